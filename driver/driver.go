@@ -1,0 +1,99 @@
+// Package driver says what a kind of compute must be able to do for an agent:
+// make instances exist, end them, find them again, and tell when they end by
+// themselves. Each driver wraps one kind; drivertest holds all of them to the
+// same promises. The room refuses to know goals, versions, tasks and servers.
+package driver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"mariposa"
+)
+
+// Driver runs instances of one compute type on this node. Methods that take
+// done return quickly and call done exactly once, from any goroutine and
+// possibly before they return; ctx bounds the operation, not the instance.
+// Operations on one instance are never issued side by side; operations on
+// different ones are.
+type Driver interface {
+	// Compute is the kind of compute it makes.
+	Compute() mariposa.ComputeType
+
+	// Start makes the instance exist and run. It is idempotent by id: what
+	// already runs is reported as it is. After an instance has ended, Start
+	// runs the same instance again.
+	Start(ctx context.Context, i Instance, done func(Observed, error))
+
+	// Update changes a running instance in place (what its kind can change
+	// live); the physical id stays.
+	Update(ctx context.Context, i Instance, done func(Observed, error))
+
+	// Stop ends the instance gently, then by force after timeout (negative:
+	// never by force). What is left can be inspected. Stopping what has ended
+	// or never was is no error.
+	Stop(ctx context.Context, id string, timeout time.Duration, done func(Observed, error))
+
+	// Remove ends the instance by force if it still runs and takes every trace
+	// of it away, logs included. Removing what is not there is no error.
+	Remove(ctx context.Context, id string, done func(error))
+
+	// List finds every instance that carries our label, running or ended,
+	// whoever made it: this is how instances are found again after a restart.
+	List(ctx context.Context) ([]Observed, error)
+
+	// Watch sets who is told when an instance ends by itself. It is called
+	// once, before any other method.
+	Watch(ended func(Observed))
+
+	// Logs opens what an instance has written. ErrNotFound when it is unknown.
+	Logs(ctx context.Context, id string, o LogOptions) (io.ReadCloser, error)
+
+	// Close lets go of the driver's own resources; instances run on.
+	Close() error
+}
+
+// Instance is what a driver needs to know to make one.
+type Instance struct {
+	ID       string
+	Name     string
+	Project  string // its name, for labels that people read
+	Service  string // likewise
+	Labels   Labels
+	Workload *mariposa.Workload
+}
+
+// Labels mark whose an instance is.
+type Labels struct {
+	Cluster     string `json:"cluster"`
+	Incarnation string `json:"incarnation"`
+}
+
+// Observed is what a driver sees of an instance.
+type Observed struct {
+	ID         string
+	Labels     Labels
+	Running    bool
+	PhysicalID string
+	Addresses  []string
+	Started    time.Time
+	Finished   time.Time
+	ExitCode   *int   // known once it has ended, where the kind has such a thing
+	Reason     string // how it ended, as a sentence part: "exited with code 1", "killed by signal 9"
+	Details    map[string]string
+}
+
+// LogOptions selects what of a log is read.
+type LogOptions struct {
+	Tail   int  // lines from the end; below zero: everything
+	Follow bool // go on until ctx ends or the instance is removed
+}
+
+var (
+	// ErrNotFound: the driver knows no such instance.
+	ErrNotFound = errors.New("no such instance on this node")
+	// ErrNotSupported: this kind of compute cannot do that.
+	ErrNotSupported = errors.New("not supported by this kind of compute")
+)

@@ -1,0 +1,87 @@
+package mariposa
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Code names a kind of failure that a caller can act on. The HTTP status of
+// each code is decided once, at the edge.
+type Code string
+
+const (
+	InvalidArgument  Code = "InvalidArgument"
+	Unauthorized     Code = "Unauthorized"
+	Forbidden        Code = "Forbidden"
+	ResourceNotFound Code = "ResourceNotFound"
+	Conflict         Code = "Conflict"
+	TooOld           Code = "TooOld"
+	TooLarge         Code = "TooLarge"
+	Throttled        Code = "Throttled"
+	QuotaExceeded    Code = "QuotaExceeded"
+	Unavailable      Code = "Unavailable"
+	Internal         Code = "Internal"
+)
+
+// Error is a failure with one sentence for the person who met it. Cause is for
+// logs only and is never shown to them.
+type Error struct {
+	Code    Code    `json:"code"`
+	Message string  `json:"message"`
+	Faults  []Fault `json:"errors,omitempty"`
+	Cause   error   `json:"-"`
+}
+
+// Fault is one thing wrong with one field of a submitted document.
+type Fault struct {
+	Field   string    `json:"field"`
+	Code    FaultCode `json:"code"`
+	Message string    `json:"message"`
+	Line    int       `json:"line,omitempty"`
+}
+
+// FaultCode says in which way a field is wrong.
+type FaultCode string
+
+const (
+	FaultSyntax       FaultCode = "Syntax"
+	FaultMissing      FaultCode = "Missing"
+	FaultInvalid      FaultCode = "Invalid"
+	FaultUnknown      FaultCode = "Unknown"
+	FaultDuplicate    FaultCode = "Duplicate"
+	FaultNotSupported FaultCode = "NotSupported"
+	FaultTooLarge     FaultCode = "TooLarge"
+)
+
+func (f Fault) String() string {
+	var b strings.Builder
+	if f.Line > 0 {
+		fmt.Fprintf(&b, "line %d: ", f.Line)
+	}
+	if f.Field != "" {
+		b.WriteString(f.Field + ": ")
+	}
+	b.WriteString(f.Message)
+	return b.String()
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Errorf makes an Error with a sentence. What %w wraps stays reachable for
+// errors.Is and errors.As.
+func Errorf(code Code, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Message: err.Error(), Cause: errors.Unwrap(err)}
+}
+
+// CodeOf finds the code of an error; anything unforeseen is Internal.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return Internal
+}

@@ -1,0 +1,117 @@
+package mariposa
+
+import "time"
+
+// InstanceSpec is what the planner wants of an instance. An instance never
+// changes its node.
+type InstanceSpec struct {
+	Name        string      `json:"name"`
+	Slot        int         `json:"slot"` // web.3 is slot 3 of web; instances come and go in it
+	Project     string      `json:"project"`
+	Service     string      `json:"service"`
+	ServiceName string      `json:"service_name"`
+	Number      int         `json:"number"`         // the version of the manifest it is made from
+	Digest      string      `json:"digest"`         // of the definition it is made from
+	Live        string      `json:"live,omitempty"` // of the fields changed in place
+	Compute     ComputeType `json:"compute_type"`
+	Node        string      `json:"node"`
+	Goal        Goal        `json:"goal"`
+	Generation  int64       `json:"generation"` // grows with every change the node must act on
+	Task        string      `json:"task,omitempty"`
+	Reason      string      `json:"reason,omitempty"` // why it was made, or why it goes
+	Created     time.Time   `json:"created"`
+	Managed     bool        `json:"managed"`
+	Debt        bool        `json:"debt,omitempty"` // its project is gone; the node's session settles it
+	Memory      int64       `json:"memory,omitempty"`
+	MilliCPU    int64       `json:"milli_cpu,omitempty"`
+	Ports       []int       `json:"ports,omitempty"` // fixed ports it takes on its node
+}
+
+// InstanceStatus is what the node last said of an instance. The node's session
+// writes it.
+type InstanceStatus struct {
+	State      State             `json:"state"`
+	Health     Health            `json:"health,omitempty"`
+	Generation int64             `json:"generation"` // the newest generation the node has made true
+	PhysicalID string            `json:"physical_id,omitempty"`
+	Addresses  []string          `json:"addresses,omitempty"`
+	Started    time.Time         `json:"started,omitzero"`
+	Finished   time.Time         `json:"finished,omitzero"`
+	ExitCode   *int              `json:"exit_code,omitempty"`
+	Restarts   int               `json:"restarts,omitempty"`
+	Reason     string            `json:"reason,omitempty"`
+	Details    map[string]string `json:"details,omitempty"`
+}
+
+// Goal is what an instance should be.
+type Goal string
+
+const (
+	GoalRunning Goal = "running"
+	GoalHalted  Goal = "stopped"
+	GoalGone    Goal = "gone"
+)
+
+// State is what an instance is.
+type State string
+
+const (
+	StatePending      State = "pending"
+	StateProvisioning State = "provisioning"
+	StateRunning      State = "running"
+	StateDraining     State = "draining"
+	StateStopping     State = "stopping"
+	StateStopped      State = "stopped"
+	StateFailed       State = "failed"
+	StateUnknown      State = "unknown"
+	StateDestroyed    State = "destroyed"
+)
+
+// Health is what checks say of a running instance.
+type Health string
+
+const (
+	HealthUnknown   Health = "unknown"
+	HealthStarting  Health = "starting"
+	HealthHealthy   Health = "healthy"
+	HealthUnhealthy Health = "unhealthy"
+)
+
+// StateOf is the state of an instance as far as its node has told: one that was
+// assigned but never reported is provisioning, one without a node pending.
+func StateOf(spec *InstanceSpec, status *InstanceStatus) State {
+	switch {
+	case status != nil && status.State != "":
+		return status.State
+	case spec.Node == "":
+		return StatePending
+	}
+	return StateProvisioning
+}
+
+// nextStates lists the moves an instance's state may make as its node reports
+// it. Unknown is not among them: it is a view of the node, never written.
+var nextStates = map[State][]State{
+	StatePending:      {StateProvisioning, StateDestroyed},
+	StateProvisioning: {StateRunning, StateFailed, StateStopping, StateStopped, StateDestroyed},
+	StateRunning:      {StateProvisioning, StateDraining, StateStopping, StateStopped, StateFailed, StateDestroyed},
+	StateDraining:     {StateStopping, StateStopped, StateFailed, StateDestroyed},
+	StateStopping:     {StateStopped, StateFailed, StateDestroyed},
+	StateStopped:      {StateProvisioning, StateRunning, StateDestroyed},
+	StateFailed:       {StateStopping, StateStopped, StateDestroyed},
+	StateDestroyed:    {},
+}
+
+// CanFollow reports whether an instance may go from one state to another.
+// Staying is always allowed; nothing follows destroyed.
+func CanFollow(from, to State) bool {
+	if from == to {
+		return true
+	}
+	for _, s := range nextStates[from] {
+		if s == to {
+			return true
+		}
+	}
+	return false
+}

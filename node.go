@@ -1,0 +1,73 @@
+package mariposa
+
+import "time"
+
+// NodeSpec is what operators said of a node, and the key it proved itself with.
+type NodeSpec struct {
+	Name    string            `json:"name"`
+	Rack    string            `json:"rack,omitempty"`
+	DC      string            `json:"dc,omitempty"`
+	Traits  map[string]string `json:"traits,omitempty"`
+	KeyHash string            `json:"key_hash,omitempty"` // SHA-256 of the secret its agent keeps
+	Dummy   bool              `json:"dummy,omitempty"`
+	Drained bool              `json:"drained,omitempty"`
+	Lost    bool              `json:"lost,omitempty"` // a dummy node told to play dead
+	Created time.Time         `json:"created"`
+}
+
+// NodeStatus is what is known of a node. The holder of its session writes it.
+type NodeStatus struct {
+	State       NodeState     `json:"state"`
+	Since       time.Time     `json:"since"`
+	Epoch       int64         `json:"epoch"` // of its session
+	Replica     string        `json:"replica,omitempty"`
+	Capacity    Resources     `json:"capacity"`
+	Drivers     []ComputeType `json:"drivers,omitempty"`
+	Quarantined []Quarantined `json:"quarantined,omitempty"`
+	Reason      string        `json:"reason,omitempty"`
+}
+
+// Quarantined is an instance found on a node that this store does not know. It
+// is left running until a person purges it.
+type Quarantined struct {
+	ID         string      `json:"id"`
+	Compute    ComputeType `json:"compute_type"`
+	PhysicalID string      `json:"physical_id,omitempty"`
+	State      State       `json:"state"`
+	Reason     string      `json:"reason"`
+}
+
+// NodeState is what a node is, as far as can be known from here.
+type NodeState string
+
+const (
+	NodeRunning   NodeState = "running"
+	NodeUnknown   NodeState = "unknown"
+	NodeRebooting NodeState = "rebooting"
+	NodeDrained   NodeState = "drained"
+)
+
+// Resources is an amount of what instances take from a node. In a capacity, a
+// zero means no limit.
+type Resources struct {
+	Instances int   `json:"instances"`
+	MilliCPU  int64 `json:"milli_cpu"`
+	Memory    int64 `json:"memory"`
+}
+
+// Plus adds two amounts.
+func (r Resources) Plus(o Resources) Resources {
+	return Resources{r.Instances + o.Instances, r.MilliCPU + o.MilliCPU, r.Memory + o.Memory}
+}
+
+// Minus takes an amount away.
+func (r Resources) Minus(o Resources) Resources {
+	return Resources{r.Instances - o.Instances, r.MilliCPU - o.MilliCPU, r.Memory - o.Memory}
+}
+
+// Within reports whether an amount fits a capacity in which zero means no limit.
+func (r Resources) Within(limit Resources) bool {
+	return (limit.Instances == 0 || r.Instances <= limit.Instances) &&
+		(limit.MilliCPU == 0 || r.MilliCPU <= limit.MilliCPU) &&
+		(limit.Memory == 0 || r.Memory <= limit.Memory)
+}

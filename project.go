@@ -1,0 +1,99 @@
+package mariposa
+
+import "time"
+
+// ProjectSpec is what people said of a project. The API writes it.
+type ProjectSpec struct {
+	Name         string            `json:"name"`
+	Organization string            `json:"organization"`
+	Created      time.Time         `json:"created"`
+	Author       string            `json:"author,omitempty"`
+	Version      string            `json:"version"`            // the newest submitted version
+	Number       int               `json:"number"`             // its number
+	Services     map[string]string `json:"services"`           // name -> id of every service of the newest version
+	Deleting     bool              `json:"deleting,omitempty"` // its name is free again; it goes once its last instance is gone
+}
+
+// ProjectStatus is the goal in force and how far reality is from it. The
+// project's planner writes it.
+type ProjectStatus struct {
+	Goal     ProjectGoal               `json:"goal"`
+	Version  string                    `json:"version"` // the version in force
+	Number   int                       `json:"number"`
+	Services map[string]*ServiceStatus `json:"services,omitempty"` // by name; removed services stay until their last instance is gone
+	Status   Status                    `json:"status"`
+	Reason   string                    `json:"reason,omitempty"`
+}
+
+// ServiceStatus is the goal of one service and how its convergence fares.
+type ServiceStatus struct {
+	ID      string   `json:"id"`
+	Scale   int      `json:"scale"`
+	Number  int      `json:"number"`            // the version whose definition of the service is in force
+	Removed bool     `json:"removed,omitempty"` // no longer in the manifest: its instances go
+	Rollout *Rollout `json:"rollout,omitempty"` // nil: outdated instances are left alone
+	Backoff *Backoff `json:"backoff,omitempty"`
+	Status  Status   `json:"status"`
+	Reason  string   `json:"reason,omitempty"`
+}
+
+// Rollout brings a service's instances to the definition in force, batch by
+// batch. It stands behind update, reprovision and revert alike.
+type Rollout struct {
+	Number   int       `json:"number"`            // target version
+	Batch    Amount    `json:"batch,omitzero"`    // how many at a time; zero: as the service says
+	Before   time.Time `json:"before,omitzero"`   // also replace what was created before this (reprovision)
+	Progress time.Time `json:"progress"`          // when it last got on
+	Fresh    int       `json:"fresh"`             // how many instances serve at the target
+	Failures int       `json:"failures"`          // failures at the target since it last got on
+	Stopped  string    `json:"stopped,omitempty"` // why it stopped by itself; empty while it goes on
+}
+
+// Backoff holds back the refilling of a service whose instances keep failing.
+type Backoff struct {
+	Failures int       `json:"failures"`
+	Until    time.Time `json:"until"`
+	Last     time.Time `json:"last"`
+}
+
+// ProjectGoal says what a project as a whole should be.
+type ProjectGoal string
+
+const (
+	GoalStarted ProjectGoal = "started"
+	GoalStopped ProjectGoal = "stopped"
+	GoalDeleted ProjectGoal = "deleted"
+)
+
+// Status is the word for how a project or service fares.
+type Status string
+
+const (
+	StatusConverged  Status = "converged"
+	StatusConverging Status = "converging"
+	StatusBackingOff Status = "backing-off"
+	StatusBlocked    Status = "blocked"
+	StatusHeld       Status = "held"
+	StatusFrozen     Status = "frozen"
+	StatusPaused     Status = "paused"
+	StatusFailed     Status = "failed"
+	StatusStopped    Status = "stopped"
+)
+
+// VersionSpec is one submitted manifest, kept byte for byte.
+type VersionSpec struct {
+	Project  string    `json:"project"`
+	Version  string    `json:"version"` // SHA-1 over the manifest
+	Number   int       `json:"number"`
+	Manifest []byte    `json:"manifest"`
+	JSON     bool      `json:"json,omitempty"` // it came as JSON
+	Created  time.Time `json:"created"`
+	Author   string    `json:"author,omitempty"`
+	Message  string    `json:"message,omitempty"`
+	Changed  []string  `json:"services_changed"`
+}
+
+// VersionStatus says whether a version was ever fully in force.
+type VersionStatus struct {
+	Completed time.Time `json:"completed,omitzero"`
+}

@@ -1,0 +1,192 @@
+package mariposa
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Service is the checked definition of one service in one version of a
+// manifest. It is shared and never changed after the manifest room made it.
+type Service struct {
+	Name         string
+	Type         string // continuous | scheduled | event
+	Compute      ComputeType
+	Image        string
+	Scale        *int // nil: leave as it is, 1 for a new service
+	Package      string
+	Memory       int64 // bytes; 0: no limit
+	MilliCPU     int64 // thousandths of a core; 0: no limit
+	Command      []string
+	Entrypoint   []string
+	Environment  []Variable
+	Mdata        []Variable
+	Files        []Variable
+	Tags         []Variable
+	Affinity     []string
+	Ports        []Port
+	DNS          []string
+	DNSSearch    []string
+	Volumes      []string
+	Networks     []string
+	DependsOn    []string // sorted
+	HealthChecks []HealthCheck
+	Pilot        *int // containerpilot's port; nil: none
+	Grace        time.Duration
+	Restart      Restart
+	Reschedule   Reschedule
+	Stop         Stop
+	Update       Update
+	Schedule     string
+	Dummy        *Dummy // compute type dummy only
+
+	// Digest covers the fields whose change needs a new incarnation, Live those
+	// that the driver changes in place.
+	Digest string
+	Live   string
+}
+
+// ComputeType says what kind of compute an instance is, by its canonical name.
+type ComputeType string
+
+const (
+	ComputeDocker         ComputeType = "docker"
+	ComputeInfrastructure ComputeType = "infrastructure"
+	ComputeKVM            ComputeType = "kvm"
+	ComputeProcess        ComputeType = "process"
+	ComputeDummy          ComputeType = "dummy"
+)
+
+// Variable is a name with a value that may hold interpolations. Lists of them
+// keep the order of the manifest.
+type Variable struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Port is a port an instance listens on. Host is the fixed port on the node, 0
+// when any free one will do.
+type Port struct {
+	Host   int `json:"host,omitempty"`
+	Target int `json:"target"`
+}
+
+// HealthCheck is one check of an instance's health.
+type HealthCheck struct {
+	Type          string // http | tcp
+	Port          int
+	Path          string
+	Poll          time.Duration
+	UnhealthyPoll time.Duration
+	Timeout       time.Duration
+	Retries       int
+	ExpectStatus  int
+	ExpectHeaders []Variable
+	ExpectBody    string
+}
+
+// Restart says what the node does when an instance ends by itself.
+type Restart struct {
+	Policy RestartPolicy `json:"policy"`
+	Max    int           `json:"max,omitempty"` // on-failure:n; 0: no limit of its own
+}
+
+// RestartPolicy names a restart behaviour.
+type RestartPolicy string
+
+const (
+	RestartNo            RestartPolicy = "no"
+	RestartOnFailure     RestartPolicy = "on-failure"
+	RestartAlways        RestartPolicy = "always"
+	RestartUnlessStopped RestartPolicy = "unless-stopped"
+)
+
+// Reschedule says how long an unreachable node is ridden out.
+type Reschedule struct {
+	After time.Duration
+	Never bool
+}
+
+// Stop says how an instance is stopped. A negative timeout waits for ever.
+type Stop struct {
+	Timeout         time.Duration
+	PreserveStopped string
+}
+
+// Update says how a new definition is rolled out.
+type Update struct {
+	Rolling    Amount
+	Canary     Amount
+	StopFirst  bool
+	MinHealthy time.Duration
+	Deadline   time.Duration
+	OnFailure  OnFailure
+	OnMetadata string
+}
+
+// OnFailure says what a rollout does that does not get on.
+type OnFailure string
+
+const (
+	OnFailurePause    OnFailure = "pause"
+	OnFailureRollback OnFailure = "rollback"
+	OnFailureContinue OnFailure = "continue"
+)
+
+// Dummy holds the knobs of a dummy instance.
+type Dummy struct {
+	NameLen           int           `json:"name_len"`
+	UpdateInPlaceProp string        `json:"update_in_place_prop,omitempty"`
+	Fail              bool          `json:"fail,omitempty"`
+	MaxWait           time.Duration `json:"max_wait,omitempty"`
+	Wait              time.Duration `json:"wait,omitempty"`
+}
+
+// Amount is a number or a percentage of something.
+type Amount struct {
+	N       int  `json:"n"`
+	Percent bool `json:"percent,omitempty"`
+}
+
+// Of says how many of total an amount is: at least one unless the amount is zero.
+func (a Amount) Of(total int) int {
+	if !a.Percent || a.N == 0 {
+		return a.N
+	}
+	return max(1, int(math.Ceil(float64(a.N)*float64(total)/100)))
+}
+
+func (a Amount) String() string {
+	if a.Percent {
+		return strconv.Itoa(a.N) + "%"
+	}
+	return strconv.Itoa(a.N)
+}
+
+// ParseAmount reads "3" or "25%".
+func ParseAmount(s string) (Amount, bool) {
+	digits, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 0 || (percent && n > 100) {
+		return Amount{}, false
+	}
+	return Amount{N: n, Percent: percent}, true
+}
+
+// Workload is what a driver runs: a service's definition with every
+// interpolation resolved.
+type Workload struct {
+	Compute     ComputeType   `json:"compute"`
+	Image       string        `json:"image,omitempty"`
+	Command     []string      `json:"command,omitempty"`
+	Entrypoint  []string      `json:"entrypoint,omitempty"`
+	Environment []Variable    `json:"environment,omitempty"`
+	Memory      int64         `json:"memory,omitempty"`
+	MilliCPU    int64         `json:"milli_cpu,omitempty"`
+	Ports       []Port        `json:"ports,omitempty"`
+	Tags        []Variable    `json:"tags,omitempty"`
+	StopTimeout time.Duration `json:"stop_timeout,omitempty"` // negative: wait for ever
+	Restart     Restart       `json:"restart,omitzero"`
+	Dummy       *Dummy        `json:"dummy,omitempty"`
+}
