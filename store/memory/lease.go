@@ -1,0 +1,79 @@
+package memory
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// lease returns a lease by name; one that nobody ever held is free at epoch 0.
+func (s *Store) lease(name string) store.Lease {
+	if l, known := s.leases[name]; known {
+		return l
+	}
+	return store.Lease{Name: name}
+}
+
+// Hold takes what can be taken and leaves the rest to its holders.
+func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	if holder == "" {
+		return nil, store.ErrNoHolder
+	}
+	now := s.clock.Now()
+	var held []store.Lease
+	for _, name := range names {
+		if l, ok := s.lease(name).Held(holder, now, now.Add(ttl)); ok {
+			s.leases[name] = l
+			held = append(held, l)
+		}
+	}
+	return held, nil
+}
+
+// Seize takes a lease by force.
+func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return store.Lease{}, err
+	}
+	if holder == "" {
+		return store.Lease{}, store.ErrNoHolder
+	}
+	l := s.lease(name).Seized(holder)
+	s.leases[name] = l
+	return l, nil
+}
+
+// Release skips leases that have gone to somebody else.
+func (s *Store) Release(ctx context.Context, holder string, names ...string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if l, known := s.leases[name]; known && l.Holder == holder {
+			s.leases[name] = l.Released()
+		}
+	}
+	return nil
+}
+
+// Ledger leaves out nodes of which nothing is claimed.
+func (s *Store) Ledger(ctx context.Context) (map[string]mariposa.Resources, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	return maps.Clone(s.ledger), nil
+}
