@@ -31,6 +31,7 @@ type InstanceSpec struct {
 // writes it.
 type InstanceStatus struct {
 	State      State             `json:"state"`
+	Since      time.Time         `json:"since"` // since when it is in this state, by the store's side of the wire
 	Health     Health            `json:"health,omitempty"`
 	Generation int64             `json:"generation"` // the newest generation the node has made true
 	PhysicalID string            `json:"physical_id,omitempty"`

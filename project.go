@@ -41,10 +41,11 @@ type ServiceStatus struct {
 // batch. It stands behind update, reprovision and revert alike.
 type Rollout struct {
 	Number   int       `json:"number"`            // target version
+	From     int       `json:"from,omitempty"`    // the version in force before
 	Batch    Amount    `json:"batch,omitzero"`    // how many at a time; zero: as the service says
 	Before   time.Time `json:"before,omitzero"`   // also replace what was created before this (reprovision)
 	Progress time.Time `json:"progress"`          // when it last got on
-	Fresh    int       `json:"fresh"`             // how many instances serve at the target
+	Fresh    int       `json:"fresh"`             // the most instances that served at the target so far
 	Failures int       `json:"failures"`          // failures at the target since it last got on
 	Stopped  string    `json:"stopped,omitempty"` // why it stopped by itself; empty while it goes on
 }

@@ -1,0 +1,64 @@
+package converge
+
+import "mariposa"
+
+// class says which part an instance plays for the plan. Each instance is in
+// exactly one.
+type class uint8
+
+const (
+	serving  class = iota // wanted, running, as the definition in force says
+	amend                 // wanted, running, and differs in what can be changed in place
+	updating              // wanted, running, its change in place not yet confirmed
+	stale                 // wanted, running, of an outdated definition
+	starting              // wanted, on its way up
+	staling               // wanted, on its way up, of an outdated definition
+	lost                  // wanted, its node cannot be reached
+	failed                // wanted, ended by itself
+	leaving               // unwanted, not gone yet
+	gone                  // nothing of it is left but its record
+	classes
+)
+
+var classNames = [classes]string{"serving", "amend", "updating", "stale", "starting", "staling", "lost", "failed", "leaving", "gone"}
+
+func (c class) String() string { return classNames[c] }
+
+// holdsSlot reports whether an instance of this class keeps its slot from
+// being filled.
+func (c class) holdsSlot() bool { return c < failed }
+
+func (v *View) classify(s *service, i *Instance) class {
+	state := mariposa.StateOf(i.Spec, i.Status)
+	switch {
+	case state == mariposa.StateDestroyed && i.Spec.Goal == mariposa.GoalGone:
+		return gone
+	case i.Spec.Goal != mariposa.GoalRunning:
+		return leaving
+	case state == mariposa.StateFailed, state == mariposa.StateStopped, state == mariposa.StateDestroyed:
+		return failed
+	case v.nodes[i.Spec.Node].Unknown:
+		return lost
+	case state != mariposa.StateRunning:
+		if outdated(s, i) {
+			return staling
+		}
+		return starting
+	case outdated(s, i):
+		return stale
+	case s.def != nil && i.Spec.Live != s.def.Live:
+		return amend
+	case i.Status.Generation < i.Spec.Generation:
+		return updating
+	}
+	return serving
+}
+
+// outdated reports whether an instance needs a new incarnation to match the
+// definition in force.
+func outdated(s *service, i *Instance) bool {
+	if s.def == nil || s.status == nil {
+		return false
+	}
+	return i.Spec.Digest != s.def.Digest || i.Spec.Created.Before(outdatedBefore(s.status))
+}

@@ -1,0 +1,75 @@
+package converge
+
+import (
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"mariposa"
+)
+
+// countFailures notes the failures that are new since the last time. One is
+// repaired at once; repeated ones push the next try back, twice as far each time.
+func (t *turn) countFailures() {
+	b := t.st.Backoff
+	if b != nil && !t.now.Before(b.Last.Add(forget)) && !b.Until.After(t.now) {
+		b, t.st.Backoff = nil, nil
+	}
+	seen := time.Time{}
+	if t.s.status != nil && t.s.status.Backoff != nil {
+		seen = t.s.status.Backoff.Last
+	}
+	last, atTarget := seen, 0
+	t.s.each(failed, func(i *Instance) bool {
+		if since(i).After(seen) {
+			if since(i).After(last) {
+				last = since(i)
+			}
+			if !outdated(t.s, i) {
+				atTarget++
+			}
+		}
+		return true
+	})
+	if last.Equal(seen) || t.ending {
+		t.rememberUntil(b)
+		return
+	}
+	next := mariposa.Backoff{Last: last}
+	if b != nil {
+		next.Failures, next.Until = b.Failures, b.Until
+	}
+	if !next.Until.After(t.now) {
+		next.Failures++
+		next.Until = t.now.Add(delay(t.st.ID, next.Failures))
+	}
+	t.st.Backoff = &next
+	t.rememberUntil(&next)
+	if r := t.st.Rollout; r != nil && atTarget > 0 {
+		c := *r
+		c.Failures++
+		t.st.Rollout = &c
+	}
+}
+
+func (t *turn) rememberUntil(b *mariposa.Backoff) {
+	if b != nil {
+		t.wakeAt(b.Last.Add(forget))
+	}
+}
+
+// delay is how long to wait after the nth failure in a row: nothing after the
+// first, then 1 s doubling to 5 min, give or take a fifth. The jitter is a hash,
+// so that the same failure always waits for the same time.
+func delay(id string, failures int) time.Duration {
+	if failures < 2 {
+		return 0
+	}
+	d := 5 * time.Minute
+	if failures < 11 {
+		d = min(d, time.Second<<(failures-2))
+	}
+	h := fnv.New32a()
+	h.Write([]byte(id + "/" + strconv.Itoa(failures)))
+	return d*4/5 + time.Duration(int64(d)*2/5*int64(h.Sum32()%1000)/1000)
+}

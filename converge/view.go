@@ -1,0 +1,327 @@
+// Package converge decides what to do. View is a project as its planner holds
+// it, updated in place by every change; Plan is a pure function of it that says
+// which steps come next, what is waited for and why. Every rule about what to
+// do lives here and nowhere else.
+//
+// The room owns no clock, no randomness, no I/O and no goroutine: the same view
+// at the same time gives the same plan, whatever the order in which the view
+// learned what it knows. It refuses to know nodes' capacities, stores, tasks
+// and drivers.
+package converge
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"mariposa"
+)
+
+// View is one project: its goal, its definitions and its instances, sorted into
+// the classes that the plan asks for, so that one changed instance never costs
+// a walk over all of them.
+type View struct {
+	goal      mariposa.ProjectGoal
+	number    int
+	versions  map[int]Definitions
+	services  map[string]*service
+	instances map[string]*Instance
+	nodes     map[string]Node
+	byNode    map[string]map[string]struct{}
+}
+
+// Definitions are the services of one version of the manifest, by name.
+type Definitions map[string]*mariposa.Service
+
+// Instance is what the view knows of one instance.
+type Instance struct {
+	ID     string
+	Spec   *mariposa.InstanceSpec
+	Status *mariposa.InstanceStatus
+}
+
+// Node is what the view knows of a node: whether it can be reached, and since when.
+type Node struct {
+	Name    string
+	Unknown bool
+	Since   time.Time
+}
+
+// service gathers what belongs to one name: its goal, the definition in force,
+// and its instances by class.
+type service struct {
+	name    string
+	status  *mariposa.ServiceStatus // nil: instances without a goal, leftovers
+	def     *mariposa.Service       // nil: the service is unknown to the version in force
+	members map[string]class
+	byClass [classes]*btree.BTreeG[*Instance]
+	byStart *btree.BTreeG[*Instance] // serving ones, newest first
+	slots   map[int]int              // slot -> how many instances hold it
+	free    int                      // no slot below this one is free; a hint for the search
+	numbers map[int]int              // version number -> instances not yet gone
+}
+
+// NewView returns the view of a project of which nothing is known yet.
+func NewView() *View {
+	return &View{
+		goal:      mariposa.GoalStarted,
+		versions:  map[int]Definitions{},
+		services:  map[string]*service{},
+		instances: map[string]*Instance{},
+		nodes:     map[string]Node{},
+		byNode:    map[string]map[string]struct{}{},
+	}
+}
+
+func newService(name string) *service {
+	return &service{name: name, members: map[string]class{}, slots: map[int]int{}, free: 1, numbers: map[int]int{}}
+}
+
+// SetVersion tells the definitions of a version. They must be known before a
+// goal or an instance refers to them.
+func (v *View) SetVersion(number int, d Definitions) {
+	v.versions[number] = d
+	for _, s := range v.services {
+		if s.status != nil && s.status.Number == number && s.def != d[s.name] {
+			s.def = d[s.name]
+			v.reclassify(s)
+		}
+	}
+}
+
+// Missing lists the version numbers that the view refers to but has no
+// definitions of, in order.
+func (v *View) Missing() []int {
+	need := map[int]struct{}{}
+	for _, s := range v.services {
+		if s.status != nil && !s.status.Removed {
+			need[s.status.Number] = struct{}{}
+		}
+		for n := range s.numbers {
+			need[n] = struct{}{}
+		}
+	}
+	maps.DeleteFunc(need, func(n int, _ struct{}) bool { _, ok := v.versions[n]; return ok })
+	return slices.Sorted(maps.Keys(need))
+}
+
+// ForgetVersions drops the definitions that nothing refers to any more.
+func (v *View) ForgetVersions() {
+	maps.DeleteFunc(v.versions, func(n int, _ Definitions) bool {
+		if n == v.number {
+			return false
+		}
+		for _, s := range v.services {
+			if s.numbers[n] > 0 || (s.status != nil && s.status.Number == n) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// SetGoal tells the goal in force. Services that the status no longer names
+// lose theirs.
+func (v *View) SetGoal(st *mariposa.ProjectStatus) {
+	v.goal, v.number = st.Goal, st.Number
+	for name, ss := range st.Services {
+		s := v.service(name)
+		old := s.status
+		s.status = ss
+		def := v.versions[ss.Number][name]
+		if old == nil || def != s.def || outdatedBefore(old) != outdatedBefore(ss) || old.Removed != ss.Removed {
+			s.def = def
+			v.reclassify(s)
+		}
+	}
+	for name, s := range v.services {
+		if _, ok := st.Services[name]; ok || s.status == nil {
+			continue
+		}
+		s.status, s.def = nil, nil
+		v.reclassify(s)
+		v.drop(s)
+	}
+}
+
+func outdatedBefore(s *mariposa.ServiceStatus) time.Time {
+	if s.Rollout == nil {
+		return time.Time{}
+	}
+	return s.Rollout.Before
+}
+
+// SetInstance tells what an instance is now.
+func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *mariposa.InstanceStatus) {
+	if old, ok := v.instances[id]; ok {
+		v.remove(old)
+	}
+	i := &Instance{ID: id, Spec: spec, Status: status}
+	v.instances[id] = i
+	on := v.byNode[spec.Node]
+	if on == nil {
+		on = map[string]struct{}{}
+		v.byNode[spec.Node] = on
+	}
+	on[id] = struct{}{}
+	v.add(v.service(spec.ServiceName), i)
+}
+
+// RemoveInstance tells that an instance's record is gone.
+func (v *View) RemoveInstance(id string) {
+	i, ok := v.instances[id]
+	if !ok {
+		return
+	}
+	s := v.services[i.Spec.ServiceName]
+	v.remove(i)
+	delete(v.instances, id)
+	if delete(v.byNode[i.Spec.Node], id); len(v.byNode[i.Spec.Node]) == 0 {
+		delete(v.byNode, i.Spec.Node)
+	}
+	v.drop(s)
+}
+
+// SetNode tells whether a node can be reached. Only a change costs anything,
+// and then only for the instances on it.
+func (v *View) SetNode(id string, n Node) {
+	old := v.nodes[id]
+	v.nodes[id] = n
+	if old.Unknown == n.Unknown {
+		return
+	}
+	for _, on := range slices.Sorted(maps.Keys(v.byNode[id])) {
+		i := v.instances[on]
+		v.remove(i)
+		v.add(v.services[i.Spec.ServiceName], i)
+	}
+}
+
+// RemoveNode tells that a node is no more.
+func (v *View) RemoveNode(id string) {
+	v.SetNode(id, Node{})
+	delete(v.nodes, id)
+}
+
+// Instance returns what is known of one instance, nil if nothing.
+func (v *View) Instance(id string) *Instance { return v.instances[id] }
+
+// Len says how many instances the view holds.
+func (v *View) Len() int { return len(v.instances) }
+
+// Definition returns a service as a version defines it.
+func (v *View) Definition(number int, name string) *mariposa.Service { return v.versions[number][name] }
+
+// Starting counts the instances on their way up.
+func (v *View) Starting() int {
+	n := 0
+	for _, s := range v.services {
+		n += s.count(starting)
+	}
+	return n
+}
+
+func (v *View) service(name string) *service {
+	s := v.services[name]
+	if s == nil {
+		s = newService(name)
+		v.services[name] = s
+	}
+	return s
+}
+
+// drop forgets a service that has neither a goal nor instances.
+func (v *View) drop(s *service) {
+	if s.status == nil && len(s.members) == 0 {
+		delete(v.services, s.name)
+	}
+}
+
+func (v *View) reclassify(s *service) {
+	all := slices.Sorted(maps.Keys(s.members))
+	for _, id := range all {
+		v.remove(v.instances[id])
+	}
+	for _, id := range all {
+		v.add(s, v.instances[id])
+	}
+}
+
+func (v *View) add(s *service, i *Instance) {
+	c := v.classify(s, i)
+	s.members[i.ID] = c
+	if s.byClass[c] == nil {
+		s.byClass[c] = btree.NewBTreeGOptions(victimBefore, btree.Options{NoLocks: true, Degree: 16})
+	}
+	s.byClass[c].Set(i)
+	if c == serving {
+		if s.byStart == nil {
+			s.byStart = btree.NewBTreeGOptions(youngerFirst, btree.Options{NoLocks: true, Degree: 16})
+		}
+		s.byStart.Set(i)
+	}
+	if c.holdsSlot() {
+		s.slots[i.Spec.Slot]++
+	}
+	if c != gone {
+		s.numbers[i.Spec.Number]++
+	}
+}
+
+func (v *View) remove(i *Instance) {
+	s := v.services[i.Spec.ServiceName]
+	c := s.members[i.ID]
+	delete(s.members, i.ID)
+	s.byClass[c].Delete(i)
+	if c == serving {
+		s.byStart.Delete(i)
+	}
+	if c.holdsSlot() {
+		if s.slots[i.Spec.Slot]--; s.slots[i.Spec.Slot] == 0 {
+			delete(s.slots, i.Spec.Slot)
+			s.free = min(s.free, i.Spec.Slot)
+		}
+	}
+	if c != gone {
+		if s.numbers[i.Spec.Number]--; s.numbers[i.Spec.Number] == 0 {
+			delete(s.numbers, i.Spec.Number)
+		}
+	}
+}
+
+func (s *service) count(c class) int {
+	if s.byClass[c] == nil {
+		return 0
+	}
+	return s.byClass[c].Len()
+}
+
+// each walks a class in the order of victims until f says stop.
+func (s *service) each(c class, f func(*Instance) bool) {
+	if s.byClass[c] != nil {
+		s.byClass[c].Scan(f)
+	}
+}
+
+// victimBefore is the order of victims within a class: oldest version, then
+// oldest instance, then id.
+func victimBefore(a, b *Instance) bool {
+	return cmp.Or(
+		cmp.Compare(a.Spec.Number, b.Spec.Number),
+		a.Spec.Created.Compare(b.Spec.Created),
+		cmp.Compare(a.ID, b.ID)) < 0
+}
+
+func youngerFirst(a, b *Instance) bool {
+	return cmp.Or(since(b).Compare(since(a)), cmp.Compare(a.ID, b.ID)) < 0
+}
+
+func since(i *Instance) time.Time {
+	if i.Status == nil {
+		return i.Spec.Created
+	}
+	return i.Status.Since
+}

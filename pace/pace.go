@@ -1,0 +1,46 @@
+// Package pace says how fast: how many instances may be on their way up at once,
+// shared so that no project starves another. It owns the limits; it refuses to
+// know what is being started, and why.
+package pace
+
+import "sync"
+
+// Gate shares a number of places among projects.
+type Gate struct {
+	mu     sync.Mutex
+	limit  int
+	floor  int
+	total  int
+	shares map[string]int
+}
+
+// NewGate makes a gate with limit places, of which every project may have floor
+// even when the others have taken all.
+func NewGate(limit, floor int) *Gate {
+	return &Gate{limit: limit, floor: floor, shares: map[string]int{}}
+}
+
+// Set tells how many places a project takes now.
+func (g *Gate) Set(project string, n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.total += n - g.shares[project]
+	if g.shares[project] = n; n == 0 {
+		delete(g.shares, project)
+	}
+}
+
+// Share is how many places a project may take in all, counting those it has.
+// What is left is divided by those who are at the gate.
+func (g *Gate) Share(project string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	mine := g.shares[project]
+	others := len(g.shares)
+	if mine == 0 {
+		others++
+	}
+	fair := g.limit / max(1, others)
+	left := g.limit - (g.total - mine)
+	return max(g.floor, min(left, max(fair, left/2)))
+}
