@@ -1,0 +1,261 @@
+// Package picture keeps what is current of the whole store in memory, following
+// the feed: projects, open tasks, nodes and instances. Engine, fleet and API
+// read the same picture and hear of the same changes in the same order, so one
+// decoded object serves them all.
+//
+// It owns the copy and its indexes; it refuses to write, and to know what any of
+// it means.
+package picture
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// Picture is the copy. Reading it is safe from anywhere; Advance and Reread are
+// called by one goroutine.
+type Picture struct {
+	store store.Store
+
+	mu       sync.RWMutex
+	revision int64
+	moved    chan struct{} // closed and replaced when revision grows
+	records  map[mariposa.Kind]map[string]*store.Record
+	members  index // project -> instances
+	onNode   index // node -> instances
+	tasks    index // project -> open tasks
+	names    map[string]string
+	hear     []func([]store.Change)
+}
+
+// index maps an owner to the ids of what it has.
+type index map[string]map[string]struct{}
+
+func (x index) add(owner, id string) {
+	m := x[owner]
+	if m == nil {
+		m = map[string]struct{}{}
+		x[owner] = m
+	}
+	m[id] = struct{}{}
+}
+
+func (x index) remove(owner, id string) {
+	if delete(x[owner], id); len(x[owner]) == 0 {
+		delete(x, owner)
+	}
+}
+
+// batch is how many changes are taken from the feed at a time.
+const batch = 4096
+
+// Open takes a picture of the store as it is now.
+func Open(ctx context.Context, st store.Store) (*Picture, error) {
+	p := &Picture{store: st, moved: make(chan struct{})}
+	p.clear()
+	rev, err := st.Snapshot(ctx, func(r store.Record) error {
+		p.set(&r)
+		return nil
+	})
+	p.revision = rev
+	return p, err
+}
+
+func (p *Picture) clear() {
+	p.records = map[mariposa.Kind]map[string]*store.Record{}
+	for _, k := range mariposa.Kinds {
+		p.records[k] = map[string]*store.Record{}
+	}
+	p.members, p.onNode, p.tasks, p.names = index{}, index{}, index{}, map[string]string{}
+}
+
+// Hear adds a listener, called with every batch of changes after the picture
+// shows them. Listeners are added before the first Advance and must not block.
+func (p *Picture) Hear(f func([]store.Change)) { p.hear = append(p.hear, f) }
+
+// Follow advances with the feed until the context ends, and rereads everything
+// once per interval as a safety net; found tells how much a reread had to mend.
+func (p *Picture) Follow(ctx context.Context, interval time.Duration, found func(int)) error {
+	next := time.Now().Add(interval)
+	for {
+		n, err := p.Advance(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, store.ErrTooOld):
+			n, err := p.Reread(ctx)
+			slog.Warn("the feed was trimmed before it was read; read everything anew", "mended", n, "err", err)
+			continue
+		case err != nil:
+			slog.Warn("cannot read the feed; trying again", "err", err)
+			pause(ctx, time.Second)
+			continue
+		case n > 0:
+			continue
+		}
+		if time.Now().After(next) {
+			next = time.Now().Add(interval)
+			if n, err := p.Reread(ctx); err == nil {
+				found(n)
+			}
+			continue
+		}
+		until, cancel := context.WithDeadline(ctx, next)
+		_ = p.store.Wait(until, p.Revision()) // whatever ends the wait, look again
+		cancel()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// Advance takes the next changes from the feed and returns how many there were.
+func (p *Picture) Advance(ctx context.Context) (int, error) { return p.advance(ctx, batch) }
+
+func (p *Picture) advance(ctx context.Context, limit int) (int, error) {
+	changes, err := p.store.Changes(ctx, p.Revision(), limit)
+	if err != nil || len(changes) == 0 {
+		return 0, err
+	}
+	p.mu.Lock()
+	for i := range changes {
+		p.apply(&changes[i])
+	}
+	p.mu.Unlock()
+	p.tell(changes, changes[len(changes)-1].Revision)
+	return len(changes), nil
+}
+
+// tell lets listeners hear first and readers who wait for a revision go on
+// after: who waited may count on everybody having been told.
+func (p *Picture) tell(changes []store.Change, revision int64) {
+	for _, f := range p.hear {
+		f(changes)
+	}
+	p.mu.Lock()
+	p.revision = revision
+	close(p.moved)
+	p.moved = make(chan struct{})
+	p.mu.Unlock()
+}
+
+func (p *Picture) apply(c *store.Change) {
+	if c.Deleted || c.Record.Archived {
+		p.unset(c.Record.Kind, c.Record.ID)
+		return
+	}
+	if c.Record.Kind == mariposa.KindVersion {
+		return // read one by one by who needs them
+	}
+	r := c.Record
+	p.set(&r)
+}
+
+// Reread compares the picture with a fresh snapshot, mends what differs, tells
+// the listeners, and returns how many objects it had to mend. That should
+// always be none.
+func (p *Picture) Reread(ctx context.Context) (int, error) {
+	fresh := map[mariposa.Kind]map[string]*store.Record{}
+	for _, k := range mariposa.Kinds {
+		fresh[k] = map[string]*store.Record{}
+	}
+	at, err := p.store.Snapshot(ctx, func(r store.Record) error {
+		fresh[r.Kind][r.ID] = &r
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for p.Revision() < at { // go exactly as far as the snapshot, then compare
+		if _, err := p.advance(ctx, int(min(batch, at-p.Revision()))); errors.Is(err, store.ErrTooOld) {
+			break
+		} else if err != nil {
+			return 0, err
+		}
+	}
+	mended := p.mend(fresh, at)
+	return mended, nil
+}
+
+func (p *Picture) mend(fresh map[mariposa.Kind]map[string]*store.Record, at int64) int {
+	var changes []store.Change
+	p.mu.Lock()
+	for _, kind := range mariposa.Kinds {
+		for _, id := range slices.Sorted(maps.Keys(p.records[kind])) {
+			if old := p.records[kind][id]; fresh[kind][id] == nil && old.Revision <= at {
+				changes = append(changes, store.Change{Revision: at, Record: *old, Deleted: true})
+			}
+		}
+		for _, id := range slices.Sorted(maps.Keys(fresh[kind])) {
+			r, old := fresh[kind][id], p.records[kind][id]
+			if old == nil || old.Revision < r.Revision {
+				changes = append(changes, store.Change{Revision: at, Record: *r, Spec: true, Status: true})
+			}
+		}
+	}
+	for i := range changes {
+		p.apply(&changes[i])
+	}
+	behind := p.revision < at
+	p.mu.Unlock()
+	if len(changes) > 0 || behind {
+		p.tell(changes, max(at, p.Revision()))
+	}
+	return len(changes)
+}
+
+func (p *Picture) set(r *store.Record) {
+	if old := p.records[r.Kind][r.ID]; old != nil {
+		if old.Revision >= r.Revision {
+			return
+		}
+		if r.Kind == mariposa.KindInstance { // its project and node never change
+			p.records[r.Kind][r.ID] = r
+			return
+		}
+		p.unset(r.Kind, r.ID)
+	}
+	p.records[r.Kind][r.ID] = r
+	switch spec := r.Spec.(type) {
+	case *mariposa.InstanceSpec:
+		p.members.add(spec.Project, r.ID)
+		p.onNode.add(spec.Node, r.ID)
+	case *mariposa.TaskSpec:
+		p.tasks.add(spec.Project, r.ID)
+	case *mariposa.ProjectSpec:
+		if !spec.Deleting {
+			p.names[spec.Organization+"/"+spec.Name] = r.ID
+		}
+	}
+}
+
+func (p *Picture) unset(kind mariposa.Kind, id string) {
+	old := p.records[kind][id]
+	if old == nil {
+		return
+	}
+	delete(p.records[kind], id)
+	switch spec := old.Spec.(type) {
+	case *mariposa.InstanceSpec:
+		p.members.remove(spec.Project, id)
+		p.onNode.remove(spec.Node, id)
+	case *mariposa.TaskSpec:
+		p.tasks.remove(spec.Project, id)
+	case *mariposa.ProjectSpec:
+		if key := spec.Organization + "/" + spec.Name; p.names[key] == id {
+			delete(p.names, key)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package picture
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// Revision is how far the picture has come.
+func (p *Picture) Revision() int64 {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.revision
+}
+
+// Await returns once the picture shows a revision, so that who wrote something
+// reads it back.
+func (p *Picture) Await(ctx context.Context, revision int64) error {
+	for {
+		p.mu.RLock()
+		at, moved := p.revision, p.moved
+		p.mu.RUnlock()
+		if at >= revision {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-moved:
+		}
+	}
+}
+
+// Moved returns a channel that is closed when the picture moves on from a
+// revision; closed already when it has.
+func (p *Picture) Moved(from int64) <-chan struct{} {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.revision > from {
+		c := make(chan struct{})
+		close(c)
+		return c
+	}
+	return p.moved
+}
+
+// Get returns an object, nil if there is none. Versions and archived objects
+// are not in the picture.
+func (p *Picture) Get(kind mariposa.Kind, id string) *store.Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.records[kind][id]
+}
+
+// All returns the objects of a kind, by id.
+func (p *Picture) All(kind mariposa.Kind) []*store.Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return pick(p.records[kind], maps.Keys(p.records[kind]))
+}
+
+// Count says how many objects of a kind there are.
+func (p *Picture) Count(kind mariposa.Kind) int {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return len(p.records[kind])
+}
+
+// ProjectNamed returns the project that has a name, nil if none has.
+func (p *Picture) ProjectNamed(organization, name string) *store.Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.records[mariposa.KindProject][p.names[organization+"/"+name]]
+}
+
+// InstancesOf returns the instances of a project, by id.
+func (p *Picture) InstancesOf(project string) []*store.Record {
+	return p.indexed(mariposa.KindInstance, p.members, project)
+}
+
+// InstancesOn returns the instances assigned to a node, by id.
+func (p *Picture) InstancesOn(node string) []*store.Record {
+	return p.indexed(mariposa.KindInstance, p.onNode, node)
+}
+
+// CountOn says how many instances are assigned to a node.
+func (p *Picture) CountOn(node string) int {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return len(p.onNode[node])
+}
+
+// TasksOf returns the open tasks of a project, by id.
+func (p *Picture) TasksOf(project string) []*store.Record {
+	return p.indexed(mariposa.KindTask, p.tasks, project)
+}
+
+func (p *Picture) indexed(kind mariposa.Kind, x index, owner string) []*store.Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return pick(p.records[kind], maps.Keys(x[owner]))
+}
+
+func pick(from map[string]*store.Record, ids func(func(string) bool)) []*store.Record {
+	out := make([]*store.Record, 0, 16)
+	for id := range ids {
+		out = append(out, from[id])
+	}
+	slices.SortFunc(out, func(a, b *store.Record) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// Project is everything of one project at one revision.
+type Project struct {
+	Revision  int64
+	Record    *store.Record // nil: there is no such project
+	Tasks     []*store.Record
+	Instances []*store.Record
+}
+
+// Project returns a project whole.
+func (p *Picture) Project(id string) Project {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return Project{
+		Revision:  p.revision,
+		Record:    p.records[mariposa.KindProject][id],
+		Tasks:     pick(p.records[mariposa.KindTask], maps.Keys(p.tasks[id])),
+		Instances: pick(p.records[mariposa.KindInstance], maps.Keys(p.members[id])),
+	}
+}

@@ -1,0 +1,146 @@
+// Package wire is what agents and the control plane say to each other over one
+// persistent connection. Frames are numbered per direction: who misses a number
+// hangs up, who sees one twice ignores it, so that lost and doubled messages do
+// no harm. The package owns the shapes and their bounds, not what is done about
+// them.
+package wire
+
+import (
+	"encoding/json"
+	"time"
+
+	"mariposa"
+)
+
+// Protocol is the version both sides must speak.
+//
+//	1 (2026-11): hello, welcome, assign, report, beat
+const Protocol = 1
+
+// MaxFrame bounds a frame in bytes.
+const MaxFrame = 8 << 20
+
+// Batch is how many instances go into one frame at most.
+const Batch = 500
+
+// Frame is one message. Exactly one of the pointers is set.
+type Frame struct {
+	Seq     int64    `json:"seq"`
+	Hello   *Hello   `json:"hello,omitempty"`
+	Welcome *Welcome `json:"welcome,omitempty"`
+	Assign  *Assign  `json:"assign,omitempty"`
+	Report  *Report  `json:"report,omitempty"`
+	Beat    *Beat    `json:"beat,omitempty"`
+	Bye     *Bye     `json:"bye,omitempty"`
+}
+
+// Hello opens a session: the agent says which node it is.
+type Hello struct {
+	Protocol int                    `json:"protocol"`
+	Node     string                 `json:"node"`
+	Key      string                 `json:"key"` // the node's own secret; the first hello fixes it
+	Name     string                 `json:"name"`
+	Rack     string                 `json:"rack,omitempty"`
+	DC       string                 `json:"dc,omitempty"`
+	Traits   map[string]string      `json:"traits,omitempty"`
+	Dummy    bool                   `json:"dummy,omitempty"`
+	Capacity mariposa.Resources     `json:"capacity"`
+	Drivers  []mariposa.ComputeType `json:"drivers"`
+}
+
+// Welcome answers a hello. A snapshot of assignments follows it.
+type Welcome struct {
+	Epoch       int64         `json:"epoch"`
+	Cluster     string        `json:"cluster"`
+	Incarnation string        `json:"incarnation"`
+	Beat        time.Duration `json:"beat"` // how often to be heard of
+}
+
+// Assign tells the node what to make true. The frames of a snapshot name every
+// instance that this store knows on the node; the last one says so.
+type Assign struct {
+	Snapshot  bool                          `json:"snapshot,omitempty"`
+	Last      bool                          `json:"last,omitempty"`
+	Workloads map[string]*mariposa.Workload `json:"workloads,omitempty"`
+	Items     []Assignment                  `json:"items,omitempty"`
+}
+
+// Assignment is the goal of one instance. Goal gone for an instance that the
+// node never heard of is a tombstone: what carries that id goes.
+type Assignment struct {
+	ID         string                   `json:"id"`
+	Name       string                   `json:"name,omitempty"`
+	Project    string                   `json:"project,omitempty"`
+	Service    string                   `json:"service,omitempty"`
+	Generation int64                    `json:"generation"`
+	Goal       mariposa.Goal            `json:"goal"`
+	Workload   string                   `json:"workload,omitempty"` // key into Workloads of the same frame
+	Status     *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: what is known of it
+}
+
+// Report tells what is so on the node.
+type Report struct {
+	Items       []Status               `json:"items,omitempty"`
+	Quarantined []mariposa.Quarantined `json:"quarantined,omitempty"`
+	Inventory   bool                   `json:"inventory,omitempty"` // Quarantined is the whole truth
+}
+
+// Status is what is so of one instance.
+type Status struct {
+	ID     string                  `json:"id"`
+	Status mariposa.InstanceStatus `json:"status"`
+}
+
+// Beat says that its sender is there, and which frame it saw last.
+type Beat struct {
+	Seen int64 `json:"seen"`
+}
+
+// Bye ends a session with the reason.
+type Bye struct {
+	Reason string `json:"reason"`
+	Final  bool   `json:"final,omitempty"` // coming again will not help
+}
+
+// Encode makes the bytes of a frame.
+func Encode(f Frame) ([]byte, error) { return json.Marshal(f) }
+
+// Decode reads a frame and checks that it says exactly one thing.
+func Decode(b []byte) (Frame, error) {
+	var f Frame
+	if len(b) > MaxFrame {
+		return f, mariposa.Errorf(mariposa.TooLarge, "a frame of %d bytes is larger than %d", len(b), MaxFrame)
+	}
+	if err := json.Unmarshal(b, &f); err != nil {
+		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame is not readable: %w", err)
+	}
+	n := 0
+	for _, set := range []bool{f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Report != nil, f.Beat != nil, f.Bye != nil} {
+		if set {
+			n++
+		}
+	}
+	if n != 1 {
+		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame says %d things instead of one", n)
+	}
+	return f, nil
+}
+
+// Order checks the numbers of frames that arrive from the other side.
+type Order struct{ seen int64 }
+
+// Accept reports whether a frame is the next one. One seen before is to be
+// ignored; a gap is an error, and the session must end.
+func (o *Order) Accept(seq int64) (bool, error) {
+	switch {
+	case seq <= o.seen:
+		return false, nil
+	case seq > o.seen+1:
+		return false, mariposa.Errorf(mariposa.InvalidArgument, "frame %d came after %d: something was lost on the way", seq, o.seen)
+	}
+	o.seen = seq
+	return true, nil
+}
+
+// Seen is the number of the newest frame accepted.
+func (o *Order) Seen() int64 { return o.seen }
