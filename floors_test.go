@@ -120,7 +120,7 @@ var impure = map[string]struct {
 		"the time is an argument; a wait is an answer with a wake-up time",
 	},
 	"github.com/google/uuid": {
-		[]string{"New", "NewString", "NewRandom", "NewUUID", "NewV6", "NewV7", "Must"},
+		[]string{"New", "NewString", "NewRandom", "NewUUID", "NewV6", "NewV7"},
 		"fresh ids are random; whoever carries the plan out makes them",
 	},
 }
