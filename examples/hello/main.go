@@ -1,0 +1,113 @@
+// Hello is the smallest project worth converging: a backend that greets and a
+// web front that asks it. Both are ordinary programs that know nothing of
+// Mariposa: they listen on $PORT, log a line per request, leave politely on
+// SIGTERM and lose nothing when they are killed.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+const usage = `usage: PORT=7101 hello backend
+       PORT=8080 BACKEND=127.0.0.1:7101 [GREETING=hello] hello web`
+
+// How long requests that are under way at SIGTERM have to finish.
+const farewell = 5 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Getenv); err != nil {
+		fmt.Fprintln(os.Stderr, "hello:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves in the mode that args name until ctx ends.
+func run(ctx context.Context, args []string, getenv func(string) string) error {
+	if len(args) != 1 {
+		return errors.New("say which part to play\n" + usage)
+	}
+	mode := args[0]
+	me := identity{
+		Name:     cmp.Or(getenv("MARIPOSA_NAME"), mode),
+		Instance: getenv("MARIPOSA_INSTANCE"),
+		PID:      os.Getpid(),
+	}
+	var handler http.Handler
+	switch mode {
+	case "backend":
+		handler = backend(me)
+	case "web":
+		address := getenv("BACKEND")
+		if address == "" {
+			return errors.New("BACKEND is not set; it holds the backend's host:port\n" + usage)
+		}
+		handler = web(me, cmp.Or(getenv("GREETING"), "hello"), address)
+	default:
+		return fmt.Errorf("there is no part %q to play\n%s", mode, usage)
+	}
+	port := getenv("PORT")
+	if port == "" {
+		return errors.New("PORT is not set; it holds the port to listen on\n" + usage)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		return err
+	}
+	return serve(ctx, listener, handler, log.New(os.Stdout, me.Name+" ", log.LstdFlags|log.Lmsgprefix))
+}
+
+// serve answers on listener until ctx ends, then lets requests that are under
+// way finish.
+func serve(ctx context.Context, listener net.Listener, handler http.Handler, logger *log.Logger) error {
+	server := &http.Server{Handler: logged(handler, logger), ErrorLog: logger, ReadHeaderTimeout: 5 * time.Second}
+	logger.Printf("pid %d listens on %s", os.Getpid(), listener.Addr())
+
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	// ctx is over; the farewell has a time of its own.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	if err := server.Shutdown(last); err != nil {
+		return fmt.Errorf("requests were cut off after %s: %w", farewell, err)
+	}
+	logger.Print("asked to stop, and done")
+	return nil
+}
+
+// logged writes one line per request.
+func logged(next http.Handler, logger *log.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		answer := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		next.ServeHTTP(answer, r)
+		logger.Printf("%s %s %d %s", r.Method, r.URL.Path, answer.status, time.Since(start).Round(time.Microsecond))
+	})
+}
+
+// statusWriter remembers the status for the log.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
