@@ -31,7 +31,7 @@ endif
 # detector. Left out on purpose: the pure rooms (a test holds them free of `go`
 # statements), simulate (steps one message at a time; its worth is in seeds) and
 # cmd (its tests start the real, static binary). Rooms not built yet are skipped.
-RACE_ROOMS := clock wire store driver engine fleet agent health balance discover \
+RACE_ROOMS := clock mailbox wire store driver engine fleet agent health balance discover \
 	picture auth api web client cli examples
 RACE := $(patsubst %,./%/...,$(wildcard $(RACE_ROOMS)))
 

@@ -37,9 +37,10 @@ var floors = []struct {
 	{[]string{nouns}, "the nouns are what everybody speaks of, so they know nobody"},
 	{[]string{"manifest"}, "a manifest is read and checked with nothing but the nouns at hand"},
 	{[]string{"converge", "queue", "place", "pace"}, "pure rooms decide from what they are handed, so that every decision can be replayed"},
-	{[]string{"clock"}, "time is handed to whoever may know it; the pure rooms below are told what time it is"},
+	{[]string{"clock", "mailbox"}, "what wakes actors: time and post are handed to whoever may know them, and mean nothing here"},
 	{[]string{"store", "driver", "wire"}, "the ground the actors stand on: it keeps, does and carries, and decides nothing"},
-	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "picture", "auth"}, "actors work on the ground and know no face that looks at them"},
+	{[]string{"picture"}, "one copy of the store serves every actor and face, so it stands below them all and favors none"},
+	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "auth"}, "actors work on the ground and know no face that looks at them"},
 	{[]string{"client"}, "the client knows the server by its HTTP contract alone"},
 	{[]string{"api", "web", "cli"}, "faces show what the actors do; nothing below may depend on how it is shown"},
 	{[]string{"bench", "simulate"}, "these start the whole system, so they may wire everything"},
@@ -105,6 +106,7 @@ var forbidden = []struct{ path, why string }{
 	{"log", "what a pure room has to say is part of its answer"},
 	{"log/", "what a pure room has to say is part of its answer"},
 	{module + "/clock", "the time is an argument"},
+	{module + "/mailbox", "what has happened is an argument"},
 }
 
 // harmless are packages under a forbidden folder that only handle values.
@@ -466,6 +468,7 @@ func TestTheChecksCanFail(t *testing.T) {
 		{"a room may import its own rooms", "store/sqlite/p.go", imports("mariposa/store"), checkArrows, nil},
 		{"the agent may run the checker", "agent/p.go", imports("mariposa/health"), checkArrows, nil},
 		{"the binary may wire everything", "cmd/mariposa/p.go", imports("mariposa/engine"), checkArrows, nil},
+		{"an actor may look at the picture", "engine/p.go", imports("mariposa/picture"), checkArrows, nil},
 		{"tests may reach wherever they like", "converge/p_test.go", imports("mariposa/engine"), checkArrows, nil},
 
 		{"a pure room does not touch the store", "queue/p.go", imports("mariposa/store"), checkPurity, []string{"queue/p.go:3", `"mariposa/store"`, "handed its view"}},
