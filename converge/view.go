@@ -325,3 +325,17 @@ func since(i *Instance) time.Time {
 	}
 	return i.Status.Since
 }
+
+// Leaving lists the unwanted instances on nodes that match, by id.
+func (v *View) Leaving(on func(Node) bool) []*Instance {
+	var out []*Instance
+	for _, name := range slices.Sorted(maps.Keys(v.services)) {
+		v.services[name].each(leaving, func(i *Instance) bool {
+			if on(v.nodes[i.Spec.Node]) {
+				out = append(out, i)
+			}
+			return true
+		})
+	}
+	return out
+}

@@ -1,0 +1,225 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/converge"
+	"mariposa/mailbox"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+// actor plans one project. Its view is changed by the feed alone: after a
+// commit it waits until its own changes have come back, so there is one way in.
+type actor struct {
+	e       *Engine
+	project string
+	shard   int
+	epoch   int64
+	inbox   *mailbox.Box[store.Change]
+
+	loaded  bool
+	from    int64 // the picture's revision when it was loaded
+	seen    int64 // the newest revision heard of
+	await   int64 // the newest revision of its own making
+	record  *store.Record
+	tasks   map[string]*store.Record
+	view    *converge.View
+	refused map[string]string // service -> why no node took its instances
+	cancel  func()
+}
+
+// maxSteps bounds what one commit carries, so that nobody waits long behind it.
+const maxSteps = 1000
+
+func newActor(e *Engine, project string, epoch int64) *actor {
+	a := &actor{e: e, project: project, shard: ShardOf(project), epoch: epoch, cancel: func() {}}
+	a.inbox = mailbox.New[store.Change](func() { e.Wake(project) })
+	return a
+}
+
+func (a *actor) stop() { a.cancel() }
+
+func (a *actor) wakeIn(d time.Duration) {
+	a.cancel()
+	a.cancel = a.e.Clock.After(max(d, 0), func() { a.e.Wake(a.project) })
+}
+
+// reload makes the next step start from the picture.
+func (a *actor) reload() { a.loaded = false }
+
+// step drains the inbox, plans once and commits.
+func (a *actor) step(ctx context.Context) error {
+	changes := a.inbox.Take()
+	if !a.loaded {
+		a.load()
+	}
+	for i := range changes {
+		a.apply(&changes[i])
+	}
+	if a.record == nil {
+		a.e.forget(a)
+		return nil
+	}
+	if a.seen < a.await {
+		return nil // its own commit is still on its way here
+	}
+	if err := a.learnVersions(ctx); err != nil {
+		return err
+	}
+	t, err := a.newTurn(ctx)
+	if err != nil {
+		return err
+	}
+	return t.run(ctx)
+}
+
+func (a *actor) load() {
+	p := a.e.Picture.Project(a.project)
+	a.loaded, a.from, a.seen = true, p.Revision, p.Revision
+	a.record = p.Record
+	a.tasks = map[string]*store.Record{}
+	a.view = converge.NewView()
+	a.refused = map[string]string{}
+	for _, t := range p.Tasks {
+		a.tasks[t.ID] = t
+	}
+	if p.Record == nil {
+		return
+	}
+	if st, ok := p.Record.Status.(*mariposa.ProjectStatus); ok && st != nil {
+		a.view.SetGoal(st)
+	}
+	for _, i := range p.Instances {
+		a.setInstance(i)
+	}
+}
+
+func (a *actor) setInstance(r *store.Record) {
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	if !spec.Managed || spec.Debt {
+		return
+	}
+	status, _ := r.Status.(*mariposa.InstanceStatus)
+	if a.view.Instance(r.ID) == nil {
+		if n := a.e.Picture.Get(mariposa.KindNode, spec.Node); n != nil {
+			a.view.SetNode(spec.Node, nodeOf(n))
+		}
+	}
+	a.view.SetInstance(r.ID, spec, status)
+}
+
+func nodeOf(r *store.Record) converge.Node {
+	n := converge.Node{Name: r.Spec.(*mariposa.NodeSpec).Name}
+	if st, ok := r.Status.(*mariposa.NodeStatus); ok && st != nil {
+		n.Unknown, n.Since = st.State == mariposa.NodeUnknown, st.Since
+	}
+	return n
+}
+
+func (a *actor) apply(c *store.Change) {
+	a.seen = max(a.seen, c.Revision)
+	if c.Revision <= a.from {
+		return
+	}
+	r := c.Record
+	switch r.Kind {
+	case mariposa.KindProject:
+		if c.Deleted {
+			a.record = nil
+			return
+		}
+		a.record = &r
+		if st, ok := r.Status.(*mariposa.ProjectStatus); ok && st != nil && c.Status {
+			a.view.SetGoal(st)
+		}
+	case mariposa.KindTask:
+		if c.Deleted || r.Archived {
+			delete(a.tasks, r.ID)
+		} else {
+			a.tasks[r.ID] = &r
+		}
+	case mariposa.KindInstance:
+		if c.Deleted {
+			a.view.RemoveInstance(r.ID)
+		} else {
+			a.setInstance(&r)
+		}
+	case mariposa.KindNode:
+		if c.Deleted {
+			a.view.RemoveNode(r.ID)
+		} else {
+			a.view.SetNode(r.ID, nodeOf(&r))
+		}
+	}
+}
+
+// learnVersions reads the definitions that the view refers to. One that no
+// longer exists counts as empty: what needs it says so.
+func (a *actor) learnVersions(ctx context.Context) error {
+	for _, n := range a.view.Missing() {
+		d, _, err := a.definitions(ctx, n)
+		if err != nil {
+			return err
+		}
+		a.view.SetVersion(n, d)
+	}
+	return nil
+}
+
+// VersionID is the id of a project's version in the store. Ids of one project
+// sort by number.
+func VersionID(project string, number int) string {
+	return fmt.Sprintf("%s/%08d", project, number)
+}
+
+func (a *actor) definitions(ctx context.Context, number int) (converge.Definitions, string, error) {
+	r, err := a.e.Store.Get(ctx, mariposa.KindVersion, VersionID(a.project, number))
+	if errors.Is(err, store.ErrNotFound) {
+		return converge.Definitions{}, "", nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read version %d of project %s: %w", number, a.project, err)
+	}
+	v := r.Spec.(*mariposa.VersionSpec)
+	d, err := a.e.Parse(v.Manifest)
+	if err != nil {
+		return converge.Definitions{}, v.Version, nil //nolint:nilerr // a manifest this binary cannot read is a lost definition: the plan says so
+	}
+	return d, v.Version, nil
+}
+
+func (a *actor) openTasks() []queue.Task {
+	out := make([]queue.Task, 0, len(a.tasks))
+	for _, r := range a.tasks {
+		st, _ := r.Status.(*mariposa.TaskStatus)
+		if !mariposa.StateOfTask(st).Ended() {
+			out = append(out, queue.Task{ID: r.ID, Spec: r.Spec.(*mariposa.TaskSpec), Status: st})
+		}
+	}
+	slices.SortFunc(out, func(x, y queue.Task) int {
+		if c := x.Spec.Created.Compare(y.Spec.Created); c != 0 {
+			return c
+		}
+		return compare(x.ID, y.ID)
+	})
+	return out
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func same(a, b any) bool { return reflect.DeepEqual(a, b) }

@@ -1,0 +1,318 @@
+// Package engine keeps every project converging: it holds shards of projects by
+// lease, gives each project of them one actor, and turns feed into plan into
+// store. An actor drains what it was told, plans once, and commits the steps as
+// one unit that fails if the lease has moved on.
+//
+// The room owns leases and actors; what to do is decided in converge, where in
+// place, how fast in pace. It refuses to know agents, HTTP and the clock on the
+// wall: everything here is a step that somebody else runs.
+package engine
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/pace"
+	"mariposa/picture"
+	"mariposa/place"
+	"mariposa/store"
+)
+
+// Shards is how many parts the projects are divided into. It is fixed: every
+// replica must agree.
+const Shards = 64
+
+// Options are what an engine is made from. Store, Picture, Clock, NewID and
+// Wake are required.
+type Options struct {
+	Store   store.Store
+	Picture *picture.Picture
+	Clock   clock.Clock
+	NewID   func() string                                      // makes ids that grow
+	Wake    func(project string)                               // Step should be called for this project soon
+	Holder  string                                             // this replica's name
+	TTL     time.Duration                                      // of leases; 15 s if zero
+	Limit   int                                                // instances on their way up at once; 8,192 if zero
+	Parse   func([]byte) (map[string]*mariposa.Service, error) // reads a version's manifest
+}
+
+// Engine plans the projects whose shards it holds.
+type Engine struct {
+	Options
+	placer *place.Placer
+	gate   *pace.Gate
+
+	mu      sync.Mutex
+	epochs  map[int]int64     // shards held, with the epoch of the lease
+	until   time.Time         // when the leases lapse unless renewed
+	actors  map[string]*actor // by project
+	blocked map[string]bool   // projects that found no node
+	closed  bool
+}
+
+// New makes an engine that holds nothing yet; Renew takes shards.
+func New(o Options) *Engine {
+	if o.TTL == 0 {
+		o.TTL = 15 * time.Second
+	}
+	if o.Limit == 0 {
+		o.Limit = 8192
+	}
+	e := &Engine{
+		Options: o, placer: place.NewPlacer(), gate: pace.NewGate(o.Limit, 64),
+		epochs: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
+	}
+	for _, r := range o.Picture.All(mariposa.KindNode) {
+		e.placer.SetNode(offer(r))
+	}
+	for _, r := range o.Picture.All(mariposa.KindInstance) {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		e.placer.Claim(r.ID, spec.Node, needOf(spec))
+	}
+	o.Picture.Hear(e.hear)
+	return e
+}
+
+// ShardOf is the shard of a project.
+func ShardOf(project string) int {
+	h := fnv.New32a()
+	h.Write([]byte(project))
+	return int(h.Sum32() % Shards)
+}
+
+func leaseName(shard int) string { return "shard/" + strconv.Itoa(shard) }
+
+// Renew takes and keeps as many shards as can be had. It is called every third
+// of the leases' lifetime. What could not be renewed is dropped.
+func (e *Engine) Renew(ctx context.Context) error {
+	names := make([]string, Shards)
+	for i := range names {
+		names[i] = leaseName(i)
+	}
+	asked := e.Clock.Now()
+	leases, err := e.Store.Hold(ctx, e.Holder, e.TTL, names...)
+	if err != nil {
+		return err // what is held lapses by itself, and fences protect what it wrote
+	}
+	held := map[int]int64{}
+	for _, l := range leases {
+		n, _ := strconv.Atoi(l.Name[len("shard/"):])
+		held[n] = l.Epoch
+	}
+	e.mu.Lock()
+	e.until = asked.Add(e.TTL)
+	lost := false
+	for shard, epoch := range e.epochs {
+		if held[shard] != epoch {
+			lost = true
+			e.dropShard(shard)
+		}
+	}
+	fresh := map[int]bool{}
+	for shard := range held {
+		if _, had := e.epochs[shard]; !had || lost {
+			fresh[shard] = true
+		}
+	}
+	e.epochs = held
+	e.mu.Unlock()
+	if len(fresh) > 0 {
+		e.adopt(fresh)
+	}
+	return nil
+}
+
+// adopt gives every project of the given shards an actor.
+func (e *Engine) adopt(fresh map[int]bool) {
+	for _, r := range e.Picture.All(mariposa.KindProject) {
+		if fresh[ShardOf(r.ID)] {
+			e.actor(r.ID)
+			e.Wake(r.ID)
+		}
+	}
+}
+
+// Release hands the shards over: another replica need not wait for a lapse.
+func (e *Engine) Release(ctx context.Context) error {
+	e.mu.Lock()
+	names := make([]string, 0, len(e.epochs))
+	for shard := range e.epochs {
+		names = append(names, leaseName(shard))
+		e.dropShard(shard)
+	}
+	e.epochs = map[int]int64{}
+	e.closed = true
+	e.mu.Unlock()
+	return e.Store.Release(ctx, e.Holder, names...)
+}
+
+func (e *Engine) dropShard(shard int) {
+	for id, a := range e.actors {
+		if a.shard == shard {
+			a.stop()
+			e.gate.Set(id, 0)
+			delete(e.actors, id)
+		}
+	}
+}
+
+// actor returns the actor of a project, made if its shard is ours; nil if not.
+func (e *Engine) actor(project string) *actor {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.actors[project]
+	if a == nil {
+		epoch, ours := e.epochs[ShardOf(project)]
+		if !ours || e.closed {
+			return nil
+		}
+		a = newActor(e, project, epoch)
+		e.actors[project] = a
+	}
+	return a
+}
+
+// forget ends an actor whose project is gone, or whose lease is.
+func (e *Engine) forget(a *actor) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a.stop()
+	if e.actors[a.project] == a {
+		delete(e.actors, a.project)
+	}
+	delete(e.blocked, a.project)
+	e.gate.Set(a.project, 0)
+}
+
+// hear routes changes to the actors they concern.
+func (e *Engine) hear(changes []store.Change) {
+	byProject := map[string][]store.Change{}
+	roomier := false
+	for _, c := range changes {
+		project := c.Record.Project
+		switch spec := c.Record.Spec.(type) {
+		case *mariposa.NodeSpec:
+			roomier = true
+			e.hearNode(c, spec)
+			continue
+		case *mariposa.ProjectSpec:
+			project = c.Record.ID
+		case *mariposa.InstanceSpec:
+			project = spec.Project
+			if c.Deleted {
+				roomier = true
+				e.placer.Release(c.Record.ID)
+			} else {
+				e.placer.Claim(c.Record.ID, spec.Node, needOf(spec))
+			}
+		case *mariposa.VersionSpec:
+			continue // read when a task brings it into force
+		}
+		byProject[project] = append(byProject[project], c)
+	}
+	for project, cs := range byProject {
+		if a := e.actor(project); a != nil {
+			a.inbox.Put(cs...)
+		}
+	}
+	if roomier {
+		e.retryBlocked()
+	}
+}
+
+// hearNode tells the placer and the projects with instances on a node.
+func (e *Engine) hearNode(c store.Change, _ *mariposa.NodeSpec) {
+	if c.Deleted {
+		e.placer.RemoveNode(c.Record.ID)
+	} else {
+		r := c.Record
+		e.placer.SetNode(offer(&r))
+	}
+	told := map[string]bool{}
+	for _, r := range e.Picture.InstancesOn(c.Record.ID) {
+		project := r.Spec.(*mariposa.InstanceSpec).Project
+		if told[project] {
+			continue
+		}
+		told[project] = true
+		if a := e.actor(project); a != nil {
+			a.inbox.Put(c)
+		}
+	}
+}
+
+func (e *Engine) retryBlocked() {
+	e.mu.Lock()
+	projects := make([]string, 0, len(e.blocked))
+	for id := range e.blocked {
+		projects = append(projects, id)
+	}
+	clear(e.blocked)
+	e.mu.Unlock()
+	for _, id := range projects {
+		e.Wake(id)
+	}
+}
+
+// Step runs a project's actor once. It is called by one goroutine at a time for
+// each project; projects run side by side.
+func (e *Engine) Step(ctx context.Context, project string) {
+	a := e.actor(project)
+	if a == nil {
+		return
+	}
+	err := a.step(ctx)
+	switch {
+	case err == nil:
+	case errors.Is(err, store.ErrFenced):
+		slog.Warn("another replica plans this project now", "project", project)
+		e.forget(a)
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNoCapacity):
+		a.reload() // somebody was faster: look again
+		a.wakeIn(10 * time.Millisecond)
+	case errors.Is(err, store.ErrClosed), ctx.Err() != nil:
+	default:
+		slog.Warn("cannot plan; trying again", "project", project, "err", err)
+		a.reload()
+		a.wakeIn(time.Second)
+	}
+}
+
+// Held says how many shards and projects this engine plans.
+func (e *Engine) Held() (shards, projects int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.epochs), len(e.actors)
+}
+
+// Used is what is claimed of a node.
+func (e *Engine) Used(node string) mariposa.Resources { return e.placer.Used(node) }
+
+// offer is what a node's record says to the placer.
+func offer(r *store.Record) place.Node {
+	spec := r.Spec.(*mariposa.NodeSpec)
+	n := place.Node{ID: r.ID, Name: spec.Name, Why: "cannot be reached"}
+	st, _ := r.Status.(*mariposa.NodeStatus)
+	if st != nil {
+		n.Capacity, n.Drivers = st.Capacity, st.Drivers
+		n.Ready = st.State == mariposa.NodeRunning
+	}
+	if spec.Drained {
+		n.Ready, n.Why = false, "is drained"
+	}
+	return n
+}
+
+func needOf(spec *mariposa.InstanceSpec) place.Need {
+	return place.Need{
+		Service: spec.Service, Compute: spec.Compute, Ports: spec.Ports,
+		Take: mariposa.Resources{Instances: 1, MilliCPU: spec.MilliCPU, Memory: spec.Memory},
+	}
+}

@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Runner calls Step for the projects that were woken, each at most once at a
+// time, many side by side: most of a step is waiting for the group commit.
+type Runner struct {
+	workers int
+	step    func(ctx context.Context, project string)
+
+	mu    sync.Mutex
+	ready []string
+	state map[string]turnState
+	some  *sync.Cond
+	ended bool
+}
+
+type turnState uint8
+
+const (
+	queued  turnState = iota + 1
+	running           // a worker has it
+	again             // a worker has it and it was woken meanwhile
+)
+
+// NewRunner makes a runner with so many workers. Step is set by Run.
+func NewRunner(workers int) *Runner {
+	r := &Runner{workers: workers, state: map[string]turnState{}}
+	r.some = sync.NewCond(&r.mu)
+	return r
+}
+
+// Wake asks for a step of a project. It never blocks.
+func (r *Runner) Wake(project string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.state[project] {
+	case 0:
+		r.state[project] = queued
+		r.ready = append(r.ready, project)
+		r.some.Signal()
+	case running:
+		r.state[project] = again
+	}
+}
+
+// Run keeps an engine going until the context ends: it renews the leases and
+// steps what is woken. When it returns, no step is under way and the leases are
+// handed over.
+func (r *Runner) Run(ctx context.Context, e *Engine) {
+	r.step = e.Step
+	var all sync.WaitGroup
+	for range r.workers {
+		all.Go(func() { r.work(ctx) })
+	}
+	r.keepLeases(ctx, e)
+	r.mu.Lock()
+	r.ended = true
+	r.some.Broadcast()
+	r.mu.Unlock()
+	all.Wait()
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	if err := e.Release(bye); err != nil {
+		slog.Warn("cannot hand the leases over; they lapse by themselves", "err", err)
+	}
+}
+
+func (r *Runner) keepLeases(ctx context.Context, e *Engine) {
+	every := time.NewTicker(e.TTL / 3)
+	defer every.Stop()
+	for {
+		if err := e.Renew(ctx); err != nil && ctx.Err() == nil {
+			slog.Warn("cannot renew the leases; trying again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+func (r *Runner) work(ctx context.Context) {
+	for {
+		project, ok := r.next()
+		if !ok {
+			return
+		}
+		r.step(ctx, project)
+		r.mu.Lock()
+		if r.state[project] == again {
+			r.state[project] = queued
+			r.ready = append(r.ready, project)
+			r.some.Signal()
+		} else {
+			delete(r.state, project)
+		}
+		r.mu.Unlock()
+	}
+}
+
+func (r *Runner) next() (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.ready) == 0 && !r.ended {
+		r.some.Wait()
+	}
+	if r.ended {
+		return "", false
+	}
+	project := r.ready[0]
+	r.ready = r.ready[1:]
+	r.state[project] = running
+	return project, true
+}

@@ -1,0 +1,276 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/converge"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+// patience is how long a task may stand still where its services do not say.
+const patience = 10 * time.Minute
+
+// status is a task's status as it will be after this turn.
+func (t *turn) status(task queue.Task) *mariposa.TaskStatus {
+	if st := t.news[task.ID]; st != nil {
+		return st
+	}
+	if task.Status != nil {
+		return task.Status
+	}
+	return &mariposa.TaskStatus{State: mariposa.TaskQueued}
+}
+
+// setTask changes a task's status in this turn.
+func (t *turn) setTask(id string, f func(*mariposa.TaskStatus)) {
+	st := t.news[id]
+	if st == nil {
+		st = &mariposa.TaskStatus{State: mariposa.TaskQueued}
+		if r := t.tasks[id]; r != nil {
+			if old, ok := r.Status.(*mariposa.TaskStatus); ok && old != nil {
+				*st = *old
+			}
+		}
+		t.news[id] = st
+	}
+	f(st)
+}
+
+// taskOf finds the task that a step belongs to: the newest one of a person in
+// that scope, else Mariposa's own, which is opened when there is none.
+func (t *turn) taskOf(s converge.Step) string {
+	var own string
+	for _, task := range slices.Backward(t.open) {
+		if t.status(task).State != mariposa.TaskActive || !queue.Overlap(task.Spec.Services, []string{s.Service}) {
+			continue
+		}
+		if task.Spec.Origin == mariposa.OriginUser {
+			return task.ID
+		}
+		own = task.ID
+	}
+	if own != "" {
+		return own
+	}
+	id := t.e.NewID()
+	spec := &mariposa.TaskSpec{
+		Project: t.project, Services: []string{s.Service}, Component: "repair", Task: mariposa.TaskScale,
+		Origin: mariposa.OriginMariposa, Author: "mariposa", Reason: s.Service + ": " + s.Reason, Created: t.now, Version: t.goal.Version,
+	}
+	st := &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, Moved: t.now}
+	t.added[id], t.news[id] = spec, st
+	t.open = append(t.open, queue.Task{ID: id, Spec: spec, Status: st})
+	return id
+}
+
+// judgeTasks brings progress up to date and ends what has ended.
+func (t *turn) judgeTasks() {
+	for _, task := range t.open {
+		if t.status(task).State == mariposa.TaskActive {
+			t.judge(task)
+		}
+	}
+	for _, task := range t.open {
+		t.writeTask(task)
+	}
+}
+
+func (t *turn) judge(task queue.Task) {
+	todo := 0
+	for name, n := range t.plan.Todo {
+		if queue.Overlap(task.Spec.Services, []string{name}) {
+			todo += n
+		}
+	}
+	was := t.status(task)
+	p := was.Progress
+	p.Total = max(p.Total, p.Done+todo)
+	p.Done = max(p.Done, p.Total-todo)
+	if p != was.Progress {
+		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
+			if p.Done > st.Progress.Done {
+				st.Moved = t.now
+			}
+			st.Progress = p
+		})
+	}
+	switch by, why := t.takenOver(task), t.failure(task); {
+	case by != "":
+		t.endTask(task, mariposa.TaskCompleted, "taken over by "+by, by)
+	case why != "":
+		t.endTask(task, mariposa.TaskFailed, why, "")
+	case todo == 0:
+		t.endTask(task, mariposa.TaskCompleted, "", "")
+		t.completeVersion(task)
+	}
+}
+
+// takenOver finds the person's task that does the work of one of Mariposa's.
+func (t *turn) takenOver(task queue.Task) string {
+	if task.Spec.Origin != mariposa.OriginMariposa {
+		return ""
+	}
+	for _, o := range t.open {
+		if o.Spec.Origin == mariposa.OriginUser && t.status(o).State == mariposa.TaskActive && queue.Overlap(o.Spec.Services, task.Spec.Services) {
+			return o.ID
+		}
+	}
+	return ""
+}
+
+// failure says why a task has failed; empty while it has not. The goal stays:
+// what can still be repaired will be.
+func (t *turn) failure(task queue.Task) string {
+	if task.Spec.Origin != mariposa.OriginUser {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.plan.Services)) {
+		ss := t.plan.Services[name]
+		if queue.Overlap(task.Spec.Services, []string{name}) && ss.Rollout != nil && ss.Rollout.Stopped != "" &&
+			(task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart) {
+			return name + ": " + ss.Rollout.Stopped
+		}
+	}
+	if due := t.due(task); !due.IsZero() && !due.After(t.now) {
+		_, why := summary(&mariposa.ProjectStatus{Services: t.plan.Services}, t.plan.Todo)
+		if why == "" {
+			why = "its instances do not come up"
+		}
+		return fmt.Sprintf("no progress since %s: %s", t.status(task).Moved.Format("15:04:05"), why)
+	}
+	return ""
+}
+
+// due is when a task has stood still for too long.
+func (t *turn) due(task queue.Task) time.Time {
+	st := t.status(task)
+	if st.State != mariposa.TaskActive || task.Spec.Origin != mariposa.OriginUser {
+		return time.Time{}
+	}
+	longest := time.Duration(0)
+	for name, ss := range t.plan.Services {
+		def := t.view.Definition(ss.Number, name)
+		if def != nil && queue.Overlap(task.Spec.Services, []string{name}) {
+			longest = max(longest, def.Update.Deadline)
+		}
+	}
+	if longest == 0 {
+		longest = patience
+	}
+	return st.Moved.Add(longest)
+}
+
+// deadline is when the first task will have stood still for too long.
+func (t *turn) deadline() time.Time {
+	var first time.Time
+	for _, task := range t.open {
+		if due := t.due(task); !due.IsZero() && (first.IsZero() || due.Before(first)) {
+			first = due
+		}
+	}
+	return first
+}
+
+func (t *turn) endTask(task queue.Task, state mariposa.TaskState, why, by string) {
+	t.setTask(task.ID, func(st *mariposa.TaskStatus) {
+		st.State, st.Finished, st.Reason, st.EndedBy = state, t.now, why, by
+		if state == mariposa.TaskCompleted && by == "" {
+			st.Progress.Done = st.Progress.Total
+		}
+	})
+}
+
+// completeVersion notes that a version has been fully in force.
+func (t *turn) completeVersion(task queue.Task) {
+	n := task.Spec.Patch.Number
+	if n == 0 || n != t.goal.Number {
+		return
+	}
+	for _, todo := range t.plan.Todo {
+		if todo > 0 {
+			return
+		}
+	}
+	t.unit.Writes = append(t.unit.Writes, store.Write{
+		Kind: mariposa.KindVersion, ID: VersionID(t.project, n), Status: &mariposa.VersionStatus{Completed: t.now},
+		Event: mariposa.Event{Kind: "version.completed", Project: t.project, Task: task.ID, Actor: "mariposa"},
+	})
+}
+
+func (t *turn) writeTask(task queue.Task) {
+	st := t.news[task.ID]
+	if st == nil {
+		return
+	}
+	w := store.Write{
+		Kind: mariposa.KindTask, ID: task.ID, Project: t.project, Status: st, Archive: st.State.Ended(),
+		Event: mariposa.Event{Kind: "task." + string(st.State), Project: t.project, Task: task.ID, Actor: "mariposa", Reason: st.Reason},
+	}
+	if len(task.Spec.Services) == 1 {
+		w.Event.Service = task.Spec.Services[0]
+	}
+	if spec := t.added[task.ID]; spec != nil {
+		w.Spec, w.Event.Reason = spec, spec.Reason
+	} else {
+		old := t.tasks[task.ID]
+		if was, ok := old.Status.(*mariposa.TaskStatus); ok && was != nil && was.State == st.State {
+			w.Event.Kind = "task.progress"
+		}
+		t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindTask, ID: task.ID, SpecRevision: -1, StatusRevision: old.StatusRevision})
+	}
+	t.unit.Writes = append(t.unit.Writes, w)
+}
+
+// finished reports whether a project that is to be deleted has nothing left
+// that can be reached.
+func (t *turn) finished() bool {
+	return t.spec.Deleting && t.goal.Goal == mariposa.GoalDeleted && len(t.unreachable()) == t.view.Len() && !t.cut
+}
+
+// unreachable lists the instances that should go but are on nodes that are away.
+func (t *turn) unreachable() []*converge.Instance {
+	return t.view.Leaving(func(n converge.Node) bool { return n.Unknown })
+}
+
+// finish removes the project. What its unreachable nodes still run becomes
+// their debt, settled when they return.
+func (t *turn) finish(ctx context.Context) error {
+	for _, i := range t.unreachable() {
+		spec := *i.Spec
+		spec.Debt = true
+		t.put(converge.Step{Instance: i.ID, Service: spec.ServiceName, Reason: "its project is deleted; it goes when its node returns"}, &spec, false, "instance.debt", spec.Task)
+	}
+	for _, task := range t.open {
+		if !t.status(task).State.Ended() {
+			t.endTask(task, mariposa.TaskCompleted, "", "")
+			t.replaceTask(task)
+		}
+	}
+	versions, err := t.e.Store.List(ctx, store.Query{Kind: mariposa.KindVersion, Project: t.project})
+	if err != nil {
+		return err
+	}
+	for _, v := range versions {
+		t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindVersion, ID: v.ID, Delete: true, Event: mariposa.Event{Kind: "version.deleted", Project: t.project, Actor: "mariposa"}})
+	}
+	t.unit.Writes = slices.DeleteFunc(t.unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindProject })
+	t.unit.Writes = append(t.unit.Writes, store.Write{
+		Kind: mariposa.KindProject, ID: t.project, Delete: true,
+		Event: mariposa.Event{Kind: "project.deleted", Project: t.project, Actor: "mariposa", Reason: "nothing of it is left"},
+	})
+	return nil
+}
+
+// replaceTask writes a task again that this turn has written already.
+func (t *turn) replaceTask(task queue.Task) {
+	mine := func(w store.Write) bool { return w.Kind == mariposa.KindTask && w.ID == task.ID }
+	t.unit.Writes = slices.DeleteFunc(t.unit.Writes, mine)
+	t.unit.Require = slices.DeleteFunc(t.unit.Require, func(r store.Require) bool { return r.ID == task.ID })
+	t.writeTask(task)
+}

@@ -1,0 +1,288 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/converge"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+// turn is one planning of one project: tasks begin, the plan is made, its steps
+// find nodes, and everything becomes one unit of the store.
+type turn struct {
+	*actor
+	now     time.Time
+	spec    *mariposa.ProjectSpec
+	was     *mariposa.ProjectStatus // as stored; nil before the first
+	goal    *mariposa.ProjectStatus // as it will be
+	open    []queue.Task
+	news    map[string]*mariposa.TaskStatus // tasks whose status changes
+	added   map[string]*mariposa.TaskSpec   // tasks that Mariposa opens itself
+	plan    converge.Plan
+	blocked map[string]string
+	unit    store.Unit
+	claimed []string
+	cut     bool // there were more steps than one commit carries
+}
+
+func (a *actor) newTurn(ctx context.Context) (*turn, error) {
+	t := &turn{
+		actor: a, now: a.e.Clock.Now(), spec: a.record.Spec.(*mariposa.ProjectSpec), open: a.openTasks(),
+		news: map[string]*mariposa.TaskStatus{}, added: map[string]*mariposa.TaskSpec{}, blocked: map[string]string{},
+	}
+	t.was, _ = a.record.Status.(*mariposa.ProjectStatus)
+	t.goal = t.was
+	return t, t.activate(ctx)
+}
+
+// activate lets the tasks begin whose turn it is: their change of goal takes
+// effect.
+func (t *turn) activate(ctx context.Context) error {
+	for _, task := range queue.Ready(t.open, t.stuck) {
+		if err := t.applyPatch(ctx, task); err != nil {
+			return err
+		}
+		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
+			st.State, st.Started, st.Moved = mariposa.TaskActive, t.now, t.now
+		})
+	}
+	if t.goal != nil && t.goal != t.was {
+		t.view.SetGoal(t.goal)
+		return t.learnVersions(ctx)
+	}
+	return nil
+}
+
+// stuck reports whether an active task makes no progress for a reason that
+// others should not wait for.
+func (t *turn) stuck(task queue.Task) bool {
+	if task.State() != mariposa.TaskActive || t.was == nil {
+		return false
+	}
+	for name, ss := range t.was.Services {
+		if !queue.Overlap(task.Spec.Services, []string{name}) {
+			continue
+		}
+		switch ss.Status {
+		case mariposa.StatusBlocked, mariposa.StatusBackingOff, mariposa.StatusHeld, mariposa.StatusFailed:
+			return true
+		}
+	}
+	return false
+}
+
+func (t *turn) applyPatch(ctx context.Context, task queue.Task) error {
+	p := task.Spec.Patch
+	known := map[int]converge.Definitions{}
+	version := ""
+	need := []int{p.Number}
+	if t.goal != nil {
+		for _, ss := range t.goal.Services {
+			need = append(need, ss.Number)
+		}
+	}
+	for _, n := range need {
+		if n == 0 || known[n] != nil {
+			continue
+		}
+		d, v, err := t.definitions(ctx, n)
+		if err != nil {
+			return err
+		}
+		known[n] = d
+		t.view.SetVersion(n, d)
+		if n == p.Number {
+			version = v
+		}
+	}
+	t.goal = converge.Apply(t.goal, p, converge.Change{
+		Now: t.now, IDs: t.spec.Services, Version: version,
+		Versions: func(n int) converge.Definitions { return known[n] },
+	})
+	return nil
+}
+
+// run plans, turns steps into writes, judges the tasks and commits.
+func (t *turn) run(ctx context.Context) error {
+	if t.goal == nil {
+		return nil // its first task has not come yet
+	}
+	t.plan = t.view.Plan(t.now, converge.Budget{Starting: t.e.gate.Share(t.project)})
+	steps := t.plan.Steps
+	slices.SortStableFunc(steps, func(a, b converge.Step) int { return cmp.Compare(rank(a), rank(b)) })
+	if len(steps) > maxSteps {
+		steps, t.cut = steps[:maxSteps], true
+	}
+	for _, s := range steps {
+		t.write(s)
+	}
+	t.judgeTasks()
+	t.writeGoal()
+	if t.finished() {
+		if err := t.finish(ctx); err != nil {
+			return err
+		}
+	}
+	return t.commit(ctx)
+}
+
+func rank(s converge.Step) int {
+	if s.Repair {
+		return 0
+	}
+	return 1
+}
+
+// write turns a step into writes. A create that no node takes becomes a reason.
+func (t *turn) write(s converge.Step) {
+	switch s.Action {
+	case converge.Create:
+		t.create(s)
+	case converge.Collect:
+		i := t.view.Instance(s.Instance)
+		t.put(s, i.Spec, true, "instance.collected", t.taskOf(s))
+		t.unit.Claims = append(t.unit.Claims, store.Claim{Node: i.Spec.Node, Take: mariposa.Resources{}.Minus(needOf(i.Spec).Take)})
+	case converge.Remove:
+		spec := *t.view.Instance(s.Instance).Spec
+		spec.Goal, spec.Generation, spec.Reason, spec.Task = mariposa.GoalGone, spec.Generation+1, s.Reason, t.taskOf(s)
+		t.put(s, &spec, false, "instance.stopping", spec.Task)
+	case converge.Amend:
+		spec := *t.view.Instance(s.Instance).Spec
+		spec.Number, spec.Live = s.Number, t.view.Definition(s.Number, s.Service).Live
+		spec.Generation, spec.Reason, spec.Task = spec.Generation+1, s.Reason, t.taskOf(s)
+		t.put(s, &spec, false, "instance.updating", spec.Task)
+	}
+}
+
+func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, kind, task string) {
+	w := store.Write{
+		Kind: mariposa.KindInstance, ID: s.Instance, Project: t.project, Delete: remove,
+		Event: mariposa.Event{Kind: kind, Project: t.project, Service: s.Service, Instance: s.Instance, Node: spec.Node, Task: task, Actor: "mariposa", Reason: s.Reason},
+	}
+	if !remove {
+		w.Spec = spec
+	}
+	t.unit.Writes = append(t.unit.Writes, w)
+	t.unit.Urgent = t.unit.Urgent || s.Repair
+}
+
+func (t *turn) create(s converge.Step) {
+	if t.blocked[s.Service] != "" {
+		return // the next one of the same service would not fit either
+	}
+	def := t.view.Definition(s.Number, s.Service)
+	s.Instance = t.e.NewID()
+	spec := &mariposa.InstanceSpec{
+		Name: fmt.Sprintf("%s.%d-%s", s.Service, s.Slot, s.Instance[len(s.Instance)-6:]), Slot: s.Slot,
+		Project: t.project, Service: t.goal.Services[s.Service].ID, ServiceName: s.Service,
+		Number: s.Number, Digest: def.Digest, Live: def.Live, Compute: def.Compute,
+		Goal: mariposa.GoalRunning, Generation: 1, Reason: s.Reason, Created: t.now, Managed: true,
+		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: fixedPorts(def),
+	}
+	node, err := t.e.placer.Pick(s.Instance, needOf(spec))
+	if err != nil {
+		t.blocked[s.Service] = err.Error()
+		return
+	}
+	t.claimed = append(t.claimed, s.Instance)
+	spec.Node, spec.Task = node.ID, t.taskOf(s)
+	t.put(s, spec, false, "instance.provisioning", spec.Task)
+	t.unit.Claims = append(t.unit.Claims, store.Claim{Node: node.ID, Take: needOf(spec).Take, Limit: node.Capacity})
+}
+
+func fixedPorts(def *mariposa.Service) []int {
+	var out []int
+	for _, p := range def.Ports {
+		if p.Host != 0 {
+			out = append(out, p.Host)
+		}
+	}
+	return out
+}
+
+// writeGoal stores the project's goal and fare when either has changed.
+func (t *turn) writeGoal() {
+	st := *t.goal
+	st.Services = t.plan.Services
+	for name, why := range t.blocked {
+		ss := st.Services[name]
+		ss.Status, ss.Reason = mariposa.StatusBlocked, why
+	}
+	st.Status, st.Reason = summary(&st, t.plan.Todo)
+	if t.was != nil && same(t.was, &st) {
+		return
+	}
+	t.goal = &st
+	t.unit.Writes = append(t.unit.Writes, store.Write{
+		Kind: mariposa.KindProject, ID: t.project, Project: t.project, Status: &st,
+		Event: mariposa.Event{Kind: "project." + string(st.Status), Project: t.project, Actor: "mariposa", Reason: st.Reason},
+	})
+}
+
+// summary is how the project as a whole fares: as its worst service does.
+func summary(st *mariposa.ProjectStatus, todo map[string]int) (mariposa.Status, string) {
+	worst := []mariposa.Status{
+		mariposa.StatusFailed, mariposa.StatusBlocked, mariposa.StatusBackingOff, mariposa.StatusHeld,
+		mariposa.StatusPaused, mariposa.StatusFrozen, mariposa.StatusConverging,
+	}
+	names := slices.Sorted(maps.Keys(st.Services))
+	for _, status := range worst {
+		for _, name := range names {
+			if ss := st.Services[name]; ss.Status == status {
+				if ss.Reason == "" {
+					return status, ""
+				}
+				return status, name + ": " + ss.Reason
+			}
+		}
+	}
+	for _, n := range todo {
+		if n > 0 {
+			return mariposa.StatusConverging, "leftovers are being removed"
+		}
+	}
+	if st.Goal == mariposa.GoalStopped {
+		return mariposa.StatusStopped, ""
+	}
+	return mariposa.StatusConverged, ""
+}
+
+// commit stores the turn and sets the next wake-up.
+func (t *turn) commit(ctx context.Context) error {
+	t.e.gate.Set(t.project, t.view.Starting()+len(t.claimed))
+	if len(t.unit.Writes) > 0 {
+		t.unit.Fences = []store.Fence{{Lease: leaseName(t.shard), Epoch: t.epoch}}
+		res := t.e.Store.Commit(ctx, t.unit)[0]
+		if res.Err != nil {
+			for _, id := range t.claimed {
+				t.e.placer.Release(id)
+			}
+			return res.Err
+		}
+		t.await = res.Last
+	}
+	t.cancel()
+	wake := t.plan.Wake
+	if len(t.blocked) > 0 {
+		t.e.mu.Lock()
+		t.e.blocked[t.project] = true
+		t.e.mu.Unlock()
+		if again := t.now.Add(10 * time.Second); wake.IsZero() || again.Before(wake) {
+			wake = again // in case the news of room was missed
+		}
+	}
+	if at := t.deadline(); !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
+		wake = at
+	}
+	if !wake.IsZero() {
+		t.wakeIn(wake.Sub(t.now))
+	}
+	return nil
+}
