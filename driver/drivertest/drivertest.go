@@ -1,0 +1,276 @@
+// Package drivertest holds every driver to the promises of package driver. A
+// driver's own test hands Run a Harness that says how instances of its kind
+// are made and hurt; what is peculiar to one kind is tested beside it. The
+// package knows no kind of compute.
+package drivertest
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"testing"
+	"time"
+
+	"mariposa/driver"
+)
+
+// Harness lets the suite handle one driver on one world of its own (a root
+// directory, a daemon's namespace) that nothing else uses.
+type Harness struct {
+	// Open makes a driver on the world. After the driver is closed, Open is
+	// called again on the same world, as a restarted agent would.
+	Open func(t *testing.T) driver.Driver
+
+	// Runs makes an instance that runs until it is ended.
+	Runs func(t *testing.T, id string) driver.Instance
+
+	// End makes a running instance end by itself, not through the driver.
+	End func(t *testing.T, d driver.Driver, o driver.Observed)
+
+	// Broken makes an instance that cannot be started.
+	Broken func(t *testing.T, id string) driver.Instance
+
+	// Stubborn makes an instance that takes no gentle stop. Nil: this kind has
+	// no such thing.
+	Stubborn func(t *testing.T, id string) driver.Instance
+
+	// Ready waits until a stubborn instance that was just started is stubborn.
+	Ready func(t *testing.T, o driver.Observed)
+
+	// Writes makes an instance that writes these lines and goes on running.
+	// Nil: this kind has no logs, and must say so.
+	Writes func(t *testing.T, id string, lines ...string) driver.Instance
+}
+
+// Limit is how long the suite waits for anything before it calls it lost.
+const Limit = 20 * time.Second
+
+// NewID makes an id that no other instance has.
+func NewID() string { return "t-" + rand.Text() }
+
+// Run runs the suite; each test gets a harness of its own.
+func Run(t *testing.T, harness func(t *testing.T) Harness) {
+	tests := []struct {
+		name string
+		run  func(t *testing.T, b *bench)
+	}{
+		{"a start is reported once it runs", testStart},
+		{"a second start changes nothing", testStartTwice},
+		{"a start after the end runs the same instance again", testStartAgain},
+		{"a failed start says why and does not run", testBroken},
+		{"an update keeps the physical id", testUpdate},
+		{"a stop ends it and leaves it to be looked at", testStop},
+		{"a second stop changes nothing", testStopTwice},
+		{"a stop is by force after its timeout", testStopByForce},
+		{"a stop without force waits until its context ends", testStopWithoutForce},
+		{"an end by itself is told exactly once", testEnd},
+		{"an end that was asked for is not told", testAskedEnd},
+		{"remove takes a running instance away", testRemove},
+		{"a second remove is no error", testRemoveTwice},
+		{"ids that never were are no error to end, and not found otherwise", testUnknown},
+		{"a restarted agent finds what it had", testReopen},
+		{"a restarted agent is told of ends", testEndAfterReopen},
+		{"operations after close are refused", testClosed},
+		{"logs can be read and followed", testLogs},
+		{"operations on many instances run side by side", testMany},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t, newBench(t, harness(t)))
+		})
+	}
+}
+
+// bench is one driver under test with everything it has told.
+type bench struct {
+	Harness
+	driver driver.Driver
+	ids    []string
+
+	mu    sync.Mutex
+	ended map[string][]driver.Observed
+	news  chan struct{} // a token for each end told
+}
+
+func newBench(t *testing.T, h Harness) *bench {
+	b := &bench{Harness: h, ended: map[string][]driver.Observed{}, news: make(chan struct{}, 10_000)}
+	b.open(t)
+	t.Cleanup(func() {
+		for _, id := range b.ids {
+			b.remove(t, id)
+		}
+		if err := b.driver.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return b
+}
+
+func (b *bench) open(t *testing.T) {
+	t.Helper()
+	b.driver = b.Open(t)
+	b.driver.Watch(func(o driver.Observed) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.ended[o.ID] = append(b.ended[o.ID], o)
+		b.news <- struct{}{}
+	})
+}
+
+// reopen is what an agent's restart is to a driver.
+func (b *bench) reopen(t *testing.T) {
+	t.Helper()
+	if err := b.driver.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	b.open(t)
+}
+
+// id makes an id that is removed when the test is over.
+func (b *bench) id() string {
+	id := NewID()
+	b.ids = append(b.ids, id)
+	return id
+}
+
+func (b *bench) start(t *testing.T, i driver.Instance) (driver.Observed, error) {
+	t.Helper()
+	return await(t, "Start", func(done func(driver.Observed, error)) { b.driver.Start(t.Context(), i, done) })
+}
+
+func (b *bench) mustStart(t *testing.T, i driver.Instance) driver.Observed {
+	t.Helper()
+	o, err := b.start(t, i)
+	if err != nil {
+		t.Fatalf("Start: %v", err)
+	}
+	if !o.Running || o.ID != i.ID || o.PhysicalID == "" || o.Labels != i.Labels {
+		t.Fatalf("Start reported %+v", o)
+	}
+	return o
+}
+
+// startStubborn starts what takes no gentle stop, or, for a kind without such
+// a thing, what does.
+func (b *bench) startStubborn(t *testing.T) driver.Observed {
+	t.Helper()
+	if b.Stubborn == nil {
+		return b.mustStart(t, b.Runs(t, b.id()))
+	}
+	o := b.mustStart(t, b.Stubborn(t, b.id()))
+	b.Ready(t, o)
+	return o
+}
+
+func (b *bench) stop(t *testing.T, id string, timeout time.Duration) driver.Observed {
+	t.Helper()
+	o, err := await(t, "Stop", func(done func(driver.Observed, error)) {
+		b.driver.Stop(t.Context(), id, timeout, done)
+	})
+	if err != nil {
+		t.Fatalf("Stop: %v", err)
+	}
+	return o
+}
+
+func (b *bench) remove(t *testing.T, id string) {
+	t.Helper()
+	// The test's own context has ended by the time of its cleanup.
+	_, err := await(t, "Remove", func(done func(driver.Observed, error)) {
+		b.driver.Remove(context.Background(), id, func(err error) { done(driver.Observed{}, err) })
+	})
+	if err != nil {
+		t.Errorf("Remove: %v", err)
+	}
+}
+
+// find looks an instance up in the list; false when it is not there.
+func (b *bench) find(t *testing.T, id string) (driver.Observed, bool) {
+	t.Helper()
+	list, err := b.driver.List(t.Context())
+	if err != nil {
+		t.Fatalf("List: %v", err)
+	}
+	var found []driver.Observed
+	for _, o := range list {
+		if o.ID == id {
+			found = append(found, o)
+		}
+	}
+	if len(found) > 1 {
+		t.Fatalf("List has %s %d times", id, len(found))
+	}
+	if len(found) == 0 {
+		return driver.Observed{}, false
+	}
+	return found[0], true
+}
+
+func (b *bench) mustFind(t *testing.T, id string) driver.Observed {
+	t.Helper()
+	o, ok := b.find(t, id)
+	if !ok {
+		t.Fatalf("%s is not in the list", id)
+	}
+	return o
+}
+
+// awaitEnd waits until an end of the instance has been told.
+func (b *bench) awaitEnd(t *testing.T, id string) driver.Observed {
+	t.Helper()
+	deadline := time.After(Limit)
+	for {
+		b.mu.Lock()
+		told := b.ended[id]
+		b.mu.Unlock()
+		if len(told) > 0 {
+			return told[len(told)-1]
+		}
+		select {
+		case <-b.news:
+		case <-deadline:
+			t.Fatalf("the end of %s was never told", id)
+		}
+	}
+}
+
+func (b *bench) told(id string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.ended[id])
+}
+
+// await runs an operation, waits for its answer, and fails the test when it
+// answers twice.
+func await(t *testing.T, what string, run func(done func(driver.Observed, error))) (driver.Observed, error) {
+	t.Helper()
+	type answer struct {
+		o   driver.Observed
+		err error
+	}
+	answers := make(chan answer, 2)
+	var once sync.Mutex
+	calls := 0
+	t.Cleanup(func() {
+		once.Lock()
+		defer once.Unlock()
+		if calls != 1 {
+			t.Errorf("%s called done %d times", what, calls)
+		}
+	})
+	run(func(o driver.Observed, err error) {
+		once.Lock()
+		defer once.Unlock()
+		if calls++; calls == 1 {
+			answers <- answer{o, err}
+		}
+	})
+	select {
+	case a := <-answers:
+		return a.o, a.err
+	case <-time.After(Limit):
+		t.Fatalf("%s never answered", what)
+		return driver.Observed{}, nil
+	}
+}

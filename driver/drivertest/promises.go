@@ -1,0 +1,340 @@
+package drivertest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mariposa/driver"
+)
+
+func testStart(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	before := time.Now().Add(-time.Minute)
+	o := b.mustStart(t, i)
+	if o.Started.Before(before) || !o.Finished.IsZero() || o.ExitCode != nil {
+		t.Errorf("a running instance shows %+v", o)
+	}
+	if found := b.mustFind(t, i.ID); !found.Running || found.PhysicalID != o.PhysicalID || found.Labels != i.Labels {
+		t.Errorf("List shows %+v", found)
+	}
+}
+
+func testStartTwice(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	first := b.mustStart(t, i)
+	if second := b.mustStart(t, i); second.PhysicalID != first.PhysicalID || !second.Started.Equal(first.Started) {
+		t.Errorf("the second start reported %+v, the first %+v", second, first)
+	}
+	if b.told(i.ID) != 0 {
+		t.Error("an end was told")
+	}
+}
+
+func testStartAgain(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	o := b.mustStart(t, i)
+	b.End(t, b.driver, o)
+	b.awaitEnd(t, i.ID)
+	b.mustStart(t, i)
+	b.stop(t, i.ID, Limit)
+	b.mustStart(t, i)
+	if found := b.mustFind(t, i.ID); !found.Running || found.ExitCode != nil || !found.Finished.IsZero() {
+		t.Errorf("started again, it shows %+v", found)
+	}
+	if n := b.told(i.ID); n != 1 {
+		t.Errorf("%d ends were told, want the one that nobody asked for", n)
+	}
+}
+
+func testBroken(t *testing.T, b *bench) {
+	i := b.Broken(t, b.id())
+	o, err := b.start(t, i)
+	if err == nil || err.Error() == "" {
+		t.Fatalf("Start answered %+v, %v", o, err)
+	}
+	if o.Running || o.ID != i.ID {
+		t.Errorf("Start answered %+v", o)
+	}
+	if found, ok := b.find(t, i.ID); ok && found.Running {
+		t.Errorf("List shows %+v", found)
+	}
+	if b.told(i.ID) != 0 {
+		t.Error("an end was told of what never ran")
+	}
+}
+
+func testUpdate(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	o := b.mustStart(t, i)
+	updated, err := await(t, "Update", func(done func(driver.Observed, error)) { b.driver.Update(t.Context(), i, done) })
+	if err != nil || !updated.Running || updated.PhysicalID != o.PhysicalID {
+		t.Errorf("Update answered %+v, %v", updated, err)
+	}
+	_, err = await(t, "Update", func(done func(driver.Observed, error)) {
+		b.driver.Update(t.Context(), b.Runs(t, NewID()), done)
+	})
+	if !errors.Is(err, driver.ErrNotFound) {
+		t.Errorf("Update of an unknown instance: %v", err)
+	}
+}
+
+func checkEnded(t *testing.T, o driver.Observed, physical string) {
+	t.Helper()
+	if o.Running || o.Finished.IsZero() || o.Finished.Before(o.Started) || o.PhysicalID != physical || o.Reason == "" {
+		t.Errorf("an ended instance shows %+v", o)
+	}
+}
+
+func testStop(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	o := b.mustStart(t, i)
+	checkEnded(t, b.stop(t, i.ID, Limit), o.PhysicalID)
+	found := b.mustFind(t, i.ID)
+	checkEnded(t, found, o.PhysicalID)
+	if found.Labels != i.Labels {
+		t.Errorf("its labels are %+v", found.Labels)
+	}
+}
+
+func testStopTwice(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	b.mustStart(t, i)
+	first := b.stop(t, i.ID, Limit)
+	if second := b.stop(t, i.ID, Limit); !second.Finished.Equal(first.Finished) || second.Running {
+		t.Errorf("the second stop reported %+v, the first %+v", second, first)
+	}
+}
+
+func testStopByForce(t *testing.T, b *bench) {
+	for _, timeout := range []time.Duration{0, 50 * time.Millisecond} {
+		o := b.startStubborn(t)
+		checkEnded(t, b.stop(t, o.ID, timeout), o.PhysicalID)
+	}
+}
+
+func testStopWithoutForce(t *testing.T, b *bench) {
+	i := b.startStubborn(t)
+	if b.Stubborn == nil {
+		checkEnded(t, b.stop(t, i.ID, -1), i.PhysicalID)
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	o, err := await(t, "Stop", func(done func(driver.Observed, error)) { b.driver.Stop(ctx, i.ID, -1, done) })
+	if !errors.Is(err, context.DeadlineExceeded) || !o.Running {
+		t.Errorf("Stop answered %+v, %v", o, err)
+	}
+	if found := b.mustFind(t, i.ID); !found.Running {
+		t.Errorf("List shows %+v", found)
+	}
+}
+
+func testEnd(t *testing.T, b *bench) {
+	i, other := b.Runs(t, b.id()), b.Runs(t, b.id())
+	o, bystander := b.mustStart(t, i), b.mustStart(t, other)
+	b.End(t, b.driver, o)
+	checkEnded(t, b.awaitEnd(t, i.ID), o.PhysicalID)
+	checkEnded(t, b.mustFind(t, i.ID), o.PhysicalID)
+	checkEnded(t, b.stop(t, i.ID, Limit), o.PhysicalID) // no error, and told no more
+	b.End(t, b.driver, bystander)
+	b.awaitEnd(t, other.ID)
+	if n := b.told(i.ID); n != 1 {
+		t.Errorf("its end was told %d times", n)
+	}
+}
+
+func testAskedEnd(t *testing.T, b *bench) {
+	stopped, removed, last := b.Runs(t, b.id()), b.Runs(t, b.id()), b.Runs(t, b.id())
+	b.mustStart(t, stopped)
+	b.mustStart(t, removed)
+	o := b.mustStart(t, last)
+	b.stop(t, stopped.ID, Limit)
+	b.remove(t, removed.ID)
+	b.End(t, b.driver, o) // what was told before this would have been told by now
+	b.awaitEnd(t, last.ID)
+	if n := b.told(stopped.ID) + b.told(removed.ID); n != 0 {
+		t.Errorf("%d ends were told that were asked for", n)
+	}
+}
+
+func testRemove(t *testing.T, b *bench) {
+	i := b.startStubborn(t)
+	b.remove(t, i.ID)
+	if o, ok := b.find(t, i.ID); ok {
+		t.Errorf("List still shows %+v", o)
+	}
+	if _, err := b.driver.Logs(t.Context(), i.ID, driver.LogOptions{}); !errors.Is(err, driver.ErrNotFound) {
+		t.Errorf("Logs of what was removed: %v", err)
+	}
+	b.reopen(t)
+	if o, ok := b.find(t, i.ID); ok {
+		t.Errorf("a restarted agent finds %+v", o)
+	}
+}
+
+func testRemoveTwice(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	b.mustStart(t, i)
+	b.stop(t, i.ID, Limit)
+	b.remove(t, i.ID)
+	b.remove(t, i.ID)
+}
+
+func testUnknown(t *testing.T, b *bench) {
+	id := NewID()
+	if o := b.stop(t, id, Limit); o.Running || o.ID != id {
+		t.Errorf("Stop reported %+v", o)
+	}
+	b.remove(t, id)
+	if _, err := b.driver.Logs(t.Context(), id, driver.LogOptions{}); !errors.Is(err, driver.ErrNotFound) {
+		t.Errorf("Logs: %v", err)
+	}
+	if o, ok := b.find(t, id); ok {
+		t.Errorf("asking for it has made it: %+v", o)
+	}
+}
+
+func testReopen(t *testing.T, b *bench) {
+	runs, stopped, ended := b.Runs(t, b.id()), b.Runs(t, b.id()), b.Runs(t, b.id())
+	o := b.mustStart(t, runs)
+	b.mustStart(t, stopped)
+	b.End(t, b.driver, b.mustStart(t, ended))
+	told := b.awaitEnd(t, ended.ID)
+	b.stop(t, stopped.ID, Limit)
+	b.reopen(t)
+
+	same := func(got, want driver.Observed) {
+		t.Helper()
+		if got.Running != want.Running || got.PhysicalID != want.PhysicalID || got.Labels != want.Labels ||
+			!got.Started.Equal(want.Started) || !got.Finished.Equal(want.Finished) || got.Reason != want.Reason {
+			t.Errorf("found again as %+v, was %+v", got, want)
+		}
+		if (got.ExitCode == nil) != (want.ExitCode == nil) || (got.ExitCode != nil && *got.ExitCode != *want.ExitCode) {
+			t.Errorf("exit code of %s changed", got.ID)
+		}
+	}
+	same(b.mustFind(t, runs.ID), o)
+	same(b.mustFind(t, ended.ID), told)
+	if found := b.mustFind(t, stopped.ID); found.Running {
+		t.Errorf("stopped, it is found again as %+v", found)
+	}
+	same(b.mustStart(t, runs), o)
+	if n := b.told(ended.ID); n != 1 {
+		t.Errorf("its end was told %d times", n)
+	}
+}
+
+func testEndAfterReopen(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	o := b.mustStart(t, i)
+	b.reopen(t)
+	b.End(t, b.driver, o)
+	checkEnded(t, b.awaitEnd(t, i.ID), o.PhysicalID)
+	b.reopen(t)
+	checkEnded(t, b.mustFind(t, i.ID), o.PhysicalID)
+	b.mustStart(t, i)
+}
+
+func testClosed(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	b.mustStart(t, i)
+	if err := b.driver.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.driver.Close(); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
+	if _, err := b.start(t, b.Runs(t, NewID())); err == nil {
+		t.Error("a closed driver starts instances")
+	}
+	_, err := await(t, "Stop", func(done func(driver.Observed, error)) { b.driver.Stop(t.Context(), i.ID, 0, done) })
+	if err == nil {
+		t.Error("a closed driver stops instances")
+	}
+	b.open(t)
+	if o := b.mustFind(t, i.ID); !o.Running {
+		t.Errorf("closing the driver has ended its instance: %+v", o)
+	}
+}
+
+func testLogs(t *testing.T, b *bench) {
+	if b.Writes == nil {
+		i := b.Runs(t, b.id())
+		b.mustStart(t, i)
+		if _, err := b.driver.Logs(t.Context(), i.ID, driver.LogOptions{}); !errors.Is(err, driver.ErrNotSupported) {
+			t.Errorf("Logs: %v", err)
+		}
+		return
+	}
+	i := b.Writes(t, b.id(), "one", "two", "three")
+	b.mustStart(t, i)
+	follow := b.logs(t, i.ID, driver.LogOptions{Tail: -1, Follow: true})
+	lines := bufio.NewScanner(follow)
+	for _, want := range []string{"one", "two", "three"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("followed %q (%v), want %q", lines.Text(), lines.Err(), want)
+		}
+	}
+	for tail, want := range map[int]string{-1: "one two three", 0: "", 1: "three", 2: "two three", 9: "one two three"} {
+		text, err := io.ReadAll(b.logs(t, i.ID, driver.LogOptions{Tail: tail}))
+		if got := strings.Join(strings.Fields(string(text)), " "); err != nil || got != want {
+			t.Errorf("the last %d lines are %q (%v), want %q", tail, got, err, want)
+		}
+	}
+	b.remove(t, i.ID)
+	if lines.Scan() || lines.Err() != nil {
+		t.Errorf("following what was removed gave %q, %v", lines.Text(), lines.Err())
+	}
+}
+
+func (b *bench) logs(t *testing.T, id string, o driver.LogOptions) io.Reader {
+	t.Helper()
+	r, err := b.driver.Logs(t.Context(), id, o)
+	if err != nil {
+		t.Fatalf("Logs: %v", err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+// testMany takes instances through their life side by side, as an agent does.
+func testMany(t *testing.T, b *bench) {
+	const n = 12
+	var all sync.WaitGroup
+	failures := make(chan error, n)
+	for k := range n {
+		i := b.Runs(t, b.id())
+		end := func(err error) { failures <- err; all.Done() }
+		all.Add(1)
+		b.driver.Start(t.Context(), i, func(o driver.Observed, err error) {
+			if err != nil || !o.Running {
+				end(fmt.Errorf("Start: %+v, %w", o, err))
+				return
+			}
+			b.driver.Stop(t.Context(), i.ID, Limit, func(o driver.Observed, err error) {
+				if err != nil || o.Running || k%2 == 0 {
+					end(err)
+					return
+				}
+				b.driver.Remove(t.Context(), i.ID, end)
+			})
+		})
+	}
+	all.Wait()
+	for range n {
+		if err := <-failures; err != nil {
+			t.Error(err)
+		}
+	}
+	list, err := b.driver.List(t.Context())
+	if err != nil || len(list) != n/2 {
+		t.Errorf("List has %d instances (%v), want %d", len(list), err, n/2)
+	}
+}

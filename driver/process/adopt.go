@@ -1,0 +1,273 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a shim may take for what needs no waiting of its own.
+const patience = 5 * time.Second
+
+// The reasons of ends that no shim has written down.
+const (
+	reasonShimKilled   = "its supervisor was killed"
+	reasonRestarted    = "the machine was restarted"
+	reasonDisappeared  = "it disappeared"
+	reasonNeverStarted = "it never started"
+	reasonDamaged      = "its record cannot be read"
+	reasonLost         = "it ended, and its directory is gone, so how it ended is not known"
+)
+
+// adoptAll finds again what an earlier agent left: first by the directories,
+// then by the labels of processes whose directory is gone.
+func (d *Driver) adoptAll() error {
+	list, err := os.ReadDir(d.root)
+	if err != nil {
+		return err
+	}
+	for _, f := range list {
+		switch name := f.Name(); {
+		case strings.HasPrefix(name, newPrefix), strings.HasPrefix(name, gonePrefix):
+			// Nothing ran from the first yet, and nothing runs from the second any more.
+			_ = removeAll(filepath.Join(d.root, name))
+		case f.IsDir() && checkID(name) == nil:
+			if err := d.adopt(name); err != nil {
+				return fmt.Errorf("cannot take over instance %s: %w", name, err)
+			}
+		}
+	}
+	return d.adoptStrays()
+}
+
+// adopt takes over one directory.
+func (d *Driver) adopt(id string) error {
+	e := newEntry(id, filepath.Join(d.root, id))
+	e.op <- struct{}{} // its shim may end while we look
+	defer e.release()
+	if readJSON(filepath.Join(e.dir, specFile), &e.spec) != nil {
+		return d.adoptDamaged(e)
+	}
+	lock, err := d.awaitShim(e)
+	if err != nil {
+		return err
+	}
+	if lock != nil { // no shim: it has ended, one way or another
+		defer lock.Close()
+		d.settleDead(e)
+	}
+	d.enlist(e)
+	return nil
+}
+
+// enlist makes an instance known that was found.
+func (d *Driver) enlist(e *entry) {
+	d.see(e)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.entries[e.id] = e
+	for _, p := range e.spec.Ports {
+		d.ports[p.Port] = e.id
+	}
+}
+
+// adoptDamaged deals with a directory whose spec is unreadable (a disk that
+// was full, a power cut). If it runs, it is found by its label like a stray.
+func (d *Driver) adoptDamaged(e *entry) error {
+	all, err := findLabelled(d.root)
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		if l.id == e.id {
+			return nil
+		}
+	}
+	// What the lost spec tied these to is not known; a new run must not meet them.
+	_ = os.Remove(filepath.Join(e.dir, stateFile))
+	_ = os.Remove(filepath.Join(e.dir, exitFile))
+	e.exit.Reason = reasonDamaged
+	d.enlist(e)
+	return nil
+}
+
+// awaitShim connects an entry with its shim, or returns the lock when no shim
+// lives. A shim that has just been born is waited for until it says what it
+// runs; one that says nothing for long is ended like a dead one.
+func (d *Driver) awaitShim(e *entry) (*os.File, error) {
+	deadline := time.Now().Add(patience)
+	for {
+		lock, err := tryLock(filepath.Join(e.dir, lockFile))
+		if err == nil {
+			return lock, nil
+		}
+		if !errors.Is(err, errLocked) {
+			return nil, err
+		}
+		if s, ok := readState(e.dir, e.spec.Run); ok {
+			shim := proc{pid: s.Shim, start: s.ShimStart}
+			if pidfd, ok := shim.open(); ok {
+				e.state, e.live = s, true
+				return nil, d.exits.watch(e, pidfd)
+			}
+		}
+		if time.Now().After(deadline) {
+			if err := d.sweep(e); err != nil {
+				return nil, err
+			}
+			deadline = time.Now().Add(patience)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// settleDead says how an instance ended whose shim is no more. The caller
+// holds the directory's lock, so none can come back.
+func (d *Driver) settleDead(e *entry) {
+	var started, ended bool
+	e.state, started = readState(e.dir, e.spec.Run)
+	e.exit, ended = readExit(e.dir, e.spec.Run)
+	switch {
+	case ended:
+	case !started:
+		// The shim may have died between starting the command and saying so.
+		found, _ := d.remnants(e)
+		if len(found) > 0 {
+			d.end(e, reasonShimKilled)
+		} else if e.exit.Reason == "" { // else: how its earlier run ended still holds
+			e.exit.Reason = reasonNeverStarted
+		}
+	case e.state.Boot != d.boot:
+		d.end(e, reasonRestarted)
+	default:
+		found, _ := d.remnants(e)
+		if len(found) > 0 {
+			d.end(e, reasonShimKilled)
+		} else {
+			d.end(e, reasonDisappeared)
+		}
+	}
+	e.live = false
+}
+
+// end clears what is left of an instance without a shim and writes down how it
+// ended. What could not be killed is found again by the next sweep.
+func (d *Driver) end(e *entry, reason string) {
+	if e.state.Boot == d.boot || e.state.Boot == "" {
+		_ = d.sweep(e)
+	}
+	e.live = false
+	e.exit = exit{Run: e.spec.Run, Reason: reason, At: time.Now().UTC()}
+	if !e.stray {
+		_ = writeJSON(filepath.Join(e.dir, exitFile), e.exit) // a lost directory takes no notes
+	}
+}
+
+// sweep kills every process of an instance, its shim included, until none is
+// found, and takes its cgroups away.
+func (d *Driver) sweep(e *entry) error {
+	deadline := time.Now().Add(patience)
+	for {
+		left, err := d.remnants(e)
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 {
+			return group{dirs: d.hierarchy.dirs(e.id)}.remove()
+		}
+		for _, p := range left {
+			p.kill(unix.SIGKILL)
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d of instance %s cannot be killed", left[0].pid, e.id)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// adoptStrays finds processes that carry our root and an id that has no
+// directory: someone wiped it. They are reported, and only Stop and Remove
+// touch them.
+func (d *Driver) adoptStrays() error {
+	all, err := findLabelled(d.root)
+	if err != nil {
+		return fmt.Errorf("cannot look for processes: %w", err)
+	}
+	oldest := map[string]labelled{}
+	for _, l := range all {
+		if o, ok := oldest[l.id]; !l.shim && (!ok || l.start < o.start || (l.start == o.start && l.pid < o.pid)) {
+			oldest[l.id] = l
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, l := range oldest {
+		if d.closed || d.entries[id] != nil {
+			continue
+		}
+		pidfd, ok := l.open()
+		if !ok {
+			continue // it has ended since we looked
+		}
+		e := newEntry(id, filepath.Join(d.root, id))
+		e.stray, e.live = true, true
+		e.spec = spec{ID: id, Labels: l.labels, Ports: portsOf(l.env)}
+		e.state = state{PID: l.pid, Start: l.start, Boot: d.boot, Started: startTime(l.start)}
+		for _, p := range e.spec.Ports {
+			d.ports[p.Port] = id
+		}
+		if err := d.exits.watch(e, pidfd); err != nil {
+			_ = unix.Close(pidfd)
+			return err
+		}
+		e.seen = e.observe()
+		d.entries[id] = e
+	}
+	return nil
+}
+
+// shimGone is called by the exit loop: the shim of an instance has ended. If an
+// operation is under way it deals with that; otherwise it ended by itself.
+func (d *Driver) shimGone(e *entry, gone chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return // the next driver finds it in the directory
+	}
+	d.work.Add(1)
+	go func() {
+		defer d.work.Done()
+		select {
+		case e.op <- struct{}{}:
+		case <-d.ctx.Done():
+			return
+		}
+		defer e.release()
+		if e.live && e.gone == gone {
+			d.settle(e)
+			d.tell(e.seen)
+		}
+	}()
+}
+
+// settle deals with the end of an instance whose process has just gone. The
+// caller holds the entry.
+func (d *Driver) settle(e *entry) {
+	d.exits.release(e)
+	x, ok := readExit(e.dir, e.spec.Run)
+	_, err := os.Stat(e.dir)
+	switch {
+	case ok && !e.stray:
+		e.exit, e.live = x, false
+	case isGone(err) || e.stray:
+		d.end(e, reasonLost)
+	default:
+		d.end(e, reasonShimKilled)
+	}
+	d.see(e)
+}

@@ -1,0 +1,271 @@
+package process
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hierarchy is where this machine keeps its cgroups: version 1 with a tree per
+// controller, or version 2 with one tree. On a machine with both, the
+// controllers of version 1 count, because each belongs to one tree only.
+type hierarchy struct {
+	Memory  string `json:"memory,omitempty"` // version 1
+	CPU     string `json:"cpu,omitempty"`    // version 1
+	Unified string `json:"unified,omitempty"`
+}
+
+func findHierarchy() hierarchy {
+	b, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return hierarchy{}
+	}
+	return parseHierarchy(string(b))
+}
+
+func parseHierarchy(mounts string) hierarchy {
+	var h hierarchy
+	for line := range strings.Lines(mounts) {
+		f := strings.Fields(line)
+		if len(f) < 4 {
+			continue
+		}
+		switch options := "," + f[3] + ","; {
+		case f[2] == "cgroup2" && h.Unified == "":
+			h.Unified = f[1]
+		case f[2] == "cgroup" && strings.Contains(options, ",memory,"):
+			h.Memory = f[1]
+		case f[2] == "cgroup" && strings.Contains(options, ",cpu,"):
+			h.CPU = f[1]
+		}
+	}
+	if h.Memory != "" || h.CPU != "" {
+		h.Unified = ""
+	}
+	return h
+}
+
+// dirs lists where the groups of an instance would be.
+func (h hierarchy) dirs(id string) []string {
+	var list []string
+	for _, mount := range []string{h.Memory, h.CPU, h.Unified} {
+		if mount != "" {
+			list = append(list, filepath.Join(mount, "mariposa", id))
+		}
+	}
+	return list
+}
+
+// group is the cgroups of one instance, which hold all its processes, also
+// those that left their process group and session.
+type group struct {
+	dirs    []string
+	unified bool
+	ooms    int // kills for want of memory counted before this run
+}
+
+// makeGroup makes the groups of an instance and sets its limits. What it could
+// not do stands in limits; a group without directories is none.
+func (h hierarchy) makeGroup(s *spec) (g group, limits string) {
+	var set, missed []string
+	limit := func(what string, err error) {
+		if err == nil {
+			set = append(set, what)
+		} else {
+			missed = append(missed, what+" ("+plainly(err)+")")
+		}
+	}
+	stale := group{dirs: h.dirs(s.ID)}
+	_ = stale.remove()
+	memory, cpu, err := h.makeDirs(s, &g)
+	if s.Memory > 0 {
+		limit("memory "+size(s.Memory), h.limitMemory(memory, s.Memory, err))
+	}
+	if s.MilliCPU > 0 {
+		limit("cpu "+strconv.FormatFloat(float64(s.MilliCPU)/1000, 'f', -1, 64), h.limitCPU(cpu, s.MilliCPU, err))
+	}
+	g.ooms = g.oomKills()
+	return g, describeLimits(set, missed)
+}
+
+// makeDirs makes the directories: the one for memory always, since it also
+// tells who belongs to the instance, the one for cpu when it is limited.
+func (h hierarchy) makeDirs(s *spec, g *group) (memory, cpu string, err error) {
+	make := func(mount string) (string, error) {
+		dir := filepath.Join(mount, "mariposa", s.ID)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return "", err
+		}
+		g.dirs = append(g.dirs, dir)
+		return dir, nil
+	}
+	if h.Unified != "" {
+		g.unified = true
+		dir, err := make(h.Unified)
+		if err == nil {
+			h.delegate()
+		}
+		return dir, dir, err
+	}
+	if h.Memory != "" {
+		if memory, err = make(h.Memory); err != nil {
+			return "", "", err
+		}
+	}
+	if h.CPU != "" && s.MilliCPU > 0 {
+		if cpu, err = make(h.CPU); err != nil {
+			return memory, "", err
+		}
+	}
+	return memory, cpu, nil
+}
+
+// delegate lets groups below ours have limits. Errors show when one is set.
+func (h hierarchy) delegate() {
+	for _, dir := range []string{h.Unified, filepath.Join(h.Unified, "mariposa")} {
+		for _, c := range []string{"+memory", "+cpu"} {
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(c), 0)
+		}
+	}
+}
+
+// limitMemory sets a limit; missing says why there is no directory for it.
+func (h hierarchy) limitMemory(dir string, bytes int64, missing error) error {
+	value := strconv.FormatInt(bytes, 10)
+	if dir == "" {
+		return cmp.Or(missing, errNoController)
+	}
+	if h.Unified != "" {
+		if err := writeControl(dir, "memory.max", value); err != nil {
+			return err
+		}
+		_ = writeControl(dir, "memory.swap.max", "0") // not there without swap
+		return nil
+	}
+	if err := writeControl(dir, "memory.limit_in_bytes", value); err != nil {
+		return err
+	}
+	_ = writeControl(dir, "memory.memsw.limit_in_bytes", value) // not there without swap accounting
+	return nil
+}
+
+func (h hierarchy) limitCPU(dir string, milli int64, missing error) error {
+	const period = 100_000                // microseconds, the kernel's default
+	quota := max(milli*period/1000, 1000) // the kernel takes no less
+	q, p := strconv.FormatInt(quota, 10), strconv.Itoa(period)
+	if dir == "" {
+		return cmp.Or(missing, errNoController)
+	}
+	if h.Unified != "" {
+		return writeControl(dir, "cpu.max", q+" "+p)
+	}
+	return errors.Join(writeControl(dir, "cpu.cfs_period_us", p), writeControl(dir, "cpu.cfs_quota_us", q))
+}
+
+var errNoController = errors.New("this machine's cgroups have no such controller")
+
+func writeControl(dir, name, value string) error {
+	err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0)
+	if errors.Is(err, fs.ErrNotExist) || (errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0) {
+		return errNoController // cgroupfs lets nobody make the file, so root is told "permission denied"
+	}
+	return err
+}
+
+// plainly says why a limit could not be set.
+func plainly(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "the agent may not make cgroups; run it as root"
+	case errors.Is(err, errNoController):
+		return errNoController.Error()
+	}
+	return err.Error()
+}
+
+func describeLimits(set, missed []string) string {
+	var parts []string
+	if len(set) > 0 {
+		parts = append(parts, "enforced: "+strings.Join(set, ", "))
+	}
+	if len(missed) > 0 {
+		parts = append(parts, "not enforced: "+strings.Join(missed, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// size writes an amount of memory as people do.
+func size(bytes int64) string {
+	for _, u := range []struct {
+		name string
+		unit int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if bytes >= u.unit && bytes%u.unit == 0 {
+			return fmt.Sprintf("%d %s", bytes/u.unit, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", bytes)
+}
+
+// pids lists the processes in the groups.
+func (g group) pids() []int {
+	var list []int
+	for _, dir := range g.dirs {
+		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			continue
+		}
+		for _, f := range strings.Fields(string(b)) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+				list = append(list, pid)
+			}
+		}
+	}
+	return list
+}
+
+// oomKills counts the processes that the kernel killed for want of memory.
+func (g group) oomKills() int {
+	for _, dir := range g.dirs {
+		for _, name := range []string{"memory.oom_control", "memory.events"} {
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(string(b)) {
+				if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+					count, _ := strconv.Atoi(strings.TrimSpace(n))
+					return count
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// remove deletes the groups. A process that has just died keeps its group busy
+// for a moment.
+func (g group) remove() error {
+	deadline := time.Now().Add(time.Second)
+	for _, dir := range g.dirs {
+		for {
+			err := unix.Rmdir(dir)
+			if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
+				break // without the right to remove it, we have not made it either
+			}
+			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+				return fmt.Errorf("cannot remove the cgroup %s: %w", dir, err)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	return nil
+}

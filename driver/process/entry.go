@@ -1,0 +1,91 @@
+package process
+
+import (
+	"strconv"
+	"strings"
+
+	"mariposa/driver"
+)
+
+// entry is what the driver holds of one instance. Fields other than seen
+// belong to whoever holds op; seen is guarded by the driver's mutex, and what
+// it points to is never changed.
+type entry struct {
+	id  string
+	dir string
+	op  chan struct{} // holds one token while an operation is under way
+
+	spec  spec
+	state state
+	exit  exit
+	live  bool // started, and its end not yet dealt with
+	stray bool // found by its label alone: no directory, perhaps no shim
+
+	pidfd int           // of the shim, or of a stray's oldest process; -1: none
+	gone  chan struct{} // closed once that process has ended
+
+	seen driver.Observed // the zero value: no such instance yet
+}
+
+func newEntry(id, dir string) *entry {
+	return &entry{id: id, dir: dir, op: make(chan struct{}, 1), pidfd: -1}
+}
+
+func (e *entry) release() { <-e.op }
+
+// see renews what others are told of an instance.
+func (d *Driver) see(e *entry) {
+	o := e.observe()
+	d.mu.Lock()
+	e.seen = o
+	d.mu.Unlock()
+}
+
+func (e *entry) observe() driver.Observed {
+	o := driver.Observed{
+		ID:        e.id,
+		Labels:    e.spec.Labels,
+		Running:   e.live,
+		Started:   e.state.Started,
+		Addresses: e.spec.addresses(),
+		Details:   e.details(),
+	}
+	if e.state.PID != 0 {
+		o.PhysicalID = strconv.Itoa(e.state.PID) + "-" + strconv.FormatUint(e.state.Start, 10)
+	}
+	if !e.live {
+		o.Finished = e.exit.At
+		o.ExitCode = e.exit.Code
+		o.Reason = e.exit.Reason
+	}
+	return o
+}
+
+func (e *entry) details() map[string]string {
+	m := map[string]string{"directory": e.dir}
+	if e.stray {
+		m = map[string]string{"directory": "lost: " + e.dir}
+	}
+	if e.state.PID != 0 {
+		m["pid"] = strconv.Itoa(e.state.PID)
+	}
+	if e.state.Limits != "" {
+		m["limits"] = e.state.Limits
+	}
+	if len(e.spec.Ports) > 0 {
+		parts := make([]string, len(e.spec.Ports))
+		for n, p := range e.spec.Ports {
+			parts[n] = strconv.Itoa(p.Target) + "=" + strconv.Itoa(p.Port)
+		}
+		m["ports"] = strings.Join(parts, ",")
+	}
+	return m
+}
+
+func (s *spec) addresses() []string {
+	var list []string
+	for _, p := range s.Ports {
+		list = append(list, "127.0.0.1:"+strconv.Itoa(p.Port))
+	}
+	return list
+}

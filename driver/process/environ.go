@@ -1,0 +1,166 @@
+package process
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+// environment makes a command's environment from nothing. The manifest may
+// change anything but the variables by which we find a process again.
+func (d *Driver) environment(i driver.Instance, dir string, ports []port) []string {
+	var e environ
+	e.set("PATH", filepath.Dir(d.executable)+":"+orElse(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"))
+	e.set("HOME", orElse(os.Getenv("HOME"), filepath.Join(dir, workDir)))
+	if lang := os.Getenv("LANG"); lang != "" {
+		e.set("LANG", lang)
+	}
+	e.set("MARIPOSA_NAME", i.Name)
+	e.set("MARIPOSA_SERVICE", i.Service)
+	e.set("MARIPOSA_PROJECT", i.Project)
+	for n, p := range ports {
+		if n == 0 {
+			e.set("PORT", strconv.Itoa(p.Port))
+		}
+		e.set("PORT_"+strconv.Itoa(p.Target), strconv.Itoa(p.Port))
+	}
+	for _, v := range i.Workload.Environment {
+		e.set(v.Name, v.Value)
+	}
+	e.unset(envShim)
+	e.set(envInstance, i.ID)
+	e.set(envRoot, d.root)
+	e.set(envCluster, i.Labels.Cluster)
+	e.set(envIncarnation, i.Labels.Incarnation)
+	return e
+}
+
+// environ is a list of NAME=value in which each name stands once.
+type environ []string
+
+func (e *environ) set(name, value string) {
+	e.unset(name)
+	*e = append(*e, name+"="+value)
+}
+
+func (e *environ) unset(name string) {
+	*e = slices.DeleteFunc(*e, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+}
+
+func orElse(value, otherwise string) string {
+	if value != "" {
+		return value
+	}
+	return otherwise
+}
+
+// portsOf reads back what environment has written, for a stray.
+func portsOf(env []string) []port {
+	var list []port
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		target, ok := strings.CutPrefix(name, "PORT_")
+		if !ok {
+			continue
+		}
+		t, err1 := strconv.Atoi(target)
+		p, err2 := strconv.Atoi(value)
+		if err1 == nil && err2 == nil {
+			list = append(list, port{Target: t, Port: p})
+		}
+	}
+	return list
+}
+
+// Ports are picked below the range from which the kernel takes the local ports
+// of outgoing connections: there, any program could be given one that an
+// instance of ours is about to listen on.
+const (
+	firstPort = 20000
+	lastPort  = 32767
+)
+
+// assignPorts gives an instance its ports on this machine: those that the
+// manifest fixes, those it had in an earlier run, or free ones.
+func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := e.spec.Ports
+	d.freePorts(e.id)
+	var list []port
+	for _, w := range wanted {
+		p := port{Target: w.Target, Port: w.Host}
+		if p.Port == 0 {
+			had := slices.IndexFunc(before, func(b port) bool { return b.Target == w.Target })
+			if had >= 0 && d.portFree(before[had].Port) {
+				p.Port = before[had].Port
+			}
+		}
+		if p.Port == 0 {
+			if p.Port = d.pickPort(e.id, w.Target); p.Port == 0 {
+				d.freePorts(e.id)
+				return nil, fmt.Errorf("no free port between %d and %d for port %d", firstPort, lastPort, w.Target)
+			}
+		}
+		d.ports[p.Port] = e.id
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// pickPort begins at a place of the instance's own, so that two agents on one
+// machine seldom look at the same port at the same time.
+func (d *Driver) pickPort(id string, target int) int {
+	const span = lastPort - firstPort + 1
+	h := fnv.New32a()
+	fmt.Fprint(h, id, " ", target)
+	for n := range uint32(span) {
+		if p := firstPort + int((h.Sum32()+n)%span); d.portFree(p) {
+			return p
+		}
+	}
+	return 0
+}
+
+func (d *Driver) portFree(port int) bool {
+	if d.ports[port] != "" {
+		return false
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	return true
+}
+
+// freePorts forgets the ports of an instance. The caller holds the mutex.
+func (d *Driver) freePorts(id string) {
+	for p, owner := range d.ports {
+		if owner == id {
+			delete(d.ports, p)
+		}
+	}
+}
+
+// startTime turns the start of a process in ticks since boot into a time.
+func startTime(ticks uint64) time.Time {
+	const perSecond = 100 // USER_HZ, fixed on Linux
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return time.Time{}
+	}
+	age := time.Duration(now.Nano()) - time.Duration(ticks)*(time.Second/perSecond)
+	return time.Now().Add(-age).UTC().Round(10 * time.Millisecond)
+}

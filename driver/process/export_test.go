@@ -1,0 +1,45 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// UseFailpoints makes starts die at the place that the file ROOT/.failpoint
+// names. A shim has no environment of the agent's, so a file it is: "stage
+// self" kills whoever gets there, "stage parent" the agent that started it.
+func UseFailpoints() {
+	failpoint = func(root, stage string) {
+		b, err := os.ReadFile(filepath.Join(root, ".failpoint"))
+		if err != nil {
+			return
+		}
+		at, whom, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+		if at != stage {
+			return
+		}
+		_ = os.Remove(filepath.Join(root, ".failpoint"))
+		if whom == "parent" {
+			_ = unix.Kill(os.Getppid(), unix.SIGKILL)
+			return
+		}
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		select {}
+	}
+}
+
+// Labelled lists the processes, shims apart, that carry a root.
+func Labelled(root string) (pids, shims []int, err error) {
+	all, err := findLabelled(root)
+	for _, l := range all {
+		if l.shim {
+			shims = append(shims, l.pid)
+		} else {
+			pids = append(pids, l.pid)
+		}
+	}
+	return pids, shims, err
+}

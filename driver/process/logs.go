@@ -1,0 +1,223 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"mariposa/driver"
+)
+
+// Logs reads what an instance has written to its standard output and error,
+// across rotations.
+func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
+	d.mu.Lock()
+	e := d.entries[id]
+	known := e != nil && e.seen.ID != ""
+	d.mu.Unlock()
+	if !known {
+		return nil, driver.ErrNotFound
+	}
+	r := &logReader{ctx: ctx, path: filepath.Join(e.dir, logFile), keep: d.options.LogFiles, closed: make(chan struct{})}
+	r.open(o)
+	return r, nil
+}
+
+// logReader reads the files of a log from the oldest on, then, when it
+// follows, waits for more. Whoever writes may rotate at any time: what counts
+// is the file that is open, not its name.
+type logReader struct {
+	ctx    context.Context
+	path   string
+	keep   int
+	follow bool
+
+	mu     sync.Mutex
+	files  []*os.File // still to be read, the oldest first
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (r *logReader) open(o driver.LogOptions) {
+	r.follow = o.Follow
+	// The newest first: a rotation in between then shows one file twice, which
+	// is noticed, rather than hiding one.
+	for n := range r.keep {
+		f, err := os.Open(rotated(r.path, n))
+		if err != nil {
+			continue
+		}
+		if len(r.files) > 0 && sameFile(r.files[0], f) {
+			_ = f.Close()
+			continue
+		}
+		r.files = append([]*os.File{f}, r.files...)
+	}
+	if o.Tail >= 0 {
+		r.skipTo(o.Tail)
+	}
+}
+
+// skipTo leaves only the last lines to be read. The files are one stream: a
+// line may begin in one and end in the next.
+func (r *logReader) skipTo(lines int) {
+	ends := lines // line ends to go back over
+	for n := len(r.files) - 1; n >= 0; n-- {
+		f := r.files[n]
+		size, err := f.Seek(0, io.SeekEnd)
+		if err != nil {
+			continue
+		}
+		if n == len(r.files)-1 && lines > 0 && endsLine(f, size) {
+			ends++ // the last line's own
+		}
+		var at int64
+		if ends, at = backOver(f, size, ends); ends == 0 {
+			_, _ = f.Seek(at, io.SeekStart)
+			closeAll(r.files[:n])
+			r.files = r.files[n:]
+			return
+		}
+		_, _ = f.Seek(0, io.SeekStart)
+	}
+}
+
+// backOver goes back over so many line ends from the end of a file, and says
+// how many were lacking and where it stopped: behind the last one it met.
+func backOver(f *os.File, size int64, ends int) (lacking int, at int64) {
+	if ends == 0 {
+		return 0, size
+	}
+	buffer := make([]byte, 32<<10)
+	for pos := size; pos > 0; {
+		n := min(pos, int64(len(buffer)))
+		pos -= n
+		if _, err := f.ReadAt(buffer[:n], pos); err != nil && !errors.Is(err, io.EOF) {
+			return 0, size
+		}
+		for k := int(n); k > 0; {
+			if k = bytes.LastIndexByte(buffer[:k], '\n'); k < 0 {
+				break
+			}
+			if ends--; ends == 0 {
+				return 0, pos + int64(k) + 1
+			}
+		}
+	}
+	return ends, 0
+}
+
+func endsLine(f *os.File, end int64) bool {
+	var last [1]byte
+	if end == 0 {
+		return false
+	}
+	_, err := f.ReadAt(last[:], end-1)
+	return err == nil && last[0] == '\n'
+}
+
+func (r *logReader) Read(p []byte) (int, error) {
+	for {
+		n, err := r.readNow(p)
+		if n > 0 || (err != nil && !errors.Is(err, io.EOF)) {
+			return n, err
+		}
+		if !r.follow {
+			return 0, io.EOF
+		}
+		if _, err := os.Stat(filepath.Dir(r.path)); isGone(err) {
+			return 0, io.EOF // the instance was removed
+		}
+		select {
+		case <-r.closed:
+			return 0, os.ErrClosed
+		case <-r.ctx.Done():
+			return 0, io.EOF
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// readNow reads what is there, going on to the next file where one is full.
+func (r *logReader) readNow(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		select {
+		case <-r.closed:
+			return 0, os.ErrClosed
+		default:
+		}
+		if len(r.files) == 0 {
+			f, err := os.Open(r.path)
+			if err != nil {
+				return 0, io.EOF // nothing written yet
+			}
+			r.files = []*os.File{f}
+		}
+		last := len(r.files) == 1
+		var newer []*os.File
+		if last && r.follow {
+			// Looked for before reading: what comes after a rotation that we
+			// have seen goes to the newer file, so this one is then complete.
+			newer = r.newer(r.files[0])
+		}
+		n, err := r.files[0].Read(p)
+		if n > 0 || !errors.Is(err, io.EOF) {
+			closeAll(newer)
+			return n, err
+		}
+		if last && len(newer) == 0 {
+			return 0, io.EOF
+		}
+		_ = r.files[0].Close()
+		r.files = append(r.files[1:], newer...)
+	}
+}
+
+// newer opens what has come after a file, the oldest first.
+func (r *logReader) newer(f *os.File) []*os.File {
+	var list []*os.File
+	for n := range r.keep {
+		next, err := os.Open(rotated(r.path, n))
+		if err != nil {
+			continue
+		}
+		if sameFile(next, f) {
+			_ = next.Close()
+			return list
+		}
+		if len(list) > 0 && sameFile(list[0], next) {
+			_ = next.Close()
+			continue
+		}
+		list = append([]*os.File{next}, list...)
+	}
+	return list // it was rotated away: everything that is left is newer
+}
+
+func (r *logReader) Close() error {
+	r.once.Do(func() { close(r.closed) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	closeAll(r.files)
+	r.files = nil
+	return nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+func sameFile(a, b *os.File) bool {
+	x, err1 := a.Stat()
+	y, err2 := b.Stat()
+	return err1 == nil && err2 == nil && os.SameFile(x, y)
+}

@@ -1,0 +1,231 @@
+package process_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/process"
+)
+
+// The test binary plays mariposa: it is its own shim, and an agent that tests
+// kill.
+func TestMain(m *testing.M) {
+	process.UseFailpoints()
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "shim":
+			// Not os.Exit: under -race that sleeps for a second.
+			syscall.Exit(process.ShimMain(os.Args[2:]))
+		case "agent":
+			os.Exit(agentMain(os.Args[2:]))
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// agentMain is an agent that starts instances and then only waits to be
+// killed: `agent ROOT ID COMMAND...`. It prints what Start answered.
+func agentMain(args []string) int {
+	d, err := process.New(process.Options{Root: args[0]})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	d.Watch(func(driver.Observed) {})
+	d.Start(context.Background(), instance(args[1], args[2:]...), func(o driver.Observed, err error) {
+		if err != nil {
+			o.Reason = err.Error()
+		}
+		_ = json.NewEncoder(os.Stdout).Encode(o)
+	})
+	select {}
+}
+
+var labels = driver.Labels{Cluster: "c1", Incarnation: "i1"}
+
+func instance(id string, command ...string) driver.Instance {
+	return driver.Instance{
+		ID: id, Name: "web.1", Project: "shop", Service: "web", Labels: labels,
+		Workload: &mariposa.Workload{Compute: mariposa.ComputeProcess, Command: command},
+	}
+}
+
+func sh(id, script string) driver.Instance { return instance(id, "sh", "-c", script) }
+
+// newRoot makes a root of the test's own and sees that nothing of it stays.
+func newRoot(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	t.Cleanup(func() {
+		pids, shims, err := process.Labelled(root)
+		if err != nil || len(pids)+len(shims) > 0 {
+			t.Errorf("left behind: %v %v (%v)", pids, shims, err)
+		}
+		for _, pid := range append(pids, shims...) {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	})
+	return root
+}
+
+// agent is a driver in the test's own process with what it has told.
+type agent struct {
+	*process.Driver
+	ended chan driver.Observed
+}
+
+func open(t *testing.T, o process.Options) *agent {
+	t.Helper()
+	d, err := process.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agent{d, make(chan driver.Observed, 100)}
+	d.Watch(func(o driver.Observed) { a.ended <- o })
+	t.Cleanup(func() {
+		list, err := d.List(context.Background())
+		for _, o := range list {
+			a.remove(t, o.ID)
+		}
+		if err == nil { // else: the test has closed it itself
+			_ = d.Close()
+		}
+	})
+	return a
+}
+
+func (a *agent) start(t *testing.T, i driver.Instance) driver.Observed {
+	t.Helper()
+	o, err := a.tryStart(t, i)
+	if err != nil {
+		t.Fatalf("Start: %v", err)
+	}
+	return o
+}
+
+func (a *agent) tryStart(t *testing.T, i driver.Instance) (driver.Observed, error) {
+	t.Helper()
+	return answer(t, func(done func(driver.Observed, error)) { a.Start(t.Context(), i, done) })
+}
+
+func (a *agent) stop(t *testing.T, id string, timeout time.Duration) driver.Observed {
+	t.Helper()
+	o, err := answer(t, func(done func(driver.Observed, error)) { a.Stop(t.Context(), id, timeout, done) })
+	if err != nil {
+		t.Fatalf("Stop: %v", err)
+	}
+	return o
+}
+
+func (a *agent) remove(t *testing.T, id string) {
+	t.Helper()
+	_, err := answer(t, func(done func(driver.Observed, error)) {
+		a.Remove(context.Background(), id, func(err error) { done(driver.Observed{}, err) })
+	})
+	if err != nil {
+		t.Errorf("Remove: %v", err)
+	}
+}
+
+func (a *agent) awaitEnd(t *testing.T) driver.Observed {
+	t.Helper()
+	select {
+	case o := <-a.ended:
+		return o
+	case <-time.After(drivertest.Limit):
+		t.Fatal("no end was told")
+		return driver.Observed{}
+	}
+}
+
+func (a *agent) find(t *testing.T, id string) (driver.Observed, bool) {
+	t.Helper()
+	list, err := a.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range list {
+		if o.ID == id {
+			return o, true
+		}
+	}
+	return driver.Observed{}, false
+}
+
+func answer(t *testing.T, run func(done func(driver.Observed, error))) (o driver.Observed, err error) {
+	t.Helper()
+	done := make(chan struct{})
+	run(func(got driver.Observed, e error) { o, err = got, e; close(done) })
+	select {
+	case <-done:
+		return o, err
+	case <-time.After(drivertest.Limit):
+		t.Fatal("an operation never answered")
+		return
+	}
+}
+
+// eventually waits for a fact about the machine that nothing announces.
+func eventually(t *testing.T, what string, fact func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(drivertest.Limit); !fact(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came true: %s", what)
+		}
+	}
+}
+
+func pidOf(t *testing.T, o driver.Observed) int {
+	t.Helper()
+	pid, err := strconv.Atoi(o.Details["pid"])
+	if err != nil {
+		t.Fatalf("no pid in %+v", o)
+	}
+	return pid
+}
+
+// alive reports whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	for k := len(b) - 1; k > 0; k-- {
+		if b[k] == ')' {
+			return b[k+2] != 'Z' && b[k+2] != 'X'
+		}
+	}
+	return false
+}
+
+// ignores reports whether a process ignores a signal.
+func ignores(pid int, s syscall.Signal) bool {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	for line := range strings.Lines(string(b)) {
+		if mask, ok := strings.CutPrefix(line, "SigIgn:"); ok {
+			bits, _ := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return bits&(1<<(s-1)) != 0
+		}
+	}
+	return false
+}
+
+func kill(t *testing.T, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Fatalf("kill %d: %v", pid, err)
+	}
+}

@@ -1,0 +1,200 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+)
+
+// The variables by which a process is known to be ours.
+const (
+	envRoot        = "MARIPOSA_ROOT"
+	envInstance    = "MARIPOSA_INSTANCE"
+	envShim        = "MARIPOSA_SHIM" // carried by shims in place of envInstance
+	envCluster     = "MARIPOSA_CLUSTER"
+	envIncarnation = "MARIPOSA_INCARNATION"
+)
+
+// proc is one process as /proc shows it. Pid and start time together name a
+// process for ever; a pid alone does not.
+type proc struct {
+	pid, parent, session int
+	start                uint64 // in clock ticks since boot
+}
+
+// readProc looks at one process; false when it is gone or only a zombie is left.
+func readProc(pid int) (proc, bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return proc{}, false
+	}
+	f, start := parseStat(b)
+	if start == 0 || f[0] == "Z" || f[0] == "X" {
+		return proc{}, false
+	}
+	p := proc{pid: pid, start: start}
+	p.parent, _ = strconv.Atoi(f[1])
+	p.session, _ = strconv.Atoi(f[3])
+	return p, true
+}
+
+// parseStat splits what /proc says of a process from its state on, and finds
+// its start time; 0 when there is none to find.
+func parseStat(b []byte) (fields []string, start uint64) {
+	// The command in parentheses may itself hold spaces and parentheses.
+	end := bytes.LastIndexByte(b, ')')
+	if end < 0 {
+		return nil, 0
+	}
+	if fields = strings.Fields(string(b[end+1:])); len(fields) < 20 {
+		return nil, 0
+	}
+	start, _ = strconv.ParseUint(fields[19], 10, 64)
+	return fields, start
+}
+
+// eachPID calls f for every process of the machine.
+func eachPID(f func(pid int)) error {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			f(pid)
+		}
+	}
+	return nil
+}
+
+// open returns a pidfd that is certain to be this process, not a later one
+// with the same pid; false when the process is gone.
+func (p proc) open() (int, bool) {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return -1, false
+	}
+	if now, ok := readProc(p.pid); !ok || now.start != p.start {
+		_ = unix.Close(fd)
+		return -1, false
+	}
+	return fd, true
+}
+
+// kill sends a signal to this very process, if it still is.
+func (p proc) kill(s unix.Signal) {
+	if fd, ok := p.open(); ok {
+		signal(fd, s)
+		_ = unix.Close(fd)
+	}
+}
+
+// labelled is a process that carries our root in its environment.
+type labelled struct {
+	proc
+	id     string
+	shim   bool
+	labels driver.Labels
+	env    []string
+}
+
+// findLabelled finds every process that carries this root. Processes whose
+// environment we may not read are not ours to touch.
+func findLabelled(root string) ([]labelled, error) {
+	mark := []byte(envRoot + "=" + root + "\x00")
+	var found []labelled
+	err := eachPID(func(pid int) {
+		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+		if err != nil || !bytes.Contains(b, mark) {
+			return
+		}
+		l, ok := parseLabels(root, strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"))
+		if !ok {
+			return
+		}
+		if l.proc, ok = readProc(pid); ok {
+			found = append(found, l)
+		}
+	})
+	return found, err
+}
+
+func parseLabels(root string, env []string) (labelled, bool) {
+	l := labelled{env: env}
+	ours := false
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		switch name {
+		case envRoot:
+			ours = value == root
+		case envInstance:
+			l.id = value
+		case envShim:
+			l.id, l.shim = value, true
+		case envCluster:
+			l.labels.Cluster = value
+		case envIncarnation:
+			l.labels.Incarnation = value
+		}
+	}
+	return l, ours && l.id != ""
+}
+
+// remnants finds every process of an instance by all the ways there are: its
+// main process and that one's session, its label, its cgroups.
+func (d *Driver) remnants(e *entry) ([]proc, error) {
+	var list []proc
+	main, alive := readProc(e.state.PID)
+	alive = alive && e.state.Boot == d.boot && main.start == e.state.Start
+	if alive {
+		err := eachPID(func(pid int) {
+			if p, ok := readProc(pid); ok && p.session == main.pid {
+				list = append(list, p)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	all, err := findLabelled(d.root)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		if l.id == e.id {
+			list = append(list, l.proc)
+		}
+	}
+	for _, pid := range (group{dirs: d.hierarchy.dirs(e.id)}).pids() {
+		if p, ok := readProc(pid); ok {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b proc) int { return a.pid - b.pid })
+	return slices.Compact(list), nil
+}
+
+// bootID names this start of the machine.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// isGone reports whether an error says that a file is not there.
+func isGone(err error) bool { return errors.Is(err, os.ErrNotExist) }

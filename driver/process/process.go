@@ -1,0 +1,268 @@
+// Package process runs instances as plain processes of this machine. Each one
+// has a directory and a small supervisor (the shim: our own binary, started as
+// `mariposa shim DIR`) that outlives the agent: it holds the directory's lock,
+// starts the command, keeps its log, and writes down how it ended. So an agent
+// killed at any moment finds every instance again, with its pid and later its
+// exit code, and none is ever run twice.
+//
+// The package owns the directories below its root, the processes that carry
+// that root in their environment, and their cgroups. It refuses to know what
+// is wanted of an instance, and touches no process that it cannot prove to be
+// its own by start time, label or cgroup.
+package process
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+var _ driver.Driver = (*Driver)(nil)
+
+// Options say where a driver keeps its instances and how much of their logs.
+type Options struct {
+	Root     string // a directory of its own, made when missing
+	LogSize  int64  // bytes after which a log is rotated; 0: 8 MiB
+	LogFiles int    // how many files of that size are kept; 0: 3
+}
+
+// Driver is the agent's side: it starts and signals shims, and is told by one
+// epoll loop when they end.
+type Driver struct {
+	root       string
+	executable string
+	options    Options
+	hierarchy  hierarchy
+	boot       string
+	rootLock   *os.File
+	exits      *exits
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // operations in flight
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	ports   map[int]string // given to which instance
+	ended   func(driver.Observed)
+	early   []driver.Observed // ended before anyone watched
+	closed  bool
+}
+
+// New opens a root and finds again what runs or has ended there. Only one
+// driver may have a root open: a second one is an error.
+func New(o Options) (*Driver, error) {
+	root, err := openRoot(o.Root)
+	if err != nil {
+		return nil, err
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find our own executable: %w", err)
+	}
+	o.LogSize, o.LogFiles = cmp.Or(o.LogSize, 8<<20), cmp.Or(o.LogFiles, 3)
+	d := &Driver{
+		root: root, executable: executable, options: o,
+		hierarchy: findHierarchy(), boot: bootID(),
+		entries: map[string]*entry{}, ports: map[int]string{},
+	}
+	// A fork that the killed agent had under way may hold the lock for a moment.
+	if d.rootLock, err = lockWithin(filepath.Join(root, ".lock"), 2*time.Second); err != nil {
+		return nil, fmt.Errorf("cannot use %s, another agent has it open: %w", root, err)
+	}
+	if d.exits, err = watchExits(d.shimGone); err != nil {
+		_ = d.rootLock.Close()
+		return nil, err
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	if err := d.adoptAll(); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// openRoot makes the root and returns it free of symbolic links, because it is
+// compared with what processes carry in their environment.
+func openRoot(root string) (string, error) {
+	if root == "" {
+		return "", errors.New("the process driver needs a directory for its instances")
+	}
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return "", fmt.Errorf("cannot make the directory of the process instances: %w", err)
+	}
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(root)
+}
+
+// Compute says that it makes processes.
+func (d *Driver) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
+
+// Watch sets who is told of ends. The callback must not wait for an operation
+// on the instance it is told of.
+func (d *Driver) Watch(ended func(driver.Observed)) {
+	d.mu.Lock()
+	d.ended = ended
+	early := d.early
+	d.early = nil
+	d.mu.Unlock()
+	for _, o := range early {
+		ended(o)
+	}
+}
+
+func (d *Driver) tell(o driver.Observed) {
+	d.mu.Lock()
+	ended := d.ended
+	if ended == nil {
+		d.early = append(d.early, o)
+	}
+	d.mu.Unlock()
+	if ended != nil {
+		ended(o)
+	}
+}
+
+// List reports every instance below the root, and every process that carries
+// the root in its environment though its directory is gone.
+func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := d.adoptStrays(); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errClosed
+	}
+	list := make([]driver.Observed, 0, len(d.entries))
+	for _, e := range d.entries {
+		if e.seen.ID != "" {
+			list = append(list, e.seen)
+		}
+	}
+	slices.SortFunc(list, func(a, b driver.Observed) int { return strings.Compare(a.ID, b.ID) })
+	return list, nil
+}
+
+// Update has nothing it could change in a running process: the same workload
+// is reported as it is, other limits are refused.
+func (d *Driver) Update(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	d.mu.Lock()
+	e := d.entries[i.ID]
+	d.mu.Unlock()
+	if e == nil {
+		done(driver.Observed{ID: i.ID}, driver.ErrNotFound)
+		return
+	}
+	d.operate(ctx, i.ID, func(_ context.Context, e *entry) {
+		same := i.Workload == nil || (i.Workload.Memory == e.spec.Memory && i.Workload.MilliCPU == e.spec.MilliCPU)
+		if !same {
+			done(e.seen, fmt.Errorf("the limits of a running process cannot be changed: %w", driver.ErrNotSupported))
+			return
+		}
+		done(e.seen, nil)
+	}, func(err error) { done(driver.Observed{ID: i.ID}, err) })
+}
+
+// Close ends what is in flight and lets the root go; instances run on. A Start
+// in flight may still come true: the next driver on the root finds it.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	d.cancel()
+	d.work.Wait()
+	d.exits.close()
+	return d.rootLock.Close()
+}
+
+var errClosed = errors.New("the process driver is closed")
+
+// operate runs one operation on an instance on a goroutine of its own, after
+// whatever is under way on the same instance. Either work or refuse is called.
+func (d *Driver) operate(ctx context.Context, id string, work func(context.Context, *entry), refuse func(error)) {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		refuse(errClosed)
+		return
+	}
+	d.work.Add(1)
+	d.mu.Unlock()
+	go func() {
+		defer d.work.Done()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(d.ctx, func() { cancel(errClosed) })()
+		e, err := d.acquire(ctx, id)
+		if err != nil {
+			refuse(err)
+			return
+		}
+		defer e.release()
+		work(ctx, e)
+		d.dropUnused(e)
+	}()
+}
+
+// acquire takes an instance for one operation, making its entry when there is none.
+func (d *Driver) acquire(ctx context.Context, id string) (*entry, error) {
+	for {
+		d.mu.Lock()
+		e := d.entries[id]
+		if e == nil {
+			e = newEntry(id, filepath.Join(d.root, id))
+			d.entries[id] = e
+		}
+		d.mu.Unlock()
+		select {
+		case e.op <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		d.mu.Lock()
+		current := d.entries[id] == e
+		d.mu.Unlock()
+		if current {
+			return e, nil
+		}
+		e.release() // it was removed while we waited
+	}
+}
+
+// dropUnused forgets an entry that an operation has left without an instance.
+func (d *Driver) dropUnused(e *entry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e.seen.ID == "" && d.entries[e.id] == e {
+		delete(d.entries, e.id)
+		d.freePorts(e.id)
+	}
+}
+
+// signal sends a signal to the process behind a pidfd; one that is gone is no error.
+func signal(pidfd int, s unix.Signal) {
+	_ = unix.PidfdSendSignal(pidfd, s, nil, 0)
+}

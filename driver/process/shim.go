@@ -1,0 +1,247 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	ossignal "os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ShimMain is the supervisor of one instance: `mariposa shim DIR`, started by
+// the driver and by nobody else. args is what follows "shim"; the result is
+// the exit code of the program. It does one thing after another on one
+// goroutine, plus one that copies the log.
+func ShimMain(args []string) int {
+	if len(args) != 1 || !holdsLock(args[0]) {
+		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent, never by hand")
+		return 2
+	}
+	unix.CloseOnExec(shimLockFD)
+	unix.CloseOnExec(shimReportFD)
+	s := shim{dir: args[0], boot: bootID(), word: os.NewFile(shimReportFD, "report")}
+	// Processes that lose their parent become ours, whatever session they are
+	// in, so that none outlives the instance unseen.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return s.refuse(fmt.Errorf("cannot supervise: %w", err))
+	}
+	if err := readJSON(filepath.Join(s.dir, specFile), &s.spec); err != nil {
+		return s.refuse(fmt.Errorf("cannot read what to run: %w", err))
+	}
+	if err := s.start(); err != nil {
+		return s.refuse(err)
+	}
+	s.supervise()
+	s.finish()
+	return 0
+}
+
+// holdsLock checks that the inherited file is the lock of this directory, and
+// locked: two shims for one instance must not be.
+func holdsLock(dir string) bool {
+	var ours, named unix.Stat_t
+	return unix.Fstat(shimLockFD, &ours) == nil &&
+		unix.Stat(filepath.Join(dir, lockFile), &named) == nil &&
+		ours.Dev == named.Dev && ours.Ino == named.Ino &&
+		unix.Flock(shimLockFD, unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
+type shim struct {
+	dir  string
+	boot string
+	spec spec
+	word *os.File // to the agent, for one report
+
+	group   group
+	limits  string
+	child   int
+	status  syscall.WaitStatus
+	signals chan os.Signal
+	deaths  chan os.Signal
+	logged  chan struct{} // closed when the log has its last byte
+	output  *os.File
+}
+
+// start runs the command and tells the agent, or fails without a trace.
+func (s *shim) start() error {
+	root := filepath.Dir(s.dir)
+	failpoint(root, "born")
+	path, err := lookPath(s.spec.Argv[0], s.spec.Env, filepath.Join(s.dir, workDir))
+	if err != nil {
+		return err
+	}
+	log, err := openRotating(filepath.Join(s.dir, logFile), s.spec.LogSize, s.spec.LogFiles)
+	if err != nil {
+		return fmt.Errorf("cannot open the log: %w", err)
+	}
+	// Taken before the command starts, or its early end would be missed. Those
+	// that an agent under nohup ignores come back to life for the command, too.
+	s.signals, s.deaths = make(chan os.Signal, 8), make(chan os.Signal, 1)
+	ossignal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
+	ossignal.Notify(s.deaths, unix.SIGCHLD)
+	s.group, s.limits = s.spec.Cgroups.makeGroup(&s.spec)
+	output, input, err := logPipe()
+	if err != nil {
+		return err
+	}
+	s.child, err = s.fork(path, input)
+	_ = unix.Close(input)
+	if err != nil {
+		_ = s.group.remove()
+		return explain(s.spec.Argv[0], path, err)
+	}
+	failpoint(root, "forked")
+	s.output, s.logged = output, make(chan struct{})
+	go pump(log, output, s.logged)
+	s.say(report{State: s.note()})
+	return nil
+}
+
+// note writes down what runs. Failing that, the instance still runs; a later
+// agent then takes it for a hung start and ends it.
+func (s *shim) note() state {
+	st := state{
+		Run: s.spec.Run, Boot: s.boot, Shim: os.Getpid(), PID: s.child,
+		Started: time.Now().UTC(), Limits: s.limits,
+	}
+	st.ShimStart = startOf(st.Shim)
+	st.Start = startOf(st.PID)
+	if err := writeJSON(filepath.Join(s.dir, stateFile), st); err != nil {
+		fmt.Fprintln(os.Stderr, "cannot write the state:", err)
+	}
+	failpoint(filepath.Dir(s.dir), "noted")
+	return st
+}
+
+// startOf reads a start time also from the zombie of a command that is already
+// over: it is ours and not yet reaped, so the pid is still its own.
+func startOf(pid int) uint64 {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	_, start := parseStat(b)
+	return start
+}
+
+func (s *shim) say(r report) {
+	b, _ := json.Marshal(r)
+	_, _ = s.word.Write(b) // nobody listens when the agent has been killed
+	_ = s.word.Close()
+}
+
+// refuse ends a shim whose command could not be started.
+func (s *shim) refuse(err error) int {
+	x := exit{Run: s.spec.Run, Reason: err.Error(), At: time.Now().UTC()}
+	if s.spec.Run > 0 {
+		_ = writeJSON(filepath.Join(s.dir, exitFile), x)
+	}
+	s.say(report{Error: err.Error()})
+	return 1
+}
+
+// supervise passes signals on until the command and everything it has left
+// behind are gone.
+func (s *shim) supervise() {
+	for {
+		select {
+		case sig := <-s.signals:
+			s.pass(sig)
+		case <-s.deaths:
+			if s.reap() {
+				s.clear()
+				return
+			}
+		}
+	}
+}
+
+func (s *shim) pass(sig os.Signal) {
+	switch sig {
+	case unix.SIGUSR1:
+		_ = unix.Kill(-s.child, unix.SIGKILL)
+	case unix.SIGTERM, unix.SIGINT:
+		_ = unix.Kill(-s.child, unix.SIGTERM)
+		_ = unix.Kill(-s.child, unix.SIGCONT) // a stopped process would not notice
+	}
+}
+
+// waitInfo is the part of siginfo_t that waitid fills in.
+type waitInfo struct {
+	Signo, Errno, Code int32
+	_                  [0]uintptr // the union begins at a pointer's alignment
+	Pid                int32
+	_                  [112]byte
+}
+
+// reap collects the dead and reports whether the command is among them. The
+// rest of its process group is killed while its zombie still keeps the number
+// of the group from meaning anything else.
+func (s *shim) reap() (ended bool) {
+	for {
+		var info waitInfo
+		if waitid(&info) != nil || info.Signo == 0 {
+			return ended
+		}
+		if int(info.Pid) == s.child {
+			_ = unix.Kill(-s.child, unix.SIGKILL)
+			_, _ = syscall.Wait4(s.child, &s.status, 0, nil)
+			ended = true
+			continue
+		}
+		_, _ = syscall.Wait4(int(info.Pid), nil, 0, nil)
+	}
+}
+
+// clear kills what the command has left behind, until we have no children.
+// Each death hands us the next generation.
+func (s *shim) clear() {
+	for wait := 5 * time.Millisecond; s.hasChildren(); wait = min(2*wait, time.Second) {
+		self := os.Getpid()
+		_ = eachPID(func(pid int) {
+			if p, ok := readProc(pid); ok && p.parent == self {
+				_ = unix.Kill(pid, unix.SIGKILL) // a child of ours: only we reap it, so the pid is its own
+			}
+		})
+		select {
+		case <-s.deaths:
+		case <-time.After(wait):
+		}
+		s.reap()
+	}
+}
+
+func (s *shim) hasChildren() bool {
+	var info waitInfo
+	return !errors.Is(waitid(&info), unix.ECHILD)
+}
+
+// finish writes down how it ended, after the last of its log.
+func (s *shim) finish() {
+	_ = s.output.SetReadDeadline(time.Now().Add(patience)) // someone outside may hold the other end
+	<-s.logged
+	x := exit{Run: s.spec.Run, At: time.Now().UTC()}
+	oom := s.group.oomKills() > s.group.ooms
+	code := s.status.ExitStatus()
+	if s.status.Signaled() {
+		code = 128 + int(s.status.Signal())
+	}
+	x.Code = &code
+	switch passed := "it passed its memory limit of " + size(s.spec.Memory); {
+	case oom && s.status.Signaled() && s.status.Signal() == unix.SIGKILL:
+		x.Reason = "killed: " + passed
+	case s.status.Signaled():
+		x.Reason = "killed by signal " + strconv.Itoa(int(s.status.Signal()))
+	case oom && code != 0:
+		x.Reason = "exited with code " + strconv.Itoa(code) + " after " + passed
+	default:
+		x.Reason = "exited with code " + strconv.Itoa(code)
+	}
+	_ = s.group.remove()
+	if err := writeJSON(filepath.Join(s.dir, exitFile), x); err != nil {
+		fmt.Fprintln(os.Stderr, "cannot write how it ended:", err)
+	}
+}

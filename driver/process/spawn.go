@@ -1,0 +1,197 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// fork starts the command in a session and process group of its own, inside
+// its cgroups from the first instruction on. Where it cannot enter them it
+// runs without, and says so.
+func (s *shim) fork(path string, output int) (pid int, err error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	attr := &syscall.ProcAttr{
+		Dir:   filepath.Join(s.dir, workDir),
+		Env:   s.spec.Env,
+		Files: []uintptr{null.Fd(), uintptr(output), uintptr(output)},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	if len(s.group.dirs) > 0 {
+		if pid, err = s.forkInside(path, *attr); err == nil {
+			return pid, nil
+		}
+	}
+	pid, forkErr := syscall.ForkExec(path, s.spec.Argv, attr)
+	if forkErr == nil && err != nil { // so it was not the command's fault
+		_ = s.group.remove()
+		s.group = group{}
+		if s.limits != "" {
+			s.limits = "not enforced: " + plainly(err)
+		}
+	}
+	return pid, forkErr
+}
+
+func (s *shim) forkInside(path string, attr syscall.ProcAttr) (pid int, err error) {
+	if s.group.unified {
+		dir, err := os.Open(s.group.dirs[0])
+		if err != nil {
+			return 0, err
+		}
+		defer dir.Close()
+		attr.Sys = &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		return syscall.ForkExec(path, s.spec.Argv, &attr)
+	}
+	onOwnThread(func() {
+		if err = enter(s.group.dirs); err == nil {
+			pid, err = syscall.ForkExec(path, s.spec.Argv, &attr)
+		}
+	})
+	return pid, err
+}
+
+// enter moves the calling thread into groups of version 1, which a child that
+// it forks inherits. The memory of the child is its own from exec on.
+func enter(dirs []string) error {
+	for _, dir := range dirs {
+		tid := strconv.Itoa(unix.Gettid())
+		if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte(tid), 0); err != nil {
+			return fmt.Errorf("cannot enter the cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// onOwnThread runs f on a thread that ends afterwards. The process's first
+// thread never ends, so a goroutine that got that one keeps it and asks another.
+func onOwnThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread goes with the goroutine
+		if unix.Gettid() == os.Getpid() {
+			defer runtime.UnlockOSThread()
+			onOwnThread(f)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// logPipe makes the pipe from the command to the log. Only our end may be
+// non-blocking: programs do not expect that of their standard output.
+func logPipe() (output *os.File, input int, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, -1, err
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, -1, err
+	}
+	return os.NewFile(uintptr(fds[0]), "output"), fds[1], nil
+}
+
+// pump copies what the command writes into the log. A log that takes no more
+// (a full disk) loses lines, but never blocks the command.
+func pump(log io.Writer, output *os.File, done chan<- struct{}) {
+	defer close(done)
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := output.Read(buffer)
+		if n > 0 {
+			_, _ = log.Write(buffer[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// lookPath finds a command in the PATH that it will run with.
+func lookPath(name string, env []string, dir string) (string, error) {
+	if strings.Contains(name, "/") {
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return path, runnable(name, path)
+	}
+	var search string
+	for _, v := range env {
+		if p, ok := strings.CutPrefix(v, "PATH="); ok {
+			search = p
+		}
+	}
+	missing := fmt.Errorf("cannot run %q: no such file in PATH", name)
+	for _, d := range filepath.SplitList(search) {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
+		}
+		path := filepath.Join(d, name)
+		err := runnable(name, path)
+		if err == nil {
+			return path, nil
+		}
+		if info, e := os.Stat(path); e == nil && info.Mode().IsRegular() {
+			missing = err // it is there, but not for us to run
+		}
+	}
+	return "", missing
+}
+
+func runnable(name, path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case isGone(err):
+		return fmt.Errorf("cannot run %q: no such file", name)
+	case err != nil:
+		return fmt.Errorf("cannot run %q: %w", name, errors.Unwrap(err))
+	case info.IsDir():
+		return fmt.Errorf("cannot run %q: it is a directory", name)
+	case unix.Access(path, unix.X_OK) != nil:
+		return fmt.Errorf("cannot run %q: it is not executable", name)
+	}
+	return nil
+}
+
+// explain says why a file that is there and executable did not start.
+func explain(name, path string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("cannot run %q: the interpreter that %s names does not exist", name, path)
+	case errors.Is(err, unix.ENOEXEC):
+		return fmt.Errorf("cannot run %q: %s is not a program for this machine", name, path)
+	}
+	return fmt.Errorf("cannot run %q: %w", name, err)
+}
+
+// waitid looks for a dead child without reaping it. The wrapper of x/sys hides
+// the pid.
+func waitid(info *waitInfo) error {
+	for {
+		_, _, errno := unix.Syscall6(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(info)),
+			unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, 0, 0)
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+			continue
+		}
+		return errno
+	}
+}

@@ -1,0 +1,241 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+)
+
+// failpoint is where tests kill an agent or a shim in the middle of a start.
+var failpoint = func(root, stage string) {}
+
+// Start runs the instance's command under a new shim, and answers once the
+// command has been executed.
+func (d *Driver) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	if err := check(i); err != nil {
+		done(driver.Observed{ID: i.ID}, err)
+		return
+	}
+	d.operate(ctx, i.ID, func(ctx context.Context, e *entry) {
+		err := d.start(ctx, e, i)
+		o := e.seen
+		o.ID = i.ID
+		done(o, err)
+	}, func(err error) { done(driver.Observed{ID: i.ID}, err) })
+}
+
+func check(i driver.Instance) error {
+	if err := checkID(i.ID); err != nil {
+		return err
+	}
+	if i.Workload == nil || len(i.Workload.Command) == 0 || i.Workload.Command[0] == "" {
+		return errors.New("a process instance needs a command to run")
+	}
+	return nil
+}
+
+func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
+	if e.live {
+		return nil // it runs; or has just ended, which is told apart from this
+	}
+	first := e.seen.ID == "" || e.stray
+	lock, err := d.prepare(e, i, first)
+	if err != nil {
+		return err
+	}
+	r, err := d.launch(ctx, e, lock)
+	if err == nil && r.Error == "" {
+		e.state, e.live, e.stray = r.State, true, false
+		d.see(e)
+		return nil
+	}
+	if errors.Is(err, errClosed) {
+		return err // the shim goes on; the next driver adopts what it makes
+	}
+	if err == nil {
+		err = refusal(r.Error)
+	}
+	d.fail(e, first, err)
+	return err
+}
+
+// refusal is a shim's sentence about why the command does not run. Whoever
+// says so has left nothing running.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// fail clears a start that came to nothing: no trace stays of a first one, and
+// an instance that had run before says why it does not run again.
+func (d *Driver) fail(e *entry, first bool, cause error) {
+	if e.gone != nil {
+		signal(e.pidfd, unix.SIGKILL)
+		<-e.gone
+		d.exits.release(e)
+	}
+	var told refusal
+	if !errors.As(cause, &told) {
+		_ = d.sweep(e) // the shim did not say that it left nothing behind
+	}
+	if first {
+		if err := d.discard(e); err == nil {
+			return
+		}
+	}
+	e.exit = exit{Run: e.spec.Run, Reason: cause.Error(), At: time.Now().UTC()}
+	e.live = false
+	_ = writeJSON(filepath.Join(e.dir, exitFile), e.exit)
+	d.see(e)
+}
+
+// prepare writes what the shim will read and returns the directory's lock. A
+// new directory appears under its name only when complete, so that every
+// directory an agent ever finds can be started from.
+func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, error) {
+	ports, err := d.assignPorts(e, i.Workload.Ports)
+	if err != nil {
+		return nil, err
+	}
+	s := spec{
+		ID: i.ID, Labels: i.Labels, Run: e.spec.Run + 1,
+		Argv: i.Workload.Command, Env: d.environment(i, e.dir, ports), Ports: ports,
+		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
+		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles, Cgroups: d.hierarchy,
+	}
+	if !first {
+		lock, err := lockWithin(filepath.Join(e.dir, lockFile), patience)
+		if err != nil {
+			return nil, fmt.Errorf("cannot start instance %s again: %w", e.id, err)
+		}
+		if err := writeJSON(filepath.Join(e.dir, specFile), s); err != nil {
+			_ = lock.Close()
+			return nil, err
+		}
+		e.spec = s
+		failpoint(d.root, "again")
+		return lock, nil
+	}
+	lock, err := d.makeDirectory(e, s)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the directory of instance %s: %w", e.id, err)
+	}
+	e.spec = s
+	return lock, nil
+}
+
+func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
+	tmp := filepath.Join(d.root, newPrefix+e.id)
+	if err := removeAll(tmp); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(tmp, workDir), 0o700); err != nil {
+		return nil, err
+	}
+	failpoint(d.root, "made")
+	if err := writeJSON(filepath.Join(tmp, specFile), s); err != nil {
+		return nil, err
+	}
+	failpoint(d.root, "written")
+	lock, err := tryLock(filepath.Join(tmp, lockFile))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Rename(tmp, e.dir); err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	failpoint(d.root, "placed")
+	return lock, nil
+}
+
+// launch starts a shim, hands it the lock and waits for its word.
+func (d *Driver) launch(ctx context.Context, e *entry, lock *os.File) (report, error) {
+	defer lock.Close()
+	e.gone = nil
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return report{}, err
+	}
+	defer reader.Close()
+	pidfd, err := d.spawn(e.dir, e.id, lock, writer)
+	_ = writer.Close()
+	if err != nil {
+		return report{}, fmt.Errorf("cannot start the supervisor: %w", err)
+	}
+	if err := d.exits.watch(e, pidfd); err != nil {
+		signal(pidfd, unix.SIGKILL)
+		_ = unix.Close(pidfd)
+		return report{}, err
+	}
+	failpoint(d.root, "spawned")
+	defer context.AfterFunc(ctx, func() { _ = reader.SetReadDeadline(time.Now()) })()
+	b, err := io.ReadAll(reader)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return report{}, cause
+	}
+	var r report
+	if json.Unmarshal(b, &r) != nil {
+		return report{}, d.shimFailed(e)
+	}
+	return r, nil
+}
+
+// shimFailed finds words for a shim that died without any of its own.
+func (d *Driver) shimFailed(e *entry) error {
+	b, _ := os.ReadFile(filepath.Join(e.dir, shimLogFile))
+	if line, _, _ := strings.Cut(string(b), "\n"); line != "" {
+		return fmt.Errorf("the supervisor failed: %s", line)
+	}
+	return errors.New(reasonShimKilled)
+}
+
+// The files that a shim finds open.
+const (
+	shimLockFD   = 3
+	shimReportFD = 4
+)
+
+// spawn starts a shim in a session of its own. Its environment is made here
+// from nothing: the agent's may hold tokens.
+func (d *Driver) spawn(dir, id string, lock, report *os.File) (pidfd int, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer null.Close()
+	log, err := os.OpenFile(filepath.Join(dir, shimLogFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return -1, err
+	}
+	defer log.Close()
+	executable := d.executable
+	if _, err := os.Stat(executable); err != nil {
+		executable = "/proc/self/exe" // it was replaced or deleted under us; this one still works
+	}
+	pidfd = -1
+	pid, _, err := syscall.StartProcess(executable, []string{"mariposa", "shim", dir}, &syscall.ProcAttr{
+		Dir: "/",
+		// One thread's worth of scheduler and an eager collector keep a shim small.
+		Env:   []string{envRoot + "=" + d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
+		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), lock.Fd(), report.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
+	})
+	if err != nil {
+		return -1, err
+	}
+	if pidfd < 0 {
+		return unix.PidfdOpen(pid, 0) // our child: the pid cannot be another's yet
+	}
+	return pidfd, nil
+}

@@ -1,0 +1,139 @@
+package process
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+)
+
+// What a shim understands.
+const (
+	signalStop = unix.SIGTERM // end gently
+	signalKill = unix.SIGUSR1 // end by force
+)
+
+// Stop ends the whole process group: SIGTERM, and SIGKILL after timeout.
+func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
+	d.operate(ctx, id, func(ctx context.Context, e *entry) {
+		err := d.stop(ctx, e, timeout)
+		o := e.seen
+		o.ID = id
+		done(o, err)
+	}, func(err error) { done(driver.Observed{ID: id}, err) })
+}
+
+func (d *Driver) stop(ctx context.Context, e *entry, timeout time.Duration) error {
+	if !e.live {
+		return nil
+	}
+	d.gently(e)
+	var expired <-chan time.Time
+	if timeout >= 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-e.gone:
+	case <-expired:
+		return d.force(ctx, e)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	d.settle(e)
+	return nil
+}
+
+func (d *Driver) gently(e *entry) {
+	if !e.stray {
+		signal(e.pidfd, signalStop)
+		return
+	}
+	left, _ := d.remnants(e)
+	for _, p := range left {
+		p.kill(unix.SIGTERM)
+	}
+}
+
+// force ends an instance now. A shim that does not manage is killed itself and
+// its processes with it.
+func (d *Driver) force(ctx context.Context, e *entry) error {
+	if e.stray {
+		if err := d.sweep(e); err != nil {
+			return err
+		}
+	} else {
+		signal(e.pidfd, signalKill)
+	}
+	hung := time.NewTimer(patience)
+	defer hung.Stop()
+	select {
+	case <-e.gone:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-hung.C:
+		signal(e.pidfd, unix.SIGKILL)
+		if err := d.sweep(e); err != nil {
+			return err
+		}
+		<-e.gone
+	}
+	d.settle(e)
+	return nil
+}
+
+// Remove ends the instance and deletes its directory and cgroups.
+func (d *Driver) Remove(ctx context.Context, id string, done func(error)) {
+	d.operate(ctx, id, func(ctx context.Context, e *entry) {
+		if e.live {
+			if err := d.force(ctx, e); err != nil {
+				done(err)
+				return
+			}
+		}
+		done(d.discard(e))
+	}, done)
+}
+
+// discard takes every trace of an ended instance away. The directory changes
+// its name first: half deleted, it must not look like an instance.
+func (d *Driver) discard(e *entry) error {
+	gone := filepath.Join(d.root, gonePrefix+e.id)
+	if err := os.Rename(e.dir, gone); err != nil && !isGone(err) {
+		return err
+	}
+	if err := removeAll(gone); err != nil {
+		return err
+	}
+	if err := (group{dirs: d.hierarchy.dirs(e.id)}).remove(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e.seen = driver.Observed{}
+	if d.entries[e.id] == e {
+		delete(d.entries, e.id)
+	}
+	d.freePorts(e.id)
+	return nil
+}
+
+// removeAll deletes a tree, also what an instance has closed against us.
+func removeAll(path string) error {
+	if os.RemoveAll(path) == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(path, func(p string, f fs.DirEntry, _ error) error {
+		if f != nil && f.IsDir() {
+			_ = os.Chmod(p, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(path)
+}
