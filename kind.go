@@ -9,10 +9,11 @@ const (
 	KindInstance Kind = "instance"
 	KindNode     Kind = "node"
 	KindTask     Kind = "task"
+	KindName     Kind = "name" // who has a name, so that no two projects get the same
 )
 
 // Kinds lists every kind, in the order in which a reader should load them.
-var Kinds = []Kind{KindNode, KindProject, KindVersion, KindTask, KindInstance}
+var Kinds = []Kind{KindNode, KindProject, KindVersion, KindTask, KindInstance, KindName}
 
 // NewSpec makes an empty Spec of a kind, to decode into; nil for an unknown kind.
 func NewSpec(k Kind) any {
@@ -27,6 +28,8 @@ func NewSpec(k Kind) any {
 		return new(NodeSpec)
 	case KindTask:
 		return new(TaskSpec)
+	case KindName:
+		return new(NameSpec)
 	}
 	return nil
 }
@@ -44,6 +47,8 @@ func NewStatus(k Kind) any {
 		return new(NodeStatus)
 	case KindTask:
 		return new(TaskStatus)
+	case KindName:
+		return new(NameStatus)
 	}
 	return nil
 }

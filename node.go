@@ -11,7 +11,8 @@ type NodeSpec struct {
 	KeyHash string            `json:"key_hash,omitempty"` // SHA-256 of the secret its agent keeps
 	Dummy   bool              `json:"dummy,omitempty"`
 	Drained bool              `json:"drained,omitempty"`
-	Lost    bool              `json:"lost,omitempty"` // a dummy node told to play dead
+	Lost    bool              `json:"lost,omitempty"`  // a dummy node told to play dead
+	Purge   []string          `json:"purge,omitempty"` // quarantined instances that a person said may go
 	Created time.Time         `json:"created"`
 }
 

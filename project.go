@@ -1,6 +1,9 @@
 package mariposa
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // ProjectSpec is what people said of a project. The API writes it.
 type ProjectSpec struct {
@@ -98,3 +101,19 @@ type VersionSpec struct {
 type VersionStatus struct {
 	Completed time.Time `json:"completed,omitzero"`
 }
+
+// VersionID is the id of a project's version in the store. The ids of one
+// project sort by number.
+func VersionID(project string, number int) string { return fmt.Sprintf("%s/%08d", project, number) }
+
+// NameSpec says which project has a name; its id is the organization and the
+// name. It goes as soon as the project is being deleted: the name is free then.
+type NameSpec struct {
+	Project string `json:"project"`
+}
+
+// NameStatus is empty: a name has no fate of its own.
+type NameStatus struct{}
+
+// NameID is the id of a name in the store.
+func NameID(organization, name string) string { return organization + "/" + name }

@@ -11,6 +11,7 @@ import (
 	"mariposa"
 	"mariposa/converge"
 	"mariposa/mailbox"
+	"mariposa/picture"
 	"mariposa/queue"
 	"mariposa/store"
 )
@@ -173,26 +174,15 @@ func (a *actor) learnVersions(ctx context.Context) error {
 	return nil
 }
 
-// VersionID is the id of a project's version in the store. Ids of one project
-// sort by number.
-func VersionID(project string, number int) string {
-	return fmt.Sprintf("%s/%08d", project, number)
-}
-
 func (a *actor) definitions(ctx context.Context, number int) (converge.Definitions, string, error) {
-	r, err := a.e.Store.Get(ctx, mariposa.KindVersion, VersionID(a.project, number))
-	if errors.Is(err, store.ErrNotFound) {
-		return converge.Definitions{}, "", nil
-	}
-	if err != nil {
+	v, err := a.e.Shelf.Version(ctx, a.project, number)
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
+		return converge.Definitions{}, "", nil // a lost definition: the plan says so
+	case err != nil:
 		return nil, "", fmt.Errorf("read version %d of project %s: %w", number, a.project, err)
 	}
-	v := r.Spec.(*mariposa.VersionSpec)
-	d, err := a.e.Parse(v.Manifest)
-	if err != nil {
-		return converge.Definitions{}, v.Version, nil //nolint:nilerr // a manifest this binary cannot read is a lost definition: the plan says so
-	}
-	return d, v.Version, nil
+	return v.Manifest.ByName, v.Spec.Version, nil
 }
 
 func (a *actor) openTasks() []queue.Task {

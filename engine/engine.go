@@ -29,18 +29,18 @@ import (
 // replica must agree.
 const Shards = 64
 
-// Options are what an engine is made from. Store, Picture, Clock, NewID and
+// Options are what an engine is made from. Store, Picture, Shelf, Clock, NewID and
 // Wake are required.
 type Options struct {
 	Store   store.Store
 	Picture *picture.Picture
+	Shelf   *picture.Shelf
 	Clock   clock.Clock
-	NewID   func() string                                      // makes ids that grow
-	Wake    func(project string)                               // Step should be called for this project soon
-	Holder  string                                             // this replica's name
-	TTL     time.Duration                                      // of leases; 15 s if zero
-	Limit   int                                                // instances on their way up at once; 8,192 if zero
-	Parse   func([]byte) (map[string]*mariposa.Service, error) // reads a version's manifest
+	NewID   func() string        // makes ids that grow
+	Wake    func(project string) // Step should be called for this project soon
+	Holder  string               // this replica's name
+	TTL     time.Duration        // of leases; 15 s if zero
+	Limit   int                  // instances on their way up at once; 8,192 if zero
 }
 
 // Engine plans the projects whose shards it holds.

@@ -198,7 +198,7 @@ func (t *turn) completeVersion(task queue.Task) {
 		}
 	}
 	t.unit.Writes = append(t.unit.Writes, store.Write{
-		Kind: mariposa.KindVersion, ID: VersionID(t.project, n), Status: &mariposa.VersionStatus{Completed: t.now},
+		Kind: mariposa.KindVersion, ID: mariposa.VersionID(t.project, n), Status: &mariposa.VersionStatus{Completed: t.now},
 		Event: mariposa.Event{Kind: "version.completed", Project: t.project, Task: task.ID, Actor: "mariposa"},
 	})
 }

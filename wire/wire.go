@@ -14,7 +14,7 @@ import (
 
 // Protocol is the version both sides must speak.
 //
-//	1 (2026-11): hello, welcome, assign, report, beat
+//	1 (2026-11): hello, welcome, assign, report, beat, bye, ask, data
 const Protocol = 1
 
 // MaxFrame bounds a frame in bytes.
@@ -32,6 +32,8 @@ type Frame struct {
 	Report  *Report  `json:"report,omitempty"`
 	Beat    *Beat    `json:"beat,omitempty"`
 	Bye     *Bye     `json:"bye,omitempty"`
+	Ask     *Ask     `json:"ask,omitempty"`
+	Data    *Data    `json:"data,omitempty"`
 }
 
 // Hello opens a session: the agent says which node it is.
@@ -102,6 +104,27 @@ type Bye struct {
 	Final  bool   `json:"final,omitempty"` // coming again will not help
 }
 
+// Ask opens, feeds or cancels a stream of an instance's log from the node.
+type Ask struct {
+	Stream   int64  `json:"stream"`
+	Instance string `json:"instance,omitempty"` // set in the ask that opens the stream
+	Tail     int    `json:"tail,omitempty"`
+	Follow   bool   `json:"follow,omitempty"`
+	Credit   int    `json:"credit,omitempty"` // how many more pieces may be sent
+	Cancel   bool   `json:"cancel,omitempty"`
+}
+
+// Data is a piece of a stream.
+type Data struct {
+	Stream int64  `json:"stream"`
+	Bytes  []byte `json:"bytes,omitempty"`
+	Last   bool   `json:"last,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Piece bounds the bytes of a Data.
+const Piece = 32 << 10
+
 // Encode makes the bytes of a frame.
 func Encode(f Frame) ([]byte, error) { return json.Marshal(f) }
 
@@ -115,7 +138,7 @@ func Decode(b []byte) (Frame, error) {
 		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame is not readable: %w", err)
 	}
 	n := 0
-	for _, set := range []bool{f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Report != nil, f.Beat != nil, f.Bye != nil} {
+	for _, set := range []bool{f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Report != nil, f.Beat != nil, f.Bye != nil, f.Ask != nil, f.Data != nil} {
 		if set {
 			n++
 		}

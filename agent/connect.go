@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"mariposa/wire"
+)
+
+// Path is where the control plane takes agents' connections.
+const Path = "/v1/agent"
+
+// Link says how to reach the control plane.
+type Link struct {
+	Servers []string // URLs; any one will do
+	Token   string   // the join token
+	Client  *http.Client
+}
+
+// Run keeps a node connected and working until the context ends: it dials, and
+// dials again with growing pauses when the connection is lost. Instances run on
+// whatever happens. It returns early only when the control plane says that
+// coming again will not help.
+func Run(ctx context.Context, l Link, o Options) error {
+	wake := make(chan struct{}, 1)
+	o.Wake = func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	n := NewNode(o)
+	if err := n.List(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var both sync.WaitGroup
+	both.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-wake:
+				n.Step(ctx)
+			}
+		}
+	})
+	both.Go(func() { cancel(keepConnected(ctx, l, n)) })
+	both.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func keepConnected(ctx context.Context, l Link, n *Node) error {
+	pause := 100 * time.Millisecond
+	for i := 0; ctx.Err() == nil; i++ {
+		began := time.Now()
+		err := connect(ctx, l.Servers[i%len(l.Servers)], l, n)
+		var no *refusal
+		if errors.As(err, &no) {
+			return fmt.Errorf("the control plane refuses this node: %w", no)
+		}
+		if time.Since(began) > 10*time.Second {
+			pause = 100 * time.Millisecond
+		}
+		if ctx.Err() == nil && err != nil {
+			slog.Warn("not connected to the control plane; instances run on", "node", n.Hello.Name, "err", err)
+		}
+		wait := pause/2 + rand.N(pause) // so that a fleet does not come back all at once
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+	return ctx.Err()
+}
+
+// refusal is the control plane's final no.
+type refusal struct{ reason string }
+
+func (r *refusal) Error() string { return r.reason }
+
+func connect(ctx context.Context, server string, l Link, n *Node) error {
+	dial, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	url := strings.Replace(strings.TrimSuffix(server, "/"), "http", "ws", 1) + Path
+	conn, resp, err := websocket.Dial(dial, url, &websocket.DialOptions{
+		HTTPClient: l.Client, HTTPHeader: http.Header{"Authorization": {"Bearer " + l.Token}},
+	})
+	if err != nil {
+		if resp != nil && resp.StatusCode == http.StatusUnauthorized {
+			return &refusal{"the join token is not right"}
+		}
+		return err
+	}
+	pipe := wire.NewPipe(ctx, conn)
+	defer pipe.Close()
+	n.Connected(pipe)
+	defer n.Disconnected(pipe)
+	for {
+		f, err := pipe.Read(ctx)
+		if err != nil {
+			return err
+		}
+		if f.Bye != nil && f.Bye.Final {
+			return &refusal{f.Bye.Reason}
+		}
+		n.Receive(pipe, f)
+	}
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"mariposa/driver"
+	"mariposa/wire"
+)
+
+// stream is an instance's log on its way to the control plane, piece by piece,
+// as fast as the other side takes it.
+type stream struct {
+	credit chan int
+	cancel context.CancelFunc
+}
+
+func (n *Node) takeAsk(a *wire.Ask) {
+	s := n.streams[a.Stream]
+	switch {
+	case a.Cancel && s != nil:
+		s.cancel()
+		delete(n.streams, a.Stream)
+	case a.Instance != "" && s == nil:
+		n.openLogs(a)
+	case s != nil && a.Credit > 0:
+		select {
+		case s.credit <- a.Credit:
+		default: // more credit than pieces ever asked for: a peer out of its mind
+		}
+	}
+}
+
+func (n *Node) openLogs(a *wire.Ask) {
+	i, d := n.instances[a.Instance], driver.Driver(nil)
+	if i != nil {
+		d = n.drivers[i.compute]
+	}
+	if d == nil {
+		n.send(wire.Frame{Data: &wire.Data{Stream: a.Stream, Last: true, Error: "the node does not have this instance"}})
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
+	s := &stream{credit: make(chan int, 64), cancel: cancel}
+	n.streams[a.Stream] = s
+	out, ask := n.out, *a
+	go func() { // ends with the log, with its cancelling, or with the connection
+		defer cancel()
+		err := pump(ctx, d, &ask, s, func(b []byte) {
+			n.post(func() { n.sendOver(out, wire.Frame{Data: &wire.Data{Stream: ask.Stream, Bytes: b}}) })
+		})
+		n.post(func() {
+			last := &wire.Data{Stream: ask.Stream, Last: true}
+			if err != nil && !errors.Is(err, io.EOF) {
+				last.Error = err.Error()
+			}
+			delete(n.streams, ask.Stream)
+			n.sendOver(out, wire.Frame{Data: last})
+		})
+	}()
+}
+
+// sendOver sends only while the connection is still the one it is meant for.
+func (n *Node) sendOver(out Outlet, f wire.Frame) {
+	if n.out == out {
+		n.send(f)
+	}
+}
+
+func pump(ctx context.Context, d driver.Driver, a *wire.Ask, s *stream, piece func([]byte)) error {
+	r, err := d.Logs(ctx, a.Instance, driver.LogOptions{Tail: a.Tail, Follow: a.Follow})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	credit := a.Credit
+	buf := make([]byte, wire.Piece)
+	for {
+		for credit == 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case more := <-s.credit:
+				credit += more
+			}
+		}
+		got, err := r.Read(buf)
+		if got > 0 {
+			credit--
+			piece(append([]byte(nil), buf[:got]...))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,320 @@
+// Package agent is the node's side: it holds one connection to the control
+// plane, makes the assignments it is told true with its drivers, and reports
+// what is. When it reaches nobody, its instances run on. Nothing live is
+// removed for want of knowledge: what the control plane does not know is put in
+// quarantine until a tombstone names it.
+//
+// The room owns the state of the node's instances between driver and wire: one
+// loop and one list of timers per node, goroutines only for operations under
+// way. It refuses to know projects, versions and goals beyond a single instance.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/driver"
+	"mariposa/mailbox"
+	"mariposa/wire"
+)
+
+// Options are what a node is made from.
+type Options struct {
+	Hello   wire.Hello // who the node is; drivers are filled in
+	Drivers []driver.Driver
+	Clock   clock.Clock
+	Wake    func()        // Step should be called soon
+	Slots   int           // driver operations under way at once, per kind; 16 if zero
+	Timeout time.Duration // of one driver operation, beyond an instance's own stop timeout; 2 min if zero
+}
+
+// Node is one compute node: a step machine. Everything it is told goes through
+// its mailbox; Step does the work.
+type Node struct {
+	Options
+	drivers map[mariposa.ComputeType]driver.Driver
+	inbox   *mailbox.Box[func(ctx context.Context)]
+
+	labels    driver.Labels
+	instances map[string]*instance
+	found     map[string]found // by the drivers, not assigned
+	listed    bool
+	snapshot  map[string]bool // ids of the snapshot being received; nil between snapshots
+
+	out       Outlet
+	seq       int64
+	order     wire.Order
+	welcomed  bool
+	complete  bool     // the snapshot is complete: reports make sense
+	beats     [2]int64 // the newest frame sent at the beat before last, and at the last
+	lastHeard time.Time
+	beat      time.Duration
+	stopBeat  func()
+
+	dirty     map[string]struct{} // instances whose status is to be reported
+	inventory bool                // the quarantine is to be reported
+	busy      map[mariposa.ComputeType]int
+	waiting   map[mariposa.ComputeType][]string
+	streams   map[int64]*stream
+	stepCtx   context.Context //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
+}
+
+// Outlet carries frames to the control plane. Send never blocks.
+type Outlet interface {
+	Send(wire.Frame)
+	Close()
+}
+
+type found struct {
+	compute mariposa.ComputeType
+	seen    driver.Observed
+}
+
+// NewNode makes a node that is not connected.
+func NewNode(o Options) *Node {
+	if o.Slots == 0 {
+		o.Slots = 16
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 2 * time.Minute
+	}
+	n := &Node{
+		Options: o, drivers: map[mariposa.ComputeType]driver.Driver{}, instances: map[string]*instance{}, found: map[string]found{},
+		dirty: map[string]struct{}{}, busy: map[mariposa.ComputeType]int{}, waiting: map[mariposa.ComputeType][]string{},
+		streams: map[int64]*stream{}, stopBeat: func() {},
+	}
+	n.inbox = mailbox.New[func(context.Context)](o.Wake)
+	n.Hello.Protocol, n.Hello.Drivers = wire.Protocol, nil
+	for _, d := range o.Drivers {
+		kind := d.Compute()
+		n.drivers[kind] = d
+		n.Hello.Drivers = append(n.Hello.Drivers, kind)
+		d.Watch(func(o driver.Observed) { n.post(func() { n.hearEnded(kind, o) }) })
+	}
+	return n
+}
+
+// List finds what the drivers already run. It must succeed before the node
+// connects: starting what is already there is the one thing an agent must never do.
+func (n *Node) List(ctx context.Context) error {
+	for kind, d := range n.drivers {
+		all, err := d.List(ctx)
+		if err != nil {
+			return fmt.Errorf("list the %s instances on this node: %w", kind, err)
+		}
+		for _, o := range all {
+			n.found[o.ID] = found{kind, o}
+		}
+	}
+	n.listed = true
+	return nil
+}
+
+// Connected tells that a connection is open; the node says hello.
+func (n *Node) Connected(out Outlet) {
+	n.inbox.Put(func(context.Context) {
+		if n.out != nil {
+			n.out.Close()
+		}
+		n.hangUp()
+		n.out, n.seq, n.order, n.beats = out, 0, wire.Order{}, [2]int64{}
+		n.lastHeard = n.Clock.Now()
+		h := n.Hello
+		n.send(wire.Frame{Hello: &h})
+	})
+}
+
+// Disconnected tells that the connection is gone. Instances run on.
+func (n *Node) Disconnected(out Outlet) {
+	n.inbox.Put(func(context.Context) {
+		if n.out == out {
+			n.hangUp()
+		}
+	})
+}
+
+// Receive hands the node a frame that came over a connection.
+func (n *Node) Receive(out Outlet, f wire.Frame) {
+	n.inbox.Put(func(ctx context.Context) {
+		if n.out != out {
+			return // of a connection that is no more
+		}
+		if err := n.take(&f); err != nil {
+			slog.Warn("hanging up on the control plane", "node", n.Hello.Name, "err", err)
+			n.out.Close()
+			n.hangUp()
+		}
+	})
+}
+
+// Step does what the node was told, then reports. It is called by one goroutine
+// at a time.
+func (n *Node) Step(ctx context.Context) {
+	n.stepCtx = ctx
+	for {
+		todo := n.inbox.Take()
+		if len(todo) == 0 {
+			break // drivers may have answered at once, so look until nothing is left
+		}
+		for _, f := range todo {
+			f(ctx)
+		}
+	}
+	n.report()
+}
+
+// post hands work to the next step, from any goroutine.
+func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
+
+func (n *Node) hangUp() {
+	n.out, n.welcomed, n.complete, n.snapshot = nil, false, false, nil
+	n.stopBeat()
+	n.stopBeat = func() {}
+	for _, s := range n.streams {
+		s.cancel()
+	}
+	clear(n.streams)
+}
+
+func (n *Node) send(f wire.Frame) {
+	if n.out == nil {
+		return
+	}
+	n.seq++
+	f.Seq = n.seq
+	n.out.Send(f)
+}
+
+func (n *Node) take(f *wire.Frame) error {
+	if f.Bye != nil {
+		return fmt.Errorf("it said goodbye: %s", f.Bye.Reason)
+	}
+	if next, err := n.order.Accept(f.Seq); err != nil || !next {
+		return err
+	}
+	n.lastHeard = n.Clock.Now()
+	switch {
+	case f.Welcome != nil:
+		n.welcome(f.Welcome)
+	case f.Assign != nil && n.welcomed:
+		n.takeAssign(f.Assign)
+	case f.Beat != nil:
+		if f.Beat.Seen < n.beats[0] {
+			return fmt.Errorf("a frame to it was lost")
+		}
+	case f.Ask != nil:
+		n.takeAsk(f.Ask)
+	default:
+		return fmt.Errorf("it sent a frame that makes no sense here")
+	}
+	return nil
+}
+
+func (n *Node) welcome(w *wire.Welcome) {
+	n.welcomed = true
+	n.labels = driver.Labels{Cluster: w.Cluster, Incarnation: w.Incarnation}
+	n.beat = max(w.Beat, 10*time.Millisecond)
+	n.snapshot = map[string]bool{}
+	n.beatLater(n.out)
+}
+
+// beatLater keeps the connection alive and notices when the other side is not.
+func (n *Node) beatLater(out Outlet) {
+	n.stopBeat = n.Clock.After(n.beat, func() {
+		n.post(func() {
+			if n.out != out {
+				return
+			}
+			if n.Clock.Now().Sub(n.lastHeard) > 3*n.beat {
+				slog.Warn("the control plane is silent; connecting anew", "node", n.Hello.Name)
+				n.out.Close()
+				n.hangUp()
+				return
+			}
+			n.send(wire.Frame{Beat: &wire.Beat{Seen: n.order.Seen()}})
+			n.beats = [2]int64{n.beats[1], n.seq}
+			n.beatLater(out)
+		})
+	})
+}
+
+// takeAssign makes what it is told the node's goal. After a whole snapshot,
+// what the node has and the snapshot does not name is set apart.
+func (n *Node) takeAssign(a *wire.Assign) {
+	for i := range a.Items {
+		it := &a.Items[i]
+		if a.Snapshot && n.snapshot != nil {
+			n.snapshot[it.ID] = true
+		}
+		n.assign(it, a.Workloads[it.Workload])
+	}
+	if !a.Snapshot || !a.Last {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(n.instances)) {
+		if i := n.instances[id]; !n.snapshot[id] && !i.tombstone {
+			n.setAside(i)
+		}
+	}
+	n.snapshot = nil
+	n.complete, n.inventory = true, true
+	for id := range n.instances {
+		n.dirty[id] = struct{}{}
+	}
+}
+
+// report sends what has changed since the last time.
+func (n *Node) report() {
+	if !n.complete || n.out == nil {
+		return
+	}
+	r := &wire.Report{}
+	if n.inventory {
+		n.inventory = false
+		r.Inventory, r.Quarantined = true, n.quarantined()
+		if len(n.dirty) == 0 {
+			n.send(wire.Frame{Report: r})
+			return
+		}
+	}
+	ids := slices.Sorted(maps.Keys(n.dirty))
+	clear(n.dirty)
+	for part := range slices.Chunk(ids, wire.Batch) {
+		for _, id := range part {
+			if i := n.instances[id]; i != nil && i.status.State != "" {
+				r.Items = append(r.Items, wire.Status{ID: id, Status: i.status})
+				n.forgetIfDone(i)
+			}
+		}
+		if len(r.Items) > 0 || r.Inventory {
+			n.send(wire.Frame{Report: r})
+		}
+		r = &wire.Report{}
+	}
+}
+
+// quarantined lists what carries our label and is unknown to the control plane.
+func (n *Node) quarantined() []mariposa.Quarantined {
+	out := make([]mariposa.Quarantined, 0, len(n.found))
+	for _, id := range slices.Sorted(maps.Keys(n.found)) {
+		f := n.found[id]
+		if f.seen.Labels.Cluster != "" && f.seen.Labels.Cluster != n.labels.Cluster {
+			continue // another cluster's: none of our business
+		}
+		q := mariposa.Quarantined{ID: id, Compute: f.compute, PhysicalID: f.seen.PhysicalID, State: mariposa.StateStopped, Reason: "this store does not know it"}
+		if f.seen.Running {
+			q.State = mariposa.StateRunning
+		}
+		if f.seen.Labels.Incarnation != n.labels.Incarnation {
+			q.Reason = "it was made under another incarnation of the store"
+		}
+		out = append(out, q)
+	}
+	return out
+}

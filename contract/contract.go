@@ -1,0 +1,246 @@
+// Package contract holds the documents that cross the HTTP API, as the contract
+// with the outside fixes them: names are never changed or dropped, fields may be
+// added. The API fills them, the client reads them. It owns their shape only.
+package contract
+
+import (
+	"encoding/json"
+	"time"
+
+	"mariposa"
+)
+
+// DefaultOrganization owns projects until organizations exist.
+const DefaultOrganization = "default"
+
+// Project is one project.
+type Project struct {
+	ID           string               `json:"id"`
+	Name         string               `json:"name"`
+	Organization string               `json:"organization"`
+	Version      string               `json:"version" doc:"the newest submitted version"`
+	Number       int                  `json:"number"`
+	Goal         mariposa.ProjectGoal `json:"goal"`
+	Status       mariposa.Status      `json:"status"`
+	Reason       string               `json:"reason,omitempty"`
+	Created      time.Time            `json:"created"`
+	Author       string               `json:"author,omitempty"`
+	Services     []string             `json:"services"`
+}
+
+// Projects is a list of projects.
+type Projects struct {
+	Projects []Project `json:"projects"`
+}
+
+// Changed answers a change: what applies of it is set.
+type Changed struct {
+	ID      string  `json:"id,omitempty" doc:"of what was created"`
+	Name    string  `json:"name,omitempty"`
+	Version string  `json:"version,omitempty"`
+	Number  int     `json:"number,omitempty"`
+	Task    *string `json:"task" doc:"the task that carries the change out; null when there is nothing to do"`
+}
+
+// NewProject asks for a project, as JSON.
+type NewProject struct {
+	Name         string          `json:"name"`
+	Organization string          `json:"organization,omitempty"`
+	Manifest     json.RawMessage `json:"manifest" doc:"the manifest as an object, or as a string of YAML"`
+	Message      string          `json:"message,omitempty"`
+}
+
+// Version is one submitted version of a manifest.
+type Version struct {
+	Version         string    `json:"version"`
+	Number          int       `json:"number"`
+	Created         time.Time `json:"created"`
+	Author          string    `json:"author"`
+	Message         string    `json:"message"`
+	Tags            []string  `json:"tags"`
+	ServicesChanged []string  `json:"services_changed"`
+	Completed       bool      `json:"completed"`
+}
+
+// Versions is a list of versions, newest first.
+type Versions struct {
+	Versions []Version `json:"versions"`
+}
+
+// State is goal and reality of all projects asked for, at one revision.
+type State struct {
+	Revision int64          `json:"revision"`
+	Projects []ProjectState `json:"projects"`
+}
+
+// ProjectState is goal and reality of one project.
+type ProjectState struct {
+	ID           string               `json:"id"`
+	Name         string               `json:"name"`
+	Organization string               `json:"organization"`
+	Version      string               `json:"version" doc:"the version in force"`
+	Goal         mariposa.ProjectGoal `json:"goal"`
+	Status       mariposa.Status      `json:"status"`
+	Frozen       bool                 `json:"frozen"`
+	Paused       bool                 `json:"paused"`
+	Reason       string               `json:"reason"`
+	Services     []ServiceState       `json:"services"`
+}
+
+// ServiceState is goal and reality of one service.
+type ServiceState struct {
+	ID       string          `json:"id"`
+	Name     string          `json:"name"`
+	Version  string          `json:"version"`
+	Goal     int             `json:"goal" doc:"its scale"`
+	Running  int             `json:"running"`
+	Healthy  int             `json:"healthy"`
+	Starting int             `json:"starting"`
+	Stopping int             `json:"stopping"`
+	Failed   int             `json:"failed"`
+	Unknown  int             `json:"unknown"`
+	Outdated int             `json:"outdated"`
+	Frozen   bool            `json:"frozen"`
+	Paused   bool            `json:"paused"`
+	Status   mariposa.Status `json:"status"`
+	Reason   string          `json:"reason"`
+	Backoff  *Backoff        `json:"backoff"`
+}
+
+// Backoff says how often a service has failed and when the next try is.
+type Backoff struct {
+	Failures int       `json:"failures"`
+	Until    time.Time `json:"until"`
+}
+
+// Action asks for a change of state.
+type Action struct {
+	Action   string          `json:"action" enum:"start,stop,freeze,thaw,reprovision,revert,pause,resume,converge,accept,scale"`
+	Version  string          `json:"version,omitempty"`
+	Rolling  json.RawMessage `json:"rolling,omitempty" doc:"a number, or a percentage like \"25%\""`
+	Canary   json.RawMessage `json:"canary,omitempty"`
+	Filters  map[string]any  `json:"filters,omitempty"`
+	Services []string        `json:"services,omitempty"`
+	Scale    json.RawMessage `json:"scale,omitempty" doc:"5, \"+1\" or \"-2\"; for a project, an object of these by service"`
+}
+
+// Task is one task of the queue.
+type Task struct {
+	ID          string             `json:"id"`
+	Project     string             `json:"project"`
+	ProjectName string             `json:"project_name"`
+	Services    []string           `json:"services"`
+	Component   string             `json:"component"`
+	Task        mariposa.TaskKind  `json:"task"`
+	State       mariposa.TaskState `json:"state"`
+	Origin      mariposa.Origin    `json:"origin"`
+	Author      string             `json:"author"`
+	Reason      string             `json:"reason"`
+	EndedBy     string             `json:"ended_by"`
+	Created     time.Time          `json:"created"`
+	Started     *time.Time         `json:"started"`
+	Finished    *time.Time         `json:"finished"`
+	Progress    mariposa.Progress  `json:"progress"`
+	Version     string             `json:"version"`
+	Steps       []TaskStep         `json:"steps,omitempty" doc:"of a single task, newest first"`
+}
+
+// Tasks is a list of tasks.
+type Tasks struct {
+	Tasks []Task `json:"tasks"`
+}
+
+// TaskStep is one change that a task made, or that followed from it.
+type TaskStep struct {
+	Revision int64     `json:"revision"`
+	At       time.Time `json:"at"`
+	Instance string    `json:"instance"`
+	Node     string    `json:"node"`
+	Step     string    `json:"step"`
+	Result   string    `json:"result"`
+	Reason   string    `json:"reason"`
+}
+
+// Instance is one instance.
+type Instance struct {
+	ID          string               `json:"id"`
+	Name        string               `json:"name"`
+	Slot        string               `json:"slot"`
+	Project     string               `json:"project"`
+	ProjectName string               `json:"project_name"`
+	Service     string               `json:"service"`
+	ServiceName string               `json:"service_name"`
+	Version     string               `json:"version"`
+	ComputeType mariposa.ComputeType `json:"compute_type"`
+	Node        string               `json:"node"`
+	NodeName    string               `json:"node_name"`
+	State       mariposa.State       `json:"state"`
+	Health      mariposa.Health      `json:"health"`
+	Goal        mariposa.Goal        `json:"goal"`
+	PhysicalID  string               `json:"physical_id"`
+	Addresses   []string             `json:"addresses"`
+	Created     time.Time            `json:"created"`
+	Started     *time.Time           `json:"started"`
+	Finished    *time.Time           `json:"finished"`
+	ExitCode    *int                 `json:"exit_code"`
+	Restarts    int                  `json:"restarts"`
+	Reason      string               `json:"reason"`
+	Managed     bool                 `json:"managed"`
+	Usage       map[string]any       `json:"usage"`
+	Environment []string             `json:"environment,omitempty" doc:"of a single instance, resolved"`
+	Command     []string             `json:"command,omitempty"`
+	Details     map[string]string    `json:"details,omitempty"`
+}
+
+// Instances is a page of instances.
+type Instances struct {
+	Instances []Instance `json:"instances"`
+	Marker    string     `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
+}
+
+// Node is one node.
+type Node struct {
+	ID            string                 `json:"id"`
+	Name          string                 `json:"name"`
+	Rack          string                 `json:"rack"`
+	DC            string                 `json:"dc"`
+	Traits        map[string]string      `json:"traits"`
+	Status        mariposa.NodeState     `json:"status"`
+	Reason        string                 `json:"reason"`
+	Instances     int                    `json:"instances"`
+	Capacity      mariposa.Resources     `json:"capacity"`
+	Reserved      mariposa.Resources     `json:"reserved"`
+	Replica       string                 `json:"replica"`
+	LastHeartbeat time.Time              `json:"last_heartbeat"`
+	Drivers       []mariposa.ComputeType `json:"drivers"`
+	Dummy         bool                   `json:"dummy"`
+	Quarantined   []mariposa.Quarantined `json:"quarantined"`
+}
+
+// Nodes is a list of nodes.
+type Nodes struct {
+	Nodes []Node `json:"nodes"`
+}
+
+// Event is one change, in the words of the feed. Object is what changed, as the
+// API shows it.
+type Event struct {
+	Revision    int64     `json:"revision"`
+	Time        time.Time `json:"time"`
+	Kind        string    `json:"kind"`
+	Project     string    `json:"project"`
+	ProjectName string    `json:"project_name"`
+	ServiceName string    `json:"service_name"`
+	Instance    string    `json:"instance"`
+	Node        string    `json:"node"`
+	Task        string    `json:"task"`
+	Actor       string    `json:"actor"`
+	Reason      string    `json:"reason"`
+	Object      any       `json:"object"`
+}
+
+// Events is a stretch of the feed.
+type Events struct {
+	Events   []Event `json:"events"`
+	Revision int64   `json:"revision" doc:"ask again with since= this to go on"`
+}

@@ -1,0 +1,149 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"mariposa"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+// sendSnapshot tells the node everything that this store knows on it.
+func (s *Session) sendSnapshot(ctx context.Context) error {
+	records := s.f.Picture.InstancesOn(s.node)
+	var frames []*wire.Assign
+	for part := range slices.Chunk(records, wire.Batch) {
+		a := &wire.Assign{Snapshot: true}
+		for _, r := range part {
+			if err := s.assign(ctx, a, r, true); err != nil {
+				return err
+			}
+		}
+		frames = append(frames, a)
+	}
+	if len(frames) == 0 {
+		frames = append(frames, &wire.Assign{Snapshot: true})
+	}
+	frames[len(frames)-1].Last = true
+	for _, a := range frames {
+		s.send(wire.Frame{Assign: a})
+	}
+	if r := s.f.Picture.Get(mariposa.KindNode, s.node); r != nil {
+		s.sendTombstones(r.Spec.(*mariposa.NodeSpec).Purge)
+	}
+	return nil
+}
+
+// sendChanges tells the node what has changed on it. Whatever the feed carried,
+// the newest state in the picture is what counts.
+func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error {
+	seen := map[string]bool{}
+	a := &wire.Assign{}
+	for _, c := range changes {
+		r := s.f.Picture.Get(mariposa.KindInstance, c.Record.ID)
+		if r == nil || seen[r.ID] {
+			continue
+		}
+		seen[r.ID] = true
+		if err := s.assign(ctx, a, r, false); err != nil {
+			return err
+		}
+		if len(a.Items) == wire.Batch {
+			s.send(wire.Frame{Assign: a})
+			a = &wire.Assign{}
+		}
+	}
+	if len(a.Items) > 0 {
+		s.send(wire.Frame{Assign: a})
+	}
+	return nil
+}
+
+// sendTombstones names quarantined instances that a person said may go.
+func (s *Session) sendTombstones(ids []string) {
+	a := &wire.Assign{}
+	for _, id := range ids {
+		if s.f.Picture.Get(mariposa.KindInstance, id) == nil {
+			a.Items = append(a.Items, wire.Assignment{ID: id, Goal: mariposa.GoalGone, Generation: 1})
+		}
+	}
+	if len(a.Items) > 0 {
+		s.send(wire.Frame{Assign: a})
+	}
+}
+
+func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Record, full bool) error {
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal}
+	if full {
+		it.Status, _ = r.Status.(*mariposa.InstanceStatus)
+	}
+	project := s.f.Picture.Get(mariposa.KindProject, spec.Project)
+	if project != nil {
+		it.Project = project.Spec.(*mariposa.ProjectSpec).Name
+	}
+	if spec.Goal != mariposa.GoalGone {
+		if a.Workloads == nil {
+			a.Workloads = map[string]*mariposa.Workload{}
+		}
+		key, err := s.workload(ctx, a.Workloads, r.ID, spec, project)
+		if err != nil && !errors.Is(err, errLost) { // of a lost definition the planner speaks; what runs goes on
+			return err
+		}
+		it.Workload = key
+	}
+	a.Items = append(a.Items, it)
+	return nil
+}
+
+var errLost = errors.New("the definition is lost")
+
+// workload puts what an instance is to run among the others of a frame and
+// returns its key. Where nothing in it depends on the instance, all of a
+// service's instances share one.
+func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Workload, id string, spec *mariposa.InstanceSpec, project *store.Record) (string, error) {
+	if project == nil {
+		return "", errLost
+	}
+	v, err := s.f.Shelf.Version(ctx, spec.Project, spec.Number)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
+		return "", errLost
+	}
+	if err != nil {
+		return "", err
+	}
+	def := v.Manifest.ByName[spec.ServiceName]
+	if def == nil {
+		return "", errLost
+	}
+	key := id
+	if !manifest.PerInstance(def) {
+		key = spec.Project + "/" + strconv.Itoa(spec.Number) + "/" + spec.ServiceName
+	}
+	if into[key] != nil {
+		return key, nil
+	}
+	into[key], err = manifest.Resolve(def, s.scope(id, spec, v.Spec, project))
+	if err != nil {
+		return "", fmt.Errorf("resolve %s: %w", spec.Name, err)
+	}
+	return key, nil
+}
+
+func (s *Session) scope(id string, spec *mariposa.InstanceSpec, v *mariposa.VersionSpec, project *store.Record) manifest.Scope {
+	var sc manifest.Scope
+	sc.Project.Name, sc.Project.UUID, sc.Project.Version = project.Spec.(*mariposa.ProjectSpec).Name, spec.Project, v.Version
+	sc.Service.Name, sc.Service.UUID, sc.Service.Version = spec.ServiceName, spec.Service, v.Version
+	if st, ok := project.Status.(*mariposa.ProjectStatus); ok && st != nil && st.Services[spec.ServiceName] != nil {
+		sc.Scale = st.Services[spec.ServiceName].Scale
+	}
+	sc.Instance.Name, sc.Instance.UUID = spec.Name, id
+	sc.Placement.CN, sc.Placement.Rack, sc.Placement.DC = s.node, s.spec.Rack, s.spec.DC
+	return sc
+}

@@ -1,0 +1,272 @@
+// Package fleet is the control plane's side of the nodes: it holds one session
+// per connected agent, tells each node what to make true, writes down what it
+// reports, and judges who has not been heard of. Nodes are never called: they
+// come, and converge themselves.
+//
+// The room owns sessions and the status half of nodes and instances. It refuses
+// to plan: what should be is read from the picture as it is.
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"regexp"
+	"sync"
+	"time"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+// Options are what a fleet is made from.
+type Options struct {
+	Store   store.Store
+	Picture *picture.Picture
+	Shelf   *picture.Shelf
+	Clock   clock.Clock
+	Replica string
+	Beat    time.Duration // how often agents are heard of; 5 s if zero
+}
+
+// Fleet holds the sessions of this replica.
+type Fleet struct {
+	Options
+	identity store.Identity
+	began    time.Time
+
+	mu       sync.Mutex
+	sessions map[string]*Session
+	heard    map[string]time.Time
+}
+
+// Outlet carries frames to an agent. Send never blocks; Close ends the
+// connection after what was sent.
+type Outlet interface {
+	Send(wire.Frame)
+	Close()
+}
+
+// New makes a fleet without sessions.
+func New(ctx context.Context, o Options) (*Fleet, error) {
+	if o.Beat == 0 {
+		o.Beat = 5 * time.Second
+	}
+	id, err := o.Store.Identity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}}
+	o.Picture.Hear(f.hear)
+	return f, nil
+}
+
+// lifetime is how long a node is believed to be there without being heard of.
+func (f *Fleet) lifetime() time.Duration { return 3 * f.Beat }
+
+var nodeID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// Open begins a session for an agent that said hello. Wake is called when the
+// session has something to do; Step then does it. A refusal that is final is
+// told apart by wire.Bye.
+func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()) (*Session, *wire.Bye) {
+	if bye := check(h); bye != nil {
+		return nil, bye
+	}
+	spec, writes, bye := f.register(h)
+	if bye != nil {
+		return nil, bye
+	}
+	lease, err := f.Store.Seize(ctx, f.Replica, leaseName(h.Node))
+	if err != nil {
+		return nil, busy("open a session", err)
+	}
+	s := newSession(f, h, spec, lease.Epoch, out, wake)
+	f.mu.Lock()
+	old := f.sessions[h.Node]
+	f.sessions[h.Node] = s
+	f.heard[h.Node] = f.Clock.Now()
+	f.mu.Unlock()
+	if old != nil {
+		old.end("the node has opened another session")
+	}
+	writes.Fences = []store.Fence{{Lease: leaseName(h.Node), Epoch: lease.Epoch}}
+	writes.Urgent = true
+	writes.Writes[0].Status = s.nodeStatus(mariposa.NodeRunning, "")
+	if res := f.Store.Commit(ctx, writes)[0]; res.Err != nil {
+		s.end("the session could not be stored")
+		return nil, busy("open a session", res.Err)
+	}
+	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, Beat: f.Beat}})
+	return s, nil
+}
+
+func check(h *wire.Hello) *wire.Bye {
+	switch {
+	case h.Protocol != wire.Protocol:
+		return final("the agent speaks protocol %d, this server %d: run the same release on both", h.Protocol, wire.Protocol)
+	case !nodeID.MatchString(h.Node):
+		return final("%q cannot be a node's id", h.Node)
+	case h.Name == "" || len(h.Name) > 253:
+		return final("a node needs a name of at most 253 characters")
+	case len(h.Key) < 16:
+		return final("a node needs a key of at least 16 characters")
+	}
+	return nil
+}
+
+// register prepares the node's record: the first hello of a node fixes its key.
+func (f *Fleet) register(h *wire.Hello) (*mariposa.NodeSpec, store.Unit, *wire.Bye) {
+	w := store.Write{Kind: mariposa.KindNode, ID: h.Node, Event: mariposa.Event{Kind: "node.running", Node: h.Node, Actor: "node " + h.Name}}
+	sum := sha256.Sum256([]byte(h.Key))
+	hash := hex.EncodeToString(sum[:])
+	r := f.Picture.Get(mariposa.KindNode, h.Node)
+	if r == nil {
+		if f.nameTaken(h) {
+			return nil, store.Unit{}, final("another node is named %s: choose a name with --name, or remove that node first", h.Name)
+		}
+		spec := &mariposa.NodeSpec{
+			Name: h.Name, Rack: h.Rack, DC: h.DC, Traits: h.Traits, Dummy: h.Dummy, KeyHash: hash, Created: f.Clock.Now(),
+		}
+		w.Spec = spec
+		return spec, store.Unit{Require: []store.Require{{Kind: mariposa.KindNode, ID: h.Node, Absent: true}}, Writes: []store.Write{w}}, nil
+	}
+	spec := *r.Spec.(*mariposa.NodeSpec)
+	switch {
+	case subtle.ConstantTimeCompare([]byte(spec.KeyHash), []byte(hash)) != 1:
+		return nil, store.Unit{}, final("node %s is known with another key: its data folder was lost or copied; remove the node first", h.Name)
+	case spec.Lost:
+		return nil, store.Unit{}, &wire.Bye{Reason: "the node was told to play dead"}
+	}
+	spec.Name, spec.Rack, spec.DC, spec.Traits = h.Name, h.Rack, h.DC, h.Traits
+	w.Spec = &spec
+	return &spec, store.Unit{Require: []store.Require{{Kind: mariposa.KindNode, ID: h.Node, SpecRevision: r.SpecRevision, StatusRevision: -1}}, Writes: []store.Write{w}}, nil
+}
+
+func (f *Fleet) nameTaken(h *wire.Hello) bool {
+	for _, r := range f.Picture.All(mariposa.KindNode) {
+		if r.ID != h.Node && r.Spec.(*mariposa.NodeSpec).Name == h.Name {
+			return true
+		}
+	}
+	return false
+}
+
+func final(format string, args ...any) *wire.Bye {
+	return &wire.Bye{Reason: mariposa.Errorf(mariposa.InvalidArgument, format, args...).Message, Final: true}
+}
+
+func busy(what string, err error) *wire.Bye {
+	slog.Warn("cannot "+what, "err", err)
+	return &wire.Bye{Reason: "the server cannot " + what + " now; try again"}
+}
+
+func leaseName(node string) string { return "node/" + node }
+
+// hear routes changes to the sessions they concern.
+func (f *Fleet) hear(changes []store.Change) {
+	byNode := map[string][]store.Change{}
+	for _, c := range changes {
+		switch spec := c.Record.Spec.(type) {
+		case *mariposa.InstanceSpec:
+			if c.Spec || c.Deleted {
+				byNode[spec.Node] = append(byNode[spec.Node], c)
+			}
+		case *mariposa.NodeSpec:
+			byNode[c.Record.ID] = append(byNode[c.Record.ID], c)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for node, cs := range byNode {
+		s := f.sessions[node]
+		if s == nil {
+			continue
+		}
+		msgs := make([]message, len(cs))
+		for i := range cs {
+			msgs[i].change = &cs[i]
+		}
+		s.inbox.Put(msgs...)
+	}
+}
+
+// Tick judges every node: one that has not been heard of for its lifetime is
+// unknown. After a start of this replica everybody gets a full lifetime to be
+// heard of.
+func (f *Fleet) Tick(ctx context.Context) {
+	now := f.Clock.Now()
+	for _, r := range f.Picture.All(mariposa.KindNode) {
+		st, _ := r.Status.(*mariposa.NodeStatus)
+		if st == nil || st.State != mariposa.NodeRunning {
+			continue
+		}
+		heard, s := f.LastHeard(r.ID)
+		why := "it has not been heard of since " + heard.Format("15:04:05")
+		if r.Spec.(*mariposa.NodeSpec).Lost {
+			why = "it was told to play dead"
+		} else if now.Sub(heard) <= f.lifetime() {
+			continue
+		}
+		if s != nil {
+			s.end(why)
+		}
+		f.markUnknown(ctx, r, st, why)
+	}
+}
+
+func (f *Fleet) markUnknown(ctx context.Context, r *store.Record, st *mariposa.NodeStatus, why string) {
+	next := *st
+	next.State, next.Since, next.Reason = mariposa.NodeUnknown, f.Clock.Now(), why
+	res := f.Store.Commit(ctx, store.Unit{
+		Urgent:  true,
+		Require: []store.Require{{Kind: mariposa.KindNode, ID: r.ID, SpecRevision: -1, StatusRevision: r.StatusRevision}},
+		Writes: []store.Write{{
+			Kind: mariposa.KindNode, ID: r.ID, Status: &next,
+			Event: mariposa.Event{Kind: "node.unknown", Node: r.ID, Actor: "mariposa", Reason: why},
+		}},
+	})[0]
+	if res.Err != nil && !errors.Is(res.Err, store.ErrConflict) {
+		slog.Warn("cannot write that a node is unknown; trying again", "node", r.ID, "err", res.Err)
+	}
+}
+
+// LastHeard says when a node was last heard of and its session here, if any.
+func (f *Fleet) LastHeard(node string) (time.Time, *Session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, ok := f.heard[node]
+	if !ok {
+		at = f.began
+	}
+	return at, f.sessions[node]
+}
+
+func (f *Fleet) note(s *Session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sessions[s.node] == s {
+		f.heard[s.node] = f.Clock.Now()
+	}
+}
+
+func (f *Fleet) drop(s *Session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sessions[s.node] == s {
+		delete(f.sessions, s.node)
+	}
+}
+
+// Sessions says how many agents are connected here.
+func (f *Fleet) Sessions() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.sessions)
+}

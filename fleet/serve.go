@@ -1,0 +1,83 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"mariposa/wire"
+)
+
+// Serve runs one agent's connection until it ends. Who may connect is decided
+// by the caller.
+func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pipe := wire.NewPipe(ctx, conn)
+	defer pipe.Close()
+	hello, cancelHello := context.WithTimeout(ctx, 10*time.Second)
+	first, err := pipe.Read(hello)
+	cancelHello()
+	if err != nil || first.Hello == nil || first.Seq != 1 {
+		pipe.Send(wire.Frame{Seq: 1, Bye: &wire.Bye{Reason: "an agent must say hello first", Final: true}})
+		return
+	}
+	wake := make(chan struct{}, 1)
+	s, bye := f.Open(ctx, first.Hello, pipe, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	if bye != nil {
+		pipe.Send(wire.Frame{Seq: 1, Bye: bye})
+		return
+	}
+	slog.Info("node connected", "node", first.Hello.Name, "epoch", s.epoch)
+	go s.run(ctx, wake, cancel)
+	for {
+		frame, err := pipe.Read(ctx)
+		if err != nil {
+			s.end("its connection ended")
+			slog.Info("node disconnected", "node", first.Hello.Name)
+			return
+		}
+		s.Receive(frame)
+	}
+}
+
+// run steps the session when it is woken, until its connection ends.
+func (s *Session) run(ctx context.Context, wake <-chan struct{}, cancel context.CancelFunc) {
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		}
+		if err := s.Step(ctx); err != nil {
+			if !errors.Is(err, context.Canceled) {
+				slog.Warn("ending a node's session", "node", s.hello.Name, "err", err)
+			}
+			s.end(err.Error())
+			return
+		}
+	}
+}
+
+// Run judges the nodes until the context ends.
+func (f *Fleet) Run(ctx context.Context) {
+	every := time.NewTicker(f.Beat / 2)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			f.Tick(ctx)
+		}
+	}
+}

@@ -1,0 +1,331 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"mariposa"
+	"mariposa/mailbox"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+// Session is one agent's connection to this replica. Its epoch fences what it
+// writes: the newest connection of a node wins.
+type Session struct {
+	f     *Fleet
+	node  string
+	hello *wire.Hello
+	spec  *mariposa.NodeSpec
+	epoch int64
+	inbox *mailbox.Box[message]
+
+	mu         sync.Mutex // guards what is below: frames are sent from more than one place
+	out        Outlet
+	seq        int64
+	ended      bool
+	streams    map[int64]*stream
+	lastStream int64
+
+	order          wire.Order
+	sentAtBeat     int64
+	opened         bool                                // the snapshot has been sent
+	pending        map[string]*mariposa.InstanceStatus // reported, not yet stored
+	recent         map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
+	recentAt       int64
+	quarantine     []mariposa.Quarantined
+	quarantineNews bool
+	retry          func()
+}
+
+// message is one thing a session is told; an empty one is a nudge.
+type message struct {
+	frame  *wire.Frame
+	change *store.Change
+}
+
+func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, out Outlet, wake func()) *Session {
+	s := &Session{
+		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, out: out, streams: map[int64]*stream{},
+		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {},
+	}
+	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
+	s.inbox = mailbox.New[message](wake)
+	return s
+}
+
+// Node is the id of the session's node.
+func (s *Session) Node() string { return s.node }
+
+// Receive hands the session a frame from its agent. Any frame is a sign of life.
+func (s *Session) Receive(f wire.Frame) {
+	s.f.note(s)
+	s.inbox.Put(message{frame: &f})
+}
+
+// Step does what the session was told since the last time: it is called by one
+// goroutine at a time. An error ends the session.
+func (s *Session) Step(ctx context.Context) error {
+	if s.isEnded() {
+		return nil
+	}
+	if s.f.Picture.Revision() >= s.recentAt {
+		clear(s.recent)
+	}
+	var changed []store.Change
+	open := false
+	for _, m := range s.inbox.Take() {
+		switch {
+		case m.frame != nil:
+			if err := s.take(m.frame); err != nil {
+				return err
+			}
+		case m.change == nil: // a nudge to try again
+		case m.change.Record.Kind == mariposa.KindNode:
+			if s.hearNode(m.change) {
+				open = true
+			}
+		default:
+			changed = append(changed, *m.change)
+		}
+	}
+	if open && !s.opened {
+		s.opened = true
+		if err := s.sendSnapshot(ctx); err != nil {
+			return err
+		}
+	} else if s.opened {
+		if err := s.sendChanges(ctx, changed); err != nil {
+			return err
+		}
+	}
+	return s.store(ctx)
+}
+
+// hearNode notices when the session's own opening has come through the feed:
+// from then on the picture shows everything that was there before it.
+func (s *Session) hearNode(c *store.Change) bool {
+	if c.Deleted {
+		s.end("the node was removed")
+		return false
+	}
+	spec := c.Record.Spec.(*mariposa.NodeSpec)
+	if c.Spec && spec.Lost {
+		s.end("the node was told to play dead")
+		return false
+	}
+	if c.Spec && s.opened {
+		s.sendTombstones(spec.Purge)
+	}
+	st, _ := c.Record.Status.(*mariposa.NodeStatus)
+	return st != nil && st.Epoch == s.epoch
+}
+
+func (s *Session) take(f *wire.Frame) error {
+	if next, err := s.order.Accept(f.Seq); err != nil || !next {
+		return err
+	}
+	switch {
+	case f.Report != nil:
+		s.takeReport(f.Report)
+	case f.Beat != nil:
+		return s.takeBeat(f.Beat)
+	case f.Data != nil:
+		s.takeData(f.Data)
+	case f.Bye != nil:
+		return errors.New("the agent said goodbye: " + f.Bye.Reason)
+	default:
+		return errors.New("the agent sent a frame that only servers send")
+	}
+	return nil
+}
+
+// takeBeat answers, and ends the session when a frame sent before the last beat
+// was never seen.
+func (s *Session) takeBeat(b *wire.Beat) error {
+	if b.Seen < s.sentAtBeat {
+		return errors.New("a frame to the agent was lost")
+	}
+	s.send(wire.Frame{Beat: &wire.Beat{Seen: s.order.Seen()}})
+	s.mu.Lock()
+	s.sentAtBeat = s.seq
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Session) takeReport(r *wire.Report) {
+	for i := range r.Items {
+		it := &r.Items[i]
+		known := s.f.Picture.Get(mariposa.KindInstance, it.ID)
+		if known == nil || known.Spec.(*mariposa.InstanceSpec).Node != s.node {
+			continue // collected before, or never this node's
+		}
+		next := it.Status
+		if s.settle(it.ID, known, &next) {
+			s.pending[it.ID] = &next
+		}
+	}
+	if r.Inventory && !slices.Equal(r.Quarantined, s.quarantine) {
+		s.quarantine, s.quarantineNews = r.Quarantined, true
+	}
+}
+
+// settle completes a reported status and says whether it is news.
+func (s *Session) settle(id string, known *store.Record, next *mariposa.InstanceStatus) bool {
+	last, _ := known.Status.(*mariposa.InstanceStatus)
+	if r := s.recent[id]; r != nil {
+		last = r
+	}
+	if p := s.pending[id]; p != nil {
+		last = p
+	}
+	from := mariposa.StateOf(known.Spec.(*mariposa.InstanceSpec), last)
+	if !mariposa.CanFollow(from, next.State) {
+		slog.Warn("a node reported a move that cannot be", "node", s.node, "instance", id, "from", from, "to", next.State)
+		return false
+	}
+	next.Since = s.f.Clock.Now()
+	if last != nil && from == next.State {
+		next.Since = last.Since
+		return !sameStatus(last, next)
+	}
+	return true
+}
+
+func sameStatus(a, b *mariposa.InstanceStatus) bool {
+	return a.State == b.State && a.Health == b.Health && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
+		a.Restarts == b.Restarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
+}
+
+// store writes down what was reported. What cannot be written now is kept and
+// tried again.
+func (s *Session) store(ctx context.Context) error {
+	if len(s.pending) == 0 && !s.quarantineNews {
+		return nil
+	}
+	units := s.units()
+	for _, res := range s.f.Store.Commit(ctx, units...) {
+		switch {
+		case res.Err == nil:
+			s.recentAt = max(s.recentAt, res.Last)
+		case errors.Is(res.Err, store.ErrFenced):
+			return errors.New("the node has opened another session")
+		default:
+			slog.Warn("cannot write what a node reports; trying again", "node", s.node, "err", res.Err)
+			s.retry()
+			s.retry = s.f.Clock.After(time.Second, func() { s.inbox.Put(message{}) })
+			return nil
+		}
+	}
+	maps.Copy(s.recent, s.pending)
+	clear(s.pending)
+	s.quarantineNews = false
+	return nil
+}
+
+// unitSize is how many statuses go into one unit.
+const unitSize = 500
+
+func (s *Session) units() []store.Unit {
+	fence := []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}
+	var units []store.Unit
+	if s.quarantineNews {
+		units = append(units, store.Unit{Fences: fence, Writes: []store.Write{{
+			Kind: mariposa.KindNode, ID: s.node, Status: s.nodeStatus(mariposa.NodeRunning, ""),
+			Event: mariposa.Event{Kind: "node.quarantine", Node: s.node, Actor: "node " + s.hello.Name, Reason: quarantineReason(len(s.quarantine))},
+		}}})
+	}
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(s.pending)), unitSize) {
+		u := store.Unit{Fences: fence}
+		for _, id := range ids {
+			s.write(&u, id, s.pending[id])
+		}
+		units = append(units, u)
+	}
+	return units
+}
+
+func (s *Session) write(u *store.Unit, id string, st *mariposa.InstanceStatus) {
+	known := s.f.Picture.Get(mariposa.KindInstance, id)
+	if known == nil {
+		return
+	}
+	spec := known.Spec.(*mariposa.InstanceSpec)
+	w := store.Write{
+		Kind: mariposa.KindInstance, ID: id, Project: spec.Project, Status: st,
+		Event: mariposa.Event{
+			Kind: "instance." + string(st.State), Project: spec.Project, Service: spec.ServiceName, Instance: id,
+			Node: s.node, Task: spec.Task, Actor: "node " + s.hello.Name, Reason: st.Reason,
+		},
+	}
+	if spec.Debt && st.State == mariposa.StateDestroyed { // no planner is left to collect it
+		w.Status, w.Delete = nil, true
+		u.Claims = append(u.Claims, store.Claim{Node: s.node, Take: mariposa.Resources{Instances: -1, MilliCPU: -spec.MilliCPU, Memory: -spec.Memory}})
+	}
+	u.Writes = append(u.Writes, w)
+	u.Urgent = u.Urgent || st.State == mariposa.StateFailed
+}
+
+func (s *Session) nodeStatus(state mariposa.NodeState, why string) *mariposa.NodeStatus {
+	since := s.f.Clock.Now()
+	if r := s.f.Picture.Get(mariposa.KindNode, s.node); r != nil {
+		if st, ok := r.Status.(*mariposa.NodeStatus); ok && st != nil && st.State == state {
+			since = st.Since
+		}
+	}
+	return &mariposa.NodeStatus{
+		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Capacity: s.hello.Capacity,
+		Drivers: s.hello.Drivers, Quarantined: s.quarantine, Reason: why,
+	}
+}
+
+func quarantineReason(n int) string {
+	if n == 0 {
+		return "nothing is in quarantine"
+	}
+	return "found instances that this store does not know; they are left running until purged"
+}
+
+// End ends the session from outside: its connection is gone.
+func (s *Session) End(why string) { s.end(why) }
+
+func (s *Session) end(why string) {
+	s.f.drop(s)
+	s.mu.Lock()
+	already, seq := s.ended, s.seq+1
+	s.ended = true
+	open := s.streams
+	s.streams = map[int64]*stream{}
+	s.mu.Unlock()
+	if already {
+		return
+	}
+	s.retry()
+	for _, st := range open {
+		st.fail(errors.New(why))
+	}
+	s.out.Send(wire.Frame{Seq: seq, Bye: &wire.Bye{Reason: why}})
+	s.out.Close()
+}
+
+func (s *Session) isEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+func (s *Session) send(f wire.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.seq++
+	f.Seq = s.seq
+	s.out.Send(f)
+}

@@ -1,0 +1,119 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"mariposa"
+	"mariposa/wire"
+)
+
+// window is how many pieces of a log may be on their way at once.
+const window = 8
+
+// stream is a log being read from a node.
+type stream struct {
+	id   int64
+	s    *Session
+	mu   sync.Mutex
+	cond *sync.Cond
+	data [][]byte
+	err  error // io.EOF at the end
+}
+
+var _ io.ReadCloser = (*stream)(nil)
+
+// Logs opens an instance's log on its node. Closing the reader ends the stream.
+func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follow bool) (io.ReadCloser, error) {
+	_, s := f.LastHeard(node)
+	if s == nil {
+		return nil, mariposa.Errorf(mariposa.Unavailable, "the logs of instance %s are on node %s, which is not connected: try again when it is back", instance, node)
+	}
+	st := &stream{s: s}
+	st.cond = sync.NewCond(&st.mu)
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return nil, mariposa.Errorf(mariposa.Unavailable, "node %s has just disconnected: try again", node)
+	}
+	s.lastStream++
+	st.id = s.lastStream
+	s.streams[st.id] = st
+	s.mu.Unlock()
+	context.AfterFunc(ctx, func() { st.fail(ctx.Err()) })
+	s.send(wire.Frame{Ask: &wire.Ask{Stream: st.id, Instance: instance, Tail: tail, Follow: follow, Credit: window}})
+	return st, nil
+}
+
+// Read takes what has come, and lets the node send more.
+func (st *stream) Read(p []byte) (int, error) {
+	st.mu.Lock()
+	for len(st.data) == 0 && st.err == nil {
+		st.cond.Wait()
+	}
+	if len(st.data) == 0 {
+		defer st.mu.Unlock()
+		return 0, st.err
+	}
+	n := copy(p, st.data[0])
+	done := n == len(st.data[0])
+	if done {
+		st.data = st.data[1:]
+	} else {
+		st.data[0] = st.data[0][n:]
+	}
+	st.mu.Unlock()
+	if done {
+		st.s.send(wire.Frame{Ask: &wire.Ask{Stream: st.id, Credit: 1}})
+	}
+	return n, nil
+}
+
+// Close ends the stream on both sides.
+func (st *stream) Close() error {
+	st.s.mu.Lock()
+	_, open := st.s.streams[st.id]
+	delete(st.s.streams, st.id)
+	st.s.mu.Unlock()
+	if open {
+		st.s.send(wire.Frame{Ask: &wire.Ask{Stream: st.id, Cancel: true}})
+	}
+	st.fail(io.ErrClosedPipe)
+	return nil
+}
+
+func (st *stream) fail(err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.err == nil {
+		st.err = err
+	}
+	st.cond.Broadcast()
+}
+
+func (s *Session) takeData(d *wire.Data) {
+	s.mu.Lock()
+	st := s.streams[d.Stream]
+	if d.Last {
+		delete(s.streams, d.Stream)
+	}
+	s.mu.Unlock()
+	if st == nil {
+		return
+	}
+	st.mu.Lock()
+	if len(d.Bytes) > 0 && len(st.data) <= 2*window {
+		st.data = append(st.data, d.Bytes)
+	}
+	st.mu.Unlock()
+	switch {
+	case d.Error != "":
+		st.fail(errors.New(d.Error))
+	case d.Last:
+		st.fail(io.EOF)
+	default:
+		st.cond.Broadcast()
+	}
+}
