@@ -178,7 +178,7 @@ func (d *Driver) sweep(e *entry) error {
 			return err
 		}
 		if len(left) == 0 {
-			return group{dirs: d.hierarchy.dirs(e.id)}.remove()
+			return d.groupOf(e.id).remove()
 		}
 		for _, p := range left {
 			p.kill(unix.SIGKILL)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -53,12 +54,25 @@ func parseHierarchy(mounts string) hierarchy {
 	return h
 }
 
-// dirs lists where the groups of an instance would be.
-func (h hierarchy) dirs(id string) []string {
+// groupName names the cgroups of an instance. The root is part of it: a copy
+// of a root must not meet the processes of the original.
+func (d *Driver) groupName(id string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(d.root))
+	return fmt.Sprintf("%s.%08x", id, h.Sum32())
+}
+
+// groupOf is the cgroups that an instance has, or would have.
+func (d *Driver) groupOf(id string) group {
+	return group{dirs: d.hierarchy.dirs(d.groupName(id))}
+}
+
+// dirs lists where the groups of a name would be.
+func (h hierarchy) dirs(name string) []string {
 	var list []string
 	for _, mount := range []string{h.Memory, h.CPU, h.Unified} {
 		if mount != "" {
-			list = append(list, filepath.Join(mount, "mariposa", id))
+			list = append(list, filepath.Join(mount, "mariposa", name))
 		}
 	}
 	return list
@@ -83,7 +97,7 @@ func (h hierarchy) makeGroup(s *spec) (g group, limits string) {
 			missed = append(missed, what+" ("+plainly(err)+")")
 		}
 	}
-	stale := group{dirs: h.dirs(s.ID)}
+	stale := group{dirs: h.dirs(s.Group)}
 	_ = stale.remove()
 	memory, cpu, err := h.makeDirs(s, &g)
 	if s.Memory > 0 {
@@ -100,7 +114,7 @@ func (h hierarchy) makeGroup(s *spec) (g group, limits string) {
 // tells who belongs to the instance, the one for cpu when it is limited.
 func (h hierarchy) makeDirs(s *spec, g *group) (memory, cpu string, err error) {
 	make := func(mount string) (string, error) {
-		dir := filepath.Join(mount, "mariposa", s.ID)
+		dir := filepath.Join(mount, "mariposa", s.Group)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return "", err
 		}

@@ -10,7 +10,8 @@ import (
 
 // UseFailpoints makes starts die at the place that the file ROOT/.failpoint
 // names. A shim has no environment of the agent's, so a file it is: "stage
-// self" kills whoever gets there, "stage parent" the agent that started it.
+// self" kills whoever gets there, "stage parent" the agent that started it,
+// and "stage hang" stops it for good.
 func UseFailpoints() {
 	failpoint = func(root, stage string) {
 		b, err := os.ReadFile(filepath.Join(root, ".failpoint"))
@@ -22,8 +23,12 @@ func UseFailpoints() {
 			return
 		}
 		_ = os.Remove(filepath.Join(root, ".failpoint"))
-		if whom == "parent" {
+		switch whom {
+		case "parent":
 			_ = unix.Kill(os.Getppid(), unix.SIGKILL)
+			return
+		case "hang":
+			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
 			return
 		}
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -43,3 +48,6 @@ func Labelled(root string) (pids, shims []int, err error) {
 	}
 	return pids, shims, err
 }
+
+// UseUnified makes a driver use cgroups of version 2 at this mount.
+func (d *Driver) UseUnified(mount string) { d.hierarchy = hierarchy{Unified: mount} }

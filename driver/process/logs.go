@@ -66,15 +66,17 @@ func (r *logReader) open(o driver.LogOptions) {
 // skipTo leaves only the last lines to be read. The files are one stream: a
 // line may begin in one and end in the next.
 func (r *logReader) skipTo(lines int) {
-	ends := lines // line ends to go back over
+	ends, last := lines, true // line ends to go back over; whether the last line is still to come
 	for n := len(r.files) - 1; n >= 0; n-- {
 		f := r.files[n]
 		size, err := f.Seek(0, io.SeekEnd)
 		if err != nil {
 			continue
 		}
-		if n == len(r.files)-1 && lines > 0 && endsLine(f, size) {
-			ends++ // the last line's own
+		if last && size > 0 {
+			if last = false; lines > 0 && endsLine(f, size) {
+				ends++ // its own
+			}
 		}
 		var at int64
 		if ends, at = backOver(f, size, ends); ends == 0 {
@@ -114,9 +116,6 @@ func backOver(f *os.File, size int64, ends int) (lacking int, at int64) {
 
 func endsLine(f *os.File, end int64) bool {
 	var last [1]byte
-	if end == 0 {
-		return false
-	}
 	_, err := f.ReadAt(last[:], end-1)
 	return err == nil && last[0] == '\n'
 }

@@ -154,11 +154,12 @@ func parseLabels(root string, env []string) (labelled, bool) {
 }
 
 // remnants finds every process of an instance by all the ways there are: its
-// main process and that one's session, its label, its cgroups.
+// main process and that one's session, its label, its cgroups. The main
+// process of a directory that was copied here is the original's, not ours.
 func (d *Driver) remnants(e *entry) ([]proc, error) {
 	var list []proc
 	main, alive := readProc(e.state.PID)
-	alive = alive && e.state.Boot == d.boot && main.start == e.state.Start
+	alive = alive && (e.spec.Root == d.root || e.stray) && e.state.Boot == d.boot && main.start == e.state.Start
 	if alive {
 		err := eachPID(func(pid int) {
 			if p, ok := readProc(pid); ok && p.session == main.pid {
@@ -178,7 +179,7 @@ func (d *Driver) remnants(e *entry) ([]proc, error) {
 			list = append(list, l.proc)
 		}
 	}
-	for _, pid := range (group{dirs: d.hierarchy.dirs(e.id)}).pids() {
+	for _, pid := range d.groupOf(e.id).pids() {
 		if p, ok := readProc(pid); ok {
 			list = append(list, p)
 		}

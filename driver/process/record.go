@@ -36,6 +36,7 @@ const (
 // spec is all that a shim needs to know.
 type spec struct {
 	ID       string        `json:"id"`
+	Root     string        `json:"root"` // where the instance was made; a copy of the directory is not it
 	Labels   driver.Labels `json:"labels"`
 	Run      int           `json:"run"` // grows with every start; ties state and exit to it
 	Argv     []string      `json:"argv"`
@@ -46,6 +47,7 @@ type spec struct {
 	LogSize  int64         `json:"log_size"`
 	LogFiles int           `json:"log_files"`
 	Cgroups  hierarchy     `json:"cgroups"`
+	Group    string        `json:"group"` // the name of its cgroups
 }
 
 // port is a port of the workload and the one it got on this machine.

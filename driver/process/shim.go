@@ -25,6 +25,7 @@ func ShimMain(args []string) int {
 	}
 	unix.CloseOnExec(shimLockFD)
 	unix.CloseOnExec(shimReportFD)
+	closeInherited()
 	s := shim{dir: args[0], boot: bootID(), word: os.NewFile(shimReportFD, "report")}
 	// Processes that lose their parent become ours, whatever session they are
 	// in, so that none outlives the instance unseen.

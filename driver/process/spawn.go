@@ -64,6 +64,25 @@ func (s *shim) forkInside(path string, attr syscall.ProcAttr) (pid int, err erro
 	return pid, err
 }
 
+// closeInherited closes the files that whoever started the agent has let it
+// inherit, and the agent us: held for the life of an instance, they would keep
+// a pipe from ever ending. Those that this program opened itself close on exec.
+func closeInherited() {
+	dir, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, f := range dir {
+		fd, err := strconv.Atoi(f.Name())
+		if err != nil || fd <= shimReportFD {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
 // enter moves the calling thread into groups of version 1, which a child that
 // it forks inherits. The memory of the child is its own from exec on.
 func enter(dirs []string) error {

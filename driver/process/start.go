@@ -49,7 +49,8 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if e.live {
 		return nil // it runs; or has just ended, which is told apart from this
 	}
-	first := e.seen.ID == "" || e.stray
+	_, err := os.Stat(e.dir)
+	first := isGone(err)
 	lock, err := d.prepare(e, i, first)
 	if err != nil {
 		return err
@@ -108,10 +109,11 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 		return nil, err
 	}
 	s := spec{
-		ID: i.ID, Labels: i.Labels, Run: e.spec.Run + 1,
+		ID: i.ID, Root: d.root, Labels: i.Labels, Run: e.spec.Run + 1,
 		Argv: i.Workload.Command, Env: d.environment(i, e.dir, ports), Ports: ports,
 		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
-		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles, Cgroups: d.hierarchy,
+		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
+		Cgroups: d.hierarchy, Group: d.groupName(e.id),
 	}
 	if !first {
 		lock, err := lockWithin(filepath.Join(e.dir, lockFile), patience)

@@ -111,7 +111,7 @@ func (d *Driver) discard(e *entry) error {
 	if err := removeAll(gone); err != nil {
 		return err
 	}
-	if err := (group{dirs: d.hierarchy.dirs(e.id)}).remove(); err != nil {
+	if err := d.groupOf(e.id).remove(); err != nil {
 		return err
 	}
 	d.mu.Lock()

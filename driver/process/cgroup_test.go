@@ -1,0 +1,102 @@
+package process_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/process"
+)
+
+func groupsOf(t *testing.T, o driver.Observed) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pidOf(t, o)) + "/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	a := open(t, process.Options{Root: root})
+	direct, nested := instance(drivertest.NewID(), "tail", "/dev/zero"), sh(drivertest.NewID(), "tail /dev/zero; exit $?")
+	direct.Workload.Memory, nested.Workload.Memory = 32<<20, 32<<20
+	o := a.start(t, direct)
+	if o.Details["limits"] != "enforced: memory 32 MiB" {
+		t.Fatalf("limits: %q", o.Details["limits"])
+	}
+	end := a.awaitEnd(t)
+	if end.Reason != "killed: it passed its memory limit of 32 MiB" || end.ExitCode == nil || *end.ExitCode != 137 {
+		t.Errorf("it ended as %+v", end)
+	}
+	a.start(t, nested)
+	if end := a.awaitEnd(t); end.Reason != "exited with code 137 after it passed its memory limit of 32 MiB" {
+		t.Errorf("it ended as %+v", end)
+	}
+}
+
+func TestLimitsHoldFromTheStartAndGoWithTheInstance(t *testing.T) {
+	t.Parallel()
+	root, id := newRoot(t), drivertest.NewID()
+	a := open(t, process.Options{Root: root})
+	i := instance(id, "sleep", "1000")
+	i.Workload.Memory, i.Workload.MilliCPU = 64<<20, 250
+	o := a.start(t, i)
+	if o.Details["limits"] != "enforced: memory 64 MiB, cpu 0.25" {
+		t.Errorf("limits: %q", o.Details["limits"])
+	}
+	groups := groupsOf(t, o)
+	for _, c := range []string{"memory", "cpu"} {
+		if !strings.Contains(groups, ":"+c+":/mariposa/"+id+".") {
+			t.Errorf("it is not in the group for %s:\n%s", c, groups)
+		}
+	}
+	files, err := filepath.Glob("/sys/fs/cgroup/cpu/mariposa/" + id + ".*/cpu.cfs_quota_us")
+	if err != nil || len(files) != 1 {
+		t.Fatalf("its groups are %v (%v)", files, err)
+	}
+	if quota, err := os.ReadFile(files[0]); err != nil || strings.TrimSpace(string(quota)) != "25000" {
+		t.Errorf("its quota is %q (%v)", quota, err)
+	}
+	changed := i
+	workload := *i.Workload
+	workload.Memory = 128 << 20
+	changed.Workload = &workload
+	if _, err := answer(t, func(done func(driver.Observed, error)) { a.Update(t.Context(), changed, done) }); err == nil {
+		t.Error("other limits were taken without effect")
+	}
+	a.remove(t, id)
+	left, err := filepath.Glob("/sys/fs/cgroup/*/mariposa/" + id + ".*")
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+}
+
+// TestVersion2 uses the tree of version 2 that this machine has beside those
+// of version 1. It has no controllers, so limits cannot hold there, but its
+// groups can.
+func TestVersion2(t *testing.T) {
+	t.Parallel()
+	root, id := newRoot(t), drivertest.NewID()
+	a := open(t, process.Options{Root: root})
+	a.UseUnified("/sys/fs/cgroup/unified")
+	i := instance(id, "sleep", "1000")
+	i.Workload.Memory = 64 << 20
+	o := a.start(t, i)
+	if groups := groupsOf(t, o); !strings.Contains(groups, "0::/mariposa/"+id+".") {
+		t.Errorf("it is not in its group:\n%s", groups)
+	}
+	if l := o.Details["limits"]; l != "not enforced: memory 64 MiB (this machine's cgroups have no such controller)" {
+		t.Errorf("limits: %q", l)
+	}
+	a.remove(t, id)
+	if left, err := filepath.Glob("/sys/fs/cgroup/unified/mariposa/" + id + ".*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+}
