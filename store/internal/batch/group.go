@@ -1,0 +1,205 @@
+// Package batch is what group commits of durable stores have in common: a
+// queue in which callers wait for their units to be taken, and the working-out
+// of what a group of units comes to.
+//
+// It owns the order of units within a group and their atomicity. It refuses to
+// know how a group is made durable: a store reads what the group will touch,
+// applies the units here, and writes down what came out in one transaction.
+package batch
+
+import (
+	"context"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/store/internal/codec"
+)
+
+// Key names an object.
+type Key struct {
+	Kind mariposa.Kind
+	ID   string
+}
+
+// Base is the durable state on which a group builds.
+type Base interface {
+	Object(Key) *codec.Object // nil: there is none
+	Lease(name string) store.Lease
+	Claimed(node string) mariposa.Resources
+}
+
+// Group works out what units come to, one after the other, on top of a base
+// that it does not change. What came out is in the fields; dropping the group
+// undoes all of it.
+type Group struct {
+	Now      time.Time
+	Revision int64 // of the newest change
+
+	Changes []store.Change
+	After   []*codec.Object // the record of each change, with its encodings
+
+	Objects map[Key]*codec.Object // written by the group; nil: removed
+	Leases  map[string]store.Lease
+	Ledger  map[string]mariposa.Resources
+
+	// Also is what actions want done in the group's transaction besides.
+	Also []func(context.Context) error
+
+	base Base
+}
+
+// NewGroup begins a group on a base whose newest change has the given revision.
+func NewGroup(base Base, revision int64, now time.Time) *Group {
+	return &Group{
+		Now:      now,
+		Revision: revision,
+		Objects:  make(map[Key]*codec.Object),
+		Leases:   make(map[string]store.Lease),
+		Ledger:   make(map[string]mariposa.Resources),
+		base:     base,
+	}
+}
+
+// Dirty reports whether there is anything to write down.
+func (g *Group) Dirty() bool {
+	return len(g.Changes) > 0 || len(g.Leases) > 0 || len(g.Ledger) > 0 || len(g.Also) > 0
+}
+
+// Apply adds a unit, whole or not at all: everything it demands is checked
+// before its first write.
+func (g *Group) Apply(u *Unit) store.Result {
+	if u.Err != nil {
+		return store.Result{Err: u.Err}
+	}
+	claimed, err := g.check(u.Unit)
+	if err != nil {
+		return store.Result{Err: err}
+	}
+	for node, r := range claimed {
+		g.Ledger[node] = r
+	}
+	var result store.Result
+	for i := range u.Writes {
+		if !g.write(&u.Writes[i], &u.Halves[i]) {
+			continue
+		}
+		result.Last = g.Revision
+		if result.First == 0 {
+			result.First = g.Revision
+		}
+	}
+	return result
+}
+
+func (g *Group) check(u *store.Unit) (map[string]mariposa.Resources, error) {
+	for i := range u.Fences {
+		if err := u.Fences[i].Check(g.lease(u.Fences[i].Lease), g.Now); err != nil {
+			return nil, err
+		}
+	}
+	for i := range u.Require {
+		if err := u.Require[i].Check(record(g.object(Key{u.Require[i].Kind, u.Require[i].ID}))); err != nil {
+			return nil, err
+		}
+	}
+	if len(u.Claims) == 0 {
+		return nil, nil
+	}
+	claimed := make(map[string]mariposa.Resources, len(u.Claims))
+	for i := range u.Claims {
+		c := &u.Claims[i]
+		have, seen := claimed[c.Node]
+		if !seen {
+			have = g.claimed(c.Node)
+		}
+		sum, err := c.Apply(have)
+		if err != nil {
+			return nil, err
+		}
+		claimed[c.Node] = sum
+	}
+	return claimed, nil
+}
+
+func (g *Group) write(w *store.Write, h *Halves) bool {
+	key := Key{w.Kind, w.ID}
+	old := g.object(key)
+	change, changed := w.Apply(record(old), g.Revision+1, g.Now)
+	if !changed {
+		return false
+	}
+	g.Revision++
+	g.Changes = append(g.Changes, change)
+	if change.Deleted {
+		g.After = append(g.After, old)
+		g.Objects[key] = nil
+		return true
+	}
+	o := &codec.Object{Record: change.Record, SpecJSON: h.Spec, StatusJSON: h.Status}
+	if old != nil && !change.Spec {
+		o.SpecJSON = old.SpecJSON
+	}
+	if old != nil && !change.Status {
+		o.StatusJSON = old.StatusJSON
+	}
+	g.After = append(g.After, o)
+	g.Objects[key] = o
+	return true
+}
+
+func record(o *codec.Object) *store.Record {
+	if o == nil {
+		return nil
+	}
+	return &o.Record
+}
+
+func (g *Group) object(k Key) *codec.Object {
+	if o, written := g.Objects[k]; written {
+		return o
+	}
+	return g.base.Object(k)
+}
+
+func (g *Group) lease(name string) store.Lease {
+	if l, written := g.Leases[name]; written {
+		return l
+	}
+	return g.base.Lease(name)
+}
+
+func (g *Group) claimed(node string) mariposa.Resources {
+	if r, written := g.Ledger[node]; written {
+		return r
+	}
+	return g.base.Claimed(node)
+}
+
+// Hold takes what can be taken of the named leases.
+func (g *Group) Hold(holder string, ttl time.Duration, names ...string) []store.Lease {
+	var held []store.Lease
+	for _, name := range names {
+		if l, ok := g.lease(name).Held(holder, g.Now, g.Now.Add(ttl)); ok {
+			g.Leases[name] = l
+			held = append(held, l)
+		}
+	}
+	return held
+}
+
+// Seize takes a lease by force.
+func (g *Group) Seize(holder, name string) store.Lease {
+	l := g.lease(name).Seized(holder)
+	g.Leases[name] = l
+	return l
+}
+
+// Release lets go of what the holder has of the named leases.
+func (g *Group) Release(holder string, names ...string) {
+	for _, name := range names {
+		if l := g.lease(name); l.Holder == holder {
+			g.Leases[name] = l.Released()
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package batch
+
+import (
+	"context"
+	"sync"
+
+	"mariposa/store"
+)
+
+// Queue is where callers wait until the writer takes what they ask for. There
+// is no timer in it: a writer that is idle takes a unit at once, and what comes
+// while it is busy makes up the next group.
+type Queue struct {
+	mu     sync.Mutex
+	closed bool
+	lanes  [2][]*job // urgent ones, then the rest
+	wake   chan struct{}
+}
+
+// job is one call: units, or an action on a group.
+type job struct {
+	units    []Unit
+	action   func(*Group) error
+	results  []store.Result
+	lane     int
+	taken    int  // units that a group has or had
+	inFlight bool // a group has some of them now
+	dropped  bool // its caller gave up on those not taken
+	done     chan struct{}
+}
+
+// NewQueue makes an empty queue.
+func NewQueue() *Queue {
+	return &Queue{wake: make(chan struct{}, 1)}
+}
+
+// Commit puts units in the queue and waits for their results. Units that were
+// not taken when the context ends are dropped; those that were are waited for.
+func (q *Queue) Commit(ctx context.Context, units []store.Unit) []store.Result {
+	if len(units) == 0 {
+		return nil
+	}
+	j := &job{units: Ready(units), lane: 1, results: make([]store.Result, len(units)), done: make(chan struct{})}
+	for i := range units {
+		if units[i].Urgent {
+			j.lane = 0 // the whole call: its units keep their order
+		}
+	}
+	q.do(ctx, j)
+	return j.results
+}
+
+// Do puts an action in the queue and waits for it. Its error, or the group's,
+// is returned. What the action does to the group is written with the group, so
+// an error must leave the group as it was.
+func (q *Queue) Do(ctx context.Context, action func(*Group) error) error {
+	j := &job{action: action, results: make([]store.Result, 1), done: make(chan struct{})}
+	q.do(ctx, j)
+	return j.results[0].Err
+}
+
+func (q *Queue) do(ctx context.Context, j *job) {
+	if err := q.push(ctx, j); err != nil {
+		j.fail(0, err)
+		return
+	}
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+		if q.drop(j, ctx.Err()) {
+			<-j.done
+		}
+	}
+}
+
+func (q *Queue) push(ctx context.Context, j *job) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return store.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	q.lanes[j.lane] = append(q.lanes[j.lane], j)
+	q.signal()
+	return nil
+}
+
+// drop takes back what was not taken and reports whether a group still has a
+// part of the job.
+func (q *Queue) drop(j *job, err error) (inFlight bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if j.taken == len(j.results) {
+		return true // done, or just about to be
+	}
+	j.dropped = true
+	j.fail(j.taken, err)
+	lane := q.lanes[j.lane]
+	for i := range lane {
+		if lane[i] == j {
+			q.lanes[j.lane] = append(lane[:i:i], lane[i+1:]...)
+			break
+		}
+	}
+	return j.inFlight
+}
+
+func (j *job) fail(from int, err error) {
+	for i := from; i < len(j.results); i++ {
+		j.results[i] = store.Result{Err: err}
+	}
+}
+
+func (q *Queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Len is the number of calls of which something waits to be taken.
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.lanes[0]) + len(q.lanes[1])
+}
+
+// Close lets nobody in any more. What is in the queue is still taken.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.signal()
+}
+
+// Take waits for work and takes as much of it as fits into a group: so many
+// units, so many writes, but at least one unit. It returns nil once the queue
+// is closed and empty.
+func (q *Queue) Take(units, writes int) *Batch {
+	for {
+		q.mu.Lock()
+		b := q.take(units, writes)
+		closed := q.closed
+		q.mu.Unlock()
+		if len(b.parts) > 0 {
+			return b
+		}
+		if closed {
+			return nil
+		}
+		<-q.wake
+	}
+}
+
+func (q *Queue) take(units, writes int) *Batch {
+	b := &Batch{queue: q}
+	for lane := range q.lanes {
+		for len(q.lanes[lane]) > 0 {
+			j := q.lanes[lane][0]
+			p := part{job: j, from: j.taken}
+			for j.taken < len(j.results) && units > 0 {
+				n := j.weight(j.taken)
+				if n > writes && b.size > 0 {
+					units = 0 // full; smaller ones behind must not overtake
+					break
+				}
+				units, writes, b.size = units-1, writes-n, b.size+1
+				j.taken++
+			}
+			if p.to = j.taken; p.to > p.from {
+				j.inFlight = true
+				b.parts = append(b.parts, p)
+			}
+			if j.taken < len(j.results) {
+				return b
+			}
+			q.lanes[lane][0] = nil
+			q.lanes[lane] = q.lanes[lane][1:]
+		}
+	}
+	return b
+}
+
+func (j *job) weight(i int) int {
+	if j.action != nil {
+		return 1
+	}
+	return len(j.units[i].Writes)
+}
+
+// Batch is what goes into one group.
+type Batch struct {
+	queue *Queue
+	parts []part
+	size  int
+}
+
+// part is a run of units of one job.
+type part struct {
+	job      *job
+	from, to int
+}
+
+// Keys lists every object that the batch looks at or writes, some of them
+// several times.
+func (b *Batch) Keys(visit func(Key)) {
+	for _, p := range b.parts {
+		if p.job.action != nil {
+			continue
+		}
+		for _, u := range p.job.units[p.from:p.to] {
+			for i := range u.Require {
+				visit(Key{u.Require[i].Kind, u.Require[i].ID})
+			}
+			for i := range u.Writes {
+				visit(Key{u.Writes[i].Kind, u.Writes[i].ID})
+			}
+		}
+	}
+}
+
+// Apply works the batch out in a group.
+func (b *Batch) Apply(g *Group) {
+	for _, p := range b.parts {
+		if p.job.action != nil {
+			p.job.results[0].Err = p.job.action(g)
+			continue
+		}
+		for i := p.from; i < p.to; i++ {
+			p.job.results[i] = g.Apply(&p.job.units[i])
+		}
+	}
+}
+
+// Done hands the results to the callers; with an error, that one to all of
+// them, whatever became of their units in the group: it was worked out on
+// neighbours that are not there now.
+func (b *Batch) Done(err error) {
+	b.queue.mu.Lock()
+	defer b.queue.mu.Unlock()
+	for _, p := range b.parts {
+		if err != nil {
+			for i := p.from; i < p.to; i++ {
+				p.job.results[i] = store.Result{Err: err}
+			}
+		}
+		p.job.inFlight = false
+		if p.job.dropped || p.job.taken == len(p.job.results) {
+			close(p.job.done)
+		}
+	}
+}

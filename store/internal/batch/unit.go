@@ -1,0 +1,50 @@
+package batch
+
+import (
+	"fmt"
+
+	"mariposa/store"
+	"mariposa/store/internal/codec"
+)
+
+// Unit is a unit made ready on its caller's goroutine, so that the one that
+// writes has only the writing to do.
+type Unit struct {
+	*store.Unit
+	Halves []Halves // of each write
+	Err    error    // why it can never be written
+}
+
+// Halves are the encoded halves that a write replaces.
+type Halves struct{ Spec, Status []byte }
+
+// Ready checks and encodes units.
+func Ready(units []store.Unit) []Unit {
+	ready := make([]Unit, len(units))
+	for i := range units {
+		ready[i] = Unit{Unit: &units[i]}
+		ready[i].Halves, ready[i].Err = encode(&units[i])
+	}
+	return ready
+}
+
+func encode(u *store.Unit) ([]Halves, error) {
+	if err := u.Check(); err != nil {
+		return nil, err
+	}
+	halves := make([]Halves, len(u.Writes))
+	for i := range u.Writes {
+		w := &u.Writes[i]
+		if w.Delete {
+			continue
+		}
+		var err error
+		if halves[i].Spec, err = codec.Half(w.Spec); err != nil {
+			return nil, fmt.Errorf("spec of %s %s: %w", w.Kind, w.ID, err)
+		}
+		if halves[i].Status, err = codec.Half(w.Status); err != nil {
+			return nil, fmt.Errorf("status of %s %s: %w", w.Kind, w.ID, err)
+		}
+	}
+	return halves, nil
+}

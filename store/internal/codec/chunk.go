@@ -1,0 +1,170 @@
+package codec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// A chunk is one byte for the version of the format, then its changes in order.
+// A change is a byte of flags, then numbers as varints and strings with their
+// length in front. The revision of a change is its place in the chunk: nobody
+// writes what can be counted.
+const chunkVersion = 1
+
+const (
+	flagDeleted = 1 << iota
+	flagSpec
+	flagStatus
+	flagArchived
+)
+
+var errDamaged = errors.New("the change log is damaged")
+
+// Chunk encodes the changes of one commit; objects hold the encodings of the
+// records in changes, one for one. It also returns the size before compression.
+// The result is the caller's.
+func (c *Codec) Chunk(changes []store.Change, objects []*Object) ([]byte, int, error) {
+	b := append(c.plain[:0], chunkVersion)
+	for i := range changes {
+		if err := objects[i].Encode(); err != nil {
+			return nil, 0, err
+		}
+		b = appendChange(b, &changes[i], objects[i])
+	}
+	c.plain = b
+	if cap(c.plain) > 16<<20 { // one huge commit must not be paid for for ever
+		c.plain = nil
+	}
+	return c.encoder.EncodeAll(b, make([]byte, 0, len(b)/4+64)), len(b), nil
+}
+
+func appendChange(b []byte, c *store.Change, o *Object) []byte {
+	var flags byte
+	if c.Deleted {
+		flags |= flagDeleted
+	}
+	if c.Spec {
+		flags |= flagSpec
+	}
+	if c.Status {
+		flags |= flagStatus
+	}
+	if c.Record.Archived {
+		flags |= flagArchived
+	}
+	b = append(b, flags)
+	b = appendString(b, string(c.Record.Kind))
+	b = appendString(b, c.Record.ID)
+	b = appendString(b, c.Record.Project)
+	b = binary.AppendUvarint(b, uint64(c.Record.Revision))
+	b = binary.AppendUvarint(b, uint64(c.Record.SpecRevision))
+	b = binary.AppendUvarint(b, uint64(c.Record.StatusRevision))
+	e := &c.Event
+	for _, s := range [...]string{e.Kind, e.Project, e.Service, e.Instance, e.Node, e.Task, e.Actor, e.Reason} {
+		b = appendString(b, s)
+	}
+	b = appendString(b, o.SpecJSON)
+	return appendString(b, o.StatusJSON)
+}
+
+func appendString[S string | []byte](b []byte, s S) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// Entry is a change whose halves are still encoded, so that a reader who looks
+// for few changes among many decodes only those.
+type Entry struct {
+	change     store.Change
+	spec, stat []byte
+}
+
+// Head is the change without the halves of its record.
+func (e *Entry) Head() *store.Change { return &e.change }
+
+// Change decodes the whole change.
+func (e *Entry) Change() (store.Change, error) {
+	c := e.change
+	var err error
+	c.Record.Spec, c.Record.Status, err = decode(c.Record.Kind, e.spec, e.stat)
+	if err != nil {
+		return store.Change{}, fmt.Errorf("revision %d: %w", c.Revision, err)
+	}
+	return c, nil
+}
+
+// Entries expands a chunk whose first change has the revision first.
+func (c *Codec) Entries(first int64, at time.Time, body []byte) ([]Entry, error) {
+	plain, err := c.decoder.DecodeAll(body, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w at revision %d: %w", errDamaged, first, err)
+	}
+	if len(plain) == 0 || plain[0] != chunkVersion {
+		return nil, fmt.Errorf("%w at revision %d: unknown format", errDamaged, first)
+	}
+	r := reader{rest: plain[1:]}
+	var entries []Entry
+	for len(r.rest) > 0 && !r.bad {
+		e := r.entry()
+		e.change.Revision, e.change.Time = first+int64(len(entries)), at
+		entries = append(entries, e)
+	}
+	if r.bad {
+		return nil, fmt.Errorf("%w at revision %d: it ends too early", errDamaged, first)
+	}
+	return entries, nil
+}
+
+// reader takes a chunk apart; once bad, it yields nothing but zeros.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) entry() Entry {
+	flags := r.rest[0]
+	r.rest = r.rest[1:]
+	var e Entry
+	c := &e.change
+	c.Deleted, c.Spec, c.Status = flags&flagDeleted != 0, flags&flagSpec != 0, flags&flagStatus != 0
+	c.Record.Archived = flags&flagArchived != 0
+	c.Record.Kind = mariposa.Kind(r.bytes())
+	c.Record.ID = string(r.bytes())
+	c.Record.Project = string(r.bytes())
+	c.Record.Revision = r.number()
+	c.Record.SpecRevision = r.number()
+	c.Record.StatusRevision = r.number()
+	v := &c.Event
+	for _, s := range [...]*string{&v.Kind, &v.Project, &v.Service, &v.Instance, &v.Node, &v.Task, &v.Actor, &v.Reason} {
+		*s = string(r.bytes())
+	}
+	e.spec = r.bytes()
+	e.stat = r.bytes()
+	return e
+}
+
+func (r *reader) number() int64 {
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return int64(n)
+}
+
+func (r *reader) bytes() []byte {
+	n := r.number()
+	if r.bad || n < 0 || n > int64(len(r.rest)) {
+		r.bad = true
+		return nil
+	}
+	s := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return s
+}

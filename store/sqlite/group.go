@@ -1,0 +1,210 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/store/internal/batch"
+	"mariposa/store/internal/codec"
+)
+
+// base is what a group builds on: the objects it touches, as they stand, and
+// the writer's leases and claims.
+type base struct {
+	*writer
+	objects map[batch.Key]*codec.Object // nil: there is none
+}
+
+func (b base) Object(k batch.Key) *codec.Object { return b.objects[k] }
+
+func (b base) Lease(name string) store.Lease {
+	if l, known := b.leases[name]; known {
+		return l
+	}
+	return store.Lease{Name: name}
+}
+
+func (b base) Claimed(node string) mariposa.Resources { return b.ledger[node] }
+
+// read fetches the objects that a batch touches, those not at hand from the
+// disk, many at a time.
+func (w *writer) read(ctx context.Context, b *batch.Batch) (base, error) {
+	found := base{w, make(map[batch.Key]*codec.Object)}
+	missing := make(map[mariposa.Kind][]any)
+	b.Keys(func(k batch.Key) {
+		if _, seen := found.objects[k]; seen {
+			return
+		}
+		o := w.objects.get(k)
+		found.objects[k] = o
+		if o == nil {
+			missing[k.Kind] = append(missing[k.Kind], k.ID)
+		}
+	})
+	for kind, ids := range missing {
+		for i, n := range manyRows {
+			for ; len(ids) >= n; ids = ids[n:] {
+				if err := w.find(ctx, w.statements.find.stmts[i], kind, ids[:n], found.objects); err != nil {
+					return base{}, err
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+func (w *writer) find(ctx context.Context, stmt *sql.Stmt, kind mariposa.Kind, ids []any, found map[batch.Key]*codec.Object) error {
+	rows, err := stmt.QueryContext(ctx, append([]any{string(kind)}, ids...)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		o, err := scanObject(rows)
+		if err != nil {
+			return err
+		}
+		found[batch.Key{Kind: o.Kind, ID: o.ID}] = o
+	}
+	return rows.Err()
+}
+
+// transact writes a group down in one transaction and returns the size of its
+// changes.
+func (w *writer) transact(ctx context.Context, g *batch.Group) (size int, err error) {
+	if _, err := w.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return 0, err
+	}
+	size, err = w.write(ctx, g)
+	if err == nil {
+		_, err = w.conn.ExecContext(ctx, "COMMIT")
+	}
+	if err != nil {
+		// It fails when SQLite has rolled back by itself; that is as good.
+		_, _ = w.conn.ExecContext(ctx, "ROLLBACK")
+	}
+	return size, err
+}
+
+func (w *writer) write(ctx context.Context, g *batch.Group) (size int, err error) {
+	if len(g.Changes) > 0 {
+		if size, err = w.writeChanges(ctx, g); err != nil {
+			return 0, err
+		}
+		if err := w.writeObjects(ctx, g); err != nil {
+			return 0, err
+		}
+		if err := w.setMeta(ctx, "revision", g.Revision); err != nil {
+			return 0, err
+		}
+	}
+	if err := w.writeLeases(ctx, g.Leases); err != nil {
+		return 0, err
+	}
+	if err := w.writeLedger(ctx, g.Ledger); err != nil {
+		return 0, err
+	}
+	for _, also := range g.Also {
+		if err := also(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return size, nil
+}
+
+// writeObjects writes each object once, as the group leaves it, in the order of
+// the table: an object that changed several times costs as much as one that
+// changed once.
+func (w *writer) writeObjects(ctx context.Context, g *batch.Group) error {
+	keys := make([]batch.Key, 0, len(g.Objects))
+	for k := range g.Objects {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b batch.Key) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	s := w.statements
+	args := s.args[:0]
+	for _, k := range keys {
+		o := g.Objects[k]
+		if o == nil {
+			if _, err := s.remove.ExecContext(ctx, string(k.Kind), k.ID); err != nil {
+				return err
+			}
+			continue
+		}
+		var status any // a nil slice would be an empty status, not none
+		if o.StatusJSON != nil {
+			status = o.StatusJSON
+		}
+		args = append(args, string(o.Kind), o.ID, o.Project, o.Archived, o.Revision, o.SpecRevision, o.StatusRevision, o.SpecJSON, status)
+	}
+	err := s.put.exec(ctx, args)
+	clear(args)
+	s.args = args[:0]
+	return err
+}
+
+// writeChanges appends the group to the log. It also encodes what writeObjects
+// needs.
+func (w *writer) writeChanges(ctx context.Context, g *batch.Group) (size int, err error) {
+	body, size, err := w.codec.Chunk(g.Changes, g.After)
+	if err != nil {
+		return 0, err
+	}
+	first := g.Changes[0].Revision
+	s := w.statements
+	if _, err := s.appendChange.ExecContext(ctx, first, g.Revision, g.Now.UnixNano(), body); err != nil {
+		return 0, err
+	}
+	projects, tasks := make(map[string]struct{}), make(map[string]struct{})
+	for i := range g.Changes {
+		c := &g.Changes[i]
+		projects[c.Record.Project] = struct{}{}
+		projects[c.Event.Project] = struct{}{}
+		tasks[c.Event.Task] = struct{}{}
+	}
+	if err := s.tagProject.exec(ctx, tags(first, projects)); err != nil {
+		return 0, err
+	}
+	return size, s.tagTask.exec(ctx, tags(first, tasks))
+}
+
+func tags(first int64, names map[string]struct{}) []any {
+	delete(names, "")
+	args := make([]any, 0, 2*len(names))
+	for name := range names {
+		args = append(args, first, name)
+	}
+	return args
+}
+
+func (w *writer) writeLeases(ctx context.Context, leases map[string]store.Lease) error {
+	args := make([]any, 0, 4*len(leases))
+	for _, l := range leases {
+		args = append(args, l.Name, l.Holder, l.Epoch, nanosOf(l.Until))
+	}
+	return w.statements.putLease.exec(ctx, args)
+}
+
+// writeLedger keeps no row for a node of which nothing is claimed.
+func (w *writer) writeLedger(ctx context.Context, ledger map[string]mariposa.Resources) error {
+	args := make([]any, 0, 4*len(ledger))
+	for node, r := range ledger {
+		if r != (mariposa.Resources{}) {
+			args = append(args, node, r.Instances, r.MilliCPU, r.Memory)
+		} else if _, err := w.statements.removeClaim.ExecContext(ctx, node); err != nil {
+			return err
+		}
+	}
+	return w.statements.putClaim.exec(ctx, args)
+}
+
+func (w *writer) setMeta(ctx context.Context, key string, value int64) error {
+	_, err := w.statements.setMeta.ExecContext(ctx, value, key)
+	return err
+}

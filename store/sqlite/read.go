@@ -1,0 +1,205 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/store/internal/codec"
+)
+
+// querier is a connection, a transaction or a pool.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// scanner is one row.
+type scanner interface{ Scan(...any) error }
+
+func scanObject(row scanner) (*codec.Object, error) {
+	o := new(codec.Object)
+	err := row.Scan(&o.Kind, &o.ID, &o.Project, &o.Archived, &o.Revision, &o.SpecRevision, &o.StatusRevision, &o.SpecJSON, &o.StatusJSON)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Decode(); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", o.Kind, o.ID, err)
+	}
+	return o, nil
+}
+
+// Get reads one object.
+func (s *Store) Get(ctx context.Context, kind mariposa.Kind, id string) (store.Record, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Record{}, err
+	}
+	row := s.readers.QueryRowContext(ctx, "SELECT "+objectColumns+" FROM objects WHERE kind = ? AND id = ?", string(kind), id)
+	o, err := scanObject(row)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return store.Record{}, fmt.Errorf("%s %s: %w", kind, id, store.ErrNotFound)
+	case err != nil:
+		return store.Record{}, s.readError(err)
+	}
+	return o.Record, nil
+}
+
+// List reads down from the highest id.
+func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	if mariposa.NewSpec(q.Kind) == nil {
+		return nil, nil
+	}
+	query, args := listQuery(q)
+	var found []store.Record
+	err := visitObjects(ctx, s.readers, func(r store.Record) error {
+		found = append(found, r)
+		return nil
+	}, query, args...)
+	return found, s.readError(err)
+}
+
+// listQuery puts the kind into the text: the partial index cannot be used with
+// an argument. It also names the index, because without statistics the planner
+// would rather walk all objects of the kind.
+func listQuery(q store.Query) (query string, args []any) {
+	query = "SELECT " + objectColumns + " FROM objects"
+	if q.Project != "" && (q.Kind == mariposa.KindTask || q.Kind == mariposa.KindVersion) {
+		query += " INDEXED BY objects_of_project"
+	}
+	query += " WHERE kind = '" + string(q.Kind) + "'"
+	if q.Project != "" {
+		query, args = query+" AND project = ?", append(args, q.Project)
+	}
+	if q.Before != "" {
+		query, args = query+" AND id < ?", append(args, q.Before)
+	}
+	query += " ORDER BY id DESC"
+	if q.Limit > 0 {
+		query, args = query+" LIMIT ?", append(args, q.Limit)
+	}
+	return query, args
+}
+
+// Snapshot streams out of one read transaction. While visit takes its time, the
+// write-ahead log grows instead of being folded into the file.
+func (s *Store) Snapshot(ctx context.Context, visit func(store.Record) error) (int64, error) {
+	if err := s.usable(ctx); err != nil {
+		return 0, err
+	}
+	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return 0, s.readError(err)
+	}
+	defer tx.Rollback()
+	_, revision, err := bounds(ctx, tx)
+	if err != nil {
+		return 0, s.readError(err)
+	}
+	var refused error
+	guarded := func(r store.Record) error {
+		refused = visit(r)
+		return refused
+	}
+	for _, k := range mariposa.Kinds {
+		if k == mariposa.KindVersion {
+			continue
+		}
+		err := visitObjects(ctx, tx, guarded, "SELECT "+objectColumns+" FROM objects WHERE kind = ? AND archived = 0 ORDER BY id", string(k))
+		if refused != nil {
+			return 0, refused
+		}
+		if err != nil {
+			return 0, s.readError(err)
+		}
+	}
+	return revision, nil
+}
+
+func visitObjects(ctx context.Context, q querier, visit func(store.Record) error, query string, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		o, err := scanObject(rows)
+		if err != nil {
+			return err
+		}
+		if err := visit(o.Record); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// Ledger reads what is claimed.
+func (s *Store) Ledger(ctx context.Context) (map[string]mariposa.Resources, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	ledger, err := readLedger(ctx, s.readers)
+	return ledger, s.readError(err)
+}
+
+func readLedger(ctx context.Context, q querier) (map[string]mariposa.Resources, error) {
+	rows, err := q.QueryContext(ctx, "SELECT node, instances, milli_cpu, memory FROM ledger")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	ledger := make(map[string]mariposa.Resources)
+	for rows.Next() {
+		var node string
+		var r mariposa.Resources
+		if err := rows.Scan(&node, &r.Instances, &r.MilliCPU, &r.Memory); err != nil {
+			return nil, err
+		}
+		ledger[node] = r
+	}
+	return ledger, rows.Err()
+}
+
+func readLeases(ctx context.Context, q querier) (map[string]store.Lease, error) {
+	rows, err := q.QueryContext(ctx, "SELECT name, holder, epoch, until FROM leases")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	leases := make(map[string]store.Lease)
+	for rows.Next() {
+		var l store.Lease
+		var until int64
+		if err := rows.Scan(&l.Name, &l.Holder, &l.Epoch, &until); err != nil {
+			return nil, err
+		}
+		l.Until = timeOf(until)
+		leases[l.Name] = l
+	}
+	return leases, rows.Err()
+}
+
+// bounds reads how far the log reaches.
+func bounds(ctx context.Context, q querier) (trimmed, revision int64, err error) {
+	rows, err := q.QueryContext(ctx, "SELECT key, value FROM meta WHERE key IN ('trimmed', 'revision')")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer rows.Close()
+	values := make(map[string]int64)
+	for rows.Next() {
+		var key string
+		var value int64
+		if err := rows.Scan(&key, &value); err != nil {
+			return 0, 0, err
+		}
+		values[key] = value
+	}
+	return values["trimmed"], values["revision"], rows.Err()
+}

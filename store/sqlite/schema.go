@@ -1,0 +1,78 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+	"net/url"
+
+	"github.com/google/uuid"
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the driver
+
+	"mariposa/store"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Settings of connections. A busy connection waits: nobody but our own
+// connections has the file, so it is never for long. Checkpoints cost a sync of
+// the whole file each; every 16 MB is seldom enough. The journal mode is no
+// pragma here, because the driver sorts those and the page size must be set
+// before it.
+var (
+	writing = url.Values{
+		"_busy_timeout": {"10000"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
+		"_pragma": {"page_size(8192)", "wal_autocheckpoint(2000)", "journal_size_limit(67108864)", "cache_size(-65536)", "temp_store(MEMORY)"},
+	}
+	reading = url.Values{
+		"_busy_timeout": {"10000"}, "_query_only": {"1"},
+		"_pragma": {"cache_size(-16384)", "temp_store(MEMORY)"},
+	}
+)
+
+func openDB(path string, settings url.Values) (*sql.DB, error) {
+	name := url.URL{Scheme: "file", Path: path, RawQuery: settings.Encode()}
+	return sql.Open("sqlite", name.String())
+}
+
+// migrate brings the file to the schema of this binary.
+func migrate(ctx context.Context, db *sql.DB) error {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	current, known, err := p.GetVersions(ctx)
+	if err != nil {
+		return fmt.Errorf("read its schema: %w", err)
+	}
+	if current > known {
+		return fmt.Errorf("it was written by a newer mariposa (schema %d; this one knows up to %d): run that one", current, known)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("bring its schema up to date: %w", err)
+	}
+	return nil
+}
+
+// identify reads the ids of the store, and makes them when it is new.
+func identify(ctx context.Context, db *sql.DB) (store.Identity, error) {
+	var id store.Identity
+	for key, value := range map[string]*string{"cluster": &id.Cluster, "incarnation": &id.Incarnation} {
+		const put = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING"
+		if _, err := db.ExecContext(ctx, put, key, uuid.NewString()); err != nil {
+			return id, err
+		}
+		if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", key).Scan(value); err != nil {
+			return id, err
+		}
+	}
+	return id, nil
+}

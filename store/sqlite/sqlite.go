@@ -1,0 +1,202 @@
+// Package sqlite is the embedded store: one file, one process, no server. It is
+// durable to the last acknowledged commit, through kill -9 and power cuts.
+//
+// It owns the file, the group commit and the connections: one goroutine writes,
+// on a connection of its own; readers have theirs and see committed state only.
+// It refuses to know what the objects mean, and to share its file with another
+// process.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"mariposa/clock"
+	"mariposa/store"
+	"mariposa/store/internal/batch"
+	"mariposa/store/internal/codec"
+	"mariposa/store/internal/feed"
+)
+
+var _ store.Store = (*Store)(nil)
+
+// Options change how a store is opened. The zero value is right for a server.
+type Options struct {
+	Clock clock.Clock // dates changes, lets leases lapse; nil: the machine's
+
+	// How much of the newest part of the log is kept at hand for readers.
+	RecentChanges int // 0: 65,536
+	RecentBytes   int // 0: 64 MB
+}
+
+// Store is an open file. Its methods may be called from anywhere; the writer's
+// fields belong to the writer's goroutine.
+type Store struct {
+	clock    clock.Clock
+	identity store.Identity
+
+	lock    *lock
+	codec   *codec.Codec
+	readers *sql.DB
+	queue   *batch.Queue
+	feed    *feed.Feed
+	writer  *writer
+
+	close sync.Once
+	ended chan struct{} // the writer's goroutine is gone
+}
+
+// Open opens a store, and makes it first where there is none. Close it to let
+// go of the file.
+func Open(ctx context.Context, path string, o Options) (*Store, error) {
+	if o.Clock == nil {
+		o.Clock = clock.Real{}
+	}
+	if o.RecentChanges == 0 {
+		o.RecentChanges = 64 << 10
+	}
+	if o.RecentBytes == 0 {
+		o.RecentBytes = 64 << 20
+	}
+	path, err := prepare(path)
+	if err != nil {
+		return nil, err
+	}
+	held, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", path, err)
+	}
+	s := &Store{
+		clock: o.Clock,
+		lock:  held,
+		queue: batch.NewQueue(),
+		feed:  feed.New(o.RecentChanges, o.RecentBytes),
+		ended: make(chan struct{}),
+	}
+	if err := s.open(ctx, path); err != nil {
+		s.free()
+		return nil, fmt.Errorf("store %s: %w", path, err)
+	}
+	go s.writer.run(s.ended)
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, path string) (err error) {
+	if err := createFile(path); err != nil {
+		return err
+	}
+	if s.codec, err = codec.New(); err != nil {
+		return err
+	}
+	s.writer = &writer{clock: s.clock, queue: s.queue, feed: s.feed, codec: s.codec}
+	if s.writer.db, err = openDB(path, writing); err != nil {
+		return err
+	}
+	s.writer.db.SetMaxOpenConns(1)
+	if err := migrate(ctx, s.writer.db); err != nil {
+		return err
+	}
+	if s.identity, err = identify(ctx, s.writer.db); err != nil {
+		return err
+	}
+	if err := s.writer.connect(ctx); err != nil {
+		return err
+	}
+	if s.readers, err = openDB(path, reading); err != nil {
+		return err
+	}
+	s.readers.SetMaxIdleConns(4)
+	return nil
+}
+
+// Close lets nobody in any more, waits for what is queued, and lets go of the
+// file.
+func (s *Store) Close() error {
+	var err error
+	s.close.Do(func() {
+		s.queue.Close()
+		<-s.ended
+		s.feed.Close()
+		err = s.free()
+	})
+	return err
+}
+
+// free undoes Open, as far as that had come.
+func (s *Store) free() error {
+	var errs []error
+	if s.readers != nil {
+		errs = append(errs, s.readers.Close())
+	}
+	if s.writer != nil {
+		errs = append(errs, s.writer.close())
+	}
+	if s.codec != nil {
+		s.codec.Close()
+	}
+	return errors.Join(append(errs, s.lock.free())...)
+}
+
+// prepare makes the folder of a store; nobody else may look into it.
+func prepare(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return path, os.MkdirAll(filepath.Dir(path), 0o700)
+}
+
+// createFile makes the file before SQLite does, because that would ask the
+// umask who may read it. The files that SQLite puts beside it take its mode.
+func createFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o600), f.Close())
+}
+
+// Commit waits for its turn in the group commit.
+func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	return s.queue.Commit(ctx, units)
+}
+
+// Identity returns the ids made when the file was.
+func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Identity{}, err
+	}
+	return s.identity, nil
+}
+
+// Ping writes a few bytes to the disk, because nothing less proves that it
+// takes them.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.queue.Do(ctx, func(g *batch.Group) error {
+		g.Also = append(g.Also, func(ctx context.Context) error {
+			return s.writer.setMeta(ctx, "ping", g.Now.UnixNano())
+		})
+		return nil
+	})
+}
+
+// usable is for reads, which do not pass through the queue.
+func (s *Store) usable(ctx context.Context) error {
+	if s.feed.Closed() {
+		return store.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// readError says what a failed read means: one that Close overtook is no fault.
+func (s *Store) readError(err error) error {
+	if err != nil && s.feed.Closed() {
+		return store.ErrClosed
+	}
+	return err
+}

@@ -1,0 +1,216 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/store"
+	"mariposa/store/storetest"
+)
+
+// TestMain also plays the process that other tests kill.
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childVariable); path != "" {
+		os.Exit(child(path))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, factory(Options{}))
+}
+
+func TestStoreThatReadsItsLogFromDisk(t *testing.T) {
+	storetest.Run(t, factory(Options{RecentChanges: 1}))
+}
+
+func factory(o Options) storetest.Factory {
+	return func(t *testing.T) storetest.Harness {
+		clk := storetest.NewClock()
+		o := o
+		o.Clock = clk
+		path := filepath.Join(t.TempDir(), "store")
+		s := open(t, path, o)
+		return storetest.Harness{Store: s, Advance: clk.Advance, Reopen: func() store.Store {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, path, o)
+			return s
+		}}
+	}
+}
+
+func open(t testing.TB, path string, o Options) *Store {
+	t.Helper()
+	s, err := Open(context.Background(), path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func node(id, word string) store.Unit {
+	return store.Unit{Writes: []store.Write{{Kind: mariposa.KindNode, ID: id, Spec: &mariposa.NodeSpec{Name: word}}}}
+}
+
+func commit(t testing.TB, s *Store, units ...store.Unit) []store.Result {
+	t.Helper()
+	results := s.Commit(context.Background(), units...)
+	for _, r := range results {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	return results
+}
+
+func TestCommitsAreSynced(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
+	for pragma, want := range map[string]string{"synchronous": "2", "journal_mode": "wal", "page_size": "8192"} {
+		if got := onWriter(t, s, "PRAGMA "+pragma); got != want {
+			t.Errorf("%s is %s, want %s", pragma, got, want)
+		}
+	}
+}
+
+// onWriter asks the writer's connection for one value, on its goroutine.
+func onWriter(t testing.TB, s *Store, query string) (value string) {
+	t.Helper()
+	err := s.queue.Do(context.Background(), onGroup(func() error {
+		return s.writer.conn.QueryRowContext(context.Background(), query).Scan(&value)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func TestNobodyElseMayLookIntoTheFiles(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "data", "deep")
+	s := open(t, filepath.Join(folder, "store"), Options{})
+	commit(t, s, node("a", "1"))
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) < 4 { // the file, its lock, log and index
+		t.Fatalf("%v, %v", entries, err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, %v", e.Name(), info.Mode(), err)
+		}
+	}
+	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder has mode %v, %v", info.Mode(), err)
+	}
+}
+
+func TestAFileOpenedBeforeNamesItsProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	s := open(t, path, Options{})
+	if _, err := Open(t.Context(), path, Options{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+		t.Fatalf("second opening: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path, Options{})
+}
+
+func TestANewerSchemaIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	s := open(t, path, Options{})
+	err := s.queue.Do(t.Context(), onGroup(func() error {
+		_, err := s.writer.conn.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)")
+		return err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), path, Options{}); err == nil || !strings.Contains(err.Error(), "newer mariposa (schema 99") {
+		t.Fatalf("opening: %v", err)
+	}
+}
+
+func TestWhatIsNoStoreIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	if err := os.WriteFile(path, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), path, Options{}); err == nil || !strings.Contains(err.Error(), path) {
+		t.Fatalf("opening: %v", err)
+	}
+}
+
+func TestPathsMayHoldAnyCharacter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a b?c#d%20e", "störe")
+	s := open(t, path, Options{})
+	commit(t, s, node("a", "1"))
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOnlyTasksAndVersionsAreIndexedByProject(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
+	for kind, indexed := range map[mariposa.Kind]bool{mariposa.KindTask: true, mariposa.KindVersion: true, mariposa.KindInstance: false} {
+		var plan string
+		var n int
+		query, args := listQuery(store.Query{Kind: kind, Project: "p", Before: "x", Limit: 10})
+		if err := s.readers.QueryRow("EXPLAIN QUERY PLAN "+query, args...).Scan(&n, &n, &n, &plan); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(plan, "INDEX objects_of_project (kind=? AND project=? AND id<?)"); got != indexed {
+			t.Errorf("%s: %s", kind, plan)
+		}
+	}
+}
+
+// The simulation runs every tenth seed on this store, in virtual time.
+func TestTheStoreLivesInABubble(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(t.Context(), path, Options{Clock: clock.Real{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, err := s.Hold(t.Context(), "me", time.Hour, "l")
+		if err != nil || len(held) != 1 {
+			t.Fatalf("%v, %v", held, err)
+		}
+		woken := make(chan error, 1)
+		go func() { woken <- s.Wait(t.Context(), 0) }()
+		synctest.Wait()
+		time.Sleep(59 * time.Minute) // virtual
+		u := node("a", "1")
+		u.Fences = []store.Fence{{Lease: "l", Epoch: 1}}
+		commit(t, s, u)
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if r := s.Commit(t.Context(), u); r[0].Err == nil {
+			t.Fatal("the fence held beyond the lapse")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

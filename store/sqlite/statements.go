@@ -1,0 +1,96 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+)
+
+const objectColumns = "kind, id, project, archived, rev, spec_rev, status_rev, spec, status"
+
+// statements are prepared once per connection: preparing costs more than
+// running.
+type statements struct {
+	find         many // objects of one kind, by ids
+	put          many // objects, whole rows
+	tagProject   many
+	tagTask      many
+	putLease     many
+	putClaim     many
+	remove       *sql.Stmt
+	removeClaim  *sql.Stmt
+	appendChange *sql.Stmt
+	setMeta      *sql.Stmt
+
+	args []any // reused
+	all  []*sql.Stmt
+}
+
+func prepareAll(ctx context.Context, conn *sql.Conn) (*statements, error) {
+	s := new(statements)
+	var errs []error
+	one := func(query string) *sql.Stmt {
+		stmt, err := conn.PrepareContext(ctx, query)
+		if err != nil {
+			errs = append(errs, err)
+			return nil
+		}
+		s.all = append(s.all, stmt)
+		return stmt
+	}
+	each := func(head, row, tail string) many {
+		m := many{width: strings.Count(row, "?")}
+		for i, n := range manyRows {
+			m.stmts[i] = one(head + strings.TrimSuffix(strings.Repeat(row+",", n), ",") + tail)
+		}
+		return m
+	}
+	s.find = each("SELECT "+objectColumns+" FROM objects WHERE kind = ? AND id IN (", "?", ")")
+	s.put = each("INSERT INTO objects ("+objectColumns+") VALUES ", "(?,?,?,?,?,?,?,?,?)", ` ON CONFLICT (kind, id) DO UPDATE SET
+		project = excluded.project, archived = excluded.archived, rev = excluded.rev, spec_rev = excluded.spec_rev,
+		status_rev = excluded.status_rev, spec = excluded.spec, status = excluded.status`)
+	s.tagProject = each("INSERT INTO change_project (first, project) VALUES ", "(?,?)", "")
+	s.tagTask = each("INSERT INTO change_task (first, task) VALUES ", "(?,?)", "")
+	s.putLease = each("INSERT INTO leases (name, holder, epoch, until) VALUES ", "(?,?,?,?)",
+		" ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until")
+	s.putClaim = each("INSERT INTO ledger (node, instances, milli_cpu, memory) VALUES ", "(?,?,?,?)",
+		" ON CONFLICT (node) DO UPDATE SET instances = excluded.instances, milli_cpu = excluded.milli_cpu, memory = excluded.memory")
+	s.remove = one("DELETE FROM objects WHERE kind = ? AND id = ?")
+	s.removeClaim = one("DELETE FROM ledger WHERE node = ?")
+	s.appendChange = one("INSERT INTO changes (first, last, at, body) VALUES (?, ?, ?, ?)")
+	s.setMeta = one("UPDATE meta SET value = ? WHERE key = ?")
+	if len(errs) > 0 {
+		s.close()
+		return nil, errors.Join(errs...)
+	}
+	return s, nil
+}
+
+func (s *statements) close() {
+	for _, stmt := range s.all {
+		_ = stmt.Close() // nothing is lost with it
+	}
+}
+
+// manyRows are the numbers of rows for which statements are prepared, so that
+// any number of rows takes few statements.
+var manyRows = [...]int{64, 8, 1}
+
+// many is one statement for several numbers of rows.
+type many struct {
+	width int // arguments per row
+	stmts [len(manyRows)]*sql.Stmt
+}
+
+// exec runs the statement over rows laid out one after the other in args.
+func (m *many) exec(ctx context.Context, args []any) error {
+	for i, n := range manyRows {
+		for n *= m.width; len(args) >= n; args = args[n:] {
+			if _, err := m.stmts[i].ExecContext(ctx, args[:n]...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

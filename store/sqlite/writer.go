@@ -1,0 +1,191 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/store"
+	"mariposa/store/internal/batch"
+	"mariposa/store/internal/codec"
+	"mariposa/store/internal/feed"
+)
+
+// How much goes into one transaction at most. Urgent work waits for at most one
+// of them, so they must stay well below a blink.
+const (
+	maxUnits  = 500
+	maxWrites = 1000
+)
+
+// writer is the only one that writes. Nobody else has the file, so what it has
+// once read or written it need not read again.
+type writer struct {
+	clock clock.Clock
+	queue *batch.Queue
+	feed  *feed.Feed
+	codec *codec.Codec
+	db    *sql.DB
+
+	conn       *sql.Conn
+	statements *statements
+	stale      bool // a transaction failed: what is below may not be true
+
+	revision int64
+	objects  cache
+	leases   map[string]store.Lease
+	ledger   map[string]mariposa.Resources
+}
+
+// run commits groups until the queue is closed and empty.
+func (w *writer) run(ended chan<- struct{}) {
+	defer close(ended)
+	for b := w.queue.Take(maxUnits, maxWrites); b != nil; b = w.queue.Take(maxUnits, maxWrites) {
+		err := w.commit(context.Background(), b)
+		if err != nil {
+			w.stale = true
+			err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		}
+		b.Done(err)
+	}
+}
+
+// commit makes one batch durable and tells the feed.
+func (w *writer) commit(ctx context.Context, b *batch.Batch) error {
+	if err := w.recover(ctx); err != nil {
+		return err
+	}
+	base, err := w.read(ctx, b)
+	if err != nil {
+		return err
+	}
+	g := batch.NewGroup(base, w.revision, timeOf(w.clock.Now().UnixNano()))
+	b.Apply(g)
+	if !g.Dirty() {
+		return nil
+	}
+	size, err := w.transact(ctx, g)
+	if err != nil {
+		return err
+	}
+	w.keep(g)
+	w.feed.Publish(g.Changes, size)
+	return nil
+}
+
+// keep remembers what a group wrote.
+func (w *writer) keep(g *batch.Group) {
+	w.revision = g.Revision
+	for k, o := range g.Objects {
+		if o != nil {
+			o.SpecJSON, o.StatusJSON = nil, nil // on disk now; too much to keep
+		}
+		w.objects.put(k, o)
+	}
+	for name, l := range g.Leases {
+		w.leases[name] = l
+	}
+	for node, r := range g.Ledger {
+		w.ledger[node] = r
+	}
+}
+
+// recover makes the writer's memory true again after a transaction failed. The
+// same connection is tried first, then a new one.
+func (w *writer) recover(ctx context.Context) error {
+	if !w.stale {
+		return nil
+	}
+	err := w.load(ctx)
+	if err != nil {
+		if err = errors.Join(w.disconnect(), w.connect(ctx)); err != nil {
+			return err
+		}
+	}
+	w.stale = false
+	return nil
+}
+
+// connect opens the writer's connection and reads what it keeps in memory.
+func (w *writer) connect(ctx context.Context) (err error) {
+	if w.conn, err = w.db.Conn(ctx); err != nil {
+		return err
+	}
+	if w.statements, err = prepareAll(ctx, w.conn); err != nil {
+		return err
+	}
+	return w.load(ctx)
+}
+
+func (w *writer) disconnect() error {
+	if w.conn == nil {
+		return nil
+	}
+	if w.statements != nil {
+		w.statements.close()
+	}
+	conn := w.conn
+	w.conn, w.statements = nil, nil
+	// This error makes the pool throw the connection away.
+	if err := conn.Raw(func(any) error { return driver.ErrBadConn }); !errors.Is(err, driver.ErrBadConn) {
+		return err
+	}
+	return nil
+}
+
+func (w *writer) close() error {
+	if w.statements != nil {
+		w.statements.close()
+	}
+	var err error
+	if w.conn != nil {
+		err = w.conn.Close()
+	}
+	if w.db != nil {
+		err = errors.Join(err, w.db.Close())
+	}
+	return err
+}
+
+// load reads everything the writer keeps in memory but the objects, which it
+// reads as they are needed.
+func (w *writer) load(ctx context.Context) error {
+	w.objects.clear()
+	trimmed, revision, err := bounds(ctx, w.conn)
+	if err != nil {
+		return err
+	}
+	if w.leases, err = readLeases(ctx, w.conn); err != nil {
+		return err
+	}
+	if w.ledger, err = readLedger(ctx, w.conn); err != nil {
+		return err
+	}
+	w.revision = revision
+	// A transaction can fail and be on the disk all the same, when it was the
+	// sync that failed. Then readers must take up the log from there.
+	if from, to := w.feed.Bounds(); from != trimmed || to != revision {
+		w.feed.Reset(trimmed, revision)
+	}
+	return nil
+}
+
+// timeOf is a time as it is stored: nanoseconds since 1970, 0 for none.
+func timeOf(nanos int64) time.Time {
+	if nanos == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanos).UTC()
+}
+
+func nanosOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}

@@ -1,0 +1,197 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+var feedTests = map[string]func(*testing.T, Harness){
+	"the feed says what happened, in order": func(t *testing.T, h Harness) {
+		commit(t, h.Store, unit(putNode("a", "1"), statNode("a", "2")))
+		commit(t, h.Store, unit(removeNode("a")))
+		changes := feed(t, h.Store, 0)
+		gapless(t, changes, 1)
+		same(t, "last state", changes[1].Record, store.Record{
+			Kind: mariposa.KindNode, ID: "a", Revision: 2, SpecRevision: 1, StatusRevision: 2,
+			Spec: nodeSpec("1"), Status: nodeStatus("2"),
+		})
+		same(t, "event", changes[1].Event, mariposa.Event{Kind: "node.said", Node: "a", Reason: "2"})
+		for _, c := range changes {
+			if c.Time.IsZero() || c.Time.Location() != time.UTC {
+				t.Fatalf("time %v", c.Time)
+			}
+		}
+	},
+
+	"any revision resumes with the same rest": func(t *testing.T, h Harness) {
+		for i := range 10 {
+			commit(t, h.Store, unit(putNode("a", numbered("w", i)), statNode("a", "s")), unit(putNode(numbered("n", i), "1")))
+		}
+		all := feed(t, h.Store, 0)
+		gapless(t, all, 1)
+		for after := range all {
+			same(t, numbered("after", after), feed(t, h.Store, int64(after)), all[after:])
+			part, err := h.Store.Changes(t.Context(), int64(after), 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, numbered("four after", after), part, all[after:min(after+4, len(all))])
+		}
+	},
+
+	"the future answers nothing": func(t *testing.T, h Harness) {
+		commit(t, h.Store, unit(putNode("a", "1")))
+		for _, after := range []int64{1, 2, 1000} {
+			same(t, "future", len(feed(t, h.Store, after)), 0)
+		}
+	},
+
+	"Trim forgets by number and answers ErrTooOld exactly below its point": func(t *testing.T, h Harness) {
+		for i := range 20 {
+			commit(t, h.Store, unit(putNode("a", numbered("w", i)), statNode("a", "s")))
+		}
+		all := feed(t, h.Store, 0)
+		if point, err := h.Store.Trim(t.Context(), 0, 0); err != nil || point != 0 {
+			t.Fatalf("trim without limits: %d, %v", point, err)
+		}
+		for _, keep := range []int64{100, 31, 30, 7, 1} {
+			point, err := h.Store.Trim(t.Context(), 0, keep)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if point > max(0, 40-keep) {
+				t.Fatalf("keeping %d forgot up to %d", keep, point)
+			}
+			trimmedAt(t, h.Store, all, point)
+		}
+		commit(t, h.Store, unit(putNode("b", "1")))
+		same(t, "after trimming", revisions(feed(t, h.Store, 40)), []int64{41})
+	},
+
+	"Trim forgets by age": func(t *testing.T, h Harness) {
+		commit(t, h.Store, unit(putNode("a", "1"), putNode("b", "1")))
+		commit(t, h.Store, unit(putNode("c", "1")))
+		h.Advance(3 * time.Second)
+		commit(t, h.Store, unit(putNode("d", "1")))
+		all := feed(t, h.Store, 0)
+		point, err := h.Store.Trim(t.Context(), 2*time.Second, 0)
+		if err != nil || point != 3 {
+			t.Fatalf("trimmed at %d, %v", point, err)
+		}
+		trimmedAt(t, h.Store, all, 3)
+		h.Advance(3 * time.Second)
+		if point, err = h.Store.Trim(t.Context(), 2*time.Second, 0); err != nil || point != 4 {
+			t.Fatalf("trimmed at %d, %v", point, err)
+		}
+		trimmedAt(t, h.Store, all, 4)
+		found, revision := snapshot(t, h.Store)
+		if len(found) != 4 || revision != 4 {
+			t.Fatalf("trimming the log touched objects: %d at %d", len(found), revision)
+		}
+	},
+
+	"History selects by project and by task, newest first": history,
+
+	"Wait returns at once for the past": func(t *testing.T, h Harness) {
+		commit(t, h.Store, unit(putNode("a", "1")))
+		if err := h.Store.Wait(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	},
+
+	"Wait wakes everybody who waits": func(t *testing.T, h Harness) {
+		woken := make(chan error, 8)
+		for range cap(woken) {
+			go func() {
+				err := h.Store.Wait(context.Background(), 0)
+				if changes, _ := h.Store.Changes(context.Background(), 0, 1); err == nil && len(changes) != 1 {
+					err = errors.New("woken without a change")
+				}
+				woken <- err
+			}()
+		}
+		commit(t, h.Store, unit(statNode("gone", "x"))) // no change: wakes nobody for good
+		commit(t, h.Store, unit(putNode("a", "1")))
+		for range cap(woken) {
+			if err := <-woken; err != nil {
+				t.Fatal(err)
+			}
+		}
+	},
+
+	"Wait ends with its context": func(t *testing.T, h Harness) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- h.Store.Wait(ctx, 0) }()
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	},
+}
+
+// trimmedAt expects the log to be whole from a point on, and gone below it.
+func trimmedAt(t *testing.T, s store.Store, all []store.Change, point int64) {
+	t.Helper()
+	for after := range int64(len(all)) + 1 {
+		changes, err := s.Changes(t.Context(), after, 1000)
+		if after < point {
+			if !errors.Is(err, store.ErrTooOld) {
+				t.Fatalf("trimmed at %d, after %d: %d changes, %v", point, after, len(changes), err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("trimmed at %d, after %d: %v", point, after, err)
+		}
+		gapless(t, changes, after+1)
+		same(t, "number of changes", len(changes), len(all)-int(after))
+	}
+	kept, err := s.History(t.Context(), store.HistoryQuery{})
+	if err != nil || len(kept) != len(all)-int(point) {
+		t.Fatalf("trimmed at %d: history of %d, %v", point, len(kept), err)
+	}
+}
+
+func history(t *testing.T, h Harness) {
+	write := func(project, eventProject, task string) store.Write {
+		return store.Write{Kind: mariposa.KindInstance, ID: "i-" + project, Project: project, Spec: &mariposa.InstanceSpec{Project: project},
+			Event: mariposa.Event{Kind: "instance.made", Project: eventProject, Task: task}}
+	}
+	commit(t, h.Store, unit(write("p", "p", "t1"), write("q", "q", "t2")))    // 1, 2
+	commit(t, h.Store, unit(write("p", "", "t2")), unit(write("p", "q", ""))) // 3, 4
+	commit(t, h.Store, unit(putNode("n", "1")), unit(write("q", "", "t1")))   // 5, 6
+	for _, c := range []struct {
+		q    store.HistoryQuery
+		want []int64
+	}{
+		{store.HistoryQuery{}, []int64{6, 5, 4, 3, 2, 1}},
+		{store.HistoryQuery{Limit: 2}, []int64{6, 5}},
+		{store.HistoryQuery{Before: 4, Limit: 2}, []int64{3, 2}},
+		{store.HistoryQuery{Project: "p"}, []int64{4, 3, 1}},
+		{store.HistoryQuery{Project: "q"}, []int64{6, 4, 2}},
+		{store.HistoryQuery{Project: "q", Before: 6, Limit: 1}, []int64{4}},
+		{store.HistoryQuery{Project: "q", Before: 2}, nil},
+		{store.HistoryQuery{Task: "t1"}, []int64{6, 1}},
+		{store.HistoryQuery{Task: "t2"}, []int64{3, 2}},
+		{store.HistoryQuery{Task: "t2", Project: "p"}, []int64{3}},
+		{store.HistoryQuery{Task: "t2", Before: 3}, []int64{2}},
+		{store.HistoryQuery{Task: "t3"}, nil},
+		{store.HistoryQuery{Project: "x"}, nil},
+	} {
+		changes, err := h.Store.History(t.Context(), c.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, render(c.q), revisions(changes), c.want)
+		all := feed(t, h.Store, 0)
+		for _, found := range changes {
+			same(t, "change", found, all[found.Revision-1])
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package storetest
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// long is a time to live that no test outlives; short one that a test lets lapse.
+const (
+	long  = time.Hour
+	short = time.Second
+	lapse = 2 * time.Second
+)
+
+var leaseTests = map[string]func(*testing.T, Harness){
+	"a free lease is held at epoch 1 and renewed without raising it": func(t *testing.T, h Harness) {
+		first := hold(t, h.Store, "me", long, "a", "b")
+		if len(first) != 2 || first[0].Name != "a" || first[0].Holder != "me" || first[0].Epoch != 1 || first[0].Until.IsZero() {
+			t.Fatalf("%+v", first)
+		}
+		again := hold(t, h.Store, "me", 2*long, "a")
+		if len(again) != 1 || again[0].Epoch != 1 || !again[0].Until.After(first[0].Until) {
+			t.Fatalf("%+v", again)
+		}
+	},
+
+	"what somebody else holds is not taken": func(t *testing.T, h Harness) {
+		hold(t, h.Store, "me", long, "a")
+		held := hold(t, h.Store, "you", long, "a", "b")
+		if len(held) != 1 || held[0].Name != "b" {
+			t.Fatalf("%+v", held)
+		}
+	},
+
+	"a lapsed lease goes to whoever asks, at a higher epoch": func(t *testing.T, h Harness) {
+		hold(t, h.Store, "me", short, "a", "b")
+		h.Advance(lapse)
+		if held := hold(t, h.Store, "you", long, "a"); len(held) != 1 || held[0].Epoch != 2 {
+			t.Fatalf("taken over: %+v", held)
+		}
+		if held := hold(t, h.Store, "me", long, "b"); len(held) != 1 || held[0].Epoch != 2 {
+			t.Fatalf("taken back after a lapse: %+v", held)
+		}
+	},
+
+	"a renewed lease does not lapse": func(t *testing.T, h Harness) {
+		hold(t, h.Store, "me", short, "a")
+		hold(t, h.Store, "me", long, "a")
+		h.Advance(lapse)
+		if held := hold(t, h.Store, "you", long, "a"); len(held) != 0 {
+			t.Fatalf("%+v", held)
+		}
+		commit(t, h.Store, fenced("a", 1))
+	},
+
+	"Seize takes from anybody, raises the epoch and does not lapse": func(t *testing.T, h Harness) {
+		hold(t, h.Store, "me", long, "a")
+		for epoch := int64(2); epoch < 5; epoch++ {
+			l := seize(t, h.Store, "you", "a")
+			same(t, "seized", l, store.Lease{Name: "a", Holder: "you", Epoch: epoch})
+		}
+		h.Advance(lapse)
+		if held := hold(t, h.Store, "me", long, "a"); len(held) != 0 {
+			t.Fatalf("%+v", held)
+		}
+		commit(t, h.Store, fenced("a", 4))
+		if l := seize(t, h.Store, "you", "new"); l.Epoch != 1 {
+			t.Fatalf("first seizure: %+v", l)
+		}
+	},
+
+	"Release frees what the holder has and nothing else": func(t *testing.T, h Harness) {
+		hold(t, h.Store, "me", long, "a")
+		hold(t, h.Store, "you", long, "b")
+		if err := h.Store.Release(t.Context(), "me", "a", "b", "never held"); err != nil {
+			t.Fatal(err)
+		}
+		refuse(t, h.Store, store.ErrFenced, fenced("a", 1))
+		commit(t, h.Store, fenced("b", 1))
+		held := hold(t, h.Store, "they", long, "a", "b", "never held")
+		if len(held) != 2 || held[0].Epoch != 2 || held[1].Epoch != 1 {
+			t.Fatalf("%+v", held)
+		}
+		if err := h.Store.Release(t.Context(), "they", "a"); err != nil {
+			t.Fatal(err)
+		}
+		if again := hold(t, h.Store, "they", long, "a"); len(again) != 1 || again[0].Epoch != 3 {
+			t.Fatalf("taken again by the one who let go: %+v", again)
+		}
+	},
+
+	"a fence lets units pass only at its epoch and before the lapse": func(t *testing.T, h Harness) {
+		refuse(t, h.Store, store.ErrFenced, fenced("a", 0))
+		refuse(t, h.Store, store.ErrFenced, fenced("a", 1))
+		hold(t, h.Store, "me", long, "a")
+		commit(t, h.Store, fenced("a", 1))
+		refuse(t, h.Store, store.ErrFenced, fenced("a", 0))
+		refuse(t, h.Store, store.ErrFenced, fenced("a", 2))
+		seize(t, h.Store, "you", "a")
+		refuse(t, h.Store, store.ErrFenced, fenced("a", 1))
+		hold(t, h.Store, "me", short, "b")
+		both := fenced("a", 2)
+		both.Fences = append(both.Fences, store.Fence{Lease: "b", Epoch: 1})
+		commit(t, h.Store, both)
+		h.Advance(lapse)
+		refuse(t, h.Store, store.ErrFenced, both)
+	},
+
+	"a lease needs a holder": func(t *testing.T, h Harness) {
+		if _, err := h.Store.Hold(t.Context(), "", long, "a"); err == nil {
+			t.Fatal("held by nobody")
+		}
+		if _, err := h.Store.Seize(t.Context(), "", "a"); err == nil {
+			t.Fatal("seized by nobody")
+		}
+	},
+
+	"of many who ask for a lease at once one gets it": func(t *testing.T, h Harness) {
+		var wg sync.WaitGroup
+		got := make(chan store.Lease, 16)
+		for i := range cap(got) {
+			wg.Go(func() {
+				held, err := h.Store.Hold(t.Context(), numbered("holder", i), long, "a")
+				if err != nil {
+					t.Error(err)
+				}
+				for _, l := range held {
+					got <- l
+				}
+			})
+		}
+		wg.Wait()
+		if len(got) != 1 {
+			t.Fatalf("%d holders", len(got))
+		}
+	},
+
+	"leases stay out of the feed": func(t *testing.T, h Harness) {
+		hold(t, h.Store, "me", long, "a")
+		seize(t, h.Store, "me", "b")
+		same(t, "feed", len(feed(t, h.Store, 0)), 0)
+	},
+}
+
+func hold(t *testing.T, s store.Store, holder string, ttl time.Duration, names ...string) []store.Lease {
+	t.Helper()
+	held, err := s.Hold(t.Context(), holder, ttl, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
+func seize(t *testing.T, s store.Store, holder, name string) store.Lease {
+	t.Helper()
+	l, err := s.Seize(t.Context(), holder, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func fenced(lease string, epoch int64) store.Unit {
+	return store.Unit{Fences: []store.Fence{{Lease: lease, Epoch: epoch}}, Writes: []store.Write{putNode("fenced", "x")}}
+}
+
+var ledgerTests = map[string]func(*testing.T, Harness){
+	"claims add up and are given back": func(t *testing.T, h Harness) {
+		commit(t, h.Store, claim("n", 2, mariposa.Resources{}), claim("n", 3, mariposa.Resources{}), claim("m", 1, mariposa.Resources{}))
+		claimed(t, h.Store, map[string]mariposa.Resources{"n": amount(5), "m": amount(1)})
+		commit(t, h.Store, claim("n", -4, mariposa.Resources{}), claim("m", -1, mariposa.Resources{}))
+		claimed(t, h.Store, map[string]mariposa.Resources{"n": amount(1)})
+		same(t, "feed", len(feed(t, h.Store, 0)), 0)
+	},
+
+	"claims never go below zero": func(t *testing.T, h Harness) {
+		commit(t, h.Store, claim("n", 1, mariposa.Resources{}))
+		commit(t, h.Store, claim("n", -9, mariposa.Resources{}))
+		claimed(t, h.Store, map[string]mariposa.Resources{})
+		commit(t, h.Store, claim("n", 2, mariposa.Resources{}))
+		claimed(t, h.Store, map[string]mariposa.Resources{"n": amount(2)})
+	},
+
+	"a taking beyond any limit fails its unit whole": func(t *testing.T, h Harness) {
+		commit(t, h.Store, claim("n", 3, amount(3)))
+		for _, limit := range []mariposa.Resources{{Instances: 3}, {MilliCPU: 399}, {Memory: 4 << 20}} {
+			u := claim("n", 1, limit)
+			u.Claims = append([]store.Claim{{Node: "m", Take: amount(1)}}, u.Claims...)
+			u.Writes = []store.Write{putNode("a", "1")}
+			if limit.Memory != 0 {
+				u.Claims[1].Take.Memory *= 2
+			}
+			refuse(t, h.Store, store.ErrNoCapacity, u)
+		}
+		absent(t, h.Store, mariposa.KindNode, "a")
+		claimed(t, h.Store, map[string]mariposa.Resources{"n": amount(3)})
+		commit(t, h.Store, claim("n", 1, mariposa.Resources{Instances: 4}))
+	},
+
+	"giving back works on an overfull node": func(t *testing.T, h Harness) {
+		commit(t, h.Store, claim("n", 5, mariposa.Resources{}))
+		commit(t, h.Store, claim("n", -1, amount(2)))
+		claimed(t, h.Store, map[string]mariposa.Resources{"n": amount(4)})
+		refuse(t, h.Store, store.ErrNoCapacity, claim("n", 1, amount(2)))
+	},
+
+	"claims of one unit on one node add up": func(t *testing.T, h Harness) {
+		u := claim("n", 2, amount(3))
+		u.Claims = append(u.Claims, u.Claims[0])
+		refuse(t, h.Store, store.ErrNoCapacity, u)
+		u.Claims[1].Limit = amount(4)
+		commit(t, h.Store, u)
+		claimed(t, h.Store, map[string]mariposa.Resources{"n": amount(4)})
+	},
+
+	"no limit is passed by many who claim at once": func(t *testing.T, h Harness) {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		taken := 0
+		for range 8 {
+			wg.Go(func() {
+				for range 10 {
+					r := h.Store.Commit(t.Context(), claim("n", 1, amount(25)))[0]
+					if r.Err != nil && !errors.Is(r.Err, store.ErrNoCapacity) {
+						t.Error(r.Err)
+					}
+					if r.Err == nil {
+						mu.Lock()
+						taken++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		same(t, "taken", taken, 25)
+		claimed(t, h.Store, map[string]mariposa.Resources{"n": amount(25)})
+	},
+}
+
+// amount is what n instances take in these tests.
+func amount(n int64) mariposa.Resources {
+	return mariposa.Resources{Instances: int(n), MilliCPU: n * 100, Memory: n << 20}
+}
+
+func claim(node string, n int64, limit mariposa.Resources) store.Unit {
+	return store.Unit{Claims: []store.Claim{{Node: node, Take: amount(n), Limit: limit}}}
+}
+
+func claimed(t *testing.T, s store.Store, want map[string]mariposa.Resources) {
+	t.Helper()
+	got, err := s.Ledger(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "ledger", got, want)
+}
