@@ -16,11 +16,12 @@ const (
 	lost                  // wanted, its node cannot be reached
 	failed                // wanted, ended by itself
 	leaving               // unwanted, not gone yet
+	stranded              // unwanted, its node cannot be reached
 	gone                  // nothing of it is left but its record
 	classes
 )
 
-var classNames = [classes]string{"serving", "amend", "updating", "stale", "starting", "staling", "lost", "failed", "leaving", "gone"}
+var classNames = [classes]string{"serving", "amend", "updating", "stale", "starting", "staling", "lost", "failed", "leaving", "stranded", "gone"}
 
 func (c class) String() string { return classNames[c] }
 
@@ -28,11 +29,23 @@ func (c class) String() string { return classNames[c] }
 // being filled.
 func (c class) holdsSlot() bool { return c < failed }
 
+// wanted reports whether an instance of this class still has the goal to run.
+func (c class) wanted() bool { return c <= failed }
+
+// runs reports whether an instance of this class runs, of whatever definition.
+func (c class) runs() bool { return c <= stale }
+
+// upToDate reports whether an instance of this class runs and needs no new
+// incarnation.
+func (c class) upToDate() bool { return c <= updating }
+
 func (v *View) classify(s *service, i *Instance) class {
 	state := mariposa.StateOf(i.Spec, i.Status)
 	switch {
 	case state == mariposa.StateDestroyed && i.Spec.Goal == mariposa.GoalGone:
 		return gone
+	case i.Spec.Goal != mariposa.GoalRunning && v.nodes[i.Spec.Node].Unknown:
+		return stranded
 	case i.Spec.Goal != mariposa.GoalRunning:
 		return leaving
 	case state == mariposa.StateFailed, state == mariposa.StateStopped, state == mariposa.StateDestroyed:

@@ -16,20 +16,17 @@ func (t *turn) end() {
 		return
 	}
 	if by, n := t.view.leanedOn(t.s.name); n > 0 {
-		t.wait(time.Time{}, "goes after %s, which depends on it and still has %d", by, n)
+		t.wait(time.Time{}, func() string { return fmt.Sprintf("goes after %s, which depends on it and still has %d", by, n) })
 		return
 	}
 	reason := "the project is stopped"
 	switch {
 	case t.view.goal == mariposa.GoalDeleted:
 		reason = "the project is deleted"
-	case t.st.Removed || t.s.def == nil:
+	case t.st.Removed:
 		reason = "the service is no longer in the manifest"
 	}
-	for c := range gone {
-		if c == leaving {
-			continue
-		}
+	for c := serving; c.wanted(); c++ {
 		t.s.each(c, func(i *Instance) bool {
 			t.remove(i, reason, false)
 			return true
@@ -37,17 +34,30 @@ func (t *turn) end() {
 	}
 }
 
+// noteStranded says what only the return of a node can finish.
+func (t *turn) noteStranded() {
+	if t.s.count(stranded) == 0 {
+		return
+	}
+	i, _ := t.s.byClass[stranded].Min()
+	t.wait(time.Time{}, func() string {
+		node := t.view.nodes[i.Spec.Node]
+		return fmt.Sprintf("%s is on node %s, which cannot be reached since %s; it goes when the node returns", i.Spec.Name, node.Name, stamp(node.Since))
+	})
+}
+
 // wanted is how many instances still have the goal to run.
 func (t *turn) wanted() int {
 	n := 0
-	for c := range leaving {
+	for c := serving; c.wanted(); c++ {
 		n += t.s.count(c)
 	}
 	return n
 }
 
 // leanedOn finds a service with instances that depend on the named one, by the
-// definitions those instances were made from. Where versions contradict each
+// definitions those instances were made from. One that only its absent node
+// keeps from going holds nobody back. Where versions contradict each
 // other about who depends on whom, the newer one counts.
 func (v *View) leanedOn(name string) (string, int) {
 	for _, other := range slices.Sorted(maps.Keys(v.services)) {
@@ -56,19 +66,29 @@ func (v *View) leanedOn(name string) (string, int) {
 			continue
 		}
 		for _, number := range slices.Sorted(maps.Keys(s.numbers)) {
-			d := v.Definition(number, other)
-			if d == nil || !slices.Contains(d.DependsOn, name) || v.reaches(name, other, number) {
+			d, as := v.madeFrom(s, number)
+			if d == nil || !slices.Contains(d.DependsOn, name) || v.reaches(name, other, as) {
 				continue
 			}
-			return other, len(s.members) - s.count(gone)
+			return other, len(s.members) - s.count(gone) - s.count(stranded)
 		}
 	}
 	return "", 0
 }
 
-// reaches reports whether, by some definition newer than the given version that
-// still has instances, from depends on to.
-func (v *View) reaches(from, to string, newerThan int) bool {
+// madeFrom is the definition by which a service's instances of a version live,
+// and its number: the one in force where the difference needs no new incarnation.
+func (v *View) madeFrom(s *service, number int) (*mariposa.Service, int) {
+	d := v.Definition(number, s.name)
+	if d != nil && s.def != nil && d.Digest == s.def.Digest {
+		return s.def, s.status.Number
+	}
+	return d, number
+}
+
+// reaches reports whether, by some definition not older than the given version
+// that still has instances, from depends on to.
+func (v *View) reaches(from, to string, oldest int) bool {
 	seen := map[string]bool{}
 	var walk func(string) bool
 	walk = func(at string) bool {
@@ -80,8 +100,8 @@ func (v *View) reaches(from, to string, newerThan int) bool {
 		}
 		seen[at] = true
 		for number := range v.services[at].numbers {
-			d := v.Definition(number, at)
-			if number <= newerThan || d == nil {
+			d, as := v.madeFrom(v.services[at], number)
+			if as < oldest || d == nil {
 				continue
 			}
 			if slices.ContainsFunc(d.DependsOn, walk) {
@@ -106,40 +126,41 @@ func (t *turn) report() {
 	t.st.Status, t.st.Reason = t.verdict()
 }
 
-// todo measures how far reality is from the goal, in instances.
+// todo measures how far reality is from the goal, in instances. It is nothing
+// only when there is nothing to do and nothing on its way.
 func (t *turn) todo() int {
-	n := t.s.count(failed) + t.s.count(leaving) + t.s.count(gone) + t.s.count(updating)
-	up := t.current()
-	if !t.rolling {
+	n := t.s.count(failed) + t.s.count(leaving) + t.s.count(stranded) + t.s.count(gone) + t.s.count(updating)
+	up, filling := t.current(), t.counted()
+	if !t.stopped() {
+		n += t.s.count(amend)
+	}
+	if t.rolling {
+		n += t.s.count(stale) + t.s.count(staling)
+		filling -= t.s.count(stale) + t.s.count(staling)
+	} else {
 		up += t.s.count(stale) // left alone, so they count
-	} else {
-		n += t.s.count(stale) + t.s.count(staling) + t.s.count(amend)
 	}
-	if d := t.goal - up; d > 0 {
-		n += d
-	} else {
-		n -= d
+	n += max(0, t.goal-up) + max(0, filling-t.goal)
+	if n = max(n, t.steps); n > 0 || t.ending {
+		return n
 	}
-	if t.rolling && t.st.Rollout != nil && n == 0 {
+	if n = max(0, t.goal-t.slotsHeld()); n == 0 && t.rolling && t.st.Rollout != nil {
 		n = max(0, t.goal-t.settled)
 	}
 	return n
 }
 
 func (t *turn) verdict() (mariposa.Status, string) {
-	waits := ""
-	if len(t.waiting) > 0 {
-		waits = t.waiting[0]
-		if more := len(t.waiting) - 1; more > 0 {
-			waits += fmt.Sprintf(" (and %d more)", more)
-		}
+	waits := t.waits
+	if t.more > 0 {
+		waits += fmt.Sprintf(" (and %d more)", t.more)
 	}
 	todo := t.todo()
 	r, b := t.st.Rollout, t.st.Backoff
 	switch {
 	case r != nil && r.Stopped != "":
 		return mariposa.StatusFailed, r.Stopped
-	case b != nil && b.Until.After(t.now) && t.goal > t.running():
+	case t.backing:
 		return mariposa.StatusBackingOff, fmt.Sprintf("failed %d times in a row; next try at %s: %s", b.Failures, stamp(b.Until), t.lastFailure())
 	case todo > 0:
 		return mariposa.StatusConverging, waits

@@ -12,12 +12,12 @@ import (
 // repaired at once; repeated ones push the next try back, twice as far each time.
 func (t *turn) countFailures() {
 	b := t.st.Backoff
-	if b != nil && !t.now.Before(b.Last.Add(forget)) && !b.Until.After(t.now) {
-		b, t.st.Backoff = nil, nil
+	seen := t.now.Add(-forget) // what failed longer ago has been forgotten
+	if b != nil && b.Last.After(seen) {
+		seen = b.Last
 	}
-	seen := time.Time{}
-	if t.s.status != nil && t.s.status.Backoff != nil {
-		seen = t.s.status.Backoff.Last
+	if b != nil && !healedAt(b).After(t.now) {
+		b, t.st.Backoff = nil, nil
 	}
 	last, atTarget := seen, 0
 	t.s.each(failed, func(i *Instance) bool {
@@ -54,8 +54,17 @@ func (t *turn) countFailures() {
 
 func (t *turn) rememberUntil(b *mariposa.Backoff) {
 	if b != nil {
-		t.wakeAt(b.Last.Add(forget))
+		t.wakeAt(healedAt(b))
 	}
+}
+
+// healedAt is when a service will have been healthy for long enough to forget
+// its failures. It cannot be healthy while the next try is being waited for.
+func healedAt(b *mariposa.Backoff) time.Time {
+	if b.Until.After(b.Last) {
+		return b.Until.Add(forget)
+	}
+	return b.Last.Add(forget)
 }
 
 // delay is how long to wait after the nth failure in a row: nothing after the

@@ -27,7 +27,7 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 		st.Services = map[string]*mariposa.ServiceStatus{}
 	}
 	if p.Goal != "" {
-		st.Goal = p.Goal
+		restart(st, p.Goal, c.Now)
 	}
 	if p.Number != 0 {
 		define(st, p, c)
@@ -41,12 +41,27 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 	for _, name := range p.Reprovision {
 		if ss := st.Services[name]; ss != nil && !ss.Removed {
 			n := *ss
-			n.Rollout = &mariposa.Rollout{Number: ss.Number, From: ss.Number, Batch: p.Rolling, Before: c.Now, Progress: c.Now}
+			n.Rollout = &mariposa.Rollout{Number: ss.Number, From: proven(ss), Batch: p.Rolling, Before: c.Now, Progress: c.Now}
 			n.Backoff = nil
 			st.Services[name] = &n
 		}
 	}
 	return st
+}
+
+// restart sets the goal of the whole. A rollout that could not get on while the
+// project was stopped is given its time anew.
+func restart(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, now time.Time) {
+	if goal == mariposa.GoalStarted && st.Goal != goal {
+		for name, ss := range st.Services {
+			if ss.Rollout != nil {
+				n, r := *ss, *ss.Rollout
+				r.Progress, n.Rollout = now, &r
+				st.Services[name] = &n
+			}
+		}
+	}
+	st.Goal = goal
 }
 
 func rescale(st *mariposa.ProjectStatus, name string, f func(int) int) {
@@ -90,7 +105,7 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 	switch {
 	case !same:
 		n.Removed, n.Backoff = false, nil
-		n.Rollout = &mariposa.Rollout{Number: p.Number, From: ss.Number, Batch: p.Rolling, Progress: now}
+		n.Rollout = &mariposa.Rollout{Number: p.Number, From: proven(ss), Batch: p.Rolling, Progress: now}
 	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on
 		r := *ss.Rollout
 		r.Number = p.Number
@@ -100,6 +115,15 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 		n.Rollout = &r
 	}
 	return &n
+}
+
+// proven is the version to fall back to: the one in force, unless it was still
+// being rolled out itself.
+func proven(ss *mariposa.ServiceStatus) int {
+	if ss.Rollout != nil && ss.Rollout.From != 0 {
+		return ss.Rollout.From
+	}
+	return ss.Number
 }
 
 func scaleOf(d *mariposa.Service, otherwise int) int {

@@ -1,7 +1,9 @@
 package converge
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -53,22 +55,38 @@ const (
 	giveUp = 3
 )
 
-// Plan says what to do about the difference between goal and reality. While
-// definitions are missing it says nothing.
+// Plan says what to do about the difference between goal and reality. While a
+// goal or definitions are missing it does nothing: absence of knowledge is no
+// reason to touch what lives.
 func (v *View) Plan(now time.Time, b Budget) Plan {
 	p := &planner{
 		view: v, now: now, room: max(0, b.Starting-v.Starting()),
 		plan: Plan{Services: map[string]*mariposa.ServiceStatus{}, Todo: map[string]int{}},
 	}
-	if len(v.Missing()) > 0 {
-		return p.plan // absence of knowledge is no reason to do anything
+	if !v.told || len(v.Missing()) > 0 {
+		p.keepAll()
+		return p.plan
 	}
-	for _, name := range slices.Sorted(maps.Keys(v.services)) {
+	p.plan.Empty = len(v.instances) == 0
+	for _, name := range v.turns() {
 		p.service(v.services[name])
 	}
-	p.plan.Empty = len(v.instances) == 0 && len(p.plan.Steps) == 0
 	return p.plan
 }
+
+// turns is the order in which services get their share of the room to start in:
+// those with something to repair first, so that bulk work elsewhere does not
+// keep a failure waiting.
+func (v *View) turns() []string {
+	names := slices.Sorted(maps.Keys(v.services))
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Compare(v.services[b].hurt(), v.services[a].hurt())
+	})
+	return names
+}
+
+// hurt is 1 for a service with something to repair.
+func (s *service) hurt() int { return min(1, s.count(failed)+s.count(lost)) }
 
 // planner is one run of Plan.
 type planner struct {
@@ -76,6 +94,17 @@ type planner struct {
 	now  time.Time
 	room int // how many more may be on their way up
 	plan Plan
+}
+
+// keepAll says of every service that it is as it was, and not yet as it should be.
+func (p *planner) keepAll() {
+	for name, s := range p.view.services {
+		p.plan.Todo[name] = 1
+		if s.status != nil {
+			c := *s.status
+			p.plan.Services[name] = &c
+		}
+	}
 }
 
 // turn is one service's part of a run.
@@ -86,12 +115,17 @@ type turn struct {
 	goal     int
 	ending   bool            // the service as a whole is to end
 	given    []*Instance     // lost for longer than it is ridden out
-	waiting  []string        // reasons why something is not done now
+	givenAt  map[int]int     // slot -> how many of its holders are given up
+	waits    string          // the first reason why something is not done now
+	more     int             // how many reasons there are beside it
 	taken    map[int]bool    // slots given out in this run
+	backing  bool            // something is not made now because others failed
 	rolling  bool            // outdated instances are being replaced
 	batch    int             // how many at a time
 	settled  int             // up to date and up for long enough
+	young    []*Instance     // up to date and not up for long enough, youngest first; only during a rollout
 	removing map[string]bool // victims of this run
+	steps    int             // how many steps it has so far
 }
 
 func (p *planner) service(s *service) {
@@ -101,33 +135,35 @@ func (p *planner) service(s *service) {
 		c := *s.status
 		t.st = &c
 	}
-	if s.status != nil && !s.status.Removed && s.def == nil {
+	t.goal = t.st.Scale
+	t.ending = t.st.Removed || p.view.goal != mariposa.GoalStarted
+	if t.ending {
+		t.goal = 0
+	}
+	t.plan.Empty = t.plan.Empty && t.goal == 0
+	t.collect()
+	if s.def == nil && !t.ending {
 		t.st.Status, t.st.Reason = mariposa.StatusFailed, fmt.Sprintf("version %d, which defines it, is lost; submit the manifest again", s.status.Number)
 		p.plan.Services[s.name], p.plan.Todo[s.name] = t.st, 1
 		return
 	}
-	t.goal = t.st.Scale
-	t.ending = t.st.Removed || s.def == nil || p.view.goal != mariposa.GoalStarted
-	if t.ending {
-		t.goal = 0
-	}
-	t.collect()
 	t.countFailures()
-	t.countLost()
-	t.measureRollout()
-	switch {
-	case t.ending:
+	if t.ending {
 		t.end()
-	default:
+	} else {
+		t.countLost()
+		t.measureRollout()
 		t.fill()
 		t.shrink()
 		t.roll()
 	}
+	t.noteStranded()
 	t.report()
 }
 
 func (t *turn) step(s Step) {
 	s.Service = t.s.name
+	t.steps++
 	t.plan.Steps = append(t.plan.Steps, s)
 }
 
@@ -139,9 +175,14 @@ func (t *turn) remove(i *Instance, reason string, repair bool) {
 	t.step(Step{Action: Remove, Instance: i.ID, Reason: reason, Repair: repair})
 }
 
-// wait notes why something is not done now, and when to look again.
-func (t *turn) wait(until time.Time, format string, args ...any) {
-	t.waiting = append(t.waiting, fmt.Sprintf(format, args...))
+// wait notes why something is not done now, and when to look again. Only the
+// first reason is put into words: there may be very many.
+func (t *turn) wait(until time.Time, why func() string) {
+	if t.waits == "" {
+		t.waits = why()
+	} else {
+		t.more++
+	}
 	t.wakeAt(until)
 }
 
@@ -174,47 +215,67 @@ func (t *turn) current() int {
 	return t.s.count(serving) + t.s.count(amend) + t.s.count(updating)
 }
 
+// slotsHeld is how many slots are held by instances that fill the goal. It is
+// less than counted where two hold the same slot: during a rollout, or when a
+// node comes back after its instances were replaced.
+func (t *turn) slotsHeld() int {
+	n := len(t.s.slots)
+	for slot, given := range t.givenAt {
+		if t.s.slots[slot] == given {
+			n--
+		}
+	}
+	return n
+}
+
+// holders is how many instances that fill the goal hold a slot.
+func (t *turn) holders(slot int) int { return t.s.slots[slot] - t.givenAt[slot] }
+
 // countLost finds the instances whose node has been away for too long.
 func (t *turn) countLost() {
 	t.s.each(lost, func(i *Instance) bool {
-		node := t.view.nodes[i.Spec.Node]
-		r := t.reschedule(i)
-		switch until := node.Since.Add(r.After); {
-		case r.Never:
-			t.wait(time.Time{}, "%s is on node %s, which cannot be reached since %s, and reschedule says never", i.Spec.Name, node.Name, stamp(node.Since))
+		until, never := t.rideOut(i)
+		switch node := t.view.nodes[i.Spec.Node]; {
+		case never:
+			t.wait(time.Time{}, func() string {
+				return fmt.Sprintf("%s is on node %s, which cannot be reached since %s, and reschedule says never", i.Spec.Name, node.Name, stamp(node.Since))
+			})
 		case until.After(t.now):
-			t.wait(until, "%s is on node %s, which cannot be reached since %s; it is replaced at %s", i.Spec.Name, node.Name, stamp(node.Since), stamp(until))
+			t.wait(until, func() string {
+				return fmt.Sprintf("%s is on node %s, which cannot be reached since %s; it is replaced at %s", i.Spec.Name, node.Name, stamp(node.Since), stamp(until))
+			})
 		default:
 			t.given = append(t.given, i)
+			if t.givenAt == nil {
+				t.givenAt = map[int]int{}
+			}
+			t.givenAt[i.Spec.Slot]++
 		}
 		return true
 	})
 }
 
-func (t *turn) reschedule(i *Instance) mariposa.Reschedule {
-	if t.s.def != nil {
-		return t.s.def.Reschedule
+// givenUp reports whether an instance is among the given.
+func (t *turn) givenUp(i *Instance) bool {
+	if t.givenAt[i.Spec.Slot] == 0 || t.s.members[i.ID] != lost {
+		return false
 	}
-	if d := t.view.Definition(i.Spec.Number, t.s.name); d != nil {
-		return d.Reschedule
-	}
-	return mariposa.Reschedule{After: time.Minute}
+	until, never := t.rideOut(i)
+	return !never && !until.After(t.now)
+}
+
+// rideOut says until when the absence of an instance's node is ridden out.
+func (t *turn) rideOut(i *Instance) (until time.Time, never bool) {
+	r := t.s.def.Reschedule
+	return t.view.nodes[i.Spec.Node].Since.Add(r.After), r.Never
 }
 
 // fill refills the slots of what failed or was lost, then opens new slots,
-// until there are as many instances as the goal says.
+// until as many slots are held as the goal says.
 func (t *turn) fill() {
-	missing := t.goal - t.counted()
-	var dead []*Instance
-	t.s.each(failed, func(i *Instance) bool { dead = append(dead, i); return true })
-	for len(dead) > max(0, missing) { // others took their place already
-		t.remove(dead[0], "its place is taken", false)
-		dead = dead[1:]
-	}
-	if missing <= 0 {
-		return
-	}
-	if !t.mayCreate() {
+	missing := t.missing()
+	dead := t.dead(missing)
+	if missing <= 0 || !t.mayCreate() {
 		return
 	}
 	for _, i := range dead {
@@ -228,7 +289,7 @@ func (t *turn) fill() {
 		if missing == 0 {
 			return
 		}
-		if t.s.slots[i.Spec.Slot] > 1 || t.taken[i.Spec.Slot] {
+		if t.holders(i.Spec.Slot) > 0 || t.taken[i.Spec.Slot] {
 			continue // refilled before
 		}
 		node := t.view.nodes[i.Spec.Node]
@@ -240,26 +301,58 @@ func (t *turn) fill() {
 	t.openSlots(missing)
 }
 
-func (t *turn) openSlots(missing int) {
-	busy := map[int]bool{}
+// missing is how many slots are to be filled. Where two instances hold the same
+// slot, a slot may be missing though there are enough instances: it is filled
+// beside them up to a batch over the goal, or, where the order is stop-first,
+// once one of the two has gone.
+func (t *turn) missing() int {
+	most := t.goal + t.batch
 	if t.s.def.Update.StopFirst {
-		t.s.each(leaving, func(i *Instance) bool { busy[i.Spec.Slot] = true; return true })
+		most = t.goal
 	}
-	for _, i := range t.given {
-		busy[i.Spec.Slot] = busy[i.Spec.Slot] || t.s.slots[i.Spec.Slot] > 0
+	return min(t.goal-t.slotsHeld(), most-t.counted())
+}
+
+// dead finds the failed instances whose slots are to be refilled, at most n,
+// and removes the others: their place is taken, or nobody needs it.
+func (t *turn) dead(n int) []*Instance {
+	if t.s.count(failed) == 0 {
+		return nil
 	}
+	var dead []*Instance
+	bySlot := map[int]int{} // slot -> failed ones in it
+	t.s.each(failed, func(i *Instance) bool { bySlot[i.Spec.Slot]++; return true })
+	t.s.each(failed, func(i *Instance) bool {
+		slot := i.Spec.Slot
+		bySlot[slot]--
+		if t.holders(slot) > 0 || bySlot[slot] > 0 {
+			t.remove(i, "its place is taken", false)
+		} else {
+			dead = append(dead, i)
+		}
+		return true
+	})
+	for len(dead) > max(0, n) {
+		t.remove(dead[0], "its place is taken", false)
+		dead = dead[1:]
+	}
+	return dead
+}
+
+func (t *turn) openSlots(missing int) {
+	busy := t.stillLeft()
 	slot := t.s.free
 	for ; t.s.slots[slot] > 0; slot++ {
 		t.s.free = slot + 1
 	}
-	number, reason := t.openAt(), fmt.Sprintf("scale is %d", t.goal)
+	number, reason := t.openAt(), t.scaled()
 	for ; missing > 0; slot++ {
 		if t.s.slots[slot] > 0 || t.taken[slot] {
 			continue
 		}
 		if busy[slot] {
 			missing--
-			t.wait(time.Time{}, "slot %s.%d is still being left", t.s.name, slot)
+			t.wait(time.Time{}, func() string { return fmt.Sprintf("slot %s.%d is still being left", t.s.name, slot) })
 			continue
 		}
 		if !t.create(slot, number, reason, false) {
@@ -269,10 +362,29 @@ func (t *turn) openSlots(missing int) {
 	}
 }
 
-// refillAt is the version at which the slot of a dead instance is refilled: the
-// new one while a rollout gets on, its own otherwise.
+// stillLeft finds the slots that, where the order is stop-first, must be left
+// before they are filled again. An absent node is ridden out first.
+func (t *turn) stillLeft() map[int]bool {
+	if !t.s.def.Update.StopFirst {
+		return nil
+	}
+	busy := map[int]bool{}
+	t.s.each(leaving, func(i *Instance) bool { busy[i.Spec.Slot] = true; return true })
+	t.s.each(stranded, func(i *Instance) bool {
+		until, never := t.rideOut(i)
+		busy[i.Spec.Slot] = never || until.After(t.now)
+		if !never && busy[i.Spec.Slot] {
+			t.wakeAt(until)
+		}
+		return true
+	})
+	return busy
+}
+
+// refillAt is the version at which the slot of a dead instance is refilled: its
+// own after a rollout that stopped, the one in force otherwise.
 func (t *turn) refillAt(i *Instance) int {
-	if t.rolling || !outdated(t.s, i) || t.view.Definition(i.Spec.Number, t.s.name) == nil {
+	if !t.stopped() || !outdated(t.s, i) || t.view.Definition(i.Spec.Number, t.s.name) == nil {
 		return t.st.Number
 	}
 	return i.Spec.Number
@@ -291,7 +403,7 @@ func (t *turn) openAt() int {
 // create adds an instance unless too many are on their way up already.
 func (t *turn) create(slot, number int, reason string, repair bool) bool {
 	if t.room <= 0 {
-		t.waiting = append(t.waiting, "as many instances are starting as may at once")
+		t.wait(time.Time{}, func() string { return "as many instances are starting as may at once" })
 		return false
 	}
 	t.room--
@@ -305,11 +417,12 @@ func (t *turn) create(slot, number int, reason string, repair bool) bool {
 func (t *turn) mayCreate() bool {
 	if b := t.st.Backoff; b != nil && b.Until.After(t.now) {
 		t.wakeAt(b.Until)
+		t.backing = true
 		return false
 	}
 	for _, name := range t.s.def.DependsOn {
-		if why := t.view.unready(name, t.current() > 0); why != "" {
-			t.wait(time.Time{}, "waits for %s: %s", name, why)
+		if why := t.view.unready(name, t.running() > 0); why != "" {
+			t.wait(time.Time{}, func() string { return "waits for " + name + ": " + why })
 			return false
 		}
 	}
@@ -338,38 +451,91 @@ func (v *View) unready(name string, degraded bool) string {
 // shrink takes away what is above the goal, in the order of victims, apart from
 // what a rollout has on top for its own work.
 func (t *turn) shrink() {
-	surplus := t.counted() - t.goal
 	if t.rolling && t.s.count(stale) > 0 {
 		// The rollout takes outdated ones itself; what it has not started
 		// yet must not pass the goal either.
-		surplus = t.current() + t.s.count(starting) - t.goal
-		if surplus > 0 {
-			t.take(min(surplus, t.s.count(starting)), starting)
-		}
+		surplus := min(t.current()+t.s.count(starting), t.slotsHeld()) - t.goal
+		t.s.each(starting, func(i *Instance) bool {
+			if surplus--; surplus >= 0 {
+				t.remove(i, t.scaled(), false)
+			}
+			return surplus > 0
+		})
 		return
 	}
-	if surplus > 0 {
-		t.take(surplus, staling, starting, lost, stale, amend, updating, serving)
+	t.dropDoubles()
+	surplus := t.slotsHeld() - t.goal
+	if surplus <= 0 {
+		return
+	}
+	for i := range t.victims() {
+		t.remove(i, t.scaled(), false)
+		if surplus--; surplus == 0 {
+			return
+		}
 	}
 }
 
-// take removes n instances, class by class.
-func (t *turn) take(n int, order ...class) {
-	reason := fmt.Sprintf("scale is %d", t.goal)
-	given := map[string]bool{}
-	for _, i := range t.given {
-		given[i.ID] = true
+// dropDoubles leaves one instance in each slot. The others go by the order of
+// victims; those that run only as far as enough others do.
+func (t *turn) dropDoubles() {
+	doubles := t.counted() - t.slotsHeld()
+	if doubles == 0 {
+		return
 	}
-	for _, c := range order {
-		t.s.each(c, func(i *Instance) bool {
-			if n > 0 && !given[i.ID] && !t.removing[i.ID] {
-				t.remove(i, reason, false)
-				n--
-			}
-			return n > 0
-		})
+	spare := t.running() - t.goal
+	if t.s.def.Update.StopFirst {
+		spare += t.batch
+	}
+	fewer := map[int]int{}
+	for i := range t.victims() {
+		slot, runs := i.Spec.Slot, t.s.members[i.ID].runs()
+		if t.holders(slot)-fewer[slot] < 2 || (runs && spare <= 0) {
+			continue
+		}
+		if runs {
+			spare--
+		}
+		fewer[slot]++
+		t.remove(i, fmt.Sprintf("another one holds slot %s.%d", t.s.name, slot), false)
+		if doubles--; doubles == 0 {
+			return
+		}
 	}
 }
+
+// victims walks the instances that fill the goal in the order in which they go:
+// not yet running first, then the oldest. After a rollout that stopped by
+// itself, what it made and has not proved itself goes before what was healthy.
+func (t *turn) victims() iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		on := true
+		next := func(i *Instance) bool {
+			if t.removing[i.ID] || t.givenUp(i) {
+				return true
+			}
+			on = yield(i)
+			return on
+		}
+		for _, c := range []class{staling, starting, lost, stale, amend, updating, serving} {
+			if c == stale && t.stopped() {
+				for _, i := range t.young {
+					if on = on && next(i); !on {
+						return
+					}
+				}
+			}
+			if t.s.each(c, next); !on {
+				return
+			}
+		}
+	}
+}
+
+// stopped reports whether the rollout stopped by itself.
+func (t *turn) stopped() bool { return t.st.Rollout != nil && t.st.Rollout.Stopped != "" }
+
+func (t *turn) scaled() string { return fmt.Sprintf("scale is %d", t.goal) }
 
 func how(i *Instance) string {
 	if i.Status != nil && i.Status.Reason != "" {

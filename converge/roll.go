@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -11,38 +12,46 @@ import (
 // the new version, when it last got on, whether it must stop by itself.
 func (t *turn) measureRollout() {
 	t.settled = t.current()
-	if t.st.Rollout == nil || t.ending {
+	amount := t.s.def.Update.Rolling
+	if t.st.Rollout == nil {
+		t.batch = max(1, amount.Of(t.goal))
 		return
 	}
 	r := *t.st.Rollout
 	t.st.Rollout = &r
-	t.countUnsettled()
-	if t.settled > r.Fresh { // a new best: the same ones coming back is no progress
-		r.Progress, r.Failures, r.Fresh = t.now, 0, t.settled
+	if r.Batch.N != 0 {
+		amount = r.Batch
+	}
+	t.batch = max(1, amount.Of(t.goal))
+	fresh := t.s.count(serving)
+	for _, i := range t.findYoung() {
+		t.settled--
+		if t.s.members[i.ID] == serving {
+			fresh--
+		}
+	}
+	if fresh > r.Fresh { // a new best: the same ones coming back is no progress
+		r.Progress, r.Failures, r.Fresh = t.now, 0, fresh
 	}
 	t.judge(&r)
 	t.rolling = r.Stopped == ""
-	amount := r.Batch
-	if amount.N == 0 {
-		amount = t.s.def.Update.Rolling
-	}
-	t.batch = max(1, amount.Of(t.goal))
 }
 
-// countUnsettled takes from settled those that have not been up for min_healthy.
-func (t *turn) countUnsettled() {
+// findYoung finds those that have not been up for min_healthy.
+func (t *turn) findYoung() []*Instance {
 	if t.s.byStart == nil || t.s.def.Update.MinHealthy <= 0 {
-		return
+		return nil
 	}
 	t.s.byStart.Scan(func(i *Instance) bool {
 		due := since(i).Add(t.s.def.Update.MinHealthy)
 		if !due.After(t.now) {
 			return false
 		}
-		t.settled--
+		t.young = append(t.young, i)
 		t.wakeAt(due)
 		return true
 	})
+	return t.young
 }
 
 // judge stops a rollout that fails or does not get on.
@@ -51,15 +60,32 @@ func (t *turn) judge(r *mariposa.Rollout) {
 	if r.Stopped != "" || u.OnFailure == mariposa.OnFailureContinue || !t.unfinished() {
 		return
 	}
-	due := r.Progress.Add(u.Deadline)
+	due := t.gotOn(r).Add(u.Deadline)
 	switch {
 	case r.Failures >= giveUp:
 		r.Stopped = fmt.Sprintf("the rollout of version %d stopped after %d failures: %s", r.Number, r.Failures, t.lastFailure())
+	case u.Deadline > 0 && t.s.count(stale) > 0 && t.heldBy() != "": // not its own fault
 	case u.Deadline > 0 && !due.After(t.now):
 		r.Stopped = fmt.Sprintf("the rollout of version %d stopped: no progress for %s", r.Number, u.Deadline)
 	case u.Deadline > 0:
 		t.wakeAt(due)
 	}
+}
+
+// gotOn is when the rollout last got on. It could not begin before the rollouts
+// of its dependencies were through, so theirs getting on counts as well.
+func (t *turn) gotOn(r *mariposa.Rollout) time.Time {
+	last := r.Progress
+	for _, name := range t.s.def.DependsOn {
+		d := t.view.services[name]
+		if d == nil || d.byStart == nil {
+			continue
+		}
+		if i, ok := d.byStart.Min(); ok && since(i).After(last) {
+			last = since(i)
+		}
+	}
+	return last
 }
 
 // unfinished reports whether the rollout still has something to do.
@@ -83,56 +109,77 @@ func (t *turn) lastFailure() string {
 
 // roll replaces outdated instances batch by batch.
 func (t *turn) roll() {
+	if !t.stopped() {
+		t.amendInPlace()
+	}
 	if !t.rolling {
 		return
 	}
-	t.amendInPlace()
 	t.s.each(staling, func(i *Instance) bool { // it never served: nobody misses it
-		t.remove(i, fmt.Sprintf("version %d replaces it", t.st.Number), false)
+		t.remove(i, t.replaced(), false)
 		return true
 	})
-	if t.s.count(stale) > 0 && t.dependenciesRolled() {
-		if t.s.def.Update.StopFirst {
-			t.retire(t.settled + t.s.count(stale) - (t.goal - t.batch))
-		} else {
+	if t.s.count(stale) > 0 {
+		held := t.heldBy()
+		if held != "" {
+			t.wait(time.Time{}, func() string { return held })
+		}
+		switch spare := t.settled + t.s.count(stale) - t.goal; {
+		case held != "":
+			t.retire(spare) // fewer are wanted: that much needs nobody new
+		case t.s.def.Update.StopFirst:
+			t.retire(spare + t.batch)
+		default:
 			t.addReplacements()
-			t.retire(t.settled + t.s.count(stale) - t.goal)
+			t.retire(spare)
 		}
 	}
-	if !t.unfinished() {
+	if !t.unfinished() && t.leaveLost() == 0 {
 		t.st.Rollout = nil
 	}
 }
 
-// dependenciesRolled holds a rollout back until those of its dependencies are
-// through, so that new dependents meet new dependencies.
-func (t *turn) dependenciesRolled() bool {
+// leaveLost tells the outdated instances on absent nodes to go, now that others
+// serve in their place: after the rollout nobody would replace them.
+func (t *turn) leaveLost() int {
+	n := 0
+	t.s.each(lost, func(i *Instance) bool {
+		if outdated(t.s, i) {
+			t.remove(i, t.replaced(), false)
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+// heldBy holds a rollout back until those of its dependencies are through, so
+// that new dependents meet new dependencies. It says what is waited for.
+func (t *turn) heldBy() string {
 	for _, name := range t.s.def.DependsOn {
 		d := t.view.services[name]
 		if d == nil || d.status == nil || d.status.Rollout == nil || d.count(stale)+d.count(staling) == 0 {
 			continue
 		}
-		if why := d.status.Rollout.Stopped; why != "" {
-			t.wait(time.Time{}, "waits for %s: %s", name, why)
-		} else {
-			t.wait(time.Time{}, "waits for %s: its rollout is under way", name)
-		}
-		return false
+		return "waits for " + name + ": " + cmp.Or(d.status.Rollout.Stopped, "its rollout is under way")
 	}
-	return true
+	return ""
 }
+
+func (t *turn) replaced() string { return fmt.Sprintf("version %d replaces it", t.st.Number) }
 
 // addReplacements starts up to a batch of new instances beside the outdated
 // ones, in the slots of those that will go first.
 func (t *turn) addReplacements() {
-	fresh := t.current() + t.s.count(starting)
-	extra := t.counted() - t.s.count(staling) - t.goal
+	made := len(t.taken) // in this run, to fill what was missing
+	fresh := t.current() + t.s.count(starting) + made
+	extra := t.counted() - t.s.count(staling) + made - t.goal
 	n := min(t.batch-max(0, extra), t.goal-fresh)
 	if extra < 0 || n <= 0 || !t.mayCreate() {
 		return
 	}
 	t.s.each(stale, func(i *Instance) bool {
-		if t.s.slots[i.Spec.Slot] > 1 || t.taken[i.Spec.Slot] {
+		if t.holders(i.Spec.Slot) > 1 || t.taken[i.Spec.Slot] {
 			return true
 		}
 		n--
@@ -143,15 +190,17 @@ func (t *turn) addReplacements() {
 // retire removes up to n outdated instances: those whose slot is filled again
 // first, then in the order of victims.
 func (t *turn) retire(n int) {
-	n = min(n, t.s.count(stale))
-	reason := fmt.Sprintf("version %d replaces it", t.st.Number)
+	doubles := t.counted() - t.slotsHeld()
 	for _, replaced := range []bool{true, false} {
 		t.s.each(stale, func(i *Instance) bool {
-			if n > 0 && !t.removing[i.ID] && (!replaced || t.s.slots[i.Spec.Slot] > 1) {
-				t.remove(i, reason, false)
-				n--
+			if n <= 0 || (replaced && doubles <= 0) {
+				return false
 			}
-			return n > 0
+			if !t.removing[i.ID] && (!replaced || t.holders(i.Spec.Slot) > 1) {
+				t.remove(i, t.replaced(), false)
+				n, doubles = n-1, doubles-1
+			}
+			return true
 		})
 	}
 }

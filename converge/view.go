@@ -24,6 +24,7 @@ import (
 // the classes that the plan asks for, so that one changed instance never costs
 // a walk over all of them.
 type View struct {
+	told      bool // whether a goal was ever told
 	goal      mariposa.ProjectGoal
 	number    int
 	versions  map[int]Definitions
@@ -58,10 +59,10 @@ type service struct {
 	def     *mariposa.Service       // nil: the service is unknown to the version in force
 	members map[string]class
 	byClass [classes]*btree.BTreeG[*Instance]
-	byStart *btree.BTreeG[*Instance] // serving ones, newest first
+	byStart *btree.BTreeG[*Instance] // those that run up to date, newest first
 	slots   map[int]int              // slot -> how many instances hold it
 	free    int                      // no slot below this one is free; a hint for the search
-	numbers map[int]int              // version number -> instances not yet gone
+	numbers map[int]int              // version number -> instances that run or may be reached
 }
 
 // NewView returns the view of a project of which nothing is known yet.
@@ -99,6 +100,9 @@ func (v *View) Missing() []int {
 	for _, s := range v.services {
 		if s.status != nil && !s.status.Removed {
 			need[s.status.Number] = struct{}{}
+			if n := from(s.status); n != 0 {
+				need[n] = struct{}{}
+			}
 		}
 		for n := range s.numbers {
 			need[n] = struct{}{}
@@ -115,7 +119,7 @@ func (v *View) ForgetVersions() {
 			return false
 		}
 		for _, s := range v.services {
-			if s.numbers[n] > 0 || (s.status != nil && s.status.Number == n) {
+			if s.numbers[n] > 0 || (s.status != nil && (s.status.Number == n || from(s.status) == n)) {
 				return false
 			}
 		}
@@ -124,15 +128,15 @@ func (v *View) ForgetVersions() {
 }
 
 // SetGoal tells the goal in force. Services that the status no longer names
-// lose theirs.
+// lose theirs. A status that does not say is no order to end anything.
 func (v *View) SetGoal(st *mariposa.ProjectStatus) {
-	v.goal, v.number = st.Goal, st.Number
+	v.told, v.goal, v.number = true, cmp.Or(st.Goal, mariposa.GoalStarted), st.Number
 	for name, ss := range st.Services {
 		s := v.service(name)
 		old := s.status
 		s.status = ss
 		def := v.versions[ss.Number][name]
-		if old == nil || def != s.def || outdatedBefore(old) != outdatedBefore(ss) || old.Removed != ss.Removed {
+		if old == nil || def != s.def || !outdatedBefore(old).Equal(outdatedBefore(ss)) {
 			s.def = def
 			v.reclassify(s)
 		}
@@ -154,10 +158,22 @@ func outdatedBefore(s *mariposa.ServiceStatus) time.Time {
 	return s.Rollout.Before
 }
 
+// from is the version that a rollout under way may fall back to; 0 for none.
+func from(s *mariposa.ServiceStatus) int {
+	if s.Rollout == nil {
+		return 0
+	}
+	return s.Rollout.From
+}
+
 // SetInstance tells what an instance is now.
 func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *mariposa.InstanceStatus) {
 	if old, ok := v.instances[id]; ok {
-		v.remove(old)
+		if old.Spec.Node != spec.Node || old.Spec.ServiceName != spec.ServiceName {
+			v.RemoveInstance(id) // it got its node, say
+		} else {
+			v.remove(old)
+		}
 	}
 	i := &Instance{ID: id, Spec: spec, Status: status}
 	v.instances[id] = i
@@ -219,7 +235,7 @@ func (v *View) Definition(number int, name string) *mariposa.Service { return v.
 func (v *View) Starting() int {
 	n := 0
 	for _, s := range v.services {
-		n += s.count(starting)
+		n += s.count(starting) + s.count(staling)
 	}
 	return n
 }
@@ -257,7 +273,7 @@ func (v *View) add(s *service, i *Instance) {
 		s.byClass[c] = btree.NewBTreeGOptions(victimBefore, btree.Options{NoLocks: true, Degree: 16})
 	}
 	s.byClass[c].Set(i)
-	if c == serving {
+	if c.upToDate() {
 		if s.byStart == nil {
 			s.byStart = btree.NewBTreeGOptions(youngerFirst, btree.Options{NoLocks: true, Degree: 16})
 		}
@@ -266,7 +282,7 @@ func (v *View) add(s *service, i *Instance) {
 	if c.holdsSlot() {
 		s.slots[i.Spec.Slot]++
 	}
-	if c != gone {
+	if c < stranded {
 		s.numbers[i.Spec.Number]++
 	}
 }
@@ -276,16 +292,16 @@ func (v *View) remove(i *Instance) {
 	c := s.members[i.ID]
 	delete(s.members, i.ID)
 	s.byClass[c].Delete(i)
-	if c == serving {
+	if c.upToDate() {
 		s.byStart.Delete(i)
 	}
 	if c.holdsSlot() {
 		if s.slots[i.Spec.Slot]--; s.slots[i.Spec.Slot] == 0 {
 			delete(s.slots, i.Spec.Slot)
-			s.free = min(s.free, i.Spec.Slot)
+			s.free = max(1, min(s.free, i.Spec.Slot))
 		}
 	}
-	if c != gone {
+	if c < stranded {
 		if s.numbers[i.Spec.Number]--; s.numbers[i.Spec.Number] == 0 {
 			delete(s.numbers, i.Spec.Number)
 		}
@@ -330,12 +346,15 @@ func since(i *Instance) time.Time {
 func (v *View) Leaving(on func(Node) bool) []*Instance {
 	var out []*Instance
 	for _, name := range slices.Sorted(maps.Keys(v.services)) {
-		v.services[name].each(leaving, func(i *Instance) bool {
-			if on(v.nodes[i.Spec.Node]) {
-				out = append(out, i)
-			}
-			return true
-		})
+		for _, c := range []class{leaving, stranded} {
+			v.services[name].each(c, func(i *Instance) bool {
+				if on(v.nodes[i.Spec.Node]) {
+					out = append(out, i)
+				}
+				return true
+			})
+		}
 	}
+	slices.SortFunc(out, func(a, b *Instance) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }

@@ -1,0 +1,484 @@
+package converge
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"mariposa"
+)
+
+// TestTheRulesHoldWhateverHappens drives a project through random changes of
+// goal, failures and losses, and holds every plan on the way to the rules. Then
+// the faults end, and the project must come to rest as its goal says.
+func TestTheRulesHoldWhateverHappens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFleet(t)
+		f.turn()
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			f.event()
+			f.turn()
+		}
+		f.faultsEnd()
+	})
+}
+
+// fleet is a world in which anything may happen.
+type fleet struct {
+	*world
+	t *rapid.T
+}
+
+func newFleet(t *rapid.T) *fleet {
+	f := &fleet{t: t}
+	f.world = newWorld(t, f.manifest()...)
+	f.budget = rapid.SampledFrom([]int{1, 2, 5, 1000}).Draw(t, "budget")
+	return f
+}
+
+// manifest makes a version in which any of three services may be missing.
+// Whatever the version, app may depend on db and web on both, never the reverse.
+func (f *fleet) manifest() []*mariposa.Service {
+	var defs []*mariposa.Service
+	have := map[string]bool{}
+	for _, name := range []string{"db", "app", "web"} {
+		if rapid.IntRange(0, 9).Draw(f.t, name+" missing") == 0 {
+			continue
+		}
+		d := f.definition(name)
+		for _, on := range []string{"db", "app"} {
+			if have[on] && rapid.Bool().Draw(f.t, name+" on "+on) {
+				d.DependsOn = append(d.DependsOn, on)
+			}
+		}
+		have[name] = true
+		defs = append(defs, d)
+	}
+	return defs
+}
+
+func (f *fleet) definition(name string) *mariposa.Service {
+	t := f.t
+	d := def(name, rapid.SampledFrom([]string{"one", "two", "three"}).Draw(t, name+" image"), rapid.IntRange(0, 5).Draw(t, name+" scale"))
+	d.Live = rapid.SampledFrom([]string{"", "small", "big"}).Draw(t, name+" live")
+	d.Update.Rolling = mariposa.Amount{N: rapid.IntRange(1, 3).Draw(t, name+" rolling")}
+	if rapid.IntRange(0, 3).Draw(t, name+" percent") == 0 {
+		d.Update.Rolling = mariposa.Amount{N: 40, Percent: true}
+	}
+	d.Update.StopFirst = rapid.IntRange(0, 2).Draw(t, name+" stop-first") == 0
+	d.Update.MinHealthy = time.Duration(rapid.SampledFrom([]int{0, 5, 30}).Draw(t, name+" min_healthy")) * time.Second
+	d.Update.Deadline = time.Duration(rapid.SampledFrom([]int{0, 60, 600}).Draw(t, name+" deadline")) * time.Second
+	if rapid.IntRange(0, 3).Draw(t, name+" continue") == 0 {
+		d.Update.OnFailure = mariposa.OnFailureContinue
+	}
+	if rapid.IntRange(0, 5).Draw(t, name+" never") == 0 {
+		d.Reschedule = mariposa.Reschedule{Never: true}
+	}
+	return d
+}
+
+// event lets one thing happen.
+func (f *fleet) event() {
+	what := rapid.SampledFrom([]string{
+		"move", "move", "move", "move", "move", "wake", "wake", "wait", "fail", "stillborn", "lose", "return",
+		"scale", "submit", "reprovision", "aim",
+	}).Draw(f.t, "event")
+	f.history = append(f.history, fmt.Sprintf("%s %s", stamp(f.now), what))
+	switch what {
+	case "move":
+		f.each(f.moving(), f.move)
+	case "wake":
+		if p := f.plan(); p.Wake.After(f.now) {
+			f.now = p.Wake
+		}
+	case "wait":
+		f.wait(time.Duration(rapid.SampledFrom([]int{1, 10, 70, 700}).Draw(f.t, "seconds")) * time.Second)
+	case "fail":
+		f.each(f.running(), func(id string) { f.fail(id) })
+	case "stillborn":
+		f.each(f.moving(), func(id string) {
+			if f.instances[id].Spec.Goal == mariposa.GoalRunning {
+				f.fail(id)
+			}
+		})
+	case "lose":
+		if n := f.node(); !f.nodes[n].Unknown {
+			f.lose(n)
+		}
+	case "return":
+		if n := f.node(); f.nodes[n].Unknown {
+			f.comeBack(n)
+		}
+	case "scale":
+		f.scale(f.name(), rapid.IntRange(0, 6).Draw(f.t, "to"))
+	case "submit":
+		f.submit(f.manifest()...)
+	case "reprovision":
+		f.patch(mariposa.Patch{Reprovision: []string{f.name()}})
+	case "aim":
+		f.aim(rapid.SampledFrom([]mariposa.ProjectGoal{
+			mariposa.GoalStarted, mariposa.GoalStarted, mariposa.GoalStarted, mariposa.GoalStopped, mariposa.GoalDeleted,
+		}).Draw(f.t, "goal"))
+	}
+}
+
+// each does something to one or more of the instances.
+func (f *fleet) each(ids []string, do func(id string)) {
+	if len(ids) == 0 {
+		return
+	}
+	at := rapid.IntRange(0, len(ids)-1).Draw(f.t, "which")
+	many := rapid.IntRange(1, len(ids)-at).Draw(f.t, "how many")
+	for _, id := range ids[at : at+many] {
+		do(id)
+	}
+}
+
+func (f *fleet) running() []string {
+	var ids []string
+	for id, i := range f.instances {
+		if mariposa.StateOf(i.Spec, i.Status) == mariposa.StateRunning && !f.nodes[i.Spec.Node].Unknown && i.Spec.Goal == mariposa.GoalRunning {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (f *fleet) node() string { return rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(f.t, "node") }
+
+func (f *fleet) name() string {
+	return rapid.SampledFrom([]string{"db", "app", "web"}).Draw(f.t, "service")
+}
+
+// turn plans, checks the plan and does some or all of it, as a planner does
+// whose commits are bounded.
+func (f *fleet) turn() {
+	p := f.checked()
+	n := len(p.Steps)
+	if rapid.IntRange(0, 4).Draw(f.t, "cut") == 0 {
+		n = rapid.IntRange(0, n).Draw(f.t, "steps done")
+	}
+	f.carryOut(p, n)
+}
+
+// checked plans and holds the plan to the rules.
+func (f *fleet) checked() Plan {
+	p := f.plan()
+	f.fromScratch(p)
+	f.stable(p)
+	f.refersRightly(p)
+	f.neverSilent(p)
+	for name, s := range f.view.services {
+		b := balanceOf(f.view, s, f.now, p)
+		f.withinBounds(name, b)
+	}
+	return p
+}
+
+// fromScratch holds the view to one that was told everything in one go, in
+// another order.
+func (f *fleet) fromScratch(p Plan) {
+	v := NewView()
+	ids := slices.Sorted(maps.Keys(f.instances))
+	half := len(ids) / 2
+	tell := func(ids []string) {
+		for _, id := range slices.Backward(ids) {
+			v.SetInstance(id, f.instances[id].Spec, f.instances[id].Status)
+		}
+	}
+	tell(ids[half:])
+	v.SetGoal(f.goal)
+	for n, d := range f.versions {
+		v.SetVersion(n, d)
+	}
+	for n, node := range f.nodes {
+		v.SetNode(n, node)
+	}
+	tell(ids[:half])
+	if got, want := dump(f.view), dump(v); got != want {
+		f.Fatalf("the view is\n%s\nbut from scratch\n%s%s", got, want, f.story())
+	}
+	if again := v.Plan(f.now, Budget{Starting: f.budget}); !reflect.DeepEqual(p, again) {
+		f.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", show(p), show(again), f.story())
+	}
+}
+
+// stable holds a plan to what it says of the services: once that is stored and
+// nothing else has changed, the steps are the same and soon nothing more is to
+// be stored. Else planners would go on writing for ever. (What a service says of
+// another one is one plan behind.)
+func (f *fleet) stable(p Plan) {
+	defer f.view.SetGoal(f.goal)
+	last := p
+	for range len(f.view.services) + 1 {
+		st := *f.goal
+		st.Services = last.Services
+		f.view.SetGoal(&st)
+		next := f.view.Plan(f.now, Budget{Starting: f.budget})
+		if !reflect.DeepEqual(p.Steps, next.Steps) {
+			f.Fatalf("the plan is\n%s\nbut once its statuses are stored\n%s%s", show(p), show(next), f.story())
+		}
+		if reflect.DeepEqual(last.Services, next.Services) {
+			return
+		}
+		last = next
+	}
+	f.Fatalf("there is always something new to say:\n%s%s", show(last), f.story())
+}
+
+// refersRightly holds steps to instances that are there and slots that are free.
+func (f *fleet) refersRightly(p Plan) {
+	done := map[string]bool{}
+	creates := 0
+	for _, s := range p.Steps {
+		key := s.Instance
+		if s.Action == Create {
+			creates++
+			key = fmt.Sprintf("%s.%d", s.Service, s.Slot)
+			f.fillsRightly(s)
+		} else if f.instances[s.Instance] == nil {
+			f.Fatalf("%s: it is not there%s", word(s), f.story())
+		}
+		if done[key] {
+			f.Fatalf("%s: twice in one plan:\n%s%s", word(s), show(p), f.story())
+		}
+		done[key] = true
+		i := f.instances[s.Instance]
+		switch {
+		case s.Action == Remove && i.Spec.Goal != mariposa.GoalRunning:
+			f.Fatalf("%s: it has been told to go before%s", word(s), f.story())
+		case s.Action == Remove:
+			f.leanedOnByNobody(p, s)
+		case s.Action == Amend && mariposa.StateOf(i.Spec, i.Status) != mariposa.StateRunning:
+			f.Fatalf("%s: it does not run%s", word(s), f.story())
+		case s.Action == Collect && mariposa.StateOf(i.Spec, i.Status) != mariposa.StateDestroyed:
+			f.Fatalf("%s: there is something left of it%s", word(s), f.story())
+		}
+	}
+	if room := max(0, f.budget-f.view.Starting()); creates > room {
+		f.Fatalf("%d are created where %d may be:\n%s%s", creates, room, show(p), f.story())
+	}
+}
+
+// fillsRightly holds a create to a slot that is free, or held by what it
+// replaces, and to the time at which the service may create.
+func (f *fleet) fillsRightly(s Step) {
+	svc := f.view.services[s.Service]
+	if f.versions[s.Number][s.Service] == nil || s.Slot < 1 {
+		f.Fatalf("%s: there is no such thing%s", word(s), f.story())
+	}
+	if f.goal.Goal != mariposa.GoalStarted || svc.status.Removed {
+		f.Fatalf("%s: it is to end%s", word(s), f.story())
+	}
+	if b := svc.status.Backoff; b != nil && b.Until.After(f.now) {
+		f.Fatalf("%s: it backs off until %s%s", word(s), stamp(b.Until), f.story())
+	}
+	held := 0
+	for id, i := range f.instances {
+		if c := svc.members[id]; i.Spec.ServiceName == s.Service && i.Spec.Slot == s.Slot && c.holdsSlot() && c != lost {
+			if held++; c != stale || svc.def.Update.StopFirst || held > 1 {
+				f.Fatalf("%s: %s holds the slot%s", word(s), id, f.story())
+			}
+		}
+	}
+}
+
+// leanedOnByNobody holds the end of a service to its dependents being gone.
+func (f *fleet) leanedOnByNobody(p Plan, s Step) {
+	if ss := f.goal.Services[s.Service]; ss != nil && !ss.Removed && f.goal.Goal == mariposa.GoalStarted {
+		return
+	}
+	for id, i := range f.instances {
+		other := f.view.services[i.Spec.ServiceName]
+		if c := other.members[id]; c == gone || c == stranded {
+			continue
+		}
+		if d, _ := f.view.madeFrom(other, i.Spec.Number); d != nil && slices.Contains(d.DependsOn, s.Service) {
+			f.Fatalf("%s: %s depends on it:\n%s%s", word(s), id, show(p), f.story())
+		}
+	}
+}
+
+// neverSilent holds a plan to saying what is waited for, and to saying that
+// there is something to do when there is.
+func (f *fleet) neverSilent(p Plan) {
+	steps := map[string]int{}
+	for _, s := range p.Steps {
+		steps[s.Service]++
+	}
+	for name, s := range f.view.services {
+		if p.Todo[name] == 0 {
+			if steps[name] > 0 {
+				f.Fatalf("there is nothing to do for %s but\n%s%s", name, show(p), f.story())
+			}
+			continue
+		}
+		inFlight := 0
+		for _, c := range []class{starting, staling, leaving, stranded, lost, updating} {
+			inFlight += s.count(c)
+		}
+		reason := p.Services[name] != nil && p.Services[name].Reason != ""
+		if steps[name]+inFlight == 0 && p.Wake.IsZero() && !reason {
+			f.Fatalf("%s: %d to do, nothing in flight, and not a word about it:\n%s%s", name, p.Todo[name], show(p), f.story())
+		}
+	}
+	if !p.Wake.IsZero() && !p.Wake.After(f.now) {
+		f.Fatalf("the plan wakes at %s, which has passed:\n%s%s", stamp(p.Wake), show(p), f.story())
+	}
+}
+
+// balance is what a plan does to the numbers of one service.
+type balance struct {
+	ending       bool
+	stopFirst    bool
+	goal, batch  int
+	running      int // before the plan
+	settled      int // of them, those that are outdated or up for min_healthy
+	retired      int // running ones that the plan removes
+	filling, add int // instances that fill the goal; what the plan adds to them
+}
+
+func balanceOf(v *View, s *service, now time.Time, p Plan) balance {
+	b := balance{ending: s.status == nil || s.status.Removed || s.def == nil || v.goal != mariposa.GoalStarted}
+	if b.ending {
+		return b
+	}
+	amount := s.def.Update.Rolling
+	if r := s.status.Rollout; r != nil && r.Batch.N > 0 {
+		amount = r.Batch
+	}
+	b.goal, b.batch, b.stopFirst = s.status.Scale, amount.Of(s.status.Scale), s.def.Update.StopFirst
+	for id, c := range s.members {
+		i := v.instances[id]
+		if c.runs() {
+			b.running++
+			if c == stale || !since(i).Add(s.def.Update.MinHealthy).After(now) {
+				b.settled++
+			}
+		}
+		node := v.nodes[i.Spec.Node]
+		if r := s.def.Reschedule; c.holdsSlot() && (c != lost || r.Never || node.Since.Add(r.After).After(now)) {
+			b.filling++
+		}
+	}
+	for _, step := range p.Steps {
+		switch {
+		case step.Service != s.name:
+		case step.Action == Create:
+			b.add++
+		case step.Action == Remove && s.members[step.Instance] == staling:
+			b.filling-- // it goes first, and its place is taken at once
+		case step.Action == Remove && s.members[step.Instance].runs():
+			b.retired++
+		}
+	}
+	return b
+}
+
+// withinBounds holds a plan to the most and the fewest that the service allows.
+func (f *fleet) withinBounds(name string, b balance) {
+	if b.ending {
+		return
+	}
+	fewest, most := b.goal, b.goal+max(1, b.batch)
+	if b.stopFirst {
+		fewest, most = b.goal-max(1, b.batch), b.goal
+	}
+	if b.retired > 0 && b.running-b.retired < fewest {
+		f.Fatalf("%s: %d of %d running ones go, where %d must stay: %+v%s", name, b.retired, b.running, fewest, b, f.story())
+	}
+	if b.add > 0 && b.filling+b.add > most {
+		f.Fatalf("%s: %d are added to %d, where %d may be: %+v%s", name, b.add, b.filling, most, b, f.story())
+	}
+}
+
+// faultsEnd lets everything succeed from now on, first without the nodes that
+// are away, then with them, and holds the world to its goal.
+func (f *fleet) faultsEnd() {
+	f.budget = max(1, f.budget)
+	if slices.ContainsFunc(slices.Collect(maps.Values(f.nodes)), func(n Node) bool { return !n.Unknown }) {
+		f.settle()
+		f.servesWithoutTheLost()
+	}
+	for n := range f.nodes {
+		f.comeBack(n)
+	}
+	f.settle()
+	f.isAsTheGoalSays()
+}
+
+// servesWithoutTheLost holds the world to serving from the nodes it can reach.
+func (f *fleet) servesWithoutTheLost() {
+	for name, ss := range f.goal.Services {
+		s := f.view.services[name]
+		if ss.Removed || s.def.Reschedule.Never || f.goal.Goal != mariposa.GoalStarted || f.waitsForTheLost(name) {
+			continue
+		}
+		if up := s.count(serving) + s.count(amend) + s.count(stale); up < ss.Scale {
+			f.Fatalf("%s: %d of %d run, and nothing more will come:\n%s%s", name, up, ss.Scale, show(f.plan()), f.story())
+		}
+	}
+}
+
+// waitsForTheLost reports whether a service may rightly wait for a node: its
+// own where it is never rescheduled, or one of a dependency.
+func (f *fleet) waitsForTheLost(name string) bool {
+	d := f.versions[f.goal.Services[name].Number][name]
+	return d.Reschedule.Never || slices.ContainsFunc(d.DependsOn, f.waitsForTheLost)
+}
+
+// isAsTheGoalSays holds a world at rest to its goal: one instance in each slot,
+// as many as the scale says, all up to date unless a rollout has stopped.
+func (f *fleet) isAsTheGoalSays() {
+	p := f.plan()
+	for name, s := range f.view.services {
+		if f.heldByAStoppedRollout(name) {
+			if len(p.Steps) > 0 || p.Todo[name] > 0 && p.Services[name].Reason == "" {
+				f.Fatalf("%s: it does not say what it waits for:\n%s%s", name, show(p), f.story())
+			}
+			continue
+		}
+		ss := f.goal.Services[name]
+		scale := 0
+		if ss != nil && !ss.Removed && f.goal.Goal == mariposa.GoalStarted {
+			scale = ss.Scale
+		}
+		if p.Todo[name] > 0 || len(s.members) != scale || len(s.slots) != scale {
+			f.Fatalf("%s: %d instances in %d slots, where the scale is %d:\n%s%s", name, len(s.members), len(s.slots), scale, show(p), f.story())
+		}
+		if scale == 0 || ss.Rollout != nil && ss.Rollout.Stopped != "" {
+			continue
+		}
+		if s.count(serving) != scale || ss.Rollout != nil {
+			f.Fatalf("%s: %d of %d are up to date:\n%s%s", name, s.count(serving), scale, show(p), f.story())
+		}
+	}
+	if f.goal.Goal == mariposa.GoalDeleted && !p.Empty {
+		f.Fatalf("something is left of the deleted project:\n%s%s", show(p), f.story())
+	}
+}
+
+// heldByAStoppedRollout reports whether a service waits for another one whose
+// rollout a person must look at: a dependency, or a dependent that still needs
+// what is no longer in the manifest.
+func (f *fleet) heldByAStoppedRollout(name string) bool {
+	if f.goal.Goal != mariposa.GoalStarted {
+		return false
+	}
+	stopped := func(other string) bool {
+		r := f.goal.Services[other].Rollout
+		return r != nil && r.Stopped != "" || f.heldByAStoppedRollout(other)
+	}
+	ss := f.goal.Services[name]
+	if ss == nil || ss.Removed {
+		by, n := f.view.leanedOn(name)
+		return n > 0 && stopped(by)
+	}
+	return slices.ContainsFunc(f.versions[ss.Number][name].DependsOn, stopped)
+}

@@ -1,0 +1,434 @@
+package converge
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"mariposa"
+)
+
+// This file holds a small world to plan in: a project, its goal and a fleet
+// that does as it is told, one event at a time.
+
+// complainer is what *testing.T and *rapid.T share.
+type complainer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+var dawn = time.Date(2026, 3, 1, 6, 0, 0, 0, time.UTC)
+
+// def defines a service whose digest is its image; scale is what a manifest
+// would say.
+func def(name, image string, scale int, more ...func(*mariposa.Service)) *mariposa.Service {
+	d := &mariposa.Service{
+		Name: name, Image: image, Digest: image, Scale: &scale,
+		Reschedule: mariposa.Reschedule{After: time.Minute},
+		Update:     mariposa.Update{Rolling: mariposa.Amount{N: 1}, Deadline: 10 * time.Minute, OnFailure: mariposa.OnFailurePause},
+	}
+	for _, f := range more {
+		f(d)
+	}
+	return d
+}
+
+func dependsOn(names ...string) func(*mariposa.Service) {
+	return func(d *mariposa.Service) { d.DependsOn = names }
+}
+
+func rolling(amount string) func(*mariposa.Service) {
+	a, ok := mariposa.ParseAmount(amount)
+	if !ok {
+		panic(amount)
+	}
+	return func(d *mariposa.Service) { d.Update.Rolling = a }
+}
+
+func minHealthy(d time.Duration) func(*mariposa.Service) {
+	return func(s *mariposa.Service) { s.Update.MinHealthy = d }
+}
+
+func deadline(d time.Duration) func(*mariposa.Service) {
+	return func(s *mariposa.Service) { s.Update.Deadline = d }
+}
+
+func live(text string) func(*mariposa.Service) {
+	return func(s *mariposa.Service) { s.Live = text }
+}
+
+func stopFirst(d *mariposa.Service)       { d.Update.StopFirst = true }
+func neverReschedule(d *mariposa.Service) { d.Reschedule = mariposa.Reschedule{Never: true} }
+func carryOn(d *mariposa.Service)         { d.Update.OnFailure = mariposa.OnFailureContinue }
+
+// world is a project on a fleet.
+type world struct {
+	complainer
+	view      *View
+	now       time.Time
+	goal      *mariposa.ProjectStatus
+	versions  map[int]Definitions
+	instances map[string]*Instance
+	nodes     map[string]Node
+	budget    int
+	made      int // instances ever made
+	history   []string
+}
+
+// newWorld has three nodes and, in force, a first version of the manifest.
+func newWorld(t complainer, defs ...*mariposa.Service) *world {
+	w := &world{
+		complainer: t, view: NewView(), now: dawn, budget: 1000,
+		versions: map[int]Definitions{}, instances: map[string]*Instance{}, nodes: map[string]Node{},
+	}
+	for _, n := range []string{"n1", "n2", "n3"} {
+		w.setNode(n, Node{Name: n})
+	}
+	w.submit(defs...)
+	return w
+}
+
+// submit brings a new version of the manifest into force.
+func (w *world) submit(defs ...*mariposa.Service) {
+	number := len(w.versions) + 1
+	d := Definitions{}
+	for _, s := range defs {
+		d[s.Name] = s
+	}
+	w.versions[number] = d
+	w.view.SetVersion(number, d)
+	w.patch(mariposa.Patch{Number: number})
+}
+
+func (w *world) scale(name string, n int) {
+	w.patch(mariposa.Patch{Scale: map[string]int{name: n}})
+}
+
+func (w *world) aim(goal mariposa.ProjectGoal) { w.patch(mariposa.Patch{Goal: goal}) }
+
+func (w *world) patch(p mariposa.Patch) {
+	ids := map[string]string{}
+	for _, d := range w.versions {
+		for name := range d {
+			ids[name] = "id-of-" + name
+		}
+	}
+	w.setGoal(Apply(w.goal, p, Change{Now: w.now, IDs: ids, Versions: func(n int) Definitions { return w.versions[n] }}))
+}
+
+func (w *world) setGoal(st *mariposa.ProjectStatus) {
+	w.goal = st
+	w.view.SetGoal(st)
+}
+
+func (w *world) setNode(id string, n Node) {
+	w.nodes[id] = n
+	w.view.SetNode(id, n)
+}
+
+func (w *world) lose(id string)     { w.setNode(id, Node{Name: id, Unknown: true, Since: w.now}) }
+func (w *world) comeBack(id string) { w.setNode(id, Node{Name: id, Since: w.now}) }
+
+// wait lets time pass.
+func (w *world) wait(d time.Duration) { w.now = w.now.Add(d) }
+
+// be reports what an instance is.
+func (w *world) be(id string, state mariposa.State, reason string) {
+	w.Helper()
+	i := w.instances[id]
+	if i == nil {
+		w.Fatalf("there is no instance %s", id)
+	}
+	st := mariposa.InstanceStatus{State: state, Since: w.now, Generation: i.Spec.Generation, Reason: reason}
+	if i.Status != nil && i.Status.State == state {
+		st.Since = i.Status.Since
+	}
+	w.set(id, i.Spec, &st)
+}
+
+func (w *world) run(ids ...string) {
+	w.Helper()
+	for _, id := range ids {
+		w.be(id, mariposa.StateRunning, "")
+	}
+}
+
+func (w *world) fail(ids ...string) {
+	w.Helper()
+	for _, id := range ids {
+		w.be(id, mariposa.StateFailed, "exited with 1")
+	}
+}
+
+func (w *world) set(id string, spec *mariposa.InstanceSpec, status *mariposa.InstanceStatus) {
+	w.instances[id] = &Instance{ID: id, Spec: spec, Status: status}
+	w.view.SetInstance(id, spec, status)
+}
+
+// plan plans, and holds every plan to what must always be so.
+func (w *world) plan() Plan {
+	w.Helper()
+	before := dump(w.view)
+	p := w.view.Plan(w.now, Budget{Starting: w.budget})
+	again := w.view.Plan(w.now, Budget{Starting: w.budget})
+	if !reflect.DeepEqual(p, again) {
+		w.Fatalf("planned twice:\n%s\nthen\n%s%s", show(p), show(again), w.story())
+	}
+	if after := dump(w.view); after != before {
+		w.Fatalf("planning changed the view:\n%s\nto\n%s%s", before, after, w.story())
+	}
+	return p
+}
+
+// step plans once and does what the plan says. It returns the steps in words.
+func (w *world) step() []string {
+	w.Helper()
+	p := w.plan()
+	w.carryOut(p, len(p.Steps))
+	return words(p.Steps)
+}
+
+// carryOut stores what the plan says of the services and does its first n steps.
+func (w *world) carryOut(p Plan, n int) {
+	w.Helper()
+	st := *w.goal
+	st.Services = p.Services
+	w.setGoal(&st)
+	blocked := map[string]bool{}
+	for _, s := range p.Steps[:n] {
+		w.history = append(w.history, fmt.Sprintf("%s %s", stamp(w.now), word(s)))
+		w.do(s, blocked)
+	}
+}
+
+func (w *world) do(s Step, blocked map[string]bool) {
+	w.Helper()
+	if s.Action == Create {
+		node := w.emptiest()
+		if blocked[s.Service] = blocked[s.Service] || node == ""; !blocked[s.Service] {
+			w.create(s.Service, s.Slot, s.Number, node)
+		}
+		return
+	}
+	i := w.instances[s.Instance]
+	if i == nil {
+		w.Fatalf("%s speaks of an instance that is not there%s", word(s), w.story())
+	}
+	spec := *i.Spec
+	spec.Generation++
+	switch s.Action {
+	case Remove:
+		spec.Goal = mariposa.GoalGone
+		w.set(i.ID, &spec, i.Status)
+	case Amend:
+		spec.Number, spec.Live = s.Number, w.versions[s.Number][s.Service].Live
+		w.set(i.ID, &spec, i.Status)
+	case Collect:
+		delete(w.instances, i.ID)
+		w.view.RemoveInstance(i.ID)
+	}
+}
+
+// create makes an instance; its id tells its service, slot and how many were
+// made before it.
+func (w *world) create(service string, slot, number int, node string) string {
+	w.made++
+	d := w.versions[number][service]
+	id := fmt.Sprintf("%s.%d-%d", service, slot, w.made)
+	w.set(id, &mariposa.InstanceSpec{
+		Name: id, Slot: slot, ServiceName: service, Number: number, Digest: d.Digest, Live: d.Live,
+		Node: node, Goal: mariposa.GoalRunning, Generation: 1, Created: w.now, Managed: true,
+	}, nil)
+	return id
+}
+
+// emptiest is the reachable node with the fewest instances; "" when there is none.
+func (w *world) emptiest() string {
+	on := map[string]int{}
+	for _, i := range w.instances {
+		on[i.Spec.Node]++
+	}
+	best := ""
+	for _, n := range slices.Sorted(maps.Keys(w.nodes)) {
+		if !w.nodes[n].Unknown && (best == "" || on[n] < on[best]) {
+			best = n
+		}
+	}
+	return best
+}
+
+// moving lists the instances whose node has something to do for them.
+func (w *world) moving() []string {
+	var ids []string
+	for id, i := range w.instances {
+		if w.nodes[i.Spec.Node].Unknown {
+			continue
+		}
+		state := mariposa.StateOf(i.Spec, i.Status)
+		switch {
+		case i.Spec.Goal == mariposa.GoalGone && state != mariposa.StateDestroyed,
+			i.Spec.Goal == mariposa.GoalRunning && state == mariposa.StateProvisioning,
+			state == mariposa.StateRunning && i.Status.Generation < i.Spec.Generation:
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// move lets a node make an instance what it should be.
+func (w *world) move(id string) {
+	w.Helper()
+	if w.instances[id].Spec.Goal == mariposa.GoalGone {
+		w.be(id, mariposa.StateDestroyed, "")
+	} else {
+		w.be(id, mariposa.StateRunning, "")
+	}
+}
+
+// settle plans, lets everything succeed and follows the wake-ups until there is
+// nothing left to do that time or the fleet could bring.
+func (w *world) settle() {
+	w.Helper()
+	for range 10_000 {
+		p := w.plan()
+		w.carryOut(p, len(p.Steps))
+		ids := w.moving()
+		for _, id := range ids {
+			w.move(id)
+		}
+		if len(ids)+len(p.Steps) > 0 {
+			continue
+		}
+		if !w.busy(p) || p.Wake.IsZero() {
+			return
+		}
+		if !p.Wake.After(w.now) {
+			w.Fatalf("the plan wakes at %s, which has passed%s", stamp(p.Wake), w.story())
+		}
+		w.now = p.Wake
+	}
+	w.Fatalf("no end in sight:\n%s%s", show(w.plan()), w.story())
+}
+
+func (w *world) busy(p Plan) bool {
+	for _, n := range p.Todo {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// of lists the instances of a service that are wanted, by id, oldest first.
+func (w *world) of(service string) []string {
+	var ids []string
+	for id, i := range w.instances {
+		if i.Spec.ServiceName == service && i.Spec.Goal == mariposa.GoalRunning {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Compare(birth(a), birth(b)) })
+	return ids
+}
+
+func birth(id string) int {
+	var n int
+	fmt.Sscanf(id[strings.LastIndexByte(id, '-')+1:], "%d", &n)
+	return n
+}
+
+// serving counts the wanted instances of a service that run where they can be
+// reached, by image.
+func (w *world) serving(service string) map[string]int {
+	n := map[string]int{}
+	for _, id := range w.of(service) {
+		i := w.instances[id]
+		if mariposa.StateOf(i.Spec, i.Status) == mariposa.StateRunning && !w.nodes[i.Spec.Node].Unknown {
+			n[i.Spec.Digest]++
+		}
+	}
+	return n
+}
+
+func (w *world) status(service string) *mariposa.ServiceStatus { return w.goal.Services[service] }
+
+// story is how the world came to where it is.
+func (w *world) story() string {
+	last := w.history[max(0, len(w.history)-60):]
+	return "\n\nthe story so far:\n" + strings.Join(last, "\n") + "\n\n" + dump(w.view)
+}
+
+// word puts a step into a few words.
+func word(s Step) string {
+	switch s.Action {
+	case Create:
+		return fmt.Sprintf("create %s.%d v%d", s.Service, s.Slot, s.Number)
+	case Amend:
+		return fmt.Sprintf("update %s v%d", s.Instance, s.Number)
+	}
+	return fmt.Sprintf("%s %s", s.Action, s.Instance)
+}
+
+func words(steps []Step) []string {
+	var out []string
+	for _, s := range steps {
+		out = append(out, word(s))
+	}
+	return out
+}
+
+func show(p Plan) string {
+	var b strings.Builder
+	for _, s := range p.Steps {
+		fmt.Fprintf(&b, "%s (%s)\n", word(s), s.Reason)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Services)) {
+		s := p.Services[name]
+		fmt.Fprintf(&b, "%s: %s %q todo %d rollout %+v backoff %+v\n", name, s.Status, s.Reason, p.Todo[name], s.Rollout, s.Backoff)
+	}
+	fmt.Fprintf(&b, "wake %s empty %v", stamp(p.Wake), p.Empty)
+	return b.String()
+}
+
+// dump writes down everything a view knows, in a canonical order. The hint for
+// free slots is left out: only its promise matters, which is checked.
+func dump(v *View) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "goal %v %s %d\n", v.told, v.goal, v.number)
+	for _, id := range slices.Sorted(maps.Keys(v.nodes)) {
+		fmt.Fprintf(&b, "node %s %+v\n", id, v.nodes[id])
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.byNode)) {
+		fmt.Fprintf(&b, "on %s %v\n", id, slices.Sorted(maps.Keys(v.byNode[id])))
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.services)) {
+		s := v.services[name]
+		fmt.Fprintf(&b, "service %s status %+v def %p\n", name, s.status, s.def)
+		for c := range classes {
+			s.each(c, func(i *Instance) bool {
+				fmt.Fprintf(&b, "  %s %s slot %d v%d on %s\n", c, i.ID, i.Spec.Slot, i.Spec.Number, i.Spec.Node)
+				if v.instances[i.ID] != i || s.members[i.ID] != c {
+					fmt.Fprintf(&b, "  %s is told differently elsewhere\n", i.ID)
+				}
+				return true
+			})
+		}
+		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, by start", len(s.members), s.slots, s.numbers)
+		if s.byStart != nil {
+			s.byStart.Scan(func(i *Instance) bool { fmt.Fprintf(&b, " %s", i.ID); return true })
+		}
+		b.WriteByte('\n')
+		for slot := 1; slot < s.free; slot++ {
+			if s.slots[slot] == 0 {
+				fmt.Fprintf(&b, "  slot %d is free, below the hint %d\n", slot, s.free)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "%d instances", len(v.instances))
+	return b.String()
+}
