@@ -1,0 +1,143 @@
+package manifest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"mariposa"
+)
+
+func TestReferencesAreDottedPathsAndNothingElse(t *testing.T) {
+	t.Parallel()
+	good := map[string][]string{
+		"":                                 nil,
+		"no braces } at { all }}":          nil,
+		"{{ .a.b }}":                       {"a.b"},
+		"{{.a}}":                           {"a"},
+		"x{{\t.a.b-c_1 }}y{{ .d }}":        {"a.b-c_1", "d"},
+		"{{ .services.db.environment.X }}": {"services.db.environment.X"},
+	}
+	for text, want := range good {
+		refs, err := References(text)
+		var got []string
+		for _, r := range refs {
+			got = append(got, r.Path)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, %v", text, got, err)
+		}
+	}
+	bad := []string{
+		"{{", "{{ .a", "{{}}", "{{ }}", "{{ a }}", "{{ . }}", "{{ .a. }}", "{{ ..a }}", "{{ .a b }}", "{{ .a | b }}", "{{ if .a }}",
+		"{{ .a\n}}", "{{{ .a }}", "{{ .é }}", "{{ `x` }}", "{{/* c */}}", "{{ ." + strings.Repeat("a", 300) + " }}",
+	}
+	for _, text := range bad {
+		if refs, err := References(text); err == nil {
+			t.Errorf("%q: got %v", text, refs)
+		}
+	}
+}
+
+var someScope = Scope{
+	Project:   Identity{Name: "shop", UUID: "p-1", Version: "abc"},
+	Service:   Identity{Name: "web", UUID: "s-1", Version: "def"},
+	Scale:     3,
+	Instance:  Instance{Name: "web.2", UUID: "i-1"},
+	Placement: Placement{CN: "cn-1", Rack: "r-1", DC: "east"},
+}
+
+func TestEverySupportedPathResolves(t *testing.T) {
+	t.Parallel()
+	svc := mustParse(t, in("memory: 512m\ncpu: 0.5")).ByName["web"]
+	want := map[string]string{
+		"project.name": "shop", "project.uuid": "p-1", "project.version": "abc",
+		"service.name": "web", "service.uuid": "s-1", "service.version": "def",
+		"package.ram": "512", "package.cpu": "0.5", "scale": "3",
+		"instance.name": "web.2", "instance.uuid": "i-1",
+		"placement.instance.name": "web.2", "placement.instance.uuid": "i-1",
+		"placement.cn.uuid": "cn-1", "placement.rack.uuid": "r-1", "placement.dc.name": "east",
+	}
+	for _, path := range allPaths() {
+		supported := !slices.ContainsFunc(unsupportedScopes, func(p string) bool { return strings.HasPrefix(path, p) })
+		got, ok := someScope.value(svc, path)
+		if ok != supported || got != want[path] || !knownPath(path) {
+			t.Errorf("%s: got %q, %v", path, got, ok)
+		}
+	}
+}
+
+func TestResolveFillsInEnvironmentCommandAndTags(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(in("environment: [ID={{ .instance.uuid }}, N={{ .scale }} of {{ .project.name }}, X=y]\ntags: {at: \"{{ .placement.dc.name }}\"}\nports: [80]\nmemory: 1g\nrestart: always\nstop: {timeout: 3}"),
+		"command: run", "command: run --name {{ .instance.name }}", 1)
+	svc := mustParse(t, text).ByName["web"]
+	w, err := Resolve(svc, someScope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(w.Command, []string{"run", "--name", "web.2"}) {
+		t.Errorf("command %q", w.Command)
+	}
+	if want := []mariposa.Variable{{Name: "ID", Value: "i-1"}, {Name: "N", Value: "3 of shop"}, {Name: "X", Value: "y"}}; !slices.Equal(w.Environment, want) {
+		t.Errorf("environment %v", w.Environment)
+	}
+	if w.Tags[0].Value != "east" || w.Ports[0].Target != 80 || w.Memory != 1<<30 || w.Restart.Policy != mariposa.RestartAlways || w.StopTimeout.Seconds() != 3 {
+		t.Errorf("workload %+v", w)
+	}
+	if svc.Environment[0].Value != "{{ .instance.uuid }}" {
+		t.Error("the service itself was changed")
+	}
+	if !PerInstance(svc) {
+		t.Error("its instances differ")
+	}
+}
+
+func TestWorkloadsAreSharedUnlessInstancesDiffer(t *testing.T) {
+	t.Parallel()
+	for keys, want := range map[string]bool{
+		"scale: 1":                                        false,
+		"environment: [A={{ .project.name }}]":            false,
+		"environment: [A={{ .scale }}]":                   false,
+		"environment: [A={{ .instance.name }}]":           true,
+		"tags: [a={{ .placement.cn.uuid }}]":              true,
+		"tags: [a={{ .service.name }}{{.instance.uuid}}]": true,
+	} {
+		if got := PerInstance(mustParse(t, in(keys)).ByName["web"]); got != want {
+			t.Errorf("%s: got %v", keys, got)
+		}
+	}
+}
+
+func TestWhatCannotBeResolvedIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"{{ .meta.x }}", "{{ nonsense }}"} {
+		svc := &mariposa.Service{Name: "web", Environment: []mariposa.Variable{{Name: "A", Value: value}}}
+		_, err := Resolve(svc, someScope)
+		if mariposa.CodeOf(err) != mariposa.InvalidArgument || !strings.Contains(err.Error(), "services.web.environment.A") {
+			t.Errorf("%s: got %v", value, err)
+		}
+	}
+}
+
+func FuzzInterpolate(f *testing.F) {
+	for _, s := range []string{"", "a", "{{ .scale }}", "{{.project.name}}-{{ .instance.uuid }}", "{{", "}}{{", "{{ .a | b }}", "{{{{ .a }}}}"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		refs, err := References(text)
+		svc := &mariposa.Service{Name: "web", Environment: []mariposa.Variable{{Name: "A", Value: text}}}
+		w, resolveErr := Resolve(svc, someScope)
+		if err != nil && resolveErr == nil {
+			t.Fatalf("%q has no references (%v) and still resolves", text, err)
+		}
+		if err == nil && len(refs) == 0 && (resolveErr != nil || w.Environment[0].Value != text) {
+			t.Fatalf("%q holds nothing and is changed", text)
+		}
+		for _, ref := range refs {
+			if _, ok := someScope.value(svc, ref.Path); ok && !knownPath(ref.Path) {
+				t.Fatalf("%q resolves and is not known", ref.Path)
+			}
+		}
+	})
+}

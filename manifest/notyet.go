@@ -1,0 +1,77 @@
+package manifest
+
+import (
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/manifest/document"
+)
+
+// unsupported lists what is read and checked but has no effect yet, so that
+// nobody relies on a key that does nothing. With values, only those are
+// meant; otherwise any but the fine ones and the empty one. Whoever makes a
+// key work deletes its line here.
+var unsupported = map[string]struct{ values, fine []string }{
+	"networks":                        {},
+	"volumes":                         {},
+	"load_balancers":                  {},
+	"metadata":                        {},
+	"services.*.service_type":         {values: []string{"scheduled", "event"}},
+	"services.*.compute_type":         {values: []string{"docker", "infrastructure", "lx", "smartmachine", "kvm", "vm", "hvm"}},
+	"services.*.package":              {},
+	"services.*.mdata":                {},
+	"services.*.files":                {},
+	"services.*.affinity":             {},
+	"services.*.dns":                  {},
+	"services.*.dns_search":           {},
+	"services.*.volumes":              {},
+	"services.*.networks":             {},
+	"services.*.healthchecks":         {},
+	"services.*.containerpilot":       {fine: []string{"false", "False", "FALSE"}},
+	"services.*.schedule":             {},
+	"services.*.stop.preservestopped": {values: []string{"no", "false", "False", "FALSE", "always"}},
+	"services.*.update.canary":        {fine: []string{"0", "0%"}},
+	"services.*.update.on_failure":    {values: []string{"rollback"}},
+	"services.*.update.on_metadata":   {values: []string{"reprovision"}},
+}
+
+// unsupportedScopes lists the interpolations that cannot be resolved yet, by
+// the beginning of their path.
+var unsupportedScopes = []string{"meta.", "cns.", "services.", "package.disk", "package.name", "package.family"}
+
+// notYet reports a key that is set but has no effect yet.
+func (c *checker) notYet(at *spot, pattern string) {
+	row, listed := unsupported[pattern]
+	n := at.node
+	if !listed || n.Text == "" && len(n.Items) == 0 && len(n.Entries) == 0 {
+		return
+	}
+	if row.values != nil {
+		if slices.Contains(row.values, n.Text) {
+			c.fault(at, mariposa.FaultNotSupported, "%s is not supported yet; use another value", quote(n.Text))
+		}
+		return
+	}
+	if !slices.Contains(row.fine, n.Text) {
+		c.fault(at, mariposa.FaultNotSupported, "is not supported yet; leave it out")
+	}
+}
+
+// notYetDefault reports a compute type that holds by default and is not
+// supported yet.
+func (c *checker) notYetDefault(at *spot, compute mariposa.ComputeType) {
+	if slices.Contains(unsupported["services.*.compute_type"].values, string(compute)) && at.node.Kind != document.Refused {
+		c.fault(at, mariposa.FaultNotSupported, "%q, the default, is not supported yet; set another compute_type", string(compute))
+	}
+}
+
+// notYetScope reports an interpolation that cannot be resolved yet.
+func (c *checker) notYetScope(at *spot, path string) {
+	for _, prefix := range unsupportedScopes {
+		if strings.HasPrefix(path, prefix) {
+			c.fault(at, mariposa.FaultNotSupported, "refers to %s, which is not supported yet", quote(path))
+			return
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package manifest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/manifest/document"
+)
+
+// Parse reads and checks a manifest. Its error is a *mariposa.Error that lists
+// every fault with its line.
+func Parse(data []byte) (*Project, error) {
+	if len(data) > MaxBytes {
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the manifest has %d bytes; at most %d are read", len(data), MaxBytes)
+	}
+	c := &checker{}
+	root, faults := document.Read(data)
+	c.faults = faults
+	if root == nil {
+		return nil, c.err()
+	}
+	p := c.project(rootSpot(root))
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// parts is everything a manifest may hold, while it is being checked.
+type parts struct {
+	Project
+	drafts []*draft
+	loose  draft // keeps the references that stand outside services
+	byName map[string]*draft
+}
+
+var topKeys = keys[parts]{
+	"services": func(c *checker, at *spot, p *parts) {
+		c.named(at, func(at *spot) { p.drafts = append(p.drafts, c.service(at)) })
+	},
+	"networks": func(c *checker, at *spot, p *parts) {
+		c.named(at, func(at *spot) { p.Networks = append(p.Networks, c.network(at)) })
+	},
+	"volumes": func(c *checker, at *spot, p *parts) {
+		c.named(at, func(at *spot) { p.Volumes = append(p.Volumes, c.volume(at)) })
+	},
+	"load_balancers": func(c *checker, at *spot, p *parts) {
+		c.named(at, func(at *spot) { p.LoadBalancers = append(p.LoadBalancers, c.loadBalancer(at, p)) })
+	},
+	"metadata": func(c *checker, at *spot, p *parts) {
+		c.named(at, func(at *spot) { p.Metadata = append(p.Metadata, c.metadata(at)) })
+	},
+}
+
+func (c *checker) project(at *spot) *Project {
+	p := &parts{byName: map[string]*draft{}}
+	if at.node.Kind == document.Null {
+		c.fault(at, mariposa.FaultMissing, "the document is empty; a manifest begins with services:")
+		return nil
+	}
+	if !object(c, at, "", topKeys, p) {
+		return nil
+	}
+	if at.child("services") == nil {
+		c.fault(at.missing("services"), mariposa.FaultMissing, "is missing; write services: {} for a project without any")
+	}
+	for _, d := range p.drafts {
+		p.byName[d.Name] = d
+	}
+	c.references(p)
+	c.cycles(p.drafts)
+	if len(c.faults) > 0 {
+		return nil
+	}
+	return p.finish()
+}
+
+// named visits the entries of a mapping from names to things.
+func (c *checker) named(at *spot, visit func(at *spot)) {
+	if c.mapping(at) {
+		c.entries(at, visit)
+	}
+}
+
+// finish sorts everything by name, so that nothing later depends on the order
+// of the document.
+func (p *parts) finish() *Project {
+	p.ByName = make(map[string]*mariposa.Service, len(p.drafts))
+	for _, d := range p.drafts {
+		p.ByName[d.Name] = d.finish()
+		p.Services = append(p.Services, d.Service)
+	}
+	slices.SortFunc(p.Services, func(a, b *mariposa.Service) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.Networks, func(a, b Network) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.Volumes, func(a, b Volume) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.LoadBalancers, func(a, b LoadBalancer) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.Metadata, func(a, b Metadata) int { return cmp.Compare(a.Name, b.Name) })
+	return &p.Project
+}
+
+func (c *checker) network(at *spot) Network {
+	n := Network{Name: at.key}
+	c.label(at)
+	object(c, at, "networks.*.", keys[Network]{}, &n)
+	return n
+}
+
+func (c *checker) volume(at *spot) Volume {
+	v := Volume{Name: at.key}
+	c.label(at)
+	object(c, at, "volumes.*.", keys[Volume]{
+		"size": func(c *checker, at *spot, v *Volume) { c.size(at, &v.Size) },
+	}, &v)
+	return v
+}
+
+func (c *checker) label(at *spot) {
+	if why := dnsLabel(at.key); why != "" {
+		c.invalid(at, "the name %s", why)
+	}
+}
+
+var metadataKeys = keys[Metadata]{
+	"required": func(c *checker, at *spot, m *Metadata) { m.Required, _ = c.flag(at) },
+	"secret":   func(c *checker, at *spot, m *Metadata) { m.Secret, _ = c.flag(at) },
+	"generate": func(c *checker, at *spot, m *Metadata) { m.Generate, _ = c.whole(at, 1, 1024) },
+}
+
+func (c *checker) metadata(at *spot) Metadata {
+	m := Metadata{Name: at.key}
+	if why := metadataName(at.key); why != "" {
+		c.invalid(at, "the name %s", why)
+	}
+	object(c, at, "metadata.*.", metadataKeys, &m)
+	return m
+}
+
+// balancerDraft is a load balancer while it is being read.
+type balancerDraft struct {
+	LoadBalancer
+	of *parts
+}
+
+var balancerKeys = keys[balancerDraft]{
+	"listen": func(c *checker, at *spot, b *balancerDraft) { c.port(at, &b.Listen) },
+	"service": func(c *checker, at *spot, b *balancerDraft) {
+		if name, ok := c.text(at); ok {
+			b.Service = name
+			b.of.loose.edges = append(b.of.loose.edges, edge{to: name, at: at})
+		}
+	},
+	"port": func(c *checker, at *spot, b *balancerDraft) { c.port(at, &b.Port) },
+	"mode": func(c *checker, at *spot, b *balancerDraft) {
+		if word, ok := c.choice(at, "http", "tcp"); ok {
+			b.Mode = word
+		}
+	},
+	"drain":         func(c *checker, at *spot, b *balancerDraft) { c.seconds(at, 0, &b.Drain) },
+	"canary_weight": func(c *checker, at *spot, b *balancerDraft) { b.CanaryWeight, _ = c.whole(at, 0, 100) },
+	"tls": func(c *checker, at *spot, b *balancerDraft) {
+		b.TLS, _ = c.text(at)
+		c.template(at, &b.of.loose, b.TLS)
+	},
+	"address": func(c *checker, at *spot, b *balancerDraft) { b.Address, _ = c.text(at) },
+}
+
+func (c *checker) loadBalancer(at *spot, p *parts) LoadBalancer {
+	b := balancerDraft{of: p, LoadBalancer: LoadBalancer{Name: at.key, Mode: "http", Drain: 30 * time.Second}}
+	c.label(at)
+	if at.node.Kind == document.Refused || !object(c, at, "load_balancers.*.", balancerKeys, &b) {
+		return b.LoadBalancer
+	}
+	for _, key := range []string{"listen", "service", "port"} {
+		if at.child(key) == nil {
+			c.fault(at.missing(key), mariposa.FaultMissing, "is missing; a load balancer needs listen, service and port")
+		}
+	}
+	return b.LoadBalancer
+}
+
+// template checks an interpolated text and keeps its references for later.
+func (c *checker) template(at *spot, d *draft, text string) {
+	refs, err := References(text)
+	if err != nil {
+		c.invalid(at, "%s", strings.TrimSpace(err.Error()))
+		return
+	}
+	for _, ref := range refs {
+		d.refs = append(d.refs, usedPath{path: ref.Path, at: at})
+	}
+}

@@ -1,0 +1,61 @@
+package manifest
+
+import (
+	_ "embed"
+	"time"
+
+	"mariposa"
+)
+
+// MaxBytes is the size of the largest manifest that is read at all.
+const MaxBytes = 1 << 20
+
+// Project is a checked manifest. It is shared and never changed once made.
+type Project struct {
+	Services      []*mariposa.Service // sorted by name
+	ByName        map[string]*mariposa.Service
+	Networks      []Network      // sorted by name
+	Volumes       []Volume       // sorted by name
+	LoadBalancers []LoadBalancer // sorted by name
+	Metadata      []Metadata     // sorted by name
+}
+
+// Network is a network of the project's own.
+type Network struct {
+	Name string
+}
+
+// Volume is storage that outlives instances.
+type Volume struct {
+	Name string
+	Size int64 // bytes; 0: no limit
+}
+
+// LoadBalancer spreads connections over the serving instances of a service.
+type LoadBalancer struct {
+	Name         string
+	Listen       int
+	Service      string
+	Port         int
+	Mode         string // http | tcp
+	Drain        time.Duration
+	CanaryWeight int    // percent; 0: by number of instances
+	TLS          string // may hold interpolations
+	Address      string // the control socket of an external balancer
+}
+
+// Metadata declares a value that the project needs; the value itself is never
+// part of a manifest.
+type Metadata struct {
+	Name     string
+	Required bool
+	Secret   bool
+	Generate int // length of a value to make up when none is set; 0: none
+}
+
+//go:embed schema.json
+var schema []byte
+
+// Schema is the JSON Schema of manifests, for editors. It covers the shape;
+// references, cycles and what is not supported yet only Parse can tell.
+func Schema() []byte { return append([]byte(nil), schema...) }

@@ -1,0 +1,113 @@
+package manifest
+
+import (
+	"strings"
+
+	"mariposa"
+)
+
+// Resolve makes the workload of one instance: the service's definition with
+// every interpolation replaced. What holds none is shared with the service,
+// not copied, so callers must not change the workload's slices.
+func Resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
+	r := resolver{svc: svc, scope: scope}
+	w := &mariposa.Workload{
+		Compute:     svc.Compute,
+		Image:       svc.Image,
+		Command:     r.words("command", svc.Command),
+		Entrypoint:  r.words("entrypoint", svc.Entrypoint),
+		Environment: r.variables("environment", svc.Environment),
+		Memory:      svc.Memory,
+		MilliCPU:    svc.MilliCPU,
+		Ports:       svc.Ports,
+		Tags:        r.variables("tags", svc.Tags),
+		StopTimeout: svc.Stop.Timeout,
+		Restart:     svc.Restart,
+		Dummy:       svc.Dummy,
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return w, nil
+}
+
+// PerInstance reports whether any two instances of a service would get
+// different workloads; if not, one can serve them all.
+func PerInstance(svc *mariposa.Service) bool {
+	differs := false
+	eachTemplate(svc, func(text string) {
+		refs, _ := References(text)
+		for _, ref := range refs {
+			scope, _, _ := strings.Cut(ref.Path, ".")
+			differs = differs || scope == "instance" || scope == "placement"
+		}
+	})
+	return differs
+}
+
+// eachTemplate visits every text of a service that becomes part of its workload
+// and may hold interpolations.
+func eachTemplate(svc *mariposa.Service, visit func(text string)) {
+	for _, words := range [][]string{svc.Command, svc.Entrypoint} {
+		for _, w := range words {
+			visit(w)
+		}
+	}
+	for _, variables := range [][]mariposa.Variable{svc.Environment, svc.Tags} {
+		for _, v := range variables {
+			visit(v.Value)
+		}
+	}
+}
+
+// resolver remembers the first failure.
+type resolver struct {
+	svc   *mariposa.Service
+	scope Scope
+	err   error
+}
+
+func (r *resolver) text(field, text string) string {
+	out, err := expand(text, func(path string) (string, error) {
+		v, ok := r.scope.value(r.svc, path)
+		if !ok {
+			return "", mariposa.Errorf(mariposa.InvalidArgument, "services.%s.%s refers to %s, which has no value", r.svc.Name, field, path)
+		}
+		return v, nil
+	})
+	if err != nil && r.err == nil {
+		r.err = err
+		if mariposa.CodeOf(err) == mariposa.Internal {
+			r.err = mariposa.Errorf(mariposa.InvalidArgument, "services.%s.%s %w", r.svc.Name, field, err)
+		}
+	}
+	return out
+}
+
+func (r *resolver) words(field string, words []string) []string {
+	resolved := words
+	for i, w := range words {
+		if !strings.Contains(w, "{{") {
+			continue
+		}
+		if &resolved[0] == &words[0] {
+			resolved = append([]string(nil), words...)
+		}
+		resolved[i] = r.text(field, w)
+	}
+	return resolved
+}
+
+func (r *resolver) variables(field string, variables []mariposa.Variable) []mariposa.Variable {
+	resolved := variables
+	for i, v := range variables {
+		if !strings.Contains(v.Value, "{{") {
+			continue
+		}
+		if &resolved[0] == &variables[0] {
+			resolved = append([]mariposa.Variable(nil), variables...)
+		}
+		resolved[i].Value = r.text(field+"."+v.Name, v.Value)
+	}
+	return resolved
+}

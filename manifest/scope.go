@@ -1,0 +1,120 @@
+package manifest
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"mariposa"
+)
+
+// scopes lists every path an interpolation may take. A * stands for the rest:
+// a name that is checked elsewhere, or one that only the running system knows.
+var scopes = map[string][]string{
+	"meta":      {"*"},
+	"project":   {"name", "uuid", "version"},
+	"service":   {"name", "uuid", "version"},
+	"package":   {"ram", "disk", "cpu", "name", "family"},
+	"scale":     {""},
+	"instance":  {"name", "uuid"},
+	"placement": {"instance.name", "instance.uuid", "cn.uuid", "rack.uuid", "dc.name"},
+	"cns":       {"svc.*", "inst.*"},
+	"services":  {"*"},
+}
+
+// otherFields are the fields of another service, beside environment.<KEY>.
+var otherFields = []string{"id", "address", "port", "ids", "addresses"}
+
+// knownPath reports whether a path names something that can exist.
+func knownPath(path string) bool {
+	scope, rest, _ := strings.Cut(path, ".")
+	for _, p := range scopes[scope] {
+		if prefix, open := strings.CutSuffix(p, "*"); p == rest || (open && len(rest) > len(prefix) && strings.HasPrefix(rest, prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// allPaths lists the known paths for suggestions.
+func allPaths() []string {
+	var paths []string
+	for scope, rests := range scopes {
+		for _, rest := range rests {
+			paths = append(paths, strings.TrimSuffix(scope+"."+rest, "."))
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// Scope holds the values that interpolations of one instance resolve to.
+type Scope struct {
+	Project   Identity
+	Service   Identity
+	Scale     int
+	Instance  Instance
+	Placement Placement
+}
+
+// Identity is what a project or service is called.
+type Identity struct {
+	Name, UUID, Version string
+}
+
+// Instance is what an instance is called.
+type Instance struct {
+	Name, UUID string
+}
+
+// Placement is where an instance runs: the UUIDs of its node and rack, and the
+// name of its data centre.
+type Placement struct {
+	CN, Rack, DC string
+}
+
+// value resolves a path for an instance of a service.
+func (s Scope) value(svc *mariposa.Service, path string) (string, bool) {
+	switch path {
+	case "project.name":
+		return s.Project.Name, true
+	case "project.uuid":
+		return s.Project.UUID, true
+	case "project.version":
+		return s.Project.Version, true
+	case "service.name":
+		return s.Service.Name, true
+	case "service.uuid":
+		return s.Service.UUID, true
+	case "service.version":
+		return s.Service.Version, true
+	case "package.ram": // in MiB, as packages are named
+		return strconv.FormatInt(svc.Memory>>20, 10), true
+	case "package.cpu":
+		return milli(svc.MilliCPU), true
+	case "scale":
+		return strconv.Itoa(s.Scale), true
+	}
+	return s.instanceValue(path)
+}
+
+func (s Scope) instanceValue(path string) (string, bool) {
+	switch path {
+	case "instance.name", "placement.instance.name":
+		return s.Instance.Name, true
+	case "instance.uuid", "placement.instance.uuid":
+		return s.Instance.UUID, true
+	case "placement.cn.uuid":
+		return s.Placement.CN, true
+	case "placement.rack.uuid":
+		return s.Placement.Rack, true
+	case "placement.dc.name":
+		return s.Placement.DC, true
+	}
+	return "", false
+}
+
+// milli writes thousandths as a decimal number.
+func milli(n int64) string {
+	return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
+}

@@ -1,0 +1,266 @@
+package manifest
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/manifest/document"
+)
+
+// maxScale bounds how many instances one service may have.
+const maxScale = 1_000_000
+
+// draft is a service while it is being checked, with what can only be checked
+// once every service is known.
+type draft struct {
+	*mariposa.Service
+	at        *spot
+	computed  bool // its compute type is valid
+	edges     []edge
+	networks  []edge
+	volumes   []edge
+	refs      []usedPath
+	variables map[string]bool // of the environment, once somebody asks
+}
+
+// edge is a dependency and where it is written.
+type edge struct {
+	to string
+	at *spot
+}
+
+// usedPath is an interpolation and where it is written.
+type usedPath struct {
+	path string
+	at   *spot
+}
+
+func newDraft(name string, at *spot) *draft {
+	return &draft{at: at, Service: &mariposa.Service{
+		Name:       name,
+		Type:       "continuous",
+		Compute:    mariposa.ComputeDocker,
+		Grace:      30 * time.Second,
+		Restart:    mariposa.Restart{Policy: mariposa.RestartNo},
+		Reschedule: mariposa.Reschedule{After: time.Minute},
+		Stop:       mariposa.Stop{Timeout: 10 * time.Second, PreserveStopped: "on-failure"},
+		Update: mariposa.Update{
+			Rolling:    mariposa.Amount{N: 1},
+			MinHealthy: 5 * time.Second,
+			Deadline:   600 * time.Second,
+			OnFailure:  mariposa.OnFailurePause,
+			OnMetadata: "hold",
+		},
+	}}
+}
+
+var serviceKeys = keys[draft]{
+	"service_type": serviceType,
+	"compute_type": computeType,
+	"image":        image,
+	"scale":        scale,
+	"package":      packageName,
+	"memory":       func(c *checker, at *spot, d *draft) { c.size(at, &d.Memory) },
+	"cpu":          cpu,
+	"command":      func(c *checker, at *spot, d *draft) { d.Command = c.words(at, d) },
+	"entrypoint":   func(c *checker, at *spot, d *draft) { d.Entrypoint = c.words(at, d) },
+	"environment": func(c *checker, at *spot, d *draft) {
+		d.Environment = c.pairs(at, d, pairRules{list: true, name: variableName})
+	},
+	"mdata":          func(c *checker, at *spot, d *draft) { d.Mdata = c.pairs(at, d, pairRules{name: anyName}) },
+	"files":          func(c *checker, at *spot, d *draft) { d.Files = c.pairs(at, d, pairRules{name: filePath}) },
+	"tags":           tags,
+	"labels":         labels,
+	"affinity":       affinity,
+	"ports":          ports,
+	"dns":            func(c *checker, at *spot, d *draft) { d.DNS = c.names(at, "addresses", ipAddress) },
+	"dns_search":     func(c *checker, at *spot, d *draft) { d.DNSSearch = c.names(at, "domain names", domainName) },
+	"volumes":        volumes,
+	"networks":       networks,
+	"depends_on":     dependsOn,
+	"healthchecks":   healthChecks,
+	"containerpilot": containerPilot,
+	"grace":          func(c *checker, at *spot, d *draft) { c.seconds(at, 0, &d.Grace) },
+	"restart":        restart,
+	"reschedule":     reschedule,
+	"stop":           func(c *checker, at *spot, d *draft) { object(c, at, "services.*.stop.", stopKeys, &d.Stop) },
+	"update":         func(c *checker, at *spot, d *draft) { object(c, at, "services.*.update.", updateKeys, &d.Update) },
+	"schedule":       schedule,
+	"dummy":          dummy,
+}
+
+// service checks one service by itself.
+func (c *checker) service(at *spot) *draft {
+	d := newDraft(at.key, at)
+	if why := dnsLabel(at.key); why != "" {
+		c.invalid(at, "the name %s", why)
+	}
+	if at.node.Kind == document.Refused || !object(c, at, "services.*.", serviceKeys, d) {
+		return d
+	}
+	if at.child("compute_type") == nil {
+		d.computed = true
+		c.notYetDefault(at.missing("compute_type"), d.Compute)
+	}
+	if d.Dummy == nil && d.Compute == mariposa.ComputeDummy {
+		d.Dummy = newDummy()
+	}
+	c.fits(d)
+	return d
+}
+
+// fits checks that the keys of a service fit its types.
+func (c *checker) fits(d *draft) {
+	if d.Type == "scheduled" && d.at.child("schedule") == nil {
+		c.fault(d.at.missing("schedule"), mariposa.FaultMissing, "is missing; a scheduled service needs one, like \"0 3 * * *\"")
+	}
+	if at := d.at.child("schedule"); at != nil && d.Type != "scheduled" {
+		c.invalid(at, "belongs to scheduled services only; remove it or set service_type: scheduled")
+	}
+	if !d.computed {
+		return
+	}
+	image := d.at.child("image")
+	switch d.Compute {
+	case mariposa.ComputeProcess:
+		if image != nil {
+			c.invalid(image, "a process has no image; remove it or use another compute_type")
+		}
+		if d.at.child("command") == nil {
+			c.fault(d.at.missing("command"), mariposa.FaultMissing, "is missing; a process needs a command to run")
+		}
+	case mariposa.ComputeDummy:
+	default:
+		if image == nil {
+			c.fault(d.at.missing("image"), mariposa.FaultMissing, "is missing; name the image that compute_type %s runs", d.Compute)
+		}
+	}
+	if at := d.at.child("entrypoint"); at != nil && d.Compute != mariposa.ComputeDocker {
+		c.invalid(at, "belongs to compute_type docker only; use command")
+	}
+	if at := d.at.child("dummy"); at != nil && d.Compute != mariposa.ComputeDummy {
+		c.invalid(at, "belongs to compute_type dummy only; remove it")
+	}
+}
+
+func serviceType(c *checker, at *spot, d *draft) {
+	if word, ok := c.choice(at, "continuous", "scheduled", "event"); ok {
+		d.Type = word
+	}
+}
+
+// computeTypes maps each name of a compute type to its canonical one.
+var computeTypes = map[string]mariposa.ComputeType{
+	"docker":         mariposa.ComputeDocker,
+	"infrastructure": mariposa.ComputeInfrastructure,
+	"lx":             mariposa.ComputeInfrastructure,
+	"smartmachine":   mariposa.ComputeInfrastructure,
+	"kvm":            mariposa.ComputeKVM,
+	"vm":             mariposa.ComputeKVM,
+	"hvm":            mariposa.ComputeKVM,
+	"process":        mariposa.ComputeProcess,
+	"dummy":          mariposa.ComputeDummy,
+}
+
+func computeType(c *checker, at *spot, d *draft) {
+	word, ok := c.choice(at, "docker", "infrastructure", "lx", "smartmachine", "kvm", "vm", "hvm", "process", "dummy")
+	if ok {
+		d.Compute, d.computed = computeTypes[word], true
+	}
+}
+
+func image(c *checker, at *spot, d *draft) {
+	text, ok := c.text(at)
+	if !ok {
+		return
+	}
+	if text == "" || len(text) > 512 || strings.IndexFunc(text, func(r rune) bool { return !pathChar(r) && !strings.ContainsRune("./:@+", r) }) >= 0 {
+		c.invalid(at, "must be an image name like shop/web:1.4")
+		return
+	}
+	d.Image = text
+}
+
+func scale(c *checker, at *spot, d *draft) {
+	if n, ok := c.whole(at, 0, maxScale); ok {
+		d.Scale = &n
+	}
+}
+
+func packageName(c *checker, at *spot, d *draft) {
+	if text, ok := c.text(at); ok {
+		if why := anyName(text); why != "" {
+			c.invalid(at, "%s", why)
+		}
+		d.Package = text
+	}
+}
+
+func cpu(c *checker, at *spot, d *draft) {
+	n, ok := c.number(at, 0, 4096)
+	if !ok {
+		return
+	}
+	d.MilliCPU = int64(math.Round(n * 1000))
+	if n > 0 && d.MilliCPU == 0 {
+		c.invalid(at, "must be at least 0.001 of a core, or left out for no limit")
+	}
+}
+
+func tags(c *checker, at *spot, d *draft) {
+	d.Tags = c.pairs(at, d, pairRules{list: true, name: anyName})
+}
+
+func labels(c *checker, at *spot, d *draft) {
+	if at.up.child("tags") != nil {
+		c.fault(at, mariposa.FaultDuplicate, "is another name of tags, which is there too; keep one")
+		return
+	}
+	tags(c, at, d)
+}
+
+func volumes(c *checker, at *spot, d *draft) {
+	for _, item := range c.distinct(at, "volumes like data:/path", mount) {
+		name, _, _ := strings.Cut(item.node.Text, ":")
+		d.volumes = append(d.volumes, edge{to: name, at: item})
+		d.Volumes = append(d.Volumes, item.node.Text)
+	}
+}
+
+func networks(c *checker, at *spot, d *draft) {
+	for _, item := range c.distinct(at, "network names", dnsLabel) {
+		d.networks = append(d.networks, edge{to: item.node.Text, at: item})
+		d.Networks = append(d.Networks, item.node.Text)
+	}
+}
+
+func dependsOn(c *checker, at *spot, d *draft) {
+	for _, item := range c.distinct(at, "service names", nil) {
+		d.edges = append(d.edges, edge{to: item.node.Text, at: item})
+	}
+}
+
+// setsVariable reports whether a service sets an environment variable.
+func (d *draft) setsVariable(name string) bool {
+	if d.variables == nil {
+		d.variables = make(map[string]bool, len(d.Environment))
+		for _, v := range d.Environment {
+			d.variables[v.Name] = true
+		}
+	}
+	return d.variables[name]
+}
+
+// finish fills in what follows from the whole of a service.
+func (d *draft) finish() *mariposa.Service {
+	for _, e := range d.edges {
+		d.DependsOn = append(d.DependsOn, e.to)
+	}
+	slices.Sort(d.DependsOn)
+	d.DependsOn = slices.Compact(d.DependsOn)
+	d.Digest, d.Live = digests(d.Service)
+	return d.Service
+}

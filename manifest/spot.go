@@ -1,0 +1,168 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"mariposa"
+	"mariposa/manifest/document"
+)
+
+// spot is a place in the document: a node and the way that leads to it. Its
+// name is only put together when a fault needs it.
+type spot struct {
+	up    *spot
+	key   string
+	index int // of a list entry, else -1
+	line  int
+	node  *document.Node
+}
+
+func rootSpot(node *document.Node) *spot {
+	return &spot{index: -1, line: node.Line, node: node}
+}
+
+func (s *spot) entry(e document.Entry) *spot {
+	return &spot{up: s, key: e.Key, index: -1, line: e.Line, node: e.Value}
+}
+
+func (s *spot) item(i int) *spot {
+	return &spot{up: s, index: i, line: s.node.Items[i].Line, node: s.node.Items[i]}
+}
+
+// child finds the entry with a key; nil when it is absent or null, which is
+// the same to a manifest.
+func (s *spot) child(key string) *spot {
+	for _, e := range s.node.Entries {
+		if e.Key == key && e.Value.Kind != document.Null {
+			return s.entry(e)
+		}
+	}
+	return nil
+}
+
+// missing is the spot of a key that is not there: it has the line of the
+// mapping that should hold it.
+func (s *spot) missing(key string) *spot {
+	return &spot{up: s, key: key, index: -1, line: s.line, node: &document.Node{Line: s.line}}
+}
+
+func (s *spot) String() string {
+	switch {
+	case s.up == nil:
+		return ""
+	case s.index >= 0:
+		return s.up.String() + "[" + strconv.Itoa(s.index) + "]"
+	case s.up.up == nil:
+		return short(s.key)
+	}
+	return s.up.String() + "." + short(s.key)
+}
+
+// short cuts a text of the person's own down to what fits a message.
+func short(s string) string {
+	const most = 64
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most]) + "…"
+}
+
+func quote(s string) string { return strconv.Quote(short(s)) }
+
+const (
+	maxFaults  = 1000 // listed; the rest is counted
+	maxGuesses = 50   // "did you mean" among many names costs time for each
+)
+
+// checker collects the faults of one manifest.
+type checker struct {
+	faults  []mariposa.Fault
+	more    int // faults beyond those listed
+	guesses int
+}
+
+func (c *checker) fault(at *spot, code mariposa.FaultCode, format string, args ...any) {
+	if len(c.faults) >= maxFaults {
+		c.more++
+		return
+	}
+	c.faults = append(c.faults, mariposa.Fault{Field: at.String(), Code: code, Message: fmt.Sprintf(format, args...), Line: at.line})
+}
+
+func (c *checker) invalid(at *spot, format string, args ...any) {
+	c.fault(at, mariposa.FaultInvalid, format, args...)
+}
+
+// unknown reports a name that is not among the known ones, which are only
+// listed when a guess is to be made.
+func (c *checker) unknown(at *spot, known func() []string, name, format string, args ...any) {
+	if len(c.faults) >= maxFaults { // a guess that nobody reads costs too much
+		c.more++
+		return
+	}
+	message := fmt.Sprintf(format, args...)
+	if guess := c.guess(name, known()); guess != "" {
+		message += "; did you mean " + quote(guess) + "?"
+	}
+	c.fault(at, mariposa.FaultUnknown, "%s", message)
+}
+
+// guess finds the known name that was probably meant.
+func (c *checker) guess(name string, known []string) string {
+	if len(known) > 100 {
+		if c.guesses++; c.guesses > maxGuesses {
+			return ""
+		}
+	}
+	best, least := "", 1+len(name)/3
+	for _, k := range known {
+		if len(name) > 64 || len(k) > len(name)+least || len(name) > len(k)+least {
+			continue
+		}
+		if d := distance(name, k); d <= least && (best == "" || d < least) {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// distance is the number of edits between two short names.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// err is the answer to the person: nil when nothing is wrong.
+func (c *checker) err() error {
+	total := len(c.faults) + c.more
+	if total == 0 {
+		return nil
+	}
+	slices.SortStableFunc(c.faults, func(a, b mariposa.Fault) int { return a.Line - b.Line })
+	message := fmt.Sprintf("the manifest has %d faults; the first: %s", total, c.faults[0])
+	if total == 1 {
+		message = "the manifest has a fault: " + c.faults[0].String()
+	}
+	if c.more > 0 {
+		c.faults = append(c.faults, mariposa.Fault{Code: mariposa.FaultTooLarge, Message: fmt.Sprintf("%d more faults are not listed", c.more)})
+	}
+	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: strings.TrimSpace(message), Faults: c.faults}
+}

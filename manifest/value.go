@@ -1,0 +1,228 @@
+package manifest
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/manifest/document"
+)
+
+// keys says which keys a mapping may have and what each does to the thing that
+// the mapping describes. It is the one list of those keys: strictness,
+// suggestions and decoding all come from it.
+type keys[T any] map[string]func(c *checker, at *spot, into *T)
+
+// object decodes a mapping. Pattern names it in the table of what is not
+// supported yet.
+func object[T any](c *checker, at *spot, pattern string, known keys[T], into *T) bool {
+	if !c.mapping(at) {
+		return false
+	}
+	c.entries(at, func(at *spot) {
+		decode, ok := known[at.key]
+		if !ok {
+			c.unknown(at, func() []string { return sortedKeys(known) }, at.key, "is not a known key")
+			return
+		}
+		if at.node.Kind == document.Null || at.node.Kind == document.Refused {
+			return
+		}
+		decode(c, at, into)
+		c.notYet(at, pattern+at.key)
+	})
+	return true
+}
+
+// mapping checks that a node is a mapping; nothing at all is an empty one.
+func (c *checker) mapping(at *spot) bool {
+	switch at.node.Kind {
+	case document.Map, document.Null:
+		return true
+	}
+	c.wrongType(at, "a mapping")
+	return false
+}
+
+// entries visits each entry of a mapping once; a key that stands there again
+// is a fault.
+func (c *checker) entries(at *spot, visit func(at *spot)) {
+	lines := make(map[string]int, len(at.node.Entries))
+	for _, e := range at.node.Entries {
+		here := at.entry(e)
+		if line, twice := lines[e.Key]; twice {
+			c.fault(here, mariposa.FaultDuplicate, "stands there twice, first on line %d; remove one", line)
+			continue
+		}
+		lines[e.Key] = e.Line
+		if e.Key != "<<" { // refused by the reader
+			visit(here)
+		}
+	}
+}
+
+func (c *checker) wrongType(at *spot, want string) {
+	if at.node.Kind != document.Refused {
+		c.invalid(at, "must be %s, not %s", want, at.node.Kind)
+	}
+}
+
+// items gives the spots of a list's entries.
+func (c *checker) items(at *spot, of string) []*spot {
+	if at.node.Kind != document.List {
+		c.wrongType(at, "a list of "+of)
+		return nil
+	}
+	spots := make([]*spot, len(at.node.Items))
+	for i := range spots {
+		spots[i] = at.item(i)
+	}
+	return spots
+}
+
+// text accepts any scalar as it was written.
+func (c *checker) text(at *spot) (string, bool) {
+	switch at.node.Kind {
+	case document.String, document.Int, document.Float, document.Bool:
+		return at.node.Text, true
+	}
+	c.wrongType(at, "a text")
+	return "", false
+}
+
+func (c *checker) flag(at *spot) (on, ok bool) {
+	if at.node.Kind != document.Bool {
+		c.wrongType(at, "true or false")
+		return false, false
+	}
+	return strings.EqualFold(at.node.Text, "true"), true
+}
+
+func (c *checker) whole(at *spot, least, most int) (int, bool) {
+	if at.node.Kind != document.Int {
+		c.wrongNumber(at, "a whole number", float64(least), float64(most))
+		return 0, false
+	}
+	n, err := strconv.Atoi(at.node.Text)
+	if err != nil || n < least || n > most {
+		c.wrongNumber(at, "a whole number", float64(least), float64(most))
+		return 0, false
+	}
+	return n, true
+}
+
+func (c *checker) number(at *spot, least, most float64) (float64, bool) {
+	if at.node.Kind != document.Int && at.node.Kind != document.Float {
+		c.wrongNumber(at, "a number", least, most)
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(at.node.Text, 64)
+	if err != nil || math.IsNaN(n) || n < least || n > most {
+		c.wrongNumber(at, "a number", least, most)
+		return 0, false
+	}
+	return n, true
+}
+
+func (c *checker) wrongNumber(at *spot, what string, least, most float64) {
+	got := at.node.Kind.String()
+	switch at.node.Kind {
+	case document.Refused:
+		return
+	case document.Int, document.Float, document.String:
+		got = quote(at.node.Text)
+	}
+	c.invalid(at, "must be %s from %s to %s, not %s", what, plain(least), plain(most), got)
+}
+
+func plain(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
+// year bounds every time span; whoever wants longer wants for ever.
+const year = 365 * 24 * 3600
+
+// seconds reads a time span, fractions allowed.
+func (c *checker) seconds(at *spot, least float64, into *time.Duration) {
+	if n, ok := c.number(at, least, year); ok {
+		*into = time.Duration(math.Round(n*1000)) * time.Millisecond
+	}
+}
+
+// choice reads one of several words. A YAML 1.1 writer may have made a boolean
+// of no and yes.
+func (c *checker) choice(at *spot, words ...string) (string, bool) {
+	word := at.node.Text
+	if at.node.Kind == document.Bool {
+		word = map[bool]string{false: "no", true: "yes"}[strings.EqualFold(word, "true")]
+	}
+	for _, w := range words {
+		if w == word && (at.node.Kind == document.String || at.node.Kind == document.Bool) {
+			return w, true
+		}
+	}
+	if at.node.Kind != document.Refused {
+		c.invalid(at, "must be %s", orList(words))
+	}
+	return "", false
+}
+
+func orList(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// amount reads a number or a percentage.
+func (c *checker) amount(at *spot, into *mariposa.Amount, least int) {
+	if at.node.Kind == document.Int || at.node.Kind == document.String {
+		if a, ok := mariposa.ParseAmount(at.node.Text); ok && a.N >= least && a.N <= maxScale {
+			*into = a
+			return
+		}
+	}
+	if at.node.Kind != document.Refused {
+		c.invalid(at, "must be a whole number or a percentage like 25%%, at least %d", least)
+	}
+}
+
+// size reads an amount of memory or disk in binary units.
+func (c *checker) size(at *spot, into *int64) {
+	if at.node.Kind == document.Int || at.node.Kind == document.Float || at.node.Kind == document.String {
+		if n, ok := parseSize(at.node.Text); ok {
+			*into = n
+			return
+		}
+	}
+	if at.node.Kind != document.Refused {
+		c.invalid(at, "must be a size like 512m, 1g or a number of bytes, at most 1024t")
+	}
+}
+
+func parseSize(s string) (int64, bool) {
+	s = strings.ToLower(s)
+	unit := int64(1)
+	if s != "" {
+		if i := strings.IndexByte("kmgt", s[len(s)-1]); i >= 0 {
+			unit, s = 1<<(10*(i+1)), s[:len(s)-1]
+		}
+	}
+	if s == "" || strings.Trim(s, "0123456789.") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	bytes := math.Round(n * float64(unit))
+	if err != nil || bytes > 1<<50 || (n > 0 && bytes < 1) {
+		return 0, false
+	}
+	return int64(bytes), true
+}
+
+// port reads a port number.
+func (c *checker) port(at *spot, into *int) {
+	if n, ok := c.whole(at, 1, 65535); ok {
+		*into = n
+	}
+}
