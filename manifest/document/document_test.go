@@ -121,6 +121,7 @@ func TestRefusesWithTheLine(t *testing.T) {
 		{"an escaped NUL", "a: \"\\0\"\n", 1, "escape"},
 		{"an escaped NUL in hexadecimal", "a: \"\\x00\"\n", 1, "does not exist"},
 		{"half a wide character", "a: \"\\ud83d\"\n", 1, "does not exist"},
+		{"a wide character with a wrong half", "a: \"\\ud800\\u0041\"\n", 1, "does not exist"},
 		{"a list behind its key", "a: - b\n", 1, "list"},
 		{"a key in a list in brackets", "a: [b: 1]\n", 1, "braces"},
 		{"a missing comma", "a: [\"b\" \"c\"]\n", 1, "comma"},

@@ -2,6 +2,7 @@ package document
 
 import (
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -209,9 +210,11 @@ func (r *reader) escape(text *strings.Builder) {
 	}
 	r.pos += 2
 	char := r.hex(digits)
-	if utf16Lead(char) && r.at(0) == '\\' && r.at(1) == 'u' { // JSON writes wide characters as two
+	if utf16.IsSurrogate(char) && r.at(0) == '\\' && r.at(1) == 'u' { // JSON writes wide characters as two
 		r.pos += 2
-		char = 0x10000 + (char-0xd800)<<10 + (r.hex(4) - 0xdc00)
+		if low := r.hex(4); utf16.DecodeRune(char, low) != utf8.RuneError {
+			char = utf16.DecodeRune(char, low)
+		}
 	}
 	if r.broken == nil && (!utf8.ValidRune(char) || char == 0) {
 		r.fail("the escape names a character that does not exist")
@@ -219,8 +222,6 @@ func (r *reader) escape(text *strings.Builder) {
 	}
 	text.WriteRune(char)
 }
-
-func utf16Lead(c rune) bool { return 0xd800 <= c && c < 0xdc00 }
 
 func (r *reader) hex(digits int) (char rune) {
 	for range digits {
