@@ -35,6 +35,7 @@ var floors = []struct {
 	why   string
 }{
 	{[]string{nouns}, "the nouns are what everybody speaks of, so they know nobody"},
+	{[]string{"contract"}, "the documents of the API speak of the nouns and of nothing behind them"},
 	{[]string{"manifest"}, "a manifest is read and checked with nothing but the nouns at hand"},
 	{[]string{"converge", "queue", "place", "pace"}, "pure rooms decide from what they are handed, so that every decision can be replayed"},
 	{[]string{"clock", "mailbox"}, "what wakes actors: time and post are handed to whoever may know them, and mean nothing here"},
@@ -66,11 +67,11 @@ var narrow = map[string]struct {
 	why  string
 }{
 	"client": {
-		[]string{nouns, "manifest", "wire"},
+		[]string{nouns, "contract", "manifest", "wire"},
 		"the client is for people outside: it knows the contract, never what stands behind it",
 	},
 	"cli": {
-		[]string{nouns, "manifest", "client", "clock"},
+		[]string{nouns, "contract", "manifest", "client", "clock"},
 		"the terminal talks to the server only through the client, so that nothing works here that a user's program cannot do",
 	},
 }
@@ -80,8 +81,12 @@ var callers = map[string]struct {
 	only []string
 	why  string
 }{
+	"contract": {
+		[]string{"api", "client", "cli", "bench", "simulate", "assembly", "cmd"},
+		"how the world outside sees things is a matter of the faces; the actors speak in nouns",
+	},
 	"client": {
-		[]string{"cli", "bench", "simulate", "cmd"},
+		[]string{"cli", "bench", "simulate", "assembly", "cmd"},
 		"inside the house rooms call each other; nothing else of ours talks HTTP to us",
 	},
 }
@@ -458,6 +463,7 @@ func TestTheChecksCanFail(t *testing.T) {
 		{"the terminal knows no store", "cli/p.go", imports("mariposa/store"), checkArrows, []string{`"mariposa/store"`, "only through the client"}},
 		{"the terminal speaks no HTTP", "cli/p.go", imports("net/http"), checkArrows, []string{`"net/http"`, "only through the client"}},
 		{"the client knows no engine", "client/p.go", imports("mariposa/engine"), checkArrows, []string{`"mariposa/engine"`, "contract"}},
+		{"no actor speaks the API's documents", "engine/p.go", imports("mariposa/contract"), checkArrows, []string{`"mariposa/contract"`, "matter of the faces"}},
 		{"no actor uses the client", "health/p.go", imports("mariposa/client"), checkArrows, []string{`"mariposa/client"`, "talks HTTP to us"}},
 		{"an example knows nothing of ours", "examples/x/p.go", imports("mariposa"), checkArrows, []string{`"mariposa"`, "knows nothing of ours"}},
 		{"a room off the plan is found", "attic/p.go", good, checkArrows, []string{"attic/p.go", "not on the plan"}},
