@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -222,7 +223,7 @@ func TestShimAndAgentKilledInTheMiddleOfStart(t *testing.T) {
 		return err == nil && len(shims) == 1
 	})
 	h.kill()
-	kill(t, shims[0], syscall.SIGKILL)
+	killNow(t, shims[0])
 	a := open(t, process.Options{Root: root})
 	if o, _ := a.find(t, id); o.Running || o.Reason != "its supervisor was killed" {
 		t.Errorf("found %+v", o)
@@ -237,10 +238,7 @@ func TestHungShimIsGivenUp(t *testing.T) {
 	root, id := newRoot(t), drivertest.NewID()
 	setFailpoint(t, root, "born hang")
 	h := startHelper(t, root, id, runsOnce...)
-	eventually(t, "its shim hangs", func() bool {
-		_, shims, _ := process.Labelled(root)
-		return len(shims) == 1 && stopped(shims[0])
-	})
+	awaitHang(t, root)
 	h.kill()
 	a := open(t, process.Options{Root: root})
 	if o, ok := a.find(t, id); !ok || o.Running || o.Reason != "it never started" {
@@ -249,9 +247,17 @@ func TestHungShimIsGivenUp(t *testing.T) {
 	checkOne(t, root, id, a.start(t, instance(id, runsOnce...)))
 }
 
-func stopped(pid int) bool {
-	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	return strings.Contains(string(b), ") T ")
+// awaitHang waits until a failpoint has stopped the one shim.
+func awaitHang(t *testing.T, root string) {
+	t.Helper()
+	eventually(t, "its shim hangs", func() bool {
+		_, shims, _ := process.Labelled(root)
+		if len(shims) != 1 {
+			return false
+		}
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(shims[0]) + "/stat")
+		return strings.Contains(string(b), ") T ")
+	})
 }
 
 func TestStartIsBoundedByItsContext(t *testing.T) {
@@ -259,10 +265,14 @@ func TestStartIsBoundedByItsContext(t *testing.T) {
 	root, id := newRoot(t), drivertest.NewID()
 	a := open(t, process.Options{Root: root})
 	setFailpoint(t, root, "born hang")
-	ctx, cancel := contextWithTimeout(t, 300*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o, err := answer(t, func(done func(driver.Observed, error)) { a.Start(ctx, instance(id, runsOnce...), done) })
-	if !errors.Is(err, ctx.Err()) || o.Running {
+	o, err := answer(t, func(done func(driver.Observed, error)) {
+		a.Start(ctx, instance(id, runsOnce...), done)
+		awaitHang(t, root)
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) || o.Running {
 		t.Errorf("Start answered %+v, %v", o, err)
 	}
 	checkNothing(t, root)
@@ -299,7 +309,7 @@ func TestShimKilledWhileNoAgentRuns(t *testing.T) {
 	o := a.start(t, instance(id, "sleep", "1000"))
 	_ = a.Close()
 	_, shims, _ := process.Labelled(root)
-	kill(t, shims[0], syscall.SIGKILL)
+	killNow(t, shims[0])
 	a = open(t, process.Options{Root: root})
 	found, _ := a.find(t, id)
 	if found.Running || found.Reason != "its supervisor was killed" || found.PhysicalID != o.PhysicalID {
@@ -327,9 +337,8 @@ func TestRestartedMachineAndRecycledPids(t *testing.T) {
 			o := a.start(t, instance(id, "sleep", "1000"))
 			_ = a.Close()
 			_, shims, _ := process.Labelled(root)
-			kill(t, shims[0], syscall.SIGKILL)
-			kill(t, pidOf(t, o), syscall.SIGKILL)
-			eventually(t, "both are gone", func() bool { return !alive(shims[0]) && !alive(pidOf(t, o)) })
+			killNow(t, shims[0])
+			killNow(t, pidOf(t, o))
 			changeJSON(t, filepath.Join(root, id, "state.json"), change)
 
 			a = open(t, process.Options{Root: root})

@@ -223,6 +223,13 @@ func ignores(pid int, s syscall.Signal) bool {
 	return false
 }
 
+// killNow kills a process and waits until it is dead.
+func killNow(t *testing.T, pid int) {
+	t.Helper()
+	kill(t, pid, syscall.SIGKILL)
+	eventually(t, "it is dead", func() bool { return !alive(pid) })
+}
+
 func kill(t *testing.T, pid int, s syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(pid, s); err != nil {

@@ -1,0 +1,408 @@
+package dummy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/dummy"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func make1(id string, k mariposa.Dummy) driver.Instance {
+	return driver.Instance{
+		ID: id, Name: "web.1", Project: "shop", Service: "web", Labels: driver.Labels{Cluster: "c1", Incarnation: "i1"},
+		Workload: &mariposa.Workload{Compute: mariposa.ComputeDummy, Dummy: &k},
+	}
+}
+
+func harness(open func(t *testing.T) driver.Driver, wait time.Duration) drivertest.Harness {
+	return drivertest.Harness{
+		Open: open,
+		Runs: func(_ *testing.T, id string) driver.Instance {
+			return make1(id, mariposa.Dummy{Wait: wait / 2, MaxWait: wait})
+		},
+		End: func(t *testing.T, d driver.Driver, o driver.Observed) {
+			if err := d.(*dummy.Driver).Crash(o.ID); err != nil {
+				t.Error(err)
+			}
+		},
+		Broken: func(_ *testing.T, id string) driver.Instance {
+			return make1(id, mariposa.Dummy{Wait: wait, Fail: true})
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("in memory", func(t *testing.T) {
+		drivertest.Run(t, func(*testing.T) drivertest.Harness {
+			w := dummy.NewWorld(1)
+			return harness(func(*testing.T) driver.Driver { return dummy.New(w, clock.Real{}) }, 0)
+		})
+	})
+	t.Run("written down, with waits", func(t *testing.T) {
+		drivertest.Run(t, func(t *testing.T) drivertest.Harness {
+			path := filepath.Join(t.TempDir(), "dummies")
+			return harness(func(t *testing.T) driver.Driver {
+				w, err := dummy.OpenWorld(path, 1) // the one before is lost, as with a killed agent
+				if err != nil {
+					t.Fatal(err)
+				}
+				return dummy.New(w, clock.Real{})
+			}, 4*time.Millisecond)
+		})
+	})
+}
+
+// virtual is a clock that goes only when told to, on the caller's thread.
+type virtual struct {
+	now    time.Time
+	timers []*timer
+}
+
+type timer struct {
+	at time.Time
+	f  func()
+}
+
+func newVirtual() *virtual { return &virtual{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)} }
+
+func (v *virtual) Now() time.Time { return v.now }
+
+func (v *virtual) After(d time.Duration, f func()) func() {
+	t := &timer{v.now.Add(d), f}
+	v.timers = append(v.timers, t)
+	return func() { v.timers = slices.DeleteFunc(v.timers, func(o *timer) bool { return o == t }) }
+}
+
+// run lets time pass until no timer is left, and says how much.
+func (v *virtual) run() time.Duration {
+	begin := v.now
+	for len(v.timers) > 0 {
+		t := slices.MinFunc(v.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
+		v.timers = slices.DeleteFunc(v.timers, func(o *timer) bool { return o == t })
+		v.now = t.at
+		t.f()
+	}
+	return v.now.Sub(begin)
+}
+
+type result struct {
+	o    driver.Observed
+	err  error
+	at   time.Time
+	done bool
+}
+
+func start(d driver.Driver, v *virtual, i driver.Instance) *result {
+	r := new(result)
+	d.Start(context.Background(), i, func(o driver.Observed, err error) { *r = result{o, err, v.now, true} })
+	return r
+}
+
+func TestStartWithoutWaitAnswersAtOnce(t *testing.T) {
+	v := newVirtual()
+	d := dummy.New(dummy.NewWorld(1), v)
+	if r := start(d, v, make1("a", mariposa.Dummy{})); !r.done || r.err != nil || !r.o.Running || len(r.o.PhysicalID) != 32 {
+		t.Errorf("%+v", r)
+	}
+	if len(v.timers) != 0 {
+		t.Error("a timer was set")
+	}
+}
+
+func TestPhysicalIDIsThereBeforeWaitAndFailure(t *testing.T) {
+	v := newVirtual()
+	d := dummy.New(dummy.NewWorld(1), v)
+	r := start(d, v, make1("a", mariposa.Dummy{NameLen: 77, Wait: time.Minute, Fail: true}))
+	list, err := d.List(t.Context())
+	if err != nil || len(list) != 1 || len(list[0].PhysicalID) != 77 || list[0].Running || r.done {
+		t.Fatalf("while it waits: %+v, %v", list, err)
+	}
+	if passed := v.run(); passed != time.Minute {
+		t.Errorf("it waited %v", passed)
+	}
+	if !r.done || !errors.Is(r.err, dummy.ErrToldToFail) || r.o.Running || r.o.PhysicalID != list[0].PhysicalID || r.o.Reason != "dummy told to fail" {
+		t.Errorf("%+v", r)
+	}
+	// Deleting what failed waits, and does not fail.
+	removed := false
+	d.Remove(t.Context(), "a", func(err error) { removed = err == nil })
+	if passed := v.run(); passed != time.Minute || !removed {
+		t.Errorf("removed: %v after %v", removed, passed)
+	}
+}
+
+func TestUpdateInPlace(t *testing.T) {
+	v := newVirtual()
+	d := dummy.New(dummy.NewWorld(1), v)
+	first := start(d, v, make1("a", mariposa.Dummy{UpdateInPlaceProp: "one"}))
+	update := func(k mariposa.Dummy) (r result) {
+		d.Update(t.Context(), make1("a", k), func(o driver.Observed, err error) { r = result{o, err, v.now, true} })
+		v.run()
+		return r
+	}
+	r := update(mariposa.Dummy{UpdateInPlaceProp: "two", Wait: time.Second})
+	if r.err != nil || r.o.PhysicalID != first.o.PhysicalID || r.o.Details["update_in_place_prop"] != "two" {
+		t.Errorf("%+v", r)
+	}
+	r = update(mariposa.Dummy{UpdateInPlaceProp: "three", Fail: true})
+	if !errors.Is(r.err, dummy.ErrToldToFail) || !r.o.Running || r.o.PhysicalID != first.o.PhysicalID || r.o.Details["update_in_place_prop"] != "two" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestCrash(t *testing.T) {
+	v := newVirtual()
+	d := dummy.New(dummy.NewWorld(1), v)
+	var told []driver.Observed
+	d.Watch(func(o driver.Observed) { told = append(told, o) })
+	start(d, v, make1("a", mariposa.Dummy{}))
+	if err := d.Crash("a"); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || told[0].ID != "a" || *told[0].ExitCode != 137 || told[0].Reason == "" {
+		t.Errorf("told %+v", told)
+	}
+	if d.Crash("a") == nil || !errors.Is(d.Crash("b"), driver.ErrNotFound) || len(told) != 1 {
+		t.Error("what does not run crashed")
+	}
+}
+
+// TestManyWaitWithOneTimer is also the proof that virtual time needs no
+// goroutine: none is there that was not before.
+func TestManyWaitWithOneTimer(t *testing.T) {
+	const n = 100_000
+	v := newVirtual()
+	w := dummy.NewWorld(7)
+	d := dummy.New(w, v)
+	goroutines := runtime.NumGoroutine()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var last time.Time
+	finished := 0
+	for k := range n {
+		i := make1(fmt.Sprint("i", k), mariposa.Dummy{MaxWait: time.Minute})
+		d.Start(ctx, i, func(o driver.Observed, err error) {
+			if err != nil || !o.Running || v.now.Before(last) {
+				t.Fatalf("%+v, %v at %v", o, err, v.now)
+			}
+			last = v.now
+			finished++
+		})
+	}
+	if len(v.timers) != 1 || runtime.NumGoroutine() > goroutines {
+		t.Errorf("%d timers, %d more goroutines", len(v.timers), runtime.NumGoroutine()-goroutines)
+	}
+	if passed := v.run(); finished != n || passed > time.Minute || passed < 59*time.Second || w.Len() != n {
+		t.Errorf("%d of %d in %v", finished, w.Len(), passed)
+	}
+}
+
+func TestContextAndCloseEndWaits(t *testing.T) {
+	w := dummy.NewWorld(1)
+	d := dummy.New(w, clock.Real{})
+	answers := make(chan error, 2)
+	begin := func(ctx context.Context, id string) {
+		d.Start(ctx, make1(id, mariposa.Dummy{Wait: time.Hour}), func(o driver.Observed, err error) {
+			if o.Running || o.PhysicalID == "" {
+				err = fmt.Errorf("%+v", o)
+			}
+			answers <- err
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	begin(ctx, "a")
+	begin(t.Context(), "b")
+	cancel()
+	if err := <-answers; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-answers; err == nil {
+		t.Error("a closed driver answered well")
+	}
+	d = dummy.New(w, clock.Real{})
+	defer d.Close()
+	list, err := d.List(t.Context())
+	if err != nil || len(list) != 2 || list[1].Running || list[1].Reason != "its start was given up" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	started := false
+	d.Start(t.Context(), make1("b", mariposa.Dummy{}), func(o driver.Observed, err error) {
+		started = err == nil && o.PhysicalID == list[1].PhysicalID
+	})
+	if !started {
+		t.Error("it was not started again as the same")
+	}
+}
+
+func TestSameSeedSameWorld(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint64().Draw(t, "seed")
+		id := rapid.StringMatching("[a-z0-9-]{1,40}").Draw(t, "id")
+		k := mariposa.Dummy{
+			NameLen: rapid.IntRange(1, 100).Draw(t, "len"),
+			Wait:    time.Duration(rapid.IntRange(0, 5000).Draw(t, "wait")),
+			MaxWait: time.Duration(rapid.IntRange(0, 5000).Draw(t, "max")),
+		}
+		once := func(seed uint64) (*result, time.Duration) {
+			v := newVirtual()
+			r := start(dummy.New(dummy.NewWorld(seed), v), v, make1(id, k))
+			return r, v.run()
+		}
+		a, took := once(seed)
+		b, again := once(seed)
+		if a.o.PhysicalID != b.o.PhysicalID || took != again || !slices.Equal(a.o.Addresses, b.o.Addresses) {
+			t.Fatalf("%+v after %v, %+v after %v", a, took, b, again)
+		}
+		if len(a.o.PhysicalID) != k.NameLen || strings.Trim(a.o.PhysicalID, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+			t.Fatalf("physical id %q", a.o.PhysicalID)
+		}
+		if took < k.Wait || took > k.Wait+k.MaxWait {
+			t.Fatalf("it took %v", took)
+		}
+		if other, _ := once(seed + 1); k.NameLen > 8 && other.o.PhysicalID == a.o.PhysicalID {
+			t.Fatal("another seed made the same")
+		}
+	})
+}
+
+func TestJournalCopesWithATornLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dummies")
+	fill := func() {
+		w, err := dummy.OpenWorld(path, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := dummy.New(w, clock.Real{})
+		for _, id := range []string{"a", "b", "c"} {
+			d.Start(t.Context(), make1(id, mariposa.Dummy{}), func(_ driver.Observed, err error) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		d.Remove(t.Context(), "b", func(error) {})
+	}
+	check := func(want ...string) {
+		t.Helper()
+		w, err := dummy.OpenWorld(path, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		list, err := dummy.New(w, clock.Real{}).List(t.Context())
+		var got []string
+		for _, o := range list {
+			got = append(got, o.ID)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("found %v (%v), want %v", got, err, want)
+		}
+	}
+	fill()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(b []byte) {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for cut := 1; cut < len(`{"id":"b"`); cut++ {
+		write(b[:len(b)-cut])
+		check("a", "b", "c") // that b is gone was torn off
+	}
+	write(append(slices.Clone(b), "{}\n"...))
+	check("a", "c")
+	write(append([]byte("{\n"), b...))
+	if w, err := dummy.OpenWorld(path, 1); err == nil {
+		_ = w.Close()
+		t.Error("damage in the middle was not noticed")
+	}
+}
+
+func TestJournalForgetsHistory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dummies")
+	w, err := dummy.OpenWorld(path, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	d := dummy.New(w, clock.Real{})
+	for range 15_000 {
+		d.Start(t.Context(), make1("a", mariposa.Dummy{}), func(driver.Observed, error) {})
+		d.Stop(t.Context(), "a", 0, func(driver.Observed, error) {})
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > 10_100*400 {
+		t.Errorf("the journal grows without end: %v, %v", info.Size(), err)
+	}
+}
+
+func TestOperationsSideBySide(t *testing.T) {
+	w := dummy.NewWorld(1)
+	d := dummy.New(w, clock.Real{})
+	var all sync.WaitGroup
+	for k := range 200 {
+		all.Add(1)
+		go func() {
+			i := make1(fmt.Sprint(k), mariposa.Dummy{MaxWait: time.Millisecond})
+			d.Start(t.Context(), i, func(driver.Observed, error) {
+				_ = d.Crash(i.ID)
+				d.Remove(t.Context(), i.ID, func(error) { all.Done() })
+			})
+		}()
+	}
+	all.Wait()
+	if w.Len() != 0 {
+		t.Errorf("%d are left", w.Len())
+	}
+}
+
+func BenchmarkStart(b *testing.B) {
+	for name, open := range map[string]func() (*dummy.World, error){
+		"memory":  func() (*dummy.World, error) { return dummy.NewWorld(1), nil },
+		"journal": func() (*dummy.World, error) { return dummy.OpenWorld(filepath.Join(b.TempDir(), "dummies"), 1) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			w, err := open()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer w.Close()
+			d := dummy.New(w, clock.Real{})
+			i := make1("", mariposa.Dummy{})
+			ids := make([]string, b.N)
+			for k := range ids {
+				ids[k] = fmt.Sprintf("0190f3c1-7e1b-7a3c-9b1d-%012d", k)
+			}
+			done := func(driver.Observed, error) {}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for k := range b.N {
+				i.ID = ids[k]
+				d.Start(context.Background(), i, done)
+			}
+		})
+	}
+}
