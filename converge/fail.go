@@ -21,6 +21,7 @@ func (t *turn) countFailures() {
 	}
 	last, atTarget := seen, 0
 	t.s.each(failed, func(i *Instance) bool {
+		t.stillborn = t.stillborn || (since(i).Equal(t.now) && i.Spec.Created.Equal(t.now))
 		if since(i).After(seen) {
 			if since(i).After(last) {
 				last = since(i)

@@ -341,6 +341,7 @@ type balance struct {
 	running      int // before the plan
 	settled      int // of them, those that are outdated or up for min_healthy
 	retired      int // running ones that the plan removes
+	outdated     int // of them, those that a rollout replaces
 	filling, add int // instances that fill the goal; what the plan adds to them
 }
 
@@ -376,6 +377,9 @@ func balanceOf(v *View, s *service, now time.Time, p Plan) balance {
 			b.filling-- // it goes first, and its place is taken at once
 		case step.Action == Remove && s.members[step.Instance].runs():
 			b.retired++
+			if r := p.Services[s.name].Rollout; s.members[step.Instance] == stale && r != nil && r.Stopped == "" {
+				b.outdated++
+			}
 		}
 	}
 	return b
@@ -392,6 +396,9 @@ func (f *fleet) withinBounds(name string, b balance) {
 	}
 	if b.retired > 0 && b.running-b.retired < fewest {
 		f.Fatalf("%s: %d of %d running ones go, where %d must stay: %+v%s", name, b.retired, b.running, fewest, b, f.story())
+	}
+	if b.outdated > 0 && !b.stopFirst && b.settled-b.outdated < b.goal {
+		f.Fatalf("%s: %d outdated ones go before enough others have proved themselves: %+v%s", name, b.outdated, b, f.story())
 	}
 	if b.add > 0 && b.filling+b.add > most {
 		f.Fatalf("%s: %d are added to %d, where %d may be: %+v%s", name, b.add, b.filling, most, b, f.story())

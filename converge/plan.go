@@ -110,22 +110,25 @@ func (p *planner) keepAll() {
 // turn is one service's part of a run.
 type turn struct {
 	*planner
-	s        *service
-	st       *mariposa.ServiceStatus // a copy, changed as the plan goes
-	goal     int
-	ending   bool            // the service as a whole is to end
-	given    []*Instance     // lost for longer than it is ridden out
-	givenAt  map[int]int     // slot -> how many of its holders are given up
-	waits    string          // the first reason why something is not done now
-	more     int             // how many reasons there are beside it
-	taken    map[int]bool    // slots given out in this run
-	backing  bool            // something is not made now because others failed
-	rolling  bool            // outdated instances are being replaced
-	batch    int             // how many at a time
-	settled  int             // up to date and up for long enough
-	young    []*Instance     // up to date and not up for long enough, youngest first; only during a rollout
-	removing map[string]bool // victims of this run
-	steps    int             // how many steps it has so far
+	s       *service
+	st      *mariposa.ServiceStatus // a copy, changed as the plan goes
+	goal    int
+	ending  bool         // the service as a whole is to end
+	given   []*Instance  // lost for longer than it is ridden out
+	givenAt map[int]int  // slot -> how many of its holders are given up
+	waits   string       // the first reason why something is not done now
+	more    int          // how many reasons there are beside it
+	taken   map[int]bool // slots given out in this run
+	backing bool         // something is not made now because others failed
+	// stillborn: one failed in the very instant it was made. Failures are told
+	// apart by their time, so the next try waits for a later one.
+	stillborn bool
+	rolling   bool            // outdated instances are being replaced
+	batch     int             // how many at a time
+	settled   int             // up to date and up for long enough
+	young     []*Instance     // up to date and not up for long enough, youngest first; only during a rollout
+	removing  map[string]bool // victims of this run
+	steps     int             // how many steps it has so far
 }
 
 func (p *planner) service(s *service) {
@@ -418,6 +421,10 @@ func (t *turn) mayCreate() bool {
 	if b := t.st.Backoff; b != nil && b.Until.After(t.now) {
 		t.wakeAt(b.Until)
 		t.backing = true
+		return false
+	}
+	if t.stillborn {
+		t.wait(t.now.Add(time.Millisecond), func() string { return "what was just made failed at once: " + t.lastFailure() })
 		return false
 	}
 	for _, name := range t.s.def.DependsOn {
