@@ -1,0 +1,262 @@
+// Package client is the Go client of a Mariposa server. It owns the HTTP
+// conversation: addresses, the token, bounded reads, errors as sentences, and a
+// stream of events that survives disconnects. It knows the contract and refuses
+// to know what stands behind it: no store, no engine, no files, no environment.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"mariposa"
+)
+
+// What a server may send before we stop reading: it may be broken, or something
+// else may listen at its address.
+const (
+	maxDocument = 256 << 20
+	maxError    = 1 << 20
+)
+
+// Options say how to reach a server.
+type Options struct {
+	URL          string       // like http://127.0.0.1:8080
+	Token        string       // sent as a bearer token; never part of an error
+	Organization string       // where names of projects are looked up; empty: the caller's own
+	HTTPClient   *http.Client // nil: one of the client's own
+	UserAgent    string       // empty: mariposa
+}
+
+// Client talks to one server. It may be used by many goroutines.
+type Client struct {
+	base         url.URL
+	token        string
+	organization string
+	agent        string
+	http         *http.Client
+
+	// pause waits between two tries of a stream; tests do not want to.
+	pause func(ctx context.Context, d time.Duration) error
+}
+
+// New makes a client. It connects to nothing yet.
+func New(o Options) (*Client, error) {
+	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(o.URL), "/"))
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "%q is no address of a server: it looks like http://127.0.0.1:8080", redacted(o.URL, u))
+	}
+	c := &Client{base: *u, token: o.Token, organization: o.Organization, agent: o.UserAgent, http: o.HTTPClient, pause: pause}
+	if c.agent == "" {
+		c.agent = "mariposa"
+	}
+	if c.http == nil {
+		c.http = &http.Client{Transport: transport()}
+	}
+	return c, nil
+}
+
+func redacted(raw string, u *url.URL) string {
+	if u == nil {
+		return raw
+	}
+	return u.Redacted()
+}
+
+// transport has limits for everything but the length of an answer: logs and
+// events may flow for days.
+func transport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext
+	t.ResponseHeaderTimeout = time.Minute
+	t.MaxIdleConnsPerHost = 8
+	return t
+}
+
+// URL is where the server is, fit to be shown.
+func (c *Client) URL() string { return c.base.Redacted() }
+
+// Close lets go of idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// A request is one call of the API.
+type request struct {
+	method string
+	path   string // escaped, from the root of the API
+	query  url.Values
+	body   []byte
+	kind   string // of the body
+	accept string // empty: JSON
+	header map[string]string
+}
+
+func get(path string, query url.Values) request {
+	return request{method: http.MethodGet, path: path, query: query}
+}
+
+// put carries a JSON document. Documents are structs of ours, which always marshal.
+func put(path string, document any) request {
+	body, err := json.Marshal(document)
+	if err != nil {
+		panic(fmt.Sprintf("client: a document that is no JSON: %v", err))
+	}
+	return request{method: http.MethodPut, path: path, body: body, kind: "application/json"}
+}
+
+// do calls the API and reads the answer into a document, if one is wanted.
+func (c *Client) do(ctx context.Context, r request, document any) error {
+	res, err := c.open(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	body, err := c.read(ctx, res.Body)
+	if err != nil || document == nil || len(body) == 0 {
+		return err
+	}
+	if err := json.Unmarshal(body, document); err != nil {
+		return mariposa.Errorf(mariposa.Internal, "%s answered something that is not of the Mariposa API (%s %s): is it a Mariposa? %w", c.URL(), r.method, r.path, err)
+	}
+	return nil
+}
+
+// bytes calls the API for an answer that is no JSON.
+func (c *Client) bytes(ctx context.Context, r request) ([]byte, error) {
+	res, err := c.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	return c.read(ctx, res.Body)
+}
+
+func (c *Client) read(ctx context.Context, body io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(body, maxDocument+1))
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if len(text) > maxDocument {
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the answer of %s is longer than %d MiB: ask for less at a time", c.URL(), maxDocument>>20)
+	}
+	return text, nil
+}
+
+// open sends a request and returns an answer that is a success, its body unread.
+func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
+	u := c.base
+	u.User = nil
+	u.Path, u.RawPath = "", ""
+	address := u.String() + c.base.EscapedPath() + r.path
+	if len(r.query) > 0 {
+		address += "?" + r.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "cannot ask for %q: %w", r.path, err)
+	}
+	c.dress(req, r)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		defer res.Body.Close()
+		return nil, c.failure(res)
+	}
+	return res, nil
+}
+
+func (c *Client) dress(req *http.Request, r request) {
+	req.Header.Set("User-Agent", c.agent)
+	req.Header.Set("Accept", "application/json")
+	if r.accept != "" {
+		req.Header.Set("Accept", r.accept)
+	}
+	if r.kind != "" {
+		req.Header.Set("Content-Type", r.kind)
+	}
+	for k, v := range r.header {
+		req.Header.Set(k, v)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+}
+
+// failure turns an answer that is no success into an error.
+func (c *Client) failure(res *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxError)) // half an error still says more than none
+	e := &mariposa.Error{}
+	if json.Unmarshal(body, e) == nil && e.Code != "" && e.Message != "" {
+		return e
+	}
+	e = &mariposa.Error{Code: codeOf(res.StatusCode)}
+	e.Message = fmt.Sprintf("%s answered %s, and not in the words of the Mariposa API: is it a Mariposa?", c.URL(), res.Status)
+	return e
+}
+
+// codes are for answers that something before the server gave, such as a proxy.
+var codes = map[int]mariposa.Code{
+	http.StatusBadRequest:            mariposa.InvalidArgument,
+	http.StatusUnauthorized:          mariposa.Unauthorized,
+	http.StatusForbidden:             mariposa.Forbidden,
+	http.StatusNotFound:              mariposa.ResourceNotFound,
+	http.StatusConflict:              mariposa.Conflict,
+	http.StatusGone:                  mariposa.TooOld,
+	http.StatusRequestEntityTooLarge: mariposa.TooLarge,
+	http.StatusTooManyRequests:       mariposa.Throttled,
+	http.StatusBadGateway:            mariposa.Unavailable,
+	http.StatusServiceUnavailable:    mariposa.Unavailable,
+	http.StatusGatewayTimeout:        mariposa.Unavailable,
+}
+
+func codeOf(status int) mariposa.Code {
+	if code, ok := codes[status]; ok {
+		return code
+	}
+	return mariposa.Internal
+}
+
+// unreachable puts into words why a conversation broke off. What the caller
+// canceled stays what it is.
+func (c *Client) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("asking %s: %w", c.URL(), context.Cause(ctx))
+	}
+	var (
+		dns         *net.DNSError
+		plain       tls.RecordHeaderError
+		certificate *tls.CertificateVerificationError
+	)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return unavailable(err, "no Mariposa answers at %s: start one with `mariposa dev`, or set MARIPOSA_URL", c.URL())
+	case errors.As(err, &dns):
+		return unavailable(err, "there is no host %q (of %s): check MARIPOSA_URL", dns.Name, c.URL())
+	case errors.As(err, &certificate):
+		return unavailable(err, "the certificate of %s is not to be trusted: %v", c.URL(), certificate.Err)
+	case errors.As(err, &plain):
+		return unavailable(err, "%s does not speak TLS: should the address begin with http://?", c.URL())
+	}
+	var inner *url.Error
+	if errors.As(err, &inner) {
+		err = inner.Err
+	}
+	return unavailable(err, "lost %s: %v", c.URL(), err)
+}
+
+func unavailable(cause error, format string, args ...any) error {
+	e := mariposa.Errorf(mariposa.Unavailable, format, args...)
+	e.Cause = cause
+	return e
+}

@@ -1,0 +1,165 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"mariposa/contract"
+)
+
+const yaml = "application/yaml"
+
+// Update says on which conditions and how a new manifest comes into force.
+type Update struct {
+	Previous string // the version the change is based on
+	Force    bool   // whatever the version is
+	Rolling  string // how many at a time, like 2 or 25%; empty: as the services say
+	Canary   string
+	Message  string // for those who read the versions later
+}
+
+// Projects lists the projects, all of them or those with a name.
+func (c *Client) Projects(ctx context.Context, name string) (*contract.Projects, error) {
+	q := c.owned()
+	set(q, "name", name)
+	return answer[contract.Projects](ctx, c, get("/v1/projects", q))
+}
+
+// CreateProject makes a project from a manifest in YAML.
+func (c *Client) CreateProject(ctx context.Context, name string, manifest []byte, message string) (*contract.Changed, error) {
+	q := c.owned()
+	set(q, "name", name)
+	set(q, "message", message)
+	return answer[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/projects", query: q, body: manifest, kind: yaml})
+}
+
+// Project returns one project, by its name or id.
+func (c *Client) Project(ctx context.Context, project string) (*contract.Project, error) {
+	return answer[contract.Project](ctx, c, get(at(project), c.owned()))
+}
+
+// UpdateManifest submits a new manifest in YAML.
+func (c *Client) UpdateManifest(ctx context.Context, project string, manifest []byte, u Update) (*contract.Changed, error) {
+	q := c.owned()
+	set(q, "previous", u.Previous)
+	set(q, "rolling", u.Rolling)
+	set(q, "canary", u.Canary)
+	set(q, "message", u.Message)
+	if u.Force {
+		q.Set("force", "true")
+	}
+	return answer[contract.Changed](ctx, c, request{method: http.MethodPut, path: at(project, "manifest"), query: q, body: manifest, kind: yaml})
+}
+
+// Manifest returns the newest manifest, byte for byte as it was submitted.
+func (c *Client) Manifest(ctx context.Context, project string) ([]byte, error) {
+	r := get(at(project, "manifest"), c.owned())
+	r.accept = yaml
+	return c.bytes(ctx, r)
+}
+
+// DeleteProject deletes a project. With force, its instances are stopped first,
+// by the task in the answer.
+func (c *Client) DeleteProject(ctx context.Context, project string, force bool) (*contract.Changed, error) {
+	q := c.owned()
+	if force {
+		q.Set("force", "true")
+	}
+	return answer[contract.Changed](ctx, c, request{method: http.MethodDelete, path: at(project), query: q})
+}
+
+// Versions lists the submitted versions, newest first.
+func (c *Client) Versions(ctx context.Context, project string) (*contract.Versions, error) {
+	return answer[contract.Versions](ctx, c, get(at(project, "versions"), c.owned()))
+}
+
+// Version returns one version, by its hash or number.
+func (c *Client) Version(ctx context.Context, project, version string) (*contract.Version, error) {
+	return answer[contract.Version](ctx, c, get(at(project, "versions", version), c.owned()))
+}
+
+// Act changes the state of a project: start, stop, reprovision, scale and so on.
+func (c *Client) Act(ctx context.Context, project string, action contract.Action) (*contract.Changed, error) {
+	r := put(at(project, "state"), action)
+	r.query = c.owned()
+	return answer[contract.Changed](ctx, c, r)
+}
+
+// ActOnService changes the state of one service.
+func (c *Client) ActOnService(ctx context.Context, project, service string, action contract.Action) (*contract.Changed, error) {
+	r := put(at(project, "services", service, "state"), action)
+	r.query = c.owned()
+	return answer[contract.Changed](ctx, c, r)
+}
+
+// Scale sets the scales of services in one task. A scale is a number, or a
+// change like +2 or -1.
+func (c *Client) Scale(ctx context.Context, project string, scales map[string]string) (*contract.Changed, error) {
+	all := make(map[string]any, len(scales))
+	for service, scale := range scales {
+		all[service] = amount(scale)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return nil, err // numbers and strings marshal
+	}
+	return c.Act(ctx, project, contract.Action{Action: "scale", Scale: text})
+}
+
+// Amount is a number as the API wants it: 3 as a number, +1 and 25% as strings;
+// nothing for an empty string.
+func Amount(s string) json.RawMessage {
+	if s == "" {
+		return nil
+	}
+	text, err := json.Marshal(amount(s))
+	if err != nil {
+		return nil // numbers and strings marshal
+	}
+	return text
+}
+
+func amount(s string) any {
+	if n, err := strconv.Atoi(s); err == nil && n >= 0 && s[0] != '+' {
+		return n
+	}
+	return s
+}
+
+// owned are the query parameters of a path that begins with a project's name.
+func (c *Client) owned() url.Values {
+	q := url.Values{}
+	set(q, "organization", c.organization)
+	return q
+}
+
+func set(q url.Values, key, value string) {
+	if value != "" {
+		q.Set(key, value)
+	}
+}
+
+// at is the path of something of a project.
+func at(parts ...string) string { return under("/v1/projects", parts...) }
+
+func under(root string, parts ...string) string {
+	var b bytes.Buffer
+	b.WriteString(root)
+	for _, p := range parts {
+		b.WriteString("/" + url.PathEscape(p))
+	}
+	return b.String()
+}
+
+// answer calls the API for a document.
+func answer[T any](ctx context.Context, c *Client, r request) (*T, error) {
+	document := new(T)
+	if err := c.do(ctx, r, document); err != nil {
+		return nil, err
+	}
+	return document, nil
+}

@@ -1,0 +1,229 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa"
+)
+
+const (
+	firstPause = 250 * time.Millisecond
+	lastPause  = 10 * time.Second
+	maxLine    = 8 << 20
+	// A stream that says nothing for so long is taken for dead and opened again;
+	// that costs nothing, as it goes on where it was.
+	maxSilence = time.Minute
+)
+
+// StreamOptions say where a stream begins.
+type StreamOptions struct {
+	Since   int64  // the stream brings what came after this revision
+	Project string // of this project alone
+
+	// Lost is told of each disconnect and when the next try is, Found when the
+	// stream flows again. Either may be nil.
+	Lost  func(err error, again time.Duration)
+	Found func()
+}
+
+// Stream brings the events after a revision, for as long as the context lasts.
+// After a disconnect it goes on by itself where it was, with nothing missed and
+// nothing twice. The first try to connect must succeed; later ones are repeated
+// for ever, unless the server refuses: TooOld says that the feed no longer has
+// the place where the stream was, and that a new look at the state is due.
+func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		s := &stream{c: c, o: o, last: o.Since, yield: yield}
+		for {
+			err := s.run(ctx)
+			switch {
+			case s.done:
+				return
+			case ctx.Err() != nil:
+				yield(Event{}, context.Cause(ctx))
+				return
+			case !s.connected || final(err):
+				yield(Event{}, err)
+				return
+			}
+			d := s.backoff()
+			if o.Lost != nil {
+				o.Lost(err, d)
+			}
+			if err := c.pause(ctx, d); err != nil {
+				yield(Event{}, err)
+				return
+			}
+		}
+	}
+}
+
+// A stream is the state of a Stream between two connections.
+type stream struct {
+	c         *Client
+	o         StreamOptions
+	yield     func(Event, error) bool
+	last      int64 // the newest revision handed on
+	connected bool  // at least once
+	done      bool  // the reader wants no more
+	lost      bool  // told that the connection is lost, and not yet that it is back
+	failures  int   // since something last came
+	retry     time.Duration
+}
+
+// final reports whether trying again would get the same answer.
+func final(err error) bool {
+	switch mariposa.CodeOf(err) {
+	case mariposa.Unavailable, mariposa.Throttled, mariposa.Internal:
+		return false
+	}
+	return true
+}
+
+// run reads one connection to its end.
+func (s *stream) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(maxSilence, func() {
+		cancel(mariposa.Errorf(mariposa.Unavailable, "%s has not said anything for %v", s.c.URL(), maxSilence))
+	})
+	defer watchdog.Stop()
+
+	r := get("/v1/events", s.c.feed(s.last, s.o.Project))
+	r.accept = "text/event-stream"
+	r.header = map[string]string{"Last-Event-ID": strconv.FormatInt(s.last, 10)}
+	res, err := s.c.open(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if kind := res.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
+		return mariposa.Errorf(mariposa.InvalidArgument, "%s answered %q instead of a stream of events: is something between us that does not pass streams on?", s.c.URL(), kind)
+	}
+	s.connected = true
+	if s.lost && s.o.Found != nil {
+		s.o.Found()
+	}
+	s.lost = false
+	err = readEvents(res.Body, func() { watchdog.Reset(maxSilence) }, s.take)
+	if errors.Is(err, errStop) {
+		s.done = true
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// errStop ends the reading of a stream whose reader wants no more.
+var errStop = errors.New("the reader wants no more")
+
+func (s *stream) take(m message) error {
+	if m.retry > 0 {
+		s.retry = m.retry
+	}
+	s.failures = 0
+	if m.data == "" {
+		return nil
+	}
+	if m.event == "error" {
+		e := &mariposa.Error{}
+		if json.Unmarshal([]byte(m.data), e) == nil && e.Message != "" {
+			return e
+		}
+	}
+	var e Event
+	if err := json.Unmarshal([]byte(m.data), &e); err != nil {
+		return mariposa.Errorf(mariposa.InvalidArgument, "an event of %s cannot be read: is it a Mariposa? %w", s.c.URL(), err)
+	}
+	if e.Revision == 0 {
+		e.Revision, _ = strconv.ParseInt(m.id, 10, 64)
+	}
+	if e.Revision <= s.last {
+		return nil // seen before the connection broke
+	}
+	s.last = e.Revision
+	if !s.yield(e, nil) {
+		return errStop
+	}
+	return nil
+}
+
+// backoff is how long to wait before the next try: longer each time, and not
+// the same for everybody who lost the same server.
+func (s *stream) backoff() time.Duration {
+	s.lost = true
+	d := min(max(firstPause, s.retry)<<min(s.failures, 10), lastPause)
+	s.failures++
+	return d/2 + rand.N(d/2+1)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+// A message is one block of an event stream.
+type message struct {
+	id, event, data string
+	retry           time.Duration
+}
+
+// readEvents reads an event stream and hands each block on; alive is told of
+// every sign of life. It returns when the stream ends, which is always an error.
+func readEvents(body io.Reader, alive func(), take func(message) error) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	var m message
+	var data []string
+	for lines.Scan() {
+		alive()
+		line := lines.Text()
+		if line == "" {
+			m.data = strings.Join(data, "\n")
+			if err := take(m); err != nil {
+				return err
+			}
+			m, data = message{id: m.id}, nil
+			continue
+		}
+		key, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch key {
+		case "id":
+			m.id = value
+		case "event":
+			m.event = value
+		case "data":
+			data = append(data, value)
+		case "retry":
+			if ms, err := strconv.Atoi(value); err == nil {
+				m.retry = min(time.Duration(ms)*time.Millisecond, lastPause)
+			}
+		}
+	}
+	err := lines.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		return mariposa.Errorf(mariposa.TooLarge, "the server sent an event of more than %d MiB", maxLine>>20)
+	}
+	if err != nil {
+		return mariposa.Errorf(mariposa.Unavailable, "the stream of events broke off: %w", err)
+	}
+	return mariposa.Errorf(mariposa.Unavailable, "the server ended the stream of events")
+}

@@ -1,0 +1,187 @@
+package client
+
+import (
+	"context"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"mariposa/contract"
+)
+
+// State returns goal and reality of every project, of one, or of one service of it.
+func (c *Client) State(ctx context.Context, project, service string) (*contract.State, error) {
+	q := url.Values{}
+	if project != "" {
+		q = c.owned()
+	}
+	set(q, "project", project)
+	set(q, "service", service)
+	return answer[contract.State](ctx, c, get("/v1/state", q))
+}
+
+// TaskFilter says which tasks of the queue are wanted.
+type TaskFilter struct {
+	Project string
+	Service string
+	State   string
+	All     bool // those that have ended too
+}
+
+// Queue lists tasks. It turns the pages by itself.
+func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
+	q := url.Values{}
+	if f.Project != "" {
+		q = c.owned()
+	}
+	set(q, "project", f.Project)
+	set(q, "service", f.Service)
+	set(q, "state", f.State)
+	if f.All {
+		q.Set("all", "true")
+	}
+	all := &contract.Tasks{Tasks: []contract.Task{}}
+	for {
+		// The marker is read beside the document, which need not know it.
+		page, err := answer[struct {
+			contract.Tasks
+			Marker string `json:"marker"`
+		}](ctx, c, get("/v1/queue", q))
+		if err != nil {
+			return nil, err
+		}
+		all.Tasks = append(all.Tasks, page.Tasks.Tasks...)
+		if page.Marker == "" || page.Marker == q.Get("marker") {
+			return all, nil
+		}
+		q.Set("marker", page.Marker)
+	}
+}
+
+// Task returns one task with its newest steps.
+func (c *Client) Task(ctx context.Context, id string) (*contract.Task, error) {
+	return answer[contract.Task](ctx, c, get(under("/v1/queue", id), nil))
+}
+
+// InstanceFilter says which instances are wanted.
+type InstanceFilter struct {
+	Project string
+	Service string
+	Node    string
+	State   string
+	Version string
+}
+
+// Instances goes through all instances that match, page by page: there may be
+// a hundred thousand. The first error ends it.
+func (c *Client) Instances(ctx context.Context, f InstanceFilter) iter.Seq2[contract.Instance, error] {
+	return func(yield func(contract.Instance, error) bool) {
+		q := url.Values{}
+		if f.Project != "" {
+			q = c.owned()
+		}
+		set(q, "project", f.Project)
+		set(q, "service", f.Service)
+		set(q, "node", f.Node)
+		set(q, "state", f.State)
+		set(q, "version", f.Version)
+		for {
+			page, err := answer[contract.Instances](ctx, c, get("/v1/instances", q))
+			if err != nil {
+				yield(contract.Instance{}, err)
+				return
+			}
+			for _, i := range page.Instances {
+				if !yield(i, nil) {
+					return
+				}
+			}
+			// A server that repeats its marker would have us turn pages for ever.
+			if page.Marker == "" || page.Marker == q.Get("marker") {
+				return
+			}
+			q.Set("marker", page.Marker)
+		}
+	}
+}
+
+// AllInstances collects what Instances goes through.
+func (c *Client) AllInstances(ctx context.Context, f InstanceFilter) (*contract.Instances, error) {
+	all := &contract.Instances{Instances: []contract.Instance{}}
+	for i, err := range c.Instances(ctx, f) {
+		if err != nil {
+			return nil, err
+		}
+		all.Instances = append(all.Instances, i)
+	}
+	return all, nil
+}
+
+// Instance returns one instance with its details.
+func (c *Client) Instance(ctx context.Context, id string) (*contract.Instance, error) {
+	return answer[contract.Instance](ctx, c, get(under("/v1/instances", id), nil))
+}
+
+// ActOnInstance does something to an instance: restart, replace, crash and so on.
+func (c *Client) ActOnInstance(ctx context.Context, id, action string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, put(under("/v1/instances", id), map[string]string{"action": action}))
+}
+
+// LogOptions say which part of an instance's output is wanted.
+type LogOptions struct {
+	Tail   int // the last so many lines; negative: all there is
+	Follow bool
+}
+
+// Logs opens an instance's output. Whoever asks closes it; canceling the context
+// ends it too.
+func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadCloser, error) {
+	q := url.Values{}
+	if o.Tail >= 0 {
+		q.Set("tail", strconv.Itoa(o.Tail))
+	}
+	if o.Follow {
+		q.Set("follow", "true")
+	}
+	r := get(under("/v1/instances", id, "logs"), q)
+	r.accept = "text/plain"
+	res, err := c.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}
+
+// Nodes lists the nodes.
+func (c *Client) Nodes(ctx context.Context) (*contract.Nodes, error) {
+	return answer[contract.Nodes](ctx, c, get("/v1/nodes", nil))
+}
+
+// Node returns one node.
+func (c *Client) Node(ctx context.Context, id string) (*contract.Node, error) {
+	return answer[contract.Node](ctx, c, get(under("/v1/nodes", id), nil))
+}
+
+// ActOnNode does something to a node: purge, lose, restore and so on.
+func (c *Client) ActOnNode(ctx context.Context, id, action string) error {
+	return c.do(ctx, put(under("/v1/nodes", id), map[string]string{"action": action}), nil)
+}
+
+// DeleteNode makes the server forget a node.
+func (c *Client) DeleteNode(ctx context.Context, id string) error {
+	return c.do(ctx, request{method: http.MethodDelete, path: under("/v1/nodes", id)}, nil)
+}
+
+// Health reports whether the server lives, Ready whether it can reach its store.
+func (c *Client) Health(ctx context.Context) error { return c.probe(ctx, "/healthz") }
+
+func (c *Client) Ready(ctx context.Context) error { return c.probe(ctx, "/readyz") }
+
+func (c *Client) probe(ctx context.Context, path string) error {
+	r := get(path, nil)
+	r.accept = "*/*"
+	_, err := c.bytes(ctx, r)
+	return err
+}
