@@ -47,7 +47,16 @@ type NewProject struct {
 	Name         string          `json:"name"`
 	Organization string          `json:"organization,omitempty"`
 	Manifest     json.RawMessage `json:"manifest" doc:"the manifest as an object, or as a string of YAML"`
+	Metadata     json.RawMessage `json:"metadata,omitempty" doc:"not supported yet"`
 	Message      string          `json:"message,omitempty"`
+}
+
+// ProjectChange asks for a change of a project; what is left out stays as it is.
+type ProjectChange struct {
+	Name     string          `json:"name,omitempty"`
+	Manifest json.RawMessage `json:"manifest,omitempty" doc:"the manifest as an object, or as a string of YAML"`
+	Metadata json.RawMessage `json:"metadata,omitempty" doc:"not supported yet"`
+	Message  string          `json:"message,omitempty"`
 }
 
 // Version is one submitted version of a manifest.
@@ -60,11 +69,13 @@ type Version struct {
 	Tags            []string  `json:"tags"`
 	ServicesChanged []string  `json:"services_changed"`
 	Completed       bool      `json:"completed"`
+	Manifest        string    `json:"manifest,omitempty" doc:"of a single version, as it was submitted"`
 }
 
-// Versions is a list of versions, newest first.
+// Versions is a page of versions, newest first.
 type Versions struct {
 	Versions []Version `json:"versions"`
+	Marker   string    `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
 }
 
 // State is goal and reality of all projects asked for, at one revision.
@@ -107,6 +118,21 @@ type ServiceState struct {
 	Backoff  *Backoff        `json:"backoff"`
 }
 
+// Service is one service with what is known of it.
+type Service struct {
+	Project     string `json:"project"`
+	ProjectName string `json:"project_name"`
+	ServiceState
+	ComputeType mariposa.ComputeType `json:"compute_type"`
+	Image       string               `json:"image"`
+	DependsOn   []string             `json:"depends_on"`
+}
+
+// Services is a list of services.
+type Services struct {
+	Services []Service `json:"services"`
+}
+
 // Backoff says how often a service has failed and when the next try is.
 type Backoff struct {
 	Failures int       `json:"failures"`
@@ -122,6 +148,8 @@ type Action struct {
 	Filters  map[string]any  `json:"filters,omitempty"`
 	Services []string        `json:"services,omitempty"`
 	Scale    json.RawMessage `json:"scale,omitempty" doc:"5, \"+1\" or \"-2\"; for a project, an object of these by service"`
+
+	WithScale bool `json:"with_scale,omitempty" doc:"of a revert; not supported yet"`
 }
 
 // Task is one task of the queue.
@@ -143,22 +171,26 @@ type Task struct {
 	Progress    mariposa.Progress  `json:"progress"`
 	Version     string             `json:"version"`
 	Steps       []TaskStep         `json:"steps,omitempty" doc:"of a single task, newest first"`
+	Marker      string             `json:"marker,omitempty" doc:"of a single task: pass it to get older steps; absent when there are none"`
 }
 
-// Tasks is a list of tasks.
+// Tasks is a page of tasks, newest first.
 type Tasks struct {
-	Tasks []Task `json:"tasks"`
+	Tasks  []Task `json:"tasks"`
+	Marker string `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
 }
 
 // TaskStep is one change that a task made, or that followed from it.
 type TaskStep struct {
-	Revision int64     `json:"revision"`
-	At       time.Time `json:"at"`
-	Instance string    `json:"instance"`
-	Node     string    `json:"node"`
-	Step     string    `json:"step"`
-	Result   string    `json:"result"`
-	Reason   string    `json:"reason"`
+	Revision     int64     `json:"revision"`
+	At           time.Time `json:"at"`
+	Instance     string    `json:"instance"`
+	InstanceName string    `json:"instance_name"`
+	Node         string    `json:"node"`
+	NodeName     string    `json:"node_name"`
+	Step         string    `json:"step" doc:"create, update, remove or collect"`
+	Result       string    `json:"result" doc:"asked, done, or the state the node reports"`
+	Reason       string    `json:"reason"`
 }
 
 // Instance is one instance.
@@ -198,6 +230,11 @@ type Instances struct {
 	Marker    string     `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
 }
 
+// InstanceAction asks for something to be done to an instance.
+type InstanceAction struct {
+	Action string `json:"action" enum:"start,stop,restart,replace,crash"`
+}
+
 // Node is one node.
 type Node struct {
 	ID            string                 `json:"id"`
@@ -220,6 +257,18 @@ type Node struct {
 // Nodes is a list of nodes.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
+}
+
+// NodeAction asks for something to be done to a node.
+type NodeAction struct {
+	Action    string   `json:"action" enum:"drain,undrain,reserve,unreserve,purge,lose,restore"`
+	Instances []string `json:"instances,omitempty" doc:"of a purge: these quarantined instances; none means all of them"`
+}
+
+// Health answers whether the server lives and can work.
+type Health struct {
+	Status  string `json:"status"`
+	Version string `json:"version"`
 }
 
 // Event is one change, in the words of the feed. Object is what changed, as the

@@ -47,6 +47,17 @@ func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follo
 	return st, nil
 }
 
+// Crash has a dummy instance fail on its node. What became of it is told by the
+// feed.
+func (f *Fleet) Crash(_ context.Context, node, instance string) error {
+	_, s := f.LastHeard(node)
+	if s == nil {
+		return mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s, which is not connected: try again when it is back", instance, node)
+	}
+	s.send(wire.Frame{Ask: &wire.Ask{Instance: instance, Crash: true}})
+	return nil
+}
+
 // Read takes what has come, and lets the node send more.
 func (st *stream) Read(p []byte) (int, error) {
 	st.mu.Lock()

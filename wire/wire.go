@@ -104,7 +104,8 @@ type Bye struct {
 	Final  bool   `json:"final,omitempty"` // coming again will not help
 }
 
-// Ask opens, feeds or cancels a stream of an instance's log from the node.
+// Ask opens, feeds or cancels a stream of an instance's log from the node, or
+// has a dummy instance fail.
 type Ask struct {
 	Stream   int64  `json:"stream"`
 	Instance string `json:"instance,omitempty"` // set in the ask that opens the stream
@@ -112,6 +113,7 @@ type Ask struct {
 	Follow   bool   `json:"follow,omitempty"`
 	Credit   int    `json:"credit,omitempty"` // how many more pieces may be sent
 	Cancel   bool   `json:"cancel,omitempty"`
+	Crash    bool   `json:"crash,omitempty"` // the instance is to fail; no stream is meant
 }
 
 // Data is a piece of a stream.
