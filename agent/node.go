@@ -65,6 +65,9 @@ type Node struct {
 	stepCtx   context.Context //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
 }
 
+// welcomeWithin is how long a control plane may take to answer a hello.
+const welcomeWithin = 15 * time.Second
+
 // Outlet carries frames to the control plane. Send never blocks.
 type Outlet interface {
 	Send(wire.Frame)
@@ -127,6 +130,8 @@ func (n *Node) Connected(out Outlet) {
 		n.lastHeard = n.Clock.Now()
 		h := n.Hello
 		n.send(wire.Frame{Hello: &h})
+		n.beat = welcomeWithin / 3
+		n.beatLater(out)
 	})
 }
 
@@ -221,6 +226,7 @@ func (n *Node) welcome(w *wire.Welcome) {
 	n.labels = driver.Labels{Cluster: w.Cluster, Incarnation: w.Incarnation}
 	n.beat = max(w.Beat, 10*time.Millisecond)
 	n.snapshot = map[string]bool{}
+	n.stopBeat()
 	n.beatLater(n.out)
 }
 
@@ -237,7 +243,9 @@ func (n *Node) beatLater(out Outlet) {
 				n.hangUp()
 				return
 			}
-			n.send(wire.Frame{Beat: &wire.Beat{Seen: n.order.Seen()}})
+			if n.welcomed {
+				n.send(wire.Frame{Beat: &wire.Beat{Seen: n.order.Seen()}})
+			}
 			n.beats = [2]int64{n.beats[1], n.seq}
 			n.beatLater(out)
 		})

@@ -196,7 +196,7 @@ func (e *Engine) hear(changes []store.Change) {
 	byProject := map[string][]store.Change{}
 	roomier := false
 	for _, c := range changes {
-		project := c.Record.Project
+		var project string
 		switch spec := c.Record.Spec.(type) {
 		case *mariposa.NodeSpec:
 			roomier = true
@@ -212,8 +212,10 @@ func (e *Engine) hear(changes []store.Change) {
 			} else {
 				e.placer.Claim(c.Record.ID, spec.Node, needOf(spec))
 			}
-		case *mariposa.VersionSpec:
-			continue // read when a task brings it into force
+		case *mariposa.TaskSpec:
+			project = spec.Project
+		default:
+			continue // versions are read when a task brings them into force
 		}
 		byProject[project] = append(byProject[project], c)
 	}

@@ -254,10 +254,19 @@ func summary(st *mariposa.ProjectStatus, todo map[string]int) (mariposa.Status, 
 	return mariposa.StatusConverged, ""
 }
 
+func order(w store.Write) int {
+	if w.Kind == mariposa.KindTask {
+		return 0
+	}
+	return 1
+}
+
 // commit stores the turn and sets the next wake-up.
 func (t *turn) commit(ctx context.Context) error {
 	t.e.gate.Set(t.project, t.view.Starting()+len(t.claimed))
 	if len(t.unit.Writes) > 0 {
+		// Tasks come first in the feed: nobody hears of a step before its task.
+		slices.SortStableFunc(t.unit.Writes, func(a, b store.Write) int { return cmp.Compare(order(a), order(b)) })
 		t.unit.Fences = []store.Fence{{Lease: leaseName(t.shard), Epoch: t.epoch}}
 		res := t.e.Store.Commit(ctx, t.unit)[0]
 		if res.Err != nil {

@@ -1,0 +1,171 @@
+package assembly
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa"
+	"mariposa/agent"
+	"mariposa/clock"
+	"mariposa/driver"
+	"mariposa/driver/dummy"
+	"mariposa/driver/process"
+	"mariposa/wire"
+)
+
+// NodeConfig says who a node is and where it keeps its things.
+type NodeConfig struct {
+	Dir    string // kept between runs
+	Name   string // the host's name if empty
+	Rack   string
+	DC     string
+	Traits map[string]string
+	Dummy  bool // it only plays
+}
+
+// RunNode runs one node's agent until the context ends.
+func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
+	hello, err := introduce(cfg)
+	if err != nil {
+		return err
+	}
+	drivers, err := driversFor(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, d := range drivers {
+			_ = d.Close() // instances run on; there is nothing else to lose
+		}
+	}()
+	return agent.Run(ctx, link, agent.Options{Hello: hello, Drivers: drivers, Clock: clock.Real{}})
+}
+
+// driversFor makes every driver that the node supports.
+func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
+	world, err := dummy.OpenWorld(filepath.Join(cfg.Dir, "dummies"), uint64(time.Now().UnixNano()))
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the dummy instances of node %s: %w", cfg.Name, err)
+	}
+	drivers := []driver.Driver{dummy.New(world, clock.Real{})}
+	if cfg.Dummy {
+		return drivers, nil
+	}
+	p, err := process.New(process.Options{Root: filepath.Join(cfg.Dir, "instances")})
+	if err != nil {
+		return nil, fmt.Errorf("cannot run processes on node %s: %w", cfg.Name, err)
+	}
+	return append(drivers, p), nil
+}
+
+// identity is what a node keeps of itself.
+type identity struct {
+	ID  string `json:"id"`
+	Key string `json:"key"`
+}
+
+// introduce makes the node's hello; the first time, its id and key are made up
+// and kept.
+func introduce(cfg NodeConfig) (wire.Hello, error) {
+	h := wire.Hello{Name: cfg.Name, Rack: cfg.Rack, DC: cfg.DC, Traits: cfg.Traits, Dummy: cfg.Dummy}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return h, fmt.Errorf("cannot make the node's folder: %w", err)
+	}
+	if h.Name == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return h, fmt.Errorf("this machine has no name: %w: say one with --name", err)
+		}
+		h.Name = strings.ToLower(name)
+	}
+	id, err := readIdentity(filepath.Join(cfg.Dir, "node.json"))
+	if err != nil {
+		return h, err
+	}
+	h.Node, h.Key = id.ID, id.Key
+	h.Capacity = capacity(cfg.Dummy)
+	return h, nil
+}
+
+func readIdentity(path string) (identity, error) {
+	var id identity
+	b, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		if err := json.Unmarshal(b, &id); err != nil || id.ID == "" {
+			return id, fmt.Errorf("%s does not say who this node is; remove it to join as a new node", path)
+		}
+		return id, nil
+	case !errors.Is(err, os.ErrNotExist):
+		return id, err
+	}
+	id = identity{ID: NewID(), Key: Secret()}
+	b, err = json.Marshal(id)
+	if err != nil {
+		return id, err
+	}
+	return id, writeFile(path, b)
+}
+
+// writeFile writes a small secret file whole or not at all.
+func writeFile(path string, b []byte) error {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// Secret makes a new secret.
+func Secret() string {
+	b := make([]byte, 24)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// SecretFile reads a secret that is kept in a file, made the first time.
+func SecretFile(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		s := Secret()
+		return s, writeFile(path, []byte(s+"\n"))
+	}
+	if err != nil {
+		return "", err
+	}
+	if s := strings.TrimSpace(string(b)); s != "" {
+		return s, nil
+	}
+	return "", fmt.Errorf("%s is empty; remove it to have a new one made", path)
+}
+
+// capacity is what this machine has to give: all its cores, and its memory less
+// a tenth for everybody else. Dummies cost nothing.
+func capacity(isDummy bool) mariposa.Resources {
+	if isDummy {
+		return mariposa.Resources{}
+	}
+	r := mariposa.Resources{MilliCPU: int64(runtime.NumCPU()) * 1000}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		r.Memory = int64(info.Totalram) * int64(info.Unit) / 10 * 9
+	}
+	return r
+}

@@ -1,0 +1,195 @@
+// Package assembly puts the rooms together into what runs: a control plane, and
+// agents beside it or elsewhere. It is wiring only, shared by the binary, the
+// benchmark and the tests that start the whole program; it decides nothing.
+package assembly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"mariposa"
+	"mariposa/api"
+	"mariposa/clock"
+	"mariposa/engine"
+	"mariposa/fleet"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// Config says how a control plane runs.
+type Config struct {
+	Store      store.Store // closed by Stop
+	Listen     string
+	AdminToken string
+	JoinToken  string
+	Version    string
+	Keep       time.Duration // how long the feed is kept; 7 days if zero
+	KeepRows   int64         // how many changes at most; 2 million if zero
+	Beat       time.Duration // of agents; 5 s if zero
+}
+
+// Control is one replica of the control plane.
+type Control struct {
+	URL string
+
+	cfg     Config
+	pic     *picture.Picture
+	engine  *engine.Engine
+	fleet   *fleet.Fleet
+	server  *http.Server
+	cancel  context.CancelFunc
+	all     sync.WaitGroup
+	stopped sync.Once
+	failed  chan error
+}
+
+// NewID makes ids that grow.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// Start brings a control plane up; when it returns, requests are answered.
+func Start(ctx context.Context, cfg Config) (*Control, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w: choose another address with --listen", cfg.Listen, err)
+	}
+	c := &Control{cfg: cfg, URL: "http://" + listener.Addr().String(), failed: make(chan error, 1)}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c.cancel = cancel
+	handler, err := c.wire(ctx, run)
+	if err != nil {
+		cancel()
+		c.all.Wait()
+		_ = listener.Close() // the first error is the one to tell
+		return nil, err
+	}
+	c.server = &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return run },
+		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+	}
+	c.all.Go(func() {
+		if err := c.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			c.failed <- err
+		}
+	})
+	return c, nil
+}
+
+// wire makes the rooms and sets the actors going.
+func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
+	pic, err := picture.Open(ctx, c.cfg.Store)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the store: %w", err)
+	}
+	c.pic = pic
+	shelf := picture.NewShelf(c.cfg.Store)
+	replica := NewID()
+	runner := engine.NewRunner(64)
+	c.engine = engine.New(engine.Options{
+		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, NewID: NewID, Wake: runner.Wake, Holder: replica,
+	})
+	c.fleet, err = fleet.New(ctx, fleet.Options{
+		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the store: %w", err)
+	}
+	m := newMeters(c)
+	c.all.Go(func() { _ = pic.Follow(run, 10*time.Minute, m.mended) }) // it ends with the context alone
+	c.all.Go(func() { runner.Run(run, c.engine) })
+	c.all.Go(func() { c.fleet.Run(run) })
+	c.all.Go(func() { c.trim(run) })
+	return api.New(api.Options{
+		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Fleet: c.fleet, Used: c.engine.Used, Clock: clock.Real{}, NewID: NewID,
+		AdminToken: c.cfg.AdminToken, JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
+	}), nil
+}
+
+// trim keeps the feed within its bounds.
+func (c *Control) trim(ctx context.Context) {
+	every := time.NewTicker(time.Minute)
+	defer every.Stop()
+	age, rows := c.cfg.Keep, c.cfg.KeepRows
+	if age == 0 {
+		age = 7 * 24 * time.Hour
+	}
+	if rows == 0 {
+		rows = 2_000_000
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			if _, err := c.cfg.Store.Trim(ctx, age, rows); err != nil && ctx.Err() == nil {
+				slog.Warn("cannot trim the feed; trying again", "err", err)
+			}
+		}
+	}
+}
+
+// Failed tells when the control plane has ended by itself.
+func (c *Control) Failed() <-chan error { return c.failed }
+
+// Stop stops accepting, hands the leases over and closes the store. Instances
+// run on. It is idempotent and takes at most some seconds.
+func (c *Control) Stop() {
+	c.stopped.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		go func() { // streams end with the actors, so do not wait for them first
+			time.Sleep(200 * time.Millisecond)
+			c.cancel()
+		}()
+		if err := c.server.Shutdown(ctx); err != nil {
+			_ = c.server.Close() // what is still open is open for good
+		}
+		c.cancel()
+		c.all.Wait()
+		if err := c.cfg.Store.Close(); err != nil {
+			slog.Warn("closing the store", "err", err)
+		}
+	})
+}
+
+// meters are what the actors tell of themselves.
+type meters struct {
+	registry *prometheus.Registry
+	mends    prometheus.Counter
+}
+
+func newMeters(c *Control) *meters {
+	m := &meters{registry: prometheus.NewRegistry()}
+	m.mends = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mariposa_reread_mended_total", Help: "Objects that a full re-read found different from the feed; should stay at 0.",
+	})
+	gauge := func(name, help string, f func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
+	}
+	m.registry.MustRegister(m.mends,
+		gauge("mariposa_revision", "The newest revision seen.", func() float64 { return float64(c.pic.Revision()) }),
+		gauge("mariposa_instances", "Instances on the books.", func() float64 { return float64(c.pic.Count(mariposa.KindInstance)) }),
+		gauge("mariposa_projects", "Projects.", func() float64 { return float64(c.pic.Count(mariposa.KindProject)) }),
+		gauge("mariposa_open_tasks", "Tasks that have not ended.", func() float64 { return float64(c.pic.Count(mariposa.KindTask)) }),
+		gauge("mariposa_nodes", "Nodes known.", func() float64 { return float64(c.pic.Count(mariposa.KindNode)) }),
+		gauge("mariposa_sessions", "Agents connected to this replica.", func() float64 { return float64(c.fleet.Sessions()) }),
+		gauge("mariposa_shards", "Shards held by this replica.", func() float64 { n, _ := c.engine.Held(); return float64(n) }),
+	)
+	return m
+}
+
+func (m *meters) mended(n int) {
+	if n > 0 {
+		slog.Error("a full re-read found objects that the feed had missed", "objects", n)
+	}
+	m.mends.Add(float64(n))
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/agent"
+	"mariposa/assembly"
+	"mariposa/cli"
+	"mariposa/client"
+	"mariposa/clock"
+	"mariposa/store/sqlite"
+)
+
+type devFlags struct {
+	listen  string
+	data    string
+	dummies int
+	deploy  string
+	down    bool
+	verbose bool
+}
+
+func devCommand() *cobra.Command {
+	var f devFlags
+	c := &cobra.Command{
+		Use:   "dev",
+		Short: "Run the whole system in one process on this machine",
+		Long: "Runs control plane, web API and one node agent for this machine in one process, with an embedded store under DIR.\n" +
+			"Started again on the same DIR it goes on where it was; instances that kept running are taken over, not restarted.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDev(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8080", "address to listen on")
+	c.Flags().StringVar(&f.data, "data", "", "folder for everything that is kept (default $XDG_DATA_HOME/mariposa)")
+	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "how many simulated nodes to add")
+	c.Flags().StringVar(&f.deploy, "deploy", "", "a manifest to deploy once it runs, as [NAME=]FILE; then show a live view")
+	c.Flags().BoolVar(&f.down, "down", false, "delete every project, wait until nothing of them is left, and end")
+	c.Flags().BoolVar(&f.verbose, "verbose", false, "log more")
+	return c
+}
+
+// dev is a running `mariposa dev`.
+type dev struct {
+	dir     string
+	control *assembly.Control
+	client  *client.Client
+	agents  sync.WaitGroup
+	failed  chan error
+}
+
+func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
+	if f.dummies < 0 || f.dummies > 100_000 {
+		return cli.Usage(fmt.Errorf("--dummy-nodes %d: give a number from 0 to 100000", f.dummies))
+	}
+	logTo(stderr, f.verbose, f.deploy != "")
+	ctx, cancel := context.WithCancel(ctx)
+	d, err := startDev(ctx, f)
+	if err != nil {
+		cancel()
+		return err
+	}
+	defer d.stop(cancel)
+	fmt.Fprintf(stdout, "Mariposa %s is running at %s\n", version, d.control.URL)
+	switch {
+	case f.down:
+		return d.down(ctx, stdout)
+	case f.deploy != "":
+		return d.deployAndWatch(ctx, f.deploy, stdout)
+	}
+	fmt.Fprintf(stdout, "Data and admin token are in %s. Try: mariposa project create hello -m examples/hello/mariposa.yaml --wait\n", d.dir)
+	return d.wait(ctx)
+}
+
+// logTo sends logs to standard error; with a live view only what matters.
+func logTo(w io.Writer, verbose, quiet bool) {
+	level := slog.LevelInfo
+	switch {
+	case verbose:
+		level = slog.LevelDebug
+	case quiet:
+		level = slog.LevelError
+	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
+}
+
+func startDev(ctx context.Context, f devFlags) (*dev, error) {
+	dir, err := cli.DataDir(f.data)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make the data folder: %w", err)
+	}
+	st, err := sqlite.Open(ctx, filepath.Join(dir, "mariposa.db"), sqlite.Options{Clock: clock.Real{}})
+	if err != nil {
+		return nil, err
+	}
+	control, join, err := startControl(ctx, dir, f.listen, st)
+	if err != nil {
+		_ = st.Close() // the first error is the one to tell
+		return nil, err
+	}
+	d := &dev{dir: dir, control: control, failed: make(chan error, 1)}
+	if err := os.WriteFile(filepath.Join(dir, "url"), []byte(control.URL+"\n"), 0o600); err != nil {
+		control.Stop()
+		return nil, err
+	}
+	token, err := assembly.SecretFile(filepath.Join(dir, "admin.token"))
+	if err != nil {
+		control.Stop()
+		return nil, err
+	}
+	if d.client, err = client.New(client.Options{URL: control.URL, Token: token}); err != nil {
+		control.Stop()
+		return nil, err
+	}
+	link := agent.Link{Servers: []string{control.URL}, Token: join}
+	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node")})
+	for i := range f.dummies {
+		name := fmt.Sprintf("dummy-%d", i+1)
+		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true})
+	}
+	return d, nil
+}
+
+func (d *dev) run(ctx context.Context, link agent.Link, cfg assembly.NodeConfig) {
+	d.agents.Go(func() {
+		if err := assembly.RunNode(ctx, link, cfg); err != nil && ctx.Err() == nil {
+			select {
+			case d.failed <- err:
+			default:
+			}
+		}
+	})
+}
+
+// wait ends with a signal, or when a part has failed.
+func (d *dev) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-d.failed:
+		return err
+	case err := <-d.control.Failed():
+		return err
+	}
+}
+
+func (d *dev) stop(cancel context.CancelFunc) {
+	cancel()
+	d.agents.Wait()
+	d.control.Stop()
+	_ = os.Remove(filepath.Join(d.dir, "url")) // clients then say that nothing runs
+}
+
+// deployAndWatch creates the project if there is none of that name, then shows
+// a live view until the end.
+func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer) error {
+	name, file, ok := strings.Cut(what, "=")
+	if !ok {
+		file = what
+		if name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)); name == "mariposa" {
+			abs, err := filepath.Abs(file)
+			if err != nil {
+				return err
+			}
+			name = filepath.Base(filepath.Dir(abs))
+		}
+	}
+	body, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("cannot read the manifest: %w", err)
+	}
+	if err := d.create(ctx, name, body); err != nil {
+		return err
+	}
+	watch, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- cli.Watch(watch, d.client, name, stdout, cli.IsTerminal(stdout)) }()
+	failed := make(chan error, 1)
+	go func() { failed <- d.wait(ctx) }()
+	select {
+	case err = <-ended:
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	case err = <-failed:
+		cancel()
+		<-ended
+	}
+	fmt.Fprintf(stdout, "\nMariposa has ended; the instances of %s run on.\nStart it again to go on where it was, or run it with --down to remove everything.\n", name)
+	return err
+}
+
+func (d *dev) create(ctx context.Context, name string, body []byte) error {
+	_, err := d.client.CreateProject(ctx, name, "", body, "")
+	var e *mariposa.Error
+	if errors.As(err, &e) && e.Code == mariposa.Conflict {
+		return nil // it is there already: go on with it
+	}
+	return err
+}
+
+// down deletes every project and waits for the last instance to go.
+func (d *dev) down(ctx context.Context, stdout io.Writer) error {
+	list, err := d.client.Projects(ctx, "", "")
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		fmt.Fprintf(stdout, "deleting %s\n", p.Name)
+		if _, err := d.client.DeleteProject(ctx, p.ID, true); err != nil {
+			return err
+		}
+	}
+	for {
+		left, err := d.client.Instances(ctx, client.InstanceQuery{})
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 {
+			fmt.Fprintln(stdout, "nothing is left")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,26 @@
+// Command mariposa is the whole system in one binary: control plane, node agent
+// and client. Here is wiring only: flags, start, signals.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"mariposa/cli"
+	"mariposa/driver/process"
+)
+
+// version is set at build time.
+var version = "dev"
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "shim" {
+		os.Exit(process.ShimMain(os.Args[2:])) // before anything else: one runs beside every process instance
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := cli.Main(ctx, os.Args[1:], cli.SystemEnv(version), devCommand(), serverCommand(), agentCommand())
+	stop()
+	os.Exit(code)
+}

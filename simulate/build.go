@@ -1,0 +1,49 @@
+package simulate
+
+import (
+	"fmt"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/driver/dummy"
+	"mariposa/manifest"
+	"mariposa/store/memory"
+)
+
+// build makes the world as it is at the beginning: a store, a server, nodes.
+func (w *World) build() error {
+	forever := wallClock{w, &life{}}
+	if w.Options.Store != nil {
+		st, err := w.Options.Store(w)
+		if err != nil {
+			return err
+		}
+		w.store = st
+	} else {
+		w.store = memory.New(forever)
+	}
+	w.checker = newChecker(w)
+	w.people = &people{w: w, projects: map[string]string{}, sound: map[string]bool{}}
+	w.startServer()
+	for i := range max(1, w.Nodes) {
+		n := &node{w: w, name: fmt.Sprintf("node%d", i+1), world: dummy.NewWorld(w.Seed + uint64(i))}
+		w.nodes = append(w.nodes, n)
+		n.start()
+	}
+	return nil
+}
+
+// Clock is the world's time, for a store that outlives every crash.
+func (w *World) Clock() clock.Clock { return wallClock{w, &life{}} }
+
+func (w *World) definition(project string, number int, service string) (*mariposa.Service, error) {
+	r, err := w.store.Get(w.ctx, mariposa.KindVersion, mariposa.VersionID(project, number))
+	if err != nil {
+		return nil, err
+	}
+	m, err := manifest.Parse(r.Spec.(*mariposa.VersionSpec).Manifest)
+	if err != nil {
+		return nil, err
+	}
+	return m.ByName[service], nil
+}

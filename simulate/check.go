@@ -1,0 +1,306 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// checker holds the rules of the house against everything that happens. It reads
+// the feed for itself, straight from the store.
+type checker struct {
+	w         *World
+	revision  int64
+	instances map[string]store.Record
+	tasks     map[string]store.Record
+	projects  map[string]store.Record
+	nodes     map[string]store.Record
+	deleted   map[string]bool
+	before    map[string]int  // service -> serving, as far as the planner could know
+	served    map[string]bool // the instances behind that
+	planned   int64
+}
+
+func newChecker(w *World) *checker {
+	return &checker{
+		w: w, instances: map[string]store.Record{}, tasks: map[string]store.Record{}, projects: map[string]store.Record{},
+		nodes: map[string]store.Record{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{},
+	}
+}
+
+// check reads what is new in the feed and looks at the machines.
+func (c *checker) check() {
+	for {
+		changes, err := c.w.store.Changes(c.w.ctx, c.revision, 1000)
+		if err != nil {
+			c.w.fail("the feed cannot be read: %v", err)
+		}
+		if len(changes) == 0 {
+			break
+		}
+		for i := range changes {
+			c.change(&changes[i])
+		}
+	}
+	c.machines()
+}
+
+func (c *checker) change(ch *store.Change) {
+	if ch.Revision != c.revision+1 {
+		c.w.fail("revision %d follows %d", ch.Revision, c.revision)
+	}
+	c.revision = ch.Revision
+	r := ch.Record
+	switch r.Kind {
+	case mariposa.KindInstance:
+		c.instance(ch)
+	case mariposa.KindTask:
+		c.task(ch)
+	case mariposa.KindProject:
+		c.projects[r.ID] = r
+		if ch.Deleted {
+			delete(c.projects, r.ID)
+		}
+	case mariposa.KindNode:
+		c.nodes[r.ID] = r
+	}
+}
+
+func (c *checker) instance(ch *store.Change) {
+	r := ch.Record
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	status, _ := r.Status.(*mariposa.InstanceStatus)
+	state := mariposa.StateOf(spec, status)
+	c.w.note("r%d %s %s goal %s is %s (%s)", ch.Revision, spec.Name, ch.Event.Kind, spec.Goal, state, ch.Event.Reason)
+	if ch.Deleted {
+		if state != mariposa.StateDestroyed && !spec.Debt {
+			c.w.fail("%s was forgotten while %s", spec.Name, state)
+		}
+		delete(c.instances, r.ID)
+		c.deleted[r.ID] = true
+		return
+	}
+	if c.deleted[r.ID] {
+		c.w.fail("%s came back from the dead", spec.Name)
+	}
+	old, known := c.instances[r.ID]
+	if known {
+		was := old.Spec.(*mariposa.InstanceSpec)
+		wasStatus, _ := old.Status.(*mariposa.InstanceStatus)
+		if was.Node != spec.Node {
+			c.w.fail("%s moved from %s to %s", spec.Name, was.Node, spec.Node)
+		}
+		if was.Goal == mariposa.GoalGone && spec.Goal != mariposa.GoalGone {
+			c.w.fail("%s was wanted again after it was let go", spec.Name)
+		}
+		if from := mariposa.StateOf(was, wasStatus); !mariposa.CanFollow(from, state) {
+			c.w.fail("%s went from %s to %s", spec.Name, from, state)
+		}
+	}
+	if _, ok := c.tasks[spec.Task]; !ok {
+		c.w.fail("%s was touched outside any task", spec.Name)
+	}
+	c.instances[r.ID] = r
+}
+
+func (c *checker) task(ch *store.Change) {
+	r := ch.Record
+	st, _ := r.Status.(*mariposa.TaskStatus)
+	spec := r.Spec.(*mariposa.TaskSpec)
+	if st != nil {
+		c.w.note("r%d task %s %s %v is %s %d/%d %s", ch.Revision, tail(r.ID), spec.Task, spec.Services, st.State, st.Progress.Done, st.Progress.Total, st.Reason)
+	}
+	if old, ok := c.tasks[r.ID]; ok {
+		was, _ := old.Status.(*mariposa.TaskStatus)
+		if was != nil && st != nil {
+			switch {
+			case was.State.Ended():
+				c.w.fail("task %s changed after it was %s", r.ID, was.State)
+			case st.Progress.Done < was.Progress.Done || st.Progress.Total < was.Progress.Total:
+				c.w.fail("task %s went back from %v to %v", r.ID, was.Progress, st.Progress)
+			case st.Progress.Done > st.Progress.Total:
+				c.w.fail("task %s has done more than all: %v", r.ID, st.Progress)
+			}
+		}
+	}
+	c.tasks[r.ID] = r
+}
+
+// machines looks at what really runs.
+func (c *checker) machines() {
+	where := map[string]string{}
+	for _, n := range c.w.nodes {
+		for _, id := range n.ids() {
+			if other := where[id]; other != "" {
+				c.w.fail("%s runs on %s and on %s", id, other, n.name)
+			}
+			where[id] = n.name
+			r, ok := c.instances[id]
+			if !ok {
+				c.w.fail("%s runs on %s and nobody knows it", id, n.name)
+			}
+			if spec := r.Spec.(*mariposa.InstanceSpec); spec.Node != n.name {
+				c.w.fail("%s runs on %s instead of %s", spec.Name, n.name, spec.Node)
+			}
+		}
+	}
+}
+
+// beforePlan counts what the planner can know to be running.
+func (c *checker) beforePlan(project string) {
+	c.check()
+	c.planned = c.revision
+	clear(c.before)
+	clear(c.served)
+	for _, r := range c.w.server.picture.InstancesOf(project) {
+		if spec := r.Spec.(*mariposa.InstanceSpec); c.serves(r) {
+			c.before[spec.ServiceName]++
+			c.served[r.ID] = true
+		}
+	}
+}
+
+func (c *checker) serves(r *store.Record) bool {
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	status, _ := r.Status.(*mariposa.InstanceStatus)
+	node := c.w.server.picture.Get(mariposa.KindNode, spec.Node)
+	ns, _ := node.Status.(*mariposa.NodeStatus)
+	return spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning &&
+		ns != nil && ns.State == mariposa.NodeRunning
+}
+
+// afterPlan checks that the planner took nothing that serves below its goal.
+func (c *checker) afterPlan(project string) {
+	changes, err := c.w.store.Changes(c.w.ctx, c.planned, 10000)
+	if err != nil {
+		c.w.fail("the feed cannot be read: %v", err)
+	}
+	taken := map[string]int{}
+	var goal *mariposa.ProjectStatus
+	if r, ok := c.projects[project]; ok {
+		goal, _ = r.Status.(*mariposa.ProjectStatus)
+	}
+	for _, ch := range changes {
+		switch spec := ch.Record.Spec.(type) {
+		case *mariposa.ProjectSpec:
+			goal, _ = ch.Record.Status.(*mariposa.ProjectStatus)
+		case *mariposa.InstanceSpec:
+			if ch.Spec && spec.Goal == mariposa.GoalGone && c.served[ch.Record.ID] {
+				taken[spec.ServiceName]++
+				c.w.note("planner takes %s, which serves: %s", spec.Name, spec.Reason)
+			}
+		}
+	}
+	for name, n := range taken {
+		if goal == nil || goal.Goal != mariposa.GoalStarted || goal.Services[name] == nil || goal.Services[name].Removed {
+			continue
+		}
+		if left := c.before[name] - n; left < goal.Services[name].Scale {
+			c.w.fail("%s was left with %d serving by our own doing; its scale is %d", name, left, goal.Services[name].Scale)
+		}
+	}
+}
+
+// atRest says what is not yet as it should be; empty when all is.
+func (c *checker) atRest() string {
+	want := 0
+	for id, r := range c.projects {
+		st, _ := r.Status.(*mariposa.ProjectStatus)
+		spec := r.Spec.(*mariposa.ProjectSpec)
+		if spec.Deleting {
+			return spec.Name + " is being deleted"
+		}
+		if st == nil || st.Number != spec.Number || st.Status != mariposa.StatusConverged {
+			return fmt.Sprintf("%s is not converged: %+v", spec.Name, st)
+		}
+		for name, ss := range st.Services {
+			if n := c.countRunning(id, name); n != ss.Scale {
+				return fmt.Sprintf("%s/%s has %d running of %d", spec.Name, name, n, ss.Scale)
+			}
+			want += ss.Scale
+		}
+	}
+	if want != len(c.instances) {
+		return fmt.Sprintf("%d instances are on the books, %d are wanted", len(c.instances), want)
+	}
+	for id, r := range c.tasks {
+		if st, _ := r.Status.(*mariposa.TaskStatus); !mariposa.StateOfTask(st).Ended() {
+			return "task " + id + " is open"
+		}
+	}
+	return ""
+}
+
+func (c *checker) countRunning(project, service string) int {
+	n := 0
+	for _, r := range c.instances {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		status, _ := r.Status.(*mariposa.InstanceStatus)
+		if spec.Project == project && spec.ServiceName == service && spec.Goal == mariposa.GoalRunning && mariposa.StateOf(spec, status) == mariposa.StateRunning {
+			n++
+		}
+	}
+	return n
+}
+
+// final holds reality against the books when all is at rest: the machines run
+// exactly what is wanted, at the version in force, one in each slot, and the
+// ledger says the same.
+func (c *checker) final() {
+	running := map[string]bool{}
+	for _, n := range c.w.nodes {
+		for _, id := range n.ids() {
+			running[id] = true
+		}
+	}
+	if len(running) != len(c.instances) {
+		c.w.fail("%d instances really run, %d are on the books", len(running), len(c.instances))
+	}
+	slots := map[string]string{}
+	used := map[string]int{}
+	for _, id := range c.sorted() {
+		r := c.instances[id]
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if !running[id] {
+			c.w.fail("%s is on the books as running and is not there", spec.Name)
+		}
+		key := fmt.Sprintf("%s/%s.%d", spec.Project, spec.ServiceName, spec.Slot)
+		if other := slots[key]; other != "" {
+			c.w.fail("%s and %s are in one slot", other, spec.Name)
+		}
+		slots[key] = spec.Name
+		used[spec.Node]++
+		c.upToDate(spec)
+	}
+	ledger, err := c.w.store.Ledger(c.w.ctx)
+	if err != nil {
+		c.w.fail("the ledger cannot be read: %v", err)
+	}
+	for _, n := range c.w.nodes {
+		if ledger[n.name].Instances != used[n.name] {
+			c.w.fail("the ledger says %d for %s, %d are there", ledger[n.name].Instances, n.name, used[n.name])
+		}
+	}
+}
+
+func (c *checker) sorted() []string {
+	ids := make([]string, 0, len(c.instances))
+	for id := range c.instances {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (c *checker) upToDate(spec *mariposa.InstanceSpec) {
+	st := c.projects[spec.Project].Status.(*mariposa.ProjectStatus)
+	def, err := c.w.definition(spec.Project, st.Services[spec.ServiceName].Number, spec.ServiceName)
+	if err != nil || def == nil {
+		c.w.fail("%s has no definition: %v", spec.Name, err)
+	}
+	if def.Digest != spec.Digest || def.Live != spec.Live {
+		c.w.fail("%s is outdated at rest", spec.Name)
+	}
+}

@@ -1,0 +1,47 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+
+	"mariposa/wire"
+)
+
+// describe says a frame in a few words.
+func describe(f wire.Frame) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#%d ", f.Seq)
+	switch {
+	case f.Hello != nil:
+		b.WriteString("hello")
+	case f.Welcome != nil:
+		fmt.Fprintf(&b, "welcome, epoch %d", f.Welcome.Epoch)
+	case f.Assign != nil:
+		b.WriteString("assign")
+		if f.Assign.Snapshot {
+			b.WriteString(" (snapshot)")
+		}
+		for _, it := range f.Assign.Items {
+			fmt.Fprintf(&b, " %s/%d=%s", tail(it.ID), it.Generation, it.Goal)
+		}
+	case f.Report != nil:
+		b.WriteString("report")
+		for _, it := range f.Report.Items {
+			fmt.Fprintf(&b, " %s/%d=%s", tail(it.ID), it.Status.Generation, it.Status.State)
+		}
+	case f.Beat != nil:
+		fmt.Fprintf(&b, "beat %d", f.Beat.Seen)
+	case f.Bye != nil:
+		b.WriteString("bye: " + f.Bye.Reason)
+	}
+	return b.String()
+}
+
+func tail(id string) string { return id[max(0, len(id)-4):] }
+
+// heard notes a frame; heartbeats only quietly.
+func (w *World) heard(f wire.Frame, format string, args ...any) {
+	if line := w.quiet(format, args...); f.Beat == nil {
+		w.tell(line)
+	}
+}

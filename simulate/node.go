@@ -1,0 +1,221 @@
+package simulate
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/agent"
+	"mariposa/driver"
+	"mariposa/driver/dummy"
+	"mariposa/fleet"
+	"mariposa/wire"
+)
+
+// node is one machine: its instances outlive its agent.
+type node struct {
+	w     *World
+	name  string
+	world *dummy.World
+	dummy *dummy.Driver
+	agent *agent.Node
+	life  *life
+	link  *link
+	woken bool
+	away  bool // cut off from the control plane for a while
+}
+
+// link is one connection of a node, with what is on its way.
+type link struct {
+	w        *World
+	node     *node
+	agent    *agent.Node
+	server   *server
+	session  *fleet.Session
+	up, down [][]byte
+	closed   bool
+}
+
+// agentEnd and serverEnd are the two ends of a link.
+type (
+	agentEnd  struct{ *link }
+	serverEnd struct{ *link }
+)
+
+func (e agentEnd) Send(f wire.Frame)  { e.up = append(e.up, e.encode(f)) }
+func (e serverEnd) Send(f wire.Frame) { e.down = append(e.down, e.encode(f)) }
+func (e agentEnd) Close()             { e.cut("the agent hung up") }
+func (e serverEnd) Close()            { e.cut("the server hung up") }
+
+func (l *link) encode(f wire.Frame) []byte {
+	b, err := wire.Encode(f)
+	if err != nil {
+		l.w.fail("a frame cannot be encoded: %v", err)
+	}
+	return b
+}
+
+func (n *node) start() {
+	n.life = &life{}
+	clk := wallClock{n.w, n.life}
+	n.dummy = dummy.New(n.world, clk)
+	n.agent = agent.NewNode(agent.Options{
+		Hello: wire.Hello{
+			Node: n.name, Key: "the secret key of " + n.name, Name: n.name, Dummy: true,
+			Capacity: mariposa.Resources{Instances: 60},
+		},
+		Drivers: []driver.Driver{n.dummy},
+		Clock:   clk, Wake: func() { n.woken = true },
+	})
+	if err := n.agent.List(n.w.ctx); err != nil {
+		n.w.fail("%s cannot list: %v", n.name, err)
+	}
+	n.w.note("%s starts with %d instances", n.name, len(n.ids()))
+	n.dialLater()
+}
+
+func (n *node) dialLater() {
+	a := n.agent
+	wallClock{n.w, n.life}.After(time.Duration(50+n.w.rng.IntN(1000))*time.Millisecond, func() {
+		if n.link != nil || n.agent != a {
+			return
+		}
+		if n.away || n.w.server == nil {
+			n.dialLater()
+			return
+		}
+		l := &link{w: n.w, node: n, agent: a, server: n.w.server}
+		n.link = l
+		n.w.links = append(n.w.links, l)
+		n.w.note("%s dials", n.name)
+		a.Connected(agentEnd{l})
+	})
+}
+
+func (n *node) choices(add func(int, func())) {
+	if n.agent != nil && n.woken {
+		add(10, func() {
+			n.woken = false
+			n.agent.Step(context.WithoutCancel(n.w.ctx))
+			n.w.quiet("%s steps", n.name)
+		})
+	}
+}
+
+// crash ends the agent; its instances run on, and it is started again later.
+func (n *node) crash() {
+	n.w.note("agent of %s crashes", n.name)
+	n.life.over = true
+	n.agent, n.woken = nil, false
+	n.dummy = dummy.New(n.world, wallClock{n.w, n.life}) // nobody's hands now
+	n.link.cut("the agent crashed")
+	wallClock{n.w, &life{}}.After(time.Duration(n.w.rng.IntN(60_000))*time.Millisecond, func() {
+		if n.agent == nil {
+			n.start()
+		}
+	})
+}
+
+// hurt makes one instance end by itself.
+func (n *node) hurt(id string) {
+	n.w.note("%s on %s is killed", id[len(id)-4:], n.name)
+	if err := n.dummy.Crash(id); err != nil {
+		n.w.note("%s cannot be killed: %v", tail(id), err)
+	}
+}
+
+// ids lists what the machine really has, in order.
+func (n *node) ids() []string {
+	all, err := n.dummy.List(n.w.ctx)
+	if err != nil {
+		n.w.fail("%s cannot list: %v", n.name, err)
+	}
+	ids := make([]string, len(all))
+	for i, o := range all {
+		ids[i] = o.ID
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// leave cuts the node off for some minutes.
+func (n *node) leave() {
+	n.away = true
+	n.w.note("%s is cut off", n.name)
+	n.link.cut("the node is cut off")
+	wallClock{n.w, &life{}}.After(time.Duration(n.w.rng.IntN(300))*time.Second, n.comeBack)
+}
+
+func (n *node) comeBack() {
+	if n.away {
+		n.away = false
+		n.w.note("%s is back", n.name)
+	}
+}
+
+// cut ends a link; what was on its way is lost.
+func (l *link) cut(why string) {
+	if l == nil || l.closed {
+		return
+	}
+	l.closed = true
+	l.up, l.down = nil, nil
+	l.w.note("link of %s ends: %s", l.node.name, why)
+	l.w.links = slices.DeleteFunc(l.w.links, func(o *link) bool { return o == l })
+	if l.node.link == l {
+		l.node.link = nil
+	}
+	if l.session != nil && l.server == l.w.server {
+		l.session.End(why)
+	}
+	if l.node.agent == l.agent && l.agent != nil {
+		l.agent.Disconnected(agentEnd{l})
+		l.node.dialLater()
+	}
+}
+
+func (l *link) choices(add func(int, func())) {
+	if len(l.up) > 0 {
+		add(10, func() { l.deliver(&l.up, l.toServer) })
+	}
+	if len(l.down) > 0 {
+		add(10, func() { l.deliver(&l.down, l.toAgent) })
+	}
+}
+
+// deliver hands over the next message. With faults on, it may be lost or
+// doubled: the numbers on the frames must take care of that.
+func (l *link) deliver(queue *[][]byte, to func(wire.Frame)) {
+	b := (*queue)[0]
+	switch {
+	case l.w.faults && l.w.chance(150):
+		*queue = (*queue)[1:]
+		l.w.note("a message of %s is lost", l.node.name)
+		return
+	case l.w.faults && l.w.chance(60):
+		l.w.note("a message of %s is doubled", l.node.name)
+	default:
+		*queue = (*queue)[1:]
+	}
+	f, err := wire.Decode(b)
+	if err != nil {
+		l.w.fail("a frame cannot be decoded: %v", err)
+	}
+	to(f)
+}
+
+func (l *link) toServer(f wire.Frame) {
+	l.w.heard(f, "%s -> server: %s", l.node.name, describe(f))
+	switch {
+	case l.session != nil:
+		l.session.Receive(f)
+	case f.Hello != nil && f.Seq == 1:
+		l.server.accept(l, f.Hello)
+	}
+}
+
+func (l *link) toAgent(f wire.Frame) {
+	l.w.heard(f, "server -> %s: %s", l.node.name, describe(f))
+	l.agent.Receive(agentEnd{l}, f)
+}

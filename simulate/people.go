@@ -1,0 +1,270 @@
+package simulate
+
+import (
+	"crypto/sha1" //nolint:gosec // the contract names versions by SHA-1
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/manifest"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+// people ask for things, as the API would on their behalf: what they read comes
+// from the picture, what they want is one commit that fails if they read old news.
+type people struct {
+	w        *World
+	projects map[string]string // name -> id
+	sound    map[string]bool   // projects for which peace has been asked
+}
+
+var projectNames = []string{"p1", "p2", "p3"}
+
+func (p *people) choices(add func(int, func())) {
+	if p.w.server == nil {
+		return
+	}
+	for _, name := range projectNames {
+		id, r := p.project(name)
+		if r == nil {
+			if id == "" || p.w.chance(10) {
+				add(1, func() { p.create(name) })
+			}
+			continue
+		}
+		if !p.w.chance(3) {
+			continue
+		}
+		add(1, func() { p.update(r, p.manifest(false), "manifest") })
+		add(1, func() { p.rescale(r) })
+		if p.w.chance(6) {
+			add(1, func() { p.act(r, mariposa.TaskStop, "", mariposa.Patch{Goal: mariposa.GoalStopped}) })
+			add(2, func() { p.act(r, mariposa.TaskStart, "", mariposa.Patch{Goal: mariposa.GoalStarted}) })
+			add(1, func() { p.reprovision(r) })
+		}
+		if p.w.chance(25) {
+			add(1, func() { p.delete(r) })
+		}
+	}
+}
+
+// project finds a project by name in what the server's picture shows.
+func (p *people) project(name string) (string, *store.Record) {
+	id := p.projects[name]
+	if id == "" {
+		return "", nil
+	}
+	r := p.w.server.picture.Get(mariposa.KindProject, id)
+	if r != nil && r.Spec.(*mariposa.ProjectSpec).Deleting {
+		r = nil
+	}
+	return id, r
+}
+
+// manifest makes a manifest up. A sound one starts without failing.
+func (p *people) manifest(sound bool) string {
+	var b strings.Builder
+	b.WriteString("services:\n")
+	names := []string{"a", "b", "c", "d"}[:1+p.w.rng.IntN(4)]
+	for i, name := range names {
+		fmt.Fprintf(&b, "  %s:\n    compute_type: dummy\n    scale: %d\n", name, p.w.rng.IntN(5))
+		fmt.Fprintf(&b, "    dummy: {name_len: %d, update_in_place_prop: v%d", 8+p.w.rng.IntN(3), p.w.rng.IntN(3))
+		if !sound && p.w.chance(8) {
+			b.WriteString(`, fail_prop: "yes"`)
+		}
+		if p.w.chance(3) {
+			b.WriteString(", max_wait_secs: 4")
+		}
+		b.WriteString("}\n")
+		if i > 0 && p.w.chance(2) {
+			fmt.Fprintf(&b, "    depends_on: [%s]\n", names[p.w.rng.IntN(i)])
+		}
+		fmt.Fprintf(&b, "    update: {rolling: %d, min_healthy: %d, deadline: 120}\n", 1+p.w.rng.IntN(3), p.w.rng.IntN(4))
+		if p.w.chance(4) {
+			b.WriteString("    restart: always\n")
+		}
+	}
+	return b.String()
+}
+
+func (p *people) create(name string) {
+	id := p.w.newID()
+	body := []byte(p.manifest(false))
+	spec := &mariposa.ProjectSpec{Name: name, Organization: "default", Created: p.w.now}
+	writes, task := p.version(id, spec, nil, body, mariposa.TaskStart)
+	writes = append(writes, store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("default", name), Spec: &mariposa.NameSpec{Project: id}})
+	task.Patch.Goal = mariposa.GoalStarted
+	err := p.commit(store.Unit{
+		Require: []store.Require{{Kind: mariposa.KindName, ID: mariposa.NameID("default", name), Absent: true}},
+		Writes:  append(writes, p.task(id, task)),
+	})
+	p.w.note("people create %s: %v", name, err)
+	if err == nil {
+		p.projects[name] = id
+	}
+}
+
+// version writes the next version of a project.
+func (p *people) version(id string, spec *mariposa.ProjectSpec, old *manifest.Project, body []byte, kind mariposa.TaskKind) ([]store.Write, *mariposa.TaskSpec) {
+	m, err := manifest.Parse(body)
+	if err != nil {
+		p.w.fail("the simulated manifest is wrong: %v\n%s", err, body)
+	}
+	sum := sha1.Sum(body) //nolint:gosec // see the import
+	spec.Number, spec.Version = spec.Number+1, hex.EncodeToString(sum[:])
+	ids := map[string]string{}
+	for name, sid := range spec.Services {
+		ids[name] = sid
+	}
+	for _, s := range m.Services {
+		if ids[s.Name] == "" {
+			ids[s.Name] = p.w.newID()
+		}
+	}
+	spec.Services = ids
+	changed := manifest.Changed(manifest.Diff(old, m))
+	v := &mariposa.VersionSpec{Project: id, Version: spec.Version, Number: spec.Number, Manifest: body, Created: p.w.now, Changed: changed}
+	task := &mariposa.TaskSpec{Project: id, Task: kind, Origin: mariposa.OriginUser, Author: "people", Created: p.w.now, Version: spec.Version, Patch: mariposa.Patch{Number: spec.Number}}
+	if kind == mariposa.TaskReprovision {
+		task.Services = changed
+	}
+	return []store.Write{
+		{Kind: mariposa.KindProject, ID: id, Project: id, Spec: spec},
+		{Kind: mariposa.KindVersion, ID: mariposa.VersionID(id, spec.Number), Project: id, Spec: v},
+	}, task
+}
+
+func (p *people) task(project string, spec *mariposa.TaskSpec) store.Write {
+	return store.Write{Kind: mariposa.KindTask, ID: p.w.newID(), Project: project, Spec: spec, Event: mariposa.Event{Kind: "task.queued"}}
+}
+
+func (p *people) update(r *store.Record, body, what string) bool {
+	spec := *r.Spec.(*mariposa.ProjectSpec)
+	old, err := p.w.store.Get(p.w.ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, spec.Number))
+	if err != nil {
+		return false
+	}
+	was, err := manifest.Parse(old.Spec.(*mariposa.VersionSpec).Manifest)
+	if err != nil {
+		p.w.fail("a stored manifest cannot be read: %v", err)
+	}
+	writes, task := p.version(r.ID, &spec, was, []byte(body), mariposa.TaskReprovision)
+	if len(task.Services) == 0 {
+		return false
+	}
+	err = p.admit(r, task, writes)
+	p.w.note("people submit %s %d of %s: %v", what, spec.Number, spec.Name, err)
+	return err == nil
+}
+
+// act asks for a task that needs no new version.
+func (p *people) act(r *store.Record, kind mariposa.TaskKind, component string, patch mariposa.Patch, services ...string) bool {
+	spec := *r.Spec.(*mariposa.ProjectSpec)
+	if patch.Goal == mariposa.GoalDeleted {
+		spec.Deleting = true
+	}
+	task := &mariposa.TaskSpec{Project: r.ID, Services: services, Component: component, Task: kind, Origin: mariposa.OriginUser, Author: "people", Created: p.w.now, Patch: patch}
+	writes := []store.Write{{Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec}}
+	if spec.Deleting {
+		writes = append(writes, store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("default", spec.Name), Delete: true})
+	}
+	err := p.admit(r, task, writes)
+	p.w.note("people ask to %s %s %v: %v", kind, spec.Name, services, err)
+	return err == nil
+}
+
+func (p *people) rescale(r *store.Record) {
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	if st == nil || len(st.Services) == 0 {
+		return
+	}
+	name := p.pick(st)
+	if p.w.chance(2) {
+		p.act(r, mariposa.TaskScale, "", mariposa.Patch{Scale: map[string]int{name: p.w.rng.IntN(7)}}, name)
+	} else {
+		p.act(r, mariposa.TaskScale, "", mariposa.Patch{ScaleBy: map[string]int{name: p.w.rng.IntN(3) - 1}}, name)
+	}
+}
+
+func (p *people) reprovision(r *store.Record) {
+	if st, _ := r.Status.(*mariposa.ProjectStatus); st != nil && len(st.Services) > 0 {
+		name := p.pick(st)
+		p.act(r, mariposa.TaskReprovision, "", mariposa.Patch{Reprovision: []string{name}}, name)
+	}
+}
+
+func (p *people) pick(st *mariposa.ProjectStatus) string {
+	var names []string
+	for name := range st.Services {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names[p.w.rng.IntN(len(names))]
+}
+
+func (p *people) delete(r *store.Record) {
+	if p.act(r, mariposa.TaskStop, "delete", mariposa.Patch{Goal: mariposa.GoalDeleted}) {
+		delete(p.projects, r.Spec.(*mariposa.ProjectSpec).Name)
+	}
+}
+
+// admit adds a task beside the open ones, in one commit with what comes with it.
+func (p *people) admit(r *store.Record, task *mariposa.TaskSpec, writes []store.Write) error {
+	var open []queue.Task
+	records := p.w.server.picture.TasksOf(r.ID)
+	for _, t := range records {
+		st, _ := t.Status.(*mariposa.TaskStatus)
+		open = append(open, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: st})
+	}
+	a, err := queue.Admit(open, task)
+	if err != nil {
+		return err
+	}
+	u := store.Unit{Require: []store.Require{{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}}
+	add := p.task(r.ID, task)
+	for _, t := range a.Terminate {
+		at := slices.IndexFunc(records, func(x *store.Record) bool { return x.ID == t.ID })
+		st := mariposa.TaskStatus{}
+		if t.Status != nil {
+			st = *t.Status
+		}
+		st.State, st.Finished, st.EndedBy = mariposa.TaskTerminated, p.w.now, add.ID
+		u.Require = append(u.Require, store.Require{Kind: mariposa.KindTask, ID: t.ID, SpecRevision: -1, StatusRevision: records[at].StatusRevision})
+		u.Writes = append(u.Writes, store.Write{Kind: mariposa.KindTask, ID: t.ID, Project: r.ID, Status: &st, Archive: true})
+	}
+	u.Writes = append(u.Writes, writes...)
+	u.Writes = append(u.Writes, add)
+	return p.commit(u)
+}
+
+func (p *people) commit(u store.Unit) error {
+	err := p.w.store.Commit(p.w.ctx, u)[0].Err
+	if err != nil && !errors.Is(err, store.ErrConflict) {
+		p.w.fail("the store refuses people: %v", err)
+	}
+	return err
+}
+
+// askForSoundThings gives every project a manifest that can be reached, and
+// starts what is stopped. It reports whether all of that has been admitted.
+func (p *people) askForSoundThings() bool {
+	all := true
+	for _, name := range projectNames {
+		_, r := p.project(name)
+		if r == nil || p.sound[name+"/started"] {
+			continue
+		}
+		switch {
+		case !p.sound[name]:
+			p.sound[name] = p.update(r, p.manifest(true), "a sound manifest")
+		default:
+			p.sound[name+"/started"] = p.act(r, mariposa.TaskStart, "", mariposa.Patch{Goal: mariposa.GoalStarted})
+		}
+		all = false
+	}
+	return all
+}

@@ -1,0 +1,138 @@
+package simulate
+
+import (
+	"container/heap"
+	"time"
+)
+
+// choice is something that could happen next.
+type choice struct {
+	weight int
+	do     func()
+}
+
+// step lets one thing happen, then checks the rules.
+func (w *World) step() {
+	w.events++
+	choices := w.choices()
+	total := 0
+	for _, c := range choices {
+		total += c.weight
+	}
+	if total == 0 {
+		w.tickTime()
+	} else {
+		pick := w.rng.IntN(total)
+		for _, c := range choices {
+			if pick -= c.weight; pick < 0 {
+				c.do()
+				break
+			}
+		}
+	}
+	w.checker.check()
+}
+
+// choices lists what could happen now, always in the same order.
+func (w *World) choices() []choice {
+	var out []choice
+	add := func(weight int, do func()) { out = append(out, choice{weight, do}) }
+	if w.server != nil {
+		w.server.choices(add)
+	}
+	for _, n := range w.nodes {
+		n.choices(add)
+	}
+	for _, l := range w.links {
+		l.choices(add)
+	}
+	busy := len(out) > 0
+	if !busy {
+		add(20, w.tickTime)
+	} else {
+		add(1, w.tickTime)
+	}
+	if w.faults && w.chance(12) {
+		w.faultChoices(add)
+	}
+	if w.faults && w.chance(3) {
+		w.people.choices(add)
+	}
+	return out
+}
+
+// tickTime lets the next timer fire.
+func (w *World) tickTime() {
+	for len(w.timers) > 0 {
+		t := heap.Pop(&w.timers).(*timer)
+		if t.dead || t.life.over {
+			continue
+		}
+		if t.at.After(w.now) {
+			w.now = t.at
+		}
+		t.do()
+		return
+	}
+	w.now = w.now.Add(time.Second)
+}
+
+// faultChoices are what can go wrong.
+func (w *World) faultChoices(add func(int, func())) {
+	if w.server != nil {
+		add(1, func() { w.server.crashSoon() })
+	}
+	for _, n := range w.nodes {
+		if n.agent == nil {
+			continue
+		}
+		if w.chance(4) {
+			add(1, n.crash)
+		}
+		if ids := n.ids(); len(ids) > 0 && w.chance(2) {
+			add(1, func() { n.hurt(ids[w.rng.IntN(len(ids))]) })
+		}
+		if n.link != nil && w.chance(4) {
+			add(1, func() { n.link.cut("a fault") })
+		}
+		if !n.away && w.chance(6) {
+			add(1, n.leave)
+		}
+	}
+}
+
+// makePeace ends all faults, lets people ask for something sound, and runs until
+// reality matches it.
+func (w *World) makePeace() {
+	w.faults = false
+	w.note("peace")
+	for _, n := range w.nodes {
+		n.comeBack()
+	}
+	if w.server == nil {
+		w.startServer()
+	}
+	w.server.store.mend()
+	asked := false
+	deadline := w.now.Add(3 * time.Hour)
+	for w.now.Before(deadline) {
+		w.step()
+		if !asked && w.server != nil && w.caughtUp() {
+			asked = w.people.askForSoundThings()
+			continue
+		}
+		if asked && w.events%16 == 0 && w.caughtUp() && w.checker.atRest() == "" {
+			w.checker.final()
+			return
+		}
+	}
+	w.fail("after 3 hours of peace: %s", w.checker.atRest())
+}
+
+// caughtUp reports whether nothing is on its way but heartbeats.
+func (w *World) caughtUp() bool {
+	if w.server == nil || len(w.server.ready) > 0 || w.server.behind() {
+		return false
+	}
+	return true
+}

@@ -1,0 +1,214 @@
+package simulate
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"mariposa/engine"
+	"mariposa/fleet"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+// server is one life of the control plane.
+type server struct {
+	w        *World
+	life     *life
+	store    *handle
+	picture  *picture.Picture
+	engine   *engine.Engine
+	fleet    *fleet.Fleet
+	ready    map[string]bool // projects that were woken
+	sessions map[*fleet.Session]*link
+	woken    map[*link]bool
+}
+
+// handle is a server's hold on the store. When its time has come, it fails for
+// ever after: that is what a crash looks like from the store's side. The last
+// commit may have happened or not; the server never learns.
+type handle struct {
+	store.Store
+	w    *World
+	left int // calls until the crash; below zero: none is due
+	dead bool
+}
+
+func (h *handle) mend() { h.left = -1 }
+
+func (h *handle) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	if h.spend() {
+		if h.w.chance(2) {
+			h.Store.Commit(ctx, units...)
+		}
+		out := make([]store.Result, len(units))
+		for i := range out {
+			out[i].Err = store.ErrUnavailable
+		}
+		return out
+	}
+	return h.Store.Commit(ctx, units...)
+}
+
+func (h *handle) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
+	if h.spend() {
+		if h.w.chance(2) {
+			_, _ = h.Store.Seize(ctx, holder, name)
+		}
+		return store.Lease{}, store.ErrUnavailable
+	}
+	return h.Store.Seize(ctx, holder, name)
+}
+
+func (h *handle) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
+	if h.spend() {
+		return nil, store.ErrUnavailable
+	}
+	return h.Store.Hold(ctx, holder, ttl, names...)
+}
+
+func (h *handle) spend() bool {
+	if h.left > 0 {
+		h.left--
+	}
+	if h.left == 0 {
+		h.dead = true
+	}
+	return h.dead
+}
+
+func (w *World) startServer() {
+	s := &server{
+		w: w, life: &life{}, store: &handle{Store: w.store, w: w, left: -1},
+		ready: map[string]bool{}, sessions: map[*fleet.Session]*link{}, woken: map[*link]bool{},
+	}
+	clk := wallClock{w, s.life}
+	var err error
+	if s.picture, err = picture.Open(w.ctx, s.store); err != nil {
+		w.fail("cannot open the picture: %v", err)
+	}
+	shelf := picture.NewShelf(s.store)
+	holder := w.newID()
+	s.engine = engine.New(engine.Options{
+		Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, NewID: w.newID, Holder: holder,
+		Wake: func(project string) { s.ready[project] = true }, Limit: 40,
+	})
+	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, Replica: holder}); err != nil {
+		w.fail("cannot make the fleet: %v", err)
+	}
+	w.server = s
+	w.note("server starts")
+	s.every(5*time.Second, func() {
+		if err := s.engine.Renew(w.ctx); err != nil && !s.store.dead {
+			w.fail("cannot renew: %v", err)
+		}
+	})
+	s.every(2500*time.Millisecond, func() { s.fleet.Tick(w.ctx) })
+}
+
+// every runs f now and again and again, until the server's life is over.
+func (s *server) every(d time.Duration, f func()) {
+	f()
+	s.buryIfDead()
+	wallClock{s.w, s.life}.After(d, func() { s.every(d, f) })
+}
+
+func (s *server) behind() bool {
+	next, err := s.w.store.Changes(s.w.ctx, s.picture.Revision(), 1)
+	return err != nil || len(next) > 0
+}
+
+func (s *server) choices(add func(int, func())) {
+	if s.behind() {
+		add(10, s.advance)
+	}
+	for _, project := range slices.Sorted(maps.Keys(s.ready)) {
+		add(10, func() { s.plan(project) })
+	}
+	for _, l := range s.w.links {
+		if s.woken[l] {
+			add(10, func() { s.stepSession(l) })
+		}
+	}
+}
+
+func (s *server) advance() {
+	if _, err := s.picture.Advance(s.w.ctx); err != nil {
+		s.w.fail("cannot follow the feed: %v", err)
+	}
+	s.w.quiet("picture at %d", s.picture.Revision())
+}
+
+func (s *server) plan(project string) {
+	delete(s.ready, project)
+	s.w.checker.beforePlan(project)
+	s.engine.Step(s.w.ctx, project)
+	s.w.quiet("plan %s", project[len(project)-4:])
+	s.w.checker.afterPlan(project)
+	s.buryIfDead()
+}
+
+func (s *server) stepSession(l *link) {
+	delete(s.woken, l)
+	if l.session == nil {
+		return
+	}
+	if err := l.session.Step(s.w.ctx); err != nil {
+		s.w.note("session of %s ends: %v", l.node.name, err)
+		l.session.End(err.Error())
+	}
+	s.w.quiet("session of %s steps", l.node.name)
+	s.buryIfDead()
+}
+
+// accept takes an agent's hello.
+func (s *server) accept(l *link, h *wire.Hello) {
+	session, bye := s.fleet.Open(s.w.ctx, h, serverEnd{l}, func() {
+		if l.server == s {
+			s.woken[l] = true
+		}
+	})
+	if bye != nil {
+		s.w.note("%s is refused: %s", l.node.name, bye.Reason)
+		if bye.Final {
+			s.w.fail("node %s was refused for good: %s", l.node.name, bye.Reason)
+		}
+		l.cut("refused")
+		s.buryIfDead()
+		return
+	}
+	l.session = session
+	s.buryIfDead()
+}
+
+// crashSoon makes the server die at one of its next calls to the store.
+func (s *server) crashSoon() {
+	if s.store.left < 0 {
+		s.store.left = 1 + s.w.rng.IntN(6)
+		s.w.note("server will crash at its call %d from now", s.store.left)
+	}
+}
+
+// buryIfDead ends a server whose handle has failed, and starts the next after a
+// while.
+func (s *server) buryIfDead() {
+	if !s.store.dead || s.life.over {
+		return
+	}
+	s.life.over = true
+	w := s.w
+	w.note("server has crashed")
+	if w.server == s {
+		w.server = nil
+	}
+	for _, l := range slices.Clone(w.links) {
+		l.cut("the server crashed")
+	}
+	wallClock{w, &life{}}.After(time.Duration(w.rng.IntN(40_000))*time.Millisecond, func() {
+		if w.server == nil {
+			w.startServer()
+		}
+	})
+}

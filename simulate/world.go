@@ -1,0 +1,184 @@
+// Package simulate runs the whole system in virtual time under a seeded
+// scheduler: control plane, agents, dummy instances, the network between them
+// and the people who use it. One message, timer or fault happens at a time, so
+// the same seed gives the same history, and any history can be looked at.
+//
+// The real rooms run here, unchanged: engine, fleet, agent, picture, store and
+// the dummy driver. The simulation owns time, chance, the network and crashes;
+// it checks the rules of the house after every event.
+package simulate
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"mariposa/store"
+)
+
+// Options choose a world.
+type Options struct {
+	Seed   uint64
+	Nodes  int
+	Events int                               // how long chaos lasts
+	Store  func(*World) (store.Store, error) // nil: the memory store
+	Trace  io.Writer                         // where to write every event; nil: nowhere
+}
+
+// World is one run.
+type World struct {
+	Options
+	ctx     context.Context //nolint:containedctx // the simulation is one call
+	rng     *rand.Rand
+	now     time.Time
+	timers  timerHeap
+	timerNo int64
+	ids     int64
+	events  int
+	digest  uint64
+	script  []string
+
+	store   store.Store
+	server  *server
+	nodes   []*node
+	links   []*link
+	people  *people
+	checker *checker
+	faults  bool
+}
+
+// epoch is when every world begins.
+var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+
+// life ends with a crash: what belonged to it never happens again.
+type life struct{ over bool }
+
+type timer struct {
+	at   time.Time
+	no   int64
+	life *life
+	do   func()
+	dead bool
+}
+
+type timerHeap []*timer
+
+func (h timerHeap) Len() int { return len(h) }
+func (h timerHeap) Less(i, j int) bool {
+	if !h[i].at.Equal(h[j].at) {
+		return h[i].at.Before(h[j].at)
+	}
+	return h[i].no < h[j].no
+}
+func (h timerHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *timerHeap) Push(x any)   { *h = append(*h, x.(*timer)) }
+func (h *timerHeap) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return t
+}
+
+// wallClock is the world's time for one life.
+type wallClock struct {
+	w    *World
+	life *life
+}
+
+func (c wallClock) Now() time.Time { return c.w.now }
+
+func (c wallClock) After(d time.Duration, f func()) func() {
+	t := &timer{at: c.w.now.Add(max(d, 0)), no: c.w.timerNo, life: c.life, do: f}
+	c.w.timerNo++
+	heap.Push(&c.w.timers, t)
+	return func() { t.dead = true }
+}
+
+// newID makes ids that grow and never repeat within a world.
+func (w *World) newID() string {
+	w.ids++
+	return fmt.Sprintf("00000000-0000-7000-8000-%012x", w.ids)
+}
+
+// chance is true once in n times.
+func (w *World) chance(n int) bool { return w.rng.IntN(n) == 0 }
+
+// note writes an event into the history.
+func (w *World) note(format string, args ...any) { w.tell(w.quiet(format, args...)) }
+
+// quiet adds an event to the history's digest alone: heartbeats and the like.
+func (w *World) quiet(format string, args ...any) string {
+	line := fmt.Sprintf(format, args...)
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%x %s %s", w.digest, w.now.Format(time.RFC3339Nano), line)
+	w.digest = h.Sum64()
+	return line
+}
+
+func (w *World) tell(line string) {
+	full := fmt.Sprintf("%6d %10s %s", w.events, w.now.Sub(epoch).Round(time.Millisecond), line)
+	if w.script = append(w.script, full); len(w.script) > 400 {
+		w.script = w.script[100:]
+	}
+	if w.Trace != nil {
+		fmt.Fprintln(w.Trace, full)
+	}
+}
+
+// Result is what became of a run.
+type Result struct {
+	Seed    uint64
+	Events  int
+	Digest  uint64        // of the whole history
+	Elapsed time.Duration // virtual
+}
+
+// Failure is a broken rule, with the end of the history that broke it.
+type Failure struct {
+	Seed uint64
+	Why  string
+	Tail []string
+}
+
+func (f *Failure) Error() string {
+	return fmt.Sprintf("seed %d: %s\nthe last events:\n%s\nreplay with: go test ./simulate -run TestOneSeed -seed %d -history -v",
+		f.Seed, f.Why, strings.Join(f.Tail, "\n"), f.Seed)
+}
+
+// Run plays a world to its end: chaos first, then peace, in which everything
+// must come to what people asked for.
+func Run(ctx context.Context, o Options) (res Result, err error) {
+	w := &World{Options: o, ctx: ctx, rng: rand.New(rand.NewPCG(o.Seed, 0x6d617269706f7361)), now: epoch}
+	defer func() {
+		if r := recover(); r != nil {
+			f, ok := r.(*Failure)
+			if !ok {
+				panic(r)
+			}
+			err = f
+		}
+		if w.store != nil {
+			_ = w.store.Close()
+		}
+	}()
+	if err := w.build(); err != nil {
+		return Result{}, err
+	}
+	w.faults = true
+	for range o.Events {
+		w.step()
+	}
+	w.makePeace()
+	return Result{Seed: o.Seed, Events: w.events, Digest: w.digest, Elapsed: w.now.Sub(epoch)}, nil
+}
+
+// fail ends the run.
+func (w *World) fail(format string, args ...any) {
+	tail := w.script[max(0, len(w.script)-80):]
+	panic(&Failure{Seed: w.Seed, Why: fmt.Sprintf(format, args...), Tail: tail})
+}
