@@ -28,7 +28,8 @@ type Store interface {
 	// Get returns one object, archived or not; ErrNotFound when there is none.
 	Get(ctx context.Context, kind mariposa.Kind, id string) (Record, error)
 
-	// List returns the objects of a query, by id in descending order.
+	// List returns the objects of a query, archived ones too, by id in descending
+	// order.
 	List(ctx context.Context, q Query) ([]Record, error)
 
 	// Snapshot hands every object that is not archived, kind by kind, to visit
@@ -37,7 +38,7 @@ type Store interface {
 	// out; readers get those one by one.
 	Snapshot(ctx context.Context, visit func(Record) error) (int64, error)
 
-	// Changes returns up to limit changes after a revision, in order. A point
+	// Changes returns up to limit changes (0: all) after a revision, in order. A point
 	// that the feed no longer reaches back to answers ErrTooOld; a point in the
 	// future answers nothing.
 	Changes(ctx context.Context, after int64, limit int) ([]Change, error)
@@ -61,7 +62,7 @@ type Store interface {
 	// Release lets go of the named leases as far as the holder has them.
 	Release(ctx context.Context, holder string, names ...string) error
 
-	// Ledger returns what is claimed of each node.
+	// Ledger returns what is claimed of each node, as far as anything is.
 	Ledger(ctx context.Context) (map[string]mariposa.Resources, error)
 
 	// Identity returns the ids that label what this store's nodes run.
@@ -166,7 +167,7 @@ type Query struct {
 	Kind    mariposa.Kind
 	Project string // empty: of any project
 	Before  string // ids below this one; empty: from the top
-	Limit   int
+	Limit   int    // 0: no limit
 }
 
 // HistoryQuery selects changes of the log; zero fields select everything.

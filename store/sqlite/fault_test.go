@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -55,6 +56,59 @@ func TestAStoreOutlivesAFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestAStoreOutlivesItsConnection(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
+	commit(t, s, node("a", "1"))
+	for name, harm := range map[string]func() error{
+		"a broken connection": func() error {
+			s.writer.statements.close()
+			err := s.writer.conn.Raw(func(any) error { return driver.ErrBadConn })
+			if errors.Is(err, driver.ErrBadConn) {
+				return nil
+			}
+			return err
+		},
+		"a transaction left open": func() error {
+			_, err := s.writer.conn.ExecContext(context.Background(), "BEGIN; UPDATE meta SET value = 99 WHERE key = 'revision'")
+			return err
+		},
+	} {
+		if err := s.queue.Do(t.Context(), onGroup(harm)); err != nil {
+			t.Fatal(err)
+		}
+		_, before := s.feed.Bounds()
+		if r := s.Commit(t.Context(), node("a", "2")); !errors.Is(r[0].Err, store.ErrUnavailable) {
+			t.Fatalf("%s: %+v", name, r)
+		}
+		if r := commit(t, s, node("a", "3")); r[0].First != before+1 {
+			t.Fatalf("%s: %+v", name, r)
+		}
+	}
+}
+
+// A sync that fails after the bytes went out leaves a commit that nobody knows
+// of. It is found, and readers get it.
+func TestACommitThatWasTakenForFailedIsFound(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
+	commit(t, s, node("a", "1"))
+	commit(t, s, node("a", "2"))
+	err := s.queue.Do(t.Context(), onGroup(func() error {
+		s.writer.revision, s.writer.stale = 1, true
+		s.feed.Reset(0, 1)
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := commit(t, s, node("a", "3")); r[0].First != 3 {
+		t.Fatalf("%+v", r)
+	}
+	changes, err := s.Changes(t.Context(), 1, 0)
+	if err != nil || len(changes) != 2 || changes[0].Revision != 2 {
+		t.Fatalf("%+v, %v", changes, err)
+	}
 }
 
 func fill(t *testing.T, path string) {

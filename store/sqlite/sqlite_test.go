@@ -26,19 +26,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// Eight changes are at hand, so that every test of the feed reads some of it
+// from memory and some from disk.
 func TestStore(t *testing.T) {
-	storetest.Run(t, factory(Options{}))
-}
-
-func TestStoreThatReadsItsLogFromDisk(t *testing.T) {
-	storetest.Run(t, factory(Options{RecentChanges: 1}))
-}
-
-func factory(o Options) storetest.Factory {
-	return func(t *testing.T) storetest.Harness {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		clk := storetest.NewClock()
-		o := o
-		o.Clock = clk
+		o := Options{Clock: clk, RecentChanges: 8}
 		path := filepath.Join(t.TempDir(), "store")
 		s := open(t, path, o)
 		return storetest.Harness{Store: s, Advance: clk.Advance, Reopen: func() store.Store {
@@ -48,7 +41,7 @@ func factory(o Options) storetest.Factory {
 			s = open(t, path, o)
 			return s
 		}}
-	}
+	})
 }
 
 func open(t testing.TB, path string, o Options) *Store {

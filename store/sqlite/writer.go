@@ -101,14 +101,25 @@ func (w *writer) recover(ctx context.Context) error {
 	if !w.stale {
 		return nil
 	}
-	err := w.load(ctx)
-	if err != nil {
-		if err = errors.Join(w.disconnect(), w.connect(ctx)); err != nil {
+	if w.statements == nil || w.reload(ctx) != nil {
+		w.disconnect()
+		if err := w.connect(ctx); err != nil {
 			return err
 		}
 	}
 	w.stale = false
 	return nil
+}
+
+// reload reads in a transaction, because beginning one proves that the failed
+// one is over.
+func (w *writer) reload(ctx context.Context) error {
+	if _, err := w.conn.ExecContext(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	err := w.load(ctx)
+	_, end := w.conn.ExecContext(ctx, "ROLLBACK")
+	return errors.Join(err, end)
 }
 
 // connect opens the writer's connection and reads what it keeps in memory.
@@ -122,29 +133,32 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	return w.load(ctx)
 }
 
-func (w *writer) disconnect() error {
-	if w.conn == nil {
-		return nil
+// disconnect throws the connection away, whatever state it is in.
+func (w *writer) disconnect() {
+	w.finalize()
+	if w.conn != nil {
+		// This error tells the pool not to use it again; it comes back, and
+		// so may another that says the connection is gone already.
+		_ = w.conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
-	if w.statements != nil {
+	w.conn, w.statements = nil, nil
+}
+
+// finalize frees the statements, unless the connection is gone already: then
+// the driver would free them a second time and crash.
+func (w *writer) finalize() {
+	if w.statements != nil && w.conn.Raw(func(any) error { return nil }) == nil {
 		w.statements.close()
 	}
-	conn := w.conn
-	w.conn, w.statements = nil, nil
-	// This error makes the pool throw the connection away.
-	if err := conn.Raw(func(any) error { return driver.ErrBadConn }); !errors.Is(err, driver.ErrBadConn) {
-		return err
-	}
-	return nil
 }
 
 func (w *writer) close() error {
-	if w.statements != nil {
-		w.statements.close()
-	}
+	w.finalize()
 	var err error
 	if w.conn != nil {
-		err = w.conn.Close()
+		if err = w.conn.Close(); errors.Is(err, sql.ErrConnDone) {
+			err = nil // broken, and not mended since
+		}
 	}
 	if w.db != nil {
 		err = errors.Join(err, w.db.Close())

@@ -1,0 +1,61 @@
+package feed
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"mariposa/store"
+)
+
+// Whatever was published and trimmed, the feed answers from memory exactly what
+// a plain list would, or says that it cannot.
+func TestRecentIsAPartOfTheLog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := New(rapid.IntRange(1, 20).Draw(t, "count"), rapid.IntRange(1, 200).Draw(t, "bytes"))
+		start := rapid.Int64Range(0, 5).Draw(t, "start")
+		f.Reset(0, start)
+		revision, trimmed := start, int64(0)
+		for _, n := range rapid.SliceOfN(rapid.IntRange(0, 6), 0, 12).Draw(t, "commits") {
+			var changes []store.Change
+			for range n {
+				revision++
+				changes = append(changes, store.Change{Revision: revision})
+			}
+			f.Publish(changes, n*10)
+		}
+		if rapid.Bool().Draw(t, "trim") {
+			trimmed = rapid.Int64Range(0, revision).Draw(t, "point")
+			f.Trimmed(trimmed)
+		}
+		after, limit := rapid.Int64Range(0, revision+2).Draw(t, "after"), rapid.IntRange(0, 8).Draw(t, "limit")
+		changes, ok, err := f.Recent(after, limit)
+		switch {
+		case after < trimmed:
+			if !errors.Is(err, store.ErrTooOld) {
+				t.Fatalf("after %d, trimmed at %d: %v", after, trimmed, err)
+			}
+			return
+		case err != nil:
+			t.Fatal(err)
+		case !ok:
+			if after >= revision || after == revision-1 && revision > start {
+				t.Fatalf("after %d of %d must be at hand", after, revision)
+			}
+			return
+		}
+		want := max(0, revision-after)
+		if limit > 0 {
+			want = min(want, int64(limit))
+		}
+		if int64(len(changes)) != want {
+			t.Fatalf("after %d of %d: %d changes, want %d", after, revision, len(changes), want)
+		}
+		for i, c := range changes {
+			if c.Revision != after+1+int64(i) {
+				t.Fatalf("change %d has revision %d", i, c.Revision)
+			}
+		}
+	})
+}
