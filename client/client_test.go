@@ -88,10 +88,10 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{"GET /v1/events?limit=5&organization=acme&project=x&since=7", func(c *Client) error { return drop(c.Events(ctx, EventFilter{Since: 7, Project: "x", Limit: 5})) }},
 		{"GET /v1/nodes", func(c *Client) error { return drop(c.Nodes(ctx)) }},
 		{"GET /v1/nodes/n1", func(c *Client) error { return drop(c.Node(ctx, "n1")) }},
-		{`PUT /v1/nodes/n1 application/json {"action":"lose"}`, func(c *Client) error { return c.ActOnNode(ctx, "n1", "lose") }},
+		{`PUT /v1/nodes/n1 application/json {"action":"lose"}`, func(c *Client) error { return c.ActOnNode(ctx, "n1", contract.NodeAction{Action: "lose"}) }},
 		{"DELETE /v1/nodes/n1", func(c *Client) error { return c.DeleteNode(ctx, "n1") }},
-		{"GET /healthz", func(c *Client) error { return c.Health(ctx) }},
-		{"GET /readyz", func(c *Client) error { return c.Ready(ctx) }},
+		{"GET /healthz", func(c *Client) error { return drop(c.Health(ctx)) }},
+		{"GET /readyz", func(c *Client) error { return drop(c.Ready(ctx)) }},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +158,7 @@ func TestNobodyThereIsSaidWithWhatToDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.Health(context.Background())
+	_, err = c.Health(context.Background())
 	want := "no Mariposa answers at " + address + ": start one with `mariposa dev`, or set MARIPOSA_URL"
 	if mariposa.CodeOf(err) != mariposa.Unavailable || err.Error() != want {
 		t.Errorf("got %v", err)

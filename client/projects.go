@@ -72,12 +72,24 @@ func (c *Client) DeleteProject(ctx context.Context, project string, force bool) 
 	return answer[contract.Changed](ctx, c, request{method: http.MethodDelete, path: at(project), query: q})
 }
 
-// Versions lists the submitted versions, newest first.
+// Versions lists the submitted versions, newest first. It turns the pages by itself.
 func (c *Client) Versions(ctx context.Context, project string) (*contract.Versions, error) {
-	return answer[contract.Versions](ctx, c, get(at(project, "versions"), c.owned()))
+	all, q := &contract.Versions{Versions: []contract.Version{}}, c.owned()
+	err := pages(q, func() (string, error) {
+		page, err := answer[contract.Versions](ctx, c, get(at(project, "versions"), q))
+		if err != nil {
+			return "", err
+		}
+		all.Versions = append(all.Versions, page.Versions...)
+		return page.Marker, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
-// Version returns one version, by its hash or number.
+// Version returns one version with its manifest, by its hash or number.
 func (c *Client) Version(ctx context.Context, project, version string) (*contract.Version, error) {
 	return answer[contract.Version](ctx, c, get(at(project, "versions", version), c.owned()))
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"net/http"
@@ -43,20 +44,29 @@ func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, erro
 		q.Set("all", "true")
 	}
 	all := &contract.Tasks{Tasks: []contract.Task{}}
-	for {
-		// The marker is read beside the document, which need not know it.
-		page, err := answer[struct {
-			contract.Tasks
-			Marker string `json:"marker"`
-		}](ctx, c, get("/v1/queue", q))
+	err := pages(q, func() (string, error) {
+		page, err := answer[contract.Tasks](ctx, c, get("/v1/queue", q))
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		all.Tasks = append(all.Tasks, page.Tasks.Tasks...)
-		if page.Marker == "" || page.Marker == q.Get("marker") {
-			return all, nil
+		all.Tasks = append(all.Tasks, page.Tasks...)
+		return page.Marker, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// pages asks for page after page until no marker leads to another. A server that
+// repeats its marker would have us turn pages for ever.
+func pages(q url.Values, page func() (marker string, err error)) error {
+	for {
+		marker, err := page()
+		if err != nil || marker == "" || marker == q.Get("marker") {
+			return err
 		}
-		q.Set("marker", page.Marker)
+		q.Set("marker", marker)
 	}
 }
 
@@ -87,22 +97,20 @@ func (c *Client) Instances(ctx context.Context, f InstanceFilter) iter.Seq2[cont
 		set(q, "node", f.Node)
 		set(q, "state", f.State)
 		set(q, "version", f.Version)
-		for {
+		err := pages(q, func() (string, error) {
 			page, err := answer[contract.Instances](ctx, c, get("/v1/instances", q))
 			if err != nil {
-				yield(contract.Instance{}, err)
-				return
+				return "", err
 			}
 			for _, i := range page.Instances {
 				if !yield(i, nil) {
-					return
+					return "", errStop
 				}
 			}
-			// A server that repeats its marker would have us turn pages for ever.
-			if page.Marker == "" || page.Marker == q.Get("marker") {
-				return
-			}
-			q.Set("marker", page.Marker)
+			return page.Marker, nil
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			yield(contract.Instance{}, err)
 		}
 	}
 }
@@ -126,7 +134,7 @@ func (c *Client) Instance(ctx context.Context, id string) (*contract.Instance, e
 
 // ActOnInstance does something to an instance: restart, replace, crash and so on.
 func (c *Client) ActOnInstance(ctx context.Context, id, action string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(under("/v1/instances", id), map[string]string{"action": action}))
+	return answer[contract.Changed](ctx, c, put(under("/v1/instances", id), contract.InstanceAction{Action: action}))
 }
 
 // LogOptions say which part of an instance's output is wanted.
@@ -165,8 +173,8 @@ func (c *Client) Node(ctx context.Context, id string) (*contract.Node, error) {
 }
 
 // ActOnNode does something to a node: purge, lose, restore and so on.
-func (c *Client) ActOnNode(ctx context.Context, id, action string) error {
-	return c.do(ctx, put(under("/v1/nodes", id), map[string]string{"action": action}), nil)
+func (c *Client) ActOnNode(ctx context.Context, id string, action contract.NodeAction) error {
+	return c.do(ctx, put(under("/v1/nodes", id), action), nil)
 }
 
 // DeleteNode makes the server forget a node.
@@ -174,14 +182,11 @@ func (c *Client) DeleteNode(ctx context.Context, id string) error {
 	return c.do(ctx, request{method: http.MethodDelete, path: under("/v1/nodes", id)}, nil)
 }
 
-// Health reports whether the server lives, Ready whether it can reach its store.
-func (c *Client) Health(ctx context.Context) error { return c.probe(ctx, "/healthz") }
+// Health tells of a server that lives; Ready, of one that can reach its store too.
+func (c *Client) Health(ctx context.Context) (*contract.Health, error) {
+	return answer[contract.Health](ctx, c, get("/healthz", nil))
+}
 
-func (c *Client) Ready(ctx context.Context) error { return c.probe(ctx, "/readyz") }
-
-func (c *Client) probe(ctx context.Context, path string) error {
-	r := get(path, nil)
-	r.accept = "*/*"
-	_, err := c.bytes(ctx, r)
-	return err
+func (c *Client) Ready(ctx context.Context) (*contract.Health, error) {
+	return answer[contract.Health](ctx, c, get("/readyz", nil))
 }
