@@ -54,19 +54,30 @@ func TestOnlyOneDriverHasARoot(t *testing.T) {
 	}
 }
 
+// install copies a program by a process of its own: written by us, it could
+// still be open for writing in a child that another test forks just now, and
+// then cannot be executed.
+func install(t *testing.T, from, to, mode string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "install", "-m", mode, from, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
 func TestCommandsThatCannotRun(t *testing.T) {
 	t.Parallel()
 	root, dir := newRoot(t), t.TempDir()
-	write := func(name, text string, mode os.FileMode) string {
+	write := func(name, text, mode string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		if err := os.WriteFile(path+".text", []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		install(t, path+".text", path, mode)
 		return path
 	}
-	plain := write("plain", "x", 0o644)
-	orphan := write("orphan", "#!/no/such/thing\n", 0o755)
-	garbage := write("garbage", "\x01\x02\x03", 0o755)
+	plain := write("plain", "x", "644")
+	orphan := write("orphan", "#!/no/such/thing\n", "755")
+	garbage := write("garbage", "\x01\x02\x03", "755")
 	a := open(t, process.Options{Root: root})
 	for command, want := range map[string]string{
 		"helo":   `cannot run "helo": no such file in PATH`,
@@ -200,7 +211,6 @@ sleep 1000 & echo $!
 setsid sleep 1000 & echo $!
 setsid env -i sleep 1000 & echo $!
 (setsid env -i sh -c 'sleep 1000 & echo $!; sleep 1000' & echo $!)
-while [ ! -e nested ]; do sleep 0.02; done
 echo end
 `
 
@@ -224,7 +234,6 @@ func TestNoProcessOutlivesItsInstance(t *testing.T) {
 			root, id := newRoot(t), drivertest.NewID()
 			a := open(t, process.Options{Root: root})
 			o := a.start(t, sh(id, leavesChildren+how.after))
-			touch(t, filepath.Join(root, id, "work", "nested"))
 			var pids []int
 			for _, line := range awaitLog(t, a, id, "end") {
 				pid, err := strconv.Atoi(line)
@@ -422,13 +431,8 @@ func TestUnprivileged(t *testing.T) {
 		}
 	}
 	exe, tmp := filepath.Join(dir, "mariposa"), filepath.Join(dir, "tmp")
-	b, err := os.ReadFile(os.Args[0])
-	if err == nil {
-		err = os.WriteFile(exe, b, 0o755)
-	}
-	if err == nil {
-		err = os.Mkdir(tmp, 0o700)
-	}
+	install(t, os.Args[0], exe, "755")
+	err := os.Mkdir(tmp, 0o700)
 	if err == nil {
 		err = os.Chown(tmp, 65534, 65534)
 	}
