@@ -127,3 +127,17 @@ func TestCloseWaitsForWhatIsQueued(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestTrimTakesAsManyStepsAsItNeeds(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
+	const commits = 2*trimStep + trimStep/2
+	for range commits {
+		commit(t, s, node("a", "1"))
+	}
+	if point, err := s.Trim(t.Context(), 0, 10); err != nil || point != commits-10 {
+		t.Fatalf("trimmed at %d, %v", point, err)
+	}
+	if left := onWriter(t, s, "SELECT count(*) FROM changes"); left != "10" {
+		t.Fatalf("%s commits left", left)
+	}
+}
