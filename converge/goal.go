@@ -49,16 +49,18 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 	return st
 }
 
-// restart sets the goal of the whole. A rollout that could not get on while the
-// project was stopped is given its time anew.
+// restart sets the goal of the whole. A start gives every rollout its time anew,
+// those that stopped by themselves included.
 func restart(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, now time.Time) {
-	if goal == mariposa.GoalStarted && st.Goal != goal {
+	if goal == mariposa.GoalStarted {
 		for name, ss := range st.Services {
-			if ss.Rollout != nil {
-				n, r := *ss, *ss.Rollout
-				r.Progress, n.Rollout = now, &r
-				st.Services[name] = &n
+			if r := ss.Rollout; r == nil || (r.Stopped == "" && st.Goal == goal) {
+				continue
 			}
+			n, r := *ss, *ss.Rollout
+			r.Stopped, r.Failures, r.Progress = "", 0, now
+			n.Rollout, n.Backoff = &r, nil
+			st.Services[name] = &n
 		}
 	}
 	st.Goal = goal

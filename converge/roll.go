@@ -35,6 +35,9 @@ func (t *turn) measureRollout() {
 	}
 	t.judge(&r)
 	t.rolling = r.Stopped == ""
+	if !t.rolling && !t.unfinished() {
+		t.st.Rollout = nil // what stood in its way has gone, and repairs did the rest
+	}
 }
 
 // findYoung finds those that have not been up for min_healthy.

@@ -12,6 +12,7 @@ package converge
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -42,6 +43,11 @@ type Instance struct {
 	ID     string
 	Spec   *mariposa.InstanceSpec
 	Status *mariposa.InstanceStatus
+
+	// What the orders compare, kept at hand: a search among a hundred thousand
+	// is mostly waiting for memory.
+	number         int
+	created, since int64
 }
 
 // Node is what the view knows of a node: whether it can be reached, and since when.
@@ -168,14 +174,17 @@ func from(s *mariposa.ServiceStatus) int {
 
 // SetInstance tells what an instance is now.
 func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *mariposa.InstanceStatus) {
+	i := newInstance(id, spec, status)
 	if old, ok := v.instances[id]; ok {
+		if v.replaced(old, i) {
+			return
+		}
 		if old.Spec.Node != spec.Node || old.Spec.ServiceName != spec.ServiceName {
 			v.RemoveInstance(id) // it got its node, say
 		} else {
 			v.remove(old)
 		}
 	}
-	i := &Instance{ID: id, Spec: spec, Status: status}
 	v.instances[id] = i
 	on := v.byNode[spec.Node]
 	if on == nil {
@@ -184,6 +193,32 @@ func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *marip
 	}
 	on[id] = struct{}{}
 	v.add(v.service(spec.ServiceName), i)
+}
+
+func newInstance(id string, spec *mariposa.InstanceSpec, status *mariposa.InstanceStatus) *Instance {
+	i := &Instance{ID: id, Spec: spec, Status: status, number: spec.Number, created: instant(spec.Created)}
+	i.since = instant(since(i))
+	return i
+}
+
+// instant is a time as a number that sorts like it.
+func instant(t time.Time) int64 {
+	if t.IsZero() {
+		return math.MinInt64
+	}
+	return t.UnixNano()
+}
+
+// replaced puts news of an instance in the place of what was known, where that
+// changes nothing about where it stands.
+func (v *View) replaced(old, i *Instance) bool {
+	s := v.services[old.Spec.ServiceName]
+	if i.Spec.ServiceName != s.name || i.Spec.Node != old.Spec.Node || i.Spec.Slot != old.Spec.Slot ||
+		i.number != old.number || i.created != old.created || i.since != old.since || s.members[i.ID] != v.classify(s, i) {
+		return false
+	}
+	*old = *i
+	return true
 }
 
 // RemoveInstance tells that an instance's record is gone.
@@ -325,14 +360,20 @@ func (s *service) each(c class, f func(*Instance) bool) {
 // victimBefore is the order of victims within a class: oldest version, then
 // oldest instance, then id.
 func victimBefore(a, b *Instance) bool {
-	return cmp.Or(
-		cmp.Compare(a.Spec.Number, b.Spec.Number),
-		a.Spec.Created.Compare(b.Spec.Created),
-		cmp.Compare(a.ID, b.ID)) < 0
+	switch {
+	case a.number != b.number:
+		return a.number < b.number
+	case a.created != b.created:
+		return a.created < b.created
+	}
+	return a.ID < b.ID
 }
 
 func youngerFirst(a, b *Instance) bool {
-	return cmp.Or(since(b).Compare(since(a)), cmp.Compare(a.ID, b.ID)) < 0
+	if a.since != b.since {
+		return a.since > b.since
+	}
+	return a.ID < b.ID
 }
 
 func since(i *Instance) time.Time {

@@ -36,13 +36,15 @@ type Node struct {
 // side do not all pick the same emptiest node. It is safe for concurrent use.
 type Placer struct {
 	mu     sync.Mutex
-	nodes  []*node // by id
-	byID   map[string]*node
+	nodes  []*node          // those told of, by id
+	byID   map[string]*node // these, and those that only claims speak of
 	claims map[string]claim
 }
 
 type node struct {
 	Node
+	told     bool // whether it is known what it offers
+	claims   int
 	used     mariposa.Resources
 	ports    map[int]int
 	services map[string]int
@@ -62,19 +64,32 @@ func NewPlacer() *Placer {
 func (p *Placer) SetNode(n Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.node(n.ID).Node = n
+	known := p.node(n.ID)
+	known.Node = n
+	if known.told {
+		return
+	}
+	known.told = true
+	at, _ := slices.BinarySearchFunc(p.nodes, n.ID, func(n *node, id string) int { return cmp.Compare(n.ID, id) })
+	p.nodes = slices.Insert(p.nodes, at, known)
 }
 
-// RemoveNode forgets a node.
+// RemoveNode tells that a node offers nothing any more. Claims on it stay until
+// they are released, and count again should it come back.
 func (p *Placer) RemoveNode(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.byID, id)
+	n := p.byID[id]
+	if n == nil {
+		return
+	}
+	n.told = false
 	p.nodes = slices.DeleteFunc(p.nodes, func(n *node) bool { return n.ID == id })
+	p.drop(n)
 }
 
-// Claim tells that an instance has its place on a node. Telling it again is
-// harmless.
+// Claim tells that an instance has its place on a node, and what it takes there.
+// Telling it again is harmless.
 func (p *Placer) Claim(instance, nodeID string, need Need) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,18 +110,13 @@ func (p *Placer) Pick(instance string, need Need) (Node, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var best *node
-	refused := map[string]int{}
 	for _, n := range p.nodes {
-		if why := n.refuses(need); why != "" {
-			refused[why]++
-			continue
-		}
-		if best == nil || n.better(best, need) {
+		if n.fits(need) && (best == nil || n.better(best, need)) {
 			best = n
 		}
 	}
 	if best == nil {
-		return Node{}, p.noFit(need, refused)
+		return Node{}, p.noFit(need)
 	}
 	p.claim(instance, best.ID, need)
 	return best.Node, nil
@@ -127,20 +137,21 @@ func (p *Placer) node(id string) *node {
 	if n == nil {
 		n = &node{Node: Node{ID: id}, ports: map[int]int{}, services: map[string]int{}}
 		p.byID[id] = n
-		at, _ := slices.BinarySearchFunc(p.nodes, id, func(n *node, id string) int { return cmp.Compare(n.ID, id) })
-		p.nodes = slices.Insert(p.nodes, at, n)
 	}
 	return n
 }
 
-func (p *Placer) claim(instance, nodeID string, need Need) {
-	if old, ok := p.claims[instance]; ok {
-		if old.node == nodeID {
-			return
-		}
-		p.release(instance)
+// drop forgets a node of which nobody speaks.
+func (p *Placer) drop(n *node) {
+	if !n.told && n.claims == 0 {
+		delete(p.byID, n.ID)
 	}
+}
+
+func (p *Placer) claim(instance, nodeID string, need Need) {
+	p.release(instance) // what it takes may have changed
 	n := p.node(nodeID)
+	n.claims++
 	n.used = n.used.Plus(need.Take)
 	n.services[need.Service]++
 	for _, port := range need.Ports {
@@ -156,9 +167,7 @@ func (p *Placer) release(instance string) {
 	}
 	delete(p.claims, instance)
 	n := p.byID[c.node]
-	if n == nil {
-		return
-	}
+	n.claims--
 	n.used = n.used.Minus(c.need.Take)
 	if n.services[c.need.Service]--; n.services[c.need.Service] == 0 {
 		delete(n.services, c.need.Service)
@@ -168,13 +177,20 @@ func (p *Placer) release(instance string) {
 			delete(n.ports, port)
 		}
 	}
+	p.drop(n)
+}
+
+// fits reports whether a node can take an instance.
+func (n *node) fits(need Need) bool {
+	return n.Ready && slices.Contains(n.Drivers, need.Compute) && n.used.Plus(need.Take).Within(n.Capacity) &&
+		!slices.ContainsFunc(need.Ports, func(port int) bool { return n.ports[port] > 0 })
 }
 
 // refuses says why a node cannot take an instance, as the rest of a sentence
-// that begins with a number of nodes; empty when it can.
+// about it.
 func (n *node) refuses(need Need) string {
 	if !n.Ready {
-		return n.Why
+		return cmp.Or(n.Why, "is not ready")
 	}
 	if !slices.Contains(n.Drivers, need.Compute) {
 		return "cannot run " + string(need.Compute)
@@ -191,10 +207,8 @@ func (n *node) refuses(need Need) string {
 		return fmt.Sprintf("has less than %d MiB of memory free", need.Take.Memory>>20)
 	case c.MilliCPU > 0 && after.MilliCPU > c.MilliCPU:
 		return fmt.Sprintf("has less than %g cpu free", float64(need.Take.MilliCPU)/1000)
-	case c.Instances > 0 && after.Instances > c.Instances:
-		return "is full"
 	}
-	return ""
+	return "is full"
 }
 
 func (n *node) better(o *node, need Need) bool {
@@ -213,16 +227,24 @@ func (n *node) filled() float64 {
 	if n.Capacity.MilliCPU > 0 {
 		f = max(f, float64(n.used.MilliCPU)/float64(n.Capacity.MilliCPU))
 	}
+	if n.Capacity.Instances > 0 {
+		f = max(f, float64(n.used.Instances)/float64(n.Capacity.Instances))
+	}
 	return f
 }
 
-func (p *Placer) noFit(need Need, refused map[string]int) error {
+// noFit says what the nodes lack, and how many of them lack it.
+func (p *Placer) noFit(need Need) error {
 	if len(p.nodes) == 0 {
 		return mariposa.Errorf(mariposa.Unavailable, "no node has joined yet")
 	}
+	refused := map[string]int{}
+	for _, n := range p.nodes {
+		refused[n.refuses(need)]++
+	}
 	parts := make([]string, 0, len(refused))
 	for _, why := range slices.Sorted(maps.Keys(refused)) {
-		parts = append(parts, fmt.Sprintf("%d %s", refused[why], why))
+		parts = append(parts, fmt.Sprintf("%s (%d of %d)", why, refused[why], len(p.nodes)))
 	}
-	return mariposa.Errorf(mariposa.Unavailable, "no node fits a %s instance: of %d, %s", need.Compute, len(p.nodes), strings.Join(parts, ", "))
+	return mariposa.Errorf(mariposa.Unavailable, "no node fits this %s instance: %s", need.Compute, strings.Join(parts, ", "))
 }

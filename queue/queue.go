@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"cmp"
 	"slices"
 
 	"mariposa"
@@ -105,18 +106,12 @@ func Ready(open []Task, stuck func(Task) bool) []Task {
 }
 
 func holdsBack(old, t Task) bool {
-	return !old.State().Ended() && old.Spec.Origin == mariposa.OriginUser &&
+	return !old.State().Ended() && old.Spec.Origin == mariposa.OriginUser && t.Spec.Origin == mariposa.OriginUser &&
 		Overlap(old.Spec.Services, t.Spec.Services) && table[old.Spec.Task][t.Spec.Task] == fifo
 }
 
 func older(a, b Task) int {
-	if c := a.Spec.Created.Compare(b.Spec.Created); c != 0 {
-		return c
-	}
-	if a.ID < b.ID {
-		return -1
-	}
-	return 1
+	return cmp.Or(a.Spec.Created.Compare(b.Spec.Created), cmp.Compare(a.ID, b.ID))
 }
 
 // Overlap reports whether two scopes share a service. No services means the

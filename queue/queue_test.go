@@ -1,0 +1,238 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"mariposa"
+)
+
+var kinds = []mariposa.TaskKind{
+	mariposa.TaskStart, mariposa.TaskStop, mariposa.TaskScale, mariposa.TaskReprovision, mariposa.TaskFreeze,
+}
+
+// contract is the admission table as people read it: row, the task already
+// there; column, the one being added.
+const contract = `
+             start     stop      scale      reprovision freeze
+start        reject    terminate fifo       fifo        terminate
+stop         reject    reject    reject     reject      terminate
+scale        fifo      terminate reject     concurrent  terminate
+reprovision  fifo      terminate concurrent terminate   terminate
+freeze       terminate terminate terminate  terminate   reject
+`
+
+func cells(t *testing.T, cell func(t *testing.T, old, added mariposa.TaskKind, verdict string)) {
+	t.Helper()
+	rows := strings.Split(strings.TrimSpace(contract), "\n")
+	columns := strings.Fields(rows[0])
+	for _, row := range rows[1:] {
+		fields := strings.Fields(row)
+		for i, verdict := range fields[1:] {
+			t.Run(fmt.Sprintf("a %s beside a %s: %s", columns[i], fields[0], verdict), func(t *testing.T) {
+				cell(t, mariposa.TaskKind(fields[0]), mariposa.TaskKind(columns[i]), verdict)
+			})
+		}
+	}
+}
+
+var dawn = time.Date(2026, 3, 1, 6, 0, 0, 0, time.UTC)
+
+// task is one of a person; its id says when it came.
+func task(id string, kind mariposa.TaskKind, state mariposa.TaskState, services ...string) Task {
+	at := 0
+	fmt.Sscanf(id, "t%d", &at)
+	return Task{
+		ID:     id,
+		Spec:   &mariposa.TaskSpec{Task: kind, Origin: mariposa.OriginUser, Services: services, Created: dawn.Add(time.Duration(at) * time.Second)},
+		Status: &mariposa.TaskStatus{State: state},
+	}
+}
+
+func repair(id string, state mariposa.TaskState, services ...string) Task {
+	t := task(id, mariposa.TaskScale, state, services...)
+	t.Spec.Origin = mariposa.OriginMariposa
+	return t
+}
+
+func ids(tasks []Task) string {
+	var out []string
+	for _, t := range tasks {
+		out = append(out, t.ID)
+	}
+	return strings.Join(out, " ")
+}
+
+func nobodyStuck(Task) bool { return false }
+
+// scopes pairs the scopes of an older and a newer task.
+var scopes = []struct {
+	old, added []string
+	overlap    bool
+}{
+	{nil, nil, true},
+	{nil, []string{"web"}, true},
+	{[]string{"web"}, nil, true},
+	{[]string{"web"}, []string{"web"}, true},
+	{[]string{"db", "web"}, []string{"web", "app"}, true},
+	{[]string{"web"}, []string{"db"}, false},
+	{[]string{"web", "app"}, []string{"db", "cache"}, false},
+}
+
+func TestEveryCellOfTheTable(t *testing.T) {
+	cells(t, func(t *testing.T, old, added mariposa.TaskKind, verdict string) {
+		for _, scope := range scopes {
+			for _, state := range []mariposa.TaskState{mariposa.TaskQueued, mariposa.TaskActive} {
+				there, add := task("t1", old, state, scope.old...), task("t2", added, mariposa.TaskQueued, scope.added...)
+				a, err := Admit([]Task{there}, add.Spec)
+				want := verdict
+				if !scope.overlap {
+					want = "concurrent"
+				}
+				if (err != nil) != (want == "reject") {
+					t.Fatalf("%v beside %v: %v", scope.added, scope.old, err)
+				}
+				if got := ids(a.Terminate); (got == "t1") != (want == "terminate") || len(a.Absorb) > 0 {
+					t.Fatalf("%v beside %v: terminates %q", scope.added, scope.old, got)
+				}
+				if want == "reject" || want == "terminate" {
+					continue
+				}
+				waits := !strings.Contains(ids(Ready([]Task{there, add}, nobodyStuck)), "t2")
+				if waits != (want == "fifo") {
+					t.Fatalf("%v beside %v: waits %v", scope.added, scope.old, waits)
+				}
+			}
+		}
+	})
+}
+
+func TestARefusalNamesTheTaskInTheWayAndNothingElseHappens(t *testing.T) {
+	open := []Task{task("t1", mariposa.TaskReprovision, mariposa.TaskActive, "web"), task("t2", mariposa.TaskStop, mariposa.TaskQueued, "db")}
+	a, err := Admit(open, task("t3", mariposa.TaskReprovision, mariposa.TaskQueued).Spec)
+	if mariposa.CodeOf(err) != mariposa.Conflict || !strings.Contains(err.Error(), "t2 (stop, queued)") {
+		t.Fatalf("refusal is %v", err)
+	}
+	if len(a.Terminate)+len(a.Absorb) > 0 {
+		t.Fatalf("a refused task still does %+v", a)
+	}
+}
+
+func TestWhatHasEndedIsInNobodysWay(t *testing.T) {
+	for _, state := range []mariposa.TaskState{mariposa.TaskCompleted, mariposa.TaskFailed, mariposa.TaskTerminated} {
+		ended := task("t1", mariposa.TaskStart, state)
+		for _, kind := range kinds {
+			add := task("t2", kind, mariposa.TaskQueued)
+			if a, err := Admit([]Task{ended}, add.Spec); err != nil || len(a.Terminate) > 0 {
+				t.Errorf("a %s beside a start that is %s: %v %v", kind, state, a, err)
+			}
+			if ids(Ready([]Task{ended, add}, nobodyStuck)) != "t2" {
+				t.Errorf("a %s waits for a start that is %s", kind, state)
+			}
+		}
+	}
+}
+
+func TestAPersonsTaskAbsorbsMariposasOwnInItsScope(t *testing.T) {
+	open := []Task{repair("t1", mariposa.TaskActive, "web"), repair("t2", mariposa.TaskActive, "db"), repair("t3", mariposa.TaskCompleted, "web")}
+	for _, kind := range kinds {
+		a, err := Admit(open, task("t4", kind, mariposa.TaskQueued, "web").Spec)
+		if err != nil || ids(a.Absorb) != "t1" || len(a.Terminate) > 0 {
+			t.Errorf("%s: %+v %v", kind, a, err)
+		}
+	}
+}
+
+func TestMariposasOwnTasksStandOutsideTheTable(t *testing.T) {
+	for _, kind := range kinds {
+		person, own := task("t1", kind, mariposa.TaskActive), repair("t2", mariposa.TaskQueued, "web")
+		if a, err := Admit([]Task{person}, own.Spec); err != nil || len(a.Terminate)+len(a.Absorb) > 0 {
+			t.Errorf("a repair beside a %s: %+v %v", kind, a, err)
+		}
+		if got := ids(Ready([]Task{person, own}, nobodyStuck)); got != "t2" {
+			t.Errorf("a repair beside a %s: ready are %q", kind, got)
+		}
+		own, late := repair("t1", mariposa.TaskActive, "web"), task("t2", kind, mariposa.TaskQueued, "web")
+		if got := ids(Ready([]Task{own, late}, nobodyStuck)); got != "t2" {
+			t.Errorf("a %s waits for a repair", kind)
+		}
+	}
+}
+
+func TestAWaitingTaskBeginsOnceTheOlderOneIsStuck(t *testing.T) {
+	open := []Task{task("t1", mariposa.TaskStart, mariposa.TaskActive), task("t2", mariposa.TaskScale, mariposa.TaskQueued, "web")}
+	if got := ids(Ready(open, nobodyStuck)); got != "" {
+		t.Fatalf("ready are %q", got)
+	}
+	if got := ids(Ready(open, func(o Task) bool { return o.ID == "t1" })); got != "t2" {
+		t.Fatalf("ready are %q", got)
+	}
+}
+
+func TestWaitingTasksBeginInTheOrderTheyCame(t *testing.T) {
+	open := []Task{
+		task("t5", mariposa.TaskStart, mariposa.TaskQueued, "web"),
+		task("t3", mariposa.TaskReprovision, mariposa.TaskQueued, "web"),
+		task("t4", mariposa.TaskScale, mariposa.TaskQueued, "db"),
+		task("t2", mariposa.TaskScale, mariposa.TaskQueued, "web"),
+	}
+	if got := ids(Ready(open, nobodyStuck)); got != "t2 t3 t4" { // scale and reprovision go together; the start waits for both
+		t.Fatalf("ready are %q", got)
+	}
+	same := []Task{task("t1b", mariposa.TaskScale, mariposa.TaskQueued, "web"), task("t1a", mariposa.TaskStart, mariposa.TaskQueued, "web")}
+	if got := ids(Ready(same, nobodyStuck)); got != "t1a" {
+		t.Fatalf("of two that came together the lower id is the older, not %q", got)
+	}
+}
+
+// TestTheQueueNeverStarves lets people add whatever they like: as long as what
+// is active ends, everything that was let in gets its turn, and no two tasks
+// are ever active that the table keeps apart.
+func TestTheQueueNeverStarves(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var open []Task
+		drop := func(gone []Task) {
+			open = slices.DeleteFunc(open, func(o Task) bool { return slices.ContainsFunc(gone, func(g Task) bool { return g.ID == o.ID }) })
+		}
+		begin := func() {
+			for _, r := range Ready(open, nobodyStuck) {
+				r.Status.State = mariposa.TaskActive
+			}
+			for i, a := range open {
+				for _, b := range open[i+1:] {
+					if a.State() == mariposa.TaskActive && b.State() == mariposa.TaskActive &&
+						Overlap(a.Spec.Services, b.Spec.Services) && table[a.Spec.Task][b.Spec.Task] != concurrent {
+						t.Fatalf("%s (%s) and %s (%s) are both active", a.ID, a.Spec.Task, b.ID, b.Spec.Task)
+					}
+				}
+			}
+		}
+		for n := range rapid.IntRange(1, 30).Draw(t, "added") {
+			scope := rapid.SampledFrom([][]string{nil, {"web"}, {"db"}, {"db", "web"}}).Draw(t, "scope")
+			add := task(fmt.Sprintf("t%03d", n), rapid.SampledFrom(kinds).Draw(t, "kind"), mariposa.TaskQueued, scope...)
+			if a, err := Admit(open, add.Spec); err == nil {
+				drop(a.Terminate)
+				open = append(open, add)
+			}
+			begin()
+			if rapid.Bool().Draw(t, "one ends") {
+				if at := slices.IndexFunc(open, func(o Task) bool { return o.State() == mariposa.TaskActive }); at >= 0 {
+					drop(open[at : at+1 : at+1])
+				}
+			}
+		}
+		for len(open) > 0 {
+			begin()
+			active := slices.DeleteFunc(slices.Clone(open), func(o Task) bool { return o.State() != mariposa.TaskActive })
+			if len(active) == 0 {
+				t.Fatalf("%s wait for nothing", ids(open))
+			}
+			drop(active)
+		}
+	})
+}
