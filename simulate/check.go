@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -73,7 +74,7 @@ func (c *checker) instance(ch *store.Change) {
 	spec := r.Spec.(*mariposa.InstanceSpec)
 	status, _ := r.Status.(*mariposa.InstanceStatus)
 	state := mariposa.StateOf(spec, status)
-	c.w.note("r%d %s %s goal %s is %s (%s)", ch.Revision, spec.Name, ch.Event.Kind, spec.Goal, state, ch.Event.Reason)
+	c.w.note("r%d %s/%s %s goal %s is %s (%s)", ch.Revision, tail(spec.Project), spec.Name, ch.Event.Kind, spec.Goal, state, ch.Event.Reason)
 	if ch.Deleted {
 		if state != mariposa.StateDestroyed && !spec.Debt {
 			c.w.fail("%s was forgotten while %s", spec.Name, state)
@@ -110,7 +111,7 @@ func (c *checker) task(ch *store.Change) {
 	st, _ := r.Status.(*mariposa.TaskStatus)
 	spec := r.Spec.(*mariposa.TaskSpec)
 	if st != nil {
-		c.w.note("r%d task %s %s %v is %s %d/%d %s", ch.Revision, tail(r.ID), spec.Task, spec.Services, st.State, st.Progress.Done, st.Progress.Total, st.Reason)
+		c.w.note("r%d task %s/%s %s %v is %s %d/%d %s", ch.Revision, tail(spec.Project), tail(r.ID), spec.Task, spec.Services, st.State, st.Progress.Done, st.Progress.Total, st.Reason)
 	}
 	if old, ok := c.tasks[r.ID]; ok {
 		was, _ := old.Status.(*mariposa.TaskStatus)
@@ -213,7 +214,8 @@ func (c *checker) atRest() string {
 			return spec.Name + " is being deleted"
 		}
 		if st == nil || st.Number != spec.Number || st.Status != mariposa.StatusConverged {
-			return fmt.Sprintf("%s is not converged: %+v", spec.Name, st)
+			b, _ := json.Marshal(st)
+			return fmt.Sprintf("%s is not converged: %s", spec.Name, b)
 		}
 		for name, ss := range st.Services {
 			if n := c.countRunning(id, name); n != ss.Scale {
