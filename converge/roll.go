@@ -34,10 +34,10 @@ func (t *turn) measureRollout() {
 		r.Progress, r.Failures, r.Fresh = t.now, 0, fresh
 	}
 	t.judge(&r)
-	t.rolling = r.Stopped == ""
-	if !t.rolling && !t.unfinished() {
-		t.st.Rollout = nil // what stood in its way has gone, and repairs did the rest
+	if !t.unfinished() {
+		r.Stopped = "" // what stood in its way has gone, and repairs did the rest
 	}
+	t.rolling = r.Stopped == ""
 }
 
 // findYoung finds those that have not been up for min_healthy.

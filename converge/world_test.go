@@ -150,13 +150,6 @@ func (w *world) be(id string, state mariposa.State, reason string) {
 	w.set(id, i.Spec, &st)
 }
 
-func (w *world) run(ids ...string) {
-	w.Helper()
-	for _, id := range ids {
-		w.be(id, mariposa.StateRunning, "")
-	}
-}
-
 func (w *world) fail(ids ...string) {
 	w.Helper()
 	for _, id := range ids {
