@@ -53,6 +53,7 @@ func (c *checker) change(ch *store.Change) {
 		c.w.fail("revision %d follows %d", ch.Revision, c.revision)
 	}
 	c.revision = ch.Revision
+	c.w.seen[ch.Event.Kind]++
 	r := ch.Record
 	switch r.Kind {
 	case mariposa.KindInstance:
@@ -61,6 +62,7 @@ func (c *checker) change(ch *store.Change) {
 		c.task(ch)
 	case mariposa.KindProject:
 		c.projects[r.ID] = r
+		c.project(ch)
 		if ch.Deleted {
 			delete(c.projects, r.ID)
 		}
@@ -76,7 +78,9 @@ func (c *checker) instance(ch *store.Change) {
 	state := mariposa.StateOf(spec, status)
 	c.w.note("r%d %s/%s %s goal %s is %s (%s)", ch.Revision, tail(spec.Project), spec.Name, ch.Event.Kind, spec.Goal, state, ch.Event.Reason)
 	if ch.Deleted {
-		if state != mariposa.StateDestroyed && !spec.Debt {
+		if spec.Debt {
+			c.w.seen["debt settled"]++
+		} else if state != mariposa.StateDestroyed {
 			c.w.fail("%s was forgotten while %s", spec.Name, state)
 		}
 		delete(c.instances, r.ID)
@@ -104,6 +108,22 @@ func (c *checker) instance(ch *store.Change) {
 		c.w.fail("%s was touched outside any task", spec.Name)
 	}
 	c.instances[r.ID] = r
+}
+
+// project counts what became of rollouts.
+func (c *checker) project(ch *store.Change) {
+	st, _ := ch.Record.Status.(*mariposa.ProjectStatus)
+	if st == nil {
+		return
+	}
+	for _, ss := range st.Services {
+		if ss.Rollout != nil && ss.Rollout.Stopped != "" {
+			c.w.seen["rollout stopped"]++
+		}
+		if ss.Backoff != nil && ss.Backoff.Failures > 1 {
+			c.w.seen["backed off"]++
+		}
+	}
 }
 
 func (c *checker) task(ch *store.Change) {

@@ -105,6 +105,7 @@ func (n *node) choices(add func(int, func())) {
 
 // crash ends the agent; its instances run on, and it is started again later.
 func (n *node) crash() {
+	n.w.seen["agent crash"]++
 	n.w.note("agent of %s crashes", n.name)
 	n.life.over = true
 	n.agent, n.woken = nil, false
@@ -142,6 +143,7 @@ func (n *node) ids() []string {
 // leave cuts the node off for some minutes.
 func (n *node) leave() {
 	n.away = true
+	n.w.seen["node lost"]++
 	n.w.note("%s is cut off", n.name)
 	n.link.cut("the node is cut off")
 	wallClock{n.w, &life{}}.After(time.Duration(n.w.rng.IntN(300))*time.Second, n.comeBack)
@@ -191,9 +193,11 @@ func (l *link) deliver(queue *[][]byte, to func(wire.Frame)) {
 	switch {
 	case l.w.faults && l.w.chance(150):
 		*queue = (*queue)[1:]
+		l.w.seen["message lost"]++
 		l.w.note("a message of %s is lost", l.node.name)
 		return
 	case l.w.faults && l.w.chance(60):
+		l.w.seen["message doubled"]++
 		l.w.note("a message of %s is doubled", l.node.name)
 	default:
 		*queue = (*queue)[1:]

@@ -199,6 +199,7 @@ func (s *server) buryIfDead() {
 	}
 	s.life.over = true
 	w := s.w
+	w.seen["server crash"]++
 	w.note("server has crashed")
 	if w.server == s {
 		w.server = nil

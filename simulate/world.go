@@ -42,6 +42,7 @@ type World struct {
 	events  int
 	digest  uint64
 	script  []string
+	seen    map[string]int
 
 	store   store.Store
 	server  *server
@@ -134,8 +135,9 @@ func (w *World) tell(line string) {
 type Result struct {
 	Seed    uint64
 	Events  int
-	Digest  uint64        // of the whole history
-	Elapsed time.Duration // virtual
+	Digest  uint64         // of the whole history
+	Elapsed time.Duration  // virtual
+	Seen    map[string]int // how often things happened, by a word for them
 }
 
 // Failure is a broken rule, with the end of the history that broke it.
@@ -153,7 +155,7 @@ func (f *Failure) Error() string {
 // Run plays a world to its end: chaos first, then peace, in which everything
 // must come to what people asked for.
 func Run(ctx context.Context, o Options) (res Result, err error) {
-	w := &World{Options: o, ctx: ctx, rng: rand.New(rand.NewPCG(o.Seed, 0x6d617269706f7361)), now: epoch}
+	w := &World{Options: o, ctx: ctx, rng: rand.New(rand.NewPCG(o.Seed, 0x6d617269706f7361)), now: epoch, seen: map[string]int{}}
 	defer func() {
 		if r := recover(); r != nil {
 			f, ok := r.(*Failure)
@@ -174,7 +176,7 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 		w.step()
 	}
 	w.makePeace()
-	return Result{Seed: o.Seed, Events: w.events, Digest: w.digest, Elapsed: w.now.Sub(epoch)}, nil
+	return Result{Seed: o.Seed, Events: w.events, Digest: w.digest, Elapsed: w.now.Sub(epoch), Seen: w.seen}, nil
 }
 
 // fail ends the run.
