@@ -44,6 +44,7 @@ var floors = []struct {
 	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "auth"}, "actors work on the ground and know no face that looks at them"},
 	{[]string{"client"}, "the client knows the server by its HTTP contract alone"},
 	{[]string{"api", "web", "cli"}, "faces show what the actors do; nothing below may depend on how it is shown"},
+	{[]string{"assembly"}, "the rooms are put together once, for the binary, the benchmark and the tests alike"},
 	{[]string{"bench", "simulate"}, "these start the whole system, so they may wire everything"},
 	{[]string{"cmd"}, "the binary wires everything, and nothing else may"},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 
 	"mariposa/driver"
 	"mariposa/wire"
@@ -19,6 +20,8 @@ type stream struct {
 func (n *Node) takeAsk(a *wire.Ask) {
 	s := n.streams[a.Stream]
 	switch {
+	case a.Crash:
+		n.crash(a.Instance)
 	case a.Cancel && s != nil:
 		s.cancel()
 		delete(n.streams, a.Stream)
@@ -28,6 +31,22 @@ func (n *Node) takeAsk(a *wire.Ask) {
 		select {
 		case s.credit <- a.Credit:
 		default: // more credit than pieces ever asked for: a peer out of its mind
+		}
+	}
+}
+
+// crasher is what drivers of make-believe instances can do beside the rest.
+type crasher interface{ Crash(id string) error }
+
+// crash makes a dummy instance end by itself, for tests and demonstrations.
+func (n *Node) crash(id string) {
+	i := n.instances[id]
+	if i == nil {
+		return
+	}
+	if d, ok := n.drivers[i.compute].(crasher); ok {
+		if err := d.Crash(id); err != nil {
+			slog.Warn("cannot crash an instance", "instance", id, "err", err)
 		}
 	}
 }
