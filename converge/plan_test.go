@@ -422,6 +422,31 @@ func TestAReplacementProvesItselfBeforeItsPredecessorGoes(t *testing.T) {
 	wantSteps(t, w.step(), "remove web.1-1")
 }
 
+func TestAReplacementThatNeedsAChangeInPlaceProvesItselfToo(t *testing.T) {
+	w := running(t, def("web", "one", 1, minHealthy(5*time.Second)))
+	w.submit(def("web", "two", 1, live("small"), minHealthy(5*time.Second)))
+	w.step()
+	w.submit(def("web", "two", 1, live("big"), minHealthy(5*time.Second)))
+	w.move("web.1-2")
+	wantSteps(t, w.step(), "update web.1-2 v3")
+	w.wait(4 * time.Second)
+	wantSteps(t, w.step())
+	w.wait(time.Second)
+	wantSteps(t, w.step(), "remove web.1-1")
+}
+
+func TestWithoutARolloutAnOutdatedInstanceIsLeftAloneUntilItFails(t *testing.T) {
+	w := running(t, def("web", "one", 2))
+	w.submit(def("web", "two", 2))
+	ss := *w.status("web")
+	ss.Rollout = nil
+	w.setGoal(&mariposa.ProjectStatus{Goal: mariposa.GoalStarted, Number: 2, Services: map[string]*mariposa.ServiceStatus{"web": &ss}})
+	wantSteps(t, w.step())
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+	w.fail("web.1-1")
+	wantSteps(t, w.step(), "create web.1 v2", "remove web.1-1")
+}
+
 func TestScalingDuringARolloutTouchesNothingFreshlyMade(t *testing.T) {
 	w := running(t, def("web", "one", 35, rolling("5")))
 	w.submit(def("web", "two", 35, rolling("5")))
@@ -907,6 +932,11 @@ func TestARepairGoesBeforeBulkWorkOfOthers(t *testing.T) {
 func TestTheVersionToFallBackToIsKept(t *testing.T) {
 	w := running(t, def("web", "one", 1))
 	w.submit(def("web", "two", 1))
+	fresh := NewView()
+	fresh.SetGoal(w.goal)
+	if got := fresh.Missing(); !slices.Equal(got, []int{1, 2}) {
+		t.Fatalf("a planner that takes over needs %v", got)
+	}
 	w.view.RemoveInstance("web.1-1")
 	w.view.ForgetVersions()
 	if got := w.view.Missing(); len(got) > 0 {
