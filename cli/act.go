@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// change makes a change, prints the task that carries it out, and follows it if
+// wanted. The place in the feed is noted before anything is asked for, so that
+// nothing of the task can be missed, however fast it is.
+func (a *app) change(cmd *cobra.Command, project string, wait bool, ask func(c *client.Client) (*contract.Changed, error)) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	var since int64
+	if wait {
+		if since, err = c.Revision(cmd.Context(), project); err != nil {
+			return a.noProject(err)
+		}
+	}
+	done, err := ask(c)
+	if err != nil {
+		return err
+	}
+	if done == nil {
+		return nil // the person thought better of it
+	}
+	if a.global.json {
+		err = a.printJSON(done)
+	} else if done.Task != nil {
+		a.say("task %s", *done.Task)
+	}
+	if err != nil || !wait || done.Task == nil {
+		return err
+	}
+	return a.wait(cmd.Context(), c, *done.Task, since)
+}
+
+var scaleWord = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)=([+-]?[0-9]+)$`)
+
+func (a *app) projectScale() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "scale [NAME] SERVICE=N|+N|-N...", Short: "Set how many instances services have",
+		Example: "  mariposa -j hello project scale web=5\n  mariposa project scale hello web=+2 backend=-1 --wait",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var named []string
+			if !strings.Contains(args[0], "=") {
+				named, args = args[:1], args[1:]
+			}
+			scales, err := readScales(args)
+			if err != nil {
+				return Usage(err)
+			}
+			name, err := a.projectName(named)
+			if err != nil {
+				return err
+			}
+			return a.change(cmd, name, wait, func(c *client.Client) (*contract.Changed, error) {
+				done, err := c.Scale(cmd.Context(), name, scales)
+				return a.answered(name, done, err)
+			})
+		},
+		ValidArgsFunction: every(a.scaleWords, cobra.ShellCompDirectiveNoSpace),
+	}
+	waitFlag(cmd, &wait)
+	return cmd
+}
+
+func readScales(args []string) (map[string]string, error) {
+	if len(args) == 0 {
+		return nil, fmt.Errorf("which service, and how many? Like web=5, web=+2 or web=-1")
+	}
+	scales := map[string]string{}
+	for _, arg := range args {
+		m := scaleWord.FindStringSubmatch(arg)
+		if m == nil {
+			return nil, fmt.Errorf("%q is no scale: it looks like web=5, web=+2 or web=-1", arg)
+		}
+		if _, twice := scales[m[1]]; twice {
+			return nil, fmt.Errorf("the scale of %s is given twice", m[1])
+		}
+		scales[m[1]] = m[3]
+	}
+	return scales, nil
+}
+
+// projectAct is a command that asks for a change of state.
+func (a *app) projectAct(action, short string) *cobra.Command {
+	var services []string
+	var rolling string
+	var wait bool
+	cmd := a.aProject(&cobra.Command{
+		Use: action + " [NAME]", Short: short,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkAmount(rolling); err != nil {
+				return err
+			}
+			name, err := a.projectName(args)
+			if err != nil {
+				return err
+			}
+			return a.change(cmd, name, wait, func(c *client.Client) (*contract.Changed, error) {
+				done, err := c.Act(cmd.Context(), name, contract.Action{Action: action, Services: services, Rolling: client.Amount(rolling)})
+				return a.answered(name, done, err)
+			})
+		},
+	})
+	cmd.Flags().StringSliceVar(&services, "service", nil, "only these services")
+	complete(cmd, "service", a.serviceNames)
+	if action == "reprovision" {
+		rollingFlag(cmd, &rolling)
+	}
+	waitFlag(cmd, &wait)
+	return cmd
+}
+
+// answered says so when a change has nothing to do.
+func (a *app) answered(name string, done *contract.Changed, err error) (*contract.Changed, error) {
+	if err != nil {
+		return nil, a.noProject(err)
+	}
+	if done.Task == nil && !a.global.json {
+		a.say("%s: nothing to do", name)
+	}
+	return done, nil
+}
+
+func rollingFlag(cmd *cobra.Command, rolling *string) {
+	cmd.Flags().StringVar(rolling, "rolling", "", "how many at a time, like 2 or 25% (default: as the services say)")
+}
+
+func checkAmount(s string) error {
+	if _, ok := mariposa.ParseAmount(s); s != "" && !ok {
+		return Usage(fmt.Errorf("--rolling is a number or a percentage, like 2 or 25%%, not %q", s))
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+// Package cli is Mariposa at the terminal: the client commands, what they print,
+// and how they end. It owns words, tables, progress and exit codes. It talks to
+// the server only through the client, and refuses to know the network, the store
+// and how a server is started: the binary adds those commands.
+//
+// Standard output carries the answer, standard error the dialogue (progress,
+// differences, questions, errors), so that a script can use the one and a person
+// still sees the other.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"mariposa/client"
+)
+
+// The exit codes, which scripts rely on.
+const (
+	exitOK     = 0
+	exitError  = 1
+	exitUsage  = 2
+	exitFailed = 3 // a task failed while we waited for it
+)
+
+// Env is the world around a command. What is nil is taken from the process.
+type Env struct {
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Getenv  func(string) string
+	Version string
+
+	// Now tells the time; times are shown in its zone.
+	Now func() time.Time
+	// Terminal reports whether a stream is a terminal, Size how wide and high.
+	Terminal func(stream any) bool
+	Size     func(stream any) (width, height int)
+}
+
+func (e Env) filled() Env {
+	if e.Stdin == nil {
+		e.Stdin = os.Stdin
+	}
+	if e.Stdout == nil {
+		e.Stdout = os.Stdout
+	}
+	if e.Stderr == nil {
+		e.Stderr = os.Stderr
+	}
+	if e.Getenv == nil {
+		e.Getenv = os.Getenv
+	}
+	if e.Now == nil {
+		e.Now = time.Now
+	}
+	if e.Terminal == nil {
+		e.Terminal = isTerminal
+	}
+	if e.Size == nil {
+		e.Size = sizeOf
+	}
+	if e.Version == "" {
+		e.Version = "unknown"
+	}
+	return e
+}
+
+type descriptor interface{ Fd() uintptr }
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(descriptor)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func sizeOf(stream any) (width, height int) {
+	if f, ok := stream.(descriptor); ok {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
+			return w, h
+		}
+	}
+	return 80, 24
+}
+
+// Main runs one command line and returns the exit code. Extra commands, such as
+// those that start a server, stand beside the client commands and keep to the
+// same rules for flags, errors and exit codes. Canceling the context interrupts.
+func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) int {
+	a := &app{env: env.filled(), args: args}
+	root := a.root(extra)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if a.server != nil {
+		a.server.Close()
+	}
+	if err == nil {
+		return exitOK
+	}
+	if !a.started {
+		err = Usage(err) // it never came to run: the words on the line were wrong
+	}
+	a.complain(err)
+	return exitCode(err)
+}
+
+// app is one run of the program.
+type app struct {
+	env  Env
+	args []string
+
+	global struct {
+		project, org, url, token, data string
+		json, noColor                  bool
+	}
+	fromEnv map[string]bool // flags that an environment variable set
+	started bool            // a command began to run
+	file    string          // the manifest at hand, for those who complain about it
+	server  *client.Client  // once connected
+}
+
+func (a *app) root(extra []*cobra.Command) *cobra.Command {
+	root := a.group("mariposa", "Say what a project should be; Mariposa makes it so and keeps it so",
+		a.projectCommand(), a.stateCommand(), a.eventsCommand(), a.queueCommand(),
+		a.instanceCommand(), a.nodeCommand(), a.loginCommand(), a.versionCommand())
+	root.Long = "Say what a project should be; Mariposa makes it so, keeps it so, and shows what it is doing.\n\n" +
+		"Every flag can also be given as an environment variable: --url as MARIPOSA_URL, and so on."
+	root.AddCommand(extra...)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) }
+	root.SetFlagErrorFunc(a.flagError)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetIn(a.env.Stdin)
+	root.SetOut(a.env.Stdout)
+	root.SetErr(a.env.Stderr)
+
+	flags := root.PersistentFlags()
+	flags.StringVarP(&a.global.project, "project", "j", "", "the project, by name or id")
+	flags.StringVarP(&a.global.org, "org", "o", "", "the organization whose projects are meant")
+	flags.BoolVar(&a.global.json, "json", false, "print the API's JSON document, and nothing else")
+	flags.StringVar(&a.global.url, "url", "", "address of the server")
+	flags.StringVar(&a.global.token, "token", "", "what proves who you are (better: MARIPOSA_TOKEN, or login)")
+	flags.StringVar(&a.global.data, "data", "", "folder of the dev server on this machine (default $XDG_DATA_HOME/mariposa)")
+	flags.BoolVar(&a.global.noColor, "no-color", false, "print without colors")
+	complete(root, "project", a.projectNames)
+	a.markStart(root)
+	return root
+}
+
+// markStart notes when any command of the tree begins to run: an error before
+// that is one of usage.
+func (a *app) markStart(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.started = true
+			return run(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		a.markStart(c)
+	}
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if a.global.json {
+				return a.printJSON(map[string]string{"version": a.env.Version})
+			}
+			a.say("mariposa %s", a.env.Version)
+			return nil
+		},
+	}
+}
+
+// interrupted reports whether a person ended what was going on.
+func interrupted(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)))
+}

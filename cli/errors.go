@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"mariposa"
+)
+
+// usage is an error in how a command was called.
+type usage struct{ error }
+
+func (u usage) Unwrap() error { return u.error }
+
+// Usage marks an error as one of usage: the program exits with code 2.
+func Usage(err error) error {
+	var u usage
+	if err == nil || errors.As(err, &u) {
+		return err
+	}
+	return usage{err}
+}
+
+// taskFailed says that a task did not complete while we waited for it.
+type taskFailed struct{ error }
+
+// exited is a code that a command wants to end with.
+type exited struct {
+	error
+	code int
+}
+
+func (e exited) Unwrap() error { return e.error }
+
+// Exit makes the program end with a code, and complain if the error is not nil.
+func Exit(code int, err error) error { return exited{err, code} }
+
+func exitCode(err error) int {
+	var (
+		u usage
+		f taskFailed
+		e exited
+	)
+	switch {
+	case errors.As(err, &e):
+		return e.code
+	case errors.As(err, &u):
+		return exitUsage
+	case errors.As(err, &f):
+		return exitFailed
+	}
+	return exitError
+}
+
+// hint is an error with what to do about it.
+type hint struct {
+	error
+	hint string
+}
+
+func (h hint) Unwrap() error { return h.error }
+
+func hinted(err error, format string, args ...any) error {
+	return hint{err, fmt.Sprintf(format, args...)}
+}
+
+// complain tells a person what went wrong and what to do.
+func (a *app) complain(err error) {
+	var e exited
+	if errors.As(err, &e) && e.error == nil {
+		return
+	}
+	w := a.env.Stderr
+	p := a.paint(w)
+	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(sentence(err.Error())))
+	var m *mariposa.Error
+	if errors.As(err, &m) {
+		for _, f := range m.Faults {
+			fmt.Fprintln(w, plain(a.fault(f)))
+		}
+	}
+	if h := a.hint(err, m); h != "" {
+		fmt.Fprintf(w, "%s\n", p.in(dim, plain("  "+h)))
+	}
+}
+
+// fault is one line that editors can jump to.
+func (a *app) fault(f mariposa.Fault) string {
+	var b strings.Builder
+	if a.file != "" {
+		b.WriteString(a.file + ":")
+		if f.Line > 0 {
+			fmt.Fprintf(&b, "%d:", f.Line)
+		}
+		b.WriteString(" ")
+	} else if f.Line > 0 {
+		fmt.Fprintf(&b, "line %d: ", f.Line)
+	}
+	if f.Field != "" {
+		b.WriteString(f.Field + ": ")
+	}
+	b.WriteString(f.Message)
+	return b.String()
+}
+
+// hint says what a person can do about an error, if anything comes to mind.
+func (a *app) hint(err error, m *mariposa.Error) string {
+	var h hint
+	if errors.As(err, &h) {
+		return h.hint
+	}
+	if m == nil {
+		return ""
+	}
+	switch m.Code {
+	case mariposa.Unauthorized:
+		return "give a token with `mariposa login --url URL --token-stdin`, or in MARIPOSA_TOKEN"
+	case mariposa.Throttled:
+		return "wait a little, then try again"
+	}
+	return ""
+}
+
+// sentence begins in lower case behind the program's name, unless the first word
+// is written that way by itself, as HTTP is.
+func sentence(s string) string {
+	word, _, _ := strings.Cut(s, " ")
+	if word == "" || strings.ToUpper(word[:1]) != word[:1] || strings.ToLower(word[1:]) != word[1:] {
+		return s
+	}
+	return strings.ToLower(s[:1]) + s[1:]
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// prepare gives every flag that the command line leaves out the value of its
+// environment variable.
+func (a *app) prepare(cmd *cobra.Command) error {
+	if a.fromEnv == nil {
+		a.fromEnv = map[string]bool{}
+	}
+	var wrong error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "help" {
+			return
+		}
+		name := variable(f.Name)
+		value := a.env.Getenv(name)
+		if value == "" {
+			return
+		}
+		if err := cmd.Flags().Set(f.Name, value); err != nil && wrong == nil {
+			wrong = fmt.Errorf("the environment variable %s is of no use: %w", name, err)
+		}
+		a.fromEnv[f.Name] = true
+	})
+	return wrong
+}
+
+// variable is the environment variable that stands for a flag.
+func variable(flag string) string {
+	return "MARIPOSA_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// group is a command that only holds others.
+func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
+	g.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return unknownCommand(cmd, args[0])
+		case !cmd.HasParent():
+			return cmd.Help()
+		}
+		return Usage(hinted(fmt.Errorf("%s wants a command: one of %s", cmd.CommandPath(), strings.Join(names(cmd), ", ")), "see `%s --help`", cmd.CommandPath()))
+	}
+	g.AddCommand(commands...)
+	return g
+}
+
+func names(cmd *cobra.Command) []string {
+	var all []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			all = append(all, c.Name())
+		}
+	}
+	return all
+}
+
+func unknownCommand(cmd *cobra.Command, word string) error {
+	// cobra sets this only on its own way to an error.
+	if cmd.SuggestionsMinimumDistance <= 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	err := fmt.Errorf("there is no command %q in `%s`", word, cmd.CommandPath())
+	if like := cmd.SuggestionsFor(word); len(like) > 0 {
+		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(like, " or "))
+	}
+	return Usage(hinted(err, "see `%s --help`", cmd.CommandPath()))
+}
+
+// flagError puts a wrong flag into words. A flag of a command that does not
+// exist is not the mistake; the command is.
+func (a *app) flagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() {
+		if word := a.wordAfter(cmd); word != "" {
+			return unknownCommand(cmd, word)
+		}
+	}
+	return Usage(hinted(err, "see `%s --help`", cmd.CommandPath()))
+}
+
+// wordAfter is the first word of the command line behind a group's own name that
+// is neither a flag nor the value of one.
+func (a *app) wordAfter(cmd *cobra.Command) string {
+	path := strings.Fields(cmd.CommandPath())[1:]
+	skip := false
+	for _, arg := range a.args {
+		switch {
+		case skip:
+			skip = false
+		case strings.HasPrefix(arg, "-") && len(arg) > 1:
+			skip = takesValue(cmd, arg)
+		case len(path) > 0:
+			path = slices.Delete(path, 0, 1)
+		default:
+			return arg
+		}
+	}
+	return ""
+}
+
+// takesValue reports whether a flag's value is the next word of the line.
+func takesValue(cmd *cobra.Command, arg string) bool {
+	name, long := strings.CutPrefix(arg, "--")
+	if strings.Contains(name, "=") {
+		return false
+	}
+	var f *pflag.Flag
+	if long {
+		f = cmd.Flag(name)
+	} else if len(arg) == 2 {
+		f = cmd.Flags().ShorthandLookup(arg[1:])
+	}
+	return f != nil && f.NoOptDefVal == ""
+}
+
+// aProject lets a command take its project as its only word.
+func (a *app) aProject(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.ValidArgsFunction = first(a.projectNames)
+	return cmd
+}

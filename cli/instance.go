@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) instanceCommand() *cobra.Command {
+	return a.group("instance", "Look at instances, read what they print, hurt dummies",
+		a.instanceList(), a.instanceShow(), a.instanceLogs(), a.instanceCrash())
+}
+
+func (a *app) instanceList() *cobra.Command {
+	var f client.InstanceFilter
+	var everywhere bool
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the instances", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if f.Project, err = a.anyProject(everywhere); err != nil {
+				return err
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			wanted := f
+			if wanted.Node != "" {
+				if wanted.Node, err = nodeID(cmd.Context(), c, f.Node); err != nil {
+					return err
+				}
+			}
+			all, err := c.AllInstances(cmd.Context(), wanted)
+			if err != nil {
+				return a.noProject(err)
+			}
+			if a.global.json {
+				return a.printJSON(all)
+			}
+			if len(all.Instances) == 0 {
+				a.note("no instances")
+				return nil
+			}
+			a.printTable(a.instanceTable(all.Instances))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&f.Service, "service", "", "only instances of this service")
+	cmd.Flags().StringVar(&f.Node, "node", "", "only instances on this node")
+	cmd.Flags().StringVar(&f.State, "state", "", "only instances in this state")
+	complete(cmd, "service", a.serviceNames)
+	complete(cmd, "node", a.nodeNames)
+	everywhereFlag(cmd, &everywhere)
+	return cmd
+}
+
+func (a *app) instanceTable(all []contract.Instance) *table {
+	t := newTable("NAME", "PROJECT", "STATE", "HEALTH", "NODE", "ADDRESSES", "VERSION", "RESTARTS", "AGE", "REASON")
+	for _, i := range all {
+		t.add(cell{i.Name, bold}, text(dash(i.ProjectName)), word(i.State), word(i.Health), text(dash(i.NodeName)), text(dash(strings.Join(i.Addresses, ","))),
+			text(short(i.Version)), count(i.Restarts, bad), text(a.age(i.Created)), text(i.Reason))
+	}
+	return t
+}
+
+// onInstance is a command that takes one instance.
+func (a *app) onInstance(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " INSTANCE", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: first(a.instanceNames),
+		Long: short + ".\n\nAn instance is named by its name (web.2-ab12cd), by its slot (web.2) or by the beginning of its id.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			id, err := a.instanceID(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			err = run(cmd.Context(), c, id)
+			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+				err = hinted(err, "see `mariposa instance list`")
+			}
+			return err
+		},
+	}
+}
+
+func (a *app) instanceShow() *cobra.Command {
+	return a.onInstance("show", "Show one instance", func(ctx context.Context, c *client.Client, id string) error {
+		i, err := c.Instance(ctx, id)
+		if err != nil {
+			return err
+		}
+		if a.global.json {
+			return a.printJSON(i)
+		}
+		a.facts("name", i.Name, "id", i.ID, "project", i.ProjectName, "service", i.ServiceName, "slot", i.Slot,
+			"state", word(i.State), "health", word(i.Health), "goal", string(i.Goal), "reason", i.Reason, "node", i.NodeName,
+			"addresses", strings.Join(i.Addresses, ", "), "version", i.Version, "compute type", string(i.ComputeType), "physical id", i.PhysicalID,
+			"created", a.stamp(i.Created), "started", a.stampOf(i.Started), "finished", a.stampOf(i.Finished), "exit code", exitCodeOf(i), "restarts", i.Restarts,
+			"command", strings.Join(i.Command, " "), "details", sorted(i.Details))
+		for n, e := range i.Environment {
+			if n == 0 {
+				a.say("environment")
+			}
+			a.say("  %s", e)
+		}
+		return nil
+	})
+}
+
+func exitCodeOf(i *contract.Instance) string {
+	if i.ExitCode == nil {
+		return ""
+	}
+	return fmt.Sprint(*i.ExitCode)
+}
+
+func (a *app) instanceLogs() *cobra.Command {
+	var o client.LogOptions
+	cmd := a.onInstance("logs", "Print what an instance has printed", func(ctx context.Context, c *client.Client, id string) error {
+		logs, err := c.Logs(ctx, id, o)
+		if err != nil {
+			return err
+		}
+		defer logs.Close()
+		_, err = io.Copy(a.env.Stdout, logs)
+		if interrupted(ctx, err) || ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("the server broke off in the middle: %w", err)
+		}
+		return err
+	})
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on as it prints")
+	cmd.Flags().IntVar(&o.Tail, "tail", -1, "only the last so many lines (default all)")
+	return cmd
+}
+
+func (a *app) instanceCrash() *cobra.Command {
+	return a.onInstance("crash", "Make a dummy instance crash, to see what happens", func(ctx context.Context, c *client.Client, id string) error {
+		changed, err := c.ActOnInstance(ctx, id, "crash")
+		if err != nil {
+			return err
+		}
+		if a.global.json {
+			return a.printJSON(changed)
+		}
+		a.say("told to crash: watch it with `mariposa events -f`")
+		return nil
+	})
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) nodeCommand() *cobra.Command {
+	return a.group("node", "Look at nodes and what they run, let new ones join",
+		a.nodeList(), a.nodeShow(),
+		a.nodeAct("lose", "Make a dummy node play dead", "plays dead"),
+		a.nodeAct("restore", "Let a dummy node come back", "may come back"),
+		a.nodePurge(), a.nodeRemove(), a.joinToken())
+}
+
+func (a *app) nodeList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the nodes", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			all, err := c.Nodes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.global.json {
+				return a.printJSON(all)
+			}
+			if len(all.Nodes) == 0 {
+				a.note("no nodes yet: start `mariposa agent` on one")
+				return nil
+			}
+			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED", "RACK", "DC", "DRIVERS", "SEEN", "REASON")
+			for _, n := range all.Nodes {
+				t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), text(amountOf(n.Capacity, "any")), text(amountOf(n.Reserved, "-")),
+					text(dash(n.Rack)), text(dash(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), text(n.Reason))
+			}
+			a.printTable(t)
+			return nil
+		},
+	}
+}
+
+// amountOf is an amount of resources in few words; nothing has a word of its own.
+func amountOf(r mariposa.Resources, nothing string) string {
+	var all []string
+	if r.Instances != 0 {
+		all = append(all, fmt.Sprintf("%d inst", r.Instances))
+	}
+	if r.MilliCPU != 0 {
+		all = append(all, fmt.Sprintf("%g cpu", float64(r.MilliCPU)/1000))
+	}
+	if r.Memory != 0 {
+		all = append(all, fmt.Sprintf("%.4g GiB", float64(r.Memory)/(1<<30)))
+	}
+	if len(all) == 0 {
+		return nothing
+	}
+	return strings.Join(all, ", ")
+}
+
+func drivers(n contract.Node) string {
+	var all []string
+	for _, d := range n.Drivers {
+		all = append(all, string(d))
+	}
+	return dash(strings.Join(all, ","))
+}
+
+// onNode is a command that takes one node.
+func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.Client, id, name string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " NODE", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: first(a.nodeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			id, err := nodeID(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			err = run(cmd.Context(), c, id, args[0])
+			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+				err = hinted(err, "see `mariposa node list`")
+			}
+			return err
+		},
+	}
+}
+
+func (a *app) nodeShow() *cobra.Command {
+	return a.onNode("show", "Show one node", func(ctx context.Context, c *client.Client, id, _ string) error {
+		n, err := c.Node(ctx, id)
+		if err != nil {
+			return err
+		}
+		if a.global.json {
+			return a.printJSON(n)
+		}
+		a.facts("name", n.Name, "id", n.ID, "status", word(n.Status), "reason", n.Reason, "instances", n.Instances,
+			"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
+			"drivers", drivers(*n), "dummy", yes(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat))
+		if len(n.Quarantined) > 0 {
+			fmt.Fprintln(a.env.Stdout)
+			t := newTable("QUARANTINED", "TYPE", "STATE", "PHYSICAL ID", "REASON")
+			for _, q := range n.Quarantined {
+				t.add(text(q.ID), text(string(q.Compute)), word(q.State), text(q.PhysicalID), text(q.Reason))
+			}
+			a.printTable(t)
+		}
+		return nil
+	})
+}
+
+// nodeAct is a command that tells a node something.
+func (a *app) nodeAct(action, short, effect string) *cobra.Command {
+	return a.onNode(action, short, func(ctx context.Context, c *client.Client, id, name string) error {
+		return a.toldNode(c.ActOnNode(ctx, id, contract.NodeAction{Action: action}), name, effect)
+	})
+}
+
+func (a *app) nodePurge() *cobra.Command {
+	var only []string
+	cmd := a.onNode("purge", "Remove the quarantined instances of a node, which the server does not know", func(ctx context.Context, c *client.Client, id, name string) error {
+		return a.toldNode(c.ActOnNode(ctx, id, contract.NodeAction{Action: "purge", Instances: only}), name, "clears its quarantine")
+	})
+	cmd.Flags().StringSliceVar(&only, "instance", nil, "only these, by id (default: all of them)")
+	return cmd
+}
+
+func (a *app) nodeRemove() *cobra.Command {
+	return a.onNode("rm", "Forget a node that will not come back", func(ctx context.Context, c *client.Client, id, name string) error {
+		return a.toldNode(c.DeleteNode(ctx, id), name, "is forgotten")
+	})
+}
+
+// toldNode prints what follows from a change of a node. The API answers such a
+// change with nothing to show.
+func (a *app) toldNode(err error, name, effect string) error {
+	if err == nil && !a.global.json {
+		a.say("node %s %s", name, effect)
+	}
+	return err
+}
+
+func (a *app) joinToken() *cobra.Command {
+	return &cobra.Command{
+		Use: "join-token", Short: "Print the token that lets new nodes join the server on this machine", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			path := filepath.Join(a.dataDir(), JoinFile)
+			text, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				return hinted(fmt.Errorf("there is no join token in %s", a.dataDir()), "start `mariposa dev` first, or name its folder with --data")
+			}
+			if err != nil {
+				return fmt.Errorf("the join token cannot be read: %w", err)
+			}
+			token := strings.TrimSpace(string(text))
+			if a.global.json {
+				return a.printJSON(map[string]string{"token": token})
+			}
+			a.say("%s", token)
+			return nil
+		},
+	}
+}

@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"mariposa"
+)
+
+// A style is a meaning that a color stands for.
+type style string
+
+const (
+	none  style = ""
+	good  style = "32" // as it should be
+	busy  style = "33" // on its way
+	bad   style = "31" // somebody should look
+	quiet style = "36" // held on purpose
+	dim   style = "2"
+	bold  style = "1"
+)
+
+// styles of the words for how things fare. Words not listed stay plain.
+var styles = map[string]style{
+	string(mariposa.StatusConverged): good, string(mariposa.StateRunning): good, string(mariposa.HealthHealthy): good, string(mariposa.TaskCompleted): good,
+	string(mariposa.StatusConverging): busy, string(mariposa.StatePending): busy, string(mariposa.StateProvisioning): busy, string(mariposa.StateDraining): busy,
+	string(mariposa.StateStopping): busy, string(mariposa.HealthStarting): busy, string(mariposa.TaskActive): busy, string(mariposa.NodeRebooting): busy,
+	string(mariposa.StatusFailed): bad, string(mariposa.StatusBlocked): bad, string(mariposa.StatusBackingOff): bad, string(mariposa.StateUnknown): bad,
+	string(mariposa.HealthUnhealthy): bad, string(mariposa.TaskTerminated): bad,
+	string(mariposa.StatusHeld): quiet, string(mariposa.StatusFrozen): quiet, string(mariposa.StatusPaused): quiet, string(mariposa.TaskQueued): quiet,
+	string(mariposa.NodeDrained):  quiet,
+	string(mariposa.StateStopped): dim, string(mariposa.StateDestroyed): dim,
+}
+
+// paint colors words, or does not.
+type paint bool
+
+func (p paint) in(s style, text string) string {
+	if !p || s == none || text == "" {
+		return text
+	}
+	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
+}
+
+// paint is for one stream: colors are for terminals, and for those who want them.
+func (a *app) paint(w io.Writer) paint {
+	return paint(!a.global.noColor && a.env.Getenv("NO_COLOR") == "" && a.env.Getenv("TERM") != "dumb" && a.env.Terminal(w))
+}
+
+// plain takes out what would move the cursor or change the terminal: much of
+// what we show was written by others.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' || r == '\n' {
+			return ' '
+		}
+		if unicode.IsControl(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
+
+// cell is one field of a table.
+type cell struct {
+	text  string
+	style style
+}
+
+func text(s string) cell { return cell{text: s} }
+
+func number(n int) cell { return cell{text: fmt.Sprint(n)} }
+
+// count is a number that is of interest unless it is zero.
+func count(n int, s style) cell {
+	if n == 0 {
+		return cell{"0", dim}
+	}
+	return cell{fmt.Sprint(n), s}
+}
+
+// word is one of the words for how things fare.
+func word[T ~string](s T) cell { return cell{string(s), styles[string(s)]} }
+
+// table is aligned by what a reader sees: text/tabwriter would count the colors.
+type table struct {
+	head []string
+	rows [][]cell
+}
+
+func newTable(head ...string) *table { return &table{head: head} }
+
+func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
+
+// lines lays the table out, no line wider than width; 0 means no limit.
+func (t *table) lines(p paint, width int) []string {
+	wide := make([]int, len(t.head))
+	for n, h := range t.head {
+		wide[n] = utf8.RuneCountInString(h)
+	}
+	for _, row := range t.rows {
+		for n := range row {
+			row[n].text = plain(row[n].text)
+			wide[n] = max(wide[n], utf8.RuneCountInString(row[n].text))
+		}
+	}
+	head := make([]cell, len(t.head))
+	for n, h := range t.head {
+		head[n] = cell{h, bold}
+	}
+	all := []string{layout(head, wide, p, width)}
+	for _, row := range t.rows {
+		all = append(all, layout(row, wide, p, width))
+	}
+	return all
+}
+
+func layout(row []cell, wide []int, p paint, width int) string {
+	if width == 0 {
+		width = math.MaxInt
+	}
+	var b strings.Builder
+	used, column := 0, 0
+	for n, c := range row {
+		if c.text != "" && column < width {
+			shown := cut(c.text, width-column)
+			b.WriteString(strings.Repeat(" ", column-used))
+			b.WriteString(p.in(c.style, shown))
+			used = column + utf8.RuneCountInString(shown)
+		}
+		column += wide[n] + 2
+	}
+	return b.String()
+}
+
+// cut shortens text to so many characters.
+func cut(s string, width int) string {
+	if width <= 0 {
+		return ""
+	}
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-1]) + "…"
+}
+
+func (a *app) printTable(t *table) {
+	for _, line := range t.lines(a.paint(a.env.Stdout), 0) {
+		fmt.Fprintln(a.env.Stdout, line)
+	}
+}
+
+// printJSON prints a document of the API.
+func (a *app) printJSON(document any) error {
+	e := json.NewEncoder(a.env.Stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(document)
+}
+
+// printLine prints a document of a stream, one per line.
+func (a *app) printLine(document any) error {
+	e := json.NewEncoder(a.env.Stdout)
+	e.SetEscapeHTML(false)
+	return e.Encode(document)
+}
+
+// say prints a line of the answer, note one of the dialogue.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintln(a.env.Stdout, plain(fmt.Sprintf(format, args...)))
+}
+
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintln(a.env.Stderr, plain(fmt.Sprintf(format, args...)))
+}
+
+// facts prints what is known of one thing, a line each; empty ones are left out.
+func (a *app) facts(pairs ...any) {
+	t, p := newTable("", ""), a.paint(a.env.Stdout)
+	for n := 0; n+1 < len(pairs); n += 2 {
+		value, ok := pairs[n+1].(cell)
+		if !ok {
+			value = text(fmt.Sprint(pairs[n+1]))
+		}
+		if value.text != "" {
+			t.add(cell{fmt.Sprint(pairs[n]), bold}, value)
+		}
+	}
+	for _, line := range t.lines(p, 0)[1:] {
+		fmt.Fprintln(a.env.Stdout, line)
+	}
+}
+
+// age is how long ago something was, roughly.
+func (a *app) age(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return rough(a.env.Now().Sub(t))
+}
+
+func rough(d time.Duration) string {
+	switch d = max(0, d); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// stamp is a point in time for a reader in our zone.
+func (a *app) stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.In(a.env.Now().Location()).Format("2006-01-02 15:04:05")
+}
+
+func (a *app) stampOf(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return a.stamp(*t)
+}
+
+// short is enough of a hash to tell it from others.
+func short(hash string) string { return hash[:min(len(hash), 8)] }
+
+// versionOf names a version by its number and hash.
+func versionOf(number int, hash string) string {
+	if number == 0 {
+		return short(hash)
+	}
+	return fmt.Sprintf("%d (%s)", number, short(hash))
+}
+
+// dash stands where there is nothing.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

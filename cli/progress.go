@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// progress is how a task is shown on the error stream: a bar that is drawn over
+// itself on a terminal, a line per change elsewhere.
+func (a *app) progress() display {
+	if a.env.Terminal(a.env.Stderr) && a.env.Getenv("TERM") != "dumb" {
+		return &bar{a: a, w: a.env.Stderr, paint: a.paint(a.env.Stderr)}
+	}
+	return &lines{a: a, w: a.env.Stderr}
+}
+
+// lines are for logs and pipes.
+type lines struct {
+	a    *app
+	w    io.Writer
+	last string
+	seen string // the last reason of the project
+}
+
+func (l *lines) task(t *contract.Task, at time.Time) {
+	line := fmt.Sprintf("%s: %s", what(t), t.State)
+	switch {
+	case t.State.Ended():
+		line += prefixed(" in ", took(t)) + because(t)
+	case t.State == mariposa.TaskActive && t.Progress.Total > 0:
+		line = fmt.Sprintf("%s: %d of %d done", what(t), t.Progress.Done, t.Progress.Total) + prefixed("; ", t.Reason)
+	default:
+		line += prefixed(": ", t.Reason)
+	}
+	l.say(line, at)
+}
+
+func (l *lines) reason(why string, at time.Time) {
+	if why != l.seen {
+		l.seen = why
+		l.say(why, at)
+	}
+}
+
+func (l *lines) trouble(why string) { l.say(why, time.Time{}) }
+
+func (l *lines) end() {}
+
+func (l *lines) say(line string, at time.Time) {
+	if line == l.last {
+		return
+	}
+	l.last = line
+	fmt.Fprintln(l.w, clockOf(l.a.env.Now, at)+" "+plain(line))
+}
+
+// clockOf is the time of day of some news in our zone; news without a time of
+// its own is from now.
+func clockOf(now func() time.Time, at time.Time) string {
+	here := now()
+	if at.IsZero() {
+		at = here
+	}
+	return at.In(here.Location()).Format("15:04:05")
+}
+
+func took(t *contract.Task) string {
+	if t.Started == nil || t.Finished == nil {
+		return ""
+	}
+	return brief(t.Finished.Sub(*t.Started))
+}
+
+// brief is a duration as a person would say it.
+func brief(d time.Duration) string {
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// redraw is how often a line or screen is drawn at most: a person sees no more.
+const redraw = 100 * time.Millisecond
+
+// bar is for people who look.
+type bar struct {
+	a     *app
+	w     io.Writer
+	paint paint
+
+	mu      sync.Mutex // the timer draws too
+	now     *contract.Task
+	why     string
+	at      time.Time
+	drawn   time.Time
+	pending *time.Timer
+	over    bool
+}
+
+func (b *bar) task(t *contract.Task, at time.Time) { b.update(func() { b.now, b.at = t, at }) }
+
+func (b *bar) reason(why string, at time.Time) { b.update(func() { b.why, b.at = why, at }) }
+
+func (b *bar) trouble(why string) { b.update(func() { b.why = why }) }
+
+func (b *bar) update(change func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change()
+	now := b.a.env.Now()
+	wait := redraw - now.Sub(b.drawn)
+	if b.over || b.pending != nil {
+		return
+	}
+	if wait <= 0 || b.drawn.IsZero() {
+		b.draw(now)
+		return
+	}
+	b.pending = time.AfterFunc(wait, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.pending = nil; !b.over {
+			b.draw(b.a.env.Now())
+		}
+	})
+}
+
+func (b *bar) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
+	b.over = true
+	if b.pending != nil {
+		b.pending.Stop()
+	}
+	if b.now != nil {
+		b.draw(b.a.env.Now())
+		fmt.Fprintln(b.w)
+	}
+}
+
+// draw draws the line over itself.
+func (b *bar) draw(now time.Time) {
+	b.drawn = now
+	if b.now == nil {
+		return
+	}
+	width, _ := b.a.env.Size(b.w)
+	head, s, tail := barParts(b.now, b.why, b.at)
+	left := max(0, width-1)
+	head = cut(plain(head), left)
+	left -= len([]rune(head))
+	s.text = cut(s.text, left)
+	left -= len([]rune(s.text))
+	fmt.Fprintf(b.w, "\r%s%s%s\x1b[K", head, b.paint.in(s.style, s.text), cut(plain(tail), left))
+}
+
+const barWidth = 24
+
+// barParts is the line in three parts, of which the middle has a color.
+func barParts(t *contract.Task, why string, at time.Time) (head string, middle cell, tail string) {
+	head = what(t) + " "
+	if t.State.Ended() {
+		return head, cell{string(t.State), styles[string(t.State)]}, prefixed(" in ", took(t))
+	}
+	done, total := t.Progress.Done, t.Progress.Total
+	if t.State == mariposa.TaskQueued || total <= 0 {
+		return head, word(t.State), prefixed("  ", cmp.Or(t.Reason, why))
+	}
+	share := min(1, float64(done)/float64(total))
+	full := int(share * barWidth)
+	middle = cell{strings.Repeat("█", full) + strings.Repeat("░", barWidth-full), busy}
+	tail = fmt.Sprintf(" %d/%d %3d%%", done, total, int(share*100))
+	if t.Started != nil && done > 0 && done < total && at.After(*t.Started) {
+		left := time.Duration(float64(at.Sub(*t.Started)) / share * (1 - share))
+		tail += "  " + brief(left.Round(time.Second)) + " left"
+	}
+	return head, middle, tail + prefixed("  ", cmp.Or(why, t.Reason))
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// A narrator turns events into sentences. It remembers the names of what it has
+// told of: the event that something is gone no longer carries its name.
+type narrator struct {
+	now   func() time.Time
+	names map[string]string // of instances and nodes, by id
+}
+
+func newNarrator(now func() time.Time) *narrator {
+	return &narrator{now: now, names: map[string]string{}}
+}
+
+// maxNames keeps a narrator that runs for weeks small.
+const maxNames = 100_000
+
+// line is an event with its time of day.
+func (n *narrator) line(e client.Event) string {
+	return clockOf(n.now, e.Time) + " " + plain(n.tell(e))
+}
+
+func (n *narrator) tell(e client.Event) string {
+	if len(n.names) > maxNames {
+		clear(n.names)
+	}
+	switch e.Subject() {
+	case "instance":
+		return n.instance(e)
+	case "task":
+		return n.task(e)
+	case "project":
+		return n.project(e)
+	case "version":
+		return n.version(e)
+	case "node":
+		return n.node(e)
+	}
+	return strings.TrimSpace(cmp.Or(e.ProjectName, e.Project) + " " + e.Kind + bracketed(e.Reason))
+}
+
+// verbs say what became of an instance, up to the name of its node.
+var verbs = map[string]string{
+	"pending":      "waits for a node",
+	"provisioning": "is being made on %s",
+	"running":      "is running on %s",
+	"draining":     "is draining on %s",
+	"stopping":     "is stopping on %s",
+	"stopped":      "has stopped on %s",
+	"failed":       "failed on %s",
+	"unknown":      "cannot be reached on %s",
+	"destroyed":    "is gone from %s",
+	"collected":    "is cleared away",
+	"updating":     "is being changed in place on %s",
+	"debt":         "is left to %s",
+	"crash":        "is told to crash on %s",
+}
+
+func (n *narrator) instance(e client.Event) string {
+	name, reason := cmp.Or(n.names[e.Instance], short(e.Instance)), e.Reason
+	if i := e.AsInstance(); i != nil {
+		name = cmp.Or(i.Name, name)
+		reason = cmp.Or(reason, i.Reason)
+		n.names[i.ID] = name
+		if i.NodeName != "" {
+			n.names[i.Node] = i.NodeName
+		}
+	}
+	if e.Verb() == "collected" {
+		delete(n.names, e.Instance)
+	}
+	return owned(e) + name + " " + n.where(cmp.Or(verbs[e.Verb()], e.Verb()), e.Node) + bracketed(reason)
+}
+
+// where puts the node into a verb that wants one.
+func (n *narrator) where(verb, node string) string {
+	before, _, wanted := strings.Cut(verb, " %s")
+	if !wanted {
+		return verb
+	}
+	if node == "" {
+		before, _ = strings.CutSuffix(before, " on")
+		return before
+	}
+	return before + " " + n.nodeName(node)
+}
+
+func (n *narrator) nodeName(id string) string { return cmp.Or(n.names[id], short(id)) }
+
+func (n *narrator) task(e client.Event) string {
+	t := e.AsTask()
+	if t == nil {
+		t = &contract.Task{ID: e.Task, ProjectName: e.ProjectName, Task: "task"}
+	}
+	switch e.Verb() {
+	case "progress":
+		return fmt.Sprintf("%s: %d of %d done", what(t), t.Progress.Done, t.Progress.Total) + bracketed(cmp.Or(e.Reason, t.Reason))
+	case "completed", "failed", "terminated":
+		return fmt.Sprintf("%s %s", what(t), map[string]string{"completed": "is completed", "failed": "failed", "terminated": "was terminated"}[e.Verb()]) +
+			prefixed(" in ", took(t)) + bracketed(cmp.Or(e.Reason, t.Reason))
+	}
+	return fmt.Sprintf("%s is %s", what(t), e.Verb()) + bracketed(cmp.Or(e.Reason, t.Reason))
+}
+
+func (n *narrator) project(e client.Event) string {
+	name := cmp.Or(e.ProjectName, short(e.Project))
+	switch verb := e.Verb(); verb {
+	case "created", "updated", "renamed":
+		return name + " was " + verb + prefixed(" by ", e.Actor) + bracketed(e.Reason)
+	case "backing-off":
+		return name + " is backing off" + bracketed(e.Reason)
+	case "failed":
+		return name + " failed" + bracketed(e.Reason)
+	default:
+		return name + " is " + verb + bracketed(e.Reason)
+	}
+}
+
+func (n *narrator) version(e client.Event) string {
+	name := "a version"
+	if v := e.AsVersion(); v != nil && v.Number > 0 {
+		name = fmt.Sprintf("version %d", v.Number)
+		if e.Verb() == "created" && e.Reason == "" {
+			e.Reason = v.Message
+		}
+	}
+	what := map[string]string{"created": "was submitted", "completed": "is fully in force", "deleted": "is deleted"}[e.Verb()]
+	by := ""
+	if e.Verb() == "created" {
+		by = prefixed(" by ", e.Actor)
+	}
+	return name + " of " + cmp.Or(e.ProjectName, short(e.Project)) + " " + cmp.Or(what, "is "+e.Verb()) + by + bracketed(e.Reason)
+}
+
+func (n *narrator) node(e client.Event) string {
+	if node := e.AsNode(); node != nil && node.Name != "" {
+		n.names[node.ID] = node.Name
+	}
+	what := map[string]string{"unknown": "cannot be reached", "quarantine": "has instances in quarantine", "lose": "is told to play dead", "lost": "is told to play dead", "restore": "may come back", "restored": "may come back", "purge": "is to clear its quarantine"}[e.Verb()]
+	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
+}
+
+// owned is the project's name before the name of what belongs to it.
+func owned(e client.Event) string {
+	if e.ProjectName == "" {
+		return ""
+	}
+	return e.ProjectName + "/"
+}
+
+func bracketed(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " (" + s + ")"
+}

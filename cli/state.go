@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+func (a *app) stateCommand() *cobra.Command {
+	var watch, everywhere bool
+	var service string
+	cmd := &cobra.Command{
+		Use: "state", Short: "Show what should be and what is; with -w, live", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			project, err := a.anyProject(everywhere)
+			if err != nil {
+				return err
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			if watch {
+				return a.noProject(a.watcher(c, project, service).run(cmd.Context()))
+			}
+			s, err := c.State(cmd.Context(), project, service)
+			if err != nil {
+				return a.noProject(err)
+			}
+			if a.global.json {
+				return a.printJSON(s)
+			}
+			if len(s.Projects) == 0 {
+				a.note("no projects yet: make one with `mariposa project create NAME -m FILE`")
+				return nil
+			}
+			a.printTable(stateTable(s.Projects))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it live")
+	cmd.Flags().StringVar(&service, "service", "", "only this service")
+	complete(cmd, "service", a.serviceNames)
+	everywhereFlag(cmd, &everywhere)
+	return cmd
+}
+
+var stateHead = []string{"GOAL", "RUNNING", "STARTING", "STOPPING", "FAILED", "STATUS", "REASON"}
+
+// stateTable shows projects with their services below them.
+func stateTable(projects []contract.ProjectState) *table {
+	t := newTable(append([]string{"NAME"}, stateHead...)...)
+	for _, p := range projects {
+		t.add(cell{p.Name, bold}, text(string(p.Goal)), text(""), text(""), text(""), text(""), word(p.Status), text(p.Reason))
+		for _, s := range p.Services {
+			t.add(serviceRow(p.Name+"/"+s.Name, s)...)
+		}
+	}
+	return t
+}
+
+func serviceTable(services []contract.ServiceState) *table {
+	t := newTable(append([]string{"SERVICE"}, stateHead...)...)
+	for _, s := range services {
+		t.add(serviceRow(s.Name, s)...)
+	}
+	return t
+}
+
+func serviceRow(name string, s contract.ServiceState) []cell {
+	running := count(s.Running, good)
+	if s.Running != s.Goal {
+		running.style = busy
+	}
+	return []cell{text(name), number(s.Goal), running, count(s.Starting, busy), count(s.Stopping, busy), count(s.Failed, bad), word(s.Status), text(aside(s))}
+}
+
+// aside is the reason, and what has no column because it is mostly nothing.
+func aside(s contract.ServiceState) string {
+	var all []string
+	if s.Reason != "" {
+		all = append(all, s.Reason)
+	}
+	for _, n := range []struct {
+		n    int
+		what string
+	}{{s.Unknown, "out of reach"}, {s.Outdated, "outdated"}} {
+		if n.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", n.n, n.what))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// settled reports whether a project needs no look.
+func settled(p contract.ProjectState) bool {
+	return p.Status == mariposa.StatusConverged || p.Status == mariposa.StatusStopped
+}

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) projectUpdate() *cobra.Command {
+	var u client.Update
+	var file string
+	var wait, sure bool
+	cmd := a.aProject(&cobra.Command{
+		Use: "update [NAME] -m FILE", Short: "Give a project a new manifest",
+		Long: "Give a project a new manifest.\n\nWithout --previous and --force, the change is based on the newest version: it is\nshown as a difference and, on a terminal, asked about. Should somebody else change\nthe project meanwhile, nothing happens.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkAmount(u.Rolling); err != nil {
+				return err
+			}
+			name, err := a.projectName(args)
+			if err != nil {
+				return err
+			}
+			manifest, err := a.readManifest(file)
+			if err != nil {
+				return err
+			}
+			return a.change(cmd, name, wait, func(c *client.Client) (*contract.Changed, error) {
+				return a.update(cmd.Context(), c, name, manifest, u, sure)
+			})
+		},
+	})
+	manifestFlag(cmd, &file)
+	f := cmd.Flags()
+	f.StringVar(&u.Previous, "previous", "", "the version the change is based on")
+	f.BoolVar(&u.Force, "force", false, "whatever the newest version is")
+	f.StringVar(&u.Message, "message", "", "why, for those who read the versions later")
+	f.BoolVarP(&sure, "yes", "y", false, "do not ask")
+	rollingFlag(cmd, &u.Rolling)
+	waitFlag(cmd, &wait)
+	cmd.MarkFlagsMutuallyExclusive("previous", "force")
+	complete(cmd, "previous", a.versionNames)
+	return cmd
+}
+
+// update submits a manifest, after showing what it changes unless the person has
+// said what it is based on. It answers nil when the person says no.
+func (a *app) update(ctx context.Context, c *client.Client, name string, manifest []byte, u client.Update, sure bool) (*contract.Changed, error) {
+	if u.Previous == "" && !u.Force {
+		p, err := c.Project(ctx, name)
+		if err != nil {
+			return nil, a.noProject(err)
+		}
+		u.Previous = p.Version
+		// Asked for by its version, so that the difference shown is the one made
+		// even if somebody changes the project right now.
+		old, err := c.Version(ctx, name, p.Version)
+		if err != nil {
+			return nil, a.noProject(err)
+		}
+		if bytes.Equal([]byte(old.Manifest), manifest) {
+			if !a.global.json {
+				a.say("%s: nothing to do, version %s is this manifest", name, versionOf(p.Number, p.Version))
+			}
+			return &contract.Changed{Version: p.Version, Number: p.Number}, nil
+		}
+		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(p.Number, p.Version)), a.file, old.Manifest, string(manifest))
+		if ok, err := a.confirm(ctx, fmt.Sprintf("update %s?", name), sure); err != nil || !ok {
+			return nil, err
+		}
+	}
+	done, err := c.UpdateManifest(ctx, name, manifest, u)
+	if mariposa.CodeOf(err) == mariposa.Conflict {
+		return nil, a.overtaken(ctx, c, name, u.Previous, err)
+	}
+	if err != nil {
+		return nil, a.noProject(err)
+	}
+	if !a.global.json {
+		a.say("%s: version %s", name, versionOf(done.Number, done.Version))
+	}
+	return done, nil
+}
+
+// overtaken says who was faster, if that is why the server refused.
+func (a *app) overtaken(ctx context.Context, c *client.Client, name, previous string, refusal error) error {
+	p, err := c.Project(ctx, name)
+	if err != nil || previous == "" || p.Version == previous {
+		return refusal //nolint:nilerr // what the server refused is the news, not that we cannot say more
+	}
+	who := ""
+	if v, err := c.Version(ctx, name, p.Version); err == nil {
+		who = prefixed(" by ", v.Author) + prefixed(": ", v.Message)
+	}
+	return hinted(
+		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(p.Number, p.Version), who, short(previous)),
+		"look at it with `mariposa -j %s project version get %s`, bring your manifest up to date, then update again; or overwrite it with --force", name, p.Version)
+}
+
+// confirm asks a person. Where nobody can answer, nobody is asked: the previous
+// version guards the change.
+func (a *app) confirm(ctx context.Context, question string, sure bool) (bool, error) {
+	if sure || !a.env.Terminal(a.env.Stdin) || !a.env.Terminal(a.env.Stderr) {
+		return true, nil
+	}
+	fmt.Fprintf(a.env.Stderr, "%s [y/N] ", plain(question))
+	line, err := a.readLine(ctx)
+	if err != nil {
+		return false, err
+	}
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return true, nil
+	}
+	a.note("nothing was changed")
+	return false, nil
+}
+
+// readLine reads a line from a person, who may also interrupt. The reader is
+// left behind then: the program ends.
+func (a *app) readLine(ctx context.Context) (string, error) {
+	type answer struct {
+		line string
+		err  error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		line, err := bufio.NewReader(a.env.Stdin).ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		got <- answer{line, err}
+	}()
+	select {
+	case g := <-got:
+		return g.line, g.err
+	case <-ctx.Done():
+		fmt.Fprintln(a.env.Stderr)
+		return "", errors.New("interrupted; nothing was changed")
+	}
+}
+
+func (a *app) showDiff(from, to, before, after string) {
+	p := a.paint(a.env.Stderr)
+	for _, line := range unified(from, to, before, after) {
+		s := none
+		switch line[0] {
+		case '+':
+			s = good
+		case '-':
+			s = bad
+		case '@':
+			s = quiet
+		}
+		if strings.HasPrefix(line, "+++") || strings.HasPrefix(line, "---") {
+			s = bold
+		}
+		fmt.Fprintln(a.env.Stderr, p.in(s, plain(line)))
+	}
+}
