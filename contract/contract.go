@@ -274,18 +274,20 @@ type Health struct {
 // Event is one change, in the words of the feed. Object is what changed, as the
 // API shows it.
 type Event struct {
-	Revision    int64     `json:"revision"`
-	Time        time.Time `json:"time"`
-	Kind        string    `json:"kind"`
-	Project     string    `json:"project"`
-	ProjectName string    `json:"project_name"`
-	ServiceName string    `json:"service_name"`
-	Instance    string    `json:"instance"`
-	Node        string    `json:"node"`
-	Task        string    `json:"task"`
-	Actor       string    `json:"actor"`
-	Reason      string    `json:"reason"`
-	Object      any       `json:"object"`
+	Revision     int64     `json:"revision"`
+	Time         time.Time `json:"time"`
+	Kind         string    `json:"kind"`
+	Project      string    `json:"project"`
+	ProjectName  string    `json:"project_name"`
+	ServiceName  string    `json:"service_name"`
+	Instance     string    `json:"instance"`
+	InstanceName string    `json:"instance_name"`
+	Node         string    `json:"node"`
+	NodeName     string    `json:"node_name"`
+	Task         string    `json:"task"`
+	Actor        string    `json:"actor"`
+	Reason       string    `json:"reason"`
+	Object       any       `json:"object"`
 }
 
 // Events is a stretch of the feed.

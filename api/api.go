@@ -1,0 +1,143 @@
+// Package api is the HTTP face: it reads what people and programs ask for,
+// turns each change into one commit of the store, and shows what is so in the
+// documents of the contract. Reads come from the picture, changes go to the
+// store; whoever wrote reads the write back.
+//
+// The room owns routes, tokens, errors as the outside sees them, and which
+// writes a change consists of. It refuses to plan, to talk to drivers, and to
+// keep anything that the store does not have.
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/fleet"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// Options are what the API is made from. All but Used, Metrics and Logger are
+// required.
+type Options struct {
+	Store      store.Store
+	Picture    *picture.Picture
+	Shelf      *picture.Shelf
+	Fleet      *fleet.Fleet
+	Used       func(node string) mariposa.Resources // what is claimed of a node
+	Clock      clock.Clock
+	NewID      func() string // makes ids that grow
+	AdminToken string        // empty: nobody gets in
+	JoinToken  string        // of agents; empty: none may connect
+	Version    string        // of this release
+	Metrics    prometheus.Gatherer
+	Logger     *slog.Logger
+}
+
+// server answers requests.
+type server struct {
+	Options
+	mux     *http.ServeMux
+	huma    huma.API
+	admin   [sha256.Size]byte
+	join    [sha256.Size]byte
+	meters  *meters
+	locks   locks
+	states  stateCache
+	streams atomic.Int64 // how many are open
+}
+
+const (
+	patience     = 30 * time.Second // for one request that is no stream
+	writeTimeout = time.Minute      // for one answer, or one piece of a stream
+	maxBody      = 1 << 20          // of requests that are no manifest
+	maxStreams   = 4096
+)
+
+// New makes the handler of everything under /v1 and beside it.
+func New(o Options) http.Handler {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Used == nil {
+		o.Used = func(string) mariposa.Resources { return mariposa.Resources{} }
+	}
+	speakOurErrors()
+	s := &server{
+		Options: o, mux: http.NewServeMux(), meters: newMeters(), locks: newLocks(),
+		admin: sha256.Sum256([]byte(o.AdminToken)), join: sha256.Sum256([]byte(o.JoinToken)),
+	}
+	s.huma = humago.New(s.mux, huma.Config{
+		OpenAPI:                      describe(o.Version),
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+	})
+	s.routes()
+	return s
+}
+
+func (s *server) routes() {
+	s.plainRoutes()
+	s.projectRoutes()
+	s.versionRoutes()
+	s.stateRoutes()
+	s.serviceRoutes()
+	s.queueRoutes()
+	s.instanceRoutes()
+	s.nodeRoutes()
+	s.eventRoutes()
+}
+
+// route says what an operation is called and where it is found.
+func route(method, path, tag, id, summary string) huma.Operation {
+	return huma.Operation{
+		Method: method, Path: path, OperationID: id, Summary: summary, Tags: []string{tag},
+		Security:     []map[string][]string{{"token": {}}},
+		MaxBodyBytes: maxBody, BodyReadTimeout: patience,
+	}
+}
+
+// accepted marks an operation whose work goes on after the answer.
+func accepted(op huma.Operation) huma.Operation {
+	op.DefaultStatus = http.StatusAccepted
+	return op
+}
+
+// serve registers an operation. What its handler returns as an error is put
+// into the words of the contract.
+func serve[I, O any](s *server, op huma.Operation, handler func(context.Context, *I) (*O, error)) {
+	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		out, err := handler(ctx, in)
+		if err != nil {
+			return nil, s.explain(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// refuse registers an operation that the contract names and that comes later.
+func refuse[I any](s *server, op huma.Operation, what string) {
+	op.Description = "Not supported yet."
+	serve(s, op, func(context.Context, *I) (*struct{}, error) { return nil, notYet(what) })
+}
+
+// document is an answer in JSON.
+type document[T any] struct{ Body T }
+
+func answer[T any](v T) (*document[T], error) { return &document[T]{v}, nil }
+
+// actor is who asks. There is one token, and it is the administrator's.
+func actor(context.Context) string { return "admin" }

@@ -1,0 +1,207 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+// change is one attempt at a change: what is to be written, and what to answer
+// once it is. Without writes there is nothing to do.
+type change struct {
+	unit   store.Unit
+	answer contract.Changed
+}
+
+const (
+	tries   = 10
+	catchUp = 2 * time.Second // how long to wait for the picture
+)
+
+// commit makes a change and commits it, again and again while others change the
+// same things. Changes under one key stand in line here, so that tries are lost
+// to other replicas and actors only. When it returns, reads show the change.
+func (s *server) commit(ctx context.Context, key string, build func() (*change, error)) (*contract.Changed, error) {
+	unlock, err := s.locks.lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for range tries {
+		c, err := build()
+		if err != nil {
+			return nil, err
+		}
+		if len(c.unit.Writes) == 0 {
+			return &c.answer, nil
+		}
+		c.unit.Urgent = true
+		res := s.Store.Commit(ctx, c.unit)[0]
+		if res.Err == nil {
+			s.await(ctx, res.Last)
+			return &c.answer, nil
+		}
+		if !errors.Is(res.Err, store.ErrConflict) {
+			return nil, res.Err
+		}
+		if err := s.look(ctx, c.unit.Require); err != nil {
+			return nil, err
+		}
+	}
+	return nil, store.ErrConflict
+}
+
+// await waits a while until reads show a revision. A picture that lags is no
+// reason to call a change failed.
+func (s *server) await(ctx context.Context, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	_ = s.Picture.Await(ctx, revision)
+}
+
+// look waits until the picture shows what a change ran into.
+func (s *server) look(ctx context.Context, met []store.Require) error {
+	seen, newest := s.Picture.Revision(), int64(0)
+	for _, q := range met {
+		r, err := s.Store.Get(ctx, q.Kind, q.ID)
+		switch {
+		case errors.Is(err, store.ErrNotFound): // removed: the picture will hear of that too
+			if s.Picture.Get(q.Kind, q.ID) != nil {
+				newest = max(newest, seen+1)
+			}
+		case err != nil:
+			return err
+		default:
+			newest = max(newest, r.Revision)
+		}
+	}
+	s.await(ctx, newest)
+	return nil
+}
+
+// edit is a change of a project: its Spec as it will be, with the task that
+// carries the change out.
+type edit struct {
+	s      *server
+	ctx    context.Context //nolint:containedctx // an edit lasts one attempt
+	record *store.Record
+	spec   mariposa.ProjectSpec
+	tasks  []queue.Task     // the open ones
+	seen   map[string]int64 // their status revisions
+	now    time.Time
+	change
+}
+
+// edit begins a change of a project as it stands. Its Spec is written anew and
+// required to be as read, so that of two changes at once one must look again.
+func (s *server) edit(ctx context.Context, id string) (*edit, error) {
+	r := s.Picture.Get(mariposa.KindProject, id)
+	if r == nil {
+		return nil, notFound("the project is gone")
+	}
+	e := &edit{s: s, ctx: ctx, record: r, spec: *r.Spec.(*mariposa.ProjectSpec), seen: map[string]int64{}, now: s.Clock.Now()}
+	if e.spec.Deleting {
+		return nil, conflict("project %s is being deleted", e.spec.Name)
+	}
+	for _, t := range s.Picture.TasksOf(id) {
+		e.tasks = append(e.tasks, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: taskStatus(t)})
+		e.seen[t.ID] = t.StatusRevision
+	}
+	e.answer = contract.Changed{ID: r.ID, Name: e.spec.Name, Version: e.spec.Version, Number: e.spec.Number}
+	e.unit.Require = []store.Require{{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
+	return e, nil
+}
+
+// idle reports whether no task of a person is open in a scope.
+func (e *edit) idle(services []string) bool {
+	return !slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
+		return t.Spec.Origin == mariposa.OriginUser && queue.Overlap(t.Spec.Services, services)
+	})
+}
+
+// write adds a write whose event is the project's.
+func (e *edit) write(w store.Write, kind, reason string) {
+	w.Project = e.record.ID
+	w.Event = mariposa.Event{Kind: kind, Project: e.record.ID, Actor: actor(e.ctx), Reason: reason}
+	if e.answer.Task != nil {
+		w.Event.Task = *e.answer.Task
+	}
+	e.unit.Writes = append(e.unit.Writes, w)
+}
+
+// admit adds a task, if those already open allow it. Those it ends, end in the
+// same commit.
+func (e *edit) admit(t *mariposa.TaskSpec) error {
+	open, over := slices.Clone(e.tasks), []queue.Task(nil)
+	if t.Patch.Goal == mariposa.GoalDeleted { // a delete goes further than a stop, so it takes its place
+		over = slices.DeleteFunc(slices.Clone(open), func(o queue.Task) bool { return o.Spec.Task != mariposa.TaskStop })
+		open = slices.DeleteFunc(open, func(o queue.Task) bool { return o.Spec.Task == mariposa.TaskStop })
+	}
+	t.Project, t.Origin, t.Author, t.Created = e.record.ID, mariposa.OriginUser, actor(e.ctx), e.now
+	admission, err := queue.Admit(open, t)
+	if err != nil {
+		return err
+	}
+	id := e.s.NewID()
+	e.answer.Task = &id
+	for _, old := range append(over, admission.Terminate...) {
+		e.terminate(old, id)
+	}
+	e.write(store.Write{Kind: mariposa.KindTask, ID: id, Spec: t}, "task.queued", t.Reason)
+	if len(t.Services) == 1 {
+		e.unit.Writes[len(e.unit.Writes)-1].Event.Service = t.Services[0]
+	}
+	return nil
+}
+
+func (e *edit) terminate(old queue.Task, by string) {
+	st := mariposa.TaskStatus{}
+	if old.Status != nil {
+		st = *old.Status
+	}
+	st.State, st.Finished, st.EndedBy, st.Reason = mariposa.TaskTerminated, e.now, by, "ended by task "+by
+	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindTask, ID: old.ID, SpecRevision: -1, StatusRevision: e.seen[old.ID]})
+	e.write(store.Write{Kind: mariposa.KindTask, ID: old.ID, Status: &st, Archive: true}, "task.terminated", st.Reason)
+	e.unit.Writes[len(e.unit.Writes)-1].Event.Task = old.ID
+}
+
+// done writes the Spec and returns the change.
+func (e *edit) done(reason string) (*change, error) {
+	spec := e.spec
+	kind := "project.updated"
+	if spec.Deleting {
+		kind = "project.deleting"
+	}
+	e.write(store.Write{Kind: mariposa.KindProject, ID: e.record.ID, Spec: &spec}, kind, reason)
+	return &e.change, nil
+}
+
+// locks let changes of one key happen one after the other, a few keys sharing
+// each lock.
+type locks [256]chan struct{}
+
+var lockSeed = maphash.MakeSeed()
+
+func newLocks() (l locks) {
+	for i := range l {
+		l[i] = make(chan struct{}, 1)
+	}
+	return l
+}
+
+func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
+	one := l[maphash.String(lockSeed, key)%uint64(len(l))]
+	select {
+	case one <- struct{}{}:
+		return func() { <-one }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,180 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"mariposa"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// statuses is the one place where a code becomes an HTTP status.
+var statuses = map[mariposa.Code]int{
+	mariposa.InvalidArgument:  http.StatusBadRequest,
+	mariposa.Unauthorized:     http.StatusUnauthorized,
+	mariposa.Forbidden:        http.StatusForbidden,
+	mariposa.ResourceNotFound: http.StatusNotFound,
+	mariposa.Conflict:         http.StatusConflict,
+	mariposa.TooOld:           http.StatusGone,
+	mariposa.TooLarge:         http.StatusRequestEntityTooLarge,
+	mariposa.Throttled:        http.StatusTooManyRequests,
+	mariposa.QuotaExceeded:    http.StatusConflict,
+	mariposa.Unavailable:      http.StatusServiceUnavailable,
+	mariposa.Internal:         http.StatusInternalServerError,
+}
+
+// Error is a failure as the outside sees it.
+type Error struct {
+	status  int
+	Code    mariposa.Code    `json:"code" enum:"InvalidArgument,Unauthorized,Forbidden,ResourceNotFound,Conflict,TooOld,TooLarge,Throttled,QuotaExceeded,Unavailable,Internal"`
+	Message string           `json:"message" doc:"one sentence to act on"`
+	Errors  []mariposa.Fault `json:"errors" doc:"each single fault of what was sent, with its line in a manifest"`
+}
+
+func newError(code mariposa.Code, message string, faults []mariposa.Fault) *Error {
+	if faults == nil {
+		faults = []mariposa.Fault{}
+	}
+	return &Error{status: statuses[code], Code: code, Message: message, Errors: faults}
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// GetStatus is how huma learns the status.
+func (e *Error) GetStatus() int { return e.status }
+
+// GetHeaders tells programs what the sentence tells people.
+func (e *Error) GetHeaders() http.Header {
+	switch e.Code {
+	case mariposa.Unauthorized:
+		return http.Header{"Www-Authenticate": {`Bearer realm="mariposa"`}}
+	case mariposa.Throttled, mariposa.Unavailable:
+		return http.Header{"Retry-After": {"1"}}
+	}
+	return nil
+}
+
+// write answers with the error where huma has no part in it.
+func (e *Error) write(w http.ResponseWriter) {
+	for k, v := range e.GetHeaders() {
+		w.Header()[k] = v
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.status)
+	_ = json.NewEncoder(w).Encode(e) // whoever asked may be gone; nobody is left to tell
+}
+
+// explain puts any error into the words of the contract. What was not foreseen
+// is logged with the request's id, and only the id is shown.
+func (s *server) explain(ctx context.Context, err error) *Error {
+	var said *Error
+	var known *mariposa.Error
+	switch {
+	case errors.As(err, &said):
+		return said
+	case errors.Is(err, picture.ErrUnreadable): // wraps faults that are not the caller's
+	case errors.As(err, &known) && known.Code != mariposa.Internal:
+		return newError(known.Code, known.Message, known.Faults)
+	case errors.Is(err, store.ErrTooOld):
+		return newError(mariposa.TooOld, "the feed no longer reaches back to that revision: read the state anew and go on from its revision", nil)
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
+		s.Logger.WarnContext(ctx, "the store cannot be used", "request", requestID(ctx), "err", err)
+		return newError(mariposa.Unavailable, "the store cannot be written now, and nothing was changed: try again shortly", nil)
+	case errors.Is(err, store.ErrConflict):
+		return newError(mariposa.Conflict, "it was changed by somebody else at the same time: look again, then try again", nil)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return newError(mariposa.Unavailable, "the answer took too long: try again", nil)
+	}
+	return s.unforeseen(ctx, err)
+}
+
+func (s *server) unforeseen(ctx context.Context, err any) *Error {
+	s.Logger.ErrorContext(ctx, "a request failed in a way nobody foresaw", "request", requestID(ctx), "err", err)
+	return newError(mariposa.Internal, "something went wrong inside; the server's log tells more under request "+requestID(ctx), nil)
+}
+
+var ourErrors sync.Once
+
+// speakOurErrors makes huma's own complaints look like all others. Its hooks are
+// global, so they are set once and are the same for every server.
+func speakOurErrors() {
+	ourErrors.Do(func() {
+		huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+			return humaError(status, message, errs)
+		}
+		huma.NewErrorWithContext = func(_ huma.Context, status int, message string, errs ...error) huma.StatusError {
+			return humaError(status, message, errs)
+		}
+	})
+}
+
+func humaError(status int, message string, errs []error) *Error {
+	code := mariposa.InvalidArgument // whatever is wrong with a request
+	switch {
+	case status == http.StatusRequestEntityTooLarge:
+		code, message = mariposa.TooLarge, "the body of the request is too large"
+	case status == http.StatusUnsupportedMediaType:
+		message = "the body must be JSON, sent with Content-Type: application/json"
+	case status == http.StatusRequestTimeout:
+		message = "the body of the request did not arrive in time"
+	case status >= 500:
+		code = mariposa.Internal
+	}
+	var faults []mariposa.Fault
+	for _, err := range errs {
+		var ours *Error
+		if errors.As(err, &ours) {
+			return ours
+		}
+		faults = append(faults, faultOf(err))
+	}
+	if len(faults) > 0 {
+		message = "the request is not valid: " + faults[0].String()
+		if more := len(faults) - 1; more > 0 {
+			message += fmt.Sprintf(" (and %d more)", more)
+		}
+	}
+	return newError(code, message, faults)
+}
+
+// faultOf reads huma's description of one thing wrong. The value it holds is
+// left out: it may be a secret.
+func faultOf(err error) mariposa.Fault {
+	f := mariposa.Fault{Code: mariposa.FaultInvalid, Message: err.Error()}
+	if d, ok := err.(huma.ErrorDetailer); ok {
+		detail := d.ErrorDetail()
+		f.Field, f.Message = detail.Location, detail.Message
+	}
+	switch {
+	case strings.HasPrefix(f.Message, "unexpected property"), strings.HasPrefix(f.Message, "unknown query parameter"):
+		f.Code = mariposa.FaultUnknown
+	case strings.HasPrefix(f.Message, "expected required property"), strings.HasPrefix(f.Message, "required "):
+		f.Code = mariposa.FaultMissing
+	case f.Field == "body":
+		f.Code = mariposa.FaultSyntax
+	}
+	f.Field = strings.TrimPrefix(strings.TrimPrefix(f.Field, "body."), "query.")
+	return f
+}
+
+func invalid(format string, args ...any) error {
+	return mariposa.Errorf(mariposa.InvalidArgument, format, args...)
+}
+
+func conflict(format string, args ...any) error {
+	return mariposa.Errorf(mariposa.Conflict, format, args...)
+}
+
+func notFound(format string, args ...any) error {
+	return mariposa.Errorf(mariposa.ResourceNotFound, format, args...)
+}
+
+func notYet(what string) error { return invalid("%s: not supported yet", what) }

@@ -1,0 +1,301 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/store"
+)
+
+const (
+	feedBatch = 256              // changes read at a time for a stream
+	heartbeat = 15 * time.Second // so that everybody between us knows the stream lives
+)
+
+func (s *server) eventRoutes() {
+	op := route(http.MethodGet, "/v1/events", "events", "list-events", "The feed of changes, as a list or live")
+	op.Description = "With Accept: text/event-stream it is a live stream whose ids are revisions: after a disconnect it goes on " +
+		"at Last-Event-ID or since, with nothing missed and nothing twice; without either it begins now. " +
+		"As a list it brings what came after since, or without it the newest events, oldest first."
+	schemas := s.huma.OpenAPI().Components.Schemas
+	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+		"application/json":  {Schema: schemas.Schema(reflect.TypeFor[contract.Events](), true, "")},
+		"text/event-stream": {Schema: schemas.Schema(reflect.TypeFor[contract.Event](), true, "")},
+	}}}
+	serve(s, op, s.events)
+}
+
+type eventsInput struct {
+	InProject
+	Since       string `query:"since" doc:"a revision: only what came after it"`
+	Limit       int    `query:"limit" minimum:"0" maximum:"1000" doc:"at most so many; 100 in a list, no end in a stream"`
+	LastEventID string `header:"Last-Event-ID" doc:"of a stream: the last revision seen; counts before since"`
+	Accept      string `header:"Accept" hidden:"true"`
+}
+
+func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
+	project, err := s.projectID(in.InProject)
+	if err != nil {
+		return nil, err
+	}
+	live := strings.Contains(in.Accept, "text/event-stream")
+	f := feed{s: s, wanted: store.HistoryQuery{Project: project}, limit: in.Limit}
+	since, field := in.Since, "since"
+	if live && in.LastEventID != "" {
+		since, field = in.LastEventID, "Last-Event-ID"
+	}
+	if since == "" {
+		if !live {
+			return f.newest(ctx)
+		}
+		f.after = s.Picture.Revision()
+	} else if f.after, err = parseRevision(field, since); err != nil {
+		return nil, err
+	}
+	if err := f.reachable(ctx); err != nil {
+		return nil, err
+	}
+	if !live {
+		return f.list(ctx)
+	}
+	release, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		defer release()
+		r, w := humago.Unwrap(hc)
+		f.stream(r.Context(), w)
+	}}, nil
+}
+
+// feed reads the log of changes for one request.
+type feed struct {
+	s      *server
+	wanted store.HistoryQuery
+	after  int64 // the newest revision handed on or passed over
+	limit  int
+}
+
+// reachable checks that the feed has the point to go on from. One in the future
+// belongs to another store, or to a time before a backup was restored: waiting
+// for it would be waiting for ever.
+func (f *feed) reachable(ctx context.Context) error {
+	f.s.await(ctx, f.after)
+	if now := f.s.Picture.Revision(); f.after > now {
+		return mariposa.Errorf(mariposa.TooOld, "the feed is at revision %d and does not know %d: read the state anew and go on from its revision", now, f.after)
+	}
+	_, err := f.s.Store.Changes(ctx, f.after, 1)
+	return err
+}
+
+// takes reports whether a change is one that people are told of.
+func (f *feed) takes(c *store.Change) bool { return c.Event.Kind != "" && f.wanted.Matches(c) }
+
+// newest lists the newest events, oldest first.
+func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
+	limit := f.most()
+	page := contract.Events{Revision: f.s.Picture.Revision()}
+	q := f.wanted
+	q.Limit = limit
+	v := f.s.viewer(ctx)
+	for len(page.Events) < limit {
+		changes, err := f.s.Store.History(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range changes {
+			if c := &changes[i]; f.takes(c) && len(page.Events) < limit {
+				page.Events = append(page.Events, v.event(c))
+			}
+			q.Before = changes[i].Revision
+		}
+		if len(changes) < q.Limit {
+			break
+		}
+	}
+	slices.Reverse(page.Events)
+	if n := len(page.Events); n > 0 {
+		page.Revision = max(page.Revision, page.Events[n-1].Revision)
+	}
+	return writeJSON(page)
+}
+
+// list lists what came after a revision.
+func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
+	limit := f.most()
+	page := contract.Events{}
+	v := f.s.viewer(ctx)
+	for {
+		changes, err := f.s.Store.Changes(ctx, f.after, feedBatch)
+		if err != nil {
+			return nil, err
+		}
+		for i := range changes {
+			f.after = changes[i].Revision
+			if f.takes(&changes[i]) {
+				page.Events = append(page.Events, v.event(&changes[i]))
+			}
+			if len(page.Events) == limit {
+				break
+			}
+		}
+		if len(page.Events) == limit || len(changes) < feedBatch {
+			page.Revision = f.after
+			return writeJSON(page)
+		}
+	}
+}
+
+func (f *feed) most() int {
+	if f.limit == 0 {
+		return 100
+	}
+	return f.limit
+}
+
+func writeJSON(page contract.Events) (*huma.StreamResponse, error) {
+	page.Events = list(page.Events)
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		hc.SetHeader("Content-Type", "application/json")
+		_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), page) // whoever asked may be gone
+	}}, nil
+}
+
+// stream sends the feed as it grows until the reader or the server goes. It
+// keeps nothing for a slow reader but its place in the log; one that takes
+// nothing at all for a while is cut off and may come again.
+func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	out := &sender{w: w, control: http.NewResponseController(w)}
+	out.send(fmt.Appendf(nil, "retry: 1000\n: what comes after revision %d\n\n", f.after))
+	for sent := 0; out.err == nil; {
+		changes, err := f.s.Store.Changes(ctx, f.after, feedBatch)
+		if err != nil {
+			if ctx.Err() == nil {
+				out.send(f.farewell(ctx, err))
+			}
+			return
+		}
+		text, n := f.write(ctx, changes, f.limit-sent)
+		out.send(text)
+		if sent += n; f.limit > 0 && sent >= f.limit {
+			return
+		}
+		if time.Since(out.last) > heartbeat {
+			out.send([]byte(": still here\n\n"))
+		}
+		if len(changes) == 0 && !f.wait(ctx, out) {
+			return
+		}
+	}
+}
+
+// wait sleeps until the feed grows or a sign of life is due; false when the
+// stream is over.
+func (f *feed) wait(ctx context.Context, out *sender) bool {
+	until, cancel := context.WithTimeout(ctx, max(time.Millisecond, heartbeat-time.Since(out.last)+time.Millisecond))
+	defer cancel()
+	err := f.s.Store.Wait(until, f.after)
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err == nil, errors.Is(err, context.DeadlineExceeded):
+		return true
+	}
+	out.send(f.farewell(ctx, err))
+	return false
+}
+
+// farewell tells why a stream ends before its reader wanted.
+func (f *feed) farewell(ctx context.Context, err error) []byte {
+	data, _ := json.Marshal(f.s.explain(ctx, err)) // strings marshal
+	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)
+}
+
+// write makes the text of those changes that are wanted, up to a number of them
+// when that is above zero.
+func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (text []byte, n int) {
+	if len(changes) == 0 {
+		return nil, 0
+	}
+	f.s.await(ctx, changes[len(changes)-1].Revision) // names are looked up there, and readers will look there next
+	v := f.s.viewer(ctx)
+	var b bytes.Buffer
+	for i := range changes {
+		c := &changes[i]
+		f.after = c.Revision
+		if !f.takes(c) {
+			continue
+		}
+		data, err := json.Marshal(v.event(c))
+		if err != nil {
+			f.s.unforeseen(ctx, err)
+			continue
+		}
+		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", c.Revision, c.Event.Kind, data)
+		if n++; limit > 0 && n == limit {
+			break
+		}
+	}
+	return b.Bytes(), n
+}
+
+// sender writes to a stream and remembers when it last did, and whether it still
+// can.
+type sender struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	last    time.Time
+	err     error
+}
+
+func (o *sender) send(text []byte) {
+	if len(text) == 0 || o.err != nil {
+		return
+	}
+	_ = o.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it cannot be set, a dead reader ends with its connection
+	if _, o.err = o.w.Write(text); o.err == nil {
+		o.err = o.control.Flush()
+	}
+	o.last = time.Now()
+}
+
+// event shows a change. Its object is what changed, as it was right after.
+func (v *viewer) event(c *store.Change) contract.Event {
+	e := contract.Event{
+		Revision: c.Revision, Time: c.Time, Kind: c.Event.Kind, Project: c.Event.Project, ProjectName: v.projectName(c.Event.Project),
+		ServiceName: c.Event.Service, Instance: c.Event.Instance, Node: c.Event.Node, NodeName: v.nodeName(c.Event.Node),
+		Task: c.Event.Task, Actor: c.Event.Actor, Reason: c.Event.Reason,
+	}
+	r := &c.Record
+	switch spec := r.Spec.(type) {
+	case *mariposa.ProjectSpec:
+		e.Object, e.ProjectName = v.project(r), spec.Name
+	case *mariposa.VersionSpec:
+		e.Object = v.versionDoc(r)
+	case *mariposa.InstanceSpec:
+		e.Object, e.InstanceName = v.instance(r), spec.Name
+	case *mariposa.TaskSpec:
+		e.Object = v.task(r)
+	case *mariposa.NodeSpec:
+		e.Object, e.NodeName = v.node(r), spec.Name
+	}
+	return e
+}

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+func (s *server) instanceRoutes() {
+	serve(s, route(http.MethodGet, "/v1/instances", "instances", "list-instances", "List instances"), s.listInstances)
+	refuse[anyBody](s, route(http.MethodPost, "/v1/instances", "instances", "create-instance", "Create an unmanaged instance"), "unmanaged instances")
+	serve(s, route(http.MethodGet, "/v1/instances/{instance}", "instances", "get-instance", "Show an instance, with its environment and details"), s.getInstance)
+	act := accepted(route(http.MethodPut, "/v1/instances/{instance}", "instances", "act-on-instance", "Do something to an instance"))
+	act.Description = "A dummy instance can be crashed, for tests and demonstrations."
+	serve(s, act, s.actOnInstance)
+	serve(s, route(http.MethodDelete, "/v1/instances/{instance}", "instances", "delete-instance", "Delete an unmanaged instance"), s.deleteInstance)
+	s.logRoutes()
+}
+
+type anyBody struct {
+	Body map[string]any
+}
+
+type listInstancesInput struct {
+	InProject
+	Service string         `query:"service" doc:"the id or name of a service"`
+	Node    string         `query:"node" doc:"the id or name of a node"`
+	State   mariposa.State `query:"state" enum:"pending,provisioning,running,draining,stopping,stopped,failed,unknown,destroyed"`
+	Version string         `query:"version" doc:"the hash of a version, at least 7 characters of it, or with a project its number" maxLength:"40"`
+	Limit   int            `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
+	Marker  string         `query:"marker" doc:"instances after this one" maxLength:"255"`
+}
+
+func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*document[contract.Instances], error) {
+	records, err := s.candidates(in)
+	if err != nil {
+		return nil, err
+	}
+	if in.Marker != "" {
+		after, found := slices.BinarySearchFunc(records, in.Marker, func(r *store.Record, id string) int {
+			switch {
+			case r.ID < id:
+				return -1
+			case r.ID > id:
+				return 1
+			}
+			return 0
+		})
+		if found {
+			after++
+		}
+		records = records[after:]
+	}
+	v, page := s.viewer(ctx), contract.Instances{Instances: []contract.Instance{}}
+	for _, r := range records {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if in.Service != "" && in.Service != spec.ServiceName && in.Service != spec.Service {
+			continue
+		}
+		doc := v.instance(r)
+		if (in.State != "" && doc.State != in.State) || (in.Version != "" && !v.isAt(in.Version, doc.Version, spec)) {
+			continue
+		}
+		if len(page.Instances) == in.Limit {
+			page.Marker = page.Instances[in.Limit-1].ID
+			break
+		}
+		page.Instances = append(page.Instances, doc)
+	}
+	return answer(page)
+}
+
+// candidates are the records that the indexes narrow a list to.
+func (s *server) candidates(in *listInstancesInput) ([]*store.Record, error) {
+	node, project := "", ""
+	if in.Node != "" {
+		r, err := s.findNode(in.Node)
+		if err != nil {
+			return nil, err
+		}
+		node = r.ID
+	}
+	project, err := s.projectID(in.InProject)
+	switch {
+	case err != nil:
+		return nil, err
+	case project != "":
+		return slices.DeleteFunc(s.Picture.InstancesOf(project), func(r *store.Record) bool {
+			return node != "" && r.Spec.(*mariposa.InstanceSpec).Node != node
+		}), nil
+	case node != "":
+		return s.Picture.InstancesOn(node), nil
+	}
+	return s.Picture.All(mariposa.KindInstance), nil
+}
+
+// isAt reports whether an instance, shown with a version, is at the one asked
+// for. Numbers count within a project.
+func (v *viewer) isAt(ref, shown string, spec *mariposa.InstanceSpec) bool {
+	if n, err := strconv.Atoi(ref); err == nil && len(ref) < 7 {
+		return v.sha(spec.Project, n) == shown
+	}
+	return isVersion(ref, shown, -1)
+}
+
+type ofInstance struct {
+	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+}
+
+func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[contract.Instance], error) {
+	r, err := s.findInstance(in.Instance)
+	if err != nil {
+		return nil, err
+	}
+	v := s.viewer(ctx)
+	doc := v.instance(r)
+	if st := instanceStatus(r); st != nil {
+		doc.Details = st.Details
+	}
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	if def := v.definition(spec.Project, spec.Number, spec.ServiceName); def != nil {
+		if w, err := manifest.Resolve(def, v.scope(r)); err == nil { // what does not resolve does not run either
+			doc.Command = append(slices.Clone(w.Entrypoint), w.Command...)
+			for _, variable := range w.Environment {
+				doc.Environment = append(doc.Environment, variable.Name+"="+variable.Value)
+			}
+		}
+	}
+	return answer(doc)
+}
+
+type actOnInstanceInput struct {
+	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+	Body     contract.InstanceAction
+}
+
+func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*document[contract.Changed], error) {
+	r, err := s.findInstance(in.Instance)
+	if err != nil {
+		return nil, err
+	}
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	switch in.Body.Action {
+	case "crash":
+		if spec.Compute != mariposa.ComputeDummy {
+			return nil, conflict("instance %s is a %s: only dummies can be crashed", spec.Name, spec.Compute)
+		}
+		if err := s.Fleet.Crash(ctx, spec.Node, r.ID); err != nil {
+			return nil, err
+		}
+		return answer(contract.Changed{ID: r.ID, Name: spec.Name})
+	case "start", "stop":
+		if spec.Managed {
+			return nil, managed(spec)
+		}
+	}
+	return nil, notYet(in.Body.Action + " of an instance")
+}
+
+func (s *server) deleteInstance(_ context.Context, in *ofInstance) (*document[contract.Changed], error) {
+	r, err := s.findInstance(in.Instance)
+	if err != nil {
+		return nil, err
+	}
+	if spec := r.Spec.(*mariposa.InstanceSpec); spec.Managed {
+		return nil, managed(spec)
+	}
+	return nil, notYet("unmanaged instances")
+}
+
+func managed(spec *mariposa.InstanceSpec) error {
+	return conflict("instance %s belongs to service %s, which would bring it back: change the service instead, or restart or replace the instance", spec.Name, spec.ServiceName)
+}

@@ -1,0 +1,144 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"mariposa"
+)
+
+// firstPiece is how long a log is waited for before the answer begins: until
+// then a failure can still be told as one.
+const firstPiece = 500 * time.Millisecond
+
+func (s *server) logRoutes() {
+	logs := route(http.MethodGet, "/v1/instances/{instance}/logs", "instances", "get-logs", "What an instance wrote, as text, as it comes")
+	logs.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {}}}}
+	serve(s, logs, s.getLogs)
+}
+
+type getLogsInput struct {
+	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+	Follow   bool   `query:"follow" doc:"go on as more is written"`
+	Tail     int    `query:"tail" minimum:"-1" default:"-1" doc:"lines from the end; all of them without it"`
+}
+
+func (s *server) getLogs(_ context.Context, in *getLogsInput) (*huma.StreamResponse, error) {
+	r, err := s.findInstance(in.Instance)
+	if err != nil {
+		return nil, err
+	}
+	release, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		defer release()
+		req, w := humago.Unwrap(hc)
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		log, err := s.Fleet.Logs(ctx, spec.Node, r.ID, in.Tail, in.Follow)
+		if err != nil {
+			s.explain(ctx, err).write(w)
+			return
+		}
+		defer log.Close()
+		s.pour(ctx, w, log, spec)
+	}}, nil
+}
+
+// enter takes a place among the open streams.
+func (s *server) enter() (release func(), err error) {
+	if s.streams.Add(1) > maxStreams {
+		s.streams.Add(-1)
+		return nil, mariposa.Errorf(mariposa.Throttled, "%d streams are open, and no more are served: try again later", maxStreams)
+	}
+	s.meters.streams.Inc()
+	return func() { s.streams.Add(-1); s.meters.streams.Dec() }, nil
+}
+
+// piece is a part of a log, or the end of it.
+type piece struct {
+	bytes []byte
+	err   error
+}
+
+// pour sends a log on as it comes. It waits for the first piece for a moment, so
+// that what fails at once is answered as a failure; what fails later cuts the
+// connection, so that nobody takes half a log for a whole one.
+func (s *server) pour(ctx context.Context, w http.ResponseWriter, log io.Reader, spec *mariposa.InstanceSpec) {
+	pieces := make(chan piece)
+	go read(ctx, log, pieces) // ends with the log, which ends with the context
+	control := http.NewResponseController(w)
+	wait, begun := time.After(firstPiece), false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait:
+		case p := <-pieces:
+			ended := errors.Is(p.err, io.EOF)
+			if p.err != nil && !ended {
+				if !begun {
+					s.explain(ctx, logFailure(spec, p.err)).write(w)
+					return
+				}
+				panic(http.ErrAbortHandler)
+			}
+			s.begin(w, &begun)
+			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it cannot be set, a dead reader ends with its connection
+			if _, err := w.Write(p.bytes); err != nil || ended {
+				return
+			}
+		}
+		s.begin(w, &begun)
+		if control.Flush() != nil {
+			return
+		}
+	}
+}
+
+func (s *server) begin(w http.ResponseWriter, begun *bool) {
+	if !*begun {
+		*begun = true
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusOK)
+	}
+}
+
+func read(ctx context.Context, log io.Reader, pieces chan<- piece) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := log.Read(buf)
+		for _, p := range []piece{{bytes: append([]byte(nil), buf[:n]...)}, {err: err}} {
+			if len(p.bytes) == 0 && p.err == nil {
+				continue
+			}
+			select {
+			case pieces <- p:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// logFailure tells what the node said. It is no fault of the caller's, and may
+// pass.
+func logFailure(spec *mariposa.InstanceSpec, err error) error {
+	var known *mariposa.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return mariposa.Errorf(mariposa.Unavailable, "the logs of %s cannot be read from its node: %w", spec.Name, err)
+}

@@ -1,0 +1,311 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha1" //nolint:gosec // it names versions, as the contract says; nothing is kept safe by it
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// yamlTypes are the content types that mean YAML. Without any, YAML is assumed:
+// JSON is YAML too.
+var yamlTypes = []string{"", "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}
+
+func (s *server) manifestRoutes() {
+	get := route(http.MethodGet, "/v1/projects/{project}/manifest", "projects", "get-manifest", "The newest manifest, byte for byte as it was submitted")
+	get.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+		"application/yaml": {}, "application/json": {},
+	}}}
+	serve(s, get, s.getManifest)
+
+	put := route(http.MethodPut, "/v1/projects/{project}/manifest", "projects", "put-manifest", "Submit a new manifest")
+	put.Description = "Either previous or force is needed, so that nobody overwrites what they have not seen. The same bytes again change nothing."
+	put.MaxBodyBytes = manifest.MaxBytes + 2 // one more than is allowed, so that exactly that much still is
+	put.SkipValidateBody = true              // the manifest room does that
+	put.RequestBody = manifestBody(s.huma, nil)
+	serve(s, put, s.putManifest)
+}
+
+// manifestBody describes a body that is a manifest, or a JSON document with one.
+func manifestBody(api huma.API, wrapped any) *huma.RequestBody {
+	text := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Description: "a manifest"}}
+	object := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeObject, Description: "a manifest"}}
+	if wrapped != nil {
+		object.Schema = api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(wrapped), true, "")
+	}
+	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/yaml": text, "application/json": object}}
+}
+
+// SubmissionQuery are the parameters of a new manifest.
+type SubmissionQuery struct {
+	Previous string `query:"previous" doc:"the newest version that the caller knows, by hash or number"`
+	Force    bool   `query:"force" doc:"whatever the newest version is"`
+	Rolling  string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
+	Canary   string `query:"canary" doc:"not supported yet"`
+	Message  string `query:"message" doc:"for those who read the versions later" maxLength:"1000"`
+}
+
+func (q SubmissionQuery) submission() (*submission, error) {
+	if q.Canary != "" {
+		return nil, notYet("canary")
+	}
+	rolling, err := parseAmount("rolling", q.Rolling)
+	return &submission{previous: q.Previous, force: q.Force, rolling: rolling, message: q.Message}, err
+}
+
+// submission is a manifest on its way in.
+type submission struct {
+	bytes    []byte
+	json     bool
+	parsed   *manifest.Project
+	message  string
+	rolling  mariposa.Amount
+	previous string
+	force    bool
+}
+
+// take copies a body: it is only lent.
+func (m *submission) take(contentType string, body []byte) {
+	m.bytes, m.json = bytes.Clone(body), mediaType(contentType) == "application/json"
+}
+
+// unwrap takes a manifest out of a JSON document: as an object, or as YAML in a
+// string.
+func (m *submission) unwrap(raw json.RawMessage) error {
+	if len(raw) == 0 || string(raw) == "null" {
+		return &mariposa.Error{
+			Code: mariposa.InvalidArgument, Message: "the manifest is missing",
+			Faults: []mariposa.Fault{{Field: "manifest", Code: mariposa.FaultMissing, Message: "is missing"}},
+		}
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		m.bytes, m.json = []byte(text), false
+		return nil
+	}
+	m.bytes, m.json = bytes.Clone(raw), true
+	return nil
+}
+
+func (m *submission) check() (err error) {
+	m.parsed, err = manifest.Parse(m.bytes)
+	return err
+}
+
+// sha names the version. A keyed digest of the metadata will go in here too.
+func (m *submission) sha() string {
+	sum := sha1.Sum(m.bytes) //nolint:gosec // see the import
+	return hex.EncodeToString(sum[:])
+}
+
+func mediaType(header string) string {
+	kind, _, err := mime.ParseMediaType(header)
+	if err != nil {
+		return strings.ToLower(strings.TrimSpace(header))
+	}
+	return kind
+}
+
+// checkManifestType refuses bodies that are neither YAML nor JSON.
+func checkManifestType(header string) error {
+	if kind := mediaType(header); kind != "application/json" && !slices.Contains(yamlTypes, kind) {
+		return invalid("a manifest is sent with Content-Type: application/yaml or application/json, not %q", kind)
+	}
+	return nil
+}
+
+// readWrapped reads a JSON document with a manifest in it. A JSON body with the
+// name in the query may also be the manifest itself: then it has no such key.
+func readWrapped(contentType string, body []byte, name string) (doc contract.NewProject, wrapped bool, err error) {
+	if err := checkManifestType(contentType); err != nil {
+		return doc, false, err
+	}
+	if mediaType(contentType) != "application/json" {
+		return doc, false, nil
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(body, &keys); name != "" && (err != nil || keys["manifest"] == nil) {
+		return doc, false, nil // whatever is wrong with it, the manifest's reader says it with a line
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&doc); err != nil {
+		return doc, true, jsonFault(err)
+	}
+	if d.More() {
+		return doc, true, invalid("there is more than one JSON document in the body")
+	}
+	if len(doc.Metadata) > 0 {
+		return doc, true, notYet("metadata")
+	}
+	return doc, true, nil
+}
+
+func jsonFault(err error) error {
+	f := mariposa.Fault{Code: mariposa.FaultSyntax, Message: strings.TrimPrefix(err.Error(), "json: ")}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		f.Field, f.Code, f.Message = wrong.Field, mariposa.FaultInvalid, "must not be a "+wrong.Value
+	} else if name, unknown := strings.CutPrefix(f.Message, "unknown field "); unknown {
+		f.Field, f.Code, f.Message = strings.Trim(name, `"`), mariposa.FaultUnknown, "unknown field"
+	}
+	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: "the request is not valid: " + f.String(), Faults: []mariposa.Fault{f}}
+}
+
+type manifestOutput struct {
+	ContentType string `header:"Content-Type"`
+	Version     string `header:"X-Mariposa-Version" doc:"the version that this is"`
+	Body        []byte
+}
+
+func (s *server) getManifest(ctx context.Context, in *OfProject) (*manifestOutput, error) {
+	r, err := s.findProject(in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Store.Get(ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, r.Spec.(*mariposa.ProjectSpec).Number))
+	if err != nil {
+		return nil, err
+	}
+	v := found.Spec.(*mariposa.VersionSpec)
+	out := &manifestOutput{ContentType: "application/yaml", Version: v.Version, Body: v.Manifest}
+	if v.JSON {
+		out.ContentType = "application/json"
+	}
+	return out, nil
+}
+
+type putManifestInput struct {
+	OfProject
+	SubmissionQuery
+	ContentType string `header:"Content-Type" hidden:"true"`
+	RawBody     []byte `contentType:"application/yaml"`
+}
+
+func (s *server) putManifest(ctx context.Context, in *putManifestInput) (*document[contract.Changed], error) {
+	if err := checkManifestType(in.ContentType); err != nil {
+		return nil, err
+	}
+	sub, err := in.submission()
+	if err != nil {
+		return nil, err
+	}
+	sub.take(in.ContentType, in.RawBody)
+	if err := sub.check(); err != nil {
+		return nil, err
+	}
+	return s.change(ctx, in.OfProject, func(e *edit) (*change, error) {
+		submitted, err := e.submit(sub)
+		if err != nil || !submitted {
+			return &e.change, err
+		}
+		return e.done(e.taskReason())
+	})
+}
+
+// submit adds a version and the task that brings it into force. The bytes of
+// the newest version again are no change.
+func (e *edit) submit(sub *submission) (bool, error) {
+	if !sub.force && !isVersion(sub.previous, e.spec.Version, e.spec.Number) {
+		return false, e.stale(sub.previous)
+	}
+	var was *manifest.Project
+	newest, err := e.s.Shelf.Version(e.ctx, e.record.ID, e.spec.Number)
+	switch {
+	case err == nil:
+		was = newest.Manifest
+		if bytes.Equal(newest.Spec.Manifest, sub.bytes) {
+			return false, nil
+		}
+	case !errors.Is(err, store.ErrNotFound) && !errors.Is(err, picture.ErrUnreadable): // a lost version is replaced whole
+		return false, err
+	}
+	diffs := manifest.Diff(was, sub.parsed)
+	changed := manifest.Changed(diffs)
+	e.spec.Version, e.spec.Number = sub.sha(), e.spec.Number+1
+	e.spec.Services = serviceIDs(e.record.ID, e.spec.Services, sub.parsed)
+	e.answer.Version, e.answer.Number = e.spec.Version, e.spec.Number
+	e.addVersion(sub, changed)
+	return true, e.admit(&mariposa.TaskSpec{
+		Task: kindOf(diffs), Component: "manifest", Services: changed, Version: e.spec.Version,
+		Reason: firstOf(sub.message, "version "+strconv.Itoa(e.spec.Number)+" was submitted"),
+		Patch:  mariposa.Patch{Number: e.spec.Number, Rolling: sub.rolling},
+	})
+}
+
+func (e *edit) stale(previous string) error {
+	is := "the newest version of " + e.spec.Name + " is " + numbered(e.spec.Version, e.spec.Number)
+	if previous == "" {
+		return conflict("%s: say which version the change is based on with ?previous=, or pass ?force=true", is)
+	}
+	return conflict("%s, not %s: look at what changed, then try again with ?previous=%d", is, previous, e.spec.Number)
+}
+
+// isVersion reports whether a reference means a version, by number, hash or the
+// beginning of the hash.
+func isVersion(ref, sha string, number int) bool {
+	return ref == strconv.Itoa(number) || (len(ref) >= 7 && strings.HasPrefix(sha, ref))
+}
+
+func (e *edit) addVersion(sub *submission, changed []string) {
+	e.write(store.Write{
+		Kind: mariposa.KindVersion, ID: mariposa.VersionID(e.record.ID, e.spec.Number),
+		Spec: &mariposa.VersionSpec{
+			Project: e.record.ID, Version: e.spec.Version, Number: e.spec.Number, Manifest: sub.bytes, JSON: sub.json,
+			Created: e.now, Author: actor(e.ctx), Message: sub.message, Changed: list(changed),
+		},
+	}, "version.created", firstOf(sub.message, "version "+strconv.Itoa(e.spec.Number)))
+}
+
+// kindOf is what a task does that brings a version into force: where nothing but
+// scales changed, it scales.
+func kindOf(diffs []manifest.Difference) mariposa.TaskKind {
+	scaled := false
+	for _, d := range diffs {
+		switch d.Change {
+		case manifest.Unchanged:
+		case manifest.Scaled:
+			scaled = true
+		default:
+			return mariposa.TaskReprovision
+		}
+	}
+	if scaled {
+		return mariposa.TaskScale
+	}
+	return mariposa.TaskReprovision
+}
+
+// serviceIDs names the services of a manifest. An id follows from the project
+// and the name, and is kept when a service goes, so that one that comes back is
+// the same.
+func serviceIDs(project string, old map[string]string, m *manifest.Project) map[string]string {
+	ids := make(map[string]string, len(old)+len(m.Services))
+	for name, id := range old {
+		ids[name] = id
+	}
+	space := uuid.NewSHA1(uuid.NameSpaceOID, []byte(project))
+	for _, svc := range m.Services {
+		if ids[svc.Name] == "" {
+			ids[svc.Name] = uuid.NewSHA1(space, []byte(svc.Name)).String()
+		}
+	}
+	return ids
+}

@@ -1,0 +1,55 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// meters count requests. They have a registry of their own, so that several
+// servers can stand in one process.
+type meters struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	streams  prometheus.Gauge
+}
+
+func newMeters() *meters {
+	m := &meters{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mariposa_http_requests_total", Help: "Requests by route and status.",
+		}, []string{"route", "code"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "mariposa_http_request_seconds", Help: "How long answers took, streams included.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
+		}, []string{"route"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "mariposa_http_streams", Help: "Streams of events and logs that are open.",
+		}),
+	}
+	m.registry.MustRegister(m.requests, m.took, m.streams)
+	return m
+}
+
+// saw counts one request. A route is a pattern of ours, never what was sent, so
+// that nobody can make up labels.
+func (m *meters) saw(pattern string, status int, took time.Duration) {
+	if pattern == "" {
+		pattern = "none"
+	}
+	m.requests.WithLabelValues(pattern, strconv.Itoa(status)).Inc()
+	m.took.WithLabelValues(pattern).Observe(took.Seconds())
+}
+
+func (s *server) metricsHandler() http.Handler {
+	all := prometheus.Gatherers{s.meters.registry}
+	if s.Metrics != nil {
+		all = append(all, s.Metrics)
+	}
+	return promhttp.HandlerFor(all, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}

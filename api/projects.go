@@ -1,0 +1,286 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+// maxWrapped bounds a JSON document with a manifest in it: escaping may double
+// the manifest's size.
+const maxWrapped = 2*manifest.MaxBytes + maxBody
+
+func (s *server) projectRoutes() {
+	serve(s, route(http.MethodGet, "/v1/projects", "projects", "list-projects", "List projects"), s.listProjects)
+
+	create := route(http.MethodPost, "/v1/projects", "projects", "create-project", "Create a project from a manifest")
+	create.Description = "The body is a manifest in YAML or JSON with the name in the query, or a JSON document with name and manifest."
+	create.DefaultStatus, create.MaxBodyBytes = http.StatusCreated, maxWrapped
+	create.SkipValidateBody = true // the handler reads both forms
+	create.RequestBody = manifestBody(s.huma, contract.NewProject{})
+	serve(s, create, s.createProject)
+
+	serve(s, route(http.MethodGet, "/v1/projects/{project}", "projects", "get-project", "Show a project"), s.getProject)
+
+	update := route(http.MethodPut, "/v1/projects/{project}", "projects", "update-project", "Rename a project, or submit a new manifest, or both")
+	update.MaxBodyBytes = maxWrapped
+	serve(s, update, s.updateProject)
+
+	remove := accepted(route(http.MethodDelete, "/v1/projects/{project}", "projects", "delete-project", "Delete a project"))
+	remove.Description = "The name is free at once; the project is gone once its last instance is."
+	serve(s, remove, s.deleteProject)
+}
+
+type listProjectsInput struct {
+	Organization string `query:"organization"`
+	Name         string `query:"name" doc:"only the project that has this name"`
+}
+
+func (s *server) listProjects(ctx context.Context, in *listProjectsInput) (*document[contract.Projects], error) {
+	org, err := checkOrganization(in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	v, all := s.viewer(ctx), contract.Projects{Projects: []contract.Project{}}
+	records := s.Picture.All(mariposa.KindProject)
+	if in.Name != "" {
+		records = nil
+		if r := s.Picture.ProjectNamed(org, in.Name); r != nil {
+			records = append(records, r)
+		}
+	}
+	for _, r := range records {
+		all.Projects = append(all.Projects, v.project(r))
+	}
+	return answer(all)
+}
+
+func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contract.Project], error) {
+	r, err := s.findProject(in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return answer(s.viewer(ctx).project(r))
+}
+
+type createProjectInput struct {
+	Name         string `query:"name" doc:"of the project, when the body is the manifest itself"`
+	Organization string `query:"organization"`
+	Message      string `query:"message" doc:"for those who read the versions later" maxLength:"1000"`
+	ContentType  string `header:"Content-Type" hidden:"true"`
+	RawBody      []byte `contentType:"application/yaml"`
+}
+
+func (s *server) createProject(ctx context.Context, in *createProjectInput) (*document[contract.Changed], error) {
+	sub := &submission{message: in.Message}
+	name, organization := in.Name, in.Organization
+	if doc, wrapped, err := readWrapped(in.ContentType, in.RawBody, in.Name); err != nil {
+		return nil, err
+	} else if wrapped {
+		if (name != "" && name != doc.Name) || (organization != "" && doc.Organization != "" && organization != doc.Organization) {
+			return nil, invalid("the query and the body name different projects: name it once")
+		}
+		name, sub.message = doc.Name, firstOf(doc.Message, in.Message)
+		organization = firstOf(doc.Organization, organization)
+		if err := sub.unwrap(doc.Manifest); err != nil {
+			return nil, err
+		}
+	} else {
+		sub.take(in.ContentType, in.RawBody)
+	}
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	org, err := checkOrganization(organization)
+	if err != nil {
+		return nil, err
+	}
+	if err := sub.check(); err != nil {
+		return nil, err
+	}
+	changed, err := s.commit(ctx, mariposa.NameID(org, name), func() (*change, error) { return s.newProject(ctx, org, name, sub) })
+	if err != nil {
+		return nil, err
+	}
+	return answer(*changed)
+}
+
+// newProject is a whole project in one commit: its name, its spec, its first
+// version, and the task that starts it.
+func (s *server) newProject(ctx context.Context, org, name string, sub *submission) (*change, error) {
+	if r := s.Picture.ProjectNamed(org, name); r != nil {
+		return nil, conflict("there is a project %s already (%s): choose another name, or update that one", name, r.ID)
+	}
+	id, now := s.NewID(), s.Clock.Now()
+	e := &edit{s: s, ctx: ctx, now: now, record: &store.Record{ID: id}}
+	e.spec = mariposa.ProjectSpec{
+		Name: name, Organization: org, Created: now, Author: actor(ctx), Version: sub.sha(), Number: 1,
+		Services: serviceIDs(id, nil, sub.parsed),
+	}
+	e.answer = contract.Changed{ID: id, Name: name, Version: e.spec.Version, Number: 1}
+	nameID := mariposa.NameID(org, name)
+	e.unit.Require = []store.Require{{Kind: mariposa.KindName, ID: nameID, Absent: true}}
+	spec := e.spec
+	reason := firstOf(sub.message, "the project was created")
+	e.write(store.Write{Kind: mariposa.KindName, ID: nameID, Spec: &mariposa.NameSpec{Project: id}}, "", "")
+	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", reason)
+	e.addVersion(sub, manifest.Changed(manifest.Diff(nil, sub.parsed)))
+	err := e.admit(&mariposa.TaskSpec{
+		Task: mariposa.TaskStart, Component: "manifest", Reason: reason, Version: spec.Version,
+		Patch: mariposa.Patch{Number: 1, Goal: mariposa.GoalStarted},
+	})
+	return &e.change, err
+}
+
+type updateProjectInput struct {
+	OfProject
+	SubmissionQuery
+	Body contract.ProjectChange
+}
+
+func (s *server) updateProject(ctx context.Context, in *updateProjectInput) (*document[contract.Changed], error) {
+	switch {
+	case len(in.Body.Metadata) > 0:
+		return nil, notYet("metadata")
+	case in.Body.Name == "" && len(in.Body.Manifest) == 0:
+		return nil, invalid("nothing to change: give a name, a manifest or both")
+	}
+	if in.Body.Name != "" {
+		if err := checkName(in.Body.Name); err != nil {
+			return nil, err
+		}
+	}
+	var sub *submission
+	if len(in.Body.Manifest) > 0 {
+		var err error
+		if sub, err = in.submission(); err != nil {
+			return nil, err
+		}
+		sub.message = firstOf(in.Body.Message, sub.message)
+		if err := sub.unwrap(in.Body.Manifest); err != nil {
+			return nil, err
+		}
+		if err := sub.check(); err != nil {
+			return nil, err
+		}
+	}
+	return s.change(ctx, in.OfProject, func(e *edit) (*change, error) {
+		reason := ""
+		if in.Body.Name != "" && in.Body.Name != e.spec.Name {
+			if err := e.rename(in.Body.Name); err != nil {
+				return nil, err
+			}
+			reason = "renamed to " + in.Body.Name
+		}
+		if sub != nil {
+			submitted, err := e.submit(sub)
+			if err != nil {
+				return nil, err
+			}
+			if submitted {
+				reason = firstOf(reason, e.taskReason())
+			}
+		}
+		if reason == "" {
+			return &e.change, nil
+		}
+		return e.done(reason)
+	})
+}
+
+// change finds a project and changes it.
+func (s *server) change(ctx context.Context, in OfProject, build func(*edit) (*change, error)) (*document[contract.Changed], error) {
+	r, err := s.findProject(in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := s.commit(ctx, r.ID, func() (*change, error) {
+		e, err := s.edit(ctx, r.ID)
+		if err != nil {
+			return nil, err
+		}
+		return build(e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer(*changed)
+}
+
+// rename moves the project's name.
+func (e *edit) rename(name string) error {
+	if r := e.s.Picture.ProjectNamed(e.spec.Organization, name); r != nil {
+		return conflict("there is a project %s already (%s): choose another name", name, r.ID)
+	}
+	old, next := mariposa.NameID(e.spec.Organization, e.spec.Name), mariposa.NameID(e.spec.Organization, name)
+	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindName, ID: next, Absent: true})
+	e.write(store.Write{Kind: mariposa.KindName, ID: old, Delete: true}, "", "")
+	e.write(store.Write{Kind: mariposa.KindName, ID: next, Spec: &mariposa.NameSpec{Project: e.record.ID}}, "", "")
+	e.spec.Name, e.answer.Name = name, name
+	return nil
+}
+
+type deleteProjectInput struct {
+	OfProject
+	Force   bool `query:"force" doc:"even while instances run"`
+	Volumes bool `query:"volumes" doc:"delete its volumes too"`
+}
+
+func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*document[contract.Changed], error) {
+	return s.change(ctx, in.OfProject, func(e *edit) (*change, error) {
+		if n, first := e.s.running(e.record.ID); n > 0 && !in.Force {
+			return nil, conflict("%d instances of project %s run, %s first: stop the project, or delete it with ?force=true", n, e.spec.Name, first)
+		}
+		err := e.admit(&mariposa.TaskSpec{
+			Task: mariposa.TaskStop, Component: "delete", Reason: "the project is deleted", Version: e.spec.Version,
+			Patch: mariposa.Patch{Goal: mariposa.GoalDeleted},
+		})
+		if err != nil {
+			return nil, err
+		}
+		e.spec.Deleting = true
+		e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(e.spec.Organization, e.spec.Name), Delete: true}, "", "")
+		return e.done("its name is free; it goes once its last instance is gone")
+	})
+}
+
+// running counts the instances of a project that run, or may.
+func (s *server) running(project string) (n int, first string) {
+	for _, r := range s.Picture.InstancesOf(project) {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		switch mariposa.StateOf(spec, instanceStatus(r)) {
+		case mariposa.StateDestroyed, mariposa.StateStopped, mariposa.StateFailed:
+			continue
+		}
+		if n++; n == 1 {
+			first = spec.Name
+		}
+	}
+	return n, first
+}
+
+// taskReason is the reason of the task that this edit added.
+func (e *edit) taskReason() string {
+	for _, w := range e.unit.Writes {
+		if t, ok := w.Spec.(*mariposa.TaskSpec); ok {
+			return t.Reason
+		}
+	}
+	return ""
+}
+
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+func numbered(sha string, number int) string { return fmt.Sprintf("%s (number %d)", sha, number) }

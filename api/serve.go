@@ -1,0 +1,182 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"mariposa"
+)
+
+// tokenless are the paths that need no token.
+var tokenless = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true, "/docs": true}
+
+// agentPath is where agents connect, with the join token.
+const agentPath = "/v1/agent"
+
+// ServeHTTP answers one request: it is numbered, counted, bounded in time, and
+// whatever goes wrong in it stays in it.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	id := newRequestID()
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
+	rec := &recorder{ResponseWriter: w}
+	h := rec.Header()
+	h.Set("X-Request-Id", id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	control := http.NewResponseController(rec)
+	_ = control.SetWriteDeadline(began.Add(writeTimeout))        // where it cannot be set, the listener's own limits hold
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may serve others next
+
+	pattern := ""
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.recovered(rec, r, cause)
+		}
+		s.meters.saw(pattern, rec.status, time.Since(began))
+		s.Logger.DebugContext(r.Context(), "answered", "request", id, "method", r.Method, "path", r.URL.Path, "status", rec.status, "took", time.Since(began))
+	}()
+	if err := s.letIn(r); err != nil {
+		err.write(rec)
+		return
+	}
+	r, ok := asUser(r)
+	if !ok {
+		newError(mariposa.ResourceNotFound, "there is no such user", nil).write(rec)
+		return
+	}
+	var handler http.Handler
+	if handler, pattern = s.mux.Handler(r); pattern == "" {
+		unrouted(handler, rec, r)
+		return
+	}
+	s.mux.ServeHTTP(rec, r)
+}
+
+// recovered ends a request whose handler panicked. If the answer has begun, the
+// connection is cut, so that nobody takes a torn answer for a whole one.
+func (s *server) recovered(rec *recorder, r *http.Request, cause any) {
+	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(http.ErrAbortHandler)
+	}
+	e := s.unforeseen(r.Context(), cause)
+	s.Logger.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r.Context()), "stack", string(debug.Stack()))
+	if rec.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	e.write(rec)
+}
+
+// letIn checks the token.
+func (s *server) letIn(r *http.Request) *Error {
+	switch {
+	case tokenless[r.URL.Path]:
+		return nil
+	case r.URL.Path == agentPath:
+		if s.JoinToken == "" || !bears(r, s.join) {
+			return newError(mariposa.Unauthorized, "the join token is not right", nil)
+		}
+	case s.AdminToken == "" || !bears(r, s.admin):
+		return newError(mariposa.Unauthorized, "this needs a valid token in the header Authorization: Bearer TOKEN", nil)
+	}
+	return nil
+}
+
+// bears compares digests in constant time, so that neither the token nor its
+// length can be found out by measuring.
+func bears(r *http.Request, want [sha256.Size]byte) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	got := sha256.Sum256([]byte(token))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1
+}
+
+const userPrefix = "/v1/users/"
+
+// asUser takes the prefix of a request made for a user away. False: there is no
+// such user, or the caller may not act for them.
+func asUser(r *http.Request) (*http.Request, bool) {
+	rest, prefixed := strings.CutPrefix(r.URL.EscapedPath(), userPrefix)
+	if !prefixed {
+		return r, true
+	}
+	user, rest, _ := strings.Cut(rest, "/")
+	if user != actor(r.Context()) {
+		return r, false
+	}
+	escaped := "/v1/" + rest
+	path, err := url.PathUnescape(escaped)
+	if err != nil {
+		return r, false
+	}
+	u := *r.URL
+	u.Path, u.RawPath = path, escaped
+	own := r.Clone(r.Context())
+	own.URL = &u
+	return own, true
+}
+
+// unrouted answers what no route takes, in our own words.
+func unrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) {
+	said := &silent{header: http.Header{}}
+	handler.ServeHTTP(said, r)
+	if allow := said.header.Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+		e := newError(mariposa.InvalidArgument, r.URL.Path+" does not take "+r.Method+", only "+allow, nil)
+		e.status = http.StatusMethodNotAllowed // HTTP has a word of its own for this, the contract has no code
+		e.write(w)
+		return
+	}
+	newError(mariposa.ResourceNotFound, "there is nothing at "+r.URL.Path+"; /docs lists what there is", nil).write(w)
+}
+
+// silent hears what the mux would have said.
+type silent struct{ header http.Header }
+
+func (s *silent) Header() http.Header         { return s.header }
+func (s *silent) Write(b []byte) (int, error) { return len(b), nil }
+func (s *silent) WriteHeader(int)             {}
+
+// recorder remembers the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+// Unwrap lets deadlines, flushing and hijacking through.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 || r.status < http.StatusOK {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+type requestKey struct{}
+
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestKey{}).(string)
+	return id
+}
+
+func newRequestID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,74 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+func (s *server) serviceRoutes() {
+	serve(s, route(http.MethodGet, "/v1/services", "projects", "list-all-services", "List services across projects"), s.listAllServices)
+	serve(s, route(http.MethodGet, "/v1/projects/{project}/services", "projects", "list-services", "List the services of a project"), s.listServices)
+	serve(s, route(http.MethodGet, "/v1/projects/{project}/services/{service}", "projects", "get-service", "Show a service"), s.getService)
+}
+
+func (s *server) listAllServices(ctx context.Context, in *InProject) (*document[contract.Services], error) {
+	if in.Project != "" {
+		return s.listServices(ctx, &OfProject{Project: in.Project, Organization: in.Organization})
+	}
+	if _, err := checkOrganization(in.Organization); err != nil {
+		return nil, err
+	}
+	v, all := s.viewer(ctx), contract.Services{Services: []contract.Service{}}
+	for _, r := range s.Picture.All(mariposa.KindProject) {
+		if st, ok := s.projectState(v, r.ID); ok {
+			all.Services = append(all.Services, v.serviceDocs(st)...)
+		}
+	}
+	return answer(all)
+}
+
+func (s *server) listServices(ctx context.Context, in *OfProject) (*document[contract.Services], error) {
+	r, err := s.findProject(in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	v := s.viewer(ctx)
+	st, _ := s.projectState(v, r.ID)
+	return answer(contract.Services{Services: v.serviceDocs(st)})
+}
+
+func (s *server) getService(ctx context.Context, in *OfService) (*document[contract.Service], error) {
+	r, err := s.findProject(in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	v := s.viewer(ctx)
+	st, _ := s.projectState(v, r.ID)
+	for _, doc := range v.serviceDocs(only(st, in.Service)) {
+		return answer(doc)
+	}
+	return nil, notFound("project %s has no service %q", r.Spec.(*mariposa.ProjectSpec).Name, in.Service)
+}
+
+// serviceDocs shows each service of a state with its definition in force.
+func (v *viewer) serviceDocs(st contract.ProjectState) []contract.Service {
+	docs := []contract.Service{}
+	record := v.projectRecord(st.ID)
+	if record == nil {
+		return docs
+	}
+	goals := v.goals(record)
+	for _, one := range st.Services {
+		doc := contract.Service{Project: st.ID, ProjectName: st.Name, ServiceState: one, DependsOn: []string{}}
+		if ss := goals[one.Name]; ss != nil {
+			if def := v.definition(st.ID, ss.Number, one.Name); def != nil {
+				doc.ComputeType, doc.Image, doc.DependsOn = def.Compute, def.Image, list(def.DependsOn)
+			}
+		}
+		docs = append(docs, doc)
+	}
+	return docs
+}

@@ -1,0 +1,278 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// viewer turns records into documents. It lasts one request and remembers what
+// it has looked up, so that a thousand instances of a project ask for its
+// version once.
+type viewer struct {
+	s        *server
+	ctx      context.Context //nolint:containedctx // a viewer lasts one request
+	projects map[string]*store.Record
+	nodes    map[string]*store.Record
+	versions map[versionKey]*picture.Version
+}
+
+type versionKey struct {
+	project string
+	number  int
+}
+
+func (s *server) viewer(ctx context.Context) *viewer {
+	return &viewer{
+		s: s, ctx: ctx, projects: map[string]*store.Record{}, nodes: map[string]*store.Record{},
+		versions: map[versionKey]*picture.Version{},
+	}
+}
+
+func (v *viewer) projectRecord(id string) *store.Record {
+	r, known := v.projects[id]
+	if !known {
+		r = v.s.Picture.Get(mariposa.KindProject, id)
+		v.projects[id] = r
+	}
+	return r
+}
+
+func (v *viewer) projectName(id string) string {
+	if r := v.projectRecord(id); r != nil {
+		return r.Spec.(*mariposa.ProjectSpec).Name
+	}
+	return ""
+}
+
+func (v *viewer) nodeRecord(id string) *store.Record {
+	r, known := v.nodes[id]
+	if !known {
+		r = v.s.Picture.Get(mariposa.KindNode, id)
+		v.nodes[id] = r
+	}
+	return r
+}
+
+func (v *viewer) nodeName(id string) string {
+	if r := v.nodeRecord(id); r != nil {
+		return r.Spec.(*mariposa.NodeSpec).Name
+	}
+	return ""
+}
+
+// unreachable reports whether what is known of a node's instances may be old.
+func (v *viewer) unreachable(node string) bool {
+	if node == "" {
+		return false
+	}
+	r := v.nodeRecord(node)
+	if r == nil {
+		return true
+	}
+	st := nodeStatus(r)
+	return st == nil || st.State == mariposa.NodeUnknown
+}
+
+// version returns a version; nil when it is lost, which others complain about.
+func (v *viewer) version(project string, number int) *picture.Version {
+	key := versionKey{project, number}
+	found, known := v.versions[key]
+	if !known && number > 0 {
+		found, _ = v.s.Shelf.Version(v.ctx, project, number)
+		v.versions[key] = found
+	}
+	return found
+}
+
+func (v *viewer) sha(project string, number int) string {
+	if found := v.version(project, number); found != nil {
+		return found.Spec.Version
+	}
+	return ""
+}
+
+// definition is what a version says of a service; nil when it says nothing.
+func (v *viewer) definition(project string, number int, service string) *mariposa.Service {
+	if found := v.version(project, number); found != nil {
+		return found.Manifest.ByName[service]
+	}
+	return nil
+}
+
+// services lists the services of a project's newest manifest.
+func (v *viewer) services(r *store.Record) []string {
+	spec := r.Spec.(*mariposa.ProjectSpec)
+	names := []string{}
+	if st := statusOf(r); st != nil && st.Number == spec.Number {
+		for name, ss := range st.Services {
+			if !ss.Removed {
+				names = append(names, name)
+			}
+		}
+	} else if found := v.version(r.ID, spec.Number); found != nil {
+		names = slices.AppendSeq(names, maps.Keys(found.Manifest.ByName))
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (v *viewer) project(r *store.Record) contract.Project {
+	spec := r.Spec.(*mariposa.ProjectSpec)
+	doc := contract.Project{
+		ID: r.ID, Name: spec.Name, Organization: spec.Organization, Version: spec.Version, Number: spec.Number,
+		Created: spec.Created, Author: spec.Author, Services: v.services(r),
+	}
+	doc.Goal, doc.Status, doc.Reason = fare(r)
+	return doc
+}
+
+// fare is how a project as a whole fares; one that no planner has seen yet is on
+// its way.
+func fare(r *store.Record) (mariposa.ProjectGoal, mariposa.Status, string) {
+	goal, status, reason := mariposa.GoalStarted, mariposa.StatusConverging, ""
+	if st := statusOf(r); st != nil {
+		goal, status, reason = cmp.Or(st.Goal, goal), cmp.Or(st.Status, status), st.Reason
+	}
+	if r.Spec.(*mariposa.ProjectSpec).Deleting && goal != mariposa.GoalDeleted {
+		goal, status = mariposa.GoalDeleted, mariposa.StatusConverging
+	}
+	return goal, status, reason
+}
+
+func (v *viewer) versionDoc(r *store.Record) contract.Version {
+	spec := r.Spec.(*mariposa.VersionSpec)
+	st, _ := r.Status.(*mariposa.VersionStatus)
+	doc := contract.Version{
+		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Message: spec.Message,
+		Tags: []string{}, ServicesChanged: list(spec.Changed), Completed: st != nil && !st.Completed.IsZero(),
+	}
+	p := v.projectRecord(spec.Project)
+	if st := statusOf(p); st != nil && st.Number == spec.Number {
+		doc.Tags = append(doc.Tags, tagCurrent)
+	}
+	if p != nil && p.Spec.(*mariposa.ProjectSpec).Number == spec.Number {
+		doc.Tags = append(doc.Tags, tagLatest)
+	}
+	return doc
+}
+
+// The tags that every project has: the version in force, and the newest one.
+const (
+	tagCurrent = "current"
+	tagLatest  = "latest"
+)
+
+func (v *viewer) task(r *store.Record) contract.Task {
+	spec := r.Spec.(*mariposa.TaskSpec)
+	doc := contract.Task{
+		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: list(spec.Services),
+		Component: spec.Component, Task: spec.Task, State: mariposa.TaskQueued, Origin: spec.Origin, Author: spec.Author,
+		Reason: spec.Reason, Created: spec.Created, Version: spec.Version,
+	}
+	if st := taskStatus(r); st != nil {
+		doc.State, doc.EndedBy, doc.Progress = mariposa.StateOfTask(st), st.EndedBy, st.Progress
+		doc.Reason = cmp.Or(st.Reason, spec.Reason)
+		doc.Started, doc.Finished = moment(st.Started), moment(st.Finished)
+	}
+	return doc
+}
+
+func (v *viewer) node(r *store.Record) contract.Node {
+	spec := r.Spec.(*mariposa.NodeSpec)
+	doc := contract.Node{
+		ID: r.ID, Name: spec.Name, Rack: spec.Rack, DC: spec.DC, Traits: spec.Traits, Status: mariposa.NodeUnknown,
+		Instances: v.s.Picture.CountOn(r.ID), Reserved: v.s.Used(r.ID), Dummy: spec.Dummy,
+		Drivers: []mariposa.ComputeType{}, Quarantined: []mariposa.Quarantined{},
+	}
+	if doc.Traits == nil {
+		doc.Traits = map[string]string{}
+	}
+	if st := nodeStatus(r); st != nil {
+		doc.Status, doc.Reason, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Reason, st.Capacity, st.Replica, st.Since
+		doc.Drivers, doc.Quarantined = list(st.Drivers), list(st.Quarantined)
+	}
+	if spec.Drained && doc.Status == mariposa.NodeRunning {
+		doc.Status = mariposa.NodeDrained
+	}
+	if at, session := v.s.Fleet.LastHeard(r.ID); session != nil { // elsewhere, or gone: since its last change is all that is stored
+		doc.LastHeartbeat = at
+	}
+	return doc
+}
+
+func (v *viewer) instance(r *store.Record) contract.Instance {
+	spec, st := r.Spec.(*mariposa.InstanceSpec), instanceStatus(r)
+	doc := contract.Instance{
+		ID: r.ID, Name: spec.Name, Slot: fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot),
+		Project: spec.Project, ProjectName: v.projectName(spec.Project), Service: spec.Service, ServiceName: spec.ServiceName,
+		Version: v.instanceVersion(spec), ComputeType: spec.Compute, Node: spec.Node, NodeName: v.nodeName(spec.Node),
+		State: mariposa.StateOf(spec, st), Health: mariposa.HealthUnknown, Goal: spec.Goal, Addresses: []string{},
+		Created: spec.Created, Reason: spec.Reason, Managed: spec.Managed, Usage: map[string]any{},
+	}
+	if st != nil {
+		doc.Health, doc.PhysicalID, doc.Addresses = cmp.Or(st.Health, mariposa.HealthUnknown), st.PhysicalID, list(st.Addresses)
+		doc.Started, doc.Finished, doc.ExitCode, doc.Restarts = moment(st.Started), moment(st.Finished), st.ExitCode, st.Restarts
+		doc.Reason = cmp.Or(st.Reason, spec.Reason)
+	}
+	if v.unreachable(spec.Node) && doc.State != mariposa.StateDestroyed {
+		doc.State, doc.Health = mariposa.StateUnknown, mariposa.HealthUnknown
+		doc.Reason = "its node " + cmp.Or(doc.NodeName, spec.Node) + " cannot be reached"
+	}
+	return doc
+}
+
+// instanceVersion is the version in force where that means the same for this
+// instance, else the one it was made from.
+func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) string {
+	if st := statusOf(v.projectRecord(spec.Project)); st != nil && st.Services[spec.ServiceName] != nil {
+		number := st.Services[spec.ServiceName].Number
+		if def := v.definition(spec.Project, number, spec.ServiceName); def != nil && def.Digest == spec.Digest {
+			return v.sha(spec.Project, number)
+		}
+	}
+	return v.sha(spec.Project, spec.Number)
+}
+
+// scope holds what the interpolations of an instance resolve to.
+func (v *viewer) scope(r *store.Record) manifest.Scope {
+	var sc manifest.Scope
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	sha := v.sha(spec.Project, spec.Number)
+	sc.Project = manifest.Identity{Name: v.projectName(spec.Project), UUID: spec.Project, Version: sha}
+	sc.Service = manifest.Identity{Name: spec.ServiceName, UUID: spec.Service, Version: sha}
+	if st := statusOf(v.projectRecord(spec.Project)); st != nil && st.Services[spec.ServiceName] != nil {
+		sc.Scale = st.Services[spec.ServiceName].Scale
+	}
+	sc.Instance = manifest.Instance{Name: spec.Name, UUID: r.ID}
+	sc.Placement.CN = spec.Node
+	if n := v.nodeRecord(spec.Node); n != nil {
+		sc.Placement.Rack, sc.Placement.DC = n.Spec.(*mariposa.NodeSpec).Rack, n.Spec.(*mariposa.NodeSpec).DC
+	}
+	return sc
+}
+
+// moment is a time that may not have come.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// list is never null in JSON.
+func list[T any](all []T) []T {
+	if all == nil {
+		return []T{}
+	}
+	return all
+}

@@ -1,0 +1,302 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+func (s *server) stateRoutes() {
+	serve(s, route(http.MethodGet, "/v1/state", "state", "get-state", "Goal and reality of all projects, or some"), s.getState)
+	serve(s, route(http.MethodGet, "/v1/projects/{project}/state", "state", "get-project-state", "Goal and reality of a project"), s.getProjectState)
+	serve(s, accepted(route(http.MethodPut, "/v1/projects/{project}/state", "state", "act-on-project", "Change the goal of a project")), s.actOnProject)
+	serve(s, route(http.MethodGet, "/v1/projects/{project}/services/{service}/state", "state", "get-service-state", "Goal and reality of a service"), s.getServiceState)
+	serve(s, accepted(route(http.MethodPut, "/v1/projects/{project}/services/{service}/state", "state", "act-on-service", "Change the goal of a service")), s.actOnService)
+}
+
+type getStateInput struct {
+	InProject
+	Service string `query:"service" doc:"the id or name of a service"`
+}
+
+func (s *server) getState(ctx context.Context, in *getStateInput) (*document[contract.State], error) {
+	if in.Project != "" {
+		return s.stateOf(ctx, in.Project, in.Organization, in.Service)
+	}
+	if _, err := checkOrganization(in.Organization); err != nil {
+		return nil, err
+	}
+	v := s.viewer(ctx)
+	doc := contract.State{Revision: s.Picture.Revision(), Projects: []contract.ProjectState{}}
+	for _, r := range s.Picture.All(mariposa.KindProject) {
+		st, ok := s.projectState(v, r.ID)
+		if !ok {
+			continue // gone meanwhile
+		}
+		if in.Service != "" {
+			if st = only(st, in.Service); len(st.Services) == 0 {
+				continue
+			}
+		}
+		doc.Projects = append(doc.Projects, st)
+	}
+	return answer(doc)
+}
+
+func (s *server) getProjectState(ctx context.Context, in *OfProject) (*document[contract.State], error) {
+	return s.stateOf(ctx, in.Project, in.Organization, "")
+}
+
+type OfService struct {
+	OfProject
+	Service string `path:"service" doc:"its id or name" maxLength:"255"`
+}
+
+func (s *server) getServiceState(ctx context.Context, in *OfService) (*document[contract.State], error) {
+	return s.stateOf(ctx, in.Project, in.Organization, in.Service)
+}
+
+// stateOf is the state of one project, or of one of its services.
+func (s *server) stateOf(ctx context.Context, project, organization, service string) (*document[contract.State], error) {
+	r, err := s.findProject(project, organization)
+	if err != nil {
+		return nil, err
+	}
+	revision := s.Picture.Revision()
+	st, ok := s.projectState(s.viewer(ctx), r.ID)
+	if !ok {
+		return nil, notFound("project %q has just gone", project)
+	}
+	if service != "" {
+		if st = only(st, service); len(st.Services) == 0 {
+			return nil, notFound("project %s has no service %q", st.Name, service)
+		}
+	}
+	return answer(contract.State{Revision: revision, Projects: []contract.ProjectState{st}})
+}
+
+// only narrows a state to one service.
+func only(st contract.ProjectState, service string) contract.ProjectState {
+	var services []contract.ServiceState
+	for _, one := range st.Services {
+		if one.ID == service || one.Name == service {
+			services = append(services, one)
+		}
+	}
+	st.Services = services
+	return st
+}
+
+// stateCache keeps what was counted at one revision, so that many who look at a
+// system at rest cost one count.
+type stateCache struct {
+	mu       sync.Mutex
+	revision int64
+	states   map[string]contract.ProjectState
+}
+
+func (c *stateCache) get(revision int64, project string) (contract.ProjectState, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.revision != revision {
+		return contract.ProjectState{}, false
+	}
+	st, ok := c.states[project]
+	return st, ok
+}
+
+func (c *stateCache) put(revision int64, st contract.ProjectState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if revision > c.revision || c.states == nil {
+		c.revision, c.states = revision, map[string]contract.ProjectState{}
+	}
+	if revision == c.revision {
+		c.states[st.ID] = st
+	}
+}
+
+// projectState counts a project, unless it has been counted at this revision.
+// False: there is no such project. The answer is shared and must not be changed.
+func (s *server) projectState(v *viewer, id string) (contract.ProjectState, bool) {
+	if st, ok := s.states.get(s.Picture.Revision(), id); ok {
+		return st, true
+	}
+	p := s.Picture.Project(id)
+	if p.Record == nil {
+		return contract.ProjectState{}, false
+	}
+	st := v.state(p)
+	if v.ctx.Err() == nil { // else versions may be missing from it
+		s.states.put(p.Revision, st)
+	}
+	return st, true
+}
+
+// state shows a project with the counts of its services.
+func (v *viewer) state(p picture.Project) contract.ProjectState {
+	spec := p.Record.Spec.(*mariposa.ProjectSpec)
+	doc := contract.ProjectState{ID: p.Record.ID, Name: spec.Name, Organization: spec.Organization, Version: spec.Version, Services: []contract.ServiceState{}}
+	doc.Goal, doc.Status, doc.Reason = fare(p.Record)
+	goals := v.goals(p.Record)
+	if st := statusOf(p.Record); st != nil {
+		doc.Version = st.Version
+	}
+	tallies := map[string]*tally{}
+	for name, ss := range goals {
+		tallies[name] = &tally{def: v.definition(p.Record.ID, ss.Number, name)}
+	}
+	for _, r := range p.Instances {
+		name := r.Spec.(*mariposa.InstanceSpec).ServiceName
+		if tallies[name] == nil { // left over from a service that no longer has a goal
+			tallies[name] = &tally{}
+			goals[name] = &mariposa.ServiceStatus{ID: r.Spec.(*mariposa.InstanceSpec).Service, Removed: true, Status: mariposa.StatusConverging}
+		}
+		tallies[name].add(r, v.unreachable(r.Spec.(*mariposa.InstanceSpec).Node))
+	}
+	for _, name := range slices.Sorted(maps.Keys(goals)) {
+		one := v.service(p.Record.ID, name, goals[name], tallies[name])
+		if doc.Reason == "" && doc.Status == mariposa.StatusConverging && one.Status == mariposa.StatusConverging {
+			doc.Reason = name + ": " + one.Reason
+		}
+		doc.Services = append(doc.Services, one)
+	}
+	return doc
+}
+
+// goals are the goals of a project's services: those in force, or before the
+// first plan those of its manifest.
+func (v *viewer) goals(r *store.Record) map[string]*mariposa.ServiceStatus {
+	if st := statusOf(r); st != nil {
+		goals := maps.Clone(st.Services)
+		if goals == nil {
+			goals = map[string]*mariposa.ServiceStatus{}
+		}
+		return goals
+	}
+	return v.submitted(r)
+}
+
+// submitted are the goals that a project's newest manifest begins with.
+func (v *viewer) submitted(r *store.Record) map[string]*mariposa.ServiceStatus {
+	spec := r.Spec.(*mariposa.ProjectSpec)
+	goals := map[string]*mariposa.ServiceStatus{}
+	if first := v.version(r.ID, spec.Number); first != nil {
+		for name, def := range first.Manifest.ByName {
+			ss := &mariposa.ServiceStatus{ID: spec.Services[name], Scale: 1, Number: spec.Number, Status: mariposa.StatusConverging}
+			if def.Scale != nil {
+				ss.Scale = *def.Scale
+			}
+			goals[name] = ss
+		}
+	}
+	return goals
+}
+
+func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *tally) contract.ServiceState {
+	doc := contract.ServiceState{
+		ID: ss.ID, Name: name, Version: v.sha(project, ss.Number), Goal: ss.Scale,
+		Running: t.running, Healthy: t.healthy, Starting: t.starting, Stopping: t.stopping,
+		Failed: t.failed, Unknown: t.unknown, Outdated: t.outdated,
+		Status: cmp.Or(ss.Status, mariposa.StatusConverging), Reason: ss.Reason,
+	}
+	if ss.Removed {
+		doc.Goal = 0
+	}
+	if ss.Backoff != nil {
+		doc.Backoff = &contract.Backoff{Failures: ss.Backoff.Failures, Until: ss.Backoff.Until}
+	}
+	if doc.Reason == "" && doc.Status == mariposa.StatusConverging {
+		doc.Reason = t.sentence(v, doc.Goal)
+	}
+	return doc
+}
+
+// tally counts the instances of one service.
+type tally struct {
+	def      *mariposa.Service // in force; nil: none
+	running  int
+	healthy  int
+	starting int
+	stopping int
+	failed   int
+	unknown  int
+	outdated int
+	first    *store.Record // the first that is not simply running
+	state    mariposa.State
+}
+
+func (t *tally) add(r *store.Record, unreachable bool) {
+	spec, st := r.Spec.(*mariposa.InstanceSpec), instanceStatus(r)
+	state := mariposa.StateOf(spec, st)
+	if state == mariposa.StateDestroyed {
+		return
+	}
+	if unreachable {
+		state = mariposa.StateUnknown
+	}
+	t.count(state, spec, st)
+	alive := state == mariposa.StateRunning || state == mariposa.StateProvisioning || state == mariposa.StateUnknown
+	if t.def != nil && alive && spec.Goal == mariposa.GoalRunning && t.def.Digest != spec.Digest {
+		t.outdated++
+	}
+	if state != mariposa.StateRunning && (t.first == nil || spec.Slot < t.first.Spec.(*mariposa.InstanceSpec).Slot) {
+		t.first, t.state = r, state
+	}
+}
+
+func (t *tally) count(state mariposa.State, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) {
+	switch state {
+	case mariposa.StateRunning:
+		t.running++
+		unchecked := t.def == nil || len(t.def.HealthChecks) == 0
+		if st.Health == mariposa.HealthHealthy || (unchecked && (st.Health == "" || st.Health == mariposa.HealthUnknown)) {
+			t.healthy++
+		}
+	case mariposa.StatePending, mariposa.StateProvisioning:
+		if spec.Goal == mariposa.GoalGone {
+			t.stopping++
+		} else {
+			t.starting++
+		}
+	case mariposa.StateDraining, mariposa.StateStopping:
+		t.stopping++
+	case mariposa.StateFailed:
+		t.failed++
+	case mariposa.StateUnknown:
+		t.unknown++
+	}
+}
+
+// sentence says what is on its way, and names an instance where there is one.
+func (t *tally) sentence(v *viewer, goal int) string {
+	parts := []string{fmt.Sprintf("%d of %d running", t.running, goal)}
+	for _, c := range []struct {
+		n    int
+		word string
+	}{{t.starting, "starting"}, {t.stopping, "stopping"}, {t.failed, "failed"}, {t.unknown, "on nodes that cannot be reached"}, {t.outdated, "outdated"}} {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.word))
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if t.first == nil {
+		return text
+	}
+	spec := t.first.Spec.(*mariposa.InstanceSpec)
+	text += fmt.Sprintf("; %s is %s", spec.Name, t.state)
+	if spec.Node != "" {
+		text += " on node " + cmp.Or(v.nodeName(spec.Node), spec.Node)
+	}
+	return text
+}

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+func (s *server) queueRoutes() {
+	serve(s, route(http.MethodGet, "/v1/queue", "queue", "list-tasks", "List tasks, newest first"), s.listTasks)
+	serve(s, route(http.MethodGet, "/v1/queue/{task}", "queue", "get-task", "Show a task with its steps"), s.getTask)
+	refuse[ofTask](s, accepted(route(http.MethodDelete, "/v1/queue/{task}", "queue", "terminate-task", "Terminate a task")), "terminating a task")
+}
+
+type ofTask struct {
+	Task string `path:"task" maxLength:"255"`
+}
+
+type listTasksInput struct {
+	InProject
+	Service string             `query:"service" doc:"the id or name of a service"`
+	State   mariposa.TaskState `query:"state" enum:"queued,active,completed,failed,terminated"`
+	All     bool               `query:"all" doc:"those that have ended too"`
+	Limit   int                `query:"limit" minimum:"1" maximum:"1000" default:"200"`
+	Marker  string             `query:"marker" doc:"tasks older than this one" maxLength:"255"`
+}
+
+func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[contract.Tasks], error) {
+	project, err := s.projectID(in.InProject)
+	if err != nil {
+		return nil, err
+	}
+	wanted := taskFilter{project: project, state: in.State, services: s.serviceNames(project, in.Service)}
+	page := taskPage{v: s.viewer(ctx), wanted: wanted, limit: in.Limit}
+	if !in.All && !in.State.Ended() { // open tasks are all in the picture
+		for _, r := range slices.Backward(s.Picture.All(mariposa.KindTask)) {
+			if (in.Marker == "" || r.ID < in.Marker) && !page.add(r) {
+				break
+			}
+		}
+		return answer(page.doc())
+	}
+	q := store.Query{Kind: mariposa.KindTask, Project: project, Before: in.Marker, Limit: 500}
+	for more := true; more; {
+		found, err := s.Store.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			if more = page.add(&found[i]); !more {
+				break
+			}
+		}
+		if len(found) < q.Limit {
+			break
+		}
+		q.Before = found[len(found)-1].ID
+	}
+	return answer(page.doc())
+}
+
+// taskFilter says which tasks are wanted.
+type taskFilter struct {
+	project  string
+	state    mariposa.TaskState
+	services []string // names; nil: any
+}
+
+func (f taskFilter) takes(r *store.Record) bool {
+	spec := r.Spec.(*mariposa.TaskSpec)
+	return (f.project == "" || spec.Project == f.project) &&
+		(f.state == "" || mariposa.StateOfTask(taskStatus(r)) == f.state) &&
+		(f.services == nil || queue.Overlap(spec.Services, f.services))
+}
+
+// serviceNames resolves a filter by service: a name, or the id of a service of
+// the project, or of any project.
+func (s *server) serviceNames(project, ref string) []string {
+	if ref == "" {
+		return nil
+	}
+	if !likeID.MatchString(ref) {
+		return []string{ref}
+	}
+	for _, r := range s.Picture.All(mariposa.KindProject) {
+		for name, id := range r.Spec.(*mariposa.ProjectSpec).Services {
+			if id == ref && (project == "" || project == r.ID) {
+				return []string{name}
+			}
+		}
+	}
+	return []string{ref}
+}
+
+// taskPage gathers tasks until there are enough.
+type taskPage struct {
+	v      *viewer
+	wanted taskFilter
+	limit  int
+	tasks  []contract.Task
+	more   bool
+}
+
+// add takes a task if it is wanted; false when the page is full.
+func (p *taskPage) add(r *store.Record) bool {
+	if !p.wanted.takes(r) {
+		return true
+	}
+	if len(p.tasks) == p.limit {
+		p.more = true
+		return false
+	}
+	p.tasks = append(p.tasks, p.v.task(r))
+	return true
+}
+
+func (p *taskPage) doc() contract.Tasks {
+	doc := contract.Tasks{Tasks: list(p.tasks)}
+	if p.more {
+		doc.Marker = p.tasks[len(p.tasks)-1].ID
+	}
+	return doc
+}
+
+type getTaskInput struct {
+	Task   string `path:"task" doc:"its id" maxLength:"255"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"200" doc:"how many steps"`
+	Marker int64  `query:"marker" minimum:"0" doc:"steps before this revision"`
+}
+
+func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contract.Task], error) {
+	r, err := s.Store.Get(ctx, mariposa.KindTask, in.Task)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, notFound("there is no task %q", in.Task)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := s.viewer(ctx)
+	doc := v.task(&r)
+	doc.Steps = []contract.TaskStep{}
+	q := store.HistoryQuery{Project: r.Project, Task: r.ID, Before: in.Marker, Limit: in.Limit}
+	for {
+		changes, err := s.Store.History(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range changes {
+			q.Before = changes[i].Revision
+			if step, ok := v.step(&changes[i]); ok {
+				doc.Steps = append(doc.Steps, step)
+			}
+			if len(doc.Steps) == in.Limit {
+				doc.Marker = strconv.FormatInt(q.Before, 10)
+				return answer(doc)
+			}
+		}
+		if len(changes) < q.Limit {
+			return answer(doc)
+		}
+	}
+}
+
+// asked names what the planner asks of an instance, by the event that says so.
+var asked = map[string]string{
+	"instance.provisioning": "create", "instance.updating": "update", "instance.stopping": "remove",
+	"instance.collected": "collect", "instance.debt": "remove",
+}
+
+// step shows a change of an instance as a step of a task: what was asked, or
+// what the node made of it.
+func (v *viewer) step(c *store.Change) (contract.TaskStep, bool) {
+	spec, ok := c.Record.Spec.(*mariposa.InstanceSpec)
+	if !ok {
+		return contract.TaskStep{}, false
+	}
+	step := contract.TaskStep{
+		Revision: c.Revision, At: c.Time, Instance: c.Record.ID, InstanceName: spec.Name,
+		Node: spec.Node, NodeName: v.nodeName(spec.Node), Reason: c.Event.Reason,
+	}
+	switch {
+	case c.Deleted:
+		step.Step, step.Result = "collect", "done"
+	case c.Spec:
+		step.Step, step.Result = firstOf(asked[c.Event.Kind], "update"), "asked"
+	default:
+		step.Step, step.Result = "create", string(mariposa.StateOf(spec, instanceStatus(&c.Record)))
+		if spec.Goal != mariposa.GoalRunning {
+			step.Step = "remove"
+		} else if spec.Generation > 1 {
+			step.Step = "update"
+		}
+	}
+	return step, true
+}

@@ -1,0 +1,123 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/store"
+)
+
+func (s *server) versionRoutes() {
+	s.manifestRoutes()
+	serve(s, route(http.MethodGet, "/v1/projects/{project}/versions", "projects", "list-versions", "List the submitted versions, newest first"), s.listVersions)
+	serve(s, route(http.MethodGet, "/v1/projects/{project}/versions/{version}", "projects", "get-version", "Show one version, with its manifest"), s.getVersion)
+}
+
+type listVersionsInput struct {
+	OfProject
+	Limit  int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Marker int `query:"marker" minimum:"0" doc:"versions below this number"`
+}
+
+func (s *server) listVersions(ctx context.Context, in *listVersionsInput) (*document[contract.Versions], error) {
+	r, err := s.findProject(in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	q := store.Query{Kind: mariposa.KindVersion, Project: r.ID, Limit: in.Limit + 1}
+	if in.Marker > 0 {
+		q.Before = mariposa.VersionID(r.ID, in.Marker)
+	}
+	found, err := s.Store.List(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	v, page := s.viewer(ctx), contract.Versions{Versions: []contract.Version{}}
+	for i := range found {
+		if i == in.Limit {
+			page.Marker = strconv.Itoa(page.Versions[i-1].Number)
+			break
+		}
+		page.Versions = append(page.Versions, v.versionDoc(&found[i]))
+	}
+	return answer(page)
+}
+
+type getVersionInput struct {
+	OfProject
+	Version string `path:"version" doc:"its number, its hash, at least 7 characters of the hash, current or latest"`
+}
+
+func (s *server) getVersion(ctx context.Context, in *getVersionInput) (*document[contract.Version], error) {
+	r, err := s.findProject(in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.findVersion(ctx, r, in.Version)
+	if err != nil {
+		return nil, err
+	}
+	doc := s.viewer(ctx).versionDoc(found)
+	doc.Manifest = string(found.Spec.(*mariposa.VersionSpec).Manifest)
+	return answer(doc)
+}
+
+// findVersion finds a version of a project by number, tag or hash. Where the
+// same manifest was submitted more than once, the newest is meant.
+func (s *server) findVersion(ctx context.Context, project *store.Record, ref string) (*store.Record, error) {
+	number, _ := strconv.Atoi(ref)
+	switch st := statusOf(project); {
+	case ref == tagLatest:
+		number = project.Spec.(*mariposa.ProjectSpec).Number
+	case ref == tagCurrent && st != nil:
+		number = st.Number
+	}
+	if number > 0 {
+		r, err := s.Store.Get(ctx, mariposa.KindVersion, mariposa.VersionID(project.ID, number))
+		if err == nil || !errors.Is(err, store.ErrNotFound) {
+			return &r, err
+		}
+	}
+	if len(ref) >= 7 && len(ref) <= 40 {
+		return s.findHash(ctx, project, ref)
+	}
+	return nil, noVersion(project, ref)
+}
+
+func noVersion(project *store.Record, ref string) error {
+	return notFound("project %s has no version %q: use a number, or at least 7 characters of the hash", project.Spec.(*mariposa.ProjectSpec).Name, ref)
+}
+
+// findHash looks through the versions a few at a time: manifests may be large.
+func (s *server) findHash(ctx context.Context, project *store.Record, ref string) (*store.Record, error) {
+	var found *store.Record
+	q := store.Query{Kind: mariposa.KindVersion, Project: project.ID, Limit: 20}
+	for {
+		page, err := s.Store.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			spec := page[i].Spec.(*mariposa.VersionSpec)
+			switch {
+			case !isVersion(ref, spec.Version, spec.Number):
+			case found == nil:
+				found = &page[i]
+			case found.Spec.(*mariposa.VersionSpec).Version != spec.Version:
+				return nil, invalid("%q means more than one version: use more characters of the hash", ref)
+			}
+		}
+		if len(page) < q.Limit {
+			break
+		}
+		q.Before = page[len(page)-1].ID
+	}
+	if found == nil {
+		return nil, noVersion(project, ref)
+	}
+	return found, nil
+}
