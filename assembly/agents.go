@@ -32,6 +32,9 @@ type NodeConfig struct {
 	DC     string
 	Traits map[string]string
 	Dummy  bool // it only plays
+	// Forgetful keeps dummy instances in memory alone: for load, where nobody
+	// comes back for them.
+	Forgetful bool
 }
 
 // RunNode runs one node's agent until the context ends.
@@ -54,9 +57,13 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 
 // driversFor makes every driver that the node supports.
 func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
-	world, err := dummy.OpenWorld(filepath.Join(cfg.Dir, "dummies"), uint64(time.Now().UnixNano()))
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the dummy instances of node %s: %w", cfg.Name, err)
+	seed := uint64(time.Now().UnixNano())
+	world := dummy.NewWorld(seed)
+	if !cfg.Forgetful {
+		var err error
+		if world, err = dummy.OpenWorld(filepath.Join(cfg.Dir, "dummies"), seed); err != nil {
+			return nil, fmt.Errorf("cannot open the dummy instances of node %s: %w", cfg.Name, err)
+		}
 	}
 	drivers := []driver.Driver{dummy.New(world, clock.Real{})}
 	if cfg.Dummy {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"mariposa"
 	"mariposa/agent"
@@ -98,9 +99,9 @@ func logTo(w io.Writer, verbose, quiet bool) {
 }
 
 func startDev(ctx context.Context, f devFlags) (*dev, error) {
-	dir, err := cli.DataDir(f.data)
-	if err != nil {
-		return nil, err
+	dir := f.data
+	if dir == "" {
+		dir = cli.DataDir(os.Getenv)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the data folder: %w", err)
@@ -115,11 +116,11 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		return nil, err
 	}
 	d := &dev{dir: dir, control: control, failed: make(chan error, 1)}
-	if err := os.WriteFile(filepath.Join(dir, "url"), []byte(control.URL+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, cli.URLFile), []byte(control.URL+"\n"), 0o600); err != nil {
 		control.Stop()
 		return nil, err
 	}
-	token, err := assembly.SecretFile(filepath.Join(dir, "admin.token"))
+	token, err := assembly.SecretFile(filepath.Join(dir, cli.TokenFile))
 	if err != nil {
 		control.Stop()
 		return nil, err
@@ -164,7 +165,7 @@ func (d *dev) stop(cancel context.CancelFunc) {
 	cancel()
 	d.agents.Wait()
 	d.control.Stop()
-	_ = os.Remove(filepath.Join(d.dir, "url")) // clients then say that nothing runs
+	_ = os.Remove(filepath.Join(d.dir, cli.URLFile)) // clients then say that nothing runs
 }
 
 // deployAndWatch creates the project if there is none of that name, then shows
@@ -191,7 +192,7 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- cli.Watch(watch, d.client, name, stdout, cli.IsTerminal(stdout)) }()
+	go func() { ended <- cli.Watch(watch, d.client, name, stdout, isTerminal(stdout)) }()
 	failed := make(chan error, 1)
 	go func() { failed <- d.wait(ctx) }()
 	select {
@@ -208,7 +209,7 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 }
 
 func (d *dev) create(ctx context.Context, name string, body []byte) error {
-	_, err := d.client.CreateProject(ctx, name, "", body, "")
+	_, err := d.client.CreateProject(ctx, name, body, "")
 	var e *mariposa.Error
 	if errors.As(err, &e) && e.Code == mariposa.Conflict {
 		return nil // it is there already: go on with it
@@ -218,22 +219,22 @@ func (d *dev) create(ctx context.Context, name string, body []byte) error {
 
 // down deletes every project and waits for the last instance to go.
 func (d *dev) down(ctx context.Context, stdout io.Writer) error {
-	list, err := d.client.Projects(ctx, "", "")
+	list, err := d.client.Projects(ctx, "")
 	if err != nil {
 		return err
 	}
-	for _, p := range list {
+	for _, p := range list.Projects {
 		fmt.Fprintf(stdout, "deleting %s\n", p.Name)
 		if _, err := d.client.DeleteProject(ctx, p.ID, true); err != nil {
 			return err
 		}
 	}
 	for {
-		left, err := d.client.Instances(ctx, client.InstanceQuery{})
+		left, err := d.client.AllInstances(ctx, client.InstanceFilter{})
 		if err != nil {
 			return err
 		}
-		if len(left) == 0 {
+		if len(left.Instances) == 0 {
 			fmt.Fprintln(stdout, "nothing is left")
 			return nil
 		}
@@ -243,4 +244,9 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }

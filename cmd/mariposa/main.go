@@ -20,7 +20,7 @@ func main() {
 		os.Exit(process.ShimMain(os.Args[2:])) // before anything else: one runs beside every process instance
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Main(ctx, os.Args[1:], cli.SystemEnv(version), devCommand(), serverCommand(), agentCommand())
+	code := cli.Main(ctx, os.Args[1:], cli.Env{Version: version}, devCommand(), serverCommand(), agentCommand(), benchCommand())
 	stop()
 	os.Exit(code)
 }

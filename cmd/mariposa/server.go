@@ -21,11 +21,11 @@ import (
 
 // startControl starts a control plane whose secrets are kept in a folder.
 func startControl(ctx context.Context, dir, listen string, st store.Store) (*assembly.Control, string, error) {
-	admin, err := assembly.SecretFile(filepath.Join(dir, "admin.token"))
+	admin, err := assembly.SecretFile(filepath.Join(dir, cli.TokenFile))
 	if err != nil {
 		return nil, "", err
 	}
-	join, err := assembly.SecretFile(filepath.Join(dir, "join.token"))
+	join, err := assembly.SecretFile(filepath.Join(dir, cli.JoinFile))
 	if err != nil {
 		return nil, "", err
 	}

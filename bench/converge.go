@@ -1,0 +1,383 @@
+// Package bench is `mariposa bench`: it starts what it needs, puts load on it
+// from outside, and prints what it measured. It owns the load and the figures;
+// it refuses to judge them.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"mariposa/agent"
+	"mariposa/assembly"
+	"mariposa/client"
+	"mariposa/contract"
+	"mariposa/store"
+)
+
+// Options choose a load.
+type Options struct {
+	Instances int
+	Nodes     int
+	Projects  int
+	Kills     int           // single instances to kill; 200 if zero
+	Idle      time.Duration // how long to watch it rest; 5 s if zero
+	Store     store.Store
+	StoreName string
+	Dir       string    // for what is kept while it runs
+	Progress  io.Writer // lines about what is going on
+}
+
+// Result is what was measured.
+type Result struct {
+	Instances         int         `json:"instances"`
+	Nodes             int         `json:"nodes"`
+	Projects          int         `json:"projects"`
+	Store             string      `json:"store"`
+	UpS               float64     `json:"up_s"`
+	UpPerS            float64     `json:"up_per_s"`
+	RepairS           float64     `json:"repair_s"`
+	Repaired          int         `json:"repaired"`
+	RollS             float64     `json:"roll_s"`
+	DownS             float64     `json:"down_s"`
+	EventToCreate     Percentiles `json:"event_to_create_ms"`
+	EventToCreateBusy Percentiles `json:"event_to_create_busy_ms"`
+	Commit            Percentiles `json:"commit_ms"`
+	FsyncMS           float64     `json:"fsync_ms"`
+	RSSMB             float64     `json:"rss_mb"`
+	CPUS              float64     `json:"cpu_s"`
+	IdleCPUPct        float64     `json:"idle_cpu_pct"`
+}
+
+// run is one benchmark under way.
+type run struct {
+	Options
+	store   *timed
+	control *assembly.Control
+	client  *client.Client
+	feed    *follower
+	agents  sync.WaitGroup
+	ids     []string // of the projects
+	res     Result
+}
+
+// Converge brings N dummy instances up from nothing, kills single ones, loses a
+// node, rolls a new version, and scales to zero.
+func Converge(ctx context.Context, o Options) (Result, error) {
+	o.Projects = max(1, o.Projects)
+	if o.Kills == 0 {
+		o.Kills = 200
+	}
+	if o.Idle == 0 {
+		o.Idle = 5 * time.Second
+	}
+	r := &run{Options: o, store: &timed{Store: o.Store}}
+	r.res = Result{Instances: o.Instances, Nodes: o.Nodes, Projects: o.Projects, Store: o.StoreName}
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		r.agents.Wait()
+		if r.control != nil {
+			r.control.Stop()
+		}
+	}()
+	took, err := fsync(o.Dir)
+	if err != nil {
+		return r.res, err
+	}
+	r.res.FsyncMS = ms(took)
+	if err := r.start(ctx); err != nil {
+		return r.res, err
+	}
+	for _, part := range []func(context.Context) error{r.up, r.rest, r.kill, r.killBusy, r.loseNode, r.roll, r.down} {
+		if err := part(ctx); err != nil {
+			return r.res, err
+		}
+	}
+	r.res.Commit, r.res.CPUS = r.store.percentiles(), round(cpu().Seconds())
+	return r.res, nil
+}
+
+func (r *run) say(format string, args ...any) {
+	fmt.Fprintf(r.Progress, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
+func (r *run) start(ctx context.Context) error {
+	admin, join := assembly.Secret(), assembly.Secret()
+	var err error
+	r.control, err = assembly.Start(ctx, assembly.Config{Store: r.store, Listen: "127.0.0.1:0", AdminToken: admin, JoinToken: join, Version: "bench"})
+	if err != nil {
+		return err
+	}
+	if r.client, err = client.New(client.Options{URL: r.control.URL, Token: admin}); err != nil {
+		return err
+	}
+	r.feed = follow(ctx, r.store)
+	link := agent.Link{Servers: []string{r.control.URL}, Token: join}
+	for i := range r.Nodes {
+		name := fmt.Sprintf("bench-%d", i+1)
+		dir, err := os.MkdirTemp(r.Dir, name+"-")
+		if err != nil {
+			return err
+		}
+		r.agents.Go(func() {
+			err := assembly.RunNode(ctx, link, assembly.NodeConfig{Dir: dir, Name: name, Dummy: true, Forgetful: true})
+			if err != nil && ctx.Err() == nil {
+				r.say("node %s has ended: %v", name, err)
+			}
+		})
+	}
+	for {
+		nodes, err := r.client.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		if len(nodes.Nodes) == r.Nodes {
+			r.say("%d nodes are connected", r.Nodes)
+			return nil
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func body(scale, nameLen int) []byte {
+	return fmt.Appendf(nil, `services:
+  load:
+    compute_type: dummy
+    scale: %d
+    dummy: {name_len: %d}
+    reschedule: {after: 0}
+    update: {rolling: 10%%, min_healthy: 0}
+`, scale, nameLen)
+}
+
+// share is how many instances a project has.
+func (r *run) share(i int) int {
+	n := r.Instances / r.Projects
+	if i < r.Instances%r.Projects {
+		n++
+	}
+	return n
+}
+
+func (r *run) up(ctx context.Context) error {
+	r.say("bringing %d instances up", r.Instances)
+	began := time.Now()
+	for i := range r.Projects {
+		c, err := r.client.CreateProject(ctx, fmt.Sprintf("bench-%d", i+1), body(r.share(i), 16), "")
+		if err != nil {
+			return err
+		}
+		r.ids = append(r.ids, c.ID)
+	}
+	if err := r.allUp(ctx); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	r.res.UpS, r.res.UpPerS = round(took.Seconds()), round(float64(r.Instances)/took.Seconds())
+	r.say("up in %s: %.0f/s", took.Round(time.Millisecond), r.res.UpPerS)
+	return nil
+}
+
+// allUp waits until every project has all its instances running.
+func (r *run) allUp(ctx context.Context) error {
+	return r.feed.until(ctx, func() bool {
+		for i, id := range r.ids {
+			if r.feed.running[id] < r.share(i) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// rest watches the system do nothing.
+func (r *run) rest(ctx context.Context) error {
+	if err := pause(ctx, 3*time.Second); err != nil { // let the last task end and garbage go
+		return err
+	}
+	before := cpu()
+	if err := pause(ctx, r.Idle); err != nil {
+		return err
+	}
+	r.res.IdleCPUPct = round(100 * (cpu() - before).Seconds() / r.Idle.Seconds())
+	r.res.RSSMB = rss()
+	r.say("at rest: %.2f %% of a core, %.0f MB", r.res.IdleCPUPct, r.res.RSSMB)
+	return nil
+}
+
+func (r *run) kill(ctx context.Context) error {
+	r.say("killing %d single instances", r.Kills)
+	began := time.Now()
+	took, err := r.killSome(ctx, r.Kills)
+	if err != nil {
+		return err
+	}
+	if err := r.allUp(ctx); err != nil {
+		return err
+	}
+	r.res.EventToCreate, r.res.RepairS, r.res.Repaired = percentiles(took), round(time.Since(began).Seconds()), len(took)
+	r.say("replacement assigned after %.2f ms (p50), %.2f ms (p99)", r.res.EventToCreate.P50, r.res.EventToCreate.P99)
+	return nil
+}
+
+// killSome kills instances one after another and returns how long after each
+// kill its replacement was assigned.
+func (r *run) killSome(ctx context.Context, n int) ([]time.Duration, error) {
+	var took []time.Duration
+	for id, name := range r.feed.some(r.ids[0], n) {
+		began := time.Now()
+		if _, err := r.client.ActOnInstance(ctx, id, "crash"); err != nil {
+			return nil, err
+		}
+		if err := r.feed.until(ctx, func() bool { return !r.feed.replaced[name].IsZero() }); err != nil {
+			return nil, err
+		}
+		r.feed.mu.Lock()
+		took = append(took, max(0, r.feed.replaced[name].Sub(began)))
+		r.feed.mu.Unlock()
+	}
+	return took, nil
+}
+
+// killBusy kills single instances while another project converges.
+func (r *run) killBusy(ctx context.Context) error {
+	n := r.Instances / 2
+	r.say("killing single instances while another project brings %d up", n)
+	c, err := r.client.CreateProject(ctx, "bench-busy", body(n, 16), "")
+	if err != nil {
+		return err
+	}
+	var all []time.Duration
+	for done := false; !done && len(all) < 2000; {
+		took, err := r.killSome(ctx, 10)
+		if err != nil {
+			return err
+		}
+		all = append(all, took...)
+		r.feed.mu.Lock()
+		done = r.feed.running[c.ID] >= n
+		r.feed.mu.Unlock()
+	}
+	r.res.EventToCreateBusy = percentiles(all)
+	r.say("busy: replacement assigned after %.2f ms (p50), %.2f ms (p99) in %d kills", r.res.EventToCreateBusy.P50, r.res.EventToCreateBusy.P99, len(all))
+	if _, err := r.client.DeleteProject(ctx, c.ID, true); err != nil {
+		return err
+	}
+	return r.feed.until(ctx, func() bool { return r.feed.running[c.ID] == 0 })
+}
+
+// loseNode makes a node play dead and waits until its instances run elsewhere.
+func (r *run) loseNode(ctx context.Context) error {
+	if r.Nodes < 2 {
+		return nil
+	}
+	if err := r.allUp(ctx); err != nil {
+		return err
+	}
+	nodes, err := r.client.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	victim := nodes.Nodes[0]
+	n := r.feed.on(victim.ID)
+	r.say("losing node %s with %d instances", victim.Name, n)
+	began := time.Now()
+	if err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "lose"}); err != nil {
+		return err
+	}
+	err = r.feed.until(ctx, func() bool {
+		all := 0
+		for _, id := range r.ids {
+			all += r.feed.running[id]
+		}
+		return all >= r.Instances+n // those of the lost node are still on the books
+	})
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	r.res.RepairS, r.res.Repaired = round(r.res.RepairS+took.Seconds()), r.res.Repaired+n
+	r.say("%d instances run elsewhere after %s", n, took.Round(time.Millisecond))
+	if err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "restore"}); err != nil {
+		return err
+	}
+	return r.feed.until(ctx, func() bool {
+		for i, id := range r.ids {
+			if r.feed.running[id] != r.share(i) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (r *run) roll(ctx context.Context) error {
+	r.say("rolling a new version, a tenth at a time")
+	began := time.Now()
+	for i, id := range r.ids {
+		c, err := r.client.UpdateManifest(ctx, id, body(r.share(i), 17), client.Update{Force: true})
+		if err != nil {
+			return err
+		}
+		r.feed.aim(id, c.Number)
+	}
+	err := r.feed.until(ctx, func() bool {
+		for i, id := range r.ids {
+			if r.feed.at[id] < r.share(i) || r.feed.running[id] > r.share(i) {
+				return false
+			}
+		}
+		return true
+	})
+	r.res.RollS = round(time.Since(began).Seconds())
+	r.say("rolled in %.2f s", r.res.RollS)
+	return err
+}
+
+func (r *run) down(ctx context.Context) error {
+	r.say("scaling to zero")
+	if err := r.quiet(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, id := range r.ids {
+		if _, err := r.client.Scale(ctx, id, map[string]string{"load": "0"}); err != nil {
+			return err
+		}
+	}
+	err := r.feed.until(ctx, func() bool { return len(r.feed.state) == 0 })
+	r.res.DownS = round(time.Since(began).Seconds())
+	r.say("down in %.2f s", r.res.DownS)
+	return err
+}
+
+// quiet waits until no task is open, so that the next one is not refused.
+func (r *run) quiet(ctx context.Context) error {
+	for {
+		q, err := r.client.Queue(ctx, client.TaskFilter{})
+		if err != nil {
+			return err
+		}
+		if len(q.Tasks) == 0 {
+			return nil
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}

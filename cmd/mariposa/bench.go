@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa/bench"
+	"mariposa/cli"
+	"mariposa/clock"
+	"mariposa/store/sqlite"
+)
+
+func benchCommand() *cobra.Command {
+	c := &cobra.Command{Use: "bench", Short: "Put load on a system of its own and measure it"}
+	c.AddCommand(benchConvergeCommand())
+	return c
+}
+
+func benchConvergeCommand() *cobra.Command {
+	var o bench.Options
+	var where string
+	c := &cobra.Command{
+		Use:   "converge",
+		Short: "Converge dummy instances from nothing, kill some, lose a node, roll a version, scale to zero",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.Instances < 1 || o.Nodes < 1 || o.Projects < 1 {
+				return cli.Usage(errors.New("--instances, --nodes and --projects must be at least 1"))
+			}
+			slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+			if o.Dir, err = os.MkdirTemp("", "mariposa-bench-"); err != nil {
+				return err
+			}
+			defer os.RemoveAll(o.Dir)
+			path := filepath.Join(o.Dir, "mariposa.db")
+			o.StoreName = "sqlite"
+			if where != "" {
+				given, ok := strings.CutPrefix(where, "sqlite:")
+				if !ok || given == "" {
+					return cli.Usage(fmt.Errorf("--store %q: give sqlite:PATH (PostgreSQL is not supported yet)", where))
+				}
+				path = given
+			}
+			if o.Store, err = sqlite.Open(cmd.Context(), path, sqlite.Options{Clock: clock.Real{}}); err != nil {
+				return err
+			}
+			o.Progress = cmd.ErrOrStderr()
+			res, err := bench.Converge(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(res)
+		},
+	}
+	c.Flags().IntVar(&o.Instances, "instances", 10_000, "how many dummy instances")
+	c.Flags().IntVar(&o.Nodes, "nodes", 100, "on how many simulated nodes")
+	c.Flags().IntVar(&o.Projects, "projects", 1, "in how many projects")
+	c.Flags().IntVar(&o.Kills, "kills", 200, "how many single instances to kill")
+	c.Flags().StringVar(&where, "store", "", "sqlite:PATH; a fresh one in a temporary folder if empty")
+	return c
+}
