@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strings"
 
@@ -51,7 +52,7 @@ func (a *app) projectScale() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "scale [NAME] SERVICE=N|+N|-N...", Short: "Set how many instances services have",
 		Example: "  mariposa -j hello project scale web=5\n  mariposa project scale hello web=+2 backend=-1 --wait",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    takes(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var named []string
 			if !strings.Contains(args[0], "=") {

@@ -95,7 +95,7 @@ func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) 
 	a := &app{env: env.filled(), args: args}
 	root := a.root(extra)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if a.server != nil {
 		a.server.Close()
 	}
@@ -103,6 +103,10 @@ func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) 
 		return exitOK
 	}
 	if !a.started {
+		var known hint
+		if !errors.As(err, &known) {
+			err = hinted(err, "usage: %s", cmd.UseLine())
+		}
 		err = Usage(err) // it never came to run: the words on the line were wrong
 	}
 	a.complain(err)
@@ -167,7 +171,7 @@ func (a *app) markStart(cmd *cobra.Command) {
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version of this program", Args: takes(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if a.global.json {
 				return a.printJSON(map[string]string{"version": a.env.Version})

@@ -19,7 +19,7 @@ func (a *app) eventsCommand() *cobra.Command {
 	var follow, everywhere bool
 	var since int64
 	cmd := &cobra.Command{
-		Use: "events", Short: "Tell what has happened, and with -f what happens", Args: cobra.NoArgs,
+		Use: "events", Short: "Tell what has happened, and with -f what happens", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			project, err := a.anyProject(everywhere)
 			if err != nil {

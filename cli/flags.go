@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Comman
 		case !cmd.HasParent():
 			return cmd.Help()
 		}
-		return Usage(hinted(fmt.Errorf("%s wants a command: one of %s", cmd.CommandPath(), strings.Join(names(cmd), ", ")), "see `%s --help`", cmd.CommandPath()))
+		return Usage(hinted(fmt.Errorf("`%s` wants a command: one of %s", cmd.CommandPath(), strings.Join(names(cmd), ", ")), "see `%s --help`", cmd.CommandPath()))
 	}
 	g.AddCommand(commands...)
 	return g
@@ -122,9 +123,22 @@ func takesValue(cmd *cobra.Command, arg string) bool {
 	return f != nil && f.NoOptDefVal == ""
 }
 
+// takes lets a command have so many words behind its flags.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return errors.New("something is missing on the command line")
+		case len(args) > most:
+			return fmt.Errorf("%q is too much on the command line", args[most])
+		}
+		return nil
+	}
+}
+
 // aProject lets a command take its project as its only word.
 func (a *app) aProject(cmd *cobra.Command) *cobra.Command {
-	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.Args = takes(0, 1)
 	cmd.ValidArgsFunction = first(a.projectNames)
 	return cmd
 }

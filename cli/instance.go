@@ -23,7 +23,7 @@ func (a *app) instanceList() *cobra.Command {
 	var f client.InstanceFilter
 	var everywhere bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the instances", Args: cobra.NoArgs,
+		Use: "list", Short: "List the instances", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if f.Project, err = a.anyProject(everywhere); err != nil {
 				return err
@@ -65,16 +65,24 @@ func (a *app) instanceList() *cobra.Command {
 func (a *app) instanceTable(all []contract.Instance) *table {
 	t := newTable("NAME", "PROJECT", "STATE", "HEALTH", "NODE", "ADDRESSES", "VERSION", "RESTARTS", "AGE", "REASON")
 	for _, i := range all {
-		t.add(cell{i.Name, bold}, text(dash(i.ProjectName)), word(i.State), word(i.Health), text(dash(i.NodeName)), text(dash(strings.Join(i.Addresses, ","))),
+		t.add(cell{i.Name, bold}, text(dash(i.ProjectName)), word(i.State), health(i.Health), text(dash(i.NodeName)), text(dash(strings.Join(i.Addresses, ","))),
 			text(short(i.Version)), count(i.Restarts, bad), text(a.age(i.Created)), text(i.Reason))
 	}
 	return t
 }
 
+// health is unknown where nothing checks it, which is nothing to worry about.
+func health(h mariposa.Health) cell {
+	if h == mariposa.HealthUnknown {
+		return cell{string(h), dim}
+	}
+	return word(h)
+}
+
 // onInstance is a command that takes one instance.
 func (a *app) onInstance(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " INSTANCE", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: first(a.instanceNames),
+		Use: use + " INSTANCE", Short: short, Args: takes(1, 1), ValidArgsFunction: first(a.instanceNames),
 		Long: short + ".\n\nAn instance is named by its name (web.2-ab12cd), by its slot (web.2) or by the beginning of its id.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
@@ -104,7 +112,7 @@ func (a *app) instanceShow() *cobra.Command {
 			return a.printJSON(i)
 		}
 		a.facts("name", i.Name, "id", i.ID, "project", i.ProjectName, "service", i.ServiceName, "slot", i.Slot,
-			"state", word(i.State), "health", word(i.Health), "goal", string(i.Goal), "reason", i.Reason, "node", i.NodeName,
+			"state", word(i.State), "health", health(i.Health), "goal", string(i.Goal), "reason", i.Reason, "node", i.NodeName,
 			"addresses", strings.Join(i.Addresses, ", "), "version", i.Version, "compute type", string(i.ComputeType), "physical id", i.PhysicalID,
 			"created", a.stamp(i.Created), "started", a.stampOf(i.Started), "finished", a.stampOf(i.Finished), "exit code", exitCodeOf(i), "restarts", i.Restarts,
 			"command", strings.Join(i.Command, " "), "details", sorted(i.Details))

@@ -14,7 +14,7 @@ import (
 func (a *app) loginCommand() *cobra.Command {
 	var stdin bool
 	cmd := &cobra.Command{
-		Use: "login --url URL", Short: "Remember a server and a token for it, after trying them", Args: cobra.NoArgs,
+		Use: "login --url URL", Short: "Remember a server and a token for it, after trying them", Args: takes(0, 0),
 		Example: "  mariposa login --url https://mariposa.example.com --token-stdin < token",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.global.url == "" {

@@ -26,7 +26,7 @@ func (a *app) nodeCommand() *cobra.Command {
 
 func (a *app) nodeList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the nodes", Args: cobra.NoArgs,
+		Use: "list", Short: "List the nodes", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -83,7 +83,7 @@ func drivers(n contract.Node) string {
 // onNode is a command that takes one node.
 func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.Client, id, name string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " NODE", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: first(a.nodeNames),
+		Use: use + " NODE", Short: short, Args: takes(1, 1), ValidArgsFunction: first(a.nodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -152,14 +152,14 @@ func (a *app) nodeRemove() *cobra.Command {
 // change with nothing to show.
 func (a *app) toldNode(err error, name, effect string) error {
 	if err == nil && !a.global.json {
-		a.say("node %s %s", name, effect)
+		a.say("%s %s", name, effect)
 	}
 	return err
 }
 
 func (a *app) joinToken() *cobra.Command {
 	return &cobra.Command{
-		Use: "join-token", Short: "Print the token that lets new nodes join the server on this machine", Args: cobra.NoArgs,
+		Use: "join-token", Short: "Print the token that lets new nodes join the server on this machine", Args: takes(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			path := filepath.Join(a.dataDir(), JoinFile)
 			text, err := os.ReadFile(path)

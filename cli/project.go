@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,7 +26,7 @@ func (a *app) projectCommand() *cobra.Command {
 
 func (a *app) projectList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the projects", Args: cobra.NoArgs,
+		Use: "list", Short: "List the projects", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
@@ -57,7 +58,7 @@ func (a *app) projectCreate() *cobra.Command {
 	var file, message string
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "create NAME -m FILE", Short: "Make a project from a manifest", Args: cobra.ExactArgs(1),
+		Use: "create NAME -m FILE", Short: "Make a project from a manifest", Args: takes(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			manifest, err := a.readManifest(file)
@@ -139,7 +140,7 @@ func (a *app) projectVersions() *cobra.Command {
 
 func (a *app) projectVersion() *cobra.Command {
 	return a.group("version", "Look at single versions of a project", &cobra.Command{
-		Use: "get VERSION", Short: "Print the manifest of a version, as it was submitted", Args: cobra.ExactArgs(1),
+		Use: "get VERSION", Short: "Print the manifest of a version, as it was submitted", Args: takes(1, 1),
 		ValidArgsFunction: first(a.versionNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, name, err := a.onProject(nil)
@@ -192,7 +193,7 @@ func (a *app) projectDelete() *cobra.Command {
 
 func (a *app) projectSet() *cobra.Command {
 	return &cobra.Command{
-		Use: "set NAME", Short: "Choose the project that commands mean when none is named", Args: cobra.ExactArgs(1),
+		Use: "set NAME", Short: "Choose the project that commands mean when none is named", Args: takes(1, 1),
 		ValidArgsFunction: first(a.projectNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
@@ -244,6 +245,9 @@ const maxManifest = 16 << 20
 
 // readManifest reads a manifest from a file, or from standard input for "-".
 func (a *app) readManifest(name string) ([]byte, error) {
+	if name == "" {
+		return nil, Usage(errors.New("which manifest? Give its file with -m, or - for standard input"))
+	}
 	in, shown := a.env.Stdin, "standard input"
 	if name != "-" {
 		f, err := os.Open(name)
@@ -266,10 +270,8 @@ func (a *app) readManifest(name string) ([]byte, error) {
 
 func manifestFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVarP(file, "manifest", "m", "", "file of the manifest; - reads standard input")
-	for _, err := range []error{cmd.MarkFlagRequired("manifest"), cmd.MarkFlagFilename("manifest", "yaml", "yml", "json")} {
-		if err != nil {
-			panic(err) // the flag is two lines above
-		}
+	if err := cmd.MarkFlagFilename("manifest", "yaml", "yml", "json"); err != nil {
+		panic(err) // the flag is a line above
 	}
 }
 

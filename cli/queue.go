@@ -18,7 +18,7 @@ func (a *app) queueList() *cobra.Command {
 	var f client.TaskFilter
 	var everywhere bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the tasks that wait or are at work", Args: cobra.NoArgs,
+		Use: "list", Short: "List the tasks that wait or are at work", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if f.Project, err = a.anyProject(everywhere); err != nil {
 				return err
@@ -64,7 +64,7 @@ func done(t *contract.Task) string {
 
 func (a *app) queueShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show TASK", Short: "Show a task and its newest steps", Args: cobra.ExactArgs(1),
+		Use: "show TASK", Short: "Show a task and its newest steps", Args: takes(1, 1),
 		ValidArgsFunction: first(a.taskIDs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()

@@ -14,7 +14,7 @@ func (a *app) stateCommand() *cobra.Command {
 	var watch, everywhere bool
 	var service string
 	cmd := &cobra.Command{
-		Use: "state", Short: "Show what should be and what is; with -w, live", Args: cobra.NoArgs,
+		Use: "state", Short: "Show what should be and what is; with -w, live", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			project, err := a.anyProject(everywhere)
 			if err != nil {
@@ -54,8 +54,9 @@ var stateHead = []string{"GOAL", "RUNNING", "STARTING", "STOPPING", "FAILED", "S
 // stateTable shows projects with their services below them.
 func stateTable(projects []contract.ProjectState) *table {
 	t := newTable(append([]string{"NAME"}, stateHead...)...)
+	none := cell{"-", dim}
 	for _, p := range projects {
-		t.add(cell{p.Name, bold}, text(string(p.Goal)), text(""), text(""), text(""), text(""), word(p.Status), text(p.Reason))
+		t.add(cell{p.Name, bold}, text(string(p.Goal)), none, none, none, none, word(p.Status), text(p.Reason))
 		for _, s := range p.Services {
 			t.add(serviceRow(p.Name+"/"+s.Name, s)...)
 		}

@@ -24,6 +24,9 @@ func (a *app) projectUpdate() *cobra.Command {
 		Use: "update [NAME] -m FILE", Short: "Give a project a new manifest",
 		Long: "Give a project a new manifest.\n\nWithout --previous and --force, the change is based on the newest version: it is\nshown as a difference and, on a terminal, asked about. Should somebody else change\nthe project meanwhile, nothing happens.",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if u.Force && u.Previous != "" {
+				return Usage(errors.New("--force says whatever the previous version is, so --previous makes no sense beside it"))
+			}
 			if err := checkAmount(u.Rolling); err != nil {
 				return err
 			}
@@ -48,7 +51,6 @@ func (a *app) projectUpdate() *cobra.Command {
 	f.BoolVarP(&sure, "yes", "y", false, "do not ask")
 	rollingFlag(cmd, &u.Rolling)
 	waitFlag(cmd, &wait)
-	cmd.MarkFlagsMutuallyExclusive("previous", "force")
 	complete(cmd, "previous", a.versionNames)
 	return cmd
 }

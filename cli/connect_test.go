@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mariposa"
+)
+
+// keep writes a file below a home, for its owner alone.
+func keep(t *testing.T, home, name, text string) {
+	t.Helper()
+	path := filepath.Join(home, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is nearer to the person goes first, and a token never goes to a server
+// that it is not for.
+func TestTheServerThatIsMeant(t *testing.T) {
+	t.Parallel()
+	const data, other = ".local/share/mariposa", "elsewhere"
+	for _, c := range []struct {
+		name       string
+		args       string
+		env        map[string]string
+		files      map[string]string
+		url, token string
+	}{
+		{name: "nothing is known", url: defaultURL},
+		{
+			name: "the dev server of this machine", files: map[string]string{data + "/url": "http://dev:1\n", data + "/admin.token": "local\n"},
+			url: "http://dev:1", token: "local",
+		},
+		{name: "a token without an address goes nowhere", files: map[string]string{data + "/admin.token": "local"}, url: defaultURL},
+		{
+			name: "a profile goes before the dev server", files: map[string]string{data + "/url": "http://dev:1", data + "/admin.token": "local", ".config/mariposa/profile.json": `{"url":"http://prod:2","token":"saved"}`},
+			url: "http://prod:2", token: "saved",
+		},
+		{
+			name: "a profile with a project alone does not", files: map[string]string{data + "/url": "http://dev:1", data + "/admin.token": "local", ".config/mariposa/profile.json": `{"project":"hello"}`},
+			url: "http://dev:1", token: "local",
+		},
+		{
+			name: "the environment goes before the profile", env: map[string]string{"MARIPOSA_URL": "http://env:3", "MARIPOSA_TOKEN": "given"},
+			files: map[string]string{".config/mariposa/profile.json": `{"url":"http://prod:2","token":"saved"}`}, url: "http://env:3", token: "given",
+		},
+		{
+			name: "the profile's token stays with its server", env: map[string]string{"MARIPOSA_URL": "http://env:3"},
+			files: map[string]string{".config/mariposa/profile.json": `{"url":"http://prod:2","token":"saved"}`, data + "/admin.token": "local", data + "/url": "http://dev:1"}, url: "http://env:3",
+		},
+		{
+			name: "the profile's token goes to its server", env: map[string]string{"MARIPOSA_URL": "http://prod:2/"},
+			files: map[string]string{".config/mariposa/profile.json": `{"url":"http://prod:2","token":"saved"}`}, url: "http://prod:2/", token: "saved",
+		},
+		{
+			name: "the dev server's token goes to the dev server", args: "--url http://dev:1",
+			files: map[string]string{data + "/url": "http://dev:1", data + "/admin.token": "local"}, url: "http://dev:1", token: "local",
+		},
+		{
+			name: "a flag goes before the environment", args: "--url http://flag:4 --token typed", env: map[string]string{"MARIPOSA_URL": "http://env:3", "MARIPOSA_TOKEN": "given"},
+			url: "http://flag:4", token: "typed",
+		},
+		{
+			name: "a data folder goes before profile and environment", args: "--data HOME/" + other, env: map[string]string{"MARIPOSA_URL": "http://env:3"},
+			files: map[string]string{other + "/url": "http://dev:5", other + "/admin.token": "there", ".config/mariposa/profile.json": `{"url":"http://prod:2","token":"saved"}`},
+			url:   "http://dev:5", token: "there",
+		},
+		{
+			name: "a data folder beside an address lends its token", args: "--url http://flag:4 --data HOME/" + other, files: map[string]string{other + "/admin.token": "there"},
+			url: "http://flag:4", token: "there",
+		},
+		{
+			name: "XDG folders are looked at", env: map[string]string{"XDG_DATA_HOME": "HOME/xdg"}, files: map[string]string{"xdg/mariposa/url": "http://xdg:6", "xdg/mariposa/admin.token": "x"},
+			url: "http://xdg:6", token: "x",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			home := t.TempDir()
+			for name, text := range c.files {
+				keep(t, home, name, text)
+			}
+			a := &app{env: Env{Getenv: func(name string) string {
+				if name == "HOME" {
+					return home
+				}
+				return strings.ReplaceAll(c.env[name], "HOME", home)
+			}}.filled()}
+			cmd := a.root(nil)
+			if err := cmd.ParseFlags(strings.Fields(strings.ReplaceAll(c.args, "HOME", home))); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.prepare(cmd); err != nil {
+				t.Fatal(err)
+			}
+			s, err := a.locate()
+			if err != nil || s.url != c.url || s.token != c.token {
+				t.Errorf("got %q with token %q, %v", s.url, s.token, err)
+			}
+		})
+	}
+}
+
+func TestEveryFlagReadsItsEnvironmentVariable(t *testing.T) {
+	t.Parallel()
+	f := world(t)
+	env := map[string]string{"MARIPOSA_JSON": "true", "MARIPOSA_PROJECT": "hello", "MARIPOSA_ALL": "1", "MARIPOSA_ORG": "acme"}
+	r := (&run{f: f, env: env}).do(t, "queue", "list")
+	if r.code != exitOK || !strings.HasPrefix(r.stdout, "{") {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	if got := f.requests(); got != "GET /v1/queue?all=true&organization=acme&project=hello" {
+		t.Errorf("asked %s", got)
+	}
+	r = (&run{f: f, env: env}).do(t, "queue", "list", "--json=false")
+	if strings.HasPrefix(r.stdout, "{") {
+		t.Error("the environment went before the command line")
+	}
+	r = (&run{f: f, env: map[string]string{"MARIPOSA_JSON": "perhaps"}}).do(t, "queue", "list")
+	if r.code != exitUsage || !strings.Contains(r.stderr, "MARIPOSA_JSON") {
+		t.Errorf("exit %d: %s", r.code, r.stderr)
+	}
+}
+
+func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
+	t.Parallel()
+	f := world(t)
+	r := (&run{stdin: "  " + secret + "\n"}).do(t, "login", "--url", f.url+"/", "--token-stdin")
+	if r.code != exitOK || strings.Contains(r.stdout+r.stderr, secret) {
+		t.Fatalf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	path := filepath.Join(r.home, ".config/mariposa/profile.json")
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", info.Mode(), err)
+	}
+	// From now on nothing need be said.
+	again := (&run{home: r.home}).do(t, "project", "set", "hello")
+	if again.code != exitOK || !f.tokens["Bearer "+secret] {
+		t.Fatalf("exit %d: %s; tokens %v", again.code, again.stderr, f.tokens)
+	}
+	if again = (&run{home: r.home}).do(t, "project", "show"); again.code != exitOK || !strings.Contains(again.stdout, helloID) {
+		t.Errorf("exit %d: %s", again.code, again.stderr)
+	}
+	var saved profile
+	text, _ := os.ReadFile(path)
+	if err := json.Unmarshal(text, &saved); err != nil || saved != (profile{URL: f.url, Token: secret, Project: "hello"}) {
+		t.Errorf("saved %s", text)
+	}
+}
+
+func TestLoginKeepsNothingThatDoesNotWork(t *testing.T) {
+	t.Parallel()
+	f := world(t).on("GET /v1/projects", refuse(mariposa.Unauthorized, "the token is not known here"))
+	r := (&run{stdin: "wrong"}).do(t, "login", "--url", f.url, "--token-stdin")
+	if r.code != exitError || !strings.Contains(r.stderr, "nothing was saved") {
+		t.Errorf("exit %d: %s", r.code, r.stderr)
+	}
+	if _, err := os.Stat(filepath.Join(r.home, ".config/mariposa/profile.json")); err == nil {
+		t.Error("a profile was written")
+	}
+	for _, stdin := range []string{"", "two words"} {
+		if r = (&run{stdin: stdin}).do(t, "login", "--url", f.url, "--token-stdin"); r.code != exitUsage {
+			t.Errorf("a token %q: exit %d", stdin, r.code)
+		}
+	}
+	if r = (&run{}).do(t, "login", "--url", f.url); r.code != exitUsage {
+		t.Errorf("no token: exit %d", r.code)
+	}
+}
+
+func TestADamagedProfileIsNamed(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	keep(t, home, ".config/mariposa/profile.json", "{")
+	r := (&run{home: home}).do(t, "state")
+	if r.code != exitError || !strings.Contains(r.stderr, "profile.json is damaged") {
+		t.Errorf("exit %d: %s", r.code, r.stderr)
+	}
+}
+
+func TestTheJoinTokenIsReadWhereItLies(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	keep(t, home, "d/join.token", "join-me\n")
+	if r := (&run{home: home}).do(t, "node", "join-token", "--data", home+"/d"); r.code != exitOK || r.stdout != "join-me\n" {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+func TestNamesAreCompletedFromTheServer(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"project show ":                       "hello",
+		"-j ":                                 "hello",
+		"-j hello project scale ":             "backend= web=",
+		"-j hello project stop --service ":    "backend web",
+		"instance logs ":                      "web.1-00ab12 web.2-00cd34",
+		"instance logs web.1-00ab12 ":         "",
+		"node lose ":                          "node1 node2",
+		"queue show ":                         taskOne + "\tscale hello/web",
+		"-j hello project version get ":       hashTwo + "\tgreet louder " + hashOne,
+		"project create ":                     "",
+		"instance list --node ":               "node1 node2",
+		"-j hello project update --previous ": hashTwo + "\tgreet louder " + hashOne,
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"__complete"}, strings.Split(line, " ")...)
+			r := (&run{f: world(t)}).do(t, args...)
+			names, _, _ := strings.Cut(r.stdout, ":")
+			if got := strings.Join(strings.Split(strings.TrimSpace(names), "\n"), " "); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+	if r := (&run{env: map[string]string{"MARIPOSA_URL": "http://127.0.0.1:1"}}).do(t, "__complete", "project", "show", ""); r.code != exitOK {
+		t.Errorf("without a server: exit %d", r.code)
+	}
+}

@@ -1,0 +1,322 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The world of the fake server.
+const (
+	helloID = "0198c000-0000-7000-8000-000000000001"
+	taskOne = "0198c000-0000-7000-8000-0000000000a1"
+	webOne  = "0198c000-0000-7000-8000-00000000ab12"
+	webTwo  = "0198c000-0000-7000-8000-00000000cd34"
+	nodeOne = "0198c000-0000-7000-8000-0000000000e1"
+	nodeTwo = "0198c000-0000-7000-8000-0000000000e2"
+	hashOne = "1111111aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	hashTwo = "2222222bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+	secret  = "s3cret-token"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func after(d time.Duration) *time.Time {
+	t := noon.Add(d)
+	return &t
+}
+
+// fake is a server that answers what a test says, and notes what it was asked.
+type fake struct {
+	t   *testing.T
+	url string
+
+	mu     sync.Mutex
+	routes map[string]http.HandlerFunc // by "METHOD /path"
+	asked  []string                    // "METHOD /path?query body"
+	tokens map[string]bool
+}
+
+func newFake(t *testing.T) *fake {
+	t.Helper()
+	f := &fake{t: t, routes: map[string]http.HandlerFunc{}, tokens: map[string]bool{}}
+	srv := httptest.NewServer(f)
+	t.Cleanup(srv.Close)
+	f.url = srv.URL
+	return f
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	f.mu.Lock()
+	f.asked = append(f.asked, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
+	f.tokens[r.Header.Get("Authorization")] = true
+	h := f.routes[r.Method+" "+r.URL.Path]
+	f.mu.Unlock()
+	if h == nil {
+		refuse(mariposa.ResourceNotFound, "there is no "+r.URL.Path)(w, r)
+		return
+	}
+	h(w, r)
+}
+
+func (f *fake) on(route string, h http.HandlerFunc) *fake {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.routes[route] = h
+	return f
+}
+
+// give answers with a document.
+func (f *fake) give(route string, document any) *fake {
+	return f.on(route, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(document)
+	})
+}
+
+func (f *fake) requests() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.asked, "\n")
+}
+
+var statuses = map[mariposa.Code]int{mariposa.Conflict: 409, mariposa.ResourceNotFound: 404, mariposa.InvalidArgument: 400, mariposa.Unauthorized: 401, mariposa.TooOld: 410}
+
+func refuse(code mariposa.Code, message string, faults ...mariposa.Fault) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(statuses[code])
+		_ = json.NewEncoder(w).Encode(mariposa.Error{Code: code, Message: message, Faults: faults})
+	}
+}
+
+// stream sends events, then keeps the stream open until the reader goes.
+func (f *fake) stream(events ...contract.Event) *fake {
+	return f.on("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+		writeEvents(w, r, events...)
+		<-r.Context().Done()
+	})
+}
+
+func writeEvents(w http.ResponseWriter, r *http.Request, events ...contract.Event) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	var since int64
+	_, _ = fmt.Sscan(r.Header.Get("Last-Event-ID"), &since)
+	for _, e := range events {
+		if e.Revision <= since {
+			continue
+		}
+		text, _ := json.Marshal(e)
+		_, _ = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", e.Revision, text)
+	}
+	w.(http.Flusher).Flush()
+}
+
+// A run is one command line and what came of it.
+type run struct {
+	f     *fake
+	home  string // where profile and data folder are
+	env   map[string]string
+	tty   bool // all three streams are terminals
+	stdin string
+	ctx   context.Context //nolint:containedctx // a run is one call
+	out   io.Writer
+
+	code           int
+	stdout, stderr string
+}
+
+func (r *run) do(t *testing.T, args ...string) *run {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if r.home == "" {
+		r.home = t.TempDir()
+	}
+	if r.ctx == nil {
+		r.ctx = context.Background()
+	}
+	env := Env{
+		Stdin: strings.NewReader(r.stdin), Stdout: &stdout, Stderr: &stderr, Version: "1.2.3",
+		Now:      func() time.Time { return noon.Add(10 * time.Minute) },
+		Terminal: func(any) bool { return r.tty },
+		Size:     func(any) (int, int) { return 100, 30 },
+		Getenv: func(name string) string {
+			switch {
+			case r.env[name] != "":
+				return r.env[name]
+			case name == "HOME":
+				return r.home
+			case name == "MARIPOSA_URL" && r.f != nil:
+				return r.f.url
+			case name == "MARIPOSA_TOKEN" && r.f != nil:
+				return secret
+			}
+			return ""
+		},
+	}
+	if r.out != nil {
+		env.Stdout = r.out
+	}
+	r.code = Main(r.ctx, args, env)
+	r.stdout, r.stderr = r.tidy(stdout.String()), r.tidy(stderr.String())
+	return r
+}
+
+// tidy takes out what differs from run to run.
+func (r *run) tidy(s string) string {
+	if r.f != nil {
+		s = strings.ReplaceAll(s, r.f.url, "http://SERVER")
+	}
+	return strings.ReplaceAll(s, r.home, "HOME")
+}
+
+// story is a run as a golden file tells it.
+func (r *run) story(args []string) string {
+	return fmt.Sprintf("$ mariposa %s\n== exit %d\n== stdout\n%s== stderr\n%s", strings.Join(args, " "), r.code, visible(r.stdout), visible(r.stderr))
+}
+
+// visible writes what moves the cursor or colors as something to read in a diff.
+func visible(s string) string {
+	return strings.NewReplacer("\x1b", "␛", "\r", "␍").Replace(s)
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (go test ./cli -update writes it)", err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is not as it was:\n%s", name, strings.Join(unified(path, "now", string(want), got), "\n"))
+	}
+}
+
+// world is a server with one project, two nodes and a task.
+func world(t *testing.T) *fake {
+	t.Helper()
+	f := newFake(t)
+	p := contract.Project{
+		ID: helloID, Name: "hello", Organization: "default", Version: hashTwo, Number: 2, Goal: mariposa.GoalStarted, Status: mariposa.StatusConverging,
+		Reason: "web: 1 of 2 running", Created: noon, Author: "ann", Services: []string{"backend", "web"},
+	}
+	versions := []contract.Version{
+		{Version: hashTwo, Number: 2, Created: noon.Add(5 * time.Minute), Author: "ann", Message: "greet louder", Tags: []string{"latest"}, ServicesChanged: []string{"web"}},
+		{Version: hashOne, Number: 1, Created: noon, Author: "ann", Tags: []string{}, ServicesChanged: []string{"backend", "web"}, Completed: true},
+	}
+	two := versions[0]
+	two.Manifest = "services:\n  web: {scale: 2}\n"
+	f.give("GET /v1/projects", contract.Projects{Projects: []contract.Project{p}})
+	f.give("GET /v1/projects/hello", p)
+	f.give("GET /v1/projects/hello/versions", contract.Versions{Versions: versions})
+	f.give("GET /v1/projects/hello/versions/2", two)
+	f.give("GET /v1/projects/hello/versions/"+hashTwo, two)
+	f.give("GET /v1/state", helloState())
+	f.give("GET /v1/queue", contract.Tasks{Tasks: []contract.Task{task(mariposa.TaskActive, 1, 2)}})
+	one := task(mariposa.TaskActive, 1, 2)
+	one.Steps = []contract.TaskStep{{Revision: 8, At: noon.Add(6 * time.Minute), Instance: webTwo, InstanceName: "web.2-00cd34", Node: nodeTwo, NodeName: "node2", Step: "create", Result: "provisioning", Reason: "scale is 2"}}
+	f.give("GET /v1/queue/"+taskOne, one)
+	instances := helloInstances()
+	f.give("GET /v1/instances", contract.Instances{Instances: instances})
+	full := instances[0]
+	full.Command, full.Environment, full.Details = []string{"hello", "web"}, []string{"GREETING=hello", "PORT=34567"}, map[string]string{"pid": "4711"}
+	f.give("GET /v1/instances/"+webOne, full)
+	f.give("PUT /v1/instances/"+webOne, contract.Changed{})
+	f.on("GET /v1/instances/"+webOne+"/logs", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "listening\nserved /\n") })
+	nodes := helloNodes()
+	f.give("GET /v1/nodes", contract.Nodes{Nodes: nodes})
+	f.give("GET /v1/nodes/"+nodeTwo, nodes[1])
+	f.give("PUT /v1/nodes/"+nodeTwo, struct{}{})
+	f.give("DELETE /v1/nodes/"+nodeTwo, struct{}{})
+	return f
+}
+
+func helloState() contract.State {
+	return contract.State{Revision: 7, Projects: []contract.ProjectState{{
+		ID: helloID, Name: "hello", Organization: "default", Version: hashTwo, Goal: mariposa.GoalStarted, Status: mariposa.StatusConverging, Reason: "web: 1 of 2 running",
+		Services: []contract.ServiceState{
+			{Name: "backend", Goal: 1, Running: 1, Healthy: 1, Status: mariposa.StatusConverged},
+			{Name: "web", Goal: 2, Running: 1, Starting: 1, Failed: 1, Outdated: 1, Unknown: 1, Status: mariposa.StatusBackingOff, Reason: "web.2-00aaaa failed 3 times; next try at 12:11:00"},
+		},
+	}}}
+}
+
+func helloInstances() []contract.Instance {
+	return []contract.Instance{
+		{
+			ID: webOne, Name: "web.1-00ab12", Slot: "web.1", Project: helloID, ProjectName: "hello", ServiceName: "web", Version: hashTwo, ComputeType: mariposa.ComputeProcess,
+			Node: nodeOne, NodeName: "node1", State: mariposa.StateRunning, Health: mariposa.HealthHealthy, Goal: mariposa.GoalRunning, PhysicalID: "4711",
+			Addresses: []string{"127.0.0.1:34567"}, Created: noon, Started: after(time.Second), Reason: "scale is 2", Managed: true,
+		},
+		{
+			ID: webTwo, Name: "web.2-00cd34", Slot: "web.2", Project: helloID, ProjectName: "hello", ServiceName: "web", Version: hashOne, ComputeType: mariposa.ComputeProcess,
+			Node: nodeTwo, NodeName: "node2", State: mariposa.StateFailed, Health: mariposa.HealthUnknown, Goal: mariposa.GoalRunning,
+			Created: noon.Add(5 * time.Minute), Restarts: 3, Reason: "exited with code 137\x1b[2J", Managed: true,
+		},
+	}
+}
+
+func helloNodes() []contract.Node {
+	return []contract.Node{
+		{ID: nodeOne, Name: "node1", Rack: "r1", DC: "d1", Status: mariposa.NodeRunning, Instances: 1, Capacity: mariposa.Resources{MilliCPU: 2000, Memory: 8 << 30}, LastHeartbeat: noon.Add(9*time.Minute + 58*time.Second), Drivers: []mariposa.ComputeType{"process", "dummy"}},
+		{
+			ID: nodeTwo, Name: "node2", Status: mariposa.NodeUnknown, Reason: "it was told to play dead", Instances: 1, Dummy: true, LastHeartbeat: noon, Drivers: []mariposa.ComputeType{"dummy"},
+			Quarantined: []mariposa.Quarantined{{ID: "x1", Compute: "dummy", State: mariposa.StateRunning, Reason: "not of this store"}},
+		},
+	}
+}
+
+func task(state mariposa.TaskState, done, total int) contract.Task {
+	t := contract.Task{
+		ID: taskOne, Project: helloID, ProjectName: "hello", Services: []string{"web"}, Component: "project", Task: mariposa.TaskScale, State: state, Origin: mariposa.OriginUser,
+		Author: "ann", Reason: "ann scaled web to 2", Created: noon, Progress: mariposa.Progress{Done: done, Total: total}, Version: hashTwo,
+	}
+	if state != mariposa.TaskQueued {
+		t.Started = after(time.Second)
+	}
+	if state.Ended() {
+		t.Finished = after(6 * time.Second)
+	}
+	return t
+}
+
+// taskEvent is the event of a task's change.
+func taskEvent(rev int64, verb string, t contract.Task) contract.Event {
+	return contract.Event{Revision: rev, Time: noon.Add(time.Duration(rev) * time.Second), Kind: "task." + verb, Project: helloID, ProjectName: "hello", Task: t.ID, Object: t}
+}
+
+func instanceEvent(rev int64, verb string, i contract.Instance, reason string) contract.Event {
+	return contract.Event{
+		Revision: rev, Time: noon.Add(time.Duration(rev) * time.Second), Kind: "instance." + verb, Project: helloID, ProjectName: "hello", ServiceName: i.ServiceName,
+		Instance: i.ID, Node: i.Node, Reason: reason, Object: i,
+	}
+}

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// What people see, command by command. Each story is a golden file.
+func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		args string
+		tty  bool
+	}{
+		{"project-list", "project list", false},
+		{"project-list-terminal", "project list", true},
+		{"project-list-no-color", "project list --no-color", true},
+		{"project-list-json", "project list --json", false},
+		{"project-show", "project show hello", false},
+		{"project-versions", "-j hello project versions", false},
+		{"project-version-get", "-j hello project version get 2", false},
+		{"project-unknown", "project show hallo", false},
+		{"project-none", "project show", false},
+		{"state", "state", false},
+		{"state-terminal", "state", true},
+		{"queue-list", "queue list", false},
+		{"queue-show", "queue show " + taskOne[:30], false},
+		{"queue-show-unknown", "queue show beef", false},
+		{"instance-list", "instance list", false},
+		{"instance-list-terminal", "instance list", true},
+		{"instance-show", "instance show web.1", false},
+		{"instance-show-ambiguous", "instance show 0198", false},
+		{"instance-show-unknown", "instance show db.1", false},
+		{"instance-logs", "instance logs web.1-00ab12 --tail 10", false},
+		{"instance-crash", "instance crash hello/web.1", false},
+		{"node-list", "node list", false},
+		{"node-show", "node show node2", false},
+		{"node-lose", "node lose node2", false},
+		{"node-purge", "node purge node2 --instance x1", false},
+		{"node-rm", "node rm node2", false},
+		{"node-join-token-none", "node join-token", false},
+		{"version", "version", false},
+		{"version-json", "version --json", false},
+
+		{"usage-unknown-command", "projct list", false},
+		{"usage-unknown-subcommand", "project lst", false},
+		{"usage-later-command", "meta set color blue --force", false},
+		{"usage-later-subcommand", "project freeze hello", false},
+		{"usage-no-subcommand", "project", false},
+		{"usage-unknown-flag", "project list --frobnicate", false},
+		{"usage-missing-argument", "project create -m x.yaml", false},
+		{"usage-missing-manifest", "project create hello", false},
+		{"usage-previous-and-force", "project update hello -m - --previous 1 --force", false},
+		{"usage-scale", "-j hello project scale web", false},
+		{"usage-scale-twice", "-j hello project scale web=1 web=2", false},
+		{"usage-rolling", "-j hello project reprovision --rolling many", false},
+		{"usage-url", "--url localhost:80 state", false},
+		{"help", "", false},
+		{"help-project-update", "project update --help", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			args := strings.Fields(c.args)
+			r := (&run{f: world(t), tty: c.tty}).do(t, args...)
+			golden(t, c.name, r.story(args))
+			if strings.Contains(r.stdout+r.stderr, secret) {
+				t.Error("the token is printed")
+			}
+		})
+	}
+}
+
+func TestChangesPrintTheirTask(t *testing.T) {
+	t.Parallel()
+	id := taskOne
+	changed := contract.Changed{ID: helloID, Name: "hello", Version: hashTwo, Number: 2, Task: &id}
+	for _, c := range []struct {
+		name, args, asked string
+	}{
+		{"create", "project create hello -m FILE --message first", "POST /v1/projects?message=first&name=hello services: {}"},
+		{"create-json", "project create hello -m FILE --json", "POST /v1/projects?name=hello services: {}"},
+		{"update-force", "project update hello -m FILE --force --rolling 25%", "PUT /v1/projects/hello/manifest?force=true&rolling=25%25 services: {}"},
+		{"update-previous", "project update hello -m FILE --previous 1", "PUT /v1/projects/hello/manifest?previous=1 services: {}"},
+		{"scale", "project scale hello web=5 backend=+1", `PUT /v1/projects/hello/state {"action":"scale","scale":{"backend":"+1","web":5}}`},
+		{"start", "project start hello", `PUT /v1/projects/hello/state {"action":"start"}`},
+		{"stop", "-j hello project stop", `PUT /v1/projects/hello/state {"action":"stop"}`},
+		{"reprovision", "project reprovision hello --service web --rolling 2", `PUT /v1/projects/hello/state {"action":"reprovision","rolling":2,"services":["web"]}`},
+		{"delete", "project delete hello -f", "DELETE /v1/projects/hello?force=true"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := world(t).give("POST /v1/projects", changed).give("PUT /v1/projects/hello/manifest", changed).
+				give("PUT /v1/projects/hello/state", changed).give("DELETE /v1/projects/hello", changed)
+			file := filepath.Join(t.TempDir(), "m.yaml")
+			if err := os.WriteFile(file, []byte("services: {}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args := strings.Fields(c.args)
+			r := (&run{f: f}).do(t, strings.Fields(strings.ReplaceAll(c.args, "FILE", file))...)
+			golden(t, "change-"+c.name, r.story(args))
+			if got := f.requests(); got != c.asked {
+				t.Errorf("asked\n%s\nwant\n%s", got, c.asked)
+			}
+		})
+	}
+}
+
+func TestRefusalsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	faults := []mariposa.Fault{
+		{Field: "services.web.image", Code: mariposa.FaultMissing, Message: "is missing", Line: 7},
+		{Field: "services.web.scal", Code: mariposa.FaultUnknown, Message: "is no key of a service; did you mean scale?", Line: 9},
+	}
+	for _, c := range []struct {
+		name, args, stdin, route string
+		answer                   http.HandlerFunc
+	}{
+		{"faults", "project create hello -m -", "x", "POST /v1/projects", refuse(mariposa.InvalidArgument, "The manifest has 2 faults", faults...)},
+		{"name-taken", "project create hello -m -", "x", "POST /v1/projects", refuse(mariposa.Conflict, "There is a project hello already")},
+		{"delete-running", "project delete hello", "", "DELETE /v1/projects/hello", refuse(mariposa.Conflict, "hello has 3 instances")},
+		{"nothing-to-do", "project start hello", "", "PUT /v1/projects/hello/state", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"task":null}`)) }},
+		{"unauthorized", "project list", "", "GET /v1/projects", refuse(mariposa.Unauthorized, "the token is not known here")},
+		{"stranger", "project list", "", "GET /v1/projects", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }},
+		{"no-file", "project create hello -m nowhere.yaml", "", "", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := world(t)
+			if c.route != "" {
+				f.on(c.route, c.answer)
+			}
+			args := strings.Fields(c.args)
+			golden(t, "refused-"+c.name, (&run{f: f, stdin: c.stdin}).do(t, args...).story(args))
+		})
+	}
+}
+
+func TestNobodyThereIsAnErrorWithAWayOut(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	closed := f.url
+	r := (&run{env: map[string]string{"MARIPOSA_URL": strings.Replace(closed, "127.0.0.1", "127.0.0.2", 1)}}).do(t, "state")
+	if r.code != exitError || !strings.HasPrefix(r.stderr, "mariposa: no Mariposa answers at http://127.0.0.2:") || !strings.Contains(r.stderr, "`mariposa dev`") {
+		t.Errorf("exit %d, %s", r.code, r.stderr)
+	}
+}
