@@ -1,0 +1,106 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/store"
+)
+
+// spoiling makes others change a project just before each commit that requires
+// it to be as it was.
+type spoiling struct {
+	store.Store
+	spoil atomic.Bool
+	times int
+}
+
+func (s *spoiling) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	for _, u := range units {
+		for _, q := range u.Require {
+			if q.Kind == mariposa.KindProject && s.spoil.Load() && s.times > 0 {
+				s.times--
+				r, err := s.Get(ctx, q.Kind, q.ID)
+				if err != nil {
+					return store.Failed(units, err)
+				}
+				spec := *r.Spec.(*mariposa.ProjectSpec)
+				s.Store.Commit(ctx, store.Unit{Writes: []store.Write{{Kind: q.Kind, ID: q.ID, Spec: &spec}}})
+			}
+		}
+	}
+	return s.Store.Commit(ctx, units...)
+}
+
+// failing is a store whose disk has failed, or that has other troubles.
+type failing struct {
+	store.Store
+	err   atomic.Pointer[error]
+	panic atomic.Bool
+}
+
+func (f *failing) fail(err error) { f.err.Store(&err) }
+
+func (f *failing) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	if err := f.err.Load(); err != nil {
+		return store.Failed(units, *err)
+	}
+	return f.Store.Commit(ctx, units...)
+}
+
+func (f *failing) Ping(ctx context.Context) error {
+	if err := f.err.Load(); err != nil {
+		return *err
+	}
+	return f.Store.Ping(ctx)
+}
+
+func (f *failing) Get(ctx context.Context, k mariposa.Kind, id string) (store.Record, error) {
+	if f.panic.Load() {
+		panic("secret of the house")
+	}
+	return f.Store.Get(ctx, k, id)
+}
+
+func TestAStoreThatCannotBeWrittenIsToldAsSuch(t *testing.T) {
+	t.Parallel()
+	f := &failing{}
+	h := newHouse(t, over(func(s store.Store) store.Store { f.Store = s; return f }))
+	h.create("shop", hello)
+	want[contract.Health](h.call("GET", "/readyz", nil), 200)
+	f.fail(fmt.Errorf("%w: no space left on device", store.ErrUnavailable))
+	r := h.call("POST", "/v1/projects?name=other", hello)
+	r.wantError(503, mariposa.Unavailable, "store cannot be written")
+	if r.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	h.call("GET", "/readyz", nil).wantError(503, mariposa.Unavailable)
+	want[contract.Health](h.call("GET", "/healthz", nil), 200)
+	want[contract.Projects](h.call("GET", "/v1/projects", nil), 200) // reading goes on
+	f.fail(fmt.Errorf("the secret word is swordfish"))
+	e := h.call("POST", "/v1/projects?name=third", hello).wantError(500, mariposa.Internal, "request")
+	if contains(e.Message, "swordfish") || !contains(h.logs.String(), "swordfish") {
+		t.Errorf("the cause belongs in the log alone: %s", e.Message)
+	}
+}
+
+func TestAPanicStaysInItsRequest(t *testing.T) {
+	t.Parallel()
+	f := &failing{}
+	h := newHouse(t, over(func(s store.Store) store.Store { f.Store = s; return f }))
+	h.create("shop", hello)
+	f.panic.Store(true)
+	r := h.call("GET", "/v1/projects/shop/manifest", nil)
+	e := r.wantError(500, mariposa.Internal, r.header.Get("X-Request-Id"))
+	if contains(e.Message, "secret") || !contains(h.logs.String(), "secret of the house") {
+		t.Errorf("the cause belongs in the log alone: %s", e.Message)
+	}
+	f.panic.Store(false)
+	if r := h.call("GET", "/v1/projects/shop/manifest", nil); r.status != 200 {
+		t.Errorf("afterwards: %d", r.status)
+	}
+}

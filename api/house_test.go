@@ -1,0 +1,327 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"mariposa"
+	"mariposa/agent"
+	"mariposa/api"
+	"mariposa/clock"
+	"mariposa/contract"
+	"mariposa/driver"
+	"mariposa/driver/dummy"
+	"mariposa/engine"
+	"mariposa/fleet"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/store/memory"
+	"mariposa/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	adminToken = "the-admin-token"
+	joinToken  = "the-join-token"
+)
+
+// house is a server over real HTTP with a store in memory. No planner runs in
+// it unless asked for, so that tests see exactly what the API itself did.
+type house struct {
+	t       testing.TB
+	ctx     context.Context
+	store   store.Store
+	picture *picture.Picture
+	fleet   *fleet.Fleet
+	url     string
+	http    *http.Client
+	logs    *lockedBuffer
+}
+
+type option func(*settings)
+
+type settings struct {
+	planner bool
+	wrap    func(store.Store) store.Store
+}
+
+func withPlanner(s *settings) { s.planner = true }
+
+func over(wrap func(store.Store) store.Store) option {
+	return func(s *settings) { s.wrap = wrap }
+}
+
+func newHouse(t testing.TB, options ...option) *house {
+	t.Helper()
+	var set settings
+	for _, o := range options {
+		o(&set)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &house{t: t, ctx: ctx, store: memory.New(clock.Real{}), http: &http.Client{Transport: &http.Transport{}}, logs: &lockedBuffer{}}
+	if set.wrap != nil {
+		h.store = set.wrap(h.store)
+	}
+	h.picture = must(picture.Open(ctx, h.store))(t)
+	shelf := picture.NewShelf(h.store)
+	h.fleet = must(fleet.New(ctx, fleet.Options{
+		Store: h.store, Picture: h.picture, Shelf: shelf, Clock: clock.Real{}, Replica: "r1", Beat: time.Second,
+	}))(t)
+	var all sync.WaitGroup
+	if set.planner {
+		runner := engine.NewRunner(4)
+		e := engine.New(engine.Options{Store: h.store, Picture: h.picture, Shelf: shelf, Clock: clock.Real{}, NewID: newID, Wake: runner.Wake, Holder: "r1"})
+		all.Go(func() { runner.Run(ctx, e) })
+	}
+	all.Go(func() { _ = h.picture.Follow(ctx, time.Hour, func(int) {}) })
+	all.Go(func() { h.fleet.Run(ctx) })
+	server := httptest.NewUnstartedServer(api.New(api.Options{
+		Store: h.store, Picture: h.picture, Shelf: shelf, Fleet: h.fleet, Clock: clock.Real{}, NewID: newID,
+		AdminToken: adminToken, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
+		Logger: slog.New(slog.NewTextHandler(h.logs, nil)),
+	}))
+	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	server.Start()
+	h.url = server.URL
+	t.Cleanup(func() {
+		cancel()
+		h.http.CloseIdleConnections()
+		server.Close()
+		all.Wait()
+	})
+	return h
+}
+
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// reply is an answer, read whole.
+type reply struct {
+	t      testing.TB
+	status int
+	header http.Header
+	body   []byte
+}
+
+// call sends a request with the admin's token. A string body goes as it is,
+// anything else as JSON; headers are pairs.
+func (h *house) call(method, path string, body any, headers ...string) reply {
+	h.t.Helper()
+	var r io.Reader
+	kind := ""
+	switch b := body.(type) {
+	case nil:
+	case string:
+		r, kind = strings.NewReader(b), "application/yaml"
+	case []byte:
+		r, kind = bytes.NewReader(b), "application/json"
+	default:
+		r, kind = bytes.NewReader(must(json.Marshal(b))(h.t)), "application/json"
+	}
+	req := must(http.NewRequestWithContext(h.ctx, method, h.url+path, r))(h.t)
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i+1] == "" {
+			req.Header.Del(headers[i])
+		} else {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	res := must(h.http.Do(req))(h.t)
+	defer res.Body.Close()
+	return reply{t: h.t, status: res.StatusCode, header: res.Header, body: must(io.ReadAll(res.Body))(h.t)}
+}
+
+// want checks the status and reads the answer.
+func want[T any](r reply, status int) T {
+	r.t.Helper()
+	var doc T
+	if r.status != status {
+		r.t.Fatalf("answered %d instead of %d: %s", r.status, status, r.body)
+	}
+	if err := json.Unmarshal(r.body, &doc); err != nil {
+		r.t.Fatalf("%v in %s", err, r.body)
+	}
+	return doc
+}
+
+type failure struct {
+	Code    mariposa.Code    `json:"code"`
+	Message string           `json:"message"`
+	Errors  []mariposa.Fault `json:"errors"`
+}
+
+// wantError checks that an answer is a failure in the words of the contract.
+func (r reply) wantError(status int, code mariposa.Code, parts ...string) failure {
+	r.t.Helper()
+	f := want[failure](r, status)
+	if f.Code != code || f.Message == "" || f.Errors == nil || r.header.Get("Content-Type") != "application/json" {
+		r.t.Fatalf("not a failure of code %s in the words of the contract: %s", code, r.body)
+	}
+	for _, p := range parts {
+		if !strings.Contains(f.Message, p) {
+			r.t.Fatalf("the message does not say %q: %s", p, f.Message)
+		}
+	}
+	return f
+}
+
+const hello = "services:\n  web: {compute_type: dummy, scale: 2}\n  db: {compute_type: dummy}\n"
+
+// create makes a project and returns what the API answered.
+func (h *house) create(name, manifest string) contract.Changed {
+	h.t.Helper()
+	return want[contract.Changed](h.call("POST", "/v1/projects?name="+name, manifest), http.StatusCreated)
+}
+
+// plan plays the planner: the first task is done and these goals are in force.
+func (h *house) plan(id string, st *mariposa.ProjectStatus) {
+	h.t.Helper()
+	u := store.Unit{Writes: []store.Write{{Kind: mariposa.KindProject, ID: id, Project: id, Status: st, Event: mariposa.Event{Kind: "project.converged", Project: id}}}}
+	for _, r := range h.picture.TasksOf(id) {
+		u.Writes = append(u.Writes, store.Write{
+			Kind: mariposa.KindTask, ID: r.ID, Archive: true, Status: &mariposa.TaskStatus{State: mariposa.TaskCompleted, Finished: time.Now()},
+			Event: mariposa.Event{Kind: "task.completed", Project: id, Task: r.ID},
+		})
+	}
+	h.commit(u)
+}
+
+// settled is what the planner makes of the first version of hello.
+func settled(c contract.Changed) *mariposa.ProjectStatus {
+	return &mariposa.ProjectStatus{
+		Goal: mariposa.GoalStarted, Version: c.Version, Number: c.Number, Status: mariposa.StatusConverged,
+		Services: map[string]*mariposa.ServiceStatus{
+			"web": {ID: "id-web", Scale: 2, Number: c.Number, Status: mariposa.StatusConverged},
+			"db":  {ID: "id-db", Scale: 1, Number: c.Number, Status: mariposa.StatusConverged},
+		},
+	}
+}
+
+func (h *house) commit(u store.Unit) int64 {
+	h.t.Helper()
+	res := h.store.Commit(h.ctx, u)[0]
+	if res.Err != nil {
+		h.t.Fatal(res.Err)
+	}
+	if err := h.picture.Await(h.ctx, res.Last); err != nil {
+		h.t.Fatal(err)
+	}
+	return res.Last
+}
+
+// node puts a node on the books.
+func (h *house) node(id string, spec mariposa.NodeSpec, st mariposa.NodeStatus) {
+	h.t.Helper()
+	h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindNode, ID: id, Spec: &spec, Status: &st, Event: mariposa.Event{Kind: "node.running", Node: id}}}})
+}
+
+// instance puts an instance of a project on the books.
+func (h *house) instance(id, project, service, node string, state mariposa.State, change func(*mariposa.InstanceSpec)) {
+	h.t.Helper()
+	spec := &mariposa.InstanceSpec{
+		Name: service + ".1-" + id, Slot: 1, Project: project, Service: "id-" + service, ServiceName: service, Number: 1,
+		Digest: h.digest(project, 1, service), Compute: mariposa.ComputeDummy, Node: node, Goal: mariposa.GoalRunning, Generation: 1, Managed: true, Created: time.Now(),
+	}
+	if change != nil {
+		change(spec)
+	}
+	w := store.Write{Kind: mariposa.KindInstance, ID: id, Project: project, Spec: spec, Event: mariposa.Event{Kind: "instance.provisioning", Project: project, Instance: id}}
+	if state != "" {
+		w.Status = &mariposa.InstanceStatus{State: state, Since: time.Now()}
+	}
+	h.commit(store.Unit{Writes: []store.Write{w}})
+}
+
+func (h *house) digest(project string, number int, service string) string {
+	h.t.Helper()
+	v := must(picture.NewShelf(h.store).Version(h.ctx, project, number))(h.t)
+	return v.Manifest.ByName[service].Digest
+}
+
+// join runs a dummy node's agent against the server until the test ends.
+func (h *house) join(id string) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	d := dummy.New(dummy.NewWorld(1), clock.Real{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{
+			Hello:   wire.Hello{Node: id, Key: "a-secret-of-the-node-" + id, Name: "host-" + id, Dummy: true},
+			Drivers: []driver.Driver{d}, Clock: clock.Real{},
+		})
+	}()
+	h.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			h.t.Errorf("the agent ended: %v", err)
+		}
+		_ = d.Close()
+	})
+}
+
+// until asks again, whenever something has changed, until an answer will do.
+func (h *house) until(what string, ok func() bool) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.ctx, 20*time.Second)
+	defer cancel()
+	for {
+		from := h.picture.Revision()
+		if ok() {
+			return
+		}
+		select {
+		case <-h.picture.Moved(from):
+		case <-ctx.Done():
+			h.t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+
+func contains(text, part string) bool { return strings.Contains(text, part) }
