@@ -136,7 +136,7 @@ func humaError(status int, message string, errs []error) *Error {
 		}
 		faults = append(faults, faultOf(err))
 	}
-	if len(faults) > 0 {
+	if len(faults) > 0 && status != http.StatusUnsupportedMediaType {
 		message = "the request is not valid: " + faults[0].String()
 		if more := len(faults) - 1; more > 0 {
 			message += fmt.Sprintf(" (and %d more)", more)

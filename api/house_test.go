@@ -264,7 +264,10 @@ func (h *house) instance(id, project, service, node string, state mariposa.State
 func (h *house) digest(project string, number int, service string) string {
 	h.t.Helper()
 	v := must(picture.NewShelf(h.store).Version(h.ctx, project, number))(h.t)
-	return v.Manifest.ByName[service].Digest
+	if def := v.Manifest.ByName[service]; def != nil {
+		return def.Digest
+	}
+	return "of a service that is gone"
 }
 
 // join runs a dummy node's agent against the server until the test ends.

@@ -1,0 +1,172 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestEverythingButAFewPathsNeedsTheToken(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, path := range []string{"/v1/projects", "/v1/state", "/v1/nothing", "/", "/v1/events", "/v1/manifest.schema.json", "/v1/users/admin/projects", "/v1/agent"} {
+		for _, header := range []string{"", "Bearer", "Bearer wrong", "Basic " + adminToken, adminToken, "Bearer " + adminToken + "x"} {
+			r := h.call("GET", path, nil, "Authorization", header)
+			r.wantError(401, mariposa.Unauthorized)
+			if r.header.Get("Www-Authenticate") == "" {
+				t.Error("it does not say what is wanted")
+			}
+		}
+	}
+	h.call("GET", "/v1/projects", nil, "Authorization", "Bearer "+joinToken).wantError(401, mariposa.Unauthorized)
+	h.call("GET", "/v1/agent", nil).wantError(401, mariposa.Unauthorized)
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"} {
+		if r := h.call("GET", path, nil, "Authorization", ""); r.status != 200 {
+			t.Errorf("%s answered %d", path, r.status)
+		}
+	}
+	if r := h.call("GET", "/v1/projects", nil, "Authorization", "bearer "+adminToken); r.status != 200 {
+		t.Errorf("the scheme is not a matter of case: %d", r.status)
+	}
+}
+
+func TestWhatIsNotThereIsToldInOurWords(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, path := range []string{"/", "/v1", "/v1/", "/v1/nothing", "/v1/projects/", "/v1/projects/a/b/c", "/v1/users/bob/projects", "/v1/users/admin/nothing", "/v1/users/admin", "/v1/users"} {
+		h.call("GET", path, nil).wantError(404, mariposa.ResourceNotFound)
+	}
+	r := h.call("PATCH", "/v1/projects", nil)
+	r.wantError(405, mariposa.InvalidArgument, "PATCH")
+	if allow := r.header.Get("Allow"); !strings.Contains(allow, "POST") {
+		t.Errorf("Allow: %s", allow)
+	}
+	for _, path := range []string{"/v1/projects/x", "/v1/projects/x/manifest", "/v1/projects/x/versions", "/v1/projects/x/state", "/v1/projects/x/services", "/v1/projects/x/services/y", "/v1/projects/" + newID(), "/v1/nodes/x", "/v1/events?project=x"} {
+		h.call("GET", path, nil).wantError(404, mariposa.ResourceNotFound)
+	}
+}
+
+func TestUnknownParametersAreErrors(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", hello)
+	for _, path := range []string{
+		"/v1/projects", "/v1/projects/shop", "/v1/projects/shop/manifest", "/v1/projects/shop/versions", "/v1/projects/shop/versions/1",
+		"/v1/projects/shop/state", "/v1/projects/shop/services", "/v1/projects/shop/services/web", "/v1/state", "/v1/services", "/v1/queue",
+		"/v1/instances", "/v1/nodes", "/v1/events", "/healthz",
+	} {
+		f := h.call("GET", path+"?colour=red", nil).wantError(400, mariposa.InvalidArgument, "colour")
+		if f.Errors[0].Field != "colour" || f.Errors[0].Code != mariposa.FaultUnknown {
+			t.Errorf("%s: %+v", path, f.Errors)
+		}
+	}
+}
+
+func TestAUsersPrefixMeansTheSame(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := want[contract.Changed](h.call("POST", "/v1/users/admin/projects?name=shop", hello), 201)
+	for _, path := range []string{"/v1/projects/shop", "/v1/users/admin/projects/shop", "/v1/users/admin/projects/" + c.ID} {
+		if p := want[contract.Project](h.call("GET", path, nil), 200); p.Name != "shop" {
+			t.Errorf("%s: %+v", path, p)
+		}
+	}
+}
+
+func TestTheOpenAPIDocumentIsAsPromised(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	r := h.call("GET", "/openapi.json", nil)
+	var doc struct {
+		OpenAPI string
+		Paths   map[string]map[string]struct {
+			OperationID, Summary string
+			Tags                 []string
+		}
+	}
+	if err := json.Unmarshal(r.body, &doc); err != nil || doc.OpenAPI != "3.1.0" {
+		t.Fatalf("%v, version %q", err, doc.OpenAPI)
+	}
+	seen := map[string]bool{}
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			if op.OperationID == "" || op.Summary == "" || len(op.Tags) != 1 || seen[op.OperationID] {
+				t.Errorf("%s %s is not described, or twice: %+v", method, path, op)
+			}
+			seen[op.OperationID] = true
+		}
+	}
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, r.body, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	pretty.WriteByte('\n')
+	const golden = "testdata/openapi.json"
+	if *update {
+		if err := os.WriteFile(golden, pretty.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := must(os.ReadFile(golden))(t); !bytes.Equal(kept, pretty.Bytes()) {
+		t.Error("the API is no longer as " + golden + " says; if that is wanted, run this test with -update")
+	}
+}
+
+func TestTheDocsPageNeedsNothingFromElsewhere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	r := h.call("GET", "/docs", nil)
+	page := string(r.body)
+	if r.status != 200 || !strings.HasPrefix(r.header.Get("Content-Type"), "text/html") {
+		t.Fatalf("answered %d %s", r.status, r.header)
+	}
+	for _, part := range []string{"/v1/projects/{project}/manifest", "Submit a new manifest", "NewProject"} {
+		if !strings.Contains(page, part) {
+			t.Errorf("the page does not say %q", part)
+		}
+	}
+	if strings.Contains(page, "<script") || strings.Contains(page, "http://") || strings.Contains(page, "https://") {
+		t.Error("the page reaches out")
+	}
+}
+
+func TestMetricsCountRequestsByRoute(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", hello)
+	h.call("GET", "/v1/projects/shop", nil)
+	h.call("GET", "/v1/projects/nobody", nil)
+	h.call("GET", "/v1/made-up-"+newID(), nil)
+	text := string(h.call("GET", "/metrics", nil).body)
+	for _, line := range []string{
+		`mariposa_http_requests_total{code="200",route="GET /v1/projects/{project}"} 1`,
+		`mariposa_http_requests_total{code="404",route="GET /v1/projects/{project}"} 1`,
+		`mariposa_http_requests_total{code="404",route="none"} 1`,
+		`mariposa_http_request_seconds_count{route="POST /v1/projects"} 1`,
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("%s is missing", line)
+		}
+	}
+	if strings.Contains(text, "made-up") {
+		t.Error("a label was made up by a caller")
+	}
+}
+
+func TestTheSchemaOfManifestsIsServed(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	r := h.call("GET", "/v1/manifest.schema.json", nil)
+	if r.status != http.StatusOK || !json.Valid(r.body) || !strings.Contains(string(r.body), "compute_type") {
+		t.Errorf("answered %d", r.status)
+	}
+}
