@@ -13,9 +13,10 @@ import (
 // written soon is bounded, and beyond the bound the connection ends, because a
 // peer that does not read is as good as gone.
 type Pipe struct {
-	conn *websocket.Conn
-	ctx  context.Context //nolint:containedctx // the life of the connection, which outlasts any call
-	end  context.CancelFunc
+	conn   *websocket.Conn
+	ctx    context.Context //nolint:containedctx // the life of the connection, which outlasts any call
+	cut    context.CancelFunc
+	unhook func() bool
 
 	mu     sync.Mutex
 	queue  []Frame
@@ -26,13 +27,21 @@ type Pipe struct {
 const (
 	maxQueued    = 20_000
 	writeTimeout = 30 * time.Second
+	closeTimeout = 5 * time.Second // for what is in line when the pipe is closed
 )
 
-// NewPipe takes a connection over. One goroutine writes until Close.
+// NewPipe takes a connection over. One goroutine writes until Close, or until
+// the context ends. What was in line at Close is written even if the context
+// ends right after: a last word is often said by who is about to go.
 func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	conn.SetReadLimit(MaxFrame)
-	ctx, end := context.WithCancel(ctx)
-	p := &Pipe{conn: conn, ctx: ctx, end: end, some: make(chan struct{}, 1)}
+	p := &Pipe{conn: conn, some: make(chan struct{}, 1)}
+	p.ctx, p.cut = context.WithCancel(context.WithoutCancel(ctx))
+	p.unhook = context.AfterFunc(ctx, func() {
+		if !p.isClosed() {
+			p.cut()
+		}
+	})
 	go p.write()
 	return p
 }
@@ -46,7 +55,7 @@ func (p *Pipe) Send(f Frame) {
 	}
 	p.mu.Unlock()
 	if full {
-		p.end()
+		p.cut()
 		return
 	}
 	select {
@@ -58,12 +67,23 @@ func (p *Pipe) Send(f Frame) {
 // Close ends the connection after what is in line has been written.
 func (p *Pipe) Close() {
 	p.mu.Lock()
+	already := p.closed
 	p.closed = true
 	p.mu.Unlock()
+	if !already {
+		late := time.AfterFunc(closeTimeout, p.cut)
+		context.AfterFunc(p.ctx, func() { late.Stop() })
+	}
 	select {
 	case p.some <- struct{}{}:
 	default:
 	}
+}
+
+func (p *Pipe) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
 }
 
 // Read waits for the next frame.
@@ -76,7 +96,8 @@ func (p *Pipe) Read(ctx context.Context) (Frame, error) {
 }
 
 func (p *Pipe) write() {
-	defer p.end()
+	defer p.cut()
+	defer p.unhook()
 	for {
 		p.mu.Lock()
 		frames, closed := p.queue, p.closed
