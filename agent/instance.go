@@ -22,10 +22,13 @@ type instance struct {
 	status     mariposa.InstanceStatus
 	op         bool // an operation is under way or waiting for its turn
 	tombstone  bool // named by a tombstone alone
+	aside      bool // unknown to the control plane; goes into quarantine when its operation has ended
 	halted     bool // stopped by us, so that it can be removed
 	made       bool // the driver may know it
 	restarts   []time.Time
-	generation int64 // the generation the operation under way makes true
+	generation int64            // the generation the operation under way makes true
+	labels     driver.Labels    // whose it was made as
+	end        *driver.Observed // how it ended while an operation was under way
 }
 
 const (
@@ -44,7 +47,7 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 	} else if it.Generation < i.want.Generation {
 		return
 	}
-	i.want = *it
+	i.want, i.aside = *it, false
 	if w != nil {
 		i.workload, i.compute = w, w.Compute
 	}
@@ -67,12 +70,19 @@ func (n *Node) meet(it *wire.Assignment) (*instance, *driver.Observed) {
 	judged := i.status.State == mariposa.StateFailed || i.status.State == mariposa.StateStopped
 	known, here := n.found[it.ID]
 	switch {
+	case here && n.foreign(known): // what is another cluster's is never touched
+		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
+		i.status.Reason = "another cluster has an instance of this id on the node"
 	case here:
 		delete(n.found, it.ID)
 		n.inventory = true
-		i.compute, i.made = known.compute, true
+		i.compute, i.made, i.labels = known.compute, true, known.seen.Labels
 		i.status.Generation = max(i.status.Generation, 1)
 		if judged {
+			return i, nil
+		}
+		if !known.seen.Running && known.seen.Started.IsZero() { // the agent went away in the middle of its start
+			i.status.State = mariposa.StateProvisioning
 			return i, nil
 		}
 		n.observe(i, mariposa.StateRunning, known.seen)
@@ -108,7 +118,7 @@ func (n *Node) setState(i *instance, state mariposa.State, reason string) {
 
 // pursue starts the next operation that brings an instance to its goal.
 func (n *Node) pursue(i *instance) {
-	if i.op {
+	if i.op || i.aside {
 		return
 	}
 	state := i.status.State
@@ -129,7 +139,7 @@ func (n *Node) pursue(i *instance) {
 func (n *Node) begin(i *instance) {
 	i.op = true
 	if n.busy[i.compute] >= n.Slots && i.compute != mariposa.ComputeDummy {
-		n.waiting[i.compute] = append(n.waiting[i.compute], i.id)
+		n.waiting[i.compute] = append(n.waiting[i.compute], i)
 		return
 	}
 	n.operate(i)
@@ -141,9 +151,11 @@ func (n *Node) done(i *instance) {
 	n.busy[i.compute]--
 	if line := n.waiting[i.compute]; len(line) > 0 {
 		n.waiting[i.compute] = line[1:]
-		if next := n.instances[line[0]]; next != nil {
-			n.operate(next)
-		}
+		n.operate(line[0])
+	}
+	if i.aside {
+		n.setAside(i)
+		return
 	}
 	n.pursue(i)
 }
@@ -161,19 +173,21 @@ func (n *Node) operate(i *instance) {
 	case i.want.Goal == mariposa.GoalGone:
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
 		d.Remove(ctx, i.id, func(err error) { cancel(); n.post(func() { n.removed(i, err) }) })
+	case i.status.State == mariposa.StateFailed: // it ended while it waited for its turn
+		n.post(func() { n.done(i) })
 	case d == nil:
 		n.post(func() { n.started(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
 	case i.status.State == mariposa.StateRunning:
 		n.call(i, d.Update, n.updated)
 	default:
 		n.setState(i, mariposa.StateProvisioning, i.status.Reason)
-		i.made = true
+		i.made, i.labels = true, n.labels
 		n.call(i, d.Start, n.started)
 	}
 }
 
 func (n *Node) call(i *instance, op func(context.Context, driver.Instance, func(driver.Observed, error)), then func(*instance, driver.Observed, error)) {
-	i.generation = i.want.Generation
+	i.generation, i.end = i.want.Generation, nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
 	op(ctx, driver.Instance{
 		ID: i.id, Name: i.want.Name, Project: i.want.Project, Service: i.want.Service, Labels: n.labels, Workload: i.workload,
@@ -205,12 +219,21 @@ func (n *Node) started(i *instance, o driver.Observed, err error) {
 		i.status.Reason = "could not be started: " + err.Error()
 		i.status.Finished = n.Clock.Now()
 	} else {
-		n.observe(i, mariposa.StateRunning, o)
-		if !o.Running { // it has ended meanwhile
-			n.ended(i, o)
-		}
+		n.runs(i, o)
 	}
 	n.done(i)
+}
+
+// runs notes that an operation left an instance running, unless it has ended
+// meanwhile: by itself, so nobody else will tell.
+func (n *Node) runs(i *instance, o driver.Observed) {
+	n.observe(i, mariposa.StateRunning, o)
+	switch {
+	case !o.Running:
+		n.ended(i, o)
+	case i.end != nil && !i.end.Started.Before(o.Started): // of this run, not of the one before
+		n.ended(i, *i.end)
+	}
 }
 
 func (n *Node) updated(i *instance, o driver.Observed, err error) {
@@ -220,7 +243,7 @@ func (n *Node) updated(i *instance, o driver.Observed, err error) {
 		n.observe(i, mariposa.StateFailed, o)
 		i.status.Reason = "could not be changed in place: " + err.Error()
 	case i.status.State == mariposa.StateRunning:
-		n.observe(i, mariposa.StateRunning, o)
+		n.runs(i, o)
 	}
 	n.done(i)
 }
@@ -266,8 +289,12 @@ func (n *Node) hearEnded(kind mariposa.ComputeType, o driver.Observed) {
 		}
 		return
 	}
-	if i.op || i.status.State != mariposa.StateRunning {
-		return // we are stopping it, or its start is about to tell
+	if i.op && !slices.Contains(n.waiting[i.compute], i) {
+		i.end = &o // we are stopping it, or the operation under way counts this in
+		return
+	}
+	if i.status.State != mariposa.StateRunning {
+		return
 	}
 	n.ended(i, o)
 	n.pursue(i)
@@ -307,14 +334,24 @@ func (n *Node) mayRestart(i *instance, o driver.Observed) bool {
 }
 
 // setAside puts an instance that the control plane does not know into
-// quarantine: it is left as it is.
+// quarantine: it is left as it is. An operation under way ends first, and
+// nothing follows it; one that waits for its turn never begins.
 func (n *Node) setAside(i *instance) {
+	line := n.waiting[i.compute]
+	if at := slices.Index(line, i); at >= 0 {
+		n.waiting[i.compute] = slices.Delete(line, at, at+1)
+		i.op = false
+	}
+	if i.op {
+		i.aside, i.want = true, wire.Assignment{}
+		return
+	}
 	delete(n.instances, i.id)
 	delete(n.dirty, i.id)
-	if i.made {
+	if st := &i.status; i.made {
 		n.found[i.id] = found{i.compute, driver.Observed{
-			ID: i.id, Labels: n.labels, Running: i.status.State == mariposa.StateRunning,
-			PhysicalID: i.status.PhysicalID, Details: maps.Clone(i.status.Details),
+			ID: i.id, Labels: i.labels, Running: st.State == mariposa.StateRunning, PhysicalID: st.PhysicalID, Addresses: st.Addresses,
+			Started: st.Started, Finished: st.Finished, ExitCode: st.ExitCode, Reason: st.Reason, Details: maps.Clone(st.Details),
 		}}
 	}
 	n.inventory = true

@@ -74,7 +74,9 @@ func (n *Node) openLogs(a *wire.Ask) {
 			if err != nil && !errors.Is(err, io.EOF) {
 				last.Error = err.Error()
 			}
-			delete(n.streams, ask.Stream)
+			if n.streams[ask.Stream] == s { // numbers begin anew with every connection
+				delete(n.streams, ask.Stream)
+			}
 			n.sendOver(out, wire.Frame{Data: last})
 		})
 	}()
@@ -96,7 +98,7 @@ func pump(ctx context.Context, d driver.Driver, a *wire.Ask, s *stream, piece fu
 	credit := a.Credit
 	buf := make([]byte, wire.Piece)
 	for {
-		for credit == 0 {
+		for credit <= 0 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()

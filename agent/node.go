@@ -60,7 +60,7 @@ type Node struct {
 	dirty     map[string]struct{} // instances whose status is to be reported
 	inventory bool                // the quarantine is to be reported
 	busy      map[mariposa.ComputeType]int
-	waiting   map[mariposa.ComputeType][]string
+	waiting   map[mariposa.ComputeType][]*instance
 	streams   map[int64]*stream
 	stepCtx   context.Context //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
 }
@@ -89,7 +89,7 @@ func NewNode(o Options) *Node {
 	}
 	n := &Node{
 		Options: o, drivers: map[mariposa.ComputeType]driver.Driver{}, instances: map[string]*instance{}, found: map[string]found{},
-		dirty: map[string]struct{}{}, busy: map[mariposa.ComputeType]int{}, waiting: map[mariposa.ComputeType][]string{},
+		dirty: map[string]struct{}{}, busy: map[mariposa.ComputeType]int{}, waiting: map[mariposa.ComputeType][]*instance{},
 		streams: map[int64]*stream{}, stopBeat: func() {},
 	}
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
@@ -223,6 +223,11 @@ func (n *Node) take(f *wire.Frame) error {
 
 func (n *Node) welcome(w *wire.Welcome) {
 	n.welcomed = true
+	if n.labels.Incarnation != w.Incarnation {
+		for _, i := range n.instances { // this store counts generations by itself
+			i.want.Generation, i.status.Generation = 0, 0
+		}
+	}
 	n.labels = driver.Labels{Cluster: w.Cluster, Incarnation: w.Incarnation}
 	n.beat = max(w.Beat, 10*time.Millisecond)
 	n.snapshot = map[string]bool{}
@@ -237,7 +242,7 @@ func (n *Node) beatLater(out Outlet) {
 			if n.out != out {
 				return
 			}
-			if n.Clock.Now().Sub(n.lastHeard) > 3*n.beat {
+			if n.Clock.Now().Sub(n.lastHeard) >= 3*n.beat {
 				slog.Warn("the control plane is silent; connecting anew", "node", n.Hello.Name)
 				n.out.Close()
 				n.hangUp()
@@ -307,13 +312,18 @@ func (n *Node) report() {
 	}
 }
 
+// foreign reports whether what a driver found is another cluster's.
+func (n *Node) foreign(f found) bool {
+	return f.seen.Labels.Cluster != "" && f.seen.Labels.Cluster != n.labels.Cluster
+}
+
 // quarantined lists what carries our label and is unknown to the control plane.
 func (n *Node) quarantined() []mariposa.Quarantined {
 	out := make([]mariposa.Quarantined, 0, len(n.found))
 	for _, id := range slices.Sorted(maps.Keys(n.found)) {
 		f := n.found[id]
-		if f.seen.Labels.Cluster != "" && f.seen.Labels.Cluster != n.labels.Cluster {
-			continue // another cluster's: none of our business
+		if n.foreign(f) {
+			continue // none of our business
 		}
 		q := mariposa.Quarantined{ID: id, Compute: f.compute, PhysicalID: f.seen.PhysicalID, State: mariposa.StateStopped, Reason: "this store does not know it"}
 		if f.seen.Running {
