@@ -3,7 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 
@@ -16,16 +16,9 @@ import (
 
 // sendSnapshot tells the node everything that this store knows on it.
 func (s *Session) sendSnapshot(ctx context.Context) error {
-	records := s.f.Picture.InstancesOn(s.node)
-	var frames []*wire.Assign
-	for part := range slices.Chunk(records, wire.Batch) {
-		a := &wire.Assign{Snapshot: true}
-		for _, r := range part {
-			if err := s.assign(ctx, a, r, true); err != nil {
-				return err
-			}
-		}
-		frames = append(frames, a)
+	frames, err := s.frames(ctx, s.f.Picture.InstancesOn(s.node), true)
+	if err != nil {
+		return err
 	}
 	if len(frames) == 0 {
 		frames = append(frames, &wire.Assign{Snapshot: true})
@@ -44,25 +37,61 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 // the newest state in the picture is what counts.
 func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error {
 	seen := map[string]bool{}
-	a := &wire.Assign{}
+	var records []*store.Record
 	for _, c := range changes {
 		r := s.f.Picture.Get(mariposa.KindInstance, c.Record.ID)
 		if r == nil || seen[r.ID] {
 			continue
 		}
 		seen[r.ID] = true
-		if err := s.assign(ctx, a, r, false); err != nil {
-			return err
-		}
-		if len(a.Items) == wire.Batch {
-			s.send(wire.Frame{Assign: a})
-			a = &wire.Assign{}
-		}
+		records = append(records, r)
 	}
-	if len(a.Items) > 0 {
+	frames, err := s.frames(ctx, records, false)
+	if err != nil {
+		return err
+	}
+	for _, a := range frames {
 		s.send(wire.Frame{Assign: a})
 	}
 	return nil
+}
+
+// frameBytes is how heavy an assignment's frame may get before the next one is
+// begun. What one more workload adds, escaped, stays far within wire.MaxFrame.
+const frameBytes = 1 << 20
+
+// frames puts assignments into frames that the agent can take: by number, and
+// by weight, as workloads of their own may be large.
+func (s *Session) frames(ctx context.Context, records []*store.Record, snapshot bool) ([]*wire.Assign, error) {
+	var all []*wire.Assign
+	var a *wire.Assign
+	bytes := 0
+	for _, r := range records {
+		if a == nil || len(a.Items) == wire.Batch || bytes >= frameBytes {
+			a, bytes = &wire.Assign{Snapshot: snapshot}, 0
+			all = append(all, a)
+		}
+		before := len(a.Workloads)
+		if err := s.assign(ctx, a, r, snapshot); err != nil {
+			return nil, err
+		}
+		if len(a.Workloads) > before {
+			bytes += weight(a.Workloads[a.Items[len(a.Items)-1].Workload])
+		}
+	}
+	return all, nil
+}
+
+// weight is about how many bytes a workload takes in a frame.
+func weight(w *mariposa.Workload) int {
+	n := 200 + len(w.Image)
+	for _, word := range slices.Concat(w.Command, w.Entrypoint) {
+		n += len(word) + 3
+	}
+	for _, v := range slices.Concat(w.Environment, w.Tags) {
+		n += len(v.Name) + len(v.Value) + 24
+	}
+	return n
 }
 
 // sendTombstones names quarantined instances that a person said may go.
@@ -129,10 +158,12 @@ func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Worklo
 	if into[key] != nil {
 		return key, nil
 	}
-	into[key], err = manifest.Resolve(def, s.scope(id, spec, v.Spec, project))
-	if err != nil {
-		return "", fmt.Errorf("resolve %s: %w", spec.Name, err)
+	w, err := manifest.Resolve(def, s.scope(id, spec, v.Spec, project))
+	if err != nil { // one instance that cannot be told must not silence its whole node
+		slog.Warn("cannot resolve what an instance is to run", "instance", spec.Name, "err", err)
+		return "", errLost
 	}
+	into[key] = w
 	return key, nil
 }
 

@@ -83,6 +83,9 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()
 	if bye != nil {
 		return nil, bye
 	}
+	f.mu.Lock()
+	f.heard[h.Node] = f.Clock.Now() // whatever the store says: nobody is judged for its outage
+	f.mu.Unlock()
 	lease, err := f.Store.Seize(ctx, f.Replica, leaseName(h.Node))
 	if err != nil {
 		return nil, busy("open a session", err)
@@ -91,7 +94,6 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()
 	f.mu.Lock()
 	old := f.sessions[h.Node]
 	f.sessions[h.Node] = s
-	f.heard[h.Node] = f.Clock.Now()
 	f.mu.Unlock()
 	if old != nil {
 		old.end("the node has opened another session")
@@ -127,10 +129,10 @@ func (f *Fleet) register(h *wire.Hello) (*mariposa.NodeSpec, store.Unit, *wire.B
 	sum := sha256.Sum256([]byte(h.Key))
 	hash := hex.EncodeToString(sum[:])
 	r := f.Picture.Get(mariposa.KindNode, h.Node)
+	if (r == nil || r.Spec.(*mariposa.NodeSpec).Name != h.Name) && f.nameTaken(h) {
+		return nil, store.Unit{}, final("another node is named %s: choose a name with --name, or remove that node first", h.Name)
+	}
 	if r == nil {
-		if f.nameTaken(h) {
-			return nil, store.Unit{}, final("another node is named %s: choose a name with --name, or remove that node first", h.Name)
-		}
 		spec := &mariposa.NodeSpec{
 			Name: h.Name, Rack: h.Rack, DC: h.DC, Traits: h.Traits, Dummy: h.Dummy, KeyHash: hash, Created: f.Clock.Now(),
 		}

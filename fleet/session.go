@@ -31,16 +31,16 @@ type Session struct {
 	ended      bool
 	streams    map[int64]*stream
 	lastStream int64
+	retry      func() // takes the next try to store back
 
 	order          wire.Order
-	sentAtBeat     int64
+	sentAtBeats    [2]int64                            // the newest frame sent at the beat before last, and at the last
 	opened         bool                                // the snapshot has been sent
 	pending        map[string]*mariposa.InstanceStatus // reported, not yet stored
 	recent         map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
 	recentAt       int64
 	quarantine     []mariposa.Quarantined
 	quarantineNews bool
-	retry          func()
 }
 
 // message is one thing a session is told; an empty one is a nudge.
@@ -145,15 +145,15 @@ func (s *Session) take(f *wire.Frame) error {
 	return nil
 }
 
-// takeBeat answers, and ends the session when a frame sent before the last beat
-// was never seen.
+// takeBeat answers, and ends the session when a frame sent before the beat
+// before last was never seen: one that is merely slow has a whole beat to come.
 func (s *Session) takeBeat(b *wire.Beat) error {
-	if b.Seen < s.sentAtBeat {
+	if b.Seen < s.sentAtBeats[0] {
 		return errors.New("a frame to the agent was lost")
 	}
 	s.send(wire.Frame{Beat: &wire.Beat{Seen: s.order.Seen()}})
 	s.mu.Lock()
-	s.sentAtBeat = s.seq
+	s.sentAtBeats = [2]int64{s.sentAtBeats[1], s.seq}
 	s.mu.Unlock()
 	return nil
 }
@@ -192,9 +192,15 @@ func (s *Session) settle(id string, known *store.Record, next *mariposa.Instance
 	next.Since = s.f.Clock.Now()
 	if last != nil && from == next.State {
 		next.Since = last.Since
-		return !sameStatus(last, next)
+		return !sameStatus(last, next) || (owed(known, next) && s.recent[id] == nil)
 	}
 	return true
+}
+
+// owed reports whether an instance is a debt that is settled with this status:
+// no planner is left to collect it.
+func owed(known *store.Record, st *mariposa.InstanceStatus) bool {
+	return known.Spec.(*mariposa.InstanceSpec).Debt && st.State == mariposa.StateDestroyed
 }
 
 func sameStatus(a, b *mariposa.InstanceStatus) bool {
@@ -208,54 +214,96 @@ func (s *Session) store(ctx context.Context) error {
 	if len(s.pending) == 0 && !s.quarantineNews {
 		return nil
 	}
-	units := s.units()
-	for _, res := range s.f.Store.Commit(ctx, units...) {
+	batches := s.batches()
+	units := make([]store.Unit, len(batches))
+	for i := range batches {
+		units[i] = batches[i].unit
+	}
+	for i, res := range s.f.Store.Commit(ctx, units...) {
 		switch {
-		case res.Err == nil:
+		case res.Err == nil, errors.Is(res.Err, store.ErrConflict): // a conflict: the debt was settled before
 			s.recentAt = max(s.recentAt, res.Last)
+			s.stored(batches[i].ids)
 		case errors.Is(res.Err, store.ErrFenced):
 			return errors.New("the node has opened another session")
 		default:
 			slog.Warn("cannot write what a node reports; trying again", "node", s.node, "err", res.Err)
-			s.retry()
-			s.retry = s.f.Clock.After(time.Second, func() { s.inbox.Put(message{}) })
-			return nil
+			s.tryLater()
 		}
 	}
-	maps.Copy(s.recent, s.pending)
-	clear(s.pending)
-	s.quarantineNews = false
 	return nil
+}
+
+// stored moves what was written out of the way; no ids stand for the quarantine.
+func (s *Session) stored(ids []string) {
+	if ids == nil {
+		s.quarantineNews = false
+	}
+	for _, id := range ids {
+		s.recent[id] = s.pending[id]
+		delete(s.pending, id)
+	}
+}
+
+func (s *Session) tryLater() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.retry()
+	s.retry = s.f.Clock.After(time.Second, func() { s.inbox.Put(message{}) })
 }
 
 // unitSize is how many statuses go into one unit.
 const unitSize = 500
 
-func (s *Session) units() []store.Unit {
-	fence := []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}
-	var units []store.Unit
-	if s.quarantineNews {
-		units = append(units, store.Unit{Fences: fence, Writes: []store.Write{{
-			Kind: mariposa.KindNode, ID: s.node, Status: s.nodeStatus(mariposa.NodeRunning, ""),
-			Event: mariposa.Event{Kind: "node.quarantine", Node: s.node, Actor: "node " + s.hello.Name, Reason: quarantineReason(len(s.quarantine))},
-		}}})
-	}
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(s.pending)), unitSize) {
-		u := store.Unit{Fences: fence}
-		for _, id := range ids {
-			s.write(&u, id, s.pending[id])
-		}
-		units = append(units, u)
-	}
-	return units
+// batch is a unit with the ids of the instances it speaks of.
+type batch struct {
+	unit store.Unit
+	ids  []string
 }
 
-func (s *Session) write(u *store.Unit, id string, st *mariposa.InstanceStatus) {
-	known := s.f.Picture.Get(mariposa.KindInstance, id)
-	if known == nil {
-		return
+// batches makes units of what is to be stored. A debt is settled in a unit of
+// its own that demands that it still stands: its claim must not be given back
+// twice.
+func (s *Session) batches() []batch {
+	fence := []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}
+	var all []batch
+	if s.quarantineNews {
+		all = append(all, batch{unit: store.Unit{Fences: fence, Writes: []store.Write{{
+			Kind: mariposa.KindNode, ID: s.node, Status: s.nodeStatus(mariposa.NodeRunning, ""),
+			Event: mariposa.Event{Kind: "node.quarantine", Node: s.node, Actor: "node " + s.hello.Name, Reason: quarantineReason(len(s.quarantine))},
+		}}}})
 	}
-	spec := known.Spec.(*mariposa.InstanceSpec)
+	bulk := batch{unit: store.Unit{Fences: fence}}
+	for _, id := range slices.Sorted(maps.Keys(s.pending)) {
+		known, st := s.f.Picture.Get(mariposa.KindInstance, id), s.pending[id]
+		switch {
+		case known == nil:
+			delete(s.pending, id) // collected meanwhile
+			continue
+		case owed(known, st):
+			b := batch{unit: store.Unit{Fences: fence}, ids: []string{id}}
+			b.unit.Require = []store.Require{{Kind: mariposa.KindInstance, ID: id, SpecRevision: known.SpecRevision, StatusRevision: -1}}
+			s.write(&b.unit, known, st)
+			all = append(all, b)
+			continue
+		}
+		s.write(&bulk.unit, known, st)
+		if bulk.ids = append(bulk.ids, id); len(bulk.ids) == unitSize {
+			all = append(all, bulk)
+			bulk = batch{unit: store.Unit{Fences: fence}}
+		}
+	}
+	if len(bulk.ids) > 0 {
+		all = append(all, bulk)
+	}
+	return all
+}
+
+func (s *Session) write(u *store.Unit, known *store.Record, st *mariposa.InstanceStatus) {
+	id, spec := known.ID, known.Spec.(*mariposa.InstanceSpec)
 	w := store.Write{
 		Kind: mariposa.KindInstance, ID: id, Project: spec.Project, Status: st,
 		Event: mariposa.Event{
@@ -263,7 +311,7 @@ func (s *Session) write(u *store.Unit, id string, st *mariposa.InstanceStatus) {
 			Node: s.node, Task: spec.Task, Actor: "node " + s.hello.Name, Reason: st.Reason,
 		},
 	}
-	if spec.Debt && st.State == mariposa.StateDestroyed { // no planner is left to collect it
+	if owed(known, st) {
 		w.Status, w.Delete = nil, true
 		u.Claims = append(u.Claims, store.Claim{Node: s.node, Take: mariposa.Resources{Instances: -1, MilliCPU: -spec.MilliCPU, Memory: -spec.Memory}})
 	}
@@ -299,13 +347,13 @@ func (s *Session) end(why string) {
 	s.mu.Lock()
 	already, seq := s.ended, s.seq+1
 	s.ended = true
-	open := s.streams
+	open, unretry := s.streams, s.retry
 	s.streams = map[int64]*stream{}
 	s.mu.Unlock()
 	if already {
 		return
 	}
-	s.retry()
+	unretry()
 	for _, st := range open {
 		st.fail(errors.New(why))
 	}
