@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -93,6 +94,9 @@ func (p *Picture) Follow(ctx context.Context, interval time.Duration, found func
 		case errors.Is(err, store.ErrTooOld):
 			n, err := p.Reread(ctx)
 			slog.Warn("the feed was trimmed before it was read; read everything anew", "mended", n, "err", err)
+			if err != nil {
+				pause(ctx, time.Second)
+			}
 			continue
 		case err != nil:
 			slog.Warn("cannot read the feed; trying again", "err", err)
@@ -122,10 +126,15 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // Advance takes the next changes from the feed and returns how many there were.
-func (p *Picture) Advance(ctx context.Context) (int, error) { return p.advance(ctx, batch) }
+func (p *Picture) Advance(ctx context.Context) (int, error) { return p.advance(ctx, math.MaxInt64) }
 
-func (p *Picture) advance(ctx context.Context, limit int) (int, error) {
-	changes, err := p.store.Changes(ctx, p.Revision(), limit)
+// advance goes no further than a revision.
+func (p *Picture) advance(ctx context.Context, to int64) (int, error) {
+	from := p.Revision()
+	changes, err := p.store.Changes(ctx, from, int(min(batch, to-from)))
+	for len(changes) > 0 && changes[len(changes)-1].Revision > to {
+		changes = changes[:len(changes)-1]
+	}
 	if err != nil || len(changes) == 0 {
 		return 0, err
 	}
@@ -179,10 +188,12 @@ func (p *Picture) Reread(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	for p.Revision() < at { // go exactly as far as the snapshot, then compare
-		if _, err := p.advance(ctx, int(min(batch, at-p.Revision()))); errors.Is(err, store.ErrTooOld) {
-			break
-		} else if err != nil {
+		n, err := p.advance(ctx, at)
+		if err != nil && !errors.Is(err, store.ErrTooOld) {
 			return 0, err
+		}
+		if n == 0 {
+			break // the feed does not lead there: what is missing shows in the comparison
 		}
 	}
 	mended := p.mend(fresh, at)
