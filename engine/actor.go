@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"mariposa"
@@ -25,15 +26,16 @@ type actor struct {
 	epoch   int64
 	inbox   *mailbox.Box[store.Change]
 
-	loaded  bool
-	from    int64 // the picture's revision when it was loaded
-	seen    int64 // the newest revision heard of
-	await   int64 // the newest revision of its own making
-	record  *store.Record
-	tasks   map[string]*store.Record
-	view    *converge.View
-	refused map[string]string // service -> why no node took its instances
+	loaded bool
+	seen   int64 // the newest revision heard of
+	await  int64 // the newest revision of its own making
+	record *store.Record
+	tasks  map[string]*store.Record
+	view   *converge.View
+
+	mu      sync.Mutex // guards the timer, which is also stopped from outside
 	cancel  func()
+	stopped bool
 }
 
 // maxSteps bounds what one commit carries, so that nobody waits long behind it.
@@ -45,11 +47,28 @@ func newActor(e *Engine, project string, epoch int64) *actor {
 	return a
 }
 
-func (a *actor) stop() { a.cancel() }
+// stop ends the actor's timer for good.
+func (a *actor) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped = true
+	a.cancel()
+}
+
+// sleep takes the next wake-up back.
+func (a *actor) sleep() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cancel()
+}
 
 func (a *actor) wakeIn(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.cancel()
-	a.cancel = a.e.Clock.After(max(d, 0), func() { a.e.Wake(a.project) })
+	if !a.stopped {
+		a.cancel = a.e.Clock.After(max(d, 0), func() { a.e.Wake(a.project) })
+	}
 }
 
 // reload makes the next step start from the picture.
@@ -60,6 +79,10 @@ func (a *actor) step(ctx context.Context) error {
 	changes := a.inbox.Take()
 	if !a.loaded {
 		a.load()
+		for i := range changes { // the picture shows them: it is changed before anybody hears
+			a.seen = max(a.seen, changes[i].Revision)
+		}
+		changes = nil
 	}
 	for i := range changes {
 		a.apply(&changes[i])
@@ -83,11 +106,10 @@ func (a *actor) step(ctx context.Context) error {
 
 func (a *actor) load() {
 	p := a.e.Picture.Project(a.project)
-	a.loaded, a.from, a.seen = true, p.Revision, p.Revision
+	a.loaded, a.seen = true, p.Revision
 	a.record = p.Record
 	a.tasks = map[string]*store.Record{}
 	a.view = converge.NewView()
-	a.refused = map[string]string{}
 	for _, t := range p.Tasks {
 		a.tasks[t.ID] = t
 	}
@@ -126,9 +148,6 @@ func nodeOf(r *store.Record) converge.Node {
 
 func (a *actor) apply(c *store.Change) {
 	a.seen = max(a.seen, c.Revision)
-	if c.Revision <= a.from {
-		return
-	}
 	r := c.Record
 	switch r.Kind {
 	case mariposa.KindProject:

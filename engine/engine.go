@@ -13,6 +13,9 @@ import (
 	"errors"
 	"hash/fnv"
 	"log/slog"
+	"maps"
+	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -51,7 +54,8 @@ type Engine struct {
 
 	mu      sync.Mutex
 	epochs  map[int]int64     // shards held, with the epoch of the lease
-	until   time.Time         // when the leases lapse unless renewed
+	fresh   map[int]int64     // shards taken whose past the picture does not show yet
+	past    int64             // the revision at which it will
 	actors  map[string]*actor // by project
 	blocked map[string]bool   // projects that found no node
 	closed  bool
@@ -67,7 +71,7 @@ func New(o Options) *Engine {
 	}
 	e := &Engine{
 		Options: o, placer: place.NewPlacer(), gate: pace.NewGate(o.Limit, 64),
-		epochs: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
+		epochs: map[int]int64{}, fresh: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
 	}
 	for _, r := range o.Picture.All(mariposa.KindNode) {
 		e.placer.SetNode(offer(r))
@@ -96,44 +100,69 @@ func (e *Engine) Renew(ctx context.Context) error {
 	for i := range names {
 		names[i] = leaseName(i)
 	}
-	asked := e.Clock.Now()
 	leases, err := e.Store.Hold(ctx, e.Holder, e.TTL, names...)
 	if err != nil {
 		return err // what is held lapses by itself, and fences protect what it wrote
 	}
+	if !e.take(leases) {
+		return nil
+	}
+	// Whoever held the shards before can write no more, so what is newest now is
+	// the last of it. Planning waits until the picture shows it: who plans from
+	// less would do the same work again.
+	newest, err := e.Store.History(ctx, store.HistoryQuery{Limit: 1})
+	if err != nil {
+		return err // taken and not yet used; the next call asks again
+	}
+	e.mu.Lock()
+	e.past = 0
+	for i := range newest {
+		e.past = newest[i].Revision
+	}
+	e.mu.Unlock()
+	e.adopt(e.Picture.Revision())
+	return nil
+}
+
+// take notes which shards are held and drops those that no longer are. It
+// reports whether some wait to be adopted.
+func (e *Engine) take(leases []store.Lease) bool {
 	held := map[int]int64{}
 	for _, l := range leases {
 		n, _ := strconv.Atoi(l.Name[len("shard/"):])
 		held[n] = l.Epoch
 	}
 	e.mu.Lock()
-	e.until = asked.Add(e.TTL)
-	lost := false
+	defer e.mu.Unlock()
 	for shard, epoch := range e.epochs {
 		if held[shard] != epoch {
-			lost = true
 			e.dropShard(shard)
 		}
 	}
-	fresh := map[int]bool{}
-	for shard := range held {
-		if _, had := e.epochs[shard]; !had || lost {
-			fresh[shard] = true
+	e.past = math.MaxInt64
+	clear(e.fresh)
+	for shard, epoch := range held {
+		if _, had := e.epochs[shard]; !had {
+			e.fresh[shard] = epoch
 		}
 	}
-	e.epochs = held
-	e.mu.Unlock()
-	if len(fresh) > 0 {
-		e.adopt(fresh)
-	}
-	return nil
+	return len(e.fresh) > 0
 }
 
-// adopt gives every project of the given shards an actor.
-func (e *Engine) adopt(fresh map[int]bool) {
+// adopt gives every project of the shards that were taken an actor, once the
+// picture shows what their former holder wrote.
+func (e *Engine) adopt(shown int64) {
+	e.mu.Lock()
+	if len(e.fresh) == 0 || shown < e.past {
+		e.mu.Unlock()
+		return
+	}
+	fresh := maps.Clone(e.fresh)
+	maps.Copy(e.epochs, fresh)
+	clear(e.fresh)
+	e.mu.Unlock()
 	for _, r := range e.Picture.All(mariposa.KindProject) {
-		if fresh[ShardOf(r.ID)] {
-			e.actor(r.ID)
+		if _, ours := fresh[ShardOf(r.ID)]; ours && e.actor(r.ID) != nil {
 			e.Wake(r.ID)
 		}
 	}
@@ -142,18 +171,22 @@ func (e *Engine) adopt(fresh map[int]bool) {
 // Release hands the shards over: another replica need not wait for a lapse.
 func (e *Engine) Release(ctx context.Context) error {
 	e.mu.Lock()
-	names := make([]string, 0, len(e.epochs))
+	names := make([]string, 0, Shards)
+	for shard := range e.fresh {
+		names = append(names, leaseName(shard))
+	}
+	clear(e.fresh)
 	for shard := range e.epochs {
 		names = append(names, leaseName(shard))
 		e.dropShard(shard)
 	}
-	e.epochs = map[int]int64{}
 	e.closed = true
 	e.mu.Unlock()
 	return e.Store.Release(ctx, e.Holder, names...)
 }
 
 func (e *Engine) dropShard(shard int) {
+	delete(e.epochs, shard)
 	for id, a := range e.actors {
 		if a.shard == shard {
 			a.stop()
@@ -191,6 +224,17 @@ func (e *Engine) forget(a *actor) {
 	e.gate.Set(a.project, 0)
 }
 
+// lose ends every actor of a shard whose lease has moved on. Renew looks for
+// the shard again.
+func (e *Engine) lose(a *actor) {
+	e.forget(a)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.epochs[a.shard] == a.epoch {
+		e.dropShard(a.shard)
+	}
+}
+
 // hear routes changes to the actors they concern.
 func (e *Engine) hear(changes []store.Change) {
 	byProject := map[string][]store.Change{}
@@ -200,7 +244,9 @@ func (e *Engine) hear(changes []store.Change) {
 		switch spec := c.Record.Spec.(type) {
 		case *mariposa.NodeSpec:
 			roomier = true
-			e.hearNode(c, spec)
+			for _, id := range e.hearNode(c) {
+				byProject[id] = append(byProject[id], c)
+			}
 			continue
 		case *mariposa.ProjectSpec:
 			project = c.Record.ID
@@ -214,11 +260,16 @@ func (e *Engine) hear(changes []store.Change) {
 			}
 		case *mariposa.TaskSpec:
 			project = spec.Project
+		case *mariposa.VersionSpec: // read when a task brings it into force; but an actor may wait for its own commit to pass
+			project = spec.Project
 		default:
-			continue // versions are read when a task brings them into force
+			continue
 		}
 		byProject[project] = append(byProject[project], c)
 	}
+	// All that concerns a project goes to its actor at once and in order: it
+	// takes the newest revision it has heard of for a sign that it knows
+	// everything before it.
 	for project, cs := range byProject {
 		if a := e.actor(project); a != nil {
 			a.inbox.Put(cs...)
@@ -227,27 +278,24 @@ func (e *Engine) hear(changes []store.Change) {
 	if roomier {
 		e.retryBlocked()
 	}
+	if len(changes) > 0 {
+		e.adopt(changes[len(changes)-1].Revision)
+	}
 }
 
-// hearNode tells the placer and the projects with instances on a node.
-func (e *Engine) hearNode(c store.Change, _ *mariposa.NodeSpec) {
+// hearNode tells the placer, and returns the projects with instances on a node.
+func (e *Engine) hearNode(c store.Change) []string {
 	if c.Deleted {
 		e.placer.RemoveNode(c.Record.ID)
 	} else {
 		r := c.Record
 		e.placer.SetNode(offer(&r))
 	}
-	told := map[string]bool{}
+	projects := map[string]bool{}
 	for _, r := range e.Picture.InstancesOn(c.Record.ID) {
-		project := r.Spec.(*mariposa.InstanceSpec).Project
-		if told[project] {
-			continue
-		}
-		told[project] = true
-		if a := e.actor(project); a != nil {
-			a.inbox.Put(c)
-		}
+		projects[r.Spec.(*mariposa.InstanceSpec).Project] = true
 	}
+	return slices.Sorted(maps.Keys(projects))
 }
 
 func (e *Engine) retryBlocked() {
@@ -275,7 +323,7 @@ func (e *Engine) Step(ctx context.Context, project string) {
 	case err == nil:
 	case errors.Is(err, store.ErrFenced):
 		slog.Warn("another replica plans this project now", "project", project)
-		e.forget(a)
+		e.lose(a)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNoCapacity):
 		a.reload() // somebody was faster: look again
 		a.wakeIn(10 * time.Millisecond)

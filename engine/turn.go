@@ -123,6 +123,10 @@ func (t *turn) run(ctx context.Context) error {
 	for _, s := range steps {
 		t.write(s)
 	}
+	for name, why := range t.blocked {
+		ss := t.plan.Services[name]
+		ss.Status, ss.Reason = mariposa.StatusBlocked, why
+	}
 	t.judgeTasks()
 	t.writeGoal()
 	if t.finished() {
@@ -211,10 +215,6 @@ func fixedPorts(def *mariposa.Service) []int {
 func (t *turn) writeGoal() {
 	st := *t.goal
 	st.Services = t.plan.Services
-	for name, why := range t.blocked {
-		ss := st.Services[name]
-		ss.Status, ss.Reason = mariposa.StatusBlocked, why
-	}
 	st.Status, st.Reason = summary(&st, t.plan.Todo)
 	if t.was != nil && same(t.was, &st) {
 		return
@@ -277,7 +277,7 @@ func (t *turn) commit(ctx context.Context) error {
 		}
 		t.await = res.Last
 	}
-	t.cancel()
+	t.sleep()
 	wake := t.plan.Wake
 	if len(t.blocked) > 0 {
 		t.e.mu.Lock()
