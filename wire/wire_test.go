@@ -1,0 +1,150 @@
+package wire_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"mariposa"
+	"mariposa/wire"
+)
+
+// frames says each thing that can be said once.
+func frames() []wire.Frame {
+	code := 3
+	at := time.Date(2026, 11, 1, 8, 0, 0, 5, time.UTC)
+	status := mariposa.InstanceStatus{
+		State: mariposa.StateFailed, Since: at, Generation: 4, PhysicalID: "x1", Addresses: []string{"127.0.0.1:80"},
+		Started: at, Finished: at, ExitCode: &code, Restarts: 2, Reason: "exited with code 3", Details: map[string]string{"a": "b"},
+	}
+	return []wire.Frame{
+		{Seq: 1, Hello: &wire.Hello{Protocol: wire.Protocol, Node: "n1", Key: "a key that is long", Name: "n1", Traits: map[string]string{"gpu": "yes"}, Drivers: []mariposa.ComputeType{"dummy"}}},
+		{Seq: 1, Welcome: &wire.Welcome{Epoch: 3, Cluster: "c", Incarnation: "i", Beat: 5 * time.Second}},
+		{Seq: 2, Assign: &wire.Assign{
+			Snapshot: true, Last: true,
+			Workloads: map[string]*mariposa.Workload{"w": {Compute: "dummy", Command: []string{"a", "b"}, Environment: []mariposa.Variable{{Name: "A", Value: "ü\x00"}}, Dummy: &mariposa.Dummy{Wait: time.Second}}},
+			Items:     []wire.Assignment{{ID: "i1", Name: "web.1", Generation: 2, Goal: mariposa.GoalRunning, Workload: "w", Status: &status}},
+		}},
+		{Seq: 2, Report: &wire.Report{Inventory: true, Items: []wire.Status{{ID: "i1", Status: status}}, Quarantined: []mariposa.Quarantined{{ID: "q"}}}},
+		{Seq: 3, Beat: &wire.Beat{Seen: 7}},
+		{Seq: 4, Bye: &wire.Bye{Reason: "no", Final: true}},
+		{Seq: 5, Ask: &wire.Ask{Stream: 1, Instance: "i1", Tail: -1, Follow: true, Credit: 8}},
+		{Seq: 6, Data: &wire.Data{Stream: 1, Bytes: []byte{0, 1, 255}, Last: true, Error: "x"}},
+	}
+}
+
+// FuzzDecode holds what reads foreign bytes: it never panics, a frame says
+// exactly one thing, and what was understood is said again in the same words.
+func FuzzDecode(f *testing.F) {
+	for _, fr := range frames() {
+		b, err := wire.Encode(fr)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	for _, s := range []string{
+		"", "null", "{}", "[]", `{"seq":1}`, `{"seq":1,"beat":{},"bye":{}}`, `{"seq":-1,"beat":{"seen":9223372036854775807}}`,
+		`{"seq":1e99,"beat":{}}`, `{"seq":1,"beat":null}`, `{"seq":1,"beat":{}} {}`, `{"data":{"bytes":"!"}}`,
+		`{"seq":1,"report":{"items":[{"status":{"since":"9999-12-31T23:59:59Z"}}]}}`, strings.Repeat("[", 20000), "{\"hello\":{\"name\":\"\xff\"}}",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fr, err := wire.Decode(b)
+		if err != nil {
+			if mariposa.CodeOf(err) == mariposa.Internal {
+				t.Fatalf("an error without a code: %v", err)
+			}
+			return
+		}
+		n := 0
+		for _, set := range []bool{fr.Hello != nil, fr.Welcome != nil, fr.Assign != nil, fr.Report != nil, fr.Beat != nil, fr.Bye != nil, fr.Ask != nil, fr.Data != nil} {
+			if set {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Fatalf("a frame that says %d things was let through", n)
+		}
+		once, err := wire.Encode(fr)
+		if err != nil {
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+		again, err := wire.Decode(once)
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+		twice, err := wire.Encode(again)
+		if err != nil || !bytes.Equal(once, twice) {
+			t.Fatalf("the round trip changed\n%s to\n%s (%v)", once, twice, err)
+		}
+	})
+}
+
+func TestEveryFrameSurvivesTheRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, fr := range frames() {
+		b, err := wire.Encode(fr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := wire.Decode(b)
+		if err != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+		if b2, _ := wire.Encode(got); !bytes.Equal(b, b2) {
+			t.Errorf("%s became %s", b, b2)
+		}
+	}
+}
+
+func TestAFrameThatIsTooLargeIsRefusedUnread(t *testing.T) {
+	t.Parallel()
+	_, err := wire.Decode(bytes.Repeat([]byte(" "), wire.MaxFrame+1))
+	if mariposa.CodeOf(err) != mariposa.TooLarge {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAFrameThatSaysNothingOrTwoThingsIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{`{"seq":1}`, `{"seq":1,"beat":{"seen":1},"bye":{"reason":""}}`, `{"seq":1,"beat":null}`} {
+		if _, err := wire.Decode([]byte(s)); mariposa.CodeOf(err) != mariposa.InvalidArgument {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
+
+func TestAcceptTakesTheNextIgnoresTheOldAndRefusesAGap(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var o wire.Order
+		seen := int64(0)
+		for range rapid.IntRange(1, 50).Draw(t, "frames") {
+			seq := seen + rapid.Int64Range(-3, 3).Draw(t, "step")
+			next, err := o.Accept(seq)
+			switch {
+			case seq == seen+1:
+				if !next || err != nil {
+					t.Fatalf("frame %d after %d: %v, %v", seq, seen, next, err)
+				}
+				seen = seq
+			case seq <= seen:
+				if next || err != nil {
+					t.Fatalf("old frame %d after %d: %v, %v", seq, seen, next, err)
+				}
+			default:
+				if next || err == nil {
+					t.Fatalf("frame %d after %d was taken", seq, seen)
+				}
+			}
+			if o.Seen() != seen {
+				t.Fatalf("seen %d, want %d", o.Seen(), seen)
+			}
+		}
+	})
+}
