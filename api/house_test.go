@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -271,14 +272,14 @@ func (h *house) digest(project string, number int, service string) string {
 }
 
 // join runs a dummy node's agent against the server until the test ends.
-func (h *house) join(id string) {
+func (h *house) join(id string) *talking {
 	ctx, cancel := context.WithCancel(h.ctx)
-	d := dummy.New(dummy.NewWorld(1), clock.Real{})
+	d, p := dummy.New(dummy.NewWorld(1), clock.Real{}), &talking{Driver: dummy.New(dummy.NewWorld(2), clock.Real{}), ended: make(chan struct{}, 100)}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{
 			Hello:   wire.Hello{Node: id, Key: "a-secret-of-the-node-" + id, Name: "host-" + id, Dummy: true},
-			Drivers: []driver.Driver{d}, Clock: clock.Real{},
+			Drivers: []driver.Driver{d, p}, Clock: clock.Real{},
 		})
 	}()
 	h.t.Cleanup(func() {
@@ -286,8 +287,53 @@ func (h *house) join(id string) {
 		if err := <-ended; err != nil {
 			h.t.Errorf("the agent ended: %v", err)
 		}
-		_ = d.Close()
+		_, _ = d.Close(), p.Close()
 	})
+	return p
+}
+
+// talking plays a driver of processes: its instances are dummies that talk.
+type talking struct {
+	*dummy.Driver
+	ended chan struct{} // one for each log that was let go of
+}
+
+func (*talking) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
+
+func (d *talking) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	w := *i.Workload
+	w.Dummy = &mariposa.Dummy{NameLen: 8}
+	i.Workload = &w
+	d.Driver.Start(ctx, i, done)
+}
+
+// Logs says one line, or as many as tail, and goes on when followed. With a tail
+// of 13 it breaks off, with one of 14 it fails at once, with one of 15 it is
+// silent.
+func (d *talking) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
+	r, w := io.Pipe()
+	context.AfterFunc(ctx, func() {
+		_ = w.CloseWithError(ctx.Err())
+		d.ended <- struct{}{}
+	})
+	if o.Tail == 14 {
+		return nil, errors.New("the disk is gone")
+	}
+	go func() {
+		for i := range max(1, o.Tail) {
+			if o.Tail == 15 {
+				break
+			}
+			fmt.Fprintf(w, "%s says %d\n", id, i)
+		}
+		switch {
+		case o.Tail == 13:
+			_ = w.CloseWithError(errors.New("the disk broke"))
+		case !o.Follow:
+			_ = w.Close()
+		}
+	}()
+	return r, nil
 }
 
 // until asks again, whenever something has changed, until an answer will do.

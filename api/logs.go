@@ -34,6 +34,9 @@ func (s *server) getLogs(_ context.Context, in *getLogsInput) (*huma.StreamRespo
 	if err != nil {
 		return nil, err
 	}
+	if spec := r.Spec.(*mariposa.InstanceSpec); spec.Compute == mariposa.ComputeDummy {
+		return nil, conflict("instance %s is a dummy, and dummies write no log", spec.Name)
+	}
 	release, err := s.enter()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,109 @@
+package api_test
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// The whole way: a project is submitted, an agent runs it, an instance is
+// crashed and comes back, the log is followed, and everything goes.
+func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.join("n1")
+	c := h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, update: {min_healthy: 0}}\n")
+	service := func() contract.ServiceState {
+		return want[contract.State](h.call("GET", "/v1/projects/shop/state", nil), 200).Projects[0].Services[0]
+	}
+	converged := func() bool {
+		s := service()
+		return s.Status == mariposa.StatusConverged && s.Running == 2 && s.Healthy == 2
+	}
+	h.until("the project to converge", converged)
+	task := want[contract.Task](h.call("GET", "/v1/queue/"+*c.Task, nil), 200)
+	if task.State != mariposa.TaskCompleted || task.Progress.Done != task.Progress.Total || len(task.Steps) < 4 {
+		t.Errorf("task %+v", task)
+	}
+	if v := want[contract.Version](h.call("GET", "/v1/projects/shop/versions/1", nil), 200); !v.Completed {
+		t.Errorf("version %+v", v)
+	}
+	nodes := want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200)
+	if n := nodes.Nodes[0]; n.Name != "host-n1" || n.Instances != 2 || time.Since(n.LastHeartbeat) > time.Minute || n.Drivers[0] != mariposa.ComputeDummy {
+		t.Errorf("node %+v", n)
+	}
+
+	first := want[contract.Instances](h.call("GET", "/v1/instances?project=shop", nil), 200).Instances[0]
+	want[contract.Changed](h.call("PUT", "/v1/instances/"+first.ID, contract.InstanceAction{Action: "crash"}), 202)
+	h.until("the crashed instance to be replaced", func() bool {
+		return h.call("GET", "/v1/instances/"+first.ID, nil).status == 404 && converged()
+	})
+	want[contract.Changed](h.call("DELETE", "/v1/projects/shop?force=true", nil), 202)
+	h.until("the project to go", func() bool { return h.call("GET", "/v1/projects/"+c.ID, nil).status == 404 })
+	kinds := map[string]bool{}
+	for _, e := range want[contract.Events](h.call("GET", "/v1/events?since=0&limit=1000&project="+c.ID, nil), 200).Events {
+		kinds[e.Kind] = true
+	}
+	for _, kind := range []string{"project.created", "instance.running", "instance.failed", "task.completed", "version.completed", "project.deleting", "project.deleted"} {
+		if !kinds[kind] {
+			t.Errorf("no %s among the events", kind)
+		}
+	}
+}
+
+func TestLogsAreStreamedAsTheyCome(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	node := h.join("n1")
+	h.create("shop", "services:\n  web: {compute_type: process, command: [talk]}\n")
+	var id string
+	h.until("the instance to run", func() bool {
+		all := want[contract.Instances](h.call("GET", "/v1/instances?state=running", nil), 200)
+		for _, i := range all.Instances {
+			id = i.ID
+		}
+		return id != ""
+	})
+	logs := "/v1/instances/" + id + "/logs"
+	r := h.call("GET", logs+"?tail=3", nil)
+	if r.status != 200 || !strings.HasPrefix(r.header.Get("Content-Type"), "text/plain") || strings.Count(string(r.body), id) != 3 {
+		t.Errorf("three lines: %d %q", r.status, r.body)
+	}
+	h.call("GET", logs+"?tail=14", nil).wantError(503, mariposa.Unavailable, "the disk is gone")
+	if r := h.open(logs + "?tail=13"); r != nil {
+		if _, err := io.ReadAll(r.Body); err == nil {
+			t.Error("a log that broke off looks whole")
+		}
+		r.Body.Close()
+	}
+	for _, query := range []string{"?follow=true&tail=2", "?follow=true&tail=15"} { // talking, and silent
+		r := h.open(logs + query)
+		if query == "?follow=true&tail=2" {
+			if line, err := bufio.NewReader(r.Body).ReadString('\n'); err != nil || !strings.HasPrefix(line, id) {
+				t.Errorf("the first line is %q, %v", line, err)
+			}
+		}
+		r.Body.Close()
+	}
+	for range 5 { // who stops reading ends the stream at the node too
+		<-node.ended
+	}
+}
+
+// open begins a request whose answer is a stream.
+func (h *house) open(path string) *http.Response {
+	h.t.Helper()
+	req := must(http.NewRequestWithContext(h.ctx, http.MethodGet, h.url+path, nil))(h.t)
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	res := must(h.http.Do(req))(h.t)
+	if res.StatusCode != 200 {
+		h.t.Fatalf("%s answered %d", path, res.StatusCode)
+	}
+	return res
+}
