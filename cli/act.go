@@ -16,15 +16,15 @@ import (
 // change makes a change, prints the task that carries it out, and follows it if
 // wanted. The place in the feed is noted before anything is asked for, so that
 // nothing of the task can be missed, however fast it is.
-func (a *app) change(cmd *cobra.Command, project string, wait bool, ask func(c *client.Client) (*contract.Changed, error)) error {
+func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (*contract.Changed, error)) error {
 	c, err := a.connect()
 	if err != nil {
 		return err
 	}
 	var since int64
 	if wait {
-		if since, err = c.Revision(cmd.Context(), project); err != nil {
-			return a.noProject(err)
+		if since, err = c.Revision(cmd.Context()); err != nil {
+			return err
 		}
 	}
 	done, err := ask(c)
@@ -66,7 +66,7 @@ func (a *app) projectScale() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.change(cmd, name, wait, func(c *client.Client) (*contract.Changed, error) {
+			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.Scale(cmd.Context(), name, scales)
 				return a.answered(name, done, err)
 			})
@@ -110,7 +110,7 @@ func (a *app) projectAct(action, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.change(cmd, name, wait, func(c *client.Client) (*contract.Changed, error) {
+			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.Act(cmd.Context(), name, contract.Action{Action: action, Services: services, Rolling: client.Amount(rolling)})
 				return a.answered(name, done, err)
 			})

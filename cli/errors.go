@@ -25,6 +25,8 @@ func Usage(err error) error {
 // taskFailed says that a task did not complete while we waited for it.
 type taskFailed struct{ error }
 
+func (f taskFailed) Unwrap() error { return f.error }
+
 // exited is a code that a command wants to end with.
 type exited struct {
 	error

@@ -12,8 +12,8 @@ import (
 	"mariposa/client"
 )
 
-// recent is how far back the events go that are shown when nobody says since when.
-const recent = 500
+// recent is how many events are shown when nobody says since when.
+const recent = 100
 
 func (a *app) eventsCommand() *cobra.Command {
 	var follow, everywhere bool
@@ -32,19 +32,19 @@ func (a *app) eventsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !cmd.Flags().Changed("since") {
-				now, err := c.Revision(cmd.Context(), project)
-				if err != nil {
-					return a.noProject(err)
+			chosen := cmd.Flags().Changed("since")
+			switch {
+			case follow:
+				if !chosen {
+					if since, err = c.Revision(cmd.Context()); err != nil {
+						return err
+					}
 				}
-				if since = now; !follow {
-					since = max(0, now-recent)
-				}
-			}
-			if follow {
 				return a.followEvents(cmd.Context(), c, project, since)
+			case chosen:
+				return a.listEvents(cmd.Context(), c, project, since)
 			}
-			return a.listEvents(cmd.Context(), c, project, since)
+			return a.latestEvents(cmd.Context(), c, project)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as things happen")
@@ -55,6 +55,21 @@ func (a *app) eventsCommand() *cobra.Command {
 
 func everywhereFlag(cmd *cobra.Command, everywhere *bool) {
 	cmd.Flags().BoolVarP(everywhere, "all-projects", "A", false, "whatever project is set")
+}
+
+func (a *app) latestEvents(ctx context.Context, c *client.Client, project string) error {
+	page, err := c.LatestEvents(ctx, project, recent)
+	if err != nil {
+		return a.noProject(err)
+	}
+	if a.global.json {
+		return a.printJSON(page)
+	}
+	tell := newNarrator(a.env.Now)
+	for _, e := range page.Events {
+		fmt.Fprintln(a.env.Stdout, tell.line(e))
+	}
+	return nil
 }
 
 // listEvents prints what the feed has after a revision, page by page.

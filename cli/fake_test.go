@@ -89,10 +89,12 @@ func (f *fake) on(route string, h http.HandlerFunc) *fake {
 
 // give answers with a document.
 func (f *fake) give(route string, document any) *fake {
-	return f.on(route, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(document)
-	})
+	return f.on(route, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, document) })
+}
+
+func writeJSON(w http.ResponseWriter, document any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(document)
 }
 
 func (f *fake) requests() string {
@@ -112,9 +114,20 @@ func refuse(code mariposa.Code, message string, faults ...mariposa.Fault) http.H
 
 // stream sends events, then keeps the stream open until the reader goes.
 func (f *fake) stream(events ...contract.Event) *fake {
-	return f.on("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+	return f.feed(func(w http.ResponseWriter, r *http.Request) {
 		writeEvents(w, r, events...)
 		<-r.Context().Done()
+	})
+}
+
+// feed answers streams; as a list, the feed is empty and at revision 7.
+func (f *fake) feed(stream http.HandlerFunc) *fake {
+	return f.on("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept") == "text/event-stream" {
+			stream(w, r)
+			return
+		}
+		writeJSON(w, contract.Events{Events: []contract.Event{}, Revision: 7})
 	})
 }
 
@@ -250,13 +263,13 @@ func world(t *testing.T) *fake {
 	full := instances[0]
 	full.Command, full.Environment, full.Details = []string{"hello", "web"}, []string{"GREETING=hello", "PORT=34567"}, map[string]string{"pid": "4711"}
 	f.give("GET /v1/instances/"+webOne, full)
-	f.give("PUT /v1/instances/"+webOne, contract.Changed{})
-	f.on("GET /v1/instances/"+webOne+"/logs", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "listening\nserved /\n") })
+	f.give("PUT /v1/instances/"+webOne, contract.Changed{ID: webOne, Name: "web.1-00ab12"})
+	f.on("GET /v1/instances/web.1-00ab12/logs", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "listening\nserved /\n") })
 	nodes := helloNodes()
 	f.give("GET /v1/nodes", contract.Nodes{Nodes: nodes})
-	f.give("GET /v1/nodes/"+nodeTwo, nodes[1])
-	f.give("PUT /v1/nodes/"+nodeTwo, struct{}{})
-	f.give("DELETE /v1/nodes/"+nodeTwo, struct{}{})
+	f.give("GET /v1/nodes/node2", nodes[1])
+	f.give("PUT /v1/nodes/node2", contract.Changed{ID: nodeTwo, Name: "node2"})
+	f.give("DELETE /v1/nodes/node2", contract.Changed{ID: nodeTwo, Name: "node2"})
 	return f
 }
 

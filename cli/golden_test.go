@@ -36,7 +36,6 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 		{"instance-list", "instance list", false},
 		{"instance-list-terminal", "instance list", true},
 		{"instance-show", "instance show web.1", false},
-		{"instance-show-ambiguous", "instance show 0198", false},
 		{"instance-show-unknown", "instance show db.1", false},
 		{"instance-logs", "instance logs web.1-00ab12 --tail 10", false},
 		{"instance-crash", "instance crash hello/web.1", false},

@@ -32,13 +32,7 @@ func (a *app) instanceList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			wanted := f
-			if wanted.Node != "" {
-				if wanted.Node, err = nodeID(cmd.Context(), c, f.Node); err != nil {
-					return err
-				}
-			}
-			all, err := c.AllInstances(cmd.Context(), wanted)
+			all, err := c.AllInstances(cmd.Context(), f)
 			if err != nil {
 				return a.noProject(err)
 			}
@@ -89,7 +83,7 @@ func (a *app) onInstance(use, short string, run func(ctx context.Context, c *cli
 			if err != nil {
 				return err
 			}
-			id, err := a.instanceID(cmd.Context(), c, args[0])
+			id, err := a.instanceRef(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
@@ -164,7 +158,7 @@ func (a *app) instanceCrash() *cobra.Command {
 		if a.global.json {
 			return a.printJSON(changed)
 		}
-		a.say("told to crash: watch it with `mariposa events -f`")
+		a.say("%s is told to crash", changed.Name)
 		return nil
 	})
 }

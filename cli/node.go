@@ -81,7 +81,7 @@ func drivers(n contract.Node) string {
 }
 
 // onNode is a command that takes one node.
-func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.Client, id, name string) error) *cobra.Command {
+func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.Client, node string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " NODE", Short: short, Args: takes(1, 1), ValidArgsFunction: first(a.nodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -89,11 +89,7 @@ func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.
 			if err != nil {
 				return err
 			}
-			id, err := nodeID(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			err = run(cmd.Context(), c, id, args[0])
+			err = run(cmd.Context(), c, args[0])
 			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
 				err = hinted(err, "see `mariposa node list`")
 			}
@@ -103,8 +99,8 @@ func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.
 }
 
 func (a *app) nodeShow() *cobra.Command {
-	return a.onNode("show", "Show one node", func(ctx context.Context, c *client.Client, id, _ string) error {
-		n, err := c.Node(ctx, id)
+	return a.onNode("show", "Show one node", func(ctx context.Context, c *client.Client, node string) error {
+		n, err := c.Node(ctx, node)
 		if err != nil {
 			return err
 		}
@@ -128,33 +124,39 @@ func (a *app) nodeShow() *cobra.Command {
 
 // nodeAct is a command that tells a node something.
 func (a *app) nodeAct(action, short, effect string) *cobra.Command {
-	return a.onNode(action, short, func(ctx context.Context, c *client.Client, id, name string) error {
-		return a.toldNode(c.ActOnNode(ctx, id, contract.NodeAction{Action: action}), name, effect)
+	return a.onNode(action, short, func(ctx context.Context, c *client.Client, node string) error {
+		changed, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: action})
+		return a.toldNode(changed, err, effect)
 	})
 }
 
 func (a *app) nodePurge() *cobra.Command {
 	var only []string
-	cmd := a.onNode("purge", "Remove the quarantined instances of a node, which the server does not know", func(ctx context.Context, c *client.Client, id, name string) error {
-		return a.toldNode(c.ActOnNode(ctx, id, contract.NodeAction{Action: "purge", Instances: only}), name, "clears its quarantine")
+	cmd := a.onNode("purge", "Remove the quarantined instances of a node, which the server does not know", func(ctx context.Context, c *client.Client, node string) error {
+		changed, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "purge", Instances: only})
+		return a.toldNode(changed, err, "clears its quarantine")
 	})
 	cmd.Flags().StringSliceVar(&only, "instance", nil, "only these, by id (default: all of them)")
 	return cmd
 }
 
 func (a *app) nodeRemove() *cobra.Command {
-	return a.onNode("rm", "Forget a node that will not come back", func(ctx context.Context, c *client.Client, id, name string) error {
-		return a.toldNode(c.DeleteNode(ctx, id), name, "is forgotten")
+	return a.onNode("rm", "Forget a node that will not come back", func(ctx context.Context, c *client.Client, node string) error {
+		changed, err := c.DeleteNode(ctx, node)
+		return a.toldNode(changed, err, "is forgotten")
 	})
 }
 
-// toldNode prints what follows from a change of a node. The API answers such a
-// change with nothing to show.
-func (a *app) toldNode(err error, name, effect string) error {
-	if err == nil && !a.global.json {
-		a.say("%s %s", name, effect)
+// toldNode prints what follows from a change of a node.
+func (a *app) toldNode(changed *contract.Changed, err error, effect string) error {
+	if err != nil {
+		return err
 	}
-	return err
+	if a.global.json {
+		return a.printJSON(changed)
+	}
+	a.say("%s %s", changed.Name, effect)
+	return nil
 }
 
 func (a *app) joinToken() *cobra.Command {

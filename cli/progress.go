@@ -27,17 +27,21 @@ type lines struct {
 	w    io.Writer
 	last string
 	seen string // the last reason of the project
+	why  string // the last reason of the task
 }
 
 func (l *lines) task(t *contract.Task, at time.Time) {
 	line := fmt.Sprintf("%s: %s", what(t), t.State)
-	switch {
-	case t.State.Ended():
-		line += prefixed(" in ", took(t)) + because(t)
-	case t.State == mariposa.TaskActive && t.Progress.Total > 0:
-		line = fmt.Sprintf("%s: %d of %d done", what(t), t.Progress.Done, t.Progress.Total) + prefixed("; ", t.Reason)
-	default:
-		line += prefixed(": ", t.Reason)
+	if t.State.Ended() {
+		l.say(line+prefixed(" in ", took(t))+because(t), at)
+		return
+	}
+	if t.State == mariposa.TaskActive && t.Progress.Total > 0 {
+		line = fmt.Sprintf("%s: %d of %d done", what(t), t.Progress.Done, t.Progress.Total)
+	}
+	if t.Reason != l.why { // said once: there may be thousands of lines
+		l.why = t.Reason
+		line += bracketed(t.Reason)
 	}
 	l.say(line, at)
 }

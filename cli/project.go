@@ -65,7 +65,7 @@ func (a *app) projectCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.change(cmd, "", wait, func(c *client.Client) (*contract.Changed, error) {
+			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.CreateProject(cmd.Context(), args[0], manifest, message)
 				if err == nil && !a.global.json {
 					a.say("%s: version %s", args[0], versionOf(done.Number, done.Version))
@@ -170,7 +170,7 @@ func (a *app) projectDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.change(cmd, name, wait, func(c *client.Client) (*contract.Changed, error) {
+			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.DeleteProject(cmd.Context(), name, force)
 				switch {
 				case mariposa.CodeOf(err) == mariposa.Conflict && !force:

@@ -48,6 +48,7 @@ func (a *app) queueList() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&f.All, "all", false, "those that have ended too")
+	cmd.Flags().IntVar(&f.Limit, "limit", 100, "only the newest so many; 0: all")
 	cmd.Flags().StringVar(&f.Service, "service", "", "only tasks of this service")
 	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this state")
 	complete(cmd, "service", a.serviceNames)
@@ -71,7 +72,7 @@ func (a *app) queueShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			id, err := taskID(cmd.Context(), c, args[0])
+			id, err := taskRef(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}

@@ -66,19 +66,24 @@ var verbs = map[string]string{
 }
 
 func (n *narrator) instance(e client.Event) string {
-	name, reason := cmp.Or(n.names[e.Instance], short(e.Instance)), e.Reason
+	n.learn(e.Node, e.NodeName)
+	name, reason := cmp.Or(e.InstanceName, n.names[e.Instance], short(e.Instance)), e.Reason
 	if i := e.AsInstance(); i != nil {
 		name = cmp.Or(i.Name, name)
 		reason = cmp.Or(reason, i.Reason)
-		n.names[i.ID] = name
-		if i.NodeName != "" {
-			n.names[i.Node] = i.NodeName
-		}
+		n.learn(i.Node, i.NodeName)
 	}
+	n.learn(e.Instance, name)
 	if e.Verb() == "collected" {
 		delete(n.names, e.Instance)
 	}
 	return owned(e) + name + " " + n.where(cmp.Or(verbs[e.Verb()], e.Verb()), e.Node) + bracketed(reason)
+}
+
+func (n *narrator) learn(id, name string) {
+	if id != "" && name != "" {
+		n.names[id] = name
+	}
 }
 
 // where puts the node into a verb that wants one.
@@ -142,10 +147,11 @@ func (n *narrator) version(e client.Event) string {
 }
 
 func (n *narrator) node(e client.Event) string {
-	if node := e.AsNode(); node != nil && node.Name != "" {
-		n.names[node.ID] = node.Name
+	n.learn(e.Node, e.NodeName)
+	if node := e.AsNode(); node != nil {
+		n.learn(node.ID, node.Name)
 	}
-	what := map[string]string{"unknown": "cannot be reached", "quarantine": "has instances in quarantine", "lose": "is told to play dead", "lost": "is told to play dead", "restore": "may come back", "restored": "may come back", "purge": "is to clear its quarantine"}[e.Verb()]
+	what := map[string]string{"unknown": "cannot be reached", "quarantine": "has instances in quarantine", "lost": "is told to play dead", "restored": "may come back", "purged": "is to clear its quarantine"}[e.Verb()]
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
 }
 

@@ -38,7 +38,7 @@ func (a *app) projectUpdate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.change(cmd, name, wait, func(c *client.Client) (*contract.Changed, error) {
+			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				return a.update(cmd.Context(), c, name, manifest, u, sure)
 			})
 		},

@@ -68,7 +68,7 @@ func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, err
 		}
 		// The feed has moved past us, or the project is gone: look again.
 		gone := err
-		if since, err = f.c.Revision(ctx, ""); err != nil {
+		if since, err = f.c.Revision(ctx); err != nil {
 			return nil, err
 		}
 		if task, err = f.c.Task(ctx, f.id); err != nil {

@@ -170,6 +170,7 @@ func (w *watcher) screen(ctx context.Context) (err error) {
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
 
+	w.remember(ctx)
 	w.draw()
 	var due <-chan time.Time // when to look and draw again
 	for {
@@ -226,7 +227,7 @@ func (w *watcher) pump(ctx context.Context, feed chan<- news) {
 		}
 		// The screen reads the state anew on any news, so a gap does no harm.
 		var err error
-		if since, err = w.c.Revision(ctx, w.project); err != nil {
+		if since, err = w.c.Revision(ctx); err != nil {
 			send(news{err: err})
 			return
 		}
@@ -234,12 +235,29 @@ func (w *watcher) pump(ctx context.Context, feed chan<- news) {
 	}
 }
 
-func (w *watcher) take(n news) {
-	if w.trouble = n.lost; n.event == nil {
+// remember begins with what happened last. It is a help, so it may fail.
+func (w *watcher) remember(ctx context.Context) {
+	page, err := w.c.LatestEvents(ctx, w.project, 3*latestEvents)
+	if err != nil {
 		return
 	}
-	line := w.tell.line(*n.event)
-	if n.event.Kind == "task.progress" || w.service != "" && n.event.ServiceName != w.service {
+	for _, e := range page.Events {
+		if e.Revision <= w.state.Revision { // the stream brings the others
+			w.keep(e)
+		}
+	}
+}
+
+func (w *watcher) take(n news) {
+	if w.trouble = n.lost; n.event != nil {
+		w.keep(*n.event)
+	}
+}
+
+// keep adds an event to the latest ones.
+func (w *watcher) keep(e client.Event) {
+	line := w.tell.line(e)
+	if e.Kind == "task.progress" || w.service != "" && e.ServiceName != w.service {
 		return
 	}
 	w.latest = append(w.latest, line)

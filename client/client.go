@@ -113,7 +113,7 @@ func put(path string, document any) request {
 	return request{method: http.MethodPut, path: path, body: body, kind: "application/json"}
 }
 
-// do calls the API and reads the answer into a document, if one is wanted.
+// do calls the API and reads the answer into a document.
 func (c *Client) do(ctx context.Context, r request, document any) error {
 	res, err := c.open(ctx, r)
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *Client) do(ctx context.Context, r request, document any) error {
 	}
 	defer res.Body.Close()
 	body, err := c.read(ctx, res.Body)
-	if err != nil || document == nil || len(body) == 0 {
+	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(body, document); err != nil {

@@ -86,10 +86,11 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{"GET /v1/instances/i1", func(c *Client) error { return drop(c.Instance(ctx, "i1")) }},
 		{`PUT /v1/instances/i1 application/json {"action":"crash"}`, func(c *Client) error { return drop(c.ActOnInstance(ctx, "i1", "crash")) }},
 		{"GET /v1/events?limit=5&organization=acme&project=x&since=7", func(c *Client) error { return drop(c.Events(ctx, EventFilter{Since: 7, Project: "x", Limit: 5})) }},
+		{"GET /v1/events?limit=1", func(c *Client) error { return drop(c.Revision(ctx)) }},
 		{"GET /v1/nodes", func(c *Client) error { return drop(c.Nodes(ctx)) }},
 		{"GET /v1/nodes/n1", func(c *Client) error { return drop(c.Node(ctx, "n1")) }},
-		{`PUT /v1/nodes/n1 application/json {"action":"lose"}`, func(c *Client) error { return c.ActOnNode(ctx, "n1", contract.NodeAction{Action: "lose"}) }},
-		{"DELETE /v1/nodes/n1", func(c *Client) error { return c.DeleteNode(ctx, "n1") }},
+		{`PUT /v1/nodes/n1 application/json {"action":"lose"}`, func(c *Client) error { return drop(c.ActOnNode(ctx, "n1", contract.NodeAction{Action: "lose"})) }},
+		{"DELETE /v1/nodes/n1", func(c *Client) error { return drop(c.DeleteNode(ctx, "n1")) }},
 		{"GET /healthz", func(c *Client) error { return drop(c.Health(ctx)) }},
 		{"GET /readyz", func(c *Client) error { return drop(c.Ready(ctx)) }},
 	} {

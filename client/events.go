@@ -68,29 +68,34 @@ type EventFilter struct {
 // Events returns a stretch of the feed, oldest first. Its Revision is where to
 // go on.
 func (c *Client) Events(ctx context.Context, f EventFilter) (*Events, error) {
-	q := c.feed(f.Since, f.Project)
-	if f.Limit > 0 {
-		q.Set("limit", strconv.Itoa(f.Limit))
-	}
+	q := c.feed(f.Project, f.Limit)
+	q.Set("since", strconv.FormatInt(f.Since, 10))
 	return answer[Events](ctx, c, get("/v1/events", q))
 }
 
-func (c *Client) feed(since int64, project string) url.Values {
+// LatestEvents returns the newest events, oldest first.
+func (c *Client) LatestEvents(ctx context.Context, project string, limit int) (*Events, error) {
+	return answer[Events](ctx, c, get("/v1/events", c.feed(project, limit)))
+}
+
+func (c *Client) feed(project string, limit int) url.Values {
 	q := url.Values{}
 	if project != "" {
 		q = c.owned()
 	}
 	set(q, "project", project)
-	q.Set("since", strconv.FormatInt(since, 10))
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
 	return q
 }
 
 // Revision is where the feed is now: a stream since then misses nothing that is
 // asked for from now on.
-func (c *Client) Revision(ctx context.Context, project string) (int64, error) {
-	s, err := c.State(ctx, project, "")
+func (c *Client) Revision(ctx context.Context) (int64, error) {
+	latest, err := c.LatestEvents(ctx, "", 1)
 	if err != nil {
 		return 0, err
 	}
-	return s.Revision, nil
+	return latest.Revision, nil
 }

@@ -98,7 +98,8 @@ func (s *stream) run(ctx context.Context) error {
 	})
 	defer watchdog.Stop()
 
-	r := get("/v1/events", s.c.feed(s.last, s.o.Project))
+	r := get("/v1/events", s.c.feed(s.o.Project, 0))
+	r.query.Set("since", strconv.FormatInt(s.last, 10))
 	r.accept = "text/event-stream"
 	r.header = map[string]string{"Last-Event-ID": strconv.FormatInt(s.last, 10)}
 	res, err := s.c.open(ctx, r)

@@ -29,9 +29,10 @@ type TaskFilter struct {
 	Service string
 	State   string
 	All     bool // those that have ended too
+	Limit   int  // at most so many, the newest; 0: all
 }
 
-// Queue lists tasks. It turns the pages by itself.
+// Queue lists tasks, newest first. It turns the pages by itself.
 func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
 	q := url.Values{}
 	if f.Project != "" {
@@ -50,6 +51,10 @@ func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, erro
 			return "", err
 		}
 		all.Tasks = append(all.Tasks, page.Tasks...)
+		if f.Limit > 0 && len(all.Tasks) >= f.Limit {
+			all.Tasks = all.Tasks[:f.Limit]
+			return "", nil
+		}
 		return page.Marker, nil
 	})
 	if err != nil {
@@ -127,7 +132,8 @@ func (c *Client) AllInstances(ctx context.Context, f InstanceFilter) (*contract.
 	return all, nil
 }
 
-// Instance returns one instance with its details.
+// Instance returns one instance with its details, by its name, its id or the
+// beginning of its id.
 func (c *Client) Instance(ctx context.Context, id string) (*contract.Instance, error) {
 	return answer[contract.Instance](ctx, c, get(under("/v1/instances", id), nil))
 }
@@ -167,19 +173,19 @@ func (c *Client) Nodes(ctx context.Context) (*contract.Nodes, error) {
 	return answer[contract.Nodes](ctx, c, get("/v1/nodes", nil))
 }
 
-// Node returns one node.
-func (c *Client) Node(ctx context.Context, id string) (*contract.Node, error) {
-	return answer[contract.Node](ctx, c, get(under("/v1/nodes", id), nil))
+// Node returns one node, by its name or id.
+func (c *Client) Node(ctx context.Context, node string) (*contract.Node, error) {
+	return answer[contract.Node](ctx, c, get(under("/v1/nodes", node), nil))
 }
 
 // ActOnNode does something to a node: purge, lose, restore and so on.
-func (c *Client) ActOnNode(ctx context.Context, id string, action contract.NodeAction) error {
-	return c.do(ctx, put(under("/v1/nodes", id), action), nil)
+func (c *Client) ActOnNode(ctx context.Context, node string, action contract.NodeAction) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, put(under("/v1/nodes", node), action))
 }
 
 // DeleteNode makes the server forget a node.
-func (c *Client) DeleteNode(ctx context.Context, id string) error {
-	return c.do(ctx, request{method: http.MethodDelete, path: under("/v1/nodes", id)}, nil)
+func (c *Client) DeleteNode(ctx context.Context, node string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, request{method: http.MethodDelete, path: under("/v1/nodes", node)})
 }
 
 // Health tells of a server that lives; Ready, of one that can reach its store too.

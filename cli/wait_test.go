@@ -1,0 +1,287 @@
+package cli
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// scaled is a world in which scaling starts a task.
+func scaled(t *testing.T) *fake {
+	t.Helper()
+	id := taskOne
+	return world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: &id})
+}
+
+func projectEvent(rev int64, verb, reason string) contract.Event {
+	return contract.Event{Revision: rev, Time: noon.Add(time.Duration(rev) * time.Second), Kind: "project." + verb, Project: helloID, ProjectName: "hello", Reason: reason}
+}
+
+func life(end mariposa.TaskState, reason string) []contract.Event {
+	last := task(end, 2, 2)
+	last.Reason = reason
+	other := task(mariposa.TaskFailed, 0, 1)
+	other.ID = "another"
+	return []contract.Event{
+		taskEvent(8, "queued", task(mariposa.TaskQueued, 0, 0)),
+		taskEvent(9, "active", task(mariposa.TaskActive, 0, 2)),
+		taskEvent(10, "failed", other),
+		projectEvent(11, "blocked", "web: no node has room for it"),
+		taskEvent(12, "progress", task(mariposa.TaskActive, 1, 2)),
+		instanceEvent(13, "running", helloInstances()[0], ""),
+		taskEvent(14, string(end), last),
+	}
+}
+
+func TestWaitFollowsATaskToItsEnd(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		end  mariposa.TaskState
+		why  string
+		tty  bool
+		code int
+	}{
+		{"completed", mariposa.TaskCompleted, "", false, exitOK},
+		{"failed", mariposa.TaskFailed, "web.2-00aaaa failed 3 times at version 2", false, exitFailed},
+		{"terminated", mariposa.TaskTerminated, "a newer task took its place", false, exitFailed},
+		{"completed-terminal", mariposa.TaskCompleted, "", true, exitOK},
+		{"failed-terminal", mariposa.TaskFailed, "web.2-00aaaa failed 3 times at version 2", true, exitFailed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := scaled(t).stream(life(c.end, c.why)...)
+			args := []string{"project", "scale", "hello", "web=2", "--wait"}
+			r := (&run{f: f, tty: c.tty}).do(t, args...)
+			golden(t, "wait-"+c.name, r.story(args))
+			if r.code != c.code {
+				t.Errorf("exit %d", r.code)
+			}
+			if r.stdout != "task "+taskOne+"\n" {
+				t.Errorf("the answer is %q", r.stdout)
+			}
+		})
+	}
+}
+
+func TestWaitWithJSONLeavesTheAnswerAlone(t *testing.T) {
+	t.Parallel()
+	r := (&run{f: scaled(t).stream(life(mariposa.TaskCompleted, "")...)}).do(t, "project", "scale", "hello", "web=2", "--wait", "--json")
+	if want := "{\n  \"task\": \"" + taskOne + "\"\n}\n"; r.code != exitOK || r.stdout != want {
+		t.Errorf("exit %d: %s", r.code, r.stdout)
+	}
+}
+
+// The place in the feed is asked for before the change: a task that ends at once
+// is not missed.
+func TestWaitLooksAtTheFeedBeforeItAsks(t *testing.T) {
+	t.Parallel()
+	f := scaled(t).stream(life(mariposa.TaskCompleted, "")...)
+	(&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait")
+	lines := strings.Split(f.requests(), "\n")
+	if len(lines) != 4 || lines[0] != "GET /v1/events?limit=1" || !strings.HasPrefix(lines[1], "PUT ") || lines[3] != "GET /v1/events?project="+helloID+"&since=7" {
+		t.Errorf("asked\n%s", f.requests())
+	}
+}
+
+func TestWaitGoesOnAfterAGapInTheFeed(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	f := scaled(t)
+	f.feed(func(w http.ResponseWriter, r *http.Request) {
+		switch calls.Add(1) {
+		case 1:
+			refuse(mariposa.TooOld, "the feed begins at 90")(w, r)
+		default:
+			writeEvents(w, r, taskEvent(91, "completed", task(mariposa.TaskCompleted, 2, 2)))
+			<-r.Context().Done()
+		}
+	})
+	r := (&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait")
+	if r.code != exitOK || calls.Load() != 2 || !strings.Contains(r.stderr, "completed") {
+		t.Errorf("exit %d after %d calls: %s", r.code, calls.Load(), r.stderr)
+	}
+}
+
+func TestWaitReadsATaskThatTheFeedOnlyNames(t *testing.T) {
+	t.Parallel()
+	e := taskEvent(8, "completed", task(mariposa.TaskCompleted, 2, 2))
+	e.Object = nil
+	f := scaled(t).stream(e).give("GET /v1/queue/"+taskOne, task(mariposa.TaskCompleted, 2, 2))
+	if r := (&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait"); r.code != exitOK {
+		t.Errorf("exit %d: %s", r.code, r.stderr)
+	}
+}
+
+func TestAnInterruptedWaitSaysThatTheTaskGoesOn(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	f := scaled(t)
+	f.feed(func(w http.ResponseWriter, r *http.Request) {
+		writeEvents(w, r, life(mariposa.TaskCompleted, "")[:2]...)
+		cancel()
+		<-r.Context().Done()
+	})
+	r := (&run{f: f, ctx: ctx}).do(t, "project", "scale", "hello", "web=2", "--wait")
+	if r.code != exitError || !strings.Contains(r.stderr, "interrupted; the task goes on") || !strings.Contains(r.stderr, "queue show "+taskOne) {
+		t.Errorf("exit %d: %s", r.code, r.stderr)
+	}
+}
+
+// A terminal sees the bar grow, whatever comes in between.
+func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	now := noon
+	a := &app{env: Env{
+		Stderr: &out, Terminal: func(any) bool { return true }, Size: func(any) (int, int) { return 90, 30 }, Getenv: func(string) string { return "" },
+		Now: func() time.Time { now = now.Add(time.Second); return now },
+	}.filled()}
+	show := a.progress()
+	show.task(ref(task(mariposa.TaskQueued, 0, 0)), noon)
+	show.task(ref(task(mariposa.TaskActive, 0, 100)), noon.Add(2*time.Second))
+	show.task(ref(task(mariposa.TaskActive, 25, 100)), noon.Add(11*time.Second))
+	show.reason("web: no node has room for it, and a very long story follows that no terminal can hold", noon.Add(12*time.Second))
+	show.trouble("lost the server; trying again in 1s")
+	show.task(ref(task(mariposa.TaskCompleted, 100, 100)), noon.Add(60*time.Second))
+	show.end()
+	show.end()
+	golden(t, "wait-bar", visible(strings.ReplaceAll(out.String(), "\r", "\n\r")))
+}
+
+func ref[T any](v T) *T { return &v }
+
+// updating is a world whose project can be given a new manifest, unless somebody
+// is faster.
+func updating(t *testing.T, faster bool) *fake {
+	t.Helper()
+	id := taskOne
+	f := world(t).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: "3333333c", Number: 3, Task: &id})
+	if faster {
+		f.on("PUT /v1/projects/hello/manifest", func(w http.ResponseWriter, r *http.Request) {
+			f.give("GET /v1/projects/hello", contract.Project{ID: helloID, Name: "hello", Version: "4444444d", Number: 4})
+			f.give("GET /v1/projects/hello/versions/4444444d", contract.Version{Version: "4444444d", Number: 4, Author: "bob", Message: "tune the database"})
+			refuse(mariposa.Conflict, "hello is at version 4 already")(w, r)
+		})
+	}
+	return f
+}
+
+const changedManifest = "services:\n  web: {scale: 3}\n  db: {}\n"
+
+func TestUpdateShowsWhatItChanges(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, manifest, answer string
+		args                   []string
+		tty, faster            bool
+		put                    bool // something was submitted
+	}{
+		{name: "pipe", manifest: changedManifest, put: true},
+		{name: "yes", answer: "y\n", tty: true, put: true},
+		{name: "no", answer: "\n", tty: true},
+		{name: "not-asked", args: []string{"--yes"}, tty: true, put: true},
+		{name: "same", manifest: "services:\n  web: {scale: 2}\n"},
+		{name: "same-json", manifest: "services:\n  web: {scale: 2}\n", args: []string{"--json"}},
+		{name: "overtaken", manifest: changedManifest, faster: true, put: true},
+		{name: "overtaken-previous", manifest: changedManifest, args: []string{"--previous", hashOne}, faster: true, put: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := updating(t, c.faster)
+			r := &run{f: f, tty: c.tty, stdin: c.manifest + c.answer, home: t.TempDir()}
+			file := "-"
+			if c.manifest == "" {
+				keep(t, r.home, "m.yaml", changedManifest)
+				file = r.home + "/m.yaml"
+			}
+			args := append([]string{"project", "update", "hello", "-m", file}, c.args...)
+			r.do(t, args...)
+			golden(t, "update-"+c.name, r.tidy(r.story(args)))
+			if put := strings.Contains(f.requests(), "PUT "); put != c.put {
+				t.Errorf("submitted: %v", put)
+			}
+			if c.put && len(c.args) == 0 && !strings.Contains(f.requests(), "previous="+hashTwo) {
+				t.Errorf("not based on the version shown:\n%s", f.requests())
+			}
+		})
+	}
+}
+
+func TestEventsAreSentences(t *testing.T) {
+	t.Parallel()
+	two := helloInstances()[1]
+	old := two
+	old.Name = "web.2-998877"
+	gone := instanceEvent(16, "collected", two, "")
+	gone.Object = nil
+	node := contract.Event{Revision: 17, Time: noon, Kind: "node.unknown", Node: nodeTwo, Reason: "its connection broke"}
+	version := contract.Event{Revision: 18, Time: noon, Kind: "version.created", Project: helloID, ProjectName: "hello", Actor: "ann", Object: contract.Version{Number: 3, Message: "greet louder"}}
+	strange := contract.Event{Revision: 19, Time: noon, Kind: "moon.full", ProjectName: "hello", Reason: "of its own accord"}
+	events := append(life(mariposa.TaskCompleted, ""),
+		instanceEvent(15, "running", two, "replaces web.2-998877, which exited with code 137"), gone, node, version, strange)
+	f := world(t)
+	f.on("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+		switch r.FormValue("since") {
+		case "", "3":
+			answerEvents(w, events)
+		default:
+			answerEvents(w, nil)
+		}
+	})
+	args := []string{"events"}
+	golden(t, "events", (&run{f: f}).do(t, args...).story(args))
+	latest := (&run{f: f}).do(t, args...).stdout
+	if since := (&run{f: f}).do(t, "events", "--since", "3"); since.stdout != latest {
+		t.Errorf("since a revision: %s", since.stdout)
+	}
+}
+
+func answerEvents(w http.ResponseWriter, events []contract.Event) {
+	doc := contract.Events{Events: events, Revision: 7}
+	if len(events) > 0 {
+		doc.Revision = events[len(events)-1].Revision
+	}
+	writeJSON(w, doc)
+}
+
+func TestEventsFollowUntilInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"events", "-f"}, {"events", "-f", "--json"}} {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		f := world(t).stream(life(mariposa.TaskCompleted, "")...)
+		out := &until{text: "is completed", done: cancel}
+		if len(args) == 3 {
+			out.text = "task.completed"
+		}
+		if r := (&run{f: f, ctx: ctx, out: out}).do(t, args...); r.code != exitOK {
+			t.Errorf("exit %d: %s", r.code, r.stderr)
+		}
+		golden(t, strings.Join(args, ""), out.String())
+	}
+}
+
+// until is a writer that calls done once it has seen a text.
+type until struct {
+	seen strings.Builder
+	text string
+	done func()
+}
+
+func (u *until) Write(p []byte) (int, error) {
+	n, err := u.seen.Write(p)
+	if strings.Contains(u.String(), u.text) {
+		u.done()
+	}
+	return n, err
+}
+
+func (u *until) String() string { return u.seen.String() }
