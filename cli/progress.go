@@ -53,7 +53,9 @@ func (l *lines) reason(why string, at time.Time) {
 	}
 }
 
-func (l *lines) trouble(why string) { l.say(why, time.Time{}) }
+func (l *lines) trouble(why string) {
+	l.say(cmp.Or(why, "the server is back; nothing was missed"), time.Time{})
+}
 
 func (l *lines) end() {}
 

@@ -98,7 +98,7 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, manifes
 func (a *app) overtaken(ctx context.Context, c *client.Client, name, previous string, refusal error) error {
 	p, err := c.Project(ctx, name)
 	if err != nil || previous == "" || p.Version == previous {
-		return refusal //nolint:nilerr // what the server refused is the news, not that we cannot say more
+		return refusal // that is the news, not that we cannot say more
 	}
 	who := ""
 	if v, err := c.Version(ctx, name, p.Version); err == nil {

@@ -56,7 +56,7 @@ type follower struct {
 type display interface {
 	task(t *contract.Task, at time.Time)
 	reason(why string, at time.Time) // how the project fares meanwhile
-	trouble(why string)              // with the connection
+	trouble(why string)              // with the connection; empty: it is over
 	end()                            // idempotent
 }
 
@@ -89,6 +89,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 	o.Lost = func(err error, again time.Duration) {
 		f.show.trouble(fmt.Sprintf("%v; trying again in %v", err, again.Round(100*time.Millisecond)))
 	}
+	o.Found = func() { f.show.trouble("") }
 	for e, err := range f.c.Stream(ctx, o) {
 		if err != nil {
 			return nil, err
