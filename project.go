@@ -57,6 +57,7 @@ type Rollout struct {
 type Backoff struct {
 	Failures int       `json:"failures"`
 	Until    time.Time `json:"until"`
+	First    time.Time `json:"first"` // since then it has not been healthy for long enough to forget
 	Last     time.Time `json:"last"`
 }
 

@@ -239,7 +239,7 @@ func (r *run) kill(ctx context.Context) error {
 // kill its replacement was assigned.
 func (r *run) killSome(ctx context.Context, n int) ([]time.Duration, error) {
 	var took []time.Duration
-	for id, name := range r.feed.some(r.ids[0], n) {
+	for id, name := range r.feed.originals(r.ids[0], n) {
 		began := time.Now()
 		if _, err := r.client.ActOnInstance(ctx, id, "crash"); err != nil {
 			return nil, err
@@ -297,7 +297,7 @@ func (r *run) loseNode(ctx context.Context) error {
 	n := r.feed.on(victim.ID)
 	r.say("losing node %s with %d instances", victim.Name, n)
 	began := time.Now()
-	if err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "lose"}); err != nil {
+	if _, err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "lose"}); err != nil {
 		return err
 	}
 	err = r.feed.until(ctx, func() bool {
@@ -313,7 +313,7 @@ func (r *run) loseNode(ctx context.Context) error {
 	took := time.Since(began)
 	r.res.RepairS, r.res.Repaired = round(r.res.RepairS+took.Seconds()), r.res.Repaired+n
 	r.say("%d instances run elsewhere after %s", n, took.Round(time.Millisecond))
-	if err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "restore"}); err != nil {
+	if _, err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "restore"}); err != nil {
 		return err
 	}
 	return r.feed.until(ctx, func() bool {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type seen struct {
 	name    string
 	number  int
 	up      bool
+	repair  bool
 }
 
 func follow(ctx context.Context, st store.Store) *follower {
@@ -82,16 +84,15 @@ func (f *follower) apply(c *store.Change) {
 		delete(f.state, c.Record.ID)
 		return
 	}
-	if !known {
-		const prefix = "replaces "
-		if len(spec.Reason) > len(prefix) && spec.Reason[:len(prefix)] == prefix {
-			f.replaced[firstWord(spec.Reason[len(prefix):])] = c.Time
-		}
+	dead, repair := strings.CutPrefix(spec.Reason, "replaces ")
+	if repair && !known {
+		f.replaced[strings.Fields(dead)[0]] = c.Time
 	}
 	status, _ := c.Record.Status.(*mariposa.InstanceStatus)
 	s := seen{
 		project: spec.Project, node: spec.Node, name: spec.Name, number: spec.Number,
-		up: spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning,
+		repair: repair,
+		up:     spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning,
 	}
 	f.state[c.Record.ID] = s
 	if s.up {
@@ -100,15 +101,6 @@ func (f *follower) apply(c *store.Change) {
 			f.at[s.project]++
 		}
 	}
-}
-
-func firstWord(s string) string {
-	for i, r := range s {
-		if r == ',' || r == ' ' {
-			return s[:i]
-		}
-	}
-	return s
 }
 
 // until waits for a condition on the counts.
@@ -145,8 +137,10 @@ func (f *follower) aim(project string, number int) {
 	}
 }
 
-// some returns up to n running instances of a project, by id with its name.
-func (f *follower) some(project string, n int) map[string]string {
+// originals returns up to n running instances of a project that replace nobody,
+// by id with the name. (Killing replacements would look like a crash loop, and
+// be held back as one.)
+func (f *follower) originals(project string, n int) map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := map[string]string{}
@@ -154,7 +148,7 @@ func (f *follower) some(project string, n int) map[string]string {
 		if len(out) == n {
 			break
 		}
-		if s.project == project && s.up {
+		if s.project == project && s.up && !s.repair {
 			out[id] = s.name
 		}
 	}

@@ -9,7 +9,9 @@ import (
 )
 
 // countFailures notes the failures that are new since the last time. One is
-// repaired at once; repeated ones push the next try back, twice as far each time.
+// repaired at once; repeated ones push the next try back, twice as far each
+// time. A failure is repeated when it strikes what was made after the first one:
+// of a thousand instances, one now and then may die without holding the others up.
 func (t *turn) countFailures() {
 	b := t.st.Backoff
 	seen := t.now.Add(-forget) // what failed longer ago has been forgotten
@@ -19,7 +21,7 @@ func (t *turn) countFailures() {
 	if b != nil && !healedAt(b).After(t.now) {
 		b, t.st.Backoff = nil, nil
 	}
-	last, atTarget := seen, 0
+	last, atTarget, repeated := seen, 0, b == nil
 	t.s.each(failed, func(i *Instance) bool {
 		t.stillborn = t.stillborn || (since(i).Equal(t.now) && i.Spec.Created.Equal(t.now))
 		if since(i).After(seen) {
@@ -29,6 +31,7 @@ func (t *turn) countFailures() {
 			if !outdated(t.s, i) {
 				atTarget++
 			}
+			repeated = repeated || !i.Spec.Created.Before(b.First)
 		}
 		return true
 	})
@@ -36,11 +39,11 @@ func (t *turn) countFailures() {
 		t.rememberUntil(b)
 		return
 	}
-	next := mariposa.Backoff{Last: last}
+	next := mariposa.Backoff{First: last, Last: last}
 	if b != nil {
-		next.Failures, next.Until = b.Failures, b.Until
+		next.Failures, next.Until, next.First = b.Failures, b.Until, b.First
 	}
-	if !next.Until.After(t.now) {
+	if repeated && !next.Until.After(t.now) {
 		next.Failures++
 		next.Until = t.now.Add(delay(t.st.ID, next.Failures))
 	}

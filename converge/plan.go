@@ -282,10 +282,10 @@ func (t *turn) fill() {
 		return
 	}
 	for _, i := range dead {
-		if !t.create(i.Spec.Slot, t.refillAt(i), fmt.Sprintf("replaces %s, which %s", i.Spec.Name, how(i)), true) {
+		if !t.create(i.Spec.Slot, t.refillAt(i), fmt.Sprintf("replaces %s (%s)", i.Spec.Name, how(i)), true) {
 			return
 		}
-		t.remove(i, "it "+how(i), true)
+		t.remove(i, how(i), true)
 		missing--
 	}
 	for _, i := range t.given {
