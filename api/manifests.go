@@ -81,6 +81,9 @@ type submission struct {
 	force    bool
 }
 
+// maxMessage bounds what is said of a version.
+const maxMessage = 4000
+
 // take copies a body: it is only lent.
 func (m *submission) take(contentType string, body []byte) {
 	m.bytes, m.json = bytes.Clone(body), mediaType(contentType) == "application/json"
@@ -105,6 +108,9 @@ func (m *submission) unwrap(raw json.RawMessage) error {
 }
 
 func (m *submission) check() (err error) {
+	if len(m.message) > maxMessage || !isText(m.message) {
+		return invalid("message must be text of at most %d bytes", maxMessage)
+	}
 	m.parsed, err = manifest.Parse(m.bytes)
 	return err
 }

@@ -55,6 +55,15 @@ func TestWhatIsNotThereIsToldInOurWords(t *testing.T) {
 	}
 }
 
+func TestAddressesThatAreNoTextAreRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, path := range []string{"/v1/queue/%00", "/v1/queue/%ff", "/v1/queue?marker=%00&all=true", "/v1/projects?name=%ff", "/v1/projects?name=%zz", "/v1/users/admin/queue/%00"} {
+		h.call("GET", path, nil).wantError(400, mariposa.InvalidArgument)
+	}
+	h.call("POST", "/v1/projects", map[string]any{"name": "x", "manifest": hello, "message": "\x00"}).wantError(400, mariposa.InvalidArgument, "message")
+}
+
 func TestUnknownParametersAreErrors(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"mariposa"
 )
@@ -47,6 +48,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	if err := s.letIn(r); err != nil {
 		err.write(rec)
+		return
+	}
+	if !legible(r.URL) {
+		newError(mariposa.InvalidArgument, "the address of the request holds characters that are no text", nil).write(rec)
 		return
 	}
 	r, ok := asUser(r)
@@ -123,6 +128,15 @@ func asUser(r *http.Request) (*http.Request, bool) {
 	own.URL = &u
 	return own, true
 }
+
+// legible reports whether an address is text all through. What is not could not
+// be stored or looked up everywhere.
+func legible(u *url.URL) bool {
+	query, err := url.QueryUnescape(u.RawQuery)
+	return err == nil && isText(u.Path) && isText(query)
+}
+
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // unrouted answers what no route takes, in our own words.
 func unrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"net/http"
 	"slices"
@@ -97,48 +98,59 @@ func only(st contract.ProjectState, service string) contract.ProjectState {
 	return st
 }
 
-// stateCache keeps what was counted at one revision, so that many who look at a
-// system at rest cost one count.
+// stateCache keeps what was counted last of each project, so that many who look
+// at once cost one count, and a system at rest costs none.
 type stateCache struct {
 	mu       sync.Mutex
+	states   map[string]counted
+	counting [64]sync.Mutex // one count of a project at a time; a few projects share each
+}
+
+type counted struct {
 	revision int64
-	states   map[string]contract.ProjectState
+	state    contract.ProjectState
 }
 
-func (c *stateCache) get(revision int64, project string) (contract.ProjectState, bool) {
+// get returns a count that is not older than a revision.
+func (c *stateCache) get(project string, revision int64) (contract.ProjectState, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.revision != revision {
-		return contract.ProjectState{}, false
-	}
-	st, ok := c.states[project]
-	return st, ok
+	one, ok := c.states[project]
+	return one.state, ok && one.revision >= revision
 }
 
-func (c *stateCache) put(revision int64, st contract.ProjectState) {
+// put keeps a count. Beyond so many, all are forgotten: projects come and go.
+func (c *stateCache) put(revision int64, st contract.ProjectState, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if revision > c.revision || c.states == nil {
-		c.revision, c.states = revision, map[string]contract.ProjectState{}
+	if c.states == nil || len(c.states) > most {
+		c.states = map[string]counted{}
 	}
-	if revision == c.revision {
-		c.states[st.ID] = st
+	if old := c.states[st.ID]; old.revision <= revision {
+		c.states[st.ID] = counted{revision, st}
 	}
 }
 
-// projectState counts a project, unless it has been counted at this revision.
+// projectState counts a project, unless somebody has since this request began.
 // False: there is no such project. The answer is shared and must not be changed.
 func (s *server) projectState(v *viewer, id string) (contract.ProjectState, bool) {
-	if st, ok := s.states.get(s.Picture.Revision(), id); ok {
+	began := s.Picture.Revision()
+	if st, ok := s.states.get(id, began); ok {
+		return st, true
+	}
+	counting := &s.states.counting[maphash.String(lockSeed, id)%uint64(len(s.states.counting))]
+	counting.Lock()
+	defer counting.Unlock()
+	if st, ok := s.states.get(id, began); ok {
 		return st, true
 	}
 	p := s.Picture.Project(id)
 	if p.Record == nil {
 		return contract.ProjectState{}, false
 	}
-	st := v.state(p)
-	if v.ctx.Err() == nil { // else versions may be missing from it
-		s.states.put(p.Revision, st)
+	st := s.viewer(v.ctx).state(p) // with fresh eyes: what another viewer remembers may be older
+	if v.ctx.Err() == nil {        // else versions may be missing from it
+		s.states.put(p.Revision, st, 1000+2*s.Picture.Count(mariposa.KindProject))
 	}
 	return st, true
 }

@@ -4,6 +4,7 @@
 package assembly
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ type Config struct {
 	AdminToken string
 	JoinToken  string
 	Version    string
+	Replica    string        // its name among replicas; made up if empty. One that is kept takes its leases up again at once
 	Keep       time.Duration // how long the feed is kept; 7 days if zero
 	KeepRows   int64         // how many changes at most; 2 million if zero
 	Beat       time.Duration // of agents; 5 s if zero
@@ -92,7 +94,7 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	}
 	c.pic = pic
 	shelf := picture.NewShelf(c.cfg.Store)
-	replica := NewID()
+	replica := cmp.Or(c.cfg.Replica, NewID())
 	runner := engine.NewRunner(64)
 	c.engine = engine.New(engine.Options{
 		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, NewID: NewID, Wake: runner.Wake, Holder: replica,

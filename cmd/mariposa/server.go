@@ -29,7 +29,12 @@ func startControl(ctx context.Context, dir, listen string, st store.Store) (*ass
 	if err != nil {
 		return nil, "", err
 	}
-	c, err := assembly.Start(ctx, assembly.Config{Store: st, Listen: listen, AdminToken: admin, JoinToken: join, Version: version})
+	// The folder's lock proves that the last holder of this name is gone.
+	replica, err := assembly.SecretFile(filepath.Join(dir, "replica"))
+	if err != nil {
+		return nil, "", err
+	}
+	c, err := assembly.Start(ctx, assembly.Config{Store: st, Listen: listen, AdminToken: admin, JoinToken: join, Version: version, Replica: replica})
 	return c, join, err
 }
 
