@@ -1,0 +1,578 @@
+package picture_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newStore(t *testing.T) *memory.Store {
+	t.Helper()
+	st := memory.New(clock.Real{})
+	t.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+func open(t *testing.T, st store.Store) *picture.Picture {
+	t.Helper()
+	p, err := picture.Open(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// tester is what tests and generated cases have in common.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Errorf(format string, args ...any)
+}
+
+func commit(t tester, st store.Store, ws ...store.Write) int64 {
+	t.Helper()
+	res := st.Commit(context.Background(), store.Unit{Writes: ws})[0]
+	if res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	return res.Last
+}
+
+func advance(t *testing.T, p *picture.Picture) {
+	t.Helper()
+	for {
+		n, err := p.Advance(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return
+		}
+	}
+}
+
+func project(id, name string) store.Write {
+	return store.Write{Kind: mariposa.KindProject, ID: id, Project: id, Spec: &mariposa.ProjectSpec{Name: name, Organization: "default"}}
+}
+
+func instance(id, project, node string) store.Write {
+	return store.Write{Kind: mariposa.KindInstance, ID: id, Project: project, Spec: &mariposa.InstanceSpec{Project: project, Node: node}}
+}
+
+func runs(id string) store.Write {
+	return store.Write{Kind: mariposa.KindInstance, ID: id, Status: &mariposa.InstanceStatus{State: mariposa.StateRunning}}
+}
+
+func task(id, project string) store.Write {
+	return store.Write{Kind: mariposa.KindTask, ID: id, Project: project, Spec: &mariposa.TaskSpec{Project: project}}
+}
+
+func remove(kind mariposa.Kind, id string) store.Write {
+	return store.Write{Kind: kind, ID: id, Delete: true}
+}
+
+func ids(rs []*store.Record) []string {
+	out := []string{}
+	for _, r := range rs {
+		out = append(out, r.ID)
+	}
+	return out
+}
+
+func want(t tester, what string, got []*store.Record, wanted ...string) {
+	t.Helper()
+	if !slices.Equal(ids(got), append([]string{}, wanted...)) {
+		t.Errorf("%s: %v, want %v", what, ids(got), wanted)
+	}
+}
+
+func TestTheFeedGoesOnWhereTheSnapshotEnds(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	commit(t, st, project("p", "shop"), instance("i1", "p", "n1"))
+	p := open(t, st)
+	var heard []int64
+	p.Hear(func(cs []store.Change) {
+		for _, c := range cs {
+			heard = append(heard, c.Revision)
+		}
+	})
+	if p.Revision() != 2 || p.Get(mariposa.KindInstance, "i1") == nil {
+		t.Fatalf("at %d without the instance", p.Revision())
+	}
+	commit(t, st, instance("i2", "p", "n1"))
+	commit(t, st, runs("i1"))
+	advance(t, p)
+	if !slices.Equal(heard, []int64{3, 4}) || p.Revision() != 4 {
+		t.Errorf("heard of %v at %d", heard, p.Revision())
+	}
+	want(t, "instances", p.InstancesOf("p"), "i1", "i2")
+	if p.Count(mariposa.KindInstance) != 2 || p.CountOn("n1") != 2 {
+		t.Error("the counts do not say so")
+	}
+}
+
+func TestAHalfThatIsWrittenLeavesTheOtherAsItWas(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	p := open(t, st)
+	commit(t, st, instance("i1", "p", "n1"), runs("i1"))
+	advance(t, p)
+	next := &mariposa.InstanceSpec{Project: "p", Node: "n1", Goal: mariposa.GoalGone}
+	commit(t, st, store.Write{Kind: mariposa.KindInstance, ID: "i1", Spec: next})
+	advance(t, p)
+	r := p.Get(mariposa.KindInstance, "i1")
+	if r.Spec.(*mariposa.InstanceSpec).Goal != mariposa.GoalGone || r.Status.(*mariposa.InstanceStatus).State != mariposa.StateRunning {
+		t.Errorf("got %+v", r)
+	}
+	if r.SpecRevision != 3 || r.StatusRevision != 2 || r.Revision != 3 {
+		t.Errorf("revisions %d, %d, %d", r.SpecRevision, r.StatusRevision, r.Revision)
+	}
+}
+
+func TestWhatIsArchivedOrDeletedLeavesThePicture(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	commit(t, st, project("p", "shop"), task("t1", "p"), task("t2", "p"), instance("i1", "p", "n1"))
+	p := open(t, st)
+	want(t, "tasks", p.TasksOf("p"), "t1", "t2")
+	commit(t, st,
+		store.Write{Kind: mariposa.KindTask, ID: "t1", Status: &mariposa.TaskStatus{State: mariposa.TaskCompleted}, Archive: true},
+		remove(mariposa.KindInstance, "i1"))
+	advance(t, p)
+	want(t, "tasks", p.TasksOf("p"), "t2")
+	want(t, "instances of the project", p.InstancesOf("p"))
+	want(t, "instances on the node", p.InstancesOn("n1"))
+	if p.Get(mariposa.KindTask, "t1") != nil || p.CountOn("n1") != 0 {
+		t.Error("what ended is still shown")
+	}
+	if again := open(t, st); again.Get(mariposa.KindTask, "t1") != nil {
+		t.Error("a new picture shows what is archived")
+	}
+}
+
+func TestVersionsAreNotInThePicture(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	p := open(t, st)
+	heard := 0
+	p.Hear(func(cs []store.Change) { heard += len(cs) })
+	commit(t, st, store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", 1), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: 1}})
+	advance(t, p)
+	if p.Count(mariposa.KindVersion) != 0 || heard != 1 || p.Revision() != 1 {
+		t.Errorf("%d versions, heard %d times, at %d", p.Count(mariposa.KindVersion), heard, p.Revision())
+	}
+}
+
+func TestANameFollowsItsProject(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	p := open(t, st)
+	named := func(name, id string) {
+		t.Helper()
+		advance(t, p)
+		got := ""
+		if r := p.ProjectNamed("default", name); r != nil {
+			got = r.ID
+		}
+		if got != id {
+			t.Errorf("%s is %q, want %q", name, got, id)
+		}
+	}
+	commit(t, st, project("p1", "shop"))
+	named("shop", "p1")
+	commit(t, st, project("p1", "store"))
+	named("shop", "")
+	named("store", "p1")
+	commit(t, st, project("p2", "shop"))
+	named("shop", "p2")
+	commit(t, st, store.Write{Kind: mariposa.KindProject, ID: "p2", Spec: &mariposa.ProjectSpec{Name: "shop", Organization: "default", Deleting: true}})
+	named("shop", "")
+	commit(t, st, project("p3", "shop"))
+	named("shop", "p3")
+	commit(t, st, store.Write{Kind: mariposa.KindProject, ID: "p2", Status: &mariposa.ProjectStatus{Status: mariposa.StatusConverging}})
+	named("shop", "p3") // the one that goes does not take the name along
+	commit(t, st, remove(mariposa.KindProject, "p2"))
+	named("shop", "p3")
+	if p.ProjectNamed("other", "shop") != nil {
+		t.Error("another organization has the name too")
+	}
+}
+
+func TestAProjectIsReadWhole(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	commit(t, st, project("p", "shop"), task("t1", "p"), instance("i2", "p", "n1"), instance("i1", "p", "n2"), instance("i3", "q", "n1"))
+	got := open(t, st).Project("p")
+	if got.Revision != 5 || got.Record == nil {
+		t.Errorf("got %+v", got)
+	}
+	want(t, "tasks", got.Tasks, "t1")
+	want(t, "instances", got.Instances, "i1", "i2")
+	if none := open(t, st).Project("nobody"); none.Record != nil || len(none.Tasks)+len(none.Instances) > 0 {
+		t.Errorf("of nobody: %+v", none)
+	}
+}
+
+func TestAwaitReturnsWhenEverybodyWasTold(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	p := open(t, st)
+	var mu sync.Mutex
+	told := int64(0)
+	p.Hear(func(cs []store.Change) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = cs[len(cs)-1].Revision
+	})
+	rev := commit(t, st, project("p", "shop"))
+	if err := p.Await(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	moved := p.Moved(0)
+	select {
+	case <-moved:
+		t.Fatal("it has not moved yet")
+	default:
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.Await(t.Context(), rev) }()
+	advance(t, p)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if told < rev {
+		t.Error("who waited was first to know")
+	}
+	<-moved
+	<-p.Moved(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Await(ctx, rev+1); !errors.Is(err, context.Canceled) {
+		t.Errorf("an await that was called off: %v", err)
+	}
+}
+
+// forgetful is a store whose feed leaves changes out.
+type forgetful struct {
+	store.Store
+	mu   sync.Mutex
+	hide map[int64]bool
+	fail error
+}
+
+func (f *forgetful) Changes(ctx context.Context, after int64, limit int) ([]store.Change, error) {
+	cs, err := f.Store.Changes(ctx, after, 0)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	cs = slices.DeleteFunc(cs, func(c store.Change) bool { return f.hide[c.Revision] })
+	if limit > 0 && len(cs) > limit {
+		cs = cs[:limit]
+	}
+	return cs, err
+}
+
+func (f *forgetful) Snapshot(ctx context.Context, visit func(store.Record) error) (int64, error) {
+	f.mu.Lock()
+	err := f.fail
+	f.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return f.Store.Snapshot(ctx, visit)
+}
+
+func TestARereadMendsWhatTheFeedHasLost(t *testing.T) {
+	t.Parallel()
+	st := &forgetful{Store: newStore(t), hide: map[int64]bool{}}
+	commit(t, st, project("p", "shop"), instance("i1", "p", "n1"), instance("i2", "p", "n1"), task("t1", "p"))
+	p := open(t, st)
+	var heard []store.Change
+	p.Hear(func(cs []store.Change) { heard = append(heard, cs...) })
+	lose := func(w store.Write) { st.hide[commit(t, st, w)] = true }
+	lose(instance("i3", "p", "n2"))           // one that nobody heard of
+	lose(runs("i1"))                          // a change of one half
+	lose(remove(mariposa.KindInstance, "i2")) // one that is gone
+	commit(t, st, project("q", "other"))      // in between the feed works
+	lose(store.Write{Kind: mariposa.KindTask, ID: "t1", Status: &mariposa.TaskStatus{State: mariposa.TaskCompleted}, Archive: true})
+	advance(t, p)
+	want(t, "before", p.InstancesOf("p"), "i1", "i2")
+	heard = nil
+	if n, err := p.Reread(t.Context()); err != nil || n != 4 {
+		t.Fatalf("mended %d, %v; 4 were lost", n, err)
+	}
+	want(t, "after", p.InstancesOf("p"), "i1", "i3")
+	want(t, "on n2", p.InstancesOn("n2"), "i3")
+	want(t, "tasks", p.TasksOf("p"))
+	if mariposa.StateOf(p.Get(mariposa.KindInstance, "i1").Spec.(*mariposa.InstanceSpec), p.Get(mariposa.KindInstance, "i1").Status.(*mariposa.InstanceStatus)) != mariposa.StateRunning {
+		t.Error("the lost half is still lost")
+	}
+	got := map[string]bool{}
+	for _, c := range heard {
+		got[c.Record.ID] = c.Deleted
+	}
+	if len(heard) != 4 || got["i3"] || got["i1"] || !got["i2"] || !got["t1"] {
+		t.Errorf("listeners heard %v", got)
+	}
+	if p.Revision() != 9 {
+		t.Errorf("at %d, want 9: the newest change was lost and is known now", p.Revision())
+	}
+	if n, err := p.Reread(t.Context()); err != nil || n != 0 {
+		t.Errorf("the second time it mended %d, %v", n, err)
+	}
+}
+
+func TestARereadOfASoundPictureTellsNobodyAnything(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	commit(t, st, project("p", "shop"))
+	p := open(t, st)
+	commit(t, st, instance("i1", "p", "n1"), runs("i1"))
+	heard := 0
+	p.Hear(func(cs []store.Change) { heard += len(cs) })
+	if n, err := p.Reread(t.Context()); err != nil || n != 0 || heard != 2 {
+		t.Errorf("mended %d, %v, heard %d; it had only to catch up", n, err, heard)
+	}
+}
+
+func TestAPictureThatFellBehindATrimmedFeedReadsEverythingAnew(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	commit(t, st, project("p", "shop"), instance("i1", "p", "n1"), instance("i2", "p", "n1"))
+	p := open(t, st)
+	var heard []store.Change
+	p.Hear(func(cs []store.Change) { heard = append(heard, cs...) })
+	commit(t, st, remove(mariposa.KindInstance, "i1"))
+	commit(t, st, instance("i3", "p", "n1"))
+	commit(t, st, runs("i2"))
+	if _, err := st.Trim(t.Context(), 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Advance(t.Context()); !errors.Is(err, store.ErrTooOld) {
+		t.Fatalf("got %v", err)
+	}
+	if n, err := p.Reread(t.Context()); err != nil || n != 3 {
+		t.Fatalf("mended %d, %v", n, err)
+	}
+	want(t, "instances", p.InstancesOf("p"), "i2", "i3")
+	if i := slices.IndexFunc(heard, func(c store.Change) bool { return c.Deleted && c.Record.ID == "i1" }); i < 0 {
+		t.Errorf("nobody was told of the deletion: %+v", heard)
+	}
+	commit(t, st, runs("i3"))
+	advance(t, p)
+	if p.Revision() != 7 {
+		t.Errorf("at %d after going on", p.Revision())
+	}
+}
+
+func TestFollowKeepsUpMendsAndEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	st := &forgetful{Store: newStore(t), hide: map[int64]bool{2: true}}
+	p := open(t, st)
+	ctx, cancel := context.WithCancel(t.Context())
+	found := make(chan int, 100)
+	ended := make(chan error, 1)
+	go func() { ended <- p.Follow(ctx, time.Millisecond, func(n int) { found <- n }) }()
+	commit(t, st, project("p", "shop"))
+	rev := commit(t, st, instance("i1", "p", "n1"))
+	wait, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	if err := p.Await(wait, rev); err != nil {
+		t.Fatal(err)
+	}
+	for mended := 0; mended == 0; {
+		select {
+		case mended = <-found:
+		case <-wait.Done():
+			t.Fatal("the reread never told what it found")
+		}
+	}
+	want(t, "instances", p.InstancesOf("p"), "i1")
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestFollowRecoversFromATrimmedFeed(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	p := open(t, st)
+	commit(t, st, project("p", "shop"))
+	rev := commit(t, st, instance("i1", "p", "n1"))
+	if _, err := st.Trim(t.Context(), 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ended := make(chan error, 1)
+	go func() { ended <- p.Follow(ctx, time.Hour, func(int) {}) }()
+	if err := p.Await(ctx, rev); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "instances", p.InstancesOf("p"), "i1")
+	cancel()
+	<-ended
+}
+
+func TestARereadThatFailsSaysSo(t *testing.T) {
+	t.Parallel()
+	st := &forgetful{Store: newStore(t), fail: store.ErrUnavailable}
+	if _, err := picture.Open(t.Context(), st); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("open: %v", err)
+	}
+	st.fail = nil
+	p := open(t, st)
+	st.fail = store.ErrUnavailable
+	if _, err := p.Reread(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("reread: %v", err)
+	}
+}
+
+// TestThePictureEqualsASnapshot lets anything happen in any order, hidden
+// changes included, and demands that a reread leaves what a new picture shows.
+func TestThePictureEqualsASnapshot(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		st := &forgetful{Store: memory.New(clock.Real{}), hide: map[int64]bool{}}
+		p, err := picture.Open(t.Context(), st)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		lossy := rapid.Bool().Draw(rt, "lossy")
+		pick := func(kind string, n int) string { return fmt.Sprint(kind, rapid.IntRange(1, n).Draw(rt, kind)) }
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			var w store.Write
+			switch rapid.IntRange(0, 7).Draw(rt, "what") {
+			case 0:
+				w = project(pick("p", 2), pick("name", 3))
+			case 1:
+				i := rapid.IntRange(1, 5).Draw(rt, "i")
+				w = instance(fmt.Sprint("i", i), fmt.Sprint("p", i%2+1), fmt.Sprint("n", i%3))
+			case 2:
+				w = runs(pick("i", 5))
+			case 3:
+				w = task(pick("t", 3), "p1")
+			case 4:
+				w = store.Write{Kind: mariposa.KindTask, ID: pick("t", 3), Archive: true}
+			case 5:
+				w = remove(mariposa.KindInstance, pick("i", 5))
+			case 6:
+				w = remove(mariposa.KindProject, pick("p", 2))
+			case 7:
+				if _, err := p.Advance(t.Context()); err != nil {
+					rt.Fatal(err)
+				}
+				continue
+			}
+			rev := commit(rt, st, w)
+			st.hide[rev] = lossy && rapid.Bool().Draw(rt, "lost")
+		}
+		n, err := p.Reread(t.Context())
+		if err != nil || (!lossy && n != 0) {
+			rt.Fatalf("mended %d, %v", n, err)
+		}
+		fresh, err := picture.Open(t.Context(), st)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for _, k := range mariposa.Kinds {
+			want(rt, string(k), p.All(k), ids(fresh.All(k))...)
+			for _, r := range fresh.All(k) {
+				if got := p.Get(k, r.ID); got.Revision != r.Revision || got.Spec != r.Spec || got.Status != r.Status {
+					rt.Errorf("%s is %+v, want %+v", r.ID, got, r)
+				}
+			}
+		}
+		for _, owner := range []string{"p1", "p2", "n0", "n1", "n2"} {
+			want(rt, "of "+owner, p.InstancesOf(owner), ids(fresh.InstancesOf(owner))...)
+			want(rt, "on "+owner, p.InstancesOn(owner), ids(fresh.InstancesOn(owner))...)
+			want(rt, "tasks of "+owner, p.TasksOf(owner), ids(fresh.TasksOf(owner))...)
+		}
+		if rt.Failed() {
+			rt.FailNow()
+		}
+	})
+}
+
+func TestReadersAndTheFeedGetAlong(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	p := open(t, st)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	all.Go(func() { _ = p.Follow(ctx, 2*time.Millisecond, func(int) {}) })
+	for range 4 {
+		all.Go(func() {
+			for at := int64(0); ctx.Err() == nil; at = p.Revision() {
+				if w := p.Project("p"); w.Record == nil && len(w.Instances) > 0 {
+					t.Error("instances without their project")
+				}
+				p.InstancesOn("n1")
+				p.TasksOf("p")
+				p.ProjectNamed("default", "shop")
+				p.All(mariposa.KindInstance)
+				p.CountOn("n1")
+				select {
+				case <-p.Moved(at):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	var rev int64
+	for i := range 300 {
+		id := fmt.Sprint("i", i%20)
+		rev = commit(t, st, project("p", "shop"), instance(id, "p", "n1"), runs(id), task(id, "p"))
+		if i%3 == 0 {
+			rev = commit(t, st, remove(mariposa.KindInstance, id), remove(mariposa.KindTask, id))
+		}
+	}
+	if err := p.Await(ctx, rev); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	all.Wait()
+}
+
+const manifestBody = "services:\n  web:\n    compute_type: dummy\n"
+
+func TestAVersionIsReadOnceAndSharedByAll(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	shelf := picture.NewShelf(st)
+	if _, err := shelf.Version(t.Context(), "p", 1); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("of none: %v", err)
+	}
+	version := func(n int, body string) store.Write {
+		return store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", n), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: n, Manifest: []byte(body)}}
+	}
+	commit(t, st, version(1, manifestBody), version(2, "services: ["))
+	a, err := shelf.Version(t.Context(), "p", 1)
+	if err != nil || a.Manifest.ByName["web"] == nil {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if b, err := shelf.Version(t.Context(), "p", 1); err != nil || a != b {
+		t.Errorf("read again: %v", err)
+	}
+	if _, err := shelf.Version(t.Context(), "p", 2); !errors.Is(err, picture.ErrUnreadable) {
+		t.Errorf("of an unreadable one: %v", err)
+	}
+}
