@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"mariposa"
@@ -75,9 +76,13 @@ func (a *app) complain(err error) {
 	}
 	w := a.env.Stderr
 	p := a.paint(w)
-	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(sentence(err.Error())))
 	var m *mariposa.Error
-	if errors.As(err, &m) {
+	said := sentence(err.Error())
+	if errors.As(err, &m) && a.file != "" && slices.ContainsFunc(m.Faults, func(f mariposa.Fault) bool { return f.Line > 0 }) {
+		said = a.file + " is no valid manifest" // the faults follow, so they need no announcing
+	}
+	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(said))
+	if m != nil {
 		for _, f := range m.Faults {
 			fmt.Fprintln(w, plain(a.fault(f)))
 		}

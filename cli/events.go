@@ -65,9 +65,8 @@ func (a *app) latestEvents(ctx context.Context, c *client.Client, project string
 	if a.global.json {
 		return a.printJSON(page)
 	}
-	tell := newNarrator(a.env.Now)
-	for _, e := range page.Events {
-		fmt.Fprintln(a.env.Stdout, tell.line(e))
+	for _, line := range newNarrator(a.env.Now).lines(page.Events) {
+		fmt.Fprintln(a.env.Stdout, line)
 	}
 	return nil
 }
@@ -84,8 +83,8 @@ func (a *app) listEvents(ctx context.Context, c *client.Client, project string, 
 		if a.global.json {
 			all.Events = append(all.Events, page.Events...)
 		} else {
-			for _, e := range page.Events {
-				fmt.Fprintln(a.env.Stdout, tell.line(e))
+			for _, line := range tell.lines(page.Events) {
+				fmt.Fprintln(a.env.Stdout, line)
 			}
 		}
 		if len(page.Events) == 0 || page.Revision <= all.Revision {

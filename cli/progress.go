@@ -33,7 +33,11 @@ type lines struct {
 func (l *lines) task(t *contract.Task, at time.Time) {
 	line := fmt.Sprintf("%s: %s", what(t), t.State)
 	if t.State.Ended() {
-		l.say(line+prefixed(" in ", took(t))+because(t), at)
+		line += prefixed(" in ", took(t))
+		if t.State != mariposa.TaskCompleted || t.Reason != l.why {
+			line += because(t)
+		}
+		l.say(line, at)
 		return
 	}
 	if t.State == mariposa.TaskActive && t.Progress.Total > 0 {
@@ -87,6 +91,8 @@ func took(t *contract.Task) string {
 // brief is a duration as a person would say it.
 func brief(d time.Duration) string {
 	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d < time.Minute:

@@ -14,15 +14,43 @@ import (
 // told of: the event that something is gone no longer carries its name.
 type narrator struct {
 	now   func() time.Time
-	names map[string]string // of instances and nodes, by id
+	names map[string]string // of projects, instances and nodes, by id
+	said  map[string]string // the last sentence about each project
 }
 
 func newNarrator(now func() time.Time) *narrator {
-	return &narrator{now: now, names: map[string]string{}}
+	return &narrator{now: now, names: map[string]string{}, said: map[string]string{}}
 }
 
 // maxNames keeps a narrator that runs for weeks small.
 const maxNames = 100_000
+
+// lines tells a stretch of the feed. All of it is heard before anything is told:
+// the name of what is gone may come late.
+func (n *narrator) lines(events []client.Event) []string {
+	for _, e := range events {
+		n.learn(e.Project, e.ProjectName)
+		n.learn(e.Instance, e.InstanceName)
+		n.learn(e.Node, e.NodeName)
+	}
+	var all []string
+	for _, e := range events {
+		all = append(all, n.line(e))
+	}
+	return all
+}
+
+// fresh reports whether an event is worth a line for those who watch: how far
+// tasks are is shown otherwise, and a project often says the same thing again.
+func (n *narrator) fresh(e client.Event) bool {
+	if e.Subject() != "project" {
+		return e.Kind != "task.progress"
+	}
+	now := n.tell(e)
+	again := n.said[e.Project] == now
+	n.said[e.Project] = now
+	return !again
+}
 
 // line is an event with its time of day.
 func (n *narrator) line(e client.Event) string {
@@ -32,7 +60,10 @@ func (n *narrator) line(e client.Event) string {
 func (n *narrator) tell(e client.Event) string {
 	if len(n.names) > maxNames {
 		clear(n.names)
+		clear(n.said)
 	}
+	n.learn(e.Project, e.ProjectName)
+	e.ProjectName = cmp.Or(e.ProjectName, n.names[e.Project])
 	switch e.Subject() {
 	case "instance":
 		return n.instance(e)
@@ -45,7 +76,7 @@ func (n *narrator) tell(e client.Event) string {
 	case "node":
 		return n.node(e)
 	}
-	return strings.TrimSpace(cmp.Or(e.ProjectName, e.Project) + " " + e.Kind + bracketed(e.Reason))
+	return strings.TrimSpace(cmp.Or(e.ProjectName, short(e.Project)) + " " + e.Kind + bracketed(e.Reason))
 }
 
 // verbs say what became of an instance, up to the name of its node.
@@ -70,7 +101,9 @@ func (n *narrator) instance(e client.Event) string {
 	name, reason := cmp.Or(e.InstanceName, n.names[e.Instance], short(e.Instance)), e.Reason
 	if i := e.AsInstance(); i != nil {
 		name = cmp.Or(i.Name, name)
-		reason = cmp.Or(reason, i.Reason)
+		if string(i.State) == e.Verb() { // else it is the reason of what came later
+			reason = cmp.Or(reason, i.Reason)
+		}
 		n.learn(i.Node, i.NodeName)
 	}
 	n.learn(e.Instance, name)
@@ -104,8 +137,9 @@ func (n *narrator) nodeName(id string) string { return cmp.Or(n.names[id], short
 func (n *narrator) task(e client.Event) string {
 	t := e.AsTask()
 	if t == nil {
-		t = &contract.Task{ID: e.Task, ProjectName: e.ProjectName, Task: "task"}
+		t = &contract.Task{ID: e.Task, Task: "task"}
 	}
+	t.ProjectName = cmp.Or(t.ProjectName, e.ProjectName, short(e.Project))
 	switch e.Verb() {
 	case "progress":
 		return fmt.Sprintf("%s: %d of %d done", what(t), t.Progress.Done, t.Progress.Total) + bracketed(cmp.Or(e.Reason, t.Reason))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	if err != nil {
 		return err
 	}
-	f := &follower{c: c, id: id, project: task.Project, show: a.progress()}
+	f := &follower{c: c, id: id, project: task.Project, name: task.ProjectName, show: a.progress()}
 	defer f.show.end()
 	// What we just read may be newer than where the feed begins. Showing it first
 	// would let progress run backwards; it is shown when the feed gets there.
@@ -49,6 +50,7 @@ type follower struct {
 	c       *client.Client
 	id      string
 	project string // its id: a name may be free again before the task ends
+	name    string
 	show    display
 }
 
@@ -94,7 +96,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 		if err != nil {
 			return nil, err
 		}
-		if e.Subject() == "project" && e.Reason != "" {
+		if e.Subject() == "project" && styles[e.Verb()] != none && e.Reason != "" { // how it fares, not what was asked of it
 			f.show.reason(e.Reason, e.Time)
 		}
 		if e.Subject() != "task" || e.Task != f.id {
@@ -106,6 +108,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 				return nil, err
 			}
 		}
+		task.ProjectName = cmp.Or(task.ProjectName, f.name) // nobody knows the name of a deleted project
 		f.show.task(task, e.Time)
 		if task.State.Ended() {
 			return task, nil

@@ -127,7 +127,7 @@ func (w *watcher) tellAll(ctx context.Context) error {
 				return err
 			}
 			err = w.a.printLine(w.state)
-		} else if e.Kind != "task.progress" {
+		} else if w.tell.fresh(e) {
 			_, err = fmt.Fprintln(w.a.env.Stdout, w.tell.line(e))
 		}
 		if err != nil || w.ended(e) {
@@ -257,7 +257,7 @@ func (w *watcher) take(n news) {
 // keep adds an event to the latest ones.
 func (w *watcher) keep(e client.Event) {
 	line := w.tell.line(e)
-	if e.Kind == "task.progress" || w.service != "" && e.ServiceName != w.service {
+	if !w.tell.fresh(e) || w.service != "" && e.ServiceName != w.service {
 		return
 	}
 	w.latest = append(w.latest, line)
