@@ -54,6 +54,7 @@ type server struct {
 	meters  *meters
 	locks   locks
 	states  stateCache
+	again   again
 	streams atomic.Int64 // how many are open
 }
 

@@ -22,7 +22,8 @@ func describe(version string) *huma.OpenAPI {
 		Info: &huma.Info{
 			Title: "Mariposa", Version: version,
 			Description: "Say what a project should be; Mariposa makes it so, keeps it so, and shows what it is doing. " +
-				"Every path may be prefixed with /v1/users/{user} by a caller who may act for that user.",
+				"Every path may be prefixed with /v1/users/{user} by a caller who may act for that user. " +
+				"A change sent with an Idempotency-Key gets its first answer again when it is repeated.",
 		},
 		Components: &huma.Components{
 			Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),

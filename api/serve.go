@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -62,6 +63,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var handler http.Handler
 	if handler, pattern = s.mux.Handler(r); pattern == "" {
 		unrouted(handler, rec, r)
+		return
+	}
+	if key := r.Header.Get("Idempotency-Key"); key != "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		s.once(key, rec, r, func(r *http.Request) { s.mux.ServeHTTP(rec, r) })
 		return
 	}
 	s.mux.ServeHTTP(rec, r)
@@ -159,10 +164,11 @@ func (s *silent) Header() http.Header         { return s.header }
 func (s *silent) Write(b []byte) (int, error) { return len(b), nil }
 func (s *silent) WriteHeader(int)             {}
 
-// recorder remembers the status of an answer.
+// recorder remembers the status of an answer, and if wanted the answer itself.
 type recorder struct {
 	http.ResponseWriter
 	status int
+	kept   *bytes.Buffer
 }
 
 // Unwrap lets deadlines, flushing and hijacking through.
@@ -178,6 +184,9 @@ func (r *recorder) WriteHeader(status int) {
 func (r *recorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
+	}
+	if r.kept != nil && r.kept.Len() <= maxKept {
+		r.kept.Write(b)
 	}
 	return r.ResponseWriter.Write(b)
 }
