@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -97,7 +98,7 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, manifes
 // overtaken says who was faster, if that is why the server refused.
 func (a *app) overtaken(ctx context.Context, c *client.Client, name, previous string, refusal error) error {
 	p, err := c.Project(ctx, name)
-	if err != nil || previous == "" || p.Version == previous {
+	if err != nil || previous == "" || isVersion(previous, p) {
 		return refusal // that is the news, not that we cannot say more
 	}
 	who := ""
@@ -107,6 +108,12 @@ func (a *app) overtaken(ctx context.Context, c *client.Client, name, previous st
 	return hinted(
 		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(p.Number, p.Version), who, short(previous)),
 		"look at it with `mariposa -j %s project version get %s`, bring your manifest up to date, then update again; or overwrite it with --force", name, p.Version)
+}
+
+// isVersion reports whether a word means the newest version of a project, as the
+// server understands such words.
+func isVersion(word string, p *contract.Project) bool {
+	return word == strconv.Itoa(p.Number) || len(word) >= 7 && strings.HasPrefix(p.Version, word)
 }
 
 // confirm asks a person. Where nobody can answer, nobody is asked: the previous

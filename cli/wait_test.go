@@ -174,6 +174,18 @@ func updating(t *testing.T, faster bool) *fake {
 	return f
 }
 
+// A refusal for another reason is told in the server's words.
+func TestARefusedUpdateIsNotAlwaysOvertaken(t *testing.T) {
+	t.Parallel()
+	for _, previous := range []string{"2", hashTwo, hashTwo[:7]} {
+		f := world(t).on("PUT /v1/projects/hello/manifest", refuse(mariposa.Conflict, "task a1 stops the project: wait for it"))
+		r := (&run{f: f, stdin: changedManifest}).do(t, "project", "update", "hello", "-m", "-", "--previous", previous)
+		if r.code != exitError || r.stderr != "mariposa: task a1 stops the project: wait for it\n" {
+			t.Errorf("exit %d: %s", r.code, r.stderr)
+		}
+	}
+}
+
 const changedManifest = "services:\n  web: {scale: 3}\n  db: {}\n"
 
 func TestUpdateShowsWhatItChanges(t *testing.T) {
