@@ -246,7 +246,7 @@ func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (te
 		}
 		data, err := json.Marshal(v.event(c))
 		if err != nil {
-			f.s.unforeseen(ctx, err)
+			_ = f.s.unforeseen(ctx, err) // logged; the others are still told
 			continue
 		}
 		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", c.Revision, c.Event.Kind, data)

@@ -371,6 +371,4 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-func path(format string, args ...any) string { return fmt.Sprintf(format, args...) }
-
 func contains(text, part string) bool { return strings.Contains(text, part) }

@@ -146,9 +146,8 @@ func readWrapped(contentType string, body []byte, name string) (doc contract.New
 	if mediaType(contentType) != "application/json" {
 		return doc, false, nil
 	}
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(body, &keys); name != "" && (err != nil || keys["manifest"] == nil) {
-		return doc, false, nil // whatever is wrong with it, the manifest's reader says it with a line
+	if name != "" && !hasManifest(body) {
+		return doc, false, nil
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -162,6 +161,14 @@ func readWrapped(contentType string, body []byte, name string) (doc contract.New
 		return doc, true, notYet("metadata")
 	}
 	return doc, true, nil
+}
+
+// hasManifest reports whether a body is a JSON object with a manifest in it. A
+// body that is no JSON has none; the manifest's own reader says with a line what
+// is wrong with it.
+func hasManifest(body []byte) bool {
+	var keys map[string]json.RawMessage
+	return json.Unmarshal(body, &keys) == nil && keys["manifest"] != nil
 }
 
 func jsonFault(err error) error {

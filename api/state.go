@@ -58,6 +58,7 @@ func (s *server) getProjectState(ctx context.Context, in *OfProject) (*document[
 	return s.stateOf(ctx, in.Project, in.Organization, "")
 }
 
+// OfService are the parameters of every path that leads to a service.
 type OfService struct {
 	OfProject
 	Service string `path:"service" doc:"its id or name" maxLength:"255"`
