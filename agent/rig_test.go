@@ -1,0 +1,443 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mariposa"
+	"mariposa/agent"
+	"mariposa/driver"
+	"mariposa/driver/dummy"
+	"mariposa/wire"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // trouble is the point here
+	if code := m.Run(); code != 0 {
+		os.Exit(code)
+	}
+	if err := goleak.Find(); err != nil {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(1)
+	}
+}
+
+// virtual is a clock that stands still until a test moves it.
+type virtual struct {
+	mu     sync.Mutex
+	now    time.Time
+	timers []*timer
+}
+
+type timer struct {
+	at   time.Time
+	do   func()
+	dead bool
+}
+
+func newVirtual() *virtual { return &virtual{now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)} }
+
+func (c *virtual) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *virtual) After(d time.Duration, f func()) func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &timer{at: c.now.Add(max(d, 0)), do: f}
+	c.timers = append(c.timers, t)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		t.dead = true
+	}
+}
+
+// next moves to the next timer due by then, and returns what it does.
+func (c *virtual) next(until time.Time) func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timers = slices.DeleteFunc(c.timers, func(t *timer) bool { return t.dead })
+	slices.SortStableFunc(c.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
+	if len(c.timers) == 0 || c.timers[0].at.After(until) {
+		c.now = until
+		return nil
+	}
+	t := c.timers[0]
+	c.timers = c.timers[1:]
+	if t.at.After(c.now) {
+		c.now = t.at
+	}
+	return t.do
+}
+
+// conn is the server's end of a connection, played by a test.
+type conn struct {
+	mu     sync.Mutex
+	frames []wire.Frame
+	closed bool
+	seq    int64
+}
+
+func (c *conn) Send(f wire.Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frames = append(c.frames, f)
+}
+
+func (c *conn) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
+func (c *conn) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// sent is what the node has said so far.
+func (c *conn) sent() []wire.Frame {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.frames)
+}
+
+// rig is one node with a test for a server.
+type rig struct {
+	t     *testing.T
+	clk   *virtual
+	world *dummy.World
+	dummy *dummy.Driver
+	extra []driver.Driver
+	slots int
+	node  *agent.Node
+	conn  *conn
+	woken atomic.Bool
+	wakes chan struct{}
+	inc   string
+}
+
+func newRig(t *testing.T, extra ...driver.Driver) *rig {
+	t.Helper()
+	r := &rig{t: t, clk: newVirtual(), world: dummy.NewWorld(1), extra: extra, inc: "first", wakes: make(chan struct{}, 1)}
+	r.boot()
+	return r
+}
+
+// boot starts the agent, again if there was one: what runs outlives it.
+func (r *rig) boot() {
+	r.t.Helper()
+	r.clk.mu.Lock()
+	r.clk.timers = nil // of the life before
+	r.clk.mu.Unlock()
+	r.dummy = dummy.New(r.world, r.clk)
+	r.node = agent.NewNode(agent.Options{
+		Hello: wire.Hello{Node: "n1", Name: "n1", Key: "the key of the node"}, Drivers: append([]driver.Driver{r.dummy}, r.extra...),
+		Clock: r.clk, Wake: r.wake, Slots: r.slots,
+	})
+	if err := r.node.List(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) wake() {
+	r.woken.Store(true)
+	select {
+	case r.wakes <- struct{}{}:
+	default:
+	}
+}
+
+// awaitWake waits until the node has something to do, and lets it do it.
+func (r *rig) awaitWake(what string) {
+	r.t.Helper()
+	select {
+	case <-r.wakes:
+	case <-time.After(20 * time.Second):
+		r.t.Fatalf("%s never came", what)
+	}
+	r.run()
+}
+
+// linger lets time pass before a server that answers.
+func (r *rig) linger(d time.Duration) {
+	for end := r.clk.Now().Add(d); r.clk.Now().Before(end); {
+		r.pass(5 * time.Second)
+		r.say(wire.Frame{Beat: &wire.Beat{Seen: int64(len(r.conn.sent()))}})
+	}
+}
+
+// run lets the node do what it was told.
+func (r *rig) run() {
+	for r.woken.Swap(false) {
+		r.node.Step(r.t.Context())
+	}
+}
+
+func (r *rig) pass(d time.Duration) {
+	until := r.clk.Now().Add(d)
+	for do := r.clk.next(until); do != nil; do = r.clk.next(until) {
+		do()
+		r.run()
+	}
+}
+
+// dial opens a connection without an answer.
+func (r *rig) dial() *conn {
+	r.t.Helper()
+	r.conn = &conn{}
+	r.node.Connected(r.conn)
+	r.run()
+	if f := r.conn.sent(); len(f) != 1 || f[0].Hello == nil || f[0].Seq != 1 {
+		r.t.Fatalf("the node did not say hello: %+v", f)
+	}
+	return r.conn
+}
+
+// say sends the next frame to the node.
+func (r *rig) say(f wire.Frame) {
+	r.conn.seq++
+	f.Seq = r.conn.seq
+	r.node.Receive(r.conn, f)
+	r.run()
+}
+
+// connect opens a session with a snapshot.
+func (r *rig) connect(items ...wire.Assignment) *conn {
+	r.t.Helper()
+	c := r.dial()
+	r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: r.inc, Beat: 5 * time.Second}})
+	r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
+	return c
+}
+
+func (r *rig) assign(items ...wire.Assignment) {
+	r.say(wire.Frame{Assign: &wire.Assign{Items: items, Workloads: workloads(items)}})
+}
+
+// kept are the workloads that tests speak of, by their key.
+var kept sync.Map
+
+func workloads(items []wire.Assignment) map[string]*mariposa.Workload {
+	out := map[string]*mariposa.Workload{}
+	for _, it := range items {
+		if w, ok := kept.Load(it.Workload); ok {
+			out[it.Workload] = w.(*mariposa.Workload)
+		}
+	}
+	return out
+}
+
+var workloadNo atomic.Int64
+
+func work(w mariposa.Workload) string {
+	key := "w" + time.Duration(workloadNo.Add(1)).String()
+	kept.Store(key, &w)
+	return key
+}
+
+func dummyWork() string { return work(mariposa.Workload{Compute: mariposa.ComputeDummy}) }
+
+func wanted(id string, generation int64, workload string) wire.Assignment {
+	return wire.Assignment{ID: id, Name: "web." + id, Project: "shop", Service: "web", Generation: generation, Goal: mariposa.GoalRunning, Workload: workload}
+}
+
+func unwanted(id string, generation int64) wire.Assignment {
+	return wire.Assignment{ID: id, Name: "web." + id, Generation: generation, Goal: mariposa.GoalGone}
+}
+
+func known(it wire.Assignment, st mariposa.InstanceStatus) wire.Assignment {
+	it.Status = &st
+	return it
+}
+
+// statuses is the newest word on each instance over the present connection.
+func (r *rig) statuses() map[string]mariposa.InstanceStatus {
+	out := map[string]mariposa.InstanceStatus{}
+	for _, f := range r.conn.sent() {
+		if f.Report != nil {
+			for _, it := range f.Report.Items {
+				out[it.ID] = it.Status
+			}
+		}
+	}
+	return out
+}
+
+// states lists the states that an instance went through, as reported.
+func (r *rig) states(id string) []mariposa.State {
+	var out []mariposa.State
+	for _, f := range r.conn.sent() {
+		if f.Report == nil {
+			continue
+		}
+		for _, it := range f.Report.Items {
+			if it.ID == id && (len(out) == 0 || out[len(out)-1] != it.Status.State) {
+				out = append(out, it.Status.State)
+			}
+		}
+	}
+	return out
+}
+
+// quarantine is the newest inventory.
+func (r *rig) quarantine() []mariposa.Quarantined {
+	for _, f := range slices.Backward(r.conn.sent()) {
+		if f.Report != nil && f.Report.Inventory {
+			return f.Report.Quarantined
+		}
+	}
+	r.t.Fatal("no inventory was sent")
+	return nil
+}
+
+func (r *rig) wantState(id string, state mariposa.State) mariposa.InstanceStatus {
+	r.t.Helper()
+	st, ok := r.statuses()[id]
+	if !ok || st.State != state {
+		r.t.Fatalf("%s is %q (%s), want %s", id, st.State, st.Reason, state)
+	}
+	return st
+}
+
+// real looks at what the driver has.
+func (r *rig) real(id string) (driver.Observed, bool) {
+	r.t.Helper()
+	all, err := r.dummy.List(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, o := range all {
+		if o.ID == id {
+			return o, true
+		}
+	}
+	return driver.Observed{}, false
+}
+
+func (r *rig) crash(id string) {
+	r.t.Helper()
+	if err := r.dummy.Crash(id); err != nil {
+		r.t.Fatal(err)
+	}
+	r.run()
+}
+
+// make puts a dummy into the world behind the agent's back.
+func (r *rig) make(id, cluster, incarnation string) {
+	r.t.Helper()
+	dummy.New(r.world, r.clk).Start(r.t.Context(), driver.Instance{ID: id, Labels: driver.Labels{Cluster: cluster, Incarnation: incarnation}},
+		func(_ driver.Observed, err error) {
+			if err != nil {
+				r.t.Fatal(err)
+			}
+		})
+}
+
+// hands is a driver whose operations end when the test says so.
+type hands struct {
+	mu    sync.Mutex
+	calls []*call
+	log   []string
+	list  []driver.Observed
+	fail  error // of List
+	ended func(driver.Observed)
+	logs  func(ctx context.Context, id string) (io.ReadCloser, error)
+}
+
+type call struct {
+	what, id string
+	done     func(driver.Observed, error)
+	over     bool
+}
+
+var _ driver.Driver = (*hands)(nil)
+
+func (h *hands) add(what, id string, done func(driver.Observed, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, &call{what: what, id: id, done: done})
+	h.log = append(h.log, what+" "+id)
+}
+
+func (h *hands) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
+func (h *hands) Start(_ context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	h.add("start", i.ID, done)
+}
+
+func (h *hands) Update(_ context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	h.add("update", i.ID, done)
+}
+
+func (h *hands) Stop(_ context.Context, id string, _ time.Duration, done func(driver.Observed, error)) {
+	h.add("stop", id, done)
+}
+
+func (h *hands) Remove(_ context.Context, id string, done func(error)) {
+	h.add("remove", id, func(_ driver.Observed, err error) { done(err) })
+}
+func (h *hands) List(context.Context) ([]driver.Observed, error) { return h.list, h.fail }
+func (h *hands) Watch(ended func(driver.Observed))               { h.ended = ended }
+func (h *hands) Close() error                                    { return nil }
+
+func (h *hands) Logs(ctx context.Context, id string, _ driver.LogOptions) (io.ReadCloser, error) {
+	if h.logs == nil {
+		return nil, driver.ErrNotFound
+	}
+	return h.logs(ctx, id)
+}
+
+// underWay lists the operations that have not ended.
+func (h *hands) underWay() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []string
+	for _, c := range h.calls {
+		if !c.over {
+			out = append(out, c.what+" "+c.id)
+		}
+	}
+	return out
+}
+
+// end ends an operation that is under way.
+func (r *rig) end(h *hands, what, id string, o driver.Observed, err error) {
+	r.t.Helper()
+	h.mu.Lock()
+	at := slices.IndexFunc(h.calls, func(c *call) bool { return !c.over && c.what == what && c.id == id })
+	if at < 0 {
+		h.mu.Unlock()
+		r.t.Fatalf("no %s of %s is under way: %v", what, id, h.log)
+	}
+	c := h.calls[at]
+	c.over = true
+	h.mu.Unlock()
+	o.ID = id
+	c.done(o, err)
+	r.run()
+}
+
+func (h *hands) want(t *testing.T, what ...string) {
+	t.Helper()
+	if got := h.underWay(); !slices.Equal(got, what) {
+		t.Fatalf("under way: %v, want %v", got, what)
+	}
+}
+
+func processWork() string { return work(mariposa.Workload{Compute: mariposa.ComputeProcess}) }
+
+var errBroken = errors.New("the disk is broken")

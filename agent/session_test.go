@@ -1,0 +1,430 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/wire"
+)
+
+func TestANodeHangsUpWhenItIsNotWelcomed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.dial()
+	r.pass(14 * time.Second)
+	if c.isClosed() {
+		t.Fatal("it lost patience too early")
+	}
+	r.pass(time.Second)
+	if !c.isClosed() {
+		t.Fatal("it still waits for a welcome")
+	}
+	r.connect(wanted("a", 1, dummyWork()))
+	r.wantState("a", mariposa.StateRunning)
+}
+
+func TestASilentServerIsLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.connect(wanted("a", 1, dummyWork()))
+	r.linger(time.Minute) // as long as it answers, all is well
+	if c.isClosed() {
+		t.Fatal("it left a server that answers")
+	}
+	r.pass(20 * time.Second)
+	if !c.isClosed() {
+		t.Fatal("it stays with a server that is silent")
+	}
+	if o, _ := r.real("a"); !o.Running {
+		t.Error("its instances do not run on")
+	}
+}
+
+func TestBeatsTellWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.connect()
+	r.pass(5 * time.Second)
+	last := c.sent()[len(c.sent())-1]
+	if last.Beat == nil || last.Beat.Seen != 2 {
+		t.Errorf("said %+v after two frames", last)
+	}
+	for i, f := range c.sent() {
+		if f.Seq != int64(i+1) {
+			t.Errorf("frame %d has number %d", i+1, f.Seq)
+		}
+	}
+}
+
+func TestAServerThatMissedAFrameIsLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.connect(wanted("a", 1, dummyWork()))
+	for range 2 {
+		r.pass(5 * time.Second)
+		r.say(wire.Frame{Beat: &wire.Beat{Seen: 1}})
+	}
+	if !c.isClosed() {
+		t.Error("frames were lost and nobody minds")
+	}
+}
+
+func TestADoubledFrameIsIgnored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.connect(wanted("a", 1, dummyWork()))
+	f := wire.Frame{Assign: &wire.Assign{Items: []wire.Assignment{unwanted("a", 2)}}}
+	r.say(f)
+	r.wantState("a", mariposa.StateDestroyed)
+	n := len(c.sent())
+	f.Seq = r.conn.seq
+	r.node.Receive(c, f)
+	r.run()
+	if len(c.sent()) != n || c.isClosed() {
+		t.Error("the second copy made a difference")
+	}
+}
+
+func TestALostFrameEndsTheSessionAndTheNextOneMakesItGood(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := dummyWork()
+	c := r.connect(wanted("a", 1, w))
+	r.conn.seq++ // this one never arrives
+	r.assign(wanted("b", 1, w))
+	if !c.isClosed() {
+		t.Fatal("a gap was not noticed")
+	}
+	if _, there := r.real("b"); there {
+		t.Error("a frame after the gap was taken")
+	}
+	r.connect(known(unwanted("a", 2), mariposa.InstanceStatus{State: mariposa.StateRunning}), wanted("b", 1, w))
+	r.wantState("a", mariposa.StateDestroyed)
+	r.wantState("b", mariposa.StateRunning)
+	r.node.Receive(c, wire.Frame{Seq: 99, Assign: &wire.Assign{Items: []wire.Assignment{unwanted("b", 9)}}})
+	r.run()
+	r.wantState("b", mariposa.StateRunning) // of a connection that is no more
+}
+
+func TestFramesThatMakeNoSenseEndTheSession(t *testing.T) {
+	t.Parallel()
+	for _, f := range []wire.Frame{
+		{Hello: &wire.Hello{}}, {Report: &wire.Report{}}, {Data: &wire.Data{}}, {Bye: &wire.Bye{Reason: "go"}},
+	} {
+		r := newRig(t)
+		c := r.connect()
+		r.say(f)
+		if !c.isClosed() {
+			t.Errorf("%+v was taken", f)
+		}
+	}
+	r := newRig(t)
+	c := r.dial()
+	r.assign(wanted("a", 1, dummyWork()))
+	if _, there := r.real("a"); there || !c.isClosed() {
+		t.Error("an assignment before the welcome was taken")
+	}
+}
+
+func TestTheQuarantineHoldsWhatThisStoreDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.make("mine", "ours", "first")
+	r.make("older", "ours", "before")
+	r.make("theirs", "another", "first")
+	r.boot()
+	r.connect()
+	q := r.quarantine()
+	if len(q) != 2 || q[0].ID != "mine" || q[1].ID != "older" {
+		t.Fatalf("in quarantine: %+v", q)
+	}
+	if q[0].State != mariposa.StateRunning || q[0].PhysicalID == "" || q[0].Reason != "this store does not know it" || !strings.Contains(q[1].Reason, "another incarnation") {
+		t.Errorf("in quarantine: %+v", q)
+	}
+	for _, id := range []string{"mine", "older", "theirs"} {
+		if o, _ := r.real(id); !o.Running {
+			t.Errorf("%s does not run any more", id)
+		}
+	}
+	r.crash("mine")
+	if q := r.quarantine(); q[0].State != mariposa.StateStopped {
+		t.Errorf("it ended: %+v", q[0])
+	}
+}
+
+func TestWhatASnapshotDoesNotNameGoesIntoQuarantineAndComesBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := dummyWork()
+	r.connect(wanted("a", 3, w))
+	before := r.wantState("a", mariposa.StateRunning)
+	r.inc = "restored"
+	r.connect()
+	q := r.quarantine()
+	if len(q) != 1 || q[0].ID != "a" || q[0].State != mariposa.StateRunning || !strings.Contains(q[0].Reason, "another incarnation") {
+		t.Fatalf("in quarantine: %+v", q)
+	}
+	if len(r.statuses()) != 0 {
+		t.Error("it is reported as if it were assigned")
+	}
+	r.connect(known(wanted("a", 1, w), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1, Restarts: 2}))
+	after := r.wantState("a", mariposa.StateRunning)
+	if len(r.quarantine()) != 0 || !slices.Equal(after.Addresses, before.Addresses) || after.Started != before.Started ||
+		after.PhysicalID != before.PhysicalID || after.Restarts != 2 {
+		t.Errorf("adopted as %+v, was %+v", after, before)
+	}
+	r.assign(unwanted("a", 2))
+	r.wantState("a", mariposa.StateDestroyed)
+}
+
+func TestGenerationsOfAFormerIncarnationHideNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := dummyWork()
+	r.connect(wanted("a", 7, w))
+	r.inc = "restored"
+	r.connect(known(wanted("a", 2, w), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 2}))
+	if st := r.wantState("a", mariposa.StateRunning); st.Generation != 2 {
+		t.Errorf("reported %+v", st)
+	}
+	r.assign(unwanted("a", 3))
+	r.wantState("a", mariposa.StateDestroyed)
+}
+
+func TestATombstoneRemovesFromTheQuarantineAndFromNowhereElse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.make("mine", "ours", "before")
+	r.make("theirs", "another", "first")
+	r.boot()
+	r.connect()
+	stone := func(id string) wire.Assignment {
+		return wire.Assignment{ID: id, Goal: mariposa.GoalGone, Generation: 1}
+	}
+	r.assign(stone("mine"), stone("theirs"), stone("nobody"))
+	if _, there := r.real("mine"); there {
+		t.Error("the tombstone did nothing")
+	}
+	if o, _ := r.real("theirs"); !o.Running {
+		t.Error("another cluster's instance was touched")
+	}
+	if q := r.quarantine(); len(q) != 0 {
+		t.Errorf("in quarantine: %+v", q)
+	}
+	r.assign(stone("mine"), stone("theirs")) // as every snapshot will
+	if r.conn.isClosed() {
+		t.Error("a second tombstone was too much")
+	}
+}
+
+func TestAnOperationEndsBeforeItsInstanceIsSetAside(t *testing.T) {
+	t.Parallel()
+	h := &hands{}
+	r := newRig(t, h)
+	r.slots = 1
+	r.boot()
+	w := processWork()
+	r.connect(wanted("a", 1, w), wanted("b", 1, w), wanted("c", 1, w))
+	h.want(t, "start a")
+	// The store was wiped, or a backup restored: it knows c alone.
+	r.connect(wanted("c", 1, w))
+	h.want(t, "start a")
+	r.end(h, "start", "a", driver.Observed{Running: true, PhysicalID: "pid 7"}, nil)
+	h.want(t, "start c") // b never began, and holds nobody up
+	q := r.quarantine()
+	if len(q) != 1 || q[0].ID != "a" || q[0].State != mariposa.StateRunning || q[0].PhysicalID != "pid 7" {
+		t.Errorf("in quarantine: %+v", q)
+	}
+	r.end(h, "start", "c", driver.Observed{Running: true}, nil)
+	r.connect(known(wanted("a", 1, w), mariposa.InstanceStatus{State: mariposa.StateProvisioning}), wanted("b", 1, w), wanted("c", 1, w))
+	h.want(t, "start b")
+	r.wantState("a", mariposa.StateRunning)
+}
+
+func TestARemovalUnderWayIsTheLastThingDoneToWhatIsSetAside(t *testing.T) {
+	t.Parallel()
+	h := &hands{}
+	r := newRig(t, h)
+	r.connect(wanted("a", 1, processWork()))
+	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
+	r.assign(unwanted("a", 2))
+	h.want(t, "stop a")
+	r.inc = "restored"
+	r.connect()
+	r.end(h, "stop", "a", driver.Observed{}, nil)
+	h.want(t) // this store never said that it may go
+	if q := r.quarantine(); len(q) != 1 || q[0].State != mariposa.StateStopped {
+		t.Errorf("in quarantine: %+v", q)
+	}
+}
+
+func TestAnAssignmentDuringTheLastOperationTakesItBack(t *testing.T) {
+	t.Parallel()
+	h := &hands{}
+	r := newRig(t, h)
+	w := processWork()
+	r.connect(wanted("a", 5, w))
+	r.connect()
+	r.connect(wanted("a", 1, w))
+	h.want(t, "start a") // the one from before: never two side by side
+	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
+	r.wantState("a", mariposa.StateRunning)
+	if len(r.quarantine()) != 0 {
+		t.Errorf("in quarantine: %+v", r.quarantine())
+	}
+}
+
+func TestReportsAreCutIntoPortions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := dummyWork()
+	items := make([]wire.Assignment, 1200)
+	for i := range items {
+		items[i] = wanted(fmt.Sprintf("i%04d", i), 1, w)
+	}
+	r.connect(items...)
+	for _, f := range r.conn.sent() {
+		if f.Report != nil && len(f.Report.Items) > wire.Batch {
+			t.Errorf("a report of %d", len(f.Report.Items))
+		}
+	}
+	if n := len(r.statuses()); n != 1200 {
+		t.Errorf("%d were reported", n)
+	}
+}
+
+// settle runs the node until a frame that is looked for has come.
+func (r *rig) settle(what string, ok func(*wire.Data) bool) {
+	r.t.Helper()
+	r.run()
+	for {
+		for _, f := range r.conn.sent() {
+			if f.Data != nil && ok(f.Data) {
+				return
+			}
+		}
+		r.awaitWake(what)
+	}
+}
+
+func (r *rig) pieces(stream int64) (out []string) {
+	for _, f := range r.conn.sent() {
+		if f.Data != nil && f.Data.Stream == stream && len(f.Data.Bytes) > 0 {
+			out = append(out, string(f.Data.Bytes))
+		}
+	}
+	return out
+}
+
+func TestALogIsSentAsFastAsItIsTaken(t *testing.T) {
+	t.Parallel()
+	h := &hands{}
+	text, feed := io.Pipe()
+	h.logs = func(context.Context, string) (io.ReadCloser, error) { return text, nil }
+	r := newRig(t, h)
+	r.connect(wanted("a", 1, processWork()))
+	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Instance: "a", Credit: 2}})
+	written := make(chan int, 10)
+	go func() {
+		for i := range 4 {
+			_, _ = fmt.Fprintf(feed, "line %d\n", i)
+			written <- i
+		}
+		_ = feed.Close()
+	}()
+	<-written
+	<-written
+	r.settle("the second piece", func(d *wire.Data) bool { return string(d.Bytes) == "line 1\n" })
+	select {
+	case <-written:
+		t.Fatal("a third piece was read without credit")
+	default:
+	}
+	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Credit: 8}})
+	r.settle("the end", func(d *wire.Data) bool { return d.Last && d.Error == "" })
+	if got := r.pieces(1); !slices.Equal(got, []string{"line 0\n", "line 1\n", "line 2\n", "line 3\n"}) {
+		t.Errorf("sent %q", got)
+	}
+}
+
+func TestALogThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
+	t.Parallel()
+	h := &hands{}
+	ended := make(chan struct{})
+	h.logs = func(ctx context.Context, _ string) (io.ReadCloser, error) {
+		text, feed := io.Pipe()
+		context.AfterFunc(ctx, func() {
+			_ = feed.CloseWithError(ctx.Err())
+			close(ended)
+		})
+		return text, nil
+	}
+	r := newRig(t, h)
+	r.connect(wanted("a", 1, processWork()))
+	r.say(wire.Frame{Ask: &wire.Ask{Stream: 4, Instance: "a", Follow: true, Credit: 2}})
+	r.say(wire.Frame{Ask: &wire.Ask{Stream: 4, Cancel: true}})
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the log is still open")
+	}
+	r.settle("the end", func(d *wire.Data) bool { return d.Last && d.Stream == 4 })
+}
+
+func TestALogOfWhatIsNotThereIsAnError(t *testing.T) {
+	t.Parallel()
+	h := &hands{}
+	r := newRig(t, h)
+	r.connect(wanted("a", 1, processWork()))
+	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Instance: "nobody", Credit: 1}})
+	r.settle("the refusal", func(d *wire.Data) bool { return d.Stream == 1 && d.Last && strings.Contains(d.Error, "does not have") })
+	r.say(wire.Frame{Ask: &wire.Ask{Stream: 2, Instance: "a", Credit: 1}})
+	r.settle("the driver's word", func(d *wire.Data) bool { return d.Stream == 2 && d.Last && d.Error != "" })
+}
+
+func TestTheEndOfAnOldLogDoesNotEndTheNewOneOfTheSameNumber(t *testing.T) {
+	t.Parallel()
+	h := &hands{}
+	opened := make(chan *io.PipeWriter, 2)
+	h.logs = func(context.Context, string) (io.ReadCloser, error) {
+		text, feed := io.Pipe()
+		opened <- feed
+		return text, nil
+	}
+	r := newRig(t, h)
+	w := processWork()
+	r.connect(wanted("a", 1, w))
+	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Instance: "a", Credit: 1}})
+	old := <-opened
+	r.connect(wanted("a", 1, w))
+	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Instance: "a", Credit: 1}})
+	present := <-opened
+	r.run()
+	select {
+	case <-r.wakes: // of what was said so far
+	default:
+	}
+	_ = old.Close()
+	r.awaitWake("the end of the old log")
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		_, _ = io.WriteString(present, "one")
+		_, _ = io.WriteString(present, "two")
+		_ = present.Close()
+	}()
+	r.settle("the first piece", func(d *wire.Data) bool { return string(d.Bytes) == "one" })
+	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Credit: 5}})
+	r.settle("the end", func(d *wire.Data) bool { return d.Last })
+	<-fed
+	if got := r.pieces(1); !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("sent %q", got)
+	}
+}
