@@ -24,6 +24,8 @@ type Shelf struct {
 type Version struct {
 	Spec     *mariposa.VersionSpec
 	Manifest *manifest.Project
+
+	fault error // why it cannot be read; that too is found out once
 }
 
 // ErrUnreadable: a stored manifest that this binary cannot read, as an older
@@ -44,6 +46,9 @@ func (s *Shelf) Version(ctx context.Context, project string, number int) (*Versi
 	s.mu.Lock()
 	v := s.versions[id]
 	s.mu.Unlock()
+	if v != nil && v.fault != nil {
+		return nil, v.fault
+	}
 	if v != nil {
 		return v, nil
 	}
@@ -54,9 +59,16 @@ func (s *Shelf) Version(ctx context.Context, project string, number int) (*Versi
 	spec := r.Spec.(*mariposa.VersionSpec)
 	m, err := manifest.Parse(spec.Manifest)
 	if err != nil {
-		return nil, fmt.Errorf("%w: version %d: %w", ErrUnreadable, number, err)
+		err = fmt.Errorf("%w: version %d: %w", ErrUnreadable, number, err)
+		s.keep(id, &Version{fault: err})
+		return nil, err
 	}
 	v = &Version{Spec: spec, Manifest: m}
+	s.keep(id, v)
+	return v, nil
+}
+
+func (s *Shelf) keep(id string, v *Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for other := range s.versions {
@@ -66,5 +78,4 @@ func (s *Shelf) Version(ctx context.Context, project string, number int) (*Versi
 		delete(s.versions, other)
 	}
 	s.versions[id] = v
-	return v, nil
 }
