@@ -122,11 +122,11 @@ func readIdentity(path string) (identity, error) {
 	if err != nil {
 		return id, err
 	}
-	return id, writeFile(path, b)
+	return id, WriteFile(path, b)
 }
 
-// writeFile writes a small secret file whole or not at all.
-func writeFile(path string, b []byte) error {
+// WriteFile writes a small secret file whole or not at all.
+func WriteFile(path string, b []byte) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -152,7 +152,7 @@ func SecretFile(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		s := Secret()
-		return s, writeFile(path, []byte(s+"\n"))
+		return s, WriteFile(path, []byte(s+"\n"))
 	}
 	if err != nil {
 		return "", err

@@ -116,7 +116,7 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		return nil, err
 	}
 	d := &dev{dir: dir, control: control, failed: make(chan error, 1)}
-	if err := os.WriteFile(filepath.Join(dir, cli.URLFile), []byte(control.URL+"\n"), 0o600); err != nil {
+	if err := assembly.WriteFile(filepath.Join(dir, cli.URLFile), []byte(control.URL+"\n")); err != nil {
 		control.Stop()
 		return nil, err
 	}
@@ -131,11 +131,27 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	}
 	link := agent.Link{Servers: []string{control.URL}, Token: join}
 	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node")})
-	for i := range f.dummies {
-		name := fmt.Sprintf("dummy-%d", i+1)
+	for _, name := range dummyNames(dir, f) {
 		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true})
 	}
 	return d, nil
+}
+
+// dummyNames are the simulated nodes to run: as many as asked for, and to take
+// everything down also those of earlier runs.
+func dummyNames(dir string, f devFlags) []string {
+	var names []string
+	for i := range f.dummies {
+		names = append(names, fmt.Sprintf("dummy-%d", i+1))
+	}
+	if f.down {
+		old, _ := filepath.Glob(filepath.Join(dir, "nodes", "*")) // the pattern is sound
+		names = nil
+		for _, path := range old {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	return names
 }
 
 func (d *dev) run(ctx context.Context, link agent.Link, cfg assembly.NodeConfig) {

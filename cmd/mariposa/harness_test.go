@@ -1,0 +1,292 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// These tests drive the real binary from outside: HTTP, command line, signals,
+// real processes. Nothing here knows the rooms behind it.
+
+var binaries string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "mariposa-e2e-")
+	if err != nil {
+		panic(err)
+	}
+	binaries = dir
+	for _, b := range [][2]string{{"mariposa", "."}, {"hello", "../../examples/hello"}} {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, b[0]), b[1])
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building %s: %v\n%s", b[0], err, out)
+			os.Exit(1)
+		}
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// house is a `mariposa dev` under test, started and killed at will on one
+// folder of data.
+type house struct {
+	t    *testing.T
+	dir  string
+	args []string
+	cmd  *exec.Cmd
+	out  *lockedBuffer
+	done chan struct{}
+	code int
+	*client.Client
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newHouse(t *testing.T, args ...string) *house {
+	t.Helper()
+	h := &house{t: t, dir: t.TempDir(), args: args}
+	h.start()
+	t.Cleanup(h.tearDown)
+	return h
+}
+
+// start starts the server and waits until it answers.
+func (h *house) start() {
+	h.t.Helper()
+	h.spawn()
+	h.await("the server answers", func() bool {
+		b, err := os.ReadFile(filepath.Join(h.dir, "url"))
+		if err != nil {
+			return false
+		}
+		token, err := os.ReadFile(filepath.Join(h.dir, "admin.token"))
+		if err != nil {
+			return false
+		}
+		h.Client, err = client.New(client.Options{URL: strings.TrimSpace(string(b)), Token: strings.TrimSpace(string(token))})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		_, err = h.Ready(h.t.Context())
+		return err == nil
+	})
+}
+
+func (h *house) spawn() {
+	h.t.Helper()
+	_ = os.Remove(filepath.Join(h.dir, "url"))
+	h.out = &lockedBuffer{}
+	h.cmd = exec.Command(filepath.Join(binaries, "mariposa"), append([]string{"dev", "--listen", "127.0.0.1:0", "--data", h.dir}, h.args...)...)
+	h.cmd.Stdout, h.cmd.Stderr = h.out, h.out
+	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "SECRET_OF_THE_AGENT=hunter2"}
+	if err := h.cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.done = make(chan struct{})
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		_ = cmd.Wait()
+		h.code = cmd.ProcessState.ExitCode()
+		close(done)
+	}(h.cmd, h.done)
+}
+
+// kill is kill -9.
+func (h *house) kill() {
+	_ = h.cmd.Process.Kill()
+	<-h.done
+}
+
+// tearDown removes every instance and ends the server.
+func (h *house) tearDown() {
+	if h.t.Failed() {
+		h.t.Logf("the server said:\n%s", h.out)
+	}
+	select {
+	case <-h.done:
+	default:
+		h.kill()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		h.t.Errorf("tearing down: %v\n%s", err, out)
+	}
+	if left := h.processes(); len(left) > 0 {
+		h.t.Errorf("processes are left behind: %v", left)
+	}
+}
+
+const limit = 60 * time.Second
+
+// await waits for something that must come true.
+func (h *house) await(what string, ok func() bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(limit); ; {
+		if ok() {
+			return
+		}
+		if time.Now().After(deadline) {
+			h.t.Fatalf("still not so after %s: %s\n%s", limit, what, h.out)
+		}
+		time.Sleep(20 * time.Millisecond) // facts of the operating system have no signal to wait for
+	}
+}
+
+func (h *house) state(project string) contract.ProjectState {
+	h.t.Helper()
+	s, err := h.State(h.t.Context(), project, "")
+	if err != nil || len(s.Projects) != 1 {
+		return contract.ProjectState{}
+	}
+	return s.Projects[0]
+}
+
+// converged waits until a project is at rest with so many running in a service.
+func (h *house) converged(project, service string, n int) {
+	h.t.Helper()
+	h.await(fmt.Sprintf("%s is converged with %d of %s", project, n, service), func() bool {
+		s := h.state(project)
+		if s.Status != mariposa.StatusConverged {
+			return false
+		}
+		return slices.ContainsFunc(s.Services, func(s contract.ServiceState) bool { return s.Name == service && s.Running == n && s.Goal == n })
+	})
+}
+
+// instances lists a project's instances by name.
+func (h *house) instances(project string) map[string]contract.Instance {
+	h.t.Helper()
+	list, err := h.AllInstances(h.t.Context(), client.InstanceFilter{Project: project})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	out := map[string]contract.Instance{}
+	for _, i := range list.Instances {
+		full, err := h.Instance(h.t.Context(), i.ID)
+		if err != nil {
+			continue // it went meanwhile
+		}
+		out[i.Name] = *full
+	}
+	return out
+}
+
+// pids are the process ids of a project's running instances, by name.
+func (h *house) pids(project string) map[string]int {
+	h.t.Helper()
+	out := map[string]int{}
+	for name, i := range h.instances(project) {
+		if pid, err := strconv.Atoi(i.Details["pid"]); err == nil && i.State == mariposa.StateRunning {
+			out[name] = pid
+		}
+	}
+	return out
+}
+
+// processes finds what really runs on behalf of this house: process id to
+// instance id.
+func (h *house) processes() map[int]string {
+	out := map[int]string{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range dirs {
+		b, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(b, []byte("MARIPOSA_ROOT="+h.dir)) {
+			continue
+		}
+		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
+		for _, v := range strings.Split(string(b), "\x00") {
+			if id, ok := strings.CutPrefix(v, "MARIPOSA_INSTANCE="); ok {
+				out[pid] = id
+			}
+		}
+	}
+	return out
+}
+
+// realityMatches checks that exactly the instances on the books run, each once.
+func (h *house) realityMatches(project string) {
+	h.t.Helper()
+	h.await("what runs is what is on the books", func() bool {
+		booked, real := h.pids(project), h.processes()
+		if len(booked) != len(real) {
+			return false
+		}
+		for _, pid := range booked {
+			if real[pid] == "" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// create makes a project and waits for its first task.
+func (h *house) create(name, manifest string) {
+	h.t.Helper()
+	if _, err := h.CreateProject(h.t.Context(), name, []byte(manifest), ""); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// mariposa runs a client command against the house.
+func (h *house) mariposa(stdin string, args ...string) (stdout, stderr string, code int) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir}
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if err != nil && cmd.ProcessState == nil {
+		h.t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+func decode[T any](t *testing.T, s string) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(s), &v); err != nil {
+		t.Fatalf("%v in %s", err, s)
+	}
+	return v
+}

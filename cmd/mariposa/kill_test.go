@@ -1,0 +1,196 @@
+package main_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/client"
+)
+
+func web(scale int, greeting string) string {
+	return fmt.Sprintf(`services:
+  backend:
+    compute_type: process
+    command: [hello, backend]
+    ports: [7101]
+    update: {min_healthy: 0}
+  web:
+    compute_type: process
+    command: [hello, web]
+    scale: %d
+    ports: [8080]
+    depends_on: [backend]
+    environment: {GREETING: %s, BACKEND: "127.0.0.1:1"}
+    update: {rolling: 2, min_healthy: 0}
+`, scale, greeting)
+}
+
+func TestAfterKill9TheSameProcessesRunOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("hello", web(3, "hi"))
+	h.converged("hello", "web", 3)
+	before := h.pids("hello")
+	if len(before) != 4 {
+		t.Fatalf("expected 4 processes, got %v", before)
+	}
+	for range 3 {
+		h.kill()
+		for name, pid := range before {
+			if !alive(pid) {
+				t.Fatalf("%s died with the server", name)
+			}
+		}
+		h.start()
+		h.converged("hello", "web", 3)
+		if after := h.pids("hello"); !maps.Equal(before, after) {
+			t.Fatalf("pids changed over a crash: %v, then %v", before, after)
+		}
+	}
+	h.realityMatches("hello")
+}
+
+func TestAKilledInstanceIsReplacedAndTheOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("hello", web(3, "hi"))
+	h.converged("hello", "web", 3)
+	before := h.pids("hello")
+	victim := slices.Sorted(maps.Keys(before))[2]
+	if err := syscall.Kill(before[victim], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.await("the victim is replaced", func() bool {
+		now := h.pids("hello")
+		return len(now) == 4 && now[victim] == 0
+	})
+	for name, pid := range h.pids("hello") {
+		if old, ok := before[name]; ok && old != pid {
+			t.Errorf("%s changed its process", name)
+		}
+	}
+	q, err := h.Queue(t.Context(), client.TaskFilter{All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	repair := slices.IndexFunc(q.Tasks, func(task taskDocument) bool { return task.Origin == mariposa.OriginMariposa })
+	if repair < 0 || q.Tasks[repair].Task != mariposa.TaskScale || !strings.Contains(q.Tasks[repair].Reason, victim) {
+		t.Errorf("the repair is not a scale task of mariposa that names %s: %+v", victim, q.Tasks)
+	}
+	h.realityMatches("hello")
+}
+
+func TestWhatDiesWhileTheServerIsAwayIsReplacedWhenItReturns(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("hello", web(3, "hi"))
+	h.converged("hello", "web", 3)
+	before := h.pids("hello")
+	victim := slices.Sorted(maps.Keys(before))[1]
+	h.kill()
+	if err := syscall.Kill(before[victim], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.await("the victim is replaced", func() bool {
+		now := h.pids("hello")
+		return len(now) == 4 && now[victim] == 0
+	})
+	delete(before, victim)
+	for name, pid := range before {
+		if h.pids("hello")[name] != pid {
+			t.Errorf("%s was touched", name)
+		}
+	}
+	h.realityMatches("hello")
+}
+
+// TestKill9AtAnyMoment kills the server again and again in the middle of starts,
+// updates and scalings. Whatever was acknowledged must be reached in the end,
+// with nothing doubled and nothing orphaned.
+func TestKill9AtAnyMoment(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("hello", web(4, "v0"))
+	rng := rand.New(rand.NewPCG(1, 2))
+	scale, acknowledged := 4, 1
+	for i := range 10 {
+		time.Sleep(time.Duration(rng.IntN(250)) * time.Millisecond) // a random moment is the point
+		scale = 1 + rng.IntN(6)
+		c, err := h.UpdateManifest(t.Context(), "hello", []byte(web(scale, fmt.Sprintf("v%d", i+1))), client.Update{Force: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		acknowledged = c.Number
+		time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
+		h.kill()
+		h.start()
+	}
+	h.await("the last acknowledged version is in force", func() bool {
+		p, err := h.Project(t.Context(), "hello")
+		return err == nil && p.Number == acknowledged
+	})
+	h.converged("hello", "web", scale)
+	for name, i := range h.instances("hello") {
+		if i.ServiceName == "web" && !slices.Contains(i.Environment, "GREETING=v10") {
+			t.Errorf("%s runs an old version: %v", name, i.Environment)
+		}
+	}
+	h.realityMatches("hello")
+}
+
+func TestSigtermEndsTheServerAndNotTheInstances(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("hello", web(2, "hi"))
+	h.converged("hello", "web", 2)
+	before := h.pids("hello")
+	if err := h.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-h.done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it has not ended within 10 s")
+	}
+	if h.code != 0 {
+		t.Errorf("it exited with %d", h.code)
+	}
+	for name, pid := range before {
+		if !alive(pid) {
+			t.Errorf("%s died with the server", name)
+		}
+	}
+	h.start()
+}
+
+func TestASecondOneOnTheSameFolderIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	out, errs, code := h.mariposa("", "dev", "--listen", "127.0.0.1:0", "--data", h.dir)
+	if code != 1 || !strings.Contains(errs, "already") && !strings.Contains(errs, "in use") {
+		t.Errorf("a second dev: exit %d\n%s%s", code, out, errs)
+	}
+}
+
+func TestInstancesDoNotSeeTheAgentsEnvironment(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("envs", "services: {env: {compute_type: process, command: [sh, -c, 'env; exec sleep 1000']}}")
+	h.converged("envs", "env", 1)
+	name := slices.Collect(maps.Keys(h.pids("envs")))[0]
+	h.await("its log shows its environment", func() bool {
+		out, _, _ := h.mariposa("", "instance", "logs", name)
+		return strings.Contains(out, "MARIPOSA_NAME="+name)
+	})
+	if out, _, _ := h.mariposa("", "instance", "logs", name); strings.Contains(out, "hunter2") {
+		t.Errorf("the agent's secret reached the instance:\n%s", out)
+	}
+}
