@@ -100,6 +100,9 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 	conn, resp, err := websocket.Dial(dial, url, &websocket.DialOptions{
 		HTTPClient: l.Client, HTTPHeader: http.Header{"Authorization": {"Bearer " + l.Token}},
 	})
+	if resp != nil && resp.Body != nil {
+		_ = resp.Body.Close() // of a refusal; an accepted connection has none
+	}
 	if err != nil {
 		if resp != nil && resp.StatusCode == http.StatusUnauthorized {
 			return &refusal{"the join token is not right"}

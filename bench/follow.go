@@ -17,7 +17,6 @@ type follower struct {
 
 	mu       sync.Mutex
 	moved    *sync.Cond
-	records  int            // instances on the books
 	running  map[string]int // project -> running and wanted
 	at       map[string]int // project -> of them, made from the newest version asked for
 	number   map[string]int // project -> that version

@@ -93,7 +93,7 @@ func schedule(c *checker, at *spot, d *draft) {
 		return
 	}
 	fields := strings.Fields(text)
-	bad := strings.Trim(strings.ToUpper(strings.Join(fields, "")), "0123456789*/,-?LW#ABCDEFGHIJKLMNOPQRSTUVWXYZ") != ""
+	bad := strings.Trim(strings.ToUpper(strings.Join(fields, "")), "0123456789*/,-?#ABCDEFGHIJKLMNOPQRSTUVWXYZ") != ""
 	if len(fields) != 5 || bad {
 		c.invalid(at, "must be five fields: minute, hour, day, month, weekday, like \"0 3 * * *\"")
 		return

@@ -3,7 +3,6 @@ package main_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -281,12 +280,3 @@ func (h *house) mariposa(stdin string, args ...string) (stdout, stderr string, c
 }
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
-
-func decode[T any](t *testing.T, s string) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal([]byte(s), &v); err != nil {
-		t.Fatalf("%v in %s", err, s)
-	}
-	return v
-}

@@ -315,7 +315,7 @@ func testMany(t *testing.T, b *bench) {
 		all.Add(1)
 		b.driver.Start(t.Context(), i, func(o driver.Observed, err error) {
 			if err != nil || !o.Running {
-				end(fmt.Errorf("Start: %+v, %w", o, err))
+				end(fmt.Errorf("start: %+v, %w", o, err))
 				return
 			}
 			b.driver.Stop(t.Context(), i.ID, Limit, func(o driver.Observed, err error) {

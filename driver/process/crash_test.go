@@ -138,8 +138,10 @@ func checkOne(t *testing.T, root, id string, o driver.Observed) {
 
 func TestAgentKilledAtEachStageOfStart(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"made self", "written self", "placed self", "spawned self",
-		"born parent", "forked parent", "noted parent"} {
+	for _, point := range []string{
+		"made self", "written self", "placed self", "spawned self",
+		"born parent", "forked parent", "noted parent",
+	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			root, id := newRoot(t), drivertest.NewID()

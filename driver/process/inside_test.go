@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,7 +88,7 @@ func TestFollowingAcrossRotations(t *testing.T) {
 		for {
 			k, err := r.readNow(buffer)
 			got.Write(buffer[:k])
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

@@ -112,7 +112,8 @@ var benchTime = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
 func makeInstance(id string) store.Write {
 	const project, task = "0198c0de-0000-7000-8000-000000000001", "0198c0de-0000-7000-8000-000000000002"
-	return store.Write{Kind: mariposa.KindInstance, ID: id, Project: project,
+	return store.Write{
+		Kind: mariposa.KindInstance, ID: id, Project: project,
 		Spec: &mariposa.InstanceSpec{
 			Name: "web-" + id[:8], Slot: 17, Project: project, Service: "0198c0de-0000-7000-8000-000000000003", ServiceName: "web",
 			Number: 3, Digest: strings.Repeat("d", 64), Live: strings.Repeat("e", 40), Compute: mariposa.ComputeDocker,
@@ -124,9 +125,12 @@ func makeInstance(id string) store.Write {
 }
 
 func report(id string) store.Write {
-	return store.Write{Kind: mariposa.KindInstance, ID: id,
-		Status: &mariposa.InstanceStatus{State: mariposa.StateRunning, Health: mariposa.HealthHealthy, Generation: 1,
-			PhysicalID: strings.Repeat("f", 64), Addresses: []string{"10.0.0.17"}, Started: benchTime},
+	return store.Write{
+		Kind: mariposa.KindInstance, ID: id,
+		Status: &mariposa.InstanceStatus{
+			State: mariposa.StateRunning, Health: mariposa.HealthHealthy, Generation: 1,
+			PhysicalID: strings.Repeat("f", 64), Addresses: []string{"10.0.0.17"}, Started: benchTime,
+		},
 		Event: mariposa.Event{Kind: "instance.running", Instance: id},
 	}
 }

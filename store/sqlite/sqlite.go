@@ -79,7 +79,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		ended: make(chan struct{}),
 	}
 	if err := s.open(ctx, path); err != nil {
-		s.free()
+		_ = s.free() // the first error is the one to tell
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
 	go s.writer.run(s.ended)

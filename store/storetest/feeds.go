@@ -160,8 +160,10 @@ func trimmedAt(t *testing.T, s store.Store, all []store.Change, point int64) {
 
 func history(t *testing.T, h Harness) {
 	write := func(project, eventProject, task string) store.Write {
-		return store.Write{Kind: mariposa.KindInstance, ID: "i-" + project, Project: project, Spec: &mariposa.InstanceSpec{Project: project},
-			Event: mariposa.Event{Kind: "instance.made", Project: eventProject, Task: task}}
+		return store.Write{
+			Kind: mariposa.KindInstance, ID: "i-" + project, Project: project, Spec: &mariposa.InstanceSpec{Project: project},
+			Event: mariposa.Event{Kind: "instance.made", Project: eventProject, Task: task},
+		}
 	}
 	commit(t, h.Store, unit(write("p", "p", "t1"), write("q", "q", "t2")))    // 1, 2
 	commit(t, h.Store, unit(write("p", "", "t2")), unit(write("p", "q", ""))) // 3, 4

@@ -15,9 +15,13 @@ func sample() ([]store.Change, []*Object) {
 	spec, status := &mariposa.NodeSpec{Name: "n", Traits: map[string]string{"a": "b"}}, &mariposa.NodeStatus{Reason: "ré\x00son"}
 	changes := []store.Change{
 		{Revision: 7, Time: at, Spec: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 7, SpecRevision: 7, Spec: spec}},
-		{Revision: 8, Time: at, Status: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Project: "p", Archived: true,
-			Revision: 8, SpecRevision: 7, StatusRevision: 8, Spec: spec, Status: status},
-			Event: mariposa.Event{Kind: "1", Project: "2", Service: "3", Instance: "4", Node: "5", Task: "6", Actor: "7", Reason: "8"}},
+		{
+			Revision: 8, Time: at, Status: true, Record: store.Record{
+				Kind: mariposa.KindNode, ID: "a", Project: "p", Archived: true,
+				Revision: 8, SpecRevision: 7, StatusRevision: 8, Spec: spec, Status: status,
+			},
+			Event: mariposa.Event{Kind: "1", Project: "2", Service: "3", Instance: "4", Node: "5", Task: "6", Actor: "7", Reason: "8"},
+		},
 		{Revision: 9, Time: at, Deleted: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 8, SpecRevision: 7, StatusRevision: 8, Spec: spec, Status: status}},
 	}
 	var objects []*Object
