@@ -1,0 +1,694 @@
+package fleet_test
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+func TestASessionBeginsWithAWelcomeAndASnapshot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")), put("i2", instance("i2", "n2", "web")),
+		store.Write{Kind: mariposa.KindInstance, ID: "i1", Status: &mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1}})
+	p := r.connect("n1")
+	got := p.heard()
+	if len(got) != 2 || got[0].Welcome == nil || got[0].Welcome.Cluster != "memory" || got[0].Welcome.Beat != 5*time.Second || got[1].Assign == nil {
+		t.Fatalf("heard %+v", got)
+	}
+	a := got[1].Assign
+	if !a.Snapshot || !a.Last || len(a.Items) != 1 {
+		t.Fatalf("the snapshot is %+v", a)
+	}
+	it := a.Items[0]
+	if it.ID != "i1" || it.Goal != mariposa.GoalRunning || it.Project != "shop" || it.Service != "web" || it.Status == nil || it.Status.State != mariposa.StateRunning ||
+		a.Workloads[it.Workload] == nil {
+		t.Errorf("assigned %+v", it)
+	}
+	spec, st := r.node("n1")
+	if spec.Name != "n1" || spec.KeyHash == "" || strings.Contains(spec.KeyHash, "secret") || st.State != mariposa.NodeRunning || st.Epoch != 1 || st.Replica != "r1" || st.Capacity.Instances != 10 {
+		t.Errorf("the node is %+v, %+v", spec, st)
+	}
+	for i, f := range got {
+		if f.Seq != int64(i+1) {
+			t.Errorf("frame %d has number %d", i+1, f.Seq)
+		}
+	}
+}
+
+func TestTheSnapshotWaitsUntilThePictureShowsTheSession(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p, bye := r.try(hello("n1"))
+	if bye != nil {
+		t.Fatal(bye.Reason)
+	}
+	if err := p.session.Step(t.Context()); err != nil || len(p.heard()) != 1 {
+		t.Fatalf("heard %+v, %v", p.heard(), err)
+	}
+	r.run()
+	if n := len(p.heard()); n != 2 {
+		t.Errorf("heard %d frames", n)
+	}
+}
+
+func TestChangesOfTheSpecReachTheNodeAndNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	p, q := r.connect("n1"), r.connect("n2")
+	r.commit(put("i1", instance("i1", "n1", "web")))
+	p.report(is("i1", mariposa.StateRunning))
+	gone := instance("i1", "n1", "web")
+	gone.Goal, gone.Generation = mariposa.GoalGone, 2
+	r.commit(put("i1", gone))
+	got := p.assigned()
+	if len(got) != 2 || got[0].Goal != mariposa.GoalRunning || got[1].Goal != mariposa.GoalGone || got[1].Generation != 2 || got[1].Workload != "" {
+		t.Errorf("told %+v; its own status is no news to it", got)
+	}
+	if len(q.assigned()) != 0 {
+		t.Errorf("the other was told %+v", q.assigned())
+	}
+}
+
+func TestWorkloadsAreSharedWhereNothingInThemDiffers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	for _, id := range []string{"a", "b", "c"} {
+		r.commit(put("w"+id, instance("w"+id, "n1", "web")), put("o"+id, instance("o"+id, "n1", "own")))
+	}
+	a := r.connect("n1").heard()[1].Assign
+	if len(a.Items) != 6 || len(a.Workloads) != 4 {
+		t.Fatalf("%d items with %d workloads; want 6 with 4", len(a.Items), len(a.Workloads))
+	}
+	for _, it := range a.Items {
+		w := a.Workloads[it.Workload]
+		if it.Service == "own" && w.Environment[0].Value != it.ID {
+			t.Errorf("%s runs with %+v", it.ID, w.Environment)
+		}
+	}
+}
+
+func TestAFrameNeverOutgrowsWhatAgentsTake(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", "services:\n  own:\n    compute_type: dummy\n    environment: [\"ME={{.instance.uuid}}"+strings.Repeat("x", 100_000)+"\"]\n")
+	var ws []store.Write
+	for _, id := range ids(700) {
+		ws = append(ws, put(id, instance(id, "n1", "own")))
+	}
+	r.commit(ws...)
+	p := r.connect("n1")
+	total, lasts := 0, 0
+	for _, f := range p.heard() {
+		b, err := wire.Encode(f)
+		if err != nil || len(b) > wire.MaxFrame/2 {
+			t.Errorf("a frame of %d bytes, %v", len(b), err)
+		}
+		if f.Assign != nil {
+			total += len(f.Assign.Items)
+			if f.Assign.Last {
+				lasts++
+			}
+			for _, it := range f.Assign.Items {
+				if f.Assign.Workloads[it.Workload] == nil {
+					t.Fatalf("%s came without its workload", it.ID)
+				}
+			}
+		}
+	}
+	if total != 700 || lasts != 1 {
+		t.Errorf("%d instances, %d last frames", total, lasts)
+	}
+}
+
+func TestWhatCannotBeDefinedIsNamedAndLeftAsItIs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	lost := instance("i1", "n1", "web")
+	lost.Number = 9
+	r.commit(put("i1", lost), put("i2", instance("i2", "n1", "nosuch")), put("i3", instance("i3", "n1", "web")))
+	got := r.connect("n1").assigned()
+	if len(got) != 3 || got[0].Workload != "" || got[1].Workload != "" || got[2].Workload == "" {
+		t.Errorf("told %+v", got)
+	}
+}
+
+func TestTheSecondSessionOfANodeFencesTheFirst(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")))
+	first := r.connect("n1")
+	second := r.connect("n1")
+	if bye := first.heard()[len(first.heard())-1].Bye; bye == nil || bye.Final || !first.isClosed() {
+		t.Error("the first was not told")
+	}
+	first.report(is("i1", mariposa.StateFailed))
+	if st := r.status("i1"); st.State != "" {
+		t.Errorf("the first still writes: %+v", st)
+	}
+	second.report(is("i1", mariposa.StateRunning))
+	if st := r.status("i1"); st.State != mariposa.StateRunning {
+		t.Errorf("the second does not: %+v", st)
+	}
+	if _, st := r.node("n1"); st.Epoch != 2 || r.fleet.Sessions() != 1 {
+		t.Errorf("epoch %d, %d sessions", st.Epoch, r.fleet.Sessions())
+	}
+}
+
+func TestASessionThatAnotherReplicaTookOverIsFencedByTheStore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")))
+	first := r.connect("n1")
+	if _, err := r.store.Seize(t.Context(), "r2", "node/n1"); err != nil {
+		t.Fatal(err)
+	}
+	first.report(is("i1", mariposa.StateFailed))
+	if st := r.status("i1"); st.State != "" || first.err == nil || !first.isClosed() {
+		t.Errorf("wrote %+v, ended with %v", st, first.err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.connect("n1")
+	with := func(f func(*wire.Hello)) *wire.Hello {
+		h := hello("n2")
+		f(h)
+		return h
+	}
+	for _, c := range []struct {
+		name, says string
+		hello      *wire.Hello
+	}{
+		{"another protocol", "protocol", with(func(h *wire.Hello) { h.Protocol = wire.Protocol + 1 })},
+		{"an id that is none", "node's id", with(func(h *wire.Hello) { h.Node = "../x" })},
+		{"no name", "name", with(func(h *wire.Hello) { h.Name = "" })},
+		{"a key that can be guessed", "key", with(func(h *wire.Hello) { h.Key = "short" })},
+		{"a name that is taken", "another node is named n1", with(func(h *wire.Hello) { h.Name = "n1" })},
+		{"another key", "another key", with(func(h *wire.Hello) { h.Node, h.Name, h.Key = "n1", "n1", "another key of sixteen" })},
+	} {
+		_, bye := r.try(c.hello)
+		if bye == nil || !bye.Final || !strings.Contains(bye.Reason, c.says) {
+			t.Errorf("%s: %+v", c.name, bye)
+		}
+	}
+	r.connect("n2")
+	if _, bye := r.try(with(func(h *wire.Hello) { h.Name = "n1" })); bye == nil || !bye.Final {
+		t.Errorf("a node took another's name on its second hello: %+v", bye)
+	}
+	if _, bye := r.try(with(func(h *wire.Hello) { h.Name = "renamed" })); bye != nil {
+		t.Errorf("a free name was refused: %+v", bye)
+	}
+	if r.fleet.Sessions() != 2 {
+		t.Errorf("%d sessions", r.fleet.Sessions())
+	}
+}
+
+func TestANodeIsUnknownAfterThreeBeatsAndRunsAgainOnReturn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	for range 10 { // as long as it is heard of, all is well
+		r.clk.pass(5 * time.Second)
+		p.say(wire.Frame{Beat: &wire.Beat{Seen: int64(len(p.heard()))}})
+		r.run()
+		r.fleet.Tick(t.Context())
+	}
+	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
+		t.Fatalf("it is %+v", st)
+	}
+	r.clk.pass(15 * time.Second)
+	r.fleet.Tick(t.Context())
+	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
+		t.Fatal("it was judged before its time")
+	}
+	r.clk.pass(time.Second)
+	r.fleet.Tick(t.Context())
+	r.run()
+	_, st := r.node("n1")
+	if st.State != mariposa.NodeUnknown || !strings.Contains(st.Reason, "not been heard of since 00:00:50") || st.Since != r.clk.Now() || !p.isClosed() {
+		t.Fatalf("it is %+v", st)
+	}
+	r.clk.pass(time.Minute)
+	r.connect("n1")
+	if _, st := r.node("n1"); st.State != mariposa.NodeRunning || st.Reason != "" || st.Since != r.clk.Now() {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+func TestNobodyIsJudgedWithinALifetimeOfAFreshFleet(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.connect("n1")
+	r.clk.pass(time.Hour)
+	r.boot("r2")
+	r.fleet.Tick(t.Context())
+	r.clk.pass(15 * time.Second)
+	r.fleet.Tick(t.Context())
+	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
+		t.Fatalf("it is %+v", st)
+	}
+	r.clk.pass(time.Second)
+	r.fleet.Tick(t.Context())
+	if _, st := r.node("n1"); st.State != mariposa.NodeUnknown {
+		t.Fatalf("it is %+v", st)
+	}
+}
+
+func TestNobodyIsJudgedForAnOutageOfTheStore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	r.store.mood(store.ErrUnavailable, nil)
+	p.session.End("a hiccup of the network")
+	for range 6 {
+		r.clk.pass(5 * time.Second)
+		if _, bye := r.try(hello("n1")); bye == nil || bye.Final {
+			t.Fatalf("without a store: %+v", bye)
+		}
+	}
+	r.store.mood(nil, nil)
+	r.fleet.Tick(t.Context()) // before its next try
+	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
+		t.Errorf("it is %+v, and it was not its fault", st)
+	}
+}
+
+func TestANodeThatPlaysDeadIsRefusedAndUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	r.amend("n1", func(s *mariposa.NodeSpec) { s.Lost = true })
+	if !p.isClosed() {
+		t.Error("its session goes on")
+	}
+	r.fleet.Tick(t.Context())
+	r.run()
+	if _, st := r.node("n1"); st.State != mariposa.NodeUnknown || !strings.Contains(st.Reason, "play dead") {
+		t.Errorf("it is %+v", st)
+	}
+	if _, bye := r.try(hello("n1")); bye == nil || bye.Final {
+		t.Errorf("on return: %+v; it may come again later", bye)
+	}
+	r.amend("n1", func(s *mariposa.NodeSpec) { s.Lost = false })
+	r.connect("n1")
+	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+func TestASessionEndsWhenItsNodeIsRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	r.commit(store.Write{Kind: mariposa.KindNode, ID: "n1", Delete: true})
+	if !p.isClosed() || r.fleet.Sessions() != 0 {
+		t.Error("its session goes on")
+	}
+}
+
+func TestWhatCannotBeWrittenNowIsWrittenLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")), put("i2", instance("i2", "n1", "web")))
+	p := r.connect("n1")
+	r.store.mood(store.ErrUnavailable, nil)
+	p.report(is("i1", mariposa.StateRunning))
+	p.say(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: []mariposa.Quarantined{{ID: "q"}}}})
+	r.run()
+	p.report(is("i1", mariposa.StateFailed), is("i2", mariposa.StateRunning))
+	if r.status("i1").State != "" || p.isClosed() {
+		t.Fatal("an outage ends no session")
+	}
+	r.store.mood(nil, nil)
+	r.clk.pass(time.Second)
+	r.run()
+	_, st := r.node("n1")
+	if r.status("i1").State != mariposa.StateFailed || r.status("i2").State != mariposa.StateRunning || len(st.Quarantined) != 1 {
+		t.Errorf("i1 %+v, i2 %+v, node %+v", r.status("i1"), r.status("i2"), st)
+	}
+}
+
+func TestTheNextTryIsTakenBackWhenTheSessionEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")))
+	p := r.connect("n1")
+	r.store.mood(store.ErrUnavailable, nil)
+	p.report(is("i1", mariposa.StateRunning))
+	p.session.End("gone")
+	r.clk.pass(0)
+	r.clk.mu.Lock()
+	left := len(r.clk.timers)
+	r.clk.mu.Unlock()
+	if left != 0 {
+		t.Errorf("%d timers are left", left)
+	}
+}
+
+func TestMovesThatCannotBeAreIgnored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")))
+	p := r.connect("n1")
+	p.report(is("i1", mariposa.StateRunning))
+	p.report(is("i1", mariposa.StateFailed))
+	for _, s := range []mariposa.State{mariposa.StateRunning, mariposa.StateProvisioning, mariposa.StateUnknown, mariposa.StatePending, ""} {
+		p.report(is("i1", s))
+		if st := r.status("i1"); st.State != mariposa.StateFailed {
+			t.Errorf("%q followed failed: %+v", s, st)
+		}
+	}
+	p.report(is("i1", mariposa.StateDestroyed))
+	p.report(is("i1", mariposa.StateRunning))
+	if st := r.status("i1"); st.State != mariposa.StateDestroyed || p.isClosed() {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+func TestTwoMovesBeforeTheFeedHasCaughtUpAreHeldAgainstEachOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")))
+	p := r.connect("n1")
+	for _, s := range []mariposa.State{mariposa.StateRunning, mariposa.StateFailed, mariposa.StateRunning} {
+		p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{is("i1", s)}}})
+		if err := p.session.Step(t.Context()); err != nil { // the picture stands still
+			t.Fatal(err)
+		}
+	}
+	if st := r.status("i1"); st.State != mariposa.StateFailed {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+func TestTheSameSaidTwiceIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")))
+	p := r.connect("n1")
+	p.report(is("i1", mariposa.StateRunning))
+	at := r.pic.Revision()
+	since := r.status("i1").Since
+	r.clk.pass(time.Second)
+	p.report(is("i1", mariposa.StateRunning))
+	if r.pic.Revision() != at {
+		t.Error("it was written again")
+	}
+	more := is("i1", mariposa.StateRunning)
+	more.Status.Restarts = 1
+	p.report(more)
+	if st := r.status("i1"); st.Restarts != 1 || st.Since != since {
+		t.Errorf("it is %+v; it was in this state all along", st)
+	}
+}
+
+func TestANodeSpeaksForItsOwnInstancesAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")))
+	r.connect("n1")
+	p := r.connect("n2")
+	p.report(is("i1", mariposa.StateFailed), is("nobody", mariposa.StateRunning))
+	if st := r.status("i1"); st.State != "" || p.isClosed() {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+// debts makes n debts on n1 and claims their place.
+func (r *rig) debts(n int) []string {
+	r.t.Helper()
+	all := ids(n)
+	u := store.Unit{}
+	for _, id := range all {
+		spec := instance(id, "n1", "web")
+		spec.Goal, spec.Generation, spec.Debt, spec.Project = mariposa.GoalGone, 2, true, "deleted"
+		u.Writes = append(u.Writes, put(id, spec))
+		u.Claims = append(u.Claims, store.Claim{Node: "n1", Take: mariposa.Resources{Instances: 1, Memory: spec.Memory}})
+	}
+	u.Claims = append(u.Claims, store.Claim{Node: "n1", Take: mariposa.Resources{Instances: 2, Memory: 5 << 20}}) // of somebody else
+	if res := r.store.Store.Commit(r.t.Context(), u)[0]; res.Err != nil {
+		r.t.Fatal(res.Err)
+	}
+	r.run()
+	return all
+}
+
+func (r *rig) wantLedger(want mariposa.Resources) {
+	r.t.Helper()
+	got, err := r.store.Ledger(r.t.Context())
+	if err != nil || got["n1"] != want {
+		r.t.Errorf("the ledger says %+v, %v; want %+v", got["n1"], err, want)
+	}
+}
+
+func TestADebtIsSettledWhenItIsDestroyed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.debts(3)
+	p := r.connect("n1")
+	if got := p.assigned(); len(got) != 3 || got[0].Goal != mariposa.GoalGone || got[0].Name == "" {
+		t.Fatalf("told %+v", got)
+	}
+	p.report(is("i0000", mariposa.StateStopping), is("i0001", mariposa.StateDestroyed))
+	p.report(is("i0001", mariposa.StateDestroyed))
+	if r.pic.Count(mariposa.KindInstance) != 2 {
+		t.Errorf("%d are left", r.pic.Count(mariposa.KindInstance))
+	}
+	r.wantLedger(mariposa.Resources{Instances: 4, Memory: 7 << 20})
+}
+
+func TestADebtGivesItsClaimBackOnceHoweverOftenItIsTried(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	all := r.debts(3)
+	r.commit(put("z", instance("z", "n1", "web")))
+	p := r.connect("n1")
+	// The units of the debts are stored, the one beside them is not.
+	r.store.mood(store.ErrUnavailable, func(u store.Unit) bool { return u.Writes[0].ID == "z" })
+	items := []wire.Status{is("z", mariposa.StateRunning)}
+	for _, id := range all {
+		items = append(items, is(id, mariposa.StateDestroyed))
+	}
+	p.say(wire.Frame{Report: &wire.Report{Items: items}})
+	for range 3 { // the picture stands still meanwhile
+		if err := p.session.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.clk.pass(time.Second)
+	}
+	r.store.mood(nil, nil)
+	r.run()
+	r.clk.pass(time.Second)
+	r.run()
+	r.wantLedger(mariposa.Resources{Instances: 2, Memory: 5 << 20})
+	if st := r.status("z"); st.State != mariposa.StateRunning {
+		t.Errorf("the other is %+v", st)
+	}
+}
+
+func TestADebtThatWasKnownAsDestroyedIsSettledToo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.debts(1)
+	r.commit(store.Write{Kind: mariposa.KindInstance, ID: "i0000", Status: &mariposa.InstanceStatus{State: mariposa.StateDestroyed, Generation: 1}})
+	p := r.connect("n1")
+	p.report(is("i0000", mariposa.StateDestroyed))
+	if r.pic.Count(mariposa.KindInstance) != 0 {
+		t.Error("nobody will ever settle it")
+	}
+	r.wantLedger(mariposa.Resources{Instances: 2, Memory: 5 << 20})
+}
+
+func TestTombstonesAreSentForWhatMayGo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.project("p", manifestBody)
+	r.commit(put("i1", instance("i1", "n1", "web")))
+	p := r.connect("n1")
+	p.say(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: []mariposa.Quarantined{{ID: "q1", Reason: "this store does not know it"}}}})
+	r.run()
+	if _, st := r.node("n1"); len(st.Quarantined) != 1 || st.Quarantined[0].ID != "q1" || st.State != mariposa.NodeRunning {
+		t.Fatalf("the node is %+v", st)
+	}
+	r.amend("n1", func(s *mariposa.NodeSpec) { s.Purge = []string{"q1", "i1"} })
+	var stones []string
+	for _, it := range p.assigned() {
+		if it.Goal == mariposa.GoalGone && it.Name == "" {
+			stones = append(stones, it.ID)
+		}
+	}
+	if len(stones) != 1 || stones[0] != "q1" {
+		t.Errorf("tombstones for %v; i1 is known, so it is none", stones)
+	}
+	p.say(wire.Frame{Report: &wire.Report{Inventory: true}})
+	r.run()
+	if _, st := r.node("n1"); len(st.Quarantined) != 0 {
+		t.Errorf("the node is %+v", st)
+	}
+	again := r.connect("n1").assigned()
+	if len(again) != 2 || again[1].ID != "q1" {
+		t.Errorf("the next session was told %+v", again)
+	}
+}
+
+func TestAGapOrAFrameOutOfPlaceEndsTheSession(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		say  func(*peer)
+	}{
+		{"a gap", func(p *peer) { p.seq++; p.say(wire.Frame{Beat: &wire.Beat{}}) }},
+		{"a second hello", func(p *peer) { p.say(wire.Frame{Hello: hello("n1")}) }},
+		{"a server's word", func(p *peer) { p.say(wire.Frame{Assign: &wire.Assign{}}) }},
+		{"a goodbye", func(p *peer) { p.say(wire.Frame{Bye: &wire.Bye{Reason: "night"}}) }},
+		{"frames that were never seen", func(p *peer) {
+			for range 3 {
+				p.say(wire.Frame{Beat: &wire.Beat{Seen: 0}})
+			}
+		}},
+	} {
+		r := newRig(t)
+		p := r.connect("n1")
+		c.say(p)
+		r.run()
+		if p.err == nil || !p.isClosed() || r.fleet.Sessions() != 0 {
+			t.Errorf("%s: the session goes on", c.name)
+		}
+	}
+	r := newRig(t)
+	p := r.connect("n1")
+	p.say(wire.Frame{Beat: &wire.Beat{Seen: 2}})
+	p.seq-- // the same once more
+	p.say(wire.Frame{Beat: &wire.Beat{Seen: 2}})
+	r.run()
+	if p.err != nil || len(p.heard()) != 3 {
+		t.Errorf("a doubled frame: %v, %d frames", p.err, len(p.heard()))
+	}
+}
+
+func TestLogsOfANodeThatIsNotThereAreAClearError(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, err := r.fleet.Logs(t.Context(), "n1", "i1", 10, false)
+	if mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "n1, which is not connected") {
+		t.Errorf("logs: %v", err)
+	}
+	if err := r.fleet.Crash(t.Context(), "n1", "i1"); mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "not connected") {
+		t.Errorf("crash: %v", err)
+	}
+}
+
+func (p *peer) lastAsk() *wire.Ask {
+	frames := p.heard()
+	return frames[len(frames)-1].Ask
+}
+
+func TestALogIsReadPieceByPiece(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	log, err := r.fleet.Logs(t.Context(), "n1", "i1", 10, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := p.lastAsk()
+	if ask == nil || ask.Instance != "i1" || ask.Tail != 10 || !ask.Follow || ask.Credit == 0 {
+		t.Fatalf("asked %+v", ask)
+	}
+	p.say(wire.Frame{Data: &wire.Data{Stream: ask.Stream, Bytes: []byte("hello ")}})
+	p.say(wire.Frame{Data: &wire.Data{Stream: ask.Stream, Bytes: []byte("world")}})
+	p.say(wire.Frame{Data: &wire.Data{Stream: ask.Stream, Last: true}})
+	r.run()
+	b := make([]byte, 4)
+	if n, err := log.Read(b); n != 4 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if p.lastAsk() != ask {
+		t.Error("credit was given for half a piece")
+	}
+	rest, err := io.ReadAll(log)
+	if string(b)+string(rest) != "hello world" || err != nil {
+		t.Errorf("read %q, %v", string(b)+string(rest), err)
+	}
+	if more := p.lastAsk(); more.Stream != ask.Stream || more.Credit != 1 {
+		t.Errorf("asked %+v", more)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestClosingALogCancelsItOnTheNode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	log, err := r.fleet.Logs(t.Context(), "n1", "i1", -1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = log.Close()
+	_ = log.Close()
+	if ask := p.lastAsk(); !ask.Cancel {
+		t.Errorf("asked %+v", ask)
+	}
+	if _, err := log.Read(make([]byte, 1)); err == nil {
+		t.Error("it can still be read")
+	}
+}
+
+func TestALogEndsWithItsSessionAndWithAnError(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	one, err := r.fleet.Logs(t.Context(), "n1", "i1", 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := r.fleet.Logs(t.Context(), "n1", "i2", 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.say(wire.Frame{Data: &wire.Data{Stream: p.lastAsk().Stream, Last: true, Error: "the node does not have this instance"}})
+	r.run()
+	if _, err := two.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "does not have") {
+		t.Errorf("read: %v", err)
+	}
+	p.session.End("its connection ended")
+	if _, err := one.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("read: %v", err)
+	}
+}
+
+func TestACrashIsAskedForOnTheNode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.connect("n1")
+	if err := r.fleet.Crash(t.Context(), "n1", "i1"); err != nil {
+		t.Fatal(err)
+	}
+	if ask := p.lastAsk(); ask == nil || !ask.Crash || ask.Instance != "i1" {
+		t.Errorf("asked %+v", ask)
+	}
+}

@@ -1,0 +1,278 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"mariposa"
+	"mariposa/agent"
+	"mariposa/clock"
+	"mariposa/driver"
+	"mariposa/driver/dummy"
+	"mariposa/fleet"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/store/memory"
+	"mariposa/wire"
+)
+
+// plane is a control plane without an engine, over loopback.
+type plane struct {
+	t      *testing.T
+	ctx    context.Context //nolint:containedctx // the life of the test
+	store  *memory.Store
+	pic    *picture.Picture
+	fleet  *fleet.Fleet
+	url    string
+	client *http.Client
+	dials  atomic.Int32
+	mu     sync.Mutex
+	conns  []*websocket.Conn
+}
+
+func newPlane(t *testing.T) *plane {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	p := &plane{t: t, ctx: ctx, store: memory.New(clock.Real{}), client: &http.Client{Transport: &http.Transport{}}}
+	var err error
+	if p.pic, err = picture.Open(ctx, p.store); err != nil {
+		t.Fatal(err)
+	}
+	p.fleet, err = fleet.New(ctx, fleet.Options{
+		Store: p.store, Picture: p.pic, Shelf: picture.NewShelf(p.store), Clock: clock.Real{}, Replica: "r1", Beat: 200 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() { _ = p.pic.Follow(ctx, time.Hour, func(int) {}) })
+	all.Go(func() { p.fleet.Run(ctx) })
+	srv := httptest.NewServer(http.HandlerFunc(p.serve))
+	p.url = srv.URL
+	t.Cleanup(func() {
+		cancel()
+		all.Wait()
+		srv.Close()
+		p.client.CloseIdleConnections()
+		_ = p.store.Close()
+	})
+	return p
+}
+
+func (p *plane) serve(w http.ResponseWriter, r *http.Request) {
+	p.dials.Add(1)
+	if r.URL.Path != agent.Path || r.Header.Get("Authorization") != "Bearer the join token" {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	p.conns = append(p.conns, conn)
+	p.mu.Unlock()
+	p.fleet.Serve(r.Context(), conn)
+}
+
+// until waits for the picture to show something.
+func (p *plane) until(what string, ok func() bool) {
+	p.t.Helper()
+	for {
+		at := p.pic.Revision()
+		if ok() {
+			return
+		}
+		select {
+		case <-p.pic.Moved(at):
+		case <-p.ctx.Done():
+			p.t.Fatalf("%s: never", what)
+		}
+	}
+}
+
+func (p *plane) epoch(node string) int64 {
+	if r := p.pic.Get(mariposa.KindNode, node); r != nil {
+		if st, _ := r.Status.(*mariposa.NodeStatus); st != nil && st.State == mariposa.NodeRunning {
+			return st.Epoch
+		}
+	}
+	return 0
+}
+
+func (p *plane) state(id string) mariposa.State {
+	r := p.pic.Get(mariposa.KindInstance, id)
+	if r == nil {
+		return ""
+	}
+	st, _ := r.Status.(*mariposa.InstanceStatus)
+	return mariposa.StateOf(r.Spec.(*mariposa.InstanceSpec), st)
+}
+
+func (p *plane) commit(ws ...store.Write) {
+	p.t.Helper()
+	if res := p.store.Commit(p.ctx, store.Unit{Writes: ws})[0]; res.Err != nil {
+		p.t.Fatal(res.Err)
+	}
+}
+
+// agent runs a node until stop is called; it returns what Run said.
+func (p *plane) agent(token string, h wire.Hello, drivers ...driver.Driver) (stop func() error) {
+	ctx, cancel := context.WithCancel(p.ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.Run(ctx, agent.Link{Servers: []string{p.url + "/"}, Token: token, Client: p.client}, agent.Options{Hello: h, Drivers: drivers, Clock: clock.Real{}})
+	}()
+	return sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+}
+
+// refused runs a node that is expected to give up by itself.
+func (p *plane) refused(token string, h wire.Hello, drivers ...driver.Driver) error {
+	p.t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.Run(p.ctx, agent.Link{Servers: []string{p.url}, Token: token, Client: p.client}, agent.Options{Hello: h, Drivers: drivers, Clock: clock.Real{}})
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("the agent still tries")
+		return nil
+	}
+}
+
+func TestInstancesComeUpOverARealConnectionAndOutliveIt(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	world := dummy.NewWorld(1)
+	d := dummy.New(world, clock.Real{})
+	stop := p.agent("the join token", *hello("n1"), d)
+	t.Cleanup(func() { _ = stop() })
+	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
+	p.commit(
+		store.Write{Kind: mariposa.KindProject, ID: "p", Project: "p", Spec: &mariposa.ProjectSpec{Name: "shop", Organization: "default", Number: 1}},
+		store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", 1), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: 1, Manifest: []byte(manifestBody)}},
+		put("i1", instance("i1", "n1", "web")), put("i2", instance("i2", "n1", "own")))
+	up := func() bool {
+		return p.state("i1") == mariposa.StateRunning && p.state("i2") == mariposa.StateRunning
+	}
+	p.until("they come up", up)
+	before, err := d.List(p.ctx)
+	if err != nil || len(before) != 2 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	p.mu.Lock()
+	_ = p.conns[0].CloseNow()
+	p.mu.Unlock()
+	p.until("the node is back", func() bool { return p.epoch("n1") == 2 })
+	if !up() {
+		t.Error("they did not survive it")
+	}
+	gone := instance("i2", "n1", "own")
+	gone.Goal, gone.Generation = mariposa.GoalGone, 2
+	p.commit(put("i2", gone))
+	p.until("one goes", func() bool { return p.state("i2") == mariposa.StateDestroyed })
+	after, err := d.List(p.ctx)
+	if err != nil || len(after) != 1 || after[0].Started != before[0].Started || !after[0].Running {
+		t.Errorf("%+v, before %+v, %v", after, before, err)
+	}
+	log, err := p.fleet.Logs(p.ctx, "n1", "i1", 10, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.Read(make([]byte, 10)); err == nil || !strings.Contains(err.Error(), "not supported") {
+		t.Errorf("the log of a dummy: %v", err)
+	}
+	_ = log.Close()
+	if err := p.fleet.Crash(p.ctx, "n1", "i1"); err != nil {
+		t.Fatal(err)
+	}
+	p.until("it crashes", func() bool { return p.state("i1") == mariposa.StateFailed })
+	if err := stop(); err != nil {
+		t.Errorf("the agent ended with %v", err)
+	}
+	if world.Len() != 1 {
+		t.Error("what it had ended with it")
+	}
+	p.until("the node is missed", func() bool {
+		r := p.pic.Get(mariposa.KindNode, "n1")
+		return r.Status.(*mariposa.NodeStatus).State == mariposa.NodeUnknown
+	})
+}
+
+func TestAWrongJoinTokenIsAFinalRefusal(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	err := p.refused("a guess", *hello("n1"), dummy.New(dummy.NewWorld(1), clock.Real{}))
+	if err == nil || !strings.Contains(err.Error(), "join token is not right") {
+		t.Errorf("got %v", err)
+	}
+	if p.dials.Load() != 1 {
+		t.Errorf("it tried %d times", p.dials.Load())
+	}
+}
+
+func TestAFinalRefusalReachesTheAgent(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	stop := p.agent("the join token", *hello("n1"), dummy.New(dummy.NewWorld(1), clock.Real{}))
+	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
+	other := hello("n1")
+	other.Key = "a key from another machine"
+	err := p.refused("the join token", *other, dummy.New(dummy.NewWorld(2), clock.Real{}))
+	if err == nil || !strings.Contains(err.Error(), "known with another key") {
+		t.Errorf("got %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("the first ended with %v", err)
+	}
+}
+
+type cannotList struct{ *dummy.Driver }
+
+var errCannotList = errors.New("the disk is broken")
+
+func (cannotList) List(context.Context) ([]driver.Observed, error) { return nil, errCannotList }
+
+func TestAnAgentThatCannotListNeverConnects(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	err := p.refused("the join token", *hello("n1"), cannotList{dummy.New(dummy.NewWorld(1), clock.Real{})})
+	if !errors.Is(err, errCannotList) || p.dials.Load() != 0 {
+		t.Errorf("got %v after %d dials", err, p.dials.Load())
+	}
+}
+
+func TestWhoDoesNotSayHelloIsSentAway(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	conn, _, err := websocket.Dial(p.ctx, strings.Replace(p.url, "http", "ws", 1)+agent.Path, &websocket.DialOptions{
+		HTTPClient: p.client, HTTPHeader: http.Header{"Authorization": {"Bearer the join token"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe := wire.NewPipe(p.ctx, conn)
+	defer pipe.Close()
+	pipe.Send(wire.Frame{Seq: 1, Beat: &wire.Beat{}})
+	f, err := pipe.Read(p.ctx)
+	if err != nil || f.Bye == nil || !f.Bye.Final {
+		t.Errorf("got %+v, %v", f, err)
+	}
+	if _, err := pipe.Read(p.ctx); err == nil {
+		t.Error("the connection goes on")
+	}
+}
