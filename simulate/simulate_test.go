@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -131,7 +132,10 @@ func TestSoak(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	from := uint64(time.Now().UnixNano())
+	from, err := strconv.ParseUint(os.Getenv("MARIPOSA_SEED"), 10, 64)
+	if err != nil {
+		from = uint64(time.Now().UnixNano())
+	}
 	for s := from; ctx.Err() == nil; s++ {
 		if _, err := simulate.Run(t.Context(), simulate.Options{Seed: s, Nodes: 2 + int(s%4), Events: 3000}); err != nil {
 			t.Fatal(err)

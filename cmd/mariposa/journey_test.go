@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,11 +69,21 @@ func TestTheReadmesThreeThings(t *testing.T) {
 
 func get(t *testing.T, url string) string {
 	t.Helper()
-	out, err := exec.Command("curl", "-sS", "--max-time", "5", url).CombinedOutput()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
-		t.Errorf("%s: %v %s", url, err, out)
+		t.Fatal(err)
 	}
-	return string(out)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
 }
 
 func TestARollingUpdateNeverGoesBelowItsScale(t *testing.T) {
