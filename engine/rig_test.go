@@ -1,0 +1,452 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mariposa"
+	"mariposa/engine"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/queue"
+	"mariposa/store"
+	"mariposa/store/memory"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // trouble is the point here
+	if code := m.Run(); code != 0 {
+		os.Exit(code)
+	}
+	if err := goleak.Find(); err != nil {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(1)
+	}
+}
+
+// virtual is a clock that stands still until a test moves it.
+type virtual struct {
+	mu     sync.Mutex
+	now    time.Time
+	timers []*timer
+	asked  int // how often the time was asked for
+}
+
+type timer struct {
+	at   time.Time
+	do   func()
+	dead bool
+}
+
+func (c *virtual) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	return c.now
+}
+
+func (c *virtual) After(d time.Duration, f func()) func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &timer{at: c.now.Add(max(d, 0)), do: f}
+	c.timers = append(c.timers, t)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		t.dead = true
+	}
+}
+
+// next moves to the next timer due by then, and returns what it does.
+func (c *virtual) next(until time.Time) func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timers = slices.DeleteFunc(c.timers, func(t *timer) bool { return t.dead })
+	slices.SortStableFunc(c.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
+	if len(c.timers) == 0 || c.timers[0].at.After(until) {
+		c.now = until
+		return nil
+	}
+	t := c.timers[0]
+	c.timers = c.timers[1:]
+	if t.at.After(c.now) {
+		c.now = t.at
+	}
+	return t.do
+}
+
+// rig is a store with engines on it, and a test for nodes and people.
+type rig struct {
+	t        *testing.T
+	clk      *virtual
+	store    *memory.Store
+	replicas []*replica
+	ids      int
+	away     map[string]bool // nodes that do nothing
+	lazy     bool            // no node does anything
+	fail     map[string]bool // services whose instances fail instead of running
+}
+
+// replica is one control plane's engine.
+type replica struct {
+	r     *rig
+	name  string
+	pic   *picture.Picture
+	eng   *engine.Engine
+	ready map[string]bool
+	deaf  bool // its feed stands still
+	eager bool // it steps the moment it is woken
+	dead  bool // it renews no lease
+	steps int
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	clk := &virtual{now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	return &rig{t: t, clk: clk, store: memory.New(clk), away: map[string]bool{}, fail: map[string]bool{}}
+}
+
+func (r *rig) newID() string {
+	r.ids++
+	return fmt.Sprintf("00000000-0000-7000-8000-%012x", r.ids)
+}
+
+// replica starts an engine; it takes what shards it can get.
+func (r *rig) replica(name string) *replica { return r.replicaOn(name, r.store) }
+
+func (r *rig) replicaOn(name string, st store.Store) *replica {
+	r.t.Helper()
+	p, err := picture.Open(r.t.Context(), st)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	x := &replica{r: r, name: name, pic: p, ready: map[string]bool{}}
+	x.eng = engine.New(engine.Options{
+		Store: st, Picture: p, Shelf: picture.NewShelf(st), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name,
+	})
+	r.replicas = append(r.replicas, x)
+	x.renew()
+	return x
+}
+
+func (x *replica) wake(project string) {
+	if x.eager {
+		x.steps++
+		x.eng.Step(x.r.t.Context(), project)
+		return
+	}
+	x.ready[project] = true
+}
+
+func (x *replica) renew() {
+	x.r.t.Helper()
+	if err := x.eng.Renew(x.r.t.Context()); err != nil {
+		x.r.t.Fatal(err)
+	}
+}
+
+// turn does one round of what a replica has to do.
+func (x *replica) turn() bool {
+	x.r.t.Helper()
+	busy := false
+	if !x.deaf {
+		n, err := x.pic.Advance(x.r.t.Context())
+		if err != nil {
+			x.r.t.Fatal(err)
+		}
+		busy = n > 0
+	}
+	for _, project := range slices.Sorted(maps.Keys(x.ready)) {
+		delete(x.ready, project)
+		x.steps++
+		x.eng.Step(x.r.t.Context(), project)
+		busy = true
+	}
+	return busy
+}
+
+// settle lets everybody act until nothing is left to do.
+func (r *rig) settle() {
+	r.t.Helper()
+	for n := 0; ; n++ {
+		busy := false
+		for _, x := range r.replicas {
+			busy = x.turn() || busy
+		}
+		busy = r.nodesAct() || busy
+		if !busy {
+			return
+		}
+		if n > 10_000 {
+			r.t.Fatal("it never comes to rest")
+		}
+	}
+}
+
+// pass lets time go by; living replicas renew their leases.
+func (r *rig) pass(d time.Duration) {
+	r.t.Helper()
+	for end := r.clk.Now().Add(d); r.clk.Now().Before(end); {
+		until := r.clk.Now().Add(min(5*time.Second, end.Sub(r.clk.Now())))
+		for do := r.clk.next(until); do != nil; do = r.clk.next(until) {
+			do()
+			r.settle()
+		}
+		for _, x := range r.replicas {
+			if !x.dead {
+				x.renew()
+			}
+		}
+		r.settle()
+	}
+}
+
+func (r *rig) commit(u store.Unit) {
+	r.t.Helper()
+	if res := r.store.Commit(r.t.Context(), u)[0]; res.Err != nil {
+		r.t.Fatal(res.Err)
+	}
+}
+
+func (r *rig) write(ws ...store.Write) {
+	r.t.Helper()
+	r.commit(store.Unit{Writes: ws})
+}
+
+func (r *rig) node(id string, capacity mariposa.Resources) {
+	r.t.Helper()
+	r.write(store.Write{
+		Kind: mariposa.KindNode, ID: id, Spec: &mariposa.NodeSpec{Name: id},
+		Status: &mariposa.NodeStatus{State: mariposa.NodeRunning, Since: r.clk.Now(), Capacity: capacity, Drivers: []mariposa.ComputeType{mariposa.ComputeDummy}},
+	})
+}
+
+// leave makes a node unknown; comeBack undoes it.
+func (r *rig) leave(id string) { r.setNode(id, mariposa.NodeUnknown); r.away[id] = true }
+
+func (r *rig) comeBack(id string) { r.setNode(id, mariposa.NodeRunning); delete(r.away, id) }
+
+func (r *rig) setNode(id string, state mariposa.NodeState) {
+	r.t.Helper()
+	rec, err := r.store.Get(r.t.Context(), mariposa.KindNode, id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	st := *rec.Status.(*mariposa.NodeStatus)
+	st.State, st.Since = state, r.clk.Now()
+	r.write(store.Write{Kind: mariposa.KindNode, ID: id, Status: &st})
+}
+
+// nodesAct makes the nodes do what they are told, one instance at a time.
+func (r *rig) nodesAct() bool {
+	r.t.Helper()
+	if r.lazy {
+		return false
+	}
+	for _, rec := range r.instances() {
+		spec := rec.Spec.(*mariposa.InstanceSpec)
+		st, _ := rec.Status.(*mariposa.InstanceStatus)
+		state := mariposa.StateOf(spec, st)
+		next := mariposa.InstanceStatus{Since: r.clk.Now(), Generation: spec.Generation}
+		switch {
+		case r.away[spec.Node]:
+			continue
+		case spec.Goal == mariposa.GoalGone && state != mariposa.StateDestroyed:
+			next.State = mariposa.StateDestroyed
+		case spec.Goal == mariposa.GoalRunning && state == mariposa.StateProvisioning && r.fail[spec.ServiceName]:
+			next.State, next.Reason = mariposa.StateFailed, "told to fail"
+		case spec.Goal == mariposa.GoalRunning && (state == mariposa.StateProvisioning || state == mariposa.StateRunning && st.Generation < spec.Generation):
+			next.State = mariposa.StateRunning
+		default:
+			continue
+		}
+		r.write(store.Write{Kind: mariposa.KindInstance, ID: rec.ID, Status: &next})
+		return true
+	}
+	return false
+}
+
+// kill makes a running instance fail.
+func (r *rig) kill(id string) {
+	r.t.Helper()
+	r.write(store.Write{Kind: mariposa.KindInstance, ID: id, Status: &mariposa.InstanceStatus{State: mariposa.StateFailed, Since: r.clk.Now(), Generation: 1, Reason: "killed by signal 9"}})
+}
+
+func (r *rig) list(kind mariposa.Kind) []store.Record {
+	r.t.Helper()
+	all, err := r.store.List(r.t.Context(), store.Query{Kind: kind})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	slices.Reverse(all)
+	return all
+}
+
+func (r *rig) instances() []store.Record { return r.list(mariposa.KindInstance) }
+
+func (r *rig) wantInstances(n int) []store.Record {
+	r.t.Helper()
+	all := r.instances()
+	if len(all) != n {
+		r.t.Fatalf("there are %d instances, want %d", len(all), n)
+	}
+	return all
+}
+
+// create makes a project with its first task.
+func (r *rig) create(name, body string) (project, task string) {
+	r.t.Helper()
+	project, task = r.newID(), r.newID()
+	m, err := manifest.Parse([]byte(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	services := map[string]string{}
+	for _, s := range m.Services {
+		services[s.Name] = "service-" + s.Name
+	}
+	r.write(
+		store.Write{Kind: mariposa.KindProject, ID: project, Project: project, Spec: &mariposa.ProjectSpec{Name: name, Organization: "default", Number: 1, Version: "v1", Services: services}},
+		store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(project, 1), Project: project, Spec: &mariposa.VersionSpec{Project: project, Version: "v1", Number: 1, Manifest: []byte(body)}},
+		r.newTask(project, task, mariposa.TaskStart, mariposa.Patch{Number: 1, Goal: mariposa.GoalStarted}))
+	return project, task
+}
+
+func (r *rig) newTask(project, id string, kind mariposa.TaskKind, patch mariposa.Patch, services ...string) store.Write {
+	return store.Write{Kind: mariposa.KindTask, ID: id, Project: project, Spec: &mariposa.TaskSpec{
+		Project: project, Services: services, Task: kind, Origin: mariposa.OriginUser, Author: "ann", Created: r.clk.Now(), Patch: patch,
+	}}
+}
+
+// ask adds a task beside the open ones as the API would.
+func (r *rig) ask(project string, kind mariposa.TaskKind, patch mariposa.Patch, services ...string) string {
+	r.t.Helper()
+	id := r.newID()
+	add := r.newTask(project, id, kind, patch, services...)
+	var open []queue.Task
+	for _, rec := range r.list(mariposa.KindTask) {
+		if rec.Project == project && !rec.Archived {
+			st, _ := rec.Status.(*mariposa.TaskStatus)
+			open = append(open, queue.Task{ID: rec.ID, Spec: rec.Spec.(*mariposa.TaskSpec), Status: st})
+		}
+	}
+	a, err := queue.Admit(open, add.Spec.(*mariposa.TaskSpec))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var ws []store.Write
+	for _, old := range a.Terminate {
+		st := mariposa.TaskStatus{}
+		if old.Status != nil {
+			st = *old.Status
+		}
+		st.State, st.Finished, st.EndedBy = mariposa.TaskTerminated, r.clk.Now(), id
+		ws = append(ws, store.Write{Kind: mariposa.KindTask, ID: old.ID, Status: &st, Archive: true})
+	}
+	r.write(append(ws, add)...)
+	return id
+}
+
+func (r *rig) task(id string) *mariposa.TaskStatus {
+	r.t.Helper()
+	rec, err := r.store.Get(r.t.Context(), mariposa.KindTask, id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	st, _ := rec.Status.(*mariposa.TaskStatus)
+	if st == nil {
+		return &mariposa.TaskStatus{State: mariposa.TaskQueued}
+	}
+	return st
+}
+
+func (r *rig) wantTask(id string, state mariposa.TaskState) *mariposa.TaskStatus {
+	r.t.Helper()
+	st := r.task(id)
+	if st.State != state {
+		r.t.Fatalf("the task is %+v, want %s", st, state)
+	}
+	return st
+}
+
+func (r *rig) project(id string) *mariposa.ProjectStatus {
+	r.t.Helper()
+	rec, err := r.store.Get(r.t.Context(), mariposa.KindProject, id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	st, _ := rec.Status.(*mariposa.ProjectStatus)
+	if st == nil {
+		return &mariposa.ProjectStatus{}
+	}
+	return st
+}
+
+// own lists the tasks that Mariposa opened by itself.
+func (r *rig) own() (out []store.Record) {
+	for _, rec := range r.list(mariposa.KindTask) {
+		if rec.Spec.(*mariposa.TaskSpec).Origin == mariposa.OriginMariposa {
+			out = append(out, rec)
+		}
+	}
+	return out
+}
+
+// events counts the changes of a kind.
+func (r *rig) events(kind string) int {
+	r.t.Helper()
+	cs, err := r.store.Changes(context.Background(), 0, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n := 0
+	for _, c := range cs {
+		if c.Event.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func web(scale int, more ...string) string {
+	b := fmt.Sprintf("services:\n  web:\n    compute_type: dummy\n    scale: %d\n", scale)
+	for _, line := range more {
+		b += "    " + line + "\n"
+	}
+	return b
+}
+
+// lossy is a store whose feed leaves changes out.
+type lossy struct {
+	store.Store
+	hide map[int64]bool
+}
+
+func (l *lossy) Changes(ctx context.Context, after int64, limit int) ([]store.Change, error) {
+	cs, err := l.Store.Changes(ctx, after, 0)
+	cs = slices.DeleteFunc(cs, func(c store.Change) bool { return l.hide[c.Revision] })
+	if limit > 0 && len(cs) > limit {
+		cs = cs[:limit]
+	}
+	return cs, err
+}
+
+// newest is the newest revision of the store.
+func (r *rig) newest() int64 {
+	r.t.Helper()
+	cs, err := r.store.History(r.t.Context(), store.HistoryQuery{Limit: 1})
+	if err != nil || len(cs) == 0 {
+		r.t.Fatal(cs, err)
+	}
+	return cs[0].Revision
+}
