@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"runtime/pprof"
 	"sync"
 	"time"
 
@@ -28,6 +30,7 @@ type Options struct {
 	Store     store.Store
 	StoreName string
 	Dir       string    // for what is kept while it runs
+	CPU, Heap io.Writer // profiles of the way up, and of the rest after it; nil: none
 	Progress  io.Writer // lines about what is going on
 }
 
@@ -176,6 +179,12 @@ func (r *run) share(i int) int {
 
 func (r *run) up(ctx context.Context) error {
 	r.say("bringing %d instances up", r.Instances)
+	if r.CPU != nil {
+		if err := pprof.StartCPUProfile(r.CPU); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	began := time.Now()
 	for i := range r.Projects {
 		c, err := r.client.CreateProject(ctx, fmt.Sprintf("bench-%d", i+1), body(r.share(i), 16), "")
@@ -216,6 +225,12 @@ func (r *run) rest(ctx context.Context) error {
 	}
 	r.res.IdleCPUPct = round(100 * (cpu() - before).Seconds() / r.Idle.Seconds())
 	r.res.RSSMB = rss()
+	if r.Heap != nil {
+		runtime.GC()
+		if err := pprof.WriteHeapProfile(r.Heap); err != nil {
+			return err
+		}
+	}
 	r.say("at rest: %.2f %% of a core, %.0f MB", r.res.IdleCPUPct, r.res.RSSMB)
 	return nil
 }

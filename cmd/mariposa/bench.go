@@ -25,7 +25,7 @@ func benchCommand() *cobra.Command {
 
 func benchConvergeCommand() *cobra.Command {
 	var o bench.Options
-	var where string
+	var where, profiles string
 	c := &cobra.Command{
 		Use:   "converge",
 		Short: "Converge dummy instances from nothing, kill some, lose a node, roll a version, scale to zero",
@@ -52,6 +52,19 @@ func benchConvergeCommand() *cobra.Command {
 				return err
 			}
 			o.Progress = cmd.ErrOrStderr()
+			if profiles != "" {
+				cpu, err := os.Create(filepath.Join(profiles, "cpu.pprof"))
+				if err != nil {
+					return err
+				}
+				defer cpu.Close()
+				heap, err := os.Create(filepath.Join(profiles, "heap.pprof"))
+				if err != nil {
+					return err
+				}
+				defer heap.Close()
+				o.CPU, o.Heap = cpu, heap
+			}
 			res, err := bench.Converge(cmd.Context(), o)
 			if err != nil {
 				return err
@@ -63,6 +76,7 @@ func benchConvergeCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Nodes, "nodes", 100, "on how many simulated nodes")
 	c.Flags().IntVar(&o.Projects, "projects", 1, "in how many projects")
 	c.Flags().IntVar(&o.Kills, "kills", 200, "how many single instances to kill")
+	c.Flags().StringVar(&profiles, "profiles", "", "a folder for cpu.pprof (of the way up) and heap.pprof (at rest)")
 	c.Flags().StringVar(&where, "store", "", "sqlite:PATH; a fresh one in a temporary folder if empty")
 	return c
 }
