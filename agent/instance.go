@@ -118,7 +118,7 @@ func (n *Node) setState(i *instance, state mariposa.State, reason string) {
 
 // pursue starts the next operation that brings an instance to its goal.
 func (n *Node) pursue(i *instance) {
-	if i.op || i.aside {
+	if i.op {
 		return
 	}
 	state := i.status.State

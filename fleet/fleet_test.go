@@ -508,6 +508,31 @@ func TestADebtGivesItsClaimBackOnceHoweverOftenItIsTried(t *testing.T) {
 	}
 }
 
+func TestADebtGivesItsClaimBackOnceThoughNobodyLearnsOfIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.debts(2)
+	p := r.connect("n1")
+	r.store.lies = true // the answer is lost, not the commit
+	r.store.mood(store.ErrUnavailable, nil)
+	p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{is("i0000", mariposa.StateDestroyed)}}})
+	for range 3 {
+		if err := p.session.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.store.mood(nil, nil)
+	r.clk.pass(time.Second)
+	if err := p.session.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.wantLedger(mariposa.Resources{Instances: 3, Memory: 6 << 20})
+	r.run()
+	if r.pic.Count(mariposa.KindInstance) != 1 || p.isClosed() {
+		t.Errorf("%d are left", r.pic.Count(mariposa.KindInstance))
+	}
+}
+
 func TestADebtThatWasKnownAsDestroyedIsSettledToo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -86,10 +86,10 @@ func (c *virtual) pass(d time.Duration) {
 // moody is a store that can be told to fail.
 type moody struct {
 	store.Store
-	mu    sync.Mutex
-	fail  error
-	only  func(store.Unit) bool // which units fail; nil: all
-	units int                   // committed
+	mu   sync.Mutex
+	fail error
+	only func(store.Unit) bool // which units fail; nil: all
+	lies bool                  // it says so and commits nevertheless
 }
 
 func (m *moody) mood(err error, only func(store.Unit) bool) {
@@ -100,18 +100,18 @@ func (m *moody) mood(err error, only func(store.Unit) bool) {
 
 func (m *moody) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	m.mu.Lock()
-	fail, only := m.fail, m.only
+	fail, only, lies := m.fail, m.only, m.lies
 	m.mu.Unlock()
 	out := make([]store.Result, len(units))
 	for i, u := range units {
 		if fail != nil && (only == nil || only(u)) {
+			if lies {
+				m.Store.Commit(ctx, u)
+			}
 			out[i].Err = fail
 			continue
 		}
 		out[i] = m.Store.Commit(ctx, u)[0]
-		m.mu.Lock()
-		m.units++
-		m.mu.Unlock()
 	}
 	return out
 }
