@@ -231,7 +231,10 @@ func (r *run) rest(ctx context.Context) error {
 			return err
 		}
 	}
-	r.say("at rest: %.2f %% of a core, %.0f MB", r.res.IdleCPUPct, r.res.RSSMB)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	r.say("at rest: %.2f %% of a core, %.0f MB (heap: %d MB in use, %d MB idle of which %d MB given back)", r.res.IdleCPUPct, r.res.RSSMB,
+		m.HeapInuse>>20, m.HeapIdle>>20, m.HeapReleased>>20)
 	return nil
 }
 

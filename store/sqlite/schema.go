@@ -26,11 +26,11 @@ var migrations embed.FS
 var (
 	writing = url.Values{
 		"_busy_timeout": {"10000"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
-		"_pragma": {"page_size(8192)", "wal_autocheckpoint(2048)", "journal_size_limit(67108864)", "cache_size(-65536)", "temp_store(MEMORY)"},
+		"_pragma": {"page_size(8192)", "wal_autocheckpoint(2048)", "journal_size_limit(67108864)", "cache_size(-24576)", "temp_store(MEMORY)"},
 	}
 	reading = url.Values{
 		"_busy_timeout": {"10000"}, "_query_only": {"1"},
-		"_pragma": {"cache_size(-16384)", "temp_store(MEMORY)"},
+		"_pragma": {"cache_size(-4096)", "temp_store(MEMORY)"},
 	}
 )
 

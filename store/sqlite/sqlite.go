@@ -58,10 +58,10 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		o.Clock = clock.Real{}
 	}
 	if o.RecentChanges == 0 {
-		o.RecentChanges = 64 << 10
+		o.RecentChanges = 16 << 10
 	}
 	if o.RecentBytes == 0 {
-		o.RecentBytes = 64 << 20
+		o.RecentBytes = 16 << 20
 	}
 	path, err := prepare(path)
 	if err != nil {
