@@ -39,7 +39,7 @@ type actor struct {
 }
 
 // maxSteps bounds what one commit carries, so that nobody waits long behind it.
-const maxSteps = 1000
+const maxSteps = 500
 
 func newActor(e *Engine, project string, epoch int64) *actor {
 	a := &actor{e: e, project: project, shard: ShardOf(project), epoch: epoch, cancel: func() {}}

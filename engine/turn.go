@@ -278,6 +278,7 @@ func (t *turn) commit(ctx context.Context) error {
 		t.await = res.Last
 	}
 	t.sleep()
+	t.view.ForgetVersions()
 	wake := t.plan.Wake
 	if len(t.blocked) > 0 {
 		t.e.mu.Lock()

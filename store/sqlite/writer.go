@@ -20,7 +20,7 @@ import (
 // of them, so they must stay well below a blink.
 const (
 	maxUnits  = 500
-	maxWrites = 1000
+	maxWrites = 500
 )
 
 // writer is the only one that writes. Nobody else has the file, so what it has

@@ -14,6 +14,7 @@ type Queue struct {
 	mu     sync.Mutex
 	closed bool
 	lanes  [2][]*job // urgent ones, then the rest
+	rushed bool      // the last group left bulk work behind for urgent work
 	wake   chan struct{}
 }
 
@@ -154,9 +155,18 @@ func (q *Queue) Take(units, writes int) *Batch {
 	}
 }
 
+// urgentFill is how many bulk writes may ride along with urgent ones: few, so
+// that people and repairs wait for a small commit instead of a large one.
+const urgentFill = 64
+
 func (q *Queue) take(units, writes int) *Batch {
 	b := &Batch{queue: q}
+	rushed := q.rushed
+	q.rushed = false
 	for lane := range q.lanes {
+		if lane > 0 && b.size > 0 && !rushed { // in every other group at least, bulk work gets its full share
+			writes, q.rushed = min(writes, urgentFill), true
+		}
 		for len(q.lanes[lane]) > 0 {
 			j := q.lanes[lane][0]
 			p := part{job: j, from: j.taken}
