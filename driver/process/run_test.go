@@ -151,9 +151,12 @@ func checkOrdinary(t *testing.T, pid int, root, id string) {
 		t.Errorf("it has %d files open (%v)", len(files), err)
 	}
 	status, _ := os.ReadFile(proc + "/status")
-	for _, line := range []string{"SigIgn:\t0000000000000000", "SigBlk:\t0000000000000000"} {
-		if !strings.Contains(string(status), line) {
-			t.Errorf("its status lacks %q:\n%s", line, status)
+	if line := "SigBlk:\t0000000000000000"; !strings.Contains(string(status), line) {
+		t.Errorf("its status lacks %q:\n%s", line, status)
+	}
+	for s := syscall.Signal(1); s < 32; s++ { // those above are the C library's own, and may be inherited
+		if ignores(pid, s) {
+			t.Errorf("it ignores signal %d", s)
 		}
 	}
 	info, _ := os.ReadFile(proc + "/fdinfo/1")
