@@ -8,13 +8,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # What the tests need of the machine: one line each of
-#   <command or /absolute/file that proves it is there>  <Debian package>  <why>
+#   <command or /absolute/file that proves it is there (* stands for a version)>  <Debian package>  <why>
 needs() {
 	cat <<-'TABLE'
-		gcc                  gcc         the race detector links through cgo
-		/usr/include/stdio.h libc6-dev   cgo needs the C library's headers
-		ip                   iproute2    tests look at the machine's addresses and links
-		setsid               util-linux  process instances run in sessions of their own
+		gcc                              gcc         the race detector links through cgo
+		/usr/include/stdio.h             libc6-dev   cgo needs the C library's headers
+		ip                               iproute2    tests look at the machine's addresses and links
+		/usr/lib/postgresql/*/bin/initdb postgresql  the store that replicas share is tested on a server of its own
+		setsid                           util-linux  process instances run in sessions of their own
 	TABLE
 }
 
@@ -46,7 +47,7 @@ quietly() {
 
 present() {
 	case $1 in
-	/*) [ -e "$1" ] ;;
+	/*) compgen -G "$1" >/dev/null ;;
 	*) command -v "$1" >/dev/null ;;
 	esac
 }

@@ -1,0 +1,110 @@
+// Package pgtest gives tests a real PostgreSQL: a server of their own, in a
+// temporary folder, as the unprivileged user that it insists on.
+//
+// It owns the server's life, which ends with the test binary, however that
+// ends. It refuses to know what is kept in it, and to skip: a machine without
+// PostgreSQL fails, with a word on how to mend that.
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// shared is the one server of a test binary, for tests that do it no harm.
+var shared struct {
+	sync.Mutex
+	server *Server
+}
+
+// Start returns the URL of an empty database on the test binary's server, which
+// it starts when it is the first to ask. The database is gone after the test.
+func Start(t testing.TB) string {
+	t.Helper()
+	return Shared(t).Database(t, "")
+}
+
+// Shared returns the test binary's server. Those who stop or change it need
+// one of their own: New.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		s, err := prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		shared.server = s
+	}
+	return shared.server
+}
+
+// New returns a running server that no other test has. Settings are added to
+// its configuration, each like "max_connections=20".
+func New(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := prepare(settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop()
+		if err := os.RemoveAll(s.folder); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var databases atomic.Int64
+
+// Database makes a database as a copy of another one of the server (empty: of
+// none) and returns its URL. Nobody may be connected to the template.
+func (s *Server) Database(t testing.TB, template string) string {
+	t.Helper()
+	name := fmt.Sprintf("test_%d", databases.Add(1))
+	create := "CREATE DATABASE " + name
+	if template != "" {
+		create += " TEMPLATE " + template
+	}
+	if err := s.Exec(create); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// One server holds the databases of many tests; a test that stopped
+		// the server of its own has nothing to tidy.
+		_ = s.Exec("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)")
+	})
+	return s.URL(name)
+}
+
+// Exec runs statements in the server's own database, as its superuser.
+func (s *Server) Exec(statements ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package pgtest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+)
+
+// childVariable makes this binary start a server, tell its folder and die.
+const childVariable = "MARIPOSA_TEST_DIE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		s, err := prepare()
+		if err == nil {
+			err = s.Start()
+		}
+		if err != nil {
+			os.Stdout.WriteString(err.Error())
+			os.Exit(1)
+		}
+		os.Stdout.WriteString(s.folder)
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestEachTestHasADatabaseOfItsOwn(t *testing.T) {
+	ctx := t.Context()
+	var names []string
+	for range 2 {
+		conn, err := pgx.Connect(ctx, Start(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		var name, fsync string
+		if err := conn.QueryRow(ctx, "SELECT current_database(), current_setting('fsync')").Scan(&name, &fsync); err != nil {
+			t.Fatal(err)
+		}
+		if fsync != "on" {
+			t.Fatalf("fsync is %s", fsync)
+		}
+		names = append(names, name)
+	}
+	if names[0] == names[1] {
+		t.Fatal(names)
+	}
+}
+
+func TestAServerCanBeStoppedKilledAndStartedAgain(t *testing.T) {
+	s := New(t)
+	url := s.Database(t, "")
+	for _, end := range []func(){s.Stop, s.Kill} {
+		end()
+		if _, err := pgx.Connect(t.Context(), url); err == nil {
+			t.Fatal("it still answers")
+		}
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close(t.Context())
+	}
+}
+
+// A test binary that dies takes its server with it.
+func TestNothingIsLeftBehindByTestsThatDie(t *testing.T) {
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), childVariable+"=1")
+	out, err := c.Output()
+	folder := string(out)
+	if err == nil || !strings.Contains(folder, "mariposa-pg-") {
+		t.Fatalf("%v: %s", err, folder)
+	}
+	for range 600 {
+		if _, err := os.Stat(folder); os.IsNotExist(err) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("%s is still there", folder)
+}

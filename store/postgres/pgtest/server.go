@@ -1,0 +1,270 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Password is what the server asks for. It is here to be looked for where it
+// must not be.
+const Password = "open-sesame-41"
+
+const superuser = "postgres"
+
+// Server is a PostgreSQL server. Its methods are for one goroutine at a time.
+type Server struct {
+	Port int // on 127.0.0.1
+
+	programs string // the folder of its programs
+	folder   string // everything it has
+	identity *syscall.Credential
+	settings []string
+
+	guard  *exec.Cmd // nil: it is stopped
+	leash  *os.File  // as long as this is open, the guard lets the server live
+	master int       // the process id of the server
+}
+
+// prepare makes a folder in which a server can start.
+func prepare(settings ...string) (*Server, error) {
+	programs, err := find()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{programs: programs, settings: settings}
+	if s.identity, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	if s.folder, err = os.MkdirTemp("", "mariposa-pg-"); err != nil {
+		return nil, err
+	}
+	if err := s.initialize(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.folder))
+	}
+	return s, nil
+}
+
+// find looks where Debian puts the programs, newest first, and then where the
+// shell would.
+func find() (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
+	if len(found) > 0 {
+		return filepath.Dir(found[0]), nil
+	}
+	if path, err := exec.LookPath("initdb"); err == nil {
+		return filepath.Dir(path), nil
+	}
+	return "", errors.New("PostgreSQL's server is not installed: run scripts/setup.sh")
+}
+
+func version(program string) int {
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(program)))) // 0 for what is no number
+	return n
+}
+
+// unprivileged is who runs the server: PostgreSQL refuses to run as root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	u, err := user.Lookup(superuser)
+	if err != nil {
+		return nil, fmt.Errorf("PostgreSQL's server has no user to run as: run scripts/setup.sh: %w", err)
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+}
+
+func (s *Server) initialize() error {
+	secret := filepath.Join(s.folder, "password")
+	if err := os.WriteFile(secret, []byte(Password), 0o600); err != nil {
+		return err
+	}
+	if s.identity != nil {
+		for _, path := range []string{s.folder, secret} {
+			if err := os.Chown(path, int(s.identity.Uid), int(s.identity.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	// The password travels in the clear, because deriving keys from it would
+	// cost more than most tests.
+	c := s.command("initdb", "--pgdata", s.data(), "--username", superuser, "--pwfile", secret,
+		"--auth", "password", "--encoding", "UTF8", "--locale", "C", "--no-sync")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (s *Server) data() string { return filepath.Join(s.folder, "data") }
+func (s *Server) log() string  { return filepath.Join(s.folder, "log") }
+
+func (s *Server) command(program string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(context.Background(), filepath.Join(s.programs, program), args...)
+	c.Dir = s.folder
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
+	// A session of its own, so that ^C at the tests does not reach the server
+	// before the tests have ended.
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: s.identity, Setsid: true}
+	return c
+}
+
+// URL is how to connect to one of the server's databases.
+func (s *Server) URL(database string) string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(superuser, Password),
+		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)),
+		Path:     "/" + database,
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// guarding keeps a server until it is told by which signal to end it. Nobody
+// being left to tell means that the test binary is over: then all must go.
+const guarding = `
+"$@" </dev/null >>"$LOG" 2>&1 &
+echo $! >"$PID.new" && mv "$PID.new" "$PID"
+read -r signal
+kill -${signal:-QUIT} $! 2>/dev/null
+wait $!
+[ "$signal" ] || rm -rf "$FOLDER"`
+
+// Start starts the server on the port it had, or any that is free, and returns
+// once it answers.
+func (s *Server) Start() error {
+	if s.guard != nil {
+		return nil
+	}
+	var err error
+	for range 5 { // a port can be taken between finding and using it
+		fixed := s.Port != 0
+		if !fixed {
+			if s.Port, err = freePort(); err != nil {
+				return err
+			}
+		}
+		if err = s.launch(); err == nil {
+			return nil
+		}
+		s.Stop()
+		if !fixed {
+			s.Port = 0
+		}
+	}
+	return err
+}
+
+func (s *Server) launch() error {
+	pid := filepath.Join(s.folder, "pid")
+	if err := os.Remove(pid); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	args := []string{"-c", guarding, "guard", filepath.Join(s.programs, "postgres"), "-D", s.data(), "-k", s.folder}
+	for _, setting := range append([]string{
+		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(s.Port), "max_connections=200", "fsync=on", "synchronous_commit=on",
+	}, s.settings...) {
+		args = append(args, "-c", setting)
+	}
+	c := s.command("postgres")
+	c.Path, c.Args = "/bin/sh", append([]string{"sh"}, args...)
+	c.Env = append(c.Env, "LOG="+s.log(), "PID="+pid, "FOLDER="+s.folder)
+	out, leash, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	c.Stdin = out
+	err = c.Start()
+	out.Close()
+	if err != nil {
+		leash.Close()
+		return err
+	}
+	s.guard, s.leash, s.master = c, leash, 0
+	return s.ready(pid)
+}
+
+// ready waits until the server answers.
+func (s *Server) ready(pidFile string) error {
+	deadline := time.Now().Add(time.Minute)
+	for {
+		if text, err := os.ReadFile(pidFile); err == nil && s.master == 0 {
+			if s.master, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+				return err
+			}
+		}
+		err := s.answers()
+		if err == nil {
+			return nil
+		}
+		if ended := s.master != 0 && syscall.Kill(s.master, 0) != nil; ended || time.Now().After(deadline) {
+			tail, _ := os.ReadFile(s.log())
+			return fmt.Errorf("PostgreSQL does not start: %w\n%s", err, tail[max(0, len(tail)-2000):])
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (s *Server) answers() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
+
+// Stop ends the server as an operator would: transactions are broken off, the
+// files are left in order.
+func (s *Server) Stop() { s.end("INT") }
+
+// Kill ends the server like a power cut: kill -9 of its first process, after
+// which the others go by themselves.
+func (s *Server) Kill() { s.end("KILL") }
+
+func (s *Server) end(signal string) {
+	if s.guard == nil {
+		return
+	}
+	_, _ = fmt.Fprintln(s.leash, signal) // a guard that is gone needs no word
+	s.leash.Close()
+	_ = s.guard.Wait() // says how the server ended, which is known
+	s.guard = nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	return port, l.Close()
+}
