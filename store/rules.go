@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -127,6 +129,18 @@ var ErrNoHolder = errors.New("a lease needs a holder")
 // Live reports whether somebody holds a lease that has not lapsed.
 func (l Lease) Live(now time.Time) bool {
 	return l.Holder != "" && (l.Until.IsZero() || now.Before(l.Until))
+}
+
+// Holding picks the leases under a prefix that somebody holds now, by name.
+func Holding(leases map[string]Lease, prefix string, now time.Time) []Lease {
+	var held []Lease
+	for name, l := range leases {
+		if strings.HasPrefix(name, prefix) && l.Live(now) {
+			held = append(held, l)
+		}
+	}
+	slices.SortFunc(held, func(a, b Lease) int { return strings.Compare(a.Name, b.Name) })
+	return held
 }
 
 // Held is the lease after holder asked for it until a time; false when somebody

@@ -62,6 +62,10 @@ type Store interface {
 	// Release lets go of the named leases as far as the holder has them.
 	Release(ctx context.Context, holder string, names ...string) error
 
+	// Leases returns the leases whose names begin with a prefix and that somebody
+	// holds right now by the store's clock, by name.
+	Leases(ctx context.Context, prefix string) ([]Lease, error)
+
 	// Ledger returns what is claimed of each node, as far as anything is.
 	Ledger(ctx context.Context) (map[string]mariposa.Resources, error)
 

@@ -68,6 +68,16 @@ func (s *Store) Release(ctx context.Context, holder string, names ...string) err
 	return nil
 }
 
+// Leases skips what has lapsed.
+func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	return store.Holding(s.leases, prefix, s.clock.Now()), nil
+}
+
 // Ledger leaves out nodes of which nothing is claimed.
 func (s *Store) Ledger(ctx context.Context) (map[string]mariposa.Resources, error) {
 	s.mu.Lock()

@@ -41,6 +41,18 @@ func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, er
 	return seized, nil
 }
 
+// Leases skips what has lapsed.
+func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	all, err := readLeases(ctx, s.readers)
+	if err != nil {
+		return nil, s.readError(err)
+	}
+	return store.Holding(all, prefix, s.clock.Now()), nil
+}
+
 // Release skips leases that have gone to somebody else.
 func (s *Store) Release(ctx context.Context, holder string, names ...string) error {
 	return s.queue.Do(ctx, func(g *batch.Group) error {

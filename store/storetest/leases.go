@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,32 @@ var leaseTests = map[string]func(*testing.T, Harness){
 		again := hold(t, h.Store, "me", 2*long, "a")
 		if len(again) != 1 || again[0].Epoch != 1 || !again[0].Until.After(first[0].Until) {
 			t.Fatalf("%+v", again)
+		}
+	},
+
+	"the leases under a prefix are listed by name while they are held": func(t *testing.T, h Harness) {
+		hold(t, h.Store, "me", long, "b/2", "b/1", "a/1")
+		hold(t, h.Store, "you", short, "b/3")
+		names := func() (out []string) {
+			t.Helper()
+			leases, err := h.Store.Leases(t.Context(), "b/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range leases {
+				out = append(out, l.Name+" "+l.Holder)
+			}
+			return out
+		}
+		if got := names(); !slices.Equal(got, []string{"b/1 me", "b/2 me", "b/3 you"}) {
+			t.Fatalf("%v", got)
+		}
+		h.Advance(lapse)
+		if err := h.Store.Release(t.Context(), "me", "b/1"); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(); !slices.Equal(got, []string{"b/2 me"}) {
+			t.Fatalf("%v", got)
 		}
 	},
 
