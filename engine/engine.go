@@ -42,7 +42,7 @@ type Options struct {
 	NewID   func() string        // makes ids that grow
 	Wake    func(project string) // Step should be called for this project soon
 	Holder  string               // this replica's name
-	TTL     time.Duration        // of leases; 15 s if zero
+	TTL     time.Duration        // of leases; 6 s if zero
 	Limit   int                  // instances on their way up at once; 8,192 if zero
 }
 
@@ -64,7 +64,7 @@ type Engine struct {
 // New makes an engine that holds nothing yet; Renew takes shards.
 func New(o Options) *Engine {
 	if o.TTL == 0 {
-		o.TTL = 15 * time.Second
+		o.TTL = 6 * time.Second
 	}
 	if o.Limit == 0 {
 		o.Limit = 8192
@@ -93,16 +93,19 @@ func ShardOf(project string) int {
 
 func leaseName(shard int) string { return "shard/" + strconv.Itoa(shard) }
 
-// Renew takes and keeps as many shards as can be had. It is called every third
-// of the leases' lifetime. What could not be renewed is dropped.
+// Renew takes and keeps this replica's share of the shards. It is called every
+// third of the leases' lifetime. What could not be renewed is dropped.
 func (e *Engine) Renew(ctx context.Context) error {
-	names := make([]string, Shards)
-	for i := range names {
-		names[i] = leaseName(i)
-	}
-	leases, err := e.Store.Hold(ctx, e.Holder, e.TTL, names...)
+	mine, err := e.share(ctx)
 	if err != nil {
 		return err // what is held lapses by itself, and fences protect what it wrote
+	}
+	if err := e.letGo(ctx, mine); err != nil {
+		return err
+	}
+	leases, err := e.hold(ctx, mine)
+	if err != nil {
+		return err
 	}
 	if !e.take(leases) {
 		return nil
@@ -171,7 +174,7 @@ func (e *Engine) adopt(shown int64) {
 // Release hands the shards over: another replica need not wait for a lapse.
 func (e *Engine) Release(ctx context.Context) error {
 	e.mu.Lock()
-	names := make([]string, 0, Shards)
+	names := append(make([]string, 0, Shards+1), store.ReplicaPrefix+e.Holder)
 	for shard := range e.fresh {
 		names = append(names, leaseName(shard))
 	}

@@ -44,6 +44,7 @@ type Fleet struct {
 	mu       sync.Mutex
 	sessions map[string]*Session
 	heard    map[string]time.Time
+	gone     map[string]time.Time // other replicas, since when they are seen to be no more
 }
 
 // Outlet carries frames to an agent. Send never blocks; Close ends the
@@ -62,7 +63,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}}
+	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}, gone: map[string]time.Time{}}
 	o.Picture.Hear(f.hear)
 	return f, nil
 }
@@ -199,17 +200,28 @@ func (f *Fleet) hear(changes []store.Change) {
 	}
 }
 
-// Tick judges every node: one that has not been heard of for its lifetime is
-// unknown. After a start of this replica everybody gets a full lifetime to be
-// heard of.
+// Tick judges every node whose session is this replica's, or of a replica that
+// is no more: one that has not been heard of for its lifetime is unknown. After
+// a start of this replica everybody gets a full lifetime to be heard of.
 func (f *Fleet) Tick(ctx context.Context) {
 	now := f.Clock.Now()
+	var others *replicas
 	for _, r := range f.Picture.All(mariposa.KindNode) {
 		st, _ := r.Status.(*mariposa.NodeStatus)
 		if st == nil || st.State != mariposa.NodeRunning {
 			continue
 		}
 		heard, s := f.LastHeard(r.ID)
+		if st.Replica != f.Replica && s == nil {
+			if others == nil {
+				others = f.lookAround(ctx, now)
+			}
+			gone, dead := others.goneSince(st.Replica)
+			if !dead {
+				continue // its own replica hears of it
+			}
+			heard = gone
+		}
 		why := "it has not been heard of since " + heard.Format("15:04:05")
 		if r.Spec.(*mariposa.NodeSpec).Lost {
 			why = "it was told to play dead"

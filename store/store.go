@@ -190,6 +190,10 @@ type Lease struct {
 	Until  time.Time // by the store's clock; zero: no lapse
 }
 
+// ReplicaPrefix begins the name of the lease by which a replica says that it
+// lives; the rest is the replica's name.
+const ReplicaPrefix = "replica/"
+
 // Identity labels what belongs to a store. The cluster outlives restored
 // backups; the incarnation does not.
 type Identity struct {
