@@ -24,7 +24,9 @@ func (w *World) build() error {
 	}
 	w.checker = newChecker(w)
 	w.people = &people{w: w, projects: map[string]string{}, sound: map[string]bool{}}
-	w.startServer()
+	for range max(1, w.Replicas) {
+		w.startServer()
+	}
 	for i := range max(1, w.Nodes) {
 		n := &node{w: w, name: fmt.Sprintf("node%d", i+1), world: dummy.NewWorld(w.Seed + uint64(i))}
 		w.nodes = append(w.nodes, n)

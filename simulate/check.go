@@ -170,23 +170,23 @@ func (c *checker) machines() {
 }
 
 // beforePlan counts what the planner can know to be running.
-func (c *checker) beforePlan(project string) {
+func (c *checker) beforePlan(s *server, project string) {
 	c.check()
 	c.planned = c.revision
 	clear(c.before)
 	clear(c.served)
-	for _, r := range c.w.server.picture.InstancesOf(project) {
-		if spec := r.Spec.(*mariposa.InstanceSpec); c.serves(r) {
+	for _, r := range s.picture.InstancesOf(project) {
+		if spec := r.Spec.(*mariposa.InstanceSpec); c.serves(s, r) {
 			c.before[spec.ServiceName]++
 			c.served[r.ID] = true
 		}
 	}
 }
 
-func (c *checker) serves(r *store.Record) bool {
+func (c *checker) serves(s *server, r *store.Record) bool {
 	spec := r.Spec.(*mariposa.InstanceSpec)
 	status, _ := r.Status.(*mariposa.InstanceStatus)
-	node := c.w.server.picture.Get(mariposa.KindNode, spec.Node)
+	node := s.picture.Get(mariposa.KindNode, spec.Node)
 	ns, _ := node.Status.(*mariposa.NodeStatus)
 	return spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning &&
 		ns != nil && ns.State == mariposa.NodeRunning

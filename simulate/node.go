@@ -81,11 +81,11 @@ func (n *node) dialLater() {
 		if n.link != nil || n.agent != a {
 			return
 		}
-		if n.away || n.w.server == nil {
+		if n.away || len(n.w.servers) == 0 {
 			n.dialLater()
 			return
 		}
-		l := &link{w: n.w, node: n, agent: a, server: n.w.server}
+		l := &link{w: n.w, node: n, agent: a, server: n.w.servers[n.w.rng.IntN(len(n.w.servers))]}
 		n.link = l
 		n.w.links = append(n.w.links, l)
 		n.w.note("%s dials", n.name)
@@ -168,7 +168,7 @@ func (l *link) cut(why string) {
 	if l.node.link == l {
 		l.node.link = nil
 	}
-	if l.session != nil && l.server == l.w.server {
+	if l.session != nil && !l.server.life.over {
 		l.session.End(why)
 	}
 	if l.node.agent == l.agent && l.agent != nil {

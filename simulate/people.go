@@ -18,6 +18,7 @@ import (
 // from the picture, what they want is one commit that fails if they read old news.
 type people struct {
 	w        *World
+	asked    *server           // the replica that answers them now
 	projects map[string]string // name -> id
 	sound    map[string]bool   // projects for which peace has been asked
 }
@@ -25,9 +26,10 @@ type people struct {
 var projectNames = []string{"p1", "p2", "p3"}
 
 func (p *people) choices(add func(int, func())) {
-	if p.w.server == nil {
+	if len(p.w.servers) == 0 {
 		return
 	}
+	p.asked = p.w.servers[p.w.rng.IntN(len(p.w.servers))]
 	for _, name := range projectNames {
 		id, r := p.project(name)
 		if r == nil {
@@ -58,7 +60,7 @@ func (p *people) project(name string) (string, *store.Record) {
 	if id == "" {
 		return "", nil
 	}
-	r := p.w.server.picture.Get(mariposa.KindProject, id)
+	r := p.asked.picture.Get(mariposa.KindProject, id)
 	if r != nil && r.Spec.(*mariposa.ProjectSpec).Deleting {
 		r = nil
 	}
@@ -215,7 +217,7 @@ func (p *people) delete(r *store.Record) {
 // admit adds a task beside the open ones, in one commit with what comes with it.
 func (p *people) admit(r *store.Record, task *mariposa.TaskSpec, writes []store.Write) error {
 	var open []queue.Task
-	records := p.w.server.picture.TasksOf(r.ID)
+	records := p.asked.picture.TasksOf(r.ID)
 	for _, t := range records {
 		st, _ := t.Status.(*mariposa.TaskStatus)
 		open = append(open, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: st})

@@ -37,8 +37,8 @@ func (w *World) step() {
 func (w *World) choices() []choice {
 	var out []choice
 	add := func(weight int, do func()) { out = append(out, choice{weight, do}) }
-	if w.server != nil {
-		w.server.choices(add)
+	for _, s := range w.servers {
+		s.choices(add)
 	}
 	for _, n := range w.nodes {
 		n.choices(add)
@@ -79,8 +79,8 @@ func (w *World) tickTime() {
 
 // faultChoices are what can go wrong.
 func (w *World) faultChoices(add func(int, func())) {
-	if w.server != nil {
-		add(1, func() { w.server.crashSoon() })
+	for _, s := range w.servers {
+		add(1, s.crashSoon)
 	}
 	for _, n := range w.nodes {
 		if n.agent == nil {
@@ -109,15 +109,18 @@ func (w *World) makePeace() {
 	for _, n := range w.nodes {
 		n.comeBack()
 	}
-	if w.server == nil {
+	for _, s := range w.servers {
+		s.store.mend()
+	}
+	for len(w.servers) < max(1, w.Replicas) {
 		w.startServer()
 	}
-	w.server.store.mend()
 	asked := false
 	deadline := w.now.Add(3 * time.Hour)
 	for w.now.Before(deadline) {
 		w.step()
-		if !asked && w.server != nil && w.caughtUp() {
+		if !asked && w.caughtUp() {
+			w.people.asked = w.servers[0]
 			asked = w.people.askForSoundThings()
 			continue
 		}
@@ -131,8 +134,10 @@ func (w *World) makePeace() {
 
 // caughtUp reports whether nothing is on its way but heartbeats.
 func (w *World) caughtUp() bool {
-	if w.server == nil || len(w.server.ready) > 0 || w.server.behind() {
-		return false
+	for _, s := range w.servers {
+		if len(s.ready) > 0 || s.behind() {
+			return false
+		}
 	}
 	return true
 }

@@ -98,7 +98,7 @@ func (w *World) startServer() {
 	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, Replica: holder}); err != nil {
 		w.fail("cannot make the fleet: %v", err)
 	}
-	w.server = s
+	w.servers = append(w.servers, s)
 	w.note("server starts")
 	s.every(5*time.Second, func() {
 		if err := s.engine.Renew(w.ctx); err != nil && !s.store.dead {
@@ -143,7 +143,7 @@ func (s *server) advance() {
 
 func (s *server) plan(project string) {
 	delete(s.ready, project)
-	s.w.checker.beforePlan(project)
+	s.w.checker.beforePlan(s, project)
 	s.engine.Step(s.w.ctx, project)
 	s.w.quiet("plan %s", project[len(project)-4:])
 	s.w.checker.afterPlan(project)
@@ -201,14 +201,14 @@ func (s *server) buryIfDead() {
 	w := s.w
 	w.seen["server crash"]++
 	w.note("server has crashed")
-	if w.server == s {
-		w.server = nil
-	}
+	w.servers = slices.DeleteFunc(w.servers, func(o *server) bool { return o == s })
 	for _, l := range slices.Clone(w.links) {
-		l.cut("the server crashed")
+		if l.server == s {
+			l.cut("the server crashed")
+		}
 	}
 	wallClock{w, &life{}}.After(time.Duration(w.rng.IntN(40_000))*time.Millisecond, func() {
-		if w.server == nil {
+		if len(w.servers) < max(1, w.Replicas) {
 			w.startServer()
 		}
 	})

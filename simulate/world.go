@@ -23,11 +23,12 @@ import (
 
 // Options choose a world.
 type Options struct {
-	Seed   uint64
-	Nodes  int
-	Events int                               // how long chaos lasts
-	Store  func(*World) (store.Store, error) // nil: the memory store
-	Trace  io.Writer                         // where to write every event; nil: nowhere
+	Seed     uint64
+	Nodes    int
+	Replicas int                               // of the control plane; one if zero
+	Events   int                               // how long chaos lasts
+	Store    func(*World) (store.Store, error) // nil: the memory store
+	Trace    io.Writer                         // where to write every event; nil: nowhere
 }
 
 // World is one run.
@@ -45,7 +46,7 @@ type World struct {
 	seen    map[string]int
 
 	store   store.Store
-	server  *server
+	servers []*server // the living replicas
 	nodes   []*node
 	links   []*link
 	people  *people
