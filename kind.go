@@ -10,10 +10,11 @@ const (
 	KindNode     Kind = "node"
 	KindTask     Kind = "task"
 	KindName     Kind = "name" // who has a name, so that no two projects get the same
+	KindToken    Kind = "token"
 )
 
 // Kinds lists every kind, in the order in which a reader should load them.
-var Kinds = []Kind{KindNode, KindProject, KindVersion, KindTask, KindInstance, KindName}
+var Kinds = []Kind{KindNode, KindProject, KindVersion, KindTask, KindInstance, KindName, KindToken}
 
 // NewSpec makes an empty Spec of a kind, to decode into; nil for an unknown kind.
 func NewSpec(k Kind) any {
@@ -30,6 +31,8 @@ func NewSpec(k Kind) any {
 		return new(TaskSpec)
 	case KindName:
 		return new(NameSpec)
+	case KindToken:
+		return new(TokenSpec)
 	}
 	return nil
 }
@@ -49,6 +52,8 @@ func NewStatus(k Kind) any {
 		return new(TaskStatus)
 	case KindName:
 		return new(NameStatus)
+	case KindToken:
+		return new(TokenStatus)
 	}
 	return nil
 }

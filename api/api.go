@@ -10,7 +10,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -37,8 +36,8 @@ type Options struct {
 	Used       func(node string) mariposa.Resources // what is claimed of a node
 	Clock      clock.Clock
 	NewID      func() string // makes ids that grow
-	AdminToken string        // empty: nobody gets in
-	JoinToken  string        // of agents; empty: none may connect
+	AdminToken string        // empty: only tokens that the store knows
+	JoinToken  string        // of agents; likewise
 	Version    string        // of this release
 	Metrics    prometheus.Gatherer
 	Logger     *slog.Logger
@@ -49,8 +48,6 @@ type server struct {
 	Options
 	mux     *http.ServeMux
 	huma    huma.API
-	admin   [sha256.Size]byte
-	join    [sha256.Size]byte
 	meters  *meters
 	locks   locks
 	states  stateCache
@@ -76,7 +73,6 @@ func New(o Options) http.Handler {
 	speakOurErrors()
 	s := &server{
 		Options: o, mux: http.NewServeMux(), meters: newMeters(), locks: newLocks(),
-		admin: sha256.Sum256([]byte(o.AdminToken)), join: sha256.Sum256([]byte(o.JoinToken)),
 	}
 	s.huma = humago.New(s.mux, huma.Config{
 		OpenAPI:                      describe(o.Version),

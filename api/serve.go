@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
@@ -92,21 +91,30 @@ func (s *server) letIn(r *http.Request) *Error {
 	case tokenless[r.URL.Path]:
 		return nil
 	case r.URL.Path == agentPath:
-		if s.JoinToken == "" || !bears(r, s.join) {
+		if !s.bears(r, mariposa.TokenJoin, s.JoinToken) {
 			return newError(mariposa.Unauthorized, "the join token is not right", nil)
 		}
-	case s.AdminToken == "" || !bears(r, s.admin):
+	case !s.bears(r, mariposa.TokenAdmin, s.AdminToken):
 		return newError(mariposa.Unauthorized, "this needs a valid token in the header Authorization: Bearer TOKEN", nil)
 	}
 	return nil
 }
 
-// bears compares digests in constant time, so that neither the token nor its
-// length can be found out by measuring.
-func bears(r *http.Request, want [sha256.Size]byte) bool {
+// bears reports whether a request carries the token this server was given for a
+// use, or one that the store knows. Hashes are compared, in constant time, so that
+// neither a token nor its length can be found out by measuring.
+func (s *server) bears(r *http.Request, use mariposa.TokenUse, given string) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	got := sha256.Sum256([]byte(token))
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return false
+	}
+	hash := []byte(mariposa.HashToken(token))
+	ok := given != "" && subtle.ConstantTimeCompare(hash, []byte(mariposa.HashToken(given))) == 1
+	for _, t := range s.Picture.All(mariposa.KindToken) {
+		spec := t.Spec.(*mariposa.TokenSpec)
+		ok = (spec.Use == use && subtle.ConstantTimeCompare(hash, []byte(spec.Hash)) == 1) || ok
+	}
+	return ok
 }
 
 const userPrefix = "/v1/users/"
