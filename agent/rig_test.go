@@ -16,6 +16,7 @@ import (
 
 	"mariposa"
 	"mariposa/agent"
+	"mariposa/clock/clocktest"
 	"mariposa/driver"
 	"mariposa/driver/dummy"
 	"mariposa/wire"
@@ -30,57 +31,6 @@ func TestMain(m *testing.M) {
 		_, _ = os.Stderr.WriteString(err.Error() + "\n")
 		os.Exit(1)
 	}
-}
-
-// virtual is a clock that stands still until a test moves it.
-type virtual struct {
-	mu     sync.Mutex
-	now    time.Time
-	timers []*timer
-}
-
-type timer struct {
-	at   time.Time
-	do   func()
-	dead bool
-}
-
-func newVirtual() *virtual { return &virtual{now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)} }
-
-func (c *virtual) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *virtual) After(d time.Duration, f func()) func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := &timer{at: c.now.Add(max(d, 0)), do: f}
-	c.timers = append(c.timers, t)
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		t.dead = true
-	}
-}
-
-// next moves to the next timer due by then, and returns what it does.
-func (c *virtual) next(until time.Time) func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.timers = slices.DeleteFunc(c.timers, func(t *timer) bool { return t.dead })
-	slices.SortStableFunc(c.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
-	if len(c.timers) == 0 || c.timers[0].at.After(until) {
-		c.now = until
-		return nil
-	}
-	t := c.timers[0]
-	c.timers = c.timers[1:]
-	if t.at.After(c.now) {
-		c.now = t.at
-	}
-	return t.do
 }
 
 // conn is the server's end of a connection, played by a test.
@@ -119,7 +69,7 @@ func (c *conn) sent() []wire.Frame {
 // rig is one node with a test for a server.
 type rig struct {
 	t     *testing.T
-	clk   *virtual
+	clk   *clocktest.Virtual
 	world *dummy.World
 	dummy *dummy.Driver
 	extra []driver.Driver
@@ -133,7 +83,7 @@ type rig struct {
 
 func newRig(t *testing.T, extra ...driver.Driver) *rig {
 	t.Helper()
-	r := &rig{t: t, clk: newVirtual(), world: dummy.NewWorld(1), extra: extra, inc: "first", wakes: make(chan struct{}, 1)}
+	r := &rig{t: t, clk: clocktest.New(), world: dummy.NewWorld(1), extra: extra, inc: "first", wakes: make(chan struct{}, 1)}
 	r.boot()
 	return r
 }
@@ -141,9 +91,7 @@ func newRig(t *testing.T, extra ...driver.Driver) *rig {
 // boot starts the agent, again if there was one: what runs outlives it.
 func (r *rig) boot() {
 	r.t.Helper()
-	r.clk.mu.Lock()
-	r.clk.timers = nil // of the life before
-	r.clk.mu.Unlock()
+	r.clk.Forget() // the wake-ups of the life before
 	r.dummy = dummy.New(r.world, r.clk)
 	r.node = agent.NewNode(agent.Options{
 		Hello: wire.Hello{Node: "n1", Name: "n1", Key: "the key of the node"}, Drivers: append([]driver.Driver{r.dummy}, r.extra...),
@@ -190,7 +138,7 @@ func (r *rig) run() {
 
 func (r *rig) pass(d time.Duration) {
 	until := r.clk.Now().Add(d)
-	for do := r.clk.next(until); do != nil; do = r.clk.next(until) {
+	for do := r.clk.Next(until); do != nil; do = r.clk.Next(until) {
 		do()
 		r.run()
 	}

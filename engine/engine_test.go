@@ -80,9 +80,9 @@ func TestAnActorWhoseLastWordWasOfAVersionGoesOn(t *testing.T) {
 	if err != nil || cs[len(cs)-1].Record.Kind != mariposa.KindVersion {
 		t.Fatalf("the last change is of a %s, %v; the case is not what it was", cs[len(cs)-1].Record.Kind, err)
 	}
-	before := r.clk.asked
+	before := r.clk.Asked()
 	x.eng.Step(t.Context(), p)
-	if r.clk.asked == before {
+	if r.clk.Asked() == before {
 		t.Error("it does not plan any more: who plans asks for the time")
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"mariposa"
+	"mariposa/clock/clocktest"
 	"mariposa/engine"
 	"mariposa/manifest"
 	"mariposa/picture"
@@ -34,61 +34,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// virtual is a clock that stands still until a test moves it.
-type virtual struct {
-	mu     sync.Mutex
-	now    time.Time
-	timers []*timer
-	asked  int // how often the time was asked for
-}
-
-type timer struct {
-	at   time.Time
-	do   func()
-	dead bool
-}
-
-func (c *virtual) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.asked++
-	return c.now
-}
-
-func (c *virtual) After(d time.Duration, f func()) func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := &timer{at: c.now.Add(max(d, 0)), do: f}
-	c.timers = append(c.timers, t)
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		t.dead = true
-	}
-}
-
-// next moves to the next timer due by then, and returns what it does.
-func (c *virtual) next(until time.Time) func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.timers = slices.DeleteFunc(c.timers, func(t *timer) bool { return t.dead })
-	slices.SortStableFunc(c.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
-	if len(c.timers) == 0 || c.timers[0].at.After(until) {
-		c.now = until
-		return nil
-	}
-	t := c.timers[0]
-	c.timers = c.timers[1:]
-	if t.at.After(c.now) {
-		c.now = t.at
-	}
-	return t.do
-}
-
 // rig is a store with engines on it, and a test for nodes and people.
 type rig struct {
 	t        *testing.T
-	clk      *virtual
+	clk      *clocktest.Virtual
 	store    *memory.Store
 	replicas []*replica
 	ids      int
@@ -112,7 +61,7 @@ type replica struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	clk := &virtual{now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	clk := clocktest.New()
 	return &rig{t: t, clk: clk, store: memory.New(clk), away: map[string]bool{}, fail: map[string]bool{}}
 }
 
@@ -198,7 +147,7 @@ func (r *rig) pass(d time.Duration) {
 	r.t.Helper()
 	for end := r.clk.Now().Add(d); r.clk.Now().Before(end); {
 		until := r.clk.Now().Add(min(5*time.Second, end.Sub(r.clk.Now())))
-		for do := r.clk.next(until); do != nil; do = r.clk.next(until) {
+		for do := r.clk.Next(until); do != nil; do = r.clk.Next(until) {
 			do()
 			r.settle()
 		}

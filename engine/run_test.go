@@ -10,6 +10,7 @@ import (
 
 	"mariposa"
 	"mariposa/clock"
+	"mariposa/clock/clocktest"
 	"mariposa/engine"
 	"mariposa/picture"
 	"mariposa/store"
@@ -67,7 +68,7 @@ func run(t *testing.T) *running {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	st := memory.New(clock.Real{})
-	r := &rig{t: t, clk: &virtual{now: time.Now().UTC()}, store: st, away: map[string]bool{}, fail: map[string]bool{}}
+	r := &rig{t: t, clk: clocktest.New(), store: st, away: map[string]bool{}, fail: map[string]bool{}}
 	x := &running{rig: r, watched: &watched{Store: st, inside: map[string]int{}}, runner: engine.NewRunner(8), ctx: ctx}
 	var err error
 	if x.pic, err = picture.Open(ctx, st); err != nil {

@@ -223,7 +223,7 @@ func TestANodeIsUnknownAfterThreeBeatsAndRunsAgainOnReturn(t *testing.T) {
 	r := newRig(t)
 	p := r.connect("n1")
 	for range 10 { // as long as it is heard of, all is well
-		r.clk.pass(5 * time.Second)
+		r.clk.Pass(5 * time.Second)
 		p.say(wire.Frame{Beat: &wire.Beat{Seen: int64(len(p.heard()))}})
 		r.run()
 		r.fleet.Tick(t.Context())
@@ -231,19 +231,19 @@ func TestANodeIsUnknownAfterThreeBeatsAndRunsAgainOnReturn(t *testing.T) {
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Fatalf("it is %+v", st)
 	}
-	r.clk.pass(15 * time.Second)
+	r.clk.Pass(15 * time.Second)
 	r.fleet.Tick(t.Context())
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Fatal("it was judged before its time")
 	}
-	r.clk.pass(time.Second)
+	r.clk.Pass(time.Second)
 	r.fleet.Tick(t.Context())
 	r.run()
 	_, st := r.node("n1")
 	if st.State != mariposa.NodeUnknown || !strings.Contains(st.Reason, "not been heard of since 00:00:50") || st.Since != r.clk.Now() || !p.isClosed() {
 		t.Fatalf("it is %+v", st)
 	}
-	r.clk.pass(time.Minute)
+	r.clk.Pass(time.Minute)
 	r.connect("n1")
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning || st.Reason != "" || st.Since != r.clk.Now() {
 		t.Errorf("it is %+v", st)
@@ -254,15 +254,15 @@ func TestNobodyIsJudgedWithinALifetimeOfAFreshFleet(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.connect("n1")
-	r.clk.pass(time.Hour)
+	r.clk.Pass(time.Hour)
 	r.boot("r2")
 	r.fleet.Tick(t.Context())
-	r.clk.pass(15 * time.Second)
+	r.clk.Pass(15 * time.Second)
 	r.fleet.Tick(t.Context())
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Fatalf("it is %+v", st)
 	}
-	r.clk.pass(time.Second)
+	r.clk.Pass(time.Second)
 	r.fleet.Tick(t.Context())
 	if _, st := r.node("n1"); st.State != mariposa.NodeUnknown {
 		t.Fatalf("it is %+v", st)
@@ -276,7 +276,7 @@ func TestNobodyIsJudgedForAnOutageOfTheStore(t *testing.T) {
 	r.store.mood(store.ErrUnavailable, nil)
 	p.session.End("a hiccup of the network")
 	for range 6 {
-		r.clk.pass(5 * time.Second)
+		r.clk.Pass(5 * time.Second)
 		if _, bye := r.try(hello("n1")); bye == nil || bye.Final {
 			t.Fatalf("without a store: %+v", bye)
 		}
@@ -336,7 +336,7 @@ func TestWhatCannotBeWrittenNowIsWrittenLater(t *testing.T) {
 		t.Fatal("an outage ends no session")
 	}
 	r.store.mood(nil, nil)
-	r.clk.pass(time.Second)
+	r.clk.Pass(time.Second)
 	r.run()
 	_, st := r.node("n1")
 	if r.status("i1").State != mariposa.StateFailed || r.status("i2").State != mariposa.StateRunning || len(st.Quarantined) != 1 {
@@ -353,10 +353,8 @@ func TestTheNextTryIsTakenBackWhenTheSessionEnds(t *testing.T) {
 	r.store.mood(store.ErrUnavailable, nil)
 	p.report(is("i1", mariposa.StateRunning))
 	p.session.End("gone")
-	r.clk.pass(0)
-	r.clk.mu.Lock()
-	left := len(r.clk.timers)
-	r.clk.mu.Unlock()
+	r.clk.Pass(0)
+	left := r.clk.Waiting()
 	if left != 0 {
 		t.Errorf("%d timers are left", left)
 	}
@@ -409,7 +407,7 @@ func TestTheSameSaidTwiceIsWrittenOnce(t *testing.T) {
 	p.report(is("i1", mariposa.StateRunning))
 	at := r.pic.Revision()
 	since := r.status("i1").Since
-	r.clk.pass(time.Second)
+	r.clk.Pass(time.Second)
 	p.report(is("i1", mariposa.StateRunning))
 	if r.pic.Revision() != at {
 		t.Error("it was written again")
@@ -496,11 +494,11 @@ func TestADebtGivesItsClaimBackOnceHoweverOftenItIsTried(t *testing.T) {
 		if err := p.session.Step(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		r.clk.pass(time.Second)
+		r.clk.Pass(time.Second)
 	}
 	r.store.mood(nil, nil)
 	r.run()
-	r.clk.pass(time.Second)
+	r.clk.Pass(time.Second)
 	r.run()
 	r.wantLedger(mariposa.Resources{Instances: 2, Memory: 5 << 20})
 	if st := r.status("z"); st.State != mariposa.StateRunning {
@@ -522,7 +520,7 @@ func TestADebtGivesItsClaimBackOnceThoughNobodyLearnsOfIt(t *testing.T) {
 		}
 	}
 	r.store.mood(nil, nil)
-	r.clk.pass(time.Second)
+	r.clk.Pass(time.Second)
 	if err := p.session.Step(t.Context()); err != nil {
 		t.Fatal(err)
 	}

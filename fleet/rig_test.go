@@ -9,11 +9,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"mariposa"
+	"mariposa/clock/clocktest"
 	"mariposa/fleet"
 	"mariposa/picture"
 	"mariposa/store"
@@ -30,57 +30,6 @@ func TestMain(m *testing.M) {
 		_, _ = os.Stderr.WriteString(err.Error() + "\n")
 		os.Exit(1)
 	}
-}
-
-// virtual is a clock that stands still until a test moves it.
-type virtual struct {
-	mu     sync.Mutex
-	now    time.Time
-	timers []*timer
-}
-
-type timer struct {
-	at   time.Time
-	do   func()
-	dead bool
-}
-
-func (c *virtual) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *virtual) After(d time.Duration, f func()) func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := &timer{at: c.now.Add(max(d, 0)), do: f}
-	c.timers = append(c.timers, t)
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		t.dead = true
-	}
-}
-
-func (c *virtual) pass(d time.Duration) {
-	c.mu.Lock()
-	until := c.now.Add(d)
-	for {
-		c.timers = slices.DeleteFunc(c.timers, func(t *timer) bool { return t.dead })
-		slices.SortStableFunc(c.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
-		if len(c.timers) == 0 || c.timers[0].at.After(until) {
-			break
-		}
-		t := c.timers[0]
-		c.timers = c.timers[1:]
-		c.now = t.at
-		c.mu.Unlock()
-		t.do()
-		c.mu.Lock()
-	}
-	c.now = until
-	c.mu.Unlock()
 }
 
 // moody is a store that can be told to fail.
@@ -129,7 +78,7 @@ func (m *moody) Seize(ctx context.Context, holder, name string) (store.Lease, er
 // rig is a fleet with tests for agents.
 type rig struct {
 	t     *testing.T
-	clk   *virtual
+	clk   *clocktest.Virtual
 	store *moody
 	pic   *picture.Picture
 	fleet *fleet.Fleet
@@ -138,7 +87,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	clk := &virtual{now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	clk := clocktest.New()
 	r := &rig{t: t, clk: clk, store: &moody{Store: memory.New(clk)}}
 	r.boot("r1")
 	return r
