@@ -20,7 +20,8 @@ type NodeSpec struct {
 type NodeStatus struct {
 	State       NodeState     `json:"state"`
 	Since       time.Time     `json:"since"`
-	Epoch       int64         `json:"epoch"` // of its session
+	Heard       time.Time     `json:"heard,omitzero"` // of an unknown node: when it was last heard of
+	Epoch       int64         `json:"epoch"`          // of its session
 	Replica     string        `json:"replica,omitempty"`
 	Capacity    Resources     `json:"capacity"`
 	Drivers     []ComputeType `json:"drivers,omitempty"`
@@ -32,6 +33,8 @@ type NodeStatus struct {
 // is left running until a person purges it.
 type Quarantined struct {
 	ID         string      `json:"id"`
+	Name       string      `json:"name,omitempty"`
+	Project    string      `json:"project_name,omitempty"`
 	Compute    ComputeType `json:"compute_type"`
 	PhysicalID string      `json:"physical_id,omitempty"`
 	State      State       `json:"state"`

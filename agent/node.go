@@ -312,9 +312,11 @@ func (n *Node) report() {
 	}
 }
 
-// foreign reports whether what a driver found is another cluster's.
+// foreign reports whether what a driver found is another cluster's. What stands
+// in this node's own rooms is this node's, whatever store made it: a wiped store
+// must not make it invisible.
 func (n *Node) foreign(f found) bool {
-	return f.seen.Labels.Cluster != "" && f.seen.Labels.Cluster != n.labels.Cluster
+	return f.seen.Shared && f.seen.Labels.Cluster != "" && f.seen.Labels.Cluster != n.labels.Cluster
 }
 
 // quarantined lists what carries our label and is unknown to the control plane.
@@ -325,11 +327,17 @@ func (n *Node) quarantined() []mariposa.Quarantined {
 		if n.foreign(f) {
 			continue // none of our business
 		}
-		q := mariposa.Quarantined{ID: id, Compute: f.compute, PhysicalID: f.seen.PhysicalID, State: mariposa.StateStopped, Reason: "this store does not know it"}
+		q := mariposa.Quarantined{
+			ID: id, Name: f.seen.Name, Project: f.seen.Project, Compute: f.compute, PhysicalID: f.seen.PhysicalID,
+			State: mariposa.StateStopped, Reason: "this store does not know it",
+		}
 		if f.seen.Running {
 			q.State = mariposa.StateRunning
 		}
-		if f.seen.Labels.Incarnation != n.labels.Incarnation {
+		switch {
+		case f.seen.Labels.Cluster != n.labels.Cluster:
+			q.Reason = "it was made by another store"
+		case f.seen.Labels.Incarnation != n.labels.Incarnation:
 			q.Reason = "it was made under another incarnation of the store"
 		}
 		out = append(out, q)

@@ -79,6 +79,7 @@ type rig struct {
 	woken atomic.Bool
 	wakes chan struct{}
 	inc   string
+	own   bool // the node's instances stand in rooms of its own
 }
 
 func newRig(t *testing.T, extra ...driver.Driver) *rig {
@@ -88,18 +89,36 @@ func newRig(t *testing.T, extra ...driver.Driver) *rig {
 	return r
 }
 
+// shared is a place where other clusters keep theirs too.
+type shared struct{ *dummy.Driver }
+
+func (s shared) List(ctx context.Context) ([]driver.Observed, error) {
+	all, err := s.Driver.List(ctx)
+	for i := range all {
+		all[i].Shared = true
+	}
+	return all, err
+}
+
 // boot starts the agent, again if there was one: what runs outlives it.
 func (r *rig) boot() {
 	r.t.Helper()
 	r.clk.Forget() // the wake-ups of the life before
 	r.dummy = dummy.New(r.world, r.clk)
 	r.node = agent.NewNode(agent.Options{
-		Hello: wire.Hello{Node: "n1", Name: "n1", Key: "the key of the node"}, Drivers: append([]driver.Driver{r.dummy}, r.extra...),
+		Hello: wire.Hello{Node: "n1", Name: "n1", Key: "the key of the node"}, Drivers: append([]driver.Driver{r.place()}, r.extra...),
 		Clock: r.clk, Wake: r.wake, Slots: r.slots,
 	})
 	if err := r.node.List(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+func (r *rig) place() driver.Driver {
+	if r.own {
+		return r.dummy
+	}
+	return shared{r.dummy}
 }
 
 func (r *rig) wake() {

@@ -224,6 +224,26 @@ func TestATombstoneRemovesFromTheQuarantineAndFromNowhereElse(t *testing.T) {
 	}
 }
 
+func TestWhatStandsInTheNodesOwnRoomsIsNeverInvisible(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.own = true
+	r.make("orphan", "a store that was wiped", "first")
+	r.boot()
+	r.connect()
+	q := r.quarantine()
+	if len(q) != 1 || q[0].ID != "orphan" || q[0].State != mariposa.StateRunning || !strings.Contains(q[0].Reason, "another store") {
+		t.Fatalf("in quarantine: %+v", q)
+	}
+	if o, _ := r.real("orphan"); !o.Running {
+		t.Error("it was touched before anybody said so")
+	}
+	r.assign(wire.Assignment{ID: "orphan", Goal: mariposa.GoalGone, Generation: 1})
+	if _, there := r.real("orphan"); there || len(r.quarantine()) != 0 {
+		t.Error("it cannot be purged")
+	}
+}
+
 func TestAnOperationEndsBeforeItsInstanceIsSetAside(t *testing.T) {
 	t.Parallel()
 	h := &hands{}

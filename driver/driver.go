@@ -75,6 +75,9 @@ type Labels struct {
 type Observed struct {
 	ID         string
 	Labels     Labels
+	Shared     bool   // found where other clusters keep theirs too, so its labels say whose it is; else it is this node's
+	Name       string // what people call it and its project, where that can be told
+	Project    string
 	Running    bool
 	PhysicalID string
 	Addresses  []string

@@ -231,13 +231,13 @@ func (f *Fleet) Tick(ctx context.Context) {
 		if s != nil {
 			s.end(why)
 		}
-		f.markUnknown(ctx, r, st, why)
+		f.markUnknown(ctx, r, st, heard, why)
 	}
 }
 
-func (f *Fleet) markUnknown(ctx context.Context, r *store.Record, st *mariposa.NodeStatus, why string) {
+func (f *Fleet) markUnknown(ctx context.Context, r *store.Record, st *mariposa.NodeStatus, heard time.Time, why string) {
 	next := *st
-	next.State, next.Since, next.Reason = mariposa.NodeUnknown, f.Clock.Now(), why
+	next.State, next.Since, next.Reason, next.Heard = mariposa.NodeUnknown, f.Clock.Now(), why, heard
 	res := f.Store.Commit(ctx, store.Unit{
 		Urgent:  true,
 		Require: []store.Require{{Kind: mariposa.KindNode, ID: r.ID, SpecRevision: -1, StatusRevision: r.StatusRevision}},

@@ -189,6 +189,9 @@ func (s *Session) settle(id string, known *store.Record, next *mariposa.Instance
 		slog.Warn("a node reported a move that cannot be", "node", s.node, "instance", id, "from", from, "to", next.State)
 		return false
 	}
+	if last == nil && next.State == mariposa.StateProvisioning && next.PhysicalID == "" {
+		return false // that is what an assignment means already
+	}
 	next.Since = s.f.Clock.Now()
 	if last != nil && from == next.State {
 		next.Since = last.Since

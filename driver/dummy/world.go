@@ -57,6 +57,8 @@ func (w *World) Len() int {
 type instance struct {
 	ID        string         `json:"id"`
 	Labels    driver.Labels  `json:"labels"`
+	Name      string         `json:"name,omitempty"`
+	Project   string         `json:"project,omitempty"`
 	Physical  string         `json:"physical_id"`
 	Addresses []string       `json:"addresses,omitempty"`
 	Running   bool           `json:"running,omitempty"`
@@ -75,7 +77,7 @@ func (in *instance) observe(id string) driver.Observed {
 		return driver.Observed{ID: id}
 	}
 	o := driver.Observed{
-		ID: in.ID, Labels: in.Labels, Running: in.Running, PhysicalID: in.Physical, Addresses: in.Addresses,
+		ID: in.ID, Labels: in.Labels, Name: in.Name, Project: in.Project, Running: in.Running, PhysicalID: in.Physical, Addresses: in.Addresses,
 		Started: in.Started, Finished: in.Finished, ExitCode: in.Exit, Reason: in.Reason,
 	}
 	if in.Knobs.UpdateInPlaceProp != "" {
@@ -93,7 +95,7 @@ func knobs(i driver.Instance) mariposa.Dummy {
 
 // make adds a dummy that does not run yet.
 func (w *World) make(i driver.Instance) *instance {
-	in := &instance{ID: i.ID, Labels: i.Labels, Physical: w.physicalID(i.ID, knobs(i).NameLen)}
+	in := &instance{ID: i.ID, Name: i.Name, Project: i.Project, Labels: i.Labels, Physical: w.physicalID(i.ID, knobs(i).NameLen)}
 	in.Addresses = w.addresses(i)
 	w.instances[i.ID] = in
 	return in

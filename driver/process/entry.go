@@ -45,6 +45,8 @@ func (e *entry) observe() driver.Observed {
 	o := driver.Observed{
 		ID:        e.id,
 		Labels:    e.spec.Labels,
+		Name:      e.spec.variable("MARIPOSA_NAME"),
+		Project:   e.spec.variable("MARIPOSA_PROJECT"),
 		Running:   e.live,
 		Started:   e.state.Started,
 		Addresses: e.spec.addresses(),

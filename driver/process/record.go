@@ -50,6 +50,16 @@ type spec struct {
 	Group    string        `json:"group"` // the name of its cgroups
 }
 
+// variable is one variable of the instance's environment.
+func (s *spec) variable(name string) string {
+	for _, v := range s.Env {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
 // port is a port of the workload and the one it got on this machine.
 type port struct {
 	Target int `json:"target"`
