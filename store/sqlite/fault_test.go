@@ -13,6 +13,7 @@ import (
 
 	"mariposa"
 	"mariposa/store"
+	"mariposa/store/storetest"
 )
 
 // A disk that is full, or refuses writes, is played by SQLite itself: it gives
@@ -155,7 +156,7 @@ func outlive(t *testing.T, s *Store, hurt, heal func()) {
 		// Different bytes each, or they would shrink to nothing.
 		var units []store.Unit
 		for i := range 40 {
-			units = append(units, node(fmt.Sprint("during", i), randomWord(100_000)))
+			units = append(units, node(fmt.Sprint("during", i), storetest.RandomWord(100_000)))
 		}
 		units = append(units, node("n1", "during"), conflict, store.Unit{
 			Fences: []store.Fence{{Lease: "l", Epoch: 1}},

@@ -8,6 +8,7 @@ import (
 	"mariposa/store"
 	"mariposa/store/internal/batch"
 	"mariposa/store/internal/codec"
+	"mariposa/store/internal/feed"
 )
 
 // Wait sleeps until the log grows past a revision.
@@ -18,55 +19,27 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) ([]store.Ch
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	if limit <= 0 {
-		limit = math.MaxInt
-	}
 	changes, ok, err := s.feed.Recent(after, limit)
 	if ok || err != nil {
 		return changes, err
 	}
-	changes = nil
-	err = s.visitChunks(ctx, func(entries []codec.Entry) (more bool, err error) {
-		for i := range entries {
-			switch revision := entries[i].Head().Revision; {
-			case revision <= after:
-				continue
-			case len(changes) == 0 && revision != after+1:
-				return false, store.ErrTooOld // trimmed since we asked
-			}
-			c, err := entries[i].Change()
-			if err != nil {
-				return false, err
-			}
-			changes = append(changes, c)
-			if len(changes) == limit {
-				return false, nil
-			}
-		}
-		return true, nil
-	}, `SELECT first, at, body FROM changes
+	found := feed.NewAfter(after, limit)
+	err = s.visitChunks(ctx, found.Add, `SELECT first, at, body FROM changes
 		WHERE first >= (SELECT coalesce(max(first), 0) FROM changes WHERE first <= ?) ORDER BY first`, after+1)
-	if err == nil && len(changes) == 0 {
-		err = store.ErrTooOld // all of it trimmed since we asked
-	}
 	if err != nil {
 		return nil, s.readError(err)
 	}
-	return changes, nil
+	return found.Changes()
 }
 
-// History reads the chunks that speak of the project or task, newest first, and
-// decodes no more of them than it returns.
+// History reads the chunks that speak of the project or task, newest first.
 func (s *Store) History(ctx context.Context, q store.HistoryQuery) ([]store.Change, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	before, limit := q.Before, q.Limit
+	before := q.Before
 	if before <= 0 {
 		before = math.MaxInt64
-	}
-	if limit <= 0 {
-		limit = math.MaxInt
 	}
 	query, args := "SELECT first, at, body FROM changes WHERE first < ? ORDER BY first DESC", []any{before}
 	switch {
@@ -77,24 +50,11 @@ func (s *Store) History(ctx context.Context, q store.HistoryQuery) ([]store.Chan
 		query, args = `SELECT c.first, c.at, c.body FROM change_project AS p CROSS JOIN changes AS c ON c.first = p.first
 			WHERE p.project = ? AND p.first < ? ORDER BY p.first DESC`, []any{q.Project, before}
 	}
-	var changes []store.Change
-	err := s.visitChunks(ctx, func(entries []codec.Entry) (more bool, err error) {
-		for i := len(entries) - 1; i >= 0 && len(changes) < limit; i-- {
-			if !q.Matches(entries[i].Head()) {
-				continue
-			}
-			c, err := entries[i].Change()
-			if err != nil {
-				return false, err
-			}
-			changes = append(changes, c)
-		}
-		return len(changes) < limit, nil
-	}, query, args...)
-	if err != nil {
+	found := feed.NewMatching(q)
+	if err := s.visitChunks(ctx, found.Add, query, args...); err != nil {
 		return nil, s.readError(err)
 	}
-	return changes, nil
+	return found.Changes, nil
 }
 
 // visitChunks hands chunks of a query for first, at and body to visit until

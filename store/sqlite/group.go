@@ -1,10 +1,8 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"slices"
 
 	"mariposa"
 	"mariposa/store"
@@ -117,19 +115,11 @@ func (w *writer) write(ctx context.Context, g *batch.Group) (size int, err error
 }
 
 // writeObjects writes each object once, as the group leaves it, in the order of
-// the table: an object that changed several times costs as much as one that
-// changed once.
+// the table.
 func (w *writer) writeObjects(ctx context.Context, g *batch.Group) error {
-	keys := make([]batch.Key, 0, len(g.Objects))
-	for k := range g.Objects {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b batch.Key) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
-	})
 	s := w.statements
 	args := s.args[:0]
-	for _, k := range keys {
+	for _, k := range g.Written() {
 		o := g.Objects[k]
 		if o == nil {
 			if _, err := s.remove.ExecContext(ctx, string(k.Kind), k.ID); err != nil {
@@ -161,23 +151,16 @@ func (w *writer) writeChanges(ctx context.Context, g *batch.Group) (size int, er
 	if _, err := s.appendChange.ExecContext(ctx, first, g.Revision, g.Now.UnixNano(), body); err != nil {
 		return 0, err
 	}
-	projects, tasks := make(map[string]struct{}), make(map[string]struct{})
-	for i := range g.Changes {
-		c := &g.Changes[i]
-		projects[c.Record.Project] = struct{}{}
-		projects[c.Event.Project] = struct{}{}
-		tasks[c.Event.Task] = struct{}{}
-	}
+	projects, tasks := g.Tags()
 	if err := s.tagProject.exec(ctx, tags(first, projects)); err != nil {
 		return 0, err
 	}
 	return size, s.tagTask.exec(ctx, tags(first, tasks))
 }
 
-func tags(first int64, names map[string]struct{}) []any {
-	delete(names, "")
+func tags(first int64, names []string) []any {
 	args := make([]any, 0, 2*len(names))
-	for name := range names {
+	for _, name := range names {
 		args = append(args, first, name)
 	}
 	return args

@@ -8,7 +8,10 @@
 package batch
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"mariposa"
@@ -64,6 +67,31 @@ func NewGroup(base Base, revision int64, now time.Time) *Group {
 // Dirty reports whether there is anything to write down.
 func (g *Group) Dirty() bool {
 	return len(g.Changes) > 0 || len(g.Leases) > 0 || len(g.Ledger) > 0 || len(g.Also) > 0
+}
+
+// Written lists the objects that the group wrote, in the order of their keys:
+// an object that changed several times costs as much as one that changed once.
+func (g *Group) Written() []Key {
+	keys := slices.Collect(maps.Keys(g.Objects))
+	slices.SortFunc(keys, func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	return keys
+}
+
+// Tags are the projects and tasks that the group's changes speak of, by which
+// people look for them.
+func (g *Group) Tags() (projects, tasks []string) {
+	p, t := make(map[string]struct{}), make(map[string]struct{})
+	for i := range g.Changes {
+		c := &g.Changes[i]
+		p[c.Record.Project] = struct{}{}
+		p[c.Event.Project] = struct{}{}
+		t[c.Event.Task] = struct{}{}
+	}
+	delete(p, "")
+	delete(t, "")
+	return slices.Sorted(maps.Keys(p)), slices.Sorted(maps.Keys(t))
 }
 
 // Apply adds a unit, whole or not at all: everything it demands is checked

@@ -22,6 +22,7 @@ type Queue struct {
 type job struct {
 	units    []Unit
 	action   func(*Group) error
+	leases   []string // that the action looks at
 	results  []store.Result
 	lane     int
 	taken    int  // units that a group has or had
@@ -53,9 +54,10 @@ func (q *Queue) Commit(ctx context.Context, units []store.Unit) []store.Result {
 
 // Do puts an action in the queue and waits for it. Its error, or the group's,
 // is returned. What the action does to the group is written with the group, so
-// an error must leave the group as it was.
-func (q *Queue) Do(ctx context.Context, action func(*Group) error) error {
-	j := &job{action: action, results: make([]store.Result, 1), done: make(chan struct{})}
+// an error must leave the group as it was. A group that has to be tried again
+// calls the action again. It must name the leases it will look at.
+func (q *Queue) Do(ctx context.Context, action func(*Group) error, leases ...string) error {
+	j := &job{action: action, leases: leases, results: make([]store.Result, 1), done: make(chan struct{})}
 	q.do(ctx, j)
 	return j.results[0].Err
 }
@@ -200,65 +202,12 @@ func (j *job) weight(i int) int {
 	return len(j.units[i].Writes)
 }
 
-// Batch is what goes into one group.
-type Batch struct {
-	queue *Queue
-	parts []part
-	size  int
-}
-
-// part is a run of units of one job.
-type part struct {
-	job      *job
-	from, to int
-}
-
-// Keys lists every object that the batch looks at or writes, some of them
-// several times.
-func (b *Batch) Keys(visit func(Key)) {
-	for _, p := range b.parts {
-		if p.job.action != nil {
-			continue
-		}
-		for _, u := range p.job.units[p.from:p.to] {
-			for i := range u.Require {
-				visit(Key{u.Require[i].Kind, u.Require[i].ID})
-			}
-			for i := range u.Writes {
-				visit(Key{u.Writes[i].Kind, u.Writes[i].ID})
-			}
-		}
+// Poll takes work like Take, but returns nil at once when there is none.
+func (q *Queue) Poll(units, writes int) *Batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b := q.take(units, writes); len(b.parts) > 0 {
+		return b
 	}
-}
-
-// Apply works the batch out in a group.
-func (b *Batch) Apply(g *Group) {
-	for _, p := range b.parts {
-		if p.job.action != nil {
-			p.job.results[0].Err = p.job.action(g)
-			continue
-		}
-		for i := p.from; i < p.to; i++ {
-			p.job.results[i] = g.Apply(&p.job.units[i])
-		}
-	}
-}
-
-// Done hands the results to the callers; with an error, that one to all of
-// them, whatever became of their units in the group: it was worked out on
-// neighbours that are not there now.
-func (b *Batch) Done(err error) {
-	b.queue.mu.Lock()
-	defer b.queue.mu.Unlock()
-	for _, p := range b.parts {
-		if err != nil {
-			for i := p.from; i < p.to; i++ {
-				p.job.results[i] = store.Result{Err: err}
-			}
-		}
-		p.job.inFlight = false
-		if p.job.dropped || p.job.taken == len(p.job.results) {
-			close(p.job.done)
-		}
-	}
+	return nil
 }

@@ -87,6 +87,9 @@ type Entry struct {
 // Head is the change without the halves of its record.
 func (e *Entry) Head() *store.Change { return &e.change }
 
+// Size is about what the change takes up in memory.
+func (e *Entry) Size() int { return len(e.spec) + len(e.stat) + 100 }
+
 // Change decodes the whole change.
 func (e *Entry) Change() (store.Change, error) {
 	c := e.change

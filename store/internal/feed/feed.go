@@ -45,6 +45,17 @@ func (f *Feed) Reset(trimmed, revision int64) {
 	f.wake()
 }
 
+// Advance says that the log has grown up to a revision, by changes that are not
+// at hand. What lies behind the newest revision changes nothing.
+func (f *Feed) Advance(revision int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if revision > f.revision {
+		f.revision, f.chunks, f.count, f.bytes = revision, nil, 0, 0
+		f.wake()
+	}
+}
+
 // Publish adds the changes of one commit, which must follow the newest one.
 func (f *Feed) Publish(changes []store.Change, bytes int) {
 	if len(changes) == 0 {
@@ -52,6 +63,27 @@ func (f *Feed) Publish(changes []store.Change, bytes int) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.publish(changes, bytes)
+}
+
+// Offer adds the changes of one commit if they follow the newest one, and
+// reports whether the feed has them now: it may have had them before, from
+// somebody else who reads the same log.
+func (f *Feed) Offer(changes []store.Change, bytes int) bool {
+	if len(changes) == 0 {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := changes[0].Revision
+	if first == f.revision+1 {
+		f.publish(changes, bytes)
+	}
+	return first <= f.revision
+}
+
+// publish must be called with the mutex held.
+func (f *Feed) publish(changes []store.Change, bytes int) {
 	f.chunks = append(f.chunks, chunk{changes, bytes})
 	f.count += len(changes)
 	f.bytes += bytes

@@ -1,0 +1,99 @@
+package batch
+
+import "mariposa/store"
+
+// Batch is what goes into one group.
+type Batch struct {
+	queue *Queue
+	parts []part
+	size  int
+}
+
+// part is a run of units of one job.
+type part struct {
+	job      *job
+	from, to int
+}
+
+// Keys lists every object that the batch looks at or writes, some of them
+// several times.
+func (b *Batch) Keys(visit func(Key)) {
+	for _, p := range b.parts {
+		if p.job.action != nil {
+			continue
+		}
+		for _, u := range p.job.units[p.from:p.to] {
+			for i := range u.Require {
+				visit(Key{u.Require[i].Kind, u.Require[i].ID})
+			}
+			for i := range u.Writes {
+				visit(Key{u.Writes[i].Kind, u.Writes[i].ID})
+			}
+		}
+	}
+}
+
+// Leases lists every lease that the batch looks at, some of them several times,
+// and whether it may change it.
+func (b *Batch) Leases(visit func(name string, change bool)) {
+	for _, p := range b.parts {
+		for _, name := range p.job.leases {
+			visit(name, true)
+		}
+		if p.job.action != nil {
+			continue
+		}
+		for _, u := range p.job.units[p.from:p.to] {
+			for i := range u.Fences {
+				visit(u.Fences[i].Lease, false)
+			}
+		}
+	}
+}
+
+// Nodes lists every node of which the batch claims something, some of them
+// several times.
+func (b *Batch) Nodes(visit func(string)) {
+	for _, p := range b.parts {
+		if p.job.action != nil {
+			continue
+		}
+		for _, u := range p.job.units[p.from:p.to] {
+			for i := range u.Claims {
+				visit(u.Claims[i].Node)
+			}
+		}
+	}
+}
+
+// Apply works the batch out in a group.
+func (b *Batch) Apply(g *Group) {
+	for _, p := range b.parts {
+		if p.job.action != nil {
+			p.job.results[0].Err = p.job.action(g)
+			continue
+		}
+		for i := p.from; i < p.to; i++ {
+			p.job.results[i] = g.Apply(&p.job.units[i])
+		}
+	}
+}
+
+// Done hands the results to the callers; with an error, that one to all of
+// them, whatever became of their units in the group: it was worked out on
+// neighbours that are not there now.
+func (b *Batch) Done(err error) {
+	b.queue.mu.Lock()
+	defer b.queue.mu.Unlock()
+	for _, p := range b.parts {
+		if err != nil {
+			for i := p.from; i < p.to; i++ {
+				p.job.results[i] = store.Result{Err: err}
+			}
+		}
+		p.job.inFlight = false
+		if p.job.dropped || p.job.taken == len(p.job.results) {
+			close(p.job.done)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// The work of a fleet coming up: half the writes make instances, half report on
+// instances made before, 200 writes to a call.
+const perCall = 200
+
+// Bench measures commits. Each implementation runs it as its benchmark.
+func Bench(b *testing.B, open func(*testing.B) store.Store) {
+	b.Run("units of 200 writes", func(b *testing.B) { benchUnits(b, open) })
+	b.Run("calls of 200 units", func(b *testing.B) {
+		benchCommit(b, open, 4, func(writes []store.Write) []store.Unit {
+			units := make([]store.Unit, len(writes))
+			for i := range writes {
+				units[i].Writes = writes[i : i+1]
+			}
+			return units
+		})
+	})
+	b.Run("one small unit alone", func(b *testing.B) { benchAlone(b, open) })
+}
+
+func benchUnits(b *testing.B, open func(*testing.B) store.Store) {
+	for _, callers := range []int{1, 4, 16} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			benchCommit(b, open, callers, func(writes []store.Write) []store.Unit {
+				return []store.Unit{{Writes: writes}}
+			})
+		})
+	}
+}
+
+// benchAlone is the latency of one small unit on an idle store.
+func benchAlone(b *testing.B, open func(*testing.B) store.Store) {
+	s := open(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := s.Commit(b.Context(), store.Unit{Writes: []store.Write{makeInstance(newID())}}); r[0].Err != nil {
+			b.Fatal(r[0].Err)
+		}
+	}
+}
+
+func benchCommit(b *testing.B, open func(*testing.B) store.Store, callers int, shape func([]store.Write) []store.Unit) {
+	s := open(b)
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := cpuTime(b)
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			var made []string // by the call before
+			for left.Add(-perCall) > -perCall {
+				var writes []store.Write
+				ids := made
+				made = nil
+				for i := range perCall {
+					if i%2 == 1 && len(ids) > i/2 {
+						writes = append(writes, report(ids[i/2]))
+						continue
+					}
+					id := newID()
+					made = append(made, id)
+					writes = append(writes, makeInstance(id))
+				}
+				for _, r := range s.Commit(b.Context(), shape(writes)...) {
+					if r.Err != nil {
+						b.Error(r.Err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "writes/s")
+	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/write")
+}
+
+// cpuTime tells what a write costs even where others use the machine too.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+var benchTime = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+
+func makeInstance(id string) store.Write {
+	const project, task = "0198c0de-0000-7000-8000-000000000001", "0198c0de-0000-7000-8000-000000000002"
+	return store.Write{
+		Kind: mariposa.KindInstance, ID: id, Project: project,
+		Spec: &mariposa.InstanceSpec{
+			Name: "web-" + id[:8], Slot: 17, Project: project, Service: "0198c0de-0000-7000-8000-000000000003", ServiceName: "web",
+			Number: 3, Digest: strings.Repeat("d", 64), Live: strings.Repeat("e", 40), Compute: mariposa.ComputeDocker,
+			Node: "0198c0de-0000-7000-8000-000000000004", Goal: mariposa.GoalRunning, Generation: 1, Task: task,
+			Reason: "scale from 10 to 20", Created: benchTime, Managed: true, Memory: 512 << 20, MilliCPU: 500, Ports: []int{8080},
+		},
+		Event: mariposa.Event{Kind: "instance.provisioning", Project: project, Service: "web", Instance: id, Task: task, Reason: "scale from 10 to 20"},
+	}
+}
+
+func report(id string) store.Write {
+	return store.Write{
+		Kind: mariposa.KindInstance, ID: id,
+		Status: &mariposa.InstanceStatus{
+			State: mariposa.StateRunning, Health: mariposa.HealthHealthy, Generation: 1,
+			PhysicalID: strings.Repeat("f", 64), Addresses: []string{"10.0.0.17"}, Started: benchTime,
+		},
+		Event: mariposa.Event{Kind: "instance.running", Instance: id},
+	}
+}

@@ -1,0 +1,142 @@
+package storetest
+
+import (
+	"bufio"
+	"context"
+	crand "crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// WriteForever writes from several goroutines and prints the revisions that were
+// acknowledged, until a unit fails. Each unit that writes a spec claims one
+// instance.
+func WriteForever(s store.Store) error {
+	failed := make(chan error)
+	for range 4 {
+		go func() {
+			for {
+				for _, r := range s.Commit(context.Background(), RandomUnit(), RandomUnit()) {
+					if r.Err != nil {
+						failed <- r.Err
+					}
+					fmt.Fprintf(os.Stdout, "%d %d\n", r.First, r.Last)
+				}
+			}
+		}()
+	}
+	return <-failed
+}
+
+// RandomWord has so many characters, and no two are the same.
+func RandomWord(n int) string {
+	b := make([]byte, n/2)
+	crand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// RandomUnit changes a few of few objects.
+func RandomUnit() store.Unit {
+	var u store.Unit
+	for range 1 + rand.IntN(5) {
+		w := store.Write{Kind: mariposa.KindNode, ID: fmt.Sprint("n", rand.IntN(50))}
+		switch rand.IntN(4) {
+		case 0:
+			w.Delete = true
+		case 1:
+			w.Status = &mariposa.NodeStatus{Reason: RandomWord(200)}
+		default:
+			w.Spec = &mariposa.NodeSpec{Name: RandomWord(200)}
+			w.Event.Reason = "claimed"
+			u.Claims = append(u.Claims, store.Claim{Node: "n", Take: mariposa.Resources{Instances: 1}})
+		}
+		u.Writes = append(u.Writes, w)
+	}
+	return u
+}
+
+// WriteAndKill runs the test binary again, as a child that a variable tells to
+// WriteForever, and kills it once it has acknowledged so many units. It returns the highest
+// revision among them.
+func WriteAndKill(t testing.TB, variable, value string, units int) (highest int64) {
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), variable+"="+value)
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	lines := bufio.NewScanner(out)
+	for n := 0; lines.Scan(); n++ {
+		var first, last int64
+		if _, err := fmt.Sscan(lines.Text(), &first, &last); err != nil {
+			t.Errorf("child: %s", lines.Text())
+			break
+		}
+		highest = max(highest, last)
+		if n == units {
+			if err := c.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the child ended with %v", err)
+	}
+	return highest
+}
+
+// VerifyLog expects the log to be whole and the objects and claims to be what the
+// log says, after any number of calls of WriteForever.
+func VerifyLog(t testing.TB, s store.Store) (revision int64) {
+	t.Helper()
+	changes, err := s.Changes(context.Background(), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[string]store.Record)
+	claims := 0
+	for i, c := range changes {
+		if c.Revision != int64(i+1) {
+			t.Fatalf("change %d has revision %d", i, c.Revision)
+		}
+		if c.Deleted {
+			delete(want, c.Record.ID)
+		} else {
+			want[c.Record.ID] = c.Record
+		}
+		if c.Event.Reason == "claimed" {
+			claims++
+		}
+	}
+	got := make(map[string]store.Record)
+	revision, err = s.Snapshot(context.Background(), func(r store.Record) error {
+		got[r.ID] = r
+		return nil
+	})
+	if err != nil || revision != int64(len(changes)) {
+		t.Fatalf("snapshot at %d of %d, %v", revision, len(changes), err)
+	}
+	g, _ := json.Marshal(got)
+	w, _ := json.Marshal(want)
+	if string(g) != string(w) {
+		t.Fatalf("objects differ from the log:\n got %s\nwant %s", g, w)
+	}
+	ledger, err := s.Ledger(context.Background())
+	if err != nil || ledger["n"].Instances != claims {
+		t.Fatalf("%v claimed, the log says %d, %v", ledger, claims, err)
+	}
+	return revision
+}
