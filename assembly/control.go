@@ -96,15 +96,16 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	shelf := picture.NewShelf(c.cfg.Store)
 	replica := cmp.Or(c.cfg.Replica, NewID())
 	runner := engine.NewRunner(64)
-	c.engine = engine.New(engine.Options{
-		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, NewID: NewID, Wake: runner.Wake, Holder: replica,
-	})
 	c.fleet, err = fleet.New(ctx, fleet.Options{
 		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the store: %w", err)
 	}
+	c.engine = engine.New(engine.Options{
+		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, NewID: NewID, Wake: runner.Wake, Holder: replica,
+		Reachable: c.fleet.Reachable,
+	})
 	m := newMeters(c)
 	c.all.Go(func() { _ = pic.Follow(run, 10*time.Minute, m.mended) }) // it ends with the context alone
 	c.all.Go(func() { runner.Run(run, c.engine) })

@@ -44,6 +44,9 @@ type Options struct {
 	Holder  string               // this replica's name
 	TTL     time.Duration        // of leases; 6 s if zero
 	Limit   int                  // instances on their way up at once; 8,192 if zero
+	// Reachable reports whether a node that is believed to be there really has a
+	// connection, so that nothing new is placed where nobody listens; nil: believe.
+	Reachable func(node *store.Record) bool
 }
 
 // Engine plans the projects whose shards it holds.
@@ -74,7 +77,7 @@ func New(o Options) *Engine {
 		epochs: map[int]int64{}, fresh: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
 	}
 	for _, r := range o.Picture.All(mariposa.KindNode) {
-		e.placer.SetNode(offer(r))
+		e.placer.SetNode(e.offer(r))
 	}
 	for _, r := range o.Picture.All(mariposa.KindInstance) {
 		spec := r.Spec.(*mariposa.InstanceSpec)
@@ -292,7 +295,7 @@ func (e *Engine) hearNode(c store.Change) []string {
 		e.placer.RemoveNode(c.Record.ID)
 	} else {
 		r := c.Record
-		e.placer.SetNode(offer(&r))
+		e.placer.SetNode(e.offer(&r))
 	}
 	projects := map[string]bool{}
 	for _, r := range e.Picture.InstancesOn(c.Record.ID) {
@@ -349,13 +352,13 @@ func (e *Engine) Held() (shards, projects int) {
 func (e *Engine) Used(node string) mariposa.Resources { return e.placer.Used(node) }
 
 // offer is what a node's record says to the placer.
-func offer(r *store.Record) place.Node {
+func (e *Engine) offer(r *store.Record) place.Node {
 	spec := r.Spec.(*mariposa.NodeSpec)
-	n := place.Node{ID: r.ID, Name: spec.Name, Why: "cannot be reached"}
+	n := place.Node{ID: r.ID, Name: spec.Name, Why: "is not connected"}
 	st, _ := r.Status.(*mariposa.NodeStatus)
 	if st != nil {
 		n.Capacity, n.Drivers = st.Capacity, st.Drivers
-		n.Ready = st.State == mariposa.NodeRunning
+		n.Ready = st.State == mariposa.NodeRunning && (e.Reachable == nil || e.Reachable(r))
 	}
 	if spec.Drained {
 		n.Ready, n.Why = false, "is drained"

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"mariposa"
 	"mariposa/store"
 )
 
@@ -50,4 +51,14 @@ func (r *replicas) goneSince(replica string) (time.Time, bool) {
 		r.f.gone[replica] = since
 	}
 	return since, true
+}
+
+// Reachable reports whether a node has a connection, as far as this replica can
+// tell: a session here, or one of another replica.
+func (f *Fleet) Reachable(r *store.Record) bool {
+	st, _ := r.Status.(*mariposa.NodeStatus)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, dead := f.gone[st.Replica]
+	return f.sessions[r.ID] != nil || (st.Replica != f.Replica && !dead)
 }

@@ -91,13 +91,13 @@ func (w *World) startServer() {
 	}
 	shelf := picture.NewShelf(s.store)
 	holder := w.newID()
-	s.engine = engine.New(engine.Options{
-		Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, NewID: w.newID, Holder: holder,
-		Wake: func(project string) { s.ready[project] = true }, Limit: 40,
-	})
 	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, Replica: holder}); err != nil {
 		w.fail("cannot make the fleet: %v", err)
 	}
+	s.engine = engine.New(engine.Options{
+		Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, NewID: w.newID, Holder: holder,
+		Wake: func(project string) { s.ready[project] = true }, Limit: 40, Reachable: s.fleet.Reachable,
+	})
 	w.servers = append(w.servers, s)
 	w.note("server starts")
 	s.every(5*time.Second, func() {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,6 +103,10 @@ func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
 	var list []port
 	for _, w := range wanted {
 		p := port{Target: w.Target, Port: w.Host}
+		if p.Port != 0 && inUse(p.Port) {
+			d.freePorts(e.id)
+			return nil, fmt.Errorf("port %d of this node is used by another program: free it, or change `ports`", p.Port)
+		}
 		if p.Port == 0 {
 			had := slices.IndexFunc(before, func(b port) bool { return b.Target == w.Target })
 			if had >= 0 && d.portFree(before[had].Port) {
@@ -143,6 +149,16 @@ func (d *Driver) portFree(port int) bool {
 	}
 	_ = l.Close()
 	return true
+}
+
+// inUse reports whether somebody listens on a port already. Whoever may not use
+// the port at all learns that from the system.
+func inUse(port int) bool {
+	l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
+	if err == nil {
+		_ = l.Close()
+	}
+	return errors.Is(err, syscall.EADDRINUSE)
 }
 
 // freePorts forgets the ports of an instance. The caller holds the mutex.

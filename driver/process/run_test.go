@@ -207,6 +207,14 @@ func TestPorts(t *testing.T) {
 	if again := a.start(t, i); again.Addresses[0] == first.Addresses[0] {
 		t.Error("it was given a port that someone else has taken")
 	}
+	taken := l.Addr().(*net.TCPAddr).Port
+	fixed := make(mariposa.Port{Target: taken, Host: taken})
+	if _, err := a.tryStart(t, fixed); err == nil || !strings.Contains(err.Error(), "used by another program") {
+		t.Errorf("a fixed port that someone else has taken: %v", err)
+	}
+	if _, there := a.find(t, fixed.ID); there {
+		t.Error("what could not start left a trace")
+	}
 }
 
 const leavesChildren = `trap "" TERM
