@@ -103,12 +103,27 @@ func (n *Node) observe(i *instance, state mariposa.State, o driver.Observed) {
 	if o.PhysicalID != "" {
 		st.PhysicalID = o.PhysicalID
 	}
-	st.Addresses, st.Details = o.Addresses, o.Details
+	st.Addresses, st.Details = o.Addresses, withTags(o.Details, i.workload)
 	st.Started, st.Finished, st.ExitCode = o.Started, o.Finished, o.ExitCode
 	if state != mariposa.StateRunning {
 		st.Reason = o.Reason
 	}
 	n.dirty[i.id] = struct{}{}
+}
+
+// withTags adds an instance's tags to what the driver tells of it.
+func withTags(details map[string]string, w *mariposa.Workload) map[string]string {
+	if w == nil || len(w.Tags) == 0 {
+		return details
+	}
+	out := maps.Clone(details)
+	if out == nil {
+		out = map[string]string{}
+	}
+	for _, t := range w.Tags {
+		out["tag."+t.Name] = t.Value
+	}
+	return out
 }
 
 func (n *Node) setState(i *instance, state mariposa.State, reason string) {

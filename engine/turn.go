@@ -127,6 +127,7 @@ func (t *turn) run(ctx context.Context) error {
 		ss := t.plan.Services[name]
 		ss.Status, ss.Reason = mariposa.StatusBlocked, why
 	}
+	t.explainStops()
 	t.judgeTasks()
 	t.writeGoal()
 	if t.finished() {
@@ -135,6 +136,23 @@ func (t *turn) run(ctx context.Context) error {
 		}
 	}
 	return t.commit(ctx)
+}
+
+// explainStops adds to the reason of a rollout that has just stopped what it was
+// blocked by: the plan knows no nodes.
+func (t *turn) explainStops() {
+	if t.was == nil {
+		return
+	}
+	for name, ss := range t.plan.Services {
+		was := t.was.Services[name]
+		if ss.Rollout == nil || ss.Rollout.Stopped == "" || was == nil || was.Status != mariposa.StatusBlocked ||
+			was.Rollout == nil || was.Rollout.Stopped != "" {
+			continue
+		}
+		ss.Rollout.Stopped += ": " + was.Reason // the plan's own copy
+		ss.Reason = ss.Rollout.Stopped
+	}
 }
 
 func rank(s converge.Step) int {
@@ -193,6 +211,9 @@ func (t *turn) create(s converge.Step) {
 	node, err := t.e.placer.Pick(s.Instance, needOf(spec))
 	if err != nil {
 		t.blocked[s.Service] = err.Error()
+		if len(spec.Ports) > 0 && !def.Update.StopFirst && t.goal.Services[s.Service].Rollout != nil {
+			t.blocked[s.Service] += "; its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first"
+		}
 		return
 	}
 	t.claimed = append(t.claimed, s.Instance)

@@ -175,7 +175,7 @@ func TestDiffSaysWhatBecomesOfEachService(t *testing.T) {
 		{"a removed service", web("scale: 1"), dummies(""), "db unchanged [] web delete []"},
 		{"the same", web("scale: 1"), web("scale: 1"), "db unchanged [] web unchanged []"},
 		{"another scale", web("scale: 1"), web("scale: 3"), "db unchanged [] web scale [{scale 1 3}]"},
-		{"a scale given up", web("scale: 1"), web("grace: 30"), "db unchanged [] web unchanged []"},
+		{"a scale given up", web("scale: 1"), web("reschedule: {after: 60}"), "db unchanged [] web unchanged []"},
 		{"another image", web("image: a"), web("image: b, scale: 2"), "db unchanged [] web replace [{image a b} {scale  2}]"},
 		{"another variable", web("environment: [A=1, B=2]"), web("environment: [A=1, C=3]"), "db unchanged [] web replace [{environment.B 2 } {environment.C  3}]"},
 		{"another command", web("command: [a, b c]"), web("command: a 'b c' d"), "db unchanged [] web replace [{command a 'b c' a 'b c' d}]"},

@@ -140,7 +140,7 @@ func TestValuesAreReadInAllTheirForms(t *testing.T) {
 		{"half a core", "cpu: 0.5", func(s *mariposa.Service) any { return s.MilliCPU }, int64(500)},
 		{"whole cores", "cpu: 2", func(s *mariposa.Service) any { return s.MilliCPU }, int64(2000)},
 		{"a scale of zero", "scale: 0", func(s *mariposa.Service) any { return *s.Scale }, 0},
-		{"an omitted scale", "grace: 1", func(s *mariposa.Service) any { return s.Scale == nil }, true},
+		{"an omitted scale", "cpu: 1", func(s *mariposa.Service) any { return s.Scale == nil }, true},
 		{"an environment as a list", "environment: [B=1, A=x=y, C=]", func(s *mariposa.Service) any { return s.Environment }, []mariposa.Variable{{Name: "B", Value: "1"}, {Name: "A", Value: "x=y"}, {Name: "C"}}},
 		{"an environment as a map keeps its order and its texts", "environment: {B: 1.10, A: true, C: no, D: }", func(s *mariposa.Service) any { return s.Environment }, []mariposa.Variable{{Name: "B", Value: "1.10"}, {Name: "A", Value: "true"}, {Name: "C", Value: "no"}, {Name: "D"}}},
 		{"labels for tags", "labels: [role=front]", func(s *mariposa.Service) any { return s.Tags }, []mariposa.Variable{{Name: "role", Value: "front"}}},
@@ -158,7 +158,7 @@ func TestValuesAreReadInAllTheirForms(t *testing.T) {
 		{"stop first", "update: {order: stop-first}", func(s *mariposa.Service) any { return s.Update.StopFirst }, true},
 		{"continue on failure", "update: {on_failure: continue}", func(s *mariposa.Service) any { return s.Update.OnFailure }, mariposa.OnFailureContinue},
 		{"dependencies, sorted", "depends_on: [db]", func(s *mariposa.Service) any { return s.DependsOn }, []string{"db"}},
-		{"defaults of what is not supported yet", "update: {canary: 0, on_metadata: hold}\nstop: {preservestopped: on-failure}\ncontainerpilot: false\nservice_type: continuous\nhealthchecks: []", func(s *mariposa.Service) any { return s.Type }, "continuous"},
+		{"defaults of what is not supported yet", "update: {canary: 0, on_metadata: hold}\ncontainerpilot: false\nservice_type: continuous\nhealthchecks: []", func(s *mariposa.Service) any { return s.Type }, "continuous"},
 		{"null as if left out", "memory:\ntags: ~", func(s *mariposa.Service) any { return s.Memory }, int64(0)},
 	}
 	for _, tt := range tests {
