@@ -110,10 +110,21 @@ func speakOurErrors() {
 		huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 			return humaError(status, message, errs)
 		}
-		huma.NewErrorWithContext = func(_ huma.Context, status int, message string, errs ...error) huma.StatusError {
+		huma.NewErrorWithContext = func(hc huma.Context, status int, message string, errs ...error) huma.StatusError {
+			if message == "request body is required" {
+				return noBody(hc.Operation())
+			}
 			return humaError(status, message, errs)
 		}
 	})
+}
+
+// noBody says what is missing when nothing was sent.
+func noBody(op *huma.Operation) *Error {
+	if takesManifests[op.Method+" "+op.Path] {
+		return newError(mariposa.InvalidArgument, errEmpty.Error(), nil)
+	}
+	return newError(mariposa.InvalidArgument, "the body of the request is empty: it must be JSON", nil)
 }
 
 func humaError(status int, message string, errs []error) *Error {

@@ -26,13 +26,15 @@ import (
 
 // yamlTypes are the content types that mean YAML. Without any, YAML is assumed:
 // JSON is YAML too.
-var yamlTypes = []string{"", "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}
+var yamlTypes = []string{"", "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", curlType}
+
+// curlType is what curl says of a body when nobody tells it what it sends.
+const curlType = "application/x-www-form-urlencoded"
 
 func (s *server) manifestRoutes() {
 	get := route(http.MethodGet, "/v1/projects/{project}/manifest", "projects", "get-manifest", "The newest manifest, byte for byte as it was submitted")
-	get.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
-		"application/yaml": {}, "application/json": {},
-	}}}
+	get.Description = "YAML; generated if the manifest came as JSON."
+	get.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"application/yaml": {}}}}
 	serve(s, get, s.getManifest)
 
 	put := route(http.MethodPut, "/v1/projects/{project}/manifest", "projects", "put-manifest", "Submit a new manifest")
@@ -107,9 +109,14 @@ func (m *submission) unwrap(raw json.RawMessage) error {
 	return nil
 }
 
+var errEmpty = invalid("the manifest is empty: it begins with services:")
+
 func (m *submission) check() (err error) {
 	if len(m.message) > maxMessage || !isText(m.message) {
 		return invalid("message must be text of at most %d bytes", maxMessage)
+	}
+	if len(bytes.TrimSpace(m.bytes)) == 0 {
+		return errEmpty
 	}
 	m.parsed, err = manifest.Parse(m.bytes)
 	return err
@@ -143,10 +150,8 @@ func readWrapped(contentType string, body []byte, name string) (doc contract.New
 	if err := checkManifestType(contentType); err != nil {
 		return doc, false, err
 	}
-	if mediaType(contentType) != "application/json" {
-		return doc, false, nil
-	}
-	if name != "" && !hasManifest(body) {
+	kind, inside := mediaType(contentType), hasManifest(body)
+	if kind != "application/json" && !(kind == curlType && inside) || name != "" && !inside {
 		return doc, false, nil
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -198,11 +203,7 @@ func (s *server) getManifest(ctx context.Context, in *OfProject) (*manifestOutpu
 		return nil, err
 	}
 	v := found.Spec.(*mariposa.VersionSpec)
-	out := &manifestOutput{ContentType: "application/yaml", Version: v.Version, Body: v.Manifest}
-	if v.JSON {
-		out.ContentType = "application/json"
-	}
-	return out, nil
+	return &manifestOutput{ContentType: "application/yaml", Version: v.Version, Body: yamlOf(v)}, nil
 }
 
 type putManifestInput struct {

@@ -52,6 +52,7 @@ func TestProjectsAreCreatedFromYAMLAndJSON(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	asJSON := `{"services":{"web":{"compute_type":"dummy"}}}`
+	generated := "services:\n  web:\n    compute_type: dummy\n"
 	for _, c := range []struct {
 		name, query string
 		body        any
@@ -62,9 +63,12 @@ func TestProjectsAreCreatedFromYAMLAndJSON(t *testing.T) {
 		{"yaml with its type", "?name=a", hello, "application/yaml", hello, "application/yaml"},
 		{"yaml as text", "?name=b&message=hi", hello, "text/yaml; charset=utf-8", hello, "application/yaml"},
 		{"yaml with the old type", "?name=c&organization=default", hello, "application/x-yaml", hello, "application/yaml"},
-		{"json as a manifest", "?name=d", []byte(asJSON), "application/json", asJSON, "application/json"},
-		{"a document with an object", "", []byte(`{"name":"e","manifest":` + asJSON + `}`), "application/json", asJSON, "application/json"},
+		{"json as a manifest", "?name=d", []byte(asJSON), "application/json", generated, "application/yaml"},
+		{"a document with an object", "", []byte(`{"name":"e","manifest":` + asJSON + `}`), "application/json", generated, "application/yaml"},
 		{"a document with yaml in a string", "", contractNew("f", hello), "application/json", hello, "application/yaml"},
+		{"yaml by curl's own type", "?name=h", hello, "application/x-www-form-urlencoded", hello, "application/yaml"},
+		{"json by curl's own type", "?name=i", asJSON, "application/x-www-form-urlencoded", asJSON, "application/yaml"},
+		{"a document by curl's own type", "", `{"name":"j","manifest":` + asJSON + `}`, "application/x-www-form-urlencoded", generated, "application/yaml"},
 		{"a document that repeats the name", "?name=g", contractNew("g", hello), "application/json", hello, "application/yaml"},
 	} {
 		r := h.call("POST", "/v1/projects"+c.query, c.body, "Content-Type", c.kind)
@@ -73,8 +77,11 @@ func TestProjectsAreCreatedFromYAMLAndJSON(t *testing.T) {
 		if got.status != 200 || string(got.body) != c.stored || got.header.Get("Content-Type") != c.storedKind {
 			t.Errorf("%s: stored %d %s %q", c.name, got.status, got.header.Get("Content-Type"), got.body)
 		}
+		if v := want[contract.Version](h.call("GET", "/v1/projects/"+made.ID+"/versions/1", nil), 200); v.Manifest != c.stored {
+			t.Errorf("%s: version %q", c.name, v.Manifest)
+		}
 	}
-	if all := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200); len(all.Projects) != 7 {
+	if all := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200); len(all.Projects) != 10 {
 		t.Errorf("%d projects", len(all.Projects))
 	}
 	if one := want[contract.Projects](h.call("GET", "/v1/projects?name=c&organization=default", nil), 200); len(one.Projects) != 1 || one.Projects[0].Name != "c" {
@@ -107,9 +114,11 @@ func TestWhatCannotBecomeAProjectIsRefused(t *testing.T) {
 		{"a long name", "?name=" + long, hello, "application/yaml", 400, mariposa.InvalidArgument, "63"},
 		{"a name like an id", "?name=" + taken.ID, hello, "application/yaml", 400, mariposa.InvalidArgument, "id"},
 		{"a name that is taken", "?name=taken", hello, "application/yaml", 409, mariposa.Conflict, taken.ID},
-		{"no body", "?name=x", "", "application/yaml", 400, mariposa.InvalidArgument, "body"},
+		{"no body", "?name=x", "", "application/yaml", 400, mariposa.InvalidArgument, "the manifest is empty"},
+		{"nothing but white space", "?name=x", " \n\n", "application/yaml", 400, mariposa.InvalidArgument, "the manifest is empty"},
+		{"an empty string in a document", "", contractNew("x", ""), "application/json", 400, mariposa.InvalidArgument, "the manifest is empty"},
 		{"an empty document", "?name=x", "#\n", "application/yaml", 400, mariposa.InvalidArgument, ""},
-		{"an unknown type", "?name=x", hello, "application/x-www-form-urlencoded", 400, mariposa.InvalidArgument, "application/yaml"},
+		{"an unknown type", "?name=x", hello, "multipart/form-data", 400, mariposa.InvalidArgument, "application/yaml"},
 		{"an unknown parameter", "?name=x&colour=red", hello, "application/yaml", 400, mariposa.InvalidArgument, "colour"},
 		{"an unknown organization", "?name=x&organization=acme", hello, "application/yaml", 404, mariposa.ResourceNotFound, "acme"},
 		{"an unknown field", "", map[string]any{"name": "x", "manifest": hello, "size": 3}, "application/json", 400, mariposa.InvalidArgument, "size"},

@@ -20,6 +20,9 @@ import (
 // tokenless are the paths that need no token.
 var tokenless = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true, "/docs": true}
 
+// takesManifests are the routes whose bodies may be YAML.
+var takesManifests = map[string]bool{"POST /v1/projects": true, "PUT /v1/projects/{project}/manifest": true}
+
 // agentPath is where agents connect, with the join token.
 const agentPath = "/v1/agent"
 
@@ -63,6 +66,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if handler, pattern = s.mux.Handler(r); pattern == "" {
 		unrouted(handler, rec, r)
 		return
+	}
+	if mediaType(r.Header.Get("Content-Type")) == curlType && !takesManifests[pattern] {
+		r.Header.Set("Content-Type", "application/json") // people write curl -d '{…}'; whatever is none is refused
 	}
 	if key := r.Header.Get("Idempotency-Key"); key != "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		s.once(key, rec, r, func(r *http.Request) { s.mux.ServeHTTP(rec, r) })

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -271,4 +272,20 @@ func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 	if n := want[contract.Node](h.call("GET", "/v1/nodes/host-n3", nil), 200); len(n.Quarantined) != 2 || n.LastHeartbeat.After(time.Now()) {
 		t.Errorf("node %+v", n)
 	}
+}
+
+func TestCurlNeedNotSayThatItSendsJSON(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.fill()
+	h.node("n3", mariposa.NodeSpec{Name: "host-n3", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning})
+	curl := []string{"Content-Type", "application/x-www-form-urlencoded"}
+	for path, status := range map[string]int{"/v1/projects/shop/state": 202, "/v1/nodes/n3": 200} {
+		action := map[string]string{"/v1/nodes/n3": "lose"}[path]
+		want[contract.Changed](h.call("PUT", path, `{"action":"`+cmp.Or(action, "stop")+`"}`, curl...), status)
+	}
+	h.call("PUT", "/v1/projects/shop/services/web/state", `{"action":"scale","scale":"+2"}`, curl...).wantError(409, mariposa.Conflict) // understood, and in the way of the stop
+	h.call("PUT", "/v1/instances/aaaa-i1", `{"action":"stop"}`, curl...).wantError(409, mariposa.Conflict, "service web")
+	h.call("PUT", "/v1/projects/shop/state", "action=stop", curl...).wantError(400, mariposa.InvalidArgument, "body")
+	h.call("PUT", "/v1/projects/shop/state", "", curl...).wantError(400, mariposa.InvalidArgument, "empty")
 }

@@ -62,7 +62,7 @@ func (s *server) getVersion(ctx context.Context, in *getVersionInput) (*document
 		return nil, err
 	}
 	doc := s.viewer(ctx).versionDoc(found)
-	doc.Manifest = string(found.Spec.(*mariposa.VersionSpec).Manifest)
+	doc.Manifest = string(yamlOf(found.Spec.(*mariposa.VersionSpec)))
 	return answer(doc)
 }
 

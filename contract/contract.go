@@ -69,7 +69,7 @@ type Version struct {
 	Tags            []string  `json:"tags"`
 	ServicesChanged []string  `json:"services_changed"`
 	Completed       bool      `json:"completed"`
-	Manifest        string    `json:"manifest,omitempty" doc:"of a single version, as it was submitted"`
+	Manifest        string    `json:"manifest,omitempty" doc:"of a single version: the YAML as it was submitted, or generated if it came as JSON"`
 }
 
 // Versions is a page of versions, newest first.

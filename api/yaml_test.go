@@ -1,0 +1,134 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"pgregory.net/rapid"
+
+	"mariposa"
+	"mariposa/manifest"
+	tree "mariposa/manifest/document"
+)
+
+func TestManifestsThatCameAsJSONAreShownAsYAML(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, json, yaml string }{
+		{"keys in their order", `{"services":{"web":{"scale":3,"compute_type":"dummy"},"db":{}}}`, "services:\n  web:\n    scale: 3\n    compute_type: dummy\n  db: {}\n"},
+		{"lists", `{"a":["x",["y","z"],[],{"b":1,"c":[2]}]}`, "a:\n  - x\n  - - \"y\"\n    - z\n  - []\n  - b: 1\n    c:\n      - 2\n"},
+		{"numbers as they were written", `{"a":[0,-1,0.50,1e3]}`, "a:\n  - 0\n  - -1\n  - 0.50\n  - 1e3\n"},
+		{"words and numbers that are texts", `{"a":["yes","No","null","~","1.4","0x1f","","true"],"b":true,"c":null}`, "a:\n  - \"yes\"\n  - \"No\"\n  - \"null\"\n  - \"~\"\n  - \"1.4\"\n  - \"0x1f\"\n  - \"\"\n  - \"true\"\nb: true\nc: null\n"},
+		{"names, paths and variables", `{"a":["shop/web:1.4","/bin/web","--port","MODE=a","x: y","a #b"," a"]}`, "a:\n  - shop/web:1.4\n  - /bin/web\n  - \"--port\"\n  - MODE=a\n  - \"x: y\"\n  - \"a #b\"\n  - \" a\"\n"},
+		{"interpolations", `{"a":"{{ .meta.mode }}"}`, "a: \"{{ .meta.mode }}\"\n"},
+		{"lines", `{"a":"one\n  two\n\nthree\n","b":["x\ny"],"c":"\nx","d":"x \ny","e":"x\n\n"}`, "a: |\n  one\n    two\n\n  three\nb:\n  - |-\n    x\n    y\nc: \"\\nx\"\nd: \"x \\ny\"\ne: \"x\\n\\n\"\n"},
+		{"quotes and what cannot be seen", `{"a\"b":"\\ \u0007 \u2028 é 😀 \u007f"}`, "\"a\\\"b\": \"\\\\ \\u0007 \\u2028 é 😀 \\u007f\"\n"},
+		{"nothing", `{}`, "{}\n"},
+		{"YAML that called itself JSON", "a: 1 # one\n", "a: 1 # one\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if got := yamlOf(&mariposa.VersionSpec{Manifest: []byte(c.json), JSON: true}); string(got) != c.yaml {
+				t.Errorf("got\n%s\nwanted\n%s", got, c.yaml)
+			}
+		})
+	}
+}
+
+// texts are those that YAML could take for something else, and any others.
+var texts = rapid.OneOf(
+	rapid.SampledFrom([]string{"no", "y", "1e3", "0o7", "-", "- a", "a: b", "a:", ":a", "#", "a #b", "<<", "---", "...", "'", `"`, "!x", "&x", "*x", "?", "%", "@", "`", "|", ">", ".5", ".inf", "12:30", "2026-01-01", "{{ .x }}", "[", "}", "a\nb", " a\nb", "a\n b\n", "\n", "a\tb", "\ta", "=", "+1", "a\r\nb"}),
+	rapid.StringN(0, 20, -1), rapid.StringOfN(rapid.SampledFrom([]rune("ab: #-\n\"'\\{}[],|>&*!?%@1.~=\t")), 0, 8, -1),
+)
+
+func values() *rapid.Generator[any] {
+	var value func(depth int) *rapid.Generator[any]
+	value = func(depth int) *rapid.Generator[any] {
+		plain := rapid.OneOf(
+			texts.AsAny(), rapid.Int().AsAny(), rapid.Float64Range(-1e6, 1e6).AsAny(), rapid.Bool().AsAny(), rapid.Just[any](nil),
+		)
+		if depth == 0 {
+			return plain
+		}
+		return rapid.OneOf(plain, rapid.SliceOfN(value(depth-1), 0, 4).AsAny(), rapid.MapOfN(texts, value(depth-1), 0, 4).AsAny())
+	}
+	return value(4)
+}
+
+// shape is a document without its lines.
+func shape(n *tree.Node) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %q [", n.Kind, n.Text)
+	for _, item := range n.Items {
+		b.WriteString(shape(item) + ",")
+	}
+	for _, e := range n.Entries {
+		fmt.Fprintf(&b, "%q: %s,", e.Key, shape(e.Value))
+	}
+	return b.String() + "]"
+}
+
+func TestGeneratedYAMLMeansWhatTheJSONMeant(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var text bytes.Buffer
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(values().Draw(t, "document")); err != nil {
+			t.Fatal(err)
+		}
+		root, faults := tree.Read(text.Bytes())
+		if len(faults) > 0 {
+			t.Skip("no manifest can hold this")
+		}
+		made := generate(root)
+		again, faults := tree.Read(made)
+		if len(faults) > 0 {
+			t.Fatalf("%v in\n%s", faults, made)
+		}
+		if shape(again) != shape(root) {
+			t.Fatalf("%s became\n%s", text.Bytes(), made)
+		}
+		var ours any
+		if err := yaml.Unmarshal(made, &ours); err != nil {
+			t.Fatalf("another reader: %v in\n%s", err, made)
+		}
+	})
+}
+
+func TestGeneratedYAMLHasTheSameDigests(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		word := func(name string) string {
+			return strings.ReplaceAll(strings.ReplaceAll(texts.Draw(t, name), "{{", "{"), "\x00", "")
+		}
+		text, err := json.Marshal(map[string]any{"services": map[string]any{
+			"web": map[string]any{
+				"compute_type": "process", "command": []string{"run", word("argument")}, "scale": rapid.IntRange(0, 9).Draw(t, "scale"),
+				"environment": map[string]string{"A": word("a"), "B": word("b")}, "tags": map[string]string{"role": word("tag")},
+				"cpu": 0.5, "memory": "64m", "restart": "no", "update": map[string]any{"rolling": "25%"},
+			},
+			"db": map[string]any{"compute_type": "dummy", "dummy": map[string]any{"update_in_place_prop": word("prop")}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := manifest.Parse(text)
+		if err != nil {
+			t.Skip("no manifest")
+		}
+		made := yamlOf(&mariposa.VersionSpec{Manifest: text, JSON: true})
+		after, err := manifest.Parse(made)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, made)
+		}
+		for name, s := range before.ByName {
+			if a := after.ByName[name]; a.Digest != s.Digest || a.Live != s.Live {
+				t.Fatalf("%s is another in\n%s", name, made)
+			}
+		}
+	})
+}
