@@ -50,6 +50,7 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 	i.want, i.aside = *it, false
 	if w != nil {
 		i.workload, i.compute = w, w.Compute
+		i.status.Details = withTags(i.status.Details, w)
 	}
 	if ended != nil {
 		n.ended(i, *ended)

@@ -61,7 +61,7 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 func Start(ctx context.Context, cfg Config) (*Control, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w: choose another address with --listen", cfg.Listen, err)
+		return nil, fmt.Errorf("cannot listen on %s: %w: choose another address with --listen, or MARIPOSA_LISTEN", cfg.Listen, err)
 	}
 	c := &Control{cfg: cfg, URL: "http://" + listener.Addr().String(), failed: make(chan error, 1)}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))

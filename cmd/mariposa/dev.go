@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type devFlags struct {
 	dummies int
 	deploy  string
 	down    bool
+	name    string
 	verbose bool
 }
 
@@ -50,6 +52,7 @@ func devCommand() *cobra.Command {
 	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "how many simulated nodes to add")
 	c.Flags().StringVar(&f.deploy, "deploy", "", "a manifest to deploy once it runs, as [NAME=]FILE; then show a live view")
 	c.Flags().BoolVar(&f.down, "down", false, "delete every project, wait until nothing of them is left, and end")
+	c.Flags().StringVar(&f.name, "name", "", "this machine's name among the nodes (default: the host's)")
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "log more")
 	return c
 }
@@ -60,7 +63,6 @@ type dev struct {
 	control *assembly.Control
 	client  *client.Client
 	agents  sync.WaitGroup
-	failed  chan error
 }
 
 func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
@@ -115,7 +117,7 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		_ = st.Close() // the first error is the one to tell
 		return nil, err
 	}
-	d := &dev{dir: dir, control: control, failed: make(chan error, 1)}
+	d := &dev{dir: dir, control: control}
 	if err := assembly.WriteFile(filepath.Join(dir, cli.URLFile), []byte(control.URL+"\n")); err != nil {
 		control.Stop()
 		return nil, err
@@ -130,7 +132,7 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		return nil, err
 	}
 	link := agent.Link{Servers: []string{control.URL}, Token: join}
-	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node")})
+	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name})
 	for _, name := range dummyNames(dir, f) {
 		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true})
 	}
@@ -156,11 +158,9 @@ func dummyNames(dir string, f devFlags) []string {
 
 func (d *dev) run(ctx context.Context, link agent.Link, cfg assembly.NodeConfig) {
 	d.agents.Go(func() {
+		// Without its node the rest still works, and people can mend the node.
 		if err := assembly.RunNode(ctx, link, cfg); err != nil && ctx.Err() == nil {
-			select {
-			case d.failed <- err:
-			default:
-			}
+			slog.Error("this machine does not take part as a node", "err", err)
 		}
 	})
 }
@@ -170,8 +170,6 @@ func (d *dev) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-d.failed:
-		return err
 	case err := <-d.control.Failed():
 		return err
 	}
@@ -202,7 +200,7 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 	if err != nil {
 		return fmt.Errorf("cannot read the manifest: %w", err)
 	}
-	if err := d.create(ctx, name, body); err != nil {
+	if err := d.create(ctx, name, file, body, stdout); err != nil {
 		return err
 	}
 	watch, cancel := context.WithCancel(ctx)
@@ -224,13 +222,22 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 	return err
 }
 
-func (d *dev) create(ctx context.Context, name string, body []byte) error {
+// create makes the project, or goes on with the one that is there: what somebody
+// made of it since is not undone behind their back.
+func (d *dev) create(ctx context.Context, name, file string, body []byte, stdout io.Writer) error {
 	_, err := d.client.CreateProject(ctx, name, body, "")
 	var e *mariposa.Error
-	if errors.As(err, &e) && e.Code == mariposa.Conflict {
-		return nil // it is there already: go on with it
+	if !errors.As(err, &e) || e.Code != mariposa.Conflict {
+		return err
 	}
-	return err
+	now, err := d.client.Manifest(ctx, name)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(now, body) {
+		fmt.Fprintf(stdout, "%s runs another manifest than %s and goes on with that.\nTo bring this one into force: mariposa -j %s project update -m %s\n", name, file, name, file)
+	}
+	return nil
 }
 
 // down deletes every project and waits for the last instance to go.
@@ -251,8 +258,7 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 			return err
 		}
 		if len(left.Instances) == 0 {
-			fmt.Fprintln(stdout, "nothing is left")
-			return nil
+			return d.sayWhatIsLeft(ctx, stdout)
 		}
 		select {
 		case <-ctx.Done():
@@ -260,6 +266,26 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// sayWhatIsLeft is honest about what no project accounts for.
+func (d *dev) sayWhatIsLeft(ctx context.Context, stdout io.Writer) error {
+	nodes, err := d.client.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	clean := true
+	for _, n := range nodes.Nodes {
+		if len(n.Quarantined) > 0 {
+			clean = false
+			fmt.Fprintf(stdout, "node %s still has %d in quarantine, which this store does not know: see `mariposa node show %s`, then `mariposa node purge %s`\n",
+				n.Name, len(n.Quarantined), n.Name, n.Name)
+		}
+	}
+	if clean {
+		fmt.Fprintln(stdout, "nothing is left")
+	}
+	return nil
 }
 
 func isTerminal(w io.Writer) bool {

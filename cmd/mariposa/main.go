@@ -23,7 +23,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // what is kept is large and long-lived; memory is dearer here than the collector's time
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	code := cli.Main(ctx, os.Args[1:], cli.Env{Version: version}, devCommand(), serverCommand(), agentCommand(), benchCommand())
 	stop()
 	os.Exit(code)

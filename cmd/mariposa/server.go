@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,7 +65,7 @@ func serverCommand() *cobra.Command {
 				return err
 			}
 			defer control.Stop()
-			fmt.Fprintf(cmd.OutOrStdout(), "Mariposa %s is running at %s\n", version, control.URL)
+			fmt.Fprintf(cmd.OutOrStdout(), "Mariposa %s is running at %s\nIts tokens are in %s: clients on this machine use them with --data %s\n", version, control.URL, dir, dir)
 			select {
 			case <-cmd.Context().Done():
 				return nil
@@ -118,7 +119,13 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		}
 		traits[k] = v
 	}
-	link := agent.Link{Servers: strings.Split(f.server, ","), Token: f.join}
+	servers := strings.Split(f.server, ",")
+	for _, s := range servers {
+		if u, err := url.Parse(s); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+			return cli.Usage(fmt.Errorf("--server %q: give a URL like http://10.0.0.1:8080", s))
+		}
+	}
+	link := agent.Link{Servers: servers, Token: f.join}
 	base := assembly.NodeConfig{Dir: f.data, Name: f.name, Rack: f.rack, DC: f.dc, Traits: traits}
 	if f.dummies == 0 {
 		return assembly.RunNode(ctx, link, base)

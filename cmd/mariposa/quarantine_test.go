@@ -1,0 +1,101 @@
+package main_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// node is this machine as the house shows it.
+func (h *house) node() contract.Node {
+	h.t.Helper()
+	list, err := h.Nodes(h.t.Context())
+	if err != nil {
+		return contract.Node{}
+	}
+	for _, n := range list.Nodes {
+		if !n.Dummy {
+			return n
+		}
+	}
+	return contract.Node{}
+}
+
+// TestAWipedStoreKillsNothing loses the store under running instances: they must
+// run on, be shown, and go only when a person says so.
+func TestAWipedStoreKillsNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("hello", web(3, "hi"))
+	h.converged("hello", "web", 3)
+	before := h.pids("hello")
+	h.kill()
+	files, err := filepath.Glob(filepath.Join(h.dir, "mariposa.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.start()
+	h.await("what runs is in quarantine", func() bool { return len(h.node().Quarantined) == len(before) })
+	for _, q := range h.node().Quarantined {
+		if before[q.Name] == 0 || q.Project != "hello" || q.State != mariposa.StateRunning {
+			t.Errorf("in quarantine: %+v", q)
+		}
+	}
+	for name, pid := range before {
+		if !alive(pid) {
+			t.Errorf("%s was killed by a store that does not know it", name)
+		}
+	}
+	if out, errs, code := h.mariposa("", "node", "purge", h.node().Name); code != 0 {
+		t.Fatalf("purge: exit %d\n%s%s", code, out, errs)
+	}
+	h.await("what was purged is gone", func() bool { return len(h.processes()) == 0 && len(h.node().Quarantined) == 0 })
+}
+
+func TestAFixedPortThatSomebodyElseHasIsNamed(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	h := newHouse(t)
+	h.create("fixed", fmt.Sprintf(`services: {s: {compute_type: process, command: [hello, backend], ports: ["%d:%d"]}}`, port, port))
+	h.await("the reason names the port", func() bool {
+		return strings.Contains(h.state("fixed").Reason, fmt.Sprintf("port %d of this node is used by another program", port))
+	})
+	_ = l.Close()
+	h.converged("fixed", "s", 1)
+}
+
+func TestANodeThatLostItsIdentityLeavesTheRestWorking(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.await("the node has joined", func() bool { return h.node().Status == mariposa.NodeRunning })
+	name := h.node().Name
+	h.kill()
+	if err := os.Remove(filepath.Join(h.dir, "node", "node.json")); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.await("it says what is wrong and what to do", func() bool { return strings.Contains(h.out.String(), "remove that node first") })
+	h.await("the lost node can be removed", func() bool {
+		_, _, code := h.mariposa("", "node", "rm", name)
+		return code == 0
+	})
+	h.kill()
+	h.start()
+	h.await("the machine joins again", func() bool { return h.node().Status == mariposa.NodeRunning })
+}
