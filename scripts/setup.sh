@@ -109,6 +109,8 @@ install_tools() {
 
 case ${1:-all} in
 all)
+	[ "$(id -u)" -eq 0 ] ||
+		die "the tests mount small disks, set cgroup limits and start servers as other users: run make test as root"
 	install_packages
 	install_tools
 	;;
