@@ -1,0 +1,130 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// How long the server lets our statements run, wait for a lock, and leave a
+// transaction idle. The last one bounds how long a replica that stops in its
+// tracks can keep the others from writing.
+const (
+	statementTimeout = 15 * time.Second
+	lockTimeout      = 5 * time.Second
+	idleTimeout      = 5 * time.Second
+
+	// connectTimeout and answerTimeout are the client's: they end what a dead
+	// network would never end.
+	connectTimeout = 5 * time.Second
+	answerTimeout  = 20 * time.Second
+)
+
+// maxReaders bounds the connections for reading; the writer and the listener
+// have one each besides.
+const maxReaders = 8
+
+// settings stand on every connection.
+//
+// The plans are pinned: all our statements are made to go by an index, and none
+// is helped by another plan. Left alone, the server plans by statistics, which
+// say of a young table that it is empty; such a plan reads the whole table, is
+// cached with the prepared statement, and stays after the table has grown: it
+// halves the throughput. With the other ways forbidden, a generic plan is the
+// right one from the start and saves planning each time. Forbidden ways look
+// infinitely expensive, so that compilation, which starts from a cost on, must
+// be off.
+func settings() map[string]string {
+	millis := func(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
+	return map[string]string{
+		"application_name":                    "mariposa",
+		"timezone":                            "UTC",
+		"client_encoding":                     "UTF8",
+		"default_transaction_isolation":       "read committed",
+		"statement_timeout":                   millis(statementTimeout),
+		"lock_timeout":                        millis(lockTimeout),
+		"idle_in_transaction_session_timeout": millis(idleTimeout),
+
+		"plan_cache_mode":   "force_generic_plan",
+		"enable_seqscan":    "off",
+		"enable_bitmapscan": "off",
+		"enable_hashjoin":   "off",
+		"enable_mergejoin":  "off",
+		"enable_sort":       "off",
+		"jit":               "off",
+	}
+}
+
+// parse reads a connection URL and adds our settings; an application_name of
+// the URL's own stays. No error repeats the URL: it holds the password.
+func parse(target string) (*pgxpool.Config, error) {
+	c, err := pgxpool.ParseConfig(target)
+	if err != nil {
+		return nil, fmt.Errorf("the store's URL cannot be read, want postgres://user:password@host:port/database: %s", reason(target, err))
+	}
+	c.MaxConns = maxReaders
+	c.MinConns, c.MinIdleConns = 0, 0
+	c.MaxConnIdleTime = time.Minute
+	if c.ConnConfig.ConnectTimeout == 0 {
+		c.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	for name, value := range settings() {
+		if name != "application_name" || c.ConnConfig.RuntimeParams[name] == "" {
+			c.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+	if c.ConnConfig.ValidateConnect == nil && severalHosts(c.ConnConfig) {
+		c.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	return c, nil
+}
+
+// reason is what is wrong with a URL, as far as that can be said without
+// repeating any of it.
+func reason(target string, err error) string {
+	u, bad := url.Parse(target)
+	if bad != nil {
+		return "it is no URL"
+	}
+	_, text, _ := strings.Cut(err.Error(), "`: ") // behind the URL that pgx repeats
+	if secret, _ := u.User.Password(); text == "" || secret != "" && strings.Contains(text, secret) {
+		return "it is no URL of a PostgreSQL database"
+	}
+	return text
+}
+
+// severalHosts tells an URL with several servers, of which the one that takes
+// writes must be found. (The same host can stand there several times, with and
+// without encryption.) A single server that takes no writes can still be read.
+func severalHosts(c *pgx.ConnConfig) bool {
+	for _, f := range c.Fallbacks {
+		if f.Host != c.Host || f.Port != c.Port {
+			return true
+		}
+	}
+	return false
+}
+
+// connect opens a connection outside the pool.
+func connect(ctx context.Context, c *pgx.ConnConfig) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return pgx.ConnectConfig(ctx, c.Copy())
+}
+
+// disconnect closes a connection, whatever state it is in, and does not wait
+// long for the other side.
+func disconnect(conn *pgx.Conn) {
+	if conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // nobody is interested in it any more
+}

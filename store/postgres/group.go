@@ -1,0 +1,263 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/store/internal/batch"
+	"mariposa/store/internal/codec"
+)
+
+const (
+	registerWriter = "INSERT INTO writers (id, seq, seen) VALUES ($1, 0, clock_timestamp()) ON CONFLICT DO NOTHING"
+	lockWriter     = "SELECT seq FROM writers WHERE id = $1 FOR UPDATE"
+	markWriter     = "UPDATE writers SET seq = $2, seen = clock_timestamp() WHERE id = $1"
+
+	// These lock rows in the order of the array, and make those that are
+	// missing; the update never happens, but its row is locked all the same.
+	lockLeases = `INSERT INTO leases (name, holder, epoch) SELECT name, '', 0 FROM unnest($1::text[]) AS n (name)
+		ON CONFLICT (name) DO UPDATE SET name = excluded.name WHERE false`
+	lockLedger = `INSERT INTO ledger (node, instances, milli_cpu, memory) SELECT node, 0, 0, 0 FROM unnest($1::text[]) AS n (node)
+		ON CONFLICT (node) DO UPDATE SET node = excluded.node WHERE false`
+
+	findLeases  = "SELECT " + leaseColumns + " FROM leases WHERE name = ANY ($1)"
+	shareLeases = findLeases + " ORDER BY name FOR SHARE"
+	findLedger  = "SELECT node, instances, milli_cpu, memory FROM ledger WHERE node = ANY ($1)"
+	lockCounter = "SELECT revision FROM counter WHERE one FOR UPDATE"
+	setCounter  = "UPDATE counter SET revision = revision + $1 WHERE one"
+
+	leaseColumns  = "name, holder, epoch, until"
+	objectColumns = "kind, id, project, archived, rev, spec_rev, status_rev, spec, status"
+	findObjects   = "SELECT " + objectColumns + " FROM objects WHERE kind = $1 AND id = ANY ($2)"
+	putObjects    = "INSERT INTO objects (" + objectColumns + `) SELECT * FROM
+		unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::bytea[])
+		ON CONFLICT (kind, id) DO UPDATE SET
+		project = excluded.project, archived = excluded.archived, rev = excluded.rev, spec_rev = excluded.spec_rev,
+		status_rev = excluded.status_rev, spec = excluded.spec, status = excluded.status`
+	removeObjects = "DELETE FROM objects WHERE kind = $1 AND id = ANY ($2)"
+
+	addChanges = "INSERT INTO changes (first, last, at, body) VALUES ($1, $2, $3, $4)"
+	tagProject = "INSERT INTO change_project (first, project) SELECT $1, unnest($2::text[])"
+	tagTask    = "INSERT INTO change_task (first, task) SELECT $1, unnest($2::text[])"
+	notify     = "NOTIFY " + channel
+
+	putLeases = `INSERT INTO leases (name, holder, epoch, until) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[])
+		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until`
+	putLedger = `INSERT INTO ledger (node, instances, milli_cpu, memory) SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
+		ON CONFLICT (node) DO UPDATE SET instances = excluded.instances, milli_cpu = excluded.milli_cpu, memory = excluded.memory`
+)
+
+// ground is what a group builds on: all that it touches, locked and as it
+// stands.
+type ground struct {
+	revision int64     // of the newest change, when any object is touched
+	now      time.Time // by the server's clock, once all locks were had
+	objects  map[batch.Key]*codec.Object
+	leases   map[string]store.Lease
+	ledger   map[string]mariposa.Resources
+}
+
+func (g *ground) Object(k batch.Key) *codec.Object { return g.objects[k] }
+
+func (g *ground) Lease(name string) store.Lease {
+	if l, known := g.leases[name]; known {
+		return l
+	}
+	return store.Lease{Name: name}
+}
+
+func (g *ground) Claimed(node string) mariposa.Resources { return g.ledger[node] }
+
+// begin opens a transaction, locks what the batch touches and reads it, in one
+// exchange with the server. The transaction reads each statement's own snapshot:
+// what is read after a lock was had includes what its last owner did.
+func (w *writer) begin(ctx context.Context, b *batch.Batch) (*ground, error) {
+	g := &ground{
+		objects: make(map[batch.Key]*codec.Object),
+		leases:  make(map[string]store.Lease),
+		ledger:  make(map[string]mariposa.Resources),
+	}
+	var q pgx.Batch
+	q.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	q.Queue(lockWriter, w.id).QueryRow(func(row pgx.Row) error {
+		var seq int64
+		return row.Scan(&seq)
+	})
+	g.queueLeases(&q, b)
+	g.queueLedger(&q, b)
+	_, have := w.log.feed.Bounds()
+	ids := touched(b)
+	if len(ids) > 0 {
+		q.Queue(lockCounter).QueryRow(func(row pgx.Row) error { return row.Scan(&g.revision) })
+	}
+	// A statement of its own, because in another one it could be asked for the
+	// time before that waits for its lock.
+	q.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&g.now) })
+	for _, kind := range slices.Sorted(maps.Keys(ids)) {
+		q.Queue(findObjects, string(kind), ids[kind]).Query(g.readObjects)
+	}
+	if err := w.conn.SendBatch(ctx, &q).Close(); err != nil {
+		return nil, err
+	}
+	if len(ids) > 0 && g.revision < have {
+		w.log.lost(g.revision)
+	}
+	g.now = g.now.UTC()
+	return g, nil
+}
+
+// queueLeases locks leases: for reading when the batch does no more with them,
+// else all of them for writing, because whoever locks in two rounds can meet
+// somebody who does the same in another order.
+func (g *ground) queueLeases(q *pgx.Batch, b *batch.Batch) {
+	names, changing := make(map[string]struct{}), false
+	b.Leases(func(name string, change bool) {
+		names[name] = struct{}{}
+		changing = changing || change
+	})
+	if len(names) == 0 {
+		return
+	}
+	sorted, find := slices.Sorted(maps.Keys(names)), shareLeases
+	if changing {
+		q.Queue(lockLeases, sorted)
+		find = findLeases
+	}
+	q.Queue(find, sorted).Query(func(rows pgx.Rows) error { return scanLeases(rows, g.leases) })
+}
+
+func (g *ground) queueLedger(q *pgx.Batch, b *batch.Batch) {
+	nodes := make(map[string]struct{})
+	b.Nodes(func(node string) { nodes[node] = struct{}{} })
+	if len(nodes) == 0 {
+		return
+	}
+	sorted := slices.Sorted(maps.Keys(nodes))
+	q.Queue(lockLedger, sorted)
+	q.Queue(findLedger, sorted).Query(func(rows pgx.Rows) error { return scanLedger(rows, g.ledger) })
+}
+
+// touched lists the ids of each kind that a batch looks at or writes.
+func touched(b *batch.Batch) map[mariposa.Kind][]string {
+	seen, ids := make(map[batch.Key]struct{}), make(map[mariposa.Kind][]string)
+	b.Keys(func(k batch.Key) {
+		if _, known := seen[k]; !known {
+			seen[k] = struct{}{}
+			ids[k.Kind] = append(ids[k.Kind], k.ID)
+		}
+	})
+	return ids
+}
+
+func (g *ground) readObjects(rows pgx.Rows) error {
+	for rows.Next() {
+		o, err := scanObject(rows)
+		if err != nil {
+			return err
+		}
+		g.objects[batch.Key{Kind: o.Kind, ID: o.ID}] = o
+	}
+	return rows.Err()
+}
+
+var errRolledBack = errors.New("the server rolled the transaction back")
+
+// statements are the rest of the transaction: everything that the group wrote,
+// down to its commit, in one exchange with the server.
+func (w *writer) statements(a *attempt) (*pgx.Batch, error) {
+	g, q := a.group, new(pgx.Batch)
+	if len(g.Changes) > 0 {
+		body, size, err := w.log.codec.Chunk(g.Changes, g.After)
+		if err != nil {
+			return nil, err
+		}
+		a.size = size
+		queueObjects(q, g)
+		first := g.Changes[0].Revision
+		q.Queue(addChanges, first, g.Revision, g.Now, body)
+		projects, tasks := g.Tags()
+		if len(projects) > 0 {
+			q.Queue(tagProject, first, projects)
+		}
+		if len(tasks) > 0 {
+			q.Queue(tagTask, first, tasks)
+		}
+		q.Queue(notify)
+	}
+	if len(g.Leases) > 0 {
+		queueLeases(q, g.Leases)
+	}
+	if len(g.Ledger) > 0 {
+		queueLedger(q, g.Ledger)
+	}
+	q.Queue(markWriter, w.id, a.seq)
+	if len(g.Changes) > 0 {
+		q.Queue(setCounter, int64(len(g.Changes)))
+	}
+	q.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() != "COMMIT" {
+			return errRolledBack
+		}
+		return nil
+	})
+	return q, nil
+}
+
+func queueObjects(q *pgx.Batch, g *batch.Group) {
+	n := len(g.Objects)
+	kinds, ids, projects := make([]string, 0, n), make([]string, 0, n), make([]string, 0, n)
+	archived := make([]bool, 0, n)
+	revs, specRevs, statusRevs := make([]int64, 0, n), make([]int64, 0, n), make([]int64, 0, n)
+	specs, statuses := make([][]byte, 0, n), make([][]byte, 0, n)
+	removed := make(map[mariposa.Kind][]string)
+	for _, k := range g.Written() {
+		o := g.Objects[k]
+		if o == nil {
+			removed[k.Kind] = append(removed[k.Kind], k.ID)
+			continue
+		}
+		kinds, ids, projects = append(kinds, string(o.Kind)), append(ids, o.ID), append(projects, o.Project)
+		archived = append(archived, o.Archived)
+		revs, specRevs, statusRevs = append(revs, o.Revision), append(specRevs, o.SpecRevision), append(statusRevs, o.StatusRevision)
+		specs, statuses = append(specs, o.SpecJSON), append(statuses, o.StatusJSON)
+	}
+	if len(ids) > 0 {
+		q.Queue(putObjects, kinds, ids, projects, archived, revs, specRevs, statusRevs, specs, statuses)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(removed)) {
+		q.Queue(removeObjects, string(kind), removed[kind])
+	}
+}
+
+func queueLeases(q *pgx.Batch, leases map[string]store.Lease) {
+	n := len(leases)
+	names, holders, epochs, untils := make([]string, 0, n), make([]string, 0, n), make([]int64, 0, n), make([]*time.Time, 0, n)
+	for _, name := range slices.Sorted(maps.Keys(leases)) {
+		l := leases[name]
+		var until *time.Time
+		if !l.Until.IsZero() {
+			until = &l.Until
+		}
+		names, holders, epochs, untils = append(names, l.Name), append(holders, l.Holder), append(epochs, l.Epoch), append(untils, until)
+	}
+	q.Queue(putLeases, names, holders, epochs, untils)
+}
+
+func queueLedger(q *pgx.Batch, ledger map[string]mariposa.Resources) {
+	n := len(ledger)
+	nodes, instances, cpus, memories := make([]string, 0, n), make([]int64, 0, n), make([]int64, 0, n), make([]int64, 0, n)
+	for _, node := range slices.Sorted(maps.Keys(ledger)) {
+		r := ledger[node]
+		nodes, instances = append(nodes, node), append(instances, int64(r.Instances))
+		cpus, memories = append(cpus, r.MilliCPU), append(memories, r.Memory)
+	}
+	q.Queue(putLedger, nodes, instances, cpus, memories)
+}

@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"mariposa/store"
+)
+
+// Hold takes what can be taken of the named leases. They lapse by the server's
+// clock.
+func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
+	if err := leasable(holder, names); err != nil {
+		return nil, err
+	}
+	return s.queue.Hold(ctx, holder, ttl, names...)
+}
+
+// Seize takes a lease by force.
+func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
+	if err := leasable(holder, []string{name}); err != nil {
+		return store.Lease{}, err
+	}
+	return s.queue.Seize(ctx, holder, name)
+}
+
+// Release skips leases that have gone to somebody else.
+func (s *Store) Release(ctx context.Context, holder string, names ...string) error {
+	if err := leasable(holder, names); err != nil {
+		return err
+	}
+	return s.queue.Release(ctx, holder, names...)
+}
+
+// Leases skips what has lapsed by the server's clock.
+func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error) {
+	if !isName(prefix) {
+		return nil, s.usable(ctx)
+	}
+	var now time.Time
+	leases := make(map[string]store.Lease)
+	err := s.read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		var q pgx.Batch
+		q.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+		q.Queue("SELECT "+leaseColumns+" FROM leases WHERE name >= $1 AND name <= $1 || chr(1114111)", prefix).Query(func(rows pgx.Rows) error {
+			clear(leases)
+			return scanLeases(rows, leases)
+		})
+		return conn.SendBatch(ctx, &q).Close()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return store.Holding(leases, prefix, now), nil
+}
+
+func scanLeases(rows pgx.Rows, leases map[string]store.Lease) error {
+	for rows.Next() {
+		var l store.Lease
+		var until *time.Time
+		if err := rows.Scan(&l.Name, &l.Holder, &l.Epoch, &until); err != nil {
+			return err
+		}
+		if until != nil {
+			l.Until = until.UTC()
+		}
+		leases[l.Name] = l
+	}
+	return rows.Err()
+}
+
+func leasable(holder string, names []string) error {
+	if !isName(holder) {
+		return badName("holder", holder)
+	}
+	for _, name := range names {
+		if !isName(name) {
+			return badName("lease", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"mariposa/store"
+)
+
+// maxName is how long a name may be: an entry of an index holds two of them and
+// has to fit into a third of a page.
+const maxName = 1000
+
+// isName tells what the database can hold as a name.
+func isName(s string) bool {
+	return len(s) <= maxName && utf8.ValidString(s) && !strings.Contains(s, "\x00")
+}
+
+func badName(what, s string) error {
+	if len(s) > maxName {
+		return fmt.Errorf("%s has %d bytes: more than %d cannot be stored", what, len(s), maxName)
+	}
+	return fmt.Errorf("%s %q is no text that can be stored", what, s)
+}
+
+// storable finds units that the server would refuse, and with them their
+// neighbours.
+func storable(u *store.Unit) error {
+	for i := range u.Fences {
+		if !isName(u.Fences[i].Lease) {
+			return badName("lease", u.Fences[i].Lease)
+		}
+	}
+	for i := range u.Claims {
+		if !isName(u.Claims[i].Node) {
+			return badName("node", u.Claims[i].Node)
+		}
+	}
+	for i := range u.Require {
+		if !isName(u.Require[i].ID) || !isName(string(u.Require[i].Kind)) {
+			return badName("id", u.Require[i].ID)
+		}
+	}
+	for i := range u.Writes {
+		w := &u.Writes[i]
+		for _, name := range [...]struct{ what, value string }{
+			{"kind", string(w.Kind)}, {"id", w.ID}, {"project", w.Project}, {"project", w.Event.Project}, {"task", w.Event.Task},
+		} {
+			if !isName(name.value) {
+				return badName(name.what, name.value)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+// Package postgres is the store that several replicas share: one PostgreSQL
+// database, any number of processes that read and write it at once. It is as
+// durable as the server.
+//
+// It owns the schema, the group commit and the connections: in each process one
+// goroutine writes and one follows the log, on a connection of their own;
+// readers share a small pool. It refuses to know what the objects mean, to trust
+// a replica's clock where the server has one, and to keep anything in memory
+// that another replica could have changed, but for the log, which only grows.
+//
+// # How replicas write at once
+//
+// A group is one transaction. It locks, in this order and each in the order of
+// names: its writer's own row, the leases it looks at, the ledger rows it claims
+// from, and the counter, if it looks at any object. The counter's lock is the
+// lock of all objects: who has it sees every earlier change, objects that do not
+// exist included, and gives its own changes the next revisions. So revisions
+// have no gaps and become visible in their order, and no two replicas ever wait
+// for each other in a circle. The counter comes last because it is everybody's;
+// it is held for one exchange with the server and the sync of the commit.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"mariposa/store"
+	"mariposa/store/internal/batch"
+	"mariposa/store/internal/codec"
+	"mariposa/store/internal/feed"
+)
+
+var _ store.Store = (*Store)(nil)
+
+// Options change how a store is opened. The zero value is right for a server.
+type Options struct {
+	// How much of the newest part of the log is kept at hand for readers.
+	RecentChanges int // 0: 16,384
+	RecentBytes   int // 0: 16 MB
+}
+
+// Store is a database that is in use. Its methods may be called from anywhere.
+type Store struct {
+	identity store.Identity
+
+	codec    *codec.Codec
+	readers  *pgxpool.Pool
+	visits   chan struct{} // taken by each snapshot under way
+	queue    *batch.Queue
+	feed     *feed.Feed
+	writer   *writer
+	listener *listener
+
+	// life ends with Close: reads under way end with it.
+	life    context.Context
+	end     context.CancelFunc
+	close   sync.Once
+	running sync.WaitGroup
+}
+
+// Open opens a store, and makes its tables first where there are none. The URL
+// is like postgres://user:password@host:port/database. Close the store to let
+// go of its connections.
+func Open(ctx context.Context, url string, o Options) (*Store, error) {
+	if o.RecentChanges == 0 {
+		o.RecentChanges = 16 << 10
+	}
+	if o.RecentBytes == 0 {
+		o.RecentBytes = 16 << 20
+	}
+	config, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		queue:  batch.NewQueue(),
+		feed:   feed.New(o.RecentChanges, o.RecentBytes),
+		visits: make(chan struct{}, maxReaders/2),
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	if err := s.open(ctx, config, o); err != nil {
+		s.free()
+		return nil, fmt.Errorf("store %s/%s: %w", config.ConnConfig.Host, config.ConnConfig.Database, openError(ctx, err))
+	}
+	s.running.Go(s.writer.run)
+	s.running.Go(func() { s.listener.run(s.life) })
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, config *pgxpool.Config, o Options) (err error) {
+	if s.codec, err = codec.New(); err != nil {
+		return err
+	}
+	if err := migrate(ctx, config.ConnConfig); err != nil {
+		return err
+	}
+	conn, err := connect(ctx, config.ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer disconnect(conn)
+	if s.identity, err = identify(ctx, conn); err != nil {
+		return err
+	}
+	var trimmed, revision int64
+	if err := conn.QueryRow(ctx, readBounds).Scan(&trimmed, &revision); err != nil {
+		return err
+	}
+	s.feed.Reset(trimmed, revision)
+	log := &log{feed: s.feed, codec: s.codec, recent: int64(o.RecentChanges)}
+	s.writer = newWriter(config.ConnConfig, s.queue, log)
+	s.listener = &listener{config: config.ConnConfig.Copy(), log: log, own: &s.writer.backend}
+	s.readers, err = pgxpool.NewWithConfig(s.life, config)
+	return err
+}
+
+// Close lets nobody in any more, waits for what is queued, and lets go of the
+// database.
+func (s *Store) Close() error {
+	s.close.Do(func() {
+		s.queue.Close()
+		close(s.writer.closing)
+		<-s.writer.ended
+		s.feed.Close()
+		s.end()
+		s.running.Wait()
+		s.free()
+	})
+	return nil
+}
+
+// free undoes Open, as far as that had come.
+func (s *Store) free() {
+	s.end()
+	if s.readers != nil {
+		s.readers.Close()
+	}
+	if s.codec != nil {
+		s.codec.Close()
+	}
+}
+
+// Commit waits for its turn in the group commit. What the database cannot hold
+// fails its own unit before it can hurt the group.
+func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	var refused []error // of each unit; nil as long as all are fine
+	for i := range units {
+		if err := storable(&units[i]); err != nil {
+			if refused == nil {
+				refused = make([]error, len(units))
+			}
+			refused[i] = err
+		}
+	}
+	if refused == nil {
+		return s.queue.Commit(ctx, units)
+	}
+	good := make([]store.Unit, 0, len(units))
+	for i := range units {
+		if refused[i] == nil {
+			good = append(good, units[i])
+		}
+	}
+	done := s.queue.Commit(ctx, good)
+	results := make([]store.Result, len(units))
+	for i := range results {
+		if results[i].Err = refused[i]; refused[i] == nil {
+			results[i], done = done[0], done[1:]
+		}
+	}
+	return results
+}
+
+// Identity returns the ids made when the database was first used.
+func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Identity{}, err
+	}
+	return s.identity, nil
+}
+
+// Ping commits a group that changes nothing but its writer's own row, because
+// nothing less proves that the server takes writes and its disk has room.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.queue.Do(ctx, func(g *batch.Group) error {
+		g.Also = append(g.Also, func(context.Context) error { return nil })
+		return nil
+	})
+}
+
+// usable is for reads, which do not pass through the queue.
+func (s *Store) usable(ctx context.Context) error {
+	if s.feed.Closed() {
+		return store.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// readBounds reads how far the log reaches: whole after trimmed, up to the
+// counter.
+const readBounds = "SELECT t.revision, c.revision FROM trimmed AS t, counter AS c"

@@ -1,0 +1,176 @@
+package postgres
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/store/postgres/pgtest"
+	"mariposa/store/storetest"
+)
+
+// TestMain also plays the process that other tests kill.
+func TestMain(m *testing.M) {
+	if target := os.Getenv(childVariable); target != "" {
+		os.Exit(child(target))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// faster is by how much the suite's time is shortened: the server's clock cannot
+// be set, so that waiting means waiting.
+const faster = 2
+
+// hasty is a store to which every time it is told seems shorter.
+type hasty struct{ *Store }
+
+func (h hasty) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
+	return h.Store.Hold(ctx, holder, ttl/faster, names...)
+}
+
+func (h hasty) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error) {
+	return h.Store.Trim(ctx, maxAge/faster, maxChanges)
+}
+
+// Eight changes are at hand, so that every test of the feed reads some of it
+// from memory and some from the database.
+func TestStore(t *testing.T) {
+	var known sync.Map // the database of each test: the model asks for a hundred
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		o := Options{RecentChanges: 8}
+		had, again := known.Load(t)
+		if !again {
+			had = database(t)
+			known.Store(t, had)
+		}
+		target := had.(string)
+		if again {
+			wipe(t, target)
+		}
+		s := open(t, target, o)
+		return storetest.Harness{
+			Store:   hasty{s},
+			Advance: func(d time.Duration) { time.Sleep(d / faster) },
+			Reopen: func() store.Store {
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				s = open(t, target, o)
+				return hasty{s}
+			},
+		}
+	})
+}
+
+var template struct {
+	sync.Once
+	err error
+}
+
+// database makes a database in which the tables are there already: making them
+// takes longer than most tests.
+func database(t testing.TB) string {
+	t.Helper()
+	server := pgtest.Shared(t)
+	template.Do(func() {
+		if template.err = server.Exec("CREATE DATABASE template_store"); template.err != nil {
+			return
+		}
+		config, err := parse(server.URL("template_store"))
+		if err != nil {
+			template.err = err
+			return
+		}
+		template.err = migrate(context.Background(), config.ConnConfig)
+	})
+	if template.err != nil {
+		t.Fatal(template.err)
+	}
+	return server.Database(t, "template_store")
+}
+
+// wipe makes a database as if it were new, in a tenth of the time.
+func wipe(t testing.TB, target string) {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	do(t, conn, `DELETE FROM objects; DELETE FROM changes; DELETE FROM change_project; DELETE FROM change_task;
+		DELETE FROM leases; DELETE FROM ledger; DELETE FROM writers; DELETE FROM meta;
+		UPDATE counter SET revision = 0; UPDATE trimmed SET revision = 0`)
+}
+
+func open(t testing.TB, target string, o Options) *Store {
+	t.Helper()
+	s, err := Open(context.Background(), target, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// dial connects to a database for the test's own use.
+func dial(t testing.TB, target string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func ask[T any](t testing.TB, conn *pgx.Conn, query string, args ...any) (value T) {
+	t.Helper()
+	if err := conn.QueryRow(context.Background(), query, args...).Scan(&value); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return value
+}
+
+func do(t testing.TB, conn *pgx.Conn, statement string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(context.Background(), statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// databaseOf is the name of the database behind a URL.
+func databaseOf(t testing.TB, target string) string {
+	t.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Path[1:]
+}
+
+func node(id, word string) store.Unit {
+	return store.Unit{Writes: []store.Write{{Kind: mariposa.KindNode, ID: id, Spec: &mariposa.NodeSpec{Name: word}}}}
+}
+
+func commit(t testing.TB, s *Store, units ...store.Unit) []store.Result {
+	t.Helper()
+	results := s.Commit(context.Background(), units...)
+	for _, r := range results {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	return results
+}

@@ -1,0 +1,197 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/store/internal/codec"
+)
+
+// read lends a connection for a reading that may be done twice: a connection
+// that was found dead is replaced once.
+func (s *Store) read(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	bound, cancel := s.bound(ctx)
+	defer cancel()
+	for try := 1; ; try++ {
+		dead, err := s.lend(bound, f)
+		if dead && try == 1 && bound.Err() == nil {
+			s.readers.Reset() // the others of its age are no better
+			continue
+		}
+		return s.readError(ctx, err)
+	}
+}
+
+// bound ends a reading with its caller, with the store, or when the server has
+// been silent for too long.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	stop := context.AfterFunc(s.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// lend reports whether the connection did not outlive the reading.
+func (s *Store) lend(ctx context.Context, f func(context.Context, *pgx.Conn) error) (dead bool, err error) {
+	conn, err := s.readers.Acquire(ctx)
+	if err != nil {
+		return false, &connectError{err}
+	}
+	defer conn.Release()
+	err = f(ctx, conn.Conn())
+	return err != nil && conn.Conn().IsClosed(), lost(err, conn.Conn())
+}
+
+// lost marks errors that came with the end of a connection.
+func lost(err error, conn *pgx.Conn) error {
+	if err != nil && conn.IsClosed() {
+		return &connectError{err}
+	}
+	return err
+}
+
+// readError says what a failed reading means: one that Close overtook is no
+// fault, one that its caller gave up is the caller's, and the server may be away.
+func (s *Store) readError(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if s.feed.Closed() {
+		return store.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var away *connectError
+	if e := serverError(err); errors.As(err, &away) || e != nil && refusal(e.Code) {
+		return unavailable(err)
+	}
+	return err
+}
+
+func scanObject(row pgx.Row) (*codec.Object, error) {
+	o := new(codec.Object)
+	err := row.Scan((*string)(&o.Kind), &o.ID, &o.Project, &o.Archived, &o.Revision, &o.SpecRevision, &o.StatusRevision, &o.SpecJSON, &o.StatusJSON)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Decode(); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", o.Kind, o.ID, err)
+	}
+	return o, nil
+}
+
+// Get reads one object.
+func (s *Store) Get(ctx context.Context, kind mariposa.Kind, id string) (store.Record, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Record{}, err
+	}
+	missing := fmt.Errorf("%s %s: %w", kind, id, store.ErrNotFound)
+	if !isName(id) || !isName(string(kind)) {
+		return store.Record{}, missing
+	}
+	var o *codec.Object
+	err := s.read(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		o, err = scanObject(conn.QueryRow(ctx, "SELECT "+objectColumns+" FROM objects WHERE kind = $1 AND id = $2", string(kind), id))
+		return err
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return store.Record{}, missing
+	case err != nil:
+		return store.Record{}, err
+	}
+	return o.Record, nil
+}
+
+// List reads down from the highest id.
+func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error) {
+	if mariposa.NewSpec(q.Kind) == nil || !isName(q.Project) {
+		return nil, s.usable(ctx)
+	}
+	query, args := listQuery(q)
+	var found []store.Record
+	err := s.read(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		found, err = readRecords(ctx, conn, query, args...)
+		return err
+	})
+	return found, err
+}
+
+// listQuery puts the kind into the text: a partial index cannot be used with an
+// argument.
+func listQuery(q store.Query) (query string, args []any) {
+	query = "SELECT " + objectColumns + " FROM objects WHERE kind = '" + string(q.Kind) + "'"
+	arg := func(v any) string {
+		args = append(args, v)
+		return "$" + strconv.Itoa(len(args))
+	}
+	if q.Project != "" {
+		query += " AND project = " + arg(q.Project)
+	}
+	if q.Before != "" {
+		query += " AND id < " + arg(q.Before)
+	}
+	query += " ORDER BY id DESC"
+	if q.Limit > 0 {
+		query += " LIMIT " + arg(q.Limit)
+	}
+	return query, args
+}
+
+func readRecords(ctx context.Context, conn *pgx.Conn, query string, args ...any) ([]store.Record, error) {
+	rows, err := conn.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var found []store.Record
+	for rows.Next() {
+		o, err := scanObject(rows)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, o.Record)
+	}
+	return found, rows.Err()
+}
+
+// Ledger reads what is claimed.
+func (s *Store) Ledger(ctx context.Context) (ledger map[string]mariposa.Resources, err error) {
+	err = s.read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		ledger = make(map[string]mariposa.Resources)
+		rows, err := conn.Query(ctx, "SELECT node, instances, milli_cpu, memory FROM ledger WHERE instances <> 0 OR milli_cpu <> 0 OR memory <> 0")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		return scanLedger(rows, ledger)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ledger, nil
+}
+
+func scanLedger(rows pgx.Rows, ledger map[string]mariposa.Resources) error {
+	for rows.Next() {
+		var node string
+		var r mariposa.Resources
+		if err := rows.Scan(&node, &r.Instances, &r.MilliCPU, &r.Memory); err != nil {
+			return err
+		}
+		ledger[node] = r
+	}
+	return rows.Err()
+}

@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// snapshotPage is how many objects are read at a time. Each page is there whole
+// before the first of it is handed out, so that a slow visitor never holds up a
+// statement.
+const snapshotPage = 1000
+
+const nextObjects = "SELECT " + objectColumns + " FROM objects WHERE kind = $1 AND id > $2 AND NOT archived ORDER BY id LIMIT 1000"
+
+// Snapshot reads the counter and the objects in one repeatable-read transaction.
+// Half of the readers' connections stay free for what visitors want to read.
+func (s *Store) Snapshot(ctx context.Context, visit func(store.Record) error) (int64, error) {
+	if err := s.usable(ctx); err != nil {
+		return 0, err
+	}
+	select {
+	case s.visits <- struct{}{}:
+		defer func() { <-s.visits }()
+	case <-s.life.Done():
+		return 0, store.ErrClosed
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	for try := 1; ; try++ {
+		v := visitor{store: s, visit: visit}
+		err := v.snapshot(ctx)
+		switch {
+		case err == nil:
+			return v.revision, nil
+		case v.refused != nil:
+			return 0, v.refused
+		case try == 1 && v.dead && !v.visited:
+			s.readers.Reset()
+		default:
+			return 0, s.readError(ctx, err)
+		}
+	}
+}
+
+// visitor is one try at a snapshot.
+type visitor struct {
+	store    *Store
+	visit    func(store.Record) error
+	revision int64
+	visited  bool  // it is too late to start afresh
+	refused  error // what the caller's visit returned
+	dead     bool  // the connection has gone
+}
+
+func (v *visitor) snapshot(ctx context.Context) error {
+	conn, err := v.store.readers.Acquire(ctx)
+	if err != nil {
+		return &connectError{err}
+	}
+	defer conn.Release() // ends the transaction with the connection, if need be
+	if err = v.begin(ctx, conn.Conn()); err == nil {
+		err = v.walk(ctx, conn.Conn())
+	}
+	v.dead = conn.Conn().IsClosed()
+	if !v.dead {
+		_, _ = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK") // nothing was written
+	}
+	return lost(err, conn.Conn())
+}
+
+func (v *visitor) begin(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := v.store.bound(ctx)
+	defer cancel()
+	var q pgx.Batch
+	q.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	q.Queue("SET LOCAL idle_in_transaction_session_timeout = '1min'") // between two pages
+	q.Queue("SELECT revision FROM counter WHERE one").QueryRow(func(row pgx.Row) error { return row.Scan(&v.revision) })
+	return conn.SendBatch(ctx, &q).Close()
+}
+
+func (v *visitor) walk(ctx context.Context, conn *pgx.Conn) error {
+	for _, kind := range mariposa.Kinds {
+		if kind == mariposa.KindVersion {
+			continue
+		}
+		for last, full := "", true; full; {
+			page, err := v.page(ctx, conn, kind, last)
+			if err != nil {
+				return err
+			}
+			for i := range page {
+				v.visited = true
+				if v.refused = v.visit(page[i]); v.refused != nil {
+					return v.refused
+				}
+			}
+			if full = len(page) == snapshotPage; full {
+				last = page[len(page)-1].ID
+			}
+		}
+	}
+	return nil
+}
+
+func (v *visitor) page(ctx context.Context, conn *pgx.Conn, kind mariposa.Kind, after string) ([]store.Record, error) {
+	ctx, cancel := v.store.bound(ctx)
+	defer cancel()
+	return readRecords(ctx, conn, nextObjects, string(kind), after)
+}

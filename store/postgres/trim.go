@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// trimStep is how many chunks are forgotten in one transaction, so that each
+// stays short.
+const trimStep = 1000
+
+// Trim forgets the oldest chunks, step by step. It needs no turn in the group
+// commit: nobody else touches the old end of the log, and those who trim at once
+// wait for each other.
+func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error) {
+	for {
+		var point int64
+		var n int
+		err := s.read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+				point, n, err = trim(ctx, tx, maxAge, maxChanges)
+				return err
+			})
+		})
+		if err != nil {
+			return 0, err
+		}
+		s.feed.Trimmed(point)
+		if n < trimStep {
+			return point, s.read(ctx, sweep)
+		}
+	}
+}
+
+// trim forgets the chunks at the front that are too old or too many, at most
+// trimStep of them. It returns the point after which the log is whole and how
+// many chunks went.
+func trim(ctx context.Context, tx pgx.Tx, maxAge time.Duration, maxChanges int64) (point int64, n int, err error) {
+	if err := tx.QueryRow(ctx, "SELECT revision FROM trimmed WHERE one FOR UPDATE").Scan(&point); err != nil {
+		return 0, 0, err
+	}
+	var now time.Time
+	var revision int64
+	if err := tx.QueryRow(ctx, "SELECT clock_timestamp(), revision FROM counter WHERE one").Scan(&now, &revision); err != nil {
+		return 0, 0, err
+	}
+	oldest, newest := time.Time{}, int64(math.MinInt64)
+	if maxAge > 0 {
+		oldest = now.Add(-maxAge)
+	}
+	if maxChanges > 0 {
+		newest = revision - maxChanges
+	}
+	if point, n, err = trimPoint(ctx, tx, point, oldest, newest); err != nil || n == 0 {
+		return point, n, err
+	}
+	for _, table := range []string{"changes", "change_project", "change_task"} {
+		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE first <= $1", point); err != nil {
+			return 0, 0, err
+		}
+	}
+	_, err = tx.Exec(ctx, "UPDATE trimmed SET revision = $1 WHERE one", point)
+	return point, n, err
+}
+
+func trimPoint(ctx context.Context, tx pgx.Tx, point int64, oldest time.Time, newest int64) (_ int64, n int, err error) {
+	rows, err := tx.Query(ctx, "SELECT last, at FROM changes ORDER BY first LIMIT $1", trimStep)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var last int64
+		var at time.Time
+		if err := rows.Scan(&last, &at); err != nil {
+			return 0, 0, err
+		}
+		if !at.Before(oldest) && last > newest {
+			break
+		}
+		point = last
+		n++
+	}
+	return point, n, rows.Err()
+}
+
+// sweep removes rows that say nothing any more: of nodes of which nothing is
+// claimed, and of writers that were not seen for a month. It passes over what
+// somebody has locked: it is no worse for staying, and waiting for one row while
+// holding others could make two wait for each other.
+func sweep(ctx context.Context, conn *pgx.Conn) error {
+	for _, statement := range []string{
+		`DELETE FROM ledger WHERE node IN
+			(SELECT node FROM ledger WHERE instances = 0 AND milli_cpu = 0 AND memory = 0 FOR UPDATE SKIP LOCKED)`,
+		`DELETE FROM writers WHERE id IN
+			(SELECT id FROM writers WHERE seen < clock_timestamp() - interval '30 days' FOR UPDATE SKIP LOCKED)`,
+	} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
