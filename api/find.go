@@ -123,6 +123,15 @@ func (s *server) findInstance(ref string) (*store.Record, error) {
 	return found, nil
 }
 
+// checkMarker says whether a marker is one that a page before may have named:
+// the id of something that is there, or was.
+func (s *server) checkMarker(kind mariposa.Kind, marker string) error {
+	if marker != "" && !likeID.MatchString(marker) && s.Picture.Get(kind, marker) == nil {
+		return invalid("marker must be what the page before named as its marker, not %q", shorten(marker))
+	}
+	return nil
+}
+
 // statusOf is a record's project status; nil before the first plan.
 func statusOf(r *store.Record) *mariposa.ProjectStatus {
 	if r == nil {

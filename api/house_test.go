@@ -282,13 +282,14 @@ func (h *house) join(id string) *talking {
 			Drivers: []driver.Driver{d, p}, Clock: clock.Real{},
 		})
 	}()
-	h.t.Cleanup(func() {
+	p.leave = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			h.t.Errorf("the agent ended: %v", err)
 		}
 		_, _ = d.Close(), p.Close()
 	})
+	h.t.Cleanup(p.leave)
 	return p
 }
 
@@ -296,6 +297,7 @@ func (h *house) join(id string) *talking {
 type talking struct {
 	*dummy.Driver
 	ended chan struct{} // one for each log that was let go of
+	leave func()        // ends the agent
 }
 
 func (*talking) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }

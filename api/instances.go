@@ -38,6 +38,9 @@ type listInstancesInput struct {
 }
 
 func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*document[contract.Instances], error) {
+	if err := s.checkMarker(mariposa.KindInstance, in.Marker); err != nil {
+		return nil, err
+	}
 	records, err := s.candidates(in)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -11,13 +12,14 @@ import (
 )
 
 func (s *server) nodeRoutes() {
-	serve(s, route(http.MethodGet, "/v1/nodes", "nodes", "list-nodes", "List nodes"), s.listNodes)
+	serve(s, route(http.MethodGet, "/v1/nodes", "nodes", "list-nodes", "List nodes by name"), s.listNodes)
 	serve(s, route(http.MethodGet, "/v1/nodes/{node}", "nodes", "get-node", "Show a node"), s.getNode)
 	act := route(http.MethodPut, "/v1/nodes/{node}", "nodes", "act-on-node", "Do something to a node")
 	act.Description = "Purge lets quarantined instances go. A dummy node can be lost and restored, for tests and demonstrations."
 	serve(s, act, s.actOnNode)
 	remove := route(http.MethodDelete, "/v1/nodes/{node}", "nodes", "delete-node", "Forget a node")
-	remove.Description = "Only one that is unknown and has no instances."
+	remove.Description = "Only one that is unknown. While instances are assigned to it, force is needed: they are forgotten with it and " +
+		"made anew elsewhere. Should the node come back, what it still runs is put in quarantine."
 	serve(s, remove, s.deleteNode)
 }
 
@@ -30,6 +32,7 @@ func (s *server) listNodes(ctx context.Context, _ *struct{}) (*document[contract
 	for _, r := range s.Picture.All(mariposa.KindNode) {
 		all.Nodes = append(all.Nodes, v.node(r))
 	}
+	slices.SortFunc(all.Nodes, func(a, b contract.Node) int { return cmp.Or(naturally(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return answer(all)
 }
 
@@ -67,14 +70,18 @@ func (s *server) actOnNode(ctx context.Context, in *actOnNodeInput) (*document[c
 	if len(in.Body.Instances) > 0 && in.Body.Action != "purge" {
 		return nil, invalid("instances: %s has no use for them", in.Body.Action)
 	}
-	return s.changeNode(ctx, in.Node, func(r *store.Record) (store.Write, error) {
+	return s.changeNode(ctx, in.Node, func(r *store.Record, c *change) error {
 		old := r.Spec.(*mariposa.NodeSpec)
 		spec := *old
 		event, err := act(r, &spec)
-		if err != nil || (spec.Lost == old.Lost && slices.Equal(spec.Purge, old.Purge)) {
-			return store.Write{}, err
+		if in.Body.Action == "purge" {
+			c.answer.Reason = purging(&spec)
 		}
-		return store.Write{Spec: &spec, Event: mariposa.Event{Kind: event, Reason: actor(ctx) + " asked for it"}}, nil
+		if err != nil || (spec.Lost == old.Lost && slices.Equal(spec.Purge, old.Purge)) {
+			return err
+		}
+		c.unit.Writes = []store.Write{{Spec: &spec, Event: mariposa.Event{Kind: event, Reason: actor(ctx) + " asked for it"}}}
+		return nil
 	})
 }
 
@@ -112,21 +119,56 @@ func purge(r *store.Record, spec *mariposa.NodeSpec, only []string) error {
 	return nil
 }
 
-func (s *server) deleteNode(ctx context.Context, in *ofNode) (*document[contract.Changed], error) {
-	return s.changeNode(ctx, in.Node, func(r *store.Record) (store.Write, error) {
-		name := r.Spec.(*mariposa.NodeSpec).Name
+// purging says what a purge does.
+func purging(spec *mariposa.NodeSpec) string {
+	if len(spec.Purge) == 0 {
+		return "nothing is in quarantine there"
+	}
+	return many(len(spec.Purge), "quarantined instance") + " will be removed from it"
+}
+
+type deleteNodeInput struct {
+	Node  string `path:"node" doc:"its id or name" maxLength:"255"`
+	Force bool   `query:"force" doc:"forget the instances assigned to it too"`
+}
+
+func (s *server) deleteNode(ctx context.Context, in *deleteNodeInput) (*document[contract.Changed], error) {
+	return s.changeNode(ctx, in.Node, func(r *store.Record, c *change) error {
+		name, there := r.Spec.(*mariposa.NodeSpec).Name, s.Picture.InstancesOn(r.ID)
 		if st := nodeStatus(r); st != nil && st.State != mariposa.NodeUnknown {
-			return store.Write{}, conflict("node %s is %s: end its agent first", name, st.State)
+			return conflict("node %s is %s: stop its agent first, and wait until the node is unknown", name, st.State)
 		}
-		if n := s.Picture.CountOn(r.ID); n > 0 {
-			return store.Write{}, conflict("node %s still has %d instances: wait until they are elsewhere, or bring the node back", name, n)
+		if n := len(there); n > 0 && !in.Force {
+			return conflict("node %s still has %s: bring it back or wait until they are replaced elsewhere; or, if it will never come back, "+
+				"forget it together with them (mariposa node rm %s --force, ?force=true)", name, many(n, "instance"), name)
 		}
-		return store.Write{Delete: true, Event: mariposa.Event{Kind: "node.deleted", Reason: actor(ctx) + " asked for it"}}, nil
+		why := actor(ctx) + " asked for it"
+		for _, i := range there {
+			forget(c, i, "its node "+name+" was given up: "+why)
+		}
+		if n := len(there); n > 0 {
+			c.answer.Reason = many(n, "instance") + " on it went with it"
+			why += "; " + c.answer.Reason
+		}
+		c.unit.Writes = append(c.unit.Writes, store.Write{Delete: true, Event: mariposa.Event{Kind: "node.deleted", Reason: why}})
+		return nil
 	})
 }
 
-// changeNode changes a node as it stands. A write without effect is none.
-func (s *server) changeNode(ctx context.Context, ref string, build func(*store.Record) (store.Write, error)) (*document[contract.Changed], error) {
+// forget takes an instance off the books and gives back what it claimed of its
+// node. It must be as it was seen, so that a claim is given back once.
+func forget(c *change, i *store.Record, why string) {
+	spec := i.Spec.(*mariposa.InstanceSpec)
+	c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindInstance, ID: i.ID, SpecRevision: i.SpecRevision, StatusRevision: -1})
+	c.unit.Claims = append(c.unit.Claims, store.Claim{Node: spec.Node, Take: mariposa.Resources{Instances: -1, MilliCPU: -spec.MilliCPU, Memory: -spec.Memory}})
+	c.unit.Writes = append(c.unit.Writes, store.Write{
+		Kind: mariposa.KindInstance, ID: i.ID, Project: spec.Project, Delete: true,
+		Event: mariposa.Event{Kind: "instance.forgotten", Project: spec.Project, Service: spec.ServiceName, Instance: i.ID, Reason: why},
+	})
+}
+
+// changeNode changes a node as it stands. A change without writes is none.
+func (s *server) changeNode(ctx context.Context, ref string, build func(*store.Record, *change) error) (*document[contract.Changed], error) {
 	found, err := s.findNode(ref)
 	if err != nil {
 		return nil, err
@@ -137,13 +179,17 @@ func (s *server) changeNode(ctx context.Context, ref string, build func(*store.R
 			return nil, notFound("there is no node %q", ref)
 		}
 		c := &change{answer: contract.Changed{ID: r.ID, Name: r.Spec.(*mariposa.NodeSpec).Name}}
-		w, err := build(r)
-		if err != nil || (w.Spec == nil && !w.Delete) {
-			return c, err
-		}
-		w.Kind, w.ID, w.Event.Node, w.Event.Actor = mariposa.KindNode, r.ID, r.ID, actor(ctx)
 		c.unit.Require = []store.Require{{Kind: mariposa.KindNode, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: r.StatusRevision}}
-		c.unit.Writes = []store.Write{w}
+		if err := build(r, c); err != nil {
+			return nil, err
+		}
+		for i := range c.unit.Writes {
+			w := &c.unit.Writes[i]
+			w.Event.Node, w.Event.Actor = r.ID, actor(ctx)
+			if w.Kind == "" {
+				w.Kind, w.ID = mariposa.KindNode, r.ID
+			}
+		}
 		return c, nil
 	})
 	if err != nil {

@@ -234,7 +234,7 @@ type deleteProjectInput struct {
 func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*document[contract.Changed], error) {
 	return s.change(ctx, in.OfProject, func(e *edit) (*change, error) {
 		if n, first := e.s.running(e.record.ID); n > 0 && !in.Force {
-			return nil, conflict("%d instances of project %s run, %s first: stop the project, or delete it with ?force=true", n, e.spec.Name, first)
+			return nil, conflict("project %s still runs %s, %s among them: stop the project, or delete it with ?force=true", e.spec.Name, many(n, "instance"), first)
 		}
 		err := e.admit(&mariposa.TaskSpec{
 			Task: mariposa.TaskStop, Component: "delete", Reason: "the project is deleted", Version: e.spec.Version,

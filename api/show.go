@@ -200,6 +200,9 @@ func (v *viewer) node(r *store.Record) contract.Node {
 	if st := nodeStatus(r); st != nil {
 		doc.Status, doc.Reason, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Reason, st.Capacity, st.Replica, st.Since
 		doc.Drivers, doc.Quarantined = list(st.Drivers), list(st.Quarantined)
+		if st.State == mariposa.NodeUnknown && !st.Heard.IsZero() { // it was judged later than it was last heard of
+			doc.LastHeartbeat = st.Heard
+		}
 	}
 	if spec.Drained && doc.Status == mariposa.NodeRunning {
 		doc.Status = mariposa.NodeDrained

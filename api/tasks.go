@@ -33,6 +33,9 @@ type listTasksInput struct {
 }
 
 func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[contract.Tasks], error) {
+	if err := s.checkMarker(mariposa.KindTask, in.Marker); err != nil {
+		return nil, err
+	}
 	project, err := s.projectID(in.InProject)
 	if err != nil {
 		return nil, err

@@ -60,6 +60,8 @@ func TestTheQueueIsFilteredAndPaged(t *testing.T) {
 		}
 	}
 	h.call("GET", "/v1/queue?state=tired", nil).wantError(400, mariposa.InvalidArgument, "state")
+	h.call("GET", "/v1/queue?marker=first", nil).wantError(400, mariposa.InvalidArgument, "marker", "first")
+	h.call("GET", "/v1/queue?all=true&marker=first", nil).wantError(400, mariposa.InvalidArgument, "marker")
 	h.call("GET", "/v1/queue?limit=0", nil).wantError(400, mariposa.InvalidArgument, "limit")
 	h.call("GET", "/v1/queue?project=nobody", nil).wantError(404, mariposa.ResourceNotFound)
 	h.call("GET", "/v1/queue/nothing", nil).wantError(404, mariposa.ResourceNotFound)
@@ -144,7 +146,7 @@ func TestInstancesAreFilteredAndPaged(t *testing.T) {
 		"?version=" + c.Version[:7]: "aaaa-i1 aaaa-i2 bbbb-i3 cccc-i4",
 		"?version=1&project=shop":   "aaaa-i1 aaaa-i2 bbbb-i3 cccc-i4",
 		"?version=abcdef0":          "",
-		"?marker=bbbb":              "bbbb-i3 cccc-i4 dddd-i5",
+		"?marker=aaaa-i2":           "bbbb-i3 cccc-i4 dddd-i5",
 		"?project=" + newID():       "",
 	} {
 		var got []string
@@ -162,7 +164,7 @@ func TestInstancesAreFilteredAndPaged(t *testing.T) {
 			t.Errorf("%q: %v", query, got)
 		}
 	}
-	for query, status := range map[string]int{"?state=tired": 400, "?limit=10001": 400, "?limit=x": 400, "?node=nowhere": 404, "?project=nobody": 404, "?organization=acme": 404} {
+	for query, status := range map[string]int{"?state=tired": 400, "?marker=bbbb": 400, "?limit=10001": 400, "?limit=x": 400, "?node=nowhere": 404, "?project=nobody": 404, "?organization=acme": 404} {
 		if r := h.call("GET", "/v1/instances"+query, nil); r.status != status {
 			t.Errorf("%q answered %d %s", query, r.status, r.body)
 		}
@@ -259,16 +261,34 @@ func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 		t.Errorf("purge %s", got)
 	}
 	before := h.picture.Revision()
-	want[contract.Changed](put("n3", contract.NodeAction{Action: "purge"}), 200)
+	if c := want[contract.Changed](put("n3", contract.NodeAction{Action: "purge"}), 200); c.Reason != "2 quarantined instances will be removed from it" {
+		t.Errorf("purged: %+v", c)
+	}
+	if c := want[contract.Changed](put("n1", contract.NodeAction{Action: "purge"}), 200); c.Reason != "nothing is in quarantine there" {
+		t.Errorf("purged: %+v", c)
+	}
 	if h.picture.Revision() != before {
 		t.Error("the same again was written again")
 	}
 
 	h.call("DELETE", "/v1/nodes/n3", nil).wantError(409, mariposa.Conflict, "running")
-	h.call("DELETE", "/v1/nodes/n2", nil).wantError(409, mariposa.Conflict, "1 instances")
+	h.call("DELETE", "/v1/nodes/n3?force=true", nil).wantError(409, mariposa.Conflict, "running", "stop its agent")
+	h.call("DELETE", "/v1/nodes/n2", nil).wantError(409, mariposa.Conflict, "has 1 instance:", "--force")
 	h.node("n4", mariposa.NodeSpec{Name: "host-n4"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
 	want[contract.Changed](h.call("DELETE", "/v1/nodes/host-n4", nil), 200)
 	h.call("GET", "/v1/nodes/n4", nil).wantError(404, mariposa.ResourceNotFound)
+	heard := time.Now().Add(-time.Hour).Round(0)
+	h.node("n10", mariposa.NodeSpec{Name: "host-n10"}, mariposa.NodeStatus{State: mariposa.NodeUnknown, Since: time.Now(), Heard: heard})
+	if n := want[contract.Node](h.call("GET", "/v1/nodes/n10", nil), 200); !n.LastHeartbeat.Equal(heard) {
+		t.Errorf("last heard at %v, not %v", n.LastHeartbeat, heard)
+	}
+	var names []string
+	for _, n := range want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200).Nodes {
+		names = append(names, n.Name)
+	}
+	if got := strings.Join(names, " "); got != "host-n1 host-n2 host-n3 host-n10" {
+		t.Errorf("nodes in the order %s", got)
+	}
 	if n := want[contract.Node](h.call("GET", "/v1/nodes/host-n3", nil), 200); len(n.Quarantined) != 2 || n.LastHeartbeat.After(time.Now()) {
 		t.Errorf("node %+v", n)
 	}

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -54,6 +55,54 @@ func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 		if !kinds[kind] {
 			t.Errorf("no %s among the events", kind)
 		}
+	}
+}
+
+// A node that will never come back is forgotten with its instances; what it ran
+// is made anew elsewhere at once, though its services would have waited.
+func TestANodeIsForgottenWithItsInstances(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	n1 := h.join("n1")
+	h.join("n2")
+	h.until("both nodes", func() bool {
+		all := h.picture.All(mariposa.KindNode)
+		return len(all) == 2 && all[0].Status != nil && all[1].Status != nil
+	})
+	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 6, memory: 1m, update: {min_healthy: 0}, reschedule: {after: 3600}}\n")
+	converged := func() bool {
+		p := want[contract.State](h.call("GET", "/v1/projects/shop/state", nil), 200).Projects[0]
+		return p.Status == mariposa.StatusConverged && p.Services[0].Running == 6
+	}
+	h.until("the project to converge", converged)
+	lost := h.picture.CountOn("n1")
+	if lost == 0 || lost == 6 {
+		t.Fatalf("%d instances are on n1", lost)
+	}
+	h.call("DELETE", "/v1/nodes/host-n1?force=true", nil).wantError(409, mariposa.Conflict, "host-n1 is running")
+	want[contract.Changed](h.call("PUT", "/v1/nodes/host-n1", contract.NodeAction{Action: "lose"}), 200)
+	h.until("the node to be unknown", func() bool {
+		return want[contract.Node](h.call("GET", "/v1/nodes/host-n1", nil), 200).Status == mariposa.NodeUnknown
+	})
+	n1.leave() // else it would come back as a new node
+	h.call("DELETE", "/v1/nodes/host-n1", nil).wantError(409, mariposa.Conflict, fmt.Sprintf("%d instance", lost), "node rm host-n1 --force")
+	if c := want[contract.Changed](h.call("DELETE", "/v1/nodes/host-n1?force=true", nil), 200); !contains(c.Reason, "went with it") {
+		t.Errorf("forgotten: %+v", c)
+	}
+	h.until("the rest to take over", func() bool { return h.picture.CountOn("n2") == 6 && converged() })
+	ledger := must(h.store.Ledger(h.ctx))(t)
+	if ledger["n1"] != (mariposa.Resources{}) || ledger["n2"] != (mariposa.Resources{Instances: 6, Memory: 6 << 20}) {
+		t.Errorf("ledger %+v", ledger)
+	}
+	kinds := map[string]int{}
+	for _, e := range want[contract.Events](h.call("GET", "/v1/events?since=0&limit=1000", nil), 200).Events {
+		kinds[e.Kind]++
+		if e.Kind == "instance.forgotten" && (!contains(e.Reason, "host-n1") || e.Actor != "admin" || e.ServiceName != "web" || e.InstanceName == "") {
+			t.Errorf("event %+v", e)
+		}
+	}
+	if kinds["instance.forgotten"] != lost || kinds["node.deleted"] != 1 {
+		t.Errorf("events %v", kinds)
 	}
 }
 

@@ -62,6 +62,7 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 		{"usage-rolling", "-j hello project reprovision --rolling many", false},
 		{"usage-url", "--url localhost:80 state", false},
 		{"help", "", false},
+		{"help-node-rm", "node rm --help", false},
 		{"help-project-update", "project update --help", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -106,6 +107,24 @@ func TestChangesPrintTheirTask(t *testing.T) {
 			golden(t, "change-"+c.name, r.story(args))
 			if got := f.requests(); got != c.asked {
 				t.Errorf("asked\n%s\nwant\n%s", got, c.asked)
+			}
+		})
+	}
+}
+
+func TestNodeChangesSayWhatFollows(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ args, reason, asked, said string }{
+		{"node rm node2 --force", "3 instances on it went with it", "DELETE /v1/nodes/node2?force=true", "node2 is forgotten: 3 instances on it went with it\n"},
+		{"node purge node2", "nothing is in quarantine there", `PUT /v1/nodes/node2 {"action":"purge"}`, "node2: nothing is in quarantine there\n"},
+		{"node purge node2 --instance x1", "1 quarantined instance will be removed from it", `PUT /v1/nodes/node2 {"action":"purge","instances":["x1"]}`, "node2: 1 quarantined instance will be removed from it\n"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			t.Parallel()
+			changed := contract.Changed{ID: nodeTwo, Name: "node2", Reason: c.reason}
+			f := world(t).give("PUT /v1/nodes/node2", changed).give("DELETE /v1/nodes/node2", changed)
+			if r := (&run{f: f}).do(t, strings.Fields(c.args)...); r.code != 0 || r.stdout != c.said || f.requests() != c.asked {
+				t.Errorf("exit %d, said %q, asked %s", r.code, r.stdout, f.requests())
 			}
 		})
 	}

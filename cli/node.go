@@ -43,10 +43,10 @@ func (a *app) nodeList() *cobra.Command {
 				a.note("no nodes yet: start `mariposa agent` on one")
 				return nil
 			}
-			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED", "RACK", "DC", "DRIVERS", "SEEN", "REASON")
+			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED", "RACK", "DC", "DRIVERS", "SEEN", "QUARANTINE", "REASON")
 			for _, n := range all.Nodes {
 				t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), text(amountOf(n.Capacity, "any")), text(amountOf(n.Reserved, "-")),
-					text(dash(n.Rack)), text(dash(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), text(n.Reason))
+					text(dash(n.Rack)), text(dash(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), count(len(n.Quarantined), bad), text(n.Reason))
 			}
 			a.printTable(t)
 			return nil
@@ -112,11 +112,12 @@ func (a *app) nodeShow() *cobra.Command {
 			"drivers", drivers(*n), "dummy", yes(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat))
 		if len(n.Quarantined) > 0 {
 			fmt.Fprintln(a.env.Stdout)
-			t := newTable("QUARANTINED", "TYPE", "STATE", "PHYSICAL ID", "REASON")
+			t := newTable("QUARANTINED", "NAME", "PROJECT", "TYPE", "STATE", "PHYSICAL ID", "REASON")
 			for _, q := range n.Quarantined {
-				t.add(text(q.ID), text(string(q.Compute)), word(q.State), text(q.PhysicalID), text(q.Reason))
+				t.add(text(q.ID), text(dash(q.Name)), text(dash(q.Project)), text(string(q.Compute)), word(q.State), text(dash(q.PhysicalID)), text(q.Reason))
 			}
 			a.printTable(t)
+			a.note("they are left running until somebody removes them with `mariposa node purge %s`", n.Name)
 		}
 		return nil
 	})
@@ -134,17 +135,26 @@ func (a *app) nodePurge() *cobra.Command {
 	var only []string
 	cmd := a.onNode("purge", "Remove the quarantined instances of a node, which the server does not know", func(ctx context.Context, c *client.Client, node string) error {
 		changed, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "purge", Instances: only})
-		return a.toldNode(changed, err, "clears its quarantine")
+		if err != nil || changed.Reason == "" {
+			return a.toldNode(changed, err, "clears its quarantine")
+		}
+		return a.toldNode(changed, nil, "")
 	})
 	cmd.Flags().StringSliceVar(&only, "instance", nil, "only these, by id (default: all of them)")
 	return cmd
 }
 
 func (a *app) nodeRemove() *cobra.Command {
-	return a.onNode("rm", "Forget a node that will not come back", func(ctx context.Context, c *client.Client, node string) error {
-		changed, err := c.DeleteNode(ctx, node)
+	var force bool
+	cmd := a.onNode("rm", "Forget a node that will not come back", func(ctx context.Context, c *client.Client, node string) error {
+		changed, err := c.DeleteNode(ctx, node, force)
 		return a.toldNode(changed, err, "is forgotten")
 	})
+	cmd.Long = "Forget a node that will not come back: one that is unknown.\n\n" +
+		"While instances are assigned to it, --force is needed: they are forgotten with it, and\nmade anew on other nodes. Should the node come back after all, it joins as a new one;\n" +
+		"what it still runs is left running in quarantine (`node show`, `node purge`)."
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "forget the instances assigned to it too")
+	return cmd
 }
 
 // toldNode prints what follows from a change of a node.
@@ -155,7 +165,14 @@ func (a *app) toldNode(changed *contract.Changed, err error, effect string) erro
 	if a.global.json {
 		return a.printJSON(changed)
 	}
-	a.say("%s %s", changed.Name, effect)
+	switch {
+	case effect == "":
+		a.say("%s: %s", changed.Name, changed.Reason)
+	case changed.Reason != "":
+		a.say("%s %s: %s", changed.Name, effect, changed.Reason)
+	default:
+		a.say("%s %s", changed.Name, effect)
+	}
 	return nil
 }
 

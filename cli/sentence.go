@@ -93,6 +93,7 @@ var verbs = map[string]string{
 	"collected":    "is cleared away",
 	"updating":     "is being changed in place on %s",
 	"debt":         "is left to %s",
+	"forgotten":    "is forgotten",
 	"crash":        "is told to crash on %s",
 }
 
@@ -107,7 +108,7 @@ func (n *narrator) instance(e client.Event) string {
 		n.learn(i.Node, i.NodeName)
 	}
 	n.learn(e.Instance, name)
-	if e.Verb() == "collected" {
+	if e.Verb() == "collected" || e.Verb() == "forgotten" {
 		delete(n.names, e.Instance)
 	}
 	return owned(e) + name + " " + n.where(cmp.Or(verbs[e.Verb()], e.Verb()), e.Node) + bracketed(reason)
@@ -185,7 +186,7 @@ func (n *narrator) node(e client.Event) string {
 	if node := e.AsNode(); node != nil {
 		n.learn(node.ID, node.Name)
 	}
-	what := map[string]string{"unknown": "cannot be reached", "quarantine": "has instances in quarantine", "lost": "is told to play dead", "restored": "may come back", "purged": "is to clear its quarantine"}[e.Verb()]
+	what := map[string]string{"unknown": "cannot be reached", "quarantine": "has instances in quarantine", "lost": "is told to play dead", "restored": "may come back", "purged": "is to clear its quarantine", "deleted": "is forgotten"}[e.Verb()]
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
 }
 

@@ -90,7 +90,8 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{"GET /v1/nodes", func(c *Client) error { return drop(c.Nodes(ctx)) }},
 		{"GET /v1/nodes/n1", func(c *Client) error { return drop(c.Node(ctx, "n1")) }},
 		{`PUT /v1/nodes/n1 application/json {"action":"lose"}`, func(c *Client) error { return drop(c.ActOnNode(ctx, "n1", contract.NodeAction{Action: "lose"})) }},
-		{"DELETE /v1/nodes/n1", func(c *Client) error { return drop(c.DeleteNode(ctx, "n1")) }},
+		{"DELETE /v1/nodes/n1", func(c *Client) error { return drop(c.DeleteNode(ctx, "n1", false)) }},
+		{"DELETE /v1/nodes/n1?force=true", func(c *Client) error { return drop(c.DeleteNode(ctx, "n1", true)) }},
 		{"GET /healthz", func(c *Client) error { return drop(c.Health(ctx)) }},
 		{"GET /readyz", func(c *Client) error { return drop(c.Ready(ctx)) }},
 	} {

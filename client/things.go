@@ -183,9 +183,14 @@ func (c *Client) ActOnNode(ctx context.Context, node string, action contract.Nod
 	return answer[contract.Changed](ctx, c, put(under("/v1/nodes", node), action))
 }
 
-// DeleteNode makes the server forget a node.
-func (c *Client) DeleteNode(ctx context.Context, node string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, request{method: http.MethodDelete, path: under("/v1/nodes", node)})
+// DeleteNode makes the server forget a node; with force, with the instances that
+// are assigned to it.
+func (c *Client) DeleteNode(ctx context.Context, node string, force bool) (*contract.Changed, error) {
+	q := url.Values{}
+	if force {
+		q.Set("force", "true")
+	}
+	return answer[contract.Changed](ctx, c, request{method: http.MethodDelete, path: under("/v1/nodes", node), query: q})
 }
 
 // Health tells of a server that lives; Ready, of one that can reach its store too.

@@ -40,6 +40,7 @@ type Changed struct {
 	Version string  `json:"version,omitempty"`
 	Number  int     `json:"number,omitempty"`
 	Task    *string `json:"task" doc:"the task that carries the change out; null when there is nothing to do"`
+	Reason  string  `json:"reason,omitempty" doc:"what follows from it, where the rest does not say"`
 }
 
 // NewProject asks for a project, as JSON.

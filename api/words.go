@@ -1,0 +1,44 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// many counts things in words: 1 instance, 2 instances.
+func many(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// naturally compares names as people do: numbers in them count as numbers, so
+// that dummy-2 comes before dummy-10.
+func naturally(a, b string) int {
+	for a != "" && b != "" {
+		x, y := leading(a), leading(b)
+		a, b = a[len(x):], b[len(y):]
+		if isDigit(x[0]) && isDigit(y[0]) {
+			n, m := strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
+			if c := cmp.Or(cmp.Compare(len(n), len(m)), cmp.Compare(n, m), cmp.Compare(len(x), len(y))); c != 0 {
+				return c
+			}
+		} else if c := cmp.Compare(x, y); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// leading is the digits that a text begins with, or what comes before them.
+func leading(s string) string {
+	end := 1
+	for end < len(s) && isDigit(s[end]) == isDigit(s[0]) {
+		end++
+	}
+	return s[:end]
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
