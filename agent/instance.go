@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -48,6 +49,8 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 		return
 	}
 	i.want, i.aside = *it, false
+	i.want.Project, i.want.Service = n.one(it.Project), n.one(it.Service)
+	i.want.Workload, i.want.Status = "", nil // they have been taken out of the frame
 	if w != nil {
 		i.workload, i.compute = w, w.Compute
 		i.status.Details = withTags(i.status.Details, w)
@@ -56,6 +59,16 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 		n.ended(i, *ended)
 	}
 	n.pursue(i)
+}
+
+// one is the same text, kept once for all instances that share it.
+func (n *Node) one(text string) string {
+	kept, ok := n.texts[text]
+	if !ok {
+		kept = strings.Clone(text)
+		n.texts[kept] = kept
+	}
+	return kept
 }
 
 // meet makes the node's record of an instance that it hears of for the first

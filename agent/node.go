@@ -62,7 +62,8 @@ type Node struct {
 	busy      map[mariposa.ComputeType]int
 	waiting   map[mariposa.ComputeType][]*instance
 	streams   map[int64]*stream
-	stepCtx   context.Context //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
+	texts     map[string]string // names that many instances share
+	stepCtx   context.Context   //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
 }
 
 // welcomeWithin is how long a control plane may take to answer a hello.
@@ -90,7 +91,7 @@ func NewNode(o Options) *Node {
 	n := &Node{
 		Options: o, drivers: map[mariposa.ComputeType]driver.Driver{}, instances: map[string]*instance{}, found: map[string]found{},
 		dirty: map[string]struct{}{}, busy: map[mariposa.ComputeType]int{}, waiting: map[mariposa.ComputeType][]*instance{},
-		streams: map[int64]*stream{}, stopBeat: func() {},
+		streams: map[int64]*stream{}, texts: map[string]string{}, stopBeat: func() {},
 	}
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
 	n.Hello.Protocol, n.Hello.Drivers = wire.Protocol, nil

@@ -21,7 +21,7 @@ func main() {
 		os.Exit(process.ShimMain(os.Args[2:])) // before anything else: one runs beside every process instance
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // what is kept is large and long-lived; memory is dearer here than the collector's time
+		debug.SetGCPercent(40) // what is kept is large and long-lived; memory is dearer here than the collector's time
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	code := cli.Main(ctx, os.Args[1:], cli.Env{Version: version}, devCommand(), serverCommand(), agentCommand(), benchCommand())
