@@ -5,16 +5,17 @@ import "time"
 // TaskSpec says who asked for which change and why. A task carries its change
 // of goal and the planner applies it when the task becomes active.
 type TaskSpec struct {
-	Project   string    `json:"project"`
-	Services  []string  `json:"services,omitempty"` // names; none: the whole project
-	Component string    `json:"component,omitempty"`
-	Task      TaskKind  `json:"task"`
-	Origin    Origin    `json:"origin"`
-	Author    string    `json:"author,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Created   time.Time `json:"created"`
-	Version   string    `json:"version,omitempty"`
-	Patch     Patch     `json:"patch,omitzero"`
+	Project     string    `json:"project"`
+	ProjectName string    `json:"project_name,omitempty"` // when the task was made: the project may be gone before its tasks are
+	Services    []string  `json:"services,omitempty"`     // names; none: the whole project
+	Component   string    `json:"component,omitempty"`
+	Task        TaskKind  `json:"task"`
+	Origin      Origin    `json:"origin"`
+	Author      string    `json:"author,omitempty"`
+	Reason      string    `json:"reason,omitempty"`
+	Created     time.Time `json:"created"`
+	Version     string    `json:"version,omitempty"`
+	Patch       Patch     `json:"patch,omitzero"`
 }
 
 // Patch is a change of a project's goal.

@@ -144,7 +144,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 		over = slices.DeleteFunc(slices.Clone(open), func(o queue.Task) bool { return o.Spec.Task != mariposa.TaskStop })
 		open = slices.DeleteFunc(open, func(o queue.Task) bool { return o.Spec.Task == mariposa.TaskStop })
 	}
-	t.Project, t.Origin, t.Author, t.Created = e.record.ID, mariposa.OriginUser, actor(e.ctx), e.now
+	t.Project, t.ProjectName, t.Origin, t.Author, t.Created = e.record.ID, e.spec.Name, mariposa.OriginUser, actor(e.ctx), e.now
 	admission, err := queue.Admit(open, t)
 	if err != nil {
 		return err

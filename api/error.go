@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -87,13 +88,37 @@ func (s *server) explain(ctx context.Context, err error) *Error {
 		return newError(mariposa.TooOld, "the feed no longer reaches back to that revision: read the state anew and go on from its revision", nil)
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
 		s.Logger.WarnContext(ctx, "the store cannot be used", "request", requestID(ctx), "err", err)
-		return newError(mariposa.Unavailable, "the store cannot be written now, and nothing was changed: try again shortly", nil)
+		return newError(mariposa.Unavailable, unwritable(err)+"; nothing was changed: try again shortly", nil)
 	case errors.Is(err, store.ErrConflict):
 		return newError(mariposa.Conflict, "it was changed by somebody else at the same time: look again, then try again", nil)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return newError(mariposa.Unavailable, "the answer took too long: try again", nil)
 	}
 	return s.unforeseen(ctx, err)
+}
+
+// unwritable says that the store cannot be written, and why where the cause is one
+// that people can do something about. The cause itself may name files.
+func unwritable(err error) string {
+	var lite interface{ Code() int }         // SQLite's own code, extended codes above the lowest byte
+	var state interface{ SQLState() string } // PostgreSQL's
+	code, sql := 0, ""
+	if errors.As(err, &lite) {
+		code = lite.Code() & 0xff
+	}
+	if errors.As(err, &state) {
+		sql = state.SQLState()
+	}
+	said := "the store cannot be written now"
+	switch {
+	case code == 13 || sql == "53100" || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return said + " because its disk is full"
+	case code == 8 || sql == "25006" || errors.Is(err, syscall.EROFS):
+		return said + " because its disk is read-only"
+	case code == 10 || sql == "58030" || errors.Is(err, syscall.EIO):
+		return said + " because its disk answers with an I/O error"
+	}
+	return said
 }
 
 func (s *server) unforeseen(ctx context.Context, err any) *Error {

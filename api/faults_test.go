@@ -2,8 +2,11 @@ package api_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"mariposa"
@@ -85,6 +88,43 @@ func TestAStoreThatCannotBeWrittenIsToldAsSuch(t *testing.T) {
 	e := h.call("POST", "/v1/projects?name=third", hello).wantError(500, mariposa.Internal, "request")
 	if contains(e.Message, "swordfish") || !contains(h.logs.String(), "swordfish") {
 		t.Errorf("the cause belongs in the log alone: %s", e.Message)
+	}
+}
+
+// coded is an error as SQLite's and PostgreSQL's drivers make them.
+type coded struct {
+	error
+	code  int
+	state string
+}
+
+func (c coded) Code() int        { return c.code }
+func (c coded) SQLState() string { return c.state }
+
+func TestWhyTheStoreCannotBeWrittenIsToldInPlainWords(t *testing.T) {
+	t.Parallel()
+	f := &failing{}
+	h := newHouse(t, over(func(s store.Store) store.Store { f.Store = s; return f }))
+	secret := errors.New("write /srv/secret/mariposa.db")
+	for _, c := range []struct {
+		cause error
+		says  string
+	}{
+		{coded{error: secret, code: 13}, "its disk is full"},
+		{coded{error: secret, code: 8 | 3<<8}, "its disk is read-only"},
+		{coded{error: secret, code: 10 | 4<<8}, "I/O error"},
+		{coded{error: secret, state: "53100"}, "its disk is full"},
+		{fmt.Errorf("%w: %w", secret, syscall.ENOSPC), "its disk is full"},
+		{fmt.Errorf("%w: %w", secret, syscall.EROFS), "its disk is read-only"},
+		{fmt.Errorf("%w: %w", secret, syscall.EIO), "I/O error"},
+		{secret, "cannot be written now;"},
+	} {
+		f.fail(fmt.Errorf("%w: %w", store.ErrUnavailable, c.cause))
+		made := h.call("POST", "/v1/projects?name=shop", hello).wantError(503, mariposa.Unavailable, c.says, "nothing was changed")
+		ready := h.call("GET", "/readyz", nil).wantError(503, mariposa.Unavailable, strings.TrimSuffix(c.says, ";"))
+		if contains(made.Message+ready.Message, "secret") {
+			t.Errorf("a path is told: %s %s", made.Message, ready.Message)
+		}
 	}
 }
 

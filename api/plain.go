@@ -77,7 +77,7 @@ func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Hea
 	defer cancel()
 	if err := s.Store.Ping(ctx); err != nil {
 		s.Logger.WarnContext(ctx, "not ready", "err", err)
-		return nil, mariposa.Errorf(mariposa.Unavailable, "the store cannot be written now: try again shortly")
+		return nil, mariposa.Errorf(mariposa.Unavailable, "%s: try again shortly", unwritable(err))
 	}
 	return answer(contract.Health{Status: "ready", Version: s.Version})
 }

@@ -55,7 +55,7 @@ func (s *server) listProjects(ctx context.Context, in *listProjectsInput) (*docu
 		}
 	}
 	for _, r := range records {
-		all.Projects = append(all.Projects, v.project(r))
+		all.Projects = append(all.Projects, s.projectDoc(v, r))
 	}
 	return answer(all)
 }
@@ -65,7 +65,18 @@ func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contr
 	if err != nil {
 		return nil, err
 	}
-	return answer(s.viewer(ctx).project(r))
+	return answer(s.projectDoc(s.viewer(ctx), r))
+}
+
+// projectDoc shows a project as it is now. On its way, it says what is awaited.
+func (s *server) projectDoc(v *viewer, r *store.Record) contract.Project {
+	doc := v.project(r)
+	if doc.Reason == "" && doc.Status == mariposa.StatusConverging {
+		if st, ok := s.projectState(v, r.ID); ok && st.Status == doc.Status {
+			doc.Reason = st.Reason
+		}
+	}
+	return doc
 }
 
 type createProjectInput struct {

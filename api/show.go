@@ -12,6 +12,7 @@ import (
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/picture"
+	"mariposa/queue"
 	"mariposa/store"
 )
 
@@ -22,6 +23,7 @@ type viewer struct {
 	s        *server
 	ctx      context.Context //nolint:containedctx // a viewer lasts one request
 	projects map[string]*store.Record
+	gone     map[string]string // names of projects that are no more
 	nodes    map[string]*store.Record
 	versions map[versionKey]*picture.Version
 }
@@ -33,7 +35,7 @@ type versionKey struct {
 
 func (s *server) viewer(ctx context.Context) *viewer {
 	return &viewer{
-		s: s, ctx: ctx, projects: map[string]*store.Record{}, nodes: map[string]*store.Record{},
+		s: s, ctx: ctx, projects: map[string]*store.Record{}, gone: map[string]string{}, nodes: map[string]*store.Record{},
 		versions: map[versionKey]*picture.Version{},
 	}
 }
@@ -47,11 +49,20 @@ func (v *viewer) projectRecord(id string) *store.Record {
 	return r
 }
 
+// projectName is the name of a project; of one that is gone, what its newest task
+// remembers.
 func (v *viewer) projectName(id string) string {
 	if r := v.projectRecord(id); r != nil {
 		return r.Spec.(*mariposa.ProjectSpec).Name
 	}
-	return ""
+	name, known := v.gone[id]
+	if !known && id != "" {
+		if tasks, err := v.s.Store.List(v.ctx, store.Query{Kind: mariposa.KindTask, Project: id, Limit: 1}); err == nil && len(tasks) > 0 { // a name is a help: nothing fails for want of it
+			name = tasks[0].Spec.(*mariposa.TaskSpec).ProjectName
+		}
+		v.gone[id] = name
+	}
+	return name
 }
 
 func (v *viewer) nodeRecord(id string) *store.Record {
@@ -174,6 +185,9 @@ const (
 
 func (v *viewer) task(r *store.Record) contract.Task {
 	spec := r.Spec.(*mariposa.TaskSpec)
+	if _, known := v.gone[spec.Project]; !known && spec.ProjectName != "" {
+		v.gone[spec.Project] = spec.ProjectName // should it be gone; the first task seen is the newest
+	}
 	doc := contract.Task{
 		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: list(spec.Services),
 		Component: spec.Component, Task: spec.Task, State: mariposa.TaskQueued, Origin: spec.Origin, Author: spec.Author,
@@ -184,7 +198,33 @@ func (v *viewer) task(r *store.Record) contract.Task {
 		doc.Reason = cmp.Or(st.Reason, spec.Reason)
 		doc.Started, doc.Finished = moment(st.Started), moment(st.Finished)
 	}
+	if doc.State == mariposa.TaskQueued {
+		for _, o := range v.before(r) {
+			doc.WaitsFor = append(doc.WaitsFor, o.ID)
+			doc.Reason += fmt.Sprintf("; waits for task %s (%s, %s)", o.ID, o.Spec.Task, o.State())
+		}
+	}
 	return doc
+}
+
+// before lists the open tasks that a queued one waits for, as far as it is shown
+// as it is now.
+func (v *viewer) before(r *store.Record) []queue.Task {
+	if now := v.s.Picture.Get(mariposa.KindTask, r.ID); now == nil || now.Revision != r.Revision {
+		return nil
+	}
+	open := func(r *store.Record) queue.Task {
+		return queue.Task{ID: r.ID, Spec: r.Spec.(*mariposa.TaskSpec), Status: taskStatus(r)}
+	}
+	var before []queue.Task
+	for _, o := range v.s.Picture.TasksOf(r.Spec.(*mariposa.TaskSpec).Project) {
+		pair := []queue.Task{open(o), open(r)}
+		ready := queue.Ready(pair, func(queue.Task) bool { return false })
+		if o.ID != r.ID && !slices.ContainsFunc(ready, func(t queue.Task) bool { return t.ID == r.ID }) {
+			before = append(before, pair[0])
+		}
+	}
+	return before
 }
 
 func (v *viewer) node(r *store.Record) contract.Node {

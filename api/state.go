@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"mariposa"
 	"mariposa/contract"
@@ -165,7 +166,7 @@ func (v *viewer) state(p picture.Project) contract.ProjectState {
 	if st := statusOf(p.Record); st != nil {
 		doc.Version = st.Version
 	}
-	tallies := map[string]*tally{}
+	now, tallies := v.s.Clock.Now(), map[string]*tally{}
 	for name, ss := range goals {
 		tallies[name] = &tally{def: v.definition(p.Record.ID, ss.Number, name)}
 	}
@@ -175,7 +176,7 @@ func (v *viewer) state(p picture.Project) contract.ProjectState {
 			tallies[name] = &tally{}
 			goals[name] = &mariposa.ServiceStatus{ID: r.Spec.(*mariposa.InstanceSpec).Service, Removed: true, Status: mariposa.StatusConverging}
 		}
-		tallies[name].add(r, v.unreachable(r.Spec.(*mariposa.InstanceSpec).Node))
+		tallies[name].add(r, v.unreachable(r.Spec.(*mariposa.InstanceSpec).Node), now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(goals)) {
 		one := v.service(p.Record.ID, name, goals[name], tallies[name])
@@ -183,6 +184,9 @@ func (v *viewer) state(p picture.Project) contract.ProjectState {
 			doc.Reason = name + ": " + one.Reason
 		}
 		doc.Services = append(doc.Services, one)
+	}
+	if doc.Reason == "" && doc.Status == mariposa.StatusConverging {
+		doc.Reason = "it has not been planned yet"
 	}
 	return doc
 }
@@ -245,11 +249,12 @@ type tally struct {
 	failed   int
 	unknown  int
 	outdated int
+	young    int           // run as they should, but not for min_healthy yet
 	first    *store.Record // the first that is not simply running
 	state    mariposa.State
 }
 
-func (t *tally) add(r *store.Record, unreachable bool) {
+func (t *tally) add(r *store.Record, unreachable bool, now time.Time) {
 	spec, st := r.Spec.(*mariposa.InstanceSpec), instanceStatus(r)
 	state := mariposa.StateOf(spec, st)
 	if state == mariposa.StateDestroyed {
@@ -260,8 +265,12 @@ func (t *tally) add(r *store.Record, unreachable bool) {
 	}
 	t.count(state, spec, st)
 	alive := state == mariposa.StateRunning || state == mariposa.StateProvisioning || state == mariposa.StateUnknown
-	if t.def != nil && alive && spec.Goal == mariposa.GoalRunning && t.def.Digest != spec.Digest {
+	switch {
+	case t.def == nil || !alive || spec.Goal != mariposa.GoalRunning:
+	case t.def.Digest != spec.Digest:
 		t.outdated++
+	case state == mariposa.StateRunning && st.Since.Add(t.def.Update.MinHealthy).After(now):
+		t.young++
 	}
 	if state != mariposa.StateRunning && (t.first == nil || spec.Slot < t.first.Spec.(*mariposa.InstanceSpec).Slot) {
 		t.first, t.state = r, state
@@ -291,16 +300,25 @@ func (t *tally) count(state mariposa.State, spec *mariposa.InstanceSpec, st *mar
 	}
 }
 
-// sentence says what is on its way, and names an instance where there is one.
+// sentence says what is waited for, and names an instance where there is one.
 func (t *tally) sentence(v *viewer, goal int) string {
-	parts := []string{fmt.Sprintf("%d of %d running", t.running, goal)}
-	for _, c := range []struct {
-		n    int
-		word string
-	}{{t.starting, "starting"}, {t.stopping, "stopping"}, {t.failed, "failed"}, {t.unknown, "on nodes that cannot be reached"}, {t.outdated, "outdated"}} {
-		if c.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.word))
+	running := fmt.Sprintf("%d of %d running", t.running, goal)
+	if t.running > goal { // a rollout has some on top, or some are yet to go
+		running = fmt.Sprintf("%d running, %d wanted", t.running, goal)
+	}
+	parts := []string{running}
+	add := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
 		}
+	}
+	add(t.starting, "starting")
+	add(t.stopping, "stopping")
+	add(t.failed, "failed")
+	add(t.unknown, "out of reach")
+	add(t.outdated, "outdated")
+	if t.def != nil {
+		add(t.young, fmt.Sprintf("not yet up for %g s", t.def.Update.MinHealthy.Seconds()))
 	}
 	text := strings.Join(parts, ", ")
 	if t.first == nil {

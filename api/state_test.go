@@ -69,6 +69,56 @@ func TestStateCountsInstancesByWhatTheyAre(t *testing.T) {
 	}
 }
 
+func TestOnItsWayAProjectSaysWhatIsAwaited(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := h.create("shop", "services: {web: {compute_type: dummy, scale: 2, update: {min_healthy: 30}}}")
+	project := func() contract.Project {
+		all := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects
+		if one := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); one.Reason != all[0].Reason {
+			t.Errorf("shown as %q, listed as %q", one.Reason, all[0].Reason)
+		}
+		return all[0]
+	}
+	if p := project(); p.Status != mariposa.StatusConverging || p.Reason != "web: 0 of 2 running" {
+		t.Errorf("at first: %+v", p)
+	}
+	st := settled(c)
+	delete(st.Services, "db")
+	st.Status, st.Services["web"].Status = mariposa.StatusConverging, mariposa.StatusConverging
+	h.plan(c.ID, st)
+	h.node("up", mariposa.NodeSpec{Name: "host-up"}, mariposa.NodeStatus{State: mariposa.NodeRunning})
+	h.instance("i1", c.ID, "web", "up", mariposa.StateRunning, nil)
+	older := func(s *mariposa.InstanceSpec) { s.Digest = "older" }
+	h.instance("i2", c.ID, "web", "up", mariposa.StateRunning, older)
+	h.instance("i3", c.ID, "web", "up", mariposa.StateRunning, older)
+	if p := project(); p.Reason != "web: 3 running, 2 wanted, 2 outdated, 1 not yet up for 30 s" {
+		t.Errorf("in the middle: %q", p.Reason)
+	}
+	h.create("empty", "services: {}")
+	if p := want[contract.Project](h.call("GET", "/v1/projects/empty", nil), 200); p.Reason != "it has not been planned yet" {
+		t.Errorf("without services: %q", p.Reason)
+	}
+}
+
+func TestAQueuedTaskSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := h.create("shop", hello) // its start is open
+	scale := want[contract.Changed](h.act(`{"action":"scale","scale":{"web":3}}`), 202)
+	for _, task := range append(want[contract.Tasks](h.call("GET", "/v1/queue", nil), 200).Tasks, want[contract.Task](h.call("GET", "/v1/queue/"+*scale.Task, nil), 200)) {
+		waits := task.ID == *scale.Task
+		if (len(task.WaitsFor) == 1 && task.WaitsFor[0] == *c.Task && strings.HasSuffix(task.Reason, "; waits for task "+*c.Task+" (start, queued)")) != waits {
+			t.Errorf("task %+v", task)
+		}
+	}
+	h.act(`{"action":"scale","scale":{"web":4}}`).wantError(409, mariposa.Conflict, *scale.Task, "mariposa queue show "+*scale.Task, "or stop the project")
+	want[contract.Changed](h.act(`{"action":"stop"}`), 202)
+	if e := h.act(`{"action":"start"}`).wantError(409, mariposa.Conflict, "mariposa queue show"); contains(e.Message, "or stop") {
+		t.Errorf("it is being stopped: %s", e.Message)
+	}
+}
+
 func TestStateIsFiltered(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -50,6 +50,22 @@ func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 	kinds := map[string]bool{}
 	for _, e := range want[contract.Events](h.call("GET", "/v1/events?since=0&limit=1000&project="+c.ID, nil), 200).Events {
 		kinds[e.Kind] = true
+		if e.ProjectName != "shop" {
+			t.Errorf("the project of %s at %d is called %q", e.Kind, e.Revision, e.ProjectName)
+		}
+	}
+	tasks := want[contract.Tasks](h.call("GET", "/v1/queue?all=true", nil), 200).Tasks
+	repairs := 0
+	for _, task := range tasks {
+		if task.ProjectName != "shop" {
+			t.Errorf("nobody knows the name of the project of %+v", task)
+		}
+		if task.Origin == mariposa.OriginMariposa {
+			repairs++
+		}
+	}
+	if len(tasks) < 3 || repairs == 0 {
+		t.Errorf("tasks %+v", tasks)
 	}
 	for _, kind := range []string{"project.created", "instance.running", "instance.failed", "task.completed", "version.completed", "project.deleting", "project.deleted"} {
 		if !kinds[kind] {

@@ -147,6 +147,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		{"unauthorized", "project list", "", "GET /v1/projects", refuse(mariposa.Unauthorized, "the token is not known here")},
 		{"stranger", "project list", "", "GET /v1/projects", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }},
 		{"no-file", "project create hello -m nowhere.yaml", "", "", nil},
+		{"empty-manifest", "project create hello -m -", " \n", "", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -243,6 +243,14 @@ func versionOf(number int, hash string) string {
 	return fmt.Sprintf("%d (%s)", number, short(hash))
 }
 
+// many counts things, with the right word for one and for more.
+func many(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
 // dash stands where there is nothing.
 func dash(s string) string {
 	if s == "" {

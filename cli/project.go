@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -170,8 +174,10 @@ func (a *app) projectDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+			var gone *contract.Changed
+			err = a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.DeleteProject(cmd.Context(), name, force)
+				gone = done
 				switch {
 				case mariposa.CodeOf(err) == mariposa.Conflict && !force:
 					err = hinted(err, "`mariposa project delete %s -f` stops what it runs, then deletes it", name)
@@ -184,11 +190,39 @@ func (a *app) projectDelete() *cobra.Command {
 				}
 				return done, err
 			})
+			if err != nil || !wait || gone == nil || gone.ID == "" {
+				return err
+			}
+			return a.debts(cmd.Context(), gone.ID)
 		},
 	})
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop what it runs first")
 	waitFlag(cmd, &wait)
 	return cmd
+}
+
+// debts tells what a deleted project has left on nodes that cannot be reached.
+func (a *app) debts(ctx context.Context, project string) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	n, on := 0, map[string]bool{}
+	for i, err := range c.Instances(ctx, client.InstanceFilter{Project: project}) {
+		if err != nil {
+			return err
+		}
+		n, on[cmp.Or(i.NodeName, i.Node)] = n+1, true
+	}
+	if n == 0 {
+		return nil
+	}
+	where := "node"
+	if len(on) > 1 {
+		where = "nodes"
+	}
+	a.note("%s left on %s %s, out of reach now; what is left goes when its node comes back", many(n, "instance is", "instances are"), where, strings.Join(slices.Sorted(maps.Keys(on)), ", "))
+	return nil
 }
 
 func (a *app) projectSet() *cobra.Command {
@@ -261,6 +295,9 @@ func (a *app) readManifest(name string) ([]byte, error) {
 	all, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
 	if err != nil {
 		return nil, fmt.Errorf("the manifest cannot be read: %w", err)
+	}
+	if len(bytes.TrimSpace(all)) == 0 {
+		return nil, fmt.Errorf("the manifest is empty: %s has nothing in it", shown)
 	}
 	if len(all) > maxManifest {
 		return nil, fmt.Errorf("%s is longer than %d MiB: that is no manifest", shown, maxManifest>>20)

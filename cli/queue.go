@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -83,7 +84,7 @@ func (a *app) queueShow() *cobra.Command {
 			if a.global.json {
 				return a.printJSON(t)
 			}
-			a.facts("task", t.ID, "what", what(t), "component", t.Component, "state", word(t.State), "reason", t.Reason, "ended by", t.EndedBy,
+			a.facts("task", t.ID, "what", what(t), "component", t.Component, "state", word(t.State), "reason", t.Reason, "waits for", strings.Join(t.WaitsFor, ", "), "ended by", t.EndedBy,
 				"done", done(t), "origin", string(t.Origin), "author", t.Author, "version", t.Version,
 				"created", a.stamp(t.Created), "started", a.stampOf(t.Started), "finished", a.stampOf(t.Finished), "took", took(t))
 			a.printSteps(t.Steps)

@@ -90,8 +90,8 @@ func aside(s contract.ServiceState) string {
 		n    int
 		what string
 	}{{s.Unknown, "out of reach"}, {s.Outdated, "outdated"}} {
-		if n.n > 0 {
-			all = append(all, fmt.Sprintf("%d %s", n.n, n.what))
+		if said := fmt.Sprintf("%d %s", n.n, n.what); n.n > 0 && !strings.Contains(s.Reason, said) {
+			all = append(all, said)
 		}
 	}
 	return strings.Join(all, "; ")

@@ -297,3 +297,40 @@ func (u *until) Write(p []byte) (int, error) {
 }
 
 func (u *until) String() string { return u.seen.String() }
+
+func TestADeletedProjectSaysWhatItLeavesOnNodesOutOfReach(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		left []contract.Instance
+		says string
+	}{
+		{"nothing", nil, ""},
+		{"one", []contract.Instance{{ID: webOne, NodeName: "node2"}}, "1 instance is left on node node2, out of reach now; what is left goes when its node comes back\n"},
+		{"more", []contract.Instance{{ID: webOne, NodeName: "node2"}, {ID: webTwo, NodeName: "node1"}, {ID: "x", NodeName: "node2"}}, "3 instances are left on nodes node1, node2, out of reach now; what is left goes when its node comes back\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			id := taskOne
+			f := world(t).give("DELETE /v1/projects/hello", contract.Changed{ID: helloID, Name: "hello", Task: &id}).
+				give("GET /v1/instances", contract.Instances{Instances: c.left}).stream(taskEvent(8, "completed", task(mariposa.TaskCompleted, 2, 2)))
+			r := (&run{f: f}).do(t, "project", "delete", "hello", "-f", "--wait")
+			if r.code != exitOK || !strings.HasSuffix(r.stderr, "ann scaled web to 2\n"+c.says) || !strings.Contains(f.requests(), "GET /v1/instances?project="+helloID) {
+				t.Errorf("exit %d: %q after\n%s", r.code, r.stderr, f.requests())
+			}
+		})
+	}
+}
+
+func TestWhatTheReasonSaysIsNotSaidTwice(t *testing.T) {
+	t.Parallel()
+	for reason, wanted := range map[string]string{
+		"9 running, 8 wanted, 4 outdated": "9 running, 8 wanted, 4 outdated",
+		"no node has room":                "no node has room; 4 outdated",
+		"":                                "4 outdated",
+	} {
+		if got := aside(contract.ServiceState{Reason: reason, Outdated: 4}); got != wanted {
+			t.Errorf("%q became %q", reason, got)
+		}
+	}
+}

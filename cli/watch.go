@@ -316,7 +316,7 @@ func (w *watcher) fitted(p paint, width, room int) []string {
 	slices.SortStableFunc(order, func(x, y contract.ProjectState) int { return rank(x) - rank(y) })
 	all = stateTable(order).lines(p, width)
 	keep := max(room-1, 2)
-	return append(all[:keep:keep], p.in(dim, cut(fmt.Sprintf("… and %d lines more: make the window higher, or choose a project with -j", len(all)-keep), width)))
+	return append(all[:keep:keep], p.in(dim, cut(fmt.Sprintf("… and %s: make the window higher, or choose a project with -j", many(len(all)-keep, "line more", "lines more")), width)))
 }
 
 func rank(p contract.ProjectState) int {

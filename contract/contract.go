@@ -166,6 +166,7 @@ type Task struct {
 	Author      string             `json:"author"`
 	Reason      string             `json:"reason"`
 	EndedBy     string             `json:"ended_by"`
+	WaitsFor    []string           `json:"waits_for,omitempty" doc:"of a queued task: the tasks that go first"`
 	Created     time.Time          `json:"created"`
 	Started     *time.Time         `json:"started"`
 	Finished    *time.Time         `json:"finished"`

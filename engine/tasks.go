@@ -58,10 +58,13 @@ func (t *turn) taskOf(s converge.Step) string {
 	if own != "" {
 		return own
 	}
-	id := t.e.NewID()
+	id, why := t.e.NewID(), s.Reason
+	if i := t.view.Instance(s.Instance); s.Action == converge.Collect && i != nil {
+		why = "clears away what is left of " + i.Spec.Name
+	}
 	spec := &mariposa.TaskSpec{
-		Project: t.project, Services: []string{s.Service}, Component: "repair", Task: mariposa.TaskScale,
-		Origin: mariposa.OriginMariposa, Author: "mariposa", Reason: s.Service + ": " + s.Reason, Created: t.now, Version: t.goal.Version,
+		Project: t.project, ProjectName: t.spec.Name, Services: []string{s.Service}, Component: "repair", Task: mariposa.TaskScale,
+		Origin: mariposa.OriginMariposa, Author: "mariposa", Reason: s.Service + ": " + why, Created: t.now, Version: t.goal.Version,
 	}
 	st := &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, Moved: t.now}
 	t.added[id], t.news[id] = spec, st

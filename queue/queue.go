@@ -80,9 +80,12 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 		}
 		switch table[t.Spec.Task][add.Task] {
 		case reject:
+			out := "wait for it to end (mariposa queue show " + t.ID + ")"
+			if t.Spec.Task != mariposa.TaskStop {
+				out += ", or stop the project"
+			}
 			return Admission{}, mariposa.Errorf(mariposa.Conflict,
-				"a %s cannot be added while task %s (%s, %s) is open: wait for it to end",
-				add.Task, t.ID, t.Spec.Task, t.State())
+				"a %s cannot be added while task %s (%s, %s) is open: %s", add.Task, t.ID, t.Spec.Task, t.State(), out)
 		case terminate:
 			a.Terminate = append(a.Terminate, t)
 		}
