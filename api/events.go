@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -292,6 +293,10 @@ func (v *viewer) event(c *store.Change) contract.Event {
 		e.Object = v.versionDoc(r)
 	case *mariposa.InstanceSpec:
 		e.Object, e.InstanceName = v.instance(r), spec.Name
+		if st := instanceStatus(r); st != nil && e.Reason == "" {
+			e.Reason = st.Reason
+		}
+		e.Reason = cmp.Or(e.Reason, spec.Reason)
 	case *mariposa.TaskSpec:
 		e.Object = v.task(r)
 	case *mariposa.NodeSpec:

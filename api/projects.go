@@ -71,7 +71,7 @@ func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contr
 // projectDoc shows a project as it is now. On its way, it says what is awaited.
 func (s *server) projectDoc(v *viewer, r *store.Record) contract.Project {
 	doc := v.project(r)
-	if doc.Reason == "" && doc.Status == mariposa.StatusConverging {
+	if doc.Status == mariposa.StatusBackingOff || doc.Reason == "" && doc.Status == mariposa.StatusConverging {
 		if st, ok := s.projectState(v, r.ID); ok && st.Status == doc.Status {
 			doc.Reason = st.Reason
 		}

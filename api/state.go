@@ -133,9 +133,38 @@ func (c *stateCache) put(revision int64, st contract.ProjectState, most int) {
 	}
 }
 
-// projectState counts a project, unless somebody has since this request began.
-// False: there is no such project. The answer is shared and must not be changed.
+// projectState is goal and reality of a project as they are now. False: there is
+// no such project. The answer is shared and must not be changed.
 func (s *server) projectState(v *viewer, id string) (contract.ProjectState, bool) {
+	st, ok := s.countProject(v, id)
+	return timely(st, s.Clock.Now()), ok
+}
+
+// timely corrects what time has overtaken since it was planned: a next try that is
+// due is now.
+func timely(st contract.ProjectState, now time.Time) contract.ProjectState {
+	var services []contract.ServiceState
+	for i, one := range st.Services {
+		if one.Backoff == nil || one.Backoff.Until.After(now) {
+			continue
+		}
+		if services == nil {
+			services = slices.Clone(st.Services)
+		}
+		then := "next try at " + one.Backoff.Until.UTC().Format("15:04:05")
+		services[i].Reason = strings.Replace(one.Reason, then, "next try now", 1)
+		if strings.HasPrefix(st.Reason, one.Name+": ") {
+			st.Reason = strings.Replace(st.Reason, then, "next try now", 1)
+		}
+	}
+	if services != nil {
+		st.Services = services
+	}
+	return st
+}
+
+// countProject counts a project, unless somebody has since this request began.
+func (s *server) countProject(v *viewer, id string) (contract.ProjectState, bool) {
 	began := s.Picture.Revision()
 	if st, ok := s.states.get(id, began); ok {
 		return st, true

@@ -101,6 +101,31 @@ func TestOnItsWayAProjectSaysWhatIsAwaited(t *testing.T) {
 	}
 }
 
+func TestANextTryThatIsDueIsNow(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := h.create("shop", hello)
+	for _, due := range []bool{false, true} {
+		until := time.Now().Add(time.Hour)
+		if due {
+			until = time.Now().Add(-time.Second)
+		}
+		st := settled(c)
+		web := st.Services["web"]
+		web.Status, web.Backoff = mariposa.StatusBackingOff, &mariposa.Backoff{Failures: 3, Until: until}
+		web.Reason = "failed 3 times in a row; next try at " + until.UTC().Format("15:04:05") + ": exit code 1"
+		st.Status, st.Reason = web.Status, "web: "+web.Reason
+		h.plan(c.ID, st)
+		p := want[contract.State](h.call("GET", "/v1/state", nil), 200).Projects[0]
+		listed := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects[0]
+		for _, reason := range []string{p.Reason, p.Services[1].Reason, listed.Reason} {
+			if strings.Contains(reason, "next try now: exit") != due || strings.Contains(reason, "next try at") == due {
+				t.Errorf("due %v: %s", due, reason)
+			}
+		}
+	}
+}
+
 func TestAQueuedTaskSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -53,6 +53,9 @@ func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 		if e.ProjectName != "shop" {
 			t.Errorf("the project of %s at %d is called %q", e.Kind, e.Revision, e.ProjectName)
 		}
+		if e.Kind == "instance.running" && e.Reason == "" {
+			t.Errorf("nobody says why %s runs", e.InstanceName)
+		}
 	}
 	tasks := want[contract.Tasks](h.call("GET", "/v1/queue?all=true", nil), 200).Tasks
 	repairs := 0

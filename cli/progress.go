@@ -50,8 +50,8 @@ func (l *lines) task(t *contract.Task, at time.Time) {
 	l.say(line, at)
 }
 
-func (l *lines) reason(why string, at time.Time) {
-	if why != l.seen {
+func (l *lines) fares(_ mariposa.Status, why string, at time.Time) {
+	if why != "" && why != l.seen {
 		l.seen = why
 		l.say(why, at)
 	}
@@ -114,6 +114,7 @@ type bar struct {
 
 	mu      sync.Mutex // the timer draws too
 	now     *contract.Task
+	how     mariposa.Status // of the project; empty: not heard yet
 	why     string
 	at      time.Time
 	drawn   time.Time
@@ -123,7 +124,9 @@ type bar struct {
 
 func (b *bar) task(t *contract.Task, at time.Time) { b.update(func() { b.now, b.at = t, at }) }
 
-func (b *bar) reason(why string, at time.Time) { b.update(func() { b.why, b.at = why, at }) }
+func (b *bar) fares(how mariposa.Status, why string, at time.Time) {
+	b.update(func() { b.how, b.why, b.at = how, why, at })
+}
 
 func (b *bar) trouble(why string) { b.update(func() { b.why = why }) }
 
@@ -172,7 +175,7 @@ func (b *bar) draw(now time.Time) {
 		return
 	}
 	width, _ := b.a.env.Size(b.w)
-	head, s, tail := barParts(b.now, b.why, b.at)
+	head, s, tail := barParts(b.now, b.how, b.why, b.at)
 	left := max(0, width-1)
 	head = cut(plain(head), left)
 	left -= len([]rune(head))
@@ -183,8 +186,9 @@ func (b *bar) draw(now time.Time) {
 
 const barWidth = 24
 
-// barParts is the line in three parts, of which the middle has a color.
-func barParts(t *contract.Task, why string, at time.Time) (head string, middle cell, tail string) {
+// barParts is the line in three parts, of which the middle has a color. How long
+// it takes yet is guessed only while it gets on.
+func barParts(t *contract.Task, how mariposa.Status, why string, at time.Time) (head string, middle cell, tail string) {
 	head = what(t) + " "
 	if t.State.Ended() {
 		return head, cell{string(t.State), styles[string(t.State)]}, prefixed(" in ", took(t))
@@ -197,9 +201,12 @@ func barParts(t *contract.Task, why string, at time.Time) (head string, middle c
 	full := int(share * barWidth)
 	middle = cell{strings.Repeat("█", full) + strings.Repeat("░", barWidth-full), busy}
 	tail = fmt.Sprintf(" %d/%d %3d%%", done, total, int(share*100))
-	if t.Started != nil && done > 0 && done < total && at.After(*t.Started) {
+	getsOn := how == "" || how == mariposa.StatusConverging || how == mariposa.StatusConverged
+	if t.Started != nil && done > 0 && done < total && getsOn && at.After(*t.Started) {
 		left := time.Duration(float64(at.Sub(*t.Started)) / share * (1 - share))
-		tail += "  " + brief(left.Round(time.Second)) + " left"
+		if left = left.Round(time.Second); left > 0 {
+			tail += "  " + brief(left) + " left"
+		}
 	}
 	return head, middle, tail + prefixed("  ", cmp.Or(why, t.Reason))
 }

@@ -57,9 +57,9 @@ type follower struct {
 // display shows how far a task is. It is told of each change, in order.
 type display interface {
 	task(t *contract.Task, at time.Time)
-	reason(why string, at time.Time) // how the project fares meanwhile
-	trouble(why string)              // with the connection; empty: it is over
-	end()                            // idempotent
+	fares(how mariposa.Status, why string, at time.Time) // the project, meanwhile
+	trouble(why string)                                  // with the connection; empty: it is over
+	end()                                                // idempotent
 }
 
 func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, error) {
@@ -96,8 +96,8 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 		if err != nil {
 			return nil, err
 		}
-		if e.Subject() == "project" && styles[e.Verb()] != none && e.Reason != "" { // how it fares, not what was asked of it
-			f.show.reason(e.Reason, e.Time)
+		if e.Subject() == "project" && styles[e.Verb()] != none { // how it fares, not what was asked of it
+			f.show.fares(mariposa.Status(e.Verb()), e.Reason, e.Time)
 		}
 		if e.Subject() != "task" || e.Task != f.id {
 			continue

@@ -21,7 +21,9 @@ import (
 // itself, elsewhere as a line per change.
 func Watch(ctx context.Context, c *client.Client, project string, stdout io.Writer, isTTY bool) error {
 	a := &app{env: Env{Stdout: stdout, Terminal: func(any) bool { return isTTY }}.filled()}
-	return a.watcher(c, project, "").run(ctx)
+	w := a.watcher(c, project, "")
+	w.footer = "Ctrl-C to end" // what ends with the view is the caller's affair
+	return w.run(ctx)
 }
 
 // A watcher is one live view. An event is only a sign that something changed;
@@ -31,6 +33,7 @@ type watcher struct {
 	c                *client.Client
 	project, service string
 	tell             *narrator
+	footer           string
 
 	state   *contract.State
 	gone    bool // the project watched is no more
@@ -43,7 +46,10 @@ type watcher struct {
 const latestEvents = 10
 
 func (a *app) watcher(c *client.Client, project, service string) *watcher {
-	return &watcher{a: a, c: c, project: project, service: service, tell: newNarrator(a.env.Now)}
+	return &watcher{
+		a: a, c: c, project: project, service: service, tell: newNarrator(a.env.Now),
+		footer: "Ctrl-C ends this view and nothing else",
+	}
 }
 
 func (w *watcher) run(ctx context.Context) error {
@@ -300,7 +306,7 @@ func (w *watcher) picture(width, height int) []string {
 		lines = append(lines, cut(line, width))
 	}
 	if len(lines) < height {
-		lines = append(lines, p.in(dim, cut("Ctrl-C ends this view and nothing else", width)))
+		lines = append(lines, p.in(dim, cut(w.footer, width)))
 	}
 	return lines[:min(len(lines), max(height, 1))]
 }

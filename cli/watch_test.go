@@ -59,6 +59,26 @@ func TestWatchOnATerminalRedrawsAndCleansUp(t *testing.T) {
 	golden(t, "watch-screen", visible(regexp.MustCompile(`SERVER +`).ReplaceAllString(screens[len(screens)-1], "SERVER ")))
 }
 
+// Where the view is part of a server, ending it ends more than the view.
+func TestWatchForOthersDoesNotSayWhatEnds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	f := world(t)
+	c, err := client.New(client.Options{URL: f.url, Token: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	out := &until{text: "Ctrl-C to end", done: cancel}
+	if err := Watch(ctx, c, "hello", out, true); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(out.String(), "Ctrl-C to end") || strings.Contains(out.String(), "nothing else") {
+		t.Errorf("drew %q", out.String())
+	}
+}
+
 func TestWatchShowsWhatNeedsALookWhenThereIsNoRoom(t *testing.T) {
 	t.Parallel()
 	s := contract.State{}
