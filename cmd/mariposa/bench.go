@@ -3,18 +3,14 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"mariposa/bench"
 	"mariposa/cli"
-	"mariposa/clock"
-	"mariposa/store/sqlite"
 )
 
 func benchCommand() *cobra.Command {
@@ -39,16 +35,10 @@ func benchConvergeCommand() *cobra.Command {
 				return err
 			}
 			defer os.RemoveAll(o.Dir)
-			path := filepath.Join(o.Dir, "mariposa.db")
-			o.StoreName = "sqlite"
-			if where != "" {
-				given, ok := strings.CutPrefix(where, "sqlite:")
-				if !ok || given == "" {
-					return cli.Usage(fmt.Errorf("--store %q: give sqlite:PATH (PostgreSQL is not supported yet)", where))
-				}
-				path = given
+			if where == "" {
+				where = "sqlite:" + filepath.Join(o.Dir, "mariposa.db")
 			}
-			if o.Store, err = sqlite.Open(cmd.Context(), path, sqlite.Options{Clock: clock.Real{}}); err != nil {
+			if o.Store, o.StoreName, _, err = openStore(cmd.Context(), where); err != nil {
 				return err
 			}
 			o.Progress = cmd.ErrOrStderr()
@@ -77,6 +67,6 @@ func benchConvergeCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Projects, "projects", 1, "in how many projects")
 	c.Flags().IntVar(&o.Kills, "kills", 200, "how many single instances to kill")
 	c.Flags().StringVar(&profiles, "profiles", "", "a folder for cpu.pprof (of the way up) and heap.pprof (at rest)")
-	c.Flags().StringVar(&where, "store", "", "sqlite:PATH; a fresh one in a temporary folder if empty")
+	c.Flags().StringVar(&where, "store", "", "sqlite:PATH or postgres://…, empty; a fresh SQLite store in a temporary folder if not given")
 	return c
 }

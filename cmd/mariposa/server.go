@@ -4,20 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 
+	"mariposa"
 	"mariposa/agent"
 	"mariposa/assembly"
 	"mariposa/cli"
 	"mariposa/clock"
 	"mariposa/store"
-	"mariposa/store/sqlite"
 )
 
 // startControl starts a control plane whose secrets are kept in a folder.
@@ -44,38 +44,82 @@ func serverCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "server",
 		Short: "Run one replica of the control plane",
-		Args:  cobra.NoArgs,
+		Long: "Runs one replica of the control plane. On PostgreSQL run as many as you like on the same database: they share the\n" +
+			"projects, and when one is lost the others take its part over within seconds.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, ok := strings.CutPrefix(where, "sqlite:")
-			if !ok || path == "" {
-				return cli.Usage(fmt.Errorf("--store %q: give sqlite:PATH (PostgreSQL is not supported yet)", where))
-			}
 			logTo(cmd.ErrOrStderr(), false, false)
-			dir := filepath.Dir(path)
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				return err
-			}
-			st, err := sqlite.Open(cmd.Context(), path, sqlite.Options{Clock: clock.Real{}})
-			if err != nil {
-				return err
-			}
-			control, _, err := startControl(cmd.Context(), dir, listen, st)
-			if err != nil {
-				_ = st.Close() // the first error is the one to tell
-				return err
-			}
-			defer control.Stop()
-			fmt.Fprintf(cmd.OutOrStdout(), "Mariposa %s is running at %s\nIts tokens are in %s: clients on this machine use them with --data %s\n", version, control.URL, dir, dir)
-			select {
-			case <-cmd.Context().Done():
-				return nil
-			case err := <-control.Failed():
-				return err
-			}
+			return runServer(cmd.Context(), where, listen, cmd.OutOrStdout())
 		},
 	}
-	c.Flags().StringVar(&where, "store", "", "where everything is kept: sqlite:PATH")
+	c.PersistentFlags().StringVar(&where, "store", "", "where everything is kept: sqlite:PATH or postgres://…; better given as MARIPOSA_STORE when it holds a password")
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address to listen on")
+	c.AddCommand(tokenCommand(&where))
+	return c
+}
+
+func runServer(ctx context.Context, where, listen string, stdout io.Writer) error {
+	st, _, dir, err := openStore(ctx, where)
+	if err != nil {
+		return err
+	}
+	control, hint, err := startReplica(ctx, st, dir, listen)
+	if err != nil {
+		_ = st.Close() // the first error is the one to tell
+		return err
+	}
+	defer control.Stop()
+	fmt.Fprintf(stdout, "Mariposa %s is running at %s\n%s\n", version, control.URL, hint)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-control.Failed():
+		return err
+	}
+}
+
+// startReplica starts a control plane: with the secrets of its folder, or, where
+// replicas share a database, with those that the database knows.
+func startReplica(ctx context.Context, st store.Store, dir, listen string) (*assembly.Control, string, error) {
+	if dir != "" {
+		c, _, err := startControl(ctx, dir, listen, st)
+		return c, fmt.Sprintf("Its tokens are in %s: clients on this machine use them with --data %s", dir, dir), err
+	}
+	c, err := assembly.Start(ctx, assembly.Config{Store: st, Listen: listen, Version: version})
+	return c, "Make tokens with `mariposa server token` (people) and `mariposa server token --join` (nodes)", err
+}
+
+func tokenCommand(where *string) *cobra.Command {
+	var join bool
+	c := &cobra.Command{
+		Use:   "token",
+		Short: "Make a token and print it, once",
+		Long: "Makes an admin token, or with --join one for nodes, and prints it. The store keeps only its hash, so it cannot be shown\n" +
+			"again. With SQLite the server must not be running; its folder has tokens of its own already.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, _, _, err := openStore(cmd.Context(), *where)
+			if err != nil {
+				return err
+			}
+			use := mariposa.TokenAdmin
+			if join {
+				use = mariposa.TokenJoin
+			}
+			token := assembly.Secret()
+			res := st.Commit(cmd.Context(), store.Unit{Urgent: true, Writes: []store.Write{{
+				Kind: mariposa.KindToken, ID: assembly.NewID(),
+				Spec:  &mariposa.TokenSpec{Use: use, Hash: mariposa.HashToken(token), Created: clock.Real{}.Now()},
+				Event: mariposa.Event{Kind: "token.created", Actor: "operator", Reason: string(use)},
+			}}})[0]
+			if err := errors.Join(res.Err, st.Close()); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&join, "join", false, "a token for nodes instead of people")
 	return c
 }
 

@@ -1,0 +1,211 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/store/postgres/pgtest"
+)
+
+// replica is one `mariposa server` on a shared PostgreSQL.
+type replica struct {
+	cmd *exec.Cmd
+	out *lockedBuffer
+	url string
+}
+
+// cluster is replicas on one database, with agents as processes of their own.
+type cluster struct {
+	*house
+	store    string
+	replicas []*replica
+	join     string
+	admin    string
+}
+
+func newCluster(t *testing.T, replicas int) *cluster {
+	t.Helper()
+	c := &cluster{house: &house{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: pgtest.Start(t)}
+	c.admin = c.token()
+	c.join = c.token("--join")
+	for range replicas {
+		c.addReplica()
+	}
+	c.ask(0)
+	return c
+}
+
+func (c *cluster) token(args ...string) string {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.t.Context(), filepath.Join(binaries, "mariposa"), append([]string{"server", "token"}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "MARIPOSA_STORE=" + c.store}
+	out, err := cmd.Output()
+	if err != nil {
+		c.t.Fatalf("server token: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// spawnProcess starts a part of the cluster that ends with the test.
+func (c *cluster) spawnProcess(out *lockedBuffer, env []string, args ...string) *exec.Cmd {
+	c.t.Helper()
+	cmd := exec.Command(filepath.Join(binaries, "mariposa"), args...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir}, env...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if c.t.Failed() {
+			c.t.Logf("%v said:\n%s", args, out)
+		}
+	})
+	return cmd
+}
+
+func (c *cluster) addReplica() {
+	c.t.Helper()
+	r := &replica{out: &lockedBuffer{}}
+	r.cmd = c.spawnProcess(r.out, []string{"MARIPOSA_STORE=" + c.store}, "server", "--listen", "127.0.0.1:0")
+	c.await("the replica says where it is", func() bool {
+		r.url = regexp.MustCompile(`http://\S+`).FindString(r.out.String())
+		return r.url != ""
+	})
+	c.replicas = append(c.replicas, r)
+}
+
+// ask makes the house's client talk to one replica.
+func (c *cluster) ask(i int) {
+	c.t.Helper()
+	var err error
+	if c.Client, err = client.New(client.Options{URL: c.replicas[i].url, Token: c.admin}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) urls() string {
+	var all []string
+	for _, r := range c.replicas {
+		all = append(all, r.url)
+	}
+	return strings.Join(all, ",")
+}
+
+// metric reads one figure of a replica.
+func (c *cluster) metric(i int, name string) int {
+	for line := range strings.Lines(get(c.t, c.replicas[i].url+"/metrics")) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return atoi(strings.TrimSpace(value))
+		}
+	}
+	return -1
+}
+
+func TestTwoReplicasShareTheWorkAndSurviveTheLossOfOne(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.await("the shards are shared", func() bool {
+		a, b := c.metric(0, "mariposa_shards"), c.metric(1, "mariposa_shards")
+		return a > 8 && b > 8 && a+b == 64
+	})
+	c.spawnProcess(&lockedBuffer{}, []string{"MARIPOSA_JOIN=" + c.join}, "agent", "--server", c.urls(), "--data", filepath.Join(c.dir, "dummies"), "--dummy-nodes", "6")
+	const projects, scale = 8, 20
+	for i := range projects {
+		c.ask(i % 2) // people talk to either
+		c.create(fmt.Sprintf("p%d", i), fmt.Sprintf("services: {d: {compute_type: dummy, scale: %d}}", scale))
+	}
+	for i := range projects {
+		c.ask((i + 1) % 2) // and read from the other
+		c.converged(fmt.Sprintf("p%d", i), "d", scale)
+	}
+	before := c.names()
+	_ = c.replicas[0].cmd.Process.Kill() // kill -9
+	_ = c.replicas[0].cmd.Wait()
+	lost := time.Now()
+	c.ask(1)
+	for i := range projects {
+		if _, err := c.Scale(t.Context(), fmt.Sprintf("p%d", i), map[string]string{"d": fmt.Sprint(scale + 5)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range projects {
+		c.converged(fmt.Sprintf("p%d", i), "d", scale+5)
+	}
+	t.Logf("the survivor had done the work of both %s after the loss", time.Since(lost).Round(time.Millisecond))
+	if n := c.metric(1, "mariposa_shards"); n != 64 {
+		t.Errorf("the survivor holds %d of 64 shards", n)
+	}
+	after := c.names()
+	for _, name := range before {
+		if !slices.Contains(after, name) {
+			t.Errorf("%s did not survive the loss of a replica", name)
+		}
+	}
+	if len(after) != projects*(scale+5) {
+		t.Errorf("%d instances, want %d: something was doubled or lost", len(after), projects*(scale+5))
+	}
+	c.addReplica()
+	c.await("a new replica gets its share", func() bool { return c.metric(2, "mariposa_shards") > 8 })
+}
+
+func (c *cluster) names() []string {
+	c.t.Helper()
+	list, err := c.AllInstances(c.t.Context(), client.InstanceFilter{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var out []string
+	for _, i := range list.Instances {
+		out = append(out, i.Name)
+	}
+	return out
+}
+
+func TestAReplicaWaitsOutAStoppedDatabase(t *testing.T) {
+	t.Parallel()
+	server := pgtest.New(t)
+	c := &cluster{house: &house{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: server.Database(t, "")}
+	c.admin, c.join = c.token(), c.token("--join")
+	c.addReplica()
+	c.ask(0)
+	c.spawnProcess(&lockedBuffer{}, []string{"MARIPOSA_JOIN=" + c.join}, "agent", "--server", c.urls(), "--data", filepath.Join(c.dir, "dummies"), "--dummy-nodes", "2")
+	c.create("p", "services: {d: {compute_type: dummy, scale: 10}}")
+	c.converged("p", "d", 10)
+	before := c.names()
+	server.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := c.Scale(ctx, "p", map[string]string{"d": "12"})
+	refusedForNow(t, err)
+	if _, err := c.Ready(ctx); err == nil {
+		t.Error("it says it is ready without its database")
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.await("changes are taken again", func() bool {
+		_, err := c.Scale(t.Context(), "p", map[string]string{"d": "14"})
+		return err == nil
+	})
+	c.converged("p", "d", 14)
+	for _, name := range before {
+		if !slices.Contains(c.names(), name) {
+			t.Errorf("%s did not survive the outage", name)
+		}
+	}
+	if s := c.state("p"); s.Status != mariposa.StatusConverged {
+		t.Errorf("%+v", s)
+	}
+}

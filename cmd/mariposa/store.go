@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"mariposa/cli"
+	"mariposa/clock"
+	"mariposa/store"
+	"mariposa/store/postgres"
+	"mariposa/store/sqlite"
+)
+
+// openStore opens what --store names. The folder is where a SQLite store and its
+// secrets are kept; replicas on PostgreSQL have none.
+func openStore(ctx context.Context, where string) (st store.Store, name, dir string, err error) {
+	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") {
+		st, err = postgres.Open(ctx, where, postgres.Options{})
+		return st, "postgres", "", err
+	}
+	path, ok := strings.CutPrefix(where, "sqlite:")
+	if !ok || path == "" {
+		return nil, "", "", cli.Usage(fmt.Errorf("--store %q: give sqlite:PATH or postgres://…", masked(where)))
+	}
+	dir = filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, "", "", err
+	}
+	st, err = sqlite.Open(ctx, path, sqlite.Options{Clock: clock.Real{}})
+	return st, "sqlite", dir, err
+}
+
+// masked hides what may be a password in a mistyped address.
+func masked(where string) string {
+	if at := strings.LastIndex(where, "@"); at >= 0 {
+		return "…" + where[at:]
+	}
+	return where
+}
