@@ -379,7 +379,7 @@ func (n *Node) setAside(i *instance) {
 	delete(n.dirty, i.id)
 	if st := &i.status; i.made {
 		n.found[i.id] = found{i.compute, driver.Observed{
-			ID: i.id, Labels: i.labels, Running: st.State == mariposa.StateRunning, PhysicalID: st.PhysicalID, Addresses: st.Addresses,
+			ID: i.id, Labels: i.labels, Name: i.want.Name, Project: i.want.Project, Running: st.State == mariposa.StateRunning, PhysicalID: st.PhysicalID, Addresses: st.Addresses,
 			Started: st.Started, Finished: st.Finished, ExitCode: st.ExitCode, Reason: st.Reason, Details: maps.Clone(st.Details),
 		}}
 	}

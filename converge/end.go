@@ -29,7 +29,7 @@ func (t *turn) end() {
 	for c := serving; c.wanted(); c++ {
 		t.s.each(c, func(i *Instance) bool {
 			t.remove(i, reason, false)
-			return true
+			return !t.full()
 		})
 	}
 }

@@ -44,6 +44,7 @@ const (
 // Budget bounds a plan: how many instances may be on their way up at once.
 type Budget struct {
 	Starting int
+	Steps    int // that are no repairs; 0: any number
 }
 
 const (
@@ -60,7 +61,7 @@ const (
 // reason to touch what lives.
 func (v *View) Plan(now time.Time, b Budget) Plan {
 	p := &planner{
-		view: v, now: now, room: max(0, b.Starting-v.Starting()),
+		view: v, now: now, room: max(0, b.Starting-v.Starting()), limit: b.Steps,
 		plan: Plan{Services: map[string]*mariposa.ServiceStatus{}, Todo: map[string]int{}},
 	}
 	if !v.told || len(v.Missing()) > 0 {
@@ -93,8 +94,14 @@ type planner struct {
 	view *View
 	now  time.Time
 	room int // how many more may be on their way up
-	plan Plan
+	// limit is how many steps that are no repairs one plan may have (0: any
+	// number), bulk how many it has. Beyond it the rest waits for the next plan.
+	limit, bulk int
+	plan        Plan
 }
+
+// full reports whether bulk work has had its share of this plan.
+func (p *planner) full() bool { return p.limit > 0 && p.bulk >= p.limit }
 
 // keepAll says of every service that it is as it was, and not yet as it should be.
 func (p *planner) keepAll() {
@@ -167,6 +174,9 @@ func (p *planner) service(s *service) {
 func (t *turn) step(s Step) {
 	s.Service = t.s.name
 	t.steps++
+	if !s.Repair {
+		t.bulk++
+	}
 	t.plan.Steps = append(t.plan.Steps, s)
 }
 
@@ -199,7 +209,7 @@ func (p *planner) wakeAt(at time.Time) {
 func (t *turn) collect() {
 	t.s.each(gone, func(i *Instance) bool {
 		t.step(Step{Action: Collect, Instance: i.ID, Reason: "nothing of it is left"})
-		return true
+		return !t.full()
 	})
 }
 
@@ -405,6 +415,9 @@ func (t *turn) openAt() int {
 
 // create adds an instance unless too many are on their way up already.
 func (t *turn) create(slot, number int, reason string, repair bool) bool {
+	if !repair && t.full() {
+		return false
+	}
 	if t.room <= 0 {
 		t.wait(time.Time{}, func() string { return "as many instances are starting as may at once" })
 		return false
@@ -466,7 +479,7 @@ func (t *turn) shrink() {
 			if surplus--; surplus >= 0 {
 				t.remove(i, t.scaled(), false)
 			}
-			return surplus > 0
+			return surplus > 0 && !t.full()
 		})
 		return
 	}
@@ -475,9 +488,10 @@ func (t *turn) shrink() {
 	if surplus <= 0 {
 		return
 	}
+	reason := t.scaled()
 	for i := range t.victims() {
-		t.remove(i, t.scaled(), false)
-		if surplus--; surplus == 0 {
+		t.remove(i, reason, false)
+		if surplus--; surplus == 0 || t.full() {
 			return
 		}
 	}

@@ -196,7 +196,7 @@ func (t *turn) retire(n int) {
 	doubles := t.counted() - t.slotsHeld()
 	for _, replaced := range []bool{true, false} {
 		t.s.each(stale, func(i *Instance) bool {
-			if n <= 0 || (replaced && doubles <= 0) {
+			if n <= 0 || t.full() || (replaced && doubles <= 0) {
 				return false
 			}
 			if !t.removing[i.ID] && (!replaced || t.holders(i.Spec.Slot) > 1) {

@@ -114,11 +114,12 @@ func (t *turn) run(ctx context.Context) error {
 	if t.goal == nil {
 		return nil // its first task has not come yet
 	}
-	t.plan = t.view.Plan(t.now, converge.Budget{Starting: t.e.gate.Share(t.project)})
+	t.plan = t.view.Plan(t.now, converge.Budget{Starting: t.e.gate.Share(t.project), Steps: maxSteps})
 	steps := t.plan.Steps
 	slices.SortStableFunc(steps, func(a, b converge.Step) int { return cmp.Compare(rank(a), rank(b)) })
+	t.cut = len(steps) >= maxSteps // there may be more
 	if len(steps) > maxSteps {
-		steps, t.cut = steps[:maxSteps], true
+		steps = steps[:maxSteps]
 	}
 	for _, s := range steps {
 		t.write(s)
@@ -184,6 +185,9 @@ func (t *turn) write(s converge.Step) {
 }
 
 func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, kind, task string) {
+	if s.Action == converge.Remove || s.Action == converge.Amend { // a person may have had its node forgotten
+		t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindInstance, ID: s.Instance, SpecRevision: -1, StatusRevision: -1})
+	}
 	w := store.Write{
 		Kind: mariposa.KindInstance, ID: s.Instance, Project: t.project, Delete: remove,
 		Event: mariposa.Event{Kind: kind, Project: t.project, Service: s.Service, Instance: s.Instance, Node: spec.Node, Task: task, Actor: "mariposa", Reason: s.Reason},
