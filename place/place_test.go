@@ -245,6 +245,22 @@ func TestAServiceIsSpreadEvenlyOverEqualNodes(t *testing.T) {
 	})
 }
 
+func TestPickingANodeCostsNextToNothing(t *testing.T) {
+	p := NewPlacer()
+	for i := range 100 {
+		p.SetNode(ready(fmt.Sprintf("n%02d", i), mariposa.Resources{Memory: 1 << 50}))
+	}
+	n := testing.AllocsPerRun(100, func() {
+		if _, err := p.Pick("one", need("web")); err != nil {
+			t.Error(err)
+		}
+		p.Release("one")
+	})
+	if n > 4 {
+		t.Errorf("one pick among 100 nodes allocates %.0f times", n)
+	}
+}
+
 func BenchmarkPickAmong100Nodes(b *testing.B) {
 	p := NewPlacer()
 	for i := range 100 {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,44 @@ func benchUnits(b *testing.B, open func(*testing.B) store.Store) {
 				return []store.Unit{{Writes: writes}}
 			})
 		})
+	}
+}
+
+// GuardAllocations commits units of 200 writes, inserts and reports in turn, and
+// fails when a write allocates more often than it may: allocations, unlike time,
+// are the same on a busy machine.
+func GuardAllocations(t *testing.T, s store.Store, perWrite float64) {
+	t.Helper()
+	const units, writes = 20, 200
+	var made []string
+	commit := func() {
+		var u store.Unit
+		ids := made
+		made = nil
+		for i := range writes {
+			if i%2 == 1 && len(ids) > i/2 {
+				u.Writes = append(u.Writes, report(ids[i/2]))
+				continue
+			}
+			id := newID()
+			made = append(made, id)
+			u.Writes = append(u.Writes, makeInstance(id))
+		}
+		if r := s.Commit(t.Context(), u); r[0].Err != nil {
+			t.Fatal(r[0].Err)
+		}
+	}
+	commit() // what is made once does not count
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range units {
+		commit()
+	}
+	runtime.ReadMemStats(&after)
+	if n := float64(after.Mallocs-before.Mallocs) / (units * writes); n > perWrite {
+		t.Errorf("one write allocates %.1f times, where %.0f are allowed", n, perWrite)
+	} else {
+		t.Logf("%.1f allocations a write", n)
 	}
 }
 
