@@ -51,6 +51,11 @@ func settings() map[string]string {
 		"lock_timeout":                        millis(lockTimeout),
 		"idle_in_transaction_session_timeout": millis(idleTimeout),
 
+		// The server looks for clients that are gone as soon as we would.
+		"tcp_keepalives_idle":     "5",
+		"tcp_keepalives_interval": "2",
+		"tcp_keepalives_count":    "3",
+
 		"plan_cache_mode":   "force_generic_plan",
 		"enable_seqscan":    "off",
 		"enable_bitmapscan": "off",

@@ -67,6 +67,18 @@ func contended(err error) bool {
 	return e != nil && (e.Code == "40001" || e.Code == "40P01")
 }
 
+// blocked reports whether a lock was not to be had in time.
+func blocked(err error) bool {
+	e := serverError(err)
+	return e != nil && e.Code == "55P03"
+}
+
+// readOnly reports whether the server can only be read.
+func readOnly(err error) bool {
+	e := serverError(err)
+	return e != nil && e.Code == "25006"
+}
+
 // oneLine makes an error fit for a log: pgx tells each address it tried on a
 // line of its own.
 type oneLine struct{ error }

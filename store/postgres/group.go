@@ -21,6 +21,12 @@ const (
 	lockWriter     = "SELECT seq FROM writers WHERE id = $1 FOR UPDATE"
 	markWriter     = "UPDATE writers SET seq = $2, seen = clock_timestamp() WHERE id = $1"
 
+	// Only writers lock rows of writers.
+	endSilent = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+		WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
+		AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - make_interval(secs => $1)
+		AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'writers'::regclass AND mode = 'RowShareLock' AND granted)`
+
 	// These lock rows in the order of the array, and make those that are
 	// missing; the update never happens, but its row is locked all the same.
 	lockLeases = `INSERT INTO leases (name, holder, epoch) SELECT name, '', 0 FROM unnest($1::text[]) AS n (name)

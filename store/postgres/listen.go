@@ -54,10 +54,14 @@ func (l *listener) listen(ctx context.Context) (useful bool) {
 		return false
 	}
 	defer disconnect(conn)
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-		return false
-	}
-	for {
+	for listening := false; ; {
+		if !listening {
+			_, err := conn.Exec(ctx, "LISTEN "+channel)
+			if err != nil && !readOnly(err) { // a standby tells nobody, but can be looked at
+				return useful
+			}
+			listening = err == nil
+		}
 		l.behind = false
 		if l.follow(ctx, conn) != nil {
 			return useful

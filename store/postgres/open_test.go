@@ -52,7 +52,7 @@ func TestReplicasThatStartAtOnceMakeOneStore(t *testing.T) {
 
 func TestANewerSchemaIsRefused(t *testing.T) {
 	t.Parallel()
-	target := database(t)
+	target := ownDatabase(t)
 	do(t, dial(t, target), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
 	if _, err := Open(t.Context(), target, Options{}); err == nil || !strings.Contains(err.Error(), "newer mariposa (schema 99") {
 		t.Fatalf("opening: %v", err)
@@ -138,7 +138,7 @@ func TestEveryConnectionHasItsLimits(t *testing.T) {
 
 func TestAWriterIsDurableWhereTheServerWouldNotBe(t *testing.T) {
 	t.Parallel()
-	target := database(t)
+	target := ownDatabase(t)
 	do(t, dial(t, target), "ALTER DATABASE "+databaseOf(t, target)+" SET synchronous_commit = off")
 	s := open(t, target, Options{})
 	commit(t, s, node("a", "1"))

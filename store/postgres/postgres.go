@@ -94,14 +94,14 @@ func (s *Store) open(ctx context.Context, config *pgxpool.Config, o Options) (er
 	if s.codec, err = codec.New(); err != nil {
 		return err
 	}
-	if err := migrate(ctx, config.ConnConfig); err != nil {
-		return err
-	}
 	conn, err := connect(ctx, config.ConnConfig)
 	if err != nil {
 		return err
 	}
 	defer disconnect(conn)
+	if err := migrate(ctx, config.ConnConfig, conn); err != nil {
+		return err
+	}
 	if s.identity, err = identify(ctx, conn); err != nil {
 		return err
 	}

@@ -70,39 +70,82 @@ func TestStore(t *testing.T) {
 	})
 }
 
-var template struct {
-	sync.Once
-	err error
+// spare are databases that no test uses now. Making and dropping one takes longer
+// than most tests, so that the next test gets it, wiped.
+var spare struct {
+	sync.Mutex
+	made bool // the template, with the tables in it
+	free []string
 }
 
-// database makes a database in which the tables are there already: making them
-// takes longer than most tests.
+// database returns the URL of a database with empty tables.
 func database(t testing.TB) string {
 	t.Helper()
-	server := pgtest.Shared(t)
-	template.Do(func() {
-		if template.err = server.Exec("CREATE DATABASE template_store"); template.err != nil {
-			return
-		}
-		config, err := parse(server.URL("template_store"))
-		if err != nil {
-			template.err = err
-			return
-		}
-		template.err = migrate(context.Background(), config.ConnConfig)
-	})
-	if template.err != nil {
-		t.Fatal(template.err)
+	spare.Lock()
+	defer spare.Unlock()
+	target := ""
+	if n := len(spare.free); n > 0 {
+		target, spare.free = spare.free[n-1], spare.free[:n-1]
+	} else {
+		target = pgtest.Shared(t).Database(keeper{t}, templateDatabase(t))
 	}
-	return server.Database(t, "template_store")
+	t.Cleanup(func() {
+		if wipe(t, target); t.Failed() {
+			return
+		}
+		spare.Lock()
+		defer spare.Unlock()
+		spare.free = append(spare.free, target)
+	})
+	return target
 }
 
-// wipe makes a database as if it were new, in a tenth of the time.
+// keeper keeps a database beyond its test.
+type keeper struct{ testing.TB }
+
+func (keeper) Cleanup(func()) {}
+
+// ownDatabase is one that the test may spoil.
+func ownDatabase(t testing.TB) string {
+	t.Helper()
+	spare.Lock()
+	defer spare.Unlock()
+	return pgtest.Shared(t).Database(t, templateDatabase(t))
+}
+
+func templateDatabase(t testing.TB) string {
+	t.Helper()
+	const name = "template_store"
+	if spare.made {
+		return name
+	}
+	server := pgtest.Shared(t)
+	if err := server.Exec("CREATE DATABASE " + name); err != nil {
+		t.Fatal(err)
+	}
+	config, err := parse(server.URL(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := connect(context.Background(), config.ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disconnect(conn)
+	if err := migrate(context.Background(), config.ConnConfig, conn); err != nil {
+		t.Fatal(err)
+	}
+	spare.made = true
+	return name
+}
+
+// wipe makes a database as if it were new.
 func wipe(t testing.TB, target string) {
 	t.Helper()
 	conn, err := pgx.Connect(context.Background(), target)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	defer conn.Close(context.Background())
 	do(t, conn, `DELETE FROM objects; DELETE FROM changes; DELETE FROM change_project; DELETE FROM change_task;

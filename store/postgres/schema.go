@@ -27,18 +27,9 @@ const migrationLock = 0x6d617269706f7361
 const migrationTimeout = 10 * time.Minute
 
 // migrate brings the database to the schema of this binary. Replicas may do so
-// at once; all but the first wait and find it done.
-func migrate(ctx context.Context, config *pgx.ConnConfig) error {
-	config = config.Copy()
-	for _, name := range []string{"statement_timeout", "lock_timeout"} {
-		config.RuntimeParams[name] = fmt.Sprint(migrationTimeout.Milliseconds())
-	}
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0" // goose takes its time
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return err
-	}
-	defer disconnect(conn) // this also frees the lock
+// at once; all but the first wait and find it done. A database that is up to date
+// is left alone: it may be one that can only be read.
+func migrate(ctx context.Context, config *pgx.ConnConfig, conn *pgx.Conn) error {
 	var encoding string
 	if err := conn.QueryRow(ctx, "SELECT current_setting('server_encoding')").Scan(&encoding); err != nil {
 		return err
@@ -46,32 +37,62 @@ func migrate(ctx context.Context, config *pgx.ConnConfig) error {
 	if encoding != "UTF8" {
 		return fmt.Errorf("its encoding is %s: make the database with ENCODING 'UTF8'", encoding)
 	}
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
-		return err
+	config = config.Copy()
+	for _, name := range []string{"statement_timeout", "lock_timeout"} {
+		config.RuntimeParams[name] = fmt.Sprint(migrationTimeout.Milliseconds())
 	}
-	return up(ctx, config)
-}
-
-func up(ctx context.Context, config *pgx.ConnConfig) error {
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0" // goose takes its time
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
 	}
-	db := stdlib.OpenDB(*config)
-	defer db.Close()
 	p, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return err
 	}
-	current, known, err := p.GetVersions(ctx)
+	if done, err := upToDate(ctx, conn, p); done || err != nil {
+		return err
+	}
+	return up(ctx, config, p)
+}
+
+// upToDate refuses a schema that is ahead of this binary.
+func upToDate(ctx context.Context, conn *pgx.Conn, p *goose.Provider) (bool, error) {
+	current, err := schemaVersion(ctx, conn)
 	if err != nil {
-		return fmt.Errorf("read its schema: %w", err)
+		return false, fmt.Errorf("read its schema: %w", err)
 	}
+	sources := p.ListSources()
+	known := sources[len(sources)-1].Version
 	if current > known {
-		return fmt.Errorf("it was written by a newer mariposa (schema %d; this one knows up to %d): run that one", current, known)
+		return false, fmt.Errorf("it was written by a newer mariposa (schema %d; this one knows up to %d): run that one", current, known)
 	}
-	if current == known {
-		return nil
+	return current == known, nil
+}
+
+func schemaVersion(ctx context.Context, conn *pgx.Conn) (version int64, err error) {
+	var there bool
+	if err := conn.QueryRow(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&there); err != nil || !there {
+		return 0, err
+	}
+	err = conn.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied").Scan(&version)
+	return version, err
+}
+
+// up changes the schema under the lock.
+func up(ctx context.Context, config *pgx.ConnConfig, p *goose.Provider) error {
+	guard, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer disconnect(guard) // this also frees the lock
+	if _, err := guard.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
+		return err
+	}
+	if done, err := upToDate(ctx, guard, p); done || err != nil {
+		return err // another replica was first
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("bring its schema up to date: %w", err)

@@ -25,10 +25,6 @@ const (
 // of is tried again at once, so many times.
 const maxTries = 5
 
-// closingTime is how long Close waits for a server that is away to tell what
-// became of a commit.
-const closingTime = 5 * time.Second
-
 // writer commits the groups of this process. Others write too, so it keeps
 // nothing of what it has read from one group to the next.
 type writer struct {
@@ -41,13 +37,15 @@ type writer struct {
 	conn    *pgx.Conn
 	backend atomic.Uint32 // the server's process behind conn
 
+	patience time.Duration // how long Close waits for a server that is away
+
 	closing chan struct{} // closed once the store is being closed
 	ended   chan struct{} // closed once the writer is gone
 }
 
 func newWriter(config *pgx.ConnConfig, queue *batch.Queue, log *log) *writer {
 	return &writer{
-		config: config.Copy(), queue: queue, log: log, id: uuid.NewString(),
+		config: config.Copy(), queue: queue, log: log, id: uuid.NewString(), patience: 5 * time.Second,
 		closing: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
@@ -83,7 +81,8 @@ func (w *writer) commit(b *batch.Batch) error {
 			}
 		}
 		var away *connectError
-		if try == maxTries || errors.As(err, &away) || !lost && !contended(err) {
+		again := lost && !errors.As(err, &away) || contended(err) || blocked(err) && w.unblock()
+		if try == maxTries || !again {
 			return unavailable(err)
 		}
 	}
@@ -163,11 +162,14 @@ func (w *writer) settle(a *attempt) (committed bool, err error) {
 			return seq == a.seq, nil
 		}
 		w.disconnect()
+		if blocked(err) && w.unblock() {
+			continue
+		}
 		w.refuse(err)
 		select {
 		case <-time.After(pause):
 		case <-closing:
-			closing, late = nil, time.After(closingTime)
+			closing, late = nil, time.After(w.patience)
 		case <-late:
 			return false, fmt.Errorf("%w before the server told whether it had committed: %w", store.ErrClosed, oneLine{err})
 		}
@@ -200,6 +202,21 @@ func (w *writer) newest() (seq int64, err error) {
 	return seq, err
 }
 
+// unblock ends the transactions of writers that have been silent for too long,
+// and reports whether there were any. The server ends those that are idle by
+// itself, but not one whose client fell silent in the middle of an exchange:
+// stopped, or cut off without a word.
+func (w *writer) unblock() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	if w.connect(ctx) != nil {
+		return false
+	}
+	var ended int
+	err := w.conn.QueryRow(ctx, endSilent, idleTimeout.Seconds()).Scan(&ended)
+	return err == nil && ended > 0
+}
+
 // connect makes a connection where there is none, and the writer's row.
 func (w *writer) connect(ctx context.Context) error {
 	if w.conn != nil && !w.conn.IsClosed() {
@@ -216,7 +233,11 @@ func (w *writer) connect(ctx context.Context) error {
 	q.Queue(registerWriter, w.id)
 	// Done means durable. Stricter settings than the default are left alone.
 	q.Queue("SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'")
-	return conn.SendBatch(ctx, &q).Close()
+	if err := conn.SendBatch(ctx, &q).Close(); err != nil {
+		w.disconnect()
+		return err
+	}
+	return nil
 }
 
 func (w *writer) disconnect() {

@@ -59,3 +59,50 @@ func TestRecentIsAPartOfTheLog(t *testing.T) {
 		}
 	})
 }
+
+// Two who read the same log, each at its own pace and from anywhere, offer what
+// they find: the feed has every commit once and in order, or knows that it has
+// not.
+func TestOffersFromTwoReadersMakeOneLog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var log [][]store.Change
+		var newest int64
+		for _, n := range rapid.SliceOfN(rapid.IntRange(1, 5), 1, 12).Draw(t, "commits") {
+			var changes []store.Change
+			for range n {
+				newest++
+				changes = append(changes, store.Change{Revision: newest})
+			}
+			log = append(log, changes)
+		}
+		f := New(rapid.IntRange(1, 20).Draw(t, "count"), 1<<20)
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			_, before := f.Bounds()
+			changes := log[rapid.IntRange(0, len(log)-1).Draw(t, "commit")]
+			first, last := changes[0].Revision, changes[len(changes)-1].Revision
+			if rapid.IntRange(0, 9).Draw(t, "skip") == 0 {
+				f.Advance(last)
+				if _, after := f.Bounds(); after != max(before, last) {
+					t.Fatalf("advanced from %d to %d: at %d", before, last, after)
+				}
+				continue
+			}
+			has := f.Offer(changes, 1)
+			if _, after := f.Bounds(); has != (last <= after) || after != before && (first != before+1 || after != last) {
+				t.Fatalf("offered %d to %d at %d: %v, then at %d", first, last, before, has, after)
+			}
+		}
+		_, at := f.Bounds()
+		for after := range at {
+			changes, ok, err := f.Recent(after, 0)
+			if err != nil || ok && int64(len(changes)) != at-after {
+				t.Fatalf("after %d of %d: %d changes, %v", after, at, len(changes), err)
+			}
+			for i := range changes {
+				if changes[i].Revision != after+1+int64(i) {
+					t.Fatalf("change %d after %d has revision %d", i, after, changes[i].Revision)
+				}
+			}
+		}
+	})
+}

@@ -58,6 +58,25 @@ func New(t testing.TB, settings ...string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.runFor(t)
+	return s
+}
+
+// Standby returns a running copy of the server that follows it and can only be
+// read, until it is promoted.
+func (s *Server) Standby(t testing.TB) *Server {
+	t.Helper()
+	copied, err := s.follow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied.runFor(t)
+	return copied
+}
+
+// runFor starts a server until the test is over.
+func (s *Server) runFor(t testing.TB) {
+	t.Helper()
 	t.Cleanup(func() {
 		s.Stop()
 		if err := os.RemoveAll(s.folder); err != nil {
@@ -67,7 +86,6 @@ func New(t testing.TB, settings ...string) *Server {
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
 var databases atomic.Int64

@@ -49,13 +49,36 @@ func prepare(settings ...string) (*Server, error) {
 	if s.identity, err = unprivileged(); err != nil {
 		return nil, err
 	}
-	if s.folder, err = os.MkdirTemp("", "mariposa-pg-"); err != nil {
+	if err := s.makeFolder(); err != nil {
 		return nil, err
 	}
 	if err := s.initialize(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(s.folder))
 	}
 	return s, nil
+}
+
+// follow makes a folder in which a standby of the server can start.
+func (s *Server) follow() (*Server, error) {
+	c := &Server{programs: s.programs, settings: s.settings, identity: s.identity}
+	if err := c.makeFolder(); err != nil {
+		return nil, err
+	}
+	copying := c.command("pg_basebackup", "--pgdata", c.data(), "--dbname", s.URL("postgres"), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")
+	if out, err := copying.CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("pg_basebackup: %w: %s", err, out), os.RemoveAll(c.folder))
+	}
+	return c, nil
+}
+
+// Promote makes a standby a server that takes writes.
+func (s *Server) Promote() error { return s.Exec("SELECT pg_promote()") }
+
+func (s *Server) makeFolder() (err error) {
+	if s.folder, err = os.MkdirTemp("", "mariposa-pg-"); err != nil || s.identity == nil {
+		return err
+	}
+	return os.Chown(s.folder, int(s.identity.Uid), int(s.identity.Gid))
 }
 
 // find looks where Debian puts the programs, newest first, and then where the
@@ -106,10 +129,8 @@ func (s *Server) initialize() error {
 		return err
 	}
 	if s.identity != nil {
-		for _, path := range []string{s.folder, secret} {
-			if err := os.Chown(path, int(s.identity.Uid), int(s.identity.Gid)); err != nil {
-				return err
-			}
+		if err := os.Chown(secret, int(s.identity.Uid), int(s.identity.Gid)); err != nil {
+			return err
 		}
 	}
 	// The password travels in the clear, because deriving keys from it would

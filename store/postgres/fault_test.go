@@ -1,0 +1,322 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"mariposa/store"
+)
+
+// faults decides what becomes of a writer's connections. The exchanges of a
+// group are two: one that locks and reads, one that writes and commits.
+type faults struct {
+	mu       sync.Mutex
+	down     bool // there is no connecting
+	armed    bool
+	sent     int    // exchanges since it was armed
+	at       int    // the exchange that goes wrong
+	part     int    // so much of it goes out, in percent
+	deaf     func() // after it went out, its answer is lost; called before
+	numb     bool   // the server does not notice
+	dials    int
+	leftOver []net.Conn
+}
+
+func (f *faults) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dials++
+	if f.down {
+		return nil, errors.New("the cable is out")
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	return &wire{Conn: conn, faults: f}, err
+}
+
+// arm lets one exchange of the next group go wrong.
+func (f *faults) arm(change func(*faults)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed, f.sent, f.at, f.part, f.deaf, f.numb = true, 0, 0, 0, nil, false
+	change(f)
+}
+
+func (f *faults) set(down bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = down
+}
+
+type wire struct {
+	net.Conn
+	faults *faults
+	mu     sync.Mutex
+	broken func() error // what reading comes to
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	f := w.faults
+	f.mu.Lock()
+	f.sent++
+	hit := f.armed && f.sent == f.at
+	part, deaf, numb := f.part, f.deaf, f.numb
+	if hit {
+		f.armed = false
+	}
+	f.mu.Unlock()
+	w.mu.Lock()
+	silent := w.broken != nil
+	w.mu.Unlock()
+	switch {
+	case silent:
+		return len(b), nil // not even a farewell gets through
+	case !hit:
+		return w.Conn.Write(b)
+	}
+	n, err := w.Conn.Write(b[:len(b)*part/100])
+	if err != nil {
+		return n, err
+	}
+	w.mu.Lock()
+	w.broken = func() error {
+		if deaf != nil {
+			deaf()
+		}
+		if numb {
+			f.mu.Lock()
+			f.leftOver = append(f.leftOver, w.Conn)
+			f.mu.Unlock()
+		} else {
+			w.Conn.Close()
+		}
+		return io.ErrUnexpectedEOF
+	}
+	w.mu.Unlock()
+	if part < 100 {
+		return n, w.broken()
+	}
+	return n, nil
+}
+
+func (w *wire) Read(b []byte) (int, error) {
+	w.mu.Lock()
+	broken := w.broken
+	w.mu.Unlock()
+	if broken != nil {
+		return 0, broken()
+	}
+	return w.Conn.Read(b)
+}
+
+func (w *wire) Close() error {
+	w.faults.mu.Lock()
+	defer w.faults.mu.Unlock()
+	for _, c := range w.faults.leftOver {
+		if c == w.Conn {
+			return nil
+		}
+	}
+	return w.Conn.Close()
+}
+
+// faulty opens a store whose writer has connections that can be hurt, warmed up
+// with one commit.
+func faulty(t *testing.T) (*Store, *faults, func(revision int64) func()) {
+	t.Helper()
+	target := database(t)
+	s := open(t, target, Options{})
+	f := new(faults)
+	s.writer.config.DialFunc = f.dial // it has not connected yet
+	commit(t, s, node("warm", ""))
+	conn := dial(t, target)
+	t.Cleanup(func() {
+		for _, c := range f.leftOver {
+			c.Close()
+		}
+	})
+	var mu sync.Mutex
+	committed := func(revision int64) func() {
+		return func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for ask[int64](t, conn, "SELECT revision FROM counter") < revision {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	return s, f, committed
+}
+
+// whole expects the log to hold exactly these objects, in order.
+func whole(t *testing.T, s *Store, ids ...string) {
+	t.Helper()
+	changes, err := s.Changes(t.Context(), 1, 0)
+	if err != nil || len(changes) != len(ids) {
+		t.Fatalf("%d changes, %v", len(changes), err)
+	}
+	for i, id := range ids {
+		if changes[i].Record.ID != id {
+			t.Fatalf("change %d is of %s", i, changes[i].Record.ID)
+		}
+	}
+}
+
+func TestACommitWhoseAnswerIsLostIsFound(t *testing.T) {
+	t.Parallel()
+	s, f, committed := faulty(t)
+	f.arm(func(f *faults) { f.at, f.part, f.deaf = 2, 100, committed(2) })
+	if r := commit(t, s, node("a", "1")); r[0].First != 2 || r[0].Last != 2 {
+		t.Fatalf("%+v", r)
+	}
+	whole(t, s, "a")
+	// Leases and claims leave no trace in the log; they must not happen twice
+	// either.
+	claim := store.Unit{Claims: []store.Claim{{Node: "n", Take: resources(1)}}}
+	commit(t, s, claim)
+	f.arm(func(f *faults) {
+		f.at, f.part, f.deaf = 2, 100, func() {
+			for l, err := s.Ledger(context.Background()); err != nil || l["n"].Instances == 1; l, err = s.Ledger(context.Background()) {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	commit(t, s, claim)
+	if ledger, err := s.Ledger(t.Context()); err != nil || ledger["n"] != resources(2) {
+		t.Fatalf("%v, %v", ledger, err)
+	}
+}
+
+func TestACommitThatDoesNotArriveIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s, f, _ := faulty(t)
+	var ids []string
+	for name, change := range map[string]func(*faults){
+		"nothing of the beginning":  func(f *faults) { f.at, f.part = 1, 0 },
+		"a part of the beginning":   func(f *faults) { f.at, f.part = 1, 50 },
+		"no answer to it":           func(f *faults) { f.at, f.part = 1, 100 },
+		"nothing of the commit":     func(f *faults) { f.at, f.part = 2, 0 },
+		"a part of the commit":      func(f *faults) { f.at, f.part = 2, 50 },
+		"nearly all of the commit":  func(f *faults) { f.at, f.part = 2, 99 },
+		"no answer, whatever it is": func(f *faults) { f.at, f.part = 2, 100 },
+	} {
+		f.arm(change)
+		commit(t, s, node(name, "1"))
+		ids = append(ids, name)
+		if f.armed {
+			t.Fatalf("%s: nothing was hurt", name)
+		}
+	}
+	whole(t, s, ids...)
+}
+
+// The server believes the connection to be alive, and waits in the middle of a
+// transaction that holds the lock of everything, whoever wants to write next.
+func TestATransactionThatFellSilentIsEnded(t *testing.T) {
+	for name, part := range map[string]int{"in the middle of an exchange": 50, "between two": 0} {
+		for _, who := range []string{"itself", "another"} {
+			t.Run(name+", by "+who, func(t *testing.T) {
+				t.Parallel()
+				s, f, _ := faulty(t)
+				f.arm(func(f *faults) {
+					f.at, f.part, f.numb = 2, part, true
+					f.deaf = func() { f.set(who == "another") }
+				})
+				start := time.Now()
+				answer := make(chan store.Result, 1)
+				go func() { answer <- s.Commit(context.Background(), node("a", "1"))[0] }()
+				if who == "another" {
+					for dials(f) < 3 {
+						time.Sleep(time.Millisecond)
+					}
+					other := open(t, s.readers.Config().ConnString(), Options{})
+					commit(t, other, node("b", "1"))
+					f.set(false)
+				}
+				if r := <-answer; r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				if took := time.Since(start); took > 3*idleTimeout {
+					t.Errorf("it took %v", took)
+				}
+				if who == "another" {
+					whole(t, s, "b", "a")
+				} else {
+					whole(t, s, "a")
+				}
+			})
+		}
+	}
+}
+
+func TestNobodyIsToldWhatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	s, f, committed := faulty(t)
+	f.arm(func(f *faults) {
+		f.at, f.part = 2, 100
+		done := committed(2)
+		f.deaf = func() {
+			done()
+			f.set(true)
+		}
+	})
+	answer := make(chan store.Result, 1)
+	go func() { answer <- s.Commit(context.Background(), node("a", "1"))[0] }()
+	for dials(f) < 3 { // it has looked for the server in vain
+		time.Sleep(time.Millisecond)
+	}
+	for range 3 { // others need not wait
+		if r := s.Commit(t.Context(), node("b", "1")); !errors.Is(r[0].Err, store.ErrUnavailable) {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if err := s.Ping(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	select {
+	case r := <-answer:
+		t.Fatalf("told %+v", r)
+	default:
+	}
+	f.set(false)
+	if r := <-answer; r.Err != nil || r.First != 2 {
+		t.Fatalf("%+v", r)
+	}
+	commit(t, s, node("c", "1"))
+	whole(t, s, "a", "c")
+}
+
+func dials(f *faults) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dials
+}
+
+func TestCloseDoesNotWaitForAServerForEver(t *testing.T) {
+	t.Parallel()
+	s, f, committed := faulty(t)
+	s.writer.patience = 100 * time.Millisecond
+	f.arm(func(f *faults) {
+		f.at, f.part = 2, 100
+		done := committed(2)
+		f.deaf = func() {
+			done()
+			f.set(true)
+		}
+	})
+	answer := make(chan store.Result, 1)
+	go func() { answer <- s.Commit(context.Background(), node("a", "1"))[0] }()
+	for dials(f) < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-answer; !errors.Is(r.Err, store.ErrClosed) || errors.Is(r.Err, store.ErrUnavailable) {
+		t.Fatalf("%+v", r)
+	}
+}
