@@ -215,6 +215,7 @@ var (
 	// ErrUnavailable: the store cannot take the write now (full or read-only
 	// disk, server away); nothing was changed. Wrapped with the cause.
 	ErrUnavailable = errors.New("the store cannot be written")
-	// ErrClosed: the store was closed.
+	// ErrClosed: the store was closed. Of a commit whose server was away when Close
+	// came, nobody may know whether it has happened.
 	ErrClosed = errors.New("the store is closed")
 )

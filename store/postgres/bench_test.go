@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 
 	"mariposa/store"
@@ -8,5 +10,24 @@ import (
 )
 
 func BenchmarkCommit(b *testing.B) {
-	storetest.Bench(b, func(b *testing.B) store.Store { return open(b, database(b), Options{}) })
+	storetest.Bench(b, func(b *testing.B) store.Store { return open(b, ownDatabase(b), Options{}) })
+}
+
+// Three replicas that write at once, each of them reading what the others write.
+func BenchmarkCommitByReplicas(b *testing.B) {
+	storetest.Bench(b, func(b *testing.B) store.Store {
+		handles := replicas(b, ownDatabase(b), 3)
+		return &spread{Store: handles[0], all: handles}
+	})
+}
+
+// spread gives each call to another replica.
+type spread struct {
+	*Store
+	all  []*Store
+	next atomic.Uint64
+}
+
+func (s *spread) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	return s.all[s.next.Add(1)%uint64(len(s.all))].Commit(ctx, units...)
 }

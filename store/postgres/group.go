@@ -34,21 +34,30 @@ const (
 	lockLedger = `INSERT INTO ledger (node, instances, milli_cpu, memory) SELECT node, 0, 0, 0 FROM unnest($1::text[]) AS n (node)
 		ON CONFLICT (node) DO UPDATE SET node = excluded.node WHERE false`
 
-	findLeases  = "SELECT " + leaseColumns + " FROM leases WHERE name = ANY ($1)"
-	shareLeases = findLeases + " ORDER BY name FOR SHARE"
-	findLedger  = "SELECT node, instances, milli_cpu, memory FROM ledger WHERE node = ANY ($1)"
+	// Rows are looked up one by one, in the order of the array. The shorter
+	// "= ANY ($1)" leaves it to the planner whether to look up or to walk the
+	// index and compare, and of a table that seems empty it would rather walk.
+	findLeases = "SELECT l.* FROM unnest($1::text[]) AS n (name) CROSS JOIN LATERAL (SELECT " + leaseColumns +
+		" FROM leases WHERE leases.name = n.name OFFSET 0) AS l"
+	shareLeases = "SELECT l.* FROM unnest($1::text[]) AS n (name) CROSS JOIN LATERAL (SELECT " + leaseColumns +
+		" FROM leases WHERE leases.name = n.name FOR SHARE) AS l"
+	findLedger = "SELECT l.* FROM unnest($1::text[]) AS n (node) CROSS JOIN LATERAL (SELECT " + ledgerColumns +
+		" FROM ledger WHERE ledger.node = n.node OFFSET 0) AS l"
+	findObjects = "SELECT o.* FROM unnest($2::text[]) AS n (id) CROSS JOIN LATERAL (SELECT " + objectColumns +
+		" FROM objects WHERE objects.kind = $1 AND objects.id = n.id OFFSET 0) AS o"
+
 	lockCounter = "SELECT revision FROM counter WHERE one FOR UPDATE"
 	setCounter  = "UPDATE counter SET revision = revision + $1 WHERE one"
 
 	leaseColumns  = "name, holder, epoch, until"
+	ledgerColumns = "node, instances, milli_cpu, memory"
 	objectColumns = "kind, id, project, archived, rev, spec_rev, status_rev, spec, status"
-	findObjects   = "SELECT " + objectColumns + " FROM objects WHERE kind = $1 AND id = ANY ($2)"
 	putObjects    = "INSERT INTO objects (" + objectColumns + `) SELECT * FROM
 		unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::bytea[])
 		ON CONFLICT (kind, id) DO UPDATE SET
 		project = excluded.project, archived = excluded.archived, rev = excluded.rev, spec_rev = excluded.spec_rev,
 		status_rev = excluded.status_rev, spec = excluded.spec, status = excluded.status`
-	removeObjects = "DELETE FROM objects WHERE kind = $1 AND id = ANY ($2)"
+	removeObject = "DELETE FROM objects WHERE kind = $1 AND id = $2"
 
 	addChanges = "INSERT INTO changes (first, last, at, body) VALUES ($1, $2, $3, $4)"
 	tagProject = "INSERT INTO change_project (first, project) SELECT $1, unnest($2::text[])"
@@ -223,11 +232,10 @@ func queueObjects(q *pgx.Batch, g *batch.Group) {
 	archived := make([]bool, 0, n)
 	revs, specRevs, statusRevs := make([]int64, 0, n), make([]int64, 0, n), make([]int64, 0, n)
 	specs, statuses := make([][]byte, 0, n), make([][]byte, 0, n)
-	removed := make(map[mariposa.Kind][]string)
 	for _, k := range g.Written() {
 		o := g.Objects[k]
 		if o == nil {
-			removed[k.Kind] = append(removed[k.Kind], k.ID)
+			q.Queue(removeObject, string(k.Kind), k.ID)
 			continue
 		}
 		kinds, ids, projects = append(kinds, string(o.Kind)), append(ids, o.ID), append(projects, o.Project)
@@ -237,9 +245,6 @@ func queueObjects(q *pgx.Batch, g *batch.Group) {
 	}
 	if len(ids) > 0 {
 		q.Queue(putObjects, kinds, ids, projects, archived, revs, specRevs, statusRevs, specs, statuses)
-	}
-	for _, kind := range slices.Sorted(maps.Keys(removed)) {
-		q.Queue(removeObjects, string(kind), removed[kind])
 	}
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -36,8 +37,15 @@ const (
 	// nextChunks are those after a chunk, firstChunks those from the one on in
 	// which a revision is.
 	nextChunks  = "SELECT first, at, body FROM changes WHERE first > $1 AND first < $2 ORDER BY first LIMIT 32"
+	lastChunks  = "SELECT first, at, body FROM changes WHERE first < $1 ORDER BY first DESC LIMIT 32"
 	firstChunks = `SELECT first, at, body FROM changes
 		WHERE first >= (SELECT coalesce(max(first), 0) FROM changes WHERE first <= $1) ORDER BY first LIMIT 32`
+
+	// tagged are the last chunks that speak of something. In two steps, so that
+	// nobody walks the whole log to look for it in each chunk.
+	tagged = `SELECT c.first, c.at, c.body
+		FROM (SELECT first FROM %s WHERE %s = $2 AND first < $1 ORDER BY first DESC LIMIT 32) AS t
+		CROSS JOIN LATERAL (SELECT first, at, body FROM changes WHERE changes.first = t.first OFFSET 0) AS c`
 )
 
 // follow brings the feed up to the newest change, or up to one that the caller
@@ -180,13 +188,11 @@ func (s *Store) History(ctx context.Context, q store.HistoryQuery) ([]store.Chan
 func historyQuery(q store.HistoryQuery) (query string, args []any) {
 	switch {
 	case q.Task != "":
-		return `SELECT c.first, c.at, c.body FROM change_task AS t JOIN changes AS c ON c.first = t.first
-			WHERE t.first < $1 AND t.task = $2 ORDER BY t.first DESC LIMIT 32`, []any{q.Task}
+		return fmt.Sprintf(tagged, "change_task", "task"), []any{q.Task}
 	case q.Project != "":
-		return `SELECT c.first, c.at, c.body FROM change_project AS p JOIN changes AS c ON c.first = p.first
-			WHERE p.first < $1 AND p.project = $2 ORDER BY p.first DESC LIMIT 32`, []any{q.Project}
+		return fmt.Sprintf(tagged, "change_project", "project"), []any{q.Project}
 	}
-	return "SELECT first, at, body FROM changes WHERE first < $1 ORDER BY first DESC LIMIT 32", nil
+	return lastChunks, nil
 }
 
 // visitChunks hands chunks to visit until that has enough, a page at a time. The

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"mariposa"
 	"mariposa/store"
@@ -57,19 +59,33 @@ type visitor struct {
 }
 
 func (v *visitor) snapshot(ctx context.Context) error {
-	conn, err := v.store.readers.Acquire(ctx)
+	conn, err := v.acquire(ctx)
 	if err != nil {
 		return &connectError{err}
 	}
-	defer conn.Release() // ends the transaction with the connection, if need be
+	defer conn.Release()
 	if err = v.begin(ctx, conn.Conn()); err == nil {
 		err = v.walk(ctx, conn.Conn())
 	}
 	v.dead = conn.Conn().IsClosed()
 	if !v.dead {
-		_, _ = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK") // nothing was written
+		rollback(conn.Conn())
 	}
 	return lost(err, conn.Conn())
+}
+
+func (v *visitor) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := v.store.bound(ctx)
+	defer cancel()
+	return v.store.readers.Acquire(ctx)
+}
+
+// rollback ends a transaction that has written nothing. Where it cannot, the
+// pool throws the connection away.
+func rollback(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = conn.Exec(ctx, "ROLLBACK")
 }
 
 func (v *visitor) begin(ctx context.Context, conn *pgx.Conn) error {

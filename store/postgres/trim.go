@@ -12,6 +12,15 @@ import (
 // stays short.
 const trimStep = 1000
 
+// forget removes what lies at or below a revision.
+var forget = []string{
+	"DELETE FROM changes WHERE first <= $1",
+	"DELETE FROM change_project WHERE first + 0 <= $1",
+	"DELETE FROM change_task WHERE first + 0 <= $1",
+}
+
+const oldestChunks = "SELECT last, at FROM changes ORDER BY first LIMIT $1"
+
 // Trim forgets the oldest chunks, step by step. It needs no turn in the group
 // commit: nobody else touches the old end of the log, and those who trim at once
 // wait for each other.
@@ -57,8 +66,8 @@ func trim(ctx context.Context, tx pgx.Tx, maxAge time.Duration, maxChanges int64
 	if point, n, err = trimPoint(ctx, tx, point, oldest, newest); err != nil || n == 0 {
 		return point, n, err
 	}
-	for _, table := range []string{"changes", "change_project", "change_task"} {
-		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE first <= $1", point); err != nil {
+	for _, statement := range forget {
+		if _, err := tx.Exec(ctx, statement, point); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -67,7 +76,7 @@ func trim(ctx context.Context, tx pgx.Tx, maxAge time.Duration, maxChanges int64
 }
 
 func trimPoint(ctx context.Context, tx pgx.Tx, point int64, oldest time.Time, newest int64) (_ int64, n int, err error) {
-	rows, err := tx.Query(ctx, "SELECT last, at FROM changes ORDER BY first LIMIT $1", trimStep)
+	rows, err := tx.Query(ctx, oldestChunks, trimStep)
 	if err != nil {
 		return 0, 0, err
 	}
