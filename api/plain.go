@@ -75,7 +75,16 @@ func (s *server) plain(path, id, summary, kind string, handler http.Handler) {
 func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Health], error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := s.Store.Ping(ctx); err != nil {
+	// A store that hangs may not even notice that nobody waits any more.
+	pinged := make(chan error, 1)
+	go func() { pinged <- s.Store.Ping(ctx) }()
+	var err error
+	select {
+	case err = <-pinged:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		s.Logger.WarnContext(ctx, "not ready", "err", err)
 		return nil, mariposa.Errorf(mariposa.Unavailable, "%s: try again shortly", unwritable(err))
 	}

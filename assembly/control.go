@@ -157,9 +157,18 @@ func (c *Control) Stop() {
 			_ = c.server.Close() // what is still open is open for good
 		}
 		c.cancel()
-		c.all.Wait()
-		if err := c.cfg.Store.Close(); err != nil {
-			slog.Warn("closing the store", "err", err)
+		done := make(chan struct{})
+		go func() { // a store that hangs must not keep the process from ending: what was acknowledged is durable
+			defer close(done)
+			c.all.Wait()
+			if err := c.cfg.Store.Close(); err != nil {
+				slog.Warn("closing the store", "err", err)
+			}
+		}()
+		select {
+		case <-done:
+		case <-time.After(6 * time.Second):
+			slog.Warn("the store does not answer; ending without it")
 		}
 	})
 }

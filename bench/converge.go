@@ -87,6 +87,9 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 			r.control.Stop()
 		}
 	}()
+	if err := r.mustBeEmpty(ctx); err != nil {
+		return r.res, err
+	}
 	took, err := fsync(o.Dir)
 	if err != nil {
 		return r.res, err
@@ -102,6 +105,18 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 	}
 	r.res.Commit, r.res.CPUS = r.store.percentiles(), round(cpu().Seconds())
 	return r.res, nil
+}
+
+// mustBeEmpty keeps the load off a store that somebody uses.
+func (r *run) mustBeEmpty(ctx context.Context) error {
+	n := 0
+	if _, err := r.store.Snapshot(ctx, func(store.Record) error { n++; return nil }); err != nil {
+		return err
+	}
+	if n > 0 {
+		return fmt.Errorf("the store holds %d objects already: give the benchmark an empty one of its own, it leaves its traces there", n)
+	}
+	return nil
 }
 
 func (r *run) say(format string, args ...any) {

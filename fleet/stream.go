@@ -29,7 +29,7 @@ var _ io.ReadCloser = (*stream)(nil)
 func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follow bool) (io.ReadCloser, error) {
 	_, s := f.LastHeard(node)
 	if s == nil {
-		return nil, mariposa.Errorf(mariposa.Unavailable, "the logs of instance %s are on node %s, which is not connected: try again when it is back", instance, node)
+		return nil, mariposa.Errorf(mariposa.Unavailable, "the logs of instance %s are on node %s", instance, f.whereabouts(node))
 	}
 	st := &stream{s: s}
 	st.cond = sync.NewCond(&st.mu)
@@ -47,12 +47,26 @@ func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follo
 	return st, nil
 }
 
+// whereabouts says of a node without a session here where it is, as the end of a
+// sentence.
+func (f *Fleet) whereabouts(node string) string {
+	r := f.Picture.Get(mariposa.KindNode, node)
+	if r == nil {
+		return node + ", which is not connected and not known any more"
+	}
+	name := r.Spec.(*mariposa.NodeSpec).Name
+	if st, _ := r.Status.(*mariposa.NodeStatus); st != nil && st.State == mariposa.NodeRunning && st.Replica != "" && st.Replica != f.Replica {
+		return name + ", which is connected to another replica (" + st.Replica + "): ask that one"
+	}
+	return name + ", which is not connected: try again when it is back"
+}
+
 // Crash has a dummy instance fail on its node. What became of it is told by the
 // feed.
 func (f *Fleet) Crash(_ context.Context, node, instance string) error {
 	_, s := f.LastHeard(node)
 	if s == nil {
-		return mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s, which is not connected: try again when it is back", instance, node)
+		return mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.whereabouts(node))
 	}
 	s.send(wire.Frame{Ask: &wire.Ask{Instance: instance, Crash: true}})
 	return nil

@@ -33,10 +33,14 @@ func openStore(ctx context.Context, where string) (st store.Store, name, dir str
 	return st, "sqlite", dir, err
 }
 
-// masked hides what may be a password in a mistyped address.
+// masked shows how a mistyped address begins and hides the rest, which may hold a
+// password.
 func masked(where string) string {
-	if at := strings.LastIndex(where, "@"); at >= 0 {
-		return "…" + where[at:]
+	if begins, _, ok := strings.Cut(where, ":"); ok && len(begins) < 16 && !strings.ContainsAny(begins, " =@") {
+		return begins + ":…"
 	}
-	return where
+	if where == "" {
+		return where
+	}
+	return "…"
 }
