@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"mariposa"
 	"mariposa/agent"
 	"mariposa/assembly"
 	"mariposa/client"
@@ -63,7 +64,8 @@ type run struct {
 	client  *client.Client
 	feed    *follower
 	agents  sync.WaitGroup
-	ids     []string // of the projects
+	disband context.CancelFunc // ends the agents
+	ids     []string           // of the projects
 	res     Result
 }
 
@@ -104,7 +106,42 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 		}
 	}
 	r.res.Commit, r.res.CPUS = r.store.percentiles(), round(cpu().Seconds())
-	return r.res, nil
+	return r.res, r.cleanUp(ctx)
+}
+
+// cleanUp leaves nothing in the store but the log of what was.
+func (r *run) cleanUp(ctx context.Context) error {
+	if err := r.quiet(ctx); err != nil {
+		return err
+	}
+	for _, id := range r.ids {
+		if _, err := r.client.DeleteProject(ctx, id, true); err != nil {
+			return err
+		}
+	}
+	for {
+		left, err := r.client.Projects(ctx, "")
+		if err != nil {
+			return err
+		}
+		if len(left.Projects) == 0 {
+			break
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	nodes, err := r.client.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	r.disband()
+	r.agents.Wait()
+	var u store.Unit
+	for _, n := range nodes.Nodes {
+		u.Writes = append(u.Writes, store.Write{Kind: mariposa.KindNode, ID: n.ID, Delete: true, Event: mariposa.Event{Kind: "node.deleted", Node: n.ID, Actor: "bench"}})
+	}
+	return r.store.Commit(ctx, u)[0].Err
 }
 
 // mustBeEmpty keeps the load off a store that somebody uses.
@@ -135,6 +172,8 @@ func (r *run) start(ctx context.Context) error {
 	}
 	r.feed = follow(ctx, r.store)
 	link := agent.Link{Servers: []string{r.control.URL}, Token: join}
+	nodes, disband := context.WithCancel(ctx)
+	r.disband = disband
 	for i := range r.Nodes {
 		name := fmt.Sprintf("bench-%d", i+1)
 		dir, err := os.MkdirTemp(r.Dir, name+"-")
@@ -142,8 +181,8 @@ func (r *run) start(ctx context.Context) error {
 			return err
 		}
 		r.agents.Go(func() {
-			err := assembly.RunNode(ctx, link, assembly.NodeConfig{Dir: dir, Name: name, Dummy: true, Forgetful: true})
-			if err != nil && ctx.Err() == nil {
+			err := assembly.RunNode(nodes, link, assembly.NodeConfig{Dir: dir, Name: name, Dummy: true, Forgetful: true})
+			if err != nil && nodes.Err() == nil {
 				r.say("node %s has ended: %v", name, err)
 			}
 		})
