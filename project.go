@@ -13,7 +13,7 @@ type ProjectSpec struct {
 	Author       string            `json:"author,omitempty"`
 	Version      string            `json:"version"`            // the newest submitted version
 	Number       int               `json:"number"`             // its number
-	Services     map[string]string `json:"services"`           // name -> id of every service of the newest version
+	Services     map[string]string `json:"services"`           // name -> id of every service it ever had
 	Deleting     bool              `json:"deleting,omitempty"` // its name is free again; it goes once its last instance is gone
 }
 
