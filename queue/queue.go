@@ -58,7 +58,6 @@ var table = map[mariposa.TaskKind]map[mariposa.TaskKind]verdict{
 // Admission is what adding a task does to the open ones.
 type Admission struct {
 	Terminate []Task // they end, by the new one
-	Absorb    []Task // Mariposa's own: their work becomes the new one's
 }
 
 // Admit decides whether a task may be added beside the open tasks of its
@@ -69,14 +68,8 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 		if t.State().Ended() || !Overlap(t.Spec.Services, add.Services) {
 			continue
 		}
-		if t.Spec.Origin == mariposa.OriginMariposa {
-			if add.Origin == mariposa.OriginUser {
-				a.Absorb = append(a.Absorb, t)
-			}
-			continue
-		}
-		if add.Origin == mariposa.OriginMariposa {
-			continue
+		if t.Spec.Origin == mariposa.OriginMariposa || add.Origin == mariposa.OriginMariposa {
+			continue // outside the table; the planner lets a person's task take over
 		}
 		switch table[t.Spec.Task][add.Task] {
 		case reject:

@@ -97,7 +97,7 @@ func TestEveryCellOfTheTable(t *testing.T) {
 				if (err != nil) != (want == "reject") {
 					t.Fatalf("%v beside %v: %v", scope.added, scope.old, err)
 				}
-				if got := ids(a.Terminate); (got == "t1") != (want == "terminate") || len(a.Absorb) > 0 {
+				if got := ids(a.Terminate); (got == "t1") != (want == "terminate") {
 					t.Fatalf("%v beside %v: terminates %q", scope.added, scope.old, got)
 				}
 				if want == "reject" || want == "terminate" {
@@ -118,7 +118,7 @@ func TestARefusalNamesTheTaskInTheWayAndNothingElseHappens(t *testing.T) {
 	if mariposa.CodeOf(err) != mariposa.Conflict || !strings.Contains(err.Error(), "t2 (stop, queued)") {
 		t.Fatalf("refusal is %v", err)
 	}
-	if len(a.Terminate)+len(a.Absorb) > 0 {
+	if len(a.Terminate) > 0 {
 		t.Fatalf("a refused task still does %+v", a)
 	}
 }
@@ -138,11 +138,11 @@ func TestWhatHasEndedIsInNobodysWay(t *testing.T) {
 	}
 }
 
-func TestAPersonsTaskAbsorbsMariposasOwnInItsScope(t *testing.T) {
+func TestAPersonsTaskIsNotHinderedByMariposasOwn(t *testing.T) {
 	open := []Task{repair("t1", mariposa.TaskActive, "web"), repair("t2", mariposa.TaskActive, "db"), repair("t3", mariposa.TaskCompleted, "web")}
 	for _, kind := range kinds {
 		a, err := Admit(open, task("t4", kind, mariposa.TaskQueued, "web").Spec)
-		if err != nil || ids(a.Absorb) != "t1" || len(a.Terminate) > 0 {
+		if err != nil || len(a.Terminate) > 0 {
 			t.Errorf("%s: %+v %v", kind, a, err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestAPersonsTaskAbsorbsMariposasOwnInItsScope(t *testing.T) {
 func TestMariposasOwnTasksStandOutsideTheTable(t *testing.T) {
 	for _, kind := range kinds {
 		person, own := task("t1", kind, mariposa.TaskActive), repair("t2", mariposa.TaskQueued, "web")
-		if a, err := Admit([]Task{person}, own.Spec); err != nil || len(a.Terminate)+len(a.Absorb) > 0 {
+		if a, err := Admit([]Task{person}, own.Spec); err != nil || len(a.Terminate) > 0 {
 			t.Errorf("a repair beside a %s: %+v %v", kind, a, err)
 		}
 		if got := ids(Ready([]Task{person, own}, nobodyStuck)); got != "t2" {
