@@ -9,12 +9,24 @@ const (
 	KindInstance Kind = "instance"
 	KindNode     Kind = "node"
 	KindTask     Kind = "task"
-	KindName     Kind = "name" // who has a name, so that no two projects get the same
+	KindName     Kind = "name" // who has a name, so that no two get the same
 	KindToken    Kind = "token"
+	KindUser     Kind = "user"
+	KindOrg      Kind = "organization"
+	KindPackage  Kind = "package"
+	KindKey      Kind = "key"      // seals secrets
+	KindMetadata Kind = "metadata" // one generation of a project's values
+	KindAnswer   Kind = "answer"   // to a change that may be asked for again
 )
 
 // Kinds lists every kind, in the order in which a reader should load them.
-var Kinds = []Kind{KindNode, KindProject, KindVersion, KindTask, KindInstance, KindName, KindToken}
+var Kinds = []Kind{
+	KindNode, KindUser, KindOrg, KindPackage, KindKey, KindProject, KindVersion, KindMetadata, KindTask, KindInstance, KindName, KindToken, KindAnswer,
+}
+
+// Shelved reports whether objects of a kind are read one by one by who needs
+// them, and left out of snapshots: there may be many, and large ones.
+func (k Kind) Shelved() bool { return k == KindVersion || k == KindMetadata || k == KindAnswer }
 
 // NewSpec makes an empty Spec of a kind, to decode into; nil for an unknown kind.
 func NewSpec(k Kind) any {
@@ -33,6 +45,18 @@ func NewSpec(k Kind) any {
 		return new(NameSpec)
 	case KindToken:
 		return new(TokenSpec)
+	case KindUser:
+		return new(UserSpec)
+	case KindOrg:
+		return new(OrganizationSpec)
+	case KindPackage:
+		return new(PackageSpec)
+	case KindKey:
+		return new(KeySpec)
+	case KindMetadata:
+		return new(MetadataSpec)
+	case KindAnswer:
+		return new(AnswerSpec)
 	}
 	return nil
 }
@@ -54,6 +78,18 @@ func NewStatus(k Kind) any {
 		return new(NameStatus)
 	case KindToken:
 		return new(TokenStatus)
+	case KindUser:
+		return new(UserStatus)
+	case KindOrg:
+		return new(OrganizationStatus)
+	case KindPackage:
+		return new(PackageStatus)
+	case KindKey:
+		return new(KeyStatus)
+	case KindMetadata:
+		return new(MetadataStatus)
+	case KindAnswer:
+		return new(AnswerStatus)
 	}
 	return nil
 }

@@ -15,17 +15,23 @@ type ProjectSpec struct {
 	Number       int               `json:"number"`             // its number
 	Services     map[string]string `json:"services"`           // name -> id of every service it ever had
 	Deleting     bool              `json:"deleting,omitempty"` // its name is free again; it goes once its last instance is gone
+	Users        map[string]Role   `json:"users,omitempty"`    // by user id, beside what their organization lets them do
+	Metadata     int               `json:"metadata,omitempty"` // the newest generation of its values; 0: none
+	Versions     []int             `json:"versions,omitempty"` // the numbers that are kept, oldest first
+	Tags         map[string]int    `json:"tags,omitempty"`     // given by people -> number
+	Demand       Resources         `json:"demand,omitzero"`    // what is reserved for it of its organization's quota
 }
 
 // ProjectStatus is the goal in force and how far reality is from it. The
 // project's planner writes it.
 type ProjectStatus struct {
-	Goal     ProjectGoal               `json:"goal"`
-	Version  string                    `json:"version"` // the version in force
-	Number   int                       `json:"number"`
-	Services map[string]*ServiceStatus `json:"services,omitempty"` // by name; removed services stay until their last instance is gone
-	Status   Status                    `json:"status"`
-	Reason   string                    `json:"reason,omitempty"`
+	Goal      ProjectGoal               `json:"goal"`
+	Version   string                    `json:"version"` // the version in force
+	Number    int                       `json:"number"`
+	Completed int                       `json:"completed,omitempty"` // the newest version that was fully in force
+	Services  map[string]*ServiceStatus `json:"services,omitempty"`  // by name; removed services stay until their last instance is gone
+	Status    Status                    `json:"status"`
+	Reason    string                    `json:"reason,omitempty"`
 }
 
 // ServiceStatus is the goal of one service and how its convergence fares.
@@ -87,16 +93,31 @@ const (
 
 // VersionSpec is one submitted manifest, kept byte for byte.
 type VersionSpec struct {
-	Project  string    `json:"project"`
-	Version  string    `json:"version"` // SHA-1 over the manifest
-	Number   int       `json:"number"`
-	Manifest []byte    `json:"manifest"`
-	JSON     bool      `json:"json,omitempty"` // it came as JSON
-	Created  time.Time `json:"created"`
-	Author   string    `json:"author,omitempty"`
-	Message  string    `json:"message,omitempty"`
-	Changed  []string  `json:"services_changed"`
+	Project  string                 `json:"project"`
+	Version  string                 `json:"version"` // SHA-1 over the manifest and a keyed digest of the metadata
+	Number   int                    `json:"number"`
+	Manifest []byte                 `json:"manifest"`
+	JSON     bool                   `json:"json,omitempty"` // it came as JSON
+	Created  time.Time              `json:"created"`
+	Author   string                 `json:"author,omitempty"`
+	Message  string                 `json:"message,omitempty"`
+	Changed  []string               `json:"services_changed"`
+	Metadata int                    `json:"metadata,omitempty"` // the generation of values that belongs to it; 0: none
+	Cause    Cause                  `json:"cause,omitempty"`
+	Keys     []string               `json:"keys,omitempty"`     // metadata keys that differ from the version before
+	Counter  string                 `json:"counter,omitempty"`  // it counted this key and nothing else
+	From     int                    `json:"from,omitempty"`     // of a revert: the version made current again
+	Packages map[string]PackageSpec `json:"packages,omitempty"` // the sizes it names, as they were
 }
+
+// Cause says which kind of change made a version.
+type Cause string
+
+const (
+	CauseManifest Cause = "manifest"
+	CauseMetadata Cause = "metadata" // the manifest is that of the version before
+	CauseRevert   Cause = "revert"
+)
 
 // VersionStatus says whether a version was ever fully in force.
 type VersionStatus struct {
@@ -107,14 +128,18 @@ type VersionStatus struct {
 // project sort by number.
 func VersionID(project string, number int) string { return fmt.Sprintf("%s/%08d", project, number) }
 
-// NameSpec says which project has a name; its id is the organization and the
-// name. It goes as soon as the project is being deleted: the name is free then.
+// NameSpec says who has a name. Of a project, its id is the organization and the
+// name; it goes as soon as the project is being deleted: the name is free then.
+// Users and organizations share the names of no organization.
 type NameSpec struct {
-	Project string `json:"project"`
+	Project      string `json:"project,omitempty"`
+	Organization string `json:"organization,omitempty"`
+	User         string `json:"user,omitempty"`
 }
 
 // NameStatus is empty: a name has no fate of its own.
 type NameStatus struct{}
 
-// NameID is the id of a name in the store.
+// NameID is the id of a name in the store; organization is an id, empty for the
+// names of users and organizations themselves.
 func NameID(organization, name string) string { return organization + "/" + name }

@@ -42,9 +42,20 @@ type Service struct {
 	Dummy        *Dummy // compute type dummy only
 
 	// Digest covers the fields whose change needs a new incarnation, Live those
-	// that the driver changes in place.
+	// that the driver changes in place. Where values of metadata go into the
+	// former, a keyed digest of them follows after a dot: Form is what stands
+	// before it.
 	Digest string
 	Live   string
+
+	// Needs are the metadata keys without which nothing of it can be made.
+	Needs []string
+}
+
+// FormOf is the part of a digest that the manifest alone decides.
+func FormOf(digest string) string {
+	form, _, _ := strings.Cut(digest, ".")
+	return form
 }
 
 // ComputeType says what kind of compute an instance is, by its canonical name.
@@ -186,6 +197,7 @@ type Workload struct {
 	MilliCPU    int64         `json:"milli_cpu,omitempty"`
 	Ports       []Port        `json:"ports,omitempty"`
 	Tags        []Variable    `json:"tags,omitempty"`
+	Files       []Variable    `json:"files,omitempty"`        // path -> content, readable by the instance alone
 	StopTimeout time.Duration `json:"stop_timeout,omitempty"` // negative: wait for ever
 	Restart     Restart       `json:"restart,omitzero"`
 	Dummy       *Dummy        `json:"dummy,omitempty"`

@@ -4,24 +4,37 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // TokenSpec is a secret that lets somebody in, as the store keeps it: its hash,
-// never the secret.
+// never the secret. What it may do is what its user may, within its bounds.
 type TokenSpec struct {
-	Use     TokenUse  `json:"use"`
-	Hash    string    `json:"hash"`
-	Created time.Time `json:"created"`
+	Use          TokenUse  `json:"use"`
+	Hash         string    `json:"hash"`
+	Name         string    `json:"name,omitempty"`
+	User         string    `json:"user,omitempty"`         // whose it is
+	Organization string    `json:"organization,omitempty"` // only in this one
+	Project      string    `json:"project,omitempty"`      // only in this one
+	Role         Role      `json:"role,omitempty"`         // no more than this
+	Expires      time.Time `json:"expires,omitzero"`
+	Created      time.Time `json:"created"`
+	Author       string    `json:"author,omitempty"`
 }
 
-// TokenStatus is empty so far.
-type TokenStatus struct{}
+// TokenStatus says when a token was last used, to the minute or so.
+type TokenStatus struct {
+	Used time.Time `json:"used,omitzero"`
+	From string    `json:"from,omitempty"`
+}
 
 // TokenUse says what a token is good for.
 type TokenUse string
 
 const (
-	TokenAdmin TokenUse = "admin" // everything
+	TokenAdmin TokenUse = "admin" // everything, as the first user
+	TokenUser  TokenUse = "user"  // what its user may
 	TokenJoin  TokenUse = "join"  // a node may connect
 )
 
@@ -31,3 +44,7 @@ func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
+
+// TokenID is the id of the token with a hash: whoever brings a token is found
+// without a search.
+func TokenID(hash string) string { return uuid.NewSHA1(uuid.Nil, []byte("token "+hash)).String() }

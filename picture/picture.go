@@ -165,7 +165,7 @@ func (p *Picture) apply(c *store.Change) {
 		p.unset(c.Record.Kind, c.Record.ID)
 		return
 	}
-	if c.Record.Kind == mariposa.KindVersion {
+	if c.Record.Kind.Shelved() {
 		return // read one by one by who needs them
 	}
 	r := c.Record

@@ -273,7 +273,7 @@ func (s *Store) live(ctx context.Context) ([]*store.Record, int64, error) {
 	}
 	var records []*store.Record
 	for _, k := range mariposa.Kinds {
-		if k == mariposa.KindVersion {
+		if k.Shelved() {
 			continue
 		}
 		s.objects[k].Scan(func(_ string, r *store.Record) bool {

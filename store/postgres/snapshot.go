@@ -100,7 +100,7 @@ func (v *visitor) begin(ctx context.Context, conn *pgx.Conn) error {
 
 func (v *visitor) walk(ctx context.Context, conn *pgx.Conn) error {
 	for _, kind := range mariposa.Kinds {
-		if kind == mariposa.KindVersion {
+		if kind.Shelved() {
 			continue
 		}
 		for last, full := "", true; full; {

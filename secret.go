@@ -1,0 +1,63 @@
+package mariposa
+
+import (
+	"fmt"
+	"time"
+)
+
+// MetadataSpec is one generation of a project's metadata: every key with its
+// value, sealed. A generation never changes; versions refer to one by number.
+type MetadataSpec struct {
+	Project string    `json:"project"`
+	Number  int       `json:"number"`
+	Sealed  []byte    `json:"sealed"`
+	Created time.Time `json:"created"`
+}
+
+// MetadataStatus is empty.
+type MetadataStatus struct{}
+
+// MetadataID is the id of a generation in the store. The ids of one project sort
+// by number.
+func MetadataID(project string, number int) string { return fmt.Sprintf("%s/%08d", project, number) }
+
+// KeySpec is a key that seals what belongs to one owner, itself sealed with a
+// key that is kept outside the store.
+type KeySpec struct {
+	Owner   string    `json:"owner"`   // a project's id, or StoreKey
+	Key     string    `json:"key"`     // the name of the outer key
+	Wrapped []byte    `json:"wrapped"` // this key, sealed with that
+	Created time.Time `json:"created"`
+}
+
+// KeyStatus is empty.
+type KeyStatus struct{}
+
+// StoreKey owns the key that seals what belongs to no project.
+const StoreKey = "store"
+
+// AnswerSpec is the answer that a change got, kept for those who ask again with
+// the same Idempotency-Key. Its id is a hash of who asked and the key.
+type AnswerSpec struct {
+	Request string    `json:"request"` // a hash of what was asked
+	Status  int       `json:"status"`
+	Sealed  []byte    `json:"sealed"` // the answer's body
+	Created time.Time `json:"created"`
+}
+
+// AnswerStatus is empty.
+type AnswerStatus struct{}
+
+// PackageSpec is a named size that operators offer. Its id is its name.
+type PackageSpec struct {
+	Name     string    `json:"name"`
+	Family   string    `json:"family,omitempty"`
+	Memory   int64     `json:"memory"`
+	MilliCPU int64     `json:"milli_cpu"`
+	Disk     int64     `json:"disk,omitempty"`
+	Created  time.Time `json:"created"`
+	Author   string    `json:"author,omitempty"`
+}
+
+// PackageStatus is empty.
+type PackageStatus struct{}
