@@ -45,6 +45,7 @@ type InstanceStatus struct {
 	Finished   time.Time         `json:"finished,omitzero"`
 	ExitCode   *int              `json:"exit_code,omitempty"`
 	Restarts   int               `json:"restarts,omitempty"`
+	Bounces    int               `json:"bounces,omitempty"` // how many of the restarts that people asked for the node has made
 	Reason     string            `json:"reason,omitempty"`
 	Details    map[string]string `json:"details,omitempty"`
 }
@@ -96,15 +97,17 @@ func StateOf(spec *InstanceSpec, status *InstanceStatus) State {
 }
 
 // nextStates lists the moves an instance's state may make as its node reports
-// it. Unknown is not among them: it is a view of the node, never written.
+// it. Unknown is not among them: it is a view of the node, never written. A node
+// that was out of reach reports where an instance has got to, not the way: so
+// what was stopping may be running again by then.
 var nextStates = map[State][]State{
 	StatePending:      {StateProvisioning, StateDestroyed},
 	StateProvisioning: {StateRunning, StateFailed, StateStopping, StateStopped, StateDestroyed},
 	StateRunning:      {StateProvisioning, StateDraining, StateStopping, StateStopped, StateFailed, StateDestroyed},
-	StateDraining:     {StateStopping, StateStopped, StateFailed, StateDestroyed},
-	StateStopping:     {StateStopped, StateFailed, StateDestroyed},
-	StateStopped:      {StateProvisioning, StateRunning, StateDestroyed},
-	StateFailed:       {StateStopping, StateStopped, StateDestroyed},
+	StateDraining:     {StateProvisioning, StateRunning, StateStopping, StateStopped, StateFailed, StateDestroyed},
+	StateStopping:     {StateProvisioning, StateRunning, StateStopped, StateFailed, StateDestroyed},
+	StateStopped:      {StateProvisioning, StateRunning, StateStopping, StateFailed, StateDestroyed},
+	StateFailed:       {StateProvisioning, StateRunning, StateStopping, StateStopped, StateDestroyed},
 	StateDestroyed:    {},
 }
 
