@@ -57,6 +57,8 @@ type Rollout struct {
 	Fresh    int       `json:"fresh"`             // the most instances that served at the target so far
 	Failures int       `json:"failures"`          // failures at the target since it last got on
 	Stopped  string    `json:"stopped,omitempty"` // why it stopped by itself; empty while it goes on
+	// Metadata: also replace what differs in values of metadata alone.
+	Metadata bool `json:"metadata,omitempty"`
 }
 
 // Backoff holds back the refilling of a service whose instances keep failing.

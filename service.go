@@ -145,6 +145,10 @@ const (
 	OnFailureContinue OnFailure = "continue"
 )
 
+// OnMetadataReprovision is the OnMetadata by which other values of metadata
+// make new instances; otherwise they are left alone.
+const OnMetadataReprovision = "reprovision"
+
 // Dummy holds the knobs of a dummy instance.
 type Dummy struct {
 	NameLen           int           `json:"name_len"`

@@ -68,10 +68,17 @@ func (v *View) classify(s *service, i *Instance) class {
 }
 
 // outdated reports whether an instance needs a new incarnation to match the
-// definition in force.
+// definition in force. Other values of metadata alone do not, unless the
+// rollout under way is about them.
 func outdated(s *service, i *Instance) bool {
 	if s.def == nil || s.status == nil {
 		return false
 	}
-	return i.Spec.Digest != s.def.Digest || i.Spec.Created.Before(outdatedBefore(s.status))
+	if i.Spec.Digest != s.def.Digest && (aboutMetadata(s.status) || !sameForm(i.Spec.Digest, s.def.Digest)) {
+		return true
+	}
+	return i.Spec.Created.Before(outdatedBefore(s.status))
 }
+
+// sameForm reports whether two digests differ in values of metadata at most.
+func sameForm(a, b string) bool { return a == b || mariposa.FormOf(a) == mariposa.FormOf(b) }

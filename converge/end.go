@@ -80,7 +80,7 @@ func (v *View) leanedOn(name string) (string, int) {
 // and its number: the one in force where the difference needs no new incarnation.
 func (v *View) madeFrom(s *service, number int) (*mariposa.Service, int) {
 	d := v.Definition(number, s.name)
-	if d != nil && s.def != nil && d.Digest == s.def.Digest {
+	if d != nil && s.def != nil && sameForm(d.Digest, s.def.Digest) {
 		return s.def, s.status.Number
 	}
 	return d, number
@@ -134,7 +134,7 @@ func (t *turn) todo() int {
 	if !t.stopped() {
 		n += t.s.count(amend)
 	}
-	if t.rolling {
+	if t.rolling || t.pending {
 		n += t.s.count(stale) + t.s.count(staling)
 		filling -= t.s.count(stale) + t.s.count(staling)
 	} else {
@@ -160,6 +160,8 @@ func (t *turn) verdict() (mariposa.Status, string) {
 	switch {
 	case r != nil && r.Stopped != "":
 		return mariposa.StatusFailed, r.Stopped
+	case t.needs != "":
+		return mariposa.StatusBlocked, t.needs
 	case t.backing:
 		return mariposa.StatusBackingOff, fmt.Sprintf("failed %d times in a row; next try at %s: %s", b.Failures, stamp(b.Until), t.lastFailure())
 	case todo > 0:

@@ -14,11 +14,14 @@ func (t *turn) fill() {
 		return
 	}
 	for _, i := range dead {
-		if !t.create(i.Spec.Slot, t.refillAt(i), fmt.Sprintf("replaces %s (%s)", i.Spec.Name, how(i)), true) {
+		number, can := t.refillAt(i)
+		if missing--; !can {
+			continue
+		}
+		if !t.create(i.Spec.Slot, number, fmt.Sprintf("replaces %s (%s)", i.Spec.Name, how(i)), true) {
 			return
 		}
 		t.remove(i, how(i), true)
-		missing--
 	}
 	for _, i := range t.given {
 		if missing == 0 {
@@ -28,12 +31,17 @@ func (t *turn) fill() {
 			continue // refilled before
 		}
 		node := t.view.nodes[i.Spec.Node]
-		if !t.create(i.Spec.Slot, t.refillAt(i), fmt.Sprintf("replaces %s, whose node %s cannot be reached since %s", i.Spec.Name, node.Name, stamp(node.Since)), true) {
+		number, can := t.refillAt(i)
+		if missing--; !can {
+			continue
+		}
+		if !t.create(i.Spec.Slot, number, fmt.Sprintf("replaces %s, whose node %s cannot be reached since %s", i.Spec.Name, node.Name, stamp(node.Since)), true) {
 			return
 		}
-		missing--
 	}
-	t.openSlots(missing)
+	if t.needs == "" {
+		t.openSlots(missing)
+	}
 }
 
 // missing is how many slots are to be filled. Where two instances hold the same
@@ -117,20 +125,23 @@ func (t *turn) stillLeft() map[int]bool {
 }
 
 // refillAt is the version at which the slot of a dead instance is refilled: its
-// own after a rollout that stopped, the one in force otherwise.
-func (t *turn) refillAt(i *Instance) int {
-	if !t.stopped() || !outdated(t.s, i) || t.view.Definition(i.Spec.Number, t.s.name) == nil {
-		return t.st.Number
+// own after a rollout that stopped, or where nothing can be made of the one in
+// force; that one otherwise. It reports whether anything can be made of it.
+func (t *turn) refillAt(i *Instance) (int, bool) {
+	own := t.view.Definition(i.Spec.Number, t.s.name)
+	if own == nil || t.needs == "" && (!t.stopped() || !outdated(t.s, i)) {
+		return t.st.Number, t.needs == ""
 	}
-	return i.Spec.Number
+	return i.Spec.Number, len(own.Needs) == 0
 }
 
 // openAt is the version at which a new slot is filled: not one that has just
 // failed to roll out, as long as there is another.
 func (t *turn) openAt() int {
-	r := t.st.Rollout
-	if r != nil && r.Stopped != "" && t.view.Definition(r.From, t.s.name) != nil {
-		return r.From
+	if r := t.st.Rollout; r != nil && r.Stopped != "" {
+		if d := t.view.Definition(r.From, t.s.name); d != nil && len(d.Needs) == 0 {
+			return r.From
+		}
 	}
 	return t.st.Number
 }

@@ -65,6 +65,13 @@ func (f *fleet) manifest() []*mariposa.Service {
 func (f *fleet) definition(name string) *mariposa.Service {
 	t := f.t
 	d := def(name, rapid.SampledFrom([]string{"one", "two", "three"}).Draw(t, name+" image"), rapid.IntRange(0, 5).Draw(t, name+" scale"))
+	d.Digest += rapid.SampledFrom([]string{"", ".red", ".blue"}).Draw(t, name+" metadata")
+	if rapid.Bool().Draw(t, name+" on_metadata") {
+		d.Update.OnMetadata = mariposa.OnMetadataReprovision
+	}
+	if rapid.IntRange(0, 7).Draw(t, name+" needs") == 0 {
+		d.Needs = []string{"key"}
+	}
 	d.Live = rapid.SampledFrom([]string{"", "small", "big"}).Draw(t, name+" live")
 	d.Update.Rolling = mariposa.Amount{N: rapid.IntRange(1, 3).Draw(t, name+" rolling")}
 	if rapid.IntRange(0, 3).Draw(t, name+" percent") == 0 {
@@ -276,6 +283,9 @@ func (f *fleet) fillsRightly(s Step) {
 	if f.goal.Goal != mariposa.GoalStarted || svc.status.Removed {
 		f.Fatalf("%s: it is to end%s", word(s), f.story())
 	}
+	if len(f.versions[s.Number][s.Service].Needs) > 0 {
+		f.Fatalf("%s: values are missing for it%s", word(s), f.story())
+	}
 	if b := svc.status.Backoff; b != nil && b.Until.After(f.now) {
 		f.Fatalf("%s: it backs off until %s%s", word(s), stamp(b.Until), f.story())
 	}
@@ -377,7 +387,7 @@ func balanceOf(v *View, s *service, now time.Time, p Plan) balance {
 			b.filling-- // it goes first, and its place is taken at once
 		case step.Action == Remove && s.members[step.Instance].runs():
 			b.retired++
-			if r := p.Services[s.name].Rollout; s.members[step.Instance] == stale && r != nil && r.Stopped == "" {
+			if r := p.Services[s.name].Rollout; s.members[step.Instance] == stale && r != nil && r.Stopped == "" && len(s.def.Needs) == 0 {
 				b.outdated++
 			}
 		}
@@ -409,6 +419,7 @@ func (f *fleet) withinBounds(name string, b balance) {
 // are away, then with them, and holds the world to its goal.
 func (f *fleet) faultsEnd() {
 	f.budget = max(1, f.budget)
+	f.giveValues()
 	if slices.ContainsFunc(slices.Collect(maps.Values(f.nodes)), func(n Node) bool { return !n.Unknown }) {
 		f.settle()
 		f.servesWithoutTheLost()
@@ -418,6 +429,18 @@ func (f *fleet) faultsEnd() {
 	}
 	f.settle()
 	f.isAsTheGoalSays()
+}
+
+// giveValues brings a version into force that is like the newest and misses no
+// values.
+func (f *fleet) giveValues() {
+	var defs []*mariposa.Service
+	for _, name := range slices.Sorted(maps.Keys(f.versions[f.goal.Number])) {
+		d := *f.versions[f.goal.Number][name]
+		d.Needs = nil
+		defs = append(defs, &d)
+	}
+	f.submit(defs...)
 }
 
 // servesWithoutTheLost holds the world to serving from the nodes it can reach.

@@ -103,16 +103,22 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 	if was == nil || scaleOf(was, -1) != scaleOf(def, -1) {
 		n.Scale = scaleOf(def, ss.Scale)
 	}
-	same := was != nil && was.Digest == def.Digest && was.Live == def.Live && !ss.Removed
+	same := was != nil && sameForm(was.Digest, def.Digest) && was.Live == def.Live && !ss.Removed
 	switch {
 	case !same:
 		n.Removed, n.Backoff = false, nil
 		n.Rollout = &mariposa.Rollout{Number: p.Number, From: proven(ss), Batch: p.Rolling, Progress: now}
+	case was.Digest != def.Digest && def.Update.OnMetadata == mariposa.OnMetadataReprovision:
+		n.Backoff = nil
+		n.Rollout = &mariposa.Rollout{Number: p.Number, From: proven(ss), Batch: p.Rolling, Before: outdatedBefore(ss), Progress: now, Metadata: true}
 	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on
 		r := *ss.Rollout
 		r.Number = p.Number
 		if p.Rolling.N > 0 {
 			r.Batch = p.Rolling
+		}
+		if len(was.Needs) > 0 && len(def.Needs) == 0 {
+			r.Progress = now // it could not begin before
 		}
 		n.Rollout = &r
 	}

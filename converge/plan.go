@@ -130,6 +130,8 @@ type turn struct {
 	// apart by their time, so the next try waits for a later one.
 	stillborn bool
 	rolling   bool            // outdated instances are being replaced
+	pending   bool            // they will be, once something outside the plan is done
+	needs     string          // why nothing of the definition in force can be made
 	batch     int             // how many at a time
 	settled   int             // up to date and up for long enough
 	young     []*Instance     // up to date and not up for long enough, youngest first; only during a rollout
@@ -160,6 +162,7 @@ func (p *planner) service(s *service) {
 	if t.ending {
 		t.end()
 	} else {
+		t.needs = wanting(s.def)
 		t.countLost()
 		t.measureRollout()
 		t.fill()

@@ -658,6 +658,71 @@ func TestReprovisionMakesEveryInstanceAnew(t *testing.T) {
 	}
 }
 
+func onMetadata(d *mariposa.Service) { d.Update.OnMetadata = mariposa.OnMetadataReprovision }
+
+func needs(keys ...string) func(*mariposa.Service) {
+	return func(d *mariposa.Service) { d.Needs = keys }
+}
+
+func TestOtherValuesOfMetadataReplaceNothingUnlessTheServiceSaysSo(t *testing.T) {
+	t.Run("held", func(t *testing.T) {
+		w := running(t, def("web", "one.red", 2))
+		w.submit(def("web", "one.blue", 2))
+		wantSteps(t, w.step())
+		wantStatus(t, w, "web", mariposa.StatusConverged, "")
+		if ss := w.status("web"); ss.Number != 2 || ss.Rollout != nil {
+			t.Fatalf("web is %+v", ss)
+		}
+		w.fail("web.1-1")
+		wantSteps(t, w.step(), "create web.1 v2", "remove web.1-1")
+	})
+	t.Run("reprovisioned", func(t *testing.T) {
+		w := running(t, def("web", "one.red", 2, onMetadata))
+		w.submit(def("web", "one.blue", 2, onMetadata))
+		w.settle()
+		wantServing(t, w, "web", map[string]int{"one.blue": 2})
+		if w.status("web").Rollout != nil {
+			t.Fatal("the rollout does not end")
+		}
+	})
+	t.Run("in the midst of a rollout, which goes on", func(t *testing.T) {
+		w := running(t, def("web", "one.red", 3))
+		w.submit(def("web", "two.red", 3))
+		w.step()
+		w.move("web.1-4")
+		w.submit(def("web", "two.blue", 3))
+		w.settle()
+		wantServing(t, w, "web", map[string]int{"two.red": 1, "two.blue": 2})
+	})
+}
+
+func TestNothingIsMadeOfADefinitionThatMissesValues(t *testing.T) {
+	w := newWorld(t, def("web", "one", 2, needs("db_password")))
+	wantSteps(t, w.step())
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata key db_password: set it with mariposa meta set db_password VALUE")
+	w.submit(def("web", "one.red", 2))
+	w.settle()
+	wantServing(t, w, "web", map[string]int{"one.red": 2})
+
+	w.wait(time.Hour)
+	w.submit(def("web", "two", 2, needs("a", "b"), deadline(time.Minute)))
+	wantSteps(t, w.step())
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata keys a, b: set them with mariposa meta set a VALUE, mariposa meta set b VALUE")
+	if w.plan().Todo["web"] == 0 {
+		t.Fatal("the rollout is still to come")
+	}
+	w.fail("web.1-1")
+	wantSteps(t, w.step(), "create web.1 v2", "remove web.1-1") // at its own version
+	w.settle()
+	w.scale("web", 3)
+	wantSteps(t, w.step()) // a new slot waits
+	w.wait(time.Hour)      // and the deadline does not run
+	w.submit(def("web", "two.red", 3, deadline(time.Minute)))
+	w.settle()
+	wantServing(t, w, "web", map[string]int{"two.red": 3})
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+}
+
 func TestADependentIsRolledAfterItsDependency(t *testing.T) {
 	w := running(t, def("db", "one", 2), def("web", "one", 2, dependsOn("db"), deadline(time.Minute)))
 	w.submit(def("db", "two", 2, deadline(time.Hour)), def("web", "two", 2, dependsOn("db"), deadline(time.Minute)))

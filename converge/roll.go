@@ -37,7 +37,8 @@ func (t *turn) measureRollout() {
 	if !t.unfinished() {
 		r.Stopped = "" // what stood in its way has gone, and repairs did the rest
 	}
-	t.rolling = r.Stopped == ""
+	t.rolling = r.Stopped == "" && t.needs == ""
+	t.pending = r.Stopped == "" && t.needs != ""
 }
 
 // findYoung finds those that have not been up for min_healthy.
@@ -60,7 +61,7 @@ func (t *turn) findYoung() []*Instance {
 // judge stops a rollout that fails or does not get on.
 func (t *turn) judge(r *mariposa.Rollout) {
 	u := t.s.def.Update
-	if r.Stopped != "" || u.OnFailure == mariposa.OnFailureContinue || !t.unfinished() {
+	if r.Stopped != "" || t.needs != "" || u.OnFailure == mariposa.OnFailureContinue || !t.unfinished() {
 		return
 	}
 	due := t.gotOn(r).Add(u.Deadline)
@@ -112,7 +113,7 @@ func (t *turn) lastFailure() string {
 
 // roll replaces outdated instances batch by batch.
 func (t *turn) roll() {
-	if !t.stopped() {
+	if !t.stopped() && t.needs == "" {
 		t.amendInPlace()
 	}
 	if !t.rolling {

@@ -142,7 +142,7 @@ func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 		old := s.status
 		s.status = ss
 		def := v.versions[ss.Number][name]
-		if old == nil || def != s.def || !outdatedBefore(old).Equal(outdatedBefore(ss)) {
+		if old == nil || def != s.def || !sameTarget(old, ss) {
 			s.def = def
 			v.reclassify(s)
 		}
@@ -156,6 +156,14 @@ func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 		v.drop(s)
 	}
 }
+
+// sameTarget reports whether the same instances are outdated by two goals of a
+// service with one definition.
+func sameTarget(a, b *mariposa.ServiceStatus) bool {
+	return outdatedBefore(a).Equal(outdatedBefore(b)) && aboutMetadata(a) == aboutMetadata(b)
+}
+
+func aboutMetadata(s *mariposa.ServiceStatus) bool { return s.Rollout != nil && s.Rollout.Metadata }
 
 func outdatedBefore(s *mariposa.ServiceStatus) time.Time {
 	if s.Rollout == nil {
