@@ -1,5 +1,5 @@
 // Package picture keeps what is current of the whole store in memory, following
-// the feed: projects, open tasks, nodes and instances. Engine, fleet and API
+// the feed: users, projects, open tasks, nodes and instances. Engine, fleet and API
 // read the same picture and hear of the same changes in the same order, so one
 // decoded object serves them all.
 //
@@ -30,10 +30,16 @@ type Picture struct {
 	revision int64
 	moved    chan struct{} // closed and replaced when revision grows
 	records  map[mariposa.Kind]map[string]*store.Record
-	members  index // project -> instances
-	onNode   index // node -> instances
-	tasks    index // project -> open tasks
-	names    map[string]string
+	members  index             // project -> instances
+	onNode   index             // node -> instances
+	tasks    index             // project -> open tasks
+	owned    index             // organization -> projects
+	joined   index             // user -> organizations
+	shared   index             // user -> projects
+	tokens   index             // user -> tokens
+	names    map[string]string // organization/name -> project
+	orgs     map[string]string // name -> organization
+	users    map[string]string // name -> user
 	hear     []func([]store.Change)
 }
 
@@ -75,7 +81,9 @@ func (p *Picture) clear() {
 	for _, k := range mariposa.Kinds {
 		p.records[k] = map[string]*store.Record{}
 	}
-	p.members, p.onNode, p.tasks, p.names = index{}, index{}, index{}, map[string]string{}
+	p.members, p.onNode, p.tasks = index{}, index{}, index{}
+	p.owned, p.joined, p.shared, p.tokens = index{}, index{}, index{}, index{}
+	p.names, p.orgs, p.users = map[string]string{}, map[string]string{}, map[string]string{}
 }
 
 // Hear adds a listener, called with every batch of changes after the picture
@@ -227,12 +235,15 @@ func (p *Picture) mend(fresh map[mariposa.Kind]map[string]*store.Record, at int6
 	return len(changes)
 }
 
+// set shows a record. The indexes are made of specs alone, so that a new status
+// leaves them as they are.
 func (p *Picture) set(r *store.Record) {
 	if old := p.records[r.Kind][r.ID]; old != nil {
 		if old.Revision >= r.Revision {
 			return
 		}
-		if r.Kind == mariposa.KindInstance { // its project and node never change
+		// The project and node of an instance never change.
+		if old.SpecRevision == r.SpecRevision || r.Kind == mariposa.KindInstance {
 			p.records[r.Kind][r.ID] = r
 			return
 		}
@@ -246,9 +257,26 @@ func (p *Picture) set(r *store.Record) {
 	case *mariposa.TaskSpec:
 		p.tasks.add(spec.Project, r.ID)
 	case *mariposa.ProjectSpec:
-		if !spec.Deleting {
-			p.names[spec.Organization+"/"+spec.Name] = r.ID
+		p.setProject(r.ID, spec)
+	case *mariposa.OrganizationSpec:
+		p.orgs[spec.Name] = r.ID
+		for user := range spec.Members {
+			p.joined.add(user, r.ID)
 		}
+	case *mariposa.UserSpec:
+		p.users[spec.Name] = r.ID
+	case *mariposa.TokenSpec:
+		p.tokens.add(spec.User, r.ID)
+	}
+}
+
+func (p *Picture) setProject(id string, spec *mariposa.ProjectSpec) {
+	p.owned.add(spec.Organization, id)
+	for user := range spec.Users {
+		p.shared.add(user, id)
+	}
+	if !spec.Deleting {
+		p.names[spec.Organization+"/"+spec.Name] = id
 	}
 }
 
@@ -265,8 +293,26 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 	case *mariposa.TaskSpec:
 		p.tasks.remove(spec.Project, id)
 	case *mariposa.ProjectSpec:
-		if key := spec.Organization + "/" + spec.Name; p.names[key] == id {
-			delete(p.names, key)
+		p.owned.remove(spec.Organization, id)
+		for user := range spec.Users {
+			p.shared.remove(user, id)
 		}
+		unname(p.names, spec.Organization+"/"+spec.Name, id)
+	case *mariposa.OrganizationSpec:
+		unname(p.orgs, spec.Name, id)
+		for user := range spec.Members {
+			p.joined.remove(user, id)
+		}
+	case *mariposa.UserSpec:
+		unname(p.users, spec.Name, id)
+	case *mariposa.TokenSpec:
+		p.tokens.remove(spec.User, id)
+	}
+}
+
+// unname frees a name, unless another has it by now.
+func unname(names map[string]string, name, id string) {
+	if names[name] == id {
+		delete(names, name)
 	}
 }

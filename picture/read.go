@@ -62,6 +62,32 @@ func (p *Picture) All(kind mariposa.Kind) []*store.Record {
 	return pick(p.records[kind], maps.Keys(p.records[kind]))
 }
 
+// EachOf hands the objects of a kind to visit, in no order, until that returns
+// false. It is for those who look at many and keep few: it neither sorts nor
+// allocates. The picture stands still meanwhile, so visit must be quick, and must
+// not call back into the picture.
+func (p *Picture) EachOf(kind mariposa.Kind, visit func(*store.Record) bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, r := range p.records[kind] {
+		if !visit(r) {
+			return
+		}
+	}
+}
+
+// EachInstanceOf hands the instances of a project to visit, like EachOf.
+func (p *Picture) EachInstanceOf(project string, visit func(*store.Record) bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	all := p.records[mariposa.KindInstance]
+	for id := range p.members[project] {
+		if !visit(all[id]) {
+			return
+		}
+	}
+}
+
 // Count says how many objects of a kind there are.
 func (p *Picture) Count(kind mariposa.Kind) int {
 	p.mu.RLock()
@@ -74,6 +100,41 @@ func (p *Picture) ProjectNamed(organization, name string) *store.Record {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.records[mariposa.KindProject][p.names[organization+"/"+name]]
+}
+
+// OrgNamed returns the organization that has a name, nil if none has.
+func (p *Picture) OrgNamed(name string) *store.Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.records[mariposa.KindOrg][p.orgs[name]]
+}
+
+// UserNamed returns the user that has a name, nil if none has.
+func (p *Picture) UserNamed(name string) *store.Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.records[mariposa.KindUser][p.users[name]]
+}
+
+// ProjectsOf returns the projects of an organization, by id; those being deleted
+// too.
+func (p *Picture) ProjectsOf(organization string) []*store.Record {
+	return p.indexed(mariposa.KindProject, p.owned, organization)
+}
+
+// ProjectsWith returns the projects that name a user among their own, by id.
+func (p *Picture) ProjectsWith(user string) []*store.Record {
+	return p.indexed(mariposa.KindProject, p.shared, user)
+}
+
+// OrganizationsOf returns the organizations that a user is a member of, by id.
+func (p *Picture) OrganizationsOf(user string) []*store.Record {
+	return p.indexed(mariposa.KindOrg, p.joined, user)
+}
+
+// TokensOf returns the tokens of a user, by id.
+func (p *Picture) TokensOf(user string) []*store.Record {
+	return p.indexed(mariposa.KindToken, p.tokens, user)
 }
 
 // InstancesOf returns the instances of a project, by id.
