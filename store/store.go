@@ -77,6 +77,13 @@ type Store interface {
 	// Changes still answers.
 	Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error)
 
+	// Audit returns the entries of the audit log that match, newest first.
+	Audit(ctx context.Context, q AuditQuery) ([]mariposa.Audit, error)
+
+	// TrimAudit forgets entries of the audit log older than maxAge (zero: none)
+	// and returns how many those were.
+	TrimAudit(ctx context.Context, maxAge time.Duration) (removed int64, err error)
+
 	// Ping reports whether the store can take a write right now.
 	Ping(ctx context.Context) error
 
@@ -99,12 +106,14 @@ type Record struct {
 	Status         any // nil until first written
 }
 
-// Unit is a change that happens whole or not at all.
+// Unit is a change that happens whole or not at all. Its entries of the audit
+// log are part of that; they take no revision and are not in the feed.
 type Unit struct {
 	Fences  []Fence
 	Require []Require
 	Writes  []Write
 	Claims  []Claim
+	Audit   []mariposa.Audit
 	Urgent  bool // people and repairs go before bulk work in the group commit
 }
 

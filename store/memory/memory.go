@@ -35,6 +35,7 @@ type Store struct {
 	log      log
 	leases   map[string]store.Lease
 	ledger   map[string]mariposa.Resources
+	audit    audit
 }
 
 // Option changes a store before its first use.
@@ -146,6 +147,9 @@ func (t *commit) apply(u *store.Unit) store.Result {
 		if result.First == 0 {
 			result.First = t.revision
 		}
+	}
+	for i := range u.Audit {
+		t.audit.add(u.Audit[i], t.now)
 	}
 	return result
 }

@@ -46,7 +46,7 @@ const (
 	findObjects = "SELECT o.* FROM unnest($2::text[]) AS n (id) CROSS JOIN LATERAL (SELECT " + objectColumns +
 		" FROM objects WHERE objects.kind = $1 AND objects.id = n.id OFFSET 0) AS o"
 
-	lockCounter = "SELECT revision FROM counter WHERE one FOR UPDATE"
+	lockCounter = "SELECT revision, audit, audit_lag FROM counter WHERE one FOR UPDATE"
 	setCounter  = "UPDATE counter SET revision = revision + $1 WHERE one"
 
 	leaseColumns  = "name, holder, epoch, until"
@@ -73,12 +73,15 @@ const (
 // ground is what a group builds on: all that it touches, locked and as it
 // stands.
 type ground struct {
-	revision int64     // of the newest change, when any object is touched
+	revision int64     // of the newest change, when the counter is locked
 	now      time.Time // by the server's clock, once all locks were had
 	objects  map[batch.Key]*codec.Object
 	leases   map[string]store.Lease
 	ledger   map[string]mariposa.Resources
+	audit    store.AuditMark // when the counter is locked
 }
+
+func (g *ground) Audited() store.AuditMark { return g.audit }
 
 func (g *ground) Object(k batch.Key) *codec.Object { return g.objects[k] }
 
@@ -110,8 +113,9 @@ func (w *writer) begin(ctx context.Context, b *batch.Batch) (*ground, error) {
 	g.queueLedger(&q, b)
 	_, have := w.log.feed.Bounds()
 	ids := touched(b)
-	if len(ids) > 0 {
-		q.Queue(lockCounter).QueryRow(func(row pgx.Row) error { return row.Scan(&g.revision) })
+	locked := len(ids) > 0 || b.Audits()
+	if locked {
+		q.Queue(lockCounter).QueryRow(func(row pgx.Row) error { return row.Scan(&g.revision, &g.audit.Last, &g.audit.Lag) })
 	}
 	// A statement of its own, because in another one it could be asked for the
 	// time before that waits for its lock.
@@ -122,7 +126,7 @@ func (w *writer) begin(ctx context.Context, b *batch.Batch) (*ground, error) {
 	if err := w.conn.SendBatch(ctx, &q).Close(); err != nil {
 		return nil, err
 	}
-	if len(ids) > 0 && g.revision < have {
+	if locked && g.revision < have {
 		w.log.lost(g.revision)
 	}
 	g.now = g.now.UTC()
@@ -214,7 +218,11 @@ func (w *writer) statements(a *attempt) (*pgx.Batch, error) {
 		queueLedger(q, g.Ledger)
 	}
 	q.Queue(markWriter, w.id, a.seq)
-	if len(g.Changes) > 0 {
+	switch {
+	case len(g.Audit) > 0:
+		queueAudit(q, g)
+		q.Queue(setAudit, int64(len(g.Changes)), g.Mark.Last, g.Mark.Lag)
+	case len(g.Changes) > 0:
 		q.Queue(setCounter, int64(len(g.Changes)))
 	}
 	q.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {

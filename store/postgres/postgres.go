@@ -12,12 +12,13 @@
 //
 // A group is one transaction. It locks, in this order and each in the order of
 // names: its writer's own row, the leases it looks at, the ledger rows it claims
-// from, and the counter, if it looks at any object. The counter's lock is the
-// lock of all objects: who has it sees every earlier change, objects that do not
-// exist included, and gives its own changes the next revisions. So revisions
-// have no gaps and become visible in their order, and no two replicas ever wait
-// for each other in a circle. The counter comes last because it is everybody's;
-// it is held for one exchange with the server and the sync of the commit.
+// from, and the counter, if it looks at any object or adds to the audit log. The
+// counter's lock is the lock of all objects: who has it sees every earlier
+// change, objects that do not exist included, and gives its own changes the next
+// revisions. So revisions have no gaps and become visible in their order, and no
+// two replicas ever wait for each other in a circle. The counter comes last
+// because it is everybody's; it is held for one exchange with the server and the
+// sync of the commit.
 package postgres
 
 import (

@@ -40,6 +40,10 @@ func (h hasty) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64)
 	return h.Store.Trim(ctx, maxAge/faster, maxChanges)
 }
 
+func (h hasty) TrimAudit(ctx context.Context, maxAge time.Duration) (int64, error) {
+	return h.Store.TrimAudit(ctx, maxAge/faster)
+}
+
 // Eight changes are at hand, so that every test of the feed reads some of it
 // from memory and some from the database.
 func TestStore(t *testing.T) {
@@ -149,8 +153,8 @@ func wipe(t testing.TB, target string) {
 	}
 	defer conn.Close(context.Background())
 	do(t, conn, `DELETE FROM objects; DELETE FROM changes; DELETE FROM change_project; DELETE FROM change_task;
-		DELETE FROM leases; DELETE FROM ledger; DELETE FROM writers; DELETE FROM meta;
-		UPDATE counter SET revision = 0; UPDATE trimmed SET revision = 0`)
+		DELETE FROM leases; DELETE FROM ledger; DELETE FROM writers; DELETE FROM meta; DELETE FROM audit;
+		UPDATE counter SET revision = 0, audit = 0, audit_lag = 0; UPDATE trimmed SET revision = 0`)
 }
 
 func open(t testing.TB, target string, o Options) *Store {

@@ -28,6 +28,8 @@ func (b base) Lease(name string) store.Lease {
 
 func (b base) Claimed(node string) mariposa.Resources { return b.ledger[node] }
 
+func (b base) Audited() store.AuditMark { return b.audit }
+
 // read fetches the objects that a batch touches, those not at hand from the
 // disk, many at a time.
 func (w *writer) read(ctx context.Context, b *batch.Batch) (base, error) {
@@ -104,6 +106,9 @@ func (w *writer) write(ctx context.Context, g *batch.Group) (size int, err error
 		return 0, err
 	}
 	if err := w.writeLedger(ctx, g.Ledger); err != nil {
+		return 0, err
+	}
+	if err := w.writeAudit(ctx, g); err != nil {
 		return 0, err
 	}
 	for _, also := range g.Also {

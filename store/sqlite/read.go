@@ -69,7 +69,7 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error)
 // would rather walk all objects of the kind.
 func listQuery(q store.Query) (query string, args []any) {
 	query = "SELECT " + objectColumns + " FROM objects"
-	if q.Project != "" && (q.Kind == mariposa.KindTask || q.Kind == mariposa.KindVersion) {
+	if q.Project != "" && ofProject(q.Kind) {
 		query += " INDEXED BY objects_of_project"
 	}
 	query += " WHERE kind = '" + string(q.Kind) + "'"
@@ -84,6 +84,15 @@ func listQuery(q store.Query) (query string, args []any) {
 		query, args = query+" LIMIT ?", append(args, q.Limit)
 	}
 	return query, args
+}
+
+// ofProject tells the kinds that are in the index by project.
+func ofProject(k mariposa.Kind) bool {
+	switch k {
+	case mariposa.KindVersion, mariposa.KindTask, mariposa.KindMetadata, mariposa.KindAnswer:
+		return true
+	}
+	return false
 }
 
 // Snapshot streams out of one read transaction. While visit takes its time, the
@@ -187,9 +196,15 @@ func readLeases(ctx context.Context, q querier) (map[string]store.Lease, error) 
 
 // bounds reads how far the log reaches.
 func bounds(ctx context.Context, q querier) (trimmed, revision int64, err error) {
-	rows, err := q.QueryContext(ctx, "SELECT key, value FROM meta WHERE key IN ('trimmed', 'revision')")
+	values, err := readMeta(ctx, q, "trimmed", "revision")
+	return values["trimmed"], values["revision"], err
+}
+
+// readMeta reads two of the store's numbers.
+func readMeta(ctx context.Context, q querier, one, other string) (map[string]int64, error) {
+	rows, err := q.QueryContext(ctx, "SELECT key, value FROM meta WHERE key IN (?, ?)", one, other)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	defer rows.Close()
 	values := make(map[string]int64)
@@ -197,9 +212,9 @@ func bounds(ctx context.Context, q querier) (trimmed, revision int64, err error)
 		var key string
 		var value int64
 		if err := rows.Scan(&key, &value); err != nil {
-			return 0, 0, err
+			return nil, err
 		}
 		values[key] = value
 	}
-	return values["trimmed"], values["revision"], rows.Err()
+	return values, rows.Err()
 }

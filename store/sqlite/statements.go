@@ -18,6 +18,7 @@ type statements struct {
 	tagTask      many
 	putLease     many
 	putClaim     many
+	putAudit     many
 	remove       *sql.Stmt
 	removeClaim  *sql.Stmt
 	appendChange *sql.Stmt
@@ -56,6 +57,7 @@ func prepareAll(ctx context.Context, conn *sql.Conn) (*statements, error) {
 		" ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, until = excluded.until")
 	s.putClaim = each("INSERT INTO ledger (node, instances, milli_cpu, memory) VALUES ", "(?,?,?,?)",
 		" ON CONFLICT (node) DO UPDATE SET instances = excluded.instances, milli_cpu = excluded.milli_cpu, memory = excluded.memory")
+	s.putAudit = each("INSERT INTO audit ("+auditColumns+") VALUES ", "(?,?,?,?,?,?,?,?,?,?,?)", "")
 	s.remove = one("DELETE FROM objects WHERE kind = ? AND id = ?")
 	s.removeClaim = one("DELETE FROM ledger WHERE node = ?")
 	s.appendChange = one("INSERT INTO changes (first, last, at, body) VALUES (?, ?, ?, ?)")

@@ -40,6 +40,7 @@ type writer struct {
 	objects  cache
 	leases   map[string]store.Lease
 	ledger   map[string]mariposa.Resources
+	audit    store.AuditMark
 }
 
 // run commits groups until the queue is closed and empty.
@@ -80,7 +81,7 @@ func (w *writer) commit(ctx context.Context, b *batch.Batch) error {
 
 // keep remembers what a group wrote.
 func (w *writer) keep(g *batch.Group) {
-	w.revision = g.Revision
+	w.revision, w.audit = g.Revision, g.Mark
 	for k, o := range g.Objects {
 		if o != nil {
 			o.SpecJSON, o.StatusJSON = nil, nil // on disk now; too much to keep
@@ -178,6 +179,9 @@ func (w *writer) load(ctx context.Context) error {
 		return err
 	}
 	if w.ledger, err = readLedger(ctx, w.conn); err != nil {
+		return err
+	}
+	if w.audit, err = readAuditMark(ctx, w.conn); err != nil {
 		return err
 	}
 	w.revision = revision

@@ -66,6 +66,21 @@ func (b *Batch) Nodes(visit func(string)) {
 	}
 }
 
+// Audits reports whether the batch may have anything for the audit log.
+func (b *Batch) Audits() bool {
+	for _, p := range b.parts {
+		if p.job.action != nil {
+			continue
+		}
+		for i := p.from; i < p.to; i++ {
+			if len(p.job.units[i].Entries) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Apply works the batch out in a group.
 func (b *Batch) Apply(g *Group) {
 	for _, p := range b.parts {

@@ -30,6 +30,7 @@ type Base interface {
 	Object(Key) *codec.Object // nil: there is none
 	Lease(name string) store.Lease
 	Claimed(node string) mariposa.Resources
+	Audited() store.AuditMark
 }
 
 // Group works out what units come to, one after the other, on top of a base
@@ -46,6 +47,9 @@ type Group struct {
 	Leases  map[string]store.Lease
 	Ledger  map[string]mariposa.Resources
 
+	Audit []Entry         // in order
+	Mark  store.AuditMark // after them
+
 	// Also is what actions want done in the group's transaction besides.
 	Also []func(context.Context) error
 
@@ -60,13 +64,14 @@ func NewGroup(base Base, revision int64, now time.Time) *Group {
 		Objects:  make(map[Key]*codec.Object),
 		Leases:   make(map[string]store.Lease),
 		Ledger:   make(map[string]mariposa.Resources),
+		Mark:     base.Audited(),
 		base:     base,
 	}
 }
 
 // Dirty reports whether there is anything to write down.
 func (g *Group) Dirty() bool {
-	return len(g.Changes) > 0 || len(g.Leases) > 0 || len(g.Ledger) > 0 || len(g.Also) > 0
+	return len(g.Changes) > 0 || len(g.Leases) > 0 || len(g.Ledger) > 0 || len(g.Audit) > 0 || len(g.Also) > 0
 }
 
 // Written lists the objects that the group wrote, in the order of their keys:
@@ -116,6 +121,10 @@ func (g *Group) Apply(u *Unit) store.Result {
 		if result.First == 0 {
 			result.First = g.Revision
 		}
+	}
+	for _, e := range u.Entries {
+		e.ID, e.Time = g.Mark.Next(g.Now), g.Now
+		g.Audit = append(g.Audit, e)
 	}
 	return result
 }

@@ -199,7 +199,7 @@ func (j *job) weight(i int) int {
 	if j.action != nil {
 		return 1
 	}
-	return len(j.units[i].Writes)
+	return len(j.units[i].Writes) + len(j.units[i].Entries)
 }
 
 // Poll takes work like Take, but returns nil at once when there is none.

@@ -3,6 +3,7 @@ package batch
 import (
 	"fmt"
 
+	"mariposa"
 	"mariposa/store"
 	"mariposa/store/internal/codec"
 )
@@ -11,12 +12,20 @@ import (
 // writes has only the writing to do.
 type Unit struct {
 	*store.Unit
-	Halves []Halves // of each write
-	Err    error    // why it can never be written
+	Halves  []Halves // of each write
+	Entries []Entry  // for the audit log
+	Err     error    // why it can never be written
 }
 
 // Halves are the encoded halves that a write replaces.
 type Halves struct{ Spec, Status []byte }
+
+// Entry is an entry of the audit log with its encoding, but for what the group
+// gives it: id and time.
+type Entry struct {
+	mariposa.Audit
+	JSON []byte
+}
 
 // Ready checks and encodes units.
 func Ready(units []store.Unit) []Unit {
@@ -24,8 +33,24 @@ func Ready(units []store.Unit) []Unit {
 	for i := range units {
 		ready[i] = Unit{Unit: &units[i]}
 		ready[i].Halves, ready[i].Err = encode(&units[i])
+		if len(units[i].Audit) > 0 && ready[i].Err == nil {
+			ready[i].Entries, ready[i].Err = encodeAudit(units[i].Audit)
+		}
 	}
 	return ready
+}
+
+func encodeAudit(audit []mariposa.Audit) ([]Entry, error) {
+	entries := make([]Entry, len(audit))
+	for i := range audit {
+		e := &entries[i]
+		e.Audit = store.CleanAudit(audit[i])
+		var err error
+		if e.JSON, err = codec.Audit(&e.Audit); err != nil {
+			return nil, fmt.Errorf("audit of %s: %w", e.Action, err)
+		}
+	}
+	return entries, nil
 }
 
 func encode(u *store.Unit) ([]Halves, error) {

@@ -1,0 +1,26 @@
+package codec
+
+import (
+	"encoding/json"
+	"time"
+
+	"mariposa"
+)
+
+// auditBody is what is kept of an entry of the audit log beside its id and time:
+// the fields here hide those of the entry, and being empty are left out.
+type auditBody struct {
+	ID   int `json:"id,omitempty"`
+	Time int `json:"time,omitempty"`
+	*mariposa.Audit
+}
+
+// Audit encodes an entry without its id and time.
+func Audit(a *mariposa.Audit) ([]byte, error) { return json.Marshal(auditBody{Audit: a}) }
+
+// DecodeAudit is an entry as it was encoded, with its id and time.
+func DecodeAudit(id int64, at time.Time, body []byte) (a mariposa.Audit, err error) {
+	err = json.Unmarshal(body, &a)
+	a.ID, a.Time = id, at
+	return a, err
+}
