@@ -15,10 +15,12 @@ import (
 // Protocol is the version both sides must speak.
 //
 //	1 (2026-11): hello, welcome, assign, report, beat, bye, ask, data
-const Protocol = 1
+//	2 (2026-11): mdata; assignments with files, the goal stopped, and bounces; frames up to 32 MiB
+const Protocol = 2
 
-// MaxFrame bounds a frame in bytes.
-const MaxFrame = 8 << 20
+// MaxFrame bounds a frame in bytes: room for the values of one instance, of which
+// each may have a megabyte.
+const MaxFrame = 32 << 20
 
 // Batch is how many instances go into one frame at most.
 const Batch = 500
@@ -29,6 +31,7 @@ type Frame struct {
 	Hello   *Hello   `json:"hello,omitempty"`
 	Welcome *Welcome `json:"welcome,omitempty"`
 	Assign  *Assign  `json:"assign,omitempty"`
+	Mdata   *Mdata   `json:"mdata,omitempty"`
 	Report  *Report  `json:"report,omitempty"`
 	Beat    *Beat    `json:"beat,omitempty"`
 	Bye     *Bye     `json:"bye,omitempty"`
@@ -76,8 +79,25 @@ type Assignment struct {
 	Service    string                   `json:"service,omitempty"`
 	Generation int64                    `json:"generation"`
 	Goal       mariposa.Goal            `json:"goal"`
+	Bounces    int                      `json:"bounces,omitempty"`  // restarted in place until its status says as many
 	Workload   string                   `json:"workload,omitempty"` // key into Workloads of the same frame
 	Status     *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: what is known of it
+}
+
+// Mdata tells the node the values that instances can read while they run. Sent
+// before the assignment of a new instance, they are there when it starts; sent
+// later, they replace what it has. An instance that is not named keeps its
+// values: one that is to have none any more is named without any.
+type Mdata struct {
+	Items []MdataItem `json:"items,omitempty"`
+}
+
+// MdataItem is every value of one instance. Number grows with each change; a
+// smaller one than the node has seen is old news.
+type MdataItem struct {
+	ID     string              `json:"id"`
+	Number int64               `json:"number"`
+	Values []mariposa.Variable `json:"values,omitempty"`
 }
 
 // Report tells what is so on the node.
@@ -139,16 +159,23 @@ func Decode(b []byte) (Frame, error) {
 	if err := json.Unmarshal(b, &f); err != nil {
 		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame is not readable: %w", err)
 	}
-	n := 0
-	for _, set := range []bool{f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Report != nil, f.Beat != nil, f.Bye != nil, f.Ask != nil, f.Data != nil} {
+	if n := f.things(); n != 1 {
+		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame says %d things instead of one", n)
+	}
+	return f, nil
+}
+
+// things counts what a frame says.
+func (f *Frame) things() (n int) {
+	for _, set := range []bool{
+		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Report != nil,
+		f.Beat != nil, f.Bye != nil, f.Ask != nil, f.Data != nil,
+	} {
 		if set {
 			n++
 		}
 	}
-	if n != 1 {
-		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame says %d things instead of one", n)
-	}
-	return f, nil
+	return n
 }
 
 // Order checks the numbers of frames that arrive from the other side.

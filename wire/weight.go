@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"unicode/utf8"
+
+	"mariposa"
+)
+
+// portion is how heavy a frame may get before the next one is begun.
+const portion = 1 << 20
+
+// MaxWeight is how heavy one instance's values, or one workload, may be: what is
+// heavier fits no frame, and no agent could ever be told of it.
+const MaxWeight = MaxFrame - 64<<10
+
+// Pack puts values into frames that the other side can take: by number and by
+// weight. What is too heavy for any frame is handed back.
+func Pack(items []MdataItem) (frames []*Mdata, heavy []MdataItem) {
+	var f *Mdata
+	bytes := 0
+	for i := range items {
+		it := &items[i]
+		w := it.Weight()
+		if w > MaxWeight {
+			heavy = append(heavy, *it)
+			continue
+		}
+		if f == nil || len(f.Items) == Batch || bytes+w > portion {
+			f, bytes = &Mdata{}, 0
+			frames = append(frames, f)
+		}
+		f.Items = append(f.Items, *it)
+		bytes += w
+	}
+	return frames, heavy
+}
+
+// Weight is how many bytes the values take in a frame, at most.
+func (it *MdataItem) Weight() int { return 64 + text(it.ID) + variables(it.Values) }
+
+// WorkloadWeight is how many bytes a workload takes in a frame, at most.
+func WorkloadWeight(w *mariposa.Workload) int {
+	n := 512 + text(string(w.Compute)) + text(w.Image) + text(string(w.Restart.Policy)) + 48*len(w.Ports)
+	for _, words := range [][]string{w.Command, w.Entrypoint} {
+		for _, word := range words {
+			n += text(word) + 1
+		}
+	}
+	for _, list := range [][]mariposa.Variable{w.Environment, w.Tags, w.Files} {
+		n += variables(list)
+	}
+	if w.Dummy != nil {
+		n += 256 + text(w.Dummy.UpdateInPlaceProp)
+	}
+	return n
+}
+
+func variables(list []mariposa.Variable) int {
+	n := 0
+	for _, v := range list {
+		n += text(v.Name) + text(v.Value) + 24
+	}
+	return n
+}
+
+// text is how long a text gets between quotes, with what JSON escapes in it.
+func text(s string) int {
+	n := len(s) + 2
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c < utf8.RuneSelf {
+			switch {
+			case c < ' ' || c == '<' || c == '>' || c == '&':
+				n += 5
+			case c == '"' || c == '\\':
+				n++
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			n += 5
+		case r == '\u2028' || r == '\u2029':
+			n += 3
+		}
+		i += size
+	}
+	return n
+}
