@@ -351,6 +351,18 @@ func (e *Engine) Held() (shards, projects int) {
 // Used is what is claimed of a node.
 func (e *Engine) Used(node string) mariposa.Resources { return e.placer.Used(node) }
 
+// Place finds a node for an instance that no project's planner makes and puts it
+// into its spec. The caller commits the claim with the instance, and calls
+// release when that failed.
+func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error) {
+	node, err := e.placer.Pick(id, needOf(spec))
+	if err != nil {
+		return store.Claim{}, nil, mariposa.Errorf(mariposa.Conflict, "no node takes the instance: %w", err)
+	}
+	spec.Node = node.ID
+	return store.Claim{Node: node.ID, Take: needOf(spec).Take, Limit: node.Capacity}, func() { e.placer.Release(id) }, nil
+}
+
 // offer is what a node's record says to the placer.
 func (e *Engine) offer(r *store.Record) place.Node {
 	spec := r.Spec.(*mariposa.NodeSpec)

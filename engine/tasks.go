@@ -68,6 +68,11 @@ func (t *turn) taskOf(s converge.Step) string {
 	}
 	st := &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, Moved: t.now}
 	t.added[id], t.news[id] = spec, st
+	t.unit.Audit = append(t.unit.Audit, mariposa.Audit{
+		Actor: "mariposa", ActorName: "mariposa", Action: "instance.repair", Outcome: mariposa.AuditDone,
+		Kind: string(mariposa.KindInstance), Object: s.Instance, Organization: t.spec.Organization,
+		Project: t.project, ProjectName: t.spec.Name, Version: t.goal.Version, Number: t.goal.Number, Task: id, Reason: spec.Reason,
+	})
 	t.open = append(t.open, queue.Task{ID: id, Spec: spec, Status: st})
 	return id
 }
@@ -189,20 +194,42 @@ func (t *turn) endTask(task queue.Task, state mariposa.TaskState, why, by string
 	})
 }
 
-// completeVersion notes that a version has been fully in force.
+// completeVersion notes that the version a task brought has been fully in force.
 func (t *turn) completeVersion(task queue.Task) {
-	n := task.Spec.Patch.Number
-	if n == 0 || n != t.goal.Number {
+	if n := task.Spec.Patch.Number; n != 0 && n == t.goal.Number && t.atRest() {
+		t.complete(task.ID)
+	}
+}
+
+// completeGoal notes that the version in force is so fully, whether a task
+// brought it or not.
+func (t *turn) completeGoal(st *mariposa.ProjectStatus) {
+	if st.Number == 0 || st.Completed == st.Number || st.Goal != mariposa.GoalStarted || st.Status != mariposa.StatusConverged || !t.atRest() {
 		return
 	}
+	st.Completed = st.Number
+	t.complete("")
+}
+
+// atRest reports whether everything is as the goal says.
+func (t *turn) atRest() bool {
 	for _, todo := range t.plan.Todo {
 		if todo > 0 {
-			return
+			return false
 		}
 	}
+	return true
+}
+
+// complete writes down that the version in force is so fully, once a turn.
+func (t *turn) complete(task string) {
+	if t.completed {
+		return
+	}
+	t.completed = true
 	t.unit.Writes = append(t.unit.Writes, store.Write{
-		Kind: mariposa.KindVersion, ID: mariposa.VersionID(t.project, n), Status: &mariposa.VersionStatus{Completed: t.now},
-		Event: mariposa.Event{Kind: "version.completed", Project: t.project, Task: task.ID, Actor: "mariposa"},
+		Kind: mariposa.KindVersion, ID: mariposa.VersionID(t.project, t.goal.Number), Status: &mariposa.VersionStatus{Completed: t.now},
+		Event: mariposa.Event{Kind: "version.completed", Project: t.project, Task: task, Actor: "mariposa"},
 	})
 }
 
@@ -255,19 +282,39 @@ func (t *turn) finish(ctx context.Context) error {
 			t.replaceTask(task)
 		}
 	}
-	versions, err := t.e.Store.List(ctx, store.Query{Kind: mariposa.KindVersion, Project: t.project})
-	if err != nil {
-		return err
+	for _, kind := range []mariposa.Kind{mariposa.KindVersion, mariposa.KindMetadata} {
+		if err := t.deleteAll(ctx, kind); err != nil {
+			return err
+		}
 	}
-	for _, v := range versions {
-		t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindVersion, ID: v.ID, Delete: true, Event: mariposa.Event{Kind: "version.deleted", Project: t.project, Actor: "mariposa"}})
-	}
+	t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindKey, ID: t.project, Delete: true, Event: mariposa.Event{Kind: "key.deleted", Project: t.project, Actor: "mariposa"}})
+	t.giveBack()
 	t.unit.Writes = slices.DeleteFunc(t.unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindProject })
 	t.unit.Writes = append(t.unit.Writes, store.Write{
 		Kind: mariposa.KindProject, ID: t.project, Delete: true,
 		Event: mariposa.Event{Kind: "project.deleted", Project: t.project, Actor: "mariposa", Reason: "nothing of it is left"},
 	})
 	return nil
+}
+
+// deleteAll removes every object of a kind that belongs to the project.
+func (t *turn) deleteAll(ctx context.Context, kind mariposa.Kind) error {
+	all, err := t.e.Store.List(ctx, store.Query{Kind: kind, Project: t.project})
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		t.unit.Writes = append(t.unit.Writes, store.Write{Kind: kind, ID: r.ID, Delete: true, Event: mariposa.Event{Kind: string(kind) + ".deleted", Project: t.project, Actor: "mariposa"}})
+	}
+	return nil
+}
+
+// giveBack returns what was reserved for the project of its organization's quota.
+func (t *turn) giveBack() {
+	resources, projects := mariposa.LedgerOf(t.spec.Organization)
+	t.unit.Claims = append(t.unit.Claims,
+		store.Claim{Node: resources, Take: mariposa.Resources{}.Minus(t.spec.Demand)},
+		store.Claim{Node: projects, Take: mariposa.Resources{Instances: -1}})
 }
 
 // replaceTask writes a task again that this turn has written already.

@@ -30,6 +30,8 @@ type turn struct {
 	unit    store.Unit
 	claimed []string
 	cut     bool // there were more steps than one commit carries
+	// completed: this turn notes that the version in force is so fully.
+	completed bool
 }
 
 func (a *actor) newTurn(ctx context.Context) (*turn, error) {
@@ -46,12 +48,15 @@ func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 // effect.
 func (t *turn) activate(ctx context.Context) error {
 	for _, task := range queue.Ready(t.open, t.stuck) {
-		if err := t.applyPatch(ctx, task); err != nil {
+		if err := t.applyPatch(ctx, task.Spec.Patch); err != nil {
 			return err
 		}
 		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
 			st.State, st.Started, st.Moved = mariposa.TaskActive, t.now, t.now
 		})
+	}
+	if err := t.adopt(ctx); err != nil {
+		return err
 	}
 	if t.goal != nil && t.goal != t.was {
 		t.view.SetGoal(t.goal)
@@ -78,8 +83,8 @@ func (t *turn) stuck(task queue.Task) bool {
 	return false
 }
 
-func (t *turn) applyPatch(ctx context.Context, task queue.Task) error {
-	p := task.Spec.Patch
+// applyPatch changes the goal in force.
+func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch) error {
 	known := map[int]converge.Definitions{}
 	version := ""
 	need := []int{p.Number}
@@ -241,6 +246,7 @@ func (t *turn) writeGoal() {
 	st := *t.goal
 	st.Services = t.plan.Services
 	st.Status, st.Reason = summary(&st, t.plan.Todo)
+	t.completeGoal(&st)
 	if t.was != nil && same(t.was, &st) {
 		return
 	}

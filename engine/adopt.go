@@ -1,0 +1,54 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"mariposa"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// adopt brings a version into force that differs from the one in force in
+// values of metadata alone. Such a version comes without a task: values flow.
+func (t *turn) adopt(ctx context.Context) error {
+	if t.goal == nil || t.goal.Number == 0 || t.goal.Goal == mariposa.GoalDeleted || t.spec.Deleting || t.spec.Number <= t.goal.Number {
+		return nil
+	}
+	for _, task := range t.open {
+		if task.Spec.Patch.Number > t.goal.Number && t.status(task).State == mariposa.TaskQueued {
+			return nil // it will, when its turn comes
+		}
+	}
+	same, err := t.onlyValuesDiffer(ctx, t.goal.Number, t.spec.Number)
+	if err != nil || !same {
+		return err
+	}
+	return t.applyPatch(ctx, mariposa.Patch{Number: t.spec.Number})
+}
+
+// onlyValuesDiffer reports whether a newer version was made by a change of
+// metadata and has the manifest of an older one. Versions between them may be
+// gone, so they are not asked.
+func (t *turn) onlyValuesDiffer(ctx context.Context, older, newer int) (bool, error) {
+	b, err := t.version(ctx, newer)
+	if err != nil || b == nil || b.Cause != mariposa.CauseMetadata {
+		return false, err
+	}
+	a, err := t.version(ctx, older)
+	return a != nil && bytes.Equal(a.Manifest, b.Manifest), err
+}
+
+// version reads one version; nil when there is none that can be read.
+func (a *actor) version(ctx context.Context, number int) (*mariposa.VersionSpec, error) {
+	v, err := a.e.Shelf.Version(ctx, a.project, number)
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
+		return nil, nil //nolint:nilnil // there is none, which is no failure
+	case err != nil:
+		return nil, fmt.Errorf("read version %d of project %s: %w", number, a.project, err)
+	}
+	return v.Spec, nil
+}
