@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strconv"
 
 	"mariposa"
@@ -76,22 +75,10 @@ func (s *Session) frames(ctx context.Context, records []*store.Record, snapshot 
 			return nil, err
 		}
 		if len(a.Workloads) > before {
-			bytes += weight(a.Workloads[a.Items[len(a.Items)-1].Workload])
+			bytes += wire.WorkloadWeight(a.Workloads[a.Items[len(a.Items)-1].Workload])
 		}
 	}
 	return all, nil
-}
-
-// weight is about how many bytes a workload takes in a frame.
-func weight(w *mariposa.Workload) int {
-	n := 200 + len(w.Image)
-	for _, word := range slices.Concat(w.Command, w.Entrypoint) {
-		n += len(word) + 3
-	}
-	for _, v := range slices.Concat(w.Environment, w.Tags) {
-		n += len(v.Name) + len(v.Value) + 24
-	}
-	return n
 }
 
 // sendTombstones names quarantined instances that a person said may go.
@@ -109,7 +96,7 @@ func (s *Session) sendTombstones(ids []string) {
 
 func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Record, full bool) error {
 	spec := r.Spec.(*mariposa.InstanceSpec)
-	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal}
+	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, Bounces: spec.Bounces}
 	if full {
 		it.Status, _ = r.Status.(*mariposa.InstanceStatus)
 	}

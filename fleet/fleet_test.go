@@ -368,7 +368,7 @@ func TestMovesThatCannotBeAreIgnored(t *testing.T) {
 	p := r.connect("n1")
 	p.report(is("i1", mariposa.StateRunning))
 	p.report(is("i1", mariposa.StateFailed))
-	for _, s := range []mariposa.State{mariposa.StateRunning, mariposa.StateProvisioning, mariposa.StateUnknown, mariposa.StatePending, ""} {
+	for _, s := range []mariposa.State{mariposa.StateDraining, mariposa.StateUnknown, mariposa.StatePending, ""} {
 		p.report(is("i1", s))
 		if st := r.status("i1"); st.State != mariposa.StateFailed {
 			t.Errorf("%q followed failed: %+v", s, st)

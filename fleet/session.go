@@ -208,7 +208,7 @@ func owed(known *store.Record, st *mariposa.InstanceStatus) bool {
 
 func sameStatus(a, b *mariposa.InstanceStatus) bool {
 	return a.State == b.State && a.Health == b.Health && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
-		a.Restarts == b.Restarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
+		a.Restarts == b.Restarts && a.Bounces == b.Bounces && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
 }
 
 // store writes down what was reported. What cannot be written now is kept and
