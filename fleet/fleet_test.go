@@ -387,7 +387,7 @@ func TestTwoMovesBeforeTheFeedHasCaughtUpAreHeldAgainstEachOther(t *testing.T) {
 	r.project("p", manifestBody)
 	r.commit(put("i1", instance("i1", "n1", "web")))
 	p := r.connect("n1")
-	for _, s := range []mariposa.State{mariposa.StateRunning, mariposa.StateFailed, mariposa.StateRunning} {
+	for _, s := range []mariposa.State{mariposa.StateRunning, mariposa.StateFailed, mariposa.StateDraining} {
 		p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{is("i1", s)}}})
 		if err := p.session.Step(t.Context()); err != nil { // the picture stands still
 			t.Fatal(err)
