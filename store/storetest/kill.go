@@ -18,8 +18,8 @@ import (
 )
 
 // WriteForever writes from several goroutines and prints the revisions that were
-// acknowledged, until a unit fails. Each unit that writes a spec claims one
-// instance.
+// acknowledged, until a unit fails. For each spec that it writes, a unit claims
+// one instance and makes one entry of the audit log.
 func WriteForever(s store.Store) error {
 	failed := make(chan error)
 	for range 4 {
@@ -58,6 +58,7 @@ func RandomUnit() store.Unit {
 			w.Spec = &mariposa.NodeSpec{Name: RandomWord(200)}
 			w.Event.Reason = "claimed"
 			u.Claims = append(u.Claims, store.Claim{Node: "n", Take: mariposa.Resources{Instances: 1}})
+			u.Audit = append(u.Audit, mariposa.Audit{Action: "node.update", Object: w.ID, Reason: w.Spec.(*mariposa.NodeSpec).Name})
 		}
 		u.Writes = append(u.Writes, w)
 	}
@@ -98,8 +99,8 @@ func WriteAndKill(t testing.TB, variable, value string, units int) (highest int6
 	return highest
 }
 
-// VerifyLog expects the log to be whole and the objects and claims to be what the
-// log says, after any number of calls of WriteForever.
+// VerifyLog expects the log to be whole and the objects, claims and entries of the
+// audit log to be what the log says, after any number of calls of WriteForever.
 func VerifyLog(t testing.TB, s store.Store) (revision int64) {
 	t.Helper()
 	changes, err := s.Changes(context.Background(), 0, 0)
@@ -108,6 +109,7 @@ func VerifyLog(t testing.TB, s store.Store) (revision int64) {
 	}
 	want := make(map[string]store.Record)
 	claims := 0
+	var specs []string // as they were written
 	for i, c := range changes {
 		if c.Revision != int64(i+1) {
 			t.Fatalf("change %d has revision %d", i, c.Revision)
@@ -119,6 +121,7 @@ func VerifyLog(t testing.TB, s store.Store) (revision int64) {
 		}
 		if c.Event.Reason == "claimed" {
 			claims++
+			specs = append(specs, c.Record.Spec.(*mariposa.NodeSpec).Name)
 		}
 	}
 	got := make(map[string]store.Record)
@@ -137,6 +140,15 @@ func VerifyLog(t testing.TB, s store.Store) (revision int64) {
 	ledger, err := s.Ledger(context.Background())
 	if err != nil || ledger["n"].Instances != claims {
 		t.Fatalf("%v claimed, the log says %d, %v", ledger, claims, err)
+	}
+	entries, err := s.Audit(context.Background(), store.AuditQuery{})
+	if err != nil || len(entries) != len(specs) {
+		t.Fatalf("%d entries in the audit log, the log says %d, %v", len(entries), len(specs), err)
+	}
+	for i, a := range entries {
+		if want := specs[len(specs)-1-i]; a.Reason != want {
+			t.Fatalf("entry %d tells of %s, the log of %s", a.ID, a.Reason, want)
+		}
 	}
 	return revision
 }

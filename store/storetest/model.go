@@ -29,6 +29,7 @@ func compareWithModel(t *testing.T, open Factory) {
 			"history": m.history,
 			"list":    m.list,
 			"trim":    m.trim,
+			"audit":   m.audit,
 		}
 		if h.Reopen != nil {
 			actions["reopen"] = func(t *rapid.T) {
@@ -57,6 +58,9 @@ var (
 	leases   = rapid.SampledFrom([]string{"l", "m"})
 	nodes    = rapid.SampledFrom([]string{"n", "o"})
 	holders  = rapid.SampledFrom([]string{"me", "you"})
+	users    = rapid.SampledFrom([]string{"", "u", "v"})
+	actions  = rapid.SampledFrom([]string{"a.b", "a.c", "a", "ab.c", "a.b.c"})
+	outcomes = rapid.SampledFrom([]string{"", "done", "denied", "failed"})
 )
 
 func (m *machine) commit(t *rapid.T) {
@@ -83,6 +87,9 @@ func (m *machine) unit(t *rapid.T) store.Unit {
 	}
 	if rapid.IntRange(0, 2).Draw(t, "requiring") == 0 {
 		u.Require = []store.Require{m.require(t)}
+	}
+	if rapid.IntRange(0, 2).Draw(t, "auditing") == 0 {
+		u.Audit = rapid.SliceOfN(rapid.Custom(anyAudit), 1, 3).Draw(t, "audit")
 	}
 	return u
 }
@@ -234,6 +241,45 @@ func (m *machine) trim(t *rapid.T) {
 	got, gotErr := m.store.Trim(context.Background(), 0, keep)
 	want, wantErr := m.model.Trim(context.Background(), 0, keep)
 	equal(t, "point", got, want, gotErr, wantErr)
+}
+
+func anyAudit(t *rapid.T) mariposa.Audit {
+	return mariposa.Audit{
+		Actor: users.Draw(t, "actor"), ActorName: users.Draw(t, "actor name"), For: users.Draw(t, "for"), ForName: users.Draw(t, "for name"),
+		Action: actions.Draw(t, "action"), Outcome: mariposa.AuditOutcome(outcomes.Draw(t, "outcome")),
+		Organization: projects.Draw(t, "organization"), Project: projects.Draw(t, "project"), Reason: words.Draw(t, "reason"),
+	}
+}
+
+// audit asks both for the same, below the same entry. Each gives its own ids.
+func (m *machine) audit(t *rapid.T) {
+	q := store.AuditQuery{
+		Project: projects.Draw(t, "project"), Actor: users.Draw(t, "actor"), Outcome: outcomes.Draw(t, "outcome"),
+		Action: rapid.OneOf(actions, rapid.SampledFrom([]string{"", "a.", "a.b.", "x."})).Draw(t, "action"),
+		Limit:  rapid.IntRange(0, 5).Draw(t, "limit"),
+	}
+	if rapid.Bool().Draw(t, "of organizations") {
+		q.Organizations = rapid.SliceOfN(projects, 0, 3).Draw(t, "organizations")
+	}
+	below := rapid.IntRange(0, 20).Draw(t, "below")
+	ask := func(s store.Store) (found []mariposa.Audit, err error) {
+		q := q
+		all, err := s.Audit(context.Background(), store.AuditQuery{})
+		if err != nil {
+			return nil, err
+		}
+		if below < len(all) {
+			q.Before = all[below].ID
+		}
+		found, err = s.Audit(context.Background(), q)
+		for i := range found {
+			found[i].ID, found[i].Time = 0, time.Time{}
+		}
+		return found, err
+	}
+	got, gotErr := ask(m.store)
+	want, wantErr := ask(m.model)
+	equal(t, "audit", got, want, gotErr, wantErr)
 }
 
 // everything compares all that can be asked.

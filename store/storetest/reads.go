@@ -86,7 +86,7 @@ var readTests = map[string]func(*testing.T, Harness){
 	},
 
 	"List pages down by id, by project too": func(t *testing.T, h Harness) {
-		for _, k := range []mariposa.Kind{mariposa.KindTask, mariposa.KindVersion, mariposa.KindInstance} {
+		for _, k := range []mariposa.Kind{mariposa.KindTask, mariposa.KindVersion, mariposa.KindMetadata, mariposa.KindAnswer, mariposa.KindInstance} {
 			listPages(t, h.Store, k)
 		}
 		if list, err := h.Store.List(t.Context(), store.Query{Kind: mariposa.KindProject}); err != nil || len(list) != 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"mariposa"
 	"mariposa/store"
@@ -218,6 +219,9 @@ func closed(t *testing.T, h Harness) {
 	_, answers["Ledger"] = s.Ledger(ctx)
 	_, answers["Identity"] = s.Identity(ctx)
 	_, answers["Trim"] = s.Trim(ctx, 0, 0)
+	_, answers["Audit"] = s.Audit(ctx, store.AuditQuery{})
+	_, answers["TrimAudit"] = s.TrimAudit(ctx, time.Hour)
+	_, answers["TrimAudit of nothing"] = s.TrimAudit(ctx, 0)
 	for name, err := range answers {
 		if !errors.Is(err, store.ErrClosed) {
 			t.Errorf("%s: %v", name, err)

@@ -25,6 +25,8 @@ type Arm struct{ Column, Value string }
 // that begin with a prefix are asked for where they are needed.
 func Arms(q *store.AuditQuery, actions func(prefix string) ([]string, error)) ([]Arm, error) {
 	switch {
+	case q.Organizations != nil && len(q.Organizations) == 0:
+		return nil, nil
 	case q.Project != "":
 		return []Arm{{"project", q.Project}}, nil
 	case q.Organizations != nil:
