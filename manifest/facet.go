@@ -177,10 +177,11 @@ func seconds(d time.Duration) string {
 // digests are hashes over the facets that need a new incarnation and over those
 // changed live. Every text goes in with its length before it, so that no two
 // different definitions are written alike; nothing of Go's own formatting is
-// used. A service with nothing live has an empty second one.
-func digests(s *mariposa.Service) (digest, inPlace string) {
+// used. A service with nothing live has an empty second one. More are facets that
+// the manifest itself does not hold.
+func digests(s *mariposa.Service, more ...facet) (digest, inPlace string) {
 	var fixed, changing strings.Builder
-	for _, f := range facets(s) {
+	for _, f := range append(facets(s), more...) {
 		switch f.effect {
 		case replaces:
 			f.encode(&fixed)

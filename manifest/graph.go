@@ -65,6 +65,10 @@ func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, boo
 		if !known.metadata[rest] {
 			c.unknown(ref.at, func() []string { return sortedKeys(known.metadata) }, rest, "refers to the metadata key %s, which is not declared under metadata:", quote(rest))
 		}
+	case "cns":
+		if name, ok := strings.CutPrefix(rest, "svc."); ok && p.byName[name] == nil {
+			c.unknown(ref.at, func() []string { return known.services }, name, "names the service %s, which does not exist", quote(name))
+		}
 	case "services":
 		name, field, _ := strings.Cut(rest, ".")
 		found = edge{to: name, at: ref.at}

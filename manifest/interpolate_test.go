@@ -45,15 +45,21 @@ var someScope = Scope{
 	Scale:     3,
 	Instance:  Instance{Name: "web.2", UUID: "i-1"},
 	Placement: Placement{CN: "cn-1", Rack: "r-1", DC: "east"},
+
+	Package:      mariposa.PackageSpec{Name: "small", Family: "tiny", Memory: 1 << 30, Disk: 5 << 30},
+	Organization: "acme",
+	Meta:         func(key string) (string, bool) { return "value of " + key, key != "unset" },
 }
 
 func TestEverySupportedPathResolves(t *testing.T) {
 	t.Parallel()
-	svc := mustParse(t, in("memory: 512m\ncpu: 0.5")).ByName["web"]
+	svc := mustParse(t, in("memory: 512m\ncpu: 0.5\npackage: small")).ByName["web"]
 	want := map[string]string{
 		"project.name": "shop", "project.uuid": "p-1", "project.version": "abc",
 		"service.name": "web", "service.uuid": "s-1", "service.version": "def",
-		"package.ram": "512", "package.cpu": "0.5", "scale": "3",
+		"package.ram": "512", "package.cpu": "0.5", "package.disk": "5120", "package.name": "small", "package.family": "tiny",
+		"scale": "3", "meta.*": "value of *",
+		"cns.svc.*": "*.svc.shop.acme.mariposa.internal", "cns.inst.*": "*.inst.shop.acme.mariposa.internal",
 		"instance.name": "web.2", "instance.uuid": "i-1",
 		"placement.instance.name": "web.2", "placement.instance.uuid": "i-1",
 		"placement.cn.uuid": "cn-1", "placement.rack.uuid": "r-1", "placement.dc.name": "east",
@@ -111,7 +117,7 @@ func TestWorkloadsAreSharedUnlessInstancesDiffer(t *testing.T) {
 
 func TestWhatCannotBeResolvedIsAnError(t *testing.T) {
 	t.Parallel()
-	for _, value := range []string{"{{ .meta.x }}", "{{ nonsense }}"} {
+	for _, value := range []string{"{{ .meta.unset }}", "{{ .services.db.id }}", "{{ nonsense }}"} {
 		svc := &mariposa.Service{Name: "web", Environment: []mariposa.Variable{{Name: "A", Value: value}}}
 		_, err := Resolve(svc, someScope)
 		if mariposa.CodeOf(err) != mariposa.InvalidArgument || !strings.Contains(err.Error(), "services.web.environment.A") {

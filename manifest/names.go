@@ -48,9 +48,27 @@ func metadataName(s string) string {
 	return ""
 }
 
+// filePath accepts each path in one spelling only, so that two that look
+// different are different.
 func filePath(s string) string {
-	if !strings.HasPrefix(s, "/") || len(s) < 2 || strings.HasSuffix(s, "/") || slices.Contains(strings.Split(s, "/"), "..") {
-		return "must be an absolute path like /run/secrets/db"
+	const rule = "must be an absolute path like /run/secrets/db, without . or .. in it"
+	rest, absolute := strings.CutPrefix(s, "/")
+	if !absolute || len(s) > 4095 || strings.IndexFunc(s, unicode.IsControl) >= 0 {
+		return rule
+	}
+	for part := range strings.SplitSeq(rest, "/") {
+		if part == "" || part == "." || part == ".." || len(part) > 255 {
+			return rule
+		}
+	}
+	return ""
+}
+
+// mdataName accepts what can be the name of a file and a part of a URL.
+func mdataName(s string) string {
+	bad := strings.IndexFunc(s, func(c rune) bool { return !pathChar(c) && c != '.' && c != ':' }) >= 0
+	if s == "" || len(s) > 128 || bad || strings.IndexByte("._:-", s[0]) >= 0 {
+		return "must have a name of 1 to 128 letters, digits, ., _, : and -, beginning with a letter or digit"
 	}
 	return ""
 }

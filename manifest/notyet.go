@@ -16,12 +16,8 @@ var unsupported = map[string]struct{ values, fine []string }{
 	"networks":                        {},
 	"volumes":                         {},
 	"load_balancers":                  {},
-	"metadata":                        {},
 	"services.*.service_type":         {values: []string{"scheduled", "event"}},
 	"services.*.compute_type":         {values: []string{"docker", "infrastructure", "lx", "smartmachine", "kvm", "vm", "hvm"}},
-	"services.*.package":              {},
-	"services.*.mdata":                {},
-	"services.*.files":                {},
 	"services.*.affinity":             {},
 	"services.*.dns":                  {},
 	"services.*.dns_search":           {},
@@ -34,12 +30,11 @@ var unsupported = map[string]struct{ values, fine []string }{
 	"services.*.grace":                {},
 	"services.*.update.canary":        {fine: []string{"0", "0%"}},
 	"services.*.update.on_failure":    {values: []string{"rollback"}},
-	"services.*.update.on_metadata":   {values: []string{"reprovision"}},
 }
 
 // unsupportedScopes lists the interpolations that cannot be resolved yet, by
 // the beginning of their path.
-var unsupportedScopes = []string{"meta.", "cns.", "services.", "package.disk", "package.name", "package.family"}
+var unsupportedScopes = []string{"services."}
 
 // notYet reports a key that is set but has no effect yet.
 func (c *checker) notYet(at *spot, pattern string) {

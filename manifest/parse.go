@@ -123,21 +123,6 @@ func (c *checker) label(at *spot) {
 	}
 }
 
-var metadataKeys = keys[Metadata]{
-	"required": func(c *checker, at *spot, m *Metadata) { m.Required, _ = c.flag(at) },
-	"secret":   func(c *checker, at *spot, m *Metadata) { m.Secret, _ = c.flag(at) },
-	"generate": func(c *checker, at *spot, m *Metadata) { m.Generate, _ = c.whole(at, 1, 1024) },
-}
-
-func (c *checker) metadata(at *spot) Metadata {
-	m := Metadata{Name: at.key}
-	if why := metadataName(at.key); why != "" {
-		c.invalid(at, "the name %s", why)
-	}
-	object(c, at, "metadata.*.", metadataKeys, &m)
-	return m
-}
-
 // balancerDraft is a load balancer while it is being read.
 type balancerDraft struct {
 	LoadBalancer

@@ -44,15 +44,6 @@ type LoadBalancer struct {
 	Address      string // the control socket of an external balancer
 }
 
-// Metadata declares a value that the project needs; the value itself is never
-// part of a manifest.
-type Metadata struct {
-	Name     string
-	Required bool
-	Secret   bool
-	Generate int // length of a value to make up when none is set; 0: none
-}
-
 //go:embed schema.json
 var schema []byte
 

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"strings"
 
 	"mariposa"
@@ -17,10 +18,11 @@ func Resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 		Command:     r.words("command", svc.Command),
 		Entrypoint:  r.words("entrypoint", svc.Entrypoint),
 		Environment: r.variables("environment", svc.Environment),
-		Memory:      svc.Memory,
-		MilliCPU:    svc.MilliCPU,
+		Memory:      cmp.Or(svc.Memory, scope.Package.Memory),
+		MilliCPU:    cmp.Or(svc.MilliCPU, scope.Package.MilliCPU),
 		Ports:       svc.Ports,
 		Tags:        r.variables("tags", svc.Tags),
+		Files:       r.variables("files", svc.Files),
 		StopTimeout: svc.Stop.Timeout,
 		Restart:     svc.Restart,
 		Dummy:       svc.Dummy,
@@ -31,14 +33,41 @@ func Resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 	return w, nil
 }
 
+// ResolveMdata makes what an instance can read of its metadata at this moment. An
+// entry that refers to a key without a value is not there.
+func ResolveMdata(svc *mariposa.Service, scope Scope) ([]mariposa.Variable, error) {
+	r := resolver{svc: svc, scope: scope}
+	entries := make([]mariposa.Variable, 0, len(svc.Mdata))
+	for _, entry := range svc.Mdata {
+		if !scope.has(svc, entry.Value) {
+			continue
+		}
+		entry.Value = r.text("mdata."+entry.Name, entry.Value)
+		entries = append(entries, entry)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return entries, nil
+}
+
+// has reports whether all metadata that a text refers to has values.
+func (s Scope) has(svc *mariposa.Service, text string) bool {
+	for _, path := range pathsIn(text) {
+		if _, ok := s.value(svc, path); !ok && strings.HasPrefix(path, "meta.") {
+			return false
+		}
+	}
+	return true
+}
+
 // PerInstance reports whether any two instances of a service would get
 // different workloads; if not, one can serve them all.
 func PerInstance(svc *mariposa.Service) bool {
 	differs := false
 	eachTemplate(svc, func(text string) {
-		refs, _ := References(text)
-		for _, ref := range refs {
-			scope, _, _ := strings.Cut(ref.Path, ".")
+		for _, path := range pathsIn(text) {
+			scope, _, _ := strings.Cut(path, ".")
 			differs = differs || scope == "instance" || scope == "placement"
 		}
 	})
@@ -53,7 +82,7 @@ func eachTemplate(svc *mariposa.Service, visit func(text string)) {
 			visit(w)
 		}
 	}
-	for _, variables := range [][]mariposa.Variable{svc.Environment, svc.Tags} {
+	for _, variables := range [][]mariposa.Variable{svc.Environment, svc.Tags, svc.Files} {
 		for _, v := range variables {
 			visit(v.Value)
 		}

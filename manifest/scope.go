@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,12 +51,20 @@ func allPaths() []string {
 
 // Scope holds the values that interpolations of one instance resolve to.
 type Scope struct {
-	Project   Identity
-	Service   Identity
-	Scale     int
-	Instance  Instance
-	Placement Placement
+	Project      Identity
+	Service      Identity
+	Scale        int
+	Instance     Instance
+	Placement    Placement
+	Package      mariposa.PackageSpec            // zero: none
+	Organization string                          // its name
+	Domain       string                          // empty: DefaultDomain
+	Meta         func(key string) (string, bool) // nil: nothing is set
 }
+
+// DefaultDomain is the domain that all names of services and instances are under
+// unless an operator chose another.
+const DefaultDomain = "mariposa.internal"
 
 // Identity is what a project or service is called.
 type Identity struct {
@@ -88,14 +97,47 @@ func (s Scope) value(svc *mariposa.Service, path string) (string, bool) {
 		return s.Service.UUID, true
 	case "service.version":
 		return s.Service.Version, true
-	case "package.ram": // in MiB, as packages are named
-		return strconv.FormatInt(svc.Memory>>20, 10), true
-	case "package.cpu":
-		return milli(svc.MilliCPU), true
 	case "scale":
 		return strconv.Itoa(s.Scale), true
 	}
+	scope, rest, _ := strings.Cut(path, ".")
+	switch {
+	case scope == "package":
+		return s.packageValue(svc, rest)
+	case scope == "meta" && s.Meta != nil:
+		return s.Meta(rest)
+	case scope == "cns":
+		return s.domainName(rest)
+	}
 	return s.instanceValue(path)
+}
+
+// packageValue resolves what is asked of the size of a service. Memory and disk
+// are in MiB, as packages are named.
+func (s Scope) packageValue(svc *mariposa.Service, field string) (string, bool) {
+	switch field {
+	case "ram":
+		return strconv.FormatInt(cmp.Or(svc.Memory, s.Package.Memory)>>20, 10), true
+	case "cpu":
+		return milli(cmp.Or(svc.MilliCPU, s.Package.MilliCPU)), true
+	case "disk":
+		return strconv.FormatInt(s.Package.Disk>>20, 10), true
+	case "name":
+		return svc.Package, true
+	case "family":
+		return s.Package.Family, true
+	}
+	return "", false
+}
+
+// domainName is the name under which a service (svc.web) or one instance
+// (inst.web.2) is found.
+func (s Scope) domainName(path string) (string, bool) {
+	kind, name, _ := strings.Cut(path, ".")
+	if name == "" || (kind != "svc" && kind != "inst") {
+		return "", false
+	}
+	return strings.Join([]string{name, kind, s.Project.Name, s.Organization, cmp.Or(s.Domain, DefaultDomain)}, "."), true
 }
 
 func (s Scope) instanceValue(path string) (string, bool) {

@@ -70,8 +70,8 @@ var serviceKeys = keys[draft]{
 	"environment": func(c *checker, at *spot, d *draft) {
 		d.Environment = c.pairs(at, d, pairRules{list: true, name: variableName})
 	},
-	"mdata":          func(c *checker, at *spot, d *draft) { d.Mdata = c.pairs(at, d, pairRules{name: anyName}) },
-	"files":          func(c *checker, at *spot, d *draft) { d.Files = c.pairs(at, d, pairRules{name: filePath}) },
+	"mdata":          func(c *checker, at *spot, d *draft) { d.Mdata = c.pairs(at, d, pairRules{name: mdataName}) },
+	"files":          files,
 	"tags":           tags,
 	"labels":         labels,
 	"affinity":       affinity,
@@ -220,6 +220,21 @@ func labels(c *checker, at *spot, d *draft) {
 		return
 	}
 	tags(c, at, d)
+}
+
+func files(c *checker, at *spot, d *draft) {
+	d.Files = c.pairs(at, d, pairRules{name: filePath})
+	paths := make(map[string]bool, len(d.Files))
+	for _, f := range d.Files {
+		paths[f.Name] = true
+	}
+	for _, f := range d.Files {
+		for i := strings.LastIndexByte(f.Name, '/'); i > 0; i = strings.LastIndexByte(f.Name[:i], '/') {
+			if paths[f.Name[:i]] {
+				c.invalid(at, "has both a file %s and one in a folder of that name; rename one", quote(f.Name[:i]))
+			}
+		}
+	}
 }
 
 func volumes(c *checker, at *spot, d *draft) {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -80,9 +81,11 @@ const (
 
 // checker collects the faults of one manifest.
 type checker struct {
+	of      string // what has the faults; the manifest unless said
 	faults  []mariposa.Fault
 	more    int // faults beyond those listed
 	guesses int
+	pattern int // size of all patterns together
 }
 
 func (c *checker) fault(at *spot, code mariposa.FaultCode, format string, args ...any) {
@@ -157,9 +160,10 @@ func (c *checker) err() error {
 		return nil
 	}
 	slices.SortStableFunc(c.faults, func(a, b mariposa.Fault) int { return a.Line - b.Line })
-	message := fmt.Sprintf("the manifest has %d faults; the first: %s", total, c.faults[0])
+	of := cmp.Or(c.of, "the manifest")
+	message := fmt.Sprintf("%s has %d faults; the first: %s", of, total, c.faults[0])
 	if total == 1 {
-		message = "the manifest has a fault: " + c.faults[0].String()
+		message = of + " has a fault: " + c.faults[0].String()
 	}
 	if c.more > 0 {
 		c.faults = append(c.faults, mariposa.Fault{Code: mariposa.FaultTooLarge, Message: fmt.Sprintf("%d more faults are not listed", c.more)})

@@ -58,14 +58,14 @@ func (r *reader) sequence(col int) *Node {
 
 // mapping reads the entries "key: value" that begin in one column.
 func (r *reader) mapping(col int) *Node {
-	node := &Node{Kind: Map, Line: r.line}
+	node := &Node{Kind: Map, Line: r.line, Span: r.spanFrom(r.pos)}
 	for {
-		line := r.line
+		line, at := r.line, r.offset(r.pos)
 		key := r.key()
 		if r.broken != nil {
 			return node
 		}
-		node.Entries = append(node.Entries, Entry{Key: key, Line: line, Value: r.value(line, col)})
+		node.Entries = append(node.Entries, Entry{Key: key, Line: line, At: at, Value: r.value(line, col)})
 		r.skip()
 		if r.eof() || r.col() < col {
 			return node
@@ -91,6 +91,15 @@ func (r *reader) mapping(col int) *Node {
 
 // value reads what follows "key:".
 func (r *reader) value(line, col int) *Node {
+	behind := r.spanFrom(r.pos)
+	node := r.valueNode(line, col)
+	if node.Span.To == 0 {
+		node.Span = behind
+	}
+	return node
+}
+
+func (r *reader) valueNode(line, col int) *Node {
 	r.spaces()
 	r.comment()
 	r.properties()
@@ -117,7 +126,7 @@ func (r *reader) nextLines(line, col int, key bool) *Node {
 // scalarOrFlow reads a node that is not a block collection and expects the
 // line to end behind it.
 func (r *reader) scalarOrFlow(parent int) *Node {
-	line := r.line
+	line, start := r.line, r.pos
 	var node *Node
 	switch c := r.at(0); {
 	case r.templateAhead():
@@ -135,7 +144,7 @@ func (r *reader) scalarOrFlow(parent int) *Node {
 		}
 		node = &Node{Kind: Refused, Line: line}
 	case strings.IndexByte("@`%,]}", c) >= 0 && c != 0:
-		r.fail("a value cannot begin with %q; quote it", string(c))
+		r.fail("a value cannot begin with %s; quote it", r.show(c))
 	case c == '?' && r.gap(1):
 		r.fail("keys introduced by ? are not accepted; write key: value")
 	default:
@@ -144,6 +153,7 @@ func (r *reader) scalarOrFlow(parent int) *Node {
 	if r.broken != nil {
 		return &Node{Kind: Refused, Line: line}
 	}
+	node.Span = r.spanFrom(start)
 	r.endOfLine()
 	return node
 }

@@ -4,7 +4,7 @@ import "strings"
 
 // flow reads a collection in brackets or braces; JSON is nothing else.
 func (r *reader) flow() *Node {
-	node := &Node{Kind: List, Line: r.line}
+	node, start := &Node{Kind: List, Line: r.line}, r.pos
 	if !r.enter() {
 		return node
 	}
@@ -24,6 +24,7 @@ func (r *reader) flow() *Node {
 			return node
 		case r.at(0) == shut:
 			r.pos++
+			node.Span = r.spanFrom(start)
 			return node
 		case node.Kind == Map:
 			r.flowEntry(node)
@@ -53,7 +54,7 @@ func (r *reader) flowStray(node *Node, open, shut byte) {
 
 // flowEntry reads "key: value" in braces.
 func (r *reader) flowEntry(node *Node) {
-	line := r.line
+	line, at := r.line, r.offset(r.pos)
 	key := r.flowNode()
 	if r.broken != nil {
 		return
@@ -65,10 +66,12 @@ func (r *reader) flowEntry(node *Node) {
 	if key.Text == "<<" {
 		r.refuse("YAML merge keys are not accepted; write the keys out")
 	}
-	entry := Entry{Key: key.Text, Line: line, Value: &Node{Kind: Null, Line: line}}
+	nothing := &Node{Kind: Null, Line: line, Span: r.spanFrom(r.pos)}
+	entry := Entry{Key: key.Text, Line: line, At: at, Value: nothing}
 	r.skip()
 	if r.at(0) == ':' {
 		r.pos++
+		nothing.Span = r.spanFrom(r.pos)
 		r.skip()
 		if c := r.at(0); c != ',' && c != '}' {
 			entry.Value = r.flowNode()
@@ -80,14 +83,15 @@ func (r *reader) flowEntry(node *Node) {
 // flowNode reads one value inside brackets or braces.
 func (r *reader) flowNode() *Node {
 	r.properties()
-	line := r.line
+	line, start := r.line, r.pos
 	switch c := r.at(0); {
 	case r.templateAhead():
 		return r.flowPlain()
 	case c == '[' || c == '{':
 		return r.flow()
 	case c == '"' || c == '\'':
-		return &Node{Kind: String, Line: line, Text: r.quoted()}
+		text := r.quoted()
+		return &Node{Kind: String, Line: line, Text: text, Span: r.spanFrom(start)}
 	case c == '*':
 		r.refuse("YAML aliases are not accepted; write the value out")
 		for !r.gap(0) && strings.IndexByte(",[]{}", r.at(0)) < 0 {
@@ -97,7 +101,7 @@ func (r *reader) flowNode() *Node {
 	case c == '\n' || c == '#' || c == ',' || c == ']' || c == '}' || (c == ':' && r.gap(1)):
 		r.fail("a value is missing in front of %s", r.glimpse())
 	case strings.IndexByte("@`%|>", c) >= 0 && c != 0:
-		r.fail("a value cannot begin with %q here; quote it", string(c))
+		r.fail("a value cannot begin with %s here; quote it", r.show(c))
 	case (c == '-' || c == '?') && (r.gap(1) || strings.IndexByte(",[]{}", r.at(1)) >= 0):
 		r.fail("%q stands inside brackets or braces; separate the values by commas", string(c))
 	default:
@@ -109,11 +113,13 @@ func (r *reader) flowNode() *Node {
 // flowPlain reads a plain scalar, which may go on over several lines until
 // punctuation ends it.
 func (r *reader) flowPlain() *Node {
-	node := &Node{Kind: String, Line: r.line}
+	node, start := &Node{Kind: String, Line: r.line}, r.offset(r.pos)
 	var text strings.Builder
 	for {
 		end := plainEnd(r.src, r.pos, true)
-		text.WriteString(strings.TrimRight(r.src[r.pos:end], " \t"))
+		part := strings.TrimRight(r.src[r.pos:end], " \t")
+		text.WriteString(part)
+		node.Span = Span{start, r.offset(r.pos + len(part))}
 		r.pos = end
 		if r.at(0) != '\n' {
 			break

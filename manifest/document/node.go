@@ -39,6 +39,7 @@ type Node struct {
 	Kind    Kind
 	Line    int
 	Text    string
+	Span    Span
 	Items   []*Node
 	Entries []Entry
 }
@@ -48,8 +49,15 @@ type Node struct {
 type Entry struct {
 	Key   string
 	Line  int
+	At    int // where the key begins in the submitted bytes
 	Value *Node
 }
+
+// Span is where a node stands in the submitted bytes, without the comment behind
+// it: for whoever changes one value and leaves every other byte alone. The value
+// that is not there is an empty span behind its key. Only scalars, values in
+// brackets or braces and the document itself have one.
+type Span struct{ From, To int }
 
 // plainKind tells what an unquoted scalar is.
 func plainKind(s string) Kind {

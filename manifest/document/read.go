@@ -1,7 +1,10 @@
 package document
 
 import (
+	"bytes"
 	"fmt"
+	"sort"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -17,18 +20,25 @@ const maxRefusals = 100
 
 // Read reads one document. The node is nil when the syntax is broken; faults
 // beside a node are things that were refused but could be stepped over.
-func Read(data []byte) (*Node, []mariposa.Fault) {
+func Read(data []byte) (*Node, []mariposa.Fault) { return read(data, false) }
+
+// ReadHushed reads one document of which no fault may quote anything: it may
+// hold secrets, and faults end up in logs.
+func ReadHushed(data []byte) (*Node, []mariposa.Fault) { return read(data, true) }
+
+func read(data []byte, hushed bool) (*Node, []mariposa.Fault) {
 	if fault, bad := foreignBytes(data); bad {
 		return nil, []mariposa.Fault{fault}
 	}
 	text := strings.TrimPrefix(string(data), "\ufeff")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	text = strings.ReplaceAll(text, "\r", "\n")
-	body, line, fault := oneDocument(text)
+	start, end, line, fault := oneDocument(text)
 	if fault != nil {
 		return nil, []mariposa.Fault{*fault}
 	}
-	r := &reader{src: body, line: line}
+	r := &reader{src: text[:end], pos: start, lineStart: start, line: line, hushed: hushed}
+	r.base, r.returns = leftOut(data)
 	node := r.document()
 	if r.broken != nil {
 		return nil, append(r.refused, *r.broken)
@@ -60,8 +70,9 @@ func foreignBytes(data []byte) (mariposa.Fault, bool) {
 
 // oneDocument cuts the document out of its markers. By YAML's rules a marker
 // at the start of a line is one wherever it stands, so no parsing is needed.
-func oneDocument(text string) (body string, line int, fault *mariposa.Fault) {
-	start, end, startLine, n := 0, len(text), 1, 0
+func oneDocument(text string) (start, end, line int, fault *mariposa.Fault) {
+	end, line = len(text), 1
+	n := 0
 	content, ended := false, false
 	for pos := 0; pos < len(text); {
 		n++
@@ -75,17 +86,17 @@ func oneDocument(text string) (body string, line int, fault *mariposa.Fault) {
 		switch {
 		case ended && !blank && !footer, header && (content || start > 0):
 			f := syntax(n, "a second document begins here; a manifest is one document")
-			return "", 0, &f
+			return 0, 0, 0, &f
 		case header && !onlyComment(l[3:]):
 			f := syntax(n, "text follows the --- marker; put it on a line of its own")
-			return "", 0, &f
+			return 0, 0, 0, &f
 		case header:
-			start, startLine = next, n+1
+			start, line = next, n+1
 		case footer && !ended:
 			end, ended = pos, true
 		case !blank && !content && l[0] == '%':
 			f := syntax(n, "YAML directives are not accepted; remove the line")
-			return "", 0, &f
+			return 0, 0, 0, &f
 		case !blank:
 			content = true
 		}
@@ -94,7 +105,7 @@ func oneDocument(text string) (body string, line int, fault *mariposa.Fault) {
 	if end < start {
 		end = start
 	}
-	return text[start:end], startLine, nil
+	return start, end, line, nil
 }
 
 func marker(line, mark string) bool {
@@ -119,9 +130,38 @@ type reader struct {
 	line      int // of pos, counted from 1
 	lineStart int // offset at which that line begins
 	depth     int
+	hushed    bool  // faults quote nothing
+	base      int   // the submitted bytes left out before src
+	returns   []int // the line ends of src that were two bytes
 	broken    *mariposa.Fault
 	refused   []mariposa.Fault
 }
+
+// leftOut finds what the reader's text lacks of the submitted bytes: a mark at the
+// beginning, and half of the line ends of another system.
+func leftOut(data []byte) (base int, returns []int) {
+	base = len(data) - len(bytes.TrimPrefix(data, []byte("\ufeff")))
+	data = data[base:]
+	for pos := 0; ; pos += 2 {
+		i := bytes.Index(data[pos:], []byte("\r\n"))
+		if i < 0 {
+			return base, returns
+		}
+		pos += i
+		returns = append(returns, pos-len(returns))
+	}
+}
+
+// offset is where a place of the reader's text stands in the submitted bytes.
+func (r *reader) offset(pos int) int {
+	if len(r.returns) == 0 { // nearly always
+		return r.base + pos
+	}
+	return r.base + pos + sort.SearchInts(r.returns, pos)
+}
+
+// spanFrom is what lies between a place of the text and the reader.
+func (r *reader) spanFrom(pos int) Span { return Span{r.offset(pos), r.offset(r.pos)} }
 
 func (r *reader) document() *Node {
 	r.skip()
@@ -241,10 +281,21 @@ func (r *reader) glimpse() string {
 	if i := strings.IndexByte(rest, '\n'); i >= 0 {
 		rest = rest[:i]
 	}
+	if r.hushed {
+		return "something"
+	}
 	if runes := []rune(strings.ToValidUTF8(rest, "")); len(runes) > 12 {
 		return fmt.Sprintf("%q…", string(runes[:12]))
 	}
 	return fmt.Sprintf("%q", rest)
+}
+
+// show quotes characters in front of the reader for a fault.
+func (r *reader) show(chars ...byte) string {
+	if r.hushed {
+		return "this"
+	}
+	return strconv.Quote(string(chars))
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' }

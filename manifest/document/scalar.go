@@ -63,11 +63,12 @@ func plainEnd(s string, pos int, flow bool) int {
 // plainLines reads a plain scalar of a block collection, with the lines that
 // continue it further right than parent.
 func (r *reader) plainLines(parent int) *Node {
-	node := &Node{Kind: String, Line: r.line}
+	node, start := &Node{Kind: String, Line: r.line}, r.offset(r.pos)
 	var text strings.Builder
 	for first := true; ; first = false {
 		end := plainEnd(r.src, r.pos, false)
 		part := strings.TrimRight(r.src[r.pos:end], " \t")
+		node.Span = Span{start, r.offset(r.pos + len(part))}
 		r.pos = end
 		text.WriteString(part)
 		if end < len(r.src) && r.src[end] == ':' {
@@ -205,7 +206,7 @@ func (r *reader) escape(text *strings.Builder) {
 		return
 	}
 	if digits == 0 {
-		r.fail("the escape \\%s is not known; write \\\\ for a backslash, or use single quotes", string(rune(c)))
+		r.fail("the escape %s is not known; write \\\\ for a backslash, or use single quotes", r.showEscape(c))
 		return
 	}
 	r.pos += 2
@@ -221,6 +222,13 @@ func (r *reader) escape(text *strings.Builder) {
 		return
 	}
 	text.WriteRune(char)
+}
+
+func (r *reader) showEscape(c byte) string {
+	if r.hushed {
+		return "here"
+	}
+	return "\\" + string(rune(c))
 }
 
 func (r *reader) hex(digits int) (char rune) {
@@ -239,7 +247,7 @@ func (r *reader) hex(digits int) (char rune) {
 
 // blockScalar reads a text introduced by | or >.
 func (r *reader) blockScalar(parent int) *Node {
-	node := &Node{Kind: String, Line: r.line}
+	node := &Node{Kind: String, Line: r.line, Span: r.spanFrom(r.pos)}
 	folded := r.at(0) == '>'
 	r.pos++
 	chomp, indent := byte(0), 0
@@ -254,10 +262,13 @@ func (r *reader) blockScalar(parent int) *Node {
 	if r.endOfLine(); r.broken != nil {
 		return node
 	}
+	node.Span.To = r.offset(r.pos)
 	if !r.eof() {
 		r.newline()
 	}
+	start := r.pos
 	lines := r.blockLines(max(parent+1, indent), indent == 0)
+	node.Span.To = max(node.Span.To, r.blockEnd(start, chomp == '+'))
 	node.Text = joinBlock(lines, folded, chomp)
 	if n := len(lines); r.eof() && n > 0 && lines[n-1] != "" && !strings.HasSuffix(r.src, "\n") { // there was no line end to keep
 		node.Text = strings.TrimSuffix(node.Text, "\n")
@@ -292,6 +303,19 @@ func (r *reader) blockLines(indent int, detect bool) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// blockEnd is where a block scalar whose lines begin at start ends. The blank
+// lines behind it belong to it only where they are kept, the last line end never.
+func (r *reader) blockEnd(start int, keep bool) int {
+	lines := strings.TrimSuffix(r.src[start:r.pos], "\n")
+	if !keep {
+		lines = strings.TrimRight(lines, " \n")
+	}
+	if lines == "" {
+		return 0
+	}
+	return r.offset(start + len(lines))
 }
 
 // joinBlock joins the lines of a block scalar: literally, or folded, where

@@ -1,0 +1,143 @@
+package manifest
+
+import (
+	"slices"
+	"strings"
+
+	"mariposa"
+)
+
+// Bind gives every service as it is with a project's values and with the sizes
+// that packages have: memory and cores from its package where it says none of its
+// own, a digest that differs whenever what would be provisioned differs, and the
+// keys that are missing. A service that needs no change is shared, not copied.
+//
+// Mac makes a keyed hash of texts: a plain one would let everybody who sees a
+// digest try out secrets. It and v may be nil while nothing is set.
+func Bind(p *Project, v *Values, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) map[string]*mariposa.Service {
+	missing := p.Missing(v)
+	bound := make(map[string]*mariposa.Service, len(p.Services))
+	for _, svc := range p.Services {
+		size, sized := packages[svc.Package]
+		uses := usesOf(svc)
+		needs := p.needs(v, uses, missing)
+		if (svc.Package == "" || !sized) && len(uses) == 0 && len(needs) == 0 {
+			bound[svc.Name] = svc
+			continue
+		}
+		b := *svc
+		if svc.Package != "" && sized {
+			bindSize(&b, size)
+		}
+		if len(uses) > 0 {
+			b.Digest += "." + p.digestOf(v, uses, mac)
+		}
+		b.Needs = needs
+		bound[svc.Name] = &b
+	}
+	return bound
+}
+
+// bindSize gives a service the size of its package. What the package gives is a
+// part of the form: another size is another form.
+func bindSize(s *mariposa.Service, size mariposa.PackageSpec) {
+	if s.Memory == 0 {
+		s.Memory = size.Memory
+	}
+	if s.MilliCPU == 0 {
+		s.MilliCPU = size.MilliCPU
+	}
+	var more []facet
+	if size.Disk != 0 {
+		more = append(more, facet{name: "package.disk", parts: []string{number(size.Disk)}, effect: replaces})
+	}
+	if size.Family != "" && slices.Contains(pathsOf(s), "package.family") {
+		more = append(more, facet{name: "package.family", parts: []string{size.Family}, effect: replaces})
+	}
+	s.Digest, s.Live = digests(s, more...)
+}
+
+// needs lists the keys without which nothing of a service can be made.
+func (p *Project) needs(v *Values, uses, missing []string) []string {
+	needs := slices.Clone(missing)
+	for _, key := range uses {
+		if _, ok := p.Value(v, key); !ok {
+			needs = append(needs, key)
+		}
+	}
+	slices.Sort(needs)
+	return slices.Compact(needs)
+}
+
+// digestOf hashes the values of some keys, which are sorted. As long as they are
+// all what the manifest itself says, anybody may know the hash, and the first
+// value of a project, which brings its key, changes nothing else.
+func (p *Project) digestOf(v *Values, keys []string, mac func(parts ...string) string) string {
+	var parts []string
+	public := true
+	for _, key := range keys {
+		text, ok := p.Value(v, key)
+		state := "unset"
+		if ok {
+			state = "set"
+		}
+		parts = append(parts, key, state, text)
+		m, _ := p.Declared(key)
+		public = public && (!ok || m.Default != nil && *m.Default == text)
+	}
+	if !public {
+		return mac(parts...)
+	}
+	var all strings.Builder
+	facet{name: "meta", parts: parts}.encode(&all)
+	return hash(all.String())
+}
+
+// Uses lists the metadata keys that a service's instances are provisioned with,
+// sorted: a change of one makes them outdated.
+func (p *Project) Uses(service string) []string {
+	if p == nil || p.ByName[service] == nil {
+		return nil
+	}
+	return usesOf(p.ByName[service])
+}
+
+// UsesLive lists the metadata keys that a service's mdata holds, sorted, whether
+// or not it uses them otherwise too: a change of one is seen inside at once.
+func (p *Project) UsesLive(service string) []string {
+	if p == nil || p.ByName[service] == nil {
+		return nil
+	}
+	var paths []string
+	for _, v := range p.ByName[service].Mdata {
+		paths = append(paths, pathsIn(v.Value)...)
+	}
+	return metaKeys(paths)
+}
+
+func usesOf(svc *mariposa.Service) []string { return metaKeys(pathsOf(svc)) }
+
+// pathsOf lists the interpolations that become part of a workload.
+func pathsOf(svc *mariposa.Service) (paths []string) {
+	eachTemplate(svc, func(text string) { paths = append(paths, pathsIn(text)...) })
+	return paths
+}
+
+func pathsIn(text string) (paths []string) {
+	refs, _ := References(text) // what cannot be read is refused where it is resolved
+	for _, ref := range refs {
+		paths = append(paths, ref.Path)
+	}
+	return paths
+}
+
+// metaKeys takes the metadata keys out of paths.
+func metaKeys(paths []string) (keys []string) {
+	for _, path := range paths {
+		if key, ok := strings.CutPrefix(path, "meta."); ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}

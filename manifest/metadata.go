@@ -1,0 +1,286 @@
+package manifest
+
+import (
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/manifest/document"
+)
+
+// Metadata declares a value that the project needs; the value itself is never
+// part of a manifest.
+type Metadata struct {
+	Name        string
+	Description string
+	Required    bool
+	Secret      bool
+	Generate    int    // length of a value to make up when none is set; 0: none
+	Type        string // string | integer | boolean
+	Pattern     string // RE2; the whole value must match. Empty: anything
+	Choices     []string
+	Default     *string // holds where no value is set
+}
+
+const (
+	typeText    = "string"
+	typeInteger = "integer"
+	typeBoolean = "boolean"
+)
+
+var metadataKeys = keys[Metadata]{
+	"description": func(c *checker, at *spot, m *Metadata) { m.Description, _ = c.text(at) },
+	"required":    func(c *checker, at *spot, m *Metadata) { m.Required, _ = c.flag(at) },
+	"secret":      func(c *checker, at *spot, m *Metadata) { m.Secret, _ = c.flag(at) },
+	"generate":    func(c *checker, at *spot, m *Metadata) { m.Generate, _ = c.whole(at, 1, 1024) },
+	"type":        metadataType,
+	"pattern":     metadataPattern,
+	"choices":     func(c *checker, at *spot, m *Metadata) { m.Choices = c.choices(at) },
+	"default": func(c *checker, at *spot, m *Metadata) {
+		if text, ok := c.text(at); ok {
+			m.Default = &text
+		}
+	},
+}
+
+func (c *checker) metadata(at *spot) Metadata {
+	m := Metadata{Name: at.key, Type: typeText}
+	if why := metadataName(at.key); why != "" {
+		c.invalid(at, "the name %s", why)
+	}
+	before := len(c.faults)
+	if object(c, at, "metadata.*.", metadataKeys, &m) && len(c.faults) == before && at.node.Kind == document.Map {
+		c.metadataFits(at, &m)
+	}
+	return m
+}
+
+// metadataFits checks that the keys of a declaration fit each other.
+func (c *checker) metadataFits(at *spot, m *Metadata) {
+	if m.Default != nil {
+		if m.Secret {
+			c.invalid(at.child("default"), "a secret has no default: everybody who reads the manifest would know it; set the value, or let it be generated")
+		}
+		if m.Generate > 0 {
+			c.invalid(at.child("default"), "has both a default and generate; keep one")
+		}
+		if why := m.refuses(*m.Default); why != "" {
+			c.invalid(at.child("default"), "%s", why)
+		}
+	}
+	if m.Generate > 0 {
+		for _, key := range []string{"type", "pattern", "choices"} {
+			if rule := at.child(key); rule != nil && (key != "type" || m.Type != typeText) {
+				c.invalid(rule, "what is generated is letters and digits and cannot be held to this; remove it or generate")
+			}
+		}
+	}
+	for i, choice := range m.Choices {
+		other := *m
+		other.Choices = nil
+		if why := other.refuses(choice); why != "" {
+			c.invalid(at.child("choices").item(i), "%s", why)
+		}
+	}
+}
+
+func metadataType(c *checker, at *spot, m *Metadata) {
+	if word, ok := c.choice(at, typeText, typeInteger, typeBoolean); ok {
+		m.Type = word
+	}
+}
+
+func (c *checker) choices(at *spot) []string {
+	texts := c.names(at, "texts", nil)
+	if at.node.Kind == document.List && len(at.node.Items) == 0 {
+		c.invalid(at, "must name at least one value")
+	}
+	return texts
+}
+
+// Matching takes time that grows with the size of a pattern times the length of
+// the value, so both are bounded.
+const (
+	maxPattern     = 512     // bytes
+	maxPatternSize = 2_000   // steps of one, with its repetitions written out
+	maxPatterns    = 100_000 // steps of all in one manifest
+	maxMatched     = 64 << 10
+)
+
+func metadataPattern(c *checker, at *spot, m *Metadata) {
+	text, ok := c.text(at)
+	switch {
+	case !ok || c.pattern > maxPatterns:
+		return
+	case text == "" || len(text) > maxPattern:
+		c.invalid(at, "must be a regular expression of 1 to %d bytes", maxPattern)
+		return
+	}
+	tree, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		c.invalid(at, "must be a regular expression in RE2 syntax: %v", err)
+		return
+	}
+	size := patternSize(tree)
+	if size > maxPatternSize {
+		c.invalid(at, "repeats too much; a simpler pattern will do")
+	}
+	if c.pattern += size; c.pattern > maxPatterns {
+		c.fault(at, mariposa.FaultTooLarge, "the patterns of this manifest are too large together; simplify them")
+	}
+	m.Pattern = text
+}
+
+// patternSize estimates how many steps a pattern has once repetitions are
+// written out.
+func patternSize(re *syntax.Regexp) int {
+	size := 1 + len(re.Rune)/8
+	for _, sub := range re.Sub {
+		size += patternSize(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		size *= max(re.Min+1, re.Max)
+	}
+	return min(size, 1<<30)
+}
+
+// Declared finds what the manifest says of a metadata key.
+func (p *Project) Declared(key string) (Metadata, bool) {
+	if p == nil {
+		return Metadata{}, false
+	}
+	i, ok := slices.BinarySearchFunc(p.Metadata, key, func(m Metadata, key string) int { return strings.Compare(m.Name, key) })
+	if !ok {
+		return Metadata{}, false
+	}
+	return p.Metadata[i], true
+}
+
+// IsSecret reports whether the manifest declares a key secret.
+func (p *Project) IsSecret(key string) bool {
+	m, _ := p.Declared(key)
+	return m.Secret
+}
+
+// Value is what {{ .meta.key }} stands for: the value that is set, or the default
+// that is declared.
+func (p *Project) Value(v *Values, key string) (string, bool) {
+	if value, ok := v.Get(key); ok {
+		return value.Text, true
+	}
+	if m, ok := p.Declared(key); ok && m.Default != nil {
+		return *m.Default, true
+	}
+	return "", false
+}
+
+// CheckValue holds a value against what the manifest declares of its key. Keys
+// that it does not declare may be anything. The error never shows the value.
+func (p *Project) CheckValue(key, text string) error {
+	if m, ok := p.Declared(key); ok {
+		if why := m.refuses(text); why != "" {
+			return valueFault(key, mariposa.FaultInvalid, why)
+		}
+	}
+	return nil
+}
+
+// CheckValues holds all values against what the manifest declares, and lists
+// every fault.
+func (p *Project) CheckValues(v *Values) error {
+	c := &checker{of: valuesSubject}
+	if v == nil || p == nil {
+		return nil
+	}
+	bad := map[string]string{}
+	for _, m := range p.Metadata {
+		if value, ok := v.ByKey[m.Name]; ok {
+			if why := m.refuses(value.Text); why != "" {
+				bad[m.Name] = why
+			}
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	pg, err := readPage(v.Document) // for the lines
+	if err != nil {
+		return err
+	}
+	top := valuesSpot(pg.root)
+	for _, e := range pg.entries {
+		if why := bad[e.Key]; why != "" {
+			c.invalid(top.entry(e), "%s", why)
+		}
+	}
+	return c.err()
+}
+
+// refuses says what a value must be, or nothing when it is that. Its words never
+// hold the value.
+func (m *Metadata) refuses(text string) string {
+	switch _, err := strconv.ParseInt(text, 10, 64); {
+	case m.Type == typeInteger && err != nil:
+		return "must be a whole number"
+	case m.Type == typeBoolean && !strings.EqualFold(text, "true") && !strings.EqualFold(text, "false"):
+		return "must be true or false"
+	case len(m.Choices) > 0 && !slices.Contains(m.Choices, text):
+		return "must be " + short(orList(m.Choices))
+	case m.Pattern == "":
+		return ""
+	case len(text) > maxMatched:
+		return "must have at most " + strconv.Itoa(maxMatched) + " bytes, as every value that is held to a pattern"
+	}
+	if re, err := regexp.Compile(`\A(?:` + m.Pattern + `)\z`); err != nil || !re.MatchString(text) {
+		return "must match the pattern " + quote(m.Pattern)
+	}
+	return ""
+}
+
+// Missing lists the keys that must be set and are not, sorted.
+func (p *Project) Missing(v *Values) []string {
+	if p == nil {
+		return nil
+	}
+	var missing []string
+	for _, m := range p.Metadata {
+		if _, ok := p.Value(v, m.Name); !ok && m.Required && m.Generate == 0 {
+			missing = append(missing, m.Name)
+		}
+	}
+	return missing
+}
+
+// Generate makes up the values that are declared to be generated and not set, and
+// lists their keys. Random makes a text of n letters and digits.
+func (p *Project) Generate(v *Values, random func(n int) string, now time.Time) (*Values, []string, error) {
+	var made []string
+	if p == nil {
+		return v, nil, nil
+	}
+	for _, m := range p.Metadata {
+		if _, set := v.Get(m.Name); set || m.Generate == 0 {
+			continue
+		}
+		next, err := v.Set(m.Name, random(m.Generate), m.Secret, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		v, made = next, append(made, m.Name)
+	}
+	return v, made, nil
+}
+
+// valueFault is an error about one key. The words must not hold its value.
+func valueFault(key string, code mariposa.FaultCode, why string) error {
+	field := "metadata"
+	if key != "" {
+		field += "." + key
+	}
+	fault := mariposa.Fault{Field: field, Code: code, Message: why}
+	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: fault.String(), Faults: []mariposa.Fault{fault}}
+}

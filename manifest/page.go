@@ -1,0 +1,323 @@
+package manifest
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/manifest/document"
+)
+
+// valuesSubject is what faults of values speak of.
+const valuesSubject = "the metadata"
+
+// page is a document of values and where each stands in it. Changes are made to
+// the bytes and then read back: what does not say what it should is not used.
+type page struct {
+	doc     []byte
+	root    *document.Node
+	entries []document.Entry  // in the order of the document
+	texts   map[string]string // what it says; keys set to null are not there
+}
+
+func readPage(doc []byte) (*page, error) {
+	if len(doc) > MaxValues {
+		return nil, tooManyValues(len(doc))
+	}
+	c := &checker{of: valuesSubject}
+	root, faults := document.ReadHushed(doc)
+	c.faults = faults
+	if root == nil {
+		return nil, c.err()
+	}
+	pg := &page{doc: doc, root: root, entries: root.Entries, texts: make(map[string]string, len(root.Entries))}
+	top := valuesSpot(root)
+	if root.Kind != document.Map && root.Kind != document.Null {
+		c.invalid(top, "must be a mapping of names to values, not %s", root.Kind)
+		return nil, c.err()
+	}
+	tooLarge := ""
+	c.entries(top, func(at *spot) {
+		c.value(at, pg.texts)
+		if len(pg.texts[at.key]) > MaxValue {
+			tooLarge = at.key
+		}
+	})
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	if tooLarge != "" {
+		return nil, tooLargeValue(tooLarge, len(pg.texts[tooLarge]))
+	}
+	return pg, nil
+}
+
+// valuesSpot makes faults of a key read metadata.KEY.
+func valuesSpot(root *document.Node) *spot {
+	return &spot{up: rootSpot(root), key: "metadata", index: -1, line: root.Line, node: root}
+}
+
+// value reads one key. A name that is none is not shown: it may be a piece of a
+// value that went astray.
+func (c *checker) value(at *spot, into map[string]string) {
+	if why := metadataName(at.key); why != "" {
+		c.invalid(&spot{up: at.up.up, key: "metadata", index: -1, line: at.line, node: at.node}, "a name %s", why)
+		return
+	}
+	switch at.node.Kind {
+	case document.Null, document.Refused:
+	case document.List, document.Map:
+		c.invalid(at, "must be a text, a number, true or false, not %s; write nested values as one text, behind a |", at.node.Kind)
+	default:
+		into[at.key] = at.node.Text
+	}
+}
+
+func tooManyValues(size int) error {
+	return mariposa.Errorf(mariposa.TooLarge, "the metadata has %d bytes; at most %d are kept", size, MaxValues)
+}
+
+func tooLargeValue(key string, size int) error {
+	return mariposa.Errorf(mariposa.TooLarge, "the value of the metadata key %s has %d bytes; at most %d are kept", key, size, MaxValue)
+}
+
+// entry finds a key, also one set to null.
+func (pg *page) entry(key string) int {
+	return slices.IndexFunc(pg.entries, func(e document.Entry) bool { return e.Key == key })
+}
+
+func (pg *page) has(key string) bool { return pg.entry(key) >= 0 }
+
+// braces reports whether the document is a mapping in braces, as JSON is.
+func (pg *page) braces() bool {
+	return pg.root.Kind == document.Map && pg.doc[pg.root.Span.From] == '{'
+}
+
+// edit puts text in place of some bytes.
+type edit struct {
+	document.Span
+	text string
+}
+
+// apply makes edits, which must not overlap, with the document's own line ends.
+func (pg *page) apply(edits ...edit) []byte {
+	slices.SortFunc(edits, func(a, b edit) int { return cmp.Compare(a.From, b.From) })
+	ending := lineEnd(pg.doc)
+	var out bytes.Buffer
+	done := 0
+	for _, e := range edits {
+		out.Write(pg.doc[done:e.From])
+		out.WriteString(strings.ReplaceAll(e.text, "\n", ending))
+		done = e.To
+	}
+	out.Write(pg.doc[done:])
+	return out.Bytes()
+}
+
+// set gives a key a text.
+func (pg *page) set(key, text string) []byte {
+	want := maps.Clone(pg.texts)
+	want[key] = text
+	var ways []func() edit
+	for _, s := range spellings(text, pg.braces()) {
+		if i := pg.entry(key); i >= 0 {
+			ways = append(ways, func() edit { return pg.replace(i, s) })
+			continue
+		}
+		ways = append(ways, func() edit { return pg.add(key, s) })
+		if len(pg.entries) > 0 && !pg.braces() { // the last value may end with the document
+			ways = append(ways, func() edit { return pg.addBefore(len(pg.entries)-1, key, s) })
+		}
+	}
+	return pg.first(want, ways)
+}
+
+// without takes a key out.
+func (pg *page) without(key string) []byte {
+	want := maps.Clone(pg.texts)
+	delete(want, key)
+	i := pg.entry(key)
+	if pg.braces() {
+		return pg.first(want, []func() edit{func() edit { return pg.cut(i) }})
+	}
+	return pg.first(want, []func() edit{func() edit { return pg.cutLines(i) }, func() edit { return pg.cutToNext(i) }})
+}
+
+// first takes the first way that makes the document say what is wanted. With
+// none it is written anew, which only a document that says null comes to.
+func (pg *page) first(want map[string]string, ways []func() edit) []byte {
+	for _, way := range ways {
+		doc := pg.apply(way())
+		if says(doc, want) {
+			return doc
+		}
+	}
+	return written(want)
+}
+
+func says(doc []byte, want map[string]string) bool {
+	root, faults := document.ReadHushed(doc)
+	if root == nil || len(faults) > 0 || (root.Kind != document.Map && root.Kind != document.Null) {
+		return false
+	}
+	texts := make(map[string]string, len(want))
+	c := &checker{}
+	c.entries(valuesSpot(root), func(at *spot) { c.value(at, texts) })
+	return len(c.faults) == 0 && maps.Equal(texts, want)
+}
+
+// replaced gives several keys other texts, each on the lines of the old one.
+func (pg *page) replaced(texts map[string]string) []byte {
+	want := maps.Clone(pg.texts)
+	maps.Copy(want, texts)
+	var edits []edit
+	for i, e := range pg.entries {
+		if text, ok := texts[e.Key]; ok {
+			edits = append(edits, pg.replace(i, spelling{text: oneLine(text, pg.braces())}))
+		}
+	}
+	if doc := pg.apply(edits...); says(doc, want) {
+		return doc
+	}
+	return written(want)
+}
+
+// replace writes a value in the place of another.
+func (pg *page) replace(i int, s spelling) edit {
+	e := edit{Span: pg.entries[i].Value.Span, text: s.text}
+	if s.lines != nil {
+		e.text = s.block(pg.column(i))
+		e.To = lineStop(pg.doc, e.To) // a comment cannot stand behind a block
+		if e.To == len(pg.doc) {
+			e.text += "\n"
+		}
+	}
+	if e.From == pg.entries[i].Value.Span.To { // there was nothing behind the key
+		e.text = " " + e.text
+		if pg.doc[e.From-1] != ':' {
+			e.text = ":" + e.text
+		}
+	}
+	return e
+}
+
+// add writes a key behind all others.
+func (pg *page) add(key string, s spelling) edit {
+	if pg.braces() {
+		return pg.addInBraces(key, s)
+	}
+	column := 0
+	if len(pg.entries) > 0 {
+		column = pg.column(0)
+	}
+	e := edit{Span: document.Span{From: bodyEnd(pg.doc)}, text: s.line(key, column)}
+	e.To = e.From
+	if e.From > 0 && !isLineEnd(pg.doc[e.From-1]) {
+		e.text = "\n" + e.text
+	}
+	return e
+}
+
+// addBefore writes a key before another.
+func (pg *page) addBefore(i int, key string, s spelling) edit {
+	at := lineBegin(pg.doc, pg.entries[i].At)
+	return edit{Span: document.Span{From: at, To: at}, text: s.line(key, pg.column(i))}
+}
+
+func (pg *page) addInBraces(key string, s spelling) edit {
+	text := fmt.Sprintf("%s: %s", quoted(key), s.text)
+	n := len(pg.entries)
+	if n == 0 {
+		at := pg.root.Span.To - 1
+		return edit{Span: document.Span{From: at, To: at}, text: text}
+	}
+	last := pg.entries[n-1]
+	between := ", "
+	if begin := lineBegin(pg.doc, last.At); len(bytes.TrimLeft(pg.doc[begin:last.At], " \t")) == 0 {
+		between = ",\n" + string(pg.doc[begin:last.At])
+	}
+	at := last.Value.Span.To
+	return edit{Span: document.Span{From: at, To: at}, text: between + text}
+}
+
+// cut takes an entry out of braces, with one comma.
+func (pg *page) cut(i int) edit {
+	span := document.Span{From: pg.entries[i].At, To: pg.entries[i].Value.Span.To}
+	switch {
+	case i+1 < len(pg.entries):
+		span.To = pg.entries[i+1].At
+	case i > 0:
+		span.From = pg.entries[i-1].Value.Span.To
+	default:
+		span.To = pg.root.Span.To - 1
+	}
+	return edit{Span: span}
+}
+
+// cutLines takes out the lines of an entry and leaves what stands around it.
+func (pg *page) cutLines(i int) edit {
+	to := lineStop(pg.doc, pg.entries[i].Value.Span.To)
+	if bytes.HasPrefix(pg.doc[to:], []byte("\r\n")) {
+		to++
+	}
+	return edit{Span: document.Span{From: lineBegin(pg.doc, pg.entries[i].At), To: min(to+1, len(pg.doc))}}
+}
+
+// cutToNext takes out comments and blank lines too: behind the value before, they
+// would become a part of that.
+func (pg *page) cutToNext(i int) edit {
+	span := document.Span{From: lineBegin(pg.doc, pg.entries[i].At), To: bodyEnd(pg.doc)}
+	if i+1 < len(pg.entries) {
+		span.To = lineBegin(pg.doc, pg.entries[i+1].At)
+	}
+	return edit{Span: span}
+}
+
+func (pg *page) column(i int) int { return pg.entries[i].At - lineBegin(pg.doc, pg.entries[i].At) }
+
+// lineBegin is where the line of an offset begins, behind a byte order mark.
+func lineBegin(doc []byte, at int) int {
+	begin := bytes.LastIndexAny(doc[:at], "\r\n") + 1
+	if begin == 0 && bytes.HasPrefix(doc[:at], []byte("\ufeff")) {
+		begin = len("\ufeff")
+	}
+	return begin
+}
+
+// lineStop is where the line of an offset ends.
+func lineStop(doc []byte, at int) int {
+	if i := bytes.IndexAny(doc[at:], "\r\n"); i >= 0 {
+		return at + i
+	}
+	return len(doc)
+}
+
+func isLineEnd(c byte) bool { return c == '\n' || c == '\r' }
+
+// lineEnd is how the document's first line ends.
+func lineEnd(doc []byte) string {
+	stop := lineStop(doc, 0)
+	switch {
+	case bytes.HasPrefix(doc[stop:], []byte("\r\n")):
+		return "\r\n"
+	case bytes.HasPrefix(doc[stop:], []byte("\r")):
+		return "\r"
+	}
+	return "\n"
+}
+
+// bodyEnd is where the document ends: at its marker, if it has one.
+func bodyEnd(doc []byte) int {
+	for at := 0; at < len(doc); {
+		stop := lineStop(doc, at)
+		if rest, ok := bytes.CutPrefix(doc[at:stop], []byte("...")); ok && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t') {
+			return at
+		}
+		at = stop + 1
+	}
+	return len(doc)
+}

@@ -1,0 +1,51 @@
+package manifest
+
+import (
+	"slices"
+
+	"mariposa"
+	"mariposa/manifest/document"
+)
+
+// ofMany are the keys of a service that speak of several instances.
+var ofMany = []string{"scale", "update", "depends_on", "reschedule", "schedule"}
+
+// ParseService reads the definition of a single instance that no service of the
+// manifest manages: a mapping of the keys of a service. What it refers to is
+// checked against a project; with nil, there is nothing to refer to.
+func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, error) {
+	if len(doc) > MaxBytes {
+		return nil, mariposa.Errorf(mariposa.TooLarge, "the definition has %d bytes; at most %d are read", len(doc), MaxBytes)
+	}
+	root, faults := document.Read(doc)
+	c := &checker{of: "the definition", faults: faults}
+	if root == nil {
+		return nil, c.err()
+	}
+	at := rootSpot(root)
+	at.key = name
+	for _, e := range root.Entries {
+		if slices.Contains(ofMany, e.Key) && e.Value.Kind != document.Null {
+			c.invalid(at.entry(e), "is about a service, and this is a single instance; leave it out")
+		}
+	}
+	d := c.service(at)
+	c.references(surroundings(of, d))
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return d.finish(), nil
+}
+
+// surroundings are the parts of a project with one definition beside them. The
+// definition itself is not among the services that it may name.
+func surroundings(of *Project, d *draft) *parts {
+	p := &parts{drafts: []*draft{d}, byName: map[string]*draft{}}
+	if of != nil {
+		p.Project = *of
+		for _, s := range of.Services {
+			p.byName[s.Name] = &draft{Service: s}
+		}
+	}
+	return p
+}

@@ -1,0 +1,334 @@
+package manifest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"mariposa"
+)
+
+// The largest value and the largest document of values that are kept.
+const (
+	MaxValue  = 1 << 20
+	MaxValues = 4 << 20
+)
+
+// Mask stands where a secret is not shown. It is no value itself: what comes back
+// with it is what was shown before.
+const Mask = "••••"
+
+// Values are a project's metadata: a YAML document kept byte for byte, and what
+// it says. They are shared and never changed once made; a nil one is empty.
+type Values struct {
+	Document []byte
+	ByKey    map[string]Value
+	Last     int64 // the newest CAS that was given, also to keys that are gone
+}
+
+// Value is what one key is set to.
+type Value struct {
+	Text    string
+	Secret  bool
+	CAS     int64 // grows with every change of the key, also over its deletion
+	Changed time.Time
+}
+
+// ReadValues reads a YAML or JSON mapping of names to texts, numbers and
+// booleans, which keep their spelling; null means unset. Its error lists every
+// fault with its line, and quotes nothing of the document.
+func ReadValues(doc []byte) (*Values, error) {
+	pg, err := readPage(doc)
+	if err != nil {
+		return nil, err
+	}
+	v := &Values{Document: doc, ByKey: make(map[string]Value, len(pg.texts))}
+	for key, text := range pg.texts {
+		v.ByKey[key] = Value{Text: text}
+	}
+	return v, nil
+}
+
+// Get is the value of a key.
+func (v *Values) Get(key string) (Value, bool) {
+	if v == nil {
+		return Value{}, false
+	}
+	value, ok := v.ByKey[key]
+	return value, ok
+}
+
+// Keys lists the keys that are set, sorted.
+func (v *Values) Keys() []string {
+	if v == nil {
+		return nil
+	}
+	return sortedKeys(v.ByKey)
+}
+
+// Import makes the values of a new document that takes the place of the old one.
+// Keys whose text stays keep their CAS and time; secrets stay secret. A secret
+// that comes back masked is left as it was. Without any change, it is v itself.
+func (v *Values) Import(doc []byte, now time.Time) (*Values, error) {
+	pg, err := readPage(doc)
+	if err != nil {
+		return nil, err
+	}
+	if pg, err = v.unmask(pg); err != nil {
+		return nil, err
+	}
+	next := v.changed(pg.doc)
+	maps.DeleteFunc(next.ByKey, func(key string, _ Value) bool { _, still := pg.texts[key]; return !still })
+	cas := next.Last + 1
+	for key, text := range pg.texts {
+		was, had := v.Get(key)
+		if !had || was.Text != text {
+			next.ByKey[key] = Value{Text: text, Secret: was.Secret, CAS: cas, Changed: now}
+			next.Last = cas
+		}
+	}
+	if v != nil && bytes.Equal(v.Document, next.Document) && next.Last == v.Last {
+		return v, nil
+	}
+	return next, nil
+}
+
+// unmask puts secrets back where a document holds their mask.
+func (v *Values) unmask(pg *page) (*page, error) {
+	hidden := map[string]string{}
+	c := &checker{of: valuesSubject}
+	top := valuesSpot(pg.root)
+	for _, e := range pg.entries {
+		if pg.texts[e.Key] != Mask {
+			continue
+		}
+		if was, _ := v.Get(e.Key); was.Secret {
+			hidden[e.Key] = was.Text
+		} else {
+			c.invalid(top.entry(e), "holds %s, which stands for a value that is not shown; write the value itself", Mask)
+		}
+	}
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	if len(hidden) == 0 {
+		return pg, nil
+	}
+	return readPage(pg.replaced(hidden))
+}
+
+// Set gives a key a value, secret or not; what is secret stays so until it is
+// deleted. All other bytes of the document stay as they are. Without any change,
+// it is v itself.
+func (v *Values) Set(key, text string, secret bool, now time.Time) (*Values, error) {
+	if err := checkSetting(key, text); err != nil {
+		return nil, err
+	}
+	was, had := v.Get(key)
+	secret = secret || was.Secret
+	if had && was.Text == text && was.Secret == secret {
+		return v, nil
+	}
+	doc := v.document()
+	if !had || was.Text != text {
+		pg, err := readPage(doc)
+		if err != nil {
+			return nil, err
+		}
+		if doc = pg.set(key, text); len(doc) > MaxValues {
+			return nil, tooManyValues(len(doc))
+		}
+	}
+	next := v.changed(doc)
+	next.Last++
+	next.ByKey[key] = Value{Text: text, Secret: secret, CAS: next.Last, Changed: now}
+	return next, nil
+}
+
+// checkSetting refuses what no document could hold. The text is never shown.
+func checkSetting(key, text string) error {
+	if why := metadataName(key); why != "" {
+		return valueFault("", mariposa.FaultInvalid, "the name of a metadata key "+why)
+	}
+	switch {
+	case len(text) > MaxValue:
+		return tooLargeValue(key, len(text))
+	case !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0:
+		return valueFault(key, mariposa.FaultInvalid, "must be UTF-8 text without NUL bytes; encode other bytes, as base64 for instance")
+	case text == Mask:
+		return valueFault(key, mariposa.FaultInvalid, "holds "+Mask+", which stands for a value that is not shown; write the value itself")
+	}
+	return nil
+}
+
+// Delete takes a key out. All other bytes of the document stay as they are; a key
+// that is not there leaves v itself.
+func (v *Values) Delete(key string) *Values {
+	pg, err := readPage(v.document())
+	if err != nil || !pg.has(key) { // what was read once can be read again
+		return v
+	}
+	next := v.changed(pg.without(key))
+	delete(next.ByKey, key)
+	return next
+}
+
+// Add counts a key up or down; one that is not set counts from its default, or
+// from nothing.
+func (v *Values) Add(p *Project, key string, by int64, now time.Time) (*Values, error) {
+	text, ok := p.Value(v, key)
+	if !ok {
+		text = "0"
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil, valueFault(key, mariposa.FaultInvalid, "is not a whole number and cannot be counted; set it to one first")
+	}
+	if (by > 0 && n > math.MaxInt64-by) || (by < 0 && n < math.MinInt64-by) {
+		return nil, valueFault(key, mariposa.FaultInvalid, "would leave the range of 64-bit numbers")
+	}
+	return v.Set(key, strconv.FormatInt(n+by, 10), p.IsSecret(key), now)
+}
+
+// Become makes old values current again: document, texts and secrets are those of
+// old, while every CAS that differs moves on.
+func (v *Values) Become(old *Values, now time.Time) *Values {
+	next := v.changed(old.document())
+	next.ByKey = make(map[string]Value, len(old.Keys()))
+	cas := next.Last + 1
+	for _, key := range old.Keys() {
+		is, had := v.Get(key)
+		then := old.ByKey[key]
+		secret := is.Secret || then.Secret
+		if !had || is.Text != then.Text || is.Secret != secret {
+			is = Value{Text: then.Text, Secret: secret, CAS: cas, Changed: now}
+			next.Last = cas
+		}
+		next.ByKey[key] = is
+	}
+	return next
+}
+
+// Marked marks the keys that a project declares secret.
+func (v *Values) Marked(p *Project) *Values {
+	if v == nil || p == nil {
+		return v
+	}
+	next := v
+	for _, m := range p.Metadata {
+		if value, ok := v.ByKey[m.Name]; ok && m.Secret && !value.Secret {
+			if next == v {
+				next = v.changed(v.Document)
+			}
+			value.Secret = true
+			next.ByKey[m.Name] = value
+		}
+	}
+	return next
+}
+
+// Masked is the document with a mask in place of every secret. Comments are shown
+// as they are.
+func (v *Values) Masked(mask string) []byte {
+	hidden := map[string]string{}
+	for _, key := range v.Keys() {
+		if v.ByKey[key].Secret {
+			hidden[key] = mask
+		}
+	}
+	if len(hidden) == 0 {
+		return v.document()
+	}
+	pg, err := readPage(v.Document)
+	if err != nil { // what was read once can be read again; if not, nothing is shown
+		return nil
+	}
+	return pg.replaced(hidden)
+}
+
+// Secrets lists the texts that must not be shown, the longest first, so that a
+// secret is found before another that is a part of it.
+func (v *Values) Secrets() []string {
+	var texts []string
+	for _, key := range v.Keys() {
+		if value := v.ByKey[key]; value.Secret && value.Text != "" {
+			texts = append(texts, value.Text)
+		}
+	}
+	slices.SortFunc(texts, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	return slices.Compact(texts)
+}
+
+// changed is a copy to be changed, with another document.
+func (v *Values) changed(doc []byte) *Values {
+	next := &Values{Document: doc, ByKey: map[string]Value{}}
+	if v != nil {
+		next.Last = v.Last
+		maps.Copy(next.ByKey, v.ByKey)
+	}
+	return next
+}
+
+func (v *Values) document() []byte {
+	if v == nil {
+		return nil
+	}
+	return v.Document
+}
+
+// sealedValues is how values are kept. Texts are not: the document has them.
+type sealedValues struct {
+	Document string               `json:"document"`
+	Last     int64                `json:"last,omitempty"`
+	Keys     map[string]sealedKey `json:"keys,omitempty"`
+}
+
+type sealedKey struct {
+	Secret  bool      `json:"secret,omitempty"`
+	CAS     int64     `json:"cas,omitempty"`
+	Changed time.Time `json:"changed,omitzero"`
+}
+
+// Marshal writes values down, for sealing.
+func (v *Values) Marshal() []byte {
+	kept := sealedValues{Document: string(v.document()), Keys: map[string]sealedKey{}}
+	if v != nil {
+		kept.Last = v.Last
+		for key, value := range v.ByKey {
+			kept.Keys[key] = sealedKey{Secret: value.Secret, CAS: value.CAS, Changed: value.Changed}
+		}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(kept); err != nil { // texts, numbers and a time: nothing that cannot be written
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// UnmarshalValues reads what Marshal wrote.
+func UnmarshalValues(data []byte) (*Values, error) {
+	var kept sealedValues
+	if err := json.Unmarshal(data, &kept); err != nil {
+		return nil, mariposa.Errorf(mariposa.Internal, "the stored metadata cannot be read: %w", err)
+	}
+	v, err := ReadValues([]byte(kept.Document))
+	if err != nil {
+		return nil, err
+	}
+	v.Last = kept.Last
+	for key, value := range v.ByKey {
+		info := kept.Keys[key]
+		value.Secret, value.CAS, value.Changed = info.Secret, info.CAS, info.Changed
+		v.ByKey[key] = value
+	}
+	return v, nil
+}
