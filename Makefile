@@ -32,7 +32,7 @@ endif
 # statements), simulate (steps one message at a time; its worth is in seeds) and
 # cmd (its tests start the real, static binary). Rooms not built yet are skipped.
 RACE_ROOMS := clock mailbox wire store driver engine fleet agent health balance discover \
-	picture auth api web client cli examples
+	picture seal auth api web client cli examples
 RACE := $(patsubst %,./%/...,$(wildcard $(RACE_ROOMS)))
 
 build:

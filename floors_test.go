@@ -40,6 +40,7 @@ var floors = []struct {
 	{[]string{"converge", "queue", "place", "pace"}, "pure rooms decide from what they are handed, so that every decision can be replayed"},
 	{[]string{"clock", "mailbox"}, "what wakes actors: time and post are handed to whoever may know them, and mean nothing here"},
 	{[]string{"store", "driver", "wire"}, "the ground the actors stand on: it keeps, does and carries, and decides nothing"},
+	{[]string{"seal"}, "what is secret is opened and sealed in one place, on the ground where the keys lie"},
 	{[]string{"picture"}, "one copy of the store serves every actor and face, so it stands below them all and favors none"},
 	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "auth"}, "actors work on the ground and know no face that looks at them"},
 	{[]string{"client"}, "the client knows the server by its HTTP contract alone"},

@@ -1,0 +1,217 @@
+package seal
+
+import (
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mariposa"
+)
+
+// Ring holds the outer keys. It is safe for concurrent use.
+type Ring struct {
+	home home
+	mu   sync.Mutex // one at a time at the home, so that what is held is never older than what was seen
+	held atomic.Pointer[keySet]
+}
+
+// home is where the keys of a ring are kept: in a file, or in memory alone.
+type home interface {
+	load() (keySet, error)
+	// change replaces the keys by what f makes of them, whole or not at all, while
+	// nobody else changes them.
+	change(f func(keySet) keySet) (keySet, error)
+	String() string
+}
+
+// keySet is outer keys, the primary one first. A set is never changed; there is
+// always a primary key in it.
+type keySet []outer
+
+// outer is one outer key. Its name is public.
+type outer struct {
+	name string
+	key  []byte
+	wrap cipher.AEAD
+}
+
+const keySize = 32
+
+// OpenRing reads the keys from a file. When there is none it makes one with a
+// new key, in such a way that of several who do so at once all get the same key.
+func OpenRing(path string) (*Ring, error) {
+	f := file{path}
+	if err := f.make(); err != nil {
+		return nil, err
+	}
+	return openRing(f)
+}
+
+// NewRing makes a ring that lives in memory alone.
+func NewRing() *Ring {
+	set := keySet{newOuter()}
+	r := &Ring{home: &memory{set: set}}
+	r.held.Store(&set)
+	return r
+}
+
+func openRing(h home) (*Ring, error) {
+	r := &Ring{home: h}
+	if _, err := r.reload(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Names tells the name of the primary key, and all names with that one first.
+func (r *Ring) Names() (primary string, all []string) {
+	set := r.keys()
+	for _, k := range set {
+		all = append(all, k.name)
+	}
+	return set[0].name, all
+}
+
+// Format keeps the keys out of whatever a ring is printed into.
+func (r *Ring) Format(s fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(s, "keys in %s", r.home) // printing does not fail
+}
+
+func (r *Ring) keys() keySet { return *r.held.Load() }
+
+// reload looks at the home again: another process may have changed the keys.
+func (r *Ring) reload() (keySet, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hold(r.home.load())
+}
+
+func (r *Ring) change(f func(keySet) keySet) (keySet, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hold(r.home.change(f))
+}
+
+func (r *Ring) hold(set keySet, err error) (keySet, error) {
+	if err != nil {
+		return nil, err
+	}
+	r.held.Store(&set)
+	return set, nil
+}
+
+// begin makes a new primary key; the others stay. If there are others already,
+// a rotation did not come to its end, and its key is taken.
+func (r *Ring) begin() error {
+	fresh := newOuter()
+	_, err := r.change(func(set keySet) keySet {
+		if len(set) > 1 {
+			return set
+		}
+		return append(keySet{fresh}, set...)
+	})
+	return err
+}
+
+// retire drops all keys but the primary one, if that is still the one named.
+func (r *Ring) retire(primary string) (keySet, error) {
+	return r.change(func(set keySet) keySet {
+		if set[0].name != primary {
+			return set
+		}
+		return set[:1]
+	})
+}
+
+// restore brings keys back, without making one of them primary.
+func (r *Ring) restore(former keySet) error {
+	_, err := r.change(func(set keySet) keySet {
+		all := append(keySet{}, set...)
+		for _, k := range former {
+			if _, there := all.find(k.name); !there {
+				all = append(all, k)
+			}
+		}
+		return all
+	})
+	return err
+}
+
+// wrap seals an owner's inner key with the primary key.
+func (s keySet) wrap(owner string, inner []byte, created time.Time) *mariposa.KeySpec {
+	k := s[0]
+	return &mariposa.KeySpec{
+		Owner:   owner,
+		Key:     k.name,
+		Wrapped: sealWith(k.wrap, inner, lengthPrefixed("key", owner, k.name)),
+		Created: created,
+	}
+}
+
+// unwrap opens an inner key. A missingKey says that another outer key is needed.
+func (s keySet) unwrap(spec *mariposa.KeySpec) ([]byte, error) {
+	k, there := s.find(spec.Key)
+	if !there {
+		return nil, &missingKey{owner: spec.Owner, name: spec.Key}
+	}
+	return openWith(k.wrap, spec.Wrapped, lengthPrefixed("key", spec.Owner, spec.Key))
+}
+
+func (s keySet) find(name string) (outer, bool) {
+	for _, k := range s {
+		if k.name == name {
+			return k, true
+		}
+	}
+	return outer{}, false
+}
+
+// missingKey says which outer key would open what belongs to an owner.
+type missingKey struct{ owner, name string }
+
+func (m *missingKey) Error() string {
+	return fmt.Sprintf("the secrets of %s need the key %s", ownerName(m.owner), m.name)
+}
+
+// ownerName is how an owner is called in a message.
+func ownerName(owner string) string {
+	if owner == mariposa.StoreKey {
+		return "this store"
+	}
+	return "project " + owner
+}
+
+// newOuter makes a key from the system's randomness, which never fails.
+func newOuter() outer {
+	key := make([]byte, keySize)
+	_, _ = rand.Read(key)
+	return outerKey(key)
+}
+
+func outerKey(key []byte) outer {
+	return outer{
+		name: hex.EncodeToString(derive(key, "name")[:8]),
+		key:  key,
+		wrap: gcm(derive(key, "wrap")),
+	}
+}
+
+// memory keeps a ring's keys for as long as the process runs.
+type memory struct{ set keySet }
+
+func (m *memory) load() (keySet, error) { return m.set, nil }
+
+func (m *memory) change(f func(keySet) keySet) (keySet, error) {
+	m.set = f(m.set)
+	return m.set, nil
+}
+
+func (m *memory) String() string { return "the memory of this process" }
+
+// Format keeps the key out of whatever it is printed into.
+func (o outer) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "key "+o.name) }

@@ -1,0 +1,146 @@
+package seal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+const (
+	keysPerPage   = 1000
+	keysPerCommit = 100
+)
+
+// Rotate changes the outer key: a new one becomes primary beside the others,
+// every inner key is wrapped with it, and then the others go. It returns the
+// new primary key's name and how many keys were wrapped anew, and tells the
+// progress if anybody wants to hear of it.
+//
+// It may fail or die at any point, and leaves nothing that cannot be opened: the
+// next Rotate takes up the new key and finishes. Requests go on meanwhile.
+func (v *Vault) Rotate(ctx context.Context, keys Keys, progress func(done, total int)) (primary string, n int, err error) {
+	if err := v.ring.begin(); err != nil {
+		return "", 0, err
+	}
+	if progress == nil {
+		progress = func(int, int) {}
+	}
+	r := rotation{v: v, keys: keys, progress: progress}
+	for {
+		if primary, err = r.settle(ctx); err != nil {
+			return primary, r.done, err
+		}
+		former := v.ring.keys()
+		set, err := v.ring.retire(primary)
+		if err != nil {
+			return primary, r.done, err
+		}
+		if set[0].name != primary {
+			continue // another rotation came in between: finish that one
+		}
+		// Whoever does not use NewKey may have stored a key in the last moment that
+		// was wrapped before all this began.
+		late, err := r.stale(ctx, primary)
+		if err != nil || len(late) == 0 {
+			return primary, r.done, err
+		}
+		if err := v.ring.restore(former); err != nil {
+			return primary, r.done, err
+		}
+	}
+}
+
+// rotation is one run of Rotate.
+type rotation struct {
+	v        *Vault
+	keys     Keys
+	done     int
+	progress func(done, total int)
+}
+
+// settle wraps until a look at all keys finds none that is not wrapped with the
+// primary key, whose name it returns. A look that comes after the store's own key
+// was wrapped anew sees all keys that NewKey made before.
+func (r *rotation) settle(ctx context.Context) (primary string, err error) {
+	for {
+		primary = r.v.ring.keys()[0].name
+		stale, err := r.stale(ctx, primary)
+		if err != nil || len(stale) == 0 {
+			return primary, err
+		}
+		r.progress(r.done, r.done+len(stale))
+		for len(stale) > 0 {
+			n := min(len(stale), keysPerCommit)
+			if err := r.rewrap(ctx, stale[:n]); err != nil {
+				return primary, err
+			}
+			stale = stale[n:]
+			r.progress(r.done, r.done+len(stale))
+		}
+	}
+}
+
+// stale lists the keys that are wrapped with another than the primary key.
+func (r *rotation) stale(ctx context.Context, primary string) ([]store.Record, error) {
+	var stale []store.Record
+	q := store.Query{Kind: mariposa.KindKey, Limit: keysPerPage}
+	for {
+		page, err := r.keys.List(ctx, q)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the keys: %w", err)
+		}
+		for _, rec := range page {
+			if spec, ok := rec.Spec.(*mariposa.KeySpec); !ok || spec.Key != primary {
+				stale = append(stale, rec)
+			}
+		}
+		if len(page) < keysPerPage {
+			return stale, nil
+		}
+		q.Before = page[len(page)-1].ID
+	}
+}
+
+// rewrap wraps keys with the primary key. One that changed or went in the
+// meantime is left to the next look.
+func (r *rotation) rewrap(ctx context.Context, stale []store.Record) error {
+	units := make([]store.Unit, 0, len(stale))
+	for _, rec := range stale {
+		unit, err := r.rewrapped(ctx, rec)
+		switch {
+		case err == nil:
+			units = append(units, unit)
+		case !errors.Is(err, store.ErrNotFound):
+			return err
+		}
+	}
+	var failed error
+	for i, result := range r.keys.Commit(ctx, units...) {
+		switch {
+		case result.Err == nil:
+			r.done++
+		case !errors.Is(result.Err, store.ErrConflict) && failed == nil:
+			failed = fmt.Errorf("cannot store the key of %s: %w: rotate again to finish", ownerName(units[i].Writes[0].ID), result.Err)
+		}
+	}
+	return failed
+}
+
+func (r *rotation) rewrapped(ctx context.Context, rec store.Record) (store.Unit, error) {
+	inner, err := r.v.open(r.v.ring.keys(), rec)
+	var missing *missingKey
+	if errors.As(err, &missing) { // another rotation may be ahead of us
+		rec, inner, err = r.v.inner(ctx, rec.ID)
+	}
+	if err != nil {
+		return store.Unit{}, err
+	}
+	spec := r.v.ring.keys().wrap(rec.ID, inner, rec.Spec.(*mariposa.KeySpec).Created)
+	return store.Unit{
+		Require: []store.Require{{Kind: mariposa.KindKey, ID: rec.ID, SpecRevision: rec.SpecRevision, StatusRevision: -1}},
+		Writes:  []store.Write{keyWrite(spec, "key.rewrapped")},
+	}, nil
+}

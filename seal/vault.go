@@ -1,0 +1,194 @@
+package seal
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// Vault hands out the boxes of owners. It is safe for concurrent use.
+type Vault struct {
+	ring   *Ring
+	source Source
+
+	mu    sync.RWMutex
+	boxes map[string]*Box // an owner's inner key never changes
+}
+
+// Source is where the wrapped keys are read.
+type Source interface {
+	Get(ctx context.Context, kind mariposa.Kind, id string) (store.Record, error)
+}
+
+// Keys is where the wrapped keys are changed.
+type Keys interface {
+	List(ctx context.Context, q store.Query) ([]store.Record, error)
+	Commit(ctx context.Context, units ...store.Unit) []store.Result
+}
+
+// maxBoxes bounds what is remembered, about 1 KB each. Owners that are gone make
+// room by and by.
+const maxBoxes = 32768
+
+// NewVault makes a vault over the keys of a ring and of a store.
+func NewVault(ring *Ring, st Source) *Vault {
+	return &Vault{ring: ring, source: st, boxes: map[string]*Box{}}
+}
+
+// Box returns the box of an owner; store.ErrNotFound when it has no key yet.
+func (v *Vault) Box(ctx context.Context, owner string) (*Box, error) {
+	v.mu.RLock()
+	box := v.boxes[owner]
+	v.mu.RUnlock()
+	if box != nil {
+		return box, nil
+	}
+	_, inner, err := v.inner(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
+	box = newBox(inner)
+	v.remember(owner, box)
+	return box, nil
+}
+
+func (v *Vault) remember(owner string, box *Box) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.boxes) >= maxBoxes {
+		for any := range v.boxes {
+			delete(v.boxes, any)
+			break
+		}
+	}
+	v.boxes[owner] = box
+}
+
+// NewBox makes the first box of an owner. Whoever commits what it seals commits
+// the key with it, in one unit that requires that the owner has none: of two who
+// do so at once, the other tries again with Box. NewKey makes such a unit, and
+// one that a rotation cannot overtake.
+func (v *Vault) NewBox(owner string, now time.Time) (*Box, *mariposa.KeySpec, error) {
+	// Another process may have rotated, and a key whose file is gone must not seal
+	// anything: nobody could open it after a restart.
+	set, err := v.ring.reload()
+	if err != nil {
+		return nil, nil, mariposa.Errorf(mariposa.Unavailable, "cannot make a key for %s: %w", ownerName(owner), err)
+	}
+	inner := make([]byte, keySize)
+	_, _ = rand.Read(inner) // never fails
+	return newBox(inner), set.wrap(owner, inner, now), nil
+}
+
+// NewKey is NewBox with the unit to commit; the caller adds what it seals. The
+// unit fails with store.ErrConflict when the owner got a key in the meantime, or
+// when a rotation began: then the outer key may be gone by now, so try again. It
+// asks for the store's own key, which Check has made.
+func (v *Vault) NewKey(ctx context.Context, owner string, now time.Time) (*Box, store.Unit, error) {
+	// A rotation wraps the store's own key anew, too, before it drops the former
+	// outer key. As long as that has not happened, ours is not dropped.
+	own, _, err := v.inner(ctx, mariposa.StoreKey)
+	if err != nil {
+		return nil, store.Unit{}, err
+	}
+	box, spec, err := v.NewBox(owner, now)
+	if err != nil {
+		return nil, store.Unit{}, err
+	}
+	unit := firstKey(spec)
+	unit.Require = append(unit.Require, store.Require{
+		Kind: mariposa.KindKey, ID: mariposa.StoreKey, SpecRevision: own.SpecRevision, StatusRevision: -1,
+	})
+	return box, unit, nil
+}
+
+// Check is for the start: it makes the store's own key if there is none, and
+// says what is missing if the ring cannot open it.
+func (v *Vault) Check(ctx context.Context, keys Keys, now time.Time) error {
+	_, err := v.Box(ctx, mariposa.StoreKey)
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	_, spec, err := v.NewBox(mariposa.StoreKey, now)
+	if err != nil {
+		return err
+	}
+	err = keys.Commit(ctx, firstKey(spec))[0].Err
+	if errors.Is(err, store.ErrConflict) { // another replica was faster; perhaps with another file
+		_, err = v.Box(ctx, mariposa.StoreKey)
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("cannot store the first key: %w", err)
+	}
+	return nil
+}
+
+// Format keeps the keys out of whatever a vault is printed into.
+func (v *Vault) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "vault") }
+
+// firstKey is the unit that gives an owner its key.
+func firstKey(spec *mariposa.KeySpec) store.Unit {
+	w := keyWrite(spec, "key.created")
+	return store.Unit{
+		Require: []store.Require{{Kind: mariposa.KindKey, ID: spec.Owner, Absent: true}},
+		Writes:  []store.Write{w},
+	}
+}
+
+func keyWrite(spec *mariposa.KeySpec, event string) store.Write {
+	w := store.Write{
+		Kind: mariposa.KindKey, ID: spec.Owner, Spec: spec,
+		Event: mariposa.Event{Kind: event, Actor: "mariposa"},
+	}
+	if spec.Owner != mariposa.StoreKey {
+		w.Project, w.Event.Project = spec.Owner, spec.Owner
+	}
+	return w
+}
+
+// inner reads and opens the inner key of an owner. If its outer key is not in
+// the ring, both are read once more: a rotation elsewhere may be ahead of the
+// ring, or one here ahead of the record.
+func (v *Vault) inner(ctx context.Context, owner string) (store.Record, []byte, error) {
+	set := v.ring.keys()
+	for again := false; ; again = true {
+		rec, err := v.source.Get(ctx, mariposa.KindKey, owner)
+		if err != nil {
+			return rec, nil, fmt.Errorf("the key of %s: %w", ownerName(owner), err)
+		}
+		inner, err := v.open(set, rec)
+		var missing *missingKey
+		if !errors.As(err, &missing) || again {
+			return rec, inner, err
+		}
+		if set, err = v.ring.reload(); err != nil {
+			return rec, nil, mariposa.Errorf(mariposa.Unavailable, "%s: %w", missing, err)
+		}
+	}
+}
+
+// open opens the inner key of a record, and says of one that does not open what
+// can be done about it.
+func (v *Vault) open(set keySet, rec store.Record) ([]byte, error) {
+	spec, ok := rec.Spec.(*mariposa.KeySpec)
+	if !ok || spec.Owner != rec.ID {
+		return nil, mariposa.Errorf(mariposa.Internal, "the key of %s is another's: restore the store from a backup", ownerName(rec.ID))
+	}
+	inner, err := set.unwrap(spec)
+	var missing *missingKey
+	switch {
+	case errors.As(err, &missing):
+		return nil, mariposa.Errorf(mariposa.Unavailable, "%w, which is not in %s: copy the key file that has it (of another replica, or from your backup) to there", missing, v.ring.home)
+	case err != nil:
+		return nil, mariposa.Errorf(mariposa.Internal, "the key of %s does not open: %w: restore the store from a backup", ownerName(rec.ID), err)
+	}
+	return inner, nil
+}
