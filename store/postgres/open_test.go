@@ -187,7 +187,15 @@ func TestEveryQueryGoesByAnIndex(t *testing.T) {
 		forget[1]:                                   {"change_project_trim", "first + 0 <= $1"},
 		forget[2]:                                   {"change_task_trim", "first + 0 <= $1"},
 		oldestChunks:                                {"changes_pkey"},
+		listed(mariposa.KindMetadata, "p"):          {"objects_of_project", "kind = 'metadata' project = $1 id < $2"},
+		listed(mariposa.KindAnswer, "p"):            {"objects_of_project", "kind = 'answer' project = $1 id < $2"},
+		setAudit:                                    {"counter_pkey", "one = true"},
+		oldestAudit:                                 {"counter_pkey", "one = true"},
+		firstAction:                                 {"audit_action", "action >= $1 action < $2"},
+		nextAction:                                  {"audit_action", "action > $1 action < $2"},
+		trimAudit:                                   {"audit_pkey", "id <= $1", "id = ANY $"},
 	}
+	auditPlans(plans)
 	check := func(when string) {
 		s := open(t, target, Options{})
 		defer s.Close()
@@ -212,6 +220,8 @@ func TestEveryQueryGoesByAnIndex(t *testing.T) {
 	do(t, conn, "INSERT INTO change_task SELECT n, 't' || n % 100 FROM generate_series(1, 1000) AS n")
 	do(t, conn, "INSERT INTO change_project SELECT n, 'p' || n % 10 FROM generate_series(1, 1000) AS n")
 	do(t, conn, "INSERT INTO leases SELECT 'l' || n, '', 0 FROM generate_series(1, 1000) AS n")
+	do(t, conn, `INSERT INTO audit SELECT n, now(), 'o' || n % 10, 'p' || n % 100, 'u' || n % 20, 'v' || n % 20, '', '', 'a.' || n % 30, 'done', '{}'
+		FROM generate_series(1, 1000) AS n`)
 	check("grown")
 	do(t, conn, "ANALYZE")
 	check("known")

@@ -70,7 +70,8 @@ func (d *told) exactlyOnce(t testing.TB, log []store.Change, writes int) (done i
 	return done
 }
 
-// named is a unit of three writes and a claim, of objects that others write too.
+// named is a unit of three writes, a claim and an entry of the audit log for each
+// write, of objects that others write too.
 func named(name string, writer int) store.Unit {
 	shared := func() store.Write {
 		return store.Write{Kind: mariposa.KindNode, ID: fmt.Sprint("n", rand.IntN(20)), Spec: &mariposa.NodeSpec{Name: name}}
@@ -82,6 +83,7 @@ func named(name string, writer int) store.Unit {
 	for i := range u.Writes {
 		u.Writes[i].Event.Actor = name
 		u.Writes[i].Event.Reason = "claimed"
+		u.Audit = append(u.Audit, mariposa.Audit{Action: "node.update", Object: u.Writes[i].ID, Reason: name})
 	}
 	return u
 }

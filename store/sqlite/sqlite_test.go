@@ -161,17 +161,18 @@ func TestPathsMayHoldAnyCharacter(t *testing.T) {
 	}
 }
 
-func TestOnlyTasksAndVersionsAreIndexedByProject(t *testing.T) {
+func TestWhatIsListedByProjectIsIndexedByIt(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
-	for kind, indexed := range map[mariposa.Kind]bool{mariposa.KindTask: true, mariposa.KindVersion: true, mariposa.KindInstance: false} {
-		var plan string
-		var n int
+	for _, kind := range mariposa.Kinds {
 		query, args := listQuery(store.Query{Kind: kind, Project: "p", Before: "x", Limit: 10})
-		if err := s.readers.QueryRow("EXPLAIN QUERY PLAN "+query, args...).Scan(&n, &n, &n, &plan); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Contains(plan, "INDEX objects_of_project (kind=? AND project=? AND id<?)"); got != indexed {
+		plan := planOf(t, s, query, args)
+		if got := strings.Contains(plan, "INDEX objects_of_project (kind=? AND project=? AND id<?)"); got != ofProject(kind) {
 			t.Errorf("%s: %s", kind, plan)
+		}
+	}
+	for _, kind := range []mariposa.Kind{mariposa.KindVersion, mariposa.KindTask, mariposa.KindMetadata, mariposa.KindAnswer} {
+		if !ofProject(kind) {
+			t.Errorf("%s is not", kind)
 		}
 	}
 }

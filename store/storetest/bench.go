@@ -32,6 +32,16 @@ func Bench(b *testing.B, open func(*testing.B) store.Store) {
 			return units
 		})
 	})
+	b.Run("calls of 200 units with an entry each", func(b *testing.B) {
+		benchCommit(b, open, 4, func(writes []store.Write) []store.Unit {
+			units := make([]store.Unit, len(writes))
+			for i := range writes {
+				units[i].Writes = writes[i : i+1]
+				units[i].Audit = []mariposa.Audit{auditOf(&writes[i])}
+			}
+			return units
+		})
+	})
 	b.Run("one small unit alone", func(b *testing.B) { benchAlone(b, open) })
 }
 
@@ -166,5 +176,14 @@ func report(id string) store.Write {
 			PhysicalID: strings.Repeat("f", 64), Addresses: []string{"10.0.0.17"}, Started: benchTime,
 		},
 		Event: mariposa.Event{Kind: "instance.running", Instance: id},
+	}
+}
+
+func auditOf(w *store.Write) mariposa.Audit {
+	return mariposa.Audit{
+		Actor: "0198c0de-0000-7000-8000-000000000005", ActorName: "alice", From: "192.0.2.7", Request: w.ID, Token: "0198c0de-0000-7000-8000-000000000006",
+		Action: "instance.create", Outcome: mariposa.AuditDone, Kind: string(w.Kind), Object: w.ID, ObjectName: "web-" + w.ID[:8],
+		Organization: "0198c0de-0000-7000-8000-000000000007", Project: "0198c0de-0000-7000-8000-000000000001", ProjectName: "shop",
+		Version: "0198c0de-0000-7000-8000-000000000008", Number: 3, Task: w.Event.Task,
 	}
 }

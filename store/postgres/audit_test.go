@@ -1,0 +1,225 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/store/internal/trail"
+	"mariposa/store/postgres/pgtest"
+)
+
+// auditPlans adds how questions to the audit log are to be answered.
+func auditPlans(plans map[string][]string) {
+	everything := store.AuditQuery{
+		Organizations: []string{"o"}, Project: "p", Actor: "u", Action: "a.", Outcome: "denied",
+		Since: time.Unix(1, 0), Until: time.Unix(2, 0), Before: 7, Limit: 10,
+	}
+	for _, q := range []store.AuditQuery{{}, {Limit: 10}, {Before: 7, Since: time.Unix(1, 0), Until: time.Unix(2, 0)}, everything} {
+		query, _ := auditQuery(&q, trail.Arm{}, 3)
+		plans[query] = []string{"Index Scan Backward using audit_pkey", "id > $"}
+	}
+	for _, column := range []string{"project", "organization", "actor", "actor_name", "for_id", "for_name", "outcome", "action"} {
+		for _, q := range []store.AuditQuery{{}, {Limit: 10}, {Before: 7, Since: time.Unix(1, 0), Until: time.Unix(2, 0), Limit: 10}} {
+			query, _ := auditQuery(&q, trail.Arm{Column: column, Value: "x"}, 3)
+			plans[query] = []string{"Index Scan Backward using audit_" + column + " ", column + " = $1 id + 0 "}
+		}
+	}
+}
+
+func audited(objects ...string) store.Unit {
+	var u store.Unit
+	for _, o := range objects {
+		u.Audit = append(u.Audit, mariposa.Audit{Action: "a.b", Object: o})
+	}
+	return u
+}
+
+func objectsOf(t testing.TB, s *Store, q store.AuditQuery) string {
+	t.Helper()
+	found, err := s.Audit(context.Background(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []string
+	for _, a := range found {
+		objects = append(objects, a.Object)
+	}
+	return strings.Join(objects, " ")
+}
+
+// The server's clock cannot be set. But the counter can be put where it would be
+// if the clock had been an hour ahead.
+func TestTheAuditLogOutlivesAClockThatIsSetBack(t *testing.T) {
+	t.Parallel()
+	target := database(t)
+	s := open(t, target, Options{})
+	ahead := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	conn := dial(t, target)
+	do(t, conn, `INSERT INTO audit (id, at, organization, project, actor, actor_name, for_id, for_name, action, outcome, body)
+		VALUES ($1, $2, '', '', '', '', '', '', 'a.b', 'done', '{"object": "ahead"}')`, ahead.UnixMicro(), ahead)
+	do(t, conn, "UPDATE counter SET audit = $1", ahead.UnixMicro())
+	commit(t, s, audited("back"), audited("back-too"))
+	for _, c := range []struct {
+		q    store.AuditQuery
+		want string
+	}{
+		{store.AuditQuery{}, "back-too back ahead"},
+		{store.AuditQuery{Since: ahead}, "ahead"},
+		{store.AuditQuery{Until: ahead}, "back-too back"},
+		{store.AuditQuery{Until: ahead, Action: "a."}, "back-too back"},
+		{store.AuditQuery{Since: ahead.Add(-2 * time.Hour), Until: ahead.Add(-time.Hour)}, ""},
+	} {
+		if got := objectsOf(t, s, c.q); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.q, got, c.want)
+		}
+	}
+	do(t, conn, "UPDATE audit SET at = at - interval '1 day' WHERE at < $1", ahead)
+	do(t, conn, "UPDATE counter SET audit_lag = audit_lag + $1", (24 * time.Hour).Microseconds())
+	if n, err := s.TrimAudit(t.Context(), time.Hour); err != nil || n != 2 {
+		t.Errorf("forgot %d, %v", n, err)
+	}
+}
+
+// What a reader has seen the top of may only grow above it, whichever replica
+// wrote and whichever is asked.
+func TestEntriesOfReplicasAppearInOneOrder(t *testing.T) {
+	t.Parallel()
+	handles := replicas(t, database(t), 3)
+	done := make(chan struct{})
+	var readers, writers sync.WaitGroup
+	for _, s := range handles {
+		readers.Go(func() {
+			var seen []mariposa.Audit
+			for stop := false; !stop; {
+				select {
+				case <-done:
+					stop = true
+				default:
+				}
+				now, err := s.Audit(context.Background(), store.AuditQuery{Actor: "u"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if added := len(now) - len(seen); added < 0 || !slices.Equal(now[added:], seen) {
+					t.Errorf("of %d entries, then %d, the older ones differ", len(seen), len(now))
+					return
+				}
+				seen = now
+			}
+		})
+	}
+	const each = 60
+	for w := range 6 {
+		writers.Go(func() {
+			for i := range each {
+				u := store.Unit{Audit: []mariposa.Audit{{Action: "a.b", Actor: "u", Object: fmt.Sprint(w), Number: i}}}
+				if i%2 == 0 {
+					u.Writes = node(fmt.Sprint(w), fmt.Sprint(i)).Writes
+				}
+				if r := handles[w%len(handles)].Commit(context.Background(), u)[0]; r.Err != nil {
+					t.Error(r.Err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
+	readers.Wait()
+	all, err := handles[0].Audit(t.Context(), store.AuditQuery{})
+	if err != nil || len(all) != 6*each {
+		t.Fatalf("%d entries, %v", len(all), err)
+	}
+	next := map[string]int{}
+	for _, a := range slices.Backward(all) {
+		if a.Number != next[a.Object] {
+			t.Fatalf("entry %d of writer %s where %d was next", a.Number, a.Object, next[a.Object])
+		}
+		next[a.Object]++
+	}
+}
+
+func TestTheAuditLogIsTrimmedInAsManyStepsAsItNeeds(t *testing.T) {
+	t.Parallel()
+	target := database(t)
+	handles := replicas(t, target, 2)
+	const old = 2*trimStep + trimStep/2
+	do(t, dial(t, target), `INSERT INTO audit (id, at, organization, project, actor, actor_name, for_id, for_name, action, outcome, body)
+		SELECT n, now() - interval '1 day', '', '', '', '', '', '', 'a.b', 'done', '{}' FROM generate_series(1, $1::int) AS n`, old)
+	commit(t, handles[0], audited("young"))
+	removed := make([]int64, len(handles))
+	var wg sync.WaitGroup
+	for i, s := range handles { // at once, like replicas do
+		wg.Go(func() {
+			var err error
+			if removed[i], err = s.TrimAudit(context.Background(), time.Hour); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if removed[0]+removed[1] != old {
+		t.Errorf("forgot %v of %d", removed, old)
+	}
+	if got := objectsOf(t, handles[1], store.AuditQuery{}); got != "young" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestAStoreThatKnewNoAuditLogGetsOne(t *testing.T) {
+	t.Parallel()
+	target := pgtest.Shared(t).Database(t, "")
+	older(t, target)
+	s := open(t, target, Options{})
+	for _, kind := range []mariposa.Kind{mariposa.KindTask, mariposa.KindMetadata} {
+		found, err := s.List(t.Context(), store.Query{Kind: kind, Project: "p"})
+		if err != nil || len(found) != 1 || found[0].ID != "x" {
+			t.Errorf("%s: %+v, %v", kind, found, err)
+		}
+	}
+	u := node("a", "1")
+	u.Audit = audited("first").Audit
+	if r := commit(t, s, u); r[0].First != 1 {
+		t.Errorf("%+v", r)
+	}
+	if got := objectsOf(t, s, store.AuditQuery{}); got != "first" {
+		t.Errorf("entries: %s", got)
+	}
+}
+
+// older makes a store of the first schema, with something in it.
+func older(t *testing.T, target string) {
+	t.Helper()
+	config, err := parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDB(*config.ConnConfig)
+	defer db.Close()
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	conn := dial(t, target)
+	for _, kind := range []string{"task", "metadata"} {
+		do(t, conn, "INSERT INTO objects VALUES ($1, 'x', 'p', false, 0, 0, 0, '{}', NULL), ($1, 'y', 'q', false, 0, 0, 0, '{}', NULL)", kind)
+	}
+}

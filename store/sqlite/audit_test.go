@@ -1,0 +1,199 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"mariposa"
+	"mariposa/store"
+	"mariposa/store/internal/trail"
+	"mariposa/store/storetest"
+)
+
+func audited(objects ...string) store.Unit {
+	var u store.Unit
+	for _, o := range objects {
+		u.Audit = append(u.Audit, mariposa.Audit{Action: "a.b", Object: o})
+	}
+	return u
+}
+
+func objectsOf(t testing.TB, s *Store, q store.AuditQuery) string {
+	t.Helper()
+	found, err := s.Audit(context.Background(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []string
+	for _, a := range found {
+		objects = append(objects, a.Object)
+	}
+	return strings.Join(objects, " ")
+}
+
+func TestEveryQuestionToTheAuditLogGoesByAnIndex(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
+	everything := store.AuditQuery{
+		Organizations: []string{"o"}, Project: "p", Actor: "u", Action: "a.", Outcome: "denied",
+		Since: time.Unix(1, 0), Until: time.Unix(2, 0), Before: 7, Limit: 10,
+	}
+	for _, column := range []string{"", "project", "organization", "actor", "actor_name", "for_id", "for_name", "outcome", "action"} {
+		for _, q := range []store.AuditQuery{{}, {Limit: 10}, everything} {
+			query, args := auditQuery(&q, trail.Arm{Column: column, Value: "x"}, 3)
+			plan := planOf(t, s, query, args)
+			want := "SEARCH audit USING INTEGER PRIMARY KEY (rowid>?"
+			if column != "" {
+				want = fmt.Sprintf("SEARCH audit USING INDEX audit_%s (%[1]s=? AND rowid>?", column)
+			}
+			if !strings.Contains(plan, want) || strings.Contains(plan, "SCAN") || strings.Contains(plan, "B-TREE") {
+				t.Errorf("%s:\n%s", query, plan)
+			}
+		}
+	}
+	for _, query := range []string{firstAction, nextAction} {
+		if plan := planOf(t, s, query, []any{"a.", "a/"}); !strings.Contains(plan, "COVERING INDEX audit_action (action>? AND action<?)") || strings.Contains(plan, "B-TREE") {
+			t.Errorf("%s:\n%s", query, plan)
+		}
+	}
+	if plan := planOf(t, s, trimAudit, []any{1, 2, 3}); strings.Contains(plan, "SCAN") || strings.Contains(plan, "B-TREE") {
+		t.Errorf("trimming:\n%s", plan)
+	}
+}
+
+func planOf(t testing.TB, s *Store, query string, args []any) string {
+	t.Helper()
+	rows, err := s.readers.QueryContext(context.Background(), "EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var n int
+		var line string
+		if err := rows.Scan(&n, &n, &n, &line); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&plan, line)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
+}
+
+func TestTheAuditLogOutlivesAClockThatIsSetBack(t *testing.T) {
+	t.Parallel()
+	clk := storetest.NewClock()
+	path := filepath.Join(t.TempDir(), "store")
+	s := open(t, path, Options{Clock: clk})
+	start := clk.Now()
+	commit(t, s, audited("noon"))
+	clk.Advance(-time.Hour)
+	commit(t, s, audited("eleven", "eleven-too"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path, Options{Clock: clk})
+	clk.Advance(30 * time.Minute)
+	commit(t, s, audited("half-past"))
+	clk.Advance(90 * time.Minute)
+	commit(t, s, audited("one"))
+	for _, c := range []struct {
+		q    store.AuditQuery
+		want string
+	}{
+		{store.AuditQuery{}, "one half-past eleven-too eleven noon"},
+		{store.AuditQuery{Since: start}, "one noon"},
+		{store.AuditQuery{Until: start}, "half-past eleven-too eleven"},
+		{store.AuditQuery{Since: start.Add(-time.Hour), Until: start.Add(-45 * time.Minute)}, "eleven-too eleven"},
+		{store.AuditQuery{Since: start.Add(-40 * time.Minute), Until: start.Add(time.Hour)}, "half-past noon"},
+	} {
+		if got := objectsOf(t, s, c.q); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.q, got, c.want)
+		}
+	}
+	if n, err := s.TrimAudit(t.Context(), 80*time.Minute); err != nil || n != 3 {
+		t.Errorf("forgot %d, %v", n, err)
+	}
+	if got := objectsOf(t, s, store.AuditQuery{}); got != "one noon" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestTheAuditLogIsTrimmedInAsManyStepsAsItNeeds(t *testing.T) {
+	t.Parallel()
+	clk := storetest.NewClock()
+	s := open(t, filepath.Join(t.TempDir(), "store"), Options{Clock: clk})
+	const old = 2*trimStep + trimStep/2
+	for range old / 500 {
+		var u store.Unit
+		for range 500 {
+			u.Audit = append(u.Audit, mariposa.Audit{Action: "a.b"})
+		}
+		commit(t, s, u)
+	}
+	clk.Advance(time.Hour)
+	commit(t, s, audited("young"))
+	if n, err := s.TrimAudit(t.Context(), time.Minute); err != nil || n != old {
+		t.Fatalf("forgot %d, %v", n, err)
+	}
+	if got := objectsOf(t, s, store.AuditQuery{}); got != "young" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestAStoreThatKnewNoAuditLogGetsOne(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store")
+	older(t, path)
+	s := open(t, path, Options{})
+	for _, kind := range []mariposa.Kind{mariposa.KindTask, mariposa.KindMetadata} {
+		found, err := s.List(t.Context(), store.Query{Kind: kind, Project: "p"})
+		if err != nil || len(found) != 1 || found[0].ID != "x" {
+			t.Errorf("%s: %+v, %v", kind, found, err)
+		}
+	}
+	u := node("a", "1")
+	u.Audit = audited("first").Audit
+	if r := commit(t, s, u); r[0].First != 1 {
+		t.Errorf("%+v", r)
+	}
+	if got := objectsOf(t, s, store.AuditQuery{}); got != "first" {
+		t.Errorf("entries: %s", got)
+	}
+}
+
+// older makes a store of the first schema, with something in it.
+func older(t *testing.T, path string) {
+	t.Helper()
+	db, err := openDB(path, writing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"task", "metadata"} {
+		if _, err := db.ExecContext(t.Context(), "INSERT INTO objects VALUES (?, 'x', 'p', 0, 0, 0, 0, '{}', NULL), (?, 'y', 'q', 0, 0, 0, 0, '{}', NULL)", kind, kind); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
