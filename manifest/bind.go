@@ -18,24 +18,34 @@ func Bind(p *Project, v *Values, packages map[string]mariposa.PackageSpec, mac f
 	missing := p.Missing(v)
 	bound := make(map[string]*mariposa.Service, len(p.Services))
 	for _, svc := range p.Services {
-		size, sized := packages[svc.Package]
-		uses := usesOf(svc)
-		needs := p.needs(v, uses, missing)
-		if (svc.Package == "" || !sized) && len(uses) == 0 && len(needs) == 0 {
-			bound[svc.Name] = svc
-			continue
-		}
-		b := *svc
-		if svc.Package != "" && sized {
-			bindSize(&b, size)
-		}
-		if len(uses) > 0 {
-			b.Digest += "." + p.digestOf(v, uses, mac)
-		}
-		b.Needs = needs
-		bound[svc.Name] = &b
+		bound[svc.Name] = p.bind(svc, v, missing, packages, mac)
 	}
 	return bound
+}
+
+// BindService does for one service what Bind does for all; it need not be one of
+// the project's.
+func BindService(p *Project, svc *mariposa.Service, v *Values, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) *mariposa.Service {
+	return p.bind(svc, v, p.Missing(v), packages, mac)
+}
+
+func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) *mariposa.Service {
+	size, sized := packages[svc.Package]
+	sized = sized && svc.Package != ""
+	uses := usesOf(svc)
+	needs := p.needs(v, uses, missing)
+	if !sized && len(uses) == 0 && len(needs) == 0 {
+		return svc
+	}
+	b := *svc
+	if sized {
+		bindSize(&b, size)
+	}
+	if len(uses) > 0 {
+		b.Digest += "." + p.digestOf(v, uses, mac)
+	}
+	b.Needs = needs
+	return &b
 }
 
 // bindSize gives a service the size of its package. What the package gives is a

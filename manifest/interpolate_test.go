@@ -99,6 +99,69 @@ func TestResolveFillsInEnvironmentCommandAndTags(t *testing.T) {
 	}
 }
 
+func TestFilesAreResolvedLikeTheEnvironment(t *testing.T) {
+	t.Parallel()
+	svc := mustParse(t, in("files:\n  /run/key: \"{{ .meta.key }}\"\n  /etc/conf: |\n    at {{ .cns.svc.db }}\n    as {{ .cns.inst.web.2 }}\n")+"metadata: {key: {}}\n").ByName["web"]
+	scope := someScope
+	scope.Domain = "example.com"
+	w, err := Resolve(svc, scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []mariposa.Variable{
+		{Name: "/run/key", Value: "value of key"},
+		{Name: "/etc/conf", Value: "at db.svc.shop.acme.example.com\nas web.2.inst.shop.acme.example.com\n"},
+	}
+	if !slices.Equal(w.Files, want) {
+		t.Errorf("got %q", w.Files)
+	}
+}
+
+func TestAPackageSizesAWorkloadThatSaysNoSize(t *testing.T) {
+	t.Parallel()
+	svc := mustParse(t, in("package: small\ntags: [\"a={{ .package.ram }} {{ .package.cpu }} {{ .package.name }}\"]")).ByName["web"]
+	w, err := Resolve(svc, someScope)
+	if err != nil || w.Memory != 1<<30 || w.MilliCPU != 0 || w.Tags[0].Value != "1024 0 small" {
+		t.Errorf("got %+v, %v", w, err)
+	}
+}
+
+// A value that looks like an interpolation is a value: whoever may set metadata
+// may not thereby read what other keys hold.
+func TestValuesAreNotInterpolatedAgain(t *testing.T) {
+	t.Parallel()
+	svc := mustParse(t, in("environment: [\"A={{ .meta.key }}\"]\nmdata: {a: \"{{ .meta.key }}\"}")+"metadata: {key: {}}\n").ByName["web"]
+	scope := someScope
+	scope.Meta = func(string) (string, bool) { return "{{ .meta.other }}", true }
+	w, err := Resolve(svc, scope)
+	if err != nil || w.Environment[0].Value != "{{ .meta.other }}" {
+		t.Errorf("got %+v, %v", w, err)
+	}
+	if live, err := ResolveMdata(svc, scope); err != nil || live[0].Value != "{{ .meta.other }}" {
+		t.Errorf("got %+v, %v", live, err)
+	}
+}
+
+func TestMdataHoldsWhatHasAValueNow(t *testing.T) {
+	t.Parallel()
+	svc := mustParse(t, in("mdata:\n  a: x\n  b: \"{{ .meta.unset }}\"\n  c: \"{{ .meta.key }} of {{ .instance.name }}\"")+"metadata: {key: {}, unset: {}}\n").ByName["web"]
+	got, err := ResolveMdata(svc, someScope)
+	if err != nil || !slices.Equal(got, []mariposa.Variable{{Name: "a", Value: "x"}, {Name: "c", Value: "value of key of web.2"}}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	got, err = ResolveMdata(svc, Scope{})
+	if err != nil || !slices.Equal(got, []mariposa.Variable{{Name: "a", Value: "x"}}) {
+		t.Errorf("without values: got %v, %v", got, err)
+	}
+	if svc.Mdata[2].Value != "{{ .meta.key }} of {{ .instance.name }}" {
+		t.Error("the service itself was changed")
+	}
+	broken := &mariposa.Service{Name: "web", Mdata: []mariposa.Variable{{Name: "a", Value: "{{ nonsense }}"}}}
+	if _, err := ResolveMdata(broken, someScope); mariposa.CodeOf(err) != mariposa.InvalidArgument || !strings.Contains(err.Error(), "services.web.mdata.a") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestWorkloadsAreSharedUnlessInstancesDiffer(t *testing.T) {
 	t.Parallel()
 	for keys, want := range map[string]bool{
@@ -108,6 +171,9 @@ func TestWorkloadsAreSharedUnlessInstancesDiffer(t *testing.T) {
 		"environment: [A={{ .instance.name }}]":           true,
 		"tags: [a={{ .placement.cn.uuid }}]":              true,
 		"tags: [a={{ .service.name }}{{.instance.uuid}}]": true,
+		"files: {/a: \"{{ .instance.name }}\"}":           true,
+		"files: {/a: \"{{ .cns.inst.web.2 }}\"}":          false,
+		"mdata: {a: \"{{ .instance.name }}\"}":            false,
 	} {
 		if got := PerInstance(mustParse(t, in(keys)).ByName["web"]); got != want {
 			t.Errorf("%s: got %v", keys, got)

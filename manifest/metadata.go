@@ -225,7 +225,7 @@ func (p *Project) CheckValues(v *Values) error {
 func (m *Metadata) refuses(text string) string {
 	switch _, err := strconv.ParseInt(text, 10, 64); {
 	case m.Type == typeInteger && err != nil:
-		return "must be a whole number"
+		return "must be a whole number of 64 bits"
 	case m.Type == typeBoolean && !strings.EqualFold(text, "true") && !strings.EqualFold(text, "false"):
 		return "must be true or false"
 	case len(m.Choices) > 0 && !slices.Contains(m.Choices, text):
@@ -235,10 +235,22 @@ func (m *Metadata) refuses(text string) string {
 	case len(text) > maxMatched:
 		return "must have at most " + strconv.Itoa(maxMatched) + " bytes, as every value that is held to a pattern"
 	}
-	if re, err := regexp.Compile(`\A(?:` + m.Pattern + `)\z`); err != nil || !re.MatchString(text) {
+	if !matches(m.Pattern, text) {
 		return "must match the pattern " + quote(m.Pattern)
 	}
 	return ""
+}
+
+// matches reports whether a pattern matches the whole of a text: the longest
+// match from its beginning is all of it.
+func matches(pattern, text string) bool {
+	re, err := regexp.Compile(pattern)
+	if err != nil { // it was read when the manifest was
+		return false
+	}
+	re.Longest()
+	found := re.FindStringIndex(text)
+	return found != nil && found[0] == 0 && found[1] == len(text)
 }
 
 // Missing lists the keys that must be set and are not, sorted.

@@ -159,6 +159,10 @@ func TestValuesAreReadInAllTheirForms(t *testing.T) {
 		{"continue on failure", "update: {on_failure: continue}", func(s *mariposa.Service) any { return s.Update.OnFailure }, mariposa.OnFailureContinue},
 		{"dependencies, sorted", "depends_on: [db]", func(s *mariposa.Service) any { return s.DependsOn }, []string{"db"}},
 		{"defaults of what is not supported yet", "update: {canary: 0, on_metadata: hold}\ncontainerpilot: false\nservice_type: continuous\nhealthchecks: []", func(s *mariposa.Service) any { return s.Type }, "continuous"},
+		{"files, kept to the byte", "files:\n  /a: |\n    x\n", func(s *mariposa.Service) any { return s.Files }, []mariposa.Variable{{Name: "/a", Value: "x\n"}}},
+		{"mdata with names of several parts", "mdata: {com.example:key-1_a: 1}", func(s *mariposa.Service) any { return s.Mdata }, []mariposa.Variable{{Name: "com.example:key-1_a", Value: "1"}}},
+		{"reprovision on metadata", "update: {on_metadata: reprovision}", func(s *mariposa.Service) any { return s.Update.OnMetadata }, "reprovision"},
+		{"a package", "package: small-512M", func(s *mariposa.Service) any { return s.Package }, "small-512M"},
 		{"null as if left out", "memory:\ntags: ~", func(s *mariposa.Service) any { return s.Memory }, int64(0)},
 	}
 	for _, tt := range tests {
@@ -243,6 +247,17 @@ func TestEachFaultIsNamed(t *testing.T) {
 		{"a rollback", in("update:\n  on_failure: rollback"), mariposa.Fault{Field: "services.web.update.on_failure", Code: mariposa.FaultNotSupported, Message: "not supported yet", Line: 7}},
 		{"a canary", in("update: {canary: 10%}"), mariposa.Fault{Field: "services.web.update.canary", Code: mariposa.FaultNotSupported, Message: "not supported yet", Line: 6}},
 		{"another service's address", in("tags:\n  at: {{ .services.db.address }}"), mariposa.Fault{Field: "services.web.tags.at", Code: mariposa.FaultNotSupported, Message: "services.db.address", Line: 7}},
+		{"undeclared metadata in mdata", in("mdata:\n  a: x\n  b: \"{{ .meta.color }}\"") + "metadata:\n  colour: {}\n", mariposa.Fault{Field: "services.web.mdata.b", Code: mariposa.FaultUnknown, Message: `did you mean "colour"?`, Line: 8}},
+		{"undeclared metadata in a file", in("files: {/a: \"{{ .meta.color }}\"}"), mariposa.Fault{Field: "services.web.files./a", Code: mariposa.FaultUnknown, Message: "not declared", Line: 6}},
+		{"a name of no service", in("tags: {a: \"{{ .cns.svc.bd }}\"}"), mariposa.Fault{Field: "services.web.tags.a", Code: mariposa.FaultUnknown, Message: `"bd", which does not exist`, Line: 6}},
+		{"a name of neither service nor instance", in("tags: {a: \"{{ .cns.db }}\"}"), mariposa.Fault{Field: "services.web.tags.a", Code: mariposa.FaultUnknown, Message: `"cns.db", which does not exist`, Line: 6}},
+		{"a relative file", in("files: {run/a: x}"), mariposa.Fault{Field: "services.web.files.run/a", Code: mariposa.FaultInvalid, Message: "absolute", Line: 6}},
+		{"a file out of the way", in("files: {/run/../etc/passwd: x}"), mariposa.Fault{Field: "services.web.files./run/../etc/passwd", Code: mariposa.FaultInvalid, Message: "..", Line: 6}},
+		{"a path in another spelling", in("files: {/run//a: x}"), mariposa.Fault{Field: "services.web.files./run//a", Code: mariposa.FaultInvalid, Message: "absolute", Line: 6}},
+		{"a file twice", in("files:\n  /a: x\n  /a: y"), mariposa.Fault{Field: "services.web.files./a", Code: mariposa.FaultDuplicate, Message: "twice", Line: 8}},
+		{"a file and a folder", in("files: {/run/a: x, /run/a/b/c: y}"), mariposa.Fault{Field: "services.web.files", Code: mariposa.FaultInvalid, Message: `"/run/a"`, Line: 6}},
+		{"an mdata key with a slash", in("mdata: {a/b: x}"), mariposa.Fault{Field: "services.web.mdata.a/b", Code: mariposa.FaultInvalid, Message: "letters, digits", Line: 6}},
+		{"an mdata key that would be hidden", in("mdata: {.a: x}"), mariposa.Fault{Field: "services.web.mdata..a", Code: mariposa.FaultInvalid, Message: "beginning with a letter", Line: 6}},
 		{"an empty command", strings.Replace(in("environment: {}"), "command: run", "command: \"\"", 1), mariposa.Fault{Field: "services.web.command", Code: mariposa.FaultInvalid, Message: "must name a program", Line: 5}},
 	}
 	for _, tt := range tests {

@@ -59,7 +59,21 @@ func TestTheSchemaAgreesWithParseOnTheShape(t *testing.T) {
 		{"services: {a: {compute_type: dummy, dummy: {fail_prop: yes}}}", true},
 		{"services: {a: {image: x}}\nmetadata: {k: {required: true, generate: 8}, l: }\nvolumes: {v: {size: 1g}}\nnetworks: {n: {}}\nload_balancers: {l: {listen: 80, service: a, port: 1}}", true},
 
+		{"services: {}\nmetadata: {a.b: {type: integer, default: 3, pattern: '[0-9]+', description: d}, c: {choices: [1, x], default: x}, d: {secret: true, generate: 9, type: string}}", true},
+		{in("mdata: {com.example.key: 1}\nfiles: {/run/a: x}\npackage: small\nupdate: {on_metadata: reprovision}"), true},
+
 		{"{}", false},
+		{"services: {}\nmetadata: {a: {type: float}}", false},
+		{"services: {}\nmetadata: {a: {choices: []}}", false},
+		{"services: {}\nmetadata: {a: {choices: x}}", false},
+		{"services: {}\nmetadata: {a: {generate: 3, default: x}}", false},
+		{"services: {}\nmetadata: {a: {generate: 3, choices: [x]}}", false},
+		{"services: {}\nmetadata: {a: {generate: 3, type: boolean}}", false},
+		{"services: {}\nmetadata: {a: {secret: true, default: x}}", false},
+		{"services: {}\nmetadata: {a..b: {}}", false},
+		{in("mdata: {a b: 1}"), false},
+		{in("files: {run/a: 1}"), false},
+		{in("files: {/run//a: 1}"), false},
 		{"[]", false},
 		{"services: []", false},
 		{"services: {a: {image: x}}\nextra: 1", false},
@@ -149,6 +163,7 @@ func TestTheSchemaHasTheKeysThatParseKnows(t *testing.T) {
 		"reschedule":    {sortedKeys(service["reschedule"].Properties), sortedKeys(rescheduleKeys)},
 		"dummy":         {sortedKeys(service["dummy"].Properties), sortedKeys(dummyKeys)},
 		"health check":  {sortedKeys(s.Defs["healthcheck"].Properties), sortedKeys(checkKeys)},
+		"metadata":      {sortedKeys(s.Defs["metadata"].Properties), sortedKeys(metadataKeys)},
 		"load balancer": {sortedKeys(s.Defs["load_balancer"].Properties), sortedKeys(balancerKeys)},
 	} {
 		if !slices.Equal(pair[0], pair[1]) {

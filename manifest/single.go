@@ -24,11 +24,13 @@ func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, erro
 	}
 	at := rootSpot(root)
 	at.key = name
-	for _, e := range root.Entries {
-		if slices.Contains(ofMany, e.Key) && e.Value.Kind != document.Null {
-			c.invalid(at.entry(e), "is about a service, and this is a single instance; leave it out")
+	root.Entries = slices.DeleteFunc(root.Entries, func(e document.Entry) bool {
+		if !slices.Contains(ofMany, e.Key) || e.Value.Kind == document.Null {
+			return false
 		}
-	}
+		c.invalid(at.entry(e), "is about a service, and this is a single instance; leave it out")
+		return true
+	})
 	d := c.service(at)
 	c.references(surroundings(of, d))
 	if err := c.err(); err != nil {

@@ -122,8 +122,15 @@ func TestValuesHaveASize(t *testing.T) {
 func TestWhatNoDocumentCanHoldIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ key, text string }{
-		{"", "x"}, {"a b", "x"}, {"a..b", "x"}, {"{{", "x"}, {"é", "x"}, {strings.Repeat("a", 300), "x"},
-		{"a", "hunter2\x00"}, {"a", "hunter2\xff"}, {"a", Mask},
+		{"", "x"},
+		{"a b", "x"},
+		{"a..b", "x"},
+		{"{{", "x"},
+		{"é", "x"},
+		{strings.Repeat("a", 300), "x"},
+		{"a", "hunter2\x00"},
+		{"a", "hunter2\xff"},
+		{"a", Mask},
 	} {
 		_, err := (*Values)(nil).Set(tt.key, tt.text, false, someDay)
 		if mariposa.CodeOf(err) != mariposa.InvalidArgument || len(faultsOf(err)) != 1 || strings.Contains(listing(err), "hunter2") {
