@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 
 	"mariposa"
 	"mariposa/clock"
@@ -443,72 +442,6 @@ func TestARereadThatFailsSaysSo(t *testing.T) {
 	if _, err := p.Reread(t.Context()); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("reread: %v", err)
 	}
-}
-
-// TestThePictureEqualsASnapshot lets anything happen in any order, hidden
-// changes included, and demands that a reread leaves what a new picture shows.
-func TestThePictureEqualsASnapshot(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		st := &forgetful{Store: memory.New(clock.Real{}), hide: map[int64]bool{}}
-		p, err := picture.Open(t.Context(), st)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		lossy := rapid.Bool().Draw(rt, "lossy")
-		pick := func(kind string, n int) string { return fmt.Sprint(kind, rapid.IntRange(1, n).Draw(rt, kind)) }
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			var w store.Write
-			switch rapid.IntRange(0, 7).Draw(rt, "what") {
-			case 0:
-				w = project(pick("p", 2), pick("name", 3))
-			case 1:
-				i := rapid.IntRange(1, 5).Draw(rt, "i")
-				w = instance(fmt.Sprint("i", i), fmt.Sprint("p", i%2+1), fmt.Sprint("n", i%3))
-			case 2:
-				w = runs(pick("i", 5))
-			case 3:
-				w = task(pick("t", 3), "p1")
-			case 4:
-				w = store.Write{Kind: mariposa.KindTask, ID: pick("t", 3), Archive: true}
-			case 5:
-				w = remove(mariposa.KindInstance, pick("i", 5))
-			case 6:
-				w = remove(mariposa.KindProject, pick("p", 2))
-			case 7:
-				if _, err := p.Advance(t.Context()); err != nil {
-					rt.Fatal(err)
-				}
-				continue
-			}
-			rev := commit(rt, st, w)
-			st.hide[rev] = lossy && rapid.Bool().Draw(rt, "lost")
-		}
-		n, err := p.Reread(t.Context())
-		if err != nil || (!lossy && n != 0) {
-			rt.Fatalf("mended %d, %v", n, err)
-		}
-		fresh, err := picture.Open(t.Context(), st)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		for _, k := range mariposa.Kinds {
-			want(rt, string(k), p.All(k), ids(fresh.All(k))...)
-			for _, r := range fresh.All(k) {
-				if got := p.Get(k, r.ID); got.Revision != r.Revision || got.Spec != r.Spec || got.Status != r.Status {
-					rt.Errorf("%s is %+v, want %+v", r.ID, got, r)
-				}
-			}
-		}
-		for _, owner := range []string{"p1", "p2", "n0", "n1", "n2"} {
-			want(rt, "of "+owner, p.InstancesOf(owner), ids(fresh.InstancesOf(owner))...)
-			want(rt, "on "+owner, p.InstancesOn(owner), ids(fresh.InstancesOn(owner))...)
-			want(rt, "tasks of "+owner, p.TasksOf(owner), ids(fresh.TasksOf(owner))...)
-		}
-		if rt.Failed() {
-			rt.FailNow()
-		}
-	})
 }
 
 func TestReadersAndTheFeedGetAlong(t *testing.T) {

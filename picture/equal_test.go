@@ -1,0 +1,171 @@
+package picture_test
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"mariposa"
+	"mariposa/clock"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/store/memory"
+)
+
+// TestThePictureEqualsASnapshot lets anything happen in any order, hidden
+// changes included, and demands that a reread leaves what a new picture shows.
+func TestThePictureEqualsASnapshot(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		st := &forgetful{Store: memory.New(clock.Real{}), hide: map[int64]bool{}}
+		p, err := picture.Open(t.Context(), st)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		lossy := rapid.Bool().Draw(rt, "lossy")
+		names := names{}
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			w, ok := anything(rt, names)
+			if !ok {
+				if _, err := p.Advance(t.Context()); err != nil {
+					rt.Fatal(err)
+				}
+				continue
+			}
+			if rev := commit(rt, st, w); rev > 0 {
+				st.hide[rev] = lossy && rapid.Bool().Draw(rt, "lost")
+			}
+		}
+		n, err := p.Reread(t.Context())
+		if err != nil || (!lossy && n != 0) {
+			rt.Fatalf("mended %d, %v", n, err)
+		}
+		fresh, err := picture.Open(t.Context(), st)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		equal(rt, p, fresh)
+		if rt.Failed() {
+			rt.FailNow()
+		}
+	})
+}
+
+// names keeps a name from having two owners, as the store's users do: who has
+// which, and how each owner is called.
+type names map[string]string
+
+// take reports whether an owner could have a name in a space of them, and frees
+// the one it had there.
+func (n names) take(space, owner, name string) bool {
+	if other := n[space+"="+name]; other != "" && other != owner {
+		return false
+	}
+	n.free(space, owner)
+	n[space+"="+name], n[space+"<"+owner] = owner, name
+	return true
+}
+
+func (n names) free(space, owner string) {
+	delete(n, space+"="+n[space+"<"+owner])
+	delete(n, space+"<"+owner)
+}
+
+// anything draws a write; false: let the picture advance instead.
+func anything(rt *rapid.T, names names) (store.Write, bool) {
+	pick := func(kind string, n int) string { return fmt.Sprint(kind, rapid.IntRange(1, n).Draw(rt, kind)) }
+	users := func() []string {
+		return rapid.SliceOfDistinct(rapid.SampledFrom([]string{"u1", "u2", "u3"}), rapid.ID[string]).Draw(rt, "users")
+	}
+	taken := func(space, owner, name string, w store.Write) (store.Write, bool) {
+		return w, names.take(space, owner, name)
+	}
+	gone := func(space string, kind mariposa.Kind, id string) (store.Write, bool) {
+		names.free(space, id)
+		return remove(kind, id), true
+	}
+	switch rapid.IntRange(0, 16).Draw(rt, "what") {
+	case 0, 1:
+		id, org, name := pick("p", 3), pick("o", 2), pick("name", 3)
+		return taken("project", id, org+"/"+name, projectOf(id, org, name, users()...))
+	case 2:
+		id := pick("p", 3)
+		return store.Write{Kind: mariposa.KindProject, ID: id, Status: &mariposa.ProjectStatus{Status: mariposa.StatusConverged}}, true
+	case 3:
+		return gone("project", mariposa.KindProject, pick("p", 3))
+	case 4:
+		i := rapid.IntRange(1, 5).Draw(rt, "i")
+		return instance(fmt.Sprint("i", i), fmt.Sprint("p", i%2+1), fmt.Sprint("n", i%3)), true
+	case 5:
+		return runs(pick("i", 5)), true
+	case 6:
+		return remove(mariposa.KindInstance, pick("i", 5)), true
+	case 7:
+		return task(pick("t", 3), pick("p", 2)), true
+	case 8:
+		return store.Write{Kind: mariposa.KindTask, ID: pick("t", 3), Archive: true}, true
+	case 9, 10:
+		id, name := pick("o", 3), pick("name", 3)
+		return taken("organization", id, name, organization(id, name, users()...))
+	case 11:
+		return gone("organization", mariposa.KindOrg, pick("o", 3))
+	case 12:
+		id, name := pick("u", 3), pick("name", 3)
+		return taken("user", id, name, user(id, name))
+	case 13:
+		return gone("user", mariposa.KindUser, pick("u", 3))
+	case 14:
+		return token(pick("k", 3), pick("u", 3)), true
+	case 15:
+		return remove(mariposa.KindToken, pick("k", 3)), true
+	}
+	return store.Write{}, false
+}
+
+// equal demands that everything that can be asked of two pictures is the same,
+// and that what goes by an index is what a walk over everything finds.
+func equal(rt *rapid.T, p, fresh *picture.Picture) {
+	for _, k := range mariposa.Kinds {
+		want(rt, string(k), p.All(k), ids(fresh.All(k))...)
+		for _, r := range fresh.All(k) {
+			if got := p.Get(k, r.ID); got.Revision != r.Revision || got.Spec != r.Spec || got.Status != r.Status {
+				rt.Errorf("%s is %+v, want %+v", r.ID, got, r)
+			}
+		}
+	}
+	for _, owner := range []string{"p1", "p2", "p3", "n0", "n1", "n2", "o1", "o2", "o3", "u1", "u2", "u3"} {
+		want(rt, "of "+owner, p.InstancesOf(owner), walk(p, mariposa.KindInstance, func(s *mariposa.InstanceSpec) bool { return s.Project == owner })...)
+		want(rt, "on "+owner, p.InstancesOn(owner), walk(p, mariposa.KindInstance, func(s *mariposa.InstanceSpec) bool { return s.Node == owner })...)
+		want(rt, "tasks of "+owner, p.TasksOf(owner), walk(p, mariposa.KindTask, func(s *mariposa.TaskSpec) bool { return s.Project == owner })...)
+		want(rt, "projects of "+owner, p.ProjectsOf(owner), walk(p, mariposa.KindProject, func(s *mariposa.ProjectSpec) bool { return s.Organization == owner })...)
+		want(rt, "projects with "+owner, p.ProjectsWith(owner), walk(p, mariposa.KindProject, func(s *mariposa.ProjectSpec) bool { return s.Users[owner] != "" })...)
+		want(rt, "organizations of "+owner, p.OrganizationsOf(owner), walk(p, mariposa.KindOrg, func(s *mariposa.OrganizationSpec) bool { return s.Members[owner] != "" })...)
+		want(rt, "tokens of "+owner, p.TokensOf(owner), walk(p, mariposa.KindToken, func(s *mariposa.TokenSpec) bool { return s.User == owner })...)
+	}
+	for _, name := range []string{"name1", "name2", "name3"} {
+		want(rt, "user "+name, one(p.UserNamed(name)), walk(p, mariposa.KindUser, func(s *mariposa.UserSpec) bool { return s.Name == name })...)
+		want(rt, "organization "+name, one(p.OrgNamed(name)), walk(p, mariposa.KindOrg, func(s *mariposa.OrganizationSpec) bool { return s.Name == name })...)
+		for _, org := range []string{"o1", "o2"} {
+			has := func(s *mariposa.ProjectSpec) bool { return s.Name == name && s.Organization == org }
+			want(rt, "project "+org+"/"+name, one(p.ProjectNamed(org, name)), walk(p, mariposa.KindProject, has)...)
+		}
+	}
+}
+
+// walk finds what an index should hold, without it.
+func walk[S any](p *picture.Picture, kind mariposa.Kind, has func(*S) bool) (found []string) {
+	for _, r := range p.All(kind) {
+		if has(any(r.Spec).(*S)) {
+			found = append(found, r.ID)
+		}
+	}
+	return found
+}
+
+func one(r *store.Record) []*store.Record {
+	if r == nil {
+		return nil
+	}
+	return []*store.Record{r}
+}
