@@ -312,14 +312,15 @@ func TestMaskingIsLinear(t *testing.T) {
 	}
 	var b strings.Builder
 	w := m.Writer(&b)
-	for i := range 2 << 20 {
-		w.Write([]byte(text[i : i+1]))
+	w.Write([]byte(text[:1<<20]))
+	for range 1 << 18 {
+		w.Write([]byte("a"))
 	}
-	if b.Len() != 1<<20 {
+	if b.Len() != 1<<18 {
 		t.Fatalf("%d bytes are shown, the others may be the beginning of the secret", b.Len())
 	}
 	w.Write([]byte("b"))
-	if w.Close(); b.Len() != 1<<20+len(Masked) {
+	if w.Close(); b.Len() != 1<<18+len(Masked) {
 		t.Fatalf("%d bytes are shown", b.Len())
 	}
 }

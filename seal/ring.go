@@ -55,7 +55,7 @@ func OpenRing(path string) (*Ring, error) {
 // NewRing makes a ring that lives in memory alone.
 func NewRing() *Ring {
 	set := keySet{newOuter()}
-	r := &Ring{home: &memory{set: set}}
+	r := &Ring{home: &inMemory{set: set}}
 	r.held.Store(&set)
 	return r
 }
@@ -201,17 +201,17 @@ func outerKey(key []byte) outer {
 	}
 }
 
-// memory keeps a ring's keys for as long as the process runs.
-type memory struct{ set keySet }
+// inMemory keeps a ring's keys for as long as the process runs.
+type inMemory struct{ set keySet }
 
-func (m *memory) load() (keySet, error) { return m.set, nil }
+func (m *inMemory) load() (keySet, error) { return m.set, nil }
 
-func (m *memory) change(f func(keySet) keySet) (keySet, error) {
+func (m *inMemory) change(f func(keySet) keySet) (keySet, error) {
 	m.set = f(m.set)
 	return m.set, nil
 }
 
-func (m *memory) String() string { return "the memory of this process" }
+func (m *inMemory) String() string { return "the memory of this process" }
 
 // Format keeps the key out of whatever it is printed into.
 func (o outer) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "key "+o.name) }

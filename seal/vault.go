@@ -155,20 +155,21 @@ func keyWrite(spec *mariposa.KeySpec, event string) store.Write {
 }
 
 // inner reads and opens the inner key of an owner. If its outer key is not in
-// the ring, both are read once more: a rotation elsewhere may be ahead of the
-// ring, or one here ahead of the record.
+// the ring, both are read once more, as long as that brings up another name: a
+// rotation elsewhere may be ahead of the ring, or one here ahead of the record.
 func (v *Vault) inner(ctx context.Context, owner string) (store.Record, []byte, error) {
-	set := v.ring.keys()
-	for again := false; ; again = true {
+	set, tried := v.ring.keys(), ""
+	for {
 		rec, err := v.source.Get(ctx, mariposa.KindKey, owner)
 		if err != nil {
 			return rec, nil, fmt.Errorf("the key of %s: %w", ownerName(owner), err)
 		}
 		inner, err := v.open(set, rec)
 		var missing *missingKey
-		if !errors.As(err, &missing) || again {
+		if !errors.As(err, &missing) || missing.name == tried {
 			return rec, inner, err
 		}
+		tried = missing.name
 		if set, err = v.ring.reload(); err != nil {
 			return rec, nil, mariposa.Errorf(mariposa.Unavailable, "%s: %w", missing, err)
 		}
