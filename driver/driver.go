@@ -55,6 +55,20 @@ type Driver interface {
 	Close() error
 }
 
+// Teller is what a driver can do beside the rest whose instances can read values
+// that change while they run.
+type Teller interface {
+	// Tell replaces what a running instance can read. Unlike operations it may be
+	// called while one is under way on the same instance, but for a start. It
+	// returns quickly and calls done once, as they do. ErrNotFound when there is
+	// no such instance.
+	Tell(ctx context.Context, id string, values []mariposa.Variable, done func(error))
+
+	// Told is what an instance can read now, in the order of the names.
+	// ErrNotFound when there is no such instance.
+	Told(ctx context.Context, id string) ([]mariposa.Variable, error)
+}
+
 // Instance is what a driver needs to know to make one.
 type Instance struct {
 	ID       string
@@ -62,7 +76,16 @@ type Instance struct {
 	Project  string // its name, for labels that people read
 	Service  string // likewise
 	Labels   Labels
+	Bounces  int // how many restarts in place a person has asked for before this start
 	Workload *mariposa.Workload
+	Mdata    Mdata
+}
+
+// Mdata is what an instance can read of its values, and where.
+type Mdata struct {
+	Values []mariposa.Variable
+	URL    string // where the agent answers; empty: nowhere
+	Token  string // what the instance has to show there
 }
 
 // Labels mark whose an instance is.
@@ -82,6 +105,7 @@ type Observed struct {
 	PhysicalID string
 	Addresses  []string
 	Started    time.Time
+	Bounces    int // of the start that it last came up from
 	Finished   time.Time
 	ExitCode   *int   // known once it has ended, where the kind has such a thing
 	Reason     string // how it ended, as a sentence part: "exited with code 1", "killed by signal 9"

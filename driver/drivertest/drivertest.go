@@ -37,6 +37,13 @@ type Harness struct {
 	// Ready waits until a stubborn instance that was just started is stubborn.
 	Ready func(t *testing.T, o driver.Observed)
 
+	// Reads is what a running instance itself finds of its values. Nil: this kind
+	// has no eyes of its own, and what the driver says is taken for it.
+	Reads func(t *testing.T, d driver.Driver, id string) map[string]string
+
+	// Forgets says that values are lost with the agent, and have to be told again.
+	Forgets bool
+
 	// Writes makes an instance that writes these lines and goes on running.
 	// Nil: this kind has no logs, and must say so.
 	Writes func(t *testing.T, id string, lines ...string) driver.Instance
@@ -72,6 +79,11 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"a restarted agent is told of ends", testEndAfterReopen},
 		{"operations after close are refused", testClosed},
 		{"logs can be read and followed", testLogs},
+		{"it comes up with its values, and is told new ones", testTell},
+		{"values outlive the agent, and a new start has the newest", testTellAgain},
+		{"values are told while a stop waits", testTellStopping},
+		{"nobody is told who is not there", testTellUnknown},
+		{"the restarts a person asked for are counted by starts that came up", testBounces},
 		{"operations on many instances run side by side", testMany},
 	}
 	for _, test := range tests {

@@ -22,7 +22,10 @@ import (
 	"mariposa/driver"
 )
 
-var _ driver.Driver = (*Driver)(nil)
+var (
+	_ driver.Driver = (*Driver)(nil)
+	_ driver.Teller = (*Driver)(nil)
+)
 
 // ErrToldToFail is what a dummy with the fail knob answers.
 var ErrToldToFail = errors.New("dummy told to fail")
@@ -81,20 +84,20 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance, done func(driver.
 		in = w.make(i)
 	}
 	in.Attempt++
-	in.Knobs = knobs(i)
+	in.Knobs, in.values = knobs(i), i.Mdata.Values
 	wait := w.wait(in)
 	if wait == 0 {
-		o, err := d.run(in)
+		o, err := d.run(in, i.Bounces)
 		w.mu.Unlock()
 		done(o, err)
 		return
 	}
-	d.startLater(ctx, in, wait, done)
+	d.startLater(ctx, in, i.Bounces, wait, done)
 }
 
 // startLater is the start of a dummy that waits. It is called with the mutex
 // held and lets it go. Apart from Start, whose short way it would burden.
-func (d *Driver) startLater(ctx context.Context, in *instance, wait time.Duration, done func(driver.Observed, error)) {
+func (d *Driver) startLater(ctx context.Context, in *instance, bounces int, wait time.Duration, done func(driver.Observed, error)) {
 	in.Running, in.Started, in.Finished, in.Exit, in.Reason = false, time.Time{}, time.Time{}, nil, reasonUnderWay
 	if err := d.world.put(in); err != nil {
 		o := in.observe(in.ID)
@@ -108,19 +111,21 @@ func (d *Driver) startLater(ctx context.Context, in *instance, wait time.Duratio
 			o := in.observe(in.ID)
 			return func() { done(o, err) }
 		}
-		o, err := d.run(in)
+		o, err := d.run(in, bounces)
 		return func() { done(o, err) }
 	})
 }
 
 // run is the end of a start, under the mutex.
-func (d *Driver) run(in *instance) (driver.Observed, error) {
+func (d *Driver) run(in *instance, bounces int) (driver.Observed, error) {
 	in.Running, in.Exit, in.Reason, in.Finished = true, nil, "", time.Time{}
 	in.Started = d.clock.Now()
 	var failure error
 	if in.Knobs.Fail {
 		failure = ErrToldToFail
 		in.Running, in.Finished, in.Reason = false, in.Started, failure.Error()
+	} else {
+		in.Bounces = bounces
 	}
 	if err := d.world.put(in); err != nil {
 		in.Running, failure = false, err
@@ -161,6 +166,32 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance, done func(driver
 		o := in.observe(i.ID)
 		return func() { done(o, err) }
 	})
+}
+
+// Tell keeps what the dummy could read if it were more than a record.
+func (d *Driver) Tell(ctx context.Context, id string, values []mariposa.Variable, done func(error)) {
+	d.world.mu.Lock()
+	in, err := d.world.instances[id], d.refuses(ctx)
+	switch {
+	case err != nil:
+	case in == nil:
+		err = driver.ErrNotFound
+	default:
+		in.values = values
+	}
+	d.world.mu.Unlock()
+	done(err)
+}
+
+// Told is what the dummy was told last.
+func (d *Driver) Told(_ context.Context, id string) ([]mariposa.Variable, error) {
+	d.world.mu.Lock()
+	defer d.world.mu.Unlock()
+	in := d.world.instances[id]
+	if in == nil {
+		return nil, driver.ErrNotFound
+	}
+	return slices.SortedFunc(slices.Values(in.values), func(a, b mariposa.Variable) int { return strings.Compare(a.Name, b.Name) }), nil
 }
 
 // Stop ends the dummy at once; it always goes gently.

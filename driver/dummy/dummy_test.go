@@ -59,15 +59,46 @@ func TestConformance(t *testing.T) {
 	t.Run("written down, with waits", func(t *testing.T) {
 		drivertest.Run(t, func(t *testing.T) drivertest.Harness {
 			path := filepath.Join(t.TempDir(), "dummies")
-			return harness(func(t *testing.T) driver.Driver {
+			h := harness(func(t *testing.T) driver.Driver {
 				w, err := dummy.OpenWorld(path, 1) // the one before is lost, as with a killed agent
 				if err != nil {
 					t.Fatal(err)
 				}
 				return dummy.New(w, clock.Real{})
 			}, 4*time.Millisecond)
+			h.Forgets = true
+			return h
 		})
 	})
+}
+
+func TestValuesAreNeverWrittenDown(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "dummies")
+	w, err := dummy.OpenWorld(path, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	d := dummy.New(w, clock.Real{})
+	i := make1("a", mariposa.Dummy{})
+	i.Mdata.Values = []mariposa.Variable{{Name: "k", Value: "planted"}}
+	i.Workload.Environment = []mariposa.Variable{{Name: "k", Value: "planted"}}
+	i.Workload.Files = []mariposa.Variable{{Name: "/k", Value: "planted"}}
+	d.Start(t.Context(), i, func(_ driver.Observed, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	d.Tell(t.Context(), "a", i.Mdata.Values, func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	d.Stop(t.Context(), "a", 0, func(driver.Observed, error) {})
+	if b, err := os.ReadFile(path); err != nil || len(b) == 0 || strings.Contains(string(b), "planted") {
+		t.Errorf("the journal holds %s (%v)", b, err)
+	}
 }
 
 // virtual is a clock that goes only when told to, on the caller's thread.

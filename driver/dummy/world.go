@@ -67,8 +67,11 @@ type instance struct {
 	Exit      *int           `json:"exit_code,omitempty"`
 	Reason    string         `json:"reason,omitempty"`
 	Attempt   uint64         `json:"attempt"` // operations so far; each waits its own time
+	Bounces   int            `json:"bounces,omitempty"`
 	Knobs     mariposa.Dummy `json:"dummy"`
 	Gone      bool           `json:"gone,omitempty"` // in the journal: removed
+
+	values []mariposa.Variable // in memory only: they may be secret
 }
 
 // observe says what is seen of a dummy; of none, nothing but its id.
@@ -78,7 +81,7 @@ func (in *instance) observe(id string) driver.Observed {
 	}
 	o := driver.Observed{
 		ID: in.ID, Labels: in.Labels, Name: in.Name, Project: in.Project, Running: in.Running, PhysicalID: in.Physical, Addresses: in.Addresses,
-		Started: in.Started, Finished: in.Finished, ExitCode: in.Exit, Reason: in.Reason,
+		Started: in.Started, Bounces: in.Bounces, Finished: in.Finished, ExitCode: in.Exit, Reason: in.Reason,
 	}
 	if in.Knobs.UpdateInPlaceProp != "" {
 		o.Details = map[string]string{"update_in_place_prop": in.Knobs.UpdateInPlaceProp}

@@ -42,7 +42,11 @@ func (d *Driver) adoptAll() error {
 			}
 		}
 	}
-	return d.adoptStrays()
+	if err := d.adoptStrays(); err != nil {
+		return err
+	}
+	d.clearMemory()
+	return nil
 }
 
 // adopt takes over one directory.
@@ -52,6 +56,9 @@ func (d *Driver) adopt(id string) error {
 	defer e.release()
 	if readJSON(filepath.Join(e.dir, specFile), &e.spec) != nil {
 		return d.adoptDamaged(e)
+	}
+	if e.spec.Root == d.root { // else it is a copy, and the folder is the original's
+		e.folder.path = e.spec.Private
 	}
 	lock, err := d.awaitShim(e)
 	if err != nil {
@@ -91,7 +98,7 @@ func (d *Driver) adoptDamaged(e *entry) error {
 	// What the lost spec tied these to is not known; a new run must not meet them.
 	_ = os.Remove(filepath.Join(e.dir, stateFile))
 	_ = os.Remove(filepath.Join(e.dir, exitFile))
-	e.exit.Reason = reasonDamaged
+	e.exit.Reason, e.folder.path = reasonDamaged, d.privatePath(e)
 	d.enlist(e)
 	return nil
 }
@@ -215,7 +222,7 @@ func (d *Driver) adoptStrays() error {
 			continue // it has ended since we looked
 		}
 		e := newEntry(id, filepath.Join(d.root, id))
-		e.stray, e.live = true, true
+		e.stray, e.live, e.folder.path = true, true, d.privatePath(e)
 		e.spec = spec{ID: id, Labels: l.labels, Ports: portsOf(l.env)}
 		e.state = state{PID: l.pid, Start: l.start, Boot: d.boot, Started: startTime(l.start)}
 		for _, p := range e.spec.Ports {

@@ -15,6 +15,8 @@ type entry struct {
 	dir string
 	op  chan struct{} // holds one token while an operation is under way
 
+	folder folder
+
 	spec  spec
 	state state
 	exit  exit
@@ -45,10 +47,11 @@ func (e *entry) observe() driver.Observed {
 	o := driver.Observed{
 		ID:        e.id,
 		Labels:    e.spec.Labels,
-		Name:      e.spec.variable("MARIPOSA_NAME"),
-		Project:   e.spec.variable("MARIPOSA_PROJECT"),
+		Name:      e.spec.Name,
+		Project:   e.spec.Project,
 		Running:   e.live,
 		Started:   e.state.Started,
+		Bounces:   e.state.Bounces,
 		Addresses: e.spec.addresses(),
 		Details:   e.details(),
 	}

@@ -19,9 +19,18 @@ import (
 	"mariposa/driver"
 )
 
+// The variables that say where an instance finds its files and values.
+const (
+	envFiles      = "MARIPOSA_FILES"
+	envMdataFile  = "MARIPOSA_MDATA_FILE"
+	envMdataURL   = "MARIPOSA_MDATA_URL"
+	envMdataToken = "MARIPOSA_MDATA_TOKEN"
+)
+
 // environment makes a command's environment from nothing. The manifest may
-// change anything but the variables by which we find a process again.
-func (d *Driver) environment(i driver.Instance, dir string, ports []port) []string {
+// change anything but the variables by which we find a process again, and those
+// by which it finds what it was given.
+func (d *Driver) environment(i driver.Instance, dir, private string, ports []port) []string {
 	var e environ
 	e.set("PATH", filepath.Dir(d.executable)+":"+orElse(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"))
 	e.set("HOME", orElse(os.Getenv("HOME"), filepath.Join(dir, workDir)))
@@ -39,6 +48,14 @@ func (d *Driver) environment(i driver.Instance, dir string, ports []port) []stri
 	}
 	for _, v := range i.Workload.Environment {
 		e.set(v.Name, v.Value)
+	}
+	e.set(envFiles, filepath.Join(private, filesDir))
+	e.set(envMdataFile, filepath.Join(private, mdataFile))
+	e.unset(envMdataURL)
+	e.unset(envMdataToken)
+	if i.Mdata.URL != "" {
+		e.set(envMdataURL, i.Mdata.URL)
+		e.set(envMdataToken, i.Mdata.Token)
 	}
 	e.unset(envShim)
 	e.set(envInstance, i.ID)

@@ -50,5 +50,22 @@ func Labelled(root string) (pids, shims []int, err error) {
 	return pids, shims, err
 }
 
+// KeepBeside makes a driver keep private folders beside instances, as on a
+// machine without a file system in memory.
+func (d *Driver) KeepBeside() {
+	_ = os.Remove(d.memory.dir) // it is empty, or nobody's business
+	d.memory.places, d.memory.dir = nil, ""
+}
+
+// Private is where an instance's private folder is.
+func (d *Driver) Private(id string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.entries[id]; e != nil {
+		return e.folder.path
+	}
+	return ""
+}
+
 // UseUnified makes a driver use cgroups of version 2 at this mount.
 func (d *Driver) UseUnified(mount string) { d.hierarchy = hierarchy{Unified: mount} }

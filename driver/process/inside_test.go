@@ -134,3 +134,50 @@ func TestTailAcrossFiles(t *testing.T) {
 		_ = r.Close()
 	}
 }
+
+func TestPlacesInMemory(t *testing.T) {
+	t.Parallel()
+	disk, base := t.TempDir(), ""
+	for _, place := range []string{"/dev/shm", os.Getenv("XDG_RUNTIME_DIR"), "/run"} {
+		if dir, err := os.MkdirTemp(place, "mariposa-test-"); err == nil && inMemory(dir) {
+			base = dir
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			break
+		} else if err == nil {
+			_ = os.Remove(dir)
+		}
+	}
+	if base == "" {
+		t.Fatal("this machine keeps no files in memory")
+	}
+	good := filepath.Join(base, "good")
+	dir := openMemory([]string{filepath.Join(disk, "m"), filepath.Join(base, "missing", "m"), good}, "/root/a")
+	if filepath.Dir(dir) != good {
+		t.Errorf("got %s", dir)
+	}
+	if other := openMemory([]string{good}, "/root/b"); other == dir || filepath.Dir(other) != good {
+		t.Errorf("another root got %s", other)
+	}
+	link, file, open := filepath.Join(base, "link"), filepath.Join(base, "file"), filepath.Join(base, "open")
+	if err := errors.Join(os.Symlink(disk, link), os.WriteFile(file, nil, 0o600), os.Mkdir(open, 0o755), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if got := openMemory([]string{link, file}, "/root/a"); got != "" {
+		t.Errorf("somebody else's trap was taken: %s", got)
+	}
+	if openMemory([]string{open}, "/root/a") == "" {
+		t.Error("a place of our own was not taken")
+	}
+	if info, err := os.Stat(open); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("it is still open to others: %v", err)
+	}
+	if os.Geteuid() == 0 {
+		theirs := filepath.Join(base, "theirs")
+		if err := errors.Join(os.Mkdir(theirs, 0o700), os.Chown(theirs, 65534, 65534)); err != nil {
+			t.Fatal(err)
+		}
+		if got := openMemory([]string{theirs, filepath.Join(theirs, "below")}, "/root/a"); got != "" {
+			t.Errorf("another user's directory was taken: %s", got)
+		}
+	}
+}

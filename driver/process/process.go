@@ -5,6 +5,12 @@
 // killed at any moment finds every instance again, with its pid and later its
 // exit code, and none is ever run twice.
 //
+// Commands and environments may hold secrets, so they are on no disk: the agent
+// hands them to the shim in memory, and a later start gets them anew from
+// whoever asks for it. What is written down of an instance (record.go) is enough
+// to find it again, never to start it. Files and values that it is given lie in
+// a private folder, on a file system in memory where the machine has one.
+//
 // The package owns the directories below its root, the processes that carry
 // that root in their environment, and their cgroups. It refuses to know what
 // is wanted of an instance, and touches no process that it cannot prove to be
@@ -42,6 +48,7 @@ type Options struct {
 // epoll loop when they end.
 type Driver struct {
 	root       string
+	memory     *memory
 	executable string
 	options    Options
 	hierarchy  hierarchy
@@ -75,7 +82,7 @@ func New(o Options) (*Driver, error) {
 	o.LogSize, o.LogFiles = cmp.Or(o.LogSize, 8<<20), cmp.Or(o.LogFiles, 3)
 	d := &Driver{
 		root: root, executable: executable, options: o,
-		hierarchy: findHierarchy(), boot: bootID(),
+		hierarchy: findHierarchy(), boot: bootID(), memory: &memory{places: memoryPlaces(), root: root},
 		entries: map[string]*entry{}, ports: map[int]string{},
 	}
 	// A fork that the killed agent had under way may hold the lock for a moment.
@@ -195,6 +202,7 @@ func (d *Driver) Close() error {
 	d.cancel()
 	d.work.Wait()
 	d.exits.close()
+	_ = os.Remove(d.memory.dir) // if it is empty: the next driver makes it again
 	return d.rootLock.Close()
 }
 

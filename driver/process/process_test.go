@@ -1,7 +1,11 @@
 package process_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,9 +37,40 @@ func TestConformance(t *testing.T) {
 			Ready: func(t *testing.T, o driver.Observed) {
 				eventually(t, "it ignores SIGTERM", func() bool { return ignores(pidOf(t, o), syscall.SIGTERM) })
 			},
+			Reads: func(t *testing.T, d driver.Driver, id string) map[string]string {
+				return readValues(t, root, id)
+			},
 			Writes: func(t *testing.T, id string, lines ...string) driver.Instance {
 				return sh(id, fmt.Sprintf("printf '%%s\\n' %s; exec sleep 1000", strings.Join(lines, " ")))
 			},
 		}
 	})
+}
+
+// readValues reads the file that an instance's environment names, as the
+// instance would.
+func readValues(t *testing.T, root, id string) (values map[string]string) {
+	t.Helper()
+	var path string
+	eventually(t, "it has its environment", func() bool { // which takes a moment after it was executed
+		pids, _, _ := process.Labelled(root)
+		for _, pid := range pids {
+			b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+			env := strings.Split(string(b), "\x00")
+			at := slices.IndexFunc(env, func(v string) bool { return strings.HasPrefix(v, "MARIPOSA_MDATA_FILE=") })
+			if at >= 0 && slices.Contains(env, "MARIPOSA_INSTANCE="+id) {
+				_, path, _ = strings.Cut(env[at], "=")
+				return true
+			}
+		}
+		return false
+	})
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &values)
+	}
+	if err != nil {
+		t.Errorf("its values: %v", err)
+	}
+	return values
 }

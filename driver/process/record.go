@@ -33,14 +33,17 @@ const (
 	gonePrefix = ".gone-"
 )
 
-// spec is all that a shim needs to know.
+// spec is what is written down of an instance: all that a shim needs to know but
+// the command and its environment, which may hold secrets.
 type spec struct {
 	ID       string        `json:"id"`
+	Name     string        `json:"name,omitempty"`
+	Project  string        `json:"project,omitempty"`
 	Root     string        `json:"root"` // where the instance was made; a copy of the directory is not it
 	Labels   driver.Labels `json:"labels"`
 	Run      int           `json:"run"` // grows with every start; ties state and exit to it
-	Argv     []string      `json:"argv"`
-	Env      []string      `json:"env"`
+	Bounces  int           `json:"bounces,omitempty"`
+	Private  string        `json:"private"` // the folder of its files and values
 	Ports    []port        `json:"ports,omitempty"`
 	Memory   int64         `json:"memory,omitempty"`
 	MilliCPU int64         `json:"milli_cpu,omitempty"`
@@ -50,14 +53,10 @@ type spec struct {
 	Group    string        `json:"group"` // the name of its cgroups
 }
 
-// variable is one variable of the instance's environment.
-func (s *spec) variable(name string) string {
-	for _, v := range s.Env {
-		if value, ok := strings.CutPrefix(v, name+"="); ok {
-			return value
-		}
-	}
-	return ""
+// orders are what a shim is told of its command, in memory alone.
+type orders struct {
+	Argv []string `json:"argv"`
+	Env  []string `json:"env"`
 }
 
 // port is a port of the workload and the one it got on this machine.
@@ -75,6 +74,7 @@ type state struct {
 	PID       int       `json:"pid"`
 	Start     uint64    `json:"start"`
 	Started   time.Time `json:"started"`
+	Bounces   int       `json:"bounces,omitempty"`
 	Limits    string    `json:"limits,omitempty"`
 }
 

@@ -116,7 +116,7 @@ func TestEnvironmentHoldsNothingOfTheAgents(t *testing.T) {
 	root, id := newRoot(t), drivertest.NewID()
 	a := open(t, process.Options{Root: root})
 	i := sh(id, "env; echo end; exec sleep 1000")
-	i.Workload.Environment = []mariposa.Variable{{Name: "MODE", Value: "x y"}, {Name: "HOME", Value: "/h"}, {Name: "MARIPOSA_ROOT", Value: "/"}}
+	i.Workload.Environment = []mariposa.Variable{{Name: "MODE", Value: "x y"}, {Name: "HOME", Value: "/h"}, {Name: "MARIPOSA_ROOT", Value: "/"}, {Name: "MARIPOSA_MDATA_URL", Value: "http://elsewhere"}}
 	i.Workload.Ports = []mariposa.Port{{Target: 8080}, {Target: 8443}}
 	o := a.start(t, i)
 	got := awaitLog(t, a, id, "end")
@@ -126,7 +126,7 @@ func TestEnvironmentHoldsNothingOfTheAgents(t *testing.T) {
 	exe, _ := os.Executable()
 	want := []string{
 		"HOME=/h", "LANG=C.UTF-8", "MARIPOSA_CLUSTER=c1", "MARIPOSA_INCARNATION=i1", "MARIPOSA_INSTANCE=" + id,
-		"MARIPOSA_NAME=web.1", "MARIPOSA_PROJECT=shop", "MARIPOSA_ROOT=" + root, "MARIPOSA_SERVICE=web", "MODE=x y",
+		"MARIPOSA_NAME=web.1", "MARIPOSA_PROJECT=shop", "MARIPOSA_FILES=" + a.Private(id) + "/files", "MARIPOSA_MDATA_FILE=" + a.Private(id) + "/mdata.json", "MARIPOSA_ROOT=" + root, "MARIPOSA_SERVICE=web", "MODE=x y",
 		"PATH=" + filepath.Dir(exe) + ":" + os.Getenv("PATH"), "PORT=" + p1, "PORT_8080=" + p1, "PORT_8443=" + p2,
 	}
 	slices.Sort(want)

@@ -25,6 +25,7 @@ func ShimMain(args []string) int {
 	}
 	unix.CloseOnExec(shimLockFD)
 	unix.CloseOnExec(shimReportFD)
+	unix.CloseOnExec(shimOrdersFD)
 	closeInherited()
 	s := shim{dir: args[0], boot: bootID(), word: os.NewFile(shimReportFD, "report")}
 	// Processes that lose their parent become ours, whatever session they are
@@ -33,6 +34,9 @@ func ShimMain(args []string) int {
 		return s.refuse(fmt.Errorf("cannot supervise: %w", err))
 	}
 	if err := readJSON(filepath.Join(s.dir, specFile), &s.spec); err != nil {
+		return s.refuse(fmt.Errorf("cannot read what to run: %w", err))
+	}
+	if err := s.takeOrders(); err != nil {
 		return s.refuse(fmt.Errorf("cannot read what to run: %w", err))
 	}
 	if err := s.start(); err != nil {
@@ -57,6 +61,7 @@ type shim struct {
 	dir  string
 	boot string
 	spec spec
+	orders
 	word *os.File // to the agent, for one report
 
 	group   group
@@ -69,11 +74,25 @@ type shim struct {
 	output  *os.File
 }
 
+// takeOrders reads what to run. The memory that they were handed over in is free
+// afterwards.
+func (s *shim) takeOrders() error {
+	f := os.NewFile(shimOrdersFD, "orders")
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(&s.orders); err != nil {
+		return err
+	}
+	if len(s.Argv) == 0 {
+		return errors.New("there is no command")
+	}
+	return nil
+}
+
 // start runs the command and tells the agent, or fails without a trace.
 func (s *shim) start() error {
 	root := filepath.Dir(s.dir)
 	failpoint(root, "born")
-	path, err := lookPath(s.spec.Argv[0], s.spec.Env, filepath.Join(s.dir, workDir))
+	path, err := lookPath(s.Argv[0], s.Env, filepath.Join(s.dir, workDir))
 	if err != nil {
 		return err
 	}
@@ -95,8 +114,9 @@ func (s *shim) start() error {
 	_ = unix.Close(input)
 	if err != nil {
 		_ = s.group.remove()
-		return explain(s.spec.Argv[0], path, err)
+		return explain(s.Argv[0], path, err)
 	}
+	s.orders = orders{} // nobody needs them any more
 	failpoint(root, "forked")
 	s.output, s.logged = output, make(chan struct{})
 	go pump(log, output, s.logged)
@@ -109,7 +129,7 @@ func (s *shim) start() error {
 func (s *shim) note() state {
 	st := state{
 		Run: s.spec.Run, Boot: s.boot, Shim: os.Getpid(), PID: s.child,
-		Started: time.Now().UTC(), Limits: s.limits,
+		Started: time.Now().UTC(), Bounces: s.spec.Bounces, Limits: s.limits,
 	}
 	st.ShimStart = startOf(st.Shim)
 	st.Start = startOf(st.PID)

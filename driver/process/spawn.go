@@ -26,7 +26,7 @@ func (s *shim) fork(path string, output int) (pid int, err error) {
 	defer null.Close()
 	attr := &syscall.ProcAttr{
 		Dir:   filepath.Join(s.dir, workDir),
-		Env:   s.spec.Env,
+		Env:   s.Env,
 		Files: []uintptr{null.Fd(), uintptr(output), uintptr(output)},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
@@ -35,7 +35,7 @@ func (s *shim) fork(path string, output int) (pid int, err error) {
 			return pid, nil
 		}
 	}
-	pid, forkErr := syscall.ForkExec(path, s.spec.Argv, attr)
+	pid, forkErr := syscall.ForkExec(path, s.Argv, attr)
 	if forkErr == nil && err != nil { // so it was not the command's fault
 		_ = s.group.remove()
 		s.group = group{}
@@ -54,11 +54,11 @@ func (s *shim) forkInside(path string, attr syscall.ProcAttr) (pid int, err erro
 		}
 		defer dir.Close()
 		attr.Sys = &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-		return syscall.ForkExec(path, s.spec.Argv, &attr)
+		return syscall.ForkExec(path, s.Argv, &attr)
 	}
 	onOwnThread(func() {
 		if err = enter(s.group.dirs); err == nil {
-			pid, err = syscall.ForkExec(path, s.spec.Argv, &attr)
+			pid, err = syscall.ForkExec(path, s.Argv, &attr)
 		}
 	})
 	return pid, err
@@ -74,7 +74,7 @@ func closeInherited() {
 	}
 	for _, f := range dir {
 		fd, err := strconv.Atoi(f.Name())
-		if err != nil || fd <= shimReportFD {
+		if err != nil || fd <= shimOrdersFD {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
@@ -195,6 +195,8 @@ func explain(name, path string, err error) error {
 		return fmt.Errorf("cannot run %q: the interpreter that %s names does not exist", name, path)
 	case errors.Is(err, unix.ENOEXEC):
 		return fmt.Errorf("cannot run %q: %s is not a program for this machine", name, path)
+	case errors.Is(err, unix.E2BIG):
+		return fmt.Errorf("cannot run %q: its words and variables are more than this machine takes; put what is large into files", name)
 	}
 	return fmt.Errorf("cannot run %q: %w", name, err)
 }

@@ -42,6 +42,19 @@ func check(i driver.Instance) error {
 	if i.Workload == nil || len(i.Workload.Command) == 0 || i.Workload.Command[0] == "" {
 		return errors.New("a process instance needs a command to run")
 	}
+	for _, word := range i.Workload.Command {
+		if strings.Contains(word, "\x00") {
+			return errors.New("the command cannot hold a NUL character")
+		}
+	}
+	for _, v := range i.Workload.Environment {
+		if v.Name == "" || strings.ContainsAny(v.Name, "=\x00") {
+			return fmt.Errorf("%q cannot be the name of a variable", v.Name)
+		}
+		if strings.Contains(v.Value, "\x00") {
+			return fmt.Errorf("the variable %s cannot hold a NUL character; put the value into a file", v.Name)
+		}
+	}
 	return nil
 }
 
@@ -55,7 +68,7 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if err != nil {
 		return err
 	}
-	r, err := d.launch(ctx, e, lock)
+	r, err := d.launch(ctx, e, i, lock)
 	if err == nil && r.Error == "" {
 		e.state, e.live, e.stray = r.State, true, false
 		d.see(e)
@@ -100,17 +113,17 @@ func (d *Driver) fail(e *entry, first bool, cause error) {
 	d.see(e)
 }
 
-// prepare writes what the shim will read and returns the directory's lock. A
+// prepare writes down what the instance is and returns the directory's lock. A
 // new directory appears under its name only when complete, so that every
-// directory an agent ever finds can be started from.
+// directory an agent ever finds has a record.
 func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, error) {
 	ports, err := d.assignPorts(e, i.Workload.Ports)
 	if err != nil {
 		return nil, err
 	}
 	s := spec{
-		ID: i.ID, Root: d.root, Labels: i.Labels, Run: e.spec.Run + 1,
-		Argv: i.Workload.Command, Env: d.environment(i, e.dir, ports), Ports: ports,
+		ID: i.ID, Name: i.Name, Project: i.Project, Root: d.root, Labels: i.Labels, Run: e.spec.Run + 1,
+		Bounces: i.Bounces, Private: d.privatePath(e), Ports: ports,
 		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
 		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
 		Cgroups: d.hierarchy, Group: d.groupName(e.id),
@@ -161,16 +174,25 @@ func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
 	return lock, nil
 }
 
-// launch starts a shim, hands it the lock and waits for its word.
-func (d *Driver) launch(ctx context.Context, e *entry, lock *os.File) (report, error) {
+// launch fills the private folder, starts a shim, hands it the lock and its
+// orders, and waits for its word.
+func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *os.File) (report, error) {
 	defer lock.Close()
 	e.gone = nil
+	if err := e.folder.make(e.spec.Private, i.Workload.Files, i.Mdata.Values); err != nil {
+		return report{}, refusal(err.Error())
+	}
+	told, err := tellOrders(orders{Argv: i.Workload.Command, Env: d.environment(i, e.dir, e.spec.Private, e.spec.Ports)})
+	if err != nil {
+		return report{}, refusal("cannot tell the supervisor what to run: " + err.Error())
+	}
+	defer told.Close()
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return report{}, err
 	}
 	defer reader.Close()
-	pidfd, err := d.spawn(e.dir, e.id, lock, writer)
+	pidfd, err := d.spawn(e.dir, e.id, lock, writer, told)
 	_ = writer.Close()
 	if err != nil {
 		return report{}, fmt.Errorf("cannot start the supervisor: %w", err)
@@ -206,11 +228,35 @@ func (d *Driver) shimFailed(e *entry) error {
 const (
 	shimLockFD   = 3
 	shimReportFD = 4
+	shimOrdersFD = 5
 )
+
+// tellOrders writes orders into a file that has no name and lies in memory. It is
+// whole before a shim is born, so that an agent killed at any moment never leaves
+// one with half of them.
+func tellOrders(o orders) (*os.File, error) {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("orders", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "orders")
+	if _, err = f.Write(b); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
 
 // spawn starts a shim in a session of its own. Its environment is made here
 // from nothing: the agent's may hold tokens.
-func (d *Driver) spawn(dir, id string, lock, report *os.File) (pidfd int, err error) {
+func (d *Driver) spawn(dir, id string, lock, report, told *os.File) (pidfd int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return -1, err
@@ -230,7 +276,7 @@ func (d *Driver) spawn(dir, id string, lock, report *os.File) (pidfd int, err er
 		Dir: "/",
 		// One thread's worth of scheduler and an eager collector keep a shim small.
 		Env:   []string{envRoot + "=" + d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
-		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), lock.Fd(), report.Fd()},
+		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), lock.Fd(), report.Fd(), told.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
 	})
 	if err != nil {

@@ -101,9 +101,13 @@ func (d *Driver) Remove(ctx context.Context, id string, done func(error)) {
 	}, done)
 }
 
-// discard takes every trace of an ended instance away. The directory changes
-// its name first: half deleted, it must not look like an instance.
+// discard takes every trace of an ended instance away. Its secrets go first,
+// while its record still says where they are. Then the directory changes its
+// name: half deleted, it must not look like an instance.
 func (d *Driver) discard(e *entry) error {
+	if err := e.folder.remove(); err != nil {
+		return err
+	}
 	gone := filepath.Join(d.root, gonePrefix+e.id)
 	if err := os.Rename(e.dir, gone); err != nil && !isGone(err) {
 		return err

@@ -1,0 +1,182 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+// values makes the values of an instance from names and texts.
+func values(pairs ...string) (list []mariposa.Variable) {
+	for n := 0; n < len(pairs); n += 2 {
+		list = append(list, mariposa.Variable{Name: pairs[n], Value: pairs[n+1]})
+	}
+	return list
+}
+
+// teller is the driver under test, if its kind can be told values at all. The
+// agent asks the same question.
+func (b *bench) teller() (driver.Teller, bool) {
+	d, ok := b.driver.(driver.Teller)
+	return d, ok
+}
+
+func (b *bench) tell(t *testing.T, id string, list []mariposa.Variable) error {
+	t.Helper()
+	d, _ := b.teller()
+	_, err := await(t, "Tell", func(done func(driver.Observed, error)) {
+		d.Tell(t.Context(), id, list, func(err error) { done(driver.Observed{}, err) })
+	})
+	return err
+}
+
+func (b *bench) mustTell(t *testing.T, id string, list []mariposa.Variable) {
+	t.Helper()
+	if err := b.tell(t, id, list); err != nil {
+		t.Fatalf("Tell: %v", err)
+	}
+}
+
+// wantTold checks what an instance can read, by the driver's word and by its own.
+func (b *bench) wantTold(t *testing.T, id string, list []mariposa.Variable) {
+	t.Helper()
+	d, _ := b.teller()
+	got, err := d.Told(t.Context(), id)
+	want, found := map[string]string{}, map[string]string{}
+	for _, v := range list {
+		want[v.Name] = v.Value
+	}
+	for n, v := range got {
+		found[v.Name] = v.Value
+		if n > 0 && got[n-1].Name >= v.Name {
+			t.Errorf("Told is out of order: %v", got)
+		}
+	}
+	if err != nil || !maps.Equal(found, want) {
+		t.Fatalf("Told answered %v (%v), want %v", found, err, want)
+	}
+	if b.Reads == nil {
+		return
+	}
+	if read := b.Reads(t, b.driver, id); !maps.Equal(read, want) {
+		t.Fatalf("it reads %v, want %v", read, want)
+	}
+}
+
+func testTell(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	i.Mdata.Values = values("b", "2", "a", "one\n<&>")
+	o := b.mustStart(t, i)
+	if _, ok := b.teller(); !ok {
+		return // its kind has no such thing, and no agent asks
+	}
+	b.wantTold(t, i.ID, i.Mdata.Values)
+	for _, list := range [][]mariposa.Variable{values("a", "two", "c", ""), values("ü.x/y", "3"), nil, values("a", "4")} {
+		b.mustTell(t, i.ID, list)
+		b.wantTold(t, i.ID, list)
+	}
+	if found := b.mustFind(t, i.ID); !found.Running || found.PhysicalID != o.PhysicalID {
+		t.Errorf("told, it shows %+v", found)
+	}
+}
+
+func testTellAgain(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	i.Mdata.Values = values("a", "1")
+	o := b.mustStart(t, i)
+	if _, ok := b.teller(); !ok {
+		return
+	}
+	b.mustTell(t, i.ID, values("a", "2"))
+	b.reopen(t)
+	if b.Forgets {
+		b.wantTold(t, i.ID, nil)
+	} else {
+		b.wantTold(t, i.ID, values("a", "2"))
+	}
+	b.mustTell(t, i.ID, values("a", "3"))
+	b.End(t, b.driver, o)
+	b.awaitEnd(t, i.ID)
+	i.Mdata.Values = values("a", "4", "b", "5")
+	b.mustStart(t, i)
+	b.wantTold(t, i.ID, values("a", "4", "b", "5"))
+	b.stop(t, i.ID, Limit)
+	i.Mdata.Values = nil
+	b.mustStart(t, i)
+	b.wantTold(t, i.ID, nil)
+}
+
+func testTellStopping(t *testing.T, b *bench) {
+	o := b.startStubborn(t)
+	if _, ok := b.teller(); !ok || b.Stubborn == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	b.driver.Stop(ctx, o.ID, -1, func(_ driver.Observed, err error) { stopped <- err })
+	b.mustTell(t, o.ID, values("a", "1"))
+	b.wantTold(t, o.ID, values("a", "1"))
+	cancel()
+	select {
+	case err := <-stopped:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Stop answered %v before it was told to give up", err)
+		}
+	case <-time.After(Limit):
+		t.Fatal("Stop never answered")
+	}
+}
+
+func testTellUnknown(t *testing.T, b *bench) {
+	d, ok := b.teller()
+	if !ok {
+		return
+	}
+	i := b.Runs(t, b.id())
+	check := func() {
+		t.Helper()
+		if err := b.tell(t, i.ID, values("a", "1")); !errors.Is(err, driver.ErrNotFound) {
+			t.Errorf("Tell: %v", err)
+		}
+		if got, err := d.Told(t.Context(), i.ID); !errors.Is(err, driver.ErrNotFound) {
+			t.Errorf("Told: %v, %v", got, err)
+		}
+		if o, there := b.find(t, i.ID); there {
+			t.Errorf("telling it has made it: %+v", o)
+		}
+	}
+	check()
+	b.mustStart(t, i)
+	b.remove(t, i.ID)
+	check()
+	b.mustStart(t, i)
+	b.wantTold(t, i.ID, nil)
+}
+
+func testBounces(t *testing.T, b *bench) {
+	i := b.Runs(t, b.id())
+	i.Bounces = 2
+	want := func(o driver.Observed, n int) {
+		t.Helper()
+		if o.Bounces != n {
+			t.Errorf("it shows %d bounces, want %d: %+v", o.Bounces, n, o)
+		}
+	}
+	o := b.mustStart(t, i)
+	want(o, 2)
+	i.Bounces = 3
+	want(b.mustStart(t, i), 2) // it ran already, so nothing was restarted
+	b.stop(t, i.ID, Limit)
+	want(b.mustFind(t, i.ID), 2)
+	again := b.mustStart(t, i)
+	want(again, 3)
+	b.reopen(t)
+	want(b.mustFind(t, i.ID), 3)
+	b.End(t, b.driver, again)
+	want(b.awaitEnd(t, i.ID), 3)
+}

@@ -1,0 +1,184 @@
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+// What a private folder holds.
+const (
+	filesDir  = "files"      // the workload's files, at their paths below it
+	mdataFile = "mdata.json" // what the instance can read of its values: an object of texts
+)
+
+// folder is the private part of an instance: its files and its values, for
+// nobody but whom it runs as. It has a lock of its own, because values may be
+// told while an operation waits.
+type folder struct {
+	mu   sync.Mutex
+	path string // empty: there is none
+}
+
+// make fills the folder anew; whoever looks meets the old one or the new one.
+// It is called while the instance does not run.
+func (f *folder) make(path string, files, values []mariposa.Variable) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.path != "" && f.path != path {
+		if err := removeAll(f.path); err != nil {
+			return err
+		}
+	}
+	f.path = path
+	tmp := filepath.Join(filepath.Dir(path), newPrefix+filepath.Base(path))
+	if err := errors.Join(removeAll(tmp), removeAll(path)); err != nil {
+		return err
+	}
+	if err := fill(tmp, files, values); err != nil {
+		_ = removeAll(tmp) // half of it is of no use; the cause is on its way
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+func fill(dir string, files, values []mariposa.Variable) error {
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = os.Mkdir(filepath.Join(dir, filesDir), 0o700)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot make the folder of its files: %w", err)
+	}
+	for _, v := range files {
+		if err := writeFile(filepath.Join(dir, filesDir), v.Name, v.Value); err != nil {
+			return err
+		}
+	}
+	b, err := encodeValues(values)
+	if err != nil {
+		return err
+	}
+	if err := writePrivate(filepath.Join(dir, mdataFile), b); err != nil {
+		return fmt.Errorf("cannot write its values: %w", err)
+	}
+	return nil
+}
+
+// writeFile puts one of the workload's files at its place below a folder. What
+// goes wrong is said without the content.
+func writeFile(dir, name, content string) error {
+	below, absolute := strings.CutPrefix(filepath.Clean(name), "/")
+	if !absolute || !filepath.IsLocal(below) || below == "." || strings.Contains(name, "\x00") {
+		return fmt.Errorf("cannot make its file %q: the path must be absolute, like /run/secrets/db", name)
+	}
+	path := filepath.Join(dir, below)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = writePrivate(path, []byte(content))
+	}
+	switch {
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EISDIR):
+		return fmt.Errorf("cannot make its file %q: another of its files is in the way", name)
+	case err != nil:
+		return fmt.Errorf("cannot make its file %q: %w", name, errors.Unwrap(err))
+	}
+	return nil
+}
+
+// writePrivate writes a file that is not there yet and that only its owner may read.
+func writePrivate(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
+}
+
+// tell replaces the values at once: a reader meets the old ones or the new ones.
+// The same values again change nothing, so that nobody who watches the file is
+// woken for no news.
+func (f *folder) tell(values []mariposa.Variable) error {
+	b, err := encodeValues(values)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.path == "" {
+		return driver.ErrNotFound
+	}
+	path := filepath.Join(f.path, mdataFile)
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
+		return nil
+	}
+	// What lies in memory may have been cleared away, at the end of a login or so.
+	if err := os.Mkdir(f.path, 0o700); isGone(err) {
+		return driver.ErrNotFound
+	}
+	tmp := filepath.Join(f.path, "."+mdataFile)
+	_ = os.Remove(tmp) // of one that was killed half-way
+	if err = writePrivate(tmp, b); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the values of an instance: %w", err)
+	}
+	return nil
+}
+
+// told reads the values back.
+func (f *folder) told() ([]mariposa.Variable, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.path == "" {
+		return nil, driver.ErrNotFound
+	}
+	var values map[string]string
+	if err := readJSON(filepath.Join(f.path, mdataFile), &values); err != nil && !isGone(err) {
+		return nil, fmt.Errorf("cannot read the values of an instance: %w", err)
+	}
+	list := make([]mariposa.Variable, 0, len(values))
+	for name, value := range values {
+		list = append(list, mariposa.Variable{Name: name, Value: value})
+	}
+	slices.SortFunc(list, func(a, b mariposa.Variable) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+func (f *folder) remove() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.path == "" {
+		return nil
+	}
+	if err := removeAll(f.path); err != nil {
+		return fmt.Errorf("cannot remove the files of an instance: %w", err)
+	}
+	f.path = ""
+	return nil
+}
+
+func encodeValues(values []mariposa.Variable) ([]byte, error) {
+	object := make(map[string]string, len(values))
+	for _, v := range values {
+		object[v.Name] = v.Value
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // people read it too
+	err := e.Encode(object)
+	return b.Bytes(), err
+}
