@@ -156,7 +156,7 @@ func equal(rt *rapid.T, p, fresh *picture.Picture) {
 // walk finds what an index should hold, without it.
 func walk[S any](p *picture.Picture, kind mariposa.Kind, has func(*S) bool) (found []string) {
 	for _, r := range p.All(kind) {
-		if has(any(r.Spec).(*S)) {
+		if has(r.Spec.(*S)) {
 			found = append(found, r.ID)
 		}
 	}
