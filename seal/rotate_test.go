@@ -288,6 +288,39 @@ func TestAKeyThatChangesUnderARotationIsTriedAgain(t *testing.T) {
 	holds(t, NewVault(mustOpen(t, path), st), "p1", digest)
 }
 
+func TestARotationThatAnotherOneOvertakesFinishesThatOne(t *testing.T) {
+	t.Parallel()
+	for when := range 6 {
+		st, path := newStore(), keyFile(t)
+		v := ready(t, mustOpen(t, path), st)
+		digest := give(t, v, st, "p1")
+		other := NewVault(mustOpen(t, path), st)
+		seen := 0
+		primary, _, err := v.Rotate(t.Context(), during{st, func() {
+			if seen++; seen-1 != when {
+				return
+			}
+			if _, _, err := other.Rotate(t.Context(), st, nil); err != nil {
+				t.Error(err)
+			}
+			if err := other.ring.begin(); err != nil { // and dies
+				t.Error(err)
+			}
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := mustOpen(t, path)
+		if now, _ := last.Names(); now != primary {
+			t.Fatalf("overtaken at %d: %s was told, %s is there", when, primary, now)
+		}
+		holds(t, NewVault(last, st), "p1", digest)
+		if _, _, err := NewVault(last, st).Rotate(t.Context(), st, nil); err != nil {
+			t.Fatalf("overtaken at %d: %v", when, err)
+		}
+	}
+}
+
 func TestARotationKeepsTheOldKeysWhileSomethingDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	st, path := newStore(), keyFile(t)
