@@ -58,6 +58,13 @@ func hostile() map[string]string {
 		"a long number":                web + "    cpu: 0." + strings.Repeat("9", 1<<19) + "\n",
 		"wrong items":                  web + "    ports: [" + strings.Repeat("[],", 1<<18) + "]\n",
 		"dots in a path":               web + "    files: {" + strings.Repeat("/", 1<<19) + ": x}\n",
+		"patterns":                     "services: {}\nmetadata:\n" + fill("  k%d: {pattern: '(a{30}){30}'}\n"),
+		"patterns of many classes":     "services: {}\nmetadata:\n" + fill("  k%d: {pattern: '"+strings.Repeat(`\p{L}`, 100)+"'}\n"),
+		"defaults against patterns":    "services: {}\nmetadata:\n" + fill("  k%d: {pattern: '(a?){1000}', default: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaab}\n"),
+		"a long default":               "services: {}\nmetadata: {k: {pattern: '(a?){1000}', default: " + strings.Repeat("a", 1<<19) + "}}\n",
+		"choices":                      "services: {}\nmetadata:\n  k:\n    choices:\n" + fill("    - c%d\n"),
+		"files":                        web + "    files:\n" + fill("      /f%d: x\n"),
+		"files in deep folders":        web + "    files:\n" + fill("      "+strings.Repeat("/a", 2000)+"/f%d: x\n"),
 		"health checks":                web + "    healthchecks:\n" + strings.Repeat("    - {}\n", 1<<16),
 	}
 }
@@ -84,6 +91,48 @@ func TestHostileManifestsCostLittle(t *testing.T) { // not parallel: it measures
 			}
 			if len(listing(err)) > 1<<19 {
 				t.Errorf("the answer has %d bytes", len(listing(err)))
+			}
+		})
+	}
+}
+
+func TestHostileValuesCostLittle(t *testing.T) { // not parallel: it measures
+	fill := func(format string) string {
+		var b strings.Builder
+		for i := 0; b.Len() < MaxValues-1000; i++ {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	for name, doc := range map[string]string{
+		"brackets":     strings.Repeat("[", MaxValues),
+		"many keys":    fill("k%d: x\n"),
+		"keys":         fill("k%d: " + strings.Repeat("x", MaxValues/MaxKeys) + "\n"),
+		"keys to come": fill("k%d:\n"),
+		"the same key": fill("k: %d\n"),
+		"bad names":    fill("k %d: x\n"),
+		"masks":        fill("k%d: ••••" + strings.Repeat(" ", MaxValues/MaxKeys) + "\n"),
+		"line ends":    strings.Repeat("\r\n", MaxValues/2-1000) + "a: x\r\n",
+		"many braces":  "{" + strings.TrimSuffix(fill("k%d: x,"), ",") + "}",
+		"braces":       "{" + strings.TrimSuffix(fill("k%d: "+strings.Repeat("x", MaxValues/MaxKeys)+","), ",") + "}",
+		"comments":     strings.Repeat("#\n", MaxValues/2),
+		"blocks":       fill("k%d: |+\n" + strings.Repeat("  x\n", MaxValues/MaxKeys/4) + "\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			v, err := (*Values)(nil).Import([]byte(doc), someDay)
+			if n := len(faultsOf(err)); n > maxFaults+101 {
+				t.Errorf("%d faults", n)
+			}
+			if err == nil {
+				v, err = v.Set("one.more", "x", true, someDay)
+			}
+			if err == nil {
+				v.Masked(Mask)
+				v.Delete("one.more")
+			}
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("took %v", took)
 			}
 		})
 	}

@@ -36,7 +36,7 @@ var metadataKeys = keys[Metadata]{
 	"description": func(c *checker, at *spot, m *Metadata) { m.Description, _ = c.text(at) },
 	"required":    func(c *checker, at *spot, m *Metadata) { m.Required, _ = c.flag(at) },
 	"secret":      func(c *checker, at *spot, m *Metadata) { m.Secret, _ = c.flag(at) },
-	"generate":    func(c *checker, at *spot, m *Metadata) { m.Generate, _ = c.whole(at, 1, 1024) },
+	"generate":    metadataGenerate,
 	"type":        metadataType,
 	"pattern":     metadataPattern,
 	"choices":     func(c *checker, at *spot, m *Metadata) { m.Choices = c.choices(at) },
@@ -88,6 +88,16 @@ func (c *checker) metadataFits(at *spot, m *Metadata) {
 	}
 }
 
+// maxGenerated bounds how many values are made up at once.
+const maxGenerated = 100
+
+func metadataGenerate(c *checker, at *spot, m *Metadata) {
+	m.Generate, _ = c.whole(at, 1, 1024)
+	if c.generated++; c.generated == maxGenerated+1 {
+		c.fault(at, mariposa.FaultTooLarge, "a manifest may have at most %d values generated", maxGenerated)
+	}
+}
+
 func metadataType(c *checker, at *spot, m *Metadata) {
 	if word, ok := c.choice(at, typeText, typeInteger, typeBoolean); ok {
 		m.Type = word
@@ -105,10 +115,10 @@ func (c *checker) choices(at *spot) []string {
 // Matching takes time that grows with the size of a pattern times the length of
 // the value, so both are bounded.
 const (
-	maxPattern     = 512     // bytes
-	maxPatternSize = 2_000   // steps of one, with its repetitions written out
-	maxPatterns    = 100_000 // steps of all in one manifest
-	maxMatched     = 64 << 10
+	maxPattern     = 512    // bytes
+	maxPatternSize = 2_000  // steps of one, with its repetitions written out
+	maxPatterns    = 20_000 // steps of all in one manifest
+	maxMatched     = 16 << 10
 )
 
 func metadataPattern(c *checker, at *spot, m *Metadata) {
@@ -122,7 +132,7 @@ func metadataPattern(c *checker, at *spot, m *Metadata) {
 	}
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
-		c.invalid(at, "must be a regular expression in RE2 syntax: %v", err)
+		c.invalid(at, "must be a regular expression in RE2 syntax: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		return
 	}
 	size := patternSize(tree)

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +77,27 @@ func TestDeclarationsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
+func TestAManifestAsksForALimitedAmountOfWork(t *testing.T) {
+	t.Parallel()
+	for rules, most := range map[string]int{"generate: 8": 100, "pattern: '.{0,1000}'": 10} {
+		text := func(n int) []byte {
+			var b strings.Builder
+			b.WriteString("services: {}\nmetadata:\n")
+			for i := range n {
+				fmt.Fprintf(&b, "  k%d: {%s}\n", i, rules)
+			}
+			return []byte(b.String())
+		}
+		if _, err := Parse(text(most)); err != nil {
+			t.Errorf("%s: %v", rules, err)
+		}
+		_, err := Parse(text(most + 50))
+		if f := faultsOf(err); len(f) != 1 || f[0].Code != mariposa.FaultTooLarge || f[0].Line != 3+most {
+			t.Errorf("%s: %s", rules, listing(err))
+		}
+	}
+}
+
 func TestValuesAreHeldToTheirDeclaration(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -89,7 +111,7 @@ func TestValuesAreHeldToTheirDeclaration(t *testing.T) {
 		{"pattern: 'a|ab+'", []string{"a", "abb"}, []string{"", "b", "aba", "xa", "a\n"}},
 		{"pattern: '^[a-z]+$'", []string{"abc"}, []string{"aBc", "abc\n"}},
 		{"pattern: '\\Qa.b'", []string{"a.b"}, []string{"axb"}},
-		{"pattern: 'x*'", []string{"", strings.Repeat("x", 64<<10)}, []string{strings.Repeat("x", 64<<10+1)}},
+		{"pattern: 'x*'", []string{"", strings.Repeat("x", 16<<10)}, []string{strings.Repeat("x", 16<<10+1)}},
 		{"type: integer, pattern: '[0-9]+', choices: [1, 22]", []string{"1", "22"}, []string{"3"}},
 	}
 	for _, tt := range tests {

@@ -26,13 +26,16 @@ type page struct {
 
 func readPage(doc []byte) (*page, error) {
 	if len(doc) > MaxValues {
-		return nil, tooManyValues(len(doc))
+		return nil, tooManyBytes(len(doc))
 	}
 	c := &checker{of: valuesSubject}
 	root, faults := document.ReadHushed(doc)
 	c.faults = faults
 	if root == nil {
 		return nil, c.err()
+	}
+	if len(root.Entries) > MaxKeys {
+		return nil, tooManyKeys(len(root.Entries))
 	}
 	pg := &page{doc: doc, root: root, entries: root.Entries, texts: make(map[string]string, len(root.Entries))}
 	top := valuesSpot(root)
@@ -77,8 +80,12 @@ func (c *checker) value(at *spot, into map[string]string) {
 	}
 }
 
-func tooManyValues(size int) error {
+func tooManyBytes(size int) error {
 	return mariposa.Errorf(mariposa.TooLarge, "the metadata has %d bytes; at most %d are kept", size, MaxValues)
+}
+
+func tooManyKeys(n int) error {
+	return mariposa.Errorf(mariposa.TooLarge, "the metadata has %d keys; at most %d are kept", n, MaxKeys)
 }
 
 func tooLargeValue(key string, size int) error {

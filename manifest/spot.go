@@ -81,11 +81,12 @@ const (
 
 // checker collects the faults of one manifest.
 type checker struct {
-	of      string // what has the faults; the manifest unless said
-	faults  []mariposa.Fault
-	more    int // faults beyond those listed
-	guesses int
-	pattern int // size of all patterns together
+	of        string // what has the faults; the manifest unless said
+	faults    []mariposa.Fault
+	more      int // faults beyond those listed
+	guesses   int
+	pattern   int // size of all patterns together
+	generated int // values to be made up
 }
 
 func (c *checker) fault(at *spot, code mariposa.FaultCode, format string, args ...any) {

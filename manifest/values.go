@@ -15,10 +15,12 @@ import (
 	"mariposa"
 )
 
-// The largest value and the largest document of values that are kept.
+// The largest value, the largest document of values, and the most keys that are
+// kept.
 const (
 	MaxValue  = 1 << 20
 	MaxValues = 4 << 20
+	MaxKeys   = 10_000
 )
 
 // Mask stands where a secret is not shown. It is no value itself: what comes back
@@ -142,8 +144,11 @@ func (v *Values) Set(key, text string, secret bool, now time.Time) (*Values, err
 		if err != nil {
 			return nil, err
 		}
+		if !pg.has(key) && len(pg.entries) >= MaxKeys {
+			return nil, tooManyKeys(len(pg.entries) + 1)
+		}
 		if doc = pg.set(key, text); len(doc) > MaxValues {
-			return nil, tooManyValues(len(doc))
+			return nil, tooManyBytes(len(doc))
 		}
 	}
 	next := v.changed(doc)

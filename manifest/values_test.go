@@ -112,7 +112,13 @@ func TestValuesHaveASize(t *testing.T) {
 	_, imported := v.Import([]byte("a: "+most+"x\n"), someDay)
 	_, read := ReadValues(bytes.Repeat([]byte("# comment\n"), MaxValues/10+1))
 	_, second := mustSet(t, mustSet(t, v, "b", most, false), "c", most, false).Set("d", most, false, someDay)
-	for i, err := range []error{err, imported, read, second} {
+	var keys strings.Builder
+	for i := range MaxKeys {
+		fmt.Fprintf(&keys, "k%d:\n", i)
+	}
+	_, third := mustImport(t, nil, keys.String()).Set("one.more", "x", false, someDay)
+	_, fourth := ReadValues([]byte(keys.String() + "one.more:\n"))
+	for i, err := range []error{err, imported, read, second, third, fourth} {
 		if mariposa.CodeOf(err) != mariposa.TooLarge || len(err.Error()) > 200 {
 			t.Errorf("%d: %v", i, err)
 		}

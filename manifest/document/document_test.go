@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -351,6 +352,59 @@ func TestReadsBackWhatWasWrittenAsJSON(t *testing.T) {
 	})
 }
 
+func TestNodesKnowTheirBytes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		"a: 1 # c\nb: 'x y' \nc: \"z\"\n":           {"a", "1", "b", "'x y'", "c", "\"z\""},
+		"a:\nb: # c\nc: ~\n":                        {"a", "", "b", "", "c", "~"},
+		"\ufeffa: 1\r\nb: x\r\n  y # c\r\nc: 2\r\n": {"a", "1", "b", "x\r\n  y", "c", "2"},
+		"---\na: |\n  x\n\n  y\n\nb: 1\n...\n":      {"a", "|\n  x\n\n  y", "b", "1"},
+		"a: |+\n  x\n\nb: >- # c\n  y\n\n":          {"a", "|+\n  x\n", "b", ">- # c\n  y"},
+		"a: |\nb:\n  next\n":                        {"a", "|", "b", "next"},
+		"a: |\n  x":                                 {"a", "|\n  x"},
+		"{a: 1, \"b\" : 'x' , c, d: ,e: x\n y}":     {"a", "1", "\"b\"", "'x'", "c", "", "d", "", "e", "x\n y"},
+		"a: [1, 2] # c\nb: {c: d}\n":                {"a", "[1, 2]", "b", "{c: d}"},
+	} {
+		node, faults := Read([]byte(text))
+		if len(faults) > 0 {
+			t.Fatalf("%q: %v", text, faults)
+		}
+		var got []string
+		for _, e := range node.Entries {
+			rest := text[e.At:]
+			got = append(got, rest[:strings.IndexAny(rest+":", ": ,}")], text[e.Value.Span.From:e.Value.Span.To])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("of %q got  %q\nwant %q", text, got, want)
+		}
+	}
+}
+
+func TestHushedFaultsQuoteNothing(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"a: \"x\" zzz", "a: 1\nzzz", "a: @z", "a: \"\\z\"", "{a: \"x\" zzz}", "[zzz: x]", "a: 1\n zzz: x", "zzz", "a: [zzz", "a: &zzz 1", "a: !zzz 1",
+	} {
+		_, loud := Read([]byte(text))
+		node, faults := ReadHushed([]byte(text))
+		if len(faults) != len(loud) || (node == nil && len(faults) == 0) {
+			t.Errorf("%q: %v and %v", text, loud, faults)
+		}
+		for _, f := range faults {
+			if strings.Contains(f.Message, "z") {
+				t.Errorf("%q: %s", text, f)
+			}
+		}
+	}
+}
+
+func entriesOf(node *Node) []Entry {
+	if node == nil {
+		return nil
+	}
+	return node.Entries
+}
+
 func FuzzRead(f *testing.F) {
 	for _, tt := range readable {
 		f.Add([]byte(tt.text))
@@ -359,6 +413,11 @@ func FuzzRead(f *testing.F) {
 		node, faults := Read(data)
 		if node == nil && len(faults) == 0 {
 			t.Error("neither a document nor a fault")
+		}
+		for _, e := range entriesOf(node) {
+			if s := e.Value.Span; e.At < 0 || e.Value.Kind < List && (s.From < e.At || s.To < s.From || s.To > len(data)) {
+				t.Errorf("%q stands at %d, its value at %v, of %d", e.Key, e.At, s, len(data))
+			}
 		}
 		lines := 1 + strings.Count(strings.ReplaceAll(string(data), "\r", "\n"), "\n")
 		for _, fault := range faults {
