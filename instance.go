@@ -25,8 +25,8 @@ type InstanceSpec struct {
 	Memory      int64       `json:"memory,omitempty"`
 	MilliCPU    int64       `json:"milli_cpu,omitempty"`
 	Ports       []int       `json:"ports,omitempty"` // fixed ports it takes on its node
-	// Definition is what an unmanaged instance is made from: a manifest with the
-	// one service that ServiceName names.
+	// Definition is what an unmanaged instance is made from: the keys of a service,
+	// as in a manifest.
 	Definition []byte `json:"definition,omitempty"`
 	Author     string `json:"author,omitempty"`  // of an unmanaged one
 	Bounces    int    `json:"bounces,omitempty"` // how often a person had it restarted in place

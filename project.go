@@ -19,7 +19,8 @@ type ProjectSpec struct {
 	Metadata     int               `json:"metadata,omitempty"` // the newest generation of its values; 0: none
 	Versions     []int             `json:"versions,omitempty"` // the numbers that are kept, oldest first
 	Tags         map[string]int    `json:"tags,omitempty"`     // given by people -> number
-	Demand       Resources         `json:"demand,omitzero"`    // what is reserved for it of its organization's quota
+	Single       Resources         `json:"single,omitzero"`    // what its unmanaged instances take
+	Demand       Resources         `json:"demand,omitzero"`    // what is reserved for it of its organization's quota, Single included
 }
 
 // ProjectStatus is the goal in force and how far reality is from it. The
@@ -28,7 +29,11 @@ type ProjectStatus struct {
 	Goal      ProjectGoal               `json:"goal"`
 	Version   string                    `json:"version"` // the version in force
 	Number    int                       `json:"number"`
-	Completed int                       `json:"completed,omitempty"` // the newest version that was fully in force
+	Completed int                       `json:"completed,omitempty"` // the version that was last fully in force
+	Undone    int                       `json:"undone,omitempty"`    // the newest version that was rolled back
+	Fallback  map[string]int            `json:"fallback,omitempty"`  // the scales that belong to Completed, for a rollback; nil while it is in force
+	Frozen    bool                      `json:"frozen,omitempty"`    // as a whole: services that appear are frozen too
+	Paused    bool                      `json:"paused,omitempty"`    // as a whole
 	Services  map[string]*ServiceStatus `json:"services,omitempty"`  // by name; removed services stay until their last instance is gone
 	Status    Status                    `json:"status"`
 	Reason    string                    `json:"reason,omitempty"`
@@ -40,25 +45,47 @@ type ServiceStatus struct {
 	Scale   int      `json:"scale"`
 	Number  int      `json:"number"`            // the version whose definition of the service is in force
 	Removed bool     `json:"removed,omitempty"` // no longer in the manifest: its instances go
+	Stopped bool     `json:"stopped,omitempty"` // told to stop by itself, while the project is started
+	Frozen  *Freeze  `json:"frozen,omitempty"`  // nothing is changed, whatever happens
+	Paused  bool     `json:"paused,omitempty"`  // its rollout holds; repairs go on
 	Rollout *Rollout `json:"rollout,omitempty"` // nil: outdated instances are left alone
 	Backoff *Backoff `json:"backoff,omitempty"`
 	Status  Status   `json:"status"`
 	Reason  string   `json:"reason,omitempty"`
 }
 
+// Freeze keeps a service as it is. It settles first: what never served goes, and
+// what was told to stop ends.
+type Freeze struct {
+	Since   time.Time `json:"since"`
+	Settled bool      `json:"settled,omitempty"`
+}
+
 // Rollout brings a service's instances to the definition in force, batch by
-// batch. It stands behind update, reprovision and revert alike.
+// batch. It stands behind update, reprovision, canary, revert and rollback alike.
 type Rollout struct {
-	Number   int       `json:"number"`            // target version
-	From     int       `json:"from,omitempty"`    // the version in force before
-	Batch    Amount    `json:"batch,omitzero"`    // how many at a time; zero: as the service says
-	Before   time.Time `json:"before,omitzero"`   // also replace what was created before this (reprovision)
-	Progress time.Time `json:"progress"`          // when it last got on
-	Fresh    int       `json:"fresh"`             // the most instances that served at the target so far
-	Failures int       `json:"failures"`          // failures at the target since it last got on
-	Stopped  string    `json:"stopped,omitempty"` // why it stopped by itself; empty while it goes on
-	// Metadata: also replace what differs in values of metadata alone.
-	Metadata bool `json:"metadata,omitempty"`
+	Number   int       `json:"number"`             // target version
+	From     int       `json:"from,omitempty"`     // the version in force before
+	Batch    Amount    `json:"batch,omitzero"`     // how many at a time; zero: as the service says
+	Before   time.Time `json:"before,omitzero"`    // also replace what was created before this (reprovision)
+	Filter   *Filter   `json:"filter,omitempty"`   // replace only what matches; nil: everything that is outdated
+	Metadata bool      `json:"metadata,omitempty"` // also replace what differs in values of metadata alone
+	Limit    int       `json:"limit,omitempty"`    // hold once so many are at the target (canary); 0: go on to the end
+	Held     bool      `json:"held,omitempty"`     // the limit has been reached
+	Rest     bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was asked for, and will be again
+	Undo     bool      `json:"undo,omitempty"`     // it takes another one back, and is not taken back itself
+	Progress time.Time `json:"progress"`           // when it last got on
+	Fresh    int       `json:"fresh"`              // the most instances that served at the target so far
+	Failures int       `json:"failures"`           // failures at the target since it last got on
+	Stopped  string    `json:"stopped,omitempty"`  // why it stopped by itself; empty while it goes on
+}
+
+// Filter picks instances of a service. What it does not say, every instance has.
+type Filter struct {
+	Version   int      `json:"version,omitempty"` // the number it was made from
+	Image     string   `json:"image,omitempty"`
+	Instances []string `json:"instances,omitempty"` // ids; any of them
+	Nodes     []string `json:"nodes,omitempty"`     // ids; on any of them
 }
 
 // Backoff holds back the refilling of a service whose instances keep failing.

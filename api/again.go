@@ -1,134 +1,133 @@
 package api
 
 import (
-	"bytes"
-	lists "container/list"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"mariposa"
+	"mariposa/auth"
+	"mariposa/store"
 )
 
-// again remembers the answers to changes that came with an Idempotency-Key, so
-// that who lost an answer can ask again without doing it twice. It remembers for
-// this process alone: after a restart, or at another replica, a repeated change
-// is a new one. Only successes are kept; what failed changed nothing.
-type again struct {
-	mu    sync.Mutex
-	byKey map[string]*lists.Element
-	order lists.List // of *remembered, oldest first
+// replay is where the answer to a change that carries an Idempotency-Key is kept:
+// in the store, committed together with the change itself, so that whoever lost an
+// answer can ask again, after a crash and at another replica too, without doing it
+// twice. Only successes are kept; what failed changed nothing.
+type replay struct {
+	id      string // of the answer in the store
+	request string // a hash of what is asked
+	status  int    // of a success
 }
 
 const (
+	replayedHeader = "Idempotency-Replayed"
+
 	keepAnswers = 24 * time.Hour
-	maxAnswers  = 10_000
 	maxKey      = 255
-	maxKept     = 64 << 10 // of one answer; those to changes are small
 )
 
-type remembered struct {
-	key    string
-	seal   [sha256.Size]byte // of the request
-	since  time.Time
-	done   chan struct{} // closed when the request has ended
-	status int           // 0: it failed, and is to be tried anew
-	kind   string
-	body   []byte
+func newReplay(c *auth.Caller, key string, r *http.Request, body []byte, status int) *replay {
+	return &replay{id: digest(c.User, c.By, key), request: fingerprint(r, body), status: status}
 }
 
-// once answers a change that carries a key: the first time it is done, later the
-// first answer is given again.
-func (s *server) once(key string, rec *recorder, r *http.Request, do func(*http.Request)) {
-	if len(key) > maxKey {
-		newError(mariposa.InvalidArgument, "the Idempotency-Key is too long", nil).write(rec)
-		return
+func fingerprint(r *http.Request, body []byte) string {
+	return digest(r.Method, r.URL.RequestURI(), mediaType(r.Header.Get("Content-Type")), string(body))
+}
+
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		n := len(p)
+		h.Write([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+		io.WriteString(h, p) //nolint:errcheck // a hash takes everything
 	}
-	_ = http.NewResponseController(rec).SetReadDeadline(time.Now().Add(patience)) // where it cannot be set, the listener's own limits hold
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxWrapped+1))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// answered finds the answer that a change was given before. Nil: there is none;
+// old is the record of one that is no longer kept.
+func (s *server) answered(ctx context.Context, p *replay) (body []byte, old *store.Record, err error) {
+	r, err := s.Store.Get(ctx, mariposa.KindAnswer, p.id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil, nil
+	}
 	if err != nil {
-		newError(mariposa.InvalidArgument, "the body of the request did not arrive", nil).write(rec)
-		return
+		return nil, nil, err
 	}
-	seal := fingerprint(r, body)
-	r.Body = &rejoined{Reader: io.MultiReader(bytes.NewReader(body), r.Body), Closer: r.Body}
-	mine, first := s.again.begin(actor(r.Context())+" "+key, seal)
+	spec := r.Spec.(*mariposa.AnswerSpec)
 	switch {
-	case !first && mine.seal != seal:
-		newError(mariposa.Conflict, "this Idempotency-Key was used for another request: choose a new one for each change", nil).write(rec)
-	case !first && mine.wait(r.Context()):
-		rec.Header().Set("Idempotency-Replayed", "true")
-		rec.Header().Set("Content-Type", mine.kind)
-		rec.WriteHeader(mine.status)
-		_, _ = rec.Write(mine.body) // whoever asked may be gone
-	case !first:
-		do(r) // the first one failed: this is the first that counts for its caller
-	default:
-		defer func() { s.again.end(mine, rec) }()
-		rec.kept = &bytes.Buffer{}
-		do(r)
+	case s.Clock.Now().Sub(spec.Created) > keepAnswers:
+		return nil, &r, nil
+	case spec.Request != p.request:
+		return nil, nil, conflict("this Idempotency-Key was used for another request: choose a new one for each change")
 	}
+	p.status = spec.Status
+	box, err := s.Vault.Box(ctx, mariposa.StoreKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err = box.Open(spec.Sealed, []byte(r.ID))
+	return body, nil, err
+}
+
+// keep adds the answer to a change to its unit. It is sealed: it may hold a token.
+func (s *server) keep(ctx context.Context, p *replay, old *store.Record, unit *store.Unit, answer any) error {
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	box, err := s.Vault.Box(ctx, mariposa.StoreKey)
+	if err != nil {
+		return err
+	}
+	require := store.Require{Kind: mariposa.KindAnswer, ID: p.id, Absent: true}
+	if old != nil {
+		require = store.Require{Kind: mariposa.KindAnswer, ID: p.id, SpecRevision: old.SpecRevision, StatusRevision: -1}
+	}
+	now := s.Clock.Now()
+	unit.Require = append(unit.Require, require)
+	unit.Writes = append(unit.Writes, store.Write{
+		Kind: mariposa.KindAnswer, ID: p.id, Project: AnswerDay(now),
+		Spec: &mariposa.AnswerSpec{Request: p.request, Status: p.status, Sealed: box.Seal(body, []byte(p.id)), Created: now},
+	})
+	return nil
+}
+
+// AnswerDay is the day that answers are filed under, so that whole days can be
+// forgotten.
+func AnswerDay(at time.Time) string { return at.UTC().Format("2006-01-02") }
+
+// ForgetAnswers removes the answers that are no longer kept.
+func ForgetAnswers(ctx context.Context, st store.Store, now time.Time) error {
+	for day := range 5 { // whoever was away for longer than this finds the rest by asking
+		q := store.Query{Kind: mariposa.KindAnswer, Project: AnswerDay(now.AddDate(0, 0, -2-day)), Limit: 500}
+		for {
+			old, err := st.List(ctx, q)
+			if err != nil {
+				return err
+			}
+			var unit store.Unit
+			for i := range old {
+				unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindAnswer, ID: old[i].ID, Delete: true})
+			}
+			if len(old) == 0 {
+				break
+			}
+			if err := st.Commit(ctx, unit)[0].Err; err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 type rejoined struct {
 	io.Reader
 	io.Closer
-}
-
-func fingerprint(r *http.Request, body []byte) [sha256.Size]byte {
-	h := sha256.New()
-	for _, part := range []string{r.Method, r.URL.RequestURI(), r.Header.Get("Content-Type")} {
-		io.WriteString(h, part+"\x00") //nolint:errcheck // a hash takes everything
-	}
-	h.Write(body)
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// begin finds the request with a key, or makes this one the first.
-func (a *again) begin(key string, seal [sha256.Size]byte) (*remembered, bool) {
-	now := time.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for e := a.order.Front(); e != nil && (a.order.Len() >= maxAnswers || now.Sub(e.Value.(*remembered).since) > keepAnswers); e = a.order.Front() {
-		a.forget(e)
-	}
-	if e := a.byKey[key]; e != nil {
-		return e.Value.(*remembered), false
-	}
-	m := &remembered{key: key, seal: seal, since: now, done: make(chan struct{})}
-	if a.byKey == nil {
-		a.byKey = map[string]*lists.Element{}
-	}
-	a.byKey[key] = a.order.PushBack(m)
-	return m, true
-}
-
-func (a *again) forget(e *lists.Element) {
-	delete(a.byKey, e.Value.(*remembered).key)
-	a.order.Remove(e)
-}
-
-// end keeps the answer, or forgets the request if it failed.
-func (a *again) end(m *remembered, rec *recorder) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if rec.status >= 200 && rec.status < 300 && rec.kept.Len() <= maxKept {
-		m.status, m.kind, m.body = rec.status, rec.Header().Get("Content-Type"), rec.kept.Bytes()
-	} else if e := a.byKey[m.key]; e != nil && e.Value == m {
-		a.forget(e)
-	}
-	close(m.done)
-}
-
-// wait reports whether there is an answer to give again.
-func (m *remembered) wait(ctx context.Context) bool {
-	select {
-	case <-m.done:
-		return m.status != 0
-	case <-ctx.Done():
-		return false
-	}
 }

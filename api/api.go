@@ -20,9 +20,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"mariposa"
+	"mariposa/auth"
 	"mariposa/clock"
 	"mariposa/fleet"
 	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/store"
 )
 
@@ -36,23 +38,31 @@ type Options struct {
 	Used       func(node string) mariposa.Resources // what is claimed of a node
 	Clock      clock.Clock
 	NewID      func() string // makes ids that grow
+	Vault      *seal.Vault   // opens and seals metadata and kept answers
+	Place      Placing       // finds nodes for unmanaged instances
 	AdminToken string        // empty: only tokens that the store knows
 	JoinToken  string        // of agents; likewise
 	Version    string        // of this release
-	Metrics    prometheus.Gatherer
-	Logger     *slog.Logger
+	Domain     string        // under which instances have names; mariposa.internal if empty
+	// KeepVersions is how many versions of a project are kept; DefaultKeep if zero.
+	KeepVersions int
+	Metrics      prometheus.Gatherer
+	Logger       *slog.Logger
 }
 
 // server answers requests.
 type server struct {
 	Options
-	mux     *http.ServeMux
-	huma    huma.API
-	meters  *meters
-	locks   locks
-	states  stateCache
-	again   again
-	streams atomic.Int64 // how many are open
+	mux       *http.ServeMux
+	huma      huma.API
+	meters    *meters
+	locks     locks
+	states    stateCache
+	directory *auth.Directory
+	strangers *auth.Limiter // requests without a valid token, by where they come from
+	denials   *auth.Limiter // requests that were denied, likewise
+	uses      uses          // of tokens
+	streams   atomic.Int64  // how many are open
 }
 
 const (
@@ -73,6 +83,8 @@ func New(o Options) http.Handler {
 	speakOurErrors()
 	s := &server{
 		Options: o, mux: http.NewServeMux(), meters: newMeters(), locks: newLocks(),
+		directory: auth.NewDirectory(o.Picture, o.AdminToken, o.JoinToken),
+		strangers: auth.NewLimiter(60, time.Second), denials: auth.NewLimiter(20, time.Second),
 	}
 	s.huma = humago.New(s.mux, huma.Config{
 		OpenAPI:                      describe(o.Version),
@@ -80,6 +92,7 @@ func New(o Options) http.Handler {
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	})
+	s.huma.UseMiddleware(s.guard)
 	s.routes()
 	return s
 }
@@ -94,6 +107,15 @@ func (s *server) routes() {
 	s.instanceRoutes()
 	s.nodeRoutes()
 	s.eventRoutes()
+	s.metadataRoutes()
+	s.tagRoutes()
+	s.transferRoutes()
+	s.peopleRoutes()
+	s.userRoutes()
+	s.organizationRoutes()
+	s.tokenRoutes()
+	s.packageRoutes()
+	s.auditRoutes()
 }
 
 // route says what an operation is called and where it is found.
@@ -135,6 +157,3 @@ func refuse[I any](s *server, op huma.Operation, what string) {
 type document[T any] struct{ Body T }
 
 func answer[T any](v T) (*document[T], error) { return &document[T]{v}, nil }
-
-// actor is who asks. There is one token, and it is the administrator's.
-func actor(context.Context) string { return "admin" }

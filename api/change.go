@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"hash/maphash"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/converge"
 	"mariposa/queue"
 	"mariposa/store"
 )
@@ -25,33 +27,71 @@ const (
 	catchUp = 2 * time.Second // how long to wait for the picture
 )
 
+// commit makes a change of a project and commits it.
+func (s *server) commit(ctx context.Context, key string, build func() (*change, error)) (*contract.Changed, error) {
+	return commit(ctx, s, key, func() (*store.Unit, contract.Changed, error) {
+		c, err := build()
+		if err != nil {
+			return nil, contract.Changed{}, err
+		}
+		return &c.unit, c.answer, nil
+	})
+}
+
 // commit makes a change and commits it, again and again while others change the
 // same things. Changes under one key stand in line here, so that tries are lost
-// to other replicas and actors only. When it returns, reads show the change.
-func (s *server) commit(ctx context.Context, key string, build func() (*change, error)) (*contract.Changed, error) {
+// to other replicas and actors only. The answer is kept in the same commit, if
+// whoever asked may ask again; so is the audit record. When it returns, reads show
+// the change.
+func commit[T any](ctx context.Context, s *server, key string, build func() (*store.Unit, T, error)) (*T, error) {
 	unlock, err := s.locks.lock(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	again := asking(ctx).again
 	for range tries {
-		c, err := build()
+		var old *store.Record
+		if again != nil { // another one with the same key may have been faster
+			body, expired, err := s.answered(ctx, again)
+			if err != nil {
+				return nil, err
+			}
+			if body != nil {
+				asking(ctx).header.Set(replayedHeader, "true")
+				var first T
+				return &first, json.Unmarshal(body, &first)
+			}
+			old = expired
+		}
+		unit, answer, err := build()
 		if err != nil {
 			return nil, err
 		}
-		if len(c.unit.Writes) == 0 {
-			return &c.answer, nil
+		if len(unit.Writes) > 0 {
+			s.audit(ctx, unit, answer)
 		}
-		c.unit.Urgent = true
-		res := s.Store.Commit(ctx, c.unit)[0]
+		if again != nil {
+			if err := s.keep(ctx, again, old, unit, answer); err != nil {
+				return nil, err
+			}
+		}
+		if len(unit.Writes) == 0 {
+			return &answer, nil
+		}
+		unit.Urgent = true
+		res := s.Store.Commit(ctx, *unit)[0]
 		if res.Err == nil {
 			s.await(ctx, res.Last)
-			return &c.answer, nil
+			return &answer, nil
+		}
+		if errors.Is(res.Err, store.ErrNoCapacity) {
+			return nil, s.overQuota(ctx, unit, res.Err)
 		}
 		if !errors.Is(res.Err, store.ErrConflict) {
 			return nil, res.Err
 		}
-		if err := s.look(ctx, c.unit.Require); err != nil {
+		if err := s.look(ctx, unit.Require); err != nil {
 			return nil, err
 		}
 	}
@@ -78,7 +118,7 @@ func (s *server) look(ctx context.Context, met []store.Require) error {
 			}
 		case err != nil:
 			return err
-		default:
+		case !q.Kind.Shelved():
 			newest = max(newest, r.Revision)
 		}
 	}
@@ -89,13 +129,17 @@ func (s *server) look(ctx context.Context, met []store.Require) error {
 // edit is a change of a project: its Spec as it will be, with the task that
 // carries the change out.
 type edit struct {
-	s      *server
-	ctx    context.Context //nolint:containedctx // an edit lasts one attempt
-	record *store.Record
-	spec   mariposa.ProjectSpec
-	tasks  []queue.Task     // the open ones
-	seen   map[string]int64 // their status revisions
-	now    time.Time
+	s       *server
+	ctx     context.Context //nolint:containedctx // an edit lasts one attempt
+	record  *store.Record
+	spec    mariposa.ProjectSpec
+	tasks   []queue.Task         // the open ones
+	seen    map[string]int64     // their status revisions
+	ended   map[string]bool      // those that this change ends
+	patch   *mariposa.Patch      // of the task that this change adds
+	fresh   converge.Definitions // of the version that this change makes
+	counter string               // the metadata key that it counts
+	now     time.Time
 	change
 }
 
@@ -116,7 +160,16 @@ func (s *server) edit(ctx context.Context, id string) (*edit, error) {
 	}
 	e.answer = contract.Changed{ID: r.ID, Name: e.spec.Name, Version: e.spec.Version, Number: e.spec.Number}
 	e.unit.Require = []store.Require{{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
+	e.begin()
 	return e, nil
+}
+
+// begin begins the audit record of an edit.
+func (e *edit) begin() {
+	e.unit.Audit = []mariposa.Audit{{
+		Kind: string(mariposa.KindProject), Object: e.record.ID, ObjectName: e.spec.Name, Project: e.record.ID, ProjectName: e.spec.Name,
+		Organization: e.spec.Organization,
+	}}
 }
 
 // idle reports whether no task of a person is open in a scope.
@@ -150,7 +203,8 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 		return err
 	}
 	id := e.s.NewID()
-	e.answer.Task = &id
+	e.answer.Task, e.patch = &id, &t.Patch
+	e.unit.Audit[0].Reason = firstOf(e.unit.Audit[0].Reason, t.Reason)
 	for _, old := range append(over, admission.Terminate...) {
 		e.terminate(old, id)
 	}
@@ -167,13 +221,22 @@ func (e *edit) terminate(old queue.Task, by string) {
 		st = *old.Status
 	}
 	st.State, st.Finished, st.EndedBy, st.Reason = mariposa.TaskTerminated, e.now, by, "ended by task "+by
+	if e.ended == nil {
+		e.ended = map[string]bool{}
+	}
+	e.ended[old.ID] = true
 	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindTask, ID: old.ID, SpecRevision: -1, StatusRevision: e.seen[old.ID]})
 	e.write(store.Write{Kind: mariposa.KindTask, ID: old.ID, Status: &st, Archive: true}, "task.terminated", st.Reason)
 	e.unit.Writes[len(e.unit.Writes)-1].Event.Task = old.ID
 }
 
-// done writes the Spec and returns the change.
+// done reserves what the goal takes, writes the Spec and returns the change.
 func (e *edit) done(reason string) (*change, error) {
+	if !e.spec.Deleting { // what is deleted gives back at its end
+		if err := e.reserve(); err != nil {
+			return nil, err
+		}
+	}
 	spec := e.spec
 	kind := "project.updated"
 	if spec.Deleting {

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -35,6 +38,7 @@ var statuses = map[mariposa.Code]int{
 // Error is a failure as the outside sees it.
 type Error struct {
 	status  int
+	retry   time.Duration
 	Code    mariposa.Code    `json:"code" enum:"InvalidArgument,Unauthorized,Forbidden,ResourceNotFound,Conflict,TooOld,TooLarge,Throttled,QuotaExceeded,Unavailable,Internal"`
 	Message string           `json:"message" doc:"one sentence to act on"`
 	Errors  []mariposa.Fault `json:"errors" doc:"each single fault of what was sent, with its line in a manifest"`
@@ -58,7 +62,7 @@ func (e *Error) GetHeaders() http.Header {
 	case mariposa.Unauthorized:
 		return http.Header{"Www-Authenticate": {`Bearer realm="mariposa"`}}
 	case mariposa.Throttled, mariposa.Unavailable:
-		return http.Header{"Retry-After": {"1"}}
+		return http.Header{"Retry-After": {strconv.Itoa(max(1, int(math.Ceil(e.retry.Seconds()))))}}
 	}
 	return nil
 }
@@ -146,7 +150,7 @@ func speakOurErrors() {
 
 // noBody says what is missing when nothing was sent.
 func noBody(op *huma.Operation) *Error {
-	if takesManifests[op.Method+" "+op.Path] {
+	if takesText[op.Method+" "+op.Path] {
 		return newError(mariposa.InvalidArgument, errEmpty.Error(), nil)
 	}
 	return newError(mariposa.InvalidArgument, "the body of the request is empty: it must be JSON", nil)

@@ -17,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"mariposa"
+	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/store"
 )
@@ -48,12 +49,13 @@ type eventsInput struct {
 }
 
 func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
-	project, err := s.projectID(in.InProject)
+	project, err := s.projectID(ctx, in.InProject)
 	if err != nil {
 		return nil, err
 	}
 	live := strings.Contains(in.Accept, "text/event-stream")
-	f := feed{s: s, wanted: store.HistoryQuery{Project: project}, limit: in.Limit}
+	f := feed{s: s, caller: caller(ctx), wanted: store.HistoryQuery{Project: project}, limit: in.Limit}
+	f.look()
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"
@@ -86,6 +88,8 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 // feed reads the log of changes for one request.
 type feed struct {
 	s      *server
+	caller *auth.Caller
+	sight  *sight
 	wanted store.HistoryQuery
 	after  int64 // the newest revision handed on or passed over
 	limit  int
@@ -103,8 +107,34 @@ func (f *feed) reachable(ctx context.Context) error {
 	return err
 }
 
-// takes reports whether a change is one that people are told of.
-func (f *feed) takes(c *store.Change) bool { return c.Event.Kind != "" && f.wanted.Matches(c) }
+// look forgets what the caller could see a while ago: a stream may outlast a role.
+func (f *feed) look() { f.sight = f.s.sight(f.caller) }
+
+// takes reports whether a change is one that people are told of, and this caller
+// may see.
+func (f *feed) takes(c *store.Change) bool {
+	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.wanted.Matches(c) && f.sees(c)
+}
+
+// sees reports whether the caller may see a change: one of a project by whoever
+// sees the project, one of an organization by its members, all others by who runs
+// the installation.
+func (f *feed) sees(c *store.Change) bool {
+	if f.sight.all {
+		return true
+	}
+	switch spec := c.Record.Spec.(type) {
+	case *mariposa.ProjectSpec: // it may be gone by now; this is what it was
+		return f.s.sees(f.caller, &c.Record)
+	case *mariposa.OrganizationSpec:
+		return f.s.directory.RoleOf(f.caller, &c.Record) != ""
+	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec:
+		return false
+	case *mariposa.InstanceSpec:
+		return f.sight.project(spec.Project)
+	}
+	return c.Event.Project != "" && f.sight.project(c.Event.Project)
+}
 
 // newest lists the newest events, oldest first.
 func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
@@ -187,6 +217,10 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	out := &sender{w: w, control: http.NewResponseController(w)}
 	out.send(fmt.Appendf(nil, "retry: 1000\n: what comes after revision %d\n\n", f.after))
 	for sent := 0; out.err == nil; {
+		if !f.s.stillIn(f.caller) {
+			out.send(f.farewell(ctx, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")))
+			return
+		}
 		changes, err := f.s.Store.Changes(ctx, f.after, feedBatch)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -237,6 +271,7 @@ func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (te
 		return nil, 0
 	}
 	f.s.await(ctx, changes[len(changes)-1].Revision) // names are looked up there, and readers will look there next
+	f.look()
 	v := f.s.viewer(ctx)
 	var b bytes.Buffer
 	for i := range changes {

@@ -1,12 +1,15 @@
 package api
 
 import (
+	"cmp"
+	"context"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"mariposa"
-	"mariposa/contract"
+	"mariposa/auth"
 	"mariposa/store"
 )
 
@@ -27,19 +30,19 @@ var (
 	likeID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
-// checkName says whether a project can have a name. One that looks like an id
-// would make paths ambiguous.
-func checkName(name string) error {
+// checkName says whether a project, user or organization can have a name. One that
+// looks like an id would make paths ambiguous.
+func checkName(what, name string) error {
 	const rule = "must be 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end"
 	field := func(code mariposa.FaultCode, message string) error {
 		return &mariposa.Error{
-			Code: mariposa.InvalidArgument, Message: "the name of the project " + message,
+			Code: mariposa.InvalidArgument, Message: "the name of the " + what + " " + message,
 			Faults: []mariposa.Fault{{Field: "name", Code: code, Message: message}},
 		}
 	}
 	switch {
 	case name == "":
-		return field(mariposa.FaultMissing, "is missing: pass it as ?name=")
+		return field(mariposa.FaultMissing, "is missing")
 	case !label.MatchString(name):
 		return field(mariposa.FaultInvalid, rule)
 	case likeID.MatchString(name):
@@ -48,45 +51,165 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkOrganization resolves an organization. There is one so far.
-func checkOrganization(name string) (string, error) {
-	if name != "" && name != contract.DefaultOrganization {
-		return "", notFound("there is no organization %q", name)
+// findOrganization finds an organization by id or name, the caller's own when none
+// is named. One that the caller has no part in is not found.
+func (s *server) findOrganization(ctx context.Context, ref string) (*store.Record, error) {
+	c := caller(ctx)
+	r := s.directory.Organization(cmp.Or(ref, c.Home))
+	if r == nil || s.directory.RoleOf(c, r) == "" {
+		return nil, notFound("there is no organization %q", ref)
 	}
-	return contract.DefaultOrganization, nil
+	return r, nil
 }
 
-// findProject finds a project by id or name. One that is being deleted has no
-// name any more, but its id works until it is gone.
-func (s *server) findProject(ref, organization string) (*store.Record, error) {
-	org, err := checkOrganization(organization)
-	if err != nil {
-		return nil, err
-	}
-	if r := s.Picture.Get(mariposa.KindProject, ref); r != nil {
+// findProject finds a project by id or name, among those that the caller may see.
+// One that is being deleted has no name any more, but its id works until it is gone.
+// A name is looked up in the organization that is named, else in the caller's own.
+func (s *server) findProject(ctx context.Context, ref, organization string) (*store.Record, error) {
+	c := caller(ctx)
+	if r := s.Picture.Get(mariposa.KindProject, ref); r != nil && s.sees(c, r) {
 		return r, nil
 	}
-	if r := s.Picture.ProjectNamed(org, ref); r != nil {
+	home := c.Home
+	if organization != "" {
+		org := s.directory.Organization(organization)
+		if org == nil {
+			return nil, notFound("there is no project %q in an organization %q", ref, organization)
+		}
+		home = org.ID
+	}
+	if r := s.Picture.ProjectNamed(home, ref); r != nil && s.sees(c, r) {
 		return r, nil
+	}
+	if organization == "" {
+		if other := s.elsewhere(c, ref); other != "" {
+			return nil, notFound("there is no project %q here, but one in organization %s: name it with ?organization=%s (-o %s)", ref, other, other, other)
+		}
 	}
 	return nil, notFound("there is no project %q", ref)
 }
 
-// projectID resolves a filter by project. The id of a project that is gone is
-// taken as it is: its history may still be there.
-func (s *server) projectID(in InProject) (string, error) {
-	if in.Project == "" {
-		_, err := checkOrganization(in.Organization)
-		return "", err
+// elsewhere names an organization of the caller's that has a project of a name.
+func (s *server) elsewhere(c *auth.Caller, name string) string {
+	for _, org := range s.Picture.OrganizationsOf(c.User) {
+		if r := s.Picture.ProjectNamed(org.ID, name); r != nil && s.sees(c, r) {
+			return org.Spec.(*mariposa.OrganizationSpec).Name
+		}
 	}
-	r, err := s.findProject(in.Project, in.Organization)
+	return ""
+}
+
+// sees reports whether a caller may know of a project.
+func (s *server) sees(c *auth.Caller, project *store.Record) bool {
+	return s.directory.RoleIn(c, project).Rank() > 0
+}
+
+// seesAll reports whether a caller sees everything there is, and what is no more.
+func (s *server) seesAll(c *auth.Caller) bool {
+	return s.directory.May(c, auth.RunInstallation, nil) == auth.Allowed
+}
+
+// projectsFor lists the projects that a caller may see, by id, in one organization
+// if it is named.
+func (s *server) projectsFor(ctx context.Context, organization string) ([]*store.Record, error) {
+	c := caller(ctx)
+	var found []*store.Record
+	switch {
+	case organization != "":
+		org := s.directory.Organization(organization)
+		if org == nil {
+			return nil, notFound("there is no organization %q", organization)
+		}
+		found = slices.DeleteFunc(s.Picture.ProjectsOf(org.ID), func(r *store.Record) bool { return !s.sees(c, r) })
+		if len(found) == 0 && s.directory.RoleOf(c, org) == "" {
+			return nil, notFound("there is no organization %q", organization)
+		}
+		return found, nil
+	case c.Admin && c.Bounds.Organization == "":
+		found = s.Picture.All(mariposa.KindProject)
+	default:
+		for _, org := range s.Picture.OrganizationsOf(c.User) {
+			found = append(found, s.Picture.ProjectsOf(org.ID)...)
+		}
+		if c.Admin {
+			found = append(found, s.Picture.ProjectsOf(c.Bounds.Organization)...)
+		}
+		found = append(found, s.Picture.ProjectsWith(c.User)...)
+		slices.SortFunc(found, func(a, b *store.Record) int { return strings.Compare(a.ID, b.ID) })
+		found = slices.CompactFunc(found, func(a, b *store.Record) bool { return a.ID == b.ID })
+	}
+	return slices.DeleteFunc(found, func(r *store.Record) bool { return !s.sees(c, r) }), nil
+}
+
+// sight remembers for one request which projects its caller may see.
+type sight struct {
+	s     *server
+	c     *auth.Caller
+	all   bool
+	known map[string]bool
+}
+
+func (s *server) sight(c *auth.Caller) *sight {
+	return &sight{s: s, c: c, all: s.seesAll(c), known: map[string]bool{}}
+}
+
+// project reports whether the caller may see what belongs to a project. What is
+// left of projects that are gone only those see who see everything.
+func (g *sight) project(id string) bool {
+	if g.all {
+		return true
+	}
+	seen, known := g.known[id]
+	if !known {
+		r := g.s.Picture.Get(mariposa.KindProject, id)
+		seen = r != nil && g.s.sees(g.c, r)
+		g.known[id] = seen
+	}
+	return seen
+}
+
+// projectID resolves a filter by project. The id of a project that is gone is
+// taken as it is by who sees everything: its history may still be there.
+func (s *server) projectID(ctx context.Context, in InProject) (string, error) {
+	if in.Project == "" {
+		return "", nil
+	}
+	r, err := s.findProject(ctx, in.Project, in.Organization)
 	switch {
 	case err == nil:
 		return r.ID, nil
-	case likeID.MatchString(in.Project):
+	case likeID.MatchString(in.Project) && s.seesAll(caller(ctx)):
 		return in.Project, nil
 	}
 	return "", err
+}
+
+// projectOfTask finds the project that a task belongs to. Of one that is gone, its
+// tasks are shown only to who sees everything.
+func (s *server) projectOfTask(ctx context.Context, id string) (*store.Record, error) {
+	r, err := s.findTask(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	spec := r.Spec.(*mariposa.TaskSpec)
+	if p := s.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
+		return p, nil
+	}
+	return &store.Record{Kind: mariposa.KindProject, ID: spec.Project, Spec: &mariposa.ProjectSpec{Name: spec.ProjectName}}, nil
+}
+
+// projectOfInstance finds the project that an instance belongs to; what is left of
+// one that is gone belongs to nobody.
+func (s *server) projectOfInstance(ctx context.Context, ref string) (*store.Record, error) {
+	r, err := s.findInstance(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	id := r.Spec.(*mariposa.InstanceSpec).Project
+	if p := s.Picture.Get(mariposa.KindProject, id); p != nil {
+		return p, nil
+	}
+	return &store.Record{Kind: mariposa.KindProject, ID: id, Spec: &mariposa.ProjectSpec{}}, nil
 }
 
 // findNode finds a node by id or name.
@@ -102,25 +225,28 @@ func (s *server) findNode(ref string) (*store.Record, error) {
 	return nil, notFound("there is no node %q", ref)
 }
 
-// findInstance finds an instance by id, by name, or by the beginning of its id.
-func (s *server) findInstance(ref string) (*store.Record, error) {
-	if r := s.Picture.Get(mariposa.KindInstance, ref); r != nil {
+// findInstance finds an instance by id, by name, or by the beginning of its id,
+// among those that the caller may see.
+func (s *server) findInstance(ctx context.Context, ref string) (*store.Record, error) {
+	g := s.sight(caller(ctx))
+	if r := s.Picture.Get(mariposa.KindInstance, ref); r != nil && g.project(r.Spec.(*mariposa.InstanceSpec).Project) {
 		return r, nil
 	}
-	var found *store.Record
-	for _, r := range s.Picture.All(mariposa.KindInstance) {
-		if r.Spec.(*mariposa.InstanceSpec).Name != ref && (len(ref) < 4 || !strings.HasPrefix(r.ID, ref)) {
-			continue
+	var found []*store.Record
+	s.Picture.EachOf(mariposa.KindInstance, func(r *store.Record) bool {
+		if r.Spec.(*mariposa.InstanceSpec).Name == ref || (len(ref) >= 4 && strings.HasPrefix(r.ID, ref)) {
+			found = append(found, r)
 		}
-		if found != nil {
-			return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found.ID, r.ID)
-		}
-		found = r
-	}
-	if found == nil {
+		return true
+	})
+	found = slices.DeleteFunc(found, func(r *store.Record) bool { return !g.project(r.Spec.(*mariposa.InstanceSpec).Project) })
+	switch len(found) {
+	case 0:
 		return nil, notFound("there is no instance %q", ref)
+	case 1:
+		return found[0], nil
 	}
-	return found, nil
+	return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
 }
 
 // checkMarker says whether a marker is one that a page before may have named:

@@ -23,6 +23,7 @@ import (
 	"mariposa"
 	"mariposa/agent"
 	"mariposa/api"
+	"mariposa/auth"
 	"mariposa/clock"
 	"mariposa/contract"
 	"mariposa/driver"
@@ -30,6 +31,7 @@ import (
 	"mariposa/engine"
 	"mariposa/fleet"
 	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/store/memory"
 	"mariposa/wire"
@@ -49,6 +51,7 @@ type house struct {
 	ctx     context.Context
 	store   store.Store
 	picture *picture.Picture
+	vault   *seal.Vault
 	fleet   *fleet.Fleet
 	url     string
 	http    *http.Client
@@ -79,22 +82,27 @@ func newHouse(t testing.TB, options ...option) *house {
 	if set.wrap != nil {
 		h.store = set.wrap(h.store)
 	}
+	h.vault = seal.NewVault(seal.NewRing(), h.store)
+	if err := errors.Join(h.vault.Check(ctx, h.store, time.Now()), auth.EnsureFirst(ctx, h.store, time.Now())); err != nil {
+		t.Fatal(err)
+	}
 	h.picture = must(picture.Open(ctx, h.store))(t)
-	shelf := picture.NewShelf(h.store)
+	shelf := picture.NewShelf(h.store, h.vault)
+	h.picture.Hear(shelf.Hear)
 	h.fleet = must(fleet.New(ctx, fleet.Options{
 		Store: h.store, Picture: h.picture, Shelf: shelf, Clock: clock.Real{}, Replica: "r1", Beat: time.Second,
 	}))(t)
 	var all sync.WaitGroup
+	runner := engine.NewRunner(4)
+	e := engine.New(engine.Options{Store: h.store, Picture: h.picture, Shelf: shelf, Clock: clock.Real{}, NewID: newID, Wake: runner.Wake, Holder: "r1"})
 	if set.planner {
-		runner := engine.NewRunner(4)
-		e := engine.New(engine.Options{Store: h.store, Picture: h.picture, Shelf: shelf, Clock: clock.Real{}, NewID: newID, Wake: runner.Wake, Holder: "r1"})
 		all.Go(func() { runner.Run(ctx, e) })
 	}
 	all.Go(func() { _ = h.picture.Follow(ctx, time.Hour, func(int) {}) })
 	all.Go(func() { h.fleet.Run(ctx) })
 	server := httptest.NewUnstartedServer(api.New(api.Options{
 		Store: h.store, Picture: h.picture, Shelf: shelf, Fleet: h.fleet, Clock: clock.Real{}, NewID: newID,
-		AdminToken: adminToken, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
+		Vault: h.vault, Place: e.Place, AdminToken: adminToken, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(h.logs, nil)),
 	}))
 	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
@@ -264,7 +272,7 @@ func (h *house) instance(id, project, service, node string, state mariposa.State
 
 func (h *house) digest(project string, number int, service string) string {
 	h.t.Helper()
-	v := must(picture.NewShelf(h.store).Version(h.ctx, project, number))(h.t)
+	v := must(picture.NewShelf(h.store, h.vault).Version(h.ctx, project, number))(h.t)
 	if def := v.Manifest.ByName[service]; def != nil {
 		return def.Digest
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"mariposa"
 	"mariposa/contract"
@@ -14,17 +15,13 @@ import (
 
 func (s *server) instanceRoutes() {
 	serve(s, route(http.MethodGet, "/v1/instances", "instances", "list-instances", "List instances"), s.listInstances)
-	refuse[anyBody](s, route(http.MethodPost, "/v1/instances", "instances", "create-instance", "Create an unmanaged instance"), "unmanaged instances")
+	s.unmanagedRoutes()
 	serve(s, route(http.MethodGet, "/v1/instances/{instance}", "instances", "get-instance", "Show an instance, with its environment and details"), s.getInstance)
 	act := accepted(route(http.MethodPut, "/v1/instances/{instance}", "instances", "act-on-instance", "Do something to an instance"))
 	act.Description = "A dummy instance can be crashed, for tests and demonstrations."
 	serve(s, act, s.actOnInstance)
 	serve(s, route(http.MethodDelete, "/v1/instances/{instance}", "instances", "delete-instance", "Delete an unmanaged instance"), s.deleteInstance)
 	s.logRoutes()
-}
-
-type anyBody struct {
-	Body map[string]any
 }
 
 type listInstancesInput struct {
@@ -41,7 +38,7 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 	if err := s.checkMarker(mariposa.KindInstance, in.Marker); err != nil {
 		return nil, err
 	}
-	records, err := s.candidates(in)
+	records, err := s.candidates(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +77,7 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 }
 
 // candidates are the records that the indexes narrow a list to.
-func (s *server) candidates(in *listInstancesInput) ([]*store.Record, error) {
+func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*store.Record, error) {
 	node, project := "", ""
 	if in.Node != "" {
 		r, err := s.findNode(in.Node)
@@ -89,7 +86,7 @@ func (s *server) candidates(in *listInstancesInput) ([]*store.Record, error) {
 		}
 		node = r.ID
 	}
-	project, err := s.projectID(in.InProject)
+	project, err := s.projectID(ctx, in.InProject)
 	switch {
 	case err != nil:
 		return nil, err
@@ -98,9 +95,29 @@ func (s *server) candidates(in *listInstancesInput) ([]*store.Record, error) {
 			return node != "" && r.Spec.(*mariposa.InstanceSpec).Node != node
 		}), nil
 	case node != "":
-		return s.Picture.InstancesOn(node), nil
+		g := s.sight(caller(ctx))
+		return slices.DeleteFunc(s.Picture.InstancesOn(node), func(r *store.Record) bool {
+			return !g.project(r.Spec.(*mariposa.InstanceSpec).Project)
+		}), nil
+	}
+	if g := s.sight(caller(ctx)); !g.all || in.Organization != "" {
+		return s.instancesFor(ctx, in.Organization)
 	}
 	return s.Picture.All(mariposa.KindInstance), nil
+}
+
+// instancesFor lists the instances of the projects that the caller may see, by id.
+func (s *server) instancesFor(ctx context.Context, organization string) ([]*store.Record, error) {
+	projects, err := s.projectsFor(ctx, organization)
+	if err != nil {
+		return nil, err
+	}
+	var all []*store.Record
+	for _, p := range projects {
+		all = append(all, s.Picture.InstancesOf(p.ID)...)
+	}
+	slices.SortFunc(all, func(a, b *store.Record) int { return strings.Compare(a.ID, b.ID) })
+	return all, nil
 }
 
 // isAt reports whether an instance, shown with a version, is at the one asked
@@ -117,7 +134,7 @@ type ofInstance struct {
 }
 
 func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[contract.Instance], error) {
-	r, err := s.findInstance(in.Instance)
+	r, err := s.findInstance(ctx, in.Instance)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +144,7 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 		doc.Details = st.Details
 	}
 	spec := r.Spec.(*mariposa.InstanceSpec)
-	if def := v.definition(spec.Project, spec.Number, spec.ServiceName); def != nil {
+	if def := v.made(spec); def != nil {
 		if w, err := manifest.Resolve(def, v.scope(r)); err == nil { // what does not resolve does not run either
 			doc.Command = append(slices.Clone(w.Entrypoint), w.Command...)
 			for _, variable := range w.Environment {
@@ -138,13 +155,26 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 	return answer(doc)
 }
 
+// made is the definition that an instance was made from; nil when it is lost.
+func (v *viewer) made(spec *mariposa.InstanceSpec) *mariposa.Service {
+	if spec.Managed {
+		return v.definition(spec.Project, spec.Number, spec.ServiceName)
+	}
+	of := v.version(spec.Project, spec.Number)
+	if of == nil {
+		return nil
+	}
+	def, _ := manifest.ParseService(spec.Name, spec.Definition, of.Manifest) // what cannot be read does not run either
+	return def
+}
+
 type actOnInstanceInput struct {
 	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
 	Body     contract.InstanceAction
 }
 
 func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*document[contract.Changed], error) {
-	r, err := s.findInstance(in.Instance)
+	r, err := s.findInstance(ctx, in.Instance)
 	if err != nil {
 		return nil, err
 	}
@@ -162,19 +192,22 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 		if spec.Managed {
 			return nil, managed(spec)
 		}
+		return s.stopOrStart(ctx, r, in.Body.Action)
+	case "restart":
+		return s.restartInstance(ctx, r)
 	}
 	return nil, notYet(in.Body.Action + " of an instance")
 }
 
-func (s *server) deleteInstance(_ context.Context, in *ofInstance) (*document[contract.Changed], error) {
-	r, err := s.findInstance(in.Instance)
+func (s *server) deleteInstance(ctx context.Context, in *ofInstance) (*document[contract.Changed], error) {
+	r, err := s.findInstance(ctx, in.Instance)
 	if err != nil {
 		return nil, err
 	}
 	if spec := r.Spec.(*mariposa.InstanceSpec); spec.Managed {
 		return nil, managed(spec)
 	}
-	return nil, notYet("unmanaged instances")
+	return s.removeSingle(ctx, r)
 }
 
 func managed(spec *mariposa.InstanceSpec) error {

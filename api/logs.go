@@ -11,6 +11,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"mariposa"
+	"mariposa/picture"
+	"mariposa/store"
 )
 
 // firstPiece is how long a log is waited for before the answer begins: until
@@ -26,21 +28,27 @@ func (s *server) logRoutes() {
 type getLogsInput struct {
 	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
 	Follow   bool   `query:"follow" doc:"go on as more is written"`
+	Reveal   bool   `query:"reveal" doc:"leave secrets in, for who may read them"`
 	Tail     int    `query:"tail" minimum:"-1" default:"-1" doc:"lines from the end; all of them without it"`
 }
 
-func (s *server) getLogs(_ context.Context, in *getLogsInput) (*huma.StreamResponse, error) {
-	r, err := s.findInstance(in.Instance)
+func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamResponse, error) {
+	r, err := s.findInstance(ctx, in.Instance)
 	if err != nil {
 		return nil, err
 	}
 	if spec := r.Spec.(*mariposa.InstanceSpec); spec.Compute == mariposa.ComputeDummy {
 		return nil, conflict("instance %s is a dummy, and dummies write no log", spec.Name)
 	}
+	mask, err := s.maskFor(ctx, r, in.Reveal)
+	if err != nil {
+		return nil, err
+	}
 	release, err := s.enter()
 	if err != nil {
 		return nil, err
 	}
+	c := caller(ctx)
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer release()
 		req, w := humago.Unwrap(hc)
@@ -53,8 +61,40 @@ func (s *server) getLogs(_ context.Context, in *getLogsInput) (*huma.StreamRespo
 			return
 		}
 		defer log.Close()
-		s.pour(ctx, w, log, spec)
+		s.pour(ctx, w, masked(ctx, log, mask), spec, func() bool { return s.stillIn(c) })
 	}}, nil
+}
+
+// maskFor hides the secrets of an instance's project in what it wrote.
+func (s *server) maskFor(ctx context.Context, r *store.Record, reveal bool) (picture.Mask, error) {
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	project := s.Picture.Get(mariposa.KindProject, spec.Project)
+	if project == nil || project.Spec.(*mariposa.ProjectSpec).Metadata == 0 {
+		return nil, nil
+	}
+	if reveal {
+		s.revealed(ctx, project, true, "the log of "+spec.Name)
+		return nil, nil
+	}
+	return s.Shelf.Mask(ctx, project.Spec.(*mariposa.ProjectSpec), spec.Project, spec.Number)
+}
+
+// masked is a log with secrets hidden. What may be the beginning of a secret is
+// held back until more comes.
+func masked(ctx context.Context, log io.Reader, mask picture.Mask) io.Reader {
+	for _, one := range mask {
+		out, in := io.Pipe()
+		from := log
+		go func() { // ends with the log, which ends with the context
+			w := one.Writer(in)
+			_, err := io.Copy(w, from)
+			err = errors.Join(err, w.Close())
+			_ = in.CloseWithError(err)
+		}()
+		context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
+		log = out
+	}
+	return log
 }
 
 // enter takes a place among the open streams.
@@ -76,7 +116,7 @@ type piece struct {
 // pour sends a log on as it comes. It waits for the first piece for a moment, so
 // that what fails at once is answered as a failure; what fails later cuts the
 // connection, so that nobody takes half a log for a whole one.
-func (s *server) pour(ctx context.Context, w http.ResponseWriter, log io.Reader, spec *mariposa.InstanceSpec) {
+func (s *server) pour(ctx context.Context, w http.ResponseWriter, log io.Reader, spec *mariposa.InstanceSpec, stillIn func() bool) {
 	pieces := make(chan piece)
 	go read(ctx, log, pieces) // ends with the log, which ends with the context
 	control := http.NewResponseController(w)
@@ -94,6 +134,9 @@ func (s *server) pour(ctx context.Context, w http.ResponseWriter, log io.Reader,
 					return
 				}
 				panic(http.ErrAbortHandler)
+			}
+			if !stillIn() {
+				panic(http.ErrAbortHandler) // the token was revoked
 			}
 			s.begin(w, &begun)
 			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it cannot be set, a dead reader ends with its connection

@@ -3,8 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"crypto/sha1" //nolint:gosec // it names versions, as the contract says; nothing is kept safe by it
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"mime"
@@ -20,8 +18,6 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/manifest"
-	"mariposa/picture"
-	"mariposa/store"
 )
 
 // yamlTypes are the content types that mean YAML. Without any, YAML is assumed:
@@ -77,6 +73,7 @@ type submission struct {
 	bytes    []byte
 	json     bool
 	parsed   *manifest.Project
+	values   []byte // a document of metadata; nil: none
 	message  string
 	rolling  mariposa.Amount
 	previous string
@@ -122,12 +119,6 @@ func (m *submission) check() (err error) {
 	return err
 }
 
-// sha names the version. A keyed digest of the metadata will go in here too.
-func (m *submission) sha() string {
-	sum := sha1.Sum(m.bytes) //nolint:gosec // see the import
-	return hex.EncodeToString(sum[:])
-}
-
 func mediaType(header string) string {
 	kind, _, err := mime.ParseMediaType(header)
 	if err != nil {
@@ -162,9 +153,6 @@ func readWrapped(contentType string, body []byte, name string) (doc contract.New
 	if d.More() {
 		return doc, true, invalid("there is more than one JSON document in the body")
 	}
-	if len(doc.Metadata) > 0 {
-		return doc, true, notYet("metadata")
-	}
 	return doc, true, nil
 }
 
@@ -194,7 +182,7 @@ type manifestOutput struct {
 }
 
 func (s *server) getManifest(ctx context.Context, in *OfProject) (*manifestOutput, error) {
-	r, err := s.findProject(in.Project, in.Organization)
+	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err
 	}
@@ -240,28 +228,52 @@ func (e *edit) submit(sub *submission) (bool, error) {
 	if !sub.force && !isVersion(sub.previous, e.spec.Version, e.spec.Number) {
 		return false, e.stale(sub.previous)
 	}
-	var was *manifest.Project
-	newest, err := e.s.Shelf.Version(e.ctx, e.record.ID, e.spec.Number)
-	switch {
-	case err == nil:
-		was = newest.Manifest
-		if bytes.Equal(newest.Spec.Manifest, sub.bytes) {
-			return false, nil
+	d := draft{cause: mariposa.CauseManifest, bytes: sub.bytes, json: sub.json, parsed: sub.parsed, message: sub.message}
+	if sub.values != nil {
+		values, err := e.imported(sub.values)
+		if err != nil {
+			return false, err
 		}
-	case !errors.Is(err, store.ErrNotFound) && !errors.Is(err, picture.ErrUnreadable): // a lost version is replaced whole
+		d.values = values
+	}
+	if d.parsed == nil {
+		d.cause = mariposa.CauseMetadata
+	}
+	return e.bring(d, sub.rolling)
+}
+
+// bring makes a version of a draft and adds the task that brings it into force.
+// Other values alone need none, unless services are to take them up at once.
+func (e *edit) bring(d draft, rolling mariposa.Amount) (bool, error) {
+	m, err := e.makeVersion(d)
+	if err != nil || m == nil {
 		return false, err
 	}
-	diffs := manifest.Diff(was, sub.parsed)
-	changed := manifest.Changed(diffs)
-	e.spec.Version, e.spec.Number = sub.sha(), e.spec.Number+1
-	e.spec.Services = serviceIDs(e.record.ID, e.spec.Services, sub.parsed)
-	e.answer.Version, e.answer.Number = e.spec.Version, e.spec.Number
-	e.addVersion(sub, changed)
+	if d.cause == mariposa.CauseMetadata {
+		return true, e.takeUp(d, m, rolling)
+	}
 	return true, e.admit(&mariposa.TaskSpec{
-		Task: kindOf(diffs), Component: "manifest", Services: changed, Version: e.spec.Version,
-		Reason: firstOf(sub.message, "version "+strconv.Itoa(e.spec.Number)+" was submitted"),
-		Patch:  mariposa.Patch{Number: e.spec.Number, Rolling: sub.rolling},
+		Task: kindOf(m.diffs), Component: string(d.cause), Services: m.changed, Version: e.spec.Version,
+		Reason: firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)+" was submitted"),
+		Patch:  mariposa.Patch{Number: e.spec.Number, Rolling: rolling},
 	})
+}
+
+// takeUp adds a task for the services that take other values up at once. Where the
+// queue has no place for one, the planner brings the values into force by itself.
+func (e *edit) takeUp(d draft, m *made, rolling mariposa.Amount) error {
+	if len(m.moved) == 0 {
+		return nil
+	}
+	err := e.admit(&mariposa.TaskSpec{
+		Task: mariposa.TaskReprovision, Component: string(d.cause), Services: m.moved, Version: e.spec.Version,
+		Reason: "metadata changed: " + strings.Join(m.keys, ", "),
+		Patch:  mariposa.Patch{Number: e.spec.Number, Rolling: rolling},
+	})
+	if mariposa.CodeOf(err) == mariposa.Conflict {
+		return nil
+	}
+	return err
 }
 
 func (e *edit) stale(previous string) error {
@@ -272,20 +284,24 @@ func (e *edit) stale(previous string) error {
 	return conflict("%s, not %s: look at what changed, then try again with ?previous=%d", is, previous, e.spec.Number)
 }
 
+// unwrapValues takes metadata out of a JSON document: as an object, or as YAML in a
+// string.
+func (m *submission) unwrapValues(raw json.RawMessage) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		m.values = []byte(text)
+		return
+	}
+	m.values = yamlOfValues(raw)
+}
+
 // isVersion reports whether a reference means a version, by number, hash or the
 // beginning of the hash.
 func isVersion(ref, sha string, number int) bool {
 	return ref == strconv.Itoa(number) || (len(ref) >= 7 && strings.HasPrefix(sha, ref))
-}
-
-func (e *edit) addVersion(sub *submission, changed []string) {
-	e.write(store.Write{
-		Kind: mariposa.KindVersion, ID: mariposa.VersionID(e.record.ID, e.spec.Number),
-		Spec: &mariposa.VersionSpec{
-			Project: e.record.ID, Version: e.spec.Version, Number: e.spec.Number, Manifest: sub.bytes, JSON: sub.json,
-			Created: e.now, Author: actor(e.ctx), Message: sub.message, Changed: list(changed),
-		},
-	}, "version.created", firstOf(sub.message, "version "+strconv.Itoa(e.spec.Number)))
 }
 
 // kindOf is what a task does that brings a version into force: where nothing but

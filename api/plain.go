@@ -31,6 +31,8 @@ func describe(version string) *huma.OpenAPI {
 		},
 		Tags: []*huma.Tag{
 			{Name: "projects", Description: "Projects, their manifests and versions."},
+			{Name: "metadata", Description: "Values that manifests refer to, secrets among them."},
+			{Name: "people", Description: "Users, organizations, roles, tokens and quotas."},
 			{Name: "state", Description: "Goal and reality, and changes of the goal."},
 			{Name: "queue", Description: "Tasks: every change that people can see."},
 			{Name: "instances", Description: "What runs."},

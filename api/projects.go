@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"mariposa"
+	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/store"
@@ -42,26 +43,23 @@ type listProjectsInput struct {
 }
 
 func (s *server) listProjects(ctx context.Context, in *listProjectsInput) (*document[contract.Projects], error) {
-	org, err := checkOrganization(in.Organization)
+	records, err := s.projectsFor(ctx, in.Organization)
 	if err != nil {
 		return nil, err
 	}
 	v, all := s.viewer(ctx), contract.Projects{Projects: []contract.Project{}}
-	records := s.Picture.All(mariposa.KindProject)
-	if in.Name != "" {
-		records = nil
-		if r := s.Picture.ProjectNamed(org, in.Name); r != nil {
-			records = append(records, r)
-		}
-	}
 	for _, r := range records {
-		all.Projects = append(all.Projects, s.projectDoc(v, r))
+		if spec := r.Spec.(*mariposa.ProjectSpec); in.Name == "" || (spec.Name == in.Name && !spec.Deleting) {
+			doc := s.projectDoc(v, r)
+			doc.Role = s.directory.RoleIn(caller(ctx), r)
+			all.Projects = append(all.Projects, doc)
+		}
 	}
 	return answer(all)
 }
 
 func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contract.Project], error) {
-	r, err := s.findProject(in.Project, in.Organization)
+	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err
 	}
@@ -101,20 +99,24 @@ func (s *server) createProject(ctx context.Context, in *createProjectInput) (*do
 		if err := sub.unwrap(doc.Manifest); err != nil {
 			return nil, err
 		}
+		sub.unwrapValues(doc.Metadata)
 	} else {
 		sub.take(in.ContentType, in.RawBody)
 	}
-	if err := checkName(name); err != nil {
+	if err := checkName("project", name); err != nil {
 		return nil, err
 	}
-	org, err := checkOrganization(organization)
+	org, err := s.findOrganization(ctx, organization)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.require(ctx, auth.CreateProject, org); err != nil {
 		return nil, err
 	}
 	if err := sub.check(); err != nil {
 		return nil, err
 	}
-	changed, err := s.commit(ctx, mariposa.NameID(org, name), func() (*change, error) { return s.newProject(ctx, org, name, sub) })
+	changed, err := s.commit(ctx, mariposa.NameID(org.ID, name), func() (*change, error) { return s.newProject(ctx, org, name, sub) })
 	if err != nil {
 		return nil, err
 	}
@@ -123,29 +125,61 @@ func (s *server) createProject(ctx context.Context, in *createProjectInput) (*do
 
 // newProject is a whole project in one commit: its name, its spec, its first
 // version, and the task that starts it.
-func (s *server) newProject(ctx context.Context, org, name string, sub *submission) (*change, error) {
-	if r := s.Picture.ProjectNamed(org, name); r != nil {
+func (s *server) newProject(ctx context.Context, org *store.Record, name string, sub *submission) (*change, error) {
+	d := draft{cause: mariposa.CauseManifest, bytes: sub.bytes, json: sub.json, parsed: sub.parsed, message: sub.message}
+	if sub.values != nil {
+		values, err := (*manifest.Values)(nil).Import(sub.values, s.Clock.Now())
+		if err != nil {
+			return nil, err
+		}
+		d.values = values
+	}
+	return s.beginProject(ctx, org, name, d, "the project was created")
+}
+
+// beginProject is a whole project from the draft of its first version. Whoever
+// makes it is its admin.
+func (s *server) beginProject(ctx context.Context, org *store.Record, name string, d draft, reason string) (*change, error) {
+	if r := s.Picture.ProjectNamed(org.ID, name); r != nil {
+		if !s.sees(caller(ctx), r) {
+			return nil, conflict("the name %s is taken: choose another", name)
+		}
 		return nil, conflict("there is a project %s already (%s): choose another name, or update that one", name, r.ID)
 	}
 	id, now := s.NewID(), s.Clock.Now()
-	e := &edit{s: s, ctx: ctx, now: now, record: &store.Record{ID: id}}
+	e := &edit{s: s, ctx: ctx, now: now, record: &store.Record{Kind: mariposa.KindProject, ID: id}}
 	e.spec = mariposa.ProjectSpec{
-		Name: name, Organization: org, Created: now, Author: actor(ctx), Version: sub.sha(), Number: 1,
-		Services: serviceIDs(id, nil, sub.parsed),
+		Name: name, Organization: org.ID, Created: now, Author: actor(ctx), Users: map[string]mariposa.Role{caller(ctx).User: mariposa.RoleAdmin},
 	}
-	e.answer = contract.Changed{ID: id, Name: name, Version: e.spec.Version, Number: 1}
-	nameID := mariposa.NameID(org, name)
-	e.unit.Require = []store.Require{{Kind: mariposa.KindName, ID: nameID, Absent: true}}
-	spec := e.spec
-	reason := firstOf(sub.message, "the project was created")
-	e.write(store.Write{Kind: mariposa.KindName, ID: nameID, Spec: &mariposa.NameSpec{Project: id}}, "", "")
-	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", reason)
-	e.addVersion(sub, manifest.Changed(manifest.Diff(nil, sub.parsed)))
+	e.answer = contract.Changed{ID: id, Name: name}
+	nameID := mariposa.NameID(org.ID, name)
+	e.unit.Require = []store.Require{
+		{Kind: mariposa.KindName, ID: nameID, Absent: true},
+		{Kind: mariposa.KindOrg, ID: org.ID, SpecRevision: -1, StatusRevision: -1},
+	}
+	e.begin()
+	if _, err := e.makeVersion(d); err != nil {
+		return nil, err
+	}
+	reason = firstOf(d.message, reason)
 	err := e.admit(&mariposa.TaskSpec{
-		Task: mariposa.TaskStart, Component: "manifest", Reason: reason, Version: spec.Version,
+		Task: mariposa.TaskStart, Component: "manifest", Reason: reason, Version: e.spec.Version,
 		Patch: mariposa.Patch{Number: 1, Goal: mariposa.GoalStarted},
 	})
-	return &e.change, err
+	if err != nil {
+		return nil, err
+	}
+	e.claimProject(org.ID, 1)
+	if err := e.reserve(); err != nil {
+		return nil, err
+	}
+	spec := e.spec
+	own := e.unit.Writes
+	e.unit.Writes = nil
+	e.write(store.Write{Kind: mariposa.KindName, ID: nameID, Spec: &mariposa.NameSpec{Project: id}}, "", "")
+	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", reason)
+	e.unit.Writes = append(e.unit.Writes, own...) // nobody hears of its parts before the project
+	return &e.change, nil
 }
 
 type updateProjectInput struct {
@@ -156,29 +190,17 @@ type updateProjectInput struct {
 
 func (s *server) updateProject(ctx context.Context, in *updateProjectInput) (*document[contract.Changed], error) {
 	switch {
-	case len(in.Body.Metadata) > 0:
-		return nil, notYet("metadata")
-	case in.Body.Name == "" && len(in.Body.Manifest) == 0:
-		return nil, invalid("nothing to change: give a name, a manifest or both")
+	case in.Body.Name == "" && len(in.Body.Manifest) == 0 && len(in.Body.Metadata) == 0:
+		return nil, invalid("nothing to change: give a name, a manifest or metadata")
 	}
 	if in.Body.Name != "" {
-		if err := checkName(in.Body.Name); err != nil {
+		if err := checkName("project", in.Body.Name); err != nil {
 			return nil, err
 		}
 	}
-	var sub *submission
-	if len(in.Body.Manifest) > 0 {
-		var err error
-		if sub, err = in.submission(); err != nil {
-			return nil, err
-		}
-		sub.message = firstOf(in.Body.Message, sub.message)
-		if err := sub.unwrap(in.Body.Manifest); err != nil {
-			return nil, err
-		}
-		if err := sub.check(); err != nil {
-			return nil, err
-		}
+	sub, err := in.read()
+	if err != nil {
+		return nil, err
 	}
 	return s.change(ctx, in.OfProject, func(e *edit) (*change, error) {
 		reason := ""
@@ -204,9 +226,29 @@ func (s *server) updateProject(ctx context.Context, in *updateProjectInput) (*do
 	})
 }
 
+// read reads the manifest and the metadata of a change; nil when it has neither.
+func (in *updateProjectInput) read() (*submission, error) {
+	if len(in.Body.Manifest) == 0 && len(in.Body.Metadata) == 0 {
+		return nil, nil
+	}
+	sub, err := in.submission()
+	if err != nil {
+		return nil, err
+	}
+	sub.message = firstOf(in.Body.Message, sub.message)
+	sub.unwrapValues(in.Body.Metadata)
+	if len(in.Body.Manifest) == 0 {
+		return sub, nil
+	}
+	if err := sub.unwrap(in.Body.Manifest); err != nil {
+		return nil, err
+	}
+	return sub, sub.check()
+}
+
 // change finds a project and changes it.
 func (s *server) change(ctx context.Context, in OfProject, build func(*edit) (*change, error)) (*document[contract.Changed], error) {
-	r, err := s.findProject(in.Project, in.Organization)
+	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err
 	}
@@ -255,6 +297,7 @@ func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*do
 			return nil, err
 		}
 		e.spec.Deleting = true
+		e.dismiss()
 		e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(e.spec.Organization, e.spec.Name), Delete: true}, "", "")
 		return e.done("its name is free; it goes once its last instance is gone")
 	})

@@ -62,7 +62,7 @@ func TestProjectsAreCreatedFromYAMLAndJSON(t *testing.T) {
 	}{
 		{"yaml with its type", "?name=a", hello, "application/yaml", hello, "application/yaml"},
 		{"yaml as text", "?name=b&message=hi", hello, "text/yaml; charset=utf-8", hello, "application/yaml"},
-		{"yaml with the old type", "?name=c&organization=default", hello, "application/x-yaml", hello, "application/yaml"},
+		{"yaml with the old type", "?name=c&organization=admin", hello, "application/x-yaml", hello, "application/yaml"},
 		{"json as a manifest", "?name=d", []byte(asJSON), "application/json", generated, "application/yaml"},
 		{"a document with an object", "", []byte(`{"name":"e","manifest":` + asJSON + `}`), "application/json", generated, "application/yaml"},
 		{"a document with yaml in a string", "", contractNew("f", hello), "application/json", hello, "application/yaml"},
@@ -84,7 +84,7 @@ func TestProjectsAreCreatedFromYAMLAndJSON(t *testing.T) {
 	if all := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200); len(all.Projects) != 10 {
 		t.Errorf("%d projects", len(all.Projects))
 	}
-	if one := want[contract.Projects](h.call("GET", "/v1/projects?name=c&organization=default", nil), 200); len(one.Projects) != 1 || one.Projects[0].Name != "c" {
+	if one := want[contract.Projects](h.call("GET", "/v1/projects?name=c&organization=admin", nil), 200); len(one.Projects) != 1 || one.Projects[0].Name != "c" {
 		t.Errorf("by name: %+v", one)
 	}
 	if none := h.call("GET", "/v1/projects?name=nobody", nil); string(none.body) != "{\"projects\":[]}\n" {
@@ -124,7 +124,7 @@ func TestWhatCannotBecomeAProjectIsRefused(t *testing.T) {
 		{"an unknown field", "", map[string]any{"name": "x", "manifest": hello, "size": 3}, "application/json", 400, mariposa.InvalidArgument, "size"},
 		{"a document without a manifest", "", map[string]any{"name": "x"}, "application/json", 400, mariposa.InvalidArgument, "manifest"},
 		{"a field of another kind", "", map[string]any{"name": 7, "manifest": hello}, "application/json", 400, mariposa.InvalidArgument, "name"},
-		{"metadata", "", map[string]any{"name": "x", "manifest": hello, "metadata": map[string]int{"a": 1}}, "application/json", 400, mariposa.InvalidArgument, "not supported yet"},
+		{"metadata that is none", "", map[string]any{"name": "x", "manifest": hello, "metadata": []int{1}}, "application/json", 400, mariposa.InvalidArgument, ""},
 		{"torn json", "", []byte(`{"name":`), "application/json", 400, mariposa.InvalidArgument, ""},
 		{"two documents", "", []byte(`{"name":"x","manifest":"services: {}"}{}`), "application/json", 400, mariposa.InvalidArgument, "more than one"},
 		{"two names", "?name=y", map[string]any{"name": "x", "manifest": hello}, "application/json", 400, mariposa.InvalidArgument, "different"},
@@ -356,7 +356,7 @@ func TestAProjectIsRenamed(t *testing.T) {
 	put(contract.ProjectChange{Name: "other"}).wantError(409, mariposa.Conflict)
 	put(contract.ProjectChange{Name: "Not A Name"}).wantError(400, mariposa.InvalidArgument)
 	put(contract.ProjectChange{}).wantError(400, mariposa.InvalidArgument)
-	put(map[string]any{"name": "x", "metadata": 1}).wantError(400, mariposa.InvalidArgument, "not supported yet")
+	put(map[string]any{"name": "x", "metadata": 1}).wantError(409, mariposa.Conflict, "previous")
 	if got := want[contract.Changed](put(contract.ProjectChange{Name: "store"}), 200); got.Name != "store" || got.Task != nil {
 		t.Errorf("renamed: %+v", got)
 	}

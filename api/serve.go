@@ -1,12 +1,12 @@
 package api
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -14,14 +14,20 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
 	"mariposa"
 )
 
 // tokenless are the paths that need no token.
 var tokenless = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true, "/docs": true}
 
-// takesManifests are the routes whose bodies may be YAML.
-var takesManifests = map[string]bool{"POST /v1/projects": true, "PUT /v1/projects/{project}/manifest": true}
+// takesText are the routes whose bodies need not be JSON.
+var takesText = map[string]bool{
+	"POST /v1/projects": true, "PUT /v1/projects/{project}/manifest": true, "POST /v1/instances": true,
+	"PUT /v1/projects/{project}/metadata": true, "PUT /v1/projects/{project}/metadata/{key}": true,
+}
 
 // agentPath is where agents connect, with the join token.
 const agentPath = "/v1/agent"
@@ -49,17 +55,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.meters.saw(pattern, rec.status, time.Since(began))
 		s.Logger.DebugContext(r.Context(), "answered", "request", id, "method", r.Method, "path", r.URL.Path, "status", rec.status, "took", time.Since(began))
 	}()
-	if err := s.letIn(r); err != nil {
-		err.write(rec)
-		return
-	}
 	if !legible(r.URL) {
 		newError(mariposa.InvalidArgument, "the address of the request holds characters that are no text", nil).write(rec)
 		return
 	}
-	r, ok := asUser(r)
-	if !ok {
-		newError(mariposa.ResourceNotFound, "there is no such user", nil).write(rec)
+	r, err := s.letIn(r)
+	if err != nil {
+		err.write(rec)
 		return
 	}
 	var handler http.Handler
@@ -67,14 +69,58 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		unrouted(handler, rec, r)
 		return
 	}
-	if mediaType(r.Header.Get("Content-Type")) == curlType && !takesManifests[pattern] {
+	if mediaType(r.Header.Get("Content-Type")) == curlType && !takesText[pattern] {
 		r.Header.Set("Content-Type", "application/json") // people write curl -d '{…}'; whatever is none is refused
 	}
-	if key := r.Header.Get("Idempotency-Key"); key != "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
-		s.once(key, rec, r, func(r *http.Request) { s.mux.ServeHTTP(rec, r) })
+	s.mux.ServeHTTP(rec, r)
+}
+
+// guard stands before every operation: it asks for the permission that the route
+// takes, and gives a change that was made before its first answer again.
+func (s *server) guard(hc huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(hc)
+	op := hc.Operation()
+	pattern := op.Method + " " + op.Path
+	if tokenless[op.Path] {
+		next(hc)
 		return
 	}
-	s.mux.ServeHTTP(rec, r)
+	ses := asking(r.Context())
+	u, known := rules[pattern]
+	if !known {
+		s.unforeseen(r.Context(), errors.New("there is no rule for "+pattern)).write(w)
+		return
+	}
+	ses.rule = u
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where it cannot be set, the listener's own limits hold
+	if err := s.gate(r, u); err != nil {
+		s.deny(r, u, err)
+		s.explain(r.Context(), err).write(w)
+		return
+	}
+	key := r.Header.Get("Idempotency-Key")
+	if key == "" || r.Method == http.MethodGet || r.Method == http.MethodHead {
+		next(hc)
+		return
+	}
+	if len(key) > maxKey {
+		newError(mariposa.InvalidArgument, "the Idempotency-Key is too long", nil).write(w)
+		return
+	}
+	ses.header = w.Header()
+	ses.again = newReplay(ses.caller, key, r, peek(r), cmp.Or(op.DefaultStatus, http.StatusOK))
+	body, _, err := s.answered(r.Context(), ses.again)
+	switch {
+	case err != nil:
+		s.explain(r.Context(), err).write(w)
+	case body != nil:
+		w.Header().Set(replayedHeader, "true")
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(ses.again.status)
+		_, _ = w.Write(append(body, '\n')) // whoever asked may be gone
+	default:
+		next(hc)
+	}
 }
 
 // recovered ends a request whose handler panicked. If the answer has begun, the
@@ -91,61 +137,84 @@ func (s *server) recovered(rec *recorder, r *http.Request, cause any) {
 	e.write(rec)
 }
 
-// letIn checks the token.
-func (s *server) letIn(r *http.Request) *Error {
-	switch {
-	case tokenless[r.URL.Path]:
-		return nil
-	case r.URL.Path == agentPath:
-		if !s.bears(r, mariposa.TokenJoin, s.JoinToken) {
-			return newError(mariposa.Unauthorized, "the join token is not right", nil)
-		}
-	case !s.bears(r, mariposa.TokenAdmin, s.AdminToken):
-		return newError(mariposa.Unauthorized, "this needs a valid token in the header Authorization: Bearer TOKEN", nil)
+// letIn finds out who asks. Whoever fails too often from one place has to wait;
+// a token that is right is never refused for that.
+func (s *server) letIn(r *http.Request) (*http.Request, *Error) {
+	if tokenless[r.URL.Path] {
+		return r, nil
 	}
-	return nil
+	now, from := s.Clock.Now(), source(r)
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		token = ""
+	}
+	if r.URL.Path == agentPath {
+		if !s.directory.Joins(token, now) {
+			return r, s.strange(r, from, "the join token is not right")
+		}
+		return r, nil
+	}
+	c := s.directory.Identify(token, now)
+	if c == nil {
+		return r, s.strange(r, from, "this needs a valid token in the header Authorization: Bearer TOKEN")
+	}
+	s.used(c, from, now)
+	r, user := asUser(r)
+	if user != "" {
+		if c = s.directory.StandIn(c, user); c == nil {
+			return r, newError(mariposa.ResourceNotFound, "there is no such user", nil)
+		}
+	}
+	return r.WithContext(context.WithValue(r.Context(), sessionKey{}, &session{caller: c, from: from})), nil
 }
 
-// bears reports whether a request carries the token this server was given for a
-// use, or one that the store knows. Hashes are compared, in constant time, so that
-// neither a token nor its length can be found out by measuring.
-func (s *server) bears(r *http.Request, use mariposa.TokenUse, given string) bool {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return false
+// strange refuses a request without a valid token.
+func (s *server) strange(r *http.Request, from, message string) *Error {
+	if r.Header.Get("Authorization") == "" { // who brings no token at all tries none
+		return newError(mariposa.Unauthorized, message, nil)
 	}
-	hash := []byte(mariposa.HashToken(token))
-	ok := given != "" && subtle.ConstantTimeCompare(hash, []byte(mariposa.HashToken(given))) == 1
-	for _, t := range s.Picture.All(mariposa.KindToken) {
-		spec := t.Spec.(*mariposa.TokenSpec)
-		ok = (spec.Use == use && subtle.ConstantTimeCompare(hash, []byte(spec.Hash)) == 1) || ok
+	ok, unsaid, retry := s.strangers.Fail(from, s.Clock.Now())
+	if !ok {
+		e := newError(mariposa.Throttled, "too many requests without a valid token came from "+from+": wait, and check the token", nil)
+		e.retry = retry
+		return e
 	}
-	return ok
+	s.note(r.Context(), mariposa.Audit{
+		From: from, Request: requestID(r.Context()), Action: "login", Outcome: mariposa.AuditDenied,
+		Object: r.Method + " " + r.URL.Path, Reason: message + and(unsaid),
+	})
+	return newError(mariposa.Unauthorized, message, nil)
+}
+
+// source is the address that a request comes from.
+func source(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 const userPrefix = "/v1/users/"
 
-// asUser takes the prefix of a request made for a user away. False: there is no
-// such user, or the caller may not act for them.
-func asUser(r *http.Request) (*http.Request, bool) {
+// asUser takes the prefix of a request made for a user away, and says which.
+// What is about the user itself has no more than the name behind it.
+func asUser(r *http.Request) (own *http.Request, user string) {
 	rest, prefixed := strings.CutPrefix(r.URL.EscapedPath(), userPrefix)
-	if !prefixed {
-		return r, true
-	}
-	user, rest, _ := strings.Cut(rest, "/")
-	if user != actor(r.Context()) {
-		return r, false
+	name, rest, more := strings.Cut(rest, "/")
+	if !prefixed || !more {
+		return r, ""
 	}
 	escaped := "/v1/" + rest
 	path, err := url.PathUnescape(escaped)
 	if err != nil {
-		return r, false
+		return r, ""
 	}
 	u := *r.URL
 	u.Path, u.RawPath = path, escaped
-	own := r.Clone(r.Context())
+	own = r.Clone(r.Context())
 	own.URL = &u
-	return own, true
+	return own, name
 }
 
 // legible reports whether an address is text all through. What is not could not
@@ -178,11 +247,10 @@ func (s *silent) Header() http.Header         { return s.header }
 func (s *silent) Write(b []byte) (int, error) { return len(b), nil }
 func (s *silent) WriteHeader(int)             {}
 
-// recorder remembers the status of an answer, and if wanted the answer itself.
+// recorder remembers the status of an answer.
 type recorder struct {
 	http.ResponseWriter
 	status int
-	kept   *bytes.Buffer
 }
 
 // Unwrap lets deadlines, flushing and hijacking through.
@@ -198,9 +266,6 @@ func (r *recorder) WriteHeader(status int) {
 func (r *recorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
-	}
-	if r.kept != nil && r.kept.Len() <= maxKept {
-		r.kept.Write(b)
 	}
 	return r.ResponseWriter.Write(b)
 }

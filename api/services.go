@@ -18,11 +18,12 @@ func (s *server) listAllServices(ctx context.Context, in *InProject) (*document[
 	if in.Project != "" {
 		return s.listServices(ctx, &OfProject{Project: in.Project, Organization: in.Organization})
 	}
-	if _, err := checkOrganization(in.Organization); err != nil {
+	projects, err := s.projectsFor(ctx, in.Organization)
+	if err != nil {
 		return nil, err
 	}
 	v, all := s.viewer(ctx), contract.Services{Services: []contract.Service{}}
-	for _, r := range s.Picture.All(mariposa.KindProject) {
+	for _, r := range projects {
 		if st, ok := s.projectState(v, r.ID); ok {
 			all.Services = append(all.Services, v.serviceDocs(st)...)
 		}
@@ -31,7 +32,7 @@ func (s *server) listAllServices(ctx context.Context, in *InProject) (*document[
 }
 
 func (s *server) listServices(ctx context.Context, in *OfProject) (*document[contract.Services], error) {
-	r, err := s.findProject(in.Project, in.Organization)
+	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (s *server) listServices(ctx context.Context, in *OfProject) (*document[con
 }
 
 func (s *server) getService(ctx context.Context, in *OfService) (*document[contract.Service], error) {
-	r, err := s.findProject(in.Project, in.Organization)
+	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err
 	}

@@ -65,6 +65,14 @@ func (v *viewer) projectName(id string) string {
 	return name
 }
 
+// orgName is the name of an organization.
+func (v *viewer) orgName(id string) string {
+	if r := v.s.Picture.Get(mariposa.KindOrg, id); r != nil {
+		return r.Spec.(*mariposa.OrganizationSpec).Name
+	}
+	return ""
+}
+
 func (v *viewer) nodeRecord(id string) *store.Record {
 	r, known := v.nodes[id]
 	if !known {
@@ -115,7 +123,7 @@ func (v *viewer) sha(project string, number int) string {
 // definition is what a version says of a service; nil when it says nothing.
 func (v *viewer) definition(project string, number int, service string) *mariposa.Service {
 	if found := v.version(project, number); found != nil {
-		return found.Manifest.ByName[service]
+		return found.Services[service]
 	}
 	return nil
 }
@@ -140,8 +148,8 @@ func (v *viewer) services(r *store.Record) []string {
 func (v *viewer) project(r *store.Record) contract.Project {
 	spec := r.Spec.(*mariposa.ProjectSpec)
 	doc := contract.Project{
-		ID: r.ID, Name: spec.Name, Organization: spec.Organization, Version: spec.Version, Number: spec.Number,
-		Created: spec.Created, Author: spec.Author, Services: v.services(r),
+		ID: r.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization),
+		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Services: v.services(r),
 	}
 	doc.Goal, doc.Status, doc.Reason = fare(r)
 	return doc
@@ -166,22 +174,18 @@ func (v *viewer) versionDoc(r *store.Record) contract.Version {
 	doc := contract.Version{
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Message: spec.Message,
 		Tags: []string{}, ServicesChanged: list(spec.Changed), Completed: st != nil && !st.Completed.IsZero(),
+		Cause: cmp.Or(spec.Cause, mariposa.CauseManifest), MetadataChanged: list(spec.Keys),
 	}
-	p := v.projectRecord(spec.Project)
-	if st := statusOf(p); st != nil && st.Number == spec.Number {
-		doc.Tags = append(doc.Tags, tagCurrent)
+	if p := v.projectRecord(spec.Project); p != nil {
+		for tag, number := range tags(p) {
+			if number == spec.Number {
+				doc.Tags = append(doc.Tags, tag)
+			}
+		}
 	}
-	if p != nil && p.Spec.(*mariposa.ProjectSpec).Number == spec.Number {
-		doc.Tags = append(doc.Tags, tagLatest)
-	}
+	slices.Sort(doc.Tags)
 	return doc
 }
-
-// The tags that every project has: the version in force, and the newest one.
-const (
-	tagCurrent = "current"
-	tagLatest  = "latest"
-)
 
 func (v *viewer) task(r *store.Record) contract.Task {
 	spec := r.Spec.(*mariposa.TaskSpec)
@@ -256,7 +260,7 @@ func (v *viewer) node(r *store.Record) contract.Node {
 func (v *viewer) instance(r *store.Record) contract.Instance {
 	spec, st := r.Spec.(*mariposa.InstanceSpec), instanceStatus(r)
 	doc := contract.Instance{
-		ID: r.ID, Name: spec.Name, Slot: fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot),
+		ID: r.ID, Name: spec.Name, Slot: slotOf(spec),
 		Project: spec.Project, ProjectName: v.projectName(spec.Project), Service: spec.Service, ServiceName: spec.ServiceName,
 		Version: v.instanceVersion(spec), ComputeType: spec.Compute, Node: spec.Node, NodeName: v.nodeName(spec.Node),
 		State: mariposa.StateOf(spec, st), Health: mariposa.HealthUnknown, Goal: spec.Goal, Addresses: []string{},
@@ -272,6 +276,14 @@ func (v *viewer) instance(r *store.Record) contract.Instance {
 		doc.Reason = "its node " + cmp.Or(doc.NodeName, spec.Node) + " cannot be reached"
 	}
 	return doc
+}
+
+// slotOf names the slot that an instance fills; one that nobody manages fills none.
+func slotOf(spec *mariposa.InstanceSpec) string {
+	if !spec.Managed {
+		return ""
+	}
+	return fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot)
 }
 
 // instanceVersion is the version in force where that means the same for this
@@ -291,6 +303,16 @@ func (v *viewer) scope(r *store.Record) manifest.Scope {
 	var sc manifest.Scope
 	spec := r.Spec.(*mariposa.InstanceSpec)
 	sha := v.sha(spec.Project, spec.Number)
+	if of := v.version(spec.Project, spec.Number); of != nil {
+		sc.Meta = shown(of)
+		if def := of.Services[spec.ServiceName]; def != nil {
+			sc.Package = of.Spec.Packages[def.Package]
+		}
+	}
+	if p := v.projectRecord(spec.Project); p != nil {
+		sc.Organization = v.orgName(p.Spec.(*mariposa.ProjectSpec).Organization)
+	}
+	sc.Domain = v.s.Domain
 	sc.Project = manifest.Identity{Name: v.projectName(spec.Project), UUID: spec.Project, Version: sha}
 	sc.Service = manifest.Identity{Name: spec.ServiceName, UUID: spec.Service, Version: sha}
 	if st := statusOf(v.projectRecord(spec.Project)); st != nil && st.Services[spec.ServiceName] != nil {
@@ -302,6 +324,17 @@ func (v *viewer) scope(r *store.Record) manifest.Scope {
 		sc.Placement.Rack, sc.Placement.DC = n.Spec.(*mariposa.NodeSpec).Rack, n.Spec.(*mariposa.NodeSpec).DC
 	}
 	return sc
+}
+
+// shown are the values of a version with every secret masked.
+func shown(of *picture.Version) func(string) (string, bool) {
+	values := of.Values.Marked(of.Manifest)
+	return func(key string) (string, bool) {
+		if value, set := values.Get(key); set && value.Secret {
+			return manifest.Mask, true
+		}
+		return of.Manifest.Value(values, key)
+	}
 }
 
 // moment is a time that may not have come.

@@ -35,12 +35,13 @@ func (s *server) getState(ctx context.Context, in *getStateInput) (*document[con
 	if in.Project != "" {
 		return s.stateOf(ctx, in.Project, in.Organization, in.Service)
 	}
-	if _, err := checkOrganization(in.Organization); err != nil {
-		return nil, err
-	}
 	v := s.viewer(ctx)
 	doc := contract.State{Revision: s.Picture.Revision(), Projects: []contract.ProjectState{}}
-	for _, r := range s.Picture.All(mariposa.KindProject) {
+	projects, err := s.projectsFor(ctx, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range projects {
 		st, ok := s.projectState(v, r.ID)
 		if !ok {
 			continue // gone meanwhile
@@ -71,7 +72,7 @@ func (s *server) getServiceState(ctx context.Context, in *OfService) (*document[
 
 // stateOf is the state of one project, or of one of its services.
 func (s *server) stateOf(ctx context.Context, project, organization, service string) (*document[contract.State], error) {
-	r, err := s.findProject(project, organization)
+	r, err := s.findProject(ctx, project, organization)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +190,7 @@ func (s *server) countProject(v *viewer, id string) (contract.ProjectState, bool
 // state shows a project with the counts of its services.
 func (v *viewer) state(p picture.Project) contract.ProjectState {
 	spec := p.Record.Spec.(*mariposa.ProjectSpec)
-	doc := contract.ProjectState{ID: p.Record.ID, Name: spec.Name, Organization: spec.Organization, Version: spec.Version, Services: []contract.ServiceState{}}
+	doc := contract.ProjectState{ID: p.Record.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Version: spec.Version, Services: []contract.ServiceState{}}
 	doc.Goal, doc.Status, doc.Reason = fare(p.Record)
 	goals := v.goals(p.Record)
 	if st := statusOf(p.Record); st != nil {
@@ -200,6 +201,9 @@ func (v *viewer) state(p picture.Project) contract.ProjectState {
 		tallies[name] = &tally{def: v.definition(p.Record.ID, ss.Number, name)}
 	}
 	for _, r := range p.Instances {
+		if !r.Spec.(*mariposa.InstanceSpec).Managed {
+			continue // nobody's goal
+		}
 		name := r.Spec.(*mariposa.InstanceSpec).ServiceName
 		if tallies[name] == nil { // left over from a service that no longer has a goal
 			tallies[name] = &tally{}
@@ -238,7 +242,7 @@ func (v *viewer) submitted(r *store.Record) map[string]*mariposa.ServiceStatus {
 	spec := r.Spec.(*mariposa.ProjectSpec)
 	goals := map[string]*mariposa.ServiceStatus{}
 	if first := v.version(r.ID, spec.Number); first != nil {
-		for name, def := range first.Manifest.ByName {
+		for name, def := range first.Services {
 			ss := &mariposa.ServiceStatus{ID: spec.Services[name], Scale: 1, Number: spec.Number, Status: mariposa.StatusConverging}
 			if def.Scale != nil {
 				ss.Scale = *def.Scale

@@ -158,7 +158,7 @@ func TestStateIsFiltered(t *testing.T) {
 	}
 	for query, wanted := range map[string][2]int{
 		"": {2, 3}, "?project=shop": {1, 2}, "?project=" + c.ID: {1, 2}, "?service=db": {2, 2}, "?service=web": {1, 1},
-		"?project=shop&service=web": {1, 1}, "?organization=default": {2, 3},
+		"?project=shop&service=web": {1, 1}, "?organization=admin": {2, 3},
 	} {
 		if p, s := count(query); p != wanted[0] || s != wanted[1] {
 			t.Errorf("%q: %d projects, %d services", query, p, s)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"mariposa"
 	"mariposa/contract"
@@ -36,11 +37,17 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	if err := s.checkMarker(mariposa.KindTask, in.Marker); err != nil {
 		return nil, err
 	}
-	project, err := s.projectID(in.InProject)
+	project, err := s.projectID(ctx, in.InProject)
 	if err != nil {
 		return nil, err
 	}
-	wanted := taskFilter{project: project, state: in.State, services: s.serviceNames(project, in.Service)}
+	g := s.sight(caller(ctx))
+	wanted := taskFilter{project: project, state: in.State, services: s.serviceNames(project, in.Service), sees: g.project}
+	if project == "" && in.Organization != "" {
+		if wanted.within, err = s.within(ctx, in.Organization); err != nil {
+			return nil, err
+		}
+	}
 	page := taskPage{v: s.viewer(ctx), wanted: wanted, limit: in.Limit}
 	if !in.All && !in.State.Ended() { // open tasks are all in the picture
 		for _, r := range slices.Backward(s.Picture.All(mariposa.KindTask)) {
@@ -50,35 +57,91 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 		}
 		return answer(page.doc())
 	}
-	q := store.Query{Kind: mariposa.KindTask, Project: project, Before: in.Marker, Limit: 500}
-	for more := true; more; {
+	q := store.Query{Kind: mariposa.KindTask, Project: project, Before: in.Marker}
+	if project == "" && !g.all {
+		err = s.tasksAcross(ctx, q, &page)
+	} else {
+		err = s.tasksOf(ctx, q, page.add)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer(page.doc())
+}
+
+// tasksOf hands the tasks of a query to a page, newest first, until it is full.
+func (s *server) tasksOf(ctx context.Context, q store.Query, add func(*store.Record) bool) error {
+	q.Limit = 500
+	for {
 		found, err := s.Store.List(ctx, q)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range found {
-			if more = page.add(&found[i]); !more {
-				break
+			if !add(&found[i]) {
+				return nil
 			}
 		}
 		if len(found) < q.Limit {
-			break
+			return nil
 		}
 		q.Before = found[len(found)-1].ID
 	}
-	return answer(page.doc())
+}
+
+// tasksAcross gathers the tasks of the projects that the caller may see: a few of
+// each, not everybody's.
+func (s *server) tasksAcross(ctx context.Context, q store.Query, page *taskPage) error {
+	projects, err := s.projectsFor(ctx, "")
+	if err != nil {
+		return err
+	}
+	var newest []*store.Record
+	for _, p := range projects {
+		q.Project = p.ID
+		n := 0
+		err := s.tasksOf(ctx, q, func(r *store.Record) bool {
+			if page.wanted.takes(r) {
+				newest = append(newest, r)
+				n++
+			}
+			return n <= page.limit
+		})
+		if err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(newest, func(a, b *store.Record) int { return strings.Compare(b.ID, a.ID) })
+	for _, r := range newest {
+		if !page.add(r) {
+			break
+		}
+	}
+	return nil
+}
+
+// within lists the projects of an organization that the caller may see.
+func (s *server) within(ctx context.Context, organization string) (map[string]bool, error) {
+	projects, err := s.projectsFor(ctx, organization)
+	ids := make(map[string]bool, len(projects))
+	for _, p := range projects {
+		ids[p.ID] = true
+	}
+	return ids, err
 }
 
 // taskFilter says which tasks are wanted.
 type taskFilter struct {
 	project  string
 	state    mariposa.TaskState
-	services []string // names; nil: any
+	services []string        // names; nil: any
+	within   map[string]bool // projects; nil: any
+	sees     func(project string) bool
 }
 
 func (f taskFilter) takes(r *store.Record) bool {
 	spec := r.Spec.(*mariposa.TaskSpec)
-	return (f.project == "" || spec.Project == f.project) &&
+	return (f.project == "" || spec.Project == f.project) && (f.within == nil || f.within[spec.Project]) && f.sees(spec.Project) &&
 		(f.state == "" || mariposa.StateOfTask(taskStatus(r)) == f.state) &&
 		(f.services == nil || queue.Overlap(spec.Services, f.services))
 }
@@ -138,16 +201,25 @@ type getTaskInput struct {
 	Marker int64  `query:"marker" minimum:"0" doc:"steps before this revision"`
 }
 
-func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contract.Task], error) {
-	r, err := s.Store.Get(ctx, mariposa.KindTask, in.Task)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound("there is no task %q", in.Task)
+// findTask finds a task, open or ended.
+func (s *server) findTask(ctx context.Context, id string) (*store.Record, error) {
+	if r := s.Picture.Get(mariposa.KindTask, id); r != nil {
+		return r, nil
 	}
+	r, err := s.Store.Get(ctx, mariposa.KindTask, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, notFound("there is no task %q", id)
+	}
+	return &r, err
+}
+
+func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contract.Task], error) {
+	r, err := s.findTask(ctx, in.Task)
 	if err != nil {
 		return nil, err
 	}
 	v := s.viewer(ctx)
-	doc := v.task(&r)
+	doc := v.task(r)
 	doc.Steps = []contract.TaskStep{}
 	q := store.HistoryQuery{Project: r.Project, Task: r.ID, Before: in.Marker, Limit: in.Limit}
 	for {

@@ -24,7 +24,7 @@ type listVersionsInput struct {
 }
 
 func (s *server) listVersions(ctx context.Context, in *listVersionsInput) (*document[contract.Versions], error) {
-	r, err := s.findProject(in.Project, in.Organization)
+	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err
 	}
@@ -49,11 +49,11 @@ func (s *server) listVersions(ctx context.Context, in *listVersionsInput) (*docu
 
 type getVersionInput struct {
 	OfProject
-	Version string `path:"version" doc:"its number, its hash, at least 7 characters of the hash, current or latest"`
+	Version string `path:"version" doc:"its number, its hash, at least 7 characters of the hash, or a tag"`
 }
 
 func (s *server) getVersion(ctx context.Context, in *getVersionInput) (*document[contract.Version], error) {
-	r, err := s.findProject(in.Project, in.Organization)
+	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err
 	}
@@ -69,12 +69,9 @@ func (s *server) getVersion(ctx context.Context, in *getVersionInput) (*document
 // findVersion finds a version of a project by number, tag or hash. Where the
 // same manifest was submitted more than once, the newest is meant.
 func (s *server) findVersion(ctx context.Context, project *store.Record, ref string) (*store.Record, error) {
-	number, _ := strconv.Atoi(ref)
-	switch st := statusOf(project); {
-	case ref == tagLatest:
-		number = project.Spec.(*mariposa.ProjectSpec).Number
-	case ref == tagCurrent && st != nil:
-		number = st.Number
+	number, tagged := tags(project)[ref]
+	if !tagged {
+		number, _ = strconv.Atoi(ref)
 	}
 	if number > 0 {
 		r, err := s.Store.Get(ctx, mariposa.KindVersion, mariposa.VersionID(project.ID, number))

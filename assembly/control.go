@@ -6,6 +6,7 @@ package assembly
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,16 +20,19 @@ import (
 
 	"mariposa"
 	"mariposa/api"
+	"mariposa/auth"
 	"mariposa/clock"
 	"mariposa/engine"
 	"mariposa/fleet"
 	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/store"
 )
 
 // Config says how a control plane runs.
 type Config struct {
 	Store      store.Store // closed by Stop
+	Ring       *seal.Ring  // the keys that seal what is secret in the store
 	Listen     string
 	AdminToken string
 	JoinToken  string
@@ -37,6 +41,12 @@ type Config struct {
 	Keep       time.Duration // how long the feed is kept; 7 days if zero
 	KeepRows   int64         // how many changes at most; 2 million if zero
 	Beat       time.Duration // of agents; 5 s if zero
+
+	TLSCert, TLSKey string        // files; without them HTTP is plain
+	Insecure        bool          // plain HTTP may be reached from other machines
+	Domain          string        // under which instances have names; mariposa.internal if empty
+	KeepVersions    int           // of a project; 100 if zero
+	KeepAudit       time.Duration // 365 days if zero; below zero: for ever
 }
 
 // Control is one replica of the control plane.
@@ -44,6 +54,7 @@ type Control struct {
 	URL string
 
 	cfg     Config
+	cert    *certificate // nil: plain HTTP
 	pic     *picture.Picture
 	engine  *engine.Engine
 	fleet   *fleet.Fleet
@@ -59,11 +70,19 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // Start brings a control plane up; when it returns, requests are answered.
 func Start(ctx context.Context, cfg Config) (*Control, error) {
+	cert, err := secure(cfg)
+	if err != nil {
+		return nil, err
+	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w: choose another address with --listen, or MARIPOSA_LISTEN", cfg.Listen, err)
 	}
-	c := &Control{cfg: cfg, URL: "http://" + listener.Addr().String(), failed: make(chan error, 1)}
+	c := &Control{cfg: cfg, cert: cert, URL: "http://" + listener.Addr().String(), failed: make(chan error, 1)}
+	if cert != nil {
+		c.URL = "https://" + listener.Addr().String()
+		listener = tls.NewListener(listener, cert.config())
+	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.cancel = cancel
 	handler, err := c.wire(ctx, run)
@@ -86,18 +105,38 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	return c, nil
 }
 
+// secure reads the certificate, and refuses to let tokens travel in the clear.
+func secure(cfg Config) (*certificate, error) {
+	if cfg.TLSCert != "" || cfg.TLSKey != "" {
+		return newCertificate(cfg.TLSCert, cfg.TLSKey)
+	}
+	if !cfg.Insecure && !private(cfg.Listen) {
+		return nil, fmt.Errorf("%s can be reached from other machines, and tokens would travel in the clear: give --tls-cert and --tls-key, "+
+			"listen on 127.0.0.1, or say --insecure where something in front of it encrypts", cfg.Listen)
+	}
+	return nil, nil
+}
+
 // wire makes the rooms and sets the actors going.
 func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
+	vault := seal.NewVault(c.cfg.Ring, c.cfg.Store)
+	if err := vault.Check(ctx, c.cfg.Store, time.Now()); err != nil {
+		return nil, err
+	}
+	if err := auth.EnsureFirst(ctx, c.cfg.Store, time.Now()); err != nil {
+		return nil, fmt.Errorf("cannot make the first user: %w", err)
+	}
 	pic, err := picture.Open(ctx, c.cfg.Store)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the store: %w", err)
 	}
 	c.pic = pic
-	shelf := picture.NewShelf(c.cfg.Store)
+	shelf := picture.NewShelf(c.cfg.Store, vault)
+	pic.Hear(shelf.Hear) // before all others: they look there
 	replica := cmp.Or(c.cfg.Replica, NewID())
 	runner := engine.NewRunner(64)
 	c.fleet, err = fleet.New(ctx, fleet.Options{
-		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat,
+		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat, Domain: c.cfg.Domain,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the store: %w", err)
@@ -111,10 +150,34 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	c.all.Go(func() { runner.Run(run, c.engine) })
 	c.all.Go(func() { c.fleet.Run(run) })
 	c.all.Go(func() { c.trim(run) })
+	c.all.Go(func() { c.tidy(run) })
 	return api.New(api.Options{
-		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Fleet: c.fleet, Used: c.engine.Used, Clock: clock.Real{}, NewID: NewID,
+		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Vault: vault, Clock: clock.Real{}, NewID: NewID,
 		AdminToken: c.cfg.AdminToken, JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
+		Domain: c.cfg.Domain, KeepVersions: c.cfg.KeepVersions,
 	}), nil
+}
+
+// tidy forgets what is no longer kept: audit records, and answers to changes.
+func (c *Control) tidy(ctx context.Context) {
+	every := time.NewTicker(time.Hour)
+	defer every.Stop()
+	for {
+		keep := cmp.Or(c.cfg.KeepAudit, 365*24*time.Hour)
+		if keep > 0 {
+			if _, err := c.cfg.Store.TrimAudit(ctx, keep); err != nil && ctx.Err() == nil {
+				slog.Warn("cannot trim the audit; trying again", "err", err)
+			}
+		}
+		if err := api.ForgetAnswers(ctx, c.cfg.Store, time.Now()); err != nil && ctx.Err() == nil {
+			slog.Warn("cannot forget old answers; trying again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
 }
 
 // trim keeps the feed within its bounds.

@@ -18,6 +18,7 @@ import (
 	"mariposa/assembly"
 	"mariposa/client"
 	"mariposa/contract"
+	"mariposa/seal"
 	"mariposa/store"
 )
 
@@ -163,7 +164,7 @@ func (r *run) say(format string, args ...any) {
 func (r *run) start(ctx context.Context) error {
 	admin, join := assembly.Secret(), assembly.Secret()
 	var err error
-	r.control, err = assembly.Start(ctx, assembly.Config{Store: r.store, Listen: "127.0.0.1:0", AdminToken: admin, JoinToken: join, Version: "bench"})
+	r.control, err = assembly.Start(ctx, assembly.Config{Store: r.store, Ring: seal.NewRing(), Listen: "127.0.0.1:0", AdminToken: admin, JoinToken: join, Version: "bench"})
 	if err != nil {
 		return err
 	}

@@ -10,22 +10,21 @@ import (
 	"mariposa"
 )
 
-// DefaultOrganization owns projects until organizations exist.
-const DefaultOrganization = "default"
-
 // Project is one project.
 type Project struct {
-	ID           string               `json:"id"`
-	Name         string               `json:"name"`
-	Organization string               `json:"organization"`
-	Version      string               `json:"version" doc:"the newest submitted version"`
-	Number       int                  `json:"number"`
-	Goal         mariposa.ProjectGoal `json:"goal"`
-	Status       mariposa.Status      `json:"status"`
-	Reason       string               `json:"reason,omitempty"`
-	Created      time.Time            `json:"created"`
-	Author       string               `json:"author,omitempty"`
-	Services     []string             `json:"services"`
+	ID               string               `json:"id"`
+	Name             string               `json:"name"`
+	Organization     string               `json:"organization"`
+	OrganizationName string               `json:"organization_name"`
+	Role             mariposa.Role        `json:"role,omitempty" doc:"what the caller is in it"`
+	Version          string               `json:"version" doc:"the newest submitted version"`
+	Number           int                  `json:"number"`
+	Goal             mariposa.ProjectGoal `json:"goal"`
+	Status           mariposa.Status      `json:"status"`
+	Reason           string               `json:"reason,omitempty"`
+	Created          time.Time            `json:"created"`
+	Author           string               `json:"author,omitempty"`
+	Services         []string             `json:"services"`
 }
 
 // Projects is a list of projects.
@@ -35,12 +34,18 @@ type Projects struct {
 
 // Changed answers a change: what applies of it is set.
 type Changed struct {
-	ID      string  `json:"id,omitempty" doc:"of what was created"`
-	Name    string  `json:"name,omitempty"`
-	Version string  `json:"version,omitempty"`
-	Number  int     `json:"number,omitempty"`
-	Task    *string `json:"task" doc:"the task that carries the change out; null when there is nothing to do"`
-	Reason  string  `json:"reason,omitempty" doc:"what follows from it, where the rest does not say"`
+	ID      string   `json:"id,omitempty" doc:"of what was created"`
+	Name    string   `json:"name,omitempty"`
+	Version string   `json:"version,omitempty"`
+	Number  int      `json:"number,omitempty"`
+	Task    *string  `json:"task" doc:"the task that carries the change out; null when there is nothing to do"`
+	Reason  string   `json:"reason,omitempty" doc:"what follows from it, where the rest does not say"`
+	Missing []string `json:"missing,omitempty" doc:"required metadata keys without a value: what needs them waits"`
+
+	// Of a change of one metadata key.
+	Key   string `json:"key,omitempty"`
+	Value string `json:"value,omitempty"`
+	CAS   string `json:"cas,omitempty"`
 }
 
 // NewProject asks for a project, as JSON.
@@ -48,7 +53,7 @@ type NewProject struct {
 	Name         string          `json:"name"`
 	Organization string          `json:"organization,omitempty"`
 	Manifest     json.RawMessage `json:"manifest" doc:"the manifest as an object, or as a string of YAML"`
-	Metadata     json.RawMessage `json:"metadata,omitempty" doc:"not supported yet"`
+	Metadata     json.RawMessage `json:"metadata,omitempty" doc:"values by key as an object, or as a string of YAML"`
 	Message      string          `json:"message,omitempty"`
 }
 
@@ -56,21 +61,23 @@ type NewProject struct {
 type ProjectChange struct {
 	Name     string          `json:"name,omitempty"`
 	Manifest json.RawMessage `json:"manifest,omitempty" doc:"the manifest as an object, or as a string of YAML"`
-	Metadata json.RawMessage `json:"metadata,omitempty" doc:"not supported yet"`
+	Metadata json.RawMessage `json:"metadata,omitempty" doc:"all values by key as an object, or as a string of YAML"`
 	Message  string          `json:"message,omitempty"`
 }
 
 // Version is one submitted version of a manifest.
 type Version struct {
-	Version         string    `json:"version"`
-	Number          int       `json:"number"`
-	Created         time.Time `json:"created"`
-	Author          string    `json:"author"`
-	Message         string    `json:"message"`
-	Tags            []string  `json:"tags"`
-	ServicesChanged []string  `json:"services_changed"`
-	Completed       bool      `json:"completed"`
-	Manifest        string    `json:"manifest,omitempty" doc:"of a single version: the YAML as it was submitted, or generated if it came as JSON"`
+	Version         string         `json:"version"`
+	Number          int            `json:"number"`
+	Created         time.Time      `json:"created"`
+	Author          string         `json:"author"`
+	Message         string         `json:"message"`
+	Tags            []string       `json:"tags"`
+	ServicesChanged []string       `json:"services_changed"`
+	Completed       bool           `json:"completed"`
+	Cause           mariposa.Cause `json:"cause" doc:"manifest, metadata or revert"`
+	MetadataChanged []string       `json:"metadata_changed" doc:"the keys that differ from the version before"`
+	Manifest        string         `json:"manifest,omitempty" doc:"of a single version: the YAML as it was submitted, or generated if it came as JSON"`
 }
 
 // Versions is a page of versions, newest first.
@@ -87,16 +94,17 @@ type State struct {
 
 // ProjectState is goal and reality of one project.
 type ProjectState struct {
-	ID           string               `json:"id"`
-	Name         string               `json:"name"`
-	Organization string               `json:"organization"`
-	Version      string               `json:"version" doc:"the version in force"`
-	Goal         mariposa.ProjectGoal `json:"goal"`
-	Status       mariposa.Status      `json:"status"`
-	Frozen       bool                 `json:"frozen"`
-	Paused       bool                 `json:"paused"`
-	Reason       string               `json:"reason"`
-	Services     []ServiceState       `json:"services"`
+	ID               string               `json:"id"`
+	Name             string               `json:"name"`
+	Organization     string               `json:"organization"`
+	OrganizationName string               `json:"organization_name"`
+	Version          string               `json:"version" doc:"the version in force"`
+	Goal             mariposa.ProjectGoal `json:"goal"`
+	Status           mariposa.Status      `json:"status"`
+	Frozen           bool                 `json:"frozen"`
+	Paused           bool                 `json:"paused"`
+	Reason           string               `json:"reason"`
+	Services         []ServiceState       `json:"services"`
 }
 
 // ServiceState is goal and reality of one service.

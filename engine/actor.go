@@ -201,7 +201,7 @@ func (a *actor) definitions(ctx context.Context, number int) (converge.Definitio
 	case err != nil:
 		return nil, "", fmt.Errorf("read version %d of project %s: %w", number, a.project, err)
 	}
-	return v.Manifest.ByName, v.Spec.Version, nil
+	return v.Services, v.Spec.Version, nil
 }
 
 func (a *actor) openTasks() []queue.Task {

@@ -18,6 +18,7 @@ import (
 	"mariposa/engine"
 	"mariposa/manifest"
 	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/queue"
 	"mariposa/store"
 	"mariposa/store/memory"
@@ -81,7 +82,7 @@ func (r *rig) replicaOn(name string, st store.Store) *replica {
 	}
 	x := &replica{r: r, name: name, pic: p, ready: map[string]bool{}}
 	x.eng = engine.New(engine.Options{
-		Store: st, Picture: p, Shelf: picture.NewShelf(st), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name,
+		Store: st, Picture: p, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name,
 	})
 	r.replicas = append(r.replicas, x)
 	x.renew()

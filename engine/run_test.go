@@ -13,6 +13,7 @@ import (
 	"mariposa/clock/clocktest"
 	"mariposa/engine"
 	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/store/memory"
 )
@@ -76,7 +77,7 @@ func run(t *testing.T) *running {
 	}
 	var ids atomic.Int64
 	x.eng = engine.New(engine.Options{
-		Store: x.watched, Picture: x.pic, Shelf: picture.NewShelf(st), Clock: clock.Real{}, Wake: x.runner.Wake, Holder: "r1", TTL: 300 * time.Millisecond,
+		Store: x.watched, Picture: x.pic, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: clock.Real{}, Wake: x.runner.Wake, Holder: "r1", TTL: 300 * time.Millisecond,
 		NewID: func() string { return fmt.Sprintf("10000000-0000-7000-8000-%012x", ids.Add(1)) },
 	})
 	var all sync.WaitGroup

@@ -15,7 +15,11 @@ import (
 
 // sendSnapshot tells the node everything that this store knows on it.
 func (s *Session) sendSnapshot(ctx context.Context) error {
-	frames, err := s.frames(ctx, s.f.Picture.InstancesOn(s.node), true)
+	records := s.f.Picture.InstancesOn(s.node)
+	if err := s.sendValues(ctx, records); err != nil { // before the instances: they find them when they start
+		return err
+	}
+	frames, err := s.frames(ctx, records, true)
 	if err != nil {
 		return err
 	}
@@ -44,6 +48,9 @@ func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error
 		}
 		seen[r.ID] = true
 		records = append(records, r)
+	}
+	if err := s.sendValues(ctx, records); err != nil {
+		return err
 	}
 	frames, err := s.frames(ctx, records, false)
 	if err != nil {
@@ -127,25 +134,18 @@ func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Worklo
 	if project == nil {
 		return "", errLost
 	}
-	v, err := s.f.Shelf.Version(ctx, spec.Project, spec.Number)
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
-		return "", errLost
-	}
+	def, v, err := s.definition(ctx, spec, spec.Number)
 	if err != nil {
 		return "", err
 	}
-	def := v.Manifest.ByName[spec.ServiceName]
-	if def == nil {
-		return "", errLost
-	}
 	key := id
-	if !manifest.PerInstance(def) {
+	if spec.Managed && !manifest.PerInstance(def) {
 		key = spec.Project + "/" + strconv.Itoa(spec.Number) + "/" + spec.ServiceName
 	}
 	if into[key] != nil {
 		return key, nil
 	}
-	w, err := manifest.Resolve(def, s.scope(id, spec, v.Spec, project))
+	w, err := manifest.Resolve(def, s.scope(id, spec, v, project))
 	if err != nil { // one instance that cannot be told must not silence its whole node
 		slog.Warn("cannot resolve what an instance is to run", "instance", spec.Name, "err", err)
 		return "", errLost
@@ -154,10 +154,17 @@ func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Worklo
 	return key, nil
 }
 
-func (s *Session) scope(id string, spec *mariposa.InstanceSpec, v *mariposa.VersionSpec, project *store.Record) manifest.Scope {
-	var sc manifest.Scope
-	sc.Project.Name, sc.Project.UUID, sc.Project.Version = project.Spec.(*mariposa.ProjectSpec).Name, spec.Project, v.Version
-	sc.Service.Name, sc.Service.UUID, sc.Service.Version = spec.ServiceName, spec.Service, v.Version
+func (s *Session) scope(id string, spec *mariposa.InstanceSpec, v *picture.Version, project *store.Record) manifest.Scope {
+	p := project.Spec.(*mariposa.ProjectSpec)
+	sc := manifest.Scope{Domain: s.f.Domain, Meta: func(key string) (string, bool) { return v.Manifest.Value(v.Values, key) }}
+	sc.Project.Name, sc.Project.UUID, sc.Project.Version = p.Name, spec.Project, v.Spec.Version
+	sc.Service.Name, sc.Service.UUID, sc.Service.Version = spec.ServiceName, spec.Service, v.Spec.Version
+	if def := v.Services[spec.ServiceName]; def != nil {
+		sc.Package = v.Spec.Packages[def.Package]
+	}
+	if org := s.f.Picture.Get(mariposa.KindOrg, p.Organization); org != nil {
+		sc.Organization = org.Spec.(*mariposa.OrganizationSpec).Name
+	}
 	if st, ok := project.Status.(*mariposa.ProjectStatus); ok && st != nil && st.Services[spec.ServiceName] != nil {
 		sc.Scale = st.Services[spec.ServiceName].Scale
 	}

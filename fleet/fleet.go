@@ -33,6 +33,7 @@ type Options struct {
 	Clock   clock.Clock
 	Replica string
 	Beat    time.Duration // how often agents are heard of; 5 s if zero
+	Domain  string        // under which instances have names; mariposa.internal if empty
 }
 
 // Fleet holds the sessions of this replica.
@@ -44,6 +45,7 @@ type Fleet struct {
 	mu       sync.Mutex
 	sessions map[string]*Session
 	heard    map[string]time.Time
+	told     map[string]told      // by project; touched by the feed alone
 	gone     map[string]time.Time // other replicas, since when they are seen to be no more
 }
 
@@ -63,7 +65,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}, gone: map[string]time.Time{}}
+	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}, told: map[string]told{}, gone: map[string]time.Time{}}
 	o.Picture.Hear(f.hear)
 	return f, nil
 }
@@ -177,6 +179,10 @@ func (f *Fleet) hear(changes []store.Change) {
 	byNode := map[string][]store.Change{}
 	for _, c := range changes {
 		switch spec := c.Record.Spec.(type) {
+		case *mariposa.ProjectSpec:
+			for node := range f.hearProject(&c) {
+				byNode[node] = append(byNode[node], c)
+			}
 		case *mariposa.InstanceSpec:
 			if c.Spec || c.Deleted {
 				byNode[spec.Node] = append(byNode[spec.Node], c)

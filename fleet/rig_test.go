@@ -16,6 +16,7 @@ import (
 	"mariposa/clock/clocktest"
 	"mariposa/fleet"
 	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/store/memory"
 	"mariposa/wire"
@@ -101,7 +102,7 @@ func (r *rig) boot(replica string) {
 		r.t.Fatal(err)
 	}
 	r.fleet, err = fleet.New(r.t.Context(), fleet.Options{
-		Store: r.store, Picture: r.pic, Shelf: picture.NewShelf(r.store), Clock: r.clk, Replica: replica,
+		Store: r.store, Picture: r.pic, Shelf: picture.NewShelf(r.store, seal.NewVault(seal.NewRing(), r.store)), Clock: r.clk, Replica: replica,
 	})
 	if err != nil {
 		r.t.Fatal(err)

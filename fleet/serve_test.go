@@ -20,6 +20,7 @@ import (
 	"mariposa/driver/dummy"
 	"mariposa/fleet"
 	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/store/memory"
 	"mariposa/wire"
@@ -48,7 +49,7 @@ func newPlane(t *testing.T) *plane {
 		t.Fatal(err)
 	}
 	p.fleet, err = fleet.New(ctx, fleet.Options{
-		Store: p.store, Picture: p.pic, Shelf: picture.NewShelf(p.store), Clock: clock.Real{}, Replica: "r1", Beat: 200 * time.Millisecond,
+		Store: p.store, Picture: p.pic, Shelf: picture.NewShelf(p.store, seal.NewVault(seal.NewRing(), p.store)), Clock: clock.Real{}, Replica: "r1", Beat: 200 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -78,11 +78,11 @@ func (s *Session) Step(ctx context.Context) error {
 		clear(s.recent)
 	}
 	var changed []store.Change
-	open := false
+	open, projects := false, map[string]bool{}
 	for _, m := range s.inbox.Take() {
 		switch {
 		case m.frame != nil:
-			if err := s.take(m.frame); err != nil {
+			if err := s.take(ctx, m.frame); err != nil {
 				return err
 			}
 		case m.change == nil: // a nudge to try again
@@ -90,6 +90,8 @@ func (s *Session) Step(ctx context.Context) error {
 			if s.hearNode(m.change) {
 				open = true
 			}
+		case m.change.Record.Kind == mariposa.KindProject:
+			projects[m.change.Record.ID] = true
 		default:
 			changed = append(changed, *m.change)
 		}
@@ -100,6 +102,9 @@ func (s *Session) Step(ctx context.Context) error {
 			return err
 		}
 	} else if s.opened {
+		if err := s.sendValues(ctx, s.withValues(projects)); err != nil {
+			return err
+		}
 		if err := s.sendChanges(ctx, changed); err != nil {
 			return err
 		}
@@ -126,13 +131,13 @@ func (s *Session) hearNode(c *store.Change) bool {
 	return st != nil && st.Epoch == s.epoch
 }
 
-func (s *Session) take(f *wire.Frame) error {
+func (s *Session) take(ctx context.Context, f *wire.Frame) error {
 	if next, err := s.order.Accept(f.Seq); err != nil || !next {
 		return err
 	}
 	switch {
 	case f.Report != nil:
-		s.takeReport(f.Report)
+		s.takeReport(ctx, f.Report)
 	case f.Beat != nil:
 		return s.takeBeat(f.Beat)
 	case f.Data != nil:
@@ -158,7 +163,7 @@ func (s *Session) takeBeat(b *wire.Beat) error {
 	return nil
 }
 
-func (s *Session) takeReport(r *wire.Report) {
+func (s *Session) takeReport(ctx context.Context, r *wire.Report) {
 	for i := range r.Items {
 		it := &r.Items[i]
 		known := s.f.Picture.Get(mariposa.KindInstance, it.ID)
@@ -166,6 +171,7 @@ func (s *Session) takeReport(r *wire.Report) {
 			continue // collected before, or never this node's
 		}
 		next := it.Status
+		s.hide(ctx, known.Spec.(*mariposa.InstanceSpec), &next)
 		if s.settle(it.ID, known, &next) {
 			s.pending[it.ID] = &next
 		}
@@ -200,10 +206,11 @@ func (s *Session) settle(id string, known *store.Record, next *mariposa.Instance
 	return true
 }
 
-// owed reports whether an instance is a debt that is settled with this status:
-// no planner is left to collect it.
+// owed reports whether an instance is settled with this status because no planner
+// collects it: it is a debt, or nobody manages it and it was to go.
 func owed(known *store.Record, st *mariposa.InstanceStatus) bool {
-	return known.Spec.(*mariposa.InstanceSpec).Debt && st.State == mariposa.StateDestroyed
+	spec := known.Spec.(*mariposa.InstanceSpec)
+	return (spec.Debt || (!spec.Managed && spec.Goal == mariposa.GoalGone)) && st.State == mariposa.StateDestroyed
 }
 
 func sameStatus(a, b *mariposa.InstanceStatus) bool {

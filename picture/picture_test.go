@@ -14,6 +14,7 @@ import (
 	"mariposa"
 	"mariposa/clock"
 	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/store/memory"
 )
@@ -490,7 +491,7 @@ const manifestBody = "services:\n  web:\n    compute_type: dummy\n"
 func TestAVersionIsReadOnceAndSharedByAll(t *testing.T) {
 	t.Parallel()
 	st := newStore(t)
-	shelf := picture.NewShelf(st)
+	shelf := picture.NewShelf(st, seal.NewVault(seal.NewRing(), st))
 	if _, err := shelf.Version(t.Context(), "p", 1); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("of none: %v", err)
 	}

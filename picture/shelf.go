@@ -8,22 +8,31 @@ import (
 
 	"mariposa"
 	"mariposa/manifest"
+	"mariposa/seal"
 	"mariposa/store"
 )
 
 // Shelf keeps the versions that are in use, read and checked once, so that all
-// who need a definition share it.
+// who need a definition share it. What is secret in them is open here, in memory
+// alone.
 type Shelf struct {
 	store store.Store
+	vault *seal.Vault
 
 	mu       sync.Mutex
 	versions map[string]*Version
+	values   map[string]*manifest.Values
+	masks    map[string]*seal.Mask // of generations of values
+	held     int                   // bytes of values
 }
 
-// Version is a submitted manifest with what it says.
+// Version is a submitted manifest and the values that belong to it, with what
+// they say together.
 type Version struct {
 	Spec     *mariposa.VersionSpec
 	Manifest *manifest.Project
+	Values   *manifest.Values // nil: none
+	Services map[string]*mariposa.Service
 
 	fault error // why it cannot be read; that too is found out once
 }
@@ -32,12 +41,27 @@ type Version struct {
 // binary may meet after a newer one.
 var ErrUnreadable = errors.New("the stored manifest cannot be read")
 
-// shelfSize bounds how many versions are kept; beyond it some are read again.
-const shelfSize = 20_000
+const (
+	// shelfSize bounds how many versions are kept; beyond it some are read again.
+	shelfSize = 20_000
+	// shelfBytes bounds the values that are kept.
+	shelfBytes = 64 << 20
+)
 
 // NewShelf makes an empty shelf before a store.
-func NewShelf(st store.Store) *Shelf {
-	return &Shelf{store: st, versions: map[string]*Version{}}
+func NewShelf(st store.Store, vault *seal.Vault) *Shelf {
+	return &Shelf{store: st, vault: vault, versions: map[string]*Version{}, values: map[string]*manifest.Values{}, masks: map[string]*seal.Mask{}}
+}
+
+// Hear forgets versions that were changed: one that only counts may be.
+func (s *Shelf) Hear(changes []store.Change) {
+	for i := range changes {
+		if c := &changes[i]; c.Record.Kind == mariposa.KindVersion && (c.Spec || c.Deleted) {
+			s.mu.Lock()
+			delete(s.versions, c.Record.ID)
+			s.mu.Unlock()
+		}
+	}
 }
 
 // Version returns one version of a project.
@@ -56,16 +80,147 @@ func (s *Shelf) Version(ctx context.Context, project string, number int) (*Versi
 	if err != nil {
 		return nil, err
 	}
-	spec := r.Spec.(*mariposa.VersionSpec)
-	m, err := manifest.Parse(spec.Manifest)
-	if err != nil {
-		err = fmt.Errorf("%w: version %d: %w", ErrUnreadable, number, err)
+	v, err = s.read(ctx, r.Spec.(*mariposa.VersionSpec))
+	if errors.Is(err, ErrUnreadable) {
 		s.keep(id, &Version{fault: err})
+	}
+	if err != nil {
 		return nil, err
 	}
-	v = &Version{Spec: spec, Manifest: m}
 	s.keep(id, v)
 	return v, nil
+}
+
+func (s *Shelf) read(ctx context.Context, spec *mariposa.VersionSpec) (*Version, error) {
+	m, err := manifest.Parse(spec.Manifest)
+	if err != nil {
+		return nil, fmt.Errorf("%w: version %d: %w", ErrUnreadable, spec.Number, err)
+	}
+	v := &Version{Spec: spec, Manifest: m}
+	var mac func(...string) string
+	if spec.Metadata > 0 {
+		box, err := s.vault.Box(ctx, spec.Project)
+		if err != nil {
+			return nil, err
+		}
+		if v.Values, err = s.Values(ctx, spec.Project, spec.Metadata); err != nil {
+			return nil, err
+		}
+		mac = box.MAC
+	}
+	v.Services = manifest.Bind(m, v.Values, spec.Packages, mac)
+	return v, nil
+}
+
+// Values returns one generation of a project's metadata; nil for generation 0.
+func (s *Shelf) Values(ctx context.Context, project string, number int) (*manifest.Values, error) {
+	if number == 0 {
+		return nil, nil
+	}
+	id := mariposa.MetadataID(project, number)
+	s.mu.Lock()
+	v := s.values[id]
+	s.mu.Unlock()
+	if v != nil {
+		return v, nil
+	}
+	r, err := s.store.Get(ctx, mariposa.KindMetadata, id)
+	if err != nil {
+		return nil, err
+	}
+	box, err := s.vault.Box(ctx, project)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := box.Open(r.Spec.(*mariposa.MetadataSpec).Sealed, []byte(id))
+	if err != nil {
+		return nil, err
+	}
+	if v, err = manifest.UnmarshalValues(plain); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other, old := range s.values {
+		if s.held+len(v.Document) <= shelfBytes {
+			break
+		}
+		s.held -= len(old.Document)
+		delete(s.values, other)
+		delete(s.masks, other)
+	}
+	if s.values[id] == nil {
+		s.held += len(v.Document)
+		s.values[id] = v
+	}
+	return v, nil
+}
+
+// Mask hides the secrets of a project wherever they turn up: those of its newest
+// generation of values, and of the one that a version was made with.
+func (s *Shelf) Mask(ctx context.Context, project *mariposa.ProjectSpec, id string, number int) (Mask, error) {
+	generations := []int{project.Metadata}
+	if number > 0 && number != project.Number {
+		v, err := s.Version(ctx, id, number)
+		switch {
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, ErrUnreadable):
+		case err != nil:
+			return nil, err
+		case v.Spec.Metadata != project.Metadata:
+			generations = append(generations, v.Spec.Metadata)
+		}
+	}
+	var masks Mask
+	for _, n := range generations {
+		m, err := s.mask(ctx, id, n)
+		if err != nil {
+			return nil, err
+		}
+		if m != nil {
+			masks = append(masks, m)
+		}
+	}
+	return masks, nil
+}
+
+// Mask is several masks in one.
+type Mask []*seal.Mask
+
+// Text hides every secret in a text.
+func (m Mask) Text(text string) string {
+	for _, one := range m {
+		text = one.Text(text)
+	}
+	return text
+}
+
+// mask hides the secrets of one generation; nil: there are none.
+func (s *Shelf) mask(ctx context.Context, project string, generation int) (*seal.Mask, error) {
+	values, err := s.Values(ctx, project, generation)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	secrets := values.Secrets()
+	if len(secrets) == 0 {
+		return nil, nil
+	}
+	id := mariposa.MetadataID(project, generation)
+	s.mu.Lock()
+	m := s.masks[id]
+	s.mu.Unlock()
+	if m != nil {
+		return m, nil
+	}
+	m = seal.NewMask(secrets)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.values[id] != nil { // else it was too much to keep
+		s.masks[id] = m
+	}
+	return m, nil
 }
 
 func (s *Shelf) keep(id string, v *Version) {

@@ -9,6 +9,7 @@ import (
 	"mariposa/engine"
 	"mariposa/fleet"
 	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/wire"
 )
@@ -89,7 +90,7 @@ func (w *World) startServer() {
 	if s.picture, err = picture.Open(w.ctx, s.store); err != nil {
 		w.fail("cannot open the picture: %v", err)
 	}
-	shelf := picture.NewShelf(s.store)
+	shelf := picture.NewShelf(s.store, seal.NewVault(seal.NewRing(), s.store))
 	holder := w.newID()
 	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, Replica: holder}); err != nil {
 		w.fail("cannot make the fleet: %v", err)

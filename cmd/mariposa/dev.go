@@ -26,7 +26,7 @@ import (
 )
 
 type devFlags struct {
-	listen  string
+	controlFlags
 	data    string
 	dummies int
 	deploy  string
@@ -47,7 +47,7 @@ func devCommand() *cobra.Command {
 			return runDev(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8080", "address to listen on")
+	f.add(c.Flags())
 	c.Flags().StringVar(&f.data, "data", "", "folder for everything that is kept (default $XDG_DATA_HOME/mariposa)")
 	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "how many simulated nodes to add")
 	c.Flags().StringVar(&f.deploy, "deploy", "", "a manifest to deploy once it runs, as [NAME=]FILE; then show a live view")
@@ -112,7 +112,7 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	if err != nil {
 		return nil, err
 	}
-	control, join, err := startControl(ctx, dir, f.listen, st)
+	control, join, err := startControl(ctx, dir, &f.controlFlags, st)
 	if err != nil {
 		_ = st.Close() // the first error is the one to tell
 		return nil, err
@@ -127,11 +127,11 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		control.Stop()
 		return nil, err
 	}
-	if d.client, err = client.New(client.Options{URL: control.URL, Token: token}); err != nil {
+	if d.client, err = client.New(client.Options{URL: control.URL, Token: token, HTTPClient: control.Client()}); err != nil {
 		control.Stop()
 		return nil, err
 	}
-	link := agent.Link{Servers: []string{control.URL}, Token: join}
+	link := agent.Link{Servers: []string{control.URL}, Token: join, Client: control.Client()}
 	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name})
 	for _, name := range dummyNames(dir, f) {
 		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true})

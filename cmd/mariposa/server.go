@@ -6,22 +6,76 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"mariposa"
 	"mariposa/agent"
+	"mariposa/api"
 	"mariposa/assembly"
 	"mariposa/cli"
 	"mariposa/clock"
+	"mariposa/seal"
 	"mariposa/store"
 )
 
+// controlFlags are those of every command that runs a control plane.
+type controlFlags struct {
+	listen       string
+	cert, key    string
+	insecure     bool
+	keyFile      string
+	domain       string
+	keepVersions int
+	keepAudit    int
+}
+
+func (f *controlFlags) add(to *pflag.FlagSet) {
+	to.StringVar(&f.listen, "listen", "127.0.0.1:8080", "address to listen on")
+	to.StringVar(&f.cert, "tls-cert", "", "certificate (PEM) to serve HTTPS with; read again when it changes")
+	to.StringVar(&f.key, "tls-key", "", "the certificate's private key (PEM)")
+	to.BoolVar(&f.insecure, "insecure", false, "serve plain HTTP to other machines: tokens travel in the clear")
+	to.StringVar(&f.keyFile, "key-file", "", "the key that seals secrets in the store; made the first time (default secret.key in the data folder)")
+	to.StringVar(&f.domain, "domain", "", "the domain that services and instances have their names under (default mariposa.internal)")
+	to.IntVar(&f.keepVersions, "keep-versions", api.DefaultKeep, "how many versions of a project are kept; tagged and running ones always are")
+	to.IntVar(&f.keepAudit, "keep-audit", 365, "for how many days audit records are kept; 0: for ever")
+}
+
+// config is a control plane with these flags. Dir is where its key is kept unless
+// the flags say otherwise.
+func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, error) {
+	if f.keepVersions < 1 || f.keepAudit < 0 {
+		return assembly.Config{}, cli.Usage(errors.New("--keep-versions must be at least 1, and --keep-audit at least 0"))
+	}
+	path := f.keyFile
+	if path == "" {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return assembly.Config{}, fmt.Errorf("cannot make the folder for the key: %w", err)
+		}
+		path = filepath.Join(dir, "secret.key")
+	}
+	ring, err := seal.OpenRing(path)
+	if err != nil {
+		return assembly.Config{}, err
+	}
+	keep := time.Duration(f.keepAudit) * 24 * time.Hour
+	if keep == 0 {
+		keep = -1
+	}
+	return assembly.Config{
+		Store: st, Ring: ring, Listen: f.listen, Version: version, TLSCert: f.cert, TLSKey: f.key, Insecure: f.insecure,
+		Domain: f.domain, KeepVersions: f.keepVersions, KeepAudit: keep,
+	}, nil
+}
+
 // startControl starts a control plane whose secrets are kept in a folder.
-func startControl(ctx context.Context, dir, listen string, st store.Store) (*assembly.Control, string, error) {
+func startControl(ctx context.Context, dir string, f *controlFlags, st store.Store) (*assembly.Control, string, error) {
 	admin, err := assembly.SecretFile(filepath.Join(dir, cli.TokenFile))
 	if err != nil {
 		return nil, "", err
@@ -35,12 +89,18 @@ func startControl(ctx context.Context, dir, listen string, st store.Store) (*ass
 	if err != nil {
 		return nil, "", err
 	}
-	c, err := assembly.Start(ctx, assembly.Config{Store: st, Listen: listen, AdminToken: admin, JoinToken: join, Version: version, Replica: replica})
+	cfg, err := f.config(st, dir)
+	if err != nil {
+		return nil, "", err
+	}
+	cfg.AdminToken, cfg.JoinToken, cfg.Replica = admin, join, replica
+	c, err := assembly.Start(ctx, cfg)
 	return c, join, err
 }
 
 func serverCommand() *cobra.Command {
-	var where, listen string
+	var where string
+	var f controlFlags
 	c := &cobra.Command{
 		Use:   "server",
 		Short: "Run one replica of the control plane",
@@ -49,21 +109,21 @@ func serverCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo(cmd.ErrOrStderr(), false, false)
-			return runServer(cmd.Context(), where, listen, cmd.OutOrStdout())
+			return runServer(cmd.Context(), where, &f, cmd.OutOrStdout())
 		},
 	}
 	c.PersistentFlags().StringVar(&where, "store", "", "where everything is kept: sqlite:PATH or postgres://…; better given as MARIPOSA_STORE when it holds a password")
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address to listen on")
+	f.add(c.Flags())
 	c.AddCommand(tokenCommand(&where))
 	return c
 }
 
-func runServer(ctx context.Context, where, listen string, stdout io.Writer) error {
+func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Writer) error {
 	st, _, dir, err := openStore(ctx, where)
 	if err != nil {
 		return err
 	}
-	control, hint, err := startReplica(ctx, st, dir, listen)
+	control, hint, err := startReplica(ctx, st, dir, f)
 	if err != nil {
 		_ = st.Close() // the first error is the one to tell
 		return err
@@ -80,12 +140,16 @@ func runServer(ctx context.Context, where, listen string, stdout io.Writer) erro
 
 // startReplica starts a control plane: with the secrets of its folder, or, where
 // replicas share a database, with those that the database knows.
-func startReplica(ctx context.Context, st store.Store, dir, listen string) (*assembly.Control, string, error) {
+func startReplica(ctx context.Context, st store.Store, dir string, f *controlFlags) (*assembly.Control, string, error) {
 	if dir != "" {
-		c, _, err := startControl(ctx, dir, listen, st)
+		c, _, err := startControl(ctx, dir, f, st)
 		return c, fmt.Sprintf("Its tokens are in %s: clients on this machine use them with --data %s", dir, dir), err
 	}
-	c, err := assembly.Start(ctx, assembly.Config{Store: st, Listen: listen, Version: version})
+	cfg, err := f.config(st, cli.DataDir(os.Getenv))
+	if err != nil {
+		return nil, "", err
+	}
+	c, err := assembly.Start(ctx, cfg)
 	return c, "Make tokens with `mariposa server token` (people) and `mariposa server token --join` (nodes)", err
 }
 
@@ -107,9 +171,10 @@ func tokenCommand(where *string) *cobra.Command {
 				use = mariposa.TokenJoin
 			}
 			token := assembly.Secret()
+			hash := mariposa.HashToken(token)
 			res := st.Commit(cmd.Context(), store.Unit{Urgent: true, Writes: []store.Write{{
-				Kind: mariposa.KindToken, ID: assembly.NewID(),
-				Spec:  &mariposa.TokenSpec{Use: use, Hash: mariposa.HashToken(token), Created: clock.Real{}.Now()},
+				Kind: mariposa.KindToken, ID: mariposa.TokenID(hash),
+				Spec:  &mariposa.TokenSpec{Use: use, Hash: hash, Name: "made by mariposa server token", Created: clock.Real{}.Now()},
 				Event: mariposa.Event{Kind: "token.created", Actor: "operator", Reason: string(use)},
 			}}})[0]
 			if err := errors.Join(res.Err, st.Close()); err != nil {
@@ -127,6 +192,7 @@ type agentFlags struct {
 	server, join, data, name, rack, dc string
 	traits                             []string
 	dummies                            int
+	ca                                 string
 }
 
 func agentCommand() *cobra.Command {
@@ -143,6 +209,7 @@ func agentCommand() *cobra.Command {
 	c.Flags().StringVar(&f.server, "server", "", "URLs of the control plane, separated by commas")
 	c.Flags().StringVar(&f.join, "join", "", "the join token (mariposa node join-token); better given as MARIPOSA_JOIN")
 	c.Flags().StringVar(&f.data, "data", "", "folder for the node's identity and instances")
+	c.Flags().StringVar(&f.ca, "ca", "", "certificates (PEM) to trust beside the system's, for https servers")
 	c.Flags().StringVar(&f.name, "name", "", "the node's name (default: the host's)")
 	c.Flags().StringVar(&f.rack, "rack", "", "the rack it stands in")
 	c.Flags().StringVar(&f.dc, "dc", "", "the data centre it stands in")
@@ -170,6 +237,13 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		}
 	}
 	link := agent.Link{Servers: servers, Token: f.join}
+	if f.ca != "" {
+		trusting, err := assembly.Trusting(f.ca)
+		if err != nil {
+			return err
+		}
+		link.Client = trusting
+	}
 	base := assembly.NodeConfig{Dir: f.data, Name: f.name, Rack: f.rack, DC: f.dc, Traits: traits}
 	if f.dummies == 0 {
 		return assembly.RunNode(ctx, link, base)

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/store"
+)
+
+// audit adds what is known of the request and its answer to the audit records of a
+// unit; a unit that names none gets one.
+func (s *server) audit(ctx context.Context, unit *store.Unit, answer any) {
+	if len(unit.Audit) == 0 {
+		unit.Audit = []mariposa.Audit{{}}
+	}
+	base := s.audited(ctx)
+	for i := range unit.Audit {
+		a := &unit.Audit[i]
+		a.Actor, a.ActorName, a.For, a.ForName = base.Actor, base.ActorName, base.For, base.ForName
+		a.From, a.Request, a.Token, a.Outcome = base.From, base.Request, base.Token, base.Outcome
+		a.Action = firstOf(a.Action, base.Action)
+		c, ok := answer.(contract.Changed)
+		if !ok {
+			continue
+		}
+		a.Object, a.ObjectName = firstOf(a.Object, c.ID), firstOf(a.ObjectName, c.Name, c.Key)
+		a.Version, a.Number = c.Version, c.Number
+		if c.Task != nil {
+			a.Task = *c.Task
+		}
+	}
+}
+
+func (s *server) auditRoutes() {
+	op := route(http.MethodGet, "/v1/audit", "events", "list-audit", "Who did what, newest first")
+	op.Description = "Every change, every automatic repair and every denied request. With Accept: application/x-ndjson all that match, " +
+		"one JSON object per line. Without a project or organization: those of every organization that the caller owns."
+	serve(s, op, s.listAudit)
+}
+
+type listAuditInput struct {
+	InProject
+	Actor   string    `query:"actor" doc:"the id or name of who did it, or for whom it was done" maxLength:"255"`
+	Action  string    `query:"action" doc:"like manifest.put; with a dot at the end, all that begin so" maxLength:"100"`
+	Outcome string    `query:"outcome" enum:"done,denied,failed"`
+	Since   time.Time `query:"since"`
+	Until   time.Time `query:"until"`
+	Limit   int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Marker  string    `query:"marker" doc:"records older than this one" maxLength:"20"`
+	Accept  string    `header:"Accept" hidden:"true"`
+}
+
+func (s *server) listAudit(ctx context.Context, in *listAuditInput) (*huma.StreamResponse, error) {
+	q := store.AuditQuery{Actor: in.Actor, Action: in.Action, Outcome: in.Outcome, Since: in.Since, Until: in.Until, Limit: in.Limit + 1}
+	if err := s.auditScope(ctx, in.InProject, &q); err != nil {
+		return nil, err
+	}
+	if in.Marker != "" {
+		n, err := strconv.ParseInt(in.Marker, 10, 64)
+		if err != nil || n <= 0 {
+			return nil, invalid("marker must be what the page before named as its marker, not %q", shorten(in.Marker))
+		}
+		q.Before = n
+	}
+	if strings.Contains(in.Accept, "application/x-ndjson") {
+		return &huma.StreamResponse{Body: func(hc huma.Context) { s.exportAudit(hc, q) }}, nil
+	}
+	found, err := s.Store.Audit(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	page := contract.Audit{Records: list(found)}
+	if len(found) > in.Limit {
+		page.Records = found[:in.Limit]
+		page.Marker = strconv.FormatInt(page.Records[in.Limit-1].ID, 10)
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		hc.SetHeader("Content-Type", "application/json")
+		_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), page) // whoever asked may be gone
+	}}, nil
+}
+
+// auditScope narrows a query to what the caller may read.
+func (s *server) auditScope(ctx context.Context, in InProject, q *store.AuditQuery) error {
+	c := caller(ctx)
+	switch {
+	case in.Project != "":
+		r, err := s.findProject(ctx, in.Project, in.Organization)
+		if err != nil {
+			if likeID.MatchString(in.Project) && s.seesAll(c) { // one that is gone
+				q.Project = in.Project
+				return nil
+			}
+			return err
+		}
+		q.Project = r.ID
+		return s.require(ctx, auth.AuditProject, r)
+	case in.Organization != "":
+		org, err := s.findOrganization(ctx, in.Organization)
+		if err != nil {
+			return err
+		}
+		q.Organizations = []string{org.ID}
+		return s.require(ctx, auth.AuditOrganization, org)
+	case s.seesAll(c):
+		return nil
+	}
+	for _, org := range s.Picture.OrganizationsOf(c.User) {
+		if s.directory.May(c, auth.AuditOrganization, org) == auth.Allowed {
+			q.Organizations = append(q.Organizations, org.ID)
+		}
+	}
+	if len(q.Organizations) == 0 {
+		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " owns no organization: name a project to read its audit"}
+	}
+	return nil
+}
+
+// exportAudit writes everything that matches, a batch at a time.
+func (s *server) exportAudit(hc huma.Context, q store.AuditQuery) {
+	hc.SetHeader("Content-Type", "application/x-ndjson")
+	out := json.NewEncoder(hc.BodyWriter())
+	q.Limit = 500
+	for {
+		found, err := s.Store.Audit(hc.Context(), q)
+		if err != nil {
+			_ = out.Encode(s.explain(hc.Context(), err)) // the last line says that it is not all
+			return
+		}
+		for i := range found {
+			if out.Encode(found[i]) != nil {
+				return // whoever asked is gone
+			}
+			q.Before = found[i].ID
+		}
+		if len(found) < q.Limit {
+			return
+		}
+	}
+}
+
+// uses remembers when tokens were last used, so that the store hears of it once in
+// a while and not with every request.
+type uses struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// useEvery is how exactly it is known when a token was last used.
+const useEvery = time.Minute
+
+// used notes that a token was used. It never holds up a request.
+func (s *server) used(c *auth.Caller, from string, now time.Time) {
+	if c.Token == "" {
+		return
+	}
+	s.uses.mu.Lock()
+	last, known := s.uses.last[c.Token]
+	due := !known || now.Sub(last) >= useEvery
+	if due {
+		if s.uses.last == nil || len(s.uses.last) > 100_000 {
+			s.uses.last = map[string]time.Time{}
+		}
+		s.uses.last[c.Token] = now
+	}
+	s.uses.mu.Unlock()
+	if !due {
+		return
+	}
+	go func() { // ends with its timeout at the latest
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		w := store.Write{Kind: mariposa.KindToken, ID: c.Token, Status: &mariposa.TokenStatus{Used: now, From: from}}
+		if err := s.Store.Commit(ctx, store.Unit{Writes: []store.Write{w}})[0].Err; err != nil {
+			s.Logger.Debug("cannot note the use of a token", "err", err)
+		}
+	}()
+}
+
+// stillIn reports whether a caller would still be let in: streams outlast tokens.
+func (s *server) stillIn(c *auth.Caller) bool { return s.directory.Valid(c, s.Clock.Now()) }

@@ -1,0 +1,361 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"crypto/sha1" //nolint:gosec // it names versions, as the contract says; nothing is kept safe by it
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"mariposa"
+	"mariposa/converge"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/seal"
+	"mariposa/store"
+)
+
+// draft is a version in the making: a manifest, values, or both. What it leaves
+// out stays as it was.
+type draft struct {
+	cause   mariposa.Cause
+	bytes   []byte // of the manifest; nil: it stays
+	json    bool
+	parsed  *manifest.Project
+	values  *manifest.Values // nil: they stay
+	message string
+	counter string // the key that is counted, when nothing else changes
+	from    int    // the version that becomes current again
+}
+
+// made is what came of a draft.
+type made struct {
+	manifest *manifest.Project
+	diffs    []manifest.Difference
+	changed  []string // services that differ, in definition or values
+	keys     []string // metadata that differs
+	missing  []string // required metadata without a value
+	moved    []string // services that differ in values alone, and are to take them up
+}
+
+// makeVersion adds a version to a change. Nil: it would be the same as the newest.
+func (e *edit) makeVersion(d draft) (*made, error) {
+	was, err := e.newest()
+	if err != nil {
+		return nil, err
+	}
+	if d.parsed == nil {
+		if was == nil {
+			return nil, conflict("version %d of %s is lost: submit the manifest again", e.spec.Number, e.spec.Name)
+		}
+		d.bytes, d.json, d.parsed = was.Spec.Manifest, was.Spec.JSON, was.Manifest
+	}
+	before, err := e.s.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, err
+	}
+	values, err := e.settle(d, before)
+	if err != nil {
+		return nil, err
+	}
+	if was != nil && bytes.Equal(was.Spec.Manifest, d.bytes) && values == before && d.cause != mariposa.CauseRevert {
+		return nil, nil
+	}
+	m := &made{manifest: d.parsed, missing: d.parsed.Missing(values)}
+	for _, c := range manifest.DiffValues(before, values) {
+		m.keys = append(m.keys, c.Key)
+	}
+	box, err := e.keepValues(values, before)
+	if err != nil {
+		return nil, err
+	}
+	return m, e.addVersion(d, m, was, values, box)
+}
+
+// newest is the newest version; nil when there is none, or it is lost.
+func (e *edit) newest() (*picture.Version, error) {
+	if e.spec.Number == 0 {
+		return nil, nil
+	}
+	v, err := e.s.Shelf.Version(e.ctx, e.record.ID, e.spec.Number)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
+		return nil, nil // it is replaced whole
+	}
+	return v, err
+}
+
+// settle is the values that go with a manifest: secrets are marked, what is to be
+// generated is made up, and all of them are as the manifest wants them.
+func (e *edit) settle(d draft, before *manifest.Values) (*manifest.Values, error) {
+	values := before
+	if d.values != nil {
+		values = d.values
+	}
+	values, _, err := d.parsed.Generate(values, randomText, e.now)
+	if err != nil {
+		return nil, err
+	}
+	values = values.Marked(d.parsed)
+	return values, d.parsed.CheckValues(values)
+}
+
+// randomText makes a text of n letters and digits.
+func randomText(n int) string {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	out := make([]byte, 0, n)
+	for len(out) < n {
+		var b [64]byte
+		_, _ = rand.Read(b[:]) // it never fails
+		for _, c := range b {
+			if int(c) < 256/len(letters)*len(letters) && len(out) < n { // all letters alike
+				out = append(out, letters[int(c)%len(letters)])
+			}
+		}
+	}
+	return string(out)
+}
+
+// keepValues adds a generation of values, sealed, and the key that seals them the
+// first time. It returns what seals the project's values; nil: it has none.
+func (e *edit) keepValues(values, before *manifest.Values) (*seal.Box, error) {
+	if values == nil {
+		return nil, nil
+	}
+	box, err := e.s.Vault.Box(e.ctx, e.record.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		var key store.Unit
+		if box, key, err = e.s.Vault.NewKey(e.ctx, e.record.ID, e.now); err != nil {
+			return nil, err
+		}
+		e.unit.Require, e.unit.Writes = append(e.unit.Require, key.Require...), append(e.unit.Writes, key.Writes...)
+	}
+	if err != nil || values == before {
+		return box, err
+	}
+	e.spec.Metadata++
+	id := mariposa.MetadataID(e.record.ID, e.spec.Metadata)
+	e.unit.Writes = append(e.unit.Writes, store.Write{
+		Kind: mariposa.KindMetadata, ID: id, Project: e.record.ID,
+		Spec: &mariposa.MetadataSpec{Project: e.record.ID, Number: e.spec.Metadata, Sealed: box.Seal(values.Marshal(), []byte(id)), Created: e.now},
+	})
+	return box, nil
+}
+
+// addVersion writes the version, and forgets those that are no longer kept.
+func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manifest.Values, box *seal.Box) error {
+	packages, err := e.s.packages(d.parsed)
+	if err != nil {
+		return err
+	}
+	var mac func(...string) string
+	if box != nil {
+		mac = box.MAC
+	}
+	e.fresh = manifest.Bind(d.parsed, values, packages, mac)
+	e.compare(m, was)
+	spec := &mariposa.VersionSpec{
+		Project: e.record.ID, Version: versionHash(d.bytes, values, mac), Manifest: d.bytes, JSON: d.json, Created: e.now, Author: actor(e.ctx),
+		Message: d.message, Changed: list(m.changed), Metadata: e.spec.Metadata, Cause: d.cause, Keys: m.keys, Counter: d.counter, From: d.from,
+		Packages: packages,
+	}
+	if e.coalesces(d, was, m) {
+		spec.Created = was.Spec.Created
+		e.dropValues(was.Spec)
+	} else {
+		e.spec.Number++
+		e.spec.Versions = append(slices.Clone(e.spec.Versions), e.spec.Number)
+	}
+	e.spec.Version, spec.Number = spec.Version, e.spec.Number
+	e.spec.Services = serviceIDs(e.record.ID, e.spec.Services, d.parsed)
+	e.answer.Version, e.answer.Number, e.answer.Missing = e.spec.Version, e.spec.Number, m.missing
+	e.write(store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(e.record.ID, e.spec.Number), Spec: spec},
+		"version.created", firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)))
+	return e.prune()
+}
+
+// compare finds what differs from the version before.
+func (e *edit) compare(m *made, was *picture.Version) {
+	var old *manifest.Project
+	var then map[string]*mariposa.Service
+	if was != nil {
+		old, then = was.Manifest, was.Services
+	}
+	m.diffs = manifest.Diff(old, m.manifest)
+	m.changed = manifest.Changed(m.diffs)
+	for name, def := range e.fresh {
+		t := then[name]
+		if t == nil || t.Digest == def.Digest || mariposa.FormOf(t.Digest) != mariposa.FormOf(def.Digest) {
+			continue
+		}
+		if def.Update.OnMetadata == "reprovision" {
+			m.moved = append(m.moved, name)
+		}
+		if !slices.Contains(m.changed, name) {
+			m.changed = append(m.changed, name)
+		}
+	}
+	slices.Sort(m.changed)
+	slices.Sort(m.moved)
+}
+
+// versionHash names a version: a SHA-1 over the manifest and a keyed digest of the
+// values. A plain hash of the values would let whoever may see it guess secrets.
+func versionHash(doc []byte, values *manifest.Values, mac func(...string) string) string {
+	h := sha1.New() //nolint:gosec // see the import
+	h.Write(doc)
+	if keys := values.Keys(); len(keys) > 0 && mac != nil {
+		parts := make([]string, 0, 2*len(keys))
+		for _, key := range keys {
+			parts = append(parts, key, values.ByKey[key].Text)
+		}
+		h.Write([]byte("\x00" + mac(parts...)))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// coalesce is how long counting one key stays one version.
+const coalesce = time.Minute
+
+// coalesces reports whether a count goes into the version before, which did nothing
+// but count the same key a moment ago, and which nothing was made from.
+func (e *edit) coalesces(d draft, was *picture.Version, m *made) bool {
+	if d.counter == "" || was == nil || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesce || len(m.moved) > 0 {
+		return false
+	}
+	inUse := e.inUse()
+	delete(inUse, e.spec.Number) // by being the newest, and in force perhaps
+	for _, n := range e.spec.Tags {
+		inUse[n] = true
+	}
+	for _, t := range e.tasks {
+		inUse[t.Spec.Patch.Number] = true
+	}
+	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+		inUse[r.Spec.(*mariposa.InstanceSpec).Number] = true
+		return true
+	})
+	return !inUse[e.spec.Number]
+}
+
+// definitions are the services of a version, the one in the making included.
+func (e *edit) definitions(number int) (converge.Definitions, error) {
+	if e.fresh != nil && number == e.spec.Number {
+		return e.fresh, nil
+	}
+	v, err := e.s.Shelf.Version(e.ctx, e.record.ID, number)
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
+		return converge.Definitions{}, nil
+	case err != nil:
+		return nil, err
+	}
+	return v.Services, nil
+}
+
+// DefaultKeep is how many versions of a project are kept.
+const DefaultKeep = 100
+
+// prune forgets the oldest versions beyond those that are kept. Versions that have
+// a tag, are in force, are being brought into force, or that something runs of stay.
+func (e *edit) prune() error {
+	keep := cmp.Or(e.s.KeepVersions, DefaultKeep)
+	over := len(e.spec.Versions) - keep
+	if over <= 0 {
+		return nil
+	}
+	inUse := e.inUse()
+	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+		inUse[r.Spec.(*mariposa.InstanceSpec).Number] = true
+		return true
+	})
+	var kept []int
+	for _, n := range e.spec.Versions {
+		if over == 0 || inUse[n] {
+			kept = append(kept, n)
+			continue
+		}
+		over--
+		if err := e.forget(n); err != nil {
+			return err
+		}
+	}
+	e.spec.Versions = kept
+	return nil
+}
+
+// inUse are the versions that goal, tasks and tags speak of, and the newest.
+func (e *edit) inUse() map[int]bool {
+	inUse := map[int]bool{e.spec.Number: true}
+	for _, n := range e.spec.Tags {
+		inUse[n] = true
+	}
+	for _, t := range e.tasks {
+		inUse[t.Spec.Patch.Number] = true
+	}
+	if st := statusOf(e.record); st != nil {
+		inUse[st.Number], inUse[st.Completed] = true, true
+		for _, ss := range st.Services {
+			inUse[ss.Number] = true
+			if ss.Rollout != nil {
+				inUse[ss.Rollout.Number], inUse[ss.Rollout.From] = true, true
+			}
+		}
+	}
+	return inUse
+}
+
+// forget removes a version, and its values unless the next one has the same.
+func (e *edit) forget(number int) error {
+	id := mariposa.VersionID(e.record.ID, number)
+	r, err := e.s.Store.Get(e.ctx, mariposa.KindVersion, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	e.unit.Writes = append(e.unit.Writes, store.Write{
+		Kind: mariposa.KindVersion, ID: id, Delete: true,
+		Event: mariposa.Event{Kind: "version.forgotten", Project: e.record.ID, Actor: "mariposa", Reason: "only the newest versions are kept"},
+	})
+	spec := r.Spec.(*mariposa.VersionSpec)
+	at, _ := slices.BinarySearch(e.spec.Versions, number)
+	for _, beside := range []int{at - 1, at + 1} { // only neighbours can have the same: generations grow with versions
+		if beside < 0 || beside >= len(e.spec.Versions) {
+			continue
+		}
+		if shared, err := e.sameValues(e.spec.Versions[beside], spec.Metadata); err != nil || shared {
+			return err
+		}
+	}
+	e.dropValues(spec)
+	return nil
+}
+
+// sameValues reports whether a version that is still there goes with a generation
+// of values.
+func (e *edit) sameValues(number, generation int) (bool, error) {
+	if number == e.spec.Number {
+		return generation == e.spec.Metadata, nil
+	}
+	v, err := e.s.Shelf.Version(e.ctx, e.record.ID, number)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return v.Spec.Metadata == generation, nil
+}
+
+// dropValues removes the generation of values that went with a version.
+func (e *edit) dropValues(spec *mariposa.VersionSpec) {
+	if spec.Metadata == 0 || spec.Metadata == e.spec.Metadata {
+		return
+	}
+	e.unit.Writes = append(e.unit.Writes, store.Write{Kind: mariposa.KindMetadata, ID: mariposa.MetadataID(e.record.ID, spec.Metadata), Delete: true})
+}

@@ -1,0 +1,282 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/converge"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+func (s *server) quotaRoutes() {
+	const path = "/v1/organizations/{organization}/quota"
+	serve(s, route(http.MethodGet, path, "people", "get-quota", "What an organization may ask for, and what it does"), s.getQuota)
+	put := route(http.MethodPut, path, "people", "put-quota", "Set what an organization may ask for")
+	put.Description = "A figure sets a limit, null lifts it, what is left out stays. What is in use already stays, however much it is."
+	put.SkipValidateBody = true // null and absent are told apart by the handler
+	serve(s, put, s.putQuota)
+}
+
+func (s *server) getQuota(ctx context.Context, in *OfOrganization) (*document[contract.Quota], error) {
+	r, err := s.findOrganization(ctx, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return s.quota(ctx, r)
+}
+
+func (s *server) quota(ctx context.Context, org *store.Record) (*document[contract.Quota], error) {
+	ledger, err := s.Store.Ledger(ctx)
+	if err != nil {
+		return nil, err
+	}
+	spec := org.Spec.(*mariposa.OrganizationSpec)
+	resources, projects := mariposa.LedgerOf(org.ID)
+	used := ledger[resources]
+	doc := contract.Quota{
+		Organization: org.ID, OrganizationName: spec.Name,
+		Limits: contract.QuotaLimits{Projects: spec.Quota.Projects, Instances: spec.Quota.Instances, Memory: spec.Quota.Memory},
+		Used: contract.QuotaUsed{
+			Projects: ledger[projects].Instances, Instances: used.Instances, CPU: float64(used.MilliCPU) / 1000, Memory: used.Memory,
+		},
+	}
+	if n := spec.Quota.MilliCPU; n != nil {
+		cores := float64(*n) / 1000
+		doc.Limits.CPU = &cores
+	}
+	return answer(doc)
+}
+
+type putQuotaInput struct {
+	OfOrganization
+	RawBody []byte `contentType:"application/json"`
+}
+
+func (s *server) putQuota(ctx context.Context, in *putQuotaInput) (*document[contract.Quota], error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(in.RawBody, &fields); err != nil {
+		return nil, invalid(`the body must be an object like {"instances": 100, "memory": null}`)
+	}
+	_, err := s.changeOrganization(ctx, in.Organization, func(_ *store.Record, spec *mariposa.OrganizationSpec, unit *store.Unit) error {
+		unit.Audit[0].Reason = string(in.RawBody)
+		return readQuota(fields, &spec.Quota)
+	})
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.findOrganization(ctx, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return s.quota(ctx, r)
+}
+
+// readQuota sets the limits that are given.
+func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
+	for name, raw := range fields {
+		var err error
+		switch name {
+		case "projects":
+			q.Projects, err = limit[int](name, raw)
+		case "instances":
+			q.Instances, err = limit[int](name, raw)
+		case "memory":
+			q.Memory, err = limit[int64](name, raw)
+		case "cpu":
+			var cores *float64
+			if cores, err = limit[float64](name, raw); err == nil {
+				q.MilliCPU = nil
+				if cores != nil {
+					n := int64(*cores * 1000)
+					q.MilliCPU = &n
+				}
+			}
+		default:
+			err = invalid("%s is no limit; there are projects, instances, cpu and memory", shorten(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func limit[T int | int64 | float64](name string, raw json.RawMessage) (*T, error) {
+	var n *T
+	if json.Unmarshal(raw, &n) != nil || (n != nil && (*n < 0 || *n > 1<<53)) {
+		return nil, invalid("%s must be a number from 0, or null for no limit, not %s", name, shorten(string(raw)))
+	}
+	return n, nil
+}
+
+// reserve claims of the organization's quota what the goal after this change adds
+// up to, in the same commit, so that no two changes both slip through. A goal that
+// asks for less gives back.
+func (e *edit) reserve() error {
+	after, err := e.after()
+	if err != nil {
+		return err
+	}
+	demand, err := e.demand(after)
+	if err != nil {
+		return err
+	}
+	e.claim(e.spec.Organization, demand.Minus(e.spec.Demand))
+	e.spec.Demand = demand
+	return nil
+}
+
+// after is the goal once the waiting tasks and this change have taken effect.
+func (e *edit) after() (*mariposa.ProjectStatus, error) {
+	goal := statusOf(e.record)
+	waiting := slices.DeleteFunc(slices.Clone(e.tasks), func(t queue.Task) bool { return t.State() != mariposa.TaskQueued || e.ended[t.ID] })
+	slices.SortFunc(waiting, func(a, b queue.Task) int { return cmp.Compare(a.ID, b.ID) })
+	patches := make([]mariposa.Patch, 0, len(waiting)+1)
+	for _, t := range waiting {
+		patches = append(patches, t.Spec.Patch)
+	}
+	if e.patch != nil {
+		patches = append(patches, *e.patch)
+	}
+	var lost error
+	for _, p := range patches {
+		goal = converge.Apply(goal, p, converge.Change{
+			Now: e.now, IDs: e.spec.Services, Version: e.spec.Version,
+			Versions: func(n int) converge.Definitions {
+				defs, err := e.definitions(n)
+				if err != nil {
+					lost = err
+				}
+				return defs
+			},
+		})
+	}
+	return goal, lost
+}
+
+// demand is what a goal adds up to.
+func (e *edit) demand(goal *mariposa.ProjectStatus) (mariposa.Resources, error) {
+	sum := e.spec.Single
+	if goal == nil || goal.Goal != mariposa.GoalStarted || e.spec.Deleting {
+		return sum, nil
+	}
+	for name, ss := range goal.Services {
+		if ss.Removed {
+			continue
+		}
+		defs, err := e.definitions(ss.Number)
+		if err != nil {
+			return sum, err
+		}
+		one := mariposa.Resources{Instances: ss.Scale}
+		if def := defs[name]; def != nil {
+			one.MilliCPU, one.Memory = def.MilliCPU*int64(ss.Scale), def.Memory*int64(ss.Scale)
+		}
+		sum = sum.Plus(one)
+	}
+	return sum, nil
+}
+
+// claim adds a claim on an organization's quota.
+func (e *edit) claim(org string, take mariposa.Resources) {
+	if take == (mariposa.Resources{}) {
+		return
+	}
+	account, _ := mariposa.LedgerOf(org)
+	e.unit.Claims = append(e.unit.Claims, store.Claim{Node: account, Take: take, Limit: e.s.limits(org)})
+}
+
+// claimProject adds, or takes away, one project.
+func (e *edit) claimProject(org string, n int) {
+	_, account := mariposa.LedgerOf(org)
+	claim := store.Claim{Node: account, Take: mariposa.Resources{Instances: n}}
+	if r := e.s.Picture.Get(mariposa.KindOrg, org); r != nil {
+		claim.Limit.Instances = most(r.Spec.(*mariposa.OrganizationSpec).Quota.Projects)
+	}
+	e.unit.Claims = append(e.unit.Claims, claim)
+}
+
+// limits are an organization's limits as a claim takes them.
+func (s *server) limits(org string) mariposa.Resources {
+	r := s.Picture.Get(mariposa.KindOrg, org)
+	if r == nil {
+		return mariposa.Resources{}
+	}
+	q := r.Spec.(*mariposa.OrganizationSpec).Quota
+	return mariposa.Resources{Instances: most(q.Instances), MilliCPU: most(q.MilliCPU), Memory: most(q.Memory)}
+}
+
+// most is a limit as a claim takes it: there zero means none, so a limit of zero is
+// one below.
+func most[T int | int64](limit *T) T {
+	switch {
+	case limit == nil:
+		return 0
+	case *limit == 0:
+		return -1
+	}
+	return *limit
+}
+
+// overQuota says which limit a change ran into. Nil: it was none of an organization.
+func (s *server) overQuota(ctx context.Context, unit *store.Unit, err error) error {
+	ledger, failed := s.Store.Ledger(ctx)
+	if failed != nil {
+		return failed
+	}
+	for _, c := range unit.Claims {
+		have := ledger[c.Node]
+		if _, over := c.Apply(have); over == nil {
+			continue
+		}
+		org, projects := s.accountOf(c.Node)
+		if org == nil {
+			continue
+		}
+		name := org.Spec.(*mariposa.OrganizationSpec).Name
+		return &mariposa.Error{Code: mariposa.QuotaExceeded, Cause: err, Message: fmt.Sprintf(
+			"organization %s %s: scale something down, or ask whoever runs the installation for more", name, figure(have, c, projects))}
+	}
+	return mariposa.Errorf(mariposa.Conflict, "what was free has just been taken: try again")
+}
+
+// accountOf finds the organization whose account a claim is on.
+func (s *server) accountOf(account string) (org *store.Record, projects bool) {
+	var found *store.Record
+	s.Picture.EachOf(mariposa.KindOrg, func(r *store.Record) bool {
+		resources, count := mariposa.LedgerOf(r.ID)
+		if account == resources || account == count {
+			found, projects = r, account == count
+		}
+		return found == nil
+	})
+	return found, projects
+}
+
+// figure says what is allowed, in use and asked for.
+func figure(have mariposa.Resources, c store.Claim, projects bool) string {
+	say := func(limit, used, more any, what string) string {
+		return fmt.Sprintf("may have %v %s, has %v and would need %v more", limit, what, used, more)
+	}
+	sum := have.Plus(c.Take)
+	switch allowed := func(n int64) int64 { return max(0, n) }; {
+	case projects:
+		return say(max(0, c.Limit.Instances), have.Instances, c.Take.Instances, "projects")
+	case c.Limit.Instances != 0 && sum.Instances > c.Limit.Instances:
+		return say(max(0, c.Limit.Instances), have.Instances, c.Take.Instances, "instances")
+	case c.Limit.MilliCPU != 0 && sum.MilliCPU > c.Limit.MilliCPU:
+		return say(cores(allowed(c.Limit.MilliCPU)), cores(have.MilliCPU), cores(c.Take.MilliCPU), "cores")
+	default:
+		return say(megabytes(allowed(c.Limit.Memory)), megabytes(have.Memory), megabytes(c.Take.Memory), "of memory")
+	}
+}
+
+func cores(milli int64) string     { return fmt.Sprintf("%g", float64(milli)/1000) }
+func megabytes(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }

@@ -1,0 +1,232 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/store"
+)
+
+func (s *server) tokenRoutes() {
+	serve(s, route(http.MethodGet, "/v1/tokens", "people", "list-tokens", "List the caller's tokens"), s.listTokens)
+	create := created(route(http.MethodPost, "/v1/tokens", "people", "create-token", "Make a token"))
+	create.Description = "The token itself is in the answer and is never shown again. It may do what its user may, within its bounds."
+	serve(s, create, s.createToken)
+	serve(s, route(http.MethodDelete, "/v1/tokens/{token}", "people", "revoke-token", "Revoke a token"), s.revokeToken)
+}
+
+// tokenPrefix lets people and scanners see what a string is.
+const tokenPrefix = "mrp_"
+
+// maxTokens bounds how many tokens a user has.
+const maxTokens = 1000
+
+func (v *viewer) token(r *store.Record) contract.Token {
+	spec := r.Spec.(*mariposa.TokenSpec)
+	user := spec.User
+	if spec.Use == mariposa.TokenAdmin {
+		user = mariposa.FirstUser
+	}
+	doc := contract.Token{
+		ID: r.ID, Name: spec.Name, User: user, UserName: v.userName(user), Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization),
+		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: moment(spec.Expires), Current: caller(v.ctx).Token == r.ID,
+	}
+	if spec.Project != "" {
+		doc.ProjectName = v.projectName(spec.Project)
+	}
+	if st, ok := r.Status.(*mariposa.TokenStatus); ok && st != nil {
+		doc.LastUsed, doc.LastFrom = moment(st.Used), st.From
+	}
+	return doc
+}
+
+type listTokensInput struct {
+	User string `query:"user" doc:"of this user, for who runs the installation" maxLength:"255"`
+}
+
+func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document[contract.Tokens], error) {
+	user, err := s.tokenUser(ctx, in.User)
+	if err != nil {
+		return nil, err
+	}
+	v, all := s.viewer(ctx), contract.Tokens{Tokens: []contract.Token{}}
+	for _, r := range s.Picture.TokensOf(user) {
+		all.Tokens = append(all.Tokens, v.token(r))
+	}
+	slices.SortFunc(all.Tokens, func(a, b contract.Token) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
+	})
+	return answer(all)
+}
+
+// tokenUser is whose tokens are meant: the caller's, or for who runs the
+// installation anybody's.
+func (s *server) tokenUser(ctx context.Context, ref string) (string, error) {
+	c := caller(ctx)
+	if ref == "" || ref == c.User || ref == c.Name {
+		return c.User, nil
+	}
+	if !s.seesAll(c) {
+		return "", notFound("there is no user %q", ref)
+	}
+	r, err := s.anyUser(ref)
+	if err != nil {
+		return "", err
+	}
+	return r.ID, nil
+}
+
+type createTokenInput struct{ Body contract.NewToken }
+
+func (s *server) createToken(ctx context.Context, in *createTokenInput) (*document[contract.Token], error) {
+	spec, err := s.newToken(ctx, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	secret := tokenPrefix + rand.Text() + rand.Text()
+	spec.Hash = mariposa.HashToken(secret)
+	id := mariposa.TokenID(spec.Hash)
+	made, err := commit(ctx, s, "tokens of "+spec.User, func() (*store.Unit, contract.Token, error) {
+		mine := s.Picture.TokensOf(spec.User)
+		if len(mine) >= maxTokens {
+			return nil, contract.Token{}, conflict("%s has %d tokens already: revoke some", s.viewer(ctx).userName(spec.User), len(mine))
+		}
+		for _, t := range mine {
+			if t.Spec.(*mariposa.TokenSpec).Name == spec.Name {
+				return nil, contract.Token{}, conflict("there is a token %q already: choose another name, or revoke that one", spec.Name)
+			}
+		}
+		doc := s.viewer(ctx).token(&store.Record{Kind: mariposa.KindToken, ID: id, Spec: spec})
+		doc.Secret = secret
+		return &store.Unit{
+			Require: []store.Require{{Kind: mariposa.KindUser, ID: spec.User, SpecRevision: -1, StatusRevision: -1}},
+			Writes:  []store.Write{{Kind: mariposa.KindToken, ID: id, Spec: spec}},
+			Audit: []mariposa.Audit{{
+				Kind: string(mariposa.KindToken), Object: id, ObjectName: spec.Name, Organization: spec.Organization, Project: spec.Project,
+				Reason: "for " + doc.UserName,
+			}},
+		}, doc, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer(*made)
+}
+
+// newToken checks what is asked of a token: never more than the caller has.
+func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa.TokenSpec, error) {
+	c, now := caller(ctx), s.Clock.Now()
+	user, err := s.tokenUser(ctx, ask.User)
+	if err != nil {
+		return nil, err
+	}
+	spec := &mariposa.TokenSpec{Use: mariposa.TokenUser, Name: ask.Name, User: user, Role: ask.Role, Created: now, Author: actor(ctx)}
+	if !isText(ask.Name) {
+		return nil, invalid("name must be text")
+	}
+	if ask.Project != "" {
+		p, err := s.findProject(ctx, ask.Project, ask.Organization)
+		if err != nil {
+			return nil, err
+		}
+		spec.Project, spec.Organization = p.ID, p.Spec.(*mariposa.ProjectSpec).Organization
+	} else if ask.Organization != "" {
+		org, err := s.findOrganization(ctx, ask.Organization)
+		if err != nil {
+			return nil, err
+		}
+		spec.Organization = org.ID
+	}
+	bounds := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
+	if !bounds.Within(c.Bounds) {
+		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "a bounded token makes only tokens within its own bounds: name the same organization, project and at most the same role"}
+	}
+	if spec.Expires, err = readExpiry(ask.Expires, now); err != nil {
+		return nil, err
+	}
+	if own := s.Picture.Get(mariposa.KindToken, c.Token); own != nil { // nor one that outlives it
+		if end := own.Spec.(*mariposa.TokenSpec).Expires; !c.Bounds.Unbounded() && !end.IsZero() && (spec.Expires.IsZero() || spec.Expires.After(end)) {
+			spec.Expires = end
+		}
+	}
+	return spec, nil
+}
+
+// readExpiry reads a time, or a span like 12h or 90d.
+func readExpiry(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		span, bad := time.ParseDuration(text)
+		if days, ok := strings.CutSuffix(text, "d"); ok {
+			n, err := strconv.Atoi(days)
+			span, bad = time.Duration(n)*24*time.Hour, err
+			if n > 36500 {
+				bad = strconv.ErrRange
+			}
+		}
+		if bad != nil {
+			return at, invalid("expires must be a time like 2027-01-31T00:00:00Z or a span like 12h or 90d, not %q", shorten(text))
+		}
+		at = now.Add(span)
+	}
+	if !at.After(now) {
+		return at, invalid("expires: %s is not in the future", shorten(text))
+	}
+	return at, nil
+}
+
+type ofToken struct {
+	Token string `path:"token" doc:"its id or name" maxLength:"255"`
+}
+
+func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contract.Changed], error) {
+	found, err := s.findToken(ctx, in.Token)
+	if err != nil {
+		return nil, err
+	}
+	spec := found.Spec.(*mariposa.TokenSpec)
+	changed, err := commit(ctx, s, found.ID, func() (*store.Unit, contract.Changed, error) {
+		unit := &store.Unit{
+			Writes: []store.Write{{Kind: mariposa.KindToken, ID: found.ID, Delete: true}},
+			Audit:  []mariposa.Audit{{Kind: string(mariposa.KindToken), Organization: spec.Organization, Project: spec.Project}},
+		}
+		return unit, contract.Changed{ID: found.ID, Name: spec.Name}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer(*changed)
+}
+
+// findToken finds a token by id or name: one's own, or for who runs the
+// installation anybody's by id. A bounded token reaches only itself and what is
+// within its bounds.
+func (s *server) findToken(ctx context.Context, ref string) (*store.Record, error) {
+	c := caller(ctx)
+	reach := func(r *store.Record) bool {
+		spec := r.Spec.(*mariposa.TokenSpec)
+		b := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
+		return s.seesAll(c) || (spec.User == c.User && (r.ID == c.Token || b.Within(c.Bounds)))
+	}
+	if r := s.Picture.Get(mariposa.KindToken, ref); r != nil && reach(r) {
+		return r, nil
+	}
+	for _, r := range s.Picture.TokensOf(c.User) {
+		if r.Spec.(*mariposa.TokenSpec).Name == ref && reach(r) {
+			return r, nil
+		}
+	}
+	return nil, notFound("there is no token %q", ref)
+}

@@ -1,0 +1,249 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+// Placing finds a node for an instance: it sets the spec's node and returns the
+// claim to commit with it. Release takes that back if the commit fails.
+type Placing func(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error)
+
+func (s *server) unmanagedRoutes() {
+	create := created(route(http.MethodPost, "/v1/instances", "instances", "create-instance", "Make an instance that no service manages"))
+	create.Description = "The body names the project and what to run, with the keys of a service in a manifest. " +
+		"Nobody repairs, replaces or updates it; it runs until it ends or is removed."
+	create.SkipValidateBody, create.MaxBodyBytes = true, maxBody
+	serve(s, create, s.createInstance)
+}
+
+type createInstanceInput struct {
+	Project      string `query:"project" doc:"its id or name, unless the body says it" maxLength:"255"`
+	Organization string `query:"organization" doc:"where the project's name is looked up"`
+	RawBody      []byte `contentType:"application/json"`
+}
+
+// single is what is asked for: where, and a service's definition.
+type single struct {
+	project, organization, name string
+	definition                  []byte
+}
+
+// read takes the instance's own keys out of the body; the rest defines what it runs.
+func (in *createInstanceInput) read() (*single, error) {
+	var keys map[string]json.RawMessage
+	d := json.NewDecoder(bytes.NewReader(in.RawBody))
+	if err := d.Decode(&keys); err != nil || d.More() {
+		return nil, invalid(`the body must be a JSON object like {"project": "shop", "name": "probe", "compute_type": "process", "command": ["/bin/true"]}`)
+	}
+	one := &single{project: in.Project, organization: in.Organization}
+	for name, to := range map[string]*string{"project": &one.project, "organization": &one.organization, "name": &one.name} {
+		if raw, ok := keys[name]; ok {
+			if json.Unmarshal(raw, to) != nil {
+				return nil, invalid("%s must be a text", name)
+			}
+			delete(keys, name)
+		}
+	}
+	if one.project == "" {
+		return nil, invalid("project is missing: an instance belongs to one")
+	}
+	if one.name != "" {
+		if err := checkName("instance", one.name); err != nil {
+			return nil, err
+		}
+	}
+	var b bytes.Buffer
+	b.WriteString("{\n")
+	for i, name := range slices.Sorted(maps.Keys(keys)) {
+		if i > 0 {
+			b.WriteString(",\n")
+		}
+		quoted, _ := json.Marshal(name) // a string marshals
+		b.Write(quoted)
+		b.WriteString(": ")
+		b.Write(keys[name])
+	}
+	b.WriteString("\n}\n")
+	one.definition = b.Bytes()
+	return one, nil
+}
+
+func (s *server) createInstance(ctx context.Context, in *createInstanceInput) (*document[contract.Changed], error) {
+	ask, err := in.read()
+	if err != nil {
+		return nil, err
+	}
+	project, err := s.findProject(ctx, ask.project, ask.organization)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.require(ctx, auth.ManageInstances, project); err != nil {
+		return nil, err
+	}
+	release := func() {}
+	out, err := s.change(ctx, OfProject{Project: project.ID}, func(e *edit) (*change, error) {
+		release() // of the try before
+		c, again, err := e.launch(ask)
+		release = again
+		return c, err
+	})
+	if err != nil {
+		release()
+	}
+	return out, err
+}
+
+// launch adds an instance to a change.
+func (e *edit) launch(ask *single) (c *change, release func(), err error) {
+	release = func() {}
+	id := e.s.NewID()
+	name := firstOf(ask.name, "single-"+id[len(id)-6:])
+	newest, err := e.newest()
+	if err != nil {
+		return nil, release, err
+	}
+	of := &manifest.Project{}
+	if newest != nil {
+		of = newest.Manifest
+	}
+	def, err := manifest.ParseService(name, ask.definition, of)
+	if err != nil {
+		return nil, release, err
+	}
+	if def.Package != "" {
+		return nil, release, invalid("package: say memory and cpu for a single instance")
+	}
+	if e.s.named(e.record.ID, name) {
+		return nil, release, conflict("project %s has an instance %s already: choose another name", e.spec.Name, name)
+	}
+	spec := &mariposa.InstanceSpec{
+		Name: name, Project: e.record.ID, Number: e.spec.Number, Digest: def.Digest, Compute: def.Compute,
+		Goal: mariposa.GoalRunning, Generation: 1, Created: e.now, Reason: actor(e.ctx) + " asked for it", Author: actor(e.ctx),
+		Memory: def.Memory, MilliCPU: def.MilliCPU, Definition: ask.definition,
+	}
+	for _, p := range def.Ports {
+		if p.Host != 0 {
+			spec.Ports = append(spec.Ports, p.Host)
+		}
+	}
+	claim, release, err := e.s.Place(id, spec)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	e.unit.Claims = append(e.unit.Claims, claim)
+	e.spec.Single = e.spec.Single.Plus(sizeOf(spec))
+	e.putInstance(id, spec, "instance.provisioning")
+	e.answer = contract.Changed{ID: id, Name: name}
+	e.unit.Audit[0].Kind, e.unit.Audit[0].Object, e.unit.Audit[0].ObjectName = string(mariposa.KindInstance), id, name
+	c, err = e.done("the instance " + name + " was made")
+	return c, release, err
+}
+
+func sizeOf(spec *mariposa.InstanceSpec) mariposa.Resources {
+	return mariposa.Resources{Instances: 1, MilliCPU: spec.MilliCPU, Memory: spec.Memory}
+}
+
+// named reports whether a project has an instance of a name.
+func (s *server) named(project, name string) bool {
+	found := false
+	s.Picture.EachInstanceOf(project, func(r *store.Record) bool {
+		found = r.Spec.(*mariposa.InstanceSpec).Name == name
+		return !found
+	})
+	return found
+}
+
+func (e *edit) putInstance(id string, spec *mariposa.InstanceSpec, event string) {
+	e.write(store.Write{Kind: mariposa.KindInstance, ID: id, Spec: spec}, event, spec.Reason)
+	ev := &e.unit.Writes[len(e.unit.Writes)-1].Event
+	ev.Instance, ev.Node = id, spec.Node
+}
+
+// changeInstance changes what is wanted of an instance.
+func (s *server) changeInstance(ctx context.Context, found *store.Record, event string, build func(*edit, *mariposa.InstanceSpec) error) (*document[contract.Changed], error) {
+	project := found.Spec.(*mariposa.InstanceSpec).Project
+	return s.change(ctx, OfProject{Project: project}, func(e *edit) (*change, error) {
+		r := s.Picture.Get(mariposa.KindInstance, found.ID)
+		if r == nil {
+			return nil, notFound("the instance is gone")
+		}
+		spec := *r.Spec.(*mariposa.InstanceSpec)
+		if spec.Goal == mariposa.GoalGone {
+			return nil, conflict("instance %s is on its way out", spec.Name)
+		}
+		before := spec
+		if err := build(e, &spec); err != nil {
+			return nil, err
+		}
+		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
+		if spec.Goal == before.Goal && spec.Bounces == before.Bounces {
+			return &e.change, nil
+		}
+		spec.Generation++
+		e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindInstance, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
+		e.putInstance(r.ID, &spec, event)
+		a := &e.unit.Audit[0]
+		a.Kind, a.Object, a.ObjectName, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Reason
+		return e.done(spec.Reason)
+	})
+}
+
+// stopOrStart changes the goal of an unmanaged instance.
+func (s *server) stopOrStart(ctx context.Context, found *store.Record, action string) (*document[contract.Changed], error) {
+	goal, event := mariposa.GoalRunning, "instance.starting"
+	if action == "stop" {
+		goal, event = mariposa.GoalHalted, "instance.stopping"
+	}
+	return s.changeInstance(ctx, found, event, func(e *edit, spec *mariposa.InstanceSpec) error {
+		spec.Goal, spec.Reason = goal, actor(e.ctx)+" asked for a "+action
+		return nil
+	})
+}
+
+// restartInstance ends an instance and starts it again in its place.
+func (s *server) restartInstance(ctx context.Context, found *store.Record) (*document[contract.Changed], error) {
+	return s.changeInstance(ctx, found, "instance.restarting", func(e *edit, spec *mariposa.InstanceSpec) error {
+		if spec.Goal != mariposa.GoalRunning {
+			return conflict("instance %s is stopped: start it instead", spec.Name)
+		}
+		spec.Bounces++
+		spec.Reason = actor(e.ctx) + " asked for a restart"
+		return nil
+	})
+}
+
+// removeSingle removes an unmanaged instance.
+func (s *server) removeSingle(ctx context.Context, found *store.Record) (*document[contract.Changed], error) {
+	return s.changeInstance(ctx, found, "instance.stopping", func(e *edit, spec *mariposa.InstanceSpec) error {
+		spec.Goal, spec.Reason = mariposa.GoalGone, actor(e.ctx)+" removed it"
+		e.spec.Single = e.spec.Single.Minus(sizeOf(spec))
+		return nil
+	})
+}
+
+// dismiss lets the unmanaged instances of a project go with it: their nodes settle
+// that, whenever they can be reached.
+func (e *edit) dismiss() {
+	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+		spec := *r.Spec.(*mariposa.InstanceSpec)
+		if spec.Managed || spec.Debt {
+			return true
+		}
+		spec.Debt, spec.Goal, spec.Reason = true, mariposa.GoalGone, "its project is deleted"
+		spec.Generation++
+		e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindInstance, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
+		e.putInstance(r.ID, &spec, "instance.stopping")
+		return true
+	})
+}

@@ -1,0 +1,126 @@
+package auth
+
+import (
+	"mariposa"
+	"mariposa/store"
+)
+
+// Caller is who asks, for the length of one request.
+type Caller struct {
+	User  string // id
+	Name  string
+	Admin bool   // runs the installation
+	Home  string // the organization in which names are looked up unless another is named
+	Token string // its id; empty for the one that the server was started with
+
+	// By is who really asks, when somebody acts for User.
+	By, ByName string
+
+	Bounds Bounds
+}
+
+// Bounds are what a token leaves of its user's rights. Zero fields bound
+// nothing.
+type Bounds struct {
+	Organization string
+	Project      string
+	Role         mariposa.Role
+}
+
+// Unbounded reports whether nothing is taken away.
+func (b Bounds) Unbounded() bool { return b == Bounds{} }
+
+// Within reports whether bounds leave no more than others do.
+func (b Bounds) Within(outer Bounds) bool {
+	return (outer.Organization == "" || b.Organization == outer.Organization) &&
+		(outer.Project == "" || b.Project == outer.Project) &&
+		(outer.Role == "" || (b.Role != "" && b.Role.Rank() <= outer.Role.Rank()))
+}
+
+// Actor is the caller's name for events and tasks.
+func (c *Caller) Actor() string {
+	if c.By != "" && c.By != c.User {
+		return c.Name + " (by " + c.ByName + ")"
+	}
+	return c.Name
+}
+
+// RoleIn is what the caller is in a project. Owners of its organization are
+// admins of it; members are what the organization lets all members be, or what
+// the project makes of them.
+func (d *Directory) RoleIn(c *Caller, project *store.Record) mariposa.Role {
+	spec := project.Spec.(*mariposa.ProjectSpec)
+	if (c.Bounds.Organization != "" && c.Bounds.Organization != spec.Organization) || (c.Bounds.Project != "" && c.Bounds.Project != project.ID) {
+		return mariposa.RoleNone
+	}
+	role := spec.Users[c.User]
+	if org := d.organization(spec.Organization); org != nil {
+		switch org.Members[c.User] {
+		case mariposa.OrgOwner:
+			role = mariposa.RoleAdmin
+		case mariposa.OrgMember:
+			role = stronger(role, org.Base)
+		}
+	}
+	if c.Admin {
+		role = mariposa.RoleAdmin
+	}
+	if most := c.Bounds.Role; most != "" && most.Rank() < role.Rank() {
+		return most
+	}
+	return role
+}
+
+func stronger(a, b mariposa.Role) mariposa.Role {
+	if a.Rank() >= b.Rank() {
+		return a
+	}
+	return b
+}
+
+// RoleOf is what the caller is in an organization; empty: nothing. A token with
+// bounded rights never makes an owner.
+func (d *Directory) RoleOf(c *Caller, org *store.Record) mariposa.OrgRole {
+	if (c.Bounds.Organization != "" && c.Bounds.Organization != org.ID) || c.Bounds.Project != "" {
+		return ""
+	}
+	role := org.Spec.(*mariposa.OrganizationSpec).Members[c.User]
+	if c.Admin {
+		role = mariposa.OrgOwner
+	}
+	if role == mariposa.OrgOwner && c.Bounds.Role != "" && c.Bounds.Role != mariposa.RoleAdmin {
+		role = mariposa.OrgMember
+	}
+	return role
+}
+
+// May decides on a permission. On is the project or organization it is about,
+// nil for the installation and for what everybody may.
+func (d *Directory) May(c *Caller, p Permission, on *store.Record) Verdict {
+	row, known := rows[p]
+	switch {
+	case !known:
+		return Hidden
+	case row.Installation:
+		if c.Admin && c.Bounds.Unbounded() {
+			return Allowed
+		}
+		return Denied
+	case on == nil:
+		if row.Project == "" && row.Organization == "" {
+			return Allowed
+		}
+		return Hidden
+	}
+	switch on.Spec.(type) {
+	case *mariposa.ProjectSpec:
+		return row.inProject(d.RoleIn(c, on))
+	case *mariposa.OrganizationSpec:
+		v := row.inOrganization(d.RoleOf(c, on))
+		if v == Allowed && p == CreateProject && c.Bounds.Role == mariposa.RoleViewer {
+			return Denied
+		}
+		return v
+	}
+	return Hidden
+}

@@ -1,0 +1,189 @@
+package auth
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"time"
+
+	"mariposa"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// Directory knows users, organizations and tokens, as the picture shows them.
+type Directory struct {
+	picture *picture.Picture
+	admin   string // hash of the token that the server was started with; empty: none
+	join    string // likewise, of agents
+}
+
+// NewDirectory makes a directory. The tokens are those the server was started
+// with, if any.
+func NewDirectory(p *picture.Picture, adminToken, joinToken string) *Directory {
+	d := &Directory{picture: p}
+	if adminToken != "" {
+		d.admin = mariposa.HashToken(adminToken)
+	}
+	if joinToken != "" {
+		d.join = mariposa.HashToken(joinToken)
+	}
+	return d
+}
+
+func (d *Directory) organization(id string) *mariposa.OrganizationSpec {
+	r := d.picture.Get(mariposa.KindOrg, id)
+	if r == nil {
+		return nil
+	}
+	return r.Spec.(*mariposa.OrganizationSpec)
+}
+
+// Identify finds the user behind a token; nil when it lets nobody in. Hashes are
+// compared, in constant time, so that no token can be found out by measuring.
+func (d *Directory) Identify(token string, now time.Time) *Caller {
+	if token == "" {
+		return nil
+	}
+	hash := mariposa.HashToken(token)
+	if d.admin != "" && subtle.ConstantTimeCompare([]byte(hash), []byte(d.admin)) == 1 {
+		return d.caller(mariposa.FirstUser, "", Bounds{})
+	}
+	id := mariposa.TokenID(hash)
+	spec := d.token(id, hash, now)
+	switch {
+	case spec == nil:
+		return nil
+	case spec.Use == mariposa.TokenAdmin:
+		return d.caller(mariposa.FirstUser, id, Bounds{})
+	case spec.Use == mariposa.TokenUser:
+		return d.caller(spec.User, id, Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role})
+	}
+	return nil
+}
+
+// token finds a token that is still good.
+func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
+	r := d.picture.Get(mariposa.KindToken, id)
+	if r == nil {
+		return nil
+	}
+	spec := r.Spec.(*mariposa.TokenSpec)
+	if subtle.ConstantTimeCompare([]byte(hash), []byte(spec.Hash)) != 1 || (!spec.Expires.IsZero() && !now.Before(spec.Expires)) {
+		return nil
+	}
+	return spec
+}
+
+func (d *Directory) caller(user, token string, b Bounds) *Caller {
+	r := d.picture.Get(mariposa.KindUser, user)
+	if r == nil || r.Spec.(*mariposa.UserSpec).Disabled {
+		return nil
+	}
+	spec := r.Spec.(*mariposa.UserSpec)
+	c := &Caller{User: user, Name: spec.Name, Admin: spec.Admin, Home: spec.Organization, Token: token, Bounds: b}
+	if b.Organization != "" {
+		c.Home = b.Organization
+	}
+	return c
+}
+
+// Joins reports whether a token lets a node connect.
+func (d *Directory) Joins(token string, now time.Time) bool {
+	if token == "" {
+		return false
+	}
+	hash := mariposa.HashToken(token)
+	if d.join != "" && subtle.ConstantTimeCompare([]byte(hash), []byte(d.join)) == 1 {
+		return true
+	}
+	spec := d.token(mariposa.TokenID(hash), hash, now)
+	return spec != nil && spec.Use == mariposa.TokenJoin
+}
+
+// StandIn lets a caller act for a user: themselves, or anybody for who runs the
+// installation. Nil: they may not, or there is no such user.
+func (d *Directory) StandIn(c *Caller, ref string) *Caller {
+	r := d.User(ref)
+	switch {
+	case r == nil:
+		return nil
+	case r.ID == c.User:
+		return c
+	case d.May(c, RunInstallation, nil) != Allowed:
+		return nil
+	}
+	as := d.caller(r.ID, c.Token, Bounds{})
+	if as != nil {
+		as.By, as.ByName = c.User, c.Name
+	}
+	return as
+}
+
+// User finds a user by id or name.
+func (d *Directory) User(ref string) *store.Record {
+	if r := d.picture.Get(mariposa.KindUser, ref); r != nil {
+		return r
+	}
+	return d.picture.UserNamed(ref)
+}
+
+// Organization finds an organization by id or name.
+func (d *Directory) Organization(ref string) *store.Record {
+	if r := d.picture.Get(mariposa.KindOrg, ref); r != nil {
+		return r
+	}
+	return d.picture.OrgNamed(ref)
+}
+
+// EnsureFirst makes the first user and its organization, unless they are there.
+// Any number of replicas may do so at once.
+func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
+	_, err := st.Get(ctx, mariposa.KindUser, mariposa.FirstUser)
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	err = st.Commit(ctx, store.Unit{
+		Require: []store.Require{{Kind: mariposa.KindUser, ID: mariposa.FirstUser, Absent: true}},
+		Writes: NewUser(mariposa.FirstUser, mariposa.FirstOrganization, &mariposa.UserSpec{
+			Name: mariposa.FirstName, Admin: true, Created: now,
+		}),
+	})[0].Err
+	if errors.Is(err, store.ErrConflict) {
+		return nil // another replica was faster
+	}
+	return err
+}
+
+// NewUser is what makes a user: the user, an organization of their own, and the
+// name that both have.
+func NewUser(id, organization string, spec *mariposa.UserSpec) []store.Write {
+	spec.Organization = organization
+	var event mariposa.Event
+	if spec.Author != "" { // the first one makes itself
+		event = mariposa.Event{Kind: "user.created", Actor: spec.Author}
+	}
+	return []store.Write{
+		{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Spec: &mariposa.NameSpec{User: id, Organization: organization}},
+		{Kind: mariposa.KindUser, ID: id, Spec: spec, Event: event},
+		{Kind: mariposa.KindOrg, ID: organization, Spec: &mariposa.OrganizationSpec{
+			Name: spec.Name, Personal: id, Base: mariposa.RoleNone, Members: map[string]mariposa.OrgRole{id: mariposa.OrgOwner},
+			Created: spec.Created, Author: spec.Author,
+		}},
+	}
+}
+
+// Valid reports whether a caller who was let in would still be.
+func (d *Directory) Valid(c *Caller, now time.Time) bool {
+	for _, id := range []string{c.User, c.By} {
+		r := d.picture.Get(mariposa.KindUser, id)
+		if id != "" && (r == nil || r.Spec.(*mariposa.UserSpec).Disabled) {
+			return false
+		}
+	}
+	if c.Token == "" {
+		return true
+	}
+	r := d.picture.Get(mariposa.KindToken, c.Token)
+	return r != nil && d.token(r.ID, r.Spec.(*mariposa.TokenSpec).Hash, now) != nil
+}

@@ -1,0 +1,106 @@
+// Package auth says who somebody is and what they may do. It finds the user
+// behind a token, and answers for a permission and a project, organization or
+// the installation itself: allowed, denied, or not even to be known of.
+//
+// It owns the one table of roles and permissions. It refuses to know routes,
+// bodies and what a permission is used for.
+package auth
+
+import "mariposa"
+
+// Permission names something that not everybody may do.
+type Permission string
+
+const (
+	Ask Permission = "ask" // anybody who is let in: answers show only what the caller may see
+
+	ReadProject     Permission = "project.read"
+	Deploy          Permission = "project.deploy"
+	Operate         Permission = "project.operate"
+	ReadSecrets     Permission = "project.secrets"
+	Shell           Permission = "project.shell"
+	ManageInstances Permission = "project.instances"
+	ManagePeople    Permission = "project.people"
+	Administer      Permission = "project.administer"
+	AuditProject    Permission = "project.audit"
+
+	ReadOrganization       Permission = "organization.read"
+	CreateProject          Permission = "organization.create"
+	AdministerOrganization Permission = "organization.administer"
+	AuditOrganization      Permission = "organization.audit"
+
+	RunInstallation Permission = "installation.run"
+)
+
+// Row says what a permission takes: a role in the project, one in the
+// organization, or to run the installation.
+type Row struct {
+	Permission   Permission
+	Means        string
+	Project      mariposa.Role    // at least this
+	Organization mariposa.OrgRole // at least this
+	Installation bool
+}
+
+// Table says which role may do what. Everything is decided by it.
+var Table = []Row{
+	{Permission: Ask, Means: "list what one may see, manage one's own tokens, make an organization"},
+
+	{Permission: ReadProject, Means: "see a project, its state, tasks, versions, instances and logs; metadata with secrets masked", Project: mariposa.RoleViewer},
+	{Permission: Deploy, Means: "submit manifests and metadata, tag, revert, reprovision, copy", Project: mariposa.RoleDeployer},
+	{Permission: Operate, Means: "start, stop, scale, freeze, thaw, pause, resume, accept; end tasks", Project: mariposa.RoleOperator},
+	{Permission: ReadSecrets, Means: "read secret metadata", Project: mariposa.RoleOperator},
+	{Permission: Shell, Means: "run commands inside an instance", Project: mariposa.RoleOperator},
+	{Permission: ManageInstances, Means: "make, stop, restart, replace and remove single instances", Project: mariposa.RoleOperator},
+	{Permission: ManagePeople, Means: "give users roles in a project and take them away", Project: mariposa.RoleAdmin},
+	{Permission: Administer, Means: "rename, move and delete a project", Project: mariposa.RoleAdmin},
+	{Permission: AuditProject, Means: "read the audit of a project", Project: mariposa.RoleAdmin},
+
+	{Permission: ReadOrganization, Means: "see an organization, its members and its quota", Organization: mariposa.OrgMember},
+	{Permission: CreateProject, Means: "make a project in an organization", Organization: mariposa.OrgMember},
+	{Permission: AdministerOrganization, Means: "manage an organization and its members; be admin of all its projects", Organization: mariposa.OrgOwner},
+	{Permission: AuditOrganization, Means: "read the audit of an organization", Organization: mariposa.OrgOwner},
+
+	{Permission: RunInstallation, Means: "manage nodes, users, quotas, packages and keys; act for any user", Installation: true},
+}
+
+var rows = func() map[Permission]Row {
+	m := make(map[Permission]Row, len(Table))
+	for _, r := range Table {
+		m[r.Permission] = r
+	}
+	return m
+}()
+
+// Verdict is what becomes of a request.
+type Verdict uint8
+
+const (
+	Hidden Verdict = iota // as if it did not exist
+	Denied                // it may be seen, but this may not be done to it
+	Allowed
+)
+
+func (v Verdict) String() string { return [...]string{"hidden", "denied", "allowed"}[v] }
+
+// inProject decides by a role in a project.
+func (r Row) inProject(role mariposa.Role) Verdict {
+	switch {
+	case role.Rank() == 0:
+		return Hidden
+	case r.Project == "" || role.Rank() < r.Project.Rank():
+		return Denied
+	}
+	return Allowed
+}
+
+// inOrganization decides by a role in an organization.
+func (r Row) inOrganization(role mariposa.OrgRole) Verdict {
+	switch {
+	case role == "":
+		return Hidden
+	case r.Organization == "" || (r.Organization == mariposa.OrgOwner && role != mariposa.OrgOwner):
+		return Denied
+	}
+	return Allowed
+}

@@ -1,0 +1,97 @@
+package contract
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// MetadataKey is one value of a project's metadata, and what the manifest says of it.
+type MetadataKey struct {
+	Key         string     `json:"key"`
+	Value       string     `json:"value" doc:"masked where it is a secret"`
+	Set         bool       `json:"set"`
+	Secret      bool       `json:"secret"`
+	CAS         string     `json:"cas,omitempty" doc:"changes with every change of this key; pass it as ?cas= to change only what you have seen"`
+	Changed     *time.Time `json:"changed,omitempty"`
+	Declared    bool       `json:"declared" doc:"the manifest names it"`
+	Required    bool       `json:"required"`
+	Default     string     `json:"default,omitempty"`
+	Description string     `json:"description,omitempty"`
+	UsedBy      []string   `json:"used_by" doc:"services that take it up when they are provisioned"`
+}
+
+// Metadata is a project's metadata as a list.
+type Metadata struct {
+	Version string        `json:"version"`
+	Number  int           `json:"number"`
+	Keys    []MetadataKey `json:"keys"`
+	Missing []string      `json:"missing" doc:"required keys without a value"`
+}
+
+// MetadataValue sets one value.
+type MetadataValue struct {
+	Value  json.RawMessage `json:"value" doc:"a text, number or boolean"`
+	Secret *bool           `json:"secret,omitempty" doc:"left out: as it was, or as the manifest says"`
+}
+
+// Tag is a name for a version.
+type Tag struct {
+	Tag       string `json:"tag"`
+	Version   string `json:"version"`
+	Number    int    `json:"number"`
+	Automatic bool   `json:"automatic" doc:"it moves by itself and cannot be deleted"`
+}
+
+// Tags is a list of tags.
+type Tags struct {
+	Tags []Tag `json:"tags"`
+}
+
+// NewTag asks for a tag.
+type NewTag struct {
+	Tag     string `json:"tag"`
+	Version string `json:"version" doc:"a hash, at least 7 characters of it, a number, or another tag"`
+}
+
+// Diff is what differs between two versions.
+type Diff struct {
+	From     Version       `json:"from"`
+	To       Version       `json:"to"`
+	Services []ServiceDiff `json:"services"`
+	Metadata []ValueDiff   `json:"metadata" doc:"secrets are masked"`
+}
+
+// ServiceDiff is what differs in one service.
+type ServiceDiff struct {
+	Service string      `json:"service"`
+	Change  string      `json:"change" doc:"create, delete, replace, update or scale"`
+	Fields  []FieldDiff `json:"fields"`
+}
+
+// FieldDiff is one field that differs.
+type FieldDiff struct {
+	Field  string `json:"field"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// ValueDiff is one metadata key that differs.
+type ValueDiff struct {
+	Key    string `json:"key"`
+	Change string `json:"change" doc:"added, removed or changed"`
+	Secret bool   `json:"secret"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// Copy asks for a copy of a project.
+type Copy struct {
+	Name         string   `json:"name"`
+	Organization string   `json:"organization,omitempty" doc:"the same one if left out"`
+	Metadata     []string `json:"metadata,omitempty" doc:"the keys whose values are copied; no others are"`
+}
+
+// Move asks for a project to change hands.
+type Move struct {
+	Organization string `json:"organization"`
+}

@@ -1,0 +1,176 @@
+package contract
+
+import (
+	"time"
+
+	"mariposa"
+)
+
+// User is a person or a robot.
+type User struct {
+	ID               string    `json:"id"`
+	Name             string    `json:"name"`
+	Email            string    `json:"email,omitempty"`
+	Admin            bool      `json:"admin" doc:"runs the installation"`
+	Disabled         bool      `json:"disabled"`
+	Organization     string    `json:"organization" doc:"the user's own"`
+	OrganizationName string    `json:"organization_name"`
+	Created          time.Time `json:"created"`
+}
+
+// Users is a list of users.
+type Users struct {
+	Users []User `json:"users"`
+}
+
+// NewUser asks for a user.
+type NewUser struct {
+	Name  string `json:"name" doc:"a DNS label; it is the name of the user's own organization too"`
+	Email string `json:"email,omitempty" maxLength:"255"`
+	Admin bool   `json:"admin,omitempty"`
+}
+
+// UserChange asks for a change of a user; what is left out stays as it is.
+type UserChange struct {
+	Email    *string `json:"email,omitempty" maxLength:"255"`
+	Admin    *bool   `json:"admin,omitempty"`
+	Disabled *bool   `json:"disabled,omitempty"`
+}
+
+// Whoami is who asks, and within which bounds.
+type Whoami struct {
+	User
+	For   string `json:"for,omitempty" doc:"the name of the user that the caller acts for"`
+	Token Token  `json:"token"`
+}
+
+// Organization is a group of users that owns projects.
+type Organization struct {
+	ID       string           `json:"id"`
+	Name     string           `json:"name"`
+	Personal bool             `json:"personal" doc:"it is a user's own"`
+	Role     mariposa.OrgRole `json:"role,omitempty" doc:"the caller's"`
+	BaseRole mariposa.Role    `json:"base_role" doc:"what every member may do in every project"`
+	Members  int              `json:"members"`
+	Projects int              `json:"projects"`
+	Created  time.Time        `json:"created"`
+}
+
+// Organizations is a list of organizations.
+type Organizations struct {
+	Organizations []Organization `json:"organizations"`
+}
+
+// NewOrganization asks for an organization; whoever asks becomes its owner.
+type NewOrganization struct {
+	Name     string        `json:"name"`
+	BaseRole mariposa.Role `json:"base_role,omitempty" enum:"none,viewer,deployer,operator,admin" doc:"what every member may do in every project; viewer if left out"`
+}
+
+// OrganizationChange asks for a change of an organization.
+type OrganizationChange struct {
+	Name     string        `json:"name,omitempty"`
+	BaseRole mariposa.Role `json:"base_role,omitempty" enum:"none,viewer,deployer,operator,admin"`
+}
+
+// Member is a user's part in an organization or project.
+type Member struct {
+	User     string `json:"user"`
+	UserName string `json:"user_name"`
+	Role     string `json:"role"`
+	Via      string `json:"via,omitempty" doc:"of a project: where the role comes from, when it is not given in the project itself"`
+}
+
+// Members is a list of members.
+type Members struct {
+	Members []Member `json:"members"`
+}
+
+// MemberChange gives a user a role.
+type MemberChange struct {
+	Role string `json:"role"`
+}
+
+// Quota is what an organization may ask for, and what it does.
+type Quota struct {
+	Organization     string      `json:"organization"`
+	OrganizationName string      `json:"organization_name"`
+	Limits           QuotaLimits `json:"limits"`
+	Used             QuotaUsed   `json:"used"`
+}
+
+// QuotaLimits are the figures of a quota; null: no limit.
+type QuotaLimits struct {
+	Projects  *int     `json:"projects" minimum:"0"`
+	Instances *int     `json:"instances" minimum:"0"`
+	CPU       *float64 `json:"cpu" minimum:"0" doc:"cores"`
+	Memory    *int64   `json:"memory" minimum:"0" doc:"bytes"`
+}
+
+// QuotaUsed is what the goals of an organization's projects add up to.
+type QuotaUsed struct {
+	Projects  int     `json:"projects"`
+	Instances int     `json:"instances"`
+	CPU       float64 `json:"cpu"`
+	Memory    int64   `json:"memory"`
+}
+
+// Token is a secret that lets somebody in; the secret itself is shown once.
+type Token struct {
+	ID               string        `json:"id"`
+	Name             string        `json:"name"`
+	User             string        `json:"user"`
+	UserName         string        `json:"user_name"`
+	Organization     string        `json:"organization,omitempty" doc:"it works only there"`
+	OrganizationName string        `json:"organization_name,omitempty"`
+	Project          string        `json:"project,omitempty" doc:"it works only there"`
+	ProjectName      string        `json:"project_name,omitempty"`
+	Role             mariposa.Role `json:"role,omitempty" doc:"it may do no more than this"`
+	Created          time.Time     `json:"created"`
+	Expires          *time.Time    `json:"expires"`
+	LastUsed         *time.Time    `json:"last_used" doc:"to about a minute"`
+	LastFrom         string        `json:"last_from,omitempty"`
+	Current          bool          `json:"current,omitempty" doc:"it is the one that the request came with"`
+	Secret           string        `json:"secret,omitempty" doc:"the token itself, in the answer that made it and never again"`
+}
+
+// Tokens is a list of tokens.
+type Tokens struct {
+	Tokens []Token `json:"tokens"`
+}
+
+// NewToken asks for a token.
+type NewToken struct {
+	Name         string        `json:"name" maxLength:"100" minLength:"1"`
+	User         string        `json:"user,omitempty" doc:"whose it is; the caller's if left out"`
+	Organization string        `json:"organization,omitempty" doc:"the id or name of the only organization it works in"`
+	Project      string        `json:"project,omitempty" doc:"the id or name of the only project it works in"`
+	Role         mariposa.Role `json:"role,omitempty" enum:"viewer,deployer,operator,admin" doc:"no more than this"`
+	Expires      string        `json:"expires,omitempty" doc:"a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d; never if left out"`
+}
+
+// Package is a named size.
+type Package struct {
+	Name   string  `json:"name"`
+	Family string  `json:"family,omitempty" maxLength:"100"`
+	Memory int64   `json:"memory" minimum:"1" doc:"bytes"`
+	CPU    float64 `json:"cpu" minimum:"0" doc:"cores"`
+	Disk   int64   `json:"disk,omitempty" minimum:"0" doc:"bytes"`
+}
+
+// Packages is a list of packages.
+type Packages struct {
+	Packages []Package `json:"packages"`
+}
+
+// Audit is a page of audit records, newest first.
+type Audit struct {
+	Records []mariposa.Audit `json:"records"`
+	Marker  string           `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
+}
+
+// KeyRotation is what a rotation of the outer key did.
+type KeyRotation struct {
+	Key       string `json:"key" doc:"the name of the new key"`
+	Rewrapped int    `json:"rewrapped" doc:"how many inner keys it seals now"`
+}

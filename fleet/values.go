@@ -1,0 +1,167 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+// told is what the nodes were last told of a project's live values: which
+// generation of metadata, by the definitions of which version.
+type told struct{ metadata, number int }
+
+// hearProject finds the nodes that a project's live values must be told to anew.
+func (f *Fleet) hearProject(c *store.Change) map[string]bool {
+	id, spec := c.Record.ID, c.Record.Spec.(*mariposa.ProjectSpec)
+	if c.Deleted {
+		delete(f.told, id)
+		return nil
+	}
+	now := told{metadata: spec.Metadata}
+	if st, ok := c.Record.Status.(*mariposa.ProjectStatus); ok && st != nil {
+		now.number = st.Number
+	}
+	if f.told[id] == now {
+		return nil
+	}
+	f.told[id] = now
+	nodes := map[string]bool{}
+	f.Picture.EachInstanceOf(id, func(r *store.Record) bool {
+		nodes[r.Spec.(*mariposa.InstanceSpec).Node] = true
+		return true
+	})
+	return nodes
+}
+
+// sendValues tells the node the live values of instances. It is called with the
+// records of those that are new to the node, or whose project has other values.
+func (s *Session) sendValues(ctx context.Context, records []*store.Record) error {
+	m, bytes := &wire.Mdata{}, 0
+	for _, r := range records {
+		it, err := s.values(ctx, r)
+		if err != nil {
+			return err
+		}
+		if it == nil {
+			continue
+		}
+		for _, v := range it.Values {
+			bytes += len(v.Name) + len(v.Value) + 24
+		}
+		m.Items = append(m.Items, *it)
+		if len(m.Items) == wire.Batch || bytes >= frameBytes {
+			s.send(wire.Frame{Mdata: m})
+			m, bytes = &wire.Mdata{}, 0
+		}
+	}
+	if len(m.Items) > 0 {
+		s.send(wire.Frame{Mdata: m})
+	}
+	return nil
+}
+
+// values are the live values of one instance; nil: it has none, or is to go.
+func (s *Session) values(ctx context.Context, r *store.Record) (*wire.MdataItem, error) {
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	project := s.f.Picture.Get(mariposa.KindProject, spec.Project)
+	if spec.Goal == mariposa.GoalGone || project == nil {
+		return nil, nil
+	}
+	def, v, err := s.inForce(ctx, spec, project)
+	if err != nil || def == nil || len(def.Mdata) == 0 {
+		return nil, err
+	}
+	newest, err := s.f.Shelf.Values(ctx, spec.Project, project.Spec.(*mariposa.ProjectSpec).Metadata)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil // there is a newer one: the feed will tell
+	}
+	if err != nil {
+		return nil, err
+	}
+	sc := s.scope(r.ID, spec, v, project)
+	sc.Meta = func(key string) (string, bool) { return v.Manifest.Value(newest, key) }
+	entries, err := manifest.ResolveMdata(def, sc)
+	if err != nil { // one instance that cannot be told must not silence its whole node
+		slog.Warn("cannot resolve the live values of an instance", "instance", spec.Name, "err", err)
+		return nil, nil
+	}
+	return &wire.MdataItem{ID: r.ID, Number: project.Revision, Values: entries}, nil
+}
+
+// inForce is the definition whose live values an instance reads: the one in force,
+// or of an instance that has none any more its own.
+func (s *Session) inForce(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Record) (*mariposa.Service, *picture.Version, error) {
+	number := spec.Number
+	if st, ok := project.Status.(*mariposa.ProjectStatus); ok && st != nil && spec.Managed {
+		if ss := st.Services[spec.ServiceName]; ss != nil && !ss.Removed {
+			number = ss.Number
+		}
+	}
+	def, v, err := s.definition(ctx, spec, number)
+	if errors.Is(err, errLost) {
+		return nil, nil, nil
+	}
+	return def, v, err
+}
+
+// definition is what a version says of an instance; errLost when nothing does.
+func (s *Session) definition(ctx context.Context, spec *mariposa.InstanceSpec, number int) (*mariposa.Service, *picture.Version, error) {
+	v, err := s.f.Shelf.Version(ctx, spec.Project, number)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
+		return nil, nil, errLost
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	def := v.Services[spec.ServiceName]
+	if !spec.Managed {
+		if def, err = manifest.ParseService(spec.Name, spec.Definition, v.Manifest); err != nil {
+			slog.Warn("cannot read what an unmanaged instance is to run", "instance", spec.Name, "err", err)
+			return nil, nil, errLost
+		}
+	}
+	if def == nil {
+		return nil, nil, errLost
+	}
+	return def, v, nil
+}
+
+// withValues are the instances of some projects on this node.
+func (s *Session) withValues(projects map[string]bool) []*store.Record {
+	if len(projects) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(s.f.Picture.InstancesOn(s.node), func(r *store.Record) bool {
+		return !projects[r.Spec.(*mariposa.InstanceSpec).Project]
+	})
+}
+
+// hide masks the secrets of a project in what its node says of an instance: an
+// error may quote a command.
+func (s *Session) hide(ctx context.Context, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) {
+	project := s.f.Picture.Get(mariposa.KindProject, spec.Project)
+	if project == nil || project.Spec.(*mariposa.ProjectSpec).Metadata == 0 || (st.Reason == "" && len(st.Details) == 0) {
+		return
+	}
+	mask, err := s.f.Shelf.Mask(ctx, project.Spec.(*mariposa.ProjectSpec), spec.Project, spec.Number)
+	if err != nil { // better to say nothing than too much
+		slog.Warn("cannot read a project's secrets to mask them", "project", spec.Project, "err", err)
+		st.Reason, st.Details = "the node's words are not shown: the project's secrets cannot be read to mask them", nil
+		return
+	}
+	st.Reason = mask.Text(st.Reason)
+	if len(st.Details) > 0 {
+		st.Details = maps.Clone(st.Details)
+		for name, text := range st.Details {
+			st.Details[name] = mask.Text(text)
+		}
+	}
+}
