@@ -16,17 +16,41 @@ type TaskSpec struct {
 	Created     time.Time `json:"created"`
 	Version     string    `json:"version,omitempty"`
 	Patch       Patch     `json:"patch,omitzero"`
+	// Lifts: it ends the freeze of the services it names. Without it, a task on a
+	// frozen scope waits for the thaw.
+	Lifts bool `json:"lifts,omitempty"`
+	// Aside: it begins at once and stands beside everything (thaw, pause, resume,
+	// converge, accept).
+	Aside bool `json:"aside,omitempty"`
 }
 
-// Patch is a change of a project's goal.
+// Patch is a change of a project's goal. Goal and Mode speak of the services of
+// the task that carries it, or of the whole project where it names none.
 type Patch struct {
 	Number      int            `json:"number,omitempty"` // bring this version into force
 	Goal        ProjectGoal    `json:"goal,omitempty"`
+	Mode        Mode           `json:"mode,omitempty"`
 	Scale       map[string]int `json:"scale,omitempty"`
 	ScaleBy     map[string]int `json:"scale_by,omitempty"`
 	Rolling     Amount         `json:"rolling,omitzero"`
+	Canary      Amount         `json:"canary,omitzero"`       // hold after so many; zero: as the service says (of a reprovision: go on to the end)
 	Reprovision []string       `json:"reprovision,omitempty"` // services whose instances are all to be made anew
+	Filter      *Filter        `json:"filter,omitempty"`      // of those, only what matches
+	Retry       bool           `json:"retry,omitempty"`       // do not wait for the end of back-offs, this once
+	Accept      bool           `json:"accept,omitempty"`      // the goal becomes what runs
+	KeepScale   bool           `json:"keep_scale,omitempty"`  // whatever the version says of scales (revert)
+	Undo        bool           `json:"undo,omitempty"`        // take the version in force back: scales too, and no undoing of this
 }
+
+// Mode is how much of a goal is worked on.
+type Mode string
+
+const (
+	ModeFreeze Mode = "freeze" // nothing is changed once all has settled
+	ModeThaw   Mode = "thaw"
+	ModePause  Mode = "pause" // rollouts hold, repairs go on
+	ModeResume Mode = "resume"
+)
 
 // TaskStatus is how far a task is.
 type TaskStatus struct {
@@ -37,6 +61,7 @@ type TaskStatus struct {
 	Progress Progress  `json:"progress"`
 	Reason   string    `json:"reason,omitempty"`
 	EndedBy  string    `json:"ended_by,omitempty"`
+	Fault    string    `json:"fault,omitempty"` // it will end failed: what it brought is being taken back
 }
 
 // Progress never runs backwards.

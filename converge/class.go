@@ -1,6 +1,10 @@
 package converge
 
-import "mariposa"
+import (
+	"slices"
+
+	"mariposa"
+)
 
 // class says which part an instance plays for the plan. Each instance is in
 // exactly one.
@@ -53,13 +57,13 @@ func (v *View) classify(s *service, i *Instance) class {
 	case v.nodes[i.Spec.Node].Unknown:
 		return lost
 	case state != mariposa.StateRunning:
-		if outdated(s, i) {
+		if v.outdated(s, i) {
 			return staling
 		}
 		return starting
-	case outdated(s, i):
+	case v.outdated(s, i):
 		return stale
-	case s.def != nil && i.Spec.Live != s.def.Live:
+	case s.def != nil && i.Spec.Live != s.def.Live && !differs(s, i):
 		return amend
 	case i.Status.Generation < i.Spec.Generation:
 		return updating
@@ -69,15 +73,34 @@ func (v *View) classify(s *service, i *Instance) class {
 
 // outdated reports whether an instance needs a new incarnation to match the
 // definition in force. Other values of metadata alone do not, unless the
-// rollout under way is about them.
-func outdated(s *service, i *Instance) bool {
-	if s.def == nil || s.status == nil {
+// rollout under way is about them. A rollout with a filter leaves alone what
+// does not match.
+func (v *View) outdated(s *service, i *Instance) bool {
+	if s.def == nil || s.status == nil || !v.matches(s, i) {
 		return false
 	}
-	if i.Spec.Digest != s.def.Digest && (aboutMetadata(s.status) || !sameForm(i.Spec.Digest, s.def.Digest)) {
+	return differs(s, i) || i.Spec.Created.Before(outdatedBefore(s.status))
+}
+
+// differs reports whether an instance was made from another definition.
+func differs(s *service, i *Instance) bool {
+	return i.Spec.Digest != s.def.Digest && (aboutMetadata(s.status) || !sameForm(i.Spec.Digest, s.def.Digest))
+}
+
+// matches reports whether the rollout under way is about an instance.
+func (v *View) matches(s *service, i *Instance) bool {
+	f := filterOf(s.status)
+	if f == nil {
 		return true
 	}
-	return i.Spec.Created.Before(outdatedBefore(s.status))
+	if f.Image != "" {
+		if d := v.Definition(i.Spec.Number, s.name); d == nil || d.Image != f.Image {
+			return false
+		}
+	}
+	return (f.Version == 0 || f.Version == i.Spec.Number) &&
+		(len(f.Instances) == 0 || slices.Contains(f.Instances, i.ID)) &&
+		(len(f.Nodes) == 0 || slices.Contains(f.Nodes, i.Spec.Node))
 }
 
 // sameForm reports whether two digests differ in values of metadata at most.

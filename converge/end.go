@@ -15,12 +15,21 @@ func (t *turn) end() {
 	if t.wanted() == 0 {
 		return
 	}
-	if by, n := t.view.leanedOn(t.s.name); n > 0 {
-		t.wait(time.Time{}, func() string { return fmt.Sprintf("goes after %s, which depends on it and still has %d", by, n) })
+	alone := t.st.Stopped && !t.st.Removed && t.view.goal == mariposa.GoalStarted
+	if by, n := t.view.leanedOn(t.s.name, alone); n > 0 {
+		t.wait(time.Time{}, func() string {
+			why := fmt.Sprintf("goes after %s, which depends on it and still has %d", by, n)
+			if t.view.services[by].frozen() {
+				why += " and is frozen"
+			}
+			return why
+		})
 		return
 	}
 	reason := "the project is stopped"
 	switch {
+	case alone:
+		reason = "the service is stopped"
 	case t.view.goal == mariposa.GoalDeleted:
 		reason = "the project is deleted"
 	case t.st.Removed:
@@ -58,11 +67,12 @@ func (t *turn) wanted() int {
 // leanedOn finds a service with instances that depend on the named one, by the
 // definitions those instances were made from. One that only its absent node
 // keeps from going holds nobody back. Where versions contradict each
-// other about who depends on whom, the newer one counts.
-func (v *View) leanedOn(name string) (string, int) {
+// other about who depends on whom, the newer one counts. A service that is
+// stopped alone waits only for dependents that are stopped alone as well.
+func (v *View) leanedOn(name string, alone bool) (string, int) {
 	for _, other := range slices.Sorted(maps.Keys(v.services)) {
 		s := v.services[other]
-		if other == name {
+		if other == name || alone && (s.status == nil || !s.status.Stopped) {
 			continue
 		}
 		for _, number := range slices.Sorted(maps.Keys(s.numbers)) {
@@ -131,7 +141,7 @@ func (t *turn) report() {
 func (t *turn) todo() int {
 	n := t.s.count(failed) + t.s.count(leaving) + t.s.count(stranded) + t.s.count(gone) + t.s.count(updating)
 	up, filling := t.current(), t.counted()
-	if !t.stopped() {
+	if t.rolling || t.pending || t.st.Rollout == nil {
 		n += t.s.count(amend)
 	}
 	if t.rolling || t.pending {
@@ -150,6 +160,8 @@ func (t *turn) todo() int {
 	return n
 }
 
+func (s *service) frozen() bool { return s.status != nil && s.status.Frozen != nil }
+
 func (t *turn) verdict() (mariposa.Status, string) {
 	waits := t.waits
 	if t.more > 0 {
@@ -164,10 +176,27 @@ func (t *turn) verdict() (mariposa.Status, string) {
 		return mariposa.StatusBlocked, t.needs
 	case t.backing:
 		return mariposa.StatusBackingOff, fmt.Sprintf("failed %d times in a row; next try at %s: %s", b.Failures, stamp(b.Until), t.lastFailure())
+	case t.st.Paused && !t.ending && (t.pending || todo == 0):
+		return mariposa.StatusPaused, t.sayPaused(waits)
 	case todo > 0:
 		return mariposa.StatusConverging, waits
-	case t.ending && t.view.goal == mariposa.GoalStopped && !t.st.Removed:
+	case t.ending && (t.view.goal == mariposa.GoalStopped || t.st.Stopped) && !t.st.Removed:
 		return mariposa.StatusStopped, ""
+	case r != nil && r.Held:
+		return mariposa.StatusHeld, t.sayHeld(r)
+	case t.heldDep != "":
+		return mariposa.StatusHeld, "waits for " + t.heldDep + ", whose rollout is held"
 	}
 	return mariposa.StatusConverged, ""
+}
+
+func (t *turn) sayHeld(r *mariposa.Rollout) string {
+	return fmt.Sprintf("%d of %d at version %d; reprovision goes on, revert takes it back", t.s.fresh[serving], t.goal, r.Number)
+}
+
+func (t *turn) sayPaused(waits string) string {
+	if t.st.Rollout != nil && t.unfinished() {
+		return fmt.Sprintf("the rollout of version %d is paused: %d of %d are up to date", t.st.Rollout.Number, t.current(), t.goal)
+	}
+	return waits
 }

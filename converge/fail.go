@@ -28,7 +28,7 @@ func (t *turn) countFailures() {
 			if since(i).After(last) {
 				last = since(i)
 			}
-			if !outdated(t.s, i) {
+			if !t.view.outdated(t.s, i) {
 				atTarget++
 			}
 			repeated = repeated || !i.Spec.Created.Before(b.First)

@@ -88,7 +88,7 @@ func (t *turn) openSlots(missing int) {
 	for ; t.s.slots[slot] > 0; slot++ {
 		t.s.free = slot + 1
 	}
-	number, reason := t.openAt(), t.scaled()
+	reason := t.scaled()
 	for ; missing > 0; slot++ {
 		if t.s.slots[slot] > 0 || t.taken[slot] {
 			continue
@@ -98,7 +98,7 @@ func (t *turn) openSlots(missing int) {
 			t.wait(time.Time{}, func() string { return fmt.Sprintf("slot %s.%d is still being left", t.s.name, slot) })
 			continue
 		}
-		if !t.create(slot, number, reason, false) {
+		if !t.create(slot, t.openAt(), reason, false) {
 			return
 		}
 		missing--
@@ -125,20 +125,23 @@ func (t *turn) stillLeft() map[int]bool {
 }
 
 // refillAt is the version at which the slot of a dead instance is refilled: its
-// own after a rollout that stopped, or where nothing can be made of the one in
-// force; that one otherwise. It reports whether anything can be made of it.
+// own while the rollout does not go on or is about so many alone, or where
+// nothing can be made of the one in force; that one otherwise. It reports
+// whether anything can be made of it.
 func (t *turn) refillAt(i *Instance) (int, bool) {
 	own := t.view.Definition(i.Spec.Number, t.s.name)
-	if own == nil || t.needs == "" && (!t.stopped() || !outdated(t.s, i)) {
+	limited := t.st.Rollout != nil && t.st.Rollout.Limit > 0
+	current := !t.view.outdated(t.s, i) && i.Spec.Live == t.s.def.Live
+	if own == nil || t.needs == "" && (current || !t.asleep() && !limited) {
 		return t.st.Number, t.needs == ""
 	}
 	return i.Spec.Number, len(own.Needs) == 0
 }
 
-// openAt is the version at which a new slot is filled: not one that has just
-// failed to roll out, as long as there is another.
+// openAt is the version at which a new slot is filled: not one whose rollout
+// does not go on, as long as there is another.
 func (t *turn) openAt() int {
-	if r := t.st.Rollout; r != nil && r.Stopped != "" {
+	if r := t.st.Rollout; r != nil && t.asleep() {
 		if d := t.view.Definition(r.From, t.s.name); d != nil && len(d.Needs) == 0 {
 			return r.From
 		}
@@ -157,6 +160,9 @@ func (t *turn) create(slot, number int, reason string, repair bool) bool {
 	}
 	t.room--
 	t.taken[slot] = true
+	if number == t.st.Number {
+		t.allow--
+	}
 	t.step(Step{Action: Create, Slot: slot, Number: number, Reason: reason, Repair: repair})
 	return true
 }
@@ -189,6 +195,9 @@ func (v *View) unready(name string, degraded bool) string {
 	s := v.services[name]
 	if s == nil || s.status == nil || s.def == nil {
 		return "it is not there"
+	}
+	if s.ending(v.goal) {
+		return "it is stopped"
 	}
 	up := s.count(serving) + s.count(amend) + s.count(updating) + s.count(stale)
 	want := s.status.Scale

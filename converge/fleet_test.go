@@ -31,7 +31,8 @@ func TestTheRulesHoldWhateverHappens(t *testing.T) {
 // fleet is a world in which anything may happen.
 type fleet struct {
 	*world
-	t *rapid.T
+	t       *rapid.T
+	partial bool // people asked for less than the whole, so outdated ones may rightly be left
 }
 
 func newFleet(t *rapid.T) *fleet {
@@ -80,8 +81,11 @@ func (f *fleet) definition(name string) *mariposa.Service {
 	d.Update.StopFirst = rapid.IntRange(0, 2).Draw(t, name+" stop-first") == 0
 	d.Update.MinHealthy = time.Duration(rapid.SampledFrom([]int{0, 5, 30}).Draw(t, name+" min_healthy")) * time.Second
 	d.Update.Deadline = time.Duration(rapid.SampledFrom([]int{0, 60, 600}).Draw(t, name+" deadline")) * time.Second
-	if rapid.IntRange(0, 3).Draw(t, name+" continue") == 0 {
-		d.Update.OnFailure = mariposa.OnFailureContinue
+	d.Update.OnFailure = rapid.SampledFrom([]mariposa.OnFailure{
+		mariposa.OnFailurePause, mariposa.OnFailurePause, mariposa.OnFailureRollback, mariposa.OnFailureContinue,
+	}).Draw(t, name+" on_failure")
+	if rapid.IntRange(0, 4).Draw(t, name+" canary") == 0 {
+		d.Update.Canary = mariposa.Amount{N: rapid.IntRange(1, 3).Draw(t, name+" canaries")}
 	}
 	if rapid.IntRange(0, 5).Draw(t, name+" never") == 0 {
 		d.Reschedule = mariposa.Reschedule{Never: true}
@@ -92,8 +96,8 @@ func (f *fleet) definition(name string) *mariposa.Service {
 // event lets one thing happen.
 func (f *fleet) event() {
 	what := rapid.SampledFrom([]string{
-		"move", "move", "move", "move", "move", "wake", "wake", "wait", "fail", "stillborn", "lose", "return",
-		"scale", "submit", "reprovision", "aim",
+		"move", "move", "move", "move", "move", "wake", "wake", "wait", "fail", "stillborn", "restart", "lose", "return",
+		"scale", "submit", "reprovision", "aim", "mode", "ask",
 	}).Draw(f.t, "event")
 	f.history = append(f.history, fmt.Sprintf("%s %s", stamp(f.now), what))
 	switch what {
@@ -113,6 +117,8 @@ func (f *fleet) event() {
 				f.fail(id)
 			}
 		})
+	case "restart": // in place, by its node
+		f.each(f.running(), func(id string) { f.be(id, mariposa.StateProvisioning, "") })
 	case "lose":
 		if n := f.node(); !f.nodes[n].Unknown {
 			f.lose(n)
@@ -126,12 +132,59 @@ func (f *fleet) event() {
 	case "submit":
 		f.submit(f.manifest()...)
 	case "reprovision":
-		f.patch(mariposa.Patch{Reprovision: []string{f.name()}})
+		f.patch(mariposa.Patch{Reprovision: []string{f.name()}, Canary: mariposa.Amount{N: rapid.IntRange(0, 3).Draw(f.t, "count")}})
+	case "mode":
+		f.mode(rapid.SampledFrom([]mariposa.Mode{
+			mariposa.ModeFreeze, mariposa.ModeThaw, mariposa.ModeThaw, mariposa.ModePause, mariposa.ModeResume,
+		}).Draw(f.t, "mode"), f.scope()...)
+	case "ask":
+		f.ask()
 	case "aim":
 		f.aim(rapid.SampledFrom([]mariposa.ProjectGoal{
 			mariposa.GoalStarted, mariposa.GoalStarted, mariposa.GoalStarted, mariposa.GoalStopped, mariposa.GoalDeleted,
 		}).Draw(f.t, "goal"))
 	}
+}
+
+// ask lets people ask for what they ask for less often.
+func (f *fleet) ask() {
+	what := rapid.SampledFrom([]string{"filter", "stop", "start", "accept", "retry"}).Draw(f.t, "asked")
+	f.history = append(f.history, fmt.Sprintf("%s ask for %s", stamp(f.now), what))
+	switch what {
+	case "filter":
+		f.partial = true
+		f.patch(mariposa.Patch{Reprovision: []string{f.name()}, Filter: f.filter()})
+	case "stop":
+		f.lift(mariposa.Patch{Goal: mariposa.GoalStopped}, f.name())
+	case "start":
+		f.lift(mariposa.Patch{Goal: mariposa.GoalStarted}, f.name())
+	case "accept":
+		f.partial = true
+		f.patch(mariposa.Patch{Accept: true}, f.scope()...)
+	case "retry":
+		f.patch(mariposa.Patch{Retry: true}, f.scope()...)
+	}
+}
+
+func (f *fleet) filter() *mariposa.Filter {
+	switch rapid.SampledFrom([]string{"version", "image", "instances", "nodes"}).Draw(f.t, "by") {
+	case "version":
+		return &mariposa.Filter{Version: rapid.IntRange(1, len(f.versions)).Draw(f.t, "version")}
+	case "image":
+		return &mariposa.Filter{Image: rapid.SampledFrom([]string{"one", "two"}).Draw(f.t, "image")}
+	case "nodes":
+		return &mariposa.Filter{Nodes: []string{f.node()}}
+	}
+	ids := slices.Sorted(maps.Keys(f.instances))
+	return &mariposa.Filter{Instances: ids[:len(ids)/2]}
+}
+
+// scope is the whole project or one service.
+func (f *fleet) scope() []string {
+	if rapid.Bool().Draw(f.t, "whole") {
+		return nil
+	}
+	return []string{f.name()}
 }
 
 // each does something to one or more of the instances.
@@ -181,6 +234,7 @@ func (f *fleet) checked() Plan {
 	f.stable(p)
 	f.refersRightly(p)
 	f.neverSilent(p)
+	f.frozenStays(p)
 	for name, s := range f.view.services {
 		b := balanceOf(f.view, s, f.now, p)
 		f.withinBounds(name, b)
@@ -280,7 +334,7 @@ func (f *fleet) fillsRightly(s Step) {
 	if f.versions[s.Number][s.Service] == nil || s.Slot < 1 {
 		f.Fatalf("%s: there is no such thing%s", word(s), f.story())
 	}
-	if f.goal.Goal != mariposa.GoalStarted || svc.status.Removed {
+	if svc.ending(f.goal.Goal) {
 		f.Fatalf("%s: it is to end%s", word(s), f.story())
 	}
 	if len(f.versions[s.Number][s.Service].Needs) > 0 {
@@ -292,7 +346,7 @@ func (f *fleet) fillsRightly(s Step) {
 	held := 0
 	for id, i := range f.instances {
 		if c := svc.members[id]; i.Spec.ServiceName == s.Service && i.Spec.Slot == s.Slot && c.holdsSlot() && c != lost {
-			if held++; c != stale || svc.def.Update.StopFirst || held > 1 {
+			if held++; c != stale || svc.def.Update.StopFirst || held > 1 || svc.status.Paused || svc.status.Rollout.Held {
 				f.Fatalf("%s: %s holds the slot%s", word(s), id, f.story())
 			}
 		}
@@ -301,12 +355,14 @@ func (f *fleet) fillsRightly(s Step) {
 
 // leanedOnByNobody holds the end of a service to its dependents being gone.
 func (f *fleet) leanedOnByNobody(p Plan, s Step) {
-	if ss := f.goal.Services[s.Service]; ss != nil && !ss.Removed && f.goal.Goal == mariposa.GoalStarted {
+	svc := f.view.services[s.Service]
+	if !svc.ending(f.goal.Goal) || svc.frozen() {
 		return
 	}
+	alone := svc.status != nil && svc.status.Stopped && !svc.status.Removed && f.goal.Goal == mariposa.GoalStarted
 	for id, i := range f.instances {
 		other := f.view.services[i.Spec.ServiceName]
-		if c := other.members[id]; c == gone || c == stranded {
+		if c := other.members[id]; c == gone || c == stranded || alone && (other.status == nil || !other.status.Stopped) {
 			continue
 		}
 		if d, _ := f.view.madeFrom(other, i.Spec.Number); d != nil && slices.Contains(d.DependsOn, s.Service) {
@@ -343,6 +399,20 @@ func (f *fleet) neverSilent(p Plan) {
 	}
 }
 
+// frozenStays holds a plan to leaving frozen services as they are, apart from
+// what settles: what never served goes, and what is gone is forgotten.
+func (f *fleet) frozenStays(p Plan) {
+	for _, s := range p.Steps {
+		ss := f.goal.Services[s.Service]
+		if ss == nil || ss.Frozen == nil || s.Action == Collect {
+			continue
+		}
+		if i := f.instances[s.Instance]; s.Action != Remove || ss.Frozen.Settled || !neverServed(i) {
+			f.Fatalf("%s: it is frozen%s", word(s), f.story())
+		}
+	}
+}
+
 // balance is what a plan does to the numbers of one service.
 type balance struct {
 	ending       bool
@@ -353,11 +423,14 @@ type balance struct {
 	retired      int // running ones that the plan removes
 	outdated     int // of them, those that a rollout replaces
 	filling, add int // instances that fill the goal; what the plan adds to them
+	limit        int // how many may be at the target of a rollout that holds; 0: any number
+	target       int // how many are
+	beyond       int // how many the plan makes there, apart from refills of what was there
 }
 
 func balanceOf(v *View, s *service, now time.Time, p Plan) balance {
-	b := balance{ending: s.status == nil || s.status.Removed || s.def == nil || v.goal != mariposa.GoalStarted}
-	if b.ending {
+	b := balance{ending: s.ending(v.goal) || s.def == nil}
+	if b.ending || s.frozen() {
 		return b
 	}
 	amount := s.def.Update.Rolling
@@ -378,21 +451,50 @@ func balanceOf(v *View, s *service, now time.Time, p Plan) balance {
 			b.filling++
 		}
 	}
+	there := map[int]bool{} // slots of those at the target that may be refilled
+	if r := s.status.Rollout; r != nil && r.Limit > 0 && another(v.Definition(r.From, s.name), s.def) {
+		b.limit = r.Limit
+		for id, c := range s.members {
+			i := v.instances[id]
+			current := !v.outdated(s, i) && i.Spec.Live == s.def.Live
+			switch {
+			case c == failed || c == lost:
+				there[i.Spec.Slot] = there[i.Spec.Slot] || current || i.Spec.Number == s.status.Number
+			case (c == serving || c == updating || c == starting) && s.isFresh(i) && current:
+				b.target++
+			}
+		}
+	}
 	for _, step := range p.Steps {
 		switch {
 		case step.Service != s.name:
 		case step.Action == Create:
 			b.add++
+			if step.Number == s.status.Number && !there[step.Slot] {
+				b.beyond++
+			}
 		case step.Action == Remove && s.members[step.Instance] == staling:
 			b.filling-- // it goes first, and its place is taken at once
 		case step.Action == Remove && s.members[step.Instance].runs():
 			b.retired++
-			if r := p.Services[s.name].Rollout; s.members[step.Instance] == stale && r != nil && r.Stopped == "" && len(s.def.Needs) == 0 {
+			if s.members[step.Instance] == stale && rolls(v, s, now, p.Services[s.name].Rollout) {
 				b.outdated++
 			}
 		}
 	}
 	return b
+}
+
+// rolls reports whether a rollout replaces instances now.
+func rolls(v *View, s *service, now time.Time, r *mariposa.Rollout) bool {
+	p := &planner{view: v, holds: v.holds(now)}
+	return r != nil && r.Stopped == "" && !r.Held && !s.status.Paused && len(s.def.Needs) == 0 && p.heldBelow(s.name) == ""
+}
+
+// another reports whether instances can be made of the definition before that
+// are not at the target: where not, a rollout with a limit has no choice.
+func another(before, target *mariposa.Service) bool {
+	return before != nil && len(before.Needs) == 0 && (!sameForm(before.Digest, target.Digest) || before.Live != target.Live)
 }
 
 // withinBounds holds a plan to the most and the fewest that the service allows.
@@ -410,6 +512,9 @@ func (f *fleet) withinBounds(name string, b balance) {
 	if b.outdated > 0 && !b.stopFirst && b.settled-b.outdated < b.goal {
 		f.Fatalf("%s: %d outdated ones go before enough others have proved themselves: %+v%s", name, b.outdated, b, f.story())
 	}
+	if b.limit > 0 && b.beyond > 0 && b.target+b.beyond > b.limit {
+		f.Fatalf("%s: %d are brought to the target, where it holds at %d: %+v%s", name, b.beyond, b.limit, b, f.story())
+	}
 	if b.add > 0 && b.filling+b.add > most {
 		f.Fatalf("%s: %d are added to %d, where %d may be: %+v%s", name, b.add, b.filling, most, b, f.story())
 	}
@@ -419,7 +524,10 @@ func (f *fleet) withinBounds(name string, b balance) {
 // are away, then with them, and holds the world to its goal.
 func (f *fleet) faultsEnd() {
 	f.budget = max(1, f.budget)
+	f.mode(mariposa.ModeThaw)
+	f.mode(mariposa.ModeResume)
 	f.giveValues()
+	f.finishHolds()
 	if slices.ContainsFunc(slices.Collect(maps.Values(f.nodes)), func(n Node) bool { return !n.Unknown }) {
 		f.settle()
 		f.servesWithoutTheLost()
@@ -428,7 +536,18 @@ func (f *fleet) faultsEnd() {
 		f.comeBack(n)
 	}
 	f.settle()
+	f.finishHolds()
+	f.settle()
 	f.isAsTheGoalSays()
+}
+
+// finishHolds asks for what is held, or was left out, to be done to the end.
+func (f *fleet) finishHolds() {
+	for name, ss := range f.goal.Services {
+		if r := ss.Rollout; f.partial || r != nil && (r.Held || r.Limit > 0) {
+			f.patch(mariposa.Patch{Reprovision: []string{name}})
+		}
+	}
 }
 
 // giveValues brings a version into force that is like the newest and misses no
@@ -447,7 +566,7 @@ func (f *fleet) giveValues() {
 func (f *fleet) servesWithoutTheLost() {
 	for name, ss := range f.goal.Services {
 		s := f.view.services[name]
-		if ss.Removed || s.def.Reschedule.Never || f.goal.Goal != mariposa.GoalStarted || f.waitsForTheLost(name) {
+		if ss.Removed || ss.Stopped || s.def.Reschedule.Never || f.goal.Goal != mariposa.GoalStarted || f.waitsForTheLost(name) {
 			continue
 		}
 		if up := s.count(serving) + s.count(amend) + s.count(stale); up < ss.Scale {
@@ -460,7 +579,9 @@ func (f *fleet) servesWithoutTheLost() {
 // own where it is never rescheduled, or one of a dependency.
 func (f *fleet) waitsForTheLost(name string) bool {
 	d := f.versions[f.goal.Services[name].Number][name]
-	return d.Reschedule.Never || slices.ContainsFunc(d.DependsOn, f.waitsForTheLost)
+	return d.Reschedule.Never || slices.ContainsFunc(d.DependsOn, func(on string) bool {
+		return f.goal.Services[on].Stopped || f.waitsForTheLost(on)
+	})
 }
 
 // isAsTheGoalSays holds a world at rest to its goal: one instance in each slot,
@@ -476,7 +597,7 @@ func (f *fleet) isAsTheGoalSays() {
 		}
 		ss := f.goal.Services[name]
 		scale := 0
-		if ss != nil && !ss.Removed && f.goal.Goal == mariposa.GoalStarted {
+		if !s.ending(f.goal.Goal) {
 			scale = ss.Scale
 		}
 		if p.Todo[name] > 0 || len(s.members) != scale || len(s.slots) != scale {
@@ -502,12 +623,12 @@ func (f *fleet) heldByAStoppedRollout(name string) bool {
 		return false
 	}
 	stopped := func(other string) bool {
-		r := f.goal.Services[other].Rollout
-		return r != nil && r.Stopped != "" || f.heldByAStoppedRollout(other)
+		ss := f.goal.Services[other]
+		return ss.Stopped || ss.Rollout != nil && ss.Rollout.Stopped != "" || f.heldByAStoppedRollout(other)
 	}
 	ss := f.goal.Services[name]
 	if ss == nil || ss.Removed {
-		by, n := f.view.leanedOn(name)
+		by, n := f.view.leanedOn(name, false)
 		return n > 0 && stopped(by)
 	}
 	return slices.ContainsFunc(f.versions[ss.Number][name].DependsOn, stopped)

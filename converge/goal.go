@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -14,6 +15,14 @@ type Change struct {
 	IDs      map[string]string // service name -> id
 	Version  string            // of the version that the patch brings into force
 	Versions func(number int) Definitions
+	Scope    []string           // services that the patch speaks of; none: all
+	Lift     bool               // it ends the freeze of its scope
+	Running  map[string]Running // what runs, for a patch that accepts it
+}
+
+// includes reports whether the patch speaks of a service.
+func (c *Change) includes(name string) bool {
+	return len(c.Scope) == 0 || slices.Contains(c.Scope, name)
 }
 
 // Apply returns the goal after a task's patch. The old status is not touched.
@@ -22,15 +31,18 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 	if old != nil {
 		*st = *old
 	}
-	st.Services = maps.Clone(st.Services)
+	st.Services, st.Fallback = maps.Clone(st.Services), maps.Clone(st.Fallback)
 	if st.Services == nil {
 		st.Services = map[string]*mariposa.ServiceStatus{}
 	}
+	if c.Lift {
+		setMode(st, mariposa.ModeThaw, &c)
+	}
 	if p.Goal != "" {
-		restart(st, p.Goal, c.Now)
+		restart(st, p.Goal, &c)
 	}
 	if p.Number != 0 {
-		define(st, p, c)
+		define(st, p, &c)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Scale)) {
 		rescale(st, name, func(int) int { return p.Scale[name] })
@@ -39,81 +51,135 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 		rescale(st, name, func(n int) int { return n + p.ScaleBy[name] })
 	}
 	for _, name := range p.Reprovision {
-		if ss := st.Services[name]; ss != nil && !ss.Removed {
-			n := *ss
-			n.Rollout = &mariposa.Rollout{Number: ss.Number, From: proven(ss), Batch: p.Rolling, Before: c.Now, Progress: c.Now}
-			n.Backoff = nil
-			st.Services[name] = &n
-		}
+		edit(st, name, func(ss *mariposa.ServiceStatus) { reprovision(ss, p, c.Now) })
+	}
+	if p.Mode != "" {
+		setMode(st, p.Mode, &c)
+	}
+	if p.Retry {
+		retry(st, &c)
+	}
+	if p.Accept {
+		accept(st, &c)
 	}
 	return st
 }
 
-// restart sets the goal of the whole. A start gives every rollout its time anew,
-// those that stopped by themselves included.
-func restart(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, now time.Time) {
-	if goal == mariposa.GoalStarted {
-		for name, ss := range st.Services {
-			if r := ss.Rollout; r == nil || (r.Stopped == "" && st.Goal == goal) {
-				continue
-			}
-			n, r := *ss, *ss.Rollout
-			r.Stopped, r.Failures, r.Progress = "", 0, now
-			n.Rollout, n.Backoff = &r, nil
-			st.Services[name] = &n
-		}
+// edit changes a copy of one service's goal; what is to go has none.
+func edit(st *mariposa.ProjectStatus, name string, f func(*mariposa.ServiceStatus)) {
+	if ss := st.Services[name]; ss != nil && !ss.Removed {
+		n := *ss
+		f(&n)
+		st.Services[name] = &n
 	}
-	st.Goal = goal
 }
 
+// restart sets the goal of the whole, or of the named services. A start gives
+// every rollout its time anew, those that stopped by themselves included.
+func restart(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Change) {
+	was := st.Goal
+	alone := len(c.Scope) > 0 && goal != mariposa.GoalDeleted
+	if !alone || goal == mariposa.GoalStarted {
+		st.Goal = goal
+	}
+	for name := range st.Services {
+		edit(st, name, func(ss *mariposa.ServiceStatus) {
+			before := ss.Stopped || was != mariposa.GoalStarted
+			switch {
+			case !c.includes(name):
+				ss.Stopped = before && st.Goal == mariposa.GoalStarted // only those that were named start
+			case goal == mariposa.GoalStarted:
+				ss.Stopped = false
+				tryAgain(ss, before, c.Now)
+			case alone:
+				ss.Stopped = true
+			}
+		})
+	}
+}
+
+// tryAgain gives a rollout its time anew where it stopped by itself, or could
+// not get on because all was stopped.
+func tryAgain(ss *mariposa.ServiceStatus, stopped bool, now time.Time) {
+	if ss.Rollout == nil || (ss.Rollout.Stopped == "" && !stopped) {
+		return
+	}
+	r := *ss.Rollout
+	r.Stopped, r.Failures, r.Progress = "", 0, now
+	ss.Rollout, ss.Backoff = &r, nil
+}
+
+// rescale changes a scale. What a person says of it holds after a rollback too.
 func rescale(st *mariposa.ProjectStatus, name string, f func(int) int) {
-	if ss := st.Services[name]; ss != nil {
-		n := *ss
-		n.Scale = max(0, f(ss.Scale))
-		st.Services[name] = &n
+	ss := st.Services[name]
+	if ss == nil {
+		return
+	}
+	n := *ss
+	n.Scale = max(0, f(ss.Scale))
+	st.Services[name] = &n
+	if _, kept := st.Fallback[name]; kept {
+		st.Fallback[name] = n.Scale
 	}
 }
 
 // define brings a version into force: new services appear, missing ones are
 // marked to go, and those whose definition differs get a rollout.
-func define(st *mariposa.ProjectStatus, p mariposa.Patch, c Change) {
+func define(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
+	if st.Number != 0 && st.Number == st.Completed && st.Number != p.Number {
+		st.Fallback = scales(st)
+	}
 	defs := c.Versions(p.Number)
 	st.Number, st.Version = p.Number, c.Version
 	for name, ss := range st.Services {
 		if defs[name] == nil && !ss.Removed {
 			n := *ss
-			n.Removed, n.Rollout, n.Backoff = true, nil, nil
+			n.Removed, n.Stopped, n.Rollout, n.Backoff = true, false, nil, nil
 			st.Services[name] = &n
 		}
 	}
 	for name, def := range defs {
-		ss := st.Services[name]
-		if ss == nil {
-			ss = &mariposa.ServiceStatus{ID: c.IDs[name], Scale: scaleOf(def, 1), Number: p.Number, Status: mariposa.StatusConverging}
-			st.Services[name] = ss
+		if ss := st.Services[name]; ss != nil {
+			st.Services[name] = redefine(ss, c.Versions(ss.Number)[name], def, p, c.Now)
 			continue
 		}
-		st.Services[name] = redefine(ss, c.Versions(ss.Number)[name], def, p, c.Now)
+		st.Services[name] = appear(st, c.IDs[name], def, p, c.Now)
 	}
+}
+
+// appear is the goal of a service that was not there before. It has a rollout
+// only where that may have to be taken back.
+func appear(st *mariposa.ProjectStatus, id string, def *mariposa.Service, p mariposa.Patch, now time.Time) *mariposa.ServiceStatus {
+	ss := &mariposa.ServiceStatus{ID: id, Scale: scaleOf(def, 1), Number: p.Number, Paused: st.Paused, Status: mariposa.StatusConverging}
+	if st.Frozen {
+		ss.Frozen = &mariposa.Freeze{Since: now}
+	}
+	if def.Update.OnFailure == mariposa.OnFailureRollback {
+		ss.Rollout = &mariposa.Rollout{Number: p.Number, Batch: p.Rolling, Progress: now, Undo: p.Undo}
+	}
+	return ss
 }
 
 func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa.Patch, now time.Time) *mariposa.ServiceStatus {
 	n := *ss
 	n.Number = p.Number
-	if was == nil || scaleOf(was, -1) != scaleOf(def, -1) {
+	if (was == nil || scaleOf(was, -1) != scaleOf(def, -1)) && !p.KeepScale {
 		n.Scale = scaleOf(def, ss.Scale)
 	}
 	same := was != nil && sameForm(was.Digest, def.Digest) && was.Live == def.Live && !ss.Removed
 	switch {
 	case !same:
 		n.Removed, n.Backoff = false, nil
-		n.Rollout = &mariposa.Rollout{Number: p.Number, From: proven(ss), Batch: p.Rolling, Progress: now}
+		n.Rollout = &mariposa.Rollout{Number: p.Number, From: proven(ss), Batch: p.Rolling, Limit: limitOf(def, n.Scale, p), Undo: p.Undo, Progress: now}
 	case was.Digest != def.Digest && def.Update.OnMetadata == mariposa.OnMetadataReprovision:
 		n.Backoff = nil
-		n.Rollout = &mariposa.Rollout{Number: p.Number, From: proven(ss), Batch: p.Rolling, Before: outdatedBefore(ss), Progress: now, Metadata: true}
+		n.Rollout = &mariposa.Rollout{
+			Number: p.Number, From: proven(ss), Batch: p.Rolling, Limit: limitOf(def, n.Scale, p), Undo: p.Undo,
+			Before: outdatedBefore(ss), Progress: now, Metadata: true,
+		}
 	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on
 		r := *ss.Rollout
-		r.Number = p.Number
+		r.Number, r.Undo = p.Number, r.Undo || p.Undo
 		if p.Rolling.N > 0 {
 			r.Batch = p.Rolling
 		}
@@ -123,6 +189,39 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 		n.Rollout = &r
 	}
 	return &n
+}
+
+// limitOf is how many instances a rollout brings to the target before it holds;
+// 0: it goes on to the end. What takes something back does not hold.
+func limitOf(def *mariposa.Service, scale int, p mariposa.Patch) int {
+	n := cmp.Or(p.Canary.Of(scale), def.Update.Canary.Of(scale))
+	if n >= scale || p.Undo {
+		return 0
+	}
+	return n
+}
+
+// reprovision makes the instances of a service anew. A rollout that is held goes
+// on instead: so many further, or to its end.
+func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
+	held := ss.Rollout != nil && ss.Rollout.Held
+	ss.Backoff = nil
+	if held && p.Filter == nil {
+		r := *ss.Rollout
+		r.Held, r.Limit, r.Progress, r.Failures = false, 0, now, 0
+		if p.Canary.N > 0 {
+			r.Limit = r.Fresh + p.Canary.Of(ss.Scale)
+		}
+		if p.Rolling.N > 0 {
+			r.Batch = p.Rolling
+		}
+		ss.Rollout = &r
+		return
+	}
+	ss.Rollout = &mariposa.Rollout{
+		Number: ss.Number, From: proven(ss), Batch: p.Rolling, Before: now, Filter: p.Filter, Limit: p.Canary.Of(ss.Scale),
+		Rest: held, Progress: now,
+	}
 }
 
 // proven is the version to fall back to: the one in force, unless it was still

@@ -17,6 +17,8 @@ type Plan struct {
 	Todo     map[string]int                     // per service, how much is not yet as it should be
 	Wake     time.Time                          // when to plan again though nothing changes; zero: never
 	Empty    bool                               // no instance is left and none is wanted
+	Undo     string                             // a service whose rollout has just failed and whose version is to be taken back
+	UndoWhy  string
 }
 
 // Step is one thing to do to one instance.
@@ -68,6 +70,7 @@ func (v *View) Plan(now time.Time, b Budget) Plan {
 		return p.plan
 	}
 	p.plan.Empty = len(v.instances) == 0
+	p.holds = v.holds(now)
 	for _, name := range v.turns() {
 		p.service(v.services[name])
 	}
@@ -93,6 +96,9 @@ type planner struct {
 	view *View
 	now  time.Time
 	room int // how many more may be on their way up
+	// holds says which rollouts have got as far as they may for now. Dependents
+	// ask for it, whatever the order of turns.
+	holds map[string]bool
 	// limit is how many steps that are no repairs one plan may have (0: any
 	// number), bulk how many it has. Beyond it the rest waits for the next plan.
 	limit, bulk int
@@ -131,6 +137,9 @@ type turn struct {
 	stillborn bool
 	rolling   bool            // outdated instances are being replaced
 	pending   bool            // they will be, once something outside the plan is done
+	allow     int             // how many more may be made at the target before the rollout holds
+	dropped   int             // outdated ones that this run removes before they have come up
+	heldDep   string          // a dependency whose rollout is held, so that this one is as well
 	needs     string          // why nothing of the definition in force can be made
 	batch     int             // how many at a time
 	settled   int             // up to date and up for long enough
@@ -147,15 +156,19 @@ func (p *planner) service(s *service) {
 		t.st = &c
 	}
 	t.goal = t.st.Scale
-	t.ending = t.st.Removed || p.view.goal != mariposa.GoalStarted
+	t.ending = s.ending(p.view.goal)
 	if t.ending {
 		t.goal = 0
 	}
 	t.plan.Empty = t.plan.Empty && t.goal == 0
 	t.collect()
-	if s.def == nil && !t.ending {
+	if s.def == nil && !t.ending && t.st.Frozen == nil {
 		t.st.Status, t.st.Reason = mariposa.StatusFailed, fmt.Sprintf("version %d, which defines it, is lost; submit the manifest again", s.status.Number)
 		p.plan.Services[s.name], p.plan.Todo[s.name] = t.st, 1
+		return
+	}
+	if t.st.Frozen != nil {
+		t.freeze()
 		return
 	}
 	t.countFailures()
@@ -171,6 +184,11 @@ func (p *planner) service(s *service) {
 	}
 	t.noteStranded()
 	t.report()
+}
+
+// ending reports whether the service as a whole is to end.
+func (s *service) ending(goal mariposa.ProjectGoal) bool {
+	return s.status == nil || s.status.Removed || s.status.Stopped || goal != mariposa.GoalStarted
 }
 
 func (t *turn) step(s Step) {
@@ -287,6 +305,13 @@ func (t *turn) rideOut(i *Instance) (until time.Time, never bool) {
 
 // stopped reports whether the rollout stopped by itself.
 func (t *turn) stopped() bool { return t.st.Rollout != nil && t.st.Rollout.Stopped != "" }
+
+// asleep reports whether nothing more is brought to the definition in force for
+// now: its rollout stopped, holds or is paused, or has made as many as it may
+// before it holds.
+func (t *turn) asleep() bool {
+	return t.st.Paused || t.st.Rollout != nil && (!t.rolling || t.allow <= 0)
+}
 
 func (t *turn) scaled() string { return fmt.Sprintf("scale is %d", t.goal) }
 

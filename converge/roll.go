@@ -3,15 +3,16 @@ package converge
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"time"
 
 	"mariposa"
 )
 
 // measureRollout brings the rollout's own record up to date: how many are up at
-// the new version, when it last got on, whether it must stop by itself.
+// the new version, when it last got on, whether it holds or must stop by itself.
 func (t *turn) measureRollout() {
-	t.settled = t.current()
+	t.settled, t.allow = t.current(), math.MaxInt
 	amount := t.s.def.Update.Rolling
 	if t.st.Rollout == nil {
 		t.batch = max(1, amount.Of(t.goal))
@@ -23,47 +24,116 @@ func (t *turn) measureRollout() {
 		amount = r.Batch
 	}
 	t.batch = max(1, amount.Of(t.goal))
-	fresh := t.s.count(serving)
-	for _, i := range t.findYoung() {
-		t.settled--
-		if t.s.members[i.ID] == serving {
-			fresh--
-		}
+	t.young = t.s.findYoung(t.now)
+	if n := len(t.young); n > 0 {
+		t.settled -= n
+		t.wakeAt(since(t.young[n-1]).Add(t.s.def.Update.MinHealthy))
 	}
+	fresh := t.s.provenFresh(t.young)
 	if fresh > r.Fresh { // a new best: the same ones coming back is no progress
 		r.Progress, r.Failures, r.Fresh = t.now, 0, fresh
 	}
+	t.measureLimit(&r)
+	t.heldDep = t.heldBelow(t.s.name)
 	t.judge(&r)
 	if !t.unfinished() {
 		r.Stopped = "" // what stood in its way has gone, and repairs did the rest
 	}
-	t.rolling = r.Stopped == "" && t.needs == ""
-	t.pending = r.Stopped == "" && t.needs != ""
+	held := r.Held || t.heldDep != ""
+	t.rolling = r.Stopped == "" && t.needs == "" && !t.st.Paused && !held
+	t.pending = r.Stopped == "" && !t.rolling && !held
 }
 
-// findYoung finds those that have not been up for min_healthy.
-func (t *turn) findYoung() []*Instance {
-	if t.s.byStart == nil || t.s.def.Update.MinHealthy <= 0 {
+// measureLimit says how many more a rollout with a limit may bring to the
+// target, and whether it holds.
+func (t *turn) measureLimit(r *mariposa.Rollout) {
+	r.Held = t.holds[t.s.name]
+	if r.Limit == 0 {
+		return
+	}
+	t.allow = r.Limit - t.s.fresh[serving] - t.s.fresh[updating] - t.s.fresh[starting]
+	for _, c := range []class{lost, failed} { // they may come back, or are refilled as they were
+		t.s.each(c, func(i *Instance) bool {
+			if t.s.isFresh(i) && !t.view.outdated(t.s, i) {
+				t.allow--
+			}
+			return true
+		})
+	}
+}
+
+// holds finds the services whose rollout holds: as many as it may bring to the
+// target have proved themselves, and there are others left.
+func (v *View) holds(now time.Time) map[string]bool {
+	out := map[string]bool{}
+	for name, s := range v.services {
+		if s.status == nil || s.def == nil || s.status.Rollout == nil {
+			continue
+		}
+		r := s.status.Rollout
+		left := s.count(stale) + s.count(staling) + s.count(amend)
+		if left > 0 && (r.Held || r.Limit > 0 && s.provenFresh(s.findYoung(now)) >= r.Limit) {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// provenFresh is how many serve that were made for the rollout under way and
+// are not among the young.
+func (s *service) provenFresh(young []*Instance) int {
+	n := s.fresh[serving]
+	for _, i := range young {
+		if s.members[i.ID] == serving && s.isFresh(i) {
+			n--
+		}
+	}
+	return n
+}
+
+// heldBelow finds what a service depends on, near or far, whose rollout is held.
+func (p *planner) heldBelow(name string) string {
+	s := p.view.services[name]
+	if s == nil || s.def == nil {
+		return ""
+	}
+	for _, on := range s.def.DependsOn {
+		if d := p.view.services[on]; d == nil || d.status == nil || d.status.Rollout == nil {
+			continue
+		}
+		if p.holds[on] {
+			return on
+		}
+		if by := p.heldBelow(on); by != "" {
+			return by
+		}
+	}
+	return ""
+}
+
+// findYoung finds those that have not been up for min_healthy, youngest first.
+func (s *service) findYoung(now time.Time) []*Instance {
+	if s.byStart == nil || s.def.Update.MinHealthy <= 0 {
 		return nil
 	}
-	t.s.byStart.Scan(func(i *Instance) bool {
-		due := since(i).Add(t.s.def.Update.MinHealthy)
-		if !due.After(t.now) {
+	var young []*Instance
+	s.byStart.Scan(func(i *Instance) bool {
+		if !since(i).Add(s.def.Update.MinHealthy).After(now) {
 			return false
 		}
-		t.young = append(t.young, i)
-		t.wakeAt(due)
+		young = append(young, i)
 		return true
 	})
-	return t.young
+	return young
 }
 
 // judge stops a rollout that fails or does not get on.
 func (t *turn) judge(r *mariposa.Rollout) {
 	u := t.s.def.Update
-	if r.Stopped != "" || t.needs != "" || u.OnFailure == mariposa.OnFailureContinue || !t.unfinished() {
+	if r.Stopped != "" || r.Held || t.heldDep != "" || t.st.Paused || t.needs != "" || u.OnFailure == mariposa.OnFailureContinue || !t.unfinished() {
 		return
 	}
+	defer t.noteUndo(r)
 	due := t.gotOn(r).Add(u.Deadline)
 	switch {
 	case r.Failures >= giveUp:
@@ -73,6 +143,14 @@ func (t *turn) judge(r *mariposa.Rollout) {
 		r.Stopped = fmt.Sprintf("the rollout of version %d stopped: no progress for %s", r.Number, u.Deadline)
 	case u.Deadline > 0:
 		t.wakeAt(due)
+	}
+}
+
+// noteUndo asks for the version to be taken back where the service says so of a
+// rollout that has just stopped. What takes something back is not taken back.
+func (t *turn) noteUndo(r *mariposa.Rollout) {
+	if r.Stopped != "" && t.s.def.Update.OnFailure == mariposa.OnFailureRollback && !r.Undo && t.plan.Undo == "" {
+		t.plan.Undo, t.plan.UndoWhy = t.s.name, r.Stopped
 	}
 }
 
@@ -113,16 +191,13 @@ func (t *turn) lastFailure() string {
 
 // roll replaces outdated instances batch by batch.
 func (t *turn) roll() {
-	if !t.stopped() && t.needs == "" {
+	if t.rolling || t.st.Rollout == nil && t.needs == "" {
 		t.amendInPlace()
 	}
 	if !t.rolling {
 		return
 	}
-	t.s.each(staling, func(i *Instance) bool { // it never served: nobody misses it
-		t.remove(i, t.replaced(), false)
-		return true
-	})
+	t.replaceStaling()
 	if t.s.count(stale) > 0 {
 		held := t.heldBy()
 		if held != "" {
@@ -132,15 +207,38 @@ func (t *turn) roll() {
 		case held != "":
 			t.retire(spare) // fewer are wanted: that much needs nobody new
 		case t.s.def.Update.StopFirst:
-			t.retire(spare + t.batch)
+			empty := max(0, t.goal-t.slotsHeld()-len(t.taken)) // they take what may still be made first
+			t.retire(spare + max(0, min(t.batch, t.allow-empty)))
 		default:
 			t.addReplacements()
 			t.retire(spare)
 		}
 	}
 	if !t.unfinished() && t.leaveLost() == 0 {
-		t.st.Rollout = nil
+		t.finishRollout()
 	}
+}
+
+// replaceStaling removes what is outdated before it has come up: it never
+// served, so nobody misses it.
+func (t *turn) replaceStaling() {
+	t.s.each(staling, func(i *Instance) bool {
+		if t.dropped < t.allow {
+			t.remove(i, t.replaced(), false)
+			t.dropped++
+		}
+		return t.dropped < t.allow
+	})
+}
+
+// finishRollout ends a rollout. Where only a part of a held one was asked for,
+// the whole is held again.
+func (t *turn) finishRollout() {
+	if r := t.st.Rollout; r.Rest {
+		r.Filter, r.Before, r.Rest, r.Limit, r.Held = nil, time.Time{}, false, 0, true
+		return
+	}
+	t.st.Rollout = nil
 }
 
 // leaveLost tells the outdated instances on absent nodes to go, now that others
@@ -148,7 +246,7 @@ func (t *turn) roll() {
 func (t *turn) leaveLost() int {
 	n := 0
 	t.s.each(lost, func(i *Instance) bool {
-		if outdated(t.s, i) {
+		if t.view.outdated(t.s, i) {
 			t.remove(i, t.replaced(), false)
 			n++
 		}
@@ -165,7 +263,21 @@ func (t *turn) heldBy() string {
 		if d == nil || d.status == nil || d.status.Rollout == nil || d.count(stale)+d.count(staling) == 0 {
 			continue
 		}
-		return "waits for " + name + ": " + cmp.Or(d.status.Rollout.Stopped, "its rollout is under way")
+		return "waits for " + name + ": " + cmp.Or(d.status.Rollout.Stopped, d.standstill(), "its rollout is under way")
+	}
+	return ""
+}
+
+// standstill says why a person must act before a rollout goes on; empty while it
+// goes on by itself.
+func (s *service) standstill() string {
+	switch {
+	case s.status.Frozen != nil:
+		return "it is frozen"
+	case s.status.Paused:
+		return "its rollout is paused"
+	case s.def != nil && len(s.def.Needs) > 0:
+		return wanting(s.def)
 	}
 	return ""
 }
@@ -177,8 +289,8 @@ func (t *turn) replaced() string { return fmt.Sprintf("version %d replaces it", 
 func (t *turn) addReplacements() {
 	made := len(t.taken) // in this run, to fill what was missing
 	fresh := t.current() + t.s.count(starting) + made
-	extra := t.counted() - t.s.count(staling) + made - t.goal
-	n := min(t.batch-max(0, extra), t.goal-fresh)
+	extra := t.counted() - t.dropped + made - t.goal
+	n := min(t.batch-max(0, extra), t.goal-fresh, t.allow)
 	if extra < 0 || n <= 0 || !t.mayCreate() {
 		return
 	}
@@ -211,7 +323,7 @@ func (t *turn) retire(n int) {
 
 // amendInPlace changes in place, a batch at a time, what can be.
 func (t *turn) amendInPlace() {
-	n := t.batch - t.s.count(updating)
+	n := min(t.batch-t.s.count(updating), t.allow)
 	t.s.each(amend, func(i *Instance) bool {
 		if n > 0 && !t.removing[i.ID] {
 			t.step(Step{Action: Amend, Instance: i.ID, Number: t.st.Number, Reason: fmt.Sprintf("version %d changes it in place", t.st.Number)})

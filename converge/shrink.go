@@ -42,6 +42,9 @@ func (t *turn) dropDoubles() {
 		return
 	}
 	spare := t.running() - t.goal
+	if t.st.Rollout != nil && !t.rolling && !t.stopped() { // what it made proves itself first
+		spare = t.settled + t.s.count(stale) - t.goal
+	}
 	if t.s.def.Update.StopFirst {
 		spare += t.batch
 	}

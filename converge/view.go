@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -69,6 +70,7 @@ type service struct {
 	slots   map[int]int              // slot -> how many instances hold it
 	free    int                      // no slot below this one is free; a hint for the search
 	numbers map[int]int              // version number -> instances that run or may be reached
+	fresh   [classes]int             // of each class, those made since the rollout under way wants new ones
 }
 
 // NewView returns the view of a project of which nothing is known yet.
@@ -92,9 +94,14 @@ func newService(name string) *service {
 func (v *View) SetVersion(number int, d Definitions) {
 	v.versions[number] = d
 	for _, s := range v.services {
-		if s.status != nil && s.status.Number == number && s.def != d[s.name] {
+		if s.status == nil {
+			continue
+		}
+		if s.status.Number == number && s.def != d[s.name] {
 			s.def = d[s.name]
 			v.reclassify(s)
+		} else if f := filterOf(s.status); f != nil && f.Image != "" {
+			v.reclassify(s) // it asks for what instances were made from
 		}
 	}
 }
@@ -160,7 +167,14 @@ func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 // sameTarget reports whether the same instances are outdated by two goals of a
 // service with one definition.
 func sameTarget(a, b *mariposa.ServiceStatus) bool {
-	return outdatedBefore(a).Equal(outdatedBefore(b)) && aboutMetadata(a) == aboutMetadata(b)
+	return outdatedBefore(a).Equal(outdatedBefore(b)) && aboutMetadata(a) == aboutMetadata(b) && reflect.DeepEqual(filterOf(a), filterOf(b))
+}
+
+func filterOf(s *mariposa.ServiceStatus) *mariposa.Filter {
+	if s.Rollout == nil {
+		return nil
+	}
+	return s.Rollout.Filter
 }
 
 func aboutMetadata(s *mariposa.ServiceStatus) bool { return s.Rollout != nil && s.Rollout.Metadata }
@@ -304,6 +318,7 @@ func (v *View) reclassify(s *service) {
 	for _, id := range all {
 		v.remove(v.instances[id])
 	}
+	s.fresh = [classes]int{} // what counts as fresh may have changed with the goal
 	for _, id := range all {
 		v.add(s, v.instances[id])
 	}
@@ -316,6 +331,9 @@ func (v *View) add(s *service, i *Instance) {
 		s.byClass[c] = btree.NewBTreeGOptions(victimBefore, btree.Options{NoLocks: true, Degree: 16})
 	}
 	s.byClass[c].Set(i)
+	if s.isFresh(i) {
+		s.fresh[c]++
+	}
 	if c.upToDate() {
 		if s.byStart == nil {
 			s.byStart = btree.NewBTreeGOptions(youngerFirst, btree.Options{NoLocks: true, Degree: 16})
@@ -335,6 +353,9 @@ func (v *View) remove(i *Instance) {
 	c := s.members[i.ID]
 	delete(s.members, i.ID)
 	s.byClass[c].Delete(i)
+	if s.isFresh(i) {
+		s.fresh[c]--
+	}
 	if c.upToDate() {
 		s.byStart.Delete(i)
 	}
@@ -349,6 +370,12 @@ func (v *View) remove(i *Instance) {
 			delete(s.numbers, i.Spec.Number)
 		}
 	}
+}
+
+// isFresh reports whether an instance was made since the rollout under way wants
+// new ones.
+func (s *service) isFresh(i *Instance) bool {
+	return s.status != nil && !i.Spec.Created.Before(outdatedBefore(s.status))
 }
 
 func (s *service) count(c class) int {

@@ -110,14 +110,30 @@ func (w *world) scale(name string, n int) {
 
 func (w *world) aim(goal mariposa.ProjectGoal) { w.patch(mariposa.Patch{Goal: goal}) }
 
-func (w *world) patch(p mariposa.Patch) {
+// patch changes the goal as a task of these services does; none: of the project.
+func (w *world) patch(p mariposa.Patch, services ...string) {
+	w.setGoal(Apply(w.goal, p, w.change(services...)))
+}
+
+// lift changes the goal as a task does that ends the freeze of its services.
+func (w *world) lift(p mariposa.Patch, services ...string) {
+	c := w.change(services...)
+	c.Lift = true
+	w.setGoal(Apply(w.goal, p, c))
+}
+
+func (w *world) change(services ...string) Change {
 	ids := map[string]string{}
 	for _, d := range w.versions {
 		for name := range d {
 			ids[name] = "id-of-" + name
 		}
 	}
-	w.setGoal(Apply(w.goal, p, Change{Now: w.now, IDs: ids, Versions: func(n int) Definitions { return w.versions[n] }}))
+	return Change{Now: w.now, IDs: ids, Versions: func(n int) Definitions { return w.versions[n] }, Scope: services, Running: w.view.Running()}
+}
+
+func (w *world) mode(m mariposa.Mode, services ...string) {
+	w.patch(mariposa.Patch{Mode: m}, services...)
 }
 
 func (w *world) setGoal(st *mariposa.ProjectStatus) {
@@ -144,8 +160,14 @@ func (w *world) be(id string, state mariposa.State, reason string) {
 		w.Fatalf("there is no instance %s", id)
 	}
 	st := mariposa.InstanceStatus{State: state, Since: w.now, Generation: i.Spec.Generation, Reason: reason}
-	if i.Status != nil && i.Status.State == state {
-		st.Since = i.Status.Since
+	if i.Status != nil {
+		st.Started = i.Status.Started
+		if i.Status.State == state {
+			st.Since = i.Status.Since
+		}
+	}
+	if state == mariposa.StateRunning && st.Started.IsZero() {
+		st.Started = w.now
 	}
 	w.set(id, i.Spec, &st)
 }
@@ -167,6 +189,13 @@ func (w *world) plan() Plan {
 	w.Helper()
 	before := dump(w.view)
 	p := w.view.Plan(w.now, Budget{Starting: w.budget})
+	if p.Undo != "" {
+		if st, can := RollBack(w.goal, w.change()); can {
+			w.history = append(w.history, fmt.Sprintf("%s version %d is taken back: %s: %s", stamp(w.now), w.goal.Number, p.Undo, p.UndoWhy))
+			w.setGoal(st)
+			return w.plan()
+		}
+	}
 	again := w.view.Plan(w.now, Budget{Starting: w.budget})
 	if !reflect.DeepEqual(p, again) {
 		w.Fatalf("planned twice:\n%s\nthen\n%s%s", show(p), show(again), w.story())
@@ -175,6 +204,19 @@ func (w *world) plan() Plan {
 		w.Fatalf("planning changed the view:\n%s\nto\n%s%s", before, after, w.story())
 	}
 	return p
+}
+
+// complete notes, as the planner does, which version was last fully in force.
+func (w *world) complete(p Plan) {
+	if w.busy(p) || w.goal.Goal != mariposa.GoalStarted {
+		return
+	}
+	for _, ss := range p.Services {
+		if ss.Status != mariposa.StatusConverged {
+			return
+		}
+	}
+	w.goal.Completed = w.goal.Number
 }
 
 // step plans once and does what the plan says. It returns the steps in words.
@@ -191,6 +233,7 @@ func (w *world) carryOut(p Plan, n int) {
 	st := *w.goal
 	st.Services = p.Services
 	w.setGoal(&st)
+	w.complete(p)
 	blocked := map[string]bool{}
 	for _, s := range p.Steps[:n] {
 		w.history = append(w.history, fmt.Sprintf("%s %s", stamp(w.now), word(s)))
@@ -411,7 +454,7 @@ func dump(v *View) string {
 				return true
 			})
 		}
-		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, by start", len(s.members), s.slots, s.numbers)
+		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, fresh %v, by start", len(s.members), s.slots, s.numbers, s.fresh)
 		if s.byStart != nil {
 			s.byStart.Scan(func(i *Instance) bool { fmt.Fprintf(&b, " %s", i.ID); return true })
 		}

@@ -1,0 +1,148 @@
+package converge
+
+import (
+	"time"
+
+	"mariposa"
+)
+
+// Running is what runs of a service: how many, and the newest version that is
+// among them.
+type Running struct {
+	Scale  int
+	Number int
+}
+
+// Running says what runs where it can be reached.
+func (v *View) Running() map[string]Running {
+	out := map[string]Running{}
+	for name, s := range v.services {
+		r := Running{}
+		for c := serving; c.runs(); c++ {
+			r.Scale += s.count(c)
+			s.each(c, func(i *Instance) bool {
+				number := i.number
+				if c.upToDate() && s.status != nil { // unchanged since, whatever it was made from
+					number = max(number, s.status.Number)
+				}
+				r.Number = max(r.Number, number)
+				return !c.upToDate()
+			})
+		}
+		out[name] = r
+	}
+	return out
+}
+
+// setMode freezes, thaws, pauses or resumes a scope. Time in which nothing was
+// done does not count against a rollout.
+func setMode(st *mariposa.ProjectStatus, mode mariposa.Mode, c *Change) {
+	if len(c.Scope) == 0 {
+		switch mode {
+		case mariposa.ModeFreeze, mariposa.ModeThaw:
+			st.Frozen = mode == mariposa.ModeFreeze
+		case mariposa.ModePause, mariposa.ModeResume:
+			st.Paused = mode == mariposa.ModePause
+		}
+	}
+	for name, ss := range st.Services {
+		if !c.includes(name) {
+			continue
+		}
+		n := *ss
+		switch {
+		case mode == mariposa.ModeFreeze && n.Frozen == nil:
+			n.Frozen = &mariposa.Freeze{Since: c.Now}
+		case mode == mariposa.ModeThaw && n.Frozen != nil:
+			n.Frozen, n.Rollout = nil, timeAnew(n.Rollout, c.Now)
+		case mode == mariposa.ModePause:
+			n.Paused = true
+		case mode == mariposa.ModeResume && n.Paused:
+			n.Paused, n.Rollout = false, timeAnew(n.Rollout, c.Now)
+		}
+		st.Services[name] = &n
+	}
+}
+
+func timeAnew(r *mariposa.Rollout, now time.Time) *mariposa.Rollout {
+	if r == nil {
+		return nil
+	}
+	n := *r
+	n.Progress = now
+	return &n
+}
+
+// retry ends the wait of back-offs, once: what fails again waits longer still.
+func retry(st *mariposa.ProjectStatus, c *Change) {
+	for name := range st.Services {
+		edit(st, name, func(ss *mariposa.ServiceStatus) {
+			if c.includes(name) && ss.Backoff != nil && ss.Backoff.Until.After(c.Now) {
+				b := *ss.Backoff
+				b.Until = c.Now
+				ss.Backoff = &b
+			}
+		})
+	}
+}
+
+// accept makes what runs the goal: as many as there are, of the newest version
+// among them. What was to go and still runs stays.
+func accept(st *mariposa.ProjectStatus, c *Change) {
+	total := 0
+	for name, ss := range st.Services {
+		if !c.includes(name) {
+			continue
+		}
+		is := c.Running[name]
+		total += is.Scale
+		n := *ss
+		n.Scale, n.Stopped, n.Rollout, n.Backoff = is.Scale, false, nil, nil
+		if is.Scale > 0 {
+			n.Number, n.Removed = is.Number, false
+		}
+		st.Services[name] = &n
+	}
+	if total == 0 || st.Goal == mariposa.GoalStarted {
+		return
+	}
+	st.Goal = mariposa.GoalStarted
+	for name := range st.Services {
+		edit(st, name, func(ss *mariposa.ServiceStatus) { ss.Stopped = !c.includes(name) })
+	}
+}
+
+// scales are the scales in force.
+func scales(st *mariposa.ProjectStatus) map[string]int {
+	out := make(map[string]int, len(st.Services))
+	for name, ss := range st.Services {
+		if !ss.Removed {
+			out[name] = ss.Scale
+		}
+	}
+	return out
+}
+
+// RollBack returns the goal after a version is taken back: the one that was last
+// fully in force, with the scales it had then. Of a project that never was, all
+// is stopped. It reports false where there is nothing to go back to.
+func RollBack(old *mariposa.ProjectStatus, c Change) (*mariposa.ProjectStatus, bool) {
+	if old.Completed == old.Number {
+		return old, false
+	}
+	if old.Completed == 0 {
+		c.Scope = nil
+		st := Apply(old, mariposa.Patch{Goal: mariposa.GoalStopped}, c)
+		for name := range st.Services {
+			edit(st, name, func(ss *mariposa.ServiceStatus) { ss.Rollout, ss.Backoff = nil, nil })
+		}
+		st.Undone = old.Number
+		return st, true
+	}
+	st := Apply(old, mariposa.Patch{Number: old.Completed, Undo: true, KeepScale: true}, c)
+	for name, scale := range old.Fallback {
+		edit(st, name, func(ss *mariposa.ServiceStatus) { ss.Scale = scale })
+	}
+	st.Fallback, st.Undone = nil, old.Number
+	return st, true
+}
