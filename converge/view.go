@@ -106,6 +106,9 @@ func (v *View) SetVersion(number int, d Definitions) {
 	}
 }
 
+// Knows reports whether the view has the definitions of a version.
+func (v *View) Knows(number int) bool { return v.versions[number] != nil }
+
 // Missing lists the version numbers that the view refers to but has no
 // definitions of, in order.
 func (v *View) Missing() []int {

@@ -32,6 +32,7 @@ type actor struct {
 	record *store.Record
 	tasks  map[string]*store.Record
 	view   *converge.View
+	redone map[int]bool // versions whose values were counted on since they were read
 
 	mu      sync.Mutex // guards the timer, which is also stopped from outside
 	cancel  func()
@@ -159,6 +160,13 @@ func (a *actor) apply(c *store.Change) {
 		if st, ok := r.Status.(*mariposa.ProjectStatus); ok && st != nil && c.Status {
 			a.view.SetGoal(st)
 		}
+	case mariposa.KindVersion:
+		if c.Spec && !c.Deleted {
+			if a.redone == nil {
+				a.redone = map[int]bool{}
+			}
+			a.redone[r.Spec.(*mariposa.VersionSpec).Number] = true
+		}
 	case mariposa.KindTask:
 		if c.Deleted || r.Archived {
 			delete(a.tasks, r.ID)
@@ -183,6 +191,16 @@ func (a *actor) apply(c *store.Change) {
 // learnVersions reads the definitions that the view refers to. One that no
 // longer exists counts as empty: what needs it says so.
 func (a *actor) learnVersions(ctx context.Context) error {
+	for n := range a.redone {
+		if a.view.Knows(n) {
+			d, _, err := a.definitions(ctx, n)
+			if err != nil {
+				return err
+			}
+			a.view.SetVersion(n, d)
+		}
+	}
+	a.redone = nil
 	for _, n := range a.view.Missing() {
 		d, _, err := a.definitions(ctx, n)
 		if err != nil {

@@ -14,6 +14,12 @@ import (
 // adopt brings a version into force that differs from the one in force in
 // values of metadata alone. Such a version comes without a task: values flow.
 func (t *turn) adopt(ctx context.Context) error {
+	if t.goal != nil && t.goal.Number == t.spec.Number && t.goal.Version != t.spec.Version { // counted on, under the same number
+		counted := *t.goal
+		counted.Version = t.spec.Version
+		t.goal = &counted
+		return nil
+	}
 	if t.goal == nil || t.goal.Number == 0 || t.goal.Goal == mariposa.GoalDeleted || t.spec.Deleting || t.spec.Number <= t.goal.Number {
 		return nil
 	}

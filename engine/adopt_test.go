@@ -200,3 +200,34 @@ func TestAnInstanceOfNoServiceIsPlacedWhereThereIsRoom(t *testing.T) {
 		t.Errorf("what was given back is not free: %v", err)
 	}
 }
+
+func TestAVersionThatIsCountedOnKeepsItsNumber(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.replica("r1")
+	r.node("n1", mariposa.Resources{})
+	p, _ := r.create("shop", web(2))
+	r.settle()
+	r.version(p, 2, mariposa.CauseMetadata, web(2))
+	r.settle()
+	made := r.events("instance.provisioning")
+	rec, err := r.store.Get(t.Context(), mariposa.KindProject, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := *rec.Spec.(*mariposa.ProjectSpec)
+	spec.Version = "counted"
+	r.write(
+		store.Write{Kind: mariposa.KindProject, ID: p, Project: p, Spec: &spec},
+		store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(p, 2), Project: p, Spec: &mariposa.VersionSpec{
+			Project: p, Version: "counted", Number: 2, Manifest: []byte(web(2)), Cause: mariposa.CauseMetadata, Counter: "hits",
+		}})
+	r.settle()
+	r.wantNumber(p, 2, 2)
+	if st := r.project(p); st.Version != "counted" || st.Status != mariposa.StatusConverged {
+		t.Errorf("the project is %+v", st)
+	}
+	if n := r.events("instance.provisioning"); n != made {
+		t.Errorf("%d were made for it", n-made)
+	}
+}
