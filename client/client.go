@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type Options struct {
 	URL          string       // like http://127.0.0.1:8080
 	Token        string       // sent as a bearer token; never part of an error
 	Organization string       // where names of projects are looked up; empty: the caller's own
+	User         string       // act for this user, which takes one who runs the installation; empty: for oneself
+	Roots        []byte       // certificates in PEM to trust beside the system's; not with an HTTPClient of one's own
 	HTTPClient   *http.Client // nil: one of the client's own
 	UserAgent    string       // empty: mariposa
 }
@@ -43,6 +46,7 @@ type Client struct {
 	base         url.URL
 	token        string
 	organization string
+	user         string
 	agent        string
 	http         *http.Client
 
@@ -56,14 +60,33 @@ func New(o Options) (*Client, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "%q is no address of a server: it looks like http://127.0.0.1:8080", redacted(o.URL, u))
 	}
-	c := &Client{base: *u, token: o.Token, organization: o.Organization, agent: o.UserAgent, http: o.HTTPClient, pause: pause}
+	c := &Client{base: *u, token: o.Token, organization: o.Organization, user: o.User, agent: o.UserAgent, http: o.HTTPClient, pause: pause}
 	if c.agent == "" {
 		c.agent = "mariposa"
 	}
 	if c.http == nil {
-		c.http = &http.Client{Transport: transport()}
+		t := transport()
+		if t.TLSClientConfig, err = trusting(o.Roots); err != nil {
+			return nil, err
+		}
+		c.http = &http.Client{Transport: t}
 	}
 	return c, nil
+}
+
+// trusting is how to trust more certificates than the system does.
+func trusting(roots []byte) (*tls.Config, error) {
+	if len(roots) == 0 {
+		return nil, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool() // a system without any: ours are enough
+	}
+	if !pool.AppendCertsFromPEM(roots) {
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "there is no certificate in PEM among the roots to trust: they begin with -----BEGIN CERTIFICATE-----")
+	}
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
 func redacted(raw string, u *url.URL) string {
@@ -104,13 +127,28 @@ func get(path string, query url.Values) request {
 	return request{method: http.MethodGet, path: path, query: query}
 }
 
-// put carries a JSON document. Documents are structs of ours, which always marshal.
-func put(path string, document any) request {
+func put(path string, document any) request { return carrying(http.MethodPut, path, document) }
+
+func post(path string, document any) request { return carrying(http.MethodPost, path, document) }
+
+func remove(path string, query url.Values) request {
+	return request{method: http.MethodDelete, path: path, query: query}
+}
+
+// carrying is a request with a JSON document. Documents are structs of ours, which
+// always marshal.
+func carrying(method, path string, document any) request {
 	body, err := json.Marshal(document)
 	if err != nil {
 		panic(fmt.Sprintf("client: a document that is no JSON: %v", err))
 	}
-	return request{method: http.MethodPut, path: path, body: body, kind: "application/json"}
+	return request{method: method, path: path, body: body, kind: "application/json"}
+}
+
+// with adds query parameters to a request.
+func (r request) with(query url.Values) request {
+	r.query = query
+	return r
 }
 
 // do calls the API and reads the answer into a document.
@@ -120,6 +158,9 @@ func (c *Client) do(ctx context.Context, r request, document any) error {
 		return err
 	}
 	defer res.Body.Close()
+	if res.StatusCode == http.StatusNoContent {
+		return nil
+	}
 	body, err := c.read(ctx, res.Body)
 	if err != nil {
 		return err
@@ -156,7 +197,7 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	u := c.base
 	u.User = nil
 	u.Path, u.RawPath = "", ""
-	address := u.String() + c.base.EscapedPath() + r.path
+	address := u.String() + c.base.EscapedPath() + c.acting(r.path)
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
 	}
@@ -174,6 +215,14 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 		return nil, c.failure(res)
 	}
 	return res, nil
+}
+
+// acting is a path for the user that is acted for.
+func (c *Client) acting(path string) string {
+	if rest, ok := strings.CutPrefix(path, "/v1/"); ok && c.user != "" {
+		return under("/v1/users", c.user) + "/" + rest
+	}
+	return path
 }
 
 func (c *Client) dress(req *http.Request, r request) {
@@ -244,7 +293,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	case errors.As(err, &dns):
 		return unavailable(err, "there is no host %q (of %s): check MARIPOSA_URL", dns.Name, c.URL())
 	case errors.As(err, &certificate):
-		return unavailable(err, "the certificate of %s is not to be trusted: %v", c.URL(), certificate.Err)
+		return unavailable(err, "the certificate of %s is not to be trusted: %v; if it is signed by a root of your own, name that root's file with --ca or in MARIPOSA_CA", c.URL(), certificate.Err)
 	case errors.As(err, &plain):
 		return unavailable(err, "%s does not speak TLS: should the address begin with http://?", c.URL())
 	}

@@ -92,6 +92,85 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{`PUT /v1/nodes/n1 application/json {"action":"lose"}`, func(c *Client) error { return drop(c.ActOnNode(ctx, "n1", contract.NodeAction{Action: "lose"})) }},
 		{"DELETE /v1/nodes/n1", func(c *Client) error { return drop(c.DeleteNode(ctx, "n1", false)) }},
 		{"DELETE /v1/nodes/n1?force=true", func(c *Client) error { return drop(c.DeleteNode(ctx, "n1", true)) }},
+		{`POST /v1/projects application/json {"name":"x","organization":"acme","manifest":"a: 1","metadata":{"k":"v"},"message":"m"}`, func(c *Client) error {
+			return drop(c.NewProject(ctx, contract.NewProject{Name: "x", Manifest: []byte(`"a: 1"`), Metadata: []byte(`{"k":"v"}`), Message: "m"}))
+		}},
+		{`POST /v1/projects/x/copy?organization=acme application/json {"name":"y","organization":"beta","metadata":["k"]}`, func(c *Client) error {
+			return drop(c.CopyProject(ctx, "x", contract.Copy{Name: "y", Organization: "beta", Metadata: []string{"k"}}))
+		}},
+		{`POST /v1/projects/x/move?organization=acme application/json {"organization":"beta"}`, func(c *Client) error { return drop(c.MoveProject(ctx, "x", "beta")) }},
+		{"GET /v1/projects/x/users?organization=acme", func(c *Client) error { return drop(c.ProjectUsers(ctx, "x")) }},
+		{`PUT /v1/projects/x/users/ann?organization=acme application/json {"role":"deployer"}`, func(c *Client) error {
+			return drop(c.PutProjectUser(ctx, "x", "ann", mariposa.RoleDeployer))
+		}},
+		{"DELETE /v1/projects/x/users/ann?organization=acme", func(c *Client) error { return drop(c.RemoveProjectUser(ctx, "x", "ann")) }},
+		{"GET /v1/projects/x/diff?from=1&organization=acme&to=2", func(c *Client) error { return drop(c.Diff(ctx, "x", "1", "2")) }},
+		{"GET /v1/projects/x/tags?organization=acme", func(c *Client) error { return drop(c.Tags(ctx, "x")) }},
+		{`POST /v1/projects/x/tags?organization=acme application/json {"tag":"good","version":"2"}`, func(c *Client) error { return drop(c.AddTag(ctx, "x", "good", "2")) }},
+		{"DELETE /v1/projects/x/tags/good?organization=acme", func(c *Client) error { return drop(c.DeleteTag(ctx, "x", "good")) }},
+		{`PUT /v1/projects/x/state?organization=acme application/json {"action":"revert","version":"2","rolling":"25%","message":"back"}`, func(c *Client) error {
+			return drop(c.Revert(ctx, "x", Revert{Version: "2", Rolling: "25%", Message: "back"}))
+		}},
+		{`PUT /v1/projects/x/state?organization=acme application/json {"action":"revert"}`, func(c *Client) error { return drop(c.Revert(ctx, "x", Revert{})) }},
+		{"GET /v1/projects/x/metadata?organization=acme", func(c *Client) error { return drop(c.Metadata(ctx, "x", false)) }},
+		{"GET /v1/projects/x/metadata?organization=acme&reveal=true", func(c *Client) error { return drop(c.MetadataDocument(ctx, "x", true)) }},
+		{"PUT /v1/projects/x/metadata?message=m&organization=acme&previous=abc application/yaml k: v", func(c *Client) error {
+			return drop(c.ImportMetadata(ctx, "x", []byte("k: v"), Update{Previous: "abc", Message: "m"}))
+		}},
+		{"PUT /v1/projects/x/metadata?force=true&organization=acme application/yaml k: v", func(c *Client) error {
+			return drop(c.ImportMetadata(ctx, "x", []byte("k: v"), Update{Force: true}))
+		}},
+		{"GET /v1/projects/x/metadata/k.a?organization=acme", func(c *Client) error { return drop(c.MetadataKey(ctx, "x", "k.a", false)) }},
+		{`PUT /v1/projects/x/metadata/k?cas=7&message=m&organization=acme application/json {"value":"v","secret":true}`, func(c *Client) error {
+			yes := true
+			return drop(c.SetMetadata(ctx, "x", "k", contract.MetadataValue{Value: []byte(`"v"`), Secret: &yes}, KeyChange{CAS: "7", Message: "m"}))
+		}},
+		{"DELETE /v1/projects/x/metadata/k?organization=acme", func(c *Client) error { return drop(c.DeleteMetadata(ctx, "x", "k", "")) }},
+		{"POST /v1/projects/x/metadata/k/incr?by=2&organization=acme", func(c *Client) error { return drop(c.CountMetadata(ctx, "x", "k", 2)) }},
+		{"POST /v1/projects/x/metadata/k/decr?by=3&organization=acme", func(c *Client) error { return drop(c.CountMetadata(ctx, "x", "k", -3)) }},
+		{"GET /v1/user", func(c *Client) error { return drop(c.Whoami(ctx)) }},
+		{"GET /v1/users", func(c *Client) error { return drop(c.Users(ctx)) }},
+		{"GET /v1/users/ann", func(c *Client) error { return drop(c.User(ctx, "ann")) }},
+		{`POST /v1/users application/json {"name":"ann","admin":true}`, func(c *Client) error {
+			return drop(c.CreateUser(ctx, contract.NewUser{Name: "ann", Admin: true}))
+		}},
+		{`PUT /v1/users/ann application/json {"disabled":false}`, func(c *Client) error {
+			no := false
+			return drop(c.UpdateUser(ctx, "ann", contract.UserChange{Disabled: &no}))
+		}},
+		{"DELETE /v1/users/ann", func(c *Client) error { return drop(c.DeleteUser(ctx, "ann")) }},
+		{"GET /v1/organizations", func(c *Client) error { return drop(c.Organizations(ctx)) }},
+		{"GET /v1/organizations/beta", func(c *Client) error { return drop(c.Organization(ctx, "beta")) }},
+		{`POST /v1/organizations application/json {"name":"beta"}`, func(c *Client) error {
+			return drop(c.CreateOrganization(ctx, contract.NewOrganization{Name: "beta"}))
+		}},
+		{`PUT /v1/organizations/beta application/json {"base_role":"none"}`, func(c *Client) error {
+			return drop(c.UpdateOrganization(ctx, "beta", contract.OrganizationChange{BaseRole: mariposa.RoleNone}))
+		}},
+		{"DELETE /v1/organizations/beta", func(c *Client) error { return drop(c.DeleteOrganization(ctx, "beta")) }},
+		{"GET /v1/organizations/beta/members", func(c *Client) error { return drop(c.Members(ctx, "beta")) }},
+		{`PUT /v1/organizations/beta/members/ann application/json {"role":"owner"}`, func(c *Client) error { return drop(c.PutMember(ctx, "beta", "ann", mariposa.OrgOwner)) }},
+		{"DELETE /v1/organizations/beta/members/ann", func(c *Client) error { return drop(c.RemoveMember(ctx, "beta", "ann")) }},
+		{"GET /v1/organizations/beta/quota", func(c *Client) error { return drop(c.Quota(ctx, "beta")) }},
+		{"GET /v1/tokens?user=ann", func(c *Client) error { return drop(c.Tokens(ctx, "ann")) }},
+		{`POST /v1/tokens application/json {"name":"ci","project":"x","role":"deployer","expires":"90d"}`, func(c *Client) error {
+			return drop(c.CreateToken(ctx, contract.NewToken{Name: "ci", Project: "x", Role: mariposa.RoleDeployer, Expires: "90d"}))
+		}},
+		{"DELETE /v1/tokens/t1", func(c *Client) error { return drop(c.RevokeToken(ctx, "t1")) }},
+		{"GET /v1/packages", func(c *Client) error { return drop(c.Packages(ctx)) }},
+		{`PUT /v1/packages/small application/json {"name":"small","memory":512,"cpu":0.5}`, func(c *Client) error {
+			return drop(c.PutPackage(ctx, contract.Package{Name: "small", Memory: 512, CPU: 0.5}))
+		}},
+		{"DELETE /v1/packages/small", func(c *Client) error { return drop(c.DeletePackage(ctx, "small")) }},
+		{"POST /v1/keys/rotate", func(c *Client) error { return drop(c.RotateKey(ctx)) }},
+		{`POST /v1/instances application/json {"image":"i","name":"n","organization":"acme","project":"x"}`, func(c *Client) error {
+			return drop(c.CreateInstance(ctx, "x", "n", map[string]any{"image": "i"}))
+		}},
+		{"DELETE /v1/instances/i1", func(c *Client) error { return drop(c.DeleteInstance(ctx, "i1")) }},
+		{"GET /v1/audit?action=manifest.&actor=ann&limit=2&organization=acme&outcome=denied&project=x&since=2026-03-01T12%3A00%3A00Z&until=2026-03-02T12%3A00%3A00Z", func(c *Client) error {
+			since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+			return drop(c.Audit(ctx, AuditFilter{Project: "x", Actor: "ann", Action: "manifest.", Outcome: mariposa.AuditDenied, Since: since, Until: since.AddDate(0, 0, 1), Limit: 2}))
+		}},
 		{"GET /healthz", func(c *Client) error { return drop(c.Health(ctx)) }},
 		{"GET /readyz", func(c *Client) error { return drop(c.Ready(ctx)) }},
 	} {

@@ -2,12 +2,14 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
 
+	"mariposa"
 	"mariposa/contract"
 )
 
@@ -35,6 +37,38 @@ func (c *Client) CreateProject(ctx context.Context, name string, manifest []byte
 	set(q, "name", name)
 	set(q, "message", message)
 	return answer[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/projects", query: q, body: manifest, kind: yaml})
+}
+
+// NewProject makes a project with its metadata in one go. The organization is the
+// client's unless the document names one.
+func (c *Client) NewProject(ctx context.Context, project contract.NewProject) (*contract.Changed, error) {
+	project.Organization = cmp.Or(project.Organization, c.organization)
+	return answer[contract.Changed](ctx, c, post("/v1/projects", project))
+}
+
+// CopyProject makes a new project of another's newest manifest.
+func (c *Client) CopyProject(ctx context.Context, project string, to contract.Copy) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, post(at(project, "copy"), to).with(c.owned()))
+}
+
+// MoveProject gives a project to another organization. Its instances run on.
+func (c *Client) MoveProject(ctx context.Context, project, organization string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, post(at(project, "move"), contract.Move{Organization: organization}).with(c.owned()))
+}
+
+// ProjectUsers lists who may do what in a project, and where each has it from.
+func (c *Client) ProjectUsers(ctx context.Context, project string) (*contract.Members, error) {
+	return answer[contract.Members](ctx, c, get(at(project, "users"), c.owned()))
+}
+
+// PutProjectUser gives a user a role in a project, in place of any before.
+func (c *Client) PutProjectUser(ctx context.Context, project, user string, role mariposa.Role) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, put(at(project, "users", user), contract.MemberChange{Role: string(role)}).with(c.owned()))
+}
+
+// RemoveProjectUser takes a user's role in a project away.
+func (c *Client) RemoveProjectUser(ctx context.Context, project, user string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, remove(at(project, "users", user), c.owned()))
 }
 
 // Project returns one project, by its name or id.
@@ -69,43 +103,17 @@ func (c *Client) DeleteProject(ctx context.Context, project string, force bool) 
 	if force {
 		q.Set("force", "true")
 	}
-	return answer[contract.Changed](ctx, c, request{method: http.MethodDelete, path: at(project), query: q})
-}
-
-// Versions lists the submitted versions, newest first. It turns the pages by itself.
-func (c *Client) Versions(ctx context.Context, project string) (*contract.Versions, error) {
-	all, q := &contract.Versions{Versions: []contract.Version{}}, c.owned()
-	err := pages(q, func() (string, error) {
-		page, err := answer[contract.Versions](ctx, c, get(at(project, "versions"), q))
-		if err != nil {
-			return "", err
-		}
-		all.Versions = append(all.Versions, page.Versions...)
-		return page.Marker, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
-}
-
-// Version returns one version with its manifest, by its hash or number.
-func (c *Client) Version(ctx context.Context, project, version string) (*contract.Version, error) {
-	return answer[contract.Version](ctx, c, get(at(project, "versions", version), c.owned()))
+	return answer[contract.Changed](ctx, c, remove(at(project), q))
 }
 
 // Act changes the state of a project: start, stop, reprovision, scale and so on.
 func (c *Client) Act(ctx context.Context, project string, action contract.Action) (*contract.Changed, error) {
-	r := put(at(project, "state"), action)
-	r.query = c.owned()
-	return answer[contract.Changed](ctx, c, r)
+	return answer[contract.Changed](ctx, c, put(at(project, "state"), action).with(c.owned()))
 }
 
 // ActOnService changes the state of one service.
 func (c *Client) ActOnService(ctx context.Context, project, service string, action contract.Action) (*contract.Changed, error) {
-	r := put(at(project, "services", service, "state"), action)
-	r.query = c.owned()
-	return answer[contract.Changed](ctx, c, r)
+	return answer[contract.Changed](ctx, c, put(at(project, "services", service, "state"), action).with(c.owned()))
 }
 
 // Scale sets the scales of services in one task. A scale is a number, or a

@@ -2,13 +2,16 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
 
+	"mariposa"
 	"mariposa/contract"
 )
 
@@ -143,6 +146,32 @@ func (c *Client) ActOnInstance(ctx context.Context, id, action string) (*contrac
 	return answer[contract.Changed](ctx, c, put(under("/v1/instances", id), contract.InstanceAction{Action: action}))
 }
 
+// CreateInstance makes an instance that belongs to no service. Definition holds
+// the keys of a service, as in a manifest.
+func (c *Client) CreateInstance(ctx context.Context, project, name string, definition map[string]any) (*contract.Changed, error) {
+	document := maps.Clone(definition)
+	if document == nil {
+		document = map[string]any{}
+	}
+	document["project"] = project
+	if name != "" {
+		document["name"] = name
+	}
+	if c.organization != "" {
+		document["organization"] = c.organization
+	}
+	body, err := json.Marshal(document)
+	if err != nil {
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of the instance is no JSON: %w", err)
+	}
+	return answer[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/instances", body: body, kind: "application/json"})
+}
+
+// DeleteInstance removes an instance that belongs to no service.
+func (c *Client) DeleteInstance(ctx context.Context, id string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, remove(under("/v1/instances", id), nil))
+}
+
 // LogOptions say which part of an instance's output is wanted.
 type LogOptions struct {
 	Tail   int // the last so many lines; negative: all there is
@@ -190,7 +219,7 @@ func (c *Client) DeleteNode(ctx context.Context, node string, force bool) (*cont
 	if force {
 		q.Set("force", "true")
 	}
-	return answer[contract.Changed](ctx, c, request{method: http.MethodDelete, path: under("/v1/nodes", node), query: q})
+	return answer[contract.Changed](ctx, c, remove(under("/v1/nodes", node), q))
 }
 
 // Health tells of a server that lives; Ready, of one that can reach its store too.

@@ -1,0 +1,127 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/url"
+	"strconv"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// AuditFilter says which audit records are wanted.
+type AuditFilter struct {
+	Project string
+	Actor   string // a name or id: of who did it, or for whom it was done
+	Action  string // like manifest.put; with a dot at its end, all that begin so
+	Outcome mariposa.AuditOutcome
+	Since   time.Time
+	Until   time.Time
+	Limit   int // at most so many, the newest; 0: all
+}
+
+func (c *Client) audited(f AuditFilter) url.Values {
+	q := c.owned()
+	set(q, "project", f.Project)
+	set(q, "actor", f.Actor)
+	set(q, "action", f.Action)
+	set(q, "outcome", string(f.Outcome))
+	if !f.Since.IsZero() {
+		q.Set("since", f.Since.UTC().Format(time.RFC3339Nano))
+	}
+	if !f.Until.IsZero() {
+		q.Set("until", f.Until.UTC().Format(time.RFC3339Nano))
+	}
+	return q
+}
+
+// auditPage is how many records are asked for at a time.
+const auditPage = 500
+
+// Audit lists who did what, newest first: of a project, of the client's
+// organization, or else of all that the caller may audit. It turns the pages by
+// itself.
+func (c *Client) Audit(ctx context.Context, f AuditFilter) (*contract.Audit, error) {
+	all, q := &contract.Audit{Records: []mariposa.Audit{}}, c.audited(f)
+	err := pages(q, func() (string, error) {
+		ask := auditPage
+		if f.Limit > 0 {
+			ask = min(ask, f.Limit-len(all.Records))
+		}
+		q.Set("limit", strconv.Itoa(ask))
+		page, err := answer[contract.Audit](ctx, c, get("/v1/audit", q))
+		if err != nil {
+			return "", err
+		}
+		all.Records = append(all.Records, page.Records...)
+		if f.Limit > 0 && len(all.Records) >= f.Limit {
+			all.Records, all.Marker = all.Records[:f.Limit], page.Marker
+			return "", nil
+		}
+		return page.Marker, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// ExportAudit goes through all records that match, newest first, as they come:
+// there may be millions. Each is a line of JSON as the server wrote it. The first
+// error ends it.
+func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.RawMessage, error] {
+	return func(yield func(json.RawMessage, error) bool) {
+		r := get("/v1/audit", c.audited(f))
+		r.accept = "application/x-ndjson"
+		res, err := c.open(ctx, r)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer res.Body.Close()
+		lines, n := bufio.NewScanner(res.Body), 0
+		lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+		for lines.Scan() {
+			line := lines.Bytes()
+			if len(line) == 0 {
+				continue
+			}
+			if err := record(line); err != nil {
+				yield(nil, err)
+				return
+			}
+			if n++; !yield(append(json.RawMessage(nil), line...), nil) || n == f.Limit {
+				return
+			}
+		}
+		switch err := lines.Err(); {
+		case errors.Is(err, bufio.ErrTooLong):
+			yield(nil, mariposa.Errorf(mariposa.TooLarge, "the server sent an audit record of more than %d MiB", maxLine>>20))
+		case err != nil:
+			yield(nil, c.unreachable(ctx, err))
+		}
+	}
+}
+
+// record reports what is no audit record: an error of the server, as the last
+// line of an export that is not whole, or something of a stranger.
+func record(line []byte) error {
+	var doc struct {
+		mariposa.Error
+		Action string `json:"action"`
+	}
+	if err := json.Unmarshal(line, &doc); err != nil {
+		return mariposa.Errorf(mariposa.Internal, "a line of the audit is no JSON: is it a Mariposa? %w", err)
+	}
+	if doc.Action == "" && doc.Code != "" {
+		e := doc.Error
+		e.Message = "the audit broke off: " + e.Message
+		return &e
+	}
+	return nil
+}

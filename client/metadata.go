@@ -1,0 +1,81 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"mariposa/contract"
+)
+
+// Metadata lists a project's metadata. Secrets are masked unless revealed.
+func (c *Client) Metadata(ctx context.Context, project string, reveal bool) (*contract.Metadata, error) {
+	return answer[contract.Metadata](ctx, c, get(at(project, "metadata"), c.revealing(reveal)))
+}
+
+// MetadataDocument returns the metadata as YAML, byte for byte as it was submitted
+// but for secrets, which are masked unless revealed.
+func (c *Client) MetadataDocument(ctx context.Context, project string, reveal bool) ([]byte, error) {
+	r := get(at(project, "metadata"), c.revealing(reveal))
+	r.accept = yaml
+	return c.bytes(ctx, r)
+}
+
+// ImportMetadata puts a YAML document in place of all metadata. Of the update,
+// Previous, Force and Message count.
+func (c *Client) ImportMetadata(ctx context.Context, project string, document []byte, u Update) (*contract.Changed, error) {
+	q := c.owned()
+	set(q, "previous", u.Previous)
+	set(q, "message", u.Message)
+	if u.Force {
+		q.Set("force", "true")
+	}
+	return answer[contract.Changed](ctx, c, request{method: http.MethodPut, path: at(project, "metadata"), query: q, body: document, kind: yaml})
+}
+
+// MetadataKey returns one key. A secret is masked unless revealed.
+func (c *Client) MetadataKey(ctx context.Context, project, key string, reveal bool) (*contract.MetadataKey, error) {
+	return answer[contract.MetadataKey](ctx, c, get(at(project, "metadata", key), c.revealing(reveal)))
+}
+
+// KeyChange says on which condition a key is changed, and why.
+type KeyChange struct {
+	CAS     string // only if the key still has this one; 0: only if it is not set
+	Message string // for those who read the versions later
+}
+
+// SetMetadata sets one key.
+func (c *Client) SetMetadata(ctx context.Context, project, key string, value contract.MetadataValue, change KeyChange) (*contract.Changed, error) {
+	q := c.owned()
+	set(q, "cas", change.CAS)
+	set(q, "message", change.Message)
+	return answer[contract.Changed](ctx, c, put(at(project, "metadata", key), value).with(q))
+}
+
+// DeleteMetadata takes one key out. With a CAS, only if nobody has changed it since.
+func (c *Client) DeleteMetadata(ctx context.Context, project, key, cas string) (*contract.Changed, error) {
+	q := c.owned()
+	set(q, "cas", cas)
+	return answer[contract.Changed](ctx, c, remove(at(project, "metadata", key), q))
+}
+
+// CountMetadata adds to a key that is a number, or with a negative number takes
+// away from it. The answer has the new value.
+func (c *Client) CountMetadata(ctx context.Context, project, key string, by int64) (*contract.Changed, error) {
+	verb := "incr"
+	if by < 0 {
+		verb, by = "decr", -by
+	}
+	q := c.owned()
+	q.Set("by", strconv.FormatInt(by, 10))
+	return answer[contract.Changed](ctx, c, request{method: http.MethodPost, path: at(project, "metadata", key, verb), query: q})
+}
+
+func (c *Client) revealing(reveal bool) url.Values {
+	q := c.owned()
+	if reveal {
+		q.Set("reveal", "true")
+	}
+	return q
+}

@@ -1,0 +1,70 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+
+	"mariposa/contract"
+)
+
+// Versions lists the submitted versions, newest first. It turns the pages by itself.
+func (c *Client) Versions(ctx context.Context, project string) (*contract.Versions, error) {
+	all, q := &contract.Versions{Versions: []contract.Version{}}, c.owned()
+	err := pages(q, func() (string, error) {
+		page, err := answer[contract.Versions](ctx, c, get(at(project, "versions"), q))
+		if err != nil {
+			return "", err
+		}
+		all.Versions = append(all.Versions, page.Versions...)
+		return page.Marker, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Version returns one version with its manifest, by its hash, number or tag.
+func (c *Client) Version(ctx context.Context, project, version string) (*contract.Version, error) {
+	return answer[contract.Version](ctx, c, get(at(project, "versions", version), c.owned()))
+}
+
+// Diff says what differs between two versions.
+func (c *Client) Diff(ctx context.Context, project, from, to string) (*contract.Diff, error) {
+	q := c.owned()
+	set(q, "from", from)
+	set(q, "to", to)
+	return answer[contract.Diff](ctx, c, get(at(project, "diff"), q))
+}
+
+// Tags lists the names that versions have.
+func (c *Client) Tags(ctx context.Context, project string) (*contract.Tags, error) {
+	return answer[contract.Tags](ctx, c, get(at(project, "tags"), c.owned()))
+}
+
+// AddTag gives a version a name.
+func (c *Client) AddTag(ctx context.Context, project, tag, version string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, post(at(project, "tags"), contract.NewTag{Tag: tag, Version: version}).with(c.owned()))
+}
+
+// DeleteTag takes a name away again.
+func (c *Client) DeleteTag(ctx context.Context, project, tag string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, remove(at(project, "tags", tag), c.owned()))
+}
+
+// Revert says which version to go back to, and how.
+type Revert struct {
+	Version string // empty: the last one that was completed
+	Rolling string // how many at a time, like 2 or 25%; empty: as the services say
+	Message string // for those who read the versions later
+}
+
+// Revert makes a version current again, as a new version of its own.
+func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, put(at(project, "state"), struct {
+		Action  string          `json:"action"`
+		Version string          `json:"version,omitempty"`
+		Rolling json.RawMessage `json:"rolling,omitempty"`
+		Message string          `json:"message,omitempty"`
+	}{"revert", r.Version, Amount(r.Rolling), r.Message}).with(c.owned()))
+}
