@@ -9,6 +9,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -42,6 +43,8 @@ type Env struct {
 	// Terminal reports whether a stream is a terminal, Size how wide and high.
 	Terminal func(stream any) bool
 	Size     func(stream any) (width, height int)
+	// Secret reads a line that is not shown while it is typed.
+	Secret func(stream any) (string, error)
 }
 
 func (e Env) filled() Env {
@@ -65,6 +68,9 @@ func (e Env) filled() Env {
 	}
 	if e.Size == nil {
 		e.Size = sizeOf
+	}
+	if e.Secret == nil {
+		e.Secret = readHidden
 	}
 	if e.Version == "" {
 		e.Version = "unknown"
@@ -120,18 +126,22 @@ type app struct {
 
 	global struct {
 		project, org, url, token, data string
+		profile, ca, as                string
 		json, noColor                  bool
 	}
 	fromEnv map[string]bool // flags that an environment variable set
 	started bool            // a command began to run
-	file    string          // the manifest at hand, for those who complain about it
+	file    string          // the document at hand, for those who complain about it
+	holds   string          // what that should be: manifest, metadata, definition
+	input   *bufio.Reader   // standard input, once a line of it was read
 	server  *client.Client  // once connected
 }
 
 func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	root := a.group("mariposa", "Say what a project should be; Mariposa makes it so and keeps it so",
-		a.projectCommand(), a.stateCommand(), a.eventsCommand(), a.queueCommand(),
-		a.instanceCommand(), a.nodeCommand(), a.loginCommand(), a.versionCommand())
+		a.projectCommand(), a.metaCommand(), a.stateCommand(), a.eventsCommand(), a.queueCommand(),
+		a.instanceCommand(), a.nodeCommand(), a.orgCommand(), a.userCommand(), a.tokenCommand(), a.packageCommand(), a.keyCommand(),
+		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.versionCommand())
 	root.Long = "Say what a project should be; Mariposa makes it so, keeps it so, and shows what it is doing.\n\n" +
 		"Every flag can also be given as an environment variable: --url as MARIPOSA_URL, and so on."
 	root.AddCommand(extra...)
@@ -149,8 +159,14 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	flags.StringVar(&a.global.url, "url", "", "address of the server")
 	flags.StringVar(&a.global.token, "token", "", "what proves who you are (better: MARIPOSA_TOKEN, or login)")
 	flags.StringVar(&a.global.data, "data", "", "folder of the dev server on this machine (default $XDG_DATA_HOME/mariposa)")
+	flags.StringVar(&a.global.ca, "ca", "", "file of a root certificate to trust beside the system's")
+	flags.StringVar(&a.global.profile, "profile", "", "which of the servers that login remembers (default: the one without a name)")
+	flags.StringVar(&a.global.as, "as", "", "act for this user, if you run the installation; noted in the audit")
 	flags.BoolVar(&a.global.noColor, "no-color", false, "print without colors")
 	complete(root, "project", a.projectNames)
+	complete(root, "org", a.orgNames)
+	complete(root, "as", a.userNames)
+	complete(root, "profile", a.profileNames)
 	a.markStart(root)
 	return root
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mariposa/client"
+	"mariposa/contract"
 )
 
 // A source of names asks the server which words could follow. Whoever presses
@@ -29,6 +30,20 @@ func first(names source) cobra.CompletionFunc {
 func every(names source, d cobra.ShellCompDirective) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return names(cmd, args), d | cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// last completes the words of a command whose last one is of one kind, and before
+// which one of another kind may stand.
+func last(before, names source) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		switch len(args) {
+		case 0:
+			return append(names(cmd, args), before(cmd, args)...), cobra.ShellCompDirectiveNoFileComp
+		case 1:
+			return names(cmd, args), cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -145,4 +160,64 @@ func (a *app) versionNames(cmd *cobra.Command, args []string) []string {
 		}
 		return names
 	})(cmd, args)
+}
+
+// named asks for a list and takes the name of each.
+func named[L, T any](a *app, ask func(ctx context.Context, c *client.Client, project string) (*L, error), each func(*L) []T, name func(T) string) source {
+	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
+		all, err := ask(ctx, c, project)
+		if err != nil {
+			return nil
+		}
+		var names []string
+		for _, one := range each(all) {
+			names = append(names, name(one))
+		}
+		return names
+	})
+}
+
+func (a *app) orgNames(cmd *cobra.Command, args []string) []string {
+	return named(a, func(ctx context.Context, c *client.Client, _ string) (*contract.Organizations, error) {
+		return c.Organizations(ctx)
+	},
+		func(l *contract.Organizations) []contract.Organization { return l.Organizations },
+		func(o contract.Organization) string { return o.Name })(cmd, args)
+}
+
+func (a *app) userNames(cmd *cobra.Command, args []string) []string {
+	return named(a, func(ctx context.Context, c *client.Client, _ string) (*contract.Users, error) { return c.Users(ctx) },
+		func(l *contract.Users) []contract.User { return l.Users },
+		func(u contract.User) string { return u.Name })(cmd, args)
+}
+
+func (a *app) tokenNames(cmd *cobra.Command, args []string) []string {
+	return named(a, func(ctx context.Context, c *client.Client, _ string) (*contract.Tokens, error) {
+		return c.Tokens(ctx, "")
+	},
+		func(l *contract.Tokens) []contract.Token { return l.Tokens },
+		func(t contract.Token) string { return t.Name })(cmd, args)
+}
+
+func (a *app) packageNames(cmd *cobra.Command, args []string) []string {
+	return named(a, func(ctx context.Context, c *client.Client, _ string) (*contract.Packages, error) {
+		return c.Packages(ctx)
+	},
+		func(l *contract.Packages) []contract.Package { return l.Packages },
+		func(p contract.Package) string { return p.Name })(cmd, args)
+}
+
+func (a *app) metaKeys(cmd *cobra.Command, args []string) []string {
+	return named(a, func(ctx context.Context, c *client.Client, project string) (*contract.Metadata, error) {
+		return c.Metadata(ctx, project, false)
+	}, func(l *contract.Metadata) []contract.MetadataKey { return l.Keys },
+		func(k contract.MetadataKey) string { return cobra.CompletionWithDesc(k.Key, k.Description) })(cmd, args)
+}
+
+func (a *app) tagNames(cmd *cobra.Command, args []string) []string {
+	return named(a, func(ctx context.Context, c *client.Client, project string) (*contract.Tags, error) {
+		return c.Tags(ctx, project)
+	},
+		func(l *contract.Tags) []contract.Tag { return l.Tags },
+		func(t contract.Tag) string { return t.Tag })(cmd, args)
 }

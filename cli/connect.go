@@ -1,10 +1,9 @@
 package cli
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,59 +34,12 @@ func xdg(getenv func(string) string, name string, home ...string) string {
 	return filepath.Join(append([]string{getenv("HOME")}, home...)...)
 }
 
-// profile is what `mariposa login` and `mariposa project set` remember.
-type profile struct {
-	URL     string `json:"url,omitempty"`
-	Token   string `json:"token,omitempty"`
-	Project string `json:"project,omitempty"`
-}
-
-func (a *app) profilePath() string {
-	return filepath.Join(xdg(a.env.Getenv, "XDG_CONFIG_HOME", ".config"), "mariposa", "profile.json")
-}
-
-func (a *app) readProfile() (profile, error) {
-	var p profile
-	text, err := os.ReadFile(a.profilePath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return p, nil
-	}
-	if err != nil {
-		return p, fmt.Errorf("the profile cannot be read: %w", err)
-	}
-	if err := json.Unmarshal(text, &p); err != nil {
-		return p, hinted(fmt.Errorf("the profile %s is damaged: %w", a.profilePath(), err), "remove it, then `mariposa login` again")
-	}
-	return p, nil
-}
-
-// writeProfile replaces the profile as a whole: a reader never sees half of it,
-// and nobody else sees the token.
-func (a *app) writeProfile(p profile) error {
-	text, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
-		return err
-	}
-	dir := filepath.Dir(a.profilePath())
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("the profile cannot be written: %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".profile-*") // 0600
-	if err != nil {
-		return fmt.Errorf("the profile cannot be written: %w", err)
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), a.profilePath())
-	}
-	if err != nil {
-		return fmt.Errorf("the profile cannot be written: %w", errors.Join(err, os.Remove(f.Name())))
-	}
-	return nil
-}
-
 // A server is where to find one and what to show it.
-type server struct{ url, token string }
+type server struct {
+	url, token string
+	org        string // where names of projects are looked up; empty: the caller's own
+	ca         string // file of a root to trust
+}
 
 // locate finds the server that is meant. What is said on the command line goes
 // before the environment, that before the profile, that before the dev server on
@@ -97,32 +49,47 @@ func (a *app) locate() (server, error) {
 	if err != nil {
 		return server{}, err
 	}
-	g := a.global
+	g, said := a.global, func(flag, value string) bool { return value != "" && !a.fromEnv[flag] }
 	local := server{url: a.localFile(URLFile), token: a.localFile(TokenFile)}
 	if local.url == "" {
 		local.token = "" // whoever listens at the usual place need not be ours
 		local.url = defaultURL
 	}
-	s := server{url: g.url}
+	s, chosen := local, said("profile", g.profile)
 	switch {
-	case g.url != "" && (!a.fromEnv["url"] || g.data == "" || a.fromEnv["data"]):
-		switch {
-		case sameURL(g.url, p.URL):
-			s.token = p.Token
-		case sameURL(g.url, local.url):
-			s.token = local.token
-		case g.data != "":
-			s.token = a.localFile(TokenFile) // the folder was named: its token is meant
-		}
-	case g.data == "" && p.URL != "":
-		s = server{p.URL, p.Token}
-	default:
-		s = local
+	case said("url", g.url):
+		s = a.addressed(p, local)
+	case chosen && p.URL != "":
+		s = p.server()
+	case said("data", g.data):
+	case g.url != "":
+		s = a.addressed(p, local)
+	case g.profile != "" && p.URL != "":
+		s = p.server()
+	case g.data != "":
+	case p.URL != "":
+		s = p.server()
 	}
-	if g.token != "" {
+	if g.token != "" && (s.token == "" || !chosen || said("token", g.token)) {
 		s.token = g.token
 	}
+	s.org, s.ca = cmp.Or(g.org, s.org), cmp.Or(g.ca, s.ca)
 	return s, nil
+}
+
+// addressed is the server whose address was given, with what is known of it.
+func (a *app) addressed(p profile, local server) server {
+	s := server{url: a.global.url}
+	switch {
+	case sameURL(s.url, p.URL):
+		s = p.server()
+		s.url = a.global.url
+	case sameURL(s.url, local.url):
+		s.token = local.token
+	case a.global.data != "":
+		s.token = a.localFile(TokenFile) // the folder was named: its token is meant
+	}
+	return s
 }
 
 func sameURL(a, b string) bool {
@@ -160,7 +127,14 @@ func (a *app) connect() (*client.Client, error) {
 }
 
 func (a *app) dial(s server) (*client.Client, error) {
-	c, err := client.New(client.Options{URL: s.url, Token: s.token, Organization: a.global.org, UserAgent: "mariposa/" + a.env.Version})
+	o := client.Options{URL: s.url, Token: s.token, Organization: s.org, User: a.global.as, UserAgent: "mariposa/" + a.env.Version}
+	if s.ca != "" {
+		var err error
+		if o.Roots, err = os.ReadFile(s.ca); err != nil {
+			return nil, fmt.Errorf("the root certificate to trust cannot be read: %w", err)
+		}
+	}
+	c, err := client.New(o)
 	if err != nil {
 		return nil, Usage(err)
 	}

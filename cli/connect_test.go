@@ -159,7 +159,7 @@ func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 
 func TestLoginKeepsNothingThatDoesNotWork(t *testing.T) {
 	t.Parallel()
-	f := world(t).on("GET /v1/projects", refuse(mariposa.Unauthorized, "the token is not known here"))
+	f := world(t).on("GET /v1/user", refuse(mariposa.Unauthorized, "the token is not known here"))
 	r := (&run{stdin: "wrong"}).do(t, "login", "--url", f.url, "--token-stdin")
 	if r.code != exitError || !strings.Contains(r.stderr, "nothing was saved") {
 		t.Errorf("exit %d: %s", r.code, r.stderr)

@@ -79,7 +79,7 @@ func (a *app) complain(err error) {
 	var m *mariposa.Error
 	said := sentence(err.Error())
 	if errors.As(err, &m) && a.file != "" && slices.ContainsFunc(m.Faults, func(f mariposa.Fault) bool { return f.Line > 0 }) {
-		said = a.file + " is no valid manifest" // the faults follow, so they need no announcing
+		said = a.file + " is no valid " + a.holds // the faults follow, so they need no announcing
 	}
 	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(said))
 	if m != nil {
@@ -123,6 +123,8 @@ func (a *app) hint(err error, m *mariposa.Error) string {
 	switch m.Code {
 	case mariposa.Unauthorized:
 		return "give a token with `mariposa login --url URL --token-stdin`, or in MARIPOSA_TOKEN"
+	case mariposa.Forbidden:
+		return "see `mariposa whoami` for who you are and what your token is good for"
 	case mariposa.Throttled:
 		return "wait a little, then try again"
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,41 +17,71 @@ import (
 const recent = 100
 
 func (a *app) eventsCommand() *cobra.Command {
-	var follow, everywhere bool
-	var since int64
+	var follow, everywhere, audit bool
+	var f auditFlags
 	cmd := &cobra.Command{
-		Use: "events", Short: "Tell what has happened, and with -f what happens", Args: takes(0, 0),
+		Use: "events", Short: "Tell what has happened, and with -f what happens; with --audit, who did it", Args: takes(0, 0),
+		Long: "Tell what has happened, oldest first, and with -f what happens.\n\n" +
+			"With --audit, tell who did or tried to do what, newest first: of a project, of an\norganization (-o), or of all that you may audit. --json prints every record that matches\nas a line of JSON.",
+		Example: "  mariposa events -f\n  mariposa -j shop events --audit --since 7d --actor ann\n  mariposa -o acme events --audit --outcome denied --json > denied.jsonl",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			project, err := a.anyProject(everywhere)
 			if err != nil {
 				return err
 			}
-			if since < 0 {
-				return Usage(errors.New("--since is a revision, and those begin at 0"))
+			said := func(flag string) bool { return cmd.Flags().Changed(flag) && !a.fromEnv[flag] }
+			if !audit && (said("actor") || said("action") || said("outcome") || said("until") || said("limit")) {
+				return Usage(errors.New("--actor, --action, --outcome, --until and --limit are for --audit"))
+			}
+			if audit && follow {
+				return Usage(errors.New("the audit cannot be followed: leave -f out, or --audit"))
 			}
 			c, err := a.connect()
 			if err != nil {
 				return err
 			}
-			chosen := cmd.Flags().Changed("since")
-			switch {
-			case follow:
-				if !chosen {
-					if since, err = c.Revision(cmd.Context()); err != nil {
-						return err
-					}
-				}
-				return a.followEvents(cmd.Context(), c, project, since)
-			case chosen:
-				return a.listEvents(cmd.Context(), c, project, since)
+			if audit {
+				return a.audit(cmd.Context(), c, project, f, said("limit"))
 			}
-			return a.latestEvents(cmd.Context(), c, project)
+			return a.events(cmd.Context(), c, project, f.since, follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as things happen")
-	cmd.Flags().Int64Var(&since, "since", 0, "what came after this revision (default: the latest)")
+	cmd.Flags().StringVar(&f.since, "since", "", "what came after this revision (default: the latest); of an audit, since a time or so long ago")
+	cmd.Flags().BoolVar(&audit, "audit", false, "who did what, when and from where")
+	cmd.Flags().StringVar(&f.actor, "actor", "", "of an audit: by or for this user; mariposa for what it does by itself")
+	cmd.Flags().StringVar(&f.action, "action", "", "of an audit: only this, like manifest.put; with a dot at the end, all that begin so")
+	cmd.Flags().StringVar(&f.outcome, "outcome", "", "of an audit: done, denied or failed")
+	cmd.Flags().StringVar(&f.until, "until", "", "of an audit: before a time, or so long ago")
+	cmd.Flags().IntVar(&f.limit, "limit", recent, "of an audit: only the newest so many; 0: all")
+	complete(cmd, "actor", a.userNames)
+	complete(cmd, "outcome", func(*cobra.Command, []string) []string { return outcomes })
 	everywhereFlag(cmd, &everywhere)
 	return cmd
+}
+
+// events tells of the feed: the latest, what came after a revision, or what comes.
+func (a *app) events(ctx context.Context, c *client.Client, project, since string, follow bool) error {
+	var revision int64
+	if since != "" {
+		var err error
+		if revision, err = strconv.ParseInt(since, 10, 64); err != nil || revision < 0 {
+			return Usage(fmt.Errorf("--since is a revision, a number from 0 on, not %q; only an audit takes a time", since))
+		}
+	}
+	switch {
+	case follow && since == "":
+		var err error
+		if revision, err = c.Revision(ctx); err != nil {
+			return err
+		}
+		return a.followEvents(ctx, c, project, revision)
+	case follow:
+		return a.followEvents(ctx, c, project, revision)
+	case since != "":
+		return a.listEvents(ctx, c, project, revision)
+	}
+	return a.latestEvents(ctx, c, project)
 }
 
 func everywhereFlag(cmd *cobra.Command, everywhere *bool) {

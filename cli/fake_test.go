@@ -36,6 +36,9 @@ const (
 	nodeTwo = "0198c000-0000-7000-8000-0000000000e2"
 	hashOne = "1111111aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	hashTwo = "2222222bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+	acmeID  = "0198c000-0000-7000-8000-0000000000f1"
+	annID   = "0198c000-0000-7000-8000-0000000000f2"
+	tokenID = "0198c000-0000-7000-8000-0000000000f3"
 	secret  = "s3cret-token"
 )
 
@@ -103,7 +106,7 @@ func (f *fake) requests() string {
 	return strings.Join(f.asked, "\n")
 }
 
-var statuses = map[mariposa.Code]int{mariposa.Conflict: 409, mariposa.ResourceNotFound: 404, mariposa.InvalidArgument: 400, mariposa.Unauthorized: 401, mariposa.TooOld: 410}
+var statuses = map[mariposa.Code]int{mariposa.Conflict: 409, mariposa.ResourceNotFound: 404, mariposa.InvalidArgument: 400, mariposa.Unauthorized: 401, mariposa.TooOld: 410, mariposa.Forbidden: 403, mariposa.TooLarge: 413, mariposa.Throttled: 429, mariposa.QuotaExceeded: 409}
 
 func refuse(code mariposa.Code, message string, faults ...mariposa.Fault) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -152,6 +155,7 @@ type run struct {
 	env   map[string]string
 	tty   bool // all three streams are terminals
 	stdin string
+	types []string        // what a person types unseen, line by line
 	ctx   context.Context //nolint:containedctx // a run is one call
 	out   io.Writer
 
@@ -173,6 +177,14 @@ func (r *run) do(t *testing.T, args ...string) *run {
 		Now:      func() time.Time { return noon.Add(10 * time.Minute) },
 		Terminal: func(any) bool { return r.tty },
 		Size:     func(any) (int, int) { return 100, 30 },
+		Secret: func(any) (string, error) {
+			if len(r.types) == 0 {
+				return "", io.EOF
+			}
+			line := r.types[0]
+			r.types = r.types[1:]
+			return line, nil
+		},
 		Getenv: func(name string) string {
 			switch {
 			case r.env[name] != "":
@@ -239,12 +251,12 @@ func world(t *testing.T) *fake {
 	t.Helper()
 	f := newFake(t)
 	p := contract.Project{
-		ID: helloID, Name: "hello", Organization: "default", Version: hashTwo, Number: 2, Goal: mariposa.GoalStarted, Status: mariposa.StatusConverging,
+		ID: helloID, Name: "hello", Organization: acmeID, OrganizationName: "acme", Role: mariposa.RoleAdmin, Version: hashTwo, Number: 2, Goal: mariposa.GoalStarted, Status: mariposa.StatusConverging,
 		Reason: "web: 1 of 2 running", Created: noon, Author: "ann", Services: []string{"backend", "web"},
 	}
 	versions := []contract.Version{
-		{Version: hashTwo, Number: 2, Created: noon.Add(5 * time.Minute), Author: "ann", Message: "greet louder", Tags: []string{"latest"}, ServicesChanged: []string{"web"}},
-		{Version: hashOne, Number: 1, Created: noon, Author: "ann", Tags: []string{}, ServicesChanged: []string{"backend", "web"}, Completed: true},
+		{Version: hashTwo, Number: 2, Created: noon.Add(5 * time.Minute), Author: "ann", Message: "greet louder", Tags: []string{"latest", "loud"}, ServicesChanged: []string{"web"}, MetadataChanged: []string{"mode"}, Cause: mariposa.CauseManifest},
+		{Version: hashOne, Number: 1, Created: noon, Author: "ann", Tags: []string{}, ServicesChanged: []string{"backend", "web"}, MetadataChanged: []string{}, Cause: mariposa.CauseManifest, Completed: true},
 	}
 	two := versions[0]
 	two.Manifest = "services:\n  web: {scale: 2}\n"
@@ -253,11 +265,14 @@ func world(t *testing.T) *fake {
 	f.give("GET /v1/projects/hello/versions", contract.Versions{Versions: versions})
 	f.give("GET /v1/projects/hello/versions/2", two)
 	f.give("GET /v1/projects/hello/versions/"+hashTwo, two)
+	one := versions[1]
+	one.Manifest = "services:\n  web: {scale: 1}\n"
+	f.give("GET /v1/projects/hello/versions/"+hashOne, one)
 	f.give("GET /v1/state", helloState())
 	f.give("GET /v1/queue", contract.Tasks{Tasks: []contract.Task{task(mariposa.TaskActive, 1, 2)}})
-	one := task(mariposa.TaskActive, 1, 2)
-	one.Steps = []contract.TaskStep{{Revision: 8, At: noon.Add(6 * time.Minute), Instance: webTwo, InstanceName: "web.2-00cd34", Node: nodeTwo, NodeName: "node2", Step: "create", Result: "provisioning", Reason: "scale is 2"}}
-	f.give("GET /v1/queue/"+taskOne, one)
+	first := task(mariposa.TaskActive, 1, 2)
+	first.Steps = []contract.TaskStep{{Revision: 8, At: noon.Add(6 * time.Minute), Instance: webTwo, InstanceName: "web.2-00cd34", Node: nodeTwo, NodeName: "node2", Step: "create", Result: "provisioning", Reason: "scale is 2"}}
+	f.give("GET /v1/queue/"+taskOne, first)
 	instances := helloInstances()
 	f.give("GET /v1/instances", contract.Instances{Instances: instances})
 	full := instances[0]
@@ -270,12 +285,14 @@ func world(t *testing.T) *fake {
 	f.give("GET /v1/nodes/node2", nodes[1])
 	f.give("PUT /v1/nodes/node2", contract.Changed{ID: nodeTwo, Name: "node2"})
 	f.give("DELETE /v1/nodes/node2", contract.Changed{ID: nodeTwo, Name: "node2"})
+	f.settle()
+	f.furnish()
 	return f
 }
 
 func helloState() contract.State {
 	return contract.State{Revision: 7, Projects: []contract.ProjectState{{
-		ID: helloID, Name: "hello", Organization: "default", Version: hashTwo, Goal: mariposa.GoalStarted, Status: mariposa.StatusConverging, Reason: "web: 1 of 2 running",
+		ID: helloID, Name: "hello", Organization: acmeID, OrganizationName: "acme", Version: hashTwo, Goal: mariposa.GoalStarted, Status: mariposa.StatusConverging, Reason: "web: 1 of 2 running",
 		Services: []contract.ServiceState{
 			{Name: "backend", Goal: 1, Running: 1, Healthy: 1, Status: mariposa.StatusConverged},
 			{Name: "web", Goal: 2, Running: 1, Starting: 1, Failed: 1, Outdated: 1, Unknown: 1, Status: mariposa.StatusBackingOff, Reason: "web.2-00aaaa failed 3 times; next try at 12:11:00"},

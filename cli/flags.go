@@ -70,7 +70,7 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	if cmd.SuggestionsMinimumDistance <= 0 {
 		cmd.SuggestionsMinimumDistance = 2
 	}
-	err := fmt.Errorf("there is no command %q in `%s`", word, cmd.CommandPath())
+	err := fmt.Errorf("there is no command %q in `%s`", seemly(word), cmd.CommandPath())
 	if like := cmd.SuggestionsFor(word); len(like) > 0 {
 		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(like, " or "))
 	}
@@ -130,11 +130,25 @@ func takes(least, most int) cobra.PositionalArgs {
 		case len(args) < least:
 			return errors.New("something is missing on the command line")
 		case len(args) > most:
-			return fmt.Errorf("%q is too much on the command line", args[most])
+			return fmt.Errorf("%q is too much on the command line", seemly(args[most]))
 		}
 		return nil
 	}
 }
+
+// seemly is a word that is out of place, without what may be a secret in it.
+func seemly(word string) string {
+	if key, _, ok := strings.Cut(word, "="); ok {
+		return key + "=…"
+	}
+	if strings.HasPrefix(word, tokenPrefix) {
+		return tokenPrefix + "…"
+	}
+	return word
+}
+
+// tokenPrefix is how tokens begin.
+const tokenPrefix = "mrp_"
 
 // aProject lets a command take its project as its only word.
 func (a *app) aProject(cmd *cobra.Command) *cobra.Command {

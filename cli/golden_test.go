@@ -50,7 +50,7 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 
 		{"usage-unknown-command", "projct list", false},
 		{"usage-unknown-subcommand", "project lst", false},
-		{"usage-later-command", "meta set color blue --force", false},
+		{"usage-later-command", "image import x --force", false},
 		{"usage-later-subcommand", "project freeze hello", false},
 		{"usage-no-subcommand", "project", false},
 		{"usage-unknown-flag", "project list --frobnicate", false},

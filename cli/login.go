@@ -1,30 +1,32 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+
+	"mariposa/client"
+	"mariposa/contract"
 )
 
 func (a *app) loginCommand() *cobra.Command {
 	var stdin bool
 	cmd := &cobra.Command{
 		Use: "login --url URL", Short: "Remember a server and a token for it, after trying them", Args: takes(0, 0),
-		Example: "  mariposa login --url https://mariposa.example.com --token-stdin < token",
+		Long: "Remember a server and a token for it, after trying them.\n\n" +
+			"What is remembered is a profile, in a file that only you can read. With --profile NAME\nthere can be several: commands use the one that --profile or MARIPOSA_PROFILE names, else\nthe one without a name. --org says where names of projects are looked up, --ca which root\n" +
+			"certificate to trust; both are remembered too. Without --url, the token is for the server\nthat the profile knows already.",
+		Example: "  mariposa login --url https://mariposa.example.com --token-stdin < token\n  mariposa login --profile prod --url https://prod.example.com --org shop",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.global.url == "" {
-				return Usage(errors.New("which server? Give --url"))
-			}
-			token, err := a.askToken(stdin)
-			if err != nil {
-				return err
-			}
-			return a.login(cmd.Context(), server{strings.TrimRight(a.global.url, "/"), token})
+			return a.login(cmd.Context(), stdin)
 		},
 	}
 	cmd.Flags().BoolVar(&stdin, "token-stdin", false, "read the token from standard input")
@@ -34,26 +36,25 @@ func (a *app) loginCommand() *cobra.Command {
 const maxToken = 64 << 10
 
 // askToken gets the token from where others do not see it.
-func (a *app) askToken(stdin bool) (string, error) {
-	var raw []byte
+func (a *app) askToken(ctx context.Context, stdin bool) (string, error) {
+	var raw string
 	var err error
-	f, asks := a.env.Stdin.(descriptor)
 	switch {
 	case stdin:
-		raw, err = io.ReadAll(io.LimitReader(a.env.Stdin, maxToken))
+		var all []byte
+		all, err = io.ReadAll(io.LimitReader(a.env.Stdin, maxToken))
+		raw = string(all)
 	case a.global.token != "":
 		return a.global.token, nil
-	case asks && a.env.Terminal(a.env.Stdin):
-		fmt.Fprint(a.env.Stderr, "token: ")
-		raw, err = term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(a.env.Stderr)
+	case a.interactive():
+		raw, err = a.ask(ctx, "token: ", true)
 	default:
 		return "", Usage(errors.New("which token? Give it with --token-stdin"))
 	}
 	if err != nil {
 		return "", fmt.Errorf("the token cannot be read: %w", err)
 	}
-	token := strings.TrimSpace(string(raw))
+	token := strings.TrimSpace(raw)
 	if token == "" || strings.ContainsAny(token, " \t\r\n") {
 		return "", Usage(errors.New("that is no token: it is one word"))
 	}
@@ -61,29 +62,128 @@ func (a *app) askToken(stdin bool) (string, error) {
 }
 
 // login remembers a server that answers and knows the token.
-func (a *app) login(ctx context.Context, s server) error {
-	c, err := a.dial(s)
-	if err != nil {
-		return err
+func (a *app) login(ctx context.Context, stdin bool) error {
+	if a.global.as != "" {
+		return Usage(errors.New("--as is for single commands: log in as yourself"))
 	}
-	defer c.Close()
-	if _, err := c.Projects(ctx, ""); err != nil {
-		return fmt.Errorf("nothing was saved: %w", err)
-	}
-	p, err := a.readProfile()
+	p, _, err := a.findProfile()
 	if err != nil {
+		if _, wrong := a.profilePath(); wrong != nil {
+			return wrong
+		}
 		p = profile{} // damaged: this mends it
 	}
-	if !sameURL(p.URL, s.url) {
-		p.Project = "" // was one of another server
+	s := server{url: strings.TrimRight(a.global.url, "/"), org: a.global.org, ca: a.global.ca}
+	if s.url == "" {
+		if s.url = p.URL; s.url == "" {
+			return Usage(errors.New("which server? Give --url"))
+		}
 	}
-	p.URL, p.Token = s.url, s.token
+	if sameURL(p.URL, s.url) { // what is not said again stays
+		s.org, s.ca = cmp.Or(s.org, p.Org), cmp.Or(s.ca, p.CA)
+	} else {
+		p = profile{} // project and organization were another server's
+	}
+	if s.ca != "" {
+		if s.ca, err = filepath.Abs(s.ca); err != nil {
+			return fmt.Errorf("the root certificate cannot be found: %w", err)
+		}
+	}
+	if s.token, err = a.askToken(ctx, stdin); err != nil {
+		return err
+	}
+	who, err := a.try(ctx, s)
+	if err != nil {
+		return fmt.Errorf("nothing was saved: %w", err)
+	}
+	p.URL, p.Token, p.Org, p.CA = s.url, s.token, s.org, s.ca
 	if err := a.writeProfile(p); err != nil {
 		return err
 	}
 	if a.global.json {
-		return a.printJSON(map[string]string{"url": s.url})
+		return a.printJSON(map[string]string{"url": s.url, "user": who.Name})
 	}
-	a.say("logged in to %s", c.URL())
+	a.say("logged in to %s as %s%s", s.url, who.Name, bracketed(strings.Join(bounds(&who.Token), ", ")))
 	return nil
+}
+
+// try asks a server who we are, and whether the organization is there.
+func (a *app) try(ctx context.Context, s server) (*contract.Whoami, error) {
+	c, err := a.dial(s)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	who, err := c.Whoami(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.org != "" {
+		if _, err := c.Organization(ctx, s.org); err != nil {
+			return nil, err
+		}
+	}
+	return who, nil
+}
+
+func (a *app) logoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "logout", Short: "Forget what login remembers", Args: takes(0, 0),
+		Long: "Forget what login remembers: the profile without a name, or the one of --profile.\n\nThe token itself stays good until it expires or is revoked (`mariposa token revoke`).",
+		RunE: func(*cobra.Command, []string) error {
+			path, err := a.profilePath()
+			if err != nil {
+				return err
+			}
+			err = os.Remove(path)
+			gone := err == nil
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("the profile cannot be removed: %w", err)
+			}
+			switch name := cmp.Or(a.global.profile, nameless); {
+			case a.global.json:
+				return a.printJSON(map[string]any{"profile": name, "forgotten": gone})
+			case !gone:
+				a.note("there was no profile %s to forget", name)
+			default:
+				a.say("profile %s is forgotten", name)
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) whoamiCommand() *cobra.Command {
+	return a.asks(&cobra.Command{Use: "whoami", Short: "Tell who you are to the server, and what your token is good for", Args: takes(0, 0)},
+		func(ctx context.Context, c *client.Client, _ []string) error {
+			who, err := c.Whoami(ctx)
+			return show(a, who, err, func() {
+				a.facts("user", cell{who.Name, bold}, "id", who.ID, "email", who.Email, "acts for", who.For, "runs the installation", only("yes", who.Admin),
+					"own organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "good for", strings.Join(bounds(&who.Token), ", "),
+					"expires", a.stampOf(who.Token.Expires), "last used", a.stampOf(who.Token.LastUsed), "last used from", who.Token.LastFrom)
+			})
+		})
+}
+
+// bounds are what a token is limited to, in words.
+func bounds(t *contract.Token) []string {
+	var all []string
+	switch {
+	case t.Project != "":
+		all = append(all, "project "+cmp.Or(t.ProjectName, t.Project)+" only")
+	case t.Organization != "":
+		all = append(all, "organization "+cmp.Or(t.OrganizationName, t.Organization)+" only")
+	}
+	if t.Role != "" {
+		all = append(all, "at most as "+string(t.Role))
+	}
+	return all
+}
+
+// only is a word that is said where something holds.
+func only(word string, holds bool) string {
+	if holds {
+		return word
+	}
+	return ""
 }

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -15,6 +13,7 @@ import (
 	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
+	"mariposa/manifest"
 )
 
 func (a *app) projectUpdate() *cobra.Command {
@@ -35,12 +34,12 @@ func (a *app) projectUpdate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			manifest, err := a.readManifest(file)
+			text, err := a.readManifest(file)
 			if err != nil {
 				return err
 			}
 			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
-				return a.update(cmd.Context(), c, name, manifest, u, sure)
+				return a.update(cmd.Context(), c, name, text, u, sure)
 			})
 		},
 	})
@@ -58,7 +57,7 @@ func (a *app) projectUpdate() *cobra.Command {
 
 // update submits a manifest, after showing what it changes unless the person has
 // said what it is based on. It answers nil when the person says no.
-func (a *app) update(ctx context.Context, c *client.Client, name string, manifest []byte, u client.Update, sure bool) (*contract.Changed, error) {
+func (a *app) update(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	if u.Previous == "" && !u.Force {
 		p, err := c.Project(ctx, name)
 		if err != nil {
@@ -71,18 +70,18 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, manifes
 		if err != nil {
 			return nil, a.noProject(err)
 		}
-		if bytes.Equal([]byte(old.Manifest), manifest) {
+		if bytes.Equal([]byte(old.Manifest), text) {
 			if !a.global.json {
 				a.say("%s: nothing to do, version %s is this manifest", name, versionOf(p.Number, p.Version))
 			}
 			return &contract.Changed{Version: p.Version, Number: p.Number}, nil
 		}
-		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(p.Number, p.Version)), a.file, old.Manifest, string(manifest))
+		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(p.Number, p.Version)), a.file, old.Manifest, string(text))
 		if ok, err := a.confirm(ctx, fmt.Sprintf("update %s?", name), sure); err != nil || !ok {
 			return nil, err
 		}
 	}
-	done, err := c.UpdateManifest(ctx, name, manifest, u)
+	done, err := c.UpdateManifest(ctx, name, text, u)
 	if mariposa.CodeOf(err) == mariposa.Conflict {
 		return nil, a.overtaken(ctx, c, name, u.Previous, err)
 	}
@@ -92,7 +91,11 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, manifes
 	if !a.global.json {
 		a.say("%s: version %s", name, versionOf(done.Number, done.Version))
 	}
-	return done, nil
+	parsed, err := manifest.Parse(text)
+	if err != nil {
+		parsed = nil // of a newer server, perhaps: what it misses is named all the same
+	}
+	return done, a.supply(ctx, c, name, parsed, done.Missing)
 }
 
 // overtaken says who was faster, if that is why the server refused.
@@ -116,64 +119,9 @@ func isVersion(word string, p *contract.Project) bool {
 	return word == strconv.Itoa(p.Number) || len(word) >= 7 && strings.HasPrefix(p.Version, word)
 }
 
-// confirm asks a person. Where nobody can answer, nobody is asked: the previous
-// version guards the change.
-func (a *app) confirm(ctx context.Context, question string, sure bool) (bool, error) {
-	if sure || !a.env.Terminal(a.env.Stdin) || !a.env.Terminal(a.env.Stderr) {
-		return true, nil
-	}
-	fmt.Fprintf(a.env.Stderr, "%s [y/N] ", plain(question))
-	line, err := a.readLine(ctx)
-	if err != nil {
-		return false, err
-	}
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
-		return true, nil
-	}
-	a.note("nothing was changed")
-	return false, nil
-}
-
-// readLine reads a line from a person, who may also interrupt. The reader is
-// left behind then: the program ends.
-func (a *app) readLine(ctx context.Context) (string, error) {
-	type answer struct {
-		line string
-		err  error
-	}
-	got := make(chan answer, 1)
-	go func() {
-		line, err := bufio.NewReader(a.env.Stdin).ReadString('\n')
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-		got <- answer{line, err}
-	}()
-	select {
-	case g := <-got:
-		return g.line, g.err
-	case <-ctx.Done():
-		fmt.Fprintln(a.env.Stderr)
-		return "", errors.New("interrupted; nothing was changed")
-	}
-}
-
 func (a *app) showDiff(from, to, before, after string) {
 	p := a.paint(a.env.Stderr)
 	for _, line := range unified(from, to, before, after) {
-		s := none
-		switch line[0] {
-		case '+':
-			s = good
-		case '-':
-			s = bad
-		case '@':
-			s = quiet
-		}
-		if strings.HasPrefix(line, "+++") || strings.HasPrefix(line, "---") {
-			s = bold
-		}
-		fmt.Fprintln(a.env.Stderr, p.in(s, plain(line)))
+		fmt.Fprintln(a.env.Stderr, diffLine(p, line))
 	}
 }

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/client"
+)
+
+// auditFlags are what `events --audit` can be narrowed by.
+type auditFlags struct {
+	actor, action, outcome string
+	since, until           string
+	limit                  int
+}
+
+var outcomes = []string{string(mariposa.AuditDone), string(mariposa.AuditDenied), string(mariposa.AuditFailed)}
+
+// filter reads the flags. Without a limit, a table shows the latest.
+func (f auditFlags) filter(now time.Time) (client.AuditFilter, error) {
+	out := client.AuditFilter{Actor: f.actor, Action: f.action, Outcome: mariposa.AuditOutcome(f.outcome), Limit: f.limit}
+	if err := checkRole("outcome", f.outcome, outcomes); err != nil {
+		return out, err
+	}
+	var err error
+	if out.Since, err = readTime("since", f.since, now); err != nil {
+		return out, Usage(err)
+	}
+	if out.Until, err = readTime("until", f.until, now); err != nil {
+		return out, Usage(err)
+	}
+	if f.limit < 0 {
+		return out, Usage(errors.New("--limit is a number from 0 on; 0 means all"))
+	}
+	return out, nil
+}
+
+var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly}
+
+// readTime reads a point in time, or how long ago it was.
+func readTime(flag, s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, form := range timeForms {
+		if t, err := time.ParseInLocation(form, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	span, err := time.ParseDuration(s)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, bad := strconv.Atoi(days)
+		if n > 36500 {
+			bad = strconv.ErrRange
+		}
+		span, err = time.Duration(n)*24*time.Hour, bad
+	}
+	if err != nil || span < 0 {
+		return time.Time{}, fmt.Errorf("--%s is a time like 2026-01-31 or 2026-01-31T12:00:00Z, or how long ago like 12h or 7d, not %q", flag, s)
+	}
+	return now.Add(-span), nil
+}
+
+// audit prints who did what: a table of the latest, or all of it as JSON lines.
+func (a *app) audit(ctx context.Context, c *client.Client, project string, flags auditFlags, limited bool) error {
+	f, err := flags.filter(a.env.Now())
+	if err != nil {
+		return err
+	}
+	f.Project = project
+	if a.global.json {
+		if !limited {
+			f.Limit = 0
+		}
+		return a.exportAudit(ctx, c, f)
+	}
+	page, err := c.Audit(ctx, f)
+	if err != nil {
+		return a.noProject(err)
+	}
+	if len(page.Records) == 0 {
+		a.note("no records")
+		return nil
+	}
+	t := newTable("TIME", "WHO", "FROM", "ACTION", "OUTCOME", "WHAT", "PROJECT", "VERSION", "REASON")
+	for _, r := range page.Records {
+		t.add(text(a.stamp(r.Time)), cell{who(&r), bold}, text(dash(r.From)), text(r.Action), outcome(r.Outcome), text(dash(cmp.Or(r.ObjectName, r.Object))),
+			text(dash(cmp.Or(r.ProjectName, r.Project))), text(dash(versionName(&r))), text(r.Reason))
+	}
+	a.printTable(t)
+	if page.Marker != "" {
+		a.note("there is more: --limit 0 shows all, --json exports it")
+	}
+	return nil
+}
+
+func (a *app) exportAudit(ctx context.Context, c *client.Client, f client.AuditFilter) error {
+	for line, err := range c.ExportAudit(ctx, f) {
+		if err != nil {
+			return a.noProject(err)
+		}
+		if _, err := io.WriteString(a.env.Stdout, string(line)+"\n"); err != nil {
+			return err // nobody reads on
+		}
+	}
+	return nil
+}
+
+// who did it, and for whom.
+func who(r *mariposa.Audit) string {
+	return dash(cmp.Or(r.ActorName, r.Actor)) + prefixed(" for ", cmp.Or(r.ForName, r.For))
+}
+
+func outcome(o mariposa.AuditOutcome) cell {
+	c := cell{string(o), bad}
+	if o == mariposa.AuditDone {
+		c.style = good
+	}
+	return c
+}
+
+func versionName(r *mariposa.Audit) string {
+	if r.Version == "" {
+		return ""
+	}
+	return versionOf(r.Number, r.Version)
+}

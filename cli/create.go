@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa/client"
+	"mariposa/contract"
+	"mariposa/manifest"
+)
+
+func (a *app) projectCreate() *cobra.Command {
+	var file, values, message string
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "create NAME -m FILE", Short: "Make a project from a manifest", Args: takes(1, 1),
+		Long:              "Make a project from a manifest.\n\nOn a terminal, metadata that the manifest requires and --metadata does not give is asked\nfor. Elsewhere the project is made, and what lacks a value waits for it.",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := a.readProject(file, values)
+			if err != nil {
+				return err
+			}
+			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+				return a.create(cmd.Context(), c, args[0], p, message)
+			})
+		},
+	}
+	manifestFlag(cmd, &file)
+	cmd.Flags().StringVar(&values, "metadata", "", "file of metadata values in YAML; - reads standard input")
+	cmd.Flags().StringVar(&message, "message", "", "why, for those who read the versions later")
+	waitFlag(cmd, &wait)
+	return cmd
+}
+
+// A submission is a manifest with the values that go with it.
+type submission struct {
+	document []byte
+	parsed   *manifest.Project // nil: the server says what is wrong with it
+	values   *manifest.Values  // nil: none are given
+}
+
+// readProject reads a manifest, and a file of values if one is named.
+func (a *app) readProject(file, values string) (*submission, error) {
+	if file == "-" && values == "-" {
+		return nil, Usage(errTwice)
+	}
+	var s submission
+	var err error
+	if s.document, err = a.readManifest(file); err != nil {
+		return nil, err
+	}
+	if p, err := manifest.Parse(s.document); err == nil {
+		s.parsed = p
+	}
+	if values == "" {
+		return &s, nil
+	}
+	shown := a.file
+	text, err := a.readDocument(values, "metadata")
+	if err != nil {
+		return nil, err
+	}
+	if s.values, err = manifest.ReadValues(text); err != nil {
+		return nil, err
+	}
+	if err := s.parsed.CheckValues(s.values); err != nil {
+		return nil, err
+	}
+	a.file, a.holds = shown, "manifest" // the server complains of that
+	return &s, nil
+}
+
+// create makes a project, with the values that are given or asked for.
+func (a *app) create(ctx context.Context, c *client.Client, name string, s *submission, message string) (*contract.Changed, error) {
+	if err := a.askMissing(ctx, s); err != nil {
+		return nil, err
+	}
+	var done *contract.Changed
+	var err error
+	if s.values == nil {
+		done, err = c.CreateProject(ctx, name, s.document, message)
+	} else {
+		done, err = c.NewProject(ctx, contract.NewProject{Name: name, Manifest: quoted(s.document), Metadata: quoted(s.values.Document), Message: message})
+	}
+	if err == nil && !a.global.json {
+		a.say("%s: version %s", name, versionOf(done.Number, done.Version))
+		a.tellMissing(a.saidOrg(), name, s.parsed, done.Missing)
+	}
+	return done, err
+}
+
+// quoted is a text as a JSON string.
+func quoted(text []byte) json.RawMessage {
+	raw, err := json.Marshal(string(text))
+	if err != nil {
+		panic(err) // strings marshal
+	}
+	return raw
+}
+
+// askMissing asks a person for the values that a manifest requires and nobody gave.
+func (a *app) askMissing(ctx context.Context, s *submission) error {
+	if !a.interactive() || a.file == stdinName {
+		return nil
+	}
+	for _, key := range s.parsed.Missing(s.values) {
+		value, err := a.askKey(ctx, s.parsed, key)
+		if err != nil {
+			return err
+		}
+		if value == "" {
+			continue
+		}
+		if s.values, err = s.values.Set(key, value, s.parsed.IsSecret(key), a.env.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askKey asks a person for one value until it is as the manifest wants it. An
+// empty answer leaves it unset.
+func (a *app) askKey(ctx context.Context, p *manifest.Project, key string) (string, error) {
+	m, known := p.Declared(key)
+	hidden := m.Secret || !known
+	for {
+		value, err := a.ask(ctx, question(key, m, hidden), hidden)
+		if err != nil || value == "" {
+			return "", err
+		}
+		if err = p.CheckValue(key, value); err == nil {
+			return value, nil
+		}
+		a.note("%s", err)
+	}
+}
+
+// question says what is asked for.
+func question(key string, m manifest.Metadata, hidden bool) string {
+	var about []string
+	if m.Description != "" {
+		about = append(about, m.Description)
+	}
+	if len(m.Choices) > 0 {
+		about = append(about, "one of "+strings.Join(m.Choices, ", "))
+	}
+	if hidden {
+		about = append(about, "not shown as you type")
+	}
+	return key + bracketed(strings.Join(about, "; ")) + ": "
+}
+
+// saidOrg is the organization that the command line names, for commands that a
+// person is told to run.
+func (a *app) saidOrg() string {
+	if a.fromEnv["org"] {
+		return ""
+	}
+	return a.global.org
+}
+
+// tellMissing says which values a project waits for, and how to give them.
+func (a *app) tellMissing(org, project string, p *manifest.Project, missing []string) {
+	if len(missing) == 0 {
+		return
+	}
+	a.note("%s waits for metadata that it requires; set it with", project)
+	for _, key := range missing {
+		value := "VALUE"
+		if p.IsSecret(key) {
+			value = "-   # a secret, from standard input"
+		}
+		a.note("  mariposa%s -j %s meta set %s %s", prefixed(" -o ", org), project, key, value)
+	}
+}
+
+// supply asks a person for the values that a changed project waits for, and sets
+// them.
+func (a *app) supply(ctx context.Context, c *client.Client, project string, p *manifest.Project, missing []string) error {
+	var left []string
+	for _, key := range missing {
+		value := ""
+		if a.interactive() && a.file != stdinName {
+			var err error
+			if value, err = a.askKey(ctx, p, key); errors.Is(err, errInterrupted) {
+				return hinted(errors.New("interrupted; the manifest is submitted, and waits for metadata"), "see `mariposa -j %s meta list`", project)
+			} else if err != nil {
+				return err
+			}
+		}
+		if value == "" {
+			left = append(left, key)
+			continue
+		}
+		if _, err := c.SetMetadata(ctx, project, key, contract.MetadataValue{Value: quoted([]byte(value))}, client.KeyChange{}); err != nil {
+			return err
+		}
+	}
+	a.tellMissing(a.saidOrg(), project, p, left)
+	return nil
+}

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// maxFile is well above what the server takes; it is here so that a wrong file,
+// such as a disk, is not read to its end.
+const maxFile = 16 << 20
+
+// readManifest reads a manifest from a file, or from standard input for "-".
+func (a *app) readManifest(name string) ([]byte, error) {
+	return a.readDocument(name, "manifest")
+}
+
+// readDocument reads what -m names. Those who complain later name it too.
+func (a *app) readDocument(name, holds string) ([]byte, error) {
+	if name == "" {
+		return nil, Usage(fmt.Errorf("which %s? Give its file with -m, or - for standard input", holds))
+	}
+	all, shown, err := a.readFile(name, "the "+holds)
+	if err != nil {
+		return nil, err
+	}
+	a.file, a.holds = shown, holds
+	if len(bytes.TrimSpace(all)) == 0 {
+		return nil, fmt.Errorf("the %s is empty: %s has nothing in it", holds, shown)
+	}
+	return all, nil
+}
+
+// stdinName is what standard input is called.
+const stdinName = "standard input"
+
+// readFile reads a file, or standard input for "-", and says what to call it.
+func (a *app) readFile(name, holds string) (all []byte, shown string, err error) {
+	in, shown := a.env.Stdin, stdinName
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s cannot be read: %w", holds, err)
+		}
+		defer f.Close()
+		in, shown = f, name
+	}
+	all, err = io.ReadAll(io.LimitReader(in, maxFile+1))
+	if err != nil {
+		return nil, "", fmt.Errorf("%s cannot be read: %w", holds, err)
+	}
+	if len(all) > maxFile {
+		return nil, "", fmt.Errorf("%s is longer than %d MiB: is it the right file?", shown, maxFile>>20)
+	}
+	return all, shown, nil
+}
+
+func manifestFlag(cmd *cobra.Command, file *string) { documentFlag(cmd, file, "manifest") }
+
+// documentFlag is -m, which takes a file of something.
+func documentFlag(cmd *cobra.Command, file *string, holds string) {
+	cmd.Flags().StringVarP(file, "manifest", "m", "", "file of the "+holds+"; - reads standard input")
+	if err := cmd.MarkFlagFilename("manifest", "yaml", "yml", "json"); err != nil {
+		panic(err) // the flag is a line above
+	}
+}
+
+var errTwice = errors.New("standard input can be read once: give one of them as a file")

@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+	"mariposa/manifest"
+)
+
+func (a *app) projectVersions() *cobra.Command {
+	return a.inProject(&cobra.Command{Use: "versions [PROJECT]", Short: "List the versions of a project, newest first", Aliases: []string{"history"}}, 0,
+		func(ctx context.Context, c *client.Client, project string, _ []string) error {
+			all, err := c.Versions(ctx, project)
+			return show(a, all, err, func() {
+				t := newTable("NUMBER", "VERSION", "AGE", "AUTHOR", "CAUSE", "COMPLETED", "SERVICES", "METADATA", "TAGS", "MESSAGE")
+				for _, v := range all.Versions {
+					t.add(number(v.Number), text(v.Version), text(a.age(v.Created)), text(dash(v.Author)), text(dash(string(v.Cause))), text(yes(v.Completed)),
+						text(list(v.ServicesChanged)), text(list(v.MetadataChanged)), text(list(v.Tags)), text(v.Message))
+				}
+				a.printTable(t)
+			})
+		})
+}
+
+func list(words []string) string { return dash(strings.Join(words, ",")) }
+
+func (a *app) projectVersion() *cobra.Command {
+	return a.group("version", "Look at single versions of a project", a.versionGet(), a.versionDiff())
+}
+
+func (a *app) versionGet() *cobra.Command {
+	return a.asks(&cobra.Command{Use: "get VERSION", Short: "Print the manifest of a version, as it was submitted", Args: takes(1, 1), ValidArgsFunction: first(a.versionNames)},
+		func(ctx context.Context, c *client.Client, args []string) error {
+			name, err := a.projectName(nil)
+			if err != nil {
+				return err
+			}
+			v, err := c.Version(ctx, name, args[0])
+			if err != nil {
+				return a.noVersion(err, name)
+			}
+			if a.global.json {
+				return a.printJSON(v)
+			}
+			a.note("%s", a.introduce(name, v))
+			_, err = io.WriteString(a.env.Stdout, v.Manifest)
+			return err
+		})
+}
+
+// introduce says which version this is, from when, by whom and why.
+func (a *app) introduce(project string, v *contract.Version) string {
+	return fmt.Sprintf("version %s of %s, %s%s%s", versionOf(v.Number, v.Version), project, a.stamp(v.Created), prefixed(" by ", v.Author), prefixed(": ", v.Message))
+}
+
+// noVersion adds to a "not found" where to look.
+func (a *app) noVersion(err error, project string) error {
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+		return hinted(err, "see `mariposa -j %s project versions`", project)
+	}
+	return err
+}
+
+func (a *app) versionDiff() *cobra.Command {
+	return a.asks(&cobra.Command{
+		Use: "diff A [B]", Short: "Show what differs between two versions, secrets masked", Args: takes(1, 2), ValidArgsFunction: every(a.versionNames, cobra.ShellCompDirectiveDefault),
+		Long: "Show what differs between version A and version B, or the newest: the manifests line by line,\nthen the metadata. A version is named by its number, a tag, or the beginning of its hash.",
+	}, func(ctx context.Context, c *client.Client, args []string) error {
+		name, err := a.projectName(nil)
+		if err != nil {
+			return err
+		}
+		to := ""
+		if len(args) == 2 {
+			to = args[1]
+		} else {
+			p, err := c.Project(ctx, name)
+			if err != nil {
+				return a.noProject(err)
+			}
+			to = p.Version
+		}
+		d, err := c.Diff(ctx, name, args[0], to)
+		if err == nil {
+			hushDiff(d)
+			if !a.global.json {
+				err = manifestsOf(ctx, c, name, &d.From, &d.To)
+			}
+		}
+		return show(a, d, a.noVersion(err, name), func() { a.printDiff(name, d) })
+	})
+}
+
+// manifestsOf gets the manifests of versions that came without.
+func manifestsOf(ctx context.Context, c *client.Client, project string, versions ...*contract.Version) error {
+	for _, v := range versions {
+		if v.Manifest != "" {
+			continue
+		}
+		whole, err := c.Version(ctx, project, v.Version)
+		if err != nil {
+			return err
+		}
+		v.Manifest = whole.Manifest
+	}
+	return nil
+}
+
+// printDiff prints the difference of two versions: the manifests, then the
+// metadata, then what it means for the services.
+func (a *app) printDiff(project string, d *contract.Diff) {
+	p := a.paint(a.env.Stdout)
+	text := unified(a.introduce(project, &d.From), a.introduce(project, &d.To), d.From.Manifest, d.To.Manifest)
+	if len(text) == 0 {
+		a.note("from %s", a.introduce(project, &d.From))
+		a.note("to %s", a.introduce(project, &d.To))
+	}
+	for _, line := range text {
+		fmt.Fprintln(a.env.Stdout, diffLine(p, line))
+	}
+	if len(d.Metadata) > 0 {
+		fmt.Fprintln(a.env.Stdout, p.in(bold, "metadata"))
+	}
+	for _, v := range d.Metadata {
+		for _, line := range valueLines(v) {
+			fmt.Fprintln(a.env.Stdout, diffLine(p, line))
+		}
+	}
+	if len(d.Services) > 0 {
+		fmt.Fprintln(a.env.Stdout, p.in(bold, "services"))
+	}
+	for _, s := range d.Services {
+		var fields []string
+		for _, f := range s.Fields {
+			fields = append(fields, f.Field)
+		}
+		a.say("  %s: %s%s", s.Service, s.Change, bracketed(strings.Join(fields, ", ")))
+	}
+	if len(text) == 0 && len(d.Metadata) == 0 && len(d.Services) == 0 {
+		a.note("they are the same")
+	}
+}
+
+// hushDiff masks secrets, whatever the server says.
+func hushDiff(d *contract.Diff) {
+	for n := range d.Metadata {
+		if v := &d.Metadata[n]; v.Secret {
+			v.Before, v.After = mask(v.Before), mask(v.After)
+		}
+	}
+}
+
+// mask stands for a secret that is not shown.
+func mask(value string) string {
+	if value == "" {
+		return ""
+	}
+	return manifest.Mask
+}
+
+// valueLines are one metadata key that differs.
+func valueLines(v contract.ValueDiff) []string {
+	var lines []string
+	if v.Change != "added" {
+		lines = append(lines, "-"+v.Key+": "+plain(v.Before))
+	}
+	if v.Change != "removed" {
+		lines = append(lines, "+"+v.Key+": "+plain(v.After))
+	}
+	return lines
+}
+
+// diffLine colors a line of a difference.
+func diffLine(p paint, line string) string {
+	s := none
+	switch {
+	case strings.HasPrefix(line, "+++ "), strings.HasPrefix(line, "--- "):
+		s = bold
+	case strings.HasPrefix(line, "+"):
+		s = good
+	case strings.HasPrefix(line, "-"):
+		s = bad
+	case strings.HasPrefix(line, "@"):
+		s = quiet
+	}
+	return p.in(s, plain(line))
+}
+
+func (a *app) projectTag() *cobra.Command {
+	cmd := a.group("tag", "Name versions", a.tagList(), a.tagAdd(), a.tagRemove())
+	cmd.Aliases = []string{"tags"}
+	return cmd
+}
+
+func (a *app) tagList() *cobra.Command {
+	return a.inProject(&cobra.Command{Use: "list [PROJECT]", Short: "List the tags and the versions they name"}, 0,
+		func(ctx context.Context, c *client.Client, project string, _ []string) error {
+			all, err := c.Tags(ctx, project)
+			return show(a, all, err, func() {
+				if len(all.Tags) == 0 {
+					a.note("no tags yet: add one with `mariposa -j %s project tag add TAG VERSION`", project)
+					return
+				}
+				t := newTable("TAG", "VERSION", "MOVES BY ITSELF")
+				for _, tag := range all.Tags {
+					t.add(cell{tag.Tag, bold}, text(versionOf(tag.Number, tag.Version)), text(yes(tag.Automatic)))
+				}
+				a.printTable(t)
+			})
+		})
+}
+
+func (a *app) tagAdd() *cobra.Command {
+	return a.inProject(&cobra.Command{Use: "add [PROJECT] TAG VERSION", Short: "Name a version; a tagged one is never cleared away", ValidArgsFunction: every(a.versionNames, cobra.ShellCompDirectiveDefault)}, 2,
+		func(ctx context.Context, c *client.Client, project string, args []string) error {
+			done, err := c.AddTag(ctx, project, args[0], args[1])
+			return changed(a, done, err, "%s: version %s is %s now", project, args[1], args[0])
+		})
+}
+
+func (a *app) tagRemove() *cobra.Command {
+	return a.inProject(&cobra.Command{Use: "rm [PROJECT] TAG", Short: "Take a tag away; the version stays", Aliases: []string{"remove", "delete"}, ValidArgsFunction: first(a.tagNames)}, 1,
+		func(ctx context.Context, c *client.Client, project string, args []string) error {
+			done, err := c.DeleteTag(ctx, project, args[0])
+			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+				err = hinted(err, "see `mariposa project tag list %s`", project)
+			}
+			return changed(a, done, err, "%s: no version is %s any more", project, args[0])
+		})
+}
+
+func (a *app) projectRevert() *cobra.Command {
+	var r client.Revert
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "revert [[PROJECT] VERSION]", Short: "Make an older version current again, as a new one", Args: takes(0, 2), ValidArgsFunction: first(a.versionNames),
+		Long: "Make an older version current again: its manifest and metadata become a new version, and\nnothing of the history is lost. Without a version, the last one that was fully in force.\n\n" +
+			"Scales stay as they are.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkAmount(r.Rolling); err != nil {
+				return err
+			}
+			var named []string
+			if len(args) > 0 {
+				named, r.Version = args[:len(args)-1], args[len(args)-1]
+			}
+			name, err := a.projectName(named)
+			if err != nil {
+				return err
+			}
+			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+				done, err := c.Revert(cmd.Context(), name, r)
+				if err == nil && !a.global.json {
+					again := "the last version that was in force"
+					if r.Version != "" {
+						again = "version " + r.Version
+					}
+					a.say("%s: %s is %s again", name, versionWords(done), again)
+					a.follows(a.saidOrg(), name, done)
+				}
+				return done, a.noVersion(err, name)
+			})
+		},
+	}
+	rollingFlag(cmd, &r.Rolling)
+	cmd.Flags().StringVar(&r.Message, "message", "", "why, for those who read the versions later")
+	waitFlag(cmd, &wait)
+	return cmd
+}

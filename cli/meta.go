@@ -1,0 +1,374 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+	"mariposa/manifest"
+)
+
+func (a *app) metaCommand() *cobra.Command {
+	cmd := a.group("meta", "Look at and set the values and secrets that a project uses",
+		a.metaList(), a.metaGet(), a.metaSet(), a.metaRemove(), a.metaCount("incr", "Count a value up", 1), a.metaCount("decr", "Count a value down", -1),
+		a.metaImport(), a.metaExport())
+	cmd.Aliases = []string{"metadata"}
+	return cmd
+}
+
+// onMeta is a command about the metadata of the project that is meant.
+func (a *app) onMeta(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string, args []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, project, err := a.onProject(nil)
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), c, project, args)
+	}
+	return cmd
+}
+
+// maxShown is how much of a value a table shows.
+const maxShown = 60
+
+func (a *app) metaList() *cobra.Command {
+	return a.onMeta(&cobra.Command{Use: "list", Short: "List the keys of a project's metadata, secrets masked", Aliases: []string{"ls"}, Args: takes(0, 0)},
+		func(ctx context.Context, c *client.Client, project string, _ []string) error {
+			all, err := a.metadata(ctx, c, project, false)
+			return show(a, all, a.noProject(err), func() {
+				if len(all.Keys) == 0 {
+					a.note("no metadata yet: set some with `mariposa -j %s meta set KEY VALUE`", project)
+					return
+				}
+				t := newTable("KEY", "VALUE", "CAS", "CHANGED", "USED BY", "ABOUT")
+				for _, k := range all.Keys {
+					age := "-"
+					if k.Changed != nil {
+						age = a.age(*k.Changed) + " ago"
+					}
+					t.add(cell{k.Key, bold}, valueCell(&k), text(dash(k.CAS)), text(age), text(dash(strings.Join(k.UsedBy, ","))), text(k.Description))
+				}
+				a.printTable(t)
+				a.tellMissing(a.saidOrg(), project, declares(all.Keys), all.Missing)
+			})
+		})
+}
+
+// metadata reads a project's metadata. Secrets that were not asked for are masked,
+// whatever the server says.
+func (a *app) metadata(ctx context.Context, c *client.Client, project string, reveal bool) (*contract.Metadata, error) {
+	all, err := c.Metadata(ctx, project, reveal)
+	if err == nil && !reveal {
+		for n := range all.Keys {
+			if k := &all.Keys[n]; k.Secret {
+				k.Value = mask(k.Value)
+			}
+		}
+	}
+	return all, err
+}
+
+// valueCell shows a value.
+func valueCell(k *contract.MetadataKey) cell {
+	switch {
+	case k.Set && k.Secret:
+		return cell{manifest.Mask, dim}
+	case k.Set:
+		return text(cut(plain(k.Value), maxShown))
+	case k.Default != "":
+		return cell{cut(plain(k.Default), maxShown) + " (default)", dim}
+	case k.Required:
+		return cell{"(not set)", bad}
+	}
+	return cell{"(not set)", dim}
+}
+
+// declares is as much of a manifest as the server tells of its metadata.
+func declares(keys []contract.MetadataKey) *manifest.Project {
+	p := &manifest.Project{}
+	for _, k := range keys {
+		p.Metadata = append(p.Metadata, manifest.Metadata{Name: k.Key, Description: k.Description, Secret: k.Secret, Required: k.Required})
+	}
+	slices.SortFunc(p.Metadata, func(a, b manifest.Metadata) int { return strings.Compare(a.Name, b.Name) })
+	return p
+}
+
+func (a *app) metaGet() *cobra.Command {
+	var reveal bool
+	cmd := a.onMeta(&cobra.Command{Use: "get KEY", Short: "Print one value; a secret only with --reveal", Args: takes(1, 1), ValidArgsFunction: first(a.metaKeys)},
+		func(ctx context.Context, c *client.Client, project string, args []string) error {
+			if err := checkKey(args[0]); err != nil {
+				return err
+			}
+			k, err := c.MetadataKey(ctx, project, args[0], reveal)
+			switch {
+			case err != nil:
+				return a.noKey(err, project)
+			case k.Secret && !reveal:
+				k.Value = mask(k.Value) // whatever the server says
+			}
+			if a.global.json {
+				return a.printJSON(k)
+			}
+			return a.printValue(k, reveal)
+		})
+	cmd.Flags().BoolVar(&reveal, "reveal", false, "show a secret, if your role lets you; noted in the audit")
+	return cmd
+}
+
+func (a *app) noKey(err error, project string) error {
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+		return hinted(err, "see `mariposa -j %s meta list`", project)
+	}
+	return err
+}
+
+func (a *app) printValue(k *contract.MetadataKey, reveal bool) error {
+	value := k.Value
+	switch {
+	case !k.Set && k.Default == "":
+		return hinted(mariposa.Errorf(mariposa.ResourceNotFound, "%s is not set", k.Key), "set it with `mariposa meta set %s VALUE`", k.Key)
+	case !k.Set:
+		value = k.Default
+		a.note("%s is not set: this is its default", k.Key)
+	case k.Secret && !reveal:
+		a.note("%s is a secret: --reveal shows it, if your role lets you", k.Key)
+	}
+	if a.env.Terminal(a.env.Stdout) {
+		value = plainLines(value)
+	}
+	if !strings.HasSuffix(value, "\n") {
+		value += "\n"
+	}
+	_, err := io.WriteString(a.env.Stdout, value)
+	return err
+}
+
+// plainLines takes out what would change the terminal and leaves the lines.
+func plainLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for n := range lines {
+		lines[n] = plain(lines[n])
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (a *app) metaRemove() *cobra.Command {
+	return a.metaChange(&cobra.Command{Use: "rm KEY [CAS]", Short: "Take a value out", Aliases: []string{"remove", "delete", "unset"}, Args: takes(1, 2), ValidArgsFunction: first(a.metaKeys)},
+		func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
+			cas, err := readCAS(args[1:])
+			if err = cmp.Or(checkKey(args[0]), err); err != nil {
+				return nil, err
+			}
+			done, err := c.DeleteMetadata(ctx, project, args[0], cas)
+			if err == nil && !a.global.json {
+				a.say("%s: %s is taken out, %s", project, args[0], versionWords(done))
+			}
+			return done, a.noKey(err, project)
+		})
+}
+
+// metaCount is a command that counts a value up or down. Its answer is the value
+// alone, for scripts.
+func (a *app) metaCount(verb, short string, sign int64) *cobra.Command {
+	return a.metaChange(&cobra.Command{
+		Use: verb + " KEY [N]", Short: short + " and print it", Args: takes(1, 2), ValidArgsFunction: first(a.metaKeys),
+		Example: fmt.Sprintf("  BUILD=$(mariposa -j shop meta %s build)", verb),
+	}, func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
+		if err := checkKey(args[0]); err != nil {
+			return nil, err
+		}
+		by := int64(1)
+		if len(args) == 2 {
+			n, err := strconv.ParseInt(args[1], 10, 64)
+			if err != nil || n <= 0 {
+				return nil, Usage(fmt.Errorf("by how much? %q is no whole number above 0", args[1]))
+			}
+			by = n
+		}
+		done, err := c.CountMetadata(ctx, project, args[0], sign*by)
+		if err == nil && !a.global.json {
+			a.say("%s", done.Value)
+		}
+		return done, a.noKey(err, project)
+	})
+}
+
+// metaChange is a command that changes metadata. What follows from it is told,
+// and the task, if there is one, can be waited for.
+func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error)) *cobra.Command {
+	var wait bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		project, err := a.projectName(nil)
+		if err != nil {
+			return err
+		}
+		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+			done, err := run(cmd.Context(), c, project, args)
+			if err == nil && done != nil && !a.global.json {
+				a.follows(a.saidOrg(), project, done)
+			}
+			return done, err
+		})
+	}
+	waitFlag(cmd, &wait)
+	return cmd
+}
+
+// follows tells what follows from a change of metadata.
+func (a *app) follows(org, project string, done *contract.Changed) {
+	if done.Reason != "" {
+		a.note("%s", done.Reason)
+	}
+	a.tellMissing(org, project, nil, done.Missing)
+}
+
+// versionWords names the version that a change made.
+func versionWords(done *contract.Changed) string {
+	if done.Version == "" && done.Number == 0 {
+		return "no new version"
+	}
+	return "version " + versionOf(done.Number, done.Version)
+}
+
+func (a *app) metaExport() *cobra.Command {
+	var reveal bool
+	cmd := a.onMeta(&cobra.Command{
+		Use: "export", Short: "Print a project's metadata as YAML; secrets only with --reveal", Args: takes(0, 0),
+		Long: "Print a project's metadata as YAML, byte for byte as it was imported but for secrets.\n\nSecrets are masked unless revealed. What is exported can be imported again: a secret that\ncomes back masked stays as it is.",
+	}, func(ctx context.Context, c *client.Client, project string, _ []string) error {
+		if a.global.json {
+			all, err := a.metadata(ctx, c, project, reveal)
+			return show(a, all, a.noProject(err), nil)
+		}
+		doc, err := c.MetadataDocument(ctx, project, reveal)
+		if err != nil {
+			return a.noProject(err)
+		}
+		_, err = a.env.Stdout.Write(doc)
+		return err
+	})
+	cmd.Flags().BoolVar(&reveal, "reveal", false, "show secrets, if your role lets you; noted in the audit")
+	return cmd
+}
+
+func (a *app) metaImport() *cobra.Command {
+	var file, message string
+	var force, sure bool
+	cmd := a.metaChange(&cobra.Command{
+		Use: "import -m FILE", Short: "Put a file of values in place of all metadata", Args: takes(0, 0),
+		Long: "Put a YAML file of values in place of all metadata: keys that it leaves out are taken out.\n\n" +
+			"Which keys change is shown first and, on a terminal, asked about; values are not shown.\nShould somebody else change the project meanwhile, nothing happens, unless -f is said.",
+	}, func(ctx context.Context, c *client.Client, project string, _ []string) (*contract.Changed, error) {
+		doc, err := a.readDocument(file, "metadata")
+		if err != nil {
+			return nil, err
+		}
+		return a.importValues(ctx, c, project, doc, client.Update{Force: force, Message: message}, sure)
+	})
+	documentFlag(cmd, &file, "metadata")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "whatever the newest version is, and without asking")
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	cmd.Flags().StringVar(&message, "message", "", "why, for those who read the versions later")
+	return cmd
+}
+
+func (a *app) importValues(ctx context.Context, c *client.Client, project string, doc []byte, u client.Update, sure bool) (*contract.Changed, error) {
+	values, err := manifest.ReadValues(doc)
+	if err != nil {
+		return nil, err
+	}
+	if !u.Force {
+		now, err := c.Metadata(ctx, project, false)
+		if err != nil {
+			return nil, a.noProject(err)
+		}
+		u.Previous = now.Version
+		if a.showKeys(now.Keys, values) {
+			if ok, err := a.confirm(ctx, fmt.Sprintf("change the metadata of %s?", project), sure); err != nil || !ok {
+				return nil, err
+			}
+		}
+	}
+	done, err := c.ImportMetadata(ctx, project, doc, u)
+	if err != nil {
+		return nil, a.noProject(err)
+	}
+	if !a.global.json {
+		a.say("%s: %s in, %s", project, many(len(values.ByKey), "value is", "values are"), versionWords(done))
+	}
+	return done, nil
+}
+
+// showKeys shows which keys an import changes, never a value, and reports whether
+// any does. A secret that comes back masked stays.
+func (a *app) showKeys(now []contract.MetadataKey, next *manifest.Values) bool {
+	p, n := a.paint(a.env.Stderr), 0
+	line := func(s style, sign, key, why string) {
+		n++
+		fmt.Fprintln(a.env.Stderr, p.in(s, sign+" "+plain(key)+bracketed(why)))
+	}
+	had := map[string]bool{}
+	for _, k := range now {
+		if !k.Set {
+			continue
+		}
+		had[k.Key] = true
+		v, stays := next.Get(k.Key)
+		switch {
+		case !stays:
+			line(bad, "-", k.Key, only("a secret", k.Secret))
+		case k.Secret && v.Text != manifest.Mask:
+			line(busy, "~", k.Key, "a secret, given anew")
+		case !k.Secret && v.Text != k.Value:
+			line(busy, "~", k.Key, "")
+		}
+	}
+	for _, key := range next.Keys() {
+		if !had[key] {
+			line(good, "+", key, "")
+		}
+	}
+	return n > 0
+}
+
+var keyName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// checkKey refuses what is no key before it becomes part of an address, which
+// others may log: it may be a value that went astray.
+func checkKey(key string) error {
+	if !keyName.MatchString(key) {
+		return Usage(errors.New("that is no name of a key: letters, digits, dots, dashes and underscores make one"))
+	}
+	return nil
+}
+
+// readCAS reads the CAS that may follow as the last word. It is checked for the
+// same reason.
+func readCAS(words []string) (string, error) {
+	switch {
+	case len(words) == 0:
+		return "", nil
+	case len(words) > 1 || !isNumber(words[0]):
+		return "", Usage(errors.New("there are too many words on the command line, or the last is no CAS, which is a number: a value with blanks in it goes in quotes"))
+	}
+	return words[0], nil
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 63)
+	return err == nil
+}
+
+var errNoValue = errors.New("which value? Give it as a word, with --from-file FILE, or - for standard input")

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// A setting is a key and the value that it is to have.
+type setting struct{ key, value string }
+
+func (a *app) metaSet() *cobra.Command {
+	var file, cas, message string
+	var secret bool
+	cmd := &cobra.Command{
+		Use: "set KEY [VALUE [CAS]] | KEY=VALUE...", Short: "Set values; without one, a terminal asks",
+		Long: "Set values of a project's metadata.\n\n" +
+			"A word on the command line can be seen by others on the machine and stays in the shell's\nhistory: give a secret behind - from standard input, from a file, or on a terminal when\nasked. - drops the last end of line, --from-file takes every byte.\n\n" +
+			"With a CAS, as `meta list` and `meta get --json` show it, the value is set only if nobody\nhas changed it since. A secret stays one until it is taken out.",
+		Example: "  mariposa -j shop meta set mode production\n  mariposa -j shop meta set mode=production color=blue\n  pass show shop/db | mariposa -j shop meta set db_password - --secret\n  mariposa -j shop meta set cert --from-file cert.pem --secret",
+		// Words too many are not shown: they may be pieces of a secret.
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("something is missing on the command line")
+			}
+			return nil
+		},
+		ValidArgsFunction: first(a.metaKeys),
+	}
+	a.metaChange(cmd, func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
+		settings, id, err := a.settings(ctx, c, project, args, file, secret)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case id != "" && cas != "":
+			return nil, Usage(errors.New("the CAS is given twice"))
+		case cas != "" && len(settings) > 1:
+			return nil, Usage(errors.New("a CAS is that of one key: set one at a time"))
+		case cas != "" && !isNumber(cas):
+			return nil, Usage(errors.New("--cas is a number, as `meta list` shows it"))
+		}
+		var marked *bool
+		if cmd.Flags().Changed("secret") {
+			marked = &secret
+		}
+		return a.set(ctx, c, project, settings, client.KeyChange{CAS: id + cas, Message: message}, marked)
+	})
+	// A value may look like a flag, so a wrong flag is not shown either.
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, _ error) error {
+		return Usage(hinted(errors.New("one of the words that begin with - is no flag of this command: a value that begins so goes behind --"), "see `%s --help`", cmd.CommandPath()))
+	})
+	cmd.Flags().StringVar(&file, "from-file", "", "file of the value, every byte of it; - reads standard input")
+	cmd.Flags().StringVar(&message, "message", "", "why, for those who read the versions later")
+	cmd.Flags().StringVar(&cas, "cas", "", "only if the key still has this CAS")
+	cmd.Flags().BoolVar(&secret, "secret", false, "never show it to those who may not read secrets")
+	return cmd
+}
+
+// settings reads what is to be set, and the CAS if one is among the words.
+func (a *app) settings(ctx context.Context, c *client.Client, project string, args []string, file string, secret bool) ([]setting, string, error) {
+	if strings.Contains(args[0], "=") {
+		all, err := pairs(args, file)
+		return all, "", err
+	}
+	key, args := args[0], args[1:]
+	if err := checkKey(key); err != nil {
+		return nil, "", err
+	}
+	one := func(value string, err error) ([]setting, string, error) {
+		cas, wrong := readCAS(args)
+		return []setting{{key, value}}, cas, cmp.Or(err, wrong)
+	}
+	if file != "" {
+		text, _, err := a.readFile(file, "the value")
+		return one(string(text), err)
+	}
+	if len(args) == 0 {
+		return one(a.askValue(ctx, c, project, key, secret))
+	}
+	value := args[0]
+	args = args[1:]
+	if value == "-" {
+		text, _, err := a.readFile("-", "the value")
+		value = strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+		return one(value, err)
+	}
+	return one(value, nil)
+}
+
+// pairs reads settings of the form key=value. Values are never shown.
+func pairs(args []string, file string) ([]setting, error) {
+	if file != "" {
+		return nil, Usage(errors.New("--from-file is the value of one KEY: leave =VALUE out"))
+	}
+	var all []setting
+	seen := map[string]bool{}
+	for n, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		switch {
+		case !ok || checkKey(key) != nil:
+			return nil, Usage(fmt.Errorf("word %d is not of the form KEY=VALUE", n+1))
+		case seen[key]:
+			return nil, Usage(fmt.Errorf("the value of %s is given twice", key))
+		}
+		seen[key] = true
+		all = append(all, setting{key, value})
+	}
+	return all, nil
+}
+
+// askValue asks a person for a value. Unless it is known to be none, it may be a
+// secret and is not shown.
+func (a *app) askValue(ctx context.Context, c *client.Client, project, key string, secret bool) (string, error) {
+	if !a.interactive() {
+		return "", Usage(errNoValue)
+	}
+	about, err := c.MetadataKey(ctx, project, key, false)
+	switch {
+	case mariposa.CodeOf(err) == mariposa.ResourceNotFound:
+		about = &contract.MetadataKey{Key: key, Secret: true}
+	case err != nil:
+		return "", err
+	}
+	about.Secret = about.Secret || secret
+	value, err := a.askKey(ctx, declares([]contract.MetadataKey{*about}), key)
+	if err == nil && value == "" {
+		err = errors.New("nothing was given, so nothing was changed")
+	}
+	return value, err
+}
+
+// set sets one value after another: each is a version of its own, as the server
+// keeps them.
+func (a *app) set(ctx context.Context, c *client.Client, project string, settings []setting, change client.KeyChange, secret *bool) (*contract.Changed, error) {
+	var done *contract.Changed
+	for n, s := range settings {
+		next, err := c.SetMetadata(ctx, project, s.key, contract.MetadataValue{Value: quoted([]byte(s.value)), Secret: secret}, change)
+		if err != nil {
+			if err = a.noProject(err); n > 0 {
+				err = fmt.Errorf("%s: %w; what stands before it on the command line is set", s.key, err)
+			}
+			return nil, err
+		}
+		done = next
+		if secret != nil && *secret {
+			done.Value = mask(done.Value) // whatever the server says
+		}
+		if !a.global.json {
+			a.say("%s: %s is set, %s%s", project, s.key, versionWords(done), prefixed(", cas ", done.CAS))
+			if n < len(settings)-1 {
+				a.follows(a.saidOrg(), project, done)
+			}
+		}
+	}
+	return done, nil
+}

@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) orgCommand() *cobra.Command {
+	cmd := a.group("org", "Manage organizations: who is in them, what they may use",
+		a.orgList(), a.orgCreate(), a.orgShow(), a.orgUpdate(), a.orgRename(), a.orgDelete(),
+		a.orgMembers(), a.orgAdd(), a.orgRemove(), a.orgLeave(), a.orgQuota())
+	cmd.Aliases = []string{"organization", "orgs"}
+	return cmd
+}
+
+// onOrg is a command about one organization: its first word, or the one of -o or
+// of the profile. So many more words follow.
+func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context, c *client.Client, org string, args []string) error) *cobra.Command {
+	cmd.Args = takes(words, words+1)
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = first(a.orgNames)
+	}
+	return a.asks(cmd, func(ctx context.Context, c *client.Client, args []string) error {
+		org := ""
+		if len(args) > words {
+			org, args = args[0], args[1:]
+		} else {
+			s, err := a.locate()
+			if err != nil {
+				return err
+			}
+			if org = s.org; org == "" {
+				return Usage(hinted(errors.New("which organization?"), "name it with -o or in MARIPOSA_ORG; `mariposa org list` shows yours"))
+			}
+		}
+		return noOrg(run(ctx, c, org, args))
+	})
+}
+
+// noOrg adds to a "not found" where to look.
+func noOrg(err error) error {
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+		return hinted(err, "see `mariposa org list`")
+	}
+	return err
+}
+
+func (a *app) orgList() *cobra.Command {
+	return a.asks(&cobra.Command{Use: "list", Short: "List the organizations that you can see", Args: takes(0, 0)},
+		func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.Organizations(ctx)
+			return show(a, all, err, func() {
+				t := newTable("NAME", "YOU ARE", "BASE ROLE", "MEMBERS", "PROJECTS", "AGE")
+				for _, o := range all.Organizations {
+					t.add(cell{o.Name, bold}, text(dash(string(o.Role))), text(baseRole(o)), number(o.Members), number(o.Projects), text(a.age(o.Created)))
+				}
+				a.printTable(t)
+			})
+		})
+}
+
+// baseRole is what members of an organization are in its projects.
+func baseRole(o contract.Organization) string {
+	if o.Personal {
+		return "(personal)"
+	}
+	return dash(string(o.BaseRole))
+}
+
+func (a *app) orgCreate() *cobra.Command {
+	var base string
+	cmd := a.asks(&cobra.Command{Use: "create NAME", Short: "Make an organization; you become its owner", Args: takes(1, 1), ValidArgsFunction: cobra.NoFileCompletions},
+		func(ctx context.Context, c *client.Client, args []string) error {
+			if err := checkRole("base-role", base, baseRoles); err != nil {
+				return err
+			}
+			done, err := c.CreateOrganization(ctx, contract.NewOrganization{Name: args[0], BaseRole: mariposa.Role(base)})
+			return changed(a, done, err, "organization %s is made, and you own it", args[0])
+		})
+	baseRoleFlag(cmd, &base)
+	return cmd
+}
+
+var (
+	projectRoles = words(mariposa.Roles)
+	baseRoles    = append([]string{string(mariposa.RoleNone)}, projectRoles...)
+	orgRoles     = []string{string(mariposa.OrgOwner), string(mariposa.OrgMember)}
+)
+
+func words[T ~string](all []T) []string {
+	var texts []string
+	for _, w := range all {
+		texts = append(texts, string(w))
+	}
+	return texts
+}
+
+// roleFlag is a flag that takes one of a few roles.
+func roleFlag(cmd *cobra.Command, role *string, name, standard, usage string, roles []string) {
+	cmd.Flags().StringVar(role, name, standard, usage+": "+strings.Join(roles, ", "))
+	complete(cmd, name, func(*cobra.Command, []string) []string { return roles })
+}
+
+func baseRoleFlag(cmd *cobra.Command, base *string) {
+	roleFlag(cmd, base, "base-role", "", "what every member may do in every project (default viewer)", baseRoles)
+}
+
+func checkRole(flag, role string, roles []string) error {
+	if role != "" && !slices.Contains(roles, role) {
+		return Usage(fmt.Errorf("--%s is one of %s, not %q", flag, strings.Join(roles, ", "), role))
+	}
+	return nil
+}
+
+func (a *app) orgShow() *cobra.Command {
+	return a.onOrg(&cobra.Command{Use: "show [ORG]", Short: "Show an organization"}, 0,
+		func(ctx context.Context, c *client.Client, org string, _ []string) error {
+			o, err := c.Organization(ctx, org)
+			return show(a, o, err, func() {
+				a.facts("name", cell{o.Name, bold}, "id", o.ID, "personal", only("yes", o.Personal), "you are", string(o.Role), "base role", string(o.BaseRole),
+					"members", o.Members, "projects", o.Projects, "created", a.stamp(o.Created))
+			})
+		})
+}
+
+func (a *app) orgUpdate() *cobra.Command {
+	var base string
+	cmd := a.onOrg(&cobra.Command{Use: "update [ORG] --base-role ROLE", Short: "Change what members of an organization may do"}, 0,
+		func(ctx context.Context, c *client.Client, org string, _ []string) error {
+			if base == "" {
+				return Usage(errors.New("what shall members be? Say it with --base-role"))
+			}
+			if err := checkRole("base-role", base, baseRoles); err != nil {
+				return err
+			}
+			done, err := c.UpdateOrganization(ctx, org, contract.OrganizationChange{BaseRole: mariposa.Role(base)})
+			return changed(a, done, err, "members of %s are %s in its projects now", org, base)
+		})
+	baseRoleFlag(cmd, &base)
+	return cmd
+}
+
+func (a *app) orgRename() *cobra.Command {
+	return a.onOrg(&cobra.Command{Use: "rename [ORG] NEW-NAME", Short: "Give an organization another name"}, 1,
+		func(ctx context.Context, c *client.Client, org string, args []string) error {
+			done, err := c.UpdateOrganization(ctx, org, contract.OrganizationChange{Name: args[0]})
+			return changed(a, done, err, "organization %s is called %s now", org, args[0])
+		})
+}
+
+func (a *app) orgDelete() *cobra.Command {
+	return a.asks(&cobra.Command{Use: "delete ORG", Short: "Delete an organization that has no projects left", Args: takes(1, 1), ValidArgsFunction: first(a.orgNames)},
+		func(ctx context.Context, c *client.Client, args []string) error {
+			done, err := c.DeleteOrganization(ctx, args[0])
+			return noOrg(changed(a, done, err, "organization %s is deleted", args[0]))
+		})
+}
+
+func (a *app) orgMembers() *cobra.Command {
+	return a.onOrg(&cobra.Command{Use: "members [ORG]", Short: "List the members of an organization"}, 0,
+		func(ctx context.Context, c *client.Client, org string, _ []string) error {
+			all, err := c.Members(ctx, org)
+			return show(a, all, err, func() { a.printTable(memberTable(all.Members)) })
+		})
+}
+
+func memberTable(members []contract.Member) *table {
+	t := newTable("USER", "ROLE")
+	if slices.ContainsFunc(members, func(m contract.Member) bool { return m.Via != "" }) {
+		t.head = append(t.head, "AS")
+	}
+	for _, m := range members {
+		t.add([]cell{{m.UserName, bold}, text(m.Role), text(m.Via)}[:len(t.head)]...)
+	}
+	return t
+}
+
+func (a *app) orgAdd() *cobra.Command {
+	var role string
+	cmd := a.onOrg(&cobra.Command{
+		Use: "add [ORG] USER", Short: "Make a user a member of an organization, or give one another role", ValidArgsFunction: last(a.orgNames, a.userNames),
+		Example: "  mariposa -o shop org add ann\n  mariposa org add shop ann --role owner",
+	}, 1, func(ctx context.Context, c *client.Client, org string, args []string) error {
+		if err := checkRole("role", role, orgRoles); err != nil {
+			return err
+		}
+		done, err := c.PutMember(ctx, org, args[0], mariposa.OrgRole(role))
+		return changed(a, done, err, "%s is %s of %s", args[0], role, org)
+	})
+	roleFlag(cmd, &role, "role", string(mariposa.OrgMember), "what the user becomes", orgRoles)
+	return cmd
+}
+
+func (a *app) orgRemove() *cobra.Command {
+	return a.onOrg(&cobra.Command{Use: "remove [ORG] USER", Short: "End a user's membership in an organization", Aliases: []string{"rm"}, ValidArgsFunction: last(a.orgNames, a.userNames)}, 1,
+		func(ctx context.Context, c *client.Client, org string, args []string) error {
+			done, err := c.RemoveMember(ctx, org, args[0])
+			return changed(a, done, err, "%s is no member of %s any more", args[0], org)
+		})
+}
+
+func (a *app) orgLeave() *cobra.Command {
+	return a.onOrg(&cobra.Command{Use: "leave [ORG]", Short: "End your own membership in an organization"}, 0,
+		func(ctx context.Context, c *client.Client, org string, _ []string) error {
+			who, err := c.Whoami(ctx)
+			if err != nil {
+				return err
+			}
+			done, err := c.RemoveMember(ctx, org, who.Name)
+			return changed(a, done, err, "you are no member of %s any more", org)
+		})
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) packageCommand() *cobra.Command {
+	cmd := a.group("package", "Look at the named sizes that manifests can ask for, and change them",
+		a.packageList(), a.packageSet(), a.packageRemove())
+	cmd.Aliases = []string{"packages"}
+	return cmd
+}
+
+func (a *app) packageList() *cobra.Command {
+	return a.asks(&cobra.Command{Use: "list", Short: "List the packages", Args: takes(0, 0)},
+		func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.Packages(ctx)
+			return show(a, all, err, func() {
+				if len(all.Packages) == 0 {
+					a.note("no packages yet: make one with `mariposa package set NAME --memory 512m --cpu 0.5`")
+					return
+				}
+				t := newTable("NAME", "FAMILY", "MEMORY", "CPU", "DISK")
+				for _, p := range all.Packages {
+					disk := "-"
+					if p.Disk > 0 {
+						disk = sizeOfBytes(p.Disk)
+					}
+					t.add(cell{p.Name, bold}, text(dash(p.Family)), text(sizeOfBytes(p.Memory)), text(fmt.Sprintf("%g", p.CPU)), text(disk))
+				}
+				a.printTable(t)
+			})
+		})
+}
+
+func (a *app) packageSet() *cobra.Command {
+	var p contract.Package
+	var memory, cpu, disk string
+	cmd := a.asks(&cobra.Command{Use: "set NAME --memory SIZE --cpu CORES", Short: "Make a package, or give one another size", Args: takes(1, 1), ValidArgsFunction: first(a.packageNames)},
+		func(ctx context.Context, c *client.Client, args []string) (err error) {
+			p.Name = args[0]
+			if memory == "" || cpu == "" {
+				return Usage(errors.New("how large? Give --memory and --cpu"))
+			}
+			if p.Memory, err = readSize("memory", memory); err != nil {
+				return Usage(err)
+			}
+			if p.CPU, err = readCores(cpu); err != nil {
+				return Usage(err)
+			}
+			if disk != "" {
+				if p.Disk, err = readSize("disk", disk); err != nil {
+					return Usage(err)
+				}
+			}
+			done, err := c.PutPackage(ctx, p)
+			return changed(a, done, err, "package %s is %s of memory and %g cpu now", p.Name, sizeOfBytes(p.Memory), p.CPU)
+		})
+	f := cmd.Flags()
+	f.StringVar(&memory, "memory", "", "memory of each instance, like 512m")
+	f.StringVar(&cpu, "cpu", "", "cores of each instance, like 0.5")
+	f.StringVar(&disk, "disk", "", "disk of each instance, like 10g")
+	f.StringVar(&p.Family, "family", "", "a word that groups packages")
+	return cmd
+}
+
+func (a *app) packageRemove() *cobra.Command {
+	return a.asks(&cobra.Command{Use: "rm NAME", Short: "Delete a package", Aliases: []string{"delete"}, Args: takes(1, 1), ValidArgsFunction: first(a.packageNames)},
+		func(ctx context.Context, c *client.Client, args []string) error {
+			done, err := c.DeletePackage(ctx, args[0])
+			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+				err = hinted(err, "see `mariposa package list`")
+			}
+			return changed(a, done, err, "package %s is deleted", args[0])
+		})
+}
+
+func (a *app) keyCommand() *cobra.Command {
+	return a.group("key", "Change the key that seals the installation's secrets", a.asks(&cobra.Command{
+		Use: "rotate", Short: "Make a new key and seal with it what the old one sealed", Args: takes(0, 0),
+		Long: "Make a new key, seal with it what the old one sealed, and drop the old one.\n\nIt works while everything runs; nothing restarts. Should it be cut short, run it again.",
+	}, func(ctx context.Context, c *client.Client, _ []string) error {
+		done, err := c.RotateKey(ctx)
+		return show(a, done, err, func() {
+			a.say("key %s is in force: %s with it", done.Key, many(done.Rewrapped, "inner key is sealed", "inner keys are sealed"))
+			a.note("keep a copy of the key file apart from copies of the store: without it, secrets cannot be read")
+		})
+	}))
+}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// profile is what `mariposa login` and `mariposa project set` remember.
+type profile struct {
+	URL     string `json:"url,omitempty"`
+	Token   string `json:"token,omitempty"`
+	Org     string `json:"org,omitempty"`
+	CA      string `json:"ca,omitempty"`
+	Project string `json:"project,omitempty"`
+}
+
+func (p profile) server() server { return server{url: p.URL, token: p.Token, org: p.Org, ca: p.CA} }
+
+// nameless is what the profile is called that is meant when none is named.
+const nameless = "default"
+
+var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// profilePath is where the profile that is meant lies. Each has a file of its
+// own, so that two logins at once do not undo each other.
+func (a *app) profilePath() (string, error) {
+	dir := filepath.Join(xdg(a.env.Getenv, "XDG_CONFIG_HOME", ".config"), "mariposa")
+	switch name := a.global.profile; {
+	case name == "" || name == nameless:
+		return filepath.Join(dir, "profile.json"), nil
+	case !profileName.MatchString(name):
+		return "", Usage(fmt.Errorf("%q is no name of a profile: letters, digits, dots and dashes make one", name))
+	default:
+		return filepath.Join(dir, "profiles", name+".json"), nil
+	}
+}
+
+// readProfile reads the profile that is meant. The nameless one need not exist.
+func (a *app) readProfile() (profile, error) {
+	p, found, err := a.findProfile()
+	if err == nil && !found && a.global.profile != "" && a.global.profile != nameless {
+		return p, Usage(hinted(fmt.Errorf("there is no profile %q%s", a.global.profile, prefixed("; there are ", strings.Join(a.profileNames(nil, nil), ", "))),
+			"make it with `mariposa login --profile %s --url URL`", a.global.profile))
+	}
+	return p, err
+}
+
+func (a *app) findProfile() (p profile, found bool, err error) {
+	path, err := a.profilePath()
+	if err != nil {
+		return p, false, err
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, false, nil
+	}
+	if err != nil {
+		return p, false, fmt.Errorf("the profile cannot be read: %w", err)
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return profile{}, true, hinted(fmt.Errorf("the profile %s is damaged: %w", path, err), "remove it, then `mariposa login` again")
+	}
+	return p, true, nil
+}
+
+// writeProfile replaces the profile as a whole: a reader never sees half of it,
+// and nobody else sees the token.
+func (a *app) writeProfile(p profile) error {
+	path, err := a.profilePath()
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("the profile cannot be written: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".profile-*") // 0600
+	if err != nil {
+		return fmt.Errorf("the profile cannot be written: %w", err)
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("the profile cannot be written: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}
+
+// profileNames lists the profiles that there are.
+func (a *app) profileNames(*cobra.Command, []string) []string {
+	dir := filepath.Join(xdg(a.env.Getenv, "XDG_CONFIG_HOME", ".config"), "mariposa")
+	var names []string
+	if _, err := os.Stat(filepath.Join(dir, "profile.json")); err == nil {
+		names = append(names, nameless)
+	}
+	files, _ := os.ReadDir(filepath.Join(dir, "profiles")) // what cannot be read has no names for us
+	for _, f := range files {
+		if name, ok := strings.CutSuffix(f.Name(), ".json"); ok && profileName.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

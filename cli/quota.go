@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// figures are what a quota bounds.
+var figures = []string{"projects", "instances", "cpu", "memory"}
+
+func (a *app) orgQuota() *cobra.Command {
+	var limits [4]string
+	var lifted [4]bool
+	cmd := a.onOrg(&cobra.Command{
+		Use: "quota [ORG]", Short: "Show what an organization may use, or change it",
+		Long:    "Show what an organization may use and what it does, or change it.\n\nOnly those who run the installation change quotas. A figure that is not named stays.",
+		Example: "  mariposa org quota shop\n  mariposa org quota shop --instances 200 --memory 64g --no-cpu",
+	}, 0, func(ctx context.Context, c *client.Client, org string, _ []string) error {
+		change, err := quotaChange(limits, lifted)
+		if err != nil {
+			return Usage(err)
+		}
+		var q *contract.Quota
+		if change == nil {
+			q, err = c.Quota(ctx, org)
+		} else {
+			q, err = c.SetQuota(ctx, org, *change)
+		}
+		return show(a, q, err, func() { a.printTable(quotaTable(q)) })
+	})
+	for n, what := range []string{"how many projects at most", "how many instances at most", "how many cores at most", "how much memory at most, like 512m or 64g"} {
+		cmd.Flags().StringVar(&limits[n], figures[n], "", what)
+		cmd.Flags().BoolVar(&lifted[n], "no-"+figures[n], false, "no limit of "+figures[n])
+	}
+	return cmd
+}
+
+// quotaChange reads what is to change; nil: nothing.
+func quotaChange(limits [4]string, lifted [4]bool) (*client.QuotaChange, error) {
+	var c client.QuotaChange
+	said := false
+	for n, figure := range figures {
+		if lifted[n] && limits[n] != "" {
+			return nil, fmt.Errorf("--%s sets a limit and --no-%s lifts it: say one of them", figure, figure)
+		}
+		if lifted[n] {
+			c.Lift = append(c.Lift, figure)
+		}
+		said = said || lifted[n] || limits[n] != ""
+	}
+	if !said {
+		return nil, nil
+	}
+	for n, into := range []**int{&c.Set.Projects, &c.Set.Instances} {
+		if limits[n] == "" {
+			continue
+		}
+		number, err := strconv.Atoi(limits[n])
+		if err != nil || number < 0 {
+			return nil, fmt.Errorf("--%s is a whole number, not %q", figures[n], limits[n])
+		}
+		*into = &number
+	}
+	if limits[2] != "" {
+		cores, err := readCores(limits[2])
+		if err != nil {
+			return nil, err
+		}
+		c.Set.CPU = &cores
+	}
+	if limits[3] != "" {
+		bytes, err := readSize("memory", limits[3])
+		if err != nil {
+			return nil, err
+		}
+		c.Set.Memory = &bytes
+	}
+	return &c, nil
+}
+
+func readCores(s string) (float64, error) {
+	cores, err := strconv.ParseFloat(s, 64)
+	if err != nil || cores < 0 || math.IsNaN(cores) || math.IsInf(cores, 0) {
+		return 0, fmt.Errorf("--cpu is a number of cores, like 4 or 0.5, not %q", s)
+	}
+	return cores, nil
+}
+
+var units = map[string]int64{"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+// readSize reads an amount of bytes, as manifests write it.
+func readSize(flag, s string) (int64, error) {
+	digits := strings.TrimRight(strings.ToLower(s), "kmgt")
+	unit, known := units[strings.ToLower(s[len(digits):])]
+	n, err := strconv.ParseFloat(digits, 64)
+	if !known || err != nil || n < 0 || n*float64(unit) >= 1<<62 || n != n {
+		return 0, fmt.Errorf("--%s is a number of bytes, like 512m or 64g, not %q", flag, s)
+	}
+	return int64(n * float64(unit)), nil
+}
+
+// sizeOfBytes is an amount of bytes as readSize reads it, in the largest unit that
+// fits evenly.
+func sizeOfBytes(n int64) string {
+	for _, u := range []string{"t", "g", "m", "k"} {
+		if n >= units[u] && n*100%units[u] == 0 {
+			return fmt.Sprintf("%g%s", float64(n)/float64(units[u]), u)
+		}
+	}
+	return fmt.Sprint(n)
+}
+
+func quotaTable(q *contract.Quota) *table {
+	t := newTable("QUOTA OF "+strings.ToUpper(q.OrganizationName), "USED", "LIMIT")
+	row := func(what, used, limit string, full bool) {
+		c := text(used)
+		if full {
+			c.style = bad
+		}
+		t.add(cell{what, bold}, c, text(limit))
+	}
+	l, u := q.Limits, q.Used
+	row("projects", fmt.Sprint(u.Projects), limitOf(l.Projects, func(n int) string { return fmt.Sprint(n) }), l.Projects != nil && u.Projects >= *l.Projects)
+	row("instances", fmt.Sprint(u.Instances), limitOf(l.Instances, func(n int) string { return fmt.Sprint(n) }), l.Instances != nil && u.Instances >= *l.Instances)
+	row("cpu", fmt.Sprintf("%g", u.CPU), limitOf(l.CPU, func(n float64) string { return fmt.Sprintf("%g", n) }), l.CPU != nil && u.CPU >= *l.CPU)
+	row("memory", sizeOfBytes(u.Memory), limitOf(l.Memory, sizeOfBytes), l.Memory != nil && u.Memory >= *l.Memory)
+	return t
+}
+
+func limitOf[T any](limit *T, spell func(T) string) string {
+	if limit == nil {
+		return "none"
+	}
+	return spell(*limit)
+}

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+const wanting = `services:
+  web: {compute_type: process, command: "web {{ .meta.mode }} {{ .meta.db_password }}"}
+metadata:
+  mode: {required: true, description: how it runs, choices: [test, production]}
+  db_password: {required: true, secret: true, description: of the database, pattern: "[a-z0-9-]{8,}"}
+  made_up: {secret: true, generate: 32}
+  color: {default: blue}
+`
+
+// What is required and not given is asked for before anything is made, and goes
+// with the manifest in one request.
+func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, stdin string
+		types       []string
+		values      string // a file of them
+		missing     []string
+		asked       string
+		tty         bool
+	}{
+		{
+			name: "both", tty: true, stdin: "dev\nproduction\n", types: []string{"short", planted},
+			asked: `"metadata":"db_password: ` + planted + `\nmode: production\n"`,
+		},
+		{name: "skipped", tty: true, stdin: "\n", types: []string{""}, missing: []string{"db_password", "mode"}, asked: "POST /v1/projects?name=hello services:"},
+		{name: "one-given", tty: true, types: []string{planted}, values: "mode: test # for now\n", asked: `"metadata":"mode: test # for now\ndb_password: ` + planted + `\n"`},
+		{name: "pipe", missing: []string{"db_password", "mode"}, asked: "POST /v1/projects?name=hello services:"},
+		{name: "pipe-given", values: "{mode: test, db_password: " + planted + "}", asked: `"metadata":"{mode: test, db_password: ` + planted + `}"`},
+		{name: "wrong-value", values: "mode: dev\ndb_password: " + planted + "\n"},
+		{name: "wrong-file", values: "mode: [dev\ndb_password: " + planted + "\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := world(t).give("POST /v1/projects", contract.Changed{ID: helloID, Name: "hello", Version: hashOne, Number: 1, Task: ptr(taskOne), Missing: c.missing})
+			r := &run{f: f, tty: c.tty, stdin: c.stdin, types: c.types, home: t.TempDir()}
+			keep(t, r.home, "m.yaml", wanting)
+			args := []string{"project", "create", "hello", "-m", r.home + "/m.yaml"}
+			if c.values != "" {
+				keep(t, r.home, "v.yaml", c.values)
+				args = append(args, "--metadata", r.home+"/v.yaml")
+			}
+			r.do(t, args...)
+			golden(t, "create-asks-"+c.name, r.tidy(r.story(args)))
+			if strings.Contains(r.stdout+r.stderr, planted) {
+				t.Error("the secret is shown")
+			}
+			if asked := f.requests(); c.asked == "" && asked != "" || !strings.Contains(asked, c.asked) {
+				t.Errorf("asked %s", asked)
+			}
+		})
+	}
+	r := (&run{f: world(t), stdin: "x"}).do(t, "project", "create", "hello", "-m", "-", "--metadata", "-")
+	if r.code != exitUsage {
+		t.Errorf("two documents on one standard input: exit %d", r.code)
+	}
+}
+
+func TestUpdateAsksForWhatTheNewManifestRequires(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		tty   bool
+		stdin string
+		types []string
+		sets  int
+	}{
+		{name: "terminal", tty: true, stdin: "y\ntest\n", types: []string{planted}, sets: 2},
+		{name: "pipe"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := world(t).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: hashOne, Number: 3, Missing: []string{"db_password", "mode"}})
+			r := &run{f: f, tty: c.tty, stdin: c.stdin, types: c.types, home: t.TempDir()}
+			keep(t, r.home, "m.yaml", wanting)
+			args := []string{"project", "update", "hello", "-m", r.home + "/m.yaml"}
+			r.do(t, args...)
+			golden(t, "update-asks-"+c.name, r.tidy(r.story(args)))
+			if n := strings.Count(f.requests(), "PUT /v1/projects/hello/metadata/"); n != c.sets || strings.Contains(r.stdout+r.stderr, planted) {
+				t.Errorf("%d values were set:\n%s", n, f.requests())
+			}
+		})
+	}
+}
+
+func TestASecretIsAskedForWithoutShowingIt(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args, stdin string
+		types       []string
+		asked       string // as the body of the last request
+		fails       bool
+	}{
+		{args: "meta set license", types: []string{planted}, asked: `{"value":"` + planted + `"}`},
+		{args: "meta set mode", stdin: "test\n", asked: `{"value":"test"}`},
+		{args: "meta set mode --secret", types: []string{planted}, asked: `{"value":"` + planted + `","secret":true}`},
+		{args: "meta set unheard-of", types: []string{planted}, asked: `{"value":"` + planted + `"}`},
+		{args: "meta set license", types: []string{""}, fails: true},
+	} {
+		f := world(t).give("PUT /v1/projects/hello/metadata/unheard-of", contract.Changed{Key: "unheard-of", Value: "••••"})
+		r := (&run{f: f, tty: true, stdin: c.stdin, types: c.types}).do(t, append([]string{"-j", "hello"}, strings.Fields(c.args)...)...)
+		if (r.code != exitOK) != c.fails || strings.Contains(r.stdout+r.stderr, planted) {
+			t.Errorf("%s: exit %d: %s%s", c.args, r.code, r.stdout, r.stderr)
+		}
+		if asked := f.requests(); !strings.HasSuffix(asked, c.asked) || c.fails && strings.Contains(asked, "PUT") {
+			t.Errorf("%s: asked %s", c.args, asked)
+		}
+	}
+}
+
+func TestValuesComeFromFilesAndStandardInput(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	keep(t, home, "cert", "line 1\nline 2\n")
+	for line, want := range map[string]string{
+		"meta set mode -":                        `{"value":"from a pipe"}`,
+		"meta set mode - 7":                      `?cas=7 {"value":"from a pipe"}`,
+		"meta set mode --from-file -":            `{"value":"from a pipe\r\n"}`,
+		"meta set mode --from-file HOME/cert":    `{"value":"line 1\nline 2\n"}`,
+		"meta set mode 7 --from-file HOME/cert":  `?cas=7 {"value":"line 1\nline 2\n"}`,
+		"meta set mode --secret=false v":         `{"value":"v","secret":false}`,
+		"meta set mode= ":                        `{"value":""}`,
+		"meta set mode=a=b":                      `{"value":"a=b"}`,
+		"meta set mode -- -v":                    `{"value":"-v"}`,
+		"meta set --cas 7 mode=x":                `?cas=7 {"value":"x"}`,
+		"meta set mode --from-file HOME/missing": "",
+	} {
+		f := world(t)
+		r := (&run{f: f, home: home, stdin: "from a pipe\r\n"}).do(t, append([]string{"-j", "hello"}, strings.Fields(strings.ReplaceAll(line, "HOME", home))...)...)
+		if want == "" {
+			if r.code != exitError || f.requests() != "" {
+				t.Errorf("%s: exit %d: %s", line, r.code, r.stderr)
+			}
+			continue
+		}
+		if r.code != exitOK || f.requests() != "PUT /v1/projects/hello/metadata/mode"+want && f.requests() != "PUT /v1/projects/hello/metadata/mode "+want {
+			t.Errorf("%s: exit %d: %s; asked %s", line, r.code, r.stderr, f.requests())
+		}
+	}
+}
+
+// Whatever is done with a secret, and whatever goes wrong with it, it is shown
+// only to those who ask for it.
+func TestASecretIsNeverShownUnasked(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	keep(t, home, "v.yaml", "db_password: "+planted+"\nmode: test\nfresh: "+planted+"\n")
+	keep(t, home, "bad.yaml", "db_password: {"+planted+"\n")
+	keep(t, home, "nested.yaml", "db_password: {a: "+planted+"}\n"+planted+": 1\n")
+	keep(t, home, "raw", planted)
+	for _, line := range []string{
+		"meta list", "meta get db_password", "meta export", "project version diff 1 2",
+		"meta set db_password " + planted, "meta set db_password=" + planted, "meta set db_password - --secret", "meta set db_password --from-file HOME/raw",
+		"meta set db_password " + planted + " 4 " + planted, "meta set db_password=" + planted + " " + planted, "meta set db_password=" + planted + " db_password=" + planted,
+		"meta set db_password -" + planted, "meta set db_password --" + planted, "meta set mode=" + planted + " refused=" + planted, "meta set refused " + planted, "meta set refused - " + planted,
+		"meta get db_password=" + planted, "meta rm db_password " + planted, "meta rm db_password=" + planted, "meta set db_password my " + planted, "meta set db_password --cas " + planted + " x",
+		"meta db_password=" + planted, "meta incr db_password=" + planted, "login db_password=" + planted, "login mrp_" + planted, "token revoke mrp_" + planted,
+		"meta import -m HOME/v.yaml", "meta import -m HOME/v.yaml -f", "meta import -m HOME/bad.yaml", "meta import -m HOME/nested.yaml", "project create new -m HOME/m.yaml --metadata HOME/bad.yaml",
+	} {
+		for _, how := range []struct {
+			name string
+			tty  bool
+			args []string
+		}{{name: "a pipe"}, {name: "a terminal", tty: true}, {name: "JSON", args: []string{"--json"}}} {
+			f := world(t).on("PUT /v1/projects/hello/metadata/refused", refuse(mariposa.InvalidArgument, "metadata.refused: must be a whole number", mariposa.Fault{Field: "metadata.refused", Message: "must be a whole number"}))
+			r := &run{f: f, home: home, tty: how.tty, stdin: planted + "\n"}
+			keep(t, home, "m.yaml", wanting)
+			args := append([]string{"-j", "hello"}, how.args...)
+			r.do(t, append(args, strings.Fields(strings.ReplaceAll(line, "HOME", home))...)...)
+			if strings.Contains(r.stdout+r.stderr, planted) {
+				t.Errorf("%s on %s: shown:\n%s%s", line, how.name, r.stdout, r.stderr)
+			}
+			for _, asked := range strings.Split(f.requests(), "\n") {
+				if words := strings.Fields(asked); len(words) > 1 && strings.HasPrefix(words[1], "/v1/") && strings.Contains(words[1], planted) {
+					t.Errorf("%s: in an address: %s", line, asked)
+				}
+			}
+		}
+	}
+	for _, line := range []string{"meta get db_password --reveal", "meta export --reveal", "meta export --reveal --json"} {
+		if r := (&run{f: world(t)}).do(t, append([]string{"-j", "hello"}, strings.Fields(line)...)...); !strings.Contains(r.stdout, planted) {
+			t.Errorf("%s: not shown: %s", line, r.stdout)
+		}
+	}
+}
+
+// A server that forgot to mask is not trusted with it.
+func TestASecretIsMaskedWhateverTheServerSays(t *testing.T) {
+	t.Parallel()
+	leak := contract.MetadataKey{Key: "db_password", Value: planted, Set: true, Secret: true}
+	f := world(t).give("GET /v1/projects/hello/metadata", contract.Metadata{Keys: []contract.MetadataKey{leak}}).give("GET /v1/projects/hello/metadata/db_password", leak).
+		give("PUT /v1/projects/hello/metadata/db_password", contract.Changed{Key: "db_password", Value: planted})
+	for _, line := range []string{"meta list", "meta get db_password", "project version diff 1 2", "meta set db_password x --secret"} {
+		for _, json := range []string{"--json=false", "--json"} {
+			if r := (&run{f: f}).do(t, append([]string{"-j", "hello", json}, strings.Fields(line)...)...); r.code != exitOK || strings.Contains(r.stdout+r.stderr, planted) {
+				t.Errorf("%s %s: exit %d: %s%s", line, json, r.code, r.stdout, r.stderr)
+			}
+		}
+	}
+}
+
+func TestAnImportIsAskedAboutWhereItChangesSomething(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, file, answer string
+		put                bool
+	}{
+		{"yes", "mode: test\ndb_password: new-password\nfresh: x\n", "y\n", true},
+		{"no", "fresh: x\n", "\n", false},
+		{"same", "mode: production\ndb_password: ••••\n", "", true},
+		{"faults", "mode: {a: 1}\n", "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := world(t)
+			r := &run{f: f, tty: true, stdin: c.answer, home: t.TempDir()}
+			keep(t, r.home, "v.yaml", c.file)
+			args := []string{"-j", "hello", "meta", "import", "-m", r.home + "/v.yaml"}
+			r.do(t, args...)
+			golden(t, "import-"+c.name, r.tidy(r.story(args)))
+			if put := strings.Contains(f.requests(), "PUT "); put != c.put {
+				t.Errorf("imported: %v", put)
+			}
+		})
+	}
+}
+
+func TestAChangeOfMetadataThatRollsCanBeWaitedFor(t *testing.T) {
+	t.Parallel()
+	f := world(t).give("PUT /v1/projects/hello/metadata/mode", contract.Changed{Version: hashTwo, Number: 3, Task: ptr(taskOne)}).stream(life(mariposa.TaskCompleted, "")...)
+	r := (&run{f: f}).do(t, "-j", "hello", "meta", "set", "mode", "test", "--wait")
+	if r.code != exitOK || !strings.Contains(r.stdout, "task "+taskOne) || !strings.Contains(r.stderr, "completed") {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+func TestProfilesStandBesideEachOther(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	one, two := world(t), world(t)
+	two.on("GET /v1/projects", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, contract.Projects{}) })
+	login := func(f *fake, args ...string) *run {
+		return (&run{home: home, stdin: secret}).do(t, append([]string{"login", "--url", f.url, "--token-stdin"}, args...)...)
+	}
+	if r := login(one, "--org", "acme"); r.code != exitOK || !strings.HasSuffix(r.stdout, " as ann\n") {
+		t.Fatalf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	if r := login(two, "--profile", "prod"); r.code != exitOK {
+		t.Fatalf("exit %d: %s", r.code, r.stderr)
+	}
+	info, err := os.Stat(home + "/.config/mariposa/profiles/prod.json")
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	for _, c := range []struct {
+		args string
+		env  map[string]string
+		says string
+		code int
+	}{
+		{args: "project list", says: "hello"},
+		{args: "project list --profile default", says: "hello"},
+		{args: "project list --profile prod", says: "no projects yet"},
+		{args: "project list", env: map[string]string{"MARIPOSA_PROFILE": "prod"}, says: "no projects yet"},
+		{args: "project list --profile prod", env: map[string]string{"MARIPOSA_URL": one.url, "MARIPOSA_TOKEN": "of-one"}, says: "no projects yet"},
+		{args: "project list --profile prd", says: "there are default, prod", code: exitUsage},
+		{args: "project list --profile ../x", says: "is no name of a profile", code: exitUsage},
+		{args: "login --profile ../x --token t --url http://x", says: "is no name of a profile", code: exitUsage},
+		{args: "login --as bob --token t", says: "log in as yourself", code: exitUsage},
+		{args: "login --org nowhere --token t", says: "nothing was saved", code: exitError},
+		{args: "__complete --profile ", says: "default\nprod\n"},
+	} {
+		r := (&run{home: home, env: c.env}).do(t, strings.Split(c.args, " ")...)
+		if r.code != c.code || !strings.Contains(r.stdout+r.stderr, c.says) {
+			t.Errorf("%s: exit %d: %s%s", c.args, r.code, r.stdout, r.stderr)
+		}
+	}
+	if two.tokens["Bearer of-one"] {
+		t.Error("a token of the environment went to the server of a chosen profile")
+	}
+	if !strings.Contains(one.requests(), "organization=acme") || strings.Contains(two.requests(), "organization=acme") {
+		t.Error("the organization is not that of its profile")
+	}
+}
+
+func TestLoginAgainKeepsWhatIsNotSaidAndLogoutForgets(t *testing.T) {
+	t.Parallel()
+	f := world(t)
+	home := t.TempDir()
+	for _, args := range []string{"login --url " + f.url + " --org acme", "project set hello", "login"} {
+		if r := (&run{home: home, env: map[string]string{"MARIPOSA_TOKEN": secret}}).do(t, strings.Fields(args)...); r.code != exitOK {
+			t.Fatalf("%s: exit %d: %s", args, r.code, r.stderr)
+		}
+	}
+	text, _ := os.ReadFile(home + "/.config/mariposa/profile.json")
+	if !strings.Contains(string(text), `"org": "acme"`) || !strings.Contains(string(text), `"project": "hello"`) {
+		t.Errorf("saved %s", text)
+	}
+	for _, says := range []string{"profile default is forgotten\n", ""} {
+		if r := (&run{home: home}).do(t, "logout"); r.code != exitOK || r.stdout != says {
+			t.Errorf("exit %d: %q", r.code, r.stdout)
+		}
+	}
+	if _, err := os.Stat(home + "/.config/mariposa/profile.json"); err == nil {
+		t.Error("the profile is still there")
+	}
+	r := (&run{tty: true, home: home, types: []string{secret}}).do(t, "login", "--url", f.url)
+	if r.code != exitOK || strings.Contains(r.stdout+r.stderr, secret) {
+		t.Errorf("asked on a terminal: exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}

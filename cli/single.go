@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+	"mariposa/manifest/document"
+)
+
+// definition is what a single instance is made of, as flags say it.
+type definition struct {
+	kind, image, command, pkg, memory, cpu string
+	env, ports                             []string
+}
+
+func (a *app) instanceCreate() *cobra.Command {
+	var d definition
+	var file string
+	cmd := &cobra.Command{
+		Use: "create NAME -m FILE | --compute-type TYPE ... [-- COMMAND...]", Short: "Make an instance that belongs to no service", Args: takes(1, 1000),
+		Long: "Make an instance that belongs to no service: nothing scales, repairs or replaces it.\n\n" +
+			"The file holds the keys of one service, as in a manifest. Flags go before what it says; the\nwords behind -- are the command.",
+		Example:           "  mariposa -j shop instance create migrate --compute-type process -- /bin/migrate up\n  mariposa -j shop instance create shell -m shell.yaml --env MODE=test",
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		args, words := args[:1], args[1:]
+		if len(words) > 0 && cmd.ArgsLenAtDash() != 1 {
+			return Usage(fmt.Errorf("%q is too much on the command line: the command goes behind --", words[0]))
+		}
+		keys, err := a.readDefinition(file)
+		if err != nil {
+			return err
+		}
+		if d.cpu != "" {
+			if _, err := readCores(d.cpu); err != nil {
+				return Usage(err)
+			}
+		}
+		maps.Copy(keys, d.keys(words))
+		c, project, err := a.onProject(nil)
+		if err != nil {
+			return err
+		}
+		done, err := c.CreateInstance(cmd.Context(), project, args[0], keys)
+		return changed(a, done, a.noProject(err), "instance %s is being made", args[0])
+	}
+	documentFlag(cmd, &file, "definition")
+	f := cmd.Flags()
+	f.StringVar(&d.kind, "compute-type", "", "docker (default), process, dummy, …")
+	f.StringVar(&d.image, "image", "", "image to run")
+	f.StringVar(&d.command, "command", "", "command as one text, split into words")
+	f.StringArrayVarP(&d.env, "env", "e", nil, "a variable, NAME=value; may be given again")
+	f.StringSliceVarP(&d.ports, "port", "p", nil, "a port, like 8080 or 443:8443; may be given again")
+	f.StringVar(&d.pkg, "package", "", "a named size")
+	f.StringVar(&d.memory, "memory", "", "limit of memory, like 512m")
+	f.StringVar(&d.cpu, "cpu", "", "limit of cores, like 0.5")
+	complete(cmd, "package", a.packageNames)
+	return cmd
+}
+
+// keys are the keys of a service that the flags set.
+func (d definition) keys(command []string) map[string]any {
+	keys := map[string]any{}
+	for key, value := range map[string]string{"compute_type": d.kind, "image": d.image, "command": d.command, "package": d.pkg, "memory": d.memory} {
+		if value != "" {
+			keys[key] = value
+		}
+	}
+	if d.cpu != "" {
+		keys["cpu"] = json.Number(d.cpu)
+	}
+	if len(command) > 0 {
+		keys["command"] = command
+	}
+	if len(d.env) > 0 {
+		keys["environment"] = d.env
+	}
+	if len(d.ports) > 0 {
+		keys["ports"] = d.ports
+	}
+	return keys
+}
+
+// readDefinition reads the keys of a service from a file; none without one.
+func (a *app) readDefinition(file string) (map[string]any, error) {
+	if file == "" {
+		return map[string]any{}, nil
+	}
+	text, err := a.readDocument(file, "definition")
+	if err != nil {
+		return nil, err
+	}
+	root, faults := document.Read(text)
+	if len(faults) > 0 {
+		return nil, &mariposa.Error{Code: mariposa.InvalidArgument, Message: a.file + " cannot be read", Faults: faults}
+	}
+	keys, ok := tree(root).(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s holds no mapping: it should have the keys of one service, like image and command", a.file)
+	}
+	return keys, nil
+}
+
+// tree turns a document into what JSON can say.
+func tree(n *document.Node) any {
+	switch n.Kind {
+	case document.Map:
+		all := make(map[string]any, len(n.Entries))
+		for _, e := range n.Entries {
+			all[e.Key] = tree(e.Value)
+		}
+		return all
+	case document.List:
+		all := make([]any, 0, len(n.Items))
+		for _, item := range n.Items {
+			all = append(all, tree(item))
+		}
+		return all
+	case document.Bool:
+		return strings.EqualFold(n.Text, "true")
+	case document.Int, document.Float:
+		if json.Valid([]byte(n.Text)) { // else a form that only YAML has
+			return json.Number(n.Text)
+		}
+		return n.Text
+	case document.Null, document.Refused:
+		return nil
+	}
+	return n.Text
+}
+
+// instanceAct is a command that tells an instance something.
+func (a *app) instanceAct(action, short, effect string) *cobra.Command {
+	return a.instanceChange(action, short, effect, func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error) {
+		return c.ActOnInstance(ctx, id, action)
+	})
+}
+
+func (a *app) instanceRemove() *cobra.Command {
+	cmd := a.instanceChange("rm", "Remove an instance of your own", "is to be removed", func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error) {
+		return c.DeleteInstance(ctx, id)
+	})
+	cmd.Aliases = []string{"remove", "delete"}
+	return cmd
+}
+
+// instanceChange is a command that changes one instance. The task that does it,
+// where there is one, can be waited for.
+func (a *app) instanceChange(use, short, effect string, do func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error)) *cobra.Command {
+	var wait bool
+	cmd := a.onInstance(use, short, nil)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+			id, err := a.instanceRef(cmd.Context(), c, args[0])
+			if err != nil {
+				return nil, err
+			}
+			done, err := do(cmd.Context(), c, id)
+			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+				err = hinted(err, "see `mariposa instance list`")
+			}
+			if err == nil && !a.global.json {
+				a.say("%s %s%s", done.Name, effect, prefixed(": ", done.Reason))
+			}
+			return done, err
+		})
+	}
+	waitFlag(cmd, &wait)
+	return cmd
+}

@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// What people see of whole groups of commands, and what the server is asked. Each
+// group is a golden file of stories. A word FILE stands for a file with the text.
+func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
+	t.Parallel()
+	for name, g := range map[string]struct {
+		file  string
+		lines []string
+	}{
+		"org": {lines: []string{
+			"org list", "org list --json", "org create new", "org create new --base-role none", "org create new --base-role king", "org show acme", "-o acme org show", "org show",
+			"org show nowhere", "org update acme --base-role deployer", "org update acme", "org rename acme best", "-o acme org rename best", "org delete acme", "org delete",
+			"org members acme", "org add acme bob", "-o acme org add bob --role owner", "org add acme bob --role king", "org remove acme bob", "-o acme org rm bob", "org leave acme",
+			"orgs list --json=false",
+		}},
+		"quota": {lines: []string{
+			"org quota acme", "org quota acme --json", "org quota acme --instances 200 --cpu 1.5 --memory 64g --no-projects", "org quota acme --projects 3 --no-projects", "org quota acme --memory lots",
+			"org quota acme --cpu -1", "org quota acme --instances 1.5",
+		}},
+		"user": {lines: []string{
+			"user list", "user show bob", "user show zoe", "user create cem --email cem@example.com --admin", "user create cem --json", "user update bob --admin=false", "user update bob --email b@x.org", "user update bob",
+			"user disable bob", "user enable bob", "user delete bob", "whoami", "whoami --json", "whoami --as bob",
+		}},
+		"token": {lines: []string{
+			"token list", "token list --user bob", "token create ci", "token create ci --project hello --org acme --role deployer --expires 90d", "token create ci --json", "token create ci --role king",
+			"token create robot --user bob --org acme", "token revoke ci", "token revoke laptop", "token revoke " + tokenID, "token revoke 0199", "token revoke nobody", "token revoke ci --user bob", "token revoke nobody --user bob", "token revoke mrp_TOPSECRET",
+		}},
+		"package": {lines: []string{
+			"package list", "package set small --memory 512m --cpu 0.5 --disk 10g --family small", "package set small --memory 512m", "package set small --memory 512x --cpu 1", "package rm small", "package rm large",
+			"key rotate", "key rotate --json",
+		}},
+		"people": {lines: []string{
+			"project users hello", "-j hello project people", "project add-user hello bob --role operator", "-j hello project share bob --role deployer", "project add-user hello bob", "project add-user hello bob --role king",
+			"project remove-user hello bob", "-j hello project unshare bob", "project remove-user hello zoe",
+		}},
+		"history": {lines: []string{
+			"-j hello project history", "-j hello project version diff 1 2", "-j hello project version diff 1", "-j hello project version diff 1 2 --json", "project tag list hello", "-j hello project tag add good 2", "project tag add hello good 2",
+			"-j hello project tag rm loud", "-j hello project tag rm quiet",
+		}},
+		"revert": {lines: []string{
+			"-j hello project revert", "-j hello project revert 1 --rolling 25% --message back", "project revert hello 1", "project revert hello 1 --json", "project revert hello 1 --rolling many",
+		}},
+		"copy": {lines: []string{
+			"project copy hello again", "-j hello project copy again --meta mode --meta db_password --to-org beta", "-j hello project copy again --json", "project move hello beta", "project move hello beta --yes", "-j hello project transfer beta -y --json",
+		}},
+		"meta": {lines: []string{
+			"-j hello meta list", "meta list", "-j hello meta list --json", "-j hello meta get mode", "-j hello meta get color", "-j hello meta get license", "-j hello meta get nothing", "-j hello meta get db_password", "-j hello meta get db_password --json",
+			"-j hello meta get db_password --reveal", "-j hello meta get cert", "-j hello meta set mode test", "-j hello meta set mode test 7", "-j hello meta set mode test --cas 7 --json", "-j hello meta set mode=test color=red", "-j hello meta set mode",
+			"-j hello meta rm mode", "-j hello meta rm mode 7", "-j hello meta incr build", "-j hello meta decr build 5", "-j hello meta incr build 0", "-j hello meta incr build --json", "-j hello meta export", "-j hello meta export --reveal",
+			"-j hello meta export --json",
+		}},
+		"import": {file: "mode: test\ndb_password: ••••\nfresh: x\n", lines: []string{
+			"-j hello meta import -m FILE", "-j hello meta import -m FILE -f --message all", "-j hello meta import -m FILE --json", "-j hello meta import",
+		}},
+		"audit": {lines: []string{
+			"events --audit", "-j hello events --audit --actor ann --action manifest. --outcome denied --since 7d --until 2026-03-01T12:00:00Z --limit 2", "-o acme events --audit -A", "events --audit --outcome odd", "events --audit --since yesterday", "events --audit -f",
+			"events --actor ann", "events --since 7d", "events --audit --limit -1",
+		}},
+		"single": {file: "compute_type: process\ncommand: [/bin/x, 1.10]\ncpu: 0.5\nrestart: no\nports: [8080]\n", lines: []string{
+			"-j hello instance create shell -m FILE", "-j hello -o acme instance create shell --image shop/web:1 --command /bin/sh --env A=1 --env B=2,3 --memory 512m --cpu 2 --package small --port 8080", "-j hello instance create shell --compute-type process -- /bin/sh -c true",
+			"-j hello instance create shell /bin/sh", "-j hello instance create shell --cpu many", "-j hello instance create shell -m FILE --compute-type dummy --json", "instance stop web.1", "instance start web.1", "instance restart web.1 --json", "instance replace web.1", "instance rm web.1", "instance rm nothing",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var all strings.Builder
+			for _, line := range g.lines {
+				f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{ID: helloID, Name: "hello", Version: hashOne, Number: 3, Task: ptr(taskOne)})
+				r := &run{f: f, home: t.TempDir()}
+				if g.file != "" {
+					keep(t, r.home, "FILE", g.file)
+				}
+				args := strings.Fields(line)
+				r.do(t, strings.Fields(strings.ReplaceAll(line, "FILE", r.home+"/FILE"))...)
+				asked := strings.NewReplacer(r.home, "HOME").Replace(f.requests())
+				all.WriteString(r.story(args) + "== asked\n" + asked + "\n\n")
+			}
+			golden(t, "group-"+name, all.String())
+		})
+	}
+}
+
+func TestADifferenceOfVersionsIsColoredForATerminalAlone(t *testing.T) {
+	t.Parallel()
+	args := []string{"-j", "hello", "project", "version", "diff", "1", "2"}
+	golden(t, "history-diff-terminal", (&run{f: world(t), tty: true}).do(t, args...).story(args))
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		tty  bool
+	}{{"a pipe", nil, false}, {"NO_COLOR", map[string]string{"NO_COLOR": "1"}, true}} {
+		if r := (&run{f: world(t), tty: c.tty, env: c.env}).do(t, args...); strings.Contains(r.stdout, "\x1b") {
+			t.Errorf("%s: got %q", c.name, r.stdout)
+		}
+	}
+	f := world(t).give("GET /v1/projects/hello/diff", contract.Diff{From: contract.Version{Version: hashTwo, Number: 2}, To: contract.Version{Version: hashTwo, Number: 2}})
+	if r := (&run{f: f}).do(t, args...); r.stdout != "" || !strings.Contains(r.stderr, "they are the same") {
+		t.Errorf("equal versions: %q, %q", r.stdout, r.stderr)
+	}
+}
+
+func TestATokenAloneIsOnStandardOutput(t *testing.T) {
+	t.Parallel()
+	r := (&run{f: world(t)}).do(t, "token", "create", "ci")
+	if r.code != exitOK || r.stdout != "mrp_TOPSECRET\n" || strings.Contains(r.stderr, "TOPSECRET") || !strings.Contains(r.stderr, "not shown again") {
+		t.Errorf("exit %d: %q, %q", r.code, r.stdout, r.stderr)
+	}
+}
+
+// What other commands mean by themselves does not bind a token.
+func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"MARIPOSA_PROJECT": "hello", "MARIPOSA_ORG": "acme"}
+	for line, want := range map[string]string{
+		"token create ci":              `POST /v1/tokens {"name":"ci"}`,
+		"token create ci -j other":     `POST /v1/tokens {"name":"ci","organization":"acme","project":"other"}`,
+		"token create ci -o beta":      `POST /v1/tokens {"name":"ci","organization":"beta"}`,
+		"token create ci -o beta -j x": `POST /v1/tokens {"name":"ci","organization":"beta","project":"x"}`,
+	} {
+		f := world(t)
+		if r := (&run{f: f, env: env}).do(t, strings.Fields(line)...); r.code != exitOK || f.requests() != want {
+			t.Errorf("%s: exit %d, asked %s", line, r.code, f.requests())
+		}
+	}
+}
+
+func TestMovingAProjectWantsItsName(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, answer string
+		moved        bool
+	}{{"right", "hello\n", true}, {"wrong", "hallo\n", false}, {"none", "", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := world(t)
+			args := []string{"project", "move", "hello", "beta"}
+			r := (&run{f: f, tty: true, stdin: c.answer}).do(t, args...)
+			golden(t, "move-"+c.name, r.story(args))
+			if moved := strings.Contains(f.requests(), "POST "); moved != c.moved {
+				t.Errorf("moved: %v", moved)
+			}
+		})
+	}
+}
+
+func TestActingForAUserIsAFlagOfEveryCommand(t *testing.T) {
+	t.Parallel()
+	f := world(t).give("GET /v1/users/bob/projects/hello/metadata/mode", contract.MetadataKey{Key: "mode", Value: "x", Set: true})
+	for _, env := range []map[string]string{nil, {"MARIPOSA_AS": "bob"}} {
+		args := []string{"-j", "hello", "meta", "get", "mode"}
+		if env == nil {
+			args = append(args, "--as", "bob")
+		}
+		if r := (&run{f: f, env: env}).do(t, args...); r.code != exitOK || r.stdout != "x\n" {
+			t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
+func TestAnAuditIsExportedAsLinesOfJSON(t *testing.T) {
+	t.Parallel()
+	const body = `{"id":2,"action":"manifest.put","outcome":"done"}` + "\n" + `{"id":1,"action":"login","outcome":"denied"}` + "\n"
+	f := world(t).on("GET /v1/audit", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept") == "application/x-ndjson" {
+			_, _ = w.Write([]byte(body))
+		}
+	})
+	if r := (&run{f: f}).do(t, "events", "--audit", "--json"); r.code != exitOK || r.stdout != body {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	if r := (&run{f: f}).do(t, "events", "--audit", "--json", "--limit", "1"); r.code != exitOK || strings.Count(r.stdout, "\n") != 1 {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+// The server's own words reach whoever is refused.
+func TestRefusalsAreShownInTheServersWords(t *testing.T) {
+	t.Parallel()
+	for code, hint := range map[mariposa.Code]string{
+		mariposa.Forbidden: "whoami", mariposa.Conflict: "", mariposa.QuotaExceeded: "", mariposa.TooLarge: "", mariposa.Throttled: "wait a little", mariposa.ResourceNotFound: "project list",
+	} {
+		f := world(t).on("PUT /v1/projects/hello/metadata/mode", refuse(code, "because of "+string(code)))
+		r := (&run{f: f}).do(t, "-j", "hello", "meta", "set", "mode", "x")
+		if r.code != exitError || r.stdout != "" || !strings.HasPrefix(r.stderr, "mariposa: because of "+string(code)) || !strings.Contains(r.stderr, hint) {
+			t.Errorf("%s: exit %d: %s", code, r.code, r.stderr)
+		}
+	}
+}
+
+func TestHelpOfTheNewCommands(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"meta", "meta set", "org", "org quota", "token create", "project", "project move", "project revert", "project copy", "instance create", "events", "login", "user"} {
+		args := append(strings.Fields(line), "--help")
+		r := (&run{f: world(t)}).do(t, args...)
+		// The flags that all commands have are in the help of the program.
+		text, _, _ := strings.Cut(r.story(args), "\nGlobal Flags:")
+		golden(t, "help-"+strings.ReplaceAll(line, " ", "-"), text+"\n")
+	}
+}
+
+func TestAnotherRootCertificateIsRead(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	r := (&run{f: world(t), home: home}).do(t, "state", "--ca", filepath.Join(home, "none.pem"))
+	if r.code != exitError || !strings.Contains(r.stderr, "root certificate to trust cannot be read") {
+		t.Errorf("exit %d: %s", r.code, r.stderr)
+	}
+	if err := os.WriteFile(filepath.Join(home, "odd.pem"), []byte("odd"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r = (&run{f: world(t), home: home, env: map[string]string{"MARIPOSA_CA": home + "/odd.pem"}}).do(t, "state"); r.code != exitUsage || !strings.Contains(r.stderr, "BEGIN CERTIFICATE") {
+		t.Errorf("exit %d: %s", r.code, r.stderr)
+	}
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) userCommand() *cobra.Command {
+	cmd := a.group("user", "Look at users; make, disable and delete them",
+		a.userList(), a.userCreate(), a.userShow(), a.userUpdate(),
+		a.userAble("disable", "Let none of a user's tokens in any more", "is disabled: its tokens let nobody in", true),
+		a.userAble("enable", "Let a user's tokens in again", "is enabled again", false),
+		a.userDelete())
+	cmd.Aliases = []string{"users"}
+	return cmd
+}
+
+// onUser is a command about one user.
+func (a *app) onUser(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, user string) error) *cobra.Command {
+	cmd.Use += " USER"
+	cmd.Args, cmd.ValidArgsFunction = takes(1, 1), first(a.userNames)
+	return a.asks(cmd, func(ctx context.Context, c *client.Client, args []string) error {
+		err := run(ctx, c, args[0])
+		if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+			return hinted(err, "see `mariposa user list`")
+		}
+		return err
+	})
+}
+
+func (a *app) userList() *cobra.Command {
+	return a.asks(&cobra.Command{Use: "list", Short: "List the users that you can see", Args: takes(0, 0)},
+		func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.Users(ctx)
+			return show(a, all, err, func() {
+				t := newTable("NAME", "EMAIL", "RUNS THE INSTALLATION", "STATE", "AGE")
+				for _, u := range all.Users {
+					state := cell{"enabled", dim}
+					if u.Disabled {
+						state = cell{"disabled", bad}
+					}
+					t.add(cell{u.Name, bold}, text(dash(u.Email)), text(yes(u.Admin)), state, text(a.age(u.Created)))
+				}
+				a.printTable(t)
+			})
+		})
+}
+
+func (a *app) userCreate() *cobra.Command {
+	var user contract.NewUser
+	cmd := a.asks(&cobra.Command{
+		Use: "create NAME", Short: "Make a user, with an organization of the same name", Args: takes(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  mariposa user create ann --email ann@example.com\n  mariposa token create laptop --user ann",
+	}, func(ctx context.Context, c *client.Client, args []string) error {
+		user.Name = args[0]
+		done, err := c.CreateUser(ctx, user)
+		err = changed(a, done, err, "user %s is made", user.Name)
+		if err == nil && !a.global.json {
+			a.note("to let them in, make a token: `mariposa token create NAME --user %s`", user.Name)
+		}
+		return err
+	})
+	cmd.Flags().StringVar(&user.Email, "email", "", "where to reach them")
+	cmd.Flags().BoolVar(&user.Admin, "admin", false, "they run the installation: may do everything")
+	return cmd
+}
+
+func (a *app) userShow() *cobra.Command {
+	return a.onUser(&cobra.Command{Use: "show", Short: "Show a user"}, func(ctx context.Context, c *client.Client, user string) error {
+		u, err := c.User(ctx, user)
+		return show(a, u, err, func() {
+			a.facts("name", cell{u.Name, bold}, "id", u.ID, "email", u.Email, "runs the installation", yes(u.Admin), "disabled", yes(u.Disabled),
+				"own organization", u.OrganizationName, "created", a.stamp(u.Created))
+		})
+	})
+}
+
+func (a *app) userUpdate() *cobra.Command {
+	var email string
+	var admin bool
+	cmd := &cobra.Command{Use: "update", Short: "Change a user's email, or whether they run the installation"}
+	a.onUser(cmd, func(ctx context.Context, c *client.Client, user string) error {
+		var change contract.UserChange
+		if cmd.Flags().Changed("email") {
+			change.Email = &email
+		}
+		if cmd.Flags().Changed("admin") {
+			change.Admin = &admin
+		}
+		if change == (contract.UserChange{}) {
+			return Usage(errors.New("what shall change? Say it with --email or --admin"))
+		}
+		done, err := c.UpdateUser(ctx, user, change)
+		return changed(a, done, err, "user %s is changed", user)
+	})
+	cmd.Flags().StringVar(&email, "email", "", "where to reach them")
+	cmd.Flags().BoolVar(&admin, "admin", false, "they run the installation; --admin=false: no longer")
+	return cmd
+}
+
+// userAble lets a user in, or not.
+func (a *app) userAble(verb, short, effect string, disabled bool) *cobra.Command {
+	return a.onUser(&cobra.Command{Use: verb, Short: short}, func(ctx context.Context, c *client.Client, user string) error {
+		done, err := c.UpdateUser(ctx, user, contract.UserChange{Disabled: &disabled})
+		return changed(a, done, err, "user %s %s", user, effect)
+	})
+}
+
+func (a *app) userDelete() *cobra.Command {
+	return a.onUser(&cobra.Command{Use: "delete", Short: "Delete a user who owns nothing any more", Aliases: []string{"rm"}}, func(ctx context.Context, c *client.Client, user string) error {
+		done, err := c.DeleteUser(ctx, user)
+		return changed(a, done, err, "user %s is deleted", user)
+	})
+}
