@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"mariposa"
+	"mariposa/converge"
 	"mariposa/picture"
 	"mariposa/store"
 )
@@ -20,7 +21,8 @@ func (t *turn) adopt(ctx context.Context) error {
 		t.goal = &counted
 		return nil
 	}
-	if t.goal == nil || t.goal.Number == 0 || t.goal.Goal == mariposa.GoalDeleted || t.spec.Deleting || t.spec.Number <= t.goal.Number {
+	if t.goal == nil || t.goal.Number == 0 || t.goal.Goal == mariposa.GoalDeleted || t.spec.Deleting ||
+		t.spec.Number <= max(t.goal.Number, t.goal.Undone) || t.frozen(nil) {
 		return nil
 	}
 	for _, task := range t.open {
@@ -32,7 +34,8 @@ func (t *turn) adopt(ctx context.Context) error {
 	if err != nil || !same {
 		return err
 	}
-	return t.applyPatch(ctx, mariposa.Patch{Number: t.spec.Number})
+	_, err = t.applyPatch(ctx, mariposa.Patch{Number: t.spec.Number}, converge.Change{})
+	return err
 }
 
 // onlyValuesDiffer reports whether a newer version was made by a change of

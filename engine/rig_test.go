@@ -18,8 +18,8 @@ import (
 	"mariposa/engine"
 	"mariposa/manifest"
 	"mariposa/picture"
-	"mariposa/seal"
 	"mariposa/queue"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/store/memory"
 )
@@ -281,8 +281,54 @@ func (r *rig) newTask(project, id string, kind mariposa.TaskKind, patch mariposa
 // ask adds a task beside the open ones as the API would.
 func (r *rig) ask(project string, kind mariposa.TaskKind, patch mariposa.Patch, services ...string) string {
 	r.t.Helper()
-	id := r.newID()
-	add := r.newTask(project, id, kind, patch, services...)
+	return r.add(project, r.newTask(project, r.newID(), kind, patch, services...))
+}
+
+// add adds a task beside the open ones as the API would.
+func (r *rig) add(project string, add store.Write) string {
+	r.t.Helper()
+	a, err := queue.Admit(r.open(project), add.Spec.(*mariposa.TaskSpec))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.write(append(r.end(a.Terminate, add.ID), add)...)
+	return add.ID
+}
+
+// order asks for what begins at once and stands beside everything.
+func (r *rig) order(project string, patch mariposa.Patch, services ...string) string {
+	r.t.Helper()
+	w := r.newTask(project, r.newID(), mariposa.TaskStart, patch, services...)
+	w.Spec.(*mariposa.TaskSpec).Aside = true
+	return r.add(project, w)
+}
+
+// lift asks for a task that ends the freeze of its scope.
+func (r *rig) lift(project string, kind mariposa.TaskKind, patch mariposa.Patch, services ...string) string {
+	r.t.Helper()
+	w := r.newTask(project, r.newID(), kind, patch, services...)
+	w.Spec.(*mariposa.TaskSpec).Lifts = true
+	return r.add(project, w)
+}
+
+// terminate ends a task as the API would. It returns the freeze that this adds.
+func (r *rig) terminate(project, id string) string {
+	r.t.Helper()
+	a, freeze, err := queue.Terminate(r.open(project), id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if freeze == nil {
+		r.write(r.end(a.Terminate, "")...)
+		return ""
+	}
+	add := store.Write{Kind: mariposa.KindTask, ID: r.newID(), Project: project, Spec: freeze}
+	freeze.Created = r.clk.Now()
+	r.write(append(r.end(a.Terminate, add.ID), add)...)
+	return add.ID
+}
+
+func (r *rig) open(project string) []queue.Task {
 	var open []queue.Task
 	for _, rec := range r.list(mariposa.KindTask) {
 		if rec.Project == project && !rec.Archived {
@@ -290,21 +336,19 @@ func (r *rig) ask(project string, kind mariposa.TaskKind, patch mariposa.Patch, 
 			open = append(open, queue.Task{ID: rec.ID, Spec: rec.Spec.(*mariposa.TaskSpec), Status: st})
 		}
 	}
-	a, err := queue.Admit(open, add.Spec.(*mariposa.TaskSpec))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	var ws []store.Write
-	for _, old := range a.Terminate {
+	return open
+}
+
+func (r *rig) end(tasks []queue.Task, by string) (ws []store.Write) {
+	for _, old := range tasks {
 		st := mariposa.TaskStatus{}
 		if old.Status != nil {
 			st = *old.Status
 		}
-		st.State, st.Finished, st.EndedBy = mariposa.TaskTerminated, r.clk.Now(), id
+		st.State, st.Finished, st.EndedBy = mariposa.TaskTerminated, r.clk.Now(), by
 		ws = append(ws, store.Write{Kind: mariposa.KindTask, ID: old.ID, Status: &st, Archive: true})
 	}
-	r.write(append(ws, add)...)
-	return id
+	return ws
 }
 
 func (r *rig) task(id string) *mariposa.TaskStatus {

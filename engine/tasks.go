@@ -47,7 +47,7 @@ func (t *turn) setTask(id string, f func(*mariposa.TaskStatus)) {
 func (t *turn) taskOf(s converge.Step) string {
 	var own string
 	for _, task := range slices.Backward(t.open) {
-		if t.status(task).State != mariposa.TaskActive || !queue.Overlap(task.Spec.Services, []string{s.Service}) {
+		if t.status(task).State != mariposa.TaskActive || !t.works(task, s.Service) {
 			continue
 		}
 		if task.Spec.Origin == mariposa.OriginUser {
@@ -75,6 +75,16 @@ func (t *turn) taskOf(s converge.Step) string {
 	})
 	t.open = append(t.open, queue.Task{ID: id, Spec: spec, Status: st})
 	return id
+}
+
+// works reports whether a task does what is done to a service. A freeze does
+// only while the service is frozen: to settle.
+func (t *turn) works(task queue.Task, service string) bool {
+	if !queue.Overlap(task.Spec.Services, []string{service}) {
+		return false
+	}
+	ss := t.goal.Services[service]
+	return task.Spec.Patch.Mode != mariposa.ModeFreeze || ss != nil && ss.Frozen != nil
 }
 
 // judgeTasks brings progress up to date and ends what has ended.
@@ -111,8 +121,11 @@ func (t *turn) judge(task queue.Task) {
 	switch by, why := t.takenOver(task), t.failure(task); {
 	case by != "":
 		t.endTask(task, mariposa.TaskCompleted, "taken over by "+by, by)
+	case task.Spec.Patch.Mode == mariposa.ModeFreeze: // until the thaw
 	case why != "":
 		t.endTask(task, mariposa.TaskFailed, why, "")
+	case todo == 0 && was.Fault != "":
+		t.endTask(task, mariposa.TaskFailed, was.Fault, "")
 	case todo == 0:
 		t.endTask(task, mariposa.TaskCompleted, "", "")
 		t.completeVersion(task)
@@ -125,7 +138,8 @@ func (t *turn) takenOver(task queue.Task) string {
 		return ""
 	}
 	for _, o := range t.open {
-		if o.Spec.Origin == mariposa.OriginUser && t.status(o).State == mariposa.TaskActive && queue.Overlap(o.Spec.Services, task.Spec.Services) {
+		if o.Spec.Origin == mariposa.OriginUser && t.status(o).State == mariposa.TaskActive &&
+			slices.ContainsFunc(task.Spec.Services, func(name string) bool { return t.works(o, name) }) {
 			return o.ID
 		}
 	}
@@ -142,7 +156,7 @@ func (t *turn) failure(task queue.Task) string {
 		ss := t.plan.Services[name]
 		if queue.Overlap(task.Spec.Services, []string{name}) && ss.Rollout != nil && ss.Rollout.Stopped != "" &&
 			(task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart) {
-			return name + ": " + ss.Rollout.Stopped
+			return t.afterFault(task, name+": "+ss.Rollout.Stopped)
 		}
 	}
 	if due := t.due(task); !due.IsZero() && !due.After(t.now) {
@@ -150,21 +164,35 @@ func (t *turn) failure(task queue.Task) string {
 		if why == "" {
 			why = "its instances do not come up"
 		}
-		return fmt.Sprintf("no progress since %s: %s", t.status(task).Moved.Format("15:04:05"), why)
+		return t.afterFault(task, fmt.Sprintf("no progress since %s: %s", t.status(task).Moved.Format("15:04:05"), why))
 	}
 	return ""
+}
+
+// afterFault puts what went wrong with taking something back behind what went
+// wrong before.
+func (t *turn) afterFault(task queue.Task, why string) string {
+	if fault := t.status(task).Fault; fault != "" {
+		return fault + "; then " + why
+	}
+	return why
 }
 
 // due is when a task has stood still for too long.
 func (t *turn) due(task queue.Task) time.Time {
 	st := t.status(task)
-	if st.State != mariposa.TaskActive || task.Spec.Origin != mariposa.OriginUser {
+	if st.State != mariposa.TaskActive || task.Spec.Origin != mariposa.OriginUser || task.Spec.Patch.Mode == mariposa.ModeFreeze {
 		return time.Time{}
 	}
 	longest := time.Duration(0)
 	for name, ss := range t.plan.Services {
-		def := t.view.Definition(ss.Number, name)
-		if def != nil && queue.Overlap(task.Spec.Services, []string{name}) {
+		if !queue.Overlap(task.Spec.Services, []string{name}) {
+			continue
+		}
+		if ss.Frozen != nil || ss.Status == mariposa.StatusPaused {
+			return time.Time{} // a person holds it; that is no standing still
+		}
+		if def := t.view.Definition(ss.Number, name); def != nil {
 			longest = max(longest, def.Update.Deadline)
 		}
 	}
@@ -204,17 +232,26 @@ func (t *turn) completeVersion(task queue.Task) {
 // completeGoal notes that the version in force is so fully, whether a task
 // brought it or not.
 func (t *turn) completeGoal(st *mariposa.ProjectStatus) {
+	if st.Completed == st.Number {
+		st.Fallback = nil
+	}
 	if st.Number == 0 || st.Completed == st.Number || st.Goal != mariposa.GoalStarted || st.Status != mariposa.StatusConverged || !t.atRest() {
 		return
 	}
-	st.Completed = st.Number
+	st.Completed, st.Fallback = st.Number, nil
 	t.complete("")
 }
 
-// atRest reports whether everything is as the goal says.
+// atRest reports whether everything is as the goal says, and nothing is held
+// back from it.
 func (t *turn) atRest() bool {
 	for _, todo := range t.plan.Todo {
 		if todo > 0 {
+			return false
+		}
+	}
+	for _, ss := range t.plan.Services {
+		if ss.Status != mariposa.StatusConverged && ss.Status != mariposa.StatusStopped {
 			return false
 		}
 	}

@@ -44,82 +44,14 @@ func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 	return t, t.activate(ctx)
 }
 
-// activate lets the tasks begin whose turn it is: their change of goal takes
-// effect.
-func (t *turn) activate(ctx context.Context) error {
-	for _, task := range queue.Ready(t.open, t.stuck) {
-		if err := t.applyPatch(ctx, task.Spec.Patch); err != nil {
-			return err
-		}
-		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
-			st.State, st.Started, st.Moved = mariposa.TaskActive, t.now, t.now
-		})
-	}
-	if err := t.adopt(ctx); err != nil {
-		return err
-	}
-	if t.goal != nil && t.goal != t.was {
-		t.view.SetGoal(t.goal)
-		return t.learnVersions(ctx)
-	}
-	return nil
-}
-
-// stuck reports whether an active task makes no progress for a reason that
-// others should not wait for.
-func (t *turn) stuck(task queue.Task) bool {
-	if task.State() != mariposa.TaskActive || t.was == nil {
-		return false
-	}
-	for name, ss := range t.was.Services {
-		if !queue.Overlap(task.Spec.Services, []string{name}) {
-			continue
-		}
-		switch ss.Status {
-		case mariposa.StatusBlocked, mariposa.StatusBackingOff, mariposa.StatusHeld, mariposa.StatusFailed:
-			return true
-		}
-	}
-	return false
-}
-
-// applyPatch changes the goal in force.
-func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch) error {
-	known := map[int]converge.Definitions{}
-	version := ""
-	need := []int{p.Number}
-	if t.goal != nil {
-		for _, ss := range t.goal.Services {
-			need = append(need, ss.Number)
-		}
-	}
-	for _, n := range need {
-		if n == 0 || known[n] != nil {
-			continue
-		}
-		d, v, err := t.definitions(ctx, n)
-		if err != nil {
-			return err
-		}
-		known[n] = d
-		t.view.SetVersion(n, d)
-		if n == p.Number {
-			version = v
-		}
-	}
-	t.goal = converge.Apply(t.goal, p, converge.Change{
-		Now: t.now, IDs: t.spec.Services, Version: version,
-		Versions: func(n int) converge.Definitions { return known[n] },
-	})
-	return nil
-}
-
 // run plans, turns steps into writes, judges the tasks and commits.
 func (t *turn) run(ctx context.Context) error {
 	if t.goal == nil {
 		return nil // its first task has not come yet
 	}
-	t.plan = t.view.Plan(t.now, converge.Budget{Starting: t.e.gate.Share(t.project), Steps: maxSteps})
+	if err := t.makePlan(ctx); err != nil {
+		return err
+	}
 	steps := t.plan.Steps
 	slices.SortStableFunc(steps, func(a, b converge.Step) int { return cmp.Compare(rank(a), rank(b)) })
 	t.cut = len(steps) >= maxSteps // there may be more

@@ -28,8 +28,6 @@ var unsupported = map[string]struct{ values, fine []string }{
 	"services.*.schedule":             {},
 	"services.*.stop.preservestopped": {},
 	"services.*.grace":                {},
-	"services.*.update.canary":        {fine: []string{"0", "0%"}},
-	"services.*.update.on_failure":    {values: []string{"rollback"}},
 }
 
 // unsupportedScopes lists the interpolations that cannot be resolved yet, by

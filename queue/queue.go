@@ -15,6 +15,7 @@ type Task struct {
 	ID     string
 	Spec   *mariposa.TaskSpec
 	Status *mariposa.TaskStatus
+	Frozen bool // some of its scope is frozen
 }
 
 // State is where the task is in its life.
@@ -31,7 +32,8 @@ const (
 )
 
 // table holds the verdicts between tasks of people: row, the one already there;
-// column, the one being added. Freezes join with the queue's own commands.
+// column, the one being added. A freeze ends only for what may lift it; all else
+// waits for the thaw.
 var table = map[mariposa.TaskKind]map[mariposa.TaskKind]verdict{
 	mariposa.TaskStart: {
 		mariposa.TaskStart: reject, mariposa.TaskStop: terminate,
@@ -58,6 +60,7 @@ var table = map[mariposa.TaskKind]map[mariposa.TaskKind]verdict{
 // Admission is what adding a task does to the open ones.
 type Admission struct {
 	Terminate []Task // they end, by the new one
+	Thaw      []Task // freezes that the new one waits behind
 }
 
 // Admit decides whether a task may be added beside the open tasks of its
@@ -65,36 +68,90 @@ type Admission struct {
 func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	var a Admission
 	for _, t := range open {
-		if t.State().Ended() || !Overlap(t.Spec.Services, add.Services) {
+		if t.State().Ended() || !Overlap(t.Spec.Services, add.Services) || outside(t.Spec) || outside(add) {
 			continue
 		}
-		if t.Spec.Origin == mariposa.OriginMariposa || add.Origin == mariposa.OriginMariposa {
-			continue // outside the table; the planner lets a person's task take over
-		}
-		switch table[t.Spec.Task][add.Task] {
-		case reject:
+		switch verdict := table[t.Spec.Task][add.Task]; {
+		case verdict == reject:
 			out := "wait for it to end (mariposa queue show " + t.ID + ")"
-			if t.Spec.Task != mariposa.TaskStop {
+			switch t.Spec.Task {
+			case mariposa.TaskFreeze:
+				out = "it is frozen already; mariposa project thaw ends that"
+			case mariposa.TaskStop:
+			default:
 				out += ", or stop the project"
 			}
 			return Admission{}, mariposa.Errorf(mariposa.Conflict,
 				"a %s cannot be added while task %s (%s, %s) is open: %s", add.Task, t.ID, t.Spec.Task, t.State(), out)
-		case terminate:
+		case keepsBack(t.Spec, add):
+			a.Thaw = append(a.Thaw, t)
+		case verdict == terminate:
 			a.Terminate = append(a.Terminate, t)
 		}
 	}
 	return a, nil
 }
 
+// outside reports whether a task stands outside the table: Mariposa's own, which
+// the planner lets a person's take over, and what begins at once.
+func outside(t *mariposa.TaskSpec) bool { return t.Origin == mariposa.OriginMariposa || t.Aside }
+
+// keepsBack reports whether a freeze makes a task wait for its thaw.
+func keepsBack(old, t *mariposa.TaskSpec) bool {
+	return old.Task == mariposa.TaskFreeze && t.Task != mariposa.TaskFreeze && !t.Lifts && !outside(t)
+}
+
+// Terminate says how a person's wish to end a task comes true: which tasks end,
+// and the freeze to add that keeps the scope of an active one as it is. What was
+// still queued only ends.
+func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
+	at := slices.IndexFunc(open, func(t Task) bool { return t.ID == id })
+	if at < 0 || open[at].State().Ended() {
+		return Admission{}, nil, mariposa.Errorf(mariposa.Conflict, "task %s has ended already", id)
+	}
+	t := open[at]
+	alone := Admission{Terminate: []Task{t}}
+	switch {
+	case t.State() == mariposa.TaskQueued:
+		return alone, nil, nil
+	case t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Aside:
+		return Admission{}, nil, mariposa.Errorf(mariposa.Conflict, "task %s is a freeze: mariposa project thaw ends it", id)
+	}
+	freeze := &mariposa.TaskSpec{
+		Project: t.Spec.Project, ProjectName: t.Spec.ProjectName, Services: t.Spec.Services, Component: "terminate",
+		Task: mariposa.TaskFreeze, Origin: mariposa.OriginUser, Reason: "task " + id + " was terminated", Version: t.Spec.Version,
+		Patch: mariposa.Patch{Mode: mariposa.ModeFreeze},
+	}
+	a, err := Admit(open, freeze)
+	if err != nil { // all of it is frozen already
+		return alone, nil, nil //nolint:nilerr // nothing needs to be added
+	}
+	if !slices.ContainsFunc(a.Terminate, func(o Task) bool { return o.ID == id }) {
+		a.Terminate = append(a.Terminate, t)
+	}
+	return a, freeze, nil
+}
+
 // Ready picks the queued tasks that may become active, in the order they came.
 // A task waits for older ones that the table puts before it, as long as those
-// get on: stuck says which do not.
+// get on: stuck says which do not. On a frozen scope it waits for the thaw.
 func Ready(open []Task, stuck func(Task) bool) []Task {
 	open = slices.Clone(open)
 	slices.SortFunc(open, older)
 	var ready []Task
+	waiting := map[string]bool{} // for a thaw: they get on no more than what is stuck
 	for i, t := range open {
-		if t.State() == mariposa.TaskQueued && !slices.ContainsFunc(open[:i], func(o Task) bool { return holdsBack(o, t) && !stuck(o) }) {
+		if t.State() != mariposa.TaskQueued {
+			continue
+		}
+		kept := slices.ContainsFunc(open[:i], func(o Task) bool {
+			return !o.State().Ended() && !outside(o.Spec) && Overlap(o.Spec.Services, t.Spec.Services) && keepsBack(o.Spec, t.Spec)
+		})
+		if kept || t.Frozen && t.Spec.Task != mariposa.TaskFreeze && !t.Spec.Lifts && !outside(t.Spec) {
+			waiting[t.ID] = true
+			continue
+		}
+		if !slices.ContainsFunc(open[:i], func(o Task) bool { return holdsBack(o, t) && !waiting[o.ID] && !stuck(o) }) {
 			ready = append(ready, t)
 		}
 	}
@@ -102,7 +159,7 @@ func Ready(open []Task, stuck func(Task) bool) []Task {
 }
 
 func holdsBack(old, t Task) bool {
-	return !old.State().Ended() && old.Spec.Origin == mariposa.OriginUser && t.Spec.Origin == mariposa.OriginUser &&
+	return !old.State().Ended() && !outside(old.Spec) && !outside(t.Spec) &&
 		Overlap(old.Spec.Services, t.Spec.Services) && table[old.Spec.Task][t.Spec.Task] == fifo
 }
 

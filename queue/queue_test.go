@@ -49,7 +49,7 @@ func task(id string, kind mariposa.TaskKind, state mariposa.TaskState, services 
 	fmt.Sscanf(id, "t%d", &at)
 	return Task{
 		ID:     id,
-		Spec:   &mariposa.TaskSpec{Task: kind, Origin: mariposa.OriginUser, Services: services, Created: dawn.Add(time.Duration(at) * time.Second)},
+		Spec:   &mariposa.TaskSpec{Task: kind, Origin: mariposa.OriginUser, Services: services, Created: dawn.Add(time.Duration(at) * time.Second), Lifts: true},
 		Status: &mariposa.TaskStatus{State: state},
 	}
 }
@@ -174,6 +174,157 @@ func TestAWaitingTaskBeginsOnceTheOlderOneIsStuck(t *testing.T) {
 	}
 }
 
+// unlifting is a task that may not end a freeze: a change of the manifest, or a
+// deployer's.
+func unlifting(id string, kind mariposa.TaskKind, services ...string) Task {
+	t := task(id, kind, mariposa.TaskQueued, services...)
+	t.Spec.Lifts = false
+	return t
+}
+
+func TestWhatMayNotLiftAFreezeWaitsForTheThaw(t *testing.T) {
+	for _, kind := range kinds[:4] {
+		for _, scope := range scopes {
+			freeze, add := task("t1", mariposa.TaskFreeze, mariposa.TaskActive, scope.old...), unlifting("t2", kind, scope.added...)
+			a, err := Admit([]Task{freeze}, add.Spec)
+			if err != nil || len(a.Terminate) > 0 || (ids(a.Thaw) == "t1") != scope.overlap {
+				t.Fatalf("a %s of %v beside a freeze of %v: %+v %v", kind, scope.added, scope.old, a, err)
+			}
+			for _, state := range []mariposa.TaskState{mariposa.TaskQueued, mariposa.TaskActive} {
+				freeze.Status = &mariposa.TaskStatus{State: state}
+				ready := strings.Contains(ids(Ready([]Task{freeze, add}, nobodyStuck)), "t2")
+				if ready == scope.overlap {
+					t.Fatalf("a %s of %v beside a %s freeze of %v: begins %v", kind, scope.added, state, scope.old, ready)
+				}
+			}
+			add.Frozen = true // by a freeze whose task has ended
+			if got := ids(Ready([]Task{add}, nobodyStuck)); got != "" {
+				t.Fatalf("a %s of what is frozen begins", kind)
+			}
+			lifting := task("t2", kind, mariposa.TaskQueued, scope.added...)
+			lifting.Frozen = true
+			if got := ids(Ready([]Task{lifting}, nobodyStuck)); got != "t2" {
+				t.Fatalf("a %s that lifts the freeze waits for it", kind)
+			}
+		}
+	}
+}
+
+func TestWhatWaitsForAThawHoldsNobodyBack(t *testing.T) {
+	waits := unlifting("t1", mariposa.TaskReprovision, "web")
+	waits.Frozen = true
+	start := task("t2", mariposa.TaskStart, mariposa.TaskQueued, "web")
+	if got := ids(Ready([]Task{waits, start}, nobodyStuck)); got != "t2" {
+		t.Fatalf("ready are %q", got)
+	}
+}
+
+func TestWhatStandsAsideBeginsAtOnceBesideEverything(t *testing.T) {
+	for _, kind := range kinds {
+		there, aside := task("t1", kind, mariposa.TaskActive), unlifting("t2", mariposa.TaskStart, "web")
+		aside.Spec.Aside, aside.Frozen = true, true
+		if a, err := Admit([]Task{there}, aside.Spec); err != nil || len(a.Terminate)+len(a.Thaw) > 0 {
+			t.Errorf("a thaw beside a %s: %+v %v", kind, a, err)
+		}
+		if got := ids(Ready([]Task{there, aside}, nobodyStuck)); got != "t2" {
+			t.Errorf("a thaw beside a %s: ready are %q", kind, got)
+		}
+		aside.Status.State = mariposa.TaskActive
+		late := task("t3", kind, mariposa.TaskQueued)
+		if a, err := Admit([]Task{aside}, late.Spec); err != nil || len(a.Terminate) > 0 {
+			t.Errorf("a %s beside a thaw: %+v %v", kind, a, err)
+		}
+		if got := ids(Ready([]Task{aside, late}, nobodyStuck)); got != "t3" {
+			t.Errorf("a %s waits for a thaw", kind)
+		}
+	}
+}
+
+func TestSeveralOlderTasksAreAllReckonedWith(t *testing.T) {
+	open := []Task{
+		task("t1", mariposa.TaskStart, mariposa.TaskActive, "db"), task("t2", mariposa.TaskScale, mariposa.TaskActive, "web"),
+		task("t3", mariposa.TaskReprovision, mariposa.TaskActive, "web"), task("t4", mariposa.TaskScale, mariposa.TaskQueued, "db"),
+		repair("t5", mariposa.TaskActive, "app"),
+	}
+	for _, c := range []struct {
+		name       string
+		add        Task
+		rejected   string
+		terminates string
+		waitsFor   []string // each of them alone keeps it waiting
+	}{
+		{"a stop ends them all", task("t9", mariposa.TaskStop, mariposa.TaskQueued), "", "t1 t2 t3 t4", nil},
+		{"a freeze ends them all", task("t9", mariposa.TaskFreeze, mariposa.TaskQueued), "", "t1 t2 t3 t4", nil},
+		{"a start of web waits for both", task("t9", mariposa.TaskStart, mariposa.TaskQueued, "web"), "", "", []string{"t2", "t3"}},
+		{"a scale of both is refused by one", task("t9", mariposa.TaskScale, mariposa.TaskQueued, "db", "web"), "t2", "", nil},
+		{"a reprovision ends one, waits for another and runs beside the third", task("t9", mariposa.TaskReprovision, mariposa.TaskQueued, "db", "web"), "", "t3", []string{"t1"}},
+		{"a reprovision of app meets only a repair", task("t9", mariposa.TaskReprovision, mariposa.TaskQueued, "app"), "", "", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, err := Admit(open, c.add.Spec)
+			if c.rejected != "" {
+				if err == nil || !strings.Contains(err.Error(), c.rejected) {
+					t.Fatalf("refusal is %v", err)
+				}
+				return
+			}
+			if err != nil || ids(a.Terminate) != c.terminates {
+				t.Fatalf("%v, terminates %q", err, ids(a.Terminate))
+			}
+			left := slices.DeleteFunc(slices.Clone(open), func(o Task) bool { return strings.Contains(c.terminates, o.ID) })
+			for _, stuck := range c.waitsFor {
+				ready := Ready(append(slices.Clone(left), c.add), func(o Task) bool { return slices.Contains(c.waitsFor, o.ID) && o.ID != stuck })
+				if strings.Contains(ids(ready), "t9") {
+					t.Errorf("it does not wait for %s", stuck)
+				}
+			}
+			ready := Ready(append(slices.Clone(left), c.add), func(o Task) bool { return slices.Contains(c.waitsFor, o.ID) })
+			if !strings.Contains(ids(ready), "t9") {
+				t.Errorf("it waits for something else")
+			}
+		})
+	}
+}
+
+func TestTerminatingATask(t *testing.T) {
+	open := []Task{
+		task("t1", mariposa.TaskReprovision, mariposa.TaskActive, "web"), task("t2", mariposa.TaskScale, mariposa.TaskActive, "web"),
+		task("t3", mariposa.TaskStart, mariposa.TaskQueued, "web"), task("t4", mariposa.TaskFreeze, mariposa.TaskActive, "db"),
+		repair("t5", mariposa.TaskActive, "app"), task("t6", mariposa.TaskScale, mariposa.TaskCompleted, "web"),
+	}
+	for _, c := range []struct {
+		name, id, ends, freezes string
+		refused                 string
+	}{
+		{"an active one freezes its scope, and with it the others there", "t1", "t1 t2 t3", "web", ""},
+		{"a queued one is dropped and nothing is frozen", "t3", "t3", "", ""},
+		{"a freeze is ended by a thaw", "t4", "", "", "mariposa project thaw ends it"},
+		{"a repair freezes its service", "t5", "t5", "app", ""},
+		{"what has ended cannot be", "t6", "", "", "has ended already"},
+		{"what is not there cannot be", "t7", "", "", "has ended already"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, freeze, err := Terminate(open, c.id)
+			if c.refused != "" {
+				if mariposa.CodeOf(err) != mariposa.Conflict || !strings.Contains(err.Error(), c.refused) {
+					t.Fatalf("refusal is %v", err)
+				}
+				return
+			}
+			scope := ""
+			if freeze != nil {
+				scope = strings.Join(freeze.Services, " ")
+				if freeze.Task != mariposa.TaskFreeze || freeze.Patch.Mode != mariposa.ModeFreeze {
+					t.Errorf("adds %+v", freeze)
+				}
+			}
+			if err != nil || ids(a.Terminate) != c.ends || scope != c.freezes {
+				t.Errorf("%v, ends %q, freezes %q", err, ids(a.Terminate), scope)
+			}
+		})
+	}
+}
+
 func TestWaitingTasksBeginInTheOrderTheyCame(t *testing.T) {
 	open := []Task{
 		task("t5", mariposa.TaskStart, mariposa.TaskQueued, "web"),
@@ -215,6 +366,7 @@ func TestTheQueueNeverStarves(t *testing.T) {
 		for n := range rapid.IntRange(1, 30).Draw(t, "added") {
 			scope := rapid.SampledFrom([][]string{nil, {"web"}, {"db"}, {"db", "web"}}).Draw(t, "scope")
 			add := task(fmt.Sprintf("t%03d", n), rapid.SampledFrom(kinds).Draw(t, "kind"), mariposa.TaskQueued, scope...)
+			add.Spec.Lifts = rapid.Bool().Draw(t, "lifts")
 			if a, err := Admit(open, add.Spec); err == nil {
 				drop(a.Terminate)
 				open = append(open, add)

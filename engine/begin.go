@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"mariposa"
+	"mariposa/converge"
+	"mariposa/queue"
+)
+
+// activate lets the tasks begin whose turn it is: their change of goal takes
+// effect.
+func (t *turn) activate(ctx context.Context) error {
+	for i := range t.open {
+		t.open[i].Frozen = t.frozen(t.open[i].Spec.Services)
+	}
+	for _, task := range queue.Ready(t.open, t.stuck) {
+		lost, err := t.applyPatch(ctx, task.Spec.Patch, converge.Change{Scope: task.Spec.Services, Lift: task.Spec.Lifts})
+		if err != nil {
+			return err
+		}
+		t.begin(task, lost)
+	}
+	if err := t.adopt(ctx); err != nil {
+		return err
+	}
+	return t.tellGoal(ctx)
+}
+
+// begin makes a task active. What needs no work of its own has ended with that.
+func (t *turn) begin(task queue.Task, lost string) {
+	t.setTask(task.ID, func(st *mariposa.TaskStatus) {
+		st.State, st.Started, st.Moved = mariposa.TaskActive, t.now, t.now
+	})
+	p := task.Spec.Patch
+	switch {
+	case lost != "":
+		t.endTask(task, mariposa.TaskFailed, lost, "")
+	case p.Mode == mariposa.ModePause, p.Mode == mariposa.ModeResume, p.Accept:
+		t.endTask(task, mariposa.TaskCompleted, "", "")
+	}
+	if p.Mode == mariposa.ModeResume || p.Mode == mariposa.ModeThaw || task.Spec.Lifts {
+		t.goOn(task)
+	}
+}
+
+// goOn gives the tasks in a scope their time anew that could not get on because
+// it was paused or frozen, and ends the freezes that it has thawed.
+func (t *turn) goOn(by queue.Task) {
+	for _, task := range t.open {
+		if t.status(task).State != mariposa.TaskActive || task.ID == by.ID || !queue.Overlap(task.Spec.Services, by.Spec.Services) {
+			continue
+		}
+		if task.Spec.Patch.Mode == mariposa.ModeFreeze && !t.frozen(task.Spec.Services) {
+			t.endTask(task, mariposa.TaskCompleted, "thawed", by.ID)
+			continue
+		}
+		t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Moved = t.now })
+	}
+}
+
+// frozen reports whether something of a scope is frozen by the goal.
+func (t *turn) frozen(services []string) bool {
+	if t.goal == nil {
+		return false
+	}
+	if len(services) == 0 && t.goal.Frozen {
+		return true
+	}
+	for name, ss := range t.goal.Services {
+		if ss.Frozen != nil && queue.Overlap(services, []string{name}) {
+			return true
+		}
+	}
+	return t.goal.Frozen && slices.ContainsFunc(services, func(name string) bool { return t.goal.Services[name] == nil })
+}
+
+// tellGoal tells the view a goal that has changed in this turn.
+func (t *turn) tellGoal(ctx context.Context) error {
+	if t.goal == nil || t.goal == t.was {
+		return nil
+	}
+	t.view.SetGoal(t.goal)
+	return t.learnVersions(ctx)
+}
+
+// stuck reports whether an active task makes no progress for a reason that
+// others should not wait for.
+func (t *turn) stuck(task queue.Task) bool {
+	if task.State() != mariposa.TaskActive || t.was == nil {
+		return false
+	}
+	for name, ss := range t.was.Services {
+		if !queue.Overlap(task.Spec.Services, []string{name}) {
+			continue
+		}
+		switch ss.Status {
+		case mariposa.StatusBlocked, mariposa.StatusBackingOff, mariposa.StatusHeld, mariposa.StatusFailed, mariposa.StatusPaused, mariposa.StatusFrozen:
+			return true
+		}
+	}
+	return false
+}
+
+// applyPatch changes the goal in force. A version that cannot be read is not
+// brought into force: it says why then.
+func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Change) (lost string, err error) {
+	known := map[int]converge.Definitions{}
+	if err := t.know(ctx, known); err != nil {
+		return "", err
+	}
+	if p.Number != 0 {
+		d, version, err := t.definitions(ctx, p.Number)
+		if err != nil {
+			return "", err
+		}
+		if version == "" {
+			return fmt.Sprintf("version %d is lost; submit the manifest again", p.Number), nil
+		}
+		known[p.Number], c.Version = d, version
+		t.view.SetVersion(p.Number, d)
+	}
+	if p.Accept {
+		c.Running = t.view.Running()
+	}
+	t.goal = converge.Apply(t.goal, p, t.informed(c, known))
+	return "", nil
+}
+
+// know reads the definitions that are in force.
+func (t *turn) know(ctx context.Context, known map[int]converge.Definitions) error {
+	if t.goal == nil {
+		return nil
+	}
+	for _, ss := range t.goal.Services {
+		if known[ss.Number] != nil {
+			continue
+		}
+		d, _, err := t.definitions(ctx, ss.Number)
+		if err != nil {
+			return err
+		}
+		known[ss.Number] = d
+		t.view.SetVersion(ss.Number, d)
+	}
+	return nil
+}
+
+// informed completes what a change of goal needs to know.
+func (t *turn) informed(c converge.Change, known map[int]converge.Definitions) converge.Change {
+	c.Now, c.IDs = t.now, t.spec.Services
+	c.Versions = func(n int) converge.Definitions { return known[n] }
+	return c
+}
