@@ -56,6 +56,9 @@ func Run(ctx context.Context, l Link, o Options) error {
 		}
 	})
 	both.Go(func() { cancel(keepConnected(ctx, l, n)) })
+	if n.board != nil {
+		both.Go(func() { n.board.serve(ctx, o.Mdata) })
+	}
 	both.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

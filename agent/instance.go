@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -24,12 +22,16 @@ type instance struct {
 	op         bool // an operation is under way or waiting for its turn
 	tombstone  bool // named by a tombstone alone
 	aside      bool // unknown to the control plane; goes into quarantine when its operation has ended
+	alien      bool // another cluster's: it is never touched
 	halted     bool // stopped by us, so that it can be removed
 	made       bool // the driver may know it
+	recount    bool // another store counts bounces now
 	restarts   []time.Time
 	generation int64            // the generation the operation under way makes true
+	bounces    int              // the restarts that the start under way makes good
 	labels     driver.Labels    // whose it was made as
 	end        *driver.Observed // how it ended while an operation was under way
+	values
 }
 
 const (
@@ -48,6 +50,9 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 	} else if it.Generation < i.want.Generation {
 		return
 	}
+	if i.recount {
+		i.recount, i.status.Bounces = false, bouncesOf(it.Status)
+	}
 	i.want, i.aside = *it, false
 	i.want.Project, i.want.Service = n.one(it.Project), n.one(it.Service)
 	i.want.Workload, i.want.Status = "", nil // they have been taken out of the frame
@@ -58,7 +63,16 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 	if ended != nil {
 		n.ended(i, *ended)
 	}
+	n.tell(i)
 	n.pursue(i)
+}
+
+// bouncesOf is how many restarts a store knows to be made.
+func bouncesOf(st *mariposa.InstanceStatus) int {
+	if st == nil {
+		return 0
+	}
+	return st.Bounces
 }
 
 // one is the same text, kept once for all instances that share it.
@@ -81,33 +95,45 @@ func (n *Node) meet(it *wire.Assignment) (*instance, *driver.Observed) {
 	if it.Status != nil {
 		i.status = *it.Status
 	}
-	judged := i.status.State == mariposa.StateFailed || i.status.State == mariposa.StateStopped
 	known, here := n.found[it.ID]
+	n.meetValues(i, known.compute)
 	switch {
 	case here && n.foreign(known): // what is another cluster's is never touched
+		i.alien = true
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
 		i.status.Reason = "another cluster has an instance of this id on the node"
 	case here:
-		delete(n.found, it.ID)
-		n.inventory = true
-		i.compute, i.made, i.labels = known.compute, true, known.seen.Labels
-		i.status.Generation = max(i.status.Generation, 1)
-		if judged {
-			return i, nil
-		}
-		if !known.seen.Running && known.seen.Started.IsZero() { // the agent went away in the middle of its start
-			i.status.State = mariposa.StateProvisioning
-			return i, nil
-		}
-		n.observe(i, mariposa.StateRunning, known.seen)
-		if !known.seen.Running {
-			return i, &known.seen
-		}
+		return i, n.adopt(i, known)
 	case i.status.State == mariposa.StateRunning || i.status.State == mariposa.StateStopping:
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
 		i.status.Reason = "was gone from its node when the agent came back"
 	}
 	return i, nil
+}
+
+// adopt takes over what a driver found. How it ended is handed back if nobody
+// has judged that yet.
+func (n *Node) adopt(i *instance, known found) (ended *driver.Observed) {
+	delete(n.found, i.id)
+	n.inventory = true
+	i.compute, i.made, i.labels = known.compute, true, known.seen.Labels
+	st := &i.status
+	st.Generation = max(st.Generation, 1)
+	if known.seen.Labels.Incarnation == n.labels.Incarnation { // else another store counted them
+		st.Bounces = max(st.Bounces, known.seen.Bounces)
+	}
+	judged := st.State == mariposa.StateFailed || (st.State == mariposa.StateStopped && !known.seen.Running)
+	switch {
+	case judged && st.Started.Equal(known.seen.Started): // of this very run
+	case !known.seen.Running && known.seen.Started.IsZero(): // the agent went away in the middle of its start
+		st.State = mariposa.StateProvisioning
+	default:
+		n.observe(i, mariposa.StateRunning, known.seen)
+		if !known.seen.Running {
+			return &known.seen
+		}
+	}
+	return nil
 }
 
 // observe brings an instance's status up to what a driver saw.
@@ -145,169 +171,6 @@ func (n *Node) setState(i *instance, state mariposa.State, reason string) {
 	n.dirty[i.id] = struct{}{}
 }
 
-// pursue starts the next operation that brings an instance to its goal.
-func (n *Node) pursue(i *instance) {
-	if i.op {
-		return
-	}
-	state := i.status.State
-	switch {
-	case i.want.Goal == mariposa.GoalGone && state != mariposa.StateDestroyed:
-		n.begin(i)
-	case i.want.Goal == mariposa.GoalGone:
-		n.dirty[i.id] = struct{}{} // say it again: the last word may have been lost
-	case i.workload == nil: // its definition is lost: leave it as it is
-	case state == "" || state == mariposa.StateProvisioning:
-		n.begin(i)
-	case state == mariposa.StateRunning && i.want.Generation > i.status.Generation:
-		n.begin(i)
-	}
-}
-
-// begin starts an operation, or puts it in line when its kind has enough to do.
-func (n *Node) begin(i *instance) {
-	i.op = true
-	if n.busy[i.compute] >= n.Slots && i.compute != mariposa.ComputeDummy {
-		n.waiting[i.compute] = append(n.waiting[i.compute], i)
-		return
-	}
-	n.operate(i)
-}
-
-// done ends an operation, lets the next in line begin and looks at the goal again.
-func (n *Node) done(i *instance) {
-	i.op = false
-	n.busy[i.compute]--
-	if line := n.waiting[i.compute]; len(line) > 0 {
-		n.waiting[i.compute] = line[1:]
-		n.operate(line[0])
-	}
-	if i.aside {
-		n.setAside(i)
-		return
-	}
-	n.pursue(i)
-}
-
-// operate calls the driver for what the goal needs now.
-func (n *Node) operate(i *instance) {
-	n.busy[i.compute]++
-	d := n.drivers[i.compute]
-	switch {
-	case i.want.Goal == mariposa.GoalGone && (d == nil || !i.made):
-		n.post(func() { n.removed(i, nil) })
-	case i.want.Goal == mariposa.GoalGone && i.status.State == mariposa.StateRunning && !i.halted:
-		n.setState(i, mariposa.StateStopping, "")
-		n.halt(i, d)
-	case i.want.Goal == mariposa.GoalGone:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
-		d.Remove(ctx, i.id, func(err error) { cancel(); n.post(func() { n.removed(i, err) }) })
-	case i.status.State == mariposa.StateFailed: // it ended while it waited for its turn
-		n.post(func() { n.done(i) })
-	case d == nil:
-		n.post(func() { n.started(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
-	case i.status.State == mariposa.StateRunning:
-		n.call(i, d.Update, n.updated)
-	default:
-		n.setState(i, mariposa.StateProvisioning, i.status.Reason)
-		i.made, i.labels = true, n.labels
-		n.call(i, d.Start, n.started)
-	}
-}
-
-func (n *Node) call(i *instance, op func(context.Context, driver.Instance, func(driver.Observed, error)), then func(*instance, driver.Observed, error)) {
-	i.generation, i.end = i.want.Generation, nil
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
-	op(ctx, driver.Instance{
-		ID: i.id, Name: i.want.Name, Project: i.want.Project, Service: i.want.Service, Labels: n.labels, Workload: i.workload,
-	}, func(o driver.Observed, err error) {
-		cancel()
-		n.post(func() { then(i, o, err) })
-	})
-}
-
-func (n *Node) halt(i *instance, d driver.Driver) {
-	timeout := 10 * time.Second
-	if i.workload != nil {
-		timeout = i.workload.StopTimeout
-	}
-	ctx, cancel := context.WithoutCancel(n.stepCtx), func() {}
-	if timeout >= 0 {
-		ctx, cancel = context.WithTimeout(ctx, timeout+n.Timeout)
-	}
-	d.Stop(ctx, i.id, timeout, func(o driver.Observed, err error) {
-		cancel()
-		n.post(func() { n.stopped(i, o, err) })
-	})
-}
-
-func (n *Node) started(i *instance, o driver.Observed, err error) {
-	i.status.Generation = i.generation
-	if err != nil {
-		n.observe(i, mariposa.StateFailed, o)
-		i.status.Reason = "could not be started: " + err.Error()
-		i.status.Finished = n.Clock.Now()
-	} else {
-		n.runs(i, o)
-	}
-	n.done(i)
-}
-
-// runs notes that an operation left an instance running, unless it has ended
-// meanwhile: by itself, so nobody else will tell.
-func (n *Node) runs(i *instance, o driver.Observed) {
-	n.observe(i, mariposa.StateRunning, o)
-	switch {
-	case !o.Running:
-		n.ended(i, o)
-	case i.end != nil && !i.end.Started.Before(o.Started): // of this run, not of the one before
-		n.ended(i, *i.end)
-	}
-}
-
-func (n *Node) updated(i *instance, o driver.Observed, err error) {
-	i.status.Generation = i.generation
-	switch {
-	case err != nil:
-		n.observe(i, mariposa.StateFailed, o)
-		i.status.Reason = "could not be changed in place: " + err.Error()
-	case i.status.State == mariposa.StateRunning:
-		n.runs(i, o)
-	}
-	n.done(i)
-}
-
-func (n *Node) stopped(i *instance, o driver.Observed, err error) {
-	i.halted = true
-	if err == nil {
-		i.status.ExitCode, i.status.Finished = o.ExitCode, o.Finished
-	}
-	n.done(i) // removal by force is next, whatever happened
-}
-
-func (n *Node) removed(i *instance, err error) {
-	if err != nil {
-		n.setState(i, i.status.State, "cannot be removed yet: "+err.Error())
-		n.Clock.After(5*time.Second, func() { n.post(func() { n.done(i) }) })
-		return
-	}
-	i.made = false
-	if i.tombstone {
-		delete(n.instances, i.id)
-		n.inventory = true
-	}
-	n.setState(i, mariposa.StateDestroyed, "")
-	n.done(i)
-}
-
-// forgetIfDone lets go of what is destroyed once that was reported; should the
-// report be lost, the control plane will ask again and get the same answer.
-func (n *Node) forgetIfDone(i *instance) {
-	if i.status.State == mariposa.StateDestroyed && !i.op {
-		delete(n.instances, i.id)
-	}
-}
-
 // hearEnded is told by a driver that an instance ended by itself.
 func (n *Node) hearEnded(kind mariposa.ComputeType, o driver.Observed) {
 	i := n.instances[o.ID]
@@ -330,10 +193,11 @@ func (n *Node) hearEnded(kind mariposa.ComputeType, o driver.Observed) {
 }
 
 // ended decides what to do about an instance that ended by itself: start it
-// again in place as its restart policy says, or call it failed.
+// again in place as its restart policy says, or call it failed. One that is about
+// to be restarted for a person needs no policy for it.
 func (n *Node) ended(i *instance, o driver.Observed) {
 	n.observe(i, mariposa.StateFailed, o)
-	if i.want.Goal != mariposa.GoalRunning || i.workload == nil || !n.mayRestart(i, o) {
+	if i.want.Goal != mariposa.GoalRunning || i.workload == nil || i.owesBounce() || !n.mayRestart(i, o) {
 		return
 	}
 	i.restarts = append(i.restarts, n.Clock.Now())
@@ -377,10 +241,13 @@ func (n *Node) setAside(i *instance) {
 	}
 	delete(n.instances, i.id)
 	delete(n.dirty, i.id)
+	if !i.made {
+		n.board.drop(i.id)
+	}
 	if st := &i.status; i.made {
 		n.found[i.id] = found{i.compute, driver.Observed{
 			ID: i.id, Labels: i.labels, Name: i.want.Name, Project: i.want.Project, Running: st.State == mariposa.StateRunning, PhysicalID: st.PhysicalID, Addresses: st.Addresses,
-			Started: st.Started, Finished: st.Finished, ExitCode: st.ExitCode, Reason: st.Reason, Details: maps.Clone(st.Details),
+			Started: st.Started, Bounces: st.Bounces, Finished: st.Finished, ExitCode: st.ExitCode, Reason: st.Reason, Details: maps.Clone(st.Details),
 		}}
 	}
 	n.inventory = true

@@ -6,7 +6,7 @@
 //
 // The room owns the state of the node's instances between driver and wire: one
 // loop and one list of timers per node, goroutines only for operations under
-// way. It refuses to know projects, versions and goals beyond a single instance.
+// way, and one server on loopback where instances read their values. It refuses to know projects, versions and goals beyond a single instance.
 package agent
 
 import (
@@ -30,6 +30,7 @@ type Options struct {
 	Drivers []driver.Driver
 	Clock   clock.Clock
 	Wake    func()        // Step should be called soon
+	Mdata   string        // the address on loopback where instances read their values; empty: nowhere
 	Slots   int           // driver operations under way at once, per kind; 16 if zero
 	Timeout time.Duration // of one driver operation, beyond an instance's own stop timeout; 2 min if zero
 }
@@ -46,6 +47,8 @@ type Node struct {
 	found     map[string]found // by the drivers, not assigned
 	listed    bool
 	snapshot  map[string]bool // ids of the snapshot being received; nil between snapshots
+	board     *board
+	early     early
 
 	out       Outlet
 	seq       int64
@@ -93,6 +96,7 @@ func NewNode(o Options) *Node {
 		dirty: map[string]struct{}{}, busy: map[mariposa.ComputeType]int{}, waiting: map[mariposa.ComputeType][]*instance{},
 		streams: map[int64]*stream{}, texts: map[string]string{}, stopBeat: func() {},
 	}
+	n.board = newBoard(o.Mdata, o.Hello.Key)
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
 	n.Hello.Protocol, n.Hello.Drivers = wire.Protocol, nil
 	for _, d := range o.Drivers {
@@ -114,6 +118,10 @@ func (n *Node) List(ctx context.Context) error {
 		}
 		for _, o := range all {
 			n.found[o.ID] = found{kind, o}
+			if t, ok := d.(driver.Teller); ok && n.board != nil {
+				values, _ := t.Told(ctx, o.ID) // what cannot be read now is told again by the control plane
+				n.board.post(o.ID, 0, values)
+			}
 		}
 	}
 	n.listed = true
@@ -179,7 +187,7 @@ func (n *Node) Step(ctx context.Context) {
 func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
 
 func (n *Node) hangUp() {
-	n.out, n.welcomed, n.complete, n.snapshot = nil, false, false, nil
+	n.out, n.welcomed, n.complete, n.snapshot, n.early = nil, false, false, nil, early{}
 	n.stopBeat()
 	n.stopBeat = func() {}
 	for _, s := range n.streams {
@@ -210,6 +218,8 @@ func (n *Node) take(f *wire.Frame) error {
 		n.welcome(f.Welcome)
 	case f.Assign != nil && n.welcomed:
 		n.takeAssign(f.Assign)
+	case f.Mdata != nil && n.welcomed:
+		return n.takeMdata(f.Mdata)
 	case f.Beat != nil:
 		if f.Beat.Seen < n.beats[0] {
 			return fmt.Errorf("a frame to it was lost")
@@ -225,8 +235,8 @@ func (n *Node) take(f *wire.Frame) error {
 func (n *Node) welcome(w *wire.Welcome) {
 	n.welcomed = true
 	if n.labels.Incarnation != w.Incarnation {
-		for _, i := range n.instances { // this store counts generations by itself
-			i.want.Generation, i.status.Generation = 0, 0
+		for _, i := range n.instances { // this store counts by itself
+			i.want.Generation, i.status.Generation, i.heard, i.recount = 0, 0, false, true
 		}
 	}
 	n.labels = driver.Labels{Cluster: w.Cluster, Incarnation: w.Incarnation}

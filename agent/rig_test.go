@@ -79,7 +79,8 @@ type rig struct {
 	woken atomic.Bool
 	wakes chan struct{}
 	inc   string
-	own   bool // the node's instances stand in rooms of its own
+	mdata string // where instances read their values
+	own   bool   // the node's instances stand in rooms of its own
 }
 
 func newRig(t *testing.T, extra ...driver.Driver) *rig {
@@ -107,7 +108,7 @@ func (r *rig) boot() {
 	r.dummy = dummy.New(r.world, r.clk)
 	r.node = agent.NewNode(agent.Options{
 		Hello: wire.Hello{Node: "n1", Name: "n1", Key: "the key of the node"}, Drivers: append([]driver.Driver{r.place()}, r.extra...),
-		Clock: r.clk, Wake: r.wake, Slots: r.slots,
+		Clock: r.clk, Wake: r.wake, Slots: r.slots, Mdata: r.mdata,
 	})
 	if err := r.node.List(r.t.Context()); err != nil {
 		r.t.Fatal(err)
@@ -227,6 +228,18 @@ func unwanted(id string, generation int64) wire.Assignment {
 	return wire.Assignment{ID: id, Name: "web." + id, Generation: generation, Goal: mariposa.GoalGone}
 }
 
+func halted(id string, generation int64, workload string) wire.Assignment {
+	it := wanted(id, generation, workload)
+	it.Goal = mariposa.GoalHalted
+	return it
+}
+
+// bounced is an assignment that asks for so many restarts in all.
+func bounced(it wire.Assignment, n int) wire.Assignment {
+	it.Bounces = n
+	return it
+}
+
 func known(it wire.Assignment, st mariposa.InstanceStatus) wire.Assignment {
 	it.Status = &st
 	return it
@@ -321,41 +334,73 @@ type hands struct {
 	calls []*call
 	log   []string
 	list  []driver.Observed
-	fail  error // of List
+	kept  map[string][]mariposa.Variable // what Told answers
+	fail  error                          // of List
 	ended func(driver.Observed)
 	logs  func(ctx context.Context, id string) (io.ReadCloser, error)
 }
 
 type call struct {
 	what, id string
+	instance driver.Instance     // of a start or an update
+	values   []mariposa.Variable // of a tell
+	timeout  time.Duration       // of a stop
 	done     func(driver.Observed, error)
 	over     bool
 }
 
-var _ driver.Driver = (*hands)(nil)
+var (
+	_ driver.Driver = (*hands)(nil)
+	_ driver.Teller = (*hands)(nil)
+)
 
-func (h *hands) add(what, id string, done func(driver.Observed, error)) {
+func (h *hands) add(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.calls = append(h.calls, &call{what: what, id: id, done: done})
-	h.log = append(h.log, what+" "+id)
+	h.calls = append(h.calls, c)
+	h.log = append(h.log, c.what+" "+c.id)
+}
+
+// last is the newest call of a kind.
+func (h *hands) last(t *testing.T, what string) *call {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range slices.Backward(h.calls) {
+		if c.what == what {
+			return c
+		}
+	}
+	t.Fatalf("there was no %s: %v", what, h.log)
+	return nil
 }
 
 func (h *hands) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
 func (h *hands) Start(_ context.Context, i driver.Instance, done func(driver.Observed, error)) {
-	h.add("start", i.ID, done)
+	h.add(&call{what: "start", id: i.ID, instance: i, done: done})
 }
 
 func (h *hands) Update(_ context.Context, i driver.Instance, done func(driver.Observed, error)) {
-	h.add("update", i.ID, done)
+	h.add(&call{what: "update", id: i.ID, instance: i, done: done})
 }
 
-func (h *hands) Stop(_ context.Context, id string, _ time.Duration, done func(driver.Observed, error)) {
-	h.add("stop", id, done)
+func (h *hands) Stop(_ context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
+	h.add(&call{what: "stop", id: id, timeout: timeout, done: done})
 }
 
 func (h *hands) Remove(_ context.Context, id string, done func(error)) {
-	h.add("remove", id, func(_ driver.Observed, err error) { done(err) })
+	h.add(&call{what: "remove", id: id, done: func(_ driver.Observed, err error) { done(err) }})
+}
+
+func (h *hands) Tell(_ context.Context, id string, values []mariposa.Variable, done func(error)) {
+	h.add(&call{what: "tell", id: id, values: values, done: func(_ driver.Observed, err error) { done(err) }})
+}
+
+func (h *hands) Told(_ context.Context, id string) ([]mariposa.Variable, error) {
+	if list, ok := h.kept[id]; ok {
+		return list, nil
+	}
+	return nil, driver.ErrNotFound
 }
 func (h *hands) List(context.Context) ([]driver.Observed, error) { return h.list, h.fail }
 func (h *hands) Watch(ended func(driver.Observed))               { h.ended = ended }

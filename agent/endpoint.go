@@ -1,0 +1,174 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa"
+)
+
+const (
+	mdataPath = "/v1/mdata"
+	// mdataNumber is the header that says which values an answer holds.
+	mdataNumber = "Mariposa-Mdata-Number"
+	// longestWait is how long a request may wait for news.
+	longestWait = 60 * time.Second
+	// sendWithin is how long a request may take to arrive.
+	sendWithin = 10 * time.Second
+	// listenAgain is how often a port that is taken is tried.
+	listenAgain = time.Second
+)
+
+// serve answers instances until the context ends. A port that is taken is tried
+// again and again: the instances that run know no other.
+func (b *board) serve(ctx context.Context, address string) {
+	for warned := false; ctx.Err() == nil; {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err == nil {
+			if warned {
+				slog.Info("instances can read their values over HTTP again", "address", address)
+			}
+			warned = false
+			err = b.answer(ctx, listener)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if !warned {
+			slog.Warn("instances cannot read their values over HTTP until this port is free; trying again. Their files with the values are kept up to date", "address", address, "err", err)
+			warned = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+func (b *board) answer(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler:           b.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       sendWithin,
+		WriteTimeout:      longestWait + 30*time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    8 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // nothing is lost: whoever asked asks again
+	return server.Serve(listener)
+}
+
+func (b *board) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+mdataPath, func(w http.ResponseWriter, r *http.Request) {
+		if seen, ok := b.admit(w, r); ok {
+			object := make(map[string]string, len(seen.values))
+			for _, v := range seen.values {
+				object[v.Name] = v.Value
+			}
+			say(w, http.StatusOK, object)
+		}
+	})
+	mux.HandleFunc("GET "+mdataPath+"/{key...}", func(w http.ResponseWriter, r *http.Request) {
+		seen, ok := b.admit(w, r)
+		if !ok {
+			return
+		}
+		key := r.PathValue("key")
+		for _, v := range seen.values {
+			if v.Name == key {
+				w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+				_, _ = io.WriteString(w, v.Value) // it may have hung up
+				return
+			}
+		}
+		refuse(w, http.StatusNotFound, mariposa.ResourceNotFound, "this instance has no value named "+strconv.Quote(key))
+	})
+	return mux
+}
+
+// admit finds what a request may see, after waiting for news if it asks for that.
+// A request that may see nothing is answered here.
+func (b *board) admit(w http.ResponseWriter, r *http.Request) (notice, bool) {
+	w.Header().Set("Cache-Control", "no-store")
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	var seen notice
+	if ok {
+		seen, ok = b.read(token)
+	}
+	if ok {
+		wait, after, err := patience(r)
+		if err != nil {
+			refuse(w, http.StatusBadRequest, mariposa.InvalidArgument, err.Error())
+			return notice{}, false
+		}
+		if wait > 0 {
+			seen, ok = b.await(r.Context(), token, seen, wait, after)
+		}
+	}
+	if !ok {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		refuse(w, http.StatusUnauthorized, mariposa.Unauthorized, "show the token of an instance of this node: Authorization: Bearer $MARIPOSA_MDATA_TOKEN")
+		return notice{}, false
+	}
+	w.Header().Set(mdataNumber, strconv.FormatInt(seen.number, 10))
+	return seen, true
+}
+
+// await waits until a notice is replaced, or, if the reader says which one it has
+// seen, until there is another.
+func (b *board) await(ctx context.Context, token string, seen notice, wait time.Duration, after *int64) (_ notice, ok bool) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for after == nil || seen.number == *after {
+		select {
+		case <-seen.replaced:
+			if seen, ok = b.read(token); !ok || after == nil {
+				return seen, ok
+			}
+		case <-timer.C:
+			return seen, true
+		case <-ctx.Done():
+			return seen, true
+		}
+	}
+	return seen, true
+}
+
+// patience reads how long a request waits for news, and what it has seen already.
+func patience(r *http.Request) (wait time.Duration, after *int64, err error) {
+	if s := r.FormValue("wait"); s != "" {
+		n, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(n >= 0) { // NaN is neither
+			return 0, nil, errors.New("wait is a number of seconds")
+		}
+		wait = time.Duration(min(n, longestWait.Seconds()) * float64(time.Second))
+	}
+	if s := r.FormValue("after"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return 0, nil, errors.New("after is the number that an earlier answer had in its " + mdataNumber + " header")
+		}
+		after = &n
+	}
+	return wait, after, nil
+}
+
+func refuse(w http.ResponseWriter, status int, code mariposa.Code, message string) {
+	say(w, status, mariposa.Error{Code: code, Message: message})
+}
+
+func say(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // it may have hung up
+}

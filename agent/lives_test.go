@@ -1,0 +1,187 @@
+package agent_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"mariposa"
+	"mariposa/wire"
+)
+
+// person is a control plane of a few lines: it wants things of instances, keeps
+// what their node reports, and loses a report now and then.
+type person struct {
+	*rig
+	rt       *rapid.T
+	specs    map[string]*wire.Assignment
+	statuses map[string]*mariposa.InstanceStatus
+	values   map[string]wire.MdataItem
+	read     int // frames of the present connection that were taken in
+}
+
+var lifeWork = work(mariposa.Workload{
+	Compute: mariposa.ComputeDummy, Restart: mariposa.Restart{Policy: mariposa.RestartOnFailure, Max: 2},
+	Dummy: &mariposa.Dummy{Wait: 300 * time.Millisecond, MaxWait: time.Second},
+})
+
+// connectAgain opens a new session: values first, then everything there is.
+func (p *person) connectAgain() {
+	p.dial()
+	p.read = 0
+	p.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: p.inc, Beat: time.Hour}})
+	m := &wire.Mdata{}
+	for _, id := range slices.Sorted(maps.Keys(p.values)) {
+		m.Items = append(m.Items, p.values[id])
+	}
+	p.say(wire.Frame{Mdata: m})
+	var items []wire.Assignment
+	for _, id := range slices.Sorted(maps.Keys(p.specs)) {
+		it := *p.specs[id]
+		if st := p.statuses[id]; st != nil {
+			copied := *st
+			it.Status = &copied
+		}
+		items = append(items, it)
+	}
+	p.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
+}
+
+// takeReports keeps what was reported, and holds every move against the rules.
+func (p *person) takeReports() {
+	frames := p.conn.sent()
+	for _, f := range frames[p.read:] {
+		if f.Report == nil {
+			continue
+		}
+		for _, it := range f.Report.Items {
+			spec := mariposa.InstanceSpec{Node: "n1"}
+			if from := mariposa.StateOf(&spec, p.statuses[it.ID]); !mariposa.CanFollow(from, it.Status.State) {
+				p.rt.Fatalf("%s went from %s to %s", it.ID, from, it.Status.State)
+			}
+			if was := p.statuses[it.ID]; was != nil && was.Bounces > it.Status.Bounces && it.Status.State != mariposa.StateDestroyed {
+				p.rt.Fatalf("%s has forgotten bounces: %d, then %d", it.ID, was.Bounces, it.Status.Bounces)
+			}
+			p.statuses[it.ID] = &it.Status
+		}
+	}
+	p.read = len(frames)
+}
+
+// want changes what is wanted of an instance and sends it.
+func (p *person) want(id string, change func(*wire.Assignment)) {
+	it := p.specs[id]
+	if it == nil {
+		it = &wire.Assignment{ID: id, Name: "web." + id, Goal: mariposa.GoalRunning, Workload: lifeWork}
+		p.specs[id] = it
+	}
+	if it.Goal == mariposa.GoalGone {
+		return // there is no way back
+	}
+	change(it)
+	it.Generation++
+	p.assign(*it)
+}
+
+// step does one thing, as it comes.
+func (p *person) step() {
+	id := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(p.rt, "id")
+	switch rapid.SampledFrom([]string{"run", "stop", "go", "bounce", "bounce", "values", "crash", "wait", "wait", "read", "kill", "cut", "replay"}).Draw(p.rt, "step") {
+	case "run":
+		p.want(id, func(it *wire.Assignment) { it.Goal = mariposa.GoalRunning })
+	case "stop":
+		p.want(id, func(it *wire.Assignment) { it.Goal = mariposa.GoalHalted })
+	case "go":
+		if rapid.Bool().Draw(p.rt, "really") {
+			p.want(id, func(it *wire.Assignment) { it.Goal = mariposa.GoalGone })
+		}
+	case "bounce":
+		p.want(id, func(it *wire.Assignment) { it.Bounces++ })
+	case "values":
+		it := wire.MdataItem{ID: id, Number: p.values[id].Number + 1, Values: vars("k", fmt.Sprint(rapid.IntRange(0, 3).Draw(p.rt, "value")))}
+		p.values[id] = it
+		p.say(wire.Frame{Mdata: &wire.Mdata{Items: []wire.MdataItem{it}}})
+	case "crash":
+		_ = p.dummy.Crash(id) // if it runs
+		p.run()
+	case "wait":
+		p.pass(time.Duration(rapid.IntRange(0, 2000).Draw(p.rt, "ms")) * time.Millisecond)
+	case "read":
+		p.takeReports()
+	case "kill": // and whatever it had to say is lost
+		p.dummy.Watch(nil)
+		p.boot()
+		p.connectAgain()
+	case "cut":
+		p.node.Disconnected(p.conn)
+		p.run()
+		p.connectAgain()
+	case "replay":
+		if it := p.specs[id]; it != nil {
+			old := *it
+			old.Generation--
+			p.assign(old, *it)
+		}
+	}
+}
+
+// TestWhateverHappensAnInstanceComesToItsGoal plays lives of instances with
+// crashes, killed agents, lost reports and people who change their mind.
+func TestWhateverHappensAnInstanceComesToItsGoal(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		p := &person{
+			rig: newRig(t), rt: rt, specs: map[string]*wire.Assignment{},
+			statuses: map[string]*mariposa.InstanceStatus{}, values: map[string]wire.MdataItem{},
+		}
+		p.connectAgain()
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			p.step()
+		}
+		// Whatever has failed for good gets one more word.
+		for id := range p.specs {
+			p.want(id, func(it *wire.Assignment) { it.Bounces++ })
+		}
+		p.pass(time.Minute)
+		p.takeReports()
+		for id, it := range p.specs {
+			p.settled(id, it)
+		}
+	})
+}
+
+func (p *person) settled(id string, it *wire.Assignment) {
+	st, o := p.statuses[id], p.realOrNothing(id)
+	if st == nil {
+		p.rt.Fatalf("nothing was ever reported of %s", id)
+	}
+	goals := map[mariposa.Goal]mariposa.State{
+		mariposa.GoalRunning: mariposa.StateRunning, mariposa.GoalHalted: mariposa.StateStopped, mariposa.GoalGone: mariposa.StateDestroyed,
+	}
+	if st.State != goals[it.Goal] || o.running != (st.State == mariposa.StateRunning) || (it.Goal == mariposa.GoalGone && o.there) {
+		p.rt.Fatalf("%s should be %s; it is reported as %+v, and there is %+v", id, it.Goal, *st, o)
+	}
+	if it.Goal != mariposa.GoalGone && st.Generation != it.Generation {
+		p.rt.Fatalf("%s is at generation %d of %d", id, st.Generation, it.Generation)
+	}
+	if it.Goal != mariposa.GoalRunning {
+		return
+	}
+	if st.Bounces != it.Bounces {
+		p.rt.Fatalf("%s has made %d bounces of %d", id, st.Bounces, it.Bounces)
+	}
+	if got := p.told(id); !slices.Equal(got, p.values[id].Values) {
+		p.rt.Fatalf("%s can read %v, want %v", id, got, p.values[id].Values)
+	}
+}
+
+type reality struct{ there, running bool }
+
+func (p *person) realOrNothing(id string) reality {
+	o, there := p.real(id)
+	return reality{there, o.Running}
+}

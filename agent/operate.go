@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+// move is the next thing to do about an instance.
+type move int
+
+const (
+	rest   move = iota
+	start       // make it run
+	change      // change it in place
+	stop        // end it, and keep what is left
+	lie         // say that it is stopped: there is nothing to end
+	remove      // take it away
+	vanish      // say that it is gone: there is nothing to take away
+)
+
+// tryAgain is how long to wait after a stop or a removal that failed.
+const tryAgain = 5 * time.Second
+
+// next says what brings an instance closer to its goal. It is asked again
+// whenever anything has changed, so nothing remembers a half-made way.
+func (i *instance) next() move {
+	state := i.status.State
+	switch {
+	case i.want.Goal == mariposa.GoalGone:
+		return i.nextToGo()
+	case i.alien:
+		return rest
+	case i.want.Goal == mariposa.GoalHalted:
+		return i.nextToStop()
+	case i.want.Goal != mariposa.GoalRunning || i.workload == nil: // its definition is lost: leave it as it is
+		return rest
+	case state == "" || state == mariposa.StateProvisioning || state == mariposa.StateStopped:
+		return start
+	case i.owesBounce() && i.made:
+		return stop // and stopped, it is started
+	case i.owesBounce():
+		return start
+	case state == mariposa.StateRunning && i.want.Generation > i.status.Generation:
+		return change
+	}
+	return rest
+}
+
+func (i *instance) nextToGo() move {
+	switch {
+	case i.status.State == mariposa.StateDestroyed:
+		return rest
+	case !i.made:
+		return vanish
+	case i.status.State == mariposa.StateRunning && !i.halted:
+		return stop
+	}
+	return remove
+}
+
+func (i *instance) nextToStop() move {
+	switch {
+	case i.status.State == mariposa.StateStopped && i.status.Generation >= i.want.Generation:
+		return rest
+	case i.status.State == mariposa.StateStopped || !i.made:
+		return lie
+	}
+	return stop
+}
+
+// owesBounce reports whether a person has asked for a restart that was not made.
+func (i *instance) owesBounce() bool { return i.want.Bounces > i.status.Bounces }
+
+// pursue starts the next operation that brings an instance to its goal.
+func (n *Node) pursue(i *instance) {
+	if i.op {
+		return
+	}
+	switch i.next() {
+	case rest:
+		if i.status.State == mariposa.StateDestroyed {
+			n.dirty[i.id] = struct{}{} // say it again: the last word may have been lost
+		}
+	case lie:
+		i.status.Generation = i.want.Generation
+		n.setState(i, mariposa.StateStopped, i.status.Reason)
+	default:
+		n.begin(i)
+	}
+}
+
+// begin starts an operation, or puts it in line when its kind has enough to do.
+func (n *Node) begin(i *instance) {
+	i.op = true
+	if n.busy[i.compute] >= n.Slots && i.compute != mariposa.ComputeDummy {
+		n.waiting[i.compute] = append(n.waiting[i.compute], i)
+		return
+	}
+	n.operate(i)
+}
+
+// done ends an operation, lets the next in line begin and looks at the goal again.
+func (n *Node) done(i *instance) {
+	i.op = false
+	n.busy[i.compute]--
+	if line := n.waiting[i.compute]; len(line) > 0 {
+		n.waiting[i.compute] = line[1:]
+		n.operate(line[0])
+	}
+	if i.aside {
+		n.setAside(i)
+		return
+	}
+	n.tell(i)
+	n.pursue(i)
+}
+
+// operate calls the driver for what the goal needs now.
+func (n *Node) operate(i *instance) {
+	n.busy[i.compute]++
+	d := n.drivers[i.compute]
+	switch m := i.next(); {
+	case m == vanish:
+		n.post(func() { n.removed(i, nil) })
+	case m == rest || m == lie: // its goal has changed, or it has ended, while it waited for its turn
+		n.post(func() { n.done(i) })
+	case d == nil:
+		n.post(func() { n.started(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
+	case m == remove:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
+		d.Remove(ctx, i.id, func(err error) { cancel(); n.post(func() { n.removed(i, err) }) })
+	case m == stop:
+		n.halt(i, d)
+	case m == change:
+		n.call(i, d.Update, n.updated)
+	default:
+		n.setState(i, mariposa.StateProvisioning, i.status.Reason)
+		i.made, i.halted, i.labels = true, false, n.labels
+		i.bounces = i.want.Bounces
+		n.showValues(i)
+		n.call(i, d.Start, n.started)
+	}
+}
+
+func (n *Node) call(i *instance, op func(context.Context, driver.Instance, func(driver.Observed, error)), then func(*instance, driver.Observed, error)) {
+	i.generation, i.end = i.want.Generation, nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
+	op(ctx, driver.Instance{
+		ID: i.id, Name: i.want.Name, Project: i.want.Project, Service: i.want.Service, Labels: n.labels, Bounces: i.bounces,
+		Workload: i.workload, Mdata: n.mdata(i),
+	}, func(o driver.Observed, err error) {
+		cancel()
+		n.post(func() { then(i, o, err) })
+	})
+}
+
+// halt ends an instance gently, within its own stop timeout.
+func (n *Node) halt(i *instance, d driver.Driver) {
+	was := i.status
+	i.generation, i.end = i.want.Generation, nil
+	n.setState(i, mariposa.StateStopping, "")
+	timeout := 10 * time.Second
+	if i.workload != nil {
+		timeout = i.workload.StopTimeout
+	}
+	ctx, cancel := context.WithoutCancel(n.stepCtx), func() {}
+	if timeout >= 0 {
+		ctx, cancel = context.WithTimeout(ctx, timeout+n.Timeout)
+	}
+	d.Stop(ctx, i.id, timeout, func(o driver.Observed, err error) {
+		cancel()
+		n.post(func() { n.stopped(i, was, o, err) })
+	})
+}
+
+func (n *Node) started(i *instance, o driver.Observed, err error) {
+	i.status.Generation, i.status.Bounces, i.starting = i.generation, i.bounces, false
+	if err != nil {
+		n.observe(i, mariposa.StateFailed, o)
+		i.status.Reason = "could not be started: " + err.Error()
+		i.status.Finished = n.Clock.Now()
+	} else {
+		n.runs(i, o)
+	}
+	n.done(i)
+}
+
+// runs notes that an operation left an instance running, unless it has ended
+// meanwhile: by itself, so nobody else will tell.
+func (n *Node) runs(i *instance, o driver.Observed) {
+	n.observe(i, mariposa.StateRunning, o)
+	switch {
+	case !o.Running:
+		n.ended(i, o)
+	case i.end != nil && !i.end.Started.Before(o.Started): // of this run, not of the one before
+		n.ended(i, *i.end)
+	}
+}
+
+func (n *Node) updated(i *instance, o driver.Observed, err error) {
+	i.status.Generation = i.generation
+	switch {
+	case err != nil:
+		n.observe(i, mariposa.StateFailed, o)
+		i.status.Reason = "could not be changed in place: " + err.Error()
+	case i.status.State == mariposa.StateRunning:
+		n.runs(i, o)
+	}
+	n.done(i)
+}
+
+// stopped takes note of a stop. What is to go is removed next, by force if need
+// be; what is to stay is kept as it was, and tried again, when it did not stop.
+func (n *Node) stopped(i *instance, was mariposa.InstanceStatus, o driver.Observed, err error) {
+	switch {
+	case i.want.Goal == mariposa.GoalGone || i.aside:
+		i.halted = true
+		if err == nil {
+			i.status.ExitCode, i.status.Finished = o.ExitCode, o.Finished
+		}
+	case err != nil:
+		n.setState(i, was.State, "cannot be stopped yet: "+err.Error())
+		n.Clock.After(tryAgain, func() { n.post(func() { n.done(i) }) })
+		return
+	default:
+		n.observe(i, mariposa.StateStopped, o)
+		if o.Finished.IsZero() { // the driver has nothing left of it
+			i.status.Finished = n.Clock.Now()
+		}
+		if i.want.Goal == mariposa.GoalHalted {
+			i.status.Generation = max(i.status.Generation, i.generation)
+		}
+	}
+	n.done(i)
+}
+
+func (n *Node) removed(i *instance, err error) {
+	if err != nil {
+		n.setState(i, i.status.State, "cannot be removed yet: "+err.Error())
+		n.Clock.After(tryAgain, func() { n.post(func() { n.done(i) }) })
+		return
+	}
+	i.made = false
+	n.board.drop(i.id)
+	if i.tombstone {
+		delete(n.instances, i.id)
+		n.inventory = true
+	}
+	n.setState(i, mariposa.StateDestroyed, "")
+	n.done(i)
+}
+
+// forgetIfDone lets go of what is destroyed once that was reported; should the
+// report be lost, the control plane will ask again and get the same answer.
+func (n *Node) forgetIfDone(i *instance) {
+	if i.status.State == mariposa.StateDestroyed && !i.op {
+		delete(n.instances, i.id)
+	}
+}
