@@ -42,6 +42,9 @@ func (s *server) act(ctx context.Context, in OfProject, a contract.Action, servi
 	if err := checkAction(a, service); err != nil {
 		return nil, err
 	}
+	if a.Action == "revert" {
+		return s.revert(ctx, in, a)
+	}
 	var build func(*edit) (*mariposa.TaskSpec, error)
 	switch a.Action {
 	case "start":
@@ -49,7 +52,7 @@ func (s *server) act(ctx context.Context, in OfProject, a contract.Action, servi
 	case "stop":
 		build = func(e *edit) (*mariposa.TaskSpec, error) { return e.toGoal(mariposa.TaskStop, mariposa.GoalStopped) }
 	case "reprovision":
-		rolling, err := readRolling(a.Rolling)
+		rolling, err := readAmount("rolling", a.Rolling)
 		if err != nil {
 			return nil, err
 		}
@@ -82,11 +85,13 @@ func checkAction(a contract.Action, service string) error {
 		return notYet("canary")
 	case len(a.Filters) > 0:
 		return notYet("filters")
-	case a.Version != "":
+	case a.Version != "" && a.Action != "revert":
 		return notYet(a.Action + " to a version")
-	case a.WithScale:
-		return notYet("with_scale")
-	case len(a.Rolling) > 0 && a.Action != "reprovision":
+	case a.Action == "revert" && (service != "" || len(a.Services) > 0):
+		return invalid("a revert brings a whole version back: services are not reverted one by one")
+	case a.WithScale && a.Action != "revert":
+		return invalid("with_scale: a %s has no use for it", a.Action)
+	case len(a.Rolling) > 0 && a.Action != "reprovision" && a.Action != "revert":
 		return invalid("rolling: a %s has no use for it", a.Action)
 	case len(a.Scale) > 0 && a.Action != "scale":
 		return invalid("scale: a %s has no use for it", a.Action)
@@ -259,14 +264,14 @@ func readScale(raw json.RawMessage) (scaling, error) {
 	return scaling{n: n, by: signed}, nil
 }
 
-// readRolling reads 2, "2" or "25%".
-func readRolling(raw json.RawMessage) (mariposa.Amount, error) {
+// readAmount reads 2, "2" or "25%".
+func readAmount(field string, raw json.RawMessage) (mariposa.Amount, error) {
 	text := string(raw)
 	var quoted string
 	if json.Unmarshal(raw, &quoted) == nil {
 		text = quoted
 	}
-	return parseAmount("rolling", text)
+	return parseAmount(field, text)
 }
 
 func shorten(text string) string {

@@ -239,36 +239,38 @@ func (e *edit) submit(sub *submission) (bool, error) {
 	if d.parsed == nil {
 		d.cause = mariposa.CauseMetadata
 	}
-	return e.bring(d, sub.rolling)
+	return e.bring(d, mariposa.Patch{Rolling: sub.rolling})
 }
 
 // bring makes a version of a draft and adds the task that brings it into force.
 // Other values alone need none, unless services are to take them up at once.
-func (e *edit) bring(d draft, rolling mariposa.Amount) (bool, error) {
+func (e *edit) bring(d draft, p mariposa.Patch) (bool, error) {
 	m, err := e.makeVersion(d)
 	if err != nil || m == nil {
 		return false, err
 	}
 	if d.cause == mariposa.CauseMetadata {
-		return true, e.takeUp(d, m, rolling)
+		return true, e.takeUp(d, m, p)
 	}
+	p.Number = e.spec.Number
 	return true, e.admit(&mariposa.TaskSpec{
 		Task: kindOf(m.diffs), Component: string(d.cause), Services: m.changed, Version: e.spec.Version,
 		Reason: firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)+" was submitted"),
-		Patch:  mariposa.Patch{Number: e.spec.Number, Rolling: rolling},
+		Patch:  p,
 	})
 }
 
 // takeUp adds a task for the services that take other values up at once. Where the
 // queue has no place for one, the planner brings the values into force by itself.
-func (e *edit) takeUp(d draft, m *made, rolling mariposa.Amount) error {
+func (e *edit) takeUp(d draft, m *made, p mariposa.Patch) error {
 	if len(m.moved) == 0 {
 		return nil
 	}
+	p.Number = e.spec.Number
 	err := e.admit(&mariposa.TaskSpec{
 		Task: mariposa.TaskReprovision, Component: string(d.cause), Services: m.moved, Version: e.spec.Version,
 		Reason: "metadata changed: " + strings.Join(m.keys, ", "),
-		Patch:  mariposa.Patch{Number: e.spec.Number, Rolling: rolling},
+		Patch:  p,
 	})
 	if mariposa.CodeOf(err) == mariposa.Conflict {
 		return nil

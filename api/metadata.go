@@ -193,7 +193,7 @@ func (s *server) changeValues(ctx context.Context, in OfProject, message string,
 			values = &manifest.Values{}
 		}
 		d := draft{cause: mariposa.CauseMetadata, values: values, message: message, counter: e.counter}
-		changed, err := e.bring(d, rolling)
+		changed, err := e.bring(d, mariposa.Patch{Rolling: rolling})
 		if err != nil || !changed {
 			return &e.change, err
 		}

@@ -158,7 +158,8 @@ type Action struct {
 	Services []string        `json:"services,omitempty"`
 	Scale    json.RawMessage `json:"scale,omitempty" doc:"5, \"+1\" or \"-2\"; for a project, an object of these by service"`
 
-	WithScale bool `json:"with_scale,omitempty" doc:"of a revert; not supported yet"`
+	WithScale bool   `json:"with_scale,omitempty" doc:"of a revert: bring its scales back too"`
+	Message   string `json:"message,omitempty" maxLength:"1000" doc:"of a revert: for those who read the versions later"`
 }
 
 // Task is one task of the queue.

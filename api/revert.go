@@ -1,0 +1,106 @@
+package api
+
+import (
+	"context"
+	"strconv"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// revert makes a version current again: a new version with the manifest and the
+// values of an old one. It has the old one's hash, and history stays as it was.
+func (s *server) revert(ctx context.Context, in OfProject, a contract.Action) (*document[contract.Changed], error) {
+	rolling, err := readAmount("rolling", a.Rolling)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.Message) > maxMessage || !isText(a.Message) {
+		return nil, invalid("message must be text of at most %d bytes", maxMessage)
+	}
+	return s.change(ctx, in, func(e *edit) (*change, error) {
+		target, err := e.target(a.Version)
+		if err != nil {
+			return nil, err
+		}
+		if target.Spec.Version == e.spec.Version {
+			return &e.change, nil // it is the newest already
+		}
+		d, err := e.back(target)
+		if err != nil {
+			return nil, err
+		}
+		d.message = firstOf(a.Message, "back to version "+strconv.Itoa(target.Spec.Number))
+		p := mariposa.Patch{Rolling: rolling, KeepScale: !a.WithScale}
+		if a.WithScale {
+			p.Scale = scalesOf(target)
+		}
+		changed, err := e.bring(*d, p)
+		if err != nil || !changed {
+			return &e.change, err
+		}
+		return e.done(d.message)
+	})
+}
+
+// target is the version to go back to: the one that is named, or the newest before
+// the newest that was fully in force.
+func (e *edit) target(ref string) (*picture.Version, error) {
+	if ref == "" {
+		return e.lastGood()
+	}
+	found, err := e.s.findVersion(e.ctx, e.record, ref)
+	if err != nil {
+		return nil, err
+	}
+	return e.s.Shelf.Version(e.ctx, e.record.ID, found.Spec.(*mariposa.VersionSpec).Number)
+}
+
+// lastGood looks through the versions a few at a time: manifests may be large.
+func (e *edit) lastGood() (*picture.Version, error) {
+	q := store.Query{Kind: mariposa.KindVersion, Project: e.record.ID, Limit: 20}
+	for {
+		page, err := e.s.Store.List(e.ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			spec := page[i].Spec.(*mariposa.VersionSpec)
+			st, _ := page[i].Status.(*mariposa.VersionStatus)
+			if st != nil && !st.Completed.IsZero() && spec.Version != e.spec.Version {
+				return e.s.Shelf.Version(e.ctx, e.record.ID, spec.Number)
+			}
+		}
+		if len(page) < q.Limit {
+			return nil, conflict("no other version of %s was ever fully in force: name the version to go back to", e.spec.Name)
+		}
+		q.Before = page[len(page)-1].ID
+	}
+}
+
+// back is the draft that brings a version back.
+func (e *edit) back(to *picture.Version) (*draft, error) {
+	d := &draft{cause: mariposa.CauseRevert, bytes: to.Spec.Manifest, json: to.Spec.JSON, parsed: to.Manifest, from: to.Spec.Number}
+	if e.spec.Metadata == 0 {
+		return d, nil
+	}
+	now, err := e.s.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	d.values = now.Become(to.Values, e.now)
+	return d, nil
+}
+
+// scalesOf are the scales that a version names.
+func scalesOf(v *picture.Version) map[string]int {
+	scales := map[string]int{}
+	for name, def := range v.Services {
+		if def.Scale != nil {
+			scales[name] = *def.Scale
+		}
+	}
+	return scales
+}
