@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -39,7 +41,7 @@ type NodeConfig struct {
 
 // RunNode runs one node's agent until the context ends.
 func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
-	hello, err := introduce(cfg)
+	hello, mdata, err := introduce(cfg)
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,7 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 			_ = d.Close() // instances run on; there is nothing else to lose
 		}
 	}()
-	return agent.Run(ctx, link, agent.Options{Hello: hello, Drivers: drivers, Clock: clock.Real{}})
+	return agent.Run(ctx, link, agent.Options{Hello: hello, Drivers: drivers, Clock: clock.Real{}, Mdata: mdata})
 }
 
 // driversFor makes every driver that the node supports.
@@ -78,51 +80,80 @@ func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 
 // identity is what a node keeps of itself.
 type identity struct {
-	ID  string `json:"id"`
-	Key string `json:"key"`
+	ID    string `json:"id"`
+	Key   string `json:"key"`
+	Mdata string `json:"mdata,omitempty"` // where its instances read their values: those that run know no other address
 }
 
-// introduce makes the node's hello; the first time, its id and key are made up
-// and kept.
-func introduce(cfg NodeConfig) (wire.Hello, error) {
-	h := wire.Hello{Name: cfg.Name, Rack: cfg.Rack, DC: cfg.DC, Traits: cfg.Traits, Dummy: cfg.Dummy}
+// introduce makes the node's hello, and says where its instances read their
+// values. The first time, its id, key and that address are made up and kept.
+func introduce(cfg NodeConfig) (h wire.Hello, mdata string, err error) {
+	h = wire.Hello{Name: cfg.Name, Rack: cfg.Rack, DC: cfg.DC, Traits: cfg.Traits, Dummy: cfg.Dummy}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return h, fmt.Errorf("cannot make the node's folder: %w", err)
+		return h, "", fmt.Errorf("cannot make the node's folder: %w", err)
 	}
 	if h.Name == "" {
 		name, err := os.Hostname()
 		if err != nil {
-			return h, fmt.Errorf("this machine has no name: %w: say one with --name", err)
+			return h, "", fmt.Errorf("this machine has no name: %w: say one with --name", err)
 		}
 		h.Name = strings.ToLower(name)
 	}
-	id, err := readIdentity(filepath.Join(cfg.Dir, "node.json"))
+	id, err := readIdentity(filepath.Join(cfg.Dir, "node.json"), cfg.Dummy)
 	if err != nil {
-		return h, err
+		return h, "", err
 	}
 	h.Node, h.Key = id.ID, id.Key
 	h.Capacity = capacity(cfg.Dummy)
-	return h, nil
+	return h, id.Mdata, nil
 }
 
-func readIdentity(path string) (identity, error) {
+// readIdentity reads who a node is, and makes up what is missing. Nobody is inside
+// a dummy to read anything.
+func readIdentity(path string, dummy bool) (identity, error) {
 	var id identity
 	b, err := os.ReadFile(path)
 	switch {
-	case err == nil:
+	case errors.Is(err, os.ErrNotExist):
+		id = identity{ID: NewID(), Key: Secret()}
+	case err != nil:
+		return id, err
+	default:
 		if err := json.Unmarshal(b, &id); err != nil || id.ID == "" {
 			return id, fmt.Errorf("%s does not say who this node is; remove it to join as a new node", path)
 		}
-		return id, nil
-	case !errors.Is(err, os.ErrNotExist):
-		return id, err
+		if dummy || id.Mdata != "" {
+			return id, nil
+		}
 	}
-	id = identity{ID: NewID(), Key: Secret()}
-	b, err = json.Marshal(id)
-	if err != nil {
+	if !dummy {
+		if id.Mdata, err = freeAddress(); err != nil {
+			return id, err
+		}
+	}
+	if b, err = json.Marshal(id); err != nil {
 		return id, err
 	}
 	return id, WriteFile(path, b)
+}
+
+// The address is picked apart from the ports that process instances get, and below
+// those that the kernel takes for outgoing connections: nobody is given it while
+// the agent is away.
+const (
+	firstMdata = 12000
+	lastMdata  = 19999
+)
+
+// freeAddress finds an address on loopback where nobody listens.
+func freeAddress() (string, error) {
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", firstMdata+mathrand.IntN(lastMdata-firstMdata+1))
+		if l, err := net.Listen("tcp", address); err == nil {
+			return address, l.Close()
+		}
+	}
+	return "", fmt.Errorf("no port between %d and %d is free for instances to read their values from", firstMdata, lastMdata)
 }
 
 // WriteFile writes a small secret file whole or not at all.
