@@ -36,7 +36,7 @@ func (h *house) stream(query string, last int64) *live {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx, 30*time.Second)
 	req := must(http.NewRequestWithContext(ctx, http.MethodGet, h.url+"/v1/events"+query, nil))(h.t)
-	req.Header.Set("Authorization", "Bearer "+adminToken)
+	req.Header.Set("Authorization", "Bearer "+h.token)
 	req.Header.Set("Accept", "text/event-stream")
 	if last >= 0 {
 		req.Header.Set("Last-Event-ID", strconv.FormatInt(last, 10))

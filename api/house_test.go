@@ -56,6 +56,9 @@ type house struct {
 	url     string
 	http    *http.Client
 	logs    *lockedBuffer
+	token   string // whose calls are made with
+	ring    *seal.Ring
+	set     settings
 }
 
 type option func(*settings)
@@ -63,9 +66,17 @@ type option func(*settings)
 type settings struct {
 	planner bool
 	wrap    func(store.Store) store.Store
+	clock   clock.Clock
+	keep    int
 }
 
 func withPlanner(s *settings) { s.planner = true }
+
+// by lets the API go by another clock.
+func by(c clock.Clock) option { return func(s *settings) { s.clock = c } }
+
+// keeping lets the API keep so many versions.
+func keeping(versions int) option { return func(s *settings) { s.keep = versions } }
 
 func over(wrap func(store.Store) store.Store) option {
 	return func(s *settings) { s.wrap = wrap }
@@ -73,16 +84,31 @@ func over(wrap func(store.Store) store.Store) option {
 
 func newHouse(t testing.TB, options ...option) *house {
 	t.Helper()
-	var set settings
+	set := settings{clock: clock.Real{}}
 	for _, o := range options {
 		o(&set)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	h := &house{t: t, ctx: ctx, store: memory.New(clock.Real{}), http: &http.Client{Transport: &http.Transport{}}, logs: &lockedBuffer{}}
+	h := &house{t: t, store: memory.New(clock.Real{}), logs: &lockedBuffer{}, token: adminToken, ring: seal.NewRing(), set: set}
 	if set.wrap != nil {
 		h.store = set.wrap(h.store)
 	}
-	h.vault = seal.NewVault(seal.NewRing(), h.store)
+	h.open()
+	return h
+}
+
+// again is what a restart, or a second replica, makes of the same store.
+func (h *house) again() *house {
+	other := *h
+	other.open()
+	return &other
+}
+
+// open starts everything over the store, until the test ends.
+func (h *house) open() {
+	t, set := h.t, h.set
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	h.ctx, h.http, h.vault = ctx, &http.Client{Transport: &http.Transport{}}, seal.NewVault(h.ring, h.store)
 	if err := errors.Join(h.vault.Check(ctx, h.store, time.Now()), auth.EnsureFirst(ctx, h.store, time.Now())); err != nil {
 		t.Fatal(err)
 	}
@@ -101,20 +127,27 @@ func newHouse(t testing.TB, options ...option) *house {
 	all.Go(func() { _ = h.picture.Follow(ctx, time.Hour, func(int) {}) })
 	all.Go(func() { h.fleet.Run(ctx) })
 	server := httptest.NewUnstartedServer(api.New(api.Options{
-		Store: h.store, Picture: h.picture, Shelf: shelf, Fleet: h.fleet, Clock: clock.Real{}, NewID: newID,
+		Store: h.store, Picture: h.picture, Shelf: shelf, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep,
 		Vault: h.vault, Place: e.Place, AdminToken: adminToken, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
-		Logger: slog.New(slog.NewTextHandler(h.logs, nil)),
+		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))
 	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
 	server.Start()
 	h.url = server.URL
+	client := h.http
 	t.Cleanup(func() {
 		cancel()
-		h.http.CloseIdleConnections()
+		client.CloseIdleConnections()
 		server.Close()
 		all.Wait()
 	})
-	return h
+}
+
+// as is the same house to whoever has a token.
+func (h *house) as(token string) *house {
+	other := *h
+	other.token = token
+	return &other
 }
 
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
@@ -137,7 +170,7 @@ type reply struct {
 	body   []byte
 }
 
-// call sends a request with the admin's token. A string body goes as it is,
+// call sends a request with the admin's token, or whose it is told to. A string body goes as it is,
 // anything else as JSON; headers are pairs.
 func (h *house) call(method, path string, body any, headers ...string) reply {
 	h.t.Helper()
@@ -153,7 +186,7 @@ func (h *house) call(method, path string, body any, headers ...string) reply {
 		r, kind = bytes.NewReader(must(json.Marshal(b))(h.t)), "application/json"
 	}
 	req := must(http.NewRequestWithContext(h.ctx, method, h.url+path, r))(h.t)
-	req.Header.Set("Authorization", "Bearer "+adminToken)
+	req.Header.Set("Authorization", "Bearer "+h.token)
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}

@@ -144,14 +144,14 @@ func TestLogsAreStreamedAsTheyCome(t *testing.T) {
 		t.Errorf("three lines: %d %q", r.status, r.body)
 	}
 	h.call("GET", logs+"?tail=14", nil).wantError(503, mariposa.Unavailable, "the disk is gone")
-	if r := h.open(logs + "?tail=13"); r != nil {
+	if r := h.begin(logs + "?tail=13"); r != nil {
 		if _, err := io.ReadAll(r.Body); err == nil {
 			t.Error("a log that broke off looks whole")
 		}
 		r.Body.Close()
 	}
 	for _, query := range []string{"?follow=true&tail=2", "?follow=true&tail=15"} { // talking, and silent
-		r := h.open(logs + query)
+		r := h.begin(logs + query)
 		if query == "?follow=true&tail=2" {
 			if line, err := bufio.NewReader(r.Body).ReadString('\n'); err != nil || !strings.HasPrefix(line, id) {
 				t.Errorf("the first line is %q, %v", line, err)
@@ -164,11 +164,11 @@ func TestLogsAreStreamedAsTheyCome(t *testing.T) {
 	}
 }
 
-// open begins a request whose answer is a stream.
-func (h *house) open(path string) *http.Response {
+// begin begins a request whose answer is a stream.
+func (h *house) begin(path string) *http.Response {
 	h.t.Helper()
 	req := must(http.NewRequestWithContext(h.ctx, http.MethodGet, h.url+path, nil))(h.t)
-	req.Header.Set("Authorization", "Bearer "+adminToken)
+	req.Header.Set("Authorization", "Bearer "+h.token)
 	res := must(h.http.Do(req))(h.t)
 	if res.StatusCode != 200 {
 		h.t.Fatalf("%s answered %d", path, res.StatusCode)
