@@ -29,7 +29,7 @@ func (a *app) projectCopy() *cobra.Command {
 			done, err := c.CopyProject(cmd.Context(), project, to)
 			if err == nil && !a.global.json {
 				a.say("%s: a copy of %s, %s", to.Name, project, versionWords(done))
-				a.follows(cmp.Or(to.Organization, a.saidOrg()), to.Name, done)
+				a.follows(cmd.Context(), c, cmp.Or(to.Organization, a.saidOrg()), to.Name, done)
 			}
 			return done, a.noProject(err)
 		})
@@ -47,7 +47,7 @@ func (a *app) projectMove() *cobra.Command {
 	cmd := a.inProject(&cobra.Command{
 		Use: "move [PROJECT] ORG", Short: "Give a project to another organization; its instances run on", ValidArgsFunction: last(a.projectNames, a.orgNames),
 		Aliases: []string{"transfer"},
-		Long:    "Give a project to another organization.\n\nIt goes with its history, metadata and secrets, and nothing of it restarts. Members of the\nother organization get what its rules give them, those of this one lose it.",
+		Long:    "Give a project to another organization.\n\nIt goes with its history, metadata and secrets, and nothing of it restarts. Roles that were\ngiven in the project itself stay; what people may do as members follows the organization.",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		p, err := c.Project(ctx, project)
 		if err != nil {
@@ -58,7 +58,11 @@ func (a *app) projectMove() *cobra.Command {
 			return err
 		}
 		done, err := c.MoveProject(ctx, p.ID, args[0])
-		return changed(a, done, err, "%s belongs to %s now", p.Name, args[0])
+		err = changed(a, done, err, "%s belongs to %s now", p.Name, args[0])
+		if err == nil && !a.global.json {
+			a.note("from now on it is found with -o %s", args[0])
+		}
+		return err
 	})
 	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	return cmd

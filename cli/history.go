@@ -263,7 +263,7 @@ func (a *app) projectRevert() *cobra.Command {
 						again = "version " + r.Version
 					}
 					a.say("%s: %s is %s again", name, versionWords(done), again)
-					a.follows(a.saidOrg(), name, done)
+					a.follows(cmd.Context(), c, a.saidOrg(), name, done)
 				}
 				return done, a.noVersion(err, name)
 			})

@@ -150,6 +150,7 @@ func (a *app) instanceLogs() *cobra.Command {
 		return err
 	})
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on as it prints")
+	cmd.Flags().BoolVar(&o.Reveal, "reveal", false, "show secrets in it, if your role lets you; noted in the audit")
 	cmd.Flags().IntVar(&o.Tail, "tail", -1, "only the last so many lines (default all)")
 	return cmd
 }

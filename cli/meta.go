@@ -217,7 +217,7 @@ func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *cl
 		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 			done, err := run(cmd.Context(), c, project, args)
 			if err == nil && done != nil && !a.global.json {
-				a.follows(a.saidOrg(), project, done)
+				a.follows(cmd.Context(), c, a.saidOrg(), project, done)
 			}
 			return done, err
 		})
@@ -227,11 +227,18 @@ func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *cl
 }
 
 // follows tells what follows from a change of metadata.
-func (a *app) follows(org, project string, done *contract.Changed) {
+func (a *app) follows(ctx context.Context, c *client.Client, org string, project string, done *contract.Changed) {
 	if done.Reason != "" {
 		a.note("%s", done.Reason)
 	}
-	a.tellMissing(org, project, nil, done.Missing)
+	if len(done.Missing) == 0 {
+		return
+	}
+	var declared *manifest.Project
+	if all, err := c.Metadata(ctx, cmp.Or(done.ID, project), false); err == nil { // else all are taken for plain values
+		declared = declares(all.Keys)
+	}
+	a.tellMissing(org, project, declared, done.Missing)
 }
 
 // versionWords names the version that a change made.

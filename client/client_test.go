@@ -296,12 +296,12 @@ func TestLogsFlowUntilClosed(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
-	logs, err := c.Logs(context.Background(), "i1", LogOptions{Tail: 10, Follow: true})
+	logs, err := c.Logs(context.Background(), "i1", LogOptions{Tail: 10, Follow: true, Reveal: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := make([]byte, len("GET /v1/instances/i1/logs?follow=true&tail=10"))
-	if _, err := io.ReadFull(logs, line); err != nil || string(line) != "GET /v1/instances/i1/logs?follow=true&tail=10" {
+	line := make([]byte, len("GET /v1/instances/i1/logs?follow=true&reveal=true&tail=10"))
+	if _, err := io.ReadFull(logs, line); err != nil || string(line) != "GET /v1/instances/i1/logs?follow=true&reveal=true&tail=10" {
 		t.Errorf("got %q, %v", line, err)
 	}
 	if err := logs.Close(); err != nil {

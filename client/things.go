@@ -176,6 +176,7 @@ func (c *Client) DeleteInstance(ctx context.Context, id string) (*contract.Chang
 type LogOptions struct {
 	Tail   int // the last so many lines; negative: all there is
 	Follow bool
+	Reveal bool // with secrets in clear, which takes the right to read them
 }
 
 // Logs opens an instance's output. Whoever asks closes it; canceling the context
@@ -187,6 +188,9 @@ func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadClos
 	}
 	if o.Follow {
 		q.Set("follow", "true")
+	}
+	if o.Reveal {
+		q.Set("reveal", "true")
 	}
 	r := get(under("/v1/instances", id, "logs"), q)
 	r.accept = "text/plain"

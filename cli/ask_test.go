@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whoever interrupts a question is not kept waiting for the line.
+func TestAQuestionCanBeInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, hidden := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(context.Background())
+		release := make(chan struct{})
+		wait := func() (string, error) {
+			cancel()
+			<-release
+			return "", io.EOF
+		}
+		var stderr bytes.Buffer
+		a := &app{env: Env{Stdin: reading(wait), Stderr: &stderr, Secret: func(any) (string, error) { return wait() }}.filled()}
+		_, err := a.ask(ctx, "password: ", hidden)
+		close(release)
+		if !errors.Is(err, errInterrupted) || stderr.String() != "password: \n" {
+			t.Errorf("hidden %v: got %v after %q", hidden, err, stderr.String())
+		}
+	}
+}
+
+// reading is an input that comes from a function.
+type reading func() (string, error)
+
+func (r reading) Read(p []byte) (int, error) {
+	s, err := r()
+	return copy(p, s), err
+}
+
+func TestSizesAreReadAsTheyAreShown(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Int64Range(0, 1<<50).Draw(t, "bytes")
+		if got, err := readSize("memory", sizeOfBytes(n)); err != nil || got != n {
+			t.Fatalf("%d is shown as %s and read as %d, %v", n, sizeOfBytes(n), got, err)
+		}
+	})
+	for _, wrong := range []string{"", "m", "-1m", "1e400", "9999999t", "nan", "inf", "1 g", "1gg", "0x1g"} {
+		if n, err := readSize("memory", wrong); err == nil {
+			t.Errorf("%q is read as %d", wrong, n)
+		}
+	}
+}
+
+func TestTimesAreReadAsPeopleWriteThem(t *testing.T) {
+	t.Parallel()
+	now := noon.In(time.FixedZone("here", 2*60*60))
+	for text, want := range map[string]time.Time{
+		"":                     {},
+		"2026-02-28T12:00:00Z": noon.AddDate(0, 0, -1),
+		"2026-02-28 14:00":     noon.AddDate(0, 0, -1),
+		"2026-02-28":           noon.AddDate(0, 0, -1).Add(-14 * time.Hour),
+		"24h":                  noon.AddDate(0, 0, -1),
+		"1d":                   noon.AddDate(0, 0, -1),
+		"1h30m":                noon.Add(-90 * time.Minute),
+	} {
+		if got, err := readTime("since", text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q is read as %v, %v", text, got, err)
+		}
+	}
+	for _, wrong := range []string{"yesterday", "-1h", "-1d", "99999999d", "d", "12"} {
+		if got, err := readTime("since", wrong, now); err == nil {
+			t.Errorf("%q is read as %v", wrong, got)
+		}
+	}
+}
