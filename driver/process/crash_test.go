@@ -179,6 +179,32 @@ func TestAgentKilledWhileItStartsAgain(t *testing.T) {
 	checkOne(t, root, id, a.start(t, instance(id, runsOnce...)))
 }
 
+func TestARestartCountsOnceItHasComeUp(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		point string
+		runs  bool
+	}{
+		{"again self", false}, {"spawned self", true}, {"born parent", true}, {"forked parent", true}, {"noted parent", true},
+	} {
+		t.Run(c.point, func(t *testing.T) {
+			t.Parallel()
+			root, id := newRoot(t), drivertest.NewID()
+			a := open(t, process.Options{Root: root})
+			a.start(t, instance(id, "sleep", "1000"))
+			before := a.stop(t, id, drivertest.Limit)
+			_ = a.Close()
+			setFailpoint(t, root, c.point)
+			startHelper(t, root, id, runsOnce...).awaitDeath(t)
+			a = open(t, process.Options{Root: root})
+			o, _ := a.find(t, id)
+			if o.Running != c.runs || (o.Bounces == 1) != c.runs || o.Started.Equal(before.Started) == c.runs {
+				t.Errorf("found %+v, was %+v", o, before)
+			}
+		})
+	}
+}
+
 func TestShimKilledAtEachStageOfStart(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []string{"born", "forked", "noted"} {

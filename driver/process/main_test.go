@@ -36,8 +36,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// agentMain is an agent that starts instances and then only waits to be
-// killed: `agent ROOT ID COMMAND...`. It prints what Start answered.
+// agentMain is an agent that starts an instance, as after a person's first restart,
+// and then only waits to be killed: `agent ROOT ID COMMAND...`. It prints what
+// Start answered.
 func agentMain(args []string) int {
 	d, err := process.New(process.Options{Root: args[0]})
 	if err != nil {
@@ -45,7 +46,9 @@ func agentMain(args []string) int {
 		return 1
 	}
 	d.Watch(func(driver.Observed) {})
-	d.Start(context.Background(), instance(args[1], args[2:]...), func(o driver.Observed, err error) {
+	i := instance(args[1], args[2:]...)
+	i.Bounces = 1
+	d.Start(context.Background(), i, func(o driver.Observed, err error) {
 		if err != nil {
 			o.Reason = err.Error()
 		}
