@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -75,6 +76,8 @@ func (n *narrator) tell(e client.Event) string {
 		return n.version(e)
 	case "node":
 		return n.node(e)
+	case "user", "organization", "package", "token":
+		return common(e)
 	}
 	return strings.TrimSpace(cmp.Or(e.ProjectName, short(e.Project)) + " " + e.Kind + bracketed(e.Reason))
 }
@@ -95,6 +98,9 @@ var verbs = map[string]string{
 	"debt":         "is left to %s",
 	"forgotten":    "is forgotten",
 	"crash":        "is told to crash on %s",
+	"starting":     "is told to start on %s",
+	"restarting":   "is told to restart on %s",
+	"kept":         "has ended and is kept on %s",
 }
 
 func (n *narrator) instance(e client.Event) string {
@@ -188,6 +194,17 @@ func (n *narrator) node(e client.Event) string {
 	}
 	what := map[string]string{"unknown": "cannot be reached", "quarantine": "has instances in quarantine", "lost": "is told to play dead", "restored": "may come back", "purged": "is to clear its quarantine", "deleted": "is forgotten"}[e.Verb()]
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
+}
+
+// common tells of what belongs to no project: organization acme was updated by ann.
+func common(e client.Event) string {
+	var named struct {
+		Name string `json:"name"`
+	}
+	if json.Unmarshal(e.Object, &named) != nil || named.Name == "" { // it may be gone
+		return "a" + only("n", e.Subject() == "organization") + " " + e.Subject() + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
+	}
+	return e.Subject() + " " + named.Name + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
 }
 
 // owned is the project's name before the name of what belongs to it.

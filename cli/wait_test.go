@@ -239,8 +239,11 @@ func TestEventsAreSentences(t *testing.T) {
 	node := contract.Event{Revision: 17, Time: noon, Kind: "node.unknown", Node: nodeTwo, Reason: "its connection broke"}
 	version := contract.Event{Revision: 18, Time: noon, Kind: "version.created", Project: helloID, ProjectName: "hello", Actor: "ann", Object: contract.Version{Number: 3, Message: "greet louder"}}
 	strange := contract.Event{Revision: 19, Time: noon, Kind: "moon.full", ProjectName: "hello", Reason: "of its own accord"}
+	org := contract.Event{Revision: 20, Time: noon, Kind: "organization.updated", Actor: "ann", Object: contract.Organization{Name: "acme"}}
+	user := contract.Event{Revision: 21, Time: noon, Kind: "user.deleted", Actor: "ann", Reason: "left"}
 	events := append(life(mariposa.TaskCompleted, ""),
-		instanceEvent(15, "running", two, "replaces web.2-998877, which exited with code 137"), gone, node, version, strange)
+		instanceEvent(15, "running", two, "replaces web.2-998877, which exited with code 137"), gone, node, version, strange, org, user,
+		instanceEvent(22, "restarting", two, "ann asked for it"))
 	f := world(t)
 	f.on("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
 		switch r.FormValue("since") {
