@@ -247,9 +247,9 @@ func TestABounceAfterTheAgentWasKilled(t *testing.T) {
 		repaired int // restarts by policy
 	}{
 		{"before the stop", driver.Observed{Running: true, Started: begun}, mariposa.StateRunning, "", []string{"stop a", "start a"}, mariposa.StateRunning, 0},
-		{"between stop and start", driver.Observed{Started: begun, Finished: again}, mariposa.StateRunning, mariposa.RestartAlways, []string{"stop a", "start a"}, mariposa.StateRunning, 0},
+		{"between stop and start", driver.Observed{Started: begun, Finished: again}, mariposa.StateRunning, mariposa.RestartAlways, []string{"start a"}, mariposa.StateRunning, 0},
 		{"between stop and start, which was reported", driver.Observed{Started: begun, Finished: again}, mariposa.StateStopped, mariposa.RestartAlways, []string{"start a"}, mariposa.StateRunning, 0},
-		{"between stop and start, on the way", driver.Observed{Started: begun, Finished: again}, mariposa.StateStopping, "", []string{"stop a", "start a"}, mariposa.StateRunning, 0},
+		{"between stop and start, on the way", driver.Observed{Started: begun, Finished: again}, mariposa.StateStopping, "", []string{"start a"}, mariposa.StateRunning, 0},
 		{"in the middle of the start", driver.Observed{Started: time.Time{}}, mariposa.StateProvisioning, "", []string{"start a"}, mariposa.StateRunning, 0},
 		{"of a failed one, before anything", driver.Observed{Started: begun, Finished: again, ExitCode: &code}, mariposa.StateFailed, "", []string{"stop a", "start a"}, mariposa.StateRunning, 0},
 		{"after the start", driver.Observed{Running: true, Started: again, Bounces: 1}, mariposa.StateStopped, "", nil, mariposa.StateRunning, 0},
@@ -283,6 +283,40 @@ func TestABounceAfterTheAgentWasKilled(t *testing.T) {
 				t.Errorf("reported %+v", got)
 			}
 		})
+	}
+}
+
+func TestABounceIsNeverTakenForAnEnd(t *testing.T) {
+	t.Parallel()
+	h := &hands{}
+	r := newRig(t, h)
+	r.slots = 1
+	r.boot()
+	w := processWork()
+	r.connect(wanted("a", 1, w))
+	at := r.clk.Now()
+	r.end(h, "start", "a", driver.Observed{Running: true, Started: at}, nil)
+	r.assign(bounced(wanted("a", 2, w), 1), wanted("b", 1, w), wanted("c", 1, w))
+	r.end(h, "stop", "a", driver.Observed{Started: at, Finished: at}, nil)
+	h.want(t, "start b") // others were in line before its start
+	r.wantState("a", mariposa.StateProvisioning)
+	r.end(h, "start", "b", driver.Observed{Running: true}, nil)
+	r.end(h, "start", "c", driver.Observed{Running: true}, nil)
+	r.end(h, "start", "a", driver.Observed{Running: true, Started: at.Add(time.Second)}, nil)
+
+	r.assign(wanted("d", 1, w), bounced(wanted("a", 3, w), 2))
+	h.ended(driver.Observed{ID: "a", Started: at.Add(time.Second), Reason: "exited with code 1"}) // while its stop is in line
+	r.run()
+	r.wantState("a", mariposa.StateProvisioning)
+	r.end(h, "start", "d", driver.Observed{Running: true}, nil)
+	r.end(h, "start", "a", driver.Observed{Running: true, Started: at.Add(time.Minute)}, nil)
+	if st := r.wantState("a", mariposa.StateRunning); st.Bounces != 2 || st.Restarts != 0 {
+		t.Errorf("reported %+v", st)
+	}
+	for _, s := range r.states("a") {
+		if s == mariposa.StateStopped || s == mariposa.StateFailed {
+			t.Errorf("the planner would replace it: it went through %v", r.states("a"))
+		}
 	}
 }
 

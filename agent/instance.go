@@ -194,14 +194,19 @@ func (n *Node) hearEnded(kind mariposa.ComputeType, o driver.Observed) {
 
 // ended decides what to do about an instance that ended by itself: start it
 // again in place as its restart policy says, or call it failed. One that is about
-// to be restarted for a person needs no policy for it.
+// to be restarted for a person needs no policy for it, and no stop any more.
 func (n *Node) ended(i *instance, o driver.Observed) {
 	n.observe(i, mariposa.StateFailed, o)
-	if i.want.Goal != mariposa.GoalRunning || i.workload == nil || i.owesBounce() || !n.mayRestart(i, o) {
+	switch {
+	case i.want.Goal != mariposa.GoalRunning || i.workload == nil:
+		return
+	case i.owesBounce():
+	case n.mayRestart(i, o):
+		i.restarts = append(i.restarts, n.Clock.Now())
+		i.status.Restarts++
+	default:
 		return
 	}
-	i.restarts = append(i.restarts, n.Clock.Now())
-	i.status.Restarts++
 	i.status.State = mariposa.StateProvisioning
 }
 

@@ -231,8 +231,11 @@ func (n *Node) stopped(i *instance, was mariposa.InstanceStatus, o driver.Observ
 		if o.Finished.IsZero() { // the driver has nothing left of it
 			i.status.Finished = n.Clock.Now()
 		}
-		if i.want.Goal == mariposa.GoalHalted {
+		switch {
+		case i.want.Goal == mariposa.GoalHalted:
 			i.status.Generation = max(i.status.Generation, i.generation)
+		case i.next() == start: // it may have to wait for its turn, and must not be taken for dead
+			n.setState(i, mariposa.StateProvisioning, "")
 		}
 	}
 	n.done(i)
