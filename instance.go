@@ -21,6 +21,7 @@ type InstanceSpec struct {
 	Reason      string      `json:"reason,omitempty"` // why it was made, or why it goes
 	Created     time.Time   `json:"created"`
 	Managed     bool        `json:"managed"`
+	Kept        bool        `json:"kept,omitempty"` // it has ended and is kept for people to look at; it takes nothing of its node any more
 	Debt        bool        `json:"debt,omitempty"` // its project is gone; the node's session settles it
 	Memory      int64       `json:"memory,omitempty"`
 	MilliCPU    int64       `json:"milli_cpu,omitempty"`
@@ -30,6 +31,14 @@ type InstanceSpec struct {
 	Definition []byte `json:"definition,omitempty"`
 	Author     string `json:"author,omitempty"`  // of an unmanaged one
 	Bounces    int    `json:"bounces,omitempty"` // how often a person had it restarted in place
+}
+
+// Take is what an instance takes of its node's capacity.
+func (s *InstanceSpec) Take() Resources {
+	if s.Kept {
+		return Resources{}
+	}
+	return Resources{Instances: 1, MilliCPU: s.MilliCPU, Memory: s.Memory}
 }
 
 // InstanceStatus is what the node last said of an instance. The node's session

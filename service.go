@@ -136,6 +136,13 @@ type Update struct {
 	OnMetadata string
 }
 
+// What PreserveStopped may say: whose remains are kept for a while.
+const (
+	PreserveNo        = "no"
+	PreserveOnFailure = "on-failure" // of those that ended by themselves
+	PreserveAlways    = "always"     // also of those that were told to stop
+)
+
 // OnFailure says what a rollout does that does not get on.
 type OnFailure string
 

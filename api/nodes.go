@@ -160,7 +160,7 @@ func (s *server) deleteNode(ctx context.Context, in *deleteNodeInput) (*document
 func forget(c *change, i *store.Record, why string) {
 	spec := i.Spec.(*mariposa.InstanceSpec)
 	c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindInstance, ID: i.ID, SpecRevision: i.SpecRevision, StatusRevision: -1})
-	c.unit.Claims = append(c.unit.Claims, store.Claim{Node: spec.Node, Take: mariposa.Resources{Instances: -1, MilliCPU: -spec.MilliCPU, Memory: -spec.Memory}})
+	c.unit.Claims = append(c.unit.Claims, store.Claim{Node: spec.Node, Take: mariposa.Resources{}.Minus(spec.Take())})
 	c.unit.Writes = append(c.unit.Writes, store.Write{
 		Kind: mariposa.KindInstance, ID: i.ID, Project: spec.Project, Delete: true,
 		Event: mariposa.Event{Kind: "instance.forgotten", Project: spec.Project, Service: spec.ServiceName, Instance: i.ID, Reason: why},

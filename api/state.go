@@ -290,7 +290,7 @@ type tally struct {
 func (t *tally) add(r *store.Record, unreachable bool, now time.Time) {
 	spec, st := r.Spec.(*mariposa.InstanceSpec), instanceStatus(r)
 	state := mariposa.StateOf(spec, st)
-	if state == mariposa.StateDestroyed {
+	if state == mariposa.StateDestroyed || spec.Kept {
 		return
 	}
 	if unreachable {

@@ -21,11 +21,12 @@ const (
 	failed                // wanted, ended by itself
 	leaving               // unwanted, not gone yet
 	stranded              // unwanted, its node cannot be reached
+	corpse                // ended, and kept for people to look at
 	gone                  // nothing of it is left but its record
 	classes
 )
 
-var classNames = [classes]string{"serving", "amend", "updating", "stale", "starting", "staling", "lost", "failed", "leaving", "stranded", "gone"}
+var classNames = [classes]string{"serving", "amend", "updating", "stale", "starting", "staling", "lost", "failed", "leaving", "stranded", "corpse", "gone"}
 
 func (c class) String() string { return classNames[c] }
 
@@ -48,11 +49,13 @@ func (v *View) classify(s *service, i *Instance) class {
 	switch {
 	case state == mariposa.StateDestroyed && i.Spec.Goal == mariposa.GoalGone:
 		return gone
+	case i.Spec.Goal == mariposa.GoalHalted && ended(state):
+		return corpse
 	case i.Spec.Goal != mariposa.GoalRunning && v.nodes[i.Spec.Node].Unknown:
 		return stranded
 	case i.Spec.Goal != mariposa.GoalRunning:
 		return leaving
-	case state == mariposa.StateFailed, state == mariposa.StateStopped, state == mariposa.StateDestroyed:
+	case ended(state):
 		return failed
 	case v.nodes[i.Spec.Node].Unknown:
 		return lost
@@ -69,6 +72,11 @@ func (v *View) classify(s *service, i *Instance) class {
 		return updating
 	}
 	return serving
+}
+
+// ended reports whether nothing of an instance runs in a state.
+func ended(state mariposa.State) bool {
+	return state == mariposa.StateFailed || state == mariposa.StateStopped || state == mariposa.StateDestroyed
 }
 
 // outdated reports whether an instance needs a new incarnation to match the

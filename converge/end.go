@@ -80,7 +80,7 @@ func (v *View) leanedOn(name string, alone bool) (string, int) {
 			if d == nil || !slices.Contains(d.DependsOn, name) || v.reaches(name, other, as) {
 				continue
 			}
-			return other, len(s.members) - s.count(gone) - s.count(stranded)
+			return other, len(s.members) - s.count(gone) - s.count(stranded) - s.count(corpse)
 		}
 	}
 	return "", 0

@@ -87,6 +87,7 @@ func (f *fleet) definition(name string) *mariposa.Service {
 	if rapid.IntRange(0, 4).Draw(t, name+" canary") == 0 {
 		d.Update.Canary = mariposa.Amount{N: rapid.IntRange(1, 3).Draw(t, name+" canaries")}
 	}
+	d.Stop.PreserveStopped = rapid.SampledFrom([]string{mariposa.PreserveNo, mariposa.PreserveOnFailure, mariposa.PreserveAlways}).Draw(t, name+" preserve")
 	if rapid.IntRange(0, 5).Draw(t, name+" never") == 0 {
 		d.Reschedule = mariposa.Reschedule{Never: true}
 	}
@@ -312,9 +313,11 @@ func (f *fleet) refersRightly(p Plan) {
 		done[key] = true
 		i := f.instances[s.Instance]
 		switch {
-		case s.Action == Remove && i.Spec.Goal != mariposa.GoalRunning:
+		case s.Action == Keep && i.Spec.Kept, s.Action == Keep && i.Spec.Goal == mariposa.GoalGone:
+			f.Fatalf("%s: it is kept already, or told to go%s", word(s), f.story())
+		case s.Action == Remove && i.Spec.Goal == mariposa.GoalGone, s.Action == Remove && i.Spec.Goal == mariposa.GoalHalted && !ended(mariposa.StateOf(i.Spec, i.Status)):
 			f.Fatalf("%s: it has been told to go before%s", word(s), f.story())
-		case s.Action == Remove:
+		case (s.Action == Remove || s.Action == Keep) && i.Spec.Goal == mariposa.GoalRunning:
 			f.leanedOnByNobody(p, s)
 		case s.Action == Amend && mariposa.StateOf(i.Spec, i.Status) != mariposa.StateRunning:
 			f.Fatalf("%s: it does not run%s", word(s), f.story())
@@ -362,7 +365,7 @@ func (f *fleet) leanedOnByNobody(p Plan, s Step) {
 	alone := svc.status != nil && svc.status.Stopped && !svc.status.Removed && f.goal.Goal == mariposa.GoalStarted
 	for id, i := range f.instances {
 		other := f.view.services[i.Spec.ServiceName]
-		if c := other.members[id]; c == gone || c == stranded || alone && (other.status == nil || !other.status.Stopped) {
+		if c := other.members[id]; c == gone || c == stranded || c == corpse || alone && (other.status == nil || !other.status.Stopped) {
 			continue
 		}
 		if d, _ := f.view.madeFrom(other, i.Spec.Number); d != nil && slices.Contains(d.DependsOn, s.Service) {
@@ -475,7 +478,7 @@ func balanceOf(v *View, s *service, now time.Time, p Plan) balance {
 			}
 		case step.Action == Remove && s.members[step.Instance] == staling:
 			b.filling-- // it goes first, and its place is taken at once
-		case step.Action == Remove && s.members[step.Instance].runs():
+		case (step.Action == Remove || step.Action == Keep) && s.members[step.Instance].runs():
 			b.retired++
 			if s.members[step.Instance] == stale && rolls(v, s, now, p.Services[s.name].Rollout) {
 				b.outdated++
@@ -539,6 +542,13 @@ func (f *fleet) faultsEnd() {
 	f.finishHolds()
 	f.settle()
 	f.isAsTheGoalSays()
+	f.wait(corpseAge)
+	f.settle()
+	for name, s := range f.view.services {
+		if n := s.count(corpse); n > 0 {
+			f.Fatalf("%s: %d are kept for longer than a day%s", name, n, f.story())
+		}
+	}
 }
 
 // finishHolds asks for what is held, or was left out, to be done to the end.
@@ -600,7 +610,8 @@ func (f *fleet) isAsTheGoalSays() {
 		if !s.ending(f.goal.Goal) {
 			scale = ss.Scale
 		}
-		if p.Todo[name] > 0 || len(s.members) != scale || len(s.slots) != scale {
+		f.keepsFew(s)
+		if p.Todo[name] > 0 || len(s.members)-s.count(corpse) != scale || len(s.slots) != scale {
 			f.Fatalf("%s: %d instances in %d slots, where the scale is %d:\n%s%s", name, len(s.members), len(s.slots), scale, show(p), f.story())
 		}
 		if scale == 0 || ss.Rollout != nil && ss.Rollout.Stopped != "" {
@@ -612,6 +623,22 @@ func (f *fleet) isAsTheGoalSays() {
 	}
 	if f.goal.Goal == mariposa.GoalDeleted && !p.Empty {
 		f.Fatalf("something is left of the deleted project:\n%s%s", show(p), f.story())
+	}
+}
+
+// keepsFew holds a service at rest to the remains it may keep: the newest of a
+// slot, so many, and none where nobody asked for them.
+func (f *fleet) keepsFew(s *service) {
+	slots := map[int]bool{}
+	s.each(corpse, func(i *Instance) bool {
+		if slots[i.Spec.Slot] || !i.Spec.Kept {
+			f.Fatalf("%s is kept beside a newer one, or takes something of its node%s", i.ID, f.story())
+		}
+		slots[i.Spec.Slot] = true
+		return true
+	})
+	if n := len(slots); n > corpsesKept || n > 0 && (s.status == nil || s.status.Removed || s.def.Stop.PreserveStopped == mariposa.PreserveNo) {
+		f.Fatalf("%s keeps %d%s", s.name, n, f.story())
 	}
 }
 

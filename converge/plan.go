@@ -39,6 +39,7 @@ const (
 	Create  Action = "create"  // a new instance in a slot
 	Amend   Action = "update"  // change an instance in place
 	Remove  Action = "remove"  // an instance's goal becomes gone
+	Keep    Action = "keep"    // an instance's goal becomes stopped: what is left of it stays for a while
 	Collect Action = "collect" // forget an instance of which nothing is left
 )
 
@@ -146,6 +147,8 @@ type turn struct {
 	young     []*Instance     // up to date and not up for long enough, youngest first; only during a rollout
 	removing  map[string]bool // victims of this run
 	steps     int             // how many steps it has so far
+	kept      []*Instance     // ended ones that are kept; nil: not yet looked for
+	halting   int             // running ones that this run stops and keeps
 }
 
 func (p *planner) service(s *service) {
@@ -182,6 +185,7 @@ func (p *planner) service(s *service) {
 		t.shrink()
 		t.roll()
 	}
+	t.clearCorpses()
 	t.noteStranded()
 	t.report()
 }
@@ -205,7 +209,11 @@ func (t *turn) remove(i *Instance, reason string, repair bool) {
 		return
 	}
 	t.removing[i.ID] = true
-	t.step(Step{Action: Remove, Instance: i.ID, Reason: reason, Repair: repair})
+	action := Remove
+	if t.preserves(i) {
+		action = Keep
+	}
+	t.step(Step{Action: action, Instance: i.ID, Reason: reason, Repair: repair})
 }
 
 // wait notes why something is not done now, and when to look again. Only the

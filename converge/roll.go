@@ -177,12 +177,17 @@ func (t *turn) unfinished() bool {
 
 func (t *turn) lastFailure() string {
 	var last *Instance
-	t.s.each(failed, func(i *Instance) bool {
-		if last == nil || since(i).After(since(last)) {
-			last = i
+	for _, c := range []class{failed, corpse} {
+		if last != nil {
+			break
 		}
-		return true
-	})
+		t.s.each(c, func(i *Instance) bool {
+			if i.Status.Reason != "" && (last == nil || since(i).After(since(last))) {
+				last = i
+			}
+			return true
+		})
+	}
 	if last == nil {
 		return "its instances do not stay up"
 	}

@@ -51,6 +51,9 @@ type Instance struct {
 	created, since int64
 }
 
+// Ended reports whether nothing of the instance runs.
+func (i *Instance) Ended() bool { return ended(mariposa.StateOf(i.Spec, i.Status)) }
+
 // Node is what the view knows of a node: whether it can be reached, and since when.
 type Node struct {
 	Name    string

@@ -263,6 +263,9 @@ func (w *world) do(s Step, blocked map[string]bool) {
 	case Amend:
 		spec.Number, spec.Live = s.Number, w.versions[s.Number][s.Service].Live
 		w.set(i.ID, &spec, i.Status)
+	case Keep:
+		spec.Goal, spec.Kept = mariposa.GoalHalted, ended(mariposa.StateOf(i.Spec, i.Status))
+		w.set(i.ID, &spec, i.Status)
 	case Collect:
 		delete(w.instances, i.ID)
 		w.view.RemoveInstance(i.ID)
@@ -307,6 +310,7 @@ func (w *world) moving() []string {
 		state := mariposa.StateOf(i.Spec, i.Status)
 		switch {
 		case i.Spec.Goal == mariposa.GoalGone && state != mariposa.StateDestroyed,
+			i.Spec.Goal == mariposa.GoalHalted && !ended(state),
 			i.Spec.Goal == mariposa.GoalRunning && state == mariposa.StateProvisioning,
 			state == mariposa.StateRunning && i.Status.Generation < i.Spec.Generation:
 			ids = append(ids, id)
@@ -319,9 +323,12 @@ func (w *world) moving() []string {
 // move lets a node make an instance what it should be.
 func (w *world) move(id string) {
 	w.Helper()
-	if w.instances[id].Spec.Goal == mariposa.GoalGone {
+	switch w.instances[id].Spec.Goal {
+	case mariposa.GoalGone:
 		w.be(id, mariposa.StateDestroyed, "")
-	} else {
+	case mariposa.GoalHalted:
+		w.be(id, mariposa.StateStopped, "")
+	default:
 		w.be(id, mariposa.StateRunning, "")
 	}
 }

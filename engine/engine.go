@@ -80,8 +80,7 @@ func New(o Options) *Engine {
 		e.placer.SetNode(e.offer(r))
 	}
 	for _, r := range o.Picture.All(mariposa.KindInstance) {
-		spec := r.Spec.(*mariposa.InstanceSpec)
-		e.placer.Claim(r.ID, spec.Node, needOf(spec))
+		e.claim(r.ID, r.Spec.(*mariposa.InstanceSpec))
 	}
 	o.Picture.Hear(e.hear)
 	return e
@@ -262,7 +261,8 @@ func (e *Engine) hear(changes []store.Change) {
 				roomier = true
 				e.placer.Release(c.Record.ID)
 			} else {
-				e.placer.Claim(c.Record.ID, spec.Node, needOf(spec))
+				roomier = roomier || spec.Kept
+				e.claim(c.Record.ID, spec)
 			}
 		case *mariposa.TaskSpec:
 			project = spec.Project
@@ -287,6 +287,15 @@ func (e *Engine) hear(changes []store.Change) {
 	if len(changes) > 0 {
 		e.adopt(changes[len(changes)-1].Revision)
 	}
+}
+
+// claim tells the placer what an instance takes of its node.
+func (e *Engine) claim(id string, spec *mariposa.InstanceSpec) {
+	if spec.Kept {
+		e.placer.Release(id)
+		return
+	}
+	e.placer.Claim(id, spec.Node, needOf(spec))
 }
 
 // hearNode tells the placer, and returns the projects with instances on a node.
@@ -360,7 +369,7 @@ func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Clai
 		return store.Claim{}, nil, mariposa.Errorf(mariposa.Conflict, "no node takes the instance: %w", err)
 	}
 	spec.Node = node.ID
-	return store.Claim{Node: node.ID, Take: needOf(spec).Take, Limit: node.Capacity}, func() { e.placer.Release(id) }, nil
+	return store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity}, func() { e.placer.Release(id) }, nil
 }
 
 // offer is what a node's record says to the placer.
@@ -380,7 +389,6 @@ func (e *Engine) offer(r *store.Record) place.Node {
 
 func needOf(spec *mariposa.InstanceSpec) place.Need {
 	return place.Need{
-		Service: spec.Service, Compute: spec.Compute, Ports: spec.Ports,
-		Take: mariposa.Resources{Instances: 1, MilliCPU: spec.MilliCPU, Memory: spec.Memory},
+		Service: spec.Service, Compute: spec.Compute, Ports: spec.Ports, Take: spec.Take(),
 	}
 }

@@ -276,3 +276,53 @@ func TestATaskWhoseVersionIsLostFailsAndChangesNothing(t *testing.T) {
 	r.wantInstances(2)
 	r.wantNumber(p, 1, 1)
 }
+
+func TestWhatFailedIsKeptAndTakesNothingOfItsNode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	x := r.replica("r1")
+	r.node("n1", mariposa.Resources{Instances: 2})
+	p, _ := r.create("shop", web(2))
+	r.settle()
+	r.pass(time.Minute)
+	dead := r.instances()[0].ID
+	r.kill(dead)
+	r.settle()
+	r.pass(time.Second)
+	r.wantInstances(2)
+	kept := r.kept()
+	if len(kept) != 1 || kept[0].ID != dead || kept[0].Spec.(*mariposa.InstanceSpec).Goal != mariposa.GoalHalted {
+		t.Fatalf("kept are %+v", kept)
+	}
+	ledger, err := r.store.Ledger(t.Context())
+	if err != nil || ledger["n1"].Instances != 2 || x.eng.Used("n1").Instances != 2 {
+		t.Errorf("claimed %+v and %+v, %v", ledger, x.eng.Used("n1"), err)
+	}
+	r.pass(25 * time.Hour)
+	if n := len(r.kept()); n != 0 {
+		t.Errorf("%d are kept for longer than a day", n)
+	}
+	r.delete(p)
+	r.settle()
+	if ledger, err := r.store.Ledger(t.Context()); err != nil || len(ledger) != 0 {
+		t.Errorf("claimed %+v, %v", ledger, err)
+	}
+}
+
+func TestADeletedProjectTakesWhatIsKeptWithIt(t *testing.T) {
+	t.Parallel()
+	r, p := settled(t, web(3, "stop: {preservestopped: always}"))
+	r.ask(p, mariposa.TaskStop, mariposa.Patch{Goal: mariposa.GoalStopped})
+	r.settle()
+	if n := len(r.kept()); n != 3 {
+		t.Fatalf("%d are kept", n)
+	}
+	if ledger, err := r.store.Ledger(t.Context()); err != nil || ledger["n1"].Instances != 0 {
+		t.Errorf("claimed %+v, %v", ledger, err)
+	}
+	r.delete(p)
+	r.settle()
+	if n := len(r.list(mariposa.KindInstance)) + len(r.list(mariposa.KindProject)); n != 0 {
+		t.Errorf("%d instances and projects are left", n)
+	}
+}

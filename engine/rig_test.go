@@ -203,7 +203,7 @@ func (r *rig) nodesAct() bool {
 	if r.lazy {
 		return false
 	}
-	for _, rec := range r.instances() {
+	for _, rec := range r.list(mariposa.KindInstance) {
 		spec := rec.Spec.(*mariposa.InstanceSpec)
 		st, _ := rec.Status.(*mariposa.InstanceStatus)
 		state := mariposa.StateOf(spec, st)
@@ -213,6 +213,8 @@ func (r *rig) nodesAct() bool {
 			continue
 		case spec.Goal == mariposa.GoalGone && state != mariposa.StateDestroyed:
 			next.State = mariposa.StateDestroyed
+		case spec.Goal == mariposa.GoalHalted && state != mariposa.StateStopped:
+			next.State, next.Reason = mariposa.StateStopped, "stopped"
 		case spec.Goal == mariposa.GoalRunning && state == mariposa.StateProvisioning && r.fail[spec.ServiceName]:
 			next.State, next.Reason = mariposa.StateFailed, "told to fail"
 		case spec.Goal == mariposa.GoalRunning && (state == mariposa.StateProvisioning || state == mariposa.StateRunning && st.Generation < spec.Generation):
@@ -242,7 +244,15 @@ func (r *rig) list(kind mariposa.Kind) []store.Record {
 	return all
 }
 
-func (r *rig) instances() []store.Record { return r.list(mariposa.KindInstance) }
+// instances lists all but what has ended and is kept.
+func (r *rig) instances() []store.Record {
+	return slices.DeleteFunc(r.list(mariposa.KindInstance), func(rec store.Record) bool { return rec.Spec.(*mariposa.InstanceSpec).Kept })
+}
+
+// kept lists what has ended and is kept.
+func (r *rig) kept() []store.Record {
+	return slices.DeleteFunc(r.list(mariposa.KindInstance), func(rec store.Record) bool { return !rec.Spec.(*mariposa.InstanceSpec).Kept })
+}
 
 func (r *rig) wantInstances(n int) []store.Record {
 	r.t.Helper()

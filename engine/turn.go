@@ -108,7 +108,9 @@ func (t *turn) write(s converge.Step) {
 	case converge.Collect:
 		i := t.view.Instance(s.Instance)
 		t.put(s, i.Spec, true, "instance.collected", t.taskOf(s))
-		t.unit.Claims = append(t.unit.Claims, store.Claim{Node: i.Spec.Node, Take: mariposa.Resources{}.Minus(needOf(i.Spec).Take)})
+		t.giveBackNode(i.Spec)
+	case converge.Keep:
+		t.keep(s)
 	case converge.Remove:
 		spec := *t.view.Instance(s.Instance).Spec
 		spec.Goal, spec.Generation, spec.Reason, spec.Task = mariposa.GoalGone, spec.Generation+1, s.Reason, t.taskOf(s)
@@ -121,8 +123,30 @@ func (t *turn) write(s converge.Step) {
 	}
 }
 
+// keep lets an instance end and stay for people to look at. Once it has ended it
+// takes nothing of its node any more.
+func (t *turn) keep(s converge.Step) {
+	i := t.view.Instance(s.Instance)
+	spec, kind := *i.Spec, "instance.stopping"
+	if spec.Goal != mariposa.GoalHalted {
+		spec.Goal, spec.Generation, spec.Reason, spec.Task = mariposa.GoalHalted, spec.Generation+1, s.Reason, t.taskOf(s)
+	}
+	if i.Ended() && !spec.Kept {
+		t.giveBackNode(&spec)
+		spec.Kept, kind = true, "instance.kept"
+	}
+	t.put(s, &spec, false, kind, t.taskOf(s))
+}
+
+// giveBackNode returns what an instance takes of its node.
+func (t *turn) giveBackNode(spec *mariposa.InstanceSpec) {
+	if take := spec.Take(); take != (mariposa.Resources{}) {
+		t.unit.Claims = append(t.unit.Claims, store.Claim{Node: spec.Node, Take: mariposa.Resources{}.Minus(take)})
+	}
+}
+
 func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, kind, task string) {
-	if s.Action == converge.Remove || s.Action == converge.Amend { // a person may have had its node forgotten
+	if s.Action == converge.Remove || s.Action == converge.Amend || s.Action == converge.Keep { // a person may have had its node forgotten
 		t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindInstance, ID: s.Instance, SpecRevision: -1, StatusRevision: -1})
 	}
 	w := store.Write{
@@ -160,7 +184,7 @@ func (t *turn) create(s converge.Step) {
 	t.claimed = append(t.claimed, s.Instance)
 	spec.Node, spec.Task = node.ID, t.taskOf(s)
 	t.put(s, spec, false, "instance.provisioning", spec.Task)
-	t.unit.Claims = append(t.unit.Claims, store.Claim{Node: node.ID, Take: needOf(spec).Take, Limit: node.Capacity})
+	t.unit.Claims = append(t.unit.Claims, store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity})
 }
 
 func fixedPorts(def *mariposa.Service) []int {

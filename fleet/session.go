@@ -323,7 +323,7 @@ func (s *Session) write(u *store.Unit, known *store.Record, st *mariposa.Instanc
 	}
 	if owed(known, st) {
 		w.Status, w.Delete = nil, true
-		u.Claims = append(u.Claims, store.Claim{Node: s.node, Take: mariposa.Resources{Instances: -1, MilliCPU: -spec.MilliCPU, Memory: -spec.Memory}})
+		u.Claims = append(u.Claims, store.Claim{Node: s.node, Take: mariposa.Resources{}.Minus(spec.Take())})
 	}
 	u.Writes = append(u.Writes, w)
 	u.Urgent = u.Urgent || st.State == mariposa.StateFailed
