@@ -192,10 +192,14 @@ func (s *server) projectOfTask(ctx context.Context, id string) (*store.Record, e
 		return nil, err
 	}
 	spec := r.Spec.(*mariposa.TaskSpec)
-	if p := s.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
-		return p, nil
+	p := s.Picture.Get(mariposa.KindProject, spec.Project)
+	if p == nil {
+		p = &store.Record{Kind: mariposa.KindProject, ID: spec.Project, Spec: &mariposa.ProjectSpec{Name: spec.ProjectName}}
 	}
-	return &store.Record{Kind: mariposa.KindProject, ID: spec.Project, Spec: &mariposa.ProjectSpec{Name: spec.ProjectName}}, nil
+	if !s.sees(caller(ctx), p) {
+		return nil, notFound("there is no task %q", id)
+	}
+	return p, nil
 }
 
 // projectOfInstance finds the project that an instance belongs to; what is left of

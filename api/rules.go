@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"mariposa"
@@ -147,7 +148,12 @@ func renames(r *http.Request) string {
 	return ""
 }
 
-func reveals(r *http.Request) string { return r.URL.Query().Get("reveal") }
+// reveals reads the parameter as the handlers do: there is more than one way to
+// write true.
+func reveals(r *http.Request) string {
+	reveal, _ := strconv.ParseBool(r.URL.Query().Get("reveal")) // what is none is refused by whoever reads it next
+	return strconv.FormatBool(reveal)
+}
 
 // peek reads the body of a request and puts it back. What is longer than any
 // body may be stays unread.

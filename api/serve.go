@@ -164,6 +164,9 @@ func (s *server) letIn(r *http.Request) (*http.Request, *Error) {
 		if c = s.directory.StandIn(c, user); c == nil {
 			return r, newError(mariposa.ResourceNotFound, "there is no such user", nil)
 		}
+		if r.URL.Path == agentPath { // agents come with a token of their own, never for a user
+			return r, newError(mariposa.ResourceNotFound, "there is nothing at "+r.URL.Path+"; /docs lists what there is", nil)
+		}
 	}
 	return r.WithContext(context.WithValue(r.Context(), sessionKey{}, &session{caller: c, from: from})), nil
 }
@@ -208,6 +211,9 @@ func asUser(r *http.Request) (own *http.Request, user string) {
 	escaped := "/v1/" + rest
 	path, err := url.PathUnescape(escaped)
 	if err != nil {
+		return r, ""
+	}
+	if name, err = url.PathUnescape(name); err != nil {
 		return r, ""
 	}
 	u := *r.URL

@@ -1,0 +1,93 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/store"
+)
+
+// town is a house that two organizations share. In acme, olga is an owner, mia and
+// max are members, which makes them viewers of its project shop; vera, dora, oleg
+// and ada have no part in acme but a role each in shop. In umbra there is ulla alone, with
+// the project dark. Sam has a part in nothing.
+type town struct {
+	*house
+	users map[string]string // ids by name
+	keys  map[string]string // a token of each
+	acme  string
+	umbra string
+	shop  contract.Changed
+	dark  contract.Changed
+	// Of shop: an instance of its service web, one that nobody manages, and a token
+	// of ada's.
+	instance, single, token string
+	// Of dark: an instance.
+	darkInstance string
+}
+
+const townManifest = `services:
+  web: {compute_type: dummy, scale: 2, environment: {MODE: "{{ .meta.mode }}", KEY: "{{ .meta.key }}"}}
+  db: {compute_type: dummy}
+metadata:
+  mode: {default: calm}
+  key: {secret: true}
+`
+
+var roles = map[string]mariposa.Role{
+	"vera": mariposa.RoleViewer, "dora": mariposa.RoleDeployer, "oleg": mariposa.RoleOperator, "ada": mariposa.RoleAdmin,
+}
+
+func newTown(t testing.TB, options ...option) *town {
+	t.Helper()
+	w := &town{house: newHouse(t, options...), users: map[string]string{"admin": mariposa.FirstUser}, keys: map[string]string{"admin": adminToken}}
+	for _, name := range []string{"olga", "mia", "max", "vera", "dora", "oleg", "ada", "sam", "ulla"} {
+		w.users[name] = want[contract.Changed](w.call("POST", "/v1/users", contract.NewUser{Name: name}), http.StatusCreated).ID
+		w.keys[name] = w.mint(contract.NewToken{Name: "first", User: name})
+	}
+	w.acme = want[contract.Changed](w.by("olga").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}), 201).ID
+	w.umbra = want[contract.Changed](w.by("ulla").call("POST", "/v1/organizations", contract.NewOrganization{Name: "umbra"}), 201).ID
+	for _, name := range []string{"mia", "max"} {
+		want[contract.Changed](w.by("olga").call("PUT", "/v1/organizations/acme/members/"+name, contract.MemberChange{Role: "member"}), 200)
+	}
+	w.shop = want[contract.Changed](w.by("olga").call("POST", "/v1/projects?name=shop&organization=acme", townManifest), 201)
+	w.dark = want[contract.Changed](w.by("ulla").call("POST", "/v1/projects?name=dark&organization=umbra", townManifest), 201)
+	for name, role := range roles {
+		want[contract.Changed](w.by("olga").call("PUT", "/v1/projects/"+w.shop.ID+"/users/"+name, contract.MemberChange{Role: string(role)}), 200)
+	}
+	for _, id := range []string{w.shop.ID, w.dark.ID} {
+		want[contract.Changed](w.call("PUT", "/v1/projects/"+id+"/metadata/key", contract.MetadataValue{Value: []byte(`"sesame-` + id + `"`)}), 200)
+		want[contract.Changed](w.call("PUT", "/v1/projects/"+id+"/metadata/mode", contract.MetadataValue{Value: []byte(`"calm"`)}), 200)
+	}
+	want[contract.Changed](w.call("PUT", "/v1/packages/small", contract.Package{Name: "small", Memory: 1 << 20, CPU: 1}), 200)
+	w.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning})
+	w.instance, w.single, w.darkInstance = newID(), newID(), newID()
+	w.house.instance(w.instance, w.shop.ID, "web", "n1", mariposa.StateRunning, nil)
+	w.house.instance(w.single, w.shop.ID, "", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) {
+		s.Name, s.Managed, s.Definition = "probe", false, []byte(`{"compute_type":"dummy"}`)
+	})
+	w.house.instance(w.darkInstance, w.dark.ID, "web", "n1", mariposa.StateRunning, nil)
+	w.token = want[contract.Tokens](w.by("ada").call("GET", "/v1/tokens", nil), 200).Tokens[0].ID
+	return w
+}
+
+// by is the house as a user finds it.
+func (w *town) by(user string) *house { return w.as(w.keys[user]) }
+
+// mint makes a token as the admin.
+func (h *house) mint(ask contract.NewToken) string {
+	h.t.Helper()
+	return want[contract.Token](h.as(adminToken).call("POST", "/v1/tokens", ask), http.StatusCreated).Secret
+}
+
+// forge puts a token into the store, whatever its user may have asked for.
+func (h *house) forge(spec mariposa.TokenSpec) string {
+	h.t.Helper()
+	secret := "mrp_" + newID()
+	spec.Use, spec.Hash, spec.Created = mariposa.TokenUser, mariposa.HashToken(secret), time.Now()
+	h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindToken, ID: mariposa.TokenID(spec.Hash), Spec: &spec}}})
+	return secret
+}
