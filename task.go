@@ -5,17 +5,18 @@ import "time"
 // TaskSpec says who asked for which change and why. A task carries its change
 // of goal and the planner applies it when the task becomes active.
 type TaskSpec struct {
-	Project     string    `json:"project"`
-	ProjectName string    `json:"project_name,omitempty"` // when the task was made: the project may be gone before its tasks are
-	Services    []string  `json:"services,omitempty"`     // names; none: the whole project
-	Component   string    `json:"component,omitempty"`
-	Task        TaskKind  `json:"task"`
-	Origin      Origin    `json:"origin"`
-	Author      string    `json:"author,omitempty"`
-	Reason      string    `json:"reason,omitempty"`
-	Created     time.Time `json:"created"`
-	Version     string    `json:"version,omitempty"`
-	Patch       Patch     `json:"patch,omitzero"`
+	Project     string         `json:"project"`
+	ProjectName string         `json:"project_name,omitempty"` // when the task was made: the project may be gone before its tasks are
+	Services    []string       `json:"services,omitempty"`     // names; none: the whole project
+	Component   string         `json:"component,omitempty"`
+	Task        TaskKind       `json:"task"`
+	Origin      Origin         `json:"origin"`
+	Author      string         `json:"author,omitempty"`
+	Reason      string         `json:"reason,omitempty"`
+	Created     time.Time      `json:"created"`
+	Version     string         `json:"version,omitempty"`
+	Patch       Patch          `json:"patch,omitzero"`
+	Before      map[string]int `json:"before,omitempty"` // of a change of scale: what it was
 	// Lifts: it ends the freeze of the services it names. Without it, a task on a
 	// frozen scope waits for the thaw.
 	Lifts bool `json:"lifts,omitempty"`

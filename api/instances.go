@@ -195,8 +195,29 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 		return s.stopOrStart(ctx, r, in.Body.Action)
 	case "restart":
 		return s.restartInstance(ctx, r)
+	case "replace":
+		if !spec.Managed {
+			return nil, conflict("instance %s belongs to no service that would replace it: remove it and make another", spec.Name)
+		}
+		return s.replaceInstance(ctx, r)
 	}
-	return nil, notYet(in.Body.Action + " of an instance")
+	return nil, invalid("an instance cannot be told to %s", in.Body.Action)
+}
+
+// replaceInstance makes one instance of a service anew.
+func (s *server) replaceInstance(ctx context.Context, r *store.Record) (*document[contract.Changed], error) {
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	return s.change(ctx, OfProject{Project: spec.Project}, func(e *edit) (*change, error) {
+		reason, err := e.add(&mariposa.TaskSpec{
+			Task: mariposa.TaskReprovision, Component: "instance", Services: []string{spec.ServiceName}, Version: e.spec.Version, Lifts: e.lifts(),
+			Reason: actor(ctx) + " asked to replace " + spec.Name,
+			Patch:  mariposa.Patch{Reprovision: []string{spec.ServiceName}, Filter: &mariposa.Filter{Instances: []string{r.ID}}},
+		}, nil)
+		if err != nil {
+			return nil, err
+		}
+		return e.done(reason)
+	})
 }
 
 func (s *server) deleteInstance(ctx context.Context, in *ofInstance) (*document[contract.Changed], error) {

@@ -56,16 +56,17 @@ type SubmissionQuery struct {
 	Previous string `query:"previous" doc:"the newest version that the caller knows, by hash or number"`
 	Force    bool   `query:"force" doc:"whatever the newest version is"`
 	Rolling  string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
-	Canary   string `query:"canary" doc:"not supported yet"`
+	Canary   string `query:"canary" doc:"hold after so many instances: a number or a percentage"`
 	Message  string `query:"message" doc:"for those who read the versions later" maxLength:"1000"`
 }
 
 func (q SubmissionQuery) submission() (*submission, error) {
-	if q.Canary != "" {
-		return nil, notYet("canary")
-	}
 	rolling, err := parseAmount("rolling", q.Rolling)
-	return &submission{previous: q.Previous, force: q.Force, rolling: rolling, message: q.Message}, err
+	if err != nil {
+		return nil, err
+	}
+	canary, err := parseAmount("canary", q.Canary)
+	return &submission{previous: q.Previous, force: q.Force, rolling: rolling, canary: canary, message: q.Message}, err
 }
 
 // submission is a manifest on its way in.
@@ -76,6 +77,7 @@ type submission struct {
 	values   []byte // a document of metadata; nil: none
 	message  string
 	rolling  mariposa.Amount
+	canary   mariposa.Amount
 	previous string
 	force    bool
 }
@@ -239,7 +241,7 @@ func (e *edit) submit(sub *submission) (bool, error) {
 	if d.parsed == nil {
 		d.cause = mariposa.CauseMetadata
 	}
-	return e.bring(d, mariposa.Patch{Rolling: sub.rolling})
+	return e.bring(d, mariposa.Patch{Rolling: sub.rolling, Canary: sub.canary})
 }
 
 // bring makes a version of a draft and adds the task that brings it into force.

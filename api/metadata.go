@@ -197,8 +197,24 @@ func (s *server) changeValues(ctx context.Context, in OfProject, message string,
 		if err != nil || !changed {
 			return &e.change, err
 		}
+		e.answer.Reason = e.outdating()
 		return e.done(firstOf(e.taskReason(), message, "its metadata changed"))
 	})
+}
+
+// outdating says which services run with other values than they would be made with
+// now, after this change.
+func (e *edit) outdating() string {
+	var names []string
+	for _, w := range e.unit.Writes {
+		if v, ok := w.Spec.(*mariposa.VersionSpec); ok && e.answer.Task == nil {
+			names = append(names, v.Changed...)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return strings.Join(names, ", ") + " run with the former values: mariposa project reprovision brings the new ones in"
 }
 
 // OfKey are the parameters of a path that leads to a metadata key.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"strings"
 
@@ -33,12 +34,13 @@ func (s *server) listPackages(context.Context, *struct{}) (*document[contract.Pa
 	return answer(all)
 }
 
-type ofPackage struct {
+// OfPackage are the parameters of a path that leads to a package.
+type OfPackage struct {
 	Package string `path:"package" maxLength:"63" pattern:"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$" patternDescription:"letters, digits, dots and hyphens"`
 }
 
 type putPackageInput struct {
-	ofPackage
+	OfPackage
 	Body contract.Package
 }
 
@@ -47,13 +49,13 @@ func (s *server) putPackage(ctx context.Context, in *putPackageInput) (*document
 		return nil, invalid("name: the path says %s, the body %s", in.Package, shorten(in.Body.Name))
 	}
 	spec := &mariposa.PackageSpec{
-		Name: in.Package, Family: in.Body.Family, Memory: in.Body.Memory, MilliCPU: int64(in.Body.CPU * 1000), Disk: in.Body.Disk,
+		Name: in.Package, Family: in.Body.Family, Memory: in.Body.Memory, MilliCPU: int64(math.Round(in.Body.CPU * 1000)), Disk: in.Body.Disk,
 		Created: s.Clock.Now(), Author: actor(ctx),
 	}
 	return s.writePackage(ctx, store.Write{Kind: mariposa.KindPackage, ID: in.Package, Spec: spec, Event: mariposa.Event{Kind: "package.updated", Actor: actor(ctx)}})
 }
 
-func (s *server) deletePackage(ctx context.Context, in *ofPackage) (*document[contract.Changed], error) {
+func (s *server) deletePackage(ctx context.Context, in *OfPackage) (*document[contract.Changed], error) {
 	if s.Picture.Get(mariposa.KindPackage, in.Package) == nil {
 		return nil, notFound("there is no package %q", in.Package)
 	}

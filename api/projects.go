@@ -63,7 +63,9 @@ func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contr
 	if err != nil {
 		return nil, err
 	}
-	return answer(s.projectDoc(s.viewer(ctx), r))
+	doc := s.projectDoc(s.viewer(ctx), r)
+	doc.Role = s.directory.RoleIn(caller(ctx), r)
+	return answer(doc)
 }
 
 // projectDoc shows a project as it is now. On its way, it says what is awaited.

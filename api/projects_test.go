@@ -187,7 +187,7 @@ func TestANewManifestNeedsToKnowTheOldOne(t *testing.T) {
 	put("", changed).wantError(409, mariposa.Conflict, first.Version, "previous")
 	put("?previous=7", changed).wantError(409, mariposa.Conflict, first.Version)
 	put("?previous="+strings.Repeat("0", 40), changed).wantError(409, mariposa.Conflict, first.Version)
-	put("?previous=1&canary=1", changed).wantError(400, mariposa.InvalidArgument, "not supported yet")
+	put("?previous=1&canary=few", changed).wantError(400, mariposa.InvalidArgument, "canary")
 	put("?previous=1&rolling=0", changed).wantError(400, mariposa.InvalidArgument, "rolling")
 	put("?previous=1&rolling=-1%25", changed).wantError(400, mariposa.InvalidArgument, "rolling")
 	put("?previous=1", "services: [").wantError(400, mariposa.InvalidArgument)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 
@@ -94,7 +95,7 @@ func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
 			if cores, err = limit[float64](name, raw); err == nil {
 				q.MilliCPU = nil
 				if cores != nil {
-					n := int64(*cores * 1000)
+					n := int64(math.Round(*cores * 1000))
 					q.MilliCPU = &n
 				}
 			}

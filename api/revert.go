@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"strconv"
 
 	"mariposa"
@@ -12,37 +11,59 @@ import (
 
 // revert makes a version current again: a new version with the manifest and the
 // values of an old one. It has the old one's hash, and history stays as it was.
-func (s *server) revert(ctx context.Context, in OfProject, a contract.Action) (*document[contract.Changed], error) {
-	rolling, err := readAmount("rolling", a.Rolling)
+func (e *edit) revert(a contract.Action, rolling, canary mariposa.Amount) (string, error) {
+	if !isText(a.Message) {
+		return "", invalid("message must be text")
+	}
+	target, err := e.target(a.Version)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if len(a.Message) > maxMessage || !isText(a.Message) {
-		return nil, invalid("message must be text of at most %d bytes", maxMessage)
+	if st := statusOf(e.record); target.Spec.Version == e.spec.Version && (st == nil || st.Undone != e.spec.Number) {
+		return "", nil // it is the newest already, and was not rolled back
 	}
-	return s.change(ctx, in, func(e *edit) (*change, error) {
-		target, err := e.target(a.Version)
-		if err != nil {
-			return nil, err
-		}
-		if target.Spec.Version == e.spec.Version {
-			return &e.change, nil // it is the newest already
-		}
+	d, err := e.back(target)
+	if err != nil {
+		return "", err
+	}
+	d.message = firstOf(a.Message, "back to version "+strconv.Itoa(target.Spec.Number))
+	p := mariposa.Patch{Rolling: rolling, Canary: canary, KeepScale: !a.WithScale}
+	if a.WithScale {
+		p.Scale = scalesOf(target)
+	}
+	changed, err := e.bring(*d, p)
+	if err != nil || !changed {
+		return "", err
+	}
+	return d.message, nil
+}
+
+// startAt starts the project at a version: the newest as it is, an older one by
+// making it current again.
+func (e *edit) startAt(a contract.Action, rolling, canary mariposa.Amount) (string, error) {
+	if len(a.Services) > 0 {
+		return "", invalid("services: a version is started as a whole")
+	}
+	target, err := e.target(a.Version)
+	if err != nil {
+		return "", err
+	}
+	p := mariposa.Patch{Goal: mariposa.GoalStarted, Rolling: rolling, Canary: canary, KeepScale: true}
+	reason := actor(e.ctx) + " asked for a start at version " + strconv.Itoa(target.Spec.Number)
+	if target.Spec.Version != e.spec.Version {
 		d, err := e.back(target)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		d.message = firstOf(a.Message, "back to version "+strconv.Itoa(target.Spec.Number))
-		p := mariposa.Patch{Rolling: rolling, KeepScale: !a.WithScale}
-		if a.WithScale {
-			p.Scale = scalesOf(target)
+		d.message = reason
+		if _, err := e.makeVersion(*d); err != nil {
+			return "", err
 		}
-		changed, err := e.bring(*d, p)
-		if err != nil || !changed {
-			return &e.change, err
-		}
-		return e.done(d.message)
-	})
+	}
+	p.Number = e.spec.Number
+	return e.add(&mariposa.TaskSpec{
+		Task: mariposa.TaskStart, Component: "project", Version: e.spec.Version, Lifts: e.lifts(), Reason: reason, Patch: p,
+	}, nil)
 }
 
 // target is the version to go back to: the one that is named, or the newest before

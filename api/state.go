@@ -14,6 +14,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/manifest"
 	"mariposa/picture"
 	"mariposa/store"
 )
@@ -192,6 +193,9 @@ func (v *viewer) state(p picture.Project) contract.ProjectState {
 	spec := p.Record.Spec.(*mariposa.ProjectSpec)
 	doc := contract.ProjectState{ID: p.Record.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Version: spec.Version, Services: []contract.ServiceState{}}
 	doc.Goal, doc.Status, doc.Reason = fare(p.Record)
+	if st := statusOf(p.Record); st != nil {
+		doc.Frozen, doc.Paused = st.Frozen, st.Paused
+	}
 	goals := v.goals(p.Record)
 	if st := statusOf(p.Record); st != nil {
 		doc.Version = st.Version
@@ -258,7 +262,7 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 		ID: ss.ID, Name: name, Version: v.sha(project, ss.Number), Goal: ss.Scale,
 		Running: t.running, Healthy: t.healthy, Starting: t.starting, Stopping: t.stopping,
 		Failed: t.failed, Unknown: t.unknown, Outdated: t.outdated,
-		Status: cmp.Or(ss.Status, mariposa.StatusConverging), Reason: ss.Reason,
+		Frozen: ss.Frozen != nil, Paused: ss.Paused, Status: cmp.Or(ss.Status, mariposa.StatusConverging), Reason: ss.Reason,
 	}
 	if ss.Removed {
 		doc.Goal = 0
@@ -269,7 +273,33 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 	if doc.Reason == "" && doc.Status == mariposa.StatusConverging {
 		doc.Reason = t.sentence(v, doc.Goal)
 	}
+	if doc.Reason == "" && t.outdated > 0 {
+		doc.Reason = v.whyOutdated(project, name, ss.Number, t)
+	}
 	return doc
+}
+
+// whyOutdated says why instances are not as they would be made now, when nothing is
+// done about it: metadata that they were made with has changed.
+func (v *viewer) whyOutdated(project, name string, number int, t *tally) string {
+	var keys []string
+	if now := v.version(project, number); now != nil {
+		uses := now.Manifest.Uses(name)
+		for made := range t.made {
+			then := v.version(project, made)
+			if then == nil {
+				continue
+			}
+			for _, c := range manifest.DiffValues(then.Values, now.Values) {
+				if slices.Contains(uses, c.Key) {
+					keys = append(keys, c.Key)
+				}
+			}
+		}
+	}
+	slices.Sort(keys)
+	what := strings.Join(slices.Compact(keys), ", ")
+	return many(t.outdated, "instance") + " outdated: made before " + cmp.Or(what, "what they are made from") + " changed; reprovision to take that up"
 }
 
 // tally counts the instances of one service.
@@ -282,6 +312,7 @@ type tally struct {
 	failed   int
 	unknown  int
 	outdated int
+	made     map[int]bool  // the versions that the outdated ones were made from
 	young    int           // run as they should, but not for min_healthy yet
 	first    *store.Record // the first that is not simply running
 	state    mariposa.State
@@ -302,6 +333,10 @@ func (t *tally) add(r *store.Record, unreachable bool, now time.Time) {
 	case t.def == nil || !alive || spec.Goal != mariposa.GoalRunning:
 	case t.def.Digest != spec.Digest:
 		t.outdated++
+		if t.made == nil {
+			t.made = map[int]bool{}
+		}
+		t.made[spec.Number] = true
 	case state == mariposa.StateRunning && st.Since.Add(t.def.Update.MinHealthy).After(now):
 		t.young++
 	}

@@ -268,17 +268,16 @@ func TestActionsThatMakeNoSenseAreRefused(t *testing.T) {
 	h := newHouse(t)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
-	for _, action := range []string{"freeze", "thaw", "revert", "pause", "resume", "converge", "accept"} {
-		h.act(`{"action":"`+action+`"}`).wantError(400, mariposa.InvalidArgument, "not supported yet")
-	}
 	for _, body := range []string{
 		`{}`, `{"action":"dance"}`, `{"action":7}`, `{"action":"start","colour":"red"}`, `[]`, `null`, `"start"`, `{"action":`, `x`,
 		`{"action":"scale"}`, `{"action":"scale","scale":3}`, `{"action":"scale","scale":{}}`, `{"action":"scale","scale":{"web":-1}}`,
 		`{"action":"scale","scale":{"web":"-3"}}`, `{"action":"scale","scale":{"web":1.5}}`, `{"action":"scale","scale":{"web":"+"}}`,
 		`{"action":"scale","scale":{"web":1000001}}`, `{"action":"scale","scale":{"web":"+1000000"}}`, `{"action":"scale","scale":{"web":null}}`,
 		`{"action":"scale","scale":{"web":99999999999999999999}}`, `{"action":"scale","scale":{"web":true}}`, `{"action":"scale","scale":{"web":1,"id-web":2}}`,
-		`{"action":"reprovision","rolling":0}`, `{"action":"reprovision","rolling":"x"}`, `{"action":"reprovision","canary":1}`,
-		`{"action":"reprovision","filters":{"a":1}}`, `{"action":"reprovision","version":"1"}`, `{"action":"start","services":["web"]}`,
+		`{"action":"reprovision","rolling":0}`, `{"action":"reprovision","rolling":"x"}`, `{"action":"reprovision","canary":"many"}`,
+		`{"action":"reprovision","filters":{"a":1}}`, `{"action":"reprovision","version":"1"}`, `{"action":"freeze","rolling":1}`, `{"action":"thaw","version":"1"}`,
+		`{"action":"reprovision","count":1,"canary":2}`, `{"action":"reprovision","filters":{"instance":7}}`, `{"action":"accept","scale":1}`,
+		`{"action":"revert","services":["web"]}`, `{"action":"start","version":"1","services":["web"]}`,
 		`{"action":"start","rolling":1}`, `{"action":"stop","scale":1}`, `{"action":"scale","scale":{"web":1},"services":["web"]}`, `{"action":"start","with_scale":true}`,
 	} {
 		r := h.act(body)
@@ -292,7 +291,8 @@ func TestActionsThatMakeNoSenseAreRefused(t *testing.T) {
 	h.act(`{"action":"reprovision","services":["nothing"]}`).wantError(404, mariposa.ResourceNotFound, "nothing")
 	h.call("PUT", "/v1/projects/nobody/state", []byte(`{"action":"start"}`)).wantError(404, mariposa.ResourceNotFound)
 	h.call("PUT", "/v1/projects/shop/services/nothing/state", []byte(`{"action":"scale","scale":1}`)).wantError(404, mariposa.ResourceNotFound)
-	h.call("PUT", "/v1/projects/shop/services/web/state", []byte(`{"action":"stop"}`)).wantError(400, mariposa.InvalidArgument, "not supported yet")
+	h.act(`{"action":"stop","version":"7"}`).wantError(409, mariposa.Conflict, "is in force")
+	h.act(`{"action":"freeze","services":["nothing"]}`).wantError(404, mariposa.ResourceNotFound, "nothing")
 	h.call("PUT", "/v1/projects/shop/services/web/state", []byte(`{"action":"reprovision","services":["db"]}`)).wantError(400, mariposa.InvalidArgument)
 	h.call("PUT", "/v1/projects/shop/state", `action: start`).wantError(400, mariposa.InvalidArgument, "application/json")
 	if open := h.picture.TasksOf(c.ID); len(open) != 0 {

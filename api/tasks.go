@@ -17,7 +17,10 @@ import (
 func (s *server) queueRoutes() {
 	serve(s, route(http.MethodGet, "/v1/queue", "queue", "list-tasks", "List tasks, newest first"), s.listTasks)
 	serve(s, route(http.MethodGet, "/v1/queue/{task}", "queue", "get-task", "Show a task with its steps"), s.getTask)
-	refuse[ofTask](s, accepted(route(http.MethodDelete, "/v1/queue/{task}", "queue", "terminate-task", "Terminate a task")), "terminating a task")
+	end := accepted(route(http.MethodDelete, "/v1/queue/{task}", "queue", "terminate-task", "Terminate a task"))
+	end.Description = "Of an active one no further step begins, what is half-made is finished or removed, and its scope is frozen; the goal stays, " +
+		"so a thaw goes on towards it. Of one that waits, its change is dropped and nothing is frozen."
+	serve(s, end, s.terminateTask)
 }
 
 type ofTask struct {

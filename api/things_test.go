@@ -65,7 +65,11 @@ func TestTheQueueIsFilteredAndPaged(t *testing.T) {
 	h.call("GET", "/v1/queue?limit=0", nil).wantError(400, mariposa.InvalidArgument, "limit")
 	h.call("GET", "/v1/queue?project=nobody", nil).wantError(404, mariposa.ResourceNotFound)
 	h.call("GET", "/v1/queue/nothing", nil).wantError(404, mariposa.ResourceNotFound)
-	h.call("DELETE", "/v1/queue/"+*db.Task, nil).wantError(400, mariposa.InvalidArgument, "not supported yet")
+	ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+*db.Task, nil), 202)
+	if ended.Freeze != nil || !strings.Contains(ended.ContinueWith, "project scale db=") {
+		t.Errorf("a task that waits is dropped: %+v", ended)
+	}
+	h.call("DELETE", "/v1/queue/"+*db.Task, nil).wantError(409, mariposa.Conflict, "ended already")
 }
 
 func TestATaskShowsItsSteps(t *testing.T) {
@@ -209,7 +213,6 @@ func TestWhatAnInstanceRefuses(t *testing.T) {
 	put("aaaa-i1", "crash").wantError(503, mariposa.Unavailable, "not connected")
 	put("aaaa-i1", "stop").wantError(409, mariposa.Conflict, "service web")
 	put("aaaa-i1", "start").wantError(409, mariposa.Conflict)
-	put("aaaa-i1", "replace").wantError(400, mariposa.InvalidArgument, "not supported yet")
 	put("aaaa-i1", "sing").wantError(400, mariposa.InvalidArgument)
 	put("zzzz", "crash").wantError(404, mariposa.ResourceNotFound)
 	h.call("DELETE", "/v1/instances/aaaa-i1", nil).wantError(409, mariposa.Conflict)

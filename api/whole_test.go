@@ -43,7 +43,8 @@ func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 	first := want[contract.Instances](h.call("GET", "/v1/instances?project=shop", nil), 200).Instances[0]
 	want[contract.Changed](h.call("PUT", "/v1/instances/"+first.ID, contract.InstanceAction{Action: "crash"}), 202)
 	h.until("the crashed instance to be replaced", func() bool {
-		return h.call("GET", "/v1/instances/"+first.ID, nil).status == 404 && converged()
+		corpse := want[contract.Instance](h.call("GET", "/v1/instances/"+first.ID, nil), 200) // kept for people to look at
+		return corpse.State != mariposa.StateRunning && converged()
 	})
 	want[contract.Changed](h.call("DELETE", "/v1/projects/shop?force=true", nil), 202)
 	h.until("the project to go", func() bool { return h.call("GET", "/v1/projects/"+c.ID, nil).status == 404 })

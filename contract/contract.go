@@ -153,13 +153,23 @@ type Action struct {
 	Action   string          `json:"action" enum:"start,stop,freeze,thaw,reprovision,revert,pause,resume,converge,accept,scale"`
 	Version  string          `json:"version,omitempty"`
 	Rolling  json.RawMessage `json:"rolling,omitempty" doc:"a number, or a percentage like \"25%\""`
-	Canary   json.RawMessage `json:"canary,omitempty"`
-	Filters  map[string]any  `json:"filters,omitempty"`
+	Canary   json.RawMessage `json:"canary,omitempty" doc:"hold after so many: a number, or a percentage"`
+	Count    json.RawMessage `json:"count,omitempty" doc:"of a reprovision, the same as canary: so many, or of one that is held so many further"`
+	Filters  *Filters        `json:"filters,omitempty" doc:"of a reprovision: only what matches all of them"`
 	Services []string        `json:"services,omitempty"`
 	Scale    json.RawMessage `json:"scale,omitempty" doc:"5, \"+1\" or \"-2\"; for a project, an object of these by service"`
 
 	WithScale bool   `json:"with_scale,omitempty" doc:"of a revert: bring its scales back too"`
 	Message   string `json:"message,omitempty" maxLength:"1000" doc:"of a revert: for those who read the versions later"`
+}
+
+// Filters pick instances: those that match all that are given.
+type Filters struct {
+	Service  json.RawMessage `json:"service,omitempty" doc:"a service by id or name, or a list of them"`
+	Version  string          `json:"version,omitempty" doc:"the version they were made from"`
+	Image    string          `json:"image,omitempty"`
+	Instance json.RawMessage `json:"instance,omitempty" doc:"an instance by id or name, or a list of them"`
+	Node     json.RawMessage `json:"node,omitempty" doc:"a node by id or name, or a list of them"`
 }
 
 // Task is one task of the queue.
@@ -305,4 +315,14 @@ type Event struct {
 type Events struct {
 	Events   []Event `json:"events"`
 	Revision int64   `json:"revision" doc:"ask again with since= this to go on"`
+}
+
+// Terminated answers the ending of a task: where its scope stands, and how to go on.
+type Terminated struct {
+	Task         string         `json:"task"`
+	Freeze       *string        `json:"freeze" doc:"the task that keeps the scope as it is; null when nothing was frozen"`
+	Goal         map[string]int `json:"goal" doc:"by service: the scale that is still wanted"`
+	Actual       map[string]int `json:"actual" doc:"by service: how many run"`
+	ContinueWith string         `json:"continue_with" doc:"a command to go on with"`
+	UndoWith     string         `json:"undo_with" doc:"a command to take back what was done; empty when there is none"`
 }

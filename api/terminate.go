@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+// terminateTask ends a task because a person says so.
+func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contract.Terminated], error) {
+	r, err := s.findTask(ctx, in.Task)
+	if err != nil {
+		return nil, err
+	}
+	spec := r.Spec.(*mariposa.TaskSpec)
+	ended, err := commit(ctx, s, spec.Project, func() (*store.Unit, contract.Terminated, error) {
+		e, err := s.edit(ctx, spec.Project)
+		if err != nil {
+			return nil, contract.Terminated{}, err
+		}
+		doc, err := e.stopTask(r.ID, spec)
+		return &e.unit, doc, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer(*ended)
+}
+
+// stopTask ends a task, and freezes its scope if it was active.
+func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated, error) {
+	admission, freeze, err := queue.Terminate(e.tasks, id)
+	if err != nil {
+		return contract.Terminated{}, err
+	}
+	why := "terminated by " + actor(e.ctx)
+	doc := contract.Terminated{Task: id}
+	if freeze != nil {
+		freeze.Author, freeze.Created = actor(e.ctx), e.now
+		frozen := e.s.NewID()
+		doc.Freeze = &frozen
+		e.unit.Audit[0].Task = id
+		e.write(store.Write{Kind: mariposa.KindTask, ID: frozen, Spec: freeze}, "task.queued", freeze.Reason)
+		e.unit.Writes[len(e.unit.Writes)-1].Event.Task = frozen
+	}
+	for _, old := range admission.Terminate {
+		e.terminate(old, firstOf(deref(doc.Freeze), id))
+		st := e.unit.Writes[len(e.unit.Writes)-1].Status.(*mariposa.TaskStatus)
+		if old.ID == id {
+			st.Reason, st.EndedBy = why, actor(e.ctx)
+			e.unit.Writes[len(e.unit.Writes)-1].Event.Reason = why
+		}
+	}
+	e.describe(&doc, spec)
+	if _, err := e.done("task " + id + " was " + why); err != nil {
+		return doc, err
+	}
+	return doc, nil
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// describe tells where the scope of a task stands now, and how to go on.
+func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
+	doc.Goal, doc.Actual = map[string]int{}, map[string]int{}
+	state, _ := e.s.projectState(e.s.viewer(e.ctx), e.record.ID)
+	for _, one := range state.Services {
+		if queue.Overlap(spec.Services, []string{one.Name}) {
+			doc.Goal[one.Name], doc.Actual[one.Name] = one.Goal, one.Running
+		}
+	}
+	say := func(command string) string { return "mariposa -j " + e.spec.Name + e.elsewhere() + " " + command }
+	if doc.Freeze == nil {
+		doc.ContinueWith = say(again(spec))
+		return
+	}
+	thaw := "project thaw"
+	for _, name := range spec.Services {
+		thaw += " --service " + name
+	}
+	doc.ContinueWith = say(thaw)
+	if undo := e.undo(spec); undo != "" {
+		doc.UndoWith = say(undo)
+	}
+}
+
+// elsewhere names the organization where that is not the caller's own.
+func (e *edit) elsewhere() string {
+	if e.spec.Organization == caller(e.ctx).Home {
+		return ""
+	}
+	return " -o " + e.s.viewer(e.ctx).orgName(e.spec.Organization)
+}
+
+// again is the command that asks once more for what a task was to do.
+func again(spec *mariposa.TaskSpec) string {
+	p := spec.Patch
+	switch {
+	case p.Number > 0 && spec.Task != mariposa.TaskStart:
+		return fmt.Sprintf("project revert %d", p.Number)
+	case len(p.Scale)+len(p.ScaleBy) > 0:
+		return "project scale " + scaleWords(p.Scale, p.ScaleBy)
+	case spec.Task == mariposa.TaskReprovision:
+		return "project reprovision" + serviceWords(spec.Services)
+	}
+	return "project " + string(spec.Task) + serviceWords(spec.Services)
+}
+
+// undo is the command that takes back what a task was to do; empty: there is none.
+func (e *edit) undo(spec *mariposa.TaskSpec) string {
+	p := spec.Patch
+	switch {
+	case spec.Task == mariposa.TaskStop:
+		return "project start" + serviceWords(spec.Services)
+	case p.Number > 0:
+		if st := statusOf(e.record); st != nil && st.Completed > 0 && st.Completed != p.Number {
+			return fmt.Sprintf("project revert %d", st.Completed)
+		}
+		return "project stop"
+	case spec.Task == mariposa.TaskStart:
+		return "project stop" + serviceWords(spec.Services)
+	case len(spec.Before) > 0:
+		return "project scale " + scaleWords(spec.Before, nil)
+	}
+	return ""
+}
+
+func serviceWords(services []string) string {
+	var b strings.Builder
+	for _, name := range services {
+		b.WriteString(" --service " + name)
+	}
+	return b.String()
+}
+
+func scaleWords(scales, by map[string]int) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(scales)) {
+		words = append(words, fmt.Sprintf("%s=%d", name, scales[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		words = append(words, fmt.Sprintf("%s=%+d", name, by[name]))
+	}
+	return strings.Join(words, " ")
+}
