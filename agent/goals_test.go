@@ -79,10 +79,10 @@ func TestAStoppedOneAfterTheAgentWasKilled(t *testing.T) {
 		state mariposa.State
 	}{
 		{"before the stop", runs, mariposa.StateRunning, halted, []string{"stop a"}, mariposa.StateStopped},
-		{"after the stop", ended, mariposa.StateRunning, halted, []string{"stop a"}, mariposa.StateStopped},
-		{"after it said that it would", ended, mariposa.StateStopping, halted, []string{"stop a"}, mariposa.StateStopped},
+		{"after the stop", ended, mariposa.StateRunning, halted, nil, mariposa.StateStopped},
+		{"after it said that it would", ended, mariposa.StateStopping, halted, nil, mariposa.StateStopped},
 		{"after its report", ended, mariposa.StateStopped, halted, nil, mariposa.StateStopped},
-		{"after it had failed before", ended, mariposa.StateFailed, halted, []string{"stop a"}, mariposa.StateStopped},
+		{"after it had failed before", ended, mariposa.StateFailed, halted, nil, mariposa.StateStopped},
 		{"in the middle of its start", driver.Observed{ID: "a"}, mariposa.StateProvisioning, halted, []string{"stop a"}, mariposa.StateStopped},
 		{"before it was started again", ended, mariposa.StateStopped, wanted, []string{"start a"}, mariposa.StateRunning},
 		{"after it was started again", runs, mariposa.StateStopped, wanted, []string{"update a"}, mariposa.StateRunning},
@@ -95,7 +95,7 @@ func TestAStoppedOneAfterTheAgentWasKilled(t *testing.T) {
 			h.list = []driver.Observed{c.found}
 			r := newRig(t, h)
 			st := mariposa.InstanceStatus{State: c.knew, Generation: 1, Started: begun, Restarts: 2}
-			if c.knew == mariposa.StateStopped {
+			if c.knew == mariposa.StateStopped || c.knew == mariposa.StateFailed {
 				st.ExitCode, st.Finished = &code, begun.Add(time.Minute)
 			}
 			r.connect(known(c.goal("a", 2, processWork()), st))
@@ -128,6 +128,20 @@ func TestWhatNeverRanIsStoppedWithoutADriver(t *testing.T) {
 	}
 	r.assign(wanted("a", 2, processWork()))
 	h.want(t, "start a")
+}
+
+func TestWhatFailedToChangeMayStillRunAndIsStopped(t *testing.T) {
+	t.Parallel()
+	h := &hands{}
+	r := newRig(t, h)
+	w := processWork()
+	r.connect(wanted("a", 1, w))
+	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now()}, nil)
+	r.assign(wanted("a", 2, w))
+	r.end(h, "update", "a", driver.Observed{Running: true, Started: r.clk.Now()}, errBroken)
+	r.wantState("a", mariposa.StateFailed)
+	r.assign(halted("a", 3, w))
+	h.want(t, "stop a")
 }
 
 func TestAStopThatFailsIsTriedAgainOrTakenBack(t *testing.T) {
@@ -337,8 +351,8 @@ func TestABounceOfWhatDoesNotRun(t *testing.T) {
 	}
 	h.want(t, "start gone") // one word of a person, one try
 	r.assign(bounced(halted("a", 3, w), 2))
-	r.end(h, "stop", "a", driver.Observed{}, nil)
-	if st := r.wantState("a", mariposa.StateStopped); st.Bounces != 1 {
+	h.want(t, "start gone") // it has ended: there is nothing to stop
+	if st := r.wantState("a", mariposa.StateStopped); st.Bounces != 1 || !strings.Contains(st.Reason, "the disk is broken") {
 		t.Errorf("a stop counts as a restart: %+v", st)
 	}
 	r.assign(bounced(wanted("a", 4, w), 2))

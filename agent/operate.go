@@ -68,6 +68,8 @@ func (i *instance) nextToStop() move {
 		return rest
 	case i.status.State == mariposa.StateStopped || !i.made:
 		return lie
+	case i.status.State == mariposa.StateFailed && !i.status.Finished.IsZero(): // else it may run: it could not be changed
+		return lie
 	}
 	return stop
 }
