@@ -202,6 +202,7 @@ func (v *viewer) task(r *store.Record) contract.Task {
 		doc.Reason = cmp.Or(st.Reason, spec.Reason)
 		doc.Started, doc.Finished = moment(st.Started), moment(st.Finished)
 	}
+	doc.ETA = v.eta(taskStatus(r))
 	if doc.State == mariposa.TaskQueued {
 		for _, o := range v.before(r) {
 			doc.WaitsFor = append(doc.WaitsFor, o.ID)
@@ -209,6 +210,19 @@ func (v *viewer) task(r *store.Record) contract.Task {
 		}
 	}
 	return doc
+}
+
+// eta is when an active task will have ended, if it goes on as it has.
+func (v *viewer) eta(st *mariposa.TaskStatus) *time.Time {
+	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done == 0 || st.Progress.Done >= st.Progress.Total {
+		return nil
+	}
+	each := st.Moved.Sub(st.Started) / time.Duration(st.Progress.Done)
+	at := st.Moved.Add(each * time.Duration(st.Progress.Total-st.Progress.Done))
+	if now := v.s.Clock.Now(); at.Before(now) {
+		at = now // it is late, so it says soon
+	}
+	return &at
 }
 
 // before lists the open tasks that a queued one waits for, as far as it is shown

@@ -47,6 +47,7 @@ type Config struct {
 	Domain          string        // under which instances have names; mariposa.internal if empty
 	KeepVersions    int           // of a project; 100 if zero
 	KeepAudit       time.Duration // 365 days if zero; below zero: for ever
+	KeepTasks       time.Duration // that have ended; 30 days if zero; below zero: for ever
 }
 
 // Control is one replica of the control plane.
@@ -169,6 +170,11 @@ func (c *Control) tidy(ctx context.Context) {
 				slog.Warn("cannot trim the audit; trying again", "err", err)
 			}
 		}
+		if keep := cmp.Or(c.cfg.KeepTasks, 30*24*time.Hour); keep > 0 {
+			if err := forgetTasks(ctx, c.cfg.Store, time.Now().Add(-keep)); err != nil && ctx.Err() == nil {
+				slog.Warn("cannot forget old tasks; trying again", "err", err)
+			}
+		}
 		if err := api.ForgetAnswers(ctx, c.cfg.Store, time.Now()); err != nil && ctx.Err() == nil {
 			slog.Warn("cannot forget old answers; trying again", "err", err)
 		}
@@ -177,6 +183,31 @@ func (c *Control) tidy(ctx context.Context) {
 			return
 		case <-every.C:
 		}
+	}
+}
+
+// forgetTasks removes the tasks that were made before a time and have ended. Ids
+// grow with time, so they are found without a search.
+func forgetTasks(ctx context.Context, st store.Store, before time.Time) error {
+	ms := before.UnixMilli()
+	q := store.Query{Kind: mariposa.KindTask, Before: fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff), Limit: 500}
+	for {
+		old, err := st.List(ctx, q)
+		if err != nil || len(old) == 0 {
+			return err
+		}
+		var unit store.Unit
+		for i := range old {
+			if old[i].Archived {
+				unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindTask, ID: old[i].ID, Delete: true})
+			}
+		}
+		if len(unit.Writes) > 0 {
+			if err := st.Commit(ctx, unit)[0].Err; err != nil {
+				return err
+			}
+		}
+		q.Before = old[len(old)-1].ID
 	}
 }
 

@@ -190,6 +190,7 @@ type Task struct {
 	Started     *time.Time         `json:"started"`
 	Finished    *time.Time         `json:"finished"`
 	Progress    mariposa.Progress  `json:"progress"`
+	ETA         *time.Time         `json:"eta" doc:"when it will have ended if it goes on as it has; null when that cannot be told"`
 	Version     string             `json:"version"`
 	Steps       []TaskStep         `json:"steps,omitempty" doc:"of a single task, newest first"`
 	Marker      string             `json:"marker,omitempty" doc:"of a single task: pass it to get older steps; absent when there are none"`

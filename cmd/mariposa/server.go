@@ -34,6 +34,7 @@ type controlFlags struct {
 	domain       string
 	keepVersions int
 	keepAudit    int
+	keepTasks    int
 }
 
 func (f *controlFlags) add(to *pflag.FlagSet) {
@@ -44,14 +45,15 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.StringVar(&f.keyFile, "key-file", "", "the key that seals secrets in the store; made the first time (default secret.key in the data folder)")
 	to.StringVar(&f.domain, "domain", "", "the domain that services and instances have their names under (default mariposa.internal)")
 	to.IntVar(&f.keepVersions, "keep-versions", api.DefaultKeep, "how many versions of a project are kept; tagged and running ones always are")
+	to.IntVar(&f.keepTasks, "keep-tasks", 30, "for how many days tasks that have ended are kept; 0: for ever")
 	to.IntVar(&f.keepAudit, "keep-audit", 365, "for how many days audit records are kept; 0: for ever")
 }
 
 // config is a control plane with these flags. Dir is where its key is kept unless
 // the flags say otherwise.
 func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, error) {
-	if f.keepVersions < 1 || f.keepAudit < 0 {
-		return assembly.Config{}, cli.Usage(errors.New("--keep-versions must be at least 1, and --keep-audit at least 0"))
+	if f.keepVersions < 1 || f.keepAudit < 0 || f.keepTasks < 0 {
+		return assembly.Config{}, cli.Usage(errors.New("--keep-versions must be at least 1, --keep-audit and --keep-tasks at least 0"))
 	}
 	path := f.keyFile
 	if path == "" {
@@ -64,13 +66,15 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 	if err != nil {
 		return assembly.Config{}, err
 	}
-	keep := time.Duration(f.keepAudit) * 24 * time.Hour
-	if keep == 0 {
-		keep = -1
+	days := func(n int) time.Duration {
+		if n == 0 {
+			return -1
+		}
+		return time.Duration(n) * 24 * time.Hour
 	}
 	return assembly.Config{
 		Store: st, Ring: ring, Listen: f.listen, Version: version, TLSCert: f.cert, TLSKey: f.key, Insecure: f.insecure,
-		Domain: f.domain, KeepVersions: f.keepVersions, KeepAudit: keep,
+		Domain: f.domain, KeepVersions: f.keepVersions, KeepAudit: days(f.keepAudit), KeepTasks: days(f.keepTasks),
 	}, nil
 }
 

@@ -1,0 +1,33 @@
+package contract
+
+// Plan is what would be done, as if every step succeeded. Nothing is changed by
+// asking.
+type Plan struct {
+	Version   string         `json:"version" doc:"the version that would be in force"`
+	Resources []PlanResource `json:"resources"`
+	Steps     []PlanStep     `json:"steps" doc:"in order"`
+	Waits     []string       `json:"waits" doc:"what would not be done now, and why"`
+	Missing   []string       `json:"missing" doc:"required metadata keys without a value"`
+	Complete  bool           `json:"complete" doc:"false: there are more steps than are shown, or some wait"`
+}
+
+// PlanResource is what becomes of one resource.
+type PlanResource struct {
+	Kind   string      `json:"kind" doc:"service"`
+	Name   string      `json:"name"`
+	Change string      `json:"change" doc:"create, update, replace, scale, delete or unchanged"`
+	Fields []FieldDiff `json:"fields"`
+	Before int         `json:"before" doc:"of a service: its scale"`
+	After  int         `json:"after"`
+}
+
+// PlanStep is one thing that would be done to one instance.
+type PlanStep struct {
+	Step         string `json:"step" doc:"create, update, remove or collect"`
+	Service      string `json:"service_name"`
+	Slot         string `json:"slot"`
+	Instance     string `json:"instance,omitempty" doc:"of one that is there"`
+	InstanceName string `json:"instance_name,omitempty"`
+	Version      string `json:"version,omitempty" doc:"that it would be made from"`
+	Reason       string `json:"reason"`
+}
