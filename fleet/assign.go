@@ -150,6 +150,10 @@ func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Worklo
 		slog.Warn("cannot resolve what an instance is to run", "instance", spec.Name, "err", err)
 		return "", errLost
 	}
+	if wire.WorkloadWeight(w) > wire.MaxWeight {
+		slog.Warn("what an instance is to run is too large for any frame", "instance", spec.Name)
+		return "", errLost
+	}
 	into[key] = w
 	return key, nil
 }

@@ -44,26 +44,22 @@ func (f *Fleet) hearProject(c *store.Change) map[string]bool {
 // sendValues tells the node the live values of instances. It is called with the
 // records of those that are new to the node, or whose project has other values.
 func (s *Session) sendValues(ctx context.Context, records []*store.Record) error {
-	m, bytes := &wire.Mdata{}, 0
+	var items []wire.MdataItem
 	for _, r := range records {
 		it, err := s.values(ctx, r)
 		if err != nil {
 			return err
 		}
-		if it == nil {
-			continue
-		}
-		for _, v := range it.Values {
-			bytes += len(v.Name) + len(v.Value) + 24
-		}
-		m.Items = append(m.Items, *it)
-		if len(m.Items) == wire.Batch || bytes >= frameBytes {
-			s.send(wire.Frame{Mdata: m})
-			m, bytes = &wire.Mdata{}, 0
+		if it != nil {
+			items = append(items, *it)
 		}
 	}
-	if len(m.Items) > 0 {
+	frames, heavy := wire.Pack(items)
+	for _, m := range frames {
 		s.send(wire.Frame{Mdata: m})
+	}
+	for _, it := range heavy {
+		slog.Warn("the live values of an instance are too large for any frame; it keeps the former ones", "instance", it.ID)
 	}
 	return nil
 }
@@ -76,8 +72,11 @@ func (s *Session) values(ctx context.Context, r *store.Record) (*wire.MdataItem,
 		return nil, nil
 	}
 	def, v, err := s.inForce(ctx, spec, project)
-	if err != nil || def == nil || len(def.Mdata) == 0 {
+	if err != nil || def == nil {
 		return nil, err
+	}
+	if len(def.Mdata) == 0 {
+		return s.noValues(ctx, r, spec, project)
 	}
 	newest, err := s.f.Shelf.Values(ctx, spec.Project, project.Spec.(*mariposa.ProjectSpec).Metadata)
 	if errors.Is(err, store.ErrNotFound) {
@@ -94,6 +93,16 @@ func (s *Session) values(ctx context.Context, r *store.Record) (*wire.MdataItem,
 		return nil, nil
 	}
 	return &wire.MdataItem{ID: r.ID, Number: project.Revision, Values: entries}, nil
+}
+
+// noValues takes the live values of an instance away that it was made with, where
+// the definition in force has none any more.
+func (s *Session) noValues(ctx context.Context, r *store.Record, spec *mariposa.InstanceSpec, project *store.Record) (*wire.MdataItem, error) {
+	own, _, err := s.definition(ctx, spec, spec.Number)
+	if errors.Is(err, errLost) || (err == nil && len(own.Mdata) == 0) {
+		return nil, nil
+	}
+	return &wire.MdataItem{ID: r.ID, Number: project.Revision}, err
 }
 
 // inForce is the definition whose live values an instance reads: the one in force,
