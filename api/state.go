@@ -345,11 +345,6 @@ func (t *tally) add(r *store.Record, unreachable bool, now time.Time) {
 	}
 }
 
-// isCorpse reports whether an instance has ended and is kept for people to look at.
-func isCorpse(spec *mariposa.InstanceSpec, state mariposa.State) bool {
-	return spec.Managed && spec.Goal == mariposa.GoalHalted && (state == mariposa.StateStopped || state == mariposa.StateFailed)
-}
-
 func (t *tally) count(state mariposa.State, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) {
 	switch state {
 	case mariposa.StateRunning:
