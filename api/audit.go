@@ -187,5 +187,26 @@ func (s *server) used(c *auth.Caller, from string, now time.Time) {
 	}()
 }
 
-// stillIn reports whether a caller would still be let in: streams outlast tokens.
-func (s *server) stillIn(c *auth.Caller) bool { return s.directory.Valid(c, s.Clock.Now()) }
+// renew is a caller with what they may by now: streams outlast tokens and roles.
+// Nil: they would not be let in any more.
+func (s *server) renew(c *auth.Caller) *auth.Caller { return s.directory.Renew(c, s.Clock.Now()) }
+
+// stillIn reports whether a caller would still be let in.
+func (s *server) stillIn(c *auth.Caller) bool { return s.renew(c) != nil }
+
+// stillReads reports whether a caller may still read the log of an instance.
+func (s *server) stillReads(c *auth.Caller, r *store.Record, reveal bool) bool {
+	need := auth.ReadProject
+	if reveal {
+		need = auth.ReadSecrets
+	}
+	now := s.renew(c)
+	project := s.Picture.Get(mariposa.KindProject, r.Spec.(*mariposa.InstanceSpec).Project)
+	switch {
+	case now == nil:
+		return false
+	case project == nil: // its end is not kept from who saw its life
+		return true
+	}
+	return s.judge(now, need, project) == nil
+}

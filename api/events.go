@@ -55,7 +55,12 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	}
 	live := strings.Contains(in.Accept, "text/event-stream")
 	f := feed{s: s, caller: caller(ctx), wanted: store.HistoryQuery{Project: project}, limit: in.Limit}
-	f.look()
+	if project == "" && in.Organization != "" {
+		if f.organization, err = s.organizationID(ctx, in.Organization); err != nil {
+			return nil, err
+		}
+	}
+	f.look(ctx)
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"
@@ -91,8 +96,10 @@ type feed struct {
 	caller *auth.Caller
 	sight  *sight
 	wanted store.HistoryQuery
-	after  int64 // the newest revision handed on or passed over
-	limit  int
+	// organization: only what belongs to it, or to its projects; empty: to any.
+	organization string
+	after        int64 // the newest revision handed on or passed over
+	limit        int
 }
 
 // reachable checks that the feed has the point to go on from. One in the future
@@ -108,7 +115,7 @@ func (f *feed) reachable(ctx context.Context) error {
 }
 
 // look forgets what the caller could see a while ago: a stream may outlast a role.
-func (f *feed) look() { f.sight = f.s.sight(f.caller) }
+func (f *feed) look(ctx context.Context) { f.sight = f.s.sight(ctx, f.caller) }
 
 // takes reports whether a change is one that people are told of, and this caller
 // may see.
@@ -116,24 +123,35 @@ func (f *feed) takes(c *store.Change) bool {
 	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.wanted.Matches(c) && f.sees(c)
 }
 
-// sees reports whether the caller may see a change: one of a project by whoever
-// sees the project, one of an organization by its members, all others by who runs
-// the installation.
+// sees reports whether the caller may see a change now, whatever they could when it
+// happened: one of a project by whoever sees the project, one of an organization by
+// its members, all others by who runs the installation.
 func (f *feed) sees(c *store.Change) bool {
-	if f.sight.all {
+	project := c.Event.Project
+	switch spec := c.Record.Spec.(type) {
+	case *mariposa.ProjectSpec:
+		project = c.Record.ID
+	case *mariposa.InstanceSpec:
+		project = spec.Project
+	case *mariposa.OrganizationSpec:
+		return (f.organization == "" || f.organization == c.Record.ID) && (f.sight.all || f.s.partOf(f.caller, &c.Record))
+	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec:
+		return f.sight.all && f.organization == ""
+	}
+	if f.organization == "" && f.sight.all {
 		return true
 	}
-	switch spec := c.Record.Spec.(type) {
-	case *mariposa.ProjectSpec: // it may be gone by now; this is what it was
-		return f.s.sees(f.caller, &c.Record)
-	case *mariposa.OrganizationSpec:
-		return f.s.directory.RoleOf(f.caller, &c.Record) != ""
-	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec:
-		return false
-	case *mariposa.InstanceSpec:
-		return f.sight.project(spec.Project)
+	r := f.sight.record(project)
+	return r != nil && (f.organization == "" || f.organization == r.Spec.(*mariposa.ProjectSpec).Organization)
+}
+
+// partOf reports whether a caller has a part in an organization, or had in one that
+// is gone.
+func (s *server) partOf(c *auth.Caller, org *store.Record) bool {
+	if now := s.Picture.Get(mariposa.KindOrg, org.ID); now != nil {
+		org = now
 	}
-	return c.Event.Project != "" && f.sight.project(c.Event.Project)
+	return s.directory.RoleOf(c, org) != ""
 }
 
 // newest lists the newest events, oldest first.
@@ -217,15 +235,15 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	out := &sender{w: w, control: http.NewResponseController(w)}
 	out.send(fmt.Appendf(nil, "retry: 1000\n: what comes after revision %d\n\n", f.after))
 	for sent := 0; out.err == nil; {
-		if !f.s.stillIn(f.caller) {
-			out.send(f.farewell(ctx, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")))
-			return
-		}
 		changes, err := f.s.Store.Changes(ctx, f.after, feedBatch)
 		if err != nil {
 			if ctx.Err() == nil {
 				out.send(f.farewell(ctx, err))
 			}
+			return
+		}
+		if !f.renew(ctx, changes) {
+			out.send(f.farewell(ctx, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")))
 			return
 		}
 		text, n := f.write(ctx, changes, f.limit-sent)
@@ -264,14 +282,27 @@ func (f *feed) farewell(ctx context.Context, err error) []byte {
 	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)
 }
 
+// renew looks at the caller as they are once these changes have happened; false: they
+// would not be let in any more. Names are looked up in the picture too, and readers
+// will look there next.
+func (f *feed) renew(ctx context.Context, changes []store.Change) bool {
+	if len(changes) > 0 {
+		f.s.await(ctx, changes[len(changes)-1].Revision)
+	}
+	now := f.s.renew(f.caller)
+	if now != nil {
+		f.caller = now
+		f.look(ctx)
+	}
+	return now != nil
+}
+
 // write makes the text of those changes that are wanted, up to a number of them
 // when that is above zero.
 func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (text []byte, n int) {
 	if len(changes) == 0 {
 		return nil, 0
 	}
-	f.s.await(ctx, changes[len(changes)-1].Revision) // names are looked up there, and readers will look there next
-	f.look()
 	v := f.s.viewer(ctx)
 	var b bytes.Buffer
 	for i := range changes {

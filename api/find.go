@@ -72,19 +72,19 @@ func (s *server) findProject(ctx context.Context, ref, organization string) (*st
 	}
 	home := c.Home
 	if organization != "" {
-		org := s.directory.Organization(organization)
-		if org == nil {
-			return nil, notFound("there is no project %q in an organization %q", ref, organization)
+		home = ""
+		if org := s.directory.Organization(organization); org != nil {
+			home = org.ID
 		}
-		home = org.ID
 	}
 	if r := s.Picture.ProjectNamed(home, ref); r != nil && s.sees(c, r) {
 		return r, nil
 	}
-	if organization == "" {
-		if other := s.elsewhere(c, ref); other != "" {
-			return nil, notFound("there is no project %q here, but one in organization %s: name it with ?organization=%s (-o %s)", ref, other, other, other)
-		}
+	if organization != "" { // whether there is such an organization is not told either
+		return nil, notFound("there is no project %q in an organization %q", ref, organization)
+	}
+	if other := s.elsewhere(c, ref); other != "" {
+		return nil, notFound("there is no project %q here, but one in organization %s: name it with ?organization=%s (-o %s)", ref, other, other, other)
 	}
 	return nil, notFound("there is no project %q", ref)
 }
@@ -141,35 +141,76 @@ func (s *server) projectsFor(ctx context.Context, organization string) ([]*store
 	return slices.DeleteFunc(found, func(r *store.Record) bool { return !s.sees(c, r) }), nil
 }
 
+// former is a project that is gone, as it was at its end; nil when the feed does not
+// know of it any more.
+func (s *server) former(ctx context.Context, id string) *store.Record {
+	if !likeID.MatchString(id) {
+		return nil
+	}
+	q := store.HistoryQuery{Project: id, Limit: 100}
+	for range 20 { // little comes after the end: what is left on nodes that were away
+		changes, err := s.Store.History(ctx, q)
+		if err != nil {
+			return nil // what cannot be read is not shown
+		}
+		for i := range changes {
+			if c := &changes[i]; c.Deleted && c.Record.Kind == mariposa.KindProject && c.Record.ID == id {
+				return &c.Record
+			}
+			q.Before = changes[i].Revision
+		}
+		if len(changes) < q.Limit {
+			break
+		}
+	}
+	return nil
+}
+
+// organizationID resolves a filter by organization: one that the caller has a part
+// in, or sees a project of.
+func (s *server) organizationID(ctx context.Context, ref string) (string, error) {
+	if _, err := s.projectsFor(ctx, ref); err != nil {
+		return "", err
+	}
+	return s.directory.Organization(ref).ID, nil
+}
+
 // sight remembers for one request which projects its caller may see.
 type sight struct {
 	s     *server
+	ctx   context.Context //nolint:containedctx // a sight lasts one request
 	c     *auth.Caller
 	all   bool
-	known map[string]bool
+	known map[string]*store.Record
 }
 
-func (s *server) sight(c *auth.Caller) *sight {
-	return &sight{s: s, c: c, all: s.seesAll(c), known: map[string]bool{}}
+func (s *server) sight(ctx context.Context, c *auth.Caller) *sight {
+	return &sight{s: s, ctx: ctx, c: c, all: s.seesAll(c), known: map[string]*store.Record{}}
 }
 
 // project reports whether the caller may see what belongs to a project. What is
-// left of projects that are gone only those see who see everything.
+// left of one that is gone is seen by who saw it at its end.
 func (g *sight) project(id string) bool {
-	if g.all {
-		return true
-	}
-	seen, known := g.known[id]
-	if !known {
-		r := g.s.Picture.Get(mariposa.KindProject, id)
-		seen = r != nil && g.s.sees(g.c, r)
-		g.known[id] = seen
-	}
-	return seen
+	return g.all || g.record(id) != nil
 }
 
-// projectID resolves a filter by project. The id of a project that is gone is
-// taken as it is by who sees everything: its history may still be there.
+// record is a project that the caller may see; nil: there is none.
+func (g *sight) record(id string) *store.Record {
+	r, known := g.known[id]
+	if !known {
+		if r = g.s.Picture.Get(mariposa.KindProject, id); r == nil {
+			r = g.s.former(g.ctx, id)
+		}
+		if r != nil && !g.s.sees(g.c, r) {
+			r = nil
+		}
+		g.known[id] = r
+	}
+	return r
+}
+
+// projectID resolves a filter by project. The id of a project that is gone works
+// too: its history may still be there.
 func (s *server) projectID(ctx context.Context, in InProject) (string, error) {
 	if in.Project == "" {
 		return "", nil
@@ -178,39 +219,37 @@ func (s *server) projectID(ctx context.Context, in InProject) (string, error) {
 	switch {
 	case err == nil:
 		return r.ID, nil
-	case likeID.MatchString(in.Project) && s.seesAll(caller(ctx)):
+	case likeID.MatchString(in.Project) && s.sight(ctx, caller(ctx)).project(in.Project):
 		return in.Project, nil
 	}
 	return "", err
 }
 
-// projectOfTask finds the project that a task belongs to. Of one that is gone, its
-// tasks are shown only to who sees everything.
+// projectOfTask finds the project that a task belongs to, be it gone.
 func (s *server) projectOfTask(ctx context.Context, id string) (*store.Record, error) {
 	r, err := s.findTask(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	spec := r.Spec.(*mariposa.TaskSpec)
-	p := s.Picture.Get(mariposa.KindProject, spec.Project)
-	if p == nil {
-		p = &store.Record{Kind: mariposa.KindProject, ID: spec.Project, Spec: &mariposa.ProjectSpec{Name: spec.ProjectName}}
+	g := s.sight(ctx, caller(ctx))
+	if p := g.record(spec.Project); p != nil {
+		return p, nil
 	}
-	if !s.sees(caller(ctx), p) {
+	if !g.all {
 		return nil, notFound("there is no task %q", id)
 	}
-	return p, nil
+	return &store.Record{Kind: mariposa.KindProject, ID: spec.Project, Spec: &mariposa.ProjectSpec{Name: spec.ProjectName}}, nil
 }
 
-// projectOfInstance finds the project that an instance belongs to; what is left of
-// one that is gone belongs to nobody.
+// projectOfInstance finds the project that an instance belongs to, be it gone.
 func (s *server) projectOfInstance(ctx context.Context, ref string) (*store.Record, error) {
 	r, err := s.findInstance(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	id := r.Spec.(*mariposa.InstanceSpec).Project
-	if p := s.Picture.Get(mariposa.KindProject, id); p != nil {
+	if p := s.sight(ctx, caller(ctx)).record(id); p != nil {
 		return p, nil
 	}
 	return &store.Record{Kind: mariposa.KindProject, ID: id, Spec: &mariposa.ProjectSpec{}}, nil
@@ -232,7 +271,7 @@ func (s *server) findNode(ref string) (*store.Record, error) {
 // findInstance finds an instance by id, by name, or by the beginning of its id,
 // among those that the caller may see.
 func (s *server) findInstance(ctx context.Context, ref string) (*store.Record, error) {
-	g := s.sight(caller(ctx))
+	g := s.sight(ctx, caller(ctx))
 	if r := s.Picture.Get(mariposa.KindInstance, ref); r != nil && g.project(r.Spec.(*mariposa.InstanceSpec).Project) {
 		return r, nil
 	}

@@ -95,12 +95,12 @@ func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*sto
 			return node != "" && r.Spec.(*mariposa.InstanceSpec).Node != node
 		}), nil
 	case node != "":
-		g := s.sight(caller(ctx))
+		g := s.sight(ctx, caller(ctx))
 		return slices.DeleteFunc(s.Picture.InstancesOn(node), func(r *store.Record) bool {
 			return !g.project(r.Spec.(*mariposa.InstanceSpec).Project)
 		}), nil
 	}
-	if g := s.sight(caller(ctx)); !g.all || in.Organization != "" {
+	if g := s.sight(ctx, caller(ctx)); !g.all || in.Organization != "" {
 		return s.instancesFor(ctx, in.Organization)
 	}
 	return s.Picture.All(mariposa.KindInstance), nil

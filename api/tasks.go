@@ -44,7 +44,7 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	if err != nil {
 		return nil, err
 	}
-	g := s.sight(caller(ctx))
+	g := s.sight(ctx, caller(ctx))
 	wanted := taskFilter{project: project, state: in.State, services: s.serviceNames(project, in.Service), sees: g.project}
 	if project == "" && in.Organization != "" {
 		if wanted.within, err = s.within(ctx, in.Organization); err != nil {

@@ -49,7 +49,11 @@ func (d *Directory) Identify(token string, now time.Time) *Caller {
 	if d.admin != "" && subtle.ConstantTimeCompare([]byte(hash), []byte(d.admin)) == 1 {
 		return d.caller(mariposa.FirstUser, "", Bounds{})
 	}
-	id := mariposa.TokenID(hash)
+	return d.holder(mariposa.TokenID(hash), hash, now)
+}
+
+// holder is the user behind a token that the store knows; nil when there is none.
+func (d *Directory) holder(id, hash string, now time.Time) *Caller {
 	spec := d.token(id, hash, now)
 	switch {
 	case spec == nil:
@@ -60,6 +64,21 @@ func (d *Directory) Identify(token string, now time.Time) *Caller {
 		return d.caller(spec.User, id, Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role})
 	}
 	return nil
+}
+
+// Renew is a caller who was let in a while ago, with what they may by now; nil:
+// they would not be let in any more.
+func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
+	var own *Caller
+	if c.Token == "" {
+		own = d.caller(mariposa.FirstUser, "", Bounds{})
+	} else if r := d.picture.Get(mariposa.KindToken, c.Token); r != nil {
+		own = d.holder(r.ID, r.Spec.(*mariposa.TokenSpec).Hash, now)
+	}
+	if own == nil || c.By == "" {
+		return own
+	}
+	return d.StandIn(own, c.User)
 }
 
 // token finds a token that is still good.
@@ -171,19 +190,4 @@ func NewUser(id, organization string, spec *mariposa.UserSpec) []store.Write {
 			Created: spec.Created, Author: spec.Author,
 		}},
 	}
-}
-
-// Valid reports whether a caller who was let in would still be.
-func (d *Directory) Valid(c *Caller, now time.Time) bool {
-	for _, id := range []string{c.User, c.By} {
-		r := d.picture.Get(mariposa.KindUser, id)
-		if id != "" && (r == nil || r.Spec.(*mariposa.UserSpec).Disabled) {
-			return false
-		}
-	}
-	if c.Token == "" {
-		return true
-	}
-	r := d.picture.Get(mariposa.KindToken, c.Token)
-	return r != nil && d.token(r.ID, r.Spec.(*mariposa.TokenSpec).Hash, now) != nil
 }
