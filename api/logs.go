@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"mariposa"
-	"mariposa/picture"
+	"mariposa/seal"
 	"mariposa/store"
 )
 
@@ -40,61 +40,79 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 	if spec := r.Spec.(*mariposa.InstanceSpec); spec.Compute == mariposa.ComputeDummy {
 		return nil, conflict("instance %s is a dummy, and dummies write no log", spec.Name)
 	}
-	mask, err := s.maskFor(ctx, r, in.Reveal)
-	if err != nil {
-		return nil, err
-	}
 	release, err := s.enter()
 	if err != nil {
 		return nil, err
 	}
-	c := caller(ctx)
+	spec, c := r.Spec.(*mariposa.InstanceSpec), caller(ctx)
+	if project := s.Picture.Get(mariposa.KindProject, spec.Project); project != nil {
+		s.revealed(ctx, project, in.Reveal, "the log of "+spec.Name)
+	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer release()
 		req, w := humago.Unwrap(hc)
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
-		spec := r.Spec.(*mariposa.InstanceSpec)
 		log, err := s.Fleet.Logs(ctx, spec.Node, r.ID, in.Tail, in.Follow)
 		if err != nil {
 			s.explain(ctx, err).write(w)
 			return
 		}
 		defer log.Close()
-		s.pour(ctx, w, masked(ctx, log, mask), spec, func() bool { return s.stillIn(c) })
+		text := io.Reader(log)
+		if !in.Reveal {
+			text = s.masked(ctx, log, r)
+		}
+		s.pour(ctx, w, text, spec, func() bool { return s.stillReads(c, r, in.Reveal) })
 	}}, nil
 }
 
 // maskFor hides the secrets of an instance's project in what it wrote.
-func (s *server) maskFor(ctx context.Context, r *store.Record, reveal bool) (picture.Mask, error) {
+func (s *server) maskFor(ctx context.Context, r *store.Record) (*seal.Mask, error) {
 	spec := r.Spec.(*mariposa.InstanceSpec)
 	project := s.Picture.Get(mariposa.KindProject, spec.Project)
 	if project == nil || project.Spec.(*mariposa.ProjectSpec).Metadata == 0 {
 		return nil, nil
 	}
-	if reveal {
-		s.revealed(ctx, project, true, "the log of "+spec.Name)
-		return nil, nil
-	}
 	return s.Shelf.Mask(ctx, project.Spec.(*mariposa.ProjectSpec), spec.Project, spec.Number)
 }
 
-// masked is a log with secrets hidden. What may be the beginning of a secret is
-// held back until more comes.
-func masked(ctx context.Context, log io.Reader, mask picture.Mask) io.Reader {
-	for _, one := range mask {
-		out, in := io.Pipe()
-		from := log
-		go func() { // ends with the log, which ends with the context
-			w := one.Writer(in)
-			_, err := io.Copy(w, from)
-			err = errors.Join(err, w.Close())
-			_ = in.CloseWithError(err)
-		}()
-		context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
-		log = out
+// masked is a log with secrets hidden, those too that come up while it flows. What
+// may be the beginning of a secret is held back until more comes.
+func (s *server) masked(ctx context.Context, log io.Reader, r *store.Record) io.Reader {
+	out, in := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
+	go func() { // ends with the log, which ends with the context
+		_ = in.CloseWithError(s.pass(ctx, log, in, r))
+	}()
+	return out
+}
+
+func (s *server) pass(ctx context.Context, log io.Reader, to io.Writer, r *store.Record) error {
+	var mask *seal.Mask
+	w := mask.Writer(to)
+	for buf := make([]byte, 32<<10); ; {
+		n, err := log.Read(buf)
+		now, unknown := s.maskFor(ctx, r) // an instance reads no value before this knows it
+		if unknown != nil {
+			return errors.Join(unknown, w.Close())
+		}
+		if now != nil && now != mask { // of a project that is gone, the last one stays
+			if err := w.Close(); err != nil {
+				return err
+			}
+			mask, w = now, now.Writer(to)
+		}
+		if _, err := w.Write(buf[:n]); err != nil {
+			return err
+		}
+		if errors.Is(err, io.EOF) {
+			return w.Close()
+		}
+		if err != nil {
+			return errors.Join(err, w.Close())
+		}
 	}
-	return log
 }
 
 // enter takes a place among the open streams.
@@ -136,7 +154,7 @@ func (s *server) pour(ctx context.Context, w http.ResponseWriter, log io.Reader,
 				panic(http.ErrAbortHandler)
 			}
 			if !stillIn() {
-				panic(http.ErrAbortHandler) // the token was revoked
+				panic(http.ErrAbortHandler) // the token was revoked, or the role taken away
 			}
 			s.begin(w, &begun)
 			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it cannot be set, a dead reader ends with its connection

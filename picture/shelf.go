@@ -22,8 +22,8 @@ type Shelf struct {
 	mu       sync.Mutex
 	versions map[string]*Version
 	values   map[string]*manifest.Values
-	masks    map[string]*seal.Mask // of generations of values
-	held     int                   // bytes of values
+	masks    map[string]*masks // by project
+	held     int               // bytes of values
 }
 
 // Version is a submitted manifest and the values that belong to it, with what
@@ -50,7 +50,7 @@ const (
 
 // NewShelf makes an empty shelf before a store.
 func NewShelf(st store.Store, vault *seal.Vault) *Shelf {
-	return &Shelf{store: st, vault: vault, versions: map[string]*Version{}, values: map[string]*manifest.Values{}, masks: map[string]*seal.Mask{}}
+	return &Shelf{store: st, vault: vault, versions: map[string]*Version{}, values: map[string]*manifest.Values{}, masks: map[string]*masks{}}
 }
 
 // Hear forgets versions that were changed: one that only counts may be.
@@ -147,80 +147,12 @@ func (s *Shelf) Values(ctx context.Context, project string, number int) (*manife
 		}
 		s.held -= len(old.Document)
 		delete(s.values, other)
-		delete(s.masks, other)
 	}
 	if s.values[id] == nil {
 		s.held += len(v.Document)
 		s.values[id] = v
 	}
 	return v, nil
-}
-
-// Mask hides the secrets of a project wherever they turn up: those of its newest
-// generation of values, and of the one that a version was made with.
-func (s *Shelf) Mask(ctx context.Context, project *mariposa.ProjectSpec, id string, number int) (Mask, error) {
-	generations := []int{project.Metadata}
-	if number > 0 && number != project.Number {
-		v, err := s.Version(ctx, id, number)
-		switch {
-		case errors.Is(err, store.ErrNotFound), errors.Is(err, ErrUnreadable):
-		case err != nil:
-			return nil, err
-		case v.Spec.Metadata != project.Metadata:
-			generations = append(generations, v.Spec.Metadata)
-		}
-	}
-	var masks Mask
-	for _, n := range generations {
-		m, err := s.mask(ctx, id, n)
-		if err != nil {
-			return nil, err
-		}
-		if m != nil {
-			masks = append(masks, m)
-		}
-	}
-	return masks, nil
-}
-
-// Mask is several masks in one.
-type Mask []*seal.Mask
-
-// Text hides every secret in a text.
-func (m Mask) Text(text string) string {
-	for _, one := range m {
-		text = one.Text(text)
-	}
-	return text
-}
-
-// mask hides the secrets of one generation; nil: there are none.
-func (s *Shelf) mask(ctx context.Context, project string, generation int) (*seal.Mask, error) {
-	values, err := s.Values(ctx, project, generation)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	secrets := values.Secrets()
-	if len(secrets) == 0 {
-		return nil, nil
-	}
-	id := mariposa.MetadataID(project, generation)
-	s.mu.Lock()
-	m := s.masks[id]
-	s.mu.Unlock()
-	if m != nil {
-		return m, nil
-	}
-	m = seal.NewMask(secrets)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.values[id] != nil { // else it was too much to keep
-		s.masks[id] = m
-	}
-	return m, nil
 }
 
 func (s *Shelf) keep(id string, v *Version) {

@@ -1,0 +1,115 @@
+package picture
+
+import (
+	"context"
+	"errors"
+
+	"mariposa"
+	"mariposa/seal"
+	"mariposa/store"
+)
+
+// masks hide the secrets of one project. They are good for as long as there are no
+// newer values.
+type masks struct {
+	newest int
+	since  map[int]*seal.Mask // by the oldest generation that each covers
+}
+
+const (
+	// maskGenerations and maskBytes bound what one mask covers, beside the newest
+	// values and those that an instance was made with.
+	maskGenerations = 100
+	maskBytes       = 1 << 20
+	// maskProjects bounds how many projects' masks are kept.
+	maskProjects = 10_000
+)
+
+// Mask hides the secrets of a project in what an instance says: those that it was
+// made with, and all that it could read since. Number is the version that it was
+// made from. The same mask comes back until there are newer values; nil hides
+// nothing.
+func (s *Shelf) Mask(ctx context.Context, project *mariposa.ProjectSpec, id string, number int) (*seal.Mask, error) {
+	since := project.Metadata
+	if number > 0 && number != project.Number {
+		v, err := s.Version(ctx, id, number)
+		switch {
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, ErrUnreadable):
+		case err != nil:
+			return nil, err
+		default:
+			since = v.Spec.Metadata
+		}
+	}
+	s.mu.Lock()
+	if known := s.masks[id]; known != nil && known.newest == project.Metadata {
+		if m, made := known.since[since]; made {
+			s.mu.Unlock()
+			return m, nil
+		}
+	}
+	s.mu.Unlock()
+	secrets, err := s.secrets(ctx, id, since, project.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	return s.keepMask(id, since, project.Metadata, seal.NewMask(secrets)), nil
+}
+
+// secrets are those of some generations: of the first and the last, and as many of
+// those between as there is room for, the newest first. Some may be forgotten.
+func (s *Shelf) secrets(ctx context.Context, project string, first, last int) ([]string, error) {
+	var all []string
+	seen, bytes := map[string]bool{}, 0
+	for _, n := range append([]int{last, first}, between(first, last)...) {
+		values, err := s.Values(ctx, project, n)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, secret := range values.Secrets() {
+			if seen[secret] || (n != first && n != last && bytes+len(secret) > maskBytes) {
+				continue
+			}
+			seen[secret] = true
+			bytes += len(secret)
+			all = append(all, secret)
+		}
+	}
+	return all, nil
+}
+
+// between lists the generations between two, the newest first.
+func between(first, last int) (all []int) {
+	for n := last - 1; n > first && n > last-maskGenerations; n-- {
+		all = append(all, n)
+	}
+	return all
+}
+
+// keepMask keeps a mask, unless there are newer values by now.
+func (s *Shelf) keepMask(project string, since, newest int, m *seal.Mask) *seal.Mask {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.masks[project]
+	if known == nil || known.newest < newest {
+		for other := range s.masks {
+			if len(s.masks) < maskProjects {
+				break
+			}
+			delete(s.masks, other)
+		}
+		known = &masks{newest: newest, since: map[int]*seal.Mask{}}
+		s.masks[project] = known
+	}
+	if known.newest > newest {
+		return m
+	}
+	if made, there := known.since[since]; there { // two at once: one pointer for all
+		return made
+	}
+	known.since[since] = m
+	return m
+}

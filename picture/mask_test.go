@@ -1,0 +1,72 @@
+package picture_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/seal"
+	"mariposa/store"
+)
+
+func TestAMaskHidesWhatAnInstanceWasMadeWithAndAllThatItCouldReadSince(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	vault := seal.NewVault(seal.NewRing(), st)
+	shelf := picture.NewShelf(st, vault)
+	box, key, err := vault.NewBox("p", time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := []store.Write{{Kind: mariposa.KindKey, ID: "p", Project: "p", Spec: key}}
+	secrets := []string{"", "the first one", "the second one", "the third one", "the fourth one"}
+	var values *manifest.Values
+	for n := 1; n < len(secrets); n++ {
+		if values, err = values.Set("secret", secrets[n], true, time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		id := mariposa.MetadataID("p", n)
+		writes = append(writes,
+			store.Write{Kind: mariposa.KindMetadata, ID: id, Project: "p", Spec: &mariposa.MetadataSpec{Project: "p", Number: n, Sealed: box.Seal(values.Marshal(), []byte(id))}},
+			store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", n), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: n, Metadata: n, Manifest: []byte(manifestBody)}})
+	}
+	commit(t, st, writes...)
+	said := strings.Join(secrets[1:], ", ")
+	shown := func(metadata, number int) string {
+		t.Helper()
+		m, err := shelf.Mask(t.Context(), &mariposa.ProjectSpec{Number: metadata, Metadata: metadata}, "p", number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := shelf.Mask(t.Context(), &mariposa.ProjectSpec{Number: metadata, Metadata: metadata}, "p", number); err != nil || again != m {
+			t.Errorf("asked again it is another mask, %v", err)
+		}
+		return m.Text(said)
+	}
+	for _, c := range []struct {
+		name             string
+		metadata, number int
+		want             string
+	}{
+		{"made from the newest", 3, 3, "the first one, the second one, ••••, the fourth one"},
+		{"made from an older one", 3, 1, "••••, ••••, ••••, the fourth one"},
+		{"and after one more change", 4, 1, "••••, ••••, ••••, ••••"},
+		{"made from one that is forgotten", 4, 9, "the first one, the second one, the third one, ••••"},
+	} {
+		if got := shown(c.metadata, c.number); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	commit(t, st, remove(mariposa.KindMetadata, mariposa.MetadataID("p", 2)))
+	fresh := picture.NewShelf(st, vault)
+	m, err := fresh.Mask(t.Context(), &mariposa.ProjectSpec{Number: 4, Metadata: 4}, "p", 1)
+	if err != nil || m.Text(said) != "••••, the second one, ••••, ••••" {
+		t.Errorf("with values between forgotten: %s, %v", m.Text(said), err)
+	}
+	if m, err := fresh.Mask(t.Context(), &mariposa.ProjectSpec{Number: 1}, "q", 1); err != nil || m != nil {
+		t.Errorf("a project without values: %v, %v", m, err)
+	}
+}
