@@ -1,14 +1,16 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"mariposa"
 	"mariposa/auth"
@@ -33,7 +35,8 @@ const (
 )
 
 func newReplay(c *auth.Caller, key string, r *http.Request, body []byte, status int) *replay {
-	return &replay{id: digest(c.User, c.By, key), request: fingerprint(r, body), status: status}
+	b := c.Bounds // an answer may hold more than a token bound to less may see
+	return &replay{id: digest(c.User, c.By, b.Organization, b.Project, string(b.Role), key), request: fingerprint(r, body), status: status}
 }
 
 func fingerprint(r *http.Request, body []byte) string {
@@ -78,8 +81,8 @@ func (s *server) answered(ctx context.Context, p *replay) (body []byte, old *sto
 
 // keep adds the answer to a change to its unit. It is sealed: it may hold a token.
 func (s *server) keep(ctx context.Context, p *replay, old *store.Record, unit *store.Unit, answer any) error {
-	body, err := json.Marshal(answer)
-	if err != nil {
+	var body bytes.Buffer
+	if err := huma.DefaultJSONFormat.Marshal(&body, answer); err != nil { // byte for byte as it is answered
 		return err
 	}
 	box, err := s.Vault.Box(ctx, mariposa.StoreKey)
@@ -94,7 +97,7 @@ func (s *server) keep(ctx context.Context, p *replay, old *store.Record, unit *s
 	unit.Require = append(unit.Require, require)
 	unit.Writes = append(unit.Writes, store.Write{
 		Kind: mariposa.KindAnswer, ID: p.id, Project: AnswerDay(now),
-		Spec: &mariposa.AnswerSpec{Request: p.request, Status: p.status, Sealed: box.Seal(body, []byte(p.id)), Created: now},
+		Spec: &mariposa.AnswerSpec{Request: p.request, Status: p.status, Sealed: box.Seal(body.Bytes(), []byte(p.id)), Created: now},
 	})
 	return nil
 }

@@ -141,6 +141,9 @@ func serve[I, O any](s *server, op huma.Operation, handler func(context.Context,
 		defer cancel()
 		out, err := handler(ctx, in)
 		if err != nil {
+			if mariposa.CodeOf(err) == mariposa.Forbidden { // some is asked for once the body has been read
+				s.deny(ctx, err)
+			}
 			return nil, s.explain(ctx, err)
 		}
 		return out, nil

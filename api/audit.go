@@ -191,9 +191,6 @@ func (s *server) used(c *auth.Caller, from string, now time.Time) {
 // Nil: they would not be let in any more.
 func (s *server) renew(c *auth.Caller) *auth.Caller { return s.directory.Renew(c, s.Clock.Now()) }
 
-// stillIn reports whether a caller would still be let in.
-func (s *server) stillIn(c *auth.Caller) bool { return s.renew(c) != nil }
-
 // stillReads reports whether a caller may still read the log of an instance.
 func (s *server) stillReads(c *auth.Caller, r *store.Record, reveal bool) bool {
 	need := auth.ReadProject

@@ -78,32 +78,46 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 
 // candidates are the records that the indexes narrow a list to.
 func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*store.Record, error) {
-	node, project := "", ""
-	if in.Node != "" {
-		r, err := s.findNode(in.Node)
-		if err != nil {
-			return nil, err
-		}
-		node = r.ID
+	g := s.sight(ctx, caller(ctx))
+	node, err := s.nodeWith(g, in.Node)
+	if err != nil {
+		return nil, err
 	}
 	project, err := s.projectID(ctx, in.InProject)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	var found []*store.Record
+	switch {
 	case project != "":
-		return slices.DeleteFunc(s.Picture.InstancesOf(project), func(r *store.Record) bool {
-			return node != "" && r.Spec.(*mariposa.InstanceSpec).Node != node
-		}), nil
+		found = s.Picture.InstancesOf(project)
+	case !g.all || in.Organization != "":
+		found, err = s.instancesFor(ctx, in.Organization)
 	case node != "":
-		g := s.sight(ctx, caller(ctx))
-		return slices.DeleteFunc(s.Picture.InstancesOn(node), func(r *store.Record) bool {
-			return !g.project(r.Spec.(*mariposa.InstanceSpec).Project)
-		}), nil
+		return s.Picture.InstancesOn(node), nil
+	default:
+		found = s.Picture.All(mariposa.KindInstance)
 	}
-	if g := s.sight(ctx, caller(ctx)); !g.all || in.Organization != "" {
-		return s.instancesFor(ctx, in.Organization)
+	return slices.DeleteFunc(found, func(r *store.Record) bool {
+		return node != "" && r.Spec.(*mariposa.InstanceSpec).Node != node
+	}), err
+}
+
+// nodeWith resolves a filter by node. Who does not run the installation knows those
+// that their instances are on.
+func (s *server) nodeWith(g *sight, ref string) (string, error) {
+	if ref == "" {
+		return "", nil
 	}
-	return s.Picture.All(mariposa.KindInstance), nil
+	r, err := s.findNode(ref)
+	if err != nil {
+		return "", err
+	}
+	mine := func(i *store.Record) bool { return g.project(i.Spec.(*mariposa.InstanceSpec).Project) }
+	if !g.all && !slices.ContainsFunc(s.Picture.InstancesOn(r.ID), mine) {
+		return "", notFound("there is no node %q", ref)
+	}
+	return r.ID, nil
 }
 
 // instancesFor lists the instances of the projects that the caller may see, by id.

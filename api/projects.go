@@ -143,10 +143,7 @@ func (s *server) newProject(ctx context.Context, org *store.Record, name string,
 // makes it is its admin.
 func (s *server) beginProject(ctx context.Context, org *store.Record, name string, d draft, reason string) (*change, error) {
 	if r := s.Picture.ProjectNamed(org.ID, name); r != nil {
-		if !s.sees(caller(ctx), r) {
-			return nil, conflict("the name %s is taken: choose another", name)
-		}
-		return nil, conflict("there is a project %s already (%s): choose another name, or update that one", name, r.ID)
+		return nil, s.taken(ctx, r, name)
 	}
 	id, now := s.NewID(), s.Clock.Now()
 	e := &edit{s: s, ctx: ctx, now: now, record: &store.Record{Kind: mariposa.KindProject, ID: id}}
@@ -182,6 +179,14 @@ func (s *server) beginProject(ctx context.Context, org *store.Record, name strin
 	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", reason)
 	e.unit.Writes = append(e.unit.Writes, own...) // nobody hears of its parts before the project
 	return &e.change, nil
+}
+
+// taken says that another project has a name; which one is told to who may see it.
+func (s *server) taken(ctx context.Context, by *store.Record, name string) error {
+	if !s.sees(caller(ctx), by) {
+		return conflict("the name %s is taken: choose another", name)
+	}
+	return conflict("there is a project %s already (%s): choose another name, or update that one", name, by.ID)
 }
 
 type updateProjectInput struct {
@@ -270,7 +275,7 @@ func (s *server) change(ctx context.Context, in OfProject, build func(*edit) (*c
 // rename moves the project's name.
 func (e *edit) rename(name string) error {
 	if r := e.s.Picture.ProjectNamed(e.spec.Organization, name); r != nil {
-		return conflict("there is a project %s already (%s): choose another name", name, r.ID)
+		return e.s.taken(e.ctx, r, name)
 	}
 	old, next := mariposa.NameID(e.spec.Organization, e.spec.Name), mariposa.NameID(e.spec.Organization, name)
 	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindName, ID: next, Absent: true})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -178,6 +179,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 type session struct {
 	caller *auth.Caller
 	from   string
+	asked  string // method and path
 	rule   rule
 	again  *replay     // what to keep the answer under; nil: nobody will ask again
 	header http.Header // of the answer; set with again
@@ -205,7 +207,7 @@ func (s *server) judge(c *auth.Caller, p auth.Permission, on *store.Record) erro
 	case auth.Allowed:
 		return nil
 	case auth.Denied:
-		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + where(on) + ": it takes " + takes(p)}
+		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + where(on) + ": it takes " + takes(p), Cause: denial{on}}
 	}
 	if on != nil {
 		if spec, ok := on.Spec.(*mariposa.OrganizationSpec); ok {
@@ -266,20 +268,32 @@ func (s *server) gate(r *http.Request, u rule) error {
 	return s.require(ctx, u.permission(r), on)
 }
 
-// deny notes a request that was refused for want of a permission.
-func (s *server) deny(r *http.Request, u rule, err error) {
-	ctx := r.Context()
+// denial is the cause of an error that says that somebody may not do something: to
+// which project or organization, if to any.
+type denial struct{ on *store.Record }
+
+func (denial) Error() string { return "denied" }
+
+// deny notes a request that was refused for want of a permission. Who owns what it
+// was about can read of it.
+func (s *server) deny(ctx context.Context, err error) {
 	ses := asking(ctx)
 	ok, unsaid, _ := s.denials.Fail(ses.from+" "+ses.caller.User, s.Clock.Now())
 	if !ok {
 		return // told with the next one
 	}
 	a := s.audited(ctx)
-	a.Outcome, a.Reason = mariposa.AuditDenied, err.Error()+and(unsaid)
-	if a.Action = u.audit; a.Action == "" {
-		a.Action = "read"
+	a.Outcome, a.Reason, a.Object = mariposa.AuditDenied, err.Error()+and(unsaid), ses.asked
+	a.Action = firstOf(a.Action, "read")
+	var d denial
+	if errors.As(err, &d) && d.on != nil {
+		switch spec := d.on.Spec.(type) {
+		case *mariposa.ProjectSpec:
+			a.Project, a.ProjectName, a.Organization = d.on.ID, spec.Name, spec.Organization
+		case *mariposa.OrganizationSpec:
+			a.Organization = d.on.ID
+		}
 	}
-	a.Object = r.Method + " " + r.URL.Path
 	s.note(ctx, a)
 }
 

@@ -94,7 +94,9 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 	ses.rule = u
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where it cannot be set, the listener's own limits hold
 	if err := s.gate(r, u); err != nil {
-		s.deny(r, u, err)
+		if code := mariposa.CodeOf(err); code == mariposa.Forbidden || code == mariposa.ResourceNotFound {
+			s.deny(r.Context(), err)
+		}
 		s.explain(r.Context(), err).write(w)
 		return
 	}
@@ -117,7 +119,7 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 		w.Header().Set(replayedHeader, "true")
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(ses.again.status)
-		_, _ = w.Write(append(body, '\n')) // whoever asked may be gone
+		_, _ = w.Write(body) // whoever asked may be gone
 	default:
 		next(hc)
 	}
@@ -159,16 +161,21 @@ func (s *server) letIn(r *http.Request) (*http.Request, *Error) {
 		return r, s.strange(r, from, "this needs a valid token in the header Authorization: Bearer TOKEN")
 	}
 	s.used(c, from, now)
-	r, user := asUser(r)
+	ses := &session{caller: c, from: from, asked: r.Method + " " + r.URL.Path}
+	own, user := asUser(r)
+	own = own.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	if user != "" {
-		if c = s.directory.StandIn(c, user); c == nil {
-			return r, newError(mariposa.ResourceNotFound, "there is no such user", nil)
+		if ses.caller = s.directory.StandIn(c, user); ses.caller == nil {
+			ses.caller, ses.rule.audit = c, "user.act-for"
+			refused := newError(mariposa.ResourceNotFound, "there is no such user", nil)
+			s.deny(own.Context(), refused)
+			return own, refused
 		}
-		if r.URL.Path == agentPath { // agents come with a token of their own, never for a user
-			return r, newError(mariposa.ResourceNotFound, "there is nothing at "+r.URL.Path+"; /docs lists what there is", nil)
+		if own.URL.Path == agentPath { // agents come with a token of their own, never for a user
+			return own, newError(mariposa.ResourceNotFound, "there is nothing at "+own.URL.Path+"; /docs lists what there is", nil)
 		}
 	}
-	return r.WithContext(context.WithValue(r.Context(), sessionKey{}, &session{caller: c, from: from})), nil
+	return own, nil
 }
 
 // strange refuses a request without a valid token.

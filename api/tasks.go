@@ -45,7 +45,7 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 		return nil, err
 	}
 	g := s.sight(ctx, caller(ctx))
-	wanted := taskFilter{project: project, state: in.State, services: s.serviceNames(project, in.Service), sees: g.project}
+	wanted := taskFilter{project: project, state: in.State, services: s.serviceNames(g, project, in.Service), sees: g.project}
 	if project == "" && in.Organization != "" {
 		if wanted.within, err = s.within(ctx, in.Organization); err != nil {
 			return nil, err
@@ -150,8 +150,8 @@ func (f taskFilter) takes(r *store.Record) bool {
 }
 
 // serviceNames resolves a filter by service: a name, or the id of a service of
-// the project, or of any project.
-func (s *server) serviceNames(project, ref string) []string {
+// the project, or of any that the caller may see.
+func (s *server) serviceNames(g *sight, project, ref string) []string {
 	if ref == "" {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (s *server) serviceNames(project, ref string) []string {
 	}
 	for _, r := range s.Picture.All(mariposa.KindProject) {
 		for name, id := range r.Spec.(*mariposa.ProjectSpec).Services {
-			if id == ref && (project == "" || project == r.ID) {
+			if id == ref && (project == "" || project == r.ID) && g.project(r.ID) {
 				return []string{name}
 			}
 		}

@@ -36,12 +36,18 @@ func (v *viewer) token(r *store.Record) contract.Token {
 	if spec.Use == mariposa.TokenAdmin {
 		user = mariposa.FirstUser
 	}
+	c := caller(v.ctx)
 	doc := contract.Token{
-		ID: r.ID, Name: spec.Name, User: user, UserName: v.userName(user), Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization),
-		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: moment(spec.Expires), Current: caller(v.ctx).Token == r.ID,
+		ID: r.ID, Name: spec.Name, User: user, UserName: v.userName(user), Organization: spec.Organization,
+		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: moment(spec.Expires), Current: c.Token == r.ID,
 	}
-	if spec.Project != "" {
-		doc.ProjectName = v.projectName(spec.Project)
+	// A token may outlast its user's part in what it is bound to: then that has no name.
+	p, org := v.s.Picture.Get(mariposa.KindProject, spec.Project), v.s.Picture.Get(mariposa.KindOrg, spec.Organization)
+	if p != nil && v.s.sees(c, p) {
+		doc.ProjectName, doc.OrganizationName = p.Spec.(*mariposa.ProjectSpec).Name, v.orgName(spec.Organization)
+	}
+	if org != nil && v.s.directory.RoleOf(c, org) != "" {
+		doc.OrganizationName = org.Spec.(*mariposa.OrganizationSpec).Name
 	}
 	if st, ok := r.Status.(*mariposa.TokenStatus); ok && st != nil {
 		doc.LastUsed, doc.LastFrom = moment(st.Used), st.From
@@ -60,7 +66,9 @@ func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document
 	}
 	v, all := s.viewer(ctx), contract.Tokens{Tokens: []contract.Token{}}
 	for _, r := range s.Picture.TokensOf(user) {
-		all.Tokens = append(all.Tokens, v.token(r))
+		if s.reaches(caller(ctx), r) {
+			all.Tokens = append(all.Tokens, v.token(r))
+		}
 	}
 	slices.SortFunc(all.Tokens, func(a, b contract.Token) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
@@ -211,22 +219,25 @@ func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contra
 }
 
 // findToken finds a token by id or name: one's own, or for who runs the
-// installation anybody's by id. A bounded token reaches only itself and what is
-// within its bounds.
+// installation anybody's by id.
 func (s *server) findToken(ctx context.Context, ref string) (*store.Record, error) {
 	c := caller(ctx)
-	reach := func(r *store.Record) bool {
-		spec := r.Spec.(*mariposa.TokenSpec)
-		b := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
-		return s.seesAll(c) || (spec.User == c.User && (r.ID == c.Token || b.Within(c.Bounds)))
-	}
-	if r := s.Picture.Get(mariposa.KindToken, ref); r != nil && reach(r) {
+	if r := s.Picture.Get(mariposa.KindToken, ref); r != nil && s.reaches(c, r) {
 		return r, nil
 	}
 	for _, r := range s.Picture.TokensOf(c.User) {
-		if r.Spec.(*mariposa.TokenSpec).Name == ref && reach(r) {
+		if r.Spec.(*mariposa.TokenSpec).Name == ref && s.reaches(c, r) {
 			return r, nil
 		}
 	}
 	return nil, notFound("there is no token %q", ref)
+}
+
+// reaches reports whether a caller may see and revoke a token: their own, or for who
+// runs the installation anybody's. A bounded token reaches only itself and what is
+// within its bounds.
+func (s *server) reaches(c *auth.Caller, r *store.Record) bool {
+	spec := r.Spec.(*mariposa.TokenSpec)
+	b := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
+	return s.seesAll(c) || (spec.User == c.User && (r.ID == c.Token || b.Within(c.Bounds)))
 }

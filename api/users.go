@@ -64,57 +64,47 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 
 // knows reports whether a caller may know of a user: themselves, and those they
 // share an organization or project with.
-func (s *server) knows(c *auth.Caller, user *store.Record) bool {
-	if user.ID == c.User || user.ID == c.By || s.seesAll(c) {
-		return true
-	}
-	for _, org := range s.Picture.OrganizationsOf(c.User) {
-		if org.Spec.(*mariposa.OrganizationSpec).Members[user.ID] != "" && s.directory.RoleOf(c, org) != "" {
-			return true
-		}
-	}
-	shares := func(p *store.Record) bool { return s.sees(c, p) }
-	return slices.ContainsFunc(s.Picture.ProjectsWith(user.ID), shares)
+func (s *server) knows(ctx context.Context, user *store.Record) bool {
+	c := caller(ctx)
+	return user.ID == c.By || s.seesAll(c) || s.acquaintances(ctx)[user.ID]
 }
 
 func (s *server) listUsers(ctx context.Context, _ *struct{}) (*document[contract.Users], error) {
-	c, v := caller(ctx), s.viewer(ctx)
-	all := contract.Users{Users: []contract.User{}}
-	for _, r := range s.acquaintances(c) {
-		all.Users = append(all.Users, v.user(r))
+	v, all := s.viewer(ctx), contract.Users{Users: []contract.User{}}
+	if s.seesAll(caller(ctx)) {
+		for _, r := range s.Picture.All(mariposa.KindUser) {
+			all.Users = append(all.Users, v.user(r))
+		}
+	} else {
+		for id := range s.acquaintances(ctx) {
+			if r := s.Picture.Get(mariposa.KindUser, id); r != nil {
+				all.Users = append(all.Users, v.user(r))
+			}
+		}
 	}
 	slices.SortFunc(all.Users, func(a, b contract.User) int { return strings.Compare(a.Name, b.Name) })
 	return answer(all)
 }
 
-// acquaintances are the users that a caller may know of.
-func (s *server) acquaintances(c *auth.Caller) []*store.Record {
-	if s.seesAll(c) {
-		return s.Picture.All(mariposa.KindUser)
-	}
+// acquaintances are the ids of the users that a caller shares an organization or
+// project with.
+func (s *server) acquaintances(ctx context.Context) map[string]bool {
+	c := caller(ctx)
 	ids := map[string]bool{c.User: true}
 	for _, org := range s.Picture.OrganizationsOf(c.User) {
-		if s.directory.RoleOf(c, org) == "" {
-			continue
-		}
-		for id := range org.Spec.(*mariposa.OrganizationSpec).Members {
-			ids[id] = true
-		}
-		for _, p := range s.Picture.ProjectsOf(org.ID) {
-			if s.sees(c, p) {
-				for id := range p.Spec.(*mariposa.ProjectSpec).Users {
-					ids[id] = true
-				}
+		if s.directory.RoleOf(c, org) != "" {
+			for id := range org.Spec.(*mariposa.OrganizationSpec).Members {
+				ids[id] = true
 			}
 		}
 	}
-	var found []*store.Record
-	for id := range ids {
-		if r := s.Picture.Get(mariposa.KindUser, id); r != nil {
-			found = append(found, r)
+	projects, _ := s.projectsFor(ctx, "") // it fails for an organization that is named alone
+	for _, p := range projects {
+		for id := range p.Spec.(*mariposa.ProjectSpec).Users {
+			ids[id] = true
 		}
 	}
-	return found
+	return ids
 }
 
 // OfUser are the parameters of a path that leads to a user.
@@ -125,7 +115,7 @@ type OfUser struct {
 // findUser finds a user whom the caller may know of.
 func (s *server) findUser(ctx context.Context, ref string) (*store.Record, error) {
 	r := s.directory.User(ref)
-	if r == nil || !s.knows(caller(ctx), r) {
+	if r == nil || !s.knows(ctx, r) {
 		return nil, notFound("there is no user %q", ref)
 	}
 	return r, nil
