@@ -78,10 +78,15 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		}},
 		{"GET /v1/state", func(c *Client) error { return drop(c.State(ctx, "", "")) }},
 		{"GET /v1/state?organization=acme&project=x&service=web", func(c *Client) error { return drop(c.State(ctx, "x", "web")) }},
-		{"GET /v1/queue?all=true&organization=acme&project=x&state=failed", func(c *Client) error {
+		{"GET /v1/queue?all=true&limit=1000&organization=acme&project=x&state=failed", func(c *Client) error {
 			return drop(c.Queue(ctx, TaskFilter{Project: "x", State: "failed", All: true}))
 		}},
+		{"GET /v1/queue?limit=50&service=web", func(c *Client) error { return drop(c.Queue(ctx, TaskFilter{Service: "web", Limit: 50})) }},
 		{"GET /v1/queue/t1", func(c *Client) error { return drop(c.Task(ctx, "t1")) }},
+		{"GET /v1/queue/t1?limit=20", func(c *Client) error { return drop(c.TaskSteps(ctx, "t1", 20)) }},
+		{"DELETE /v1/queue/t1", func(c *Client) error { return drop(c.TerminateTask(ctx, "t1")) }},
+		{"POST /v1/projects/x/plan?organization=acme", func(c *Client) error { return drop(c.Plan(ctx, "x", nil)) }},
+		{"POST /v1/projects/x/plan?organization=acme application/yaml a: 1", func(c *Client) error { return drop(c.Plan(ctx, "x", []byte("a: 1"))) }},
 		{"GET /v1/instances?node=n1&state=running", func(c *Client) error { return drop(c.AllInstances(ctx, InstanceFilter{Node: "n1", State: "running"})) }},
 		{"GET /v1/instances/i1", func(c *Client) error { return drop(c.Instance(ctx, "i1")) }},
 		{`PUT /v1/instances/i1 application/json {"action":"crash"}`, func(c *Client) error { return drop(c.ActOnInstance(ctx, "i1", "crash")) }},
@@ -110,6 +115,9 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{"DELETE /v1/projects/x/tags/good?organization=acme", func(c *Client) error { return drop(c.DeleteTag(ctx, "x", "good")) }},
 		{`PUT /v1/projects/x/state?organization=acme application/json {"action":"revert","version":"2","rolling":"25%","message":"back"}`, func(c *Client) error {
 			return drop(c.Revert(ctx, "x", Revert{Version: "2", Rolling: "25%", Message: "back"}))
+		}},
+		{`PUT /v1/projects/x/state?organization=acme application/json {"action":"revert","canary":3,"with_scale":true}`, func(c *Client) error {
+			return drop(c.Revert(ctx, "x", Revert{Canary: "3", WithScale: true}))
 		}},
 		{`PUT /v1/projects/x/state?organization=acme application/json {"action":"revert"}`, func(c *Client) error { return drop(c.Revert(ctx, "x", Revert{})) }},
 		{"GET /v1/projects/x/metadata?organization=acme", func(c *Client) error { return drop(c.Metadata(ctx, "x", false)) }},

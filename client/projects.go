@@ -20,7 +20,7 @@ type Update struct {
 	Previous string // the version the change is based on
 	Force    bool   // whatever the version is
 	Rolling  string // how many at a time, like 2 or 25%; empty: as the services say
-	Canary   string
+	Canary   string // hold after so many, like 2 or 25%; empty: as the services say
 	Message  string // for those who read the versions later
 }
 

@@ -26,63 +26,6 @@ func (c *Client) State(ctx context.Context, project, service string) (*contract.
 	return answer[contract.State](ctx, c, get("/v1/state", q))
 }
 
-// TaskFilter says which tasks of the queue are wanted.
-type TaskFilter struct {
-	Project string
-	Service string
-	State   string
-	All     bool // those that have ended too
-	Limit   int  // at most so many, the newest; 0: all
-}
-
-// Queue lists tasks, newest first. It turns the pages by itself.
-func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
-	q := url.Values{}
-	if f.Project != "" {
-		q = c.owned()
-	}
-	set(q, "project", f.Project)
-	set(q, "service", f.Service)
-	set(q, "state", f.State)
-	if f.All {
-		q.Set("all", "true")
-	}
-	all := &contract.Tasks{Tasks: []contract.Task{}}
-	err := pages(q, func() (string, error) {
-		page, err := answer[contract.Tasks](ctx, c, get("/v1/queue", q))
-		if err != nil {
-			return "", err
-		}
-		all.Tasks = append(all.Tasks, page.Tasks...)
-		if f.Limit > 0 && len(all.Tasks) >= f.Limit {
-			all.Tasks = all.Tasks[:f.Limit]
-			return "", nil
-		}
-		return page.Marker, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
-}
-
-// pages asks for page after page until no marker leads to another. A server that
-// repeats its marker would have us turn pages for ever.
-func pages(q url.Values, page func() (marker string, err error)) error {
-	for {
-		marker, err := page()
-		if err != nil || marker == "" || marker == q.Get("marker") {
-			return err
-		}
-		q.Set("marker", marker)
-	}
-}
-
-// Task returns one task with its newest steps.
-func (c *Client) Task(ctx context.Context, id string) (*contract.Task, error) {
-	return answer[contract.Task](ctx, c, get(under("/v1/queue", id), nil))
-}
-
 // InstanceFilter says which instances are wanted.
 type InstanceFilter struct {
 	Project string

@@ -2,7 +2,7 @@ package client
 
 import (
 	"context"
-	"encoding/json"
+	"net/http"
 
 	"mariposa/contract"
 )
@@ -54,17 +54,26 @@ func (c *Client) DeleteTag(ctx context.Context, project, tag string) (*contract.
 
 // Revert says which version to go back to, and how.
 type Revert struct {
-	Version string // empty: the last one that was completed
-	Rolling string // how many at a time, like 2 or 25%; empty: as the services say
-	Message string // for those who read the versions later
+	Version   string // empty: the last one that was completed
+	Rolling   string // how many at a time, like 2 or 25%; empty: as the services say
+	Canary    string // hold after so many
+	WithScale bool   // bring its scales back too
+	Message   string // for those who read the versions later
 }
 
 // Revert makes a version current again, as a new version of its own.
 func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(at(project, "state"), struct {
-		Action  string          `json:"action"`
-		Version string          `json:"version,omitempty"`
-		Rolling json.RawMessage `json:"rolling,omitempty"`
-		Message string          `json:"message,omitempty"`
-	}{"revert", r.Version, Amount(r.Rolling), r.Message}).with(c.owned()))
+	return c.Act(ctx, project, contract.Action{
+		Action: "revert", Version: r.Version, Rolling: Amount(r.Rolling), Canary: Amount(r.Canary), WithScale: r.WithScale, Message: r.Message,
+	})
+}
+
+// Plan says what would be done if a project had another manifest, in YAML, or
+// without one what would be done now. It changes nothing.
+func (c *Client) Plan(ctx context.Context, project string, manifest []byte) (*contract.Plan, error) {
+	r := request{method: http.MethodPost, path: at(project, "plan"), query: c.owned()}
+	if len(manifest) > 0 {
+		r.body, r.kind = manifest, yaml
+	}
+	return answer[contract.Plan](ctx, c, r)
 }

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+
+	"mariposa/contract"
+)
+
+// TaskFilter says which tasks of the queue are wanted.
+type TaskFilter struct {
+	Project string
+	Service string
+	State   string
+	All     bool // those that have ended too
+	Limit   int  // at most so many, the newest; 0: all
+}
+
+// largestPage is the most that a server gives at a time.
+const largestPage = 1000
+
+// Queue lists tasks, newest first. It turns the pages by itself. A marker in the
+// answer says that there are more.
+func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
+	q := url.Values{}
+	if f.Project != "" {
+		q = c.owned()
+	}
+	set(q, "project", f.Project)
+	set(q, "service", f.Service)
+	set(q, "state", f.State)
+	if f.All {
+		q.Set("all", "true")
+	}
+	bounded(q, f.Limit)
+	all := &contract.Tasks{Tasks: []contract.Task{}}
+	err := pages(q, func() (string, error) {
+		page, err := answer[contract.Tasks](ctx, c, get("/v1/queue", q))
+		if err != nil {
+			return "", err
+		}
+		all.Tasks, all.Marker = append(all.Tasks, page.Tasks...), page.Marker
+		if over := len(all.Tasks) - f.Limit; f.Limit > 0 && over >= 0 {
+			if over > 0 {
+				all.Tasks = all.Tasks[:f.Limit]
+				all.Marker = all.Tasks[f.Limit-1].ID
+			}
+			return "", nil
+		}
+		return page.Marker, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// bounded asks for pages of no more than is wanted; 0: all.
+func bounded(q url.Values, limit int) {
+	if limit <= 0 {
+		limit = largestPage
+	}
+	q.Set("limit", strconv.Itoa(min(limit, largestPage)))
+}
+
+// pages asks for page after page until no marker leads to another. A server that
+// repeats its marker would have us turn pages for ever.
+func pages(q url.Values, page func() (marker string, err error)) error {
+	for {
+		marker, err := page()
+		if err != nil || marker == "" || marker == q.Get("marker") {
+			return err
+		}
+		q.Set("marker", marker)
+	}
+}
+
+// Task returns one task with its newest steps.
+func (c *Client) Task(ctx context.Context, id string) (*contract.Task, error) {
+	return answer[contract.Task](ctx, c, get(under("/v1/queue", id), nil))
+}
+
+// TaskSteps returns one task with so many of its newest steps; 0: all of them. It
+// turns the pages by itself. A marker in the answer says that there are more.
+func (c *Client) TaskSteps(ctx context.Context, id string, limit int) (*contract.Task, error) {
+	q := url.Values{}
+	bounded(q, limit)
+	var task *contract.Task
+	err := pages(q, func() (string, error) {
+		page, err := answer[contract.Task](ctx, c, get(under("/v1/queue", id), q))
+		if err != nil {
+			return "", err
+		}
+		if task == nil {
+			task = page
+		} else {
+			task.Steps, task.Marker = append(task.Steps, page.Steps...), page.Marker
+		}
+		if over := len(task.Steps) - limit; limit > 0 && over >= 0 {
+			if over > 0 {
+				task.Steps = task.Steps[:limit]
+				task.Marker = strconv.FormatInt(task.Steps[limit-1].Revision, 10)
+			}
+			return "", nil
+		}
+		return page.Marker, nil
+	})
+	return task, err
+}
+
+// TerminateTask ends a task. What an active one was at stays as it is: its scope
+// is frozen.
+func (c *Client) TerminateTask(ctx context.Context, id string) (*contract.Terminated, error) {
+	return answer[contract.Terminated](ctx, c, remove(under("/v1/queue", id), nil))
+}
