@@ -50,10 +50,13 @@ type house struct {
 	t    *testing.T
 	dir  string
 	args []string
-	cmd  *exec.Cmd
-	out  *lockedBuffer
-	done chan struct{}
-	code int
+	env  []string // of client commands, beside what says where the house is
+	// admin is the token of the first user, once it is known.
+	admin string
+	cmd   *exec.Cmd
+	out   *lockedBuffer
+	done  chan struct{}
+	code  int
 	*client.Client
 }
 
@@ -95,7 +98,8 @@ func (h *house) start() {
 		if err != nil {
 			return false
 		}
-		h.Client, err = client.New(client.Options{URL: strings.TrimSpace(string(b)), Token: strings.TrimSpace(string(token))})
+		h.admin = strings.TrimSpace(string(token))
+		h.Client, err = client.New(client.Options{URL: strings.TrimSpace(string(b)), Token: h.admin})
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -262,13 +266,52 @@ func (h *house) create(name, manifest string) {
 	}
 }
 
+// clear deletes every project and waits until nothing of them runs.
+func (h *house) clear() {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // the test's own context may be over
+	defer cancel()
+	all, err := h.Projects(ctx, "")
+	if err != nil {
+		h.t.Errorf("tearing down: %v", err)
+		return
+	}
+	for _, p := range all.Projects {
+		if _, err := h.DeleteProject(ctx, p.ID, true); err != nil {
+			h.t.Errorf("tearing down: %v", err)
+		}
+	}
+	for len(h.processes()) > 0 && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond) // facts of the operating system have no signal to wait for
+	}
+	if left := h.processes(); len(left) > 0 {
+		h.t.Errorf("processes are left behind: %v", left)
+	}
+}
+
+// ok runs a client command that must succeed.
+func (h *house) ok(args ...string) string {
+	h.t.Helper()
+	return h.fed("", args...)
+}
+
+// fed runs a client command that reads its standard input and must succeed.
+func (h *house) fed(stdin string, args ...string) string {
+	h.t.Helper()
+	out, errs, code := h.mariposa(stdin, args...)
+	if code != 0 {
+		h.t.Fatalf("mariposa %s: exit %d\n%s%s", strings.Join(args, " "), code, out, errs)
+	}
+	return out
+}
+
 // mariposa runs a client command against the house.
 func (h *house) mariposa(stdin string, args ...string) (stdout, stderr string, code int) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir}
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir}, h.env...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

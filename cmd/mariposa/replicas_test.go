@@ -30,7 +30,6 @@ type cluster struct {
 	store    string
 	replicas []*replica
 	join     string
-	admin    string
 }
 
 func newCluster(t *testing.T, replicas int) *cluster {

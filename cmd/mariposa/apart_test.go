@@ -1,0 +1,109 @@
+package main_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"mariposa/client"
+)
+
+// apart is a `mariposa server` on SQLite, with agents as processes of their own.
+// The house's folder is that of its first node.
+type apart struct {
+	*house
+	data   string // the server's folder
+	url    string
+	flags  []string // of the server
+	links  []string // flags of those who talk to it
+	server *exec.Cmd
+	parts  []*exec.Cmd
+}
+
+func newApart(t *testing.T, flags ...string) *apart {
+	t.Helper()
+	a := &apart{house: &house{t: t, dir: t.TempDir()}, data: t.TempDir(), flags: flags}
+	a.serve()
+	t.Cleanup(a.shut)
+	return a
+}
+
+// serve starts the server, on the address that it had before if it had one.
+func (a *apart) serve() {
+	a.t.Helper()
+	a.out = &lockedBuffer{}
+	address := "127.0.0.1:0"
+	if a.url != "" {
+		_, address, _ = strings.Cut(a.url, "://")
+	}
+	a.server = a.launch(nil, append([]string{"server", "--store", "sqlite:" + filepath.Join(a.data, "m.db"), "--listen", address}, a.flags...)...)
+	a.await("the server says where it is", func() bool {
+		a.url = regexp.MustCompile(`running at (https?://\S+)`).FindString(a.out.String())
+		a.url = strings.TrimPrefix(a.url, "running at ")
+		return a.url != ""
+	})
+	if a.Client == nil {
+		a.Client = a.client(client.Options{})
+	}
+}
+
+func (a *apart) client(o client.Options) *client.Client {
+	a.t.Helper()
+	a.admin = a.secret("admin.token")
+	o.URL, o.Token = a.url, a.admin
+	c, err := client.New(o)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return c
+}
+
+// secret reads a file of the server's folder.
+func (a *apart) secret(name string) string {
+	a.t.Helper()
+	b, err := os.ReadFile(filepath.Join(a.data, name))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// agent starts the agent of this machine.
+func (a *apart) agent(flags ...string) *exec.Cmd {
+	a.t.Helper()
+	flags = append(append([]string{"agent", "--server", a.url, "--data", a.dir, "--name", "node-a"}, a.links...), flags...)
+	return a.launch([]string{"MARIPOSA_JOIN=" + a.secret("join.token")}, flags...)
+}
+
+// launch starts a part that ends with the test.
+func (a *apart) launch(env []string, args ...string) *exec.Cmd {
+	a.t.Helper()
+	cmd := exec.Command(filepath.Join(binaries, "mariposa"), args...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + a.dir}, env...)
+	cmd.Stdout, cmd.Stderr = a.out, a.out
+	if err := cmd.Start(); err != nil {
+		a.t.Fatal(err)
+	}
+	a.parts = append(a.parts, cmd)
+	return cmd
+}
+
+// end is kill -9. It may come twice.
+func end(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+// shut removes every instance, then ends server and agents.
+func (a *apart) shut() {
+	if a.t.Failed() {
+		a.t.Logf("they said:\n%s", a.out)
+	}
+	a.clear()
+	for _, cmd := range a.parts {
+		end(cmd)
+	}
+}

@@ -1,0 +1,363 @@
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// What an instance finds inside: its environment and command, its files, and the
+// values that change while it runs.
+
+// environ is the environment that a process really has.
+func environ(t *testing.T, pid int) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "environ"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, v := range strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00") {
+		name, value, _ := strings.Cut(v, "=")
+		out[name] = value
+	}
+	return out
+}
+
+// one is the only instance of a project that runs, with its process.
+func (h *house) one(project string) (contract.Instance, int) {
+	h.t.Helper()
+	var found contract.Instance
+	var pid int
+	h.await("one instance of "+project+" runs", func() bool {
+		n := 0
+		for _, i := range h.instances(project) {
+			if i.State == mariposa.StateRunning {
+				found, n = i, n+1
+			}
+		}
+		pid, _ = strconv.Atoi(found.Details["pid"])
+		return n == 1 && pid != 0
+	})
+	return found, pid
+}
+
+// set sets a metadata key.
+func (h *house) set(project, key, value string) *contract.Changed {
+	h.t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	c, err := h.SetMetadata(h.t.Context(), project, key, contract.MetadataValue{Value: text}, client.KeyChange{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return c
+}
+
+// endpoint reads an instance's values over HTTP.
+func endpoint(t *testing.T, url, token string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return res.StatusCode, string(b)
+}
+
+// values reads a file or an answer that holds an instance's values.
+func values(text string) map[string]string {
+	var out map[string]string
+	_ = json.Unmarshal([]byte(text), &out) // what is none holds nothing
+	return out
+}
+
+// reader is a service whose instance says by itself what it reads of its values.
+const reader = `services:
+  reader:
+    compute_type: process
+    command: [sh, -c, 'while :; do cp "$MARIPOSA_MDATA_FILE" seen.new; mv -f seen.new seen; sleep 0.02; done']
+    mdata: {motd: "{{ .meta.motd }}", late: "{{ .meta.late }}", who: "{{ .instance.name }} of {{ .project.name }}"}
+metadata:
+  motd: {default: good morning}
+  late: {secret: true}
+`
+
+func TestValuesChangeInsideARunningInstance(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("live", reader)
+	h.converged("live", "reader", 1)
+	i, pid := h.one("live")
+	env := environ(t, pid)
+	url, token := env["MARIPOSA_MDATA_URL"], env["MARIPOSA_MDATA_TOKEN"]
+	seen := filepath.Join(i.Details["directory"], "work", "seen")
+	expect := func(what string, within time.Duration, want map[string]string) {
+		t.Helper()
+		began := time.Now()
+		h.await(what, func() bool {
+			b, _ := os.ReadFile(seen)
+			_, body := endpoint(t, url, token)
+			file, http := values(string(b)), values(body)
+			for k, v := range want {
+				if file[k] != v || http[k] != v {
+					return false
+				}
+			}
+			return len(file) == len(want) && len(http) == len(want)
+		})
+		if took := time.Since(began); took > within {
+			t.Errorf("%s only after %s", what, took)
+		}
+	}
+	who := i.Name + " of live"
+	expect("it reads the default", limit, map[string]string{"motd": "good morning", "who": who})
+
+	out, errs, code := h.mariposa("", "-j", "live", "meta", "set", "motd", "good evening")
+	if code != 0 {
+		t.Fatalf("meta set: %s%s", out, errs)
+	}
+	expect("a change shows inside", time.Second, map[string]string{"motd": "good evening", "who": who})
+	h.set("live", "late", "better than never")
+	expect("a key that gets its first value shows inside", time.Second, map[string]string{"motd": "good evening", "who": who, "late": "better than never"})
+	if _, err := h.DeleteMetadata(t.Context(), "live", "late", ""); err != nil {
+		t.Fatal(err)
+	}
+	expect("a key that is unset is gone inside", time.Second, map[string]string{"motd": "good evening", "who": who})
+
+	if status, body := endpoint(t, url+"/motd", token); status != http.StatusOK || body != "good evening" {
+		t.Errorf("one value: %d %q", status, body)
+	}
+	for name, wrong := range map[string]string{"no token": "", "another token": strings.Repeat("0", len(token)), "the admin's token": h.admin} {
+		if status, body := endpoint(t, url, wrong); status != http.StatusUnauthorized || strings.Contains(body, "good evening") {
+			t.Errorf("with %s: %d %s", name, status, body)
+		}
+	}
+	if p := h.pids("live")[i.Name]; p != pid {
+		t.Errorf("it was restarted: pid %d, then %d", pid, p)
+	}
+	for _, s := range h.state("live").Services {
+		if s.Outdated != 0 || s.Status != mariposa.StatusConverged {
+			t.Errorf("mdata alone made it outdated: %+v", s)
+		}
+	}
+
+	h.kill()
+	if status, _ := endpoint(t, url, token); status != 0 {
+		t.Errorf("a dead agent answers %d", status)
+	}
+	h.start()
+	expect("the address and the token hold after kill -9", limit, map[string]string{"motd": "good evening", "who": who})
+	h.set("live", "motd", "good night")
+	expect("and changes still arrive", time.Second, map[string]string{"motd": "good night", "who": who})
+	if p := h.pids("live")[i.Name]; p != pid {
+		t.Errorf("it was restarted: pid %d, then %d", pid, p)
+	}
+}
+
+func TestValuesThatChangeWhileTheAgentIsAwayArriveWithIt(t *testing.T) {
+	t.Parallel()
+	h := newApart(t)
+	agent := h.agent()
+	h.create("live", reader)
+	h.converged("live", "reader", 1)
+	i, pid := h.one("live")
+	env := environ(t, pid)
+	end(agent) // kill -9
+	for n := range 10 {
+		h.set("live", "motd", "number "+itoa(n))
+	}
+	if b, _ := os.ReadFile(env["MARIPOSA_MDATA_FILE"]); values(string(b))["motd"] != "good morning" {
+		t.Errorf("without its agent it has %s", b)
+	}
+	h.agent()
+	h.await("the last value is the one that counts", func() bool {
+		b, _ := os.ReadFile(env["MARIPOSA_MDATA_FILE"])
+		_, body := endpoint(t, env["MARIPOSA_MDATA_URL"], env["MARIPOSA_MDATA_TOKEN"])
+		return values(string(b))["motd"] == "number 9" && values(body)["motd"] == "number 9"
+	})
+	if p := h.pids("live")[i.Name]; p != pid {
+		t.Errorf("it was restarted: pid %d, then %d", pid, p)
+	}
+}
+
+const furnished = `services:
+  desk:
+    compute_type: process
+    command: [sh, -c, 'exec sleep 1000', "{{ .project.name }}", "{{ .meta.word }}", "{{ .meta.word }}{{ .instance.name }}"]
+    package: small
+    scale: 2
+    environment:
+      PROJECT: "{{ .project.name }} {{ .project.uuid }} {{ .project.version }}"
+      SERVICE: "{{ .service.name }} {{ .service.uuid }} {{ .service.version }}"
+      PACKAGE: "{{ .package.name }} {{ .package.family }} {{ .package.ram }} {{ .package.cpu }} {{ .package.disk }}"
+      SCALE: "{{ .scale }}"
+      INSTANCE: "{{ .instance.name }} {{ .instance.uuid }}"
+      PLACEMENT: "{{ .placement.instance.name }} {{ .placement.instance.uuid }} {{ .placement.cn.uuid }} {{ .placement.rack.uuid }} {{ .placement.dc.name }}"
+      META: "{{ .meta.word }}, {{ .meta.secret }}"
+      CNS: "{{ .cns.svc.desk }} {{ .cns.inst.desk-1 }}"
+    files:
+      /run/secrets/password: "{{ .meta.secret }}"
+      /etc/desk.conf: |
+        name = {{ .instance.name }}
+        motto = {{ .meta.word }}
+metadata:
+  word: {default: "carpe {{ .meta.secret }}"}
+  secret: {secret: true, required: true}
+`
+
+func TestEnvironmentCommandAndFilesHoldWhatTheyReferTo(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	if _, err := h.PutPackage(t.Context(), contract.Package{Name: "small", Family: "tiny", Memory: 64 << 20, CPU: 0.25, Disk: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	h.create("house", furnished)
+	h.await("it waits for its secret", func() bool {
+		s := h.state("house")
+		return s.Status == mariposa.StatusBlocked && strings.Contains(s.Reason, "secret")
+	})
+	const secret = "it's \"quoted\"\nand $HOME {{ .meta.word }}"
+	h.set("house", "secret", secret)
+	h.converged("house", "desk", 2)
+	p, err := h.Project(t.Context(), "house")
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := h.state("house").Services
+	var folders []string
+	for name, i := range h.instances("house") {
+		pid := atoi(i.Details["pid"])
+		env := environ(t, pid)
+		const word = "carpe {{ .meta.secret }}" // a value is never interpolated again
+		for key, want := range map[string]string{
+			"PROJECT":   fmt.Sprint("house ", p.ID, " ", p.Version),
+			"SERVICE":   fmt.Sprint("desk ", services[0].ID, " ", p.Version),
+			"PACKAGE":   "small tiny 64 0.25 1024",
+			"SCALE":     "2",
+			"INSTANCE":  name + " " + i.ID,
+			"PLACEMENT": fmt.Sprint(name, " ", i.ID, " ", i.Node, "  "),
+			"META":      word + ", " + secret,
+			"CNS":       "desk.svc.house.admin.mariposa.internal desk-1.inst.house.admin.mariposa.internal",
+		} {
+			if env[key] != want {
+				t.Errorf("%s of %s is %q, want %q", key, name, env[key], want)
+			}
+		}
+		cmdline, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "cmdline"))
+		if err != nil || !strings.HasPrefix(string(cmdline), "sleep") { // the shell was replaced; its words were checked when it began
+			t.Errorf("the command of %s is %q, %v", name, cmdline, err)
+		}
+		if want := []string{"sh", "-c", "exec sleep 1000", "house", word, word + name}; !slices.Equal(i.Command, want) {
+			t.Errorf("the command of %s is shown as %q", name, i.Command)
+		}
+		files := env["MARIPOSA_FILES"]
+		checkFile(t, filepath.Join(files, "run/secrets/password"), secret)
+		checkFile(t, filepath.Join(files, "etc/desk.conf"), "name = "+name+"\nmotto = "+word+"\n")
+		folders = append(folders, files)
+	}
+	if _, err := h.DeleteProject(t.Context(), "house", true); err != nil {
+		t.Fatal(err)
+	}
+	h.await("the files go with the instances", func() bool {
+		return len(h.processes()) == 0 && !slices.ContainsFunc(folders, func(dir string) bool { _, err := os.Stat(dir); return err == nil })
+	})
+}
+
+// checkFile checks a file that an instance was given: for its owner alone, and in
+// memory alone.
+func checkFile(t *testing.T, path, want string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if info.Mode().Perm() != 0o400 || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		t.Errorf("%s has mode %v", path, info.Mode())
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != want {
+		t.Errorf("%s holds %q, %v; want %q", path, b, err, want)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+		t.Errorf("%s does not lie in memory (type %x, %v)", path, fs.Type, err)
+	}
+}
+
+func TestAChangeOfMetadataMarksWhoUsesItOrRollsThem(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("words", `services:
+  holds: {compute_type: process, command: [sleep, "1000"], environment: {WORD: "{{ .meta.word }}"}}
+  rolls: {compute_type: process, command: [sleep, "1000"], environment: {WORD: "{{ .meta.word }}"}, update: {on_metadata: reprovision, min_healthy: 0}}
+  other: {compute_type: process, command: [sleep, "1000"]}
+metadata: {word: {default: one}}
+`)
+	h.converged("words", "rolls", 1)
+	before := h.pids("words")
+	h.set("words", "word", "two")
+	word := func(service string) string {
+		for _, i := range h.instances("words") {
+			if i.ServiceName == service && i.State == mariposa.StateRunning {
+				return environ(t, atoi(i.Details["pid"]))["WORD"]
+			}
+		}
+		return ""
+	}
+	h.await("who wants to be is rolled", func() bool { return word("rolls") == "two" })
+	h.converged("words", "rolls", 1)
+	if w := word("holds"); w != "one" {
+		t.Errorf("who holds has %q", w)
+	}
+	kept := 0
+	for name, pid := range h.pids("words") {
+		if before[name] == pid {
+			kept++
+		}
+	}
+	if kept != 2 {
+		t.Errorf("%d of the other two were left alone", kept)
+	}
+	for _, s := range h.state("words").Services {
+		if want := s.Name == "holds"; (s.Outdated == 1) != want || (want && !strings.Contains(s.Reason, "word")) {
+			t.Errorf("%s: outdated %d, %q", s.Name, s.Outdated, s.Reason)
+		}
+	}
+	if _, err := h.Act(t.Context(), "words", contract.Action{Action: "reprovision", Services: []string{"holds"}}); err != nil {
+		t.Fatal(err)
+	}
+	h.await("who is told to takes it up", func() bool { return word("holds") == "two" })
+	q, err := h.Queue(t.Context(), client.TaskFilter{All: true})
+	if err != nil || len(q.Tasks) < 3 {
+		t.Errorf("%+v, %v", q, err)
+	}
+}
