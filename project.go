@@ -74,7 +74,8 @@ type Rollout struct {
 	Held     bool      `json:"held,omitempty"`     // the limit has been reached
 	Rest     bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was asked for, and will be again
 	Undo     bool      `json:"undo,omitempty"`     // it takes another one back, and is not taken back itself
-	Progress time.Time `json:"progress"`           // when it last got on
+	Progress time.Time `json:"progress"`           // when it last got on, or could begin to
+	Waiting  bool      `json:"waiting,omitempty"`  // for others: that time does not count
 	Fresh    int       `json:"fresh"`              // the most instances that served at the target so far
 	Failures int       `json:"failures"`           // failures at the target since it last got on
 	Stopped  string    `json:"stopped,omitempty"`  // why it stopped by itself; empty while it goes on

@@ -176,6 +176,8 @@ func (t *turn) verdict() (mariposa.Status, string) {
 		return mariposa.StatusBlocked, t.needs
 	case t.backing:
 		return mariposa.StatusBackingOff, fmt.Sprintf("failed %d times in a row; next try at %s: %s", b.Failures, stamp(b.Until), t.lastFailure())
+	case t.barred:
+		return mariposa.StatusBlocked, waits
 	case t.st.Paused && !t.ending && (t.pending || todo == 0):
 		return mariposa.StatusPaused, t.sayPaused(waits)
 	case todo > 0:

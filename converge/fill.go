@@ -2,6 +2,7 @@ package converge
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -179,13 +180,28 @@ func (t *turn) mayCreate() bool {
 		t.wait(t.now.Add(time.Millisecond), func() string { return "what was just made failed at once: " + t.lastFailure() })
 		return false
 	}
-	for _, name := range t.s.def.DependsOn {
-		if why := t.view.unready(name, t.running() > 0); why != "" {
-			t.wait(time.Time{}, func() string { return "waits for " + name + ": " + why })
-			return false
-		}
+	if why := t.waitsFor(); why != "" {
+		t.wait(time.Time{}, func() string { return why })
+		t.barred = slices.ContainsFunc(t.s.def.DependsOn, t.view.atStandstill)
+		return false
 	}
 	return true
+}
+
+// atStandstill reports whether a person keeps a service from serving.
+func (v *View) atStandstill(name string) bool {
+	s := v.services[name]
+	return s != nil && s.status != nil && (s.status.Stopped || s.status.Frozen != nil)
+}
+
+// waitsFor says which dependency does not serve yet; empty when all do.
+func (t *turn) waitsFor() string {
+	for _, name := range t.s.def.DependsOn {
+		if why := t.view.unready(name, t.running() > 0); why != "" {
+			return "waits for " + name + ": " + why
+		}
+	}
+	return ""
 }
 
 // unready says why a service does not serve its dependents yet; empty when it
@@ -199,13 +215,17 @@ func (v *View) unready(name string, degraded bool) string {
 	if s.ending(v.goal) {
 		return "it is stopped"
 	}
+	frozen := ""
+	if s.frozen() {
+		frozen = ", and it is frozen"
+	}
 	up := s.count(serving) + s.count(amend) + s.count(updating) + s.count(stale)
 	want := s.status.Scale
 	if degraded {
 		want = min(want, 1)
 	}
 	if up < want {
-		return fmt.Sprintf("%d of %d running", up, s.status.Scale)
+		return fmt.Sprintf("%d of %d running", up, s.status.Scale) + frozen
 	}
 	return ""
 }

@@ -341,7 +341,7 @@ func TestSingleServicesStopAndStart(t *testing.T) {
 	wantStatus(t, w, "db", mariposa.StatusStopped, "")
 	w.fail(w.of("web")[0])
 	w.step()
-	wantStatus(t, w, "web", mariposa.StatusConverging, "waits for db: it is stopped")
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "waits for db: it is stopped")
 	w.patch(mariposa.Patch{Goal: mariposa.GoalStarted}, "db")
 	w.settle()
 	wantServing(t, w, "web", map[string]int{"one": 2})

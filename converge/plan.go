@@ -133,6 +133,7 @@ type turn struct {
 	more    int          // how many reasons there are beside it
 	taken   map[int]bool // slots given out in this run
 	backing bool         // something is not made now because others failed
+	barred  bool         // something is not made now because a person keeps what it depends on from serving
 	// stillborn: one failed in the very instant it was made. Failures are told
 	// apart by their time, so the next try waits for a later one.
 	stillborn bool

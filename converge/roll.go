@@ -35,6 +35,11 @@ func (t *turn) measureRollout() {
 	}
 	t.measureLimit(&r)
 	t.heldDep = t.heldBelow(t.s.name)
+	waiting := t.waitsFor() != "" || t.s.count(stale) > 0 && t.heldBy() != ""
+	if r.Waiting && !waiting {
+		r.Progress = t.now
+	}
+	r.Waiting = waiting
 	t.judge(&r)
 	if !t.unfinished() {
 		r.Stopped = "" // what stood in its way has gone, and repairs did the rest
@@ -138,7 +143,7 @@ func (t *turn) judge(r *mariposa.Rollout) {
 	switch {
 	case r.Failures >= giveUp:
 		r.Stopped = fmt.Sprintf("the rollout of version %d stopped after %d failures: %s", r.Number, r.Failures, t.lastFailure())
-	case u.Deadline > 0 && t.s.count(stale) > 0 && t.heldBy() != "": // not its own fault
+	case r.Waiting: // not its own fault
 	case u.Deadline > 0 && !due.After(t.now):
 		r.Stopped = fmt.Sprintf("the rollout of version %d stopped: no progress for %s", r.Number, u.Deadline)
 	case u.Deadline > 0:

@@ -311,6 +311,9 @@ func (t *turn) finish(ctx context.Context) error {
 	for _, i := range t.unreachable() {
 		spec := *i.Spec
 		spec.Debt = true
+		if spec.Goal != mariposa.GoalGone { // it was to stop and be kept
+			spec.Goal, spec.Generation = mariposa.GoalGone, spec.Generation+1
+		}
 		t.put(converge.Step{Instance: i.ID, Service: spec.ServiceName, Reason: "its project is deleted; it goes when its node returns"}, &spec, false, "instance.debt", spec.Task)
 	}
 	for _, task := range t.open {

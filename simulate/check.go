@@ -3,6 +3,7 @@ package simulate
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"mariposa"
@@ -97,7 +98,7 @@ func (c *checker) instance(ch *store.Change) {
 		if was.Node != spec.Node {
 			c.w.fail("%s moved from %s to %s", spec.Name, was.Node, spec.Node)
 		}
-		if was.Goal == mariposa.GoalGone && spec.Goal != mariposa.GoalGone {
+		if was.Goal == mariposa.GoalGone && spec.Goal != mariposa.GoalGone || was.Kept && !spec.Kept {
 			c.w.fail("%s was wanted again after it was let go", spec.Name)
 		}
 		if from := mariposa.StateOf(was, wasStatus); !mariposa.CanFollow(from, state) {
@@ -116,12 +117,19 @@ func (c *checker) project(ch *store.Change) {
 	if st == nil {
 		return
 	}
+	if st.Undone > 0 && st.Undone > st.Number {
+		c.w.seen["version taken back"]++
+	}
 	for _, ss := range st.Services {
 		if ss.Rollout != nil && ss.Rollout.Stopped != "" {
 			c.w.seen["rollout stopped"]++
 		}
 		if ss.Backoff != nil && ss.Backoff.Failures > 1 {
 			c.w.seen["backed off"]++
+		}
+		switch ss.Status {
+		case mariposa.StatusHeld, mariposa.StatusPaused, mariposa.StatusFrozen:
+			c.w.seen["service "+string(ss.Status)]++
 		}
 	}
 }
@@ -192,34 +200,56 @@ func (c *checker) serves(s *server, r *store.Record) bool {
 		ns != nil && ns.State == mariposa.NodeRunning
 }
 
-// afterPlan checks that the planner took nothing that serves below its goal.
+// afterPlan checks that the planner took nothing that serves below its goal, and
+// touched nothing that is frozen.
 func (c *checker) afterPlan(project string) {
 	changes, err := c.w.store.Changes(c.w.ctx, c.planned, 10000)
 	if err != nil {
 		c.w.fail("the feed cannot be read: %v", err)
 	}
-	taken := map[string]int{}
+	taken, touched := map[string]int{}, map[string]string{}
 	var goal *mariposa.ProjectStatus
 	if r, ok := c.projects[project]; ok {
 		goal, _ = r.Status.(*mariposa.ProjectStatus)
 	}
+	was := goal
 	for _, ch := range changes {
 		switch spec := ch.Record.Spec.(type) {
 		case *mariposa.ProjectSpec:
-			goal, _ = ch.Record.Status.(*mariposa.ProjectStatus)
+			if goal, _ = ch.Record.Status.(*mariposa.ProjectStatus); ch.Deleted {
+				goal = nil
+			}
 		case *mariposa.InstanceSpec:
-			if ch.Spec && spec.Goal == mariposa.GoalGone && c.served[ch.Record.ID] {
+			if ch.Spec && !ch.Deleted { // to forget what is gone is part of settling
+				touched[spec.ServiceName] = spec.Name + ": " + spec.Reason
+			}
+			if ch.Spec && spec.Goal != mariposa.GoalRunning && c.served[ch.Record.ID] {
 				taken[spec.ServiceName]++
 				c.w.note("planner takes %s, which serves: %s", spec.Name, spec.Reason)
 			}
 		}
 	}
+	c.frozenStays(was, goal, touched)
 	for name, n := range taken {
-		if goal == nil || goal.Goal != mariposa.GoalStarted || goal.Services[name] == nil || goal.Services[name].Removed {
+		if goal == nil || goal.Goal != mariposa.GoalStarted || goal.Services[name] == nil || goal.Services[name].Removed || goal.Services[name].Stopped {
 			continue
 		}
 		if left := c.before[name] - n; left < goal.Services[name].Scale {
 			c.w.fail("%s was left with %d serving by our own doing; its scale is %d", name, left, goal.Services[name].Scale)
+		}
+	}
+}
+
+// frozenStays holds a planner to leaving alone what was frozen, had settled, and
+// still is.
+func (c *checker) frozenStays(was, is *mariposa.ProjectStatus, touched map[string]string) {
+	if was == nil || is == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(touched)) {
+		before, after := was.Services[name], is.Services[name]
+		if before != nil && after != nil && before.Frozen != nil && before.Frozen.Settled && after.Frozen != nil {
+			c.w.fail("%s is frozen, but %s", name, touched[name])
 		}
 	}
 }
@@ -244,8 +274,8 @@ func (c *checker) atRest() string {
 			want += ss.Scale
 		}
 	}
-	if want != len(c.instances) {
-		return fmt.Sprintf("%d instances are on the books, %d are wanted", len(c.instances), want)
+	if n := len(c.instances) - c.kept(); want != n {
+		return fmt.Sprintf("%d instances are on the books, %d are wanted", n, want)
 	}
 	for id, r := range c.tasks {
 		if st, _ := r.Status.(*mariposa.TaskStatus); !mariposa.StateOfTask(st).Ended() {
@@ -253,6 +283,17 @@ func (c *checker) atRest() string {
 		}
 	}
 	return ""
+}
+
+// kept counts the instances that have ended and are kept.
+func (c *checker) kept() int {
+	n := 0
+	for _, r := range c.instances {
+		if r.Spec.(*mariposa.InstanceSpec).Kept {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *checker) countRunning(project, service string) int {
@@ -277,14 +318,20 @@ func (c *checker) final() {
 			running[id] = true
 		}
 	}
-	if len(running) != len(c.instances) {
-		c.w.fail("%d instances really run, %d are on the books", len(running), len(c.instances))
+	for id := range running {
+		if _, ok := c.instances[id]; !ok {
+			c.w.fail("%s really runs and is not on the books", id)
+		}
 	}
 	slots := map[string]string{}
 	used := map[string]int{}
 	for _, id := range c.sorted() {
 		r := c.instances[id]
 		spec := r.Spec.(*mariposa.InstanceSpec)
+		if spec.Kept { // what could not even be made leaves nothing but its record
+			c.w.seen["kept at rest"]++
+			continue
+		}
 		if !running[id] {
 			c.w.fail("%s is on the books as running and is not there", spec.Name)
 		}
@@ -322,7 +369,7 @@ func (c *checker) upToDate(spec *mariposa.InstanceSpec) {
 	if err != nil || def == nil {
 		c.w.fail("%s has no definition: %v", spec.Name, err)
 	}
-	if def.Digest != spec.Digest || def.Live != spec.Live {
+	if mariposa.FormOf(def.Digest) != mariposa.FormOf(spec.Digest) || def.Live != spec.Live {
 		c.w.fail("%s is outdated at rest", spec.Name)
 	}
 }

@@ -48,6 +48,9 @@ func (p *people) choices(add func(int, func())) {
 			add(2, func() { p.act(r, mariposa.TaskStart, "", mariposa.Patch{Goal: mariposa.GoalStarted}) })
 			add(1, func() { p.reprovision(r) })
 		}
+		if p.w.chance(4) {
+			p.holdChoices(add, r)
+		}
 		if p.w.chance(25) {
 			add(1, func() { p.delete(r) })
 		}
@@ -85,7 +88,17 @@ func (p *people) manifest(sound bool) string {
 		if i > 0 && p.w.chance(2) {
 			fmt.Fprintf(&b, "    depends_on: [%s]\n", names[p.w.rng.IntN(i)])
 		}
-		fmt.Fprintf(&b, "    update: {rolling: %d, min_healthy: %d, deadline: 120}\n", 1+p.w.rng.IntN(3), p.w.rng.IntN(4))
+		fmt.Fprintf(&b, "    update: {rolling: %d, min_healthy: %d, deadline: 120", 1+p.w.rng.IntN(3), p.w.rng.IntN(4))
+		if !sound && p.w.chance(6) {
+			fmt.Fprintf(&b, ", canary: %d", 1+p.w.rng.IntN(2))
+		}
+		if p.w.chance(4) {
+			b.WriteString(", on_failure: rollback")
+		}
+		b.WriteString("}\n")
+		if p.w.chance(3) {
+			fmt.Fprintf(&b, "    stop: {preservestopped: %s}\n", []string{`"no"`, "on-failure", "always"}[p.w.rng.IntN(3)])
+		}
 		if p.w.chance(4) {
 			b.WriteString("    restart: always\n")
 		}
@@ -169,7 +182,10 @@ func (p *people) act(r *store.Record, kind mariposa.TaskKind, component string, 
 	if patch.Goal == mariposa.GoalDeleted {
 		spec.Deleting = true
 	}
-	task := &mariposa.TaskSpec{Project: r.ID, Services: services, Component: component, Task: kind, Origin: mariposa.OriginUser, Author: "people", Created: p.w.now, Patch: patch}
+	task := &mariposa.TaskSpec{
+		Project: r.ID, Services: services, Component: component, Task: kind, Origin: mariposa.OriginUser, Author: "people", Created: p.w.now, Patch: patch,
+		Lifts: kind != mariposa.TaskFreeze && (spec.Deleting || !p.w.chance(3)), // the others are deployers
+	}
 	writes := []store.Write{{Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec}}
 	if spec.Deleting {
 		writes = append(writes, store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("default", spec.Name), Delete: true})
@@ -214,33 +230,44 @@ func (p *people) delete(r *store.Record) {
 	}
 }
 
-// admit adds a task beside the open ones, in one commit with what comes with it.
-func (p *people) admit(r *store.Record, task *mariposa.TaskSpec, writes []store.Write) error {
+// open finds the open tasks of a project.
+func (p *people) open(project string) ([]*store.Record, []queue.Task) {
 	var open []queue.Task
-	records := p.asked.picture.TasksOf(r.ID)
+	records := p.asked.picture.TasksOf(project)
 	for _, t := range records {
 		st, _ := t.Status.(*mariposa.TaskStatus)
 		open = append(open, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: st})
 	}
+	return records, open
+}
+
+// admit adds a task beside the open ones, in one commit with what comes with it.
+func (p *people) admit(r *store.Record, task *mariposa.TaskSpec, writes []store.Write) error {
+	records, open := p.open(r.ID)
 	a, err := queue.Admit(open, task)
 	if err != nil {
 		return err
 	}
 	u := store.Unit{Require: []store.Require{{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}}
 	add := p.task(r.ID, task)
-	for _, t := range a.Terminate {
+	p.end(&u, records, a.Terminate, add.ID)
+	u.Writes = append(u.Writes, writes...)
+	u.Writes = append(u.Writes, add)
+	return p.commit(u)
+}
+
+// end adds to a unit that tasks end by another.
+func (p *people) end(u *store.Unit, records []*store.Record, tasks []queue.Task, by string) {
+	for _, t := range tasks {
 		at := slices.IndexFunc(records, func(x *store.Record) bool { return x.ID == t.ID })
 		st := mariposa.TaskStatus{}
 		if t.Status != nil {
 			st = *t.Status
 		}
-		st.State, st.Finished, st.EndedBy = mariposa.TaskTerminated, p.w.now, add.ID
+		st.State, st.Finished, st.EndedBy = mariposa.TaskTerminated, p.w.now, by
 		u.Require = append(u.Require, store.Require{Kind: mariposa.KindTask, ID: t.ID, SpecRevision: -1, StatusRevision: records[at].StatusRevision})
-		u.Writes = append(u.Writes, store.Write{Kind: mariposa.KindTask, ID: t.ID, Project: r.ID, Status: &st, Archive: true})
+		u.Writes = append(u.Writes, store.Write{Kind: mariposa.KindTask, ID: t.ID, Project: records[at].Project, Status: &st, Archive: true, Event: mariposa.Event{Kind: "task.terminated"}})
 	}
-	u.Writes = append(u.Writes, writes...)
-	u.Writes = append(u.Writes, add)
-	return p.commit(u)
 }
 
 func (p *people) commit(u store.Unit) error {
@@ -261,8 +288,14 @@ func (p *people) askForSoundThings() bool {
 			continue
 		}
 		switch {
+		case !p.sound[name+"/thawed"]:
+			p.sound[name+"/thawed"] = p.order(r, "thaw", mariposa.Patch{Mode: mariposa.ModeThaw})
+		case !p.sound[name+"/resumed"]:
+			p.sound[name+"/resumed"] = p.order(r, "resume", mariposa.Patch{Mode: mariposa.ModeResume})
 		case !p.sound[name]:
 			p.sound[name] = p.update(r, p.manifest(true), "a sound manifest")
+		case !p.sound[name+"/finished"]:
+			p.sound[name+"/finished"] = p.finishHolds(r)
 		default:
 			p.sound[name+"/started"] = p.act(r, mariposa.TaskStart, "", mariposa.Patch{Goal: mariposa.GoalStarted})
 		}
