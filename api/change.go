@@ -136,7 +136,7 @@ type edit struct {
 	tasks   []queue.Task         // the open ones
 	seen    map[string]int64     // their status revisions
 	ended   map[string]bool      // those that this change ends
-	patch   *mariposa.Patch      // of the task that this change adds
+	task    *mariposa.TaskSpec   // that this change adds
 	fresh   converge.Definitions // of the version that this change makes
 	counter string               // the metadata key that it counts
 	now     time.Time
@@ -146,7 +146,7 @@ type edit struct {
 // edit begins a change of a project as it stands. Its Spec is written anew and
 // required to be as read, so that of two changes at once one must look again.
 func (s *server) edit(ctx context.Context, id string) (*edit, error) {
-	r := s.Picture.Get(mariposa.KindProject, id)
+	r, tasks := s.asItStands(id)
 	if r == nil {
 		return nil, notFound("the project is gone")
 	}
@@ -154,7 +154,7 @@ func (s *server) edit(ctx context.Context, id string) (*edit, error) {
 	if e.spec.Deleting {
 		return nil, conflict("project %s is being deleted", e.spec.Name)
 	}
-	for _, t := range s.Picture.TasksOf(id) {
+	for _, t := range tasks {
 		e.tasks = append(e.tasks, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: taskStatus(t)})
 		e.seen[t.ID] = t.StatusRevision
 	}
@@ -162,6 +162,19 @@ func (s *server) edit(ctx context.Context, id string) (*edit, error) {
 	e.unit.Require = []store.Require{{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
 	e.begin()
 	return e, nil
+}
+
+// asItStands is a project with its open tasks, both of the same moment: a task whose
+// change has just become a part of the goal is no longer one that waits.
+func (s *server) asItStands(id string) (*store.Record, []*store.Record) {
+	r := s.Picture.Get(mariposa.KindProject, id)
+	for r != nil {
+		tasks, was := s.Picture.TasksOf(id), r.Revision
+		if r = s.Picture.Get(mariposa.KindProject, id); r != nil && r.Revision == was {
+			return r, tasks
+		}
+	}
+	return nil, nil
 }
 
 // begin begins the audit record of an edit.
@@ -203,7 +216,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 		return err
 	}
 	id := e.s.NewID()
-	e.answer.Task, e.patch = &id, &t.Patch
+	e.answer.Task, e.task = &id, t
 	e.unit.Audit[0].Reason = firstOf(e.unit.Audit[0].Reason, t.Reason)
 	for _, old := range append(over, admission.Terminate...) {
 		e.terminate(old, id)

@@ -164,7 +164,7 @@ func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manife
 	}
 	if e.coalesces(d, was, m) {
 		spec.Created = was.Spec.Created
-		e.dropValues(was.Spec)
+		e.dropValues(e.record.Spec.(*mariposa.ProjectSpec).Metadata)
 	} else {
 		e.spec.Number++
 		e.spec.Versions = append(slices.Clone(e.spec.Versions), e.spec.Number)
@@ -272,19 +272,17 @@ func (e *edit) prune() error {
 		inUse[r.Spec.(*mariposa.InstanceSpec).Number] = true
 		return true
 	})
-	var kept []int
+	var kept, gone []int
 	for _, n := range e.spec.Versions {
 		if over == 0 || inUse[n] {
 			kept = append(kept, n)
 			continue
 		}
 		over--
-		if err := e.forget(n); err != nil {
-			return err
-		}
+		gone = append(gone, n)
 	}
 	e.spec.Versions = kept
-	return nil
+	return e.forget(gone)
 }
 
 // inUse are the versions that goal, tasks and tags speak of, and the newest.
@@ -308,32 +306,52 @@ func (e *edit) inUse() map[int]bool {
 	return inUse
 }
 
-// forget removes a version, and its values unless the next one has the same.
-func (e *edit) forget(number int) error {
-	id := mariposa.VersionID(e.record.ID, number)
-	r, err := e.s.Store.Get(e.ctx, mariposa.KindVersion, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
+// forget removes versions, and the values that went with them and with none that is
+// kept. The list of those that are kept must be the new one already.
+func (e *edit) forget(numbers []int) error {
+	dropped := map[int]bool{}
+	for _, n := range numbers {
+		id := mariposa.VersionID(e.record.ID, n)
+		r, err := e.s.Store.Get(e.ctx, mariposa.KindVersion, id)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		e.unit.Writes = append(e.unit.Writes, store.Write{
+			Kind: mariposa.KindVersion, ID: id, Project: e.record.ID, Delete: true,
+			Event: mariposa.Event{Kind: "version.forgotten", Project: e.record.ID, Actor: "mariposa", Reason: "only the newest versions are kept"},
+		})
+		generation := r.Spec.(*mariposa.VersionSpec).Metadata
+		if dropped[generation] {
+			continue
+		}
+		shared, err := e.kept(n, generation)
+		if err != nil {
+			return err
+		}
+		if !shared {
+			dropped[generation] = true
+			e.dropValues(generation)
+		}
 	}
-	if err != nil {
-		return err
-	}
-	e.unit.Writes = append(e.unit.Writes, store.Write{
-		Kind: mariposa.KindVersion, ID: id, Delete: true,
-		Event: mariposa.Event{Kind: "version.forgotten", Project: e.record.ID, Actor: "mariposa", Reason: "only the newest versions are kept"},
-	})
-	spec := r.Spec.(*mariposa.VersionSpec)
+	return nil
+}
+
+// kept reports whether a version that stays goes with the generation of values of
+// one that goes. Generations grow with versions, so only those beside it can.
+func (e *edit) kept(number, generation int) (bool, error) {
 	at, _ := slices.BinarySearch(e.spec.Versions, number)
-	for _, beside := range []int{at - 1, at + 1} { // only neighbours can have the same: generations grow with versions
+	for _, beside := range []int{at - 1, at} {
 		if beside < 0 || beside >= len(e.spec.Versions) {
 			continue
 		}
-		if shared, err := e.sameValues(e.spec.Versions[beside], spec.Metadata); err != nil || shared {
-			return err
+		if same, err := e.sameValues(e.spec.Versions[beside], generation); err != nil || same {
+			return same, err
 		}
 	}
-	e.dropValues(spec)
-	return nil
+	return false, nil
 }
 
 // sameValues reports whether a version that is still there goes with a generation
@@ -352,10 +370,10 @@ func (e *edit) sameValues(number, generation int) (bool, error) {
 	return v.Spec.Metadata == generation, nil
 }
 
-// dropValues removes the generation of values that went with a version.
-func (e *edit) dropValues(spec *mariposa.VersionSpec) {
-	if spec.Metadata == 0 || spec.Metadata == e.spec.Metadata {
+// dropValues removes a generation of values.
+func (e *edit) dropValues(generation int) {
+	if generation == 0 || generation == e.spec.Metadata {
 		return
 	}
-	e.unit.Writes = append(e.unit.Writes, store.Write{Kind: mariposa.KindMetadata, ID: mariposa.MetadataID(e.record.ID, spec.Metadata), Delete: true})
+	e.unit.Writes = append(e.unit.Writes, store.Write{Kind: mariposa.KindMetadata, ID: mariposa.MetadataID(e.record.ID, generation), Delete: true})
 }

@@ -227,8 +227,10 @@ func (s *server) putManifest(ctx context.Context, in *putManifestInput) (*docume
 // submit adds a version and the task that brings it into force. The bytes of
 // the newest version again are no change.
 func (e *edit) submit(sub *submission) (bool, error) {
-	if !sub.force && !isVersion(sub.previous, e.spec.Version, e.spec.Number) {
-		return false, e.stale(sub.previous)
+	if !sub.force {
+		if err := e.basedOn(sub.previous, sub.values != nil); err != nil {
+			return false, err
+		}
 	}
 	d := draft{cause: mariposa.CauseManifest, bytes: sub.bytes, json: sub.json, parsed: sub.parsed, message: sub.message}
 	if sub.values != nil {
@@ -278,6 +280,24 @@ func (e *edit) takeUp(d draft, m *made, p mariposa.Patch) error {
 		return nil
 	}
 	return err
+}
+
+// basedOn refuses a change that is not based on the newest version. Counting goes on
+// under one number, so where values change too, the number of such a version is not
+// enough.
+func (e *edit) basedOn(previous string, values bool) error {
+	if !isVersion(previous, e.spec.Version, e.spec.Number) {
+		return e.stale(previous)
+	}
+	if !values || strings.HasPrefix(e.spec.Version, previous) {
+		return nil
+	}
+	newest, err := e.newest()
+	if err != nil || newest == nil || newest.Spec.Counter == "" {
+		return err
+	}
+	return conflict("version %d of %s counts %s and may change under its number: name it by its hash, ?previous=%s",
+		e.spec.Number, e.spec.Name, newest.Spec.Counter, e.spec.Version)
 }
 
 func (e *edit) stale(previous string) error {

@@ -160,8 +160,10 @@ func (s *server) putMetadata(ctx context.Context, in *putMetadataInput) (*docume
 	}
 	doc := bytes.Clone(in.RawBody)
 	return s.changeValues(ctx, in.OfProject, in.Message, rolling, func(e *edit, old *manifest.Values, _ *manifest.Project) (*manifest.Values, error) {
-		if in.Previous != "" && !in.Force && !isVersion(in.Previous, e.spec.Version, e.spec.Number) {
-			return nil, e.stale(in.Previous)
+		if in.Previous != "" && !in.Force {
+			if err := e.basedOn(in.Previous, true); err != nil {
+				return nil, err
+			}
 		}
 		return e.imported(doc)
 	})

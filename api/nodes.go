@@ -146,6 +146,7 @@ func (s *server) deleteNode(ctx context.Context, in *deleteNodeInput) (*document
 		for _, i := range there {
 			forget(c, i, "its node "+name+" was given up: "+why)
 		}
+		s.giveBack(c, there)
 		if n := len(there); n > 0 {
 			c.answer.Reason = many(n, "instance") + " on it went with it"
 			why += "; " + c.answer.Reason

@@ -105,28 +105,36 @@ func (s *server) changeOrganization(ctx context.Context, ref string, build func(
 		return nil, err
 	}
 	changed, err := commit(ctx, s, found.ID, func() (*store.Unit, contract.Changed, error) {
-		r := s.Picture.Get(mariposa.KindOrg, found.ID)
-		if r == nil {
-			return nil, contract.Changed{}, notFound("the organization is gone")
+		unit, spec, err := s.editOrganization(found.ID)
+		if err != nil {
+			return nil, contract.Changed{}, err
 		}
-		spec := *r.Spec.(*mariposa.OrganizationSpec)
-		spec.Members = maps.Clone(spec.Members)
-		unit := &store.Unit{
-			Require: []store.Require{{Kind: mariposa.KindOrg, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}},
-			Audit:   []mariposa.Audit{{Kind: string(mariposa.KindOrg), Organization: r.ID}},
-		}
-		if err := build(r, &spec, unit); err != nil {
+		if err := build(found, spec, unit); err != nil {
 			return nil, contract.Changed{}, err
 		}
 		if !slices.ContainsFunc(unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindOrg && w.Delete }) {
-			unit.Writes = append(unit.Writes, orgWrite(ctx, r.ID, &spec))
+			unit.Writes = append(unit.Writes, orgWrite(ctx, found.ID, spec))
 		}
-		return unit, contract.Changed{ID: r.ID, Name: spec.Name}, nil
+		return unit, contract.Changed{ID: found.ID, Name: spec.Name}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return answer(*changed)
+}
+
+// editOrganization begins a change of an organization as it stands.
+func (s *server) editOrganization(id string) (*store.Unit, *mariposa.OrganizationSpec, error) {
+	r := s.Picture.Get(mariposa.KindOrg, id)
+	if r == nil {
+		return nil, nil, notFound("the organization is gone")
+	}
+	spec := *r.Spec.(*mariposa.OrganizationSpec)
+	spec.Members = maps.Clone(spec.Members)
+	return &store.Unit{
+		Require: []store.Require{{Kind: mariposa.KindOrg, ID: id, SpecRevision: r.SpecRevision, StatusRevision: -1}},
+		Audit:   []mariposa.Audit{{Kind: string(mariposa.KindOrg), Organization: id}},
+	}, &spec, nil
 }
 
 func orgWrite(ctx context.Context, id string, spec *mariposa.OrganizationSpec) store.Write {
@@ -173,6 +181,7 @@ func (s *server) deleteOrganization(ctx context.Context, in *OfOrganization) (*d
 		if n := len(s.Picture.ProjectsOf(r.ID)); n > 0 {
 			return conflict("organization %s still has %s: move or delete them first", spec.Name, many(n, "project"))
 		}
+		emptied(unit, r.ID)
 		unit.Writes = append(unit.Writes,
 			store.Write{Kind: mariposa.KindOrg, ID: r.ID, Delete: true, Event: mariposa.Event{Kind: "organization.deleted", Actor: actor(ctx)}},
 			store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Delete: true})

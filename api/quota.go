@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 
 	"mariposa"
 	"mariposa/contract"
@@ -30,19 +31,22 @@ func (s *server) getQuota(ctx context.Context, in *OfOrganization) (*document[co
 	if err != nil {
 		return nil, err
 	}
-	return s.quota(ctx, r)
-}
-
-func (s *server) quota(ctx context.Context, org *store.Record) (*document[contract.Quota], error) {
-	ledger, err := s.Store.Ledger(ctx)
+	doc, err := s.quota(ctx, r.ID, r.Spec.(*mariposa.OrganizationSpec))
 	if err != nil {
 		return nil, err
 	}
-	spec := org.Spec.(*mariposa.OrganizationSpec)
-	resources, projects := mariposa.LedgerOf(org.ID)
+	return answer(doc)
+}
+
+func (s *server) quota(ctx context.Context, id string, spec *mariposa.OrganizationSpec) (contract.Quota, error) {
+	ledger, err := s.Store.Ledger(ctx)
+	if err != nil {
+		return contract.Quota{}, err
+	}
+	resources, projects := mariposa.LedgerOf(id)
 	used := ledger[resources]
 	doc := contract.Quota{
-		Organization: org.ID, OrganizationName: spec.Name,
+		Organization: id, OrganizationName: spec.Name,
 		Limits: contract.QuotaLimits{Projects: spec.Quota.Projects, Instances: spec.Quota.Instances, Memory: spec.Quota.Memory},
 		Used: contract.QuotaUsed{
 			Projects: ledger[projects].Instances, Instances: used.Instances, CPU: float64(used.MilliCPU) / 1000, Memory: used.Memory,
@@ -52,7 +56,7 @@ func (s *server) quota(ctx context.Context, org *store.Record) (*document[contra
 		cores := float64(*n) / 1000
 		doc.Limits.CPU = &cores
 	}
-	return answer(doc)
+	return doc, nil
 }
 
 type putQuotaInput struct {
@@ -65,18 +69,52 @@ func (s *server) putQuota(ctx context.Context, in *putQuotaInput) (*document[con
 	if err := json.Unmarshal(in.RawBody, &fields); err != nil {
 		return nil, invalid(`the body must be an object like {"instances": 100, "memory": null}`)
 	}
-	_, err := s.changeOrganization(ctx, in.Organization, func(_ *store.Record, spec *mariposa.OrganizationSpec, unit *store.Unit) error {
-		unit.Audit[0].Reason = string(in.RawBody)
-		return readQuota(fields, &spec.Quota)
+	found, err := s.findOrganization(ctx, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := commit(ctx, s, found.ID, func() (*store.Unit, contract.Quota, error) {
+		unit, spec, err := s.editOrganization(found.ID)
+		if err != nil {
+			return nil, contract.Quota{}, err
+		}
+		if err := readQuota(fields, &spec.Quota); err != nil {
+			return nil, contract.Quota{}, err
+		}
+		unit.Writes = append(unit.Writes, orgWrite(ctx, found.ID, spec))
+		unit.Audit[0].Object, unit.Audit[0].ObjectName, unit.Audit[0].Reason = found.ID, spec.Name, limitsIn(spec.Quota)
+		doc, err := s.quota(ctx, found.ID, spec)
+		return unit, doc, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.findOrganization(ctx, in.Organization)
-	if err != nil {
-		return nil, err
+	return answer(*doc)
+}
+
+// limitsIn says in words what a quota allows.
+func limitsIn(q mariposa.Quota) string {
+	var said []string
+	say := func(set bool, what string, figure any) {
+		if set {
+			said = append(said, fmt.Sprintf("%s %v", what, figure))
+		}
 	}
-	return s.quota(ctx, r)
+	say(q.Projects != nil, "projects", figureOf(q.Projects))
+	say(q.Instances != nil, "instances", figureOf(q.Instances))
+	say(q.MilliCPU != nil, "cores", cores(figureOf(q.MilliCPU)))
+	say(q.Memory != nil, "memory", megabytes(figureOf(q.Memory)))
+	if said == nil {
+		return "no limits"
+	}
+	return "at most " + strings.Join(said, ", ")
+}
+
+func figureOf[T int | int64](limit *T) T {
+	if limit == nil {
+		return 0
+	}
+	return *limit
 }
 
 // readQuota sets the limits that are given.
@@ -139,17 +177,13 @@ func (e *edit) after() (*mariposa.ProjectStatus, error) {
 	goal := statusOf(e.record)
 	waiting := slices.DeleteFunc(slices.Clone(e.tasks), func(t queue.Task) bool { return t.State() != mariposa.TaskQueued || e.ended[t.ID] })
 	slices.SortFunc(waiting, func(a, b queue.Task) int { return cmp.Compare(a.ID, b.ID) })
-	patches := make([]mariposa.Patch, 0, len(waiting)+1)
-	for _, t := range waiting {
-		patches = append(patches, t.Spec.Patch)
-	}
-	if e.patch != nil {
-		patches = append(patches, *e.patch)
+	if e.task != nil {
+		waiting = append(waiting, queue.Task{Spec: e.task})
 	}
 	var lost error
-	for _, p := range patches {
-		goal = converge.Apply(goal, p, converge.Change{
-			Now: e.now, IDs: e.spec.Services, Version: e.spec.Version,
+	for _, t := range waiting {
+		c := converge.Change{
+			Now: e.now, IDs: e.spec.Services, Version: e.spec.Version, Scope: t.Spec.Services, Lift: t.Spec.Lifts,
 			Versions: func(n int) converge.Definitions {
 				defs, err := e.definitions(n)
 				if err != nil {
@@ -157,9 +191,27 @@ func (e *edit) after() (*mariposa.ProjectStatus, error) {
 				}
 				return defs
 			},
-		})
+		}
+		if t.Spec.Patch.Accept {
+			c.Running = e.running()
+		}
+		goal = converge.Apply(goal, t.Spec.Patch, c)
 	}
 	return goal, lost
+}
+
+// running is what runs of each service, or may.
+func (e *edit) running() map[string]converge.Running {
+	all := map[string]converge.Running{}
+	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if spec.Managed && mariposa.StateOf(spec, instanceStatus(r)) == mariposa.StateRunning {
+			is := all[spec.ServiceName]
+			all[spec.ServiceName] = converge.Running{Scale: is.Scale + 1, Number: max(is.Number, spec.Number)}
+		}
+		return true
+	})
+	return all
 }
 
 // demand is what a goal adds up to.
@@ -169,7 +221,7 @@ func (e *edit) demand(goal *mariposa.ProjectStatus) (mariposa.Resources, error) 
 		return sum, nil
 	}
 	for name, ss := range goal.Services {
-		if ss.Removed {
+		if ss.Removed || ss.Stopped {
 			continue
 		}
 		defs, err := e.definitions(ss.Number)
@@ -192,6 +244,13 @@ func (e *edit) claim(org string, take mariposa.Resources) {
 	}
 	account, _ := mariposa.LedgerOf(org)
 	e.unit.Claims = append(e.unit.Claims, store.Claim{Node: account, Take: take, Limit: e.s.limits(org)})
+}
+
+// emptied lets a unit fail if an organization has a project by the time of its commit.
+func emptied(unit *store.Unit, org string) {
+	_, account := mariposa.LedgerOf(org)
+	one := mariposa.Resources{Instances: 1}
+	unit.Claims = append(unit.Claims, store.Claim{Node: account, Take: one, Limit: one}, store.Claim{Node: account, Take: mariposa.Resources{}.Minus(one)})
 }
 
 // claimProject adds, or takes away, one project.
@@ -226,8 +285,11 @@ func most[T int | int64](limit *T) T {
 	return *limit
 }
 
-// overQuota says which limit a change ran into. Nil: it was none of an organization.
+// overQuota says which limit a change ran into.
 func (s *server) overQuota(ctx context.Context, unit *store.Unit, err error) error {
+	if slices.ContainsFunc(unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindOrg && w.Delete }) {
+		return conflict("the organization has just got a project: move or delete it first")
+	}
 	ledger, failed := s.Store.Ledger(ctx)
 	if failed != nil {
 		return failed

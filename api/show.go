@@ -318,7 +318,7 @@ func (v *viewer) scope(r *store.Record) manifest.Scope {
 	spec := r.Spec.(*mariposa.InstanceSpec)
 	sha := v.sha(spec.Project, spec.Number)
 	if of := v.version(spec.Project, spec.Number); of != nil {
-		sc.Meta = shown(of)
+		sc.Meta = v.shown(spec.Project, of)
 		if def := of.Services[spec.ServiceName]; def != nil {
 			sc.Package = of.Spec.Packages[def.Package]
 		}
@@ -341,14 +341,38 @@ func (v *viewer) scope(r *store.Record) manifest.Scope {
 }
 
 // shown are the values of a version with every secret masked.
-func shown(of *picture.Version) func(string) (string, bool) {
-	values := of.Values.Marked(of.Manifest)
+func (v *viewer) shown(project string, of *picture.Version) func(string) (string, bool) {
+	values := v.hushed(project, of.Values.Marked(of.Manifest))
 	return func(key string) (string, bool) {
 		if value, set := values.Get(key); set && value.Secret {
 			return manifest.Mask, true
 		}
 		return of.Manifest.Value(values, key)
 	}
+}
+
+// hushed marks in older values what is a secret by now: its text may be the same
+// still. Where the newest cannot be read, all are.
+func (v *viewer) hushed(project string, values *manifest.Values) *manifest.Values {
+	if values == nil {
+		return nil
+	}
+	secret := func(string) bool { return true }
+	if p := v.projectRecord(project); p != nil {
+		if now, declared, err := v.s.valuesOf(v.ctx, p); err == nil {
+			secret = func(key string) bool {
+				value, _ := now.Get(key)
+				return value.Secret || declared.IsSecret(key)
+			}
+		}
+	}
+	hushed := *values
+	hushed.ByKey = maps.Clone(values.ByKey)
+	for key, value := range hushed.ByKey {
+		value.Secret = value.Secret || secret(key)
+		hushed.ByKey[key] = value
+	}
+	return &hushed
 }
 
 // moment is a time that may not have come.

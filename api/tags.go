@@ -182,7 +182,7 @@ func (s *server) diffVersions(ctx context.Context, in *diffVersionsInput) (*docu
 			doc.Services = append(doc.Services, serviceDiff(d))
 		}
 	}
-	for _, c := range manifest.DiffValues(a.Values.Marked(b.Manifest), b.Values.Marked(a.Manifest)) {
+	for _, c := range manifest.DiffValues(v.hushed(r.ID, a.Values.Marked(b.Manifest)), v.hushed(r.ID, b.Values.Marked(a.Manifest))) {
 		doc.Metadata = append(doc.Metadata, contract.ValueDiff{Key: c.Key, Change: string(c.Kind), Secret: c.Secret, Before: c.Before, After: c.After})
 	}
 	return answer(doc)

@@ -232,6 +232,31 @@ func (s *server) removeSingle(ctx context.Context, found *store.Record) (*docume
 	})
 }
 
+// giveBack returns what unmanaged instances that are forgotten with their node took
+// of their projects' quotas.
+func (s *server) giveBack(c *change, forgotten []*store.Record) {
+	freed := map[string]mariposa.Resources{}
+	for _, r := range forgotten {
+		if spec := r.Spec.(*mariposa.InstanceSpec); !spec.Managed && !spec.Debt && spec.Goal != mariposa.GoalGone {
+			freed[spec.Project] = freed[spec.Project].Plus(sizeOf(spec))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(freed)) {
+		r := s.Picture.Get(mariposa.KindProject, id)
+		if r == nil {
+			continue
+		}
+		spec := *r.Spec.(*mariposa.ProjectSpec)
+		spec.Single, spec.Demand = spec.Single.Minus(freed[id]), spec.Demand.Minus(freed[id])
+		account, _ := mariposa.LedgerOf(spec.Organization)
+		c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindProject, ID: id, SpecRevision: r.SpecRevision, StatusRevision: -1})
+		c.unit.Claims = append(c.unit.Claims, store.Claim{Node: account, Take: mariposa.Resources{}.Minus(freed[id])})
+		c.unit.Writes = append(c.unit.Writes, store.Write{
+			Kind: mariposa.KindProject, ID: id, Project: id, Spec: &spec, Event: mariposa.Event{Kind: "project.updated", Project: id, Reason: "unmanaged instances went with their node"},
+		})
+	}
+}
+
 // dismiss lets the unmanaged instances of a project go with it: their nodes settle
 // that, whenever they can be reached.
 func (e *edit) dismiss() {

@@ -232,6 +232,7 @@ func (s *server) deleteUser(ctx context.Context, in *OfUser) (*document[contract
 		if n := len(s.Picture.ProjectsOf(spec.Organization)); n > 0 {
 			return conflict("%s still has %s in their own organization: move or delete them first", spec.Name, many(n, "project"))
 		}
+		emptied(unit, spec.Organization)
 		event := mariposa.Event{Kind: "user.deleted", Actor: actor(ctx)}
 		unit.Writes = append(unit.Writes,
 			store.Write{Kind: mariposa.KindUser, ID: r.ID, Delete: true, Event: event},
