@@ -234,6 +234,10 @@ func (c *Control) trim(ctx context.Context) {
 	}
 }
 
+// Picture is what the control plane knows, for those who run it in their own
+// process and look without asking.
+func (c *Control) Picture() *picture.Picture { return c.pic }
+
 // Failed tells when the control plane has ended by itself.
 func (c *Control) Failed() <-chan error { return c.failed }
 

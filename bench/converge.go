@@ -6,34 +6,21 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"runtime"
-	"runtime/pprof"
-	"sync"
 	"time"
 
-	"mariposa"
-	"mariposa/agent"
-	"mariposa/assembly"
 	"mariposa/client"
 	"mariposa/contract"
-	"mariposa/seal"
-	"mariposa/store"
 )
 
 // Options choose a load.
 type Options struct {
+	Ground
 	Instances int
 	Nodes     int
 	Projects  int
 	Kills     int           // single instances to kill; 200 if zero
 	Idle      time.Duration // how long to watch it rest; 5 s if zero
-	Store     store.Store
-	StoreName string
-	Dir       string    // for what is kept while it runs
-	CPU, Heap io.Writer // profiles of the way up, and of the rest after it; nil: none
-	Progress  io.Writer // lines about what is going on
 }
 
 // Result is what was measured.
@@ -60,14 +47,10 @@ type Result struct {
 // run is one benchmark under way.
 type run struct {
 	Options
-	store   *timed
-	control *assembly.Control
-	client  *client.Client
-	feed    *follower
-	agents  sync.WaitGroup
-	disband context.CancelFunc // ends the agents
-	ids     []string           // of the projects
-	res     Result
+	*system
+	feed *follower
+	ids  []string // of the projects
+	res  Result
 }
 
 // Converge brings N dummy instances up from nothing, kills single ones, loses a
@@ -80,28 +63,23 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 	if o.Idle == 0 {
 		o.Idle = 5 * time.Second
 	}
-	r := &run{Options: o, store: &timed{Store: o.Store}}
-	r.res = Result{Instances: o.Instances, Nodes: o.Nodes, Projects: o.Projects, Store: o.StoreName}
-	ctx, cancel := context.WithCancel(ctx)
-	defer func() {
-		cancel()
-		r.agents.Wait()
-		if r.control != nil {
-			r.control.Stop()
-		}
-	}()
-	if err := r.mustBeEmpty(ctx); err != nil {
-		return r.res, err
-	}
+	r := &run{Options: o, res: Result{Instances: o.Instances, Nodes: o.Nodes, Projects: o.Projects, Store: o.StoreName}}
 	took, err := fsync(o.Dir)
 	if err != nil {
 		return r.res, err
 	}
 	r.res.FsyncMS = ms(took)
-	if err := r.start(ctx); err != nil {
+	if r.system, err = begin(ctx, o.Ground, o.Nodes); err != nil {
 		return r.res, err
 	}
-	for _, part := range []func(context.Context) error{r.up, r.rest, r.kill, r.killBusy, r.loseNode, r.roll, r.down} {
+	defer r.end()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.feed = follow(ctx, r.store)
+	if err := r.profiled(ctx, "cpu", r.up); err != nil {
+		return r.res, err
+	}
+	for _, part := range []func(context.Context) error{r.rest, r.kill, r.killBusy, r.loseNode, r.roll, r.down} {
 		if err := part(ctx); err != nil {
 			return r.res, err
 		}
@@ -120,96 +98,10 @@ func (r *run) cleanUp(ctx context.Context) error {
 			return err
 		}
 	}
-	for {
-		left, err := r.client.Projects(ctx, "")
-		if err != nil {
-			return err
-		}
-		if len(left.Projects) == 0 {
-			break
-		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	nodes, err := r.client.Nodes(ctx)
-	if err != nil {
+	if err := r.gone(ctx); err != nil {
 		return err
 	}
-	r.disband()
-	r.agents.Wait()
-	var u store.Unit
-	for _, n := range nodes.Nodes {
-		u.Writes = append(u.Writes, store.Write{Kind: mariposa.KindNode, ID: n.ID, Delete: true, Event: mariposa.Event{Kind: "node.deleted", Node: n.ID, Actor: "bench"}})
-	}
-	return r.store.Commit(ctx, u)[0].Err
-}
-
-// mustBeEmpty keeps the load off a store that somebody uses.
-func (r *run) mustBeEmpty(ctx context.Context) error {
-	n := 0
-	if _, err := r.store.Snapshot(ctx, func(store.Record) error { n++; return nil }); err != nil {
-		return err
-	}
-	if n > 0 {
-		return fmt.Errorf("the store holds %d objects already: give the benchmark an empty one of its own, it leaves its traces there", n)
-	}
-	return nil
-}
-
-func (r *run) say(format string, args ...any) {
-	fmt.Fprintf(r.Progress, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
-}
-
-func (r *run) start(ctx context.Context) error {
-	admin, join := assembly.Secret(), assembly.Secret()
-	var err error
-	r.control, err = assembly.Start(ctx, assembly.Config{Store: r.store, Ring: seal.NewRing(), Listen: "127.0.0.1:0", AdminToken: admin, JoinToken: join, Version: "bench"})
-	if err != nil {
-		return err
-	}
-	if r.client, err = client.New(client.Options{URL: r.control.URL, Token: admin}); err != nil {
-		return err
-	}
-	r.feed = follow(ctx, r.store)
-	link := agent.Link{Servers: []string{r.control.URL}, Token: join}
-	nodes, disband := context.WithCancel(ctx)
-	r.disband = disband
-	for i := range r.Nodes {
-		name := fmt.Sprintf("bench-%d", i+1)
-		dir, err := os.MkdirTemp(r.Dir, name+"-")
-		if err != nil {
-			return err
-		}
-		r.agents.Go(func() {
-			err := assembly.RunNode(nodes, link, assembly.NodeConfig{Dir: dir, Name: name, Dummy: true, Forgetful: true})
-			if err != nil && nodes.Err() == nil {
-				r.say("node %s has ended: %v", name, err)
-			}
-		})
-	}
-	for {
-		nodes, err := r.client.Nodes(ctx)
-		if err != nil {
-			return err
-		}
-		if len(nodes.Nodes) == r.Nodes {
-			r.say("%d nodes are connected", r.Nodes)
-			return nil
-		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
+	return r.sweep(ctx)
 }
 
 func body(scale, nameLen int) []byte {
@@ -219,6 +111,7 @@ func body(scale, nameLen int) []byte {
     scale: %d
     dummy: {name_len: %d}
     reschedule: {after: 0}
+    stop: {preservestopped: no}
     update: {rolling: 10%%, min_healthy: 0}
 `, scale, nameLen)
 }
@@ -234,12 +127,6 @@ func (r *run) share(i int) int {
 
 func (r *run) up(ctx context.Context) error {
 	r.say("bringing %d instances up", r.Instances)
-	if r.CPU != nil {
-		if err := pprof.StartCPUProfile(r.CPU); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
 	began := time.Now()
 	for i := range r.Projects {
 		c, err := r.client.CreateProject(ctx, fmt.Sprintf("bench-%d", i+1), body(r.share(i), 16), "")
@@ -280,11 +167,8 @@ func (r *run) rest(ctx context.Context) error {
 	}
 	r.res.IdleCPUPct = round(100 * (cpu() - before).Seconds() / r.Idle.Seconds())
 	r.res.RSSMB = rss()
-	if r.Heap != nil {
-		runtime.GC()
-		if err := pprof.WriteHeapProfile(r.Heap); err != nil {
-			return err
-		}
+	if err := r.weigh(); err != nil {
+		return err
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -437,20 +321,4 @@ func (r *run) down(ctx context.Context) error {
 	r.res.DownS = round(time.Since(began).Seconds())
 	r.say("down in %.2f s", r.res.DownS)
 	return err
-}
-
-// quiet waits until no task is open, so that the next one is not refused.
-func (r *run) quiet(ctx context.Context) error {
-	for {
-		q, err := r.client.Queue(ctx, client.TaskFilter{})
-		if err != nil {
-			return err
-		}
-		if len(q.Tasks) == 0 {
-			return nil
-		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,13 +16,13 @@ import (
 
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{Use: "bench", Short: "Put load on a system of its own and measure it"}
-	c.AddCommand(benchConvergeCommand())
+	c.AddCommand(benchConvergeCommand(), benchAPICommand())
 	return c
 }
 
 func benchConvergeCommand() *cobra.Command {
 	var o bench.Options
-	var where, profiles string
+	var g benchGround
 	c := &cobra.Command{
 		Use:   "converge",
 		Short: "Converge dummy instances from nothing, kill some, lose a node, roll a version, scale to zero",
@@ -30,30 +31,9 @@ func benchConvergeCommand() *cobra.Command {
 			if o.Instances < 1 || o.Nodes < 1 || o.Projects < 1 {
 				return cli.Usage(errors.New("--instances, --nodes and --projects must be at least 1"))
 			}
-			slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
-			if o.Dir, err = os.MkdirTemp("", "mariposa-bench-"); err != nil {
+			defer g.close()
+			if o.Ground, err = g.open(cmd); err != nil {
 				return err
-			}
-			defer os.RemoveAll(o.Dir)
-			if where == "" {
-				where = "sqlite:" + filepath.Join(o.Dir, "mariposa.db")
-			}
-			if o.Store, o.StoreName, _, err = openStore(cmd.Context(), where); err != nil {
-				return err
-			}
-			o.Progress = cmd.ErrOrStderr()
-			if profiles != "" {
-				cpu, err := os.Create(filepath.Join(profiles, "cpu.pprof"))
-				if err != nil {
-					return err
-				}
-				defer cpu.Close()
-				heap, err := os.Create(filepath.Join(profiles, "heap.pprof"))
-				if err != nil {
-					return err
-				}
-				defer heap.Close()
-				o.CPU, o.Heap = cpu, heap
 			}
 			res, err := bench.Converge(cmd.Context(), o)
 			if err != nil {
@@ -66,7 +46,73 @@ func benchConvergeCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Nodes, "nodes", 100, "on how many simulated nodes")
 	c.Flags().IntVar(&o.Projects, "projects", 1, "in how many projects")
 	c.Flags().IntVar(&o.Kills, "kills", 200, "how many single instances to kill")
-	c.Flags().StringVar(&profiles, "profiles", "", "a folder for cpu.pprof (of the way up) and heap.pprof (at rest)")
-	c.Flags().StringVar(&where, "store", "", "sqlite:PATH or postgres://…, empty; a fresh SQLite store in a temporary folder if not given")
+	g.flags(c, "cpu.pprof (of the way up)")
 	return c
+}
+
+func benchAPICommand() *cobra.Command {
+	var o bench.APIOptions
+	var g benchGround
+	c := &cobra.Command{
+		Use:   "api",
+		Short: "Fill a system with organizations and projects, look at it over HTTP, change much of it at once",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if min(o.Organizations, o.Projects, o.Services, o.Nodes, o.Updates, o.Readers) < 1 {
+				return cli.Usage(errors.New("--organizations, --projects, --services, --nodes, --updates and --readers must be at least 1"))
+			}
+			if o.Scale < 0 || o.Duration <= 0 {
+				return cli.Usage(errors.New("--scale must not be negative, and --duration must be a while like 3s"))
+			}
+			defer g.close()
+			if o.Ground, err = g.open(cmd); err != nil {
+				return err
+			}
+			res, err := bench.API(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(res)
+		},
+	}
+	c.Flags().IntVar(&o.Organizations, "organizations", 1000, "how many organizations, each with an owner")
+	c.Flags().IntVar(&o.Projects, "projects", 10, "how many projects in each")
+	c.Flags().IntVar(&o.Services, "services", 5, "how many services in each of those")
+	c.Flags().IntVar(&o.Scale, "scale", 1, "how many dummy instances of each of those")
+	c.Flags().IntVar(&o.Nodes, "nodes", 10, "on how many simulated nodes")
+	c.Flags().IntVar(&o.Updates, "updates", 500, "how many manifests to submit at the same moment")
+	c.Flags().IntVar(&o.Readers, "readers", 4, "how many ask at the same moment")
+	c.Flags().DurationVar(&o.Duration, "duration", 5*time.Second, "how long each measurement takes")
+	g.flags(c, "cpu-PART.pprof (of each part)")
+	return c
+}
+
+// benchGround is what a benchmark stands on, as flags say it.
+type benchGround struct {
+	where, profiles string
+	dir             string
+}
+
+func (g *benchGround) flags(c *cobra.Command, profiles string) {
+	c.Flags().StringVar(&g.profiles, "profiles", "", "a folder for "+profiles+" and heap.pprof (at rest)")
+	c.Flags().StringVar(&g.where, "store", "", "sqlite:PATH or postgres://…, empty; a fresh SQLite store in a temporary folder if not given")
+}
+
+func (g *benchGround) open(cmd *cobra.Command) (ground bench.Ground, err error) {
+	slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if g.dir, err = os.MkdirTemp("", "mariposa-bench-"); err != nil {
+		return ground, err
+	}
+	ground.Dir, ground.Profiles, ground.Progress = g.dir, g.profiles, cmd.ErrOrStderr()
+	if g.where == "" {
+		g.where = "sqlite:" + filepath.Join(g.dir, "mariposa.db")
+	}
+	ground.Store, ground.StoreName, _, err = openStore(cmd.Context(), g.where)
+	return ground, err
+}
+
+func (g *benchGround) close() {
+	if g.dir != "" {
+		_ = os.RemoveAll(g.dir) // a temporary folder
+	}
 }

@@ -1,0 +1,193 @@
+package bench
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"mariposa/client"
+)
+
+// APIOptions choose a load on the API.
+type APIOptions struct {
+	Ground
+	Organizations int
+	Projects      int           // of each organization
+	Services      int           // of each project
+	Scale         int           // instances of each service; 0: goals without instances
+	Nodes         int           // for them
+	Updates       int           // manifests submitted at the same moment
+	Readers       int           // who ask at the same moment
+	Duration      time.Duration // of each measurement
+}
+
+// APIResult is what was measured. What ends in _ms is the time of one request
+// from its first byte to the last of its answer, as the caller sees it.
+type APIResult struct {
+	Organizations int    `json:"organizations"`
+	Projects      int    `json:"projects"`
+	Services      int    `json:"services"`
+	Instances     int    `json:"instances"`
+	Nodes         int    `json:"nodes"`
+	Store         string `json:"store"`
+	Readers       int    `json:"readers"`
+
+	PeoplePerS   float64 `json:"people_per_s"`   // a user, a token and an organization each
+	ProjectsPerS float64 `json:"projects_per_s"` // created
+	SettleS      float64 `json:"settle_s"`       // after the last was created, until all instances run
+
+	// Lists of one user, at rest and while manifests are submitted; of a user who
+	// is a member of many organizations; of who runs the installation.
+	ListProjects       Percentiles `json:"projects_ms"`
+	State              Percentiles `json:"state_ms"`
+	ListProjectsBusy   Percentiles `json:"projects_busy_ms"`
+	StateBusy          Percentiles `json:"state_busy_ms"`
+	Memberships        int         `json:"memberships"`
+	ListProjectsMember Percentiles `json:"projects_member_ms"`
+	StateMember        Percentiles `json:"state_member_ms"`
+	ListProjectsAdmin  Percentiles `json:"projects_admin_ms"`
+	StateAdmin         Percentiles `json:"state_admin_ms"`
+
+	// One project, asked for by who may see it, by who may not, and for scale
+	// what needs no token; what of that is the check of token and role; and how
+	// many requests there are in a second when every one has another user's token.
+	GetProject    Percentiles `json:"project_ms"`
+	DeniedProject Percentiles `json:"project_denied_ms"`
+	Tokenless     Percentiles `json:"healthz_ms"`
+	Check         Percentiles `json:"check_us"`
+	CheckBusy     Percentiles `json:"check_busy_us"`
+	RequestsPerS  float64     `json:"requests_per_s"`
+
+	Updates      int         `json:"updates"`        // at the same moment
+	UpdatesSent  int         `json:"updates_sent"`   // in all
+	UpdatesLost  int         `json:"updates_lost"`   // accepted, and not there afterwards
+	UpdatesPerS  float64     `json:"updates_per_s"`  // accepted
+	Update       Percentiles `json:"update_ms"`      // from the moment at which all are sent
+	MetadataPerS float64     `json:"metadata_per_s"` // keys set, one a request
+	Metadata     Percentiles `json:"metadata_ms"`    //
+	DeletedPerS  float64     `json:"deleted_per_s"`  // projects, until the last is gone
+	Commit       Percentiles `json:"commit_ms"`      //
+	FsyncMS      float64     `json:"fsync_ms"`       //
+	RSSMB        float64     `json:"rss_mb"`         // of the whole process, once all is there
+	CPUS         float64     `json:"cpu_s"`          //
+}
+
+// apiRun is one such benchmark under way.
+type apiRun struct {
+	APIOptions
+	*system
+	http   *http.Client
+	root   *client.Client // of who runs the installation
+	member *client.Client // of a user with many memberships
+	teams  []*team
+	all    []*project // of all teams
+	res    APIResult
+}
+
+// team is an organization with its owner.
+type team struct {
+	user, org string // names
+	token     string
+	client    *client.Client // of the owner
+	projects  []*project
+}
+
+// project is one project as it must be.
+type project struct {
+	id     string
+	team   *team
+	body   []byte // the manifest
+	number int    // its version
+}
+
+// API makes users with an organization each and projects in them, looks at them
+// over HTTP as one user, as one with many memberships and as who runs it all,
+// changes many at once, and checks that nothing was lost.
+func API(ctx context.Context, o APIOptions) (APIResult, error) {
+	r := &apiRun{APIOptions: o, http: stopwatchClient()}
+	r.res = APIResult{
+		Organizations: o.Organizations, Projects: o.Organizations * o.Projects, Services: o.Organizations * o.Projects * o.Services,
+		Instances: o.Organizations * o.Projects * o.Services * o.Scale, Nodes: o.Nodes, Store: o.StoreName, Readers: o.Readers,
+	}
+	took, err := fsync(o.Dir)
+	if err != nil {
+		return r.res, err
+	}
+	r.res.FsyncMS = ms(took)
+	if r.system, err = begin(ctx, o.Ground, o.Nodes); err != nil {
+		return r.res, err
+	}
+	defer r.end()
+	defer r.http.CloseIdleConnections()
+	if r.root, err = r.as(r.token, ""); err != nil {
+		return r.res, err
+	}
+	for _, part := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"create", r.populate}, {"read", r.look}, {"update", r.busy}, {"metadata", r.metadata}, {"delete", r.cleanUp}} {
+		if err := r.profiled(ctx, "cpu-"+part.name, part.do); err != nil {
+			return r.res, err
+		}
+	}
+	r.res.Commit, r.res.CPUS = r.store.percentiles(), round(cpu().Seconds())
+	return r.res, r.sweep(ctx)
+}
+
+func (r *apiRun) populate(ctx context.Context) error {
+	for _, part := range []func(context.Context) error{r.people, r.projects, r.settle, r.memberships} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	r.res.RSSMB = rss()
+	return r.weigh()
+}
+
+func (r *apiRun) look(ctx context.Context) error {
+	if err := r.rest(ctx); err != nil {
+		return err
+	}
+	return r.permissions(ctx)
+}
+
+// as is a client with a token.
+func (r *apiRun) as(token, organization string) (*client.Client, error) {
+	return client.New(client.Options{URL: r.control.URL, Token: token, Organization: organization, HTTPClient: r.http})
+}
+
+// anyTeam and anyProject pick one by chance.
+func (r *apiRun) anyTeam() *team       { return r.teams[rand.IntN(len(r.teams))] }
+func (r *apiRun) anyProject() *project { return r.all[rand.IntN(len(r.all))] }
+
+// stranger is a team that has no part in a project; nil when there is but one.
+func (r *apiRun) stranger(p *project) *team {
+	if len(r.teams) < 2 {
+		return nil
+	}
+	for {
+		if t := r.anyTeam(); t != p.team {
+			return t
+		}
+	}
+}
+
+// cleanUp deletes everything again.
+func (r *apiRun) cleanUp(ctx context.Context) error {
+	r.say("deleting %d projects", len(r.all))
+	began := time.Now()
+	err := spread(ctx, len(r.all), makers, func(ctx context.Context, i int) error {
+		_, err := r.all[i].team.client.DeleteProject(ctx, r.all[i].id, true)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.gone(ctx); err != nil {
+		return err
+	}
+	r.res.DeletedPerS = perSecond(len(r.all), time.Since(began))
+	r.say("gone after %s", time.Since(began).Round(time.Millisecond))
+	return nil
+}

@@ -1,0 +1,271 @@
+package bench
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // it names versions, as the contract says
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// measure lets several readers ask again and again until it is over.
+func measure(ctx context.Context, readers int, over func() bool, ask func(context.Context) error) (*sample, error) {
+	s, began := &sample{}, time.Now()
+	ctx = into(ctx, s)
+	err := spread(ctx, readers, readers, func(ctx context.Context, _ int) error {
+		for {
+			if err := ask(ctx); err != nil {
+				return err
+			}
+			if over() {
+				return nil
+			}
+		}
+	})
+	s.span = time.Since(began)
+	return s, err
+}
+
+// forAWhile is over when its time is.
+func (r *apiRun) forAWhile() func() bool {
+	end := time.Now().Add(r.Duration)
+	return func() bool { return !time.Now().Before(end) }
+}
+
+func listProjects(c *client.Client) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := c.Projects(ctx, "")
+		return err
+	}
+}
+
+func state(c *client.Client) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := c.State(ctx, "", "")
+		return err
+	}
+}
+
+// rest looks at the system while nothing changes. Of the users, another one asks
+// each time.
+func (r *apiRun) rest(ctx context.Context) error {
+	looks := []struct {
+		what    string
+		readers int
+		ask     func(context.Context) error
+		into    *Percentiles
+	}{
+		{"GET /v1/projects, a user", r.Readers, r.listOfAny, &r.res.ListProjects},
+		{"GET /v1/state, a user", r.Readers, r.stateOfAny, &r.res.State},
+		{"GET /v1/projects, many memberships", r.Readers, listProjects(r.member), &r.res.ListProjectsMember},
+		{"GET /v1/state, many memberships", r.Readers, state(r.member), &r.res.StateMember},
+		{"GET /v1/projects, all there are", 1, listProjects(r.root), &r.res.ListProjectsAdmin},
+		{"GET /v1/state, all there are", 1, state(r.root), &r.res.StateAdmin},
+	}
+	for _, l := range looks {
+		s, err := measure(ctx, l.readers, r.forAWhile(), l.ask)
+		if err != nil {
+			return err
+		}
+		*l.into = s.percentiles()
+		r.say("%s: %.2f ms (p50), %.2f ms (p99), %.0f/s", l.what, l.into.P50, l.into.P99, s.perSecond())
+	}
+	return nil
+}
+
+func (r *apiRun) listOfAny(ctx context.Context) error {
+	got, err := r.anyTeam().client.Projects(ctx, "")
+	if err == nil && len(got.Projects) != r.Projects {
+		err = fmt.Errorf("a user of %d projects is shown %d", r.Projects, len(got.Projects))
+	}
+	return err
+}
+
+func (r *apiRun) stateOfAny(ctx context.Context) error {
+	got, err := r.anyTeam().client.State(ctx, "", "")
+	if err == nil && len(got.Projects) != r.Projects {
+		err = fmt.Errorf("a user of %d projects is shown the state of %d", r.Projects, len(got.Projects))
+	}
+	return err
+}
+
+// permissions measures what it costs to find out who asks and what they may.
+func (r *apiRun) permissions(ctx context.Context) error {
+	may := func(ctx context.Context) error {
+		p := r.anyProject()
+		_, err := p.team.client.Project(ctx, p.id)
+		return err
+	}
+	s, err := measure(ctx, r.Readers, r.forAWhile(), may)
+	if err != nil {
+		return err
+	}
+	r.res.GetProject, r.res.RequestsPerS = s.percentiles(), s.perSecond()
+	if len(r.teams) > 1 {
+		if s, err = measure(ctx, r.Readers, r.forAWhile(), r.askStranger); err != nil {
+			return err
+		}
+		r.res.DeniedProject = s.percentiles()
+	}
+	free := func(ctx context.Context) error {
+		_, err := r.root.Health(ctx)
+		return err
+	}
+	if s, err = measure(ctx, r.Readers, r.forAWhile(), free); err != nil {
+		return err
+	}
+	r.res.Tokenless = s.percentiles()
+	if r.res.Check, err = r.check(ctx, r.forAWhile()); err != nil {
+		return err
+	}
+	r.say("GET one project: %.2f ms (p50), denied %.2f ms, without a token %.2f ms; %.0f/s; the check itself %.1f µs (p50), %.1f µs (p99)",
+		r.res.GetProject.P50, r.res.DeniedProject.P50, r.res.Tokenless.P50, r.res.RequestsPerS, r.res.Check.P50, r.res.Check.P99)
+	return nil
+}
+
+// askStranger asks for a project with a token that may not know of it.
+func (r *apiRun) askStranger(ctx context.Context) error {
+	p := r.anyProject()
+	_, err := r.stranger(p).client.Project(ctx, p.id)
+	switch {
+	case err == nil:
+		return fmt.Errorf("project %s was shown to somebody else", p.id)
+	case mariposa.CodeOf(err) != mariposa.ResourceNotFound:
+		return err
+	}
+	return nil
+}
+
+// check takes the way of a request from its token to a verdict, without the
+// request: in this process, on the picture that the server uses.
+func (r *apiRun) check(ctx context.Context, over func() bool) (Percentiles, error) {
+	pic := r.control.Picture()
+	dir := auth.NewDirectory(pic, r.token, "")
+	var took []time.Duration
+	for ctx.Err() == nil && !over() {
+		p := r.anyProject()
+		asks, want := p.team, auth.Allowed
+		if t := r.stranger(p); t != nil && rand.IntN(2) == 0 {
+			asks, want = t, auth.Hidden
+		}
+		began := time.Now()
+		verdict := dir.May(dir.Identify(asks.token, began), auth.Deploy, pic.Get(mariposa.KindProject, p.id))
+		took = append(took, 1000*time.Since(began)) // percentiles are in milliseconds, these in microseconds
+		if verdict != want {
+			return Percentiles{}, fmt.Errorf("%s may deploy project %s of %s: %s", asks.user, p.id, p.team.user, verdict)
+		}
+		if err := pause(ctx, 100*time.Microsecond); err != nil { // it is not to be the load itself
+			return Percentiles{}, err
+		}
+	}
+	return percentiles(took), ctx.Err()
+}
+
+// busy submits manifests for many projects at the same moment, again and again,
+// while others look.
+func (r *apiRun) busy(ctx context.Context) error {
+	n := min(r.Updates, len(r.all))
+	r.say("submitting %d manifests at once, again and again, while users look", n)
+	var done atomic.Bool
+	over, updates := done.Load, &sample{}
+	looks := func(ask func(context.Context) error, p *Percentiles) func(context.Context) error {
+		return func(ctx context.Context) error {
+			s, err := measure(ctx, max(1, r.Readers/2), over, ask)
+			*p = s.percentiles()
+			return err
+		}
+	}
+	err := together(ctx, looks(r.listOfAny, &r.res.ListProjectsBusy), looks(r.stateOfAny, &r.res.StateBusy),
+		func(ctx context.Context) (err error) {
+			r.res.CheckBusy, err = r.check(ctx, over)
+			return err
+		},
+		func(ctx context.Context) error {
+			defer done.Store(true)
+			return r.rounds(into(ctx, updates), updates, n)
+		})
+	r.res.Updates, r.res.UpdatesSent, r.res.Update, r.res.UpdatesPerS = n, len(updates.took), updates.percentiles(), updates.perSecond()
+	r.say("%d accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99); meanwhile projects %.2f ms (p99), state %.2f ms (p99)", r.res.UpdatesSent, r.res.UpdatesPerS,
+		r.res.Update.P50, r.res.Update.P99, r.res.ListProjectsBusy.P99, r.res.StateBusy.P99)
+	if err != nil {
+		return err
+	}
+	return r.verify(ctx)
+}
+
+// rounds submits one manifest for each of n projects at the same moment; the next
+// round is for the next ones.
+func (r *apiRun) rounds(ctx context.Context, s *sample, n int) error {
+	rand.Shuffle(len(r.all), func(i, j int) { r.all[i], r.all[j] = r.all[j], r.all[i] })
+	over := r.forAWhile()
+	for first := 0; ; first += n {
+		began := time.Now()
+		err := spread(ctx, n, n, func(ctx context.Context, i int) error {
+			p := r.all[(first+i)%len(r.all)]
+			next := r.manifest(p.number + 1)
+			c, err := p.team.client.UpdateManifest(ctx, p.id, next, client.Update{Previous: strconv.Itoa(p.number)})
+			if err != nil {
+				return fmt.Errorf("version %d of project %s: %w", p.number+1, p.id, err)
+			}
+			p.body, p.number = next, p.number+1
+			if c.Number != p.number {
+				return fmt.Errorf("version %d of project %s was given the number %d", p.number, p.id, c.Number)
+			}
+			return nil
+		})
+		s.span += time.Since(began)
+		if err != nil || over() {
+			return err
+		}
+	}
+}
+
+// verify counts the projects that are not as they were last told to be.
+func (r *apiRun) verify(ctx context.Context) error {
+	var lost atomic.Int64
+	err := spread(ctx, len(r.all), makers, func(ctx context.Context, i int) error {
+		p := r.all[i]
+		got, err := p.team.client.Project(ctx, p.id)
+		if err != nil {
+			return err
+		}
+		text, err := p.team.client.Manifest(ctx, p.id)
+		if err != nil {
+			return err
+		}
+		sum := sha1.Sum(p.body) //nolint:gosec // see the import
+		if got.Number != p.number || got.Version != hex.EncodeToString(sum[:]) || string(text) != string(p.body) {
+			lost.Add(1)
+		}
+		return nil
+	})
+	r.res.UpdatesLost = int(lost.Load())
+	r.say("of %d projects, %d are not as they were last told to be", len(r.all), r.res.UpdatesLost)
+	if err != nil {
+		return err
+	}
+	return r.quiet(ctx)
+}
+
+// metadata sets one key of one project after another.
+func (r *apiRun) metadata(ctx context.Context) error {
+	var next atomic.Int64
+	s, err := measure(ctx, makers, r.forAWhile(), func(ctx context.Context) error {
+		i := next.Add(1)
+		p := r.all[int(i)%len(r.all)]
+		_, err := p.team.client.SetMetadata(ctx, p.id, "key", contract.MetadataValue{Value: json.RawMessage(strconv.FormatInt(i, 10))}, client.KeyChange{})
+		return err
+	})
+	r.res.Metadata, r.res.MetadataPerS = s.percentiles(), s.perSecond()
+	r.say("metadata is set at %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.res.MetadataPerS, r.res.Metadata.P50, r.res.Metadata.P99)
+	return err
+}

@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// makers is how many clients make and delete things at the same time.
+const makers = 16
+
+// people makes users, a token and an organization for each.
+func (r *apiRun) people(ctx context.Context) error {
+	r.say("making %d users with an organization each", r.Organizations)
+	began := time.Now()
+	r.teams = make([]*team, r.Organizations)
+	err := spread(ctx, r.Organizations, makers, func(ctx context.Context, i int) error {
+		t := &team{user: fmt.Sprintf("user-%d", i+1), org: fmt.Sprintf("org-%d", i+1)}
+		r.teams[i] = t
+		var err error
+		if t.token, err = r.newUser(ctx, t.user); err != nil {
+			return err
+		}
+		if t.client, err = r.as(t.token, t.org); err != nil {
+			return err
+		}
+		_, err = t.client.CreateOrganization(ctx, contract.NewOrganization{Name: t.org})
+		return err
+	})
+	r.res.PeoplePerS = perSecond(r.Organizations, time.Since(began))
+	r.say("made at %.0f/s", r.res.PeoplePerS)
+	return err
+}
+
+// newUser makes a user, and a token of theirs.
+func (r *apiRun) newUser(ctx context.Context, name string) (token string, err error) {
+	if _, err := r.root.CreateUser(ctx, contract.NewUser{Name: name}); err != nil {
+		return "", err
+	}
+	made, err := r.root.CreateToken(ctx, contract.NewToken{Name: "bench", User: name})
+	if err != nil {
+		return "", err
+	}
+	return made.Secret, nil
+}
+
+// projects makes the projects of every organization, each by its owner.
+func (r *apiRun) projects(ctx context.Context) error {
+	n := r.Organizations * r.Projects
+	r.say("making %d projects with %d services each", n, r.Services)
+	r.all = make([]*project, n)
+	began := time.Now()
+	err := spread(ctx, n, makers, func(ctx context.Context, i int) error {
+		t := r.teams[i%len(r.teams)]
+		p := &project{team: t, body: r.manifest(1), number: 1}
+		c, err := t.client.CreateProject(ctx, fmt.Sprintf("project-%d", i/len(r.teams)+1), p.body, "")
+		if err != nil {
+			return err
+		}
+		p.id = c.ID
+		r.all[i] = p
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.res.ProjectsPerS = perSecond(n, time.Since(began))
+	r.say("made at %.0f/s", r.res.ProjectsPerS)
+	for _, p := range r.all {
+		p.team.projects = append(p.team.projects, p)
+	}
+	return nil
+}
+
+// manifest is one version of a project. Every version differs from the one
+// before in one service, so that one instance of it is made anew.
+func (r *apiRun) manifest(number int) []byte {
+	var b strings.Builder
+	b.WriteString("services:\n")
+	for i := range r.Services {
+		version := 1
+		if i == 0 {
+			version = number
+		}
+		fmt.Fprintf(&b, `  service-%d:
+    compute_type: dummy
+    scale: %d
+    environment: [VERSION=%d]
+    update: {rolling: 100%%, min_healthy: 0}
+`, i+1, r.Scale, version)
+	}
+	return []byte(b.String())
+}
+
+// settle waits until everything runs.
+func (r *apiRun) settle(ctx context.Context) error {
+	began := time.Now()
+	if err := r.quiet(ctx); err != nil {
+		return err
+	}
+	n := r.control.Picture().Count(mariposa.KindInstance)
+	if n != r.res.Instances {
+		return fmt.Errorf("there are %d instances and no open task, where %d were asked for", n, r.res.Instances)
+	}
+	r.res.SettleS = round(time.Since(began).Seconds())
+	r.say("%d instances run after another %.2f s", n, r.res.SettleS)
+	return nil
+}
+
+// memberships makes a user who is a member of every tenth organization.
+func (r *apiRun) memberships(ctx context.Context) error {
+	const name = "member"
+	token, err := r.newUser(ctx, name)
+	if err != nil {
+		return err
+	}
+	if r.member, err = r.as(token, ""); err != nil {
+		return err
+	}
+	r.res.Memberships = (len(r.teams) + 9) / 10
+	return spread(ctx, r.res.Memberships, makers, func(ctx context.Context, i int) error {
+		t := r.teams[i*10]
+		_, err := t.client.PutMember(ctx, t.org, name, mariposa.OrgMember)
+		return err
+	})
+}

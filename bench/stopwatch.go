@@ -1,0 +1,72 @@
+package bench
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// sample is the durations of many things of one kind.
+type sample struct {
+	mu   sync.Mutex
+	took []time.Duration
+	span time.Duration // from the first to the last
+}
+
+func (s *sample) add(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.took = append(s.took, d)
+}
+
+func (s *sample) percentiles() Percentiles { return percentiles(s.took) }
+
+func (s *sample) perSecond() float64 { return perSecond(len(s.took), s.span) }
+
+func perSecond(n int, d time.Duration) float64 { return round(float64(n) / d.Seconds()) }
+
+type sampleKey struct{}
+
+// into lets the requests of a context be timed.
+func into(ctx context.Context, s *sample) context.Context {
+	return context.WithValue(ctx, sampleKey{}, s)
+}
+
+// stopwatch times requests up to the last byte of their answers: what a client
+// then makes of the bytes is its own affair.
+type stopwatch struct{ http.RoundTripper }
+
+// stopwatchClient is shared by everybody who asks, so that hundreds at a time
+// find a connection.
+func stopwatchClient() *http.Client {
+	return &http.Client{Transport: stopwatch{&http.Transport{MaxIdleConns: 2048, MaxIdleConnsPerHost: 2048, DisableCompression: true}}}
+}
+
+func (w stopwatch) RoundTrip(req *http.Request) (*http.Response, error) {
+	s, ok := req.Context().Value(sampleKey{}).(*sample)
+	if !ok {
+		return w.RoundTripper.RoundTrip(req)
+	}
+	began := time.Now()
+	res, err := w.RoundTripper.RoundTrip(req)
+	if err == nil {
+		res.Body = &timedBody{ReadCloser: res.Body, end: func() { s.add(time.Since(began)) }}
+	}
+	return res, err
+}
+
+type timedBody struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && b.end != nil {
+		b.end()
+		b.end = nil
+	}
+	return n, err
+}

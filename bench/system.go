@@ -1,0 +1,244 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"time"
+
+	"mariposa"
+	"mariposa/agent"
+	"mariposa/assembly"
+	"mariposa/client"
+	"mariposa/seal"
+	"mariposa/store"
+)
+
+// Ground is what a benchmark stands on.
+type Ground struct {
+	Store     store.Store // empty before; nothing but logs is left in it; closed at the end
+	StoreName string
+	Dir       string    // for what is kept while it runs
+	Profiles  string    // a folder for profiles; empty: none
+	Progress  io.Writer // lines about what is going on
+}
+
+// system is what is put under load: a control plane, and nodes that only play.
+type system struct {
+	Ground
+	store   *timed
+	token   string // of who runs the installation
+	control *assembly.Control
+	client  *client.Client // with that token
+	agents  sync.WaitGroup
+	disband context.CancelFunc // ends the agents
+}
+
+// begin starts a system on a store that must be empty.
+func begin(ctx context.Context, g Ground, nodes int) (*system, error) {
+	s := &system{Ground: g, store: &timed{Store: g.Store}, token: assembly.Secret(), disband: func() {}}
+	err := s.mustBeEmpty(ctx)
+	if err == nil {
+		err = s.start(ctx, nodes)
+	}
+	if err != nil {
+		s.end()
+		return nil, err
+	}
+	return s, nil
+}
+
+// end stops everything and closes the store.
+func (s *system) end() {
+	s.disband()
+	s.agents.Wait()
+	if s.control != nil {
+		s.control.Stop()
+		return
+	}
+	_ = s.store.Close() // nothing was written to it
+}
+
+// mustBeEmpty keeps the load off a store that somebody uses.
+func (s *system) mustBeEmpty(ctx context.Context) error {
+	n := 0
+	if _, err := s.store.Snapshot(ctx, func(store.Record) error { n++; return nil }); err != nil {
+		return err
+	}
+	if n > 0 {
+		return fmt.Errorf("the store holds %d objects already: give the benchmark an empty one of its own, it leaves its traces there", n)
+	}
+	return nil
+}
+
+func (s *system) say(format string, args ...any) {
+	fmt.Fprintf(s.Progress, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
+func (s *system) start(ctx context.Context, nodes int) error {
+	join := assembly.Secret()
+	var err error
+	s.control, err = assembly.Start(ctx, assembly.Config{
+		Store: s.store, Ring: seal.NewRing(), Listen: "127.0.0.1:0", AdminToken: s.token, JoinToken: join, Version: "bench",
+	})
+	if err != nil {
+		return err
+	}
+	if s.client, err = client.New(client.Options{URL: s.control.URL, Token: s.token}); err != nil {
+		return err
+	}
+	link := agent.Link{Servers: []string{s.control.URL}, Token: join}
+	during, disband := context.WithCancel(ctx)
+	s.disband = disband
+	for i := range nodes {
+		name := fmt.Sprintf("bench-%d", i+1)
+		dir, err := os.MkdirTemp(s.Dir, name+"-")
+		if err != nil {
+			return err
+		}
+		s.agents.Go(func() {
+			err := assembly.RunNode(during, link, assembly.NodeConfig{Dir: dir, Name: name, Dummy: true, Forgetful: true})
+			if err != nil && during.Err() == nil {
+				s.say("node %s has ended: %v", name, err)
+			}
+		})
+	}
+	err = until(ctx, func() (bool, error) {
+		all, err := s.client.Nodes(ctx)
+		return err == nil && len(all.Nodes) == nodes, err
+	})
+	s.say("%d nodes are connected", nodes)
+	return err
+}
+
+// sweep leaves nothing in the store but the log of what was. The projects are
+// gone by then; what is left are nodes, people and keys, and all of it is ours.
+func (s *system) sweep(ctx context.Context) error {
+	s.disband()
+	s.agents.Wait()
+	var left []store.Write
+	_, err := s.store.Snapshot(ctx, func(r store.Record) error {
+		left = append(left, store.Write{Kind: r.Kind, ID: r.ID, Delete: true})
+		return nil
+	})
+	for len(left) > 0 && err == nil {
+		n := min(1000, len(left))
+		err = s.store.Commit(ctx, store.Unit{Writes: left[:n]})[0].Err
+		left = left[n:]
+	}
+	return err
+}
+
+// gone waits until the last project is.
+func (s *system) gone(ctx context.Context) error {
+	return until(ctx, func() (bool, error) { return s.control.Picture().Count(mariposa.KindProject) == 0, nil })
+}
+
+// quiet waits until no task is open, so that the next one is not refused.
+func (s *system) quiet(ctx context.Context) error {
+	return until(ctx, func() (bool, error) { return s.control.Picture().Count(mariposa.KindTask) == 0, nil })
+}
+
+// profiled writes a profile of what a part takes.
+func (s *system) profiled(ctx context.Context, name string, part func(context.Context) error) error {
+	if s.Profiles == "" {
+		return part(ctx)
+	}
+	f, err := os.Create(filepath.Join(s.Profiles, name+".pprof"))
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	err = part(ctx)
+	pprof.StopCPUProfile()
+	return errors.Join(err, f.Close())
+}
+
+// weigh writes a profile of what is in memory.
+func (s *system) weigh() error {
+	if s.Profiles == "" {
+		return nil
+	}
+	f, err := os.Create(filepath.Join(s.Profiles, "heap.pprof"))
+	if err != nil {
+		return err
+	}
+	runtime.GC()
+	return errors.Join(pprof.WriteHeapProfile(f), f.Close())
+}
+
+// until looks again and again until something is so.
+func until(ctx context.Context, so func() (bool, error)) error {
+	for {
+		if ok, err := so(); ok || err != nil {
+			return err
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// together does several things at once and returns when all are done. The first
+// that fails ends the others.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	for _, part := range parts {
+		all.Go(func() {
+			if err := part(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	all.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return ctx.Err()
+}
+
+// spread does n things, some at a time.
+func spread(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
+	next := make(chan int)
+	parts := []func(context.Context) error{func(ctx context.Context) error {
+		defer close(next)
+		for i := range n {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	}}
+	for range atOnce {
+		parts = append(parts, func(ctx context.Context) error {
+			for i := range next {
+				if err := do(ctx, i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return together(ctx, parts...)
+}
