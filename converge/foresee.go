@@ -1,0 +1,191 @@
+package converge
+
+import (
+	"fmt"
+	"time"
+
+	"mariposa"
+)
+
+// Foresight is what would be done to reach a goal if every step succeeded.
+type Foresight struct {
+	Steps    []Foreseen
+	Services map[string]*mariposa.ServiceStatus // as they would fare in the end
+	Todo     map[string]int                     // what would still be left then, by service: it waits for people, or for a node
+	Cut      bool                               // there is more than was asked for
+}
+
+// Foreseen is a step and when it would come at the earliest, counted from now:
+// what instances and nodes take for themselves is not in it.
+type Foreseen struct {
+	Step
+	After time.Duration
+}
+
+// Future says what to assume.
+type Future struct {
+	Goal     *mariposa.ProjectStatus // nil: the one in force
+	Versions map[int]Definitions     // beside those the view knows
+	Now      time.Time
+	Starting int                                   // how many may be on their way up at once; 0: any number
+	Steps    int                                   // how many steps to look ahead; 0: 10,000
+	Name     func(service string, slot int) string // names what would be made; nil: like web.3#1
+}
+
+// foreseenRounds bounds how often the plan is folded forward, steps or not.
+const foreseenRounds = 100_000
+
+// Foresee folds the plan forward, with every step assumed to succeed at once,
+// until nothing is left to do. The view is not touched.
+func (v *View) Foresee(f Future) Foresight {
+	w := v.copy(f)
+	if f.Starting == 0 {
+		f.Starting = 1 << 30
+	}
+	if f.Steps == 0 {
+		f.Steps = 10_000
+	}
+	if f.Name == nil {
+		made := 0
+		f.Name = func(service string, slot int) string { made++; return fmt.Sprintf("%s.%d#%d", service, slot, made) }
+	}
+	var out Foresight
+	for now, round := f.Now, 0; ; round++ {
+		p := w.Plan(now, Budget{Starting: f.Starting})
+		out.Services, out.Todo = p.Services, p.Todo
+		for _, s := range p.Steps {
+			if len(out.Steps) == f.Steps {
+				out.Cut = true
+				return out
+			}
+			out.Steps = append(out.Steps, Foreseen{Step: s, After: now.Sub(f.Now)})
+		}
+		w.carryOut(p, now, f.Name)
+		moved := w.letMove(now)
+		switch {
+		case len(p.Steps) > 0 || moved:
+		case p.Wake.IsZero() || !busy(p):
+			return out
+		case round >= foreseenRounds:
+			out.Cut = true
+			return out
+		default:
+			now = p.Wake
+		}
+	}
+}
+
+func busy(p Plan) bool {
+	for _, n := range p.Todo {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// copy makes a view to play with. Records are shared: they never change.
+func (v *View) copy(f Future) *View {
+	w := NewView()
+	for n, d := range v.versions {
+		w.SetVersion(n, d)
+	}
+	for n, d := range f.Versions {
+		w.SetVersion(n, d)
+	}
+	for id, n := range v.nodes {
+		w.SetNode(id, n)
+	}
+	for id, i := range v.instances {
+		w.SetInstance(id, i.Spec, i.Status)
+	}
+	goal := f.Goal
+	if goal == nil {
+		goal = v.goalInForce()
+	}
+	if goal != nil {
+		w.SetGoal(goal)
+	}
+	return w
+}
+
+// goalInForce is the goal as the view was told it, as far as the plan needs it.
+func (v *View) goalInForce() *mariposa.ProjectStatus {
+	if !v.told {
+		return nil
+	}
+	st := &mariposa.ProjectStatus{Goal: v.goal, Number: v.number, Services: map[string]*mariposa.ServiceStatus{}}
+	for name, s := range v.services {
+		if s.status != nil {
+			st.Services[name] = s.status
+		}
+	}
+	return st
+}
+
+// carryOut does what a plan says.
+func (v *View) carryOut(p Plan, now time.Time, name func(string, int) string) {
+	st := v.goalInForce()
+	if st == nil {
+		return
+	}
+	st.Services = p.Services
+	v.SetGoal(st)
+	for _, s := range p.Steps {
+		v.do(s, now, name)
+	}
+}
+
+func (v *View) do(s Step, now time.Time, name func(string, int) string) {
+	if s.Action == Create {
+		d, id := v.Definition(s.Number, s.Service), name(s.Service, s.Slot)
+		v.SetInstance(id, &mariposa.InstanceSpec{
+			Name: id, Slot: s.Slot, ServiceName: s.Service, Number: s.Number, Digest: d.Digest, Live: d.Live, Compute: d.Compute,
+			Goal: mariposa.GoalRunning, Generation: 1, Created: now, Managed: true,
+		}, nil)
+		return
+	}
+	i := v.instances[s.Instance]
+	spec := *i.Spec
+	spec.Generation++
+	switch s.Action {
+	case Collect:
+		v.RemoveInstance(i.ID)
+		return
+	case Remove:
+		spec.Goal = mariposa.GoalGone
+	case Keep:
+		spec.Goal, spec.Kept = mariposa.GoalHalted, i.Ended()
+	case Amend:
+		spec.Number, spec.Live = s.Number, v.Definition(s.Number, s.Service).Live
+	}
+	v.SetInstance(i.ID, &spec, i.Status)
+}
+
+// letMove lets every node that can be reached make true what it was told. It
+// reports whether there was anything.
+func (v *View) letMove(now time.Time) bool {
+	moved := false
+	for _, s := range v.services {
+		for _, c := range []class{starting, staling, updating, leaving} {
+			var all []*Instance
+			s.each(c, func(i *Instance) bool { all = append(all, i); return true })
+			for _, i := range all {
+				st := mariposa.InstanceStatus{Since: now, Started: now}
+				if i.Status != nil {
+					st = *i.Status
+				}
+				next := map[mariposa.Goal]mariposa.State{
+					mariposa.GoalRunning: mariposa.StateRunning, mariposa.GoalHalted: mariposa.StateStopped, mariposa.GoalGone: mariposa.StateDestroyed,
+				}[i.Spec.Goal]
+				if st.State != next {
+					st.State, st.Since = next, now
+				}
+				st.Generation = i.Spec.Generation
+				v.SetInstance(i.ID, i.Spec, &st)
+				moved = true
+			}
+		}
+	}
+	return moved
+}
