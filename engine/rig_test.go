@@ -44,6 +44,8 @@ type rig struct {
 	ids      int
 	away     map[string]bool // nodes that do nothing
 	lazy     bool            // no node does anything
+	limit    int             // of the engines; 0: as they are made
+	bulk     bool            // nodes do all they are told at once
 	fail     map[string]bool // services whose instances fail instead of running
 }
 
@@ -82,7 +84,7 @@ func (r *rig) replicaOn(name string, st store.Store) *replica {
 	}
 	x := &replica{r: r, name: name, pic: p, ready: map[string]bool{}}
 	x.eng = engine.New(engine.Options{
-		Store: st, Picture: p, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name,
+		Store: st, Picture: p, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name, Limit: r.limit,
 	})
 	r.replicas = append(r.replicas, x)
 	x.renew()
@@ -203,6 +205,7 @@ func (r *rig) nodesAct() bool {
 	if r.lazy {
 		return false
 	}
+	var news []store.Write
 	for _, rec := range r.list(mariposa.KindInstance) {
 		spec := rec.Spec.(*mariposa.InstanceSpec)
 		st, _ := rec.Status.(*mariposa.InstanceStatus)
@@ -222,10 +225,15 @@ func (r *rig) nodesAct() bool {
 		default:
 			continue
 		}
-		r.write(store.Write{Kind: mariposa.KindInstance, ID: rec.ID, Status: &next})
-		return true
+		if news = append(news, store.Write{Kind: mariposa.KindInstance, ID: rec.ID, Status: &next}); !r.bulk {
+			break
+		}
 	}
-	return false
+	if len(news) == 0 {
+		return false
+	}
+	r.write(news...)
+	return true
 }
 
 // kill makes a running instance fail.
