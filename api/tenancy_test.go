@@ -1,0 +1,345 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/api"
+	"mariposa/contract"
+)
+
+// private are the words that nobody outside acme may ever read: ids and names of
+// what is theirs.
+func (w *town) private() []string {
+	words := []string{w.acme, w.shop.ID, *w.shop.Task, w.instance, w.single, w.token, "acme", "probe", "sesame-" + w.shop.ID, "host-n1"}
+	for _, name := range []string{"olga", "mia", "max", "vera", "dora", "oleg", "ada"} {
+		words = append(words, w.users[name], `"`+name+`"`)
+	}
+	for _, id := range w.picture.Get(mariposa.KindProject, w.shop.ID).Spec.(*mariposa.ProjectSpec).Services {
+		words = append(words, id)
+	}
+	return words
+}
+
+// params are the query parameters of every route that lists something.
+func (w *town) params() map[string][]string {
+	var doc struct {
+		Paths map[string]map[string]struct{ Parameters []struct{ Name, In string } }
+	}
+	if err := json.Unmarshal(w.call("GET", "/openapi.json", nil).body, &doc); err != nil {
+		w.t.Fatal(err)
+	}
+	lists := map[string][]string{}
+	for path, methods := range doc.Paths {
+		if strings.Contains(path, "{") || !strings.HasPrefix(path, "/v1/") {
+			continue
+		}
+		if _, reads := methods["get"]; !reads || path == api.AgentPath {
+			continue
+		}
+		lists[path] = nil
+		for _, p := range methods["get"].Parameters {
+			if p.In == "query" {
+				lists[path] = append(lists[path], p.Name)
+			}
+		}
+	}
+	return lists
+}
+
+// Whatever a stranger names of acme's, in whichever parameter of whichever list,
+// is answered as if it did not exist, and no list shows anything of acme's.
+func TestNoListTellsOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	service := w.picture.Get(mariposa.KindProject, w.shop.ID).Spec.(*mariposa.ProjectSpec).Services["web"]
+	names := map[string][]string{
+		"organization": {w.acme, "acme"}, "project": {w.shop.ID, "shop"}, "service": {service}, "node": {"n1", "host-n1"}, "user": {w.users["olga"], "olga"},
+		"actor": {w.users["olga"], "olga"}, "marker": {w.instance, *w.shop.Task}, "name": {"shop"}, "version": {w.shop.Version},
+	}
+	strangers := map[string]*house{
+		"sam": w.by("sam"),
+		"olga by a token bound to another organization": w.as(w.forge(mariposa.TokenSpec{User: w.users["olga"], Organization: w.umbra})),
+		"admin by a token bound to another project":     w.as(w.forge(mariposa.TokenSpec{User: w.users["admin"], Organization: w.umbra, Project: newID()})),
+	}
+	private := w.private()
+	lists := w.params()
+	if len(lists) < 14 {
+		t.Fatalf("only %d lists", len(lists))
+	}
+	for who, h := range strangers {
+		// Some of these are users of theirs, or say so themselves.
+		own := func(word string) bool {
+			return who != "sam" && (strings.Contains(word, "olga") || word == w.users["olga"])
+		}
+		for path, params := range lists {
+			if r := h.call("GET", path, nil); r.status != 200 && r.status != 403 {
+				t.Errorf("%s to %s: %d %s", path, who, r.status, r.body)
+			} else if i := slices.IndexFunc(private, func(word string) bool { return bytes.Contains(r.body, []byte(word)) && !own(word) }); i >= 0 {
+				t.Errorf("%s tells %s of %s: %s", path, who, private[i], r.body)
+			}
+			for _, param := range params {
+				for _, ref := range names[param] {
+					if own(ref) {
+						continue
+					}
+					ghost := strings.Repeat("g", len(ref))
+					if len(ref) == 36 {
+						ghost = newID()
+					} else if len(ref) == 40 {
+						ghost = strings.Repeat("0", 40)
+					}
+					is, never := h.call("GET", path+"?"+param+"="+ref, nil), h.call("GET", path+"?"+param+"="+ghost, nil)
+					if is.status != never.status || !bytes.Equal(is.body, bytes.ReplaceAll(never.body, []byte(ghost), []byte(ref))) {
+						t.Errorf("%s?%s=%s tells %s %d %s, and of what never was %d %s", path, param, ref, who, is.status, is.body, never.status, never.body)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The same in every other place that takes a reference: paths, bodies, prefixes.
+func TestNoReferenceTellsOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	own := want[contract.Changed](w.by("sam").call("POST", "/v1/projects?name=own", hello), 201)
+	sam := w.by("sam")
+	for _, c := range []struct{ method, path, body, ref string }{
+		{"GET", "/v1/projects/shop?organization=acme", "", "shop"},
+		{"GET", "/v1/projects/shop?organization=acme", "", "acme"},
+		{"GET", "/v1/projects/shop?organization=" + w.acme, "", w.acme},
+		{"GET", "/v1/projects/shop", "", "shop"},
+		{"GET", "/v1/projects/own?organization=acme", "", "acme"},
+		{"GET", "/v1/projects/own/versions/" + w.shop.Version, "", w.shop.Version},
+		{"GET", "/v1/projects/own/diff?from=1&to=" + w.shop.Version, "", w.shop.Version},
+		{"GET", "/v1/projects/own/services/" + w.picture.Get(mariposa.KindProject, w.shop.ID).Spec.(*mariposa.ProjectSpec).Services["web"], "", ""},
+		{"GET", "/v1/instances/probe", "", "probe"},
+		{"GET", "/v1/instances/" + w.instance[:8], "", ""},
+		{"GET", "/v1/instances/" + w.instance + "/logs?follow=true", "", w.instance},
+		{"GET", "/v1/users/olga", "", "olga"},
+		{"GET", "/v1/users/olga/projects", "", "olga"},
+		{"GET", "/v1/users/olga/user", "", "olga"},
+		{"GET", "/v1/users/" + w.users["olga"] + "/tokens", "", w.users["olga"]},
+		{"POST", "/v1/users/olga/tokens", `{"name":"x"}`, "olga"},
+		{"DELETE", "/v1/users/olga/projects/shop", "", "olga"},
+		{"GET", "/v1/organizations/acme", "", "acme"},
+		{"GET", "/v1/organizations/acme/members", "", "acme"},
+		{"GET", "/v1/organizations/" + w.acme + "/quota", "", w.acme},
+		{"GET", "/v1/events?project=shop&organization=acme", "", "acme"},
+		{"POST", "/v1/projects", `{"name":"x","organization":"acme","manifest":{"services":{}}}`, "acme"},
+		{"POST", "/v1/projects/own/copy", `{"name":"x","organization":"acme"}`, "acme"},
+		{"POST", "/v1/projects/own/move", `{"organization":"acme"}`, "acme"},
+		{"POST", "/v1/projects/own/move", `{"organization":"` + w.acme + `"}`, w.acme},
+		{"POST", "/v1/tokens", `{"name":"x","organization":"acme"}`, "acme"},
+		{"POST", "/v1/tokens", `{"name":"x","project":"` + w.shop.ID + `"}`, w.shop.ID},
+		{"POST", "/v1/tokens", `{"name":"x","user":"olga"}`, "olga"},
+		{"DELETE", "/v1/tokens/" + w.token, "", w.token},
+		{"POST", "/v1/instances", `{"project":"shop","organization":"acme","compute_type":"dummy"}`, "shop"},
+		{"POST", "/v1/instances", `{"project":"` + w.shop.ID + `","compute_type":"dummy"}`, w.shop.ID},
+	} {
+		ref := c.ref
+		if ref == "" {
+			ref = c.path[strings.LastIndexByte(c.path, '/')+1:]
+		}
+		ghost := "ghost"
+		switch len(ref) {
+		case 36:
+			ghost = newID()
+		case 40:
+			ghost = strings.Repeat("0", 40)
+		case 8:
+			ghost = "00000000"
+		}
+		send := func(ref string) reply {
+			var body any
+			if c.body != "" {
+				body = []byte(strings.Replace(c.body, c.ref, ref, 1))
+			}
+			path := c.path
+			if c.body == "" || c.method == "POST" && strings.HasPrefix(path, "/v1/users/") {
+				path = strings.Replace(path, firstNonEmpty(c.ref, path[strings.LastIndexByte(path, '/')+1:]), ref, 1)
+			}
+			return sam.call(c.method, path, body)
+		}
+		is, never := send(ref), send(ghost)
+		if is.status != http.StatusNotFound || never.status != is.status || !bytes.Equal(bytes.ReplaceAll(is.body, []byte(ref), nil), bytes.ReplaceAll(never.body, []byte(ghost), nil)) {
+			t.Errorf("%s %s %s tells %d %s, and of what never was %d %s", c.method, c.path, c.body, is.status, is.body, never.status, never.body)
+		}
+	}
+	if p := want[contract.Project](sam.call("GET", "/v1/projects/own", nil), 200); p.ID != own.ID {
+		t.Errorf("sam's own project is %+v", p)
+	}
+}
+
+func firstNonEmpty(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// A prefix that names somebody whom the caller may act for works, is noted as such,
+// and never lets anybody in as a node.
+func TestActingForAUserIsTheirRightAndIsNoted(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	if all := want[contract.Projects](w.call("GET", "/v1/users/ulla/projects", nil), 200).Projects; len(all) != 1 || all[0].Name != "dark" {
+		t.Errorf("for ulla, the projects are %+v", all)
+	}
+	who := want[contract.Whoami](w.call("GET", "/v1/users/ul%6Ca/user", nil), 200)
+	if who.Name != "admin" || who.For != "ulla" {
+		t.Errorf("acting for ulla is %+v", who)
+	}
+	want[contract.Changed](w.call("POST", "/v1/users/sam/projects?name=gift", hello), 201)
+	if p := want[contract.Project](w.by("sam").call("GET", "/v1/projects/gift", nil), 200); p.Author != "sam (by admin)" || p.OrganizationName != "sam" {
+		t.Errorf("the gift is %+v", p)
+	}
+	a := want[contract.Audit](w.by("sam").call("GET", "/v1/audit?action=project.create", nil), 200).Records
+	if len(a) != 1 || a[0].ActorName != "admin" || a[0].ForName != "sam" || a[0].For != w.users["sam"] {
+		t.Errorf("the audit says %+v", a)
+	}
+	w.by("sam").call("GET", "/v1/users/ulla/projects", nil).wantError(404, mariposa.ResourceNotFound)
+	denied := want[contract.Audit](w.call("GET", "/v1/audit?action=user.act-for&outcome=denied", nil), 200).Records
+	if len(denied) != 1 || denied[0].ActorName != "sam" || denied[0].Object != "GET /v1/users/ulla/projects" {
+		t.Errorf("the attempt is noted as %+v", denied)
+	}
+	if all := want[contract.Projects](w.by("sam").call("GET", "/v1/users/sam/projects", nil), 200).Projects; len(all) != 1 {
+		t.Errorf("for oneself, the projects are %+v", all)
+	}
+	bounded := w.as(w.forge(mariposa.TokenSpec{User: mariposa.FirstUser, Role: mariposa.RoleAdmin}))
+	bounded.call("GET", "/v1/users/sam/projects", nil).wantError(404, mariposa.ResourceNotFound)
+	for _, path := range []string{"/v1/users/sam/agent", "/v1/users/sam/%61gent", "/v1/users/" + w.users["sam"] + "/agent"} {
+		upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
+		w.by("sam").call("GET", path, nil, upgrade...).wantError(404, mariposa.ResourceNotFound)
+		w.call("GET", strings.Replace(path, "sam", "admin", 1), nil, upgrade...).wantError(404, mariposa.ResourceNotFound)
+	}
+}
+
+// People are known to those who share an organization or a project with them.
+func TestPeopleAreKnownToThoseTheyWorkWith(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	for who, known := range map[string]string{
+		"sam":   "sam",
+		"ulla":  "ulla",
+		"olga":  "ada dora max mia oleg olga vera",
+		"mia":   "ada dora max mia oleg olga vera",
+		"vera":  "ada dora oleg olga vera", // olga made the project and has a role in it
+		"admin": "ada admin dora max mia oleg olga sam ulla vera",
+	} {
+		var names []string
+		for _, u := range want[contract.Users](w.by(who).call("GET", "/v1/users", nil), 200).Users {
+			names = append(names, u.Name)
+		}
+		if got := strings.Join(names, " "); got != known {
+			t.Errorf("%s knows %s", who, got)
+		}
+		for name := range w.users {
+			wanted := 404
+			if slices.Contains(strings.Fields(known), name) {
+				wanted = 200
+			}
+			if r := w.by(who).call("GET", "/v1/users/"+name, nil); r.status != wanted {
+				t.Errorf("%s asks for %s: %d", who, name, r.status)
+			}
+		}
+	}
+	bounded := w.as(w.forge(mariposa.TokenSpec{User: w.users["olga"], Organization: w.umbra}))
+	if all := want[contract.Users](bounded.call("GET", "/v1/users", nil), 200).Users; len(all) != 1 || all[0].Name != "olga" {
+		t.Errorf("by a token of elsewhere, olga knows %+v", all)
+	}
+}
+
+// What a role lets one see ends with the role, in lists and by id.
+func TestWhoLosesARoleSeesNothingMore(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	vera, mia := w.by("vera"), w.by("mia")
+	want[contract.Project](vera.call("GET", "/v1/projects/"+w.shop.ID, nil), 200)
+	bound := w.mint(contract.NewToken{Name: "bound", User: "vera", Project: w.shop.ID})
+	want[contract.Changed](w.by("ada").call("DELETE", "/v1/projects/"+w.shop.ID+"/users/vera", nil), 200)
+	want[contract.Changed](w.by("olga").call("DELETE", "/v1/organizations/acme/members/mia", nil), 200)
+	want[contract.Changed](w.by("ada").call("PUT", "/v1/projects/"+w.shop.ID, contract.ProjectChange{Name: "renamed"}), 200)
+	for name, h := range map[string]*house{"vera": vera, "mia": mia, "vera by a bound token": w.as(bound)} {
+		h.call("GET", "/v1/projects/"+w.shop.ID, nil).wantError(404, mariposa.ResourceNotFound)
+		if all := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects; len(all) != 0 {
+			t.Errorf("%s still lists %+v", name, all)
+		}
+		if all := want[contract.Events](h.call("GET", "/v1/events?since=0", nil), 200).Events; len(all) != 0 {
+			t.Errorf("%s still reads of %+v", name, all)
+		}
+		r := h.call("GET", "/v1/tokens", nil)
+		if want[contract.Tokens](r, 200); contains(string(r.body), "renamed") || contains(string(r.body), "acme") {
+			t.Errorf("the tokens of %s tell names: %s", name, r.body)
+		}
+	}
+}
+
+// A name that is taken is told as such, and nothing of who has it.
+func TestANameThatIsTakenDoesNotTellByWhom(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	want[contract.Changed](w.by("olga").call("PUT", "/v1/organizations/acme", contract.OrganizationChange{BaseRole: mariposa.RoleNone}), 200)
+	mine := want[contract.Changed](w.by("mia").call("POST", "/v1/projects?name=mine&organization=acme", hello), 201)
+	for _, r := range []reply{
+		w.by("mia").call("POST", "/v1/projects?name=shop&organization=acme", hello),
+		w.by("mia").call("PUT", "/v1/projects/"+mine.ID, contract.ProjectChange{Name: "shop"}),
+		w.by("mia").call("POST", "/v1/projects/"+mine.ID+"/copy", contract.Copy{Name: "shop"}),
+	} {
+		if f := r.wantError(409, mariposa.Conflict, "shop is taken"); contains(f.Message, w.shop.ID) {
+			t.Errorf("told by whom: %s", f.Message)
+		}
+	}
+	private := want[contract.Changed](w.by("mia").call("POST", "/v1/projects?name=shop&organization=mia", hello), 201)
+	if f := w.by("mia").call("POST", "/v1/projects/"+private.ID+"/move", contract.Move{Organization: "acme"}).wantError(409, mariposa.Conflict, "acme"); contains(f.Message, w.shop.ID) {
+		t.Errorf("told by whom: %s", f.Message)
+	}
+	w.by("sam").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}).wantError(409, mariposa.Conflict, "taken")
+}
+
+// Organizations are made, renamed, left and deleted by GitHub's rules.
+func TestOrganizationsLiveAndEnd(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	olga, mia := w.by("olga"), w.by("mia")
+	olga.call("DELETE", "/v1/organizations/acme", nil).wantError(409, mariposa.Conflict, "1 project")
+	olga.call("DELETE", "/v1/organizations/acme/members/olga", nil).wantError(409, mariposa.Conflict, "no owner")
+	olga.call("PUT", "/v1/organizations/acme/members/olga", contract.MemberChange{Role: "member"}).wantError(409, mariposa.Conflict, "no owner")
+	olga.call("PUT", "/v1/organizations/acme/members/mia", contract.MemberChange{Role: "king"}).wantError(400, mariposa.InvalidArgument, "owner or member")
+	olga.call("PUT", "/v1/organizations/acme/members/ghost", contract.MemberChange{Role: "member"}).wantError(404, mariposa.ResourceNotFound)
+	olga.call("PUT", "/v1/organizations/olga/members/mia", contract.MemberChange{Role: "member"}).wantError(409, mariposa.Conflict, "own organization")
+	olga.call("PUT", "/v1/organizations/olga", contract.OrganizationChange{Name: "other"}).wantError(409, mariposa.Conflict, "keeps their name")
+	olga.call("DELETE", "/v1/organizations/olga", nil).wantError(409, mariposa.Conflict, "goes with its user")
+	want[contract.Changed](mia.call("DELETE", "/v1/organizations/acme/members/mia", nil), 200)
+	mia.call("GET", "/v1/organizations/acme", nil).wantError(404, mariposa.ResourceNotFound)
+	want[contract.Changed](olga.call("PUT", "/v1/organizations/acme", contract.OrganizationChange{Name: "bolt"}), 200)
+	olga.call("GET", "/v1/organizations/acme", nil).wantError(404, mariposa.ResourceNotFound)
+	if o := want[contract.Organization](olga.call("GET", "/v1/organizations/bolt", nil), 200); o.ID != w.acme || o.Members != 2 || o.Role != mariposa.OrgOwner {
+		t.Errorf("renamed: %+v", o)
+	}
+	want[contract.Changed](w.by("sam").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme", BaseRole: mariposa.RoleNone}), 201)
+	want[contract.Changed](w.by("sam").call("DELETE", "/v1/organizations/acme", nil), 200)
+	var names []string
+	for _, o := range want[contract.Organizations](olga.call("GET", "/v1/organizations", nil), 200).Organizations {
+		names = append(names, o.Name)
+	}
+	if fmt.Sprint(names) != "[bolt olga]" {
+		t.Errorf("olga's organizations are %v", names)
+	}
+	members := map[string]string{}
+	for _, m := range want[contract.Members](olga.call("GET", "/v1/projects/"+w.shop.ID+"/users", nil), 200).Members {
+		members[m.UserName] = m.Role + " " + m.Via
+	}
+	wanted := map[string]string{"ada": "admin ", "dora": "deployer ", "oleg": "operator ", "vera": "viewer ", "olga": "admin ", "max": "viewer member of bolt"}
+	if !maps.Equal(members, wanted) {
+		t.Errorf("who may do what in the project: %v", members)
+	}
+}
