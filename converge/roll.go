@@ -70,7 +70,7 @@ func (t *turn) measureLimit(r *mariposa.Rollout) {
 // holds finds the services whose rollout holds: as many as it may bring to the
 // target have proved themselves, and there are others left.
 func (v *View) holds(now time.Time) map[string]bool {
-	out := map[string]bool{}
+	var out map[string]bool
 	for name, s := range v.services {
 		if s.status == nil || s.def == nil || s.status.Rollout == nil {
 			continue
@@ -78,6 +78,9 @@ func (v *View) holds(now time.Time) map[string]bool {
 		r := s.status.Rollout
 		left := s.count(stale) + s.count(staling) + s.count(amend)
 		if left > 0 && (r.Held || r.Limit > 0 && s.provenFresh(s.findYoung(now)) >= r.Limit) {
+			if out == nil {
+				out = map[string]bool{}
+			}
 			out[name] = true
 		}
 	}
