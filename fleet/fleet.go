@@ -45,7 +45,7 @@ type Fleet struct {
 	mu       sync.Mutex
 	sessions map[string]*Session
 	heard    map[string]time.Time
-	told     map[string]told      // by project; touched by the feed alone
+	told     map[string]string    // by project, what its live values were last made of; touched by the feed alone
 	gone     map[string]time.Time // other replicas, since when they are seen to be no more
 }
 
@@ -65,7 +65,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}, told: map[string]told{}, gone: map[string]time.Time{}}
+	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}, told: map[string]string{}, gone: map[string]time.Time{}}
 	o.Picture.Hear(f.hear)
 	return f, nil
 }
@@ -180,8 +180,14 @@ func (f *Fleet) hear(changes []store.Change) {
 	for _, c := range changes {
 		switch spec := c.Record.Spec.(type) {
 		case *mariposa.ProjectSpec:
-			for node := range f.hearProject(&c) {
+			for node := range f.hearProject(&c.Record, c.Deleted) {
 				byNode[node] = append(byNode[node], c)
+			}
+		case *mariposa.OrganizationSpec: // its name is part of the names of all it owns
+			for _, p := range f.Picture.ProjectsOf(c.Record.ID) {
+				for node := range f.hearProject(p, false) {
+					byNode[node] = append(byNode[node], store.Change{Record: *p})
+				}
 			}
 		case *mariposa.InstanceSpec:
 			if c.Spec || c.Deleted {

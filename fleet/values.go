@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -14,31 +15,41 @@ import (
 	"mariposa/wire"
 )
 
-// told is what the nodes were last told of a project's live values: which
-// generation of metadata, by the definitions of which version.
-type told struct{ metadata, number int }
-
 // hearProject finds the nodes that a project's live values must be told to anew.
-func (f *Fleet) hearProject(c *store.Change) map[string]bool {
-	id, spec := c.Record.ID, c.Record.Spec.(*mariposa.ProjectSpec)
-	if c.Deleted {
-		delete(f.told, id)
+func (f *Fleet) hearProject(r *store.Record, deleted bool) map[string]bool {
+	if deleted {
+		delete(f.told, r.ID)
 		return nil
 	}
-	now := told{metadata: spec.Metadata}
-	if st, ok := c.Record.Status.(*mariposa.ProjectStatus); ok && st != nil {
-		now.number = st.Number
-	}
-	if f.told[id] == now {
+	now := f.liveFacts(r)
+	if f.told[r.ID] == now {
 		return nil
 	}
-	f.told[id] = now
+	f.told[r.ID] = now
 	nodes := map[string]bool{}
-	f.Picture.EachInstanceOf(id, func(r *store.Record) bool {
+	f.Picture.EachInstanceOf(r.ID, func(r *store.Record) bool {
 		nodes[r.Spec.(*mariposa.InstanceSpec).Node] = true
 		return true
 	})
 	return nodes
+}
+
+// liveFacts is all that can change under a running instance of what its live values
+// are made of: metadata, names, and of each service the version in force and the
+// scale.
+func (f *Fleet) liveFacts(r *store.Record) string {
+	spec := r.Spec.(*mariposa.ProjectSpec)
+	facts := fmt.Appendf(nil, "%d %q", spec.Metadata, spec.Name)
+	if org := f.Picture.Get(mariposa.KindOrg, spec.Organization); org != nil {
+		facts = fmt.Appendf(facts, " %q", org.Spec.(*mariposa.OrganizationSpec).Name)
+	}
+	if st, ok := r.Status.(*mariposa.ProjectStatus); ok && st != nil {
+		facts = fmt.Appendf(facts, " %d", st.Number)
+		for _, name := range slices.Sorted(maps.Keys(st.Services)) {
+			facts = fmt.Appendf(facts, " %s %d %d", name, st.Services[name].Number, st.Services[name].Scale)
+		}
+	}
+	return string(facts)
 }
 
 // sendValues tells the node the live values of instances. It is called with the
