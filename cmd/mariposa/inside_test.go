@@ -183,6 +183,47 @@ func TestValuesChangeInsideARunningInstance(t *testing.T) {
 	}
 }
 
+func TestNamesAndScaleChangeInsideARunningInstance(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	if _, err := h.CreateOrganization(t.Context(), contract.NewOrganization{Name: "red"}); err != nil {
+		t.Fatal(err)
+	}
+	h.create("live", `services:
+  web:
+    compute_type: process
+    command: [sleep, "1000"]
+    mdata: {scale: "{{ .scale }}", name: "{{ .project.name }}", cns: "{{ .cns.svc.web }}"}
+`)
+	h.converged("live", "web", 1)
+	i, pid := h.one("live")
+	file := environ(t, pid)["MARIPOSA_MDATA_FILE"]
+	reads := func(scale, name, cns string) {
+		t.Helper()
+		h.await(scale+" of "+name+" at "+cns, func() bool {
+			b, _ := os.ReadFile(file)
+			v := values(string(b))
+			return v["scale"] == scale && v["name"] == name && v["cns"] == cns
+		})
+	}
+	reads("1", "live", "web.svc.live.admin.mariposa.internal")
+	if _, err := h.Scale(t.Context(), "live", map[string]string{"web": "2"}); err != nil {
+		t.Fatal(err)
+	}
+	reads("2", "live", "web.svc.live.admin.mariposa.internal")
+	if status, text := h.answer(http.MethodPut, "/v1/projects/live", `{"name": "alive"}`, http.Header{"Content-Type": {"application/json"}}); status != http.StatusOK {
+		t.Fatalf("renaming: %d %s", status, text)
+	}
+	reads("2", "alive", "web.svc.alive.admin.mariposa.internal")
+	h.ok("project", "move", "alive", "red", "--yes")
+	reads("2", "alive", "web.svc.alive.red.mariposa.internal")
+	h.ok("org", "rename", "red", "crimson")
+	reads("2", "alive", "web.svc.alive.crimson.mariposa.internal")
+	if now, err := h.Instance(t.Context(), i.ID); err != nil || now.Details["pid"] != itoa(pid) {
+		t.Errorf("it was restarted: %+v, %v", now, err)
+	}
+}
+
 func TestValuesThatChangeWhileTheAgentIsAwayArriveWithIt(t *testing.T) {
 	t.Parallel()
 	h := newApart(t)
