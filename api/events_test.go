@@ -34,8 +34,13 @@ type sse struct {
 
 func (h *house) stream(query string, last int64) *live {
 	h.t.Helper()
+	return h.streamAt("/v1/events"+query, last)
+}
+
+func (h *house) streamAt(path string, last int64) *live {
+	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx, 30*time.Second)
-	req := must(http.NewRequestWithContext(ctx, http.MethodGet, h.url+"/v1/events"+query, nil))(h.t)
+	req := must(http.NewRequestWithContext(ctx, http.MethodGet, h.url+path, nil))(h.t)
 	req.Header.Set("Authorization", "Bearer "+h.token)
 	req.Header.Set("Accept", "text/event-stream")
 	if last >= 0 {

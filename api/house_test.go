@@ -315,7 +315,7 @@ func (h *house) digest(project string, number int, service string) string {
 // join runs a dummy node's agent against the server until the test ends.
 func (h *house) join(id string) *talking {
 	ctx, cancel := context.WithCancel(h.ctx)
-	d, p := dummy.New(dummy.NewWorld(1), clock.Real{}), &talking{Driver: dummy.New(dummy.NewWorld(2), clock.Real{}), ended: make(chan struct{}, 100)}
+	d, p := dummy.New(dummy.NewWorld(1), clock.Real{}), &talking{Driver: dummy.New(dummy.NewWorld(2), clock.Real{}), ended: make(chan struct{}, 100), speak: make(chan string)}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{
@@ -338,6 +338,7 @@ func (h *house) join(id string) *talking {
 type talking struct {
 	*dummy.Driver
 	ended chan struct{} // one for each log that was let go of
+	speak chan string   // what is said next
 	leave func()        // ends the agent
 }
 
@@ -352,7 +353,7 @@ func (d *talking) Start(ctx context.Context, i driver.Instance, done func(driver
 
 // Logs says one line, or as many as tail, and goes on when followed. With a tail
 // of 13 it breaks off, with one of 14 it fails at once, with one of 15 it is
-// silent.
+// silent, and with one of 16 it says what it is told to.
 func (d *talking) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	context.AfterFunc(ctx, func() {
@@ -364,12 +365,21 @@ func (d *talking) Logs(ctx context.Context, id string, o driver.LogOptions) (io.
 	}
 	go func() {
 		for i := range max(1, o.Tail) {
-			if o.Tail == 15 {
+			if o.Tail == 15 || o.Tail == 16 {
 				break
 			}
 			fmt.Fprintf(w, "%s says %d\n", id, i)
 		}
 		switch {
+		case o.Tail == 16:
+			for {
+				select {
+				case line := <-d.speak:
+					fmt.Fprintln(w, line)
+				case <-ctx.Done():
+					return
+				}
+			}
 		case o.Tail == 13:
 			_ = w.CloseWithError(errors.New("the disk broke"))
 		case !o.Follow:
