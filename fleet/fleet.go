@@ -176,39 +176,35 @@ func leaseName(node string) string { return "node/" + node }
 
 // hear routes changes to the sessions they concern.
 func (f *Fleet) hear(changes []store.Change) {
-	byNode := map[string][]store.Change{}
-	for _, c := range changes {
+	byNode := map[string][]message{}
+	tell := func(values map[string][]string) {
+		for node, ids := range values {
+			byNode[node] = append(byNode[node], message{values: ids})
+		}
+	}
+	for i := range changes {
+		c := &changes[i]
 		switch spec := c.Record.Spec.(type) {
 		case *mariposa.ProjectSpec:
-			for node := range f.hearProject(&c.Record, c.Deleted) {
-				byNode[node] = append(byNode[node], c)
-			}
+			tell(f.hearProject(&c.Record, c.Deleted))
 		case *mariposa.OrganizationSpec: // its name is part of the names of all it owns
 			for _, p := range f.Picture.ProjectsOf(c.Record.ID) {
-				for node := range f.hearProject(p, false) {
-					byNode[node] = append(byNode[node], store.Change{Record: *p})
-				}
+				tell(f.hearProject(p, false))
 			}
 		case *mariposa.InstanceSpec:
 			if c.Spec || c.Deleted {
-				byNode[spec.Node] = append(byNode[spec.Node], c)
+				byNode[spec.Node] = append(byNode[spec.Node], message{change: c})
 			}
 		case *mariposa.NodeSpec:
-			byNode[c.Record.ID] = append(byNode[c.Record.ID], c)
+			byNode[c.Record.ID] = append(byNode[c.Record.ID], message{change: c})
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for node, cs := range byNode {
-		s := f.sessions[node]
-		if s == nil {
-			continue
+	for node, told := range byNode {
+		if s := f.sessions[node]; s != nil {
+			s.inbox.Put(told...)
 		}
-		msgs := make([]message, len(cs))
-		for i := range cs {
-			msgs[i].change = &cs[i]
-		}
-		s.inbox.Put(msgs...)
 	}
 }
 

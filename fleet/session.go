@@ -46,7 +46,8 @@ type Session struct {
 // message is one thing a session is told; an empty one is a nudge.
 type message struct {
 	frame  *wire.Frame
-	change *store.Change
+	change *store.Change // of an instance or the node
+	values []string      // instances that have other live values
 }
 
 func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, out Outlet, wake func()) *Session {
@@ -78,20 +79,21 @@ func (s *Session) Step(ctx context.Context) error {
 		clear(s.recent)
 	}
 	var changed []store.Change
-	open, projects := false, map[string]bool{}
+	var values []string
+	open := false
 	for _, m := range s.inbox.Take() {
 		switch {
 		case m.frame != nil:
 			if err := s.take(ctx, m.frame); err != nil {
 				return err
 			}
+		case m.values != nil:
+			values = append(values, m.values...)
 		case m.change == nil: // a nudge to try again
 		case m.change.Record.Kind == mariposa.KindNode:
 			if s.hearNode(m.change) {
 				open = true
 			}
-		case m.change.Record.Kind == mariposa.KindProject:
-			projects[m.change.Record.ID] = true
 		default:
 			changed = append(changed, *m.change)
 		}
@@ -102,7 +104,7 @@ func (s *Session) Step(ctx context.Context) error {
 			return err
 		}
 	} else if s.opened {
-		if err := s.sendValues(ctx, s.withValues(projects)); err != nil {
+		if err := s.sendValues(ctx, s.records(values)); err != nil {
 			return err
 		}
 		if err := s.sendChanges(ctx, changed); err != nil {

@@ -15,8 +15,9 @@ import (
 	"mariposa/wire"
 )
 
-// hearProject finds the nodes that a project's live values must be told to anew.
-func (f *Fleet) hearProject(r *store.Record, deleted bool) map[string]bool {
+// hearProject finds the instances whose live values must be told anew, by node. It
+// walks over the project alone: its nodes may have many instances of others.
+func (f *Fleet) hearProject(r *store.Record, deleted bool) map[string][]string {
 	if deleted {
 		delete(f.told, r.ID)
 		return nil
@@ -26,12 +27,13 @@ func (f *Fleet) hearProject(r *store.Record, deleted bool) map[string]bool {
 		return nil
 	}
 	f.told[r.ID] = now
-	nodes := map[string]bool{}
+	byNode := map[string][]string{}
 	f.Picture.EachInstanceOf(r.ID, func(r *store.Record) bool {
-		nodes[r.Spec.(*mariposa.InstanceSpec).Node] = true
+		node := r.Spec.(*mariposa.InstanceSpec).Node
+		byNode[node] = append(byNode[node], r.ID)
 		return true
 	})
-	return nodes
+	return byNode
 }
 
 // liveFacts is all that can change under a running instance of what its live values
@@ -154,14 +156,16 @@ func (s *Session) definition(ctx context.Context, spec *mariposa.InstanceSpec, n
 	return def, v, nil
 }
 
-// withValues are the instances of some projects on this node.
-func (s *Session) withValues(projects map[string]bool) []*store.Record {
-	if len(projects) == 0 {
-		return nil
+// records are instances as they are now, each once, by id.
+func (s *Session) records(ids []string) []*store.Record {
+	slices.Sort(ids)
+	var all []*store.Record
+	for _, id := range slices.Compact(ids) {
+		if r := s.f.Picture.Get(mariposa.KindInstance, id); r != nil {
+			all = append(all, r)
+		}
 	}
-	return slices.DeleteFunc(s.f.Picture.InstancesOn(s.node), func(r *store.Record) bool {
-		return !projects[r.Spec.(*mariposa.InstanceSpec).Project]
-	})
+	return all
 }
 
 // hide masks the secrets of a project in what its node says of an instance: an
