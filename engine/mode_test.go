@@ -326,3 +326,49 @@ func TestADeletedProjectTakesWhatIsKeptWithIt(t *testing.T) {
 		t.Errorf("%d instances and projects are left", n)
 	}
 }
+
+func TestATaskDoesNotWaitBehindOneThatDoesNotGetOn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		status mariposa.Status
+		stick  func(r *rig) (project, older string)
+		kind   mariposa.TaskKind
+	}{
+		{"because no node takes it", mariposa.StatusBlocked, func(r *rig) (string, string) { return r.create("shop", web(1)) }, mariposa.TaskScale},
+		{"because it backs off", mariposa.StatusBackingOff, func(r *rig) (string, string) {
+			r.node("n1", mariposa.Resources{})
+			r.fail["web"] = true
+			p, task := r.create("shop", web(1))
+			r.settle()
+			r.pass(20 * time.Second)
+			return p, task
+		}, mariposa.TaskScale},
+		{"because it is paused", mariposa.StatusPaused, func(r *rig) (string, string) {
+			r.node("n1", mariposa.Resources{})
+			p, _ := r.create("shop", web(3))
+			r.settle()
+			r.pass(time.Second)
+			r.lazy = true
+			task := r.ask(p, mariposa.TaskReprovision, mariposa.Patch{Reprovision: []string{"web"}}, "web")
+			r.settle()
+			r.order(p, mariposa.Patch{Mode: mariposa.ModePause})
+			return p, task
+		}, mariposa.TaskStart},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.replica("r1")
+			p, older := c.stick(r)
+			r.settle()
+			r.wantTask(older, mariposa.TaskActive)
+			r.wantService(p, "web", c.status, "")
+			newer := r.ask(p, c.kind, mariposa.Patch{ScaleBy: map[string]int{"web": 1}}, "web")
+			r.settle()
+			if st := r.task(newer); st.State == mariposa.TaskQueued {
+				t.Errorf("it waits behind a task whose service is %s", c.status)
+			}
+		})
+	}
+}
