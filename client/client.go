@@ -250,6 +250,10 @@ func (c *Client) failure(res *http.Response) error {
 		return e
 	}
 	e = &mariposa.Error{Code: codeOf(res.StatusCode)}
+	if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) { // that is how Go's servers say it
+		e.Message = c.URL() + " speaks TLS: should the address begin with https://?"
+		return e
+	}
 	e.Message = fmt.Sprintf("%s answered %s, and not in the words of the Mariposa API: is it a Mariposa?", c.URL(), res.Status)
 	return e
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -251,6 +252,30 @@ func TestNobodyThereIsSaidWithWhatToDo(t *testing.T) {
 	want := "no Mariposa answers at " + address + ": start one with `mariposa dev`, or set MARIPOSA_URL"
 	if mariposa.CodeOf(err) != mariposa.Unavailable || err.Error() != want {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhoMistakesTLSForPlainHTTPIsToldSo(t *testing.T) {
+	t.Parallel()
+	secret := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secret.Config.ErrorLog = log.New(io.Discard, "", 0) // that somebody came without TLS is what is meant
+	secret.StartTLS()
+	t.Cleanup(secret.Close)
+	open := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(open.Close)
+	for address, want := range map[string]string{
+		strings.Replace(secret.URL, "https:", "http:", 1): "should the address begin with https://?",
+		strings.Replace(open.URL, "http:", "https:", 1):   "should the address begin with http://?",
+		secret.URL: "--ca",
+	} {
+		c, err := New(Options{URL: address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		if _, err := c.Health(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", address, err, want)
+		}
 	}
 }
 
