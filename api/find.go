@@ -51,6 +51,14 @@ func checkName(what, name string) error {
 	return nil
 }
 
+// checkText refuses what not every store could keep.
+func checkText(field, text string) error {
+	if !isText(text) {
+		return invalid("%s must be text", field)
+	}
+	return nil
+}
+
 // findOrganization finds an organization by id or name, the caller's own when none
 // is named. One that the caller has no part in is not found.
 func (s *server) findOrganization(ctx context.Context, ref string) (*store.Record, error) {

@@ -110,9 +110,16 @@ func (m *submission) unwrap(raw json.RawMessage) error {
 
 var errEmpty = invalid("the manifest is empty: it begins with services:")
 
-func (m *submission) check() (err error) {
+func (m *submission) checkMessage() error {
 	if len(m.message) > maxMessage || !isText(m.message) {
 		return invalid("message must be text of at most %d bytes", maxMessage)
+	}
+	return nil
+}
+
+func (m *submission) check() (err error) {
+	if err := m.checkMessage(); err != nil {
+		return err
 	}
 	if len(bytes.TrimSpace(m.bytes)) == 0 {
 		return errEmpty

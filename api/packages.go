@@ -48,6 +48,9 @@ func (s *server) putPackage(ctx context.Context, in *putPackageInput) (*document
 	if in.Body.Name != "" && in.Body.Name != in.Package {
 		return nil, invalid("name: the path says %s, the body %s", in.Package, shorten(in.Body.Name))
 	}
+	if err := checkText("family", in.Body.Family); err != nil {
+		return nil, err
+	}
 	spec := &mariposa.PackageSpec{
 		Name: in.Package, Family: in.Body.Family, Memory: in.Body.Memory, MilliCPU: int64(math.Round(in.Body.CPU * 1000)), Disk: in.Body.Disk,
 		Created: s.Clock.Now(), Author: actor(ctx),

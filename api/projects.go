@@ -245,7 +245,7 @@ func (in *updateProjectInput) read() (*submission, error) {
 	sub.message = firstOf(in.Body.Message, sub.message)
 	sub.unwrapValues(in.Body.Metadata)
 	if len(in.Body.Manifest) == 0 {
-		return sub, nil
+		return sub, sub.checkMessage()
 	}
 	if err := sub.unwrap(in.Body.Manifest); err != nil {
 		return nil, err

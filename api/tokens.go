@@ -138,8 +138,8 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 		return nil, err
 	}
 	spec := &mariposa.TokenSpec{Use: mariposa.TokenUser, Name: ask.Name, User: user, Role: ask.Role, Created: now, Author: actor(ctx)}
-	if !isText(ask.Name) {
-		return nil, invalid("name must be text")
+	if err := checkText("name", ask.Name); err != nil {
+		return nil, err
 	}
 	if ask.Project != "" {
 		p, err := s.findProject(ctx, ask.Project, ask.Organization)

@@ -146,6 +146,9 @@ func (s *server) createUser(ctx context.Context, in *createUserInput) (*document
 	if err := checkName("user", name); err != nil {
 		return nil, err
 	}
+	if err := checkText("email", in.Body.Email); err != nil {
+		return nil, err
+	}
 	id, org := s.NewID(), s.NewID()
 	changed, err := commit(ctx, s, mariposa.NameID("", name), func() (*store.Unit, contract.Changed, error) {
 		if err := s.freeName(name); err != nil {
@@ -178,6 +181,11 @@ type updateUserInput struct {
 }
 
 func (s *server) updateUser(ctx context.Context, in *updateUserInput) (*document[contract.Changed], error) {
+	if in.Body.Email != nil {
+		if err := checkText("email", *in.Body.Email); err != nil {
+			return nil, err
+		}
+	}
 	return s.changeUser(ctx, in.User, func(r *store.Record, unit *store.Unit) error {
 		spec := *r.Spec.(*mariposa.UserSpec)
 		set(&spec.Email, in.Body.Email)
