@@ -298,7 +298,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		return unavailable(err, "there is no host %q (of %s): check MARIPOSA_URL", dns.Name, c.URL())
 	case errors.As(err, &certificate):
 		return unavailable(err, "the certificate of %s is not to be trusted: %v; if it is signed by a root of your own, name that root's file with --ca or in MARIPOSA_CA", c.URL(), certificate.Err)
-	case errors.As(err, &plain):
+	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
 		return unavailable(err, "%s does not speak TLS: should the address begin with http://?", c.URL())
 	}
 	var inner *url.Error
