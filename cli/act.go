@@ -68,7 +68,7 @@ func (a *app) projectScale() *cobra.Command {
 			}
 			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.Scale(cmd.Context(), name, scales)
-				return a.answered(name, done, err)
+				return a.answered(name, "it is so already", done, err)
 			})
 		},
 		ValidArgsFunction: every(a.scaleWords, cobra.ShellCompDirectiveNoSpace),
@@ -95,43 +95,13 @@ func readScales(args []string) (map[string]string, error) {
 	return scales, nil
 }
 
-// projectAct is a command that asks for a change of state.
-func (a *app) projectAct(action, short string) *cobra.Command {
-	var services []string
-	var rolling string
-	var wait bool
-	cmd := a.aProject(&cobra.Command{
-		Use: action + " [NAME]", Short: short,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkAmount(rolling); err != nil {
-				return err
-			}
-			name, err := a.projectName(args)
-			if err != nil {
-				return err
-			}
-			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
-				done, err := c.Act(cmd.Context(), name, contract.Action{Action: action, Services: services, Rolling: client.Amount(rolling)})
-				return a.answered(name, done, err)
-			})
-		},
-	})
-	cmd.Flags().StringSliceVar(&services, "service", nil, "only these services")
-	complete(cmd, "service", a.serviceNames)
-	if action == "reprovision" {
-		rollingFlag(cmd, &rolling)
-	}
-	waitFlag(cmd, &wait)
-	return cmd
-}
-
-// answered says so when a change has nothing to do.
-func (a *app) answered(name string, done *contract.Changed, err error) (*contract.Changed, error) {
+// answered says so when a change has nothing to do, and why.
+func (a *app) answered(name, why string, done *contract.Changed, err error) (*contract.Changed, error) {
 	if err != nil {
 		return nil, a.noProject(err)
 	}
 	if done.Task == nil && !a.global.json {
-		a.say("%s: nothing to do", name)
+		a.say("%s: nothing to do%s", name, prefixed(", ", why))
 	}
 	return done, nil
 }
@@ -140,9 +110,18 @@ func rollingFlag(cmd *cobra.Command, rolling *string) {
 	cmd.Flags().StringVar(rolling, "rolling", "", "how many at a time, like 2 or 25% (default: as the services say)")
 }
 
-func checkAmount(s string) error {
-	if _, ok := mariposa.ParseAmount(s); s != "" && !ok {
-		return Usage(fmt.Errorf("--rolling is a number or a percentage, like 2 or 25%%, not %q", s))
+func canaryFlag(cmd *cobra.Command, canary *string) {
+	cmd.Flags().StringVar(canary, "canary", "", "hold after so many, like 2 or 25%, for people to judge (default: as the services say)")
+}
+
+// checkAmounts checks flags, given as name and value, that are numbers or
+// percentages.
+func checkAmounts(pairs ...string) error {
+	for n := 0; n+1 < len(pairs); n += 2 {
+		flag, value := pairs[n], pairs[n+1]
+		if amount, ok := mariposa.ParseAmount(value); value != "" && (!ok || amount.N == 0) {
+			return Usage(fmt.Errorf("--%s is a number from 1 on or a percentage, like 2 or 25%%, not %q", flag, value))
+		}
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func TestEveryFlagReadsItsEnvironmentVariable(t *testing.T) {
 	if r.code != exitOK || !strings.HasPrefix(r.stdout, "{") {
 		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
 	}
-	if got := f.requests(); got != "GET /v1/queue?all=true&organization=acme&project=hello" {
+	if got := f.requests(); got != "GET /v1/queue?all=true&limit=100&organization=acme&project=hello" {
 		t.Errorf("asked %s", got)
 	}
 	r = (&run{f: f, env: env}).do(t, "queue", "list", "--json=false")
@@ -232,6 +232,14 @@ func TestNamesAreCompletedFromTheServer(t *testing.T) {
 		"token revoke ":                       "laptop ci old",
 		"package rm ":                         "small-512m tiny",
 		"events --outcome ":                   "done denied failed",
+		"queue terminate ":                    taskOne + "\tscale hello/web",
+		"queue list --state ":                 "queued active completed failed terminated",
+		"instance list --state ":              "pending provisioning running draining stopping stopped failed unknown",
+		"project freeze -j hello --service ":  "backend web",
+		"queue thaw ":                         "hello",
+		"project reprovision --node ":         "node1 node2",
+		"project reprovision --instance ":     "web.1-00ab12 web.2-00cd34",
+		"project plan ":                       "hello",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()

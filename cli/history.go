@@ -242,9 +242,9 @@ func (a *app) projectRevert() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "revert [[PROJECT] VERSION]", Short: "Make an older version current again, as a new one", Args: takes(0, 2), ValidArgsFunction: first(a.versionNames),
 		Long: "Make an older version current again: its manifest and metadata become a new version, and\nnothing of the history is lost. Without a version, the last one that was fully in force.\n\n" +
-			"Scales stay as they are.",
+			"What differs is rolled out, with --canary to some instances first. Scales stay as they\nare unless --with-scale says otherwise.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkAmount(r.Rolling); err != nil {
+			if err := checkAmounts("rolling", r.Rolling, "canary", r.Canary); err != nil {
 				return err
 			}
 			var named []string
@@ -255,22 +255,40 @@ func (a *app) projectRevert() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
-				done, err := c.Revert(cmd.Context(), name, r)
-				if err == nil && !a.global.json {
-					again := "the last version that was in force"
-					if r.Version != "" {
-						again = "version " + r.Version
-					}
-					a.say("%s: %s is %s again", name, versionWords(done), again)
-					a.follows(cmd.Context(), c, a.saidOrg(), name, done)
-				}
-				return done, a.noVersion(err, name)
-			})
+			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) { return a.revert(cmd.Context(), c, name, r) })
 		},
 	}
 	rollingFlag(cmd, &r.Rolling)
+	canaryFlag(cmd, &r.Canary)
+	cmd.Flags().BoolVar(&r.WithScale, "with-scale", false, "bring its scales back too (default: scales stay as they are)")
 	cmd.Flags().StringVar(&r.Message, "message", "", "why, for those who read the versions later")
 	waitFlag(cmd, &wait)
 	return cmd
+}
+
+// revert makes a version current again and says which is now.
+func (a *app) revert(ctx context.Context, c *client.Client, name string, r client.Revert) (*contract.Changed, error) {
+	if a.global.json {
+		done, err := c.Revert(ctx, name, r)
+		return done, a.noVersion(err, name)
+	}
+	before, err := c.Project(ctx, name)
+	if err != nil {
+		return nil, a.noProject(err)
+	}
+	done, err := c.Revert(ctx, name, r)
+	if err != nil {
+		return nil, a.noVersion(err, name)
+	}
+	if done.Task == nil && done.Number == before.Number {
+		a.say("%s: nothing to do, %s is that already", name, versionWords(done))
+		return done, nil
+	}
+	again := "the last version that was in force"
+	if r.Version != "" {
+		again = "version " + r.Version
+	}
+	a.say("%s: %s is %s again", name, versionWords(done), again)
+	a.follows(ctx, c, a.saidOrg(), name, done)
+	return done, nil
 }

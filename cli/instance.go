@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,9 +27,10 @@ func (a *app) instanceCommand() *cobra.Command {
 
 func (a *app) instanceList() *cobra.Command {
 	var f client.InstanceFilter
-	var everywhere bool
+	var everywhere, ended bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the instances", Args: takes(0, 0),
+		Long: "List the instances. Those of a service that have ended and are kept for people to look at\n(`stop.preservestopped`) are shown with --all or --state; `instance show` and `instance logs`\nwork for them too.",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if f.Project, err = a.anyProject(everywhere); err != nil {
 				return err
@@ -41,24 +43,47 @@ func (a *app) instanceList() *cobra.Command {
 			if err != nil {
 				return a.noProject(err)
 			}
-			if a.global.json {
-				return a.printJSON(all)
+			kept := 0
+			if !ended && f.State == "" {
+				before := len(all.Instances)
+				all.Instances = slices.DeleteFunc(all.Instances, corpse)
+				kept = before - len(all.Instances)
 			}
-			if len(all.Instances) == 0 {
-				a.note("no instances")
-				return nil
-			}
-			a.printTable(a.instanceTable(all.Instances))
-			return nil
+			return show(a, all, nil, func() { a.printInstances(all.Instances, kept) })
 		},
 	}
 	cmd.Flags().StringVar(&f.Service, "service", "", "only instances of this service")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only instances on this node")
 	cmd.Flags().StringVar(&f.State, "state", "", "only instances in this state")
+	cmd.Flags().BoolVar(&ended, "all", false, "also those that have ended and are kept to look at")
 	complete(cmd, "service", a.serviceNames)
 	complete(cmd, "node", a.nodeNames)
+	complete(cmd, "state", func(*cobra.Command, []string) []string { return instanceStates })
 	everywhereFlag(cmd, &everywhere)
 	return cmd
+}
+
+var instanceStates = []string{
+	string(mariposa.StatePending), string(mariposa.StateProvisioning), string(mariposa.StateRunning), string(mariposa.StateDraining), string(mariposa.StateStopping),
+	string(mariposa.StateStopped), string(mariposa.StateFailed), string(mariposa.StateUnknown),
+}
+
+// corpse reports whether an instance has ended and is only kept for people to
+// look at.
+func corpse(i contract.Instance) bool {
+	return i.Managed && i.Goal == mariposa.GoalHalted && (i.State == mariposa.StateStopped || i.State == mariposa.StateFailed)
+}
+
+// printInstances prints instances, and says how many were left out.
+func (a *app) printInstances(all []contract.Instance, kept int) {
+	if len(all) == 0 {
+		a.note("no instances")
+	} else {
+		a.printTable(a.instanceTable(all))
+	}
+	if kept > 0 {
+		a.note("%s kept to look at: --all shows %s", many(kept, "that has ended is", "that have ended are"), map[bool]string{true: "it", false: "them"}[kept == 1])
+	}
 }
 
 func (a *app) instanceTable(all []contract.Instance) *table {

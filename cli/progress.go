@@ -21,6 +21,9 @@ func (a *app) progress() display {
 	return &lines{a: a, w: a.env.Stderr}
 }
 
+// heldStill is what a freeze has come to.
+const heldStill = "settled; nothing of it changes until a thaw"
+
 // lines are for logs and pipes.
 type lines struct {
 	a    *app
@@ -38,6 +41,10 @@ func (l *lines) task(t *contract.Task, at time.Time) {
 			line += because(t)
 		}
 		l.say(line, at)
+		return
+	}
+	if settledFreeze(t) {
+		l.say(what(t)+": "+heldStill, at)
 		return
 	}
 	if t.State == mariposa.TaskActive && t.Progress.Total > 0 {
@@ -193,20 +200,42 @@ func barParts(t *contract.Task, how mariposa.Status, why string, at time.Time) (
 	if t.State.Ended() {
 		return head, cell{string(t.State), styles[string(t.State)]}, prefixed(" in ", took(t))
 	}
+	if settledFreeze(t) {
+		return head, cell{heldStill, quiet}, ""
+	}
 	done, total := t.Progress.Done, t.Progress.Total
 	if t.State == mariposa.TaskQueued || total <= 0 {
 		return head, word(t.State), prefixed("  ", cmp.Or(t.Reason, why))
 	}
-	share := min(1, float64(done)/float64(total))
-	full := int(share * barWidth)
-	middle = cell{strings.Repeat("█", full) + strings.Repeat("░", barWidth-full), busy}
-	tail = fmt.Sprintf(" %d/%d %3d%%", done, total, int(share*100))
+	middle = cell{drawnBar(t.Progress, barWidth), busy}
+	tail = fmt.Sprintf(" %d/%d %3d%%", done, total, percent(t.Progress))
 	getsOn := how == "" || how == mariposa.StatusConverging || how == mariposa.StatusConverged
-	if t.Started != nil && done > 0 && done < total && getsOn && at.After(*t.Started) {
-		left := time.Duration(float64(at.Sub(*t.Started)) / share * (1 - share))
-		if left = left.Round(time.Second); left > 0 {
-			tail += "  " + brief(left) + " left"
-		}
+	if left := left(t, at); left > 0 && getsOn {
+		tail += "  " + brief(left) + " left"
 	}
 	return head, middle, tail + prefixed("  ", cmp.Or(why, t.Reason))
+}
+
+// drawnBar is progress as a bar of so many characters.
+func drawnBar(p mariposa.Progress, width int) string {
+	full := 0
+	if p.Total > 0 {
+		full = min(width, p.Done*width/p.Total)
+	}
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+func percent(p mariposa.Progress) int {
+	if p.Total == 0 {
+		return 0
+	}
+	return min(100, p.Done*100/p.Total)
+}
+
+// left is how long a task takes yet, as the server guesses; 0: nobody can tell.
+func left(t *contract.Task, at time.Time) time.Duration {
+	if t.ETA == nil || t.State != mariposa.TaskActive || at.IsZero() {
+		return 0
+	}
+	return max(0, t.ETA.Sub(at).Round(time.Second))
 }

@@ -20,10 +20,9 @@ func (a *app) projectCommand() *cobra.Command {
 	return a.group("project", "Make, change, watch over and delete projects",
 		a.projectList(), a.projectCreate(), a.projectShow(), a.projectSet(), a.projectUpdate(),
 		a.projectVersions(), a.projectVersion(), a.projectTag(), a.projectRevert(), a.projectCopy(), a.projectMove(), a.projectDelete(),
-		a.projectUsers(), a.projectAddUser(), a.projectRemoveUser(), a.projectScale(),
-		a.projectAct("start", "Bring a stopped project back"),
-		a.projectAct("stop", "Stop all instances of a project; it stays known"),
-		a.projectAct("reprovision", "Make all instances anew, batch by batch"))
+		a.projectUsers(), a.projectAddUser(), a.projectRemoveUser(), a.projectScale(), a.projectPlan(),
+		a.order("start"), a.order("stop"), a.order("reprovision"), a.order("freeze"), a.order("thaw"),
+		a.order("pause"), a.order("resume"), a.order("converge"), a.order("accept"))
 }
 
 func (a *app) projectList() *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"mariposa"
@@ -26,6 +27,11 @@ func (a *app) instanceRef(ctx context.Context, c *client.Client, word string) (s
 	if err != nil {
 		return "", err
 	}
+	return instanceIn(ctx, c, project, word)
+}
+
+// instanceIn does so where the project is known, unless the word names another.
+func instanceIn(ctx context.Context, c *client.Client, project, word string) (string, error) {
 	if p, name, ok := strings.Cut(word, "/"); ok {
 		project, word = p, name
 	}
@@ -45,19 +51,22 @@ func (a *app) instanceRef(ctx context.Context, c *client.Client, word string) (s
 	return pick(found, fmt.Sprintf("instance in slot %q", word), "instance list")
 }
 
-// taskRef turns the beginning of a task's id into the whole.
+// taskRef turns the beginning of a task's id into the whole. Open tasks are looked
+// through however old they are.
 func taskRef(ctx context.Context, c *client.Client, word string) (string, error) {
 	if wholeID.MatchString(word) {
 		return word, nil
 	}
-	tasks, err := c.Queue(ctx, client.TaskFilter{All: true, Limit: 1000})
-	if err != nil {
-		return "", err
-	}
 	var found []candidate
-	for _, t := range tasks.Tasks {
-		if strings.HasPrefix(t.ID, word) {
-			found = append(found, candidate{t.ID, what(&t)})
+	for _, f := range []client.TaskFilter{{}, {All: true, Limit: 1000}} {
+		tasks, err := c.Queue(ctx, f)
+		if err != nil {
+			return "", err
+		}
+		for _, t := range tasks.Tasks {
+			if one := (candidate{t.ID, what(&t)}); strings.HasPrefix(t.ID, word) && !slices.Contains(found, one) {
+				found = append(found, one)
+			}
 		}
 	}
 	return pick(found, fmt.Sprintf("task %q", word), "queue list --all")
@@ -81,11 +90,24 @@ func pick(found []candidate, what, list string) (string, error) {
 	return "", hinted(mariposa.Errorf(mariposa.InvalidArgument, "there is more than one %s", what), "give the id of one: %s", strings.Join(like, ", "))
 }
 
-// what a task does, in few words: scale hello/web.
+// what a task does, in few words: scale hello/web. Where people have a word of
+// their own for it, that is used.
 func what(t *contract.Task) string {
 	scope := t.ProjectName
 	if len(t.Services) > 0 {
 		scope = fmt.Sprintf("%s/%s", t.ProjectName, strings.Join(t.Services, ","))
 	}
-	return string(t.Task) + " " + scope
+	return doing(t) + " " + scope
+}
+
+func doing(t *contract.Task) string {
+	switch t.Component {
+	case "thaw", "pause", "resume", "converge", "accept", "delete", "repair":
+		return t.Component
+	case "instance":
+		if t.Task == mariposa.TaskReprovision {
+			return "replace"
+		}
+	}
+	return string(t.Task)
 }

@@ -56,7 +56,7 @@ func stateTable(projects []contract.ProjectState) *table {
 	t := newTable(append([]string{"NAME"}, stateHead...)...)
 	none := cell{"-", dim}
 	for _, p := range projects {
-		t.add(cell{p.Name, bold}, text(string(p.Goal)), none, none, none, none, word(p.Status), text(p.Reason))
+		t.add(cell{p.Name, bold}, text(string(p.Goal)), none, none, none, none, word(p.Status), text(wholly(p)))
 		for _, s := range p.Services {
 			t.add(serviceRow(p.Name+"/"+s.Name, s)...)
 		}
@@ -80,12 +80,30 @@ func serviceRow(name string, s contract.ServiceState) []cell {
 	return []cell{text(name), number(s.Goal), running, count(s.Starting, busy), count(s.Stopping, busy), count(s.Failed, bad), word(s.Status), text(aside(s))}
 }
 
+// wholly is why a project fares as it does, and what holds for all of it whatever
+// the word for that is.
+func wholly(p contract.ProjectState) string {
+	return strings.Join(withHolds(p.Frozen, p.Paused, p.Status, p.Reason), "; ")
+}
+
+// withHolds puts the reason first, then what people hold back, unless the status
+// is the word for it.
+func withHolds(frozen, paused bool, status mariposa.Status, reason string) (all []string) {
+	if reason != "" {
+		all = append(all, reason)
+	}
+	if frozen && status != mariposa.StatusFrozen {
+		all = append(all, string(mariposa.StatusFrozen))
+	}
+	if paused && status != mariposa.StatusPaused {
+		all = append(all, string(mariposa.StatusPaused))
+	}
+	return all
+}
+
 // aside is the reason, and what has no column because it is mostly nothing.
 func aside(s contract.ServiceState) string {
-	var all []string
-	if s.Reason != "" {
-		all = append(all, s.Reason)
-	}
+	all := withHolds(s.Frozen, s.Paused, s.Status, s.Reason)
 	for _, n := range []struct {
 		n    int
 		what string

@@ -50,7 +50,20 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 			"-j hello project tag rm loud", "-j hello project tag rm quiet",
 		}},
 		"revert": {lines: []string{
-			"-j hello project revert", "-j hello project revert 1 --rolling 25% --message back", "project revert hello 1", "project revert hello 1 --json", "project revert hello 1 --rolling many",
+			"-j hello project revert", "-j hello project revert 1 --rolling 25% --message back", "-j hello project revert 1 --canary 2 --with-scale", "-j hello project revert --canary x", "project revert hello 1", "project revert hello 1 --json", "project revert hello 1 --rolling many",
+		}},
+		"orders": {lines: []string{
+			"project start hello --service web --service backend", "project start hello --version 1 --rolling 2 --canary 10%", "-j hello project stop --service web,backend", "project stop hello --version 2",
+			"-j hello project reprovision --service web --version 1 --image shop/web:1 --instance web.1 --instance web.2-00cd34 --node node1,node2 --count 25% --rolling 2", "-j hello project reprovision --count 1",
+			"project reprovision hello --instance web.9", "project freeze hello", "project freeze hello --service web", "project thaw hello --service web", "-j hello project pause", "-j hello project resume", "-j hello project converge --service web",
+			"-j hello project accept", "-j hello queue freeze --json", "queue thaw hello", "project freeze hallo", "-j hello project scale web=+2 backend=-1",
+		}},
+		"queue": {lines: []string{
+			"queue list --all --state failed --service web --limit 5", "queue list --limit 0 --json", "queue show " + taskOne[:20], "queue show " + taskOne + " --limit 1", "queue show 0198c000-0000-7000-8000-0000000000b9",
+			"queue terminate " + taskOne, "queue terminate " + taskOne[:30] + " --json", "queue terminate beef", "queue terminate 0198c000-0000-7000-8000-0000000000b9",
+		}},
+		"plan": {file: "services:\n  web: {scale: 3}\n", lines: []string{
+			"-j hello project plan", "project plan hello -m FILE", "project plan hello --json", "project plan nowhere -m FILE", "project plan nowhere", "-j hello -o acme project plan -m FILE",
 		}},
 		"copy": {lines: []string{
 			"project copy hello again", "-j hello project copy again --meta mode --meta db_password --to-org beta", "-j hello project copy again --json", "project move hello beta", "project move hello beta --yes", "-j hello project transfer beta -y --json",
@@ -201,7 +214,7 @@ func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 
 func TestHelpOfTheNewCommands(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{"meta", "meta set", "org", "org quota", "token create", "project", "project move", "project revert", "project copy", "instance create", "events", "login", "user"} {
+	for _, line := range []string{"meta", "meta set", "org", "org quota", "token create", "project", "project move", "project revert", "project copy", "instance create", "events", "login", "user", "queue", "queue list", "queue terminate", "project start", "project stop", "project reprovision", "project freeze", "project accept", "project plan", "instance list", "top"} {
 		args := append(strings.Fields(line), "--help")
 		r := (&run{f: world(t)}).do(t, args...)
 		// The flags that all commands have are in the help of the program.

@@ -27,7 +27,7 @@ func (a *app) projectUpdate() *cobra.Command {
 			if u.Force && u.Previous != "" {
 				return Usage(errors.New("--force says whatever the previous version is, so --previous makes no sense beside it"))
 			}
-			if err := checkAmount(u.Rolling); err != nil {
+			if err := checkAmounts("rolling", u.Rolling, "canary", u.Canary); err != nil {
 				return err
 			}
 			name, err := a.projectName(args)
@@ -50,6 +50,7 @@ func (a *app) projectUpdate() *cobra.Command {
 	f.StringVar(&u.Message, "message", "", "why, for those who read the versions later")
 	f.BoolVarP(&sure, "yes", "y", false, "do not ask")
 	rollingFlag(cmd, &u.Rolling)
+	canaryFlag(cmd, &u.Canary)
 	waitFlag(cmd, &wait)
 	complete(cmd, "previous", a.versionNames)
 	return cmd

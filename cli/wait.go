@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -19,7 +21,7 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	if err != nil {
 		return err
 	}
-	f := &follower{c: c, id: id, project: task.Project, name: task.ProjectName, show: a.progress()}
+	f := &follower{a: a, c: c, id: id, project: task.Project, name: task.ProjectName, show: a.progress()}
 	defer f.show.end()
 	// What we just read may be newer than where the feed begins. Showing it first
 	// would let progress run backwards; it is shown when the feed gets there.
@@ -31,6 +33,9 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	case err != nil:
 		return hinted(fmt.Errorf("lost sight of the task, which goes on: %w", err), "see `mariposa queue show %s`", id)
 	case task.State == mariposa.TaskCompleted:
+		a.tellHeld(ctx, c, task)
+		return nil
+	case settledFreeze(task):
 		return nil
 	}
 	return taskFailed{hinted(fmt.Errorf("%s %s%s", what(task), task.State, because(task)), "see `mariposa queue show %s`", id)}
@@ -45,8 +50,47 @@ func because(t *contract.Task) string {
 	return why
 }
 
+// over reports whether there is nothing more to wait for. A freeze stays active
+// until the thaw; whoever waits for one waits until all has settled.
+func over(t *contract.Task) bool { return t.State.Ended() || settledFreeze(t) }
+
+// settledFreeze reports whether a task keeps its scope as it is, and what was
+// under way there has ended.
+func settledFreeze(t *contract.Task) bool {
+	return t.Task == mariposa.TaskFreeze && doing(t) == string(mariposa.TaskFreeze) &&
+		t.State == mariposa.TaskActive && t.Progress.Done >= t.Progress.Total
+}
+
+// tellHeld says which services a completed task has left half-way on purpose, and
+// how to go on. It is a help, so it may fail.
+func (a *app) tellHeld(ctx context.Context, c *client.Client, t *contract.Task) {
+	if t.Task != mariposa.TaskReprovision && t.Task != mariposa.TaskStart {
+		return // no others roll anything out
+	}
+	state, err := c.State(ctx, t.Project, "")
+	if err != nil {
+		return
+	}
+	for _, p := range state.Projects {
+		for _, s := range p.Services {
+			if s.Status != mariposa.StatusHeld || len(t.Services) > 0 && !slices.Contains(t.Services, s.Name) {
+				continue
+			}
+			a.note("%s/%s is held%s", p.Name, s.Name, prefixed(": ", s.Reason))
+			a.note("  go on with      %s project reprovision --service %s   # --count N: so many further", a.calling(p.Name), s.Name)
+			a.note("  take back with  %s project revert", a.calling(p.Name))
+		}
+	}
+}
+
+// calling is how a command about a project begins that a person is told to run.
+func (a *app) calling(project string) string {
+	return "mariposa" + prefixed(" -o ", a.saidOrg()) + " -j " + project
+}
+
 // A follower reads the feed for what concerns one task.
 type follower struct {
+	a       *app
 	c       *client.Client
 	id      string
 	project string // its id: a name may be free again before the task ends
@@ -76,8 +120,8 @@ func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, err
 		if task, err = f.c.Task(ctx, f.id); err != nil {
 			return nil, err
 		}
-		f.show.task(task, time.Time{})
-		if task.State.Ended() {
+		f.show.task(f.explained(ctx, task), time.Time{})
+		if over(task) {
 			return task, nil
 		}
 		if mariposa.CodeOf(gone) == mariposa.ResourceNotFound {
@@ -109,10 +153,35 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 			}
 		}
 		task.ProjectName = cmp.Or(task.ProjectName, f.name) // nobody knows the name of a deleted project
-		f.show.task(task, e.Time)
-		if task.State.Ended() {
+		f.show.task(f.explained(ctx, task), e.Time)
+		if over(task) {
 			return task, nil
 		}
 	}
 	return nil, context.Cause(ctx)
+}
+
+// explained adds to a task that waits for a thaw how to bring that about: nothing
+// else ever will.
+func (f *follower) explained(ctx context.Context, t *contract.Task) *contract.Task {
+	if t.State != mariposa.TaskQueued {
+		return t
+	}
+	for _, id := range t.WaitsFor {
+		if o, err := f.c.Task(ctx, id); err == nil && o.Task == mariposa.TaskFreeze {
+			more := *t
+			more.Reason += "; end the freeze with `" + f.a.calling(t.ProjectName) + " project thaw" + serviceFlags(o.Services) + "`"
+			return &more
+		}
+	}
+	return t
+}
+
+// serviceFlags names services on a command line.
+func serviceFlags(services []string) string {
+	var b strings.Builder
+	for _, s := range services {
+		b.WriteString(" --service " + s)
+	}
+	return b.String()
 }

@@ -147,7 +147,9 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	show := a.progress()
 	show.task(ref(task(mariposa.TaskQueued, 0, 0)), noon)
 	show.task(ref(task(mariposa.TaskActive, 0, 100)), noon.Add(2*time.Second))
-	show.task(ref(task(mariposa.TaskActive, 25, 100)), noon.Add(11*time.Second))
+	quarter := task(mariposa.TaskActive, 25, 100)
+	quarter.ETA = after(41 * time.Second)
+	show.task(&quarter, noon.Add(11*time.Second))
 	show.fares(mariposa.StatusBlocked, "web: no node has room for it, and a very long story follows that no terminal can hold", noon.Add(12*time.Second))
 	show.trouble("lost the server; trying again in 1s")
 	show.fares(mariposa.StatusConverging, "", noon.Add(20*time.Second)) // it gets on, and what held it is forgotten

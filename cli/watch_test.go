@@ -92,9 +92,9 @@ func TestWatchShowsWhatNeedsALookWhenThereIsNoRoom(t *testing.T) {
 	}
 	a := &app{env: Env{Now: func() time.Time { return noon }, Terminal: func(any) bool { return false }}.filled()}
 	w := a.watcher(c, "", "")
-	w.state, w.latest, w.trouble = &s, []string{"one", "two", "three", "four", "five"}, "lost it"
+	w.state, w.latest = &s, []string{"one", "two", "three", "four", "five"}
 	for _, size := range [][2]int{{60, 14}, {20, 6}, {5, 2}, {1, 1}} {
-		lines := w.picture(size[0], size[1])
+		lines := w.picture(size[0], size[1], "lost it")
 		if len(lines) > size[1] {
 			t.Errorf("%d lines for a height of %d", len(lines), size[1])
 		}
@@ -104,7 +104,7 @@ func TestWatchShowsWhatNeedsALookWhenThereIsNoRoom(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "watch-small", strings.Join(w.picture(60, 14), "\n")+"\n")
+	golden(t, "watch-small", strings.Join(w.picture(60, 14, "lost it"), "\n")+"\n")
 }
 
 func TestWatchEndsWithItsProject(t *testing.T) {

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// An order is a command that asks for a change of a project's state.
+type order struct {
+	action, short, long, example string
+
+	idle  string   // why there may be nothing to do
+	takes []string // flags beside --service and --wait
+}
+
+// orders are the commands that need no more than an action and some flags.
+var orders = map[string]order{
+	"start": {
+		short: "Bring a stopped project back, or some of its services", idle: "it is started", takes: []string{"version", "rolling", "canary"},
+		long:    "Bring a stopped project back, or with --service some of its services.\n\nWith --version the project is started at that version: an older one becomes current again\nas a new version, as with `project revert`.",
+		example: "  mariposa project start shop --wait\n  mariposa -j shop project start --service web\n  mariposa -j shop project start --version 3",
+	},
+	"stop": {
+		short: "Stop all instances of a project, or of some services; it stays known", idle: "it is stopped", takes: []string{"version"},
+		long: "Stop all instances of a project, or with --service those of some services. Scales and\nversions stay as they are, and `project start` brings it back.\n\n" +
+			"Each instance gets its stop signal and the time that `stop.timeout` says. With --version\nnothing is stopped unless that version is in force.",
+		example: "  mariposa project stop shop --wait\n  mariposa -j shop project stop --service web",
+	},
+	"reprovision": {
+		short: "Make instances anew, batch by batch; a rollout that is held goes on", idle: "it has nothing that could be made anew",
+		takes: []string{"rolling", "count", "filters"},
+		long: "Make instances anew, batch by batch: all of them, or those that match every filter given.\n\nA rollout that is held (a canary) goes on instead: with --count so many further, without to\nits end. " +
+			"With filters, what matches is brought to the newest version, and the rest stays held.",
+		example: "  mariposa -j shop project reprovision --service web --rolling 25% --wait\n  mariposa -j shop project reprovision --node n7\n" +
+			"  mariposa -j shop project reprovision --version 3 --count 2",
+	},
+	"freeze": {
+		short: "Let nothing of a project change, whatever happens", idle: "it is frozen",
+		long: "Let nothing of a project change, or with --service of some services.\n\nWhat is under way is settled first: what never served goes, what was told to stop ends. Then\nnothing is made, " +
+			"removed or repaired until `project thaw`. `mariposa state` says what would\nbe done after it. A start, stop, scale or reprovision by an operator lifts the freeze of\nwhat it names; a new manifest waits for the thaw.\n\n" +
+			"With --wait, it returns once all has settled.",
+	},
+	"thaw": {
+		short: "End a freeze and go on", idle: "nothing of it is frozen",
+		long: "End a freeze, of a project or with --service of some services, and go on towards the goal.\n\nWith --wait, it returns once reality matches the goal again.",
+	},
+	"pause": {
+		short: "Hold the rollouts of a project; repairs go on", idle: "it is paused",
+		long: "Hold the rollouts of a project, or with --service of some services, until `project resume`.\nUnlike with a freeze, what fails meanwhile is repaired, at the version it had.",
+	},
+	"resume": {
+		short: "Let paused rollouts go on", idle: "nothing of it is paused",
+	},
+	"converge": {
+		short: "Try again now, whatever back-off there is", idle: "it is converged",
+		long: "Try again now: what keeps failing and waits before its next try does not, this once. What\nfails again waits longer still.",
+	},
+	"accept": {
+		short: "Make what runs now the goal",
+		long: "Make what runs now the goal: as many instances as there are of each service, at the newest\nversion among them. What was under way is no longer wanted, so nothing is made or removed.\n\n" +
+			"A way to say \"leave it like that\" after a terminated or failed rollout; then thaw.",
+	},
+}
+
+// A wish is what the flags of an order say.
+type wish struct {
+	services        []string
+	version         string
+	rolling, canary string // canary: or count, of a reprovision
+
+	image            string
+	instances, nodes []string
+}
+
+// order makes the command for an action.
+func (a *app) order(action string) *cobra.Command {
+	o := orders[action]
+	o.action = action
+	var w wish
+	var wait bool
+	cmd := a.aProject(&cobra.Command{Use: action + " [NAME]", Short: o.short, Long: o.long, Example: o.example})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := w.check(o); err != nil {
+			return err
+		}
+		name, err := a.projectName(args)
+		if err != nil {
+			return err
+		}
+		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
+			ask, err := a.wanted(cmd.Context(), c, o, name, w)
+			if err != nil {
+				return nil, err
+			}
+			done, err := c.Act(cmd.Context(), name, ask)
+			return a.answered(name, o.idle, done, err)
+		})
+	}
+	a.wishFlags(cmd, o, &w)
+	waitFlag(cmd, &wait)
+	return cmd
+}
+
+// wishFlags gives a command the flags of its order.
+func (a *app) wishFlags(cmd *cobra.Command, o order, w *wish) {
+	f := cmd.Flags()
+	f.StringSliceVar(&w.services, "service", nil, "only this service; may be given again")
+	complete(cmd, "service", a.serviceNames)
+	for _, flag := range o.takes {
+		switch flag {
+		case "version":
+			f.StringVar(&w.version, "version", "", map[string]string{"start": "start at this version", "stop": "only if this version is in force"}[o.action])
+			complete(cmd, "version", a.versionNames)
+		case "rolling":
+			rollingFlag(cmd, &w.rolling)
+		case "canary":
+			canaryFlag(cmd, &w.canary)
+		case "count":
+			f.StringVar(&w.canary, "count", "", "so many, like 2 or 25%, then hold; of a rollout that is held, so many further")
+		case "filters":
+			f.StringVar(&w.version, "version", "", "only instances made from this version")
+			f.StringVar(&w.image, "image", "", "only instances of this image")
+			f.StringSliceVar(&w.instances, "instance", nil, "only this instance, by name, slot or id; may be given again")
+			f.StringSliceVar(&w.nodes, "node", nil, "only instances on this node; may be given again")
+			complete(cmd, "version", a.versionNames)
+			complete(cmd, "instance", a.instanceNames)
+			complete(cmd, "node", a.nodeNames)
+		}
+	}
+}
+
+func (w wish) check(o order) error {
+	hold := "count"
+	if o.action == "start" {
+		hold = "canary"
+		switch {
+		case w.version != "" && len(w.services) > 0:
+			return Usage(errors.New("a version is started as a whole: leave --service out, or --version"))
+		case w.version == "" && w.rolling+w.canary != "":
+			return Usage(errors.New("--rolling and --canary are for a start at another version: name it with --version"))
+		}
+	}
+	return checkAmounts("rolling", w.rolling, hold, w.canary)
+}
+
+// wanted is a wish in the words of the API.
+func (a *app) wanted(ctx context.Context, c *client.Client, o order, project string, w wish) (contract.Action, error) {
+	ask := contract.Action{Action: o.action, Services: w.services, Version: w.version, Rolling: client.Amount(w.rolling)}
+	if o.action != "reprovision" {
+		ask.Canary = client.Amount(w.canary)
+		return ask, nil
+	}
+	ask.Version, ask.Count = "", client.Amount(w.canary)
+	if w.version+w.image == "" && len(w.instances)+len(w.nodes) == 0 {
+		return ask, nil
+	}
+	var ids []string
+	for _, word := range w.instances {
+		id, err := instanceIn(ctx, c, project, word)
+		if err != nil {
+			return ask, err
+		}
+		ids = append(ids, id)
+	}
+	ask.Filters = &contract.Filters{Version: w.version, Image: w.image, Instance: namesOf(ids), Node: namesOf(w.nodes)}
+	return ask, nil
+}
+
+// namesOf is a list of names in JSON; nothing for none.
+func namesOf(names []string) json.RawMessage {
+	if len(names) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(names)
+	if err != nil {
+		panic(err) // strings marshal
+	}
+	return raw
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) projectPlan() *cobra.Command {
+	var file string
+	cmd := a.aProject(&cobra.Command{
+		Use: "plan [NAME] [-m FILE]", Short: "Tell what would be done, and change nothing",
+		Long: "Tell what would be done, step by step with reasons, if a project had another manifest; without\none, what would be done now. " +
+			"Every step is taken to succeed. Nothing is changed.\n\nThe project must exist: a new one is made with `project create`.",
+		Example: "  mariposa -j shop project plan -m shop.yaml\n  mariposa -j shop project plan --json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := a.projectName(args)
+			if err != nil {
+				return err
+			}
+			var text []byte
+			if file != "" {
+				if text, err = a.readManifest(file); err != nil {
+					return err
+				}
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			p, err := c.Plan(cmd.Context(), name, text)
+			return show(a, p, a.noPlan(cmd.Context(), c, name, file, err), func() { a.printPlan(name, file, p) })
+		},
+	})
+	manifestFlag(cmd, &file)
+	return cmd
+}
+
+// noPlan says of a project that does not exist how it comes to be.
+func (a *app) noPlan(ctx context.Context, c *client.Client, name, file string, err error) error {
+	if mariposa.CodeOf(err) != mariposa.ResourceNotFound {
+		return err
+	}
+	if _, there := c.Project(ctx, name); there == nil {
+		return err // something else was not found
+	}
+	if file == "" {
+		return a.noProject(err)
+	}
+	return hinted(fmt.Errorf("there is no project %s yet, and a plan tells what becomes of one that exists", name),
+		"`mariposa project create %s -m %s` makes it: everything in the manifest would be new", name, file)
+}
+
+// printPlan prints what becomes of the resources, then the steps in order, then
+// what would have to wait.
+func (a *app) printPlan(name, file string, p *contract.Plan) {
+	if len(p.Resources) > 0 {
+		a.printTable(resourceTable(p.Resources))
+	}
+	if len(p.Steps) > 0 {
+		fmt.Fprintln(a.env.Stdout)
+		t := newTable("", "STEP", "INSTANCE", "VERSION", "REASON")
+		for n, s := range p.Steps {
+			t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dash(short(s.Version))), text(s.Reason))
+		}
+		a.printTable(t)
+	}
+	if len(p.Waits) > 0 {
+		fmt.Fprintln(a.env.Stdout)
+		a.say("waits")
+		for _, w := range p.Waits {
+			a.say("  %s", w)
+		}
+	}
+	a.tellPlan(name, file, p)
+}
+
+// tellPlan says what the plan means, on the side.
+func (a *app) tellPlan(name, file string, p *contract.Plan) {
+	if len(p.Steps) == 0 && len(p.Waits) == 0 {
+		a.note("%s: nothing would be done", name)
+	} else {
+		a.note("%s, if all succeed; nothing was changed", many(len(p.Steps), "step", "steps"))
+	}
+	if !p.Complete && len(p.Waits) == 0 {
+		a.note("there are more steps than are shown")
+	}
+	if len(p.Missing) > 0 {
+		a.note("it would wait for metadata that is required and not set: %s", strings.Join(p.Missing, ", "))
+	}
+	if file != "" && file != "-" {
+		a.note("do it with `%s project update -m %s`", a.calling(name), file)
+	}
+}
+
+// changes are the colors of what is done to something.
+var changes = map[string]style{"create": good, "update": busy, "scale": busy, "replace": busy, "remove": bad, "delete": bad, "collect": dim, "unchanged": dim}
+
+func resourceTable(all []contract.PlanResource) *table {
+	t := newTable("SERVICE", "CHANGE", "SCALE", "FIELDS")
+	for _, r := range all {
+		scale := fmt.Sprint(r.After)
+		if r.Before != r.After {
+			scale = fmt.Sprintf("%d → %d", r.Before, r.After)
+		}
+		name := r.Name
+		if r.Kind != "service" {
+			name = r.Kind + " " + r.Name
+		}
+		t.add(cell{name, bold}, cell{r.Change, changes[r.Change]}, text(scale), text(fieldWords(r.Fields)))
+	}
+	return t
+}
+
+// fieldWords are fields that differ, in one line.
+func fieldWords(fields []contract.FieldDiff) string {
+	var all []string
+	for _, f := range fields {
+		switch {
+		case f.Before == "" && f.After == "":
+			all = append(all, f.Field)
+		case f.Before == "":
+			all = append(all, fmt.Sprintf("%s: %s", f.Field, f.After))
+		case f.After == "":
+			all = append(all, fmt.Sprintf("%s: %s → nothing", f.Field, f.Before))
+		default:
+			all = append(all, fmt.Sprintf("%s: %s → %s", f.Field, f.Before, f.After))
+		}
+	}
+	return strings.Join(all, "; ")
+}

@@ -1,0 +1,333 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// topPace is how often the overview is read at most.
+const topPace = time.Second / 4
+
+func (a *app) topCommand() *cobra.Command {
+	var everywhere bool
+	var looks int
+	cmd := &cobra.Command{
+		Use: "top", Short: "Show projects, open tasks, nodes and the latest events, live", Args: takes(0, 0),
+		Long: "Show how projects fare, which tasks are open and how far, how full the nodes are, and what\nhappened last: on a terminal live, elsewhere once.\n\n" +
+			"Nodes are shown to those who run the installation.",
+		Example: "  mariposa top\n  mariposa -j shop top -n 1",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if looks < 0 {
+				return Usage(errors.New("-n is a number from 0 on; 0 means until interrupted"))
+			}
+			project, err := a.anyProject(everywhere)
+			if err != nil {
+				return err
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			o := &overview{a: a, c: c, project: project, looks: looks, chronicle: chronicle{tell: newNarrator(a.env.Now)}}
+			return a.noProject(o.run(cmd.Context()))
+		},
+	}
+	cmd.Flags().IntVarP(&looks, "looks", "n", 0, "end after so many looks; 1 prints tables (default: on a terminal when interrupted, elsewhere 1)")
+	everywhereFlag(cmd, &everywhere)
+	return cmd
+}
+
+// An overview is a live view of everything at once.
+type overview struct {
+	a       *app
+	c       *client.Client
+	project string // only this one; empty: all
+	looks   int    // end after so many; 0: when interrupted, or on paper after one
+	chronicle
+
+	now overviewNow
+	// blind: the caller may not see nodes.
+	blind bool
+	gone  bool // the project shown is no more
+}
+
+// overviewNow is one look, in the documents of the API.
+type overviewNow struct {
+	State *contract.State `json:"state"`
+	Tasks []contract.Task `json:"tasks"`
+	Nodes []contract.Node `json:"nodes"`
+}
+
+func (o *overview) run(ctx context.Context) error {
+	if err := o.look(ctx); err != nil {
+		return quietly(ctx, err)
+	}
+	if o.project != "" && len(o.now.State.Projects) == 1 {
+		o.project = o.now.State.Projects[0].ID // the name may be another's before we are done
+	}
+	onScreen := o.a.hasScreen() && o.looks != 1
+	if !onScreen && o.looks <= 1 {
+		return o.page()
+	}
+	s := &screen{a: o.a, c: o.c, project: o.project, pace: topPace, ticks: true, looks: o.looks, paper: !onScreen, view: o}
+	return quietly(ctx, s.run(ctx))
+}
+
+// look reads everything anew.
+func (o *overview) look(ctx context.Context) error {
+	now, err := o.read(ctx)
+	if o.now.State != nil && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+		o.gone = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	o.now = now
+	return nil
+}
+
+func (o *overview) read(ctx context.Context) (now overviewNow, err error) {
+	if now.State, err = o.c.State(ctx, o.project, ""); err != nil {
+		return now, err
+	}
+	tasks, err := o.c.Queue(ctx, client.TaskFilter{Project: o.project})
+	if err != nil {
+		return now, err
+	}
+	now.Tasks, now.Nodes = busiestFirst(tasks.Tasks), []contract.Node{}
+	if o.blind {
+		return now, nil
+	}
+	nodes, err := o.c.Nodes(ctx)
+	if mariposa.CodeOf(err) == mariposa.Forbidden {
+		o.blind = true
+		return now, nil
+	}
+	if err == nil {
+		now.Nodes = nodes.Nodes
+	}
+	return now, err
+}
+
+// busiestFirst puts tasks at work first, then those that wait, then freezes, which
+// last until the thaw; of each the oldest first.
+func busiestFirst(tasks []contract.Task) []contract.Task {
+	class := func(t contract.Task) int {
+		switch {
+		case settledFreeze(&t):
+			return 2
+		case t.State == mariposa.TaskQueued:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(tasks, func(x, y contract.Task) int {
+		return cmp.Or(class(x)-class(y), x.Created.Compare(y.Created), strings.Compare(x.ID, y.ID))
+	})
+	return tasks
+}
+
+func (o *overview) asOf() int64 { return o.now.State.Revision }
+
+func (o *overview) over() bool { return o.gone }
+
+// A part of the overview is a table with its heading.
+type part struct {
+	lines []string // the heading first
+	what  string   // one line of it, if not all has room
+	more  string   // several
+}
+
+func (o *overview) parts(p paint, width int, bars bool) []part {
+	all := []part{{topTable(troubledFirst(o.now.State.Projects)).lines(p, width), "project", "projects"}}
+	if len(o.now.Tasks) > 0 {
+		all = append(all, part{o.taskTable(bars).lines(p, width), "task", "tasks"})
+	}
+	if len(o.now.Nodes) > 0 {
+		all = append(all, part{o.nodeTable(bars).lines(p, width), "node", "nodes"})
+	}
+	return all
+}
+
+// picture is the parts as far as there is room, then the latest events.
+func (o *overview) picture(width, height int, trouble string) []string {
+	p := o.a.paint(o.a.env.Stdout)
+	lines := append(o.a.headline(p, o.c, trouble, width), "")
+	if trouble == "" {
+		lines[1] = cut(o.summary(), width)
+	}
+	parts := o.parts(p, width, true)
+	wants := make([]int, 0, len(parts)+1)
+	for _, part := range parts {
+		wants = append(wants, len(part.lines)+1) // an empty line follows
+	}
+	wants = append(wants, len(o.latest))
+	rooms := shares(height-len(lines)-1, wants)
+	for n, part := range parts {
+		lines = append(lines, part.fitted(p, width, rooms[n]-1)...)
+		lines = append(lines, "")
+	}
+	lines = append(lines, o.lines(width, rooms[len(parts)])...)
+	if len(lines) < height {
+		lines = append(lines, p.in(dim, cut("Ctrl-C ends this view and nothing else", width)))
+	}
+	return lines[:min(len(lines), max(height, 1))]
+}
+
+// fitted is a part in at most so many lines.
+func (t part) fitted(p paint, width, room int) []string {
+	if len(t.lines) <= max(room, 2) {
+		return t.lines
+	}
+	keep := max(room-1, 1)
+	return append(t.lines[:keep:keep], p.in(dim, cut("… and "+many(len(t.lines)-keep, t.what+" more", t.more+" more"), width)))
+}
+
+// shares divides room among those who want some of it: an equal share each, then
+// what is left over to the first who wants more.
+func shares(room int, wants []int) []int {
+	room = max(0, room)
+	got := make([]int, len(wants))
+	for n, want := range wants {
+		got[n] = min(want, room/len(wants))
+	}
+	left := room
+	for _, g := range got {
+		left -= g
+	}
+	for n, want := range wants {
+		more := min(want-got[n], left)
+		got[n], left = got[n]+more, left-more
+	}
+	return got
+}
+
+// summary is everything in few words.
+func (o *overview) summary() string {
+	goal, running, troubled := 0, 0, 0
+	for _, p := range o.now.State.Projects {
+		c := tally(p)
+		goal, running = goal+c.goal, running+c.running
+		if !settled(p) {
+			troubled++
+		}
+	}
+	words := []string{many(len(o.now.State.Projects), "project", "projects")}
+	if troubled > 0 {
+		words = append(words, fmt.Sprintf("%d not at rest", troubled))
+	}
+	return strings.Join(append(words, fmt.Sprintf("%d of %d running", running, goal), many(len(o.now.Tasks), "open task", "open tasks")), ", ")
+}
+
+// census counts the instances of a project.
+type census struct{ goal, running, starting, stopping, failed int }
+
+func tally(p contract.ProjectState) (c census) {
+	for _, s := range p.Services {
+		if p.Goal == mariposa.GoalStarted && s.Status != mariposa.StatusStopped {
+			c.goal += s.Goal
+		}
+		c.running, c.starting, c.stopping, c.failed = c.running+s.Running, c.starting+s.Starting, c.stopping+s.Stopping, c.failed+s.Failed
+	}
+	return c
+}
+
+// topTable shows projects, a line each.
+func topTable(projects []contract.ProjectState) *table {
+	t := newTable("PROJECT", "STATUS", "GOAL", "RUNNING", "STARTING", "STOPPING", "FAILED", "REASON")
+	for _, p := range projects {
+		c := tally(p)
+		running := count(c.running, good)
+		if c.running != c.goal {
+			running.style = busy
+		}
+		t.add(cell{p.Name, bold}, word(p.Status), number(c.goal), running, count(c.starting, busy), count(c.stopping, busy), count(c.failed, bad), text(wholly(p)))
+	}
+	return t
+}
+
+// taskTable shows the open tasks, with bars for those who look.
+func (o *overview) taskTable(bars bool) *table {
+	head := []string{"TASK", "STATE", "DONE", "LEFT", "REASON"}
+	if bars {
+		head = slices.Insert(head, 2, "PROGRESS")
+	}
+	t := newTable(head...)
+	for _, task := range o.now.Tasks {
+		row := []cell{text(what(&task)), word(task.State), text(done(&task)), text(o.a.leftOf(&task)), text(task.Reason)}
+		if settledFreeze(&task) {
+			row[1] = cell{string(mariposa.StatusFrozen), quiet}
+		}
+		if bars {
+			bar := cell{drawnBar(task.Progress, 16), busy}
+			if task.Progress.Total == 0 {
+				bar = cell{"-", dim}
+			}
+			row = slices.Insert(row, 2, bar)
+		}
+		t.add(row...)
+	}
+	return t
+}
+
+// nodeTable shows how full the nodes are.
+func (o *overview) nodeTable(bars bool) *table {
+	t := newTable("NODE", "STATUS", "INSTANCES", "CPU", "MEMORY", "SEEN", "REASON")
+	for _, n := range o.now.Nodes {
+		t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), load(n.Reserved.MilliCPU, n.Capacity.MilliCPU, bars), load(n.Reserved.Memory, n.Capacity.Memory, bars),
+			text(o.a.age(n.LastHeartbeat)), text(n.Reason))
+	}
+	return t
+}
+
+// load is how much of something is claimed.
+func load(used, all int64, bars bool) cell {
+	if all <= 0 {
+		return cell{"-", dim}
+	}
+	share := int(used * 100 / all)
+	c := cell{fmt.Sprintf("%d%%", share), good}
+	switch {
+	case share >= 95:
+		c.style = bad
+	case share >= 75:
+		c.style = busy
+	}
+	if bars {
+		c.text = drawnBar(mariposa.Progress{Done: share, Total: 100}, 8) + " " + c.text
+	}
+	return c
+}
+
+// page prints the last look whole.
+func (o *overview) page() error {
+	switch {
+	case o.gone:
+		_, err := fmt.Fprintln(o.a.env.Stdout, "the project is gone")
+		return err
+	case o.a.global.json && o.looks > 1:
+		return o.a.printLine(o.now)
+	case o.a.global.json:
+		return o.a.printJSON(o.now)
+	case len(o.now.State.Projects) == 0:
+		o.a.note("no projects yet: make one with `mariposa project create NAME -m FILE`")
+	}
+	out := []string{o.summary()}
+	for _, part := range o.parts(o.a.paint(o.a.env.Stdout), 0, false) {
+		out = append(append(out, ""), part.lines...)
+	}
+	_, err := fmt.Fprintln(o.a.env.Stdout, strings.Join(out, "\n"))
+	return err
+}
