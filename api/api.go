@@ -110,6 +110,7 @@ func (s *server) routes() {
 	s.metadataRoutes()
 	s.tagRoutes()
 	s.transferRoutes()
+	s.planRoutes()
 	s.peopleRoutes()
 	s.userRoutes()
 	s.organizationRoutes()

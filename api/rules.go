@@ -68,6 +68,7 @@ var rules = map[string]rule{
 	"GET /v1/projects/{project}/services/{service}/state":    {need: auth.ReadProject, on: aProject},
 	"PUT /v1/projects/{project}/services/{service}/state":    {need: auth.Operate, on: aProject, audit: "state.put", by: action, variants: deploying},
 	"POST /v1/projects/{project}/copy":                       {need: auth.Deploy, on: aProject, audit: "project.copy"}, // and CreateProject there, and ReadSecrets for secrets
+	"POST /v1/projects/{project}/plan":                       {need: auth.ReadProject, on: aProject},
 	"POST /v1/projects/{project}/move":                       {need: auth.Administer, on: aProject, audit: "project.move"},
 	"GET /v1/projects/{project}/users":                       {need: auth.ReadProject, on: aProject},
 	"PUT /v1/projects/{project}/users/{user}":                {need: auth.ManagePeople, on: aProject, audit: "people.put"},

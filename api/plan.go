@@ -1,0 +1,213 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/converge"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+// maxForeseen bounds how far a plan looks ahead.
+const maxForeseen = 5000
+
+func (s *server) planRoutes() {
+	plan := route(http.MethodPost, "/v1/projects/{project}/plan", "projects", "plan-project", "What would be done, changing nothing")
+	plan.Description = "With a manifest as the body, what it would change; without one, what would happen right now. " +
+		"The steps are in order, each assumed to succeed."
+	plan.MaxBodyBytes, plan.SkipValidateBody = manifest.MaxBytes+2, true
+	plan.RequestBody = manifestBody(s.huma, nil)
+	serve(s, plan, s.planProject)
+	plan.RequestBody.Required = false // registering says that raw bodies are
+}
+
+type planProjectInput struct {
+	OfProject
+	Rolling     string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
+	Canary      string `query:"canary" doc:"hold after so many instances: a number or a percentage"`
+	ContentType string `header:"Content-Type" hidden:"true"`
+	RawBody     []byte `contentType:"application/yaml"`
+}
+
+func (s *server) planProject(ctx context.Context, in *planProjectInput) (*document[contract.Plan], error) {
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.edit(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := e.suppose(in)
+	if err != nil {
+		return nil, err
+	}
+	return e.foresee(changes)
+}
+
+// suppose makes the version that is asked about, which nobody will ever store. Nil:
+// there is none, or it is the newest already.
+func (e *edit) suppose(in *planProjectInput) (*made, error) {
+	if len(bytes.TrimSpace(in.RawBody)) == 0 {
+		if in.Rolling != "" || in.Canary != "" {
+			return nil, invalid("rolling, canary: only a plan of a manifest has a use for them")
+		}
+		return nil, nil
+	}
+	if err := checkManifestType(in.ContentType); err != nil {
+		return nil, err
+	}
+	sub, err := SubmissionQuery{Rolling: in.Rolling, Canary: in.Canary, Force: true}.submission()
+	if err != nil {
+		return nil, err
+	}
+	sub.take(in.ContentType, in.RawBody)
+	if err := sub.check(); err != nil {
+		return nil, err
+	}
+	m, err := e.makeVersion(draft{cause: mariposa.CauseManifest, bytes: sub.bytes, json: sub.json, parsed: sub.parsed})
+	if m != nil {
+		e.task = &mariposa.TaskSpec{Services: m.changed, Patch: mariposa.Patch{Number: e.spec.Number, Rolling: sub.rolling, Canary: sub.canary}}
+	}
+	return m, err
+}
+
+// foresee tells what would be done.
+func (e *edit) foresee(m *made) (*document[contract.Plan], error) {
+	goal, err := e.after()
+	if err != nil {
+		return nil, err
+	}
+	doc := contract.Plan{Resources: []contract.PlanResource{}, Steps: []contract.PlanStep{}, Waits: []string{}, Missing: []string{}, Complete: true}
+	if m != nil {
+		doc.Missing = list(m.missing)
+	}
+	if goal == nil { // its first task has not come yet
+		return answer(doc)
+	}
+	view, err := e.view(goal)
+	if err != nil {
+		return nil, err
+	}
+	doc.Version = goal.Version
+	doc.Resources = e.resources(m, goal)
+	seen := view.Foresee(converge.Future{Goal: goal, Now: e.now, Steps: maxForeseen})
+	names := map[string]string{}
+	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+		names[r.ID] = r.Spec.(*mariposa.InstanceSpec).Name
+		return true
+	})
+	for _, step := range seen.Steps {
+		doc.Steps = append(doc.Steps, e.step(step, view, names))
+	}
+	doc.Complete = !seen.Cut
+	for _, name := range slices.Sorted(maps.Keys(seen.Todo)) {
+		if seen.Todo[name] > 0 && !seen.Cut {
+			doc.Complete = false
+			why := "it waits"
+			if ss := seen.Services[name]; ss != nil {
+				why = firstOf(ss.Reason, why)
+			}
+			doc.Waits = append(doc.Waits, name+": "+why)
+		}
+	}
+	return answer(doc)
+}
+
+// view is the project as the planner would see it.
+func (e *edit) view(goal *mariposa.ProjectStatus) (*converge.View, error) {
+	view := converge.NewView()
+	nodes := map[string]bool{}
+	for _, r := range e.s.Picture.InstancesOf(e.record.ID) {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if !spec.Managed || spec.Debt {
+			continue
+		}
+		if n := e.s.Picture.Get(mariposa.KindNode, spec.Node); n != nil && !nodes[spec.Node] {
+			nodes[spec.Node] = true
+			node := converge.Node{Name: n.Spec.(*mariposa.NodeSpec).Name}
+			if st := nodeStatus(n); st != nil {
+				node.Unknown, node.Since = st.State == mariposa.NodeUnknown, st.Since
+			}
+			view.SetNode(spec.Node, node)
+		}
+		view.SetInstance(r.ID, spec, instanceStatus(r))
+	}
+	view.SetGoal(goal)
+	for missing := view.Missing(); len(missing) > 0; missing = view.Missing() {
+		for _, n := range missing {
+			defs, err := e.definitions(n)
+			if err != nil {
+				return nil, err
+			}
+			view.SetVersion(n, defs)
+		}
+	}
+	return view, nil
+}
+
+// resources tells what becomes of each service.
+func (e *edit) resources(m *made, goal *mariposa.ProjectStatus) []contract.PlanResource {
+	before := map[string]int{}
+	if st := statusOf(e.record); st != nil {
+		for name, ss := range st.Services {
+			if !ss.Removed {
+				before[name] = ss.Scale
+			}
+		}
+	}
+	docs := []contract.PlanResource{}
+	add := func(name, change string, fields []contract.FieldDiff) {
+		doc := contract.PlanResource{Kind: "service", Name: name, Change: change, Fields: list(fields), Before: before[name]}
+		if ss := goal.Services[name]; ss != nil && !ss.Removed {
+			doc.After = ss.Scale
+		}
+		if change == string(manifest.Unchanged) && doc.Before != doc.After {
+			doc.Change = string(manifest.Scaled)
+		}
+		docs = append(docs, doc)
+	}
+	if m != nil {
+		for _, d := range m.diffs {
+			one := serviceDiff(d)
+			add(one.Service, one.Change, one.Fields)
+		}
+		return docs
+	}
+	for _, name := range slices.Sorted(maps.Keys(goal.Services)) {
+		change := manifest.Unchanged
+		if goal.Services[name].Removed {
+			change = manifest.Removed
+		}
+		add(name, string(change), nil)
+	}
+	return docs
+}
+
+func (e *edit) step(s converge.Foreseen, view *converge.View, names map[string]string) contract.PlanStep {
+	doc := contract.PlanStep{Step: string(s.Action), Service: s.Service, Instance: s.Instance, InstanceName: names[s.Instance], Reason: s.Reason}
+	if doc.InstanceName == "" { // it would have been made by an earlier step
+		doc.Instance, doc.InstanceName = "", s.Instance
+	}
+	slot := s.Slot
+	if i := view.Instance(s.Instance); i != nil {
+		slot = i.Spec.Slot
+	}
+	if slot > 0 {
+		doc.Slot = fmt.Sprintf("%s.%d", s.Service, slot)
+	}
+	if s.Number > 0 {
+		doc.Version = e.s.viewer(e.ctx).sha(e.record.ID, s.Number)
+		if s.Number == e.spec.Number {
+			doc.Version = e.spec.Version
+		}
+	}
+	return doc
+}
