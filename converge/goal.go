@@ -201,10 +201,10 @@ func limitOf(def *mariposa.Service, scale int, p mariposa.Patch) int {
 	return n
 }
 
-// reprovision makes the instances of a service anew. A rollout that is held goes
-// on instead: so many further, or to its end.
+// reprovision makes the instances of a service anew. A rollout of the whole that
+// is held goes on instead: so many further, or to its end.
 func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
-	held := ss.Rollout != nil && ss.Rollout.Held
+	held := ss.Rollout != nil && ss.Rollout.Held && ss.Rollout.Filter == nil
 	ss.Backoff = nil
 	if held && p.Filter == nil {
 		r := *ss.Rollout
@@ -220,7 +220,7 @@ func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 	}
 	ss.Rollout = &mariposa.Rollout{
 		Number: ss.Number, From: proven(ss), Batch: p.Rolling, Before: now, Filter: p.Filter, Limit: p.Canary.Of(ss.Scale),
-		Rest: held, Progress: now,
+		Rest: held || ss.Rollout != nil && ss.Rollout.Rest && p.Filter != nil, Progress: now,
 	}
 }
 

@@ -223,6 +223,22 @@ func TestAReprovisionWithAFilterReplacesWhatMatches(t *testing.T) {
 	}
 }
 
+func TestAPlainReprovisionGoesBeyondTheFilterOfAHeldOne(t *testing.T) {
+	w := running(t, def("web", "one", 4))
+	w.wait(time.Second)
+	w.patch(mariposa.Patch{Reprovision: []string{"web"}, Filter: &mariposa.Filter{Instances: []string{"web.1-1", "web.2-2"}}, Canary: amount(1)})
+	w.settle()
+	wantStatus(t, w, "web", mariposa.StatusHeld, "1 of 4")
+	w.wait(time.Second)
+	w.patch(mariposa.Patch{Reprovision: []string{"web"}})
+	w.settle()
+	for _, id := range w.of("web") {
+		if birth(id) < 6 {
+			t.Errorf("%s is left", id)
+		}
+	}
+}
+
 // failing carries a rollout to the point where its failures stop it.
 func failing(w *world, image string) {
 	w.Helper()
