@@ -47,7 +47,7 @@ func (s *server) listProjects(ctx context.Context, in *listProjectsInput) (*docu
 	if err != nil {
 		return nil, err
 	}
-	v, all := s.viewer(ctx), contract.Projects{Projects: []contract.Project{}}
+	v, all := s.viewer(ctx), contract.Projects{Projects: make([]contract.Project, 0, len(records))}
 	for _, r := range records {
 		if spec := r.Spec.(*mariposa.ProjectSpec); in.Name == "" || (spec.Name == in.Name && !spec.Deleting) {
 			doc := s.projectDoc(v, r)

@@ -37,11 +37,12 @@ func (s *server) getState(ctx context.Context, in *getStateInput) (*document[con
 		return s.stateOf(ctx, in.Project, in.Organization, in.Service)
 	}
 	v := s.viewer(ctx)
-	doc := contract.State{Revision: s.Picture.Revision(), Projects: []contract.ProjectState{}}
+	revision := s.Picture.Revision()
 	projects, err := s.projectsFor(ctx, in.Organization)
 	if err != nil {
 		return nil, err
 	}
+	doc := contract.State{Revision: revision, Projects: make([]contract.ProjectState, 0, len(projects))}
 	for _, r := range projects {
 		st, ok := s.projectState(v, r.ID)
 		if !ok {
