@@ -96,6 +96,7 @@ type team struct {
 // project is one project as it must be.
 type project struct {
 	id     string
+	name   string
 	team   *team
 	body   []byte // the manifest
 	number int    // its version

@@ -56,8 +56,9 @@ func (r *apiRun) projects(ctx context.Context) error {
 	began := time.Now()
 	err := spread(ctx, n, makers, func(ctx context.Context, i int) error {
 		t := r.teams[i%len(r.teams)]
-		p := &project{team: t, body: r.manifest(1), number: 1}
-		c, err := t.client.CreateProject(ctx, fmt.Sprintf("project-%d", i/len(r.teams)+1), p.body, "")
+		p := &project{team: t, name: fmt.Sprintf("project-%d", i/len(r.teams)+1), number: 1}
+		p.body = r.manifest(p, 1)
+		c, err := t.client.CreateProject(ctx, p.name, p.body, "")
 		if err != nil {
 			return err
 		}
@@ -76,9 +77,9 @@ func (r *apiRun) projects(ctx context.Context) error {
 	return nil
 }
 
-// manifest is one version of a project. Every version differs from the one
-// before in one service, so that one instance of it is made anew.
-func (r *apiRun) manifest(number int) []byte {
+// manifest is one version of a project. It differs from every other project's, and
+// from the version before in one service, so that its instance is made anew.
+func (r *apiRun) manifest(p *project, number int) []byte {
 	var b strings.Builder
 	b.WriteString("services:\n")
 	for i := range r.Services {
@@ -89,9 +90,9 @@ func (r *apiRun) manifest(number int) []byte {
 		fmt.Fprintf(&b, `  service-%d:
     compute_type: dummy
     scale: %d
-    environment: [VERSION=%d]
+    environment: [PROJECT=%s/%s, VERSION=%d]
     update: {rolling: 100%%, min_healthy: 0}
-`, i+1, r.Scale, version)
+`, i+1, r.Scale, p.team.org, p.name, version)
 	}
 	return []byte(b.String())
 }
