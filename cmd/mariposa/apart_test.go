@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,50 +16,49 @@ import (
 // The house's folder is that of its first node.
 type apart struct {
 	*house
-	data   string // the server's folder
-	url    string
-	flags  []string // of the server
-	links  []string // flags of those who talk to it
-	server *exec.Cmd
-	parts  []*exec.Cmd
+	data string // the server's folder
+	url  string
+	// address is where it listens; on loopback if empty. It is talked to there.
+	address string
+	flags   []string // of the server
+	links   []string // flags of those who talk to it
+	server  *exec.Cmd
+	parts   []*exec.Cmd
 }
 
 func newApart(t *testing.T, flags ...string) *apart {
 	t.Helper()
 	a := &apart{house: &house{t: t, dir: t.TempDir()}, data: t.TempDir(), flags: flags}
-	a.serve()
-	t.Cleanup(a.shut)
+	a.open()
 	return a
+}
+
+// open starts the server for the length of the test.
+func (a *apart) open() {
+	a.t.Helper()
+	a.serve()
+	a.t.Cleanup(a.shut)
 }
 
 // serve starts the server, on the address that it had before if it had one.
 func (a *apart) serve() {
 	a.t.Helper()
 	a.out = &lockedBuffer{}
-	address := "127.0.0.1:0"
-	if a.url != "" {
-		_, address, _ = strings.Cut(a.url, "://")
-	}
+	address := cmp.Or(a.address, "127.0.0.1:0")
 	a.server = a.launch(nil, append([]string{"server", "--store", "sqlite:" + filepath.Join(a.data, "m.db"), "--listen", address}, a.flags...)...)
 	a.await("the server says where it is", func() bool {
 		a.url = regexp.MustCompile(`running at (https?://\S+)`).FindString(a.out.String())
-		a.url = strings.TrimPrefix(a.url, "running at ")
+		a.url = strings.NewReplacer("running at ", "", "[::]", "127.0.0.1", "0.0.0.0", "127.0.0.1").Replace(a.url)
 		return a.url != ""
 	})
+	_, a.address, _ = strings.Cut(a.url, "://") // where agents will look for it
 	if a.Client == nil {
-		a.Client = a.client(client.Options{})
+		a.admin = a.secret("admin.token")
+		var err error
+		if a.Client, err = client.New(client.Options{URL: a.url, Token: a.admin, Roots: a.roots}); err != nil {
+			a.t.Fatal(err)
+		}
 	}
-}
-
-func (a *apart) client(o client.Options) *client.Client {
-	a.t.Helper()
-	a.admin = a.secret("admin.token")
-	o.URL, o.Token = a.url, a.admin
-	c, err := client.New(o)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return c
 }
 
 // secret reads a file of the server's folder.

@@ -53,6 +53,7 @@ type house struct {
 	env  []string // of client commands, beside what says where the house is
 	// admin is the token of the first user, once it is known.
 	admin string
+	roots []byte // certificates to trust beside the system's
 	cmd   *exec.Cmd
 	out   *lockedBuffer
 	done  chan struct{}
@@ -99,7 +100,7 @@ func (h *house) start() {
 			return false
 		}
 		h.admin = strings.TrimSpace(string(token))
-		h.Client, err = client.New(client.Options{URL: strings.TrimSpace(string(b)), Token: h.admin})
+		h.Client, err = client.New(client.Options{URL: strings.TrimSpace(string(b)), Token: h.admin, Roots: h.roots})
 		if err != nil {
 			h.t.Fatal(err)
 		}
