@@ -58,7 +58,7 @@ type house struct {
 	logs    *lockedBuffer
 	token   string // whose calls are made with
 	ring    *seal.Ring
-	set     settings
+	how     settings
 }
 
 type option func(*settings)
@@ -88,7 +88,7 @@ func newHouse(t testing.TB, options ...option) *house {
 	for _, o := range options {
 		o(&set)
 	}
-	h := &house{t: t, store: memory.New(clock.Real{}), logs: &lockedBuffer{}, token: adminToken, ring: seal.NewRing(), set: set}
+	h := &house{t: t, store: memory.New(clock.Real{}), logs: &lockedBuffer{}, token: adminToken, ring: seal.NewRing(), how: set}
 	if set.wrap != nil {
 		h.store = set.wrap(h.store)
 	}
@@ -105,7 +105,7 @@ func (h *house) again() *house {
 
 // open starts everything over the store, until the test ends.
 func (h *house) open() {
-	t, set := h.t, h.set
+	t, set := h.t, h.how
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	h.ctx, h.http, h.vault = ctx, &http.Client{Transport: &http.Transport{}}, seal.NewVault(h.ring, h.store)
