@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,13 +15,19 @@ import (
 )
 
 func (a *app) projectPlan() *cobra.Command {
-	var file string
+	var file, rolling, canary string
 	cmd := a.aProject(&cobra.Command{
 		Use: "plan [NAME] [-m FILE]", Short: "Tell what would be done, and change nothing",
 		Long: "Tell what would be done, step by step with reasons, if a project had another manifest; without\none, what would be done now. " +
 			"Every step is taken to succeed. Nothing is changed.\n\nThe project must exist: a new one is made with `project create`.",
 		Example: "  mariposa -j shop project plan -m shop.yaml\n  mariposa -j shop project plan --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkAmounts("rolling", rolling, "canary", canary); err != nil {
+				return err
+			}
+			if file == "" && rolling+canary != "" {
+				return Usage(errors.New("--rolling and --canary say how a new manifest is rolled out: name its file with -m"))
+			}
 			name, err := a.projectName(args)
 			if err != nil {
 				return err
@@ -35,11 +42,19 @@ func (a *app) projectPlan() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := c.Plan(cmd.Context(), name, text)
-			return show(a, p, a.noPlan(cmd.Context(), c, name, file, err), func() { a.printPlan(name, file, p) })
+			update := prefixed(" -m ", file) + prefixed(" --rolling ", rolling) + prefixed(" --canary ", canary)
+			p, err := c.Plan(cmd.Context(), name, text, rolling, canary)
+			return show(a, p, a.noPlan(cmd.Context(), c, name, file, err), func() {
+				a.printPlan(p, name, update)
+				if len(p.Steps)+len(p.Waits) == 0 {
+					a.tellHolds(cmd.Context(), c, name)
+				}
+			})
 		},
 	})
 	manifestFlag(cmd, &file)
+	rollingFlag(cmd, &rolling)
+	canaryFlag(cmd, &canary)
 	return cmd
 }
 
@@ -59,8 +74,8 @@ func (a *app) noPlan(ctx context.Context, c *client.Client, name, file string, e
 }
 
 // printPlan prints what becomes of the resources, then the steps in order, then
-// what would have to wait.
-func (a *app) printPlan(name, file string, p *contract.Plan) {
+// what would have to wait. Update is what to say to an update that does it.
+func (a *app) printPlan(p *contract.Plan, name, update string) {
 	if len(p.Resources) > 0 {
 		a.printTable(resourceTable(p.Resources))
 	}
@@ -79,11 +94,11 @@ func (a *app) printPlan(name, file string, p *contract.Plan) {
 			a.say("  %s", w)
 		}
 	}
-	a.tellPlan(name, file, p)
+	a.tellPlan(p, name, update)
 }
 
 // tellPlan says what the plan means, on the side.
-func (a *app) tellPlan(name, file string, p *contract.Plan) {
+func (a *app) tellPlan(p *contract.Plan, name, update string) {
 	if len(p.Steps) == 0 && len(p.Waits) == 0 {
 		a.note("%s: nothing would be done", name)
 	} else {
@@ -95,13 +110,30 @@ func (a *app) tellPlan(name, file string, p *contract.Plan) {
 	if len(p.Missing) > 0 {
 		a.note("it would wait for metadata that is required and not set: %s", strings.Join(p.Missing, ", "))
 	}
-	if file != "" && file != "-" {
-		a.note("do it with `%s project update -m %s`", a.calling(name), file)
+	if update != "" && a.file != stdinName {
+		a.note("do it with `%s project update%s`", a.calling(name), update)
+	}
+}
+
+// tellHolds says which services nothing is done about because people hold them
+// back, or they have failed. It is a help, so it may fail.
+func (a *app) tellHolds(ctx context.Context, c *client.Client, name string) {
+	state, err := c.State(ctx, name, "")
+	if err != nil {
+		return
+	}
+	for _, p := range state.Projects {
+		for _, s := range p.Services {
+			switch s.Status {
+			case mariposa.StatusFrozen, mariposa.StatusPaused, mariposa.StatusHeld, mariposa.StatusFailed:
+				a.note("%s/%s is %s%s", p.Name, s.Name, s.Status, prefixed(": ", s.Reason))
+			}
+		}
 	}
 }
 
 // changes are the colors of what is done to something.
-var changes = map[string]style{"create": good, "update": busy, "scale": busy, "replace": busy, "remove": bad, "delete": bad, "collect": dim, "unchanged": dim}
+var changes = map[string]style{"create": good, "update": busy, "scale": busy, "replace": busy, "remove": bad, "delete": bad, "keep": dim, "collect": dim, "unchanged": dim}
 
 func resourceTable(all []contract.PlanResource) *table {
 	t := newTable("SERVICE", "CHANGE", "SCALE", "FIELDS")

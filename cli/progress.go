@@ -110,6 +110,14 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
+// roughly is a duration that is a guess, in whole seconds.
+func roughly(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	}
+	return brief(d)
+}
+
 // redraw is how often a line or screen is drawn at most: a person sees no more.
 const redraw = 100 * time.Millisecond
 
@@ -211,7 +219,7 @@ func barParts(t *contract.Task, how mariposa.Status, why string, at time.Time) (
 	tail = fmt.Sprintf(" %d/%d %3d%%", done, total, percent(t.Progress))
 	getsOn := how == "" || how == mariposa.StatusConverging || how == mariposa.StatusConverged
 	if left := left(t, at); left > 0 && getsOn {
-		tail += "  " + brief(left) + " left"
+		tail += "  " + roughly(left) + " left"
 	}
 	return head, middle, tail + prefixed("  ", cmp.Or(why, t.Reason))
 }

@@ -122,7 +122,7 @@ func noTask(err error) error {
 func (a *app) printTask(t *contract.Task) {
 	eta := ""
 	if d := left(t, a.env.Now()); d > 0 {
-		eta = fmt.Sprintf("%s left, until %s", brief(d), clockOf(a.env.Now, *t.ETA))
+		eta = fmt.Sprintf("%s left, until %s", roughly(d), clockOf(a.env.Now, *t.ETA))
 	}
 	a.facts("task", t.ID, "what", what(t), "kind", string(t.Task), "component", t.Component, "state", word(t.State), "reason", t.Reason,
 		"waits for", strings.Join(t.WaitsFor, ", "), "ended by", t.EndedBy, "done", done(t), "eta", eta,

@@ -163,6 +163,18 @@ func TestARevertThatChangesNothingSaysSo(t *testing.T) {
 	}
 }
 
+// A plan without steps is not always good news.
+func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
+	t.Parallel()
+	s := helloState()
+	s.Projects[0].Services[1].Status, s.Projects[0].Services[1].Reason = mariposa.StatusFrozen, "2 instances are gone; would be replaced after thaw"
+	f := world(t).give("POST /v1/projects/hello/plan", contract.Plan{Version: hashTwo, Complete: true}).give("GET /v1/state", s)
+	want := "hello: nothing would be done\nhello/web is frozen: 2 instances are gone; would be replaced after thaw\n"
+	if r := (&run{f: f}).do(t, "project", "plan", "hello"); r.code != exitOK || r.stdout != "" || r.stderr != want {
+		t.Errorf("exit %d: %q, %q", r.code, r.stdout, r.stderr)
+	}
+}
+
 func TestNothingToDoSaysWhy(t *testing.T) {
 	t.Parallel()
 	for action, why := range map[string]string{"start": "it is started", "thaw": "nothing of it is frozen", "resume": "nothing of it is paused", "converge": "it is converged"} {

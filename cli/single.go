@@ -169,7 +169,11 @@ func (a *app) instanceChange(use, short, effect string, do func(ctx context.Cont
 				err = hinted(err, "see `mariposa instance list`")
 			}
 			if err == nil && !a.global.json {
-				a.say("%s %s%s", done.Name, effect, prefixed(": ", done.Reason))
+				name := done.Name
+				if use == "replace" {
+					name = args[0] // the answer is about the project, which has a new task
+				}
+				a.say("%s %s%s", name, effect, prefixed(": ", done.Reason))
 			}
 			return done, err
 		})

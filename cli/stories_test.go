@@ -63,7 +63,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 			"queue terminate " + taskOne, "queue terminate " + taskOne[:30] + " --json", "queue terminate beef", "queue terminate 0198c000-0000-7000-8000-0000000000b9",
 		}},
 		"plan": {file: "services:\n  web: {scale: 3}\n", lines: []string{
-			"-j hello project plan", "project plan hello -m FILE", "project plan hello --json", "project plan nowhere -m FILE", "project plan nowhere", "-j hello -o acme project plan -m FILE",
+			"-j hello project plan", "project plan hello -m FILE", "project plan hello --json", "project plan nowhere -m FILE", "project plan nowhere", "-j hello -o acme project plan -m FILE --rolling 25% --canary 1", "-j hello project plan --canary 1", "-j hello project plan -m FILE --rolling x",
 		}},
 		"copy": {lines: []string{
 			"project copy hello again", "-j hello project copy again --meta mode --meta db_password --to-org beta", "-j hello project copy again --json", "project move hello beta", "project move hello beta --yes", "-j hello project transfer beta -y --json",

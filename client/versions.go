@@ -68,10 +68,14 @@ func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contrac
 	})
 }
 
-// Plan says what would be done if a project had another manifest, in YAML, or
+// Plan says what would be done if a project had another manifest, in YAML, rolled
+// out so many at a time and held after so many (empty: as the services say); or
 // without one what would be done now. It changes nothing.
-func (c *Client) Plan(ctx context.Context, project string, manifest []byte) (*contract.Plan, error) {
-	r := request{method: http.MethodPost, path: at(project, "plan"), query: c.owned()}
+func (c *Client) Plan(ctx context.Context, project string, manifest []byte, rolling, canary string) (*contract.Plan, error) {
+	q := c.owned()
+	set(q, "rolling", rolling)
+	set(q, "canary", canary)
+	r := request{method: http.MethodPost, path: at(project, "plan"), query: q}
 	if len(manifest) > 0 {
 		r.body, r.kind = manifest, yaml
 	}
