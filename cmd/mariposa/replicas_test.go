@@ -74,10 +74,10 @@ func (c *cluster) spawnProcess(out *lockedBuffer, env []string, args ...string) 
 	return cmd
 }
 
-func (c *cluster) addReplica() {
+func (c *cluster) addReplica(flags ...string) {
 	c.t.Helper()
 	r := &replica{out: &lockedBuffer{}}
-	r.cmd = c.spawnProcess(r.out, []string{"MARIPOSA_STORE=" + c.store}, "server", "--listen", "127.0.0.1:0")
+	r.cmd = c.spawnProcess(r.out, []string{"MARIPOSA_STORE=" + c.store}, append([]string{"server", "--listen", "127.0.0.1:0"}, flags...)...)
 	c.await("the replica says where it is", func() bool {
 		r.url = regexp.MustCompile(`http://\S+`).FindString(r.out.String())
 		return r.url != ""

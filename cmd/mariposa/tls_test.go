@@ -189,10 +189,15 @@ func TestDevOverTLSWorksWithItsOwnAgent(t *testing.T) {
 // started runs a command that should end by itself, and tells what it said.
 func started(t *testing.T, args ...string) (said string, code int) {
 	t.Helper()
+	return startedWith(t, nil, args...)
+}
+
+func startedWith(t *testing.T, env []string, args ...string) (said string, code int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
