@@ -259,11 +259,11 @@ func (e *edit) definitions(number int) (converge.Definitions, error) {
 // DefaultKeep is how many versions of a project are kept.
 const DefaultKeep = 100
 
-// prune forgets the oldest versions beyond those that are kept. Versions that have
-// a tag, are in force, are being brought into force, or that something runs of stay.
+// prune forgets what is older than the newest versions, which are kept. Versions that
+// have a tag, are in force, are being brought into force, or that something runs of
+// stay beyond those.
 func (e *edit) prune() error {
-	keep := cmp.Or(e.s.KeepVersions, DefaultKeep)
-	over := len(e.spec.Versions) - keep
+	over := len(e.spec.Versions) - cmp.Or(e.s.KeepVersions, DefaultKeep)
 	if over <= 0 {
 		return nil
 	}
@@ -273,13 +273,12 @@ func (e *edit) prune() error {
 		return true
 	})
 	var kept, gone []int
-	for _, n := range e.spec.Versions {
-		if over == 0 || inUse[n] {
+	for i, n := range e.spec.Versions {
+		if i >= over || inUse[n] {
 			kept = append(kept, n)
-			continue
+		} else {
+			gone = append(gone, n)
 		}
-		over--
-		gone = append(gone, n)
 	}
 	e.spec.Versions = kept
 	return e.forget(gone)

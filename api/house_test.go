@@ -344,7 +344,12 @@ type talking struct {
 
 func (*talking) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
 
+// Start makes a dummy; one whose command is to quote fails, and says what it was.
 func (d *talking) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	if c := i.Workload.Command; len(c) > 0 && c[0] == "quote" {
+		done(driver.Observed{ID: i.ID}, errors.New("cannot run "+strings.Join(c, " ")))
+		return
+	}
 	w := *i.Workload
 	w.Dummy = &mariposa.Dummy{NameLen: 8}
 	i.Workload = &w
