@@ -111,6 +111,7 @@ func (s *server) routes() {
 	s.tagRoutes()
 	s.transferRoutes()
 	s.planRoutes()
+	s.serviceChangeRoutes()
 	s.peopleRoutes()
 	s.userRoutes()
 	s.organizationRoutes()

@@ -65,6 +65,11 @@ var rules = map[string]rule{
 	"PUT /v1/projects/{project}/state":                       {need: auth.Operate, on: aProject, audit: "state.put", by: action, variants: deploying},
 	"GET /v1/projects/{project}/services":                    {need: auth.ReadProject, on: aProject},
 	"GET /v1/projects/{project}/services/{service}":          {need: auth.ReadProject, on: aProject},
+	"POST /v1/projects/{project}/services":                   {need: auth.Deploy, on: aProject, audit: "service.create"},
+	"PUT /v1/projects/{project}/services/{service}":          {need: auth.Deploy, on: aProject, audit: "service.put"},
+	"DELETE /v1/projects/{project}/services/{service}":       {need: auth.Deploy, on: aProject, audit: "service.delete"},
+	"GET /v1/projects/{project}/services/{service}/manifest": {need: auth.ReadProject, on: aProject},
+	"PUT /v1/projects/{project}/services/{service}/manifest": {need: auth.Deploy, on: aProject, audit: "service.put"},
 	"GET /v1/projects/{project}/services/{service}/state":    {need: auth.ReadProject, on: aProject},
 	"PUT /v1/projects/{project}/services/{service}/state":    {need: auth.Operate, on: aProject, audit: "state.put", by: action, variants: deploying},
 	"POST /v1/projects/{project}/copy":                       {need: auth.Deploy, on: aProject, audit: "project.copy"}, // and CreateProject there, and ReadSecrets for secrets

@@ -26,7 +26,8 @@ var tokenless = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": t
 // takesText are the routes whose bodies need not be JSON.
 var takesText = map[string]bool{
 	"POST /v1/projects": true, "PUT /v1/projects/{project}/manifest": true, "POST /v1/instances": true,
-	"POST /v1/projects/{project}/plan":    true,
+	"POST /v1/projects/{project}/plan": true, "POST /v1/projects/{project}/services": true,
+	"PUT /v1/projects/{project}/services/{service}": true, "PUT /v1/projects/{project}/services/{service}/manifest": true,
 	"PUT /v1/projects/{project}/metadata": true, "PUT /v1/projects/{project}/metadata/{key}": true,
 }
 

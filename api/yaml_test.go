@@ -84,7 +84,7 @@ func TestGeneratedYAMLMeansWhatTheJSONMeant(t *testing.T) {
 		if len(faults) > 0 {
 			t.Skip("no manifest can hold this")
 		}
-		made := generate(root)
+		made := tree.Write(root)
 		again, faults := tree.Read(made)
 		if len(faults) > 0 {
 			t.Fatalf("%v in\n%s", faults, made)

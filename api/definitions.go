@@ -1,0 +1,172 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"mariposa/contract"
+	"mariposa/manifest"
+)
+
+func (s *server) serviceChangeRoutes() {
+	const all, one = "/v1/projects/{project}/services", "/v1/projects/{project}/services/{service}"
+	body := func(op huma.Operation) huma.Operation {
+		op.SkipValidateBody, op.MaxBodyBytes = true, manifest.MaxBytes+2
+		op.RequestBody = manifestBody(s.huma, nil)
+		return op
+	}
+	add := body(created(route(http.MethodPost, all, "projects", "create-service", "Add a service to a project's manifest")))
+	add.Description = "The body is the service's definition in YAML or JSON, with its name in the query or as the key name. It makes a new version."
+	serve(s, add, s.addService)
+	put := body(route(http.MethodPut, one, "projects", "put-service", "Replace a service's definition in a project's manifest"))
+	put.Description = "It makes a new version; all other lines of the manifest stay as they are."
+	serve(s, put, s.putService)
+	serve(s, accepted(route(http.MethodDelete, one, "projects", "delete-service", "Take a service out of a project's manifest")), s.deleteService)
+	get := route(http.MethodGet, one+"/manifest", "projects", "get-service-manifest", "A service's definition in the newest manifest, as YAML")
+	get.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"application/yaml": {}}}}
+	serve(s, get, s.getServiceManifest)
+	replace := body(route(http.MethodPut, one+"/manifest", "projects", "put-service-manifest", "The same as putting the service"))
+	serve(s, replace, s.putService)
+}
+
+// ServiceSubmission are the parameters of a change of one service. Previous is
+// optional here: only the one service is replaced.
+type ServiceSubmission struct {
+	Previous string `query:"previous" doc:"the newest version that the caller knows, by hash or number; any if left out"`
+	Rolling  string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
+	Canary   string `query:"canary" doc:"hold after so many instances: a number or a percentage"`
+	Message  string `query:"message" doc:"for those who read the versions later" maxLength:"1000"`
+}
+
+// changeService submits the newest manifest with one service changed.
+func (s *server) changeService(ctx context.Context, in OfProject, q ServiceSubmission, build func(e *edit, doc []byte) ([]byte, error)) (*document[contract.Changed], error) {
+	sub, err := SubmissionQuery{Previous: q.Previous, Force: q.Previous == "", Rolling: q.Rolling, Canary: q.Canary, Message: q.Message}.submission()
+	if err != nil {
+		return nil, err
+	}
+	return s.change(ctx, in, func(e *edit) (*change, error) {
+		newest, err := e.newest()
+		if err != nil {
+			return nil, err
+		}
+		if newest == nil {
+			return nil, conflict("version %d of %s is lost: submit the manifest again", e.spec.Number, e.spec.Name)
+		}
+		next := *sub
+		if next.bytes, err = build(e, yamlOf(newest.Spec)); err != nil {
+			return nil, err
+		}
+		if err := next.check(); err != nil {
+			return nil, err
+		}
+		submitted, err := e.submit(&next)
+		if err != nil || !submitted {
+			return &e.change, err
+		}
+		return e.done(e.taskReason())
+	})
+}
+
+type addServiceInput struct {
+	OfProject
+	ServiceSubmission
+	Name        string `query:"name" doc:"of the service, unless the body says it"`
+	ContentType string `header:"Content-Type" hidden:"true"`
+	RawBody     []byte `contentType:"application/yaml"`
+}
+
+func (s *server) addService(ctx context.Context, in *addServiceInput) (*document[contract.Changed], error) {
+	if err := checkManifestType(in.ContentType); err != nil {
+		return nil, err
+	}
+	name, def := in.Name, bytes.Clone(in.RawBody)
+	if name == "" {
+		var keys map[string]json.RawMessage
+		if json.Unmarshal(def, &keys) != nil || json.Unmarshal(keys["name"], &name) != nil {
+			return nil, invalid("name is missing: pass it as ?name=, or in a JSON body as name")
+		}
+		delete(keys, "name")
+		def, _ = json.Marshal(keys) // what was read can be written
+	}
+	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(e *edit, doc []byte) ([]byte, error) {
+		if _, known := manifest.ServiceText(doc, name); known {
+			return nil, conflict("project %s has a service %s already: replace it with PUT", e.spec.Name, name)
+		}
+		return manifest.SetService(doc, name, def)
+	})
+}
+
+type putServiceInput struct {
+	OfService
+	ServiceSubmission
+	ContentType string `header:"Content-Type" hidden:"true"`
+	RawBody     []byte `contentType:"application/yaml"`
+}
+
+func (s *server) putService(ctx context.Context, in *putServiceInput) (*document[contract.Changed], error) {
+	if err := checkManifestType(in.ContentType); err != nil {
+		return nil, err
+	}
+	def := bytes.Clone(in.RawBody)
+	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(e *edit, doc []byte) ([]byte, error) {
+		name, err := e.declared(doc, in.Service)
+		if err != nil {
+			return nil, err
+		}
+		return manifest.SetService(doc, name, def)
+	})
+}
+
+type deleteServiceInput struct {
+	OfService
+	ServiceSubmission
+}
+
+func (s *server) deleteService(ctx context.Context, in *deleteServiceInput) (*document[contract.Changed], error) {
+	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(e *edit, doc []byte) ([]byte, error) {
+		name, err := e.declared(doc, in.Service)
+		if err != nil {
+			return nil, err
+		}
+		return manifest.RemoveService(doc, name)
+	})
+}
+
+// declared finds a service of the newest manifest by id or name.
+func (e *edit) declared(doc []byte, ref string) (string, error) {
+	if _, known := manifest.ServiceText(doc, ref); known {
+		return ref, nil
+	}
+	for name, id := range e.spec.Services {
+		if _, known := manifest.ServiceText(doc, name); id == ref && known {
+			return name, nil
+		}
+	}
+	return "", notFound("project %s has no service %q", e.spec.Name, shorten(ref))
+}
+
+func (s *server) getServiceManifest(ctx context.Context, in *OfService) (*manifestOutput, error) {
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.edit(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := s.Shelf.Version(ctx, r.ID, e.spec.Number)
+	if err != nil {
+		return nil, err
+	}
+	doc := yamlOf(newest.Spec)
+	name, err := e.declared(doc, in.Service)
+	if err != nil {
+		return nil, err
+	}
+	text, _ := manifest.ServiceText(doc, name)
+	return &manifestOutput{ContentType: "application/yaml", Version: newest.Spec.Version, Body: text}, nil
+}
