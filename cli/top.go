@@ -151,7 +151,10 @@ type part struct {
 }
 
 func (o *overview) parts(p paint, width int, bars bool) []part {
-	all := []part{{topTable(troubledFirst(o.now.State.Projects)).lines(p, width), "project", "projects"}}
+	var all []part
+	if len(o.now.State.Projects) > 0 {
+		all = append(all, part{topTable(troubledFirst(o.now.State.Projects)).lines(p, width), "project", "projects"})
+	}
 	if len(o.now.Tasks) > 0 {
 		all = append(all, part{o.taskTable(bars).lines(p, width), "task", "tasks"})
 	}

@@ -64,11 +64,20 @@ func TestTopEndsAfterSoManyLooks(t *testing.T) {
 		tty   bool
 		looks int
 	}{{"top -n 2", true, 2}, {"top -n 3", false, 3}, {"top -n 3 --json", false, 3}, {"top", false, 1}, {"top -n 1", true, 1}} {
-		f := crowd(t)
-		f.feed(func(w http.ResponseWriter, r *http.Request) { // always something new
-			w.Header().Set("Content-Type", "text/event-stream")
-			for rev := int64(8); r.Context().Err() == nil; rev++ {
-				writeEvents(w, r, projectEvent(rev, "converging", ""))
+		f, looked := crowd(t), make(chan struct{}, 10)
+		s := helloState()
+		f.on("GET /v1/state", func(w http.ResponseWriter, _ *http.Request) {
+			looked <- struct{}{}
+			writeJSON(w, s)
+		})
+		f.feed(func(w http.ResponseWriter, r *http.Request) { // something new after each look
+			for rev := int64(8); ; rev++ {
+				select {
+				case <-looked:
+					writeEvents(w, r, projectEvent(rev, "converging", ""))
+				case <-r.Context().Done():
+					return
+				}
 			}
 		})
 		r := (&run{f: f, tty: c.tty}).do(t, strings.Fields(c.args)...)
@@ -90,6 +99,10 @@ func TestTopWithoutNodesForThoseWhoMayNotSeeThem(t *testing.T) {
 	f := crowd(t).on("GET /v1/nodes", refuse(mariposa.Forbidden, "only who runs the installation sees nodes"))
 	r := (&run{f: f}).do(t, "top")
 	if r.code != exitOK || strings.Contains(r.stdout, "NODE") || !strings.Contains(r.stdout, "reprovision hello/web") {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	nothing := world(t).give("GET /v1/state", contract.State{}).give("GET /v1/queue", contract.Tasks{}).give("GET /v1/nodes", contract.Nodes{})
+	if r := (&run{f: nothing}).do(t, "top"); r.code != exitOK || r.stdout != "0 projects, 0 of 0 running, 0 open tasks\n" || !strings.Contains(r.stderr, "project create") {
 		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 	if r := (&run{f: crowd(t).on("GET /v1/nodes", refuse(mariposa.Throttled, "slow down"))}).do(t, "top"); r.code != exitError {
