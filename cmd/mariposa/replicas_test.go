@@ -76,13 +76,25 @@ func (c *cluster) spawnProcess(out *lockedBuffer, env []string, args ...string) 
 
 func (c *cluster) addReplica(flags ...string) {
 	c.t.Helper()
-	r := &replica{out: &lockedBuffer{}}
-	r.cmd = c.spawnProcess(r.out, []string{"MARIPOSA_STORE=" + c.store}, append([]string{"server", "--listen", "127.0.0.1:0"}, flags...)...)
-	c.await("the replica says where it is", func() bool {
-		r.url = regexp.MustCompile(`http://\S+`).FindString(r.out.String())
-		return r.url != ""
-	})
-	c.replicas = append(c.replicas, r)
+	c.addReplicas(1, flags...)
+}
+
+// addReplicas starts several at once.
+func (c *cluster) addReplicas(n int, flags ...string) {
+	c.t.Helper()
+	var all []*replica
+	for range n {
+		r := &replica{out: &lockedBuffer{}}
+		r.cmd = c.spawnProcess(r.out, []string{"MARIPOSA_STORE=" + c.store}, append([]string{"server", "--listen", "127.0.0.1:0"}, flags...)...)
+		all = append(all, r)
+	}
+	for _, r := range all {
+		c.await("the replica says where it is", func() bool {
+			r.url = regexp.MustCompile(`http://\S+`).FindString(r.out.String())
+			return r.url != ""
+		})
+	}
+	c.replicas = append(c.replicas, all...)
 }
 
 // ask makes the house's client talk to one replica.

@@ -1,0 +1,239 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+	"mariposa/store/postgres/pgtest"
+)
+
+// A change that is asked for twice with one key is made once, whatever happens in
+// between.
+
+// reply is an answer to a change.
+type reply struct {
+	status   int
+	body     string
+	replayed bool
+}
+
+// again asks for a change with a key; a reply without a status is none.
+func (h *house) again(ctx context.Context, method, path, kind, body, key string) (r reply) {
+	req, err := http.NewRequestWithContext(ctx, method, h.URL()+path, strings.NewReader(body))
+	if err != nil {
+		return reply{body: err.Error()}
+	}
+	req.Header = http.Header{"Authorization": {"Bearer " + h.admin}, "Idempotency-Key": {key}, "Content-Type": {kind}}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return reply{body: err.Error()}
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return reply{body: err.Error()}
+	}
+	return reply{res.StatusCode, string(b), res.Header.Get("Idempotency-Replayed") == "true"}
+}
+
+const dummies = "services: {d: {compute_type: dummy}}"
+
+func TestAnAnswerIsGivenAgainAfterKill9(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	create := func(key, body string) reply {
+		return h.again(t.Context(), http.MethodPost, "/v1/projects?name="+key, "application/yaml", body, key)
+	}
+	first := create("one", dummies)
+	h.kill() // right after the answer
+	if first.status != http.StatusCreated || first.replayed {
+		t.Fatalf("%+v", first)
+	}
+	h.start()
+	second := create("one", dummies)
+	if second.status != first.status || !bytes.Equal(compact(t, first.body), compact(t, second.body)) || !second.replayed {
+		t.Errorf("asked again: %+v, then %+v", first, second)
+	}
+	if other := create("one", dummies+" "); other.status != http.StatusConflict || !strings.Contains(other.body, "Idempotency-Key") {
+		t.Errorf("another change with the same key: %+v", other)
+	}
+	refused := create("three", "services: [")
+	mended := create("three", dummies)
+	if refused.status != http.StatusBadRequest || mended.status != http.StatusCreated || mended.replayed {
+		t.Errorf("what was refused can be mended with the same key: %+v, then %+v", refused, mended)
+	}
+	all, err := h.Projects(t.Context(), "")
+	if err != nil || len(all.Projects) != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func compact(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return b.Bytes()
+}
+
+// TestEveryChangeIsMadeOnceThoughTheServerDies asks again and again until there is
+// an answer, while the server is killed at random moments.
+func TestEveryChangeIsMadeOnceThoughTheServerDies(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("counts", "services: {d: {compute_type: dummy}}\nmetadata: {n: {type: integer, default: 0}}")
+	rng := rand.New(rand.NewPCG(5, 6))
+	const rounds = 8
+	answered := 0
+	for round := range rounds {
+		type change struct{ method, path, kind, body string }
+		changes := []change{
+			{http.MethodPost, fmt.Sprintf("/v1/projects?name=p%d", round), "application/yaml", dummies},
+			{http.MethodPost, "/v1/projects/counts/metadata/n/incr?by=7", "", ""},
+			{http.MethodPost, "/v1/instances", "application/json", `{"project": "counts", "compute_type": "dummy"}`},
+			{http.MethodPost, "/v1/tokens", "application/json", fmt.Sprintf(`{"name": "t%d"}`, round)},
+		}
+		replies := make([]reply, len(changes))
+		ask := func(ctx context.Context, i int) reply {
+			c := changes[i]
+			return h.again(ctx, c.method, c.path, c.kind, c.body, fmt.Sprintf("%d/%d", round, i))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range changes {
+			all.Go(func() { replies[i] = ask(ctx, i) })
+		}
+		time.Sleep(time.Duration(rng.IntN(40000)) * time.Microsecond) // a random moment is the point
+		h.kill()
+		cancel()
+		all.Wait()
+		h.start()
+		for i := range changes {
+			var r reply
+			h.await("there is an answer", func() bool {
+				r = ask(t.Context(), i)
+				return r.status != 0 && r.status != http.StatusConflict || r.replayed
+			})
+			if r.status/100 != 2 || (replies[i].status/100 == 2 && (!r.replayed || !bytes.Equal(compact(t, r.body), compact(t, replies[i].body)))) {
+				t.Errorf("%s: first %+v, then %+v", changes[i].path, replies[i], r)
+			}
+			if again := ask(t.Context(), i); !again.replayed || again.status != r.status || !bytes.Equal(compact(t, r.body), compact(t, again.body)) {
+				t.Errorf("%s: %+v, then %+v", changes[i].path, r, again)
+			}
+			if replies[i].status/100 == 2 {
+				answered++
+			}
+		}
+	}
+	t.Logf("%d of %d changes were answered before the server died", answered, rounds*4)
+	n, err := h.MetadataKey(t.Context(), "counts", "n", false)
+	if err != nil || n.Value != fmt.Sprint(7*rounds) {
+		t.Errorf("%d times 7 is %+v, %v", rounds, n, err)
+	}
+	projects, err := h.Projects(t.Context(), "")
+	if err != nil || len(projects.Projects) != rounds+1 {
+		t.Errorf("%d projects, not %d, %v", len(projects.Projects), rounds+1, err)
+	}
+	singles := 0
+	for _, i := range h.instances("counts") {
+		if !i.Managed {
+			singles++
+		}
+	}
+	if singles != rounds {
+		t.Errorf("%d single instances, not %d", singles, rounds)
+	}
+	tokens, err := h.Tokens(t.Context(), "")
+	if err != nil || len(tokens.Tokens) != rounds {
+		t.Errorf("%d tokens, not %d, %v", len(tokens.Tokens), rounds, err)
+	}
+}
+
+func TestReplicasStartTogetherOnAnEmptyDatabase(t *testing.T) {
+	t.Parallel()
+	c := &cluster{house: &house{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: pgtest.Start(t)}
+	c.addReplicas(3)
+	c.admin = c.token()
+	for i := range c.replicas {
+		c.ask(i)
+		c.await("the token is known everywhere", func() bool { _, err := c.Whoami(t.Context()); return err == nil })
+		who, err := c.Whoami(t.Context())
+		if err != nil || who.Name != "admin" || who.ID != mariposa.FirstUser || !who.Admin || who.Token.Name == "" {
+			t.Errorf("the token's user: %+v, %v", who, err)
+		}
+		users, err := c.Users(t.Context())
+		if err != nil || len(users.Users) != 1 {
+			t.Errorf("users: %+v, %v", users, err)
+		}
+		orgs, err := c.Organizations(t.Context())
+		if err != nil || len(orgs.Organizations) != 1 || orgs.Organizations[0].Name != "admin" {
+			t.Errorf("organizations: %+v, %v", orgs, err)
+		}
+	}
+
+	// One change, asked for everywhere at once.
+	replies := make([]reply, len(c.replicas))
+	var all sync.WaitGroup
+	for i := range c.replicas {
+		c.ask(i)
+		h := *c.house
+		all.Go(func() {
+			for deadline := time.Now().Add(limit); ; {
+				replies[i] = h.again(t.Context(), http.MethodPost, "/v1/projects?name=shop", "application/yaml", dummies, "one key")
+				if replies[i].status != http.StatusConflict && replies[i].status != http.StatusServiceUnavailable || time.Now().After(deadline) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	made := 0
+	for i, r := range replies {
+		if r.status != http.StatusCreated || !bytes.Equal(compact(t, r.body), compact(t, replies[0].body)) {
+			t.Errorf("replica %d answers %+v, the first %+v", i, r, replies[0])
+		}
+		if !r.replayed {
+			made++
+		}
+	}
+	if made != 1 {
+		t.Errorf("it was made %d times", made)
+	}
+
+	// A token that is revoked at one of them lets nobody in at any.
+	c.ask(0)
+	robot, err := c.CreateToken(t.Context(), contract.NewToken{Name: "robot"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asRobot := func(i int) error {
+		r, err := client.New(client.Options{URL: c.replicas[i].url, Token: robot.Secret})
+		if err != nil {
+			return err
+		}
+		_, err = r.Projects(t.Context(), "")
+		return err
+	}
+	for i := range c.replicas {
+		c.await("the robot is let in everywhere", func() bool { return asRobot(i) == nil })
+	}
+	if _, err := c.RevokeToken(t.Context(), robot.ID); err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.replicas {
+		c.await("the robot is let in nowhere", func() bool { return mariposa.CodeOf(asRobot(i)) == mariposa.Unauthorized })
+	}
+}
