@@ -102,6 +102,26 @@ func (s *server) keep(ctx context.Context, p *replay, old *store.Record, unit *s
 	return nil
 }
 
+// remember notes what was done to something that is not in the store, and keeps the
+// answer. It is done by then, so what goes wrong here is logged.
+func (s *server) remember(ctx context.Context, a mariposa.Audit, answer any) {
+	unit := store.Unit{Audit: []mariposa.Audit{a}}
+	if again := asking(ctx).again; again != nil {
+		_, old, err := s.answered(ctx, again)
+		if err == nil {
+			err = s.keep(ctx, again, old, &unit, answer)
+		}
+		if err != nil {
+			s.Logger.WarnContext(ctx, "cannot keep an answer", "err", err, "action", a.Action)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := s.Store.Commit(ctx, unit)[0].Err; err != nil {
+		s.Logger.WarnContext(ctx, "cannot write an audit record", "err", err, "action", a.Action)
+	}
+}
+
 // AnswerDay is the day that answers are filed under, so that whole days can be
 // forgotten.
 func AnswerDay(at time.Time) string { return at.UTC().Format("2006-01-02") }

@@ -2,10 +2,13 @@ package api_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"mariposa"
+	"mariposa/api"
 	"mariposa/contract"
 	"mariposa/store"
 )
@@ -51,4 +54,152 @@ func TestAKeyDoesNotLetLargeBodiesIn(t *testing.T) {
 	h := newHouse(t)
 	huge := "services: {}\n#" + string(make([]byte, 10<<20))
 	h.call("POST", "/v1/projects?name=big", huge, "Idempotency-Key", "k").wantError(413, mariposa.TooLarge)
+}
+
+// An answer is given again by a server that was started since, and by another
+// replica at the same time.
+func TestAnAnswerOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	first := h.call("POST", "/v1/projects?name=shop", hello, "Idempotency-Key", "k1")
+	made := want[contract.Changed](first, 201)
+	other := h.again()
+	again := other.call("POST", "/v1/projects?name=shop", hello, "Idempotency-Key", "k1")
+	if again.status != 201 || string(again.body) != string(first.body) || again.header.Get("Idempotency-Replayed") != "true" || again.header.Get("Content-Type") != first.header.Get("Content-Type") {
+		t.Errorf("after a restart: %d %s %s, at first %s", again.status, again.header, again.body, first.body)
+	}
+	answers := make([]reply, 20)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() {
+			at := []*house{h, other}[i%2]
+			answers[i] = at.call("PUT", "/v1/projects/"+made.ID+"/metadata/n", fmt.Sprint("value"), append(plainText, "Idempotency-Key", "k2")...)
+		})
+	}
+	all.Wait()
+	for _, r := range answers {
+		if r.status != 200 || string(r.body) != string(answers[0].body) {
+			t.Errorf("of two replicas at once: %d %s, and %s", r.status, r.body, answers[0].body)
+		}
+	}
+	if n := len(want[contract.Versions](h.call("GET", "/v1/projects/"+made.ID+"/versions", nil), 200).Versions); n != 2 {
+		t.Errorf("%d versions came of it", n)
+	}
+	counted := 0
+	for i := range 5 {
+		r := []*house{h, other}[i%2].call("POST", "/v1/projects/"+made.ID+"/metadata/c/incr", nil, "Idempotency-Key", "k3")
+		if want[contract.Changed](r, 200).Value != "1" {
+			counted++
+		}
+	}
+	if counted > 0 {
+		t.Errorf("it was counted %d times more", counted)
+	}
+}
+
+// A key belongs to who uses it, for one request, for a day; what it holds is kept
+// sealed, and is not handed to a token that may do less.
+func TestAKeyBelongsToItsUserAndRequest(t *testing.T) {
+	t.Parallel()
+	now := &turned{}
+	w := newTown(t, by(now))
+	body := contract.NewToken{Name: "robot <&>"}
+	post := func(h *house, body any) reply { return h.call("POST", "/v1/tokens", body, "Idempotency-Key", "k") }
+	first := post(w.by("ada"), body)
+	made := want[contract.Token](first, 201)
+	if again := post(w.by("ada"), body); string(again.body) != string(first.body) {
+		t.Errorf("at first %s, then %s", first.body, again.body)
+	}
+	if other := want[contract.Token](post(w.by("olga"), body), 201); other.Secret == made.Secret || other.UserName != "olga" {
+		t.Errorf("somebody else's key got %+v", other)
+	}
+	if other := want[contract.Token](w.call("POST", "/v1/users/ada/tokens", contract.NewToken{Name: "other"}, "Idempotency-Key", "k"), 201); other.Secret == made.Secret {
+		t.Error("who acts for ada got her answer")
+	}
+	post(w.by("ada"), contract.NewToken{Name: "another"}).wantError(409, mariposa.Conflict, "Idempotency-Key")
+	w.by("ada").call("POST", "/v1/organizations", contract.NewOrganization{Name: "other"}, "Idempotency-Key", "k").wantError(409, mariposa.Conflict)
+	w.by("ada").call("POST", "/v1/tokens?x=1", body, "Idempotency-Key", "k").wantError(409, mariposa.Conflict)
+	bound := w.as(w.forge(mariposa.TokenSpec{User: w.users["ada"], Role: mariposa.RoleViewer}))
+	post(bound, body).wantError(403, mariposa.Forbidden)
+	if found := findPlanted(w.everything(), []string{made.Secret}); found != "" {
+		t.Errorf("the store holds %s", found)
+	}
+	if contains(w.logs.String(), made.Secret) {
+		t.Error("the log holds a token")
+	}
+	now.turn(25 * time.Hour)
+	post(w.by("ada"), body).wantError(409, mariposa.Conflict, "already") // it is a new request by now
+	if err := api.ForgetAnswers(w.ctx, w.store, now.Now().Add(48*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if left := must(w.store.List(w.ctx, store.Query{Kind: mariposa.KindAnswer}))(t); len(left) != 0 {
+		t.Errorf("%d answers are kept for ever", len(left))
+	}
+}
+
+// Every change answers the same, byte for byte, when it is repeated with its key,
+// and is done once.
+func TestEveryChangeCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	bodies := map[string]string{
+		"PUT /v1/projects/{project}/users/{user}": `{"role":"operator"}`, "PUT /v1/projects/{project}/state": `{"action":"freeze"}`,
+		"POST /v1/projects/{project}/services": `{"name":"more","compute_type":"dummy"}`, "PUT /v1/projects/{project}/services/{service}": `{"compute_type":"dummy"}`,
+		"PUT /v1/projects/{project}/services/{service}/manifest": `{"compute_type":"dummy","scale":7}`,
+		"PUT /v1/organizations/{organization}/members/{user}":    `{"role":"member"}`, "PUT /v1/instances/{instance}": `{"action":"stop"}`,
+	}
+	w := newTown(t)
+	operations, _ := w.operations()
+	for _, op := range operations {
+		if op.method == "GET" || strings.HasSuffix(op.path, "/plan") { // which changes nothing
+			continue
+		}
+		w := newTown(t)
+		q := w.sample(op.pattern)
+		switch {
+		case bodies[op.pattern] != "":
+			q.body = bodies[op.pattern]
+		case strings.HasSuffix(op.path, "/incr"), strings.HasSuffix(op.path, "/decr"):
+			q.path = strings.Replace(q.path, "/mode/", "/n/", 1)
+		case op.pattern == "POST /v1/instances":
+			w.join("n7")
+			w.until("the node", func() bool {
+				r := w.picture.Get(mariposa.KindNode, "n7")
+				return r != nil && r.Status != nil
+			})
+		case op.pattern == "PUT /v1/projects/{project}/manifest":
+			q.path += "?force=true"
+		case op.pattern == "PUT /v1/projects/{project}":
+			q.body = `{"name":"renamed"}`
+		case op.pattern == "DELETE /v1/projects/{project}":
+			q.path += "?force=true"
+		case op.pattern == "DELETE /v1/projects/{project}/tags/{tag}":
+			want[contract.Changed](w.call("POST", "/v1/projects/"+w.shop.ID+"/tags", contract.NewTag{Tag: "good", Version: "1"}), 201)
+			q.path = "/v1/projects/" + w.shop.ID + "/tags/good"
+		case op.pattern == "DELETE /v1/organizations/{organization}":
+			q.path = "/v1/organizations/" + want[contract.Changed](w.call("POST", "/v1/organizations", contract.NewOrganization{Name: "brief"}), 201).ID
+		case op.pattern == "DELETE /v1/nodes/{node}":
+			w.node("n9", mariposa.NodeSpec{Name: "n9"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
+			q.path = "/v1/nodes/n9"
+		case op.pattern == "POST /v1/projects/{project}/move":
+			q.body = `{"organization":"umbra"}`
+		}
+		var body any
+		if q.body != "" {
+			body = []byte(q.body)
+		}
+		send := func() reply { return w.call(q.method, q.path, body, "Idempotency-Key", "k") }
+		first := send()
+		if first.status >= 300 {
+			t.Errorf("%s %s answered %d %s", q, q.body, first.status, first.body)
+			continue
+		}
+		before := w.picture.Revision()
+		again := send()
+		if again.status != first.status || string(again.body) != string(first.body) || again.header.Get("Idempotency-Replayed") != "true" {
+			t.Errorf("%s answered %d %s, and then %d %s", q, first.status, first.body, again.status, again.body)
+		}
+		if w.picture.Revision() != before {
+			t.Errorf("%s was done twice", q)
+		}
+	}
 }

@@ -201,7 +201,13 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 		if err := s.Fleet.Crash(ctx, spec.Node, r.ID); err != nil {
 			return nil, err
 		}
-		return answer(contract.Changed{ID: r.ID, Name: spec.Name})
+		a, doc := s.audited(ctx), contract.Changed{ID: r.ID, Name: spec.Name}
+		a.Kind, a.Object, a.ObjectName, a.Project, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project, "crash"
+		if p := s.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
+			a.ProjectName, a.Organization = p.Spec.(*mariposa.ProjectSpec).Name, p.Spec.(*mariposa.ProjectSpec).Organization
+		}
+		s.remember(ctx, a, doc)
+		return answer(doc)
 	case "start", "stop":
 		if spec.Managed {
 			return nil, managed(spec)
@@ -222,6 +228,7 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 func (s *server) replaceInstance(ctx context.Context, r *store.Record) (*document[contract.Changed], error) {
 	spec := r.Spec.(*mariposa.InstanceSpec)
 	return s.change(ctx, OfProject{Project: spec.Project}, func(e *edit) (*change, error) {
+		e.answer.ID, e.answer.Name = r.ID, spec.Name
 		reason, err := e.add(&mariposa.TaskSpec{
 			Task: mariposa.TaskReprovision, Component: "instance", Services: []string{spec.ServiceName}, Version: e.spec.Version, Lifts: e.lifts(),
 			Reason: actor(ctx) + " asked to replace " + spec.Name,

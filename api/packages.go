@@ -118,8 +118,8 @@ func (s *server) rotateKeys(ctx context.Context, _ *struct{}) (*document[contrac
 	if err != nil {
 		return nil, err
 	}
-	a := s.audited(ctx)
+	a, doc := s.audited(ctx), contract.KeyRotation{Key: name, Rewrapped: n}
 	a.Kind, a.ObjectName = string(mariposa.KindKey), name
-	s.note(ctx, a)
-	return answer(contract.KeyRotation{Key: name, Rewrapped: n})
+	s.remember(ctx, a, doc)
+	return answer(doc)
 }

@@ -107,18 +107,34 @@ func (e *edit) foresee(m *made) (*document[contract.Plan], error) {
 	for _, step := range seen.Steps {
 		doc.Steps = append(doc.Steps, e.step(step, view, names))
 	}
-	doc.Complete = !seen.Cut
-	for _, name := range slices.Sorted(maps.Keys(seen.Todo)) {
-		if seen.Todo[name] > 0 && !seen.Cut {
-			doc.Complete = false
-			why := "it waits"
-			if ss := seen.Services[name]; ss != nil {
-				why = firstOf(ss.Reason, why)
-			}
-			doc.Waits = append(doc.Waits, name+": "+why)
-		}
-	}
+	doc.Waits = waits(seen)
+	doc.Complete = !seen.Cut && len(doc.Waits) == 0
 	return answer(doc)
+}
+
+// waits says of each service that would not be at its goal in the end what it waits
+// for.
+func waits(seen converge.Foresight) []string {
+	all := []string{}
+	for _, name := range slices.Sorted(maps.Keys(seen.Services)) {
+		ss, why := seen.Services[name], ""
+		switch {
+		case seen.Cut:
+			continue
+		case seen.Todo[name] > 0:
+			why = firstOf(ss.Reason, "it waits")
+		case ss.Frozen != nil:
+			why = firstOf(ss.Reason, "it is frozen")
+		case ss.Rollout != nil && ss.Rollout.Held:
+			why = firstOf(ss.Reason, "its rollout is held")
+		case ss.Paused && ss.Rollout != nil:
+			why = firstOf(ss.Reason, "it is paused")
+		default:
+			continue
+		}
+		all = append(all, name+": "+why)
+	}
+	return all
 }
 
 // view is the project as the planner would see it.

@@ -95,36 +95,44 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 	}
 	ses.rule = u
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where it cannot be set, the listener's own limits hold
-	if err := s.gate(r, u); err != nil {
-		if code := mariposa.CodeOf(err); code == mariposa.Forbidden || code == mariposa.ResourceNotFound {
-			s.deny(r.Context(), err)
-		}
-		s.explain(r.Context(), err).write(w)
-		return
-	}
+	refused := s.gate(r, u)
 	key := r.Header.Get("Idempotency-Key")
-	if key == "" || r.Method == http.MethodGet || r.Method == http.MethodHead {
+	changing := r.Method != http.MethodGet && r.Method != http.MethodHead && u.audit != ""
+	if key != "" && changing && (refused == nil || mariposa.CodeOf(refused) == mariposa.ResourceNotFound) {
+		if len(key) > maxKey {
+			newError(mariposa.InvalidArgument, "the Idempotency-Key is too long", nil).write(w)
+			return
+		}
+		ses.header = w.Header()
+		ses.again = newReplay(ses.caller, key, r, peek(r), cmp.Or(op.DefaultStatus, http.StatusOK))
+		if s.repeat(r.Context(), w, ses.again) { // what it was about may be gone by now, by its own doing
+			return
+		}
+	}
+	if refused == nil {
 		next(hc)
 		return
 	}
-	if len(key) > maxKey {
-		newError(mariposa.InvalidArgument, "the Idempotency-Key is too long", nil).write(w)
-		return
+	if code := mariposa.CodeOf(refused); code == mariposa.Forbidden || code == mariposa.ResourceNotFound {
+		s.deny(r.Context(), refused)
 	}
-	ses.header = w.Header()
-	ses.again = newReplay(ses.caller, key, r, peek(r), cmp.Or(op.DefaultStatus, http.StatusOK))
-	body, _, err := s.answered(r.Context(), ses.again)
+	s.explain(r.Context(), refused).write(w)
+}
+
+// repeat gives a change that was made before its first answer again; false: there is
+// none.
+func (s *server) repeat(ctx context.Context, w http.ResponseWriter, p *replay) bool {
+	body, _, err := s.answered(ctx, p)
 	switch {
 	case err != nil:
-		s.explain(r.Context(), err).write(w)
+		s.explain(ctx, err).write(w)
 	case body != nil:
 		w.Header().Set(replayedHeader, "true")
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(ses.again.status)
+		w.WriteHeader(p.status)
 		_, _ = w.Write(body) // whoever asked may be gone
-	default:
-		next(hc)
 	}
+	return err != nil || body != nil
 }
 
 // recovered ends a request whose handler panicked. If the answer has begun, the

@@ -23,7 +23,7 @@ type PlanResource struct {
 
 // PlanStep is one thing that would be done to one instance.
 type PlanStep struct {
-	Step         string `json:"step" doc:"create, update, remove or collect"`
+	Step         string `json:"step" doc:"create, update, remove, keep (ended, for people to look at) or collect"`
 	Service      string `json:"service_name"`
 	Slot         string `json:"slot"`
 	Instance     string `json:"instance,omitempty" doc:"of one that is there"`
