@@ -193,12 +193,18 @@ func TestEveryChangeCanBeRepeated(t *testing.T) {
 			t.Errorf("%s %s answered %d %s", q, q.body, first.status, first.body)
 			continue
 		}
-		before := w.picture.Revision()
+		done := func() int64 {
+			if op.pattern == "POST /v1/instances" { // its node goes on with it meanwhile
+				return int64(w.picture.Count(mariposa.KindInstance))
+			}
+			return w.picture.Revision()
+		}
+		before := done()
 		again := send()
 		if again.status != first.status || string(again.body) != string(first.body) || again.header.Get("Idempotency-Replayed") != "true" {
 			t.Errorf("%s answered %d %s, and then %d %s", q, first.status, first.body, again.status, again.body)
 		}
-		if w.picture.Revision() != before {
+		if done() != before {
 			t.Errorf("%s was done twice", q)
 		}
 	}
