@@ -297,7 +297,7 @@ func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*do
 			return nil, conflict("project %s still runs %s, %s among them: stop the project, or delete it with ?force=true", e.spec.Name, many(n, "instance"), first)
 		}
 		err := e.admit(&mariposa.TaskSpec{
-			Task: mariposa.TaskStop, Component: "delete", Reason: "the project is deleted", Version: e.spec.Version,
+			Task: mariposa.TaskStop, Component: "delete", Reason: "the project is deleted", Version: e.spec.Version, Lifts: true,
 			Patch: mariposa.Patch{Goal: mariposa.GoalDeleted},
 		})
 		if err != nil {
