@@ -77,12 +77,13 @@ type APIResult struct {
 type apiRun struct {
 	APIOptions
 	*system
-	http   *http.Client
-	root   *client.Client // of who runs the installation
-	member *client.Client // of a user with many memberships
-	teams  []*team
-	all    []*project // of all teams
-	res    APIResult
+	http        *http.Client
+	root        *client.Client // of who runs the installation
+	member      *client.Client // of a user with many memberships
+	memberToken string
+	teams       []*team
+	all         []*project // of all teams
+	res         APIResult
 }
 
 // team is an organization with its owner.

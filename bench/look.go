@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -41,35 +43,76 @@ func (r *apiRun) forAWhile() func() bool {
 	return func() bool { return !time.Now().Before(end) }
 }
 
-func listProjects(c *client.Client) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := c.Projects(ctx, "")
+// get asks for a path and throws the answer away: a load that takes answers apart
+// in the same process would measure itself.
+func (r *apiRun) get(ctx context.Context, token, path string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.control.URL+path, http.NoBody)
+	if err != nil {
 		return err
 	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := r.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s was answered with %s", path, res.Status)
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	return err
 }
 
-func state(c *client.Client) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := c.State(ctx, "", "")
-		return err
+const projectsPath, statePath = "/v1/projects", "/v1/state"
+
+// by asks for a path as one user, byAny as another one each time.
+func (r *apiRun) by(token, path string) func(context.Context) error {
+	return func(ctx context.Context) error { return r.get(ctx, token, path) }
+}
+
+func (r *apiRun) byAny(path string) func(context.Context) error {
+	return func(ctx context.Context) error { return r.get(ctx, r.anyTeam().token, path) }
+}
+
+// complete checks that everybody is shown what is theirs.
+func (r *apiRun) complete(ctx context.Context) error {
+	for _, one := range []struct {
+		client *client.Client
+		want   int
+	}{{r.anyTeam().client, r.Projects}, {r.member, r.Projects * r.res.Memberships}, {r.root, len(r.all)}} {
+		projects, err := one.client.Projects(ctx, "")
+		if err != nil {
+			return err
+		}
+		state, err := one.client.State(ctx, "", "")
+		if err != nil {
+			return err
+		}
+		if len(projects.Projects) != one.want || len(state.Projects) != one.want {
+			return fmt.Errorf("a user of %d projects is shown %d, and the state of %d", one.want, len(projects.Projects), len(state.Projects))
+		}
 	}
+	return nil
 }
 
 // rest looks at the system while nothing changes. Of the users, another one asks
 // each time.
 func (r *apiRun) rest(ctx context.Context) error {
+	if err := r.complete(ctx); err != nil {
+		return err
+	}
 	looks := []struct {
 		what    string
 		readers int
 		ask     func(context.Context) error
 		into    *Percentiles
 	}{
-		{"GET /v1/projects, a user", r.Readers, r.listOfAny, &r.res.ListProjects},
-		{"GET /v1/state, a user", r.Readers, r.stateOfAny, &r.res.State},
-		{"GET /v1/projects, many memberships", r.Readers, listProjects(r.member), &r.res.ListProjectsMember},
-		{"GET /v1/state, many memberships", r.Readers, state(r.member), &r.res.StateMember},
-		{"GET /v1/projects, all there are", 1, listProjects(r.root), &r.res.ListProjectsAdmin},
-		{"GET /v1/state, all there are", 1, state(r.root), &r.res.StateAdmin},
+		{"GET /v1/projects, a user", r.Readers, r.byAny(projectsPath), &r.res.ListProjects},
+		{"GET /v1/state, a user", r.Readers, r.byAny(statePath), &r.res.State},
+		{"GET /v1/projects, many memberships", r.Readers, r.by(r.memberToken, projectsPath), &r.res.ListProjectsMember},
+		{"GET /v1/state, many memberships", r.Readers, r.by(r.memberToken, statePath), &r.res.StateMember},
+		{"GET /v1/projects, all there are", 1, r.by(r.token, projectsPath), &r.res.ListProjectsAdmin},
+		{"GET /v1/state, all there are", 1, r.by(r.token, statePath), &r.res.StateAdmin},
 	}
 	for _, l := range looks {
 		s, err := measure(ctx, l.readers, r.forAWhile(), l.ask)
@@ -82,28 +125,11 @@ func (r *apiRun) rest(ctx context.Context) error {
 	return nil
 }
 
-func (r *apiRun) listOfAny(ctx context.Context) error {
-	got, err := r.anyTeam().client.Projects(ctx, "")
-	if err == nil && len(got.Projects) != r.Projects {
-		err = fmt.Errorf("a user of %d projects is shown %d", r.Projects, len(got.Projects))
-	}
-	return err
-}
-
-func (r *apiRun) stateOfAny(ctx context.Context) error {
-	got, err := r.anyTeam().client.State(ctx, "", "")
-	if err == nil && len(got.Projects) != r.Projects {
-		err = fmt.Errorf("a user of %d projects is shown the state of %d", r.Projects, len(got.Projects))
-	}
-	return err
-}
-
 // permissions measures what it costs to find out who asks and what they may.
 func (r *apiRun) permissions(ctx context.Context) error {
 	may := func(ctx context.Context) error {
 		p := r.anyProject()
-		_, err := p.team.client.Project(ctx, p.id)
-		return err
+		return r.get(ctx, p.team.token, projectsPath+"/"+p.id)
 	}
 	s, err := measure(ctx, r.Readers, r.forAWhile(), may)
 	if err != nil {
@@ -116,11 +142,7 @@ func (r *apiRun) permissions(ctx context.Context) error {
 		}
 		r.res.DeniedProject = s.percentiles()
 	}
-	free := func(ctx context.Context) error {
-		_, err := r.root.Health(ctx)
-		return err
-	}
-	if s, err = measure(ctx, r.Readers, r.forAWhile(), free); err != nil {
+	if s, err = measure(ctx, r.Readers, r.forAWhile(), r.by("", "/healthz")); err != nil {
 		return err
 	}
 	r.res.Tokenless = s.percentiles()
@@ -187,7 +209,7 @@ func (r *apiRun) busy(ctx context.Context) error {
 			return err
 		}
 	}
-	err := together(ctx, looks(r.listOfAny, &r.res.ListProjectsBusy), looks(r.stateOfAny, &r.res.StateBusy),
+	err := together(ctx, looks(r.byAny(projectsPath), &r.res.ListProjectsBusy), looks(r.byAny(statePath), &r.res.StateBusy),
 		func(ctx context.Context) (err error) {
 			r.res.CheckBusy, err = r.check(ctx, over)
 			return err

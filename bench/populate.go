@@ -115,11 +115,11 @@ func (r *apiRun) settle(ctx context.Context) error {
 // memberships makes a user who is a member of every tenth organization.
 func (r *apiRun) memberships(ctx context.Context) error {
 	const name = "member"
-	token, err := r.newUser(ctx, name)
-	if err != nil {
+	var err error
+	if r.memberToken, err = r.newUser(ctx, name); err != nil {
 		return err
 	}
-	if r.member, err = r.as(token, ""); err != nil {
+	if r.member, err = r.as(r.memberToken, ""); err != nil {
 		return err
 	}
 	r.res.Memberships = (len(r.teams) + 9) / 10
