@@ -113,9 +113,9 @@ func (e *edit) launch(ask *single) (c *change, release func(), err error) {
 	if err != nil {
 		return nil, release, err
 	}
-	of := &manifest.Project{}
+	of, meta := &manifest.Project{}, func(string) (string, bool) { return "", false }
 	if newest != nil {
-		of = newest.Manifest
+		of, meta = newest.Manifest, func(key string) (string, bool) { return newest.Manifest.Value(newest.Values, key) }
 	}
 	def, err := manifest.ParseService(name, ask.definition, of)
 	if err != nil {
@@ -123,6 +123,9 @@ func (e *edit) launch(ask *single) (c *change, release func(), err error) {
 	}
 	if def.Package != "" {
 		return nil, release, invalid("package: say memory and cpu for a single instance")
+	}
+	if _, err := manifest.Resolve(def, manifest.Scope{Meta: meta}); err != nil { // nobody would come back to it once there is a value
+		return nil, release, conflict("%w: set the value first", err)
 	}
 	if e.s.named(e.record.ID, name) {
 		return nil, release, conflict("project %s has an instance %s already: choose another name", e.spec.Name, name)
