@@ -52,7 +52,7 @@ func (h *house) becomes(project, name string, state mariposa.State) contract.Ins
 func TestASingleInstanceIsMadeStoppedStartedAndRemovedByPeople(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.create("shop", "services: {web: {compute_type: process, command: [sleep, '1000'], scale: 2}}\nmetadata: {word: {default: hello}}")
+	h.create("shop", "services: {web: {compute_type: process, command: [sleep, '1000'], scale: 2}}\nmetadata: {word: {default: hello}, unset: {}}")
 	h.converged("shop", "web", 2)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
 	var made contract.Changed
@@ -76,6 +76,10 @@ func TestASingleInstanceIsMadeStoppedStartedAndRemovedByPeople(t *testing.T) {
 	}
 	if _, errs, code := h.mariposa("", "instance", "create", "probe", "--compute-type", "process", "--", "true"); code != 1 || !strings.Contains(errs, "already") {
 		t.Errorf("a second of the same name: exit %d, %s", code, errs)
+	}
+
+	if _, errs, code := h.mariposa("", "instance", "create", "early", "--compute-type", "process", "--env", "WORD={{ .meta.unset }}", "--", "true"); code != 1 || !strings.Contains(errs, "meta.unset") {
+		t.Errorf("one that refers to what is not set: exit %d, %s", code, errs)
 	}
 
 	h.ok("instance", "stop", "probe")

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"mariposa"
@@ -299,4 +300,67 @@ func TestWhoRunsTheInstallationMayActForOthersAndIsSeenToDoSo(t *testing.T) {
 	if lines < 5 {
 		t.Errorf("the export has %d lines", lines)
 	}
+}
+
+func TestTheAuditTellsOfRepairsAndOfWhatWasDenied(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	ann, bob := h.hire("ann"), h.hire("bob")
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	if err := os.WriteFile(file, []byte(shopFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ann.can("org", "create", "red")
+	ann.can("org", "add", "red", "bob")
+	ann.can("-o", "red", "project", "create", "shop", "-m", file, "--wait")
+	bob.cannot("may not", "-o", "red", "-j", "shop", "project", "stop")
+	ann.can("-o", "red", "-j", "shop", "meta", "get", "key", "--reveal")
+	if _, err := (&person{h: h, token: "mrp_guessed"}).api().Projects(t.Context(), ""); mariposa.CodeOf(err) != mariposa.Unauthorized {
+		t.Errorf("a guessed token: %v", err)
+	}
+	shop, err := ann.api().Projects(t.Context(), "shop")
+	if err != nil || len(shop.Projects) != 1 {
+		t.Fatalf("%+v, %v", shop, err)
+	}
+	id := shop.Projects[0].ID
+	var victim string
+	for name, pid := range h.pids(id) {
+		victim = name
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	h.await("it is replaced", func() bool { p := h.pids(id); return len(p) == 2 && p[victim] == 0 })
+	h.kill()
+	h.start()
+	ann.login(h.URL())
+	for name, c := range map[string]struct {
+		filter client.AuditFilter
+		fits   func(a mariposa.Audit) bool
+	}{
+		"a repair": {client.AuditFilter{Project: id, Actor: "mariposa"}, func(a mariposa.Audit) bool {
+			return a.Action == "instance.repair" && a.ProjectName == "shop" && a.Outcome == mariposa.AuditDone
+		}},
+		"a denied stop": {client.AuditFilter{Outcome: mariposa.AuditDenied, Actor: "bob"}, func(a mariposa.Audit) bool {
+			return a.Action == "state.put" && a.Project == id && a.From == "127.0.0.1" && a.Token != ""
+		}},
+		"a secret that was read": {client.AuditFilter{Action: "secret.read"}, func(a mariposa.Audit) bool {
+			return a.ActorName == "ann" && a.ObjectName == "key" && a.Project == id && a.Number == 1
+		}},
+		"a guess": {client.AuditFilter{Action: "login"}, func(a mariposa.Audit) bool { return a.Outcome == mariposa.AuditDenied && a.Actor == "" }},
+		"a version": {client.AuditFilter{Action: "project.create"}, func(a mariposa.Audit) bool {
+			return a.ActorName == "ann" && a.Version == shop.Projects[0].Version && a.Number == 1 && a.Task != ""
+		}},
+	} {
+		got, err := h.Audit(t.Context(), c.filter)
+		if err != nil || len(got.Records) != 1 || !c.fits(got.Records[0]) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if s := ann.can("-o", "red", "-j", "shop", "events", "--audit"); !strings.Contains(s, "instance.repair") || !strings.Contains(s, "denied") || strings.Contains(s, "login") {
+		t.Errorf("what the owner reads:\n%s", s)
+	}
+	bob.login(h.URL())
+	bob.cannot("may not", "-o", "red", "-j", "shop", "events", "--audit")
 }
