@@ -80,6 +80,7 @@ func (s *server) actOnNode(ctx context.Context, in *actOnNodeInput) (*document[c
 		if err != nil || (spec.Lost == old.Lost && slices.Equal(spec.Purge, old.Purge)) {
 			return err
 		}
+		c.unit.Audit[0].Reason = in.Body.Action
 		c.unit.Writes = []store.Write{{Spec: &spec, Event: mariposa.Event{Kind: event, Reason: actor(ctx) + " asked for it"}}}
 		return nil
 	})
@@ -181,6 +182,7 @@ func (s *server) changeNode(ctx context.Context, ref string, build func(*store.R
 		}
 		c := &change{answer: contract.Changed{ID: r.ID, Name: r.Spec.(*mariposa.NodeSpec).Name}}
 		c.unit.Require = []store.Require{{Kind: mariposa.KindNode, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: r.StatusRevision}}
+		c.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindNode)}}
 		if err := build(r, c); err != nil {
 			return nil, err
 		}
