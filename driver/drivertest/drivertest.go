@@ -44,6 +44,10 @@ type Harness struct {
 	// Forgets says that values are lost with the agent, and have to be told again.
 	Forgets bool
 
+	// Script is the command that runs a script of the shell inside an instance. Nil:
+	// this kind runs no commands inside, and its driver is no driver.Execer.
+	Script func(script string) []string
+
 	// Writes makes an instance that writes these lines and goes on running.
 	// Nil: this kind has no logs, and must say so.
 	Writes func(t *testing.T, id string, lines ...string) driver.Instance
@@ -83,6 +87,12 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"values outlive the agent, and a new start has the newest", testTellAgain},
 		{"values are told while a stop waits", testTellStopping},
 		{"nobody is told who is not there", testTellUnknown},
+		{"a command inside runs as the instance does", testExec},
+		{"a command inside reads what it is given", testExecInput},
+		{"a command inside can have a terminal", testExecTerminal},
+		{"a command inside outlives neither who asked for it nor its instance", testExecEnds},
+		{"a command that cannot be run inside is refused", testExecRefused},
+		{"a command inside runs while a stop waits", testExecStopping},
 		{"the restarts a person asked for are counted by starts that came up", testBounces},
 		{"operations on many instances run side by side", testMany},
 	}

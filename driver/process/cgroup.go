@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ func (d *Driver) groupName(id string) string {
 
 // groupOf is the cgroups that an instance has, or would have.
 func (d *Driver) groupOf(id string) group {
-	return group{dirs: d.hierarchy.dirs(d.groupName(id))}
+	return group{dirs: d.hierarchy.dirs(d.groupName(id)), unified: d.hierarchy.Unified != ""}
 }
 
 // dirs lists where the groups of a name would be.
@@ -244,6 +245,25 @@ func (g group) pids() []int {
 		}
 	}
 	return list
+}
+
+// existing is the part of the groups that there is.
+func (g group) existing() group {
+	g.dirs = slices.DeleteFunc(slices.Clone(g.dirs), func(dir string) bool {
+		_, err := os.Stat(dir)
+		return err != nil
+	})
+	return g
+}
+
+// evict kills what is in the groups: commands that people run inside an instance
+// are no children of its supervisor, and end with it all the same.
+func (g group) evict() {
+	for _, pid := range g.pids() {
+		if p, ok := readProc(pid); ok {
+			p.kill(unix.SIGKILL)
+		}
+	}
 }
 
 // oomKills counts the processes that the kernel killed for want of memory.

@@ -7,9 +7,9 @@ import (
 	"mariposa/driver"
 )
 
-// entry is what the driver holds of one instance. Fields other than seen
-// belong to whoever holds op; seen is guarded by the driver's mutex, and what
-// it points to is never changed.
+// entry is what the driver holds of one instance. Fields other than seen and
+// inside belong to whoever holds op; those are guarded by the driver's mutex, and
+// what they point to is never changed.
 type entry struct {
 	id  string
 	dir string
@@ -26,7 +26,8 @@ type entry struct {
 	pidfd int           // of the shim, or of a stray's oldest process; -1: none
 	gone  chan struct{} // closed once that process has ended
 
-	seen driver.Observed // the zero value: no such instance yet
+	seen   driver.Observed // the zero value: no such instance yet
+	inside *inside         // what a command inside it needs to know; nil: it does not run. Guarded and renewed like seen
 }
 
 func newEntry(id, dir string) *entry {
@@ -38,8 +39,12 @@ func (e *entry) release() { <-e.op }
 // see renews what others are told of an instance.
 func (d *Driver) see(e *entry) {
 	o := e.observe()
+	var in *inside
+	if e.live && !e.stray {
+		in = &inside{dir: e.dir, private: e.spec.Private, ports: e.spec.Ports, group: d.groupOf(e.id).existing(), gone: e.gone}
+	}
 	d.mu.Lock()
-	e.seen = o
+	e.seen, e.inside = o, in
 	d.mu.Unlock()
 }
 

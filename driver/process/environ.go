@@ -73,6 +73,10 @@ func (e *environ) set(name, value string) {
 	*e = append(*e, name+"="+value)
 }
 
+func (e *environ) has(name string) bool {
+	return slices.ContainsFunc(*e, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+}
+
 func (e *environ) unset(name string) {
 	*e = slices.DeleteFunc(*e, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -31,6 +32,8 @@ func TestMain(m *testing.M) {
 			syscall.Exit(process.ShimMain(os.Args[2:]))
 		case "agent":
 			os.Exit(agentMain(os.Args[2:]))
+		case "agent-exec":
+			os.Exit(execMain(os.Args[2], os.Args[3]))
 		}
 	}
 	goleak.VerifyTestMain(m)
@@ -53,6 +56,27 @@ func agentMain(args []string) int {
 			o.Reason = err.Error()
 		}
 		_ = json.NewEncoder(os.Stdout).Encode(o)
+	})
+	select {}
+}
+
+// execMain is an agent with an instance and a command inside it that only waits to
+// be killed: `agent-exec ROOT ID`. It prints the command's process id.
+func execMain(root, id string) int {
+	d, err := process.New(process.Options{Root: root})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	d.Watch(func(driver.Observed) {})
+	i := instance(id, "sleep", "1000")
+	d.Start(context.Background(), i, func(driver.Observed, error) {
+		s, err := d.Exec(context.Background(), i, driver.ExecOptions{Command: []string{"sh", "-c", "echo $$; exec sleep 1000"}})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		_, _ = io.Copy(os.Stdout, s.Stdout()) // it waits to be killed
 	})
 	select {}
 }

@@ -19,6 +19,7 @@ const (
 	envRoot        = "MARIPOSA_ROOT"
 	envInstance    = "MARIPOSA_INSTANCE"
 	envShim        = "MARIPOSA_SHIM" // carried by shims in place of envInstance
+	envExec        = "MARIPOSA_EXEC" // carried by commands that somebody runs inside an instance: which
 	envCluster     = "MARIPOSA_CLUSTER"
 	envIncarnation = "MARIPOSA_INCARNATION"
 )

@@ -40,6 +40,7 @@ func TestConformance(t *testing.T) {
 			Reads: func(t *testing.T, d driver.Driver, id string) map[string]string {
 				return readValues(t, root, id)
 			},
+			Script: func(script string) []string { return []string{"sh", "-c", script} },
 			Writes: func(t *testing.T, id string, lines ...string) driver.Instance {
 				return sh(id, fmt.Sprintf("printf '%%s\\n' %s; exec sleep 1000", strings.Join(lines, " ")))
 			},

@@ -17,8 +17,12 @@ import (
 // ShimMain is the supervisor of one instance: `mariposa shim DIR`, started by
 // the driver and by nobody else. args is what follows "shim"; the result is
 // the exit code of the program. It does one thing after another on one
-// goroutine, plus one that copies the log.
+// goroutine, plus one that copies the log. With the word exec it supervises a
+// command that somebody runs inside an instance.
 func ShimMain(args []string) int {
+	if len(args) == 1 && args[0] == execWord {
+		return execMain()
+	}
 	if len(args) != 1 || !holdsLock(args[0]) {
 		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent, never by hand")
 		return 2
@@ -26,7 +30,7 @@ func ShimMain(args []string) int {
 	unix.CloseOnExec(shimLockFD)
 	unix.CloseOnExec(shimReportFD)
 	unix.CloseOnExec(shimOrdersFD)
-	closeInherited()
+	closeInherited(shimOrdersFD)
 	s := shim{dir: args[0], boot: bootID(), word: os.NewFile(shimReportFD, "report")}
 	// Processes that lose their parent become ours, whatever session they are
 	// in, so that none outlives the instance unseen.
@@ -261,6 +265,7 @@ func (s *shim) finish() {
 	default:
 		x.Reason = "exited with code " + strconv.Itoa(code)
 	}
+	s.group.evict()
 	_ = s.group.remove()
 	if err := writeJSON(filepath.Join(s.dir, exitFile), x); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot write how it ended:", err)

@@ -31,7 +31,7 @@ func (s *shim) fork(path string, output int) (pid int, err error) {
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
 	if len(s.group.dirs) > 0 {
-		if pid, err = s.forkInside(path, *attr); err == nil {
+		if pid, err = s.group.fork(path, s.Argv, *attr); err == nil {
 			return pid, nil
 		}
 	}
@@ -46,19 +46,22 @@ func (s *shim) fork(path string, output int) (pid int, err error) {
 	return pid, forkErr
 }
 
-func (s *shim) forkInside(path string, attr syscall.ProcAttr) (pid int, err error) {
-	if s.group.unified {
-		dir, err := os.Open(s.group.dirs[0])
+// fork starts a command inside the groups.
+func (g group) fork(path string, argv []string, attr syscall.ProcAttr) (pid int, err error) {
+	if g.unified {
+		dir, err := os.Open(g.dirs[0])
 		if err != nil {
 			return 0, err
 		}
 		defer dir.Close()
-		attr.Sys = &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-		return syscall.ForkExec(path, s.Argv, &attr)
+		sys := *attr.Sys
+		sys.UseCgroupFD, sys.CgroupFD = true, int(dir.Fd())
+		attr.Sys = &sys
+		return syscall.ForkExec(path, argv, &attr)
 	}
 	onOwnThread(func() {
-		if err = enter(s.group.dirs); err == nil {
-			pid, err = syscall.ForkExec(path, s.Argv, &attr)
+		if err = enter(g.dirs); err == nil {
+			pid, err = syscall.ForkExec(path, argv, &attr)
 		}
 	})
 	return pid, err
@@ -66,15 +69,16 @@ func (s *shim) forkInside(path string, attr syscall.ProcAttr) (pid int, err erro
 
 // closeInherited closes the files that whoever started the agent has let it
 // inherit, and the agent us: held for the life of an instance, they would keep
-// a pipe from ever ending. Those that this program opened itself close on exec.
-func closeInherited() {
+// a pipe from ever ending. Those up to last are meant for us; those that this
+// program opened itself close on exec.
+func closeInherited(last int) {
 	dir, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return
 	}
 	for _, f := range dir {
 		fd, err := strconv.Atoi(f.Name())
-		if err != nil || fd <= shimOrdersFD {
+		if err != nil || fd <= last {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {

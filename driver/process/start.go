@@ -234,7 +234,7 @@ const (
 // tellOrders writes orders into a file that has no name and lies in memory. It is
 // whole before a shim is born, so that an agent killed at any moment never leaves
 // one with half of them.
-func tellOrders(o orders) (*os.File, error) {
+func tellOrders(o any) (*os.File, error) {
 	b, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -267,12 +267,8 @@ func (d *Driver) spawn(dir, id string, lock, report, told *os.File) (pidfd int, 
 		return -1, err
 	}
 	defer log.Close()
-	executable := d.executable
-	if _, err := os.Stat(executable); err != nil {
-		executable = "/proc/self/exe" // it was replaced or deleted under us; this one still works
-	}
 	pidfd = -1
-	pid, _, err := syscall.StartProcess(executable, []string{"mariposa", "shim", dir}, &syscall.ProcAttr{
+	pid, _, err := syscall.StartProcess(d.ownExecutable(), []string{"mariposa", "shim", dir}, &syscall.ProcAttr{
 		Dir: "/",
 		// One thread's worth of scheduler and an eager collector keep a shim small.
 		Env:   []string{envRoot + "=" + d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
@@ -286,4 +282,12 @@ func (d *Driver) spawn(dir, id string, lock, report, told *os.File) (pidfd int, 
 		return unix.PidfdOpen(pid, 0) // our child: the pid cannot be another's yet
 	}
 	return pidfd, nil
+}
+
+// ownExecutable is the program that supervisors run.
+func (d *Driver) ownExecutable() string {
+	if _, err := os.Stat(d.executable); err != nil {
+		return "/proc/self/exe" // it was replaced or deleted under us; this one still works
+	}
+	return d.executable
 }

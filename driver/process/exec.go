@@ -1,0 +1,308 @@
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"mariposa/driver"
+)
+
+var _ driver.Execer = (*Driver)(nil)
+
+// inside is what a command needs to know to run inside an instance.
+type inside struct {
+	dir     string
+	private string
+	ports   []port
+	group   group
+	gone    chan struct{} // closed once the instance's supervisor has ended
+}
+
+// Exec runs a command in the instance's working folder, environment and cgroups,
+// under a supervisor of its own that ends it when nobody holds the session any
+// more: not even an agent killed in mid-session leaves it behind.
+func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptions) (driver.Session, error) {
+	if err := checkExec(i, o); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	e, err := d.known(i.ID)
+	var in *inside
+	if err == nil {
+		if in = e.inside; in == nil {
+			err = driver.ErrNotFound
+		}
+	}
+	if err != nil {
+		d.mu.Unlock()
+		return nil, err
+	}
+	d.work.Add(1) // until the supervisor is gone
+	d.mu.Unlock()
+	s, err := d.execute(ctx, i, o, in)
+	if err != nil {
+		d.work.Done()
+		return nil, err
+	}
+	return s, nil
+}
+
+func checkExec(i driver.Instance, o driver.ExecOptions) error {
+	if i.Workload == nil {
+		return errors.New("what the instance was made from is not known on this node, so nothing can be run as it runs")
+	}
+	if len(o.Command) == 0 || o.Command[0] == "" {
+		return &driver.CommandError{Err: errors.New("there is no command")}
+	}
+	if slices.ContainsFunc(o.Command, func(word string) bool { return strings.Contains(word, "\x00") }) {
+		return &driver.CommandError{Err: errors.New("the command cannot hold a NUL character")}
+	}
+	return nil
+}
+
+// session is a command inside an instance, seen from the agent.
+type session struct {
+	d     *Driver
+	shim  *os.Process
+	word  *os.File // what the supervisor reports
+	line  *os.File // closed, it ends the command; a byte through it is a signal
+	in    *os.File
+	out   *output
+	errs  *output // nil with a terminal, where in and out are one
+	tty   bool
+	label string
+
+	shut sync.Once
+	done chan struct{} // closed once the supervisor is gone
+	code int
+	err  error
+}
+
+// execute starts the supervisor and waits until it has started the command.
+func (d *Driver) execute(ctx context.Context, i driver.Instance, o driver.ExecOptions, in *inside) (_ *session, err error) {
+	s := &session{d: d, label: rand.Text(), tty: o.Terminal != nil, done: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	theirs, err := s.streams(o.Terminal)
+	defer closeAll(theirs)
+	if err != nil {
+		return nil, err
+	}
+	env := environ(d.environment(i, in.dir, in.private, in.ports))
+	for _, v := range o.Environment {
+		if !env.has(v.Name) {
+			env.set(v.Name, v.Value)
+		}
+	}
+	env.set(envExec, s.label)
+	told, err := tellOrders(execOrders{
+		orders: orders{Argv: o.Command, Env: env}, Dir: filepath.Join(in.dir, workDir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell the supervisor what to run: %w", err)
+	}
+	defer told.Close()
+	if err := s.spawn(i.ID, theirs, told); err != nil {
+		closeAll([]*os.File{s.word})
+		return nil, fmt.Errorf("cannot start the supervisor: %w", err)
+	}
+	closeAll(theirs)
+	return s, s.await(ctx, in.gone)
+}
+
+// streams opens what the command reads and writes; theirs are its own ends.
+func (s *session) streams(size *driver.Size) (theirs []*os.File, err error) {
+	if size != nil {
+		ours, its, err := openTerminal(*size)
+		if err != nil {
+			return nil, fmt.Errorf("cannot open a terminal: %w", err)
+		}
+		s.in, s.out = ours, &output{ours}
+		return []*os.File{its, its, its}, nil
+	}
+	ours := make([]*os.File, 3)
+	for n := range ours {
+		reads, writes, err := pipe(n != 0)
+		if err != nil {
+			closeAll(ours)
+			return theirs, fmt.Errorf("cannot open a pipe: %w", err)
+		}
+		if n == 0 {
+			ours[n], theirs = writes, append(theirs, reads)
+		} else {
+			ours[n], theirs = reads, append(theirs, writes)
+		}
+	}
+	s.in, s.out, s.errs = ours[0], &output{ours[1]}, &output{ours[2]}
+	return theirs, nil
+}
+
+// spawn starts the supervisor in a session of its own, with an environment made
+// from nothing, as the instance's own supervisor has.
+func (s *session) spawn(id string, theirs []*os.File, told *os.File) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	word, theirWord, err := pipe(true)
+	if err != nil {
+		return err
+	}
+	s.word = word
+	defer theirWord.Close()
+	theirLine, line, err := pipe(false)
+	if err != nil {
+		return err
+	}
+	s.line = line
+	defer theirLine.Close()
+	s.shim, err = os.StartProcess(s.d.ownExecutable(), []string{"mariposa", "shim", execWord}, &os.ProcAttr{
+		Dir: "/", Env: []string{envRoot + "=" + s.d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
+		Files: append([]*os.File{null, null, null}, append(theirs, theirWord, told, theirLine)...),
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	return err
+}
+
+// await waits for the supervisor's first word, and then lets it be watched.
+func (s *session) await(ctx context.Context, gone <-chan struct{}) error {
+	words := json.NewDecoder(s.word)
+	unhook := context.AfterFunc(ctx, func() { _ = s.Close() })
+	var first execReport
+	err := words.Decode(&first)
+	if err != nil || first.Error != "" {
+		unhook()
+		s.reap(err == nil)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return errors.New("its supervisor was killed")
+		case first.Command:
+			return &driver.CommandError{Err: errors.New(first.Error)}
+		}
+		return errors.New(first.Error)
+	}
+	over := make(chan struct{})
+	go func() { // ends with the supervisor
+		defer s.d.work.Done()
+		defer unhook()
+		var last execReport
+		lost := words.Decode(&last)
+		s.reap(lost == nil)
+		if lost != nil {
+			s.code, s.err = -1, errors.New("its supervisor was killed")
+		} else if s.code = last.Code; isClosed(gone) {
+			s.err = driver.ErrInstanceEnded
+		}
+		close(s.done)
+		s.out.finish()
+		if s.errs != nil {
+			s.errs.finish()
+		}
+		close(over)
+	}()
+	go func() { // ends with the other
+		select {
+		case <-gone:
+		case <-s.d.ctx.Done():
+		case <-over:
+			return
+		}
+		_ = s.line.Close() // what was written can still be read
+	}()
+	return nil
+}
+
+// reap waits for the supervisor's end. One that has not told how its command
+// ended was killed, and what it has left behind is ended here.
+func (s *session) reap(told bool) {
+	_, _ = s.shim.Wait() // how it ended does not matter: its reports do
+	_ = s.word.Close()
+	if told {
+		return
+	}
+	all, _ := findLabelled(s.d.root)
+	for _, l := range all {
+		if slices.Contains(l.env, envExec+"="+s.label) {
+			l.kill(syscall.SIGKILL)
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *session) Stdout() io.Reader { return s.out }
+
+func (s *session) Stderr() io.Reader {
+	if s.errs == nil {
+		return nil
+	}
+	return s.errs
+}
+
+func (s *session) Write(p []byte) (int, error) { return s.in.Write(p) }
+
+// CloseWrite ends the input. A terminal has no end; there, what a person would
+// type to say so is written.
+func (s *session) CloseWrite() error {
+	if !s.tty {
+		return s.in.Close()
+	}
+	_, err := s.in.Write([]byte{4})
+	return err
+}
+
+func (s *session) Resize(size driver.Size) error {
+	if !s.tty {
+		return nil
+	}
+	return resize(s.in, size)
+}
+
+func (s *session) Signal(n syscall.Signal) error {
+	if n <= 0 || n > 64 {
+		return fmt.Errorf("there is no signal %d", n)
+	}
+	_, err := s.line.Write([]byte{byte(n)})
+	return err
+}
+
+func (s *session) Wait() (int, error) {
+	<-s.done
+	return s.code, s.err
+}
+
+func (s *session) Close() error {
+	s.shut.Do(func() {
+		files := []*os.File{s.line, s.in}
+		for _, o := range []*output{s.out, s.errs} {
+			if o != nil {
+				files = append(files, o.file)
+			}
+		}
+		closeAll(files) // with a terminal one of them twice, which does no harm
+	})
+	return nil
+}

@@ -1,0 +1,178 @@
+package process_test
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/process"
+)
+
+// execute runs a script inside an instance; the line that it writes first is read.
+func (a *agent) execute(t *testing.T, i driver.Instance, script string) (driver.Session, string) {
+	t.Helper()
+	s, err := a.Exec(t.Context(), i, driver.ExecOptions{Command: []string{"sh", "-c", script}})
+	if err != nil {
+		t.Fatalf("Exec: %v", err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	line, err := bufio.NewReader(s.Stdout()).ReadString('\n')
+	if err != nil {
+		t.Fatalf("it wrote nothing: %v", err)
+	}
+	return s, strings.TrimSpace(line)
+}
+
+func TestACommandInsideIsInTheSameCgroupsAndFolder(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	a := open(t, process.Options{Root: root})
+	i := instance(drivertest.NewID(), "sleep", "1000")
+	i.Workload.Memory, i.Workload.MilliCPU = 64<<20, 250
+	o := a.start(t, i)
+	_, groups := a.execute(t, i, `cat /proc/self/cgroup | grep -E ':(memory|cpu[a-z,]*|):/mariposa' | sort | tr '\n' ' '; echo; exec sleep 1000`)
+	var want []string
+	for line := range strings.Lines(groupsOf(t, o)) {
+		if strings.Contains(line, ":/mariposa/") {
+			want = append(want, strings.TrimSpace(line))
+		}
+	}
+	if len(want) == 0 {
+		t.Fatal("the instance is in no group")
+	}
+	for _, line := range want {
+		if !strings.Contains(groups, line) {
+			t.Errorf("it is in %s, the instance in %s", groups, want)
+		}
+	}
+	if _, folder := a.execute(t, i, "pwd; exec sleep 1000"); folder != filepath.Join(root, i.ID, "work") {
+		t.Errorf("it is in the folder %s", folder)
+	}
+	a.stop(t, i.ID, drivertest.Limit)
+	left, err := filepath.Glob("/sys/fs/cgroup/*/mariposa/" + i.ID + ".*")
+	if err != nil || len(left) > 0 {
+		t.Errorf("commands inside keep the groups: %v (%v)", left, err)
+	}
+}
+
+func TestTheLimitsOfAnInstanceHoldForCommandsInside(t *testing.T) {
+	t.Parallel()
+	a := open(t, process.Options{Root: newRoot(t)})
+	i := instance(drivertest.NewID(), "sleep", "1000")
+	i.Workload.Memory = 32 << 20
+	a.start(t, i)
+	s, err := a.Exec(t.Context(), i, driver.ExecOptions{Command: []string{"tail", "/dev/zero"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if code, err := s.Wait(); code != 137 || err != nil {
+		t.Errorf("it ended with %d (%v)", code, err)
+	}
+}
+
+func TestACommandInsideDoesNotOutliveItsSupervisor(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	a := open(t, process.Options{Root: root})
+	i := instance(drivertest.NewID(), "sleep", "1000")
+	a.start(t, i)
+	s, line := a.execute(t, i, "echo $$ $PPID; exec sleep 1000")
+	var pid, parent int
+	if f := strings.Fields(line); len(f) == 2 {
+		pid, _ = strconv.Atoi(f[0])
+		parent, _ = strconv.Atoi(f[1])
+	}
+	kill(t, parent, unix.SIGKILL)
+	if code, err := s.Wait(); code != -1 || err == nil {
+		t.Errorf("it ended with %d (%v)", code, err)
+	}
+	eventually(t, "the command is gone", func() bool { return !alive(pid) })
+	if found, _ := a.find(t, i.ID); !found.Running {
+		t.Errorf("the instance shows %+v", found)
+	}
+}
+
+func TestAnAgentKilledInMidSessionLeavesNoCommandBehind(t *testing.T) {
+	t.Parallel()
+	root, id := newRoot(t), drivertest.NewID()
+	cmd := exec.Command(os.Args[0], "agent-exec", root, id)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || !alive(pid) {
+		t.Fatalf("%q is no process (%v)", line, err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	eventually(t, "the command is gone", func() bool { return !alive(pid) })
+	a := open(t, process.Options{Root: root})
+	if found, ok := a.find(t, id); !ok || !found.Running {
+		t.Errorf("the instance shows %+v", found)
+	}
+}
+
+func TestWhatACommandInsideIsToldIsOnNoDisk(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	a := open(t, process.Options{Root: root})
+	i := instance(drivertest.NewID(), "sleep", "1000")
+	i.Workload.Environment = []mariposa.Variable{{Name: "PASSWORD", Value: "planted-in-the-environment"}}
+	a.start(t, i)
+	if _, said := a.execute(t, i, "echo $PASSWORD; : planted-in-the-command; exec sleep 1000"); said != "planted-in-the-environment" {
+		t.Errorf("it said %q", said)
+	}
+	err := filepath.WalkDir(root, func(path string, f os.DirEntry, err error) error {
+		if err != nil || !f.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte("planted")) {
+			t.Errorf("%s holds what it was told", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOutputIsReadToItsEndHoweverLateItIsRead(t *testing.T) {
+	t.Parallel()
+	a := open(t, process.Options{Root: newRoot(t)})
+	i := instance(drivertest.NewID(), "sleep", "1000")
+	a.start(t, i)
+	s, err := a.Exec(t.Context(), i, driver.ExecOptions{Command: []string{"sh", "-c", "head -c 60000 /dev/zero; echo e >&2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if code, err := s.Wait(); code != 0 || err != nil {
+		t.Fatalf("it ended with %d (%v)", code, err)
+	}
+	out, err1 := io.ReadAll(s.Stdout())
+	errs, err2 := io.ReadAll(s.Stderr())
+	if len(out) != 60000 || string(errs) != "e\n" || err1 != nil || err2 != nil {
+		t.Errorf("%d bytes and %q were left (%v, %v)", len(out), errs, err1, err2)
+	}
+}

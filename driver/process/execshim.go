@@ -1,0 +1,135 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	ossignal "os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// execWord is how the supervisor of a command inside an instance is started:
+// `mariposa shim exec`.
+const execWord = "exec"
+
+// The files that it finds open; 3 to 5 are the command's own.
+const (
+	execStreamsFD = 3
+	execReportFD  = 6
+	execOrdersFD  = 7
+	execLineFD    = 8
+)
+
+// execOrders are what it is told, in memory alone.
+type execOrders struct {
+	orders
+	Dir      string   `json:"dir"`
+	Groups   []string `json:"groups,omitempty"`
+	Unified  bool     `json:"unified,omitempty"`
+	Terminal bool     `json:"terminal,omitempty"`
+}
+
+// execReport is what it tells: first that the command runs or why not, then how
+// it ended.
+type execReport struct {
+	Error   string `json:"error,omitempty"`
+	Command bool   `json:"command,omitempty"` // the error is the command's fault
+	Code    int    `json:"code"`
+}
+
+// execMain supervises one command inside an instance. It passes on the signals
+// that come over the line; when the line is cut, because whoever held it is gone,
+// it kills the command and everything that came of it.
+func execMain() int {
+	for fd := execStreamsFD; fd <= execLineFD; fd++ {
+		unix.CloseOnExec(fd)
+	}
+	var o execOrders
+	told := os.NewFile(execOrdersFD, "orders")
+	if json.NewDecoder(told).Decode(&o) != nil || len(o.Argv) == 0 {
+		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent, never by hand")
+		return 2
+	}
+	_ = told.Close()
+	closeInherited(execLineFD)
+	word := json.NewEncoder(os.NewFile(execReportFD, "report"))
+	s := shim{deaths: make(chan os.Signal, 1)}
+	ossignal.Notify(s.deaths, unix.SIGCHLD)
+	// The line says when it is over. Signals that are caught here, not ignored, are
+	// as they should be for the command.
+	ossignal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGUSR1)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		_ = word.Encode(execReport{Error: "cannot supervise: " + err.Error()})
+		return 1
+	}
+	command, err := s.run(&o)
+	if err != nil {
+		_ = word.Encode(execReport{Error: err.Error(), Command: command})
+		return 1
+	}
+	_ = word.Encode(execReport{}) // nobody listens when the agent has been killed; then the line is cut, too
+	s.attend(os.NewFile(execLineFD, "line"))
+	code := s.status.ExitStatus()
+	if s.status.Signaled() {
+		code = 128 + int(s.status.Signal())
+	}
+	_ = word.Encode(execReport{Code: code})
+	return 0
+}
+
+// run starts the command; the first result says whether an error is its fault.
+func (s *shim) run(o *execOrders) (bool, error) {
+	path, err := lookPath(o.Argv[0], o.Env, o.Dir)
+	if err != nil {
+		return true, err
+	}
+	attr := syscall.ProcAttr{
+		Dir: o.Dir, Env: o.Env, Files: []uintptr{execStreamsFD, execStreamsFD + 1, execStreamsFD + 2},
+		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: o.Terminal},
+	}
+	if len(o.Groups) > 0 {
+		s.child, err = group{dirs: o.Groups, unified: o.Unified}.fork(path, o.Argv, attr)
+	} else {
+		s.child, err = syscall.ForkExec(path, o.Argv, &attr)
+	}
+	for fd := range 3 {
+		_ = unix.Close(execStreamsFD + fd) // they are the command's alone, or its end would not show
+	}
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOEXEC) || errors.Is(err, unix.E2BIG) {
+		return true, explain(o.Argv[0], path, err)
+	}
+	return false, err
+}
+
+// attend waits for the end of the command, or of the line.
+func (s *shim) attend(line *os.File) {
+	orders := make(chan unix.Signal)
+	go func() { // ends with the program
+		defer close(orders)
+		for b := make([]byte, 1); ; {
+			if n, err := line.Read(b); n == 0 || err != nil {
+				return
+			}
+			orders <- unix.Signal(b[0])
+		}
+	}()
+	for {
+		select {
+		case sig, more := <-orders:
+			if !more {
+				_ = unix.Kill(-s.child, unix.SIGKILL)
+				s.clear()
+				return
+			}
+			_ = unix.Kill(-s.child, sig)
+		case <-s.deaths:
+			if s.reap() {
+				s.clear()
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package process
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+)
+
+// openTerminal makes a terminal: our end, and the one that a command gets.
+func openTerminal(size driver.Size) (ours, theirs *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours = os.NewFile(uintptr(fd), "terminal")
+	defer func() {
+		if err != nil {
+			_ = ours.Close()
+		}
+	}()
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return nil, nil, err
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := resize(ours, size); err != nil {
+		return nil, nil, err
+	}
+	theirs, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	return ours, theirs, err
+}
+
+func resize(terminal *os.File, size driver.Size) error {
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+	})
+	return errors.Join(err, failed)
+}
+
+// pipe makes a pipe of which one end is ours: the one that reads, or the one that
+// writes. Only that end may be non-blocking: programs do not expect it of theirs.
+func pipe(weRead bool) (reads, writes *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	ours := fds[1]
+	if weRead {
+		ours = fds[0]
+	}
+	if err := unix.SetNonblock(ours, true); err != nil {
+		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "reads"), os.NewFile(uintptr(fds[1]), "writes"), nil
+}
+
+// output is what a command writes.
+type output struct{ file *os.File }
+
+// finish says that nobody writes any more. Whoever waits for more finds what is
+// there, and then the end: somebody outside may have been handed the other side.
+func (o *output) finish() { _ = o.file.SetReadDeadline(time.Now()) }
+
+func (o *output) Read(p []byte) (n int, err error) {
+	n, err = o.file.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		n, err = o.rest(p)
+	}
+	if errors.Is(err, unix.EIO) || errors.Is(err, os.ErrClosed) { // how a terminal ends
+		err = io.EOF
+	}
+	return n, err
+}
+
+// rest reads what has been written, without waiting for more.
+func (o *output) rest(p []byte) (n int, err error) {
+	raw, err := o.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	failed := errors.New("not read")
+	err = raw.Control(func(fd uintptr) {
+		for n, failed = unix.Read(int(fd), p); errors.Is(failed, unix.EINTR); {
+			n, failed = unix.Read(int(fd), p)
+		}
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case failed != nil && !errors.Is(failed, unix.EAGAIN):
+		return 0, failed
+	case failed != nil || n <= 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
