@@ -65,6 +65,7 @@ type Node struct {
 	busy      map[mariposa.ComputeType]int
 	waiting   map[mariposa.ComputeType][]*instance
 	streams   map[int64]*stream
+	shells    map[int64]*shell
 	texts     map[string]string // names that many instances share
 	stepCtx   context.Context   //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
 }
@@ -94,7 +95,7 @@ func NewNode(o Options) *Node {
 	n := &Node{
 		Options: o, drivers: map[mariposa.ComputeType]driver.Driver{}, instances: map[string]*instance{}, found: map[string]found{},
 		dirty: map[string]struct{}{}, busy: map[mariposa.ComputeType]int{}, waiting: map[mariposa.ComputeType][]*instance{},
-		streams: map[int64]*stream{}, texts: map[string]string{}, stopBeat: func() {},
+		streams: map[int64]*stream{}, shells: map[int64]*shell{}, texts: map[string]string{}, stopBeat: func() {},
 	}
 	n.board = newBoard(o.Mdata, o.Hello.Key)
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
@@ -194,6 +195,10 @@ func (n *Node) hangUp() {
 		s.cancel()
 	}
 	clear(n.streams)
+	for _, s := range n.shells {
+		s.cancel()
+	}
+	clear(n.shells)
 }
 
 func (n *Node) send(f wire.Frame) {
@@ -226,6 +231,8 @@ func (n *Node) take(f *wire.Frame) error {
 		}
 	case f.Ask != nil:
 		n.takeAsk(f.Ask)
+	case f.Exec != nil && n.welcomed:
+		n.takeExec(f.Exec)
 	default:
 		return fmt.Errorf("it sent a frame that makes no sense here")
 	}

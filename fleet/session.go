@@ -30,6 +30,7 @@ type Session struct {
 	seq        int64
 	ended      bool
 	streams    map[int64]*stream
+	shells     map[int64]*Shell
 	lastStream int64
 	retry      func() // takes the next try to store back
 
@@ -52,7 +53,7 @@ type message struct {
 
 func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, out Outlet, wake func()) *Session {
 	s := &Session{
-		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, out: out, streams: map[int64]*stream{},
+		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, out: out, streams: map[int64]*stream{}, shells: map[int64]*Shell{},
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {},
 	}
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
@@ -359,8 +360,8 @@ func (s *Session) end(why string) {
 	s.mu.Lock()
 	already, seq := s.ended, s.seq+1
 	s.ended = true
-	open, unretry := s.streams, s.retry
-	s.streams = map[int64]*stream{}
+	open, shells, unretry := s.streams, s.shells, s.retry
+	s.streams, s.shells = map[int64]*stream{}, map[int64]*Shell{}
 	s.mu.Unlock()
 	if already {
 		return
@@ -368,6 +369,9 @@ func (s *Session) end(why string) {
 	unretry()
 	for _, st := range open {
 		st.fail(errors.New(why))
+	}
+	for _, x := range shells {
+		x.fail(mariposa.Errorf(mariposa.Unavailable, "the connection to node %s is lost, and the command with it: %s", s.hello.Name, why))
 	}
 	s.out.Send(wire.Frame{Seq: seq, Bye: &wire.Bye{Reason: why}})
 	s.out.Close()

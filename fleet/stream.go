@@ -10,9 +10,6 @@ import (
 	"mariposa/wire"
 )
 
-// window is how many pieces of a log may be on their way at once.
-const window = 8
-
 // stream is a log being read from a node.
 type stream struct {
 	id   int64
@@ -43,7 +40,7 @@ func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follo
 	s.streams[st.id] = st
 	s.mu.Unlock()
 	context.AfterFunc(ctx, func() { st.fail(ctx.Err()) })
-	s.send(wire.Frame{Ask: &wire.Ask{Stream: st.id, Instance: instance, Tail: tail, Follow: follow, Credit: window}})
+	s.send(wire.Frame{Ask: &wire.Ask{Stream: st.id, Instance: instance, Tail: tail, Follow: follow, Credit: wire.Window}})
 	return st, nil
 }
 
@@ -120,16 +117,21 @@ func (st *stream) fail(err error) {
 
 func (s *Session) takeData(d *wire.Data) {
 	s.mu.Lock()
-	st := s.streams[d.Stream]
+	st, x := s.streams[d.Stream], s.shells[d.Stream]
 	if d.Last {
 		delete(s.streams, d.Stream)
+		delete(s.shells, d.Stream)
 	}
 	s.mu.Unlock()
+	if x != nil {
+		x.take(d)
+		return
+	}
 	if st == nil {
 		return
 	}
 	st.mu.Lock()
-	if len(d.Bytes) > 0 && len(st.data) <= 2*window {
+	if len(d.Bytes) > 0 && len(st.data) <= 2*wire.Window {
 		st.data = append(st.data, d.Bytes)
 	}
 	st.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 //
 //	1 (2026-11): hello, welcome, assign, report, beat, bye, ask, data
 //	2 (2026-11): mdata; assignments with files, the goal stopped, and bounces; frames up to 32 MiB
-const Protocol = 2
+//	3 (2026-11): exec; data with stderr, exit codes, credit for input and the kind of an error
+const Protocol = 3
 
 // MaxFrame bounds a frame in bytes: room for the values of one instance, of which
 // each may have a megabyte.
@@ -36,6 +37,7 @@ type Frame struct {
 	Beat    *Beat    `json:"beat,omitempty"`
 	Bye     *Bye     `json:"bye,omitempty"`
 	Ask     *Ask     `json:"ask,omitempty"`
+	Exec    *Exec    `json:"exec,omitempty"`
 	Data    *Data    `json:"data,omitempty"`
 }
 
@@ -136,16 +138,45 @@ type Ask struct {
 	Crash    bool   `json:"crash,omitempty"` // the instance is to fail; no stream is meant
 }
 
-// Data is a piece of a stream.
-type Data struct {
-	Stream int64  `json:"stream"`
-	Bytes  []byte `json:"bytes,omitempty"`
-	Last   bool   `json:"last,omitempty"`
-	Error  string `json:"error,omitempty"`
+// Exec opens, feeds, steers or cancels a command run inside an instance. Its
+// streams are numbered together with those of asks.
+type Exec struct {
+	Stream   int64    `json:"stream"`
+	Instance string   `json:"instance,omitempty"` // set in the one that opens the stream
+	Command  []string `json:"command,omitempty"`  // likewise
+	Terminal *Size    `json:"terminal,omitempty"` // when it opens: run in a terminal; later: its new size
+	Input    []byte   `json:"input,omitempty"`    // takes one of the credits that the node gave
+	End      bool     `json:"end,omitempty"`      // no more input
+	Signal   int      `json:"signal,omitempty"`
+	Credit   int      `json:"credit,omitempty"` // how many more pieces of output may be sent
+	Cancel   bool     `json:"cancel,omitempty"`
 }
 
-// Piece bounds the bytes of a Data.
-const Piece = 32 << 10
+// Size is how large a terminal is.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Data is a piece of a stream. The first of an exec only gives credit: the
+// command runs.
+type Data struct {
+	Stream int64         `json:"stream"`
+	Bytes  []byte        `json:"bytes,omitempty"`
+	Stderr bool          `json:"stderr,omitempty"`
+	Credit int           `json:"credit,omitempty"` // how many more pieces of input may be sent
+	Last   bool          `json:"last,omitempty"`
+	Exit   *int          `json:"exit,omitempty"` // in the last of an exec: how the command ended
+	Error  string        `json:"error,omitempty"`
+	Code   mariposa.Code `json:"code,omitempty"` // the kind of the error, where it is known
+}
+
+const (
+	// Piece bounds the bytes of a Data, and of the input in an Exec.
+	Piece = 32 << 10
+	// Window is how many pieces of one stream may be on their way at once.
+	Window = 8
+)
 
 // Encode makes the bytes of a frame.
 func Encode(f Frame) ([]byte, error) { return json.Marshal(f) }
@@ -169,7 +200,7 @@ func Decode(b []byte) (Frame, error) {
 func (f *Frame) things() (n int) {
 	for _, set := range []bool{
 		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Report != nil,
-		f.Beat != nil, f.Bye != nil, f.Ask != nil, f.Data != nil,
+		f.Beat != nil, f.Bye != nil, f.Ask != nil, f.Exec != nil, f.Data != nil,
 	} {
 		if set {
 			n++

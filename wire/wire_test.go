@@ -33,6 +33,9 @@ func frames() []wire.Frame {
 		{Seq: 3, Beat: &wire.Beat{Seen: 7}},
 		{Seq: 4, Bye: &wire.Bye{Reason: "no", Final: true}},
 		{Seq: 5, Ask: &wire.Ask{Stream: 1, Instance: "i1", Tail: -1, Follow: true, Credit: 8}},
+		{Seq: 7, Exec: &wire.Exec{Stream: 2, Instance: "i1", Command: []string{"sh", "-c", "a b"}, Terminal: &wire.Size{Rows: 24, Cols: 80}, Credit: 8}},
+		{Seq: 8, Exec: &wire.Exec{Stream: 2, Input: []byte{0, 255}, End: true, Signal: 15, Cancel: true}},
+		{Seq: 9, Data: &wire.Data{Stream: 2, Stderr: true, Credit: 1, Exit: new(int), Code: mariposa.Conflict}},
 		{Seq: 6, Data: &wire.Data{Stream: 1, Bytes: []byte{0, 1, 255}, Last: true, Error: "x"}},
 	}
 }
@@ -65,7 +68,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		n := 0
-		for _, set := range []bool{fr.Hello != nil, fr.Welcome != nil, fr.Assign != nil, fr.Mdata != nil, fr.Report != nil, fr.Beat != nil, fr.Bye != nil, fr.Ask != nil, fr.Data != nil} {
+		for _, set := range []bool{fr.Hello != nil, fr.Welcome != nil, fr.Assign != nil, fr.Mdata != nil, fr.Report != nil, fr.Beat != nil, fr.Bye != nil, fr.Ask != nil, fr.Exec != nil, fr.Data != nil} {
 			if set {
 				n++
 			}
