@@ -1,0 +1,382 @@
+package auth_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/clock"
+	"mariposa/picture"
+	"mariposa/store"
+	"mariposa/store/memory"
+)
+
+// office is a directory over a store in memory.
+type office struct {
+	t       testing.TB
+	store   store.Store
+	picture *picture.Picture
+	*auth.Directory
+}
+
+func newOffice(t testing.TB) *office {
+	t.Helper()
+	o := &office{t: t, store: memory.New(clock.Real{})}
+	if err := auth.EnsureFirst(context.Background(), o.store, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := picture.Open(context.Background(), o.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.picture, o.Directory = p, auth.NewDirectory(p, "the-admin-token", "the-join-token")
+	return o
+}
+
+func (o *office) write(writes ...store.Write) {
+	o.t.Helper()
+	if err := o.store.Commit(context.Background(), store.Unit{Writes: writes})[0].Err; err != nil {
+		o.t.Fatal(err)
+	}
+	if _, err := o.picture.Advance(context.Background()); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *office) user(name string, change func(*mariposa.UserSpec)) {
+	o.t.Helper()
+	spec := &mariposa.UserSpec{Name: name}
+	if change != nil {
+		change(spec)
+	}
+	o.write(auth.NewUser(name, "org-"+name, spec)...)
+}
+
+func (o *office) token(secret string, spec mariposa.TokenSpec) string {
+	o.t.Helper()
+	spec.Hash = mariposa.HashToken(secret)
+	id := mariposa.TokenID(spec.Hash)
+	o.write(store.Write{Kind: mariposa.KindToken, ID: id, Spec: &spec})
+	return id
+}
+
+func (o *office) organization(id string, base mariposa.Role, members map[string]mariposa.OrgRole) *store.Record {
+	o.t.Helper()
+	o.write(store.Write{Kind: mariposa.KindOrg, ID: id, Spec: &mariposa.OrganizationSpec{Name: id, Base: base, Members: members}})
+	return o.picture.Get(mariposa.KindOrg, id)
+}
+
+func (o *office) project(id, org string, users map[string]mariposa.Role) *store.Record {
+	o.t.Helper()
+	o.write(store.Write{Kind: mariposa.KindProject, ID: id, Project: id, Spec: &mariposa.ProjectSpec{Name: id, Organization: org, Users: users}})
+	return o.picture.Get(mariposa.KindProject, id)
+}
+
+func TestTokensTellWhoSomebodyIs(t *testing.T) {
+	t.Parallel()
+	o, now := newOffice(t), time.Now()
+	o.user("ada", nil)
+	o.user("off", func(u *mariposa.UserSpec) { u.Disabled = true })
+	o.token("plain", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada"})
+	o.token("bound", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada", Organization: "acme", Project: "shop", Role: mariposa.RoleViewer})
+	o.token("old", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada", Expires: now})
+	o.token("soon", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada", Expires: now.Add(time.Nanosecond)})
+	o.token("off", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "off"})
+	o.token("orphan", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "nobody"})
+	o.token("stored admin", mariposa.TokenSpec{Use: mariposa.TokenAdmin})
+	o.token("stored join", mariposa.TokenSpec{Use: mariposa.TokenJoin})
+	o.token("late join", mariposa.TokenSpec{Use: mariposa.TokenJoin, Expires: now})
+	for token, user := range map[string]string{
+		"plain": "ada", "bound": "ada", "soon": "ada", "the-admin-token": mariposa.FirstUser, "stored admin": mariposa.FirstUser,
+		"old": "", "off": "", "orphan": "", "stored join": "", "the-join-token": "", "": "", "never": "", mariposa.HashToken("plain"): "",
+	} {
+		got := ""
+		if c := o.Identify(token, now); c != nil {
+			got = c.User
+			if again := o.Renew(c, now); again == nil || *again != *c {
+				t.Errorf("%q is %+v, and renewed %+v", token, c, again)
+			}
+		}
+		if got != user {
+			t.Errorf("%q is of %q, not of %q", token, got, user)
+		}
+	}
+	if c := o.Identify("bound", now); c.Bounds != (auth.Bounds{Organization: "acme", Project: "shop", Role: mariposa.RoleViewer}) || c.Home != "acme" {
+		t.Errorf("bound: %+v", c)
+	}
+	for token, joins := range map[string]bool{"the-join-token": true, "stored join": true, "late join": false, "plain": false, "the-admin-token": false, "": false} {
+		if o.Joins(token, now) != joins {
+			t.Errorf("a node joins with %q: %v", token, !joins)
+		}
+	}
+}
+
+func TestWhoWasLetInIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	o, now := newOffice(t), time.Now()
+	o.user("boss", func(u *mariposa.UserSpec) { u.Admin = true })
+	o.user("ada", nil)
+	id := o.token("t", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "boss", Expires: now.Add(time.Hour)})
+	boss := o.Identify("t", now)
+	acting := o.StandIn(boss, "ada")
+	if acting.User != "ada" || acting.By != "boss" || acting.Actor() != "ada (by boss)" || acting.Admin {
+		t.Fatalf("for ada: %+v", acting)
+	}
+	if o.Renew(boss, now.Add(time.Hour)) != nil || o.Renew(acting, now.Add(time.Hour)) != nil {
+		t.Error("the time of the token is over")
+	}
+	o.user("boss", nil)
+	if c := o.Renew(boss, now); c == nil || c.Admin {
+		t.Errorf("boss is no admin any more: %+v", c)
+	}
+	if c := o.Renew(acting, now); c != nil {
+		t.Errorf("and still acts for ada: %+v", c)
+	}
+	o.write(store.Write{Kind: mariposa.KindToken, ID: id, Delete: true})
+	if o.Renew(boss, now) != nil {
+		t.Error("the token is revoked")
+	}
+	if first := o.Identify("the-admin-token", now); o.Renew(first, now) == nil {
+		t.Error("the first user's token is good for ever")
+	}
+}
+
+func TestOnlyWhoRunsTheInstallationActsForOthers(t *testing.T) {
+	t.Parallel()
+	o, now := newOffice(t), time.Now()
+	o.user("ada", nil)
+	o.user("bob", nil)
+	o.user("off", func(u *mariposa.UserSpec) { u.Disabled = true })
+	o.token("ada", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada"})
+	o.token("bound", mariposa.TokenSpec{Use: mariposa.TokenUser, User: mariposa.FirstUser, Role: mariposa.RoleAdmin})
+	admin, ada, bound := o.Identify("the-admin-token", now), o.Identify("ada", now), o.Identify("bound", now)
+	for name, c := range map[string]struct {
+		by  *auth.Caller
+		ref string
+		may bool
+	}{
+		"admin for ada": {admin, "ada", true}, "admin for itself": {admin, "admin", true}, "admin for nobody": {admin, "nobody", false}, "admin for who is disabled": {admin, "off", false},
+		"ada for bob": {ada, "bob", false}, "ada for herself": {ada, "ada", true}, "ada for admin": {ada, "admin", false}, "a bound token for ada": {bound, "ada", false},
+	} {
+		if got := o.StandIn(c.by, c.ref); (got != nil) != c.may {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestRolesComeFromProjectsAndOrganizations(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	acme := o.organization("acme", mariposa.RoleViewer, map[string]mariposa.OrgRole{"olga": mariposa.OrgOwner, "mia": mariposa.OrgMember, "dora": mariposa.OrgMember})
+	closed := o.organization("closed", mariposa.RoleNone, map[string]mariposa.OrgRole{"mia": mariposa.OrgMember})
+	shop := o.project("shop", "acme", map[string]mariposa.Role{"dora": mariposa.RoleDeployer, "vera": mariposa.RoleViewer, "olga": mariposa.RoleViewer})
+	vault := o.project("vault", "closed", nil)
+	for name, c := range map[string]struct {
+		caller auth.Caller
+		on     *store.Record
+		role   mariposa.Role
+	}{
+		"an owner is an admin, whatever else":      {auth.Caller{User: "olga"}, shop, mariposa.RoleAdmin},
+		"a member is what all members are":         {auth.Caller{User: "mia"}, shop, mariposa.RoleViewer},
+		"a member with a role of their own":        {auth.Caller{User: "dora"}, shop, mariposa.RoleDeployer},
+		"who has a role and no part in it":         {auth.Caller{User: "vera"}, shop, mariposa.RoleViewer},
+		"a member where members are nothing":       {auth.Caller{User: "mia"}, vault, mariposa.RoleNone},
+		"who has no part":                          {auth.Caller{User: "sam"}, shop, ""},
+		"who runs the installation":                {auth.Caller{User: "x", Admin: true}, vault, mariposa.RoleAdmin},
+		"bound to the organization":                {auth.Caller{User: "olga", Bounds: auth.Bounds{Organization: "acme"}}, shop, mariposa.RoleAdmin},
+		"bound to another":                         {auth.Caller{User: "olga", Bounds: auth.Bounds{Organization: "closed"}}, shop, mariposa.RoleNone},
+		"bound to another project":                 {auth.Caller{User: "x", Admin: true, Bounds: auth.Bounds{Project: "vault"}}, shop, mariposa.RoleNone},
+		"bound to a role":                          {auth.Caller{User: "olga", Bounds: auth.Bounds{Role: mariposa.RoleDeployer}}, shop, mariposa.RoleDeployer},
+		"bound to a role that is more than theirs": {auth.Caller{User: "vera", Bounds: auth.Bounds{Role: mariposa.RoleAdmin}}, shop, mariposa.RoleViewer},
+	} {
+		if got := o.RoleIn(&c.caller, c.on); got.Rank() != c.role.Rank() {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	for name, c := range map[string]struct {
+		caller auth.Caller
+		on     *store.Record
+		role   mariposa.OrgRole
+	}{
+		"an owner":                  {auth.Caller{User: "olga"}, acme, mariposa.OrgOwner},
+		"a member":                  {auth.Caller{User: "mia"}, closed, mariposa.OrgMember},
+		"who has no part":           {auth.Caller{User: "vera"}, acme, ""},
+		"who runs the installation": {auth.Caller{User: "x", Admin: true}, closed, mariposa.OrgOwner},
+		"bound to another":          {auth.Caller{User: "olga", Bounds: auth.Bounds{Organization: "closed"}}, acme, ""},
+		"bound to a project":        {auth.Caller{User: "olga", Bounds: auth.Bounds{Organization: "acme", Project: "shop"}}, acme, ""},
+		"bound to less than admin":  {auth.Caller{User: "olga", Bounds: auth.Bounds{Role: mariposa.RoleOperator}}, acme, mariposa.OrgMember},
+		"bound to admin":            {auth.Caller{User: "olga", Bounds: auth.Bounds{Role: mariposa.RoleAdmin}}, acme, mariposa.OrgOwner},
+	} {
+		if got := o.RoleOf(&c.caller, c.on); got != c.role {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// The words of the issue: what a deployer, as a robot is given, may and may not.
+func TestWhatEachRoleMay(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	for _, role := range mariposa.Roles {
+		p := o.project("of-"+string(role), "acme", map[string]mariposa.Role{"u": role})
+		may := map[auth.Permission]bool{}
+		for _, row := range auth.Table {
+			may[row.Permission] = o.May(&auth.Caller{User: "u"}, row.Permission, p) == auth.Allowed
+			if row.Project == "" && may[row.Permission] {
+				t.Errorf("%s may %s", role, row.Permission)
+			}
+		}
+		wanted := map[mariposa.Role][]auth.Permission{
+			mariposa.RoleViewer:   {auth.ReadProject},
+			mariposa.RoleDeployer: {auth.ReadProject, auth.Deploy},
+			mariposa.RoleOperator: {auth.ReadProject, auth.Deploy, auth.Operate, auth.ReadSecrets, auth.Shell, auth.ManageInstances},
+			mariposa.RoleAdmin: {
+				auth.ReadProject, auth.Deploy, auth.Operate, auth.ReadSecrets, auth.Shell, auth.ManageInstances, auth.ManagePeople, auth.Administer, auth.AuditProject,
+			},
+		}[role]
+		for permission, allowed := range may {
+			if allowed != slices.Contains(wanted, permission) {
+				t.Errorf("%s may %s: %v", role, permission, allowed)
+			}
+		}
+	}
+}
+
+// Bounds only ever take away: whatever a token leaves of its user's rights, the user
+// has; and what is within bounds may never do more.
+func TestBoundsOnlyTakeAway(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	orgs := []*store.Record{
+		o.organization("a", mariposa.RoleViewer, map[string]mariposa.OrgRole{"u": mariposa.OrgOwner, "v": mariposa.OrgMember}),
+		o.organization("b", mariposa.RoleNone, map[string]mariposa.OrgRole{"u": mariposa.OrgMember}),
+	}
+	on := append(slices.Clone(orgs), o.project("p", "a", map[string]mariposa.Role{"w": mariposa.RoleOperator}), o.project("q", "b", map[string]mariposa.Role{"v": mariposa.RoleAdmin}), nil)
+	rapid.Check(t, func(rt *rapid.T) {
+		anyBounds := func(label string) auth.Bounds {
+			return auth.Bounds{
+				Organization: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(rt, label+" organization"),
+				Project:      rapid.SampledFrom([]string{"", "p", "q", "r"}).Draw(rt, label+" project"),
+				Role:         rapid.SampledFrom(append([]mariposa.Role{""}, mariposa.Roles...)).Draw(rt, label+" role"),
+			}
+		}
+		free := auth.Caller{User: rapid.SampledFrom([]string{"u", "v", "w", "x"}).Draw(rt, "user"), Admin: rapid.Bool().Draw(rt, "admin")}
+		outer, inner := free, free
+		outer.Bounds, inner.Bounds = anyBounds("outer"), anyBounds("inner")
+		row := rapid.SampledFrom(auth.Table).Draw(rt, "permission")
+		what := rapid.SampledFrom(on).Draw(rt, "on")
+		all, some, less := o.May(&free, row.Permission, what), o.May(&outer, row.Permission, what), o.May(&inner, row.Permission, what)
+		if some > all {
+			rt.Fatalf("bounds %+v gave %s where their user is %s", outer.Bounds, some, all)
+		}
+		if inner.Bounds.Within(outer.Bounds) && less > some {
+			rt.Fatalf("%+v is within %+v, and is %s where that is %s", inner.Bounds, outer.Bounds, less, some)
+		}
+		if !inner.Bounds.Within(auth.Bounds{}) || !inner.Bounds.Within(inner.Bounds) {
+			rt.Fatal("everything is within no bounds, and within itself")
+		}
+	})
+}
+
+func TestFailuresAreLimitedBySource(t *testing.T) {
+	t.Parallel()
+	l, now := auth.NewLimiter(3, time.Second), time.Now()
+	for range 3 {
+		if ok, unsaid, _ := l.Fail("a", now); !ok || unsaid != 0 {
+			t.Fatal("the first ones are within bounds")
+		}
+	}
+	for range 2 {
+		if ok, _, retry := l.Fail("a", now.Add(250*time.Millisecond)); ok || retry != 750*time.Millisecond {
+			t.Errorf("one more: %v, again in %v", ok, retry)
+		}
+	}
+	if ok, _, _ := l.Fail("b", now); !ok {
+		t.Error("others are not held up")
+	}
+	if ok, unsaid, _ := l.Fail("a", now.Add(time.Second)); !ok || unsaid != 2 {
+		t.Errorf("a second later: %v, %d unsaid", ok, unsaid)
+	}
+	for i := range 25_000 { // what is remembered has an end
+		l.Fail(fmt.Sprint("source ", i), now.Add(time.Duration(i)*time.Millisecond))
+	}
+	if ok, _, _ := l.Fail("a", now.Add(time.Hour)); !ok {
+		t.Error("an hour later all is forgiven")
+	}
+}
+
+// crowd is a directory of 10,000 projects in 1,000 organizations.
+func crowd(t testing.TB) (*office, *auth.Caller, []*store.Record) {
+	o := newOffice(t)
+	o.user("ada", nil)
+	o.token("t", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada"})
+	var writes []store.Write
+	for i := range 1000 {
+		org := fmt.Sprintf("org-%d", i)
+		members := map[string]mariposa.OrgRole{}
+		for m := range 20 {
+			members[fmt.Sprintf("user-%d", i*20+m)] = mariposa.OrgMember
+		}
+		if i%10 == 0 {
+			members["ada"] = mariposa.OrgMember
+		}
+		writes = append(writes, store.Write{Kind: mariposa.KindOrg, ID: org, Spec: &mariposa.OrganizationSpec{Name: org, Base: mariposa.RoleViewer, Members: members}})
+		for p := range 10 {
+			id := fmt.Sprintf("project-%d-%d", i, p)
+			writes = append(writes, store.Write{Kind: mariposa.KindProject, ID: id, Project: id, Spec: &mariposa.ProjectSpec{Name: id, Organization: org}})
+		}
+	}
+	o.write(writes...)
+	return o, o.Identify("t", time.Now()), o.picture.All(mariposa.KindProject)
+}
+
+// A permission is looked up, never searched for: it costs the same however much there
+// is, which shows in that it makes no garbage.
+func TestAPermissionIsLookedUpNotSearchedFor(t *testing.T) { // alone: others would make garbage meanwhile
+	o, c, projects := crowd(t)
+	i, allowed := 0, 0
+	made := testing.AllocsPerRun(20_000, func() {
+		p := projects[i%len(projects)]
+		i++
+		if o.May(c, auth.Deploy, p) != auth.Hidden {
+			allowed++
+		}
+		o.RoleIn(c, p)
+	})
+	if made > 1 || allowed < 1000 || allowed > 10_000 {
+		t.Errorf("%.1f allocations for each, %d of them seen", made, allowed)
+	}
+	if made := testing.AllocsPerRun(1000, func() { o.Identify("t", time.Time{}) }); made > 30 {
+		t.Errorf("%.1f allocations to find who somebody is", made)
+	}
+}
+
+func BenchmarkPermissions(b *testing.B) {
+	o, c, projects := crowd(b)
+	now := time.Now()
+	b.Run("a permission on one of 10,000 projects", func(b *testing.B) {
+		i := 0
+		for b.Loop() {
+			o.May(c, auth.Deploy, projects[i%len(projects)])
+			i++
+		}
+	})
+	b.Run("a role in one of 10,000 projects", func(b *testing.B) {
+		i := 0
+		for b.Loop() {
+			o.RoleIn(c, projects[i%len(projects)])
+			i++
+		}
+	})
+	b.Run("who somebody is", func(b *testing.B) {
+		for b.Loop() {
+			o.Identify("t", now)
+		}
+	})
+}
