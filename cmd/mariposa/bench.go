@@ -16,7 +16,7 @@ import (
 
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{Use: "bench", Short: "Put load on a system of its own and measure it"}
-	c.AddCommand(benchConvergeCommand(), benchAPICommand())
+	c.AddCommand(benchConvergeCommand(), benchAPICommand(), benchQueueCommand())
 	return c
 }
 
@@ -83,6 +83,45 @@ func benchAPICommand() *cobra.Command {
 	c.Flags().IntVar(&o.Updates, "updates", 500, "how many manifests to submit at the same moment")
 	c.Flags().IntVar(&o.Readers, "readers", 4, "how many ask at the same moment")
 	c.Flags().DurationVar(&o.Duration, "duration", 5*time.Second, "how long each measurement takes")
+	g.flags(c, "cpu-PART.pprof (of each part)")
+	return c
+}
+
+func benchQueueCommand() *cobra.Command {
+	var o bench.QueueOptions
+	var g benchGround
+	c := &cobra.Command{
+		Use:   "queue",
+		Short: "Fill a system with projects and the history of their tasks, list it over HTTP, add tasks, roll a large service",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if min(o.Projects, o.History, o.Instances, o.Nodes, o.Readers, o.Clients) < 1 {
+				return cli.Usage(errors.New("--projects, --history, --instances, --nodes, --readers and --clients must be at least 1"))
+			}
+			if o.Duration <= 0 || o.DriverTime <= 0 || o.MinHealthy < 0 {
+				return cli.Usage(errors.New("--duration and --driver-time must be a while like 3s, and --min-healthy must not be negative"))
+			}
+			defer g.close()
+			o.Throwaway = g.where == ""
+			if o.Ground, err = g.open(cmd); err != nil {
+				return err
+			}
+			res, err := bench.Queue(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(res)
+		},
+	}
+	c.Flags().IntVar(&o.Projects, "projects", 10_000, "how many projects, in organizations of ten")
+	c.Flags().IntVar(&o.History, "history", 100, "how many ended tasks of each")
+	c.Flags().IntVar(&o.Instances, "instances", 10_000, "how many dummy instances to roll")
+	c.Flags().IntVar(&o.Nodes, "nodes", 20, "on how many simulated nodes")
+	c.Flags().IntVar(&o.Readers, "readers", 2, "how many ask at the same moment")
+	c.Flags().IntVar(&o.Clients, "clients", 64, "how many add tasks at the same moment")
+	c.Flags().DurationVar(&o.Duration, "duration", 5*time.Second, "how long each measurement takes")
+	c.Flags().DurationVar(&o.DriverTime, "driver-time", 5*time.Second, "how long a dummy takes to start, and to go")
+	c.Flags().DurationVar(&o.MinHealthy, "min-healthy", time.Second, "how long a replacement is healthy before its predecessor goes")
 	g.flags(c, "cpu-PART.pprof (of each part)")
 	return c
 }

@@ -64,3 +64,20 @@ func TestTheBenchmarkOfTheAPILosesNothingAndLeavesNothingBehind(t *testing.T) {
 		}
 	}
 }
+
+func TestTheBenchmarkOfTheQueueMeasuresAllAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	h := &house{t: t, dir: t.TempDir()}
+	for range 2 {
+		got := h.bench([]string{"store", "settle_s", "commit_ms", "fsync_ms", "admit_one_project_ms"}, []string{
+			"projects", "organizations", "history", "nodes", "readers", "history_per_s", "tenant_ms", "tenant_project_ms", "tenant_service_ms",
+			"tenant_deep_ms", "member_ms", "admin_ms", "admin_project_ms", "admin_service_ms", "admin_deep_ms", "admin_failed_ms", "open_ms",
+			"clients", "admitted", "admitted_per_s", "admit_ms", "admitted_one_project_per_s", "roll", "rss_mb", "cpu_s",
+		}, "queue", "--projects", "20", "--history", "30", "--instances", "20", "--nodes", "2", "--clients", "4", "--duration", "50ms",
+			"--driver-time", "100ms", "--min-healthy", "100ms", "--store", "sqlite:"+filepath.Join(h.dir, "bench.db"))
+		roll := got["roll"].(map[string]any)
+		if roll["batches"] != 10.0 || roll["ratio"].(float64) < 1 {
+			t.Errorf("a rolling update in less time than it must take: %v", roll)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// admit adds tasks to one project after another, and then to one alone.
+func (r *queueRun) admit(ctx context.Context) error {
+	for _, part := range []func(context.Context) error{r.admitMany, r.admitOne} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return r.quiet(ctx)
+}
+
+// admitMany adds tasks as fast as they are taken, each to the project that has been
+// left alone the longest: half scale a service by an instance, which is started or
+// goes, half make another service anew. A scale that finds one still open is refused,
+// and does not count.
+func (r *queueRun) admitMany(ctx context.Context) error {
+	r.say("adding tasks to %d projects, %d clients at once", len(r.all), r.o.Clients)
+	var next, refused atomic.Int64
+	up := make([]atomic.Bool, len(r.all))
+	s, err := measure(ctx, r.o.Clients, r.forAWhile(), func(ctx context.Context) error {
+		i := int(next.Add(1)-1) % len(r.all)
+		p := r.all[i]
+		if i%2 == 0 {
+			return anew(ctx, p)
+		}
+		was := up[i].Load()
+		c, err := p.team.client.Scale(ctx, p.id, map[string]string{"service-1": map[bool]string{false: "1", true: "0"}[was]})
+		switch {
+		case err == nil && c.Task != nil:
+			up[i].Store(!was)
+		case err == nil || mariposa.CodeOf(err) == mariposa.Conflict:
+			refused.Add(1)
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.out.Admitted, r.out.Admit = len(s.took)-int(refused.Load()), s.percentiles()
+	r.out.AdmittedPerS = perSecond(r.out.Admitted, s.span)
+	began := time.Now()
+	err = r.quiet(ctx)
+	r.out.SettleS = round(time.Since(began).Seconds())
+	r.say("%d tasks taken at %.0f/s, %.2f ms (p50), %.2f ms (p99), %d refused; the last has ended %.2f s later", r.out.Admitted, r.out.AdmittedPerS,
+		r.out.Admit.P50, r.out.Admit.P99, refused.Load(), r.out.SettleS)
+	return err
+}
+
+// admitOne adds tasks to one project alone. Each ends the one before it, should that
+// still be open.
+func (r *queueRun) admitOne(ctx context.Context) error {
+	p := r.all[0]
+	s, err := measure(ctx, r.o.Clients, r.forAWhile(), func(ctx context.Context) error {
+		return anew(ctx, p)
+	})
+	if err != nil {
+		return err
+	}
+	r.out.AdmittedOnePerS, r.out.AdmitOne = s.perSecond(), s.percentiles()
+	r.say("to one project: %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.out.AdmittedOnePerS, r.out.AdmitOne.P50, r.out.AdmitOne.P99)
+	return nil
+}
+
+// anew asks for new instances of the second service.
+func anew(ctx context.Context, p *project) error {
+	c, err := p.team.client.Act(ctx, p.id, contract.Action{Action: "reprovision", Services: []string{"service-2"}})
+	if err == nil && c.Task == nil {
+		return fmt.Errorf("a change of project %s was answered without a task", p.id)
+	}
+	return err
+}
