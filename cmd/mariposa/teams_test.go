@@ -121,7 +121,7 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	if err := json.Unmarshal([]byte(ann.can("-o", "red", "--json", "project", "show", "shop")), &shop); err != nil || shop.OrganizationName != "red" {
 		t.Fatalf("%+v, %v", shop, err)
 	}
-	if s := bob.can("project", "list") + bob.can("instance", "list") + bob.can("state") + bob.can("org", "list") + bob.can("user", "list"); strings.Contains(s, "red") || strings.Contains(s, "ann") || strings.Contains(s, shop.ID) {
+	if s := bob.can("project", "list") + bob.can("instance", "list") + bob.can("state") + bob.can("org", "list") + bob.can("user", "list") + bob.can("--json", "events", "--since", "0") + bob.can("queue", "list", "--all"); strings.Contains(s, "red") || strings.Contains(s, "ann") || strings.Contains(s, shop.ID) {
 		t.Errorf("bob sees what is the other team's:\n%s", s)
 	}
 	bob.cannot("no", "-o", "red", "project", "show", "shop")
