@@ -41,7 +41,7 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 	if p.Goal != "" {
 		restart(st, p.Goal, &c)
 	}
-	if p.Number != 0 {
+	if p.Number >= max(1, st.Number) || p.Undo { // an older one that had to wait is a part of the newer by now
 		define(st, p, &c)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Scale)) {

@@ -1,0 +1,240 @@
+package api_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// pair are two services in a certain version of each.
+func pair(a, b int) string {
+	return fmt.Sprintf("services:\n  a: {compute_type: dummy, scale: 2, environment: {V: %d}, update: {min_healthy: 0}}\n"+
+		"  b: {compute_type: dummy, scale: 2, environment: {V: %d, MODE: \"{{ .meta.mode }}\"}, update: {min_healthy: 0, on_metadata: reprovision}}\n"+
+		"metadata: {mode: {default: calm}}\n", a, b)
+}
+
+// crew makes a deployer and an operator of a project.
+func (h *house) crew(project string) (deployer, operator *house) {
+	h.t.Helper()
+	as := func(role mariposa.Role) *house {
+		name := string(role) + "-of-" + project
+		want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: name}), 201)
+		want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/users/"+name, contract.MemberChange{Role: string(role)}), 200)
+		return h.as(h.mint(contract.NewToken{Name: "first", User: name}))
+	}
+	return as(mariposa.RoleDeployer), as(mariposa.RoleOperator)
+}
+
+// An operator's explicit word lifts a freeze, of the services it names and no others.
+func TestAnOperatorLiftsAFreezeOfWhatTheyName(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	for _, kind := range []string{"start", "stop", "scale", "reprovision"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			h, project := h.in(t), "by-"+kind
+			c := h.create(project, pair(1, 1))
+			h.rests(project)
+			_, operator := h.crew(project)
+			freeze := h.begins(project, `{"action":"freeze"}`)
+			h.until("the freeze", func() bool { return h.of(project, "a").Frozen && h.of(project, "b").Frozen })
+			if st := h.state(project); !st.Frozen || st.Status != mariposa.StatusFrozen {
+				t.Errorf("frozen: %+v", st)
+			}
+			before := h.instances(project, "b")
+			task := *want[contract.Changed](operator.call("PUT", "/v1/projects/"+c.ID+"/state", []byte(action(kind, []string{"a"}))), 202).Task
+			h.ends(task, mariposa.TaskCompleted)
+			if ended := h.task(freeze); ended.State != mariposa.TaskTerminated || ended.EndedBy != task {
+				t.Errorf("the freeze is %+v", ended)
+			}
+			if h.of(project, "a").Frozen || !h.of(project, "b").Frozen {
+				t.Errorf("frozen now: %+v", h.state(project))
+			}
+			for id := range before {
+				h.crash(id)
+			}
+			h.until("b to say what is gone", func() bool {
+				return contains(h.of(project, "b").Reason, "2 instances are gone; would be replaced after thaw")
+			})
+			h.ends(h.begins(project, `{"action":"thaw"}`), mariposa.TaskCompleted)
+			h.until("b to come back", func() bool {
+				s := h.of(project, "b")
+				return s.Running == 2 && !s.Frozen && s.Status == mariposa.StatusConverged
+			})
+		})
+	}
+}
+
+// What a deployer asks for, a new manifest and other values are stored on a frozen
+// scope, and wait for the thaw.
+func TestOtherChangesWaitForTheThaw(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	for name, change := range map[string]func(h, deployer, operator *house, path string) contract.Changed{
+		"a deployer's reprovision": func(_, d, _ *house, path string) contract.Changed {
+			return want[contract.Changed](d.call("PUT", path+"/state", []byte(`{"action":"reprovision"}`)), 202)
+		},
+		"a deployer's manifest": func(_, d, _ *house, path string) contract.Changed {
+			return want[contract.Changed](d.call("PUT", path+"/manifest?force=true", pair(2, 2)), 200)
+		},
+		"an operator's manifest": func(_, _, o *house, path string) contract.Changed {
+			return want[contract.Changed](o.call("PUT", path+"/manifest?force=true", pair(2, 2)), 200)
+		},
+		"other values": func(_, _, o *house, path string) contract.Changed {
+			return want[contract.Changed](o.call("PUT", path+"/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, project := h.in(t), "p"+newID()[28:]
+			c := h.create(project, pair(1, 1))
+			h.rests(project)
+			deployer, operator := h.crew(project)
+			freeze := h.begins(project, `{"action":"freeze"}`)
+			h.until("the freeze", func() bool { return h.of(project, "b").Frozen })
+			before, version := h.instances(project, ""), h.state(project).Version
+			made := change(h, deployer, operator, "/v1/projects/"+c.ID)
+			if made.Task == nil {
+				t.Fatalf("no task: %+v", made)
+			}
+			if newest := want[contract.Project](h.call("GET", "/v1/projects/"+c.ID, nil), 200); !contains(name, "reprovision") && (made.Number != 2 || newest.Version == "") {
+				t.Errorf("stored: %+v", made)
+			}
+			for id := range before { // a reason to plan again and again
+				h.crash(id)
+			}
+			h.until("all to be gone", func() bool { return h.of(project, "a").Running+h.of(project, "b").Running == 0 })
+			if task := h.task(*made.Task); task.State != mariposa.TaskQueued || !slices.Contains(task.WaitsFor, freeze) {
+				t.Errorf("it is %+v", task)
+			}
+			if st := h.state(project); st.Version != version || !st.Services[0].Frozen || h.task(freeze).State != mariposa.TaskActive {
+				t.Errorf("frozen: %+v", st)
+			}
+			h.ends(h.begins(project, `{"action":"thaw"}`), mariposa.TaskCompleted)
+			h.ends(*made.Task, mariposa.TaskCompleted)
+			h.until("all to be as asked for", func() bool {
+				st := h.state(project)
+				return st.Status == mariposa.StatusConverged && st.Version == made.Version && st.Services[0].Running+st.Services[1].Running == 4 && !st.Frozen
+			})
+			h.ends(freeze, mariposa.TaskCompleted)
+		})
+	}
+}
+
+// Of two versions, the older may have to wait where the newer need not. It must not
+// take the newer one back when its turn comes.
+func TestAnOlderVersionNeverReplacesANewerOne(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", pair(1, 1))
+	h.rests("shop")
+	h.begins("shop", `{"action":"freeze","services":["a"]}`)
+	h.until("the freeze", func() bool { return h.of("shop", "a").Frozen })
+	frozen := h.instances("shop", "a")
+	older := h.puts("shop", pair(2, 1), "")
+	newer := h.puts("shop", pair(2, 2), "")
+	h.until("b to be rolled", func() bool { return h.task(newer).State.Ended() || h.of("shop", "b").Outdated == 0 })
+	if now := h.instances("shop", "a"); !slices.Equal(slices.Sorted(maps.Keys(now)), slices.Sorted(maps.Keys(frozen))) {
+		t.Errorf("what is frozen was changed: %+v", now)
+	}
+	h.ends(h.begins("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	h.ends(older, mariposa.TaskCompleted)
+	h.ends(newer, mariposa.TaskCompleted)
+	h.rests("shop")
+	newest := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200)
+	if st := h.state("shop"); st.Version != h.task(newer).Version || newest.Version != st.Version {
+		t.Errorf("in force is %s, not %s", st.Version, h.task(newer).Version)
+	}
+	for _, service := range []string{"a", "b"} {
+		for _, env := range h.running(service) {
+			if !contains(env, "V=2") {
+				t.Errorf("%s runs with %s", service, env)
+			}
+		}
+	}
+}
+
+// Corpses are listed and can be looked at, count as nothing, are few, and go with
+// their project.
+func TestCorpsesAreShownAndBounded(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	c := h.create("shop", "services:\n  web: {compute_type: dummy, scale: 5, update: {min_healthy: 0}}\n")
+	h.rests("shop")
+	for id := range h.instances("shop", "web") {
+		h.crash(id)
+	}
+	corpses := func() []contract.Instance {
+		all := want[contract.Instances](h.call("GET", "/v1/instances?project=shop", nil), 200).Instances
+		return slices.DeleteFunc(all, func(i contract.Instance) bool { return i.State == mariposa.StateRunning })
+	}
+	h.until("five anew beside three corpses", func() bool {
+		s := h.of("shop", "web")
+		return s.Running == 5 && s.Failed == 0 && len(corpses()) == 3 && s.Status == mariposa.StatusConverged && len(h.openTasks("shop")) == 0
+	})
+	slots := map[string]bool{}
+	for _, one := range corpses() {
+		slots[one.Slot] = true
+		i := want[contract.Instance](h.call("GET", "/v1/instances/"+one.ID, nil), 200)
+		if i.State != mariposa.StateStopped || i.ExitCode == nil || *i.ExitCode != 137 || !contains(i.Reason, "killed") || i.Finished == nil {
+			t.Errorf("the corpse is %+v", i)
+		}
+		if r := h.call("GET", "/v1/instances/"+one.ID+"/logs", nil); r.status != 409 || !contains(string(r.body), "dummies write no log") {
+			t.Errorf("its logs answered %d %s", r.status, r.body)
+		}
+	}
+	if len(slots) != 3 {
+		t.Errorf("slots %v", slots)
+	}
+	if n := want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200).Nodes[0].Instances; n != 5 && n != 8 {
+		t.Errorf("the node has %d", n)
+	}
+	want[contract.Changed](h.call("DELETE", "/v1/projects/shop?force=true", nil), 202)
+	h.until("the project to go", func() bool { return h.call("GET", "/v1/projects/"+c.ID, nil).status == 404 })
+	if left := h.picture.All(mariposa.KindInstance); len(left) != 0 {
+		t.Errorf("%d instances are left", len(left))
+	}
+}
+
+// A pause holds rollouts and lets repairs go on, at the version each slot has.
+func TestAPauseHoldsRolloutsAndNotRepairs(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", pair(1, 1))
+	h.rests("shop")
+	h.ends(h.begins("shop", `{"action":"pause","services":["a"]}`), mariposa.TaskCompleted)
+	roll := h.puts("shop", pair(2, 1), "")
+	h.until("the pause to be shown", func() bool {
+		s := h.of("shop", "a")
+		return s.Paused && s.Status == mariposa.StatusPaused && s.Outdated == 2
+	})
+	if h.state("shop").Paused || h.of("shop", "b").Paused {
+		t.Error("more is paused than was named")
+	}
+	for id := range h.instances("shop", "a") {
+		h.crash(id)
+		break
+	}
+	h.until("the repair", func() bool {
+		all := h.running("a")
+		return len(all) == 2 && !strings.Contains(fmt.Sprint(all), "V=2") && h.of("shop", "a").Status == mariposa.StatusPaused
+	})
+	if task := h.task(roll); task.State != mariposa.TaskActive {
+		t.Errorf("the rollout is %+v", task)
+	}
+	h.ends(h.begins("shop", `{"action":"resume"}`), mariposa.TaskCompleted)
+	h.ends(roll, mariposa.TaskCompleted)
+	if all := fmt.Sprint(h.running("a")); strings.Contains(all, "V=1") || h.of("shop", "a").Paused {
+		t.Errorf("after it: %s", all)
+	}
+}

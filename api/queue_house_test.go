@@ -1,0 +1,215 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"mariposa"
+	"mariposa/agent"
+	"mariposa/clock"
+	"mariposa/contract"
+	"mariposa/driver"
+	"mariposa/driver/dummy"
+	"mariposa/wire"
+)
+
+// gate is a driver of dummies that lets nothing through for the projects it is
+// shut for: what is under way there stays so, for as long as a test looks at it.
+type gate struct {
+	*dummy.Driver
+	mu    sync.Mutex
+	shut  map[string]chan struct{} // by the project's name; closed when it opens
+	whose map[string]string        // the projects of instances
+}
+
+// close shuts the gate for a project.
+func (g *gate) close(project string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut[project] == nil {
+		g.shut[project] = make(chan struct{})
+	}
+}
+
+// open lets through what waits, and all that follows.
+func (g *gate) open(project string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if waits := g.shut[project]; waits != nil {
+		close(waits)
+		delete(g.shut, project)
+	}
+}
+
+// pass does something once the gate is open for an instance.
+func (g *gate) pass(ctx context.Context, id, project string, do func()) {
+	g.mu.Lock()
+	if project != "" {
+		g.whose[id] = project
+	}
+	waits := g.shut[g.whose[id]]
+	g.mu.Unlock()
+	if waits == nil {
+		do()
+		return
+	}
+	go func() {
+		select {
+		case <-waits:
+		case <-ctx.Done():
+		}
+		do()
+	}()
+}
+
+func (g *gate) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	g.pass(ctx, i.ID, i.Project, func() { g.Driver.Start(ctx, i, done) })
+}
+
+func (g *gate) Remove(ctx context.Context, id string, done func(error)) {
+	g.pass(ctx, id, "", func() { g.Driver.Remove(ctx, id, done) })
+}
+
+// gated joins a node with a gate.
+func (h *house) gated(id string) *gate {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(h.ctx)
+	g := &gate{Driver: dummy.New(dummy.NewWorld(1), clock.Real{}), shut: map[string]chan struct{}{}, whose: map[string]string{}}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{
+			Hello:   wire.Hello{Node: id, Key: "a-secret-of-the-node-" + id, Name: "host-" + id, Dummy: true},
+			Drivers: []driver.Driver{g}, Clock: clock.Real{},
+		})
+	}()
+	h.t.Cleanup(func() {
+		for name := range g.shut {
+			g.open(name)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			h.t.Errorf("the agent ended: %v", err)
+		}
+		_ = g.Close()
+	})
+	h.until("node "+id, func() bool {
+		r := h.picture.Get(mariposa.KindNode, id)
+		return r != nil && r.Status != nil
+	})
+	return g
+}
+
+// in is the same house seen by a part of a test.
+func (h *house) in(t testing.TB) *house {
+	other := *h
+	other.t = t
+	return &other
+}
+
+// ask asks for an action on a project.
+func (h *house) ask(project, format string, args ...any) reply {
+	h.t.Helper()
+	return h.call("PUT", "/v1/projects/"+project+"/state", fmt.Appendf(nil, format, args...))
+}
+
+// begins asks for an action and returns the task that came of it.
+func (h *house) begins(project, format string, args ...any) string {
+	h.t.Helper()
+	c := want[contract.Changed](h.ask(project, format, args...), 202)
+	if c.Task == nil {
+		h.t.Fatalf("no task came of "+format, args...)
+	}
+	return *c.Task
+}
+
+// puts submits a manifest and returns the task that came of it.
+func (h *house) puts(project, manifest, query string) string {
+	h.t.Helper()
+	c := want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/manifest?force=true"+query, manifest), 200)
+	if c.Task == nil {
+		h.t.Fatalf("no task came of %s", manifest)
+	}
+	return *c.Task
+}
+
+func (h *house) task(id string) contract.Task {
+	h.t.Helper()
+	return want[contract.Task](h.call("GET", "/v1/queue/"+id+"?limit=1000", nil), 200)
+}
+
+// ends waits until a task has ended in a certain way.
+func (h *house) ends(id string, state mariposa.TaskState) contract.Task {
+	h.t.Helper()
+	var task contract.Task
+	h.until("task "+id+" to end", func() bool {
+		task = h.task(id)
+		return task.State.Ended()
+	})
+	if task.State != state {
+		h.t.Fatalf("the %s ended %s, not %s: %s", task.Task, task.State, state, task.Reason)
+	}
+	return task
+}
+
+// becomes waits until a task is in a state.
+func (h *house) becomes(id string, state mariposa.TaskState) {
+	h.t.Helper()
+	h.until(fmt.Sprintf("task %s to be %s", id, state), func() bool { return h.task(id).State == state })
+}
+
+// state is how a project fares.
+func (h *house) state(project string) contract.ProjectState {
+	h.t.Helper()
+	return want[contract.State](h.call("GET", "/v1/projects/"+project+"/state", nil), 200).Projects[0]
+}
+
+// of is how one service of a project fares.
+func (h *house) of(project, service string) contract.ServiceState {
+	h.t.Helper()
+	all := h.state(project).Services
+	at := slices.IndexFunc(all, func(s contract.ServiceState) bool { return s.Name == service })
+	if at < 0 {
+		h.t.Fatalf("%s has no service %s", project, service)
+	}
+	return all[at]
+}
+
+// instances are those of a service that have not ended, by id; no service: of all.
+func (h *house) instances(project, service string) map[string]contract.Instance {
+	h.t.Helper()
+	all := map[string]contract.Instance{}
+	for _, i := range want[contract.Instances](h.call("GET", "/v1/instances?limit=1000&project="+project+"&service="+service, nil), 200).Instances {
+		if i.State != mariposa.StateFailed && i.State != mariposa.StateStopped {
+			all[i.ID] = i
+		}
+	}
+	return all
+}
+
+// open are the tasks of a project that have not ended.
+func (h *house) openTasks(project string) []contract.Task {
+	h.t.Helper()
+	return want[contract.Tasks](h.call("GET", "/v1/queue?project="+project, nil), 200).Tasks
+}
+
+// rests waits until a project has nothing left to do.
+func (h *house) rests(project string) {
+	h.t.Helper()
+	h.until(project+" to come to rest", func() bool {
+		return h.picture.Get(mariposa.KindProject, h.idOf(project)).Status != nil && len(h.openTasks(project)) == 0
+	})
+}
+
+func (h *house) idOf(project string) string {
+	h.t.Helper()
+	return want[contract.Project](h.call("GET", "/v1/projects/"+project, nil), 200).ID
+}
+
+// crash ends a dummy as if it were killed.
+func (h *house) crash(id string) {
+	h.t.Helper()
+	want[contract.Changed](h.call("PUT", "/v1/instances/"+id, contract.InstanceAction{Action: "crash"}), 202)
+}
