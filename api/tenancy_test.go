@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"mariposa"
 	"mariposa/api"
 	"mariposa/contract"
+	"mariposa/store"
 )
 
 // private are the words that nobody outside acme may ever read: ids and names of
@@ -342,4 +344,77 @@ func TestOrganizationsLiveAndEnd(t *testing.T) {
 	if !maps.Equal(members, wanted) {
 		t.Errorf("who may do what in the project: %v", members)
 	}
+}
+
+// What is left of a project that is gone is seen by who saw its end, and by nobody
+// else: the task that deleted it, and its events.
+func TestTheEndOfAProjectIsSeenByItsPeople(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.join("n1")
+	keys := map[string]*house{}
+	for _, name := range []string{"olga", "vera", "late", "sam"} {
+		want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: name}), 201)
+		keys[name] = h.as(h.mint(contract.NewToken{Name: "t", User: name}))
+	}
+	olga := keys["olga"]
+	c := want[contract.Changed](olga.call("POST", "/v1/projects?name=shop", "services: {web: {compute_type: dummy, update: {min_healthy: 0}}}\n"), 201)
+	for _, name := range []string{"vera", "late"} {
+		want[contract.Changed](olga.call("PUT", "/v1/projects/shop/users/"+name, contract.MemberChange{Role: "viewer"}), 200)
+	}
+	want[contract.Changed](olga.call("DELETE", "/v1/projects/shop/users/late", nil), 200)
+	h.until("it to run", func() bool {
+		return len(want[contract.Instances](olga.call("GET", "/v1/instances?state=running", nil), 200).Instances) == 1
+	})
+	streams := map[string]*live{"olga": olga.stream("", h.picture.Revision()), "vera": keys["vera"].stream("", h.picture.Revision())}
+	end := want[contract.Changed](olga.call("DELETE", "/v1/projects/shop?force=true", nil), 202)
+	for name, l := range streams {
+		before, _ := l.until("project.deleted")
+		if len(before) < 4 { // task, instance, project, version at least
+			t.Errorf("%s heard only of %+v before the end", name, before)
+		}
+		l.close()
+	}
+	for name, h := range keys {
+		seen := name == "olga" || name == "vera"
+		task, events, list := h.call("GET", "/v1/queue/"+*end.Task, nil), h.call("GET", "/v1/events?limit=1000&project="+c.ID, nil), h.call("GET", "/v1/events?since=0&limit=1000", nil)
+		if (task.status == 200) != seen || (events.status == 200) != seen || bytes.Contains(list.body, []byte(c.ID)) != seen {
+			t.Errorf("%s is answered %d, %d and %s", name, task.status, events.status, list.body)
+		}
+		if seen && want[contract.Task](task, 200).State != mariposa.TaskCompleted {
+			t.Errorf("%s sees the task as %s", name, task.body)
+		}
+		h.call("GET", "/v1/projects/"+c.ID, nil).wantError(404, mariposa.ResourceNotFound)
+	}
+	ghost := newID()
+	is, never := keys["sam"].call("GET", "/v1/events?project="+c.ID, nil), keys["sam"].call("GET", "/v1/events?project="+ghost, nil)
+	if !bytes.Equal(is.body, bytes.ReplaceAll(never.body, []byte(ghost), []byte(c.ID))) {
+		t.Errorf("sam is told %s, and of what never was %s", is.body, never.body)
+	}
+}
+
+// late gives an organization a project just before it is deleted.
+type late struct{ store.Store }
+
+func (l late) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	for _, u := range units {
+		for _, w := range u.Writes {
+			if w.Kind == mariposa.KindOrg && w.Delete {
+				_, account := mariposa.LedgerOf(w.ID)
+				l.Store.Commit(ctx, store.Unit{Claims: []store.Claim{{Node: account, Take: mariposa.Resources{Instances: 1}}}})
+			}
+		}
+	}
+	return l.Store.Commit(ctx, units...)
+}
+
+func TestAnOrganizationThatGetsAProjectIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, over(func(s store.Store) store.Store { return late{s} }))
+	want[contract.Changed](h.call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}), 201)
+	want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: "sam"}), 201)
+	h.call("DELETE", "/v1/organizations/acme", nil).wantError(409, mariposa.Conflict, "just got a project")
+	h.call("DELETE", "/v1/users/sam", nil).wantError(409, mariposa.Conflict, "just got a project")
+	want[contract.Organization](h.call("GET", "/v1/organizations/acme", nil), 200)
+	want[contract.User](h.call("GET", "/v1/users/sam", nil), 200)
 }
