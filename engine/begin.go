@@ -11,17 +11,22 @@ import (
 )
 
 // activate lets the tasks begin whose turn it is: their change of goal takes
-// effect.
+// effect. What waited for a thaw begins together with it: no step is taken towards
+// a goal that is to change at once.
 func (t *turn) activate(ctx context.Context) error {
-	for i := range t.open {
-		t.open[i].Frozen = t.frozen(t.open[i].Spec.Services)
-	}
-	for _, task := range queue.Ready(t.open, t.stuck) {
-		lost, err := t.applyPatch(ctx, task.Spec.Patch, converge.Change{Scope: task.Spec.Services, Lift: task.Spec.Lifts})
-		if err != nil {
-			return err
+	for thawed := true; thawed; {
+		thawed = false
+		for i := range t.open {
+			t.open[i].Frozen, t.open[i].Status = t.frozen(t.open[i].Spec.Services), t.status(t.open[i])
 		}
-		t.begin(task, lost)
+		for _, task := range queue.Ready(t.open, t.stuck) {
+			lost, err := t.applyPatch(ctx, task.Spec.Patch, converge.Change{Scope: task.Spec.Services, Lift: task.Spec.Lifts})
+			if err != nil {
+				return err
+			}
+			t.begin(task, lost)
+			thawed = thawed || task.Spec.Patch.Mode == mariposa.ModeThaw || task.Spec.Lifts
+		}
 	}
 	if err := t.adopt(ctx); err != nil {
 		return err
@@ -89,7 +94,7 @@ func (t *turn) tellGoal(ctx context.Context) error {
 // stuck reports whether an active task makes no progress for a reason that
 // others should not wait for.
 func (t *turn) stuck(task queue.Task) bool {
-	if task.State() != mariposa.TaskActive || t.was == nil {
+	if task.State() != mariposa.TaskActive || t.was == nil || t.news[task.ID] != nil { // or it has just begun, or may go on
 		return false
 	}
 	for name, ss := range t.was.Services {
