@@ -1,11 +1,13 @@
 package api
 
 import (
+	"slices"
 	"strconv"
 
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/picture"
+	"mariposa/queue"
 	"mariposa/store"
 )
 
@@ -19,8 +21,8 @@ func (e *edit) revert(a contract.Action, rolling, canary mariposa.Amount) (strin
 	if err != nil {
 		return "", err
 	}
-	if st := statusOf(e.record); target.Spec.Version == e.spec.Version && (st == nil || st.Undone != e.spec.Number) {
-		return "", nil // it is the newest already, and was not rolled back
+	if target.Spec.Version == e.spec.Version && !e.dropped() {
+		return "", nil // it is the newest already, in force or about to be
 	}
 	d, err := e.back(target)
 	if err != nil {
@@ -36,6 +38,16 @@ func (e *edit) revert(a contract.Action, rolling, canary mariposa.Amount) (strin
 		return "", err
 	}
 	return d.message, nil
+}
+
+// dropped reports whether the newest version was taken back, or will never come
+// into force because its task was terminated while it waited.
+func (e *edit) dropped() bool {
+	st := statusOf(e.record)
+	if st == nil || st.Number == e.spec.Number {
+		return false
+	}
+	return st.Undone == e.spec.Number || !slices.ContainsFunc(e.tasks, func(t queue.Task) bool { return t.Spec.Patch.Number == e.spec.Number })
 }
 
 // startAt starts the project at a version: the newest as it is, an older one by

@@ -86,12 +86,12 @@ func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 		doc.ContinueWith = say(again(spec))
 		return
 	}
-	thaw := "project thaw"
-	for _, name := range spec.Services {
-		thaw += " --service " + name
-	}
-	doc.ContinueWith = say(thaw)
-	if undo := e.undo(spec); undo != "" {
+	thaw := say("project thaw" + serviceWords(spec.Services))
+	doc.ContinueWith = thaw
+	switch undo := e.undo(spec); {
+	case strings.HasPrefix(undo, "project revert"): // a version waits for the thaw, so it is there when that comes
+		doc.UndoWith = say(undo) + " && " + thaw
+	case undo != "":
 		doc.UndoWith = say(undo)
 	}
 }
@@ -109,7 +109,7 @@ func again(spec *mariposa.TaskSpec) string {
 	p := spec.Patch
 	switch {
 	case p.Number > 0 && spec.Task != mariposa.TaskStart:
-		return fmt.Sprintf("project revert %d", p.Number)
+		return fmt.Sprintf("project revert %d --with-scale", p.Number)
 	case len(p.Scale)+len(p.ScaleBy) > 0:
 		return "project scale " + scaleWords(p.Scale, p.ScaleBy)
 	case spec.Task == mariposa.TaskReprovision:

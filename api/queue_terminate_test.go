@@ -1,0 +1,199 @@
+package api_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// runs asks the API for what a command of the answer to a termination asks for.
+func (h *house) runs(project, command string) string {
+	h.t.Helper()
+	say := "mariposa -j " + project + " project "
+	switch command {
+	case say + "thaw --service a":
+		return h.begins(project, `{"action":"thaw","services":["a"]}`)
+	case say + "scale a=2":
+		return h.begins(project, `{"action":"scale","scale":{"a":2}}`)
+	case say + "scale a=+3":
+		return h.begins(project, `{"action":"scale","scale":{"a":"+3"}}`)
+	case say + "start --service a":
+		return h.begins(project, `{"action":"start","services":["a"]}`)
+	case say + "stop --service a":
+		return h.begins(project, `{"action":"stop","services":["a"]}`)
+	case say + "reprovision --service a":
+		return h.begins(project, `{"action":"reprovision","services":["a"]}`)
+	case say + "revert 1":
+		return h.begins(project, `{"action":"revert","version":"1"}`)
+	case say + "revert 2 --with-scale":
+		return h.begins(project, `{"action":"revert","version":"2","with_scale":true}`)
+	}
+	h.t.Fatalf("nobody knows the command %q", command)
+	return ""
+}
+
+// An active task that is terminated leaves its scope frozen with its goal, and
+// nothing half-made. A thaw goes on, and the other command takes it back.
+func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	for _, c := range []struct {
+		kind, ask string
+		goal      int
+		undo      string
+		undone    int // how many run after the undoing
+	}{
+		{"scale", `{"action":"scale","scale":{"a":5}}`, 5, "scale a=2", 2},
+		{"stop", `{"action":"stop","services":["a"]}`, 2, "start --service a", 2},
+		{"start", `{"action":"start","services":["a"]}`, 2, "stop --service a", 0},
+		{"reprovision", `{"action":"reprovision","services":["a"]}`, 2, "", 0},
+	} {
+		for _, way := range []string{"continued", "undone"} {
+			if way == "undone" && c.undo == "" {
+				continue
+			}
+			t.Run(c.kind+" "+way, func(t *testing.T) {
+				t.Parallel()
+				h, project := h.in(t), c.kind+"-"+way
+				h.create(project, pair(1, 1))
+				h.rests(project)
+				if c.kind == "start" {
+					h.ends(h.begins(project, `{"action":"stop","services":["a"]}`), mariposa.TaskCompleted)
+				}
+				g.close(project)
+				task := h.begins(project, "%s", c.ask)
+				h.becomes(task, mariposa.TaskActive)
+				h.until("a step to be under way", func() bool { s := h.of(project, "a"); return s.Starting+s.Stopping > 0 })
+				ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
+				if ended.Freeze == nil || ended.Goal["a"] != c.goal || len(ended.Goal) != 1 || len(ended.Actual) != 1 {
+					t.Errorf("it answered %+v", ended)
+				}
+				if undo := ended.UndoWith; (c.undo == "") != (undo == "") || c.undo != "" && undo != "mariposa -j "+project+" project "+c.undo {
+					t.Errorf("it is undone with %q", undo)
+				}
+				if got := h.task(task); got.State != mariposa.TaskTerminated || got.EndedBy != "admin" {
+					t.Errorf("the task is %+v", got)
+				}
+				h.call("DELETE", "/v1/queue/"+task, nil).wantError(409, mariposa.Conflict, "ended already")
+				h.becomes(*ended.Freeze, mariposa.TaskActive)
+				asked := len(h.task(task).Steps)
+				g.open(project)
+				h.until("the scope to settle", func() bool {
+					s := h.of(project, "a")
+					return s.Frozen && s.Starting+s.Stopping == 0 && !h.of(project, "b").Frozen && s.Goal == c.goal
+				})
+				for _, i := range h.instances(project, "a") {
+					if i.State != mariposa.StateRunning {
+						t.Errorf("half-made: %+v", i)
+					}
+				}
+				for _, step := range h.task(task).Steps[:len(h.task(task).Steps)-asked] {
+					if step.Result == "asked" {
+						t.Errorf("a step of a task that has ended: %+v", step)
+					}
+				}
+				command, runs := ended.ContinueWith, map[string]int{"scale": 5, "stop": 0, "start": 2, "reprovision": 2}[c.kind]
+				if way == "undone" {
+					command, runs = ended.UndoWith, c.undone
+				}
+				h.ends(h.runs(project, command), mariposa.TaskCompleted)
+				h.until("all to be as it should", func() bool {
+					s := h.of(project, "a")
+					return s.Running == runs && s.Starting+s.Stopping == 0 && !s.Frozen && len(h.openTasks(project)) == 0
+				})
+			})
+		}
+	}
+}
+
+// A rollout that is terminated in its middle goes on after a thaw, or back.
+func TestATerminatedRolloutGoesOnOrBack(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	for _, way := range []string{"on", "back"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			h := h.in(t)
+			h.create(way, pair(1, 1))
+			h.rests(way)
+			before := slices.Sorted(maps.Keys(h.instances(way, "a")))
+			g.close(way)
+			task := h.puts(way, pair(2, 1), "")
+			h.until("a step to be under way", func() bool { return h.of(way, "a").Starting > 0 })
+			ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
+			thaw, revert := "mariposa -j "+way+" project thaw --service a", "mariposa -j "+way+" project revert 1"
+			if ended.ContinueWith != thaw || ended.UndoWith != revert+" && "+thaw {
+				t.Fatalf("it answered %+v", ended)
+			}
+			g.open(way)
+			h.until("the scope to settle", func() bool { s := h.of(way, "a"); return s.Frozen && s.Starting+s.Stopping == 0 })
+			now := slices.Sorted(maps.Keys(h.instances(way, "a")))
+			if !slices.Equal(now, before) {
+				t.Errorf("frozen, it has %v instead of %v", now, before)
+			}
+			version := "V=2"
+			if way == "back" {
+				version = "V=1"
+				back := h.runs(way, revert)
+				defer func() { h.ends(back, mariposa.TaskCompleted) }()
+			}
+			h.ends(h.runs(way, thaw), mariposa.TaskCompleted)
+			h.rests(way)
+			all := h.instances(way, "a")
+			for id := range all {
+				if env := fmt.Sprint(want[contract.Instance](h.call("GET", "/v1/instances/"+id, nil), 200).Environment); !contains(env, version) {
+					t.Errorf("it runs with %s", env)
+				}
+			}
+			if way == "back" && !slices.Equal(slices.Sorted(maps.Keys(all)), before) {
+				t.Errorf("what had never been changed was made anew")
+			}
+		})
+	}
+}
+
+// A task that still waits is dropped: nothing is frozen, nothing of it happens, and
+// the answer says how to ask for it again.
+func TestAQueuedTaskIsDropped(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	for name, ask := range map[string]func(h *house, project string) string{
+		"a scale":       func(h *house, p string) string { return h.begins(p, `{"action":"scale","scale":{"a":"+3"}}`) },
+		"a reprovision": func(h *house, p string) string { return h.begins(p, `{"action":"reprovision","services":["a"]}`) },
+		"a manifest":    func(h *house, p string) string { return h.puts(p, pair(2, 1), "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, project := h.in(t), "p"+newID()[28:]
+			h.create(project, pair(1, 1))
+			h.rests(project)
+			h.ends(h.begins(project, `{"action":"stop","services":["a"]}`), mariposa.TaskCompleted)
+			g.close(project)
+			start := h.begins(project, `{"action":"start","services":["a"]}`)
+			h.becomes(start, mariposa.TaskActive)
+			task := ask(h, project)
+			ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
+			if ended.Freeze != nil || ended.UndoWith != "" || h.task(task).State != mariposa.TaskTerminated {
+				t.Errorf("it answered %+v", ended)
+			}
+			g.open(project)
+			h.ends(start, mariposa.TaskCompleted)
+			h.rests(project)
+			if s := h.of(project, "a"); s.Frozen || s.Running != 2 || s.Goal != 2 || contains(fmt.Sprint(h.instances(project, "a")), "V=2") {
+				t.Errorf("it is %+v", s)
+			}
+			before := h.instances(project, "a")
+			h.ends(h.runs(project, ended.ContinueWith), mariposa.TaskCompleted)
+			if maps.EqualFunc(before, h.instances(project, "a"), func(a, b contract.Instance) bool { return a.ID == b.ID }) {
+				t.Error("asked for again, it changed nothing")
+			}
+		})
+	}
+}
