@@ -1,12 +1,12 @@
 package api
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"mariposa"
 	"mariposa/contract"
@@ -60,7 +60,7 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 		}
 		return answer(page.doc())
 	}
-	q := store.Query{Kind: mariposa.KindTask, Project: project, Before: in.Marker}
+	q := store.Query{Kind: mariposa.KindTask, Project: project, Before: in.Marker, Limit: page.batch(1)}
 	if project == "" && !g.all {
 		err = s.tasksAcross(ctx, q, &page)
 	} else {
@@ -72,55 +72,93 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	return answer(page.doc())
 }
 
-// tasksOf hands the tasks of a query to a page, newest first, until it is full.
+// tasksOf hands the tasks of a query to a page, newest first, until it is full. It
+// reads as many at a time as the query says.
 func (s *server) tasksOf(ctx context.Context, q store.Query, add func(*store.Record) bool) error {
-	q.Limit = 500
+	row := taskRow{rest: q}
 	for {
-		found, err := s.Store.List(ctx, q)
-		if err != nil {
+		more, err := row.next(ctx, s.Store)
+		if err != nil || !more || !add(row.first) {
 			return err
 		}
-		for i := range found {
-			if !add(&found[i]) {
-				return nil
-			}
-		}
-		if len(found) < q.Limit {
-			return nil
-		}
-		q.Before = found[len(found)-1].ID
 	}
 }
 
+// taskRow is the tasks of a query, newest first, read a few at a time.
+type taskRow struct {
+	first *store.Record // where next has gone to
+	ahead []store.Record
+	rest  store.Query // what has not been read yet
+	whole bool        // nothing is left to read
+}
+
+// next goes on to the next task; false when there is none.
+func (t *taskRow) next(ctx context.Context, from store.Store) (bool, error) {
+	if len(t.ahead) == 0 && !t.whole {
+		found, err := from.List(ctx, t.rest)
+		if err != nil {
+			return false, err
+		}
+		t.ahead, t.whole = found, len(found) < t.rest.Limit
+		if len(found) > 0 {
+			t.rest.Before = found[len(found)-1].ID
+		}
+	}
+	if len(t.ahead) == 0 {
+		return false, nil
+	}
+	t.first, t.ahead = &t.ahead[0], t.ahead[1:]
+	return true, nil
+}
+
 // tasksAcross gathers the tasks of the projects that the caller may see: a few of
-// each, not everybody's.
+// each, not everybody's. The newest of all is always the newest of some project, so
+// little more is read than the page takes.
 func (s *server) tasksAcross(ctx context.Context, q store.Query, page *taskPage) error {
 	projects, err := s.projectsFor(ctx, "")
 	if err != nil {
 		return err
 	}
-	var newest []*store.Record
+	q.Limit = page.batch(len(projects))
+	rows := make(taskHeap, 0, len(projects))
 	for _, p := range projects {
 		q.Project = p.ID
-		n := 0
-		err := s.tasksOf(ctx, q, func(r *store.Record) bool {
-			if page.wanted.takes(r) {
-				newest = append(newest, r)
-				n++
-			}
-			return n <= page.limit
-		})
+		row := &taskRow{rest: q}
+		more, err := row.next(ctx, s.Store)
 		if err != nil {
 			return err
 		}
+		if more {
+			rows = append(rows, row)
+		}
 	}
-	slices.SortFunc(newest, func(a, b *store.Record) int { return strings.Compare(b.ID, a.ID) })
-	for _, r := range newest {
-		if !page.add(r) {
-			break
+	heap.Init(&rows)
+	for len(rows) > 0 && page.add(rows[0].first) {
+		more, err := rows[0].next(ctx, s.Store)
+		switch {
+		case err != nil:
+			return err
+		case more:
+			heap.Fix(&rows, 0)
+		default:
+			heap.Pop(&rows)
 		}
 	}
 	return nil
+}
+
+// taskHeap has the newest on top.
+type taskHeap []*taskRow
+
+func (h taskHeap) Len() int           { return len(h) }
+func (h taskHeap) Less(i, j int) bool { return h[i].first.ID > h[j].first.ID }
+func (h taskHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *taskHeap) Push(x any)        { *h = append(*h, x.(*taskRow)) }
+
+func (h *taskHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
 }
 
 // within lists the projects of an organization that the caller may see.
@@ -175,6 +213,20 @@ type taskPage struct {
 	limit  int
 	tasks  []contract.Task
 	more   bool
+}
+
+// batch is how many tasks to read at a time where so many projects share a page:
+// a little more than falls to each. Where only some are wanted, nobody knows how
+// many others stand between them.
+func (p *taskPage) batch(projects int) int {
+	const some = 500
+	if p.wanted.state != "" || p.wanted.services != nil || p.wanted.within != nil {
+		return max(some/max(1, projects), 8)
+	}
+	if projects <= 1 {
+		return p.limit + 1 // one more shows that there is more
+	}
+	return p.limit*5/4/projects + 4
 }
 
 // add takes a task if it is wanted; false when the page is full.
