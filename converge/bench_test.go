@@ -48,11 +48,11 @@ func oneChange(v *View) func() {
 	return func() {
 		v.SetInstance(id, spec, down)
 		if p := v.Plan(dawn, Budget{Starting: 100}); len(p.Steps) != 2 {
-			panic(show(p))
+			panic(show(whole{Plan: p}))
 		}
 		v.SetInstance(id, spec, up)
 		if p := v.Plan(dawn, Budget{Starting: 100}); len(p.Steps) != 0 {
-			panic(show(p))
+			panic(show(whole{Plan: p}))
 		}
 	}
 }

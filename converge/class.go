@@ -37,6 +37,9 @@ func (c class) holdsSlot() bool { return c < failed }
 // wanted reports whether an instance of this class still has the goal to run.
 func (c class) wanted() bool { return c <= failed }
 
+// starts reports whether an instance of this class is on its way up.
+func (c class) starts() bool { return c == starting || c == staling }
+
 // runs reports whether an instance of this class runs, of whatever definition.
 func (c class) runs() bool { return c <= stale }
 

@@ -2,8 +2,6 @@ package converge
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"mariposa"
@@ -16,6 +14,7 @@ func (t *turn) end() {
 		return
 	}
 	alone := t.st.Stopped && !t.st.Removed && t.view.goal == mariposa.GoalStarted
+	t.leaned = true
 	if by, n := t.view.leanedOn(t.s.name, alone); n > 0 {
 		t.wait(time.Time{}, func() string {
 			why := fmt.Sprintf("goes after %s, which depends on it and still has %d", by, n)
@@ -64,75 +63,14 @@ func (t *turn) wanted() int {
 	return n
 }
 
-// leanedOn finds a service with instances that depend on the named one, by the
-// definitions those instances were made from. One that only its absent node
-// keeps from going holds nobody back. Where versions contradict each
-// other about who depends on whom, the newer one counts. A service that is
-// stopped alone waits only for dependents that are stopped alone as well.
-func (v *View) leanedOn(name string, alone bool) (string, int) {
-	for _, other := range slices.Sorted(maps.Keys(v.services)) {
-		s := v.services[other]
-		if other == name || alone && (s.status == nil || !s.status.Stopped) {
-			continue
-		}
-		for _, number := range slices.Sorted(maps.Keys(s.numbers)) {
-			d, as := v.madeFrom(s, number)
-			if d == nil || !slices.Contains(d.DependsOn, name) || v.reaches(name, other, as) {
-				continue
-			}
-			return other, len(s.members) - s.count(gone) - s.count(stranded) - s.count(corpse)
-		}
-	}
-	return "", 0
-}
-
-// madeFrom is the definition by which a service's instances of a version live,
-// and its number: the one in force where the difference needs no new incarnation.
-func (v *View) madeFrom(s *service, number int) (*mariposa.Service, int) {
-	d := v.Definition(number, s.name)
-	if d != nil && s.def != nil && sameForm(d.Digest, s.def.Digest) {
-		return s.def, s.status.Number
-	}
-	return d, number
-}
-
-// reaches reports whether, by some definition not older than the given version
-// that still has instances, from depends on to.
-func (v *View) reaches(from, to string, oldest int) bool {
-	seen := map[string]bool{}
-	var walk func(string) bool
-	walk = func(at string) bool {
-		if at == to {
-			return true
-		}
-		if seen[at] || v.services[at] == nil {
-			return false
-		}
-		seen[at] = true
-		for number := range v.services[at].numbers {
-			d, as := v.madeFrom(v.services[at], number)
-			if as < oldest || d == nil {
-				continue
-			}
-			if slices.ContainsFunc(d.DependsOn, walk) {
-				return true
-			}
-		}
-		return false
-	}
-	return walk(from)
-}
-
 // report says how the service fares.
 func (t *turn) report() {
 	left := len(t.s.members)
 	if (t.st.Removed || t.s.status == nil) && left == 0 {
+		t.over = true
 		return // it has ended, so nobody asks any more
 	}
-	if t.s.status != nil {
-		t.plan.Services[t.s.name] = t.st
-	}
-	t.plan.Todo[t.s.name] = t.todo()
+	t.left = t.todo()
 	t.st.Status, t.st.Reason = t.verdict()
 }
 

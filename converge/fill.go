@@ -152,6 +152,7 @@ func (t *turn) openAt() int {
 
 // create adds an instance unless too many are on their way up already.
 func (t *turn) create(slot, number int, reason string, repair bool) bool {
+	t.asked = true
 	if !repair && t.full() {
 		return false
 	}
@@ -160,6 +161,9 @@ func (t *turn) create(slot, number int, reason string, repair bool) bool {
 		return false
 	}
 	t.room--
+	if t.taken == nil {
+		t.taken = map[int]bool{}
+	}
 	t.taken[slot] = true
 	if number == t.st.Number {
 		t.allow--
@@ -196,6 +200,7 @@ func (v *View) atStandstill(name string) bool {
 
 // waitsFor says which dependency does not serve yet; empty when all do.
 func (t *turn) waitsFor() string {
+	t.looked = true
 	for _, name := range t.s.def.DependsOn {
 		if why := t.view.unready(name, t.running() > 0); why != "" {
 			return "waits for " + name + ": " + why

@@ -32,7 +32,8 @@ func TestTheRulesHoldWhateverHappens(t *testing.T) {
 type fleet struct {
 	*world
 	t       *rapid.T
-	partial bool // people asked for less than the whole, so outdated ones may rightly be left
+	graph   []string // its services, with any edges; none: the three that have a fixed order
+	partial bool     // people asked for less than the whole, so outdated ones may rightly be left
 }
 
 func newFleet(t *rapid.T) *fleet {
@@ -45,6 +46,9 @@ func newFleet(t *rapid.T) *fleet {
 // manifest makes a version in which any of three services may be missing.
 // Whatever the version, app may depend on db and web on both, never the reverse.
 func (f *fleet) manifest() []*mariposa.Service {
+	if len(f.graph) > 0 {
+		return f.drawGraph()
+	}
 	var defs []*mariposa.Service
 	have := map[string]bool{}
 	for _, name := range []string{"db", "app", "web"} {
@@ -214,6 +218,9 @@ func (f *fleet) running() []string {
 func (f *fleet) node() string { return rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(f.t, "node") }
 
 func (f *fleet) name() string {
+	if len(f.graph) > 0 {
+		return rapid.SampledFrom(f.graph).Draw(f.t, "service")
+	}
 	return rapid.SampledFrom([]string{"db", "app", "web"}).Draw(f.t, "service")
 }
 
@@ -229,7 +236,7 @@ func (f *fleet) turn() {
 }
 
 // checked plans and holds the plan to the rules.
-func (f *fleet) checked() Plan {
+func (f *fleet) checked() whole {
 	p := f.plan()
 	f.fromScratch(p)
 	f.stable(p)
@@ -245,7 +252,7 @@ func (f *fleet) checked() Plan {
 
 // fromScratch holds the view to one that was told everything in one go, in
 // another order.
-func (f *fleet) fromScratch(p Plan) {
+func (f *fleet) fromScratch(p whole) {
 	v := NewView()
 	ids := slices.Sorted(maps.Keys(f.instances))
 	half := len(ids) / 2
@@ -266,7 +273,7 @@ func (f *fleet) fromScratch(p Plan) {
 	if got, want := dump(f.view), dump(v); got != want {
 		f.Fatalf("the view is\n%s\nbut from scratch\n%s%s", got, want, f.story())
 	}
-	if again := v.Plan(f.now, Budget{Starting: f.budget}); !reflect.DeepEqual(p, again) {
+	if again := f.whole(v); !reflect.DeepEqual(p, again) {
 		f.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", show(p), show(again), f.story())
 	}
 }
@@ -275,14 +282,15 @@ func (f *fleet) fromScratch(p Plan) {
 // nothing else has changed, the steps are the same and soon nothing more is to
 // be stored. Else planners would go on writing for ever. (What a service says of
 // another one is one plan behind.)
-func (f *fleet) stable(p Plan) {
+func (f *fleet) stable(p whole) {
 	defer f.view.SetGoal(f.goal)
 	last := p
 	for range len(f.view.services) + 1 {
 		st := *f.goal
 		st.Services = last.Services
 		f.view.SetGoal(&st)
-		next := f.view.Plan(f.now, Budget{Starting: f.budget})
+		next := whole{Plan: f.view.Plan(f.now, Budget{Starting: f.budget})}
+		next.Services = next.Onto(last.Services)
 		if !reflect.DeepEqual(p.Steps, next.Steps) {
 			f.Fatalf("the plan is\n%s\nbut once its statuses are stored\n%s%s", show(p), show(next), f.story())
 		}
@@ -295,7 +303,7 @@ func (f *fleet) stable(p Plan) {
 }
 
 // refersRightly holds steps to instances that are there and slots that are free.
-func (f *fleet) refersRightly(p Plan) {
+func (f *fleet) refersRightly(p whole) {
 	done := map[string]bool{}
 	creates := 0
 	for _, s := range p.Steps {
@@ -357,7 +365,7 @@ func (f *fleet) fillsRightly(s Step) {
 }
 
 // leanedOnByNobody holds the end of a service to its dependents being gone.
-func (f *fleet) leanedOnByNobody(p Plan, s Step) {
+func (f *fleet) leanedOnByNobody(p whole, s Step) {
 	svc := f.view.services[s.Service]
 	if !svc.ending(f.goal.Goal) || svc.frozen() {
 		return
@@ -376,7 +384,7 @@ func (f *fleet) leanedOnByNobody(p Plan, s Step) {
 
 // neverSilent holds a plan to saying what is waited for, and to saying that
 // there is something to do when there is.
-func (f *fleet) neverSilent(p Plan) {
+func (f *fleet) neverSilent(p whole) {
 	steps := map[string]int{}
 	for _, s := range p.Steps {
 		steps[s.Service]++
@@ -404,7 +412,7 @@ func (f *fleet) neverSilent(p Plan) {
 
 // frozenStays holds a plan to leaving frozen services as they are, apart from
 // what settles: what never served goes, and what is gone is forgotten.
-func (f *fleet) frozenStays(p Plan) {
+func (f *fleet) frozenStays(p whole) {
 	for _, s := range p.Steps {
 		ss := f.goal.Services[s.Service]
 		if ss == nil || ss.Frozen == nil || s.Action == Collect {
@@ -431,7 +439,7 @@ type balance struct {
 	beyond       int // how many the plan makes there, apart from refills of what was there
 }
 
-func balanceOf(v *View, s *service, now time.Time, p Plan) balance {
+func balanceOf(v *View, s *service, now time.Time, p whole) balance {
 	b := balance{ending: s.ending(v.goal) || s.def == nil}
 	if b.ending || s.frozen() {
 		return b
@@ -480,7 +488,7 @@ func balanceOf(v *View, s *service, now time.Time, p Plan) balance {
 			b.filling-- // it goes first, and its place is taken at once
 		case (step.Action == Remove || step.Action == Keep) && s.members[step.Instance].runs():
 			b.retired++
-			if s.members[step.Instance] == stale && rolls(v, s, now, p.Services[s.name].Rollout) {
+			if s.members[step.Instance] == stale && rolls(v, s, p.Services[s.name].Rollout) {
 				b.outdated++
 			}
 		}
@@ -489,8 +497,8 @@ func balanceOf(v *View, s *service, now time.Time, p Plan) balance {
 }
 
 // rolls reports whether a rollout replaces instances now.
-func rolls(v *View, s *service, now time.Time, r *mariposa.Rollout) bool {
-	p := &planner{view: v, holds: v.holds(now)}
+func rolls(v *View, s *service, r *mariposa.Rollout) bool {
+	p := &planner{view: v}
 	return r != nil && r.Stopped == "" && !r.Held && !s.status.Paused && len(s.def.Needs) == 0 && p.heldBelow(s.name) == ""
 }
 

@@ -52,10 +52,10 @@ func (v *View) Foresee(f Future) Foresight {
 	var out Foresight
 	for now, round := f.Now, 0; ; round++ {
 		p := w.Plan(now, Budget{Starting: f.Starting})
-		out.Services, out.Todo = p.Services, p.Todo
 		for _, s := range p.Steps {
 			if len(out.Steps) == f.Steps {
 				out.Cut = true
+				w.seeEnd(&out, p)
 				return out
 			}
 			out.Steps = append(out.Steps, Foreseen{Step: s, After: now.Sub(f.Now)})
@@ -64,10 +64,12 @@ func (v *View) Foresee(f Future) Foresight {
 		moved := w.letMove(now)
 		switch {
 		case len(p.Steps) > 0 || moved:
-		case p.Wake.IsZero() || !busy(p):
+		case p.Wake.IsZero() || p.Todo == 0:
+			w.seeEnd(&out, p)
 			return out
 		case round >= foreseenRounds:
 			out.Cut = true
+			w.seeEnd(&out, p)
 			return out
 		default:
 			now = p.Wake
@@ -75,13 +77,15 @@ func (v *View) Foresee(f Future) Foresight {
 	}
 }
 
-func busy(p Plan) bool {
-	for _, n := range p.Todo {
-		if n > 0 {
-			return true
-		}
+// seeEnd says how the services fare after a plan.
+func (v *View) seeEnd(out *Foresight, p Plan) {
+	out.Services, out.Todo = map[string]*mariposa.ServiceStatus{}, map[string]int{}
+	if st := v.goalInForce(); st != nil {
+		out.Services = p.Onto(st.Services)
 	}
-	return false
+	for name, s := range v.services {
+		out.Todo[name] = s.todo
+	}
 }
 
 // copy makes a view to play with. Records are shared: they never change.
@@ -129,7 +133,7 @@ func (v *View) carryOut(p Plan, now time.Time, name func(string, int) string) {
 	if st == nil {
 		return
 	}
-	st.Services = p.Services
+	st.Services = p.Onto(st.Services)
 	v.SetGoal(st)
 	for _, s := range p.Steps {
 		v.do(s, now, name)

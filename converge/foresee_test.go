@@ -85,7 +85,7 @@ func TestLookingAheadTellsTheStepsInOrder(t *testing.T) {
 		"create db.1 v2 after 0s", "remove db.1-1 after 0s",
 		"create web.1 v2 after 0s", "remove web.1-2 after 5s",
 		"create web.2 v2 after 5s", "remove web.2-3 after 10s")
-	if busy(Plan{Todo: seen.Todo}) || seen.Services["web"].Status != mariposa.StatusConverged {
+	if seen.Todo["db"]+seen.Todo["web"] > 0 || seen.Services["web"].Status != mariposa.StatusConverged {
 		t.Fatalf("in the end: %+v", seen)
 	}
 	wantSteps(t, w.step()) // nothing has happened

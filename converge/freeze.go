@@ -28,10 +28,7 @@ func (t *turn) freeze() {
 		t.st.Frozen = &f
 	}
 	t.st.Status, t.st.Reason = mariposa.StatusFrozen, t.afterThaw()
-	if t.s.status != nil {
-		t.plan.Services[t.s.name] = t.st
-	}
-	t.plan.Todo[t.s.name] = max(t.steps, unserved+t.s.count(leaving)+t.s.count(gone))
+	t.left = max(t.steps, unserved+t.s.count(leaving)+t.s.count(gone))
 }
 
 // neverServed reports whether an instance has not run yet: one that is being

@@ -1,7 +1,6 @@
 package converge
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,12 +12,28 @@ import (
 // Plan is what to do next, as data: printable, comparable, executed elsewhere.
 type Plan struct {
 	Steps    []Step
-	Services map[string]*mariposa.ServiceStatus // every service's goal and fare after this plan; gone services are left out
-	Todo     map[string]int                     // per service, how much is not yet as it should be
+	Services map[string]*mariposa.ServiceStatus // the goal and fare after this plan of every service for which it is another than before
+	Ended    []string                           // services that are no more, in order
+	Todo     int                                // how much is not yet as it should be; View.Todo tells it by service
 	Wake     time.Time                          // when to plan again though nothing changes; zero: never
 	Empty    bool                               // no instance is left and none is wanted
 	Undo     string                             // a service whose rollout has just failed and whose version is to be taken back
 	UndoWhy  string
+}
+
+// Onto lays what a plan says of services over what was stored of them. What is
+// given is not changed, and given back where there is nothing to say.
+func (p *Plan) Onto(services map[string]*mariposa.ServiceStatus) map[string]*mariposa.ServiceStatus {
+	if len(p.Services)+len(p.Ended) == 0 {
+		return services
+	}
+	out := make(map[string]*mariposa.ServiceStatus, len(services))
+	maps.Copy(out, services)
+	maps.Copy(out, p.Services)
+	for _, name := range p.Ended {
+		delete(out, name)
+	}
+	return out
 }
 
 // Step is one thing to do to one instance.
@@ -60,46 +75,56 @@ const (
 
 // Plan says what to do about the difference between goal and reality. While a
 // goal or definitions are missing it does nothing: absence of knowledge is no
-// reason to touch what lives.
+// reason to touch what lives. What it looked at is remembered, so that the next
+// plan need not look again where nothing has changed.
 func (v *View) Plan(now time.Time, b Budget) Plan {
-	p := &planner{
-		view: v, now: now, room: max(0, b.Starting-v.Starting()), limit: b.Steps,
-		plan: Plan{Services: map[string]*mariposa.ServiceStatus{}, Todo: map[string]int{}},
-	}
+	p := &planner{view: v, now: now, room: max(0, b.Starting-v.Starting()), limit: b.Steps}
 	if !v.told || len(v.Missing()) > 0 {
-		p.keepAll()
+		v.keepAll()
+		p.plan.Todo = v.agenda.todo
 		return p.plan
 	}
-	p.plan.Empty = len(v.instances) == 0
-	p.holds = v.holds(now)
-	for _, name := range v.turns() {
-		p.service(v.services[name])
+	v.refresh(now)
+	var looked []*service
+	v.agenda.due.Scan(func(s *service) bool {
+		if s.dirty || s.asked && (s.room != (p.room > 0) || s.full != p.full()) {
+			looked = append(looked, s)
+			p.service(s)
+		}
+		return true
+	})
+	for _, s := range looked {
+		if !s.again && !s.asked {
+			v.unmark(s)
+		}
 	}
+	if s, some := v.agenda.wakes.Min(); some {
+		p.plan.Wake = s.wake
+	}
+	slices.Sort(p.plan.Ended)
+	p.plan.Todo, p.plan.Empty = v.agenda.todo, v.empty()
 	return p.plan
 }
 
-// turns is the order in which services get their share of the room to start in:
-// those with something to repair first, so that bulk work elsewhere does not
-// keep a failure waiting.
-func (v *View) turns() []string {
-	names := slices.Sorted(maps.Keys(v.services))
-	slices.SortStableFunc(names, func(a, b string) int {
-		return cmp.Compare(v.services[b].hurt(), v.services[a].hurt())
-	})
-	return names
+// empty reports whether no instance is left and none is wanted.
+func (v *View) empty() bool {
+	if len(v.instances) > 0 {
+		return false
+	}
+	for _, s := range v.services {
+		if !s.ending(v.goal) && s.status.Scale > 0 {
+			return false
+		}
+	}
+	return true
 }
-
-// hurt is 1 for a service with something to repair.
-func (s *service) hurt() int { return min(1, s.count(failed)+s.count(lost)) }
 
 // planner is one run of Plan.
 type planner struct {
-	view *View
-	now  time.Time
-	room int // how many more may be on their way up
-	// holds says which rollouts have got as far as they may for now. Dependents
-	// ask for it, whatever the order of turns.
-	holds map[string]bool
+	view  *View
+	now   time.Time
+	room  int               // how many more may be on their way up
+	below map[string]string // what heldBelow has found
 	// limit is how many steps that are no repairs one plan may have (0: any
 	// number), bulk how many it has. Beyond it the rest waits for the next plan.
 	limit, bulk int
@@ -109,14 +134,16 @@ type planner struct {
 // full reports whether bulk work has had its share of this plan.
 func (p *planner) full() bool { return p.limit > 0 && p.bulk >= p.limit }
 
+func (t *turn) full() bool {
+	t.asked = true
+	return t.planner.full()
+}
+
 // keepAll says of every service that it is as it was, and not yet as it should be.
-func (p *planner) keepAll() {
-	for name, s := range p.view.services {
-		p.plan.Todo[name] = 1
-		if s.status != nil {
-			c := *s.status
-			p.plan.Services[name] = &c
-		}
+func (v *View) keepAll() {
+	v.agenda.all = true
+	for _, s := range v.services {
+		v.setTodo(s, 1)
 	}
 }
 
@@ -150,10 +177,18 @@ type turn struct {
 	steps     int             // how many steps it has so far
 	kept      []*Instance     // ended ones that are kept; nil: not yet looked for
 	halting   int             // running ones that this run stops and keeps
+	left      int             // how much is not yet as it should be
+	wake      time.Time       // when to look again though nothing changes; zero: never
+	over      bool            // nothing of the service is left
+	changed   bool            // something is said of it that is not stored yet
+	undoing   bool            // its version is to be taken back
+	asked     bool            // it asked whether there is room left in the plan
+	looked    bool            // it asked how its dependencies fare
+	leaned    bool            // it asked who depends on it
 }
 
 func (p *planner) service(s *service) {
-	t := &turn{planner: p, s: s, taken: map[int]bool{}, removing: map[string]bool{}}
+	t := &turn{planner: p, s: s}
 	t.st = &mariposa.ServiceStatus{Removed: true}
 	if s.status != nil {
 		c := *s.status
@@ -164,14 +199,30 @@ func (p *planner) service(s *service) {
 	if t.ending {
 		t.goal = 0
 	}
-	t.plan.Empty = t.plan.Empty && t.goal == 0
-	t.collect()
-	if s.def == nil && !t.ending && t.st.Frozen == nil {
-		t.st.Status, t.st.Reason = mariposa.StatusFailed, fmt.Sprintf("version %d, which defines it, is lost; submit the manifest again", s.status.Number)
-		p.plan.Services[s.name], p.plan.Todo[s.name] = t.st, 1
-		return
+	t.run()
+	switch {
+	case s.status == nil:
+	case t.over:
+		t.changed = true
+		p.plan.Ended = append(p.plan.Ended, s.name)
+	case !sameStatus(s.status, t.st):
+		t.changed = true
+		if p.plan.Services == nil {
+			p.plan.Services = map[string]*mariposa.ServiceStatus{}
+		}
+		p.plan.Services[s.name] = t.st
 	}
-	if t.st.Frozen != nil {
+	p.view.remember(t)
+}
+
+func (t *turn) run() {
+	t.collect()
+	switch {
+	case t.s.def == nil && !t.ending && t.st.Frozen == nil:
+		t.left = 1
+		t.st.Status, t.st.Reason = mariposa.StatusFailed, fmt.Sprintf("version %d, which defines it, is lost; submit the manifest again", t.st.Number)
+		return
+	case t.st.Frozen != nil:
 		t.freeze()
 		return
 	}
@@ -179,7 +230,7 @@ func (p *planner) service(s *service) {
 	if t.ending {
 		t.end()
 	} else {
-		t.needs = wanting(s.def)
+		t.needs = wanting(t.s.def)
 		t.countLost()
 		t.measureRollout()
 		t.fill()
@@ -209,6 +260,9 @@ func (t *turn) remove(i *Instance, reason string, repair bool) {
 	if t.removing[i.ID] {
 		return
 	}
+	if t.removing == nil {
+		t.removing = map[string]bool{}
+	}
 	t.removing[i.ID] = true
 	action := Remove
 	if t.preserves(i) {
@@ -228,11 +282,7 @@ func (t *turn) wait(until time.Time, why func() string) {
 	t.wakeAt(until)
 }
 
-func (p *planner) wakeAt(at time.Time) {
-	if !at.IsZero() && (p.plan.Wake.IsZero() || at.Before(p.plan.Wake)) {
-		p.plan.Wake = at
-	}
-}
+func (t *turn) wakeAt(at time.Time) { t.wake = earlier(t.wake, at) }
 
 // collect forgets what has left nothing behind.
 func (t *turn) collect() {

@@ -52,7 +52,7 @@ func (t *turn) measureRollout() {
 // measureLimit says how many more a rollout with a limit may bring to the
 // target, and whether it holds.
 func (t *turn) measureLimit(r *mariposa.Rollout) {
-	r.Held = t.holds[t.s.name]
+	r.Held = t.s.held
 	if r.Limit == 0 {
 		return
 	}
@@ -67,24 +67,30 @@ func (t *turn) measureLimit(r *mariposa.Rollout) {
 	}
 }
 
-// holds finds the services whose rollout holds: as many as it may bring to the
+// holds reports whether a service's rollout holds: as many as it may bring to the
 // target have proved themselves, and there are others left.
-func (v *View) holds(now time.Time) map[string]bool {
-	var out map[string]bool
-	for name, s := range v.services {
-		if s.status == nil || s.def == nil || s.status.Rollout == nil {
-			continue
-		}
-		r := s.status.Rollout
-		left := s.count(stale) + s.count(staling) + s.count(amend)
-		if left > 0 && (r.Held || r.Limit > 0 && s.provenFresh(s.findYoung(now)) >= r.Limit) {
-			if out == nil {
-				out = map[string]bool{}
-			}
-			out[name] = true
-		}
+func (s *service) holds(now time.Time) bool {
+	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.leftBehind() == 0 {
+		return false
 	}
-	return out
+	r := s.status.Rollout
+	return r.Held || r.Limit > 0 && s.provenFresh(s.findYoung(now)) >= r.Limit
+}
+
+// leftBehind is how many a rollout has not brought to the target.
+func (s *service) leftBehind() int { return s.count(stale) + s.count(staling) + s.count(amend) }
+
+// ripens is when the next one proves itself that counts for whether a rollout
+// holds; zero: nothing does.
+func (s *service) ripens(now time.Time) time.Time {
+	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.status.Rollout.Limit == 0 || s.leftBehind() == 0 {
+		return time.Time{}
+	}
+	young := s.findYoung(now)
+	if len(young) == 0 {
+		return time.Time{}
+	}
+	return since(young[len(young)-1]).Add(s.def.Update.MinHealthy)
 }
 
 // provenFresh is how many serve that were made for the rollout under way and
@@ -101,15 +107,31 @@ func (s *service) provenFresh(young []*Instance) int {
 
 // heldBelow finds what a service depends on, near or far, whose rollout is held.
 func (p *planner) heldBelow(name string) string {
+	if p.view.agenda.held == 0 {
+		return ""
+	}
+	if by, known := p.below[name]; known {
+		return by
+	}
+	by := p.findHeldBelow(name)
+	if p.below == nil {
+		p.below = map[string]string{}
+	}
+	p.below[name] = by
+	return by
+}
+
+func (p *planner) findHeldBelow(name string) string {
 	s := p.view.services[name]
 	if s == nil || s.def == nil {
 		return ""
 	}
 	for _, on := range s.def.DependsOn {
-		if d := p.view.services[on]; d == nil || d.status == nil || d.status.Rollout == nil {
+		d := p.view.services[on]
+		if d == nil || d.status == nil || d.status.Rollout == nil {
 			continue
 		}
-		if p.holds[on] {
+		if d.held {
 			return on
 		}
 		if by := p.heldBelow(on); by != "" {
@@ -157,7 +179,10 @@ func (t *turn) judge(r *mariposa.Rollout) {
 // noteUndo asks for the version to be taken back where the service says so of a
 // rollout that has just stopped. What takes something back is not taken back.
 func (t *turn) noteUndo(r *mariposa.Rollout) {
-	if r.Stopped != "" && t.s.def.Update.OnFailure == mariposa.OnFailureRollback && !r.Undo && t.plan.Undo == "" {
+	if r.Stopped == "" || t.s.def.Update.OnFailure != mariposa.OnFailureRollback || r.Undo {
+		return
+	}
+	if t.undoing = true; t.plan.Undo == "" {
 		t.plan.Undo, t.plan.UndoWhy = t.s.name, r.Stopped
 	}
 }

@@ -34,6 +34,11 @@ type View struct {
 	instances map[string]*Instance
 	nodes     map[string]Node
 	byNode    map[string]map[string]struct{}
+	starting  int         // how many instances are on their way up
+	needed    map[int]int // version -> how much needs its definitions
+	spared    map[int]int // version -> how much refers to it that is to go
+	links
+	agenda agenda
 }
 
 // Definitions are the services of one version of the manifest, by name.
@@ -74,6 +79,15 @@ type service struct {
 	free    int                      // no slot below this one is free; a hint for the search
 	numbers map[int]int              // version number -> instances that run or may be reached
 	fresh   [classes]int             // of each class, those made since the rollout under way wants new ones
+
+	needs   []string // what it depends on by the definition in force
+	edges   []edge   // what its instances depend on by the definitions they live by
+	touched bool     // it was told something new since the last plan
+	dirty   bool     // its part of the plan may have become another
+	due     bool     // it is on the agenda, as hurt or not
+	hurts   bool
+	dropped bool // it is no more
+	fare
 }
 
 // NewView returns the view of a project of which nothing is known yet.
@@ -85,6 +99,10 @@ func NewView() *View {
 		instances: map[string]*Instance{},
 		nodes:     map[string]Node{},
 		byNode:    map[string]map[string]struct{}{},
+		needed:    map[int]int{},
+		spared:    map[int]int{},
+		links:     newLinks(),
+		agenda:    newAgenda(),
 	}
 }
 
@@ -95,6 +113,9 @@ func newService(name string) *service {
 // SetVersion tells the definitions of a version. They must be known before a
 // goal or an instance refers to them.
 func (v *View) SetVersion(number int, d Definitions) {
+	if old, known := v.versions[number]; !known || !maps.Equal(old, d) {
+		v.agenda.all = true
+	}
 	v.versions[number] = d
 	for _, s := range v.services {
 		if s.status == nil {
@@ -115,58 +136,83 @@ func (v *View) Knows(number int) bool { return v.versions[number] != nil }
 // Missing lists the version numbers that the view refers to but has no
 // definitions of, in order.
 func (v *View) Missing() []int {
-	need := map[int]struct{}{}
-	for _, s := range v.services {
-		if s.status != nil && !s.status.Removed {
-			need[s.status.Number] = struct{}{}
-			if n := from(s.status); n != 0 {
-				need[n] = struct{}{}
-			}
-		}
-		for n := range s.numbers {
-			need[n] = struct{}{}
+	var missing []int
+	for n := range v.needed {
+		if _, ok := v.versions[n]; !ok {
+			missing = append(missing, n)
 		}
 	}
-	maps.DeleteFunc(need, func(n int, _ struct{}) bool { _, ok := v.versions[n]; return ok })
-	return slices.Sorted(maps.Keys(need))
+	slices.Sort(missing)
+	return missing
+}
+
+// refer counts what the goal of a service refers to.
+func (v *View) refer(ss *mariposa.ServiceStatus, by int) {
+	if ss == nil {
+		return
+	}
+	refs := v.needed
+	if ss.Removed {
+		refs = v.spared
+	}
+	count(refs, ss.Number, by)
+	if n := from(ss); n != 0 {
+		count(refs, n, by)
+	}
+}
+
+func count(refs map[int]int, number, by int) {
+	if refs[number] += by; refs[number] == 0 {
+		delete(refs, number)
+	}
 }
 
 // ForgetVersions drops the definitions that nothing refers to any more.
 func (v *View) ForgetVersions() {
 	maps.DeleteFunc(v.versions, func(n int, _ Definitions) bool {
-		if n == v.number {
-			return false
-		}
-		for _, s := range v.services {
-			if s.numbers[n] > 0 || (s.status != nil && (s.status.Number == n || from(s.status) == n)) {
-				return false
-			}
-		}
-		return true
+		return n != v.number && v.needed[n] == 0 && v.spared[n] == 0
 	})
 }
 
 // SetGoal tells the goal in force. Services that the status no longer names
 // lose theirs. A status that does not say is no order to end anything.
 func (v *View) SetGoal(st *mariposa.ProjectStatus) {
-	v.told, v.goal, v.number = true, cmp.Or(st.Goal, mariposa.GoalStarted), st.Number
+	goal := cmp.Or(st.Goal, mariposa.GoalStarted)
+	if !v.told || v.goal != goal {
+		v.agenda.all = true
+	}
+	v.told, v.goal, v.number = true, goal, st.Number
 	for name, ss := range st.Services {
 		s := v.service(name)
-		old := s.status
-		s.status = ss
-		def := v.versions[ss.Number][name]
-		if old == nil || def != s.def || !sameTarget(old, ss) {
-			s.def = def
-			v.reclassify(s)
+		if s.status != ss {
+			v.setStatus(s, ss)
 		}
 	}
 	for name, s := range v.services {
 		if _, ok := st.Services[name]; ok || s.status == nil {
 			continue
 		}
+		v.refer(s.status, -1)
 		s.status, s.def = nil, nil
+		v.touch(s)
 		v.reclassify(s)
 		v.drop(s)
+	}
+}
+
+func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {
+	old := s.status
+	s.status = ss
+	if old != nil && sameStatus(old, ss) {
+		return
+	}
+	v.touch(s)
+	v.refer(old, -1)
+	v.refer(ss, 1)
+	def := v.versions[ss.Number][s.name]
+	if old == nil || def != s.def || !sameTarget(old, ss) {
+		s.def = def
+		v.reclassify(s)
 	}
 }
 
@@ -203,6 +249,7 @@ func from(s *mariposa.ServiceStatus) int {
 // SetInstance tells what an instance is now.
 func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *mariposa.InstanceStatus) {
 	i := newInstance(id, spec, status)
+	v.touch(v.service(spec.ServiceName))
 	if old, ok := v.instances[id]; ok {
 		if v.replaced(old, i) {
 			return
@@ -256,6 +303,7 @@ func (v *View) RemoveInstance(id string) {
 		return
 	}
 	s := v.services[i.Spec.ServiceName]
+	v.touch(s)
 	v.remove(i)
 	delete(v.instances, id)
 	if delete(v.byNode[i.Spec.Node], id); len(v.byNode[i.Spec.Node]) == 0 {
@@ -269,13 +317,17 @@ func (v *View) RemoveInstance(id string) {
 func (v *View) SetNode(id string, n Node) {
 	old := v.nodes[id]
 	v.nodes[id] = n
-	if old.Unknown == n.Unknown {
+	if old == n || !old.Unknown && !n.Unknown {
 		return
 	}
 	for _, on := range slices.Sorted(maps.Keys(v.byNode[id])) {
 		i := v.instances[on]
-		v.remove(i)
-		v.add(v.services[i.Spec.ServiceName], i)
+		s := v.services[i.Spec.ServiceName]
+		v.touch(s)
+		if old.Unknown != n.Unknown {
+			v.remove(i)
+			v.add(s, i)
+		}
 	}
 }
 
@@ -296,11 +348,7 @@ func (v *View) Definition(number int, name string) *mariposa.Service { return v.
 
 // Starting counts the instances on their way up.
 func (v *View) Starting() int {
-	n := 0
-	for _, s := range v.services {
-		n += s.count(starting) + s.count(staling)
-	}
-	return n
+	return v.starting
 }
 
 func (v *View) service(name string) *service {
@@ -314,7 +362,8 @@ func (v *View) service(name string) *service {
 
 // drop forgets a service that has neither a goal nor instances.
 func (v *View) drop(s *service) {
-	if s.status == nil && len(s.members) == 0 {
+	if s.status == nil && len(s.members) == 0 && !s.dropped {
+		v.leave(s)
 		delete(v.services, s.name)
 	}
 }
@@ -349,8 +398,13 @@ func (v *View) add(s *service, i *Instance) {
 	if c.holdsSlot() {
 		s.slots[i.Spec.Slot]++
 	}
+	if c.starts() {
+		v.starting++
+	}
 	if c < stranded {
-		s.numbers[i.Spec.Number]++
+		if s.numbers[i.Spec.Number]++; s.numbers[i.Spec.Number] == 1 {
+			count(v.needed, i.Spec.Number, 1)
+		}
 	}
 }
 
@@ -371,9 +425,13 @@ func (v *View) remove(i *Instance) {
 			s.free = max(1, min(s.free, i.Spec.Slot))
 		}
 	}
+	if c.starts() {
+		v.starting--
+	}
 	if c < stranded {
 		if s.numbers[i.Spec.Number]--; s.numbers[i.Spec.Number] == 0 {
 			delete(s.numbers, i.Spec.Number)
+			count(v.needed, i.Spec.Number, -1)
 		}
 	}
 }

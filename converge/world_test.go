@@ -65,6 +65,12 @@ func stopFirst(d *mariposa.Service)       { d.Update.StopFirst = true }
 func neverReschedule(d *mariposa.Service) { d.Reschedule = mariposa.Reschedule{Never: true} }
 func carryOn(d *mariposa.Service)         { d.Update.OnFailure = mariposa.OnFailureContinue }
 
+// whole is a plan that tells of every service how it fares and what is left to do.
+type whole struct {
+	Plan
+	Todo map[string]int
+}
+
 // world is a project on a fleet.
 type world struct {
 	complainer
@@ -185,10 +191,10 @@ func (w *world) set(id string, spec *mariposa.InstanceSpec, status *mariposa.Ins
 }
 
 // plan plans, and holds every plan to what must always be so.
-func (w *world) plan() Plan {
+func (w *world) plan() whole {
 	w.Helper()
 	before := dump(w.view)
-	p := w.view.Plan(w.now, Budget{Starting: w.budget})
+	p := w.whole(w.view)
 	if p.Undo != "" {
 		if st, can := RollBack(w.goal, w.change()); can {
 			w.history = append(w.history, fmt.Sprintf("%s version %d is taken back: %s: %s", stamp(w.now), w.goal.Number, p.Undo, p.UndoWhy))
@@ -196,7 +202,7 @@ func (w *world) plan() Plan {
 			return w.plan()
 		}
 	}
-	again := w.view.Plan(w.now, Budget{Starting: w.budget})
+	again := w.whole(w.view)
 	if !reflect.DeepEqual(p, again) {
 		w.Fatalf("planned twice:\n%s\nthen\n%s%s", show(p), show(again), w.story())
 	}
@@ -206,8 +212,18 @@ func (w *world) plan() Plan {
 	return p
 }
 
+// whole plans, and lets the plan tell of every service how it fares.
+func (w *world) whole(v *View) whole {
+	p := whole{Plan: v.Plan(w.now, Budget{Starting: w.budget}), Todo: map[string]int{}}
+	p.Services = p.Onto(w.goal.Services)
+	for name := range v.services {
+		p.Todo[name] = v.Todo(name)
+	}
+	return p
+}
+
 // complete notes, as the planner does, which version was last fully in force.
-func (w *world) complete(p Plan) {
+func (w *world) complete(p whole) {
 	if w.busy(p) || w.goal.Goal != mariposa.GoalStarted {
 		return
 	}
@@ -228,7 +244,7 @@ func (w *world) step() []string {
 }
 
 // carryOut stores what the plan says of the services and does its first n steps.
-func (w *world) carryOut(p Plan, n int) {
+func (w *world) carryOut(p whole, n int) {
 	w.Helper()
 	st := *w.goal
 	st.Services = p.Services
@@ -358,7 +374,7 @@ func (w *world) settle() {
 	w.Fatalf("no end in sight:\n%s%s", show(w.plan()), w.story())
 }
 
-func (w *world) busy(p Plan) bool {
+func (w *world) busy(p whole) bool {
 	for _, n := range p.Todo {
 		if n > 0 {
 			return true
@@ -425,7 +441,7 @@ func words(steps []Step) []string {
 	return out
 }
 
-func show(p Plan) string {
+func show(p whole) string {
 	var b strings.Builder
 	for _, s := range p.Steps {
 		fmt.Fprintf(&b, "%s (%s)\n", word(s), s.Reason)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -100,12 +99,7 @@ func (t *turn) judgeTasks() {
 }
 
 func (t *turn) judge(task queue.Task) {
-	todo := 0
-	for name, n := range t.plan.Todo {
-		if queue.Overlap(task.Spec.Services, []string{name}) {
-			todo += n
-		}
-	}
+	todo := t.todo(task)
 	was := t.status(task)
 	p := was.Progress
 	p.Total = max(p.Total, p.Done+todo)
@@ -132,6 +126,37 @@ func (t *turn) judge(task queue.Task) {
 	}
 }
 
+// todo is how much of a task's scope is not yet as it should be.
+func (t *turn) todo(task queue.Task) int {
+	if len(task.Spec.Services) == 0 {
+		return t.plan.Todo
+	}
+	n := 0
+	for _, name := range unique(task.Spec.Services) {
+		n += t.view.Todo(name)
+	}
+	return n
+}
+
+// eachFare walks the services of a scope, none: all, in no order.
+func (t *turn) eachFare(services []string, f func(name string, ss *mariposa.ServiceStatus)) {
+	if len(services) == 0 {
+		for name, ss := range t.fares {
+			f(name, ss)
+		}
+		return
+	}
+	for _, name := range unique(services) {
+		if ss := t.fares[name]; ss != nil {
+			f(name, ss)
+		}
+	}
+}
+
+func unique(names []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
 // takenOver finds the person's task that does the work of one of Mariposa's.
 func (t *turn) takenOver(task queue.Task) string {
 	if task.Spec.Origin != mariposa.OriginMariposa {
@@ -152,15 +177,19 @@ func (t *turn) failure(task queue.Task) string {
 	if task.Spec.Origin != mariposa.OriginUser {
 		return ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.plan.Services)) {
-		ss := t.plan.Services[name]
-		if queue.Overlap(task.Spec.Services, []string{name}) && ss.Rollout != nil && ss.Rollout.Stopped != "" &&
-			(task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart) {
-			return t.afterFault(task, name+": "+ss.Rollout.Stopped)
+	if task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart {
+		first := ""
+		t.eachFare(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
+			if ss.Rollout != nil && ss.Rollout.Stopped != "" && (first == "" || name < first) {
+				first = name
+			}
+		})
+		if first != "" {
+			return t.afterFault(task, first+": "+t.fares[first].Rollout.Stopped)
 		}
 	}
 	if due := t.due(task); !due.IsZero() && !due.After(t.now) {
-		_, why := summary(&mariposa.ProjectStatus{Services: t.plan.Services}, t.plan.Todo)
+		_, why := summary(&mariposa.ProjectStatus{Services: t.fares}, t.plan.Todo)
 		if why == "" {
 			why = "its instances do not come up"
 		}
@@ -184,19 +213,17 @@ func (t *turn) due(task queue.Task) time.Time {
 	if st.State != mariposa.TaskActive || task.Spec.Origin != mariposa.OriginUser || task.Spec.Patch.Mode == mariposa.ModeFreeze {
 		return time.Time{}
 	}
-	longest := time.Duration(0)
-	for name, ss := range t.plan.Services {
-		if !queue.Overlap(task.Spec.Services, []string{name}) {
-			continue
-		}
-		if ss.Frozen != nil || ss.Status == mariposa.StatusPaused {
-			return time.Time{} // a person holds it; that is no standing still
-		}
+	longest, byPeople := time.Duration(0), false
+	t.eachFare(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
+		byPeople = byPeople || ss.Frozen != nil || ss.Status == mariposa.StatusPaused
 		if def := t.view.Definition(ss.Number, name); def != nil {
 			longest = max(longest, def.Update.Deadline)
 		}
-	}
-	if longest == 0 {
+	})
+	switch {
+	case byPeople:
+		return time.Time{} // a person holds it; that is no standing still
+	case longest == 0:
 		longest = patience
 	}
 	return st.Moved.Add(longest)
@@ -245,12 +272,10 @@ func (t *turn) completeGoal(st *mariposa.ProjectStatus) {
 // atRest reports whether everything is as the goal says, and nothing is held
 // back from it.
 func (t *turn) atRest() bool {
-	for _, todo := range t.plan.Todo {
-		if todo > 0 {
-			return false
-		}
+	if t.plan.Todo > 0 {
+		return false
 	}
-	for _, ss := range t.plan.Services {
+	for _, ss := range t.fares {
 		if ss.Status != mariposa.StatusConverged && ss.Status != mariposa.StatusStopped {
 			return false
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -26,6 +25,7 @@ type turn struct {
 	news    map[string]*mariposa.TaskStatus // tasks whose status changes
 	added   map[string]*mariposa.TaskSpec   // tasks that Mariposa opens itself
 	plan    converge.Plan
+	fares   map[string]*mariposa.ServiceStatus // every service's goal and fare after the plan
 	blocked map[string]string
 	unit    store.Unit
 	claimed []string
@@ -61,11 +61,9 @@ func (t *turn) run(ctx context.Context) error {
 	for _, s := range steps {
 		t.write(s)
 	}
-	for name, why := range t.blocked {
-		ss := t.plan.Services[name]
-		ss.Status, ss.Reason = mariposa.StatusBlocked, why
-	}
+	t.explainBlocks()
 	t.explainStops()
+	t.fares = t.plan.Onto(t.goal.Services)
 	t.judgeTasks()
 	t.writeGoal()
 	if t.finished() {
@@ -74,6 +72,21 @@ func (t *turn) run(ctx context.Context) error {
 		}
 	}
 	return t.commit(ctx)
+}
+
+// explainBlocks says of the services that no node takes why not.
+func (t *turn) explainBlocks() {
+	for name, why := range t.blocked {
+		ss := *t.goal.Services[name]
+		if said := t.plan.Services[name]; said != nil {
+			ss = *said
+		}
+		ss.Status, ss.Reason = mariposa.StatusBlocked, why
+		if t.plan.Services == nil {
+			t.plan.Services = map[string]*mariposa.ServiceStatus{}
+		}
+		t.plan.Services[name] = &ss
+	}
 }
 
 // explainStops adds to the reason of a rollout that has just stopped what it was
@@ -200,10 +213,10 @@ func fixedPorts(def *mariposa.Service) []int {
 // writeGoal stores the project's goal and fare when either has changed.
 func (t *turn) writeGoal() {
 	st := *t.goal
-	st.Services = t.plan.Services
+	st.Services = t.fares
 	st.Status, st.Reason = summary(&st, t.plan.Todo)
 	t.completeGoal(&st)
-	if t.was != nil && same(t.was, &st) {
+	if t.was != nil && t.sameGoal(&st) {
 		return
 	}
 	t.goal = &st
@@ -214,31 +227,49 @@ func (t *turn) writeGoal() {
 }
 
 // summary is how the project as a whole fares: as its worst service does.
-func summary(st *mariposa.ProjectStatus, todo map[string]int) (mariposa.Status, string) {
-	worst := []mariposa.Status{
-		mariposa.StatusFailed, mariposa.StatusBlocked, mariposa.StatusBackingOff, mariposa.StatusHeld,
-		mariposa.StatusPaused, mariposa.StatusFrozen, mariposa.StatusConverging,
-	}
-	names := slices.Sorted(maps.Keys(st.Services))
-	for _, status := range worst {
-		for _, name := range names {
-			if ss := st.Services[name]; ss.Status == status {
-				if ss.Reason == "" {
-					return status, ""
-				}
-				return status, name + ": " + ss.Reason
-			}
+func summary(st *mariposa.ProjectStatus, todo int) (mariposa.Status, string) {
+	worst := ""
+	for name, ss := range st.Services {
+		if bad := badness[ss.Status]; bad > 0 && (worst == "" || bad > badness[st.Services[worst].Status] || bad == badness[st.Services[worst].Status] && name < worst) {
+			worst = name
 		}
 	}
-	for _, n := range todo {
-		if n > 0 {
-			return mariposa.StatusConverging, "leftovers are being removed"
-		}
-	}
-	if st.Goal == mariposa.GoalStopped {
+	switch ss := st.Services[worst]; {
+	case ss != nil && ss.Reason == "":
+		return ss.Status, ""
+	case ss != nil:
+		return ss.Status, worst + ": " + ss.Reason
+	case todo > 0:
+		return mariposa.StatusConverging, "leftovers are being removed"
+	case st.Goal == mariposa.GoalStopped:
 		return mariposa.StatusStopped, ""
 	}
 	return mariposa.StatusConverged, ""
+}
+
+// badness says which fare of a service tells most about the whole.
+var badness = map[mariposa.Status]int{
+	mariposa.StatusFailed: 7, mariposa.StatusBlocked: 6, mariposa.StatusBackingOff: 5, mariposa.StatusHeld: 4,
+	mariposa.StatusPaused: 3, mariposa.StatusFrozen: 2, mariposa.StatusConverging: 1,
+}
+
+// sameGoal reports whether a status says what is stored. Only what the plan or a
+// task has said anew is compared: there may be very many services.
+func (t *turn) sameGoal(st *mariposa.ProjectStatus) bool {
+	if t.goal != t.was {
+		return same(t.was, st)
+	}
+	a, b := *t.was, *st
+	a.Services, b.Services = nil, nil
+	if len(t.plan.Ended) > 0 || !same(a, b) {
+		return false
+	}
+	for name, ss := range t.plan.Services {
+		if !same(t.was.Services[name], ss) {
+			return false
+		}
+	}
+	return true
 }
 
 func order(w store.Write) int {
