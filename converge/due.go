@@ -101,7 +101,8 @@ func (v *View) unmark(s *service) {
 // refresh finds out what a plan at this time has to look at.
 func (v *View) refresh(now time.Time) {
 	a := &v.agenda
-	if a.all || now.Before(a.last) {
+	every := a.all || now.Before(a.last)
+	if every {
 		for _, s := range v.services {
 			v.touch(s)
 		}
@@ -130,6 +131,8 @@ func (v *View) refresh(now time.Time) {
 		s.touched = false
 		if !s.dropped {
 			v.mark(s)
+		}
+		if !s.dropped && !every {
 			v.spread(s)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"mariposa"
 )
 
 // fill refills the slots of what failed or was lost, then opens new slots,
@@ -230,7 +232,23 @@ func (v *View) unready(name string, degraded bool) string {
 		want = min(want, 1)
 	}
 	if up < want {
-		return fmt.Sprintf("%d of %d running", up, s.status.Scale) + frozen
+		return fmt.Sprintf("%d of %d running", up, s.status.Scale) + frozen + s.trouble()
+	}
+	return ""
+}
+
+// trouble says why a service does not get on by itself, for those that wait for
+// it; empty while it does.
+func (s *service) trouble() string {
+	switch r := s.status.Rollout; {
+	case r != nil && r.Stopped != "":
+		return "; " + r.Stopped
+	case len(s.def.Needs) > 0:
+		return "; it " + wanting(s.def)
+	case s.status.Backoff != nil && s.status.Backoff.Failures > 1:
+		return "; " + s.lastFailure()
+	case s.status.Status == mariposa.StatusBlocked && s.status.Reason != "":
+		return "; " + s.status.Reason
 	}
 	return ""
 }

@@ -208,13 +208,16 @@ func (t *turn) unfinished() bool {
 	return t.s.count(stale)+t.s.count(staling)+t.s.count(amend)+t.s.count(updating) > 0 || t.settled < t.goal
 }
 
-func (t *turn) lastFailure() string {
+func (t *turn) lastFailure() string { return t.s.lastFailure() }
+
+// lastFailure says how an instance ended last.
+func (s *service) lastFailure() string {
 	var last *Instance
 	for _, c := range []class{failed, corpse} {
 		if last != nil {
 			break
 		}
-		t.s.each(c, func(i *Instance) bool {
+		s.each(c, func(i *Instance) bool {
 			if i.Status.Reason != "" && (last == nil || since(i).After(since(last))) {
 				last = i
 			}

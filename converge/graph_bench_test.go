@@ -1,0 +1,172 @@
+package converge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"mariposa"
+)
+
+const wide = 10_000
+
+// mesh is a graph of n services with two edges each, in about a hundred layers:
+// its definitions.
+func mesh(n int) Definitions {
+	rng := rand.New(rand.NewPCG(1, 2))
+	d := Definitions{}
+	for i := range n {
+		name := meshName(i)
+		s := def(name, "one", 1)
+		if layer := i / (n / 100); layer > 0 {
+			below := (layer - 1) * (n / 100)
+			x, y := below+rng.IntN(n/100), below+rng.IntN(n/100)
+			for x == y {
+				y = below + rng.IntN(n/100)
+			}
+			s.DependsOn = []string{meshName(min(x, y)), meshName(max(x, y))}
+		}
+		d[name] = s
+	}
+	return d
+}
+
+func meshName(i int) string { return fmt.Sprintf("s%05d", i) }
+
+func meshSpec(i int) *mariposa.InstanceSpec {
+	return &mariposa.InstanceSpec{
+		Name: meshName(i), Slot: 1, ServiceName: meshName(i), Number: 1, Digest: "one", Node: node(i),
+		Goal: mariposa.GoalRunning, Generation: 1, Created: dawn.Add(-time.Second), Managed: true,
+	}
+}
+
+// meshView is a fresh view of the graph, with or without its instances, and the
+// goal it was told.
+func meshView(d Definitions, running bool) (*View, *mariposa.ProjectStatus) {
+	v := NewView()
+	st := &mariposa.ProjectStatus{Goal: mariposa.GoalStarted, Number: 1, Services: map[string]*mariposa.ServiceStatus{}}
+	for name := range d {
+		st.Services[name] = &mariposa.ServiceStatus{ID: name, Scale: 1, Number: 1, Status: mariposa.StatusConverged}
+	}
+	v.SetVersion(1, d)
+	v.SetGoal(st)
+	for i := range 100 {
+		v.SetNode(node(i), Node{Name: node(i)})
+	}
+	if running {
+		for i := range len(d) {
+			v.SetInstance(meshName(i), meshSpec(i), up)
+		}
+	}
+	return v, st
+}
+
+// oneChangeInAMesh lets one of ten thousand services fail and come back.
+func oneChangeInAMesh(v *View) func() {
+	id, spec := meshName(wide/2), meshSpec(wide/2)
+	return func() {
+		v.SetInstance(id, spec, down)
+		if p := v.Plan(dawn, Budget{Starting: 100}); len(p.Steps) != 2 {
+			panic(show(whole{Plan: p}))
+		}
+		v.SetInstance(id, spec, up)
+		if p := v.Plan(dawn, Budget{Starting: 100}); len(p.Steps) != 0 {
+			panic(show(whole{Plan: p}))
+		}
+	}
+}
+
+func TestOneChangeCostsTheSameHoweverManyServicesThereAre(t *testing.T) {
+	v, _ := meshView(mesh(wide), true)
+	v.Plan(dawn, Budget{Starting: 100})
+	if n := testing.AllocsPerRun(100, oneChangeInAMesh(v)); n > 60 {
+		t.Errorf("two changes and two plans of %d services make %.0f allocations", wide, n)
+	}
+	if n := testing.AllocsPerRun(100, func() { v.Plan(dawn, Budget{Starting: 100}) }); n > 2 {
+		t.Errorf("a plan of %d services at rest makes %.0f allocations", wide, n)
+	}
+}
+
+func TestAFirstPlanOfManyServicesMakesFewAllocations(t *testing.T) {
+	d := mesh(wide)
+	n := testing.AllocsPerRun(1, func() {
+		v, _ := meshView(d, true)
+		v.Plan(dawn, Budget{Starting: 100})
+	})
+	if per := n / wide; per > 40 {
+		t.Errorf("a view and its first plan make %.0f allocations a service", per)
+	}
+}
+
+func benchmarkFirstPlan(b *testing.B, running bool) {
+	d := mesh(wide)
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		v, _ := meshView(d, running)
+		b.StartTimer()
+		v.Plan(dawn, Budget{Starting: 1000, Steps: 500})
+	}
+}
+
+func BenchmarkFirstPlanAtRest10kServices(b *testing.B)   { benchmarkFirstPlan(b, true) }
+func BenchmarkFirstPlanCreating10kServices(b *testing.B) { benchmarkFirstPlan(b, false) }
+
+func BenchmarkPlanOneChangeOf10kServices(b *testing.B) {
+	v, _ := meshView(mesh(wide), true)
+	v.Plan(dawn, Budget{Starting: 100})
+	change := oneChangeInAMesh(v)
+	b.ReportAllocs()
+	for b.Loop() {
+		change()
+	}
+}
+
+// BenchmarkPlanWhileCreating10kServices plans for one report while all but the
+// lowest layers wait for others.
+func BenchmarkPlanWhileCreating10kServices(b *testing.B) {
+	v, st := meshView(mesh(wide), false)
+	for i := range wide / 10 {
+		v.SetInstance(meshName(i), meshSpec(i), up)
+	}
+	p := v.Plan(dawn, Budget{Starting: 1000})
+	stored := *st
+	stored.Services = p.Onto(st.Services)
+	v.SetGoal(&stored)
+	v.Plan(dawn, Budget{Starting: 1000})
+	id, spec := meshName(0), meshSpec(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		v.SetInstance(id, spec, up)
+		v.Plan(dawn, Budget{Starting: 1000})
+	}
+}
+
+// BenchmarkTellGoalOf10kServices tells a goal that came anew from the store.
+func BenchmarkTellGoalOf10kServices(b *testing.B) {
+	v, st := meshView(mesh(wide), true)
+	v.Plan(dawn, Budget{Starting: 100})
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		again := *st
+		again.Services = make(map[string]*mariposa.ServiceStatus, len(st.Services))
+		for name, ss := range st.Services {
+			c := *ss
+			again.Services[name] = &c
+		}
+		b.StartTimer()
+		v.SetGoal(&again)
+	}
+}
+
+func BenchmarkForesee10kServices(b *testing.B) {
+	v, st := meshView(mesh(wide), false)
+	b.ReportAllocs()
+	for b.Loop() {
+		if seen := v.Foresee(Future{Goal: st, Now: dawn}); len(seen.Steps) != wide {
+			b.Fatal(len(seen.Steps))
+		}
+	}
+}
