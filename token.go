@@ -18,6 +18,7 @@ type TokenSpec struct {
 	Organization string    `json:"organization,omitempty"` // only in this one
 	Project      string    `json:"project,omitempty"`      // only in this one
 	Role         Role      `json:"role,omitempty"`         // no more than this
+	Parent       string    `json:"parent,omitempty"`       // the bounded token that made it: they end together
 	Expires      time.Time `json:"expires,omitzero"`
 	Created      time.Time `json:"created"`
 	Author       string    `json:"author,omitempty"`

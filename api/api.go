@@ -63,6 +63,7 @@ type server struct {
 	denials   *auth.Limiter // requests that were denied, likewise
 	uses      uses          // of tokens
 	streams   atomic.Int64  // how many are open
+	shells    atomic.Int64  // how many of those are commands inside instances
 }
 
 const (
@@ -84,7 +85,7 @@ func New(o Options) http.Handler {
 	s := &server{
 		Options: o, mux: http.NewServeMux(), meters: newMeters(), locks: newLocks(),
 		directory: auth.NewDirectory(o.Picture, o.AdminToken, o.JoinToken),
-		strangers: auth.NewLimiter(60, time.Second), denials: auth.NewLimiter(20, time.Second),
+		strangers: auth.NewLimiter(60, time.Second), denials: auth.NewLimiter(200, 100*time.Millisecond),
 	}
 	s.huma = humago.New(s.mux, huma.Config{
 		OpenAPI:                      describe(o.Version),

@@ -168,9 +168,12 @@ func readWrapped(contentType string, body []byte, name string) (doc contract.New
 // hasManifest reports whether a body is a JSON object with a manifest in it. A
 // body that is no JSON has none; the manifest's own reader says with a line what
 // is wrong with it.
-func hasManifest(body []byte) bool {
+func hasManifest(body []byte) bool { return hasKey(body, "manifest") }
+
+// hasKey reports whether a body is a JSON object with a key.
+func hasKey(body []byte, key string) bool {
 	var keys map[string]json.RawMessage
-	return json.Unmarshal(body, &keys) == nil && keys["manifest"] != nil
+	return json.Unmarshal(body, &keys) == nil && keys[key] != nil
 }
 
 func jsonFault(err error) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -131,10 +132,8 @@ func keyDoc(p *manifest.Project, values *manifest.Values, key string, reveal boo
 		doc.Value = manifest.Mask
 	}
 	for _, svc := range p.Services {
-		for _, used := range p.Uses(svc.Name) {
-			if used == key {
-				doc.UsedBy = append(doc.UsedBy, svc.Name)
-			}
+		if slices.Contains(p.Uses(svc.Name), key) || slices.Contains(p.UsesLive(svc.Name), key) {
+			doc.UsedBy = append(doc.UsedBy, svc.Name)
 		}
 	}
 	return doc
@@ -213,6 +212,14 @@ func (e *edit) outdating() string {
 			names = append(names, v.Changed...)
 		}
 	}
+	runs := map[string]bool{}
+	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+		if spec := r.Spec.(*mariposa.InstanceSpec); spec.Managed && spec.Goal == mariposa.GoalRunning {
+			runs[spec.ServiceName] = true
+		}
+		return true
+	})
+	names = slices.DeleteFunc(names, func(name string) bool { return !runs[name] })
 	if len(names) == 0 {
 		return ""
 	}
@@ -230,6 +237,9 @@ type OfKey struct {
 func (in *OfKey) unchanged(old *manifest.Values) error {
 	if in.CAS == "" {
 		return nil
+	}
+	if _, err := strconv.ParseInt(in.CAS, 10, 64); err != nil {
+		return invalid("cas must be what a read of the key named as its cas, a number, not %q", shorten(in.CAS))
 	}
 	value, set := old.Get(in.Key)
 	is := "0"
@@ -288,7 +298,8 @@ func (s *server) putKey(ctx context.Context, in *putKeyInput) (*document[contrac
 
 // value reads the value of a key: plain text, or JSON.
 func (in *putKeyInput) value() (text string, secret bool, err error) {
-	if mediaType(in.ContentType) != "application/json" {
+	kind := mediaType(in.ContentType)
+	if kind != "application/json" && !(kind == curlType && hasKey(in.RawBody, "value")) {
 		return string(in.RawBody), false, nil
 	}
 	var doc contract.MetadataValue

@@ -265,8 +265,20 @@ func (s *server) removeMember(ctx context.Context, in *OfMember) (*document[cont
 		}
 		unit.Audit[0].Reason = user.Spec.(*mariposa.UserSpec).Name + " leaves"
 		delete(spec.Members, user.ID)
+		s.leaveProjects(ctx, org.ID, user.ID, unit)
 		return owned(spec)
 	})
+}
+
+// leaveProjects takes a user's own roles in an organization's projects away: who
+// leaves keeps nothing, what they made themselves included.
+func (s *server) leaveProjects(ctx context.Context, org, user string, unit *store.Unit) {
+	for _, p := range s.Picture.ProjectsOf(org) {
+		if p.Spec.(*mariposa.ProjectSpec).Users[user] != "" {
+			w, q := s.withUser(ctx, p, user, mariposa.RoleNone)
+			unit.Writes, unit.Require = append(unit.Writes, w), append(unit.Require, q)
+		}
+	}
 }
 
 // leave takes a user out of an organization as part of a larger change.

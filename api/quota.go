@@ -305,9 +305,16 @@ func (s *server) overQuota(ctx context.Context, unit *store.Unit, err error) err
 		}
 		name := org.Spec.(*mariposa.OrganizationSpec).Name
 		return &mariposa.Error{Code: mariposa.QuotaExceeded, Cause: err, Message: fmt.Sprintf(
-			"organization %s %s: scale something down, or ask whoever runs the installation for more", name, figure(have, c, projects))}
+			"organization %s %s: %s, or ask whoever runs the installation for more", name, figure(have, c, projects), lessOf(projects))}
 	}
 	return mariposa.Errorf(mariposa.Conflict, "what was free has just been taken: try again")
+}
+
+func lessOf(projects bool) string {
+	if projects {
+		return "delete one"
+	}
+	return "scale something down"
 }
 
 // accountOf finds the organization whose account a claim is on.

@@ -89,6 +89,7 @@ var rules = map[string]rule{
 	"PUT /v1/instances/{instance}":                           {need: auth.ManageInstances, on: anInstance, audit: "instance.act"},
 	"DELETE /v1/instances/{instance}":                        {need: auth.ManageInstances, on: anInstance, audit: "instance.delete"},
 	"GET /v1/instances/{instance}/logs":                      {need: auth.ReadProject, on: anInstance, by: reveals, variants: revealing},
+	"GET /v1/instances/{instance}/exec":                      {need: auth.Shell, on: anInstance, audit: "instance.exec"},
 	"GET /v1/events":                                         {need: auth.Ask},
 	"GET /v1/audit":                                          {need: auth.Ask}, // AuditProject or AuditOrganization of what it names
 	"GET /v1/nodes":                                          {need: auth.RunInstallation},
@@ -213,7 +214,7 @@ func (s *server) judge(c *auth.Caller, p auth.Permission, on *store.Record) erro
 	case auth.Allowed:
 		return nil
 	case auth.Denied:
-		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + where(on) + ": it takes " + takes(p), Cause: denial{on}}
+		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + where(on) + ": " + takes(p), Cause: denial{on}}
 	}
 	if on != nil {
 		if spec, ok := on.Spec.(*mariposa.OrganizationSpec); ok {
@@ -242,14 +243,14 @@ func takes(p auth.Permission) string {
 		switch {
 		case row.Permission != p:
 		case row.Project != "":
-			return "the role " + string(row.Project) + ", and a token that is not bound to less"
+			return "to " + row.Means + " takes the role " + string(row.Project) + ", and a token that is not bound to less"
 		case row.Organization != "":
-			return "to be " + string(row.Organization) + " of the organization, and a token that is not bound to less"
+			return "to " + row.Means + " takes being " + string(row.Organization) + " of the organization, and a token that is not bound to less"
 		case row.Installation:
-			return "a user who runs the installation, and a token without bounds"
+			return "to " + row.Means + " takes a user who runs the installation, and a token without bounds"
 		}
 	}
-	return "another role"
+	return "it takes another role"
 }
 
 // gate finds what a request is about and asks for the permission it takes.
@@ -284,11 +285,14 @@ func (denial) Error() string { return "denied" }
 // was about can read of it.
 func (s *server) deny(ctx context.Context, err error) {
 	ses := asking(ctx)
-	ok, unsaid, _ := s.denials.Fail(ses.from+" "+ses.caller.User, s.Clock.Now())
-	if !ok {
-		return // told with the next one
-	}
 	a := s.audited(ctx)
+	unsaid := 0
+	if a.Action == "" { // many reads at once are told with the next one; a change that was denied always is
+		var ok bool
+		if ok, unsaid, _ = s.denials.Fail(ses.from+" "+ses.caller.User, s.Clock.Now()); !ok {
+			return
+		}
+	}
 	a.Outcome, a.Reason, a.Object = mariposa.AuditDenied, err.Error()+and(unsaid), ses.asked
 	a.Action = firstOf(a.Action, "read")
 	var d denial

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"regexp"
@@ -128,6 +129,9 @@ func (s *server) createTag(ctx context.Context, in *createTagInput) (*document[c
 		e.spec.Tags[tag] = v.Number
 		e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindVersion, ID: found.ID, SpecRevision: -1, StatusRevision: -1})
 		e.unit.Audit[0].Reason = "tag " + tag
+		if was := tags(e.record)[tag]; was > 0 {
+			e.answer.Reason = fmt.Sprintf("the tag %s was at version %d before", tag, was)
+		}
 		return e.done("version " + numbered(v.Version, v.Number) + " has the tag " + tag)
 	})
 }

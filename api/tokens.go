@@ -119,7 +119,7 @@ func (s *server) createToken(ctx context.Context, in *createTokenInput) (*docume
 			Require: []store.Require{{Kind: mariposa.KindUser, ID: spec.User, SpecRevision: -1, StatusRevision: -1}},
 			Writes:  []store.Write{{Kind: mariposa.KindToken, ID: id, Spec: spec}},
 			Audit: []mariposa.Audit{{
-				Kind: string(mariposa.KindToken), Object: id, ObjectName: spec.Name, Organization: spec.Organization, Project: spec.Project,
+				Kind: string(mariposa.KindToken), Object: id, ObjectName: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: doc.ProjectName,
 				Reason: "for " + doc.UserName,
 			}},
 		}, doc, nil
@@ -146,7 +146,7 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 		if err != nil {
 			return nil, err
 		}
-		spec.Project, spec.Organization = p.ID, p.Spec.(*mariposa.ProjectSpec).Organization
+		spec.Project, spec.Organization = p.ID, c.Bounds.Organization // else in whichever: the project may move
 	} else if ask.Organization != "" {
 		org, err := s.findOrganization(ctx, ask.Organization)
 		if err != nil {
@@ -161,8 +161,9 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 	if spec.Expires, err = readExpiry(ask.Expires, now); err != nil {
 		return nil, err
 	}
-	if own := s.Picture.Get(mariposa.KindToken, c.Token); own != nil { // nor one that outlives it
-		if end := own.Spec.(*mariposa.TokenSpec).Expires; !c.Bounds.Unbounded() && !end.IsZero() && (spec.Expires.IsZero() || spec.Expires.After(end)) {
+	if own := s.Picture.Get(mariposa.KindToken, c.Token); own != nil && !c.Bounds.Unbounded() { // nor one that outlives it
+		spec.Parent = own.ID
+		if end := own.Spec.(*mariposa.TokenSpec).Expires; !end.IsZero() && (spec.Expires.IsZero() || spec.Expires.After(end)) {
 			spec.Expires = end
 		}
 	}
@@ -210,12 +211,32 @@ func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contra
 			Writes: []store.Write{{Kind: mariposa.KindToken, ID: found.ID, Delete: true}},
 			Audit:  []mariposa.Audit{{Kind: string(mariposa.KindToken), Organization: spec.Organization, Project: spec.Project}},
 		}
+		for _, id := range s.descendants(spec.User, found.ID) {
+			unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindToken, ID: id, Delete: true})
+		}
 		return unit, contract.Changed{ID: found.ID, Name: spec.Name}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return answer(*changed)
+}
+
+// descendants are the tokens that a token made, and those that these made.
+func (s *server) descendants(user, id string) []string {
+	made := map[string]bool{id: true}
+	var all []string
+	tokens := s.Picture.TokensOf(user)
+	for more := true; more; {
+		more = false
+		for _, t := range tokens {
+			if !made[t.ID] && made[t.Spec.(*mariposa.TokenSpec).Parent] {
+				made[t.ID], more = true, true
+				all = append(all, t.ID)
+			}
+		}
+	}
+	return all
 }
 
 // findToken finds a token by id or name: one's own, or for who runs the

@@ -104,6 +104,9 @@ func (d *Directory) caller(user, token string, b Bounds) *Caller {
 	if b.Organization != "" {
 		c.Home = b.Organization
 	}
+	if p := d.picture.Get(mariposa.KindProject, b.Project); p != nil {
+		c.Home = p.Spec.(*mariposa.ProjectSpec).Organization
+	}
 	return c
 }
 

@@ -17,7 +17,7 @@ type MetadataKey struct {
 	Required    bool       `json:"required"`
 	Default     string     `json:"default,omitempty"`
 	Description string     `json:"description,omitempty"`
-	UsedBy      []string   `json:"used_by" doc:"services that take it up when they are provisioned"`
+	UsedBy      []string   `json:"used_by" doc:"services that take it up, when they are provisioned or live"`
 }
 
 // Metadata is a project's metadata as a list.
