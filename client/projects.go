@@ -56,6 +56,11 @@ func (c *Client) MoveProject(ctx context.Context, project, organization string) 
 	return answer[contract.Changed](ctx, c, post(at(project, "move"), contract.Move{Organization: organization}).with(c.owned()))
 }
 
+// RenameProject gives a project another name. Its instances run on.
+func (c *Client) RenameProject(ctx context.Context, project, name string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, put(at(project), contract.ProjectChange{Name: name}).with(c.owned()))
+}
+
 // ProjectUsers lists who may do what in a project, and where each has it from.
 func (c *Client) ProjectUsers(ctx context.Context, project string) (*contract.Members, error) {
 	return answer[contract.Members](ctx, c, get(at(project, "users"), c.owned()))
