@@ -55,6 +55,19 @@ func TestSizesAreReadAsTheyAreShown(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftIsRoundedToTheNearestUnit(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for d, want := range map[time.Duration]string{
+		90*day - 3*time.Second: "90d", 90*day - 13*time.Hour: "89d", 2*day - time.Second: "2d", 12*time.Hour - time.Second: "12h",
+		2*time.Hour - time.Second: "2h", time.Hour - time.Second: "60m", 1400 * time.Millisecond: "1s",
+	} {
+		if got := nearly(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}
+
 func TestTimesAreReadAsPeopleWriteThem(t *testing.T) {
 	t.Parallel()
 	now := noon.In(time.FixedZone("here", 2*60*60))

@@ -103,6 +103,7 @@ func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) 
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if a.server != nil {
+		err = a.unknownSelf(ctx, err)
 		a.server.Close()
 	}
 	if err == nil {

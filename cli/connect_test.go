@@ -215,6 +215,8 @@ func TestNamesAreCompletedFromTheServer(t *testing.T) {
 		"-j hello project revert ":            hashTwo + "\tgreet louder " + hashOne,
 		"-j hello project tag rm ":            "latest loud",
 		"-j hello project move ":              "acme ann hello",
+		"project rename ":                     "hello",
+		"project rename hello ":               "",
 		"-j hello project copy x --to-org ":   "acme ann",
 		"-j hello project copy x --meta ":     "color db_password license\tfrom the vendor mode\thow it runs",
 		"-j hello meta set ":                  "color db_password license\tfrom the vendor mode\thow it runs",

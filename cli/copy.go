@@ -42,6 +42,25 @@ func (a *app) projectCopy() *cobra.Command {
 	return cmd
 }
 
+func (a *app) projectRename() *cobra.Command {
+	return a.inProject(&cobra.Command{
+		Use: "rename [PROJECT] NEW-NAME", Short: "Give a project another name; its instances run on",
+		Long:    "Give a project another name.\n\nNothing of it restarts: what was made under the old name keeps it where a manifest says\n{{ .project.name }}, until it is made anew. The old name is free at once.",
+		Example: "  mariposa project rename shop store",
+	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
+		before, err := c.Project(ctx, project)
+		if err != nil {
+			return err
+		}
+		done, err := c.RenameProject(ctx, before.ID, args[0])
+		err = changed(a, done, err, "project %s is called %s now", before.Name, args[0])
+		if saved, unread := a.readProfile(); err == nil && unread == nil && saved.Project == before.Name && !a.global.json {
+			a.note("`%s project set %s` makes it the project that commands mean again", a.calling(""), args[0])
+		}
+		return err
+	})
+}
+
 func (a *app) projectMove() *cobra.Command {
 	var sure bool
 	cmd := a.inProject(&cobra.Command{

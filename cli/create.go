@@ -188,7 +188,7 @@ func (a *app) supply(ctx context.Context, c *client.Client, project string, p *m
 		if a.interactive() && a.file != stdinName {
 			var err error
 			if value, err = a.askKey(ctx, p, key); errors.Is(err, errInterrupted) {
-				return hinted(errors.New("interrupted; the manifest is submitted, and waits for metadata"), "see `mariposa -j %s meta list`", project)
+				return hinted(errors.New("interrupted; the manifest is submitted, and waits for metadata"), "see `%s meta list`", a.calling(project))
 			} else if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -129,6 +130,18 @@ func (a *app) hint(err error, m *mariposa.Error) string {
 		return "wait a little, then try again"
 	}
 	return ""
+}
+
+// unknownSelf says of a "not found" to somebody who acts for another that the other
+// is who is missing, if so: nothing is found for nobody.
+func (a *app) unknownSelf(ctx context.Context, err error) error {
+	if a.global.as == "" || mariposa.CodeOf(err) != mariposa.ResourceNotFound {
+		return err
+	}
+	if _, missing := a.server.Whoami(ctx); mariposa.CodeOf(missing) == mariposa.ResourceNotFound {
+		return hinted(err, "--as names nobody that you may act for: see `mariposa user list`")
+	}
+	return err
 }
 
 // sentence begins in lower case behind the program's name, unless the first word

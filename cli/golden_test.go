@@ -151,6 +151,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	}{
 		{"faults", "project create hello -m -", "x", "POST /v1/projects", refuse(mariposa.InvalidArgument, "The manifest has 2 faults", faults...)},
 		{"name-taken", "project create hello -m -", "x", "POST /v1/projects", refuse(mariposa.Conflict, "There is a project hello already")},
+		{"rename-taken", "-o acme project rename hello howdy", "", "PUT /v1/projects/" + helloID, refuse(mariposa.Conflict, "There is a project howdy already")},
+		{"delete-running-org", "-o acme project delete hello", "", "DELETE /v1/projects/hello", refuse(mariposa.Conflict, "hello has 3 instances")},
 		{"delete-running", "project delete hello", "", "DELETE /v1/projects/hello", refuse(mariposa.Conflict, "hello has 3 instances")},
 		{"nothing-to-do", "project start hello", "", "PUT /v1/projects/hello/state", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"task":null}`)) }},
 		{"unauthorized", "project list", "", "GET /v1/projects", refuse(mariposa.Unauthorized, "the token is not known here")},

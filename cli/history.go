@@ -63,7 +63,7 @@ func (a *app) introduce(project string, v *contract.Version) string {
 // noVersion adds to a "not found" where to look.
 func (a *app) noVersion(err error, project string) error {
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		return hinted(err, "see `mariposa -j %s project versions`", project)
+		return hinted(err, "see `%s project versions`", a.calling(project))
 	}
 	return err
 }
@@ -205,7 +205,7 @@ func (a *app) tagList() *cobra.Command {
 			all, err := c.Tags(ctx, project)
 			return show(a, all, err, func() {
 				if len(all.Tags) == 0 {
-					a.note("no tags yet: add one with `mariposa -j %s project tag add TAG VERSION`", project)
+					a.note("no tags yet: add one with `%s project tag add TAG VERSION`", a.calling(project))
 					return
 				}
 				t := newTable("TAG", "VERSION", "MOVES BY ITSELF")
@@ -230,7 +230,7 @@ func (a *app) tagRemove() *cobra.Command {
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			done, err := c.DeleteTag(ctx, project, args[0])
 			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				err = hinted(err, "see `mariposa project tag list %s`", project)
+				err = hinted(err, "see `%s project tag list`", a.calling(project))
 			}
 			return changed(a, done, err, "%s: no version is %s any more", project, args[0])
 		})

@@ -48,7 +48,7 @@ func (a *app) metaList() *cobra.Command {
 			all, err := a.metadata(ctx, c, project, false)
 			return show(a, all, a.noProject(err), func() {
 				if len(all.Keys) == 0 {
-					a.note("no metadata yet: set some with `mariposa -j %s meta set KEY VALUE`", project)
+					a.note("no metadata yet: set some with `%s meta set KEY VALUE`", a.calling(project))
 					return
 				}
 				t := newTable("KEY", "VALUE", "CAS", "CHANGED", "USED BY", "ABOUT")
@@ -121,7 +121,7 @@ func (a *app) metaGet() *cobra.Command {
 			if a.global.json {
 				return a.printJSON(k)
 			}
-			return a.printValue(k, reveal)
+			return a.printValue(project, k, reveal)
 		})
 	cmd.Flags().BoolVar(&reveal, "reveal", false, "show a secret, if your role lets you; noted in the audit")
 	return cmd
@@ -129,16 +129,16 @@ func (a *app) metaGet() *cobra.Command {
 
 func (a *app) noKey(err error, project string) error {
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		return hinted(err, "see `mariposa -j %s meta list`", project)
+		return hinted(err, "see `%s meta list`", a.calling(project))
 	}
 	return err
 }
 
-func (a *app) printValue(k *contract.MetadataKey, reveal bool) error {
+func (a *app) printValue(project string, k *contract.MetadataKey, reveal bool) error {
 	value := k.Value
 	switch {
 	case !k.Set && k.Default == "":
-		return hinted(mariposa.Errorf(mariposa.ResourceNotFound, "%s is not set", k.Key), "set it with `mariposa meta set %s VALUE`", k.Key)
+		return hinted(mariposa.Errorf(mariposa.ResourceNotFound, "%s is not set", k.Key), "set it with `%s meta set %s VALUE`", a.calling(project), k.Key)
 	case !k.Set:
 		value = k.Default
 		a.note("%s is not set: this is its default", k.Key)
@@ -268,86 +268,6 @@ func (a *app) metaExport() *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&reveal, "reveal", false, "show secrets, if your role lets you; noted in the audit")
 	return cmd
-}
-
-func (a *app) metaImport() *cobra.Command {
-	var file, message string
-	var force, sure bool
-	cmd := a.metaChange(&cobra.Command{
-		Use: "import -m FILE", Short: "Put a file of values in place of all metadata", Args: takes(0, 0),
-		Long: "Put a YAML file of values in place of all metadata: keys that it leaves out are taken out.\n\n" +
-			"Which keys change is shown first and, on a terminal, asked about; values are not shown.\nShould somebody else change the project meanwhile, nothing happens, unless -f is said.",
-	}, func(ctx context.Context, c *client.Client, project string, _ []string) (*contract.Changed, error) {
-		doc, err := a.readDocument(file, "metadata")
-		if err != nil {
-			return nil, err
-		}
-		return a.importValues(ctx, c, project, doc, client.Update{Force: force, Message: message}, sure)
-	})
-	documentFlag(cmd, &file, "metadata")
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "whatever the newest version is, and without asking")
-	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
-	cmd.Flags().StringVar(&message, "message", "", "why, for those who read the versions later")
-	return cmd
-}
-
-func (a *app) importValues(ctx context.Context, c *client.Client, project string, doc []byte, u client.Update, sure bool) (*contract.Changed, error) {
-	values, err := manifest.ReadValues(doc)
-	if err != nil {
-		return nil, err
-	}
-	if !u.Force {
-		now, err := c.Metadata(ctx, project, false)
-		if err != nil {
-			return nil, a.noProject(err)
-		}
-		u.Previous = now.Version
-		if a.showKeys(now.Keys, values) {
-			if ok, err := a.confirm(ctx, fmt.Sprintf("change the metadata of %s?", project), sure); err != nil || !ok {
-				return nil, err
-			}
-		}
-	}
-	done, err := c.ImportMetadata(ctx, project, doc, u)
-	if err != nil {
-		return nil, a.noProject(err)
-	}
-	if !a.global.json {
-		a.say("%s: %s in, %s", project, many(len(values.ByKey), "value is", "values are"), versionWords(done))
-	}
-	return done, nil
-}
-
-// showKeys shows which keys an import changes, never a value, and reports whether
-// any does. A secret that comes back masked stays.
-func (a *app) showKeys(now []contract.MetadataKey, next *manifest.Values) bool {
-	p, n := a.paint(a.env.Stderr), 0
-	line := func(s style, sign, key, why string) {
-		n++
-		fmt.Fprintln(a.env.Stderr, p.in(s, sign+" "+plain(key)+bracketed(why)))
-	}
-	had := map[string]bool{}
-	for _, k := range now {
-		if !k.Set {
-			continue
-		}
-		had[k.Key] = true
-		v, stays := next.Get(k.Key)
-		switch {
-		case !stays:
-			line(bad, "-", k.Key, only("a secret", k.Secret))
-		case k.Secret && v.Text != manifest.Mask:
-			line(busy, "~", k.Key, "a secret, given anew")
-		case !k.Secret && v.Text != k.Value:
-			line(busy, "~", k.Key, "")
-		}
-	}
-	for _, key := range next.Keys() {
-		if !had[key] {
-			line(good, "+", key, "")
-		}
-	}
-	return n > 0
 }
 
 var keyName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)

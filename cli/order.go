@@ -162,7 +162,7 @@ func (a *app) wanted(ctx context.Context, c *client.Client, o order, project str
 	}
 	var ids []string
 	for _, word := range w.instances {
-		id, err := instanceIn(ctx, c, project, word)
+		id, err := a.instanceIn(ctx, c, project, word)
 		if err != nil {
 			return ask, err
 		}

@@ -46,9 +46,10 @@ func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context,
 	})
 }
 
-// noOrg adds to a "not found" where to look.
+// noOrg adds to a "not found" where to look, unless somebody knew better.
 func noOrg(err error) error {
-	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+	var known hint
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
 		return hinted(err, "see `mariposa org list`")
 	}
 	return err
@@ -194,6 +195,7 @@ func (a *app) orgAdd() *cobra.Command {
 			return err
 		}
 		done, err := c.PutMember(ctx, org, args[0], mariposa.OrgRole(role))
+		err = unknownUser(err, "mariposa user list", func() error { _, err := c.Organization(ctx, org); return err })
 		return changed(a, done, err, "%s is %s of %s", args[0], role, org)
 	})
 	roleFlag(cmd, &role, "role", string(mariposa.OrgMember), "what the user becomes", orgRoles)
@@ -204,6 +206,7 @@ func (a *app) orgRemove() *cobra.Command {
 	return a.onOrg(&cobra.Command{Use: "remove [ORG] USER", Short: "End a user's membership in an organization", Aliases: []string{"rm"}, ValidArgsFunction: last(a.orgNames, a.userNames)}, 1,
 		func(ctx context.Context, c *client.Client, org string, args []string) error {
 			done, err := c.RemoveMember(ctx, org, args[0])
+			err = unknownUser(err, "mariposa org members "+org, func() error { _, err := c.Organization(ctx, org); return err })
 			return changed(a, done, err, "%s is no member of %s any more", args[0], org)
 		})
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -14,7 +15,13 @@ func (a *app) projectUsers() *cobra.Command {
 	cmd := a.inProject(&cobra.Command{Use: "users [PROJECT]", Short: "List who may do what in a project, and why", Aliases: []string{"people", "collaborators"}}, 0,
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := c.ProjectUsers(ctx, project)
-			return show(a, all, err, func() { a.printTable(memberTable(all.Members)) })
+			return show(a, all, err, func() {
+				for n := range all.Members {
+					m := &all.Members[n]
+					m.Via = cmp.Or(m.Via, "in the project")
+				}
+				a.printTable(memberTable(all.Members))
+			})
 		})
 	return cmd
 }
@@ -33,6 +40,7 @@ func (a *app) projectAddUser() *cobra.Command {
 			return err
 		}
 		done, err := c.PutProjectUser(ctx, project, args[0], mariposa.Role(role))
+		err = unknownUser(err, "mariposa user list", func() error { _, err := c.Project(ctx, project); return err })
 		return changed(a, done, err, "%s is %s of %s", args[0], role, project)
 	})
 	roleFlag(cmd, &role, "role", "", "what the user becomes", projectRoles)
@@ -45,11 +53,19 @@ func (a *app) projectRemoveUser() *cobra.Command {
 		Long: "Take a user's own role in a project away.\n\nWhat they may do as members or owners of the project's organization stays.",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		done, err := c.RemoveProjectUser(ctx, project, args[0])
-		if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-			err = hinted(err, "see `mariposa project users %s`", project)
-		}
+		err = unknownUser(err, a.calling(project)+" project users", func() error { _, err := c.Project(ctx, project); return err })
 		return changed(a, done, err, "%s has no role of their own in %s any more", args[0], project)
 	})
+}
+
+// unknownUser adds to a "not found" where to look for users, if what they are to
+// get a role in can be found: the server's answer does not say which of the two
+// it misses.
+func unknownUser(err error, list string, look func() error) error {
+	if mariposa.CodeOf(err) != mariposa.ResourceNotFound || look() != nil {
+		return err
+	}
+	return hinted(err, "see `%s`", list)
 }
 
 // inProject is a command about one project: its first word, or the one that is

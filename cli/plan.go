@@ -70,7 +70,7 @@ func (a *app) noPlan(ctx context.Context, c *client.Client, name, file string, e
 		return a.noProject(err)
 	}
 	return hinted(fmt.Errorf("there is no project %s yet, and a plan tells what becomes of one that exists", name),
-		"`mariposa project create %s -m %s` makes it: everything in the manifest would be new", name, file)
+		"`%s project create %s -m %s` makes it: everything in the manifest would be new", a.calling(""), name, file)
 }
 
 // printPlan prints what becomes of the resources, then the steps in order, then

@@ -217,6 +217,21 @@ func rough(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
+// nearly is how long something will take yet, to the nearest unit: what was just
+// given 90 days has 90, not 89 and a bit.
+func nearly(d time.Duration) string {
+	unit := 24 * time.Hour
+	switch {
+	case d < 2*time.Minute:
+		unit = time.Second
+	case d < 2*time.Hour:
+		unit = time.Minute
+	case d < 48*time.Hour:
+		unit = time.Hour
+	}
+	return rough(d.Round(unit))
+}
+
 // stamp is a point in time for a reader in our zone.
 func (a *app) stamp(t time.Time) string {
 	if t.IsZero() {

@@ -19,7 +19,7 @@ import (
 func (a *app) projectCommand() *cobra.Command {
 	return a.group("project", "Make, change, watch over and delete projects",
 		a.projectList(), a.projectCreate(), a.projectShow(), a.projectSet(), a.projectUpdate(),
-		a.projectVersions(), a.projectVersion(), a.projectTag(), a.projectRevert(), a.projectCopy(), a.projectMove(), a.projectDelete(),
+		a.projectVersions(), a.projectVersion(), a.projectTag(), a.projectRevert(), a.projectCopy(), a.projectRename(), a.projectMove(), a.projectDelete(),
 		a.projectUsers(), a.projectAddUser(), a.projectRemoveUser(), a.projectScale(), a.projectPlan(),
 		a.order("start"), a.order("stop"), a.order("reprovision"), a.order("freeze"), a.order("thaw"),
 		a.order("pause"), a.order("resume"), a.order("converge"), a.order("accept"))
@@ -41,7 +41,7 @@ func (a *app) projectList() *cobra.Command {
 				return a.printJSON(all)
 			}
 			if len(all.Projects) == 0 {
-				a.note("no projects yet: make one with `mariposa project create NAME -m FILE`")
+				a.note("no projects yet: make one with `%s project create NAME -m FILE`", a.calling(""))
 				return nil
 			}
 			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL", "STATUS", "SERVICES", "AGE", "REASON")
@@ -102,7 +102,7 @@ func (a *app) projectDelete() *cobra.Command {
 				gone = done
 				switch {
 				case mariposa.CodeOf(err) == mariposa.Conflict && !force:
-					err = hinted(err, "`mariposa project delete %s -f` stops what it runs, then deletes it", name)
+					err = hinted(err, "`%s project delete %s -f` stops what it runs, then deletes it", a.calling(""), name)
 				case err != nil:
 					err = a.noProject(err)
 				case !a.global.json && done.Task == nil:
@@ -191,7 +191,7 @@ func (a *app) onProject(args []string) (*client.Client, string, error) {
 func (a *app) noProject(err error) error {
 	var known hint
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
-		return hinted(err, "see `mariposa project list`")
+		return hinted(err, "see `%s project list`", a.calling(""))
 	}
 	return err
 }

@@ -99,12 +99,12 @@ func (a *app) queueShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			id, err := taskRef(cmd.Context(), c, args[0])
+			id, err := a.taskRef(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
 			t, err := c.TaskSteps(cmd.Context(), id, limit)
-			return show(a, t, noTask(err), func() { a.printTask(t) })
+			return show(a, t, a.noTask(err), func() { a.printTask(t) })
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 200, "only the newest so many steps; 0: all")
@@ -112,9 +112,9 @@ func (a *app) queueShow() *cobra.Command {
 }
 
 // noTask adds to a "not found" where to look.
-func noTask(err error) error {
+func (a *app) noTask(err error) error {
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		return hinted(err, "see `mariposa queue list --all`")
+		return hinted(err, "see `%s queue list --all`", a.calling(""))
 	}
 	return err
 }

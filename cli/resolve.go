@@ -27,11 +27,11 @@ func (a *app) instanceRef(ctx context.Context, c *client.Client, word string) (s
 	if err != nil {
 		return "", err
 	}
-	return instanceIn(ctx, c, project, word)
+	return a.instanceIn(ctx, c, project, word)
 }
 
 // instanceIn does so where the project is known, unless the word names another.
-func instanceIn(ctx context.Context, c *client.Client, project, word string) (string, error) {
+func (a *app) instanceIn(ctx context.Context, c *client.Client, project, word string) (string, error) {
 	if p, name, ok := strings.Cut(word, "/"); ok {
 		project, word = p, name
 	}
@@ -48,12 +48,12 @@ func instanceIn(ctx context.Context, c *client.Client, project, word string) (st
 			found = append(found, candidate{i.ID, i.ProjectName + "/" + i.Name})
 		}
 	}
-	return pick(found, fmt.Sprintf("instance in slot %q", word), "instance list")
+	return a.pick(found, fmt.Sprintf("instance in slot %q", word), "instance list")
 }
 
 // taskRef turns the beginning of a task's id into the whole. Open tasks are looked
 // through however old they are.
-func taskRef(ctx context.Context, c *client.Client, word string) (string, error) {
+func (a *app) taskRef(ctx context.Context, c *client.Client, word string) (string, error) {
 	if wholeID.MatchString(word) {
 		return word, nil
 	}
@@ -69,17 +69,17 @@ func taskRef(ctx context.Context, c *client.Client, word string) (string, error)
 			}
 		}
 	}
-	return pick(found, fmt.Sprintf("task %q", word), "queue list --all")
+	return a.pick(found, fmt.Sprintf("task %q", word), "queue list --all")
 }
 
 // A candidate is something that a word may stand for.
 type candidate struct{ id, name string }
 
 // pick wants exactly one candidate.
-func pick(found []candidate, what, list string) (string, error) {
+func (a *app) pick(found []candidate, what, list string) (string, error) {
 	switch len(found) {
 	case 0:
-		return "", hinted(mariposa.Errorf(mariposa.ResourceNotFound, "there is no %s", what), "see `mariposa %s`", list)
+		return "", hinted(mariposa.Errorf(mariposa.ResourceNotFound, "there is no %s", what), "see `%s %s`", a.calling(""), list)
 	case 1:
 		return found[0].id, nil
 	}

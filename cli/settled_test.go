@@ -29,6 +29,7 @@ func (f *fake) settle() {
 	f.give("GET /v1/user", contract.Whoami{User: ann, Token: laptop})
 	f.give("GET /v1/users", contract.Users{Users: []contract.User{ann, bob}})
 	f.give("GET /v1/users/bob", bob)
+	f.give("GET /v1/users/bob/user", contract.Whoami{User: bob, Token: laptop})
 	f.give("POST /v1/users", contract.Changed{ID: "u-cem", Name: "cem"})
 	f.give("PUT /v1/users/bob", contract.Changed{ID: "u-bob", Name: "bob"})
 	f.give("DELETE /v1/users/bob", contract.Changed{ID: "u-bob", Name: "bob"})
@@ -73,6 +74,7 @@ func (f *fake) furnish() {
 	f.give("DELETE /v1/projects/hello/tags/loud", changed)
 	f.give("POST /v1/projects/hello/copy", contract.Changed{ID: "p-new", Name: "again", Version: hashOne, Number: 1, Task: ptr(taskOne), Missing: []string{"db_password"}})
 	f.give("POST /v1/projects/"+helloID+"/move", changed)
+	f.give("PUT /v1/projects/"+helloID, contract.Changed{ID: helloID, Name: "howdy"})
 	f.give("GET /v1/projects/hello/diff", contract.Diff{
 		From:     contract.Version{Version: hashOne, Number: 1, Created: noon, Author: "ann"},
 		To:       contract.Version{Version: hashTwo, Number: 2, Created: noon.Add(5 * time.Minute), Author: "ann", Message: "greet louder"},

@@ -153,6 +153,14 @@ func (a *app) instanceRemove() *cobra.Command {
 	return cmd
 }
 
+// noInstance adds to a "not found" where to look.
+func (a *app) noInstance(err error) error {
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+		return hinted(err, "see `%s instance list`", a.calling(""))
+	}
+	return err
+}
+
 // instanceChange is a command that changes one instance. The task that does it,
 // where there is one, can be waited for.
 func (a *app) instanceChange(use, short, effect string, do func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error)) *cobra.Command {
@@ -165,9 +173,7 @@ func (a *app) instanceChange(use, short, effect string, do func(ctx context.Cont
 				return nil, err
 			}
 			done, err := do(cmd.Context(), c, id)
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				err = hinted(err, "see `mariposa instance list`")
-			}
+			err = a.noInstance(err)
 			if err == nil && !a.global.json {
 				name := done.Name
 				if use == "replace" {

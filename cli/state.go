@@ -35,7 +35,7 @@ func (a *app) stateCommand() *cobra.Command {
 				return a.printJSON(s)
 			}
 			if len(s.Projects) == 0 {
-				a.note("no projects yet: make one with `mariposa project create NAME -m FILE`")
+				a.note("no projects yet: make one with `%s project create NAME -m FILE`", a.calling(""))
 				return nil
 			}
 			a.printTable(stateTable(s.Projects))
@@ -108,11 +108,22 @@ func aside(s contract.ServiceState) string {
 		n    int
 		what string
 	}{{s.Unknown, "out of reach"}, {s.Outdated, "outdated"}} {
-		if said := fmt.Sprintf("%d %s", n.n, n.what); n.n > 0 && !strings.Contains(s.Reason, said) {
-			all = append(all, said)
+		if n.n > 0 && !tells(s.Reason, n.n, n.what) {
+			all = append(all, fmt.Sprintf("%d %s", n.n, n.what))
 		}
 	}
 	return strings.Join(all, "; ")
+}
+
+// tells reports whether a reason says already how many are what: 2 outdated, or
+// 2 instances outdated.
+func tells(reason string, n int, what string) bool {
+	for _, counted := range []string{"", "instance ", "instances "} {
+		if strings.Contains(" "+reason, fmt.Sprintf(" %d %s%s", n, counted, what)) {
+			return true
+		}
+	}
+	return false
 }
 
 // settled reports whether a project needs no look.

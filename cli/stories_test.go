@@ -22,7 +22,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 		"org": {lines: []string{
 			"org list", "org list --json", "org create new", "org create new --base-role none", "org create new --base-role king", "org show acme", "-o acme org show", "org show",
 			"org show nowhere", "org update acme --base-role deployer", "org update acme", "org rename acme best", "-o acme org rename best", "org delete acme", "org delete",
-			"org members acme", "org add acme bob", "-o acme org add bob --role owner", "org add acme bob --role king", "org remove acme bob", "-o acme org rm bob", "org leave acme",
+			"org members acme", "org add acme bob", "-o acme org add bob --role owner", "org add acme bob --role king", "org remove acme bob", "org add acme zoe", "org add nowhere zoe", "org remove acme zoe", "-o acme org rm bob", "org leave acme",
 			"orgs list --json=false",
 		}},
 		"quota": {lines: []string{
@@ -44,6 +44,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 		"people": {lines: []string{
 			"project users hello", "-j hello project people", "project add-user hello bob --role operator", "-j hello project share bob --role deployer", "project add-user hello bob", "project add-user hello bob --role king",
 			"project remove-user hello bob", "-j hello project unshare bob", "project remove-user hello zoe",
+			"project add-user hello zoe --role viewer", "project add-user hallo zoe --role viewer", "project remove-user hallo zoe", "-o acme project remove-user hello zoe", "-o acme project users hallo", "project list --as zoe", "project show hallo --as bob",
 		}},
 		"history": {lines: []string{
 			"-j hello project history", "-j hello project version diff 1 2", "-j hello project version diff 1", "-j hello project version diff 1 2 --json", "project tag list hello", "-j hello project tag add good 2", "project tag add hello good 2",
@@ -67,6 +68,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 		}},
 		"copy": {lines: []string{
 			"project copy hello again", "-j hello project copy again --meta mode --meta db_password --to-org beta", "-j hello project copy again --json", "project move hello beta", "project move hello beta --yes", "-j hello project transfer beta -y --json",
+			"project rename hello howdy", "-j hello project rename howdy", "-j hello -o acme project rename howdy --json", "-o acme project rename hallo howdy", "project rename",
 		}},
 		"meta": {lines: []string{
 			"-j hello meta list", "meta list", "-j hello meta list --json", "-j hello meta get mode", "-j hello meta get color", "-j hello meta get license", "-j hello meta get nothing", "-j hello meta get db_password", "-j hello meta get db_password --json",
@@ -75,8 +77,10 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 			"-j hello meta export --json",
 		}},
 		"import": {file: "mode: test\ndb_password: ••••\nfresh: x\n", lines: []string{
-			"-j hello meta import -m FILE", "-j hello meta import -m FILE -f --message all", "-j hello meta import -m FILE --json", "-j hello meta import",
+			"-j hello meta import -m FILE", "-j hello meta import -m FILE -y", "-j hello meta import -m FILE -f --message all", "-j hello meta import -m FILE --json", "-j hello meta import -m FILE -f --json", "-j hello meta import",
 		}},
+		"import-adds":  {file: "mode: production\ndb_password: ••••\nfresh: x\n", lines: []string{"-j hello meta import -m FILE"}},
+		"import-lacks": {file: "db_password: given-anew\n", lines: []string{"-j hello meta import -m FILE", "-j hello -o acme meta import -m FILE --json"}},
 		"audit": {lines: []string{
 			"events --audit", "-j hello events --audit --actor ann --action manifest. --outcome denied --since 7d --until 2026-03-01T12:00:00Z --limit 2", "-o acme events --audit -A", "events --audit --outcome odd", "events --audit --since yesterday", "events --audit -f",
 			"events --actor ann", "events --since 7d", "events --audit --limit -1",
@@ -149,6 +153,24 @@ func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 	}
 }
 
+// Whoever chose a project by its name is told how to choose it again.
+func TestRenamingTheChosenProjectSaysHowToChooseItAgain(t *testing.T) {
+	t.Parallel()
+	f, home := world(t), t.TempDir()
+	if r := (&run{f: f, home: home}).do(t, "project", "set", "hello"); r.code != exitOK {
+		t.Fatalf("exit %d: %s", r.code, r.stderr)
+	}
+	for line, says := range map[string]string{
+		"project rename howdy":               "`mariposa project set howdy` makes it the project that commands mean again\n",
+		"-o acme project rename hello howdy": "`mariposa -o acme project set howdy` makes it the project that commands mean again\n",
+		"project rename howdy --json":        "",
+	} {
+		if r := (&run{f: f, home: home}).do(t, strings.Fields(line)...); r.code != exitOK || r.stderr != says {
+			t.Errorf("%s: exit %d: %s", line, r.code, r.stderr)
+		}
+	}
+}
+
 func TestMovingAProjectWantsItsName(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -214,7 +236,7 @@ func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 
 func TestHelpOfTheNewCommands(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{"meta", "meta set", "org", "org quota", "token create", "project", "project move", "project revert", "project copy", "instance create", "events", "login", "user", "queue", "queue list", "queue terminate", "project start", "project stop", "project reprovision", "project freeze", "project accept", "project plan", "instance list", "top"} {
+	for _, line := range []string{"meta", "meta set", "org", "org quota", "token create", "project", "project move", "project rename", "meta import", "project revert", "project copy", "instance create", "events", "login", "user", "queue", "queue list", "queue terminate", "project start", "project stop", "project reprovision", "project freeze", "project accept", "project plan", "instance list", "top"} {
 		args := append(strings.Fields(line), "--help")
 		r := (&run{f: world(t)}).do(t, args...)
 		// The flags that all commands have are in the help of the program.

@@ -35,13 +35,13 @@ func (a *app) queueTerminate() *cobra.Command {
 }
 
 func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure, wait bool) error {
-	id, err := taskRef(ctx, c, ref)
+	id, err := a.taskRef(ctx, c, ref)
 	if err != nil {
 		return err
 	}
 	t, err := c.TaskSteps(ctx, id, 1)
 	if err != nil {
-		return noTask(err)
+		return a.noTask(err)
 	}
 	if ok, err := a.confirm(ctx, "terminate "+whatOpen(t)+"?", sure || t.State.Ended()); err != nil || !ok {
 		return err
@@ -53,7 +53,7 @@ func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure,
 		}
 	}
 	ended, err := c.TerminateTask(ctx, id)
-	if err := show(a, ended, noTask(err), func() { a.printTerminated(t, ended) }); err != nil {
+	if err := show(a, ended, a.noTask(err), func() { a.printTerminated(t, ended) }); err != nil {
 		return err
 	}
 	if !wait || ended.Freeze == nil {

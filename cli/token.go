@@ -103,7 +103,7 @@ func (a *app) expiry(t *contract.Token) cell {
 	case !t.Expires.After(a.env.Now()):
 		return cell{"expired", bad}
 	}
-	return text("in " + rough(t.Expires.Sub(a.env.Now())))
+	return text("in " + nearly(t.Expires.Sub(a.env.Now())))
 }
 
 func (a *app) used(t *contract.Token) string {
@@ -159,6 +159,6 @@ func (a *app) tokenRef(ctx context.Context, c *client.Client, word, user string)
 	if len(found) == 0 && (user == "" || wholeID.MatchString(word)) { // a name would be taken for one of our own
 		return contract.Token{ID: word, Name: word}, nil
 	}
-	id, err := pick(found, fmt.Sprintf("token %q", word), "token list")
+	id, err := a.pick(found, fmt.Sprintf("token %q", word), "token list")
 	return byID[id], err
 }

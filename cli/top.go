@@ -325,7 +325,7 @@ func (o *overview) page() error {
 	case o.a.global.json:
 		return o.a.printJSON(o.now)
 	case len(o.now.State.Projects) == 0:
-		o.a.note("no projects yet: make one with `mariposa project create NAME -m FILE`")
+		o.a.note("no projects yet: make one with `%s project create NAME -m FILE`", o.a.calling(""))
 	}
 	out := []string{o.summary()}
 	for _, part := range o.parts(o.a.paint(o.a.env.Stdout), 0, false) {

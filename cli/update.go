@@ -22,7 +22,7 @@ func (a *app) projectUpdate() *cobra.Command {
 	var wait, sure bool
 	cmd := a.aProject(&cobra.Command{
 		Use: "update [NAME] -m FILE", Short: "Give a project a new manifest",
-		Long: "Give a project a new manifest.\n\nWithout --previous and --force, the change is based on the newest version: it is\nshown as a difference and, on a terminal, asked about. Should somebody else change\nthe project meanwhile, nothing happens.",
+		Long: "Give a project a new manifest.\n\nWithout --previous and --force, the change is based on the newest version: it is\nshown as a difference and, on a terminal, asked about.\n\nShould somebody else change the project meanwhile, or have changed it since the version\nof --previous, nothing happens; on a terminal, what they did is named, what the update\nwould change now is shown, and it is asked about again. In scripts, say with --previous\nwhich version the file is based on.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if u.Force && u.Previous != "" {
 				return Usage(errors.New("--force says whatever the previous version is, so --previous makes no sense beside it"))
@@ -82,12 +82,9 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 			return nil, err
 		}
 	}
-	done, err := c.UpdateManifest(ctx, name, text, u)
-	if mariposa.CodeOf(err) == mariposa.Conflict {
-		return nil, a.overtaken(ctx, c, name, u.Previous, err)
-	}
-	if err != nil {
-		return nil, a.noProject(err)
+	done, err := a.submit(ctx, c, name, text, u, sure)
+	if err != nil || done == nil {
+		return nil, err
 	}
 	if !a.global.json {
 		a.say("%s: version %s", name, versionOf(done.Number, done.Version))
@@ -99,19 +96,53 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 	return done, a.supply(ctx, c, name, parsed, done.Missing)
 }
 
-// overtaken says who was faster, if that is why the server refused.
-func (a *app) overtaken(ctx context.Context, c *client.Client, name, previous string, refusal error) error {
+// submit submits a manifest. When somebody was faster, a person sees what it would
+// change now and is asked again, as often as that happens; nil means no.
+func (a *app) submit(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
+	for {
+		done, err := c.UpdateManifest(ctx, name, text, u)
+		if mariposa.CodeOf(err) != mariposa.Conflict {
+			return done, a.noProject(err)
+		}
+		newest, by := a.faster(ctx, c, name, u.Previous)
+		if newest == nil {
+			return nil, err // it is about something else
+		}
+		if sure || !a.interactive() {
+			return nil, a.overtaken(name, u.Previous, newest, by)
+		}
+		a.note("somebody was faster: the newest version of %s is %s%s, and your change is based on %s", name, versionOf(newest.Number, newest.Version), by, short(u.Previous))
+		if newest.Manifest == string(text) {
+			a.note("it is the same manifest: nothing to do")
+			return &contract.Changed{Version: newest.Version, Number: newest.Number}, nil
+		}
+		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(newest.Number, newest.Version)), a.file, newest.Manifest, string(text))
+		if ok, err := a.confirm(ctx, fmt.Sprintf("update %s all the same?", name), false); err != nil || !ok {
+			return nil, err
+		}
+		u.Previous = newest.Version
+	}
+}
+
+// faster is the newest version of a project and who made it, if a change that was
+// refused is based on another; nil if it is not, or cannot be read: then the
+// refusal is the news.
+func (a *app) faster(ctx context.Context, c *client.Client, name, previous string) (newest *contract.Version, by string) {
 	p, err := c.Project(ctx, name)
 	if err != nil || previous == "" || isVersion(previous, p) {
-		return refusal // that is the news, not that we cannot say more
+		return nil, ""
 	}
-	who := ""
-	if v, err := c.Version(ctx, name, p.Version); err == nil {
-		who = prefixed(" by ", v.Author) + prefixed(": ", v.Message)
+	if newest, err = c.Version(ctx, name, p.Version); err != nil {
+		return nil, ""
 	}
+	return newest, prefixed(" by ", newest.Author) + prefixed(": ", newest.Message)
+}
+
+// overtaken says who was faster, and how to look at it.
+func (a *app) overtaken(name, previous string, newest *contract.Version, by string) error {
 	return hinted(
-		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(p.Number, p.Version), who, short(previous)),
-		"look at it with `mariposa -j %s project version get %s`, bring your manifest up to date, then update again; or overwrite it with --force", name, p.Version)
+		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, short(previous)),
+		"look at it with `%s project version diff %s %s`, bring your manifest up to date, then update again; or overwrite it with --force", a.calling(name), short(previous), short(newest.Version))
 }
 
 // isVersion reports whether a word means the newest version of a project, as the

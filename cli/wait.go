@@ -29,16 +29,16 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	f.show.end()
 	switch {
 	case interrupted(ctx, err):
-		return hinted(errors.New("interrupted; the task goes on"), "see `mariposa queue show %s`", id)
+		return hinted(errors.New("interrupted; the task goes on"), "see `%s queue show %s`", a.calling(""), id)
 	case err != nil:
-		return hinted(fmt.Errorf("lost sight of the task, which goes on: %w", err), "see `mariposa queue show %s`", id)
+		return hinted(fmt.Errorf("lost sight of the task, which goes on: %w", err), "see `%s queue show %s`", a.calling(""), id)
 	case task.State == mariposa.TaskCompleted:
 		a.tellHeld(ctx, c, task)
 		return nil
 	case settledFreeze(task):
 		return nil
 	}
-	return taskFailed{hinted(fmt.Errorf("%s %s%s", what(task), task.State, because(task)), "see `mariposa queue show %s`", id)}
+	return taskFailed{hinted(fmt.Errorf("%s %s%s", what(task), task.State, because(task)), "see `%s queue show %s`", a.calling(""), id)}
 }
 
 // because is why a task ended as it did.
@@ -83,9 +83,10 @@ func (a *app) tellHeld(ctx context.Context, c *client.Client, t *contract.Task) 
 	}
 }
 
-// calling is how a command about a project begins that a person is told to run.
+// calling is how a command that a person is told to run begins: it means the same
+// organization, and the project if there is one.
 func (a *app) calling(project string) string {
-	return "mariposa" + prefixed(" -o ", a.saidOrg()) + " -j " + project
+	return "mariposa" + prefixed(" -o ", a.saidOrg()) + prefixed(" -j ", project)
 }
 
 // A follower reads the feed for what concerns one task.

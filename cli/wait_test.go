@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -171,7 +172,11 @@ func updating(t *testing.T, faster bool) *fake {
 	if faster {
 		f.on("PUT /v1/projects/hello/manifest", func(w http.ResponseWriter, r *http.Request) {
 			f.give("GET /v1/projects/hello", contract.Project{ID: helloID, Name: "hello", Version: "4444444d", Number: 4})
-			f.give("GET /v1/projects/hello/versions/4444444d", contract.Version{Version: "4444444d", Number: 4, Author: "bob", Message: "tune the database"})
+			f.give("GET /v1/projects/hello/versions/4444444d", contract.Version{Version: "4444444d", Number: 4, Author: "bob", Message: "tune the database", Manifest: bobsManifest})
+			if r.URL.Query().Get("previous") == "4444444d" {
+				writeJSON(w, contract.Changed{Version: "5555555e", Number: 5, Task: &id})
+				return
+			}
 			refuse(mariposa.Conflict, "hello is at version 4 already")(w, r)
 		})
 	}
@@ -190,12 +195,16 @@ func TestARefusedUpdateIsNotAlwaysOvertaken(t *testing.T) {
 	}
 }
 
-const changedManifest = "services:\n  web: {scale: 3}\n  db: {}\n"
+const (
+	changedManifest = "services:\n  web: {scale: 3}\n  db: {}\n"
+	bobsManifest    = "services:\n  web: {scale: 3}\n  db: {scale: 2}\n"
+)
 
 func TestUpdateShowsWhatItChanges(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, manifest, answer string
+		file                   string // in place of the manifest that most submit
 		args                   []string
 		tty, faster            bool
 		put                    bool // something was submitted
@@ -208,6 +217,12 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 		{name: "same-json", manifest: "services:\n  web: {scale: 2}\n", args: []string{"--json"}},
 		{name: "overtaken", manifest: changedManifest, faster: true, put: true},
 		{name: "overtaken-previous", manifest: changedManifest, args: []string{"--previous", hashOne}, faster: true, put: true},
+		{name: "overtaken-org", manifest: changedManifest, args: []string{"-o", "acme"}, faster: true, put: true},
+		{name: "overtaken-again", answer: "y\ny\n", tty: true, faster: true, put: true},
+		{name: "overtaken-no", answer: "y\n\n", tty: true, faster: true, put: true},
+		{name: "overtaken-previous-again", answer: "y\n", args: []string{"--previous", hashOne}, tty: true, faster: true, put: true},
+		{name: "overtaken-same", file: bobsManifest, answer: "y\n", tty: true, faster: true, put: true},
+		{name: "overtaken-not-asked", args: []string{"--yes"}, tty: true, faster: true, put: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -215,7 +230,7 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 			r := &run{f: f, tty: c.tty, stdin: c.manifest + c.answer, home: t.TempDir()}
 			file := "-"
 			if c.manifest == "" {
-				keep(t, r.home, "m.yaml", changedManifest)
+				keep(t, r.home, "m.yaml", cmp.Or(c.file, changedManifest))
 				file = r.home + "/m.yaml"
 			}
 			args := append([]string{"project", "update", "hello", "-m", file}, c.args...)
@@ -332,9 +347,11 @@ func TestADeletedProjectSaysWhatItLeavesOnNodesOutOfReach(t *testing.T) {
 func TestWhatTheReasonSaysIsNotSaidTwice(t *testing.T) {
 	t.Parallel()
 	for reason, wanted := range map[string]string{
-		"9 running, 8 wanted, 4 outdated": "9 running, 8 wanted, 4 outdated",
-		"no node has room":                "no node has room; 4 outdated",
-		"":                                "4 outdated",
+		"9 running, 8 wanted, 4 outdated":                "9 running, 8 wanted, 4 outdated",
+		"4 instances outdated: made before mode changed": "4 instances outdated: made before mode changed",
+		"of 14 outdated ones none goes":                  "of 14 outdated ones none goes; 4 outdated",
+		"no node has room":                               "no node has room; 4 outdated",
+		"":                                               "4 outdated",
 	} {
 		if got := aside(contract.ServiceState{Reason: reason, Outdated: 4}); got != wanted {
 			t.Errorf("%q became %q", reason, got)
