@@ -299,8 +299,17 @@ func (v *viewer) whyOutdated(project, name string, number int, t *tally) string 
 		}
 	}
 	slices.Sort(keys)
-	what := strings.Join(slices.Compact(keys), ", ")
-	return many(t.outdated, "instance") + " outdated: made before " + cmp.Or(what, "what they are made from") + " changed; reprovision to take that up"
+	keys = slices.Compact(keys)
+	what := "what they are made from"
+	switch len(keys) {
+	case 0:
+	case 1:
+		what = "metadata key " + keys[0]
+	default:
+		what = "metadata keys " + strings.Join(keys, ", ")
+	}
+	oldest := slices.Min(slices.Collect(maps.Keys(t.made)))
+	return fmt.Sprintf("%s outdated: %s changed since version %d; mariposa project reprovision brings it in", many(t.outdated, "instance"), what, oldest)
 }
 
 // tally counts the instances of one service.

@@ -102,7 +102,8 @@ metadata: {mode: {default: calm}}
 		return fmt.Sprint(now) == "[[MODE=wild]]" && converged()
 	})
 	s := h.service("web")
-	if s.Outdated != 2 || s.Status != mariposa.StatusConverged || !contains(s.Reason, "2 instances") || !contains(s.Reason, "outdated") || !contains(s.Reason, "mode") || !contains(s.Reason, "reprovision") {
+	const why = "2 instances outdated: metadata key mode changed since version 1; mariposa project reprovision brings it in"
+	if s.Outdated != 2 || s.Status != mariposa.StatusConverged || s.Reason != why {
 		t.Errorf("web says %+v", s)
 	}
 	if s := h.service("other"); s.Outdated != 0 || s.Reason != "" {
