@@ -257,10 +257,11 @@ func (g group) existing() group {
 }
 
 // evict kills what is in the groups: commands that people run inside an instance
-// are no children of its supervisor, and end with it all the same.
+// are no children of its supervisor, and end with it all the same. The supervisor
+// itself may be among them for a moment: the thread that put the command there.
 func (g group) evict() {
 	for _, pid := range g.pids() {
-		if p, ok := readProc(pid); ok {
+		if p, ok := readProc(pid); ok && pid != os.Getpid() {
 			p.kill(unix.SIGKILL)
 		}
 	}

@@ -100,3 +100,25 @@ func TestVersion2(t *testing.T) {
 		t.Errorf("left behind: %v (%v)", left, err)
 	}
 }
+
+// TestASupervisorNeverEndsItselfWithItsGroup lets many commands end the moment
+// they begin: a thread that put them into their group may still be in it then.
+func TestASupervisorNeverEndsItselfWithItsGroup(t *testing.T) {
+	t.Parallel()
+	a := open(t, process.Options{Root: newRoot(t)})
+	const n = 40
+	for range n {
+		i := sh(drivertest.NewID(), "exit 7")
+		i.Workload.Memory = 64 << 20
+		a.Start(t.Context(), i, func(_ driver.Observed, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range n {
+		if end := a.awaitEnd(t); end.Reason != "exited with code 7" {
+			t.Errorf("it ended as %+v", end)
+		}
+	}
+}
