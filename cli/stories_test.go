@@ -171,6 +171,25 @@ func TestRenamingTheChosenProjectSaysHowToChooseItAgain(t *testing.T) {
 	}
 }
 
+func TestATokenForWhatIsNotThereSaysWhereToLook(t *testing.T) {
+	t.Parallel()
+	for line, says := range map[string]string{
+		"token create ci --user zoe":         "see `mariposa user list`",
+		"token create ci --user bob -o none": "see `mariposa org list`",
+		"token create ci -o acme -j none":    "see `mariposa -o acme project list`",
+		"token list --user zoe":              "see `mariposa user list`",
+		"token revoke ci --user zoe":         "see `mariposa user list`",
+	} {
+		f := world(t)
+		for _, route := range []string{"GET /v1/tokens", "POST /v1/tokens"} {
+			f.on(route, refuse(mariposa.ResourceNotFound, "there is no such thing"))
+		}
+		if r := (&run{f: f}).do(t, strings.Fields(line)...); r.code != exitError || r.stderr != "mariposa: there is no such thing\n  "+says+"\n" {
+			t.Errorf("%s: exit %d: %s", line, r.code, r.stderr)
+		}
+	}
+}
+
 func TestMovingAProjectWantsItsName(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

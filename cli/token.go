@@ -35,7 +35,7 @@ func (a *app) tokenCreate() *cobra.Command {
 		t.Name, t.Role = args[0], mariposa.Role(role)
 		a.bind(&t)
 		made, err := c.CreateToken(ctx, t)
-		if err != nil {
+		if err = a.noOwner(ctx, c, t.User, err); err != nil {
 			return err
 		}
 		if a.global.json {
@@ -80,7 +80,7 @@ func (a *app) tokenList() *cobra.Command {
 	cmd := a.asks(&cobra.Command{Use: "list", Short: "List your tokens, and when each was last used", Args: takes(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Tokens(ctx, user)
-			return show(a, all, err, func() {
+			return show(a, all, a.noOwner(ctx, c, user, err), func() {
 				t := newTable("NAME", "ID", "GOOD FOR", "EXPIRES", "LAST USED", "FROM", "AGE")
 				for _, k := range all.Tokens {
 					name := k.Name
@@ -94,6 +94,20 @@ func (a *app) tokenList() *cobra.Command {
 		})
 	tokenUserFlag(cmd, a, &user)
 	return cmd
+}
+
+// noOwner adds to a "not found" where to look: for the user whose token it is, or
+// for what the token is bound to.
+func (a *app) noOwner(ctx context.Context, c *client.Client, user string, err error) error {
+	if user != "" && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+		if _, there := c.User(ctx, user); mariposa.CodeOf(there) == mariposa.ResourceNotFound {
+			return hinted(err, "see `mariposa user list`")
+		}
+	}
+	if a.global.project == "" && a.global.org != "" {
+		return noOrg(err)
+	}
+	return a.noProject(err)
 }
 
 func (a *app) expiry(t *contract.Token) cell {
@@ -142,7 +156,7 @@ func (a *app) tokenRevoke() *cobra.Command {
 // tokens are known to the server alone, by id.
 func (a *app) tokenRef(ctx context.Context, c *client.Client, word, user string) (contract.Token, error) {
 	all, err := c.Tokens(ctx, user)
-	if err != nil {
+	if err = a.noOwner(ctx, c, user, err); err != nil {
 		return contract.Token{}, err
 	}
 	var found []candidate
