@@ -204,7 +204,12 @@ func (r *apiRun) busy(ctx context.Context) error {
 	over, updates := done.Load, &sample{}
 	looks := func(ask func(context.Context) error, p *Percentiles) func(context.Context) error {
 		return func(ctx context.Context) error {
-			s, err := measure(ctx, max(1, r.Readers/2), over, ask)
+			s, err := measure(ctx, max(1, r.Readers/2), over, func(ctx context.Context) error {
+				if err := ask(ctx); err != nil {
+					return err
+				}
+				return pause(ctx, 5*time.Millisecond) // the updates are to be the load, not those who look
+			})
 			*p = s.percentiles()
 			return err
 		}
