@@ -117,11 +117,7 @@ func (a *app) onInstance(use, short string, run func(ctx context.Context, c *cli
 			if err != nil {
 				return err
 			}
-			err = run(cmd.Context(), c, id)
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				err = hinted(err, "see `mariposa instance list`")
-			}
-			return err
+			return a.noInstance(run(cmd.Context(), c, id))
 		},
 	}
 }
