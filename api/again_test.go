@@ -73,7 +73,7 @@ func TestAnAnswerOutlivesItsServer(t *testing.T) {
 	for i := range answers {
 		all.Go(func() {
 			at := []*house{h, other}[i%2]
-			answers[i] = at.call("PUT", "/v1/projects/"+made.ID+"/metadata/n", fmt.Sprint("value"), append(plainText, "Idempotency-Key", "k2")...)
+			answers[i] = at.call("PUT", "/v1/projects/"+made.ID+"/metadata/n", "value", append(plainText, "Idempotency-Key", "k2")...)
 		})
 	}
 	all.Wait()

@@ -376,12 +376,11 @@ func (v visitor) owns(w *town) bool {
 // expect is what must become of a request, and which reference is not to be known.
 func (w *town) expect(v visitor, q request) (auth.Verdict, string) {
 	for _, a := range q.asks {
-		verdict := auth.Allowed
-		if a.judge != nil {
-			verdict = a.judge(v)
-		} else {
-			verdict = v.verdict(w, a.need, a.on)
+		judge := a.judge
+		if judge == nil {
+			judge = func(v visitor) auth.Verdict { return v.verdict(w, a.need, a.on) }
 		}
+		verdict := judge(v)
 		if verdict != auth.Allowed {
 			return verdict, a.thing
 		}
