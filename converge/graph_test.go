@@ -137,3 +137,62 @@ func byNames(l links) map[string][]string {
 	}
 	return out
 }
+
+// TestRandomGraphsComeToRest lets people change a random graph at random moments
+// while nodes come and go, then gives it peace: there is one incarnation in each
+// slot, nothing unneeded is left, and nothing went before its dependents let go.
+func TestRandomGraphsComeToRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := &fleet{t: t, graph: []string{"a", "b", "c", "d", "e"}}
+		f.world = newWorld(t, f.manifest()...)
+		for range rapid.IntRange(0, 20).Draw(t, "events") {
+			f.event()
+			f.endsInOrder()
+		}
+		for n := range f.nodes {
+			f.comeBack(n)
+		}
+		f.mode(mariposa.ModeThaw)
+		f.mode(mariposa.ModeResume)
+		f.aim(mariposa.GoalStarted)
+		f.submit(f.soundGraph()...)
+		for f.endsInOrder() > 0 {
+			f.each(f.moving(), f.move)
+		}
+		f.settle()
+		for name, s := range f.view.services {
+			scale := f.goal.Services[name].Scale
+			if len(s.slots) != scale || s.count(serving) != scale || len(s.members)-s.count(corpse) != scale {
+				t.Fatalf("%s has %d instances in %d slots, %d serve, and the scale is %d%s", name, len(s.members), len(s.slots), s.count(serving), scale, f.story())
+			}
+		}
+	})
+}
+
+// soundGraph is a version that can be reached without a person.
+func (f *fleet) soundGraph() []*mariposa.Service {
+	defs := f.drawGraph()
+	for _, d := range defs {
+		d.Needs, d.Update.Canary, d.Update.Deadline = nil, mariposa.Amount{}, 0
+		d.Digest += "-sound"
+	}
+	return defs
+}
+
+// endsInOrder plans and carries out, and holds the end of services to their
+// dependents being gone. It says how many steps there were.
+func (f *fleet) endsInOrder() int {
+	p := f.plan()
+	for _, step := range p.Steps {
+		s := f.view.services[step.Service]
+		if step.Action != Remove && step.Action != Keep || !s.ending(f.goal.Goal) || s.frozen() || !s.members[step.Instance].wanted() {
+			continue
+		}
+		alone := s.status != nil && s.status.Stopped && !s.status.Removed && f.goal.Goal == mariposa.GoalStarted
+		if by, n := f.again().leanedOn(s.name, alone); n > 0 {
+			f.Fatalf("%s: %s still has %d:\n%s%s", word(step), by, n, show(p), f.story())
+		}
+	}
+	f.carryOut(p, len(p.Steps))
+	return len(p.Steps)
+}

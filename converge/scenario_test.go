@@ -1,0 +1,290 @@
+package converge
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"mariposa"
+	"mariposa/manifest"
+)
+
+// interleavings is how many random orders of events each scenario is played in.
+const interleavings = 200
+
+// scenario is a story that people tell, read from a file: what they ask for, at
+// which moment, and what there must be in the end.
+type scenario struct {
+	Why     string   `yaml:"why"`
+	Actions []action `yaml:"actions"`
+	// Final says how many of a service run and of which version's definition, as
+	// "2 of v1"; every other service has nothing left.
+	Final map[string]string `yaml:"final"`
+	// Kept are the services whose instances are still those that the first action
+	// made, which comes to rest in that case.
+	Kept []string `yaml:"kept"`
+	// Status is how services fare in the end; converged where it does not say.
+	Status map[string]mariposa.Status `yaml:"status"`
+}
+
+// action is one thing that people ask for, or that happens to them.
+type action struct {
+	// After says when: once nodes have done so many things since the last action.
+	// Nil: once all is at rest.
+	After  *int           `yaml:"after"`
+	Submit map[string]any `yaml:"submit"` // services of a manifest; all are dummies
+	Scale  map[string]int `yaml:"scale"`
+	Do     string         `yaml:"do"` // start, stop, delete, revert, lose, return
+	Name   string         `yaml:"name"`
+}
+
+func readScenarios(t *testing.T) map[string]scenario {
+	t.Helper()
+	files, err := filepath.Glob("testdata/scenarios/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]scenario{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s scenario
+		if err := yaml.UnmarshalWithOptions(text, &s, yaml.Strict()); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		out[strings.TrimSuffix(filepath.Base(file), ".yaml")] = s
+	}
+	return out
+}
+
+// TestScenariosEndTheSameHoweverTheyGo plays every story once in order, then in
+// hundreds of random orders, with commits that carry only a part, and planners
+// that crash and are replaced by ones that know only what is stored.
+func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
+	all := readScenarios(t)
+	if len(all) < 25 {
+		t.Fatalf("only %d scenarios are there", len(all))
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			play(t, all[name], nil, "in order")
+			for seed := range uint64(interleavings) {
+				play(t, all[name], rand.New(rand.NewPCG(seed, 7)), fmt.Sprintf("seed %d", seed))
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+// story is one way in which a scenario goes.
+type story struct {
+	*world
+	rng   *rand.Rand // nil: in order
+	moves int        // what nodes have done since the last action
+	first map[string][]string
+}
+
+func play(t *testing.T, sc scenario, rng *rand.Rand, how string) {
+	t.Helper()
+	s := &story{rng: rng}
+	for i, a := range sc.Actions {
+		if i > 0 {
+			s.until(a.After)
+		}
+		if i == 1 && a.After == nil {
+			s.first = map[string][]string{}
+			for _, name := range sc.Kept {
+				s.first[name] = s.of(name)
+			}
+		}
+		s.act(t, a)
+	}
+	s.until(nil)
+	s.matches(t, sc, how)
+}
+
+// until lets the world go on until its moment has come.
+func (s *story) until(after *int) {
+	s.Helper()
+	for range 20_000 {
+		if after != nil && s.moves >= *after {
+			return
+		}
+		if !s.tick() {
+			return // at rest: what should have happened by then never will
+		}
+	}
+	s.Fatalf("no end in sight:\n%s%s", show(s.plan()), s.story())
+}
+
+// tick lets one thing happen, and reports whether there was anything.
+func (s *story) tick() bool {
+	s.Helper()
+	moving := s.moving()
+	if s.rng != nil && s.rng.IntN(12) == 0 {
+		s.crash()
+	}
+	if len(moving) > 0 && s.rng != nil && s.rng.IntN(3) > 0 {
+		s.let(moving[s.rng.IntN(len(moving))])
+		return true
+	}
+	p := s.plan()
+	n := len(p.Steps)
+	if s.rng != nil && n > 0 && s.rng.IntN(4) == 0 {
+		n = s.rng.IntN(n)
+	}
+	s.carryOut(p, n)
+	switch {
+	case len(p.Steps) > 0:
+	case len(moving) > 0:
+		s.let(moving[0])
+	case s.busy(p) && p.Wake.After(s.now):
+		s.now = p.Wake
+	default:
+		return false
+	}
+	return true
+}
+
+// crash replaces the planner by one that knows what is stored.
+func (s *story) crash() { s.view = (&fleet{world: s.world}).fresh() }
+
+// let makes a node do one thing. A dummy that is to fail does.
+func (s *story) let(id string) {
+	s.Helper()
+	s.moves++
+	i := s.instances[id]
+	if d := s.versions[i.Spec.Number][i.Spec.ServiceName]; i.Spec.Goal == mariposa.GoalRunning && d.Dummy.Fail {
+		s.now = s.now.Add(time.Millisecond)
+		s.fail(id)
+		return
+	}
+	s.move(id)
+}
+
+func (s *story) act(t *testing.T, a action) {
+	t.Helper()
+	s.moves = 0
+	switch {
+	case a.Submit != nil && s.world == nil:
+		s.world = newWorld(t, services(t, a.Submit)...)
+	case a.Submit != nil:
+		s.submit(services(t, a.Submit)...)
+	case a.Scale != nil:
+		s.patch(mariposa.Patch{Scale: a.Scale})
+	case a.Do == "start":
+		s.aim(mariposa.GoalStarted)
+	case a.Do == "stop":
+		s.aim(mariposa.GoalStopped)
+	case a.Do == "delete":
+		s.aim(mariposa.GoalDeleted)
+	case a.Do == "revert":
+		s.submit(slices.Collect(maps.Values(s.versions[s.goal.Completed]))...) // a new version that is like the old one
+	case a.Do == "lose":
+		s.lose(a.Name)
+	case a.Do == "return":
+		s.comeBack(a.Name)
+	default:
+		t.Fatalf("nobody knows how to do %+v", a)
+	}
+}
+
+// services reads the services of a manifest as a person would submit them.
+func services(t *testing.T, given map[string]any) []*mariposa.Service {
+	t.Helper()
+	all := map[string]any{}
+	for name, keys := range given {
+		s := map[string]any{"compute_type": "dummy"}
+		if keys, ok := keys.(map[string]any); ok {
+			maps.Copy(s, keys)
+		}
+		all[name] = s
+	}
+	text, err := yaml.Marshal(map[string]any{"services": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := manifest.Parse(text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return p.Services
+}
+
+// matches holds the end of a story to what the scenario says: the same reality
+// whichever way it went.
+func (s *story) matches(t *testing.T, sc scenario, how string) {
+	t.Helper()
+	for name := range s.view.services {
+		is := s.reality(name)
+		if is != sc.Final[name] {
+			t.Errorf("%s: %s is %q, want %q%s", how, name, is, sc.Final[name], s.story())
+			return
+		}
+		want := sc.Status[name]
+		if want == "" {
+			want = mariposa.StatusConverged
+		}
+		if ss := s.goal.Services[name]; ss != nil && ss.Status != want {
+			t.Errorf("%s: %s is %s (%s), want %s%s", how, name, ss.Status, ss.Reason, want, s.story())
+			return
+		}
+	}
+	for name := range sc.Final {
+		if s.view.services[name] == nil {
+			t.Errorf("%s: %s is not there%s", how, name, s.story())
+		}
+	}
+	for name, ids := range s.first {
+		if now := s.of(name); !slices.Equal(now, ids) {
+			t.Errorf("%s: %s was %v and is now %v%s", how, name, ids, now, s.story())
+		}
+	}
+}
+
+// reality says in a few words what there is of a service. It is sound only where
+// every slot has one incarnation, and nothing else is left but what is kept to
+// be looked at.
+func (s *story) reality(name string) string {
+	count, slots := map[int]int{}, map[int]bool{}
+	for _, i := range s.instances {
+		switch {
+		case i.Spec.ServiceName != name || i.Spec.Kept:
+			continue
+		case i.Spec.Goal != mariposa.GoalRunning || mariposa.StateOf(i.Spec, i.Status) != mariposa.StateRunning:
+			return i.ID + " is left over"
+		case slots[i.Spec.Slot]:
+			return i.ID + " is a double"
+		}
+		slots[i.Spec.Slot] = true
+		count[s.firstWith(name, i.Spec)]++
+	}
+	var out []string
+	for _, number := range slices.Sorted(maps.Keys(count)) {
+		out = append(out, fmt.Sprintf("%d of v%d", count[number], number))
+	}
+	return strings.Join(out, ", ")
+}
+
+// firstWith is the oldest version with the definition of an instance.
+func (s *story) firstWith(name string, spec *mariposa.InstanceSpec) int {
+	for number := 1; number <= len(s.versions); number++ {
+		if d := s.versions[number][name]; d != nil && d.Digest == spec.Digest && d.Live == spec.Live {
+			return number
+		}
+	}
+	return 0
+}
