@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -340,6 +341,8 @@ type talking struct {
 	ended chan struct{} // one for each log that was let go of
 	speak chan string   // what is said next
 	leave func()        // ends the agent
+	// flooded is how much was written by commands inside that write without end.
+	flooded atomic.Int64
 }
 
 func (*talking) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }

@@ -22,6 +22,7 @@ func (s *server) instanceRoutes() {
 	serve(s, act, s.actOnInstance)
 	serve(s, route(http.MethodDelete, "/v1/instances/{instance}", "instances", "delete-instance", "Delete an unmanaged instance"), s.deleteInstance)
 	s.logRoutes()
+	s.execRoutes()
 }
 
 type listInstancesInput struct {

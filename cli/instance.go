@@ -17,7 +17,7 @@ import (
 
 func (a *app) instanceCommand() *cobra.Command {
 	return a.group("instance", "Look at instances, read what they print, make and end single ones",
-		a.instanceList(), a.instanceShow(), a.instanceLogs(), a.instanceCreate(),
+		a.instanceList(), a.instanceShow(), a.instanceLogs(), a.instanceExec(), a.instanceCreate(),
 		a.instanceAct("start", "Start an instance of your own again", "is to start"),
 		a.instanceAct("stop", "Stop an instance of your own and keep it", "is to stop"),
 		a.instanceAct("restart", "Restart an instance in its place", "is to restart"),

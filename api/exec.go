@@ -1,0 +1,387 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/fleet"
+	"mariposa/store"
+	"mariposa/wire"
+)
+
+const (
+	maxShells    = 64
+	shellMessage = 1 << 20          // of one message that comes in
+	shellIdle    = time.Hour        // with nothing said by either side
+	shellPause   = 10 * time.Minute // for a reader that takes nothing
+	shellLook    = time.Second      // how often the caller's rights are looked at, come what may
+	shellPing    = 5 * time.Second  // how often, and how fast, the other side has to show that it is there
+)
+
+func (s *server) execRoutes() {
+	op := route(http.MethodGet, "/v1/instances/{instance}/exec", "instances", "exec", "Run a command inside an instance: a WebSocket")
+	op.Description = "Every message is binary; its first byte says what it is: 0 input (nothing behind it: the end of the input), 1 output, " +
+		"2 errors, 3 the end ({\"exit_code\": N}, or an error), 4 the terminal's size ({\"rows\": N, \"cols\": N}), 5 a signal ({\"signal\": \"TERM\"}). " +
+		"The command ends with the connection."
+	op.Responses = map[string]*huma.Response{"101": {Description: "Switching Protocols"}}
+	serve(s, op, s.exec)
+}
+
+type execInput struct {
+	Instance string   `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+	Command  []string `query:"command,explode" doc:"the command, a word each; /bin/sh without any" maxItems:"1000"`
+	TTY      bool     `query:"tty" doc:"run it in a terminal"`
+	Rows     uint16   `query:"rows" default:"24" minimum:"1" doc:"how high the terminal is"`
+	Cols     uint16   `query:"cols" default:"80" minimum:"1" doc:"how wide the terminal is"`
+}
+
+func (in *execInput) terminal() *wire.Size {
+	if !in.TTY {
+		return nil
+	}
+	return &wire.Size{Rows: in.Rows, Cols: in.Cols}
+}
+
+func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
+	r, err := s.findInstance(ctx, in.Instance)
+	if err != nil {
+		return nil, err
+	}
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	if spec.Compute == mariposa.ComputeDummy {
+		return nil, conflict("instance %s is a dummy, and nothing can be run inside one", spec.Name)
+	}
+	switch state := mariposa.StateOf(spec, instanceStatus(r)); state {
+	case mariposa.StatePending, mariposa.StateProvisioning, mariposa.StateStopped, mariposa.StateFailed, mariposa.StateDestroyed:
+		return nil, conflict("instance %s is %s: commands can be run inside one that runs", spec.Name, state)
+	}
+	if len(in.Command) == 0 {
+		in.Command = []string{"/bin/sh"}
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		req, w := humago.Unwrap(hc)
+		if err := s.shell(w, req, r, in); err != nil {
+			s.explain(req.Context(), err).write(w)
+		}
+	}}, nil
+}
+
+// shell runs a command for as long as the connection lasts. What keeps it from
+// being run is returned, and told as any other error.
+func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Record, in *execInput) error {
+	if err := checkUpgrade(req); err != nil {
+		return err
+	}
+	release, err := s.enterShell()
+	if err != nil {
+		return err
+	}
+	defer release()
+	opening, cancel := context.WithTimeout(req.Context(), patience)
+	defer cancel()
+	if err := s.recordExec(opening, r, in.Command); err != nil {
+		return err // nothing is run that nobody could read of
+	}
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	x, err := s.Fleet.Exec(opening, spec.Node, r.ID, in.Command, in.terminal())
+	if err != nil {
+		return execFailure(spec, err)
+	}
+	defer x.Close()
+	conn, err := websocket.Accept(w, req, nil)
+	if err != nil {
+		s.Logger.InfoContext(req.Context(), "a connection to a command could not be opened", "err", err)
+		return nil // Accept has answered
+	}
+	conn.SetReadLimit(shellMessage + 1)
+	c := caller(req.Context())
+	t := &talk{s: s, conn: conn, shell: x, may: func() error { return s.stillMay(c, auth.Shell, spec) }}
+	t.run(req.Context(), spec)
+	return nil
+}
+
+// checkUpgrade refuses what is no WebSocket, what cannot be read whole, and what a
+// page of another site asks.
+func checkUpgrade(req *http.Request) error {
+	if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
+		return invalid("this is a WebSocket: connect with Upgrade: websocket, or use `mariposa instance exec`")
+	}
+	if _, err := url.ParseQuery(req.URL.RawQuery); err != nil { // what cannot be read would be left out of the command
+		return invalid("the query cannot be read: a ; in it is written %%3B, a %% is written %%25")
+	}
+	if origin := req.Header.Get("Origin"); origin != "" {
+		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, req.Host) {
+			return &mariposa.Error{Code: mariposa.Forbidden, Message: "a page of another site may not run commands here"}
+		}
+	}
+	return nil
+}
+
+func (s *server) enterShell() (release func(), err error) {
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	if s.shells.Add(1) > maxShells {
+		s.shells.Add(-1)
+		leave()
+		return nil, mariposa.Errorf(mariposa.Throttled, "%d commands run inside instances through this server, and no more are served: try again later", maxShells)
+	}
+	return func() { s.shells.Add(-1); leave() }, nil
+}
+
+// recordExec puts down who runs what, with secrets masked.
+func (s *server) recordExec(ctx context.Context, r *store.Record, command []string) error {
+	mask, err := s.maskFor(ctx, r)
+	if err != nil {
+		return err
+	}
+	words := make([]string, len(command))
+	for n, word := range command {
+		if words[n] = mask.Text(word); words[n] == "" || strings.ContainsAny(words[n], " \t\n'\"") {
+			words[n] = strconv.Quote(words[n])
+		}
+	}
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	a := s.audited(ctx)
+	a.Kind, a.Object, a.ObjectName, a.Project = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project
+	a.Reason = cut(mask.Text(strings.Join(words, " ")), 2000)
+	if p := s.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
+		a.ProjectName, a.Organization = p.Spec.(*mariposa.ProjectSpec).Name, p.Spec.(*mariposa.ProjectSpec).Organization
+	}
+	return s.Store.Commit(ctx, store.Unit{Audit: []mariposa.Audit{a}})[0].Err
+}
+
+// cut shortens a text to so many bytes, between two characters.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// stillMay asks for a permission on an instance's project, as things are now.
+func (s *server) stillMay(c *auth.Caller, p auth.Permission, spec *mariposa.InstanceSpec) error {
+	now := s.renew(c)
+	if now == nil {
+		return mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
+	}
+	project := s.Picture.Get(mariposa.KindProject, spec.Project)
+	if project == nil {
+		return notFound("there is no such project")
+	}
+	return s.judge(now, p, project)
+}
+
+// execFailure tells what the node said of the instance.
+func execFailure(spec *mariposa.InstanceSpec, err error) error {
+	var known *mariposa.Error
+	if errors.As(err, &known) {
+		return mariposa.Errorf(known.Code, "nothing can be run inside %s: %s", spec.Name, known.Message)
+	}
+	return mariposa.Errorf(mariposa.Unavailable, "nothing can be run inside %s: %w", spec.Name, err)
+}
+
+// talk is the conversation between a caller and a command.
+type talk struct {
+	s     *server
+	conn  *websocket.Conn
+	shell *fleet.Shell
+	may   func() error
+
+	active  atomic.Int64 // when either side last said something
+	feeding atomic.Bool  // the command takes its time to read, so nothing is heard of the caller
+	telling atomic.Bool  // the caller takes their time, likewise
+}
+
+// run carries what is said until the command ends, the caller goes or may no
+// longer, or the server stops.
+func (t *talk) run(ctx context.Context, spec *mariposa.InstanceSpec) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer context.AfterFunc(ctx, t.shell.Close)()
+	t.active.Store(time.Now().UnixNano())
+	var all sync.WaitGroup
+	life, over := context.WithCancel(context.WithoutCancel(ctx)) // reading outlasts the command, until the last word is said
+	all.Go(func() { stop(t.listen(life)) })
+	all.Go(func() { t.watch(ctx, stop) })
+	err := t.tell(life)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	t.shell.Close() // whoever waits to write learns of it
+	t.farewell(life, spec, err)
+	stop(nil)
+	over()
+	_ = t.conn.CloseNow() // it is closed by now, unless the caller was gone
+	all.Wait()
+}
+
+// listen reads what the caller says until they go.
+func (t *talk) listen(ctx context.Context) error {
+	for {
+		kind, message, err := t.conn.Read(ctx)
+		if err != nil {
+			return errGone
+		}
+		t.active.Store(time.Now().UnixNano())
+		if err := t.may(); err != nil {
+			return err
+		}
+		if kind != websocket.MessageBinary || len(message) == 0 {
+			return invalid("a message is binary, and begins with a byte that says what it is")
+		}
+		if err := t.hear(message[0], message[1:]); err != nil {
+			return err
+		}
+	}
+}
+
+// errGone: the caller has gone, so nobody is to be told anything.
+var errGone = errors.New("the caller has gone")
+
+// hear does what one message says.
+func (t *talk) hear(what byte, body []byte) error {
+	switch what {
+	case contract.ExecStdin:
+		if len(body) == 0 {
+			t.shell.CloseWrite()
+			return nil
+		}
+		t.feeding.Store(true)
+		defer t.feeding.Store(false)
+		_, _ = t.shell.Write(body) // of a command that is over, nobody reads
+	case contract.ExecResize:
+		var size contract.ExecSize
+		if json.Unmarshal(body, &size) != nil || size.Rows == 0 || size.Cols == 0 {
+			return invalid(`a size is {"rows": N, "cols": N}`)
+		}
+		t.shell.Resize(wire.Size{Rows: size.Rows, Cols: size.Cols})
+	case contract.ExecSignal:
+		var kill contract.ExecKill
+		n, known := 0, false
+		if json.Unmarshal(body, &kill) == nil {
+			n, known = signals[strings.TrimPrefix(kill.Signal, "SIG")]
+		}
+		if !known {
+			return invalid(`a signal is {"signal": "TERM"}, or INT, HUP, QUIT, KILL, USR1 or USR2`)
+		}
+		t.shell.Signal(n)
+	default:
+		return invalid("no message begins with the byte %d", what)
+	}
+	return nil
+}
+
+// signals are those that people send, by their names.
+var signals = map[string]int{
+	"INT": int(syscall.SIGINT), "TERM": int(syscall.SIGTERM), "HUP": int(syscall.SIGHUP), "QUIT": int(syscall.SIGQUIT),
+	"KILL": int(syscall.SIGKILL), "USR1": int(syscall.SIGUSR1), "USR2": int(syscall.SIGUSR2),
+}
+
+// tell sends what the command writes; io.EOF: the command has ended by itself.
+func (t *talk) tell(ctx context.Context) error {
+	for {
+		piece, stderr, err := t.shell.Read()
+		if err != nil {
+			return err
+		}
+		if err := t.may(); err != nil {
+			return err
+		}
+		what := contract.ExecStdout
+		if stderr {
+			what = contract.ExecStderr
+		}
+		t.telling.Store(true)
+		err = t.say(ctx, shellPause, what, piece)
+		t.telling.Store(false)
+		if err != nil {
+			return errGone
+		}
+		t.active.Store(time.Now().UnixNano())
+	}
+}
+
+func (t *talk) say(ctx context.Context, limit time.Duration, what byte, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return t.conn.Write(ctx, websocket.MessageBinary, append([]byte{what}, body...))
+}
+
+// watch ends a conversation that may go on no longer.
+func (t *talk) watch(ctx context.Context, stop context.CancelCauseFunc) {
+	every := time.NewTicker(shellLook)
+	defer every.Stop()
+	for pinged := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		if err := t.may(); err != nil {
+			stop(err)
+			return
+		}
+		if time.Since(time.Unix(0, t.active.Load())) > shellIdle {
+			stop(mariposa.Errorf(mariposa.Unavailable, "nothing was said for %s", shellIdle))
+			return
+		}
+		if time.Since(pinged) < shellPing {
+			continue
+		}
+		if !t.there(ctx) {
+			stop(errGone)
+			return
+		}
+		pinged = time.Now()
+	}
+}
+
+// there reports whether the caller answers. One who is being waited for, or who
+// waits, cannot; then it counts that the connection stands.
+func (t *talk) there(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, shellPing)
+	defer cancel()
+	err := t.conn.Ping(ctx)
+	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return err == nil || (late && (t.feeding.Load() || t.telling.Load()))
+}
+
+// farewell says how it ended.
+func (t *talk) farewell(ctx context.Context, spec *mariposa.InstanceSpec, err error) {
+	if errors.Is(err, errGone) {
+		return
+	}
+	code, doc := websocket.StatusNormalClosure, []byte(nil)
+	switch {
+	case errors.Is(err, io.EOF):
+		exit := t.shell.Exit()
+		doc, _ = json.Marshal(contract.ExecExit{ExitCode: &exit}) // a number marshals
+	case errors.Is(err, context.Canceled):
+		code = websocket.StatusGoingAway
+		doc, _ = json.Marshal(t.s.explain(ctx, mariposa.Errorf(mariposa.Unavailable, "the server is stopping, and the command inside %s with it", spec.Name)))
+	default:
+		code = websocket.StatusPolicyViolation
+		doc, _ = json.Marshal(t.s.explain(ctx, err)) // strings marshal
+	}
+	if t.say(ctx, shellPing, contract.ExecEnd, doc) == nil {
+		_ = t.conn.Close(code, "") // whoever does not answer is gone
+	}
+}

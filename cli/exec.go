@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"mariposa"
+	"mariposa/client"
+)
+
+// execution is a command to be run inside an instance.
+type execution struct {
+	tty, input bool
+}
+
+func (a *app) instanceExec() *cobra.Command {
+	var e execution
+	cmd := &cobra.Command{
+		Use: "exec [-t] [-i] INSTANCE [-- COMMAND ARG...]", Short: "Run a command inside an instance, or a shell", ValidArgsFunction: first(a.instanceNames),
+		Long: "Run a command inside an instance: where it runs, with its environment, within its limits.\n" +
+			"Without a command it is /bin/sh, which reads standard input, on a terminal as a person types.\n\n" +
+			"The exit code of the command becomes the one of this program. The command ends with the\nconnection. It takes the role operator, and is noted in the audit.",
+		Example: "  mariposa instance exec web.1\n  mariposa instance exec web.1 -- ps aux\n  mariposa instance exec -i db.1 -- psql < dump.sql",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("say in which instance")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if dash := cmd.ArgsLenAtDash(); dash == 0 || dash > 1 {
+				return Usage(errors.New("the instance stands alone before --, the command behind it"))
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			id, err := a.instanceRef(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			err = a.exec(cmd.Context(), c, id, args[1:], e)
+			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+				err = hinted(err, "see `mariposa instance list`")
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVarP(&e.tty, "tty", "t", false, "run it in a terminal (default: without a command, at a terminal)")
+	cmd.Flags().BoolVarP(&e.input, "stdin", "i", false, "pass standard input on (default: without a command, or with -t)")
+	return cmd
+}
+
+// exec runs a command to its end, and makes its exit code that of the program.
+func (a *app) exec(ctx context.Context, c *client.Client, id string, command []string, e execution) error {
+	typed := a.env.Terminal(a.env.Stdin)
+	if len(command) == 0 {
+		e.input, e.tty = true, e.tty || (typed && a.env.Terminal(a.env.Stdout))
+	}
+	o := client.ExecOptions{Command: command, TTY: e.tty}
+	if e.tty && a.env.Terminal(a.env.Stdout) {
+		o.Cols, o.Rows = a.env.Size(a.env.Stdout)
+	}
+	life := ctx
+	if !e.tty { // a signal is the command's to take, too
+		life = context.WithoutCancel(ctx)
+	}
+	life, over := context.WithCancel(life)
+	defer over()
+	s, err := c.Exec(life, id, o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if e.tty {
+		defer a.follow(s)()
+		if typed {
+			restore, err := raw(a.env.Stdin)
+			if err != nil {
+				return err
+			}
+			defer restore()
+		}
+	} else {
+		defer context.AfterFunc(ctx, func() { a.passOn(s, over) })()
+	}
+	go a.feed(s, e.input || e.tty) // standard input cannot be waited for and left: it ends with the program
+	code, err := s.Output(a.env.Stdout, a.env.Stderr)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Exit(130, nil)
+	case err != nil:
+		return err
+	case code != 0:
+		return Exit(code, nil)
+	}
+	return nil
+}
+
+// feed passes standard input on to its end.
+func (a *app) feed(s *client.Shell, input bool) {
+	if input {
+		if _, err := io.Copy(s, a.env.Stdin); err != nil {
+			return // the command is over, or will be told to end
+		}
+	}
+	_ = s.CloseWrite() // of what is over, nobody minds
+}
+
+// passOn tells the command that it was interrupted. It may take its time to end; a
+// second signal ends the conversation, and with it the command.
+func (a *app) passOn(s *client.Shell, over func()) {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+	if s.Signal("INT") != nil {
+		over()
+		return
+	}
+	go func() { // ends with the program
+		<-again
+		over()
+	}()
+}
+
+// follow tells the command when the terminal changes its size.
+func (a *app) follow(s *client.Shell) (stop func()) {
+	resized, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(resized, syscall.SIGWINCH)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-resized:
+				if cols, rows := a.env.Size(a.env.Stdout); s.Resize(rows, cols) != nil {
+					return
+				}
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(resized)
+		close(done)
+	}
+}
+
+// raw hands every key to the command, Ctrl-C among them, until restored.
+func raw(stream any) (restore func(), err error) {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return func() {}, nil
+	}
+	state, err := term.MakeRaw(int(f.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("cannot set the terminal up: %w", err)
+	}
+	return func() { _ = term.Restore(int(f.Fd()), state) }, nil // a terminal that is gone needs no mending
+}

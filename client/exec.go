@@ -1,0 +1,174 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// ExecOptions say what is run inside an instance, and how.
+type ExecOptions struct {
+	Command    []string // empty: /bin/sh
+	TTY        bool     // in a terminal
+	Rows, Cols int      // of the terminal; 0: the server's choice
+}
+
+// Shell is a command that runs inside an instance, for as long as the connection
+// to it lasts. Output must be called, and Close; the others may be called beside
+// it by any goroutine.
+type Shell struct {
+	c      *Client
+	ctx    context.Context //nolint:containedctx // the life of the connection, which outlasts any call
+	conn   *websocket.Conn
+	ending sync.Once
+}
+
+// inputPiece is how much input goes into one message.
+const inputPiece = 32 << 10
+
+// Exec runs a command inside an instance. It returns once the command runs; the
+// context ends it.
+func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, error) {
+	q := url.Values{}
+	for _, word := range o.Command {
+		q.Add("command", word)
+	}
+	if o.TTY {
+		q.Set("tty", "true")
+		if o.Rows > 0 && o.Cols > 0 {
+			q.Set("rows", strconv.Itoa(o.Rows))
+			q.Set("cols", strconv.Itoa(o.Cols))
+		}
+	}
+	conn, err := c.dial(ctx, get(under("/v1/instances", id, "exec"), q))
+	if err != nil {
+		return nil, err
+	}
+	conn.SetReadLimit(8 << 20)
+	return &Shell{c: c, ctx: ctx, conn: conn}, nil
+}
+
+// dial opens a WebSocket.
+func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
+	u := c.base
+	u.User, u.Path, u.RawPath = nil, "", ""
+	address := u.String() + c.base.EscapedPath() + c.acting(r.path)
+	if len(r.query) > 0 {
+		address += "?" + r.query.Encode()
+	}
+	dressed := &http.Request{Header: http.Header{}}
+	c.dress(dressed, r)
+	conn, res, err := websocket.Dial(ctx, strings.Replace(address, "http", "ws", 1), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: dressed.Header})
+	if err == nil {
+		return conn, nil
+	}
+	if res == nil || res.StatusCode == http.StatusSwitchingProtocols {
+		return nil, c.unreachable(ctx, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= 200 && res.StatusCode <= 299 {
+		return nil, mariposa.Errorf(mariposa.Internal, "%s answered %s instead of opening a WebSocket: is something between us that does not pass them on?", c.URL(), res.Status)
+	}
+	return nil, c.failure(res)
+}
+
+// Write gives the command something to read. It waits while the command takes
+// nothing.
+func (s *Shell) Write(p []byte) (n int, err error) {
+	for len(p) > 0 {
+		part := p[:min(len(p), inputPiece)]
+		if err := s.say(contract.ExecStdin, part); err != nil {
+			return n, err
+		}
+		n, p = n+len(part), p[len(part):]
+	}
+	return n, nil
+}
+
+// CloseWrite says that there is nothing more to read.
+func (s *Shell) CloseWrite() (err error) {
+	s.ending.Do(func() { err = s.say(contract.ExecStdin, nil) })
+	return err
+}
+
+// Resize tells the command how large its terminal is now.
+func (s *Shell) Resize(rows, cols int) error {
+	doc, _ := json.Marshal(contract.ExecSize{Rows: uint16(rows), Cols: uint16(cols)}) // numbers marshal
+	return s.say(contract.ExecResize, doc)
+}
+
+// Signal sends the command a signal, such as TERM.
+func (s *Shell) Signal(name string) error {
+	doc, _ := json.Marshal(contract.ExecKill{Signal: name}) // a string marshals
+	return s.say(contract.ExecSignal, doc)
+}
+
+func (s *Shell) say(what byte, body []byte) error {
+	err := s.conn.Write(s.ctx, websocket.MessageBinary, append([]byte{what}, body...))
+	if err != nil {
+		return s.c.unreachable(s.ctx, err)
+	}
+	return nil
+}
+
+// Output writes what the command writes, until it ends, and returns its exit code.
+func (s *Shell) Output(stdout, stderr io.Writer) (code int, err error) {
+	for {
+		_, message, err := s.conn.Read(s.ctx)
+		if err != nil {
+			return 0, s.lost(err)
+		}
+		if len(message) == 0 {
+			continue
+		}
+		switch what, body := message[0], message[1:]; what {
+		case contract.ExecStdout:
+			_, err = stdout.Write(body)
+		case contract.ExecStderr:
+			_, err = stderr.Write(body)
+		case contract.ExecEnd:
+			return s.ended(body)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// ended reads the last message.
+func (s *Shell) ended(body []byte) (int, error) {
+	var exit contract.ExecExit
+	if json.Unmarshal(body, &exit) == nil && exit.ExitCode != nil {
+		return *exit.ExitCode, nil
+	}
+	e := &mariposa.Error{}
+	if json.Unmarshal(body, e) == nil && e.Message != "" {
+		return 0, e
+	}
+	return 0, mariposa.Errorf(mariposa.Internal, "%s ended the command with words that are not of the Mariposa API", s.c.URL())
+}
+
+// lost puts into words that a connection broke off before the command's end.
+func (s *Shell) lost(err error) error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	if errors.Is(err, io.EOF) || websocket.CloseStatus(err) != -1 {
+		return unavailable(err, "lost the connection to %s before the command had ended: it was ended with it", s.c.URL())
+	}
+	return s.c.unreachable(s.ctx, err)
+}
+
+// Close ends the command if it still runs.
+func (s *Shell) Close() { _ = s.conn.CloseNow() } // it may be closed already

@@ -1,0 +1,277 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const sleeper = `services:
+  web:
+    compute_type: process
+    command: [sleep, "1000"]
+    environment: {KEY: "{{ .meta.key }}"}
+metadata: {key: {secret: true, generate: 24}}
+`
+
+// sleeping is a house with one instance that only sleeps, and its name.
+func sleeping(t *testing.T) (*house, string) {
+	t.Helper()
+	h := newHouse(t)
+	h.create("shop", sleeper)
+	h.converged("shop", "web", 1)
+	for name := range h.instances("shop") {
+		return h, name
+	}
+	t.Fatal("there is no instance")
+	return nil, ""
+}
+
+func TestACommandInsideAnInstance(t *testing.T) {
+	t.Parallel()
+	h, name := sleeping(t)
+	out, errs, code := h.mariposa("unread", "instance", "exec", name, "--", "sh", "-c", `echo "$MARIPOSA_NAME"; echo trouble >&2; exit 7`)
+	if out != name+"\n" || errs != "trouble\n" || code != 7 {
+		t.Errorf("it said %q and %q and ended with %d", out, errs, code)
+	}
+	if out, errs, code = h.mariposa("echo from a script; exit 4\n", "instance", "exec", name); out != "from a script\n" || code != 4 {
+		t.Errorf("a shell said %q and %q and ended with %d", out, errs, code)
+	}
+	if _, errs, code = h.mariposa("", "instance", "exec", name, "--", "no-such-command"); code != 1 || !strings.Contains(errs, `cannot run "no-such-command"`) {
+		t.Errorf("a command that there is not ended with %d: %s", code, errs)
+	}
+	key := strings.TrimSpace(h.ok("instance", "exec", name, "--", "sh", "-c", "echo $KEY"))
+	if len(key) != 24 {
+		t.Errorf("it does not have the environment of its instance: %q", key)
+	}
+	h.ok("instance", "exec", name, "--", "sh", "-c", ": it says "+key+" aloud")
+	audit := h.ok("events", "--audit", "-j", "shop", "--json")
+	if !strings.Contains(audit, "instance.exec") || !strings.Contains(audit, "it says") || strings.Contains(audit, key) {
+		t.Errorf("the audit says %s", audit)
+	}
+	if out, _, code = h.mariposa("", "instance", "exec", "-t", name, "--", "stty", "size"); out != "24 80\r\n" || code != 0 {
+		t.Errorf("its terminal is %q, and it ended with %d", out, code)
+	}
+	h.await("nothing of it is left", func() bool { return len(h.processes()) == 1 })
+}
+
+func TestMuchGoesThroughACommandUnchanged(t *testing.T) {
+	t.Parallel()
+	h, name := sleeping(t)
+	text := make([]byte, 5<<20)
+	_, _ = rand.Read(text) // it never fails
+	if out := h.fed(string(text), "instance", "exec", "-i", name, "--", "cat"); !bytes.Equal([]byte(out), text) {
+		t.Errorf("%d bytes came back of %d, or others", len(out), len(text))
+	}
+	if out := h.fed(string(text), "instance", "exec", "-i", name, "--", "head", "-c", "3"); out != string(text[:3]) {
+		t.Errorf("%q came back of a command that reads no more", out)
+	}
+}
+
+// begin starts a client command and waits for the first line that it prints.
+func (h *house) begin(errs io.Writer, args ...string) (cmd *exec.Cmd, line string) {
+	h.t.Helper()
+	cmd = exec.Command(filepath.Join(binaries, "mariposa"), args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir}
+	cmd.Stderr = errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	line, err = bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		h.t.Fatalf("it printed nothing: %v", err)
+	}
+	return cmd, strings.TrimSpace(line)
+}
+
+const stays = `echo $$; (setsid sleep 1000 &); sleep 1000; :`
+
+func TestACommandEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	h, name := sleeping(t)
+	for _, flags := range [][]string{nil, {"-i"}, {"-t"}} {
+		args := append(append([]string{"instance", "exec"}, flags...), name, "--", "sh", "-c", stays)
+		cmd, line := h.begin(io.Discard, args...)
+		pid, _ := strconv.Atoi(line)
+		if !alive(pid) {
+			t.Fatalf("%q is no process", line)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		h.await("the command is gone, and all it has started", func() bool { return !alive(pid) && len(h.processes()) == 1 })
+	}
+	cmd, _ := h.begin(io.Discard, "instance", "exec", name, "--", "sh", "-c", `trap 'exit 9' INT; echo up; while :; do sleep 0.05; done`)
+	_ = cmd.Process.Signal(os.Interrupt)
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 9 {
+		t.Errorf("interrupted, it ended with %d", code)
+	}
+	h.realityMatches("shop")
+}
+
+func TestACommandDoesNotSurviveTheServerAndSaysSo(t *testing.T) {
+	t.Parallel()
+	h, name := sleeping(t)
+	var errs lockedBuffer
+	cmd, _ := h.begin(&errs, "instance", "exec", name, "--", "sh", "-c", stays)
+	h.kill()
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(errs.String(), "lost the connection") {
+		t.Errorf("it ended with %d: %s", code, errs.String())
+	}
+	h.await("only the instance is left", func() bool { return len(h.processes()) == 1 })
+	h.start()
+	h.converged("shop", "web", 1)
+	if out := h.ok("instance", "exec", name, "--", "echo", "here again"); out != "here again\n" {
+		t.Errorf("it said %q", out)
+	}
+	errs = lockedBuffer{}
+	cmd, _ = h.begin(&errs, "instance", "exec", name, "--", "sh", "-c", stays)
+	_ = h.cmd.Process.Signal(syscall.SIGTERM)
+	_ = cmd.Wait()
+	<-h.done
+	if code := cmd.ProcessState.ExitCode(); code != 1 || errs.String() == "" || h.code != 0 {
+		t.Errorf("it ended with %d, the server with %d: %s", code, h.code, errs.String())
+	}
+	h.await("only the instance is left", func() bool { return len(h.processes()) == 1 })
+}
+
+// terminal is one that a person sits at.
+type terminal struct {
+	t       *testing.T
+	ours    *os.File
+	theirs  *os.File
+	showing bytes.Buffer
+}
+
+func newTerminal(t *testing.T, rows, cols uint16) *terminal {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &terminal{t: t, ours: os.NewFile(uintptr(fd), "terminal"), theirs: theirs}
+	x.resize(rows, cols)
+	t.Cleanup(func() { _, _ = x.ours.Close(), x.theirs.Close() })
+	return x
+}
+
+func (x *terminal) resize(rows, cols uint16) {
+	x.t.Helper()
+	raw, err := x.theirs.SyscallConn()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	_ = raw.Control(func(fd uintptr) {
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+func (x *terminal) settings() (set unix.Termios) {
+	x.t.Helper()
+	raw, err := x.theirs.SyscallConn()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	_ = raw.Control(func(fd uintptr) {
+		now, e := unix.IoctlGetTermios(int(fd), unix.TCGETS)
+		if err = e; e == nil {
+			set = *now
+		}
+	})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return set
+}
+
+func (x *terminal) types(text string) {
+	x.t.Helper()
+	if _, err := io.WriteString(x.ours, text); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// shows waits until something stands on the screen, and forgets what came before.
+func (x *terminal) shows(text string) {
+	x.t.Helper()
+	_ = x.ours.SetReadDeadline(time.Now().Add(limit))
+	buf := make([]byte, 4096)
+	for !strings.Contains(x.showing.String(), text) {
+		n, err := x.ours.Read(buf)
+		if err != nil {
+			x.t.Fatalf("%q never showed in %q: %v", text, x.showing.String(), err)
+		}
+		x.showing.Write(buf[:n])
+	}
+	x.showing.Reset()
+}
+
+func TestAShellAtATerminal(t *testing.T) {
+	t.Parallel()
+	h, name := sleeping(t)
+	x := newTerminal(t, 33, 101)
+	before := x.settings()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), "instance", "exec", name)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir, "TERM=xterm"}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = x.theirs, x.theirs, x.theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	x.shows("# ")
+	x.types("stty size\n")
+	x.shows("33 101\r\n")
+	x.resize(20, 50)
+	x.types("until stty size | grep '20 50'; do sleep 0.1; done\n") // the news of a size travels beside what is typed
+	x.shows("20 50\r\n")
+	x.types("sh -c 'echo re\"ad\"y; exec sleep 1000'\n")
+	x.shows("ready\r\n") // and not what was typed, so it runs
+	x.types("\x03")
+	x.types("echo rc=$?\n")
+	x.shows("rc=130\r\n")
+	if x.settings() == before {
+		t.Error("the keys were not handed on as they are")
+	}
+	x.types("exit 5\n")
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 5 {
+		t.Errorf("it ended with %d", code)
+	}
+	if x.settings() != before {
+		t.Error("the terminal was not restored")
+	}
+}

@@ -1,0 +1,27 @@
+package contract
+
+// The messages of an exec are binary; the first byte of each says what it is.
+const (
+	ExecStdin  byte = 0 // for the command to read; with nothing behind it: there is no more
+	ExecStdout byte = 1 // what it writes; with a terminal, all of it
+	ExecStderr byte = 2
+	ExecEnd    byte = 3 // the last message: an ExecExit, or an error
+	ExecResize byte = 4 // an ExecSize: the terminal has another size
+	ExecSignal byte = 5 // an ExecKill: send the command a signal
+)
+
+// ExecExit says how a command ended.
+type ExecExit struct {
+	ExitCode *int `json:"exit_code"` // 128 plus the signal when one killed it
+}
+
+// ExecSize is how large a terminal is.
+type ExecSize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// ExecKill is a signal for a command.
+type ExecKill struct {
+	Signal string `json:"signal"` // INT, TERM, HUP, QUIT, KILL, USR1 or USR2
+}
