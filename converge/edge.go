@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/tidwall/btree"
-
 	"mariposa"
 )
 
@@ -18,14 +16,14 @@ type edge struct {
 
 // links are the edges between services, to be followed from either end.
 type links struct {
-	needers map[string]map[*service]struct{}   // name -> those that depend on it by the definition in force
-	leaners map[string]*btree.Map[string, int] // name -> those that do by a definition that instances live by, and how many edges that is
-	inUse   map[int]int                        // version -> edges of it that instances live by
-	ring    map[string]int                     // name -> which ring of edges it is on; nil: not looked for since they changed
+	needers map[string]map[*service]struct{} // name -> those that depend on it by the definition in force
+	leaners map[string]map[*service]int      // name -> those that do by a definition that instances live by, and how many edges that is
+	inUse   map[int]int                      // version -> edges of it that instances live by
+	ring    map[string]int                   // name -> which ring of edges it is on; nil: not looked for since they changed
 }
 
 func newLinks() links {
-	return links{needers: map[string]map[*service]struct{}{}, leaners: map[string]*btree.Map[string, int]{}, inUse: map[int]int{}}
+	return links{needers: map[string]map[*service]struct{}{}, leaners: map[string]map[*service]int{}, inUse: map[int]int{}}
 }
 
 // relink brings the edges of a service up to date. It reports whether those that
@@ -84,15 +82,13 @@ func (v *View) countEdge(s *service, e edge, n int) {
 	}
 	by := v.leaners[e.on]
 	if by == nil {
-		by = &btree.Map[string, int]{}
+		by = map[*service]int{}
 		v.leaners[e.on] = by
 	}
-	had, _ := by.Get(s.name)
-	if had+n > 0 {
-		by.Set(s.name, had+n)
+	if by[s] += n; by[s] > 0 {
 		return
 	}
-	if by.Delete(s.name); by.Len() == 0 {
+	if delete(by, s); len(by) == 0 {
 		delete(v.leaners, e.on)
 	}
 }
@@ -100,7 +96,9 @@ func (v *View) countEdge(s *service, e edge, n int) {
 // edgesOf finds the edges that a service's instances live by.
 func (v *View) edgesOf(s *service) []edge {
 	var out []edge
-	for _, number := range slices.Sorted(maps.Keys(s.numbers)) {
+	numbers := slices.AppendSeq(make([]int, 0, 4), maps.Keys(s.numbers))
+	slices.Sort(numbers)
+	for _, number := range numbers {
 		d, as := v.madeFrom(s, number)
 		if d == nil {
 			continue
@@ -136,19 +134,17 @@ func (v *View) contradictory() bool { return len(v.inUse) > 1 }
 // other about who depends on whom, the newer one counts. A service that is
 // stopped alone waits only for dependents that are stopped alone as well.
 func (v *View) leanedOn(name string, alone bool) (string, int) {
-	found, n := "", 0
-	if v.leaners[name] == nil {
-		return found, n
-	}
-	v.leaners[name].Scan(func(other string, _ int) bool {
-		s := v.services[other]
-		if alone && (s.status == nil || !s.status.Stopped) || !v.leans(s, name) {
-			return true
+	var first *service
+	for s := range v.leaners[name] {
+		if first != nil && s.name > first.name || alone && (s.status == nil || !s.status.Stopped) || !v.leans(s, name) {
+			continue
 		}
-		found, n = other, len(s.members)-s.count(gone)-s.count(stranded)-s.count(corpse)
-		return false
-	})
-	return found, n
+		first = s
+	}
+	if first == nil {
+		return "", 0
+	}
+	return first.name, len(first.members) - first.count(gone) - first.count(stranded) - first.count(corpse)
 }
 
 // leans reports whether a service holds another one that no newer version holds

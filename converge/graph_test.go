@@ -133,7 +133,10 @@ func byNames(l links) map[string][]string {
 		slices.Sort(out["needs "+on])
 	}
 	for _, on := range slices.Sorted(maps.Keys(l.leaners)) {
-		out["leans on "+on] = l.leaners[on].Keys()
+		for s := range l.leaners[on] {
+			out["leans on "+on] = append(out["leans on "+on], s.name)
+		}
+		slices.Sort(out["leans on "+on])
 	}
 	return out
 }
