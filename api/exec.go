@@ -112,7 +112,7 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Record
 	}
 	conn.SetReadLimit(shellMessage + 1)
 	c := caller(req.Context())
-	t := &talk{s: s, conn: conn, shell: x, may: func() error { return s.stillMay(c, auth.Shell, spec) }}
+	t := &talk{s: s, conn: conn, shell: x, may: func() error { return s.stillEnters(c, spec) }}
 	t.run(req.Context(), spec)
 	return nil
 }
@@ -177,8 +177,8 @@ func cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// stillMay asks for a permission on an instance's project, as things are now.
-func (s *server) stillMay(c *auth.Caller, p auth.Permission, spec *mariposa.InstanceSpec) error {
+// stillEnters reports whether a caller may still run commands inside an instance.
+func (s *server) stillEnters(c *auth.Caller, spec *mariposa.InstanceSpec) error {
 	now := s.renew(c)
 	if now == nil {
 		return mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
@@ -187,7 +187,7 @@ func (s *server) stillMay(c *auth.Caller, p auth.Permission, spec *mariposa.Inst
 	if project == nil {
 		return notFound("there is no such project")
 	}
-	return s.judge(now, p, project)
+	return s.judge(now, auth.Shell, project)
 }
 
 // execFailure tells what the node said of the instance.
