@@ -2,7 +2,9 @@ package process_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -236,6 +238,25 @@ func TestSecretsAreNotInTheNodesFolder(t *testing.T) {
 	kill(t, shims[0], syscall.SIGKILL)
 	a.awaitEnd(t)
 	grep(t, root, planted)
+}
+
+func TestACommandThatCannotRunIsNotNamedOnTheDisk(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	a := open(t, process.Options{Root: root})
+	for name, command := range map[string]string{"a path": "/no/such/%s", "a path of its own": "no/such/%s", "a name": "no-such-%s", "one that is quoted": "/no/\"such\"/%s"} {
+		id, secret := drivertest.NewID(), rand.Text()
+		a.start(t, sh(id, "exit 0"))
+		a.awaitEnd(t)
+		_, err := a.tryStart(t, instance(id, fmt.Sprintf(command, secret)))
+		if o, _ := a.find(t, id); err == nil || !strings.Contains(err.Error(), secret) || !strings.Contains(o.Reason, secret) {
+			t.Errorf("%s: whoever asks is told %v, and then %q", name, err, o.Reason)
+		}
+		b, err := os.ReadFile(filepath.Join(root, id, "exit.json"))
+		if err != nil || strings.Contains(string(b), secret) || !strings.Contains(string(b), "cannot run its command: no such file") {
+			t.Errorf("%s: on the disk stands %s, %v", name, b, err)
+		}
+	}
 }
 
 func TestCommandsAndVariablesThatNoMachineTakes(t *testing.T) {

@@ -161,6 +161,9 @@ func (s *shim) say(r report) {
 // refuse ends a shim whose command could not be started.
 func (s *shim) refuse(err error) int {
 	x := exit{Run: s.spec.Run, Reason: err.Error(), At: time.Now().UTC()}
+	if len(s.Argv) > 0 {
+		x.Reason = unnamed(x.Reason, s.Argv[0])
+	}
 	if s.spec.Run > 0 {
 		_ = writeJSON(filepath.Join(s.dir, exitFile), x)
 	}

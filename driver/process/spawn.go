@@ -205,6 +205,13 @@ func explain(name, path string, err error) error {
 	return fmt.Errorf("cannot run %q: %w", name, err)
 }
 
+// unnamed is a sentence about a command as it may stand on a disk: the command's
+// name is made from the manifest, and may hold a secret.
+func unnamed(sentence, command string) string {
+	sentence = strings.ReplaceAll(sentence, strconv.Quote(command), "its command")
+	return strings.ReplaceAll(sentence, "/"+strings.TrimPrefix(command, "/"), "/…") // where it was found
+}
+
 // waitid looks for a dead child without reaping it. The wrapper of x/sys hides
 // the pid.
 func waitid(info *waitInfo) error {

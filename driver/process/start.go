@@ -80,7 +80,7 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if err == nil {
 		err = refusal(r.Error)
 	}
-	d.fail(e, first, err)
+	d.fail(e, first, err, i.Workload.Command[0])
 	return err
 }
 
@@ -90,9 +90,9 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// fail clears a start that came to nothing: no trace stays of a first one, and
-// an instance that had run before says why it does not run again.
-func (d *Driver) fail(e *entry, first bool, cause error) {
+// fail clears a start of a command that came to nothing: no trace stays of a first
+// one, and an instance that had run before says why it does not run again.
+func (d *Driver) fail(e *entry, first bool, cause error, command string) {
 	if e.gone != nil {
 		signal(e.pidfd, unix.SIGKILL)
 		<-e.gone
@@ -109,7 +109,9 @@ func (d *Driver) fail(e *entry, first bool, cause error) {
 	}
 	e.exit = exit{Run: e.spec.Run, Reason: cause.Error(), At: time.Now().UTC()}
 	e.live = false
-	_ = writeJSON(filepath.Join(e.dir, exitFile), e.exit)
+	noted := e.exit
+	noted.Reason = unnamed(noted.Reason, command)
+	_ = writeJSON(filepath.Join(e.dir, exitFile), noted)
 	d.see(e)
 }
 
