@@ -247,6 +247,9 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	for _, p := range list.Projects {
+		if p.Goal == mariposa.GoalDeleted {
+			continue // it goes already
+		}
 		fmt.Fprintf(stdout, "deleting %s\n", p.Name)
 		if _, err := d.client.DeleteProject(ctx, p.ID, true); err != nil {
 			return err
