@@ -113,7 +113,7 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 func TestChangesHaveNames(t *testing.T) {
 	t.Parallel()
 	for pattern, u := range api.Rules() {
-		changes := !strings.HasPrefix(pattern, "GET ") && !strings.HasSuffix(pattern, "/plan")
+		changes := !strings.HasPrefix(pattern, "GET ") && !strings.HasSuffix(pattern, "/plan") || strings.HasSuffix(pattern, "/exec")
 		if changes != (u.Audit != "") || (changes && strings.Count(u.Audit, ".") != 1) {
 			t.Errorf("%s is called %q", pattern, u.Audit)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -333,4 +334,68 @@ func TestAFollowedLogEndsWithTheRole(t *testing.T) {
 		t.Errorf("after the role was taken away there came %q, %v", rest, err)
 	}
 	<-node.ended
+}
+
+// A body may take its time: what its sender may no longer do by its end is not done.
+func TestWhatASlowBodyMayIsDecidedAtItsEnd(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	disabled := true
+	for name, c := range map[string]struct {
+		user, method, path, body string
+		meanwhile                func()
+		codes                    []int
+	}{
+		"the role is taken away": {"dora", "PUT", "/v1/projects/" + w.shop.ID + "/manifest?force=true", townManifest + "# slow\n", func() {
+			want[contract.Changed](w.by("olga").call("DELETE", "/v1/projects/"+w.shop.ID+"/users/dora", nil), 200)
+		}, []int{404}},
+		"the role becomes less": {"oleg", "PUT", "/v1/projects/" + w.shop.ID + "/metadata?force=true", "mode: slow\n", func() {
+			want[contract.Changed](w.by("olga").call("PUT", "/v1/projects/"+w.shop.ID+"/users/oleg", contract.MemberChange{Role: "viewer"}), 200)
+		}, []int{403}},
+		"the token is revoked": {"ada", "PUT", "/v1/projects/" + w.shop.ID + "/metadata/mode", "slow", func() {
+			want[contract.Changed](w.call("DELETE", "/v1/users/ada/tokens/slow", nil), 200)
+		}, []int{401}},
+		"the user is disabled": {"mia", "POST", "/v1/organizations", `{"name":"slow"}`, func() {
+			want[contract.Changed](w.call("PUT", "/v1/users/mia", contract.UserChange{Disabled: &disabled}), 200)
+		}, []int{401}},
+		"the project has another name, and another project its name": {"olga", "PUT", "/v1/projects/shop/manifest?organization=acme&force=true", townManifest + "# slow\n", func() {
+			want[contract.Changed](w.call("PUT", "/v1/projects/"+w.shop.ID, contract.ProjectChange{Name: "former"}), 200)
+		}, []int{404}},
+	} {
+		secret := w.mint(contract.NewToken{Name: "slow", User: c.user})
+		id := mariposa.TokenID(mariposa.HashToken(secret))
+		body, rest := io.Pipe()
+		req := must(http.NewRequestWithContext(w.ctx, c.method, w.url+c.path, body))(t)
+		req.Header.Set("Authorization", "Bearer "+secret)
+		req.Header.Set("Content-Type", "application/json")
+		if c.method == "PUT" {
+			req.Header.Set("Content-Type", "application/yaml")
+		}
+		answered := make(chan reply, 1)
+		go func() {
+			res, err := w.http.Do(req)
+			if err != nil {
+				answered <- reply{t: t}
+				return
+			}
+			defer res.Body.Close()
+			text, _ := io.ReadAll(res.Body)
+			answered <- reply{t: t, status: res.StatusCode, body: text}
+		}()
+		fmt.Fprint(rest, c.body[:1])
+		w.until("the request to be let in", func() bool {
+			r := w.picture.Get(mariposa.KindToken, id)
+			return r != nil && r.Status != nil
+		})
+		c.meanwhile()
+		before := w.picture.Get(mariposa.KindProject, w.shop.ID).SpecRevision
+		fmt.Fprint(rest, c.body[1:])
+		rest.Close()
+		if r := <-answered; !slices.Contains(c.codes, r.status) {
+			t.Errorf("%s, and still it is answered %d %s", name, r.status, r.body)
+		}
+		if w.picture.Get(mariposa.KindProject, w.shop.ID).SpecRevision != before {
+			t.Errorf("%s, and still something changed", name)
+		}
+	}
 }

@@ -49,8 +49,19 @@ func commit[T any](ctx context.Context, s *server, key string, build func() (*st
 		return nil, err
 	}
 	defer unlock()
-	again := asking(ctx).again
+	ses := asking(ctx)
+	again := ses.again
 	for range tries {
+		now := s.renew(ses.caller)
+		if now == nil {
+			return nil, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
+		}
+		ses.caller = now
+		if ses.rule.on == nothing {
+			if err := s.askAgain(ctx, nil); err != nil {
+				return nil, err
+			}
+		}
 		var old *store.Record
 		if again != nil { // another one with the same key may have been faster
 			body, expired, err := s.answered(ctx, again)
@@ -149,6 +160,9 @@ func (s *server) edit(ctx context.Context, id string) (*edit, error) {
 	r, tasks := s.asItStands(id)
 	if r == nil {
 		return nil, notFound("the project is gone")
+	}
+	if err := s.askAgain(ctx, r); err != nil {
+		return nil, err
 	}
 	e := &edit{s: s, ctx: ctx, record: r, spec: *r.Spec.(*mariposa.ProjectSpec), seen: map[string]int64{}, now: s.Clock.Now()}
 	if e.spec.Deleting {

@@ -105,7 +105,7 @@ func (s *server) changeOrganization(ctx context.Context, ref string, build func(
 		return nil, err
 	}
 	changed, err := commit(ctx, s, found.ID, func() (*store.Unit, contract.Changed, error) {
-		unit, spec, err := s.editOrganization(found.ID)
+		unit, spec, err := s.editOrganization(ctx, found.ID)
 		if err != nil {
 			return nil, contract.Changed{}, err
 		}
@@ -124,10 +124,13 @@ func (s *server) changeOrganization(ctx context.Context, ref string, build func(
 }
 
 // editOrganization begins a change of an organization as it stands.
-func (s *server) editOrganization(id string) (*store.Unit, *mariposa.OrganizationSpec, error) {
+func (s *server) editOrganization(ctx context.Context, id string) (*store.Unit, *mariposa.OrganizationSpec, error) {
 	r := s.Picture.Get(mariposa.KindOrg, id)
 	if r == nil {
 		return nil, nil, notFound("the organization is gone")
+	}
+	if err := s.askAgain(ctx, r); err != nil {
+		return nil, nil, err
 	}
 	spec := *r.Spec.(*mariposa.OrganizationSpec)
 	spec.Members = maps.Clone(spec.Members)

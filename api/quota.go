@@ -74,7 +74,7 @@ func (s *server) putQuota(ctx context.Context, in *putQuotaInput) (*document[con
 		return nil, err
 	}
 	doc, err := commit(ctx, s, found.ID, func() (*store.Unit, contract.Quota, error) {
-		unit, spec, err := s.editOrganization(found.ID)
+		unit, spec, err := s.editOrganization(ctx, found.ID)
 		if err != nil {
 			return nil, contract.Quota{}, err
 		}

@@ -187,6 +187,7 @@ type session struct {
 	caller *auth.Caller
 	from   string
 	asked  string // method and path
+	need   auth.Permission
 	rule   rule
 	again  *replay     // what to keep the answer under; nil: nobody will ask again
 	header http.Header // of the answer; set with again
@@ -272,7 +273,23 @@ func (s *server) gate(r *http.Request, u rule) error {
 	if err != nil {
 		return err
 	}
-	return s.require(ctx, u.permission(r), on)
+	need := u.permission(r)
+	asking(ctx).need = need
+	return s.require(ctx, need, on)
+}
+
+// askAgain asks once more for what the gate asked for, of what a change is really
+// about: a body may take its time, and names and roles change meanwhile. On is not
+// looked at where the permission is nobody's.
+func (s *server) askAgain(ctx context.Context, on *store.Record) error {
+	ses := asking(ctx)
+	if ses.rule.on == nothing {
+		on = nil
+	}
+	if s.directory.May(ses.caller, ses.need, on) == auth.Hidden {
+		return notFound("what this is about is gone")
+	}
+	return s.require(ctx, ses.need, on)
 }
 
 // denial is the cause of an error that says that somebody may not do something: to

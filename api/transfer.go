@@ -40,6 +40,9 @@ func (s *server) copyProject(ctx context.Context, in *copyProjectInput) (*docume
 		return nil, err
 	}
 	changed, err := s.commit(ctx, mariposa.NameID(org.ID, in.Body.Name), func() (*change, error) {
+		if err := s.askAgain(ctx, from); err != nil {
+			return nil, err
+		}
 		d, err := s.copied(ctx, from, in.Body.Metadata)
 		if err != nil {
 			return nil, err
