@@ -153,12 +153,6 @@ func serve[I, O any](s *server, op huma.Operation, handler func(context.Context,
 	})
 }
 
-// refuse registers an operation that the contract names and that comes later.
-func refuse[I any](s *server, op huma.Operation, what string) {
-	op.Description = "Not supported yet."
-	serve(s, op, func(context.Context, *I) (*struct{}, error) { return nil, notYet(what) })
-}
-
 // document is an answer in JSON.
 type document[T any] struct{ Body T }
 
