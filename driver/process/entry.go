@@ -41,7 +41,7 @@ func (d *Driver) see(e *entry) {
 	o := e.observe()
 	var in *inside
 	if e.live && !e.stray {
-		in = &inside{dir: e.dir, private: e.spec.Private, ports: e.spec.Ports, group: d.groupOf(e.id).existing(), gone: e.gone}
+		in = &inside{dir: e.dir, private: e.spec.Private, ports: e.spec.Ports, group: d.groupOf(e.id).existing(), main: proc{pid: e.state.PID, start: e.state.Start}, gone: e.gone}
 	}
 	d.mu.Lock()
 	e.seen, e.inside = o, in

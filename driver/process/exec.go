@@ -13,6 +13,9 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"mariposa/driver"
 )
@@ -25,7 +28,15 @@ type inside struct {
 	private string
 	ports   []port
 	group   group
+	main    proc          // the instance's own command
 	gone    chan struct{} // closed once the instance's supervisor has ended
+}
+
+// ended reports whether the instance is over. Its own command goes first, then
+// what runs inside, then its supervisor.
+func (in *inside) ended() bool {
+	main, alive := readProc(in.main.pid)
+	return isClosed(in.gone) || !alive || main.start != in.main.start
 }
 
 // Exec runs a command in the instance's working folder, environment and cgroups,
@@ -81,6 +92,7 @@ type session struct {
 	errs  *output // nil with a terminal, where in and out are one
 	tty   bool
 	label string
+	main  proc // the command
 
 	shut sync.Once
 	done chan struct{} // closed once the supervisor is gone
@@ -120,7 +132,7 @@ func (d *Driver) execute(ctx context.Context, i driver.Instance, o driver.ExecOp
 		return nil, fmt.Errorf("cannot start the supervisor: %w", err)
 	}
 	closeAll(theirs)
-	return s, s.await(ctx, in.gone)
+	return s, s.await(ctx, in)
 }
 
 // streams opens what the command reads and writes; theirs are its own ends.
@@ -179,7 +191,7 @@ func (s *session) spawn(id string, theirs []*os.File, told *os.File) error {
 }
 
 // await waits for the supervisor's first word, and then lets it be watched.
-func (s *session) await(ctx context.Context, gone <-chan struct{}) error {
+func (s *session) await(ctx context.Context, in *inside) error {
 	words := json.NewDecoder(s.word)
 	unhook := context.AfterFunc(ctx, func() { _ = s.Close() })
 	var first execReport
@@ -197,6 +209,7 @@ func (s *session) await(ctx context.Context, gone <-chan struct{}) error {
 		}
 		return errors.New(first.Error)
 	}
+	s.main = proc{pid: first.PID, start: first.Start}
 	over := make(chan struct{})
 	go func() { // ends with the supervisor
 		defer s.d.work.Done()
@@ -206,7 +219,7 @@ func (s *session) await(ctx context.Context, gone <-chan struct{}) error {
 		s.reap(lost == nil)
 		if lost != nil {
 			s.code, s.err = -1, errors.New("its supervisor was killed")
-		} else if s.code = last.Code; isClosed(gone) {
+		} else if s.code = last.Code; s.code == killed && in.ended() {
 			s.err = driver.ErrInstanceEnded
 		}
 		close(s.done)
@@ -218,7 +231,7 @@ func (s *session) await(ctx context.Context, gone <-chan struct{}) error {
 	}()
 	go func() { // ends with the other
 		select {
-		case <-gone:
+		case <-in.gone:
 		case <-s.d.ctx.Done():
 		case <-over:
 			return
@@ -233,16 +246,34 @@ func (s *session) await(ctx context.Context, gone <-chan struct{}) error {
 func (s *session) reap(told bool) {
 	_, _ = s.shim.Wait() // how it ended does not matter: its reports do
 	_ = s.word.Close()
-	if told {
-		return
+	if !told {
+		s.sweep()
 	}
-	all, _ := findLabelled(s.d.root)
-	for _, l := range all {
-		if slices.Contains(l.env, envExec+"="+s.label) {
-			l.kill(syscall.SIGKILL)
+}
+
+// sweep kills the command, its process group and whoever carries its label, until
+// two looks in a row find nobody: a process shows no label while it becomes
+// another program.
+func (s *session) sweep() {
+	if main, ok := readProc(s.main.pid); ok && main.start == s.main.start {
+		_ = unix.Kill(-main.pid, unix.SIGKILL) // it lives, so the number means its own group
+	}
+	s.main.kill(unix.SIGKILL)
+	deadline := time.Now().Add(patience)
+	for nobody := 0; nobody < 2 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		nobody++
+		all, _ := findLabelled(s.d.root) // whoever cannot be seen now ends with the instance
+		for _, l := range all {
+			if slices.Contains(l.env, envExec+"="+s.label) {
+				l.kill(unix.SIGKILL)
+				nobody = 0
+			}
 		}
 	}
 }
+
+// killed is the exit code of what was ended by force.
+const killed = 128 + int(unix.SIGKILL)
 
 func isClosed(c <-chan struct{}) bool {
 	select {

@@ -125,7 +125,10 @@ func TestAnAgentKilledInMidSessionLeavesNoCommandBehind(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	eventually(t, "the command is gone", func() bool { return !alive(pid) })
+	eventually(t, "the command is gone, and its supervisor", func() bool {
+		_, shims, err := process.Labelled(root)
+		return err == nil && len(shims) == 1 && !alive(pid)
+	})
 	a := open(t, process.Options{Root: root})
 	if found, ok := a.find(t, id); !ok || !found.Running {
 		t.Errorf("the instance shows %+v", found)

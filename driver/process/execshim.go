@@ -37,6 +37,8 @@ type execOrders struct {
 type execReport struct {
 	Error   string `json:"error,omitempty"`
 	Command bool   `json:"command,omitempty"` // the error is the command's fault
+	PID     int    `json:"pid,omitempty"`     // of the command that runs, and since when
+	Start   uint64 `json:"start,omitempty"`
 	Code    int    `json:"code"`
 }
 
@@ -70,7 +72,7 @@ func execMain() int {
 		_ = word.Encode(execReport{Error: err.Error(), Command: command})
 		return 1
 	}
-	_ = word.Encode(execReport{}) // nobody listens when the agent has been killed; then the line is cut, too
+	_ = word.Encode(execReport{PID: s.child, Start: startOf(s.child)}) // nobody listens when the agent has been killed; then the line is cut, too
 	s.attend(os.NewFile(execLineFD, "line"))
 	code := s.status.ExitStatus()
 	if s.status.Signaled() {
