@@ -299,7 +299,7 @@ func (e *edit) basedOn(previous string, values bool) error {
 	if !isVersion(previous, e.spec.Version, e.spec.Number) {
 		return e.stale(previous)
 	}
-	if !values || strings.HasPrefix(e.spec.Version, previous) {
+	if !values || (len(previous) >= 7 && strings.HasPrefix(e.spec.Version, previous)) {
 		return nil
 	}
 	newest, err := e.newest()

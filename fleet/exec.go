@@ -29,7 +29,7 @@ type Shell struct {
 // returns once it runs. The context bounds that and nothing else: whoever has a
 // shell closes it.
 func (f *Fleet) Exec(ctx context.Context, node, instance string, command []string, terminal *wire.Size) (*Shell, error) {
-	_, s := f.LastHeard(node)
+	s := f.speaking(ctx, node)
 	if s == nil {
 		return nil, mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.whereabouts(node))
 	}

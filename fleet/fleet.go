@@ -270,6 +270,25 @@ func (f *Fleet) LastHeard(node string) (time.Time, *Session) {
 	return at, f.sessions[node]
 }
 
+// soon is how long a session that has just begun is waited for.
+const soon = 2 * time.Second
+
+// speaking is the session of a node that knows its instances; nil: there is none
+// here, or it does not get that far.
+func (f *Fleet) speaking(ctx context.Context, node string) *Session {
+	_, s := f.LastHeard(node)
+	if s == nil {
+		return nil
+	}
+	select {
+	case <-s.ready:
+		return s
+	case <-ctx.Done():
+	case <-time.After(soon):
+	}
+	return nil
+}
+
 func (f *Fleet) note(s *Session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -42,6 +42,7 @@ type Session struct {
 	recentAt       int64
 	quarantine     []mariposa.Quarantined
 	quarantineNews bool
+	ready          chan struct{} // closed once the node knows its instances: they can be asked about
 }
 
 // message is one thing a session is told; an empty one is a nudge.
@@ -54,7 +55,7 @@ type message struct {
 func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, out Outlet, wake func()) *Session {
 	s := &Session{
 		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, out: out, streams: map[int64]*stream{}, shells: map[int64]*Shell{},
-		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {},
+		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
 	}
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
 	s.inbox = mailbox.New[message](wake)
@@ -104,6 +105,7 @@ func (s *Session) Step(ctx context.Context) error {
 		if err := s.sendSnapshot(ctx); err != nil {
 			return err
 		}
+		close(s.ready)
 	} else if s.opened {
 		if err := s.sendValues(ctx, s.records(values)); err != nil {
 			return err

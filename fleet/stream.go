@@ -24,7 +24,7 @@ var _ io.ReadCloser = (*stream)(nil)
 
 // Logs opens an instance's log on its node. Closing the reader ends the stream.
 func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follow bool) (io.ReadCloser, error) {
-	_, s := f.LastHeard(node)
+	s := f.speaking(ctx, node)
 	if s == nil {
 		return nil, mariposa.Errorf(mariposa.Unavailable, "the logs of instance %s are on node %s", instance, f.whereabouts(node))
 	}
@@ -60,8 +60,8 @@ func (f *Fleet) whereabouts(node string) string {
 
 // Crash has a dummy instance fail on its node. What became of it is told by the
 // feed.
-func (f *Fleet) Crash(_ context.Context, node, instance string) error {
-	_, s := f.LastHeard(node)
+func (f *Fleet) Crash(ctx context.Context, node, instance string) error {
+	s := f.speaking(ctx, node)
 	if s == nil {
 		return mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.whereabouts(node))
 	}
