@@ -310,7 +310,8 @@ func TestAVersionIsNamedByWhatItIs(t *testing.T) {
 			}
 		}
 	}
-	if v := want[contract.Versions](h.call("GET", "/v1/projects/shop/versions", nil), 200).Versions; len(v) != 5 || contains(fmt.Sprint(v), "1234") || contains(fmt.Sprint(v), manifest.Mask) {
+	listed := h.call("GET", "/v1/projects/shop/versions", nil)
+	if v := want[contract.Versions](listed, 200).Versions; len(v) != 5 || contains(string(listed.body), `"1234"`) || contains(string(listed.body), manifest.Mask) {
 		t.Errorf("versions %+v", v)
 	}
 }

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -164,10 +163,7 @@ func (s *Shell) lost(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
-	if errors.Is(err, io.EOF) || websocket.CloseStatus(err) != -1 {
-		return unavailable(err, "lost the connection to %s before the command had ended: it was ended with it", s.c.URL())
-	}
-	return s.c.unreachable(s.ctx, err)
+	return unavailable(err, "lost the connection to %s before the command had ended: it was ended with it", s.c.URL())
 }
 
 // Close ends the command if it still runs.
