@@ -1,0 +1,94 @@
+package api_test
+
+import (
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// crew is an organization with an owner and a member, each with a token.
+func crew(t *testing.T) (h, owner, member *house) {
+	t.Helper()
+	h = newHouse(t)
+	for _, name := range []string{"ann", "bob"} {
+		want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: name}), 201)
+	}
+	owner, member = h.as(h.mint(contract.NewToken{Name: "t", User: "ann"})), h.as(h.mint(contract.NewToken{Name: "t", User: "bob"}))
+	for _, org := range []string{"acme", "other"} {
+		want[contract.Changed](owner.call("POST", "/v1/organizations", contract.NewOrganization{Name: org}), 201)
+	}
+	want[contract.Changed](owner.call("PUT", "/v1/organizations/acme/members/bob", contract.MemberChange{Role: "member"}), 200)
+	return h, owner, member
+}
+
+// bearing makes a token as the caller, and is the house as its bearer finds it.
+func (h *house) bearing(ask contract.NewToken) *house {
+	h.t.Helper()
+	return h.as(want[contract.Token](h.call("POST", "/v1/tokens", ask), 201).Secret)
+}
+
+func TestWhoLeavesAnOrganizationKeepsNothingOfIt(t *testing.T) {
+	t.Parallel()
+	_, owner, member := crew(t)
+	made := want[contract.Changed](member.call("POST", "/v1/projects?name=bobs&organization=acme", hello, "Content-Type", "application/yaml"), 201)
+	want[contract.Project](member.call("GET", "/v1/projects/"+made.ID, nil), 200)
+	want[contract.Changed](owner.call("DELETE", "/v1/organizations/acme/members/bob", nil), 200)
+	member.call("GET", "/v1/projects/"+made.ID, nil).wantError(404, mariposa.ResourceNotFound)
+	member.call("GET", "/v1/projects/"+made.ID+"/metadata?reveal=true", nil).wantError(404, mariposa.ResourceNotFound)
+	want[contract.Project](owner.call("GET", "/v1/projects/"+made.ID, nil), 200)
+}
+
+func TestATokenEndsWithTheOneThatMadeIt(t *testing.T) {
+	t.Parallel()
+	_, owner, _ := crew(t)
+	robot := owner.bearing(contract.NewToken{Name: "robot", Organization: "acme", Role: mariposa.RoleDeployer})
+	child := robot.bearing(contract.NewToken{Name: "child", Organization: "acme", Role: mariposa.RoleViewer})
+	grandchild := child.bearing(contract.NewToken{Name: "grandchild", Organization: "acme", Role: mariposa.RoleViewer})
+	want[contract.Whoami](grandchild.call("GET", "/v1/user", nil), 200)
+	want[contract.Changed](owner.call("DELETE", "/v1/tokens/robot", nil), 200)
+	for _, dead := range []*house{robot, child, grandchild} {
+		dead.call("GET", "/v1/user", nil).wantError(401, mariposa.Unauthorized)
+	}
+	want[contract.Whoami](owner.call("GET", "/v1/user", nil), 200)
+}
+
+func TestATokenOfOneProjectFollowsItsMove(t *testing.T) {
+	t.Parallel()
+	_, owner, _ := crew(t)
+	made := want[contract.Changed](owner.call("POST", "/v1/projects?name=shop&organization=acme", hello, "Content-Type", "application/yaml"), 201)
+	robot := owner.bearing(contract.NewToken{Name: "robot", Project: made.ID, Role: mariposa.RoleDeployer})
+	want[contract.Project](robot.call("GET", "/v1/projects/shop", nil), 200)
+	want[contract.Changed](owner.call("POST", "/v1/projects/"+made.ID+"/move", contract.Move{Organization: "other"}), 200)
+	want[contract.Project](robot.call("GET", "/v1/projects/shop", nil), 200)
+}
+
+func TestCurlsOwnTypeNeverStoresASecretInClear(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", hello)
+	const form = "application/x-www-form-urlencoded"
+	want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/a", []byte(`{"value":"s3cret-word","secret":true}`), "Content-Type", form), 200)
+	if k := h.key("a"); !k.Secret || k.Value != "••••" {
+		t.Errorf("a document: %+v", k)
+	}
+	want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/b", []byte("blue"), "Content-Type", form), 200)
+	if k := h.key("b"); k.Secret || k.Value != "blue" {
+		t.Errorf("a text: %+v", k)
+	}
+	h.call("PUT", "/v1/projects/shop/metadata/b?cas=x", []byte("red"), "Content-Type", form).wantError(400, mariposa.InvalidArgument, "cas")
+}
+
+func TestDeniedReadsDoNotHideADeniedChange(t *testing.T) {
+	t.Parallel()
+	h, owner, member := crew(t)
+	made := want[contract.Changed](owner.call("POST", "/v1/projects?name=shop&organization=acme", hello, "Content-Type", "application/yaml"), 201)
+	for range 250 {
+		member.call("GET", "/v1/projects/"+made.ID+"/metadata?reveal=true", nil).wantError(403, mariposa.Forbidden)
+	}
+	member.call("DELETE", "/v1/projects/"+made.ID, nil).wantError(403, mariposa.Forbidden, "rename, move and delete", "role admin")
+	denied := want[contract.Audit](h.call("GET", "/v1/audit?actor=bob&outcome=denied&action=project.delete", nil), 200)
+	if len(denied.Records) != 1 {
+		t.Errorf("%d records of the denied deletion", len(denied.Records))
+	}
+}
