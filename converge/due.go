@@ -146,6 +146,11 @@ func (v *View) spread(s *service) {
 			v.mark(by)
 		}
 	}
+	v.letGo(s)
+}
+
+// letGo marks those that wait for a service to let go of them.
+func (v *View) letGo(s *service) {
 	for _, e := range s.edges {
 		if on := v.services[e.on]; on != nil && on.leaned {
 			v.mark(on)

@@ -1,7 +1,6 @@
 package converge
 
 import (
-	"maps"
 	"slices"
 
 	"mariposa"
@@ -40,7 +39,7 @@ func (v *View) relink(s *service) bool {
 	if slices.Equal(s.edges, edges) {
 		return false
 	}
-	v.spread(s) // what it leant on may go now
+	v.letGo(s) // what it leant on may go now
 	v.setEdges(s, edges)
 	return true
 }
@@ -96,16 +95,21 @@ func (v *View) countEdge(s *service, e edge, n int) {
 // edgesOf finds the edges that a service's instances live by.
 func (v *View) edgesOf(s *service) []edge {
 	var out []edge
-	numbers := slices.AppendSeq(make([]int, 0, 4), maps.Keys(s.numbers))
+	numbers := make([]int, 0, 4)
+	for n := range s.numbers {
+		numbers = append(numbers, n)
+	}
 	slices.Sort(numbers)
+	var told []int // the definitions that were looked at: several versions may share one
 	for _, number := range numbers {
 		d, as := v.madeFrom(s, number)
-		if d == nil {
+		if d == nil || slices.Contains(told, as) {
 			continue
 		}
-		for _, on := range d.DependsOn {
-			if e := (edge{on, as}); on != s.name && !slices.Contains(out, e) {
-				out = append(out, e)
+		told = append(told, as)
+		for i, on := range d.DependsOn { // sorted
+			if on != s.name && (i == 0 || d.DependsOn[i-1] != on) {
+				out = append(out, edge{on, as})
 			}
 		}
 	}

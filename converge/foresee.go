@@ -60,8 +60,11 @@ func (v *View) Foresee(f Future) Foresight {
 			}
 			out.Steps = append(out.Steps, Foreseen{Step: s, After: now.Sub(f.Now)})
 		}
-		w.carryOut(p, now, f.Name)
-		moved := w.letMove(now)
+		busy := w.carryOut(p, now, f.Name)
+		if round == 0 {
+			busy = w.services // what is on its way already
+		}
+		moved := w.letMove(now, busy)
 		switch {
 		case len(p.Steps) > 0 || moved:
 		case p.Wake.IsZero() || p.Todo == 0:
@@ -127,17 +130,24 @@ func (v *View) goalInForce() *mariposa.ProjectStatus {
 	return st
 }
 
-// carryOut does what a plan says.
-func (v *View) carryOut(p Plan, now time.Time, name func(string, int) string) {
-	st := v.goalInForce()
-	if st == nil {
-		return
+// carryOut does what a plan says, and returns the services that have something to
+// do now. Only what the plan speaks of is looked at: a fold over many layers of
+// many services must not cost a walk over all of them for each.
+func (v *View) carryOut(p Plan, now time.Time, name func(string, int) string) map[string]*service {
+	for name, ss := range p.Services {
+		v.setStatus(v.services[name], ss)
 	}
-	st.Services = p.Onto(st.Services)
-	v.SetGoal(st)
+	for _, name := range p.Ended {
+		v.unset(v.services[name])
+	}
+	busy := map[string]*service{}
 	for _, s := range p.Steps {
 		v.do(s, now, name)
+		if is := v.services[s.Service]; is != nil {
+			busy[s.Service] = is
+		}
 	}
+	return busy
 }
 
 func (v *View) do(s Step, now time.Time, name func(string, int) string) {
@@ -166,11 +176,11 @@ func (v *View) do(s Step, now time.Time, name func(string, int) string) {
 	v.SetInstance(i.ID, &spec, i.Status)
 }
 
-// letMove lets every node that can be reached make true what it was told. It
-// reports whether there was anything.
-func (v *View) letMove(now time.Time) bool {
+// letMove lets every node that can be reached make true what it was told of some
+// services. It reports whether there was anything.
+func (v *View) letMove(now time.Time, busy map[string]*service) bool {
 	moved := false
-	for _, s := range v.services {
+	for _, s := range busy {
 		for _, c := range []class{starting, staling, updating, leaving} {
 			var all []*Instance
 			s.each(c, func(i *Instance) bool { all = append(all, i); return true })

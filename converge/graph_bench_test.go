@@ -170,3 +170,77 @@ func BenchmarkForesee10kServices(b *testing.B) {
 		}
 	}
 }
+
+// chain is a graph of n services in one line; fan one of a root, n-2 services on
+// it, and a sink on all of them.
+func chain(n int) Definitions {
+	d := Definitions{}
+	for i := range n {
+		s := def(meshName(i), "one", 1)
+		if i > 0 {
+			s.DependsOn = []string{meshName(i - 1)}
+		}
+		d[s.Name] = s
+	}
+	return d
+}
+
+func fan(n int) Definitions {
+	d := Definitions{}
+	for i := range n {
+		s := def(meshName(i), "one", 1)
+		if i > 0 {
+			s.DependsOn = []string{meshName(0)}
+		}
+		d[s.Name] = s
+	}
+	sink := d[meshName(n-1)]
+	sink.DependsOn = nil
+	for i := 1; i < n-1; i++ {
+		sink.DependsOn = append(sink.DependsOn, meshName(i))
+	}
+	return d
+}
+
+// foreseeReplaced looks ahead at every service of a graph being made anew.
+func foreseeReplaced(d Definitions) func() {
+	v, st := meshView(d, true)
+	next := Definitions{}
+	for name, s := range d {
+		c := *s
+		c.Digest = "two"
+		next[name] = &c
+	}
+	versions := map[int]Definitions{1: d, 2: next}
+	v.SetVersion(2, next)
+	goal := Apply(st, mariposa.Patch{Number: 2}, Change{Now: dawn, Versions: func(n int) Definitions { return versions[n] }})
+	return func() {
+		seen := v.Foresee(Future{Goal: goal, Now: dawn, Steps: 10 * len(d)})
+		if want := 3 * len(d); seen.Cut || len(seen.Steps) != want { // create, remove, collect
+			panic(fmt.Sprintf("%d steps are foreseen instead of %d", len(seen.Steps), want))
+		}
+	}
+}
+
+// TestLookingAheadCostsAsMuchAsThereIsToDo holds the fold to a cost by step that
+// does not grow with the graph, however deep or wide it is.
+func TestLookingAheadCostsAsMuchAsThereIsToDo(t *testing.T) {
+	for name, graph := range map[string]func(int) Definitions{"a chain": chain, "a fan": fan, "a mesh": mesh} {
+		few, many := testing.AllocsPerRun(1, foreseeReplaced(graph(400)))/400, testing.AllocsPerRun(1, foreseeReplaced(graph(4000)))/4000
+		if many > 1.5*few {
+			t.Errorf("%s: %.0f allocations a service where there are 400, %.0f where there are 4,000", name, few, many)
+		}
+	}
+}
+
+func BenchmarkForeseeReplacing10kServices(b *testing.B) {
+	for name, graph := range map[string]func(int) Definitions{"chain": chain, "fan": fan, "mesh": mesh} {
+		b.Run(name, func(b *testing.B) {
+			look := foreseeReplaced(graph(wide))
+			b.ReportAllocs()
+			for b.Loop() {
+				look()
+			}
+		})
+	}
+}

@@ -192,12 +192,17 @@ func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 		if _, ok := st.Services[name]; ok || s.status == nil {
 			continue
 		}
-		v.refer(s.status, -1)
-		s.status, s.def = nil, nil
-		v.touch(s)
-		v.reclassify(s)
-		v.drop(s)
+		v.unset(s)
 	}
+}
+
+// unset takes a service's goal away.
+func (v *View) unset(s *service) {
+	v.refer(s.status, -1)
+	s.status, s.def = nil, nil
+	v.touch(s)
+	v.reclassify(s)
+	v.drop(s)
 }
 
 func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {

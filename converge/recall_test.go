@@ -1,0 +1,109 @@
+package converge
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"mariposa"
+)
+
+// These tests hold plans that look only at what may have changed to what lies far
+// away in the graph: a change that a service hears of only along whole paths.
+
+// TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict has s wait for x, by
+// an edge that an older version made and whose end is frozen, so that it stays.
+// Then m, which neither s is told of nor x, comes to depend on x by a newer
+// version: now x is held the other way round, and s may go.
+func TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, def("m", "one", 1), def("s", "one", 1, dependsOn("m")), def("x", "one", 1, dependsOn("s")))
+	w.settle()
+	w.mode(mariposa.ModeFreeze, "x")
+	w.settle()
+	w.submit(def("m", "two", 1, dependsOn("x")), def("x", "two", 1))
+	w.settle()
+	if got := w.of("s"); len(got) != 1 {
+		t.Fatalf("%v are there of s, which goes after x%s", got, w.story())
+	}
+	w.scale("m", 2) // the second one is made from the new version
+	w.settle()
+	if got := w.of("s"); len(got) != 0 {
+		t.Errorf("%v are left of s, though the newer version holds it for no one%s", got, w.story())
+	}
+	if got := w.of("x"); len(got) != 1 {
+		t.Errorf("%v are there of x, which is frozen%s", got, w.story())
+	}
+}
+
+// TestAHoldIsKnownToAllAboveItInTheSamePlan has the rollout of a begin and cease
+// to hold. Everything above, near or far, says so in that very plan: nobody waits
+// until what is between has said it first.
+func TestAHoldIsKnownToAllAboveItInTheSamePlan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tower("one")...)
+	w.settle()
+	w.submit(tower("two", canary(1))...)
+	said := w.firstToSay(mariposa.StatusHeld)
+	if want := []string{"b", "c", "d"}; !slices.Equal(said, want) { // a itself has a predecessor to see off
+		t.Fatalf("when a begins to hold, %v say so, want %v%s", said, want, w.story())
+	}
+	w.settle()
+
+	w.patch(mariposa.Patch{Reprovision: []string{"a"}}, "a")
+	said = w.firstToSay(mariposa.StatusConverging)
+	if want := []string{"a", "b", "c", "d"}; !slices.Equal(said, want) {
+		t.Errorf("when a goes on, %v say so, want %v%s", said, want, w.story())
+	}
+}
+
+// TestAHoldEndsForAllAboveWhatNoLongerTakesPart ends the rollout of b, which
+// stands between a, whose rollout holds, and those above. The change is told of b
+// alone; c and d go on in the plan that hears of it.
+func TestAHoldEndsForAllAboveWhatNoLongerTakesPart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tower("one")...)
+	w.settle()
+	w.submit(tower("two", canary(1))...)
+	w.settle()
+	w.patch(mariposa.Patch{Accept: true}, "b")
+	said := w.firstToSay(mariposa.StatusConverging)
+	if want := []string{"c", "d"}; !slices.Equal(said, want) {
+		t.Errorf("when b takes no part any more, %v go on, want %v%s", said, want, w.story())
+	}
+}
+
+// tower is four services on top of each other; how tells more of the lowest.
+func tower(image string, how ...func(*mariposa.Service)) []*mariposa.Service {
+	return []*mariposa.Service{
+		def("a", image, 3, how...), def("b", image, 1, dependsOn("a")), def("c", image, 1, dependsOn("b")), def("d", image, 1, dependsOn("c")),
+	}
+}
+
+// firstToSay plays on until a plan says something new with that status, and
+// returns who says it in that plan. Each plan is what a fresh view would make.
+func (w *world) firstToSay(status mariposa.Status) []string {
+	w.Helper()
+	for range 100 {
+		p := w.view.Plan(w.now, Budget{Starting: w.budget})
+		if fresh := (&fleet{world: w}).fresh().Plan(w.now, Budget{Starting: w.budget}); !reflect.DeepEqual(p, fresh) {
+			w.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", show(whole{Plan: p}), show(whole{Plan: fresh}), w.story())
+		}
+		var who []string
+		for name, ss := range p.Services {
+			if ss.Status == status && w.goal.Services[name].Status != status {
+				who = append(who, name)
+			}
+		}
+		w.carryOut(whole{Plan: Plan{Steps: p.Steps, Services: p.Onto(w.goal.Services), Ended: p.Ended}}, len(p.Steps))
+		if len(who) > 0 {
+			slices.Sort(who)
+			return who
+		}
+		for _, id := range w.moving() {
+			w.move(id)
+		}
+	}
+	w.Fatalf("nobody ever is %s%s", status, w.story())
+	return nil
+}
