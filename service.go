@@ -48,8 +48,10 @@ type Service struct {
 	Digest string
 	Live   string
 
-	// Needs are the metadata keys without which nothing of it can be made.
-	Needs []string
+	// Needs are the metadata keys without which nothing of it can be made; Secrets
+	// are those among them that are secret.
+	Needs   []string
+	Secrets []string
 }
 
 // FormOf is the part of a digest that the manifest alone decides.

@@ -59,11 +59,11 @@ metadata: {mode: {required: true, description: how it behaves}, pin: {required: 
 			return true
 		}
 	}
-	h.until("the project to be blocked by both", blocked("needs the metadata keys mode, pin", "mariposa meta set mode VALUE"))
+	h.until("the project to be blocked by both", blocked("needs the metadata keys mode, pin", "mariposa meta set mode VALUE", "mariposa meta set pin -"))
 	if c := want[contract.Changed](h.set("mode", "calm"), 200); fmt.Sprint(c.Missing) != "[pin]" {
 		t.Errorf("still missing: %v", c.Missing)
 	}
-	h.until("the project to be blocked by one", blocked("needs the metadata key pin", "mariposa meta set pin VALUE"))
+	h.until("the project to be blocked by one", blocked("needs the metadata key pin", "mariposa meta set pin -"))
 	want[contract.Changed](h.set("pin", "1234"), 200)
 	h.until("the project to run", func() bool {
 		s := h.service("web")

@@ -2,6 +2,7 @@ package converge
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"mariposa"
@@ -15,7 +16,11 @@ func wanting(d *mariposa.Service) string {
 	}
 	how := make([]string, len(d.Needs))
 	for i, key := range d.Needs {
-		how[i] = "mariposa meta set " + key + " VALUE"
+		value := "VALUE"
+		if slices.Contains(d.Secrets, key) {
+			value = "-" // from standard input: words on a command line can be seen by others
+		}
+		how[i] = "mariposa meta set " + key + " " + value
 	}
 	if len(d.Needs) == 1 {
 		return fmt.Sprintf("needs the metadata key %s: set it with %s", d.Needs[0], how[0])

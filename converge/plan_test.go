@@ -660,6 +660,10 @@ func TestReprovisionMakesEveryInstanceAnew(t *testing.T) {
 
 func onMetadata(d *mariposa.Service) { d.Update.OnMetadata = mariposa.OnMetadataReprovision }
 
+func secret(keys ...string) func(*mariposa.Service) {
+	return func(s *mariposa.Service) { s.Secrets = keys }
+}
+
 func needs(keys ...string) func(*mariposa.Service) {
 	return func(d *mariposa.Service) { d.Needs = keys }
 }
@@ -705,9 +709,9 @@ func TestNothingIsMadeOfADefinitionThatMissesValues(t *testing.T) {
 	wantServing(t, w, "web", map[string]int{"one.red": 2})
 
 	w.wait(time.Hour)
-	w.submit(def("web", "two", 2, needs("a", "b"), deadline(time.Minute)))
+	w.submit(def("web", "two", 2, needs("a", "b"), secret("b"), deadline(time.Minute)))
 	wantSteps(t, w.step())
-	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata keys a, b: set them with mariposa meta set a VALUE, mariposa meta set b VALUE")
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "needs the metadata keys a, b: set them with mariposa meta set a VALUE, mariposa meta set b -")
 	if w.plan().Todo["web"] == 0 {
 		t.Fatal("the rollout is still to come")
 	}

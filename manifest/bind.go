@@ -44,7 +44,7 @@ func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packa
 	if len(uses) > 0 {
 		b.Digest += "." + p.digestOf(v, uses, mac)
 	}
-	b.Needs = needs
+	b.Needs, b.Secrets = needs, p.secrets(needs)
 	return &b
 }
 
@@ -77,6 +77,16 @@ func (p *Project) needs(v *Values, uses, missing []string) []string {
 	}
 	slices.Sort(needs)
 	return slices.Compact(needs)
+}
+
+// secrets picks the keys that are declared secret.
+func (p *Project) secrets(keys []string) (secret []string) {
+	for _, key := range keys {
+		if p.IsSecret(key) {
+			secret = append(secret, key)
+		}
+	}
+	return secret
 }
 
 // digestOf hashes the values of some keys, which are sorted. As long as they are

@@ -57,6 +57,9 @@ func TestBindSharesWhatNeedsNothing(t *testing.T) {
 	if p.ByName["api"].Needs != nil || !slices.Equal(bound["api"].Needs, []string{"key", "name"}) || !slices.Equal(bound["db"].Needs, []string{"key"}) {
 		t.Errorf("needs %v and %v", bound["api"].Needs, bound["db"].Needs)
 	}
+	if !slices.Equal(bound["api"].Secrets, []string{"key"}) {
+		t.Errorf("of its needs, %v are secret", bound["api"].Secrets)
+	}
 	if one := BindService(p, p.ByName["api"], nil, nil, nil); one.Digest != bound["api"].Digest {
 		t.Error("alone it is another")
 	}
