@@ -22,6 +22,7 @@ type TokenSpec struct {
 	Expires      time.Time `json:"expires,omitzero"`
 	Created      time.Time `json:"created"`
 	Author       string    `json:"author,omitempty"`
+	Revoked      time.Time `json:"revoked,omitzero"` // it is archived then, and lets nobody in
 }
 
 // TokenStatus says when a token was last used, to the minute or so.

@@ -104,6 +104,7 @@ func (s *server) routes() {
 	s.versionRoutes()
 	s.stateRoutes()
 	s.serviceRoutes()
+	s.healthRoutes()
 	s.queueRoutes()
 	s.instanceRoutes()
 	s.nodeRoutes()

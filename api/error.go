@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -136,6 +135,7 @@ var ourErrors sync.Once
 // global, so they are set once and are the same for every server.
 func speakOurErrors() {
 	ourErrors.Do(func() {
+		wordChecks()
 		huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 			return humaError(status, message, errs)
 		}
@@ -193,16 +193,7 @@ func faultOf(err error) mariposa.Fault {
 		detail := d.ErrorDetail()
 		f.Field, f.Message = detail.Location, detail.Message
 	}
-	switch {
-	case strings.HasPrefix(f.Message, "unexpected property"), strings.HasPrefix(f.Message, "unknown query parameter"):
-		f.Code = mariposa.FaultUnknown
-	case strings.HasPrefix(f.Message, "expected required property"), strings.HasPrefix(f.Message, "required "):
-		f.Code = mariposa.FaultMissing
-	case f.Field == "body":
-		f.Code = mariposa.FaultSyntax
-	}
-	f.Field = strings.TrimPrefix(strings.TrimPrefix(f.Field, "body."), "query.")
-	return f
+	return reword(f)
 }
 
 func invalid(format string, args ...any) error {

@@ -70,6 +70,31 @@ func (s *server) findOrganization(ctx context.Context, ref string) (*store.Recor
 	return r, nil
 }
 
+// findDestination finds the organization in which the caller is about to make a
+// project. A token that is bound to one project makes none, wherever; it is told so
+// rather than that there is no such organization.
+func (s *server) findDestination(ctx context.Context, ref string) (*store.Record, error) {
+	c := caller(ctx)
+	if c.Bounds.Project != "" {
+		bound := "one project"
+		p := s.Picture.Get(mariposa.KindProject, c.Bounds.Project)
+		if p != nil && s.sees(c, p) {
+			bound = "project " + p.Spec.(*mariposa.ProjectSpec).Name
+		} else {
+			p = nil
+		}
+		return nil, &mariposa.Error{
+			Code: mariposa.Forbidden, Cause: denial{p},
+			Message: "this token is bound to " + bound + " and cannot make projects, nor give that one away: use a token that is not",
+		}
+	}
+	org, err := s.findOrganization(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return org, s.require(ctx, auth.CreateProject, org)
+}
+
 // findProject finds a project by id or name, among those that the caller may see.
 // One that is being deleted has no name any more, but its id works until it is gone.
 // A name is looked up in the organization that is named, else in the caller's own.

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"mariposa"
-	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/store"
@@ -108,11 +107,8 @@ func (s *server) createProject(ctx context.Context, in *createProjectInput) (*do
 	if err := checkName("project", name); err != nil {
 		return nil, err
 	}
-	org, err := s.findOrganization(ctx, organization)
+	org, err := s.findDestination(ctx, organization)
 	if err != nil {
-		return nil, err
-	}
-	if err := s.require(ctx, auth.CreateProject, org); err != nil {
 		return nil, err
 	}
 	if err := sub.check(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"mariposa"
+	"mariposa/store"
 )
 
 // tokenless are the paths that need no token.
@@ -162,13 +163,13 @@ func (s *server) letIn(r *http.Request) (*http.Request, *Error) {
 	}
 	if r.URL.Path == agentPath {
 		if !s.directory.Joins(token, now) {
-			return r, s.strange(r, from, "the join token is not right")
+			return r, s.strange(r, from, func() string { return "the join token is not right" })
 		}
 		return r, nil
 	}
 	c := s.directory.Identify(token, now)
 	if c == nil {
-		return r, s.strange(r, from, "this needs a valid token in the header Authorization: Bearer TOKEN")
+		return r, s.strange(r, from, func() string { return s.whyNot(r.Context(), token, now) })
 	}
 	s.used(c, from, now)
 	ses := &session{caller: c, from: from, asked: r.Method + " " + r.URL.Path}
@@ -188,10 +189,38 @@ func (s *server) letIn(r *http.Request) (*http.Request, *Error) {
 	return own, nil
 }
 
-// strange refuses a request without a valid token.
-func (s *server) strange(r *http.Request, from, message string) *Error {
+// whyNot says what is wrong with a token that lets nobody in. What it tells of one
+// that was good once, only who has that token hears.
+func (s *server) whyNot(ctx context.Context, token string, now time.Time) string {
+	if token == "" {
+		return "this needs a valid token in the header Authorization: Bearer TOKEN"
+	}
+	if s.directory.Joins(token, now) {
+		return "this token lets nodes join, and nobody in: use a token of a user"
+	}
+	hash := mariposa.HashToken(token)
+	r, err := s.Store.Get(ctx, mariposa.KindToken, mariposa.TokenID(hash))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return "this token is unknown: check that it is whole and meant for this server"
+	case err != nil:
+		return "this token is not known to be good"
+	}
+	spec := r.Spec.(*mariposa.TokenSpec)
+	switch on := func(t time.Time) string { return t.UTC().Format("2006-01-02 at 15:04 UTC") }; {
+	case !spec.Revoked.IsZero():
+		return "this token was revoked on " + on(spec.Revoked) + ": use another one"
+	case !spec.Expires.IsZero() && !now.Before(spec.Expires):
+		return "this token expired on " + on(spec.Expires) + ": make another one"
+	}
+	return "the user of this token is disabled: ask whoever runs the installation"
+}
+
+// strange refuses a request without a valid token. Why is asked only of as many as
+// are listened to.
+func (s *server) strange(r *http.Request, from string, why func() string) *Error {
 	if r.Header.Get("Authorization") == "" { // who brings no token at all tries none
-		return newError(mariposa.Unauthorized, message, nil)
+		return newError(mariposa.Unauthorized, why(), nil)
 	}
 	ok, unsaid, retry := s.strangers.Fail(from, s.Clock.Now())
 	if !ok {
@@ -199,6 +228,7 @@ func (s *server) strange(r *http.Request, from, message string) *Error {
 		e.retry = retry
 		return e
 	}
+	message := why()
 	s.note(r.Context(), mariposa.Audit{
 		From: from, Request: requestID(r.Context()), Action: "login", Outcome: mariposa.AuditDenied,
 		Object: r.Method + " " + r.URL.Path, Reason: message + and(unsaid),

@@ -207,12 +207,13 @@ func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contra
 	}
 	spec := found.Spec.(*mariposa.TokenSpec)
 	changed, err := commit(ctx, s, found.ID, func() (*store.Unit, contract.Changed, error) {
+		now := s.Clock.Now()
 		unit := &store.Unit{
-			Writes: []store.Write{{Kind: mariposa.KindToken, ID: found.ID, Delete: true}},
+			Writes: []store.Write{revoke(found, now)},
 			Audit:  []mariposa.Audit{{Kind: string(mariposa.KindToken), Organization: spec.Organization, Project: spec.Project}},
 		}
-		for _, id := range s.descendants(spec.User, found.ID) {
-			unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindToken, ID: id, Delete: true})
+		for _, t := range s.descendants(spec.User, found.ID) {
+			unit.Writes = append(unit.Writes, revoke(t, now))
 		}
 		return unit, contract.Changed{ID: found.ID, Name: spec.Name}, nil
 	})
@@ -222,17 +223,25 @@ func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contra
 	return answer(*changed)
 }
 
+// revoke takes a token out of use. It is kept aside, so that who still brings it
+// hears what became of it.
+func revoke(t *store.Record, now time.Time) store.Write {
+	spec := *t.Spec.(*mariposa.TokenSpec)
+	spec.Revoked = now
+	return store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &spec, Archive: true}
+}
+
 // descendants are the tokens that a token made, and those that these made.
-func (s *server) descendants(user, id string) []string {
+func (s *server) descendants(user, id string) []*store.Record {
 	made := map[string]bool{id: true}
-	var all []string
+	var all []*store.Record
 	tokens := s.Picture.TokensOf(user)
 	for more := true; more; {
 		more = false
 		for _, t := range tokens {
 			if !made[t.ID] && made[t.Spec.(*mariposa.TokenSpec).Parent] {
 				made[t.ID], more = true, true
-				all = append(all, t.ID)
+				all = append(all, t)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"mariposa"
-	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/store"
 )
@@ -32,11 +31,8 @@ func (s *server) copyProject(ctx context.Context, in *copyProjectInput) (*docume
 	if err != nil {
 		return nil, err
 	}
-	org, err := s.findOrganization(ctx, firstOf(in.Body.Organization, from.Spec.(*mariposa.ProjectSpec).Organization))
+	org, err := s.findDestination(ctx, firstOf(in.Body.Organization, from.Spec.(*mariposa.ProjectSpec).Organization))
 	if err != nil {
-		return nil, err
-	}
-	if err := s.require(ctx, auth.CreateProject, org); err != nil {
 		return nil, err
 	}
 	changed, err := s.commit(ctx, mariposa.NameID(org.ID, in.Body.Name), func() (*change, error) {
@@ -92,11 +88,8 @@ func (s *server) moveProject(ctx context.Context, in *moveProjectInput) (*docume
 	if in.Body.Organization == "" {
 		return nil, invalid("organization is missing: say where to move the project")
 	}
-	org, err := s.findOrganization(ctx, in.Body.Organization)
+	org, err := s.findDestination(ctx, in.Body.Organization)
 	if err != nil {
-		return nil, err
-	}
-	if err := s.require(ctx, auth.CreateProject, org); err != nil {
 		return nil, err
 	}
 	return s.change(ctx, in.OfProject, func(e *edit) (*change, error) {

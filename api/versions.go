@@ -42,9 +42,23 @@ func (s *server) listVersions(ctx context.Context, in *listVersionsInput) (*docu
 			page.Marker = strconv.Itoa(page.Versions[i-1].Number)
 			break
 		}
-		page.Versions = append(page.Versions, v.versionDoc(&found[i]))
+		page.Versions = append(page.Versions, v.versionNow(r, &found[i]))
 	}
 	return answer(page)
+}
+
+// versionNow shows a version, and of the one in force how much runs with what was
+// before it: a version is completed while services hold new values back.
+func (v *viewer) versionNow(project, r *store.Record) contract.Version {
+	doc := v.versionDoc(r)
+	if st := statusOf(project); st == nil || st.Number != doc.Number {
+		return doc
+	}
+	st, _ := v.s.projectState(v, project.ID)
+	for _, one := range st.Services {
+		doc.Outdated += one.Outdated
+	}
+	return doc
 }
 
 type getVersionInput struct {
@@ -61,7 +75,7 @@ func (s *server) getVersion(ctx context.Context, in *getVersionInput) (*document
 	if err != nil {
 		return nil, err
 	}
-	doc := s.viewer(ctx).versionDoc(found)
+	doc := s.viewer(ctx).versionNow(r, found)
 	doc.Manifest = string(yamlOf(found.Spec.(*mariposa.VersionSpec)))
 	return answer(doc)
 }

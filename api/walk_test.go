@@ -105,6 +105,8 @@ func (v visitor) verdict(w *town, p auth.Permission, on string) auth.Verdict {
 	switch {
 	case row.Installation:
 		return of(true, v.runs())
+	case p == auth.CreateProject && v.bounds.Project != "": // wherever: it is told so
+		return auth.Denied
 	case on == "organization":
 		may := part != "" && (row.Organization != mariposa.OrgOwner || part == mariposa.OrgOwner)
 		if p == auth.CreateProject && v.bounds.Role == mariposa.RoleViewer {

@@ -255,7 +255,7 @@ func world(t *testing.T) *fake {
 		Reason: "web: 1 of 2 running", Created: noon, Author: "ann", Services: []string{"backend", "web"},
 	}
 	versions := []contract.Version{
-		{Version: hashTwo, Number: 2, Created: noon.Add(5 * time.Minute), Author: "ann", Message: "greet louder", Tags: []string{"latest", "loud"}, ServicesChanged: []string{"web"}, MetadataChanged: []string{"mode"}, Cause: mariposa.CauseManifest},
+		{Version: hashTwo, Number: 2, Created: noon.Add(5 * time.Minute), Author: "ann", Message: "greet louder", Tags: []string{"latest", "loud"}, ServicesChanged: []string{"web"}, MetadataChanged: []string{"mode"}, Cause: mariposa.CauseManifest, Outdated: 1},
 		{Version: hashOne, Number: 1, Created: noon, Author: "ann", Tags: []string{}, ServicesChanged: []string{"backend", "web"}, MetadataChanged: []string{}, Cause: mariposa.CauseManifest, Completed: true},
 	}
 	two := versions[0]

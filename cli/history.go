@@ -21,12 +21,21 @@ func (a *app) projectVersions() *cobra.Command {
 			return show(a, all, err, func() {
 				t := newTable("NUMBER", "VERSION", "AGE", "AUTHOR", "CAUSE", "COMPLETED", "SERVICES", "METADATA", "TAGS", "MESSAGE")
 				for _, v := range all.Versions {
-					t.add(number(v.Number), text(v.Version), text(a.age(v.Created)), text(dash(v.Author)), text(dash(string(v.Cause))), text(yes(v.Completed)),
+					t.add(number(v.Number), text(v.Version), text(a.age(v.Created)), text(dash(v.Author)), text(dash(string(v.Cause))), text(completed(v)),
 						text(list(v.ServicesChanged)), text(list(v.MetadataChanged)), text(list(v.Tags)), text(v.Message))
 				}
 				a.printTable(t)
 			})
 		})
+}
+
+// completed says whether a version was ever fully in force, and how much of what runs
+// is still as it was before.
+func completed(v contract.Version) string {
+	if v.Outdated == 0 {
+		return yes(v.Completed)
+	}
+	return fmt.Sprintf("%s, %d outdated", yes(v.Completed), v.Outdated)
 }
 
 func list(words []string) string { return dash(strings.Join(words, ",")) }

@@ -74,7 +74,8 @@ type Version struct {
 	Message         string         `json:"message"`
 	Tags            []string       `json:"tags"`
 	ServicesChanged []string       `json:"services_changed"`
-	Completed       bool           `json:"completed"`
+	Completed       bool           `json:"completed" doc:"all that it asks for was done once; values that services hold back (on_metadata) are not asked for"`
+	Outdated        int            `json:"outdated,omitempty" doc:"of the version in force: instances that run with what was before it"`
 	Cause           mariposa.Cause `json:"cause" doc:"manifest, metadata or revert"`
 	MetadataChanged []string       `json:"metadata_changed" doc:"the keys that differ from the version before"`
 	Manifest        string         `json:"manifest,omitempty" doc:"of a single version: the YAML as it was submitted, or generated if it came as JSON"`

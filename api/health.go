@@ -1,0 +1,89 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+func (s *server) healthRoutes() {
+	serve(s, route(http.MethodGet, "/v1/projects/{project}/healthchecks", "state", "get-healthchecks", "What is checked of a project's services, and what came of it"), s.getHealthChecks)
+	serve(s, route(http.MethodGet, "/v1/projects/{project}/services/{service}/healthchecks", "state", "get-service-healthchecks", "What is checked of a service, and what came of it"), s.getServiceHealthChecks)
+}
+
+func (s *server) getHealthChecks(ctx context.Context, in *OfProject) (*document[contract.HealthChecks], error) {
+	return s.healthChecks(ctx, *in, "")
+}
+
+func (s *server) getServiceHealthChecks(ctx context.Context, in *OfService) (*document[contract.HealthChecks], error) {
+	return s.healthChecks(ctx, in.OfProject, in.Service)
+}
+
+// healthChecks shows the checks of all services of a project, or of one.
+func (s *server) healthChecks(ctx context.Context, in OfProject, service string) (*document[contract.HealthChecks], error) {
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	v := s.viewer(ctx)
+	st, _ := s.projectState(v, r.ID)
+	if service != "" {
+		if st = only(st, service); len(st.Services) == 0 {
+			return nil, notFound("project %s has no service %q", r.Spec.(*mariposa.ProjectSpec).Name, service)
+		}
+	}
+	doc := contract.HealthChecks{Services: []contract.ServiceChecks{}}
+	goals, at := v.goals(r), map[string]int{}
+	for i, one := range st.Services {
+		var def *mariposa.Service
+		if ss := goals[one.Name]; ss != nil {
+			def = v.definition(r.ID, ss.Number, one.Name)
+		}
+		at[one.Name] = i
+		doc.Services = append(doc.Services, contract.ServiceChecks{
+			Project: st.ID, ProjectName: st.Name, Service: one.ID, ServiceName: one.Name, Version: one.Version,
+			HealthChecks: checksOf(def), Instances: []contract.InstanceHealth{},
+		})
+	}
+	for _, i := range s.Picture.InstancesOf(r.ID) {
+		n, listed := at[i.Spec.(*mariposa.InstanceSpec).ServiceName]
+		if listed && len(doc.Services[n].HealthChecks) > 0 && i.Spec.(*mariposa.InstanceSpec).Managed {
+			doc.Services[n].Instances = append(doc.Services[n].Instances, healthOf(v.instance(i)))
+		}
+	}
+	return answer(doc)
+}
+
+func healthOf(i contract.Instance) contract.InstanceHealth {
+	return contract.InstanceHealth{
+		Instance: i.ID, InstanceName: i.Name, Slot: i.Slot, Node: i.Node, NodeName: i.NodeName, State: i.State, Health: i.Health,
+	}
+}
+
+// checksOf shows the checks of a definition, nil for none. Paths stay as they are
+// written: what they resolve to is each instance's own.
+func checksOf(def *mariposa.Service) []contract.HealthCheck {
+	all := []contract.HealthCheck{}
+	if def == nil {
+		return all
+	}
+	for _, h := range def.HealthChecks {
+		doc := contract.HealthCheck{
+			Type: h.Type, Port: h.Port, Path: h.Path, Retries: h.Retries,
+			Poll: h.Poll.Seconds(), UnhealthyPoll: h.UnhealthyPoll.Seconds(), Timeout: h.Timeout.Seconds(),
+		}
+		if h.Type == "http" {
+			doc.Expect = &contract.Expect{Status: h.ExpectStatus, Body: h.ExpectBody}
+			for _, header := range h.ExpectHeaders {
+				if doc.Expect.Headers == nil {
+					doc.Expect.Headers = map[string]string{}
+				}
+				doc.Expect.Headers[header.Name] = header.Value
+			}
+		}
+		all = append(all, doc)
+	}
+	return all
+}

@@ -1,0 +1,88 @@
+package api
+
+import (
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2/validation"
+
+	"mariposa"
+)
+
+// wordChecks gives the checks that huma makes before a handler is asked sentences of
+// ours. Each stands behind the field that it speaks of. Huma keeps its own in
+// variables, so this is done once, for every server.
+func wordChecks() {
+	validation.MsgUnexpectedProperty = unknownField
+	validation.MsgExpectedRequiredProperty = "%s" + missingField
+	validation.MsgExpectedBoolean = "must be true or false"
+	validation.MsgExpectedNumber = "must be a number"
+	validation.MsgExpectedInteger = "must be a whole number"
+	validation.MsgExpectedString = "must be text"
+	validation.MsgExpectedArray = "must be a list"
+	validation.MsgExpectedObject = "must be an object"
+	validation.MsgExpectedArrayItemsUnique = "must not hold anything twice"
+	validation.MsgExpectedOneOf = "must be one of %s"
+	validation.MsgExpectedMinimumNumber = "must be a number from %v up"
+	validation.MsgExpectedExclusiveMinimumNumber = "must be a number above %v"
+	validation.MsgExpectedMaximumNumber = "must be a number of at most %v"
+	validation.MsgExpectedExclusiveMaximumNumber = "must be a number below %v"
+	validation.MsgExpectedNumberBeMultipleOf = "must be a multiple of %v"
+	validation.MsgExpectedMinLength = "is too short: it takes at least %d characters"
+	validation.MsgExpectedMaxLength = "is too long: it may have %d characters"
+	validation.MsgExpectedBePattern = "may hold only %s"
+	validation.MsgExpectedMatchPattern = "must look like %s"
+	validation.MsgExpectedMinItems = "is too short: it takes at least %d items"
+	validation.MsgExpectedMaxItems = "is too long: it may have %d items"
+	validation.MsgExpectedMinProperties = "must have at least %d keys"
+	validation.MsgExpectedMaxProperties = "must have at most %d keys"
+	validation.MsgExpectedRFC3339DateTime = "must be a time like 2027-01-31T00:00:00Z"
+	validation.MsgExpectedBase64String = "must be base64"
+}
+
+const (
+	unknownField = "is unknown: leave it out"
+	missingField = " is missing"
+)
+
+// reworded are huma's sentences that stand in its code alone.
+var reworded = map[string]string{
+	"unknown query parameter":         unknownField,
+	"invalid integer":                 "must be a whole number",
+	"invalid float":                   "must be a number",
+	"invalid floating value":          "must be a number",
+	"invalid boolean":                 "must be true or false",
+	"expected at most one value, but": "is given more than once",
+	"unexpected end of JSON input":    "must be JSON, and ends too early",
+	"invalid character":               "must be JSON, and is not",
+	"json: ":                          "does not fit what is expected here",
+	"unmarshal":                       "does not fit what is expected here",
+}
+
+// reword puts one sentence of huma's into ours, and finds which field it is about and
+// in which way that is wrong.
+func reword(f mariposa.Fault) mariposa.Fault {
+	f.Field = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(f.Field, "body."), "query."), "path.")
+	for theirs, ours := range reworded {
+		if strings.HasPrefix(f.Message, theirs) {
+			f.Message = ours
+			break
+		}
+	}
+	name, missing := strings.CutSuffix(f.Message, missingField)
+	switch {
+	case f.Message == unknownField:
+		f.Code = mariposa.FaultUnknown
+	case missing && name != "":
+		f.Code, f.Message = mariposa.FaultMissing, strings.TrimSpace(missingField)
+		if f.Field == "body" || f.Field == "" {
+			f.Field = name
+		} else {
+			f.Field += "." + name
+		}
+	case strings.HasPrefix(f.Message, "required "):
+		f.Code, f.Message = mariposa.FaultMissing, strings.TrimSpace(missingField)
+	case f.Field == "body":
+		f.Code = mariposa.FaultSyntax
+	}
+	return f
+}

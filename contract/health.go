@@ -1,0 +1,49 @@
+package contract
+
+import "mariposa"
+
+// HealthChecks is what is checked of each service, and what came of it.
+type HealthChecks struct {
+	Services []ServiceChecks `json:"services"`
+}
+
+// ServiceChecks are the checks of one service by its definition in force.
+type ServiceChecks struct {
+	Project      string           `json:"project"`
+	ProjectName  string           `json:"project_name"`
+	Service      string           `json:"service"`
+	ServiceName  string           `json:"service_name"`
+	Version      string           `json:"version"`
+	HealthChecks []HealthCheck    `json:"healthchecks"`
+	Instances    []InstanceHealth `json:"instances" doc:"none where nothing is checked"`
+}
+
+// HealthCheck is one check, in the words of the manifest.
+type HealthCheck struct {
+	Type          string  `json:"type" doc:"http or tcp"`
+	Port          int     `json:"port"`
+	Path          string  `json:"path,omitempty" doc:"as it is written, interpolations and all"`
+	Poll          float64 `json:"poll" doc:"seconds between two checks"`
+	UnhealthyPoll float64 `json:"unhealthy_poll" doc:"the same while it is not healthy"`
+	Timeout       float64 `json:"timeout" doc:"seconds"`
+	Retries       int     `json:"retries"`
+	Expect        *Expect `json:"expect,omitempty" doc:"of a check by http"`
+}
+
+// Expect is what the answer to a check by http must be.
+type Expect struct {
+	Status  int               `json:"status"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Body    string            `json:"body,omitempty"`
+}
+
+// InstanceHealth is what checks say of one instance.
+type InstanceHealth struct {
+	Instance     string          `json:"instance"`
+	InstanceName string          `json:"instance_name"`
+	Slot         string          `json:"slot"`
+	Node         string          `json:"node"`
+	NodeName     string          `json:"node_name"`
+	State        mariposa.State  `json:"state"`
+	Health       mariposa.Health `json:"health"`
+}
