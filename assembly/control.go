@@ -132,6 +132,9 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 		return nil, fmt.Errorf("cannot read the store: %w", err)
 	}
 	c.pic = pic
+	if err := rehome(ctx, c.cfg.Store, pic); err != nil {
+		return nil, err
+	}
 	shelf := picture.NewShelf(c.cfg.Store, vault)
 	pic.Hear(shelf.Hear) // before all others: they look there
 	replica := cmp.Or(c.cfg.Replica, NewID())
@@ -159,6 +162,21 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	}), nil
 }
 
+// rehome gives projects of an organization that does not exist to the first user's.
+func rehome(ctx context.Context, st store.Store, pic *picture.Picture) error {
+	moved, left, err := auth.Rehome(ctx, st, pic)
+	if len(moved) > 0 {
+		slog.Info("projects of an organization that does not exist belong to "+mariposa.FirstName+" now", "projects", moved)
+	}
+	for _, name := range left {
+		slog.Warn("the organization of a project does not exist, and "+mariposa.FirstName+" has another project of its name: rename that one and start again", "project", name)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot give projects an organization: %w", err)
+	}
+	return nil
+}
+
 // tidy forgets what is no longer kept: audit records, and answers to changes.
 func (c *Control) tidy(ctx context.Context) {
 	every := time.NewTicker(time.Hour)
@@ -168,6 +186,11 @@ func (c *Control) tidy(ctx context.Context) {
 		if keep > 0 {
 			if _, err := c.cfg.Store.TrimAudit(ctx, keep); err != nil && ctx.Err() == nil {
 				slog.Warn("cannot trim the audit; trying again", "err", err)
+			}
+		}
+		if keep > 0 {
+			if err := forgetTokens(ctx, c.cfg.Store, time.Now().Add(-keep)); err != nil && ctx.Err() == nil {
+				slog.Warn("cannot forget revoked tokens; trying again", "err", err)
 			}
 		}
 		if keep := cmp.Or(c.cfg.KeepTasks, 30*24*time.Hour); keep > 0 {
@@ -208,6 +231,30 @@ func forgetTasks(ctx context.Context, st store.Store, before time.Time) error {
 			}
 		}
 		q.Before = old[len(old)-1].ID
+	}
+}
+
+// forgetTokens removes the tokens that were revoked before a time: whoever still
+// brings one is a stranger then.
+func forgetTokens(ctx context.Context, st store.Store, before time.Time) error {
+	q := store.Query{Kind: mariposa.KindToken, Limit: 500}
+	for {
+		some, err := st.List(ctx, q)
+		if err != nil || len(some) == 0 {
+			return err
+		}
+		var unit store.Unit
+		for i := range some {
+			if at := some[i].Spec.(*mariposa.TokenSpec).Revoked; !at.IsZero() && at.Before(before) {
+				unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindToken, ID: some[i].ID, Delete: true})
+			}
+		}
+		if len(unit.Writes) > 0 {
+			if err := st.Commit(ctx, unit)[0].Err; err != nil {
+				return err
+			}
+		}
+		q.Before = some[len(some)-1].ID
 	}
 }
 

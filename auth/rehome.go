@@ -1,0 +1,72 @@
+package auth
+
+import (
+	"context"
+	"errors"
+
+	"mariposa"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// Rehome gives projects whose organization does not exist to the first user's own:
+// early releases put them into one called default that nobody could find them in.
+// Each moves in one commit with its name, so that it may be done at any time, by any
+// number of replicas, and done again. Left are the names of those that cannot move,
+// because another project has their name there.
+func Rehome(ctx context.Context, st store.Store, p *picture.Picture) (moved, left []string, err error) {
+	for _, r := range p.All(mariposa.KindProject) {
+		spec := r.Spec.(*mariposa.ProjectSpec)
+		if spec.Deleting || p.Get(mariposa.KindOrg, spec.Organization) != nil {
+			continue
+		}
+		switch err := st.Commit(ctx, rehome(r))[0].Err; {
+		case err == nil:
+			moved = append(moved, spec.Name)
+		case !errors.Is(err, store.ErrConflict):
+			return moved, left, err
+		case p.ProjectNamed(mariposa.FirstOrganization, spec.Name) != nil: // else another replica was faster
+			left = append(left, spec.Name)
+		}
+	}
+	return moved, left, nil
+}
+
+// rehome is the move of one project: its name, and what is reserved for it, move
+// along.
+func rehome(r *store.Record) store.Unit {
+	spec := *r.Spec.(*mariposa.ProjectSpec)
+	old := spec.Organization
+	spec.Organization = mariposa.FirstOrganization
+	name := mariposa.NameID(spec.Organization, spec.Name)
+	why := "its organization " + old + " does not exist"
+	from, fromCount := mariposa.LedgerOf(old)
+	to, toCount := mariposa.LedgerOf(spec.Organization)
+	one := mariposa.Resources{Instances: 1}
+	return store.Unit{
+		Require: []store.Require{
+			{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1},
+			{Kind: mariposa.KindOrg, ID: old, Absent: true},
+			{Kind: mariposa.KindOrg, ID: spec.Organization, SpecRevision: -1, StatusRevision: -1},
+			{Kind: mariposa.KindName, ID: name, Absent: true},
+		},
+		Writes: []store.Write{
+			{Kind: mariposa.KindName, ID: mariposa.NameID(old, spec.Name), Delete: true},
+			{Kind: mariposa.KindName, ID: name, Spec: &mariposa.NameSpec{Project: r.ID}},
+			{
+				Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec,
+				Event: mariposa.Event{Kind: "project.updated", Project: r.ID, Actor: "mariposa", Reason: why},
+			},
+		},
+		Claims: []store.Claim{
+			{Node: from, Take: mariposa.Resources{}.Minus(spec.Demand)},
+			{Node: fromCount, Take: mariposa.Resources{}.Minus(one)},
+			{Node: to, Take: spec.Demand},
+			{Node: toCount, Take: one},
+		},
+		Audit: []mariposa.Audit{{
+			Actor: "mariposa", ActorName: "mariposa", Action: "project.move", Outcome: mariposa.AuditDone, Kind: string(mariposa.KindProject),
+			Object: r.ID, ObjectName: spec.Name, Organization: spec.Organization, Project: r.ID, ProjectName: spec.Name, Reason: why,
+		}},
+	}
+}
