@@ -4,83 +4,33 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"mariposa"
 	"mariposa/manifest"
+	"mariposa/simulate/scenario"
 )
 
 // interleavings is how many random orders of events each scenario is played in.
 const interleavings = 200
 
-// scenario is a story that people tell, read from a file: what they ask for, at
-// which moment, and what there must be in the end.
-type scenario struct {
-	Why     string   `yaml:"why"`
-	Actions []action `yaml:"actions"`
-	// Final says how many of a service run and of which version's definition, as
-	// "2 of v1"; every other service has nothing left.
-	Final map[string]string `yaml:"final"`
-	// Kept are the services whose instances are still those that the first action
-	// made, which comes to rest in that case.
-	Kept []string `yaml:"kept"`
-	// Status is how services fare in the end; converged where it does not say.
-	Status map[string]mariposa.Status `yaml:"status"`
-}
-
-// action is one thing that people ask for, or that happens to them.
-type action struct {
-	// After says when: once nodes have done so many things since the last action.
-	// Nil: once all is at rest.
-	After  *int           `yaml:"after"`
-	Submit map[string]any `yaml:"submit"` // services of a manifest; all are dummies
-	Scale  map[string]int `yaml:"scale"`
-	Do     string         `yaml:"do"` // start, stop, delete, revert, lose, return
-	Name   string         `yaml:"name"`
-}
-
-func readScenarios(t *testing.T) map[string]scenario {
-	t.Helper()
-	files, err := filepath.Glob("testdata/scenarios/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]scenario{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var s scenario
-		if err := yaml.UnmarshalWithOptions(text, &s, yaml.Strict()); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		out[strings.TrimSuffix(filepath.Base(file), ".yaml")] = s
-	}
-	return out
-}
-
 // TestScenariosEndTheSameHoweverTheyGo plays every story once in order, then in
 // hundreds of random orders, with commits that carry only a part, and planners
 // that crash and are replaced by ones that know only what is stored.
 func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
-	all := readScenarios(t)
-	if len(all) < 25 {
-		t.Fatalf("only %d scenarios are there", len(all))
+	all, err := scenario.Read("testdata/scenarios")
+	if err != nil || len(all) < 25 {
+		t.Fatalf("only %d scenarios are there: %v", len(all), err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		t.Run(name, func(t *testing.T) {
+	for _, sc := range all {
+		t.Run(sc.Name, func(t *testing.T) {
 			t.Parallel()
-			play(t, all[name], nil, "in order")
+			play(t, sc, nil, "in order")
 			for seed := range uint64(interleavings) {
-				play(t, all[name], rand.New(rand.NewPCG(seed, 7)), fmt.Sprintf("seed %d", seed))
+				play(t, sc, rand.New(rand.NewPCG(seed, 7)), fmt.Sprintf("seed %d", seed))
 				if t.Failed() {
 					return
 				}
@@ -97,7 +47,7 @@ type story struct {
 	first map[string][]string
 }
 
-func play(t *testing.T, sc scenario, rng *rand.Rand, how string) {
+func play(t *testing.T, sc scenario.Scenario, rng *rand.Rand, how string) {
 	t.Helper()
 	s := &story{rng: rng}
 	for i, a := range sc.Actions {
@@ -175,14 +125,14 @@ func (s *story) let(id string) {
 	s.move(id)
 }
 
-func (s *story) act(t *testing.T, a action) {
+func (s *story) act(t *testing.T, a scenario.Action) {
 	t.Helper()
 	s.moves = 0
 	switch {
 	case a.Submit != nil && s.world == nil:
-		s.world = newWorld(t, services(t, a.Submit)...)
+		s.world = newWorld(t, services(t, a)...)
 	case a.Submit != nil:
-		s.submit(services(t, a.Submit)...)
+		s.submit(services(t, a)...)
 	case a.Scale != nil:
 		s.patch(mariposa.Patch{Scale: a.Scale})
 	case a.Do == "start":
@@ -203,17 +153,9 @@ func (s *story) act(t *testing.T, a action) {
 }
 
 // services reads the services of a manifest as a person would submit them.
-func services(t *testing.T, given map[string]any) []*mariposa.Service {
+func services(t *testing.T, a scenario.Action) []*mariposa.Service {
 	t.Helper()
-	all := map[string]any{}
-	for name, keys := range given {
-		s := map[string]any{"compute_type": "dummy"}
-		if keys, ok := keys.(map[string]any); ok {
-			maps.Copy(s, keys)
-		}
-		all[name] = s
-	}
-	text, err := yaml.Marshal(map[string]any{"services": all})
+	text, err := a.Manifest()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +168,7 @@ func services(t *testing.T, given map[string]any) []*mariposa.Service {
 
 // matches holds the end of a story to what the scenario says: the same reality
 // whichever way it went.
-func (s *story) matches(t *testing.T, sc scenario, how string) {
+func (s *story) matches(t *testing.T, sc scenario.Scenario, how string) {
 	t.Helper()
 	for name := range s.view.services {
 		is := s.reality(name)
@@ -234,10 +176,7 @@ func (s *story) matches(t *testing.T, sc scenario, how string) {
 			t.Errorf("%s: %s is %q, want %q%s", how, name, is, sc.Final[name], s.story())
 			return
 		}
-		want := sc.Status[name]
-		if want == "" {
-			want = mariposa.StatusConverged
-		}
+		want := sc.Fares(name)
 		if ss := s.goal.Services[name]; ss != nil && ss.Status != want {
 			t.Errorf("%s: %s is %s (%s), want %s%s", how, name, ss.Status, ss.Reason, want, s.story())
 			return

@@ -1,0 +1,104 @@
+// Package scenario reads stories that people tell about a project: what they ask
+// for, at which moment, and what there must be in the end. The same files are
+// played by converge in a world of its own and by simulate through the whole
+// system.
+//
+// The package owns the words of such files. It refuses to know how a story is
+// played.
+package scenario
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"mariposa"
+)
+
+// Scenario is one story.
+type Scenario struct {
+	Name    string   `yaml:"-"`
+	Why     string   `yaml:"why"`
+	Actions []Action `yaml:"actions"`
+	// Final says how many of a service run and of which version's definition, as
+	// "2 of v1"; every other service has nothing left.
+	Final map[string]string `yaml:"final"`
+	// Kept are the services whose instances are still those that the first action
+	// made, which comes to rest in that case.
+	Kept []string `yaml:"kept"`
+	// Status is how services fare in the end; converged where it does not say.
+	Status map[string]mariposa.Status `yaml:"status"`
+	// Ends is how the task of the last action ends; completed where it does not say.
+	Ends mariposa.TaskState `yaml:"ends"`
+}
+
+// Action is one thing that people ask for, or that happens to them.
+type Action struct {
+	// After says when: once nodes have done so many things since the last action.
+	// Nil: once all is at rest.
+	After  *int           `yaml:"after"`
+	Submit map[string]any `yaml:"submit"` // services of a manifest; all are dummies
+	Scale  map[string]int `yaml:"scale"`
+	Do     string         `yaml:"do"` // start, stop, delete, revert, lose, return
+	Name   string         `yaml:"name"`
+}
+
+// Read reads every scenario of a folder, in the order of their names.
+func Read(dir string) ([]Scenario, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("look for scenarios: %w", err)
+	}
+	slices.Sort(files)
+	var out []Scenario
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read a scenario: %w", err)
+		}
+		s := Scenario{Name: strings.TrimSuffix(filepath.Base(file), ".yaml")}
+		if err := yaml.UnmarshalWithOptions(text, &s, yaml.Strict()); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// Manifest is what a person would submit.
+func (a Action) Manifest() ([]byte, error) {
+	all := map[string]any{}
+	for name, keys := range a.Submit {
+		s := map[string]any{"compute_type": "dummy"}
+		if keys, ok := keys.(map[string]any); ok {
+			maps.Copy(s, keys)
+		}
+		all[name] = s
+	}
+	text, err := yaml.Marshal(map[string]any{"services": all})
+	if err != nil {
+		return nil, fmt.Errorf("write a manifest: %w", err)
+	}
+	return text, nil
+}
+
+// Fares is how a service should fare in the end.
+func (s Scenario) Fares(service string) mariposa.Status {
+	if st := s.Status[service]; st != "" {
+		return st
+	}
+	return mariposa.StatusConverged
+}
+
+// LastEnds is how the task of the last action should end.
+func (s Scenario) LastEnds() mariposa.TaskState {
+	if s.Ends != "" {
+		return s.Ends
+	}
+	return mariposa.TaskCompleted
+}
