@@ -105,6 +105,7 @@ func (s *server) routes() {
 	s.stateRoutes()
 	s.serviceRoutes()
 	s.healthRoutes()
+	s.graphRoutes()
 	s.queueRoutes()
 	s.instanceRoutes()
 	s.nodeRoutes()

@@ -63,6 +63,7 @@ var rules = map[string]rule{
 	"DELETE /v1/projects/{project}/tags/{tag}":                   {need: auth.Deploy, on: aProject, audit: "tag.delete"},
 	"GET /v1/projects/{project}/state":                           {need: auth.ReadProject, on: aProject},
 	"PUT /v1/projects/{project}/state":                           {need: auth.Operate, on: aProject, audit: "state.put", by: action, variants: deploying},
+	"GET /v1/projects/{project}/graph":                           {need: auth.ReadProject, on: aProject},
 	"GET /v1/projects/{project}/healthchecks":                    {need: auth.ReadProject, on: aProject},
 	"GET /v1/projects/{project}/services/{service}/healthchecks": {need: auth.ReadProject, on: aProject},
 	"GET /v1/projects/{project}/services":                        {need: auth.ReadProject, on: aProject},

@@ -268,6 +268,7 @@ func world(t *testing.T) *fake {
 	one := versions[1]
 	one.Manifest = "services:\n  web: {scale: 1}\n"
 	f.give("GET /v1/projects/hello/versions/"+hashOne, one)
+	f.give("GET /v1/projects/hello/graph", helloGraph())
 	f.give("GET /v1/state", helloState())
 	f.give("GET /v1/queue", contract.Tasks{Tasks: []contract.Task{task(mariposa.TaskActive, 1, 2)}})
 	first := task(mariposa.TaskActive, 1, 2)
@@ -299,6 +300,31 @@ func helloState() contract.State {
 			{Name: "web", Goal: 2, Running: 1, Starting: 1, Failed: 1, Outdated: 1, Unknown: 1, Status: mariposa.StatusBackingOff, Reason: "web.2-00aaaa failed 3 times; next try at 12:11:00"},
 		},
 	}}}
+}
+
+func helloGraph() contract.Graph {
+	node := func(layer int, kind, name string, status mariposa.Status, running, goal int, reason string) contract.GraphNode {
+		return contract.GraphNode{Kind: kind, Name: name, Layer: layer, Status: status, Running: running, Goal: goal, Reason: reason}
+	}
+	g := contract.Graph{Revision: 7, Project: helloID, ProjectName: "hello", Version: hashTwo, Status: mariposa.StatusConverging, Nodes: []contract.GraphNode{
+		node(0, "network", "web", mariposa.StatusConverged, 1, 1, ""),
+		node(0, "volume", "data", mariposa.StatusConverged, 1, 1, ""),
+		node(1, "service", "backend", mariposa.StatusBackingOff, 0, 1, "backend.1-00aaaa failed 3 times; next try at 12:11:00"),
+		node(2, "service", "old", mariposa.StatusConverging, 2, 0, "0 wanted"),
+		node(2, "service", "web", mariposa.StatusConverging, 0, 2, "waits for backend: it failed"),
+		node(3, "load_balancer", "front", mariposa.StatusConverging, 0, 1, "nothing that uses it runs yet"),
+	}}
+	g.Nodes[3].Leftover = true
+	edge := func(from, fromKind, to, toKind, why string) {
+		g.Edges = append(g.Edges, contract.GraphEdge{From: from, FromKind: fromKind, To: to, ToKind: toKind, Why: why})
+	}
+	edge("front", "load_balancer", "web", "service", "load_balancer")
+	edge("old", "service", "backend", "service", "depends_on")
+	edge("web", "service", "web", "network", "network")
+	edge("web", "service", "backend", "service", "depends_on")
+	edge("web", "service", "backend", "service", "reference")
+	edge("backend", "service", "data", "volume", "volume")
+	return g
 }
 
 func helloInstances() []contract.Instance {

@@ -20,7 +20,7 @@ func (a *app) projectCommand() *cobra.Command {
 	return a.group("project", "Make, change, watch over and delete projects",
 		a.projectList(), a.projectCreate(), a.projectShow(), a.projectSet(), a.projectUpdate(),
 		a.projectVersions(), a.projectVersion(), a.projectTag(), a.projectRevert(), a.projectCopy(), a.projectRename(), a.projectMove(), a.projectDelete(),
-		a.projectUsers(), a.projectAddUser(), a.projectRemoveUser(), a.projectScale(), a.projectPlan(),
+		a.projectUsers(), a.projectAddUser(), a.projectRemoveUser(), a.projectScale(), a.projectPlan(), a.projectGraph(),
 		a.order("start"), a.order("stop"), a.order("reprovision"), a.order("freeze"), a.order("thaw"),
 		a.order("pause"), a.order("resume"), a.order("converge"), a.order("accept"))
 }

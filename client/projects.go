@@ -101,6 +101,11 @@ func (c *Client) Manifest(ctx context.Context, project string) ([]byte, error) {
 	return c.bytes(ctx, r)
 }
 
+// Graph is a project as a graph.
+func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, error) {
+	return answer[contract.Graph](ctx, c, get(at(project, "graph"), c.owned()))
+}
+
 // DeleteProject deletes a project. With force, its instances are stopped first,
 // by the task in the answer.
 func (c *Client) DeleteProject(ctx context.Context, project string, force bool) (*contract.Changed, error) {

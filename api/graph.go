@@ -1,0 +1,238 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+func (s *server) graphRoutes() {
+	get := route(http.MethodGet, "/v1/projects/{project}/graph", "state", "get-graph", "A project as a graph: its resources, how they fare, and who needs whom")
+	get.Description = "What the version in force has, and what is left of former ones."
+	serve(s, get, s.getGraph)
+}
+
+func (s *server) getGraph(ctx context.Context, in *OfProject) (*document[contract.Graph], error) {
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	revision, v := s.Picture.Revision(), s.viewer(ctx)
+	st, ok := s.projectState(v, r.ID)
+	if !ok {
+		return nil, notFound("project %q has just gone", in.Project)
+	}
+	doc := v.graph(r, st)
+	doc.Revision = revision
+	return answer(doc)
+}
+
+// The kinds of resources.
+const (
+	kindService      = "service"
+	kindNetwork      = "network"
+	kindVolume       = "volume"
+	kindLoadBalancer = "load_balancer"
+)
+
+// resource names a node of a graph: a service and a network may share a name.
+type resource struct{ kind, name string }
+
+// graph is a project's graph while it is being drawn.
+type graph struct {
+	nodes map[resource]*contract.GraphNode
+	edges map[contract.GraphEdge]bool
+}
+
+func (g *graph) add(n contract.GraphNode) { g.nodes[resource{n.Kind, n.Name}] = &n }
+
+// link draws an edge, if both ends are there: what is left over may need what is
+// gone.
+func (g *graph) link(from, to resource, why string) {
+	if g.nodes[from] != nil && g.nodes[to] != nil && from != to {
+		g.edges[contract.GraphEdge{From: from.name, FromKind: from.kind, To: to.name, ToKind: to.kind, Why: why}] = true
+	}
+}
+
+// graph draws a project that fares as a state says.
+func (v *viewer) graph(r *store.Record, st contract.ProjectState) contract.Graph {
+	g := &graph{nodes: map[resource]*contract.GraphNode{}, edges: map[contract.GraphEdge]bool{}}
+	goals, number := v.goals(r), r.Spec.(*mariposa.ProjectSpec).Number
+	if status := statusOf(r); status != nil {
+		number = status.Number
+	}
+	for _, one := range st.Services {
+		ss := goals[one.Name]
+		g.add(contract.GraphNode{
+			ID: one.ID, Kind: kindService, Name: one.Name, Status: one.Status, Reason: one.Reason, Goal: one.Goal, Running: one.Running,
+			Leftover: ss == nil || ss.Removed,
+		})
+	}
+	if of := v.version(r.ID, number); of != nil {
+		g.addOthers(of.Manifest)
+	}
+	for name, ss := range goals {
+		if n := g.nodes[resource{kindService, name}]; n != nil && !n.Leftover {
+			g.linkService(v.definition(r.ID, ss.Number, name))
+		}
+	}
+	v.linkLeftovers(g, r.ID)
+	g.judgeOthers(st.Goal)
+	doc := contract.Graph{Project: st.ID, ProjectName: st.Name, Version: st.Version, Status: st.Status, Reason: st.Reason}
+	doc.Nodes, doc.Edges = g.layered()
+	return doc
+}
+
+// addOthers adds what a manifest has beside services.
+func (g *graph) addOthers(m *manifest.Project) {
+	for _, n := range m.Networks {
+		g.add(contract.GraphNode{Kind: kindNetwork, Name: n.Name})
+	}
+	for _, n := range m.Volumes {
+		g.add(contract.GraphNode{Kind: kindVolume, Name: n.Name})
+	}
+	for _, n := range m.LoadBalancers {
+		g.add(contract.GraphNode{Kind: kindLoadBalancer, Name: n.Name})
+		g.link(resource{kindLoadBalancer, n.Name}, resource{kindService, n.Service}, kindLoadBalancer)
+	}
+}
+
+// linkService draws what a service needs by a definition; nil needs nothing.
+func (g *graph) linkService(def *mariposa.Service) {
+	if def == nil {
+		return
+	}
+	from := resource{kindService, def.Name}
+	for _, on := range def.DependsOn {
+		g.link(from, resource{kindService, on}, "depends_on")
+	}
+	for _, name := range def.Networks {
+		g.link(from, resource{kindNetwork, name}, kindNetwork)
+	}
+	for _, mount := range def.Volumes {
+		name, _, _ := strings.Cut(mount, ":")
+		g.link(from, resource{kindVolume, name}, kindVolume)
+	}
+}
+
+// linkLeftovers draws what left-over instances need, by the definitions that they
+// were made from.
+func (v *viewer) linkLeftovers(g *graph, project string) {
+	type made struct {
+		service string
+		number  int
+	}
+	drawn := map[made]bool{}
+	v.s.Picture.EachInstanceOf(project, func(r *store.Record) bool {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if n := g.nodes[resource{kindService, spec.ServiceName}]; n != nil && n.Leftover && spec.Managed {
+			drawn[made{spec.ServiceName, spec.Number}] = true
+		}
+		return true
+	})
+	for m := range drawn { // not above: the picture stands still there
+		g.linkService(v.definition(project, m.number, m.service))
+	}
+}
+
+// judgeOthers says how the resources that are no services fare: they are there
+// whenever something that uses them runs.
+func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
+	for e := range g.edges {
+		n, user := g.nodes[resource{e.ToKind, e.To}], g.nodes[resource{e.FromKind, e.From}]
+		if e.FromKind != kindService { // a load balancer is there with what it stands before
+			n, user = user, n
+		}
+		if n.Kind == kindService {
+			continue
+		}
+		n.Goal, n.Running = max(n.Goal, min(1, user.Goal)), max(n.Running, min(1, user.Running))
+	}
+	for _, n := range g.nodes {
+		switch {
+		case n.Kind == kindService:
+		case goal != mariposa.GoalStarted && n.Running == 0:
+			n.Status = mariposa.StatusStopped
+		case n.Running < n.Goal:
+			n.Status, n.Reason = mariposa.StatusConverging, "nothing that uses it runs yet"
+		default:
+			n.Status = mariposa.StatusConverged
+		}
+	}
+}
+
+// layered gives every node a layer above all that it needs, and lists nodes and edges
+// in order. Left-over edges may run in a circle: the first of it by name is taken to
+// need nothing more.
+func (g *graph) layered() ([]contract.GraphNode, []contract.GraphEdge) {
+	edges := slices.SortedFunc(maps.Keys(g.edges), compareEdges)
+	lacks, needers := adjacent(edges)
+	var ready, waiting []resource
+	for _, n := range slices.SortedFunc(maps.Keys(g.nodes), resource.compare) {
+		if lacks[n] == 0 {
+			ready = append(ready, n)
+		} else {
+			waiting = append(waiting, n)
+		}
+	}
+	placed := map[resource]bool{}
+	for len(placed) < len(g.nodes) {
+		if len(ready) == 0 {
+			waiting = slices.DeleteFunc(waiting, func(n resource) bool { return placed[n] })
+			ready = waiting[:1:1]
+		}
+		n := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		placed[n] = true
+		for _, from := range needers[n] {
+			if placed[from] {
+				continue
+			}
+			g.nodes[from].Layer = max(g.nodes[from].Layer, g.nodes[n].Layer+1)
+			if lacks[from]--; lacks[from] == 0 {
+				ready = append(ready, from)
+			}
+		}
+	}
+	nodes := make([]contract.GraphNode, 0, len(g.nodes))
+	for _, n := range g.nodes {
+		nodes = append(nodes, *n)
+	}
+	slices.SortFunc(nodes, func(a, b contract.GraphNode) int {
+		return cmp.Or(cmp.Compare(a.Layer, b.Layer), resource{a.Kind, a.Name}.compare(resource{b.Kind, b.Name}))
+	})
+	return nodes, list(edges)
+}
+
+// adjacent counts how many each node needs, and lists who needs it.
+func adjacent(edges []contract.GraphEdge) (lacks map[resource]int, needers map[resource][]resource) {
+	type pair struct{ from, to resource }
+	lacks, needers = map[resource]int{}, map[resource][]resource{}
+	seen := map[pair]bool{} // one may need another for more than one reason
+	for _, e := range edges {
+		p := pair{resource{e.FromKind, e.From}, resource{e.ToKind, e.To}}
+		if !seen[p] {
+			seen[p] = true
+			lacks[p.from]++
+			needers[p.to] = append(needers[p.to], p.from)
+		}
+	}
+	return lacks, needers
+}
+
+func (r resource) compare(o resource) int {
+	return cmp.Or(strings.Compare(r.kind, o.kind), naturally(r.name, o.name))
+}
+
+func compareEdges(a, b contract.GraphEdge) int {
+	return cmp.Or(resource{a.FromKind, a.From}.compare(resource{b.FromKind, b.From}),
+		resource{a.ToKind, a.To}.compare(resource{b.ToKind, b.To}), strings.Compare(a.Why, b.Why))
+}

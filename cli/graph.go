@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) projectGraph() *cobra.Command {
+	var dot bool
+	cmd := a.inProject(&cobra.Command{
+		Use: "graph [PROJECT]", Short: "Show a project as a graph: what needs what, and how each fares",
+		Long: "Show the services, networks, volumes and load balancers of a project's version in force, with\nhow each fares, what it needs and what it waits for; and what is left of former versions.\n\n" +
+			"Layer 1 needs nothing; everything else stands below all that it needs. With --dot the graph is\nprinted for Graphviz, colored by status.",
+		Example: "  mariposa -j shop project graph\n  mariposa -j shop project graph --dot | dot -Tsvg > shop.svg",
+	}, 0, func(ctx context.Context, c *client.Client, project string, _ []string) error {
+		if dot && a.global.json {
+			return Usage(errors.New("--dot and --json are two ways to print it: choose one"))
+		}
+		g, err := c.Graph(ctx, project)
+		return show(a, g, err, func() {
+			if dot {
+				fmt.Fprint(a.env.Stdout, dotOf(g))
+				return
+			}
+			a.printGraph(g)
+		})
+	})
+	cmd.Flags().BoolVar(&dot, "dot", false, "print it for Graphviz")
+	return cmd
+}
+
+// printGraph prints a line per resource, those that others need first.
+func (a *app) printGraph(g *contract.Graph) {
+	if len(g.Nodes) == 0 {
+		a.note("%s has nothing in it", g.ProjectName)
+		return
+	}
+	needs := needsOf(g)
+	t := newTable("LAYER", "NAME", "KIND", "STATUS", "RUNNING", "NEEDS", "WAITS FOR", "REASON")
+	for _, n := range g.Nodes {
+		kind := strings.ReplaceAll(n.Kind, "_", " ")
+		if n.Leftover {
+			kind += " (left over)"
+		}
+		t.add(cell{fmt.Sprint(n.Layer + 1), dim}, cell{n.Name, bold}, text(kind), word(n.Status), text(fmt.Sprintf("%d/%d", n.Running, n.Goal)),
+			text(dash(few(needs[nodeKey(n.Kind, n.Name)]))), text(dash(few(waits(n, needs[nodeKey(n.Kind, n.Name)])))), text(n.Reason))
+	}
+	a.printTable(t)
+}
+
+// nodeKey tells a service from a network of the same name.
+func nodeKey(kind, name string) string { return kind + "/" + name }
+
+// needsOf lists what each resource needs, once each.
+func needsOf(g *contract.Graph) map[string][]contract.GraphNode {
+	nodes, needs, seen := map[string]contract.GraphNode{}, map[string][]contract.GraphNode{}, map[string]bool{}
+	for _, n := range g.Nodes {
+		nodes[nodeKey(n.Kind, n.Name)] = n
+	}
+	for _, e := range g.Edges {
+		from, to := nodeKey(e.FromKind, e.From), nodeKey(e.ToKind, e.To)
+		if pair := from + " " + to; !seen[pair] {
+			seen[pair] = true
+			needs[from] = append(needs[from], nodes[to])
+		}
+	}
+	return needs
+}
+
+// waits picks what a resource that is not there yet needs and does not have.
+func waits(n contract.GraphNode, needs []contract.GraphNode) (lacks []contract.GraphNode) {
+	if n.Running >= n.Goal {
+		return nil
+	}
+	for _, on := range needs {
+		if on.Running < on.Goal || on.Status != mariposa.StatusConverged {
+			lacks = append(lacks, on)
+		}
+	}
+	return lacks
+}
+
+// few names some resources and counts the rest, so that a line stays one.
+func few(all []contract.GraphNode) string {
+	const most = 4
+	var names []string
+	for n, on := range all {
+		if n == most && len(all) > most+1 {
+			return strings.Join(names, ", ") + fmt.Sprintf(" and %d more", len(all)-most)
+		}
+		name := on.Name
+		if on.Kind != "service" {
+			name = strings.ReplaceAll(on.Kind, "_", " ") + " " + on.Name
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// fills are the colors of a node by the style of its status.
+var fills = map[style]string{good: "#c8e6c9", busy: "#fff3c4", bad: "#ffcdd2", quiet: "#b2ebf2", dim: "#eeeeee"}
+
+// shapes tell the kinds of resources apart without a word.
+var shapes = map[string]string{"service": "box", "network": "hexagon", "volume": "cylinder", "load_balancer": "house"}
+
+// dotOf writes a graph in the language of Graphviz. Arrows lead to what is needed.
+func dotOf(g *contract.Graph) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "digraph %s {\n  rankdir=BT;\n  node [style=filled, fontname=\"sans-serif\"];\n", dotQuote(g.ProjectName))
+	for _, n := range g.Nodes {
+		label := fmt.Sprintf("%s\n%d/%d %s", n.Name, n.Running, n.Goal, n.Status)
+		if n.Leftover {
+			label += "\nleft over"
+		}
+		fmt.Fprintf(&b, "  %s [label=%s, shape=%s, fillcolor=%s, tooltip=%s];\n", dotQuote(nodeKey(n.Kind, n.Name)), dotQuote(label),
+			dotQuote(cmp.Or(shapes[n.Kind], "ellipse")), dotQuote(cmp.Or(fills[styles[string(n.Status)]], "#ffffff")), dotQuote(cmp.Or(n.Reason, string(n.Status))))
+	}
+	for _, e := range g.Edges {
+		line := "solid"
+		if e.Why == "reference" {
+			line = "dashed"
+		}
+		fmt.Fprintf(&b, "  %s -> %s [style=%s, tooltip=%s];\n", dotQuote(nodeKey(e.FromKind, e.From)), dotQuote(nodeKey(e.ToKind, e.To)), line, dotQuote(e.Why))
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// dotQuote writes a text as Graphviz reads it. There only the quote needs an escape;
+// a backslash would begin one of Graphviz's own, so it is doubled, and a line ends
+// with \n.
+func dotQuote(s string) string {
+	lines := strings.Split(s, "\n")
+	for n, line := range lines {
+		lines[n] = strings.ReplaceAll(strings.ReplaceAll(plain(line), `\`, `\\`), `"`, `\"`)
+	}
+	return `"` + strings.Join(lines, `\n`) + `"`
+}
