@@ -182,7 +182,7 @@ func (h *house) instances(project, service string) map[string]contract.Instance 
 	h.t.Helper()
 	all := map[string]contract.Instance{}
 	for _, i := range want[contract.Instances](h.call("GET", "/v1/instances?limit=1000&project="+project+"&service="+service, nil), 200).Instances {
-		if i.State != mariposa.StateFailed && i.State != mariposa.StateStopped {
+		if i.State != mariposa.StateFailed && i.State != mariposa.StateStopped && i.State != mariposa.StateDestroyed { // gone, and about to be forgotten
 			all[i.ID] = i
 		}
 	}
