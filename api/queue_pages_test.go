@@ -89,3 +89,101 @@ func TestPagesOfTheHistoryAreTheWholeOfIt(t *testing.T) {
 		}
 	})
 }
+
+// Tasks that end while somebody turns pages stay where they are: whoever walks the
+// whole of it is shown each once, and those that have not ended are left out only once
+// they have.
+func TestATaskThatEndsBetweenTwoPagesIsNeitherShownTwiceNorLeftOut(t *testing.T) {
+	t.Parallel()
+	for who, query := range map[string]string{"olga": "all=true", "admin": "all=true&organization=acme", "vera": "all=true"} {
+		w := newTown(t)
+		open := w.past(60, w.shop.ID)
+		for i := range open {
+			open[i].ID, open[i].Status, open[i].Archive = newID(), nil, false
+		}
+		w.commit(store.Unit{Writes: open})
+		chance := rand.New(rand.NewPCG(5, 6)) //nolint:gosec // the same ends each time
+		for _, kind := range []string{query, strings.Replace(query, "all=true", "state=queued", 1)} {
+			ended := map[string]bool{}
+			seen := w.turning(who, kind, func() {
+				one := open[chance.IntN(len(open))]
+				one.Spec, one.Status, one.Archive = nil, &mariposa.TaskStatus{State: mariposa.TaskCompleted}, true
+				w.commit(store.Unit{Writes: []store.Write{one}})
+				ended[one.ID] = true
+			})
+			for _, one := range open {
+				if n := seen[one.ID]; n != 1 && (n > 1 || kind == query || !ended[one.ID] && w.task(one.ID).State == mariposa.TaskQueued) {
+					t.Errorf("%s is shown a task %d times by %s", who, n, kind)
+				}
+			}
+		}
+	}
+}
+
+// turning walks all pages, counts the tasks on them, and does something after each.
+func (w *town) turning(who, query string, after func()) map[string]int {
+	w.t.Helper()
+	seen := map[string]int{}
+	for marker := ""; ; {
+		page := want[contract.Tasks](w.by(who).call("GET", "/v1/queue?limit=7&"+query+"&marker="+marker, nil), 200)
+		for _, task := range page.Tasks {
+			seen[task.ID]++
+		}
+		after()
+		if marker = page.Marker; marker == "" {
+			return seen
+		}
+	}
+}
+
+func TestOpenTasksAreListedByWhoseTheyAreAndHowTheyStand(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	ids := map[string]string{}
+	for _, one := range []struct {
+		name, project string
+		state         mariposa.TaskState
+		services      []string
+	}{
+		{"shop waits", w.shop.ID, "", []string{"web"}},
+		{"shop works", w.shop.ID, mariposa.TaskActive, []string{"db"}},
+		{"dark works", w.dark.ID, mariposa.TaskActive, nil},
+	} {
+		id := newID()
+		ids[id] = one.name
+		write := store.Write{Kind: mariposa.KindTask, ID: id, Project: one.project, Spec: &mariposa.TaskSpec{Project: one.project, Services: one.services}}
+		if one.state != "" {
+			write.Status = &mariposa.TaskStatus{State: one.state}
+		}
+		w.commit(store.Unit{Writes: []store.Write{write}})
+	}
+	services := w.picture.Get(mariposa.KindProject, w.shop.ID).Spec.(*mariposa.ProjectSpec).Services
+	for _, c := range []struct {
+		who, query string
+		want       []string
+	}{
+		{"admin", "", []string{"dark works", "shop works", "shop waits"}},
+		{"admin", "state=active", []string{"dark works", "shop works"}},
+		{"admin", "state=active&all=true", []string{"dark works", "shop works"}},
+		{"admin", "organization=acme", []string{"shop works", "shop waits"}},
+		{"olga", "", []string{"shop works", "shop waits"}},
+		{"olga", "state=queued", []string{"shop waits"}},
+		{"olga", "service=db", []string{"shop works"}},
+		{"olga", "service=" + services["web"], []string{"shop waits"}},
+		{"olga", "project=shop&organization=acme&service=" + services["db"], []string{"shop works"}},
+		{"ulla", "", []string{"dark works"}},
+		{"ulla", "service=" + services["web"], []string{"dark works"}}, // a task of the whole project is about every service
+		{"sam", "", nil},
+	} {
+		page := want[contract.Tasks](w.by(c.who).call("GET", "/v1/queue?limit=9&"+c.query, nil), 200)
+		var got []string
+		for _, task := range page.Tasks {
+			if name := ids[task.ID]; name != "" { // not those that made the projects
+				got = append(got, name)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s is shown %q by %q, want %q", c.who, got, c.query, c.want)
+		}
+	}
+}

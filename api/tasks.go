@@ -1,12 +1,12 @@
 package api
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"mariposa"
 	"mariposa/contract"
@@ -40,31 +40,16 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	if err := s.checkMarker(mariposa.KindTask, in.Marker); err != nil {
 		return nil, err
 	}
-	project, err := s.projectID(ctx, in.InProject)
+	q, err := s.taskQuery(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	g := s.sight(ctx, caller(ctx))
-	wanted := taskFilter{project: project, state: in.State, services: s.serviceNames(g, project, in.Service), sees: g.project}
-	if project == "" && in.Organization != "" {
-		if wanted.within, err = s.within(ctx, in.Organization); err != nil {
-			return nil, err
-		}
-	}
-	page := taskPage{v: s.viewer(ctx), wanted: wanted, limit: in.Limit}
-	if !in.All && !in.State.Ended() { // open tasks are all in the picture
-		for _, r := range slices.Backward(s.Picture.All(mariposa.KindTask)) {
-			if (in.Marker == "" || r.ID < in.Marker) && !page.add(r) {
-				break
-			}
-		}
-		return answer(page.doc())
-	}
-	q := store.Query{Kind: mariposa.KindTask, Project: project, Before: in.Marker, Limit: page.batch(1)}
-	if project == "" && !g.all {
-		err = s.tasksAcross(ctx, q, &page)
+	page := taskPage{v: s.viewer(ctx), services: s.serviceNames(s.sight(ctx, caller(ctx)), q.Project, in.Service), limit: in.Limit}
+	if in.State.Ended() || in.State == "" && in.All {
+		q.State = in.State
+		err = s.tasksInStore(ctx, q, &page)
 	} else {
-		err = s.tasksOf(ctx, q, page.add)
+		s.openTasks(q, in.State, &page)
 	}
 	if err != nil {
 		return nil, err
@@ -72,119 +57,68 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	return answer(page.doc())
 }
 
-// tasksOf hands the tasks of a query to a page, newest first, until it is full. It
-// reads as many at a time as the query says.
-func (s *server) tasksOf(ctx context.Context, q store.Query, add func(*store.Record) bool) error {
-	row := taskRow{rest: q}
-	for {
-		more, err := row.next(ctx, s.Store)
-		if err != nil || !more || !add(row.first) {
-			return err
+// taskQuery says whose tasks are asked for: those of one project, of all that the
+// caller sees, or of those that are in one organization.
+func (s *server) taskQuery(ctx context.Context, in *listTasksInput) (store.Query, error) {
+	q := store.Query{Kind: mariposa.KindTask, Before: in.Marker}
+	var err error
+	if q.Project, err = s.projectID(ctx, in.InProject); err != nil || q.Project != "" {
+		return q, err
+	}
+	if in.Organization == "" && s.seesAll(caller(ctx)) {
+		return q, nil
+	}
+	projects, err := s.projectsFor(ctx, in.Organization)
+	q.Projects = make([]string, len(projects))
+	for i, p := range projects {
+		q.Projects[i] = p.ID
+	}
+	return q, err
+}
+
+// openTasks puts tasks on a page that have not ended: those are all in the picture.
+func (s *server) openTasks(q store.Query, state mariposa.TaskState, page *taskPage) {
+	wanted := func(r *store.Record) bool { return state == "" || mariposa.StateOfTask(taskStatus(r)) == state }
+	if q.Project == "" && q.Projects == nil {
+		for chunk := s.Picture.OpenTasks(q.Before, page.batch()); len(chunk) > 0; chunk = s.Picture.OpenTasks(q.Before, page.batch()) {
+			for _, r := range chunk {
+				if q.Before = r.ID; wanted(r) && !page.add(r) {
+					return
+				}
+			}
+		}
+		return
+	}
+	var open []*store.Record
+	for _, p := range append(q.Projects, q.Project) {
+		open = append(open, s.Picture.TasksOf(p)...)
+	}
+	slices.SortFunc(open, func(a, b *store.Record) int { return strings.Compare(b.ID, a.ID) })
+	for _, r := range open {
+		if (q.Before == "" || r.ID < q.Before) && wanted(r) && !page.add(r) {
+			return
 		}
 	}
 }
 
-// taskRow is the tasks of a query, newest first, read a few at a time.
-type taskRow struct {
-	first *store.Record // where next has gone to
-	ahead []store.Record
-	rest  store.Query // what has not been read yet
-	whole bool        // nothing is left to read
-}
-
-// next goes on to the next task; false when there is none.
-func (t *taskRow) next(ctx context.Context, from store.Store) (bool, error) {
-	if len(t.ahead) == 0 && !t.whole {
-		found, err := from.List(ctx, t.rest)
-		if err != nil {
-			return false, err
-		}
-		t.ahead, t.whole = found, len(found) < t.rest.Limit
-		if len(found) > 0 {
-			t.rest.Before = found[len(found)-1].ID
-		}
-	}
-	if len(t.ahead) == 0 {
-		return false, nil
-	}
-	t.first, t.ahead = &t.ahead[0], t.ahead[1:]
-	return true, nil
-}
-
-// tasksAcross gathers the tasks of the projects that the caller may see: a few of
-// each, not everybody's. The newest of all is always the newest of some project, so
-// little more is read than the page takes.
-func (s *server) tasksAcross(ctx context.Context, q store.Query, page *taskPage) error {
-	projects, err := s.projectsFor(ctx, "")
-	if err != nil {
-		return err
-	}
-	q.Limit = page.batch(len(projects))
-	rows := make(taskHeap, 0, len(projects))
-	for _, p := range projects {
-		q.Project = p.ID
-		row := &taskRow{rest: q}
-		more, err := row.next(ctx, s.Store)
+// tasksInStore puts tasks on a page, ended ones too. The store finds the newest of
+// any number of projects at once. Tasks are ordered by when they were made, so that one
+// that ends between two pages neither comes twice nor is left out.
+func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage) error {
+	for q.Limit = page.batch(); ; {
+		found, err := s.Store.List(ctx, q)
 		if err != nil {
 			return err
 		}
-		if more {
-			rows = append(rows, row)
+		for i := range found {
+			if q.Before = found[i].ID; !page.add(&found[i]) {
+				return nil
+			}
+		}
+		if len(found) < q.Limit {
+			return nil
 		}
 	}
-	heap.Init(&rows)
-	for len(rows) > 0 && page.add(rows[0].first) {
-		more, err := rows[0].next(ctx, s.Store)
-		switch {
-		case err != nil:
-			return err
-		case more:
-			heap.Fix(&rows, 0)
-		default:
-			heap.Pop(&rows)
-		}
-	}
-	return nil
-}
-
-// taskHeap has the newest on top.
-type taskHeap []*taskRow
-
-func (h taskHeap) Len() int           { return len(h) }
-func (h taskHeap) Less(i, j int) bool { return h[i].first.ID > h[j].first.ID }
-func (h taskHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *taskHeap) Push(x any)        { *h = append(*h, x.(*taskRow)) }
-
-func (h *taskHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
-
-// within lists the projects of an organization that the caller may see.
-func (s *server) within(ctx context.Context, organization string) (map[string]bool, error) {
-	projects, err := s.projectsFor(ctx, organization)
-	ids := make(map[string]bool, len(projects))
-	for _, p := range projects {
-		ids[p.ID] = true
-	}
-	return ids, err
-}
-
-// taskFilter says which tasks are wanted.
-type taskFilter struct {
-	project  string
-	state    mariposa.TaskState
-	services []string        // names; nil: any
-	within   map[string]bool // projects; nil: any
-	sees     func(project string) bool
-}
-
-func (f taskFilter) takes(r *store.Record) bool {
-	spec := r.Spec.(*mariposa.TaskSpec)
-	return (f.project == "" || spec.Project == f.project) && (f.within == nil || f.within[spec.Project]) && f.sees(spec.Project) &&
-		(f.state == "" || mariposa.StateOfTask(taskStatus(r)) == f.state) &&
-		(f.services == nil || queue.Overlap(spec.Services, f.services))
 }
 
 // serviceNames resolves a filter by service: a name, or the id of a service of
@@ -196,42 +130,57 @@ func (s *server) serviceNames(g *sight, project, ref string) []string {
 	if !likeID.MatchString(ref) {
 		return []string{ref}
 	}
-	for _, r := range s.Picture.All(mariposa.KindProject) {
-		for name, id := range r.Spec.(*mariposa.ProjectSpec).Services {
-			if id == ref && (project == "" || project == r.ID) && g.project(r.ID) {
-				return []string{name}
+	if project != "" {
+		return []string{serviceName(s.Picture.Get(mariposa.KindProject, project), ref)}
+	}
+	var owner *store.Record
+	s.Picture.EachOf(mariposa.KindProject, func(r *store.Record) bool {
+		if serviceName(r, ref) != ref {
+			owner = r
+		}
+		return owner == nil
+	})
+	if owner == nil || !g.project(owner.ID) {
+		return []string{ref}
+	}
+	return []string{serviceName(owner, ref)}
+}
+
+// serviceName is what a project calls a service; the id itself where it has none
+// of that id.
+func serviceName(project *store.Record, id string) string {
+	if project != nil {
+		for name, of := range project.Spec.(*mariposa.ProjectSpec).Services {
+			if of == id {
+				return name
 			}
 		}
 	}
-	return []string{ref}
+	return id
 }
 
 // taskPage gathers tasks until there are enough.
 type taskPage struct {
-	v      *viewer
-	wanted taskFilter
-	limit  int
-	tasks  []contract.Task
-	more   bool
+	v        *viewer
+	services []string // names; nil: any
+	limit    int
+	tasks    []contract.Task
+	more     bool
 }
 
-// batch is how many tasks to read at a time where so many projects share a page:
-// a little more than falls to each. Where only some are wanted, nobody knows how
-// many others stand between them.
-func (p *taskPage) batch(projects int) int {
-	const some = 500
-	if p.wanted.state != "" || p.wanted.services != nil || p.wanted.within != nil {
-		return max(some/max(1, projects), 8)
+// batch is how many tasks to read at a time: one more than a page shows that there is
+// more. Where only some services are wanted, nobody knows how many others stand
+// between them.
+func (p *taskPage) batch() int {
+	if p.services != nil {
+		return max(500, p.limit+1)
 	}
-	if projects <= 1 {
-		return p.limit + 1 // one more shows that there is more
-	}
-	return p.limit*5/4/projects + 4
+	return p.limit + 1
 }
 
 // add takes a task if it is wanted; false when the page is full.
 func (p *taskPage) add(r *store.Record) bool {
-	if !p.wanted.takes(r) {
+	if p.services != nil && !queue.Overlap(r.Spec.(*mariposa.TaskSpec).Services, p.services) {
 		return true
 	}
 	if len(p.tasks) == p.limit {

@@ -2,6 +2,7 @@ package picture_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -133,6 +134,12 @@ func equal(rt *rapid.T, p, fresh *picture.Picture) {
 				rt.Errorf("%s is %+v, want %+v", r.ID, got, r)
 			}
 		}
+	}
+	open := ids(p.All(mariposa.KindTask))
+	slices.Reverse(open)
+	want(rt, "open tasks", p.OpenTasks("", 100), open...)
+	for i, id := range open {
+		want(rt, "open tasks below "+id, p.OpenTasks(id, 2), open[i+1:min(i+3, len(open))]...)
 	}
 	for _, owner := range []string{"p1", "p2", "p3", "n0", "n1", "n2", "o1", "o2", "o3", "u1", "u2", "u3"} {
 		want(rt, "of "+owner, p.InstancesOf(owner), walk(p, mariposa.KindInstance, func(s *mariposa.InstanceSpec) bool { return s.Project == owner })...)

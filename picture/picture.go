@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidwall/btree"
+
 	"mariposa"
 	"mariposa/store"
 )
@@ -33,6 +35,7 @@ type Picture struct {
 	members  index             // project -> instances
 	onNode   index             // node -> instances
 	tasks    index             // project -> open tasks
+	open     btree.Set[string] // open tasks, in order
 	owned    index             // organization -> projects
 	joined   index             // user -> organizations
 	shared   index             // user -> projects
@@ -82,6 +85,7 @@ func (p *Picture) clear() {
 		p.records[k] = map[string]*store.Record{}
 	}
 	p.members, p.onNode, p.tasks = index{}, index{}, index{}
+	p.open.Clear()
 	p.owned, p.joined, p.shared, p.tokens = index{}, index{}, index{}, index{}
 	p.names, p.orgs, p.users = map[string]string{}, map[string]string{}, map[string]string{}
 }
@@ -256,6 +260,7 @@ func (p *Picture) set(r *store.Record) {
 		p.onNode.add(spec.Node, r.ID)
 	case *mariposa.TaskSpec:
 		p.tasks.add(spec.Project, r.ID)
+		p.open.Insert(r.ID)
 	case *mariposa.ProjectSpec:
 		p.setProject(r.ID, spec)
 	case *mariposa.OrganizationSpec:
@@ -292,6 +297,7 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 		p.onNode.remove(spec.Node, id)
 	case *mariposa.TaskSpec:
 		p.tasks.remove(spec.Project, id)
+		p.open.Delete(id)
 	case *mariposa.ProjectSpec:
 		p.owned.remove(spec.Organization, id)
 		for user := range spec.Users {

@@ -159,6 +159,26 @@ func (p *Picture) TasksOf(project string) []*store.Record {
 	return p.indexed(mariposa.KindTask, p.tasks, project)
 }
 
+// OpenTasks returns up to limit open tasks of all projects, newest first, below an
+// id (empty: from the top).
+func (p *Picture) OpenTasks(before string, limit int) []*store.Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	out := make([]*store.Record, 0, min(limit, p.open.Len()))
+	take := func(id string) bool {
+		if id != before && len(out) < limit {
+			out = append(out, p.records[mariposa.KindTask][id])
+		}
+		return len(out) < limit
+	}
+	if before == "" {
+		p.open.Reverse(take)
+	} else {
+		p.open.Descend(before, take)
+	}
+	return out
+}
+
 func (p *Picture) indexed(kind mariposa.Kind, x index, owner string) []*store.Record {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

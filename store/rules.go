@@ -44,6 +44,41 @@ func (u *Unit) Check() error {
 	return nil
 }
 
+// Narrow puts a query into the form that is answered: it names one project, or
+// several different ones, or none, which means any. False: nothing can match it.
+func (q Query) Narrow() (Query, bool) {
+	if _, known := halves[q.Kind]; !known || q.State != "" && q.Kind != mariposa.KindTask {
+		return q, false
+	}
+	if q.Projects == nil {
+		return q, true
+	}
+	all := slices.Sorted(slices.Values(q.Projects))
+	all = slices.DeleteFunc(slices.Compact(all), func(p string) bool { return p == "" || q.Project != "" && p != q.Project })
+	q.Projects = all
+	if len(all) == 1 {
+		q.Project, q.Projects = all[0], nil
+	}
+	return q, len(all) > 0
+}
+
+// Takes reports whether an object is of the projects and in the state that a
+// query asks for. The kind, and where a page begins and ends, is the reader's to know.
+func (q *Query) Takes(r *Record) bool {
+	if q.Project != "" && r.Project != q.Project || q.Projects != nil && !slices.Contains(q.Projects, r.Project) {
+		return false
+	}
+	return q.State == "" || r.Ended() == q.State
+}
+
+// Ended is the state of a task that is archived; empty for everything else.
+func (r *Record) Ended() mariposa.TaskState {
+	if st, _ := r.Status.(*mariposa.TaskStatus); st != nil && r.Archived {
+		return st.State
+	}
+	return ""
+}
+
 // Apply says what a write makes of an object as it stands (nil: there is none)
 // and whether that is a change at all. A write without a half, a removal or a
 // first archiving changes nothing. The project of an object is taken from the

@@ -177,10 +177,12 @@ type Change struct {
 
 // Query selects objects of one kind.
 type Query struct {
-	Kind    mariposa.Kind
-	Project string // empty: of any project
-	Before  string // ids below this one; empty: from the top
-	Limit   int    // 0: no limit
+	Kind     mariposa.Kind
+	Project  string             // empty: of any project
+	Projects []string           // of any of these; nil: of any project
+	State    mariposa.TaskState // tasks that are archived in this state; empty: whatever they are
+	Before   string             // ids below this one; empty: from the top
+	Limit    int                // 0: no limit
 }
 
 // HistoryQuery selects changes of the log; zero fields select everything.

@@ -235,13 +235,14 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error)
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	all, known := s.objects[q.Kind]
-	if !known {
+	q, some := q.Narrow()
+	if !some {
 		return nil, nil
 	}
+	all := s.objects[q.Kind]
 	var found []store.Record
 	collect := func(id string, r *store.Record) bool {
-		if id != q.Before && (q.Project == "" || r.Project == q.Project) {
+		if id != q.Before && q.Takes(r) {
 			found = append(found, *r)
 		}
 		return q.Limit <= 0 || len(found) < q.Limit

@@ -52,11 +52,11 @@ const (
 	leaseColumns  = "name, holder, epoch, until"
 	ledgerColumns = "node, instances, milli_cpu, memory"
 	objectColumns = "kind, id, project, archived, rev, spec_rev, status_rev, spec, status"
-	putObjects    = "INSERT INTO objects (" + objectColumns + `) SELECT * FROM
-		unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::bytea[])
+	putObjects    = "INSERT INTO objects (" + objectColumns + `, state) SELECT * FROM
+		unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::bytea[], $10::text[])
 		ON CONFLICT (kind, id) DO UPDATE SET
 		project = excluded.project, archived = excluded.archived, rev = excluded.rev, spec_rev = excluded.spec_rev,
-		status_rev = excluded.status_rev, spec = excluded.spec, status = excluded.status`
+		status_rev = excluded.status_rev, spec = excluded.spec, status = excluded.status, state = excluded.state`
 	removeObject = "DELETE FROM objects WHERE kind = $1 AND id = $2"
 
 	addChanges = "INSERT INTO changes (first, last, at, body) VALUES ($1, $2, $3, $4)"
@@ -239,7 +239,7 @@ func queueObjects(q *pgx.Batch, g *batch.Group) {
 	kinds, ids, projects := make([]string, 0, n), make([]string, 0, n), make([]string, 0, n)
 	archived := make([]bool, 0, n)
 	revs, specRevs, statusRevs := make([]int64, 0, n), make([]int64, 0, n), make([]int64, 0, n)
-	specs, statuses := make([][]byte, 0, n), make([][]byte, 0, n)
+	specs, statuses, states := make([][]byte, 0, n), make([][]byte, 0, n), make([]string, 0, n)
 	for _, k := range g.Written() {
 		o := g.Objects[k]
 		if o == nil {
@@ -249,10 +249,10 @@ func queueObjects(q *pgx.Batch, g *batch.Group) {
 		kinds, ids, projects = append(kinds, string(o.Kind)), append(ids, o.ID), append(projects, o.Project)
 		archived = append(archived, o.Archived)
 		revs, specRevs, statusRevs = append(revs, o.Revision), append(specRevs, o.SpecRevision), append(statusRevs, o.StatusRevision)
-		specs, statuses = append(specs, o.SpecJSON), append(statuses, o.StatusJSON)
+		specs, statuses, states = append(specs, o.SpecJSON), append(statuses, o.StatusJSON), append(states, string(o.Ended()))
 	}
 	if len(ids) > 0 {
-		q.Queue(putObjects, kinds, ids, projects, archived, revs, specRevs, statusRevs, specs, statuses)
+		q.Queue(putObjects, kinds, ids, projects, archived, revs, specRevs, statusRevs, specs, statuses, states)
 	}
 }
 

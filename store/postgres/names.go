@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"mariposa"
 	"mariposa/store"
 )
 
@@ -50,6 +51,9 @@ func storable(u *store.Unit) error {
 			if !isName(name.value) {
 				return badName(name.what, name.value)
 			}
+		}
+		if st, _ := w.Status.(*mariposa.TaskStatus); st != nil && !isName(string(st.State)) {
+			return badName("state", string(st.State))
 		}
 	}
 	return nil

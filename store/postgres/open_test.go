@@ -156,8 +156,15 @@ func TestEveryQueryGoesByAnIndex(t *testing.T) {
 	t.Parallel()
 	target := database(t)
 	listed := func(k mariposa.Kind, project string) string {
-		query, _ := listQuery(store.Query{Kind: k, Project: project, Before: "x", Limit: 10})
+		query := listQuery(store.Query{Kind: k, Project: project, Before: "x", Limit: 10}).text
 		return query
+	}
+	const failed = mariposa.TaskFailed
+	ended := func(project string) string {
+		return listQuery(store.Query{Kind: mariposa.KindTask, Project: project, State: failed, Before: "x", Limit: 10}).text
+	}
+	several := func(state mariposa.TaskState) store.Query {
+		return store.Query{Kind: mariposa.KindTask, Projects: []string{"p", "q"}, State: state, Before: "x", Limit: 10}
 	}
 	historied := func(q store.HistoryQuery) string {
 		query, _ := historyQuery(q)
@@ -189,6 +196,14 @@ func TestEveryQueryGoesByAnIndex(t *testing.T) {
 		oldestChunks:                                {"changes_pkey"},
 		listed(mariposa.KindMetadata, "p"):          {"objects_of_project", "kind = 'metadata' project = $1 id < $2"},
 		listed(mariposa.KindAnswer, "p"):            {"objects_of_project", "kind = 'answer' project = $1 id < $2"},
+		ended(""):                                   {"tasks_ended", "state = $1 id < $2"},
+		ended("p"):                                  {"tasks_ended_of_project", "project = $2 state = $1 id < $3"},
+		headsQuery(several(""), 9).text:             {"objects_of_project", "kind = 'task' project = n.project id < $2"},
+		headsQuery(several(failed), 9).text:         {"tasks_ended_of_project", "project = n.project state = $2 id < $3"},
+		spanQuery(several("")).text:                 {"objects_pkey", "kind = 'task' id < $1"},
+		spanQuery(several(failed)).text:             {"Index Only Scan Backward using tasks_ended", "state = $1 id < $2"},
+		spanEnd(several("")).text:                   {"objects_pkey", "kind = 'task' id < $1"},
+		spanEnd(several(failed)).text:               {"Index Only Scan Backward using tasks_ended", "state = $1 id < $2"},
 		setAudit:                                    {"counter_pkey", "one = true"},
 		oldestAudit:                                 {"counter_pkey", "one = true"},
 		firstAction:                                 {"audit_action", "action >= $1 action < $2"},
@@ -216,6 +231,7 @@ func TestEveryQueryGoesByAnIndex(t *testing.T) {
 	for _, kind := range mariposa.Kinds {
 		do(t, conn, "INSERT INTO objects SELECT $1::text, 'id' || n, 'p' || n % 10, false, n, n, n, '{}', '{}' FROM generate_series(1, 1000) AS n", string(kind))
 	}
+	do(t, conn, "UPDATE objects SET archived = true, state = 'failed' WHERE kind = 'task' AND rev % 3 = 0")
 	do(t, conn, "INSERT INTO changes SELECT n, n, now(), repeat('x', 500)::bytea FROM generate_series(1, 1000) AS n")
 	do(t, conn, "INSERT INTO change_task SELECT n, 't' || n % 100 FROM generate_series(1, 1000) AS n")
 	do(t, conn, "INSERT INTO change_project SELECT n, 'p' || n % 10 FROM generate_series(1, 1000) AS n")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -113,41 +112,6 @@ func (s *Store) Get(ctx context.Context, kind mariposa.Kind, id string) (store.R
 		return store.Record{}, err
 	}
 	return o.Record, nil
-}
-
-// List reads down from the highest id.
-func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error) {
-	if mariposa.NewSpec(q.Kind) == nil || !isName(q.Project) {
-		return nil, s.usable(ctx)
-	}
-	query, args := listQuery(q)
-	var found []store.Record
-	err := s.read(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		found, err = readRecords(ctx, conn, query, args...)
-		return err
-	})
-	return found, err
-}
-
-// listQuery puts the kind into the text: a partial index cannot be used with an
-// argument.
-func listQuery(q store.Query) (query string, args []any) {
-	query = "SELECT " + objectColumns + " FROM objects WHERE kind = '" + string(q.Kind) + "'"
-	arg := func(v any) string {
-		args = append(args, v)
-		return "$" + strconv.Itoa(len(args))
-	}
-	if q.Project != "" {
-		query += " AND project = " + arg(q.Project)
-	}
-	if q.Before != "" {
-		query += " AND id < " + arg(q.Before)
-	}
-	query += " ORDER BY id DESC"
-	if q.Limit > 0 {
-		query += " LIMIT " + arg(q.Limit)
-	}
-	return query, args
 }
 
 func readRecords(ctx context.Context, conn *pgx.Conn, query string, args ...any) ([]store.Record, error) {

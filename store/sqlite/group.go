@@ -136,7 +136,7 @@ func (w *writer) writeObjects(ctx context.Context, g *batch.Group) error {
 		if o.StatusJSON != nil {
 			status = o.StatusJSON
 		}
-		args = append(args, string(o.Kind), o.ID, o.Project, o.Archived, o.Revision, o.SpecRevision, o.StatusRevision, o.SpecJSON, status)
+		args = append(args, string(o.Kind), o.ID, o.Project, o.Archived, o.Revision, o.SpecRevision, o.StatusRevision, o.SpecJSON, status, string(o.Ended()))
 	}
 	err := s.put.exec(ctx, args)
 	clear(args)

@@ -47,54 +47,6 @@ func (s *Store) Get(ctx context.Context, kind mariposa.Kind, id string) (store.R
 	return o.Record, nil
 }
 
-// List reads down from the highest id.
-func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, err
-	}
-	if mariposa.NewSpec(q.Kind) == nil {
-		return nil, nil
-	}
-	query, args := listQuery(q)
-	var found []store.Record
-	err := visitObjects(ctx, s.readers, func(r store.Record) error {
-		found = append(found, r)
-		return nil
-	}, query, args...)
-	return found, s.readError(err)
-}
-
-// listQuery puts the kind into the text: the partial index cannot be used with
-// an argument. It also names the index, because without statistics the planner
-// would rather walk all objects of the kind.
-func listQuery(q store.Query) (query string, args []any) {
-	query = "SELECT " + objectColumns + " FROM objects"
-	if q.Project != "" && ofProject(q.Kind) {
-		query += " INDEXED BY objects_of_project"
-	}
-	query += " WHERE kind = '" + string(q.Kind) + "'"
-	if q.Project != "" {
-		query, args = query+" AND project = ?", append(args, q.Project)
-	}
-	if q.Before != "" {
-		query, args = query+" AND id < ?", append(args, q.Before)
-	}
-	query += " ORDER BY id DESC"
-	if q.Limit > 0 {
-		query, args = query+" LIMIT ?", append(args, q.Limit)
-	}
-	return query, args
-}
-
-// ofProject tells the kinds that are in the index by project.
-func ofProject(k mariposa.Kind) bool {
-	switch k {
-	case mariposa.KindVersion, mariposa.KindTask, mariposa.KindMetadata, mariposa.KindAnswer:
-		return true
-	}
-	return false
-}
-
 // Snapshot streams out of one read transaction. While visit takes its time, the
 // write-ahead log grows instead of being folded into the file.
 func (s *Store) Snapshot(ctx context.Context, visit func(store.Record) error) (int64, error) {

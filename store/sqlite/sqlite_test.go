@@ -164,8 +164,8 @@ func TestPathsMayHoldAnyCharacter(t *testing.T) {
 func TestWhatIsListedByProjectIsIndexedByIt(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
 	for _, kind := range mariposa.Kinds {
-		query, args := listQuery(store.Query{Kind: kind, Project: "p", Before: "x", Limit: 10})
-		plan := planOf(t, s, query, args)
+		q := listQuery(store.Query{Kind: kind, Project: "p", Before: "x", Limit: 10})
+		plan := planOf(t, s, q.text, q.args)
 		if got := strings.Contains(plan, "INDEX objects_of_project (kind=? AND project=? AND id<?)"); got != ofProject(kind) {
 			t.Errorf("%s: %s", kind, plan)
 		}
@@ -173,6 +173,40 @@ func TestWhatIsListedByProjectIsIndexedByIt(t *testing.T) {
 	for _, kind := range []mariposa.Kind{mariposa.KindVersion, mariposa.KindTask, mariposa.KindMetadata, mariposa.KindAnswer} {
 		if !ofProject(kind) {
 			t.Errorf("%s is not", kind)
+		}
+	}
+}
+
+func TestTasksAreLookedUpHoweverManyProjectsTheyAreOf(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
+	one := store.Query{Kind: mariposa.KindTask, Before: "x", Limit: 10}
+	failed, mine, several := one, one, one
+	failed.State, mine.State, mine.Project, several.Projects = mariposa.TaskFailed, mariposa.TaskFailed, "p", []string{"p", "q"}
+	both := several
+	both.State = mariposa.TaskFailed
+	const (
+		ofProject = "COVERING INDEX objects_of_project (kind=? AND project=? AND id<?)"
+		ended     = "INDEX tasks_ended (state=? AND id<?)"
+		endedOf   = "INDEX tasks_ended_of_project (project=? AND state=? AND id<?)"
+		byID      = "PRIMARY KEY (kind=? AND id<?)"
+	)
+	for _, c := range []struct {
+		q    *query
+		want string
+		n    int // how often
+	}{
+		{listQuery(failed), ended, 1},
+		{listQuery(mine), endedOf, 1},
+		{mergeQuery(several), ofProject, 2},
+		{mergeQuery(both), "COVERING " + endedOf, 2},
+		{spanQuery(several), byID, 1},
+		{spanQuery(both), "COVERING " + ended, 1},
+		{spanEnd(several), byID, 1},
+		{spanEnd(both), "COVERING " + ended, 1},
+	} {
+		plan := planOf(t, s, c.q.text, c.q.args)
+		if strings.Count(plan, c.want) != c.n || strings.Contains(plan, "ORDER BY") {
+			t.Errorf("%s: want %s\n%s", c.q.text, c.want, plan)
 		}
 	}
 }

@@ -48,9 +48,9 @@ func prepareAll(ctx context.Context, conn *sql.Conn) (*statements, error) {
 		return m
 	}
 	s.find = each("SELECT "+objectColumns+" FROM objects WHERE kind = ? AND id IN (", "?", ")")
-	s.put = each("INSERT INTO objects ("+objectColumns+") VALUES ", "(?,?,?,?,?,?,?,?,?)", ` ON CONFLICT (kind, id) DO UPDATE SET
+	s.put = each("INSERT INTO objects ("+objectColumns+", state) VALUES ", "(?,?,?,?,?,?,?,?,?,?)", ` ON CONFLICT (kind, id) DO UPDATE SET
 		project = excluded.project, archived = excluded.archived, rev = excluded.rev, spec_rev = excluded.spec_rev,
-		status_rev = excluded.status_rev, spec = excluded.spec, status = excluded.status`)
+		status_rev = excluded.status_rev, spec = excluded.spec, status = excluded.status, state = excluded.state`)
 	s.tagProject = each("INSERT INTO change_project (first, project) VALUES ", "(?,?)", "")
 	s.tagTask = each("INSERT INTO change_task (first, task) VALUES ", "(?,?)", "")
 	s.putLease = each("INSERT INTO leases (name, holder, epoch, until) VALUES ", "(?,?,?,?)",

@@ -160,6 +160,10 @@ func statusOf(k mariposa.Kind, word string) any {
 		return s
 	case *mariposa.TaskStatus:
 		s.Reason = word
+		for _, first := range word {
+			s.State = mariposa.TaskState(first)
+			break
+		}
 		return s
 	default:
 		return s
@@ -230,6 +234,12 @@ func (m *machine) list(t *rapid.T) {
 		Project: projects.Draw(t, "project"),
 		Before:  rapid.SampledFrom([]string{"", "b", "bb", "d"}).Draw(t, "before"),
 		Limit:   rapid.IntRange(0, 3).Draw(t, "limit"),
+	}
+	if rapid.Bool().Draw(t, "several") {
+		q.Project, q.Projects = "", rapid.SliceOfN(projects, 0, 3).Draw(t, "projects")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "ended") == 0 {
+		q.State = mariposa.TaskState(rapid.SampledFrom([]string{"a", "b", `"`}).Draw(t, "state"))
 	}
 	got, gotErr := m.store.List(context.Background(), q)
 	want, wantErr := m.model.List(context.Background(), q)

@@ -85,15 +85,6 @@ var readTests = map[string]func(*testing.T, Harness){
 		same(t, "later changes", revisions(feed(t, h.Store, revision)), []int64{3, 4})
 	},
 
-	"List pages down by id, by project too": func(t *testing.T, h Harness) {
-		for _, k := range []mariposa.Kind{mariposa.KindTask, mariposa.KindVersion, mariposa.KindMetadata, mariposa.KindAnswer, mariposa.KindInstance} {
-			listPages(t, h.Store, k)
-		}
-		if list, err := h.Store.List(t.Context(), store.Query{Kind: mariposa.KindProject}); err != nil || len(list) != 0 {
-			t.Fatalf("list of nothing: %s, %v", render(list), err)
-		}
-	},
-
 	"an open store says who it is": func(t *testing.T, h Harness) {
 		id, err := h.Store.Identity(t.Context())
 		if err != nil || id.Cluster == "" || id.Incarnation == "" || id.Cluster == id.Incarnation {
@@ -104,34 +95,4 @@ var readTests = map[string]func(*testing.T, Harness){
 		}
 		same(t, "feed after a ping", len(feed(t, h.Store, 0)), 0)
 	},
-}
-
-func listPages(t *testing.T, s store.Store, k mariposa.Kind) {
-	for i := range 20 {
-		project := []string{"even", "odd"}[i%2]
-		commit(t, s, unit(store.Write{Kind: k, ID: numbered("x", i), Project: project, Spec: mariposa.NewSpec(k)}))
-	}
-	list := func(q store.Query) []string {
-		q.Kind = k
-		records, err := s.List(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var ids []string
-		for _, r := range records {
-			if r.Kind != k || q.Project != "" && r.Project != q.Project {
-				t.Fatalf("%+v lists %s", q, render(r))
-			}
-			ids = append(ids, r.ID)
-		}
-		return ids
-	}
-	same(t, "top", list(store.Query{Limit: 2}), []string{"x-0019", "x-0018"})
-	same(t, "next", list(store.Query{Limit: 2, Before: "x-0018"}), []string{"x-0017", "x-0016"})
-	same(t, "before what is not there", list(store.Query{Limit: 1, Before: "x-0017z"}), []string{"x-0017"})
-	same(t, "below the lowest", list(store.Query{Before: "x-0000"}), []string(nil))
-	same(t, "of a project", list(store.Query{Project: "even", Limit: 2, Before: "x-0017"}), []string{"x-0016", "x-0014"})
-	same(t, "of no project", list(store.Query{Project: "none"}), []string(nil))
-	same(t, "without limit", len(list(store.Query{})), 20)
-	same(t, "of a project without limit", len(list(store.Query{Project: "odd"})), 10)
 }

@@ -37,7 +37,7 @@ type Factory func(t *testing.T) Harness
 
 // Run runs the suite.
 func Run(t *testing.T, open Factory) {
-	for _, group := range []map[string]func(*testing.T, Harness){unitTests, readTests, feedTests, leaseTests, ledgerTests, concurrencyTests, durabilityTests, auditTests} {
+	for _, group := range []map[string]func(*testing.T, Harness){unitTests, readTests, listTests, feedTests, leaseTests, ledgerTests, concurrencyTests, durabilityTests, auditTests} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
