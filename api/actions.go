@@ -190,9 +190,12 @@ func (e *edit) toGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []
 	if len(names) > 0 {
 		reason += " of " + strings.Join(names, ", ")
 	}
+	patch := mariposa.Patch{Goal: goal}
+	if st := statusOf(e.record); goal == mariposa.GoalStarted && (st == nil || st.Number == 0) {
+		patch.Number = e.spec.Number // the task that would have brought it was ended before it began
+	}
 	return &mariposa.TaskSpec{
-		Task: kind, Component: "project", Services: names, Version: e.spec.Version, Lifts: e.lifts(), Reason: reason,
-		Patch: mariposa.Patch{Goal: goal},
+		Task: kind, Component: "project", Services: names, Version: e.spec.Version, Lifts: e.lifts(), Reason: reason, Patch: patch,
 	}, nil
 }
 

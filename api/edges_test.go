@@ -3,9 +3,13 @@ package api_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"mariposa"
+	"mariposa/contract"
+	"mariposa/converge"
 )
 
 // A manifest in which nothing differs but an edge makes a task, which touches no
@@ -61,6 +65,43 @@ func TestAChangeOfAnEdgeAloneIsATaskAndTakesEffect(t *testing.T) {
 			}
 			gate.open(c.name)
 			h.until("all to be stopped", func() bool { return h.state(c.name).Status == mariposa.StatusStopped })
+		})
+	}
+}
+
+// A stop that comes before anything was begun drops the first version with the
+// task that would have brought it. The start after it brings it all the same.
+func TestAStartBringsTheVersionThatNeverCameIntoForce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, body, running string }{
+		{"the whole", `{"action":"start"}`, "db web"}, {"one service", `{"action":"start","services":["db"]}`, "db"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			first := h.create("shop", "services:\n  db: {compute_type: dummy}\n  web: {compute_type: dummy}\n")
+			want[contract.Changed](h.act(`{"action":"stop"}`), 202)
+			if task := h.task(*first.Task); task.State != mariposa.TaskTerminated {
+				t.Fatalf("the first task is %s", task.State)
+			}
+			h.plan(first.ID, converge.Apply(nil, mariposa.Patch{Goal: mariposa.GoalStopped}, converge.Change{Now: time.Now()}))
+			spec := h.taskSpec(want[contract.Changed](h.act(c.body), 202))
+			goal := converge.Apply(nil, spec.Patch, converge.Change{
+				Now: time.Now(), Scope: spec.Services,
+				Versions: func(n int) converge.Definitions {
+					return converge.Definitions{"db": {Name: "db", Digest: h.digest(first.ID, n, "db")}, "web": {Name: "web", Digest: h.digest(first.ID, n, "web")}}
+				},
+			})
+			var running []string
+			for name, ss := range goal.Services {
+				if !ss.Stopped && ss.Scale > 0 {
+					running = append(running, name)
+				}
+			}
+			slices.Sort(running)
+			if got := strings.Join(running, " "); spec.Patch.Number != 1 || got != c.running {
+				t.Errorf("the start %+v runs %q, want %q", spec.Patch, got, c.running)
+			}
 		})
 	}
 }

@@ -143,7 +143,9 @@ func define(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
 			st.Services[name] = redefine(ss, c.Versions(ss.Number)[name], def, p, c.Now)
 			continue
 		}
-		st.Services[name] = appear(st, c.IDs[name], def, p, c.Now)
+		ss := appear(st, c.IDs[name], def, p, c.Now)
+		ss.Stopped = p.Goal == mariposa.GoalStarted && !c.includes(name) // only those that were named start
+		st.Services[name] = ss
 	}
 }
 

@@ -43,9 +43,21 @@ func (w *World) definition(project string, number int, service string) (*maripos
 	if err != nil {
 		return nil, err
 	}
-	m, err := manifest.Parse(r.Spec.(*mariposa.VersionSpec).Manifest)
+	m, err := w.parse(r.Spec.(*mariposa.VersionSpec).Manifest)
 	if err != nil {
 		return nil, err
 	}
 	return m.ByName[service], nil
+}
+
+// parse reads a manifest. The same one is read many times in a world.
+func (w *World) parse(body []byte) (*manifest.Project, error) {
+	if m := w.parsed[string(body)]; m != nil {
+		return m, nil
+	}
+	m, err := manifest.Parse(body)
+	if err == nil {
+		w.parsed[string(body)] = m
+	}
+	return m, err
 }

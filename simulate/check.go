@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"time"
 
 	"mariposa"
 	"mariposa/store"
@@ -23,12 +25,16 @@ type checker struct {
 	before    map[string]int  // service -> serving, as far as the planner could know
 	served    map[string]bool // the instances behind that
 	planned   int64
+	changed   time.Time // when an instance, a task or a project last did
+	moves     int       // how many things nodes have done
+	machined  int64     // at which revision the machines were last looked at
+	changes   int       // how often they had changed by then
 }
 
 func newChecker(w *World) *checker {
 	return &checker{
 		w: w, instances: map[string]store.Record{}, tasks: map[string]store.Record{}, projects: map[string]store.Record{},
-		nodes: map[string]store.Record{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{},
+		nodes: map[string]store.Record{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now,
 	}
 }
 
@@ -56,6 +62,9 @@ func (c *checker) change(ch *store.Change) {
 	c.revision = ch.Revision
 	c.w.seen[ch.Event.Kind]++
 	r := ch.Record
+	if r.Kind != mariposa.KindNode {
+		c.changed = c.w.now
+	}
 	switch r.Kind {
 	case mariposa.KindInstance:
 		c.instance(ch)
@@ -109,6 +118,15 @@ func (c *checker) instance(ch *store.Change) {
 		c.w.fail("%s was touched outside any task", spec.Name)
 	}
 	c.instances[r.ID] = r
+	if now, was := r.Status, old.Status; ch.Status && !reflect.DeepEqual(now, was) && settledStates[state] {
+		c.moves++
+	}
+}
+
+// settledStates are those in which a node has done what it was told, as far as
+// it could.
+var settledStates = map[mariposa.State]bool{
+	mariposa.StateRunning: true, mariposa.StateFailed: true, mariposa.StateStopped: true, mariposa.StateDestroyed: true,
 }
 
 // project counts what became of rollouts.
@@ -157,8 +175,17 @@ func (c *checker) task(ch *store.Change) {
 	c.tasks[r.ID] = r
 }
 
-// machines looks at what really runs.
+// machines looks at what really runs, where that or what is known of it has
+// changed.
 func (c *checker) machines() {
+	changes := 0
+	for _, n := range c.w.nodes {
+		changes += n.world.Changes()
+	}
+	if changes == c.changes && c.revision == c.machined {
+		return
+	}
+	c.changes, c.machined = changes, c.revision
 	where := map[string]string{}
 	for _, n := range c.w.nodes {
 		for _, id := range n.ids() {
@@ -234,10 +261,17 @@ func (c *checker) afterPlan(project string) {
 		if goal == nil || goal.Goal != mariposa.GoalStarted || goal.Services[name] == nil || goal.Services[name].Removed || goal.Services[name].Stopped {
 			continue
 		}
-		if left := c.before[name] - n; left < goal.Services[name].Scale {
+		if left := c.before[name] - n; left < goal.Services[name].Scale && !c.stopsFirst(project, goal, name) {
 			c.w.fail("%s was left with %d serving by our own doing; its scale is %d", name, left, goal.Services[name].Scale)
 		}
 	}
+}
+
+// stopsFirst reports whether a service wants its old instances to go before the
+// new ones come.
+func (c *checker) stopsFirst(project string, goal *mariposa.ProjectStatus, name string) bool {
+	def, err := c.w.definition(project, goal.Services[name].Number, name)
+	return err == nil && def != nil && def.Update.StopFirst
 }
 
 // frozenStays holds a planner to leaving alone what was frozen, had settled, and
@@ -312,6 +346,17 @@ func (c *checker) countRunning(project, service string) int {
 // exactly what is wanted, at the version in force, one in each slot, and the
 // ledger says the same.
 func (c *checker) final() {
+	c.books()
+	for _, id := range c.sorted() {
+		if spec := c.instances[id].Spec.(*mariposa.InstanceSpec); !spec.Kept {
+			c.upToDate(spec)
+		}
+	}
+}
+
+// books holds what is on the books against what really runs, and against the
+// ledger.
+func (c *checker) books() {
 	running := map[string]bool{}
 	for _, n := range c.w.nodes {
 		for _, id := range n.ids() {
@@ -341,7 +386,6 @@ func (c *checker) final() {
 		}
 		slots[key] = spec.Name
 		used[spec.Node]++
-		c.upToDate(spec)
 	}
 	ledger, err := c.w.store.Ledger(c.w.ctx)
 	if err != nil {

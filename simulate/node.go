@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -63,9 +64,9 @@ func (n *node) start() {
 	n.agent = agent.NewNode(agent.Options{
 		Hello: wire.Hello{
 			Node: n.name, Key: "the secret key of " + n.name, Name: n.name, Dummy: true,
-			Capacity: mariposa.Resources{Instances: 60},
+			Capacity: mariposa.Resources{Instances: cmp.Or(n.w.Capacity, 60)},
 		},
-		Drivers: []driver.Driver{n.dummy},
+		Drivers: []driver.Driver{hands{n.dummy, n}},
 		Clock:   clk, Wake: func() { n.woken = true },
 	})
 	if err := n.agent.List(n.w.ctx); err != nil {
@@ -111,7 +112,7 @@ func (n *node) crash() {
 	n.agent, n.woken = nil, false
 	n.dummy = dummy.New(n.world, wallClock{n.w, n.life}) // nobody's hands now
 	n.link.cut("the agent crashed")
-	wallClock{n.w, &life{}}.After(time.Duration(n.w.rng.IntN(60_000))*time.Millisecond, func() {
+	wallClock{n.w, &life{}}.After(n.w.pause(time.Minute), func() {
 		if n.agent == nil {
 			n.start()
 		}

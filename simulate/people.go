@@ -21,6 +21,7 @@ type people struct {
 	asked    *server           // the replica that answers them now
 	projects map[string]string // name -> id
 	sound    map[string]bool   // projects for which peace has been asked
+	last     string            // the newest task that was admitted
 }
 
 var projectNames = []string{"p1", "p2", "p3"}
@@ -34,7 +35,7 @@ func (p *people) choices(add func(int, func())) {
 		id, r := p.project(name)
 		if r == nil {
 			if id == "" || p.w.chance(10) {
-				add(1, func() { p.create(name) })
+				add(1, func() { p.create(name, p.manifest(false)) })
 			}
 			continue
 		}
@@ -45,7 +46,7 @@ func (p *people) choices(add func(int, func())) {
 		add(1, func() { p.rescale(r) })
 		if p.w.chance(6) {
 			add(1, func() { p.act(r, mariposa.TaskStop, "", mariposa.Patch{Goal: mariposa.GoalStopped}) })
-			add(2, func() { p.act(r, mariposa.TaskStart, "", mariposa.Patch{Goal: mariposa.GoalStarted}) })
+			add(2, func() { p.start(r) })
 			add(1, func() { p.reprovision(r) })
 		}
 		if p.w.chance(4) {
@@ -106,26 +107,27 @@ func (p *people) manifest(sound bool) string {
 	return b.String()
 }
 
-func (p *people) create(name string) {
+func (p *people) create(name, body string) bool {
 	id := p.w.newID()
-	body := []byte(p.manifest(false))
 	spec := &mariposa.ProjectSpec{Name: name, Organization: "default", Created: p.w.now}
-	writes, task := p.version(id, spec, nil, body, mariposa.TaskStart)
+	writes, task := p.version(id, spec, nil, []byte(body), mariposa.TaskStart)
 	writes = append(writes, store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("default", name), Spec: &mariposa.NameSpec{Project: id}})
 	task.Patch.Goal = mariposa.GoalStarted
+	add := p.task(id, task)
 	err := p.commit(store.Unit{
 		Require: []store.Require{{Kind: mariposa.KindName, ID: mariposa.NameID("default", name), Absent: true}},
-		Writes:  append(writes, p.task(id, task)),
+		Writes:  append(writes, add),
 	})
 	p.w.note("people create %s: %v", name, err)
 	if err == nil {
-		p.projects[name] = id
+		p.projects[name], p.last = id, add.ID
 	}
+	return err == nil
 }
 
 // version writes the next version of a project.
 func (p *people) version(id string, spec *mariposa.ProjectSpec, old *manifest.Project, body []byte, kind mariposa.TaskKind) ([]store.Write, *mariposa.TaskSpec) {
-	m, err := manifest.Parse(body)
+	m, err := p.w.parse(body)
 	if err != nil {
 		p.w.fail("the simulated manifest is wrong: %v\n%s", err, body)
 	}
@@ -163,7 +165,7 @@ func (p *people) update(r *store.Record, body, what string) bool {
 	if err != nil {
 		return false
 	}
-	was, err := manifest.Parse(old.Spec.(*mariposa.VersionSpec).Manifest)
+	was, err := p.w.parse(old.Spec.(*mariposa.VersionSpec).Manifest)
 	if err != nil {
 		p.w.fail("a stored manifest cannot be read: %v", err)
 	}
@@ -195,6 +197,15 @@ func (p *people) act(r *store.Record, kind mariposa.TaskKind, component string, 
 	return err == nil
 }
 
+// start starts a project, with its first version where none has come into force.
+func (p *people) start(r *store.Record) bool {
+	patch := mariposa.Patch{Goal: mariposa.GoalStarted}
+	if st, _ := r.Status.(*mariposa.ProjectStatus); st == nil || st.Number == 0 {
+		patch.Number = r.Spec.(*mariposa.ProjectSpec).Number
+	}
+	return p.act(r, mariposa.TaskStart, "", patch)
+}
+
 func (p *people) rescale(r *store.Record) {
 	st, _ := r.Status.(*mariposa.ProjectStatus)
 	if st == nil || len(st.Services) == 0 {
@@ -224,10 +235,12 @@ func (p *people) pick(st *mariposa.ProjectStatus) string {
 	return names[p.w.rng.IntN(len(names))]
 }
 
-func (p *people) delete(r *store.Record) {
-	if p.act(r, mariposa.TaskStop, "delete", mariposa.Patch{Goal: mariposa.GoalDeleted}) {
+func (p *people) delete(r *store.Record) bool {
+	gone := p.act(r, mariposa.TaskStop, "delete", mariposa.Patch{Goal: mariposa.GoalDeleted})
+	if gone {
 		delete(p.projects, r.Spec.(*mariposa.ProjectSpec).Name)
 	}
+	return gone
 }
 
 // open finds the open tasks of a project.
@@ -253,7 +266,11 @@ func (p *people) admit(r *store.Record, task *mariposa.TaskSpec, writes []store.
 	p.end(&u, records, a.Terminate, add.ID)
 	u.Writes = append(u.Writes, writes...)
 	u.Writes = append(u.Writes, add)
-	return p.commit(u)
+	if err := p.commit(u); err != nil {
+		return err
+	}
+	p.last = add.ID
+	return nil
 }
 
 // end adds to a unit that tasks end by another.
@@ -297,7 +314,7 @@ func (p *people) askForSoundThings() bool {
 		case !p.sound[name+"/finished"]:
 			p.sound[name+"/finished"] = p.finishHolds(r)
 		default:
-			p.sound[name+"/started"] = p.act(r, mariposa.TaskStart, "", mariposa.Patch{Goal: mariposa.GoalStarted})
+			p.sound[name+"/started"] = p.start(r)
 		}
 		all = false
 	}

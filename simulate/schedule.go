@@ -11,6 +11,10 @@ type choice struct {
 	do     func()
 }
 
+// instant is what an event takes where things happen in order. It is little, but
+// not nothing: failures are told apart by their time.
+const instant = time.Microsecond
+
 // step lets one thing happen, then checks the rules.
 func (w *World) step() {
 	w.events++
@@ -19,9 +23,13 @@ func (w *World) step() {
 	for _, c := range choices {
 		total += c.weight
 	}
-	if total == 0 {
+	switch {
+	case total == 0:
 		w.tickTime()
-	} else {
+	case w.orderly:
+		w.now = w.now.Add(instant)
+		choices[0].do()
+	default:
 		pick := w.rng.IntN(total)
 		for _, c := range choices {
 			if pick -= c.weight; pick < 0 {
@@ -29,6 +37,11 @@ func (w *World) step() {
 				break
 			}
 		}
+	}
+	for len(w.later) > 0 {
+		do := w.later[0]
+		w.later = w.later[1:]
+		do()
 	}
 	w.checker.check()
 }
@@ -46,16 +59,16 @@ func (w *World) choices() []choice {
 	for _, l := range w.links {
 		l.choices(add)
 	}
-	busy := len(out) > 0
-	if !busy {
+	switch busy := len(out) > 0; {
+	case !busy:
 		add(20, w.tickTime)
-	} else {
+	case !w.orderly:
 		add(1, w.tickTime)
 	}
 	if w.faults && w.chance(12) {
 		w.faultChoices(add)
 	}
-	if w.faults && w.chance(3) {
+	if w.faults && w.tale == nil && w.chance(3) {
 		w.people.choices(add)
 	}
 	return out
@@ -79,6 +92,10 @@ func (w *World) tickTime() {
 
 // faultChoices are what can go wrong.
 func (w *World) faultChoices(add func(int, func())) {
+	if w.tale != nil {
+		w.gentleFaults(add)
+		return
+	}
 	for _, s := range w.servers {
 		add(1, s.crashSoon)
 	}
@@ -109,12 +126,7 @@ func (w *World) makePeace() {
 	for _, n := range w.nodes {
 		n.comeBack()
 	}
-	for _, s := range w.servers {
-		s.store.mend()
-	}
-	for len(w.servers) < max(1, w.Replicas) {
-		w.startServer()
-	}
+	w.mend()
 	asked := false
 	deadline := w.now.Add(3 * time.Hour)
 	for w.now.Before(deadline) {
@@ -130,6 +142,16 @@ func (w *World) makePeace() {
 		}
 	}
 	w.fail("after 3 hours of peace: %s", w.checker.atRest())
+}
+
+// mend ends what is about to crash, and starts what is missing.
+func (w *World) mend() {
+	for _, s := range w.servers {
+		s.store.mend()
+	}
+	for len(w.servers) < max(1, w.Replicas) {
+		w.startServer()
+	}
 }
 
 // caughtUp reports whether nothing is on its way but heartbeats.

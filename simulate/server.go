@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -41,7 +42,7 @@ func (h *handle) mend() { h.left = -1 }
 
 func (h *handle) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	if h.spend() {
-		if h.w.chance(2) {
+		if h.w.stillDone() {
 			h.Store.Commit(ctx, units...)
 		}
 		out := make([]store.Result, len(units))
@@ -55,7 +56,7 @@ func (h *handle) Commit(ctx context.Context, units ...store.Unit) []store.Result
 
 func (h *handle) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
 	if h.spend() {
-		if h.w.chance(2) {
+		if h.w.stillDone() {
 			_, _ = h.Store.Seize(ctx, holder, name)
 		}
 		return store.Lease{}, store.ErrUnavailable
@@ -74,7 +75,7 @@ func (h *handle) spend() bool {
 	if h.left > 0 {
 		h.left--
 	}
-	if h.left == 0 {
+	if h.left == 0 || h.w.storeCall() {
 		h.dead = true
 	}
 	return h.dead
@@ -97,7 +98,7 @@ func (w *World) startServer() {
 	}
 	s.engine = engine.New(engine.Options{
 		Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, NewID: w.newID, Holder: holder,
-		Wake: func(project string) { s.ready[project] = true }, Limit: 40, Reachable: s.fleet.Reachable,
+		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable,
 	})
 	w.servers = append(w.servers, s)
 	w.note("server starts")
@@ -208,7 +209,7 @@ func (s *server) buryIfDead() {
 			l.cut("the server crashed")
 		}
 	}
-	wallClock{w, &life{}}.After(time.Duration(w.rng.IntN(40_000))*time.Millisecond, func() {
+	wallClock{w, &life{}}.After(w.pause(40*time.Second), func() {
 		if len(w.servers) < max(1, w.Replicas) {
 			w.startServer()
 		}

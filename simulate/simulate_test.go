@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // crashes are the point here; what matters is in the trace
+	debug.SetGCPercent(400)                        // thousands of small worlds come and go; memory is not what they lack
 	os.Exit(m.Run())
 }
 

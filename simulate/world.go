@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"mariposa/manifest"
 	"mariposa/store"
 )
 
@@ -27,6 +28,8 @@ type Options struct {
 	Nodes    int
 	Replicas int                               // of the control plane; one if zero
 	Events   int                               // how long chaos lasts
+	Limit    int                               // instances on their way up at once; 40 if zero
+	Capacity int                               // instances that fit a node; 60 if zero
 	Store    func(*World) (store.Store, error) // nil: the memory store
 	Trace    io.Writer                         // where to write every event; nil: nowhere
 }
@@ -52,6 +55,11 @@ type World struct {
 	people  *people
 	checker *checker
 	faults  bool
+	orderly bool     // things happen in the order in which they could, and time passes only when nothing else does
+	tale    *Tale    // nil: chaos
+	tally            // of what a tale may be cut short at
+	later   []func() // what an event has brought about, to be done once it is over
+	parsed  map[string]*manifest.Project
 }
 
 // epoch is when every world begins.
@@ -143,20 +151,41 @@ type Result struct {
 
 // Failure is a broken rule, with the end of the history that broke it.
 type Failure struct {
-	Seed uint64
-	Why  string
-	Tail []string
+	Seed   uint64
+	Why    string
+	Tail   []string
+	Replay string // how to see it again
 }
 
 func (f *Failure) Error() string {
-	return fmt.Sprintf("seed %d: %s\nthe last events:\n%s\nreplay with: go test ./simulate -run TestOneSeed -seed %d -history -v",
-		f.Seed, f.Why, strings.Join(f.Tail, "\n"), f.Seed)
+	return fmt.Sprintf("seed %d: %s\nthe last events:\n%s\nreplay with: go test ./simulate -history -v %s",
+		f.Seed, f.Why, strings.Join(f.Tail, "\n"), f.Replay)
 }
 
 // Run plays a world to its end: chaos first, then peace, in which everything
 // must come to what people asked for.
-func Run(ctx context.Context, o Options) (res Result, err error) {
-	w := &World{Options: o, ctx: ctx, rng: rand.New(rand.NewPCG(o.Seed, 0x6d617269706f7361)), now: epoch, seen: map[string]int{}}
+func Run(ctx context.Context, o Options) (Result, error) {
+	w := newWorld(ctx, o)
+	err := w.play(func() {
+		w.faults = true
+		for range o.Events {
+			w.step()
+		}
+		w.makePeace()
+	})
+	return w.result(), err
+}
+
+func newWorld(ctx context.Context, o Options) *World {
+	return &World{
+		Options: o, ctx: ctx, rng: rand.New(rand.NewPCG(o.Seed, 0x6d617269706f7361)), now: epoch, seen: map[string]int{},
+		parsed: map[string]*manifest.Project{},
+	}
+}
+
+// play builds the world and lets something happen in it. A rule that is broken
+// ends it.
+func (w *World) play(what func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			f, ok := r.(*Failure)
@@ -170,18 +199,22 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 		}
 	}()
 	if err := w.build(); err != nil {
-		return Result{}, err
+		return err
 	}
-	w.faults = true
-	for range o.Events {
-		w.step()
-	}
-	w.makePeace()
-	return Result{Seed: o.Seed, Events: w.events, Digest: w.digest, Elapsed: w.now.Sub(epoch), Seen: w.seen}, nil
+	what()
+	return nil
+}
+
+func (w *World) result() Result {
+	return Result{Seed: w.Seed, Events: w.events, Digest: w.digest, Elapsed: w.now.Sub(epoch), Seen: w.seen}
 }
 
 // fail ends the run.
 func (w *World) fail(format string, args ...any) {
 	tail := w.script[max(0, len(w.script)-80):]
-	panic(&Failure{Seed: w.Seed, Why: fmt.Sprintf(format, args...), Tail: tail})
+	replay := fmt.Sprintf("-run TestOneSeed -seed %d", w.Seed)
+	if w.tale != nil {
+		replay = w.tale.replay()
+	}
+	panic(&Failure{Seed: w.Seed, Why: fmt.Sprintf(format, args...), Tail: tail, Replay: replay})
 }

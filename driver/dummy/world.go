@@ -16,6 +16,7 @@ type World struct {
 	seed      uint64
 	instances map[string]*instance
 	journal   *journal // nil: kept in memory only
+	changes   int
 }
 
 // NewWorld makes an empty world in memory. The seed changes every physical id
@@ -51,6 +52,13 @@ func (w *World) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.instances)
+}
+
+// Changes counts how often a dummy has come or gone.
+func (w *World) Changes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.changes
 }
 
 // instance is one dummy, as it is kept and as it is written down.
@@ -101,6 +109,7 @@ func (w *World) make(i driver.Instance) *instance {
 	in := &instance{ID: i.ID, Name: i.Name, Project: i.Project, Labels: i.Labels, Physical: w.physicalID(i.ID, knobs(i).NameLen)}
 	in.Addresses = w.addresses(i)
 	w.instances[i.ID] = in
+	w.changes++
 	return in
 }
 
@@ -120,6 +129,7 @@ func (w *World) drop(id string) error {
 		}
 	}
 	delete(w.instances, id)
+	w.changes++
 	return nil
 }
 

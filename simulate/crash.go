@@ -1,0 +1,167 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa/driver"
+	"mariposa/driver/dummy"
+)
+
+// Crash is one point at which something dies: at the n-th call that servers make
+// to write to the store, or that agents make to their drivers.
+type Crash struct {
+	Call   int  // 0: nothing dies
+	Driver bool // it is counted by calls to drivers
+	Agent  bool // at a call to a driver: the agent that makes it dies; else every server does
+	Done   bool // the call itself still takes effect
+}
+
+func (c Crash) String() string {
+	what := "store"
+	switch {
+	case c.Agent:
+		what = "agent"
+	case c.Driver:
+		what = "driver"
+	}
+	if c.Done {
+		what += "+"
+	}
+	return what + ":" + strconv.Itoa(c.Call)
+}
+
+// ParseCrash reads what String writes; nothing for no crash.
+func ParseCrash(s string) (Crash, error) {
+	if s == "" {
+		return Crash{}, nil
+	}
+	what, number, _ := strings.Cut(s, ":")
+	what, done := strings.CutSuffix(what, "+")
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 {
+		return Crash{}, fmt.Errorf("%q names no call, like store:12 or agent+:3", s)
+	}
+	switch what {
+	case "store", "driver", "agent":
+		return Crash{Call: n, Driver: what != "store", Agent: what == "agent", Done: done}, nil
+	}
+	return Crash{}, fmt.Errorf("%q is neither store, driver nor agent", what)
+}
+
+// tally counts the calls at which a tale may be cut short.
+type tally struct {
+	storeCalls, driverCalls int
+	crashed                 bool
+}
+
+// point is the crash that is asked for.
+func (w *World) point() Crash {
+	if w.tale == nil || w.crashed {
+		return Crash{}
+	}
+	return w.tale.Crash
+}
+
+// storeCall counts a call to the store, and reports whether its server dies of it.
+func (w *World) storeCall() bool {
+	w.storeCalls++
+	c := w.point()
+	return c.Call == w.storeCalls && !c.Driver
+}
+
+// stillDone reports whether the call at which a server dies takes effect.
+func (w *World) stillDone() bool {
+	if c := w.point(); c.Call > 0 && !c.Driver {
+		w.crashed = true
+		return c.Done
+	}
+	return w.chance(2)
+}
+
+// driverCall counts a call to a driver, and reports whether it takes effect.
+func (w *World) driverCall(n *node) bool {
+	w.driverCalls++
+	c := w.point()
+	if c.Call != w.driverCalls || !c.Driver {
+		return true
+	}
+	w.crashed = true
+	w.later = append(w.later, func() {
+		if c.Agent {
+			n.crash()
+			return
+		}
+		for _, s := range append([]*server{}, w.servers...) {
+			s.store.dead = true
+			s.buryIfDead()
+		}
+	})
+	return c.Done || !c.Agent
+}
+
+// pause is how long something that died stays away. In a tale it is back before
+// anybody makes up for what it did.
+func (w *World) pause(most time.Duration) time.Duration {
+	switch {
+	case w.orderly:
+		return time.Second
+	case w.tale != nil:
+		most = 8 * time.Second
+	}
+	return time.Duration(w.rng.IntN(int(most/time.Millisecond))) * time.Millisecond
+}
+
+// gentleFaults are what can go wrong without changing what there is in the end:
+// whoever dies is back soon, and messages are lost with a connection.
+func (w *World) gentleFaults(add func(int, func())) {
+	for _, s := range w.servers {
+		add(8, s.crashSoon)
+	}
+	for _, n := range w.nodes {
+		if n.agent == nil {
+			continue
+		}
+		add(1, n.crash)
+		if n.link != nil {
+			add(1, func() { n.link.cut("a fault") })
+		}
+	}
+}
+
+// hands are what an agent acts with: its driver, with every call counted.
+type hands struct {
+	*dummy.Driver
+	n *node
+}
+
+// Start counts, then starts.
+func (h hands) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	if h.n.w.driverCall(h.n) {
+		h.Driver.Start(ctx, i, done)
+	}
+}
+
+// Update counts, then updates.
+func (h hands) Update(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	if h.n.w.driverCall(h.n) {
+		h.Driver.Update(ctx, i, done)
+	}
+}
+
+// Stop counts, then stops.
+func (h hands) Stop(ctx context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
+	if h.n.w.driverCall(h.n) {
+		h.Driver.Stop(ctx, id, timeout, done)
+	}
+}
+
+// Remove counts, then removes.
+func (h hands) Remove(ctx context.Context, id string, done func(error)) {
+	if h.n.w.driverCall(h.n) {
+		h.Driver.Remove(ctx, id, done)
+	}
+}

@@ -1,0 +1,107 @@
+package simulate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/simulate/scenario"
+)
+
+// wanted lists the instances of a service that are to run, by id.
+func (c *checker) wanted(service string) []string {
+	var ids []string
+	for id, r := range c.instances {
+		if spec := r.Spec.(*mariposa.InstanceSpec); spec.ServiceName == service && spec.Goal == mariposa.GoalRunning {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// reality says of each service in a few words what there is, as scenarios do.
+// Nothing else may be left but what is kept to be looked at.
+func (c *checker) reality() map[string]string {
+	count := map[string]map[int]int{}
+	for _, id := range c.sorted() {
+		r := c.instances[id]
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		status, _ := r.Status.(*mariposa.InstanceStatus)
+		if spec.Kept {
+			continue
+		}
+		if state := mariposa.StateOf(spec, status); spec.Goal != mariposa.GoalRunning || state != mariposa.StateRunning {
+			c.w.fail("%s is left over, %s with the goal %s", spec.Name, state, spec.Goal)
+		}
+		if count[spec.ServiceName] == nil {
+			count[spec.ServiceName] = map[int]int{}
+		}
+		count[spec.ServiceName][c.firstLike(spec)]++
+	}
+	out := map[string]string{}
+	for name, versions := range count {
+		var parts []string
+		for _, number := range slices.Sorted(maps.Keys(versions)) {
+			parts = append(parts, fmt.Sprintf("%d of v%d", versions[number], number))
+		}
+		out[name] = strings.Join(parts, ", ")
+	}
+	return out
+}
+
+// firstLike is the oldest version with the definition that an instance has.
+func (c *checker) firstLike(spec *mariposa.InstanceSpec) int {
+	for number := 1; number <= spec.Number; number++ {
+		def, err := c.w.definition(spec.Project, number, spec.ServiceName)
+		if err != nil {
+			c.w.fail("version %d cannot be read: %v", number, err)
+		}
+		if def != nil && def.Digest == spec.Digest && def.Live == spec.Live {
+			return number
+		}
+	}
+	return 0
+}
+
+// fares holds how services fare to what a scenario says. Of what was deleted
+// nothing is known any more.
+func (c *checker) fares(sc scenario.Scenario) {
+	last := sc.Actions[len(sc.Actions)-1]
+	if gone := last.Do == "delete"; gone != (len(c.projects) == 0) {
+		c.w.fail("%d projects are there in the end", len(c.projects))
+	}
+	for _, r := range c.projects {
+		st, _ := r.Status.(*mariposa.ProjectStatus)
+		for name, ss := range st.Services {
+			if want := sc.Fares(name); ss.Status != want {
+				c.w.fail("%s is %s (%s), want %s", name, ss.Status, ss.Reason, want)
+			}
+		}
+	}
+}
+
+// calm is for how long nothing may change before what is not as it should be
+// counts as staying so: longer than anything waits that goes on by itself.
+const calm = 20 * time.Second
+
+// unsettled says what may still change by itself though no task is open: one that
+// has failed is over, but the rest of what it brought goes on.
+func (c *checker) unsettled() string {
+	for _, r := range c.projects {
+		st, _ := r.Status.(*mariposa.ProjectStatus)
+		switch {
+		case st == nil:
+			return "nothing is planned yet"
+		case st.Status == mariposa.StatusConverged, st.Status == mariposa.StatusStopped:
+		case st.Status == mariposa.StatusBackingOff:
+			return st.Reason
+		case c.w.now.Sub(c.changed) < calm:
+			return "something has just changed"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,233 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/simulate/scenario"
+	"mariposa/store"
+)
+
+// Tale is one way in which a scenario goes through the whole system.
+type Tale struct {
+	scenario.Scenario
+	// Seed chooses the order of events and what goes wrong. 0: things happen in
+	// the order in which they could, and nothing goes wrong but Crash.
+	Seed     uint64
+	Replicas int
+	Crash    Crash
+	Options  func(*Options) // further wishes; nil: none
+}
+
+// Told is what became of a tale.
+type Told struct {
+	Result
+	StoreCalls  int // how many points there were to crash at
+	DriverCalls int
+}
+
+// project is the name of the project that tales are about.
+const project = "p1"
+
+// Tell plays a scenario to its end and holds what there is then to what it says.
+func Tell(ctx context.Context, t Tale) (Told, error) {
+	o := Options{Seed: t.Seed, Nodes: 3, Replicas: t.Replicas}
+	if t.Options != nil {
+		t.Options(&o)
+	}
+	w := newWorld(ctx, o)
+	w.tale, w.orderly = &t, t.Seed == 0
+	err := w.play(func() {
+		w.faults = !w.orderly
+		kept := w.recount()
+		w.faults = false
+		w.mend()
+		w.until(nil)
+		w.matches(kept)
+	})
+	return Told{Result: w.result(), StoreCalls: w.storeCalls, DriverCalls: w.driverCalls}, err
+}
+
+// replay says how to see a tale again.
+func (t *Tale) replay() string {
+	line := fmt.Sprintf("-run TestOneTale -tale %s -seed %d -replicas %d", t.Name, t.Seed, t.Replicas)
+	if t.Crash.Call > 0 {
+		line += " -crash " + t.Crash.String()
+	}
+	return line
+}
+
+// recount lets people do what the scenario says, each at its moment, until all is at
+// rest. It returns the instances that should still be there then.
+func (w *World) recount() map[string][]string {
+	kept := map[string][]string{}
+	for i, a := range w.tale.Actions {
+		if i > 0 {
+			w.until(a.After)
+		}
+		if i == 1 && a.After == nil {
+			for _, name := range w.tale.Kept {
+				kept[name] = w.checker.wanted(name)
+			}
+		}
+		for w.patiently(func() bool { return !w.people.do(a) }) {
+			w.step() // they are refused, or nobody answers: they try again
+		}
+		w.checker.moves = 0
+	}
+	w.until(nil)
+	return kept
+}
+
+// until lets the world go on until its moment has come: nodes have done so many
+// things, or all is at rest, or waits for what people do next.
+func (w *World) until(after *int) {
+	for w.patiently(func() bool {
+		return after == nil || w.checker.moves < *after && w.now.Sub(w.checker.changed) < standstill
+	}) {
+		if w.resting() == "" {
+			return
+		}
+		w.step()
+	}
+}
+
+// standstill is for how long nothing changes that waits for people.
+const standstill = 2 * time.Minute
+
+// patiently reports whether something is still so, and ends a tale that has no end.
+func (w *World) patiently(so func() bool) bool {
+	if !so() {
+		return false
+	}
+	if w.now.Sub(epoch) > 6*time.Hour {
+		w.fail("no end in sight: %s", w.resting())
+	}
+	return true
+}
+
+// resting says what is under way; empty when nothing is and nothing will be.
+func (w *World) resting() string {
+	switch {
+	case len(w.servers) < max(1, w.Replicas):
+		return "a server is missing"
+	case !w.caughtUp():
+		return "a server has something to do"
+	}
+	for _, n := range w.nodes {
+		if n.agent == nil || n.woken || n.link == nil && !n.away {
+			return n.name + " has something to do"
+		}
+	}
+	for _, l := range w.links {
+		if len(l.up)+len(l.down) > 0 || l.session == nil || l.server.woken[l] {
+			return "a message is on its way"
+		}
+	}
+	for id, r := range w.checker.tasks {
+		if st, _ := r.Status.(*mariposa.TaskStatus); !mariposa.StateOfTask(st).Ended() {
+			return "task " + id + " is open"
+		}
+	}
+	return w.checker.unsettled()
+}
+
+// do asks for what an action says. It reports whether that was taken.
+func (p *people) do(a scenario.Action) bool {
+	if len(p.w.servers) == 0 {
+		return false
+	}
+	p.asked = p.w.servers[0]
+	id, r := p.project(project)
+	switch {
+	case a.Do == "lose":
+		n := p.w.named(a.Name)
+		n.away = true
+		n.link.cut("the node is lost")
+		return true
+	case a.Do == "return":
+		p.w.named(a.Name).comeBack()
+		return true
+	case a.Submit != nil && id == "":
+		return p.create(project, p.given(a))
+	case r == nil: // its creation has not been heard of yet
+		return false
+	case a.Submit != nil:
+		return p.update(r, p.given(a), "manifest")
+	}
+	return p.request(a, r)
+}
+
+// request asks for what needs no manifest.
+func (p *people) request(a scenario.Action, r *store.Record) bool {
+	switch {
+	case a.Scale != nil:
+		return p.act(r, mariposa.TaskScale, "", mariposa.Patch{Scale: a.Scale}, slices.Sorted(maps.Keys(a.Scale))...)
+	case a.Do == "start":
+		return p.start(r)
+	case a.Do == "stop":
+		return p.act(r, mariposa.TaskStop, "", mariposa.Patch{Goal: mariposa.GoalStopped})
+	case a.Do == "delete":
+		return p.delete(r)
+	case a.Do == "revert":
+		st, _ := r.Status.(*mariposa.ProjectStatus)
+		if st == nil || st.Completed == 0 {
+			return false
+		}
+		old, err := p.w.store.Get(p.w.ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, st.Completed))
+		return err == nil && p.update(r, string(old.Spec.(*mariposa.VersionSpec).Manifest), "a revert to")
+	}
+	p.w.fail("nobody knows how to do %+v", a)
+	return false
+}
+
+// given is the manifest of an action.
+func (p *people) given(a scenario.Action) string {
+	body, err := a.Manifest()
+	if err != nil {
+		p.w.fail("the manifest cannot be written: %v", err)
+	}
+	return string(body)
+}
+
+// named finds the node that a scenario calls n2.
+func (w *World) named(name string) *node {
+	at, err := strconv.Atoi(strings.TrimPrefix(name, "n"))
+	if err != nil || at < 1 || at > len(w.nodes) {
+		w.fail("there is no node %s", name)
+	}
+	return w.nodes[at-1]
+}
+
+// matches holds the end of a tale to what the scenario says.
+func (w *World) matches(kept map[string][]string) {
+	sc, c := w.tale.Scenario, w.checker
+	is := c.reality()
+	for name, want := range sc.Final {
+		if is[name] != want {
+			w.fail("%s is %q in the end, want %q", name, is[name], want)
+		}
+	}
+	for name, what := range is {
+		if _, told := sc.Final[name]; !told {
+			w.fail("%s is %q in the end, and nobody wants it", name, what)
+		}
+	}
+	for name, ids := range kept {
+		if now := c.wanted(name); !slices.Equal(now, ids) {
+			w.fail("%s was %v and is now %v", name, ids, now)
+		}
+	}
+	c.fares(sc)
+	st, _ := c.tasks[w.people.last].Status.(*mariposa.TaskStatus)
+	if state := mariposa.StateOfTask(st); state != sc.LastEnds() {
+		w.fail("the last task is %s (%s), want %s", state, st.Reason, sc.LastEnds())
+	}
+	c.books()
+}

@@ -1,0 +1,169 @@
+package simulate_test
+
+import (
+	"flag"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+
+	"mariposa/simulate"
+	"mariposa/simulate/scenario"
+)
+
+var (
+	tale     = flag.String("tale", "create", "the scenario that TestOneTale plays")
+	crash    = flag.String("crash", "", "where TestOneTale crashes, as store:12 or agent+:3")
+	replicas = flag.Int("replicas", 1, "how many replicas TestOneTale has")
+)
+
+func scenarios(t *testing.T) []scenario.Scenario {
+	t.Helper()
+	all, err := scenario.Read("../converge/testdata/scenarios")
+	if err != nil || len(all) < 25 {
+		t.Fatalf("only %d scenarios are there: %v", len(all), err)
+	}
+	return all
+}
+
+// TestScenariosEndTheSameHoweverTheyGo plays every scenario through the whole
+// system: in order, with a crash at each point at which there can be one (of the
+// longer ones at some points; at all of them with MARIPOSA_WIDE), and under seeds,
+// with many faults on the way. What there is in the end is always the same, and
+// nobody has to help.
+func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
+	t.Parallel()
+	seen := &sums{of: map[string]int{}}
+	t.Run("each", func(t *testing.T) {
+		for _, sc := range scenarios(t) {
+			t.Run(sc.Name, func(t *testing.T) {
+				t.Parallel()
+				calm, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, at := range some(points(calm)) {
+					told, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc, Crash: at})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if n := told.Seen["server crash"] + told.Seen["agent crash"]; n != 1 {
+						t.Fatalf("%s: %d crashes", at, n)
+					}
+					seen.add("crash", 1)
+				}
+				for seed := range uint64(seeds * max(1, wide())) {
+					told, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc, Seed: 1 + seed, Replicas: 1 + int(seed%2)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for what, n := range told.Seen {
+						seen.add(what, n)
+					}
+				}
+			})
+		}
+	})
+	for _, what := range []string{"crash", "server crash", "agent crash", "message lost", "message doubled", "task.terminated", "task.failed", "version taken back"} {
+		if seen.of[what] < 20 {
+			t.Errorf("%q happened only %d times", what, seen.of[what])
+		}
+	}
+	t.Log(seen.of)
+}
+
+const (
+	seeds  = 12 // how many random orders each scenario is played in
+	crowds = 90 // how many points of one scenario are too many for every day
+)
+
+// wide is how many times more of everything there is time for; 0: no more.
+func wide() int {
+	by, err := strconv.Atoi(os.Getenv("MARIPOSA_WIDE"))
+	if err != nil {
+		return 0
+	}
+	return by
+}
+
+// some picks points where there are many.
+func some(all []simulate.Crash) []simulate.Crash {
+	if len(all) <= crowds || wide() > 0 {
+		return all
+	}
+	rng := rand.New(rand.NewPCG(uint64(len(all)), 1))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:crowds/2]
+}
+
+// points are the crashes that a tale can have: of every server at each write to
+// the store, which happens or not, of every server at each call to a driver, and of
+// the agent that makes that call, which happens or not.
+func points(told simulate.Told) []simulate.Crash {
+	var out []simulate.Crash
+	for n := 1; n <= told.StoreCalls; n++ {
+		out = append(out, simulate.Crash{Call: n}, simulate.Crash{Call: n, Done: true})
+	}
+	for n := 1; n <= told.DriverCalls; n++ {
+		out = append(out, simulate.Crash{Call: n, Driver: true},
+			simulate.Crash{Call: n, Driver: true, Agent: true}, simulate.Crash{Call: n, Driver: true, Agent: true, Done: true})
+	}
+	return out
+}
+
+// sums count what happened in tales that are told side by side.
+type sums struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (s *sums) add(what string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of[what] += n
+}
+
+func TestTheSameTaleGoesTheSameWay(t *testing.T) {
+	t.Parallel()
+	for _, sc := range scenarios(t) {
+		for _, one := range []simulate.Tale{{Scenario: sc}, {Scenario: sc, Crash: simulate.Crash{Call: 9}}, {Scenario: sc, Seed: 7, Replicas: 2}} {
+			first, err := simulate.Tell(t.Context(), one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := simulate.Tell(t.Context(), one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first.Digest != second.Digest {
+				t.Errorf("%s, seed %d: %d events, then %d", sc.Name, one.Seed, first.Events, second.Events)
+			}
+		}
+	}
+}
+
+// TestOneTale plays the tale given with -tale, -seed, -crash and -replicas, to
+// look at what happened.
+func TestOneTale(t *testing.T) {
+	at, err := simulate.ParseCrash(*crash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sc := range scenarios(t) {
+		if sc.Name != *tale {
+			continue
+		}
+		one := simulate.Tale{Scenario: sc, Seed: *seed, Replicas: *replicas, Crash: at}
+		if *history {
+			one.Options = func(o *simulate.Options) { o.Trace = os.Stdout }
+		}
+		told, err := simulate.Tell(t.Context(), one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%+v", told)
+		return
+	}
+	t.Fatalf("there is no scenario %s", *tale)
+}
