@@ -333,7 +333,7 @@ func (f *fleet) refersRightly(p whole) {
 			f.Fatalf("%s: there is something left of it%s", word(s), f.story())
 		}
 	}
-	if room := max(0, f.budget-f.view.Starting()); creates > room {
+	if room := max(0, f.budget-f.view.Starting(f.now)); creates > room {
 		f.Fatalf("%d are created where %d may be:\n%s%s", creates, room, show(p), f.story())
 	}
 }

@@ -58,7 +58,8 @@ const (
 	Collect Action = "collect" // forget an instance of which nothing is left
 )
 
-// Budget bounds a plan: how many instances may be on their way up at once.
+// Budget bounds a plan: how many instances may be on their way up at once, but
+// for those that are slow about it.
 type Budget struct {
 	Starting int
 	Steps    int // that are no repairs; 0: any number
@@ -78,7 +79,7 @@ const (
 // reason to touch what lives. What it looked at is remembered, so that the next
 // plan need not look again where nothing has changed.
 func (v *View) Plan(now time.Time, b Budget) Plan {
-	p := &planner{view: v, now: now, room: max(0, b.Starting-v.Starting()), limit: b.Steps}
+	p := &planner{view: v, now: now, room: max(0, b.Starting-v.Starting(now)), limit: b.Steps}
 	if !v.told || len(v.Missing()) > 0 {
 		v.keepAll()
 		p.plan.Todo = v.agenda.todo
@@ -100,6 +101,9 @@ func (v *View) Plan(now time.Time, b Budget) Plan {
 	}
 	if s, some := v.agenda.wakes.Min(); some {
 		p.plan.Wake = s.wake
+	}
+	if v.starved() {
+		p.plan.Wake = earlier(p.plan.Wake, v.relief(now))
 	}
 	slices.Sort(p.plan.Ended)
 	p.plan.Todo, p.plan.Empty = v.agenda.todo, v.empty()

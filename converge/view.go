@@ -34,9 +34,9 @@ type View struct {
 	instances map[string]*Instance
 	nodes     map[string]Node
 	byNode    map[string]map[string]struct{}
-	starting  int         // how many instances are on their way up
-	needed    map[int]int // version -> how much needs its definitions
-	spared    map[int]int // version -> how much refers to it that is to go
+	rising    *btree.BTreeG[*Instance] // those on their way up
+	needed    map[int]int              // version -> how much needs its definitions
+	spared    map[int]int              // version -> how much refers to it that is to go
 	links
 	agenda agenda
 }
@@ -99,6 +99,7 @@ func NewView() *View {
 		instances: map[string]*Instance{},
 		nodes:     map[string]Node{},
 		byNode:    map[string]map[string]struct{}{},
+		rising:    newRising(),
 		needed:    map[int]int{},
 		spared:    map[int]int{},
 		links:     newLinks(),
@@ -351,11 +352,6 @@ func (v *View) Len() int { return len(v.instances) }
 // Definition returns a service as a version defines it.
 func (v *View) Definition(number int, name string) *mariposa.Service { return v.versions[number][name] }
 
-// Starting counts the instances on their way up.
-func (v *View) Starting() int {
-	return v.starting
-}
-
 func (v *View) service(name string) *service {
 	s := v.services[name]
 	if s == nil {
@@ -404,7 +400,7 @@ func (v *View) add(s *service, i *Instance) {
 		s.slots[i.Spec.Slot]++
 	}
 	if c.starts() {
-		v.starting++
+		v.rising.Set(i)
 	}
 	if c < stranded {
 		if s.numbers[i.Spec.Number]++; s.numbers[i.Spec.Number] == 1 {
@@ -431,7 +427,7 @@ func (v *View) remove(i *Instance) {
 		}
 	}
 	if c.starts() {
-		v.starting--
+		v.rising.Delete(i)
 	}
 	if c < stranded {
 		if s.numbers[i.Spec.Number]--; s.numbers[i.Spec.Number] == 0 {

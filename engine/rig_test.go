@@ -47,6 +47,7 @@ type rig struct {
 	limit    int             // of the engines; 0: as they are made
 	bulk     bool            // nodes do all they are told at once
 	fail     map[string]bool // services whose instances fail instead of running
+	hang     map[string]bool // services whose instances never come up
 }
 
 // replica is one control plane's engine.
@@ -65,7 +66,7 @@ type replica struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	clk := clocktest.New()
-	return &rig{t: t, clk: clk, store: memory.New(clk), away: map[string]bool{}, fail: map[string]bool{}}
+	return &rig{t: t, clk: clk, store: memory.New(clk), away: map[string]bool{}, fail: map[string]bool{}, hang: map[string]bool{}}
 }
 
 func (r *rig) newID() string {
@@ -212,7 +213,7 @@ func (r *rig) nodesAct() bool {
 		state := mariposa.StateOf(spec, st)
 		next := mariposa.InstanceStatus{Since: r.clk.Now(), Generation: spec.Generation}
 		switch {
-		case r.away[spec.Node]:
+		case r.away[spec.Node], spec.Goal == mariposa.GoalRunning && r.hang[spec.ServiceName]:
 			continue
 		case spec.Goal == mariposa.GoalGone && state != mariposa.StateDestroyed:
 			next.State = mariposa.StateDestroyed

@@ -65,3 +65,27 @@ func TestAServiceThatKeepsCrashingDoesNotStarveOthers(t *testing.T) {
 		t.Errorf("%d are kept", n)
 	}
 }
+
+// TestAServiceThatHangsDoesNotStarveItsProject lets the instances of one service
+// take all places to start in, and never come up.
+func TestAServiceThatHangsDoesNotStarveItsProject(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.limit, r.bulk = 100, true
+	r.replica("r1")
+	r.node("n1", mariposa.Resources{})
+	r.hang["bad"] = true
+	p, _ := r.create("shop", "services:\n  bad: {compute_type: dummy, scale: 100}\n  good: {compute_type: dummy, scale: 5}\n")
+	r.settle()
+	r.pass(50 * time.Second)
+	if n := r.up(p, "good"); n != 0 {
+		t.Fatalf("%d of its neighbours run already: nothing was starved", n)
+	}
+	r.pass(15 * time.Second)
+	if n := r.up(p, "good"); n != 5 {
+		t.Fatalf("%d of its neighbours run", n)
+	}
+	if n := len(r.of("bad")); n != 100 {
+		t.Errorf("there are %d that hang", n)
+	}
+}

@@ -281,7 +281,7 @@ func order(w store.Write) int {
 
 // commit stores the turn and sets the next wake-up.
 func (t *turn) commit(ctx context.Context) error {
-	t.e.gate.Set(t.project, t.view.Starting()+len(t.claimed))
+	t.e.gate.Set(t.project, t.view.Starting(t.now)+len(t.claimed))
 	if len(t.unit.Writes) > 0 {
 		// Tasks come first in the feed: nobody hears of a step before its task.
 		slices.SortStableFunc(t.unit.Writes, func(a, b store.Write) int { return cmp.Compare(order(a), order(b)) })
