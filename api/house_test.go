@@ -69,6 +69,7 @@ type settings struct {
 	wrap    func(store.Store) store.Store
 	clock   clock.Clock
 	keep    int
+	listen  func(net.Listener) net.Listener
 }
 
 func withPlanner(s *settings) { s.planner = true }
@@ -133,6 +134,9 @@ func (h *house) open() {
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))
 	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	if set.listen != nil {
+		server.Listener = set.listen(server.Listener)
+	}
 	server.Start()
 	h.url = server.URL
 	client := h.http

@@ -95,10 +95,15 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 		return
 	}
 	ses.rule = u
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where it cannot be set, the listener's own limits hold
+	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if !reading {
+		// Bodies may be read here already. A stream must have no such limit: the server
+		// listens for its client's end meanwhile, and takes silence for that.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where it cannot be set, the listener's own limits hold
+	}
 	refused := s.gate(r, u)
 	key := r.Header.Get("Idempotency-Key")
-	changing := r.Method != http.MethodGet && r.Method != http.MethodHead && u.audit != ""
+	changing := !reading && u.audit != ""
 	if key != "" && changing && (refused == nil || mariposa.CodeOf(refused) == mariposa.ResourceNotFound) {
 		if len(key) > maxKey {
 			newError(mariposa.InvalidArgument, "the Idempotency-Key is too long", nil).write(w)
