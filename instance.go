@@ -29,8 +29,13 @@ type InstanceSpec struct {
 	// Definition is what an unmanaged instance is made from: the keys of a service,
 	// as in a manifest.
 	Definition []byte `json:"definition,omitempty"`
-	Author     string `json:"author,omitempty"`  // of an unmanaged one
-	Bounces    int    `json:"bounces,omitempty"` // how often a person had it restarted in place
+	// Bindings are what its references to other services resolved to when it was
+	// made, Bound a digest of those that went into it.
+	Bindings *Bindings `json:"bindings,omitempty"`
+	Bound    string    `json:"bound,omitempty"`
+
+	Author  string `json:"author,omitempty"`  // of an unmanaged one
+	Bounces int    `json:"bounces,omitempty"` // how often a person had it restarted in place
 }
 
 // Take is what an instance takes of its node's capacity.

@@ -50,8 +50,10 @@ type ServiceStatus struct {
 	Paused  bool     `json:"paused,omitempty"`  // its rollout holds; repairs go on
 	Rollout *Rollout `json:"rollout,omitempty"` // nil: outdated instances are left alone
 	Backoff *Backoff `json:"backoff,omitempty"`
-	Status  Status   `json:"status"`
-	Reason  string   `json:"reason,omitempty"`
+	// Bindings are what its references to other services resolve to.
+	Bindings *Bindings `json:"bindings,omitempty"`
+	Status   Status    `json:"status"`
+	Reason   string    `json:"reason,omitempty"`
 }
 
 // Freeze keeps a service as it is. It settles first: what never served goes, and
@@ -73,6 +75,7 @@ type Rollout struct {
 	Limit    int       `json:"limit,omitempty"`    // hold once so many are at the target (canary); 0: go on to the end
 	Held     bool      `json:"held,omitempty"`     // the limit has been reached
 	Rest     bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was asked for, and will be again
+	Follows  string    `json:"follows,omitempty"`  // it began because this service, which it refers to, has another instance
 	Undo     bool      `json:"undo,omitempty"`     // it takes another one back, and is not taken back itself
 	Progress time.Time `json:"progress"`           // when it last got on, or could begin to
 	Waiting  bool      `json:"waiting,omitempty"`  // for others: that time does not count

@@ -48,6 +48,11 @@ type Service struct {
 	Digest string
 	Live   string
 
+	// Refs are what its instances are made with of other services, LiveRefs what
+	// only its mdata holds of them; both sorted.
+	Refs     []Ref
+	LiveRefs []Ref
+
 	// Needs are the metadata keys without which nothing of it can be made; Secrets
 	// are those among them that are secret.
 	Needs   []string

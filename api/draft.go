@@ -235,7 +235,10 @@ func (e *edit) coalesces(d draft, was *picture.Version, m *made) bool {
 		inUse[t.Spec.Patch.Number] = true
 	}
 	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
-		inUse[r.Spec.(*mariposa.InstanceSpec).Number] = true
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		for _, n := range append(spec.Bindings.Numbers(), spec.Number) {
+			inUse[n] = true
+		}
 		return true
 	})
 	return !inUse[e.spec.Number]
@@ -297,6 +300,9 @@ func (e *edit) inUse() map[int]bool {
 		inUse[st.Number], inUse[st.Completed] = true, true
 		for _, ss := range st.Services {
 			inUse[ss.Number] = true
+			for _, n := range ss.Bindings.Numbers() {
+				inUse[n] = true
+			}
 			if ss.Rollout != nil {
 				inUse[ss.Rollout.Number], inUse[ss.Rollout.From] = true, true
 			}

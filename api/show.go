@@ -337,7 +337,29 @@ func (v *viewer) scope(r *store.Record) manifest.Scope {
 	if n := v.nodeRecord(spec.Node); n != nil {
 		sc.Placement.Rack, sc.Placement.DC = n.Spec.(*mariposa.NodeSpec).Rack, n.Spec.(*mariposa.NodeSpec).DC
 	}
+	sc.Other = manifest.Others(spec.Bindings, func(service string, to mariposa.Binding, name string) (string, bool) {
+		return v.variable(spec.Project, service, to, name)
+	})
 	return sc
+}
+
+// variable is one of the environment of an instance that others are bound to,
+// whether or not it is still there.
+func (v *viewer) variable(project, service string, to mariposa.Binding, name string) (string, bool) {
+	def := v.definition(project, to.Number, service)
+	if def == nil {
+		return "", false
+	}
+	return manifest.ResolveVariable(def, name, v.scope(&store.Record{ID: to.Instance, Spec: &mariposa.InstanceSpec{
+		Name: to.Name, Project: project, ServiceName: service, Service: v.serviceID(project, service), Number: to.Number, Node: to.Node, Managed: true, Bindings: to.Of,
+	}}))
+}
+
+func (v *viewer) serviceID(project, service string) string {
+	if r := v.projectRecord(project); r != nil {
+		return r.Spec.(*mariposa.ProjectSpec).Services[service]
+	}
+	return ""
 }
 
 // shown are the values of a version with every secret masked.

@@ -84,13 +84,14 @@ func ended(state mariposa.State) bool {
 
 // outdated reports whether an instance needs a new incarnation to match the
 // definition in force. Other values of metadata alone do not, unless the
-// rollout under way is about them. A rollout with a filter leaves alone what
+// rollout under way is about them. What refers to other services is outdated
+// once that resolves to something else. A rollout with a filter leaves alone what
 // does not match.
 func (v *View) outdated(s *service, i *Instance) bool {
 	if s.def == nil || s.status == nil || !v.matches(s, i) {
 		return false
 	}
-	return differs(s, i) || i.Spec.Created.Before(outdatedBefore(s.status))
+	return differs(s, i) || i.Spec.Created.Before(outdatedBefore(s.status)) || !s.loose && i.Spec.Bound != s.bound
 }
 
 // differs reports whether an instance was made from another definition.

@@ -152,8 +152,15 @@ func (v *View) spread(s *service) {
 // letGo marks those that wait for a service to let go of them.
 func (v *View) letGo(s *service) {
 	for _, e := range s.edges {
-		if on := v.services[e.on]; on != nil && on.leaned {
+		on := v.services[e.on]
+		if on == nil {
+			continue
+		}
+		if on.leaned {
 			v.mark(on)
+		}
+		if s.status != nil && s.status.Bindings != nil && on.leftBehind() > 0 {
+			v.spreadBound(on)
 		}
 	}
 }
@@ -266,6 +273,7 @@ func sameStatus(a, b *mariposa.ServiceStatus) bool {
 		return true
 	}
 	c := *a
-	c.Frozen, c.Rollout, c.Backoff = b.Frozen, b.Rollout, b.Backoff
-	return c == *b && reflect.DeepEqual(a.Frozen, b.Frozen) && reflect.DeepEqual(a.Rollout, b.Rollout) && reflect.DeepEqual(a.Backoff, b.Backoff)
+	c.Frozen, c.Rollout, c.Backoff, c.Bindings = b.Frozen, b.Rollout, b.Backoff, b.Bindings
+	return c == *b && reflect.DeepEqual(a.Frozen, b.Frozen) && reflect.DeepEqual(a.Rollout, b.Rollout) && reflect.DeepEqual(a.Backoff, b.Backoff) &&
+		reflect.DeepEqual(a.Bindings, b.Bindings)
 }

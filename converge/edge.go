@@ -32,6 +32,11 @@ func (v *View) relink(s *service) bool {
 	if s.def != nil {
 		needs = s.def.DependsOn
 	}
+	for _, on := range slices.Sorted(maps.Keys(v.asks(s))) { // older definitions may refer to others
+		if !slices.Contains(needs, on) {
+			needs = append(slices.Clip(needs), on)
+		}
+	}
 	if !slices.Equal(s.needs, needs) {
 		v.setNeeds(s, needs)
 	}
@@ -51,6 +56,9 @@ func (v *View) unlink(s *service) {
 
 func (v *View) setNeeds(s *service, needs []string) {
 	for _, on := range s.needs {
+		if d := v.services[on]; d != nil && d.leaned {
+			v.mark(d)
+		}
 		if delete(v.needers[on], s); len(v.needers[on]) == 0 {
 			delete(v.needers, on)
 		}

@@ -55,10 +55,12 @@ func (t *turn) noteStranded() {
 }
 
 // wanted is how many instances still have the goal to run.
-func (t *turn) wanted() int {
+func (t *turn) wanted() int { return t.s.wanted() }
+
+func (s *service) wanted() int {
 	n := 0
 	for c := serving; c.wanted(); c++ {
-		n += t.s.count(c)
+		n += s.count(c)
 	}
 	return n
 }

@@ -158,6 +158,10 @@ func (t *turn) create(slot, number int, reason string, repair bool) bool {
 	if !repair && t.full() {
 		return false
 	}
+	s, ok := t.boundStep(number)
+	if !ok {
+		return false
+	}
 	if t.room <= 0 {
 		t.wait(time.Time{}, func() string { return "as many instances are starting as may at once" })
 		return false
@@ -170,7 +174,8 @@ func (t *turn) create(slot, number int, reason string, repair bool) bool {
 	if number == t.st.Number {
 		t.allow--
 	}
-	t.step(Step{Action: Create, Slot: slot, Number: number, Reason: reason, Repair: repair})
+	s.Slot, s.Number, s.Reason, s.Repair = slot, number, reason, repair
+	t.step(s)
 	return true
 }
 
@@ -189,6 +194,11 @@ func (t *turn) mayCreate() bool {
 	if why := t.waitsFor(); why != "" {
 		t.wait(time.Time{}, func() string { return why })
 		t.barred = slices.ContainsFunc(t.s.def.DependsOn, t.view.atStandstill)
+		return false
+	}
+	if t.unbound != "" {
+		t.wait(time.Time{}, func() string { return t.unbound })
+		t.barred = slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return t.view.scaledAway(r.Service) })
 		return false
 	}
 	return true

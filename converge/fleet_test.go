@@ -58,7 +58,7 @@ func (f *fleet) manifest() []*mariposa.Service {
 		d := f.definition(name)
 		for _, on := range []string{"db", "app"} {
 			if have[on] && rapid.Bool().Draw(f.t, name+" on "+on) {
-				d.DependsOn = append(d.DependsOn, on)
+				f.lean(d, on)
 			}
 		}
 		have[name] = true
@@ -96,6 +96,18 @@ func (f *fleet) definition(name string) *mariposa.Service {
 		d.Reschedule = mariposa.Reschedule{Never: true}
 	}
 	return d
+}
+
+// lean makes a service depend on another one, and perhaps refer to it.
+func (f *fleet) lean(d *mariposa.Service, on string) {
+	d.DependsOn = append(d.DependsOn, on)
+	switch field := rapid.SampledFrom([]string{"", "", "id", "address", "ids"}).Draw(f.t, d.Name+" refers to "+on); {
+	case field == "":
+	case rapid.IntRange(0, 4).Draw(f.t, d.Name+" live") == 0:
+		d.LiveRefs = append(d.LiveRefs, mariposa.Ref{Service: on, Field: field})
+	default:
+		refersTo(on + "." + field)(d)
+	}
 }
 
 // event lets one thing happen.
@@ -243,6 +255,7 @@ func (f *fleet) checked() whole {
 	f.refersRightly(p)
 	f.neverSilent(p)
 	f.frozenStays(p)
+	f.followsFirst(p)
 	for name, s := range f.view.services {
 		b := balanceOf(f.view, s, f.now, p)
 		f.withinBounds(name, b)
@@ -284,14 +297,18 @@ func (f *fleet) fromScratch(p whole) {
 // another one is one plan behind.)
 func (f *fleet) stable(p whole) {
 	defer f.view.SetGoal(f.goal)
-	last := p
-	for range len(f.view.services) + 1 {
+	last, before := p, f.goal.Services
+	for range 3*len(f.view.services) + 1 {
 		st := *f.goal
 		st.Services = last.Services
 		f.view.SetGoal(&st)
 		next := whole{Plan: f.view.Plan(f.now, Budget{Starting: f.budget})}
 		next.Services = next.Onto(last.Services)
-		if !reflect.DeepEqual(p.Steps, next.Steps) {
+		if turned(before, last.Services) { // that is stored before anything is done about it
+			before, p, last = last.Services, next, next
+			continue
+		}
+		if !reflect.DeepEqual(unbound(p.Steps), unbound(next.Steps)) {
 			f.Fatalf("the plan is\n%s\nbut once its statuses are stored\n%s%s", show(p), show(next), f.story())
 		}
 		if reflect.DeepEqual(last.Services, next.Services) {
@@ -300,6 +317,28 @@ func (f *fleet) stable(p whole) {
 		last = next
 	}
 	f.Fatalf("there is always something new to say:\n%s%s", show(last), f.story())
+}
+
+// unbound are steps without what their references resolve to: until somebody is
+// made with it, that may be another with every word about the other service.
+func unbound(steps []Step) []Step {
+	out := slices.Clone(steps)
+	for i := range out {
+		out[i].Bindings, out[i].Bound = nil, ""
+	}
+	return out
+}
+
+// turned reports whether a service is bound to something else than before, or
+// holds where it did not.
+func turned(before, after map[string]*mariposa.ServiceStatus) bool {
+	held := func(ss *mariposa.ServiceStatus) bool { return ss.Rollout != nil && ss.Rollout.Held }
+	for name, ss := range after {
+		if was := before[name]; was != nil && (!reflect.DeepEqual(was.Bindings, ss.Bindings) || held(was) != held(ss)) {
+			return true
+		}
+	}
+	return false
 }
 
 // refersRightly holds steps to instances that are there and slots that are free.
@@ -420,6 +459,33 @@ func (f *fleet) frozenStays(p whole) {
 		}
 		if i := f.instances[s.Instance]; s.Action != Remove || ss.Frozen.Settled || !neverServed(i) {
 			f.Fatalf("%s: it is frozen%s", word(s), f.story())
+		}
+	}
+}
+
+// followsFirst holds a rollout to leaving those alone that others are bound to,
+// and bindings to staying as they are while what they are about lives.
+func (f *fleet) followsFirst(p whole) {
+	for name, s := range f.view.services {
+		if s.status == nil || s.def == nil || s.ending(f.goal.Goal) || s.wanted() == 0 {
+			continue
+		}
+		for on := range f.view.asks(s) {
+			was, had := s.status.Bindings.Get(on)
+			d := f.view.services[on]
+			if !had || d == nil || d.status == nil || d.def == nil {
+				continue
+			}
+			c, lives := d.members[was.Instance]
+			if next, _ := p.Services[name].Bindings.Get(on); lives && c.upToDate() && next.Instance != "" && next.Instance != was.Instance {
+				f.Fatalf("%s lets go of %s, which lives:\n%s%s", name, was.Instance, show(p), f.story())
+			}
+			for _, step := range p.Steps {
+				if step.Instance == was.Instance && step.Action == Remove && c == stale && !d.def.Update.StopFirst && !d.ending(f.goal.Goal) &&
+					d.status.Scale > 0 && rolls(f.view, d, p.Services[on].Rollout) {
+					f.Fatalf("%s, though %s is bound to it:\n%s%s", word(step), name, show(p), f.story())
+				}
+			}
 		}
 	}
 }
@@ -599,7 +665,15 @@ func (f *fleet) waitsForTheLost(name string) bool {
 	d := f.versions[f.goal.Services[name].Number][name]
 	return d.Reschedule.Never || slices.ContainsFunc(d.DependsOn, func(on string) bool {
 		return f.goal.Services[on].Stopped || f.waitsForTheLost(on)
-	})
+	}) || f.refersToNothing(name)
+}
+
+// refersToNothing reports whether a service rightly waits because it, or what it
+// depends on, refers to a service of which people want no instance.
+func (f *fleet) refersToNothing(name string) bool {
+	d := f.versions[f.goal.Services[name].Number][name]
+	return d != nil && (slices.ContainsFunc(d.Refs, func(r mariposa.Ref) bool { return f.view.scaledAway(r.Service) }) ||
+		slices.ContainsFunc(d.DependsOn, f.refersToNothing))
 }
 
 // isAsTheGoalSays holds a world at rest to its goal: one instance in each slot,
@@ -607,7 +681,7 @@ func (f *fleet) waitsForTheLost(name string) bool {
 func (f *fleet) isAsTheGoalSays() {
 	p := f.plan()
 	for name, s := range f.view.services {
-		if f.heldByAStoppedRollout(name) {
+		if f.heldByAStoppedRollout(name) || f.goal.Services[name] != nil && f.refersToNothing(name) {
 			if len(p.Steps) > 0 || p.Todo[name] > 0 && p.Services[name].Reason == "" {
 				f.Fatalf("%s: it does not say what it waits for:\n%s%s", name, show(p), f.story())
 			}
@@ -625,12 +699,38 @@ func (f *fleet) isAsTheGoalSays() {
 		if scale == 0 || ss.Rollout != nil && ss.Rollout.Stopped != "" {
 			continue
 		}
+		f.refersToTheLiving(name)
 		if s.count(serving) != scale || ss.Rollout != nil {
 			f.Fatalf("%s: %d of %d are up to date:\n%s%s", name, s.count(serving), scale, show(p), f.story())
 		}
 	}
 	if f.goal.Goal == mariposa.GoalDeleted && !p.Empty {
 		f.Fatalf("something is left of the deleted project:\n%s%s", show(p), f.story())
+	}
+}
+
+// refersToTheLiving holds a service at rest to being bound to instances that
+// live and are wanted, and its instances to having been made with that.
+func (f *fleet) refersToTheLiving(name string) {
+	s := f.view.services[name]
+	if s.ending(f.goal.Goal) || s.def == nil || s.status.Scale == 0 {
+		return
+	}
+	for _, r := range s.def.Refs {
+		b, ok := s.status.Bindings.Get(r.Service)
+		i := f.instances[b.Instance]
+		if !ok || i == nil || !f.view.services[r.Service].members[b.Instance].runs() {
+			f.Fatalf("%s is bound to %q of %s, which does not live%s", name, b.Instance, r.Service, f.story())
+		}
+		if r.Field == "ids" {
+			continue
+		}
+		s.each(serving, func(i *Instance) bool {
+			if made := i.Spec.Bindings.To[r.Service]; made.Values[r.Field] != b.Values[r.Field] {
+				f.Fatalf("%s was made with %v, and %s resolves to %v%s", i.ID, made.Values, r, b.Values, f.story())
+			}
+			return true
+		})
 	}
 }
 
@@ -654,12 +754,23 @@ func (f *fleet) keepsFew(s *service) {
 // rollout a person must look at: a dependency, or a dependent that still needs
 // what is no longer in the manifest.
 func (f *fleet) heldByAStoppedRollout(name string) bool {
-	if f.goal.Goal != mariposa.GoalStarted {
+	return f.heldByStopped(name, map[string]bool{})
+}
+
+func (f *fleet) heldByStopped(name string, seen map[string]bool) bool {
+	if f.goal.Goal != mariposa.GoalStarted || seen[name] {
 		return false
 	}
+	seen[name] = true
 	stopped := func(other string) bool {
 		ss := f.goal.Services[other]
-		return ss.Stopped || ss.Rollout != nil && ss.Rollout.Stopped != "" || f.heldByAStoppedRollout(other)
+		return ss.Stopped || ss.Rollout != nil && ss.Rollout.Stopped != "" || f.heldByStopped(other, seen) || f.refersToNothing(other)
+	}
+	s := f.view.services[name]
+	for id, by := range f.view.pins(s) { // followers that cannot
+		if s.members[id] == stale && stopped(by) {
+			return true
+		}
 	}
 	ss := f.goal.Services[name]
 	if ss == nil || ss.Removed {

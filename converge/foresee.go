@@ -66,7 +66,7 @@ func (v *View) Foresee(f Future) Foresight {
 		}
 		moved := w.letMove(now, busy)
 		switch {
-		case len(p.Steps) > 0 || moved:
+		case len(p.Steps) > 0 || moved || p.Again:
 		case p.Wake.IsZero() || p.Todo == 0:
 			w.seeEnd(&out, p)
 			return out
@@ -155,7 +155,7 @@ func (v *View) do(s Step, now time.Time, name func(string, int) string) {
 		d, id := v.Definition(s.Number, s.Service), name(s.Service, s.Slot)
 		v.SetInstance(id, &mariposa.InstanceSpec{
 			Name: id, Slot: s.Slot, ServiceName: s.Service, Number: s.Number, Digest: d.Digest, Live: d.Live, Compute: d.Compute,
-			Goal: mariposa.GoalRunning, Generation: 1, Created: now, Managed: true,
+			Goal: mariposa.GoalRunning, Generation: 1, Created: now, Managed: true, Bindings: s.Bindings, Bound: s.Bound,
 		}, nil)
 		return
 	}
@@ -185,7 +185,7 @@ func (v *View) letMove(now time.Time, busy map[string]*service) bool {
 			var all []*Instance
 			s.each(c, func(i *Instance) bool { all = append(all, i); return true })
 			for _, i := range all {
-				st := mariposa.InstanceStatus{Since: now, Started: now}
+				st := mariposa.InstanceStatus{Since: now, Started: now, PhysicalID: i.ID, Addresses: []string{i.ID}}
 				if i.Status != nil {
 					st = *i.Status
 				}

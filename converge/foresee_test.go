@@ -46,7 +46,7 @@ func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 		f.history = nil
 		number := f.goal.Number
 		f.settle()
-		if f.goal.Number != number {
+		if f.goal.Number != number || f.goal.Undone == number {
 			return // a version was taken back on the way: all steps succeeded, but too late for its deadline
 		}
 		var want []string

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -84,7 +85,7 @@ func (f *fleet) drawGraph() []*mariposa.Service {
 		d := f.definition(name)
 		for _, on := range order[:i] {
 			if on != "" && rapid.IntRange(0, 2).Draw(f.t, name+" on "+on) == 0 {
-				d.DependsOn = append(d.DependsOn, on)
+				f.lean(d, on)
 			}
 		}
 		slices.Sort(d.DependsOn)
@@ -159,12 +160,18 @@ func TestRandomGraphsComeToRest(t *testing.T) {
 		f.mode(mariposa.ModeResume)
 		f.aim(mariposa.GoalStarted)
 		f.submit(f.soundGraph()...)
+		for name, ss := range f.goal.Services {
+			if ss.Scale == 0 {
+				f.scale(name, 1) // others may refer to it
+			}
+		}
 		for f.endsInOrder() > 0 {
 			f.each(f.moving(), f.move)
 		}
 		f.settle()
 		for name, s := range f.view.services {
 			scale := f.goal.Services[name].Scale
+			f.refersToTheLiving(name)
 			if len(s.slots) != scale || s.count(serving) != scale || len(s.members)-s.count(corpse) != scale {
 				t.Fatalf("%s has %d instances in %d slots, %d serve, and the scale is %d%s", name, len(s.members), len(s.slots), s.count(serving), scale, f.story())
 			}
@@ -177,7 +184,10 @@ func (f *fleet) soundGraph() []*mariposa.Service {
 	defs := f.drawGraph()
 	for _, d := range defs {
 		d.Needs, d.Update.Canary, d.Update.Deadline = nil, mariposa.Amount{}, 0
-		d.Digest += "-sound"
+		form, values, valued := strings.Cut(d.Digest, ".")
+		if d.Digest = form + "-sound"; valued {
+			d.Digest += "." + values
+		}
 	}
 	return defs
 }

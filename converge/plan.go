@@ -17,6 +17,7 @@ type Plan struct {
 	Todo     int                                // how much is not yet as it should be; View.Todo tells it by service
 	Wake     time.Time                          // when to plan again though nothing changes; zero: never
 	Empty    bool                               // no instance is left and none is wanted
+	Again    bool                               // what it says of services changes what is to be done: plan again once that is stored
 	Undo     string                             // a service whose rollout has just failed and whose version is to be taken back
 	UndoWhy  string
 }
@@ -45,6 +46,10 @@ type Step struct {
 	Instance string // all but create
 	Reason   string
 	Repair   bool // it answers a failure, so it goes before bulk work
+	// Bindings are what a new instance's references resolve to, Bound a digest of
+	// those that go into it.
+	Bindings *mariposa.Bindings
+	Bound    string
 }
 
 // Action names what a step does.
@@ -168,27 +173,30 @@ type turn struct {
 	// stillborn: one failed in the very instant it was made. Failures are told
 	// apart by their time, so the next try waits for a later one.
 	stillborn bool
-	rolling   bool            // outdated instances are being replaced
-	pending   bool            // they will be, once something outside the plan is done
-	allow     int             // how many more may be made at the target before the rollout holds
-	dropped   int             // outdated ones that this run removes before they have come up
-	heldDep   string          // a dependency whose rollout is held, so that this one is as well
-	needs     string          // why nothing of the definition in force can be made
-	batch     int             // how many at a time
-	settled   int             // up to date and up for long enough
-	young     []*Instance     // up to date and not up for long enough, youngest first; only during a rollout
-	removing  map[string]bool // victims of this run
-	steps     int             // how many steps it has so far
-	kept      []*Instance     // ended ones that are kept; nil: not yet looked for
-	halting   int             // running ones that this run stops and keeps
-	left      int             // how much is not yet as it should be
-	wake      time.Time       // when to look again though nothing changes; zero: never
-	over      bool            // nothing of the service is left
-	changed   bool            // something is said of it that is not stored yet
-	undoing   bool            // its version is to be taken back
-	asked     bool            // it asked whether there is room left in the plan
-	looked    bool            // it asked how its dependencies fare
-	leaned    bool            // it asked who depends on it
+	rolling   bool              // outdated instances are being replaced
+	pending   bool              // they will be, once something outside the plan is done
+	allow     int               // how many more may be made at the target before the rollout holds
+	dropped   int               // outdated ones that this run removes before they have come up
+	heldDep   string            // a dependency whose rollout is held, so that this one is as well
+	needs     string            // why nothing of the definition in force can be made
+	batch     int               // how many at a time
+	settled   int               // up to date and up for long enough
+	young     []*Instance       // up to date and not up for long enough, youngest first; only during a rollout
+	removing  map[string]bool   // victims of this run
+	steps     int               // how many steps it has so far
+	kept      []*Instance       // ended ones that are kept; nil: not yet looked for
+	halting   int               // running ones that this run stops and keeps
+	left      int               // how much is not yet as it should be
+	wake      time.Time         // when to look again though nothing changes; zero: never
+	over      bool              // nothing of the service is left
+	changed   bool              // something is said of it that is not stored yet
+	undoing   bool              // its version is to be taken back
+	asked     bool              // it asked whether there is room left in the plan
+	looked    bool              // it asked how its dependencies fare
+	leaned    bool              // it asked who depends on it
+	unbound   string            // what its references wait for
+	bound     map[int]Step      // how instances of each version begin
+	pins      map[string]string // what others are bound to, by whom; nil: not yet looked for
 }
 
 func (p *planner) service(s *service) {
@@ -231,9 +239,12 @@ func (t *turn) run() {
 		return
 	}
 	t.countFailures()
-	if t.ending {
+	switch {
+	case t.ending:
 		t.end()
-	} else {
+	case t.bind():
+		return
+	default:
 		t.needs = wanting(t.s.def)
 		t.countLost()
 		t.measureRollout()

@@ -35,7 +35,7 @@ func (t *turn) measureRollout() {
 	}
 	t.measureLimit(&r)
 	t.heldDep = t.heldBelow(t.s.name)
-	waiting := t.waitsFor() != "" || t.s.count(stale) > 0 && t.heldBy() != ""
+	waiting := t.waitsFor() != "" || t.unbound != "" || t.s.count(stale) > 0 && t.heldBy() != "" || t.view.awaitsFollowers(t.s, t.now)
 	if r.Waiting && !waiting {
 		r.Progress = t.now
 	}
@@ -254,6 +254,7 @@ func (t *turn) roll() {
 			t.addReplacements()
 			t.retire(spare)
 		}
+		t.waitForFollowers()
 	}
 	if !t.unfinished() && t.leaveLost() == 0 {
 		t.finishRollout()
@@ -301,7 +302,7 @@ func (t *turn) leaveLost() int {
 func (t *turn) heldBy() string {
 	for _, name := range t.s.def.DependsOn {
 		d := t.view.services[name]
-		if d == nil || d.status == nil || d.status.Rollout == nil || d.count(stale)+d.count(staling) == 0 {
+		if d == nil || d.status == nil || d.status.Rollout == nil || d.count(stale)+d.count(staling) == 0 || t.view.awaitsFollowers(d, t.now) {
 			continue
 		}
 		return "waits for " + name + ": " + cmp.Or(d.status.Rollout.Stopped, d.standstill(), "its rollout is under way")
@@ -323,7 +324,20 @@ func (s *service) standstill() string {
 	return ""
 }
 
-func (t *turn) replaced() string { return fmt.Sprintf("version %d replaces it", t.st.Number) }
+func (t *turn) replaced() string {
+	if r := t.st.Rollout; r != nil && r.Follows != "" {
+		return "it follows " + r.Follows + ", which it refers to"
+	}
+	return fmt.Sprintf("version %d replaces it", t.st.Number)
+}
+
+// replaces says why a new instance takes the place of an outdated one.
+func (t *turn) replaces(i *Instance) string {
+	if r := t.st.Rollout; r != nil && r.Follows != "" {
+		return fmt.Sprintf("replaces %s, to follow %s, which it refers to", i.Spec.Name, r.Follows)
+	}
+	return fmt.Sprintf("version %d replaces %s", t.st.Number, i.Spec.Name)
+}
 
 // addReplacements starts up to a batch of new instances beside the outdated
 // ones, in the slots of those that will go first.
@@ -335,13 +349,17 @@ func (t *turn) addReplacements() {
 	if extra < 0 || n <= 0 || !t.mayCreate() {
 		return
 	}
-	t.s.each(stale, func(i *Instance) bool {
-		if t.holders(i.Spec.Slot) > 1 || t.taken[i.Spec.Slot] {
-			return true
-		}
-		n--
-		return t.create(i.Spec.Slot, t.st.Number, fmt.Sprintf("version %d replaces %s", t.st.Number, i.Spec.Name), false) && n > 0
-	})
+	for _, bound := range []bool{false, true} { // what others are bound to comes last, so that they follow once
+		t.s.each(stale, func(i *Instance) bool {
+			if n <= 0 || t.holders(i.Spec.Slot) > 1 || t.taken[i.Spec.Slot] || t.pinned(i) != bound {
+				return n > 0
+			}
+			if n--; !t.create(i.Spec.Slot, t.st.Number, t.replaces(i), false) {
+				n = 0
+			}
+			return n > 0
+		})
+	}
 }
 
 // retire removes up to n outdated instances: those whose slot is filled again
@@ -353,7 +371,7 @@ func (t *turn) retire(n int) {
 			if n <= 0 || t.full() || (replaced && doubles <= 0) {
 				return false
 			}
-			if !t.removing[i.ID] && (!replaced || t.holders(i.Spec.Slot) > 1) {
+			if !t.removing[i.ID] && !t.pinned(i) && (!replaced || t.holders(i.Spec.Slot) > 1) {
 				t.remove(i, t.replaced(), false)
 				n, doubles = n-1, doubles-1
 			}

@@ -98,7 +98,7 @@ func (s *story) tick() bool {
 	}
 	s.carryOut(p, n)
 	switch {
-	case len(p.Steps) > 0:
+	case len(p.Steps) > 0 || p.Again:
 	case len(moving) > 0:
 		s.let(moving[0])
 	case s.busy(p) && p.Wake.After(s.now):

@@ -26,7 +26,7 @@ func (t *turn) shrink() {
 		return
 	}
 	reason := t.scaled()
-	for i := range t.victims() {
+	for i := range t.boundLast(t.victims()) {
 		t.remove(i, reason, false)
 		if surplus--; surplus == 0 || t.full() {
 			return
@@ -51,7 +51,7 @@ func (t *turn) dropDoubles() {
 	fewer := map[int]int{}
 	for i := range t.victims() {
 		slot, runs := i.Spec.Slot, t.s.members[i.ID].runs()
-		if t.holders(slot)-fewer[slot] < 2 || (runs && spare <= 0) {
+		if t.holders(slot)-fewer[slot] < 2 || (runs && spare <= 0) || t.pending && t.handedOver(slot) {
 			continue
 		}
 		if runs {
@@ -91,4 +91,35 @@ func (t *turn) victims() iter.Seq[*Instance] {
 			}
 		}
 	}
+}
+
+// boundLast puts those that other services are bound to behind the others: as
+// long as there is a choice, nobody need follow.
+func (t *turn) boundLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		var last []*Instance
+		for i := range victims {
+			if t.s.members[i.ID].runs() && t.pinned(i) {
+				last = append(last, i)
+			} else if !yield(i) {
+				return
+			}
+		}
+		for _, i := range last {
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// handedOver reports whether a slot is held by an outdated instance that others
+// are bound to, beside its successor.
+func (t *turn) handedOver(slot int) bool {
+	found := false
+	t.s.each(stale, func(i *Instance) bool {
+		found = i.Spec.Slot == slot && t.pinned(i)
+		return !found
+	})
+	return found
 }

@@ -79,6 +79,8 @@ type service struct {
 	free    int                      // no slot below this one is free; a hint for the search
 	numbers map[int]int              // version number -> instances that run or may be reached
 	fresh   [classes]int             // of each class, those made since the rollout under way wants new ones
+	bound   string                   // digest of what the references of the definition in force resolve to
+	loose   bool                     // not all of them do yet
 
 	needs   []string // what it depends on by the definition in force
 	edges   []edge   // what its instances depend on by the definitions they live by
@@ -213,6 +215,7 @@ func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {
 		return
 	}
 	v.touch(s)
+	v.touchBound(old, ss)
 	v.refer(old, -1)
 	v.refer(ss, 1)
 	def := v.versions[ss.Number][s.name]
@@ -225,7 +228,8 @@ func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {
 // sameTarget reports whether the same instances are outdated by two goals of a
 // service with one definition.
 func sameTarget(a, b *mariposa.ServiceStatus) bool {
-	return outdatedBefore(a).Equal(outdatedBefore(b)) && aboutMetadata(a) == aboutMetadata(b) && reflect.DeepEqual(filterOf(a), filterOf(b))
+	return outdatedBefore(a).Equal(outdatedBefore(b)) && aboutMetadata(a) == aboutMetadata(b) && reflect.DeepEqual(filterOf(a), filterOf(b)) &&
+		reflect.DeepEqual(a.Bindings, b.Bindings)
 }
 
 func filterOf(s *mariposa.ServiceStatus) *mariposa.Filter {
@@ -374,6 +378,7 @@ func (v *View) reclassify(s *service) {
 	for _, id := range all {
 		v.remove(v.instances[id])
 	}
+	s.bound, s.loose = boundBy(s)
 	s.fresh = [classes]int{} // what counts as fresh may have changed with the goal
 	for _, id := range all {
 		v.add(s, v.instances[id])

@@ -41,6 +41,24 @@ func dependsOn(names ...string) func(*mariposa.Service) {
 	return func(d *mariposa.Service) { d.DependsOn = names }
 }
 
+// refersTo makes a service refer to fields of others, as "db.id", and so depend on
+// them. What it refers to is a part of its form.
+func refersTo(fields ...string) func(*mariposa.Service) {
+	return func(d *mariposa.Service) {
+		for _, f := range fields {
+			on, field, _ := strings.Cut(f, ".")
+			d.Refs = append(d.Refs, mariposa.Ref{Service: on, Field: field})
+			d.DependsOn = append(d.DependsOn, on)
+		}
+		form, values, valued := strings.Cut(d.Digest, ".")
+		if d.Digest = form + "+" + strings.ReplaceAll(strings.Join(fields, "+"), ".", ":"); valued {
+			d.Digest += "." + values
+		}
+		slices.Sort(d.DependsOn)
+		d.DependsOn = slices.Compact(d.DependsOn)
+	}
+}
+
 func rolling(amount string) func(*mariposa.Service) {
 	a, ok := mariposa.ParseAmount(amount)
 	if !ok {
@@ -165,7 +183,10 @@ func (w *world) be(id string, state mariposa.State, reason string) {
 	if i == nil {
 		w.Fatalf("there is no instance %s", id)
 	}
-	st := mariposa.InstanceStatus{State: state, Since: w.now, Generation: i.Spec.Generation, Reason: reason}
+	st := mariposa.InstanceStatus{
+		State: state, Since: w.now, Generation: i.Spec.Generation, Reason: reason,
+		PhysicalID: "physical-" + id, Addresses: []string{"address-of-" + id},
+	}
 	if i.Status != nil {
 		st.Started = i.Status.Started
 		if i.Status.State == state {
@@ -262,7 +283,10 @@ func (w *world) do(s Step, blocked map[string]bool) {
 	if s.Action == Create {
 		node := w.emptiest()
 		if blocked[s.Service] = blocked[s.Service] || node == ""; !blocked[s.Service] {
-			w.create(s.Service, s.Slot, s.Number, node)
+			id := w.create(s.Service, s.Slot, s.Number, node)
+			spec := *w.instances[id].Spec
+			spec.Bindings, spec.Bound = s.Bindings, s.Bound
+			w.set(id, &spec, nil)
 		}
 		return
 	}
@@ -360,7 +384,7 @@ func (w *world) settle() {
 		for _, id := range ids {
 			w.move(id)
 		}
-		if len(ids)+len(p.Steps) > 0 {
+		if len(ids)+len(p.Steps) > 0 || p.Again {
 			continue
 		}
 		if !w.busy(p) || p.Wake.IsZero() {

@@ -61,8 +61,12 @@ func (t *turn) taskOf(s converge.Step) string {
 	if i := t.view.Instance(s.Instance); s.Action == converge.Collect && i != nil {
 		why = "clears away what is left of " + i.Spec.Name
 	}
+	kind, component := mariposa.TaskScale, "repair"
+	if ss := t.goal.Services[s.Service]; ss != nil && ss.Rollout != nil && ss.Rollout.Follows != "" {
+		kind, component = mariposa.TaskReprovision, "follow"
+	}
 	spec := &mariposa.TaskSpec{
-		Project: t.project, ProjectName: t.spec.Name, Services: []string{s.Service}, Component: "repair", Task: mariposa.TaskScale,
+		Project: t.project, ProjectName: t.spec.Name, Services: []string{s.Service}, Component: component, Task: kind,
 		Origin: mariposa.OriginMariposa, Author: "mariposa", Reason: s.Service + ": " + why, Created: t.now, Version: t.goal.Version,
 	}
 	st := &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, Moved: t.now}

@@ -184,7 +184,7 @@ func (t *turn) create(s converge.Step) {
 		Project: t.project, Service: t.goal.Services[s.Service].ID, ServiceName: s.Service,
 		Number: s.Number, Digest: def.Digest, Live: def.Live, Compute: def.Compute,
 		Goal: mariposa.GoalRunning, Generation: 1, Reason: s.Reason, Created: t.now, Managed: true,
-		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: fixedPorts(def),
+		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: fixedPorts(def), Bindings: s.Bindings, Bound: s.Bound,
 	}
 	node, err := t.e.placer.Pick(s.Instance, needOf(spec))
 	if err != nil {

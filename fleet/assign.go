@@ -145,7 +145,7 @@ func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Worklo
 	if into[key] != nil {
 		return key, nil
 	}
-	w, err := manifest.Resolve(def, s.scope(id, spec, v, project))
+	w, err := manifest.Resolve(def, s.scope(ctx, id, spec, v, project))
 	if err != nil { // one instance that cannot be told must not silence its whole node
 		slog.Warn("cannot resolve what an instance is to run", "instance", spec.Name, "err", err)
 		return "", errLost
@@ -158,7 +158,7 @@ func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Worklo
 	return key, nil
 }
 
-func (s *Session) scope(id string, spec *mariposa.InstanceSpec, v *picture.Version, project *store.Record) manifest.Scope {
+func (s *Session) scope(ctx context.Context, id string, spec *mariposa.InstanceSpec, v *picture.Version, project *store.Record) manifest.Scope {
 	p := project.Spec.(*mariposa.ProjectSpec)
 	sc := manifest.Scope{Domain: s.f.Domain, Meta: func(key string) (string, bool) { return v.Manifest.Value(v.Values, key) }}
 	sc.Project.Name, sc.Project.UUID, sc.Project.Version = p.Name, spec.Project, v.Spec.Version
@@ -173,6 +173,25 @@ func (s *Session) scope(id string, spec *mariposa.InstanceSpec, v *picture.Versi
 		sc.Scale = st.Services[spec.ServiceName].Scale
 	}
 	sc.Instance.Name, sc.Instance.UUID = spec.Name, id
-	sc.Placement.CN, sc.Placement.Rack, sc.Placement.DC = s.node, s.spec.Rack, s.spec.DC
+	sc.Placement.CN = spec.Node
+	if node := s.f.Picture.Get(mariposa.KindNode, spec.Node); node != nil { // of what is referred to, it may be another one
+		sc.Placement.Rack, sc.Placement.DC = node.Spec.(*mariposa.NodeSpec).Rack, node.Spec.(*mariposa.NodeSpec).DC
+	}
+	sc.Other = s.others(ctx, spec.Bindings, project)
 	return sc
+}
+
+// others resolves what is asked of other services, by bindings.
+func (s *Session) others(ctx context.Context, b *mariposa.Bindings, project *store.Record) func(mariposa.Ref) (string, bool) {
+	return manifest.Others(b, func(service string, to mariposa.Binding, name string) (string, bool) {
+		spec := &mariposa.InstanceSpec{
+			Name: to.Name, Project: project.ID, ServiceName: service, Service: project.Spec.(*mariposa.ProjectSpec).Services[service],
+			Number: to.Number, Node: to.Node, Managed: true, Bindings: to.Of,
+		}
+		def, v, err := s.definition(ctx, spec, to.Number)
+		if err != nil || def == nil {
+			return "", false
+		}
+		return manifest.ResolveVariable(def, name, s.scope(ctx, to.Instance, spec, v, project))
+	})
 }

@@ -49,6 +49,9 @@ func (f *Fleet) liveFacts(r *store.Record) string {
 		facts = fmt.Appendf(facts, " %d", st.Number)
 		for _, name := range slices.Sorted(maps.Keys(st.Services)) {
 			facts = fmt.Appendf(facts, " %s %d %d", name, st.Services[name].Number, st.Services[name].Scale)
+			if b := st.Services[name].Bindings; b != nil {
+				facts = fmt.Appendf(facts, " %v", b.To)
+			}
 		}
 	}
 	return string(facts)
@@ -98,7 +101,10 @@ func (s *Session) values(ctx context.Context, r *store.Record) (*wire.MdataItem,
 	if err != nil {
 		return nil, err
 	}
-	sc := s.scope(r.ID, spec, v, project)
+	sc := s.scope(ctx, r.ID, spec, v, project)
+	if st, ok := project.Status.(*mariposa.ProjectStatus); ok && st != nil && st.Services[spec.ServiceName] != nil {
+		sc.Other = s.others(ctx, st.Services[spec.ServiceName].Bindings, project) // as it is now, not as it was when it was made
+	}
 	sc.Meta = func(key string) (string, bool) { return v.Manifest.Value(newest, key) }
 	entries, err := manifest.ResolveMdata(def, sc)
 	if err != nil { // one instance that cannot be told must not silence its whole node

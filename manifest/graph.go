@@ -72,9 +72,12 @@ func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, boo
 	case "services":
 		name, field, _ := strings.Cut(rest, ".")
 		found = edge{to: name, at: ref.at}
+		if c.single {
+			c.invalid(ref.at, "refers to %s, but a single instance follows no service; write the value itself, or make it a service", quote(ref.path))
+			return edge{}, false
+		}
 		ok = c.edge(p, d, found, known) && c.otherField(p.byName[name], field, ref)
 	}
-	c.notYetScope(ref.at, ref.path)
 	return found, ok
 }
 
@@ -89,6 +92,14 @@ func (c *checker) otherField(other *draft, field string, ref usedPath) bool {
 	if !slices.Contains(otherFields, field) {
 		c.unknown(ref.at, func() []string { return otherFields }, field,
 			"refers to %s; of another service there are %s and environment.NAME", quote(ref.path), strings.Join(otherFields, ", "))
+		return true
+	}
+	portless := len(other.Ports) == 0 && other.computed
+	switch {
+	case portless && field == "port":
+		c.invalid(ref.at, "refers to %s, but %s has no ports; declare one under its ports:", quote(ref.path), quote(other.Name))
+	case portless && other.Compute == mariposa.ComputeProcess && strings.HasPrefix(field, "address"):
+		c.invalid(ref.at, "refers to %s, but %s has no ports, and a process has no other address; declare one under its ports:", quote(ref.path), quote(other.Name))
 	}
 	return true
 }

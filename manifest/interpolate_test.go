@@ -49,6 +49,7 @@ var someScope = Scope{
 	Package:      mariposa.PackageSpec{Name: "small", Family: "tiny", Memory: 1 << 30, Disk: 5 << 30},
 	Organization: "acme",
 	Meta:         func(key string) (string, bool) { return "value of " + key, key != "unset" },
+	Other:        func(r mariposa.Ref) (string, bool) { return r.Service + " of " + r.Field + ".", r.Service != "unbound" },
 }
 
 func TestEverySupportedPathResolves(t *testing.T) {
@@ -62,12 +63,12 @@ func TestEverySupportedPathResolves(t *testing.T) {
 		"cns.svc.*": "*.svc.shop.acme.mariposa.internal", "cns.inst.*": "*.inst.shop.acme.mariposa.internal",
 		"instance.name": "web.2", "instance.uuid": "i-1",
 		"placement.instance.name": "web.2", "placement.instance.uuid": "i-1",
+		"services.*":        "* of .",
 		"placement.cn.uuid": "cn-1", "placement.rack.uuid": "r-1", "placement.dc.name": "east",
 	}
 	for _, path := range allPaths() {
-		supported := !slices.ContainsFunc(unsupportedScopes, func(p string) bool { return strings.HasPrefix(path, p) })
 		got, ok := someScope.value(svc, path)
-		if ok != supported || got != want[path] || !knownPath(path) {
+		if !ok || got != want[path] || !knownPath(path) {
 			t.Errorf("%s: got %q, %v", path, got, ok)
 		}
 	}
@@ -183,7 +184,7 @@ func TestWorkloadsAreSharedUnlessInstancesDiffer(t *testing.T) {
 
 func TestWhatCannotBeResolvedIsAnError(t *testing.T) {
 	t.Parallel()
-	for _, value := range []string{"{{ .meta.unset }}", "{{ .services.db.id }}", "{{ nonsense }}"} {
+	for _, value := range []string{"{{ .meta.unset }}", "{{ .services.unbound.id }}", "{{ nonsense }}"} {
 		svc := &mariposa.Service{Name: "web", Environment: []mariposa.Variable{{Name: "A", Value: value}}}
 		_, err := Resolve(svc, someScope)
 		if mariposa.CodeOf(err) != mariposa.InvalidArgument || !strings.Contains(err.Error(), "services.web.environment.A") {

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"slices"
-	"strings"
 
 	"mariposa"
 	"mariposa/manifest/document"
@@ -29,10 +28,6 @@ var unsupported = map[string]struct{ values, fine []string }{
 	"services.*.grace":          {},
 }
 
-// unsupportedScopes lists the interpolations that cannot be resolved yet, by
-// the beginning of their path.
-var unsupportedScopes = []string{"services."}
-
 // notYet reports a key that is set but has no effect yet.
 func (c *checker) notYet(at *spot, pattern string) {
 	row, listed := unsupported[pattern]
@@ -56,15 +51,5 @@ func (c *checker) notYet(at *spot, pattern string) {
 func (c *checker) notYetDefault(at *spot, compute mariposa.ComputeType) {
 	if slices.Contains(unsupported["services.*.compute_type"].values, string(compute)) && at.node.Kind != document.Refused {
 		c.fault(at, mariposa.FaultNotSupported, "%q, the default, is not supported yet; set another compute_type", string(compute))
-	}
-}
-
-// notYetScope reports an interpolation that cannot be resolved yet.
-func (c *checker) notYetScope(at *spot, path string) {
-	for _, prefix := range unsupportedScopes {
-		if strings.HasPrefix(path, prefix) {
-			c.fault(at, mariposa.FaultNotSupported, "refers to %s, which is not supported yet", quote(path))
-			return
-		}
 	}
 }

@@ -34,7 +34,8 @@ func Resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 }
 
 // ResolveMdata makes what an instance can read of its metadata at this moment. An
-// entry that refers to a key without a value is not there.
+// entry that refers to a key without a value, or to a service that nothing is
+// bound to yet, is not there.
 func ResolveMdata(svc *mariposa.Service, scope Scope) ([]mariposa.Variable, error) {
 	r := resolver{svc: svc, scope: scope}
 	entries := make([]mariposa.Variable, 0, len(svc.Mdata))
@@ -51,10 +52,10 @@ func ResolveMdata(svc *mariposa.Service, scope Scope) ([]mariposa.Variable, erro
 	return entries, nil
 }
 
-// has reports whether all metadata that a text refers to has values.
+// has reports whether all metadata and services that a text refers to have values.
 func (s Scope) has(svc *mariposa.Service, text string) bool {
 	for _, path := range pathsIn(text) {
-		if _, ok := s.value(svc, path); !ok && strings.HasPrefix(path, "meta.") {
+		if _, ok := s.value(svc, path); !ok && (strings.HasPrefix(path, "meta.") || strings.HasPrefix(path, "services.")) {
 			return false
 		}
 	}
@@ -68,7 +69,7 @@ func PerInstance(svc *mariposa.Service) bool {
 	eachTemplate(svc, func(text string) {
 		for _, path := range pathsIn(text) {
 			scope, _, _ := strings.Cut(path, ".")
-			differs = differs || scope == "instance" || scope == "placement"
+			differs = differs || scope == "instance" || scope == "placement" || scope == "services"
 		}
 	})
 	return differs

@@ -60,6 +60,8 @@ type Scope struct {
 	Organization string                          // its name
 	Domain       string                          // empty: DefaultDomain
 	Meta         func(key string) (string, bool) // nil: nothing is set
+	// Other resolves what is asked of another service; nil: nothing is known of any.
+	Other func(ref mariposa.Ref) (string, bool)
 }
 
 // DefaultDomain is the domain that all names of services and instances are under
@@ -108,6 +110,8 @@ func (s Scope) value(svc *mariposa.Service, path string) (string, bool) {
 		return s.Meta(rest)
 	case scope == "cns":
 		return s.domainName(rest)
+	case scope == "services" && s.Other != nil:
+		return s.Other(refOf(rest))
 	}
 	return s.instanceValue(path)
 }

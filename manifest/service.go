@@ -276,6 +276,7 @@ func (d *draft) finish() *mariposa.Service {
 	}
 	slices.Sort(d.DependsOn)
 	d.DependsOn = slices.Compact(d.DependsOn)
+	d.Refs, d.LiveRefs = refsOf(d.Service)
 	d.Digest, d.Live = digests(d.Service)
 	return d.Service
 }

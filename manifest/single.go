@@ -18,7 +18,7 @@ func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, erro
 		return nil, mariposa.Errorf(mariposa.TooLarge, "the definition has %d bytes; at most %d are read", len(doc), MaxBytes)
 	}
 	root, faults := document.Read(doc)
-	c := &checker{of: "the definition", faults: faults}
+	c := &checker{of: "the definition", faults: faults, single: true}
 	if root == nil {
 		return nil, c.err()
 	}

@@ -82,6 +82,7 @@ const (
 // checker collects the faults of one manifest.
 type checker struct {
 	of        string // what has the faults; the manifest unless said
+	single    bool   // it is one instance that no service of the manifest manages
 	faults    []mariposa.Fault
 	more      int // faults beyond those listed
 	guesses   int

@@ -1,0 +1,226 @@
+package converge
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+)
+
+// boundTo is what a service is bound to of another one.
+func (w *world) boundTo(service, on string) string {
+	b, _ := w.status(service).Bindings.Get(on)
+	return b.Instance
+}
+
+func TestAReferenceResolvesToTheFirstThatServes(t *testing.T) {
+	w := newWorld(t, def("db", "one", 2), def("web", "one", 1, refersTo("db.id", "db.address", "db.ids")))
+	w.settle()
+	b, _ := w.status("web").Bindings.Get("db")
+	want := map[string]string{"id": "physical-db.1-1", "address": "address-of-db.1-1", "ids": "physical-db.1-1,physical-db.2-2"}
+	for field, value := range want {
+		if b.Values[field] != value {
+			t.Errorf("%s of db is %q, want %q", field, b.Values[field], value)
+		}
+	}
+	if i := w.instances[w.of("web")[0]].Spec; i.Bindings.To["db"].Values["id"] != want["id"] || i.Bound == "" {
+		t.Errorf("web was made with %+v, %q", i.Bindings, i.Bound)
+	}
+}
+
+func TestADependentFollowsBeforeItsPredecessorGoes(t *testing.T) {
+	w := running(t, def("db", "one", 1), def("web", "one", 2, refersTo("db.id")))
+	w.submit(def("db", "two", 1), def("web", "one", 2, refersTo("db.id")))
+	var order []string
+	for range 20 {
+		order = append(order, w.step()...)
+		for _, id := range w.moving() {
+			w.move(id)
+		}
+	}
+	wantSteps(t, order, "create db.1 v2", "create web.1 v2", "remove web.1-2", "collect web.1-2", "create web.2 v2", "remove web.2-3",
+		"remove db.1-1", "collect web.2-3", "collect db.1-1")
+	if to := w.boundTo("web", "db"); to != "db.1-4" {
+		t.Errorf("web is bound to %s", to)
+	}
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+	wantStatus(t, w, "db", mariposa.StatusConverged, "")
+}
+
+func TestACrashOfAnotherInstanceMovesNoBinding(t *testing.T) {
+	w := running(t, def("db", "one", 2), def("web", "one", 1, refersTo("db.id")))
+	web := w.of("web")
+	w.fail("db.2-2")
+	w.settle()
+	if now := w.of("web"); now[0] != web[0] {
+		t.Errorf("web was %v and is %v", web, now)
+	}
+}
+
+// What is bound follows once, when the repair is through, not while it is.
+func TestACrashOfTheBoundOneIsFollowedOnce(t *testing.T) {
+	w := running(t, def("db", "one", 2), def("web", "one", 1, refersTo("db.id")))
+	w.fail("db.1-1")
+	wantSteps(t, w.step(), "create db.1 v1", "remove db.1-1")
+	if to := w.boundTo("web", "db"); to != "db.1-1" {
+		t.Errorf("web is bound to %s while db is being repaired", to)
+	}
+	w.settle()
+	if to, web := w.boundTo("web", "db"), w.of("web"); to != "db.1-4" || len(web) != 1 || web[0] != "web.1-5" {
+		t.Errorf("web is %v, bound to %s", web, to)
+	}
+}
+
+func TestARestartInPlaceAndAShortAbsenceMoveNoBinding(t *testing.T) {
+	w := running(t, def("db", "one", 2), def("web", "one", 1, refersTo("db.id")))
+	web := w.of("web")
+	w.be("db.1-1", mariposa.StateProvisioning, "")
+	w.step()
+	w.move("db.1-1")
+	w.step()
+	node := w.instances["db.1-1"].Spec.Node
+	w.lose(node)
+	w.wait(30 * time.Second)
+	w.step()
+	w.comeBack(node)
+	w.settle()
+	if now := w.of("web"); now[0] != web[0] || w.boundTo("web", "db") != "db.1-1" {
+		t.Errorf("web was %v and is %v, bound to %s", web, now, w.boundTo("web", "db"))
+	}
+}
+
+func TestAFrozenDependentThatBlocksIsNamed(t *testing.T) {
+	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
+	w.mode(mariposa.ModeFreeze, "web")
+	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
+	w.settle()
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web, which refers to it, has followed another: it is frozen")
+	w.mode(mariposa.ModeThaw, "web")
+	w.settle()
+	wantStatus(t, w, "db", mariposa.StatusConverged, "")
+	if to := w.boundTo("web", "db"); to != w.of("db")[0] {
+		t.Errorf("web is bound to %s", to)
+	}
+}
+
+func TestACanaryMovesNoBinding(t *testing.T) {
+	w := running(t, def("db", "one", 3), def("web", "one", 1, refersTo("db.id")))
+	w.submit(def("db", "two", 3, func(d *mariposa.Service) { d.Update.Canary = mariposa.Amount{N: 1} }), def("web", "one", 1, refersTo("db.id")))
+	w.settle()
+	wantStatus(t, w, "db", mariposa.StatusHeld, "1 of 3 at version 2; reprovision goes on, revert takes it back")
+	if to := w.boundTo("web", "db"); to != "db.1-1" {
+		t.Errorf("web is bound to %s", to)
+	}
+	w.patch(mariposa.Patch{Reprovision: []string{"db"}}, "db")
+	w.settle()
+	if to := w.boundTo("web", "db"); to == "db.1-1" || w.instances["db.1-1"] != nil {
+		t.Errorf("web is bound to %s", to)
+	}
+}
+
+// A pause in the middle of the hand-over leaves both: the old one is still
+// referred to, the new one has proved itself.
+func TestAPauseWhileHandingOverLeavesBoth(t *testing.T) {
+	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
+	w.mode(mariposa.ModePause, "web")
+	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
+	w.settle()
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web, which refers to it, has followed another: its rollout is paused")
+	w.mode(mariposa.ModePause, "db")
+	w.settle()
+	if both := w.of("db"); len(both) != 2 {
+		t.Errorf("%v are left of db", both)
+	}
+	w.mode(mariposa.ModeResume)
+	w.settle()
+	if left := w.of("db"); len(left) != 1 || w.boundTo("web", "db") != left[0] {
+		t.Errorf("web is bound to %s, and of db there are %v", w.boundTo("web", "db"), left)
+	}
+}
+
+func TestScalingDownTakesWhatNobodyIsBoundTo(t *testing.T) {
+	w := running(t, def("db", "one", 3), def("web", "one", 1, refersTo("db.id")))
+	web := w.of("web")
+	w.scale("db", 1)
+	w.settle()
+	if left, now := w.of("db"), w.of("web"); len(left) != 1 || left[0] != "db.1-1" || now[0] != web[0] {
+		t.Errorf("%v of db and %v of web are left", left, now)
+	}
+}
+
+func TestWhatIsReferredToAndScaledAwayIsNamed(t *testing.T) {
+	w := newWorld(t, def("db", "one", 0), def("web", "one", 1, refersTo("db.id")))
+	w.settle()
+	wantStatus(t, w, "web", mariposa.StatusBlocked, "waits for db: its scale is 0, so there is nothing to refer to; scale it up")
+	w.scale("db", 1)
+	w.settle()
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+}
+
+func TestAllInstancesAreToldOnceTheOtherIsAtRest(t *testing.T) {
+	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.ids")))
+	web := w.of("web")
+	w.scale("db", 3)
+	wantSteps(t, w.step(), "create db.2 v1", "create db.3 v1")
+	w.move("db.2-3")
+	wantSteps(t, w.step())
+	w.settle()
+	b, _ := w.status("web").Bindings.Get("db")
+	if now := w.of("web"); now[0] == web[0] || strings.Count(b.Values["ids"], ",") != 2 {
+		t.Errorf("web is %v, with %q", now, b.Values["ids"])
+	}
+}
+
+func TestLiveReferencesFollowWithoutANewInstance(t *testing.T) {
+	live := func(d *mariposa.Service) {
+		d.DependsOn, d.LiveRefs = []string{"db"}, []mariposa.Ref{{Service: "db", Field: "id"}}
+	}
+	w := running(t, def("db", "one", 1), def("web", "one", 1, live))
+	web := w.of("web")
+	w.submit(def("db", "two", 1), def("web", "one", 1, live))
+	w.settle()
+	if now := w.of("web"); now[0] != web[0] || w.boundTo("web", "db") != w.of("db")[0] {
+		t.Errorf("web is %v, bound to %s", now, w.boundTo("web", "db"))
+	}
+}
+
+// The same value of another instance is no reason to make anything anew.
+func TestAVariableThatStaysTheSameIsFollowedWithoutANewInstance(t *testing.T) {
+	port := func(value string) func(*mariposa.Service) {
+		return func(d *mariposa.Service) { d.Environment = []mariposa.Variable{{Name: "PORT", Value: value}} }
+	}
+	w := running(t, def("db", "one", 1, port("5432")), def("web", "one", 1, refersTo("db.environment.PORT")))
+	web := w.of("web")
+	w.submit(def("db", "two", 1, port("5432")), def("web", "one", 1, refersTo("db.environment.PORT")))
+	w.settle()
+	if now := w.of("web"); now[0] != web[0] || w.boundTo("web", "db") != w.of("db")[0] {
+		t.Errorf("web was %v and is %v, bound to %s", web, now, w.boundTo("web", "db"))
+	}
+	w.submit(def("db", "three", 1, port("5433")), def("web", "one", 1, refersTo("db.environment.PORT")))
+	w.settle()
+	if now := w.of("web"); now[0] == web[0] {
+		t.Errorf("web is still %v, though the port is another", now)
+	}
+}
+
+// A chain follows link by link, and nothing goes before its dependents let go.
+func TestAChainFollowsLinkByLink(t *testing.T) {
+	chain := func(image string) []*mariposa.Service {
+		return []*mariposa.Service{def("a", image, 1), def("b", "one", 1, refersTo("a.id")), def("c", "one", 1, refersTo("b.id"))}
+	}
+	w := running(t, chain("one")...)
+	w.submit(chain("two")...)
+	var order []string
+	for range 30 {
+		for _, s := range w.step() {
+			if !strings.HasPrefix(s, "collect") {
+				order = append(order, s)
+			}
+		}
+		for _, id := range w.moving() {
+			w.move(id)
+		}
+	}
+	wantSteps(t, order, "create a.1 v2", "create b.1 v2", "create c.1 v2", "remove c.1-3", "remove b.1-2", "remove a.1-1")
+}

@@ -1,0 +1,128 @@
+package converge
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mariposa"
+	"mariposa/manifest"
+)
+
+// first is the instance that others are bound to: in the lowest slot of those
+// that serve, up to date if there is one.
+func (v *View) first(d *service) *Instance {
+	var first *Instance
+	for c := serving; c.runs(); c++ {
+		if c == stale && first != nil && d.rollsOn() {
+			break
+		}
+		d.each(c, func(i *Instance) bool {
+			if first == nil || cmp.Or(cmp.Compare(i.Spec.Slot, first.Spec.Slot), cmp.Compare(i.ID, first.ID)) < 0 {
+				first = i
+			}
+			return true
+		})
+	}
+	return first
+}
+
+// resolve is the binding to an instance, with what is asked of it.
+func (v *View) resolve(d *service, i *Instance, fields []string) mariposa.Binding {
+	b := mariposa.Binding{Instance: i.ID, Name: i.Spec.Name, Node: i.Spec.Node, Number: i.Spec.Number, Values: map[string]string{}}
+	def := v.Definition(i.Spec.Number, d.name)
+	for _, f := range fields {
+		value, ok := "", true
+		switch f {
+		case "id":
+			value = physical(i)
+		case "address":
+			value, _ = reachable(i, def)
+			ok = value != ""
+		case "port":
+			_, value = reachable(i, def)
+			ok = value != ""
+		case "ids":
+			value = v.join(d, func(i *Instance) []string { return []string{physical(i)} })
+		case "addresses":
+			value = v.join(d, func(i *Instance) []string { return i.Status.Addresses[:min(1, len(i.Status.Addresses))] })
+		default:
+			var of bool
+			if value, of, ok = mark(i, def, f); of {
+				b.Of = i.Spec.Bindings
+			}
+		}
+		if ok {
+			b.Values[f] = value
+		}
+	}
+	return b
+}
+
+func physical(i *Instance) string {
+	if i.Status == nil {
+		return i.ID
+	}
+	return cmp.Or(i.Status.PhysicalID, i.ID)
+}
+
+// reachable is where an instance is reached: its first address, and the port
+// there.
+func reachable(i *Instance, def *mariposa.Service) (host, port string) {
+	if def != nil && len(def.Ports) > 0 {
+		port = strconv.Itoa(cmp.Or(def.Ports[0].Host, def.Ports[0].Target))
+	}
+	if i.Status == nil || len(i.Status.Addresses) == 0 {
+		return "", port
+	}
+	host = i.Status.Addresses[0]
+	if at := strings.LastIndexByte(host, ':'); at > 0 && (strings.IndexByte(host, ':') == at || host[at-1] == ']') {
+		return strings.Trim(host[:at], "[]"), host[at+1:]
+	}
+	return host, port
+}
+
+// join writes what every instance that serves has, in the order of slots.
+func (v *View) join(d *service, of func(*Instance) []string) string {
+	var all []*Instance
+	for c := serving; c.runs(); c++ {
+		if c == stale && d.rollsOn() {
+			break
+		}
+		d.each(c, func(i *Instance) bool { all = append(all, i); return true })
+	}
+	slices.SortFunc(all, func(a, b *Instance) int {
+		return cmp.Or(cmp.Compare(a.Spec.Slot, b.Spec.Slot), cmp.Compare(a.ID, b.ID))
+	})
+	var out []string
+	for _, i := range all {
+		out = append(out, of(i)...)
+	}
+	return strings.Join(out, ",")
+}
+
+// mark stands for a variable of an instance's environment: it differs where the
+// value does. It reports whether the variable holds references of its own.
+func mark(i *Instance, def *mariposa.Service, field string) (value string, of, ok bool) {
+	if def == nil {
+		return "", false, false
+	}
+	text, ok := manifest.Variable(def, strings.TrimPrefix(field, "environment."))
+	if !ok {
+		return "", false, false
+	}
+	parts := []string{text}
+	for _, scope := range manifest.Sources(text) {
+		switch scope {
+		case "meta", "package":
+			parts = append(parts, i.Spec.Digest)
+		case "instance", "placement":
+			parts = append(parts, i.ID)
+		case "services":
+			of = true
+			parts = append(parts, i.Spec.Bound)
+		}
+	}
+	return digest(parts), of, true
+}
