@@ -280,10 +280,19 @@ func (v *View) allPinned(d *service, pins map[string]string) bool {
 // pins lists the instances of a service that others are bound to, with the first
 // of those by name. What goes before its successor comes waits for nobody.
 func (v *View) pins(d *service) map[string]string {
-	var out map[string]string
 	if d.def == nil || d.def.Update.StopFirst {
 		return nil
 	}
+	out, known := v.pinned[d]
+	if !known {
+		out = v.findPins(d)
+		v.pinned[d] = out
+	}
+	return out
+}
+
+func (v *View) findPins(d *service) map[string]string {
+	var out map[string]string
 	pin := func(by *service, id string) {
 		if out == nil {
 			out = map[string]string{}
@@ -367,7 +376,7 @@ func (t *turn) pinned(i *Instance) bool {
 		return false
 	}
 	if t.pins == nil {
-		t.leaned = true
+		t.followed = true
 		if t.pins = t.view.pins(t.s); t.pins == nil {
 			t.pins = map[string]string{}
 		}
@@ -378,7 +387,7 @@ func (t *turn) pinned(i *Instance) bool {
 // waitForFollowers says whom a rollout waits for that has nothing left to do
 // before others follow.
 func (t *turn) waitForFollowers() {
-	if t.leaned = true; !t.view.awaitsFollowers(t.s, t.now) {
+	if t.followed = true; !t.view.awaitsFollowers(t.s, t.now) {
 		return
 	}
 	t.s.each(stale, func(i *Instance) bool {

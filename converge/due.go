@@ -22,8 +22,10 @@ type fare struct {
 	wake   time.Time // when the plan is to be made again for it; zero: never
 	looked bool      // it asked how the services it depends on fare
 	leaned bool      // it asked who depends on it
-	held   bool      // its rollout has got as far as it may for now
-	again  bool      // it had steps, or says something that is not stored yet
+	// followed: it asked who is bound to it.
+	followed bool
+	held     bool // its rollout has got as far as it may for now
+	again    bool // it had steps, or says something that is not stored yet
 	// asked: it found that there was room, or was not, or that the plan was full.
 	asked, room, full bool
 }
@@ -156,7 +158,7 @@ func (v *View) letGo(s *service) {
 		if on == nil {
 			continue
 		}
-		if on.leaned {
+		if on.leaned || on.followed {
 			v.mark(on)
 		}
 		if s.status != nil && s.status.Bindings != nil && on.leftBehind() > 0 {
@@ -206,7 +208,7 @@ func (v *View) spreadFar(s *service, told map[*service]bool) {
 func (v *View) remember(t *turn) {
 	s := t.s
 	v.setTodo(s, t.left)
-	s.looked, s.leaned = t.looked, t.leaned
+	s.looked, s.leaned, s.followed = t.looked, t.leaned, t.followed
 	s.asked, s.room, s.full = t.asked && t.steps == 0, t.room > 0, t.planner.full()
 	if s.leaned {
 		v.agenda.leaned[s] = struct{}{}

@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"maps"
 	"slices"
 
 	"mariposa"
@@ -56,7 +57,7 @@ func (v *View) unlink(s *service) {
 
 func (v *View) setNeeds(s *service, needs []string) {
 	for _, on := range s.needs {
-		if d := v.services[on]; d != nil && d.leaned {
+		if d := v.services[on]; d != nil && (d.leaned || d.followed) {
 			v.mark(d)
 		}
 		if delete(v.needers[on], s); len(v.needers[on]) == 0 {

@@ -90,6 +90,7 @@ func (v *View) Plan(now time.Time, b Budget) Plan {
 		p.plan.Todo = v.agenda.todo
 		return p.plan
 	}
+	clear(v.pinned)
 	v.refresh(now)
 	var looked []*service
 	v.agenda.due.Scan(func(s *service) bool {
@@ -194,6 +195,7 @@ type turn struct {
 	asked     bool              // it asked whether there is room left in the plan
 	looked    bool              // it asked how its dependencies fare
 	leaned    bool              // it asked who depends on it
+	followed  bool              // it asked who is bound to it
 	unbound   string            // what its references wait for
 	bound     map[int]Step      // how instances of each version begin
 	pins      map[string]string // what others are bound to, by whom; nil: not yet looked for

@@ -35,6 +35,7 @@ func (t *turn) measureRollout() {
 	}
 	t.measureLimit(&r)
 	t.heldDep = t.heldBelow(t.s.name)
+	t.followed = t.s.count(stale) > 0
 	waiting := t.waitsFor() != "" || t.unbound != "" || t.s.count(stale) > 0 && t.heldBy() != "" || t.view.awaitsFollowers(t.s, t.now)
 	if r.Waiting && !waiting {
 		r.Progress = t.now

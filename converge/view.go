@@ -39,6 +39,7 @@ type View struct {
 	spared    map[int]int              // version -> how much refers to it that is to go
 	links
 	agenda agenda
+	pinned map[*service]map[string]string // what pins has found in this plan
 }
 
 // Definitions are the services of one version of the manifest, by name.
@@ -106,6 +107,7 @@ func NewView() *View {
 		spared:    map[int]int{},
 		links:     newLinks(),
 		agenda:    newAgenda(),
+		pinned:    map[*service]map[string]string{},
 	}
 }
 
