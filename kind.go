@@ -7,6 +7,7 @@ const (
 	KindProject  Kind = "project"
 	KindVersion  Kind = "version"
 	KindInstance Kind = "instance"
+	KindVolume   Kind = "volume"
 	KindNode     Kind = "node"
 	KindTask     Kind = "task"
 	KindName     Kind = "name" // who has a name, so that no two get the same
@@ -21,7 +22,7 @@ const (
 
 // Kinds lists every kind, in the order in which a reader should load them.
 var Kinds = []Kind{
-	KindNode, KindUser, KindOrg, KindPackage, KindKey, KindProject, KindVersion, KindMetadata, KindTask, KindInstance, KindName, KindToken, KindAnswer,
+	KindNode, KindUser, KindOrg, KindPackage, KindKey, KindProject, KindVersion, KindMetadata, KindTask, KindVolume, KindInstance, KindName, KindToken, KindAnswer,
 }
 
 // Shelved reports whether objects of a kind are read one by one by who needs
@@ -37,6 +38,8 @@ func NewSpec(k Kind) any {
 		return new(VersionSpec)
 	case KindInstance:
 		return new(InstanceSpec)
+	case KindVolume:
+		return new(VolumeSpec)
 	case KindNode:
 		return new(NodeSpec)
 	case KindTask:
@@ -70,6 +73,8 @@ func NewStatus(k Kind) any {
 		return new(VersionStatus)
 	case KindInstance:
 		return new(InstanceStatus)
+	case KindVolume:
+		return new(VolumeStatus)
 	case KindNode:
 		return new(NodeStatus)
 	case KindTask:

@@ -11,16 +11,17 @@ type ProjectSpec struct {
 	Organization string            `json:"organization"`
 	Created      time.Time         `json:"created"`
 	Author       string            `json:"author,omitempty"`
-	Version      string            `json:"version"`            // the newest submitted version
-	Number       int               `json:"number"`             // its number
-	Services     map[string]string `json:"services"`           // name -> id of every service it ever had
-	Deleting     bool              `json:"deleting,omitempty"` // its name is free again; it goes once its last instance is gone
-	Users        map[string]Role   `json:"users,omitempty"`    // by user id, beside what their organization lets them do
-	Metadata     int               `json:"metadata,omitempty"` // the newest generation of its values; 0: none
-	Versions     []int             `json:"versions,omitempty"` // the numbers that are kept, oldest first
-	Tags         map[string]int    `json:"tags,omitempty"`     // given by people -> number
-	Single       Resources         `json:"single,omitzero"`    // what its unmanaged instances take
-	Demand       Resources         `json:"demand,omitzero"`    // what is reserved for it of its organization's quota, Single included
+	Version      string            `json:"version"`                // the newest submitted version
+	Number       int               `json:"number"`                 // its number
+	Services     map[string]string `json:"services"`               // name -> id of every service it ever had
+	Deleting     bool              `json:"deleting,omitempty"`     // its name is free again; it goes once its last instance is gone
+	DropVolumes  bool              `json:"drop_volumes,omitempty"` // of one being deleted: its volumes go with it
+	Users        map[string]Role   `json:"users,omitempty"`        // by user id, beside what their organization lets them do
+	Metadata     int               `json:"metadata,omitempty"`     // the newest generation of its values; 0: none
+	Versions     []int             `json:"versions,omitempty"`     // the numbers that are kept, oldest first
+	Tags         map[string]int    `json:"tags,omitempty"`         // given by people -> number
+	Single       Resources         `json:"single,omitzero"`        // what its unmanaged instances take
+	Demand       Resources         `json:"demand,omitzero"`        // what is reserved for it of its organization's quota, Single included
 }
 
 // ProjectStatus is the goal in force and how far reality is from it. The

@@ -29,6 +29,7 @@ type Service struct {
 	DNS          []string
 	DNSSearch    []string
 	Volumes      []string
+	Sizes        map[string]int64 // of the volumes that have one, by name; nothing is made anew for them
 	Networks     []string
 	DependsOn    []string // sorted
 	HealthChecks []HealthCheck

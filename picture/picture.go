@@ -1,5 +1,5 @@
 // Package picture keeps what is current of the whole store in memory, following
-// the feed: users, projects, open tasks, nodes and instances. Engine, fleet and API
+// the feed: users, projects, open tasks, nodes, volumes and instances. Engine, fleet and API
 // read the same picture and hear of the same changes in the same order, so one
 // decoded object serves them all.
 //
@@ -34,6 +34,9 @@ type Picture struct {
 	records  map[mariposa.Kind]map[string]*store.Record
 	members  index             // project -> instances
 	onNode   index             // node -> instances
+	volumes  index             // project -> volumes
+	stored   index             // node -> volumes
+	left     index             // organization -> volumes of projects that are gone
 	tasks    index             // project -> open tasks
 	open     btree.Set[string] // open tasks, in order
 	owned    index             // organization -> projects
@@ -86,6 +89,7 @@ func (p *Picture) clear() {
 	}
 	p.members, p.onNode, p.tasks = index{}, index{}, index{}
 	p.open.Clear()
+	p.volumes, p.stored, p.left = index{}, index{}, index{}
 	p.owned, p.joined, p.shared, p.tokens = index{}, index{}, index{}, index{}
 	p.names, p.orgs, p.users = map[string]string{}, map[string]string{}, map[string]string{}
 }
@@ -258,6 +262,13 @@ func (p *Picture) set(r *store.Record) {
 	case *mariposa.InstanceSpec:
 		p.members.add(spec.Project, r.ID)
 		p.onNode.add(spec.Node, r.ID)
+	case *mariposa.VolumeSpec:
+		p.stored.add(spec.Node, r.ID)
+		if spec.Project != "" {
+			p.volumes.add(spec.Project, r.ID)
+		} else {
+			p.left.add(spec.Organization, r.ID)
+		}
 	case *mariposa.TaskSpec:
 		p.tasks.add(spec.Project, r.ID)
 		p.open.Insert(r.ID)
@@ -295,6 +306,10 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 	case *mariposa.InstanceSpec:
 		p.members.remove(spec.Project, id)
 		p.onNode.remove(spec.Node, id)
+	case *mariposa.VolumeSpec:
+		p.stored.remove(spec.Node, id)
+		p.volumes.remove(spec.Project, id)
+		p.left.remove(spec.Organization, id)
 	case *mariposa.TaskSpec:
 		p.tasks.remove(spec.Project, id)
 		p.open.Delete(id)

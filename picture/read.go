@@ -147,6 +147,22 @@ func (p *Picture) InstancesOn(node string) []*store.Record {
 	return p.indexed(mariposa.KindInstance, p.onNode, node)
 }
 
+// VolumesOf returns the volumes of a project, by id.
+func (p *Picture) VolumesOf(project string) []*store.Record {
+	return p.indexed(mariposa.KindVolume, p.volumes, project)
+}
+
+// VolumesOn returns the volumes on a node, by id.
+func (p *Picture) VolumesOn(node string) []*store.Record {
+	return p.indexed(mariposa.KindVolume, p.stored, node)
+}
+
+// VolumesLeftTo returns the volumes that an organization has from projects that are
+// gone, by id.
+func (p *Picture) VolumesLeftTo(organization string) []*store.Record {
+	return p.indexed(mariposa.KindVolume, p.left, organization)
+}
+
 // CountOn says how many instances are assigned to a node.
 func (p *Picture) CountOn(node string) int {
 	p.mu.RLock()
@@ -204,6 +220,7 @@ type Project struct {
 	Revision  int64
 	Record    *store.Record // nil: there is no such project
 	Tasks     []*store.Record
+	Volumes   []*store.Record
 	Instances []*store.Record
 }
 
@@ -215,6 +232,7 @@ func (p *Picture) Project(id string) Project {
 		Revision:  p.revision,
 		Record:    p.records[mariposa.KindProject][id],
 		Tasks:     pick(p.records[mariposa.KindTask], maps.Keys(p.tasks[id])),
+		Volumes:   pick(p.records[mariposa.KindVolume], maps.Keys(p.volumes[id])),
 		Instances: pick(p.records[mariposa.KindInstance], maps.Keys(p.members[id])),
 	}
 }

@@ -55,6 +55,15 @@ func WorkloadWeight(w *mariposa.Workload) int {
 	return n
 }
 
+// MountsWeight is how many bytes an instance's mounts take in a frame, at most.
+func MountsWeight(list []mariposa.Mount) int {
+	n := 0
+	for _, m := range list {
+		n += 64 + text(m.Volume) + text(m.Name) + text(m.Path)
+	}
+	return n
+}
+
 func variables(list []mariposa.Variable) int {
 	n := 0
 	for _, v := range list {

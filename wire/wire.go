@@ -17,13 +17,14 @@ import (
 //	1 (2026-11): hello, welcome, assign, report, beat, bye, ask, data
 //	2 (2026-11): mdata; assignments with files, the goal stopped, and bounces; frames up to 32 MiB
 //	3 (2026-11): exec; data with stderr, exit codes, credit for input and the kind of an error
-const Protocol = 3
+//	4 (2026-11): resources (volumes) and their states in reports; assignments with mounts
+const Protocol = 4
 
 // MaxFrame bounds a frame in bytes: room for the values of one instance, of which
 // each may have a megabyte.
 const MaxFrame = 32 << 20
 
-// Batch is how many instances go into one frame at most.
+// Batch is how many instances, or resources, go into one frame at most.
 const Batch = 500
 
 // Frame is one message. Exactly one of the pointers is set.
@@ -33,6 +34,7 @@ type Frame struct {
 	Welcome *Welcome `json:"welcome,omitempty"`
 	Assign  *Assign  `json:"assign,omitempty"`
 	Mdata   *Mdata   `json:"mdata,omitempty"`
+	Provide *Provide `json:"provide,omitempty"`
 	Report  *Report  `json:"report,omitempty"`
 	Beat    *Beat    `json:"beat,omitempty"`
 	Bye     *Bye     `json:"bye,omitempty"`
@@ -84,6 +86,36 @@ type Assignment struct {
 	Bounces    int                      `json:"bounces,omitempty"`  // restarted in place until its status says as many
 	Workload   string                   `json:"workload,omitempty"` // key into Workloads of the same frame
 	Status     *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: what is known of it
+	Mounts     []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
+}
+
+// Provide tells the node which resources it is to have: what instances use and what
+// outlives them. They are sent before the assignments that need them. The frames of
+// a snapshot name everything that this store knows on the node; the last one says
+// so. What is not named is left alone: only the goal gone takes a resource away.
+type Provide struct {
+	Snapshot bool        `json:"snapshot,omitempty"`
+	Last     bool        `json:"last,omitempty"`
+	Items    []Provision `json:"items,omitempty"`
+}
+
+// Provision is one resource of a node.
+type Provision struct {
+	Kind    mariposa.Kind        `json:"kind"`
+	ID      string               `json:"id"`
+	Name    string               `json:"name,omitempty"`
+	Compute mariposa.ComputeType `json:"compute"` // whose driver has it
+	Goal    mariposa.Goal        `json:"goal"`    // kept or gone
+	Size    int64                `json:"size,omitempty"`
+}
+
+// Provided is what is so of one resource.
+type Provided struct {
+	Kind   mariposa.Kind          `json:"kind"`
+	ID     string                 `json:"id"`
+	State  mariposa.ResourceState `json:"state"`
+	Path   string                 `json:"path,omitempty"`
+	Reason string                 `json:"reason,omitempty"`
 }
 
 // Mdata tells the node the values that instances can read while they run. Sent
@@ -105,6 +137,7 @@ type MdataItem struct {
 // Report tells what is so on the node.
 type Report struct {
 	Items       []Status               `json:"items,omitempty"`
+	Provided    []Provided             `json:"provided,omitempty"`
 	Quarantined []mariposa.Quarantined `json:"quarantined,omitempty"`
 	Inventory   bool                   `json:"inventory,omitempty"` // Quarantined is the whole truth
 }
@@ -199,7 +232,7 @@ func Decode(b []byte) (Frame, error) {
 // things counts what a frame says.
 func (f *Frame) things() (n int) {
 	for _, set := range []bool{
-		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Report != nil,
+		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Provide != nil, f.Report != nil,
 		f.Beat != nil, f.Bye != nil, f.Ask != nil, f.Exec != nil, f.Data != nil,
 	} {
 		if set {

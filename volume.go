@@ -1,0 +1,64 @@
+package mariposa
+
+import (
+	"strings"
+	"time"
+)
+
+// VolumeSpec is what is wanted of a volume: storage of one slot of a service, on
+// one node, that outlives the instances in the slot. The project's planner makes
+// it with the first instance that needs it, and writes it with each that follows;
+// people end it, by a tombstone. A volume never changes its node.
+type VolumeSpec struct {
+	Name        string `json:"name"`              // as in the manifest
+	Project     string `json:"project,omitempty"` // empty: it is gone, and the organization has what is left
+	Service     string `json:"service"`
+	ServiceName string `json:"service_name"`
+	Slot        int    `json:"slot"`
+	// Once the project is gone: whose the volume is, and what the project was called.
+	Organization string      `json:"organization,omitempty"`
+	ProjectName  string      `json:"project_name,omitempty"`
+	Compute      ComputeType `json:"compute_type"` // whose driver keeps it
+	Node         string      `json:"node"`
+	Size         int64       `json:"size,omitempty"` // bytes; 0: no limit
+	Goal         Goal        `json:"goal"`           // kept or gone
+	Instance     string      `json:"instance"`       // the newest that was made with it
+	Task         string      `json:"task,omitempty"`
+	Reason       string      `json:"reason,omitempty"`
+	Created      time.Time   `json:"created"`
+}
+
+// VolumeStatus is what the node last said of a volume. The node's session writes
+// it; of one that is gone, nothing is left to write to.
+type VolumeStatus struct {
+	State  ResourceState `json:"state"`
+	Since  time.Time     `json:"since"`
+	Path   string        `json:"path,omitempty"` // on the node, where it has one
+	Reason string        `json:"reason,omitempty"`
+}
+
+// ResourceState is what a resource of a node is: one that instances use and that
+// outlives them.
+type ResourceState string
+
+const (
+	ResourcePending ResourceState = "pending" // not made yet
+	ResourceMade    ResourceState = "made"
+	ResourceGone    ResourceState = "gone"
+)
+
+// Mount is a volume as an instance sees it.
+type Mount struct {
+	Volume   string `json:"volume"` // its id
+	Name     string `json:"name"`
+	Path     string `json:"path"` // inside the instance
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// ParseMount reads a mount as manifests write it, like data:/var/lib/data:ro. The
+// volume's id is not known there.
+func ParseMount(text string) Mount {
+	name, rest, _ := strings.Cut(text, ":")
+	path, how, _ := strings.Cut(rest, ":")
+	return Mount{Name: name, Path: path, ReadOnly: how == "ro"}
+}
