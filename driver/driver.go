@@ -79,6 +79,38 @@ type Instance struct {
 	Bounces  int // how many restarts in place a person has asked for before this start
 	Workload *mariposa.Workload
 	Mdata    Mdata
+	Volumes  []Volume
+}
+
+// Volume is a volume that an instance uses.
+type Volume struct {
+	mariposa.Mount
+	Source string // where the driver has it, as Provide told
+}
+
+// Provider is what a driver can do beside the rest that has resources: what
+// instances use and what outlives them, like volumes. Of one resource nothing is
+// asked for side by side, and nothing that an instance uses is taken away while
+// the agent knows the instance.
+type Provider interface {
+	// Provide makes a resource unless it is there, and tells where. What is in it
+	// is left as it is. It returns quickly and calls done once, as operations do.
+	Provide(ctx context.Context, r Resource, done func(path string, err error))
+
+	// Withdraw takes a resource away, with all that is in it. What is not there is
+	// no error; what something still uses is one.
+	Withdraw(ctx context.Context, r Resource, done func(error))
+
+	// Provided finds the resources that are there, whoever asked for them.
+	Provided(ctx context.Context) ([]Resource, error)
+}
+
+// Resource is what a driver needs to know to make one.
+type Resource struct {
+	Kind mariposa.Kind
+	ID   string
+	Name string // what people call it
+	Size int64  // bytes; 0: no limit
 }
 
 // Mdata is what an instance can read of its values, and where.

@@ -93,6 +93,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"a command inside outlives neither who asked for it nor its instance", testExecEnds},
 		{"a command that cannot be run inside is refused", testExecRefused},
 		{"a command inside runs while a stop waits", testExecStopping},
+		{"volumes are made once, found again, and taken away with all that is in them", testVolumes},
 		{"the restarts a person asked for are counted by starts that came up", testBounces},
 		{"operations on many instances run side by side", testMany},
 	}

@@ -46,6 +46,7 @@ func (d *Driver) adoptAll() error {
 		return err
 	}
 	d.clearMemory()
+	d.clearVolumes()
 	return nil
 }
 
@@ -223,7 +224,7 @@ func (d *Driver) adoptStrays() error {
 		}
 		e := newEntry(id, filepath.Join(d.root, id))
 		e.stray, e.live, e.folder.path = true, true, d.privatePath(e)
-		e.spec = spec{ID: id, Labels: l.labels, Ports: portsOf(l.env)}
+		e.spec = spec{ID: id, Labels: l.labels, Ports: portsOf(l.env), Volumes: volumesOf(l.env)}
 		e.state = state{PID: l.pid, Start: l.start, Boot: d.boot, Started: startTime(l.start)}
 		for _, p := range e.spec.Ports {
 			d.ports[p.Port] = id
@@ -232,7 +233,7 @@ func (d *Driver) adoptStrays() error {
 			_ = unix.Close(pidfd)
 			return err
 		}
-		e.seen = e.observe()
+		e.seen, e.uses = e.observe(), e.spec.Volumes
 		d.entries[id] = e
 	}
 	return nil

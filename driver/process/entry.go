@@ -27,6 +27,7 @@ type entry struct {
 	gone  chan struct{} // closed once that process has ended
 
 	seen   driver.Observed // the zero value: no such instance yet
+	uses   []string        // where the volumes are that it was given. Guarded and renewed like seen
 	inside *inside         // what a command inside it needs to know; nil: it does not run. Guarded and renewed like seen
 }
 
@@ -44,7 +45,7 @@ func (d *Driver) see(e *entry) {
 		in = &inside{dir: e.dir, private: e.spec.Private, ports: e.spec.Ports, group: d.groupOf(e.id).existing(), main: proc{pid: e.state.PID, start: e.state.Start}, gone: e.gone}
 	}
 	d.mu.Lock()
-	e.seen, e.inside = o, in
+	e.seen, e.inside, e.uses = o, in, e.spec.Volumes
 	d.mu.Unlock()
 }
 

@@ -49,6 +49,9 @@ func (d *Driver) environment(i driver.Instance, dir, private string, ports []por
 	for _, v := range i.Workload.Environment {
 		e.set(v.Name, v.Value)
 	}
+	for _, v := range i.Volumes {
+		e.set(variable(v.Name), v.Source)
+	}
 	e.set(envFiles, filepath.Join(private, filesDir))
 	e.set(envMdataFile, filepath.Join(private, mdataFile))
 	e.unset(envMdataURL)

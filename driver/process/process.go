@@ -11,7 +11,7 @@
 // to find it again, never to start it. Files and values that it is given lie in
 // a private folder, on a file system in memory where the machine has one.
 //
-// The package owns the directories below its root, the processes that carry
+// The package owns the directories below its root, the volumes, the processes that carry
 // that root in their environment, and their cgroups. It refuses to know what
 // is wanted of an instance, and touches no process that it cannot prove to be
 // its own by start time, label or cgroup.
@@ -40,6 +40,7 @@ var _ driver.Driver = (*Driver)(nil)
 // Options say where a driver keeps its instances and how much of their logs.
 type Options struct {
 	Root     string // a directory of its own, made when missing
+	Volumes  string // where volumes are kept, made with the first; .volumes below Root if empty
 	LogSize  int64  // bytes after which a log is rotated; 0: 8 MiB
 	LogFiles int    // how many files of that size are kept; 0: 3
 }
@@ -78,6 +79,9 @@ func New(o Options) (*Driver, error) {
 	executable, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("cannot find our own executable: %w", err)
+	}
+	if o.Volumes, err = filepath.Abs(cmp.Or(o.Volumes, filepath.Join(root, ".volumes"))); err != nil {
+		return nil, err
 	}
 	o.LogSize, o.LogFiles = cmp.Or(o.LogSize, 8<<20), cmp.Or(o.LogFiles, 3)
 	d := &Driver{

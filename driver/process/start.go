@@ -47,6 +47,11 @@ func check(i driver.Instance) error {
 			return errors.New("the command cannot hold a NUL character")
 		}
 	}
+	for _, v := range i.Volumes {
+		if !filepath.IsAbs(v.Source) {
+			return fmt.Errorf("its volume %s was not made for processes", v.Name)
+		}
+	}
 	for _, v := range i.Workload.Environment {
 		if v.Name == "" || strings.ContainsAny(v.Name, "=\x00") {
 			return fmt.Errorf("%q cannot be the name of a variable", v.Name)
@@ -125,7 +130,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 	}
 	s := spec{
 		ID: i.ID, Name: i.Name, Project: i.Project, Root: d.root, Labels: i.Labels, Run: e.spec.Run + 1,
-		Bounces: i.Bounces, Private: d.privatePath(e), Ports: ports,
+		Bounces: i.Bounces, Private: d.privatePath(e), Ports: ports, Volumes: sources(i.Volumes),
 		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
 		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
 		Cgroups: d.hierarchy, Group: d.groupName(e.id),
@@ -181,6 +186,9 @@ func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
 func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *os.File) (report, error) {
 	defer lock.Close()
 	e.gone = nil
+	if err := link(filepath.Join(e.dir, workDir), i.Volumes); err != nil {
+		return report{}, refusal(err.Error())
+	}
 	if err := e.folder.make(e.spec.Private, i.Workload.Files, i.Mdata.Values); err != nil {
 		return report{}, refusal(err.Error())
 	}

@@ -1,0 +1,100 @@
+package drivertest
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+// provide makes a volume and says where it is.
+func (b *bench) provide(t *testing.T, id string) string {
+	t.Helper()
+	o, err := await(t, "Provide", func(done func(driver.Observed, error)) {
+		b.driver.(driver.Provider).Provide(t.Context(), aVolume(id), func(path string, err error) { done(driver.Observed{PhysicalID: path}, err) })
+	})
+	if err != nil {
+		t.Fatalf("Provide: %v", err)
+	}
+	return o.PhysicalID
+}
+
+func (b *bench) withdraw(t *testing.T, id string) error {
+	t.Helper()
+	_, err := await(t, "Withdraw", func(done func(driver.Observed, error)) {
+		b.driver.(driver.Provider).Withdraw(t.Context(), aVolume(id), func(err error) { done(driver.Observed{}, err) })
+	})
+	return err
+}
+
+func aVolume(id string) driver.Resource {
+	return driver.Resource{Kind: mariposa.KindVolume, ID: id, Name: "data", Size: 1 << 20}
+}
+
+// testVolumes holds a driver to what it says of volumes, as far as it has any, and
+// where they have a place, to what is in them.
+func testVolumes(t *testing.T, b *bench) {
+	p, ok := b.driver.(driver.Provider)
+	if !ok {
+		return // the agent asks the same question
+	}
+	id, other := NewID(), NewID()
+	path := b.provide(t, id)
+	if path != "" {
+		write(t, path)
+	}
+	if again := b.provide(t, id); again != path {
+		t.Errorf("it is at %q, and then at %q", path, again)
+	}
+	if elsewhere := b.provide(t, other); path != "" && elsewhere == path {
+		t.Errorf("two volumes are at %q", path)
+	}
+	if err := b.driver.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.open(t)
+	p = b.driver.(driver.Provider)
+	all, err := p.Provided(t.Context())
+	ids := make([]string, len(all))
+	for n, r := range all {
+		ids[n] = r.ID
+		if r.Kind != mariposa.KindVolume {
+			t.Errorf("it has a %q", r.Kind)
+		}
+	}
+	if err != nil || path != "" && (!slices.Contains(ids, id) || !slices.Contains(ids, other)) {
+		t.Errorf("a restarted agent finds %v, %v", ids, err)
+	}
+	if again := b.provide(t, id); again != path || path != "" && !written(path) {
+		t.Errorf("after a restart it is at %q", again)
+	}
+	for range 2 { // what is not there is no error
+		if err := b.withdraw(t, id); err != nil {
+			t.Errorf("Withdraw: %v", err)
+		}
+	}
+	if path != "" && written(path) {
+		t.Error("what was in it is still there")
+	}
+	if err := b.withdraw(t, other); err != nil {
+		t.Errorf("Withdraw: %v", err)
+	}
+	if all, err := p.Provided(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("left are %v, %v", all, err)
+	}
+}
+
+func write(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "precious"), []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func written(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "precious"))
+	return err == nil
+}

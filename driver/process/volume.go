@@ -1,0 +1,196 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+var _ driver.Provider = (*Driver)(nil)
+
+// envVolume begins the name of the variable that says where a volume is.
+const envVolume = "MARIPOSA_VOLUME_"
+
+// A volume is a directory, named by its id, for nobody but whom instances run as.
+// It knows no size: the file system it lies on is the limit.
+
+// Provide makes the directory of a volume unless it is there.
+func (d *Driver) Provide(ctx context.Context, r driver.Resource, done func(string, error)) {
+	path, err := d.volumePath(r)
+	if err == nil {
+		d.aside(ctx, func() { done(path, makeVolume(path)) }, func(err error) { done("", err) })
+		return
+	}
+	done("", err)
+}
+
+func makeVolume(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("cannot make the folder of volumes: %w", err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("cannot make the volume's folder: %w", err)
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no folder", path)
+	}
+	return err
+}
+
+// Withdraw removes the directory of a volume, unless something that this driver
+// runs still uses it. It changes its name first: half removed, it must not be
+// taken for a volume.
+func (d *Driver) Withdraw(ctx context.Context, r driver.Resource, done func(error)) {
+	path, err := d.volumePath(r)
+	if err != nil {
+		done(err)
+		return
+	}
+	d.aside(ctx, func() {
+		if by := d.mountedBy(path); by != "" {
+			done(fmt.Errorf("instance %s still uses it", by))
+			return
+		}
+		gone := filepath.Join(filepath.Dir(path), gonePrefix+filepath.Base(path))
+		if err := os.Rename(path, gone); err != nil && !isGone(err) {
+			done(fmt.Errorf("cannot remove the volume's folder: %w", err))
+			return
+		}
+		done(removeAll(gone))
+	}, done)
+}
+
+// mountedBy names a running instance that was given a volume.
+func (d *Driver) mountedBy(path string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, e := range d.entries {
+		if e.seen.Running && slices.Contains(e.uses, path) {
+			return id
+		}
+	}
+	return ""
+}
+
+// Provided lists the volumes that are there.
+func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	list, err := os.ReadDir(d.options.Volumes)
+	if err != nil && !isGone(err) {
+		return nil, fmt.Errorf("cannot list the volumes: %w", err)
+	}
+	var all []driver.Resource
+	for _, f := range list {
+		if f.IsDir() && checkID(f.Name()) == nil {
+			all = append(all, driver.Resource{Kind: mariposa.KindVolume, ID: f.Name()})
+		}
+	}
+	return all, nil
+}
+
+// clearVolumes finishes what an agent killed while it removed a volume has left.
+func (d *Driver) clearVolumes() {
+	list, _ := os.ReadDir(d.options.Volumes) // what cannot be read now is cleared another time
+	for _, f := range list {
+		if strings.HasPrefix(f.Name(), gonePrefix) {
+			_ = removeAll(filepath.Join(d.options.Volumes, f.Name()))
+		}
+	}
+}
+
+func (d *Driver) volumePath(r driver.Resource) (string, error) {
+	if r.Kind != mariposa.KindVolume {
+		return "", fmt.Errorf("a process has no %s: %w", r.Kind, driver.ErrNotSupported)
+	}
+	if checkID(r.ID) != nil {
+		return "", fmt.Errorf("%q cannot be the id of a volume", r.ID)
+	}
+	return filepath.Join(d.options.Volumes, r.ID), nil
+}
+
+// aside runs something that concerns no instance on a goroutine of its own.
+func (d *Driver) aside(ctx context.Context, work func(), refuse func(error)) {
+	err := ctx.Err()
+	d.mu.Lock()
+	if d.closed {
+		err = errClosed
+	}
+	if err == nil {
+		d.work.Add(1)
+	}
+	d.mu.Unlock()
+	if err != nil {
+		refuse(err)
+		return
+	}
+	go func() {
+		defer d.work.Done()
+		work()
+	}()
+}
+
+// variable is the name of the variable that says where a volume is: names of
+// volumes have no underscore, so no two share one.
+func variable(volume string) string {
+	return envVolume + strings.ToUpper(strings.ReplaceAll(volume, "-", "_"))
+}
+
+// link lets an instance find its volumes at their paths below its working folder.
+// What the instance itself has put in the way on an earlier run is left alone.
+func link(work string, volumes []driver.Volume) error {
+	if len(volumes) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(work) // paths lead nowhere else, whatever links the instance has made
+	if err != nil {
+		return fmt.Errorf("cannot open its working folder: %w", err)
+	}
+	defer root.Close()
+	for _, v := range volumes {
+		below, absolute := strings.CutPrefix(filepath.Clean(v.Path), "/")
+		if !absolute || !filepath.IsLocal(below) || below == "." {
+			return fmt.Errorf("cannot show its volume %s at %q: the path must be absolute, like /var/lib/data", v.Name, v.Path)
+		}
+		if there, err := root.Readlink(below); err == nil && there == v.Source {
+			continue
+		}
+		err := root.MkdirAll(filepath.Dir(below), 0o700)
+		if err == nil {
+			err = root.Symlink(v.Source, below)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot show its volume %s at %q: something is in the way: %w", v.Name, v.Path, err)
+		}
+	}
+	return nil
+}
+
+// sources are where an instance's volumes are.
+func sources(volumes []driver.Volume) []string {
+	var all []string
+	for _, v := range volumes {
+		all = append(all, v.Source)
+	}
+	return all
+}
+
+// volumesOf reads back what environment has written, for a stray.
+func volumesOf(env []string) []string {
+	var all []string
+	for _, v := range env {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, envVolume) {
+			all = append(all, value)
+		}
+	}
+	return all
+}

@@ -1,0 +1,177 @@
+package process_test
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/process"
+)
+
+func aVolume(id string) driver.Resource { return driver.Resource{Kind: mariposa.KindVolume, ID: id} }
+
+func (a *agent) provide(t *testing.T, id string) (string, error) {
+	t.Helper()
+	o, err := answer(t, func(done func(driver.Observed, error)) {
+		a.Provide(t.Context(), aVolume(id), func(path string, err error) { done(driver.Observed{PhysicalID: path}, err) })
+	})
+	return o.PhysicalID, err
+}
+
+func (a *agent) withdraw(t *testing.T, r driver.Resource) error {
+	t.Helper()
+	_, err := answer(t, func(done func(driver.Observed, error)) {
+		a.Withdraw(context.Background(), r, func(err error) { done(driver.Observed{}, err) })
+	})
+	return err
+}
+
+// volumeAt makes a volume for an instance.
+func (a *agent) volumeAt(t *testing.T, id, name, path string) driver.Volume {
+	t.Helper()
+	source, err := a.provide(t, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return driver.Volume{Mount: mariposa.Mount{Volume: id, Name: name, Path: path}, Source: source}
+}
+
+func TestAVolumeIsAFolderThatInstancesFindByVariableAndByPath(t *testing.T) {
+	t.Parallel()
+	root, place := newRoot(t), filepath.Join(t.TempDir(), "volumes")
+	a := open(t, process.Options{Root: root, Volumes: place})
+	data, logs := a.volumeAt(t, "v1", "data", "/var/lib/data"), a.volumeAt(t, "v2", "web-logs", "/logs")
+	checkMode(t, filepath.Join(place, "v1"), fs.ModeDir|0o700)
+	i := sh("i1", `echo one > "$MARIPOSA_VOLUME_DATA/a"; echo two > var/lib/data/b; echo three > logs/c; echo "$MARIPOSA_VOLUME_WEB_LOGS" end; exec sleep 1000`)
+	i.Volumes = []driver.Volume{data, logs}
+	i.Workload.Environment = vars("MARIPOSA_VOLUME_DATA", "/elsewhere") // a manifest does not decide where volumes are
+	a.start(t, i)
+	awaitLog(t, a, "i1", logs.Source+" end")
+	for file, want := range map[string]string{"v1/a": "one\n", "v1/b": "two\n", "v2/c": "three\n"} {
+		if b, err := os.ReadFile(filepath.Join(place, file)); err != nil || string(b) != want {
+			t.Errorf("%s holds %q, %v", file, b, err)
+		}
+	}
+	if _, out := a.execute(t, i, `echo $(cat var/lib/data/a "$MARIPOSA_VOLUME_DATA/b")`); out != "one two" {
+		t.Errorf("a command inside reads %q", out)
+	}
+	a.stop(t, "i1", 0)
+	a.start(t, i) // the same instance again finds its links as they are
+	a.remove(t, "i1")
+	if b, err := os.ReadFile(filepath.Join(place, "v1/a")); err != nil || string(b) != "one\n" {
+		t.Errorf("with its instance it lost what was in it: %q, %v", b, err)
+	}
+}
+
+func TestAVolumeIsNotTakenFromUnderARunningInstance(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	a := open(t, process.Options{Root: root})
+	v := a.volumeAt(t, "v1", "data", "/d")
+	i := instance("i1", "sleep", "1000")
+	i.Volumes = []driver.Volume{v}
+	o := a.start(t, i)
+	if err := a.withdraw(t, aVolume("v1")); err == nil || !strings.Contains(err.Error(), "instance i1 still uses it") {
+		t.Errorf("says %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, process.Options{Root: root}) // a restarted agent knows who uses what
+	if err := b.withdraw(t, aVolume("v1")); err == nil {
+		t.Error("it was taken away")
+	}
+	kill(t, pidOf(t, o), syscall.SIGKILL)
+	b.awaitEnd(t)
+	if err := b.withdraw(t, aVolume("v1")); err != nil {
+		t.Errorf("what has ended uses nothing: %v", err)
+	}
+	if _, err := os.Stat(v.Source); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// A stray is found by its label alone; its environment says what it uses.
+func TestAVolumeIsNotTakenFromUnderAStray(t *testing.T) {
+	t.Parallel()
+	root, place := newRoot(t), t.TempDir()
+	a := open(t, process.Options{Root: root, Volumes: place})
+	i := instance("i1", "sleep", "1000")
+	i.Volumes = []driver.Volume{a.volumeAt(t, "v1", "data", "/d")}
+	a.start(t, i)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(root, "i1")); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, process.Options{Root: root, Volumes: place})
+	if err := b.withdraw(t, aVolume("v1")); err == nil {
+		t.Error("it was taken away")
+	}
+}
+
+func TestARemovalOfAVolumeThatWasCutShortIsFinished(t *testing.T) {
+	t.Parallel()
+	root, place := newRoot(t), t.TempDir()
+	half := filepath.Join(place, ".gone-v1")
+	if err := os.MkdirAll(filepath.Join(half, "rest"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a := open(t, process.Options{Root: root, Volumes: place})
+	if _, err := os.Stat(half); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if all, err := a.Provided(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("finds %v, %v", all, err)
+	}
+}
+
+func TestVolumesThatCannotBeAreRefused(t *testing.T) {
+	t.Parallel()
+	place := t.TempDir()
+	a := open(t, process.Options{Root: newRoot(t), Volumes: place})
+	for _, id := range []string{"", "../v", ".hidden", "a/b"} {
+		if _, err := a.provide(t, id); err == nil {
+			t.Errorf("%q was made", id)
+		}
+		if err := a.withdraw(t, aVolume(id)); err == nil {
+			t.Errorf("%q was removed", id)
+		}
+	}
+	if err := a.withdraw(t, driver.Resource{Kind: mariposa.KindNode, ID: "x"}); err == nil {
+		t.Error("a node was removed")
+	}
+	if err := os.WriteFile(filepath.Join(place, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.provide(t, "file"); err == nil {
+		t.Error("a file was taken for a volume")
+	}
+	for path, says := range map[string]string{"relative": "must be absolute", "/": "must be absolute", "/../../etc": "something is in the way"} {
+		i := instance(drivertest.NewID(), "sleep", "1000")
+		i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: path}, Source: place}}
+		if path == "/../../etc" { // cleaned, it is /etc below its own folder
+			i.Volumes = append(i.Volumes, driver.Volume{Mount: mariposa.Mount{Name: "more", Path: "/etc/x"}, Source: place})
+			says = "something is in the way"
+			if err := os.WriteFile(filepath.Join(place, "x"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	i := instance(drivertest.NewID(), "sleep", "1000")
+	i.Volumes = []driver.Volume{{Mount: mariposa.Mount{Name: "data", Path: "/d"}}} // of another kind of compute
+	if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), "was not made for processes") {
+		t.Errorf("says %v", err)
+	}
+}
