@@ -26,11 +26,13 @@ type instance struct {
 	halted     bool // stopped by us, so that it can be removed
 	made       bool // the driver may know it
 	recount    bool // another store counts bounces now
+	awaiting   bool // its reason speaks of what it waits for
 	restarts   []time.Time
 	generation int64            // the generation the operation under way makes true
 	bounces    int              // the restarts that the start under way makes good
 	labels     driver.Labels    // whose it was made as
 	end        *driver.Observed // how it ended while an operation was under way
+	resources  []*resource      // that it needs, and nobody takes away under it
 	values
 }
 
@@ -60,6 +62,7 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 		i.workload, i.compute = w, w.Compute
 		i.status.Details = withTags(i.status.Details, w)
 	}
+	n.use(i)
 	if ended != nil {
 		n.ended(i, *ended)
 	}
@@ -246,6 +249,7 @@ func (n *Node) setAside(i *instance) {
 	}
 	delete(n.instances, i.id)
 	delete(n.dirty, i.id)
+	n.unuse(i)
 	if !i.made {
 		n.board.drop(i.id)
 	}

@@ -47,6 +47,8 @@ type Node struct {
 	found     map[string]found // by the drivers, not assigned
 	listed    bool
 	snapshot  map[string]bool // ids of the snapshot being received; nil between snapshots
+	resources map[string]*resource
+	offered   map[string]bool // ids of the resources in the snapshot being received; nil between snapshots
 	board     *board
 	early     early
 
@@ -61,6 +63,7 @@ type Node struct {
 	stopBeat  func()
 
 	dirty     map[string]struct{} // instances whose status is to be reported
+	stale     map[string]struct{} // resources whose state is to be reported
 	inventory bool                // the quarantine is to be reported
 	busy      map[mariposa.ComputeType]int
 	waiting   map[mariposa.ComputeType][]*instance
@@ -94,6 +97,7 @@ func NewNode(o Options) *Node {
 	}
 	n := &Node{
 		Options: o, drivers: map[mariposa.ComputeType]driver.Driver{}, instances: map[string]*instance{}, found: map[string]found{},
+		resources: map[string]*resource{}, stale: map[string]struct{}{},
 		dirty: map[string]struct{}{}, busy: map[mariposa.ComputeType]int{}, waiting: map[mariposa.ComputeType][]*instance{},
 		streams: map[int64]*stream{}, shells: map[int64]*shell{}, texts: map[string]string{}, stopBeat: func() {},
 	}
@@ -188,7 +192,7 @@ func (n *Node) Step(ctx context.Context) {
 func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
 
 func (n *Node) hangUp() {
-	n.out, n.welcomed, n.complete, n.snapshot, n.early = nil, false, false, nil, early{}
+	n.out, n.welcomed, n.complete, n.snapshot, n.offered, n.early = nil, false, false, nil, nil, early{}
 	n.stopBeat()
 	n.stopBeat = func() {}
 	for _, s := range n.streams {
@@ -223,6 +227,8 @@ func (n *Node) take(f *wire.Frame) error {
 		n.welcome(f.Welcome)
 	case f.Assign != nil && n.welcomed:
 		n.takeAssign(f.Assign)
+	case f.Provide != nil && n.welcomed:
+		n.takeProvide(f.Provide)
 	case f.Mdata != nil && n.welcomed:
 		return n.takeMdata(f.Mdata)
 	case f.Beat != nil:
@@ -248,7 +254,7 @@ func (n *Node) welcome(w *wire.Welcome) {
 	}
 	n.labels = driver.Labels{Cluster: w.Cluster, Incarnation: w.Incarnation}
 	n.beat = max(w.Beat, 10*time.Millisecond)
-	n.snapshot = map[string]bool{}
+	n.snapshot, n.offered = map[string]bool{}, map[string]bool{}
 	n.stopBeat()
 	n.beatLater(n.out)
 }
@@ -295,6 +301,7 @@ func (n *Node) takeAssign(a *wire.Assign) {
 	}
 	n.snapshot = nil
 	n.complete, n.inventory = true, true
+	n.provideAll()
 	for id := range n.instances {
 		n.dirty[id] = struct{}{}
 	}
@@ -305,6 +312,7 @@ func (n *Node) report() {
 	if !n.complete || n.out == nil {
 		return
 	}
+	n.reportProvided()
 	r := &wire.Report{}
 	if n.inventory {
 		n.inventory = false

@@ -20,6 +20,7 @@ const (
 	lie         // say that it is stopped: there is nothing to end
 	remove      // take it away
 	vanish      // say that it is gone: there is nothing to take away
+	await       // it cannot start before its volumes are there
 )
 
 // tryAgain is how long to wait after a stop or a removal that failed.
@@ -39,15 +40,22 @@ func (i *instance) next() move {
 	case i.want.Goal != mariposa.GoalRunning || i.workload == nil: // its definition is lost: leave it as it is
 		return rest
 	case state == "" || state == mariposa.StateProvisioning || state == mariposa.StateStopped:
-		return start
+		return i.startOrAwait()
 	case i.owesBounce() && i.made:
 		return stop // and stopped, it is started
 	case i.owesBounce():
-		return start
+		return i.startOrAwait()
 	case state == mariposa.StateRunning && i.want.Generation > i.status.Generation:
 		return change
 	}
 	return rest
+}
+
+func (i *instance) startOrAwait() move {
+	if i.lacks() != "" {
+		return await
+	}
+	return start
 }
 
 func (i *instance) nextToGo() move {
@@ -87,6 +95,9 @@ func (n *Node) pursue(i *instance) {
 		if i.status.State == mariposa.StateDestroyed {
 			n.dirty[i.id] = struct{}{} // say it again: the last word may have been lost
 		}
+	case await: // whatever it lacks wakes it
+		i.awaiting = true
+		n.setState(i, mariposa.StateProvisioning, i.lacks())
 	case lie:
 		i.status.Generation = i.want.Generation
 		n.setState(i, mariposa.StateStopped, i.status.Reason)
@@ -128,7 +139,7 @@ func (n *Node) operate(i *instance) {
 	switch m := i.next(); {
 	case m == vanish:
 		n.post(func() { n.removed(i, nil) })
-	case m == rest || m == lie: // its goal has changed, or it has ended, while it waited for its turn
+	case m == rest || m == lie || m == await: // its goal has changed, or it has ended, while it waited for its turn
 		n.post(func() { n.done(i) })
 	case d == nil:
 		n.post(func() { n.started(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
@@ -140,6 +151,9 @@ func (n *Node) operate(i *instance) {
 	case m == change:
 		n.call(i, d.Update, n.updated)
 	default:
+		if i.awaiting {
+			i.awaiting, i.status.Reason = false, ""
+		}
 		n.setState(i, mariposa.StateProvisioning, i.status.Reason)
 		i.made, i.halted, i.labels = true, false, n.labels
 		i.bounces = i.want.Bounces
@@ -153,7 +167,7 @@ func (n *Node) call(i *instance, op func(context.Context, driver.Instance, func(
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
 	op(ctx, driver.Instance{
 		ID: i.id, Name: i.want.Name, Project: i.want.Project, Service: i.want.Service, Labels: n.labels, Bounces: i.bounces,
-		Workload: i.workload, Mdata: n.mdata(i),
+		Workload: i.workload, Mdata: n.mdata(i), Volumes: n.volumes(i),
 	}, func(o driver.Observed, err error) {
 		cancel()
 		n.post(func() { then(i, o, err) })
@@ -236,7 +250,7 @@ func (n *Node) stopped(i *instance, was mariposa.InstanceStatus, o driver.Observ
 		switch {
 		case i.want.Goal == mariposa.GoalHalted:
 			i.status.Generation = max(i.status.Generation, i.generation)
-		case i.next() == start: // it may have to wait for its turn, and must not be taken for dead
+		case i.next() == start, i.next() == await: // it may have to wait for its turn, and must not be taken for dead
 			n.setState(i, mariposa.StateProvisioning, "")
 		}
 	}
@@ -251,6 +265,7 @@ func (n *Node) removed(i *instance, err error) {
 	}
 	i.made = false
 	n.board.drop(i.id)
+	n.unuse(i)
 	if i.tombstone {
 		delete(n.instances, i.id)
 		n.inventory = true
@@ -263,6 +278,7 @@ func (n *Node) removed(i *instance, err error) {
 // report be lost, the control plane will ask again and get the same answer.
 func (n *Node) forgetIfDone(i *instance) {
 	if i.status.State == mariposa.StateDestroyed && !i.op {
+		n.unuse(i)
 		delete(n.instances, i.id)
 	}
 }

@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/wire"
+)
+
+// resource is something of the node that instances use and that outlives them: a
+// volume. It is made before the first instance that needs it starts, and taken away
+// by a tombstone alone, once no instance uses it any more.
+type resource struct {
+	want  wire.Provision // no goal: only instances speak of it so far
+	state mariposa.ResourceState
+	path  string
+	why   string // it is not as it should be
+	op    bool   // the driver is at it
+	users map[string]*instance
+}
+
+// takeProvide takes the goals of resources. After a whole snapshot, those that it
+// did not name are nobody's: they are left as they are, and nothing more is done
+// about them.
+func (n *Node) takeProvide(p *wire.Provide) {
+	for _, it := range p.Items {
+		r := n.resource(it.ID)
+		r.want = it
+		if n.offered != nil {
+			n.offered[it.ID] = true
+		}
+		n.provide(r)
+	}
+	if !p.Snapshot || !p.Last || n.offered == nil {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(n.resources)) {
+		if r := n.resources[id]; !n.offered[id] {
+			r.want.Goal = ""
+			n.dropResource(r)
+		}
+	}
+	n.nameStrays()
+	n.offered = nil
+}
+
+// resource finds a resource by id, or begins to know of it.
+func (n *Node) resource(id string) *resource {
+	r := n.resources[id]
+	if r == nil {
+		r = &resource{want: wire.Provision{ID: id}, state: mariposa.ResourcePending, users: map[string]*instance{}}
+		n.resources[id] = r
+	}
+	return r
+}
+
+// nameStrays tells the log of resources that are there and that nobody speaks of.
+// They may hold what somebody misses, so they are left alone.
+func (n *Node) nameStrays() {
+	for kind, d := range n.drivers {
+		p, ok := d.(driver.Provider)
+		if !ok {
+			continue
+		}
+		all, err := p.Provided(n.stepCtx)
+		if err != nil {
+			slog.Warn("cannot list the resources of this node", "node", n.Hello.Name, "compute", kind, "err", err)
+		}
+		for _, r := range all {
+			if !n.offered[r.ID] {
+				slog.Warn("found a resource that the control plane does not know; it is left alone", "node", n.Hello.Name, "kind", r.Kind, "id", r.ID)
+			}
+		}
+	}
+}
+
+// use notes which resources an instance needs.
+func (n *Node) use(i *instance) {
+	if i.status.State == mariposa.StateDestroyed {
+		return
+	}
+	for _, m := range i.want.Mounts {
+		r := n.resource(m.Volume)
+		if r.users[i.id] == i {
+			continue
+		}
+		r.users[i.id] = i
+		i.resources = append(i.resources, r)
+	}
+}
+
+// unuse notes that an instance is no more, or nobody's. What waited for it goes on.
+func (n *Node) unuse(i *instance) {
+	for _, r := range i.resources {
+		if r.users[i.id] == i {
+			delete(r.users, i.id)
+		}
+		n.provide(r)
+		n.dropResource(r)
+	}
+	i.resources = nil
+}
+
+// dropResource forgets a resource that neither the control plane nor an instance
+// speaks of.
+func (n *Node) dropResource(r *resource) {
+	if r.want.Goal == "" && len(r.users) == 0 && !r.op {
+		delete(n.resources, r.want.ID)
+		delete(n.stale, r.want.ID)
+	}
+}
+
+// provideAll looks at every resource again, once it is known who uses what.
+func (n *Node) provideAll() {
+	for _, id := range slices.Sorted(maps.Keys(n.resources)) {
+		n.provide(n.resources[id])
+	}
+}
+
+// lacks says what an instance cannot start without and what is not there yet;
+// empty: nothing.
+func (i *instance) lacks() string {
+	for _, r := range i.resources {
+		if r.state == mariposa.ResourceMade {
+			continue
+		}
+		if r.why != "" {
+			return fmt.Sprintf("its %s %s cannot be made yet: %s", r.want.Kind, r.want.Name, r.why)
+		}
+		for _, m := range i.want.Mounts {
+			if m.Volume == r.want.ID {
+				return "waits for its volume " + m.Name
+			}
+		}
+	}
+	return ""
+}
+
+// provide brings a resource to its goal.
+func (n *Node) provide(r *resource) {
+	switch {
+	case r.op:
+	case r.want.Goal == mariposa.GoalKept && r.state != mariposa.ResourceMade:
+		n.askFor(r, mariposa.ResourceMade)
+	case r.want.Goal == mariposa.GoalGone && n.snapshot != nil: // who uses it is still being told
+	case r.want.Goal == mariposa.GoalGone && r.state != mariposa.ResourceGone && len(r.users) == 0:
+		n.askFor(r, mariposa.ResourceGone)
+	case r.want.Goal != "":
+		n.stale[r.want.ID] = struct{}{} // say it again: the last word may have been lost
+	}
+}
+
+func (r *resource) what() driver.Resource {
+	return driver.Resource{Kind: r.want.Kind, ID: r.want.ID, Name: r.want.Name, Size: r.want.Size}
+}
+
+// askFor has the driver make a resource or take it away.
+func (n *Node) askFor(r *resource, state mariposa.ResourceState) {
+	r.op = true
+	p, ok := n.drivers[r.want.Compute].(driver.Provider)
+	if !ok {
+		n.post(func() {
+			n.provided(r, state, "", fmt.Errorf("this node has no %s for %s", r.want.Kind, r.want.Compute))
+		})
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
+	done := func(path string, err error) {
+		cancel()
+		n.post(func() { n.provided(r, state, path, err) })
+	}
+	if state == mariposa.ResourceGone {
+		p.Withdraw(ctx, r.what(), func(err error) { done("", err) })
+		return
+	}
+	p.Provide(ctx, r.what(), done)
+}
+
+// provided takes note of what the driver has done about a resource. Its goal may be
+// another by now. The instances that wait for it are told.
+func (n *Node) provided(r *resource, state mariposa.ResourceState, path string, err error) {
+	n.stale[r.want.ID] = struct{}{}
+	again := func() {
+		r.op = false
+		n.provide(r)
+		n.dropResource(r)
+	}
+	if err == nil {
+		r.state, r.path, r.why = state, path, ""
+		again()
+	} else {
+		slog.Warn("a resource is not as it should be; trying again", "node", n.Hello.Name, "kind", r.want.Kind, "id", r.want.ID, "goal", r.want.Goal, "err", err)
+		r.why = err.Error()
+		n.Clock.After(tryAgain, func() { n.post(again) })
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.users)) {
+		n.pursue(r.users[id])
+	}
+}
+
+// volumes are what a driver needs to know of an instance's volumes.
+func (n *Node) volumes(i *instance) []driver.Volume {
+	var all []driver.Volume
+	for _, m := range i.want.Mounts {
+		v := driver.Volume{Mount: m}
+		if r := n.resources[m.Volume]; r != nil {
+			v.Source = r.path
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// reportProvided sends what has changed of resources. One that is gone is forgotten
+// then: should the report be lost, the control plane asks again and gets the same
+// answer.
+func (n *Node) reportProvided() {
+	ids := slices.Sorted(maps.Keys(n.stale))
+	clear(n.stale)
+	for part := range slices.Chunk(ids, wire.Batch) {
+		report := &wire.Report{}
+		for _, id := range part {
+			r := n.resources[id]
+			if r == nil || r.want.Goal == "" {
+				continue
+			}
+			report.Provided = append(report.Provided, wire.Provided{Kind: r.want.Kind, ID: id, State: r.state, Path: r.path, Reason: r.why})
+			if r.state == mariposa.ResourceGone && r.want.Goal == mariposa.GoalGone {
+				r.want.Goal = ""
+				n.dropResource(r)
+			}
+		}
+		if len(report.Provided) > 0 {
+			n.send(wire.Frame{Report: report})
+		}
+	}
+}
