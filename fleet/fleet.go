@@ -195,6 +195,10 @@ func (f *Fleet) hear(changes []store.Change) {
 			if c.Spec || c.Deleted {
 				byNode[spec.Node] = append(byNode[spec.Node], message{change: c})
 			}
+		case *mariposa.VolumeSpec:
+			if c.Spec && !c.Deleted {
+				byNode[spec.Node] = append(byNode[spec.Node], message{change: c})
+			}
 		case *mariposa.NodeSpec:
 			byNode[c.Record.ID] = append(byNode[c.Record.ID], message{change: c})
 		}

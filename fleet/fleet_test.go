@@ -20,10 +20,10 @@ func TestASessionBeginsWithAWelcomeAndASnapshot(t *testing.T) {
 		store.Write{Kind: mariposa.KindInstance, ID: "i1", Status: &mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1}})
 	p := r.connect("n1")
 	got := p.heard()
-	if len(got) != 2 || got[0].Welcome == nil || got[0].Welcome.Cluster != "memory" || got[0].Welcome.Beat != 5*time.Second || got[1].Assign == nil {
+	if len(got) != 3 || got[0].Welcome == nil || got[0].Welcome.Cluster != "memory" || got[0].Welcome.Beat != 5*time.Second || got[1].Provide == nil || got[2].Assign == nil {
 		t.Fatalf("heard %+v", got)
 	}
-	a := got[1].Assign
+	a := got[2].Assign
 	if !a.Snapshot || !a.Last || len(a.Items) != 1 {
 		t.Fatalf("the snapshot is %+v", a)
 	}
@@ -54,7 +54,7 @@ func TestTheSnapshotWaitsUntilThePictureShowsTheSession(t *testing.T) {
 		t.Fatalf("heard %+v, %v", p.heard(), err)
 	}
 	r.run()
-	if n := len(p.heard()); n != 2 {
+	if n := len(p.heard()); n != 3 {
 		t.Errorf("heard %d frames", n)
 	}
 }
@@ -85,7 +85,7 @@ func TestWorkloadsAreSharedWhereNothingInThemDiffers(t *testing.T) {
 	for _, id := range []string{"a", "b", "c"} {
 		r.commit(put("w"+id, instance("w"+id, "n1", "web")), put("o"+id, instance("o"+id, "n1", "own")))
 	}
-	a := r.connect("n1").heard()[1].Assign
+	a := r.connect("n1").heard()[2].Assign
 	if len(a.Items) != 6 || len(a.Workloads) != 4 {
 		t.Fatalf("%d items with %d workloads; want 6 with 4", len(a.Items), len(a.Workloads))
 	}
@@ -606,7 +606,7 @@ func TestAGapOrAFrameOutOfPlaceEndsTheSession(t *testing.T) {
 	p.seq-- // the same once more
 	p.say(wire.Frame{Beat: &wire.Beat{Seen: 2}})
 	r.run()
-	if p.err != nil || len(p.heard()) != 3 {
+	if p.err != nil || len(p.heard()) != 4 {
 		t.Errorf("a doubled frame: %v, %d frames", p.err, len(p.heard()))
 	}
 }

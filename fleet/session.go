@@ -40,6 +40,7 @@ type Session struct {
 	pending        map[string]*mariposa.InstanceStatus // reported, not yet stored
 	recent         map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
 	recentAt       int64
+	provided       map[string]wire.Provided // reported of resources, not yet stored
 	quarantine     []mariposa.Quarantined
 	quarantineNews bool
 	ready          chan struct{} // closed once the node knows its instances: they can be asked about
@@ -48,7 +49,7 @@ type Session struct {
 // message is one thing a session is told; an empty one is a nudge.
 type message struct {
 	frame  *wire.Frame
-	change *store.Change // of an instance or the node
+	change *store.Change // of an instance, a volume or the node
 	values []string      // instances that have other live values
 }
 
@@ -56,6 +57,7 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, o
 	s := &Session{
 		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, out: out, streams: map[int64]*stream{}, shells: map[int64]*Shell{},
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
+		provided: map[string]wire.Provided{},
 	}
 	s.order.Accept(1) //nolint:errcheck // the hello was frame 1
 	s.inbox = mailbox.New[message](wake)
@@ -181,6 +183,7 @@ func (s *Session) takeReport(ctx context.Context, r *wire.Report) {
 			s.pending[it.ID] = &next
 		}
 	}
+	s.takeProvided(r.Provided)
 	if r.Inventory && !slices.Equal(r.Quarantined, s.quarantine) {
 		s.quarantine, s.quarantineNews = r.Quarantined, true
 	}
@@ -200,7 +203,7 @@ func (s *Session) settle(id string, known *store.Record, next *mariposa.Instance
 		slog.Warn("a node reported a move that cannot be", "node", s.node, "instance", id, "from", from, "to", next.State)
 		return false
 	}
-	if last == nil && next.State == mariposa.StateProvisioning && next.PhysicalID == "" {
+	if last == nil && next.State == mariposa.StateProvisioning && next.PhysicalID == "" && next.Reason == "" {
 		return false // that is what an assignment means already
 	}
 	next.Since = s.f.Clock.Now()
@@ -226,10 +229,10 @@ func sameStatus(a, b *mariposa.InstanceStatus) bool {
 // store writes down what was reported. What cannot be written now is kept and
 // tried again.
 func (s *Session) store(ctx context.Context) error {
-	if len(s.pending) == 0 && !s.quarantineNews {
+	if len(s.pending) == 0 && len(s.provided) == 0 && !s.quarantineNews {
 		return nil
 	}
-	batches := s.batches()
+	batches := append(s.provisionBatches(), s.batches()...) // what an instance needs is told before the instance
 	units := make([]store.Unit, len(batches))
 	for i := range batches {
 		units[i] = batches[i].unit
@@ -238,7 +241,7 @@ func (s *Session) store(ctx context.Context) error {
 		switch {
 		case res.Err == nil, errors.Is(res.Err, store.ErrConflict): // a conflict: the debt was settled before
 			s.recentAt = max(s.recentAt, res.Last)
-			s.stored(batches[i].ids)
+			s.stored(batches[i])
 		case errors.Is(res.Err, store.ErrFenced):
 			return errors.New("the node has opened another session")
 		default:
@@ -249,12 +252,14 @@ func (s *Session) store(ctx context.Context) error {
 	return nil
 }
 
-// stored moves what was written out of the way; no ids stand for the quarantine.
-func (s *Session) stored(ids []string) {
-	if ids == nil {
+// stored moves what was written out of the way; a batch of nothing stands for the
+// quarantine.
+func (s *Session) stored(b batch) {
+	if b.ids == nil && b.volume == "" {
 		s.quarantineNews = false
 	}
-	for _, id := range ids {
+	delete(s.provided, b.volume)
+	for _, id := range b.ids {
 		s.recent[id] = s.pending[id]
 		delete(s.pending, id)
 	}
@@ -273,10 +278,11 @@ func (s *Session) tryLater() {
 // unitSize is how many statuses go into one unit.
 const unitSize = 500
 
-// batch is a unit with the ids of the instances it speaks of.
+// batch is a unit with the ids of the instances, or of the volume, it speaks of.
 type batch struct {
-	unit store.Unit
-	ids  []string
+	unit   store.Unit
+	ids    []string
+	volume string
 }
 
 // batches makes units of what is to be stored. A debt is settled in a unit of
