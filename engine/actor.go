@@ -26,13 +26,14 @@ type actor struct {
 	epoch   int64
 	inbox   *mailbox.Box[store.Change]
 
-	loaded bool
-	seen   int64 // the newest revision heard of
-	await  int64 // the newest revision of its own making
-	record *store.Record
-	tasks  map[string]*store.Record
-	view   *converge.View
-	redone map[int]bool // versions whose values were counted on since they were read
+	loaded  bool
+	volumes volumes
+	seen    int64 // the newest revision heard of
+	await   int64 // the newest revision of its own making
+	record  *store.Record
+	tasks   map[string]*store.Record
+	view    *converge.View
+	redone  map[int]bool // versions whose values were counted on since they were read
 
 	mu      sync.Mutex // guards the timer, which is also stopped from outside
 	cancel  func()
@@ -109,7 +110,7 @@ func (a *actor) load() {
 	p := a.e.Picture.Project(a.project)
 	a.loaded, a.seen = true, p.Revision
 	a.record = p.Record
-	a.tasks = map[string]*store.Record{}
+	a.tasks, a.volumes = map[string]*store.Record{}, newVolumes()
 	a.view = converge.NewView()
 	for _, t := range p.Tasks {
 		a.tasks[t.ID] = t
@@ -119,6 +120,9 @@ func (a *actor) load() {
 	}
 	if st, ok := p.Record.Status.(*mariposa.ProjectStatus); ok && st != nil {
 		a.view.SetGoal(st)
+	}
+	for _, v := range p.Volumes {
+		a.volumes.set(v)
 	}
 	for _, i := range p.Instances {
 		a.setInstance(i)
@@ -172,6 +176,12 @@ func (a *actor) apply(c *store.Change) {
 			delete(a.tasks, r.ID)
 		} else {
 			a.tasks[r.ID] = &r
+		}
+	case mariposa.KindVolume:
+		if c.Deleted {
+			a.volumes.remove(r.ID)
+		} else {
+			a.volumes.set(&r)
 		}
 	case mariposa.KindInstance:
 		if c.Deleted {

@@ -266,6 +266,10 @@ func (e *Engine) hear(changes []store.Change) {
 			}
 		case *mariposa.TaskSpec:
 			project = spec.Project
+		case *mariposa.VolumeSpec:
+			if project = spec.Project; project == "" {
+				continue // what a project that is gone has left
+			}
 		case *mariposa.VersionSpec: // read when a task brings it into force; but an actor may wait for its own commit to pass
 			project = spec.Project
 		default:

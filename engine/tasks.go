@@ -357,6 +357,7 @@ func (t *turn) finish(ctx context.Context) error {
 		}
 	}
 	t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindKey, ID: t.project, Delete: true, Event: mariposa.Event{Kind: "key.deleted", Project: t.project, Actor: "mariposa"}})
+	t.leaveVolumes()
 	t.giveBack()
 	t.unit.Writes = slices.DeleteFunc(t.unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindProject })
 	t.unit.Writes = append(t.unit.Writes, store.Write{

@@ -26,7 +26,9 @@ type turn struct {
 	added   map[string]*mariposa.TaskSpec   // tasks that Mariposa opens itself
 	plan    converge.Plan
 	fares   map[string]*mariposa.ServiceStatus // every service's goal and fare after the plan
-	blocked map[string]string
+	blocked map[string]string                  // by service, the first reason why something of it cannot be made
+	unsaid  map[string]int                     // how many reasons there are beside it
+	nowhere map[string]bool                    // services of which no node takes one more, whichever
 	unit    store.Unit
 	claimed []string
 	cut     bool // there were more steps than one commit carries
@@ -38,6 +40,7 @@ func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 	t := &turn{
 		actor: a, now: a.e.Clock.Now(), spec: a.record.Spec.(*mariposa.ProjectSpec), open: a.openTasks(),
 		news: map[string]*mariposa.TaskStatus{}, added: map[string]*mariposa.TaskSpec{}, blocked: map[string]string{},
+		unsaid: map[string]int{}, nowhere: map[string]bool{},
 	}
 	t.was, _ = a.record.Status.(*mariposa.ProjectStatus)
 	t.goal = t.was
@@ -55,10 +58,10 @@ func (t *turn) run(ctx context.Context) error {
 	steps := t.plan.Steps
 	slices.SortStableFunc(steps, func(a, b converge.Step) int { return cmp.Compare(rank(a), rank(b)) })
 	t.cut = len(steps) >= maxSteps // there may be more
-	if len(steps) > maxSteps {
-		steps = steps[:maxSteps]
-	}
 	for _, s := range steps {
+		if len(t.unit.Writes) >= maxSteps { // what is blocked takes nobody's place
+			break
+		}
 		t.write(s)
 	}
 	t.explainBlocks()
@@ -80,6 +83,9 @@ func (t *turn) explainBlocks() {
 		ss := *t.goal.Services[name]
 		if said := t.plan.Services[name]; said != nil {
 			ss = *said
+		}
+		if n := t.unsaid[name]; n > 0 {
+			why += fmt.Sprintf(" (and %d more)", n)
 		}
 		ss.Status, ss.Reason = mariposa.StatusBlocked, why
 		if t.plan.Services == nil {
@@ -173,29 +179,35 @@ func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, ki
 	t.unit.Urgent = t.unit.Urgent || s.Repair
 }
 
+// create makes an instance. One that has volumes goes where they are; where that
+// cannot be, its slot waits and the others of its service do not.
 func (t *turn) create(s converge.Step) {
-	if t.blocked[s.Service] != "" {
+	def := t.view.Definition(s.Number, s.Service)
+	service := t.goal.Services[s.Service].ID
+	st, why := t.storageOf(s, def, service)
+	switch {
+	case why != "":
+		t.block(s.Service, why)
+		return
+	case st.node == "" && t.nowhere[s.Service]:
 		return // the next one of the same service would not fit either
 	}
-	def := t.view.Definition(s.Number, s.Service)
 	s.Instance = t.e.NewID()
 	spec := &mariposa.InstanceSpec{
 		Name: fmt.Sprintf("%s.%d-%s", s.Service, s.Slot, s.Instance[len(s.Instance)-6:]), Slot: s.Slot,
-		Project: t.project, Service: t.goal.Services[s.Service].ID, ServiceName: s.Service,
+		Project: t.project, Service: service, ServiceName: s.Service,
 		Number: s.Number, Digest: def.Digest, Live: def.Live, Compute: def.Compute,
 		Goal: mariposa.GoalRunning, Generation: 1, Reason: s.Reason, Created: t.now, Managed: true,
-		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: fixedPorts(def), Bindings: s.Bindings, Bound: s.Bound,
+		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: fixedPorts(def), Mounts: st.mounts,
+		Bindings: s.Bindings, Bound: s.Bound,
 	}
-	node, err := t.e.placer.Pick(s.Instance, needOf(spec))
-	if err != nil {
-		t.blocked[s.Service] = err.Error()
-		if len(spec.Ports) > 0 && !def.Update.StopFirst && t.goal.Services[s.Service].Rollout != nil {
-			t.blocked[s.Service] += "; its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first"
-		}
+	node, ok := t.pickNode(s, spec, def, st)
+	if !ok {
 		return
 	}
 	t.claimed = append(t.claimed, s.Instance)
 	spec.Node, spec.Task = node.ID, t.taskOf(s)
+	t.useVolumes(s, spec, def, st)
 	t.put(s, spec, false, "instance.provisioning", spec.Task)
 	t.unit.Claims = append(t.unit.Claims, store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity})
 }

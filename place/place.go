@@ -19,8 +19,17 @@ type Need struct {
 	Service string // its id; instances of one service are spread
 	Compute mariposa.ComputeType
 	Take    mariposa.Resources
-	Ports   []int // fixed ports, which can be had once a node
+	Ports   []int  // fixed ports, which can be had once a node
+	Node    string // where what it needs is, by id: no other will do; empty: any
 }
+
+// Refused is why the one node that will do for an instance does not take it.
+type Refused struct {
+	Node string // its id
+	Why  string // as the rest of a sentence about it
+}
+
+func (r *Refused) Error() string { return "node " + r.Node + " " + r.Why }
 
 // Node is what a node offers.
 type Node struct {
@@ -105,10 +114,14 @@ func (p *Placer) Release(instance string) {
 
 // Pick finds the best node for an instance and claims a place there: the one
 // with the fewest of its service, then the least filled, then by id. When no
-// node fits, the error says what each lacks.
+// node fits, the error says what each lacks; of an instance that only one node
+// will do for, it is a *Refused.
 func (p *Placer) Pick(instance string, need Need) (Node, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if need.Node != "" {
+		return p.pickOnly(instance, need)
+	}
 	var best *node
 	for _, n := range p.nodes {
 		if n.fits(need) && (best == nil || n.better(best, need)) {
@@ -120,6 +133,18 @@ func (p *Placer) Pick(instance string, need Need) (Node, error) {
 	}
 	p.claim(instance, best.ID, need)
 	return best.Node, nil
+}
+
+func (p *Placer) pickOnly(instance string, need Need) (Node, error) {
+	n := p.byID[need.Node]
+	switch {
+	case n == nil || !n.told:
+		return Node{}, &Refused{Node: need.Node, Why: "is no more"}
+	case !n.fits(need):
+		return Node{}, &Refused{Node: need.Node, Why: n.refuses(need)}
+	}
+	p.claim(instance, n.ID, need)
+	return n.Node, nil
 }
 
 // Used is what is claimed of a node.
