@@ -13,14 +13,12 @@ import (
 // key work deletes its line here.
 var unsupported = map[string]struct{ values, fine []string }{
 	"networks":                  {},
-	"volumes":                   {},
 	"load_balancers":            {},
 	"services.*.service_type":   {values: []string{"scheduled", "event"}},
 	"services.*.compute_type":   {values: []string{"docker", "infrastructure", "lx", "smartmachine", "kvm", "vm", "hvm"}},
 	"services.*.affinity":       {},
 	"services.*.dns":            {},
 	"services.*.dns_search":     {},
-	"services.*.volumes":        {},
 	"services.*.networks":       {},
 	"services.*.healthchecks":   {},
 	"services.*.containerpilot": {fine: []string{"false", "False", "FALSE"}},

@@ -90,6 +90,7 @@ func (c *checker) named(at *spot, visit func(at *spot)) {
 func (p *parts) finish() *Project {
 	p.ByName = make(map[string]*mariposa.Service, len(p.drafts))
 	for _, d := range p.drafts {
+		d.size(p.Volumes)
 		p.ByName[d.Name] = d.finish()
 		p.Services = append(p.Services, d.Service)
 	}

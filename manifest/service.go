@@ -129,6 +129,11 @@ func (c *checker) fits(d *draft) {
 		if image != nil {
 			c.invalid(image, "a process has no image; remove it or use another compute_type")
 		}
+		for _, v := range d.volumes {
+			if mariposa.ParseMount(v.at.node.Text).ReadOnly {
+				c.fault(v.at, mariposa.FaultNotSupported, "a process cannot be kept from writing to its volume; leave :ro out")
+			}
+		}
 		if d.at.child("command") == nil {
 			c.fault(d.at.missing("command"), mariposa.FaultMissing, "is missing; a process needs a command to run")
 		}
@@ -237,12 +242,39 @@ func files(c *checker, at *spot, d *draft) {
 	}
 }
 
+// maxMounts bounds how many volumes one service uses: every one of its instances
+// carries the list.
+const maxMounts = 32
+
 func volumes(c *checker, at *spot, d *draft) {
+	used := map[string]bool{}
 	for _, item := range c.distinct(at, "volumes like data:/path", mount) {
-		name, _, _ := strings.Cut(item.node.Text, ":")
-		d.volumes = append(d.volumes, edge{to: name, at: item})
+		m := mariposa.ParseMount(item.node.Text)
+		switch other := overlap(used, m.Path); {
+		case len(used) == maxMounts:
+			c.fault(item, mariposa.FaultTooLarge, "is one too many; a service may use %d volumes", maxMounts)
+			return
+		case other == m.Path:
+			c.fault(item, mariposa.FaultDuplicate, "puts a second volume at %s; choose another path", quote(m.Path))
+			continue
+		case other != "":
+			c.invalid(item, "puts a volume at %s, and another one is at %s; neither may be inside the other", quote(m.Path), quote(other))
+			continue
+		}
+		used[m.Path] = true
+		d.volumes = append(d.volumes, edge{to: m.Name, at: item})
 		d.Volumes = append(d.Volumes, item.node.Text)
 	}
+}
+
+// overlap finds a path that is the same as another, around it or inside it.
+func overlap(used map[string]bool, path string) string {
+	for _, other := range sortedKeys(used) {
+		if path == other || strings.HasPrefix(path, other+"/") || strings.HasPrefix(other, path+"/") {
+			return other
+		}
+	}
+	return ""
 }
 
 func networks(c *checker, at *spot, d *draft) {
@@ -269,6 +301,24 @@ func (d *draft) setsVariable(name string) bool {
 	return d.variables[name]
 }
 
+// size notes how large the volumes are that a service uses.
+func (d *draft) size(all []Volume) {
+	for _, v := range all {
+		if v.Size > 0 && slices.ContainsFunc(d.volumes, func(e edge) bool { return e.to == v.Name }) {
+			if d.Sizes == nil {
+				d.Sizes = map[string]int64{}
+			}
+			d.Sizes[v.Name] = v.Size
+		}
+	}
+}
+
+// saysOrder reports whether a service says in which order it is rolled out.
+func (d *draft) saysOrder() bool {
+	update := d.at.child("update")
+	return update != nil && update.child("order") != nil
+}
+
 // finish fills in what follows from the whole of a service.
 func (d *draft) finish() *mariposa.Service {
 	for _, e := range d.edges {
@@ -277,6 +327,9 @@ func (d *draft) finish() *mariposa.Service {
 	slices.Sort(d.DependsOn)
 	d.DependsOn = slices.Compact(d.DependsOn)
 	d.Refs, d.LiveRefs = refsOf(d.Service)
+	if len(d.Volumes) > 0 && !d.saysOrder() { // two incarnations of a slot would write the same data
+		d.Update.StopFirst = true
+	}
 	d.Digest, d.Live = digests(d.Service)
 	return d.Service
 }
