@@ -108,6 +108,7 @@ func (s *server) routes() {
 	s.graphRoutes()
 	s.queueRoutes()
 	s.instanceRoutes()
+	s.volumeRoutes()
 	s.nodeRoutes()
 	s.eventRoutes()
 	s.metadataRoutes()

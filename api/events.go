@@ -133,6 +133,10 @@ func (f *feed) sees(c *store.Change) bool {
 		project = c.Record.ID
 	case *mariposa.InstanceSpec:
 		project = spec.Project
+	case *mariposa.VolumeSpec:
+		if project = spec.Project; project == "" { // the organization has it
+			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesVolume(f.sight, spec)
+		}
 	case *mariposa.OrganizationSpec:
 		return (f.organization == "" || f.organization == c.Record.ID) && (f.sight.all || f.s.partOf(f.caller, &c.Record))
 	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec:
@@ -365,6 +369,8 @@ func (v *viewer) event(c *store.Change) contract.Event {
 		e.Reason = cmp.Or(e.Reason, spec.Reason)
 	case *mariposa.TaskSpec:
 		e.Object = v.task(r)
+	case *mariposa.VolumeSpec:
+		e.Object, e.ProjectName = v.volume(r), cmp.Or(e.ProjectName, spec.ProjectName)
 	case *mariposa.NodeSpec:
 		e.Object, e.NodeName = v.node(r), spec.Name
 	}

@@ -308,6 +308,16 @@ func (h *house) instance(id, project, service, node string, state mariposa.State
 	h.commit(store.Unit{Writes: []store.Write{w}})
 }
 
+// volume puts a volume that is there into the store.
+func (h *house) volume(id string, spec mariposa.VolumeSpec) {
+	h.t.Helper()
+	spec.Goal, spec.Compute, spec.Created = mariposa.GoalKept, mariposa.ComputeDummy, time.Now()
+	h.commit(store.Unit{Writes: []store.Write{{
+		Kind: mariposa.KindVolume, ID: id, Project: spec.Project, Spec: &spec, Status: &mariposa.VolumeStatus{State: mariposa.ResourceMade, Path: "/d/" + id},
+		Event: mariposa.Event{Kind: "volume.created", Project: spec.Project},
+	}}})
+}
+
 func (h *house) digest(project string, number int, service string) string {
 	h.t.Helper()
 	v := must(picture.NewShelf(h.store, h.vault).Version(h.ctx, project, number))(h.t)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 
 	"mariposa"
 	"mariposa/contract"
@@ -18,8 +19,8 @@ func (s *server) nodeRoutes() {
 	act.Description = "Purge lets quarantined instances go. A dummy node can be lost and restored, for tests and demonstrations."
 	serve(s, act, s.actOnNode)
 	remove := route(http.MethodDelete, "/v1/nodes/{node}", "nodes", "delete-node", "Forget a node")
-	remove.Description = "Only one that is unknown. While instances are assigned to it, force is needed: they are forgotten with it and " +
-		"made anew elsewhere. Should the node come back, what it still runs is put in quarantine."
+	remove.Description = "Only one that is unknown. While instances are assigned to it, or volumes are on it, force is needed: they are forgotten with it. " +
+		"Instances are made anew elsewhere, with empty volumes. Should the node come back, what it still runs is put in quarantine, and the folders of its volumes are left alone."
 	serve(s, remove, s.deleteNode)
 }
 
@@ -143,18 +144,33 @@ func (s *server) deleteNode(ctx context.Context, in *deleteNodeInput) (*document
 			return conflict("node %s still has %s: bring it back or wait until they are replaced elsewhere; or, if it will never come back, "+
 				"forget it together with them (mariposa node rm %s --force, ?force=true)", name, many(n, "instance"), name)
 		}
+		if n := len(s.keptOn(r.ID)); n > 0 && !in.Force {
+			return conflict("node %s still has %s, and what is in them is nowhere else: bring it back; or, if it will never come back, "+
+				"give them up together with it (mariposa node rm %s --force, ?force=true)", name, many(n, "volume"), name)
+		}
 		why := actor(ctx) + " asked for it"
 		for _, i := range there {
 			forget(c, i, "its node "+name+" was given up: "+why)
 		}
 		s.giveBack(c, there)
+		lost := s.forgetVolumes(c, r.ID, "its node "+name+" was given up: "+why)
 		if n := len(there); n > 0 {
 			c.answer.Reason = many(n, "instance") + " on it went with it"
+		}
+		if n := len(lost); n > 0 {
+			c.answer.Reason = strings.TrimPrefix(c.answer.Reason+"; "+many(n, "volume")+" on it given up: "+some(lost), "; ")
+		}
+		if c.answer.Reason != "" {
 			why += "; " + c.answer.Reason
 		}
 		c.unit.Writes = append(c.unit.Writes, store.Write{Delete: true, Event: mariposa.Event{Kind: "node.deleted", Reason: why}})
 		return nil
 	})
+}
+
+// keptOn lists the volumes on a node that are to be kept.
+func (s *server) keptOn(node string) []*store.Record {
+	return slices.DeleteFunc(s.Picture.VolumesOn(node), func(r *store.Record) bool { return r.Spec.(*mariposa.VolumeSpec).Goal != mariposa.GoalKept })
 }
 
 // forget takes an instance off the books and gives back what it claimed of its

@@ -184,6 +184,9 @@ func (s *server) deleteOrganization(ctx context.Context, in *OfOrganization) (*d
 		if n := len(s.Picture.ProjectsOf(r.ID)); n > 0 {
 			return conflict("organization %s still has %s: move or delete them first", spec.Name, many(n, "project"))
 		}
+		if n := len(s.Picture.VolumesLeftTo(r.ID)); n > 0 {
+			return conflict("organization %s still has %s from projects that are gone: delete them first", spec.Name, many(n, "volume"))
+		}
 		emptied(unit, r.ID)
 		unit.Writes = append(unit.Writes,
 			store.Write{Kind: mariposa.KindOrg, ID: r.ID, Delete: true, Event: mariposa.Event{Kind: "organization.deleted", Actor: actor(ctx)}},

@@ -36,6 +36,7 @@ func describe(version string) *huma.OpenAPI {
 			{Name: "state", Description: "Goal and reality, and changes of the goal."},
 			{Name: "queue", Description: "Tasks: every change that people can see."},
 			{Name: "instances", Description: "What runs."},
+			{Name: "volumes", Description: "What outlives it."},
 			{Name: "nodes", Description: "Where it runs."},
 			{Name: "events", Description: "The feed of changes, as a list or live."},
 			{Name: "server", Description: "The server itself."},

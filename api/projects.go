@@ -284,7 +284,7 @@ func (e *edit) rename(name string) error {
 type deleteProjectInput struct {
 	OfProject
 	Force   bool `query:"force" doc:"even while instances run"`
-	Volumes bool `query:"volumes" doc:"delete its volumes too"`
+	Volumes bool `query:"volumes" doc:"delete its volumes too; otherwise its organization keeps them"`
 }
 
 func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*document[contract.Changed], error) {
@@ -299,11 +299,24 @@ func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*do
 		if err != nil {
 			return nil, err
 		}
-		e.spec.Deleting = true
+		e.spec.Deleting, e.spec.DropVolumes = true, in.Volumes
+		e.answer.Reason = e.volumesAfter()
 		e.dismiss()
 		e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(e.spec.Organization, e.spec.Name), Delete: true}, "", "")
 		return e.done("its name is free; it goes once its last instance is gone")
 	})
+}
+
+// volumesAfter says what becomes of the volumes of a project that is deleted.
+func (e *edit) volumesAfter() string {
+	n := len(e.s.Picture.VolumesOf(e.record.ID))
+	switch {
+	case n == 0:
+		return ""
+	case e.spec.DropVolumes:
+		return many(n, "volume") + " will be deleted with it"
+	}
+	return many(n, "volume") + " will be left to organization " + e.s.viewer(e.ctx).orgName(e.spec.Organization)
 }
 
 // running counts the instances of a project that run, or may.

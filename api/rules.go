@@ -35,6 +35,7 @@ const (
 	aTask                      // the project of {task}
 	anInstance                 // the project of {instance}
 	organization               // {organization}
+	aVolume                    // the project of {volume}, or the organization that has it
 )
 
 // rules is the one list of who may call what. A route without a row answers
@@ -93,6 +94,9 @@ var rules = map[string]rule{
 	"DELETE /v1/instances/{instance}":                        {need: auth.ManageInstances, on: anInstance, audit: "instance.delete"},
 	"GET /v1/instances/{instance}/logs":                      {need: auth.ReadProject, on: anInstance, by: reveals, variants: revealing},
 	"GET /v1/instances/{instance}/exec":                      {need: auth.Shell, on: anInstance, audit: "instance.exec"},
+	"GET /v1/volumes":                                        {need: auth.Ask},
+	"GET /v1/volumes/{volume}":                               {need: auth.ReadVolume, on: aVolume},
+	"DELETE /v1/volumes/{volume}":                            {need: auth.DeleteVolume, on: aVolume, audit: "volume.delete"},
 	"GET /v1/events":                                         {need: auth.Ask},
 	"GET /v1/audit":                                          {need: auth.Ask}, // AuditProject or AuditOrganization of what it names
 	"GET /v1/nodes":                                          {need: auth.RunInstallation},
@@ -218,7 +222,7 @@ func (s *server) judge(c *auth.Caller, p auth.Permission, on *store.Record) erro
 	case auth.Allowed:
 		return nil
 	case auth.Denied:
-		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + where(on) + ": " + takes(p), Cause: denial{on}}
+		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + where(on) + ": " + takes(p, on), Cause: denial{on}}
 	}
 	if on != nil {
 		if spec, ok := on.Spec.(*mariposa.OrganizationSpec); ok {
@@ -242,11 +246,12 @@ func where(on *store.Record) string {
 }
 
 // takes says in words what a permission takes.
-func takes(p auth.Permission) string {
+func takes(p auth.Permission, on *store.Record) string {
+	owned := on != nil && on.Kind == mariposa.KindOrg
 	for _, row := range auth.Table {
 		switch {
 		case row.Permission != p:
-		case row.Project != "":
+		case row.Project != "" && !(owned && row.Organization != ""):
 			return "to " + row.Means + " takes the role " + string(row.Project) + ", and a token that is not bound to less"
 		case row.Organization != "":
 			return "to " + row.Means + " takes being " + string(row.Organization) + " of the organization, and a token that is not bound to less"
@@ -271,6 +276,8 @@ func (s *server) gate(r *http.Request, u rule) error {
 		on, err = s.projectOfInstance(ctx, r.PathValue("instance"))
 	case organization:
 		on, err = s.findOrganization(ctx, r.PathValue("organization"))
+	case aVolume:
+		on, err = s.ownerOfVolume(ctx, r.PathValue("volume"))
 	case nothing:
 	}
 	if err != nil {

@@ -26,6 +26,7 @@ type viewer struct {
 	gone     map[string]string // names of projects that are no more
 	nodes    map[string]*store.Record
 	versions map[versionKey]*picture.Version
+	mounted  map[string]map[string]*store.Record // by node and volume, who uses it
 }
 
 type versionKey struct {
@@ -36,7 +37,7 @@ type versionKey struct {
 func (s *server) viewer(ctx context.Context) *viewer {
 	return &viewer{
 		s: s, ctx: ctx, projects: map[string]*store.Record{}, gone: map[string]string{}, nodes: map[string]*store.Record{},
-		versions: map[versionKey]*picture.Version{},
+		versions: map[versionKey]*picture.Version{}, mounted: map[string]map[string]*store.Record{},
 	}
 }
 

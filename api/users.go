@@ -240,6 +240,9 @@ func (s *server) deleteUser(ctx context.Context, in *OfUser) (*document[contract
 		if n := len(s.Picture.ProjectsOf(spec.Organization)); n > 0 {
 			return conflict("%s still has %s in their own organization: move or delete them first", spec.Name, many(n, "project"))
 		}
+		if n := len(s.Picture.VolumesLeftTo(spec.Organization)); n > 0 {
+			return conflict("%s still has %s in their own organization, from projects that are gone: delete them first", spec.Name, many(n, "volume"))
+		}
 		emptied(unit, spec.Organization)
 		event := mariposa.Event{Kind: "user.deleted", Actor: actor(ctx)}
 		unit.Writes = append(unit.Writes,

@@ -29,11 +29,15 @@ const (
 	AdministerOrganization Permission = "organization.administer"
 	AuditOrganization      Permission = "organization.audit"
 
+	ReadVolume   Permission = "volume.read"
+	DeleteVolume Permission = "volume.delete"
+
 	RunInstallation Permission = "installation.run"
 )
 
 // Row says what a permission takes: a role in the project, one in the
-// organization, or to run the installation.
+// organization, or to run the installation; with both roles, that of what it is
+// asked for.
 type Row struct {
 	Permission   Permission
 	Means        string
@@ -60,6 +64,10 @@ var Table = []Row{
 	{Permission: CreateProject, Means: "make a project in an organization", Organization: mariposa.OrgMember},
 	{Permission: AdministerOrganization, Means: "manage an organization and its members; be admin of all its projects", Organization: mariposa.OrgOwner},
 	{Permission: AuditOrganization, Means: "read the audit of an organization", Organization: mariposa.OrgOwner},
+
+	// A volume belongs to its project; once that is gone, to its organization.
+	{Permission: ReadVolume, Means: "see a volume", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
+	{Permission: DeleteVolume, Means: "delete a volume and what is in it", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
 
 	{Permission: RunInstallation, Means: "manage nodes, users, quotas, packages and keys; act for any user", Installation: true},
 }

@@ -245,6 +245,7 @@ type Instance struct {
 	Environment []string             `json:"environment,omitempty" doc:"of a single instance, resolved"`
 	Command     []string             `json:"command,omitempty"`
 	Details     map[string]string    `json:"details,omitempty"`
+	Volumes     []mariposa.Mount     `json:"volumes,omitempty" doc:"of a single instance: those it uses"`
 }
 
 // Instances is a page of instances.

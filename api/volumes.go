@@ -1,0 +1,357 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/store"
+)
+
+func (s *server) volumeRoutes() {
+	serve(s, route(http.MethodGet, "/v1/volumes", "volumes", "list-volumes", "List volumes"), s.listVolumes)
+	serve(s, route(http.MethodGet, "/v1/volumes/{volume}", "volumes", "get-volume", "Show a volume"), s.getVolume)
+	remove := accepted(route(http.MethodDelete, "/v1/volumes/{volume}", "volumes", "delete-volume", "Delete a volume and what is in it"))
+	remove.Description = "Not while an instance uses it, or is to be made that would. Its node removes it as soon as it can be reached."
+	serve(s, remove, s.deleteVolume)
+}
+
+type listVolumesInput struct {
+	InProject
+	Service string `query:"service" doc:"the id or name of a service"`
+	Node    string `query:"node" doc:"the id or name of a node"`
+	Limit   int    `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
+	Marker  string `query:"marker" doc:"volumes after this one" maxLength:"255"`
+}
+
+func (s *server) listVolumes(ctx context.Context, in *listVolumesInput) (*document[contract.Volumes], error) {
+	if err := s.checkMarker(mariposa.KindVolume, in.Marker); err != nil {
+		return nil, err
+	}
+	records, err := s.volumesFor(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	v, page := s.viewer(ctx), contract.Volumes{Volumes: []contract.Volume{}}
+	for _, r := range records {
+		if r.ID <= in.Marker {
+			continue
+		}
+		if len(page.Volumes) == in.Limit {
+			page.Marker = page.Volumes[in.Limit-1].ID
+			break
+		}
+		page.Volumes = append(page.Volumes, v.volume(r))
+	}
+	return answer(page)
+}
+
+// volumesFor lists the volumes that are asked for and that the caller may see, by id.
+func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store.Record, error) {
+	g := s.sight(ctx, caller(ctx))
+	var found []*store.Record
+	switch project, err := s.projectID(ctx, in.InProject); {
+	case err != nil:
+		return nil, err
+	case project != "":
+		found = s.Picture.VolumesOf(project)
+	case in.Organization != "":
+		org, err := s.organizationID(ctx, in.Organization)
+		if err != nil {
+			return nil, err
+		}
+		found = s.volumesIn(org)
+	default:
+		found = s.Picture.All(mariposa.KindVolume)
+	}
+	node := ""
+	if in.Node != "" {
+		r, err := s.findNode(in.Node)
+		if err != nil {
+			return nil, err
+		}
+		node = r.ID
+	}
+	found = slices.DeleteFunc(found, func(r *store.Record) bool {
+		spec := r.Spec.(*mariposa.VolumeSpec)
+		return !s.seesVolume(g, spec) || in.Service != "" && in.Service != spec.ServiceName && in.Service != spec.Service || node != "" && node != spec.Node
+	})
+	if len(found) == 0 { // who has nothing on a node does not know it
+		_, err := s.nodeWith(g, in.Node)
+		return nil, err
+	}
+	return found, nil
+}
+
+// volumesIn lists the volumes of an organization: those of its projects, and those
+// that projects have left to it.
+func (s *server) volumesIn(org string) []*store.Record {
+	all := s.Picture.VolumesLeftTo(org)
+	for _, p := range s.Picture.ProjectsOf(org) {
+		all = append(all, s.Picture.VolumesOf(p.ID)...)
+	}
+	slices.SortFunc(all, func(a, b *store.Record) int { return strings.Compare(a.ID, b.ID) })
+	return all
+}
+
+// seesVolume reports whether the caller may know of a volume: who sees its project,
+// or has a part in the organization that it was left to.
+func (s *server) seesVolume(g *sight, spec *mariposa.VolumeSpec) bool {
+	if spec.Project != "" {
+		return g.project(spec.Project)
+	}
+	org := s.Picture.Get(mariposa.KindOrg, spec.Organization)
+	return g.all || org != nil && s.directory.RoleOf(g.c, org) != ""
+}
+
+// findVolume finds a volume by id, or by the beginning of it, among those that the
+// caller may see.
+func (s *server) findVolume(ctx context.Context, ref string) (*store.Record, error) {
+	g := s.sight(ctx, caller(ctx))
+	if r := s.Picture.Get(mariposa.KindVolume, ref); r != nil && s.seesVolume(g, r.Spec.(*mariposa.VolumeSpec)) {
+		return r, nil
+	}
+	var found []*store.Record
+	if len(ref) >= 4 {
+		found = slices.DeleteFunc(s.Picture.All(mariposa.KindVolume), func(r *store.Record) bool {
+			return !strings.HasPrefix(r.ID, ref) || !s.seesVolume(g, r.Spec.(*mariposa.VolumeSpec))
+		})
+	}
+	switch len(found) {
+	case 0:
+		return nil, notFound("there is no volume %q", ref)
+	case 1:
+		return found[0], nil
+	}
+	return nil, invalid("%q means more than one volume, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
+}
+
+// ownerOfVolume finds what a permission about a volume is asked for: its project, or
+// the organization that has it by now.
+func (s *server) ownerOfVolume(ctx context.Context, ref string) (*store.Record, error) {
+	r, err := s.findVolume(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if owner := s.ownerOf(r); owner != nil {
+		return owner, nil
+	}
+	return nil, notFound("there is no volume %q", ref)
+}
+
+func (s *server) ownerOf(r *store.Record) *store.Record {
+	spec := r.Spec.(*mariposa.VolumeSpec)
+	if spec.Project != "" {
+		return s.Picture.Get(mariposa.KindProject, spec.Project)
+	}
+	if org := s.Picture.Get(mariposa.KindOrg, spec.Organization); org != nil {
+		return org
+	}
+	return &store.Record{Kind: mariposa.KindOrg, ID: spec.Organization, Spec: &mariposa.OrganizationSpec{}} // gone too: who runs the installation clears up
+}
+
+type ofVolume struct {
+	Volume string `path:"volume" doc:"its id, or the beginning of it" maxLength:"255"`
+}
+
+func (s *server) getVolume(ctx context.Context, in *ofVolume) (*document[contract.Volume], error) {
+	r, err := s.findVolume(ctx, in.Volume)
+	if err != nil {
+		return nil, err
+	}
+	return answer(s.viewer(ctx).volume(r))
+}
+
+// volume shows a volume.
+func (v *viewer) volume(r *store.Record) contract.Volume {
+	spec := r.Spec.(*mariposa.VolumeSpec)
+	st, _ := r.Status.(*mariposa.VolumeStatus)
+	doc := contract.Volume{
+		ID: r.ID, Name: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: spec.ProjectName,
+		Service: spec.Service, ServiceName: spec.ServiceName, Slot: fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot), ComputeType: spec.Compute,
+		Node: spec.Node, NodeName: v.nodeName(spec.Node), Size: spec.Size, State: string(mariposa.ResourcePending), Goal: spec.Goal,
+		Created: spec.Created, Reason: spec.Reason,
+	}
+	if p := v.projectRecord(spec.Project); p != nil {
+		doc.Organization, doc.ProjectName = p.Spec.(*mariposa.ProjectSpec).Organization, p.Spec.(*mariposa.ProjectSpec).Name
+	}
+	doc.OrganizationName = v.orgName(doc.Organization)
+	if st != nil {
+		doc.State, doc.Path, doc.Reason = string(st.State), st.Path, cmp.Or(st.Reason, spec.Reason)
+	}
+	if user := v.userOf(r); user != nil {
+		doc.Instance, doc.InstanceName = user.ID, user.Spec.(*mariposa.InstanceSpec).Name
+	}
+	switch {
+	case v.unreachable(spec.Node):
+		doc.State, doc.Reason = string(mariposa.NodeUnknown), "its node "+cmp.Or(doc.NodeName, spec.Node)+" cannot be reached"
+		if spec.Goal == mariposa.GoalGone {
+			doc.Reason += "; the volume goes when it returns"
+		}
+	case spec.Goal == mariposa.GoalGone:
+		doc.State = "deleting"
+	}
+	return doc
+}
+
+// userOf finds an instance that uses a volume, or may: the newest, if there is more
+// than one. What has ended and is kept to look at uses nothing.
+func (v *viewer) userOf(volume *store.Record) *store.Record {
+	node := volume.Spec.(*mariposa.VolumeSpec).Node
+	on, known := v.mounted[node]
+	if !known {
+		on = map[string]*store.Record{}
+		for _, r := range v.s.Picture.InstancesOn(node) { // by id, and ids grow
+			spec := r.Spec.(*mariposa.InstanceSpec)
+			if spec.Kept || mariposa.StateOf(spec, instanceStatus(r)) == mariposa.StateDestroyed {
+				continue
+			}
+			for _, m := range spec.Mounts {
+				on[m.Volume] = r
+			}
+		}
+		v.mounted[node] = on
+	}
+	return on[volume.ID]
+}
+
+// deleteVolume gives a volume its tombstone: the node takes it away when it can be
+// reached, and then it is forgotten.
+func (s *server) deleteVolume(ctx context.Context, in *ofVolume) (*document[contract.Changed], error) {
+	found, err := s.findVolume(ctx, in.Volume)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := s.commit(ctx, found.ID, func() (*change, error) {
+		r := s.Picture.Get(mariposa.KindVolume, found.ID)
+		if r == nil {
+			return nil, notFound("the volume is gone")
+		}
+		owner := s.ownerOf(r)
+		if owner == nil {
+			return nil, notFound("the volume is gone")
+		}
+		if err := s.askAgain(ctx, owner); err != nil {
+			return nil, err
+		}
+		doc := s.viewer(ctx).volume(r)
+		c := &change{answer: contract.Changed{ID: r.ID, Name: doc.Name, Reason: "its node " + cmp.Or(doc.NodeName, doc.Node) + " removes it"}}
+		if doc.State == string(mariposa.NodeUnknown) {
+			c.answer.Reason = "its node " + cmp.Or(doc.NodeName, doc.Node) + " removes it when it can be reached again"
+		}
+		if doc.Goal == mariposa.GoalGone {
+			return c, nil
+		}
+		if err := s.unused(ctx, r, doc); err != nil {
+			return nil, err
+		}
+		s.entomb(ctx, c, r, doc)
+		return c, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer(*changed)
+}
+
+// unused refuses to delete a volume that something uses, or will.
+func (s *server) unused(ctx context.Context, r *store.Record, doc contract.Volume) error {
+	what := fmt.Sprintf("volume %s of %s", doc.Name, doc.Slot)
+	if doc.Instance != "" {
+		user := s.Picture.Get(mariposa.KindInstance, doc.Instance)
+		if user != nil && user.Spec.(*mariposa.InstanceSpec).Debt {
+			return conflict("%s is used by instance %s, which is left of project %s on node %s: it can be deleted once that is gone", what, doc.InstanceName, doc.ProjectName, cmp.Or(doc.NodeName, doc.Node))
+		}
+		return conflict("%s is used by instance %s: scale %s down, stop it, or take it out of the manifest first", what, doc.InstanceName, doc.ServiceName)
+	}
+	if s.wanted(ctx, r) {
+		return conflict("%s will be used again: %s is to have an instance in that slot; scale %s down, stop it, or take it out of the manifest first", what, doc.ServiceName, doc.ServiceName)
+	}
+	return nil
+}
+
+// wanted reports whether the goal of a volume's project is to fill the volume's
+// slot, which is empty, with an instance that would use it.
+func (s *server) wanted(ctx context.Context, r *store.Record) bool {
+	spec := r.Spec.(*mariposa.VolumeSpec)
+	project := s.Picture.Get(mariposa.KindProject, spec.Project)
+	st := statusOf(project)
+	if st == nil || st.Goal != mariposa.GoalStarted || project.Spec.(*mariposa.ProjectSpec).Deleting {
+		return false
+	}
+	ss := st.Services[spec.ServiceName]
+	if ss == nil || ss.ID != spec.Service || ss.Removed || ss.Stopped {
+		return false
+	}
+	def := s.viewer(ctx).definition(project.ID, ss.Number, spec.ServiceName)
+	if def == nil || !slices.ContainsFunc(def.Volumes, func(text string) bool { return mariposa.ParseMount(text).Name == spec.Name }) {
+		return false
+	}
+	held := map[int]bool{}
+	s.Picture.EachInstanceOf(project.ID, func(i *store.Record) bool {
+		is := i.Spec.(*mariposa.InstanceSpec)
+		if is.Service == spec.Service && is.Managed && is.Goal == mariposa.GoalRunning {
+			held[is.Slot] = true
+		}
+		return true
+	})
+	free := 0 // slots below this one that are filled before it
+	for slot := 1; slot < spec.Slot; slot++ {
+		if !held[slot] {
+			free++
+		}
+	}
+	return !held[spec.Slot] && free < ss.Scale-len(held)
+}
+
+// entomb writes a volume's tombstone. On a node that is no more there is nobody to
+// take anything away, so the record goes at once.
+func (s *server) entomb(ctx context.Context, c *change, r *store.Record, doc contract.Volume) {
+	spec := *r.Spec.(*mariposa.VolumeSpec)
+	spec.Goal, spec.Task, spec.Reason = mariposa.GoalGone, "", actor(ctx)+" deleted it"
+	w := store.Write{
+		Kind: mariposa.KindVolume, ID: r.ID, Spec: &spec,
+		Event: mariposa.Event{Kind: "volume.deleting", Project: spec.Project, Service: spec.ServiceName, Node: spec.Node, Actor: actor(ctx), Reason: spec.Reason},
+	}
+	if s.Picture.Get(mariposa.KindNode, spec.Node) == nil {
+		w.Spec, w.Delete, w.Event.Kind = nil, true, "volume.deleted"
+		c.answer.Reason = "its node is no more, and it was forgotten"
+	}
+	c.unit.Require = []store.Require{{Kind: mariposa.KindVolume, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
+	c.unit.Writes = []store.Write{w}
+	c.unit.Audit = []mariposa.Audit{{
+		Kind: string(mariposa.KindVolume), Object: r.ID, ObjectName: doc.Slot + " " + doc.Name,
+		Organization: doc.Organization, Project: doc.Project, ProjectName: doc.ProjectName, Reason: spec.Reason,
+	}}
+}
+
+// forgetVolumes takes the volumes of a node that is given up off the books, and says
+// which of them had been kept.
+func (s *server) forgetVolumes(c *change, node, why string) (lost []string) {
+	for _, r := range s.Picture.VolumesOn(node) {
+		spec := r.Spec.(*mariposa.VolumeSpec)
+		if spec.Goal == mariposa.GoalKept {
+			lost = append(lost, fmt.Sprintf("%s of %s.%d", spec.Name, spec.ServiceName, spec.Slot))
+		}
+		c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindVolume, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
+		c.unit.Writes = append(c.unit.Writes, store.Write{
+			Kind: mariposa.KindVolume, ID: r.ID, Delete: true,
+			Event: mariposa.Event{Kind: "volume.deleted", Project: spec.Project, Service: spec.ServiceName, Reason: why},
+		})
+	}
+	return lost
+}
+
+// some names a few of many.
+func some(all []string) string {
+	const few = 5
+	if len(all) <= few {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
+}
