@@ -125,6 +125,19 @@ func (a *app) instanceNames(cmd *cobra.Command, args []string) []string {
 	})(cmd, args)
 }
 
+func (a *app) volumeNames(cmd *cobra.Command, args []string) []string {
+	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
+		var names []string
+		for v, err := range c.Volumes(ctx, client.VolumeFilter{Project: project}) {
+			if err != nil {
+				break
+			}
+			names = append(names, slotted(v), cobra.CompletionWithDesc(v.ID, v.ProjectName+"/"+slotted(v)))
+		}
+		return names
+	})(cmd, args)
+}
+
 func (a *app) taskIDs(cmd *cobra.Command, args []string) []string {
 	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
 		var ids []string

@@ -288,6 +288,7 @@ func world(t *testing.T) *fake {
 	f.give("DELETE /v1/nodes/node2", contract.Changed{ID: nodeTwo, Name: "node2"})
 	f.settle()
 	f.furnish()
+	f.store()
 	f.roll()
 	return f
 }

@@ -77,6 +77,10 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 		{"usage-url", "--url localhost:80 state", false},
 		{"help", "", false},
 		{"help-node-rm", "node rm --help", false},
+		{"help-volume", "volume --help", false},
+		{"help-volume-list", "volume list --help", false},
+		{"help-volume-rm", "volume rm --help", false},
+		{"help-project-delete", "project delete --help", false},
 		{"help-project-update", "project update --help", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

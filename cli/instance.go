@@ -135,7 +135,7 @@ func (a *app) instanceShow() *cobra.Command {
 			"state", word(i.State), "health", health(i.Health), "goal", string(i.Goal), "reason", i.Reason, "node", i.NodeName,
 			"addresses", strings.Join(i.Addresses, ", "), "version", i.Version, "compute type", string(i.ComputeType), "physical id", i.PhysicalID,
 			"created", a.stamp(i.Created), "started", a.stampOf(i.Started), "finished", a.stampOf(i.Finished), "exit code", exitCodeOf(i), "restarts", i.Restarts,
-			"command", strings.Join(i.Command, " "), "details", sorted(i.Details))
+			"command", strings.Join(i.Command, " "), "volumes", mountsOf(i.Volumes), "details", sorted(i.Details))
 		for n, e := range i.Environment {
 			if n == 0 {
 				a.say("environment")
@@ -144,6 +144,15 @@ func (a *app) instanceShow() *cobra.Command {
 		}
 		return nil
 	})
+}
+
+// mountsOf lists volumes as manifests do.
+func mountsOf(all []mariposa.Mount) string {
+	var list []string
+	for _, m := range all {
+		list = append(list, m.Name+":"+m.Path)
+	}
+	return strings.Join(list, ", ")
 }
 
 func exitCodeOf(i *contract.Instance) string {

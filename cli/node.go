@@ -151,9 +151,9 @@ func (a *app) nodeRemove() *cobra.Command {
 		return a.toldNode(changed, err, "is forgotten")
 	})
 	cmd.Long = "Forget a node that will not come back: one that is unknown.\n\n" +
-		"While instances are assigned to it, --force is needed: they are forgotten with it, and\nmade anew on other nodes. Should the node come back after all, it joins as a new one;\n" +
-		"what it still runs is left running in quarantine (`node show`, `node purge`)."
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "forget the instances assigned to it too")
+		"While instances are assigned to it, or volumes are on it, --force is needed: they are\nforgotten with it. Instances are made anew on other nodes, with empty volumes. Should the\n" +
+		"node come back after all, it joins as a new one; what it still runs is left running in\nquarantine (`node show`, `node purge`), and the folders of its volumes are left alone."
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "forget the instances and volumes on it too")
 	return cmd
 }
 

@@ -88,9 +88,10 @@ func (a *app) projectShow() *cobra.Command {
 }
 
 func (a *app) projectDelete() *cobra.Command {
-	var force, wait bool
+	var force, volumes, wait bool
 	cmd := a.aProject(&cobra.Command{
 		Use: "delete [NAME]", Short: "Delete a project; with -f, what it runs is stopped first",
+		Long: "Delete a project. With -f, what it runs is stopped first.\n\nIts volumes are kept: they belong to its organization then (`volume list -A`, `volume rm`).\nWith --volumes they go with it, and all that is in them.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := a.projectName(args)
 			if err != nil {
@@ -98,7 +99,11 @@ func (a *app) projectDelete() *cobra.Command {
 			}
 			var gone *contract.Changed
 			err = a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
-				done, err := c.DeleteProject(cmd.Context(), name, force)
+				remove := c.DeleteProject
+				if volumes {
+					remove = c.DeleteWithVolumes
+				}
+				done, err := remove(cmd.Context(), name, force)
 				gone = done
 				switch {
 				case mariposa.CodeOf(err) == mariposa.Conflict && !force:
@@ -108,7 +113,7 @@ func (a *app) projectDelete() *cobra.Command {
 				case !a.global.json && done.Task == nil:
 					a.say("%s: deleted", name)
 				case !a.global.json:
-					a.say("%s: stopping what it runs; then it is gone", name)
+					a.say("%s: stopping what it runs; then it is gone%s", name, prefixed("; ", done.Reason))
 				}
 				return done, err
 			})
@@ -119,6 +124,7 @@ func (a *app) projectDelete() *cobra.Command {
 		},
 	})
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop what it runs first")
+	cmd.Flags().BoolVar(&volumes, "volumes", false, "delete its volumes too, with all that is in them")
 	waitFlag(cmd, &wait)
 	return cmd
 }

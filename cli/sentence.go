@@ -74,6 +74,8 @@ func (n *narrator) tell(e client.Event) string {
 		return n.project(e)
 	case "version":
 		return n.version(e)
+	case "volume":
+		return n.volume(e)
 	case "node":
 		return n.node(e)
 	case "user", "organization", "package", "token":
@@ -118,6 +120,19 @@ func (n *narrator) instance(e client.Event) string {
 		delete(n.names, e.Instance)
 	}
 	return owned(e) + name + " " + n.where(cmp.Or(verbs[e.Verb()], e.Verb()), e.Node) + bracketed(reason)
+}
+
+// volume tells of a volume: hello/db.1:data was made on node1.
+func (n *narrator) volume(e client.Event) string {
+	name := "a volume"
+	if v := e.AsVolume(); v != nil {
+		name = slotted(*v)
+		n.learn(v.Node, v.NodeName)
+	}
+	what := map[string]string{
+		"created": "is to be made on %s", "made": "is there on %s", "pending": "cannot be made on %s", "left": "is left to the organization", "deleting": "is to be deleted on %s", "deleted": "is deleted",
+	}[e.Verb()]
+	return owned(e) + name + " " + n.where(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
 }
 
 func (n *narrator) learn(id, name string) {

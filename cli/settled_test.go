@@ -60,6 +60,30 @@ func (f *fake) settle() {
 	f.give("POST /v1/keys/rotate", contract.KeyRotation{Key: "k-7f3a", Rewrapped: 12})
 }
 
+// The volumes of the fake server: one in use, and one of a project that is gone.
+const (
+	dataOne = "0198c000-0000-7000-8000-0000000000e1"
+	dataTwo = "0198c000-0000-7000-8000-0000000000e2"
+)
+
+// store adds them.
+func (f *fake) store() {
+	one := contract.Volume{
+		ID: dataOne, Name: "data", Organization: acmeID, OrganizationName: "acme", Project: helloID, ProjectName: "hello", ServiceName: "db", Slot: "db.1", ComputeType: mariposa.ComputeProcess,
+		Node: nodeOne, NodeName: "node1", Size: 1 << 30, State: "made", Goal: mariposa.GoalKept, Path: "/var/lib/mariposa/volumes/" + dataOne, Instance: webOne, InstanceName: "db.1-00ab12", Created: noon, Reason: "made for db.1-00ab12",
+	}
+	two := contract.Volume{
+		ID: dataTwo, Name: "data", Organization: acmeID, OrganizationName: "acme", ProjectName: "former", ServiceName: "db", Slot: "db.2", ComputeType: mariposa.ComputeProcess,
+		Node: nodeTwo, NodeName: "node2", State: "unknown", Goal: mariposa.GoalGone, Created: noon, Reason: "its node node2 cannot be reached; the volume goes when it returns",
+	}
+	f.give("GET /v1/volumes", contract.Volumes{Volumes: []contract.Volume{one, two}})
+	f.give("GET /v1/volumes/"+dataOne, one)
+	f.give("GET /v1/volumes/"+dataTwo, two)
+	f.give("DELETE /v1/volumes/"+dataOne, contract.Changed{ID: dataOne, Name: "data", Reason: "its node node1 removes it"})
+	f.give("DELETE /v1/volumes/"+dataTwo, contract.Changed{ID: dataTwo, Name: "data", Reason: "its node node2 removes it when it can be reached again"})
+	f.give("DELETE /v1/projects/hello", contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne), Reason: "1 volume will be deleted with it"})
+}
+
 // furnish adds metadata, tags and audit of the fake server. It masks what a server
 // should, and unmasks what it is asked to reveal.
 func (f *fake) furnish() {

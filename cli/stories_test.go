@@ -41,6 +41,10 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 			"package list", "package set small --memory 512m --cpu 0.5 --disk 10g --family small", "package set small --memory 512m", "package set small --memory 512x --cpu 1", "package rm small", "package rm large",
 			"key rotate", "key rotate --json",
 		}},
+		"volume": {lines: []string{
+			"volume list", "volume list --json", "-j hello volume list --service db --node node1", "-o acme volume list -A", "volume show db.1:data", "-j hello volume show " + dataOne, "volume show db.2:data", "volume show nothing",
+			"volume rm db.1:data", "volume rm " + dataOne + " --json", "volume rm " + dataTwo, "volumes delete nothing -y", "project delete hello --volumes",
+		}},
 		"people": {lines: []string{
 			"project users hello", "-j hello project people", "project add-user hello bob --role operator", "-j hello project share bob --role deployer", "project add-user hello bob", "project add-user hello bob --role king",
 			"project remove-user hello bob", "-j hello project unshare bob", "project remove-user hello zoe",

@@ -66,6 +66,12 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		}},
 		{"GET /v1/projects/x/manifest?organization=acme", func(c *Client) error { return drop(c.Manifest(ctx, "x")) }},
 		{"DELETE /v1/projects/x?force=true&organization=acme", func(c *Client) error { return drop(c.DeleteProject(ctx, "x", true)) }},
+		{"DELETE /v1/projects/x?organization=acme&volumes=true", func(c *Client) error { return drop(c.DeleteWithVolumes(ctx, "x", false)) }},
+		{"GET /v1/volumes?node=n1&organization=acme&project=x&service=db", func(c *Client) error {
+			return drop(c.AllVolumes(ctx, VolumeFilter{Project: "x", Service: "db", Node: "n1"}))
+		}},
+		{"GET /v1/volumes/v1", func(c *Client) error { return drop(c.Volume(ctx, "v1")) }},
+		{"DELETE /v1/volumes/v1", func(c *Client) error { return drop(c.DeleteVolume(ctx, "v1")) }},
 		{"GET /v1/projects/x/versions?organization=acme", func(c *Client) error { return drop(c.Versions(ctx, "x")) }},
 		{"GET /v1/projects/x/versions/3?organization=acme", func(c *Client) error { return drop(c.Version(ctx, "x", "3")) }},
 		{`PUT /v1/projects/x/state?organization=acme application/json {"action":"reprovision","rolling":2,"services":["web"]}`, func(c *Client) error {

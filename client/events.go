@@ -44,6 +44,9 @@ func (e Event) AsInstance() *contract.Instance { return object[contract.Instance
 // AsNode returns the node that an event tells of, or nil.
 func (e Event) AsNode() *contract.Node { return object[contract.Node](e, "node") }
 
+// AsVolume returns the volume that an event tells of, or nil.
+func (e Event) AsVolume() *contract.Volume { return object[contract.Volume](e, "volume") }
+
 // AsVersion returns the version that an event tells of, or nil.
 func (e Event) AsVersion() *contract.Version { return object[contract.Version](e, "version") }
 

@@ -107,9 +107,19 @@ func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, er
 }
 
 // DeleteProject deletes a project. With force, its instances are stopped first,
-// by the task in the answer.
+// by the task in the answer. Its volumes are left to its organization.
 func (c *Client) DeleteProject(ctx context.Context, project string, force bool) (*contract.Changed, error) {
 	q := c.owned()
+	if force {
+		q.Set("force", "true")
+	}
+	return answer[contract.Changed](ctx, c, remove(at(project), q))
+}
+
+// DeleteWithVolumes deletes a project like DeleteProject, and its volumes with it.
+func (c *Client) DeleteWithVolumes(ctx context.Context, project string, force bool) (*contract.Changed, error) {
+	q := c.owned()
+	q.Set("volumes", "true")
 	if force {
 		q.Set("force", "true")
 	}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+func (a *app) volumeCommand() *cobra.Command {
+	cmd := a.group("volume", "Look at volumes, which outlive instances, and delete them", a.volumeList(), a.volumeShow(), a.volumeRemove())
+	cmd.Aliases = []string{"volumes"}
+	return cmd
+}
+
+func (a *app) volumeList() *cobra.Command {
+	var f client.VolumeFilter
+	var everywhere bool
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the volumes", Args: takes(0, 0),
+		Long: "List the volumes. Those of projects that are gone belong to the organization:\n-A shows them too, and -o ORG -A all that an organization has.",
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if f.Project, err = a.anyProject(everywhere); err != nil {
+				return err
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			all, err := c.AllVolumes(cmd.Context(), f)
+			if err != nil {
+				return a.noProject(err)
+			}
+			return show(a, all, nil, func() { a.printVolumes(all.Volumes) })
+		},
+	}
+	cmd.Flags().StringVar(&f.Service, "service", "", "only volumes of this service")
+	cmd.Flags().StringVar(&f.Node, "node", "", "only volumes on this node")
+	complete(cmd, "service", a.serviceNames)
+	complete(cmd, "node", a.nodeNames)
+	everywhereFlag(cmd, &everywhere)
+	return cmd
+}
+
+func (a *app) printVolumes(all []contract.Volume) {
+	if len(all) == 0 {
+		a.note("no volumes")
+		return
+	}
+	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE", "USED BY", "AGE", "ID", "REASON")
+	for _, v := range all {
+		project := dash(v.ProjectName)
+		if v.Project == "" {
+			project += " (gone)"
+		}
+		t.add(cell{slotted(v), bold}, text(project), volumeState(v.State), text(dash(v.NodeName)), text(roomOf(v.Size)), text(dash(v.InstanceName)),
+			text(a.age(v.Created)), text(v.ID), text(v.Reason))
+	}
+	a.printTable(t)
+}
+
+// slotted is how people name a volume: db.1:data.
+func slotted(v contract.Volume) string { return v.Slot + ":" + v.Name }
+
+func roomOf(size int64) string {
+	if size == 0 {
+		return "-"
+	}
+	return sizeOfBytes(size)
+}
+
+// volumeState colors a state as that of an instance that fares alike.
+func volumeState(state string) cell {
+	like := map[string]mariposa.State{
+		"made": mariposa.StateRunning, "pending": mariposa.StateProvisioning, "deleting": mariposa.StateStopping, "unknown": mariposa.StateUnknown,
+	}
+	c := word(like[state])
+	c.text = state
+	return c
+}
+
+// onVolume is a command that takes one volume.
+func (a *app) onVolume(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " VOLUME", Short: short, Args: takes(1, 1), ValidArgsFunction: first(a.volumeNames),
+		Long: short + ".\n\nA volume is named by its slot and its name in the manifest (db.1:data), or by the beginning of its id.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			id, err := a.volumeRef(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			err = run(cmd.Context(), c, id)
+			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
+				return hinted(err, "see `%s volume list`", a.calling(""))
+			}
+			return err
+		},
+	}
+}
+
+var aSlotsVolume = regexp.MustCompile(`^([a-z0-9-]+)\.[0-9]+:[a-z0-9-]+$`)
+
+// volumeRef turns a word for a volume into one that the server knows.
+func (a *app) volumeRef(ctx context.Context, c *client.Client, word string) (string, error) {
+	slot := aSlotsVolume.FindStringSubmatch(word)
+	if slot == nil {
+		return word, nil
+	}
+	project, err := a.anyProject(false)
+	if err != nil {
+		return "", err
+	}
+	var found []candidate
+	for v, err := range c.Volumes(ctx, client.VolumeFilter{Project: project, Service: slot[1]}) {
+		if err != nil {
+			return "", err
+		}
+		if slotted(v) == word && v.Goal == mariposa.GoalKept {
+			found = append(found, candidate{v.ID, v.ProjectName + "/" + word})
+		}
+	}
+	return a.pick(found, fmt.Sprintf("volume %q", word), "volume list")
+}
+
+func (a *app) volumeShow() *cobra.Command {
+	return a.onVolume("show", "Show one volume", func(ctx context.Context, c *client.Client, id string) error {
+		v, err := c.Volume(ctx, id)
+		return show(a, v, err, func() {
+			a.facts("volume", cell{slotted(*v), bold}, "id", v.ID, "organization", v.OrganizationName, "project", v.ProjectName, "service", v.ServiceName, "slot", v.Slot,
+				"state", volumeState(v.State), "goal", string(v.Goal), "reason", v.Reason, "node", v.NodeName, "path", v.Path, "size", roomOf(v.Size),
+				"compute type", string(v.ComputeType), "used by", v.InstanceName, "created", a.stamp(v.Created))
+		})
+	})
+}
+
+func (a *app) volumeRemove() *cobra.Command {
+	var sure bool
+	cmd := a.onVolume("rm", "Delete a volume with all that is in it", func(ctx context.Context, c *client.Client, id string) error {
+		v, err := c.Volume(ctx, id)
+		if err != nil {
+			return err
+		}
+		if ok, err := a.confirm(ctx, fmt.Sprintf("delete volume %s of %s, and all that is in it, for good?", slotted(*v), v.ProjectName), sure); err != nil || !ok {
+			return err
+		}
+		done, err := c.DeleteVolume(ctx, v.ID)
+		if err != nil {
+			return err
+		}
+		return changed(a, done, nil, "volume %s is deleted: %s", slotted(*v), done.Reason)
+	})
+	cmd.Aliases = []string{"remove", "delete"}
+	cmd.Long += "\n\nNot while an instance uses it, or is to be made that would. Its node removes it as soon\nas it can be reached."
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	return cmd
+}
