@@ -24,8 +24,19 @@ func describe(f wire.Frame) string {
 		for _, it := range f.Assign.Items {
 			fmt.Fprintf(&b, " %s/%d=%s", tail(it.ID), it.Generation, it.Goal)
 		}
+	case f.Provide != nil:
+		b.WriteString("provide")
+		if f.Provide.Snapshot {
+			b.WriteString(" (snapshot)")
+		}
+		for _, it := range f.Provide.Items {
+			fmt.Fprintf(&b, " %s=%s", tail(it.ID), it.Goal)
+		}
 	case f.Report != nil:
 		b.WriteString("report")
+		for _, it := range f.Report.Provided {
+			fmt.Fprintf(&b, " %s %s", it.Kind, tail(it.ID)+"="+string(it.State))
+		}
 		for _, it := range f.Report.Items {
 			fmt.Fprintf(&b, " %s/%d=%s", tail(it.ID), it.Status.Generation, it.Status.State)
 		}

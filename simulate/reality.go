@@ -101,6 +101,8 @@ func (c *checker) unsettled() string {
 			return st.Reason
 		case c.w.now.Sub(c.changed) < calm:
 			return "something has just changed"
+		case c.w.now.Sub(c.w.started) < calm:
+			return "a server has just started, and may not have looked at it yet"
 		}
 	}
 	return ""

@@ -101,6 +101,7 @@ func (w *World) startServer() {
 		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable,
 	})
 	w.servers = append(w.servers, s)
+	w.started = w.now
 	w.note("server starts")
 	s.every(5*time.Second, func() {
 		if err := s.engine.Renew(w.ctx); err != nil && !s.store.dead {

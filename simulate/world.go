@@ -50,6 +50,7 @@ type World struct {
 
 	store   store.Store
 	servers []*server // the living replicas
+	started time.Time // when the newest of them was
 	nodes   []*node
 	links   []*link
 	people  *people
