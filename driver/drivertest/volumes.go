@@ -37,8 +37,7 @@ func aVolume(id string) driver.Resource {
 // testVolumes holds a driver to what it says of volumes, as far as it has any, and
 // where they have a place, to what is in them.
 func testVolumes(t *testing.T, b *bench) {
-	p, ok := b.driver.(driver.Provider)
-	if !ok {
+	if _, ok := b.driver.(driver.Provider); !ok {
 		return // the agent asks the same question
 	}
 	id, other := NewID(), NewID()
@@ -56,7 +55,7 @@ func testVolumes(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	b.open(t)
-	p = b.driver.(driver.Provider)
+	p := b.driver.(driver.Provider)
 	all, err := p.Provided(t.Context())
 	ids := make([]string, len(all))
 	for n, r := range all {
