@@ -69,6 +69,10 @@ func TestReferencesResolveAndFollow(t *testing.T) {
 	if env["ID"] != db.PhysicalID || env["ALL"] != db.PhysicalID || env["AT"] != db.Addresses[0] || env["NAME"] != db.Name || env["PORT"] != "5432" {
 		t.Errorf("web has %v, and db is %+v", env, db)
 	}
+	doc := want[contract.Service](h.call("GET", "/v1/projects/shop/services/web", nil), 200)
+	if len(doc.References) != 1 || doc.References[0].Instance != db.ID || doc.References[0].InstanceName != db.Name || doc.References[0].Values["id"] != db.PhysicalID || len(doc.References[0].Values) != 3 {
+		t.Errorf("web refers to %+v", doc.References)
+	}
 	if own := h.environment(db.ID)["KEY"]; env["KEY"] != own || !strings.Contains(own, "••••") {
 		t.Errorf("what db keeps secret is %q in web, and %q in db", env["KEY"], own)
 	}

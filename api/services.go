@@ -2,7 +2,10 @@ package api
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"mariposa"
 	"mariposa/contract"
@@ -63,13 +66,34 @@ func (v *viewer) serviceDocs(st contract.ProjectState) []contract.Service {
 	}
 	goals := v.goals(record)
 	for _, one := range st.Services {
-		doc := contract.Service{Project: st.ID, ProjectName: st.Name, ServiceState: one, DependsOn: []string{}}
+		doc := contract.Service{Project: st.ID, ProjectName: st.Name, ServiceState: one, DependsOn: []string{}, References: []contract.Reference{}}
 		if ss := goals[one.Name]; ss != nil {
 			if def := v.definition(st.ID, ss.Number, one.Name); def != nil {
 				doc.ComputeType, doc.Image, doc.DependsOn = def.Compute, def.Image, list(def.DependsOn)
 			}
+			doc.References = references(ss.Bindings)
 		}
 		docs = append(docs, doc)
 	}
 	return docs
+}
+
+// references shows what a service is bound to. Of variables of the environment only
+// a mark is kept, which tells nobody anything.
+func references(b *mariposa.Bindings) []contract.Reference {
+	out := []contract.Reference{}
+	if b == nil {
+		return out
+	}
+	for _, on := range slices.Sorted(maps.Keys(b.To)) {
+		to := b.To[on]
+		ref := contract.Reference{Service: on, Instance: to.Instance, InstanceName: to.Name, Values: map[string]string{}}
+		for field, value := range to.Values {
+			if !strings.HasPrefix(field, "environment.") {
+				ref.Values[field] = value
+			}
+		}
+		out = append(out, ref)
+	}
+	return out
 }

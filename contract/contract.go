@@ -136,6 +136,15 @@ type Service struct {
 	ComputeType mariposa.ComputeType `json:"compute_type"`
 	Image       string               `json:"image"`
 	DependsOn   []string             `json:"depends_on"`
+	References  []Reference          `json:"references" doc:"what it refers to of other services, and what that resolves to"`
+}
+
+// Reference is what a service is bound to of another one.
+type Reference struct {
+	Service      string            `json:"service_name"`
+	Instance     string            `json:"instance"`
+	InstanceName string            `json:"instance_name"`
+	Values       map[string]string `json:"values" doc:"by field; variables of the other's environment are told by instance alone"`
 }
 
 // Services is a list of services.

@@ -1,0 +1,95 @@
+package main_test
+
+import (
+	"encoding/json"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+const referring = `
+services:
+  db:
+    compute_type: process
+    command: sleep 1000
+    ports: [5432]
+    environment: {NAME: "{{ .instance.name }}"}
+    update: {min_healthy: 0}
+    stop: {timeout: 1}
+  web:
+    compute_type: process
+    command: sleep 1000
+    environment:
+      DB: "{{ .services.db.address }}:{{ .services.db.port }}"
+      DB_NAME: "{{ .services.db.environment.NAME }}"
+    update: {min_healthy: 0}
+    stop: {timeout: 1}
+  watcher:
+    compute_type: process
+    command: sleep 1000
+    mdata: {db: "{{ .services.db.addresses }}"}
+    stop: {timeout: 1}
+`
+
+// the is the one instance of a service that runs, with its process.
+func (h *house) the(project, service string) (contract.Instance, int) {
+	h.t.Helper()
+	var found contract.Instance
+	pid := 0
+	h.await("one instance of "+service+" runs", func() bool {
+		n := 0
+		for _, i := range h.instances(project) {
+			if i.ServiceName == service && i.State == mariposa.StateRunning && i.Goal == mariposa.GoalRunning {
+				found, n = i, n+1
+			}
+		}
+		pid, _ = strconv.Atoi(found.Details["pid"])
+		return n == 1 && pid != 0
+	})
+	return found, pid
+}
+
+// Real processes find in their environment where others are. When that one is
+// killed, what refers to it is made anew with where it is now; who reads it live
+// stays; and a kill of the server in between changes nothing of that.
+func TestProcessesAreToldWhereOthersAre(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", referring)
+	for _, name := range []string{"db", "web", "watcher"} {
+		h.converged("shop", name, 1)
+	}
+	db, dbPID := h.the("shop", "db")
+	web, webPID := h.the("shop", "web")
+	watcher, watcherPID := h.the("shop", "watcher")
+	if env := environ(t, webPID); env["DB"] != db.Addresses[0] || env["DB_NAME"] != db.Name {
+		t.Fatalf("web has DB=%s DB_NAME=%s, and db is %s at %v", env["DB"], env["DB_NAME"], db.Name, db.Addresses)
+	}
+
+	if err := syscall.Kill(dbPID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.kill()
+	h.start()
+	h.await("web to follow", func() bool {
+		next, _ := h.the("shop", "db")
+		follower, pid := h.the("shop", "web")
+		return next.ID != db.ID && follower.ID != web.ID && environ(t, pid)["DB_NAME"] == next.Name
+	})
+	next, _ := h.the("shop", "db")
+	live := environ(t, watcherPID)["MARIPOSA_MDATA_FILE"]
+	h.await("the watcher to be told", func() bool {
+		text, err := os.ReadFile(live)
+		var values map[string]string
+		return err == nil && json.Unmarshal(text, &values) == nil && values["db"] == strings.Join(next.Addresses, ",")
+	})
+	if still, _ := h.the("shop", "watcher"); still.ID != watcher.ID {
+		t.Errorf("the watcher was %s and is %s", watcher.Name, still.Name)
+	}
+	h.realityMatches("shop")
+}
