@@ -52,7 +52,7 @@ test:
 SOAK ?= 10m
 SEED ?=
 soak:
-	@MARIPOSA_SOAK="$(SOAK)" MARIPOSA_SEED="$(SEED)" go test ./simulate -count=1 -timeout 0 -v
+	@MARIPOSA_WIDE=10 MARIPOSA_SOAK="$(SOAK)" MARIPOSA_SEED="$(SEED)" go test ./simulate -count=1 -timeout 0 -v
 
 tools:
 	@scripts/setup.sh tools

@@ -134,9 +134,7 @@ func (v *View) goalInForce() *mariposa.ProjectStatus {
 // do now. Only what the plan speaks of is looked at: a fold over many layers of
 // many services must not cost a walk over all of them for each.
 func (v *View) carryOut(p Plan, now time.Time, name func(string, int) string) map[string]*service {
-	for name, ss := range p.Services {
-		v.setStatus(v.services[name], ss)
-	}
+	v.Follow(p)
 	for _, name := range p.Ended {
 		v.unset(v.services[name])
 	}

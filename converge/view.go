@@ -210,6 +210,16 @@ func (v *View) unset(s *service) {
 	v.drop(s)
 }
 
+// Follow tells what a plan has said of services, where that is not to come back
+// with a goal. What has ended stays until a goal says so.
+func (v *View) Follow(p Plan) {
+	for name, ss := range p.Services {
+		if s := v.services[name]; s != nil {
+			v.setStatus(s, ss)
+		}
+	}
+}
+
 func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {
 	old := s.status
 	s.status = ss

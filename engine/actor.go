@@ -35,6 +35,10 @@ type actor struct {
 	view    *converge.View
 	redone  map[int]bool // versions whose values were counted on since they were read
 
+	ahead  *mariposa.ProjectStatus        // what the store does not say yet of how services fare; nil: nothing
+	wrote  time.Time                      // when the status was last written
+	scopes map[string]map[string]struct{} // the services of open tasks with many of them, by task
+
 	mu      sync.Mutex // guards the timer, which is also stopped from outside
 	cancel  func()
 	stopped bool
@@ -109,8 +113,8 @@ func (a *actor) step(ctx context.Context) error {
 func (a *actor) load() {
 	p := a.e.Picture.Project(a.project)
 	a.loaded, a.seen = true, p.Revision
-	a.record = p.Record
-	a.tasks, a.volumes = map[string]*store.Record{}, newVolumes()
+	a.record, a.ahead = p.Record, nil
+	a.tasks, a.volumes, a.scopes = map[string]*store.Record{}, newVolumes(), nil
 	a.view = converge.NewView()
 	for _, t := range p.Tasks {
 		a.tasks[t.ID] = t
@@ -163,6 +167,7 @@ func (a *actor) apply(c *store.Change) {
 		a.record = &r
 		if st, ok := r.Status.(*mariposa.ProjectStatus); ok && st != nil && c.Status {
 			a.view.SetGoal(st)
+			a.ahead = nil // its own words, come back
 		}
 	case mariposa.KindVersion:
 		if c.Spec && !c.Deleted {
@@ -174,6 +179,7 @@ func (a *actor) apply(c *store.Change) {
 	case mariposa.KindTask:
 		if c.Deleted || r.Archived {
 			delete(a.tasks, r.ID)
+			delete(a.scopes, r.ID)
 		} else {
 			a.tasks[r.ID] = &r
 		}

@@ -98,7 +98,7 @@ func (t *turn) stuck(task queue.Task) bool {
 		return false
 	}
 	for name, ss := range t.was.Services {
-		if !queue.Overlap(task.Spec.Services, []string{name}) {
+		if !t.speaksOf(task, name) {
 			continue
 		}
 		switch ss.Status {

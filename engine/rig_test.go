@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // rig is a store with engines on it, and a test for nodes and people.
 type rig struct {
-	t        *testing.T
+	t        testing.TB
 	clk      *clocktest.Virtual
 	store    *memory.Store
 	replicas []*replica
@@ -45,6 +45,7 @@ type rig struct {
 	away     map[string]bool // nodes that do nothing
 	lazy     bool            // no node does anything
 	limit    int             // of the engines; 0: as they are made
+	telling  time.Duration   // likewise
 	bulk     bool            // nodes do all they are told at once
 	fail     map[string]bool // services whose instances fail instead of running
 	hang     map[string]bool // services whose instances never come up
@@ -63,7 +64,7 @@ type replica struct {
 	steps int
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	clk := clocktest.New()
 	return &rig{t: t, clk: clk, store: memory.New(clk), away: map[string]bool{}, fail: map[string]bool{}, hang: map[string]bool{}}
@@ -85,7 +86,7 @@ func (r *rig) replicaOn(name string, st store.Store) *replica {
 	}
 	x := &replica{r: r, name: name, pic: p, ready: map[string]bool{}}
 	x.eng = engine.New(engine.Options{
-		Store: st, Picture: p, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name, Limit: r.limit,
+		Store: st, Picture: p, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name, Limit: r.limit, Telling: r.telling,
 	})
 	r.replicas = append(r.replicas, x)
 	x.renew()

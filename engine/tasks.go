@@ -83,7 +83,7 @@ func (t *turn) taskOf(s converge.Step) string {
 // works reports whether a task does what is done to a service. A freeze does
 // only while the service is frozen: to settle.
 func (t *turn) works(task queue.Task, service string) bool {
-	if !queue.Overlap(task.Spec.Services, []string{service}) {
+	if !t.speaksOf(task, service) {
 		return false
 	}
 	ss := t.goal.Services[service]
@@ -157,8 +157,36 @@ func (t *turn) eachFare(services []string, f func(name string, ss *mariposa.Serv
 	}
 }
 
+// unique is every name once. Where that is so already, there may be very many.
 func unique(names []string) []string {
-	return slices.Compact(slices.Sorted(slices.Values(names)))
+	for i := 1; i < len(names); i++ {
+		if names[i-1] >= names[i] {
+			return slices.Compact(slices.Sorted(slices.Values(names)))
+		}
+	}
+	return names
+}
+
+// speaksOf reports whether a service is in a task's scope.
+func (a *actor) speaksOf(task queue.Task, service string) bool {
+	const few = 16
+	names := task.Spec.Services
+	if len(names) <= few {
+		return len(names) == 0 || slices.Contains(names, service)
+	}
+	scope := a.scopes[task.ID]
+	if scope == nil {
+		scope = make(map[string]struct{}, len(names))
+		for _, name := range names {
+			scope[name] = struct{}{}
+		}
+		if a.scopes == nil {
+			a.scopes = map[string]map[string]struct{}{}
+		}
+		a.scopes[task.ID] = scope
+	}
+	_, in := scope[service]
+	return in
 }
 
 // takenOver finds the person's task that does the work of one of Mariposa's.
@@ -217,6 +245,20 @@ func (t *turn) due(task queue.Task) time.Time {
 	if st.State != mariposa.TaskActive || task.Spec.Origin != mariposa.OriginUser || task.Spec.Patch.Mode == mariposa.ModeFreeze {
 		return time.Time{}
 	}
+	may := t.mayStand(task)
+	if may == 0 {
+		return time.Time{}
+	}
+	return st.Moved.Add(may)
+}
+
+// mayStand is how long a task may stand still; 0: as long as a person holds
+// something of it, which is no standing still. It is asked for more than once in a
+// turn, and there may be very many services.
+func (t *turn) mayStand(task queue.Task) time.Duration {
+	if may, known := t.still[task.ID]; known {
+		return may
+	}
 	longest, byPeople := time.Duration(0), false
 	t.eachFare(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
 		byPeople = byPeople || ss.Frozen != nil || ss.Status == mariposa.StatusPaused
@@ -226,11 +268,15 @@ func (t *turn) due(task queue.Task) time.Time {
 	})
 	switch {
 	case byPeople:
-		return time.Time{} // a person holds it; that is no standing still
+		longest = 0
 	case longest == 0:
 		longest = patience
 	}
-	return st.Moved.Add(longest)
+	if t.still == nil {
+		t.still = map[string]time.Duration{}
+	}
+	t.still[task.ID] = longest
+	return longest
 }
 
 // deadline is when the first task will have stood still for too long.

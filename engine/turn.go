@@ -19,7 +19,7 @@ type turn struct {
 	*actor
 	now     time.Time
 	spec    *mariposa.ProjectSpec
-	was     *mariposa.ProjectStatus // as stored; nil before the first
+	was     *mariposa.ProjectStatus // as stored, and what is put off to be; nil before the first
 	goal    *mariposa.ProjectStatus // as it will be
 	open    []queue.Task
 	news    map[string]*mariposa.TaskStatus // tasks whose status changes
@@ -34,6 +34,8 @@ type turn struct {
 	cut     bool // there were more steps than one commit carries
 	// completed: this turn notes that the version in force is so fully.
 	completed bool
+	tells     bool                     // this turn writes the project's status
+	still     map[string]time.Duration // how long tasks may stand still, as far as that was asked
 }
 
 func (a *actor) newTurn(ctx context.Context) (*turn, error) {
@@ -43,6 +45,9 @@ func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 		unsaid: map[string]int{}, nowhere: map[string]bool{},
 	}
 	t.was, _ = a.record.Status.(*mariposa.ProjectStatus)
+	if a.ahead != nil {
+		t.was = a.ahead
+	}
 	t.goal = t.was
 	return t, t.activate(ctx)
 }
@@ -222,16 +227,22 @@ func fixedPorts(def *mariposa.Service) []int {
 	return out
 }
 
-// writeGoal stores the project's goal and fare when either has changed.
+// writeGoal stores the project's goal and fare when either has changed. News of how
+// services fare may be put off.
 func (t *turn) writeGoal() {
 	st := *t.goal
 	st.Services = t.fares
 	st.Status, st.Reason = summary(&st, t.plan.Todo)
 	t.completeGoal(&st)
-	if t.was != nil && t.sameGoal(&st) {
+	news, due := t.was == nil || !t.sameGoal(&st), !t.now.Before(t.nextTelling())
+	switch {
+	case !news && (t.ahead == nil || !due):
+		return
+	case news && !due && t.onlyFares(&st):
+		t.putOff(&st)
 		return
 	}
-	t.goal = &st
+	t.goal, t.tells = &st, true
 	t.unit.Writes = append(t.unit.Writes, store.Write{
 		Kind: mariposa.KindProject, ID: t.project, Project: t.project, Status: &st,
 		Event: mariposa.Event{Kind: "project." + string(st.Status), Project: t.project, Actor: "mariposa", Reason: st.Reason},
@@ -307,6 +318,9 @@ func (t *turn) commit(ctx context.Context) error {
 		}
 		t.await = res.Last
 	}
+	if t.tells {
+		t.wrote = t.now
+	}
 	t.sleep()
 	t.view.ForgetVersions()
 	wake := t.plan.Wake
@@ -319,6 +333,9 @@ func (t *turn) commit(ctx context.Context) error {
 		}
 	}
 	if at := t.deadline(); !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
+		wake = at
+	}
+	if at := t.nextTelling(); t.ahead != nil && !t.tells && (wake.IsZero() || at.Before(wake)) {
 		wake = at
 	}
 	if !wake.IsZero() {

@@ -170,5 +170,19 @@ func older(a, b Task) int {
 // Overlap reports whether two scopes share a service. No services means the
 // whole project.
 func Overlap(a, b []string) bool {
-	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+	const few = 256 // beyond so many comparisons a set is cheaper
+	if len(a) == 0 || len(b) == 0 {
+		return true
+	}
+	if len(a)*len(b) <= few {
+		return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+	}
+	if len(a) == 1 || len(b) == 1 {
+		return slices.Contains(a, b[0]) || slices.Contains(b, a[0])
+	}
+	in := make(map[string]struct{}, len(a))
+	for _, s := range a {
+		in[s] = struct{}{}
+	}
+	return slices.ContainsFunc(b, func(s string) bool { _, both := in[s]; return both })
 }

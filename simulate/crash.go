@@ -2,13 +2,16 @@ package simulate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/dummy"
+	"mariposa/store"
 )
 
 // Crash is one point at which something dies: at the n-th call that servers make
@@ -56,6 +59,30 @@ func ParseCrash(s string) (Crash, error) {
 type tally struct {
 	storeCalls, driverCalls int
 	crashed                 bool
+	commits                 int
+	bytes                   map[mariposa.Kind]int
+}
+
+// weigh counts what is written to the store.
+func (w *World) weigh(units []store.Unit) {
+	if w.bytes == nil {
+		w.bytes = map[mariposa.Kind]int{}
+	}
+	w.commits++
+	for _, u := range units {
+		for _, write := range u.Writes {
+			for _, half := range []any{write.Spec, write.Status} {
+				if half == nil {
+					continue
+				}
+				b, err := json.Marshal(half)
+				if err != nil {
+					w.fail("what is written cannot be: %v", err)
+				}
+				w.bytes[write.Kind] += len(b)
+			}
+		}
+	}
 }
 
 // point is the crash that is asked for.

@@ -87,6 +87,9 @@ func play(t *testing.T, from, to uint64) map[string]int {
 func options(t *testing.T, seed uint64) simulate.Options {
 	t.Helper()
 	o := simulate.Options{Seed: seed, Nodes: 2 + int(seed%3), Replicas: 1 + int(seed%2), Events: 1500}
+	if seed%4 == 3 {
+		o.Telling = time.Second // as if there were very many services
+	}
 	if seed%10 == 0 {
 		dir := t.TempDir()
 		o.Store = func(w *simulate.World) (store.Store, error) {

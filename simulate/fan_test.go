@@ -1,0 +1,73 @@
+package simulate_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/simulate"
+	"mariposa/simulate/scenario"
+)
+
+// fan is a story of a root, of n services that depend on it, and of a sink that
+// depends on all of those.
+func fan(n int, dummy map[string]any) scenario.Scenario {
+	services, all := map[string]any{"root": map[string]any{"dummy": dummy}}, []string{}
+	final := map[string]string{"root": "1 of v1", "sink": "1 of v1"}
+	for i := range n {
+		name := fmt.Sprintf("s%05d", i)
+		services[name] = map[string]any{"dummy": dummy, "depends_on": []string{"root"}}
+		all = append(all, name)
+		final[name] = "1 of v1"
+	}
+	services["sink"] = map[string]any{"dummy": dummy, "depends_on": all}
+	return scenario.Scenario{Name: "fan", Actions: []scenario.Action{{Submit: services}}, Final: final}
+}
+
+func tellFan(t *testing.T, n int, dummy map[string]any) simulate.Told {
+	t.Helper()
+	told, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: fan(n, dummy), Options: func(o *simulate.Options) {
+		o.Nodes, o.Capacity, o.Limit, o.Weigh = 20, 100, 8192, true
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d services in %s: %d events, %d commits, bytes %v", n, told.Elapsed, told.Events, told.Commits, told.Bytes)
+	return told
+}
+
+// TestAFanConvergesAtThePaceOfTheDriver has 1,000 services between a root and a
+// sink, and a driver that takes 10 s for each start. There are three layers, so
+// all is up after three times that and less than a second more, most of which
+// passes before the nodes have connected. What is written grows with what there
+// is: a report of each node for each layer, and the status of all services a few
+// times.
+func TestAFanConvergesAtThePaceOfTheDriver(t *testing.T) {
+	t.Parallel()
+	const wait = 10 * time.Second
+	told := tellFan(t, 1000, map[string]any{"wait_secs": int(wait / time.Second)})
+	if most := 3*wait + time.Second; told.Elapsed > most {
+		t.Errorf("it took %s, more than %s", told.Elapsed, most)
+	}
+	if told.Commits > 5*20 {
+		t.Errorf("there were %d commits for 3 layers on 20 nodes", told.Commits)
+	}
+	if most := 8 * told.Bytes[mariposa.KindInstance]; told.Bytes[mariposa.KindProject] > most {
+		t.Errorf("%d bytes were written of the project, more than %d", told.Bytes[mariposa.KindProject], most)
+	}
+}
+
+// TestWhatIsWrittenOfManyServicesGrowsWithThem has every service come up at its own
+// time, so that each of them makes a plan of its own. The status of the project,
+// which speaks of all of them, is not written each time.
+func TestWhatIsWrittenOfManyServicesGrowsWithThem(t *testing.T) {
+	t.Parallel()
+	told := tellFan(t, 400, map[string]any{"max_wait_secs": 10})
+	if most := 12 * told.Bytes[mariposa.KindInstance]; told.Bytes[mariposa.KindProject] > most {
+		t.Errorf("%d bytes were written of the project, more than %d", told.Bytes[mariposa.KindProject], most)
+	}
+	if told.Elapsed > 32*time.Second {
+		t.Errorf("it took %s though nothing waits for more than 10 s", told.Elapsed)
+	}
+}
