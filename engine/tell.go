@@ -33,14 +33,14 @@ func (t *turn) nextTelling() time.Time {
 // putOff leaves a status to be written later. The view goes on from it: what it
 // was told is not told again.
 func (t *turn) putOff(st *mariposa.ProjectStatus) {
-	t.goal, t.ahead = st, st
+	t.goal, t.ahead, t.follows = st, st, true
 	t.view.Follow(t.plan)
 }
 
 // onlyFares reports whether a status differs from the last one in nothing but how
 // far services are.
 func (t *turn) onlyFares(st *mariposa.ProjectStatus) bool {
-	if t.was == nil || t.goal != t.was || len(t.plan.Ended) > 0 {
+	if t.was == nil || t.goal != t.was || len(t.plan.Ended) > 0 || t.plan.Again {
 		return false
 	}
 	a, b := *t.was, *st

@@ -171,6 +171,34 @@ func TestWhatWasPutOffIsFoundOutAgain(t *testing.T) {
 	}
 }
 
+// TestNobodyWaitsForWhatIsPutOff rolls out a chain of services while no time passes:
+// each goes on when what it depends on is through, told or not.
+func TestNobodyWaitsForWhatIsPutOff(t *testing.T) {
+	t.Parallel()
+	chain := func(length int) string {
+		var b strings.Builder
+		b.WriteString("services:\n  root: {compute_type: dummy}\n")
+		for i, on := 0, "root"; i < 60; i++ {
+			name := fmt.Sprintf("s%03d", i)
+			fmt.Fprintf(&b, "  %s: {compute_type: dummy, depends_on: [%s], dummy: {name_len: %d}, update: {min_healthy: 0}}\n", name, on, length)
+			on = name
+		}
+		return b.String()
+	}
+	r := newRig(t)
+	r.replica("a")
+	r.node("n1", mariposa.Resources{})
+	p, first := r.create("shop", chain(8))
+	r.settle()
+	r.wantTask(first, mariposa.TaskCompleted)
+	second := r.submit(p, 2, chain(9))
+	r.settle()
+	r.wantTask(second, mariposa.TaskCompleted)
+	if n := r.tellings(); n > 10 {
+		t.Errorf("the status was written %d times", n)
+	}
+}
+
 // submit brings a further version with the task that rolls it out.
 func (r *rig) submit(project string, number int, body string) string {
 	r.t.Helper()

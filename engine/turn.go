@@ -35,6 +35,7 @@ type turn struct {
 	// completed: this turn notes that the version in force is so fully.
 	completed bool
 	tells     bool                     // this turn writes the project's status
+	follows   bool                     // this turn puts it off, and the view goes on from it
 	still     map[string]time.Duration // how long tasks may stand still, as far as that was asked
 }
 
@@ -337,6 +338,9 @@ func (t *turn) commit(ctx context.Context) error {
 	}
 	if at := t.nextTelling(); t.ahead != nil && !t.tells && (wake.IsZero() || at.Before(wake)) {
 		wake = at
+	}
+	if t.follows && len(t.unit.Writes) == 0 {
+		wake = t.now // nothing comes back through the feed that would make it look again
 	}
 	if !wake.IsZero() {
 		t.wakeIn(wake.Sub(t.now))
