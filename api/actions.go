@@ -183,7 +183,7 @@ func (e *edit) toGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []
 	if err != nil {
 		return nil, err
 	}
-	if e.isAt(goal, names) && e.idle(names) {
+	if e.isAt(goal, names) && e.idle(names) && (goal == mariposa.GoalStopped || !e.nothing()) {
 		return nil, nil
 	}
 	reason := actor(e.ctx) + " asked for a " + string(kind)
@@ -197,6 +197,14 @@ func (e *edit) toGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []
 	return &mariposa.TaskSpec{
 		Task: kind, Component: "project", Services: names, Version: e.spec.Version, Lifts: e.lifts(), Reason: reason, Patch: patch,
 	}, nil
+}
+
+// something refuses what needs a version in force, or on its way.
+func (e *edit) something() error {
+	if e.nothing() {
+		return conflict("no version of %s is in force: start it first", e.spec.Name)
+	}
+	return nil
 }
 
 // isAt reports whether a goal is in force for a scope already, and nothing of it is
@@ -213,6 +221,9 @@ func (e *edit) isAt(goal mariposa.ProjectGoal, names []string) bool {
 		stopped := ss.Stopped || st.Goal != mariposa.GoalStarted
 		if ss.Frozen != nil || stopped != (goal == mariposa.GoalStopped) {
 			return false
+		}
+		if goal == mariposa.GoalStarted && ss.Rollout != nil && ss.Rollout.Stopped != "" {
+			return false // a start tries it anew
 		}
 	}
 	return true
@@ -233,6 +244,9 @@ func (e *edit) inForce(ref string) error {
 // reprovision makes the instances of some services anew, or of all, or those that
 // match a filter. A rollout that is held goes on instead.
 func (e *edit) reprovision(a contract.Action, rolling, canary mariposa.Amount) (*mariposa.TaskSpec, error) {
+	if err := e.something(); err != nil {
+		return nil, err
+	}
 	refs, filter, err := e.readFilters(a)
 	if err != nil {
 		return nil, err
@@ -373,17 +387,38 @@ func (e *edit) aside(action string, refs []string) (*mariposa.TaskSpec, error) {
 		}
 	case "converge":
 		t.Task, t.Patch.Retry = mariposa.TaskScale, true
-		if st.Status == mariposa.StatusConverged {
+		if st.Status == mariposa.StatusConverged || st.Goal != mariposa.GoalStarted {
 			return nil, nil
+		}
+		if t.Services, err = e.thawed(names); err != nil {
+			return nil, err
 		}
 	case "accept":
 		t.Task, t.Patch.Accept = mariposa.TaskScale, true
 	}
 	t.Reason = actor(e.ctx) + " asked for: " + action
-	if len(names) > 0 {
-		t.Reason += " " + strings.Join(names, ", ")
+	if len(t.Services) > 0 {
+		t.Reason += " " + strings.Join(t.Services, ", ")
 	}
 	return t, nil
+}
+
+// thawed is the part of a scope that is not frozen: nothing is tried in the rest.
+func (e *edit) thawed(names []string) ([]string, error) {
+	if !e.any(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
+		return names, nil
+	}
+	var rest []string
+	for name, ss := range statusOf(e.record).Services {
+		if ss.Frozen == nil && (len(names) == 0 || slices.Contains(names, name)) {
+			rest = append(rest, name)
+		}
+	}
+	if len(rest) == 0 {
+		return nil, conflict("%s is frozen: nothing is tried there until it is thawed (project thaw)", firstOf(strings.Join(names, ", "), e.spec.Name))
+	}
+	slices.Sort(rest)
+	return rest, nil
 }
 
 // any reports whether some service of a scope is so.
@@ -448,6 +483,9 @@ func (c scaling) String() string {
 
 // scale changes the scales of services in one task.
 func (e *edit) scale(scales map[string]scaling) (*mariposa.TaskSpec, error) {
+	if err := e.something(); err != nil {
+		return nil, err
+	}
 	goals := e.goals()
 	t := &mariposa.TaskSpec{Task: mariposa.TaskScale, Component: "project", Version: e.spec.Version, Lifts: e.lifts(), Before: map[string]int{}}
 	same, said := true, []string(nil)

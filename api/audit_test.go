@@ -96,7 +96,7 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 	}
 	before := len(w.audit("?limit=1000"))
 	for _, same := range []reply{
-		olga.call("PUT", "/v1/projects/"+w.shop.ID+"/manifest?force=true", townManifest+"# more\n"),
+		w.by("ulla").call("PUT", "/v1/projects/"+w.dark.ID+"/manifest?force=true", townManifest),
 		olga.call("PUT", "/v1/projects/"+w.shop.ID+"/metadata/n", "1", plainText...),
 		olga.call("GET", "/v1/projects/"+w.shop.ID, nil),
 	} {

@@ -76,16 +76,79 @@ func (e *edit) makeVersion(d draft) (*made, error) {
 	return m, e.addVersion(d, m, was, values, box)
 }
 
+// makeOrRenew adds a version to a change, or takes the newest up again where that is
+// what is asked for and it will not come into force. Nil: there is nothing to bring.
+func (e *edit) makeOrRenew(d draft) (*made, error) {
+	m, err := e.makeVersion(d)
+	if err != nil || m != nil || d.cause != mariposa.CauseManifest || !e.dropped() {
+		return m, err
+	}
+	newest, err := e.newest()
+	if err != nil || newest == nil {
+		return nil, err
+	}
+	if follows, err := e.follows(newest); err != nil || follows {
+		return nil, err
+	}
+	var was *picture.Version
+	if st := statusOf(e.record); st != nil && st.Number != 0 {
+		if was, err = e.readable(st.Number); err != nil {
+			return nil, err
+		}
+	}
+	e.fresh = newest.Services
+	m = &made{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
+	e.compare(m, was)
+	if len(m.changed) == 0 {
+		return nil, nil
+	}
+	e.answer.Missing = m.missing
+	return m, nil
+}
+
+// follows reports whether a version differs in values alone from one that is in
+// force or on its way: then it comes into force without a task.
+func (e *edit) follows(v *picture.Version) (bool, error) {
+	st := statusOf(e.record)
+	if v.Spec.Cause != mariposa.CauseMetadata || st != nil && st.Undone >= v.Spec.Number {
+		return false, nil
+	}
+	var before []int
+	if st != nil && st.Number > 0 {
+		before = append(before, st.Number)
+	}
+	for _, t := range e.tasks {
+		if t.Spec.Patch.Number > 0 {
+			before = append(before, t.Spec.Patch.Number)
+		}
+	}
+	for _, n := range before {
+		was, err := e.readable(n)
+		if err != nil {
+			return false, err
+		}
+		if was != nil && bytes.Equal(was.Spec.Manifest, v.Spec.Manifest) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// readable is a version; nil when it is lost.
+func (e *edit) readable(number int) (*picture.Version, error) {
+	v, err := e.s.Shelf.Version(e.ctx, e.record.ID, number)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
+		return nil, nil
+	}
+	return v, err
+}
+
 // newest is the newest version; nil when there is none, or it is lost.
 func (e *edit) newest() (*picture.Version, error) {
 	if e.spec.Number == 0 {
 		return nil, nil
 	}
-	v, err := e.s.Shelf.Version(e.ctx, e.record.ID, e.spec.Number)
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
-		return nil, nil // it is replaced whole
-	}
-	return v, err
+	return e.readable(e.spec.Number)
 }
 
 // settle is the values that go with a manifest: secrets are marked, what is to be

@@ -235,7 +235,8 @@ func (s *server) putManifest(ctx context.Context, in *putManifestInput) (*docume
 }
 
 // submit adds a version and the task that brings it into force. The bytes of
-// the newest version again are no change.
+// the newest version again are no change, unless its task was dropped or it was
+// rolled back: then they are asked for anew.
 func (e *edit) submit(sub *submission) (bool, error) {
 	if !sub.force {
 		if err := e.basedOn(sub.previous, sub.values != nil); err != nil {
@@ -259,19 +260,27 @@ func (e *edit) submit(sub *submission) (bool, error) {
 // bring makes a version of a draft and adds the task that brings it into force.
 // Other values alone need none, unless services are to take them up at once.
 func (e *edit) bring(d draft, p mariposa.Patch) (bool, error) {
-	m, err := e.makeVersion(d)
+	before, first := e.spec.Number, e.nothing()
+	m, err := e.makeOrRenew(d)
 	if err != nil || m == nil {
 		return false, err
 	}
 	if d.cause == mariposa.CauseMetadata {
 		return true, e.takeUp(d, m, p)
 	}
+	said := "was submitted"
+	if e.spec.Number == before {
+		said = "was submitted again"
+	}
 	p.Number = e.spec.Number
-	return true, e.admit(&mariposa.TaskSpec{
+	t := &mariposa.TaskSpec{
 		Task: kindOf(m.diffs), Component: string(d.cause), Services: m.changed, Version: e.spec.Version,
-		Reason: firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)+" was submitted"),
-		Patch:  p,
-	})
+		Reason: firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)+" "+said), Patch: p,
+	}
+	if first { // as when it was created
+		t.Task, t.Services, t.Patch.Goal = mariposa.TaskStart, nil, mariposa.GoalStarted
+	}
+	return true, e.admit(t)
 }
 
 // takeUp adds a task for the services that take other values up at once. Where the

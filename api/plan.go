@@ -53,7 +53,7 @@ func (s *server) planProject(ctx context.Context, in *planProjectInput) (*docume
 }
 
 // suppose makes the version that is asked about, which nobody will ever store. Nil:
-// there is none, or it is the newest already.
+// there is none, or it is in force already.
 func (e *edit) suppose(in *planProjectInput) (*made, error) {
 	if len(bytes.TrimSpace(in.RawBody)) == 0 {
 		if in.Rolling != "" || in.Canary != "" {
@@ -72,7 +72,7 @@ func (e *edit) suppose(in *planProjectInput) (*made, error) {
 	if err := sub.check(); err != nil {
 		return nil, err
 	}
-	m, err := e.makeVersion(draft{cause: mariposa.CauseManifest, bytes: sub.bytes, json: sub.json, parsed: sub.parsed})
+	m, err := e.makeOrRenew(draft{cause: mariposa.CauseManifest, bytes: sub.bytes, json: sub.json, parsed: sub.parsed})
 	if m != nil {
 		e.task = &mariposa.TaskSpec{Services: m.changed, Patch: mariposa.Patch{Number: e.spec.Number, Rolling: sub.rolling, Canary: sub.canary}}
 	}

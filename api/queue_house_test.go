@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,9 +21,17 @@ import (
 // shut for: what is under way there stays so, for as long as a test looks at it.
 type gate struct {
 	*dummy.Driver
-	mu    sync.Mutex
-	shut  map[string]chan struct{} // by the project's name; closed when it opens
-	whose map[string]string        // the projects of instances
+	mu     sync.Mutex
+	shut   map[string]chan struct{} // by the project's name; closed when it opens
+	whose  map[string]string        // the projects of instances
+	spoilt map[string]bool          // projects of which nothing comes up
+}
+
+// spoil lets nothing of a project come up any more, or again.
+func (g *gate) spoil(project string, yes bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.spoilt[project] = yes
 }
 
 // close shuts the gate for a project.
@@ -66,6 +75,13 @@ func (g *gate) pass(ctx context.Context, id, project string, do func()) {
 }
 
 func (g *gate) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+	g.mu.Lock()
+	spoilt := g.spoilt[i.Project]
+	g.mu.Unlock()
+	if spoilt {
+		done(driver.Observed{}, errors.New("there is no room for it"))
+		return
+	}
 	g.pass(ctx, i.ID, i.Project, func() { g.Driver.Start(ctx, i, done) })
 }
 
@@ -77,7 +93,7 @@ func (g *gate) Remove(ctx context.Context, id string, done func(error)) {
 func (h *house) gated(id string) *gate {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.ctx)
-	g := &gate{Driver: dummy.New(dummy.NewWorld(1), clock.Real{}), shut: map[string]chan struct{}{}, whose: map[string]string{}}
+	g := &gate{Driver: dummy.New(dummy.NewWorld(1), clock.Real{}), shut: map[string]chan struct{}{}, whose: map[string]string{}, spoilt: map[string]bool{}}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{

@@ -43,11 +43,18 @@ func (e *edit) revert(a contract.Action, rolling, canary mariposa.Amount) (strin
 // dropped reports whether the newest version was taken back, or will never come
 // into force because its task was terminated while it waited.
 func (e *edit) dropped() bool {
-	st := statusOf(e.record)
-	if st == nil || st.Number == e.spec.Number {
+	if st := statusOf(e.record); st != nil && st.Number == e.spec.Number {
 		return false
 	}
-	return st.Undone == e.spec.Number || !slices.ContainsFunc(e.tasks, func(t queue.Task) bool { return t.Spec.Patch.Number == e.spec.Number })
+	return !slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
+		return t.Spec.Patch.Number == e.spec.Number && (t.Status == nil || t.Status.Fault == "")
+	})
+}
+
+// nothing reports whether no version is in force, and none is on its way.
+func (e *edit) nothing() bool {
+	st := statusOf(e.record)
+	return (st == nil || st.Number == 0) && !slices.ContainsFunc(e.tasks, func(t queue.Task) bool { return t.Spec.Patch.Number > 0 })
 }
 
 // startAt starts the project at a version: the newest as it is, an older one by

@@ -108,6 +108,8 @@ func (e *edit) elsewhere() string {
 func again(spec *mariposa.TaskSpec) string {
 	p := spec.Patch
 	switch {
+	case p.Number > 0 && spec.Task != mariposa.TaskStart && p.KeepScale:
+		return fmt.Sprintf("project revert %d", p.Number)
 	case p.Number > 0 && spec.Task != mariposa.TaskStart:
 		return fmt.Sprintf("project revert %d --with-scale", p.Number)
 	case len(p.Scale)+len(p.ScaleBy) > 0:

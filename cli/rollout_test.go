@@ -241,6 +241,7 @@ func TestTasksHaveTheWordsThatPeopleUse(t *testing.T) {
 	}{
 		{mariposa.TaskScale, "project", "scale"},
 		{mariposa.TaskScale, "repair", "repair"},
+		{mariposa.TaskScale, "cleanup", "cleanup"},
 		{mariposa.TaskScale, "converge", "converge"},
 		{mariposa.TaskScale, "accept", "accept"},
 		{mariposa.TaskFreeze, "freeze", "freeze"},

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -560,5 +561,30 @@ func TestNewsOfANodeDoesNotOvertakeAnActorsOwnCommit(t *testing.T) {
 	x.turn()
 	if n := r.events("instance.provisioning"); n != made+1 {
 		t.Errorf("%d were made in all, %d before: one would have done", n, made)
+	}
+}
+
+// A task that only clears away what has ended is no repair.
+func TestATaskThatOnlyClearsAwayWhatEndedIsACleanup(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.replica("r1")
+	r.node("n1", mariposa.Resources{})
+	r.create("shop", web(2))
+	r.settle()
+	r.pass(time.Minute)
+	r.kill(r.wantInstances(2)[0].ID)
+	r.settle()
+	if n := len(r.kept()); n != 1 {
+		t.Fatalf("%d are kept", n)
+	}
+	r.pass(25 * time.Hour)
+	var components []string
+	for _, own := range r.own() {
+		components = append(components, own.Spec.(*mariposa.TaskSpec).Component)
+	}
+	slices.Sort(components)
+	if n := len(r.kept()); n != 0 || !slices.Equal(components, []string{"cleanup", "repair"}) {
+		t.Errorf("%d are kept after a day; Mariposa did %q", n, components)
 	}
 }

@@ -64,6 +64,8 @@ func (t *turn) taskOf(s converge.Step) string {
 	kind, component := mariposa.TaskScale, "repair"
 	if ss := t.goal.Services[s.Service]; ss != nil && ss.Rollout != nil && ss.Rollout.Follows != "" {
 		kind, component = mariposa.TaskReprovision, "follow"
+	} else if t.clears(s.Service) {
+		component = "cleanup"
 	}
 	spec := &mariposa.TaskSpec{
 		Project: t.project, ProjectName: t.spec.Name, Services: []string{s.Service}, Component: component, Task: kind,
@@ -78,6 +80,21 @@ func (t *turn) taskOf(s converge.Step) string {
 	})
 	t.open = append(t.open, queue.Task{ID: id, Spec: spec, Status: st})
 	return id
+}
+
+// clears reports whether all that is done to a service in this turn is to clear
+// away what has ended.
+func (t *turn) clears(service string) bool {
+	for _, s := range t.plan.Steps {
+		if s.Service != service || s.Action == converge.Collect {
+			continue
+		}
+		i := t.view.Instance(s.Instance)
+		if s.Action != converge.Remove && s.Action != converge.Keep || s.Repair || i == nil || !i.Ended() {
+			return false
+		}
+	}
+	return true
 }
 
 // works reports whether a task does what is done to a service. A freeze does

@@ -1,0 +1,196 @@
+package api_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/converge"
+)
+
+// Accept makes the goal what runs: what is still on its way up is given up, and the
+// task that wanted it has got what it can.
+func TestAcceptMakesTheGoalWhatRuns(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	h.create("shop", pair(1, 1))
+	h.rests("shop")
+	g.close("shop")
+	scale := h.begins("shop", `{"action":"scale","scale":{"a":5,"b":3}}`)
+	h.until("some to be on their way", func() bool { return h.of("shop", "a").Starting == 3 && h.of("shop", "b").Starting == 1 })
+	h.ends(h.begins("shop", `{"action":"accept","services":["a"]}`), mariposa.TaskCompleted)
+	if a, b := h.of("shop", "a"), h.of("shop", "b"); a.Goal != 2 || b.Goal != 3 {
+		t.Errorf("the goals are %d and %d", a.Goal, b.Goal)
+	}
+	g.open("shop")
+	h.ends(scale, mariposa.TaskCompleted)
+	h.rests("shop")
+	if a, b := h.of("shop", "a"), h.of("shop", "b"); a.Running != 2 || b.Running != 3 || a.Status != mariposa.StatusConverged || b.Status != mariposa.StatusConverged {
+		t.Errorf("after it: %+v, %+v", a, b)
+	}
+}
+
+// A back-off outlives its planner, and a person's converge does not wait for its end.
+func TestABackOffOutlivesARestartAndConvergeSkipsIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := h.create("shop", fleetOf(2, 1, ""))
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	st := converge.Apply(nil, mariposa.Patch{Number: 1}, converge.Change{
+		Now: time.Now(), Version: c.Version, IDs: h.picture.Get(mariposa.KindProject, c.ID).Spec.(*mariposa.ProjectSpec).Services,
+		Versions: func(n int) converge.Definitions {
+			return converge.Definitions{"web": {Name: "web", Scale: new(2), Digest: h.digest(c.ID, n, "web")}}
+		},
+	})
+	st.Services["web"].Backoff = &mariposa.Backoff{Failures: 7, Until: until, First: time.Now(), Last: time.Now()}
+	h.plan(c.ID, st)
+	h.how.planner = true
+	after := h.again()
+	after.gated("n1")
+	after.until("the back-off to be shown", func() bool { return after.of("shop", "web").Status == mariposa.StatusBackingOff })
+	if b := after.of("shop", "web").Backoff; b == nil || b.Failures != 7 || !b.Until.Equal(until) || len(after.instances("shop", "")) > 0 {
+		t.Fatalf("after the restart it backs off %+v, with %v", b, after.instances("shop", ""))
+	}
+	task := after.begins("shop", `{"action":"converge"}`)
+	after.ends(task, mariposa.TaskCompleted)
+	if s := after.of("shop", "web"); s.Running != 2 || !time.Now().Before(until) {
+		t.Errorf("after converge: %+v", s)
+	}
+}
+
+// A project is started at any of its versions, whether it is the newest or not.
+func TestAProjectIsStartedAtAVersion(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", fleetOf(2, 1, ""))
+	h.rests("shop")
+	h.ends(h.puts("shop", fleetOf(2, 2, ""), ""), mariposa.TaskCompleted)
+	h.ends(h.begins("shop", `{"action":"scale","scale":{"web":3}}`), mariposa.TaskCompleted)
+	for _, c := range []struct {
+		version, runs string
+		number        int
+	}{{"2", "V=2", 2}, {"1", "V=1", 3}} { // the older becomes the newest again, under a number of its own
+		h.ends(h.begins("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
+		h.ends(h.begins("shop", `{"action":"start","version":"%s"}`, c.version), mariposa.TaskCompleted)
+		h.rests("shop")
+		newest := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200)
+		s := h.of("shop", "web")
+		if newest.Number != c.number || s.Running != 3 || s.Goal != 3 || s.Outdated != 0 || newest.Version != h.state("shop").Version {
+			t.Errorf("started at %s: version %d, %+v", c.version, newest.Number, s)
+		}
+		for _, env := range h.running("web") {
+			if !contains(env, c.runs) {
+				t.Errorf("started at %s, it runs with %s", c.version, env)
+			}
+		}
+	}
+	h.ask("shop", `{"action":"start","version":"9"}`).wantError(404, mariposa.ResourceNotFound, "9")
+	h.ask("shop", `{"action":"start","version":"1","services":["web"]}`).wantError(400, mariposa.InvalidArgument, "started as a whole")
+}
+
+// Whoever means to stop one version stops no other.
+func TestAStopThatNamesAVersionStopsNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	first := h.create("shop", fleetOf(1, 1, ""))
+	h.ask("shop", `{"action":"stop","version":"7"}`).wantError(409, mariposa.Conflict, "")
+	h.rests("shop")
+	h.ends(h.puts("shop", fleetOf(1, 2, ""), ""), mariposa.TaskCompleted)
+	for _, ref := range []string{"1", first.Version, "7", "nobody"} {
+		h.ask("shop", `{"action":"stop","version":%q}`, ref).wantError(409, mariposa.Conflict, "nothing was stopped")
+	}
+	if s := h.of("shop", "web"); s.Running != 1 || len(h.openTasks("shop")) > 0 {
+		t.Errorf("after the refused ones: %+v", s)
+	}
+	h.ends(h.begins("shop", `{"action":"stop","version":"2"}`), mariposa.TaskCompleted)
+	if st := h.state("shop"); st.Goal != mariposa.GoalStopped || st.Services[0].Running != 0 {
+		t.Errorf("after it: %+v", st)
+	}
+}
+
+// A rollback that fails as well ends there: the task has failed, says so of both, and
+// nothing is rolled back once more. What is mended then comes up with a start.
+func TestARollbackThatFailsIsNotRolledBack(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	const how = ", order: stop-first, on_failure: rollback"
+	first := h.create("shop", fleetOf(2, 1, how))
+	h.rests("shop")
+	g.spoil("shop", true)
+	task := h.ends(h.puts("shop", fleetOf(2, 2, how), ""), mariposa.TaskFailed)
+	if said := strings.Split(task.Reason, "; then "); len(said) != 2 || !contains(said[0], "rolled back to version 1") || !contains(said[1], "web: ") {
+		t.Errorf("the task says %q", task.Reason)
+	}
+	h.until("the failure to be shown", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })
+	if st := h.state("shop"); st.Version != first.Version || st.Goal != mariposa.GoalStarted {
+		t.Errorf("after it: %+v", st)
+	}
+	all := want[contract.Tasks](h.call("GET", "/v1/queue?all=true&project=shop", nil), 200).Tasks
+	if n := slices.IndexFunc(all, func(t contract.Task) bool { return t.Origin == mariposa.OriginUser }); n < 0 || all[n].ID != task.ID {
+		t.Errorf("there is a task of a person after it: %+v", all)
+	}
+	g.spoil("shop", false)
+	h.ends(h.begins("shop", `{"action":"start"}`), mariposa.TaskCompleted)
+	h.rests("shop")
+	if s := h.of("shop", "web"); s.Running != 2 || s.Status != mariposa.StatusConverged || !strings.Contains(fmt.Sprint(h.running("web")), "V=1") {
+		t.Errorf("after the start: %+v", s)
+	}
+}
+
+// A pause of the whole is shown as one, and holds for services that appear under it.
+func TestAPauseOfTheWholeHoldsForServicesThatAppear(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", pair(1, 1))
+	h.rests("shop")
+	h.ends(h.begins("shop", `{"action":"pause"}`), mariposa.TaskCompleted)
+	if st := h.state("shop"); !st.Paused || !st.Services[0].Paused || !st.Services[1].Paused {
+		t.Errorf("paused: %+v", st)
+	}
+	roll := h.puts("shop", strings.Replace(pair(2, 1), "\nmetadata:", "\n  c: {compute_type: dummy, update: {min_healthy: 0}}\nmetadata:", 1), "")
+	h.until("what is new to come up, and nothing else", func() bool {
+		a, c := h.of("shop", "a"), h.of("shop", "c")
+		return c.Running == 1 && c.Paused && a.Outdated == 2 && a.Status == mariposa.StatusPaused
+	})
+	if st := h.state("shop"); !st.Paused || st.Status != mariposa.StatusPaused || h.task(roll).State != mariposa.TaskActive {
+		t.Errorf("paused: %+v", st)
+	}
+	h.ends(h.begins("shop", `{"action":"resume"}`), mariposa.TaskCompleted)
+	h.ends(roll, mariposa.TaskCompleted)
+	st := h.state("shop")
+	if st.Paused || slices.ContainsFunc(st.Services, func(s contract.ServiceState) bool { return s.Paused || s.Outdated > 0 }) {
+		t.Errorf("resumed: %+v", st)
+	}
+}
+
+// Nothing is tried anew in what is frozen or stopped, and nobody waits for it.
+func TestConvergeLeavesOutWhatIsFrozen(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", pair(1, 1))
+	h.rests("shop")
+	h.becomes(h.begins("shop", `{"action":"freeze","services":["a"]}`), mariposa.TaskActive)
+	h.until("the freeze", func() bool { return h.of("shop", "a").Frozen })
+	for id := range h.instances("shop", "a") {
+		h.crash(id)
+	}
+	h.until("a to be gone", func() bool { return h.of("shop", "a").Running == 0 })
+	h.ask("shop", `{"action":"converge","services":["a"]}`).wantError(409, mariposa.Conflict, "a is frozen: nothing is tried there until it is thawed")
+	if task := h.ends(h.begins("shop", `{"action":"converge"}`), mariposa.TaskCompleted); !slices.Equal(task.Services, []string{"b"}) {
+		t.Errorf("it is about %q", task.Services)
+	}
+	h.ends(h.begins("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
+	if c := want[contract.Changed](h.ask("shop", `{"action":"converge"}`), 202); c.Task != nil {
+		t.Errorf("of what is stopped, task %s came", *c.Task)
+	}
+}
