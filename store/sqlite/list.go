@@ -68,10 +68,10 @@ type query struct {
 }
 
 // add appends text, and the arguments of the marks in it.
-func (q *query) add(text string, args ...any) *query {
-	q.text += text
-	q.args = append(q.args, args...)
-	return q
+func (b *query) add(text string, args ...any) *query {
+	b.text += text
+	b.args = append(b.args, args...)
+	return b
 }
 
 // source names table and index, and the part of them that a query wants. The
