@@ -33,9 +33,12 @@ func (v *View) relink(s *service) bool {
 	if s.def != nil {
 		needs = s.def.DependsOn
 	}
-	for _, on := range slices.Sorted(maps.Keys(v.asks(s))) { // older definitions may refer to others
-		if !slices.Contains(needs, on) {
-			needs = append(slices.Clip(needs), on)
+	if asks := v.asks(s); len(asks) > 0 { // older definitions may refer to others
+		depends := needs
+		for _, on := range slices.Sorted(maps.Keys(asks)) {
+			if _, known := slices.BinarySearch(depends, on); !known {
+				needs = append(slices.Clip(needs), on)
+			}
 		}
 	}
 	if !slices.Equal(s.needs, needs) {
