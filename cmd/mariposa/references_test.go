@@ -3,6 +3,7 @@ package main_test
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -92,4 +93,51 @@ func TestProcessesAreToldWhereOthersAre(t *testing.T) {
 		t.Errorf("the watcher was %s and is %s", watcher.Name, still.Name)
 	}
 	h.realityMatches("shop")
+}
+
+// The example works as its comments say: the web front reaches the backend at the
+// port that the node picked, also after the backend was made anew, and the diary
+// goes on where it was.
+func TestTheGraphExampleFollowsAndKeeps(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.ok("project", "create", "graph", "-m", "../../examples/graph/mariposa.yaml", "--wait")
+	answers := func() int {
+		n := 0
+		for _, i := range h.instances("graph") {
+			if i.ServiceName == "web" && i.State == mariposa.StateRunning && i.Goal == mariposa.GoalRunning && strings.Contains(get(t, "http://"+i.Addresses[0]), `"greeting":"hello"`) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := answers(); n != 2 {
+		t.Fatalf("%d of 2 web fronts reach the backend", n)
+	}
+	before, _ := h.the("graph", "backend")
+	_, diary := h.the("graph", "diary")
+	pages := filepath.Join(environ(t, diary)["MARIPOSA_VOLUME_PAGES"], "log")
+	h.await("the diary has a page", func() bool { b, err := os.ReadFile(pages); return err == nil && len(b) > 0 })
+	first, err := os.ReadFile(pages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.ok("-j", "graph", "project", "reprovision", "--service", "backend", "--service", "diary", "--wait")
+	h.converged("graph", "web", 2)
+	if after, _ := h.the("graph", "backend"); after.ID == before.ID || after.Addresses[0] == before.Addresses[0] {
+		t.Errorf("the backend was %s at %v and is %s at %v", before.Name, before.Addresses, after.Name, after.Addresses)
+	}
+	if n := answers(); n != 2 {
+		t.Errorf("%d of 2 web fronts reach the new backend", n)
+	}
+	_, diary = h.the("graph", "diary")
+	if now := filepath.Join(environ(t, diary)["MARIPOSA_VOLUME_PAGES"], "log"); now != pages {
+		t.Errorf("the diary was %s and is %s", pages, now)
+	}
+	if b, err := os.ReadFile(pages); err != nil || !strings.HasPrefix(string(b), string(first)) {
+		t.Errorf("the diary began with %q and holds %q: %v", first, b, err)
+	}
+	if out := h.ok("-j", "graph", "project", "graph"); !strings.Contains(out, "backend") || !strings.Contains(out, "pages") {
+		t.Errorf("the graph:\n%s", out)
+	}
 }
