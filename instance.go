@@ -25,8 +25,9 @@ type InstanceSpec struct {
 	Debt        bool        `json:"debt,omitempty"` // its project is gone; the node's session settles it
 	Memory      int64       `json:"memory,omitempty"`
 	MilliCPU    int64       `json:"milli_cpu,omitempty"`
-	Ports       []int       `json:"ports,omitempty"`  // fixed ports it takes on its node
-	Mounts      []Mount     `json:"mounts,omitempty"` // the volumes it uses
+	Ports       []int       `json:"ports,omitempty"`    // fixed ports it takes on its node
+	Mounts      []Mount     `json:"mounts,omitempty"`   // the volumes it uses
+	Networks    []Join      `json:"networks,omitempty"` // the networks it uses
 	// Definition is what an unmanaged instance is made from: the keys of a service,
 	// as in a manifest.
 	Definition []byte `json:"definition,omitempty"`

@@ -4,25 +4,27 @@ package mariposa
 type Kind string
 
 const (
-	KindProject  Kind = "project"
-	KindVersion  Kind = "version"
-	KindInstance Kind = "instance"
-	KindVolume   Kind = "volume"
-	KindNode     Kind = "node"
-	KindTask     Kind = "task"
-	KindName     Kind = "name" // who has a name, so that no two get the same
-	KindToken    Kind = "token"
-	KindUser     Kind = "user"
-	KindOrg      Kind = "organization"
-	KindPackage  Kind = "package"
-	KindKey      Kind = "key"      // seals secrets
-	KindMetadata Kind = "metadata" // one generation of a project's values
-	KindAnswer   Kind = "answer"   // to a change that may be asked for again
+	KindProject    Kind = "project"
+	KindVersion    Kind = "version"
+	KindInstance   Kind = "instance"
+	KindVolume     Kind = "volume"
+	KindNetwork    Kind = "network"
+	KindAttachment Kind = "attachment" // a network's part on a node
+	KindNode       Kind = "node"
+	KindTask       Kind = "task"
+	KindName       Kind = "name" // who has a name, so that no two get the same
+	KindToken      Kind = "token"
+	KindUser       Kind = "user"
+	KindOrg        Kind = "organization"
+	KindPackage    Kind = "package"
+	KindKey        Kind = "key"      // seals secrets
+	KindMetadata   Kind = "metadata" // one generation of a project's values
+	KindAnswer     Kind = "answer"   // to a change that may be asked for again
 )
 
 // Kinds lists every kind, in the order in which a reader should load them.
 var Kinds = []Kind{
-	KindNode, KindUser, KindOrg, KindPackage, KindKey, KindProject, KindVersion, KindMetadata, KindTask, KindVolume, KindInstance, KindName, KindToken, KindAnswer,
+	KindNode, KindUser, KindOrg, KindPackage, KindKey, KindProject, KindVersion, KindMetadata, KindTask, KindVolume, KindNetwork, KindAttachment, KindInstance, KindName, KindToken, KindAnswer,
 }
 
 // Shelved reports whether objects of a kind are read one by one by who needs
@@ -40,6 +42,10 @@ func NewSpec(k Kind) any {
 		return new(InstanceSpec)
 	case KindVolume:
 		return new(VolumeSpec)
+	case KindNetwork:
+		return new(NetworkSpec)
+	case KindAttachment:
+		return new(AttachmentSpec)
 	case KindNode:
 		return new(NodeSpec)
 	case KindTask:
@@ -75,6 +81,10 @@ func NewStatus(k Kind) any {
 		return new(InstanceStatus)
 	case KindVolume:
 		return new(VolumeStatus)
+	case KindNetwork:
+		return new(NetworkStatus)
+	case KindAttachment:
+		return new(AttachmentStatus)
 	case KindNode:
 		return new(NodeStatus)
 	case KindTask:

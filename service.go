@@ -31,6 +31,7 @@ type Service struct {
 	Volumes      []string
 	Sizes        map[string]int64 // of the volumes that have one, by name; nothing is made anew for them
 	Networks     []string
+	Shared       []string // of the networks, those that other projects of the organization may use too; sorted
 	DependsOn    []string // sorted
 	HealthChecks []HealthCheck
 	Pilot        *int // containerpilot's port; nil: none

@@ -93,7 +93,7 @@ func (n *Node) openShell(x *wire.Exec) {
 	s.take(&wire.Exec{Credit: x.Credit})
 	in := driver.Instance{
 		ID: i.id, Name: i.want.Name, Project: i.want.Project, Service: i.want.Service, Labels: n.labels, Workload: i.workload, Mdata: n.mdata(i),
-		Volumes: n.volumes(i),
+		Volumes: n.volumes(i), Networks: n.networks(i),
 	}
 	o := driver.ExecOptions{Command: x.Command}
 	if x.Terminal != nil {

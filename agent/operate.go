@@ -167,7 +167,7 @@ func (n *Node) call(i *instance, op func(context.Context, driver.Instance, func(
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
 	op(ctx, driver.Instance{
 		ID: i.id, Name: i.want.Name, Project: i.want.Project, Service: i.want.Service, Labels: n.labels, Bounces: i.bounces,
-		Workload: i.workload, Mdata: n.mdata(i), Volumes: n.volumes(i),
+		Workload: i.workload, Mdata: n.mdata(i), Volumes: n.volumes(i), Networks: n.networks(i),
 	}, func(o driver.Observed, err error) {
 		cancel()
 		n.post(func() { then(i, o, err) })

@@ -13,7 +13,7 @@ import (
 )
 
 // resource is something of the node that instances use and that outlives them: a
-// volume. It is made before the first instance that needs it starts, and taken away
+// volume, or a network. It is made before the first instance that needs it starts, and taken away
 // by a tombstone alone, once no instance uses it any more.
 type resource struct {
 	want  wire.Provision // no goal: only instances speak of it so far
@@ -84,14 +84,26 @@ func (n *Node) use(i *instance) {
 	if i.status.State == mariposa.StateDestroyed {
 		return
 	}
-	for _, m := range i.want.Mounts {
-		r := n.resource(m.Volume)
+	for _, need := range i.needs() {
+		r := n.resource(need.ID)
 		if r.users[i.id] == i {
 			continue
 		}
 		r.users[i.id] = i
 		i.resources = append(i.resources, r)
 	}
+}
+
+// needs are the resources that an instance cannot start without.
+func (i *instance) needs() []driver.Resource {
+	var all []driver.Resource
+	for _, m := range i.want.Mounts {
+		all = append(all, driver.Resource{Kind: mariposa.KindVolume, ID: m.Volume, Name: m.Name})
+	}
+	for _, j := range i.want.Networks {
+		all = append(all, driver.Resource{Kind: mariposa.KindNetwork, ID: j.Attachment, Name: j.Name})
+	}
+	return all
 }
 
 // unuse notes that an instance is no more, or nobody's. What waited for it goes on.
@@ -132,9 +144,9 @@ func (i *instance) lacks() string {
 		if r.why != "" {
 			return fmt.Sprintf("its %s %s cannot be made yet: %s", r.want.Kind, r.want.Name, r.why)
 		}
-		for _, m := range i.want.Mounts {
-			if m.Volume == r.want.ID {
-				return "waits for its volume " + m.Name
+		for _, need := range i.needs() {
+			if need.ID == r.want.ID {
+				return fmt.Sprintf("waits for its %s %s", need.Kind, need.Name)
 			}
 		}
 	}
@@ -209,6 +221,19 @@ func (n *Node) volumes(i *instance) []driver.Volume {
 	for _, m := range i.want.Mounts {
 		v := driver.Volume{Mount: m}
 		if r := n.resources[m.Volume]; r != nil {
+			v.Source = r.path
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// networks are what a driver needs to know of an instance's networks.
+func (n *Node) networks(i *instance) []driver.Network {
+	var all []driver.Network
+	for _, j := range i.want.Networks {
+		v := driver.Network{Name: j.Name}
+		if r := n.resources[j.Attachment]; r != nil {
 			v.Source = r.path
 		}
 		all = append(all, v)

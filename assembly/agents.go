@@ -71,7 +71,7 @@ func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 	if cfg.Dummy {
 		return drivers, nil
 	}
-	p, err := process.New(process.Options{Root: filepath.Join(cfg.Dir, "instances"), Volumes: filepath.Join(cfg.Dir, "volumes")})
+	p, err := process.New(process.Options{Root: filepath.Join(cfg.Dir, "instances"), Volumes: filepath.Join(cfg.Dir, "volumes"), Networks: filepath.Join(cfg.Dir, "networks")})
 	if err != nil {
 		return nil, fmt.Errorf("cannot run processes on node %s: %w", cfg.Name, err)
 	}

@@ -80,6 +80,13 @@ type Instance struct {
 	Workload *mariposa.Workload
 	Mdata    Mdata
 	Volumes  []Volume
+	Networks []Network
+}
+
+// Network is a network that an instance uses.
+type Network struct {
+	Name   string
+	Source string // where the driver has its part of it, as Provide told
 }
 
 // Volume is a volume that an instance uses.

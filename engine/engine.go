@@ -274,6 +274,10 @@ func (e *Engine) hear(changes []store.Change) {
 			if project = spec.Project; project == "" {
 				continue // what a project that is gone has left
 			}
+		case *mariposa.NetworkSpec, *mariposa.AttachmentSpec: // read from the picture; but an actor may wait for its own commit to pass
+			if project = c.Event.Project; project == "" {
+				continue
+			}
 		case *mariposa.VersionSpec: // read when a task brings it into force; but an actor may wait for its own commit to pass
 			project = spec.Project
 		default:

@@ -37,6 +37,7 @@ type turn struct {
 	tells     bool                     // this turn writes the project's status
 	follows   bool                     // this turn puts it off, and the view goes on from it
 	still     map[string]time.Duration // how long tasks may stand still, as far as that was asked
+	networks  networks
 }
 
 func (a *actor) newTurn(ctx context.Context) (*turn, error) {
@@ -75,7 +76,9 @@ func (t *turn) run(ctx context.Context) error {
 	t.fares = t.plan.Onto(t.goal.Services)
 	t.judgeTasks()
 	t.writeGoal()
-	if t.finished() {
+	finished := t.finished()
+	t.leaveNetworks(finished)
+	if finished {
 		if err := t.finish(ctx); err != nil {
 			return err
 		}
@@ -214,6 +217,7 @@ func (t *turn) create(s converge.Step) {
 	t.claimed = append(t.claimed, s.Instance)
 	spec.Node, spec.Task = node.ID, t.taskOf(s)
 	t.useVolumes(s, spec, def, st)
+	t.useNetworks(s, spec, def)
 	t.put(s, spec, false, "instance.provisioning", spec.Task)
 	t.unit.Claims = append(t.unit.Claims, store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity})
 }

@@ -15,7 +15,7 @@ import (
 
 // sendSnapshot tells the node everything that this store knows on it.
 func (s *Session) sendSnapshot(ctx context.Context) error {
-	s.sendProvisions(s.f.Picture.VolumesOn(s.node), true) // before the instances: they find them when they start
+	s.sendProvisions(append(s.f.Picture.VolumesOn(s.node), s.f.Picture.AttachmentsOn(s.node)...), true) // before the instances: they find them when they start
 	records := s.f.Picture.InstancesOn(s.node)
 	if err := s.sendValues(ctx, records); err != nil { // before the instances: they find them when they start
 		return err
@@ -42,20 +42,20 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error {
 	seen := map[string]bool{}
 	var records []*store.Record
-	var volumes []*store.Record
+	var resources []*store.Record
 	for _, c := range changes {
 		r := s.f.Picture.Get(c.Record.Kind, c.Record.ID)
 		if r == nil || seen[r.ID] {
 			continue
 		}
 		seen[r.ID] = true
-		if r.Kind == mariposa.KindVolume {
-			volumes = append(volumes, r)
+		if r.Kind == mariposa.KindVolume || r.Kind == mariposa.KindAttachment {
+			resources = append(resources, r)
 		} else {
 			records = append(records, r)
 		}
 	}
-	s.sendProvisions(volumes, false)
+	s.sendProvisions(resources, false)
 	if err := s.sendValues(ctx, records); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *Session) frames(ctx context.Context, records []*store.Record, snapshot 
 		if err := s.assign(ctx, a, r, snapshot); err != nil {
 			return nil, err
 		}
-		bytes += wire.MountsWeight(a.Items[len(a.Items)-1].Mounts)
+		bytes += wire.MountsWeight(a.Items[len(a.Items)-1].Mounts) + wire.JoinsWeight(a.Items[len(a.Items)-1].Networks)
 		if len(a.Workloads) > before {
 			bytes += wire.WorkloadWeight(a.Workloads[a.Items[len(a.Items)-1].Workload])
 		}
@@ -111,7 +111,7 @@ func (s *Session) sendTombstones(ids []string) {
 
 func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Record, full bool) error {
 	spec := r.Spec.(*mariposa.InstanceSpec)
-	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, Bounces: spec.Bounces, Mounts: spec.Mounts}
+	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, Bounces: spec.Bounces, Mounts: spec.Mounts, Networks: spec.Networks}
 	if full {
 		it.Status, _ = r.Status.(*mariposa.InstanceStatus)
 	}

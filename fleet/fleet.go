@@ -199,6 +199,10 @@ func (f *Fleet) hear(changes []store.Change) {
 			if c.Spec && !c.Deleted {
 				byNode[spec.Node] = append(byNode[spec.Node], message{change: c})
 			}
+		case *mariposa.AttachmentSpec:
+			if c.Spec && !c.Deleted {
+				byNode[spec.Node] = append(byNode[spec.Node], message{change: c})
+			}
 		case *mariposa.NodeSpec:
 			byNode[c.Record.ID] = append(byNode[c.Record.ID], message{change: c})
 		}

@@ -49,7 +49,7 @@ type Session struct {
 // message is one thing a session is told; an empty one is a nudge.
 type message struct {
 	frame  *wire.Frame
-	change *store.Change // of an instance, a volume or the node
+	change *store.Change // of an instance, a resource or the node
 	values []string      // instances that have other live values
 }
 
@@ -255,10 +255,10 @@ func (s *Session) store(ctx context.Context) error {
 // stored moves what was written out of the way; a batch of nothing stands for the
 // quarantine.
 func (s *Session) stored(b batch) {
-	if b.ids == nil && b.volume == "" {
+	if b.ids == nil && b.resource == "" {
 		s.quarantineNews = false
 	}
-	delete(s.provided, b.volume)
+	delete(s.provided, b.resource)
 	for _, id := range b.ids {
 		s.recent[id] = s.pending[id]
 		delete(s.pending, id)
@@ -278,11 +278,11 @@ func (s *Session) tryLater() {
 // unitSize is how many statuses go into one unit.
 const unitSize = 500
 
-// batch is a unit with the ids of the instances, or of the volume, it speaks of.
+// batch is a unit with the ids of the instances, or of the resource, it speaks of.
 type batch struct {
-	unit   store.Unit
-	ids    []string
-	volume string
+	unit     store.Unit
+	ids      []string
+	resource string
 }
 
 // batches makes units of what is to be stored. A debt is settled in a unit of

@@ -9,10 +9,10 @@ import (
 	"mariposa/wire"
 )
 
-// What a node has for its instances beside them, volumes so far, takes the same way
-// as instances do: the session tells the goals, before the instances that need them,
-// and writes down what the node makes of them. Another kind needs a case in hear,
-// provision and provisionBatches.
+// What a node has for its instances beside them, volumes and parts of networks, takes
+// the same way as instances do: the session tells the goals, before the instances that
+// need them, and writes down what the node makes of them. Another kind needs a case in
+// hear and resourceOf.
 
 // sendProvisions tells the node the goals of its resources, in frames that it can
 // take. A snapshot is told even when it is empty: what it does not name is nobody's.
@@ -34,48 +34,89 @@ func (s *Session) sendProvisions(records []*store.Record, snapshot bool) {
 	}
 }
 
-func provision(r *store.Record) wire.Provision {
-	spec := r.Spec.(*mariposa.VolumeSpec)
-	return wire.Provision{Kind: r.Kind, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal, Size: spec.Size}
+// resource is what the session knows of a resource of its node.
+type resource struct {
+	*store.Record
+	node string
+	goal mariposa.Goal
+	told mariposa.Event // how the feed tells of it
+	as   map[mariposa.ResourceState]string
+	item wire.Provision
 }
+
+// What the feed calls it when a node has made a resource, cannot, or has taken it away.
+var (
+	toldOfVolumes  = map[mariposa.ResourceState]string{mariposa.ResourceMade: "volume.made", mariposa.ResourcePending: "volume.pending", mariposa.ResourceGone: "volume.deleted"}
+	toldOfNetworks = map[mariposa.ResourceState]string{mariposa.ResourceMade: "network.attached", mariposa.ResourcePending: "network.pending", mariposa.ResourceGone: "network.detached"}
+)
+
+// resourceOf reads the record of a volume, or of a network's part.
+func resourceOf(r *store.Record) resource {
+	switch spec := r.Spec.(type) {
+	case *mariposa.VolumeSpec:
+		return resource{
+			Record: r, node: spec.Node, goal: spec.Goal, as: toldOfVolumes,
+			told: mariposa.Event{Project: spec.Project, Service: spec.ServiceName, Task: spec.Task, Reason: spec.Reason},
+			item: wire.Provision{Kind: mariposa.KindVolume, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal, Size: spec.Size},
+		}
+	case *mariposa.AttachmentSpec:
+		return resource{
+			Record: r, node: spec.Node, goal: spec.Goal, as: toldOfNetworks,
+			told: mariposa.Event{Project: spec.Project, Reason: spec.Reason},
+			item: wire.Provision{Kind: mariposa.KindNetwork, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal},
+		}
+	}
+	return resource{}
+}
+
+func provision(r *store.Record) wire.Provision { return resourceOf(r).item }
+
+// kept says under which kind the store has what a node calls by another.
+var kept = map[mariposa.Kind]mariposa.Kind{mariposa.KindVolume: mariposa.KindVolume, mariposa.KindNetwork: mariposa.KindAttachment}
 
 // takeProvided takes what a node says of its resources, as far as it is news.
 func (s *Session) takeProvided(all []wire.Provided) {
 	for _, p := range all {
-		if s.volume(p.ID) != nil {
+		if s.resource(p).Record != nil {
 			s.provided[p.ID] = p
 		}
 	}
 }
 
-// volume is a volume of this node; nil: there is none, or it is another's.
-func (s *Session) volume(id string) *store.Record {
-	r := s.f.Picture.Get(mariposa.KindVolume, id)
-	if r == nil || r.Spec.(*mariposa.VolumeSpec).Node != s.node {
-		return nil
+// resource is a resource of this node; without a record: there is none, or it is
+// another's.
+func (s *Session) resource(p wire.Provided) resource {
+	kind, known := kept[p.Kind]
+	if !known {
+		return resource{}
 	}
-	return r
+	if r := s.f.Picture.Get(kind, p.ID); r != nil {
+		if of := resourceOf(r); of.node == s.node {
+			return of
+		}
+	}
+	return resource{}
 }
 
 // provisionBatches makes units of what was reported of resources. Each stands alone:
-// a volume whose tombstone is settled must not be another's by then.
+// one whose tombstone is settled must not be another's by then.
 func (s *Session) provisionBatches() []batch {
 	var all []batch
 	for _, id := range slices.Sorted(maps.Keys(s.provided)) {
-		r := s.volume(id)
-		if r == nil || !s.news(r, s.provided[id]) {
+		r := s.resource(s.provided[id])
+		if r.Record == nil || !r.news(s.provided[id]) {
 			delete(s.provided, id)
 			continue
 		}
-		all = append(all, batch{unit: s.writeVolume(r, s.provided[id]), volume: id})
+		all = append(all, batch{unit: s.writeResource(r, s.provided[id]), resource: id})
 	}
 	return all
 }
 
-// news reports whether a node says something of a volume that is not stored.
-func (s *Session) news(r *store.Record, p wire.Provided) bool {
+// news reports whether a node says something of a resource that is not stored.
+func (r resource) news(p wire.Provided) bool {
 	if p.State == mariposa.ResourceGone {
-		return r.Spec.(*mariposa.VolumeSpec).Goal == mariposa.GoalGone // else it is made anew
+		return r.goal == mariposa.GoalGone // else it is made anew
 	}
 	st, _ := r.Status.(*mariposa.VolumeStatus)
 	if st == nil {
@@ -84,25 +125,20 @@ func (s *Session) news(r *store.Record, p wire.Provided) bool {
 	return st.State != p.State || st.Path != p.Path || st.Reason != p.Reason
 }
 
-// writeVolume stores what a node says of a volume. Of one that is gone, as it should
-// be, nothing is left.
-func (s *Session) writeVolume(r *store.Record, p wire.Provided) store.Unit {
-	spec := r.Spec.(*mariposa.VolumeSpec)
+// writeResource stores what a node says of a resource. Of one that is gone, as it
+// should be, nothing is left.
+func (s *Session) writeResource(r resource, p wire.Provided) store.Unit {
 	st := &mariposa.VolumeStatus{State: p.State, Since: s.f.Clock.Now(), Path: p.Path, Reason: p.Reason}
 	if old, ok := r.Status.(*mariposa.VolumeStatus); ok && old != nil && old.State == p.State {
 		st.Since = old.Since
 	}
-	w := store.Write{
-		Kind: mariposa.KindVolume, ID: r.ID, Status: st,
-		Event: mariposa.Event{
-			Kind: "volume." + string(p.State), Project: spec.Project, Service: spec.ServiceName, Node: s.node, Task: spec.Task,
-			Actor: "node " + s.hello.Name, Reason: p.Reason,
-		},
-	}
+	event := r.told
+	event.Kind, event.Node, event.Actor, event.Reason = r.as[p.State], s.node, "node "+s.hello.Name, p.Reason
+	w := store.Write{Kind: r.Kind, ID: r.ID, Status: st, Event: event}
 	u := store.Unit{Fences: []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}}
 	if p.State == mariposa.ResourceGone {
-		w.Status, w.Delete, w.Event.Kind, w.Event.Reason = nil, true, "volume.deleted", spec.Reason
-		u.Require = []store.Require{{Kind: mariposa.KindVolume, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
+		w.Status, w.Delete, w.Event.Reason = nil, true, r.told.Reason
+		u.Require = []store.Require{{Kind: r.Kind, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
 	}
 	u.Writes = []store.Write{w}
 	return u

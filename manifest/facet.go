@@ -55,6 +55,7 @@ func facets(s *mariposa.Service) []facet {
 	f.list("dns_search", replaces, s.DNSSearch)
 	f.set("volumes", replaces, s.Volumes)
 	f.set("networks", replaces, s.Networks)
+	f.set("networks.shared", replaces, s.Shared)
 	if s.Pilot != nil {
 		f.add("containerpilot", replaces, strconv.Itoa(*s.Pilot))
 	}

@@ -12,14 +12,12 @@ import (
 // meant; otherwise any but the fine ones and the empty one. Whoever makes a
 // key work deletes its line here.
 var unsupported = map[string]struct{ values, fine []string }{
-	"networks":                  {},
 	"load_balancers":            {},
 	"services.*.service_type":   {values: []string{"scheduled", "event"}},
 	"services.*.compute_type":   {values: []string{"docker", "infrastructure", "lx", "smartmachine", "kvm", "vm", "hvm"}},
 	"services.*.affinity":       {},
 	"services.*.dns":            {},
 	"services.*.dns_search":     {},
-	"services.*.networks":       {},
 	"services.*.healthchecks":   {},
 	"services.*.containerpilot": {fine: []string{"false", "False", "FALSE"}},
 	"services.*.schedule":       {},

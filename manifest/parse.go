@@ -91,6 +91,7 @@ func (p *parts) finish() *Project {
 	p.ByName = make(map[string]*mariposa.Service, len(p.drafts))
 	for _, d := range p.drafts {
 		d.size(p.Volumes)
+		d.share(p.Networks)
 		p.ByName[d.Name] = d.finish()
 		p.Services = append(p.Services, d.Service)
 	}
@@ -106,7 +107,9 @@ func (p *parts) finish() *Project {
 func (c *checker) network(at *spot) Network {
 	n := Network{Name: at.key}
 	c.label(at)
-	object(c, at, "networks.*.", keys[Network]{}, &n)
+	object(c, at, "networks.*.", keys[Network]{
+		"shared": func(c *checker, at *spot, n *Network) { n.Shared, _ = c.flag(at) },
+	}, &n)
 	return n
 }
 

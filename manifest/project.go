@@ -20,9 +20,11 @@ type Project struct {
 	Metadata      []Metadata     // sorted by name
 }
 
-// Network is a network of the project's own.
+// Network is a network: of the project's own, or one that it shares with others of
+// its organization.
 type Network struct {
-	Name string
+	Name   string
+	Shared bool
 }
 
 // Volume is storage that outlives instances.

@@ -277,11 +277,29 @@ func overlap(used map[string]bool, path string) string {
 	return ""
 }
 
+// maxNetworks bounds how many networks one service uses: every one of its instances
+// carries the list.
+const maxNetworks = 32
+
 func networks(c *checker, at *spot, d *draft) {
-	for _, item := range c.distinct(at, "network names", dnsLabel) {
+	for n, item := range c.distinct(at, "network names", dnsLabel) {
+		if n == maxNetworks {
+			c.fault(item, mariposa.FaultTooLarge, "is one too many; a service may use %d networks", maxNetworks)
+			return
+		}
 		d.networks = append(d.networks, edge{to: item.node.Text, at: item})
 		d.Networks = append(d.Networks, item.node.Text)
 	}
+}
+
+// share notes which of its networks a service shares with other projects.
+func (d *draft) share(all []Network) {
+	for _, n := range all {
+		if n.Shared && slices.Contains(d.Networks, n.Name) {
+			d.Shared = append(d.Shared, n.Name)
+		}
+	}
+	slices.Sort(d.Shared)
 }
 
 func dependsOn(c *checker, at *spot, d *draft) {

@@ -7,8 +7,8 @@ import (
 	"mariposa/manifest/document"
 )
 
-// ofMany are the keys of a service that speak of several instances, or of slots.
-var ofMany = []string{"scale", "update", "depends_on", "reschedule", "schedule", "volumes"}
+// ofMany are the keys of a service that speak of several instances, of slots, or of what services share.
+var ofMany = []string{"scale", "update", "depends_on", "reschedule", "schedule", "volumes", "networks"}
 
 // ParseService reads the definition of a single instance that no service of the
 // manifest manages: a mapping of the keys of a service. What it refers to is

@@ -37,6 +37,9 @@ type Picture struct {
 	volumes  index             // project -> volumes
 	stored   index             // node -> volumes
 	left     index             // organization -> volumes of projects that are gone
+	networks index             // project -> networks that it uses
+	ways     index             // network -> its attachments
+	attached index             // node -> attachments
 	tasks    index             // project -> open tasks
 	open     btree.Set[string] // open tasks, in order
 	owned    index             // organization -> projects
@@ -90,6 +93,7 @@ func (p *Picture) clear() {
 	p.members, p.onNode, p.tasks = index{}, index{}, index{}
 	p.open.Clear()
 	p.volumes, p.stored, p.left = index{}, index{}, index{}
+	p.networks, p.ways, p.attached = index{}, index{}, index{}
 	p.owned, p.joined, p.shared, p.tokens = index{}, index{}, index{}, index{}
 	p.names, p.orgs, p.users = map[string]string{}, map[string]string{}, map[string]string{}
 }
@@ -269,6 +273,13 @@ func (p *Picture) set(r *store.Record) {
 		} else {
 			p.left.add(spec.Organization, r.ID)
 		}
+	case *mariposa.NetworkSpec:
+		for _, project := range spec.Projects() {
+			p.networks.add(project, r.ID)
+		}
+	case *mariposa.AttachmentSpec:
+		p.ways.add(spec.Network, r.ID)
+		p.attached.add(spec.Node, r.ID)
 	case *mariposa.TaskSpec:
 		p.tasks.add(spec.Project, r.ID)
 		p.open.Insert(r.ID)
@@ -310,6 +321,13 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 		p.stored.remove(spec.Node, id)
 		p.volumes.remove(spec.Project, id)
 		p.left.remove(spec.Organization, id)
+	case *mariposa.NetworkSpec:
+		for _, project := range spec.Projects() {
+			p.networks.remove(project, id)
+		}
+	case *mariposa.AttachmentSpec:
+		p.ways.remove(spec.Network, id)
+		p.attached.remove(spec.Node, id)
 	case *mariposa.TaskSpec:
 		p.tasks.remove(spec.Project, id)
 		p.open.Delete(id)

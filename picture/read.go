@@ -163,6 +163,21 @@ func (p *Picture) VolumesLeftTo(organization string) []*store.Record {
 	return p.indexed(mariposa.KindVolume, p.left, organization)
 }
 
+// NetworksOf returns the networks that a project uses, shared ones too, by id.
+func (p *Picture) NetworksOf(project string) []*store.Record {
+	return p.indexed(mariposa.KindNetwork, p.networks, project)
+}
+
+// AttachmentsOf returns the parts of a network, by id.
+func (p *Picture) AttachmentsOf(network string) []*store.Record {
+	return p.indexed(mariposa.KindAttachment, p.ways, network)
+}
+
+// AttachmentsOn returns the parts of networks on a node, by id.
+func (p *Picture) AttachmentsOn(node string) []*store.Record {
+	return p.indexed(mariposa.KindAttachment, p.attached, node)
+}
+
 // CountOn says how many instances are assigned to a node.
 func (p *Picture) CountOn(node string) int {
 	p.mu.RLock()

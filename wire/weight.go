@@ -64,6 +64,15 @@ func MountsWeight(list []mariposa.Mount) int {
 	return n
 }
 
+// JoinsWeight is how many bytes an instance's networks take in a frame, at most.
+func JoinsWeight(list []mariposa.Join) int {
+	n := 0
+	for _, j := range list {
+		n += 64 + text(j.Network) + text(j.Attachment) + text(j.Name)
+	}
+	return n
+}
+
 func variables(list []mariposa.Variable) int {
 	n := 0
 	for _, v := range list {

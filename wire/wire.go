@@ -18,7 +18,8 @@ import (
 //	2 (2026-11): mdata; assignments with files, the goal stopped, and bounces; frames up to 32 MiB
 //	3 (2026-11): exec; data with stderr, exit codes, credit for input and the kind of an error
 //	4 (2026-11): resources (volumes) and their states in reports; assignments with mounts
-const Protocol = 4
+//	5 (2026-11): networks as resources; assignments with networks
+const Protocol = 5
 
 // MaxFrame bounds a frame in bytes: room for the values of one instance, of which
 // each may have a megabyte.
@@ -87,6 +88,7 @@ type Assignment struct {
 	Workload   string                   `json:"workload,omitempty"` // key into Workloads of the same frame
 	Status     *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: what is known of it
 	Mounts     []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
+	Networks   []mariposa.Join          `json:"networks,omitempty"` // networks likewise
 }
 
 // Provide tells the node which resources it is to have: what instances use and what

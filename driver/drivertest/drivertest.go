@@ -94,6 +94,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"a command that cannot be run inside is refused", testExecRefused},
 		{"a command inside runs while a stop waits", testExecStopping},
 		{"volumes are made once, found again, and taken away with all that is in them", testVolumes},
+		{"networks are made once, found again, and taken away with all that is in them", testNetworks},
 		{"the restarts a person asked for are counted by starts that came up", testBounces},
 		{"operations on many instances run side by side", testMany},
 	}

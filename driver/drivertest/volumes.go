@@ -10,11 +10,11 @@ import (
 	"mariposa/driver"
 )
 
-// provide makes a volume and says where it is.
-func (b *bench) provide(t *testing.T, id string) string {
+// provide makes a resource and says where it is.
+func (b *bench) provide(t *testing.T, r driver.Resource) string {
 	t.Helper()
 	o, err := await(t, "Provide", func(done func(driver.Observed, error)) {
-		b.driver.(driver.Provider).Provide(t.Context(), aVolume(id), func(path string, err error) { done(driver.Observed{PhysicalID: path}, err) })
+		b.driver.(driver.Provider).Provide(t.Context(), r, func(path string, err error) { done(driver.Observed{PhysicalID: path}, err) })
 	})
 	if err != nil {
 		t.Fatalf("Provide: %v", err)
@@ -22,25 +22,25 @@ func (b *bench) provide(t *testing.T, id string) string {
 	return o.PhysicalID
 }
 
-func (b *bench) withdraw(t *testing.T, id string) error {
+func (b *bench) withdraw(t *testing.T, r driver.Resource) error {
 	t.Helper()
 	_, err := await(t, "Withdraw", func(done func(driver.Observed, error)) {
-		b.driver.(driver.Provider).Withdraw(t.Context(), aVolume(id), func(err error) { done(driver.Observed{}, err) })
+		b.driver.(driver.Provider).Withdraw(t.Context(), r, func(err error) { done(driver.Observed{}, err) })
 	})
 	return err
 }
 
-func aVolume(id string) driver.Resource {
-	return driver.Resource{Kind: mariposa.KindVolume, ID: id, Name: "data", Size: 1 << 20}
-}
+func testVolumes(t *testing.T, b *bench)  { testResources(t, b, mariposa.KindVolume) }
+func testNetworks(t *testing.T, b *bench) { testResources(t, b, mariposa.KindNetwork) }
 
-// testVolumes holds a driver to what it says of volumes, as far as it has any, and
-// where they have a place, to what is in them.
-func testVolumes(t *testing.T, b *bench) {
+// testResources holds a driver to what it says of volumes and networks, as far as it
+// has any, and where they have a place, to what is in them.
+func testResources(t *testing.T, b *bench, kind mariposa.Kind) {
 	if _, ok := b.driver.(driver.Provider); !ok {
 		return // the agent asks the same question
 	}
-	id, other := NewID(), NewID()
+	id := driver.Resource{Kind: kind, ID: NewID(), Name: "data", Size: 1 << 20}
+	other := driver.Resource{Kind: kind, ID: NewID(), Name: "data", Size: 1 << 20}
 	path := b.provide(t, id)
 	if path != "" {
 		write(t, path)
@@ -49,7 +49,7 @@ func testVolumes(t *testing.T, b *bench) {
 		t.Errorf("it is at %q, and then at %q", path, again)
 	}
 	if elsewhere := b.provide(t, other); path != "" && elsewhere == path {
-		t.Errorf("two volumes are at %q", path)
+		t.Errorf("two of them are at %q", path)
 	}
 	if err := b.driver.Close(); err != nil {
 		t.Fatal(err)
@@ -60,11 +60,11 @@ func testVolumes(t *testing.T, b *bench) {
 	ids := make([]string, len(all))
 	for n, r := range all {
 		ids[n] = r.ID
-		if r.Kind != mariposa.KindVolume {
+		if r.Kind != kind {
 			t.Errorf("it has a %q", r.Kind)
 		}
 	}
-	if err != nil || path != "" && (!slices.Contains(ids, id) || !slices.Contains(ids, other)) {
+	if err != nil || path != "" && (!slices.Contains(ids, id.ID) || !slices.Contains(ids, other.ID)) {
 		t.Errorf("a restarted agent finds %v, %v", ids, err)
 	}
 	if again := b.provide(t, id); again != path || path != "" && !written(path) {

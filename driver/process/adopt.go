@@ -46,7 +46,7 @@ func (d *Driver) adoptAll() error {
 		return err
 	}
 	d.clearMemory()
-	d.clearVolumes()
+	d.clearResources()
 	return nil
 }
 
@@ -224,7 +224,7 @@ func (d *Driver) adoptStrays() error {
 		}
 		e := newEntry(id, filepath.Join(d.root, id))
 		e.stray, e.live, e.folder.path = true, true, d.privatePath(e)
-		e.spec = spec{ID: id, Labels: l.labels, Ports: portsOf(l.env), Volumes: volumesOf(l.env)}
+		e.spec = spec{ID: id, Labels: l.labels, Ports: portsOf(l.env), Volumes: sourcesOf(l.env)}
 		e.state = state{PID: l.pid, Start: l.start, Boot: d.boot, Started: startTime(l.start)}
 		for _, p := range e.spec.Ports {
 			d.ports[p.Port] = id

@@ -41,6 +41,7 @@ var _ driver.Driver = (*Driver)(nil)
 type Options struct {
 	Root     string // a directory of its own, made when missing
 	Volumes  string // where volumes are kept, made with the first; .volumes below Root if empty
+	Networks string // likewise of networks; .networks below Root if empty
 	LogSize  int64  // bytes after which a log is rotated; 0: 8 MiB
 	LogFiles int    // how many files of that size are kept; 0: 3
 }
@@ -81,6 +82,9 @@ func New(o Options) (*Driver, error) {
 		return nil, fmt.Errorf("cannot find our own executable: %w", err)
 	}
 	if o.Volumes, err = filepath.Abs(cmp.Or(o.Volumes, filepath.Join(root, ".volumes"))); err != nil {
+		return nil, err
+	}
+	if o.Networks, err = filepath.Abs(cmp.Or(o.Networks, filepath.Join(root, ".networks"))); err != nil {
 		return nil, err
 	}
 	o.LogSize, o.LogFiles = cmp.Or(o.LogSize, 8<<20), cmp.Or(o.LogFiles, 3)

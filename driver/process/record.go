@@ -45,7 +45,7 @@ type spec struct {
 	Bounces  int           `json:"bounces,omitempty"`
 	Private  string        `json:"private"` // the folder of its files and values
 	Ports    []port        `json:"ports,omitempty"`
-	Volumes  []string      `json:"volumes,omitempty"` // where those are that it uses
+	Volumes  []string      `json:"volumes,omitempty"` // where those are that it uses, and its networks
 	Memory   int64         `json:"memory,omitempty"`
 	MilliCPU int64         `json:"milli_cpu,omitempty"`
 	LogSize  int64         `json:"log_size"`

@@ -52,6 +52,11 @@ func check(i driver.Instance) error {
 			return fmt.Errorf("its volume %s was not made for processes", v.Name)
 		}
 	}
+	for _, n := range i.Networks {
+		if !filepath.IsAbs(n.Source) {
+			return fmt.Errorf("its network %s was not made for processes", n.Name)
+		}
+	}
 	for _, v := range i.Workload.Environment {
 		if v.Name == "" || strings.ContainsAny(v.Name, "=\x00") {
 			return fmt.Errorf("%q cannot be the name of a variable", v.Name)
@@ -130,7 +135,7 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 	}
 	s := spec{
 		ID: i.ID, Name: i.Name, Project: i.Project, Root: d.root, Labels: i.Labels, Run: e.spec.Run + 1,
-		Bounces: i.Bounces, Private: d.privatePath(e), Ports: ports, Volumes: sources(i.Volumes),
+		Bounces: i.Bounces, Private: d.privatePath(e), Ports: ports, Volumes: sources(i),
 		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
 		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
 		Cgroups: d.hierarchy, Group: d.groupName(e.id),

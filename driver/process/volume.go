@@ -15,28 +15,38 @@ import (
 
 var _ driver.Provider = (*Driver)(nil)
 
-// envVolume begins the name of the variable that says where a volume is.
-const envVolume = "MARIPOSA_VOLUME_"
+// What the names of the variables begin with that say where a volume is, and where a
+// network.
+const (
+	envVolume  = "MARIPOSA_VOLUME_"
+	envNetwork = "MARIPOSA_NETWORK_"
+)
 
 // A volume is a directory, named by its id, for nobody but whom instances run as.
-// It knows no size: the file system it lies on is the limit.
+// It knows no size: the file system it lies on is the limit. A network is one too:
+// its instances on this node put their sockets there.
 
-// Provide makes the directory of a volume unless it is there.
+// places are the directories in which resources are, by kind.
+func (d *Driver) places() map[mariposa.Kind]string {
+	return map[mariposa.Kind]string{mariposa.KindVolume: d.options.Volumes, mariposa.KindNetwork: d.options.Networks}
+}
+
+// Provide makes the directory of a resource unless it is there.
 func (d *Driver) Provide(ctx context.Context, r driver.Resource, done func(string, error)) {
-	path, err := d.volumePath(r)
+	path, err := d.resourcePath(r)
 	if err == nil {
-		d.aside(ctx, func() { done(path, makeVolume(path)) }, func(err error) { done("", err) })
+		d.aside(ctx, func() { done(path, makeFolder(r.Kind, path)) }, func(err error) { done("", err) })
 		return
 	}
 	done("", err)
 }
 
-func makeVolume(path string) error {
+func makeFolder(kind mariposa.Kind, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("cannot make the folder of volumes: %w", err)
+		return fmt.Errorf("cannot make the folder of %ss: %w", kind, err)
 	}
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("cannot make the volume's folder: %w", err)
+		return fmt.Errorf("cannot make the %s's folder: %w", kind, err)
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
@@ -45,11 +55,11 @@ func makeVolume(path string) error {
 	return err
 }
 
-// Withdraw removes the directory of a volume, unless something that this driver
+// Withdraw removes the directory of a resource, unless something that this driver
 // runs still uses it. It changes its name first: half removed, it must not be
-// taken for a volume.
+// taken for a whole one.
 func (d *Driver) Withdraw(ctx context.Context, r driver.Resource, done func(error)) {
-	path, err := d.volumePath(r)
+	path, err := d.resourcePath(r)
 	if err != nil {
 		done(err)
 		return
@@ -61,14 +71,14 @@ func (d *Driver) Withdraw(ctx context.Context, r driver.Resource, done func(erro
 		}
 		gone := filepath.Join(filepath.Dir(path), gonePrefix+filepath.Base(path))
 		if err := os.Rename(path, gone); err != nil && !isGone(err) {
-			done(fmt.Errorf("cannot remove the volume's folder: %w", err))
+			done(fmt.Errorf("cannot remove the %s's folder: %w", r.Kind, err))
 			return
 		}
 		done(removeAll(gone))
 	}, done)
 }
 
-// mountedBy names a running instance that was given a volume.
+// mountedBy names a running instance that was given a resource.
 func (d *Driver) mountedBy(path string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -80,42 +90,47 @@ func (d *Driver) mountedBy(path string) string {
 	return ""
 }
 
-// Provided lists the volumes that are there.
+// Provided lists the resources that are there.
 func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	list, err := os.ReadDir(d.options.Volumes)
-	if err != nil && !isGone(err) {
-		return nil, fmt.Errorf("cannot list the volumes: %w", err)
-	}
 	var all []driver.Resource
-	for _, f := range list {
-		if f.IsDir() && checkID(f.Name()) == nil {
-			all = append(all, driver.Resource{Kind: mariposa.KindVolume, ID: f.Name()})
+	for kind, place := range d.places() {
+		list, err := os.ReadDir(place)
+		if err != nil && !isGone(err) {
+			return nil, fmt.Errorf("cannot list the %ss: %w", kind, err)
+		}
+		for _, f := range list {
+			if f.IsDir() && checkID(f.Name()) == nil {
+				all = append(all, driver.Resource{Kind: kind, ID: f.Name()})
+			}
 		}
 	}
 	return all, nil
 }
 
-// clearVolumes finishes what an agent killed while it removed a volume has left.
-func (d *Driver) clearVolumes() {
-	list, _ := os.ReadDir(d.options.Volumes) // what cannot be read now is cleared another time
-	for _, f := range list {
-		if strings.HasPrefix(f.Name(), gonePrefix) {
-			_ = removeAll(filepath.Join(d.options.Volumes, f.Name()))
+// clearResources finishes what an agent killed while it removed one has left.
+func (d *Driver) clearResources() {
+	for _, place := range d.places() {
+		list, _ := os.ReadDir(place) // what cannot be read now is cleared another time
+		for _, f := range list {
+			if strings.HasPrefix(f.Name(), gonePrefix) {
+				_ = removeAll(filepath.Join(place, f.Name()))
+			}
 		}
 	}
 }
 
-func (d *Driver) volumePath(r driver.Resource) (string, error) {
-	if r.Kind != mariposa.KindVolume {
+func (d *Driver) resourcePath(r driver.Resource) (string, error) {
+	place, known := d.places()[r.Kind]
+	if !known {
 		return "", fmt.Errorf("a process has no %s: %w", r.Kind, driver.ErrNotSupported)
 	}
 	if checkID(r.ID) != nil {
-		return "", fmt.Errorf("%q cannot be the id of a volume", r.ID)
+		return "", fmt.Errorf("%q cannot be the id of a %s", r.ID, r.Kind)
 	}
-	return filepath.Join(d.options.Volumes, r.ID), nil
+	return filepath.Join(place, r.ID), nil
 }
 
 // aside runs something that concerns no instance on a goroutine of its own.
@@ -139,10 +154,10 @@ func (d *Driver) aside(ctx context.Context, work func(), refuse func(error)) {
 	}()
 }
 
-// variable is the name of the variable that says where a volume is: names of
-// volumes have no underscore, so no two share one.
-func variable(volume string) string {
-	return envVolume + strings.ToUpper(strings.ReplaceAll(volume, "-", "_"))
+// variable is the name of the variable that says where a resource is: names of
+// resources have no underscore, so no two share one.
+func variable(prefix, name string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
 // link lets an instance find its volumes at their paths below its working folder.
@@ -175,20 +190,23 @@ func link(work string, volumes []driver.Volume) error {
 	return nil
 }
 
-// sources are where an instance's volumes are.
-func sources(volumes []driver.Volume) []string {
+// sources are where an instance's volumes and networks are.
+func sources(i driver.Instance) []string {
 	var all []string
-	for _, v := range volumes {
+	for _, v := range i.Volumes {
 		all = append(all, v.Source)
+	}
+	for _, n := range i.Networks {
+		all = append(all, n.Source)
 	}
 	return all
 }
 
-// volumesOf reads back what environment has written, for a stray.
-func volumesOf(env []string) []string {
+// sourcesOf reads back what environment has written, for a stray.
+func sourcesOf(env []string) []string {
 	var all []string
 	for _, v := range env {
-		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, envVolume) {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, envVolume) || strings.HasPrefix(name, envNetwork) {
 			all = append(all, value)
 		}
 	}

@@ -1,0 +1,56 @@
+package process_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/driver/process"
+)
+
+func TestInstancesOnANetworkMeetInItsFolder(t *testing.T) {
+	t.Parallel()
+	root, place := newRoot(t), filepath.Join(t.TempDir(), "networks")
+	a := open(t, process.Options{Root: root, Networks: place})
+	net := driver.Resource{Kind: mariposa.KindNetwork, ID: "n1", Name: "back-end"}
+	o, err := answer(t, func(done func(driver.Observed, error)) {
+		a.Provide(t.Context(), net, func(path string, err error) { done(driver.Observed{PhysicalID: path}, err) })
+	})
+	if err != nil || o.PhysicalID != filepath.Join(place, "n1") {
+		t.Fatalf("it is at %q, %v", o.PhysicalID, err)
+	}
+	on := []driver.Network{{Name: "back-end", Source: o.PhysicalID}}
+	one, two := sh("i1", `echo hello > "$MARIPOSA_NETWORK_BACK_END/said"; echo said; exec sleep 1000`), sh("i2", `cat "$MARIPOSA_NETWORK_BACK_END/said"; exec sleep 1000`)
+	one.Networks, two.Networks = on, on
+	one.Workload.Environment = vars("MARIPOSA_NETWORK_BACK_END", "/elsewhere") // a manifest does not decide where networks are
+	a.start(t, one)
+	awaitLog(t, a, "i1", "said")
+	a.start(t, two)
+	awaitLog(t, a, "i2", "hello")
+	a.remove(t, "i1")
+	if err := a.withdraw(t, net); err == nil || !strings.Contains(err.Error(), "instance i2 still uses it") {
+		t.Errorf("says %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, process.Options{Root: root, Networks: place}) // a restarted agent knows who is on it
+	if err := b.withdraw(t, net); err == nil {
+		t.Error("it was taken away")
+	}
+	b.remove(t, "i2")
+	if err := b.withdraw(t, net); err != nil {
+		t.Errorf("nobody is on it: %v", err)
+	}
+	if list, err := os.ReadDir(place); err != nil || len(list) != 0 {
+		t.Errorf("left are %v, %v", list, err)
+	}
+	lost := instance("i3", "sleep", "1000")
+	lost.Networks = []driver.Network{{Name: "back-end"}} // of another kind of compute
+	if _, err := b.tryStart(t, lost); err == nil || !strings.Contains(err.Error(), "its network back-end was not made for processes") {
+		t.Errorf("says %v", err)
+	}
+}

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"slices"
+
+	"mariposa"
+	"mariposa/converge"
+	"mariposa/store"
+)
+
+// networks are what a turn does to networks. They are read from the picture, not from
+// the actor's view: one may be shared by projects that other actors plan. So every
+// write of one requires it to be as it was seen.
+type networks struct {
+	joined   map[string]*mariposa.NetworkSpec // by id: as this turn leaves them
+	attached map[string]bool                  // by id: brought to their node in this turn
+}
+
+// networkID is the id of what a definition calls by a name.
+func (t *turn) networkID(def *mariposa.Service, name string) (id string, shared bool) {
+	if slices.Contains(def.Shared, name) {
+		return mariposa.NetworkID(t.spec.Organization, name), true
+	}
+	return mariposa.NetworkID(t.project, name), false
+}
+
+// useNetworks lets a new instance join the networks of its definition. Those that are
+// not there yet, or not on its node, come with it in the same commit, and before it.
+func (t *turn) useNetworks(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service) {
+	for _, name := range def.Networks {
+		id, shared := t.networkID(def, name)
+		j := mariposa.Join{Network: id, Attachment: mariposa.AttachmentID(id, spec.Node, spec.Compute), Name: name}
+		spec.Networks = append(spec.Networks, j)
+		t.join(s, j, shared)
+		t.attach(s, j, spec)
+	}
+}
+
+// join makes a network, or says that this project uses it too.
+func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
+	if t.networks.joined[j.Network] != nil {
+		return
+	}
+	if t.networks.joined == nil {
+		t.networks = networks{joined: map[string]*mariposa.NetworkSpec{}, attached: map[string]bool{}}
+	}
+	why := "used by " + s.Service + " of " + t.spec.Name
+	r := t.e.Picture.Get(mariposa.KindNetwork, j.Network)
+	if r == nil {
+		spec := &mariposa.NetworkSpec{Name: j.Name, Project: t.project, Created: t.now, Reason: why}
+		if shared {
+			spec.Project, spec.Organization, spec.Users = "", t.spec.Organization, []string{t.project}
+		}
+		t.networks.joined[j.Network] = spec
+		t.writeNetwork(j.Network, spec, "network.created", why)
+		return
+	}
+	was := r.Spec.(*mariposa.NetworkSpec)
+	next := was.With(t.project)
+	t.networks.joined[j.Network] = next
+	if len(next.Users) > len(was.Users) {
+		t.writeNetwork(j.Network, next, "network.joined", why)
+		return
+	}
+	// Nobody may have ended it; that others change it is no matter.
+	t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindNetwork, ID: j.Network, SpecRevision: -1, StatusRevision: -1})
+}
+
+// attach brings a network to an instance's node. It is written for every instance,
+// once a turn, so that nobody can take the network away at the same moment unseen.
+func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpec) {
+	if t.networks.attached[j.Attachment] {
+		return
+	}
+	t.networks.attached[j.Attachment] = true
+	network := t.networks.joined[j.Network]
+	spec := &mariposa.AttachmentSpec{
+		Network: j.Network, Name: j.Name, Project: network.Project, Organization: network.Organization, Compute: on.Compute, Node: on.Node,
+		Goal: mariposa.GoalKept, Instance: s.Instance, Created: t.now, Reason: "made for " + on.Name,
+	}
+	event := mariposa.Event{Project: t.project}
+	r := t.e.Picture.Get(mariposa.KindAttachment, j.Attachment)
+	if r == nil || r.Spec.(*mariposa.AttachmentSpec).Goal == mariposa.GoalGone {
+		next := *network
+		next.Nodes++
+		t.networks.joined[j.Network] = &next
+		t.writeNetwork(j.Network, &next, "", "")
+		event = mariposa.Event{Kind: "network.attaching", Project: t.project, Service: s.Service, Instance: s.Instance, Node: on.Node, Task: on.Task, Actor: "mariposa", Reason: spec.Reason}
+	} else {
+		spec.Created = r.Spec.(*mariposa.AttachmentSpec).Created
+	}
+	t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindAttachment, ID: j.Attachment, Project: spec.Project, Spec: spec, Event: event})
+}
+
+// writeNetwork writes a network, in place of what this turn has written of it before.
+func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind, reason string) {
+	w := store.Write{Kind: mariposa.KindNetwork, ID: id, Project: spec.Project, Spec: spec, Event: mariposa.Event{Project: t.project}}
+	if kind != "" {
+		w.Event = mariposa.Event{Kind: kind, Project: t.project, Actor: "mariposa", Reason: reason}
+	}
+	for i := range t.unit.Writes {
+		if old := &t.unit.Writes[i]; old.Kind == w.Kind && old.ID == id {
+			old.Spec = spec
+			return
+		}
+	}
+	t.unit.Writes = append(t.unit.Writes, w)
+	t.unit.Require = append(t.unit.Require, t.unchanged(id))
+}
+
+// unchanged requires a network to be as this turn sees it.
+func (t *turn) unchanged(id string) store.Require {
+	q := store.Require{Kind: mariposa.KindNetwork, ID: id, StatusRevision: -1}
+	if r := t.e.Picture.Get(mariposa.KindNetwork, id); r != nil {
+		q.SpecRevision = r.SpecRevision
+	} else {
+		q.Absent = true
+	}
+	return q
+}
+
+// leaveNetworks lets go of the networks that no service of the goal uses any more,
+// once the last instance that did is gone; all of them when the project goes.
+func (t *turn) leaveNetworks(all bool) {
+	mine := t.e.Picture.NetworksOf(t.project)
+	if len(mine) == 0 || !all && t.frozen(nil) {
+		return
+	}
+	wanted := map[string]bool{}
+	if !all {
+		wanted = t.wantedNetworks()
+	}
+	for _, r := range mine {
+		if wanted[r.ID] || t.networks.joined[r.ID] != nil || !all && t.inUse(r.ID) {
+			continue
+		}
+		t.leaveNetwork(r)
+	}
+}
+
+// wantedNetworks are those that the services of the goal use.
+func (t *turn) wantedNetworks() map[string]bool {
+	wanted := map[string]bool{}
+	for name, ss := range t.goal.Services {
+		if ss.Removed {
+			continue
+		}
+		if def := t.view.Definition(ss.Number, name); def != nil {
+			for _, network := range def.Networks {
+				id, _ := t.networkID(def, network)
+				wanted[id] = true
+			}
+		}
+	}
+	return wanted
+}
+
+// inUse reports whether an instance of this project is on a network. One that is only
+// kept for people to look at is not.
+func (t *turn) inUse(network string) (used bool) {
+	t.e.Picture.EachInstanceOf(t.project, func(r *store.Record) bool {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		used = !spec.Kept && slices.ContainsFunc(spec.Networks, func(j mariposa.Join) bool { return j.Network == network })
+		return !used
+	})
+	return used
+}
+
+// leaveNetwork drops the relation to a network. With its last one it goes: its parts
+// get a tombstone, and their nodes take them away.
+func (t *turn) leaveNetwork(r *store.Record) {
+	why := t.spec.Name + " no longer uses it"
+	if rest := r.Spec.(*mariposa.NetworkSpec).Without(t.project); len(rest.Users) > 0 {
+		t.writeNetwork(r.ID, rest, "network.left", why)
+		return
+	}
+	t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindNetwork, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
+	told := mariposa.Event{Kind: "network.deleted", Project: t.project, Actor: "mariposa", Reason: why}
+	t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindNetwork, ID: r.ID, Delete: true, Event: told})
+	for _, p := range t.e.Picture.AttachmentsOf(r.ID) {
+		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(why)
+		told.Kind, told.Node = "network.detaching", spec.Node
+		t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
+	}
+}

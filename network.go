@@ -1,0 +1,92 @@
+package mariposa
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// NetworkSpec is a network: where instances find each other, those of one project,
+// or those of several projects of one organization that share it. A project's
+// planner makes it with the first instance that uses it, and lets go of it with the
+// last; so it has no goal of its own.
+type NetworkSpec struct {
+	Name         string    `json:"name"`                   // as in the manifest
+	Project      string    `json:"project,omitempty"`      // whose it is; empty: it is shared
+	Organization string    `json:"organization,omitempty"` // of a shared one: whose it is
+	Users        []string  `json:"users,omitempty"`        // of a shared one: the projects that use it, sorted
+	Nodes        int       `json:"nodes"`                  // how often it was brought to a node: grows, so that no two do at once unseen
+	Created      time.Time `json:"created"`
+	Reason       string    `json:"reason,omitempty"`
+}
+
+// NetworkStatus is empty: what is so of a network, its attachments say.
+type NetworkStatus struct{}
+
+// Projects are those that use a network.
+func (s *NetworkSpec) Projects() []string {
+	if s.Project != "" {
+		return []string{s.Project}
+	}
+	return s.Users
+}
+
+// With is a network that a project uses too, and Without one that it no longer does.
+func (s *NetworkSpec) With(project string) *NetworkSpec {
+	next := *s
+	if at, found := slices.BinarySearch(s.Users, project); !found && s.Project == "" {
+		next.Users = slices.Insert(slices.Clone(s.Users), at, project)
+	}
+	return &next
+}
+
+func (s *NetworkSpec) Without(project string) *NetworkSpec {
+	next := *s
+	next.Users = slices.DeleteFunc(slices.Clone(s.Users), func(id string) bool { return id == project })
+	return &next
+}
+
+// NetworkID is the id of the network that a project, or for a shared one an
+// organization, calls by a name: whoever makes it first, there is one.
+func NetworkID(owner, name string) string {
+	return uuid.NewSHA1(uuid.Nil, []byte("network "+owner+" "+name)).String()
+}
+
+// AttachmentSpec is a network's part on one node. It is made before the first
+// instance that uses it there, and stays until the network goes: then its goal is
+// gone, and the node takes it away once nothing uses it any more.
+type AttachmentSpec struct {
+	Network      string      `json:"network"`
+	Name         string      `json:"name"`                   // of the network
+	Project      string      `json:"project,omitempty"`      // as the network has them
+	Organization string      `json:"organization,omitempty"` //
+	Compute      ComputeType `json:"compute_type"`           // whose driver has it
+	Node         string      `json:"node"`
+	Goal         Goal        `json:"goal"`     // kept or gone
+	Instance     string      `json:"instance"` // the newest that was made with it
+	Created      time.Time   `json:"created"`
+	Reason       string      `json:"reason,omitempty"`
+}
+
+// Ended is a part with its tombstone.
+func (s *AttachmentSpec) Ended(why string) *AttachmentSpec {
+	next := *s
+	next.Goal, next.Reason = GoalGone, why
+	return &next
+}
+
+// AttachmentStatus is what the node last said of it: the same as of a volume.
+type AttachmentStatus = VolumeStatus
+
+// AttachmentID is the id of a network's part on a node.
+func AttachmentID(network, node string, compute ComputeType) string {
+	return uuid.NewSHA1(uuid.Nil, []byte("attachment "+network+" "+node+" "+string(compute))).String()
+}
+
+// Join is a network as an instance sees it.
+type Join struct {
+	Network    string `json:"network"`    // its id
+	Attachment string `json:"attachment"` // the id of its part on the instance's node
+	Name       string `json:"name"`
+}
