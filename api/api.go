@@ -109,6 +109,7 @@ func (s *server) routes() {
 	s.queueRoutes()
 	s.instanceRoutes()
 	s.volumeRoutes()
+	s.networkRoutes()
 	s.nodeRoutes()
 	s.eventRoutes()
 	s.metadataRoutes()

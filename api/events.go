@@ -137,6 +137,14 @@ func (f *feed) sees(c *store.Change) bool {
 		if project = spec.Project; project == "" { // the organization has it
 			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesVolume(f.sight, spec)
 		}
+	case *mariposa.NetworkSpec:
+		if project = spec.Project; project == "" { // it is shared
+			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesNetwork(f.sight, spec.Project, spec.Organization)
+		}
+	case *mariposa.AttachmentSpec:
+		if project = spec.Project; project == "" {
+			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesNetwork(f.sight, spec.Project, spec.Organization)
+		}
 	case *mariposa.OrganizationSpec:
 		return (f.organization == "" || f.organization == c.Record.ID) && (f.sight.all || f.s.partOf(f.caller, &c.Record))
 	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec:
@@ -371,6 +379,10 @@ func (v *viewer) event(c *store.Change) contract.Event {
 		e.Object = v.task(r)
 	case *mariposa.VolumeSpec:
 		e.Object, e.ProjectName = v.volume(r), cmp.Or(e.ProjectName, spec.ProjectName)
+	case *mariposa.NetworkSpec:
+		e.Object = v.network(r)
+	case *mariposa.AttachmentSpec:
+		e.Object = v.attachedNetwork(r)
 	case *mariposa.NodeSpec:
 		e.Object, e.NodeName = v.node(r), spec.Name
 	}

@@ -100,9 +100,9 @@ func (f *flood) Wait() (int, error) {
 }
 
 // manned is a town whose shop has an instance that is no dummy, on a node that is there.
-func manned(t *testing.T) (*town, *talking, string) {
+func manned(t *testing.T, options ...option) (*town, *talking, string) {
 	t.Helper()
-	w := newTown(t)
+	w := newTown(t, options...)
 	node := w.join("n9")
 	id := newID()
 	w.house.instance(id, w.shop.ID, "web", "n9", "", func(s *mariposa.InstanceSpec) {
@@ -308,13 +308,9 @@ func TestWhoeverDoesNotReadHoldsUpTheOtherSide(t *testing.T) {
 func TestWithoutARecordNothingIsRun(t *testing.T) {
 	t.Parallel()
 	m := &mute{}
-	h := newHouse(t, over(func(s store.Store) store.Store { m.Store = s; return m }))
-	node := h.join("n1")
-	p := h.create("shop", hello)
-	id := newID()
-	h.instance(id, p.ID, "web", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) { s.Compute = mariposa.ComputeProcess })
+	w, node, id := manned(t, over(func(s store.Store) store.Store { m.Store = s; return m }))
 	m.now.Store(true)
-	r := h.call("GET", "/v1/instances/"+id+"/exec?command=flood", nil, "Upgrade", upgrade, "Connection", "Upgrade")
+	r := w.call("GET", "/v1/instances/"+id+"/exec?command=flood", nil, "Upgrade", upgrade, "Connection", "Upgrade")
 	if r.status != http.StatusServiceUnavailable || node.flooded.Load() != 0 {
 		t.Errorf("answered %d %s", r.status, r.body)
 	}

@@ -79,6 +79,7 @@ func (v *viewer) graph(r *store.Record, st contract.ProjectState) contract.Graph
 	if of := v.version(r.ID, number); of != nil {
 		g.addOthers(of.Manifest)
 	}
+	v.addKept(g, r)
 	for name, ss := range goals {
 		if n := g.nodes[resource{kindService, name}]; n != nil && !n.Leftover {
 			g.linkService(v.definition(r.ID, ss.Number, name))
@@ -86,6 +87,7 @@ func (v *viewer) graph(r *store.Record, st contract.ProjectState) contract.Graph
 	}
 	v.linkLeftovers(g, r.ID)
 	g.judgeOthers(st.Goal)
+	v.judgeKept(g, r)
 	doc := contract.Graph{Project: st.ID, ProjectName: st.Name, Version: st.Version, Status: st.Status, Reason: st.Reason}
 	doc.Nodes, doc.Edges = g.layered()
 	return doc
@@ -111,15 +113,88 @@ func (g *graph) linkService(def *mariposa.Service) {
 		return
 	}
 	from := resource{kindService, def.Name}
-	for _, on := range def.DependsOn {
-		g.link(from, resource{kindService, on}, "depends_on")
+	for _, on := range def.DependsOn { // references are among them
+		why := "depends_on"
+		if refers := func(ref mariposa.Ref) bool { return ref.Service == on }; slices.ContainsFunc(def.Refs, refers) || slices.ContainsFunc(def.LiveRefs, refers) {
+			why = "reference"
+		}
+		g.link(from, resource{kindService, on}, why)
 	}
 	for _, name := range def.Networks {
 		g.link(from, resource{kindNetwork, name}, kindNetwork)
 	}
 	for _, mount := range def.Volumes {
-		name, _, _ := strings.Cut(mount, ":")
-		g.link(from, resource{kindVolume, name}, kindVolume)
+		g.link(from, resource{kindVolume, mariposa.ParseMount(mount).Name}, kindVolume)
+	}
+}
+
+// addKept adds the networks and volumes that are there and no longer in the manifest.
+func (v *viewer) addKept(g *graph, project *store.Record) {
+	add := func(kind, name string) {
+		if g.nodes[resource{kind, name}] == nil {
+			g.add(contract.GraphNode{Kind: kind, Name: name, Leftover: true})
+		}
+	}
+	for _, r := range v.s.Picture.NetworksOf(project.ID) {
+		add(kindNetwork, r.Spec.(*mariposa.NetworkSpec).Name)
+	}
+	for _, r := range v.s.Picture.VolumesOf(project.ID) {
+		add(kindVolume, r.Spec.(*mariposa.VolumeSpec).Name)
+	}
+}
+
+// judgeKept says of networks and volumes what their nodes say: which of a network's
+// parts, and how many of the volumes, are there.
+func (v *viewer) judgeKept(g *graph, project *store.Record) {
+	sight := v.s.sight(v.ctx, caller(v.ctx))
+	for _, r := range v.s.Picture.NetworksOf(project.ID) {
+		spec := r.Spec.(*mariposa.NetworkSpec)
+		n := g.nodes[resource{kindNetwork, spec.Name}]
+		n.Goal, n.Running = 0, 0
+		if v.s.seesNetwork(sight, spec.Project, spec.Organization) {
+			n.ID = r.ID
+		}
+		for _, part := range v.s.Picture.AttachmentsOf(r.ID) {
+			doc := v.attachment(part)
+			counts(n, doc.State, doc.Reason)
+		}
+		fares(n)
+	}
+	volumes := map[*contract.GraphNode]bool{}
+	for _, r := range v.s.Picture.VolumesOf(project.ID) {
+		n := g.nodes[resource{kindVolume, r.Spec.(*mariposa.VolumeSpec).Name}]
+		if !volumes[n] {
+			volumes[n], n.Goal, n.Running, n.Reason = true, 0, 0, ""
+		}
+		doc := v.volume(r)
+		counts(n, doc.State, doc.Reason)
+	}
+	for n := range volumes {
+		fares(n)
+	}
+}
+
+// counts adds a piece of a resource that is on a node. Those that are to go do not
+// count any more.
+func counts(n *contract.GraphNode, state, reason string) {
+	switch mariposa.ResourceState(state) {
+	case "deleting":
+		return
+	case mariposa.ResourceMade:
+		n.Running++
+	default:
+		n.Reason = reason
+	}
+	n.Goal++
+}
+
+// fares judges a resource by its pieces.
+func fares(n *contract.GraphNode) {
+	n.Status = mariposa.StatusConverged
+	if n.Running < n.Goal {
+		n.Status = mariposa.StatusConverging
+	} else {
+		n.Reason = ""
 	}
 }
 

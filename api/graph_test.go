@@ -25,10 +25,10 @@ func TestAProjectIsShownAsAGraph(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, withPlanner)
 	g := h.gated("n1")
-	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, depends_on: [db, cache]}\n  db: {compute_type: dummy}\n  cache: {compute_type: dummy, depends_on: [db]}\n")
+	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, depends_on: [db, cache]}\n  db: {compute_type: dummy}\n  cache: {compute_type: dummy, environment: {DB: '{{ .services.db.id }}'}}\n")
 	h.rests("shop")
 	nodes, edges := h.graph("shop")
-	if edges != "cache>db(depends_on) web>cache(depends_on) web>db(depends_on) " {
+	if edges != "cache>db(reference) web>cache(depends_on) web>db(depends_on) " {
 		t.Errorf("edges %s", edges)
 	}
 	for name, layer := range map[string]int{"db": 0, "cache": 1, "web": 2} {
@@ -54,7 +54,7 @@ func TestAGraphIsForThoseWhoSeeTheProject(t *testing.T) {
 	t.Parallel()
 	w := newTown(t)
 	g := want[contract.Graph](w.by("vera").call("GET", "/v1/projects/"+w.shop.ID+"/graph", nil), 200)
-	if g.ProjectName != "shop" || len(g.Nodes) != 2 || g.Edges == nil || g.Revision == 0 || g.Version == "" || g.Nodes[1].Reason == "" {
+	if g.ProjectName != "shop" || len(g.Nodes) != 4 || g.Edges == nil || g.Revision == 0 || g.Version == "" || g.Nodes[1].Reason == "" || !g.Nodes[0].Leftover || g.Nodes[0].ID != w.network || g.Nodes[3].Kind != "volume" {
 		t.Errorf("before anything is planned: %+v", g)
 	}
 	w.by("sam").call("GET", "/v1/projects/"+w.shop.ID+"/graph", nil).wantError(404, mariposa.ResourceNotFound)

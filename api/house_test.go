@@ -318,6 +318,21 @@ func (h *house) volume(id string, spec mariposa.VolumeSpec) {
 	}}})
 }
 
+// network puts a network that is on a node into the store.
+func (h *house) network(id string, spec mariposa.NetworkSpec) {
+	h.t.Helper()
+	spec.Created = time.Now()
+	part := mariposa.AttachmentID(id, "n1", mariposa.ComputeDummy)
+	h.commit(store.Unit{Writes: []store.Write{
+		{Kind: mariposa.KindNetwork, ID: id, Project: spec.Project, Spec: &spec, Event: mariposa.Event{Kind: "network.created", Project: spec.Project}},
+		{
+			Kind: mariposa.KindAttachment, ID: part, Spec: &mariposa.AttachmentSpec{
+				Network: id, Name: spec.Name, Project: spec.Project, Organization: spec.Organization, Compute: mariposa.ComputeDummy, Node: "n1", Goal: mariposa.GoalKept,
+			}, Status: &mariposa.AttachmentStatus{State: mariposa.ResourceMade, Path: "/d/" + part}, Event: mariposa.Event{Kind: "network.attached", Project: spec.Project},
+		},
+	}})
+}
+
 func (h *house) digest(project string, number int, service string) string {
 	h.t.Helper()
 	v := must(picture.NewShelf(h.store, h.vault).Version(h.ctx, project, number))(h.t)

@@ -159,7 +159,7 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 		doc.Details = st.Details
 	}
 	spec := r.Spec.(*mariposa.InstanceSpec)
-	doc.Volumes = spec.Mounts
+	doc.Volumes, doc.Networks = spec.Mounts, spec.Networks
 	if def := v.made(spec); def != nil {
 		if w, err := manifest.Resolve(def, v.scope(r)); err == nil { // what does not resolve does not run either
 			doc.Command = append(slices.Clone(w.Entrypoint), w.Command...)

@@ -153,6 +153,7 @@ func (s *server) deleteNode(ctx context.Context, in *deleteNodeInput) (*document
 			forget(c, i, "its node "+name+" was given up: "+why)
 		}
 		s.giveBack(c, there)
+		s.detach(c, r.ID, "its node "+name+" was given up: "+why)
 		lost := s.forgetVolumes(c, r.ID, "its node "+name+" was given up: "+why)
 		if n := len(there); n > 0 {
 			c.answer.Reason = many(n, "instance") + " on it went with it"

@@ -37,6 +37,7 @@ func describe(version string) *huma.OpenAPI {
 			{Name: "queue", Description: "Tasks: every change that people can see."},
 			{Name: "instances", Description: "What runs."},
 			{Name: "volumes", Description: "What outlives it."},
+			{Name: "networks", Description: "Where it meets."},
 			{Name: "nodes", Description: "Where it runs."},
 			{Name: "events", Description: "The feed of changes, as a list or live."},
 			{Name: "server", Description: "The server itself."},

@@ -36,6 +36,7 @@ const (
 	anInstance                 // the project of {instance}
 	organization               // {organization}
 	aVolume                    // the project of {volume}, or the organization that has it
+	aNetwork                   // the project of {network}, or the organization that shares it
 )
 
 // rules is the one list of who may call what. A route without a row answers
@@ -97,6 +98,9 @@ var rules = map[string]rule{
 	"GET /v1/volumes":                                        {need: auth.Ask},
 	"GET /v1/volumes/{volume}":                               {need: auth.ReadVolume, on: aVolume},
 	"DELETE /v1/volumes/{volume}":                            {need: auth.DeleteVolume, on: aVolume, audit: "volume.delete"},
+	"GET /v1/networks":                                       {need: auth.Ask},
+	"GET /v1/networks/{network}":                             {need: auth.ReadNetwork, on: aNetwork},
+	"DELETE /v1/networks/{network}":                          {need: auth.DeleteNetwork, on: aNetwork, audit: "network.delete"},
 	"GET /v1/events":                                         {need: auth.Ask},
 	"GET /v1/audit":                                          {need: auth.Ask}, // AuditProject or AuditOrganization of what it names
 	"GET /v1/nodes":                                          {need: auth.RunInstallation},
@@ -278,6 +282,8 @@ func (s *server) gate(r *http.Request, u rule) error {
 		on, err = s.findOrganization(ctx, r.PathValue("organization"))
 	case aVolume:
 		on, err = s.ownerOfVolume(ctx, r.PathValue("volume"))
+	case aNetwork:
+		on, err = s.ownerOfNetwork(ctx, r.PathValue("network"))
 	case nothing:
 	}
 	if err != nil {

@@ -26,7 +26,8 @@ type viewer struct {
 	gone     map[string]string // names of projects that are no more
 	nodes    map[string]*store.Record
 	versions map[versionKey]*picture.Version
-	mounted  map[string]map[string]*store.Record // by node and volume, who uses it
+	mounted  map[string]map[string]*store.Record   // by node and volume, who uses it
+	joined   map[string]map[string][]*store.Record // by project and network, who is on it
 }
 
 type versionKey struct {
@@ -37,7 +38,7 @@ type versionKey struct {
 func (s *server) viewer(ctx context.Context) *viewer {
 	return &viewer{
 		s: s, ctx: ctx, projects: map[string]*store.Record{}, gone: map[string]string{}, nodes: map[string]*store.Record{},
-		versions: map[versionKey]*picture.Version{}, mounted: map[string]map[string]*store.Record{},
+		versions: map[versionKey]*picture.Version{}, mounted: map[string]map[string]*store.Record{}, joined: map[string]map[string][]*store.Record{},
 	}
 }
 

@@ -22,9 +22,9 @@ type town struct {
 	umbra string
 	shop  contract.Changed
 	dark  contract.Changed
-	// Of shop: an instance of its service web, one that nobody manages, a volume, and a
-	// token of ada's.
-	instance, single, volume, token string
+	// Of shop: an instance of its service web, one that nobody manages, a volume, a
+	// network, and a token of ada's.
+	instance, single, volume, network, token string
 	// Of dark: an instance.
 	darkInstance string
 }
@@ -72,6 +72,8 @@ func newTown(t testing.TB, options ...option) *town {
 	w.house.instance(w.darkInstance, w.dark.ID, "web", "n1", mariposa.StateRunning, nil)
 	w.volume = newID()
 	w.house.volume(w.volume, mariposa.VolumeSpec{Name: "data", Project: w.shop.ID, ServiceName: "web", Slot: 9, Node: "n1"})
+	w.network = newID()
+	w.house.network(w.network, mariposa.NetworkSpec{Name: "backend", Project: w.shop.ID})
 	w.token = want[contract.Tokens](w.by("ada").call("GET", "/v1/tokens", nil), 200).Tokens[0].ID
 	return w
 }

@@ -99,6 +99,9 @@ func (s *server) moveProject(ctx context.Context, in *moveProjectInput) (*docume
 		if r := s.Picture.ProjectNamed(org.ID, e.spec.Name); r != nil {
 			return nil, conflict("organization %s has a project %s already: rename one of them first", org.Spec.(*mariposa.OrganizationSpec).Name, e.spec.Name)
 		}
+		if err := e.sharesNetworks(); err != nil {
+			return nil, err
+		}
 		e.move(org)
 		return e.done("moved to organization " + org.Spec.(*mariposa.OrganizationSpec).Name)
 	})

@@ -191,7 +191,7 @@ func (w *town) sample(pattern string) request {
 	}
 	for name, value := range map[string]string{
 		"project": w.shop.ID, "task": *w.shop.Task, "instance": w.single, "organization": w.acme, "service": "web", "key": "mode", "version": "1",
-		"tag": "latest", "node": "n1", "user": w.users[user], "token": w.token, "package": "small", "volume": w.volume,
+		"tag": "latest", "node": "n1", "user": w.users[user], "token": w.token, "package": "small", "volume": w.volume, "network": w.network,
 	} {
 		path = strings.ReplaceAll(path, "{"+name+"}", value)
 	}
@@ -232,7 +232,7 @@ func (w *town) bodies() map[string]string {
 // requests are every route in every variant, with what each takes.
 func (w *town) requests() []request {
 	rules := api.Rules()
-	things := map[string]string{"project": w.shop.ID, "task": *w.shop.Task, "instance": w.single, "organization": w.acme, "volume": w.volume}
+	things := map[string]string{"project": w.shop.ID, "task": *w.shop.Task, "instance": w.single, "organization": w.acme, "volume": w.volume, "network": w.network}
 	var all []request
 	for pattern := range w.routes() {
 		u, known := rules[pattern]

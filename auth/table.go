@@ -32,6 +32,9 @@ const (
 	ReadVolume   Permission = "volume.read"
 	DeleteVolume Permission = "volume.delete"
 
+	ReadNetwork   Permission = "network.read"
+	DeleteNetwork Permission = "network.delete"
+
 	RunInstallation Permission = "installation.run"
 )
 
@@ -68,6 +71,10 @@ var Table = []Row{
 	// A volume belongs to its project; once that is gone, to its organization.
 	{Permission: ReadVolume, Means: "see a volume", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
 	{Permission: DeleteVolume, Means: "delete a volume and what is in it", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
+
+	// A network belongs to its project; a shared one to its organization.
+	{Permission: ReadNetwork, Means: "see a network", Project: mariposa.RoleViewer, Organization: mariposa.OrgMember},
+	{Permission: DeleteNetwork, Means: "delete a network", Project: mariposa.RoleAdmin, Organization: mariposa.OrgOwner},
 
 	{Permission: RunInstallation, Means: "manage nodes, users, quotas, packages and keys; act for any user", Installation: true},
 }

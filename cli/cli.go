@@ -141,7 +141,7 @@ type app struct {
 func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	root := a.group("mariposa", "Say what a project should be; Mariposa makes it so and keeps it so",
 		a.projectCommand(), a.metaCommand(), a.stateCommand(), a.topCommand(), a.eventsCommand(), a.queueCommand(),
-		a.instanceCommand(), a.volumeCommand(), a.nodeCommand(), a.orgCommand(), a.userCommand(), a.tokenCommand(), a.packageCommand(), a.keyCommand(),
+		a.instanceCommand(), a.volumeCommand(), a.networkCommand(), a.nodeCommand(), a.orgCommand(), a.userCommand(), a.tokenCommand(), a.packageCommand(), a.keyCommand(),
 		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.versionCommand())
 	root.Long = "Say what a project should be; Mariposa makes it so, keeps it so, and shows what it is doing.\n\n" +
 		"Every flag can also be given as an environment variable: --url as MARIPOSA_URL, and so on."

@@ -138,6 +138,19 @@ func (a *app) volumeNames(cmd *cobra.Command, args []string) []string {
 	})(cmd, args)
 }
 
+func (a *app) networkNames(cmd *cobra.Command, args []string) []string {
+	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
+		var names []string
+		for n, err := range c.Networks(ctx, project) {
+			if err != nil {
+				break
+			}
+			names = append(names, n.Name, cobra.CompletionWithDesc(n.ID, ownerOf(n)+"/"+n.Name))
+		}
+		return names
+	})(cmd, args)
+}
+
 func (a *app) taskIDs(cmd *cobra.Command, args []string) []string {
 	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
 		var ids []string

@@ -289,6 +289,7 @@ func world(t *testing.T) *fake {
 	f.settle()
 	f.furnish()
 	f.store()
+	f.connect()
 	f.roll()
 	return f
 }

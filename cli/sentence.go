@@ -76,6 +76,8 @@ func (n *narrator) tell(e client.Event) string {
 		return n.version(e)
 	case "volume":
 		return n.volume(e)
+	case "network":
+		return n.network(e)
 	case "node":
 		return n.node(e)
 	case "user", "organization", "package", "token":
@@ -131,6 +133,22 @@ func (n *narrator) volume(e client.Event) string {
 	}
 	what := map[string]string{
 		"created": "is to be made on %s", "made": "is there on %s", "pending": "cannot be made on %s", "left": "is left to the organization", "deleting": "is to be deleted on %s", "deleted": "is deleted",
+	}[e.Verb()]
+	return owned(e) + name + " " + n.where(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
+}
+
+// network tells of a network: hello/backend is there on node1.
+func (n *narrator) network(e client.Event) string {
+	name := "a network"
+	if v := e.AsNetwork(); v != nil {
+		name = v.Name
+		for _, part := range v.Nodes {
+			n.learn(part.Node, part.NodeName)
+		}
+	}
+	what := map[string]string{
+		"created": "is made", "joined": "is used by one more project", "left": "is used by one project less", "deleted": "is deleted", "pending": "cannot be made on %s",
+		"attaching": "is to be made on %s", "attached": "is there on %s", "detaching": "is to be removed from %s", "detached": "is gone from %s",
 	}[e.Verb()]
 	return owned(e) + name + " " + n.where(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
 }

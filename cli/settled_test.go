@@ -84,6 +84,34 @@ func (f *fake) store() {
 	f.give("DELETE /v1/projects/hello", contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne), Reason: "1 volume will be deleted with it"})
 }
 
+// The networks of the fake server: a project's own and a shared one, and two of a name.
+const (
+	netOne = "0198c000-0000-7000-8000-0000000000d1"
+	netTwo = "0198c000-0000-7000-8000-0000000000d2"
+)
+
+// connect adds them.
+func (f *fake) connect() {
+	one := contract.Network{
+		ID: netOne, Name: "backend", Organization: acmeID, OrganizationName: "acme", Project: helloID, ProjectName: "hello", Created: noon, Instances: 2, Reason: "used by web of hello",
+		Projects: []contract.NetworkProject{{Project: helloID, ProjectName: "hello", Instances: 2}},
+		Nodes: []contract.NetworkNode{
+			{Node: nodeOne, NodeName: "node1", ComputeType: mariposa.ComputeProcess, State: "made", Path: "/var/lib/mariposa/networks/" + netOne, Reason: "made for web.1-00ab12"},
+			{Node: nodeTwo, NodeName: "node2", ComputeType: mariposa.ComputeDummy, State: "unknown", Reason: "the node node2 cannot be reached"},
+		},
+	}
+	two := contract.Network{
+		ID: netTwo, Name: "twice", Shared: true, Organization: acmeID, OrganizationName: "acme", Created: noon,
+		Projects: []contract.NetworkProject{{Project: helloID, ProjectName: "hello"}, {Project: "p2", ProjectName: "shop"}}, Nodes: []contract.NetworkNode{},
+	}
+	three := contract.Network{ID: dataTwo, Name: "twice", OrganizationName: "acme", Project: helloID, ProjectName: "hello", Created: noon}
+	f.give("GET /v1/networks", contract.Networks{Networks: []contract.Network{one, two, three}})
+	f.give("GET /v1/networks/"+netOne, one)
+	f.give("GET /v1/networks/"+netTwo, two)
+	f.on("DELETE /v1/networks/"+netOne, refuse(mariposa.Conflict, "network backend is used by web.1-00ab12 of project hello: stop them, or take the network out of the manifest first"))
+	f.give("DELETE /v1/networks/"+netTwo, contract.Changed{ID: netTwo, Name: "twice", Reason: "nothing was ever made of it"})
+}
+
 // furnish adds metadata, tags and audit of the fake server. It masks what a server
 // should, and unmasks what it is asked to reveal.
 func (f *fake) furnish() {

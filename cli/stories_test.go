@@ -45,6 +45,10 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 			"volume list", "volume list --json", "-j hello volume list --service db --node node1", "-o acme volume list -A", "volume show db.1:data", "-j hello volume show " + dataOne, "volume show db.2:data", "volume show nothing",
 			"volume rm db.1:data", "volume rm " + dataOne + " --json", "volume rm " + dataTwo, "volumes delete nothing -y", "project delete hello --volumes",
 		}},
+		"network": {lines: []string{
+			"network list", "network list --json", "-j hello network list", "network show backend", "network show " + netTwo, "network show nothing", "network show twice",
+			"network rm backend", "network rm " + netTwo + " --json", "networks delete nothing -y", "network rm --help",
+		}},
 		"people": {lines: []string{
 			"project users hello", "-j hello project people", "project add-user hello bob --role operator", "-j hello project share bob --role deployer", "project add-user hello bob", "project add-user hello bob --role king",
 			"project remove-user hello bob", "-j hello project unshare bob", "project remove-user hello zoe",

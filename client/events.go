@@ -47,6 +47,9 @@ func (e Event) AsNode() *contract.Node { return object[contract.Node](e, "node")
 // AsVolume returns the volume that an event tells of, or nil.
 func (e Event) AsVolume() *contract.Volume { return object[contract.Volume](e, "volume") }
 
+// AsNetwork returns the network that an event tells of, or nil.
+func (e Event) AsNetwork() *contract.Network { return object[contract.Network](e, "network") }
+
 // AsVersion returns the version that an event tells of, or nil.
 func (e Event) AsVersion() *contract.Version { return object[contract.Version](e, "version") }
 

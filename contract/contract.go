@@ -255,6 +255,7 @@ type Instance struct {
 	Command     []string             `json:"command,omitempty"`
 	Details     map[string]string    `json:"details,omitempty"`
 	Volumes     []mariposa.Mount     `json:"volumes,omitempty" doc:"of a single instance: those it uses"`
+	Networks    []mariposa.Join      `json:"networks,omitempty" doc:"of a single instance: those it is on"`
 }
 
 // Instances is a page of instances.

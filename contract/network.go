@@ -1,0 +1,47 @@
+package contract
+
+import (
+	"time"
+
+	"mariposa"
+)
+
+// Network is where instances find each other: those of one project, or of several
+// projects of one organization.
+type Network struct {
+	ID               string           `json:"id"`
+	Name             string           `json:"name" doc:"as in the manifest"`
+	Shared           bool             `json:"shared"`
+	Organization     string           `json:"organization"`
+	OrganizationName string           `json:"organization_name"`
+	Project          string           `json:"project" doc:"whose it is; empty: it is shared"`
+	ProjectName      string           `json:"project_name"`
+	Projects         []NetworkProject `json:"projects" doc:"that use it, as far as the caller may see them"`
+	Nodes            []NetworkNode    `json:"nodes" doc:"its part on each node where an instance uses it, or did"`
+	Instances        int              `json:"instances" doc:"how many are on it"`
+	Created          time.Time        `json:"created"`
+	Reason           string           `json:"reason"`
+}
+
+// NetworkProject is a project that uses a network.
+type NetworkProject struct {
+	Project     string `json:"project"`
+	ProjectName string `json:"project_name"`
+	Instances   int    `json:"instances"`
+}
+
+// NetworkNode is a network's part on one node.
+type NetworkNode struct {
+	Node        string               `json:"node"`
+	NodeName    string               `json:"node_name"`
+	ComputeType mariposa.ComputeType `json:"compute_type"`
+	State       string               `json:"state" enum:"pending,made,deleting,unknown" doc:"unknown: the node cannot be reached"`
+	Path        string               `json:"path" doc:"where the node has it, if it has a place"`
+	Reason      string               `json:"reason"`
+}
+
+// Networks is a page of networks.
+type Networks struct {
+	Networks []Network `json:"networks"`
+	Marker   string    `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
+}
