@@ -198,7 +198,11 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 		ctx := context.Background()
 		a.await("nothing is left on either node", func() bool {
 			left, err := a.AllInstances(ctx, client.InstanceFilter{})
-			return err == nil && len(left.Instances) == 0
+			if err != nil || len(left.Instances) > 0 {
+				return false
+			}
+			projects, err := a.Projects(ctx, "") // one that is still going cannot be deleted once more
+			return err == nil && len(projects.Projects) == 0
 		})
 	})
 	a.await("both have joined", func() bool {
