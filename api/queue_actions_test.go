@@ -194,3 +194,40 @@ func TestConvergeLeavesOutWhatIsFrozen(t *testing.T) {
 		t.Errorf("of what is stopped, task %s came", *c.Task)
 	}
 }
+
+// A scale has its own end while a rollout is paused, and leaves the rollout as it is.
+func TestAScaleEndsWhileARolloutIsPaused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", pair(1, 1))
+	h.rests("shop")
+	h.ends(h.begins("shop", `{"action":"pause","services":["a"]}`), mariposa.TaskCompleted)
+	roll := h.puts("shop", pair(2, 1), "")
+	h.until("the pause to be shown", func() bool { return h.of("shop", "a").Status == mariposa.StatusPaused })
+	for _, n := range []int{4, 1} {
+		task := h.ends(h.begins("shop", `{"action":"scale","scale":{"a":%d}}`, n), mariposa.TaskCompleted)
+		if s := h.of("shop", "a"); s.Running != n || task.Progress.Done != task.Progress.Total || task.Progress.Total > 3 {
+			t.Errorf("scaled to %d: %+v, %+v", n, s, task.Progress)
+		}
+	}
+	if task, s := h.task(roll), h.of("shop", "a"); task.State != mariposa.TaskActive || s.Status != mariposa.StatusPaused || s.Outdated != 1 {
+		t.Errorf("the rollout is %+v, %+v", task, s)
+	}
+	h.ends(h.begins("shop", `{"action":"resume"}`), mariposa.TaskCompleted)
+	h.ends(roll, mariposa.TaskCompleted)
+}
+
+// What no node has room for says so where it is rolled back, too.
+func TestARollbackSaysWhatTheVersionWasBlockedBy(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	how := ", on_failure: rollback, deadline: 1"
+	h.create("shop", fleetOf(1, 1, how))
+	h.rests("shop")
+	task := h.ends(h.puts("shop", strings.Replace(fleetOf(1, 2, how), "compute_type: dummy", "compute_type: process, command: [sleep, \"9\"]", 1), ""), mariposa.TaskFailed)
+	if !contains(task.Reason, "no progress for 1s") || !contains(task.Reason, "no node") || !contains(task.Reason, "rolled back to version 1") {
+		t.Errorf("the task says %q", task.Reason)
+	}
+}

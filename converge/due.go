@@ -18,6 +18,7 @@ import (
 // fare is what came of a service's last turn, and what that rests on.
 type fare struct {
 	todo   int
+	beside int       // of that, what is not a rollout that is paused
 	alarm  time.Time // when it may become another though nothing changes; zero: never
 	wake   time.Time // when the plan is to be made again for it; zero: never
 	looked bool      // it asked how the services it depends on fare
@@ -208,6 +209,7 @@ func (v *View) spreadFar(s *service, told map[*service]bool) {
 func (v *View) remember(t *turn) {
 	s := t.s
 	v.setTodo(s, t.left)
+	s.beside = t.beside
 	s.looked, s.leaned, s.followed = t.looked, t.leaned, t.followed
 	s.asked, s.room, s.full = t.asked && t.steps == 0, t.room > 0, t.planner.full()
 	if s.leaned {
@@ -265,6 +267,14 @@ func (v *View) leave(s *service) {
 func (v *View) Todo(name string) int {
 	if s := v.services[name]; s != nil {
 		return s.todo
+	}
+	return 0
+}
+
+// TodoBeside says the same without what waits for a rollout that is paused.
+func (v *View) TodoBeside(name string) int {
+	if s := v.services[name]; s != nil {
+		return min(s.todo, s.beside)
 	}
 	return 0
 }

@@ -73,6 +73,12 @@ func (t *turn) report() {
 		return // it has ended, so nobody asks any more
 	}
 	t.left = t.todo()
+	t.beside = t.left
+	if t.pending && t.st.Paused {
+		t.pending = false
+		t.beside = t.todo()
+		t.pending = true
+	}
 	t.st.Status, t.st.Reason = t.verdict()
 }
 

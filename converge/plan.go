@@ -188,6 +188,7 @@ type turn struct {
 	kept      []*Instance       // ended ones that are kept; nil: not yet looked for
 	halting   int               // running ones that this run stops and keeps
 	left      int               // how much is not yet as it should be
+	beside    int               // how much of that is not a rollout that is paused
 	wake      time.Time         // when to look again though nothing changes; zero: never
 	over      bool              // nothing of the service is left
 	changed   bool              // something is said of it that is not stored yet

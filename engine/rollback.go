@@ -16,7 +16,13 @@ func (t *turn) makePlan(ctx context.Context) error {
 	if t.plan.Undo == "" {
 		return nil
 	}
-	undone, err := t.rollBack(ctx, t.plan.Undo+": "+t.plan.UndoWhy)
+	why := t.plan.Undo + ": " + t.plan.UndoWhy
+	if t.was != nil {
+		if was := t.was.Services[t.plan.Undo]; was != nil && was.Status == mariposa.StatusBlocked {
+			why += ": " + was.Reason // the plan knows no nodes
+		}
+	}
+	undone, err := t.rollBack(ctx, why)
 	if err != nil || !undone {
 		return err
 	}

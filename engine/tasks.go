@@ -147,14 +147,19 @@ func (t *turn) judge(task queue.Task) {
 	}
 }
 
-// todo is how much of a task's scope is not yet as it should be.
+// todo is how much of a task's scope is not yet as it should be. A scale has
+// no part in a rollout that is paused.
 func (t *turn) todo(task queue.Task) int {
 	if len(task.Spec.Services) == 0 {
 		return t.plan.Todo
 	}
+	left := t.view.Todo
+	if task.Spec.Task == mariposa.TaskScale && task.Spec.Patch.Number == 0 {
+		left = t.view.TodoBeside
+	}
 	n := 0
 	for _, name := range unique(task.Spec.Services) {
-		n += t.view.Todo(name)
+		n += left(name)
 	}
 	return n
 }
