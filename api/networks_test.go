@@ -82,6 +82,21 @@ func TestANetworkIsDeletedOnlyWhileNothingUsesIt(t *testing.T) {
 	}
 }
 
+func TestPartsOfNetworksGoWithANodeThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.node("n1", mariposa.NodeSpec{Name: "host-n1"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
+	p, id := h.create("shop", hello), newID()
+	h.network(id, mariposa.NetworkSpec{Name: "backend", Project: p.ID})
+	if n := want[contract.Network](h.call("GET", "/v1/networks/"+id, nil), 200); n.Nodes[0].State != "unknown" || !strings.Contains(n.Nodes[0].Reason, "cannot be reached") {
+		t.Errorf("while it is away: %+v", n)
+	}
+	want[contract.Changed](h.call("DELETE", "/v1/nodes/n1", nil), 200)
+	if n := want[contract.Network](h.call("GET", "/v1/networks/"+id, nil), 200); len(n.Nodes) != 0 {
+		t.Errorf("on a node that is no more: %+v", n)
+	}
+}
+
 func TestNetworksComeAndGoWithWhatUsesThem(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, withPlanner)

@@ -34,6 +34,7 @@ type actor struct {
 	tasks   map[string]*store.Record
 	view    *converge.View
 	redone  map[int]bool // versions whose values were counted on since they were read
+	loose   bool         // a network may have lost its last user since that was looked at
 
 	ahead  *mariposa.ProjectStatus        // what the store does not say yet of how services fare; nil: nothing
 	wrote  time.Time                      // when the status was last written
@@ -112,7 +113,7 @@ func (a *actor) step(ctx context.Context) error {
 
 func (a *actor) load() {
 	p := a.e.Picture.Project(a.project)
-	a.loaded, a.seen = true, p.Revision
+	a.loaded, a.seen, a.loose = true, p.Revision, true
 	a.record, a.ahead = p.Record, nil
 	a.tasks, a.volumes, a.scopes = map[string]*store.Record{}, newVolumes(), nil
 	a.view = converge.NewView()
@@ -189,7 +190,10 @@ func (a *actor) apply(c *store.Change) {
 		} else {
 			a.volumes.set(&r)
 		}
+	case mariposa.KindNetwork:
+		a.loose = true
 	case mariposa.KindInstance:
+		a.loose = a.loose || c.Deleted || r.Spec.(*mariposa.InstanceSpec).Kept
 		if c.Deleted {
 			a.view.RemoveInstance(r.ID)
 		} else {

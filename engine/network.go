@@ -14,6 +14,7 @@ import (
 type networks struct {
 	joined   map[string]*mariposa.NetworkSpec // by id: as this turn leaves them
 	attached map[string]bool                  // by id: brought to their node in this turn
+	looked   bool                             // for those that nothing uses any more
 }
 
 // networkID is the id of what a definition calls by a name.
@@ -42,7 +43,7 @@ func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 		return
 	}
 	if t.networks.joined == nil {
-		t.networks = networks{joined: map[string]*mariposa.NetworkSpec{}, attached: map[string]bool{}}
+		t.networks.joined, t.networks.attached = map[string]*mariposa.NetworkSpec{}, map[string]bool{}
 	}
 	why := "used by " + s.Service + " of " + t.spec.Name
 	r := t.e.Picture.Get(mariposa.KindNetwork, j.Network)
@@ -122,37 +123,37 @@ func (t *turn) unchanged(id string) store.Require {
 // leaveNetworks lets go of the networks that no service of the goal uses any more,
 // once the last instance that did is gone; all of them when the project goes.
 func (t *turn) leaveNetworks(all bool) {
+	t.loose = t.loose || t.goal != t.was
 	mine := t.e.Picture.NetworksOf(t.project)
-	if len(mine) == 0 || !all && t.frozen(nil) {
+	if len(mine) == 0 || !all && (!t.loose || t.frozen(nil)) {
 		return
 	}
-	wanted := map[string]bool{}
-	if !all {
-		wanted = t.wantedNetworks()
-	}
+	t.networks.looked = true
 	for _, r := range mine {
-		if wanted[r.ID] || t.networks.joined[r.ID] != nil || !all && t.inUse(r.ID) {
+		if t.networks.joined[r.ID] != nil || !all && (t.wants(r) || t.inUse(r.ID)) {
 			continue
 		}
 		t.leaveNetwork(r)
 	}
 }
 
-// wantedNetworks are those that the services of the goal use.
-func (t *turn) wantedNetworks() map[string]bool {
-	wanted := map[string]bool{}
+// wants reports whether a service of the goal uses a network.
+func (t *turn) wants(network *store.Record) bool {
+	spec := network.Spec.(*mariposa.NetworkSpec)
+	shared := spec.Project == ""
+	if shared && spec.Organization != t.spec.Organization {
+		return false
+	}
 	for name, ss := range t.goal.Services {
 		if ss.Removed {
 			continue
 		}
-		if def := t.view.Definition(ss.Number, name); def != nil {
-			for _, network := range def.Networks {
-				id, _ := t.networkID(def, network)
-				wanted[id] = true
-			}
+		def := t.view.Definition(ss.Number, name)
+		if def != nil && slices.Contains(def.Networks, spec.Name) && slices.Contains(def.Shared, spec.Name) == shared {
+			return true
 		}
 	}
-	return wanted
+	return false
 }
 
 // inUse reports whether an instance of this project is on a network. One that is only

@@ -83,7 +83,11 @@ func (t *turn) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return t.commit(ctx)
+	if err := t.commit(ctx); err != nil {
+		return err
+	}
+	t.loose = t.loose && !t.networks.looked
+	return nil
 }
 
 // explainBlocks says of the services that no node takes why not.
