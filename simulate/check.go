@@ -21,6 +21,7 @@ type checker struct {
 	tasks     map[string]store.Record
 	projects  map[string]store.Record
 	nodes     map[string]store.Record
+	networks  networks
 	deleted   map[string]bool
 	before    map[string]int  // service -> serving, as far as the planner could know
 	served    map[string]bool // the instances behind that
@@ -34,7 +35,7 @@ type checker struct {
 func newChecker(w *World) *checker {
 	return &checker{
 		w: w, instances: map[string]store.Record{}, tasks: map[string]store.Record{}, projects: map[string]store.Record{},
-		nodes: map[string]store.Record{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now,
+		nodes: map[string]store.Record{}, networks: newNetworks(), deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now,
 	}
 }
 
@@ -68,6 +69,8 @@ func (c *checker) change(ch *store.Change) {
 	switch r.Kind {
 	case mariposa.KindInstance:
 		c.instance(ch)
+	case mariposa.KindNetwork, mariposa.KindAttachment:
+		c.networks.change(ch)
 	case mariposa.KindTask:
 		c.task(ch)
 	case mariposa.KindProject:
@@ -116,6 +119,9 @@ func (c *checker) instance(ch *store.Change) {
 	}
 	if _, ok := c.tasks[spec.Task]; !ok {
 		c.w.fail("%s was touched outside any task", spec.Name)
+	}
+	if why := c.networks.lacks(spec); !known && why != "" {
+		c.w.fail("%s is made, and %s", spec.Name, why)
 	}
 	c.instances[r.ID] = r
 	if now, was := r.Status, old.Status; ch.Status && !reflect.DeepEqual(now, was) && settledStates[state] {
@@ -316,7 +322,7 @@ func (c *checker) atRest() string {
 			return "task " + id + " is open"
 		}
 	}
-	return ""
+	return c.networks.leftover(c)
 }
 
 // kept counts the instances that have ended and are kept.
@@ -350,6 +356,9 @@ func (c *checker) final() {
 	for _, id := range c.sorted() {
 		if spec := c.instances[id].Spec.(*mariposa.InstanceSpec); !spec.Kept {
 			c.upToDate(spec)
+			if why := c.networks.lacks(spec); why != "" {
+				c.w.fail("%s runs, and %s", spec.Name, why)
+			}
 		}
 	}
 }

@@ -103,7 +103,11 @@ func (p *people) manifest(sound bool) string {
 		if p.w.chance(4) {
 			b.WriteString("    restart: always\n")
 		}
+		if p.w.chance(3) {
+			fmt.Fprintf(&b, "    networks: [%s]\n", []string{"own", "common", "own, common"}[p.w.rng.IntN(3)])
+		}
 	}
+	b.WriteString("networks: {own: {}, common: {shared: true}}\n")
 	return b.String()
 }
 

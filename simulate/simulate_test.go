@@ -46,6 +46,7 @@ func TestHistoriesKeepTheRules(t *testing.T) {
 		"instance.provisioning", "instance.running", "instance.failed", "instance.updating", "instance.stopping", "instance.destroyed",
 		"instance.collected", "node.unknown", "task.completed", "task.failed", "task.terminated", "project.deleted", "version.completed",
 		"service frozen", "service paused", "service held", "version taken back", "terminated", "reverted", "instance.kept", "kept at rest",
+		"network.created", "network.joined", "network.left", "network.deleted", "network.attached", "network.detaching", "network.detached",
 		"asked to thaw", "asked to pause", "asked to resume", "asked to converge", "asked to accept",
 	} {
 		if seen[what] < 5 {

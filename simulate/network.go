@@ -1,0 +1,80 @@
+package simulate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// networks are those on the books, with their parts on nodes, as the feed tells.
+type networks struct {
+	all   map[string]*mariposa.NetworkSpec
+	parts map[string]*mariposa.AttachmentSpec
+}
+
+func newNetworks() networks {
+	return networks{all: map[string]*mariposa.NetworkSpec{}, parts: map[string]*mariposa.AttachmentSpec{}}
+}
+
+func (n networks) change(ch *store.Change) {
+	switch spec := ch.Record.Spec.(type) {
+	case *mariposa.NetworkSpec:
+		if n.all[ch.Record.ID] = spec; ch.Deleted {
+			delete(n.all, ch.Record.ID)
+		}
+	case *mariposa.AttachmentSpec:
+		if n.parts[ch.Record.ID] = spec; ch.Deleted {
+			delete(n.parts, ch.Record.ID)
+		}
+	}
+}
+
+// lacks says in which way an instance is not on its networks: they are there, its
+// project uses them, and so is their part on its node, which is to stay.
+func (n networks) lacks(spec *mariposa.InstanceSpec) string {
+	for _, j := range spec.Networks {
+		network, part := n.all[j.Network], n.parts[j.Attachment]
+		switch {
+		case network == nil:
+			return "there is no network " + j.Name
+		case !slices.Contains(network.Projects(), spec.Project):
+			return "its project does not use the network " + j.Name
+		case part == nil || part.Node != spec.Node || part.Network != j.Network:
+			return fmt.Sprintf("the network %s has no part on %s", j.Name, spec.Node)
+		case part.Goal != mariposa.GoalKept:
+			return fmt.Sprintf("the part of network %s on %s is to go", j.Name, spec.Node)
+		}
+	}
+	return ""
+}
+
+// leftover names something of networks that nobody needs any more; empty: nothing.
+// What has ended and is kept to look at holds on to its parts.
+func (n networks) leftover(c *checker) string {
+	held := map[string]bool{}
+	for _, r := range c.instances {
+		for _, j := range r.Spec.(*mariposa.InstanceSpec).Networks {
+			held[j.Attachment] = true
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(n.parts)) {
+		part := n.parts[id]
+		switch {
+		case part.Goal == mariposa.GoalGone && !held[id]:
+			return fmt.Sprintf("a part of network %s on %s is still to go", part.Name, part.Node)
+		case part.Goal == mariposa.GoalKept && n.all[part.Network] == nil:
+			return fmt.Sprintf("a part of network %s is on %s, and the network is gone", part.Name, part.Node)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(n.all)) {
+		for _, project := range n.all[id].Projects() {
+			if _, there := c.projects[project]; !there {
+				return fmt.Sprintf("network %s is used by a project that is gone", n.all[id].Name)
+			}
+		}
+	}
+	return ""
+}
