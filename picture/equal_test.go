@@ -86,7 +86,7 @@ func anything(rt *rapid.T, names names) (store.Write, bool) {
 		names.free(space, id)
 		return remove(kind, id), true
 	}
-	switch rapid.IntRange(0, 16).Draw(rt, "what") {
+	switch rapid.IntRange(0, 19).Draw(rt, "what") {
 	case 0, 1:
 		id, org, name := pick("p", 3), pick("o", 2), pick("name", 3)
 		return taken("project", id, org+"/"+name, projectOf(id, org, name, users()...))
@@ -120,8 +120,18 @@ func anything(rt *rapid.T, names names) (store.Write, bool) {
 		return token(pick("k", 3), pick("u", 3)), true
 	case 15:
 		return remove(mariposa.KindToken, pick("k", 3)), true
+	case 16:
+		return volume(pick("v", 3), mariposa.VolumeSpec{Project: pick("p", 3), Node: pick("n", 2)}), true
+	case 17:
+		return volume(pick("v", 3), mariposa.VolumeSpec{Organization: pick("o", 3), Node: pick("n", 2)}), true
+	case 18:
+		return remove(mariposa.KindVolume, pick("v", 3)), true
 	}
 	return store.Write{}, false
+}
+
+func volume(id string, spec mariposa.VolumeSpec) store.Write {
+	return store.Write{Kind: mariposa.KindVolume, ID: id, Spec: &spec}
 }
 
 // equal demands that everything that can be asked of two pictures is the same,
@@ -148,6 +158,9 @@ func equal(rt *rapid.T, p, fresh *picture.Picture) {
 		want(rt, "projects of "+owner, p.ProjectsOf(owner), walk(p, mariposa.KindProject, func(s *mariposa.ProjectSpec) bool { return s.Organization == owner })...)
 		want(rt, "projects with "+owner, p.ProjectsWith(owner), walk(p, mariposa.KindProject, func(s *mariposa.ProjectSpec) bool { return s.Users[owner] != "" })...)
 		want(rt, "organizations of "+owner, p.OrganizationsOf(owner), walk(p, mariposa.KindOrg, func(s *mariposa.OrganizationSpec) bool { return s.Members[owner] != "" })...)
+		want(rt, "volumes of "+owner, p.VolumesOf(owner), walk(p, mariposa.KindVolume, func(s *mariposa.VolumeSpec) bool { return s.Project == owner })...)
+		want(rt, "volumes on "+owner, p.VolumesOn(owner), walk(p, mariposa.KindVolume, func(s *mariposa.VolumeSpec) bool { return s.Node == owner })...)
+		want(rt, "volumes left to "+owner, p.VolumesLeftTo(owner), walk(p, mariposa.KindVolume, func(s *mariposa.VolumeSpec) bool { return s.Organization == owner && s.Project == "" })...)
 		want(rt, "tokens of "+owner, p.TokensOf(owner), walk(p, mariposa.KindToken, func(s *mariposa.TokenSpec) bool { return s.User == owner })...)
 	}
 	for _, name := range []string{"name1", "name2", "name3"} {
