@@ -312,7 +312,13 @@ func (n *Node) report() {
 	if !n.complete || n.out == nil {
 		return
 	}
-	n.reportProvided()
+	n.reportProvided(false) // what is there is told before who uses it, what is gone after who used it
+	n.reportInstances()
+	n.reportProvided(true)
+}
+
+// reportInstances sends what has changed of instances, and the quarantine.
+func (n *Node) reportInstances() {
 	r := &wire.Report{}
 	if n.inventory {
 		n.inventory = false

@@ -241,27 +241,27 @@ func (n *Node) networks(i *instance) []driver.Network {
 	return all
 }
 
-// reportProvided sends what has changed of resources. One that is gone is forgotten
-// then: should the report be lost, the control plane asks again and gets the same
-// answer.
-func (n *Node) reportProvided() {
-	ids := slices.Sorted(maps.Keys(n.stale))
-	clear(n.stale)
-	for part := range slices.Chunk(ids, wire.Batch) {
-		report := &wire.Report{}
-		for _, id := range part {
-			r := n.resources[id]
-			if r == nil || r.want.Goal == "" {
-				continue
-			}
-			report.Provided = append(report.Provided, wire.Provided{Kind: r.want.Kind, ID: id, State: r.state, Path: r.path, Reason: r.why})
-			if r.state == mariposa.ResourceGone && r.want.Goal == mariposa.GoalGone {
-				r.want.Goal = ""
-				n.dropResource(r)
-			}
+// reportProvided sends what has changed of the resources that are gone, or of the
+// others. One that is gone is forgotten then: should the report be lost, the control
+// plane asks again and gets the same answer.
+func (n *Node) reportProvided(gone bool) {
+	var all []wire.Provided
+	for _, id := range slices.Sorted(maps.Keys(n.stale)) {
+		r := n.resources[id]
+		if r != nil && (r.state == mariposa.ResourceGone) != gone {
+			continue
 		}
-		if len(report.Provided) > 0 {
-			n.send(wire.Frame{Report: report})
+		delete(n.stale, id)
+		if r == nil || r.want.Goal == "" {
+			continue
 		}
+		all = append(all, wire.Provided{Kind: r.want.Kind, ID: id, State: r.state, Path: r.path, Reason: r.why})
+		if gone && r.want.Goal == mariposa.GoalGone {
+			r.want.Goal = ""
+			n.dropResource(r)
+		}
+	}
+	for part := range slices.Chunk(all, wire.Batch) {
+		n.send(wire.Frame{Report: &wire.Report{Provided: part}})
 	}
 }

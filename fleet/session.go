@@ -232,7 +232,7 @@ func (s *Session) store(ctx context.Context) error {
 	if len(s.pending) == 0 && len(s.provided) == 0 && !s.quarantineNews {
 		return nil
 	}
-	batches := append(s.provisionBatches(), s.batches()...) // what an instance needs is told before the instance
+	batches := slices.Concat(s.provisionBatches(false), s.batches(), s.provisionBatches(true))
 	units := make([]store.Unit, len(batches))
 	for i := range batches {
 		units[i] = batches[i].unit

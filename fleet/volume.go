@@ -98,11 +98,15 @@ func (s *Session) resource(p wire.Provided) resource {
 	return resource{}
 }
 
-// provisionBatches makes units of what was reported of resources. Each stands alone:
-// one whose tombstone is settled must not be another's by then.
-func (s *Session) provisionBatches() []batch {
+// provisionBatches makes units of what was reported of the resources that are gone,
+// or of the others: what is there is written before who uses it, what is gone after.
+// Each unit stands alone: one whose tombstone is settled must not be another's by then.
+func (s *Session) provisionBatches(gone bool) []batch {
 	var all []batch
 	for _, id := range slices.Sorted(maps.Keys(s.provided)) {
+		if (s.provided[id].State == mariposa.ResourceGone) != gone {
+			continue
+		}
 		r := s.resource(s.provided[id])
 		if r.Record == nil || !r.news(s.provided[id]) {
 			delete(s.provided, id)
