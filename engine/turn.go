@@ -202,7 +202,7 @@ func (t *turn) create(s converge.Step) {
 	case why != "":
 		t.block(s.Service, why)
 		return
-	case st.node == "" && t.nowhere[s.Service]:
+	case st.node == "" && st.near == "" && t.nowhere[s.Service]:
 		return // the next one of the same service would not fit either
 	}
 	s.Instance = t.e.NewID()

@@ -16,59 +16,74 @@ import (
 // kept; those with a tombstone are no slot's any more.
 type volumes struct {
 	byID   map[string]*store.Record
-	bySlot map[slotVolume]string
+	bySlot map[slot]map[string]string // name -> id
 }
 
-// slotVolume names a volume of a slot: what a manifest calls it, and whose it is.
-type slotVolume struct {
-	service string // its id, which outlives the service's place in the manifest
-	slot    int
-	name    string
+// slot names a slot by the id of its service, which outlives the service's place in
+// the manifest.
+type slot struct {
+	service string
+	number  int
 }
 
 func newVolumes() volumes {
-	return volumes{byID: map[string]*store.Record{}, bySlot: map[slotVolume]string{}}
-}
-
-func keyOf(spec *mariposa.VolumeSpec) slotVolume {
-	return slotVolume{spec.Service, spec.Slot, spec.Name}
+	return volumes{byID: map[string]*store.Record{}, bySlot: map[slot]map[string]string{}}
 }
 
 func (v *volumes) set(r *store.Record) {
 	spec := r.Spec.(*mariposa.VolumeSpec)
 	v.remove(r.ID)
 	v.byID[r.ID] = r
-	if spec.Goal == mariposa.GoalKept {
-		v.bySlot[keyOf(spec)] = r.ID
+	if spec.Goal != mariposa.GoalKept {
+		return
 	}
+	at := slot{spec.Service, spec.Slot}
+	if v.bySlot[at] == nil {
+		v.bySlot[at] = map[string]string{}
+	}
+	v.bySlot[at][spec.Name] = r.ID
 }
 
 func (v *volumes) remove(id string) {
-	if old := v.byID[id]; old != nil {
-		if key := keyOf(old.Spec.(*mariposa.VolumeSpec)); v.bySlot[key] == id {
-			delete(v.bySlot, key)
+	old := v.byID[id]
+	if old == nil {
+		return
+	}
+	delete(v.byID, id)
+	spec := old.Spec.(*mariposa.VolumeSpec)
+	if at := (slot{spec.Service, spec.Slot}); v.bySlot[at][spec.Name] == id {
+		if delete(v.bySlot[at], spec.Name); len(v.bySlot[at]) == 0 {
+			delete(v.bySlot, at)
 		}
-		delete(v.byID, id)
 	}
 }
 
 // of finds what a slot has; nil: nothing of that name.
-func (v *volumes) of(key slotVolume) *store.Record { return v.byID[v.bySlot[key]] }
+func (v *volumes) of(at slot, name string) *store.Record { return v.byID[v.bySlot[at][name]] }
+
+// near is a node where a slot has volumes of other names; empty: none.
+func (v *volumes) near(at slot) string {
+	for _, name := range slices.Sorted(maps.Keys(v.bySlot[at])) {
+		return v.of(at, name).Spec.(*mariposa.VolumeSpec).Node
+	}
+	return ""
+}
 
 // storage is what a new instance needs of volumes.
 type storage struct {
 	mounts []mariposa.Mount
 	had    map[string]*store.Record // by name: those that its slot has already
 	node   string                   // where those are; empty: there are none, so any node will do
+	near   string                   // where its slot has others, which it may want later; empty: nowhere
 }
 
 // storageOf finds the volumes of a slot. Those that it does not have yet get their
 // ids here, and a node with the instance. Why says what stands in the way.
 func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string) (st storage, why string) {
-	ids := map[string]string{}
+	ids, at := map[string]string{}, slot{service, s.Slot}
 	for _, text := range def.Volumes {
 		m := mariposa.ParseMount(text)
-		r := t.volumes.of(slotVolume{service, s.Slot, m.Name})
+		r := t.volumes.of(at, m.Name)
 		if r != nil && st.had[m.Name] == nil {
 			if why = t.contradicts(s, def, st, r); why != "" {
 				return st, why
@@ -83,6 +98,9 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 		}
 		m.Volume = ids[m.Name]
 		st.mounts = append(st.mounts, m)
+	}
+	if st.node == "" && len(st.mounts) > 0 {
+		st.near = t.volumes.near(at)
 	}
 	return st, ""
 }
@@ -188,6 +206,11 @@ func (t *turn) leaveVolumes() {
 // pickNode finds a node for an instance; false: there is none now, and why is noted.
 func (t *turn) pickNode(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service, st storage) (place.Node, bool) {
 	need := needOf(spec)
+	if need.Node = st.near; need.Node != "" { // as long as all its volumes are on one node, none is in the way of another
+		if node, err := t.e.placer.Pick(s.Instance, need); err == nil {
+			return node, true
+		}
+	}
 	need.Node = st.node
 	node, err := t.e.placer.Pick(s.Instance, need)
 	var refused *place.Refused

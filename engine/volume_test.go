@@ -268,6 +268,31 @@ func TestAVolumeWithATombstoneIsNoSlotsAnyMore(t *testing.T) {
 	}
 }
 
+func TestANewVolumeOfASlotGoesWhereItsOthersAreIfItCan(t *testing.T) {
+	t.Parallel()
+	for away, together := range map[bool]bool{false: true, true: false} {
+		r := newRig(t)
+		r.threeNodes()
+		p, _ := r.create("shop", db(1))
+		r.settle()
+		at := r.volumes()["db.1 data"].Spec.(*mariposa.VolumeSpec).Node
+		r.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"db": 0}}, "db")
+		r.settle()
+		r.occupy(at) // others are emptier
+		if away {
+			r.leave(at)
+		}
+		r.write(store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(p, 2), Project: p, Spec: &mariposa.VersionSpec{
+			Project: p, Version: "v2", Number: 2, Manifest: []byte(strings.Replace(db(1), "data:/d", "logs:/l", 1)),
+		}})
+		r.ask(p, mariposa.TaskReprovision, mariposa.Patch{Number: 2, Scale: map[string]int{"db": 1}}, "db")
+		r.settle()
+		if logs := r.volumes()["db.1 logs"].Spec.(*mariposa.VolumeSpec); (logs.Node == at) != together {
+			t.Errorf("data is on %s, logs are on %s", at, logs.Node)
+		}
+	}
+}
+
 func TestVolumesThatContradictEachOtherBlockTheirSlotWithTheWayOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
