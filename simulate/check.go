@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,6 +23,7 @@ type checker struct {
 	projects  map[string]store.Record
 	nodes     map[string]store.Record
 	networks  networks
+	volumes   map[string]store.Record
 	deleted   map[string]bool
 	before    map[string]int  // service -> serving, as far as the planner could know
 	served    map[string]bool // the instances behind that
@@ -35,7 +37,7 @@ type checker struct {
 func newChecker(w *World) *checker {
 	return &checker{
 		w: w, instances: map[string]store.Record{}, tasks: map[string]store.Record{}, projects: map[string]store.Record{},
-		nodes: map[string]store.Record{}, networks: newNetworks(), deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now,
+		nodes: map[string]store.Record{}, networks: newNetworks(), volumes: map[string]store.Record{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now,
 	}
 }
 
@@ -79,6 +81,8 @@ func (c *checker) change(ch *store.Change) {
 		if ch.Deleted {
 			delete(c.projects, r.ID)
 		}
+	case mariposa.KindVolume:
+		c.volume(ch)
 	case mariposa.KindNode:
 		c.nodes[r.ID] = r
 	}
@@ -116,6 +120,8 @@ func (c *checker) instance(ch *store.Change) {
 		if from := mariposa.StateOf(was, wasStatus); !mariposa.CanFollow(from, state) {
 			c.w.fail("%s went from %s to %s", spec.Name, from, state)
 		}
+	} else {
+		c.atItsVolumes(r.ID, spec)
 	}
 	if _, ok := c.tasks[spec.Task]; !ok {
 		c.w.fail("%s was touched outside any task", spec.Name)
@@ -322,7 +328,7 @@ func (c *checker) atRest() string {
 			return "task " + id + " is open"
 		}
 	}
-	return c.networks.leftover(c)
+	return cmp.Or(c.networks.leftover(c), c.leftToGo())
 }
 
 // kept counts the instances that have ended and are kept.

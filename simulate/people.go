@@ -56,6 +56,9 @@ func (p *people) choices(add func(int, func())) {
 			add(1, func() { p.delete(r) })
 		}
 	}
+	if p.w.chance(10) && len(p.asked.picture.VolumesLeftTo("default")) > 0 {
+		add(1, p.deleteVolume)
+	}
 }
 
 // project finds a project by name in what the server's picture shows.
@@ -106,8 +109,12 @@ func (p *people) manifest(sound bool) string {
 		if p.w.chance(3) {
 			fmt.Fprintf(&b, "    networks: [%s]\n", []string{"own", "common", "own, common"}[p.w.rng.IntN(3)])
 		}
+		if i < 2 && p.w.chance(2) { // a service's volumes come and go together: apart, they could end up on two nodes
+			fmt.Fprintf(&b, "    volumes: [%s]\n", []string{"data:/d", "data:/d, logs:/l"}[i])
+		}
 	}
 	b.WriteString("networks: {own: {}, common: {shared: true}}\n")
+	b.WriteString("volumes: {data: {size: 1g}, logs: }\n")
 	return b.String()
 }
 
@@ -186,7 +193,7 @@ func (p *people) update(r *store.Record, body, what string) bool {
 func (p *people) act(r *store.Record, kind mariposa.TaskKind, component string, patch mariposa.Patch, services ...string) bool {
 	spec := *r.Spec.(*mariposa.ProjectSpec)
 	if patch.Goal == mariposa.GoalDeleted {
-		spec.Deleting = true
+		spec.Deleting, spec.DropVolumes = true, p.w.chance(2)
 	}
 	task := &mariposa.TaskSpec{
 		Project: r.ID, Services: services, Component: component, Task: kind, Origin: mariposa.OriginUser, Author: "people", Created: p.w.now, Patch: patch,

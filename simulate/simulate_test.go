@@ -48,6 +48,7 @@ func TestHistoriesKeepTheRules(t *testing.T) {
 		"service frozen", "service paused", "service held", "version taken back", "terminated", "reverted", "instance.kept", "kept at rest",
 		"network.created", "network.joined", "network.left", "network.deleted", "network.attached", "network.detaching", "network.detached",
 		"asked to thaw", "asked to pause", "asked to resume", "asked to converge", "asked to accept",
+		"made with a volume", "volume.created", "volume.made", "volume.left", "volume.deleting", "volume.deleted",
 	} {
 		if seen[what] < 5 {
 			t.Errorf("in %d histories %q happened only %d times", seeds, what, seen[what])

@@ -1,0 +1,111 @@
+package simulate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// volume holds the life of volumes to the rules: one never changes its node or its
+// slot, a slot has one of a name, a tombstone is for ever, and nothing goes without.
+func (c *checker) volume(ch *store.Change) {
+	r := ch.Record
+	spec := r.Spec.(*mariposa.VolumeSpec)
+	name := fmt.Sprintf("volume %s of %s.%d", tail(r.ID), spec.ServiceName, spec.Slot)
+	c.w.note("r%d %s %s on %s goal %s (%s)", ch.Revision, name, ch.Event.Kind, spec.Node, spec.Goal, spec.Reason)
+	if ch.Deleted {
+		if spec.Goal != mariposa.GoalGone {
+			c.w.fail("%s was forgotten though it is to be kept", name)
+		}
+		if by := c.userOf(r.ID); by != "" {
+			c.w.fail("%s is gone though %s uses it", name, by)
+		}
+		delete(c.volumes, r.ID)
+		return
+	}
+	if old, known := c.volumes[r.ID]; known {
+		was := old.Spec.(*mariposa.VolumeSpec)
+		if was.Node != spec.Node || was.Service != spec.Service || was.Slot != spec.Slot || was.Name != spec.Name {
+			c.w.fail("%s on %s was one of %s.%d on %s", name, spec.Node, was.ServiceName, was.Slot, was.Node)
+		}
+		if was.Goal == mariposa.GoalGone && spec.Goal != mariposa.GoalGone {
+			c.w.fail("%s was wanted again after it was let go", name)
+		}
+		if was.Project == "" && spec.Project != "" {
+			c.w.fail("%s went back to a project", name)
+		}
+	}
+	c.volumes[r.ID] = r
+	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
+		other := c.volumes[id].Spec.(*mariposa.VolumeSpec)
+		if id != r.ID && spec.Project != "" && other.Project == spec.Project && other.Service == spec.Service && other.Slot == spec.Slot && other.Name == spec.Name &&
+			other.Goal == mariposa.GoalKept && spec.Goal == mariposa.GoalKept {
+			c.w.fail("%s is the second one of its slot, beside %s", name, tail(id))
+		}
+	}
+}
+
+// userOf names an instance that is there for its node and uses a volume.
+func (c *checker) userOf(volume string) string {
+	for _, id := range c.sorted() {
+		r := c.instances[id]
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		status, _ := r.Status.(*mariposa.InstanceStatus)
+		if !spec.Kept && mariposa.StateOf(spec, status) != mariposa.StateDestroyed &&
+			slices.ContainsFunc(spec.Mounts, func(m mariposa.Mount) bool { return m.Volume == volume }) {
+			return spec.Name
+		}
+	}
+	return ""
+}
+
+// atItsVolumes holds an instance to being where its slot's volumes are.
+func (c *checker) atItsVolumes(id string, spec *mariposa.InstanceSpec) {
+	for _, m := range spec.Mounts {
+		r, known := c.volumes[m.Volume]
+		if !known {
+			c.w.fail("%s was made with a volume that nobody knows", spec.Name)
+		}
+		v := r.Spec.(*mariposa.VolumeSpec)
+		if v.Node != spec.Node || v.Service != spec.Service || v.Slot != spec.Slot || v.Name != m.Name {
+			c.w.fail("%s on %s was made with the volume of %s.%d on %s", spec.Name, spec.Node, v.ServiceName, v.Slot, v.Node)
+		}
+		if v.Goal != mariposa.GoalKept || v.Instance != id {
+			c.w.fail("%s was made with a volume that is %s and for %s", spec.Name, v.Goal, tail(v.Instance))
+		}
+		c.w.seen["made with a volume"]++
+	}
+}
+
+// leftToGo says which volume has a tombstone that is not settled; empty when none.
+func (c *checker) leftToGo() string {
+	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
+		if c.volumes[id].Spec.(*mariposa.VolumeSpec).Goal == mariposa.GoalGone {
+			return "volume " + id + " is to go"
+		}
+	}
+	return ""
+}
+
+// deleteVolume gives a volume that a project has left its tombstone, as the API would.
+func (p *people) deleteVolume() {
+	for _, r := range p.asked.picture.VolumesLeftTo("default") {
+		spec := *r.Spec.(*mariposa.VolumeSpec)
+		used := slices.ContainsFunc(p.asked.picture.InstancesOn(spec.Node), func(i *store.Record) bool {
+			return slices.ContainsFunc(i.Spec.(*mariposa.InstanceSpec).Mounts, func(m mariposa.Mount) bool { return m.Volume == r.ID })
+		})
+		if used || spec.Goal == mariposa.GoalGone {
+			continue
+		}
+		spec.Goal = mariposa.GoalGone
+		err := p.commit(store.Unit{
+			Require: []store.Require{{Kind: mariposa.KindVolume, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}},
+			Writes:  []store.Write{{Kind: mariposa.KindVolume, ID: r.ID, Spec: &spec, Event: mariposa.Event{Kind: "volume.deleting"}}},
+		})
+		p.w.note("people delete volume %s: %v", tail(r.ID), err)
+		return
+	}
+}
