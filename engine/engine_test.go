@@ -108,7 +108,7 @@ func TestProgressNeverRunsBackwards(t *testing.T) {
 				}
 			}
 		}
-		if p := r.task(task).Progress; p.Done < last.Done || p.Total < last.Total || p.Done > p.Total {
+		if p := r.task(task).Progress; p.Done < last.Done || p.Total < last.Total || p.Done > p.Total || p.Done*last.Total < last.Done*p.Total {
 			t.Fatalf("%+v follows %+v", p, last)
 		}
 		last = r.task(task).Progress

@@ -122,15 +122,12 @@ func (t *turn) judgeTasks() {
 func (t *turn) judge(task queue.Task) {
 	todo := t.todo(task)
 	was := t.status(task)
-	p := was.Progress
-	p.Total = max(p.Total, p.Done+todo)
-	p.Done = max(p.Done, p.Total-todo)
-	if p != was.Progress {
+	if p := advance(was.Progress, todo); p != was.Progress || todo != was.Left {
 		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
-			if p.Done > st.Progress.Done {
+			if p.Done > st.Progress.Done || todo < st.Left {
 				st.Moved = t.now
 			}
-			st.Progress = p
+			st.Progress, st.Left = p, todo
 		})
 	}
 	switch by, why := t.takenOver(task), t.failure(task); {
@@ -145,6 +142,16 @@ func (t *turn) judge(task queue.Task) {
 		t.endTask(task, mariposa.TaskCompleted, "", "")
 		t.completeVersion(task)
 	}
+}
+
+// advance brings progress up to date. Neither what is done nor its part of the
+// whole ever falls: what comes on top once something is done holds it up instead.
+func advance(p mariposa.Progress, todo int) mariposa.Progress {
+	if p.Done == 0 {
+		p.Total = max(p.Total, todo)
+	}
+	p.Done = max(p.Done, p.Total-todo)
+	return p
 }
 
 // todo is how much of a task's scope is not yet as it should be. A scale has

@@ -1,0 +1,28 @@
+package engine
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"mariposa"
+)
+
+// Whatever comes on top on the way, neither what is done nor its part of the
+// whole falls, and all is done when nothing is left.
+func TestProgressIsNeverTakenBack(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var p mariposa.Progress
+		for _, todo := range append(rapid.SliceOfN(rapid.IntRange(0, 50), 1, 20).Draw(t, "left"), 0) {
+			next := advance(p, todo)
+			if next.Done < p.Done || next.Total < p.Total || next.Done > next.Total || next.Done*p.Total < p.Done*next.Total {
+				t.Fatalf("%+v follows %+v", next, p)
+			}
+			if todo == 0 && next.Done != next.Total {
+				t.Fatalf("nothing is left, and it says %+v", next)
+			}
+			p = next
+		}
+	})
+}
