@@ -38,6 +38,7 @@ type InstanceSpec struct {
 
 	Author  string `json:"author,omitempty"`  // of an unmanaged one
 	Bounces int    `json:"bounces,omitempty"` // how often a person had it restarted in place
+	Forced  bool   `json:"forced,omitempty"`  // it has no more time to stop: a person said so
 }
 
 // Take is what an instance takes of its node's capacity.

@@ -62,6 +62,61 @@ func TestAStopHasItsOwnTimeoutAndIsSeenOnTheWay(t *testing.T) {
 	h.want(t, "remove a") // there is nothing left to stop
 }
 
+// A stop that has less time by now is begun anew with what it has, whether something
+// is to be left of the instance or not. More time changes nothing.
+func TestAStopUnderWayHearsThatItHasLessTime(t *testing.T) {
+	t.Parallel()
+	for name, goal := range map[string]func(int64, string) wire.Assignment{
+		"to be kept": func(generation int64, w string) wire.Assignment { return halted("a", generation, w) },
+		"to be gone": func(generation int64, _ string) wire.Assignment { return unwanted("a", generation) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &hands{}
+			r := newRig(t, h)
+			w := work(mariposa.Workload{Compute: mariposa.ComputeProcess, StopTimeout: 7 * time.Second})
+			r.connect(wanted("a", 1, w))
+			r.end(h, "start", "a", driver.Observed{Running: true}, nil)
+			gives := func(generation int64, within time.Duration) {
+				it := goal(generation, w)
+				it.Within = &within
+				r.assign(it)
+			}
+			stops := func(within time.Duration) *call {
+				t.Helper()
+				h.want(t, "stop a")
+				c := h.last(t, "stop")
+				if c.timeout != within || c.ctx.Err() != nil {
+					t.Errorf("it has %v to stop, want %v (%v)", c.timeout, within, c.ctx.Err())
+				}
+				return c
+			}
+			gives(2, -time.Second)
+			first := stops(-time.Second)
+			gives(2, 3*time.Second) // said by a definition: no new generation comes of that
+			if first.ctx.Err() == nil {
+				t.Fatal("a stop that waits for ever goes on")
+			}
+			r.end(h, "stop", "a", driver.Observed{Running: true}, first.ctx.Err())
+			second := stops(3 * time.Second)
+			r.wantState("a", mariposa.StateStopping)
+			gives(3, time.Hour)
+			gives(4, -time.Second)
+			stops(3 * time.Second)
+			gives(5, 0)
+			r.end(h, "stop", "a", driver.Observed{Running: true}, second.ctx.Err())
+			stops(0)
+			r.end(h, "stop", "a", driver.Observed{Finished: r.clk.Now()}, nil)
+			if name == "to be kept" {
+				r.wantState("a", mariposa.StateStopped)
+				return
+			}
+			r.end(h, "remove", "a", driver.Observed{}, nil)
+			r.wantState("a", mariposa.StateDestroyed)
+		})
+	}
+}
+
 // TestAStoppedOneAfterTheAgentWasKilled holds for every moment at which an agent
 // can be killed between a person's word and its own report.
 func TestAStoppedOneAfterTheAgentWasKilled(t *testing.T) {

@@ -32,6 +32,7 @@ type instance struct {
 	bounces    int              // the restarts that the start under way makes good
 	labels     driver.Labels    // whose it was made as
 	end        *driver.Observed // how it ended while an operation was under way
+	stopping   *stopping        // the stop under way
 	resources  []*resource      // that it needs, and nobody takes away under it
 	values
 }
@@ -67,6 +68,7 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 		n.ended(i, *ended)
 	}
 	n.tell(i)
+	i.hasten()
 	n.pursue(i)
 }
 

@@ -174,19 +174,44 @@ func (n *Node) call(i *instance, op func(context.Context, driver.Instance, func(
 	})
 }
 
+// stopping is a stop under way.
+type stopping struct {
+	within  time.Duration // negative: however long it takes
+	giveUp  func()
+	hurried bool // it was given up, as there is less time by now
+}
+
+// mayTake is how long an instance may take to stop.
+func (i *instance) mayTake() time.Duration {
+	switch {
+	case i.want.Within != nil:
+		return *i.want.Within
+	case i.workload != nil:
+		return i.workload.StopTimeout
+	}
+	return 10 * time.Second
+}
+
+// hasten gives a stop under way up that has less time by now: it is tried anew.
+func (i *instance) hasten() {
+	s, within := i.stopping, i.mayTake()
+	if s == nil || i.want.Goal == mariposa.GoalRunning || within < 0 || (s.within >= 0 && s.within <= within) {
+		return
+	}
+	s.hurried = true
+	s.giveUp()
+}
+
 // halt ends an instance gently, within its own stop timeout.
 func (n *Node) halt(i *instance, d driver.Driver) {
-	was := i.status
+	was, timeout := i.status, i.mayTake()
 	i.generation, i.end = i.want.Generation, nil
 	n.setState(i, mariposa.StateStopping, "")
-	timeout := 10 * time.Second
-	if i.workload != nil {
-		timeout = i.workload.StopTimeout
-	}
-	ctx, cancel := context.WithoutCancel(n.stepCtx), func() {}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
 	if timeout >= 0 {
-		ctx, cancel = context.WithTimeout(ctx, timeout+n.Timeout)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(n.stepCtx), timeout+n.Timeout)
 	}
+	i.stopping = &stopping{within: timeout, giveUp: cancel}
 	d.Stop(ctx, i.id, timeout, func(o driver.Observed, err error) {
 		cancel()
 		n.post(func() { n.stopped(i, was, o, err) })
@@ -232,7 +257,11 @@ func (n *Node) updated(i *instance, o driver.Observed, err error) {
 // stopped takes note of a stop. What is to go is removed next, by force if need
 // be; what is to stay is kept as it was, and tried again, when it did not stop.
 func (n *Node) stopped(i *instance, was mariposa.InstanceStatus, o driver.Observed, err error) {
+	hurried := i.stopping.hurried
+	i.stopping = nil
 	switch {
+	case err != nil && hurried:
+		n.setState(i, was.State, was.Reason)
 	case i.want.Goal == mariposa.GoalGone || i.aside:
 		i.halted = true
 		if err == nil {

@@ -345,6 +345,7 @@ type call struct {
 	instance driver.Instance     // of a start or an update
 	values   []mariposa.Variable // of a tell
 	timeout  time.Duration       // of a stop
+	ctx      context.Context     //nolint:containedctx // of a stop
 	done     func(driver.Observed, error)
 	over     bool
 }
@@ -384,8 +385,8 @@ func (h *hands) Update(_ context.Context, i driver.Instance, done func(driver.Ob
 	h.add(&call{what: "update", id: i.ID, instance: i, done: done})
 }
 
-func (h *hands) Stop(_ context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
-	h.add(&call{what: "stop", id: id, timeout: timeout, done: done})
+func (h *hands) Stop(ctx context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
+	h.add(&call{what: "stop", id: id, timeout: timeout, ctx: ctx, done: done})
 }
 
 func (h *hands) Remove(_ context.Context, id string, done func(error)) {

@@ -20,7 +20,7 @@ func (s *server) instanceRoutes() {
 	act := accepted(route(http.MethodPut, "/v1/instances/{instance}", "instances", "act-on-instance", "Do something to an instance"))
 	act.Description = "A dummy instance can be crashed, for tests and demonstrations."
 	serve(s, act, s.actOnInstance)
-	serve(s, route(http.MethodDelete, "/v1/instances/{instance}", "instances", "delete-instance", "Delete an unmanaged instance"), s.deleteInstance)
+	serve(s, route(http.MethodDelete, "/v1/instances/{instance}", "instances", "delete-instance", "Delete an unmanaged instance, or end by force what is stopping"), s.deleteInstance)
 	s.logRoutes()
 	s.execRoutes()
 }
@@ -243,15 +243,29 @@ func (s *server) replaceInstance(ctx context.Context, r *store.Record) (*documen
 	})
 }
 
-func (s *server) deleteInstance(ctx context.Context, in *ofInstance) (*document[contract.Changed], error) {
+type deleteInstanceInput struct {
+	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
+	Force    bool   `query:"force" doc:"by force, however long it may take to stop; what is stopping already can be ended so if it belongs to a service, too"`
+}
+
+func (s *server) deleteInstance(ctx context.Context, in *deleteInstanceInput) (*document[contract.Changed], error) {
 	r, err := s.findInstance(ctx, in.Instance)
 	if err != nil {
 		return nil, err
 	}
-	if spec := r.Spec.(*mariposa.InstanceSpec); spec.Managed {
+	spec, ended := r.Spec.(*mariposa.InstanceSpec), false
+	if st := instanceStatus(r); st != nil {
+		ended = st.State == mariposa.StateStopped || st.State == mariposa.StateFailed || st.State == mariposa.StateDestroyed
+	}
+	switch {
+	case in.Force && (spec.Goal == mariposa.GoalGone || spec.Managed && spec.Goal == mariposa.GoalHalted && !ended):
+		return s.forceInstance(ctx, r)
+	case spec.Managed && in.Force && spec.Goal == mariposa.GoalRunning:
+		return nil, conflict("instance %s is not stopping, and its service would bring it back: stop the service or replace the instance; what does not end then can be ended by force", spec.Name)
+	case spec.Managed:
 		return nil, managed(spec)
 	}
-	return s.removeSingle(ctx, r)
+	return s.removeSingle(ctx, r, in.Force)
 }
 
 func managed(spec *mariposa.InstanceSpec) error {

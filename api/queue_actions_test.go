@@ -157,6 +157,7 @@ func TestAPauseOfTheWholeHoldsForServicesThatAppear(t *testing.T) {
 		t.Errorf("paused: %+v", st)
 	}
 	roll := h.puts("shop", strings.Replace(pair(2, 1), "\nmetadata:", "\n  c: {compute_type: dummy, update: {min_healthy: 0}}\nmetadata:", 1), "")
+	h.becomes(roll, mariposa.TaskActive)
 	h.until("what is new to come up, and nothing else", func() bool {
 		a, c := h.of("shop", "a"), h.of("shop", "c")
 		return c.Running == 1 && c.Paused && a.Outdated == 2 && a.Status == mariposa.StatusPaused

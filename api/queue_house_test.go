@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"mariposa"
 	"mariposa/agent"
@@ -83,6 +84,18 @@ func (g *gate) Start(ctx context.Context, i driver.Instance, done func(driver.Ob
 		return
 	}
 	g.pass(ctx, i.ID, i.Project, func() { g.Driver.Start(ctx, i, done) })
+}
+
+// Stop never ends what has for ever to stop.
+func (g *gate) Stop(ctx context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
+	if timeout >= 0 {
+		g.Driver.Stop(ctx, id, timeout, done)
+		return
+	}
+	go func() {
+		<-ctx.Done()
+		done(driver.Observed{ID: id}, context.Cause(ctx))
+	}()
 }
 
 func (g *gate) Remove(ctx context.Context, id string, done func(error)) {

@@ -277,7 +277,18 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 	if doc.Reason == "" && t.outdated > 0 {
 		doc.Reason = v.whyOutdated(project, name, ss.Number, t)
 	}
+	if late := t.lingers(); late != "" {
+		doc.Reason = strings.TrimPrefix(doc.Reason+"; "+late, "; ")
+	}
 	return doc
+}
+
+// lingers says of what may take for ever to stop that it may, and what ends it.
+func (t *tally) lingers() string {
+	if t.linger == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s has for ever to stop, as stop.timeout is negative: mariposa instance rm --force %s ends it", t.linger, t.linger)
 }
 
 // whyOutdated says why instances are not as they would be made now, when nothing is
@@ -326,6 +337,7 @@ type tally struct {
 	young    int           // run as they should, but not for min_healthy yet
 	first    *store.Record // the first that is not simply running
 	state    mariposa.State
+	linger   string // the name of one that may take for ever to stop
 }
 
 func (t *tally) add(r *store.Record, unreachable bool, now time.Time) {
@@ -338,6 +350,9 @@ func (t *tally) add(r *store.Record, unreachable bool, now time.Time) {
 		state = mariposa.StateUnknown
 	}
 	t.count(state, spec, st)
+	if state == mariposa.StateStopping && spec.Goal != mariposa.GoalRunning && !spec.Forced && t.def != nil && t.def.Stop.Timeout < 0 && (t.linger == "" || spec.Name < t.linger) {
+		t.linger = spec.Name
+	}
 	alive := state == mariposa.StateRunning || state == mariposa.StateProvisioning || state == mariposa.StateUnknown
 	switch {
 	case t.def == nil || !alive || spec.Goal != mariposa.GoalRunning:

@@ -183,7 +183,7 @@ func (s *server) changeInstance(ctx context.Context, found *store.Record, event 
 		}
 		spec := *r.Spec.(*mariposa.InstanceSpec)
 		if spec.Goal == mariposa.GoalGone {
-			return nil, conflict("instance %s is on its way out", spec.Name)
+			return nil, conflict("instance %s is on its way out; mariposa instance rm --force ends it at once", spec.Name)
 		}
 		before := spec
 		if err := build(e, &spec); err != nil {
@@ -209,7 +209,7 @@ func (s *server) stopOrStart(ctx context.Context, found *store.Record, action st
 		goal, event = mariposa.GoalHalted, "instance.stopping"
 	}
 	return s.changeInstance(ctx, found, event, func(e *edit, spec *mariposa.InstanceSpec) error {
-		spec.Goal, spec.Reason = goal, actor(e.ctx)+" asked for a "+action
+		spec.Goal, spec.Forced, spec.Reason = goal, false, actor(e.ctx)+" asked for a "+action
 		return nil
 	})
 }
@@ -227,12 +227,46 @@ func (s *server) restartInstance(ctx context.Context, found *store.Record) (*doc
 }
 
 // removeSingle removes an unmanaged instance.
-func (s *server) removeSingle(ctx context.Context, found *store.Record) (*document[contract.Changed], error) {
+func (s *server) removeSingle(ctx context.Context, found *store.Record, force bool) (*document[contract.Changed], error) {
 	return s.changeInstance(ctx, found, "instance.stopping", func(e *edit, spec *mariposa.InstanceSpec) error {
-		spec.Goal, spec.Reason = mariposa.GoalGone, actor(e.ctx)+" removed it"
+		spec.Goal, spec.Forced, spec.Reason = mariposa.GoalGone, force, actor(e.ctx)+" removed it"
 		e.spec.Single = e.spec.Single.Minus(sizeOf(spec))
 		return nil
 	})
+}
+
+// forceInstance ends by force what is stopping, however much time it has. It takes no
+// task: the one that stops it goes on with that. It works while the project is being
+// deleted too.
+func (s *server) forceInstance(ctx context.Context, found *store.Record) (*document[contract.Changed], error) {
+	project := found.Spec.(*mariposa.InstanceSpec).Project
+	changed, err := s.commit(ctx, project, func() (*change, error) {
+		r, of := s.Picture.Get(mariposa.KindInstance, found.ID), s.Picture.Get(mariposa.KindProject, project)
+		if r == nil || of == nil {
+			return nil, notFound("the instance is gone")
+		}
+		if err := s.askAgain(ctx, of); err != nil {
+			return nil, err
+		}
+		e := &edit{s: s, ctx: ctx, record: of, spec: *of.Spec.(*mariposa.ProjectSpec)}
+		e.begin()
+		spec := *r.Spec.(*mariposa.InstanceSpec)
+		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
+		if spec.Forced {
+			return &e.change, nil
+		}
+		spec.Forced, spec.Reason = true, actor(ctx)+" ended it by force"
+		spec.Generation++
+		e.unit.Require = []store.Require{{Kind: mariposa.KindInstance, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
+		e.putInstance(r.ID, &spec, "instance.stopping")
+		a := &e.unit.Audit[0]
+		a.Kind, a.Object, a.ObjectName, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Reason
+		return &e.change, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer(*changed)
 }
 
 // giveBack returns what unmanaged instances that are forgotten with their node took

@@ -146,10 +146,13 @@ func (a *app) instanceAct(action, short, effect string) *cobra.Command {
 }
 
 func (a *app) instanceRemove() *cobra.Command {
-	cmd := a.instanceChange("rm", "Remove an instance of your own", "is to be removed", func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error) {
-		return c.DeleteInstance(ctx, id)
+	var force bool
+	cmd := a.instanceChange("rm", "Remove an instance of your own, or end by force what is stopping", "is to be removed", func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error) {
+		return c.DeleteInstance(ctx, id, force)
 	})
+	cmd.Long = "Remove an instance that belongs to no service. With --force it gets no time to stop.\nAn instance of a service that is stopping already can be ended with --force, too: that is the way\nout where `stop.timeout` waits for ever."
 	cmd.Aliases = []string{"remove", "delete"}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "by force, however long it may take to stop")
 	return cmd
 }
 

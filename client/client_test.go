@@ -181,7 +181,8 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{`POST /v1/instances application/json {"image":"i","name":"n","organization":"acme","project":"x"}`, func(c *Client) error {
 			return drop(c.CreateInstance(ctx, "x", "n", map[string]any{"image": "i"}))
 		}},
-		{"DELETE /v1/instances/i1", func(c *Client) error { return drop(c.DeleteInstance(ctx, "i1")) }},
+		{"DELETE /v1/instances/i1", func(c *Client) error { return drop(c.DeleteInstance(ctx, "i1", false)) }},
+		{"DELETE /v1/instances/i1?force=true", func(c *Client) error { return drop(c.DeleteInstance(ctx, "i1", true)) }},
 		{"GET /v1/audit?action=manifest.&actor=ann&limit=2&organization=acme&outcome=denied&project=x&since=2026-03-01T12%3A00%3A00Z&until=2026-03-02T12%3A00%3A00Z", func(c *Client) error {
 			since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 			return drop(c.Audit(ctx, AuditFilter{Project: "x", Actor: "ann", Action: "manifest.", Outcome: mariposa.AuditDenied, Since: since, Until: since.AddDate(0, 0, 1), Limit: 2}))

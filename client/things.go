@@ -110,9 +110,14 @@ func (c *Client) CreateInstance(ctx context.Context, project, name string, defin
 	return answer[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/instances", body: body, kind: "application/json"})
 }
 
-// DeleteInstance removes an instance that belongs to no service.
-func (c *Client) DeleteInstance(ctx context.Context, id string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(under("/v1/instances", id), nil))
+// DeleteInstance removes an instance that belongs to no service. By force, it has no
+// time to stop; that also ends what is stopping and belongs to a service.
+func (c *Client) DeleteInstance(ctx context.Context, id string, force bool) (*contract.Changed, error) {
+	q := url.Values{}
+	if force {
+		q.Set("force", "true")
+	}
+	return answer[contract.Changed](ctx, c, remove(under("/v1/instances", id), q))
 }
 
 // LogOptions say which part of an instance's output is wanted.

@@ -48,6 +48,7 @@ func (t *turn) afterThaw() string {
 	}
 	if t.ending {
 		say(t.wanted(), "runs; would go after thaw", "run; would go after thaw")
+		say(t.s.count(leaving), "is stopping", "are stopping")
 		return strings.Join(says, "; ")
 	}
 	lostOnes := t.s.count(lost)
@@ -61,5 +62,6 @@ func (t *turn) afterThaw() string {
 	if r := t.st.Rollout; r != nil && r.Stopped == "" && !r.Held {
 		say(t.s.count(stale)+t.s.count(staling), "would be replaced by the rollout after thaw", "would be replaced by the rollout after thaw")
 	}
+	say(t.s.count(leaving), "is stopping", "are stopping")
 	return strings.Join(says, "; ")
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
+	"time"
 
 	"mariposa"
 	"mariposa/manifest"
@@ -59,6 +61,10 @@ func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error
 	if err := s.sendValues(ctx, records); err != nil {
 		return err
 	}
+	return s.sendFrames(ctx, records)
+}
+
+func (s *Session) sendFrames(ctx context.Context, records []*store.Record) error {
 	frames, err := s.frames(ctx, records, false)
 	if err != nil {
 		return err
@@ -129,8 +135,36 @@ func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Record, f
 		}
 		it.Workload = key
 	}
+	if spec.Goal != mariposa.GoalRunning && project != nil {
+		var err error
+		if it.Within, err = s.within(ctx, spec, project); err != nil {
+			return err
+		}
+	}
 	a.Items = append(a.Items, it)
 	return nil
+}
+
+// within is how long an instance may take to stop: as the definition in force says by
+// now, or no time at all once a person has had enough of it. Nil: nobody knows.
+func (s *Session) within(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Record) (*time.Duration, error) {
+	if spec.Forced {
+		return new(time.Duration), nil
+	}
+	def, _, err := s.inForce(ctx, spec, project)
+	if err != nil || def == nil {
+		return nil, err
+	}
+	timeout := def.Stop.Timeout
+	return &timeout, nil
+}
+
+// stopping are those of some instances that are to end and have not.
+func stopping(records []*store.Record) []*store.Record {
+	return slices.DeleteFunc(records, func(r *store.Record) bool {
+		st, _ := r.Status.(*mariposa.InstanceStatus)
+		return r.Spec.(*mariposa.InstanceSpec).Goal == mariposa.GoalRunning || st == nil || st.State != mariposa.StateStopping
+	})
 }
 
 var errLost = errors.New("the definition is lost")

@@ -109,7 +109,11 @@ func (s *Session) Step(ctx context.Context) error {
 		}
 		close(s.ready)
 	} else if s.opened {
-		if err := s.sendValues(ctx, s.records(values)); err != nil {
+		records := s.records(values)
+		if err := s.sendValues(ctx, records); err != nil {
+			return err
+		}
+		if err := s.sendFrames(ctx, stopping(records)); err != nil { // they may have less time by now
 			return err
 		}
 		if err := s.sendChanges(ctx, changed); err != nil {

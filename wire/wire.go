@@ -19,7 +19,8 @@ import (
 //	3 (2026-11): exec; data with stderr, exit codes, credit for input and the kind of an error
 //	4 (2026-11): resources (volumes) and their states in reports; assignments with mounts
 //	5 (2026-11): networks as resources; assignments with networks
-const Protocol = 5
+//	6 (2026-11): assignments with the time that a stop may take
+const Protocol = 6
 
 // MaxFrame bounds a frame in bytes: room for the values of one instance, of which
 // each may have a megabyte.
@@ -89,6 +90,9 @@ type Assignment struct {
 	Status     *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: what is known of it
 	Mounts     []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
 	Networks   []mariposa.Join          `json:"networks,omitempty"` // networks likewise
+	// Within is how long one that is not to run may take to stop; negative: for ever.
+	// Less than before takes effect on a stop under way. Nil: as its workload says.
+	Within *time.Duration `json:"within,omitempty"`
 }
 
 // Provide tells the node which resources it is to have: what instances use and what

@@ -1,0 +1,91 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// patient is a manifest of one instance that has so long to stop, in seconds.
+func patient(timeout int, preserve string) string {
+	return fmt.Sprintf("services:\n  web: {compute_type: dummy, scale: 1, stop: {timeout: %d, preservestopped: %q}, update: {min_healthy: 0}}\n", timeout, preserve)
+}
+
+// lingers waits until an instance of web is stopping for ever and its service says
+// so, and what ends it.
+func (h *house) lingers(project string) contract.Instance {
+	h.t.Helper()
+	var one contract.Instance
+	h.until("an instance that takes for ever to stop", func() bool {
+		for _, one = range h.instances(project, "web") {
+		}
+		return one.State == mariposa.StateStopping && strings.Contains(h.of(project, "web").Reason, "mariposa instance rm --force "+one.Name+" ends it")
+	})
+	return one
+}
+
+// What has for ever to stop says so, and can be ended by force: by who stopped a
+// service, whether its remains are kept or not, and by who deletes a project.
+func TestWhatStopsForEverCanBeEndedByForce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	for _, preserve := range []string{"no", "always"} {
+		shop := "keeps-" + preserve
+		h.create(shop, patient(-1, preserve))
+		h.rests(shop)
+		for id := range h.instances(shop, "web") {
+			h.call("DELETE", "/v1/instances/"+id+"?force=true", nil).wantError(409, mariposa.Conflict, "is not stopping")
+		}
+		stop := h.begins(shop, `{"action":"stop"}`)
+		one := h.lingers(shop)
+		h.call("DELETE", "/v1/instances/"+one.ID, nil).wantError(409, mariposa.Conflict, "belongs to service web")
+		want[contract.Changed](h.call("DELETE", "/v1/instances/"+one.ID+"?force=true", nil), 200)
+		h.ends(stop, mariposa.TaskCompleted)
+		if st := h.of(shop, "web"); st.Stopping != 0 || strings.Contains(st.Reason, "for ever") {
+			t.Errorf("in the end %+v", st)
+		}
+	}
+	h.create("doomed", patient(-1, "no"))
+	h.rests("doomed")
+	id := h.idOf("doomed")
+	want[contract.Changed](h.call("DELETE", "/v1/projects/doomed?force=true", nil), 202)
+	var stopping []string
+	h.until("it to stop", func() bool {
+		stopping = nil
+		for _, r := range h.picture.InstancesOf(id) {
+			if st, _ := r.Status.(*mariposa.InstanceStatus); st != nil && st.State == mariposa.StateStopping {
+				stopping = append(stopping, r.ID)
+			}
+		}
+		return len(stopping) == 1
+	})
+	want[contract.Changed](h.call("DELETE", "/v1/instances/"+stopping[0]+"?force=true", nil), 200)
+	h.until("the project to be gone", func() bool { return h.picture.Get(mariposa.KindProject, id) == nil })
+}
+
+// A shorter time in a new version takes effect on what is stopping already. While it
+// is frozen, the reason says that something stops.
+func TestAShorterTimeToStopIsHeardByWhatIsStopping(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", patient(-1, "no"))
+	h.rests("shop")
+	one := ""
+	for one = range h.instances("shop", "web") {
+	}
+	stop := h.begins("shop", `{"action":"stop"}`)
+	h.lingers("shop")
+	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+stop, nil), 202)
+	h.until("the freeze", func() bool { return h.of("shop", "web").Frozen })
+	if reason := h.of("shop", "web").Reason; !strings.Contains(reason, "1 instance is stopping") || !strings.Contains(reason, "rm --force") {
+		t.Errorf("frozen, it says %q", reason)
+	}
+	h.begins("shop", `{"action":"thaw"}`)
+	want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", patient(0, "no")), 200)
+	h.until("it to be gone", func() bool { return h.picture.Get(mariposa.KindInstance, one) == nil })
+}
