@@ -234,12 +234,26 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	e.unit.Audit[0].Reason = firstOf(e.unit.Audit[0].Reason, t.Reason)
 	for _, old := range append(over, admission.Terminate...) {
 		e.terminate(old, id)
+		e.answer.Ended = append(e.answer.Ended, e.ends(old, t))
 	}
 	e.write(store.Write{Kind: mariposa.KindTask, ID: id, Spec: t}, "task.queued", t.Reason)
 	if len(t.Services) == 1 {
 		e.unit.Writes[len(e.unit.Writes)-1].Event.Service = t.Services[0]
 	}
 	return nil
+}
+
+// ends tells whoever asks for a task of an older one that it ends. What had not begun is
+// dropped, which nobody may miss; a newer version takes the place of what was to come.
+func (e *edit) ends(old queue.Task, by *mariposa.TaskSpec) contract.EndedTask {
+	doc := contract.EndedTask{ID: old.ID, Task: old.Spec.Task, Services: list(old.Spec.Services), State: mariposa.TaskQueued, Reason: old.Spec.Reason}
+	if old.Status != nil {
+		doc.State = old.Status.State
+	}
+	if doc.State == mariposa.TaskQueued && by.Patch.Number == 0 && by.Patch.Goal != mariposa.GoalDeleted {
+		doc.ContinueWith = "mariposa -j " + e.spec.Name + e.elsewhere() + " " + again(old.Spec)
+	}
+	return doc
 }
 
 func (e *edit) terminate(old queue.Task, by string) {

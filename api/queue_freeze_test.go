@@ -238,3 +238,35 @@ func TestAPauseHoldsRolloutsAndNotRepairs(t *testing.T) {
 		t.Errorf("after it: %s", all)
 	}
 }
+
+// Whoever ends tasks with what they ask for hears which. What had not begun is
+// dropped, and the answer says how to ask for it again, unless a newer version comes.
+func TestAnAnswerNamesTheTasksThatItEnds(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", pair(1, 1))
+	h.rests("shop")
+	freeze := h.begins("shop", `{"action":"freeze"}`)
+	h.becomes(freeze, mariposa.TaskActive)
+	first := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(2, 2)), 200)
+	second := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(3, 3)), 200)
+	if e := second.Ended; len(first.Ended) != 0 || len(e) != 1 || e[0].ID != *first.Task || e[0].State != mariposa.TaskQueued || e[0].ContinueWith != "" {
+		t.Errorf("a manifest over another says that it ends %+v", e)
+	}
+	for id := range h.instances("shop", "b") {
+		c := want[contract.Changed](h.call("PUT", "/v1/instances/"+id, contract.InstanceAction{Action: "replace"}), 202)
+		ended := map[string]contract.EndedTask{}
+		for _, e := range c.Ended {
+			ended[e.ID] = e
+		}
+		dropped := ended[*second.Task]
+		if dropped.Task != mariposa.TaskReprovision || dropped.State != mariposa.TaskQueued || dropped.ContinueWith != "mariposa -j shop project revert 3 --with-scale" || dropped.Reason == "" {
+			t.Errorf("of what is dropped it says %+v", dropped)
+		}
+		if f := ended[freeze]; f.Task != mariposa.TaskFreeze || f.State != mariposa.TaskActive || f.ContinueWith != "" || len(ended) != 2 {
+			t.Errorf("of the freeze it says %+v, of %d", f, len(ended))
+		}
+		break
+	}
+}

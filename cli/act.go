@@ -38,11 +38,26 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 		err = a.printJSON(done)
 	} else if done.Task != nil {
 		a.say("task %s", *done.Task)
+		a.tellEnded(done)
 	}
 	if err != nil || !wait || done.Task == nil {
 		return err
 	}
 	return a.wait(cmd.Context(), c, *done.Task, since)
+}
+
+// tellEnded says which tasks a change has ended before their time: somebody may wait
+// for what they were to do.
+func (a *app) tellEnded(done *contract.Changed) {
+	for _, t := range done.Ended {
+		of := prefixed(" of ", strings.Join(t.Services, ", "))
+		switch {
+		case t.State != mariposa.TaskQueued:
+			a.note("this ends the %s%s, task %s%s", t.Task, of, t.ID, prefixed(": ", t.Reason))
+		default:
+			a.note("this drops the %s%s that had not begun, task %s%s%s", t.Task, of, t.ID, prefixed(": ", t.Reason), prefixed("; ask again with: ", t.ContinueWith))
+		}
+	}
 }
 
 var scaleWord = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)=([+-]?[0-9]+)$`)

@@ -275,3 +275,18 @@ func TestAQueueIsShownWithWhatIsLeft(t *testing.T) {
 	}
 	golden(t, "queue-left", stories.String())
 }
+
+func TestAChangeSaysWhichTasksItEnds(t *testing.T) {
+	t.Parallel()
+	ended := []contract.EndedTask{
+		{ID: freezeOne, Task: mariposa.TaskFreeze, State: mariposa.TaskActive, Reason: "ann asked for: freeze"},
+		{ID: "t-9", Task: mariposa.TaskReprovision, Services: []string{"a", "b"}, State: mariposa.TaskQueued, Reason: "version 2", ContinueWith: "mariposa -j hello project revert 2"},
+	}
+	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(taskOne), Ended: ended})
+	r := (&run{f: f}).do(t, "project", "stop", "hello")
+	want := "this ends the freeze, task " + freezeOne + ": ann asked for: freeze\n" +
+		"this drops the reprovision of a, b that had not begun, task t-9: version 2; ask again with: mariposa -j hello project revert 2\n"
+	if r.code != 0 || r.stderr != want || r.stdout != "task "+taskOne+"\n" {
+		t.Errorf("exit %d, printed %q and %q", r.code, r.stdout, r.stderr)
+	}
+}

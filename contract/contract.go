@@ -42,10 +42,22 @@ type Changed struct {
 	Reason  string   `json:"reason,omitempty" doc:"what follows from it, where the rest does not say"`
 	Missing []string `json:"missing,omitempty" doc:"required metadata keys without a value: what needs them waits"`
 
+	Ended []EndedTask `json:"ended,omitempty" doc:"the tasks that this change ends before their time"`
+
 	// Of a change of one metadata key.
 	Key   string `json:"key,omitempty"`
 	Value string `json:"value,omitempty"`
 	CAS   string `json:"cas,omitempty"`
+}
+
+// EndedTask is a task that a change has ended before its time.
+type EndedTask struct {
+	ID           string             `json:"id"`
+	Task         mariposa.TaskKind  `json:"task"`
+	Services     []string           `json:"services" doc:"none: the whole project"`
+	State        mariposa.TaskState `json:"state" doc:"what it was until then; what was queued had changed nothing yet, and is dropped"`
+	Reason       string             `json:"reason,omitempty" doc:"why it was asked for"`
+	ContinueWith string             `json:"continue_with,omitempty" doc:"the command that asks again for what is dropped"`
 }
 
 // NewProject asks for a project, as JSON.
