@@ -61,6 +61,17 @@ type Service struct {
 	Secrets []string
 }
 
+// FixedPorts are the ports of its node that an instance takes.
+func (s *Service) FixedPorts() []int {
+	var all []int
+	for _, p := range s.Ports {
+		if p.Host != 0 {
+			all = append(all, p.Host)
+		}
+	}
+	return all
+}
+
 // FormOf is the part of a digest that the manifest alone decides.
 func FormOf(digest string) string {
 	form, _, _ := strings.Cut(digest, ".")

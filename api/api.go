@@ -40,6 +40,7 @@ type Options struct {
 	NewID      func() string // makes ids that grow
 	Vault      *seal.Vault   // opens and seals metadata and kept answers
 	Place      Placing       // finds nodes for unmanaged instances
+	Trial      Trying        // finds out whether nodes would take instances, claiming nothing
 	AdminToken string        // empty: only tokens that the store knows
 	JoinToken  string        // of agents; likewise
 	Version    string        // of this release

@@ -130,7 +130,7 @@ func (h *house) open() {
 	all.Go(func() { h.fleet.Run(ctx) })
 	server := httptest.NewUnstartedServer(api.New(api.Options{
 		Store: h.store, Picture: h.picture, Shelf: shelf, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep,
-		Vault: h.vault, Place: e.Place, AdminToken: adminToken, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
+		Vault: h.vault, Place: e.Place, Trial: e.Trial, AdminToken: adminToken, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))
 	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }

@@ -98,7 +98,8 @@ func (e *edit) foresee(m *made) (*document[contract.Plan], error) {
 	}
 	doc.Version = goal.Version
 	doc.Resources = e.resources(m, goal)
-	seen := view.Foresee(converge.Future{Goal: goal, Now: e.now, Steps: maxForeseen})
+	r := rehearsal{view: view, goal: goal}
+	seen := view.Foresee(converge.Future{Goal: goal, Now: e.now, Steps: maxForeseen, Name: r.name})
 	names := map[string]string{}
 	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
 		names[r.ID] = r.Spec.(*mariposa.InstanceSpec).Name
@@ -107,7 +108,7 @@ func (e *edit) foresee(m *made) (*document[contract.Plan], error) {
 	for _, step := range seen.Steps {
 		doc.Steps = append(doc.Steps, e.step(step, view, names))
 	}
-	doc.Waits = waits(seen)
+	doc.Waits = append(waits(seen), r.play(seen.Steps, e.s.Trial(slices.Collect(maps.Keys(names))))...)
 	doc.Complete = !seen.Cut && len(doc.Waits) == 0
 	return answer(doc)
 }

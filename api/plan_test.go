@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"mariposa"
@@ -47,4 +49,36 @@ func TestAPlanTellsWhatWouldBeDoneAndChangesNothing(t *testing.T) {
 	h.call("POST", "/v1/projects/shop/plan", "services: [", "Content-Type", "application/yaml").wantError(400, mariposa.InvalidArgument)
 	h.call("POST", "/v1/projects/shop/plan?rolling=1", nil).wantError(400, mariposa.InvalidArgument)
 	h.call("POST", "/v1/projects/nobody/plan", nil).wantError(404, mariposa.ResourceNotFound)
+}
+
+// A plan says which of its steps no node would take, with what goes before them gone
+// and what comes before them there. It takes nothing of a node.
+func TestAPlanTellsWhatNoNodeTakes(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	web := func(scale int, more string) string {
+		return fmt.Sprintf("services:\n  web: {compute_type: dummy, scale: %d, ports: [\"443:8443\"], update: {min_healthy: 0}%s}\n", scale, more)
+	}
+	h.create("shop", web(1, ""))
+	h.rests("shop")
+	newer := strings.Replace(web(1, ", environment: {A: b}"), "min_healthy: 0", "min_healthy: 0, order: stop-first", 1)
+	for name, c := range map[string]struct{ manifest, wait string }{
+		"two on one port":                  {web(2, ""), "web: web.2 would have to wait: no node fits this dummy instance: has port 443 taken (1 of 1)"},
+		"three on one port":                {web(3, ""), "has port 443 taken (1 of 1) (and 1 more)"},
+		"a successor beside its elder":     {web(1, ", environment: {A: b}"), "web: web.1 would have to wait: no node fits"},
+		"a successor after its elder":      {newer, ""},
+		"what the node has no driver for":  {"services:\n  job: {compute_type: process, command: [/bin/true]}\n", "job: job.1 would have to wait: no node fits this process instance: cannot run process (1 of 1)"},
+		"another in the place of an elder": {"services:\n  db: {compute_type: dummy, ports: [\"444:1\"]}\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 2 { // nothing that one plan tried is in the way of the next
+				p := want[contract.Plan](h.in(t).call("POST", "/v1/projects/shop/plan", c.manifest, "Content-Type", "application/yaml"), 200)
+				said := strings.Join(p.Waits, "\n")
+				if !strings.Contains(said, c.wait) || (c.wait == "") != (said == "") || p.Complete != (c.wait == "") || len(p.Steps) == 0 {
+					t.Errorf("waits %q, complete %v, %d steps", said, p.Complete, len(p.Steps))
+				}
+			}
+		})
+	}
 }

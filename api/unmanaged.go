@@ -133,12 +133,7 @@ func (e *edit) launch(ask *single) (c *change, release func(), err error) {
 	spec := &mariposa.InstanceSpec{
 		Name: name, Project: e.record.ID, Number: e.spec.Number, Digest: def.Digest, Compute: def.Compute,
 		Goal: mariposa.GoalRunning, Generation: 1, Created: e.now, Reason: actor(e.ctx) + " asked for it", Author: actor(e.ctx),
-		Memory: def.Memory, MilliCPU: def.MilliCPU, Definition: ask.definition,
-	}
-	for _, p := range def.Ports {
-		if p.Host != 0 {
-			spec.Ports = append(spec.Ports, p.Host)
-		}
+		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: def.FixedPorts(), Definition: ask.definition,
 	}
 	claim, release, err := e.s.Place(id, spec)
 	if err != nil {

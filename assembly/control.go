@@ -156,7 +156,7 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	c.all.Go(func() { c.trim(run) })
 	c.all.Go(func() { c.tidy(run) })
 	return api.New(api.Options{
-		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Vault: vault, Clock: clock.Real{}, NewID: NewID,
+		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: clock.Real{}, NewID: NewID,
 		AdminToken: c.cfg.AdminToken, JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
 		Domain: c.cfg.Domain, KeepVersions: c.cfg.KeepVersions,
 	}), nil

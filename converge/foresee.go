@@ -20,6 +20,7 @@ type Foresight struct {
 type Foreseen struct {
 	Step
 	After time.Duration
+	Round int // steps of one plan have the same, later ones a larger
 }
 
 // Future says what to assume.
@@ -58,7 +59,7 @@ func (v *View) Foresee(f Future) Foresight {
 				w.seeEnd(&out, p)
 				return out
 			}
-			out.Steps = append(out.Steps, Foreseen{Step: s, After: now.Sub(f.Now)})
+			out.Steps = append(out.Steps, Foreseen{Step: s, After: now.Sub(f.Now), Round: round})
 		}
 		busy := w.carryOut(p, now, f.Name)
 		if round == 0 {

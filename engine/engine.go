@@ -384,6 +384,10 @@ func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Clai
 	return store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity}, func() { e.placer.Release(id) }, nil
 }
 
+// Trial is a copy of what is known of nodes and claims, to try things with. Some
+// instances can be released from it.
+func (e *Engine) Trial(instances []string) *place.Placer { return e.placer.Trial(instances) }
+
 // offer is what a node's record says to the placer.
 func (e *Engine) offer(r *store.Record) place.Node {
 	spec := r.Spec.(*mariposa.NodeSpec)

@@ -211,7 +211,7 @@ func (t *turn) create(s converge.Step) {
 		Project: t.project, Service: service, ServiceName: s.Service,
 		Number: s.Number, Digest: def.Digest, Live: def.Live, Compute: def.Compute,
 		Goal: mariposa.GoalRunning, Generation: 1, Reason: s.Reason, Created: t.now, Managed: true,
-		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: fixedPorts(def), Mounts: st.mounts,
+		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: def.FixedPorts(), Mounts: st.mounts,
 		Bindings: s.Bindings, Bound: s.Bound,
 	}
 	node, ok := t.pickNode(s, spec, def, st)
@@ -224,16 +224,6 @@ func (t *turn) create(s converge.Step) {
 	t.useNetworks(s, spec, def)
 	t.put(s, spec, false, "instance.provisioning", spec.Task)
 	t.unit.Claims = append(t.unit.Claims, store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity})
-}
-
-func fixedPorts(def *mariposa.Service) []int {
-	var out []int
-	for _, p := range def.Ports {
-		if p.Host != 0 {
-			out = append(out, p.Host)
-		}
-	}
-	return out
 }
 
 // writeGoal stores the project's goal and fare when either has changed. News of how

@@ -157,6 +157,30 @@ func (p *Placer) Used(id string) mariposa.Resources {
 	return mariposa.Resources{}
 }
 
+// Trial is a placer to try things with. It knows what nodes offer and how much of it
+// is taken, and of some instances where they are, so that these can be released.
+// What is done with it has no effect here.
+func (p *Placer) Trial(instances []string) *Placer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := NewPlacer()
+	for id, n := range p.byID {
+		c := *n
+		c.ports, c.services = maps.Clone(n.ports), map[string]int{}
+		t.byID[id] = &c
+	}
+	for _, n := range p.nodes {
+		t.nodes = append(t.nodes, t.byID[n.ID])
+	}
+	for _, id := range instances {
+		if c, ok := p.claims[id]; ok {
+			t.claims[id] = c
+			t.byID[c.node].services[c.need.Service]++
+		}
+	}
+	return t
+}
+
 func (p *Placer) node(id string) *node {
 	n := p.byID[id]
 	if n == nil {

@@ -294,3 +294,38 @@ func BenchmarkPickWhere99Of100NodesAreFull(b *testing.B) {
 		p.Release("one")
 	}
 }
+
+// What is tried is answered as the placer itself would, and leaves no trace there.
+func TestATrialTakesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := placer(ready("n1", mariposa.Resources{Memory: 3 * gib}), ready("n2", mariposa.Resources{Memory: 2 * gib}))
+		var here []string
+		for i := range rapid.IntRange(0, 5).Draw(t, "claimed") {
+			id := fmt.Sprint("old-", i)
+			if _, err := p.Pick(id, need("web")); err == nil {
+				here = append(here, id)
+			}
+		}
+		before := []mariposa.Resources{p.Used("n1"), p.Used("n2")}
+		trial, twin := p.Trial(here), placer(ready("n1", mariposa.Resources{Memory: 3 * gib}), ready("n2", mariposa.Resources{Memory: 2 * gib}))
+		for i := range len(here) {
+			twin.Claim(here[i], p.claims[here[i]].node, need("web"))
+		}
+		for i := range rapid.IntRange(1, 8).Draw(t, "tried") {
+			if len(here) > 0 && rapid.Bool().Draw(t, "releases") {
+				trial.Release(here[0])
+				twin.Release(here[0])
+				here = here[1:]
+				continue
+			}
+			got, err := trial.Pick(fmt.Sprint("new-", i), need("web"))
+			want, no := twin.Pick(fmt.Sprint("new-", i), need("web"))
+			if got.ID != want.ID || (err == nil) != (no == nil) {
+				t.Fatalf("it found %q (%v), another finds %q (%v)", got.ID, err, want.ID, no)
+			}
+		}
+		if after := []mariposa.Resources{p.Used("n1"), p.Used("n2")}; !slices.Equal(before, after) {
+			t.Fatalf("the placer has %v by now, %v before", after, before)
+		}
+	})
+}
