@@ -34,12 +34,10 @@ type draft struct {
 
 // made is what came of a draft.
 type made struct {
-	manifest *manifest.Project
-	diffs    []manifest.Difference
-	changed  []string // services that differ, in definition or values
-	keys     []string // metadata that differs
-	missing  []string // required metadata without a value
-	moved    []string // services that differ in values alone, and are to take them up
+	difference // from the newest version
+	manifest   *manifest.Project
+	keys       []string // metadata that differs
+	missing    []string // required metadata without a value
 }
 
 // makeVersion adds a version to a change. Nil: it would be the same as the newest.
@@ -90,15 +88,11 @@ func (e *edit) makeOrRenew(d draft) (*made, error) {
 	if follows, err := e.follows(newest); err != nil || follows {
 		return nil, err
 	}
-	var was *picture.Version
-	if st := statusOf(e.record); st != nil && st.Number != 0 {
-		if was, err = e.readable(st.Number); err != nil {
-			return nil, err
-		}
-	}
 	e.fresh = newest.Services
 	m = &made{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
-	e.compare(m, was)
+	if m.difference, err = e.fromForce(m, statusOf(e.record)); err != nil {
+		return nil, err
+	}
 	if len(m.changed) == 0 {
 		return nil, nil
 	}
@@ -219,7 +213,7 @@ func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manife
 		mac = box.MAC
 	}
 	e.fresh = manifest.Bind(d.parsed, values, packages, mac)
-	e.compare(m, was)
+	m.difference = differ(asIn(was), m.manifest, e.fresh)
 	spec := &mariposa.VersionSpec{
 		Project: e.record.ID, Version: versionHash(d.bytes, values, mac), Manifest: d.bytes, JSON: d.json, Created: e.now, Author: actor(e.ctx),
 		Message: d.message, Changed: list(m.changed), Metadata: e.spec.Metadata, Cause: d.cause, Keys: m.keys, Counter: d.counter, From: d.from,
@@ -238,31 +232,6 @@ func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manife
 	e.write(store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(e.record.ID, e.spec.Number), Spec: spec},
 		"version.created", firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)))
 	return e.prune()
-}
-
-// compare finds what differs from the version before.
-func (e *edit) compare(m *made, was *picture.Version) {
-	var old *manifest.Project
-	var then map[string]*mariposa.Service
-	if was != nil {
-		old, then = was.Manifest, was.Services
-	}
-	m.diffs = manifest.Diff(old, m.manifest)
-	m.changed = manifest.Changed(m.diffs)
-	for name, def := range e.fresh {
-		t := then[name]
-		if t == nil || t.Digest == def.Digest || mariposa.FormOf(t.Digest) != mariposa.FormOf(def.Digest) {
-			continue
-		}
-		if def.Update.OnMetadata == "reprovision" {
-			m.moved = append(m.moved, name)
-		}
-		if !slices.Contains(m.changed, name) {
-			m.changed = append(m.changed, name)
-		}
-	}
-	slices.Sort(m.changed)
-	slices.Sort(m.moved)
 }
 
 // versionHash names a version: a SHA-1 over the manifest and a keyed digest of the

@@ -272,9 +272,13 @@ func (e *edit) bring(d draft, p mariposa.Patch) (bool, error) {
 	if e.spec.Number == before {
 		said = "was submitted again"
 	}
+	kind, scope, err := e.seesTo(m)
+	if err != nil {
+		return false, err
+	}
 	p.Number = e.spec.Number
 	t := &mariposa.TaskSpec{
-		Task: kindOf(m.diffs), Component: string(d.cause), Services: m.changed, Version: e.spec.Version,
+		Task: kind, Component: string(d.cause), Services: scope, Version: e.spec.Version,
 		Reason: firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)+" "+said), Patch: p,
 	}
 	if first { // as when it was created
@@ -289,9 +293,13 @@ func (e *edit) takeUp(d draft, m *made, p mariposa.Patch) error {
 	if len(m.moved) == 0 {
 		return nil
 	}
+	services, err := e.brings(m)
+	if err != nil {
+		return err
+	}
 	p.Number = e.spec.Number
-	err := e.admit(&mariposa.TaskSpec{
-		Task: mariposa.TaskReprovision, Component: string(d.cause), Services: m.moved, Version: e.spec.Version,
+	err = e.admit(&mariposa.TaskSpec{
+		Task: mariposa.TaskReprovision, Component: string(d.cause), Services: services, Version: e.spec.Version,
 		Reason: "metadata changed: " + strings.Join(m.keys, ", "),
 		Patch:  p,
 	})
@@ -345,25 +353,6 @@ func (m *submission) unwrapValues(raw json.RawMessage) {
 // beginning of the hash.
 func isVersion(ref, sha string, number int) bool {
 	return ref == strconv.Itoa(number) || (len(ref) >= 7 && strings.HasPrefix(sha, ref))
-}
-
-// kindOf is what a task does that brings a version into force: where nothing but
-// scales changed, it scales.
-func kindOf(diffs []manifest.Difference) mariposa.TaskKind {
-	scaled := false
-	for _, d := range diffs {
-		switch d.Change {
-		case manifest.Unchanged:
-		case manifest.Scaled:
-			scaled = true
-		default:
-			return mariposa.TaskReprovision
-		}
-	}
-	if scaled {
-		return mariposa.TaskScale
-	}
-	return mariposa.TaskReprovision
 }
 
 // serviceIDs names the services of a manifest. An id follows from the project

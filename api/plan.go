@@ -74,6 +74,9 @@ func (e *edit) suppose(in *planProjectInput) (*made, error) {
 	}
 	m, err := e.makeOrRenew(draft{cause: mariposa.CauseManifest, bytes: sub.bytes, json: sub.json, parsed: sub.parsed})
 	if m != nil {
+		if m.difference, err = e.fromForce(m, statusOf(e.record)); err != nil {
+			return nil, err
+		}
 		e.task = &mariposa.TaskSpec{Services: m.changed, Patch: mariposa.Patch{Number: e.spec.Number, Rolling: sub.rolling, Canary: sub.canary}}
 	}
 	return m, err

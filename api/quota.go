@@ -173,12 +173,16 @@ func (e *edit) reserve() error {
 }
 
 // after is the goal once the waiting tasks and this change have taken effect.
-func (e *edit) after() (*mariposa.ProjectStatus, error) {
+func (e *edit) after() (*mariposa.ProjectStatus, error) { return e.without(e.ended, e.task) }
+
+// without is the goal once the waiting tasks have taken effect but for some, and
+// after them a task that is added; nil: none is.
+func (e *edit) without(ended map[string]bool, add *mariposa.TaskSpec) (*mariposa.ProjectStatus, error) {
 	goal := statusOf(e.record)
-	waiting := slices.DeleteFunc(slices.Clone(e.tasks), func(t queue.Task) bool { return t.State() != mariposa.TaskQueued || e.ended[t.ID] })
+	waiting := slices.DeleteFunc(slices.Clone(e.tasks), func(t queue.Task) bool { return t.State() != mariposa.TaskQueued || ended[t.ID] })
 	slices.SortFunc(waiting, func(a, b queue.Task) int { return cmp.Compare(a.ID, b.ID) })
-	if e.task != nil {
-		waiting = append(waiting, queue.Task{Spec: e.task})
+	if add != nil {
+		waiting = append(waiting, queue.Task{Spec: add})
 	}
 	var lost error
 	for _, t := range waiting {

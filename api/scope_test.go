@@ -1,0 +1,166 @@
+package api_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// three are services whose updates are rolled back when they fail, with words for
+// some of them.
+func three(words map[string]string) string {
+	text := "services:\n"
+	for _, name := range []string{"a", "b", "c"} {
+		text += fmt.Sprintf("  %s: {compute_type: dummy, update: {min_healthy: 0, on_failure: rollback}%s}\n", name, words[name])
+	}
+	return text
+}
+
+const (
+	other = `, environment: {V: "2"}`
+	fails = `, environment: {V: "2"}, dummy: {fail_prop: "yes"}`
+)
+
+// planned is what a plan of a manifest says of each service, and whose instances it
+// would make.
+func (h *house) planned(project, manifest string) (changes map[string]string, makes []string) {
+	h.t.Helper()
+	changes = map[string]string{}
+	plan := want[contract.Plan](h.call("POST", "/v1/projects/"+project+"/plan", manifest), 200)
+	for _, r := range plan.Resources {
+		changes[r.Name] = r.Change
+	}
+	for _, s := range plan.Steps {
+		if s.Step == "create" {
+			makes = append(makes, s.Service)
+		}
+	}
+	slices.Sort(makes)
+	return changes, slices.Compact(makes)
+}
+
+// changedBy is what a version changed of the one before it.
+func (h *house) changedBy(project, version string) string {
+	h.t.Helper()
+	return strings.Join(want[contract.Version](h.call("GET", "/v1/projects/"+project+"/versions/"+version, nil), 200).ServicesChanged, " ")
+}
+
+// scopeOf is what a task sees to.
+func scopeOf(task contract.Task) string { return strings.Join(task.Services, " ") }
+
+// After a rollback, what is in force counts: a version that has the fault still is
+// worked on as a whole, fails as a whole, and says so.
+func TestAVersionAfterARollbackIsComparedWithWhatIsInForce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", three(nil))
+	h.rests("shop")
+	h.ends(h.puts("shop", three(map[string]string{"c": fails}), ""), mariposa.TaskFailed)
+	h.rests("shop")
+
+	still := three(map[string]string{"a": other, "c": fails})
+	changes, makes := h.planned("shop", still)
+	if changes["a"] != "replace" || changes["b"] != "unchanged" || changes["c"] != "replace" || strings.Join(makes, " ") != "a c" {
+		t.Errorf("the plan has %v and makes %v", changes, makes)
+	}
+	task := h.ends(h.puts("shop", still, ""), mariposa.TaskFailed)
+	if scopeOf(task) != "a c" || !strings.Contains(task.Reason, "rolled back to version 1") {
+		t.Errorf("its task sees to %q and ended with %q", scopeOf(task), task.Reason)
+	}
+	if got := h.changedBy("shop", "3"); got != "a" {
+		t.Errorf("version 3 changed %q of the one before", got)
+	}
+	h.rests("shop")
+
+	mended := three(map[string]string{"a": other, "c": other})
+	task = h.ends(h.puts("shop", mended, ""), mariposa.TaskCompleted)
+	if scopeOf(task) != "a c" {
+		t.Errorf("its task sees to %q", scopeOf(task))
+	}
+	for _, service := range []string{"a", "c"} {
+		if s := h.of("shop", service); s.Status != mariposa.StatusConverged || s.Running != 1 || s.Outdated != 0 {
+			t.Errorf("when the task has ended, %s is %+v", service, s)
+		}
+	}
+	for _, own := range want[contract.Tasks](h.call("GET", "/v1/queue?project=shop&all=true", nil), 200).Tasks {
+		if own.Component == "repair" {
+			t.Errorf("the work of a version was done as a repair: %s", own.Reason)
+		}
+	}
+}
+
+// What a dropped update would have changed is a part of the next one.
+func TestAVersionAfterADroppedOneSeesToWhatThatOneChanged(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", three(nil))
+	h.rests("shop")
+	h.becomes(h.begins("shop", `{"action":"freeze"}`), mariposa.TaskActive)
+	dropped := h.puts("shop", three(map[string]string{"a": other}), "")
+	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+dropped, nil), 202)
+	h.ends(h.begins("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+
+	next := three(map[string]string{"a": other, "b": ", scale: 2"})
+	changes, makes := h.planned("shop", next)
+	if changes["a"] != "replace" || changes["b"] != "scale" || changes["c"] != "unchanged" || strings.Join(makes, " ") != "a b" {
+		t.Errorf("the plan has %v and makes %v", changes, makes)
+	}
+	task := h.ends(h.puts("shop", next, ""), mariposa.TaskCompleted)
+	if scopeOf(task) != "a b" || task.Task != mariposa.TaskReprovision {
+		t.Errorf("it is a %s of %q", task.Task, scopeOf(task))
+	}
+	if got := h.changedBy("shop", "3"); got != "b" {
+		t.Errorf("version 3 changed %q of the one before", got)
+	}
+}
+
+// What an update had not finished is a part of the one that ends it.
+func TestAnUpdateThatEndsAnotherFinishesWhatThatOneBegan(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	h.create("shop", three(nil))
+	h.rests("shop")
+	g.close("shop")
+	first := h.puts("shop", three(map[string]string{"a": other, "b": other, "c": other}), "")
+	h.until("b to be made anew", func() bool { return len(h.instances("shop", "b")) == 2 })
+	second := h.puts("shop", three(map[string]string{"b": other, "c": other}), "")
+	h.ends(first, mariposa.TaskTerminated)
+	if got := scopeOf(h.task(second)); got != "a b c" {
+		t.Errorf("it sees to %q", got)
+	}
+	g.open("shop")
+	h.ends(second, mariposa.TaskCompleted)
+	if s := h.of("shop", "b"); s.Status != mariposa.StatusConverged || s.Outdated != 0 {
+		t.Errorf("when the task has ended, b is %+v", s)
+	}
+}
+
+// Other values go with a manifest that was taken back: the task that has them taken
+// up brings that manifest too, and sees to all of it.
+func TestValuesThatComeWithAManifestThatWasTakenBackBringAllOfIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	text := func(b string) string {
+		return "services:\n  a: {compute_type: dummy, environment: {M: '{{ .meta.mode }}'}, update: {min_healthy: 0, on_failure: rollback, on_metadata: reprovision}}\n" +
+			"  b: {compute_type: dummy, update: {min_healthy: 0, on_failure: rollback}" + b + "}\nmetadata: {mode: {default: x}}\n"
+	}
+	h.create("shop", text(""))
+	h.rests("shop")
+	h.ends(h.puts("shop", text(fails), ""), mariposa.TaskFailed)
+	h.rests("shop")
+	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"y"`)}), 200)
+	if c.Task == nil {
+		t.Fatal("no task came of it")
+	}
+	if task := h.ends(*c.Task, mariposa.TaskFailed); scopeOf(task) != "a b" || !strings.Contains(task.Reason, "rolled back") {
+		t.Errorf("its task sees to %q and ended with %q", scopeOf(task), task.Reason)
+	}
+}
