@@ -114,8 +114,14 @@ func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, string) {
 	old, had := t.st.Bindings.Get(on)
 	d := t.view.services[on]
 	used := t.wanted() > 0
-	if had && used && (t.view.keeps(d, old, t.now) || !t.view.quiet(d, t.now)) {
-		return t.refresh(d, old, fields), ""
+	if had && used {
+		kept := t.view.keeps(d, old, t.now)
+		if !kept {
+			t.stray = fmt.Sprintf("refers to %s, which is gone; it follows once %s serves again", old.Name, on)
+		}
+		if kept || !t.view.quiet(d, t.now) || !t.proven(d) {
+			return t.refresh(d, old, fields), ""
+		}
 	}
 	if why := t.view.unready(on, used); why != "" {
 		return old, why
@@ -135,6 +141,29 @@ func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, string) {
 		}
 	}
 	return b, t.wanting(on, i, b, fields)
+}
+
+// proven reports whether what a service would follow has been up for long enough:
+// for min_healthy, and where it keeps failing for as long as the next try would be
+// put off, so that nobody follows it from one try to the next.
+func (t *turn) proven(d *service) bool {
+	i := t.view.first(d)
+	if i == nil || d.rollsOn() { // a rollout waits for that itself
+		return true
+	}
+	proof := d.def.Update.MinHealthy
+	if b := d.status.Backoff; b != nil {
+		proof = max(proof, delay(d.status.ID, b.Failures+1))
+	}
+	at := since(i).Add(proof)
+	if at.After(t.now) {
+		t.following = true
+		t.wait(at, func() string {
+			return fmt.Sprintf("%s; %s must have been up for %s first", t.stray, i.Spec.Name, proof.Round(100*time.Millisecond))
+		})
+		return false
+	}
+	return true
 }
 
 // scaledAway reports whether a person wants no instance of a service.
@@ -310,6 +339,12 @@ func (v *View) findPins(d *service) map[string]string {
 			return // by the version in force it is the other way round
 		}
 		pin(by, b.Instance)
+		by.each(leaving, func(i *Instance) bool { // they use it until they are gone
+			if was, ok := i.Spec.Bindings.Get(d.name); ok {
+				pin(by, was.Instance)
+			}
+			return true
+		})
 		if by.count(stale)+by.count(staling) > 0 {
 			for _, id := range b.Former {
 				pin(by, id)

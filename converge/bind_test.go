@@ -72,6 +72,73 @@ func TestACrashOfTheBoundOneIsFollowedOnce(t *testing.T) {
 	}
 }
 
+// A service that keeps failing is not followed from one try to the next.
+func TestACrashLoopIsNotFollowedFromTryToTry(t *testing.T) {
+	w := running(t, def("db", "one", 1, minHealthy(5*time.Second)), def("web", "one", 1, refersTo("db.id")))
+	for range 12 {
+		w.fail(w.of("db")...)
+		for range 400 { // until the next try is up
+			w.step()
+			for _, id := range w.moving() {
+				w.move(id)
+			}
+			if w.serving("db")["one"] > 0 {
+				break
+			}
+			w.wait(time.Second)
+		}
+		w.step()
+		w.wait(500 * time.Millisecond)
+		w.step()
+	}
+	if web := w.of("web"); len(web) != 1 || web[0] != "web.1-2" {
+		t.Errorf("web is %v by now", web)
+	}
+	if why := w.status("web").Reason; !strings.Contains(why, "refers to db.1-1, which is gone") {
+		t.Errorf("web says %q", why)
+	}
+	w.settle()
+	if to := w.boundTo("web", "db"); to != w.of("db")[0] {
+		t.Errorf("web is bound to %s, and db is %v", to, w.of("db"))
+	}
+}
+
+// The old one serves those that still use it until they are gone.
+func TestTheOldOneStaysWhileItsUsersAreStopping(t *testing.T) {
+	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
+	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
+	for range 20 {
+		w.step()
+		for _, id := range w.moving() {
+			if id != "web.1-2" || w.instances[id].Spec.Goal == mariposa.GoalRunning {
+				w.move(id)
+			}
+		}
+	}
+	if w.instances["db.1-1"].Spec.Goal != mariposa.GoalRunning {
+		t.Errorf("the old db is told to go while the old web is stopping")
+	}
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web")
+	w.settle()
+	if left := w.of("db"); len(left) != 1 || w.instances["db.1-1"] != nil {
+		t.Errorf("of db there are %v", left)
+	}
+}
+
+// Whose reference nobody can follow says so.
+func TestAReferenceToWhatIsScaledAwayIsTold(t *testing.T) {
+	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
+	w.scale("db", 0)
+	w.settle()
+	wantStatus(t, w, "web", mariposa.StatusConverged, "refers to db.1-1, which is gone; it follows once db serves again")
+	w.scale("db", 1)
+	w.settle()
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+	if to := w.boundTo("web", "db"); to != w.of("db")[0] {
+		t.Errorf("web is bound to %s", to)
+	}
+}
+
 func TestARestartInPlaceAndAShortAbsenceMoveNoBinding(t *testing.T) {
 	w := running(t, def("db", "one", 2), def("web", "one", 1, refersTo("db.id")))
 	web := w.of("web")
@@ -96,6 +163,7 @@ func TestAFrozenDependentThatBlocksIsNamed(t *testing.T) {
 	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
 	w.settle()
 	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web, which refers to it, has followed another: it is frozen")
+	wantStatus(t, w, "web", mariposa.StatusFrozen, "would follow db after thaw")
 	w.mode(mariposa.ModeThaw, "web")
 	w.settle()
 	wantStatus(t, w, "db", mariposa.StatusConverged, "")

@@ -100,6 +100,9 @@ func (t *turn) todo() int {
 	if n = max(n, t.steps); n > 0 || t.ending {
 		return n
 	}
+	if t.following {
+		return 1
+	}
 	if n = max(0, t.goal-t.slotsHeld()); n == 0 && t.rolling && t.st.Rollout != nil {
 		n = max(0, t.goal-t.settled)
 	}
@@ -135,7 +138,7 @@ func (t *turn) verdict() (mariposa.Status, string) {
 	case t.heldDep != "":
 		return mariposa.StatusHeld, "waits for " + t.heldDep + ", whose rollout is held"
 	}
-	return mariposa.StatusConverged, ""
+	return mariposa.StatusConverged, t.stray
 }
 
 func (t *turn) sayHeld(r *mariposa.Rollout) string {

@@ -2,6 +2,8 @@ package converge
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"mariposa"
@@ -63,5 +65,20 @@ func (t *turn) afterThaw() string {
 		say(t.s.count(stale)+t.s.count(staling), "would be replaced by the rollout after thaw", "would be replaced by the rollout after thaw")
 	}
 	say(t.s.count(leaving), "is stopping", "are stopping")
+	says = append(says, t.wouldFollow()...)
 	return strings.Join(says, "; ")
+}
+
+// wouldFollow says which services it would follow if it were not frozen.
+func (t *turn) wouldFollow() (says []string) {
+	if t.st.Bindings == nil {
+		return nil
+	}
+	t.looked = true
+	for _, on := range slices.Sorted(maps.Keys(t.st.Bindings.To)) {
+		if b := t.st.Bindings.To[on]; !t.view.keeps(t.view.services[on], b, t.now) {
+			says = append(says, "would follow "+on+" after thaw")
+		}
+	}
+	return says
 }

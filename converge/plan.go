@@ -197,6 +197,8 @@ type turn struct {
 	looked    bool              // it asked how its dependencies fare
 	leaned    bool              // it asked who depends on it
 	followed  bool              // it asked who is bound to it
+	stray     string            // what it refers to that is gone
+	following bool              // it will follow, once that has proved itself
 	unbound   string            // what its references wait for
 	bound     map[int]Step      // how instances of each version begin
 	pins      map[string]string // what others are bound to, by whom; nil: not yet looked for

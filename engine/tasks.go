@@ -12,6 +12,9 @@ import (
 	"mariposa/store"
 )
 
+// follow is the component of a task that brings a service to what it refers to.
+const follow = "follow"
+
 // patience is how long a task may stand still where its services do not say.
 const patience = 10 * time.Minute
 
@@ -63,7 +66,7 @@ func (t *turn) taskOf(s converge.Step) string {
 	}
 	kind, component := mariposa.TaskScale, "repair"
 	if ss := t.goal.Services[s.Service]; ss != nil && ss.Rollout != nil && ss.Rollout.Follows != "" {
-		kind, component = mariposa.TaskReprovision, "follow"
+		kind, component = mariposa.TaskReprovision, follow
 	} else if t.clears(s.Service) {
 		component = "cleanup"
 	}
@@ -235,7 +238,7 @@ func (t *turn) takenOver(task queue.Task) string {
 // failure says why a task has failed; empty while it has not. The goal stays:
 // what can still be repaired will be.
 func (t *turn) failure(task queue.Task) string {
-	if task.Spec.Origin != mariposa.OriginUser {
+	if task.Spec.Origin != mariposa.OriginUser && task.Spec.Component != follow {
 		return ""
 	}
 	if task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart {
