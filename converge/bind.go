@@ -135,6 +135,9 @@ func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, string) {
 	}
 	b := t.view.resolve(d, i, fields)
 	if had && used {
+		if t.view.crowded(d) {
+			keepSets(&b, old) // not all are there yet
+		}
 		b.Former = old.Former
 		if old.Instance != i.ID {
 			b.Former = append(slices.Clone(old.Former), old.Instance)
@@ -193,7 +196,7 @@ func (t *turn) refresh(d *service, old mariposa.Binding, fields []string) maripo
 	for _, f := range fields {
 		_, has := b.Values[f]
 		switch {
-		case f == "ids" || f == "addresses":
+		case ofAll(f):
 			sets = append(sets, f)
 		case !has:
 			lacks = append(lacks, f)
@@ -203,7 +206,7 @@ func (t *turn) refresh(d *service, old mariposa.Binding, fields []string) maripo
 	if i == nil || d == nil {
 		return b
 	}
-	if len(sets) > 0 && t.view.quiet(d, t.now) {
+	if len(sets) > 0 && t.view.quiet(d, t.now) && !t.view.crowded(d) {
 		lacks = append(lacks, sets...)
 	}
 	if len(lacks) > 0 {
@@ -213,6 +216,29 @@ func (t *turn) refresh(d *service, old mariposa.Binding, fields []string) maripo
 		b.Of = cmp.Or(b.Of, more.Of)
 	}
 	return b
+}
+
+// ofAll reports whether a field speaks of all instances.
+func ofAll(field string) bool { return field == "ids" || field == "addresses" }
+
+// keepSets leaves what speaks of all instances as it was.
+func keepSets(b *mariposa.Binding, old mariposa.Binding) {
+	for f, value := range old.Values {
+		if ofAll(f) {
+			b.Values[f] = value
+		}
+	}
+}
+
+// toOne reports whether a binding is about the one instance, and not about all
+// alone.
+func toOne(b mariposa.Binding) bool {
+	for f := range b.Values {
+		if !ofAll(f) {
+			return true
+		}
+	}
+	return false
 }
 
 // keeps reports whether a binding stays as it is: the instance lives, or its node
@@ -226,7 +252,7 @@ func (v *View) keeps(d *service, b mariposa.Binding, now time.Time) bool {
 	case serving, amend, updating, starting:
 		return true
 	case stale, staling:
-		return !v.handsOver(d, now)
+		return !v.yields(d, now)
 	case lost:
 		return d.slots[i.Spec.Slot] < 2 || d.def == nil || d.def.Reschedule.Never || v.nodes[i.Spec.Node].Since.Add(d.def.Reschedule.After).After(now)
 	}
@@ -242,7 +268,14 @@ func (v *View) quiet(d *service, now time.Time) bool {
 	if d.upToDate()+d.count(stale) < d.status.Scale || d.count(starting)+d.count(staling)+d.count(failed) > 0 {
 		return false
 	}
-	return !d.rollsOn() || d.rolledOut(now) || v.handsOver(d, now)
+	return !d.rollsOn() || d.rolledOut(now) || v.yields(d, now)
+}
+
+// yields reports whether those that are bound to outdated instances are to follow
+// new ones now: all of them are there, or there is no room for more and at least
+// one is.
+func (v *View) yields(d *service, now time.Time) bool {
+	return v.handsOver(d, now) || v.crowded(d) && d.upToDate() > len(d.findYoung(now))
 }
 
 // rolledOut reports whether a rollout has nothing left to do.
@@ -335,7 +368,7 @@ func (v *View) findPins(d *service) map[string]string {
 			return
 		}
 		b, ok := by.status.Bindings.Get(d.name)
-		if !ok || !refers(by.def, d.name) && v.needsFar(d, by, map[*service]bool{}) {
+		if !ok || !toOne(b) || !refers(by.def, d.name) && v.needsFar(d, by, map[*service]bool{}) {
 			return // by the version in force it is the other way round
 		}
 		pin(by, b.Instance)

@@ -473,7 +473,7 @@ func (f *fleet) followsFirst(p whole) {
 		for on := range f.view.asks(s) {
 			was, had := s.status.Bindings.Get(on)
 			d := f.view.services[on]
-			if !had || d == nil || d.status == nil || d.def == nil {
+			if !had || !toOne(was) || d == nil || d.status == nil || d.def == nil {
 				continue
 			}
 			c, lives := d.members[was.Instance]

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -431,4 +432,32 @@ func (c *checker) upToDate(spec *mariposa.InstanceSpec) {
 	if mariposa.FormOf(def.Digest) != mariposa.FormOf(spec.Digest) || def.Live != spec.Live {
 		c.w.fail("%s is outdated at rest", spec.Name)
 	}
+	for _, ref := range def.Refs {
+		c.refersToTheLiving(spec, ref)
+	}
+}
+
+// refersToTheLiving holds an instance at rest to referring to one that runs, by
+// what it was made with.
+func (c *checker) refersToTheLiving(spec *mariposa.InstanceSpec, ref mariposa.Ref) {
+	to, ok := spec.Bindings.Get(ref.Service)
+	if !ok {
+		c.w.fail("%s is bound to nothing of %s", spec.Name, ref.Service)
+		return
+	}
+	running := map[string]bool{}
+	for _, r := range c.instances {
+		other := r.Spec.(*mariposa.InstanceSpec)
+		status, _ := r.Status.(*mariposa.InstanceStatus)
+		if other.Project == spec.Project && other.ServiceName == ref.Service && other.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning {
+			running[status.PhysicalID] = true
+			running[status.Addresses[0]] = true
+		}
+	}
+	for _, value := range strings.Split(to.Values[ref.Field], ",") {
+		if !running[value] {
+			c.w.fail("%s refers to %s of %s as %q, which is not running", spec.Name, ref.Field, ref.Service, value)
+		}
+	}
+	c.w.seen["referred at rest"]++
 }

@@ -80,7 +80,11 @@ func (p *people) manifest(sound bool) string {
 	b.WriteString("services:\n")
 	names := []string{"a", "b", "c", "d"}[:1+p.w.rng.IntN(4)]
 	for i, name := range names {
-		fmt.Fprintf(&b, "  %s:\n    compute_type: dummy\n    scale: %d\n", name, p.w.rng.IntN(5))
+		scale := p.w.rng.IntN(5)
+		if sound && i+1 < len(names) {
+			scale += 7 // others may refer to it, and nobody has said so many before
+		}
+		fmt.Fprintf(&b, "  %s:\n    compute_type: dummy\n    scale: %d\n", name, scale)
 		fmt.Fprintf(&b, "    dummy: {name_len: %d, update_in_place_prop: v%d", 8+p.w.rng.IntN(3), p.w.rng.IntN(3))
 		if !sound && p.w.chance(8) {
 			b.WriteString(`, fail_prop: "yes"`)
@@ -91,6 +95,10 @@ func (p *people) manifest(sound bool) string {
 		b.WriteString("}\n")
 		if i > 0 && p.w.chance(2) {
 			fmt.Fprintf(&b, "    depends_on: [%s]\n", names[p.w.rng.IntN(i)])
+		}
+		if i > 0 && p.w.chance(3) {
+			field := []string{"id", "address", "ids"}[p.w.rng.IntN(3)]
+			fmt.Fprintf(&b, "    %s: {OTHER: \"{{ .services.%s.%s }}\"}\n", []string{"environment", "environment", "mdata"}[p.w.rng.IntN(3)], names[p.w.rng.IntN(i)], field)
 		}
 		fmt.Fprintf(&b, "    update: {rolling: %d, min_healthy: %d, deadline: 120", 1+p.w.rng.IntN(3), p.w.rng.IntN(4))
 		if !sound && p.w.chance(6) {
