@@ -76,7 +76,7 @@ func (t *turn) wouldFollow() (says []string) {
 	}
 	t.looked = true
 	for _, on := range slices.Sorted(maps.Keys(t.st.Bindings.To)) {
-		if b := t.st.Bindings.To[on]; !t.view.keeps(t.view.services[on], b, t.now) {
+		if b := t.st.Bindings.To[on]; toOne(b) && !t.view.keeps(t.view.services[on], b, t.now) {
 			says = append(says, "would follow "+on+" after thaw")
 		}
 	}
