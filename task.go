@@ -60,7 +60,7 @@ type TaskStatus struct {
 	Finished time.Time `json:"finished,omitzero"`
 	Moved    time.Time `json:"moved,omitzero"` // when progress was last made
 	Progress Progress  `json:"progress"`
-	Left     int       `json:"left,omitempty"` // how much was to do when it was last looked at, what came on top included
+	Left     int       `json:"left,omitempty"` // the least there was left to do since its scope was last changed; 0: not known
 	Reason   string    `json:"reason,omitempty"`
 	EndedBy  string    `json:"ended_by,omitempty"`
 	Fault    string    `json:"fault,omitempty"` // it will end failed: what it brought is being taken back

@@ -40,6 +40,9 @@ func (t *turn) begin(task queue.Task, lost string) {
 		st.State, st.Started, st.Moved = mariposa.TaskActive, t.now, t.now
 	})
 	p := task.Spec.Patch
+	if p.Number != 0 || len(p.Scale)+len(p.ScaleBy)+len(p.Reprovision) > 0 {
+		t.forgetLeft(task)
+	}
 	switch {
 	case lost != "":
 		t.endTask(task, mariposa.TaskFailed, lost, "")
@@ -48,6 +51,16 @@ func (t *turn) begin(task queue.Task, lost string) {
 	}
 	if p.Mode == mariposa.ModeResume || p.Mode == mariposa.ModeThaw || task.Spec.Lifts {
 		t.goOn(task)
+	}
+}
+
+// forgetLeft lets the tasks in a scope measure anew how much there is left to do:
+// there is more now, by what another one asks for.
+func (t *turn) forgetLeft(by queue.Task) {
+	for _, task := range t.open {
+		if st := t.status(task); st.State == mariposa.TaskActive && st.Left > 0 && task.ID != by.ID && queue.Overlap(task.Spec.Services, by.Spec.Services) {
+			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Left = 0 })
+		}
 	}
 }
 

@@ -125,12 +125,15 @@ func (t *turn) judgeTasks() {
 func (t *turn) judge(task queue.Task) {
 	todo := t.todo(task)
 	was := t.status(task)
-	if p := advance(was.Progress, todo); p != was.Progress || todo != was.Left {
+	p, gotOn := advance(was.Progress, todo), was.Left == 0 || todo < was.Left // tries that fail again and again are no progress
+	if p != was.Progress || gotOn && todo != was.Left {
 		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
-			if p.Done > st.Progress.Done || todo < st.Left {
+			if p.Done > st.Progress.Done || gotOn && st.Left > 0 {
 				st.Moved = t.now
 			}
-			st.Progress, st.Left = p, todo
+			if st.Progress = p; gotOn {
+				st.Left = todo
+			}
 		})
 	}
 	switch by, why := t.takenOver(task), t.failure(task); {
