@@ -32,10 +32,11 @@ type ProjectStatus struct {
 	Number    int                       `json:"number"`
 	Completed int                       `json:"completed,omitempty"` // the version that was last fully in force
 	Undone    int                       `json:"undone,omitempty"`    // the newest version that was rolled back
-	Fallback  map[string]int            `json:"fallback,omitempty"`  // the scales that belong to Completed, for a rollback; nil while it is in force
-	Frozen    bool                      `json:"frozen,omitempty"`    // as a whole: services that appear are frozen too
-	Paused    bool                      `json:"paused,omitempty"`    // as a whole
-	Services  map[string]*ServiceStatus `json:"services,omitempty"`  // by name; removed services stay until their last instance is gone
+	UndoneWhy string                    `json:"undone_why,omitempty"`
+	Fallback  map[string]int            `json:"fallback,omitempty"` // the scales that belong to Completed, for a rollback; nil while it is in force
+	Frozen    bool                      `json:"frozen,omitempty"`   // as a whole: services that appear are frozen too
+	Paused    bool                      `json:"paused,omitempty"`   // as a whole
+	Services  map[string]*ServiceStatus `json:"services,omitempty"` // by name; removed services stay until their last instance is gone
 	Status    Status                    `json:"status"`
 	Reason    string                    `json:"reason,omitempty"`
 }

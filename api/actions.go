@@ -265,7 +265,11 @@ func (e *edit) reprovision(a contract.Action, rolling, canary mariposa.Amount) (
 	if len(t.Patch.Reprovision) == 0 {
 		return nil, nil
 	}
-	t.Reason = actor(e.ctx) + " asked to make " + strings.Join(t.Patch.Reprovision, ", ") + " anew"
+	if filter != nil && e.idle(names) && !e.matches(t.Patch.Reprovision, filter) {
+		e.answer.Reason = "no instance matches the filter"
+		return nil, nil
+	}
+	t.Reason = actor(e.ctx) + " asked to make " + strings.Join(t.Patch.Reprovision, ", ") + " anew" + e.filterWords(filter)
 	if canary.N > 0 {
 		t.Reason += ", " + canary.String() + " to begin with"
 	}

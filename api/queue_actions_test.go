@@ -35,6 +35,22 @@ func TestAcceptMakesTheGoalWhatRuns(t *testing.T) {
 	}
 }
 
+// Accepted in the middle of a rollout, what is left of the old version says so: it is
+// not its metadata that changed.
+func TestWhatIsAcceptedInMidRolloutSaysWhyItIsOutdated(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", fleetOf(3, 1, ""))
+	h.rests("shop")
+	h.ends(h.puts("shop", fleetOf(3, 2, ""), "&canary=1"), mariposa.TaskCompleted)
+	h.ends(h.begins("shop", `{"action":"accept"}`), mariposa.TaskCompleted)
+	web := h.of("shop", "web")
+	if web.Outdated != 2 || web.Status != mariposa.StatusConverged || !strings.HasPrefix(web.Reason, "2 instances outdated: made from version 1, while version 2 is in force; ") {
+		t.Errorf("accepted: %+v", web)
+	}
+}
+
 // A back-off outlives its planner, and a person's converge does not wait for its end.
 func TestABackOffOutlivesARestartAndConvergeSkipsIt(t *testing.T) {
 	t.Parallel()

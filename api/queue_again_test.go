@@ -118,3 +118,17 @@ func TestADroppedRevertIsAskedForAgainWithoutItsScales(t *testing.T) {
 		}
 	}
 }
+
+// A project that was stopped because its first version failed says why, and so do its
+// services.
+func TestAFirstVersionThatFailsSaysWhyItIsStopped(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	c := h.create("shop", strings.Replace(fleetOf(1, 1, ", on_failure: rollback"), "environment", `dummy: {fail_prop: "yes"}, environment`, 1))
+	h.ends(*c.Task, mariposa.TaskFailed)
+	const why = "version 1 failed, with none before it to go back to: web: "
+	if st := h.state("shop"); st.Status != mariposa.StatusStopped || !strings.HasPrefix(st.Reason, why) || st.Services[0].Reason != st.Reason {
+		t.Errorf("it is %+v", st)
+	}
+}

@@ -95,22 +95,25 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 	}
 	one := pick(func(i contract.Instance) bool { return i.ServiceName == "b" })[0]
 	for _, c := range []struct {
-		filters string
-		is      func(contract.Instance) bool
+		filters, words string
+		is             func(contract.Instance) bool
 	}{
-		{`{"service":"b"}`, func(i contract.Instance) bool { return i.ServiceName == "b" }},
-		{`{"node":"host-n1"}`, func(i contract.Instance) bool { return i.Node == "n1" }},
-		{`{"service":"a","node":["n2"]}`, func(i contract.Instance) bool { return i.ServiceName == "a" && i.Node == "n2" }},
-		{`{"version":"1","service":"b"}`, func(i contract.Instance) bool { return i.ServiceName == "b" && i.Version == first.Version }},
-		{`{"image":"two"}`, func(i contract.Instance) bool { return i.ServiceName == "b" }},
-		{`{"instance":"ONE"}`, func(i contract.Instance) bool { return i.ServiceName == "b" && i.ID == one }},
+		{`{"version":"1","service":"b"}`, ": only what was made from version 1", func(i contract.Instance) bool { return i.ServiceName == "b" && i.Version == first.Version }},
+		{`{"service":"b"}`, "make b anew", func(i contract.Instance) bool { return i.ServiceName == "b" }},
+		{`{"node":"host-n1"}`, "make a, b anew: only on host-n1", func(i contract.Instance) bool { return i.Node == "n1" }},
+		{`{"service":"a","node":["n2"]}`, "make a anew: only on host-n2", func(i contract.Instance) bool { return i.ServiceName == "a" && i.Node == "n2" }},
+		{`{"image":"two"}`, ": only of image two", func(i contract.Instance) bool { return i.ServiceName == "b" }},
+		{`{"instance":"ONE"}`, "", func(i contract.Instance) bool { return i.ServiceName == "b" && i.ID == one }},
 	} {
 		if strings.Contains(c.filters, "ONE") {
 			one = pick(func(i contract.Instance) bool { return i.ServiceName == "b" })[0]
 			c.filters = strings.Replace(c.filters, "ONE", one, 1)
 		}
 		before, meant := h.instances("shop", ""), pick(c.is)
-		h.ends(h.begins("shop", `{"action":"reprovision","filters":%s}`, c.filters), mariposa.TaskCompleted)
+		task := h.ends(h.begins("shop", `{"action":"reprovision","filters":%s}`, c.filters), mariposa.TaskCompleted)
+		if !strings.HasSuffix(task.Reason, c.words) {
+			t.Errorf("with %s the task says %q", c.filters, task.Reason)
+		}
 		after := h.instances("shop", "")
 		for id, i := range before {
 			if _, still := after[id]; still == slices.Contains(meant, id) {
@@ -119,6 +122,11 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 		}
 		if len(after) != 6 {
 			t.Errorf("with %s there are %d", c.filters, len(after))
+		}
+	}
+	for _, filters := range []string{`{"image":"three"}`, `{"image":"two","service":"a"}`} {
+		if c := want[contract.Changed](h.ask("shop", `{"action":"reprovision","filters":%s}`, filters), 202); c.Task != nil || c.Reason != "no instance matches the filter" {
+			t.Errorf("with %s, which nothing matches: %+v", filters, c)
 		}
 	}
 }

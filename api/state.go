@@ -218,6 +218,9 @@ func (v *viewer) state(p picture.Project) contract.ProjectState {
 	}
 	for _, name := range slices.Sorted(maps.Keys(goals)) {
 		one := v.service(p.Record.ID, name, goals[name], tallies[name])
+		if one.Reason == "" && one.Status == mariposa.StatusStopped && doc.Status == mariposa.StatusStopped {
+			one.Reason = doc.Reason // all of it was stopped for one reason
+		}
 		if doc.Reason == "" && doc.Status == mariposa.StatusConverging && one.Status == mariposa.StatusConverging {
 			doc.Reason = name + ": " + one.Reason
 		}
@@ -311,6 +314,10 @@ func (v *viewer) whyOutdated(project, name string, number int, t *tally) string 
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
+	oldest := slices.Min(slices.Collect(maps.Keys(t.made)))
+	if t.other > 0 { // nobody rolls them out: the rest was accepted as it is, or so
+		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force; mariposa project reprovision replaces what is outdated", many(t.outdated, "instance"), oldest, number)
+	}
 	what := "what they are made from"
 	switch len(keys) {
 	case 0:
@@ -319,7 +326,6 @@ func (v *viewer) whyOutdated(project, name string, number int, t *tally) string 
 	default:
 		what = "metadata keys " + strings.Join(keys, ", ")
 	}
-	oldest := slices.Min(slices.Collect(maps.Keys(t.made)))
 	return fmt.Sprintf("%s outdated: %s changed since version %d; mariposa project reprovision brings it in", many(t.outdated, "instance"), what, oldest)
 }
 
@@ -334,6 +340,7 @@ type tally struct {
 	unknown  int
 	outdated int
 	made     map[int]bool  // the versions that the outdated ones were made from
+	other    int           // of the outdated ones, those that differ in more than values of metadata
 	young    int           // run as they should, but not for min_healthy yet
 	first    *store.Record // the first that is not simply running
 	state    mariposa.State
@@ -362,6 +369,9 @@ func (t *tally) add(r *store.Record, unreachable bool, now time.Time) {
 			t.made = map[int]bool{}
 		}
 		t.made[spec.Number] = true
+		if mariposa.FormOf(t.def.Digest) != mariposa.FormOf(spec.Digest) {
+			t.other++
+		}
 	case state == mariposa.StateRunning && st.Since.Add(t.def.Update.MinHealthy).After(now):
 		t.young++
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -116,7 +117,7 @@ func (a *app) answered(name, why string, done *contract.Changed, err error) (*co
 		return nil, a.noProject(err)
 	}
 	if done.Task == nil && !a.global.json {
-		a.say("%s: nothing to do%s", name, prefixed(", ", why))
+		a.say("%s: nothing to do%s", name, prefixed(", ", cmp.Or(done.Reason, why)))
 	}
 	return done, nil
 }

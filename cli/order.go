@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 )
@@ -99,6 +100,16 @@ func (a *app) order(action string) *cobra.Command {
 				return nil, err
 			}
 			done, err := c.Act(cmd.Context(), name, ask)
+			if mariposa.CodeOf(err) == mariposa.ResourceNotFound { // it need not be the project
+				switch {
+				case len(w.nodes) > 0:
+					err = hinted(err, "see `%s instance list`", a.calling(name))
+				case len(w.services) > 0:
+					err = hinted(err, "see `%s state`", a.calling(name))
+				case w.version != "":
+					err = hinted(err, "see `%s project versions`", a.calling(name))
+				}
+			}
 			return a.answered(name, o.idle, done, err)
 		})
 	}

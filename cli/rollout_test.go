@@ -175,6 +175,27 @@ func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
 	}
 }
 
+// What was not found is looked for where it would be listed.
+func TestWhatAnOrderDoesNotFindIsLookedForInTheRightPlace(t *testing.T) {
+	t.Parallel()
+	for args, see := range map[string]string{
+		"":               "mariposa project list",
+		"--service nope": "mariposa -j hello state",
+		"--node nope":    "mariposa -j hello instance list",
+		"--version 99":   "mariposa -j hello project versions",
+	} {
+		f := world(t).on("PUT /v1/projects/hello/state", refuse(mariposa.ResourceNotFound, "there is no such thing"))
+		r := (&run{f: f}).do(t, append([]string{"project", "reprovision", "hello"}, strings.Fields(args)...)...)
+		if r.code != exitError || !strings.Contains(r.stderr, "see `"+see+"`") {
+			t.Errorf("%s: exit %d: %s", args, r.code, r.stderr)
+		}
+	}
+	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Reason: "no instance matches the filter"})
+	if r := (&run{f: f}).do(t, "project", "reprovision", "hello", "--image", "x"); r.code != exitOK || r.stdout != "hello: nothing to do, no instance matches the filter\n" {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
 func TestNothingToDoSaysWhy(t *testing.T) {
 	t.Parallel()
 	for action, why := range map[string]string{"start": "it is started", "thaw": "nothing of it is frozen", "resume": "nothing of it is paused", "converge": "it is converged"} {

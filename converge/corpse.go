@@ -89,8 +89,19 @@ func (t *turn) clearCorpses() {
 			}
 		case t.view.nodes[i.Spec.Node].Unknown && t.view.goal != mariposa.GoalDeleted && !t.st.Removed:
 		default:
-			t.step(Step{Action: Remove, Instance: i.ID, Reason: "kept for long enough"})
+			t.step(Step{Action: Remove, Instance: i.ID, Reason: t.whyCleared(i, keeps)})
 		}
 		return !t.full()
 	})
+}
+
+// whyCleared says why what is left of an ended instance is not kept any longer.
+func (t *turn) whyCleared(i *Instance, keeps string) string {
+	switch {
+	case keeps == mariposa.PreserveNo || keeps == "":
+		return "it has ended, and what ends is not kept"
+	case since(i).Add(corpseAge).After(t.now):
+		return "it has ended, and newer ones that have are kept instead"
+	}
+	return "it has ended, and was kept for a day"
 }

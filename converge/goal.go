@@ -39,6 +39,7 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 		setMode(st, mariposa.ModeThaw, &c)
 	}
 	if p.Goal != "" {
+		st.UndoneWhy = "" // whoever says so has a reason of their own
 		restart(st, p.Goal, &c)
 	}
 	if p.Number >= max(1, st.Number) || p.Undo { // an older one that had to wait is a part of the newer by now

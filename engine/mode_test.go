@@ -229,7 +229,17 @@ func TestAFirstVersionThatFailsIsTakenBackAltogether(t *testing.T) {
 		t.Errorf("the task is %+v", st)
 	}
 	r.wantInstances(0)
-	if st := r.project(p); st.Goal != mariposa.GoalStopped || st.Status != mariposa.StatusStopped {
+	if st := r.project(p); st.Goal != mariposa.GoalStopped || st.Status != mariposa.StatusStopped || !strings.HasPrefix(st.Reason, "version 1 failed, with none before it to go back to: web: ") {
+		t.Errorf("the project is %+v", st)
+	}
+	r.fail["web"] = false
+	start := r.ask(p, mariposa.TaskStart, mariposa.Patch{Goal: mariposa.GoalStarted})
+	r.settle()
+	r.pass(time.Minute)
+	r.wantTask(start, mariposa.TaskCompleted)
+	r.ask(p, mariposa.TaskStop, mariposa.Patch{Goal: mariposa.GoalStopped})
+	r.settle()
+	if st := r.project(p); st.Status != mariposa.StatusStopped || st.Reason != "" { // a person's stop needs no other reason
 		t.Errorf("the project is %+v", st)
 	}
 }

@@ -56,6 +56,7 @@ func (t *turn) rollBack(ctx context.Context, why string) (bool, error) {
 			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Fault = why + "; " + back })
 		}
 	}
+	goal.UndoneWhy = why
 	t.goal = goal
 	return true, t.tellGoal(ctx)
 }

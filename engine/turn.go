@@ -263,6 +263,8 @@ func summary(st *mariposa.ProjectStatus, todo int) (mariposa.Status, string) {
 		return ss.Status, worst + ": " + ss.Reason
 	case todo > 0:
 		return mariposa.StatusConverging, "leftovers are being removed"
+	case st.Goal == mariposa.GoalStopped && st.UndoneWhy != "":
+		return mariposa.StatusStopped, fmt.Sprintf("version %d failed, with none before it to go back to: %s", st.Undone, st.UndoneWhy)
 	case st.Goal == mariposa.GoalStopped:
 		return mariposa.StatusStopped, ""
 	}
