@@ -267,6 +267,9 @@ func (e *edit) reprovision(a contract.Action, rolling, canary mariposa.Amount) (
 	}
 	if filter != nil && e.idle(names) && !e.matches(t.Patch.Reprovision, filter) {
 		e.answer.Reason = "no instance matches the filter"
+		if filter.Version > 0 { // lists show such as being at the newer one
+			e.answer.Reason += "; what a newer version left as it was counts as made from the older one"
+		}
 		return nil, nil
 	}
 	t.Reason = actor(e.ctx) + " asked to make " + strings.Join(t.Patch.Reprovision, ", ") + " anew" + e.filterWords(filter)
