@@ -164,3 +164,44 @@ func TestValuesThatComeWithAManifestThatWasTakenBackBringAllOfIt(t *testing.T) {
 		t.Errorf("its task sees to %q and ended with %q", scopeOf(task), task.Reason)
 	}
 }
+
+// A version is taken back in a task that says so, also where the one that brought it
+// was ended before.
+func TestNothingIsTakenBackWithoutATaskThatSaysSo(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	for name, end := range map[string]func(h *house, task string){
+		"terminated": func(h *house, task string) {
+			want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
+			h.becomes(h.begins("terminated", `{"action":"thaw"}`), mariposa.TaskActive)
+		},
+		"made-anew": func(h *house, task string) {
+			h.begins("made-anew", `{"action":"reprovision","services":["b","c"]}`)
+			h.ends(task, mariposa.TaskTerminated)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := h.in(t)
+			h.create(name, three(nil))
+			h.rests(name)
+			g.close(name)
+			task := h.puts(name, three(map[string]string{"c": fails}), "")
+			h.becomes(task, mariposa.TaskActive)
+			end(h, task)
+			g.open(name)
+			said := func() bool {
+				return slices.ContainsFunc(want[contract.Tasks](h.call("GET", "/v1/queue?all=true&project="+name, nil), 200).Tasks, func(t contract.Task) bool {
+					own := t.Component == "rollback" && t.State == mariposa.TaskCompleted && slices.Contains(t.Services, "c")
+					return strings.Contains(t.Reason, "rolled back to version 1") && own == (name == "terminated") && (own || t.State == mariposa.TaskFailed)
+				})
+			}
+			h.until("a task that says so", said)
+			h.rests(name)
+			if s := h.of(name, "c"); s.Status != mariposa.StatusConverged || s.Outdated != 0 {
+				t.Errorf("in the end c is %+v", s)
+			}
+		})
+	}
+}

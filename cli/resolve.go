@@ -102,7 +102,7 @@ func what(t *contract.Task) string {
 
 func doing(t *contract.Task) string {
 	switch t.Component {
-	case "thaw", "pause", "resume", "converge", "accept", "delete", "repair", "cleanup":
+	case "thaw", "pause", "resume", "converge", "accept", "delete", "repair", "cleanup", "rollback":
 		return t.Component
 	case "instance":
 		if t.Task == mariposa.TaskReprovision {

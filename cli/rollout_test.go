@@ -263,6 +263,7 @@ func TestTasksHaveTheWordsThatPeopleUse(t *testing.T) {
 		{mariposa.TaskScale, "project", "scale"},
 		{mariposa.TaskScale, "repair", "repair"},
 		{mariposa.TaskScale, "cleanup", "cleanup"},
+		{mariposa.TaskReprovision, "rollback", "rollback"},
 		{mariposa.TaskScale, "converge", "converge"},
 		{mariposa.TaskScale, "accept", "accept"},
 		{mariposa.TaskFreeze, "freeze", "freeze"},

@@ -3,10 +3,15 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"mariposa"
 	"mariposa/converge"
+	"mariposa/queue"
 )
+
+// rollback is the component of Mariposa's own tasks that take a version back.
+const rollback = "rollback"
 
 // makePlan plans. Where that finds that a version has to be taken back, it is,
 // and the plan is made again.
@@ -51,12 +56,52 @@ func (t *turn) rollBack(ctx context.Context, why string) (bool, error) {
 	if !can {
 		return false, nil
 	}
-	for _, task := range t.open {
-		if task.Spec.Patch.Number == t.goal.Number && t.status(task).State == mariposa.TaskActive {
-			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Fault = why + "; " + back })
-		}
+	if !t.blame(why + "; " + back) {
+		t.openRollback(goal, why+"; "+back)
 	}
 	goal.UndoneWhy = why
 	t.goal = goal
 	return true, t.tellGoal(ctx)
+}
+
+// blame notes what went wrong in the tasks that go on with taking the version back:
+// those that brought it, and those that had the failing service made anew. It reports
+// whether there is any.
+func (t *turn) blame(fault string) bool {
+	found := false
+	for _, task := range t.open {
+		anew := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.speaksOf(task, t.plan.Undo)
+		if t.status(task).State == mariposa.TaskActive && (anew || task.Spec.Patch.Number == t.goal.Number) {
+			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Fault = fault })
+			found = true
+		}
+	}
+	return found
+}
+
+// openRollback opens a task for taking a version back that no task brings any more
+// (a person ended it, say): nothing is taken back unseen.
+func (t *turn) openRollback(goal *mariposa.ProjectStatus, why string) {
+	spec := &mariposa.TaskSpec{
+		Project: t.project, ProjectName: t.spec.Name, Component: rollback, Task: mariposa.TaskReprovision, Origin: mariposa.OriginMariposa,
+		Author: "mariposa", Reason: why, Created: t.now, Version: goal.Version,
+	}
+	if goal.Goal != mariposa.GoalStarted {
+		spec.Task = mariposa.TaskStop
+	}
+	for name, ss := range goal.Services {
+		was := t.goal.Services[name]
+		if was == nil || goal.Goal != t.goal.Goal || ss.Removed != was.Removed || ss.Scale != was.Scale || ss.Rollout != nil && ss.Rollout.Undo {
+			spec.Services = append(spec.Services, name)
+		}
+	}
+	slices.Sort(spec.Services)
+	id, st := t.e.NewID(), &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, Moved: t.now}
+	t.added[id], t.news[id] = spec, st
+	t.unit.Audit = append(t.unit.Audit, mariposa.Audit{
+		Actor: "mariposa", ActorName: "mariposa", Action: "project.rollback", Outcome: mariposa.AuditDone,
+		Kind: string(mariposa.KindProject), Object: t.project, ObjectName: t.spec.Name, Organization: t.spec.Organization,
+		Project: t.project, ProjectName: t.spec.Name, Version: goal.Version, Number: goal.Number, Task: id, Reason: why,
+	})
+	t.open = append(t.open, queue.Task{ID: id, Spec: spec, Status: st})
 }

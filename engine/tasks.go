@@ -230,6 +230,9 @@ func (t *turn) takenOver(task queue.Task) string {
 		return ""
 	}
 	for _, o := range t.open {
+		if task.Spec.Component == rollback && !o.Spec.Created.After(task.Spec.Created) {
+			continue // it says what nobody asked for: only what comes later puts an end to it
+		}
 		if o.Spec.Origin == mariposa.OriginUser && t.status(o).State == mariposa.TaskActive &&
 			slices.ContainsFunc(task.Spec.Services, func(name string) bool { return t.works(o, name) }) {
 			return o.ID
