@@ -69,6 +69,9 @@ func (t *turn) taskOf(s converge.Step) string {
 		kind, component = mariposa.TaskReprovision, follow
 	} else if t.clears(s.Service) {
 		component = "cleanup"
+		if fare := t.plan.Services[s.Service]; fare != nil && fare.Status == mariposa.StatusBackingOff { // the next try is a part of it
+			component, why = "repair", fare.Reason
+		}
 	}
 	spec := &mariposa.TaskSpec{
 		Project: t.project, ProjectName: t.spec.Name, Services: []string{s.Service}, Component: component, Task: kind,
