@@ -245,13 +245,14 @@ func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
 }
 
 // layered gives every node a layer above all that it needs, and lists nodes and edges
-// in order. Left-over edges may run in a circle: the first of it by name is taken to
+// in order; what needs nothing is in layer 1. Left-over edges may run in a circle: the first of it by name is taken to
 // need nothing more.
 func (g *graph) layered() ([]contract.GraphNode, []contract.GraphEdge) {
 	edges := slices.SortedFunc(maps.Keys(g.edges), compareEdges)
 	lacks, needers := adjacent(edges)
 	var ready, waiting []resource
 	for _, n := range slices.SortedFunc(maps.Keys(g.nodes), resource.compare) {
+		g.nodes[n].Layer = 1
 		if lacks[n] == 0 {
 			ready = append(ready, n)
 		} else {

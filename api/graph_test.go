@@ -31,7 +31,7 @@ func TestAProjectIsShownAsAGraph(t *testing.T) {
 	if edges != "cache>db(reference) web>cache(depends_on) web>db(depends_on) " {
 		t.Errorf("edges %s", edges)
 	}
-	for name, layer := range map[string]int{"db": 0, "cache": 1, "web": 2} {
+	for name, layer := range map[string]int{"db": 1, "cache": 2, "web": 3} {
 		n := nodes[name]
 		if n.Layer != layer || n.Kind != "service" || n.Status != mariposa.StatusConverged || n.Running != n.Goal || n.ID == "" || n.Leftover {
 			t.Errorf("%s: %+v", name, n)
@@ -41,9 +41,9 @@ func TestAProjectIsShownAsAGraph(t *testing.T) {
 	h.puts("shop", "services:\n  db: {compute_type: dummy}\n  cache: {compute_type: dummy}\n", "")
 	h.until("web to be left over alone", func() bool {
 		nodes, edges = h.graph("shop")
-		return nodes["web"].Leftover && edges == "web>cache(depends_on) web>db(depends_on) " && nodes["cache"].Layer == 0
+		return nodes["web"].Leftover && edges == "web>cache(depends_on) web>db(depends_on) " && nodes["cache"].Layer == 1
 	})
-	if n := nodes["web"]; n.Goal != 0 || n.Layer != 1 {
+	if n := nodes["web"]; n.Goal != 0 || n.Layer != 2 {
 		t.Errorf("left over: %+v", n)
 	}
 	g.open("shop")

@@ -117,7 +117,7 @@ func TestNetworksComeAndGoWithWhatUsesThem(t *testing.T) {
 		return len(nodes) == 1 && nodes[0].State == "made"
 	})
 	nodes, edges := h.graph("shop")
-	if n := nodes["backend"]; edges != "web>backend(network) " || n.ID != one[0].ID || n.Status != mariposa.StatusConverged || n.Layer != 0 || nodes["web"].Layer != 1 {
+	if n := nodes["backend"]; edges != "web>backend(network) " || n.ID != one[0].ID || n.Status != mariposa.StatusConverged || n.Layer != 1 || nodes["web"].Layer != 2 {
 		t.Errorf("drawn: %s, %+v", edges, nodes)
 	}
 	h.call("DELETE", "/v1/networks/"+one[0].ID, nil).wantError(409, mariposa.Conflict, "backend", "web.1-", "web.2-")

@@ -103,6 +103,7 @@ func (e *edit) foresee(m *made) (*document[contract.Plan], error) {
 	doc.Resources = e.resources(m, goal)
 	r := rehearsal{view: view, goal: goal}
 	seen := view.Foresee(converge.Future{Goal: goal, Now: e.now, Steps: maxForeseen, Name: r.name})
+	tellFollowers(doc.Resources, seen.Steps)
 	names := map[string]string{}
 	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
 		names[r.ID] = r.Spec.(*mariposa.InstanceSpec).Name
@@ -209,6 +210,26 @@ func (e *edit) resources(m *made, goal *mariposa.ProjectStatus) []contract.PlanR
 		add(name, string(change), nil)
 	}
 	return docs
+}
+
+// tellFollowers says of services that would be made anew for others that they are
+// replaced, whatever became of their own definition.
+func tellFollowers(docs []contract.PlanResource, steps []converge.Foreseen) {
+	follows := map[string]string{}
+	for _, s := range steps {
+		if s.Follows != "" {
+			follows[s.Service] = s.Follows
+		}
+	}
+	for i := range docs {
+		doc := &docs[i]
+		switch manifest.Change(doc.Change) {
+		case manifest.Unchanged, manifest.Updated, manifest.Scaled:
+			if on := follows[doc.Name]; on != "" {
+				doc.Change, doc.Follows = string(manifest.Replaced), on
+			}
+		}
+	}
 }
 
 func (e *edit) step(s converge.Foreseen, view *converge.View, names map[string]string) contract.PlanStep {

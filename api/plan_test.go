@@ -82,3 +82,28 @@ func TestAPlanTellsWhatNoNodeTakes(t *testing.T) {
 		})
 	}
 }
+
+// A service whose instances are made anew because they follow another one is said to
+// be replaced, and for whom, however many stand between.
+func TestAPlanTellsWhatFollows(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	text := func(db, web string) string {
+		return "services:\n  db: {compute_type: dummy, update: {min_healthy: 0}, environment: {V: '" + db + "'}}\n" +
+			"  web: {compute_type: dummy, update: {min_healthy: 0}, environment: {DB: '{{ .services.db.id }}'}" + web + "}\n" +
+			"  leaf: {compute_type: dummy, update: {min_healthy: 0}, environment: {WEB: '{{ .services.web.id }}'}}\n  side: {compute_type: dummy}\n"
+	}
+	h.create("shop", text("1", ""))
+	h.rests("shop")
+	p := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", text("2", ", scale: 2")), 200)
+	got := map[string]string{}
+	for _, r := range p.Resources {
+		got[r.Name] = strings.TrimSpace(fmt.Sprint(r.Change, " ", r.Follows, " ", r.Before, " ", r.After))
+	}
+	for name, want := range map[string]string{"db": "replace  1 1", "web": "replace db 1 2", "leaf": "replace web 1 1", "side": "unchanged  1 1"} {
+		if got[name] != want {
+			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+	}
+}

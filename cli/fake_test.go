@@ -309,12 +309,12 @@ func helloGraph() contract.Graph {
 		return contract.GraphNode{Kind: kind, Name: name, Layer: layer, Status: status, Running: running, Goal: goal, Reason: reason}
 	}
 	g := contract.Graph{Revision: 7, Project: helloID, ProjectName: "hello", Version: hashTwo, Status: mariposa.StatusConverging, Nodes: []contract.GraphNode{
-		node(0, "network", "web", mariposa.StatusConverged, 1, 1, ""),
-		node(0, "volume", "data", mariposa.StatusConverged, 1, 1, ""),
-		node(1, "service", "backend", mariposa.StatusBackingOff, 0, 1, "backend.1-00aaaa failed 3 times; next try at 12:11:00"),
-		node(2, "service", "old", mariposa.StatusConverging, 2, 0, "0 wanted"),
-		node(2, "service", "web", mariposa.StatusConverging, 0, 2, "waits for backend: it failed"),
-		node(3, "load_balancer", "front", mariposa.StatusConverging, 0, 1, "nothing that uses it runs yet"),
+		node(1, "network", "web", mariposa.StatusConverged, 1, 1, ""),
+		node(1, "volume", "data", mariposa.StatusConverged, 1, 1, ""),
+		node(2, "service", "backend", mariposa.StatusBackingOff, 0, 1, "backend.1-00aaaa failed 3 times; next try at 12:11:00"),
+		node(3, "service", "old", mariposa.StatusConverging, 2, 0, "0 wanted"),
+		node(3, "service", "web", mariposa.StatusConverging, 0, 2, "waits for backend: it failed"),
+		node(4, "load_balancer", "front", mariposa.StatusConverging, 0, 1, "nothing that uses it runs yet"),
 	}}
 	g.Nodes[3].Leftover = true
 	edge := func(from, fromKind, to, toKind, why string) {

@@ -51,7 +51,7 @@ func (a *app) printGraph(g *contract.Graph) {
 		if n.Leftover {
 			kind += " (left over)"
 		}
-		t.add(cell{fmt.Sprint(n.Layer + 1), dim}, cell{n.Name, bold}, text(kind), word(n.Status), text(fmt.Sprintf("%d/%d", n.Running, n.Goal)),
+		t.add(cell{fmt.Sprint(n.Layer), dim}, cell{n.Name, bold}, text(kind), word(n.Status), text(fmt.Sprintf("%d/%d", n.Running, n.Goal)),
 			text(dash(few(needs[nodeKey(n.Kind, n.Name)]))), text(dash(few(waits(n, needs[nodeKey(n.Kind, n.Name)])))), text(n.Reason))
 	}
 	a.printTable(t)
@@ -78,11 +78,12 @@ func needsOf(g *contract.Graph) map[string][]contract.GraphNode {
 
 // waits picks what a resource that is not there yet needs and does not have.
 func waits(n contract.GraphNode, needs []contract.GraphNode) (lacks []contract.GraphNode) {
-	if n.Running >= n.Goal {
+	if n.Running >= n.Goal || n.Status == mariposa.StatusStopped {
 		return nil
 	}
 	for _, on := range needs {
-		if on.Running < on.Goal || on.Status != mariposa.StatusConverged {
+		none := on.Kind == "service" && on.Running == 0 // scaled to nothing, say
+		if none || on.Running < on.Goal || on.Status != mariposa.StatusConverged {
 			lacks = append(lacks, on)
 		}
 	}

@@ -169,7 +169,7 @@ func TestALargeGraphStaysALinePerNode(t *testing.T) {
 	big := contract.Graph{ProjectName: "big"}
 	for n := range 500 {
 		name := fmt.Sprint("s", n)
-		big.Nodes = append(big.Nodes, contract.GraphNode{Kind: "service", Name: name, Layer: min(n, 1), Status: mariposa.StatusConverging, Goal: 1})
+		big.Nodes = append(big.Nodes, contract.GraphNode{Kind: "service", Name: name, Layer: 1 + min(n, 1), Status: mariposa.StatusConverging, Goal: 1})
 		if n > 0 {
 			big.Edges = append(big.Edges, contract.GraphEdge{From: "s499", FromKind: "service", To: fmt.Sprint("s", n-1), ToKind: "service", Why: "depends_on"})
 		}
@@ -187,5 +187,27 @@ func TestALargeGraphStaysALinePerNode(t *testing.T) {
 	empty := (&run{f: world(t).give("GET /v1/projects/none/graph", contract.Graph{ProjectName: "none"})}).do(t, "project", "graph", "none")
 	if empty.stdout != "" || !strings.Contains(empty.stderr, "none has nothing in it") {
 		t.Errorf("of nothing it says %q", empty.stderr)
+	}
+}
+
+// What a resource waits for is what it needs and does not have; what is stopped waits
+// for nothing.
+func TestWhatWaitsForWhomIsAsTheReasonsSay(t *testing.T) {
+	t.Parallel()
+	none := contract.GraphNode{Kind: "service", Name: "zero", Status: mariposa.StatusConverged}
+	there := contract.GraphNode{Kind: "service", Name: "db", Status: mariposa.StatusConverged, Running: 1, Goal: 1}
+	idle := contract.GraphNode{Kind: "network", Name: "net", Status: mariposa.StatusConverged}
+	for _, c := range []struct {
+		name string
+		n    contract.GraphNode
+		want string
+	}{
+		{"what is not up waits for what is scaled to nothing", contract.GraphNode{Status: mariposa.StatusConverging, Goal: 1}, "zero"},
+		{"what is up waits for nothing", contract.GraphNode{Status: mariposa.StatusConverged, Goal: 1, Running: 1}, ""},
+		{"what is stopped waits for nothing", contract.GraphNode{Status: mariposa.StatusStopped, Goal: 1}, ""},
+	} {
+		if got := few(waits(c.n, []contract.GraphNode{none, there, idle})); got != c.want {
+			t.Errorf("%s: %q", c.name, got)
+		}
 	}
 }

@@ -146,7 +146,11 @@ func resourceTable(all []contract.PlanResource) *table {
 		if r.Kind != "service" {
 			name = r.Kind + " " + r.Name
 		}
-		t.add(cell{name, bold}, cell{r.Change, changes[r.Change]}, text(scale), text(fieldWords(r.Fields)))
+		words := fieldWords(r.Fields)
+		if r.Follows != "" {
+			words = "follows " + r.Follows + prefixed("; ", words)
+		}
+		t.add(cell{name, bold}, cell{r.Change, changes[r.Change]}, text(scale), text(words))
 	}
 	return t
 }

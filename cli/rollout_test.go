@@ -23,6 +23,7 @@ func (f *fake) roll() {
 		Version: hashTwo,
 		Resources: []contract.PlanResource{
 			{Kind: "service", Name: "backend", Change: "unchanged", Before: 1, After: 1},
+			{Kind: "service", Name: "cache", Change: "replace", Follows: "web", Before: 1, After: 1},
 			{Kind: "service", Name: "db", Change: "create", After: 2},
 			{Kind: "service", Name: "old", Change: "delete", Before: 1},
 			{Kind: "service", Name: "web", Change: "replace", Before: 2, After: 3, Fields: []contract.FieldDiff{

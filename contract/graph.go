@@ -20,7 +20,7 @@ type GraphNode struct {
 	ID       string          `json:"id,omitempty"`
 	Kind     string          `json:"kind" enum:"service,network,volume,load_balancer"`
 	Name     string          `json:"name"`
-	Layer    int             `json:"layer" doc:"0 for what needs nothing; what needs something is above all that it needs"`
+	Layer    int             `json:"layer" doc:"1 for what needs nothing; what needs something is above all that it needs"`
 	Status   mariposa.Status `json:"status"`
 	Reason   string          `json:"reason"`
 	Goal     int             `json:"goal" doc:"how many there should be: of a service its scale"`

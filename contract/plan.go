@@ -13,12 +13,13 @@ type Plan struct {
 
 // PlanResource is what becomes of one resource.
 type PlanResource struct {
-	Kind   string      `json:"kind" doc:"service"`
-	Name   string      `json:"name"`
-	Change string      `json:"change" doc:"create, update, replace, scale, delete or unchanged"`
-	Fields []FieldDiff `json:"fields"`
-	Before int         `json:"before" doc:"of a service: its scale"`
-	After  int         `json:"after"`
+	Kind    string      `json:"kind" doc:"service"`
+	Name    string      `json:"name"`
+	Change  string      `json:"change" doc:"create, update, replace, scale, delete or unchanged"`
+	Follows string      `json:"follows,omitempty" doc:"of one that is replaced: the service that it refers to and that has another instance then"`
+	Fields  []FieldDiff `json:"fields"`
+	Before  int         `json:"before" doc:"of a service: its scale"`
+	After   int         `json:"after"`
 }
 
 // PlanStep is one thing that would be done to one instance.

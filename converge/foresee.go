@@ -19,8 +19,9 @@ type Foresight struct {
 // what instances and nodes take for themselves is not in it.
 type Foreseen struct {
 	Step
-	After time.Duration
-	Round int // steps of one plan have the same, later ones a larger
+	Follows string // the service that it makes another one anew for
+	After   time.Duration
+	Round   int // steps of one plan have the same, later ones a larger
 }
 
 // Future says what to assume.
@@ -59,7 +60,7 @@ func (v *View) Foresee(f Future) Foresight {
 				w.seeEnd(&out, p)
 				return out
 			}
-			out.Steps = append(out.Steps, Foreseen{Step: s, After: now.Sub(f.Now), Round: round})
+			out.Steps = append(out.Steps, Foreseen{Step: s, Follows: w.followed(p, s), After: now.Sub(f.Now), Round: round})
 		}
 		busy := w.carryOut(p, now, f.Name)
 		if round == 0 {
@@ -79,6 +80,19 @@ func (v *View) Foresee(f Future) Foresight {
 			now = p.Wake
 		}
 	}
+}
+
+// followed is the service that a step makes another one anew for, which refers to
+// it; empty: none.
+func (v *View) followed(p Plan, s Step) string {
+	st := p.Services[s.Service]
+	if is := v.services[s.Service]; st == nil && is != nil {
+		st = is.status
+	}
+	if s.Action != Create || st == nil || st.Rollout == nil {
+		return ""
+	}
+	return st.Rollout.Follows
 }
 
 // seeEnd says how the services fare after a plan.
