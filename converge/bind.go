@@ -71,7 +71,7 @@ func (t *turn) follow(on string) {
 	if t.st.Rollout != nil {
 		r = *t.st.Rollout
 	}
-	r.Progress, r.Fresh = t.now, 0
+	r.Progress, r.Fresh, r.Failures, r.Stopped = t.now, 0, 0, "" // it is about something else now
 	t.st.Rollout = &r
 	t.st.Status, t.st.Reason = mariposa.StatusConverging, "what it refers to has changed"
 	if on != "" {
@@ -468,6 +468,26 @@ func (t *turn) waitForFollowers() {
 		}
 		return true
 	})
+}
+
+// notFollowed says which of those that are bound to outdated instances has given
+// up following; empty: none.
+func (t *turn) notFollowed() string {
+	if !t.view.awaitsFollowers(t.s, t.now) {
+		return ""
+	}
+	first := ""
+	t.s.each(stale, func(i *Instance) bool {
+		by := t.view.services[t.view.pins(t.s)[i.ID]]
+		if by != nil && by.status.Rollout != nil && by.status.Rollout.Stopped != "" && (first == "" || by.name < first) {
+			first = by.name
+		}
+		return true
+	})
+	if first == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s, which refers to it, does not follow: %s", first, t.view.services[first].status.Rollout.Stopped)
 }
 
 // stoppedShort says why a rollout does not go on by itself; empty while it does.

@@ -292,3 +292,28 @@ func TestAChainFollowsLinkByLink(t *testing.T) {
 	}
 	wantSteps(t, order, "create a.1 v2", "create b.1 v2", "create c.1 v2", "remove c.1-3", "remove b.1-2", "remove a.1-1")
 }
+
+// What cannot be followed is taken back where it says so, and those that could not
+// follow are as they were.
+func TestWhatIsNotFollowedIsTakenBack(t *testing.T) {
+	rollback := func(d *mariposa.Service) { d.Update.OnFailure = mariposa.OnFailureRollback }
+	w := running(t, def("db", "one", 1, rollback), def("web", "one", 1, refersTo("db.id")))
+	w.submit(def("db", "two", 1, rollback), def("web", "one", 1, refersTo("db.id")))
+	for range 80 {
+		w.step()
+		for _, id := range w.moving() {
+			w.move(id)
+			if strings.HasPrefix(id, "web.") && id != "web.1-2" && w.instances[id] != nil && w.instances[id].Spec.Goal == mariposa.GoalRunning {
+				w.wait(time.Millisecond)
+				w.fail(id)
+			}
+		}
+		w.wait(time.Second)
+	}
+	w.settle()
+	if db, web := w.of("db"), w.of("web"); len(db) != 1 || db[0] != "db.1-1" || len(web) != 1 || web[0] != "web.1-2" || w.boundTo("web", "db") != "db.1-1" {
+		t.Errorf("db is %v, web is %v, bound to %s%s", db, web, w.boundTo("web", "db"), w.story())
+	}
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+	wantStatus(t, w, "db", mariposa.StatusConverged, "")
+}

@@ -3,6 +3,7 @@ package converge
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"mariposa"
 )
@@ -95,4 +96,20 @@ func TestLeftoversGoInTheOrderInWhichTheyWereMade(t *testing.T) {
 	wantSteps(t, w.step())
 	w.move("web.1-2")
 	wantSteps(t, w.step(), "remove db.1-1", "collect web.1-2")
+}
+
+// Where the order becomes stop-first while two hold one slot, the empty one is
+// filled all the same, also by a canary that may make only so many.
+func TestTwoInOneSlotDoNotKeepAnotherFromBeingFilled(t *testing.T) {
+	w := running(t, def("db", "one", 2, minHealthy(time.Minute)))
+	w.submit(def("db", "two", 2, minHealthy(time.Minute)))
+	w.step()
+	w.move("db.1-3") // beside db.1-1, and not proved yet
+	canary := func(d *mariposa.Service) { d.Update.Canary = mariposa.Amount{N: 1} }
+	w.submit(def("db", "three", 3, stopFirst, canary))
+	w.settle()
+	if got := w.serving("db"); got["three"] < 1 || len(w.of("db")) != 3 {
+		t.Errorf("db is %v%s", got, w.story())
+	}
+	wantStatus(t, w, "db", mariposa.StatusHeld, "1 of 3 at version 3")
 }

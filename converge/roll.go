@@ -169,6 +169,8 @@ func (t *turn) judge(r *mariposa.Rollout) {
 	switch {
 	case r.Failures >= giveUp:
 		r.Stopped = fmt.Sprintf("the rollout of version %d stopped after %d failures: %s", r.Number, r.Failures, t.lastFailure())
+	case u.OnFailure == mariposa.OnFailureRollback && t.notFollowed() != "":
+		r.Stopped = fmt.Sprintf("the rollout of version %d stopped: %s", r.Number, t.notFollowed())
 	case r.Waiting: // not its own fault
 	case u.Deadline > 0 && !due.After(t.now):
 		r.Stopped = fmt.Sprintf("the rollout of version %d stopped: no progress for %s", r.Number, u.Deadline)
@@ -250,7 +252,11 @@ func (t *turn) roll() {
 			t.retire(spare) // fewer are wanted: that much needs nobody new
 		case t.s.def.Update.StopFirst:
 			empty := max(0, t.goal-t.slotsHeld()-len(t.taken)) // they take what may still be made first
-			t.retire(spare + max(0, min(t.batch, t.allow-empty)))
+			n := spare + max(0, min(t.batch, t.allow-empty))
+			if empty > 0 && t.counted() >= t.goal && t.counted() > t.slotsHeld() && t.running() > t.goal-t.batch {
+				n = max(n, 1) // two in one slot keep another from being filled
+			}
+			t.retire(n)
 		default:
 			t.addReplacements()
 			t.retire(spare)
