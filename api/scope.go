@@ -118,7 +118,11 @@ func (e *edit) seesTo(m *made) (mariposa.TaskKind, []string, error) {
 // brings are the services of a task for those that take other values up: where the
 // manifest that it brings with them is not in force, all that differs.
 func (e *edit) brings(m *made) ([]string, error) {
-	work, err := e.fromForce(m, statusOf(e.record))
+	st := statusOf(e.record)
+	if st == nil { // the first task, which goes before it, sees to the rest
+		return m.moved, nil
+	}
+	work, err := e.fromForce(m, st)
 	if err != nil {
 		return nil, err
 	}

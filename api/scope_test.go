@@ -205,3 +205,18 @@ func TestNothingIsTakenBackWithoutATaskThatSaysSo(t *testing.T) {
 		})
 	}
 }
+
+// Values that come before the first task has begun are taken up by those that take
+// them up alone: the first task sees to the rest.
+func TestValuesThatComeBeforeTheFirstTaskBringNothingElse(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", pair(1, 1))
+	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
+	if c.Task == nil {
+		t.Fatal("no task came of it")
+	}
+	if got := scopeOf(h.task(*c.Task)); got != "b" {
+		t.Errorf("its task sees to %q", got)
+	}
+}
