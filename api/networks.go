@@ -36,17 +36,8 @@ func (s *server) listNetworks(ctx context.Context, in *listNetworksInput) (*docu
 	if err != nil {
 		return nil, err
 	}
-	v, page := s.viewer(ctx), contract.Networks{Networks: []contract.Network{}}
-	for _, r := range records {
-		if r.ID <= in.Marker {
-			continue
-		}
-		if len(page.Networks) == in.Limit {
-			page.Marker = page.Networks[in.Limit-1].ID
-			break
-		}
-		page.Networks = append(page.Networks, v.network(r))
-	}
+	var page contract.Networks
+	page.Networks, page.Marker = pageOf(records, in.Marker, in.Limit, s.viewer(ctx).network)
 	return answer(page)
 }
 

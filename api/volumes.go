@@ -37,18 +37,26 @@ func (s *server) listVolumes(ctx context.Context, in *listVolumesInput) (*docume
 	if err != nil {
 		return nil, err
 	}
-	v, page := s.viewer(ctx), contract.Volumes{Volumes: []contract.Volume{}}
+	var page contract.Volumes
+	page.Volumes, page.Marker = pageOf(records, in.Marker, in.Limit, s.viewer(ctx).volume)
+	return answer(page)
+}
+
+// pageOf shows up to limit of the records, which are sorted by id, after a marker; next
+// is the marker of the page after it, empty where there is none.
+func pageOf[D any](records []*store.Record, marker string, limit int, show func(*store.Record) D) (page []D, next string) {
+	page = []D{}
+	last := ""
 	for _, r := range records {
-		if r.ID <= in.Marker {
+		if r.ID <= marker {
 			continue
 		}
-		if len(page.Volumes) == in.Limit {
-			page.Marker = page.Volumes[in.Limit-1].ID
-			break
+		if len(page) == limit {
+			return page, last
 		}
-		page.Volumes = append(page.Volumes, v.volume(r))
+		page, last = append(page, show(r)), r.ID
 	}
-	return answer(page)
+	return page, ""
 }
 
 // volumesFor lists the volumes that are asked for and that the caller may see, by id.

@@ -75,8 +75,8 @@ func (t *turn) wouldFollow() (says []string) {
 		return nil
 	}
 	t.looked = true
-	for _, on := range slices.Sorted(maps.Keys(t.st.Bindings.To)) {
-		if b := t.st.Bindings.To[on]; toOne(b) && !t.view.keeps(t.view.services[on], b, t.now) {
+	for _, on := range slices.Sorted(maps.Keys(t.view.asks(t.s))) {
+		if b, ok := t.st.Bindings.Get(on); ok && toOne(b) && !t.stays(t.view.services[on], b) {
 			says = append(says, "would follow "+on+" after thaw")
 		}
 	}
