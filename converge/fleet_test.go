@@ -330,11 +330,14 @@ func unbound(steps []Step) []Step {
 }
 
 // turned reports whether a service is bound to something else than before, or
-// holds where it did not.
+// will be as its rollout has ended, or holds where it did not.
 func turned(before, after map[string]*mariposa.ServiceStatus) bool {
 	held := func(ss *mariposa.ServiceStatus) bool { return ss.Rollout != nil && ss.Rollout.Held }
+	lets := func(was, ss *mariposa.ServiceStatus) bool {
+		return was.Bindings != nil && (was.Rollout == nil) != (ss.Rollout == nil)
+	}
 	for name, ss := range after {
-		if was := before[name]; was != nil && (!reflect.DeepEqual(was.Bindings, ss.Bindings) || held(was) != held(ss)) {
+		if was := before[name]; was != nil && (!reflect.DeepEqual(was.Bindings, ss.Bindings) || held(was) != held(ss) || lets(was, ss)) {
 			return true
 		}
 	}
