@@ -85,20 +85,7 @@ func (s *server) findNetwork(ctx context.Context, ref string) (*store.Record, er
 		spec := r.Spec.(*mariposa.NetworkSpec)
 		return s.seesNetwork(g, spec.Project, spec.Organization)
 	}
-	if r := s.Picture.Get(mariposa.KindNetwork, ref); r != nil && sees(r) {
-		return r, nil
-	}
-	var found []*store.Record
-	if len(ref) >= 4 {
-		found = slices.DeleteFunc(s.Picture.All(mariposa.KindNetwork), func(r *store.Record) bool { return !strings.HasPrefix(r.ID, ref) || !sees(r) })
-	}
-	switch len(found) {
-	case 0:
-		return nil, notFound("there is no network %q", ref)
-	case 1:
-		return found[0], nil
-	}
-	return nil, invalid("%q means more than one network, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
+	return s.findByID(mariposa.KindNetwork, ref, sees)
 }
 
 // ownerOfNetwork finds what a permission about a network is asked for: its project, or

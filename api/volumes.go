@@ -121,22 +121,25 @@ func (s *server) seesVolume(g *sight, spec *mariposa.VolumeSpec) bool {
 // caller may see.
 func (s *server) findVolume(ctx context.Context, ref string) (*store.Record, error) {
 	g := s.sight(ctx, caller(ctx))
-	if r := s.Picture.Get(mariposa.KindVolume, ref); r != nil && s.seesVolume(g, r.Spec.(*mariposa.VolumeSpec)) {
+	return s.findByID(mariposa.KindVolume, ref, func(r *store.Record) bool { return s.seesVolume(g, r.Spec.(*mariposa.VolumeSpec)) })
+}
+
+// findByID finds a record that the caller may see by its id, or by the beginning of it.
+func (s *server) findByID(kind mariposa.Kind, ref string, sees func(*store.Record) bool) (*store.Record, error) {
+	if r := s.Picture.Get(kind, ref); r != nil && sees(r) {
 		return r, nil
 	}
 	var found []*store.Record
 	if len(ref) >= 4 {
-		found = slices.DeleteFunc(s.Picture.All(mariposa.KindVolume), func(r *store.Record) bool {
-			return !strings.HasPrefix(r.ID, ref) || !s.seesVolume(g, r.Spec.(*mariposa.VolumeSpec))
-		})
+		found = slices.DeleteFunc(s.Picture.All(kind), func(r *store.Record) bool { return !strings.HasPrefix(r.ID, ref) || !sees(r) })
 	}
 	switch len(found) {
 	case 0:
-		return nil, notFound("there is no volume %q", ref)
+		return nil, notFound("there is no %s %q", kind, ref)
 	case 1:
 		return found[0], nil
 	}
-	return nil, invalid("%q means more than one volume, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
+	return nil, invalid("%q means more than one %s, %s and %s among them: use a whole id", ref, kind, found[0].ID, found[1].ID)
 }
 
 // ownerOfVolume finds what a permission about a volume is asked for: its project, or

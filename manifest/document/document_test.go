@@ -83,11 +83,11 @@ var readable = []struct{ name, text, want string }{
 func TestReadsWhatPeopleWrite(t *testing.T) {
 	t.Parallel()
 	for _, tt := range readable {
+		if tt.want == "" {
+			continue // only for the comparison
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if tt.want == "" {
-				t.Skip("only for the comparison")
-			}
 			node, faults := Read([]byte(tt.text))
 			if len(faults) > 0 {
 				t.Fatalf("faults: %v", faults)
