@@ -24,8 +24,7 @@ type Binding struct {
 	// differs where the value does: the value itself may be secret, and is
 	// resolved where it is used.
 	Values map[string]string `json:"values"`
-	Of     *Bindings         `json:"of,omitempty"`     // what that instance is bound to itself, where its environment is asked for
-	Former []string          `json:"former,omitempty"` // what instances of the service may still be bound to
+	Of     *Bindings         `json:"of,omitempty"` // what that instance is bound to itself, where its environment is asked for
 }
 
 // Get returns what a service is bound to; false: not bound.

@@ -31,6 +31,9 @@ type Error struct {
 	Message string  `json:"message"`
 	Faults  []Fault `json:"errors,omitempty"`
 	Cause   error   `json:"-"`
+	// Reason is why, and what to do about it, as data. The faces put its sentence
+	// behind the message.
+	Reason *Reason `json:"-"`
 }
 
 // Fault is one thing wrong with one field of a submitted document.

@@ -35,6 +35,7 @@ var floors = []struct {
 	why   string
 }{
 	{[]string{nouns}, "the nouns are what everybody speaks of, so they know nobody"},
+	{[]string{"reason"}, "a reason becomes a sentence with nothing but the nouns at hand, so that every face says the same"},
 	{[]string{"contract"}, "the documents of the API speak of the nouns and of nothing behind them"},
 	{[]string{"manifest"}, "a manifest is read and checked with nothing but the nouns at hand"},
 	{[]string{"converge", "queue", "place", "pace"}, "pure rooms decide from what they are handed, so that every decision can be replayed"},
@@ -73,7 +74,7 @@ var narrow = map[string]struct {
 		"the client is for people outside: it knows the contract, never what stands behind it",
 	},
 	"cli": {
-		[]string{nouns, "contract", "manifest", "client", "clock"},
+		[]string{nouns, "reason", "contract", "manifest", "client", "clock"},
 		"the terminal talks to the server only through the client, so that nothing works here that a user's program cannot do",
 	},
 }
@@ -87,6 +88,10 @@ var callers = map[string]struct {
 		[]string{"api", "client", "cli", "bench", "simulate", "assembly", "cmd"},
 		"how the world outside sees things is a matter of the faces; the actors speak in nouns",
 	},
+	"reason": {
+		[]string{"api", "web", "cli", "bench", "simulate", "assembly", "cmd", "engine"},
+		"sentences are for people: what decides reads codes. The engine words what it writes into the audit log, which is prose",
+	},
 	"client": {
 		[]string{"cli", "bench", "simulate", "assembly", "cmd"},
 		"inside the house rooms call each other; nothing else of ours talks HTTP to us",
@@ -94,7 +99,7 @@ var callers = map[string]struct {
 }
 
 // pureRooms get what they need as arguments, and return what is to be done.
-var pureRooms = []string{"manifest", "converge", "queue", "place", "pace"}
+var pureRooms = []string{"reason", "manifest", "converge", "queue", "place", "pace"}
 
 // forbidden are the packages that no pure room may import. An entry that ends
 // in "/" stands for everything under it.

@@ -18,7 +18,7 @@ type InstanceSpec struct {
 	Goal        Goal        `json:"goal"`
 	Generation  int64       `json:"generation"` // grows with every change the node must act on
 	Task        string      `json:"task,omitempty"`
-	Reason      string      `json:"reason,omitempty"` // why it was made, or why it goes
+	Reason      *Reason     `json:"reason,omitempty"` // why it was made, or why it goes
 	Created     time.Time   `json:"created"`
 	Managed     bool        `json:"managed"`
 	Kept        bool        `json:"kept,omitempty"` // it has ended and is kept for people to look at; it takes nothing of its node any more

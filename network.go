@@ -18,7 +18,7 @@ type NetworkSpec struct {
 	Users        []string  `json:"users,omitempty"`        // of a shared one: the projects that use it, sorted
 	Nodes        int       `json:"nodes"`                  // how often it was brought to a node: grows, so that no two do at once unseen
 	Created      time.Time `json:"created"`
-	Reason       string    `json:"reason,omitempty"`
+	Reason       *Reason   `json:"reason,omitempty"`
 }
 
 // NetworkStatus is empty: what is so of a network, its attachments say.
@@ -66,11 +66,11 @@ type AttachmentSpec struct {
 	Goal         Goal        `json:"goal"`     // kept or gone
 	Instance     string      `json:"instance"` // the newest that was made with it
 	Created      time.Time   `json:"created"`
-	Reason       string      `json:"reason,omitempty"`
+	Reason       *Reason     `json:"reason,omitempty"`
 }
 
 // Ended is a part with its tombstone.
-func (s *AttachmentSpec) Ended(why string) *AttachmentSpec {
+func (s *AttachmentSpec) Ended(why *Reason) *AttachmentSpec {
 	next := *s
 	next.Goal, next.Reason = GoalGone, why
 	return &next

@@ -26,7 +26,7 @@ type NodeStatus struct {
 	Capacity    Resources     `json:"capacity"`
 	Drivers     []ComputeType `json:"drivers,omitempty"`
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
-	Reason      string        `json:"reason,omitempty"`
+	Reason      *Reason       `json:"reason,omitempty"`
 }
 
 // Quarantined is an instance found on a node that this store does not know. It

@@ -32,13 +32,13 @@ type ProjectStatus struct {
 	Number    int                       `json:"number"`
 	Completed int                       `json:"completed,omitempty"` // the version that was last fully in force
 	Undone    int                       `json:"undone,omitempty"`    // the newest version that was rolled back
-	UndoneWhy string                    `json:"undone_why,omitempty"`
+	UndoneWhy *Reason                   `json:"undone_why,omitempty"`
 	Fallback  map[string]int            `json:"fallback,omitempty"` // the scales that belong to Completed, for a rollback; nil while it is in force
 	Frozen    bool                      `json:"frozen,omitempty"`   // as a whole: services that appear are frozen too
 	Paused    bool                      `json:"paused,omitempty"`   // as a whole
 	Services  map[string]*ServiceStatus `json:"services,omitempty"` // by name; removed services stay until their last instance is gone
 	Status    Status                    `json:"status"`
-	Reason    string                    `json:"reason,omitempty"`
+	Reason    *Reason                   `json:"reason,omitempty"`
 }
 
 // ServiceStatus is the goal of one service and how its convergence fares.
@@ -54,8 +54,11 @@ type ServiceStatus struct {
 	Backoff *Backoff `json:"backoff,omitempty"`
 	// Bindings are what its references to other services resolve to.
 	Bindings *Bindings `json:"bindings,omitempty"`
-	Status   Status    `json:"status"`
-	Reason   string    `json:"reason,omitempty"`
+	// Yields are its instances that are to go and stay until no other service
+	// refers to them: those that do follow others first. Sorted.
+	Yields []string `json:"yields,omitempty"`
+	Status Status   `json:"status"`
+	Reason *Reason  `json:"reason,omitempty"`
 }
 
 // Freeze keeps a service as it is. It settles first: what never served goes, and
@@ -79,12 +82,16 @@ type Rollout struct {
 	Rest     bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was asked for, and will be again
 	Follows  string    `json:"follows,omitempty"`  // it began because this service, which it refers to, has another instance
 	Undo     bool      `json:"undo,omitempty"`     // it takes another one back, and is not taken back itself
+	Asks     bool      `json:"asks,omitempty"`     // it can do nothing more before other services follow what yields
 	Progress time.Time `json:"progress"`           // when it last got on, or could begin to
 	Waiting  bool      `json:"waiting,omitempty"`  // for others: that time does not count
 	Fresh    int       `json:"fresh"`              // the most instances that served at the target so far
 	Failures int       `json:"failures"`           // failures at the target since it last got on
-	Stopped  string    `json:"stopped,omitempty"`  // why it stopped by itself; empty while it goes on
+	Stopped  *Reason   `json:"stopped,omitempty"`  // why it stopped by itself; nil while it goes on
 }
+
+// HasStopped reports whether a rollout stopped by itself.
+func (r *Rollout) HasStopped() bool { return r != nil && r.Stopped != nil }
 
 // Filter picks instances of a service. What it does not say, every instance has.
 type Filter struct {

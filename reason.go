@@ -2,6 +2,9 @@ package mariposa
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
 	"time"
 )
 
@@ -13,10 +16,12 @@ import (
 // set Cause with Because, and count what else there is in More.
 type Reason struct {
 	Code    ReasonCode     `json:"code,omitempty"`    // empty: Detail is the whole sentence
+	Service string         `json:"service,omitempty"` // the service it is about, where who says it speaks of several
 	Subject string         `json:"subject,omitempty"` // the service, slot or instance it is about, by name
 	Other   string         `json:"other,omitempty"`   // a second name that the sentence needs
 	Node    string         `json:"node,omitempty"`    // the node it is about, by name
 	Version int            `json:"version,omitempty"` // the number of a version
+	Back    int            `json:"back,omitempty"`    // the version that was gone back to because of it; NoVersion: there was none
 	Count   int            `json:"count,omitempty"`
 	Of      int            `json:"of,omitempty"`
 	Since   time.Time      `json:"since,omitzero"`
@@ -25,11 +30,15 @@ type Reason struct {
 	Frozen  bool           `json:"frozen,omitempty"`  // the subject is frozen
 	Keys    []string       `json:"keys,omitempty"`    // metadata keys, or names
 	Secrets []string       `json:"secrets,omitempty"` // those of Keys that are secret
+	IDs     []string       `json:"ids,omitempty"`     // of objects that a command takes
 	Tally   map[string]int `json:"tally,omitempty"`   // counts by name
 	Detail  string         `json:"detail,omitempty"`  // the words of somebody else: a driver, a program, a person
 	More    int            `json:"more,omitempty"`    // how many others there are like it
 	Cause   *Reason        `json:"cause,omitempty"`   // never has a cause of its own
 }
+
+// NoVersion in Back: everything was stopped, as no version has been fully in force.
+const NoVersion = -1
 
 // ReasonCode is a stable word for a kind of reason.
 type ReasonCode string
@@ -41,7 +50,6 @@ const (
 	ReasonNodeAwayNever   ReasonCode = "node-away-never"   // … since 10:00:00, and reschedule says never
 	ReasonStranded        ReasonCode = "stranded"          // … since 10:00:00; it goes when the node returns
 	ReasonStartLimit      ReasonCode = "start-limit"       // as many instances are starting as may at once
-	ReasonFailsAtOnce     ReasonCode = "fails-at-once"     // what was just made failed at once: CAUSE
 	ReasonSlotBusy        ReasonCode = "slot-busy"         // slot web.3 is still occupied by an instance that is stopping
 	ReasonWaitsMissing    ReasonCode = "waits-missing"     // waits for db: it is not there
 	ReasonWaitsStopped    ReasonCode = "waits-stopped"     // waits for db: it is stopped
@@ -97,6 +105,99 @@ const (
 	ReasonKeptLong        ReasonCode = "kept-long"        // it has ended, and was kept for a day
 )
 
+// Why something of a service cannot be made now, as nodes and volumes have it.
+const (
+	ReasonNoNodes        ReasonCode = "no-nodes"        // no node has joined yet
+	ReasonNoNode         ReasonCode = "no-node"         // no node fits this docker (Detail) instance: is full (2 of 3), is drained (1 of 3) (Tally, Of)[; CAUSE]
+	ReasonPortsHeld      ReasonCode = "ports-held"      // its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first
+	ReasonNodeRefuses    ReasonCode = "node-refuses"    // node n1 is full (Detail)
+	ReasonVolumeNodeGone ReasonCode = "volume-lost"     // web.1 has its volume data (Other) on node n1, which is no more: delete the volume with mariposa volume rm ID (IDs) to go on with an empty one
+	ReasonVolumeNodeAway ReasonCode = "volume-away"     // web.1 has its volume data on node n1, which cannot be reached since 10:00:00 | is not connected (Detail); it is made when the node returns
+	ReasonVolumeDrained  ReasonCode = "volume-drained"  // web.1 has its volume data on node n1, which is drained; it is made when the node is no longer drained
+	ReasonVolumeNoRoom   ReasonCode = "volume-no-room"  // web.1 has its volume data on node n1, which is full (Detail); it is made when there is room
+	ReasonVolumeCompute  ReasonCode = "volume-compute"  // web.1 has its volume data from a time when it was of compute type dummy (Detail): name another volume, or delete this one with mariposa volume rm ID
+	ReasonVolumesApart   ReasonCode = "volumes-apart"   // web.1 has its volume data (Keys) on node n1 and its volume logs (Keys) on node n2 (Other): delete the one that is not needed, with mariposa volume rm ID or ID
+	ReasonPlanRepeats    ReasonCode = "plan-repeats"    // the plan of this project repeats itself; Mariposa waits up to 4s (For) between tries; please report this
+	ReasonLeftovers      ReasonCode = "leftovers"       // leftovers are being removed
+	ReasonNoFallback     ReasonCode = "no-fallback"     // version 2 failed, with none before it to go back to: CAUSE
+	ReasonUnplanned      ReasonCode = "unplanned"       // it has not been planned yet
+	ReasonCounts         ReasonCode = "counts"          // 1 of 3 running, 2 starting (Tally), 1 not yet up for 5 s (For); web.1-a is starting (Detail) on node n1
+	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; mariposa project reprovision replaces what is outdated
+	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; mariposa project reprovision brings it in
+	ReasonLingers        ReasonCode = "lingers"         // web.1-a has for ever to stop, as stop.timeout is negative: mariposa instance rm --force web.1-a ends it
+	ReasonUnused         ReasonCode = "unused"          // nothing that uses it runs yet
+)
+
+// What is said of tasks.
+const (
+	ReasonAsked          ReasonCode = "asked"           // Detail, the words of a person or of what they asked for
+	ReasonClears         ReasonCode = "clears"          // clears away what is left of web.1-a
+	ReasonThawed         ReasonCode = "thawed"          // thawed
+	ReasonTargetLost     ReasonCode = "target-lost"     // version 3 is lost; submit the manifest again
+	ReasonTakenOver      ReasonCode = "taken-over"      // taken over by ID (Subject)
+	ReasonEndedBy        ReasonCode = "ended-by"        // ended by task ID (Subject)
+	ReasonTerminated     ReasonCode = "terminated"      // task ID (Subject) was terminated
+	ReasonTerminatedBy   ReasonCode = "terminated-by"   // terminated by ann (Subject)
+	ReasonNoProgress     ReasonCode = "no-progress"     // no progress since 10:00:00: CAUSE
+	ReasonNotUp          ReasonCode = "not-up"          // its instances do not come up
+	ReasonRollbackFailed ReasonCode = "rollback-failed" // version 2 failed and was rolled back to version 1 (Back), which failed too: CAUSE
+)
+
+// What to do about a task that is in the way.
+const (
+	ReasonAwaitTask   ReasonCode = "await-task"    // wait for it to end (mariposa queue show ID (Subject))
+	ReasonAwaitOrStop ReasonCode = "await-or-stop" // wait for it to end (mariposa queue show ID (Subject)), or stop the project
+	ReasonThawFirst   ReasonCode = "thaw-first"    // it is frozen already; mariposa project thaw ends that
+	ReasonThawEnds    ReasonCode = "thaw-ends"     // mariposa project thaw ends it
+)
+
+// What is said of instances, volumes, networks and nodes.
+const (
+	ReasonReported      ReasonCode = "reported"       // Detail, the words of the node or of a driver
+	ReasonUnreachable   ReasonCode = "unreachable"    // its node n1 cannot be reached
+	ReasonUnheard       ReasonCode = "unheard"        // it has not been heard of since 10:00:00
+	ReasonPlaysDead     ReasonCode = "plays-dead"     // it was told to play dead
+	ReasonQuarantine    ReasonCode = "quarantine"     // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
+	ReasonDebt          ReasonCode = "debt"           // its project is deleted; it goes when its node returns
+	ReasonMadeFor       ReasonCode = "made-for"       // made for web.1-a
+	ReasonVolumeLeft    ReasonCode = "volume-left"    // its project is deleted; the organization has it now
+	ReasonVolumeDropped ReasonCode = "volume-dropped" // its project is deleted, volumes too
+	ReasonNetworkUsed   ReasonCode = "network-used"   // used by web of shop (Other)
+	ReasonRetention     ReasonCode = "retention"      // only the newest versions are kept
+	ReasonNodeGivenUp   ReasonCode = "node-given-up"  // unmanaged instances went with their node
+	ReasonRehomed       ReasonCode = "rehomed"        // its organization acme (Subject) does not exist
+	ReasonNetworkLeft   ReasonCode = "network-left"   // shop no longer uses it
+)
+
+// The names in the Tally of a frozen service, and of what is counted.
+const (
+	TallyRunning  = "running"  // of a service that ends: they would go after thaw
+	TallyFailed   = "failed"   // gone; would be replaced after thaw
+	TallyUnknown  = "unknown"  // on nodes that cannot be reached
+	TallyMissing  = "missing"  // would be made after thaw
+	TallySurplus  = "surplus"  // would go after thaw
+	TallyOutdated = "outdated" // would be replaced by the rollout after thaw
+	TallyStarting = "starting"
+	TallyStopping = "stopping"
+	TallyYoung    = "young" // run, but not for long enough yet
+)
+
+// Asked is the reason of what a person asked for, in their words or the API's.
+func Asked(text string) *Reason {
+	if text == "" {
+		return nil
+	}
+	return &Reason{Code: ReasonAsked, Detail: text}
+}
+
+// Reported is a reason in the words of a node.
+func Reported(text string) *Reason {
+	if text == "" {
+		return nil
+	}
+	return &Reason{Code: ReasonReported, Detail: text}
+}
+
 // Said is a reason in somebody's own words; nil where there are none.
 func Said(text string) *Reason {
 	if text == "" {
@@ -127,6 +228,39 @@ func (r *Reason) AndMore(n int) *Reason {
 	return &c
 }
 
+// Equal reports whether two reasons say the same.
+func (r *Reason) Equal(o *Reason) bool {
+	if r == o {
+		return true
+	}
+	if r == nil || o == nil {
+		return false
+	}
+	return r.Code == o.Code && r.Service == o.Service && r.Subject == o.Subject && r.Other == o.Other && r.Node == o.Node &&
+		r.Version == o.Version && r.Back == o.Back && r.Count == o.Count && r.Of == o.Of && r.Since.Equal(o.Since) && r.Until.Equal(o.Until) &&
+		r.For == o.For && r.Frozen == o.Frozen && slices.Equal(r.Keys, o.Keys) && slices.Equal(r.Secrets, o.Secrets) && slices.Equal(r.IDs, o.IDs) &&
+		maps.Equal(r.Tally, o.Tally) && r.Detail == o.Detail && r.More == o.More && r.Cause.Equal(o.Cause)
+}
+
+// About is the reason with the service that it is about, for whoever speaks of
+// more than that one.
+func (r *Reason) About(service string) *Reason {
+	if r == nil || r.Service == service {
+		return r
+	}
+	c := *r
+	c.Service = service
+	return &c
+}
+
+// Root is what a reason comes down to: its cause where it has one, else itself.
+func (r *Reason) Root() *Reason {
+	if r == nil || r.Cause == nil {
+		return r
+	}
+	return r.Cause.About(r.Service)
+}
+
 // Is reports whether a reason has one of the codes.
 func (r *Reason) Is(codes ...ReasonCode) bool {
 	if r == nil {
@@ -140,21 +274,70 @@ func (r *Reason) Is(codes ...ReasonCode) bool {
 	return false
 }
 
-type plainReason Reason
-
-// MarshalJSON writes a reason that is mere words as a string.
-func (r *Reason) MarshalJSON() ([]byte, error) {
-	if r != nil && r.Code == "" {
-		return json.Marshal(r.Detail)
+// Words are a reason that is nothing but somebody's words.
+func (r *Reason) Words() (text string, only bool) {
+	if r == nil {
+		return "", true
 	}
-	return json.Marshal((*plainReason)(r))
+	return r.Detail, r.Code == "" && r.Equal(&Reason{Detail: r.Detail})
 }
 
-// UnmarshalJSON reads both forms: releases before reasons were data stored strings.
+type plainReason Reason
+
+// UnmarshalJSON also reads a string: releases before reasons were data stored
+// sentences.
 func (r *Reason) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		*r = Reason{}
 		return json.Unmarshal(data, &r.Detail)
 	}
 	return json.Unmarshal(data, (*plainReason)(r))
+}
+
+// MarshalJSON writes what encoding/json would. A large start stores one reason a
+// hundred thousand times, and finding out by reflection that most of its fields
+// are empty costs more than the rest of an instance.
+func (r *Reason) MarshalJSON() ([]byte, error) {
+	out := make([]byte, 1, 96)
+	out[0] = '{'
+	plain := r.Since.IsZero() && r.Until.IsZero() && r.For == 0 && !r.Frozen && r.Cause == nil &&
+		len(r.Keys)+len(r.Secrets)+len(r.IDs)+len(r.Tally) == 0
+	text := func(name, value string) {
+		if plain = plain && isPlain(value); value != "" {
+			out = append(append(append(append(out, name...), '"'), value...), '"', ',')
+		}
+	}
+	number := func(name string, value int) {
+		if value != 0 {
+			out = append(strconv.AppendInt(append(out, name...), int64(value), 10), ',')
+		}
+	}
+	text(`"code":`, string(r.Code))
+	text(`"service":`, r.Service)
+	text(`"subject":`, r.Subject)
+	text(`"other":`, r.Other)
+	text(`"node":`, r.Node)
+	number(`"version":`, r.Version)
+	number(`"back":`, r.Back)
+	number(`"count":`, r.Count)
+	number(`"of":`, r.Of)
+	text(`"detail":`, r.Detail)
+	number(`"more":`, r.More)
+	if !plain {
+		return json.Marshal((*plainReason)(r))
+	}
+	if len(out) > 1 {
+		out = out[:len(out)-1]
+	}
+	return append(out, '}'), nil
+}
+
+// isPlain reports whether a text stands in JSON as it is.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }

@@ -12,7 +12,7 @@ type TaskSpec struct {
 	Task        TaskKind       `json:"task"`
 	Origin      Origin         `json:"origin"`
 	Author      string         `json:"author,omitempty"`
-	Reason      string         `json:"reason,omitempty"`
+	Reason      *Reason        `json:"reason,omitempty"`
 	Created     time.Time      `json:"created"`
 	Version     string         `json:"version,omitempty"`
 	Patch       Patch          `json:"patch,omitzero"`
@@ -23,6 +23,9 @@ type TaskSpec struct {
 	// Aside: it begins at once and stands beside everything (thaw, pause, resume,
 	// converge, accept).
 	Aside bool `json:"aside,omitempty"`
+	// Supersedes: it takes the place of a start in its scope (a new manifest, a
+	// deploy, a revert). Without it, a task waits for the start to end.
+	Supersedes bool `json:"supersedes,omitempty"`
 }
 
 // Patch is a change of a project's goal. Goal and Mode speak of the services of
@@ -61,9 +64,9 @@ type TaskStatus struct {
 	Moved    time.Time `json:"moved,omitzero"` // when progress was last made
 	Progress Progress  `json:"progress"`
 	Left     int       `json:"left,omitempty"` // the least there was left to do since its scope was last changed; 0: not known
-	Reason   string    `json:"reason,omitempty"`
+	Reason   *Reason   `json:"reason,omitempty"`
 	EndedBy  string    `json:"ended_by,omitempty"`
-	Fault    string    `json:"fault,omitempty"` // it will end failed: what it brought is being taken back
+	Fault    *Reason   `json:"fault,omitempty"` // it will end failed: what it brought is being taken back
 }
 
 // Progress never runs backwards.

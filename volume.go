@@ -24,7 +24,7 @@ type VolumeSpec struct {
 	Goal         Goal        `json:"goal"`           // kept or gone
 	Instance     string      `json:"instance"`       // the newest that was made with it
 	Task         string      `json:"task,omitempty"`
-	Reason       string      `json:"reason,omitempty"`
+	Reason       *Reason     `json:"reason,omitempty"`
 	Created      time.Time   `json:"created"`
 }
 

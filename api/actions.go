@@ -3,21 +3,17 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"mariposa"
 	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/queue"
+	"mariposa/reason"
 	"mariposa/store"
 )
-
-// maxScale bounds a service, so that a slip of a finger is caught.
-const maxScale = 1_000_000
 
 type actOnProjectInput struct {
 	OfProject
@@ -118,7 +114,7 @@ func (e *edit) add(task *mariposa.TaskSpec, err error) (string, error) {
 	if err != nil || task == nil {
 		return "", err
 	}
-	return task.Reason, e.admit(task)
+	return reason.Sentence(task.Reason), e.admit(task)
 }
 
 // fieldsOf says which fields an action has a use for, beside its name.
@@ -186,17 +182,25 @@ func (e *edit) toGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []
 	if e.isAt(goal, names) && e.idle(names) && (goal == mariposa.GoalStopped || !e.nothing()) {
 		return nil, nil
 	}
-	reason := actor(e.ctx) + " asked for a " + string(kind)
+	why := actor(e.ctx) + " asked for a " + string(kind)
 	if len(names) > 0 {
-		reason += " of " + strings.Join(names, ", ")
+		why += " of " + strings.Join(names, ", ")
 	}
 	patch := mariposa.Patch{Goal: goal}
-	if st := statusOf(e.record); goal == mariposa.GoalStarted && (st == nil || st.Number == 0) {
+	if goal == mariposa.GoalStarted && e.neverBegan() {
 		patch.Number = e.spec.Number // the task that would have brought it was ended before it began
 	}
 	return &mariposa.TaskSpec{
-		Task: kind, Component: "project", Services: names, Version: e.spec.Version, Lifts: e.lifts(), Reason: reason, Patch: patch,
+		Task: kind, Component: "project", Services: names, Version: e.spec.Version, Lifts: e.lifts(), Reason: mariposa.Asked(why), Patch: patch,
 	}, nil
+}
+
+// neverBegan reports whether a start is to bring the newest version: none is in force
+// and none is on its way, or all that was ever in force was a beginning that is stopped
+// now.
+func (e *edit) neverBegan() bool {
+	st := statusOf(e.record)
+	return st == nil || st.Number == 0 || st.Completed == 0 && st.Goal != mariposa.GoalStarted && e.dropped()
 }
 
 // something refuses what needs a version in force, or on its way.
@@ -218,11 +222,11 @@ func (e *edit) isAt(goal mariposa.ProjectGoal, names []string) bool {
 		if len(names) > 0 && !slices.Contains(names, name) {
 			continue
 		}
-		stopped := ss.Stopped || st.Goal != mariposa.GoalStarted
-		if ss.Frozen != nil || stopped != (goal == mariposa.GoalStopped) {
+		rests := ss.Stopped || st.Goal != mariposa.GoalStarted
+		if ss.Frozen != nil || rests != (goal == mariposa.GoalStopped) {
 			return false
 		}
-		if goal == mariposa.GoalStarted && ss.Rollout != nil && ss.Rollout.Stopped != "" {
+		if goal == mariposa.GoalStarted && ss.Rollout.HasStopped() {
 			return false // a start tries it anew
 		}
 	}
@@ -272,10 +276,11 @@ func (e *edit) reprovision(a contract.Action, rolling, canary mariposa.Amount) (
 		}
 		return nil, nil
 	}
-	t.Reason = actor(e.ctx) + " asked to make " + strings.Join(t.Patch.Reprovision, ", ") + " anew" + e.filterWords(filter)
+	why := actor(e.ctx) + " asked to make " + strings.Join(t.Patch.Reprovision, ", ") + " anew" + e.filterWords(filter)
 	if canary.N > 0 {
-		t.Reason += ", " + canary.String() + " to begin with"
+		why += ", " + canary.String() + " to begin with"
 	}
+	t.Reason = mariposa.Asked(why)
 	return t, nil
 }
 
@@ -403,10 +408,11 @@ func (e *edit) aside(action string, refs []string) (*mariposa.TaskSpec, error) {
 	case "accept":
 		t.Task, t.Patch.Accept = mariposa.TaskScale, true
 	}
-	t.Reason = actor(e.ctx) + " asked for: " + action
+	why := actor(e.ctx) + " asked for: " + action
 	if len(t.Services) > 0 {
-		t.Reason += " " + strings.Join(t.Services, ", ")
+		why += " " + strings.Join(t.Services, ", ")
 	}
+	t.Reason = mariposa.Asked(why)
 	return t, nil
 }
 
@@ -473,103 +479,6 @@ func (e *edit) findService(goals map[string]*mariposa.ServiceStatus, ref string)
 		}
 	}
 	return "", notFound("project %s has no service %q", e.spec.Name, ref)
-}
-
-// scaling is what is asked of one service's scale: a number, or a difference.
-type scaling struct {
-	n  int
-	by bool
-}
-
-func (c scaling) String() string {
-	if c.by {
-		return fmt.Sprintf("by %+d", c.n)
-	}
-	return fmt.Sprintf("to %d", c.n)
-}
-
-// scale changes the scales of services in one task.
-func (e *edit) scale(scales map[string]scaling) (*mariposa.TaskSpec, error) {
-	if err := e.something(); err != nil {
-		return nil, err
-	}
-	goals := e.goals()
-	t := &mariposa.TaskSpec{Task: mariposa.TaskScale, Component: "project", Version: e.spec.Version, Lifts: e.lifts(), Before: map[string]int{}}
-	same, said := true, []string(nil)
-	for _, ref := range slices.Sorted(maps.Keys(scales)) {
-		name, err := e.findService(goals, ref)
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(t.Services, name) {
-			return nil, invalid("scale: %s is named twice", name)
-		}
-		ask, now := scales[ref], goals[name].Scale
-		will := ask.n
-		if ask.by {
-			will += now
-		}
-		if will < 0 || will > maxScale {
-			return nil, invalid("scale: %s would be scaled from %d to %d; it must stay between 0 and %d", name, now, will, maxScale)
-		}
-		t.Before[name] = now
-		ask.into(&t.Patch, name)
-		t.Services, said, same = append(t.Services, name), append(said, name+" "+ask.String()), same && will == now
-	}
-	if same && e.idle(t.Services) && !e.any(t.Services, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
-		return nil, nil
-	}
-	t.Reason = actor(e.ctx) + " scaled " + strings.Join(said, ", ")
-	return t, nil
-}
-
-func (c scaling) into(p *mariposa.Patch, service string) {
-	at := &p.Scale
-	if c.by {
-		at = &p.ScaleBy
-	}
-	if *at == nil {
-		*at = map[string]int{}
-	}
-	(*at)[service] = c.n
-}
-
-// readScales reads the scale of the service in the path, or an object of scales
-// by service.
-func readScales(raw json.RawMessage, service string) (map[string]scaling, error) {
-	if service != "" {
-		one, err := readScale(raw)
-		return map[string]scaling{service: one}, err
-	}
-	var all map[string]json.RawMessage
-	if json.Unmarshal(raw, &all) != nil || len(all) == 0 {
-		return nil, invalid(`scale must be an object by service, like {"web": 5, "db": "+1"}`)
-	}
-	scales := map[string]scaling{}
-	for name, raw := range all {
-		one, err := readScale(raw)
-		if err != nil {
-			return nil, err
-		}
-		scales[name] = one
-	}
-	return scales, nil
-}
-
-// readScale reads 5, "5", "+1" or "-2".
-func readScale(raw json.RawMessage) (scaling, error) {
-	text := string(raw)
-	var quoted string
-	signed := false
-	if json.Unmarshal(raw, &quoted) == nil && text != "null" {
-		text = quoted
-		signed = strings.HasPrefix(text, "+") || strings.HasPrefix(text, "-")
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || (n < 0 && !signed) || n < -maxScale || n > maxScale {
-		return scaling{}, invalid(`scale must be a number from 0 to %d like 5, or a change like "+1" or "-2", not %s`, maxScale, shorten(string(raw)))
-	}
-	return scaling{n: n, by: signed}, nil
 }
 
 // readAmount reads 2, "2" or "25%".

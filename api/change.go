@@ -12,6 +12,7 @@ import (
 	"mariposa/contract"
 	"mariposa/converge"
 	"mariposa/queue"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -207,9 +208,9 @@ func (e *edit) idle(services []string) bool {
 }
 
 // write adds a write whose event is the project's.
-func (e *edit) write(w store.Write, kind, reason string) {
+func (e *edit) write(w store.Write, kind string, why *mariposa.Reason) {
 	w.Project = e.record.ID
-	w.Event = mariposa.Event{Kind: kind, Project: e.record.ID, Actor: actor(e.ctx), Reason: reason}
+	w.Event = mariposa.Event{Kind: kind, Project: e.record.ID, Actor: actor(e.ctx), Reason: why}
 	if e.answer.Task != nil {
 		w.Event.Task = *e.answer.Task
 	}
@@ -231,7 +232,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	}
 	id := e.s.NewID()
 	e.answer.Task, e.task = &id, t
-	e.unit.Audit[0].Reason = firstOf(e.unit.Audit[0].Reason, t.Reason)
+	e.unit.Audit[0].Reason = firstOf(e.unit.Audit[0].Reason, reason.Sentence(t.Reason))
 	for _, old := range append(over, admission.Terminate...) {
 		e.terminate(old, id)
 		e.answer.Ended = append(e.answer.Ended, e.ends(old, t))
@@ -246,7 +247,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 // ends tells whoever asks for a task of an older one that it ends. What had not begun is
 // dropped, which nobody may miss; a newer version takes the place of what was to come.
 func (e *edit) ends(old queue.Task, by *mariposa.TaskSpec) contract.EndedTask {
-	doc := contract.EndedTask{ID: old.ID, Task: old.Spec.Task, Services: list(old.Spec.Services), State: mariposa.TaskQueued, Reason: old.Spec.Reason}
+	doc := contract.EndedTask{ID: old.ID, Task: old.Spec.Task, Services: list(old.Spec.Services), State: mariposa.TaskQueued, Reason: reason.Sentence(old.Spec.Reason)}
 	if old.Status != nil {
 		doc.State = old.Status.State
 	}
@@ -261,7 +262,7 @@ func (e *edit) terminate(old queue.Task, by string) {
 	if old.Status != nil {
 		st = *old.Status
 	}
-	st.State, st.Finished, st.EndedBy, st.Reason = mariposa.TaskTerminated, e.now, by, "ended by task "+by
+	st.State, st.Finished, st.EndedBy, st.Reason = mariposa.TaskTerminated, e.now, by, &mariposa.Reason{Code: mariposa.ReasonEndedBy, Subject: by}
 	if e.ended == nil {
 		e.ended = map[string]bool{}
 	}
@@ -272,7 +273,7 @@ func (e *edit) terminate(old queue.Task, by string) {
 }
 
 // done reserves what the goal takes, writes the Spec and returns the change.
-func (e *edit) done(reason string) (*change, error) {
+func (e *edit) done(why string) (*change, error) {
 	if !e.spec.Deleting { // what is deleted gives back at its end
 		if err := e.reserve(); err != nil {
 			return nil, err
@@ -283,7 +284,7 @@ func (e *edit) done(reason string) (*change, error) {
 	if spec.Deleting {
 		kind = "project.deleting"
 	}
-	e.write(store.Write{Kind: mariposa.KindProject, ID: e.record.ID, Spec: &spec}, kind, reason)
+	e.write(store.Write{Kind: mariposa.KindProject, ID: e.record.ID, Spec: &spec}, kind, mariposa.Asked(why))
 	return &e.change, nil
 }
 

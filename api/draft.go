@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/sha1" //nolint:gosec // it names versions, as the contract says; nothing is kept safe by it
 	"encoding/hex"
@@ -75,11 +76,15 @@ func (e *edit) makeVersion(d draft) (*made, error) {
 }
 
 // makeOrRenew adds a version to a change, or takes the newest up again where that is
-// what is asked for and it will not come into force. Nil: there is nothing to bring.
+// what is asked for and it will not come into force, or some of it is to be tried
+// again. Nil: there is nothing to bring.
 func (e *edit) makeOrRenew(d draft) (*made, error) {
 	m, err := e.makeVersion(d)
-	if err != nil || m != nil || d.cause != mariposa.CauseManifest || !e.dropped() {
+	if err != nil || m != nil || d.cause != mariposa.CauseManifest {
 		return m, err
+	}
+	if !e.dropped() {
+		return e.renewed()
 	}
 	newest, err := e.newest()
 	if err != nil || newest == nil {
@@ -88,12 +93,33 @@ func (e *edit) makeOrRenew(d draft) (*made, error) {
 	if follows, err := e.follows(newest); err != nil || follows {
 		return nil, err
 	}
-	e.fresh = newest.Services
-	m = &made{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
-	if m.difference, err = e.fromForce(m, statusOf(e.record)); err != nil {
+	return e.renew(newest)
+}
+
+// renewed takes the newest version up again where rollouts of it have stopped by
+// themselves. Nil: none has.
+func (e *edit) renewed() (*made, error) {
+	if len(converge.Retried(statusOf(e.record))) == 0 {
+		return nil, nil
+	}
+	newest, err := e.newest()
+	if err != nil || newest == nil {
 		return nil, err
 	}
-	if len(m.changed) == 0 {
+	return e.renew(newest)
+}
+
+// renew takes the newest version up again: what differs from the goal in force, and
+// what is tried again. Nil: there is neither.
+func (e *edit) renew(newest *picture.Version) (*made, error) {
+	e.fresh = newest.Services
+	m := &made{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
+	goal := statusOf(e.record)
+	var err error
+	if m.difference, err = e.fromForce(m, goal); err != nil {
+		return nil, err
+	}
+	if len(m.changed) == 0 && len(converge.Retried(goal)) == 0 {
 		return nil, nil
 	}
 	e.answer.Missing = m.missing
@@ -230,7 +256,7 @@ func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manife
 	e.spec.Services = serviceIDs(e.record.ID, e.spec.Services, d.parsed)
 	e.answer.Version, e.answer.Number, e.answer.Missing = e.spec.Version, e.spec.Number, m.missing
 	e.write(store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(e.record.ID, e.spec.Number), Spec: spec},
-		"version.created", firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)))
+		"version.created", mariposa.Asked(firstOf(d.message, "version "+strconv.Itoa(e.spec.Number))))
 	return e.prune()
 }
 
@@ -281,7 +307,12 @@ func (e *edit) definitions(number int) (converge.Definitions, error) {
 	if e.fresh != nil && number == e.spec.Number {
 		return e.fresh, nil
 	}
-	v, err := e.s.Shelf.Version(e.ctx, e.record.ID, number)
+	return e.s.definitions(e.ctx, e.record.ID, number)
+}
+
+// definitions are the services of a version; of one that is lost there are none.
+func (s *server) definitions(ctx context.Context, project string, number int) (converge.Definitions, error) {
+	v, err := s.Shelf.Version(ctx, project, number)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
 		return converge.Definitions{}, nil
@@ -358,7 +389,7 @@ func (e *edit) forget(numbers []int) error {
 		}
 		e.unit.Writes = append(e.unit.Writes, store.Write{
 			Kind: mariposa.KindVersion, ID: id, Project: e.record.ID, Delete: true,
-			Event: mariposa.Event{Kind: "version.forgotten", Project: e.record.ID, Actor: "mariposa", Reason: "only the newest versions are kept"},
+			Event: mariposa.Event{Kind: "version.forgotten", Project: e.record.ID, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonRetention}},
 		})
 		generation := r.Spec.(*mariposa.VersionSpec).Metadata
 		if dropped[generation] {

@@ -16,6 +16,7 @@ import (
 
 	"mariposa"
 	"mariposa/picture"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -86,7 +87,7 @@ func (s *server) explain(ctx context.Context, err error) *Error {
 		return said
 	case errors.Is(err, picture.ErrUnreadable): // wraps faults that are not the caller's
 	case errors.As(err, &known) && known.Code != mariposa.Internal:
-		return newError(known.Code, known.Message, known.Faults)
+		return newError(known.Code, message(known), known.Faults)
 	case errors.Is(err, store.ErrTooOld):
 		return newError(mariposa.TooOld, "the feed no longer reaches back to that revision: read the state anew and go on from its revision", nil)
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
@@ -98,6 +99,14 @@ func (s *server) explain(ctx context.Context, err error) *Error {
 		return newError(mariposa.Unavailable, "the answer took too long: try again", nil)
 	}
 	return s.unforeseen(ctx, err)
+}
+
+// message is what an error says, with its reason and what to do about it.
+func message(e *mariposa.Error) string {
+	if e.Reason == nil {
+		return e.Message
+	}
+	return e.Message + ": " + reason.Sentence(e.Reason)
 }
 
 // unwritable says that the store cannot be written, and why where the cause is one

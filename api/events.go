@@ -19,6 +19,7 @@ import (
 	"mariposa"
 	"mariposa/auth"
 	"mariposa/contract"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -361,8 +362,9 @@ func (v *viewer) event(c *store.Change) contract.Event {
 	e := contract.Event{
 		Revision: c.Revision, Time: c.Time, Kind: c.Event.Kind, Project: c.Event.Project, ProjectName: v.projectName(c.Event.Project),
 		ServiceName: c.Event.Service, Instance: c.Event.Instance, Node: c.Event.Node, NodeName: v.nodeName(c.Event.Node),
-		Task: c.Event.Task, Actor: c.Event.Actor, Reason: c.Event.Reason,
+		Task: c.Event.Task, Actor: c.Event.Actor,
 	}
+	why := c.Event.Reason
 	r := &c.Record
 	switch spec := r.Spec.(type) {
 	case *mariposa.ProjectSpec:
@@ -371,10 +373,10 @@ func (v *viewer) event(c *store.Change) contract.Event {
 		e.Object = v.versionDoc(r)
 	case *mariposa.InstanceSpec:
 		e.Object, e.InstanceName = v.instance(r), spec.Name
-		if st := instanceStatus(r); st != nil && e.Reason == "" {
-			e.Reason = st.Reason
+		if st := instanceStatus(r); st != nil && why == nil {
+			why = mariposa.Reported(st.Reason)
 		}
-		e.Reason = cmp.Or(e.Reason, spec.Reason)
+		why = cmp.Or(why, spec.Reason)
 	case *mariposa.TaskSpec:
 		e.Object = v.task(r)
 	case *mariposa.VolumeSpec:
@@ -386,5 +388,6 @@ func (v *viewer) event(c *store.Change) contract.Event {
 	case *mariposa.NodeSpec:
 		e.Object, e.NodeName = v.node(r), spec.Name
 	}
+	e.Reason, e.ReasonCode = reason.At(why, c.Time), codeOf(why) // as it was then
 	return e
 }

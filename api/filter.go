@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"mariposa"
+	"mariposa/converge"
 	"mariposa/store"
 )
 
@@ -18,13 +19,7 @@ func (e *edit) matches(services []string, f *mariposa.Filter) bool {
 		if !spec.Managed || spec.Goal != mariposa.GoalRunning || !slices.Contains(services, spec.ServiceName) {
 			return false
 		}
-		if f.Image != "" {
-			if def := v.definition(spec.Project, spec.Number, spec.ServiceName); def == nil || def.Image != f.Image {
-				return false
-			}
-		}
-		return (f.Version == 0 || f.Version == spec.Number) &&
-			(len(f.Instances) == 0 || slices.Contains(f.Instances, r.ID)) && (len(f.Nodes) == 0 || slices.Contains(f.Nodes, spec.Node))
+		return converge.Matches(f, r.ID, spec, v.definition(spec.Project, spec.Number, spec.ServiceName))
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/manifest"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -72,7 +73,7 @@ func (v *viewer) graph(r *store.Record, st contract.ProjectState) contract.Graph
 	for _, one := range st.Services {
 		ss := goals[one.Name]
 		g.add(contract.GraphNode{
-			ID: one.ID, Kind: kindService, Name: one.Name, Status: one.Status, Reason: one.Reason, Goal: one.Goal, Running: one.Running,
+			ID: one.ID, Kind: kindService, Name: one.Name, Status: one.Status, Reason: one.Reason, ReasonCode: one.ReasonCode, Goal: one.Goal, Running: one.Running,
 			Leftover: ss == nil || ss.Removed,
 		})
 	}
@@ -88,7 +89,7 @@ func (v *viewer) graph(r *store.Record, st contract.ProjectState) contract.Graph
 	v.linkLeftovers(g, r.ID)
 	g.judgeOthers(st.Goal)
 	v.judgeKept(g, r)
-	doc := contract.Graph{Project: st.ID, ProjectName: st.Name, Version: st.Version, Status: st.Status, Reason: st.Reason}
+	doc := contract.Graph{Project: st.ID, ProjectName: st.Name, Version: st.Version, Status: st.Status, Reason: st.Reason, ReasonCode: st.ReasonCode}
 	doc.Nodes, doc.Edges = g.layered()
 	return doc
 }
@@ -156,7 +157,7 @@ func (v *viewer) judgeKept(g *graph, project *store.Record) {
 		}
 		for _, part := range v.s.Picture.AttachmentsOf(r.ID) {
 			doc := v.attachment(part)
-			counts(n, doc.State, doc.Reason)
+			counts(n, doc.State, doc.Reason, doc.ReasonCode)
 		}
 		fares(n)
 	}
@@ -164,10 +165,10 @@ func (v *viewer) judgeKept(g *graph, project *store.Record) {
 	for _, r := range v.s.Picture.VolumesOf(project.ID) {
 		n := g.nodes[resource{kindVolume, r.Spec.(*mariposa.VolumeSpec).Name}]
 		if !volumes[n] {
-			volumes[n], n.Goal, n.Running, n.Reason = true, 0, 0, ""
+			volumes[n], n.Goal, n.Running, n.Reason, n.ReasonCode = true, 0, 0, "", ""
 		}
 		doc := v.volume(r)
-		counts(n, doc.State, doc.Reason)
+		counts(n, doc.State, doc.Reason, doc.ReasonCode)
 	}
 	for n := range volumes {
 		fares(n)
@@ -176,14 +177,14 @@ func (v *viewer) judgeKept(g *graph, project *store.Record) {
 
 // counts adds a piece of a resource that is on a node. Those that are to go do not
 // count any more.
-func counts(n *contract.GraphNode, state, reason string) {
+func counts(n *contract.GraphNode, state, reason string, code mariposa.ReasonCode) {
 	switch mariposa.ResourceState(state) {
 	case "deleting":
 		return
 	case mariposa.ResourceMade:
 		n.Running++
 	default:
-		n.Reason = reason
+		n.Reason, n.ReasonCode = reason, code
 	}
 	n.Goal++
 }
@@ -194,7 +195,7 @@ func fares(n *contract.GraphNode) {
 	if n.Running < n.Goal {
 		n.Status = mariposa.StatusConverging
 	} else {
-		n.Reason = ""
+		n.Reason, n.ReasonCode = "", ""
 	}
 }
 
@@ -237,7 +238,8 @@ func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
 		case goal != mariposa.GoalStarted && n.Running == 0:
 			n.Status = mariposa.StatusStopped
 		case n.Running < n.Goal:
-			n.Status, n.Reason = mariposa.StatusConverging, "nothing that uses it runs yet"
+			why := &mariposa.Reason{Code: mariposa.ReasonUnused}
+			n.Status, n.Reason, n.ReasonCode = mariposa.StatusConverging, reason.Sentence(why), why.Code
 		default:
 			n.Status = mariposa.StatusConverged
 		}

@@ -233,7 +233,7 @@ func (s *server) replaceInstance(ctx context.Context, r *store.Record) (*documen
 		e.answer.ID, e.answer.Name = r.ID, spec.Name
 		reason, err := e.add(&mariposa.TaskSpec{
 			Task: mariposa.TaskReprovision, Component: "instance", Services: []string{spec.ServiceName}, Version: e.spec.Version, Lifts: e.lifts(),
-			Reason: actor(ctx) + " asked to replace " + spec.Name,
+			Reason: mariposa.Asked(actor(ctx) + " asked to replace " + spec.Name),
 			Patch:  mariposa.Patch{Reprovision: []string{spec.ServiceName}, Filter: &mariposa.Filter{Instances: []string{r.ID}}},
 		}, nil)
 		if err != nil {

@@ -272,19 +272,17 @@ func (e *edit) bring(d draft, p mariposa.Patch) (bool, error) {
 	if e.spec.Number == before {
 		said = "was submitted again"
 	}
-	kind, scope, err := e.seesTo(m)
-	if err != nil {
-		return false, err
-	}
 	p.Number = e.spec.Number
-	t := &mariposa.TaskSpec{
-		Task: kind, Component: string(d.cause), Services: scope, Version: e.spec.Version,
-		Reason: firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)+" "+said), Patch: p,
+	t := mariposa.TaskSpec{
+		Component: string(d.cause), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,
+		Reason: mariposa.Asked(firstOf(d.message, "version "+strconv.Itoa(e.spec.Number)+" "+said)), Patch: p,
 	}
 	if first { // as when it was created
-		t.Task, t.Services, t.Patch.Goal = mariposa.TaskStart, nil, mariposa.GoalStarted
+		t.Task, t.Patch.Goal, t.Supersedes = mariposa.TaskStart, mariposa.GoalStarted, false
+	} else if t, err = e.seesTo(m, t); err != nil {
+		return false, err
 	}
-	return true, e.admit(t)
+	return true, e.admit(&t)
 }
 
 // takeUp adds a task for the services that take other values up at once. Where the
@@ -300,7 +298,7 @@ func (e *edit) takeUp(d draft, m *made, p mariposa.Patch) error {
 	p.Number = e.spec.Number
 	err = e.admit(&mariposa.TaskSpec{
 		Task: mariposa.TaskReprovision, Component: string(d.cause), Services: services, Version: e.spec.Version,
-		Reason: "metadata changed: " + strings.Join(m.keys, ", "),
+		Reason: mariposa.Asked("metadata changed: " + strings.Join(m.keys, ", ")),
 		Patch:  p,
 	})
 	if mariposa.CodeOf(err) == mariposa.Conflict {

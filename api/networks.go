@@ -126,8 +126,9 @@ func (v *viewer) network(r *store.Record) contract.Network {
 	spec := r.Spec.(*mariposa.NetworkSpec)
 	doc := contract.Network{
 		ID: r.ID, Name: spec.Name, Shared: spec.Project == "", Organization: v.orgOfNetwork(spec), Project: spec.Project,
-		Projects: []contract.NetworkProject{}, Nodes: []contract.NetworkNode{}, Created: spec.Created, Reason: spec.Reason,
+		Projects: []contract.NetworkProject{}, Nodes: []contract.NetworkNode{}, Created: spec.Created,
 	}
+	doc.Reason, doc.ReasonCode = v.say(spec.Reason)
 	doc.OrganizationName = v.orgName(doc.Organization)
 	g := v.s.sight(v.ctx, caller(v.ctx))
 	for _, id := range spec.Projects() {
@@ -160,16 +161,18 @@ func (v *viewer) orgOfNetwork(spec *mariposa.NetworkSpec) string {
 // attachment shows a network's part on a node.
 func (v *viewer) attachment(r *store.Record) contract.NetworkNode {
 	spec := r.Spec.(*mariposa.AttachmentSpec)
-	doc := contract.NetworkNode{Node: spec.Node, NodeName: v.nodeName(spec.Node), ComputeType: spec.Compute, State: string(mariposa.ResourcePending), Reason: spec.Reason}
+	doc := contract.NetworkNode{Node: spec.Node, NodeName: v.nodeName(spec.Node), ComputeType: spec.Compute, State: string(mariposa.ResourcePending)}
+	why := spec.Reason
 	if st, _ := r.Status.(*mariposa.AttachmentStatus); st != nil {
-		doc.State, doc.Path, doc.Reason = string(st.State), st.Path, cmp.Or(st.Reason, spec.Reason)
+		doc.State, doc.Path, why = string(st.State), st.Path, cmp.Or(mariposa.Reported(st.Reason), why)
 	}
 	switch {
 	case v.unreachable(spec.Node):
-		doc.State, doc.Reason = string(mariposa.NodeUnknown), "the node "+cmp.Or(doc.NodeName, spec.Node)+" cannot be reached"
+		doc.State, why = string(mariposa.NodeUnknown), v.unreachableNode(spec.Node)
 	case spec.Goal == mariposa.GoalGone:
 		doc.State = "deleting"
 	}
+	doc.Reason, doc.ReasonCode = v.say(why)
 	return doc
 }
 
@@ -283,12 +286,12 @@ func networkOf(project *store.Record, def *mariposa.Service, name string) string
 func (s *server) endNetwork(ctx context.Context, r *store.Record, doc contract.Network) *change {
 	why := actor(ctx) + " deleted it"
 	c := &change{answer: contract.Changed{ID: r.ID, Name: doc.Name, Reason: "nothing was ever made of it"}}
-	told := mariposa.Event{Kind: "network.deleted", Project: doc.Project, Actor: actor(ctx), Reason: why}
+	told := mariposa.Event{Kind: "network.deleted", Project: doc.Project, Actor: actor(ctx), Reason: mariposa.Asked(why)}
 	c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindNetwork, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
 	c.unit.Writes = append(c.unit.Writes, store.Write{Kind: mariposa.KindNetwork, ID: r.ID, Delete: true, Event: told})
 	parts := s.Picture.AttachmentsOf(r.ID)
 	for _, p := range parts {
-		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(why)
+		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(told.Reason)
 		told.Kind, told.Node = "network.detaching", spec.Node
 		c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindAttachment, ID: p.ID, SpecRevision: p.SpecRevision, StatusRevision: -1})
 		c.unit.Writes = append(c.unit.Writes, store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
@@ -311,7 +314,7 @@ func (s *server) detach(c *change, node, why string) {
 		spec := r.Spec.(*mariposa.AttachmentSpec)
 		c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindAttachment, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
 		c.unit.Writes = append(c.unit.Writes, store.Write{
-			Kind: mariposa.KindAttachment, ID: r.ID, Delete: true, Event: mariposa.Event{Kind: "network.detached", Project: spec.Project, Reason: why},
+			Kind: mariposa.KindAttachment, ID: r.ID, Delete: true, Event: mariposa.Event{Kind: "network.detached", Project: spec.Project, Reason: mariposa.Asked(why)},
 		})
 	}
 }

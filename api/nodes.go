@@ -82,7 +82,7 @@ func (s *server) actOnNode(ctx context.Context, in *actOnNodeInput) (*document[c
 			return err
 		}
 		c.unit.Audit[0].Reason = in.Body.Action
-		c.unit.Writes = []store.Write{{Spec: &spec, Event: mariposa.Event{Kind: event, Reason: actor(ctx) + " asked for it"}}}
+		c.unit.Writes = []store.Write{{Spec: &spec, Event: mariposa.Event{Kind: event, Reason: mariposa.Asked(actor(ctx) + " asked for it")}}}
 		return nil
 	})
 }
@@ -164,7 +164,7 @@ func (s *server) deleteNode(ctx context.Context, in *deleteNodeInput) (*document
 		if c.answer.Reason != "" {
 			why += "; " + c.answer.Reason
 		}
-		c.unit.Writes = append(c.unit.Writes, store.Write{Delete: true, Event: mariposa.Event{Kind: "node.deleted", Reason: why}})
+		c.unit.Writes = append(c.unit.Writes, store.Write{Delete: true, Event: mariposa.Event{Kind: "node.deleted", Reason: mariposa.Asked(why)}})
 		return nil
 	})
 }
@@ -182,7 +182,7 @@ func forget(c *change, i *store.Record, why string) {
 	c.unit.Claims = append(c.unit.Claims, store.Claim{Node: spec.Node, Take: mariposa.Resources{}.Minus(spec.Take())})
 	c.unit.Writes = append(c.unit.Writes, store.Write{
 		Kind: mariposa.KindInstance, ID: i.ID, Project: spec.Project, Delete: true,
-		Event: mariposa.Event{Kind: "instance.forgotten", Project: spec.Project, Service: spec.ServiceName, Instance: i.ID, Reason: why},
+		Event: mariposa.Event{Kind: "instance.forgotten", Project: spec.Project, Service: spec.ServiceName, Instance: i.ID, Reason: mariposa.Asked(why)},
 	})
 }
 

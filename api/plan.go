@@ -12,6 +12,8 @@ import (
 	"mariposa/contract"
 	"mariposa/converge"
 	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -104,6 +106,9 @@ func (e *edit) foresee(m *made) (*document[contract.Plan], error) {
 	r := rehearsal{view: view, goal: goal}
 	seen := view.Foresee(converge.Future{Goal: goal, Now: e.now, Steps: maxForeseen, Name: r.name})
 	tellFollowers(doc.Resources, seen.Steps)
+	if m != nil {
+		tellRetried(doc.Resources, converge.Retried(statusOf(e.record)), seen.Steps)
+	}
 	names := map[string]string{}
 	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
 		names[r.ID] = r.Spec.(*mariposa.InstanceSpec).Name
@@ -126,14 +131,16 @@ func waits(seen converge.Foresight) []string {
 		switch {
 		case seen.Cut:
 			continue
+		case ss.Rollout.HasStopped():
+			why = firstOf(reason.Sentence(ss.Reason), "its rollout has stopped")
 		case seen.Todo[name] > 0:
-			why = firstOf(ss.Reason, "it waits")
+			why = firstOf(reason.Sentence(ss.Reason), "it waits")
 		case ss.Frozen != nil:
-			why = firstOf(ss.Reason, "it is frozen")
+			why = firstOf(reason.Sentence(ss.Reason), "it is frozen")
 		case ss.Rollout != nil && ss.Rollout.Held:
-			why = firstOf(ss.Reason, "its rollout is held")
+			why = firstOf(reason.Sentence(ss.Reason), "its rollout is held")
 		case ss.Paused && ss.Rollout != nil:
-			why = firstOf(ss.Reason, "it is paused")
+			why = firstOf(reason.Sentence(ss.Reason), "it is paused")
 		default:
 			continue
 		}
@@ -142,36 +149,15 @@ func waits(seen converge.Foresight) []string {
 	return all
 }
 
-// view is the project as the planner would see it.
+// view is the project as the planner would see it under a goal.
 func (e *edit) view(goal *mariposa.ProjectStatus) (*converge.View, error) {
-	view := converge.NewView()
-	nodes := map[string]bool{}
-	for _, r := range e.s.Picture.InstancesOf(e.record.ID) {
-		spec := r.Spec.(*mariposa.InstanceSpec)
-		if !spec.Managed || spec.Debt {
-			continue
-		}
-		if n := e.s.Picture.Get(mariposa.KindNode, spec.Node); n != nil && !nodes[spec.Node] {
-			nodes[spec.Node] = true
-			node := converge.Node{Name: n.Spec.(*mariposa.NodeSpec).Name}
-			if st := nodeStatus(n); st != nil {
-				node.Unknown, node.Since = st.State == mariposa.NodeUnknown, st.Since
-			}
-			view.SetNode(spec.Node, node)
-		}
-		view.SetInstance(r.ID, spec, instanceStatus(r))
-	}
-	view.SetGoal(goal)
-	for missing := view.Missing(); len(missing) > 0; missing = view.Missing() {
-		for _, n := range missing {
-			defs, err := e.definitions(n)
-			if err != nil {
-				return nil, err
-			}
-			view.SetVersion(n, defs)
-		}
-	}
-	return view, nil
+	return e.s.view(e.record.ID, goal, e.definitions)
+}
+
+// view is a project as its planner sees it under a goal.
+func (s *server) view(project string, goal *mariposa.ProjectStatus, definitions func(int) (converge.Definitions, error)) (*converge.View, error) {
+	view := s.Picture.View(s.Picture.Project(project), goal)
+	return view, picture.Learn(view, definitions)
 }
 
 // resources tells what becomes of each service.
@@ -232,8 +218,32 @@ func tellFollowers(docs []contract.PlanResource, steps []converge.Foreseen) {
 	}
 }
 
+// tellRetried says which services are tried again, and what becomes of those whose own
+// definition stays.
+func tellRetried(docs []contract.PlanResource, retried []string, steps []converge.Foreseen) {
+	changes := map[string]manifest.Change{}
+	for _, s := range steps {
+		switch {
+		case s.Action == converge.Create:
+			changes[s.Service] = manifest.Replaced
+		case s.Action == converge.Amend && changes[s.Service] == "":
+			changes[s.Service] = manifest.Updated
+		}
+	}
+	for i := range docs {
+		doc := &docs[i]
+		if manifest.Change(doc.Change) == manifest.Removed || !slices.Contains(retried, doc.Name) {
+			continue
+		}
+		doc.Retried = true
+		if change := changes[doc.Name]; change != "" && (doc.Change == string(manifest.Unchanged) || doc.Change == string(manifest.Scaled)) {
+			doc.Change = string(change)
+		}
+	}
+}
+
 func (e *edit) step(s converge.Foreseen, view *converge.View, names map[string]string) contract.PlanStep {
-	doc := contract.PlanStep{Step: string(s.Action), Service: s.Service, Instance: s.Instance, InstanceName: names[s.Instance], Reason: s.Reason}
+	doc := contract.PlanStep{Step: string(s.Action), Service: s.Service, Instance: s.Instance, InstanceName: names[s.Instance], Reason: reason.Sentence(s.Reason), ReasonCode: codeOf(s.Reason)}
 	if doc.InstanceName == "" { // it would have been made by an earlier step
 		doc.Instance, doc.InstanceName = "", s.Instance
 	}

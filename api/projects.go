@@ -8,6 +8,7 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/manifest"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -72,7 +73,7 @@ func (s *server) projectDoc(v *viewer, r *store.Record) contract.Project {
 	doc := v.project(r)
 	if doc.Status == mariposa.StatusBackingOff || doc.Reason == "" && doc.Status == mariposa.StatusConverging {
 		if st, ok := s.projectState(v, r.ID); ok && st.Status == doc.Status {
-			doc.Reason = st.Reason
+			doc.Reason, doc.ReasonCode = st.Reason, st.ReasonCode
 		}
 	}
 	return doc
@@ -158,7 +159,7 @@ func (s *server) beginProject(ctx context.Context, org *store.Record, name strin
 	}
 	reason = firstOf(d.message, reason)
 	err := e.admit(&mariposa.TaskSpec{
-		Task: mariposa.TaskStart, Component: "manifest", Reason: reason, Version: e.spec.Version,
+		Task: mariposa.TaskStart, Component: "manifest", Reason: mariposa.Asked(reason), Version: e.spec.Version,
 		Patch: mariposa.Patch{Number: 1, Goal: mariposa.GoalStarted},
 	})
 	if err != nil {
@@ -171,8 +172,8 @@ func (s *server) beginProject(ctx context.Context, org *store.Record, name strin
 	spec := e.spec
 	own := e.unit.Writes
 	e.unit.Writes = nil
-	e.write(store.Write{Kind: mariposa.KindName, ID: nameID, Spec: &mariposa.NameSpec{Project: id}}, "", "")
-	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", reason)
+	e.write(store.Write{Kind: mariposa.KindName, ID: nameID, Spec: &mariposa.NameSpec{Project: id}}, "", nil)
+	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", mariposa.Asked(reason))
 	e.unit.Writes = append(e.unit.Writes, own...) // nobody hears of its parts before the project
 	return &e.change, nil
 }
@@ -275,8 +276,8 @@ func (e *edit) rename(name string) error {
 	}
 	old, next := mariposa.NameID(e.spec.Organization, e.spec.Name), mariposa.NameID(e.spec.Organization, name)
 	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindName, ID: next, Absent: true})
-	e.write(store.Write{Kind: mariposa.KindName, ID: old, Delete: true}, "", "")
-	e.write(store.Write{Kind: mariposa.KindName, ID: next, Spec: &mariposa.NameSpec{Project: e.record.ID}}, "", "")
+	e.write(store.Write{Kind: mariposa.KindName, ID: old, Delete: true}, "", nil)
+	e.write(store.Write{Kind: mariposa.KindName, ID: next, Spec: &mariposa.NameSpec{Project: e.record.ID}}, "", nil)
 	e.spec.Name, e.answer.Name = name, name
 	return nil
 }
@@ -293,7 +294,7 @@ func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*do
 			return nil, conflict("project %s still runs %s, %s among them: stop the project, or delete it with ?force=true", e.spec.Name, many(n, "instance"), first)
 		}
 		err := e.admit(&mariposa.TaskSpec{
-			Task: mariposa.TaskStop, Component: "delete", Reason: "the project is deleted", Version: e.spec.Version, Lifts: true,
+			Task: mariposa.TaskStop, Component: "delete", Reason: &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}, Version: e.spec.Version, Lifts: true,
 			Patch: mariposa.Patch{Goal: mariposa.GoalDeleted},
 		})
 		if err != nil {
@@ -302,7 +303,7 @@ func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*do
 		e.spec.Deleting, e.spec.DropVolumes = true, in.Volumes
 		e.answer.Reason = e.volumesAfter()
 		e.dismiss()
-		e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(e.spec.Organization, e.spec.Name), Delete: true}, "", "")
+		e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(e.spec.Organization, e.spec.Name), Delete: true}, "", nil)
 		return e.done("its name is free; it goes once its last instance is gone")
 	})
 }
@@ -338,7 +339,7 @@ func (s *server) running(project string) (n int, first string) {
 func (e *edit) taskReason() string {
 	for _, w := range e.unit.Writes {
 		if t, ok := w.Spec.(*mariposa.TaskSpec); ok {
-			return t.Reason
+			return reason.Sentence(t.Reason)
 		}
 	}
 	return ""

@@ -201,7 +201,7 @@ func TestANewManifestNeedsToKnowTheOldOne(t *testing.T) {
 		t.Fatalf("second %+v", second)
 	}
 	task := must(h.store.Get(h.ctx, mariposa.KindTask, *second.Task))(t).Spec.(*mariposa.TaskSpec)
-	if task.Task != mariposa.TaskReprovision || strings.Join(task.Services, " ") != "db" || task.Reason != "more" ||
+	if task.Task != mariposa.TaskReprovision || strings.Join(task.Services, " ") != "db" || task.Reason.Detail != "more" ||
 		task.Patch.Number != 2 || task.Patch.Rolling != (mariposa.Amount{N: 25, Percent: true}) {
 		t.Errorf("task %+v", task)
 	}

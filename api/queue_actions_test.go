@@ -142,7 +142,7 @@ func TestARollbackThatFailsIsNotRolledBack(t *testing.T) {
 	h.rests("shop")
 	g.spoil("shop", true)
 	task := h.ends(h.puts("shop", fleetOf(2, 2, how), ""), mariposa.TaskFailed)
-	if said := strings.Split(task.Reason, "; then "); len(said) != 2 || !contains(said[0], "rolled back to version 1") || !contains(said[1], "web: ") {
+	if task.ReasonCode != mariposa.ReasonRollbackFailed || !strings.HasPrefix(task.Reason, "version 2 failed and was rolled back to version 1, which failed too: web: ") {
 		t.Errorf("the task says %q", task.Reason)
 	}
 	h.until("the failure to be shown", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })

@@ -197,25 +197,15 @@ func (e *edit) without(ended map[string]bool, add *mariposa.TaskSpec) (*mariposa
 			},
 		}
 		if t.Spec.Patch.Accept {
-			c.Running = e.running()
+			view, err := e.view(goal)
+			if err != nil {
+				return nil, err
+			}
+			c.Running = view.Running()
 		}
 		goal = converge.Apply(goal, t.Spec.Patch, c)
 	}
 	return goal, lost
-}
-
-// running is what runs of each service, or may.
-func (e *edit) running() map[string]converge.Running {
-	all := map[string]converge.Running{}
-	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
-		spec := r.Spec.(*mariposa.InstanceSpec)
-		if spec.Managed && mariposa.StateOf(spec, instanceStatus(r)) == mariposa.StateRunning {
-			is := all[spec.ServiceName]
-			all[spec.ServiceName] = converge.Running{Scale: is.Scale + 1, Number: max(is.Number, spec.Number)}
-		}
-		return true
-	})
-	return all
 }
 
 // demand is what a goal adds up to.

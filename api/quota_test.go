@@ -222,3 +222,25 @@ func TestWhatIsForgottenWithItsNodeGivesBack(t *testing.T) {
 		t.Errorf("after another change: %+v", got)
 	}
 }
+
+// What an accept reserves is what the planner will make the goal: instances whose node
+// cannot be reached are no part of it, and neither is what is being stopped.
+func TestAnAcceptReservesWhatThePlannerCounts(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := h.create("shop", "services: {web: {compute_type: dummy, scale: 4}}\n")
+	h.plan(c.ID, &mariposa.ProjectStatus{
+		Goal: mariposa.GoalStarted, Version: c.Version, Number: 1, Status: mariposa.StatusConverging,
+		Services: map[string]*mariposa.ServiceStatus{"web": {ID: "id-web", Scale: 4, Number: 1, Status: mariposa.StatusConverging}},
+	})
+	h.node("n1", mariposa.NodeSpec{Name: "n1"}, mariposa.NodeStatus{State: mariposa.NodeRunning})
+	h.node("n2", mariposa.NodeSpec{Name: "n2"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
+	h.instance("i1", c.ID, "web", "n1", mariposa.StateRunning, nil)
+	h.instance("i2", c.ID, "web", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) { s.Slot = 2 })
+	h.instance("i3", c.ID, "web", "n2", mariposa.StateRunning, func(s *mariposa.InstanceSpec) { s.Slot = 3 })
+	h.instance("i4", c.ID, "web", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) { s.Slot, s.Goal = 4, mariposa.GoalGone })
+	h.begins("shop", `{"action":"accept"}`)
+	if used := h.used("admin"); used.Instances != 2 {
+		t.Errorf("reserved are %+v", used)
+	}
+}

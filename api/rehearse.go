@@ -8,6 +8,7 @@ import (
 	"mariposa"
 	"mariposa/converge"
 	"mariposa/place"
+	"mariposa/reason"
 )
 
 // Trying makes a copy of what is known of nodes and claims, from which some instances
@@ -31,7 +32,7 @@ func (r *rehearsal) name(service string, slot int) string {
 // refusal is what is said of the creates of one service that no node takes.
 type refusal struct {
 	slot int
-	why  error
+	why  *mariposa.Reason
 	more int
 }
 
@@ -63,11 +64,7 @@ func (r *rehearsal) play(steps []converge.Foreseen, stage *place.Placer) []strin
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(refused)) {
 		f := refused[name]
-		line := fmt.Sprintf("%s: %s.%d would have to wait: %v", name, name, f.slot, f.why)
-		if f.more > 0 {
-			line += fmt.Sprintf(" (and %d more)", f.more)
-		}
-		all = append(all, line)
+		all = append(all, fmt.Sprintf("%s: %s.%d would have to wait: %s", name, name, f.slot, reason.Sentence(f.why.AndMore(f.more))))
 	}
 	return all
 }
@@ -84,7 +81,7 @@ func (r *rehearsal) enter(s converge.Foreseen, name string, stage *place.Placer,
 		return
 	}
 	take := mariposa.Resources{Instances: 1, MilliCPU: def.MilliCPU, Memory: def.Memory}
-	if _, err := stage.Pick(name, place.Need{Service: ss.ID, Compute: def.Compute, Take: take, Ports: def.FixedPorts()}); err != nil {
-		refused[s.Service] = &refusal{slot: s.Slot, why: err}
+	if _, why := stage.Pick(name, place.Need{Service: ss.ID, Compute: def.Compute, Take: take, Ports: def.FixedPorts()}); why != nil {
+		refused[s.Service] = &refusal{slot: s.Slot, why: why}
 	}
 }

@@ -3,9 +3,11 @@ package api
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/converge"
 	"mariposa/picture"
 	"mariposa/queue"
 	"mariposa/store"
@@ -18,11 +20,13 @@ func (e *edit) revert(a contract.Action, rolling, canary mariposa.Amount) (strin
 		return "", invalid("message must be text")
 	}
 	target, err := e.target(a.Version)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if target.Spec.Version == e.spec.Version && !e.dropped() {
-		return "", nil // it is the newest already, in force or about to be
+	case target == nil:
+		return e.undoFirst(a, rolling, canary)
+	case target.Spec.Version == e.spec.Version && !e.dropped(): // it is the newest already, in force or about to be
+		return e.tryAgain(a, mariposa.Patch{Rolling: rolling, Canary: canary, KeepScale: true})
 	}
 	d, err := e.back(target)
 	if err != nil {
@@ -40,6 +44,44 @@ func (e *edit) revert(a contract.Action, rolling, canary mariposa.Amount) (strin
 	return d.message, nil
 }
 
+// undoFirst takes the first version back, of a project of which none was ever fully
+// in force: all of it is stopped, and nothing is left. A start brings the newest again.
+func (e *edit) undoFirst(a contract.Action, rolling, canary mariposa.Amount) (string, error) {
+	if rolling.N > 0 || canary.N > 0 || a.WithScale {
+		return "", invalid("rolling, canary, with_scale: no version of %s was ever fully in force, so a revert leaves nothing to roll out", e.spec.Name)
+	}
+	t, err := e.toGoal(mariposa.TaskStop, mariposa.GoalStopped, nil)
+	if err != nil {
+		return "", err
+	}
+	e.answer.Reason = "no version of " + e.spec.Name + " was ever fully in force: it is stopped, and nothing of it is left"
+	if t == nil {
+		return "", nil
+	}
+	t.Component = string(mariposa.CauseRevert)
+	t.Reason = mariposa.Asked(firstOf(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is taken back, and none was fully in force before it"))
+	return e.add(t, nil)
+}
+
+// tryAgain tries the rollouts of the newest version again that have stopped by
+// themselves. Where there are none there is nothing to do.
+func (e *edit) tryAgain(a contract.Action, p mariposa.Patch) (string, error) {
+	m, err := e.renewed()
+	if err != nil || m == nil {
+		return "", err
+	}
+	p.Number = e.spec.Number
+	t, err := e.seesTo(m, mariposa.TaskSpec{
+		Component: string(mariposa.CauseRevert), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,
+		Reason: mariposa.Asked(firstOf(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is tried again")), Patch: p,
+	})
+	if err != nil {
+		return "", err
+	}
+	e.answer.Reason = "version " + strconv.Itoa(e.spec.Number) + " is that already, and is tried again for " + strings.Join(converge.Retried(statusOf(e.record)), ", ")
+	return e.add(&t, nil)
+}
+
 // dropped reports whether the newest version was taken back, or will never come
 // into force because its task was terminated while it waited.
 func (e *edit) dropped() bool {
@@ -47,7 +89,7 @@ func (e *edit) dropped() bool {
 		return false
 	}
 	return !slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
-		return t.Spec.Patch.Number == e.spec.Number && (t.Status == nil || t.Status.Fault == "")
+		return t.Spec.Patch.Number == e.spec.Number && (t.Status == nil || t.Status.Fault == nil)
 	})
 }
 
@@ -63,7 +105,7 @@ func (e *edit) startAt(a contract.Action, rolling, canary mariposa.Amount) (stri
 	if len(a.Services) > 0 {
 		return "", invalid("services: a version is started as a whole")
 	}
-	target, err := e.target(a.Version)
+	target, err := e.target(a.Version) // it is named
 	if err != nil {
 		return "", err
 	}
@@ -81,12 +123,12 @@ func (e *edit) startAt(a contract.Action, rolling, canary mariposa.Amount) (stri
 	}
 	p.Number = e.spec.Number
 	return e.add(&mariposa.TaskSpec{
-		Task: mariposa.TaskStart, Component: "project", Version: e.spec.Version, Lifts: e.lifts(), Reason: reason, Patch: p,
+		Task: mariposa.TaskStart, Component: "project", Version: e.spec.Version, Lifts: e.lifts(), Reason: mariposa.Asked(reason), Patch: p,
 	}, nil)
 }
 
 // target is the version to go back to: the one that is named, or the newest before
-// the newest that was fully in force.
+// the newest that was fully in force. Nil: none ever was.
 func (e *edit) target(ref string) (*picture.Version, error) {
 	if ref == "" {
 		return e.lastGood()
@@ -98,9 +140,14 @@ func (e *edit) target(ref string) (*picture.Version, error) {
 	return e.s.Shelf.Version(e.ctx, e.record.ID, found.Spec.(*mariposa.VersionSpec).Number)
 }
 
-// lastGood looks through the versions a few at a time: manifests may be large.
+// lastGood looks through the versions a few at a time: manifests may be large. The
+// newest itself is meant where it makes an older one current again and has not got
+// there yet.
 func (e *edit) lastGood() (*picture.Version, error) {
 	q := store.Query{Kind: mariposa.KindVersion, Project: e.record.ID, Limit: 20}
+	st := statusOf(e.record)
+	ever := st != nil && st.Completed > 0
+	again := len(converge.Retried(st)) > 0
 	for {
 		page, err := e.s.Store.List(e.ctx, q)
 		if err != nil {
@@ -108,15 +155,22 @@ func (e *edit) lastGood() (*picture.Version, error) {
 		}
 		for i := range page {
 			spec := page[i].Spec.(*mariposa.VersionSpec)
-			st, _ := page[i].Status.(*mariposa.VersionStatus)
-			if st != nil && !st.Completed.IsZero() && spec.Version != e.spec.Version {
+			vs, _ := page[i].Status.(*mariposa.VersionStatus)
+			if vs == nil || vs.Completed.IsZero() {
+				continue
+			}
+			if ever = true; spec.Version != e.spec.Version || again && spec.Number != e.spec.Number {
 				return e.s.Shelf.Version(e.ctx, e.record.ID, spec.Number)
 			}
 		}
-		if len(page) < q.Limit {
+		switch {
+		case len(page) == q.Limit:
+			q.Before = page[len(page)-1].ID
+		case ever:
 			return nil, conflict("no other version of %s was ever fully in force: name the version to go back to", e.spec.Name)
+		default:
+			return nil, nil
 		}
-		q.Before = page[len(page)-1].ID
 	}
 }
 

@@ -14,7 +14,6 @@ func TestARevertMakesAnOldVersionCurrentAgain(t *testing.T) {
 	path := "/v1/projects/shop"
 	want[contract.Changed](h.call("PUT", path+"/metadata/mode", "b", "Content-Type", "text/plain"), 200)
 	two := want[contract.Changed](h.call("PUT", path+"/manifest?force=true", "services: {web: {compute_type: dummy, scale: 5}}\n", "Content-Type", "application/yaml"), 200)
-	h.call("PUT", path+"/state", []byte(`{"action":"revert"}`), "Content-Type", "application/json").wantError(409, mariposa.Conflict, "name the version")
 	h.call("PUT", path+"/state", []byte(`{"action":"revert","version":"77"}`), "Content-Type", "application/json").wantError(404, mariposa.ResourceNotFound)
 	h.call("PUT", path+"/state", []byte(`{"action":"revert","version":"1","services":["web"]}`), "Content-Type", "application/json").wantError(400, mariposa.InvalidArgument)
 	back := want[contract.Changed](h.call("PUT", path+"/state", []byte(`{"action":"revert","version":"1","rolling":2,"message":"no"}`), "Content-Type", "application/json"), 202)

@@ -88,31 +88,37 @@ func (e *edit) fromForce(m *made, goal *mariposa.ProjectStatus) (difference, err
 	return differ(was, m.manifest, e.fresh), nil
 }
 
-// seesTo is what the task that brings a version into force does, and to which
-// services. It sees to all that differs from the newest version, to all that differs
-// from what is in force without it (the newest may have been taken back, or may
-// never have come), and to what the tasks that it ends had not finished. The more
-// it sees to, the more of those may end.
-func (e *edit) seesTo(m *made) (mariposa.TaskKind, []string, error) {
-	diffs, scope := slices.Clone(m.diffs), slices.Clone(m.changed)
-	for {
-		kind := kindOf(diffs)
-		ends, left := e.wouldEnd(kind, scope)
-		goal, err := e.without(ends, nil)
-		if err != nil {
-			return "", nil, err
-		}
-		work, err := e.fromForce(m, goal)
-		if err != nil {
-			return "", nil, err
-		}
-		more := union(scope, work.changed, left)
-		diffs = append(diffs, work.diffs...)
-		if len(more) == len(scope) && kindOf(diffs) == kind {
-			return kind, scope, nil
-		}
-		scope = more
+// seesTo completes the task that brings a version into force: what it does, and to
+// which services. Rollouts that have stopped by themselves are tried again by it.
+func (e *edit) seesTo(m *made, t mariposa.TaskSpec) (mariposa.TaskSpec, error) {
+	goal := statusOf(e.record)
+	diff := m.work()
+	if again := converge.Retried(goal); len(again) > 0 {
+		diff.Services, diff.Other = union(diff.Services, again), true
 	}
+	return queue.Bring(e.tasks, goal, t, diff, func(ended map[string]bool) (queue.Difference, error) {
+		goal, err := e.without(ended, nil)
+		if err != nil {
+			return queue.Difference{}, err
+		}
+		d, err := e.fromForce(m, goal)
+		return d.work(), err
+	})
+}
+
+// work is what a task has to do to bring a difference about.
+func (d difference) work() queue.Difference {
+	w := queue.Difference{Services: d.changed}
+	for _, one := range d.diffs {
+		switch one.Change {
+		case manifest.Unchanged:
+		case manifest.Scaled:
+			w.Scaled = true
+		default:
+			w.Other = true
+		}
+	}
+	return w
 }
 
 // brings are the services of a task for those that take other values up: where the
@@ -126,36 +132,7 @@ func (e *edit) brings(m *made) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return union(m.moved, work.moved, manifest.Changed(work.diffs)), nil
-}
-
-// wouldEnd are the tasks that one in a scope would end, and what those that are at
-// work have left to do.
-func (e *edit) wouldEnd(kind mariposa.TaskKind, scope []string) (ends map[string]bool, left []string) {
-	admission, err := queue.Admit(e.tasks, &mariposa.TaskSpec{Task: kind, Services: scope, Origin: mariposa.OriginUser})
-	if err != nil {
-		return nil, nil // it will be refused
-	}
-	ends = map[string]bool{}
-	st := statusOf(e.record)
-	for _, t := range admission.Terminate {
-		ends[t.ID] = true
-		if st == nil || t.State() != mariposa.TaskActive || t.Spec.Patch.Number == 0 {
-			continue
-		}
-		for _, name := range t.Spec.Services {
-			if ss := st.Services[name]; ss != nil && unfinished(ss.Status) {
-				left = append(left, name)
-			}
-		}
-	}
-	return ends, left
-}
-
-// unfinished reports whether there is something to do for a service that nobody
-// holds back.
-func unfinished(s mariposa.Status) bool {
-	return s == mariposa.StatusConverging || s == mariposa.StatusBackingOff || s == mariposa.StatusBlocked
+	return union(m.moved, work.moved, manifest.Changed(work.diffs), converge.Retried(st)), nil
 }
 
 // union is every name once, in order; nil where there is none.
@@ -163,23 +140,4 @@ func union(lists ...[]string) []string {
 	all := slices.Concat(lists...)
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// kindOf is what a task does that brings a version into force: where nothing but
-// scales changed, it scales.
-func kindOf(diffs []manifest.Difference) mariposa.TaskKind {
-	scaled := false
-	for _, d := range diffs {
-		switch d.Change {
-		case manifest.Unchanged:
-		case manifest.Scaled:
-			scaled = true
-		default:
-			return mariposa.TaskReprovision
-		}
-	}
-	if scaled {
-		return mariposa.TaskScale
-	}
-	return mariposa.TaskReprovision
 }

@@ -13,6 +13,7 @@ import (
 	"mariposa/manifest"
 	"mariposa/picture"
 	"mariposa/queue"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -153,21 +154,40 @@ func (v *viewer) project(r *store.Record) contract.Project {
 		ID: r.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization),
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Services: v.services(r),
 	}
-	doc.Goal, doc.Status, doc.Reason = fare(r)
+	goal, status, why := fare(r)
+	doc.Goal, doc.Status = goal, status
+	doc.Reason, doc.ReasonCode = v.say(why)
 	return doc
 }
 
 // fare is how a project as a whole fares; one that no planner has seen yet is on
 // its way.
-func fare(r *store.Record) (mariposa.ProjectGoal, mariposa.Status, string) {
-	goal, status, reason := mariposa.GoalStarted, mariposa.StatusConverging, ""
+func fare(r *store.Record) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
+	goal, status = mariposa.GoalStarted, mariposa.StatusConverging
 	if st := statusOf(r); st != nil {
-		goal, status, reason = cmp.Or(st.Goal, goal), cmp.Or(st.Status, status), st.Reason
+		goal, status, why = cmp.Or(st.Goal, goal), cmp.Or(st.Status, status), st.Reason
 	}
 	if r.Spec.(*mariposa.ProjectSpec).Deleting && goal != mariposa.GoalDeleted {
 		goal, status = mariposa.GoalDeleted, mariposa.StatusConverging
 	}
-	return goal, status, reason
+	return goal, status, why
+}
+
+// say is a reason as people read it now, and its code for programs.
+func (v *viewer) say(why *mariposa.Reason) (string, mariposa.ReasonCode) {
+	return reason.At(why, v.s.Clock.Now()), codeOf(why)
+}
+
+func codeOf(why *mariposa.Reason) mariposa.ReasonCode {
+	if why == nil {
+		return ""
+	}
+	return why.Code
+}
+
+// unreachableNode is the reason of what is on a node that cannot be reached.
+func (v *viewer) unreachableNode(id string) *mariposa.Reason {
+	return &mariposa.Reason{Code: mariposa.ReasonUnreachable, Node: cmp.Or(v.nodeName(id), id)}
 }
 
 func (v *viewer) versionDoc(r *store.Record) contract.Version {
@@ -197,13 +217,15 @@ func (v *viewer) task(r *store.Record) contract.Task {
 	doc := contract.Task{
 		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: list(spec.Services),
 		Component: spec.Component, Task: spec.Task, State: mariposa.TaskQueued, Origin: spec.Origin, Author: spec.Author,
-		Reason: spec.Reason, Created: spec.Created, Version: spec.Version,
+		Created: spec.Created, Version: spec.Version,
 	}
+	why := spec.Reason
 	if st := taskStatus(r); st != nil {
 		doc.State, doc.EndedBy, doc.Progress = mariposa.StateOfTask(st), st.EndedBy, st.Progress
-		doc.Reason = cmp.Or(st.Reason, spec.Reason)
+		why = cmp.Or(st.Reason, why)
 		doc.Started, doc.Finished = moment(st.Started), moment(st.Finished)
 	}
+	doc.Reason, doc.ReasonCode = v.say(why)
 	doc.ETA = v.eta(taskStatus(r))
 	if doc.State == mariposa.TaskQueued {
 		for _, o := range v.before(r) {
@@ -258,7 +280,8 @@ func (v *viewer) node(r *store.Record) contract.Node {
 		doc.Traits = map[string]string{}
 	}
 	if st := nodeStatus(r); st != nil {
-		doc.Status, doc.Reason, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Reason, st.Capacity, st.Replica, st.Since
+		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, st.Since
+		doc.Reason, doc.ReasonCode = v.say(st.Reason)
 		doc.Drivers, doc.Quarantined = list(st.Drivers), list(st.Quarantined)
 		if st.State == mariposa.NodeUnknown && !st.Heard.IsZero() { // it was judged later than it was last heard of
 			doc.LastHeartbeat = st.Heard
@@ -280,17 +303,19 @@ func (v *viewer) instance(r *store.Record) contract.Instance {
 		Project: spec.Project, ProjectName: v.projectName(spec.Project), Service: spec.Service, ServiceName: spec.ServiceName,
 		Version: v.instanceVersion(spec), ComputeType: spec.Compute, Node: spec.Node, NodeName: v.nodeName(spec.Node),
 		State: mariposa.StateOf(spec, st), Health: mariposa.HealthUnknown, Goal: spec.Goal, Addresses: []string{},
-		Created: spec.Created, Reason: spec.Reason, Managed: spec.Managed, Usage: map[string]any{},
+		Created: spec.Created, Managed: spec.Managed, Usage: map[string]any{},
 	}
+	why := spec.Reason
 	if st != nil {
 		doc.Health, doc.PhysicalID, doc.Addresses = cmp.Or(st.Health, mariposa.HealthUnknown), st.PhysicalID, list(st.Addresses)
 		doc.Started, doc.Finished, doc.ExitCode, doc.Restarts = moment(st.Started), moment(st.Finished), st.ExitCode, st.Restarts
-		doc.Reason = cmp.Or(st.Reason, spec.Reason)
+		why = cmp.Or(mariposa.Reported(st.Reason), why)
 	}
 	if v.unreachable(spec.Node) && doc.State != mariposa.StateDestroyed {
 		doc.State, doc.Health = mariposa.StateUnknown, mariposa.HealthUnknown
-		doc.Reason = "its node " + cmp.Or(doc.NodeName, spec.Node) + " cannot be reached"
+		why = v.unreachableNode(spec.Node)
 	}
+	doc.Reason, doc.ReasonCode = v.say(why)
 	return doc
 }
 

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"hash/maphash"
 	"maps"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/picture"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -113,19 +113,51 @@ type stateCache struct {
 
 type counted struct {
 	revision int64
-	state    contract.ProjectState
+	saidState
+}
+
+// saidState is a state with the reasons that its sentences are made of.
+type saidState struct {
+	contract.ProjectState
+	why      *mariposa.Reason
+	services []whys // in the order of the services
+}
+
+// whys are a service's reason, and what else people have to know of it.
+type whys struct{ why, also *mariposa.Reason }
+
+func (w whys) at(now time.Time) string {
+	return strings.TrimPrefix(strings.TrimSuffix(reason.At(w.why, now)+"; "+reason.At(w.also, now), "; "), "; ")
+}
+
+// at is the state in the words that are true at a time.
+func (st saidState) at(now time.Time) contract.ProjectState {
+	doc := st.ProjectState
+	if reason.Timed(st.why) {
+		doc.Reason = reason.At(st.why, now)
+	}
+	for i, w := range st.services {
+		if !reason.Timed(w.why) {
+			continue
+		}
+		if &doc.Services[0] == &st.Services[0] { // what is kept is shared
+			doc.Services = slices.Clone(doc.Services)
+		}
+		doc.Services[i].Reason = w.at(now)
+	}
+	return doc
 }
 
 // get returns a count that is not older than a revision.
-func (c *stateCache) get(project string, revision int64) (contract.ProjectState, bool) {
+func (c *stateCache) get(project string, revision int64) (saidState, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one, ok := c.states[project]
-	return one.state, ok && one.revision >= revision
+	return one.saidState, ok && one.revision >= revision
 }
 
 // put keeps a count. Beyond so many, all are forgotten: projects come and go.
-func (c *stateCache) put(revision int64, st contract.ProjectState, most int) {
+func (c *stateCache) put(revision int64, st saidState, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.states == nil || len(c.states) > most {
@@ -140,34 +172,11 @@ func (c *stateCache) put(revision int64, st contract.ProjectState, most int) {
 // no such project. The answer is shared and must not be changed.
 func (s *server) projectState(v *viewer, id string) (contract.ProjectState, bool) {
 	st, ok := s.countProject(v, id)
-	return timely(st, s.Clock.Now()), ok
-}
-
-// timely corrects what time has overtaken since it was planned: a next try that is
-// due is now.
-func timely(st contract.ProjectState, now time.Time) contract.ProjectState {
-	var services []contract.ServiceState
-	for i, one := range st.Services {
-		if one.Backoff == nil || one.Backoff.Until.After(now) {
-			continue
-		}
-		if services == nil {
-			services = slices.Clone(st.Services)
-		}
-		then := "next try at " + one.Backoff.Until.UTC().Format("15:04:05")
-		services[i].Reason = strings.Replace(one.Reason, then, "next try now", 1)
-		if strings.HasPrefix(st.Reason, one.Name+": ") {
-			st.Reason = strings.Replace(st.Reason, then, "next try now", 1)
-		}
-	}
-	if services != nil {
-		st.Services = services
-	}
-	return st
+	return st.at(s.Clock.Now()), ok
 }
 
 // countProject counts a project, unless somebody has since this request began.
-func (s *server) countProject(v *viewer, id string) (contract.ProjectState, bool) {
+func (s *server) countProject(v *viewer, id string) (saidState, bool) {
 	began := s.Picture.Revision()
 	if st, ok := s.states.get(id, began); ok {
 		return st, true
@@ -180,7 +189,7 @@ func (s *server) countProject(v *viewer, id string) (contract.ProjectState, bool
 	}
 	p := s.Picture.Project(id)
 	if p.Record == nil {
-		return contract.ProjectState{}, false
+		return saidState{}, false
 	}
 	st := s.viewer(v.ctx).state(p) // with fresh eyes: what another viewer remembers may be older
 	if v.ctx.Err() == nil {        // else versions may be missing from it
@@ -190,10 +199,11 @@ func (s *server) countProject(v *viewer, id string) (contract.ProjectState, bool
 }
 
 // state shows a project with the counts of its services.
-func (v *viewer) state(p picture.Project) contract.ProjectState {
+func (v *viewer) state(p picture.Project) saidState {
 	spec := p.Record.Spec.(*mariposa.ProjectSpec)
 	doc := contract.ProjectState{ID: p.Record.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Version: spec.Version, Services: []contract.ServiceState{}}
-	doc.Goal, doc.Status, doc.Reason = fare(p.Record)
+	goal, status, why := fare(p.Record)
+	doc.Goal, doc.Status = goal, status
 	if st := statusOf(p.Record); st != nil {
 		doc.Frozen, doc.Paused = st.Frozen, st.Paused
 	}
@@ -201,35 +211,46 @@ func (v *viewer) state(p picture.Project) contract.ProjectState {
 	if st := statusOf(p.Record); st != nil {
 		doc.Version = st.Version
 	}
+	tallies := v.count(p, goals)
+	var all []whys
+	for _, name := range slices.Sorted(maps.Keys(goals)) {
+		one, w := v.service(p.Record.ID, name, goals[name], tallies[name])
+		if w.why == nil && one.Status == mariposa.StatusStopped && doc.Status == mariposa.StatusStopped {
+			w.why = why // all of it was stopped for one reason
+		}
+		if why == nil && doc.Status == mariposa.StatusConverging && one.Status == mariposa.StatusConverging {
+			why = w.why.About(name)
+		}
+		one.Reason, one.ReasonCode = w.at(v.s.Clock.Now()), codeOf(cmp.Or(w.why, w.also))
+		doc.Services, all = append(doc.Services, one), append(all, w)
+	}
+	if why == nil && doc.Status == mariposa.StatusConverging {
+		why = &mariposa.Reason{Code: mariposa.ReasonUnplanned}
+	}
+	doc.Reason, doc.ReasonCode = v.say(why)
+	return saidState{doc, why, all}
+}
+
+// count counts the instances of a project by service. Those left over from a service
+// that no longer has a goal get one: to go.
+func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStatus) map[string]*tally {
 	now, tallies := v.s.Clock.Now(), map[string]*tally{}
 	for name, ss := range goals {
 		tallies[name] = &tally{def: v.definition(p.Record.ID, ss.Number, name)}
 	}
 	for _, r := range p.Instances {
-		if !r.Spec.(*mariposa.InstanceSpec).Managed {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if !spec.Managed {
 			continue // nobody's goal
 		}
-		name := r.Spec.(*mariposa.InstanceSpec).ServiceName
-		if tallies[name] == nil { // left over from a service that no longer has a goal
+		name := spec.ServiceName
+		if tallies[name] == nil {
 			tallies[name] = &tally{}
-			goals[name] = &mariposa.ServiceStatus{ID: r.Spec.(*mariposa.InstanceSpec).Service, Removed: true, Status: mariposa.StatusConverging}
+			goals[name] = &mariposa.ServiceStatus{ID: spec.Service, Removed: true, Status: mariposa.StatusConverging}
 		}
-		tallies[name].add(r, v.unreachable(r.Spec.(*mariposa.InstanceSpec).Node), now)
+		tallies[name].add(r, v.unreachable(spec.Node), now)
 	}
-	for _, name := range slices.Sorted(maps.Keys(goals)) {
-		one := v.service(p.Record.ID, name, goals[name], tallies[name])
-		if one.Reason == "" && one.Status == mariposa.StatusStopped && doc.Status == mariposa.StatusStopped {
-			one.Reason = doc.Reason // all of it was stopped for one reason
-		}
-		if doc.Reason == "" && doc.Status == mariposa.StatusConverging && one.Status == mariposa.StatusConverging {
-			doc.Reason = name + ": " + one.Reason
-		}
-		doc.Services = append(doc.Services, one)
-	}
-	if doc.Reason == "" && doc.Status == mariposa.StatusConverging {
-		doc.Reason = "it has not been planned yet"
-	}
-	return doc
+	return tallies
 }
 
 // goals are the goals of a project's services: those in force, or before the
@@ -261,12 +282,12 @@ func (v *viewer) submitted(r *store.Record) map[string]*mariposa.ServiceStatus {
 	return goals
 }
 
-func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *tally) contract.ServiceState {
+func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *tally) (contract.ServiceState, whys) {
 	doc := contract.ServiceState{
 		ID: ss.ID, Name: name, Version: v.sha(project, ss.Number), Goal: ss.Scale,
 		Running: t.running, Healthy: t.healthy, Starting: t.starting, Stopping: t.stopping,
 		Failed: t.failed, Unknown: t.unknown, Outdated: t.outdated,
-		Frozen: ss.Frozen != nil, Paused: ss.Paused, Status: cmp.Or(ss.Status, mariposa.StatusConverging), Reason: ss.Reason,
+		Frozen: ss.Frozen != nil, Paused: ss.Paused, Status: cmp.Or(ss.Status, mariposa.StatusConverging),
 	}
 	if ss.Removed {
 		doc.Goal = 0
@@ -274,30 +295,30 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 	if ss.Backoff != nil {
 		doc.Backoff = &contract.Backoff{Failures: ss.Backoff.Failures, Until: ss.Backoff.Until}
 	}
-	if doc.Reason == "" && doc.Status == mariposa.StatusConverging {
-		doc.Reason = t.sentence(v, doc.Goal)
+	w := whys{why: ss.Reason}
+	if reason.Sentence(w.why) == "" { // frozen, and nothing would be done after a thaw
+		w.why = nil
 	}
-	if doc.Reason == "" && t.outdated > 0 {
-		doc.Reason = v.whyOutdated(project, name, ss.Number, t)
+	if w.why == nil && doc.Status == mariposa.StatusConverging {
+		w.why = t.reason(v, doc.Goal)
 	}
-	if late := t.lingers(); late != "" {
-		doc.Reason = strings.TrimPrefix(doc.Reason+"; "+late, "; ")
+	if w.why == nil && t.outdated > 0 {
+		w.why = v.whyOutdated(project, name, ss.Number, t)
 	}
-	return doc
-}
-
-// lingers says of what may take for ever to stop that it may, and what ends it.
-func (t *tally) lingers() string {
-	if t.linger == "" {
-		return ""
+	if t.linger != "" { // it may take for ever to stop
+		w.also = &mariposa.Reason{Code: mariposa.ReasonLingers, Subject: t.linger}
 	}
-	return fmt.Sprintf("%s has for ever to stop, as stop.timeout is negative: mariposa instance rm --force %s ends it", t.linger, t.linger)
+	return doc, w
 }
 
 // whyOutdated says why instances are not as they would be made now, when nothing is
 // done about it: metadata that they were made with has changed.
-func (v *viewer) whyOutdated(project, name string, number int, t *tally) string {
-	var keys []string
+func (v *viewer) whyOutdated(project, name string, number int, t *tally) *mariposa.Reason {
+	why := &mariposa.Reason{Code: mariposa.ReasonOutdatedValues, Count: t.outdated, Version: slices.Min(slices.Collect(maps.Keys(t.made)))}
+	if t.other > 0 { // nobody rolls them out: the rest was accepted as it is, or so
+		why.Code, why.Of = mariposa.ReasonOutdated, number
+		return why
+	}
 	if now := v.version(project, number); now != nil {
 		uses := now.Manifest.Uses(name)
 		for made := range t.made {
@@ -307,26 +328,14 @@ func (v *viewer) whyOutdated(project, name string, number int, t *tally) string 
 			}
 			for _, c := range manifest.DiffValues(then.Values, now.Values) {
 				if slices.Contains(uses, c.Key) {
-					keys = append(keys, c.Key)
+					why.Keys = append(why.Keys, c.Key)
 				}
 			}
 		}
 	}
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	oldest := slices.Min(slices.Collect(maps.Keys(t.made)))
-	if t.other > 0 { // nobody rolls them out: the rest was accepted as it is, or so
-		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force; mariposa project reprovision replaces what is outdated", many(t.outdated, "instance"), oldest, number)
-	}
-	what := "what they are made from"
-	switch len(keys) {
-	case 0:
-	case 1:
-		what = "metadata key " + keys[0]
-	default:
-		what = "metadata keys " + strings.Join(keys, ", ")
-	}
-	return fmt.Sprintf("%s outdated: %s changed since version %d; mariposa project reprovision brings it in", many(t.outdated, "instance"), what, oldest)
+	slices.Sort(why.Keys)
+	why.Keys = slices.Compact(why.Keys)
+	return why
 }
 
 // tally counts the instances of one service.
@@ -403,34 +412,22 @@ func (t *tally) count(state mariposa.State, spec *mariposa.InstanceSpec, st *mar
 	}
 }
 
-// sentence says what is waited for, and names an instance where there is one.
-func (t *tally) sentence(v *viewer, goal int) string {
-	running := fmt.Sprintf("%d of %d running", t.running, goal)
-	if t.running > goal { // a rollout has some on top, or some are yet to go
-		running = fmt.Sprintf("%d running, %d wanted", t.running, goal)
-	}
-	parts := []string{running}
-	add := func(n int, what string) {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, what))
-		}
-	}
-	add(t.starting, "starting")
-	add(t.stopping, "stopping")
-	add(t.failed, "failed")
-	add(t.unknown, "out of reach")
-	add(t.outdated, "outdated")
+// reason says what is waited for, and names an instance where there is one.
+func (t *tally) reason(v *viewer, goal int) *mariposa.Reason {
+	why := &mariposa.Reason{Code: mariposa.ReasonCounts, Count: t.running, Of: goal, Tally: map[string]int{
+		mariposa.TallyStarting: t.starting, mariposa.TallyStopping: t.stopping, mariposa.TallyFailed: t.failed,
+		mariposa.TallyUnknown: t.unknown, mariposa.TallyOutdated: t.outdated,
+	}}
 	if t.def != nil {
-		add(t.young, fmt.Sprintf("not yet up for %g s", t.def.Update.MinHealthy.Seconds()))
+		why.Tally[mariposa.TallyYoung], why.For = t.young, t.def.Update.MinHealthy
 	}
-	text := strings.Join(parts, ", ")
 	if t.first == nil {
-		return text
+		return why
 	}
 	spec := t.first.Spec.(*mariposa.InstanceSpec)
-	text += fmt.Sprintf("; %s is %s", spec.Name, t.state)
+	why.Subject, why.Detail = spec.Name, string(t.state)
 	if spec.Node != "" {
-		text += " on node " + cmp.Or(v.nodeName(spec.Node), spec.Node)
+		why.Node = cmp.Or(v.nodeName(spec.Node), spec.Node)
 	}
-	return text
+	return why
 }

@@ -113,8 +113,8 @@ func TestANextTryThatIsDueIsNow(t *testing.T) {
 		st := settled(c)
 		web := st.Services["web"]
 		web.Status, web.Backoff = mariposa.StatusBackingOff, &mariposa.Backoff{Failures: 3, Until: until}
-		web.Reason = "failed 3 times in a row; next try at " + until.UTC().Format("15:04:05") + ": exit code 1"
-		st.Status, st.Reason = web.Status, "web: "+web.Reason
+		web.Reason = (&mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: 3, Until: until}).Because(mariposa.Said("exit code 1"))
+		st.Status, st.Reason = web.Status, web.Reason.About("web")
 		h.plan(c.ID, st)
 		p := want[contract.State](h.call("GET", "/v1/state", nil), 200).Projects[0]
 		listed := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects[0]
@@ -256,7 +256,7 @@ func TestActionsBecomeTasks(t *testing.T) {
 				Services []string          `json:"services,omitempty"`
 				Patch    mariposa.Patch    `json:"patch"`
 			}{spec.Task, spec.Services, spec.Patch}))(t)
-			if string(short) != c.task || spec.Reason == "" || spec.Author != "admin" || spec.Project != first.ID {
+			if string(short) != c.task || spec.Reason == nil || spec.Author != "admin" || spec.Project != first.ID {
 				t.Errorf("became %s (%+v)", short, spec)
 			}
 		})

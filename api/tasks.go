@@ -11,6 +11,7 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/queue"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -262,7 +263,7 @@ func (v *viewer) step(c *store.Change) (contract.TaskStep, bool) {
 	}
 	step := contract.TaskStep{
 		Revision: c.Revision, At: c.Time, Instance: c.Record.ID, InstanceName: spec.Name,
-		Node: spec.Node, NodeName: v.nodeName(spec.Node), Reason: c.Event.Reason,
+		Node: spec.Node, NodeName: v.nodeName(spec.Node), Reason: reason.At(c.Event.Reason, c.Time), ReasonCode: codeOf(c.Event.Reason),
 	}
 	switch {
 	case c.Deleted:

@@ -10,6 +10,7 @@ import (
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/queue"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -40,7 +41,7 @@ func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated
 	if err != nil {
 		return contract.Terminated{}, err
 	}
-	why := "terminated by " + actor(e.ctx)
+	why := &mariposa.Reason{Code: mariposa.ReasonTerminatedBy, Subject: actor(e.ctx)}
 	doc := contract.Terminated{Task: id}
 	if freeze != nil {
 		freeze.Author, freeze.Created = actor(e.ctx), e.now
@@ -55,11 +56,11 @@ func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated
 		st := e.unit.Writes[len(e.unit.Writes)-1].Status.(*mariposa.TaskStatus)
 		if old.ID == id {
 			st.Reason, st.EndedBy = why, actor(e.ctx)
-			e.unit.Writes[len(e.unit.Writes)-1].Event.Reason = why
+			e.unit.Writes[len(e.unit.Writes)-1].Event.Reason = st.Reason
 		}
 	}
 	e.describe(&doc, spec)
-	if _, err := e.done("task " + id + " was " + why); err != nil {
+	if _, err := e.done("task " + id + " was " + reason.Sentence(why)); err != nil {
 		return doc, err
 	}
 	return doc, nil

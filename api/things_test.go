@@ -79,7 +79,7 @@ func TestATaskShowsItsSteps(t *testing.T) {
 	h.node("n1", mariposa.NodeSpec{Name: "host-n1"}, mariposa.NodeStatus{State: mariposa.NodeRunning})
 	spec := &mariposa.InstanceSpec{Name: "web.1-i", Project: c.ID, ServiceName: "web", Node: "n1", Goal: mariposa.GoalRunning, Generation: 1}
 	event := func(kind string) mariposa.Event {
-		return mariposa.Event{Kind: kind, Project: c.ID, Task: *c.Task, Instance: "i", Reason: "because"}
+		return mariposa.Event{Kind: kind, Project: c.ID, Task: *c.Task, Instance: "i", Reason: mariposa.Said("because")}
 	}
 	write := func(w store.Write) {
 		w.Kind, w.ID, w.Project = mariposa.KindInstance, "i", c.ID

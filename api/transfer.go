@@ -114,8 +114,8 @@ func (e *edit) move(org *store.Record) {
 	e.unit.Require = append(e.unit.Require,
 		store.Require{Kind: mariposa.KindName, ID: next, Absent: true},
 		store.Require{Kind: mariposa.KindOrg, ID: org.ID, SpecRevision: -1, StatusRevision: -1})
-	e.write(store.Write{Kind: mariposa.KindName, ID: old, Delete: true}, "", "")
-	e.write(store.Write{Kind: mariposa.KindName, ID: next, Spec: &mariposa.NameSpec{Project: e.record.ID}}, "", "")
+	e.write(store.Write{Kind: mariposa.KindName, ID: old, Delete: true}, "", nil)
+	e.write(store.Write{Kind: mariposa.KindName, ID: next, Spec: &mariposa.NameSpec{Project: e.record.ID}}, "", nil)
 	e.claimProject(e.spec.Organization, -1)
 	e.claimProject(org.ID, 1)
 	e.claim(e.spec.Organization, mariposa.Resources{}.Minus(e.spec.Demand))

@@ -132,7 +132,7 @@ func (e *edit) launch(ask *single) (c *change, release func(), err error) {
 	}
 	spec := &mariposa.InstanceSpec{
 		Name: name, Project: e.record.ID, Number: e.spec.Number, Digest: def.Digest, Compute: def.Compute,
-		Goal: mariposa.GoalRunning, Generation: 1, Created: e.now, Reason: actor(e.ctx) + " asked for it", Author: actor(e.ctx),
+		Goal: mariposa.GoalRunning, Generation: 1, Created: e.now, Reason: mariposa.Asked(actor(e.ctx) + " asked for it"), Author: actor(e.ctx),
 		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: def.FixedPorts(), Definition: ask.definition,
 	}
 	claim, release, err := e.s.Place(id, spec)
@@ -192,8 +192,8 @@ func (s *server) changeInstance(ctx context.Context, found *store.Record, event 
 		e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindInstance, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
 		e.putInstance(r.ID, &spec, event)
 		a := &e.unit.Audit[0]
-		a.Kind, a.Object, a.ObjectName, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Reason
-		return e.done(spec.Reason)
+		a.Kind, a.Object, a.ObjectName, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Reason.Detail
+		return e.done(spec.Reason.Detail)
 	})
 }
 
@@ -204,7 +204,7 @@ func (s *server) stopOrStart(ctx context.Context, found *store.Record, action st
 		goal, event = mariposa.GoalHalted, "instance.stopping"
 	}
 	return s.changeInstance(ctx, found, event, func(e *edit, spec *mariposa.InstanceSpec) error {
-		spec.Goal, spec.Forced, spec.Reason = goal, false, actor(e.ctx)+" asked for a "+action
+		spec.Goal, spec.Forced, spec.Reason = goal, false, mariposa.Asked(actor(e.ctx)+" asked for a "+action)
 		return nil
 	})
 }
@@ -216,7 +216,7 @@ func (s *server) restartInstance(ctx context.Context, found *store.Record) (*doc
 			return conflict("instance %s is stopped: start it instead", spec.Name)
 		}
 		spec.Bounces++
-		spec.Reason = actor(e.ctx) + " asked for a restart"
+		spec.Reason = mariposa.Asked(actor(e.ctx) + " asked for a restart")
 		return nil
 	})
 }
@@ -224,7 +224,7 @@ func (s *server) restartInstance(ctx context.Context, found *store.Record) (*doc
 // removeSingle removes an unmanaged instance.
 func (s *server) removeSingle(ctx context.Context, found *store.Record, force bool) (*document[contract.Changed], error) {
 	return s.changeInstance(ctx, found, "instance.stopping", func(e *edit, spec *mariposa.InstanceSpec) error {
-		spec.Goal, spec.Forced, spec.Reason = mariposa.GoalGone, force, actor(e.ctx)+" removed it"
+		spec.Goal, spec.Forced, spec.Reason = mariposa.GoalGone, force, mariposa.Asked(actor(e.ctx)+" removed it")
 		e.spec.Single = e.spec.Single.Minus(sizeOf(spec))
 		return nil
 	})
@@ -250,12 +250,12 @@ func (s *server) forceInstance(ctx context.Context, found *store.Record) (*docum
 		if spec.Forced {
 			return &e.change, nil
 		}
-		spec.Forced, spec.Reason = true, actor(ctx)+" ended it by force"
+		spec.Forced, spec.Reason = true, mariposa.Asked(actor(ctx)+" ended it by force")
 		spec.Generation++
 		e.unit.Require = []store.Require{{Kind: mariposa.KindInstance, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
 		e.putInstance(r.ID, &spec, "instance.stopping")
 		a := &e.unit.Audit[0]
-		a.Kind, a.Object, a.ObjectName, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Reason
+		a.Kind, a.Object, a.ObjectName, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Reason.Detail
 		return &e.change, nil
 	})
 	if err != nil {
@@ -284,7 +284,7 @@ func (s *server) giveBack(c *change, forgotten []*store.Record) {
 		c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindProject, ID: id, SpecRevision: r.SpecRevision, StatusRevision: -1})
 		c.unit.Claims = append(c.unit.Claims, store.Claim{Node: account, Take: mariposa.Resources{}.Minus(freed[id])})
 		c.unit.Writes = append(c.unit.Writes, store.Write{
-			Kind: mariposa.KindProject, ID: id, Project: id, Spec: &spec, Event: mariposa.Event{Kind: "project.updated", Project: id, Reason: "unmanaged instances went with their node"},
+			Kind: mariposa.KindProject, ID: id, Project: id, Spec: &spec, Event: mariposa.Event{Kind: "project.updated", Project: id, Reason: &mariposa.Reason{Code: mariposa.ReasonNodeGivenUp}},
 		})
 	}
 }
@@ -297,7 +297,7 @@ func (e *edit) dismiss() {
 		if spec.Managed || spec.Debt {
 			return true
 		}
-		spec.Debt, spec.Goal, spec.Reason = true, mariposa.GoalGone, "its project is deleted"
+		spec.Debt, spec.Goal, spec.Reason = true, mariposa.GoalGone, &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}
 		spec.Generation++
 		e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindInstance, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
 		e.putInstance(r.ID, &spec, "instance.stopping")

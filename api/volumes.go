@@ -10,6 +10,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/converge"
 	"mariposa/store"
 )
 
@@ -186,21 +187,24 @@ func (v *viewer) volume(r *store.Record) contract.Volume {
 		ID: r.ID, Name: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: spec.ProjectName,
 		Service: spec.Service, ServiceName: spec.ServiceName, Slot: fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot), ComputeType: spec.Compute,
 		Node: spec.Node, NodeName: v.nodeName(spec.Node), Size: spec.Size, State: string(mariposa.ResourcePending), Goal: spec.Goal,
-		Created: spec.Created, Reason: spec.Reason,
+		Created: spec.Created,
 	}
 	if p := v.projectRecord(spec.Project); p != nil {
 		doc.Organization, doc.ProjectName = p.Spec.(*mariposa.ProjectSpec).Organization, p.Spec.(*mariposa.ProjectSpec).Name
 	}
 	doc.OrganizationName = v.orgName(doc.Organization)
+	why := spec.Reason
 	if st != nil {
-		doc.State, doc.Path, doc.Reason = string(st.State), st.Path, cmp.Or(st.Reason, spec.Reason)
+		doc.State, doc.Path, why = string(st.State), st.Path, cmp.Or(mariposa.Reported(st.Reason), why)
 	}
+	doc.Reason, doc.ReasonCode = v.say(why)
 	if user := v.userOf(r); user != nil {
 		doc.Instance, doc.InstanceName = user.ID, user.Spec.(*mariposa.InstanceSpec).Name
 	}
 	switch {
 	case v.unreachable(spec.Node):
-		doc.State, doc.Reason = string(mariposa.NodeUnknown), "its node "+cmp.Or(doc.NodeName, spec.Node)+" cannot be reached"
+		doc.State = string(mariposa.NodeUnknown)
+		doc.Reason, doc.ReasonCode = v.say(v.unreachableNode(spec.Node))
 		if spec.Goal == mariposa.GoalGone {
 			doc.Reason += "; the volume goes when it returns"
 		}
@@ -280,7 +284,9 @@ func (s *server) unused(ctx context.Context, r *store.Record, doc contract.Volum
 		}
 		return conflict("%s is used by instance %s: scale %s down, stop it, or take it out of the manifest first", what, doc.InstanceName, doc.ServiceName)
 	}
-	if s.wanted(ctx, r) {
+	if wanted, err := s.wanted(ctx, r); err != nil {
+		return err
+	} else if wanted {
 		return conflict("%s will be used again: %s is to have an instance in that slot; scale %s down, stop it, or take it out of the manifest first", what, doc.ServiceName, doc.ServiceName)
 	}
 	return nil
@@ -288,43 +294,31 @@ func (s *server) unused(ctx context.Context, r *store.Record, doc contract.Volum
 
 // wanted reports whether the goal of a volume's project is to fill the volume's
 // slot, which is empty, with an instance that would use it.
-func (s *server) wanted(ctx context.Context, r *store.Record) bool {
+func (s *server) wanted(ctx context.Context, r *store.Record) (bool, error) {
 	spec := r.Spec.(*mariposa.VolumeSpec)
 	project := s.Picture.Get(mariposa.KindProject, spec.Project)
 	st := statusOf(project)
-	if st == nil || st.Goal != mariposa.GoalStarted || project.Spec.(*mariposa.ProjectSpec).Deleting {
-		return false
+	if st == nil || project.Spec.(*mariposa.ProjectSpec).Deleting {
+		return false, nil
 	}
 	ss := st.Services[spec.ServiceName]
-	if ss == nil || ss.ID != spec.Service || ss.Removed || ss.Stopped {
-		return false
+	if ss == nil || ss.ID != spec.Service {
+		return false, nil
 	}
-	def := s.viewer(ctx).definition(project.ID, ss.Number, spec.ServiceName)
-	if def == nil || !slices.ContainsFunc(def.Volumes, func(text string) bool { return mariposa.ParseMount(text).Name == spec.Name }) {
-		return false
+	view, err := s.view(project.ID, st, func(n int) (converge.Definitions, error) { return s.definitions(ctx, project.ID, n) })
+	if err != nil {
+		return false, err
 	}
-	held := map[int]bool{}
-	s.Picture.EachInstanceOf(project.ID, func(i *store.Record) bool {
-		is := i.Spec.(*mariposa.InstanceSpec)
-		if is.Service == spec.Service && is.Managed && is.Goal == mariposa.GoalRunning {
-			held[is.Slot] = true
-		}
-		return true
-	})
-	free := 0 // slots below this one that are filled before it
-	for slot := 1; slot < spec.Slot; slot++ {
-		if !held[slot] {
-			free++
-		}
-	}
-	return !held[spec.Slot] && free < ss.Scale-len(held)
+	def := view.Definition(ss.Number, spec.ServiceName)
+	uses := def != nil && slices.ContainsFunc(def.Volumes, func(text string) bool { return mariposa.ParseMount(text).Name == spec.Name })
+	return uses && view.WillFill(spec.ServiceName, spec.Slot), nil
 }
 
 // entomb writes a volume's tombstone. On a node that is no more there is nobody to
 // take anything away, so the record goes at once.
 func (s *server) entomb(ctx context.Context, c *change, r *store.Record, doc contract.Volume) {
 	spec := *r.Spec.(*mariposa.VolumeSpec)
-	spec.Goal, spec.Task, spec.Reason = mariposa.GoalGone, "", actor(ctx)+" deleted it"
+	spec.Goal, spec.Task, spec.Reason = mariposa.GoalGone, "", mariposa.Asked(actor(ctx)+" deleted it")
 	w := store.Write{
 		Kind: mariposa.KindVolume, ID: r.ID, Spec: &spec,
 		Event: mariposa.Event{Kind: "volume.deleting", Project: spec.Project, Service: spec.ServiceName, Node: spec.Node, Actor: actor(ctx), Reason: spec.Reason},
@@ -337,7 +331,7 @@ func (s *server) entomb(ctx context.Context, c *change, r *store.Record, doc con
 	c.unit.Writes = []store.Write{w}
 	c.unit.Audit = []mariposa.Audit{{
 		Kind: string(mariposa.KindVolume), Object: r.ID, ObjectName: doc.Slot + " " + doc.Name,
-		Organization: doc.Organization, Project: doc.Project, ProjectName: doc.ProjectName, Reason: spec.Reason,
+		Organization: doc.Organization, Project: doc.Project, ProjectName: doc.ProjectName, Reason: spec.Reason.Detail,
 	}}
 }
 
@@ -352,7 +346,7 @@ func (s *server) forgetVolumes(c *change, node, why string) (lost []string) {
 		c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindVolume, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
 		c.unit.Writes = append(c.unit.Writes, store.Write{
 			Kind: mariposa.KindVolume, ID: r.ID, Delete: true,
-			Event: mariposa.Event{Kind: "volume.deleted", Project: spec.Project, Service: spec.ServiceName, Reason: why},
+			Event: mariposa.Event{Kind: "volume.deleted", Project: spec.Project, Service: spec.ServiceName, Reason: mariposa.Asked(why)},
 		})
 	}
 	return lost

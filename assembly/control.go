@@ -333,6 +333,9 @@ func newMeters(c *Control) *meters {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
 	m.registry.MustRegister(m.mends,
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "mariposa_plan_loops_total", Help: "How often the plan of a project repeated itself while the world stood still, and was held back; should stay at 0.",
+		}, func() float64 { return float64(c.engine.Loops()) }),
 		gauge("mariposa_revision", "The newest revision seen.", func() float64 { return float64(c.pic.Revision()) }),
 		gauge("mariposa_instances", "Instances on the books.", func() float64 { return float64(c.pic.Count(mariposa.KindInstance)) }),
 		gauge("mariposa_projects", "Projects.", func() float64 { return float64(c.pic.Count(mariposa.KindProject)) }),

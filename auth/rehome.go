@@ -55,7 +55,7 @@ func rehome(r *store.Record) store.Unit {
 			{Kind: mariposa.KindName, ID: name, Spec: &mariposa.NameSpec{Project: r.ID}},
 			{
 				Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec,
-				Event: mariposa.Event{Kind: "project.updated", Project: r.ID, Actor: "mariposa", Reason: why},
+				Event: mariposa.Event{Kind: "project.updated", Project: r.ID, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonRehomed, Subject: old}},
 			},
 		},
 		Claims: []store.Claim{

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,9 +82,9 @@ func (f *follower) apply(c *store.Change) {
 		delete(f.state, c.Record.ID)
 		return
 	}
-	dead, repair := strings.CutPrefix(spec.Reason, "replaces ")
+	repair := spec.Reason.Is(mariposa.ReasonReplacesFailed, mariposa.ReasonReplacesLost)
 	if repair && !known {
-		f.replaced[strings.Fields(dead)[0]] = c.Time
+		f.replaced[spec.Reason.Subject] = c.Time
 	}
 	status, _ := c.Record.Status.(*mariposa.InstanceStatus)
 	s := seen{

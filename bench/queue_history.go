@@ -57,7 +57,7 @@ func (r *queueRun) ended(i int, now time.Time) store.Write {
 	kinds := []mariposa.TaskKind{mariposa.TaskScale, mariposa.TaskReprovision, mariposa.TaskStart, mariposa.TaskStop}
 	spec := &mariposa.TaskSpec{
 		Project: p.id, ProjectName: p.name, Component: "project", Task: kinds[round%len(kinds)], Origin: mariposa.OriginUser,
-		Author: p.team.user, Reason: p.team.user + " asked for it", Created: at,
+		Author: p.team.user, Reason: mariposa.Asked(p.team.user + " asked for it"), Created: at,
 	}
 	if service := round % 3; service > 0 {
 		spec.Services = []string{fmt.Sprintf("service-%d", service)}
@@ -68,9 +68,9 @@ func (r *queueRun) ended(i int, now time.Time) store.Write {
 	}
 	switch k := (i + round) % 100; {
 	case k == 0:
-		st.State, st.Reason = mariposa.TaskFailed, "no progress for ten minutes"
+		st.State, st.Reason = mariposa.TaskFailed, mariposa.Said("no progress for ten minutes")
 	case k <= 10:
-		st.State, st.Reason = mariposa.TaskTerminated, "ended by another task"
+		st.State, st.Reason = mariposa.TaskTerminated, mariposa.Said("ended by another task")
 	}
 	id := assembly.NewID()
 	return store.Write{

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -250,7 +251,7 @@ func (a *app) projectRevert() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use: "revert [[PROJECT] VERSION]", Short: "Make an older version current again, as a new one", Args: takes(0, 2), ValidArgsFunction: first(a.versionNames),
-		Long: "Make an older version current again: its manifest and metadata become a new version, and\nnothing of the history is lost. Without a version, the last one that was fully in force.\n\n" +
+		Long: "Make an older version current again: its manifest and metadata become a new version, and\nnothing of the history is lost. Without a version, the last one that was fully in force.\nWhere none ever was, the project is stopped and nothing of it is left.\n\n" +
 			"What differs is rolled out, with --canary to some instances first. Scales stay as they\nare unless --with-scale says otherwise.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkAmounts("rolling", r.Rolling, "canary", r.Canary); err != nil {
@@ -289,8 +290,12 @@ func (a *app) revert(ctx context.Context, c *client.Client, name string, r clien
 	if err != nil {
 		return nil, a.noVersion(err, name)
 	}
-	if done.Task == nil && done.Number == before.Number {
-		a.say("%s: nothing to do, %s is that already", name, versionWords(done))
+	if done.Number == before.Number { // no version was made
+		if done.Task == nil {
+			a.say("%s: nothing to do, %s", name, cmp.Or(done.Reason, versionWords(done)+" is that already"))
+		} else {
+			a.say("%s: %s", name, done.Reason)
+		}
 		return done, nil
 	}
 	again := "the last version that was in force"

@@ -150,6 +150,9 @@ func resourceTable(all []contract.PlanResource) *table {
 		if r.Follows != "" {
 			words = "follows " + r.Follows + prefixed("; ", words)
 		}
+		if r.Retried {
+			words = "tried again" + prefixed("; ", words)
+		}
 		t.add(cell{name, bold}, cell{r.Change, changes[r.Change]}, text(scale), text(words))
 	}
 	return t

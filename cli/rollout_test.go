@@ -25,6 +25,7 @@ func (f *fake) roll() {
 			{Kind: "service", Name: "backend", Change: "unchanged", Before: 1, After: 1},
 			{Kind: "service", Name: "cache", Change: "replace", Follows: "web", Before: 1, After: 1},
 			{Kind: "service", Name: "db", Change: "create", After: 2},
+			{Kind: "service", Name: "mail", Change: "replace", Retried: true, Before: 1, After: 1},
 			{Kind: "service", Name: "old", Change: "delete", Before: 1},
 			{Kind: "service", Name: "web", Change: "replace", Before: 2, After: 3, Fields: []contract.FieldDiff{
 				{Field: "environment.GREETING", Before: "hello", After: "good\x1b[2J morning"}, {Field: "ports", After: "8080"}, {Field: "memory", Before: "1 GiB"}, {Field: "command"},
@@ -81,7 +82,7 @@ func TestWaitForAThawEndsWithIt(t *testing.T) {
 func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
 	t.Parallel()
 	held := helloState()
-	held.Projects[0].Services[1] = contract.ServiceState{Name: "web", Goal: 12, Running: 12, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 2; reprovision goes on, revert takes it back"}
+	held.Projects[0].Services[1] = contract.ServiceState{Name: "web", Goal: 12, Running: 12, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 2; reprovision continues, revert undoes it"}
 	other := held.Projects[0].Services[1]
 	other.Name = "other" // held as well, but not by this task
 	held.Projects[0].Services = append(held.Projects[0].Services, other)
@@ -164,6 +165,20 @@ func TestARevertThatChangesNothingSaysSo(t *testing.T) {
 	}
 }
 
+// A revert that makes no version says what it does instead.
+func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
+	t.Parallel()
+	const why = "no version of hello was ever fully in force: it is stopped, and nothing of it is left"
+	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Version: hashTwo, Number: 2, Task: ptr(taskOne), Reason: why})
+	if r := (&run{f: f}).do(t, "-j", "hello", "project", "revert"); r.code != exitOK || !strings.HasPrefix(r.stdout, "hello: "+why+"\ntask ") {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	f = world(t).give("PUT /v1/projects/hello/state", contract.Changed{Version: hashTwo, Number: 2, Reason: why})
+	if r := (&run{f: f}).do(t, "-j", "hello", "project", "revert"); r.code != exitOK || r.stdout != "hello: nothing to do, "+why+"\n" {
+		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
 // A plan without steps is not always good news.
 func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
 	t.Parallel()
@@ -238,7 +253,7 @@ func TestWhatPeopleHoldBackIsShownWhateverTheStatus(t *testing.T) {
 			{Name: "web", Goal: 3, Running: 1, Status: mariposa.StatusFrozen, Frozen: true, Reason: "2 instances are gone; would be replaced after thaw"},
 			{Name: "api", Goal: 3, Running: 2, Starting: 1, Status: mariposa.StatusConverging, Paused: true, Reason: "2 of 3 running"},
 			{Name: "job", Goal: 3, Running: 3, Outdated: 1, Status: mariposa.StatusPaused, Paused: true, Reason: "the rollout of version 4 is paused: 2 of 3 are up to date"},
-			{Name: "new", Goal: 12, Running: 12, Outdated: 9, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 4; reprovision goes on, revert takes it back"},
+			{Name: "new", Goal: 12, Running: 12, Outdated: 9, Status: mariposa.StatusHeld, Reason: "3 of 12 at version 4; reprovision continues, revert undoes it"},
 			{Name: "bad", Goal: 2, Status: mariposa.StatusBackingOff, Backoff: &contract.Backoff{Failures: 3, Until: noon}, Reason: "failed 3 times in a row; next try at 12:11:00: exited with code 1"},
 		},
 	}}}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -107,23 +108,16 @@ func aside(s contract.ServiceState) string {
 	for _, n := range []struct {
 		n    int
 		what string
-	}{{s.Unknown, "out of reach"}, {s.Outdated, "outdated"}} {
-		if n.n > 0 && !tells(s.Reason, n.n, n.what) {
+		told []mariposa.ReasonCode // by these reasons
+	}{
+		{s.Unknown, "out of reach", []mariposa.ReasonCode{mariposa.ReasonCounts}},
+		{s.Outdated, "outdated", []mariposa.ReasonCode{mariposa.ReasonCounts, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues}},
+	} {
+		if n.n > 0 && !slices.Contains(n.told, s.ReasonCode) {
 			all = append(all, fmt.Sprintf("%d %s", n.n, n.what))
 		}
 	}
 	return strings.Join(all, "; ")
-}
-
-// tells reports whether a reason says already how many are what: 2 outdated, or
-// 2 instances outdated.
-func tells(reason string, n int, what string) bool {
-	for _, counted := range []string{"", "instance ", "instances "} {
-		if strings.Contains(" "+reason, fmt.Sprintf(" %d %s%s", n, counted, what)) {
-			return true
-		}
-	}
-	return false
 }
 
 // settled reports whether a project needs no look.

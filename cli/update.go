@@ -72,10 +72,7 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 			return nil, a.noProject(err)
 		}
 		if bytes.Equal([]byte(old.Manifest), text) {
-			if !a.global.json {
-				a.say("%s: nothing to do, version %s is this manifest", name, versionOf(p.Number, p.Version))
-			}
-			return &contract.Changed{Version: p.Version, Number: p.Number}, nil
+			return a.resubmit(ctx, c, name, text, u, sure)
 		}
 		a.showDiff(fmt.Sprintf("%s, version %s", name, versionOf(p.Number, p.Version)), a.file, old.Manifest, string(text))
 		if ok, err := a.confirm(ctx, fmt.Sprintf("update %s?", name), sure); err != nil || !ok {
@@ -94,6 +91,20 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 		parsed = nil // of a newer server, perhaps: what it misses is named all the same
 	}
 	return done, a.supply(ctx, c, name, parsed, done.Missing)
+}
+
+// resubmit submits the newest manifest again: what of it has failed is tried again.
+func (a *app) resubmit(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
+	done, err := a.submit(ctx, c, name, text, u, sure)
+	if err != nil || done == nil || a.global.json {
+		return done, err
+	}
+	if done.Task == nil {
+		a.say("%s: nothing to do, version %s is this manifest", name, versionOf(done.Number, done.Version))
+	} else {
+		a.say("%s: version %s is tried again", name, versionOf(done.Number, done.Version))
+	}
+	return done, nil
 }
 
 // submit submits a manifest. When somebody was faster, a person sees what it would

@@ -44,7 +44,8 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 // because is why a task ended as it did.
 func because(t *contract.Task) string {
 	why := prefixed(": ", t.Reason)
-	if t.EndedBy != "" && !strings.Contains(t.Reason, t.EndedBy) {
+	told := t.ReasonCode == mariposa.ReasonTakenOver || t.ReasonCode == mariposa.ReasonEndedBy || t.ReasonCode == mariposa.ReasonTerminatedBy
+	if t.EndedBy != "" && !told {
 		why += " (ended by " + t.EndedBy + ")"
 	}
 	return why

@@ -208,13 +208,15 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 		args                   []string
 		tty, faster            bool
 		put                    bool // something was submitted
+		same, again            bool // it is the newest manifest: nothing comes of it, or it is tried again
 	}{
 		{name: "pipe", manifest: changedManifest, put: true},
 		{name: "yes", answer: "y\n", tty: true, put: true},
 		{name: "no", answer: "\n", tty: true},
 		{name: "not-asked", args: []string{"--yes"}, tty: true, put: true},
-		{name: "same", manifest: "services:\n  web: {scale: 2}\n"},
-		{name: "same-json", manifest: "services:\n  web: {scale: 2}\n", args: []string{"--json"}},
+		{name: "same", manifest: "services:\n  web: {scale: 2}\n", put: true, same: true},
+		{name: "same-json", manifest: "services:\n  web: {scale: 2}\n", args: []string{"--json"}, put: true, same: true},
+		{name: "same-again", manifest: "services:\n  web: {scale: 2}\n", put: true, again: true},
 		{name: "overtaken", manifest: changedManifest, faster: true, put: true},
 		{name: "overtaken-previous", manifest: changedManifest, args: []string{"--previous", hashOne}, faster: true, put: true},
 		{name: "overtaken-org", manifest: changedManifest, args: []string{"-o", "acme"}, faster: true, put: true},
@@ -227,6 +229,13 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := updating(t, c.faster)
+			if c.same || c.again {
+				done := contract.Changed{Version: hashTwo, Number: 2}
+				if c.again {
+					done.Task = ptr(taskOne)
+				}
+				f.give("PUT /v1/projects/hello/manifest", done)
+			}
 			r := &run{f: f, tty: c.tty, stdin: c.manifest + c.answer, home: t.TempDir()}
 			file := "-"
 			if c.manifest == "" {
@@ -346,15 +355,23 @@ func TestADeletedProjectSaysWhatItLeavesOnNodesOutOfReach(t *testing.T) {
 
 func TestWhatTheReasonSaysIsNotSaidTwice(t *testing.T) {
 	t.Parallel()
-	for reason, wanted := range map[string]string{
-		"9 running, 8 wanted, 4 outdated":                "9 running, 8 wanted, 4 outdated",
-		"4 instances outdated: made before mode changed": "4 instances outdated: made before mode changed",
-		"of 14 outdated ones none goes":                  "of 14 outdated ones none goes; 4 outdated",
-		"no node has room":                               "no node has room; 4 outdated",
-		"":                                               "4 outdated",
+	for code, wanted := range map[mariposa.ReasonCode]string{
+		mariposa.ReasonCounts:         "so it is",
+		mariposa.ReasonOutdated:       "so it is; 2 out of reach",
+		mariposa.ReasonOutdatedValues: "so it is; 2 out of reach",
+		mariposa.ReasonNoNode:         "so it is; 2 out of reach; 4 outdated",
+		"":                            "so it is; 2 out of reach; 4 outdated",
 	} {
-		if got := aside(contract.ServiceState{Reason: reason, Outdated: 4}); got != wanted {
-			t.Errorf("%q became %q", reason, got)
+		if got := aside(contract.ServiceState{Reason: "so it is", ReasonCode: code, Outdated: 4, Unknown: 2}); got != wanted {
+			t.Errorf("%s became %q", code, got)
+		}
+	}
+	for _, c := range []struct {
+		code mariposa.ReasonCode
+		want string
+	}{{mariposa.ReasonEndedBy, ": ended by task t2"}, {mariposa.ReasonThawed, ": ended by task t2 (ended by t2)"}} {
+		if got := because(&contract.Task{Reason: "ended by task t2", ReasonCode: c.code, EndedBy: "t2"}); got != c.want {
+			t.Errorf("%s became %q", c.code, got)
 		}
 	}
 }

@@ -22,6 +22,7 @@ type Project struct {
 	Goal             mariposa.ProjectGoal `json:"goal"`
 	Status           mariposa.Status      `json:"status"`
 	Reason           string               `json:"reason,omitempty"`
+	ReasonCode       mariposa.ReasonCode  `json:"reason_code,omitempty" doc:"the kind of reason, as a stable word; empty where there is none"`
 	Created          time.Time            `json:"created"`
 	Author           string               `json:"author,omitempty"`
 	Services         []string             `json:"services"`
@@ -117,27 +118,29 @@ type ProjectState struct {
 	Frozen           bool                 `json:"frozen"`
 	Paused           bool                 `json:"paused"`
 	Reason           string               `json:"reason"`
+	ReasonCode       mariposa.ReasonCode  `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 	Services         []ServiceState       `json:"services"`
 }
 
 // ServiceState is goal and reality of one service.
 type ServiceState struct {
-	ID       string          `json:"id"`
-	Name     string          `json:"name"`
-	Version  string          `json:"version"`
-	Goal     int             `json:"goal" doc:"its scale"`
-	Running  int             `json:"running"`
-	Healthy  int             `json:"healthy"`
-	Starting int             `json:"starting"`
-	Stopping int             `json:"stopping"`
-	Failed   int             `json:"failed"`
-	Unknown  int             `json:"unknown"`
-	Outdated int             `json:"outdated"`
-	Frozen   bool            `json:"frozen"`
-	Paused   bool            `json:"paused"`
-	Status   mariposa.Status `json:"status"`
-	Reason   string          `json:"reason"`
-	Backoff  *Backoff        `json:"backoff"`
+	ID         string              `json:"id"`
+	Name       string              `json:"name"`
+	Version    string              `json:"version"`
+	Goal       int                 `json:"goal" doc:"its scale"`
+	Running    int                 `json:"running"`
+	Healthy    int                 `json:"healthy"`
+	Starting   int                 `json:"starting"`
+	Stopping   int                 `json:"stopping"`
+	Failed     int                 `json:"failed"`
+	Unknown    int                 `json:"unknown"`
+	Outdated   int                 `json:"outdated"`
+	Frozen     bool                `json:"frozen"`
+	Paused     bool                `json:"paused"`
+	Status     mariposa.Status     `json:"status"`
+	Reason     string              `json:"reason"`
+	ReasonCode mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	Backoff    *Backoff            `json:"backoff"`
 }
 
 // Service is one service with what is known of it.
@@ -196,26 +199,27 @@ type Filters struct {
 
 // Task is one task of the queue.
 type Task struct {
-	ID          string             `json:"id"`
-	Project     string             `json:"project"`
-	ProjectName string             `json:"project_name"`
-	Services    []string           `json:"services"`
-	Component   string             `json:"component"`
-	Task        mariposa.TaskKind  `json:"task"`
-	State       mariposa.TaskState `json:"state"`
-	Origin      mariposa.Origin    `json:"origin"`
-	Author      string             `json:"author"`
-	Reason      string             `json:"reason"`
-	EndedBy     string             `json:"ended_by"`
-	WaitsFor    []string           `json:"waits_for,omitempty" doc:"of a queued task: the tasks that go first"`
-	Created     time.Time          `json:"created"`
-	Started     *time.Time         `json:"started"`
-	Finished    *time.Time         `json:"finished"`
-	Progress    mariposa.Progress  `json:"progress"`
-	ETA         *time.Time         `json:"eta" doc:"when it will have ended if it goes on as it has; null when that cannot be told"`
-	Version     string             `json:"version"`
-	Steps       []TaskStep         `json:"steps,omitempty" doc:"of a single task, newest first"`
-	Marker      string             `json:"marker,omitempty" doc:"of a single task: pass it to get older steps; absent when there are none"`
+	ID          string              `json:"id"`
+	Project     string              `json:"project"`
+	ProjectName string              `json:"project_name"`
+	Services    []string            `json:"services"`
+	Component   string              `json:"component"`
+	Task        mariposa.TaskKind   `json:"task"`
+	State       mariposa.TaskState  `json:"state"`
+	Origin      mariposa.Origin     `json:"origin"`
+	Author      string              `json:"author"`
+	Reason      string              `json:"reason"`
+	ReasonCode  mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	EndedBy     string              `json:"ended_by"`
+	WaitsFor    []string            `json:"waits_for,omitempty" doc:"of a queued task: the tasks that go first"`
+	Created     time.Time           `json:"created"`
+	Started     *time.Time          `json:"started"`
+	Finished    *time.Time          `json:"finished"`
+	Progress    mariposa.Progress   `json:"progress"`
+	ETA         *time.Time          `json:"eta" doc:"when it will have ended if it goes on as it has; null when that cannot be told"`
+	Version     string              `json:"version"`
+	Steps       []TaskStep          `json:"steps,omitempty" doc:"of a single task, newest first"`
+	Marker      string              `json:"marker,omitempty" doc:"of a single task: pass it to get older steps; absent when there are none"`
 }
 
 // Tasks is a page of tasks, newest first.
@@ -226,15 +230,16 @@ type Tasks struct {
 
 // TaskStep is one change that a task made, or that followed from it.
 type TaskStep struct {
-	Revision     int64     `json:"revision"`
-	At           time.Time `json:"at"`
-	Instance     string    `json:"instance"`
-	InstanceName string    `json:"instance_name"`
-	Node         string    `json:"node"`
-	NodeName     string    `json:"node_name"`
-	Step         string    `json:"step" doc:"create, update, remove or collect"`
-	Result       string    `json:"result" doc:"asked, done, or the state the node reports"`
-	Reason       string    `json:"reason"`
+	Revision     int64               `json:"revision"`
+	At           time.Time           `json:"at"`
+	Instance     string              `json:"instance"`
+	InstanceName string              `json:"instance_name"`
+	Node         string              `json:"node"`
+	NodeName     string              `json:"node_name"`
+	Step         string              `json:"step" doc:"create, update, remove or collect"`
+	Result       string              `json:"result" doc:"asked, done, or the state the node reports"`
+	Reason       string              `json:"reason"`
+	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 }
 
 // Instance is one instance.
@@ -261,6 +266,7 @@ type Instance struct {
 	ExitCode    *int                 `json:"exit_code"`
 	Restarts    int                  `json:"restarts"`
 	Reason      string               `json:"reason"`
+	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 	Managed     bool                 `json:"managed"`
 	Usage       map[string]any       `json:"usage"`
 	Environment []string             `json:"environment,omitempty" doc:"of a single instance, resolved"`
@@ -290,6 +296,7 @@ type Node struct {
 	Traits        map[string]string      `json:"traits"`
 	Status        mariposa.NodeState     `json:"status"`
 	Reason        string                 `json:"reason"`
+	ReasonCode    mariposa.ReasonCode    `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 	Instances     int                    `json:"instances"`
 	Capacity      mariposa.Resources     `json:"capacity"`
 	Reserved      mariposa.Resources     `json:"reserved"`
@@ -320,20 +327,21 @@ type Health struct {
 // Event is one change, in the words of the feed. Object is what changed, as the
 // API shows it.
 type Event struct {
-	Revision     int64     `json:"revision"`
-	Time         time.Time `json:"time"`
-	Kind         string    `json:"kind"`
-	Project      string    `json:"project"`
-	ProjectName  string    `json:"project_name"`
-	ServiceName  string    `json:"service_name"`
-	Instance     string    `json:"instance"`
-	InstanceName string    `json:"instance_name"`
-	Node         string    `json:"node"`
-	NodeName     string    `json:"node_name"`
-	Task         string    `json:"task"`
-	Actor        string    `json:"actor"`
-	Reason       string    `json:"reason"`
-	Object       any       `json:"object"`
+	Revision     int64               `json:"revision"`
+	Time         time.Time           `json:"time"`
+	Kind         string              `json:"kind"`
+	Project      string              `json:"project"`
+	ProjectName  string              `json:"project_name"`
+	ServiceName  string              `json:"service_name"`
+	Instance     string              `json:"instance"`
+	InstanceName string              `json:"instance_name"`
+	Node         string              `json:"node"`
+	NodeName     string              `json:"node_name"`
+	Task         string              `json:"task"`
+	Actor        string              `json:"actor"`
+	Reason       string              `json:"reason"`
+	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	Object       any                 `json:"object"`
 }
 
 // Events is a stretch of the feed.

@@ -9,18 +9,19 @@ import (
 // Network is where instances find each other: those of one project, or of several
 // projects of one organization.
 type Network struct {
-	ID               string           `json:"id"`
-	Name             string           `json:"name" doc:"as in the manifest"`
-	Shared           bool             `json:"shared"`
-	Organization     string           `json:"organization"`
-	OrganizationName string           `json:"organization_name"`
-	Project          string           `json:"project" doc:"whose it is; empty: it is shared"`
-	ProjectName      string           `json:"project_name"`
-	Projects         []NetworkProject `json:"projects" doc:"that use it, as far as the caller may see them"`
-	Nodes            []NetworkNode    `json:"nodes" doc:"its part on each node where an instance uses it, or did"`
-	Instances        int              `json:"instances" doc:"how many are on it"`
-	Created          time.Time        `json:"created"`
-	Reason           string           `json:"reason"`
+	ID               string              `json:"id"`
+	Name             string              `json:"name" doc:"as in the manifest"`
+	Shared           bool                `json:"shared"`
+	Organization     string              `json:"organization"`
+	OrganizationName string              `json:"organization_name"`
+	Project          string              `json:"project" doc:"whose it is; empty: it is shared"`
+	ProjectName      string              `json:"project_name"`
+	Projects         []NetworkProject    `json:"projects" doc:"that use it, as far as the caller may see them"`
+	Nodes            []NetworkNode       `json:"nodes" doc:"its part on each node where an instance uses it, or did"`
+	Instances        int                 `json:"instances" doc:"how many are on it"`
+	Created          time.Time           `json:"created"`
+	Reason           string              `json:"reason"`
+	ReasonCode       mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 }
 
 // NetworkProject is a project that uses a network.
@@ -38,6 +39,7 @@ type NetworkNode struct {
 	State       string               `json:"state" enum:"pending,made,deleting,unknown" doc:"unknown: the node cannot be reached"`
 	Path        string               `json:"path" doc:"where the node has it, if it has a place"`
 	Reason      string               `json:"reason"`
+	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 }
 
 // Networks is a page of networks.

@@ -1,5 +1,7 @@
 package contract
 
+import "mariposa"
+
 // Plan is what would be done, as if every step succeeded. Nothing is changed by
 // asking.
 type Plan struct {
@@ -17,6 +19,7 @@ type PlanResource struct {
 	Name    string      `json:"name"`
 	Change  string      `json:"change" doc:"create, update, replace, scale, delete or unchanged"`
 	Follows string      `json:"follows,omitempty" doc:"of one that is replaced: the service that it refers to and that has another instance then"`
+	Retried bool        `json:"retried,omitempty" doc:"its rollout had stopped by itself and would be tried again"`
 	Fields  []FieldDiff `json:"fields"`
 	Before  int         `json:"before" doc:"of a service: its scale"`
 	After   int         `json:"after"`
@@ -24,11 +27,12 @@ type PlanResource struct {
 
 // PlanStep is one thing that would be done to one instance.
 type PlanStep struct {
-	Step         string `json:"step" doc:"create, update, remove, keep (ended, for people to look at) or collect"`
-	Service      string `json:"service_name"`
-	Slot         string `json:"slot"`
-	Instance     string `json:"instance,omitempty" doc:"of one that is there"`
-	InstanceName string `json:"instance_name,omitempty"`
-	Version      string `json:"version,omitempty" doc:"that it would be made from"`
-	Reason       string `json:"reason"`
+	Step         string              `json:"step" doc:"create, update, remove, keep (ended, for people to look at) or collect"`
+	Service      string              `json:"service_name"`
+	Slot         string              `json:"slot"`
+	Instance     string              `json:"instance,omitempty" doc:"of one that is there"`
+	InstanceName string              `json:"instance_name,omitempty"`
+	Version      string              `json:"version,omitempty" doc:"that it would be made from"`
+	Reason       string              `json:"reason"`
+	ReasonCode   mariposa.ReasonCode `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 }

@@ -28,6 +28,7 @@ type Volume struct {
 	InstanceName     string               `json:"instance_name"`
 	Created          time.Time            `json:"created"`
 	Reason           string               `json:"reason"`
+	ReasonCode       mariposa.ReasonCode  `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 }
 
 // Volumes is a page of volumes.

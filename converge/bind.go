@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,48 +17,68 @@ import (
 // instance of each service it refers to: the first that served, kept as long as
 // it lives. Only once the other service is at rest is it bound anew, so that a
 // crash, a node that is away for a while or a rollout in several steps never
-// send it back and forth. What is bound to an instance that is to be replaced
-// follows its successor first; then the old one goes.
+// send it back and forth. handover.go says when it follows another.
 
-// bind brings the bindings of a service up to date. It reports whether running
-// instances became outdated by that: they are sorted anew before anything else
-// is done.
+// bind brings the bindings of a service up to date. It reports whether they are
+// about other instances now, or running instances became outdated: that is stored
+// before anything is done, so that what they are about is known to be referred to,
+// and instances are sorted anew.
 func (t *turn) bind() bool {
-	asks := t.view.asks(t.s)
 	was := t.st.Bindings
-	if len(asks) == 0 {
-		t.plan.Again = t.plan.Again || was != nil
-		t.st.Bindings = nil
-		return false
-	}
-	t.looked = true
-	next, follows := &mariposa.Bindings{To: map[string]mariposa.Binding{}}, ""
-	for _, on := range slices.Sorted(maps.Keys(asks)) {
-		b, why := t.bindTo(on, asks[on])
-		if why != "" && t.unbound == "" && slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return r.Service == on }) {
-			t.unbound = "waits for " + on + ": " + why
-		}
-		if b.Instance == "" {
-			continue
-		}
-		if old, had := was.Get(on); had && follows == "" && !maps.Equal(old.Values, b.Values) {
-			follows = on
-		}
-		next.To[on] = b
-	}
-	if len(next.To) == 0 {
-		next = nil
-	}
-	if reflect.DeepEqual(was, next) {
+	next, follows, moved := t.resolveAll(was)
+	switch {
+	case sameValue(was, next):
+		return next != nil && t.rollAstray()
+	case next == nil && len(t.view.referencesOf(t.s)) == 0:
+		t.st.Bindings, t.plan.Again = nil, true
 		return false
 	}
 	t.st.Bindings, t.plan.Again = next, true
 	before, _ := boundTo(t.s.def, was)
-	after, loose := boundTo(t.s.def, next)
-	if loose || before == after || t.wanted() == 0 {
+	if after, unresolved := boundTo(t.s.def, next); !unresolved && before != after && t.s.wanted() > 0 {
+		t.follow(follows)
+		return true
+	}
+	if moved {
+		t.st.Status, t.st.Reason = mariposa.StatusConverging, cmp.Or(t.unbound, &mariposa.Reason{Code: mariposa.ReasonFollowsOther})
+		t.left = max(1, t.s.wanted())
+	}
+	return moved
+}
+
+// resolveAll finds what every reference resolves to now: the first service whose
+// values are others than they were, and whether other instances are referred to.
+func (t *turn) resolveAll(was *mariposa.Bindings) (next *mariposa.Bindings, follows string, moved bool) {
+	references := t.view.referencesOf(t.s)
+	for _, on := range slices.Sorted(maps.Keys(references)) {
+		b, why := t.bindTo(on, references[on])
+		if why != nil && t.unbound == nil && slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return r.Service == on }) {
+			t.unbound = why
+		}
+		if b.Instance == "" {
+			continue
+		}
+		old, had := was.Get(on)
+		if had && follows == "" && !maps.Equal(old.Values, b.Values) {
+			follows = on
+		}
+		moved = moved || old.Instance != b.Instance || toOne(old) != toOne(b)
+		if next == nil {
+			next = &mariposa.Bindings{To: map[string]mariposa.Binding{}}
+		}
+		next.To[on] = b
+	}
+	return next, follows, moved
+}
+
+// rollAstray starts a rollout where instances refer to something else than the
+// service is bound to, and none brings them there: one that was under way when
+// the binding changed did not speak of them.
+func (t *turn) rollAstray() bool {
+	if t.s.astray == 0 || t.st.Rollout != nil {
 		return false
 	}
-	t.follow(follows)
+	t.follow("")
 	return true
 }
 
@@ -71,18 +89,18 @@ func (t *turn) follow(on string) {
 	if t.st.Rollout != nil {
 		r = *t.st.Rollout
 	}
-	r.Progress, r.Fresh, r.Failures, r.Stopped = t.now, 0, 0, "" // it is about something else now
+	r.Progress, r.Fresh, r.Failures, r.Stopped = t.now, 0, 0, nil // it is about something else now
 	t.st.Rollout = &r
-	t.st.Status, t.st.Reason = mariposa.StatusConverging, "what it refers to has changed"
+	t.st.Status, t.st.Reason = mariposa.StatusConverging, &mariposa.Reason{Code: mariposa.ReasonFollowsOther}
 	if on != "" {
-		t.st.Reason = fmt.Sprintf("follows %s to %s", on, t.st.Bindings.To[on].Name)
+		t.st.Reason = &mariposa.Reason{Code: mariposa.ReasonFollows, Subject: on, Other: t.st.Bindings.To[on].Name}
 	}
-	t.left = max(1, t.wanted())
+	t.left = max(1, t.s.wanted())
 }
 
-// asks lists what a service refers to, by service: by the definition in force, by
+// referencesOf lists what a service refers to, by service: by the definition in force, by
 // those that its instances were made from, and by the one to fall back to.
-func (v *View) asks(s *service) map[string][]string {
+func (v *View) referencesOf(s *service) map[string][]string {
 	var out map[string][]string
 	add := func(d *mariposa.Service) {
 		if d == nil {
@@ -110,87 +128,93 @@ func (v *View) asks(s *service) map[string][]string {
 
 // bindTo says what a service is bound to of another one, and why it cannot be
 // bound as it should.
-func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, string) {
+func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, *mariposa.Reason) {
 	old, had := t.st.Bindings.Get(on)
-	d := t.view.services[on]
-	used := t.wanted() > 0
-	if had && used {
-		kept := t.stays(d, old)
-		if !kept {
-			t.stray = fmt.Sprintf("refers to %s, which is gone; it follows once %s serves again", old.Name, on)
-		}
-		if kept || !t.view.quiet(d, t.now) || !t.proven(d) {
-			return t.refresh(d, old, fields), ""
-		}
+	d := t.other(on)
+	is := detached
+	if had {
+		is = t.attachmentOf(d, old)
 	}
-	if why := t.view.unready(on, used); why != "" {
+	if is == attached {
+		return t.refresh(d, old, fields), nil
+	}
+	next, why := t.nextOf(on, d, old, had, is)
+	if next == nil {
+		if had {
+			old = t.refresh(d, old, fields)
+		}
 		return old, why
 	}
-	if used && !had && !t.view.quiet(d, t.now) && d.status.Scale > 0 {
-		return old, "it is not at rest" // what it would be bound to now may be about to go
+	b := t.view.resolve(d, next, fields)
+	if had && t.isLive() && !d.hasFinalSet() {
+		keepSets(&b, old) // not all are there yet
 	}
-	i := t.view.first(d)
-	if i == nil {
-		return old, "its scale is 0, so there is nothing to refer to; scale it up"
-	}
-	b := t.view.resolve(d, i, fields)
-	if had && used {
-		if t.view.crowded(d) {
-			keepSets(&b, old) // not all are there yet
+	return b, t.missingField(on, next, b, fields)
+}
+
+// nextOf finds the instance that a service is bound to next; nil: none yet, and
+// why.
+func (t *turn) nextOf(on string, d *facts, old mariposa.Binding, had bool, is attachment) (*Instance, *mariposa.Reason) {
+	if is == yielding {
+		i := t.view.candidate(d)
+		if i == nil || i.ID == old.Instance {
+			return nil, nil
 		}
-		b.Former = old.Former
-		if old.Instance != i.ID {
-			b.Former = append(slices.Clone(old.Former), old.Instance)
+		return i, nil
+	}
+	gone := func(code mariposa.ReasonCode) *mariposa.Reason {
+		return &mariposa.Reason{Code: code, Subject: on, Other: old.Name}
+	}
+	inUse := t.isLive()
+	if had && inUse {
+		t.astrayWhy = gone(mariposa.ReasonReferenceGone)
+	}
+	if why := t.unready(on, inUse); why != nil {
+		return nil, why
+	}
+	if d.goal == 0 {
+		return nil, &mariposa.Reason{Code: mariposa.ReasonWaitsScale, Subject: on}
+	}
+	i := t.view.candidate(d)
+	switch {
+	case i == nil:
+		return nil, &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: on}
+	case !inUse:
+		return i, nil
+	case !d.isAtRest() && !d.asksFollowers(): // what it would be bound to now may be about to go
+		if had {
+			return nil, gone(mariposa.ReasonWaitsReference)
 		}
+		return nil, &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: on}
+	case had && !t.isProven(d, i, old.Name):
+		return nil, gone(mariposa.ReasonWaitsReference)
 	}
-	return b, t.wanting(on, i, b, fields)
+	return i, nil
 }
 
-// proven reports whether what a service would follow has been up for long enough:
-// for min_healthy, and where it keeps failing for as long as the next try would be
-// put off, so that nobody follows it from one try to the next.
-func (t *turn) proven(d *service) bool {
-	i := t.view.first(d)
-	if i == nil || d.rollsOn() { // a rollout waits for that itself
-		return true
-	}
-	proof := d.def.Update.MinHealthy
-	if b := d.status.Backoff; b != nil {
-		proof = max(proof, delay(d.status.ID, b.Failures+1))
-	}
-	at := since(i).Add(proof)
-	if at.After(t.now) {
-		t.following = true
-		t.wait(at, func() string {
-			return fmt.Sprintf("%s; %s must have been up for %s first", t.stray, i.Spec.Name, proof.Round(100*time.Millisecond))
-		})
-		return false
-	}
-	return true
+// scaledAway reports whether a person wants no instance of another service.
+func (t *turn) scaledAway(name string) bool {
+	d := t.other(name)
+	return d != nil && d.status != nil && d.status.Scale == 0
 }
 
-// scaledAway reports whether a person wants no instance of a service.
-func (v *View) scaledAway(name string) bool {
-	s := v.services[name]
-	return s != nil && s.status != nil && s.status.Scale == 0
-}
-
-// wanting says what an instance does not have that it is asked for.
-func (t *turn) wanting(on string, i *Instance, b mariposa.Binding, fields []string) string {
+// missingField says what an instance does not have that it is asked for.
+func (t *turn) missingField(on string, i *Instance, b mariposa.Binding, fields []string) *mariposa.Reason {
 	for _, f := range fields {
 		if _, ok := b.Values[f]; !ok && slices.Contains(t.s.def.Refs, mariposa.Ref{Service: on, Field: f}) {
-			return fmt.Sprintf("%s has no %s", i.Spec.Name, f)
+			return &mariposa.Reason{Code: mariposa.ReasonWaitsField, Subject: on, Other: i.Spec.Name, Detail: f}
 		}
 	}
-	return ""
+	return nil
 }
 
 // refresh keeps a binding. What is asked of it for the first time is looked up,
 // and what speaks of all instances is told anew once the other is at rest.
-func (t *turn) refresh(d *service, old mariposa.Binding, fields []string) mariposa.Binding {
+func (t *turn) refresh(d *facts, old mariposa.Binding, fields []string) mariposa.Binding {
 	b := old
-	if t.s.count(stale)+t.s.count(staling) == 0 {
-		b.Former = nil
+	i := t.view.instances[b.Instance]
+	if i == nil || d == nil || i.Spec.ServiceName != d.name {
+		return b
 	}
 	var lacks, sets []string
 	for _, f := range fields {
@@ -202,11 +226,7 @@ func (t *turn) refresh(d *service, old mariposa.Binding, fields []string) maripo
 			lacks = append(lacks, f)
 		}
 	}
-	i := t.view.instances[b.Instance]
-	if i == nil || d == nil {
-		return b
-	}
-	if len(sets) > 0 && t.view.quiet(d, t.now) && !t.view.crowded(d) {
+	if len(sets) > 0 && d.hasFinalSet() {
 		lacks = append(lacks, sets...)
 	}
 	if len(lacks) > 0 {
@@ -277,7 +297,8 @@ func digest(parts []string) string {
 }
 
 // boundStep begins the step that makes an instance of a version, with what its
-// references resolve to. It reports whether all of them do.
+// references resolve to. It reports whether all of them do, to instances that are
+// there: nothing is made with a reference to what is gone.
 func (t *turn) boundStep(number int) (Step, bool) {
 	s := Step{Action: Create}
 	def := t.view.Definition(number, t.s.name)
@@ -288,15 +309,18 @@ func (t *turn) boundStep(number int) (Step, bool) {
 		return s, true
 	}
 	sum, loose := boundTo(def, t.st.Bindings)
-	if loose {
-		t.wait(time.Time{}, func() string { return cmp.Or(t.unbound, "what it refers to does not serve yet") })
+	why := t.unbound
+	if !loose {
+		why = t.goneReference(def)
+	}
+	if loose || why != nil {
+		t.wait(time.Time{}, func() *mariposa.Reason { return cmp.Or(why, &mariposa.Reason{Code: mariposa.ReasonFollowsOther}) })
 		return s, false
 	}
 	s.Bound, s.Bindings = sum, &mariposa.Bindings{To: map[string]mariposa.Binding{}}
 	for _, refs := range [][]mariposa.Ref{def.Refs, def.LiveRefs} {
 		for _, r := range refs {
 			if to, ok := t.st.Bindings.Get(r.Service); ok {
-				to.Former = nil
 				s.Bindings.To[r.Service] = to
 			}
 		}
@@ -306,4 +330,27 @@ func (t *turn) boundStep(number int) (Step, bool) {
 	}
 	t.bound[number] = s
 	return s, true
+}
+
+// goneReference says which instance that a definition refers to is gone; nil: none.
+func (t *turn) goneReference(def *mariposa.Service) *mariposa.Reason {
+	for _, r := range def.Refs {
+		if ofAll(r.Field) {
+			continue
+		}
+		b, _ := t.st.Bindings.Get(r.Service)
+		switch d := t.other(r.Service); {
+		case t.attachmentOf(d, b) == detached:
+			return &mariposa.Reason{Code: mariposa.ReasonWaitsReference, Subject: r.Service, Other: b.Name}
+		case d.yields(b.Instance):
+			return &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: r.Service}
+		case d.ending:
+			return &mariposa.Reason{Code: mariposa.ReasonWaitsStopped, Subject: r.Service}
+		case d.goal == 0:
+			return &mariposa.Reason{Code: mariposa.ReasonWaitsScale, Subject: r.Service}
+		case d.rolls && d.def.Update.StopFirst && d.members[b.Instance] == stale: // it is about to go, before its successor comes
+			return &mariposa.Reason{Code: mariposa.ReasonWaitsRollout, Subject: r.Service}
+		}
+	}
+	return nil
 }

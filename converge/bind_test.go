@@ -94,7 +94,7 @@ func TestACrashLoopIsNotFollowedFromTryToTry(t *testing.T) {
 	if web := w.of("web"); len(web) != 1 || web[0] != "web.1-2" {
 		t.Errorf("web is %v by now", web)
 	}
-	if why := w.status("web").Reason; !strings.Contains(why, "refers to db.1-1, which is gone") {
+	if why := reasonOf(w.status("web")); !strings.Contains(why, "refers to db.1-1, which is gone") {
 		t.Errorf("web says %q", why)
 	}
 	w.settle()
@@ -176,7 +176,7 @@ func TestACanaryMovesNoBinding(t *testing.T) {
 	w := running(t, def("db", "one", 3), def("web", "one", 1, refersTo("db.id")))
 	w.submit(def("db", "two", 3, func(d *mariposa.Service) { d.Update.Canary = mariposa.Amount{N: 1} }), def("web", "one", 1, refersTo("db.id")))
 	w.settle()
-	wantStatus(t, w, "db", mariposa.StatusHeld, "1 of 3 at version 2; reprovision goes on, revert takes it back")
+	wantStatus(t, w, "db", mariposa.StatusHeld, "1 of 3 at version 2; ")
 	if to := w.boundTo("web", "db"); to != "db.1-1" {
 		t.Errorf("web is bound to %s", to)
 	}
@@ -316,4 +316,34 @@ func TestWhatIsNotFollowedIsTakenBack(t *testing.T) {
 	}
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 	wantStatus(t, w, "db", mariposa.StatusConverged, "")
+}
+
+// The time for which an absent node is ridden out does not count against a rollout:
+// else it would stop in the very instant in which the node's instances are given
+// up, and its slot would be refilled at a version that nothing can be made of.
+func TestARolloutDoesNotStopBecauseANodeIsRiddenOut(t *testing.T) {
+	w := running(t, def("db", "one", 2, stopFirst, neverReschedule), def("app", "one", 1, refersTo("db.id"), deadline(time.Minute)))
+	w.lose("n2")
+	w.lose(w.instances[w.of("app")[0]].Spec.Node)
+	w.scale("db", 1)
+	w.step()
+	w.scale("db", 2)
+	w.fail("db.1-1")
+	w.submit(def("db", "two", 2, stopFirst, neverReschedule), def("app", "two", 1, deadline(time.Minute)))
+	w.settle()
+	wantServing(t, w, "app", map[string]int{"two": 1})
+}
+
+// A slot is not refilled at a version that refers to what is no longer in the
+// manifest.
+func TestASlotIsRefilledAtAVersionThatCanBeMade(t *testing.T) {
+	w := running(t, def("db", "one", 1), def("app", "one", 1, refersTo("db.id"), deadline(time.Minute)))
+	w.submit(def("app", "two", 1, deadline(time.Minute)))
+	w.settleUntilStopped("app")
+	w.fail(w.of("app")...)
+	w.settle()
+	wantServing(t, w, "app", map[string]int{"two": 1})
+	if n := len(w.of("db")); n != 0 {
+		t.Errorf("%d are left of db%s", n, w.story())
+	}
 }

@@ -1,13 +1,10 @@
 package converge
 
-import (
-	"slices"
-
-	"mariposa"
-)
+import "mariposa"
 
 // class says which part an instance plays for the plan. Each instance is in
-// exactly one.
+// exactly one. The rules ask for traits of a class and never for its place in
+// this list: to add a class, add it here and give it a row in traitsOf.
 type class uint8
 
 const (
@@ -26,26 +23,59 @@ const (
 	classes
 )
 
-var classNames = [classes]string{"serving", "amend", "updating", "stale", "starting", "staling", "lost", "failed", "leaving", "stranded", "corpse", "gone"}
+// traits are what the rules ask about a class.
+type traits struct {
+	name      string
+	wanted    bool // its goal is to run
+	up        bool // it runs, of whatever definition
+	current   bool // it runs and needs no new incarnation
+	starts    bool // it is on its way up
+	holdsSlot bool // it keeps its slot from being filled
+	refers    bool // it uses the instances that it was made to refer to
+	lives     bool // what its definition depends on must stay
+}
 
-func (c class) String() string { return classNames[c] }
+var traitsOf = [classes]traits{
+	serving:  {name: "serving", wanted: true, up: true, current: true, holdsSlot: true, refers: true, lives: true},
+	amend:    {name: "amend", wanted: true, up: true, current: true, holdsSlot: true, refers: true, lives: true},
+	updating: {name: "updating", wanted: true, up: true, current: true, holdsSlot: true, refers: true, lives: true},
+	stale:    {name: "stale", wanted: true, up: true, holdsSlot: true, refers: true, lives: true},
+	starting: {name: "starting", wanted: true, starts: true, holdsSlot: true, refers: true, lives: true},
+	staling:  {name: "staling", wanted: true, starts: true, holdsSlot: true, refers: true, lives: true},
+	lost:     {name: "lost", wanted: true, holdsSlot: true, lives: true},
+	failed:   {name: "failed", wanted: true, lives: true},
+	leaving:  {name: "leaving", refers: true, lives: true},
+	stranded: {name: "stranded"},
+	corpse:   {name: "corpse"},
+	gone:     {name: "gone"},
+}
 
-// holdsSlot reports whether an instance of this class keeps its slot from
-// being filled.
-func (c class) holdsSlot() bool { return c < failed }
+// The classes that share a trait, and the order in which instances go when
+// there are too many: not yet running first, the current definition last.
+var (
+	wantedClasses  = classesWith(func(t traits) bool { return t.wanted })
+	upClasses      = classesWith(func(t traits) bool { return t.up })
+	currentClasses = classesWith(func(t traits) bool { return t.current })
+	victimClasses  = []class{staling, starting, lost, stale, amend, updating, serving}
+)
 
-// wanted reports whether an instance of this class still has the goal to run.
-func (c class) wanted() bool { return c <= failed }
+func classesWith(trait func(traits) bool) []class {
+	var out []class
+	for c := range classes {
+		if trait(traitsOf[c]) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
 
-// starts reports whether an instance of this class is on its way up.
-func (c class) starts() bool { return c == starting || c == staling }
-
-// runs reports whether an instance of this class runs, of whatever definition.
-func (c class) runs() bool { return c <= stale }
-
-// upToDate reports whether an instance of this class runs and needs no new
-// incarnation.
-func (c class) upToDate() bool { return c <= updating }
+func (c class) String() string  { return traitsOf[c].name }
+func (c class) runs() bool      { return traitsOf[c].up }
+func (c class) upToDate() bool  { return traitsOf[c].current }
+func (c class) starts() bool    { return traitsOf[c].starts }
+func (c class) holdsSlot() bool { return traitsOf[c].holdsSlot }
+func (c class) refers() bool    { return traitsOf[c].refers }
+func (c class) lives() bool     { return traitsOf[c].lives }
 
 func (v *View) classify(s *service, i *Instance) class {
 	state := mariposa.StateOf(i.Spec, i.Status)
@@ -91,7 +121,7 @@ func (v *View) outdated(s *service, i *Instance) bool {
 	if s.def == nil || s.status == nil || !v.matches(s, i) {
 		return false
 	}
-	return differs(s, i) || i.Spec.Created.Before(outdatedBefore(s.status)) || !s.loose && i.Spec.Bound != s.bound
+	return differs(s, i) || i.Spec.Created.Before(outdatedBefore(s.status)) || !s.unresolved && i.Spec.Bound != s.bound
 }
 
 // differs reports whether an instance was made from another definition.
@@ -102,17 +132,7 @@ func differs(s *service, i *Instance) bool {
 // matches reports whether the rollout under way is about an instance.
 func (v *View) matches(s *service, i *Instance) bool {
 	f := filterOf(s.status)
-	if f == nil {
-		return true
-	}
-	if f.Image != "" {
-		if d := v.Definition(i.Spec.Number, s.name); d == nil || d.Image != f.Image {
-			return false
-		}
-	}
-	return (f.Version == 0 || f.Version == i.Spec.Number) &&
-		(len(f.Instances) == 0 || slices.Contains(f.Instances, i.ID)) &&
-		(len(f.Nodes) == 0 || slices.Contains(f.Nodes, i.Spec.Node))
+	return f == nil || Matches(f, i.ID, i.Spec, v.Definition(i.Spec.Number, s.name))
 }
 
 // sameForm reports whether two digests differ in values of metadata at most.

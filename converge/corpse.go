@@ -15,8 +15,8 @@ const (
 	corpseAge = 24 * time.Hour
 )
 
-// keepsOf says whose remains the service keeps.
-func (t *turn) keepsOf() string {
+// preservePolicy says whose remains the service keeps.
+func (t *turn) preservePolicy() string {
 	if t.s.def == nil || t.st.Removed || t.view.goal == mariposa.GoalDeleted {
 		return mariposa.PreserveNo
 	}
@@ -27,9 +27,9 @@ func (t *turn) keepsOf() string {
 // people to look at.
 func (t *turn) preserves(i *Instance) bool {
 	switch c := t.s.members[i.ID]; {
-	case c == failed && t.keepsOf() != mariposa.PreserveNo && t.keepsOf() != "":
+	case c == failed && t.preservePolicy() != mariposa.PreserveNo && t.preservePolicy() != "":
 		return slices.Contains(t.keepers(), i)
-	case c.runs() && t.keepsOf() == mariposa.PreserveAlways:
+	case c.runs() && t.preservePolicy() == mariposa.PreserveAlways:
 		t.halting++
 		return t.halting <= corpsesKept
 	}
@@ -79,13 +79,13 @@ func (t *turn) clearCorpses() {
 	if t.s.count(corpse) == 0 {
 		return
 	}
-	keeps := t.keepsOf()
+	keeps := t.preservePolicy()
 	t.s.each(corpse, func(i *Instance) bool {
 		switch {
 		case keeps != mariposa.PreserveNo && keeps != "" && slices.Contains(t.keepers(), i):
 			t.wakeAt(since(i).Add(corpseAge))
 			if !i.Spec.Kept {
-				t.step(Step{Action: Keep, Instance: i.ID, Reason: "kept for a while"})
+				t.step(Step{Action: Keep, Instance: i.ID, Reason: &mariposa.Reason{Code: mariposa.ReasonKept}})
 			}
 		case t.view.nodes[i.Spec.Node].Unknown && t.view.goal != mariposa.GoalDeleted && !t.st.Removed:
 		default:
@@ -96,12 +96,12 @@ func (t *turn) clearCorpses() {
 }
 
 // whyCleared says why what is left of an ended instance is not kept any longer.
-func (t *turn) whyCleared(i *Instance, keeps string) string {
+func (t *turn) whyCleared(i *Instance, keeps string) *mariposa.Reason {
 	switch {
 	case keeps == mariposa.PreserveNo || keeps == "":
-		return "it has ended, and what ends is not kept"
+		return &mariposa.Reason{Code: mariposa.ReasonNotKept}
 	case since(i).Add(corpseAge).After(t.now):
-		return "it has ended, and newer ones that have are kept instead"
+		return &mariposa.Reason{Code: mariposa.ReasonKeptNewer}
 	}
-	return "it has ended, and was kept for a day"
+	return &mariposa.Reason{Code: mariposa.ReasonKeptLong}
 }

@@ -21,45 +21,65 @@ func (t *turn) countFailures() {
 	if b != nil && !healedAt(b).After(t.now) {
 		b, t.st.Backoff = nil, nil
 	}
-	last, atTarget, repeated := seen, 0, b == nil
-	t.s.each(failed, func(i *Instance) bool {
-		t.stillborn = t.stillborn || (since(i).Equal(t.now) && i.Spec.Created.Equal(t.now))
-		if since(i).After(seen) {
-			if since(i).After(last) {
-				last = since(i)
-			}
-			if !t.view.outdated(t.s, i) {
-				atTarget++
-			}
-			repeated = repeated || !i.Spec.Created.Before(b.First)
+	fresh := t.newFailures(b, seen)
+	switch {
+	case t.ending:
+	case fresh.any:
+		b = t.nextBackoff(b, fresh)
+		if r := t.st.Rollout; r != nil && fresh.atTarget {
+			c := *r
+			c.Failures++
+			t.st.Rollout = &c
 		}
-		return true
-	})
-	if last.Equal(seen) || t.ending {
-		t.rememberUntil(b)
-		return
+	case fresh.atOnce:
+		c := *b
+		b = &c
 	}
-	next := mariposa.Backoff{First: last, Last: last}
-	if b != nil {
-		next.Failures, next.Until, next.First = b.Failures, b.Until, b.First
+	if soon := t.now.Add(time.Millisecond); fresh.atOnce && !t.ending && b.Until.Before(soon) {
+		b.Until = soon // failures are told apart by their time, so the next try waits for a later one
 	}
-	if repeated && !next.Until.After(t.now) {
-		next.Failures++
-		next.Until = t.now.Add(delay(t.st.ID, next.Failures))
-	}
-	t.st.Backoff = &next
-	t.rememberUntil(&next)
-	if r := t.st.Rollout; r != nil && atTarget > 0 {
-		c := *r
-		c.Failures++
-		t.st.Rollout = &c
+	if t.st.Backoff = b; b != nil {
+		t.wakeAt(healedAt(b))
 	}
 }
 
-func (t *turn) rememberUntil(b *mariposa.Backoff) {
+// failures are those that are new since the last time.
+type failures struct {
+	any      bool
+	last     time.Time // when the last of them was
+	atTarget bool      // one struck what is up to date
+	repeated bool      // one struck what was made after the first failure
+	atOnce   bool      // one was in the very instant in which the instance was made, new or not
+}
+
+func (t *turn) newFailures(b *mariposa.Backoff, seen time.Time) failures {
+	f := failures{last: seen}
+	t.s.each(failed, func(i *Instance) bool {
+		f.atOnce = f.atOnce || since(i).Equal(t.now) && i.Spec.Created.Equal(t.now)
+		if !since(i).After(seen) {
+			return true
+		}
+		if f.any = true; since(i).After(f.last) {
+			f.last = since(i)
+		}
+		f.atTarget = f.atTarget || !t.view.outdated(t.s, i)
+		f.repeated = f.repeated || b == nil || !i.Spec.Created.Before(b.First)
+		return true
+	})
+	return f
+}
+
+// nextBackoff is the back-off after new failures.
+func (t *turn) nextBackoff(b *mariposa.Backoff, f failures) *mariposa.Backoff {
+	next := &mariposa.Backoff{First: f.last, Last: f.last}
 	if b != nil {
-		t.wakeAt(healedAt(b))
+		next.Failures, next.Until, next.First = b.Failures, b.Until, b.First
 	}
+	if f.repeated && !next.Until.After(t.now) {
+		next.Failures++
+		next.Until = t.now.Add(delay(t.st.ID, next.Failures))
+	}
+	return next
 }
 
 // healedAt is when a service will have been healthy for long enough to forget

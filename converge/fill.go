@@ -1,8 +1,8 @@
 package converge
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"mariposa"
@@ -17,32 +17,31 @@ func (t *turn) fill() {
 		return
 	}
 	for _, i := range dead {
-		number, can := t.refillAt(i)
+		number, can := t.refillVersion(i)
 		if missing--; !can {
 			continue
 		}
-		if !t.create(i.Spec.Slot, number, fmt.Sprintf("replaces %s (%s)", i.Spec.Name, how(i)), true) {
+		if !t.create(i.Spec.Slot, number, &mariposa.Reason{Code: mariposa.ReasonReplacesFailed, Subject: i.Spec.Name, Detail: how(i)}, true) {
 			return
 		}
-		t.remove(i, how(i), true)
+		t.remove(i, mariposa.Reported(how(i)), true)
 	}
-	for _, i := range t.given {
+	for _, i := range t.givenUp {
 		if missing == 0 {
 			return
 		}
 		if t.holders(i.Spec.Slot) > 0 || t.taken[i.Spec.Slot] {
 			continue // refilled before
 		}
-		node := t.view.nodes[i.Spec.Node]
-		number, can := t.refillAt(i)
+		number, can := t.refillVersion(i)
 		if missing--; !can {
 			continue
 		}
-		if !t.create(i.Spec.Slot, number, fmt.Sprintf("replaces %s, whose node %s cannot be reached since %s", i.Spec.Name, node.Name, stamp(node.Since)), true) {
+		if !t.create(i.Spec.Slot, number, t.away(mariposa.ReasonReplacesLost, i), true) {
 			return
 		}
 	}
-	if t.needs == "" {
+	if t.needs == nil {
 		t.openSlots(missing)
 	}
 }
@@ -56,7 +55,7 @@ func (t *turn) missing() int {
 	if t.s.def.Update.StopFirst {
 		most = t.goal
 	}
-	return min(t.goal-t.slotsHeld(), most-t.counted())
+	return min(t.goal-t.slotsHeld(), most-t.filling())
 }
 
 // dead finds the failed instances whose slots are to be refilled, at most n,
@@ -72,52 +71,54 @@ func (t *turn) dead(n int) []*Instance {
 		slot := i.Spec.Slot
 		bySlot[slot]--
 		if t.holders(slot) > 0 || bySlot[slot] > 0 {
-			t.remove(i, "its place is taken", false)
+			t.remove(i, placeTaken, false)
 		} else {
 			dead = append(dead, i)
 		}
 		return true
 	})
 	for len(dead) > max(0, n) {
-		t.remove(dead[0], "its place is taken", false)
+		t.remove(dead[0], placeTaken, false)
 		dead = dead[1:]
 	}
 	return dead
 }
 
+var placeTaken = &mariposa.Reason{Code: mariposa.ReasonPlaceTaken}
+
+// openSlots fills the lowest slots that are free.
 func (t *turn) openSlots(missing int) {
-	busy := t.stillLeft()
-	slot := t.s.free
-	for ; t.s.slots[slot] > 0; slot++ {
-		t.s.free = slot + 1
-	}
+	busy := t.busySlots()
 	reason := t.scaled()
-	for ; missing > 0; slot++ {
-		if t.s.slots[slot] > 0 || t.taken[slot] {
+	for slot := range t.s.freeSlots() {
+		if missing <= 0 {
+			return
+		}
+		if t.taken[slot] {
 			continue
 		}
 		if busy[slot] {
 			missing--
-			t.wait(time.Time{}, func() string { return fmt.Sprintf("slot %s.%d is still being left", t.s.name, slot) })
+			t.wait(time.Time{}, func() *mariposa.Reason { return t.aboutSlot(mariposa.ReasonSlotBusy, slot) })
 			continue
 		}
-		if !t.create(slot, t.openAt(), reason, false) {
+		if !t.create(slot, t.newSlotVersion(), reason, false) {
 			return
 		}
 		missing--
 	}
 }
 
-// stillLeft finds the slots that, where the order is stop-first, must be left
+// busySlots finds the slots that, where the order is stop-first, must be left
 // before they are filled again. An absent node is ridden out first.
-func (t *turn) stillLeft() map[int]bool {
+func (t *turn) busySlots() map[int]bool {
 	if !t.s.def.Update.StopFirst {
 		return nil
 	}
 	busy := map[int]bool{}
 	t.s.each(leaving, func(i *Instance) bool { busy[i.Spec.Slot] = true; return true })
 	t.s.each(stranded, func(i *Instance) bool {
-		until, never := t.rideOut(i)
+		until, never := t.view.rideOut(t.s.def, i)
 		busy[i.Spec.Slot] = never || until.After(t.now)
 		if !never && busy[i.Spec.Slot] {
 			t.wakeAt(until)
@@ -127,43 +128,75 @@ func (t *turn) stillLeft() map[int]bool {
 	return busy
 }
 
-// refillAt is the version at which the slot of a dead instance is refilled: its
+// refillVersion is the version at which the slot of a dead instance is refilled: its
 // own while the rollout does not go on or is about so many alone, or where
 // nothing can be made of the one in force; that one otherwise. It reports
 // whether anything can be made of it.
-func (t *turn) refillAt(i *Instance) (int, bool) {
+func (t *turn) refillVersion(i *Instance) (int, bool) {
 	own := t.view.Definition(i.Spec.Number, t.s.name)
 	limited := t.st.Rollout != nil && t.st.Rollout.Limit > 0
 	current := !t.view.outdated(t.s, i) && i.Spec.Live == t.s.def.Live
-	if own == nil || t.needs == "" && (current || !t.asleep() && !limited) {
-		return t.st.Number, t.needs == ""
+	if own == nil || t.needs == nil && (current || !t.isOnHold() && !limited || t.isOrphaned(own)) {
+		return t.st.Number, t.needs == nil
 	}
 	return i.Spec.Number, len(own.Needs) == 0
 }
 
-// openAt is the version at which a new slot is filled: not one whose rollout
-// does not go on, as long as there is another.
-func (t *turn) openAt() int {
-	if r := t.st.Rollout; r != nil && t.asleep() {
-		if d := t.view.Definition(r.From, t.s.name); d != nil && len(d.Needs) == 0 {
-			return r.From
-		}
+// isOrphaned reports whether a definition refers to a service that is no longer in
+// the manifest, so that nothing can be made of it again.
+func (t *turn) isOrphaned(def *mariposa.Service) bool {
+	return slices.ContainsFunc(def.Refs, func(r mariposa.Ref) bool {
+		d := t.other(r.Service)
+		return d == nil || d.status == nil || d.status.Removed
+	})
+}
+
+// newSlotVersion is the version at which a new slot is filled: not one whose rollout does
+// not go on, as long as there are instances of another one. A version that nothing
+// is made from is not gone back to.
+func (t *turn) newSlotVersion() int {
+	r := t.st.Rollout
+	if r == nil || !t.isOnHold() {
+		return t.st.Number
+	}
+	number := r.From
+	if t.s.numbers[number] == 0 && r.Limit == 0 {
+		number = t.newestOutdated()
+	}
+	if d := t.view.Definition(number, t.s.name); d != nil && len(d.Needs) == 0 && !t.isOrphaned(d) {
+		return number
 	}
 	return t.st.Number
 }
 
+// newestOutdated is the newest version that outdated instances are made from; 0:
+// there are none.
+func (t *turn) newestOutdated() int {
+	for _, c := range []class{stale, staling} {
+		if t.s.count(c) > 0 {
+			i, _ := t.s.byClass[c].Max()
+			return i.Spec.Number
+		}
+	}
+	return 0
+}
+
+// aboutSlot is a reason that speaks of a slot.
+func (t *turn) aboutSlot(code mariposa.ReasonCode, slot int) *mariposa.Reason {
+	return &mariposa.Reason{Code: code, Subject: t.s.name + "." + strconv.Itoa(slot)}
+}
+
 // create adds an instance unless too many are on their way up already.
-func (t *turn) create(slot, number int, reason string, repair bool) bool {
-	t.asked = true
-	if !repair && t.full() {
+func (t *turn) create(slot, number int, reason *mariposa.Reason, repair bool) bool {
+	if t.full() && !repair {
 		return false
 	}
 	s, ok := t.boundStep(number)
 	if !ok {
 		return false
 	}
-	if t.room <= 0 {
-		t.wait(time.Time{}, func() string { return "as many instances are starting as may at once" })
+	if !t.hasRoom() {
+		t.wait(time.Time{}, func() *mariposa.Reason { return &mariposa.Reason{Code: mariposa.ReasonStartLimit} })
 		return false
 	}
 	t.room--
@@ -184,81 +217,72 @@ func (t *turn) create(slot, number int, reason string, repair bool) bool {
 func (t *turn) mayCreate() bool {
 	if b := t.st.Backoff; b != nil && b.Until.After(t.now) {
 		t.wakeAt(b.Until)
-		t.backing = true
+		t.backingOff = true
 		return false
 	}
-	if t.stillborn {
-		t.wait(t.now.Add(time.Millisecond), func() string { return "what was just made failed at once: " + t.lastFailure() })
+	if why := t.waitsFor(); why != nil {
+		t.wait(time.Time{}, func() *mariposa.Reason { return why })
+		t.blockedByPerson = slices.ContainsFunc(t.s.def.DependsOn, t.isKeptDown)
 		return false
 	}
-	if why := t.waitsFor(); why != "" {
-		t.wait(time.Time{}, func() string { return why })
-		t.barred = slices.ContainsFunc(t.s.def.DependsOn, t.view.atStandstill)
-		return false
-	}
-	if t.unbound != "" {
-		t.wait(time.Time{}, func() string { return t.unbound })
-		t.barred = slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return t.view.scaledAway(r.Service) })
+	if t.unbound != nil {
+		t.wait(time.Time{}, func() *mariposa.Reason { return t.unbound })
+		t.blockedByPerson = slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return t.scaledAway(r.Service) })
 		return false
 	}
 	return true
 }
 
-// atStandstill reports whether a person keeps a service from serving.
-func (v *View) atStandstill(name string) bool {
-	s := v.services[name]
-	return s != nil && s.status != nil && (s.status.Stopped || s.status.Frozen != nil)
+// isKeptDown reports whether a person keeps another service from serving.
+func (t *turn) isKeptDown(name string) bool {
+	d := t.other(name)
+	return d != nil && d.status != nil && (d.status.Stopped || d.frozen())
 }
 
-// waitsFor says which dependency does not serve yet; empty when all do.
-func (t *turn) waitsFor() string {
-	t.looked = true
+// waitsFor says which dependency does not serve yet; nil when all do.
+func (t *turn) waitsFor() *mariposa.Reason {
 	for _, name := range t.s.def.DependsOn {
-		if why := t.view.unready(name, t.running() > 0); why != "" {
-			return "waits for " + name + ": " + why
+		if why := t.unready(name, t.running() > 0); why != nil {
+			return why
 		}
 	}
-	return ""
+	return nil
 }
 
-// unready says why a service does not serve its dependents yet; empty when it
-// does. For dependents that already serve, one instance is enough: a repair
-// should not wait for a repair.
-func (v *View) unready(name string, degraded bool) string {
-	s := v.services[name]
-	if s == nil || s.status == nil || s.def == nil {
-		return "it is not there"
+// unready says why a service does not serve its dependents yet; nil when it does.
+// For dependents that already serve, one instance is enough: a repair should not
+// wait for a repair.
+func (t *turn) unready(name string, degraded bool) *mariposa.Reason {
+	d := t.other(name)
+	if d == nil || d.status == nil || d.def == nil {
+		return &mariposa.Reason{Code: mariposa.ReasonWaitsMissing, Subject: name}
 	}
-	if s.ending(v.goal) {
-		return "it is stopped"
+	if d.ending {
+		return &mariposa.Reason{Code: mariposa.ReasonWaitsStopped, Subject: name}
 	}
-	frozen := ""
-	if s.frozen() {
-		frozen = ", and it is frozen"
-	}
-	up := s.count(serving) + s.count(amend) + s.count(updating) + s.count(stale)
-	want := s.status.Scale
+	want := d.goal
 	if degraded {
 		want = min(want, 1)
 	}
-	if up < want {
-		return fmt.Sprintf("%d of %d running", up, s.status.Scale) + frozen + s.trouble()
+	if d.running() >= want {
+		return nil
 	}
-	return ""
+	r := &mariposa.Reason{Code: mariposa.ReasonWaitsInstances, Subject: name, Count: d.running(), Of: d.goal, Frozen: d.frozen()}
+	return r.Because(d.trouble())
 }
 
 // trouble says why a service does not get on by itself, for those that wait for
-// it; empty while it does.
-func (s *service) trouble() string {
+// it; nil while it does. What it waits for itself is left out.
+func (s *service) trouble() *mariposa.Reason {
 	switch r := s.status.Rollout; {
-	case r != nil && r.Stopped != "":
-		return "; " + r.Stopped
+	case r.HasStopped():
+		return r.Stopped
 	case len(s.def.Needs) > 0:
-		return "; it " + wanting(s.def)
+		return missingMetadata(s.def)
 	case s.status.Backoff != nil && s.status.Backoff.Failures > 1:
-		return "; " + s.lastFailure()
-	case s.status.Status == mariposa.StatusBlocked && s.status.Reason != "":
-		return "; " + s.status.Reason
+		return s.lastFailure()
+	case s.status.Status == mariposa.StatusBlocked && s.status.Reason != nil:
+		return s.status.Reason
 	}
-	return ""
+	return nil
 }

@@ -101,7 +101,7 @@ func (f *fleet) definition(name string) *mariposa.Service {
 // lean makes a service depend on another one, and perhaps refer to it.
 func (f *fleet) lean(d *mariposa.Service, on string) {
 	d.DependsOn = append(d.DependsOn, on)
-	switch field := rapid.SampledFrom([]string{"", "", "id", "address", "ids"}).Draw(f.t, d.Name+" refers to "+on); {
+	switch field := rapid.SampledFrom([]string{"", "id", "id", "address", "ids"}).Draw(f.t, d.Name+" refers to "+on); {
 	case field == "":
 	case rapid.IntRange(0, 4).Draw(f.t, d.Name+" live") == 0:
 		d.LiveRefs = append(d.LiveRefs, mariposa.Ref{Service: on, Field: field})
@@ -114,7 +114,7 @@ func (f *fleet) lean(d *mariposa.Service, on string) {
 func (f *fleet) event() {
 	what := rapid.SampledFrom([]string{
 		"move", "move", "move", "move", "move", "wake", "wake", "wait", "fail", "stillborn", "restart", "lose", "return",
-		"scale", "submit", "reprovision", "aim", "mode", "ask",
+		"scale", "submit", "reprovision", "aim", "mode", "ask", "shape", "shape",
 	}).Draw(f.t, "event")
 	f.history = append(f.history, fmt.Sprintf("%s %s", stamp(f.now), what))
 	switch what {
@@ -156,6 +156,8 @@ func (f *fleet) event() {
 		}).Draw(f.t, "mode"), f.scope()...)
 	case "ask":
 		f.ask()
+	case "shape":
+		f.shape()
 	case "aim":
 		f.aim(rapid.SampledFrom([]mariposa.ProjectGoal{
 			mariposa.GoalStarted, mariposa.GoalStarted, mariposa.GoalStarted, mariposa.GoalStopped, mariposa.GoalDeleted,
@@ -255,10 +257,9 @@ func (f *fleet) checked() whole {
 	f.refersRightly(p)
 	f.neverSilent(p)
 	f.frozenStays(p)
-	f.followsFirst(p)
-	for name, s := range f.view.services {
-		b := balanceOf(f.view, s, f.now, p)
-		f.withinBounds(name, b)
+	f.keepsBindings(p)
+	for _, name := range serviceNames(f.view) {
+		f.withinBounds(name, balanceOf(f.view, name, f.now, p))
 	}
 	return p
 }
@@ -289,59 +290,6 @@ func (f *fleet) fromScratch(p whole) {
 	if again := f.whole(v); !reflect.DeepEqual(p, again) {
 		f.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", show(p), show(again), f.story())
 	}
-}
-
-// stable holds a plan to what it says of the services: once that is stored and
-// nothing else has changed, the steps are the same and soon nothing more is to
-// be stored. Else planners would go on writing for ever. (What a service says of
-// another one is one plan behind.)
-func (f *fleet) stable(p whole) {
-	defer f.view.SetGoal(f.goal)
-	last, before := p, f.goal.Services
-	for range 3*len(f.view.services) + 1 {
-		st := *f.goal
-		st.Services = last.Services
-		f.view.SetGoal(&st)
-		next := whole{Plan: f.view.Plan(f.now, Budget{Starting: f.budget})}
-		next.Services = next.Onto(last.Services)
-		if turned(before, last.Services) { // that is stored before anything is done about it
-			before, p, last = last.Services, next, next
-			continue
-		}
-		if !reflect.DeepEqual(unbound(p.Steps), unbound(next.Steps)) {
-			f.Fatalf("the plan is\n%s\nbut once its statuses are stored\n%s%s", show(p), show(next), f.story())
-		}
-		if reflect.DeepEqual(last.Services, next.Services) {
-			return
-		}
-		last = next
-	}
-	f.Fatalf("there is always something new to say:\n%s%s", show(last), f.story())
-}
-
-// unbound are steps without what their references resolve to: until somebody is
-// made with it, that may be another with every word about the other service.
-func unbound(steps []Step) []Step {
-	out := slices.Clone(steps)
-	for i := range out {
-		out[i].Bindings, out[i].Bound = nil, ""
-	}
-	return out
-}
-
-// turned reports whether a service is bound to something else than before, or
-// will be as its rollout has ended, or holds where it did not.
-func turned(before, after map[string]*mariposa.ServiceStatus) bool {
-	held := func(ss *mariposa.ServiceStatus) bool { return ss.Rollout != nil && ss.Rollout.Held }
-	lets := func(was, ss *mariposa.ServiceStatus) bool {
-		return was.Bindings != nil && (was.Rollout == nil) != (ss.Rollout == nil)
-	}
-	for name, ss := range after {
-		if was := before[name]; was != nil && (!reflect.DeepEqual(was.Bindings, ss.Bindings) || held(was) != held(ss) || lets(was, ss)) {
-			return true
-		}
-	}
-	return false
 }
 
 // refersRightly holds steps to instances that are there and slots that are free.
@@ -380,45 +328,53 @@ func (f *fleet) refersRightly(p whole) {
 	}
 }
 
-// fillsRightly holds a create to a slot that is free, or held by what it
-// replaces, and to the time at which the service may create.
+// fillsRightly holds a create to a slot that is free, or held by outdated ones
+// that it replaces, and to the time at which the service may create.
 func (f *fleet) fillsRightly(s Step) {
-	svc := f.view.services[s.Service]
+	ss, def := f.goal.Services[s.Service], defOf(f.view, s.Service)
 	if f.versions[s.Number][s.Service] == nil || s.Slot < 1 {
 		f.Fatalf("%s: there is no such thing%s", word(s), f.story())
 	}
-	if svc.ending(f.goal.Goal) {
+	if isEnding(f.view, s.Service) {
 		f.Fatalf("%s: it is to end%s", word(s), f.story())
 	}
 	if len(f.versions[s.Number][s.Service].Needs) > 0 {
 		f.Fatalf("%s: values are missing for it%s", word(s), f.story())
 	}
-	if b := svc.status.Backoff; b != nil && b.Until.After(f.now) {
+	if b := ss.Backoff; b != nil && b.Until.After(f.now) {
 		f.Fatalf("%s: it backs off until %s%s", word(s), stamp(b.Until), f.story())
 	}
-	held := 0
 	for id, i := range f.instances {
-		if c := svc.members[id]; i.Spec.ServiceName == s.Service && i.Spec.Slot == s.Slot && c.holdsSlot() && c != lost {
-			if held++; c != stale || svc.def.Update.StopFirst || held > 1 || svc.status.Paused || svc.status.Rollout.Held {
-				f.Fatalf("%s: %s holds the slot%s", word(s), id, f.story())
-			}
+		if i.Spec.ServiceName != s.Service || i.Spec.Slot != s.Slot {
+			continue
+		}
+		c := classOf(f.view, i)
+		if c.holdsSlot() && c != lost && (c != stale && c != staling || def.Update.StopFirst || ss.Paused || ss.Rollout.Held) {
+			f.Fatalf("%s: %s holds the slot%s", word(s), id, f.story())
 		}
 	}
 }
 
-// leanedOnByNobody holds the end of a service to its dependents being gone.
+// leanedOnByNobody holds the end of a service to its dependents being gone. Where
+// edges are free to invert, versions may contradict each other about who they are.
 func (f *fleet) leanedOnByNobody(p whole, s Step) {
-	svc := f.view.services[s.Service]
-	if !svc.ending(f.goal.Goal) || svc.frozen() {
+	ss := f.goal.Services[s.Service]
+	if !isEnding(f.view, s.Service) || ss != nil && ss.Frozen != nil {
 		return
 	}
-	alone := svc.status != nil && svc.status.Stopped && !svc.status.Removed && f.goal.Goal == mariposa.GoalStarted
+	alone := ss != nil && ss.Stopped && !ss.Removed && f.goal.Goal == mariposa.GoalStarted
+	if len(f.graph) > 0 {
+		if by, n := dependentOf(f.again(), s.Service, alone); n > 0 {
+			f.Fatalf("%s: %s still has %d:\n%s%s", word(s), by, n, show(p), f.story())
+		}
+		return
+	}
 	for id, i := range f.instances {
-		other := f.view.services[i.Spec.ServiceName]
-		if c := other.members[id]; c == gone || c == stranded || c == corpse || alone && (other.status == nil || !other.status.Stopped) {
+		other := f.goal.Services[i.Spec.ServiceName]
+		if c := classOf(f.view, i); c == gone || c == stranded || c == corpse || alone && (other == nil || !other.Stopped) {
 			continue
 		}
-		if d, _ := f.view.madeFrom(other, i.Spec.Number); d != nil && slices.Contains(d.DependsOn, s.Service) {
+		if d := livesBy(f.view, i); d != nil && slices.Contains(d.DependsOn, s.Service) {
 			f.Fatalf("%s: %s depends on it:\n%s%s", word(s), id, show(p), f.story())
 		}
 	}
@@ -431,18 +387,15 @@ func (f *fleet) neverSilent(p whole) {
 	for _, s := range p.Steps {
 		steps[s.Service]++
 	}
-	for name, s := range f.view.services {
+	for _, name := range serviceNames(f.view) {
 		if p.Todo[name] == 0 {
 			if steps[name] > 0 {
 				f.Fatalf("there is nothing to do for %s but\n%s%s", name, show(p), f.story())
 			}
 			continue
 		}
-		inFlight := 0
-		for _, c := range []class{starting, staling, leaving, stranded, lost, updating} {
-			inFlight += s.count(c)
-		}
-		reason := p.Services[name] != nil && p.Services[name].Reason != ""
+		inFlight := countOf(f.view, name, starting, staling, leaving, stranded, lost, updating)
+		reason := p.Services[name] != nil && reasonOf(p.Services[name]) != ""
 		if steps[name]+inFlight == 0 && p.Wake.IsZero() && !reason {
 			f.Fatalf("%s: %d to do, nothing in flight, and not a word about it:\n%s%s", name, p.Todo[name], show(p), f.story())
 		}
@@ -466,31 +419,35 @@ func (f *fleet) frozenStays(p whole) {
 	}
 }
 
-// followsFirst holds a rollout to leaving those alone that others are bound to,
-// and bindings to staying as they are while what they are about lives.
-func (f *fleet) followsFirst(p whole) {
-	for name, s := range f.view.services {
-		if s.status == nil || s.def == nil || s.ending(f.goal.Goal) || s.wanted() == 0 {
+// keepsBindings holds bindings to staying as they are while what they are about
+// lives and is up to date.
+func (f *fleet) keepsBindings(p whole) {
+	for name, ss := range f.goal.Services {
+		if defOf(f.view, name) == nil || isEnding(f.view, name) || len(f.of(name)) == 0 {
 			continue
 		}
-		for on := range f.view.asks(s) {
-			was, had := s.status.Bindings.Get(on)
-			d := f.view.services[on]
-			if !had || !toOne(was) || d == nil || d.status == nil || d.def == nil {
+		for _, on := range referredBy(f.view, name) {
+			was, had := ss.Bindings.Get(on)
+			x := f.instances[was.Instance]
+			if !had || x == nil || x.Spec.ServiceName != on || f.goal.Services[on] == nil || defOf(f.view, on) == nil || !bindsToOne(was) {
 				continue
 			}
-			c, lives := d.members[was.Instance]
-			if next, _ := p.Services[name].Bindings.Get(on); lives && c.upToDate() && next.Instance != "" && next.Instance != was.Instance {
+			next, _ := p.Services[name].Bindings.Get(on)
+			if classOf(f.view, x).upToDate() && !slices.Contains(f.goal.Services[on].Yields, x.ID) && next.Instance != "" && next.Instance != was.Instance {
 				f.Fatalf("%s lets go of %s, which lives:\n%s%s", name, was.Instance, show(p), f.story())
-			}
-			for _, step := range p.Steps {
-				if step.Instance == was.Instance && step.Action == Remove && c == stale && !d.def.Update.StopFirst && !d.ending(f.goal.Goal) &&
-					d.status.Scale > 0 && rolls(f.view, d, p.Services[on].Rollout) {
-					f.Fatalf("%s, though %s is bound to it:\n%s%s", word(step), name, show(p), f.story())
-				}
 			}
 		}
 	}
+}
+
+// bindsToOne reports whether a binding is about the one instance.
+func bindsToOne(b mariposa.Binding) bool {
+	for field := range b.Values {
+		if isAboutOne(mariposa.Ref{Field: field}) {
+			return true
+		}
+	}
+	return false
 }
 
 // balance is what a plan does to the numbers of one service.
@@ -506,75 +463,6 @@ type balance struct {
 	limit        int // how many may be at the target of a rollout that holds; 0: any number
 	target       int // how many are
 	beyond       int // how many the plan makes there, apart from refills of what was there
-}
-
-func balanceOf(v *View, s *service, now time.Time, p whole) balance {
-	b := balance{ending: s.ending(v.goal) || s.def == nil}
-	if b.ending || s.frozen() {
-		return b
-	}
-	amount := s.def.Update.Rolling
-	if r := s.status.Rollout; r != nil && r.Batch.N > 0 {
-		amount = r.Batch
-	}
-	b.goal, b.batch, b.stopFirst = s.status.Scale, amount.Of(s.status.Scale), s.def.Update.StopFirst
-	for id, c := range s.members {
-		i := v.instances[id]
-		if c.runs() {
-			b.running++
-			if c == stale || !since(i).Add(s.def.Update.MinHealthy).After(now) {
-				b.settled++
-			}
-		}
-		node := v.nodes[i.Spec.Node]
-		if r := s.def.Reschedule; c.holdsSlot() && (c != lost || r.Never || node.Since.Add(r.After).After(now)) {
-			b.filling++
-		}
-	}
-	there := map[int]bool{} // slots of those at the target that may be refilled
-	if r := s.status.Rollout; r != nil && r.Limit > 0 && another(v.Definition(r.From, s.name), s.def) {
-		b.limit = r.Limit
-		for id, c := range s.members {
-			i := v.instances[id]
-			current := !v.outdated(s, i) && i.Spec.Live == s.def.Live
-			switch {
-			case c == failed || c == lost:
-				there[i.Spec.Slot] = there[i.Spec.Slot] || current || i.Spec.Number == s.status.Number
-			case (c == serving || c == updating || c == starting) && s.isFresh(i) && current:
-				b.target++
-			}
-		}
-	}
-	for _, step := range p.Steps {
-		switch {
-		case step.Service != s.name:
-		case step.Action == Create:
-			b.add++
-			if step.Number == s.status.Number && !there[step.Slot] {
-				b.beyond++
-			}
-		case step.Action == Remove && s.members[step.Instance] == staling:
-			b.filling-- // it goes first, and its place is taken at once
-		case (step.Action == Remove || step.Action == Keep) && s.members[step.Instance].runs():
-			b.retired++
-			if s.members[step.Instance] == stale && rolls(v, s, p.Services[s.name].Rollout) {
-				b.outdated++
-			}
-		}
-	}
-	return b
-}
-
-// rolls reports whether a rollout replaces instances now.
-func rolls(v *View, s *service, r *mariposa.Rollout) bool {
-	p := &planner{view: v}
-	return r != nil && r.Stopped == "" && !r.Held && !s.status.Paused && len(s.def.Needs) == 0 && p.heldBelow(s.name) == ""
-}
-
-// another reports whether instances can be made of the definition before that
-// are not at the target: where not, a rollout with a limit has no choice.
-func another(before, target *mariposa.Service) bool {
-	return before != nil && len(before.Needs) == 0 && (!sameForm(before.Digest, target.Digest) || before.Live != target.Live)
 }
 
 // withinBounds holds a plan to the most and the fewest that the service allows.
@@ -601,11 +489,14 @@ func (f *fleet) withinBounds(name string, b balance) {
 }
 
 // faultsEnd lets everything succeed from now on, first without the nodes that
-// are away, then with them, and holds the world to its goal.
+// are away, then with them, and holds the world to its goal. The last version
+// tries every rollout again that had stopped.
 func (f *fleet) faultsEnd() {
+	f.cause = nil
 	f.budget = max(1, f.budget)
 	f.mode(mariposa.ModeThaw)
 	f.mode(mariposa.ModeResume)
+	away := slices.ContainsFunc(slices.Collect(maps.Values(f.nodes)), func(n Node) bool { return n.Unknown })
 	f.giveValues()
 	f.finishHolds()
 	if slices.ContainsFunc(slices.Collect(maps.Values(f.nodes)), func(n Node) bool { return !n.Unknown }) {
@@ -615,14 +506,18 @@ func (f *fleet) faultsEnd() {
 	for n := range f.nodes {
 		f.comeBack(n)
 	}
+	if away {
+		f.giveValues() // what stopped because a node was away
+	}
 	f.settle()
 	f.finishHolds()
 	f.settle()
+	f.stable(f.plan())
 	f.isAsTheGoalSays()
 	f.wait(corpseAge)
 	f.settle()
-	for name, s := range f.view.services {
-		if n := s.count(corpse); n > 0 {
+	for _, name := range serviceNames(f.view) {
+		if n := countOf(f.view, name, corpse); n > 0 {
 			f.Fatalf("%s: %d are kept for longer than a day%s", name, n, f.story())
 		}
 	}
@@ -652,11 +547,10 @@ func (f *fleet) giveValues() {
 // servesWithoutTheLost holds the world to serving from the nodes it can reach.
 func (f *fleet) servesWithoutTheLost() {
 	for name, ss := range f.goal.Services {
-		s := f.view.services[name]
-		if ss.Removed || ss.Stopped || s.def.Reschedule.Never || f.goal.Goal != mariposa.GoalStarted || f.waitsForTheLost(name) {
+		if ss.Removed || ss.Stopped || f.goal.Goal != mariposa.GoalStarted || f.waitsForTheLost(name) {
 			continue
 		}
-		if up := s.count(serving) + s.count(amend) + s.count(stale); up < ss.Scale {
+		if up := countOf(f.view, name, serving, amend, stale); up < ss.Scale {
 			f.Fatalf("%s: %d of %d run, and nothing more will come:\n%s%s", name, up, ss.Scale, show(f.plan()), f.story())
 		}
 	}
@@ -675,36 +569,43 @@ func (f *fleet) waitsForTheLost(name string) bool {
 // depends on, refers to a service of which people want no instance.
 func (f *fleet) refersToNothing(name string) bool {
 	d := f.versions[f.goal.Services[name].Number][name]
-	return d != nil && (slices.ContainsFunc(d.Refs, func(r mariposa.Ref) bool { return f.view.scaledAway(r.Service) }) ||
-		slices.ContainsFunc(d.DependsOn, f.refersToNothing))
+	return d != nil && (slices.ContainsFunc(d.Refs, func(r mariposa.Ref) bool {
+		ss := f.goal.Services[r.Service]
+		return ss != nil && ss.Scale == 0
+	}) || slices.ContainsFunc(d.DependsOn, f.refersToNothing))
 }
 
 // isAsTheGoalSays holds a world at rest to its goal: one instance in each slot,
-// as many as the scale says, all up to date unless a rollout has stopped.
+// as many as the scale says, all up to date. No rollout has stopped: nothing has
+// failed since the last version tried all of them again.
 func (f *fleet) isAsTheGoalSays() {
 	p := f.plan()
-	for name, s := range f.view.services {
-		if f.heldByAStoppedRollout(name) || f.goal.Services[name] != nil && f.refersToNothing(name) {
-			if len(p.Steps) > 0 || p.Todo[name] > 0 && p.Services[name].Reason == "" {
+	for _, name := range serviceNames(f.view) {
+		ss := f.goal.Services[name]
+		if f.waitsForPeople(name) {
+			if len(p.Steps) > 0 || p.Todo[name] > 0 && reasonOf(p.Services[name]) == "" {
 				f.Fatalf("%s: it does not say what it waits for:\n%s%s", name, show(p), f.story())
 			}
 			continue
 		}
-		ss := f.goal.Services[name]
+		if ss != nil && isStopped(ss.Rollout) {
+			f.Fatalf("%s: its rollout is stopped, and nothing has failed since it was tried again:\n%s%s", name, show(p), f.story())
+		}
 		scale := 0
-		if !s.ending(f.goal.Goal) {
+		if !isEnding(f.view, name) {
 			scale = ss.Scale
 		}
-		f.keepsFew(s)
-		if p.Todo[name] > 0 || len(s.members)-s.count(corpse) != scale || len(s.slots) != scale {
-			f.Fatalf("%s: %d instances in %d slots, where the scale is %d:\n%s%s", name, len(s.members), len(s.slots), scale, show(p), f.story())
+		f.keepsFew(name)
+		instances, slots := sizeOf(f.view, name)
+		if p.Todo[name] > 0 || instances != scale || slots != scale {
+			f.Fatalf("%s: %d instances in %d slots, where the scale is %d:\n%s%s", name, instances, slots, scale, show(p), f.story())
 		}
-		if scale == 0 || ss.Rollout != nil && ss.Rollout.Stopped != "" {
+		if scale == 0 {
 			continue
 		}
 		f.refersToTheLiving(name)
-		if s.count(serving) != scale || ss.Rollout != nil {
-			f.Fatalf("%s: %d of %d are up to date:\n%s%s", name, s.count(serving), scale, show(p), f.story())
+		if n := countOf(f.view, name, serving); n != scale || ss.Rollout != nil {
+			f.Fatalf("%s: %d of %d are up to date:\n%s%s", name, n, scale, show(p), f.story())
 		}
 	}
 	if f.goal.Goal == mariposa.GoalDeleted && !p.Empty {
@@ -715,70 +616,78 @@ func (f *fleet) isAsTheGoalSays() {
 // refersToTheLiving holds a service at rest to being bound to instances that
 // live and are wanted, and its instances to having been made with that.
 func (f *fleet) refersToTheLiving(name string) {
-	s := f.view.services[name]
-	if s.ending(f.goal.Goal) || s.def == nil || s.status.Scale == 0 {
+	def, ss := defOf(f.view, name), f.goal.Services[name]
+	if isEnding(f.view, name) || def == nil || ss.Scale == 0 {
 		return
 	}
-	for _, r := range s.def.Refs {
-		b, ok := s.status.Bindings.Get(r.Service)
-		i := f.instances[b.Instance]
-		if !ok || i == nil || !f.view.services[r.Service].members[b.Instance].runs() {
+	for _, r := range def.Refs {
+		b, ok := ss.Bindings.Get(r.Service)
+		x := f.instances[b.Instance]
+		if !ok || x == nil || x.Spec.ServiceName != r.Service || !classOf(f.view, x).runs() {
 			f.Fatalf("%s is bound to %q of %s, which does not live%s", name, b.Instance, r.Service, f.story())
 		}
 		if r.Field == "ids" {
 			continue
 		}
-		s.each(serving, func(i *Instance) bool {
-			if made := i.Spec.Bindings.To[r.Service]; made.Values[r.Field] != b.Values[r.Field] {
+		for _, id := range f.of(name) {
+			i := f.instances[id]
+			if made := i.Spec.Bindings.To[r.Service]; classOf(f.view, i) == serving && made.Values[r.Field] != b.Values[r.Field] {
 				f.Fatalf("%s was made with %v, and %s resolves to %v%s", i.ID, made.Values, r, b.Values, f.story())
 			}
-			return true
-		})
+		}
 	}
 }
 
 // keepsFew holds a service at rest to the remains it may keep: the newest of a
 // slot, so many, and none where nobody asked for them.
-func (f *fleet) keepsFew(s *service) {
+func (f *fleet) keepsFew(name string) {
 	slots := map[int]bool{}
-	s.each(corpse, func(i *Instance) bool {
+	for id, i := range f.instances {
+		if i.Spec.ServiceName != name || classOf(f.view, i) != corpse {
+			continue
+		}
 		if slots[i.Spec.Slot] || !i.Spec.Kept {
-			f.Fatalf("%s is kept beside a newer one, or takes something of its node%s", i.ID, f.story())
+			f.Fatalf("%s is kept beside a newer one, or takes something of its node%s", id, f.story())
 		}
 		slots[i.Spec.Slot] = true
-		return true
-	})
-	if n := len(slots); n > corpsesKept || n > 0 && (s.status == nil || s.status.Removed || s.def.Stop.PreserveStopped == mariposa.PreserveNo) {
-		f.Fatalf("%s keeps %d%s", s.name, n, f.story())
+	}
+	ss := f.goal.Services[name]
+	if n := len(slots); n > corpsesKept || n > 0 && (ss == nil || ss.Removed || defOf(f.view, name).Stop.PreserveStopped == mariposa.PreserveNo) {
+		f.Fatalf("%s keeps %d%s", name, n, f.story())
 	}
 }
 
-// heldByAStoppedRollout reports whether a service waits for another one whose
-// rollout a person must look at: a dependency, or a dependent that still needs
-// what is no longer in the manifest.
-func (f *fleet) heldByAStoppedRollout(name string) bool {
-	return f.heldByStopped(name, map[string]bool{})
-}
+// waitsForPeople reports whether a service rightly waits for what only people can
+// change: another one that they stopped or scaled to nothing, which it depends on
+// or whose instances need it.
+func (f *fleet) waitsForPeople(name string) bool { return f.waits(name, map[string]bool{}) }
 
-func (f *fleet) heldByStopped(name string, seen map[string]bool) bool {
+func (f *fleet) waits(name string, seen map[string]bool) bool {
 	if f.goal.Goal != mariposa.GoalStarted || seen[name] {
 		return false
 	}
 	seen[name] = true
-	stopped := func(other string) bool {
+	standsStill := func(other string) bool {
 		ss := f.goal.Services[other]
-		return ss.Stopped || ss.Rollout != nil && ss.Rollout.Stopped != "" || f.heldByStopped(other, seen) || f.refersToNothing(other)
+		return ss != nil && (ss.Stopped || f.waits(other, seen))
 	}
-	s := f.view.services[name]
-	for id, by := range f.view.pins(s) { // followers that cannot
-		if s.members[id] == stale && stopped(by) {
-			return true
+	for _, i := range f.instances { // those that refer to it, and cannot follow
+		if i.Spec.ServiceName != name || !isOutdated(f.view, i) && !isEnding(f.view, name) {
+			continue
+		}
+		for _, by := range f.referrers(i) {
+			if standsStill(f.instances[by].Spec.ServiceName) {
+				return true
+			}
 		}
 	}
 	ss := f.goal.Services[name]
 	if ss == nil || ss.Removed {
-		by, n := f.view.leanedOn(name, false)
-		return n > 0 && stopped(by)
+		by, n := dependentOf(f.again(), name, false)
+		return n > 0 && standsStill(by)
 	}
-	return slices.ContainsFunc(f.versions[ss.Number][name].DependsOn, stopped)
+	return f.refersToNothing(name) || slices.ContainsFunc(f.versions[ss.Number][name].DependsOn, func(on string) bool {
+		o := f.goal.Services[on]
+		return o != nil && o.Stopped || f.waits(on, seen)
+	})
 }

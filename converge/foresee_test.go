@@ -34,7 +34,7 @@ func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 		for n := range f.nodes {
 			f.comeBack(n)
 		}
-		f.budget = max(1, f.budget)
+		f.budget, f.cause = max(1, f.budget), nil
 		if f.plan(); f.goal.Goal == mariposa.GoalStopped && f.goal.Undone > 0 {
 			return // it has just been taken back, which no plan foresees
 		}
@@ -99,7 +99,7 @@ func TestLookingAheadSaysWhatStaysUndone(t *testing.T) {
 	w.mode(mariposa.ModeFreeze)
 	w.fail("web.1-1")
 	seen := w.view.Foresee(Future{Now: w.now})
-	if len(seen.Steps) != 0 || seen.Services["web"].Status != mariposa.StatusFrozen || !strings.Contains(seen.Services["web"].Reason, "after thaw") {
+	if len(seen.Steps) != 0 || seen.Services["web"].Status != mariposa.StatusFrozen || !strings.Contains(reasonOf(seen.Services["web"]), "after thaw") {
 		t.Fatalf("foreseen: %+v", seen.Services["web"])
 	}
 }

@@ -1,10 +1,8 @@
 package converge
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"mariposa"
 )
@@ -13,6 +11,7 @@ import (
 // go ends and is collected. Then nothing is changed any more, whatever happens;
 // what would be done is only told.
 func (t *turn) freeze() {
+	t.st.Yields = nil // it asks for nothing
 	f := *t.st.Frozen
 	t.st.Frozen = &f
 	unserved := 0
@@ -21,7 +20,7 @@ func (t *turn) freeze() {
 			t.s.each(c, func(i *Instance) bool {
 				if neverServed(i) {
 					unserved++
-					t.remove(i, "the service is frozen before it has served", false)
+					t.remove(i, &mariposa.Reason{Code: mariposa.ReasonFrozenUnserved}, false)
 				}
 				return !t.full()
 			})
@@ -37,48 +36,45 @@ func (t *turn) freeze() {
 // started again in place has.
 func neverServed(i *Instance) bool { return i.Status == nil || i.Status.Started.IsZero() }
 
-// afterThaw says what would be done if the service were not frozen.
-func (t *turn) afterThaw() string {
-	var says []string
-	say := func(n int, one, many string) {
-		switch {
-		case n == 1:
-			says = append(says, "1 instance "+one)
-		case n > 1:
-			says = append(says, fmt.Sprintf("%d instances %s", n, many))
+// afterThaw says what would be done if the service were not frozen; nil: nothing.
+func (t *turn) afterThaw() *mariposa.Reason {
+	r := &mariposa.Reason{Code: mariposa.ReasonFrozen, Tally: map[string]int{}}
+	tally := func(what string, n int) {
+		if n > 0 {
+			r.Tally[what] = n
 		}
 	}
+	tally(mariposa.TallyStopping, t.s.count(leaving))
 	if t.ending {
-		say(t.wanted(), "runs; would go after thaw", "run; would go after thaw")
-		say(t.s.count(leaving), "is stopping", "are stopping")
-		return strings.Join(says, "; ")
+		tally(mariposa.TallyRunning, t.s.wanted())
+	} else {
+		up := t.running() + t.rising + t.staling
+		// Of what is missing, the failed ones are gone; the rest was never made.
+		gone := min(t.failed, max(0, t.goal-up-t.lost))
+		tally(mariposa.TallyFailed, gone)
+		tally(mariposa.TallyUnknown, t.lost)
+		tally(mariposa.TallyMissing, t.goal-up-t.lost-gone)
+		tally(mariposa.TallySurplus, up+t.lost-t.goal)
+		if ro := t.st.Rollout; ro != nil && ro.Stopped == nil && !ro.Held {
+			tally(mariposa.TallyOutdated, t.outdated+t.staling)
+		}
+		r.Keys = t.wouldFollow()
 	}
-	lostOnes := t.s.count(lost)
-	up := t.running() + t.s.count(starting) + t.s.count(staling)
-	// Of what is missing, the failed ones are gone; the rest was never made.
-	gone := min(t.s.count(failed), max(0, t.goal-up-lostOnes))
-	say(gone, "is gone; would be replaced after thaw", "are gone; would be replaced after thaw")
-	say(lostOnes, "is on a node that cannot be reached", "are on nodes that cannot be reached")
-	say(t.goal-up-lostOnes-gone, "would be made after thaw", "would be made after thaw")
-	say(up+lostOnes-t.goal, "would go after thaw", "would go after thaw")
-	if r := t.st.Rollout; r != nil && r.Stopped == "" && !r.Held {
-		say(t.s.count(stale)+t.s.count(staling), "would be replaced by the rollout after thaw", "would be replaced by the rollout after thaw")
+	if len(r.Tally)+len(r.Keys) == 0 {
+		return nil
 	}
-	say(t.s.count(leaving), "is stopping", "are stopping")
-	says = append(says, t.wouldFollow()...)
-	return strings.Join(says, "; ")
+	return r
 }
 
-// wouldFollow says which services it would follow if it were not frozen.
-func (t *turn) wouldFollow() (says []string) {
+// wouldFollow lists the services it would follow if it were not frozen.
+func (t *turn) wouldFollow() (names []string) {
 	if t.st.Bindings == nil {
 		return nil
 	}
-	t.looked = true
-	for _, on := range slices.Sorted(maps.Keys(t.view.asks(t.s))) {
-		if b, ok := t.st.Bindings.Get(on); ok && toOne(b) && !t.stays(t.view.services[on], b) {
-			says = append(says, "would follow "+on+" after thaw")
+	for _, on := range slices.Sorted(maps.Keys(t.view.referencesOf(t.s))) {
+		if b, ok := t.st.Bindings.Get(on); ok && toOne(b) && t.attachmentOf(t.other(on), b) != attached {
+			names = append(names, on)
 		}
 	}
-	return says
+	return names
 }

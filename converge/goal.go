@@ -39,7 +39,7 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 		setMode(st, mariposa.ModeThaw, &c)
 	}
 	if p.Goal != "" {
-		st.UndoneWhy = "" // whoever says so has a reason of their own
+		st.UndoneWhy = nil // whoever says so has a reason of their own
 		restart(st, p.Goal, &c)
 	}
 	if p.Number >= max(1, st.Number) || p.Undo { // an older one that had to wait is a part of the newer by now
@@ -101,13 +101,37 @@ func restart(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Change) {
 
 // tryAgain gives a rollout its time anew where it stopped by itself, or could
 // not get on because all was stopped.
-func tryAgain(ss *mariposa.ServiceStatus, stopped bool, now time.Time) {
-	if ss.Rollout == nil || (ss.Rollout.Stopped == "" && !stopped) {
+func tryAgain(ss *mariposa.ServiceStatus, idle bool, now time.Time) {
+	if ss.Rollout == nil || !ss.Rollout.HasStopped() && !idle {
 		return
 	}
 	r := *ss.Rollout
-	r.Stopped, r.Failures, r.Progress = "", 0, now
+	r.Stopped, r.Failures, r.Progress = nil, 0, now
 	ss.Rollout, ss.Backoff = &r, nil
+}
+
+// Retried are the services whose rollouts have stopped by themselves and are tried
+// again when a version comes into force, with those whose rollouts wait for others
+// and can go on then; in order. What a person has stopped, frozen or holds back is
+// left out: it goes on once they say so.
+func Retried(goal *mariposa.ProjectStatus) []string {
+	if goal == nil || goal.Goal != mariposa.GoalStarted {
+		return nil
+	}
+	var stopped, waiting []string
+	for name, ss := range goal.Services {
+		switch r := ss.Rollout; {
+		case r == nil || ss.Removed || ss.Stopped || ss.Frozen != nil:
+		case r.HasStopped():
+			stopped = append(stopped, name)
+		case r.Waiting && !r.Held && !ss.Paused:
+			waiting = append(waiting, name)
+		}
+	}
+	if len(stopped) == 0 {
+		return nil
+	}
+	return slices.Sorted(slices.Values(append(stopped, waiting...)))
 }
 
 // rescale changes a scale. What a person says of it holds after a rollback too.
@@ -180,8 +204,9 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 			Number: p.Number, From: proven(ss), Batch: p.Rolling, Limit: limitOf(def, n.Scale, p), Undo: p.Undo,
 			Before: outdatedBefore(ss), Progress: now, Metadata: true,
 		}
-	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on
-		r := *ss.Rollout
+	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on, or is tried again
+		tryAgain(&n, false, now)
+		r := *n.Rollout
 		r.Number, r.Undo = p.Number, r.Undo || p.Undo
 		if p.Rolling.N > 0 {
 			r.Batch = p.Rolling

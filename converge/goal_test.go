@@ -2,7 +2,9 @@ package converge
 
 import (
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"mariposa"
 )
@@ -92,5 +94,73 @@ func TestTheSameDefinitionUnderANewNumberLetsTheRolloutGoOn(t *testing.T) {
 	wantServing(t, w, "web", map[string]int{"two": 3})
 	if w.made != 6 {
 		t.Fatalf("%d made, though what was on its way would do", w.made)
+	}
+}
+
+// Whatever brings a version into force, or asks for it, tries the rollouts again that
+// have stopped by themselves.
+func TestApplyTriesAStoppedRolloutAgain(t *testing.T) {
+	db := def("db", "one", 1)
+	broken := func() *world {
+		w := running(t, db, def("web", "one", 3, deadline(time.Minute)))
+		w.submit(db, def("web", "two", 3, deadline(time.Minute)))
+		w.settleUntilStopped("web")
+		wantServing(t, w, "web", map[string]int{"one": 3})
+		wantStatus(t, w, "web", mariposa.StatusFailed, "")
+		return w
+	}
+	for name, again := range map[string]func(w *world){
+		"by a version that changes another service": func(w *world) { w.submit(def("db", "two", 1), def("web", "two", 3, deadline(time.Minute))) },
+		"by the same version":                       func(w *world) { w.patch(mariposa.Patch{Number: w.goal.Number}) },
+		"by converge":                               func(w *world) { w.patch(mariposa.Patch{Retry: true}) },
+		"by converge of the service":                func(w *world) { w.patch(mariposa.Patch{Retry: true}, "web") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := broken()
+			if got := Retried(w.goal); !slices.Equal(got, []string{"web"}) {
+				t.Fatalf("tried again would be %v", got)
+			}
+			again(w)
+			if r := w.status("web").Rollout; r == nil || r.HasStopped() || r.Failures != 0 || !r.Progress.Equal(w.now) || w.status("web").Backoff != nil {
+				t.Fatalf("web is %+v, its rollout %+v", w.status("web"), r)
+			}
+			w.settle()
+			wantServing(t, w, "web", map[string]int{"two": 3})
+		})
+	}
+	t.Run("but not by converge of another service", func(t *testing.T) {
+		w := broken()
+		w.patch(mariposa.Patch{Retry: true}, "db")
+		w.settle()
+		wantServing(t, w, "web", map[string]int{"one": 3})
+	})
+}
+
+func TestOnlyWhatNobodyHoldsBackIsTriedAgain(t *testing.T) {
+	w := running(t, def("web", "one", 1, deadline(time.Minute)))
+	w.submit(def("web", "two", 1, deadline(time.Minute)))
+	w.settleUntilStopped("web")
+	failed := func(change func(*mariposa.ServiceStatus)) *mariposa.ServiceStatus {
+		ss := *w.status("web")
+		change(&ss)
+		return &ss
+	}
+	goal := &mariposa.ProjectStatus{Goal: mariposa.GoalStarted, Services: map[string]*mariposa.ServiceStatus{
+		"failed":  failed(func(*mariposa.ServiceStatus) {}),
+		"also":    failed(func(*mariposa.ServiceStatus) {}),
+		"frozen":  failed(func(ss *mariposa.ServiceStatus) { ss.Frozen = &mariposa.Freeze{} }),
+		"stopped": failed(func(ss *mariposa.ServiceStatus) { ss.Stopped = true }),
+		"removed": failed(func(ss *mariposa.ServiceStatus) { ss.Removed = true }),
+		"rolling": failed(func(ss *mariposa.ServiceStatus) { ss.Rollout = &mariposa.Rollout{Number: 2} }),
+		"waiting": failed(func(ss *mariposa.ServiceStatus) { ss.Rollout = &mariposa.Rollout{Number: 2, Waiting: true} }),
+		"held":    failed(func(ss *mariposa.ServiceStatus) { ss.Rollout = &mariposa.Rollout{Number: 2, Waiting: true, Held: true} }),
+		"at rest": {Scale: 1},
+	}}
+	if got := Retried(goal); !slices.Equal(got, []string{"also", "failed", "waiting"}) {
+		t.Errorf("tried again are %v", got)
+	}
+	goal.Goal = mariposa.GoalStopped
+	if got := append(Retried(goal), Retried(nil)...); got != nil {
+		t.Errorf("of a stopped project, tried again are %v", got)
 	}
 }

@@ -1,7 +1,7 @@
 package converge
 
 import (
-	"maps"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,10 +44,10 @@ func (f *fleet) likeAFreshOne(b Budget) whole {
 	v := f.fresh()
 	want := v.Plan(f.now, b)
 	if !reflect.DeepEqual(p, want) {
-		f.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", show(whole{Plan: p}), show(whole{Plan: want}), f.story())
+		f.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", fmt.Sprintf("%+v", p), fmt.Sprintf("%+v", want), f.story())
 	}
 	out := whole{Plan: p, Todo: map[string]int{}}
-	for name := range v.services {
+	for _, name := range serviceNames(v) {
 		if out.Todo[name] = f.view.Todo(name); out.Todo[name] != v.Todo(name) {
 			f.Fatalf("%s has %d to do, but from scratch %d%s", name, f.view.Todo(name), v.Todo(name), f.story())
 		}
@@ -104,9 +104,8 @@ func TestEdgesAreIndexedAsTheyAre(t *testing.T) {
 			f.event()
 			f.turnAnyhow()
 			f.view.Plan(f.now, Budget{Starting: f.budget})
-			got, want := f.view.links, f.again().links
-			if !reflect.DeepEqual(got.inUse, want.inUse) || !reflect.DeepEqual(byNames(got), byNames(want)) {
-				t.Fatalf("the edges are %v %v, from scratch %v %v%s", got.inUse, byNames(got), want.inUse, byNames(want), f.story())
+			if got, want := edgesOf(f.view), edgesOf(f.again()); !reflect.DeepEqual(got, want) {
+				t.Fatalf("the edges are %v, from scratch %v%s", got, want, f.story())
 			}
 		}
 	})
@@ -124,24 +123,6 @@ func (f *fleet) again() *View {
 	return v
 }
 
-// byNames tells edges from both ends.
-func byNames(l links) map[string][]string {
-	out := map[string][]string{}
-	for on, by := range l.needers {
-		for s := range by {
-			out["needs "+on] = append(out["needs "+on], s.name)
-		}
-		slices.Sort(out["needs "+on])
-	}
-	for _, on := range slices.Sorted(maps.Keys(l.leaners)) {
-		for s := range l.leaners[on] {
-			out["leans on "+on] = append(out["leans on "+on], s.name)
-		}
-		slices.Sort(out["leans on "+on])
-	}
-	return out
-}
-
 // TestRandomGraphsComeToRest lets people change a random graph at random moments
 // while nodes come and go, then gives it peace: there is one incarnation in each
 // slot, nothing unneeded is left, and nothing went before its dependents let go.
@@ -153,6 +134,7 @@ func TestRandomGraphsComeToRest(t *testing.T) {
 			f.event()
 			f.endsInOrder()
 		}
+		f.cause = nil
 		for n := range f.nodes {
 			f.comeBack(n)
 		}
@@ -169,11 +151,11 @@ func TestRandomGraphsComeToRest(t *testing.T) {
 			f.each(f.moving(), f.move)
 		}
 		f.settle()
-		for name, s := range f.view.services {
-			scale := f.goal.Services[name].Scale
+		for _, name := range serviceNames(f.view) {
+			scale, up := f.goal.Services[name].Scale, countOf(f.view, name, serving)
 			f.refersToTheLiving(name)
-			if len(s.slots) != scale || s.count(serving) != scale || len(s.members)-s.count(corpse) != scale {
-				t.Fatalf("%s has %d instances in %d slots, %d serve, and the scale is %d%s", name, len(s.members), len(s.slots), s.count(serving), scale, f.story())
+			if instances, slots := sizeOf(f.view, name); slots != scale || up != scale || instances != scale {
+				t.Fatalf("%s has %d instances in %d slots, %d serve, and the scale is %d%s", name, instances, slots, up, scale, f.story())
 			}
 		}
 	})
@@ -197,13 +179,8 @@ func (f *fleet) soundGraph() []*mariposa.Service {
 func (f *fleet) endsInOrder() int {
 	p := f.plan()
 	for _, step := range p.Steps {
-		s := f.view.services[step.Service]
-		if step.Action != Remove && step.Action != Keep || !s.ending(f.goal.Goal) || s.frozen() || !s.members[step.Instance].wanted() {
-			continue
-		}
-		alone := s.status != nil && s.status.Stopped && !s.status.Removed && f.goal.Goal == mariposa.GoalStarted
-		if by, n := f.again().leanedOn(s.name, alone); n > 0 {
-			f.Fatalf("%s: %s still has %d:\n%s%s", word(step), by, n, show(p), f.story())
+		if (step.Action == Remove || step.Action == Keep) && f.instances[step.Instance].Spec.Goal == mariposa.GoalRunning {
+			f.leanedOnByNobody(p, step)
 		}
 	}
 	f.carryOut(p, len(p.Steps))

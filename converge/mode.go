@@ -18,7 +18,7 @@ func (v *View) Running() map[string]Running {
 	out := map[string]Running{}
 	for name, s := range v.services {
 		r := Running{}
-		for c := serving; c.runs(); c++ {
+		for _, c := range upClasses {
 			r.Scale += s.count(c)
 			s.each(c, func(i *Instance) bool {
 				number := i.number
@@ -74,10 +74,15 @@ func timeAnew(r *mariposa.Rollout, now time.Time) *mariposa.Rollout {
 }
 
 // retry ends the wait of back-offs, once: what fails again waits longer still.
+// Rollouts that stopped by themselves are tried again.
 func retry(st *mariposa.ProjectStatus, c *Change) {
 	for name := range st.Services {
 		edit(st, name, func(ss *mariposa.ServiceStatus) {
-			if c.includes(name) && ss.Backoff != nil && ss.Backoff.Until.After(c.Now) {
+			if !c.includes(name) {
+				return
+			}
+			tryAgain(ss, false, c.Now)
+			if ss.Backoff != nil && ss.Backoff.Until.After(c.Now) {
 				b := *ss.Backoff
 				b.Until = c.Now
 				ss.Backoff = &b
@@ -134,7 +139,11 @@ func RollBack(old *mariposa.ProjectStatus, c Change) (*mariposa.ProjectStatus, b
 		c.Scope = nil
 		st := Apply(old, mariposa.Patch{Goal: mariposa.GoalStopped}, c)
 		for name := range st.Services {
-			edit(st, name, func(ss *mariposa.ServiceStatus) { ss.Rollout, ss.Backoff = nil, nil })
+			edit(st, name, func(ss *mariposa.ServiceStatus) {
+				if ss.Backoff = nil; ss.Rollout != nil { // who starts it again before all is gone brings what is left up to date
+					ss.Rollout = &mariposa.Rollout{Number: ss.Number, From: ss.Rollout.From, Progress: c.Now}
+				}
+			})
 		}
 		st.Undone = old.Number
 		return st, true

@@ -48,7 +48,7 @@ func TestOtherBranchesGoOnWhenOneFails(t *testing.T) {
 	wantServing(t, w, "b2", map[string]int{"one": 1})
 	wantServing(t, w, "alone", map[string]int{"one": 1})
 	wantServing(t, w, "a2", map[string]int{})
-	if why := w.status("a2").Reason; !strings.HasPrefix(why, "waits for a: 0 of 1 running; a.1-") || !strings.HasSuffix(why, "exited with 1") {
+	if why := reasonOf(w.status("a2")); !strings.HasPrefix(why, "waits for a: 0 of 1 running; a.1-") || !strings.HasSuffix(why, "exited with 1") {
 		t.Errorf("a2 says %q", why)
 	}
 }

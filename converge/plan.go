@@ -1,7 +1,6 @@
 package converge
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -19,7 +18,7 @@ type Plan struct {
 	Empty    bool                               // no instance is left and none is wanted
 	Again    bool                               // what it says of services changes what is to be done: plan again once that is stored
 	Undo     string                             // a service whose rollout has just failed and whose version is to be taken back
-	UndoWhy  string
+	UndoWhy  *mariposa.Reason
 }
 
 // Onto lays what a plan says of services over what was stored of them. What is
@@ -44,7 +43,7 @@ type Step struct {
 	Slot     int    // create
 	Number   int    // create, update: the version to make it from
 	Instance string // all but create
-	Reason   string
+	Reason   *mariposa.Reason
 	Repair   bool // it answers a failure, so it goes before bulk work
 	// Bindings are what a new instance's references resolve to, Bound a digest of
 	// those that go into it.
@@ -84,32 +83,32 @@ const (
 // reason to touch what lives. What it looked at is remembered, so that the next
 // plan need not look again where nothing has changed.
 func (v *View) Plan(now time.Time, b Budget) Plan {
-	p := &planner{view: v, now: now, room: max(0, b.Starting-v.Starting(now)), limit: b.Steps}
+	v.agenda.serial++
+	p := &planner{view: v, now: now, plans: v.agenda.serial, room: max(0, b.Starting-v.Starting(now)), limit: b.Steps}
 	if !v.told || len(v.Missing()) > 0 {
 		v.keepAll()
 		p.plan.Todo = v.agenda.todo
 		return p.plan
 	}
-	clear(v.pinned)
 	v.refresh(now)
 	var looked []*service
 	v.agenda.due.Scan(func(s *service) bool {
-		if s.dirty || s.asked && (s.room != (p.room > 0) || s.full != p.full()) {
+		if s.dirty || s.seesOtherBudget(p) {
 			looked = append(looked, s)
 			p.service(s)
 		}
 		return true
 	})
 	for _, s := range looked {
-		if !s.again && !s.asked {
+		if !s.again && !s.waitsForBudget() {
 			v.unmark(s)
 		}
 	}
 	if s, some := v.agenda.wakes.Min(); some {
 		p.plan.Wake = s.wake
 	}
-	if v.starved() {
-		p.plan.Wake = earlier(p.plan.Wake, v.relief(now))
+	if v.lacksBudget() {
+		p.plan.Wake = earlier(p.plan.Wake, v.nextSlowAt(now))
 	}
 	slices.Sort(p.plan.Ended)
 	p.plan.Todo, p.plan.Empty = v.agenda.todo, v.empty()
@@ -133,21 +132,17 @@ func (v *View) empty() bool {
 type planner struct {
 	view  *View
 	now   time.Time
+	plans uint64            // which plan this is
 	room  int               // how many more may be on their way up
-	below map[string]string // what heldBelow has found
+	below map[string]string // what firstHeld has found
 	// limit is how many steps that are no repairs one plan may have (0: any
 	// number), bulk how many it has. Beyond it the rest waits for the next plan.
 	limit, bulk int
 	plan        Plan
 }
 
-// full reports whether bulk work has had its share of this plan.
-func (p *planner) full() bool { return p.limit > 0 && p.bulk >= p.limit }
-
-func (t *turn) full() bool {
-	t.asked = true
-	return t.planner.full()
-}
+// isSpent reports whether bulk work has had its share of this plan.
+func (p *planner) isSpent() bool { return p.limit > 0 && p.bulk >= p.limit }
 
 // keepAll says of every service that it is as it was, and not yet as it should be.
 func (v *View) keepAll() {
@@ -157,64 +152,59 @@ func (v *View) keepAll() {
 	}
 }
 
-// turn is one service's part of a run.
+// turn is one service's part of a run: its facts, and what the rules have made of
+// them so far.
 type turn struct {
 	*planner
-	s       *service
-	st      *mariposa.ServiceStatus // a copy, changed as the plan goes
-	goal    int
-	ending  bool         // the service as a whole is to end
-	given   []*Instance  // lost for longer than it is ridden out
-	givenAt map[int]int  // slot -> how many of its holders are given up
-	waits   string       // the first reason why something is not done now
-	more    int          // how many reasons there are beside it
-	taken   map[int]bool // slots given out in this run
-	backing bool         // something is not made now because others failed
-	barred  bool         // something is not made now because a person keeps what it depends on from serving
-	// stillborn: one failed in the very instant it was made. Failures are told
-	// apart by their time, so the next try waits for a later one.
-	stillborn bool
-	rolling   bool              // outdated instances are being replaced
-	pending   bool              // they will be, once something outside the plan is done
-	allow     int               // how many more may be made at the target before the rollout holds
-	dropped   int               // outdated ones that this run removes before they have come up
-	heldDep   string            // a dependency whose rollout is held, so that this one is as well
-	needs     string            // why nothing of the definition in force can be made
-	batch     int               // how many at a time
-	settled   int               // up to date and up for long enough
-	young     []*Instance       // up to date and not up for long enough, youngest first; only during a rollout
-	removing  map[string]bool   // victims of this run
-	steps     int               // how many steps it has so far
-	kept      []*Instance       // ended ones that are kept; nil: not yet looked for
-	halting   int               // running ones that this run stops and keeps
-	left      int               // how much is not yet as it should be
-	beside    int               // how much of that is not a rollout that is paused
-	wake      time.Time         // when to look again though nothing changes; zero: never
-	over      bool              // nothing of the service is left
-	changed   bool              // something is said of it that is not stored yet
-	undoing   bool              // its version is to be taken back
-	asked     bool              // it asked whether there is room left in the plan
-	looked    bool              // it asked how its dependencies fare
-	leaned    bool              // it asked who depends on it
-	followed  bool              // it asked who is bound to it
-	stray     string            // what it refers to that is gone
-	following bool              // it will follow, once that has proved itself
-	unbound   string            // what its references wait for
-	bound     map[int]Step      // how instances of each version begin
-	pins      map[string]string // what others are bound to, by whom; nil: not yet looked for
+	*facts
+	s      *service
+	serial uint64
+	read   reads
+	st     *mariposa.ServiceStatus // a copy, changed as the plan goes
+
+	// What the rules found.
+	needs           *mariposa.Reason // why nothing of the definition in force can be made
+	unbound         *mariposa.Reason // what its references wait for
+	astrayWhy       *mariposa.Reason // what it refers to that is gone
+	following       bool             // it will follow that, once its successor has proved itself
+	rolling         bool             // outdated instances are being replaced
+	pending         bool             // they will be, once something outside the plan is done
+	allow           int              // how many more may be made at the target before the rollout holds
+	heldDep         string           // a dependency whose rollout is held, so that this one is as well
+	backingOff      bool             // something is not made now because others failed
+	blockedByPerson bool             // something is not made now because a person keeps what it depends on from serving
+
+	// What they decided.
+	steps    int             // how many steps there are so far
+	taken    map[int]bool    // slots given out
+	dropped  int             // outdated ones that are removed before they have come up
+	removing map[string]bool // victims
+	yielding []string        // those that would be, if nobody referred to them
+	kept     []*Instance     // ended ones that are kept; nil: not yet looked for
+	halting  int             // running ones that are stopped and kept
+	bound    map[int]Step    // how instances of each version begin
+	waits    *mariposa.Reason
+	more     int // how many reasons there are beside it
+
+	// What comes of it.
+	left    int       // how much is not yet as it should be
+	beside  int       // how much of that is not a rollout that is paused
+	wake    time.Time // when to look again though nothing changes; zero: never
+	over    bool      // nothing of the service is left
+	changed bool      // something is said of it that is not stored yet
+	undoing bool      // its version is to be taken back
 }
 
 func (p *planner) service(s *service) {
-	t := &turn{planner: p, s: s}
+	p.view.agenda.serial++
+	t := &turn{planner: p, facts: p.factsOf(s), s: s, serial: p.view.agenda.serial}
 	t.st = &mariposa.ServiceStatus{Removed: true}
 	if s.status != nil {
 		c := *s.status
 		t.st = &c
 	}
-	t.goal = t.st.Scale
-	t.ending = s.ending(p.view.goal)
-	if t.ending {
-		t.goal = 0
+	if n := len(t.young); n > 0 && t.rolls { // then others may see it differently too
+		t.wakeAt(since(t.young[n-1]).Add(s.def.Update.MinHealthy))
 	}
 	t.run()
 	switch {
@@ -232,14 +222,15 @@ func (p *planner) service(s *service) {
 	p.view.remember(t)
 }
 
+// run applies the rules to one service, in this order.
 func (t *turn) run() {
 	t.collect()
 	switch {
-	case t.s.def == nil && !t.ending && t.st.Frozen == nil:
+	case t.s.def == nil && !t.ending && !t.frozen():
 		t.left = 1
-		t.st.Status, t.st.Reason = mariposa.StatusFailed, fmt.Sprintf("version %d, which defines it, is lost; submit the manifest again", t.st.Number)
+		t.st.Status, t.st.Reason = mariposa.StatusFailed, &mariposa.Reason{Code: mariposa.ReasonVersionLost, Version: t.st.Number}
 		return
-	case t.st.Frozen != nil:
+	case t.frozen():
 		t.freeze()
 		return
 	}
@@ -248,23 +239,19 @@ func (t *turn) run() {
 	case t.ending:
 		t.end()
 	case t.bind():
-		return
+		return // running instances became outdated: they are sorted anew first
 	default:
-		t.needs = wanting(t.s.def)
-		t.countLost()
+		t.needs = missingMetadata(t.s.def)
+		t.explainLost()
 		t.measureRollout()
 		t.fill()
 		t.shrink()
 		t.roll()
 	}
 	t.clearCorpses()
-	t.noteStranded()
+	t.explainStranded()
+	t.storeYields()
 	t.report()
-}
-
-// ending reports whether the service as a whole is to end.
-func (s *service) ending(goal mariposa.ProjectGoal) bool {
-	return s.status == nil || s.status.Removed || s.status.Stopped || goal != mariposa.GoalStarted
 }
 
 func (t *turn) step(s Step) {
@@ -276,7 +263,7 @@ func (t *turn) step(s Step) {
 	t.plan.Steps = append(t.plan.Steps, s)
 }
 
-func (t *turn) remove(i *Instance, reason string, repair bool) {
+func (t *turn) remove(i *Instance, reason *mariposa.Reason, repair bool) {
 	if t.removing[i.ID] {
 		return
 	}
@@ -292,9 +279,9 @@ func (t *turn) remove(i *Instance, reason string, repair bool) {
 }
 
 // wait notes why something is not done now, and when to look again. Only the
-// first reason is put into words: there may be very many.
-func (t *turn) wait(until time.Time, why func() string) {
-	if t.waits == "" {
+// first reason is told, with a count of the others: there may be very many.
+func (t *turn) wait(until time.Time, why func() *mariposa.Reason) {
+	if t.waits == nil {
 		t.waits = why()
 	} else {
 		t.more++
@@ -307,98 +294,55 @@ func (t *turn) wakeAt(at time.Time) { t.wake = earlier(t.wake, at) }
 // collect forgets what has left nothing behind.
 func (t *turn) collect() {
 	t.s.each(gone, func(i *Instance) bool {
-		t.step(Step{Action: Collect, Instance: i.ID, Reason: "nothing of it is left"})
+		t.step(Step{Action: Collect, Instance: i.ID, Reason: nothingLeft})
 		return !t.full()
 	})
 }
 
-// counted is how many instances fill the goal, or will.
-func (t *turn) counted() int {
-	return t.running() + t.s.count(starting) + t.s.count(staling) + t.s.count(lost) - len(t.given)
-}
+var nothingLeft = &mariposa.Reason{Code: mariposa.ReasonNothingLeft}
 
-// running is how many run, of whatever definition.
-func (t *turn) running() int {
-	return t.current() + t.s.count(stale)
-}
-
-// current is how many run as the definition in force says, or nearly.
-func (t *turn) current() int {
-	return t.s.count(serving) + t.s.count(amend) + t.s.count(updating)
-}
-
-// slotsHeld is how many slots are held by instances that fill the goal. It is
-// less than counted where two hold the same slot: during a rollout, or when a
-// node comes back after its instances were replaced.
-func (t *turn) slotsHeld() int {
-	n := len(t.s.slots)
-	for slot, given := range t.givenAt {
-		if t.s.slots[slot] == given {
-			n--
-		}
-	}
-	return n
-}
-
-// holders is how many instances that fill the goal hold a slot.
-func (t *turn) holders(slot int) int { return t.s.slots[slot] - t.givenAt[slot] }
-
-// countLost finds the instances whose node has been away for too long.
-func (t *turn) countLost() {
+// explainLost says of instances on absent nodes until when that is ridden out.
+func (t *turn) explainLost() {
 	t.s.each(lost, func(i *Instance) bool {
-		until, never := t.rideOut(i)
-		switch node := t.view.nodes[i.Spec.Node]; {
+		until, never := t.view.rideOut(t.s.def, i)
+		switch {
 		case never:
-			t.wait(time.Time{}, func() string {
-				return fmt.Sprintf("%s is on node %s, which cannot be reached since %s, and reschedule says never", i.Spec.Name, node.Name, stamp(node.Since))
-			})
+			t.wait(time.Time{}, func() *mariposa.Reason { return t.away(mariposa.ReasonNodeAwayNever, i) })
 		case until.After(t.now):
-			t.wait(until, func() string {
-				return fmt.Sprintf("%s is on node %s, which cannot be reached since %s; it is replaced at %s", i.Spec.Name, node.Name, stamp(node.Since), stamp(until))
+			t.wait(until, func() *mariposa.Reason {
+				r := t.away(mariposa.ReasonNodeAway, i)
+				r.Until = until
+				return r
 			})
-		default:
-			t.given = append(t.given, i)
-			if t.givenAt == nil {
-				t.givenAt = map[int]int{}
-			}
-			t.givenAt[i.Spec.Slot]++
 		}
 		return true
 	})
 }
 
-// givenUp reports whether an instance is among the given.
-func (t *turn) givenUp(i *Instance) bool {
-	if t.givenAt[i.Spec.Slot] == 0 || t.s.members[i.ID] != lost {
-		return false
-	}
-	until, never := t.rideOut(i)
-	return !never && !until.After(t.now)
-}
-
-// rideOut says until when the absence of an instance's node is ridden out.
-func (t *turn) rideOut(i *Instance) (until time.Time, never bool) {
-	r := t.s.def.Reschedule
-	return t.view.nodes[i.Spec.Node].Since.Add(r.After), r.Never
+// away is a reason that speaks of an instance on an absent node.
+func (t *turn) away(code mariposa.ReasonCode, i *Instance) *mariposa.Reason {
+	node := t.view.nodes[i.Spec.Node]
+	return &mariposa.Reason{Code: code, Subject: i.Spec.Name, Node: node.Name, Since: node.Since}
 }
 
 // stopped reports whether the rollout stopped by itself.
-func (t *turn) stopped() bool { return t.st.Rollout != nil && t.st.Rollout.Stopped != "" }
+func (t *turn) stopped() bool { return t.st.Rollout.HasStopped() }
 
-// asleep reports whether nothing more is brought to the definition in force for
+// isOnHold reports whether nothing more is brought to the definition in force for
 // now: its rollout stopped, holds or is paused, or has made as many as it may
 // before it holds.
-func (t *turn) asleep() bool {
+func (t *turn) isOnHold() bool {
 	return t.st.Paused || t.st.Rollout != nil && (!t.rolling || t.allow <= 0)
 }
 
-func (t *turn) scaled() string { return fmt.Sprintf("scale is %d", t.goal) }
+func (t *turn) scaled() *mariposa.Reason {
+	return &mariposa.Reason{Code: mariposa.ReasonScale, Count: t.goal}
+}
 
+// how says in the words of its node how an instance ended.
 func how(i *Instance) string {
 	if i.Status != nil && i.Status.Reason != "" {
 		return i.Status.Reason
 	}
 	return "ended"
 }
-
-func stamp(at time.Time) string { return at.UTC().Format("15:04:05") }

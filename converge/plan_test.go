@@ -28,8 +28,8 @@ func wantServing(t *testing.T, w *world, service string, want map[string]int) {
 
 func wantStatus(t *testing.T, w *world, service string, status mariposa.Status, says string) {
 	t.Helper()
-	if ss := w.status(service); ss.Status != status || !strings.Contains(ss.Reason, says) {
-		t.Fatalf("%s is %s (%q), want %s (…%s…)", service, ss.Status, ss.Reason, status, says)
+	if ss := w.status(service); ss.Status != status || !strings.Contains(reasonOf(ss), says) {
+		t.Fatalf("%s is %s (%q), want %s (…%s…)", service, ss.Status, reasonOf(ss), status, says)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestOnePlan(t *testing.T) {
 				return w
 			},
 			status: mariposa.StatusConverging,
-			says:   "web.1-1 is on node n1, which cannot be reached since 07:00:00; it is replaced at 07:01:00",
+			says:   "web.1-1 is on node n1, which cannot be reached since 07:00:00 UTC; it is replaced at 07:01:00 UTC",
 		},
 		{
 			name: "instances on a node that is lost for too long are replaced elsewhere",
@@ -487,7 +487,7 @@ func TestABadVersionStopsByItself(t *testing.T) {
 		w.submit(def("web", "two", 3, minHealthy(5*time.Second)))
 		for range 100 {
 			w.step()
-			if r := w.status("web").Rollout; r.Stopped != "" {
+			if r := w.status("web").Rollout; isStopped(r) {
 				break
 			}
 			ids := w.moving()
@@ -528,7 +528,7 @@ func TestABadVersionStopsByItself(t *testing.T) {
 		w.step()
 		w.wait(time.Hour)
 		w.step()
-		if r := w.status("web").Rollout; r == nil || r.Stopped != "" {
+		if r := w.status("web").Rollout; r == nil || isStopped(r) {
 			t.Fatalf("rollout is %+v", r)
 		}
 	})
@@ -590,7 +590,7 @@ func (w *world) settleUntilStopped(service string) {
 	w.Helper()
 	for range 100 {
 		w.step()
-		if w.status(service).Rollout.Stopped != "" {
+		if isStopped(w.status(service).Rollout) {
 			break
 		}
 		for _, id := range w.moving() {
@@ -799,7 +799,7 @@ func TestADeletedProjectDoesNotWaitForAnAbsentNode(t *testing.T) {
 	if left := w.view.Leaving(func(n Node) bool { return n.Unknown }); len(left) != 1 || w.view.Len() != 1 {
 		t.Fatalf("%d are left, %d of them on the absent node\n%s", w.view.Len(), len(left), w.story())
 	}
-	wantStatus(t, w, "web", mariposa.StatusConverging, "cannot be reached since 07:00:00; it goes when the node returns")
+	wantStatus(t, w, "web", mariposa.StatusConverging, "cannot be reached since 07:00:00 UTC; it goes when the node returns")
 }
 
 func TestServicesThatLeanOnEachOtherAcrossVersionsStillEnd(t *testing.T) {
@@ -1066,8 +1066,32 @@ func ExamplePlan() {
 	for _, s := range p.Steps {
 		fmt.Println(word(s))
 	}
-	fmt.Println(p.Services["web"].Reason)
+	fmt.Println(reasonOf(p.Services["web"]))
 	// Output:
 	// create db.1 v1
 	// waits for db: 0 of 1 running
+}
+
+// What fails in the very instant it is made is not made again in that instant, also
+// once it was told to go: failures are told apart by their time.
+func TestAReplacementThatFailsAtOnceIsNotMadeAgainInThatInstant(t *testing.T) {
+	w := running(t, def("web", "one", 1))
+	w.submit(def("web", "two", 1))
+	before := w.made
+	for range 20 {
+		w.step()
+		for _, id := range w.moving() {
+			if w.instances[id].Spec.Goal == mariposa.GoalRunning {
+				w.fail(id)
+			} else {
+				w.move(id)
+			}
+		}
+	}
+	if n := w.made - before; n != 1 {
+		t.Errorf("%d were made in one instant%s", n, w.story())
+	}
+	if p := w.plan(); !p.Wake.After(w.now) {
+		t.Errorf("nothing wakes the plan:\n%s", show(p))
+	}
 }

@@ -10,26 +10,8 @@ import (
 	"mariposa/manifest"
 )
 
-// first is the instance that others are bound to: in the lowest slot of those
-// that serve, up to date if there is one.
-func (v *View) first(d *service) *Instance {
-	var first *Instance
-	for c := serving; c.runs(); c++ {
-		if c == stale && first != nil && d.rollsOn() {
-			break
-		}
-		d.each(c, func(i *Instance) bool {
-			if first == nil || cmp.Or(cmp.Compare(i.Spec.Slot, first.Spec.Slot), cmp.Compare(i.ID, first.ID)) < 0 {
-				first = i
-			}
-			return true
-		})
-	}
-	return first
-}
-
 // resolve is the binding to an instance, with what is asked of it.
-func (v *View) resolve(d *service, i *Instance, fields []string) mariposa.Binding {
+func (v *View) resolve(d *facts, i *Instance, fields []string) mariposa.Binding {
 	b := mariposa.Binding{Instance: i.ID, Name: i.Spec.Name, Node: i.Spec.Node, Number: i.Spec.Number, Values: map[string]string{}}
 	def := v.Definition(i.Spec.Number, d.name)
 	for _, f := range fields {
@@ -44,9 +26,9 @@ func (v *View) resolve(d *service, i *Instance, fields []string) mariposa.Bindin
 			_, value = reachable(i, def)
 			ok = value != ""
 		case "ids":
-			value = v.join(d, func(i *Instance) []string { return []string{physical(i)} })
+			value = join(d, func(i *Instance) []string { return []string{physical(i)} })
 		case "addresses":
-			value = v.join(d, func(i *Instance) []string { return i.Status.Addresses[:min(1, len(i.Status.Addresses))] })
+			value = join(d, func(i *Instance) []string { return i.Status.Addresses[:min(1, len(i.Status.Addresses))] })
 		default:
 			var of bool
 			if value, of, ok = mark(i, def, f); of {
@@ -84,11 +66,11 @@ func reachable(i *Instance, def *mariposa.Service) (host, port string) {
 }
 
 // join writes what every instance that serves has, in the order of slots.
-func (v *View) join(d *service, of func(*Instance) []string) string {
+func join(d *facts, of func(*Instance) []string) string {
 	var all []*Instance
-	for c := serving; c.runs(); c++ {
-		if c == stale && d.rollsOn() {
-			break
+	for _, c := range upClasses {
+		if c == stale && d.rolls {
+			continue
 		}
 		d.each(c, func(i *Instance) bool { all = append(all, i); return true })
 	}

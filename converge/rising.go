@@ -15,43 +15,43 @@ const slow = time.Minute
 // newRising holds instances on their way up, by when they set out.
 func newRising() *btree.BTreeG[*Instance] {
 	return btree.NewBTreeGOptions(func(a, b *Instance) bool {
-		if x, y := a.setOut(), b.setOut(); x != y {
+		if x, y := a.startedAt(), b.startedAt(); x != y {
 			return x < y
 		}
 		return a.ID < b.ID
 	}, btree.Options{NoLocks: true, Degree: 16})
 }
 
-// setOut is when an instance began to be on its way.
-func (i *Instance) setOut() int64 { return max(i.created, i.since) }
+// startedAt is when an instance began to be on its way.
+func (i *Instance) startedAt() int64 { return max(i.created, i.since) }
 
 // Starting counts the instances that are on their way up and not slow.
 func (v *View) Starting(now time.Time) int { return v.rising.Len() - v.slow(now) }
 
 // slow counts those that have been on their way up for too long.
 func (v *View) slow(now time.Time) int {
-	if first, some := v.rising.Min(); !some || first.setOut() > now.Add(-slow).UnixNano() {
+	if first, some := v.rising.Min(); !some || first.startedAt() > now.Add(-slow).UnixNano() {
 		return 0
 	}
 	return sort.Search(v.rising.Len(), func(n int) bool {
 		i, _ := v.rising.GetAt(n)
-		return i.setOut() > now.Add(-slow).UnixNano()
+		return i.startedAt() > now.Add(-slow).UnixNano()
 	})
 }
 
-// relief is when the next of those on their way up will be slow; zero: never.
-func (v *View) relief(now time.Time) time.Time {
+// nextSlowAt is when the next of those on their way up will be slow; zero: never.
+func (v *View) nextSlowAt(now time.Time) time.Time {
 	i, some := v.rising.GetAt(v.slow(now))
 	if !some {
 		return time.Time{}
 	}
-	return time.Unix(0, i.setOut()).Add(slow).In(now.Location())
+	return time.Unix(0, i.startedAt()).Add(slow).In(now.Location())
 }
 
-// starved reports whether a service found no room to start something in.
-func (v *View) starved() (some bool) {
+// lacksBudget reports whether a service found no room to start something in.
+func (v *View) lacksBudget() (some bool) {
 	v.agenda.due.Scan(func(s *service) bool {
-		some = s.asked && !s.room
+		some = s.waitsForBudget() && !s.room
 		return !some
 	})
 	return some

@@ -52,7 +52,7 @@ func TestWhoIsOnTheWayUpIsCountedByWhenTheySetOut(t *testing.T) {
 		for _, s := range k.view.services {
 			for id, c := range s.members {
 				i := k.view.instances[id]
-				at := time.Unix(0, i.setOut())
+				at := time.Unix(0, i.startedAt())
 				if c.starts() && at.Add(slow).After(now) {
 					count++
 					relief = earlier(relief, at.Add(slow))
@@ -62,7 +62,7 @@ func TestWhoIsOnTheWayUpIsCountedByWhenTheySetOut(t *testing.T) {
 		if got := k.view.Starting(now); got != count {
 			rt.Fatalf("%d are on their way up, want %d\n%s", got, count, dump(k.view))
 		}
-		if got := k.view.relief(now); !got.Equal(relief) {
+		if got := k.view.nextSlowAt(now); !got.Equal(relief) {
 			rt.Fatalf("relief comes at %s, want %s", got, relief)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"mariposa"
 	"mariposa/manifest"
@@ -42,14 +41,17 @@ func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 // story is one way in which a scenario goes.
 type story struct {
 	*world
-	rng   *rand.Rand // nil: in order
-	moves int        // what nodes have done since the last action
-	first map[string][]string
+	scenario.Scenario
+	rng    *rand.Rand // nil: in order
+	moves  int        // what nodes have done since the last action
+	first  map[string][]string
+	broken map[string]bool // services whose new instances fail
+	served map[string]bool // services that have had a running instance
 }
 
 func play(t *testing.T, sc scenario.Scenario, rng *rand.Rand, how string) {
 	t.Helper()
-	s := &story{rng: rng}
+	s := &story{Scenario: sc, rng: rng, broken: map[string]bool{}, served: map[string]bool{}}
 	for i, a := range sc.Actions {
 		if i > 0 {
 			s.until(a.After)
@@ -73,7 +75,10 @@ func (s *story) until(after *int) {
 		if after != nil && s.moves >= *after {
 			return
 		}
-		if !s.tick() {
+		on := s.tick()
+		s.always()
+		if !on {
+			s.stable(s.plan())
 			return // at rest: what should have happened by then never will
 		}
 	}
@@ -96,9 +101,9 @@ func (s *story) tick() bool {
 	if s.rng != nil && n > 0 && s.rng.IntN(4) == 0 {
 		n = s.rng.IntN(n)
 	}
-	s.carryOut(p, n)
+	done := s.carryOut(p, n)
 	switch {
-	case len(p.Steps) > 0 || p.Again:
+	case done > 0 || n < len(p.Steps) || p.Again:
 	case len(moving) > 0:
 		s.let(moving[0])
 	case s.busy(p) && p.Wake.After(s.now):
@@ -112,17 +117,52 @@ func (s *story) tick() bool {
 // crash replaces the planner by one that knows what is stored.
 func (s *story) crash() { s.view = (&fleet{world: s.world}).fresh() }
 
-// let makes a node do one thing. A dummy that is to fail does.
+// let makes a node do one thing.
 func (s *story) let(id string) {
 	s.Helper()
 	s.moves++
-	i := s.instances[id]
-	if d := s.versions[i.Spec.Number][i.Spec.ServiceName]; i.Spec.Goal == mariposa.GoalRunning && d.Dummy.Fail {
-		s.now = s.now.Add(time.Millisecond)
-		s.fail(id)
-		return
-	}
 	s.move(id)
+}
+
+// fails reports whether an instance that starts fails: it is a dummy that is to,
+// its service is broken, or another one is as the scenario says.
+func (s *story) fails(id string) bool {
+	spec := s.instances[id].Spec
+	if s.broken[spec.ServiceName] || s.versions[spec.Number][spec.ServiceName].Dummy.Fail {
+		return true
+	}
+	why, some := s.Fails[spec.ServiceName]
+	if !some || why.Of != 0 && why.Of != s.firstWith(spec.ServiceName, spec) {
+		return false
+	}
+	for _, i := range s.instances {
+		if i.Spec.ServiceName == why.While && i.Spec.Goal == mariposa.GoalRunning && s.isAlive(i) && s.firstWith(why.While, i.Spec) == why.Is {
+			return true
+		}
+	}
+	return false
+}
+
+// always holds the story to what must be so at every moment.
+func (s *story) always() {
+	s.Helper()
+	for id, i := range s.instances {
+		if name := i.Spec.ServiceName; slices.Contains(s.Never[name], s.firstWith(name, i.Spec)) {
+			s.Fatalf("%s is made of version %d%s", id, i.Spec.Number, s.story())
+		}
+	}
+	for _, name := range s.Serves {
+		up := 0
+		for _, id := range s.of(name) {
+			if s.isUp(s.instances[id]) {
+				up++
+			}
+		}
+		if s.served[name] && up == 0 {
+			s.Fatalf("nothing of %s runs any more%s", name, s.story())
+		}
+		s.served[name] = up > 0
+	}
 }
 
 func (s *story) act(t *testing.T, a scenario.Action) {
@@ -131,6 +171,7 @@ func (s *story) act(t *testing.T, a scenario.Action) {
 	switch {
 	case a.Submit != nil && s.world == nil:
 		s.world = newWorld(t, services(t, a)...)
+		s.cause = s.fails
 	case a.Submit != nil:
 		s.submit(services(t, a)...)
 	case a.Scale != nil:
@@ -143,6 +184,14 @@ func (s *story) act(t *testing.T, a scenario.Action) {
 		s.aim(mariposa.GoalDeleted)
 	case a.Do == "revert":
 		s.submit(slices.Collect(maps.Values(s.versions[s.goal.Completed]))...) // a new version that is like the old one
+	case a.Do == "resubmit":
+		s.patch(mariposa.Patch{Number: len(s.versions), Retry: true})
+	case a.Do == "freeze", a.Do == "thaw", a.Do == "pause", a.Do == "resume":
+		s.mode(mariposa.Mode(a.Do), a.Scope()...)
+	case a.Do == "converge":
+		s.patch(mariposa.Patch{Retry: true}, a.Scope()...)
+	case a.Do == "break", a.Do == "mend":
+		s.broken[a.Name] = a.Do == "break"
 	case a.Do == "lose":
 		s.lose(a.Name)
 	case a.Do == "return":
@@ -170,7 +219,7 @@ func services(t *testing.T, a scenario.Action) []*mariposa.Service {
 // whichever way it went.
 func (s *story) matches(t *testing.T, sc scenario.Scenario, how string) {
 	t.Helper()
-	for name := range s.view.services {
+	for _, name := range serviceNames(s.view) {
 		is := s.reality(name)
 		if is != sc.Final[name] {
 			t.Errorf("%s: %s is %q, want %q%s", how, name, is, sc.Final[name], s.story())
@@ -178,12 +227,12 @@ func (s *story) matches(t *testing.T, sc scenario.Scenario, how string) {
 		}
 		want := sc.Fares(name)
 		if ss := s.goal.Services[name]; ss != nil && ss.Status != want {
-			t.Errorf("%s: %s is %s (%s), want %s%s", how, name, ss.Status, ss.Reason, want, s.story())
+			t.Errorf("%s: %s is %s (%s), want %s%s", how, name, ss.Status, reasonOf(ss), want, s.story())
 			return
 		}
 	}
 	for name := range sc.Final {
-		if s.view.services[name] == nil {
+		if !slices.Contains(serviceNames(s.view), name) {
 			t.Errorf("%s: %s is not there%s", how, name, s.story())
 		}
 	}

@@ -1,19 +1,21 @@
 package converge
 
 import (
-	"fmt"
 	"iter"
+	"slices"
+
+	"mariposa"
 )
 
 // shrink takes away what is above the goal, in the order of victims, apart from
 // what a rollout has on top for its own work.
 func (t *turn) shrink() {
-	if t.rolling && t.s.count(stale) > 0 {
+	if t.rolling && t.outdated > 0 {
 		// The rollout takes outdated ones itself; what it has not started
 		// yet must not pass the goal either.
-		surplus := min(t.current()+t.s.count(starting), t.slotsHeld()) - t.goal
+		surplus := min(t.current+t.rising, t.slotsHeld()) - t.goal
 		t.s.each(starting, func(i *Instance) bool {
-			if surplus--; surplus >= 0 {
+			if surplus--; surplus >= 0 && t.mayGo(i) {
 				t.remove(i, t.scaled(), false)
 			}
 			return surplus > 0 && !t.full()
@@ -26,8 +28,10 @@ func (t *turn) shrink() {
 		return
 	}
 	reason := t.scaled()
-	for i := range t.boundLast(t.victims()) {
-		t.remove(i, reason, false)
+	for i := range t.referredLast(t.victims()) {
+		if t.mayGo(i) {
+			t.remove(i, reason, false)
+		}
 		if surplus--; surplus == 0 || t.full() {
 			return
 		}
@@ -37,13 +41,13 @@ func (t *turn) shrink() {
 // dropDoubles leaves one instance in each slot. The others go by the order of
 // victims; those that run only as far as enough others do.
 func (t *turn) dropDoubles() {
-	doubles := t.counted() - t.slotsHeld()
+	doubles := t.filling() - t.slotsHeld()
 	if doubles == 0 {
 		return
 	}
 	spare := t.running() - t.goal
 	if t.st.Rollout != nil && !t.rolling && !t.stopped() { // what it made proves itself first
-		spare = t.settled + t.s.count(stale) - t.goal
+		spare = t.settled + t.outdated - t.goal
 	}
 	if t.s.def.Update.StopFirst {
 		spare += t.batch
@@ -51,14 +55,16 @@ func (t *turn) dropDoubles() {
 	fewer := map[int]int{}
 	for i := range t.victims() {
 		slot, runs := i.Spec.Slot, t.s.members[i.ID].runs()
-		if t.holders(slot)-fewer[slot] < 2 || (runs && spare <= 0) || t.pending && t.handedOver(slot) {
+		if t.holders(slot)-fewer[slot] < 2 || (runs && spare <= 0) || t.pending && t.handsOver(slot) {
 			continue
 		}
 		if runs {
 			spare--
 		}
 		fewer[slot]++
-		t.remove(i, fmt.Sprintf("another one holds slot %s.%d", t.s.name, slot), false)
+		if t.mayGo(i) {
+			t.remove(i, t.aboutSlot(mariposa.ReasonSlotHeld, slot), false)
+		}
 		if doubles--; doubles == 0 {
 			return
 		}
@@ -72,13 +78,13 @@ func (t *turn) victims() iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		on := true
 		next := func(i *Instance) bool {
-			if t.removing[i.ID] || t.givenUp(i) {
+			if !t.isVictim(i) {
 				return true
 			}
 			on = yield(i)
 			return on
 		}
-		for _, c := range []class{staling, starting, lost, stale, amend, updating, serving} {
+		for _, c := range victimClasses {
 			if c == stale && t.stopped() {
 				for _, i := range t.young {
 					if on = on && next(i); !on {
@@ -93,15 +99,36 @@ func (t *turn) victims() iter.Seq[*Instance] {
 	}
 }
 
-// boundLast puts those that other services are bound to behind the others: as
-// long as there is a choice, nobody need follow.
-func (t *turn) boundLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
+// isVictim reports whether an instance fills the goal and is not to go already.
+func (t *turn) isVictim(i *Instance) bool {
+	c, known := t.s.members[i.ID]
+	return known && c.holdsSlot() && !t.removing[i.ID] && !slices.Contains(t.yielding, i.ID) && !t.isGivenUp(i)
+}
+
+// referredLast puts those that other services refer to behind the others: as long
+// as there is a choice, nobody need follow. Of those that run, what others were
+// asked to follow away from comes first, so that the choice stays.
+func (t *turn) referredLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
+	if t.goal == 0 {
+		return victims
+	}
 	return func(yield func(*Instance) bool) {
 		var last []*Instance
+		running := false
 		for i := range victims {
-			if t.s.members[i.ID].runs() && t.pinned(i) {
+			if !running && t.s.members[i.ID].runs() {
+				running = true
+				for _, id := range t.s.status.Yields {
+					if y := t.view.instances[id]; y != nil && t.s.members[id].runs() && t.isVictim(y) && !yield(y) {
+						return
+					}
+				}
+			}
+			switch {
+			case running && t.s.yields(i.ID):
+			case running && (t.referrer(i) != "" || t.boundService(i) != ""):
 				last = append(last, i)
-			} else if !yield(i) {
+			case !yield(i):
 				return
 			}
 		}
@@ -113,12 +140,12 @@ func (t *turn) boundLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
 	}
 }
 
-// handedOver reports whether a slot is held by an outdated instance that others
-// are bound to, beside its successor.
-func (t *turn) handedOver(slot int) bool {
+// handsOver reports whether a slot is held by an outdated instance that others
+// refer to, beside its successor.
+func (t *turn) handsOver(slot int) bool {
 	found := false
 	t.s.each(stale, func(i *Instance) bool {
-		found = i.Spec.Slot == slot && t.pinned(i)
+		found = i.Spec.Slot == slot && t.referrer(i) != ""
 		return !found
 	})
 	return found

@@ -39,7 +39,6 @@ type View struct {
 	spared    map[int]int              // version -> how much refers to it that is to go
 	links
 	agenda agenda
-	pinned map[*service]map[string]string // what pins has found in this plan
 }
 
 // Definitions are the services of one version of the manifest, by name.
@@ -70,27 +69,25 @@ type Node struct {
 // service gathers what belongs to one name: its goal, the definition in force,
 // and its instances by class.
 type service struct {
-	name    string
-	status  *mariposa.ServiceStatus // nil: instances without a goal, leftovers
-	def     *mariposa.Service       // nil: the service is unknown to the version in force
-	members map[string]class
-	byClass [classes]*btree.BTreeG[*Instance]
-	byStart *btree.BTreeG[*Instance] // those that run up to date, newest first
-	slots   map[int]int              // slot -> how many instances hold it
-	free    int                      // no slot below this one is free; a hint for the search
-	numbers map[int]int              // version number -> instances that run or may be reached
-	fresh   [classes]int             // of each class, those made since the rollout under way wants new ones
-	bound   string                   // digest of what the references of the definition in force resolve to
-	loose   bool                     // not all of them do yet
+	name       string
+	status     *mariposa.ServiceStatus // nil: instances without a goal, leftovers
+	def        *mariposa.Service       // nil: the service is unknown to the version in force
+	members    map[string]class
+	byClass    [classes]*btree.BTreeG[*Instance]
+	byStart    *btree.BTreeG[*Instance] // those that run up to date, newest first
+	slots      map[int]occupancy        // slot -> the instances that hold it; slots that nobody holds are left out
+	free       int                      // no slot below this one is free; a hint for the search
+	numbers    map[int]int              // version number -> instances that run or may be reached
+	fresh      [classes]int             // of each class, those made since the rollout under way wants new ones
+	bound      string                   // digest of what the references of the definition in force resolve to
+	unresolved bool                     // not all of them do yet
+	binding    int                      // members that were made with references
+	astray     int                      // of those that run or start, how many refer to something else than the service is bound to
 
-	needs   []string // what it depends on by the definition in force
-	edges   []edge   // what its instances depend on by the definitions they live by
-	touched bool     // it was told something new since the last plan
-	dirty   bool     // its part of the plan may have become another
-	due     bool     // it is on the agenda, as hurt or not
-	hurts   bool
-	dropped bool // it is no more
-	fare
+	edges   []edge         // what its instances depend on by the definitions they live by
+	holds   map[string]int // other service -> how many references to its instances keep them from going
+	dropped bool           // it is no more
+	schedule
 }
 
 // NewView returns the view of a project of which nothing is known yet.
@@ -107,12 +104,11 @@ func NewView() *View {
 		spared:    map[int]int{},
 		links:     newLinks(),
 		agenda:    newAgenda(),
-		pinned:    map[*service]map[string]string{},
 	}
 }
 
 func newService(name string) *service {
-	return &service{name: name, members: map[string]class{}, slots: map[int]int{}, free: 1, numbers: map[int]int{}}
+	return &service{name: name, members: map[string]class{}, slots: map[int]occupancy{}, free: 1, numbers: map[int]int{}}
 }
 
 // SetVersion tells the definitions of a version. They must be known before a
@@ -123,14 +119,13 @@ func (v *View) SetVersion(number int, d Definitions) {
 	}
 	v.versions[number] = d
 	for _, s := range v.services {
-		if s.status == nil {
-			continue
-		}
-		if s.status.Number == number && s.def != d[s.name] {
+		inForce := s.status != nil && s.status.Number == number && s.def != d[s.name]
+		if inForce {
 			s.def = d[s.name]
+		}
+		byImage := s.status != nil && filterOf(s.status) != nil && filterOf(s.status).Image != "" // it asks what instances were made from
+		if inForce || byImage || s.binding > 0 && s.numbers[number] > 0 {
 			v.reclassify(s)
-		} else if f := filterOf(s.status); f != nil && f.Image != "" {
-			v.reclassify(s) // it asks for what instances were made from
 		}
 	}
 }
@@ -204,6 +199,7 @@ func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 // unset takes a service's goal away.
 func (v *View) unset(s *service) {
 	v.refer(s.status, -1)
+	v.countBindings(s, s.status.Bindings, -1)
 	s.status, s.def = nil, nil
 	v.touch(s)
 	v.reclassify(s)
@@ -227,9 +223,12 @@ func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {
 		return
 	}
 	v.touch(s)
-	v.touchBound(old, ss)
 	v.refer(old, -1)
 	v.refer(ss, 1)
+	if old == nil || !sameValue(old.Bindings, ss.Bindings) {
+		v.countBindings(s, bindingsOf(old), -1)
+		v.countBindings(s, ss.Bindings, 1)
+	}
 	def := v.versions[ss.Number][s.name]
 	if old == nil || def != s.def || !sameTarget(old, ss) {
 		s.def = def
@@ -242,6 +241,13 @@ func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {
 func sameTarget(a, b *mariposa.ServiceStatus) bool {
 	return outdatedBefore(a).Equal(outdatedBefore(b)) && aboutMetadata(a) == aboutMetadata(b) && reflect.DeepEqual(filterOf(a), filterOf(b)) &&
 		reflect.DeepEqual(a.Bindings, b.Bindings)
+}
+
+func bindingsOf(s *mariposa.ServiceStatus) *mariposa.Bindings {
+	if s == nil {
+		return nil
+	}
+	return s.Bindings
 }
 
 func filterOf(s *mariposa.ServiceStatus) *mariposa.Filter {
@@ -311,7 +317,8 @@ func instant(t time.Time) int64 {
 func (v *View) replaced(old, i *Instance) bool {
 	s := v.services[old.Spec.ServiceName]
 	if i.Spec.ServiceName != s.name || i.Spec.Node != old.Spec.Node || i.Spec.Slot != old.Spec.Slot ||
-		i.number != old.number || i.created != old.created || i.since != old.since || s.members[i.ID] != v.classify(s, i) {
+		i.number != old.number || i.created != old.created || i.since != old.since || s.members[i.ID] != v.classify(s, i) ||
+		i.Spec.Bound != old.Spec.Bound || !sameValue(i.Spec.Bindings, old.Spec.Bindings) {
 		return false
 	}
 	*old = *i
@@ -383,121 +390,6 @@ func (v *View) drop(s *service) {
 		v.leave(s)
 		delete(v.services, s.name)
 	}
-}
-
-func (v *View) reclassify(s *service) {
-	all := slices.Sorted(maps.Keys(s.members))
-	for _, id := range all {
-		v.remove(v.instances[id])
-	}
-	s.bound, s.loose = boundBy(s)
-	s.fresh = [classes]int{} // what counts as fresh may have changed with the goal
-	for _, id := range all {
-		v.add(s, v.instances[id])
-	}
-}
-
-func (v *View) add(s *service, i *Instance) {
-	c := v.classify(s, i)
-	s.members[i.ID] = c
-	if s.byClass[c] == nil {
-		s.byClass[c] = btree.NewBTreeGOptions(victimBefore, btree.Options{NoLocks: true, Degree: 16})
-	}
-	s.byClass[c].Set(i)
-	if s.isFresh(i) {
-		s.fresh[c]++
-	}
-	if c.upToDate() {
-		if s.byStart == nil {
-			s.byStart = btree.NewBTreeGOptions(youngerFirst, btree.Options{NoLocks: true, Degree: 16})
-		}
-		s.byStart.Set(i)
-	}
-	if c.holdsSlot() {
-		s.slots[i.Spec.Slot]++
-	}
-	if c.starts() {
-		v.rising.Set(i)
-	}
-	if c < stranded {
-		if s.numbers[i.Spec.Number]++; s.numbers[i.Spec.Number] == 1 {
-			count(v.needed, i.Spec.Number, 1)
-		}
-	}
-}
-
-func (v *View) remove(i *Instance) {
-	s := v.services[i.Spec.ServiceName]
-	c := s.members[i.ID]
-	delete(s.members, i.ID)
-	s.byClass[c].Delete(i)
-	if s.isFresh(i) {
-		s.fresh[c]--
-	}
-	if c.upToDate() {
-		s.byStart.Delete(i)
-	}
-	if c.holdsSlot() {
-		if s.slots[i.Spec.Slot]--; s.slots[i.Spec.Slot] == 0 {
-			delete(s.slots, i.Spec.Slot)
-			s.free = max(1, min(s.free, i.Spec.Slot))
-		}
-	}
-	if c.starts() {
-		v.rising.Delete(i)
-	}
-	if c < stranded {
-		if s.numbers[i.Spec.Number]--; s.numbers[i.Spec.Number] == 0 {
-			delete(s.numbers, i.Spec.Number)
-			count(v.needed, i.Spec.Number, -1)
-		}
-	}
-}
-
-// isFresh reports whether an instance was made since the rollout under way wants
-// new ones.
-func (s *service) isFresh(i *Instance) bool {
-	return s.status != nil && !i.Spec.Created.Before(outdatedBefore(s.status))
-}
-
-func (s *service) count(c class) int {
-	if s.byClass[c] == nil {
-		return 0
-	}
-	return s.byClass[c].Len()
-}
-
-// each walks a class in the order of victims until f says stop.
-func (s *service) each(c class, f func(*Instance) bool) {
-	if s.byClass[c] != nil {
-		s.byClass[c].Scan(f)
-	}
-}
-
-// victimBefore is the order of victims within a class: oldest version, then
-// oldest instance, then id.
-func victimBefore(a, b *Instance) bool {
-	switch {
-	case a.number != b.number:
-		return a.number < b.number
-	case a.created != b.created:
-		return a.created < b.created
-	}
-	return a.ID < b.ID
-}
-
-func youngerFirst(a, b *Instance) bool {
-	if a.since != b.since {
-		return a.since > b.since
-	}
-	return a.ID < b.ID
-}
-
-func since(i *Instance) time.Time {
-	if i.Status == nil {
-		return i.Spec.Created
-	}
-	return i.Status.Since
 }
 
 // Leaving lists the unwanted instances on nodes that match, by id.

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"mariposa"
+	"mariposa/simulate/scenario"
 )
 
 // This file holds a small world to plan in: a project, its goal and a fleet
@@ -99,7 +101,10 @@ type world struct {
 	instances map[string]*Instance
 	nodes     map[string]Node
 	budget    int
-	made      int // instances ever made
+	made      int               // instances ever made
+	plans     int               // plans ever made
+	ever      map[string]bool   // service and likeness of every instance ever made
+	cause     func(string) bool // whether an instance that starts fails, by its id; nil: none does
 	history   []string
 }
 
@@ -108,6 +113,7 @@ func newWorld(t complainer, defs ...*mariposa.Service) *world {
 	w := &world{
 		complainer: t, view: NewView(), now: dawn, budget: 1000,
 		versions: map[int]Definitions{}, instances: map[string]*Instance{}, nodes: map[string]Node{},
+		ever: map[string]bool{},
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		w.setNode(n, Node{Name: n})
@@ -214,11 +220,14 @@ func (w *world) set(id string, spec *mariposa.InstanceSpec, status *mariposa.Ins
 // plan plans, and holds every plan to what must always be so.
 func (w *world) plan() whole {
 	w.Helper()
-	before := dump(w.view)
+	before := ""
+	if w.plans++; w.plans%8 == 0 { // writing a view down costs more than planning
+		before = dump(w.view)
+	}
 	p := w.whole(w.view)
 	if p.Undo != "" {
 		if st, can := RollBack(w.goal, w.change()); can {
-			w.history = append(w.history, fmt.Sprintf("%s version %d is taken back: %s: %s", stamp(w.now), w.goal.Number, p.Undo, p.UndoWhy))
+			w.history = append(w.history, fmt.Sprintf("%s version %d is taken back: %s: %s", stamp(w.now), w.goal.Number, p.Undo, undoReason(p.Plan)))
 			w.setGoal(st)
 			return w.plan()
 		}
@@ -227,9 +236,11 @@ func (w *world) plan() whole {
 	if !reflect.DeepEqual(p, again) {
 		w.Fatalf("planned twice:\n%s\nthen\n%s%s", show(p), show(again), w.story())
 	}
-	if after := dump(w.view); after != before {
+	if before != "" && dump(w.view) != before {
+		after := dump(w.view)
 		w.Fatalf("planning changed the view:\n%s\nto\n%s%s", before, after, w.story())
 	}
+	w.holdToRules(p)
 	return p
 }
 
@@ -237,7 +248,7 @@ func (w *world) plan() whole {
 func (w *world) whole(v *View) whole {
 	p := whole{Plan: v.Plan(w.now, Budget{Starting: w.budget}), Todo: map[string]int{}}
 	p.Services = p.Onto(w.goal.Services)
-	for name := range v.services {
+	for _, name := range serviceNames(v) {
 		p.Todo[name] = v.Todo(name)
 	}
 	return p
@@ -265,30 +276,41 @@ func (w *world) step() []string {
 }
 
 // carryOut stores what the plan says of the services and does its first n steps.
-func (w *world) carryOut(p whole, n int) {
+// It reports how many could be done.
+func (w *world) carryOut(p whole, n int) (done int) {
 	w.Helper()
 	st := *w.goal
 	st.Services = p.Services
 	w.setGoal(&st)
 	w.complete(p)
+	if os.Getenv("NEWS") != "" { // the story in full
+		w.history = append(w.history, newsOf(p.Plan))
+	}
 	blocked := map[string]bool{}
 	for _, s := range p.Steps[:n] {
 		w.history = append(w.history, fmt.Sprintf("%s %s", stamp(w.now), word(s)))
-		w.do(s, blocked)
+		if w.do(s, blocked) {
+			done++
+		}
 	}
+	return done
 }
 
-func (w *world) do(s Step, blocked map[string]bool) {
+// do does a step. It reports false where no node has room.
+func (w *world) do(s Step, blocked map[string]bool) bool {
 	w.Helper()
 	if s.Action == Create {
 		node := w.emptiest()
+		if w.versions[s.Number][s.Service].Memory > scenario.NodeMemory {
+			node = ""
+		}
 		if blocked[s.Service] = blocked[s.Service] || node == ""; !blocked[s.Service] {
 			id := w.create(s.Service, s.Slot, s.Number, node)
 			spec := *w.instances[id].Spec
 			spec.Bindings, spec.Bound = s.Bindings, s.Bound
 			w.set(id, &spec, nil)
 		}
-		return
+		return !blocked[s.Service]
 	}
 	i := w.instances[s.Instance]
 	if i == nil {
@@ -302,6 +324,7 @@ func (w *world) do(s Step, blocked map[string]bool) {
 		w.set(i.ID, &spec, i.Status)
 	case Amend:
 		spec.Number, spec.Live = s.Number, w.versions[s.Number][s.Service].Live
+		w.ever[s.Service+"/"+likeness(spec.Digest, spec.Live)] = true
 		w.set(i.ID, &spec, i.Status)
 	case Keep:
 		spec.Goal, spec.Kept = mariposa.GoalHalted, ended(mariposa.StateOf(i.Spec, i.Status))
@@ -310,6 +333,7 @@ func (w *world) do(s Step, blocked map[string]bool) {
 		delete(w.instances, i.ID)
 		w.view.RemoveInstance(i.ID)
 	}
+	return true
 }
 
 // create makes an instance; its id tells its service, slot and how many were
@@ -318,6 +342,7 @@ func (w *world) create(service string, slot, number int, node string) string {
 	w.made++
 	d := w.versions[number][service]
 	id := fmt.Sprintf("%s.%d-%d", service, slot, w.made)
+	w.ever[service+"/"+likeness(d.Digest, d.Live)] = true
 	w.set(id, &mariposa.InstanceSpec{
 		Name: id, Slot: slot, ServiceName: service, Number: number, Digest: d.Digest, Live: d.Live,
 		Node: node, Goal: mariposa.GoalRunning, Generation: 1, Created: w.now, Managed: true,
@@ -360,7 +385,8 @@ func (w *world) moving() []string {
 	return ids
 }
 
-// move lets a node make an instance what it should be.
+// move lets a node make an instance what it should be. One that starts fails where
+// there is a cause.
 func (w *world) move(id string) {
 	w.Helper()
 	switch w.instances[id].Spec.Goal {
@@ -369,8 +395,19 @@ func (w *world) move(id string) {
 	case mariposa.GoalHalted:
 		w.be(id, mariposa.StateStopped, "")
 	default:
+		if w.isNew(id) && w.cause != nil && w.cause(id) {
+			w.now = w.now.Add(time.Millisecond)
+			w.fail(id)
+			return
+		}
 		w.be(id, mariposa.StateRunning, "")
 	}
+}
+
+// isNew reports whether an instance is wanted and does not run yet.
+func (w *world) isNew(id string) bool {
+	i := w.instances[id]
+	return i.Spec.Goal == mariposa.GoalRunning && mariposa.StateOf(i.Spec, i.Status) == mariposa.StateProvisioning
 }
 
 // settle plans, lets everything succeed and follows the wake-ups until there is
@@ -442,7 +479,7 @@ func (w *world) status(service string) *mariposa.ServiceStatus { return w.goal.S
 
 // story is how the world came to where it is.
 func (w *world) story() string {
-	last := w.history[max(0, len(w.history)-60):]
+	last := w.history[max(0, len(w.history)-150):]
 	return "\n\nthe story so far:\n" + strings.Join(last, "\n") + "\n\n" + dump(w.view)
 }
 
@@ -468,50 +505,12 @@ func words(steps []Step) []string {
 func show(p whole) string {
 	var b strings.Builder
 	for _, s := range p.Steps {
-		fmt.Fprintf(&b, "%s (%s)\n", word(s), s.Reason)
+		fmt.Fprintf(&b, "%s (%s)\n", word(s), stepReason(s))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Services)) {
 		s := p.Services[name]
-		fmt.Fprintf(&b, "%s: %s %q todo %d rollout %+v backoff %+v\n", name, s.Status, s.Reason, p.Todo[name], s.Rollout, s.Backoff)
+		fmt.Fprintf(&b, "%s: %s %q todo %d rollout %+v backoff %+v\n", name, s.Status, reasonOf(s), p.Todo[name], s.Rollout, s.Backoff)
 	}
 	fmt.Fprintf(&b, "wake %s empty %v", stamp(p.Wake), p.Empty)
-	return b.String()
-}
-
-// dump writes down everything a view knows, in a canonical order. The hint for
-// free slots is left out: only its promise matters, which is checked.
-func dump(v *View) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "goal %v %s %d\n", v.told, v.goal, v.number)
-	for _, id := range slices.Sorted(maps.Keys(v.nodes)) {
-		fmt.Fprintf(&b, "node %s %+v\n", id, v.nodes[id])
-	}
-	for _, id := range slices.Sorted(maps.Keys(v.byNode)) {
-		fmt.Fprintf(&b, "on %s %v\n", id, slices.Sorted(maps.Keys(v.byNode[id])))
-	}
-	for _, name := range slices.Sorted(maps.Keys(v.services)) {
-		s := v.services[name]
-		fmt.Fprintf(&b, "service %s status %+v def %p\n", name, s.status, s.def)
-		for c := range classes {
-			s.each(c, func(i *Instance) bool {
-				fmt.Fprintf(&b, "  %s %s slot %d v%d on %s\n", c, i.ID, i.Spec.Slot, i.Spec.Number, i.Spec.Node)
-				if v.instances[i.ID] != i || s.members[i.ID] != c {
-					fmt.Fprintf(&b, "  %s is told differently elsewhere\n", i.ID)
-				}
-				return true
-			})
-		}
-		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, fresh %v, by start", len(s.members), s.slots, s.numbers, s.fresh)
-		if s.byStart != nil {
-			s.byStart.Scan(func(i *Instance) bool { fmt.Fprintf(&b, " %s", i.ID); return true })
-		}
-		b.WriteByte('\n')
-		for slot := 1; slot < s.free; slot++ {
-			if s.slots[slot] == 0 {
-				fmt.Fprintf(&b, "  slot %d is free, below the hint %d\n", slot, s.free)
-			}
-		}
-	}
-	fmt.Fprintf(&b, "%d instances", len(v.instances))
 	return b.String()
 }

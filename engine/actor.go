@@ -39,6 +39,7 @@ type actor struct {
 	ahead  *mariposa.ProjectStatus        // what the store does not say yet of how services fare; nil: nothing
 	wrote  time.Time                      // when the status was last written
 	scopes map[string]map[string]struct{} // the services of open tasks with many of them, by task
+	guard  guard
 
 	mu      sync.Mutex // guards the timer, which is also stopped from outside
 	cancel  func()
@@ -84,6 +85,9 @@ func (a *actor) reload() { a.loaded = false }
 // step drains the inbox, plans once and commits.
 func (a *actor) step(ctx context.Context) error {
 	changes := a.inbox.Take()
+	for i := range changes {
+		a.guard.hear(&changes[i])
+	}
 	if !a.loaded {
 		a.load()
 		for i := range changes { // the picture shows them: it is changed before anybody hears
@@ -101,6 +105,10 @@ func (a *actor) step(ctx context.Context) error {
 	if a.seen < a.await {
 		return nil // its own commit is still on its way here
 	}
+	if wait := a.holds(); wait > 0 {
+		a.wakeIn(wait)
+		return nil
+	}
 	if err := a.learnVersions(ctx); err != nil {
 		return err
 	}
@@ -116,44 +124,18 @@ func (a *actor) load() {
 	a.loaded, a.seen, a.loose = true, p.Revision, true
 	a.record, a.ahead = p.Record, nil
 	a.tasks, a.volumes, a.scopes = map[string]*store.Record{}, newVolumes(), nil
-	a.view = converge.NewView()
 	for _, t := range p.Tasks {
 		a.tasks[t.ID] = t
 	}
 	if p.Record == nil {
+		a.view = converge.NewView()
 		return
 	}
-	if st, ok := p.Record.Status.(*mariposa.ProjectStatus); ok && st != nil {
-		a.view.SetGoal(st)
-	}
+	goal, _ := p.Record.Status.(*mariposa.ProjectStatus)
+	a.view = a.e.Picture.View(p, goal)
 	for _, v := range p.Volumes {
 		a.volumes.set(v)
 	}
-	for _, i := range p.Instances {
-		a.setInstance(i)
-	}
-}
-
-func (a *actor) setInstance(r *store.Record) {
-	spec := r.Spec.(*mariposa.InstanceSpec)
-	if !spec.Managed || spec.Debt {
-		return
-	}
-	status, _ := r.Status.(*mariposa.InstanceStatus)
-	if a.view.Instance(r.ID) == nil {
-		if n := a.e.Picture.Get(mariposa.KindNode, spec.Node); n != nil {
-			a.view.SetNode(spec.Node, nodeOf(n))
-		}
-	}
-	a.view.SetInstance(r.ID, spec, status)
-}
-
-func nodeOf(r *store.Record) converge.Node {
-	n := converge.Node{Name: r.Spec.(*mariposa.NodeSpec).Name}
-	if st, ok := r.Status.(*mariposa.NodeStatus); ok && st != nil {
-		n.Unknown, n.Since = st.State == mariposa.NodeUnknown, st.Since
-	}
-	return n
 }
 
 func (a *actor) apply(c *store.Change) {
@@ -197,13 +179,13 @@ func (a *actor) apply(c *store.Change) {
 		if c.Deleted {
 			a.view.RemoveInstance(r.ID)
 		} else {
-			a.setInstance(&r)
+			a.e.Picture.ShowInstance(a.view, &r)
 		}
 	case mariposa.KindNode:
 		if c.Deleted {
 			a.view.RemoveNode(r.ID)
 		} else {
-			a.view.SetNode(r.ID, nodeOf(&r))
+			a.view.SetNode(r.ID, picture.NodeOf(&r))
 		}
 	}
 }
@@ -221,14 +203,10 @@ func (a *actor) learnVersions(ctx context.Context) error {
 		}
 	}
 	a.redone = nil
-	for _, n := range a.view.Missing() {
+	return picture.Learn(a.view, func(n int) (converge.Definitions, error) {
 		d, _, err := a.definitions(ctx, n)
-		if err != nil {
-			return err
-		}
-		a.view.SetVersion(n, d)
-	}
-	return nil
+		return d, err
+	})
 }
 
 func (a *actor) definitions(ctx context.Context, number int) (converge.Definitions, string, error) {

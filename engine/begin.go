@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"mariposa"
@@ -11,11 +10,11 @@ import (
 )
 
 // activate lets the tasks begin whose turn it is: their change of goal takes
-// effect. What waited for a thaw begins together with it: no step is taken towards
-// a goal that is to change at once.
+// effect. What waited for a thaw begins together with it, and what supersedes a
+// start with that: no step is taken towards a goal that is to change at once.
 func (t *turn) activate(ctx context.Context) error {
-	for thawed := true; thawed; {
-		thawed = false
+	for more := true; more; {
+		more = false
 		for i := range t.open {
 			t.open[i].Frozen, t.open[i].Status = t.frozen(t.open[i].Spec.Services), t.status(t.open[i])
 		}
@@ -25,7 +24,7 @@ func (t *turn) activate(ctx context.Context) error {
 				return err
 			}
 			t.begin(task, lost)
-			thawed = thawed || task.Spec.Patch.Mode == mariposa.ModeThaw || task.Spec.Lifts
+			more = more || task.Spec.Patch.Mode == mariposa.ModeThaw || task.Spec.Lifts || task.Spec.Task == mariposa.TaskStart
 		}
 	}
 	if err := t.adopt(ctx); err != nil {
@@ -35,22 +34,32 @@ func (t *turn) activate(ctx context.Context) error {
 }
 
 // begin makes a task active. What needs no work of its own has ended with that.
-func (t *turn) begin(task queue.Task, lost string) {
+func (t *turn) begin(task queue.Task, lost *mariposa.Reason) {
 	t.setTask(task.ID, func(st *mariposa.TaskStatus) {
 		st.State, st.Started, st.Moved = mariposa.TaskActive, t.now, t.now
 	})
+	t.supersede(task)
 	p := task.Spec.Patch
 	if p.Number != 0 || len(p.Scale)+len(p.ScaleBy)+len(p.Reprovision) > 0 {
 		t.forgetLeft(task)
 	}
 	switch {
-	case lost != "":
+	case lost != nil:
 		t.endTask(task, mariposa.TaskFailed, lost, "")
 	case p.Mode == mariposa.ModePause, p.Mode == mariposa.ModeResume, p.Accept:
-		t.endTask(task, mariposa.TaskCompleted, "", "")
+		t.endTask(task, mariposa.TaskCompleted, nil, "")
 	}
 	if p.Mode == mariposa.ModeResume || p.Mode == mariposa.ModeThaw || task.Spec.Lifts {
 		t.goOn(task)
+	}
+}
+
+// supersede ends the starts whose place a task takes.
+func (t *turn) supersede(by queue.Task) {
+	for _, task := range t.open {
+		if t.status(task).State == mariposa.TaskActive && queue.Supersedes(task.Spec, by.Spec) {
+			t.endTask(task, mariposa.TaskTerminated, &mariposa.Reason{Code: mariposa.ReasonEndedBy, Subject: by.ID}, by.ID)
+		}
 	}
 }
 
@@ -72,7 +81,7 @@ func (t *turn) goOn(by queue.Task) {
 			continue
 		}
 		if task.Spec.Patch.Mode == mariposa.ModeFreeze && !t.frozen(task.Spec.Services) {
-			t.endTask(task, mariposa.TaskCompleted, "thawed", by.ID)
+			t.endTask(task, mariposa.TaskCompleted, &mariposa.Reason{Code: mariposa.ReasonThawed, Subject: by.ID}, by.ID)
 			continue
 		}
 		t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Moved = t.now })
@@ -124,18 +133,18 @@ func (t *turn) stuck(task queue.Task) bool {
 
 // applyPatch changes the goal in force. A version that cannot be read is not
 // brought into force: it says why then.
-func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Change) (lost string, err error) {
+func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Change) (lost *mariposa.Reason, err error) {
 	known := map[int]converge.Definitions{}
 	if err := t.know(ctx, known); err != nil {
-		return "", err
+		return nil, err
 	}
 	if p.Number != 0 {
 		d, version, err := t.definitions(ctx, p.Number)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if version == "" {
-			return fmt.Sprintf("version %d is lost; submit the manifest again", p.Number), nil
+			return &mariposa.Reason{Code: mariposa.ReasonTargetLost, Version: p.Number}, nil
 		}
 		known[p.Number], c.Version = d, version
 		t.view.SetVersion(p.Number, d)
@@ -144,7 +153,7 @@ func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Chan
 		c.Running = t.view.Running()
 	}
 	t.goal = converge.Apply(t.goal, p, t.informed(c, known))
-	return "", nil
+	return nil, nil
 }
 
 // know reads the definitions that are in force.

@@ -24,8 +24,8 @@ func TestATaskThatWaitsForTheNextTryIsARepair(t *testing.T) {
 		r.pass(30 * time.Second)
 	}
 	for _, own := range r.own() {
-		if spec := own.Spec.(*mariposa.TaskSpec); spec.Component != "repair" || strings.Contains(spec.Reason, "kept") {
-			t.Errorf("a try is a %s: %s", spec.Component, spec.Reason)
+		if spec := own.Spec.(*mariposa.TaskSpec); spec.Component != "repair" || strings.Contains(said(spec.Reason), "kept") {
+			t.Errorf("a try is a %s: %s", spec.Component, said(spec.Reason))
 		}
 	}
 	if n := len(r.own()); n != 4 {

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mariposa"
@@ -63,6 +64,8 @@ type Engine struct {
 	actors  map[string]*actor // by project
 	blocked map[string]bool   // projects that found no node
 	closed  bool
+
+	loops atomic.Int64 // how often a plan was found to repeat itself
 }
 
 // New makes an engine that holds nothing yet; Renew takes shards.
@@ -376,9 +379,9 @@ func (e *Engine) Used(node string) mariposa.Resources { return e.placer.Used(nod
 // into its spec. The caller commits the claim with the instance, and calls
 // release when that failed.
 func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error) {
-	node, err := e.placer.Pick(id, needOf(spec))
-	if err != nil {
-		return store.Claim{}, nil, mariposa.Errorf(mariposa.Conflict, "no node takes the instance: %w", err)
+	node, why := e.placer.Pick(id, needOf(spec))
+	if why != nil {
+		return store.Claim{}, nil, &mariposa.Error{Code: mariposa.Conflict, Message: "no node takes the instance", Reason: why}
 	}
 	spec.Node = node.ID
 	return store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity}, func() { e.placer.Release(id) }, nil

@@ -132,7 +132,7 @@ func TestATaskThatStandsStillFailsAndSaysWhy(t *testing.T) {
 	r.pass(55 * time.Second)
 	r.wantTask(task, mariposa.TaskActive)
 	r.pass(10 * time.Second)
-	if st := r.wantTask(task, mariposa.TaskFailed); !strings.Contains(st.Reason, "no progress since 00:00:00") {
+	if st := r.wantTask(task, mariposa.TaskFailed); !strings.Contains(said(st.Reason), "no progress since 00:00:00") {
 		t.Errorf("the task is %+v", st)
 	}
 	r.lazy = false
@@ -149,8 +149,28 @@ func TestATaskThatFailsForWantOfANodeSaysSo(t *testing.T) {
 	_, task := r.create("shop", web(1, "update: {deadline: 60}"))
 	r.settle()
 	r.pass(70 * time.Second)
-	if st := r.wantTask(task, mariposa.TaskFailed); !strings.Contains(st.Reason, "no node has joined yet") {
+	if st := r.wantTask(task, mariposa.TaskFailed); !strings.Contains(said(st.Reason), "no node has joined yet") {
 		t.Errorf("the task is %+v", st)
+	}
+}
+
+// A project speaks of one service, and counts those that fare as badly.
+func TestAProjectNamesOneServiceAndCountsTheOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.replica("r1")
+	p, task := r.create("shop", "services:\n  b: {compute_type: dummy}\n  a: {compute_type: dummy}\n  c: {compute_type: dummy}\n  d: {compute_type: dummy, depends_on: [a]}\n")
+	r.settle()
+	why := r.project(p).Reason
+	if !why.Is(mariposa.ReasonNoNodes) || why.Service != "a" || said(why) != "a: no node has joined yet (and 2 more)" {
+		t.Errorf("the project says %+v: %s", why, said(why))
+	}
+	if d := r.project(p).Services["d"]; d.Reason == nil || d.Reason.Service != "" {
+		t.Errorf("d says %+v", d.Reason)
+	}
+	r.pass(11 * time.Minute)
+	if st := r.wantTask(task, mariposa.TaskFailed); !st.Reason.Is(mariposa.ReasonNoProgress) || !st.Reason.Cause.Is(mariposa.ReasonNoNodes) || st.Reason.Cause.Service != "a" {
+		t.Errorf("the task says %+v: %s", st.Reason, said(st.Reason))
 	}
 }
 
@@ -176,15 +196,15 @@ func TestABlockedProjectSaysWhyAndGoesOnWhenItCan(t *testing.T) {
 			p, task := r.create("shop", c.body)
 			r.settle()
 			st := r.project(p)
-			if st.Status != mariposa.StatusBlocked || !strings.Contains(st.Reason, c.says) || st.Services["web"].Status != mariposa.StatusBlocked {
-				t.Fatalf("the project is %s: %s", st.Status, st.Reason)
+			if st.Status != mariposa.StatusBlocked || !strings.Contains(said(st.Reason), c.says) || st.Services["web"].Status != mariposa.StatusBlocked {
+				t.Fatalf("the project is %s: %s", st.Status, said(st.Reason))
 			}
 			r.wantTask(task, mariposa.TaskActive)
 			r.node("n2", mariposa.Resources{})
 			r.settle() // no time passes
 			r.wantTask(task, mariposa.TaskCompleted)
-			if st := r.project(p); st.Status != mariposa.StatusConverged || st.Reason != "" {
-				t.Errorf("the project is %s: %s", st.Status, st.Reason)
+			if st := r.project(p); st.Status != mariposa.StatusConverged || said(st.Reason) != "" {
+				t.Errorf("the project is %s: %s", st.Status, said(st.Reason))
 			}
 		})
 	}
@@ -206,7 +226,7 @@ func TestARepairIsATaskOfMariposasOwn(t *testing.T) {
 		t.Fatalf("%d tasks of its own", len(own))
 	}
 	spec, st := own[0].Spec.(*mariposa.TaskSpec), own[0].Status.(*mariposa.TaskStatus)
-	if spec.Component != "repair" || len(spec.Services) != 1 || spec.Services[0] != "web" || spec.Reason == "" || st.State != mariposa.TaskCompleted || !own[0].Archived {
+	if spec.Component != "repair" || len(spec.Services) != 1 || spec.Services[0] != "web" || said(spec.Reason) == "" || st.State != mariposa.TaskCompleted || !own[0].Archived {
 		t.Errorf("the repair is %+v, %+v", spec, st)
 	}
 	for _, rec := range r.wantInstances(2) {
@@ -236,7 +256,7 @@ func TestARepairIsTakenOverByAPersonsTask(t *testing.T) {
 	task := r.ask(p, mariposa.TaskScale, mariposa.Patch{Scale: map[string]int{"web": 3}}, "web")
 	r.settle()
 	st := r.own()[0].Status.(*mariposa.TaskStatus)
-	if st.State != mariposa.TaskCompleted || st.Reason != "taken over by "+task || st.EndedBy != task {
+	if st.State != mariposa.TaskCompleted || said(st.Reason) != "taken over by "+task || st.EndedBy != task {
 		t.Errorf("the repair is %+v", st)
 	}
 	r.wantTask(task, mariposa.TaskActive)

@@ -53,7 +53,7 @@ services:
 	for _, rec := range r.own() {
 		spec := rec.Spec.(*mariposa.TaskSpec)
 		if st, _ := rec.Status.(*mariposa.TaskStatus); spec.Component == "follow" && st.State == mariposa.TaskFailed {
-			failed = st.Reason
+			failed = said(st.Reason)
 		}
 	}
 	if !strings.Contains(failed, "stopped after 3 failures") {
@@ -68,7 +68,7 @@ services:
 	if serving != 2 {
 		t.Errorf("%d of the two that worked are left: the old web needs the old db", serving)
 	}
-	if ss := r.project(project).Services["db"]; !strings.Contains(ss.Reason, "stays until web, which refers to it, has followed another: the rollout of version 1 stopped after 3 failures") {
-		t.Errorf("db says %q", ss.Reason)
+	if ss := r.project(project).Services["db"]; !strings.Contains(said(ss.Reason), "stays until web, which refers to it, has followed another: the rollout of version 1 stopped after 3 failures") {
+		t.Errorf("db says %q", said(ss.Reason))
 	}
 }

@@ -37,7 +37,7 @@ func settled(t *testing.T, body string) (*rig, string) {
 func (r *rig) wantService(project, name string, status mariposa.Status, says string) {
 	r.t.Helper()
 	ss := r.project(project).Services[name]
-	if ss == nil || ss.Status != status || !strings.Contains(ss.Reason, says) {
+	if ss == nil || ss.Status != status || !strings.Contains(said(ss.Reason), says) {
 		r.t.Fatalf("%s is %+v, want %s (…%s…)", name, ss, status, says)
 	}
 }
@@ -206,7 +206,7 @@ func TestATaskWhoseVersionIsRolledBackFailsOnceThatIsDone(t *testing.T) {
 	r.pass(time.Minute)
 	r.fail["web"] = false
 	r.pass(10 * time.Minute)
-	if st := r.wantTask(task, mariposa.TaskFailed); !strings.Contains(st.Reason, "the rollout of version 2 stopped after 3 failures") || !strings.HasSuffix(st.Reason, "; rolled back to version 1") {
+	if st := r.wantTask(task, mariposa.TaskFailed); !strings.Contains(said(st.Reason), "the rollout of version 2 stopped after 3 failures") || !strings.HasSuffix(said(st.Reason), "; rolled back to version 1") {
 		t.Errorf("the task is %+v", st)
 	}
 	r.wantNumber(p, 1, 1)
@@ -225,11 +225,11 @@ func TestAFirstVersionThatFailsIsTakenBackAltogether(t *testing.T) {
 	p, task := r.create("shop", web(2, "update: {on_failure: rollback}"))
 	r.settle()
 	r.pass(10 * time.Minute)
-	if st := r.wantTask(task, mariposa.TaskFailed); !strings.HasSuffix(st.Reason, "; stopped, as no version has been fully in force before") {
+	if st := r.wantTask(task, mariposa.TaskFailed); !strings.HasSuffix(said(st.Reason), "; stopped, as no version has been fully in force before") {
 		t.Errorf("the task is %+v", st)
 	}
 	r.wantInstances(0)
-	if st := r.project(p); st.Goal != mariposa.GoalStopped || st.Status != mariposa.StatusStopped || !strings.HasPrefix(st.Reason, "version 1 failed, with none before it to go back to: web: ") {
+	if st := r.project(p); st.Goal != mariposa.GoalStopped || st.Status != mariposa.StatusStopped || !strings.HasPrefix(said(st.Reason), "version 1 failed, with none before it to go back to: web: ") {
 		t.Errorf("the project is %+v", st)
 	}
 	r.fail["web"] = false
@@ -239,7 +239,7 @@ func TestAFirstVersionThatFailsIsTakenBackAltogether(t *testing.T) {
 	r.wantTask(start, mariposa.TaskCompleted)
 	r.ask(p, mariposa.TaskStop, mariposa.Patch{Goal: mariposa.GoalStopped})
 	r.settle()
-	if st := r.project(p); st.Status != mariposa.StatusStopped || st.Reason != "" { // a person's stop needs no other reason
+	if st := r.project(p); st.Status != mariposa.StatusStopped || said(st.Reason) != "" { // a person's stop needs no other reason
 		t.Errorf("the project is %+v", st)
 	}
 }
@@ -280,7 +280,7 @@ func TestATaskWhoseVersionIsLostFailsAndChangesNothing(t *testing.T) {
 	r, p := settled(t, web(2))
 	task := r.ask(p, mariposa.TaskReprovision, mariposa.Patch{Number: 7}, "web")
 	r.settle()
-	if st := r.wantTask(task, mariposa.TaskFailed); st.Reason != "version 7 is lost; submit the manifest again" {
+	if st := r.wantTask(task, mariposa.TaskFailed); said(st.Reason) != "version 7 is lost; submit the manifest again" {
 		t.Errorf("the task is %+v", st)
 	}
 	r.wantInstances(2)

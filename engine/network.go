@@ -45,7 +45,7 @@ func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 	if t.networks.joined == nil {
 		t.networks.joined, t.networks.attached = map[string]*mariposa.NetworkSpec{}, map[string]bool{}
 	}
-	why := "used by " + s.Service + " of " + t.spec.Name
+	why := &mariposa.Reason{Code: mariposa.ReasonNetworkUsed, Subject: s.Service, Other: t.spec.Name}
 	r := t.e.Picture.Get(mariposa.KindNetwork, j.Network)
 	if r == nil {
 		spec := &mariposa.NetworkSpec{Name: j.Name, Project: t.project, Created: t.now, Reason: why}
@@ -77,7 +77,7 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 	network := t.networks.joined[j.Network]
 	spec := &mariposa.AttachmentSpec{
 		Network: j.Network, Name: j.Name, Project: network.Project, Organization: network.Organization, Compute: on.Compute, Node: on.Node,
-		Goal: mariposa.GoalKept, Instance: s.Instance, Created: t.now, Reason: "made for " + on.Name,
+		Goal: mariposa.GoalKept, Instance: s.Instance, Created: t.now, Reason: &mariposa.Reason{Code: mariposa.ReasonMadeFor, Subject: on.Name},
 	}
 	event := mariposa.Event{Project: t.project}
 	r := t.e.Picture.Get(mariposa.KindAttachment, j.Attachment)
@@ -85,7 +85,7 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 		next := *network
 		next.Nodes++
 		t.networks.joined[j.Network] = &next
-		t.writeNetwork(j.Network, &next, "", "")
+		t.writeNetwork(j.Network, &next, "", nil)
 		event = mariposa.Event{Kind: "network.attaching", Project: t.project, Service: s.Service, Instance: s.Instance, Node: on.Node, Task: on.Task, Actor: "mariposa", Reason: spec.Reason}
 	} else {
 		spec.Created = r.Spec.(*mariposa.AttachmentSpec).Created
@@ -94,7 +94,7 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 }
 
 // writeNetwork writes a network, in place of what this turn has written of it before.
-func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind, reason string) {
+func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind string, reason *mariposa.Reason) {
 	w := store.Write{Kind: mariposa.KindNetwork, ID: id, Project: spec.Project, Spec: spec, Event: mariposa.Event{Project: t.project}}
 	if kind != "" {
 		w.Event = mariposa.Event{Kind: kind, Project: t.project, Actor: "mariposa", Reason: reason}
@@ -170,7 +170,7 @@ func (t *turn) inUse(network string) (used bool) {
 // leaveNetwork drops the relation to a network. With its last one it goes: its parts
 // get a tombstone, and their nodes take them away.
 func (t *turn) leaveNetwork(r *store.Record) {
-	why := t.spec.Name + " no longer uses it"
+	why := &mariposa.Reason{Code: mariposa.ReasonNetworkLeft, Subject: t.spec.Name}
 	if rest := r.Spec.(*mariposa.NetworkSpec).Without(t.project); len(rest.Users) > 0 {
 		t.writeNetwork(r.ID, rest, "network.left", why)
 		return

@@ -19,6 +19,7 @@ import (
 	"mariposa/manifest"
 	"mariposa/picture"
 	"mariposa/queue"
+	"mariposa/reason"
 	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/store/memory"
@@ -34,6 +35,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 }
+
+// said is a reason as people read it.
+func said(r *mariposa.Reason) string { return reason.Sentence(r) }
 
 // rig is a store with engines on it, and a test for nodes and people.
 type rig struct {

@@ -2,12 +2,12 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"mariposa"
 	"mariposa/converge"
 	"mariposa/queue"
+	"mariposa/reason"
 )
 
 // rollback is the component of Mariposa's own tasks that take a version back.
@@ -21,10 +21,10 @@ func (t *turn) makePlan(ctx context.Context) error {
 	if t.plan.Undo == "" {
 		return nil
 	}
-	why := t.plan.Undo + ": " + t.plan.UndoWhy
+	why := t.plan.UndoWhy.About(t.plan.Undo)
 	if t.was != nil {
 		if was := t.was.Services[t.plan.Undo]; was != nil && was.Status == mariposa.StatusBlocked {
-			why += ": " + was.Reason // the plan knows no nodes
+			why = why.Because(was.Reason) // the plan knows no nodes
 		}
 	}
 	undone, err := t.rollBack(ctx, why)
@@ -37,12 +37,13 @@ func (t *turn) makePlan(ctx context.Context) error {
 
 // rollBack takes the version in force back. The tasks that brought it go on with
 // that, and will have failed.
-func (t *turn) rollBack(ctx context.Context, why string) (bool, error) {
+func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error) {
 	known := map[int]converge.Definitions{}
 	if err := t.know(ctx, known); err != nil {
 		return false, err
 	}
-	c, back := converge.Change{}, "stopped, as no version has been fully in force before"
+	c, fault := converge.Change{}, *why
+	fault.Back = mariposa.NoVersion
 	if to := t.goal.Completed; to != 0 {
 		d, version, err := t.definitions(ctx, to)
 		if err != nil || version == "" {
@@ -50,14 +51,14 @@ func (t *turn) rollBack(ctx context.Context, why string) (bool, error) {
 		}
 		known[to], c.Version = d, version
 		t.view.SetVersion(to, d)
-		back = fmt.Sprintf("rolled back to version %d", to)
+		fault.Back = to
 	}
 	goal, can := converge.RollBack(t.goal, t.informed(c, known))
 	if !can {
 		return false, nil
 	}
-	if !t.blame(why + "; " + back) {
-		t.openRollback(goal, why+"; "+back)
+	if !t.blame(&fault) {
+		t.openRollback(goal, &fault)
 	}
 	goal.UndoneWhy = why
 	t.goal = goal
@@ -67,7 +68,7 @@ func (t *turn) rollBack(ctx context.Context, why string) (bool, error) {
 // blame notes what went wrong in the tasks that go on with taking the version back:
 // those that brought it, and those that had the failing service made anew. It reports
 // whether there is any.
-func (t *turn) blame(fault string) bool {
+func (t *turn) blame(fault *mariposa.Reason) bool {
 	found := false
 	for _, task := range t.open {
 		anew := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.speaksOf(task, t.plan.Undo)
@@ -81,7 +82,7 @@ func (t *turn) blame(fault string) bool {
 
 // openRollback opens a task for taking a version back that no task brings any more
 // (a person ended it, say): nothing is taken back unseen.
-func (t *turn) openRollback(goal *mariposa.ProjectStatus, why string) {
+func (t *turn) openRollback(goal *mariposa.ProjectStatus, why *mariposa.Reason) {
 	spec := &mariposa.TaskSpec{
 		Project: t.project, ProjectName: t.spec.Name, Component: rollback, Task: mariposa.TaskReprovision, Origin: mariposa.OriginMariposa,
 		Author: "mariposa", Reason: why, Created: t.now, Version: goal.Version,
@@ -101,7 +102,7 @@ func (t *turn) openRollback(goal *mariposa.ProjectStatus, why string) {
 	t.unit.Audit = append(t.unit.Audit, mariposa.Audit{
 		Actor: "mariposa", ActorName: "mariposa", Action: "project.rollback", Outcome: mariposa.AuditDone,
 		Kind: string(mariposa.KindProject), Object: t.project, ObjectName: t.spec.Name, Organization: t.spec.Organization,
-		Project: t.project, ProjectName: t.spec.Name, Version: goal.Version, Number: goal.Number, Task: id, Reason: why,
+		Project: t.project, ProjectName: t.spec.Name, Version: goal.Version, Number: goal.Number, Task: id, Reason: reason.Sentence(why),
 	})
 	t.open = append(t.open, queue.Task{ID: id, Spec: spec, Status: st})
 }

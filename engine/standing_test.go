@@ -36,7 +36,7 @@ func TestTriesThatFailAreNoProgress(t *testing.T) {
 		}
 	}
 	took := r.clk.Now().Sub(began)
-	if st := r.wantTask(task, mariposa.TaskFailed); !strings.Contains(st.Reason, "no progress since") || took > 90*time.Second {
+	if st := r.wantTask(task, mariposa.TaskFailed); !strings.Contains(said(st.Reason), "no progress since") || took > 90*time.Second {
 		t.Errorf("after %s it is %+v", took, st)
 	}
 }

@@ -2,13 +2,13 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"mariposa"
 	"mariposa/converge"
 	"mariposa/queue"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -62,7 +62,7 @@ func (t *turn) taskOf(s converge.Step) string {
 	}
 	id, why := t.e.NewID(), s.Reason
 	if i := t.view.Instance(s.Instance); s.Action == converge.Collect && i != nil {
-		why = "clears away what is left of " + i.Spec.Name
+		why = &mariposa.Reason{Code: mariposa.ReasonClears, Subject: i.Spec.Name}
 	}
 	kind, component := mariposa.TaskScale, "repair"
 	if ss := t.goal.Services[s.Service]; ss != nil && ss.Rollout != nil && ss.Rollout.Follows != "" {
@@ -75,14 +75,14 @@ func (t *turn) taskOf(s converge.Step) string {
 	}
 	spec := &mariposa.TaskSpec{
 		Project: t.project, ProjectName: t.spec.Name, Services: []string{s.Service}, Component: component, Task: kind,
-		Origin: mariposa.OriginMariposa, Author: "mariposa", Reason: s.Service + ": " + why, Created: t.now, Version: t.goal.Version,
+		Origin: mariposa.OriginMariposa, Author: "mariposa", Reason: why.About(s.Service), Created: t.now, Version: t.goal.Version,
 	}
 	st := &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, Moved: t.now}
 	t.added[id], t.news[id] = spec, st
 	t.unit.Audit = append(t.unit.Audit, mariposa.Audit{
 		Actor: "mariposa", ActorName: "mariposa", Action: "instance.repair", Outcome: mariposa.AuditDone,
 		Kind: string(mariposa.KindInstance), Object: s.Instance, Organization: t.spec.Organization,
-		Project: t.project, ProjectName: t.spec.Name, Version: t.goal.Version, Number: t.goal.Number, Task: id, Reason: spec.Reason,
+		Project: t.project, ProjectName: t.spec.Name, Version: t.goal.Version, Number: t.goal.Number, Task: id, Reason: reason.Sentence(spec.Reason),
 	})
 	t.open = append(t.open, queue.Task{ID: id, Spec: spec, Status: st})
 	return id
@@ -141,14 +141,14 @@ func (t *turn) judge(task queue.Task) {
 	}
 	switch by, why := t.takenOver(task), t.failure(task); {
 	case by != "":
-		t.endTask(task, mariposa.TaskCompleted, "taken over by "+by, by)
+		t.endTask(task, mariposa.TaskCompleted, &mariposa.Reason{Code: mariposa.ReasonTakenOver, Subject: by}, by)
 	case task.Spec.Patch.Mode == mariposa.ModeFreeze: // until the thaw
-	case why != "":
+	case why != nil:
 		t.endTask(task, mariposa.TaskFailed, why, "")
-	case todo == 0 && was.Fault != "":
+	case todo == 0 && was.Fault != nil:
 		t.endTask(task, mariposa.TaskFailed, was.Fault, "")
 	case todo == 0:
-		t.endTask(task, mariposa.TaskCompleted, "", "")
+		t.endTask(task, mariposa.TaskCompleted, nil, "")
 		t.completeVersion(task)
 	}
 }
@@ -244,40 +244,42 @@ func (t *turn) takenOver(task queue.Task) string {
 	return ""
 }
 
-// failure says why a task has failed; empty while it has not. The goal stays:
+// failure says why a task has failed; nil while it has not. The goal stays:
 // what can still be repaired will be.
-func (t *turn) failure(task queue.Task) string {
+func (t *turn) failure(task queue.Task) *mariposa.Reason {
 	if task.Spec.Origin != mariposa.OriginUser && task.Spec.Component != follow {
-		return ""
+		return nil
 	}
-	if task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart {
+	if task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart || task.Spec.Patch.Retry {
 		first := ""
 		t.eachFare(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
-			if ss.Rollout != nil && ss.Rollout.Stopped != "" && (first == "" || name < first) {
+			if ss.Rollout.HasStopped() && (first == "" || name < first) {
 				first = name
 			}
 		})
 		if first != "" {
-			return t.afterFault(task, first+": "+t.fares[first].Rollout.Stopped)
+			return t.afterFault(task, t.fares[first].Rollout.Stopped.About(first))
 		}
 	}
 	if due := t.due(task); !due.IsZero() && !due.After(t.now) {
 		_, why := summary(&mariposa.ProjectStatus{Services: t.fares}, t.plan.Todo)
-		if why == "" {
-			why = "its instances do not come up"
+		if why == nil {
+			why = &mariposa.Reason{Code: mariposa.ReasonNotUp}
 		}
-		return t.afterFault(task, fmt.Sprintf("no progress since %s: %s", t.status(task).Moved.Format("15:04:05"), why))
+		still := &mariposa.Reason{Code: mariposa.ReasonNoProgress, Since: t.status(task).Moved}
+		return t.afterFault(task, still.Because(why.Root()))
 	}
-	return ""
+	return nil
 }
 
-// afterFault puts what went wrong with taking something back behind what went
-// wrong before.
-func (t *turn) afterFault(task queue.Task, why string) string {
-	if fault := t.status(task).Fault; fault != "" {
-		return fault + "; then " + why
+// afterFault says of a task that takes something back that this went wrong too.
+func (t *turn) afterFault(task queue.Task, why *mariposa.Reason) *mariposa.Reason {
+	fault := t.status(task).Fault
+	if fault == nil {
+		return why
 	}
-	return why
+	failed := &mariposa.Reason{Code: mariposa.ReasonRollbackFailed, Version: t.goal.Undone, Back: fault.Back}
+	return failed.Because(why)
 }
 
 // due is when a task has stood still for too long.
@@ -331,7 +333,7 @@ func (t *turn) deadline() time.Time {
 	return first
 }
 
-func (t *turn) endTask(task queue.Task, state mariposa.TaskState, why, by string) {
+func (t *turn) endTask(task queue.Task, state mariposa.TaskState, why *mariposa.Reason, by string) {
 	t.setTask(task.ID, func(st *mariposa.TaskStatus) {
 		st.State, st.Finished, st.Reason, st.EndedBy = state, t.now, why, by
 		if state == mariposa.TaskCompleted && by == "" {
@@ -430,11 +432,11 @@ func (t *turn) finish(ctx context.Context) error {
 		if spec.Goal != mariposa.GoalGone { // it was to stop and be kept
 			spec.Goal, spec.Generation = mariposa.GoalGone, spec.Generation+1
 		}
-		t.put(converge.Step{Instance: i.ID, Service: spec.ServiceName, Reason: "its project is deleted; it goes when its node returns"}, &spec, false, "instance.debt", spec.Task)
+		t.put(converge.Step{Instance: i.ID, Service: spec.ServiceName, Reason: &mariposa.Reason{Code: mariposa.ReasonDebt}}, &spec, false, "instance.debt", spec.Task)
 	}
 	for _, task := range t.open {
 		if !t.status(task).State.Ended() {
-			t.endTask(task, mariposa.TaskCompleted, "", "")
+			t.endTask(task, mariposa.TaskCompleted, nil, "")
 			t.replaceTask(task)
 		}
 	}
@@ -449,7 +451,7 @@ func (t *turn) finish(ctx context.Context) error {
 	t.unit.Writes = slices.DeleteFunc(t.unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindProject })
 	t.unit.Writes = append(t.unit.Writes, store.Write{
 		Kind: mariposa.KindProject, ID: t.project, Delete: true,
-		Event: mariposa.Event{Kind: "project.deleted", Project: t.project, Actor: "mariposa", Reason: "nothing of it is left"},
+		Event: mariposa.Event{Kind: "project.deleted", Project: t.project, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonNothingLeft}},
 	})
 	return nil
 }

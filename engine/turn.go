@@ -26,11 +26,13 @@ type turn struct {
 	added   map[string]*mariposa.TaskSpec   // tasks that Mariposa opens itself
 	plan    converge.Plan
 	fares   map[string]*mariposa.ServiceStatus // every service's goal and fare after the plan
-	blocked map[string]string                  // by service, the first reason why something of it cannot be made
+	blocked map[string]*mariposa.Reason        // by service, the first reason why something of it cannot be made
 	unsaid  map[string]int                     // how many reasons there are beside it
 	nowhere map[string]bool                    // services of which no node takes one more, whichever
 	unit    store.Unit
 	claimed []string
+	touched int  // instances that this turn writes
+	made    int  // those of them that it makes or changes in place
 	cut     bool // there were more steps than one commit carries
 	// completed: this turn notes that the version in force is so fully.
 	completed bool
@@ -43,7 +45,7 @@ type turn struct {
 func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 	t := &turn{
 		actor: a, now: a.e.Clock.Now(), spec: a.record.Spec.(*mariposa.ProjectSpec), open: a.openTasks(),
-		news: map[string]*mariposa.TaskStatus{}, added: map[string]*mariposa.TaskSpec{}, blocked: map[string]string{},
+		news: map[string]*mariposa.TaskStatus{}, added: map[string]*mariposa.TaskSpec{}, blocked: map[string]*mariposa.Reason{},
 		unsaid: map[string]int{}, nowhere: map[string]bool{},
 	}
 	t.was, _ = a.record.Status.(*mariposa.ProjectStatus)
@@ -97,10 +99,10 @@ func (t *turn) explainBlocks() {
 		if said := t.plan.Services[name]; said != nil {
 			ss = *said
 		}
-		if n := t.unsaid[name]; n > 0 {
-			why += fmt.Sprintf(" (and %d more)", n)
+		if ss.Rollout.HasStopped() {
+			continue // that is why nothing more comes of it
 		}
-		ss.Status, ss.Reason = mariposa.StatusBlocked, why
+		ss.Status, ss.Reason = mariposa.StatusBlocked, why.AndMore(t.unsaid[name])
 		if t.plan.Services == nil {
 			t.plan.Services = map[string]*mariposa.ServiceStatus{}
 		}
@@ -108,19 +110,19 @@ func (t *turn) explainBlocks() {
 	}
 }
 
-// explainStops adds to the reason of a rollout that has just stopped what it was
-// blocked by: the plan knows no nodes.
+// explainStops gives a rollout that has just stopped what it was blocked by as the
+// cause: the plan knows no nodes.
 func (t *turn) explainStops() {
 	if t.was == nil {
 		return
 	}
 	for name, ss := range t.plan.Services {
 		was := t.was.Services[name]
-		if ss.Rollout == nil || ss.Rollout.Stopped == "" || was == nil || was.Status != mariposa.StatusBlocked ||
-			was.Rollout == nil || was.Rollout.Stopped != "" {
+		if ss.Rollout == nil || ss.Rollout.Stopped == nil || was == nil || was.Status != mariposa.StatusBlocked ||
+			was.Rollout == nil || was.Rollout.Stopped != nil {
 			continue
 		}
-		ss.Rollout.Stopped += ": " + was.Reason // the plan's own copy
+		ss.Rollout.Stopped = ss.Rollout.Stopped.Because(was.Reason) // the plan's own copy
 		ss.Reason = ss.Rollout.Stopped
 	}
 }
@@ -189,6 +191,10 @@ func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, ki
 		w.Spec = spec
 	}
 	t.unit.Writes = append(t.unit.Writes, w)
+	t.touched++
+	if s.Action == converge.Create || s.Action == converge.Amend {
+		t.made++
+	}
 	t.unit.Urgent = t.unit.Urgent || s.Repair
 }
 
@@ -199,7 +205,7 @@ func (t *turn) create(s converge.Step) {
 	service := t.goal.Services[s.Service].ID
 	st, why := t.storageOf(s, def, service)
 	switch {
-	case why != "":
+	case why != nil:
 		t.block(s.Service, why)
 		return
 	case st.node == "" && st.near == "" && t.nowhere[s.Service]:
@@ -232,6 +238,7 @@ func (t *turn) writeGoal() {
 	st := *t.goal
 	st.Services = t.fares
 	st.Status, st.Reason = summary(&st, t.plan.Todo)
+	st.Reason = t.guard.explain(st.Reason)
 	t.completeGoal(&st)
 	news, due := t.was == nil || !t.sameGoal(&st), !t.now.Before(t.nextTelling())
 	switch {
@@ -249,26 +256,29 @@ func (t *turn) writeGoal() {
 }
 
 // summary is how the project as a whole fares: as its worst service does.
-func summary(st *mariposa.ProjectStatus, todo int) (mariposa.Status, string) {
-	worst := ""
+// It names one of those, and counts the others that fare as badly.
+func summary(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mariposa.Reason) {
+	worst, most, others := "", 0, 0
 	for name, ss := range st.Services {
-		if bad := badness[ss.Status]; bad > 0 && (worst == "" || bad > badness[st.Services[worst].Status] || bad == badness[st.Services[worst].Status] && name < worst) {
-			worst = name
+		switch bad := badness[ss.Status]; {
+		case bad == 0 || bad < most:
+		case bad > most:
+			worst, most, others = name, bad, 0
+		default:
+			worst, others = min(worst, name), others+1
 		}
 	}
 	switch ss := st.Services[worst]; {
-	case ss != nil && ss.Reason == "":
-		return ss.Status, ""
 	case ss != nil:
-		return ss.Status, worst + ": " + ss.Reason
+		return ss.Status, ss.Reason.About(worst).AndMore(others)
 	case todo > 0:
-		return mariposa.StatusConverging, "leftovers are being removed"
-	case st.Goal == mariposa.GoalStopped && st.UndoneWhy != "":
-		return mariposa.StatusStopped, fmt.Sprintf("version %d failed, with none before it to go back to: %s", st.Undone, st.UndoneWhy)
+		return mariposa.StatusConverging, &mariposa.Reason{Code: mariposa.ReasonLeftovers}
+	case st.Goal == mariposa.GoalStopped && st.UndoneWhy != nil:
+		return mariposa.StatusStopped, (&mariposa.Reason{Code: mariposa.ReasonNoFallback, Version: st.Undone}).Because(st.UndoneWhy.Root())
 	case st.Goal == mariposa.GoalStopped:
-		return mariposa.StatusStopped, ""
+		return mariposa.StatusStopped, nil
 	}
-	return mariposa.StatusConverged, ""
+	return mariposa.StatusConverged, nil
 }
 
 // badness says which fare of a service tells most about the whole.
@@ -306,11 +316,12 @@ func order(w store.Write) int {
 // commit stores the turn and sets the next wake-up.
 func (t *turn) commit(ctx context.Context) error {
 	t.e.gate.Set(t.project, t.view.Starting(t.now)+len(t.claimed))
+	var res store.Result
 	if len(t.unit.Writes) > 0 {
 		// Tasks come first in the feed: nobody hears of a step before its task.
 		slices.SortStableFunc(t.unit.Writes, func(a, b store.Write) int { return cmp.Compare(order(a), order(b)) })
 		t.unit.Fences = []store.Fence{{Lease: leaseName(t.shard), Epoch: t.epoch}}
-		res := t.e.Store.Commit(ctx, t.unit)[0]
+		res = t.e.Store.Commit(ctx, t.unit)[0]
 		if res.Err != nil {
 			for _, id := range t.claimed {
 				t.e.placer.Release(id)
@@ -322,6 +333,7 @@ func (t *turn) commit(ctx context.Context) error {
 	if t.tells {
 		t.wrote = t.now
 	}
+	t.watch(res)
 	t.sleep()
 	t.view.ForgetVersions()
 	wake := t.plan.Wake
@@ -342,7 +354,7 @@ func (t *turn) commit(ctx context.Context) error {
 	if t.follows && len(t.unit.Writes) == 0 {
 		wake = t.now // nothing comes back through the feed that would make it look again
 	}
-	if !wake.IsZero() {
+	if wake = t.guard.rewake(wake); !wake.IsZero() {
 		t.wakeIn(wake.Sub(t.now))
 	}
 	return nil

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,13 +78,13 @@ type storage struct {
 
 // storageOf finds the volumes of a slot. Those that it does not have yet get their
 // ids here, and a node with the instance. Why says what stands in the way.
-func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string) (st storage, why string) {
+func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string) (st storage, why *mariposa.Reason) {
 	ids, at := map[string]string{}, slot{service, s.Slot}
 	for _, text := range def.Volumes {
 		m := mariposa.ParseMount(text)
 		r := t.volumes.of(at, m.Name)
 		if r != nil && st.had[m.Name] == nil {
-			if why = t.contradicts(s, def, st, r); why != "" {
+			if why = t.contradicts(s, def, st, r); why != nil {
 				return st, why
 			}
 			if st.had == nil {
@@ -102,24 +101,28 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 	if st.node == "" && len(st.mounts) > 0 {
 		st.near = t.volumes.near(at)
 	}
-	return st, ""
+	return st, nil
 }
 
 // contradicts says why a volume cannot be used together with what the rest of a
 // slot's definition says.
-func (t *turn) contradicts(s converge.Step, def *mariposa.Service, st storage, r *store.Record) string {
+func (t *turn) contradicts(s converge.Step, def *mariposa.Service, st storage, r *store.Record) *mariposa.Reason {
 	spec := r.Spec.(*mariposa.VolumeSpec)
 	if spec.Compute != def.Compute {
-		return fmt.Sprintf("%s.%d has its volume %s from a time when it was of compute type %s: name another volume, or delete this one with mariposa volume rm %s",
-			s.Service, s.Slot, spec.Name, spec.Compute, r.ID)
+		return &mariposa.Reason{Code: mariposa.ReasonVolumeCompute, Subject: slotName(s), Other: spec.Name, Detail: string(spec.Compute), IDs: []string{r.ID}}
 	}
 	if st.node != "" && st.node != spec.Node {
 		name := slices.Sorted(maps.Keys(st.had))[0]
-		return fmt.Sprintf("%s.%d has its volume %s on node %s and its volume %s on node %s: delete the one that is not needed, with mariposa volume rm %s or %s",
-			s.Service, s.Slot, name, t.nodeName(st.node), spec.Name, t.nodeName(spec.Node), st.had[name].ID, r.ID)
+		return &mariposa.Reason{
+			Code: mariposa.ReasonVolumesApart, Subject: slotName(s), Keys: []string{name, spec.Name}, IDs: []string{st.had[name].ID, r.ID},
+			Node: t.nodeName(st.node), Other: t.nodeName(spec.Node),
+		}
 	}
-	return ""
+	return nil
 }
+
+// slotName is what people call the slot of a step.
+func slotName(s converge.Step) string { return fmt.Sprintf("%s.%d", s.Service, s.Slot) }
 
 func (t *turn) nodeName(id string) string {
 	if r := t.e.Picture.Get(mariposa.KindNode, id); r != nil {
@@ -130,29 +133,32 @@ func (t *turn) nodeName(id string) string {
 
 // refused says why the node that has a slot's volumes does not take an instance, and
 // what has to happen.
-func (t *turn) refused(s converge.Step, st storage, by *place.Refused) string {
+func (t *turn) refused(s converge.Step, st storage, by *mariposa.Reason) *mariposa.Reason {
 	name := slices.Sorted(maps.Keys(st.had))[0]
-	has := fmt.Sprintf("%s.%d has its volume %s on node %s, which ", s.Service, s.Slot, name, t.nodeName(by.Node))
+	why := &mariposa.Reason{Subject: slotName(s), Other: name, Node: t.nodeName(by.Node)}
 	r := t.e.Picture.Get(mariposa.KindNode, by.Node)
 	if r == nil {
-		return has + "is no more: delete the volume with mariposa volume rm " + st.had[name].ID + " to go on with an empty one"
+		why.Code, why.IDs = mariposa.ReasonVolumeNodeGone, []string{st.had[name].ID}
+		return why
 	}
 	status, _ := r.Status.(*mariposa.NodeStatus)
 	switch {
 	case status != nil && status.State == mariposa.NodeUnknown:
-		return has + "cannot be reached since " + status.Since.UTC().Format("15:04:05") + "; it is made when the node returns"
+		why.Code, why.Since = mariposa.ReasonVolumeNodeAway, status.Since
 	case r.Spec.(*mariposa.NodeSpec).Drained:
-		return has + by.Why + "; it is made when the node is no longer drained"
+		why.Code = mariposa.ReasonVolumeDrained
 	case status == nil || status.State != mariposa.NodeRunning || t.e.Reachable != nil && !t.e.Reachable(r):
-		return has + by.Why + "; it is made when the node returns"
+		why.Code, why.Detail = mariposa.ReasonVolumeNodeAway, by.Detail
+	default:
+		why.Code, why.Detail = mariposa.ReasonVolumeNoRoom, by.Detail
 	}
-	return has + by.Why + "; it is made when there is room"
+	return why
 }
 
 // block notes why something of a service cannot be made. Of several reasons the
 // first is told, and how many there are.
-func (t *turn) block(service, why string) {
-	if t.blocked[service] == "" {
+func (t *turn) block(service string, why *mariposa.Reason) {
+	if t.blocked[service] == nil {
 		t.blocked[service] = why
 		return
 	}
@@ -163,7 +169,7 @@ func (t *turn) block(service, why string) {
 // use, and who uses the others from now on. So nobody can delete one at the same
 // moment without one of the two having to look again.
 func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service, st storage) {
-	done := map[string]bool{}
+	done, made := map[string]bool{}, &mariposa.Reason{Code: mariposa.ReasonMadeFor, Subject: spec.Name}
 	for _, m := range st.mounts {
 		if done[m.Volume] {
 			continue
@@ -171,7 +177,7 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 		done[m.Volume] = true
 		v := mariposa.VolumeSpec{
 			Name: m.Name, Project: t.project, Service: spec.Service, ServiceName: s.Service, Slot: s.Slot, Compute: spec.Compute,
-			Node: spec.Node, Goal: mariposa.GoalKept, Created: t.now, Reason: "made for " + spec.Name,
+			Node: spec.Node, Goal: mariposa.GoalKept, Created: t.now, Reason: made,
 		}
 		event := mariposa.Event{Kind: "volume.created", Project: t.project, Service: s.Service, Instance: s.Instance, Node: spec.Node, Task: spec.Task, Actor: "mariposa", Reason: v.Reason}
 		if had := st.had[m.Name]; had != nil {
@@ -190,9 +196,9 @@ func (t *turn) leaveVolumes() {
 		r := t.volumes.byID[id]
 		spec := *r.Spec.(*mariposa.VolumeSpec)
 		spec.Project, spec.ProjectName, spec.Organization = "", t.spec.Name, t.spec.Organization
-		kind, why := "volume.left", "its project is deleted; the organization has it now"
+		kind, why := "volume.left", &mariposa.Reason{Code: mariposa.ReasonVolumeLeft}
 		if t.spec.DropVolumes && spec.Goal != mariposa.GoalGone {
-			spec.Goal, kind, why = mariposa.GoalGone, "volume.deleting", "its project is deleted, volumes too"
+			spec.Goal, kind, why = mariposa.GoalGone, "volume.deleting", &mariposa.Reason{Code: mariposa.ReasonVolumeDropped}
 		}
 		spec.Reason = why
 		t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindVolume, ID: id, SpecRevision: r.SpecRevision, StatusRevision: -1})
@@ -207,23 +213,21 @@ func (t *turn) leaveVolumes() {
 func (t *turn) pickNode(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service, st storage) (place.Node, bool) {
 	need := needOf(spec)
 	if need.Node = st.near; need.Node != "" { // as long as all its volumes are on one node, none is in the way of another
-		if node, err := t.e.placer.Pick(s.Instance, need); err == nil {
+		if node, why := t.e.placer.Pick(s.Instance, need); why == nil {
 			return node, true
 		}
 	}
 	need.Node = st.node
-	node, err := t.e.placer.Pick(s.Instance, need)
-	var refused *place.Refused
+	node, why := t.e.placer.Pick(s.Instance, need)
 	switch {
-	case err == nil:
+	case why == nil:
 		return node, true
-	case errors.As(err, &refused): // others of the service may have theirs elsewhere
-		t.block(s.Service, t.refused(s, st, refused))
+	case why.Is(mariposa.ReasonNodeRefuses): // others of the service may have theirs elsewhere
+		t.block(s.Service, t.refused(s, st, why))
 		return node, false
 	}
-	why := err.Error()
 	if len(spec.Ports) > 0 && !def.Update.StopFirst && t.goal.Services[s.Service].Rollout != nil {
-		why += "; its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first"
+		why = why.Because(&mariposa.Reason{Code: mariposa.ReasonPortsHeld})
 	}
 	t.nowhere[s.Service] = true
 	t.block(s.Service, why)

@@ -103,7 +103,7 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()
 	}
 	writes.Fences = []store.Fence{{Lease: leaseName(h.Node), Epoch: lease.Epoch}}
 	writes.Urgent = true
-	writes.Writes[0].Status = s.nodeStatus(mariposa.NodeRunning, "")
+	writes.Writes[0].Status = s.nodeStatus(mariposa.NodeRunning)
 	if res := f.Store.Commit(ctx, writes)[0]; res.Err != nil {
 		s.end("the session could not be stored")
 		return nil, busy("open a session", res.Err)
@@ -238,20 +238,20 @@ func (f *Fleet) Tick(ctx context.Context) {
 			}
 			heard = gone
 		}
-		why := "it has not been heard of since " + heard.Format("15:04:05")
+		why, bye := &mariposa.Reason{Code: mariposa.ReasonUnheard, Since: heard.UTC()}, "it has not been heard of for too long"
 		if r.Spec.(*mariposa.NodeSpec).Lost {
-			why = "it was told to play dead"
+			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "it was told to play dead"
 		} else if now.Sub(heard) <= f.lifetime() {
 			continue
 		}
 		if s != nil {
-			s.end(why)
+			s.end(bye)
 		}
 		f.markUnknown(ctx, r, st, heard, why)
 	}
 }
 
-func (f *Fleet) markUnknown(ctx context.Context, r *store.Record, st *mariposa.NodeStatus, heard time.Time, why string) {
+func (f *Fleet) markUnknown(ctx context.Context, r *store.Record, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {
 	next := *st
 	next.State, next.Since, next.Reason, next.Heard = mariposa.NodeUnknown, f.Clock.Now(), why, heard
 	res := f.Store.Commit(ctx, store.Unit{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/reason"
 	"mariposa/store"
 	"mariposa/wire"
 )
@@ -240,12 +241,12 @@ func TestANodeIsUnknownAfterThreeBeatsAndRunsAgainOnReturn(t *testing.T) {
 	r.fleet.Tick(t.Context())
 	r.run()
 	_, st := r.node("n1")
-	if st.State != mariposa.NodeUnknown || !strings.Contains(st.Reason, "not been heard of since 00:00:50") || st.Since != r.clk.Now() || !p.isClosed() {
+	if st.State != mariposa.NodeUnknown || reason.Sentence(st.Reason) != "it has not been heard of since 00:00:50 UTC" || st.Since != r.clk.Now() || !p.isClosed() {
 		t.Fatalf("it is %+v", st)
 	}
 	r.clk.Pass(time.Minute)
 	r.connect("n1")
-	if _, st := r.node("n1"); st.State != mariposa.NodeRunning || st.Reason != "" || st.Since != r.clk.Now() {
+	if _, st := r.node("n1"); st.State != mariposa.NodeRunning || st.Reason != nil || st.Since != r.clk.Now() {
 		t.Errorf("it is %+v", st)
 	}
 }
@@ -298,7 +299,7 @@ func TestANodeThatPlaysDeadIsRefusedAndUnknown(t *testing.T) {
 	}
 	r.fleet.Tick(t.Context())
 	r.run()
-	if _, st := r.node("n1"); st.State != mariposa.NodeUnknown || !strings.Contains(st.Reason, "play dead") {
+	if _, st := r.node("n1"); st.State != mariposa.NodeUnknown || !st.Reason.Is(mariposa.ReasonPlaysDead) {
 		t.Errorf("it is %+v", st)
 	}
 	if _, bye := r.try(hello("n1")); bye == nil || bye.Final {

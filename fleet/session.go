@@ -297,8 +297,8 @@ func (s *Session) batches() []batch {
 	var all []batch
 	if s.quarantineNews {
 		all = append(all, batch{unit: store.Unit{Fences: fence, Writes: []store.Write{{
-			Kind: mariposa.KindNode, ID: s.node, Status: s.nodeStatus(mariposa.NodeRunning, ""),
-			Event: mariposa.Event{Kind: "node.quarantine", Node: s.node, Actor: "node " + s.hello.Name, Reason: quarantineReason(len(s.quarantine))},
+			Kind: mariposa.KindNode, ID: s.node, Status: s.nodeStatus(mariposa.NodeRunning),
+			Event: mariposa.Event{Kind: "node.quarantine", Node: s.node, Actor: "node " + s.hello.Name, Reason: &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: len(s.quarantine)}},
 		}}}})
 	}
 	bulk := batch{unit: store.Unit{Fences: fence}}
@@ -333,7 +333,7 @@ func (s *Session) write(u *store.Unit, known *store.Record, st *mariposa.Instanc
 		Kind: mariposa.KindInstance, ID: id, Project: spec.Project, Status: st,
 		Event: mariposa.Event{
 			Kind: "instance." + string(st.State), Project: spec.Project, Service: spec.ServiceName, Instance: id,
-			Node: s.node, Task: spec.Task, Actor: "node " + s.hello.Name, Reason: st.Reason,
+			Node: s.node, Task: spec.Task, Actor: "node " + s.hello.Name, Reason: mariposa.Reported(st.Reason),
 		},
 	}
 	if owed(known, st) {
@@ -344,7 +344,7 @@ func (s *Session) write(u *store.Unit, known *store.Record, st *mariposa.Instanc
 	u.Urgent = u.Urgent || st.State == mariposa.StateFailed
 }
 
-func (s *Session) nodeStatus(state mariposa.NodeState, why string) *mariposa.NodeStatus {
+func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 	since := s.f.Clock.Now()
 	if r := s.f.Picture.Get(mariposa.KindNode, s.node); r != nil {
 		if st, ok := r.Status.(*mariposa.NodeStatus); ok && st != nil && st.State == state {
@@ -353,15 +353,8 @@ func (s *Session) nodeStatus(state mariposa.NodeState, why string) *mariposa.Nod
 	}
 	return &mariposa.NodeStatus{
 		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Capacity: s.hello.Capacity,
-		Drivers: s.hello.Drivers, Quarantined: s.quarantine, Reason: why,
+		Drivers: s.hello.Drivers, Quarantined: s.quarantine,
 	}
-}
-
-func quarantineReason(n int) string {
-	if n == 0 {
-		return "nothing is in quarantine"
-	}
-	return "found instances that this store does not know; they are left running until purged"
 }
 
 // End ends the session from outside: its connection is gone.

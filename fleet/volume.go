@@ -137,7 +137,7 @@ func (s *Session) writeResource(r resource, p wire.Provided) store.Unit {
 		st.Since = old.Since
 	}
 	event := r.told
-	event.Kind, event.Node, event.Actor, event.Reason = r.as[p.State], s.node, "node "+s.hello.Name, p.Reason
+	event.Kind, event.Node, event.Actor, event.Reason = r.as[p.State], s.node, "node "+s.hello.Name, mariposa.Reported(p.Reason)
 	w := store.Write{Kind: r.Kind, ID: r.ID, Status: st, Event: event}
 	u := store.Unit{Fences: []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}}
 	if p.State == mariposa.ResourceGone {

@@ -1,7 +1,6 @@
 package place
 
 import (
-	"errors"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -21,11 +20,10 @@ func TestOnlyTheNodeThatHasWhatIsNeededWillDo(t *testing.T) {
 		n := need("web")
 		n.Node = node
 		got, err := p.Pick("new-"+node, n)
-		var refused *Refused
 		switch {
 		case why == "" && (err != nil || got.ID != node):
 			t.Errorf("%s: picked %q, %v", node, got.ID, err)
-		case why != "" && (!errors.As(err, &refused) || refused.Why != why || refused.Node != node):
+		case why != "" && (!err.Is(mariposa.ReasonNodeRefuses) || err.Detail != why || err.Node != node):
 			t.Errorf("%s: picked %q, %v", node, got.ID, err)
 		}
 	}

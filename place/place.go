@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"mariposa"
@@ -22,14 +21,6 @@ type Need struct {
 	Ports   []int  // fixed ports, which can be had once a node
 	Node    string // where what it needs is, by id: no other will do; empty: any
 }
-
-// Refused is why the one node that will do for an instance does not take it.
-type Refused struct {
-	Node string // its id
-	Why  string // as the rest of a sentence about it
-}
-
-func (r *Refused) Error() string { return "node " + r.Node + " " + r.Why }
 
 // Node is what a node offers.
 type Node struct {
@@ -113,10 +104,10 @@ func (p *Placer) Release(instance string) {
 }
 
 // Pick finds the best node for an instance and claims a place there: the one
-// with the fewest of its service, then the least filled, then by id. When no
-// node fits, the error says what each lacks; of an instance that only one node
-// will do for, it is a *Refused.
-func (p *Placer) Pick(instance string, need Need) (Node, error) {
+// with the fewest of its service, then the least filled, then by id. Where there
+// is none, it says why: no node has joined, none fits (with counts of what they
+// lack), or the one that will do refuses.
+func (p *Placer) Pick(instance string, need Need) (Node, *mariposa.Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if need.Node != "" {
@@ -135,16 +126,22 @@ func (p *Placer) Pick(instance string, need Need) (Node, error) {
 	return best.Node, nil
 }
 
-func (p *Placer) pickOnly(instance string, need Need) (Node, error) {
+func (p *Placer) pickOnly(instance string, need Need) (Node, *mariposa.Reason) {
 	n := p.byID[need.Node]
 	switch {
 	case n == nil || !n.told:
-		return Node{}, &Refused{Node: need.Node, Why: "is no more"}
+		return Node{}, refusedBy(need.Node, "is no more")
 	case !n.fits(need):
-		return Node{}, &Refused{Node: need.Node, Why: n.refuses(need)}
+		return Node{}, refusedBy(n.ID, n.refuses(need))
 	}
 	p.claim(instance, n.ID, need)
 	return n.Node, nil
+}
+
+// refusedBy is the refusal of the one node that will do, with the rest of a
+// sentence about it.
+func refusedBy(node, why string) *mariposa.Reason {
+	return &mariposa.Reason{Code: mariposa.ReasonNodeRefuses, Node: node, Detail: why}
 }
 
 // Used is what is claimed of a node.
@@ -283,17 +280,13 @@ func (n *node) filled() float64 {
 }
 
 // noFit says what the nodes lack, and how many of them lack it.
-func (p *Placer) noFit(need Need) error {
+func (p *Placer) noFit(need Need) *mariposa.Reason {
 	if len(p.nodes) == 0 {
-		return mariposa.Errorf(mariposa.Unavailable, "no node has joined yet")
+		return &mariposa.Reason{Code: mariposa.ReasonNoNodes}
 	}
-	refused := map[string]int{}
+	lacks := map[string]int{}
 	for _, n := range p.nodes {
-		refused[n.refuses(need)]++
+		lacks[n.refuses(need)]++
 	}
-	parts := make([]string, 0, len(refused))
-	for _, why := range slices.Sorted(maps.Keys(refused)) {
-		parts = append(parts, fmt.Sprintf("%s (%d of %d)", why, refused[why], len(p.nodes)))
-	}
-	return mariposa.Errorf(mariposa.Unavailable, "no node fits this %s instance: %s", need.Compute, strings.Join(parts, ", "))
+	return &mariposa.Reason{Code: mariposa.ReasonNoNode, Detail: string(need.Compute), Tally: lacks, Of: len(p.nodes)}
 }

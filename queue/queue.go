@@ -67,22 +67,24 @@ type Admission struct {
 // project. A refusal names the task in the way.
 func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	var a Admission
+	waits := slices.ContainsFunc(open, func(t Task) bool { return meets(t, add) && keepsBack(t.Spec, add) })
 	for _, t := range open {
-		if t.State().Ended() || !Overlap(t.Spec.Services, add.Services) || outside(t.Spec) || outside(add) {
+		if !meets(t, add) {
 			continue
 		}
 		switch verdict := table[t.Spec.Task][add.Task]; {
+		case endsStart(t, add, waits):
+			a.Terminate = append(a.Terminate, t)
 		case verdict == reject:
-			out := "wait for it to end (mariposa queue show " + t.ID + ")"
+			err := mariposa.Errorf(mariposa.Conflict, "a %s cannot be added while task %s (%s, %s) is open", add.Task, t.ID, t.Spec.Task, t.State())
+			err.Reason = &mariposa.Reason{Code: mariposa.ReasonAwaitOrStop, Subject: t.ID}
 			switch t.Spec.Task {
 			case mariposa.TaskFreeze:
-				out = "it is frozen already; mariposa project thaw ends that"
+				err.Reason.Code = mariposa.ReasonThawFirst
 			case mariposa.TaskStop:
-			default:
-				out += ", or stop the project"
+				err.Reason.Code = mariposa.ReasonAwaitTask
 			}
-			return Admission{}, mariposa.Errorf(mariposa.Conflict,
-				"a %s cannot be added while task %s (%s, %s) is open: %s", add.Task, t.ID, t.Spec.Task, t.State(), out)
+			return Admission{}, err
 		case keepsBack(t.Spec, add):
 			a.Thaw = append(a.Thaw, t)
 		case verdict == terminate:
@@ -95,6 +97,33 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 // outside reports whether a task stands outside the table: Mariposa's own, which
 // the planner lets a person's take over, and what begins at once.
 func outside(t *mariposa.TaskSpec) bool { return t.Origin == mariposa.OriginMariposa || t.Aside }
+
+// meets reports whether the table has something to say of an open task and one
+// that is added.
+func meets(t Task, add *mariposa.TaskSpec) bool {
+	return !t.State().Ended() && !outside(t.Spec) && !outside(add) && Overlap(t.Spec.Services, add.Services)
+}
+
+// Supersedes reports whether a task takes the place of an older one: a new
+// version takes the place of a start, instead of waiting until all has been
+// built that it changes.
+func Supersedes(old, t *mariposa.TaskSpec) bool {
+	return t.Supersedes && old.Task == mariposa.TaskStart && !outside(old) && !outside(t) && Overlap(old.Services, t.Services)
+}
+
+// endsStart reports whether a task ends a start the moment it is added. One that
+// waits for a thaw itself does so when it begins: the start goes on until then.
+// Of a start that has not begun, only one of the whole project can be taken
+// over; the start of some services begins first.
+func endsStart(start Task, add *mariposa.TaskSpec, waits bool) bool {
+	if !Supersedes(start.Spec, add) {
+		return false
+	}
+	if start.State() == mariposa.TaskQueued {
+		return len(start.Spec.Services) == 0
+	}
+	return !waits
+}
 
 // keepsBack reports whether a freeze makes a task wait for its thaw.
 func keepsBack(old, t *mariposa.TaskSpec) bool {
@@ -115,11 +144,13 @@ func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 	case t.State() == mariposa.TaskQueued:
 		return alone, nil, nil
 	case t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Aside:
-		return Admission{}, nil, mariposa.Errorf(mariposa.Conflict, "task %s is a freeze: mariposa project thaw ends it", id)
+		err := mariposa.Errorf(mariposa.Conflict, "task %s is a freeze", id)
+		err.Reason = &mariposa.Reason{Code: mariposa.ReasonThawEnds}
+		return Admission{}, nil, err
 	}
 	freeze := &mariposa.TaskSpec{
 		Project: t.Spec.Project, ProjectName: t.Spec.ProjectName, Services: t.Spec.Services, Component: "terminate",
-		Task: mariposa.TaskFreeze, Origin: mariposa.OriginUser, Reason: "task " + id + " was terminated", Version: t.Spec.Version,
+		Task: mariposa.TaskFreeze, Origin: mariposa.OriginUser, Reason: &mariposa.Reason{Code: mariposa.ReasonTerminated, Subject: id}, Version: t.Spec.Version,
 		Patch: mariposa.Patch{Mode: mariposa.ModeFreeze},
 	}
 	a, err := Admit(open, freeze)
@@ -159,8 +190,10 @@ func Ready(open []Task, stuck func(Task) bool) []Task {
 }
 
 func holdsBack(old, t Task) bool {
-	return !old.State().Ended() && !outside(old.Spec) && !outside(t.Spec) &&
-		Overlap(old.Spec.Services, t.Spec.Services) && table[old.Spec.Task][t.Spec.Task] == fifo
+	if Supersedes(old.Spec, t.Spec) && old.State() == mariposa.TaskActive {
+		return false
+	}
+	return meets(old, t.Spec) && table[old.Spec.Task][t.Spec.Task] == fifo
 }
 
 func older(a, b Task) int {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -120,6 +121,15 @@ func TestARefusalNamesTheTaskInTheWayAndNothingElseHappens(t *testing.T) {
 	}
 	if len(a.Terminate) > 0 {
 		t.Fatalf("a refused task still does %+v", a)
+	}
+	for kind, code := range map[mariposa.TaskKind]mariposa.ReasonCode{
+		mariposa.TaskStop: mariposa.ReasonAwaitTask, mariposa.TaskScale: mariposa.ReasonAwaitOrStop, mariposa.TaskFreeze: mariposa.ReasonThawFirst,
+	} {
+		_, err := Admit([]Task{task("t1", kind, mariposa.TaskActive, "web")}, task("t2", kind, mariposa.TaskQueued).Spec)
+		var refused *mariposa.Error
+		if !errors.As(err, &refused) || !refused.Reason.Is(code) || refused.Reason.Is(mariposa.ReasonAwaitTask, mariposa.ReasonAwaitOrStop) && refused.Reason.Subject != "t1" {
+			t.Errorf("beside a %s: %v", kind, err)
+		}
 	}
 }
 
@@ -298,7 +308,7 @@ func TestTerminatingATask(t *testing.T) {
 	}{
 		{"an active one freezes its scope, and with it the others there", "t1", "t1 t2 t3", "web", ""},
 		{"a queued one is dropped and nothing is frozen", "t3", "t3", "", ""},
-		{"a freeze is ended by a thaw", "t4", "", "", "mariposa project thaw ends it"},
+		{"a freeze is ended by a thaw", "t4", "", "", "task t4 is a freeze"},
 		{"a repair freezes its service", "t5", "t5", "app", ""},
 		{"what has ended cannot be", "t6", "", "", "has ended already"},
 		{"what is not there cannot be", "t7", "", "", "has ended already"},
@@ -396,4 +406,63 @@ func TestTheQueueNeverStarves(t *testing.T) {
 			drop(active)
 		}
 	})
+}
+
+// brings is a task that brings a version into force.
+func brings(id string, services ...string) Task {
+	t := task(id, mariposa.TaskReprovision, mariposa.TaskQueued, services...)
+	t.Spec.Supersedes, t.Spec.Lifts, t.Spec.Patch.Number = true, false, 2
+	return t
+}
+
+func TestAVersionTakesThePlaceOfAStart(t *testing.T) {
+	active, queued := mariposa.TaskActive, mariposa.TaskQueued
+	for _, c := range []struct {
+		name        string
+		open        []Task
+		add         Task
+		ends, ready string
+	}{
+		{"a start that runs ends", []Task{task("t1", mariposa.TaskStart, active)}, brings("t2", "web"), "t1", "t2"},
+		{"a start of a service that runs ends", []Task{task("t1", mariposa.TaskStart, active, "web")}, brings("t2", "db", "web"), "t1", "t2"},
+		{"a start of another service goes on", []Task{task("t1", mariposa.TaskStart, active, "db")}, brings("t2", "web"), "", "t2"},
+		{"a start of the whole that has not begun ends", []Task{task("t1", mariposa.TaskStart, queued)}, brings("t2", "web"), "t1", "t2"},
+		{"a start of a service that has not begun goes first", []Task{task("t1", mariposa.TaskStart, queued, "web")}, brings("t2", "web"), "", "t1"},
+		{"a change of scale that waited for the start goes on", []Task{task("t1", mariposa.TaskStart, active), task("t2", mariposa.TaskScale, queued, "web")}, brings("t3", "web"), "t1", "t2 t3"},
+		{
+			"a start goes on while the version waits for a thaw",
+			[]Task{task("t1", mariposa.TaskStart, active, "web"), task("t2", mariposa.TaskFreeze, active, "db")},
+			brings("t3", "db", "web"), "", "",
+		},
+		{
+			"a start that waits for the same thaw ends",
+			[]Task{task("t1", mariposa.TaskFreeze, active), func() Task { s := task("t2", mariposa.TaskStart, queued); s.Spec.Lifts = false; return s }()},
+			brings("t3", "web"), "t2", "",
+		},
+		{"an explicit reprovision waits for the start", []Task{task("t1", mariposa.TaskStart, active)}, task("t2", mariposa.TaskReprovision, queued, "web"), "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, err := Admit(c.open, c.add.Spec)
+			if err != nil || ids(a.Terminate) != c.ends {
+				t.Fatalf("ends %q, %v", ids(a.Terminate), err)
+			}
+			left := slices.DeleteFunc(slices.Clone(c.open), func(o Task) bool {
+				return slices.ContainsFunc(a.Terminate, func(e Task) bool { return e.ID == o.ID })
+			})
+			if got := ids(Ready(append(left, c.add), nobodyStuck)); got != c.ready {
+				t.Fatalf("ready are %q, not %q", got, c.ready)
+			}
+		})
+	}
+}
+
+// What waited for a thaw takes the start's place when it begins, not before.
+func TestAVersionThatWaitedForAThawMayBeginBesideAStart(t *testing.T) {
+	start, add := task("t1", mariposa.TaskStart, mariposa.TaskActive, "web"), brings("t3", "db", "web")
+	if got := ids(Ready([]Task{start, add}, nobodyStuck)); got != "t3" {
+		t.Fatalf("ready are %q", got)
+	}
+	if !Supersedes(start.Spec, add.Spec) || Supersedes(add.Spec, start.Spec) {
+		t.Fatal("the start is not ended by it")
+	}
 }

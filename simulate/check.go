@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -33,12 +34,14 @@ type checker struct {
 	moves     int       // how many things nodes have done
 	machined  int64     // at which revision the machines were last looked at
 	changes   int       // how often they had changed by then
+	still     stillness
+	refs      referrals
 }
 
 func newChecker(w *World) *checker {
 	return &checker{
 		w: w, instances: map[string]store.Record{}, tasks: map[string]store.Record{}, projects: map[string]store.Record{},
-		nodes: map[string]store.Record{}, networks: newNetworks(), volumes: map[string]store.Record{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now,
+		nodes: map[string]store.Record{}, networks: newNetworks(), volumes: map[string]store.Record{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now, still: newStillness(), refs: newReferrals(),
 	}
 }
 
@@ -56,6 +59,7 @@ func (c *checker) check() {
 			c.change(&changes[i])
 		}
 	}
+	c.excuse()
 	c.machines()
 }
 
@@ -64,6 +68,7 @@ func (c *checker) change(ch *store.Change) {
 		c.w.fail("revision %d follows %d", ch.Revision, c.revision)
 	}
 	c.revision = ch.Revision
+	c.still.hear(ch)
 	c.w.seen[ch.Event.Kind]++
 	r := ch.Record
 	if r.Kind != mariposa.KindNode {
@@ -86,6 +91,7 @@ func (c *checker) change(ch *store.Change) {
 		c.volume(ch)
 	case mariposa.KindNode:
 		c.nodes[r.ID] = r
+		c.loseNode(r)
 	}
 }
 
@@ -94,7 +100,7 @@ func (c *checker) instance(ch *store.Change) {
 	spec := r.Spec.(*mariposa.InstanceSpec)
 	status, _ := r.Status.(*mariposa.InstanceStatus)
 	state := mariposa.StateOf(spec, status)
-	c.w.note("r%d %s/%s %s goal %s is %s (%s)", ch.Revision, tail(spec.Project), spec.Name, ch.Event.Kind, spec.Goal, state, ch.Event.Reason)
+	c.w.note("r%d %s/%s %s goal %s is %s (%s)", ch.Revision, tail(spec.Project), spec.Name, ch.Event.Kind, spec.Goal, state, reason.Sentence(ch.Event.Reason))
 	if ch.Deleted {
 		if spec.Debt {
 			c.w.seen["debt settled"]++
@@ -112,6 +118,9 @@ func (c *checker) instance(ch *store.Change) {
 	if known {
 		was := old.Spec.(*mariposa.InstanceSpec)
 		wasStatus, _ := old.Status.(*mariposa.InstanceStatus)
+		if was.Goal == mariposa.GoalRunning && spec.Goal != mariposa.GoalRunning {
+			c.letGo(ch, spec)
+		}
 		if was.Node != spec.Node {
 			c.w.fail("%s moved from %s to %s", spec.Name, was.Node, spec.Node)
 		}
@@ -123,6 +132,7 @@ func (c *checker) instance(ch *store.Change) {
 		}
 	} else {
 		c.atItsVolumes(r.ID, spec)
+		c.madeWithTheLiving(spec)
 	}
 	if _, ok := c.tasks[spec.Task]; !ok {
 		c.w.fail("%s was touched outside any task", spec.Name)
@@ -131,6 +141,7 @@ func (c *checker) instance(ch *store.Change) {
 		c.w.fail("%s is made, and %s", spec.Name, why)
 	}
 	c.instances[r.ID] = r
+	c.always(spec, !known)
 	if now, was := r.Status, old.Status; ch.Status && !reflect.DeepEqual(now, was) && settledStates[state] {
 		c.moves++
 	}
@@ -148,11 +159,12 @@ func (c *checker) project(ch *store.Change) {
 	if st == nil {
 		return
 	}
+	c.staysSmall(ch.Record.Spec.(*mariposa.ProjectSpec).Name, st, len(st.Services))
 	if st.Undone > 0 && st.Undone > st.Number {
 		c.w.seen["version taken back"]++
 	}
 	for _, ss := range st.Services {
-		if ss.Rollout != nil && ss.Rollout.Stopped != "" {
+		if ss.Rollout != nil && ss.Rollout.Stopped != nil {
 			c.w.seen["rollout stopped"]++
 		}
 		if ss.Backoff != nil && ss.Backoff.Failures > 1 {
@@ -170,7 +182,8 @@ func (c *checker) task(ch *store.Change) {
 	st, _ := r.Status.(*mariposa.TaskStatus)
 	spec := r.Spec.(*mariposa.TaskSpec)
 	if st != nil {
-		c.w.note("r%d task %s/%s %s %v is %s %d/%d %s", ch.Revision, tail(spec.Project), tail(r.ID), spec.Task, spec.Services, st.State, st.Progress.Done, st.Progress.Total, st.Reason)
+		c.staysSmall("task "+tail(r.ID), st, 0)
+		c.w.note("r%d task %s/%s %s %v is %s %d/%d %s", ch.Revision, tail(spec.Project), tail(r.ID), spec.Task, spec.Services, st.State, st.Progress.Done, st.Progress.Total, reason.Sentence(st.Reason))
 	}
 	if old, ok := c.tasks[r.ID]; ok {
 		was, _ := old.Status.(*mariposa.TaskStatus)
@@ -200,8 +213,13 @@ func (c *checker) machines() {
 	}
 	c.changes, c.machined = changes, c.revision
 	where := map[string]string{}
+	clear(c.refs.running)
 	for _, n := range c.w.nodes {
-		for _, id := range n.ids() {
+		for _, o := range n.list() {
+			id := o.ID
+			if o.Running {
+				c.refs.running[id] = true
+			}
 			if other := where[id]; other != "" {
 				c.w.fail("%s runs on %s and on %s", id, other, n.name)
 			}
@@ -215,6 +233,7 @@ func (c *checker) machines() {
 			}
 		}
 	}
+	c.refersToNothingRemoved()
 }
 
 // beforePlan counts what the planner can know to be running.
@@ -247,6 +266,7 @@ func (c *checker) afterPlan(project string) {
 	if err != nil {
 		c.w.fail("the feed cannot be read: %v", err)
 	}
+	c.countPlan(project, changes)
 	taken, touched := map[string]int{}, map[string]string{}
 	var goal *mariposa.ProjectStatus
 	if r, ok := c.projects[project]; ok {
@@ -261,11 +281,11 @@ func (c *checker) afterPlan(project string) {
 			}
 		case *mariposa.InstanceSpec:
 			if ch.Spec && !ch.Deleted { // to forget what is gone is part of settling
-				touched[spec.ServiceName] = spec.Name + ": " + spec.Reason
+				touched[spec.ServiceName] = spec.Name + ": " + reason.Sentence(spec.Reason)
 			}
 			if ch.Spec && spec.Goal != mariposa.GoalRunning && c.served[ch.Record.ID] {
 				taken[spec.ServiceName]++
-				c.w.note("planner takes %s, which serves: %s", spec.Name, spec.Reason)
+				c.w.note("planner takes %s, which serves: %s", spec.Name, reason.Sentence(spec.Reason))
 			}
 		}
 	}

@@ -165,11 +165,21 @@ type hands struct {
 	n *node
 }
 
-// Start counts, then starts.
+// Start counts, then starts. What is to fail for a cause that the tale has does.
 func (h hands) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
-	if h.n.w.driverCall(h.n) {
-		h.Driver.Start(ctx, i, done)
+	if !h.n.w.driverCall(h.n) {
+		return
 	}
+	if h.n.w.failsNow(i) {
+		load := *i.Workload
+		knobs := mariposa.Dummy{}
+		if load.Dummy != nil {
+			knobs = *load.Dummy
+		}
+		knobs.Fail = true
+		load.Dummy, i.Workload = &knobs, &load
+	}
+	h.Driver.Start(ctx, i, done)
 }
 
 // Update counts, then updates.

@@ -36,6 +36,41 @@ func (p *people) holdChoices(add func(int, func()), r *store.Record) {
 	})
 }
 
+// followerChoices are to freeze a service that refers to another, to thaw it again,
+// and to have made anew what others refer to.
+func (p *people) followerChoices(add func(int, func()), r *store.Record) {
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	if st == nil {
+		return
+	}
+	var followers, followed, frozen []string
+	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
+		ss := st.Services[name]
+		if ss.Bindings != nil {
+			followers = append(followers, name)
+			followed = append(followed, slices.Sorted(maps.Keys(ss.Bindings.To))...)
+		}
+		if ss.Frozen != nil {
+			frozen = append(frozen, name)
+		}
+	}
+	one := func(names []string) string { return names[p.w.rng.IntN(len(names))] }
+	if len(followers) > 0 {
+		add(1, func() {
+			if p.act(r, mariposa.TaskFreeze, "", mariposa.Patch{Mode: mariposa.ModeFreeze}, one(followers)) {
+				p.w.seen["follower frozen"]++
+			}
+		})
+		add(1, func() {
+			name := one(followed)
+			p.act(r, mariposa.TaskReprovision, "", mariposa.Patch{Reprovision: []string{name}}, name)
+		})
+	}
+	if len(frozen) > 0 {
+		add(2, func() { p.order(r, "thaw", mariposa.Patch{Mode: mariposa.ModeThaw}, one(frozen)) })
+	}
+}
+
 // scope is the whole project or one of its services.
 func (p *people) scope(r *store.Record) []string {
 	st, _ := r.Status.(*mariposa.ProjectStatus)
@@ -55,6 +90,9 @@ func (p *people) order(r *store.Record, component string, patch mariposa.Patch, 
 	p.w.note("people ask to %s %s %v: %v", component, r.Spec.(*mariposa.ProjectSpec).Name, services, err)
 	if err == nil {
 		p.w.seen["asked to "+component]++
+		if patch.Accept {
+			p.left[r.Spec.(*mariposa.ProjectSpec).Name] = true
+		}
 	}
 	return err == nil
 }
@@ -111,6 +149,7 @@ func (p *people) terminate(r *store.Record) {
 	p.w.note("people terminate %s of %s: %v", tail(id), r.Spec.(*mariposa.ProjectSpec).Name, err)
 	if err == nil {
 		p.w.seen["terminated"]++
+		p.left[r.Spec.(*mariposa.ProjectSpec).Name] = true
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"mariposa/driver"
 	"mariposa/driver/dummy"
 	"mariposa/fleet"
+	"mariposa/simulate/scenario"
 	"mariposa/wire"
 )
 
@@ -64,7 +65,7 @@ func (n *node) start() {
 	n.agent = agent.NewNode(agent.Options{
 		Hello: wire.Hello{
 			Node: n.name, Key: "the secret key of " + n.name, Name: n.name, Dummy: true,
-			Capacity: mariposa.Resources{Instances: cmp.Or(n.w.Capacity, 60)},
+			Capacity: mariposa.Resources{Instances: cmp.Or(n.w.Capacity, 60), Memory: scenario.NodeMemory},
 		},
 		Drivers: []driver.Driver{hands{n.dummy, n}},
 		Clock:   clk, Wake: func() { n.woken = true },
@@ -123,17 +124,49 @@ func (n *node) crash() {
 // hurt makes one instance end by itself.
 func (n *node) hurt(id string) {
 	n.w.note("%s on %s is killed", id[len(id)-4:], n.name)
+	n.w.checker.refs.hurt[id] = true
 	if err := n.dummy.Crash(id); err != nil {
 		n.w.note("%s cannot be killed: %v", tail(id), err)
 	}
 }
 
-// ids lists what the machine really has, in order.
-func (n *node) ids() []string {
+// victim picks an instance of several, where there is one rather one that others
+// refer to.
+func (n *node) victim(ids []string) string {
+	referred := map[string]bool{}
+	for _, r := range n.w.checker.projects {
+		st, _ := r.Status.(*mariposa.ProjectStatus)
+		if st == nil {
+			continue
+		}
+		for _, ss := range st.Services {
+			if ss.Bindings == nil {
+				continue
+			}
+			for _, b := range ss.Bindings.To {
+				referred[b.Instance] = true
+			}
+		}
+	}
+	if some := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !referred[id] }); len(some) > 0 && n.w.chance(2) {
+		n.w.seen["referred to and killed"]++
+		return some[n.w.rng.IntN(len(some))]
+	}
+	return ids[n.w.rng.IntN(len(ids))]
+}
+
+// list is what the machine really has.
+func (n *node) list() []driver.Observed {
 	all, err := n.dummy.List(n.w.ctx)
 	if err != nil {
 		n.w.fail("%s cannot list: %v", n.name, err)
 	}
+	return all
+}
+
+// ids lists what the machine really has, in order.
+func (n *node) ids() []string {
+	all := n.list()
 	ids := make([]string, len(all))
 	for i, o := range all {
 		ids[i] = o.ID

@@ -5,8 +5,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
+	"time"
 
 	"mariposa"
 	"mariposa/manifest"
@@ -21,7 +22,10 @@ type people struct {
 	asked    *server           // the replica that answers them now
 	projects map[string]string // name -> id
 	sound    map[string]bool   // projects for which peace has been asked
+	drafts   map[string]*draft // the manifests that were last submitted, by name of the project
+	left     map[string]bool   // projects of which people have left something as it was, by accepting it or by ending a task
 	last     string            // the newest task that was admitted
+	peace    time.Time         // when people began to ask for sound things
 }
 
 var projectNames = []string{"p1", "p2", "p3"}
@@ -31,18 +35,22 @@ func (p *people) choices(add func(int, func())) {
 		return
 	}
 	p.asked = p.w.servers[p.w.rng.IntN(len(p.w.servers))]
-	for _, name := range projectNames {
+	names := projectNames
+	if p.w.Graph {
+		names = names[:1]
+	}
+	for _, name := range names {
 		id, r := p.project(name)
 		if r == nil {
 			if id == "" || p.w.chance(10) {
-				add(1, func() { p.create(name, p.manifest(false)) })
+				add(1, func() { p.create(name, p.draw(name, false)) })
 			}
 			continue
 		}
 		if !p.w.chance(3) {
 			continue
 		}
-		add(1, func() { p.update(r, p.manifest(false), "manifest") })
+		add(1, func() { p.update(r, p.draw(name, false), "manifest") })
 		add(1, func() { p.rescale(r) })
 		if p.w.chance(6) {
 			add(1, func() { p.act(r, mariposa.TaskStop, "", mariposa.Patch{Goal: mariposa.GoalStopped}) })
@@ -51,6 +59,9 @@ func (p *people) choices(add func(int, func())) {
 		}
 		if p.w.chance(4) {
 			p.holdChoices(add, r)
+		}
+		if p.w.chance(4) {
+			p.followerChoices(add, r)
 		}
 		if p.w.chance(25) {
 			add(1, func() { p.delete(r) })
@@ -74,56 +85,17 @@ func (p *people) project(name string) (string, *store.Record) {
 	return id, r
 }
 
-// manifest makes a manifest up. A sound one starts without failing.
-func (p *people) manifest(sound bool) string {
-	var b strings.Builder
-	b.WriteString("services:\n")
-	names := []string{"a", "b", "c", "d"}[:1+p.w.rng.IntN(4)]
-	for i, name := range names {
-		scale := p.w.rng.IntN(5)
-		if sound && i+1 < len(names) {
-			scale += 7 // others may refer to it, and nobody has said so many before
-		}
-		fmt.Fprintf(&b, "  %s:\n    compute_type: dummy\n    scale: %d\n", name, scale)
-		fmt.Fprintf(&b, "    dummy: {name_len: %d, update_in_place_prop: v%d", 8+p.w.rng.IntN(3), p.w.rng.IntN(3))
-		if !sound && p.w.chance(8) {
-			b.WriteString(`, fail_prop: "yes"`)
-		}
-		if p.w.chance(3) {
-			b.WriteString(", max_wait_secs: 4")
-		}
-		b.WriteString("}\n")
-		if i > 0 && p.w.chance(2) {
-			fmt.Fprintf(&b, "    depends_on: [%s]\n", names[p.w.rng.IntN(i)])
-		}
-		if i > 0 && p.w.chance(3) {
-			field := []string{"id", "address", "ids"}[p.w.rng.IntN(3)]
-			fmt.Fprintf(&b, "    %s: {OTHER: \"{{ .services.%s.%s }}\"}\n", []string{"environment", "environment", "mdata"}[p.w.rng.IntN(3)], names[p.w.rng.IntN(i)], field)
-		}
-		fmt.Fprintf(&b, "    update: {rolling: %d, min_healthy: %d, deadline: 120", 1+p.w.rng.IntN(3), p.w.rng.IntN(4))
-		if !sound && p.w.chance(6) {
-			fmt.Fprintf(&b, ", canary: %d", 1+p.w.rng.IntN(2))
-		}
-		if p.w.chance(4) {
-			b.WriteString(", on_failure: rollback")
-		}
-		b.WriteString("}\n")
-		if p.w.chance(3) {
-			fmt.Fprintf(&b, "    stop: {preservestopped: %s}\n", []string{`"no"`, "on-failure", "always"}[p.w.rng.IntN(3)])
-		}
-		if p.w.chance(4) {
-			b.WriteString("    restart: always\n")
-		}
-		if p.w.chance(3) {
-			fmt.Fprintf(&b, "    networks: [%s]\n", []string{"own", "common", "own, common"}[p.w.rng.IntN(3)])
-		}
-		if i < 2 && p.w.chance(2) { // a service's volumes come and go together: apart, they could end up on two nodes
-			fmt.Fprintf(&b, "    volumes: [%s]\n", []string{"data:/d", "data:/d, logs:/l"}[i])
-		}
+// draw is the next manifest of a project: often what it had before with a few
+// things changed.
+func (p *people) draw(name string, sound bool) string {
+	d := p.drafts[name]
+	if d == nil || sound || p.w.chance(3) {
+		d = p.write(sound)
+	} else {
+		d = p.edit(d)
 	}
-	b.WriteString("networks: {own: {}, common: {shared: true}}\n")
-	b.WriteString("volumes: {data: {size: 1g}, logs: }\n")
-	return b.String()
+	p.drafts[name] = d
+	return d.String()
 }
 
 func (p *people) create(name, body string) bool {
@@ -149,6 +121,9 @@ func (p *people) version(id string, spec *mariposa.ProjectSpec, old *manifest.Pr
 	m, err := p.w.parse(body)
 	if err != nil {
 		p.w.fail("the simulated manifest is wrong: %v\n%s", err, body)
+	}
+	if p.w.Trace != nil {
+		fmt.Fprintf(p.w.Trace, "%s", body)
 	}
 	sum := sha1.Sum(body) //nolint:gosec // see the import
 	spec.Number, spec.Version = spec.Number+1, hex.EncodeToString(sum[:])
@@ -192,6 +167,15 @@ func (p *people) update(r *store.Record, body, what string) bool {
 	if len(task.Services) == 0 {
 		return false
 	}
+	task.Supersedes = true
+	_, open := p.open(r.ID)
+	goal, _ := r.Status.(*mariposa.ProjectStatus)
+	next, err := queue.Bring(open, goal, *task, queue.Difference{Services: task.Services, Other: true},
+		func(map[string]bool) (queue.Difference, error) { return queue.Difference{}, nil })
+	if err != nil {
+		p.w.fail("what a version changes cannot be told: %v", err)
+	}
+	task = &next
 	err = p.admit(r, task, writes)
 	p.w.note("people submit %s %d of %s: %v", what, spec.Number, spec.Name, err)
 	return err == nil
@@ -328,8 +312,13 @@ func (p *people) askForSoundThings() bool {
 			p.sound[name+"/thawed"] = p.order(r, "thaw", mariposa.Patch{Mode: mariposa.ModeThaw})
 		case !p.sound[name+"/resumed"]:
 			p.sound[name+"/resumed"] = p.order(r, "resume", mariposa.Patch{Mode: mariposa.ModeResume})
+		case !p.sound[name] && p.mayRescale(r.ID):
+		case !p.sound[name] && p.mends(name, r):
+			p.sound[name] = p.submitMended(name, r)
 		case !p.sound[name]:
-			p.sound[name] = p.update(r, p.manifest(true), "a sound manifest")
+			p.sound[name] = p.update(r, p.draw(name, true), "a sound manifest")
+		case !p.sound[name+"/finished"] && p.mends(name, r):
+			p.sound[name+"/finished"] = p.finishMended(r)
 		case !p.sound[name+"/finished"]:
 			p.sound[name+"/finished"] = p.finishHolds(r)
 		default:
@@ -338,4 +327,70 @@ func (p *people) askForSoundThings() bool {
 		all = false
 	}
 	return all
+}
+
+// mayRescale reports whether somebody's older wish for another scale may still come
+// into force. What is stuck for long is not waited for.
+func (p *people) mayRescale(project string) bool {
+	_, open := p.open(project)
+	return p.w.now.Sub(p.peace) < 20*time.Minute && slices.ContainsFunc(open, func(t queue.Task) bool {
+		return t.Spec.Task == mariposa.TaskScale && t.Spec.Origin == mariposa.OriginUser && !t.State().Ended()
+	})
+}
+
+// mends reports whether a project comes to peace with the manifest it has, mended.
+// That is so in every other world, unless people have left something as it was, or
+// a version is taken back: then they submit another one.
+func (p *people) mends(name string, r *store.Record) bool {
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	return p.w.Seed%2 == 0 && p.drafts[name] != nil && !p.left[name] && st != nil && st.Undone != r.Spec.(*mariposa.ProjectSpec).Number
+}
+
+// submitMended submits what there is with its faults mended. Where that is nothing
+// new, it stays.
+func (p *people) submitMended(name string, r *store.Record) bool {
+	scales := map[string]int{}
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	for service, ss := range st.Services {
+		scales[service] = ss.Scale
+	}
+	d := p.mend(p.drafts[name], scales)
+	spec := r.Spec.(*mariposa.ProjectSpec)
+	if sum := sha1.Sum([]byte(d.String())); spec.Version == hex.EncodeToString(sum[:]) { //nolint:gosec // see the import
+		if st.Number == spec.Number {
+			return true
+		}
+		d.services[d.order[0]].prop++ // its task was terminated before it came into force
+	}
+	if !p.update(r, d.String(), "a mended manifest") {
+		return false
+	}
+	p.drafts[name] = d
+	p.w.seen["mended"]++
+	return true
+}
+
+// finishMended has what is held go on, and what has failed be tried again, once
+// the mended version is in force.
+func (p *people) finishMended(r *store.Record) bool {
+	spec := r.Spec.(*mariposa.ProjectSpec)
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	if st == nil || st.Number != spec.Number {
+		p.sound[spec.Name] = st == nil || st.Undone != spec.Number
+		return false
+	}
+	var held []string
+	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
+		if ss := st.Services[name]; ss.Scale == 0 && !ss.Removed { // somebody's older wish came into force since
+			p.act(r, mariposa.TaskScale, "", mariposa.Patch{Scale: map[string]int{name: 1}}, name)
+			return false
+		}
+		if ss := st.Services[name]; ss.Rollout != nil && ss.Rollout.Limit > 0 {
+			held = append(held, name)
+		}
+	}
+	if len(held) > 0 {
+		return p.act(r, mariposa.TaskReprovision, "", mariposa.Patch{Reprovision: held}, held...)
+	}
+	return p.order(r, "converge", mariposa.Patch{Retry: true})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/reason"
 	"mariposa/simulate/scenario"
 )
 
@@ -78,7 +79,7 @@ func (c *checker) fares(sc scenario.Scenario) {
 		st, _ := r.Status.(*mariposa.ProjectStatus)
 		for name, ss := range st.Services {
 			if want := sc.Fares(name); ss.Status != want {
-				c.w.fail("%s is %s (%s), want %s", name, ss.Status, ss.Reason, want)
+				c.w.fail("%s is %s (%s), want %s", name, ss.Status, reason.Sentence(ss.Reason), want)
 			}
 		}
 	}
@@ -98,7 +99,7 @@ func (c *checker) unsettled() string {
 			return "nothing is planned yet"
 		case st.Status == mariposa.StatusConverged, st.Status == mariposa.StatusStopped:
 		case st.Status == mariposa.StatusBackingOff:
-			return st.Reason
+			return reason.Sentence(st.Reason)
 		case c.w.now.Sub(c.changed) < calm:
 			return "something has just changed"
 		case c.w.now.Sub(c.w.started) < calm:

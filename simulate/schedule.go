@@ -59,23 +59,34 @@ func (w *World) choices() []choice {
 	for _, l := range w.links {
 		l.choices(add)
 	}
-	switch busy := len(out) > 0; {
+	busy := len(out) > 0
+	switch {
 	case !busy:
 		add(20, w.tickTime)
 	case !w.orderly:
 		add(1, w.tickTime)
 	}
-	if w.faults && w.chance(12) {
+	if w.faults && w.chance(w.rarely(12)) {
 		w.faultChoices(add)
 	}
-	if w.faults && w.tale == nil && w.chance(3) {
+	if w.faults && w.tale == nil && (w.chance(w.rarely(3)) || w.Graph && !busy) {
 		w.people.choices(add)
 	}
 	return out
 }
 
+// rarely is once in how many times something happens that does once in n where a
+// world is not about its graph.
+func (w *World) rarely(n int) int {
+	if w.Graph {
+		return 5 * n
+	}
+	return n
+}
+
 // tickTime lets the next timer fire.
 func (w *World) tickTime() {
+	w.ticks++
 	for len(w.timers) > 0 {
 		t := heap.Pop(&w.timers).(*timer)
 		if t.dead || t.life.over {
@@ -107,7 +118,7 @@ func (w *World) faultChoices(add func(int, func())) {
 			add(1, n.crash)
 		}
 		if ids := n.ids(); len(ids) > 0 && w.chance(2) {
-			add(1, func() { n.hurt(ids[w.rng.IntN(len(ids))]) })
+			add(1, func() { n.hurt(n.victim(ids)) })
 		}
 		if n.link != nil && w.chance(4) {
 			add(1, func() { n.link.cut("a fault") })
@@ -122,6 +133,7 @@ func (w *World) faultChoices(add func(int, func())) {
 // reality matches it.
 func (w *World) makePeace() {
 	w.faults = false
+	w.people.peace = w.now
 	w.note("peace")
 	for _, n := range w.nodes {
 		n.comeBack()

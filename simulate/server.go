@@ -153,6 +153,9 @@ func (s *server) plan(project string) {
 	s.engine.Step(s.w.ctx, project)
 	s.w.quiet("plan %s", project[len(project)-4:])
 	s.w.checker.afterPlan(project)
+	if s.engine.Loops() > 0 {
+		s.w.fail("the plan of %s was held back because it repeats itself", tail(project))
+	}
 	s.buryIfDead()
 }
 

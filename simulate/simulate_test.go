@@ -48,6 +48,7 @@ func TestHistoriesKeepTheRules(t *testing.T) {
 		"service frozen", "service paused", "service held", "version taken back", "terminated", "reverted", "instance.kept", "kept at rest", "referred at rest",
 		"network.created", "network.joined", "network.left", "network.deleted", "network.attached", "network.detaching", "network.detached",
 		"asked to thaw", "asked to pause", "asked to resume", "asked to converge", "asked to accept",
+		"edges inverted", "service dropped", "service added", "follower frozen", "mended", "referred to and killed",
 		"made with a volume", "volume.created", "volume.made", "volume.left", "volume.deleting", "volume.deleted",
 	} {
 		if seen[what] < 5 {
@@ -89,6 +90,12 @@ func play(t *testing.T, from, to uint64) map[string]int {
 func options(t *testing.T, seed uint64) simulate.Options {
 	t.Helper()
 	o := simulate.Options{Seed: seed, Nodes: 2 + int(seed%3), Replicas: 1 + int(seed%2), Events: 1500}
+	if seed%3 == 1 {
+		o.Graph = true
+	}
+	if seed > 1<<20 { // of a soak
+		o.Events = 3000
+	}
 	if seed%4 == 3 {
 		o.Telling = time.Second // as if there were very many services
 	}
@@ -132,7 +139,7 @@ func TestOneSeed(t *testing.T) {
 }
 
 // TestSoak plays new worlds for as long as MARIPOSA_SOAK says; without it, it
-// plays a handful.
+// plays a handful. TestOneSeed replays what fails.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	limit, err := time.ParseDuration(os.Getenv("MARIPOSA_SOAK"))
@@ -145,9 +152,21 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		from = uint64(time.Now().UnixNano())
 	}
-	for s := from; ctx.Err() == nil; s++ {
-		if _, err := simulate.Run(t.Context(), simulate.Options{Seed: s, Nodes: 2 + int(s%4), Events: 3000}); err != nil {
-			t.Fatal(err)
-		}
+	var next, played atomic.Uint64
+	next.Store(from)
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for s := next.Add(1) - 1; ctx.Err() == nil && !t.Failed(); s = next.Add(1) - 1 {
+				o := options(t, s)
+				o.Store = nil // memory is faster, and the history is the same
+				if _, err := simulate.Run(t.Context(), o); err != nil {
+					t.Error(err)
+				}
+				played.Add(1)
+			}
+		})
 	}
+	all.Wait()
+	t.Logf("%d histories from seed %d", played.Load(), from)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/reason"
 	"mariposa/simulate/scenario"
 	"mariposa/store"
 )
@@ -136,6 +137,9 @@ func (w *World) resting() string {
 		}
 	}
 	for id, r := range w.checker.tasks {
+		if r.Spec.(*mariposa.TaskSpec).Task == mariposa.TaskFreeze {
+			continue // it is open until people thaw
+		}
 		if st, _ := r.Status.(*mariposa.TaskStatus); !mariposa.StateOfTask(st).Ended() {
 			return "task " + id + " is open"
 		}
@@ -159,6 +163,9 @@ func (p *people) do(a scenario.Action) bool {
 	case a.Do == "return":
 		p.w.named(a.Name).comeBack()
 		return true
+	case a.Do == "break", a.Do == "mend":
+		p.w.setBroken(a.Name, a.Do == "break")
+		return true
 	case a.Submit != nil && id == "":
 		return p.create(project, p.given(a))
 	case r == nil: // its creation has not been heard of yet
@@ -180,6 +187,15 @@ func (p *people) request(a scenario.Action, r *store.Record) bool {
 		return p.act(r, mariposa.TaskStop, "", mariposa.Patch{Goal: mariposa.GoalStopped})
 	case a.Do == "delete":
 		return p.delete(r)
+	case a.Do == "freeze":
+		return p.act(r, mariposa.TaskFreeze, "", mariposa.Patch{Mode: mariposa.ModeFreeze}, a.Scope()...)
+	case a.Do == "thaw", a.Do == "pause", a.Do == "resume":
+		return p.order(r, a.Do, mariposa.Patch{Mode: mariposa.Mode(a.Do)}, a.Scope()...)
+	case a.Do == "converge":
+		return p.order(r, "converge", mariposa.Patch{Retry: true}, a.Scope()...)
+	case a.Do == "resubmit":
+		number := r.Spec.(*mariposa.ProjectSpec).Number
+		return p.act(r, mariposa.TaskReprovision, "", mariposa.Patch{Number: number, Retry: true})
 	case a.Do == "revert":
 		st, _ := r.Status.(*mariposa.ProjectStatus)
 		if st == nil || st.Completed == 0 {
@@ -232,7 +248,7 @@ func (w *World) matches(kept map[string][]string) {
 	c.fares(sc)
 	st, _ := c.tasks[w.people.last].Status.(*mariposa.TaskStatus)
 	if state := mariposa.StateOfTask(st); state != sc.LastEnds() {
-		w.fail("the last task is %s (%s), want %s", state, st.Reason, sc.LastEnds())
+		w.fail("the last task is %s (%s), want %s", state, reason.Sentence(st.Reason), sc.LastEnds())
 	}
 	c.books()
 }

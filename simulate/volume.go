@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"mariposa"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -15,7 +16,7 @@ func (c *checker) volume(ch *store.Change) {
 	r := ch.Record
 	spec := r.Spec.(*mariposa.VolumeSpec)
 	name := fmt.Sprintf("volume %s of %s.%d", tail(r.ID), spec.ServiceName, spec.Slot)
-	c.w.note("r%d %s %s on %s goal %s (%s)", ch.Revision, name, ch.Event.Kind, spec.Node, spec.Goal, spec.Reason)
+	c.w.note("r%d %s %s on %s goal %s (%s)", ch.Revision, name, ch.Event.Kind, spec.Node, spec.Goal, reason.Sentence(spec.Reason))
 	if ch.Deleted {
 		if spec.Goal != mariposa.GoalGone {
 			c.w.fail("%s was forgotten though it is to be kept", name)

@@ -32,6 +32,7 @@ type Options struct {
 	Capacity int                               // instances that fit a node; 60 if zero
 	Telling  time.Duration                     // how long news of how services fare wait, for each service; as the engine has it if zero
 	Store    func(*World) (store.Store, error) // nil: the memory store
+	Graph    bool                              // one project, few faults, and people who look at what became of a change before the next
 	Weigh    bool                              // count what servers write to the store
 	Trace    io.Writer                         // where to write every event; nil: nowhere
 }
@@ -46,6 +47,7 @@ type World struct {
 	timerNo int64
 	ids     int64
 	events  int
+	ticks   int // how many timers have fired
 	digest  uint64
 	script  []string
 	seen    map[string]int
@@ -58,10 +60,12 @@ type World struct {
 	people  *people
 	checker *checker
 	faults  bool
-	orderly bool     // things happen in the order in which they could, and time passes only when nothing else does
-	tale    *Tale    // nil: chaos
-	tally            // of what a tale may be cut short at
-	later   []func() // what an event has brought about, to be done once it is over
+	orderly bool            // things happen in the order in which they could, and time passes only when nothing else does
+	tale    *Tale           // nil: chaos
+	broken  map[string]bool // services of the tale whose new instances fail
+	serves  map[string]bool // services of the tale that have a running instance and must keep one
+	tally                   // of what a tale may be cut short at
+	later   []func()        // what an event has brought about, to be done once it is over
 	parsed  map[string]*manifest.Project
 }
 

@@ -179,7 +179,7 @@ func tokenCommand(where *string) *cobra.Command {
 			res := st.Commit(cmd.Context(), store.Unit{Urgent: true, Writes: []store.Write{{
 				Kind: mariposa.KindToken, ID: mariposa.TokenID(hash),
 				Spec:  &mariposa.TokenSpec{Use: use, Hash: hash, Name: "made by mariposa server token", Created: clock.Real{}.Now()},
-				Event: mariposa.Event{Kind: "token.created", Actor: "operator", Reason: string(use)},
+				Event: mariposa.Event{Kind: "token.created", Actor: "operator", Reason: mariposa.Asked(string(use))},
 			}}})[0]
 			if err := errors.Join(res.Err, st.Close()); err != nil {
 				return err

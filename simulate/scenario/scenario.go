@@ -35,6 +35,22 @@ type Scenario struct {
 	Status map[string]mariposa.Status `yaml:"status"`
 	// Ends is how the task of the last action ends; completed where it does not say.
 	Ends mariposa.TaskState `yaml:"ends"`
+	// Fails says, by service, for which state of another service new instances fail.
+	Fails map[string]Cause `yaml:"fails"`
+	// Never lists, by service, the versions of whose definition no instance is ever made.
+	Never map[string][]int `yaml:"never"`
+	// Serves lists the services that are never without a running instance once
+	// they have had one.
+	Serves []string `yaml:"serves"`
+}
+
+// Cause is why instances of a service fail: one that has the definition of a
+// version fails when it starts while there is an instance of another service that
+// is wanted and has a given definition.
+type Cause struct {
+	Of    int    `yaml:"of"`    // the version whose definition fails; 0: any
+	While string `yaml:"while"` // the other service
+	Is    int    `yaml:"is"`    // the version whose definition the other one has
 }
 
 // Action is one thing that people ask for, or that happens to them.
@@ -44,8 +60,23 @@ type Action struct {
 	After  *int           `yaml:"after"`
 	Submit map[string]any `yaml:"submit"` // services of a manifest; all are dummies
 	Scale  map[string]int `yaml:"scale"`
-	Do     string         `yaml:"do"` // start, stop, delete, revert, lose, return
-	Name   string         `yaml:"name"`
+	// Do is one of start, stop, delete, revert, resubmit; freeze, thaw, pause, resume,
+	// converge, of the project or the named service; break and mend, which make all
+	// new instances of the named service fail and start again; lose and return of the
+	// named node.
+	Do   string `yaml:"do"`
+	Name string `yaml:"name"`
+}
+
+// NodeMemory is how much memory each node has. What needs more fits nowhere.
+const NodeMemory = 64 << 30
+
+// Scope is the service that an action is about; none: the whole project.
+func (a Action) Scope() []string {
+	if a.Name == "" {
+		return nil
+	}
+	return []string{a.Name}
 }
 
 // Read reads every scenario of a folder, in the order of their names.
@@ -70,17 +101,27 @@ func Read(dir string) ([]Scenario, error) {
 	return out, nil
 }
 
-// Manifest is what a person would submit.
+// Manifest is what a person would submit. The volumes that services name are
+// declared.
 func (a Action) Manifest() ([]byte, error) {
-	all := map[string]any{}
+	all, volumes := map[string]any{}, map[string]any{}
 	for name, keys := range a.Submit {
 		s := map[string]any{"compute_type": "dummy"}
 		if keys, ok := keys.(map[string]any); ok {
 			maps.Copy(s, keys)
 		}
 		all[name] = s
+		mounts, _ := s["volumes"].([]any)
+		for _, m := range mounts {
+			volume, _, _ := strings.Cut(fmt.Sprint(m), ":")
+			volumes[volume] = nil
+		}
 	}
-	text, err := yaml.Marshal(map[string]any{"services": all})
+	whole := map[string]any{"services": all}
+	if len(volumes) > 0 {
+		whole["volumes"] = volumes
+	}
+	text, err := yaml.Marshal(whole)
 	if err != nil {
 		return nil, fmt.Errorf("write a manifest: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -82,7 +83,7 @@ func named(name string, writer int) store.Unit {
 	}
 	for i := range u.Writes {
 		u.Writes[i].Event.Actor = name
-		u.Writes[i].Event.Reason = "claimed"
+		u.Writes[i].Event.Reason = mariposa.Said("claimed")
 		u.Audit = append(u.Audit, mariposa.Audit{Action: "node.update", Object: u.Writes[i].ID, Reason: name})
 	}
 	return u
@@ -135,7 +136,7 @@ func TestReplicasWriteAtOnceInOneOrder(t *testing.T) {
 			t.Fatalf("replica %d read %d changes of %d", i, len(feeds[i]), len(log))
 		}
 		for j := range log {
-			if feeds[i][j].Revision != log[j].Revision || feeds[i][j].Event != log[j].Event || !feeds[i][j].Time.Equal(log[j].Time) {
+			if feeds[i][j].Revision != log[j].Revision || !reflect.DeepEqual(feeds[i][j].Event, log[j].Event) || !feeds[i][j].Time.Equal(log[j].Time) {
 				t.Fatalf("replica %d read %+v, replica 0 %+v", i, feeds[i][j], log[j])
 			}
 		}

@@ -154,6 +154,9 @@ func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
 var benchTime = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
+// scaled is shared by all, as a plan has it.
+var scaled = &mariposa.Reason{Code: mariposa.ReasonScale, Count: 20}
+
 func makeInstance(id string) store.Write {
 	const project, task = "0198c0de-0000-7000-8000-000000000001", "0198c0de-0000-7000-8000-000000000002"
 	return store.Write{
@@ -162,9 +165,9 @@ func makeInstance(id string) store.Write {
 			Name: "web-" + id[:8], Slot: 17, Project: project, Service: "0198c0de-0000-7000-8000-000000000003", ServiceName: "web",
 			Number: 3, Digest: strings.Repeat("d", 64), Live: strings.Repeat("e", 40), Compute: mariposa.ComputeDocker,
 			Node: "0198c0de-0000-7000-8000-000000000004", Goal: mariposa.GoalRunning, Generation: 1, Task: task,
-			Reason: "scale from 10 to 20", Created: benchTime, Managed: true, Memory: 512 << 20, MilliCPU: 500, Ports: []int{8080},
+			Reason: scaled, Created: benchTime, Managed: true, Memory: 512 << 20, MilliCPU: 500, Ports: []int{8080},
 		},
-		Event: mariposa.Event{Kind: "instance.provisioning", Project: project, Service: "web", Instance: id, Task: task, Reason: "scale from 10 to 20"},
+		Event: mariposa.Event{Kind: "instance.provisioning", Project: project, Service: "web", Instance: id, Task: task, Reason: scaled},
 	}
 }
 

@@ -226,7 +226,7 @@ func givenUp(t *testing.T, h Harness) {
 	wg.Wait()
 	found := make(map[string]int)
 	for _, c := range feed(t, h.Store, 0) {
-		found[c.Event.Reason]++
+		found[c.Event.Reason.Detail]++
 	}
 	for name, told := range done {
 		if n := found[name]; n != 0 && n != 2 || told != (n == 2) {

@@ -44,6 +44,9 @@ func RandomWord(n int) string {
 	return hex.EncodeToString(b)
 }
 
+// taken is the reason of what comes with a claim.
+var taken = mariposa.Said("claimed")
+
 // RandomUnit changes a few of few objects.
 func RandomUnit() store.Unit {
 	var u store.Unit
@@ -53,10 +56,10 @@ func RandomUnit() store.Unit {
 		case 0:
 			w.Delete = true
 		case 1:
-			w.Status = &mariposa.NodeStatus{Reason: RandomWord(200)}
+			w.Status = &mariposa.NodeStatus{Reason: mariposa.Said(RandomWord(200))}
 		default:
 			w.Spec = &mariposa.NodeSpec{Name: RandomWord(200)}
-			w.Event.Reason = "claimed"
+			w.Event.Reason = taken
 			u.Claims = append(u.Claims, store.Claim{Node: "n", Take: mariposa.Resources{Instances: 1}})
 			u.Audit = append(u.Audit, mariposa.Audit{Action: "node.update", Object: w.ID, Reason: w.Spec.(*mariposa.NodeSpec).Name})
 		}
@@ -119,7 +122,7 @@ func VerifyLog(t testing.TB, s store.Store) (revision int64) {
 		} else {
 			want[c.Record.ID] = c.Record
 		}
-		if c.Event.Reason == "claimed" {
+		if c.Event.Reason.Equal(taken) {
 			claims++
 			specs = append(specs, c.Record.Spec.(*mariposa.NodeSpec).Name)
 		}

@@ -22,7 +22,7 @@ var listTests = map[string]func(*testing.T, Harness){
 	"List finds tasks by how they ended": func(t *testing.T, h Harness) {
 		task := func(id, project string, state mariposa.TaskState, archive bool) store.Write {
 			return store.Write{
-				Kind: mariposa.KindTask, ID: id, Project: project, Spec: &mariposa.TaskSpec{Reason: id},
+				Kind: mariposa.KindTask, ID: id, Project: project, Spec: &mariposa.TaskSpec{Reason: mariposa.Said(id)},
 				Status: &mariposa.TaskStatus{State: state}, Archive: archive,
 			}
 		}

@@ -116,7 +116,7 @@ func write(t *rapid.T) store.Write {
 		Project: projects.Draw(t, "project"),
 		Archive: rapid.IntRange(0, 9).Draw(t, "archive") == 0,
 		Delete:  rapid.IntRange(0, 5).Draw(t, "delete") == 0,
-		Event:   mariposa.Event{Kind: "x", Project: projects.Draw(t, "event project"), Task: tasks.Draw(t, "task"), Reason: words.Draw(t, "reason")},
+		Event:   mariposa.Event{Kind: "x", Project: projects.Draw(t, "event project"), Task: tasks.Draw(t, "task"), Reason: anyReason(t)},
 	}
 	word := words.Draw(t, "word")
 	if rapid.Bool().Draw(t, "spec") {
@@ -126,6 +126,15 @@ func write(t *rapid.T) store.Write {
 		w.Status = statusOf(w.Kind, word)
 	}
 	return w
+}
+
+// anyReason is none, words, or one with a code.
+func anyReason(t *rapid.T) *mariposa.Reason {
+	r := mariposa.Said(words.Draw(t, "reason"))
+	if r != nil && rapid.Bool().Draw(t, "coded") {
+		r.Code, r.Subject, r.Until = mariposa.ReasonBackingOff, r.Detail, time.Unix(1, 2).UTC()
+	}
+	return r
 }
 
 func specOf(k mariposa.Kind, word string) any {
@@ -141,9 +150,10 @@ func specOf(k mariposa.Kind, word string) any {
 		return s
 	case *mariposa.InstanceSpec:
 		s.Name, s.Created = word, time.Unix(1, 2).UTC()
+		s.Reason = mariposa.Said(word).Because(&mariposa.Reason{Code: mariposa.ReasonIsFrozen})
 		return s
 	case *mariposa.TaskSpec:
-		s.Reason = word
+		s.Reason = mariposa.Said(word)
 		return s
 	default:
 		return s
@@ -153,13 +163,13 @@ func specOf(k mariposa.Kind, word string) any {
 func statusOf(k mariposa.Kind, word string) any {
 	switch s := mariposa.NewStatus(k).(type) {
 	case *mariposa.NodeStatus:
-		s.Reason = word
+		s.Reason = mariposa.Said(word)
 		return s
 	case *mariposa.InstanceStatus:
 		s.Reason, s.Details = word, map[string]string{"d": word}
 		return s
 	case *mariposa.TaskStatus:
-		s.Reason = word
+		s.Reason = mariposa.Said(word)
 		for _, first := range word {
 			s.State = mariposa.TaskState(first)
 			break

@@ -1,7 +1,9 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -21,6 +23,7 @@ const (
 	flagSpec
 	flagStatus
 	flagArchived
+	flagReason // the event's reason is JSON; else it is words
 )
 
 var errDamaged = errors.New("the change log is damaged")
@@ -34,7 +37,11 @@ func (c *Codec) Chunk(changes []store.Change, objects []*Object) ([]byte, int, e
 		if err := objects[i].Encode(); err != nil {
 			return nil, 0, err
 		}
-		b = appendChange(b, &changes[i], objects[i])
+		reason, coded, err := c.reason(changes[i].Event.Reason)
+		if err != nil {
+			return nil, 0, err
+		}
+		b = appendChange(b, &changes[i], objects[i], reason, coded)
 	}
 	c.plain = b
 	if cap(c.plain) > 16<<20 { // one huge commit must not be paid for for ever
@@ -43,7 +50,23 @@ func (c *Codec) Chunk(changes []store.Change, objects []*Object) ([]byte, int, e
 	return c.encoder.EncodeAll(b, make([]byte, 0, len(b)/4+64)), len(b), nil
 }
 
-func appendChange(b []byte, c *store.Change, o *Object) []byte {
+// reason encodes the reason of an event. Changes beside each other mostly have the
+// same one.
+func (c *Codec) reason(r *mariposa.Reason) (text string, coded bool, err error) {
+	if text, only := r.Words(); only {
+		return text, false, nil
+	}
+	if c.said != r {
+		b, err := json.Marshal(r)
+		if err != nil {
+			return "", false, err
+		}
+		c.said, c.saidJSON = r, string(b)
+	}
+	return c.saidJSON, true, nil
+}
+
+func appendChange(b []byte, c *store.Change, o *Object, reason string, coded bool) []byte {
 	var flags byte
 	if c.Deleted {
 		flags |= flagDeleted
@@ -57,6 +80,9 @@ func appendChange(b []byte, c *store.Change, o *Object) []byte {
 	if c.Record.Archived {
 		flags |= flagArchived
 	}
+	if coded {
+		flags |= flagReason
+	}
 	b = append(b, flags)
 	b = appendString(b, string(c.Record.Kind))
 	b = appendString(b, c.Record.ID)
@@ -65,7 +91,7 @@ func appendChange(b []byte, c *store.Change, o *Object) []byte {
 	b = binary.AppendUvarint(b, uint64(c.Record.SpecRevision))
 	b = binary.AppendUvarint(b, uint64(c.Record.StatusRevision))
 	e := &c.Event
-	for _, s := range [...]string{e.Kind, e.Project, e.Service, e.Instance, e.Node, e.Task, e.Actor, e.Reason} {
+	for _, s := range [...]string{e.Kind, e.Project, e.Service, e.Instance, e.Node, e.Task, e.Actor, reason} {
 		b = appendString(b, s)
 	}
 	b = appendString(b, o.SpecJSON)
@@ -127,6 +153,9 @@ func (c *Codec) Entries(first int64, at time.Time, body []byte) ([]Entry, error)
 type reader struct {
 	rest []byte
 	bad  bool
+	// The last reason and what it was read from: mostly the next one is the same.
+	said     *mariposa.Reason
+	saidJSON []byte
 }
 
 func (r *reader) entry() Entry {
@@ -143,12 +172,29 @@ func (r *reader) entry() Entry {
 	c.Record.SpecRevision = r.number()
 	c.Record.StatusRevision = r.number()
 	v := &c.Event
-	for _, s := range [...]*string{&v.Kind, &v.Project, &v.Service, &v.Instance, &v.Node, &v.Task, &v.Actor, &v.Reason} {
+	for _, s := range [...]*string{&v.Kind, &v.Project, &v.Service, &v.Instance, &v.Node, &v.Task, &v.Actor} {
 		*s = string(r.bytes())
 	}
+	v.Reason = r.reason(flags&flagReason != 0)
 	e.spec = r.bytes()
 	e.stat = r.bytes()
 	return e
+}
+
+func (r *reader) reason(coded bool) *mariposa.Reason {
+	b := r.bytes()
+	if !coded {
+		return mariposa.Said(string(b))
+	}
+	if r.said == nil || !bytes.Equal(b, r.saidJSON) {
+		reason := new(mariposa.Reason)
+		if json.Unmarshal(b, reason) != nil {
+			r.bad = true
+			return nil
+		}
+		r.said, r.saidJSON = reason, b
+	}
+	return r.said
 }
 
 func (r *reader) number() int64 {

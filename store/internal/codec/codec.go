@@ -59,6 +59,9 @@ func decode(k mariposa.Kind, specJSON, statusJSON []byte) (spec, status any, err
 		if err := json.Unmarshal(specJSON, spec); err != nil {
 			return nil, nil, fmt.Errorf("spec of a %s: %w", k, err)
 		}
+		if i, ok := spec.(*mariposa.InstanceSpec); ok { // there may be very many, with few reasons among them
+			i.Reason = share(i.Reason)
+		}
 	}
 	if len(statusJSON) > 0 {
 		if status = mariposa.NewStatus(k); status == nil {
@@ -78,6 +81,9 @@ type Codec struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
 	plain   []byte // reused between chunks
+	// The last reason of an event and its encoding.
+	said     *mariposa.Reason
+	saidJSON string
 }
 
 // New makes a codec.

@@ -12,7 +12,8 @@ import (
 
 func sample() ([]store.Change, []*Object) {
 	at := time.Unix(5, 6).UTC()
-	spec, status := &mariposa.NodeSpec{Name: "n", Traits: map[string]string{"a": "b"}}, &mariposa.NodeStatus{Reason: "ré\x00son"}
+	coded := (&mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: 3, Until: at}).Because(mariposa.Said("exited with 1"))
+	spec, status := &mariposa.NodeSpec{Name: "n", Traits: map[string]string{"a": "b"}}, &mariposa.NodeStatus{Reason: mariposa.Said("ré\x00son")}
 	changes := []store.Change{
 		{Revision: 7, Time: at, Spec: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 7, SpecRevision: 7, Spec: spec}},
 		{
@@ -20,9 +21,16 @@ func sample() ([]store.Change, []*Object) {
 				Kind: mariposa.KindNode, ID: "a", Project: "p", Archived: true,
 				Revision: 8, SpecRevision: 7, StatusRevision: 8, Spec: spec, Status: status,
 			},
-			Event: mariposa.Event{Kind: "1", Project: "2", Service: "3", Instance: "4", Node: "5", Task: "6", Actor: "7", Reason: "8"},
+			Event: mariposa.Event{Kind: "1", Project: "2", Service: "3", Instance: "4", Node: "5", Task: "6", Actor: "7", Reason: mariposa.Said("8")},
 		},
-		{Revision: 9, Time: at, Deleted: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 8, SpecRevision: 7, StatusRevision: 8, Spec: spec, Status: status}},
+		{
+			Revision: 9, Time: at, Deleted: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 8, SpecRevision: 7, StatusRevision: 8, Spec: spec, Status: status},
+			Event: mariposa.Event{Kind: "1", Reason: coded},
+		},
+		{
+			Revision: 10, Time: at, Deleted: true, Record: store.Record{Kind: mariposa.KindNode, ID: "b", Revision: 9, SpecRevision: 9, Spec: spec},
+			Event: mariposa.Event{Kind: "1", Reason: coded},
+		},
 	}
 	var objects []*Object
 	for _, c := range changes {
@@ -79,4 +87,49 @@ func FuzzEntries(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Instances that were made together keep one copy of their reason, and so do the
+// events of a chunk.
+func TestEqualReasonsAreShared(t *testing.T) {
+	read := func(count int) *mariposa.Reason {
+		o := Object{Record: store.Record{Kind: mariposa.KindInstance, Spec: &mariposa.InstanceSpec{Reason: &mariposa.Reason{Code: mariposa.ReasonScale, Count: count}}}}
+		if err := o.Encode(); err != nil {
+			t.Fatal(err)
+		}
+		o.Spec = nil
+		if err := o.Decode(); err != nil {
+			t.Fatal(err)
+		}
+		return o.Spec.(*mariposa.InstanceSpec).Reason
+	}
+	three := read(3)
+	if read(3) != three || read(4) == three || three.Count != 3 {
+		t.Error("equal reasons are not one, or different ones are")
+	}
+	c, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	changes, objects := sample()
+	body, _, err := c.Chunk(changes, objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := c.Entries(7, changes[0].Time, body)
+	if err != nil || entries[2].Head().Event.Reason == nil || entries[2].Head().Event.Reason != entries[3].Head().Event.Reason {
+		t.Errorf("events that follow each other have copies: %v", err)
+	}
+}
+
+// Chunks of releases before reasons were data hold a sentence, whatever it looks like.
+func TestReasonsOfOldChunksAreWords(t *testing.T) {
+	r := reader{rest: append([]byte{11}, `{"code":"x"}`[:11]...)}
+	if got := r.reason(false); got.Code != "" || got.Detail != `{"code":"x"` || r.bad {
+		t.Errorf("read %+v", got)
+	}
+	if r = (reader{rest: append([]byte{11}, `{"code":"x"}`[:11]...)}); r.reason(true) != nil || !r.bad {
+		t.Error("half a reason was read")
+	}
 }

@@ -1,0 +1,179 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// causal are two services at versions: x fails as long as the gate is spoilt.
+func causal(y, x int) string {
+	return fmt.Sprintf("services:\n"+
+		"  x: {compute_type: dummy, environment: {V: %d}, update: {min_healthy: 0}}\n"+
+		"  y: {compute_type: dummy, environment: {V: %d}, update: {min_healthy: 0}}\n", x, y)
+}
+
+// fails makes a project whose second version failed for x.
+func (h *house) fails(g *gate, project string) {
+	h.t.Helper()
+	h.create(project, causal(1, 1))
+	h.rests(project)
+	g.spoil(project, true)
+	h.ends(h.puts(project, causal(1, 2), ""), mariposa.TaskFailed)
+	h.rests(project)
+	if s := h.of(project, "x"); s.Status != mariposa.StatusFailed || s.Running != 1 {
+		h.t.Fatalf("x is %+v", s)
+	}
+}
+
+// Whoever submits, reverts or asks to converge tries again what has failed, waits for
+// it, and hears of it where it fails once more.
+func TestAFailedRolloutIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	for name, c := range map[string]struct {
+		again   func(h *house, project string) string
+		scope   string
+		version int // that is in force then
+	}{
+		"by a version that changes another service": {func(h *house, p string) string { return h.puts(p, causal(3, 2), "") }, "x y", 3},
+		"by a version that scales another service": {func(h *house, p string) string {
+			return h.puts(p, strings.Replace(causal(1, 2), "y: {", "y: {scale: 2, ", 1), "")
+		}, "x y", 3},
+		"by the same manifest":       {func(h *house, p string) string { return h.resubmits(p, causal(1, 2)) }, "x", 2},
+		"by converge":                {func(h *house, p string) string { return h.begins(p, `{"action":"converge"}`) }, "", 2},
+		"by converge of it":          {func(h *house, p string) string { return h.begins(p, `{"action":"converge","services":["x"]}`) }, "x", 2},
+		"by a revert to the newest":  {func(h *house, p string) string { return h.begins(p, `{"action":"revert","version":"2"}`) }, "x", 2},
+		"by a service that is added": {func(h *house, p string) string { return *h.adds(p, "z").Task }, "x z", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, project := h.in(t), "p"+newID()[28:]
+			h.fails(g, project)
+			if st := h.ends(c.again(h, project), mariposa.TaskFailed); !strings.Contains(st.Reason, ": the rollout of version") || scopeOf(st) != c.scope {
+				t.Errorf("failing again, its task is %+v", st)
+			}
+			h.rests(project)
+			g.spoil(project, false)
+			last := h.begins(project, `{"action":"converge"}`)
+			h.ends(last, mariposa.TaskCompleted)
+			if s := h.of(project, "x"); s.Status != mariposa.StatusConverged || s.Outdated != 0 {
+				t.Errorf("x is %+v", s)
+			}
+			if p := want[contract.Project](h.call("GET", "/v1/projects/"+project, nil), 200); p.Number != c.version {
+				t.Errorf("version %d is the newest, not %d", p.Number, c.version)
+			}
+		})
+	}
+}
+
+// adds adds a service to a project's manifest.
+func (h *house) adds(project, service string) contract.Changed {
+	h.t.Helper()
+	return want[contract.Changed](h.call("POST", "/v1/projects/"+project+"/services?name="+service,
+		"{compute_type: dummy, scale: 0}\n", "Content-Type", "application/yaml"), 201)
+}
+
+// A version that mends the cause alone brings what failed because of it with it.
+func TestAMendedCauseBringsWhatFailed(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	h.fails(g, "shop")
+	g.spoil("shop", false)
+	if now := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", nil), 200); now.Complete || len(now.Waits) != 1 || !strings.HasPrefix(now.Waits[0], "x: the rollout of version 2 stopped") {
+		t.Errorf("what would be done now: %+v", now)
+	}
+	for _, text := range []string{causal(3, 2), causal(1, 2)} { // mended, and the same again
+		plan := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", text), 200)
+		if x := plan.Resources[0]; x.Name != "x" || x.Change != "replace" || !x.Retried || len(plan.Steps) == 0 || !plan.Complete || plan.Resources[1].Retried {
+			t.Errorf("the plan says %+v", plan)
+		}
+	}
+	h.ends(h.puts("shop", causal(3, 2), ""), mariposa.TaskCompleted)
+	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[0].Outdated != 0 {
+		t.Errorf("it is %+v", st)
+	}
+	if v := want[contract.Version](h.call("GET", "/v1/projects/shop/versions/3", nil), 200); !v.Completed {
+		t.Error("version 3 is not completed")
+	}
+	if task := h.resubmits("shop", causal(3, 2)); task != "" {
+		t.Errorf("at rest, the same manifest made task %s", task)
+	}
+}
+
+// After a rollback that failed itself, a revert tries anew instead of failing at once
+// with the old reason.
+func TestARevertAfterAFailedRollbackTriesAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	// Stop-first, so that the rollback has to make what the rollout took away.
+	back := func(v int) string { return fleetOf(2, v, ", order: stop-first, on_failure: rollback, deadline: 2") }
+	h.create("shop", back(1))
+	h.rests("shop")
+	g.spoil("shop", true)
+	h.ends(h.puts("shop", back(2), ""), mariposa.TaskFailed)
+	h.rests("shop")
+	h.until("the rollback to fail", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })
+	if again := h.ends(h.begins("shop", `{"action":"revert"}`), mariposa.TaskFailed); !strings.Contains(again.Reason, "version 3") {
+		t.Errorf("failing again, its task says %q", again.Reason)
+	}
+	h.until("it to fail again", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })
+	g.spoil("shop", false)
+	h.ends(h.begins("shop", `{"action":"revert"}`), mariposa.TaskCompleted) // to the version that is the newest by now
+	if s := h.of("shop", "web"); s.Status != mariposa.StatusConverged || s.Running != 2 {
+		t.Errorf("web is %+v", s)
+	}
+	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 3 {
+		t.Errorf("version %d is the newest", p.Number)
+	}
+}
+
+// What is frozen is not tried, and nobody waits for it.
+func TestAFrozenFailureKeepsNobodyBack(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	h.fails(g, "shop")
+	g.spoil("shop", false)
+	h.becomes(h.begins("shop", `{"action":"freeze","services":["x"]}`), mariposa.TaskActive)
+	if task := h.resubmits("shop", causal(1, 2)); task != "" {
+		t.Errorf("the same manifest made task %+v", h.task(task))
+	}
+	if task := h.ends(h.puts("shop", causal(3, 2), ""), mariposa.TaskCompleted); scopeOf(task) != "y" {
+		t.Errorf("it sees to %s", scopeOf(task))
+	}
+	h.ends(h.begins("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[0].Outdated != 0 {
+		t.Errorf("thawed, it is %+v", st)
+	}
+}
+
+// A service whose rollout waited for one that failed is seen to by the version that
+// mends that one: its task is completed only once both have got there.
+func TestWhatWaitedForAFailureIsSeenToByTheVersionThatMendsIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	text := func(v string, yFails, xFails string) string {
+		return "services:\n  y: {compute_type: dummy, update: {min_healthy: 0}, environment: [V=" + v + "], dummy: {fail_prop: \"" + yFails + "\"}}\n" +
+			"  x: {compute_type: dummy, update: {min_healthy: 0}, environment: [V=" + v + "], depends_on: [y], dummy: {fail_prop: \"" + xFails + "\"}}\n"
+	}
+	project := "waiting"
+	h.create(project, text("1", "no", "no"))
+	h.rests(project)
+	h.ends(h.puts(project, text("2", "yes", "no"), ""), mariposa.TaskFailed)
+	h.rests(project)
+	st := h.ends(h.puts(project, text("2", "no", "no"), ""), mariposa.TaskCompleted)
+	if scopeOf(st) != "x y" {
+		t.Errorf("the task sees to %s", scopeOf(st))
+	}
+	if x := h.of(project, "x"); x.Status != mariposa.StatusConverged || x.Outdated != 0 {
+		t.Errorf("when it is completed, x is %+v", x)
+	}
+}

@@ -1,0 +1,269 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// chain is three services, each of which needs the one before, with words for the
+// first.
+func chain(first string) string {
+	return "services:\n" +
+		"  a: {compute_type: dummy, update: {min_healthy: 0}" + first + "}\n" +
+		"  b: {compute_type: dummy, update: {min_healthy: 0}, depends_on: [a]}\n" +
+		"  c: {compute_type: dummy, update: {min_healthy: 0}, depends_on: [b]}\n"
+}
+
+// everMade counts the instances of each service that were ever made.
+func (h *house) everMade(project string) string {
+	h.t.Helper()
+	made := map[string]int{}
+	for _, e := range want[contract.Events](h.call("GET", "/v1/events?limit=1000&since=0&project="+project, nil), 200).Events {
+		if e.Kind == "instance.provisioning" {
+			made[e.ServiceName]++
+		}
+	}
+	return fmt.Sprintf("a %d, b %d, c %d", made["a"], made["b"], made["c"])
+}
+
+// begun makes a project whose first start is at work, and gets nowhere as long as the
+// gate is shut.
+func (h *house) begun(g *gate, project, manifest string) (start string) {
+	h.t.Helper()
+	g.close(project)
+	start = *h.create(project, manifest).Task
+	h.becomes(start, mariposa.TaskActive)
+	h.until("the first to be made", func() bool { return len(h.instances(project, "a")) == 1 })
+	return start
+}
+
+// superseded checks that a task ended a start at once, and said so.
+func (h *house) superseded(start, by string) {
+	h.t.Helper()
+	if task := h.task(start); task.State != mariposa.TaskTerminated || task.EndedBy != by || task.Finished == nil {
+		h.t.Fatalf("the start is %+v, and was to be ended by %s", task, by)
+	}
+}
+
+// A chain that is mended at its beginning while the first start builds it is built
+// once: the new version takes the start's place.
+func TestAManifestSupersedesTheFirstStart(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	start := h.begun(g, "shop", chain(""))
+	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", chain(", environment: {V: 2}")), 200)
+	h.superseded(start, *c.Task)
+	if len(c.Ended) != 1 || c.Ended[0].ID != start || c.Ended[0].Task != mariposa.TaskStart {
+		t.Errorf("the answer names %+v as ended", c.Ended)
+	}
+	h.becomes(*c.Task, mariposa.TaskActive)
+	if task := h.task(*c.Task); task.Task != mariposa.TaskReprovision || len(task.Services) != 0 {
+		t.Errorf("what takes the place of the start is %+v", task)
+	}
+	g.open("shop")
+	h.ends(*c.Task, mariposa.TaskCompleted)
+	if made := h.everMade("shop"); made != "a 2, b 1, c 1" {
+		t.Errorf("made were %s", made)
+	}
+	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Version != c.Version {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+// Only what brings a version takes the place of a start; what else is asked for waits
+// by the table.
+func TestAnExplicitReprovisionWaitsForTheFirstStart(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	start := h.begun(g, "shop", chain(""))
+	anew := h.begins("shop", `{"action":"reprovision","services":["a"]}`)
+	if task := h.task(anew); task.State != mariposa.TaskQueued || len(task.WaitsFor) != 1 || task.WaitsFor[0] != start {
+		t.Errorf("it is %+v", task)
+	}
+	// Other values wait as well; a manifest ends the start and what waits for it.
+	set := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"x"`)}), 200)
+	if set.Task != nil || h.task(start).State != mariposa.TaskActive {
+		t.Errorf("values made %+v, the start is %+v", set, h.task(start))
+	}
+	next := h.puts("shop", chain(", environment: {V: 2}"), "")
+	h.superseded(start, next)
+	if task := h.task(anew); task.State != mariposa.TaskTerminated || task.EndedBy != next {
+		t.Errorf("what waited for the start is %+v", task)
+	}
+	g.open("shop")
+	h.ends(next, mariposa.TaskCompleted)
+}
+
+// A manifest that scales alone takes the place of a start too, and finishes what that
+// had begun.
+func TestAManifestOfOtherScalesFinishesTheStart(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	start := h.begun(g, "shop", chain(""))
+	next := h.puts("shop", chain(", scale: 2"), "")
+	h.superseded(start, next)
+	g.open("shop")
+	h.ends(next, mariposa.TaskCompleted)
+	if made := h.everMade("shop"); made != "a 2, b 1, c 1" || h.state("shop").Status != mariposa.StatusConverged {
+		t.Errorf("made were %s; it is %+v", made, h.state("shop"))
+	}
+}
+
+// A revert to a version takes the place of the start of another, like a manifest.
+func TestARevertSupersedesAStart(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	h.create("shop", chain(""))
+	h.rests("shop")
+	h.ends(h.puts("shop", chain(", environment: {V: 2}"), ""), mariposa.TaskCompleted)
+	h.ends(h.begins("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
+	g.close("shop")
+	start := h.begins("shop", `{"action":"start"}`)
+	h.becomes(start, mariposa.TaskActive)
+	back := h.begins("shop", `{"action":"revert"}`)
+	h.superseded(start, back)
+	g.open("shop")
+	h.ends(back, mariposa.TaskCompleted)
+	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[2].Running != 1 {
+		t.Errorf("it is %+v", st)
+	}
+	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 3 {
+		t.Errorf("the newest version is %d", p.Number)
+	}
+}
+
+// A revert of a first create leaves nothing: the project is stopped. A start brings
+// its newest version again.
+func TestARevertOfAFirstCreateLeavesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	start := h.begun(g, "shop", chain(""))
+	h.ask("shop", `{"action":"revert","rolling":1}`).wantError(400, mariposa.InvalidArgument, "no version of shop was ever fully in force")
+	c := want[contract.Changed](h.ask("shop", `{"action":"revert"}`), 202)
+	if c.Task == nil || c.Number != 1 || !strings.Contains(c.Reason, "it is stopped, and nothing of it is left") {
+		t.Fatalf("it answered %+v", c)
+	}
+	h.superseded(start, *c.Task)
+	g.open("shop")
+	if task := h.ends(*c.Task, mariposa.TaskCompleted); task.Task != mariposa.TaskStop || task.Component != "revert" {
+		t.Errorf("the task is %+v", task)
+	}
+	if left := want[contract.Instances](h.call("GET", "/v1/instances?project=shop", nil), 200).Instances; len(left) > 0 {
+		t.Errorf("left are %+v", left)
+	}
+	if st := h.state("shop"); st.Goal != mariposa.GoalStopped || st.Status != mariposa.StatusStopped {
+		t.Errorf("it is %+v", st)
+	}
+	if again := want[contract.Changed](h.ask("shop", `{"action":"revert"}`), 202); again.Task != nil {
+		t.Errorf("taken back once more: %+v", again)
+	}
+	h.ends(h.begins("shop", `{"action":"start"}`), mariposa.TaskCompleted)
+	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[2].Running != 1 {
+		t.Errorf("started again, it is %+v", st)
+	}
+	h.ask("shop", `{"action":"revert"}`).wantError(409, mariposa.Conflict, "name the version")
+}
+
+// Several versions that never got anywhere are taken back together, what waited for a
+// thaw included. A start brings the newest of them.
+func TestARevertOfAFirstCreateDropsWhatWaits(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	h.begun(g, "shop", chain(""))
+	freeze := h.begins("shop", `{"action":"freeze"}`)
+	h.becomes(freeze, mariposa.TaskActive)
+	waits := h.puts("shop", chain(", environment: {V: 2}"), "")
+	if task := h.task(waits); task.State != mariposa.TaskQueued {
+		t.Fatalf("under a freeze the manifest's task is %+v", task)
+	}
+	back := h.begins("shop", `{"action":"revert"}`)
+	for _, id := range []string{freeze, waits} {
+		h.superseded(id, back)
+	}
+	g.open("shop")
+	h.ends(back, mariposa.TaskCompleted)
+	if left := h.instances("shop", ""); len(left) > 0 {
+		t.Errorf("left are %+v", left)
+	}
+	h.ends(h.begins("shop", `{"action":"start"}`), mariposa.TaskCompleted)
+	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 2 || h.state("shop").Version != p.Version {
+		t.Errorf("version %s is in force, and the newest is %+v", h.state("shop").Version, p)
+	}
+}
+
+// A deployer's revert of a first create lifts no freeze: it waits for the thaw, and
+// what is there stays until then.
+func TestADeployersRevertOfAFirstCreateWaitsForTheThaw(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	h.gated("n1")
+	h.create("shop", strings.Replace(chain(""), "c: {", "c: {dummy: {fail_prop: \"yes\"}, ", 1)) // the last never comes up
+	h.until("what can come up", func() bool { return len(h.instances("shop", "b")) == 1 })
+	deployer, _ := h.crew("shop")
+	h.becomes(h.begins("shop", `{"action":"freeze"}`), mariposa.TaskActive)
+	back := deployer.begins(h.idOf("shop"), `{"action":"revert"}`)
+	if task := h.task(back); task.State != mariposa.TaskQueued || len(h.instances("shop", "")) == 0 {
+		t.Errorf("it does not wait: %+v", task)
+	}
+	h.ends(h.begins("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	h.ends(back, mariposa.TaskCompleted)
+	if left := h.instances("shop", ""); len(left) > 0 {
+		t.Errorf("left are %+v", left)
+	}
+}
+
+// A manifest for a frozen scope waits for the thaw, and the start beside it goes on
+// until then.
+func TestAManifestThatWaitsForAThawLeavesTheStartAlone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	h.create("shop", trio)
+	h.rests("shop")
+	h.ends(h.begins("shop", `{"action":"stop","services":["a"]}`), mariposa.TaskCompleted)
+	h.becomes(h.begins("shop", `{"action":"freeze","services":["b"]}`), mariposa.TaskActive)
+	g.close("shop")
+	start := h.begins("shop", `{"action":"start","services":["a"]}`)
+	h.becomes(start, mariposa.TaskActive)
+	next := h.puts("shop", strings.ReplaceAll(trio, "dummy,", "dummy, environment: {V: 2},"), "")
+	if task := h.task(next); task.State != mariposa.TaskQueued || h.task(start).State != mariposa.TaskActive {
+		t.Errorf("the start is %+v beside %+v", h.task(start), task)
+	}
+	h.begins("shop", `{"action":"thaw","services":["b"]}`)
+	h.becomes(next, mariposa.TaskActive)
+	h.superseded(start, next)
+	g.open("shop")
+	h.ends(next, mariposa.TaskCompleted)
+	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[0].Running != 1 || st.Services[0].Outdated != 0 {
+		t.Errorf("it is %+v", st)
+	}
+}
+
+// What to run after a task that took the place of a first start was terminated.
+func TestATerminatedFirstVersionIsUndoneByAStop(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	g := h.gated("n1")
+	h.begun(g, "shop", chain(""))
+	next := h.puts("shop", chain(", environment: {V: 2}"), "")
+	h.becomes(next, mariposa.TaskActive)
+	ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+next, nil), 202)
+	if ended.UndoWith != "mariposa -j shop project stop" || ended.ContinueWith != "mariposa -j shop project thaw" {
+		t.Errorf("it answered %+v", ended)
+	}
+	g.open("shop")
+	h.ends(h.begins("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
+	if left := h.instances("shop", ""); len(left) > 0 {
+		t.Errorf("left are %+v", left)
+	}
+}

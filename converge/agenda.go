@@ -1,0 +1,326 @@
+package converge
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"mariposa"
+)
+
+// A plan looks only at the services whose part of it may have become another:
+// those that were told something new, those that read them, those whose time has
+// come, and those that had steps. Of the others it remembers what came of their
+// last turn. A test holds such plans to those of a view that knows nothing of
+// former ones.
+
+// schedule is what came of a service's last turn, what that rests on, and whether
+// the next plan looks at it again.
+type schedule struct {
+	todo   int
+	beside int       // of that, what is not a rollout that is paused
+	alarm  time.Time // when it may become another though nothing changes; zero: never
+	wake   time.Time // when the plan is to be made again for it; zero: never
+	read   reads     // what it read beyond the service
+	held   bool      // its rollout has got as far as it may for now
+	again  bool      // it had steps, or says something that is not stored yet
+
+	room, full bool // what it read of the budget
+	idle       bool // it had no steps
+
+	touched bool              // it was told something new since the last plan
+	dirty   bool              // its part of the plan may have become another
+	due     bool              // it is on the agenda
+	repairs bool              // whether it had something to repair when it was put there
+	rolling bool              // it had a rollout when holds were last looked at
+	by      *mariposa.Service // and this definition
+
+	readBy  uint64 // the last turn that read it
+	known   facts  // what the last plan that looked at it found
+	knownIn uint64 // which plan that was
+}
+
+// agenda is what the next plan has to look at.
+type agenda struct {
+	all     bool       // everything
+	last    time.Time  // when the last plan was made
+	touched []*service // what was told something new
+	due     *btree.BTreeG[*service]
+	alarms  *btree.BTreeG[*service]
+	wakes   *btree.BTreeG[*service]
+	readers map[string]map[*service]struct{} // name -> those whose last turn read that service
+	graph   map[*service]struct{}            // those whose last turn read how all edges lie
+	holds   map[*service]struct{}            // those whose last turn read which rollouts hold
+	serial  uint64                           // numbers plans and turns
+	todo    int                              // of all services
+	held    int                              // how many rollouts hold
+}
+
+func newAgenda() agenda {
+	tree := func(less func(a, b *service) bool) *btree.BTreeG[*service] {
+		return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true, Degree: 16})
+	}
+	return agenda{
+		all: true, due: tree(turnBefore), readers: map[string]map[*service]struct{}{}, graph: map[*service]struct{}{}, holds: map[*service]struct{}{},
+		alarms: tree(func(a, b *service) bool { return sooner(a.alarm, b.alarm, a, b) }),
+		wakes:  tree(func(a, b *service) bool { return sooner(a.wake, b.wake, a, b) }),
+	}
+}
+
+// turnBefore is the order in which services get their share of the room to start
+// in: those with something to repair first, so that bulk work elsewhere does not
+// keep a failure waiting.
+func turnBefore(a, b *service) bool {
+	if a.repairs != b.repairs {
+		return a.repairs
+	}
+	return a.name < b.name
+}
+
+func sooner(x, y time.Time, a, b *service) bool {
+	if !x.Equal(y) {
+		return x.Before(y)
+	}
+	return a.name < b.name
+}
+
+// needsRepair reports whether a service has something to repair.
+func (s *service) needsRepair() bool { return s.count(failed)+s.count(lost) > 0 }
+
+// touch notes that a service was told something new.
+func (v *View) touch(s *service) {
+	if !s.touched {
+		s.touched = true
+		v.agenda.touched = append(v.agenda.touched, s)
+	}
+}
+
+// mark makes the next plan look at a service.
+func (v *View) mark(s *service) {
+	s.dirty = true
+	if s.due && s.repairs == s.needsRepair() {
+		return
+	}
+	v.unmark(s)
+	s.due, s.repairs = true, s.needsRepair()
+	v.agenda.due.Set(s)
+}
+
+func (v *View) unmark(s *service) {
+	if s.due {
+		v.agenda.due.Delete(s)
+		s.due = false
+	}
+}
+
+// refresh finds out what a plan at this time has to look at.
+func (v *View) refresh(now time.Time) {
+	a := &v.agenda
+	every := a.all || now.Before(a.last)
+	if every {
+		for _, s := range v.services {
+			v.touch(s)
+		}
+	}
+	a.all, a.last = false, now
+	for s, ok := a.alarms.Min(); ok && !s.alarm.After(now); s, ok = a.alarms.Min() {
+		a.alarms.Delete(s)
+		s.alarm = time.Time{}
+		v.touch(s)
+	}
+	touched := a.touched
+	a.touched = nil
+	before := v.contradictory()
+	for _, s := range touched {
+		if !s.dropped {
+			v.relink(s)
+		}
+	}
+	if v.moved && (before || v.contradictory()) {
+		for s := range a.graph {
+			v.mark(s) // who keeps whom is decided along whole paths
+		}
+	}
+	v.moved = false
+	for _, s := range touched {
+		s.touched = false
+		if !s.dropped {
+			v.mark(s)
+		}
+		if !s.dropped && !every {
+			v.markReaders(s)
+		}
+	}
+	v.refreshHolds(touched, now)
+}
+
+// markReaders marks those whose last turn read a service.
+func (v *View) markReaders(s *service) {
+	for by := range v.agenda.readers[s.name] {
+		v.mark(by)
+	}
+	v.markTargets(s)
+}
+
+// markTargets marks what a service depends on or refers to, where that looked at
+// who does.
+func (v *View) markTargets(s *service) {
+	for _, e := range s.edges {
+		if on := v.services[e.on]; on != nil && on.read.dependents {
+			v.mark(on)
+		}
+	}
+}
+
+// refreshHolds finds the rollouts that have begun or ceased to hold, and marks
+// those that read which ones do.
+func (v *View) refreshHolds(touched []*service, now time.Time) {
+	changed := false
+	for _, s := range touched {
+		if s.dropped {
+			continue
+		}
+		was, rolled, by := s.held, s.rolling, s.by
+		s.rolling, s.by = s.status != nil && s.status.Rollout != nil, s.def
+		v.setHeld(s, s.reachedLimit(now))
+		changed = changed || s.held != was || v.agenda.held > 0 && (s.rolling != rolled || s.by != by)
+	}
+	if changed {
+		for s := range v.agenda.holds {
+			v.mark(s)
+		}
+	}
+}
+
+func (v *View) setHeld(s *service, held bool) {
+	if s.held != held {
+		s.held = held
+		if held {
+			v.agenda.held++
+		} else {
+			v.agenda.held--
+		}
+	}
+}
+
+// remember keeps what came of a turn.
+func (v *View) remember(t *turn) {
+	s := t.s
+	v.setTodo(s, t.left)
+	s.beside = t.beside
+	v.setRead(s, t.read)
+	s.idle, s.room, s.full = t.steps == 0, t.room > 0, t.planner.isSpent()
+	v.setTimes(s, t.wake, earlier(t.wake, s.nextProvenAt(t.now)))
+	s.again = t.steps > 0 || t.changed || t.undoing
+	s.dirty = s.again
+}
+
+// setRead notes what a turn read, so that the service is looked at again when any
+// of that changes.
+func (v *View) setRead(s *service, r reads) {
+	if !slices.Equal(s.read.services, r.services) {
+		for _, name := range s.read.services {
+			if delete(v.agenda.readers[name], s); len(v.agenda.readers[name]) == 0 {
+				delete(v.agenda.readers, name)
+			}
+		}
+		for _, name := range r.services {
+			if v.agenda.readers[name] == nil {
+				v.agenda.readers[name] = map[*service]struct{}{}
+			}
+			v.agenda.readers[name][s] = struct{}{}
+		}
+	}
+	note := func(all map[*service]struct{}, is bool) {
+		if is {
+			all[s] = struct{}{}
+		} else {
+			delete(all, s)
+		}
+	}
+	note(v.agenda.graph, r.graph)
+	note(v.agenda.holds, r.holds)
+	s.read = r
+}
+
+// seesOtherBudget reports whether a service must be asked again because the budget of a plan
+// is another than the one it read.
+func (s *service) seesOtherBudget(p *planner) bool {
+	return s.waitsForBudget() && (s.room != (p.room > 0) || s.full != p.isSpent())
+}
+
+// waitsForBudget reports whether a service did nothing and read the budget: it may
+// have found too little.
+func (s *service) waitsForBudget() bool { return s.read.budget && s.idle }
+
+func (v *View) setTodo(s *service, n int) {
+	v.agenda.todo += n - s.todo
+	s.todo = n
+}
+
+func (v *View) setTimes(s *service, wake, alarm time.Time) {
+	if !s.wake.IsZero() {
+		v.agenda.wakes.Delete(s)
+	}
+	if !s.alarm.IsZero() {
+		v.agenda.alarms.Delete(s)
+	}
+	if s.wake, s.alarm = wake, alarm; !wake.IsZero() {
+		v.agenda.wakes.Set(s)
+	}
+	if !alarm.IsZero() {
+		v.agenda.alarms.Set(s)
+	}
+}
+
+// earlier is the earlier of two times, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// leave takes a service that is dropped out of everything.
+func (v *View) leave(s *service) {
+	v.markReaders(s)
+	v.setEdges(s, nil)
+	v.unmark(s)
+	v.setRead(s, reads{})
+	v.setTimes(s, time.Time{}, time.Time{})
+	v.setTodo(s, 0)
+	v.setHeld(s, false)
+	s.dropped = true
+}
+
+// Todo says how much of a service was not yet as it should be when the last plan
+// was made.
+func (v *View) Todo(name string) int {
+	if s := v.services[name]; s != nil {
+		return s.todo
+	}
+	return 0
+}
+
+// TodoBeside says the same without what waits for a rollout that is paused.
+func (v *View) TodoBeside(name string) int {
+	if s := v.services[name]; s != nil {
+		return min(s.todo, s.beside)
+	}
+	return 0
+}
+
+// sameStatus reports whether two statuses say the same.
+func sameStatus(a, b *mariposa.ServiceStatus) bool {
+	if a == b {
+		return true
+	}
+	return a.ID == b.ID && a.Scale == b.Scale && a.Number == b.Number && a.Removed == b.Removed && a.Stopped == b.Stopped && a.Paused == b.Paused &&
+		a.Status == b.Status && slices.Equal(a.Yields, b.Yields) && sameValue(a.Frozen, b.Frozen) && sameValue(a.Rollout, b.Rollout) &&
+		sameValue(a.Backoff, b.Backoff) && sameValue(a.Bindings, b.Bindings) && a.Reason.Equal(b.Reason)
+}
+
+// sameValue compares what two pointers point to; they are mostly the same, or nil.
+func sameValue[T any](a, b *T) bool { return a == b || a != nil && b != nil && reflect.DeepEqual(a, b) }

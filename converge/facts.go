@@ -1,0 +1,261 @@
+package converge
+
+import (
+	"slices"
+	"time"
+
+	"mariposa"
+)
+
+// facts are what a plan knows of one service: counted once a plan, from its own
+// records and the time alone, and then read by the rules, its own and those of
+// other services. A rule that needs to know something new of a service gets it
+// as a fact.
+type facts struct {
+	*service
+	ending   bool // the service as a whole is to end
+	goal     int  // how many instances are wanted
+	current  int  // run and are up to date
+	outdated int  // run and are not
+	rising   int  // are on their way up and up to date
+	staling  int  // are on their way up and outdated
+	lost     int  // are on nodes that cannot be reached
+	failed   int  // ended by themselves and were not replaced yet
+	rolls    bool // a rollout is under way, and nothing holds it
+	batch    int  // how many its rollouts replace at a time
+
+	young     []*Instance // current ones that have not been up for min_healthy, youngest first; only during a rollout
+	settled   int         // current ones that have
+	givenUp   []*Instance // lost for longer than that is ridden out
+	givenUpAt map[int]int // slot -> how many of its holders are given up
+}
+
+// factsOf returns the facts of a service in this plan.
+func (p *planner) factsOf(s *service) *facts {
+	if s.knownIn != p.plans {
+		s.known, s.knownIn = p.view.count(s, p.now), p.plans
+	}
+	return &s.known
+}
+
+// count finds the facts of a service.
+func (v *View) count(s *service, now time.Time) facts {
+	f := facts{
+		service: s, ending: s.ending(v.goal), outdated: s.count(stale), rising: s.count(starting), staling: s.count(staling),
+		lost: s.count(lost), failed: s.count(failed),
+	}
+	for _, c := range currentClasses {
+		f.current += s.count(c)
+	}
+	f.settled = f.current
+	if !f.ending {
+		f.goal = s.status.Scale
+	}
+	if s.def == nil || s.status == nil {
+		return f
+	}
+	f.rolls = s.rollsOn()
+	f.batch = batchOf(s.def, s.status.Rollout, f.goal)
+	if s.status.Rollout != nil {
+		f.young = s.findYoung(now)
+		f.settled -= len(f.young)
+	}
+	if !f.ending {
+		f.findGivenUp(v, now)
+	}
+	return f
+}
+
+// batchOf is how many instances a rollout replaces at a time.
+func batchOf(def *mariposa.Service, r *mariposa.Rollout, goal int) int {
+	amount := def.Update.Rolling
+	if r != nil && r.Batch.N != 0 {
+		amount = r.Batch
+	}
+	return max(1, amount.Of(goal))
+}
+
+// findGivenUp finds the instances whose node has been away for too long.
+func (f *facts) findGivenUp(v *View, now time.Time) {
+	if f.lost == 0 {
+		return
+	}
+	f.each(lost, func(i *Instance) bool {
+		if until, never := v.rideOut(f.def, i); !never && !until.After(now) {
+			f.givenUp = append(f.givenUp, i)
+			if f.givenUpAt == nil {
+				f.givenUpAt = map[int]int{}
+			}
+			f.givenUpAt[i.Spec.Slot]++
+		}
+		return true
+	})
+}
+
+// rideOut says until when the absence of an instance's node is ridden out.
+func (v *View) rideOut(def *mariposa.Service, i *Instance) (until time.Time, never bool) {
+	return v.nodes[i.Spec.Node].Since.Add(def.Reschedule.After), def.Reschedule.Never
+}
+
+// isGivenUp reports whether an instance is among those given up.
+func (f *facts) isGivenUp(i *Instance) bool {
+	return f.givenUpAt[i.Spec.Slot] > 0 && slices.Contains(f.givenUp, i)
+}
+
+// running is how many run, of whatever definition.
+func (f *facts) running() int { return f.current + f.outdated }
+
+// filling is how many instances fill the goal, or will.
+func (f *facts) filling() int {
+	return f.running() + f.rising + f.staling + f.lost - len(f.givenUp)
+}
+
+// slotsHeld is how many slots are held by instances that fill the goal. It is
+// less than filling where two hold the same slot: during a rollout, or when a
+// node comes back after its instances were replaced.
+func (f *facts) slotsHeld() int {
+	n := len(f.slots)
+	for slot, given := range f.givenUpAt {
+		if int(f.slots[slot].holders) == given {
+			n--
+		}
+	}
+	return n
+}
+
+// holders is how many instances that fill the goal hold a slot.
+func (f *facts) holders(slot int) int { return int(f.slots[slot].holders) - f.givenUpAt[slot] }
+
+// isLive reports whether the service has an instance that runs or is on its way
+// up, where it can be reached.
+func (f *facts) isLive() bool { return f.running()+f.rising+f.staling > 0 }
+
+// unfinished reports whether a rollout still has something to do.
+func (f *facts) unfinished() bool {
+	return f.leftBehind()+f.count(updating) > 0 || f.settled < f.goal
+}
+
+// isAtRest reports whether all that the service should have runs, and no rollout
+// is about to change that.
+func (f *facts) isAtRest() bool {
+	if f.ending || f.def == nil || f.goal == 0 || f.running() < f.goal || f.rising+f.staling+f.failed > 0 {
+		return false
+	}
+	return !f.rolls || !f.unfinished()
+}
+
+// hasFinalSet reports whether the instances that it will have all serve: it is at
+// rest, or its rollout waits for nothing but those that refer to outdated ones.
+func (f *facts) hasFinalSet() bool {
+	return f.isAtRest() || f.goal > 0 && f.settled >= f.goal && f.asksFollowers()
+}
+
+// asksFollowers reports whether a rollout can do nothing more before those that
+// refer to outdated instances have followed others.
+func (f *facts) asksFollowers() bool { return f.rolls && f.status.Rollout.Asks }
+
+// yields reports whether an instance is to go, and stays only until nobody refers
+// to it any more.
+func (s *service) yields(id string) bool {
+	return s.status != nil && slices.Contains(s.status.Yields, id)
+}
+
+// ending reports whether the service as a whole is to end.
+func (s *service) ending(goal mariposa.ProjectGoal) bool {
+	return s.status == nil || s.status.Removed || s.status.Stopped || goal != mariposa.GoalStarted
+}
+
+func (s *service) frozen() bool { return s.status != nil && s.status.Frozen != nil }
+
+// rollsOn reports whether a rollout of the service is under way and nothing holds it.
+func (s *service) rollsOn() bool {
+	r := s.status.Rollout
+	return r != nil && r.Stopped == nil && !r.Held && !s.held && !s.status.Paused && !s.frozen()
+}
+
+// leftBehind is how many a rollout has not brought to the target.
+func (s *service) leftBehind() int { return s.count(stale) + s.count(staling) + s.count(amend) }
+
+// wanted is how many instances still have the goal to run.
+func (s *service) wanted() int {
+	n := 0
+	for _, c := range wantedClasses {
+		n += s.count(c)
+	}
+	return n
+}
+
+// findYoung finds those that have not been up for min_healthy, youngest first.
+func (s *service) findYoung(now time.Time) []*Instance {
+	if s.byStart == nil || s.def.Update.MinHealthy <= 0 {
+		return nil
+	}
+	var young []*Instance
+	s.byStart.Scan(func(i *Instance) bool {
+		if !since(i).Add(s.def.Update.MinHealthy).After(now) {
+			return false
+		}
+		young = append(young, i)
+		return true
+	})
+	return young
+}
+
+// lastFailure says how an instance ended last.
+func (s *service) lastFailure() *mariposa.Reason {
+	var last *Instance
+	for _, c := range []class{failed, corpse} {
+		if last != nil {
+			break
+		}
+		s.each(c, func(i *Instance) bool {
+			if i.Status.Reason != "" && (last == nil || since(i).After(since(last))) {
+				last = i
+			}
+			return true
+		})
+	}
+	if last == nil {
+		return &mariposa.Reason{Code: mariposa.ReasonFailure}
+	}
+	return &mariposa.Reason{Code: mariposa.ReasonFailure, Subject: last.Spec.Name, Detail: how(last)}
+}
+
+// standstill says why a person must act before a service goes on; nil while it
+// goes on by itself.
+func (s *service) standstill() *mariposa.Reason {
+	switch r := s.status.Rollout; {
+	case r.HasStopped():
+		return r.Stopped
+	case s.frozen():
+		return &mariposa.Reason{Code: mariposa.ReasonIsFrozen}
+	case s.held:
+		return &mariposa.Reason{Code: mariposa.ReasonIsHeld}
+	case s.status.Paused:
+		return &mariposa.Reason{Code: mariposa.ReasonIsPaused}
+	case s.def != nil && len(s.def.Needs) > 0:
+		return missingMetadata(s.def)
+	}
+	return nil
+}
+
+// waitsOn is the service that another one says it waits for; empty: none.
+func (s *service) waitsOn() string {
+	switch r := s.status.Reason; {
+	case r.Is(mariposa.ReasonReferrers):
+		return r.Other
+	case r.Is(mariposa.ReasonWaitsMissing, mariposa.ReasonWaitsStopped, mariposa.ReasonWaitsInstances, mariposa.ReasonWaitsRollout,
+		mariposa.ReasonWaitsHeld, mariposa.ReasonWaitsScale, mariposa.ReasonWaitsRest, mariposa.ReasonWaitsReference):
+		return r.Subject
+	}
+	return ""
+}
+
+// missingMetadata says which values are missing to make anything of a definition;
+// nil when none is.
+func missingMetadata(d *mariposa.Service) *mariposa.Reason {
+	if len(d.Needs) == 0 {
+		return nil
+	}
+	return &mariposa.Reason{Code: mariposa.ReasonNeedsMetadata, Keys: d.Needs, Secrets: d.Secrets}
+}

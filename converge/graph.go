@@ -1,0 +1,323 @@
+package converge
+
+import (
+	"slices"
+
+	"mariposa"
+)
+
+// edge says that instances of a service live by a definition that depends on
+// another one.
+type edge struct {
+	on string
+	as int // the version of that definition
+}
+
+// links are the edges between services and the references between instances, to
+// be followed from either end.
+type links struct {
+	dependents map[string]map[*service]int // name -> those whose instances depend on it by the definitions they live by, and by how many edges
+	inUse      map[int]int                 // version -> edges of it that instances live by
+	ring       map[string]int              // name -> which ring of edges it is on; nil: not looked for since they changed
+	referrers  map[string]map[*service]int // instance -> services with instances that refer to it, and how many do
+	targets    map[string][]target         // instance -> what it refers to
+	bound      map[string]map[*service]int // instance -> services that are bound to it
+	moved      bool                        // who holds whom has changed since the last plan
+}
+
+// target is an instance that another one refers to.
+type target struct{ service, instance string }
+
+func newLinks() links {
+	return links{
+		dependents: map[string]map[*service]int{}, inUse: map[int]int{},
+		referrers: map[string]map[*service]int{}, targets: map[string][]target{}, bound: map[string]map[*service]int{},
+	}
+}
+
+// relink brings the edges of a service up to date.
+func (v *View) relink(s *service) {
+	edges := v.edgesOf(s)
+	if slices.Equal(s.edges, edges) {
+		return
+	}
+	v.markTargets(s) // what it depended on may go now
+	v.setEdges(s, edges)
+	v.moved = true
+}
+
+func (v *View) setEdges(s *service, edges []edge) {
+	for _, e := range s.edges {
+		v.countEdge(s, e, -1)
+	}
+	s.edges = edges
+	for _, e := range edges {
+		v.countEdge(s, e, 1)
+	}
+	v.ring = nil
+}
+
+func (v *View) countEdge(s *service, e edge, n int) {
+	if v.inUse[e.as] += n; v.inUse[e.as] == 0 {
+		delete(v.inUse, e.as)
+	}
+	by := v.dependents[e.on]
+	if by == nil {
+		by = map[*service]int{}
+		v.dependents[e.on] = by
+	}
+	if by[s] += n; by[s] > 0 {
+		return
+	}
+	if delete(by, s); len(by) == 0 {
+		delete(v.dependents, e.on)
+	}
+}
+
+// edgesOf finds the edges that a service's instances live by.
+func (v *View) edgesOf(s *service) []edge {
+	var out []edge
+	numbers := make([]int, 0, 4)
+	for n := range s.numbers {
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	var told []int // the definitions that were looked at: several versions may share one
+	for _, number := range numbers {
+		d, as := v.madeFrom(s, number)
+		if d == nil || slices.Contains(told, as) {
+			continue
+		}
+		told = append(told, as)
+		for i, on := range d.DependsOn { // sorted
+			if on != s.name && (i == 0 || d.DependsOn[i-1] != on) {
+				out = append(out, edge{on, as})
+			}
+		}
+	}
+	return out
+}
+
+// madeFrom is the definition by which a service's instances of a version live,
+// and its number: the one in force where the difference needs no new incarnation.
+// So an edge that alone was taken away holds nobody any more, and one that alone
+// was added counts from then on.
+func (v *View) madeFrom(s *service, number int) (*mariposa.Service, int) {
+	d := v.Definition(number, s.name)
+	if d != nil && s.def != nil && sameForm(d.Digest, s.def.Digest) {
+		return s.def, s.status.Number
+	}
+	return d, number
+}
+
+// contradictory reports whether instances live by edges of several versions, so
+// that they may contradict each other. Those of one version never do.
+func (v *View) contradictory() bool { return len(v.inUse) > 1 }
+
+// firstDependent finds a service with instances that depend on the named one, by the
+// definitions those instances were made from. One that only its absent node
+// keeps from going holds nobody back. Where versions contradict each other about
+// who depends on whom, the newer one counts. A service that is stopped alone
+// waits only for dependents that are stopped alone as well.
+func (v *View) firstDependent(name string, alone bool) (string, int) {
+	var first *service
+	for s := range v.dependents[name] {
+		if first != nil && s.name > first.name || alone && !s.stoppedAlone() || !v.dependsNow(s, name) {
+			continue
+		}
+		first = s
+	}
+	if first == nil {
+		return "", 0
+	}
+	return first.name, len(first.members) - first.count(gone) - first.count(stranded) - first.count(corpse)
+}
+
+func (s *service) stoppedAlone() bool { return s.status != nil && s.status.Stopped }
+
+// dependsNow reports whether a service depends on another one by an edge that nothing
+// newer contradicts.
+//
+// The edges that count never form a ring, so no two services wait for each other
+// to go: of a ring, the edge of the oldest version is contradicted by the rest.
+// References between instances always count, and never form a ring either: an
+// instance refers only to instances that are older than itself.
+func (v *View) dependsNow(s *service, on string) bool {
+	return slices.ContainsFunc(s.edges, func(e edge) bool { return e.on == on && !v.reaches(on, s.name, e.as) })
+}
+
+// reaches reports whether from depends on to, by definitions not older than the
+// given version that still have instances, or by references.
+func (v *View) reaches(from, to string, oldest int) bool {
+	if !v.contradictory() || !v.sameRing(from, to) {
+		return false
+	}
+	seen := map[string]bool{}
+	var walk func(string) bool
+	walk = func(at string) bool {
+		if at == to {
+			return true
+		}
+		s := v.services[at]
+		if seen[at] || s == nil {
+			return false
+		}
+		seen[at] = true
+		return slices.ContainsFunc(s.edges, func(e edge) bool { return (e.as >= oldest || s.holds[e.on] > 0) && walk(e.on) })
+	}
+	return walk(from)
+}
+
+// countReferences adds what an instance refers to, or takes it away.
+func (v *View) countReferences(s *service, i *Instance, c class, by int) {
+	if i.Spec.Bindings == nil {
+		return
+	}
+	s.binding += by
+	to := v.targets[i.ID]
+	if by > 0 {
+		to = v.findTargets(s, i)
+	}
+	if (c.runs() || c.starts()) && v.isAstray(s, i, to) {
+		s.astray += by
+	}
+	if !c.refers() || len(to) == 0 {
+		return
+	}
+	if v.targets[i.ID] = to; by < 0 {
+		delete(v.targets, i.ID)
+	}
+	for _, t := range to {
+		v.countReferrer(s, t, by)
+	}
+}
+
+func (v *View) countReferrer(s *service, t target, by int) {
+	countBy(v.referrers, t.instance, s, by)
+	if s.holds == nil {
+		s.holds = map[string]int{}
+	}
+	if s.holds[t.service] += by; s.holds[t.service] == 0 {
+		delete(s.holds, t.service)
+	}
+	v.moved = true
+	v.markReferred(t.service)
+}
+
+// countBindings adds what a service is bound to, or takes it away: what it makes
+// next refers to that.
+func (v *View) countBindings(s *service, b *mariposa.Bindings, by int) {
+	if b == nil {
+		return
+	}
+	for on, to := range b.To {
+		if toOne(to) {
+			countBy(v.bound, to.Instance, s, by)
+			v.markReferred(on)
+		}
+	}
+}
+
+func countBy(all map[string]map[*service]int, instance string, s *service, by int) {
+	if all[instance] == nil {
+		all[instance] = map[*service]int{}
+	}
+	if all[instance][s] += by; all[instance][s] == 0 {
+		if delete(all[instance], s); len(all[instance]) == 0 {
+			delete(all, instance)
+		}
+	}
+}
+
+// markReferred marks a service that looked at who refers to its instances.
+func (v *View) markReferred(name string) {
+	if d := v.services[name]; d != nil && d.read.dependents {
+		v.mark(d)
+	}
+}
+
+// findTargets lists the instances that one instance was made to refer to. What it
+// reads live, or of all instances alike, follows without a new incarnation. So
+// does what has the same value at another instance: where it was made with the
+// very values that the service is bound to now, it refers to what the service is
+// bound to.
+func (v *View) findTargets(s *service, i *Instance) []target {
+	def, from := v.Definition(i.Spec.Number, s.name), i.Spec.Bindings
+	if s.status != nil && s.def != nil && !s.unresolved && !differs(s, i) && i.Spec.Bound == s.bound {
+		from = s.status.Bindings
+	}
+	if def == nil || from == nil {
+		return nil
+	}
+	var out []target
+	for on, b := range from.To {
+		if slices.ContainsFunc(def.Refs, func(r mariposa.Ref) bool { return r.Service == on && !ofAll(r.Field) }) {
+			out = append(out, target{on, b.Instance})
+		}
+	}
+	return out
+}
+
+// isAstray reports whether an instance refers to something else than its service
+// is bound to by now.
+func (v *View) isAstray(s *service, i *Instance, to []target) bool {
+	if s.status == nil || s.def == nil || s.unresolved {
+		return false
+	}
+	if !differs(s, i) {
+		return i.Spec.Bound != s.bound
+	}
+	return slices.ContainsFunc(to, func(t target) bool {
+		b, bound := s.status.Bindings.Get(t.service)
+		return bound && b.Instance != t.instance
+	})
+}
+
+// sameRing reports whether two services depend on each other by edges of
+// whatever version: only those can contradict each other.
+func (v *View) sameRing(a, b string) bool {
+	if v.ring == nil {
+		v.findRings()
+	}
+	x, y := v.ring[a], v.ring[b]
+	return x != 0 && x == y
+}
+
+// findRings numbers the strongly connected parts of the graph (Tarjan's way).
+func (v *View) findRings() {
+	v.ring = make(map[string]int, len(v.services))
+	index, low := map[string]int{}, map[string]int{}
+	var stack []string
+	var visit func(string)
+	visit = func(name string) {
+		at := len(index) + 1
+		index[name], low[name] = at, at
+		stack = append(stack, name)
+		for _, e := range v.services[name].edges {
+			switch {
+			case v.services[e.on] == nil:
+			case index[e.on] == 0:
+				visit(e.on)
+				low[name] = min(low[name], low[e.on])
+			case v.ring[e.on] == 0:
+				low[name] = min(low[name], index[e.on])
+			}
+		}
+		if low[name] != at {
+			return
+		}
+		for {
+			top := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			v.ring[top] = at
+			if top == name {
+				return
+			}
+		}
+	}
+	for name := range v.services {
+		if index[name] == 0 {
+			visit(name)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package converge
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"mariposa"
+)
+
+// An instance that others refer to does not go before they do, or before they
+// were made anew to refer to another one. The service that wants it gone decides
+// (yield, askBack), stores that in ServiceStatus.Yields, and the services that
+// refer to it follow (follow, in bind.go). Nobody else takes part:
+//
+//	the instance that a service is bound to      keeps it   makes more with it   is bound anew
+//	attached: it runs, or its node is ridden out yes        yes                  never
+//	yielding: it is to go                        no         no                   once there is another that does not yield
+//	detached: it is gone, or given up            no         no                   once the other service is at rest and its next
+//	                                                                             instance has proved itself; at once where
+//	                                                                             nothing of the referring service is live
+//
+// These states are told apart by attachmentOf. What waits, waits for an older
+// instance or for a service that its definition depends on, so no two services
+// ever wait for each other.
+
+// attachment says how a binding stands.
+type attachment uint8
+
+const (
+	detached attachment = iota
+	attached
+	yielding
+)
+
+// attachmentOf says how a binding to an instance of another service stands. It
+// notes when that becomes another because the absence of a node is over.
+func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
+	i := t.view.instances[b.Instance]
+	if d == nil || i == nil || i.Spec.ServiceName != d.name {
+		return detached
+	}
+	switch c := d.members[i.ID]; {
+	case c == lost && d.def != nil:
+		until, never := t.view.rideOut(d.def, i)
+		if !never && until.After(t.now) {
+			t.wakeAt(until)
+		}
+		if d.holders(i.Spec.Slot) > 0 && d.isGivenUp(i) {
+			return detached // its slot was refilled elsewhere
+		}
+	case !c.runs() && !c.starts() && c != lost:
+		return detached
+	}
+	if d.yields(i.ID) {
+		return yielding
+	}
+	return attached
+}
+
+// candidate is the instance of another service to be bound to next: the one in the
+// lowest slot of those that run, of a rollout the one that has proved itself; where
+// only outdated ones run, the newest. Nil: there is none.
+func (v *View) candidate(d *facts) *Instance {
+	best, rank := (*Instance)(nil), 0
+	for _, c := range upClasses {
+		d.each(c, func(i *Instance) bool {
+			if d.yields(i.ID) {
+				return true
+			}
+			r := 1 // current, or no rollout tells them apart
+			switch {
+			case d.rolls && c == stale:
+				r = 3
+			case d.rolls && slices.Contains(d.young, i):
+				r = 2
+			}
+			if best == nil || r < rank || r == rank && firstOf(r, i, best) {
+				best, rank = i, r
+			}
+			return true
+		})
+	}
+	return best
+}
+
+// firstOf reports whether a comes before b among candidates of one rank.
+func firstOf(rank int, a, b *Instance) bool {
+	if rank == 3 {
+		return victimBefore(b, a) // the newest
+	}
+	return cmp.Or(cmp.Compare(a.Spec.Slot, b.Spec.Slot), cmp.Compare(a.ID, b.ID)) < 0
+}
+
+// isProven reports whether an instance has been up for long enough to be followed:
+// for min_healthy, and where its service keeps failing for as long as the next try
+// would be put off, so that nobody follows it from one try to the next.
+func (t *turn) isProven(d *facts, i *Instance, lost string) bool {
+	if d.rolls { // a rollout waits for that itself
+		return true
+	}
+	proof := d.def.Update.MinHealthy
+	if b := d.status.Backoff; b != nil {
+		proof = max(proof, delay(d.status.ID, b.Failures+1))
+	}
+	at := since(i).Add(proof)
+	if !at.After(t.now) {
+		return true
+	}
+	t.following = true
+	t.wait(at, func() *mariposa.Reason {
+		return &mariposa.Reason{Code: mariposa.ReasonProves, Subject: i.Spec.Name, Other: lost, For: proof.Round(100 * time.Millisecond)}
+	})
+	return false
+}
+
+// mayGo reports whether an instance may be removed now. One that others refer to
+// yields instead: it stays until they have followed another, and says so. One that
+// others are merely bound to yields for one plan, so that they make nothing more
+// with it. Where no instance is wanted there is nothing to follow.
+func (t *turn) mayGo(i *Instance) bool {
+	if t.goal == 0 || t.s.members[i.ID] == failed {
+		return true
+	}
+	by := t.referrer(i)
+	if by == "" && !t.s.yields(i.ID) {
+		by = t.boundService(i)
+	}
+	if by == "" {
+		return true
+	}
+	t.yield(i, by)
+	return false
+}
+
+// yield notes that an instance is to go once nobody refers to it.
+func (t *turn) yield(i *Instance, by string) {
+	if slices.Contains(t.yielding, i.ID) {
+		return
+	}
+	t.yielding = append(t.yielding, i.ID)
+	t.wait(time.Time{}, func() *mariposa.Reason { return t.staysFor(i, by) })
+}
+
+// staysFor says which service keeps an instance from going, and why it does not
+// follow another.
+func (t *turn) staysFor(i *Instance, by string) *mariposa.Reason {
+	r := &mariposa.Reason{Code: mariposa.ReasonReferrers, Subject: i.Spec.Name, Other: by}
+	f := t.other(by)
+	switch {
+	case f == nil || f.status == nil || f.ending:
+		return r.Because(&mariposa.Reason{Code: mariposa.ReasonIsRemoved})
+	case f.standstill() != nil:
+		return r.Because(f.standstill())
+	}
+	if on := f.waitsOn(); on != "" {
+		return r.Because(&mariposa.Reason{Code: mariposa.ReasonIsWaiting, Subject: on})
+	}
+	return r.Because(&mariposa.Reason{Code: mariposa.ReasonIsFollowing})
+}
+
+// askFollowers asks for the outdated instances that others refer to, once the rollout
+// can do nothing more without them: all that is new has proved itself, or there
+// is no room for more.
+func (t *turn) askFollowers() {
+	if t.s.def.Update.StopFirst || t.rising+t.staling+len(t.taken) > 0 {
+		return
+	}
+	var referred []*Instance
+	by, free := map[string]string{}, false
+	t.s.each(stale, func(i *Instance) bool {
+		if t.removing[i.ID] {
+			return true
+		}
+		if by[i.ID] = t.referrer(i); by[i.ID] == "" {
+			free = true // it goes before the others
+		}
+		referred = append(referred, i)
+		return !free
+	})
+	crowded := t.filling()-t.goal >= t.batch
+	switch {
+	case free || len(referred) == 0:
+		return
+	case t.settled >= t.goal || crowded && t.settled > 0:
+	case crowded && t.current == 0: // they follow the newest of the outdated ones
+		referred = referred[:len(referred)-1]
+	default:
+		return
+	}
+	t.st.Rollout.Asks = true
+	t.plan.Again = t.plan.Again || !t.s.status.Rollout.Asks
+	for _, i := range referred {
+		t.yield(i, by[i.ID])
+	}
+}
+
+// storeYields stores which instances are to be followed away from.
+func (t *turn) storeYields() {
+	some := len(t.yielding) > 0
+	for id := range t.removing { // nobody is to follow, or to use, one that goes as well
+		if c := t.s.members[id]; t.s.yields(id) || some && (c.refers() || c == lost) {
+			t.yielding = append(t.yielding, id)
+		}
+	}
+	slices.Sort(t.yielding)
+	if !slices.Equal(t.st.Yields, t.yielding) {
+		t.st.Yields, t.plan.Again = t.yielding, true
+	}
+}
+
+// stuckReferrer says which service that refers to a yielding instance has given up
+// following; nil: none.
+func (t *turn) stuckReferrer() *mariposa.Reason {
+	var first *facts
+	for _, id := range t.st.Yields {
+		i := t.view.instances[id]
+		if i == nil {
+			continue
+		}
+		by := t.referrerAmong(i, func(s *service) bool {
+			return s.status != nil && s.status.Rollout.HasStopped()
+		})
+		if by != "" && (first == nil || by < first.name) {
+			first = t.other(by)
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	r := &mariposa.Reason{Code: mariposa.ReasonNotFollowed, Version: t.st.Rollout.Number, Subject: first.name}
+	return r.Because(first.status.Rollout.Stopped)
+}

@@ -1,0 +1,227 @@
+package converge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/reason"
+)
+
+// stamp is a time of day.
+func stamp(at time.Time) string { return at.UTC().Format("15:04:05") }
+
+// This file is the only one of the tests of rules, graphs and scenarios that
+// knows how the planner keeps what it knows. Whoever changes that adapts this
+// file alone.
+
+// isStopped reports whether a rollout stopped by itself.
+func isStopped(r *mariposa.Rollout) bool { return r.HasStopped() }
+
+// reasonOf is what a service says of itself, as text; empty: nothing.
+func reasonOf(ss *mariposa.ServiceStatus) string { return reason.Sentence(ss.Reason) }
+
+// stepReason is why a step is taken, as text.
+func stepReason(s Step) string { return reason.Sentence(s.Reason) }
+
+// undoReason is why a plan wants a version taken back, as text.
+func undoReason(p Plan) string { return reason.Sentence(p.UndoWhy) }
+
+// serviceNames lists the services that a view knows, in order.
+func serviceNames(v *View) []string { return slices.Sorted(maps.Keys(v.services)) }
+
+// classOf is the class of an instance.
+func classOf(v *View, i *Instance) class { return v.services[i.Spec.ServiceName].members[i.ID] }
+
+// countOf is how many instances of a service are in one of the classes.
+func countOf(v *View, name string, of ...class) int {
+	n := 0
+	for _, c := range of {
+		n += v.services[name].count(c)
+	}
+	return n
+}
+
+// sizeOf is how many instances a service has, without those kept for people to look at,
+// and how many slots they hold.
+func sizeOf(v *View, name string) (instances, slots int) {
+	s := v.services[name]
+	return len(s.members) - s.count(corpse), len(s.slots)
+}
+
+// defOf is the definition of a service that is in force; nil: none.
+func defOf(v *View, name string) *mariposa.Service { return v.services[name].def }
+
+// isEnding reports whether a service as a whole is to end.
+func isEnding(v *View, name string) bool { return v.services[name].ending(v.goal) }
+
+// isOutdated reports whether an instance needs a new incarnation.
+func isOutdated(v *View, i *Instance) bool { return v.outdated(v.services[i.Spec.ServiceName], i) }
+
+// livesBy is the definition whose edges an instance lives by.
+func livesBy(v *View, i *Instance) *mariposa.Service {
+	d, _ := v.madeFrom(v.services[i.Spec.ServiceName], i.Spec.Number)
+	return d
+}
+
+// dependentOf finds a service whose instances keep a service from ending, and how
+// many they are. A service that is stopped alone waits only for others that are.
+func dependentOf(v *View, name string, alone bool) (string, int) {
+	return v.firstDependent(name, alone)
+}
+
+// referredBy lists the services that a service refers to.
+func referredBy(v *View, name string) []string {
+	return slices.Sorted(maps.Keys(v.referencesOf(v.services[name])))
+}
+
+// replaces reports whether a rollout replaces instances now.
+func replaces(v *View, name string, r *mariposa.Rollout) bool {
+	s, p := v.services[name], &planner{view: v}
+	return r != nil && !isStopped(r) && !r.Held && !s.status.Paused && len(s.def.Needs) == 0 && p.firstHeld(name) == ""
+}
+
+// balanceOf counts what a plan does to a service.
+func balanceOf(v *View, name string, now time.Time, p whole) balance {
+	s := v.services[name]
+	b := balance{ending: s.ending(v.goal) || s.def == nil}
+	if b.ending || s.frozen() {
+		return b
+	}
+	amount := s.def.Update.Rolling
+	if r := s.status.Rollout; r != nil && r.Batch.N > 0 {
+		amount = r.Batch
+	}
+	b.goal, b.batch, b.stopFirst = s.status.Scale, amount.Of(s.status.Scale), s.def.Update.StopFirst
+	for id, c := range s.members {
+		i := v.instances[id]
+		if c.runs() {
+			b.running++
+			if c == stale || !since(i).Add(s.def.Update.MinHealthy).After(now) {
+				b.settled++
+			}
+		}
+		node := v.nodes[i.Spec.Node]
+		if r := s.def.Reschedule; c.holdsSlot() && (c != lost || r.Never || node.Since.Add(r.After).After(now)) {
+			b.filling++
+		}
+	}
+	there := map[int]bool{} // slots of those at the target that may be refilled
+	if r := s.status.Rollout; r != nil && r.Limit > 0 && another(v.Definition(r.From, s.name), s.def) && !refersToRemoved(v, v.Definition(r.From, s.name)) {
+		b.limit = r.Limit
+		for id, c := range s.members {
+			i := v.instances[id]
+			current := !v.outdated(s, i) && i.Spec.Live == s.def.Live
+			switch {
+			case c == failed || c == lost:
+				there[i.Spec.Slot] = there[i.Spec.Slot] || current || i.Spec.Number == s.status.Number
+			case (c == serving || c == updating || c == starting) && s.isFresh(i) && current:
+				b.target++
+			}
+		}
+	}
+	for _, step := range p.Steps {
+		switch {
+		case step.Service != s.name:
+		case step.Action == Create:
+			b.add++
+			if step.Number == s.status.Number && !there[step.Slot] {
+				b.beyond++
+			}
+		case step.Action == Remove && s.members[step.Instance] == staling:
+			b.filling-- // it goes first, and its place is taken at once
+		case (step.Action == Remove || step.Action == Keep) && s.members[step.Instance].runs():
+			b.retired++
+			if s.members[step.Instance] == stale && replaces(v, s.name, p.Services[s.name].Rollout) {
+				b.outdated++
+			}
+		}
+	}
+	return b
+}
+
+// refersToRemoved reports whether a definition refers to a service that is no longer
+// in the manifest.
+func refersToRemoved(v *View, d *mariposa.Service) bool {
+	return slices.ContainsFunc(d.Refs, func(r mariposa.Ref) bool {
+		on := v.services[r.Service]
+		return on == nil || on.status == nil || on.status.Removed
+	})
+}
+
+// another reports whether instances can be made of the definition before that
+// are not at the target: where not, a rollout with a limit has no choice.
+func another(before, target *mariposa.Service) bool {
+	return before != nil && len(before.Needs) == 0 && (!sameForm(before.Digest, target.Digest) || before.Live != target.Live)
+}
+
+// edgesOf tells the edges that a view keeps, from both ends.
+func edgesOf(v *View) map[string][]string {
+	out := map[string][]string{}
+	for id, by := range v.referrers {
+		for s, n := range by {
+			out["refers to "+id] = append(out["refers to "+id], fmt.Sprintf("%s: %d", s.name, n))
+		}
+		slices.Sort(out["refers to "+id])
+	}
+	for _, on := range slices.Sorted(maps.Keys(v.dependents)) {
+		for s := range v.dependents[on] {
+			out["leans on "+on] = append(out["leans on "+on], s.name)
+		}
+		slices.Sort(out["leans on "+on])
+	}
+	for version, n := range v.inUse {
+		out["in use"] = append(out["in use"], fmt.Sprintf("%d: %d", version, n))
+	}
+	slices.Sort(out["in use"])
+	return out
+}
+
+// dump writes down everything a view knows, in a canonical order. The hint for
+// free slots is left out: only its promise matters, which is checked.
+func dump(v *View) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "goal %v %s %d\n", v.told, v.goal, v.number)
+	for _, id := range slices.Sorted(maps.Keys(v.nodes)) {
+		fmt.Fprintf(&b, "node %s %v %d\n", id, v.nodes[id].Unknown, v.nodes[id].Since.UnixNano())
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.byNode)) {
+		fmt.Fprintf(&b, "on %s %v\n", id, slices.Sorted(maps.Keys(v.byNode[id])))
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.services)) {
+		s := v.services[name]
+		fmt.Fprintf(&b, "service %s status %p def %p\n", name, s.status, s.def) // neither is ever changed
+		for c := range classes {
+			s.each(c, func(i *Instance) bool {
+				b.WriteString("  " + c.String() + " " + i.ID + " slot " + strconv.Itoa(i.Spec.Slot) + " v" + strconv.Itoa(i.Spec.Number) + " on " + i.Spec.Node + "\n")
+				if v.instances[i.ID] != i || s.members[i.ID] != c {
+					fmt.Fprintf(&b, "  %s is told differently elsewhere\n", i.ID)
+				}
+				return true
+			})
+		}
+		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, fresh %v, %d with references, %d astray, holds %v, by start", len(s.members), s.slots, s.numbers, s.fresh, s.binding, s.astray, s.holds)
+		if s.byStart != nil {
+			s.byStart.Scan(func(i *Instance) bool { fmt.Fprintf(&b, " %s", i.ID); return true })
+		}
+		b.WriteByte('\n')
+		for slot := 1; slot < s.free; slot++ {
+			if s.slots[slot].holders == 0 {
+				fmt.Fprintf(&b, "  slot %d is free, below the hint %d\n", slot, s.free)
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.referrers)) {
+		fmt.Fprintf(&b, "%s is referred to by", id)
+		for _, by := range slices.SortedFunc(maps.Keys(v.referrers[id]), func(a, b *service) int { return strings.Compare(a.name, b.name) }) {
+			fmt.Fprintf(&b, " %s: %d", by.name, v.referrers[id][by])
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "%d instances", len(v.instances))
+	return b.String()
+}

@@ -1,0 +1,122 @@
+package converge
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tidwall/btree"
+)
+
+// This file keeps the instances of a service sorted into classes, and what is
+// counted of them.
+
+func (v *View) reclassify(s *service) {
+	all := slices.Sorted(maps.Keys(s.members))
+	for _, id := range all {
+		v.remove(v.instances[id])
+	}
+	s.bound, s.unresolved = boundBy(s)
+	s.fresh, s.astray = [classes]int{}, 0 // what counts as either may have changed with the goal
+	for _, id := range all {
+		v.add(s, v.instances[id])
+	}
+}
+
+func (v *View) add(s *service, i *Instance) {
+	c := v.classify(s, i)
+	s.members[i.ID] = c
+	if s.byClass[c] == nil {
+		s.byClass[c] = btree.NewBTreeGOptions(victimBefore, btree.Options{NoLocks: true, Degree: 16})
+	}
+	s.byClass[c].Set(i)
+	if c.upToDate() && s.byStart == nil {
+		s.byStart = btree.NewBTreeGOptions(youngerFirst, btree.Options{NoLocks: true, Degree: 16})
+	}
+	if c.upToDate() {
+		s.byStart.Set(i)
+	}
+	v.countMember(s, i, c, 1)
+}
+
+func (v *View) remove(i *Instance) {
+	s := v.services[i.Spec.ServiceName]
+	c := s.members[i.ID]
+	delete(s.members, i.ID)
+	s.byClass[c].Delete(i)
+	if c.upToDate() {
+		s.byStart.Delete(i)
+	}
+	v.countMember(s, i, c, -1)
+}
+
+// countMember adds an instance to what is counted of its service, or takes it
+// away.
+func (v *View) countMember(s *service, i *Instance, c class, by int) {
+	if s.isFresh(i) {
+		s.fresh[c] += by
+	}
+	if c.holdsSlot() {
+		s.occupy(i.Spec.Slot, c, int32(by))
+	}
+	switch {
+	case c.starts() && by > 0:
+		v.rising.Set(i)
+	case c.starts():
+		v.rising.Delete(i)
+	}
+	if c.lives() {
+		before := s.numbers[i.Spec.Number]
+		if count(s.numbers, i.Spec.Number, by); (before == 0) != (s.numbers[i.Spec.Number] == 0) {
+			count(v.needed, i.Spec.Number, by)
+		}
+	}
+	v.countReferences(s, i, c, by)
+}
+
+// isFresh reports whether an instance was made since the rollout under way wants
+// new ones.
+func (s *service) isFresh(i *Instance) bool {
+	return s.status != nil && !i.Spec.Created.Before(outdatedBefore(s.status))
+}
+
+// count is how many instances there are of a class.
+func (s *service) count(c class) int {
+	if s.byClass[c] == nil {
+		return 0
+	}
+	return s.byClass[c].Len()
+}
+
+// each walks a class in the order of victims until f says stop.
+func (s *service) each(c class, f func(*Instance) bool) {
+	if s.byClass[c] != nil {
+		s.byClass[c].Scan(f)
+	}
+}
+
+// victimBefore is the order of victims within a class: oldest version, then
+// oldest instance, then id.
+func victimBefore(a, b *Instance) bool {
+	switch {
+	case a.number != b.number:
+		return a.number < b.number
+	case a.created != b.created:
+		return a.created < b.created
+	}
+	return a.ID < b.ID
+}
+
+func youngerFirst(a, b *Instance) bool {
+	if a.since != b.since {
+		return a.since > b.since
+	}
+	return a.ID < b.ID
+}
+
+func since(i *Instance) time.Time {
+	if i.Status == nil {
+		return i.Spec.Created
+	}
+	return i.Status.Since
+}

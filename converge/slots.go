@@ -1,0 +1,67 @@
+package converge
+
+import "iter"
+
+// occupancy is how many instances hold a slot, and how many of them run outdated.
+type occupancy struct{ holders, outdated int32 }
+
+// occupy notes that an instance of a class takes a slot, or leaves it.
+func (s *service) occupy(slot int, c class, by int32) {
+	o := s.slots[slot]
+	o.holders += by
+	if c == stale {
+		o.outdated += by
+	}
+	if s.slots[slot] = o; o.holders == 0 {
+		delete(s.slots, slot)
+		s.free = max(1, min(s.free, slot))
+	}
+}
+
+// freeSlots walks the slots that nothing holds, lowest first, without end. It is
+// the order in which slots are filled.
+func (s *service) freeSlots() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for s.slots[s.free].holders > 0 {
+			s.free++
+		}
+		for slot := s.free; ; slot++ {
+			if s.slots[slot].holders == 0 && !yield(slot) {
+				return
+			}
+		}
+	}
+}
+
+// WillFill reports whether an empty slot of a service is to be filled by the goal
+// in force: it is among the first that the plan would fill, whenever that may.
+func (v *View) WillFill(name string, slot int) bool {
+	s := v.services[name]
+	if s == nil || s.status == nil || s.ending(v.goal) || s.slots[slot].holders > 0 {
+		return false
+	}
+	missing := s.status.Scale - len(s.slots)
+	dead := map[int]bool{} // slots of what failed are filled before others
+	s.each(failed, func(i *Instance) bool {
+		if s.slots[i.Spec.Slot].holders == 0 {
+			dead[i.Spec.Slot] = true
+		}
+		return true
+	})
+	if dead[slot] {
+		return missing > 0
+	}
+	missing -= len(dead)
+	for free := range s.freeSlots() {
+		if free > slot || missing <= 0 {
+			break
+		}
+		if free == slot {
+			return true
+		}
+		if !dead[free] {
+			missing--
+		}
+	}
+	return false
+}

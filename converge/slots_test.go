@@ -1,0 +1,79 @@
+package converge
+
+import (
+	"testing"
+
+	"mariposa"
+)
+
+func TestWhichEmptySlotsAreToBeFilled(t *testing.T) {
+	w := running(t, def("web", "one", 3))
+	will := func() (slots []int) {
+		for slot := 1; slot <= 6; slot++ {
+			if w.view.WillFill("web", slot) {
+				slots = append(slots, slot)
+			}
+		}
+		return slots
+	}
+	check := func(what string, want ...int) {
+		t.Helper()
+		got := will()
+		if len(got) != len(want) {
+			t.Fatalf("%s: %v are to be filled, not %v", what, got, want)
+		}
+		for n := range got {
+			if got[n] != want[n] {
+				t.Fatalf("%s: %v are to be filled, not %v", what, got, want)
+			}
+		}
+	}
+	check("all are held")
+	w.patch(mariposa.Patch{Scale: map[string]int{"web": 5}})
+	check("two more", 4, 5)
+	w.fail(w.inSlot("web", 2))
+	check("and one that failed", 2, 4, 5)
+	w.patch(mariposa.Patch{Scale: map[string]int{"web": 3}})
+	check("the one that failed alone", 2)
+	w.patch(mariposa.Patch{Scale: map[string]int{"web": 2}})
+	check("none is missing")
+	w.patch(mariposa.Patch{Scale: map[string]int{"web": 5}, Goal: mariposa.GoalStopped})
+	check("it is stopped")
+	if w.view.WillFill("nobody", 1) {
+		t.Error("a service that is not there has a slot to fill")
+	}
+}
+
+// What is said to be filled is what the plan fills.
+func TestThePlanFillsTheSlotsThatAreToBeFilled(t *testing.T) {
+	w := running(t, def("web", "one", 4))
+	w.patch(mariposa.Patch{Scale: map[string]int{"web": 2}})
+	w.settle()
+	w.patch(mariposa.Patch{Scale: map[string]int{"web": 5}})
+	for _, s := range w.plan().Steps {
+		if s.Action == Create && !w.view.WillFill("web", s.Slot) {
+			t.Errorf("%s.%d is filled, and was not to be", s.Service, s.Slot)
+		}
+	}
+	n := 0
+	for slot := range 10 {
+		if w.view.WillFill("web", slot) {
+			n++
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d slots are to be filled", n)
+	}
+}
+
+// inSlot is the instance in a slot of a service.
+func (w *world) inSlot(service string, slot int) string {
+	w.Helper()
+	for _, id := range w.of(service) {
+		if w.instances[id].Spec.Slot == slot {
+			return id
+		}
+	}
+	w.Fatalf("nothing is in slot %s.%d", service, slot)
+	return ""
+}

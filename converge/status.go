@@ -1,0 +1,83 @@
+package converge
+
+import "mariposa"
+
+// report says how the service fares.
+func (t *turn) report() {
+	left := len(t.s.members)
+	if (t.st.Removed || t.s.status == nil) && left == 0 {
+		t.over = true
+		return // it has ended, so nobody asks any more
+	}
+	t.left = t.todo()
+	t.beside = t.left
+	if t.pending && t.st.Paused {
+		t.pending = false
+		t.beside = t.todo()
+		t.pending = true
+	}
+	t.st.Status, t.st.Reason = t.verdict()
+}
+
+// todo measures how far reality is from the goal, in instances. It is nothing
+// only when there is nothing to do and nothing on its way.
+func (t *turn) todo() int {
+	n := t.failed + t.s.count(leaving) + t.s.count(stranded) + t.s.count(gone) + t.s.count(updating)
+	up, filling := t.current, t.filling()
+	if t.rolling || t.pending || t.st.Rollout == nil {
+		n += t.s.count(amend)
+	}
+	if t.rolling || t.pending {
+		n += t.outdated + t.staling
+		filling -= t.outdated + t.staling
+	} else {
+		up += t.outdated // left alone, so they count
+	}
+	n += max(0, t.goal-up) + max(0, filling-t.goal)
+	if n = max(n, t.steps, len(t.yielding)); n > 0 || t.ending {
+		return n
+	}
+	if t.following {
+		return 1
+	}
+	if n = max(0, t.goal-t.slotsHeld()); n == 0 && t.rolling && t.st.Rollout != nil {
+		n = max(0, t.goal-t.settled)
+	}
+	return n
+}
+
+// verdict is the status of the service and the reason for it.
+func (t *turn) verdict() (mariposa.Status, *mariposa.Reason) {
+	waits := t.waits.AndMore(t.more)
+	todo := t.todo()
+	r, b := t.st.Rollout, t.st.Backoff
+	switch {
+	case r != nil && r.Stopped != nil:
+		return mariposa.StatusFailed, r.Stopped
+	case t.needs != nil:
+		return mariposa.StatusBlocked, t.needs
+	case t.backingOff:
+		why := &mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: b.Failures, Until: b.Until}
+		return mariposa.StatusBackingOff, why.Because(t.s.lastFailure())
+	case t.blockedByPerson:
+		return mariposa.StatusBlocked, waits
+	case t.st.Paused && !t.ending && (t.pending || todo == 0):
+		return mariposa.StatusPaused, t.sayPaused(waits)
+	case todo > 0:
+		return mariposa.StatusConverging, waits
+	case t.ending && (t.view.goal == mariposa.GoalStopped || t.st.Stopped) && !t.st.Removed:
+		return mariposa.StatusStopped, nil
+	case r != nil && r.Held:
+		return mariposa.StatusHeld, &mariposa.Reason{Code: mariposa.ReasonHeld, Version: r.Number, Count: t.s.fresh[serving], Of: t.goal}
+	case t.heldDep != "":
+		return mariposa.StatusHeld, &mariposa.Reason{Code: mariposa.ReasonWaitsHeld, Subject: t.heldDep}
+	}
+	return mariposa.StatusConverged, t.astrayWhy
+}
+
+func (t *turn) sayPaused(waits *mariposa.Reason) *mariposa.Reason {
+	if r := t.st.Rollout; r != nil && t.unfinished() {
+		return &mariposa.Reason{Code: mariposa.ReasonPaused, Version: r.Number, Count: t.current, Of: t.goal}
+	}
+	return waits
+}

@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"log/slog"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// No plan may commit for ever while the world stands still. The planner is meant to
+// be such that it does not; the guard notices when it does nevertheless, says so
+// and backs off, so that a fault in a rule costs one project some time instead of
+// everybody a core and the store its disk.
+//
+// A project is caught in either of two ways:
+//
+//   - Its planner commits again and again though nothing was heard from outside.
+//     Commits that touch no instance are bounded by the number of services,
+//     those that do by the number of instances there are and should be: each can
+//     be made, changed, stopped, and forgotten once.
+//   - Its planner makes instances again and again, and nodes do as they are told.
+//     Such an echo is no change of the world. What people do is one, and nodes
+//     that come and go. Failures halve the count: their repair is not a loop.
+//
+// Time that passes is no change either, but a long pause between two commits ends
+// a row of them: the guard itself waits no longer.
+
+const (
+	fewCommits   = 40   // without a change of the world, and 3 for each service
+	mostCommits  = 1000 // however many services there are
+	fewSteps     = 100  // without a change of the world, and 4 for each instance that there is or should be
+	fewMade      = 100  // with echoes alone, and 20 for each service and each instance that should be
+	firstPause   = time.Second
+	longestPause = time.Minute
+	rowEnds      = 2 * longestPause // between two commits that are not in a row
+)
+
+// guard counts what an actor has committed since the world last changed.
+type guard struct {
+	first, last int64 // the revisions of its newest commit
+	at          time.Time
+	commits     int // those that touched no instance
+	steps       int // instances written by the others
+	base        int // how many instances there were at the beginning
+	made        int // instances made or changed in place since something happened that was no echo
+
+	stepLimit, madeLimit int // 0: not yet asked for
+
+	pause    time.Duration // before the next plan; 0: it is not held back
+	until    time.Time
+	churning bool // it is held back because of what it has made
+}
+
+// hear notes a change that came through the feed.
+func (g *guard) hear(c *store.Change) {
+	if g.first <= c.Revision && c.Revision <= g.last {
+		return // of its own making
+	}
+	g.commits, g.steps, g.stepLimit = 0, 0, 0
+	switch {
+	case !isEcho(c):
+		g.made, g.madeLimit, g.churning = 0, 0, false
+	case c.Record.Kind == mariposa.KindInstance && endedByItself(c.Record.Spec, c.Record.Status):
+		g.made, g.churning = g.made/2, false
+	}
+	if !g.churning {
+		g.pause = 0
+	}
+}
+
+// isEcho reports whether a change is what nodes say of their own: nearly always
+// that they have done what they were told.
+func isEcho(c *store.Change) bool {
+	switch c.Record.Kind {
+	case mariposa.KindInstance:
+		return !c.Spec && !c.Deleted
+	case mariposa.KindVolume, mariposa.KindAttachment:
+		return !c.Spec || c.Deleted
+	}
+	return false
+}
+
+func endedByItself(spec, status any) bool {
+	st, _ := status.(*mariposa.InstanceStatus)
+	return st != nil && (st.State == mariposa.StateFailed || st.State == mariposa.StateStopped && spec.(*mariposa.InstanceSpec).Goal == mariposa.GoalRunning)
+}
+
+// holds says for how long the next plan is held back; 0: not at all.
+func (a *actor) holds() time.Duration {
+	g := &a.guard
+	if g.pause == 0 {
+		return 0
+	}
+	now := a.e.Clock.Now()
+	if now.Sub(g.at) >= rowEnds {
+		*g = guard{first: g.first, last: g.last}
+	}
+	return g.until.Sub(now)
+}
+
+// watch counts what a turn has committed or put off, and holds the next plan back
+// where that has been too much.
+func (t *turn) watch(res store.Result) {
+	g := &t.guard
+	if len(t.unit.Writes) > 0 {
+		g.first, g.last = res.First, res.Last
+	} else if !t.follows {
+		return
+	}
+	if t.now.Sub(g.at) >= rowEnds {
+		*g = guard{first: g.first, last: g.last}
+	}
+	g.at = t.now
+	if g.commits+g.steps == 0 {
+		g.base = t.view.Len()
+	}
+	if t.touched == 0 {
+		g.commits++
+	}
+	g.steps += t.touched
+	g.made += t.made
+	churns := t.made > 0 && (g.churning || t.madeTooMany())
+	g.churning = g.churning || churns
+	if churns || t.standsStill() {
+		t.backOff()
+	}
+}
+
+// standsStill reports whether more has been committed than there can be to do
+// without a change of the world.
+func (t *turn) standsStill() bool {
+	g := &t.guard
+	if t.touched > 0 && g.steps > max(g.stepLimit, fewSteps) {
+		g.stepLimit = fewSteps + 4*(g.base+t.wanted())
+		return g.steps > g.stepLimit
+	}
+	return t.touched == 0 && g.commits > min(fewCommits+3*len(t.goal.Services), mostCommits)
+}
+
+// madeTooMany reports whether more instances have been made than any change of
+// the world asks for.
+func (t *turn) madeTooMany() bool {
+	g := &t.guard
+	if g.made <= max(g.madeLimit, fewMade) {
+		return false
+	}
+	g.madeLimit = fewMade + 20*(t.wanted()+len(t.goal.Services))
+	return g.made > g.madeLimit
+}
+
+// wanted is how many instances there should be.
+func (t *turn) wanted() int {
+	n := 0
+	for _, ss := range t.goal.Services {
+		n += ss.Scale
+	}
+	return n
+}
+
+// backOff holds the next plan back, each time for twice as long.
+func (t *turn) backOff() {
+	g := &t.guard
+	if g.pause == 0 {
+		t.e.loops.Add(1)
+		slog.Error("the plan of this project repeats itself; please report this", "project", t.project, "name", t.spec.Name,
+			"commits", g.commits, "steps", g.steps, "made", g.made)
+	}
+	g.pause = min(max(2*g.pause, firstPause), longestPause)
+	g.until = t.now.Add(g.pause)
+}
+
+// rewake is when to plan next where a plan would like to at a time; zero: never.
+// What is held back looks once more when its row of commits has ended, to say so.
+func (g *guard) rewake(wake time.Time) time.Time {
+	if g.pause == 0 {
+		return wake
+	}
+	if end := g.at.Add(rowEnds); wake.IsZero() || end.Before(wake) {
+		wake = end
+	}
+	if wake.Before(g.until) {
+		wake = g.until
+	}
+	return wake
+}
+
+// explain says of a project that its plan is held back, and puts what it said
+// itself behind that.
+func (g *guard) explain(why *mariposa.Reason) *mariposa.Reason {
+	if g.pause == 0 {
+		return why
+	}
+	repeats := &mariposa.Reason{Code: mariposa.ReasonPlanRepeats, For: longestPause}
+	return repeats.Because(why)
+}
+
+// Loops counts how often a plan was found to repeat itself.
+func (e *Engine) Loops() int64 { return e.loops.Load() }

@@ -1,0 +1,60 @@
+package picture
+
+import (
+	"mariposa"
+	"mariposa/converge"
+	"mariposa/store"
+)
+
+// View is a project as its planner sees it, under a goal; nil: as long as there is
+// none. The definitions that the view refers to are to be told with Learn.
+func (p *Picture) View(of Project, goal *mariposa.ProjectStatus) *converge.View {
+	view := converge.NewView()
+	if goal != nil {
+		view.SetGoal(goal)
+	}
+	for _, r := range of.Instances {
+		p.ShowInstance(view, r)
+	}
+	return view
+}
+
+// ShowInstance tells a view an instance as it is now, and its node with the first
+// that is on it. What no service manages, and the debts of nodes, are no part of a
+// plan.
+func (p *Picture) ShowInstance(view *converge.View, r *store.Record) {
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	if !spec.Managed || spec.Debt {
+		return
+	}
+	if view.Instance(r.ID) == nil {
+		if n := p.Get(mariposa.KindNode, spec.Node); n != nil {
+			view.SetNode(spec.Node, NodeOf(n))
+		}
+	}
+	status, _ := r.Status.(*mariposa.InstanceStatus)
+	view.SetInstance(r.ID, spec, status)
+}
+
+// NodeOf is a node as a view knows it.
+func NodeOf(r *store.Record) converge.Node {
+	n := converge.Node{Name: r.Spec.(*mariposa.NodeSpec).Name}
+	if st, ok := r.Status.(*mariposa.NodeStatus); ok && st != nil {
+		n.Unknown, n.Since = st.State == mariposa.NodeUnknown, st.Since
+	}
+	return n
+}
+
+// Learn tells a view the definitions that it refers to and does not know.
+func Learn(view *converge.View, read func(number int) (converge.Definitions, error)) error {
+	for missing := view.Missing(); len(missing) > 0; missing = view.Missing() {
+		for _, n := range missing {
+			defs, err := read(n)
+			if err != nil {
+				return err
+			}
+			view.SetVersion(n, defs)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package queue
+
+import (
+	"maps"
+	"slices"
+
+	"mariposa"
+)
+
+// Difference is what a version changes.
+type Difference struct {
+	Services []string // that differ, or are tried again
+	Scaled   bool     // the scale of some
+	Other    bool     // something other than a scale
+}
+
+// kind is what a task does that makes such a change.
+func (d Difference) kind() mariposa.TaskKind {
+	if d.Scaled && !d.Other {
+		return mariposa.TaskScale
+	}
+	return mariposa.TaskReprovision
+}
+
+// and is what either of two differences changes.
+func (d Difference) and(o Difference) Difference {
+	names := slices.Concat(d.Services, o.Services)
+	slices.Sort(names)
+	return Difference{Services: slices.Compact(names), Scaled: d.Scaled || o.Scaled, Other: d.Other || o.Other}
+}
+
+// Bring completes a task that brings a version into force: what it does, and to
+// which services. It sees to all that differs from the newest version, to all
+// that differs from the goal that would be in force without it (the newest may
+// have been taken back, or may never have come), and to what the tasks that it
+// ends have left to do. The more it sees to, the more of those may end, so this
+// is repeated until nothing is added.
+//
+// The task comes with its patch and whether it lifts and supersedes; diff is what
+// differs from the newest version, goal the one in force (nil: none yet), and
+// inForce tells what differs from the goal without the tasks that it is given.
+func Bring(open []Task, goal *mariposa.ProjectStatus, t mariposa.TaskSpec, diff Difference, inForce func(ended map[string]bool) (Difference, error)) (mariposa.TaskSpec, error) {
+	diff, whole := diff.and(Difference{}), false // in order, each once
+	for {
+		t.Task, t.Services = diff.kind(), diff.Services
+		if whole {
+			t.Services = nil
+		}
+		for _, o := range open {
+			if !o.State().Ended() && Supersedes(o.Spec, &t) {
+				diff = takeOver(o, &t, diff)
+				whole = whole || len(o.Spec.Services) == 0
+			}
+		}
+		ended := map[string]bool{}
+		if a, err := Admit(open, &t); err == nil { // else it will be refused
+			for _, o := range a.Terminate {
+				ended[o.ID] = true
+				diff = diff.and(Difference{Services: left(o, goal)})
+			}
+		}
+		work, err := inForce(ended)
+		if err != nil {
+			return t, err
+		}
+		diff = diff.and(work)
+		if t.Task == diff.kind() && (whole && t.Services == nil || !whole && len(t.Services) == len(diff.Services)) {
+			return t, nil
+		}
+	}
+}
+
+// takeOver gives a task the goal of a start whose place it takes, and returns
+// what it sees to then. The goal of a start of some services is in force once the
+// task begins.
+func takeOver(start Task, t *mariposa.TaskSpec, diff Difference) Difference {
+	if len(start.Spec.Services) == 0 {
+		t.Patch.Goal = mariposa.GoalStarted
+		t.Lifts = t.Lifts || start.Spec.Lifts && start.State() == mariposa.TaskQueued
+	}
+	return diff.and(Difference{Services: start.Spec.Services, Other: true})
+}
+
+// left are the services that a task which brings a version has not finished.
+func left(t Task, goal *mariposa.ProjectStatus) []string {
+	if goal == nil || t.State() != mariposa.TaskActive || t.Spec.Patch.Number == 0 {
+		return nil
+	}
+	scope := t.Spec.Services
+	if len(scope) == 0 {
+		scope = slices.Collect(maps.Keys(goal.Services))
+	}
+	return slices.DeleteFunc(slices.Clone(scope), func(name string) bool {
+		ss := goal.Services[name]
+		return ss == nil || !unfinished(ss.Status)
+	})
+}
+
+// unfinished reports whether there is something to do for a service that nobody
+// holds back.
+func unfinished(s mariposa.Status) bool {
+	return s == mariposa.StatusConverging || s == mariposa.StatusBackingOff || s == mariposa.StatusBlocked
+}

@@ -1,0 +1,157 @@
+// Package reason turns reasons into the sentences that people read.
+//
+// It owns the words: one table says how every code reads, with the commands that
+// help. It refuses to know where a reason comes from and what is done about it.
+package reason
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"mariposa"
+)
+
+// Sentence is a reason in words; empty for none.
+func Sentence(r *mariposa.Reason) string { return At(r, time.Time{}) }
+
+// At is a reason in words as they are true at a time: a next try that is due is
+// now, and times of other days have a date. The zero time is before everything.
+func At(r *mariposa.Reason, now time.Time) string {
+	if r == nil {
+		return ""
+	}
+	text, join := main(r, now)
+	if r.Cause != nil {
+		cause, _ := main(r.Cause, now)
+		if cause = clip(about(r.Cause, cause, r.Service), most); text == "" {
+			text = cause
+		} else if cause != "" {
+			text += join + cause
+		}
+	}
+	switch {
+	case r.Back == mariposa.NoVersion && r.Code != mariposa.ReasonRollbackFailed:
+		text += "; stopped, as no version has been fully in force before"
+	case r.Back != 0 && r.Code != mariposa.ReasonRollbackFailed:
+		text += fmt.Sprintf("; rolled back to version %d", r.Back)
+	case stopped(r):
+		text += tryAgain
+	}
+	if r.More > 0 {
+		text += fmt.Sprintf(" (and %d more)", r.More)
+	}
+	return about(r, text, "")
+}
+
+// Timed reports whether a reason reads differently at another time.
+func Timed(r *mariposa.Reason) bool {
+	return r != nil && (!r.Since.IsZero() || !r.Until.IsZero() || Timed(r.Cause))
+}
+
+// Codes are the codes that have a sentence, sorted.
+func Codes() []mariposa.ReasonCode { return slices.Sorted(maps.Keys(table)) }
+
+// main is the reason without its cause, and what stands between the two.
+func main(r *mariposa.Reason, now time.Time) (text, join string) {
+	w, known := table[r.Code]
+	if !known { // somebody's own words, or a code of a newer release
+		text = r.Detail
+		if text == "" {
+			text = string(r.Code)
+		}
+		return text, ": "
+	}
+	join = w.join
+	if join == "" {
+		join = ": "
+	}
+	return w.text(r, now), join
+}
+
+// about puts the service before what is said of it, unless that is known.
+func about(r *mariposa.Reason, text, known string) string {
+	if r.Service == "" || r.Service == known || text == "" {
+		return text
+	}
+	return r.Service + ": " + text
+}
+
+// stopped reports whether a rollout stopped by itself and waits for a person.
+func stopped(r *mariposa.Reason) bool {
+	return r.Is(mariposa.ReasonStoppedFailures, mariposa.ReasonStoppedDeadline, mariposa.ReasonNotFollowed)
+}
+
+const tryAgain = "; mariposa project converge tries again, mariposa project revert goes back"
+
+// most is how long the words of others may be inside a sentence, in characters.
+const most = 200
+
+// clip cuts words that are too long.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	return strings.TrimSpace(string(runes[:most-1])) + "…"
+}
+
+// detail is the words of others inside a sentence.
+func detail(r *mariposa.Reason) string { return clip(r.Detail, most) }
+
+// stamp is a time of day, with the date where that is not today's.
+func stamp(at, now time.Time) string {
+	at, now = at.UTC(), now.UTC()
+	if !now.IsZero() && (at.YearDay() != now.YearDay() || at.Year() != now.Year()) {
+		return at.Format("2006-01-02 15:04:05 UTC")
+	}
+	return at.Format("15:04:05 UTC")
+}
+
+// some lists names: all of a few, the first of many.
+func some(names []string) string {
+	const few = 4
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}
+
+// many counts things in words: 1 instance, 2 instances.
+func many(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// or is the first text that is not empty.
+func or(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// id is an id that a command takes; a placeholder where it is not known.
+func id(r *mariposa.Reason, n int) string {
+	if n < len(r.IDs) {
+		return r.IDs[n]
+	}
+	return "ID"
+}
+
+// key is a name out of Keys.
+func key(r *mariposa.Reason, n int) string {
+	if n < len(r.Keys) {
+		return r.Keys[n]
+	}
+	return "?"
+}

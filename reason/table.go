@@ -1,0 +1,389 @@
+package reason
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"mariposa"
+)
+
+// words say how a code reads.
+type words struct {
+	text func(r *mariposa.Reason, now time.Time) string
+	join string // what stands before the cause; empty: a colon
+}
+
+// plain is a sentence that needs nothing.
+func plain(text string) words {
+	return words{text: func(*mariposa.Reason, time.Time) string { return text }}
+}
+
+// say is a sentence that does not depend on the time.
+func say(text func(r *mariposa.Reason) string) words {
+	return words{text: func(r *mariposa.Reason, _ time.Time) string { return text(r) }}
+}
+
+// waits is a sentence about what is waited for.
+func waits(text func(r *mariposa.Reason) string) words {
+	return say(func(r *mariposa.Reason) string { return "waits for " + r.Subject + text(r) })
+}
+
+// joined is the same with something else before the cause.
+func (w words) joined(by string) words {
+	w.join = by
+	return w
+}
+
+// quoted is the words of somebody else.
+var quoted = say(func(r *mariposa.Reason) string { return r.Detail })
+
+// table says how every code reads.
+var table = map[mariposa.ReasonCode]words{
+	// Why a service is not at its goal.
+	mariposa.ReasonVersionLost: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("version %d, which defines it, is lost; submit the manifest again", r.Version)
+	}),
+	mariposa.ReasonNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
+		return away(r, now) + "; it is replaced at " + stamp(r.Until, now)
+	}},
+	mariposa.ReasonNodeAwayNever: {text: func(r *mariposa.Reason, now time.Time) string {
+		return away(r, now) + ", and reschedule says never"
+	}},
+	mariposa.ReasonStranded: {text: func(r *mariposa.Reason, now time.Time) string {
+		return away(r, now) + "; it goes when the node returns"
+	}},
+	mariposa.ReasonStartLimit: plain("as many instances are starting as may at once"),
+	mariposa.ReasonSlotBusy: say(func(r *mariposa.Reason) string {
+		return "slot " + r.Subject + " is still occupied by an instance that is stopping"
+	}),
+	mariposa.ReasonWaitsMissing: waits(func(*mariposa.Reason) string { return ": it is not there" }),
+	mariposa.ReasonWaitsStopped: waits(func(*mariposa.Reason) string { return ": it is stopped" }),
+	mariposa.ReasonWaitsInstances: waits(func(r *mariposa.Reason) string {
+		return fmt.Sprintf(": %d of %d running", r.Count, r.Of) + frozen(r, ", and it is frozen")
+	}).joined("; "),
+	mariposa.ReasonWaitsRollout: waits(func(r *mariposa.Reason) string {
+		if r.Cause != nil {
+			return ""
+		}
+		return ": its rollout is under way"
+	}),
+	mariposa.ReasonWaitsHeld:  waits(func(*mariposa.Reason) string { return ", whose rollout is held" }),
+	mariposa.ReasonWaitsScale: waits(func(*mariposa.Reason) string { return ": its scale is 0, so there is nothing to refer to; scale it up" }),
+	mariposa.ReasonWaitsRest:  waits(func(*mariposa.Reason) string { return ": it is changing" }),
+	mariposa.ReasonWaitsField: waits(func(r *mariposa.Reason) string { return ": " + r.Other + " has no " + detail(r) }),
+	mariposa.ReasonWaitsReference: waits(func(r *mariposa.Reason) string {
+		return ": " + r.Other + ", which it refers to, is gone"
+	}),
+	mariposa.ReasonFollows:      say(func(r *mariposa.Reason) string { return "follows " + r.Subject + " to " + r.Other }),
+	mariposa.ReasonFollowsOther: plain("what it refers to has changed"),
+	mariposa.ReasonReferenceGone: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("refers to %s, which is gone; it follows once %s serves again", r.Other, r.Subject)
+	}),
+	mariposa.ReasonProves: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("refers to %s, which is gone; it follows once %s has been up for %s", r.Other, r.Subject, span(r.For))
+	}),
+	mariposa.ReasonReferrers: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s stays until %s, which refers to it, has followed another", r.Subject, r.Other)
+	}),
+	mariposa.ReasonGoesAfter: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("goes after %s, which depends on it and still has %d", r.Subject, r.Count) + frozen(r, " and is frozen")
+	}),
+	mariposa.ReasonBackingOff: {text: func(r *mariposa.Reason, now time.Time) string {
+		next := "next try now"
+		if now.IsZero() || r.Until.After(now) {
+			next = "next try at " + stamp(r.Until, now)
+		}
+		return failedTimes(r.Count) + "; " + next
+	}},
+	mariposa.ReasonPaused: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("the rollout of version %d is paused: %d of %d are up to date", r.Version, r.Count, r.Of)
+	}).joined("; "),
+	mariposa.ReasonHeld: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%d of %d at version %d; reprovision continues, revert undoes it", r.Count, r.Of, r.Version)
+	}),
+	mariposa.ReasonFrozen:        say(afterThaw),
+	mariposa.ReasonNeedsMetadata: say(needs),
+	mariposa.ReasonStoppedFailures: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("the rollout of version %d stopped after %s", r.Version, many(r.Count, "failure"))
+	}),
+	mariposa.ReasonStoppedDeadline: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("the rollout of version %d stopped: no progress for %s", r.Version, span(r.For))
+	}),
+	mariposa.ReasonNotFollowed: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("the rollout of version %d stopped: %s, which refers to it, does not follow", r.Version, r.Subject)
+	}),
+	mariposa.ReasonFailure: say(func(r *mariposa.Reason) string {
+		if r.Subject == "" {
+			return "its instances do not stay up"
+		}
+		return r.Subject + " " + or(detail(r), "ended")
+	}),
+	mariposa.ReasonIsFrozen:    plain("it is frozen"),
+	mariposa.ReasonIsPaused:    plain("its rollout is paused"),
+	mariposa.ReasonIsHeld:      plain("its rollout is held"),
+	mariposa.ReasonIsFollowing: plain("it is on its way"),
+	mariposa.ReasonIsWaiting:   say(func(r *mariposa.Reason) string { return "it waits for " + r.Subject }),
+	mariposa.ReasonIsRemoved:   plain("it is being removed"),
+
+	// Why a step is taken.
+	mariposa.ReasonScale: say(func(r *mariposa.Reason) string { return fmt.Sprintf("scale is %d", r.Count) }),
+	mariposa.ReasonReplacesFailed: say(func(r *mariposa.Reason) string {
+		return "replaces " + r.Subject + " (" + or(detail(r), "ended") + ")"
+	}),
+	mariposa.ReasonReplacesLost: {text: func(r *mariposa.Reason, now time.Time) string {
+		return fmt.Sprintf("replaces %s, whose node %s cannot be reached since %s", r.Subject, r.Node, stamp(r.Since, now))
+	}},
+	mariposa.ReasonVersionReplaces: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("version %d replaces %s", r.Version, or(r.Subject, "it"))
+	}),
+	mariposa.ReasonFollowReplaces: say(func(r *mariposa.Reason) string {
+		if r.Subject == "" {
+			return "it follows " + r.Other + ", which it refers to"
+		}
+		return fmt.Sprintf("replaces %s, to follow %s, which it refers to", r.Subject, r.Other)
+	}),
+	mariposa.ReasonInPlace:        say(func(r *mariposa.Reason) string { return fmt.Sprintf("version %d changes it in place", r.Version) }),
+	mariposa.ReasonNothingLeft:    plain("nothing of it is left"),
+	mariposa.ReasonPlaceTaken:     plain("its place is taken"),
+	mariposa.ReasonSlotHeld:       say(func(r *mariposa.Reason) string { return "another one holds slot " + r.Subject }),
+	mariposa.ReasonFrozenUnserved: plain("the service is frozen before it has served"),
+	mariposa.ReasonProjectStopped: plain("the project is stopped"),
+	mariposa.ReasonProjectDeleted: plain("the project is deleted"),
+	mariposa.ReasonServiceStopped: plain("the service is stopped"),
+	mariposa.ReasonServiceRemoved: plain("the service is no longer in the manifest"),
+	mariposa.ReasonKept:           plain("kept for a while"),
+	mariposa.ReasonNotKept:        plain("it has ended, and what ends is not kept"),
+	mariposa.ReasonKeptNewer:      plain("it has ended, and newer ones that have are kept instead"),
+	mariposa.ReasonKeptLong:       plain("it has ended, and was kept for a day"),
+
+	// Why something cannot be made now, as nodes and volumes have it.
+	mariposa.ReasonNoNodes:   plain("no node has joined yet"),
+	mariposa.ReasonNoNode:    say(noNode).joined("; "),
+	mariposa.ReasonPortsHeld: plain("its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first"),
+	mariposa.ReasonNodeRefuses: say(func(r *mariposa.Reason) string {
+		return "node " + r.Node + " " + detail(r)
+	}),
+	mariposa.ReasonVolumeNodeGone: say(func(r *mariposa.Reason) string {
+		return hasVolume(r) + "is no more: delete the volume with mariposa volume rm " + id(r, 0) + " to go on with an empty one"
+	}),
+	mariposa.ReasonVolumeNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
+		why := or(detail(r), "cannot be reached")
+		if !r.Since.IsZero() {
+			why = "cannot be reached since " + stamp(r.Since, now)
+		}
+		return hasVolume(r) + why + "; it is made when the node returns"
+	}},
+	mariposa.ReasonVolumeDrained: say(func(r *mariposa.Reason) string {
+		return hasVolume(r) + "is drained; it is made when the node is no longer drained"
+	}),
+	mariposa.ReasonVolumeNoRoom: say(func(r *mariposa.Reason) string {
+		return hasVolume(r) + detail(r) + "; it is made when there is room"
+	}),
+	mariposa.ReasonVolumeCompute: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s has its volume %s from a time when it was of compute type %s: name another volume, or delete this one with mariposa volume rm %s",
+			r.Subject, r.Other, detail(r), id(r, 0))
+	}),
+	mariposa.ReasonVolumesApart: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s has its volume %s on node %s and its volume %s on node %s: delete the one that is not needed, with mariposa volume rm %s or %s",
+			r.Subject, key(r, 0), r.Node, key(r, 1), r.Other, id(r, 0), id(r, 1))
+	}),
+	mariposa.ReasonPlanRepeats: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("the plan of this project repeats itself; Mariposa waits up to %s between tries; please report this", span(r.For))
+	}),
+	mariposa.ReasonLeftovers: plain("leftovers are being removed"),
+	mariposa.ReasonNoFallback: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("version %d failed, with none before it to go back to", r.Version)
+	}),
+	mariposa.ReasonUnplanned: plain("it has not been planned yet"),
+	mariposa.ReasonCounts:    say(counts),
+	mariposa.ReasonOutdated: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force; mariposa project reprovision replaces what is outdated",
+			many(r.Count, "instance"), r.Version, r.Of)
+	}),
+	mariposa.ReasonOutdatedValues: say(func(r *mariposa.Reason) string {
+		what := "what they are made from"
+		if len(r.Keys) > 0 {
+			what = "metadata " + keys(r)
+		}
+		return fmt.Sprintf("%s outdated: %s changed since version %d; mariposa project reprovision brings it in", many(r.Count, "instance"), what, r.Version)
+	}),
+	mariposa.ReasonLingers: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("%s has for ever to stop, as stop.timeout is negative: mariposa instance rm --force %s ends it", r.Subject, r.Subject)
+	}),
+	mariposa.ReasonUnused: plain("nothing that uses it runs yet"),
+
+	// Tasks.
+	mariposa.ReasonAsked:  quoted,
+	mariposa.ReasonClears: say(func(r *mariposa.Reason) string { return "clears away what is left of " + r.Subject }),
+	mariposa.ReasonThawed: plain("thawed"),
+	mariposa.ReasonTargetLost: say(func(r *mariposa.Reason) string {
+		return fmt.Sprintf("version %d is lost; submit the manifest again", r.Version)
+	}),
+	mariposa.ReasonTakenOver:    say(func(r *mariposa.Reason) string { return "taken over by " + r.Subject }),
+	mariposa.ReasonEndedBy:      say(func(r *mariposa.Reason) string { return "ended by task " + r.Subject }),
+	mariposa.ReasonTerminated:   say(func(r *mariposa.Reason) string { return "task " + r.Subject + " was terminated" }),
+	mariposa.ReasonTerminatedBy: say(func(r *mariposa.Reason) string { return "terminated by " + r.Subject }),
+	mariposa.ReasonNoProgress: {text: func(r *mariposa.Reason, now time.Time) string {
+		return "no progress since " + stamp(r.Since, now)
+	}},
+	mariposa.ReasonNotUp: plain("its instances do not come up"),
+	mariposa.ReasonRollbackFailed: say(func(r *mariposa.Reason) string {
+		if r.Back == mariposa.NoVersion {
+			return fmt.Sprintf("version %d failed and everything was to stop, as no version has been fully in force before, which failed too", r.Version)
+		}
+		return fmt.Sprintf("version %d failed and was rolled back to version %d, which failed too", r.Version, r.Back)
+	}),
+
+	// Tasks that are in the way.
+	mariposa.ReasonAwaitTask: say(func(r *mariposa.Reason) string { return "wait for it to end (mariposa queue show " + r.Subject + ")" }),
+	mariposa.ReasonAwaitOrStop: say(func(r *mariposa.Reason) string {
+		return "wait for it to end (mariposa queue show " + r.Subject + "), or stop the project"
+	}),
+	mariposa.ReasonThawFirst: plain("it is frozen already; mariposa project thaw ends that"),
+	mariposa.ReasonThawEnds:  plain("mariposa project thaw ends it"),
+
+	// Instances, volumes, networks and nodes.
+	mariposa.ReasonReported:    quoted,
+	mariposa.ReasonUnreachable: say(func(r *mariposa.Reason) string { return "its node " + r.Node + " cannot be reached" }),
+	mariposa.ReasonUnheard: {text: func(r *mariposa.Reason, now time.Time) string {
+		return "it has not been heard of since " + stamp(r.Since, now)
+	}},
+	mariposa.ReasonPlaysDead: plain("it was told to play dead"),
+	mariposa.ReasonQuarantine: say(func(r *mariposa.Reason) string {
+		switch r.Count {
+		case 0:
+			return "nothing is in quarantine"
+		case 1:
+			return "found 1 instance that this store does not know; it is left running until purged"
+		}
+		return fmt.Sprintf("found %d instances that this store does not know; they are left running until purged", r.Count)
+	}),
+	mariposa.ReasonDebt:          plain("its project is deleted; it goes when its node returns"),
+	mariposa.ReasonMadeFor:       say(func(r *mariposa.Reason) string { return "made for " + r.Subject }),
+	mariposa.ReasonVolumeLeft:    plain("its project is deleted; the organization has it now"),
+	mariposa.ReasonVolumeDropped: plain("its project is deleted, volumes too"),
+	mariposa.ReasonNetworkUsed:   say(func(r *mariposa.Reason) string { return "used by " + r.Subject + " of " + r.Other }),
+	mariposa.ReasonRetention:     plain("only the newest versions are kept"),
+	mariposa.ReasonNodeGivenUp:   plain("unmanaged instances went with their node"),
+	mariposa.ReasonRehomed:       say(func(r *mariposa.Reason) string { return "its organization " + r.Subject + " does not exist" }),
+	mariposa.ReasonNetworkLeft:   say(func(r *mariposa.Reason) string { return r.Subject + " no longer uses it" }),
+}
+
+func away(r *mariposa.Reason, now time.Time) string {
+	return fmt.Sprintf("%s is on node %s, which cannot be reached since %s", r.Subject, r.Node, stamp(r.Since, now))
+}
+
+func hasVolume(r *mariposa.Reason) string {
+	return fmt.Sprintf("%s has its volume %s on node %s, which ", r.Subject, r.Other, r.Node)
+}
+
+func frozen(r *mariposa.Reason, text string) string {
+	if r.Frozen {
+		return text
+	}
+	return ""
+}
+
+// span is a length of time.
+func span(d time.Duration) string {
+	if d >= time.Second {
+		d = d.Round(100 * time.Millisecond)
+	}
+	return d.String()
+}
+
+// keys names metadata keys.
+func keys(r *mariposa.Reason) string {
+	if len(r.Keys) == 1 {
+		return "key " + r.Keys[0]
+	}
+	return "keys " + some(r.Keys)
+}
+
+// needs says which values are missing, and how to give them.
+func needs(r *mariposa.Reason) string {
+	var how []string
+	for _, k := range r.Keys {
+		value := "VALUE"
+		if slices.Contains(r.Secrets, k) {
+			value = "-" // from standard input: words on a command line can be seen by others
+		}
+		how = append(how, "mariposa meta set "+k+" "+value)
+	}
+	them := "them"
+	if len(r.Keys) == 1 {
+		them = "it"
+	}
+	return "needs the metadata " + keys(r) + ": set " + them + " with " + some(how)
+}
+
+// afterThaw says what would be done to a frozen service.
+func afterThaw(r *mariposa.Reason) string {
+	var says []string
+	say := func(name, one, more string) {
+		switch n := r.Tally[name]; {
+		case n == 1:
+			says = append(says, "1 instance "+one)
+		case n > 1:
+			says = append(says, fmt.Sprintf("%d instances %s", n, or(more, one)))
+		}
+	}
+	say(mariposa.TallyRunning, "runs; would go after thaw", "run; would go after thaw")
+	say(mariposa.TallyFailed, "is gone; would be replaced after thaw", "are gone; would be replaced after thaw")
+	say(mariposa.TallyUnknown, "is on a node that cannot be reached", "are on nodes that cannot be reached")
+	say(mariposa.TallyMissing, "would be made after thaw", "")
+	say(mariposa.TallySurplus, "would go after thaw", "")
+	say(mariposa.TallyOutdated, "would be replaced by the rollout after thaw", "")
+	say(mariposa.TallyStopping, "is stopping", "are stopping")
+	if len(r.Keys) > 0 {
+		says = append(says, "would follow "+some(r.Keys)+" after thaw")
+	}
+	return strings.Join(says, "; ")
+}
+
+// noNode says what the nodes lack, and how many of them lack it.
+func noNode(r *mariposa.Reason) string {
+	var parts []string
+	for _, why := range slices.Sorted(maps.Keys(r.Tally)) {
+		parts = append(parts, fmt.Sprintf("%s (%d of %d)", clip(why, 60), r.Tally[why], r.Of))
+	}
+	return strings.TrimSuffix("no node fits this "+strings.TrimPrefix(clip(r.Detail, 60)+" ", " ")+"instance: "+some(parts), ": ")
+}
+
+// counts says how many instances are how, and names one that does not run.
+func counts(r *mariposa.Reason) string {
+	text := fmt.Sprintf("%d of %d running", r.Count, r.Of)
+	if r.Count > r.Of { // a rollout has some on top, or some are yet to go
+		text = fmt.Sprintf("%d running, %d wanted", r.Count, r.Of)
+	}
+	for _, one := range [...]struct{ name, what string }{
+		{mariposa.TallyStarting, "starting"},
+		{mariposa.TallyStopping, "stopping"},
+		{mariposa.TallyFailed, "failed"},
+		{mariposa.TallyUnknown, "out of reach"},
+		{mariposa.TallyOutdated, "outdated"},
+		{mariposa.TallyYoung, fmt.Sprintf("not yet up for %g s", r.For.Seconds())},
+	} {
+		if n := r.Tally[one.name]; n > 0 {
+			text += fmt.Sprintf(", %d %s", n, one.what)
+		}
+	}
+	if r.Subject == "" {
+		return text
+	}
+	text += "; " + r.Subject + " is " + detail(r)
+	if r.Node != "" {
+		text += " on node " + r.Node
+	}
+	return text
+}
+
+func failedTimes(n int) string {
+	if n < 2 {
+		return "failed"
+	}
+	return "failed " + many(n, "time") + " in a row"
+}

@@ -1,0 +1,283 @@
+package simulate
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// draft is a manifest that people have in hand. They write a new one, or change a
+// few things about the one before: that is how edges come to be inverted, services
+// to be removed and added again, and causes of failures to be mended.
+type draft struct {
+	order    []string // services; each refers only to those before it
+	services map[string]*draftService
+}
+
+type draftService struct {
+	scale   int
+	nameLen int // part of its form: another one is a new incarnation
+	prop    int // changed in place
+	fails   bool
+	slow    bool
+	depends string
+	refs    map[string]string // service -> field
+	live    bool              // references go into mdata
+	update  string
+	more    string
+}
+
+var serviceNames = []string{"a", "b", "c", "d", "e", "f"}
+
+// mostServices bounds a draft: what all projects want in the end fits two nodes.
+const mostServices = 4
+
+// write makes a manifest up. A sound one starts without failing.
+func (p *people) write(sound bool) *draft {
+	d := &draft{services: map[string]*draftService{}}
+	names := slices.Clone(serviceNames)
+	p.w.rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names[:1+p.w.rng.IntN(mostServices)] {
+		p.addService(d, name, sound)
+	}
+	if sound {
+		for _, name := range d.order[:len(d.order)-1] {
+			d.services[name].scale += 7 // others may refer to it, and nobody has said so many before
+		}
+	}
+	return d
+}
+
+// addService puts a service behind those that there are.
+func (p *people) addService(d *draft, name string, sound bool) {
+	rng := p.w.rng
+	s := &draftService{
+		scale: rng.IntN(5), nameLen: 8 + rng.IntN(3), prop: rng.IntN(3), slow: p.w.chance(3),
+		fails: !sound && p.w.chance(8), live: p.w.chance(4), refs: map[string]string{},
+	}
+	if p.w.chance(2) {
+		s.scale = 1 // a single one is where hand-overs are hardest
+	}
+	if len(d.order) > 0 && p.w.chance(3) {
+		s.depends = d.order[rng.IntN(len(d.order))]
+	}
+	for _, on := range d.order {
+		if p.w.chance(2) {
+			s.refs[on] = p.field()
+		}
+	}
+	s.update = fmt.Sprintf("rolling: %d, min_healthy: %d, deadline: 120", 1+rng.IntN(3), max(0, rng.IntN(6)-2))
+	if !sound && p.w.chance(6) {
+		s.update += fmt.Sprintf(", canary: %d", 1+rng.IntN(2))
+	}
+	if p.w.chance(4) {
+		s.update += ", on_failure: rollback"
+	}
+	if p.w.chance(8) {
+		s.update += ", order: stop-first"
+	}
+	if p.w.chance(3) {
+		s.more += fmt.Sprintf("    stop: {preservestopped: %s}\n", []string{`"no"`, "on-failure", "always"}[rng.IntN(3)])
+	}
+	if p.w.chance(4) {
+		s.more += "    restart: always\n"
+	}
+	if p.w.chance(3) {
+		s.more += fmt.Sprintf("    networks: [%s]\n", []string{"own", "common", "own, common"}[rng.IntN(3)])
+	}
+	// A service's volumes come and go together: apart, they could end up on two nodes.
+	if at := slices.Index(serviceNames, name); at < 2 && p.w.chance(2) {
+		s.more += fmt.Sprintf("    volumes: [%s]\n", []string{"data:/d", "data:/d, logs:/l"}[at])
+	}
+	d.order, d.services[name] = append(d.order, name), s
+}
+
+// field is what of another service is referred to: nearly always of one instance.
+func (p *people) field() string {
+	return []string{"id", "id", "id", "address", "ids"}[p.w.rng.IntN(5)]
+}
+
+func (d *draft) clone() *draft {
+	c := &draft{order: slices.Clone(d.order), services: map[string]*draftService{}}
+	for name, s := range d.services {
+		t := *s
+		t.refs = maps.Clone(s.refs)
+		c.services[name] = &t
+	}
+	return c
+}
+
+// edit changes a few things about a draft.
+func (p *people) edit(old *draft) *draft {
+	d := old.clone()
+	switch p.w.rng.IntN(6) {
+	case 0:
+		p.turnRound(d)
+	case 1:
+		p.letLoose(d)
+	default:
+		for range 1 + p.w.rng.IntN(3) {
+			p.editOnce(d)
+		}
+	}
+	return d
+}
+
+// turnRound inverts the edges, has everything made anew, and lets one of those
+// that refer to others fail.
+func (p *people) turnRound(d *draft) {
+	p.invert(d)
+	d.reform()
+	for _, at := range p.w.rng.Perm(len(d.order)) {
+		if s := d.services[d.order[at]]; len(s.refs) > 0 {
+			s.fails = true
+			return
+		}
+	}
+}
+
+// letLoose drops what fails, and every reference among the rest, which is made
+// anew.
+func (p *people) letLoose(d *draft) {
+	for at := len(d.order) - 1; at >= 0; at-- {
+		if d.services[d.order[at]].fails {
+			p.dropService(d, at)
+		}
+	}
+	for _, s := range d.services {
+		s.fails, s.depends = false, ""
+		clear(s.refs)
+	}
+	d.reform()
+}
+
+// reform gives every service another form.
+func (d *draft) reform() {
+	for _, s := range d.services {
+		s.reform()
+	}
+}
+
+func (s *draftService) reform() { s.nameLen = 8 + (s.nameLen-7)%5 }
+
+func (p *people) editOnce(d *draft) {
+	rng := p.w.rng
+	at := rng.IntN(len(d.order))
+	s := d.services[d.order[at]]
+	switch rng.IntN(9) {
+	case 0, 1:
+		p.invert(d)
+	case 2: // all references go
+		clear(s.refs)
+		s.depends = ""
+	case 3:
+		if at > 0 {
+			s.refs[d.order[rng.IntN(at)]] = p.field()
+		}
+	case 4: // what it refers to need not have changed
+		s.fails = !s.fails
+	case 5:
+		s.reform()
+	case 6:
+		p.dropService(d, at)
+	case 7:
+		p.addOneAgain(d)
+	case 8:
+		s.prop++
+	}
+}
+
+// invert turns the order round, and with it the edges between those that had any.
+func (p *people) invert(d *draft) {
+	edges := map[string]map[string]string{}
+	for name, s := range d.services {
+		for on, field := range s.refs {
+			if edges[on] == nil {
+				edges[on] = map[string]string{}
+			}
+			edges[on][name] = field
+		}
+		s.depends, s.refs = "", map[string]string{}
+	}
+	for name, refs := range edges {
+		d.services[name].refs = refs
+	}
+	if slices.Reverse(d.order); p.w.chance(2) {
+		d.reform()
+	}
+	p.w.seen["edges inverted"]++
+}
+
+// dropService removes a service, and every reference to it.
+func (p *people) dropService(d *draft, at int) {
+	if len(d.order) == 1 {
+		return
+	}
+	name := d.order[at]
+	d.order = slices.Delete(d.order, at, at+1)
+	delete(d.services, name)
+	for _, s := range d.services {
+		if delete(s.refs, name); s.depends == name {
+			s.depends = ""
+		}
+	}
+	p.w.seen["service dropped"]++
+}
+
+// addOneAgain adds a service that is not there, maybe one that was.
+func (p *people) addOneAgain(d *draft) {
+	name := serviceNames[p.w.rng.IntN(len(serviceNames))]
+	if d.services[name] == nil && len(d.order) < mostServices {
+		p.addService(d, name, false)
+		p.w.seen["service added"]++
+	}
+}
+
+// mend makes a draft that can be reached, with as little changed as that takes:
+// what waits for something else than that waits for ever.
+func (p *people) mend(old *draft, scales map[string]int) *draft {
+	d := old.clone()
+	for _, name := range d.order {
+		s := d.services[name]
+		s.fails = false
+		s.update = canary.ReplaceAllString(s.update, "")
+		if s.scale == 0 || scales[name] == 0 {
+			s.scale = 7 // others may refer to it, and nobody has said so many before
+		}
+	}
+	return d
+}
+
+var canary = regexp.MustCompile(", canary: [0-9]+")
+
+func (d *draft) String() string {
+	var b strings.Builder
+	b.WriteString("services:\n")
+	for _, name := range d.order {
+		s := d.services[name]
+		fmt.Fprintf(&b, "  %s:\n    compute_type: dummy\n    scale: %d\n", name, s.scale)
+		fmt.Fprintf(&b, "    dummy: {name_len: %d, update_in_place_prop: v%d", s.nameLen, s.prop)
+		if s.fails {
+			b.WriteString(`, fail_prop: "yes"`)
+		}
+		if s.slow {
+			b.WriteString(", max_wait_secs: 4")
+		}
+		b.WriteString("}\n")
+		if s.depends != "" {
+			fmt.Fprintf(&b, "    depends_on: [%s]\n", s.depends)
+		}
+		if len(s.refs) > 0 {
+			fmt.Fprintf(&b, "    %s:\n", map[bool]string{false: "environment", true: "mdata"}[s.live])
+			for _, on := range slices.Sorted(maps.Keys(s.refs)) {
+				fmt.Fprintf(&b, "      %s: \"{{ .services.%s.%s }}\"\n", strings.ToUpper(on), on, s.refs[on])
+			}
+		}
+		fmt.Fprintf(&b, "    update: {%s}\n%s", s.update, s.more)
+	}
+	b.WriteString("networks: {own: {}, common: {shared: true}}\n")
+	b.WriteString("volumes: {data: {size: 1g}, logs: }\n")
+	return b.String()
+}

@@ -1,0 +1,146 @@
+package simulate
+
+import (
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/reason"
+	"mariposa/store"
+)
+
+// What refers to an instance is there before it goes: it has followed another one,
+// or is gone itself. This file holds reality to that.
+
+// removal is how Mariposa let go of an instance that really ran.
+type removal struct {
+	revision int64
+	spec     *mariposa.InstanceSpec
+	excuse   string          // why nobody need follow first; empty: everybody must
+	away     map[string]bool // instances on nodes that could not be reached then
+}
+
+// referrals are what is known of instances that others may refer to.
+type referrals struct {
+	removed map[string]*removal
+	news    []*removal      // those that this event has brought
+	hurt    map[string]bool // those that have failed, or whose node was lost: nobody can wait for them
+	running map[string]bool // what really runs
+}
+
+func newReferrals() referrals {
+	return referrals{removed: map[string]*removal{}, hurt: map[string]bool{}, running: map[string]bool{}}
+}
+
+// letGo notes that the planner wants an instance no longer.
+func (c *checker) letGo(ch *store.Change, spec *mariposa.InstanceSpec) {
+	id := ch.Record.ID
+	if c.refs.hurt[id] || !c.refs.running[id] || c.refs.removed[id] != nil {
+		return
+	}
+	x := &removal{revision: ch.Revision, spec: spec, away: map[string]bool{}}
+	c.refs.removed[id] = x
+	c.refs.news = append(c.refs.news, x)
+}
+
+// loseNode notes the instances of a node that cannot be reached.
+func (c *checker) loseNode(r store.Record) {
+	if st, _ := r.Status.(*mariposa.NodeStatus); st == nil || st.State != mariposa.NodeUnknown {
+		return
+	}
+	for id, i := range c.instances {
+		if i.Spec.(*mariposa.InstanceSpec).Node == r.ID {
+			c.refs.hurt[id] = true
+		}
+	}
+}
+
+// excuse finds out who need not follow before what this event has let go goes. It
+// is asked once the whole commit has been read: the goal is a part of it.
+func (c *checker) excuse() {
+	for _, x := range c.refs.news {
+		x.excuse = c.excuseFor(x.spec)
+		for id, r := range c.instances {
+			node, _ := c.nodes[r.Spec.(*mariposa.InstanceSpec).Node].Status.(*mariposa.NodeStatus)
+			if node == nil || node.State != mariposa.NodeRunning {
+				x.away[id] = true
+			}
+		}
+	}
+	c.refs.news = nil
+}
+
+func (c *checker) excuseFor(spec *mariposa.InstanceSpec) string {
+	r, known := c.projects[spec.Project]
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	if !known || st == nil {
+		return "its project is gone"
+	}
+	numbers := []int{spec.Number}
+	if ss := st.Services[spec.ServiceName]; ss != nil {
+		switch {
+		case ss.Stopped:
+			return "its service is stopped by itself"
+		case ss.Scale == 0 && !ss.Removed:
+			return "its service is scaled to 0"
+		}
+		numbers = append(numbers, ss.Number)
+	}
+	for _, n := range numbers {
+		if def, err := c.w.definition(spec.Project, n, spec.ServiceName); err == nil && def != nil && def.Update.StopFirst {
+			return "its service stops first"
+		}
+	}
+	return ""
+}
+
+// madeWithTheLiving holds a new instance to referring to nothing that Mariposa has
+// let go, whatever the excuse for that: it waits for what comes.
+func (c *checker) madeWithTheLiving(spec *mariposa.InstanceSpec) {
+	for _, on := range c.refersTo(spec) {
+		if x := c.refs.removed[spec.Bindings.To[on].Instance]; x != nil {
+			c.w.fail("%s is made to refer to %s, which was let go in r%d (%s)", spec.Name, x.spec.Name, x.revision, reason.Sentence(x.spec.Reason))
+		}
+	}
+}
+
+// refersToNothingRemoved holds what really runs to referring to nothing that is
+// gone because Mariposa removed it.
+func (c *checker) refersToNothingRemoved() {
+	if len(c.refs.removed) == 0 {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.refs.running)) {
+		r := c.instances[id]
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if spec.Debt || spec.Bindings == nil {
+			continue
+		}
+		for _, on := range c.refersTo(spec) {
+			to := spec.Bindings.To[on].Instance
+			x := c.refs.removed[to]
+			if x != nil && x.excuse == "" && !x.away[id] && !c.refs.hurt[to] && !c.refs.running[to] {
+				c.w.fail("%s (goal %s) runs and refers to %s, which Mariposa has removed since r%d (%s)", spec.Name, spec.Goal, x.spec.Name, x.revision, reason.Sentence(x.spec.Reason))
+			}
+		}
+	}
+}
+
+// refersTo lists the services to one instance of which an instance refers by what
+// it was made with. Lists of all instances change with those, and what can be read
+// live is told anew.
+func (c *checker) refersTo(spec *mariposa.InstanceSpec) (names []string) {
+	if spec.Bindings == nil {
+		return nil
+	}
+	def, err := c.w.definition(spec.Project, spec.Number, spec.ServiceName)
+	if err != nil || def == nil {
+		return nil
+	}
+	for _, ref := range def.Refs {
+		if _, bound := spec.Bindings.Get(ref.Service); bound && ref.Field != "ids" && ref.Field != "addresses" && !slices.Contains(names, ref.Service) {
+			names = append(names, ref.Service)
+		}
+	}
+	return names
+}

@@ -1,0 +1,151 @@
+package simulate_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"mariposa"
+	"mariposa/simulate"
+	"mariposa/simulate/scenario"
+	"mariposa/store"
+	"mariposa/store/memory"
+)
+
+// dummyOf is a service of a manifest whose form differs from version to version.
+func dummyOf(version int, refersTo string, more map[string]any) map[string]any {
+	s := map[string]any{"dummy": map[string]any{"name_len": 8 + version}, "update": map[string]any{"min_healthy": 0}}
+	if refersTo != "" {
+		s["environment"] = map[string]any{"OTHER": "{{ .services." + refersTo + ".id }}"}
+	}
+	for key, value := range more {
+		s[key] = value
+	}
+	return s
+}
+
+// TestNoTwoServicesWaitForEachOther has an edge inverted, a follower that fails, and
+// then neither: whatever has happened in between, what is left of the old edges
+// must not keep two services waiting for each other.
+func TestNoTwoServicesWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	fails := map[string]any{"dummy": map[string]any{"name_len": 10, "fail_prop": "yes"}}
+	for after := -1; after < 14; after++ {
+		sc := scenario.Scenario{
+			Name: fmt.Sprint("inverted-and-dropped-after-", after),
+			Actions: []scenario.Action{
+				{Submit: map[string]any{"g": dummyOf(1, "h", nil), "h": dummyOf(1, "", nil), "y": dummyOf(1, "g", nil)}},
+				{Submit: map[string]any{"g": dummyOf(2, "", nil), "h": dummyOf(2, "g", nil), "y": dummyOf(2, "g", fails)}},
+				{Submit: map[string]any{"g": dummyOf(3, "", nil), "h": dummyOf(3, "", nil)}},
+			},
+			Final: map[string]string{"g": "1 of v3", "h": "1 of v3"},
+		}
+		if after >= 0 { // else once the second version has come to rest
+			sc.Actions[2].After = &after
+		}
+		t.Run(sc.Name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(4) {
+				if _, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc, Seed: seed}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// meddler is a store that keeps something else than planners write: the faults that
+// the rules of a history are there to find.
+type meddler struct {
+	store.Store
+	meddle func(u *store.Unit)
+}
+
+func (m meddler) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	for i := range units {
+		units[i].Writes = slices.Clone(units[i].Writes)
+		m.meddle(&units[i])
+	}
+	return m.Store.Commit(ctx, units...)
+}
+
+// restate changes what a planner says of a project's services.
+func restate(change func(*mariposa.ServiceStatus)) func(*store.Unit) {
+	return func(u *store.Unit) {
+		for i, w := range u.Writes {
+			st, ok := w.Status.(*mariposa.ProjectStatus)
+			if !ok {
+				continue
+			}
+			next := *st
+			next.Services = map[string]*mariposa.ServiceStatus{}
+			for name, ss := range st.Services {
+				c := *ss
+				change(&c)
+				next.Services[name] = &c
+			}
+			u.Writes[i].Status = &next
+		}
+	}
+}
+
+// letGoOf has an instance of a service let go as soon as one of another runs.
+func letGoOf(service, once string) func(*store.Unit) {
+	first, specs := map[string]string{}, map[string]mariposa.InstanceSpec{}
+	return func(u *store.Unit) {
+		for _, w := range u.Writes {
+			if spec, ok := w.Spec.(*mariposa.InstanceSpec); ok && first[spec.ServiceName] == "" {
+				first[spec.ServiceName], specs[spec.ServiceName] = w.ID, *spec
+			}
+			if st, ok := w.Status.(*mariposa.InstanceStatus); ok && st.State == mariposa.StateRunning && w.ID == first[once] {
+				spec := specs[service]
+				spec.Goal, spec.Generation, spec.Reason = mariposa.GoalGone, spec.Generation+1, mariposa.Said("a fault")
+				u.Writes = append(u.Writes, store.Write{Kind: mariposa.KindInstance, ID: first[service], Spec: &spec})
+			}
+		}
+	}
+}
+
+// TestHistoriesWithFaultsFail makes sure that the rules find what they are there
+// to find.
+func TestHistoriesWithFaultsFail(t *testing.T) {
+	t.Parallel()
+	sc := scenario.Scenario{
+		Name:    "two",
+		Actions: []scenario.Action{{Submit: map[string]any{"db": dummyOf(1, "", nil), "web": dummyOf(1, "db", nil)}}},
+		Final:   map[string]string{"db": "1 of v1", "web": "1 of v1"},
+	}
+	for name, c := range map[string]struct {
+		meddle func(*store.Unit)
+		want   string
+	}{
+		"no fault": {meddle: func(*store.Unit) {}},
+		"a plan that repeats itself": {
+			meddle: restate(func(ss *mariposa.ServiceStatus) { ss.Status = mariposa.StatusHeld }),
+			want:   "times while the world stood still",
+		},
+		"a reason that grows": {
+			meddle: restate(func(ss *mariposa.ServiceStatus) { ss.ID = strings.Repeat("x", 10_000) }),
+			want:   "bytes",
+		},
+		"an instance that goes before what refers to it": {
+			meddle: letGoOf("db", "web"),
+			want:   "which Mariposa has removed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc, Options: func(o *simulate.Options) {
+				o.Store = func(w *simulate.World) (store.Store, error) { return meddler{memory.New(w.Clock()), c.meddle}, nil }
+			}})
+			switch {
+			case c.want == "" && err != nil:
+				t.Error(err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("want %q, and it ended with %v", c.want, err)
+			}
+		})
+	}
+}

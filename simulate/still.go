@@ -1,0 +1,101 @@
+package simulate
+
+import (
+	"encoding/json"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// A plan that changes nothing but what Mariposa says about itself must come to an
+// end: while the world stands still, a planner commits a few times and then waits.
+const (
+	// mostCommits is how often a project's planner may commit while the world
+	// stands still.
+	mostCommits = 32
+	// rowEnds is how long a pause between two commits is that are not in a row: as
+	// the engine's guard has it.
+	rowEnds = 2 * time.Minute
+	// mostPlans is how often it may plan at all, with nothing heard and no time
+	// passed.
+	mostPlans = 64
+	// mostBytes bounds what is stored of a project's status for each of its
+	// services, and of a task's status: what grows beyond it nests itself.
+	mostBytes = 2 << 10
+)
+
+// stillness counts, by project, what its planner has done since the world last
+// changed: since a person, a node or another planner wrote something about the
+// project or a node. What a planner wrote itself is no change of the world.
+type stillness struct {
+	commits map[string]int
+	plans   map[string]int
+	ticks   map[string]int // when a project was last planned, in timers fired
+	from    int64          // the revisions that the plan under way has written
+	to      int64
+	at      map[string]time.Time // when a project's planner last committed
+}
+
+func newStillness() stillness {
+	return stillness{commits: map[string]int{}, plans: map[string]int{}, ticks: map[string]int{}, at: map[string]time.Time{}}
+}
+
+// countPlan counts one plan, which has written these changes.
+func (c *checker) countPlan(project string, changes []store.Change) {
+	s := &c.still
+	if s.ticks[project] != c.w.ticks {
+		s.ticks[project], s.plans[project] = c.w.ticks, 0
+	}
+	if s.plans[project]++; s.plans[project] > mostPlans {
+		c.w.fail("%s was planned %d times while nothing changed and no time passed", tail(project), s.plans[project])
+	}
+	if len(changes) == 0 {
+		return
+	}
+	s.from, s.to = changes[0].Revision, changes[len(changes)-1].Revision
+	if c.w.now.Sub(s.at[project]) >= rowEnds {
+		s.commits[project] = 0
+	}
+	s.at[project] = c.w.now
+	if s.commits[project]++; s.commits[project] > mostCommits {
+		c.w.fail("the planner of %s committed %d times while the world stood still", tail(project), s.commits[project])
+	}
+	c.w.seen["most commits in a row"] = max(c.w.seen["most commits in a row"], s.commits[project])
+}
+
+// hear notes a change of the world.
+func (s *stillness) hear(ch *store.Change) {
+	if s.from <= ch.Revision && ch.Revision <= s.to {
+		return
+	}
+	switch spec := ch.Record.Spec.(type) {
+	case *mariposa.NodeSpec:
+		clear(s.commits)
+		clear(s.plans)
+		return
+	case *mariposa.ProjectSpec:
+		s.forget(ch.Record.ID)
+	case *mariposa.InstanceSpec:
+		s.forget(spec.Project)
+	default:
+		s.forget(ch.Record.Project)
+		s.forget(ch.Event.Project)
+	}
+}
+
+func (s *stillness) forget(project string) {
+	delete(s.commits, project)
+	delete(s.plans, project)
+}
+
+// staysSmall holds what is stored of how a project fares to a bound.
+func (c *checker) staysSmall(what string, status any, services int) {
+	b, err := json.Marshal(status)
+	if err != nil {
+		c.w.fail("the status of %s cannot be written: %v", what, err)
+	}
+	if len(b) > mostBytes*(1+services) {
+		c.w.fail("the status of %s with %d services takes %d bytes: %.300s…", what, services, len(b), b)
+	}
+}

@@ -1,0 +1,84 @@
+package simulate
+
+import (
+	"slices"
+
+	"mariposa"
+	"mariposa/driver"
+	"mariposa/store"
+)
+
+// This file holds what a tale says of causes of failures, and of what must be so
+// at every moment.
+
+// setBroken makes all new instances of a service fail, or start again.
+func (w *World) setBroken(service string, broken bool) {
+	if w.broken == nil {
+		w.broken = map[string]bool{}
+	}
+	w.broken[service] = broken
+	w.note("%s is broken: %v", service, broken)
+}
+
+// failsNow reports whether an instance that starts fails: its service is broken, or
+// another one is as the tale says.
+func (w *World) failsNow(i driver.Instance) bool {
+	if w.tale == nil {
+		return false
+	}
+	r, known := w.checker.instances[i.ID]
+	if !known {
+		return false
+	}
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	if w.broken[spec.ServiceName] {
+		return true
+	}
+	why, some := w.tale.Fails[spec.ServiceName]
+	if !some || why.Of != 0 && why.Of != w.checker.firstLike(spec) {
+		return false
+	}
+	for _, id := range w.checker.sorted() {
+		r := w.checker.instances[id]
+		other := r.Spec.(*mariposa.InstanceSpec)
+		if other.ServiceName == why.While && other.Project == spec.Project && isWanted(&r) && w.checker.firstLike(other) == why.Is {
+			return true
+		}
+	}
+	return false
+}
+
+// isWanted reports whether an instance is to run and has not ended. One that was
+// told to go is no cause any more, however long that takes.
+func isWanted(r *store.Record) bool {
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	status, _ := r.Status.(*mariposa.InstanceStatus)
+	switch mariposa.StateOf(spec, status) {
+	case mariposa.StateFailed, mariposa.StateStopped, mariposa.StateDestroyed:
+		return false
+	}
+	return spec.Goal == mariposa.GoalRunning
+}
+
+// always holds a tale to what it says of every moment: of which versions nothing is
+// made, and which services, once they have had a running instance, always have one.
+func (c *checker) always(spec *mariposa.InstanceSpec, made bool) {
+	t := c.w.tale
+	if t == nil {
+		return
+	}
+	if made && len(t.Never) > 0 && slices.Contains(t.Never[spec.ServiceName], c.firstLike(spec)) {
+		c.w.fail("%s is made of version %d", spec.Name, spec.Number)
+	}
+	if !slices.Contains(t.Serves, spec.ServiceName) {
+		return
+	}
+	up := c.countRunning(spec.Project, spec.ServiceName)
+	if up == 0 && c.w.serves[spec.ServiceName] {
+		c.w.fail("nothing of %s runs any more", spec.ServiceName)
+	}
+	if c.w.serves == nil {
+		c.w.serves = map[string]bool{}
+	}
+	c.w.serves[spec.ServiceName] = up > 0
+}
