@@ -79,10 +79,16 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 	if err := r.profiled(ctx, "cpu", r.up); err != nil {
 		return r.res, err
 	}
-	for _, part := range []func(context.Context) error{r.rest, r.kill, r.killBusy, r.loseNode, r.roll, r.down} {
+	for _, part := range []func(context.Context) error{r.rest, r.kill, r.killBusy, r.loseNode} {
 		if err := part(ctx); err != nil {
 			return r.res, err
 		}
+	}
+	if err := r.profiled(ctx, "cpu-roll", r.roll); err != nil {
+		return r.res, err
+	}
+	if err := r.down(ctx); err != nil {
+		return r.res, err
 	}
 	r.res.Commit, r.res.CPUS = r.store.percentiles(), round(cpu().Seconds())
 	return r.res, r.cleanUp(ctx)

@@ -3,6 +3,7 @@ package converge
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -105,7 +106,7 @@ func (v *View) mark(s *service) {
 	}
 	v.unmark(s)
 	s.due, s.repairs = true, s.needsRepair()
-	v.agenda.due.Set(s)
+	v.agenda.due.Load(s)
 }
 
 func (v *View) unmark(s *service) {
@@ -115,11 +116,32 @@ func (v *View) unmark(s *service) {
 	}
 }
 
+// unmarkDone takes those that a plan looked at off the agenda, but for those that
+// the next one must look at again.
+func (v *View) unmarkDone(looked []*service) {
+	done := func(s *service) bool { return !s.again && !s.waitsForBudget() }
+	if len(looked) < v.agenda.due.Len() || slices.ContainsFunc(looked, func(s *service) bool { return !done(s) }) {
+		for _, s := range looked {
+			if done(s) {
+				v.unmark(s)
+			}
+		}
+		return
+	}
+	v.agenda.due.Clear()
+	for _, s := range looked {
+		s.due = false
+	}
+}
+
 // refresh finds out what a plan at this time has to look at.
 func (v *View) refresh(now time.Time) {
 	a := &v.agenda
 	every := a.all || now.Before(a.last)
 	if every {
+		if len(a.readers) == 0 {
+			a.readers = make(map[string]map[*service]struct{}, len(v.services))
+		}
 		for _, s := range v.services {
 			v.touch(s)
 		}
@@ -132,6 +154,9 @@ func (v *View) refresh(now time.Time) {
 	}
 	touched := a.touched
 	a.touched = nil
+	if every { // neighbours in memory are looked at together, and the agenda grows at its end
+		slices.SortFunc(touched, func(x, y *service) int { return strings.Compare(x.name, y.name) })
+	}
 	before := v.contradictory()
 	for _, s := range touched {
 		if !s.dropped {

@@ -50,6 +50,9 @@ func (t *turn) bind() bool {
 // values are others than they were, and whether other instances are referred to.
 func (t *turn) resolveAll(was *mariposa.Bindings) (next *mariposa.Bindings, follows string, moved bool) {
 	references := t.view.referencesOf(t.s)
+	if len(references) == 0 {
+		return nil, "", false
+	}
 	for _, on := range slices.Sorted(maps.Keys(references)) {
 		b, why := t.bindTo(on, references[on])
 		if why != nil && t.unbound == nil && slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return r.Service == on }) {

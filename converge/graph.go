@@ -76,12 +76,15 @@ func (v *View) countEdge(s *service, e edge, n int) {
 
 // edgesOf finds the edges that a service's instances live by.
 func (v *View) edgesOf(s *service) []edge {
-	var out []edge
+	if s.def != nil && len(s.numbers) == 1 && s.numbers[s.status.Number] > 0 { // nearly always
+		return s.edgesBy(nil, s.def, s.status.Number)
+	}
 	numbers := make([]int, 0, 4)
 	for n := range s.numbers {
 		numbers = append(numbers, n)
 	}
 	slices.Sort(numbers)
+	var out []edge
 	var told []int // the definitions that were looked at: several versions may share one
 	for _, number := range numbers {
 		d, as := v.madeFrom(s, number)
@@ -89,10 +92,17 @@ func (v *View) edgesOf(s *service) []edge {
 			continue
 		}
 		told = append(told, as)
-		for i, on := range d.DependsOn { // sorted
-			if on != s.name && (i == 0 || d.DependsOn[i-1] != on) {
-				out = append(out, edge{on, as})
-			}
+		out = s.edgesBy(out, d, as)
+	}
+	return out
+}
+
+// edgesBy adds the edges of one definition of a service.
+func (s *service) edgesBy(out []edge, d *mariposa.Service, as int) []edge {
+	out = slices.Grow(out, len(d.DependsOn))
+	for i, on := range d.DependsOn { // sorted
+		if on != s.name && (i == 0 || d.DependsOn[i-1] != on) {
+			out = append(out, edge{on, as})
 		}
 	}
 	return out

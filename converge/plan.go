@@ -99,11 +99,7 @@ func (v *View) Plan(now time.Time, b Budget) Plan {
 		}
 		return true
 	})
-	for _, s := range looked {
-		if !s.again && !s.waitsForBudget() {
-			v.unmark(s)
-		}
-	}
+	v.unmarkDone(looked)
 	if s, some := v.agenda.wakes.Min(); some {
 		p.plan.Wake = s.wake
 	}
@@ -139,6 +135,10 @@ type planner struct {
 	// number), bulk how many it has. Beyond it the rest waits for the next plan.
 	limit, bulk int
 	plan        Plan
+
+	// One turn follows the other, so they share their memory.
+	turn   turn
+	status mariposa.ServiceStatus
 }
 
 // isSpent reports whether bulk work has had its share of this plan.
@@ -197,12 +197,12 @@ type turn struct {
 
 func (p *planner) service(s *service) {
 	p.view.agenda.serial++
-	t := &turn{planner: p, facts: p.factsOf(s), s: s, serial: p.view.agenda.serial}
-	t.st = &mariposa.ServiceStatus{Removed: true}
+	p.status = mariposa.ServiceStatus{Removed: true}
 	if s.status != nil {
-		c := *s.status
-		t.st = &c
+		p.status = *s.status
 	}
+	t := &p.turn
+	*t = turn{planner: p, facts: p.factsOf(s), s: s, serial: p.view.agenda.serial, st: &p.status}
 	if n := len(t.young); n > 0 && t.rolls { // then others may see it differently too
 		t.wakeAt(since(t.young[n-1]).Add(s.def.Update.MinHealthy))
 	}
@@ -215,9 +215,10 @@ func (p *planner) service(s *service) {
 	case !sameStatus(s.status, t.st):
 		t.changed = true
 		if p.plan.Services == nil {
-			p.plan.Services = map[string]*mariposa.ServiceStatus{}
+			p.plan.Services = make(map[string]*mariposa.ServiceStatus, p.view.agenda.due.Len()/2)
 		}
-		p.plan.Services[s.name] = t.st
+		st := p.status
+		p.plan.Services[s.name] = &st
 	}
 	p.view.remember(t)
 }

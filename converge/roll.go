@@ -301,22 +301,36 @@ func (t *turn) addReplacements() {
 	if extra < 0 || n <= 0 || !t.mayCreate() {
 		return
 	}
-	for _, referred := range []bool{false, true} { // what others refer to comes last, so that they follow once
-		t.s.each(stale, func(i *Instance) bool {
-			if n <= 0 || t.taken[i.Spec.Slot] || t.hasCurrent(i.Spec.Slot) || (t.referrer(i) != "") != referred {
-				return n > 0
-			}
-			if n--; !t.create(i.Spec.Slot, t.st.Number, t.replaces(i), false) {
-				n = 0
-			}
-			return n > 0
-		})
+	open := func(i *Instance) bool { return !t.taken[i.Spec.Slot] && !t.hasCurrent(i.Spec.Slot) }
+	replace := func(i *Instance) {
+		if n--; !t.create(i.Spec.Slot, t.st.Number, t.replaces(i), false) {
+			n = 0
+		}
+	}
+	var referred []*Instance // they come last, so that who refers to them follows once
+	t.s.each(stale, func(i *Instance) bool {
+		switch {
+		case !open(i):
+		case t.referrer(i) != "":
+			referred = append(referred, i)
+		default:
+			replace(i)
+		}
+		return n > 0
+	})
+	for _, i := range referred {
+		if n > 0 && open(i) {
+			replace(i)
+		}
 	}
 }
 
 // hasCurrent reports whether a slot is held by an instance that does not run
 // outdated: its successor, or one that is lost.
-func (t *turn) hasCurrent(slot int) bool { return t.holders(slot) > int(t.s.slots[slot].outdated) }
+func (t *turn) hasCurrent(slot int) bool {
+	o := t.s.slots[slot]
+	return int(o.holders-o.outdated) > t.givenUpAt[slot]
+}
 
 // retire removes up to n outdated instances: those whose slot is filled again
 // first, then in the order of victims.
