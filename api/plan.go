@@ -106,9 +106,11 @@ func (e *edit) foresee(m *made) (*document[contract.Plan], error) {
 	r := rehearsal{view: view, goal: goal}
 	seen := view.Foresee(converge.Future{Goal: goal, Now: e.now, Steps: maxForeseen, Name: r.name})
 	tellFollowers(doc.Resources, seen.Steps)
+	var retried []string
 	if m != nil {
-		tellRetried(doc.Resources, converge.Retried(statusOf(e.record)), seen.Steps)
+		retried = converge.Retried(statusOf(e.record))
 	}
+	tellUnfinished(doc.Resources, retried, seen)
 	names := map[string]string{}
 	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
 		names[r.ID] = r.Spec.(*mariposa.InstanceSpec).Name
@@ -218,28 +220,48 @@ func tellFollowers(docs []contract.PlanResource, steps []converge.Foreseen) {
 	}
 }
 
-// tellRetried says which services are tried again, and what becomes of those whose own
-// definition stays.
-func tellRetried(docs []contract.PlanResource, retried []string, steps []converge.Foreseen) {
-	changes := map[string]manifest.Change{}
-	for _, s := range steps {
-		switch {
-		case s.Action == converge.Create:
-			changes[s.Service] = manifest.Replaced
-		case s.Action == converge.Amend && changes[s.Service] == "":
-			changes[s.Service] = manifest.Updated
-		}
-	}
+// tellUnfinished says what becomes of services whose own definition stays, but which
+// are not as they should be, and which of them are tried again.
+func tellUnfinished(docs []contract.PlanResource, retried []string, seen converge.Foresight) {
+	changes := changesBy(seen)
 	for i := range docs {
 		doc := &docs[i]
-		if manifest.Change(doc.Change) == manifest.Removed || !slices.Contains(retried, doc.Name) {
-			continue
-		}
-		doc.Retried = true
-		if change := changes[doc.Name]; change != "" && (doc.Change == string(manifest.Unchanged) || doc.Change == string(manifest.Scaled)) {
+		is := manifest.Change(doc.Change)
+		doc.Retried = is != manifest.Removed && slices.Contains(retried, doc.Name)
+		if change := changes[doc.Name]; change != "" && (is == manifest.Unchanged || is == manifest.Scaled && doc.Retried) {
 			doc.Change = string(change)
 		}
 	}
+}
+
+// changesBy says what the steps of a plan come to for each service.
+func changesBy(seen converge.Foresight) map[string]manifest.Change {
+	weight := map[manifest.Change]int{manifest.Scaled: 1, manifest.Created: 2, manifest.Updated: 3, manifest.Replaced: 4}
+	changes := map[string]manifest.Change{}
+	note := func(name string, c manifest.Change) {
+		if weight[c] > weight[changes[name]] {
+			changes[name] = c
+		}
+	}
+	for _, s := range seen.Steps {
+		switch {
+		case s.Action == converge.Create && s.Reason.Is(mariposa.ReasonScale):
+			note(s.Service, manifest.Created)
+		case s.Action == converge.Create, s.Reason.Is(mariposa.ReasonVersionReplaces, mariposa.ReasonFollowReplaces):
+			note(s.Service, manifest.Replaced)
+		case s.Action == converge.Amend:
+			note(s.Service, manifest.Updated)
+		case s.Action == converge.Remove:
+			note(s.Service, manifest.Scaled)
+		}
+	}
+	for name, ss := range seen.Services {
+		r := ss.Rollout
+		if seen.Todo[name] > 0 && r != nil && r.Stopped == nil && !r.Held && !ss.Paused && ss.Frozen == nil && !ss.Removed {
+			note(name, manifest.Replaced) // it waits for something, but not for a person
+		}
+	}
+	return changes
 }
 
 func (e *edit) step(s converge.Foreseen, view *converge.View, names map[string]string) contract.PlanStep {

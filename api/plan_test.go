@@ -107,3 +107,38 @@ func TestAPlanTellsWhatFollows(t *testing.T) {
 		}
 	}
 }
+
+// A service whose definition stays is not said to be unchanged while its instances
+// are still being made, or replaced.
+func TestAPlanTellsWhatIsUnfinished(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner)
+	text := func(v string) string {
+		return "services:\n  db: {compute_type: dummy, update: {min_healthy: 0}, environment: {V: '" + v + "'}}\n" +
+			"  web: {compute_type: dummy, update: {min_healthy: 0}, depends_on: [db], environment: {V: '" + v + "'}}\n  side: {compute_type: dummy}\n"
+	}
+	says := func(db, web, side string) {
+		t.Helper()
+		p := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", nil), 200)
+		got := map[string]string{}
+		for _, r := range p.Resources {
+			got[r.Name] = r.Change
+		}
+		if got["db"] != db || got["web"] != web || got["side"] != side {
+			t.Errorf("db is %q, want %q; web is %q, want %q; side is %q, want %q", got["db"], db, got["web"], web, got["side"], side)
+		}
+	}
+	h.create("shop", text("1"))
+	h.until("the plan to be made", func() bool { return h.of("shop", "web").Reason != "" })
+	says("create", "create", "create")
+	g := h.gated("n1")
+	h.rests("shop")
+	says("unchanged", "unchanged", "unchanged")
+	g.close("shop")
+	h.puts("shop", text("2"), "")
+	h.until("web to wait for db", func() bool { return strings.HasPrefix(h.of("shop", "web").Reason, "waits for db") })
+	says("replace", "replace", "unchanged")
+	g.open("shop")
+	h.rests("shop")
+	says("unchanged", "unchanged", "unchanged")
+}

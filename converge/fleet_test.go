@@ -662,6 +662,12 @@ func (f *fleet) keepsFew(name string) {
 // or whose instances need it.
 func (f *fleet) waitsForPeople(name string) bool { return f.waits(name, map[string]bool{}) }
 
+// yields reports whether an instance is to go and stays for those that refer to it.
+func (f *fleet) yields(i *Instance) bool {
+	ss := f.goal.Services[i.Spec.ServiceName]
+	return ss != nil && slices.Contains(ss.Yields, i.ID)
+}
+
 func (f *fleet) waits(name string, seen map[string]bool) bool {
 	if f.goal.Goal != mariposa.GoalStarted || seen[name] {
 		return false
@@ -672,7 +678,7 @@ func (f *fleet) waits(name string, seen map[string]bool) bool {
 		return ss != nil && (ss.Stopped || f.waits(other, seen))
 	}
 	for _, i := range f.instances { // those that refer to it, and cannot follow
-		if i.Spec.ServiceName != name || !isOutdated(f.view, i) && !isEnding(f.view, name) {
+		if i.Spec.ServiceName != name || !isOutdated(f.view, i) && !isEnding(f.view, name) && !f.yields(i) {
 			continue
 		}
 		for _, by := range f.referrers(i) {

@@ -46,7 +46,7 @@ func benchConvergeCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Nodes, "nodes", 100, "on how many simulated nodes")
 	c.Flags().IntVar(&o.Projects, "projects", 1, "in how many projects")
 	c.Flags().IntVar(&o.Kills, "kills", 200, "how many single instances to kill")
-	g.flags(c, "cpu.pprof (of the way up)")
+	g.flags(c, "cpu.pprof (of the way up), cpu-roll.pprof")
 	return c
 }
 
