@@ -66,7 +66,7 @@ func (t *turn) boundService(i *Instance) string {
 	t.read.dependents = true
 	first := ""
 	for s := range t.view.bound[i.ID] {
-		if (first == "" || s.name < first) && s.def != nil && !s.ending(t.view.goal) && !s.frozen() {
+		if (first == "" || s.name < first) && s.def != nil && !s.ending(t.view.goal) {
 			first = s.name
 		}
 	}

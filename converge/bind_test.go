@@ -347,3 +347,41 @@ func TestASlotIsRefilledAtAVersionThatCanBeMade(t *testing.T) {
 		t.Errorf("%d are left of db%s", n, w.story())
 	}
 }
+
+// TestNobodyFollowsFromOneTryToTheNext lets db fail again and again. web, which refers
+// to it, stays as it is until an instance has been up for longer than the next try
+// would be put off.
+func TestNobodyFollowsFromOneTryToTheNext(t *testing.T) {
+	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
+	web := w.of("web")[0]
+	for range 4 {
+		w.fail(w.of("db")...)
+		for range 50 {
+			w.step()
+			for _, id := range w.moving() {
+				w.move(id)
+			}
+			if b := w.status("db").Backoff; b.Until.After(w.now) {
+				w.now = b.Until
+			}
+			if len(w.serving("db")) > 0 {
+				break
+			}
+		}
+	}
+	for range 5 { // it serves again, and nothing but time is missing
+		w.step()
+	}
+	b := w.status("db").Backoff
+	if b.Failures < 3 {
+		t.Fatalf("db has failed %d times in a row%s", b.Failures, w.story())
+	}
+	if now := w.of("web"); len(now) != 1 || now[0] != web || !strings.Contains(reasonOf(w.status("web")), "has been up for") {
+		t.Fatalf("web was %s and is %v: %q%s", web, now, reasonOf(w.status("web")), w.story())
+	}
+	w.wait(delay(w.status("db").ID, b.Failures+1))
+	w.settle()
+	if now := w.of("web"); len(now) != 1 || now[0] == web || w.boundTo("web", "db") != w.of("db")[0] {
+		t.Errorf("web is %v, bound to %s, and db is %v%s", now, w.boundTo("web", "db"), w.of("db"), w.story())
+	}
+}

@@ -207,12 +207,9 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on, or is tried again
 		tryAgain(&n, false, now)
 		r := *n.Rollout
-		r.Number, r.Undo = p.Number, r.Undo || p.Undo
+		r.Number, r.Undo, r.Progress, r.Failures = p.Number, r.Undo || p.Undo, now, 0 // it is judged by what becomes of this version
 		if p.Rolling.N > 0 {
 			r.Batch = p.Rolling
-		}
-		if len(was.Needs) > 0 && len(def.Needs) == 0 {
-			r.Progress = now // it could not begin before
 		}
 		n.Rollout = &r
 	}

@@ -3,6 +3,7 @@ package converge
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"mariposa"
@@ -106,4 +107,31 @@ func (w *world) firstToSay(status mariposa.Status) []string {
 	}
 	w.Fatalf("nobody ever is %s%s", status, w.story())
 	return nil
+}
+
+// TestAServiceIsLookedAtAgainWhenAReferrerThatItDoesNotNameLetsGo has db keep two
+// outdated instances for two services that are frozen. It names one of them as its
+// reason. Then the other one follows, and what it referred to goes.
+func TestAServiceIsLookedAtAgainWhenAReferrerThatItDoesNotNameLetsGo(t *testing.T) {
+	t.Parallel()
+	web, late := def("web", "one", 1, refersTo("db.id")), def("late", "one", 1, refersTo("db.id"))
+	w := newWorld(t, def("db", "one", 1, rolling("3")), web)
+	w.settle()
+	w.mode(mariposa.ModeFreeze, "web")
+	w.submit(def("db", "two", 1, rolling("3")), web)
+	w.settle()
+	w.submit(def("db", "two", 1, rolling("3")), web, late)
+	w.settle()
+	w.mode(mariposa.ModeFreeze, "late")
+	w.submit(def("db", "three", 1, rolling("3")), web, late)
+	w.settle()
+	stays, goes := w.boundTo("web", "db"), w.boundTo("late", "db")
+	if said := reasonOf(w.status("db")); len(w.of("db")) != 3 || stays == goes || !strings.HasPrefix(said, stays+" stays until web") {
+		t.Fatalf("db has %v, %q%s", w.of("db"), said, w.story())
+	}
+	w.mode(mariposa.ModeThaw, "late")
+	w.settle()
+	if got := w.of("db"); slices.Contains(got, goes) || !slices.Contains(got, stays) {
+		t.Errorf("after late has followed, %v are there: %s should be gone, %s should stay%s", got, goes, stays, w.story())
+	}
 }

@@ -111,3 +111,29 @@ func TestARollbackThatFailedIsTriedAgainByARevert(t *testing.T) {
 	wantServing(t, w, "web", map[string]int{"one": 1})
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 }
+
+// A rollout that goes on under a new version is judged by what becomes of that
+// version: neither the time nor the failures of the one before count.
+func TestANewVersionGivesARolloutItsTimeAnew(t *testing.T) {
+	t.Parallel()
+	web := func(image string) *mariposa.Service {
+		return def("web", image, 1, minHealthy(30*time.Second), deadline(time.Minute))
+	}
+	w := running(t, web("one"), def("db", "one", 1))
+	w.submit(web("two"), def("db", "one", 1))
+	w.step() // makes the new one, which takes its time
+	w.wait(50 * time.Second)
+	w.step()
+	w.submit(web("two"), def("db", "two", 1))
+	w.step()
+	w.wait(30 * time.Second)
+	w.step()
+	if r := w.status("web").Rollout; r == nil || isStopped(r) || r.Number != 3 || r.Failures != 0 {
+		t.Fatalf("30 s after version 3 came, the rollout is %+v%s", r, w.story())
+	}
+	w.wait(31 * time.Second)
+	w.step()
+	if r := w.status("web").Rollout; r == nil || !isStopped(r) {
+		t.Errorf("61 s after version 3 came, the rollout is %+v%s", r, w.story())
+	}
+}

@@ -77,3 +77,28 @@ func (w *world) inSlot(service string, slot int) string {
 	w.Fatalf("nothing is in slot %s.%d", service, slot)
 	return ""
 }
+
+// A slot whose own definition refers to a service that is gone is refilled as a new
+// slot would be: at the version that the canary is compared to, not as a second canary.
+func TestARefillOfWhatCannotBeMadeAgainIsNoCanary(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("a", "one", 3), def("d", "one", 1))
+	w.submit(def("a", "two", 3, refersTo("d.id"), canary(1)), def("d", "one", 1))
+	w.settle()
+	w.submit(def("a", "three", 3, canary(1)))
+	w.settle()
+	second := ""
+	for _, id := range w.of("a") {
+		if w.instances[id].Spec.Number == 2 {
+			second = id
+		}
+	}
+	if second == "" || w.serving("a")["three"] != 1 {
+		t.Fatalf("a is %v%s", w.serving("a"), w.story())
+	}
+	w.fail(second)
+	w.settle()
+	if got := w.serving("a"); got["three"] != 1 || got["one"] != 2 {
+		t.Errorf("a is %v, want one of image three and two of image one%s", got, w.story())
+	}
+}

@@ -35,5 +35,5 @@ PY
 		survivors=$((survivors + 1))
 	fi
 	cp "converge/$file" "$work/converge/$file"
-done <converge/testdata/mutants.txt
+done <"${MUTANTS:-converge/testdata/mutants.txt}"
 [ "$survivors" = 0 ]
