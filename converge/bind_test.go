@@ -385,3 +385,20 @@ func TestNobodyFollowsFromOneTryToTheNext(t *testing.T) {
 		t.Errorf("web is %v, bound to %s, and db is %v%s", now, w.boundTo("web", "db"), w.of("db"), w.story())
 	}
 }
+
+// TestWhatARolloutDidNotSpeakOfFollowsToo makes one instance of web anew, and db dies
+// meanwhile. That rollout is about one instance; the other one follows after it.
+func TestWhatARolloutDidNotSpeakOfFollowsToo(t *testing.T) {
+	w := running(t, def("db", "one", 1), def("web", "one", 2, refersTo("db.id"), minHealthy(time.Minute)))
+	w.patch(mariposa.Patch{Reprovision: []string{"web"}, Filter: &mariposa.Filter{Instances: w.of("web")[:1]}}, "web")
+	w.step()
+	w.fail(w.of("db")...)
+	w.settle()
+	db := w.of("db")[0]
+	for _, id := range w.of("web") {
+		if to := w.instances[id].Spec.Bindings.To["db"].Instance; to != db {
+			t.Errorf("%s refers to %s, and db is %s%s", id, to, db, w.story())
+		}
+	}
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+}

@@ -135,3 +135,54 @@ func TestAServiceIsLookedAtAgainWhenAReferrerThatItDoesNotNameLetsGo(t *testing.
 		t.Errorf("after late has followed, %v are there: %s should be gone, %s should stay%s", got, goes, stays, w.story())
 	}
 }
+
+// TestAServiceThatReadItsDependentsIsLookedAtAgainWhenOneLetsGo has web leave db by a
+// rollout. Whoever read who depends on db is looked at again when the last instance
+// goes that did, whether it named web or not.
+func TestAServiceThatReadItsDependentsIsLookedAtAgainWhenOneLetsGo(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("db", "one", 1), def("web", "one", 1, dependsOn("db")))
+	old := w.of("web")[0]
+	w.submit(def("db", "one", 1), def("web", "two", 1))
+	for range 3 { // the new one comes up
+		w.step()
+		for _, id := range w.moving() {
+			if id != old {
+				w.move(id)
+			}
+		}
+	}
+	w.plan()
+	db := w.view.services["db"]
+	w.view.setRead(db, reads{dependents: true})
+	w.view.unmark(db)
+	db.dirty = false
+	w.move(old)
+	w.move(old)
+	if w.view.refresh(w.now); len(w.view.services["web"].edges) != 0 || !db.dirty {
+		t.Errorf("web has edges %v, and db is looked at: %t%s", w.view.services["web"].edges, db.dirty, w.story())
+	}
+}
+
+// TestAReferenceCountsAgainstANewerEdge has db come to depend on web while web's
+// instance still refers to db's old one. So web is not kept for db: db's old one is
+// kept for web.
+func TestAReferenceCountsAgainstANewerEdge(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("db", "one", 1), def("web", "one", 1, refersTo("db.id")))
+	w.mode(mariposa.ModeFreeze, "web")
+	w.submit(def("db", "two", 1, dependsOn("web")), def("web", "two", 1))
+	w.scale("db", 2) // the second one is made from the new version
+	w.settle()
+	if n := len(w.of("db")); n != 2 {
+		t.Fatalf("db has %d instances%s", n, w.story())
+	}
+	if by, n := dependentOf(w.view, "web", false); n != 0 {
+		t.Errorf("web is kept for %s%s", by, w.story())
+	}
+	w.mode(mariposa.ModeThaw, "web")
+	w.aim(mariposa.GoalDeleted)
+	if steps := w.step(); !slices.Contains(steps, "remove web.1-2") || slices.Contains(steps, "remove db.1-1") {
+		t.Errorf("when all is to go, %v go first%s", steps, w.story())
+	}
+}
