@@ -5,6 +5,7 @@ type Kind string
 
 const (
 	KindProject    Kind = "project"
+	KindService    Kind = "service" // of a project, as long as anything of it is wanted or left
 	KindVersion    Kind = "version"
 	KindInstance   Kind = "instance"
 	KindVolume     Kind = "volume"
@@ -22,89 +23,72 @@ const (
 	KindAnswer     Kind = "answer"   // to a change that may be asked for again
 )
 
-// Kinds lists every kind, in the order in which a reader should load them.
-var Kinds = []Kind{
-	KindNode, KindUser, KindOrg, KindPackage, KindKey, KindProject, KindVersion, KindMetadata, KindTask, KindVolume, KindNetwork, KindAttachment, KindInstance, KindName, KindToken, KindAnswer,
+// kinds is what is known of every kind, in the order in which a reader should load
+// them.
+var kinds = []struct {
+	kind    Kind
+	shelved bool
+	spec    func() any
+	status  func() any
+}{
+	{KindNode, false, empty[NodeSpec], empty[NodeStatus]},
+	{KindUser, false, empty[UserSpec], empty[UserStatus]},
+	{KindOrg, false, empty[OrganizationSpec], empty[OrganizationStatus]},
+	{KindPackage, false, empty[PackageSpec], empty[PackageStatus]},
+	{KindKey, false, empty[KeySpec], empty[KeyStatus]},
+	{KindProject, false, empty[ProjectSpec], empty[ProjectStatus]},
+	{KindService, false, empty[ServiceSpec], empty[ServiceStatus]},
+	{KindVersion, true, empty[VersionSpec], empty[VersionStatus]},
+	{KindMetadata, true, empty[MetadataSpec], empty[MetadataStatus]},
+	{KindTask, false, empty[TaskSpec], empty[TaskStatus]},
+	{KindVolume, false, empty[VolumeSpec], empty[VolumeStatus]},
+	{KindNetwork, false, empty[NetworkSpec], empty[NetworkStatus]},
+	{KindAttachment, false, empty[AttachmentSpec], empty[AttachmentStatus]},
+	{KindInstance, false, empty[InstanceSpec], empty[InstanceStatus]},
+	{KindName, false, empty[NameSpec], empty[NameStatus]},
+	{KindToken, false, empty[TokenSpec], empty[TokenStatus]},
+	{KindAnswer, true, empty[AnswerSpec], empty[AnswerStatus]},
 }
+
+func empty[T any]() any { return new(T) }
+
+// Kinds lists every kind, in the order in which a reader should load them.
+var Kinds = func() []Kind {
+	all := make([]Kind, len(kinds))
+	for i, k := range kinds {
+		all[i] = k.kind
+	}
+	return all
+}()
+
+// byKind finds the row of a kind.
+var byKind = func() map[Kind]int {
+	all := make(map[Kind]int, len(kinds))
+	for i, k := range kinds {
+		all[k.kind] = i
+	}
+	return all
+}()
 
 // Shelved reports whether objects of a kind are read one by one by who needs
 // them, and left out of snapshots: there may be many, and large ones.
-func (k Kind) Shelved() bool { return k == KindVersion || k == KindMetadata || k == KindAnswer }
+func (k Kind) Shelved() bool {
+	i, known := byKind[k]
+	return known && kinds[i].shelved
+}
 
 // NewSpec makes an empty Spec of a kind, to decode into; nil for an unknown kind.
 func NewSpec(k Kind) any {
-	switch k {
-	case KindProject:
-		return new(ProjectSpec)
-	case KindVersion:
-		return new(VersionSpec)
-	case KindInstance:
-		return new(InstanceSpec)
-	case KindVolume:
-		return new(VolumeSpec)
-	case KindNetwork:
-		return new(NetworkSpec)
-	case KindAttachment:
-		return new(AttachmentSpec)
-	case KindNode:
-		return new(NodeSpec)
-	case KindTask:
-		return new(TaskSpec)
-	case KindName:
-		return new(NameSpec)
-	case KindToken:
-		return new(TokenSpec)
-	case KindUser:
-		return new(UserSpec)
-	case KindOrg:
-		return new(OrganizationSpec)
-	case KindPackage:
-		return new(PackageSpec)
-	case KindKey:
-		return new(KeySpec)
-	case KindMetadata:
-		return new(MetadataSpec)
-	case KindAnswer:
-		return new(AnswerSpec)
+	if i, known := byKind[k]; known {
+		return kinds[i].spec()
 	}
 	return nil
 }
 
 // NewStatus makes an empty Status of a kind, to decode into; nil for an unknown kind.
 func NewStatus(k Kind) any {
-	switch k {
-	case KindProject:
-		return new(ProjectStatus)
-	case KindVersion:
-		return new(VersionStatus)
-	case KindInstance:
-		return new(InstanceStatus)
-	case KindVolume:
-		return new(VolumeStatus)
-	case KindNetwork:
-		return new(NetworkStatus)
-	case KindAttachment:
-		return new(AttachmentStatus)
-	case KindNode:
-		return new(NodeStatus)
-	case KindTask:
-		return new(TaskStatus)
-	case KindName:
-		return new(NameStatus)
-	case KindToken:
-		return new(TokenStatus)
-	case KindUser:
-		return new(UserStatus)
-	case KindOrg:
-		return new(OrganizationStatus)
-	case KindPackage:
-		return new(PackageStatus)
-	case KindKey:
-		return new(KeyStatus)
-	case KindMetadata:
-		return new(MetadataStatus)
-	case KindAnswer:
-		return new(AnswerStatus)
+	if i, known := byKind[k]; known {
+		return kinds[i].status()
 	}
 	return nil
 }

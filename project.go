@@ -27,19 +27,31 @@ type ProjectSpec struct {
 // ProjectStatus is the goal in force and how far reality is from it. The
 // project's planner writes it.
 type ProjectStatus struct {
-	Goal      ProjectGoal               `json:"goal"`
-	Version   string                    `json:"version"` // the version in force
-	Number    int                       `json:"number"`
-	Completed int                       `json:"completed,omitempty"` // the version that was last fully in force
-	Undone    int                       `json:"undone,omitempty"`    // the newest version that was rolled back
-	UndoneWhy *Reason                   `json:"undone_why,omitempty"`
-	Fallback  map[string]int            `json:"fallback,omitempty"` // the scales that belong to Completed, for a rollback; nil while it is in force
-	Frozen    bool                      `json:"frozen,omitempty"`   // as a whole: services that appear are frozen too
-	Paused    bool                      `json:"paused,omitempty"`   // as a whole
-	Services  map[string]*ServiceStatus `json:"services,omitempty"` // by name; removed services stay until their last instance is gone
-	Status    Status                    `json:"status"`
-	Reason    *Reason                   `json:"reason,omitempty"`
+	Goal      ProjectGoal    `json:"goal"`
+	Version   string         `json:"version"` // the version in force
+	Number    int            `json:"number"`
+	Completed int            `json:"completed,omitempty"` // the version that was last fully in force
+	Undone    int            `json:"undone,omitempty"`    // the newest version that was rolled back
+	UndoneWhy *Reason        `json:"undone_why,omitempty"`
+	Fallback  map[string]int `json:"fallback,omitempty"` // the scales that belong to Completed, for a rollback; nil while it is in force
+	Frozen    bool           `json:"frozen,omitempty"`   // as a whole: services that appear are frozen too
+	Paused    bool           `json:"paused,omitempty"`   // as a whole
+	Status    Status         `json:"status"`
+	Reason    *Reason        `json:"reason,omitempty"`
+	// Services are by name; removed ones stay until their last instance is gone. In
+	// the store each is a record of its own, which the picture puts in here. A store
+	// from before that has them here.
+	Services map[string]*ServiceStatus `json:"services,omitempty"`
 }
+
+// ServiceSpec says whose a service is.
+type ServiceSpec struct {
+	Project string `json:"project"`
+	Name    string `json:"name"`
+}
+
+// ServiceID is the id of a project's service in the store.
+func ServiceID(project, name string) string { return project + "/" + name }
 
 // ServiceStatus is the goal of one service and how its convergence fares.
 type ServiceStatus struct {

@@ -184,8 +184,8 @@ func (s *server) edit(ctx context.Context, id string) (*edit, error) {
 func (s *server) asItStands(id string) (*store.Record, []*store.Record) {
 	r := s.Picture.Get(mariposa.KindProject, id)
 	for r != nil {
-		tasks, was := s.Picture.TasksOf(id), r.Revision
-		if r = s.Picture.Get(mariposa.KindProject, id); r != nil && r.Revision == was {
+		tasks, was := s.Picture.TasksOf(id), r
+		if r = s.Picture.Get(mariposa.KindProject, id); r == was {
 			return r, tasks
 		}
 	}

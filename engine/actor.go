@@ -36,8 +36,7 @@ type actor struct {
 	redone  map[int]bool // versions whose values were counted on since they were read
 	loose   bool         // a network may have lost its last user since that was looked at
 
-	ahead  *mariposa.ProjectStatus        // what the store does not say yet of how services fare; nil: nothing
-	wrote  time.Time                      // when the status was last written
+	inline bool                           // its services are not records of their own yet
 	scopes map[string]map[string]struct{} // the services of open tasks with many of them, by task
 	guard  guard
 
@@ -95,8 +94,14 @@ func (a *actor) step(ctx context.Context) error {
 		}
 		changes = nil
 	}
+	goal := false // whether that, or how services are, has changed
 	for i := range changes {
 		a.apply(&changes[i])
+		kind := changes[i].Record.Kind
+		goal = goal || kind == mariposa.KindProject || kind == mariposa.KindService
+	}
+	if goal && a.record != nil {
+		a.takeGoal()
 	}
 	if a.record == nil {
 		a.e.forget(a)
@@ -122,7 +127,7 @@ func (a *actor) step(ctx context.Context) error {
 func (a *actor) load() {
 	p := a.e.Picture.Project(a.project)
 	a.loaded, a.seen, a.loose = true, p.Revision, true
-	a.record, a.ahead = p.Record, nil
+	a.record, a.inline = p.Record, p.Inline
 	a.tasks, a.volumes, a.scopes = map[string]*store.Record{}, newVolumes(), nil
 	for _, t := range p.Tasks {
 		a.tasks[t.ID] = t
@@ -138,6 +143,22 @@ func (a *actor) load() {
 	}
 }
 
+// takeGoal takes the project's status with its services from the picture, which has
+// put them together. Nobody else writes any of that.
+func (a *actor) takeGoal() {
+	shown := a.e.Picture.Get(mariposa.KindProject, a.project)
+	if shown == nil {
+		a.record = nil // the change that says so is on its way
+		return
+	}
+	r := *a.record
+	r.Status = shown.Status
+	a.record = &r
+	if st, _ := r.Status.(*mariposa.ProjectStatus); st != nil {
+		a.view.SetGoal(st)
+	}
+}
+
 func (a *actor) apply(c *store.Change) {
 	a.seen = max(a.seen, c.Revision)
 	r := c.Record
@@ -148,10 +169,6 @@ func (a *actor) apply(c *store.Change) {
 			return
 		}
 		a.record = &r
-		if st, ok := r.Status.(*mariposa.ProjectStatus); ok && st != nil && c.Status {
-			a.view.SetGoal(st)
-			a.ahead = nil // its own words, come back
-		}
 	case mariposa.KindVersion:
 		if c.Spec && !c.Deleted {
 			if a.redone == nil {

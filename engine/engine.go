@@ -45,7 +45,6 @@ type Options struct {
 	Holder  string               // this replica's name
 	TTL     time.Duration        // of leases; 6 s if zero
 	Limit   int                  // instances on their way up at once; 8,192 if zero
-	Telling time.Duration        // how long, for each service of a project, news of how they fare wait after the last; 500 µs if zero
 	// Reachable reports whether a node that is believed to be there really has a
 	// connection, so that nothing new is placed where nobody listens; nil: believe.
 	Reachable func(node *store.Record) bool
@@ -75,9 +74,6 @@ func New(o Options) *Engine {
 	}
 	if o.Limit == 0 {
 		o.Limit = 8192
-	}
-	if o.Telling == 0 {
-		o.Telling = 500 * time.Microsecond
 	}
 	e := &Engine{
 		Options: o, placer: place.NewPlacer(), gate: pace.NewGate(o.Limit, 64),
@@ -262,6 +258,8 @@ func (e *Engine) hear(changes []store.Change) {
 			continue
 		case *mariposa.ProjectSpec:
 			project = c.Record.ID
+		case *mariposa.ServiceSpec:
+			project = spec.Project
 		case *mariposa.InstanceSpec:
 			project = spec.Project
 			if c.Deleted {

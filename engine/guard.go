@@ -99,15 +99,14 @@ func (a *actor) holds() time.Duration {
 	return g.until.Sub(now)
 }
 
-// watch counts what a turn has committed or put off, and holds the next plan back
-// where that has been too much.
+// watch counts what a turn has committed, and holds the next plan back where that
+// has been too much.
 func (t *turn) watch(res store.Result) {
 	g := &t.guard
-	if len(t.unit.Writes) > 0 {
-		g.first, g.last = res.First, res.Last
-	} else if !t.follows {
+	if len(t.unit.Writes) == 0 {
 		return
 	}
+	g.first, g.last = res.First, res.Last
 	if t.now.Sub(g.at) >= rowEnds {
 		*g = guard{first: g.first, last: g.last}
 	}

@@ -37,18 +37,11 @@ func (f *forgetful) Commit(ctx context.Context, units ...store.Unit) []store.Res
 
 // forgetWhy keeps another reason for a service than it was given.
 func forgetWhy(w *store.Write) {
-	st, ok := w.Status.(*mariposa.ProjectStatus)
-	if !ok || st == nil {
-		return
-	}
-	next := *st
-	next.Services = map[string]*mariposa.ServiceStatus{}
-	for name, ss := range st.Services {
-		c := *ss
+	if st, ok := w.Status.(*mariposa.ServiceStatus); ok && st != nil {
+		c := *st
 		c.Status, c.Reason = mariposa.StatusConverging, mariposa.Said("something else")
-		next.Services[name] = &c
+		w.Status = &c
 	}
-	w.Status = &next
 }
 
 // forgetForm keeps another digest of a new instance, which is outdated from the

@@ -49,7 +49,6 @@ type rig struct {
 	away     map[string]bool // nodes that do nothing
 	lazy     bool            // no node does anything
 	limit    int             // of the engines; 0: as they are made
-	telling  time.Duration   // likewise
 	bulk     bool            // nodes do all they are told at once
 	fail     map[string]bool // services whose instances fail instead of running
 	hang     map[string]bool // services whose instances never come up
@@ -90,7 +89,7 @@ func (r *rig) replicaOn(name string, st store.Store) *replica {
 	}
 	x := &replica{r: r, name: name, pic: p, ready: map[string]bool{}}
 	x.eng = engine.New(engine.Options{
-		Store: st, Picture: p, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name, Limit: r.limit, Telling: r.telling,
+		Store: st, Picture: p, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name, Limit: r.limit,
 	})
 	r.replicas = append(r.replicas, x)
 	x.renew()
@@ -407,7 +406,14 @@ func (r *rig) project(id string) *mariposa.ProjectStatus {
 	if st == nil {
 		return &mariposa.ProjectStatus{}
 	}
-	return st
+	whole := *st
+	whole.Services = map[string]*mariposa.ServiceStatus{}
+	for _, s := range r.list(mariposa.KindService) {
+		if spec := s.Spec.(*mariposa.ServiceSpec); spec.Project == id {
+			whole.Services[spec.Name] = s.Status.(*mariposa.ServiceStatus)
+		}
+	}
+	return &whole
 }
 
 // own lists the tasks that Mariposa opened by itself.

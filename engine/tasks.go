@@ -440,7 +440,10 @@ func (t *turn) finish(ctx context.Context) error {
 			t.replaceTask(task)
 		}
 	}
-	for _, kind := range []mariposa.Kind{mariposa.KindVersion, mariposa.KindMetadata} {
+	t.unit.Writes = slices.DeleteFunc(t.unit.Writes, func(w store.Write) bool {
+		return w.Kind == mariposa.KindProject || w.Kind == mariposa.KindService
+	})
+	for _, kind := range []mariposa.Kind{mariposa.KindService, mariposa.KindVersion, mariposa.KindMetadata} {
 		if err := t.deleteAll(ctx, kind); err != nil {
 			return err
 		}
@@ -448,7 +451,6 @@ func (t *turn) finish(ctx context.Context) error {
 	t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindKey, ID: t.project, Delete: true, Event: mariposa.Event{Kind: "key.deleted", Project: t.project, Actor: "mariposa"}})
 	t.leaveVolumes()
 	t.giveBack()
-	t.unit.Writes = slices.DeleteFunc(t.unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindProject })
 	t.unit.Writes = append(t.unit.Writes, store.Write{
 		Kind: mariposa.KindProject, ID: t.project, Delete: true,
 		Event: mariposa.Event{Kind: "project.deleted", Project: t.project, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonNothingLeft}},

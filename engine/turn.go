@@ -19,7 +19,7 @@ type turn struct {
 	*actor
 	now     time.Time
 	spec    *mariposa.ProjectSpec
-	was     *mariposa.ProjectStatus // as stored, and what is put off to be; nil before the first
+	was     *mariposa.ProjectStatus // as stored; nil before the first
 	goal    *mariposa.ProjectStatus // as it will be
 	open    []queue.Task
 	news    map[string]*mariposa.TaskStatus // tasks whose status changes
@@ -36,8 +36,6 @@ type turn struct {
 	cut     bool // there were more steps than one commit carries
 	// completed: this turn notes that the version in force is so fully.
 	completed bool
-	tells     bool                     // this turn writes the project's status
-	follows   bool                     // this turn puts it off, and the view goes on from it
 	still     map[string]time.Duration // how long tasks may stand still, as far as that was asked
 	networks  networks
 }
@@ -49,9 +47,6 @@ func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 		unsaid: map[string]int{}, nowhere: map[string]bool{},
 	}
 	t.was, _ = a.record.Status.(*mariposa.ProjectStatus)
-	if a.ahead != nil {
-		t.was = a.ahead
-	}
 	t.goal = t.was
 	return t, t.activate(ctx)
 }
@@ -232,27 +227,27 @@ func (t *turn) create(s converge.Step) {
 	t.unit.Claims = append(t.unit.Claims, store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity})
 }
 
-// writeGoal stores the project's goal and fare when either has changed. News of how
-// services fare may be put off.
+// writeGoal stores the project's goal and how its services are, as far as either has
+// changed.
 func (t *turn) writeGoal() {
 	st := *t.goal
 	st.Services = t.fares
 	st.Status, st.Reason = summary(&st, t.plan.Todo)
 	st.Reason = t.guard.explain(st.Reason)
 	t.completeGoal(&st)
-	news, due := t.was == nil || !t.sameGoal(&st), !t.now.Before(t.nextTelling())
-	switch {
-	case !news && (t.ahead == nil || !due):
-		return
-	case news && !due && t.onlyFares(&st):
-		t.putOff(&st)
-		return
+	before := len(t.unit.Writes)
+	if t.inline || t.was == nil || !sameBesideServices(t.was, &st) {
+		alone := st
+		alone.Services = nil // they are records of their own
+		t.unit.Writes = append(t.unit.Writes, store.Write{
+			Kind: mariposa.KindProject, ID: t.project, Project: t.project, Status: &alone,
+			Event: mariposa.Event{Kind: "project." + string(st.Status), Project: t.project, Actor: "mariposa", Reason: st.Reason},
+		})
 	}
-	t.goal, t.tells = &st, true
-	t.unit.Writes = append(t.unit.Writes, store.Write{
-		Kind: mariposa.KindProject, ID: t.project, Project: t.project, Status: &st,
-		Event: mariposa.Event{Kind: "project." + string(st.Status), Project: t.project, Actor: "mariposa", Reason: st.Reason},
-	})
+	t.writeServices(st.Services)
+	if len(t.unit.Writes) > before {
+		t.goal = &st
+	}
 }
 
 // summary is how the project as a whole fares: as its worst service does.
@@ -287,25 +282,6 @@ var badness = map[mariposa.Status]int{
 	mariposa.StatusPaused: 3, mariposa.StatusFrozen: 2, mariposa.StatusConverging: 1,
 }
 
-// sameGoal reports whether a status says what is stored. Only what the plan or a
-// task has said anew is compared: there may be very many services.
-func (t *turn) sameGoal(st *mariposa.ProjectStatus) bool {
-	if t.goal != t.was {
-		return same(t.was, st)
-	}
-	a, b := *t.was, *st
-	a.Services, b.Services = nil, nil
-	if len(t.plan.Ended) > 0 || !same(a, b) {
-		return false
-	}
-	for name, ss := range t.plan.Services {
-		if !same(t.was.Services[name], ss) {
-			return false
-		}
-	}
-	return true
-}
-
 func order(w store.Write) int {
 	if w.Kind == mariposa.KindTask {
 		return 0
@@ -330,9 +306,7 @@ func (t *turn) commit(ctx context.Context) error {
 		}
 		t.await = res.Last
 	}
-	if t.tells {
-		t.wrote = t.now
-	}
+	t.inline = false
 	t.watch(res)
 	t.sleep()
 	t.view.ForgetVersions()
@@ -347,12 +321,6 @@ func (t *turn) commit(ctx context.Context) error {
 	}
 	if at := t.deadline(); !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
 		wake = at
-	}
-	if at := t.nextTelling(); t.ahead != nil && !t.tells && (wake.IsZero() || at.Before(wake)) {
-		wake = at
-	}
-	if t.follows && len(t.unit.Writes) == 0 {
-		wake = t.now // nothing comes back through the feed that would make it look again
 	}
 	if wake = t.guard.rewake(wake); !wake.IsZero() {
 		t.wakeIn(wake.Sub(t.now))

@@ -2,6 +2,7 @@ package picture_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -86,7 +87,7 @@ func anything(rt *rapid.T, names names) (store.Write, bool) {
 		names.free(space, id)
 		return remove(kind, id), true
 	}
-	switch rapid.IntRange(0, 19).Draw(rt, "what") {
+	switch rapid.IntRange(0, 22).Draw(rt, "what") {
 	case 0, 1:
 		id, org, name := pick("p", 3), pick("o", 2), pick("name", 3)
 		return taken("project", id, org+"/"+name, projectOf(id, org, name, users()...))
@@ -126,8 +127,20 @@ func anything(rt *rapid.T, names names) (store.Write, bool) {
 		return volume(pick("v", 3), mariposa.VolumeSpec{Organization: pick("o", 3), Node: pick("n", 2)}), true
 	case 18:
 		return remove(mariposa.KindVolume, pick("v", 3)), true
+	case 19, 20:
+		project, name := pick("p", 3), pick("s", 3)
+		return service(project, name, rapid.IntRange(0, 3).Draw(rt, "scale")), true
+	case 21:
+		return remove(mariposa.KindService, mariposa.ServiceID(pick("p", 3), pick("s", 3))), true
 	}
 	return store.Write{}, false
+}
+
+func service(project, name string, scale int) store.Write {
+	return store.Write{
+		Kind: mariposa.KindService, ID: mariposa.ServiceID(project, name), Project: project,
+		Spec: &mariposa.ServiceSpec{Project: project, Name: name}, Status: &mariposa.ServiceStatus{ID: name, Scale: scale},
+	}
 }
 
 func volume(id string, spec mariposa.VolumeSpec) store.Write {
@@ -140,8 +153,23 @@ func equal(rt *rapid.T, p, fresh *picture.Picture) {
 	for _, k := range mariposa.Kinds {
 		want(rt, string(k), p.All(k), ids(fresh.All(k))...)
 		for _, r := range fresh.All(k) {
-			if got := p.Get(k, r.ID); got.Revision != r.Revision || got.Spec != r.Spec || got.Status != r.Status {
+			if got := p.Get(k, r.ID); got.Revision != r.Revision || got.Spec != r.Spec || !reflect.DeepEqual(got.Status, r.Status) {
 				rt.Errorf("%s is %+v, want %+v", r.ID, got, r)
+			}
+		}
+	}
+	for _, r := range p.All(mariposa.KindProject) {
+		st, _ := r.Status.(*mariposa.ProjectStatus)
+		if st == nil {
+			continue
+		}
+		of := walk(p, mariposa.KindService, func(s *mariposa.ServiceSpec) bool { return s.Project == r.ID })
+		if len(of) != len(st.Services) {
+			rt.Errorf("%s has the services %v, and its status says %v", r.ID, of, st.Services)
+		}
+		for name, ss := range st.Services {
+			if own := p.Get(mariposa.KindService, mariposa.ServiceID(r.ID, name)); own == nil || own.Status != ss {
+				rt.Errorf("the status of %s says %+v of %s, and its record is %+v", r.ID, ss, name, own)
 			}
 		}
 	}

@@ -46,10 +46,17 @@ type Picture struct {
 	joined   index             // user -> organizations
 	shared   index             // user -> projects
 	tokens   index             // user -> tokens
+	services index             // project -> services
 	names    map[string]string // organization/name -> project
 	orgs     map[string]string // name -> organization
 	users    map[string]string // name -> user
 	hear     []func([]store.Change)
+
+	// statuses are the services of each project by name, as they stand in its status;
+	// torn are the projects of which that has to be put together anew, with the
+	// services that have changed.
+	statuses map[string]map[string]*mariposa.ServiceStatus
+	torn     map[string][]string
 }
 
 // index maps an owner to the ids of what it has.
@@ -81,6 +88,7 @@ func Open(ctx context.Context, st store.Store) (*Picture, error) {
 		p.set(&r)
 		return nil
 	})
+	p.join()
 	p.revision = rev
 	return p, err
 }
@@ -92,6 +100,7 @@ func (p *Picture) clear() {
 	}
 	p.members, p.onNode, p.tasks = index{}, index{}, index{}
 	p.open.Clear()
+	p.services, p.statuses, p.torn = index{}, map[string]map[string]*mariposa.ServiceStatus{}, map[string][]string{}
 	p.volumes, p.stored, p.left = index{}, index{}, index{}
 	p.networks, p.ways, p.attached = index{}, index{}, index{}
 	p.owned, p.joined, p.shared, p.tokens = index{}, index{}, index{}, index{}
@@ -162,6 +171,7 @@ func (p *Picture) advance(ctx context.Context, to int64) (int, error) {
 	for i := range changes {
 		p.apply(&changes[i])
 	}
+	p.join()
 	p.mu.Unlock()
 	p.tell(changes, changes[len(changes)-1].Revision)
 	return len(changes), nil
@@ -239,6 +249,7 @@ func (p *Picture) mend(fresh map[mariposa.Kind]map[string]*store.Record, at int6
 	for i := range changes {
 		p.apply(&changes[i])
 	}
+	p.join()
 	behind := p.revision < at
 	p.mu.Unlock()
 	if len(changes) > 0 || behind {
@@ -254,6 +265,7 @@ func (p *Picture) set(r *store.Record) {
 		if old.Revision >= r.Revision {
 			return
 		}
+		p.tear(r)
 		// The project and node of an instance never change.
 		if old.SpecRevision == r.SpecRevision || r.Kind == mariposa.KindInstance {
 			p.records[r.Kind][r.ID] = r
@@ -262,7 +274,10 @@ func (p *Picture) set(r *store.Record) {
 		p.unset(r.Kind, r.ID)
 	}
 	p.records[r.Kind][r.ID] = r
+	p.tear(r)
 	switch spec := r.Spec.(type) {
+	case *mariposa.ServiceSpec:
+		p.services.add(spec.Project, r.ID)
 	case *mariposa.InstanceSpec:
 		p.members.add(spec.Project, r.ID)
 		p.onNode.add(spec.Node, r.ID)
@@ -313,7 +328,10 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 		return
 	}
 	delete(p.records[kind], id)
+	p.tear(old)
 	switch spec := old.Spec.(type) {
+	case *mariposa.ServiceSpec:
+		p.services.remove(spec.Project, id)
 	case *mariposa.InstanceSpec:
 		p.members.remove(spec.Project, id)
 		p.onNode.remove(spec.Node, id)

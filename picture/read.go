@@ -234,6 +234,7 @@ func pick(from map[string]*store.Record, ids func(func(string) bool)) []*store.R
 type Project struct {
 	Revision  int64
 	Record    *store.Record // nil: there is no such project
+	Inline    bool          // its services are not records of their own yet
 	Tasks     []*store.Record
 	Volumes   []*store.Record
 	Instances []*store.Record
@@ -246,6 +247,7 @@ func (p *Picture) Project(id string) Project {
 	return Project{
 		Revision:  p.revision,
 		Record:    p.records[mariposa.KindProject][id],
+		Inline:    p.inline(p.records[mariposa.KindProject][id]),
 		Tasks:     pick(p.records[mariposa.KindTask], maps.Keys(p.tasks[id])),
 		Volumes:   pick(p.records[mariposa.KindVolume], maps.Keys(p.volumes[id])),
 		Instances: pick(p.records[mariposa.KindInstance], maps.Keys(p.members[id])),

@@ -81,12 +81,8 @@ func (c *checker) change(ch *store.Change) {
 		c.networks.change(ch)
 	case mariposa.KindTask:
 		c.task(ch)
-	case mariposa.KindProject:
-		c.projects[r.ID] = r
-		c.project(ch)
-		if ch.Deleted {
-			delete(c.projects, r.ID)
-		}
+	case mariposa.KindProject, mariposa.KindService:
+		c.goal(ch)
 	case mariposa.KindVolume:
 		c.volume(ch)
 	case mariposa.KindNode:
@@ -154,12 +150,59 @@ var settledStates = map[mariposa.State]bool{
 }
 
 // project counts what became of rollouts.
-func (c *checker) project(ch *store.Change) {
-	st, _ := ch.Record.Status.(*mariposa.ProjectStatus)
-	if st == nil {
-		return
+// goal keeps the projects, each with its services in its status.
+func (c *checker) goal(ch *store.Change) {
+	id := ch.Record.Project
+	r, known := c.projects[id]
+	was, _ := r.Status.(*mariposa.ProjectStatus)
+	if ch.Record.Kind == mariposa.KindProject {
+		r, known = ch.Record, true
 	}
-	c.staysSmall(ch.Record.Spec.(*mariposa.ProjectSpec).Name, st, len(st.Services))
+	switch is := withServices(was, ch); {
+	case ch.Deleted && ch.Record.Kind == mariposa.KindProject:
+		delete(c.projects, id)
+	case known && is != nil:
+		r.Status = is
+		c.projects[id] = r
+		c.project(r.Spec.(*mariposa.ProjectSpec).Name, is)
+	case known:
+		c.projects[id] = r
+	}
+}
+
+// withServices is the status of a project, with its services, after a change of it or
+// of one of them; nil: there is none.
+func withServices(was *mariposa.ProjectStatus, ch *store.Change) *mariposa.ProjectStatus {
+	switch spec := ch.Record.Spec.(type) {
+	case *mariposa.ProjectSpec:
+		st, _ := ch.Record.Status.(*mariposa.ProjectStatus)
+		if st == nil || ch.Deleted {
+			return nil
+		}
+		is := *st
+		if was != nil {
+			is.Services = was.Services
+		}
+		return &is
+	case *mariposa.ServiceSpec:
+		if was == nil {
+			return nil
+		}
+		is := *was
+		is.Services = maps.Clone(was.Services)
+		if is.Services == nil {
+			is.Services = map[string]*mariposa.ServiceStatus{}
+		}
+		if delete(is.Services, spec.Name); !ch.Deleted {
+			is.Services[spec.Name] = ch.Record.Status.(*mariposa.ServiceStatus)
+		}
+		return &is
+	}
+	return was
+}
+
+func (c *checker) project(name string, st *mariposa.ProjectStatus) {
+	c.staysSmall(name, st, len(st.Services))
 	if st.Undone > 0 && st.Undone > st.Number {
 		c.w.seen["version taken back"]++
 	}
@@ -275,10 +318,8 @@ func (c *checker) afterPlan(project string) {
 	was := goal
 	for _, ch := range changes {
 		switch spec := ch.Record.Spec.(type) {
-		case *mariposa.ProjectSpec:
-			if goal, _ = ch.Record.Status.(*mariposa.ProjectStatus); ch.Deleted {
-				goal = nil
-			}
+		case *mariposa.ProjectSpec, *mariposa.ServiceSpec:
+			goal = withServices(goal, &ch)
 		case *mariposa.InstanceSpec:
 			if ch.Spec && !ch.Deleted { // to forget what is gone is part of settling
 				touched[spec.ServiceName] = spec.Name + ": " + reason.Sentence(spec.Reason)

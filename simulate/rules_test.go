@@ -75,18 +75,11 @@ func (m meddler) Commit(ctx context.Context, units ...store.Unit) []store.Result
 func restate(change func(*mariposa.ServiceStatus)) func(*store.Unit) {
 	return func(u *store.Unit) {
 		for i, w := range u.Writes {
-			st, ok := w.Status.(*mariposa.ProjectStatus)
-			if !ok {
-				continue
-			}
-			next := *st
-			next.Services = map[string]*mariposa.ServiceStatus{}
-			for name, ss := range st.Services {
-				c := *ss
+			if st, ok := w.Status.(*mariposa.ServiceStatus); ok {
+				c := *st
 				change(&c)
-				next.Services[name] = &c
+				u.Writes[i].Status = &c
 			}
-			u.Writes[i].Status = &next
 		}
 	}
 }

@@ -101,7 +101,7 @@ func (w *World) startServer() {
 	}
 	s.engine = engine.New(engine.Options{
 		Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, NewID: w.newID, Holder: holder,
-		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Telling: w.Telling, Reachable: s.fleet.Reachable,
+		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable,
 	})
 	w.servers = append(w.servers, s)
 	w.started = w.now

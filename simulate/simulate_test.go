@@ -96,9 +96,6 @@ func options(t *testing.T, seed uint64) simulate.Options {
 	if seed > 1<<20 { // of a soak
 		o.Events = 3000
 	}
-	if seed%4 == 3 {
-		o.Telling = time.Second // as if there were very many services
-	}
 	if seed%10 == 0 {
 		dir := t.TempDir()
 		o.Store = func(w *simulate.World) (store.Store, error) {

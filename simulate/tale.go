@@ -41,9 +41,6 @@ const project = "p1"
 // Tell plays a scenario to its end and holds what there is then to what it says.
 func Tell(ctx context.Context, t Tale) (Told, error) {
 	o := Options{Seed: t.Seed, Nodes: 3, Replicas: t.Replicas}
-	if t.Seed%4 > 1 {
-		o.Telling = time.Second // as if there were very many services
-	}
 	if t.Options != nil {
 		t.Options(&o)
 	}

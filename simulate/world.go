@@ -30,7 +30,6 @@ type Options struct {
 	Events   int                               // how long chaos lasts
 	Limit    int                               // instances on their way up at once; 40 if zero
 	Capacity int                               // instances that fit a node; 60 if zero
-	Telling  time.Duration                     // how long news of how services fare wait, for each service; as the engine has it if zero
 	Store    func(*World) (store.Store, error) // nil: the memory store
 	Graph    bool                              // one project, few faults, and people who look at what became of a change before the next
 	Weigh    bool                              // count what servers write to the store

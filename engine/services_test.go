@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -22,17 +23,17 @@ func many(n int, how string) string {
 	return b.String()
 }
 
-// tellings counts how often a project's status was written.
-func (r *rig) tellings() int {
+// writesOf counts how often the statuses of objects of a kind were written, by id.
+func (r *rig) writesOf(kind mariposa.Kind) map[string]int {
 	r.t.Helper()
 	cs, err := r.store.Changes(r.t.Context(), 0, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	n := 0
+	n := map[string]int{}
 	for _, c := range cs {
-		if c.Record.Kind == mariposa.KindProject && c.Status {
-			n++
+		if c.Record.Kind == kind && c.Status {
+			n[c.Record.ID]++
 		}
 	}
 	return n
@@ -47,10 +48,9 @@ func (r *rig) fares(project string) map[mariposa.Status]int {
 	return out
 }
 
-// TestManyServicesAreToldOfAtTheirPace has two hundred services come up one by one.
-// The status, which speaks of all of them, is written a few times and not each
-// time, and says in the end how all of them fare.
-func TestManyServicesAreToldOfAtTheirPace(t *testing.T) {
+// TestEachServiceWritesItselfAlone has two hundred services come up one by one. Each
+// is written when it has something to say, and not when others have.
+func TestEachServiceWritesItselfAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.replica("a")
@@ -58,40 +58,76 @@ func TestManyServicesAreToldOfAtTheirPace(t *testing.T) {
 	p, task := r.create("shop", many(200, ""))
 	r.settle()
 	r.wantTask(task, mariposa.TaskCompleted)
-	if n := r.tellings(); n > 8 {
-		t.Errorf("the status was written %d times", n)
+	services := r.writesOf(mariposa.KindService)
+	if len(services) != 201 {
+		t.Errorf("%d services have a record", len(services))
+	}
+	for id, n := range services {
+		if n > 4 { // new, waiting, on its way, converged
+			t.Errorf("%s was written %d times", id, n)
+		}
+	}
+	if n := r.writesOf(mariposa.KindProject)[p]; n > 60 {
+		t.Errorf("the project was written %d times", n)
 	}
 	if got := r.fares(p); got[mariposa.StatusConverged] != 201 || r.project(p).Status != mariposa.StatusConverged {
 		t.Errorf("in the end: %v, %s", got, r.project(p).Status)
 	}
 }
 
-// TestWhatIsPutOffIsToldInTime stops the nodes in the middle: what is known by then
-// is written though nothing more happens.
-func TestWhatIsPutOffIsToldInTime(t *testing.T) {
+// TestServicesInsideAProjectBecomeRecords takes a store over in which the services
+// were a part of the project's status.
+func TestServicesInsideAProjectBecomeRecords(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.replica("a")
 	r.node("n1", mariposa.Resources{})
-	p, _ := r.create("shop", many(200, ""))
-	for range 60 {
-		a.turn()
-		r.nodesAct()
-	}
-	r.lazy = true
+	p, task := r.create("shop", many(3, ""))
 	r.settle()
-	up := 0
-	for _, rec := range r.instances() {
-		if st, _ := rec.Status.(*mariposa.InstanceStatus); st != nil && st.State == mariposa.StateRunning {
-			up++
-		}
+	r.wantTask(task, mariposa.TaskCompleted)
+	before := r.project(p)
+	writes := []store.Write{{Kind: mariposa.KindProject, ID: p, Project: p, Status: before}}
+	for name := range before.Services {
+		writes = append(writes, store.Write{Kind: mariposa.KindService, ID: mariposa.ServiceID(p, name), Delete: true})
 	}
-	if told := r.fares(p)[mariposa.StatusConverged]; up < 20 || told >= up {
-		t.Fatalf("%d are up and %d are told of: nothing was put off", up, told)
+	a.dead, a.deaf = true, true
+	r.replicas = nil
+	r.pass(10 * time.Second)
+	r.write(writes...)
+	made := r.events("instance.provisioning")
+	b := r.replica("b")
+	if st, _ := b.pic.Get(mariposa.KindProject, p).Status.(*mariposa.ProjectStatus); len(st.Services) != 4 {
+		t.Fatalf("of the old store %d services are read", len(st.Services))
 	}
-	r.pass(150 * time.Millisecond)
-	if told := r.fares(p)[mariposa.StatusConverged]; told != up {
-		t.Errorf("%d are up and %d are told of", up, told)
+	r.settle()
+	if after := r.project(p); !reflect.DeepEqual(before, after) {
+		t.Errorf("the services were %+v and are %+v", before.Services, after.Services)
+	}
+	rec, err := r.store.Get(t.Context(), mariposa.KindProject, p)
+	if err != nil || rec.Status.(*mariposa.ProjectStatus).Services != nil {
+		t.Errorf("the project still has them: %+v, %v", rec.Status, err)
+	}
+	if n := r.events("instance.provisioning"); n != made {
+		t.Errorf("%d instances were made anew", n-made)
+	}
+	r.wantInstances(4)
+}
+
+// TestARemovedServiceLeavesNoRecord removes a service, and then the project.
+func TestARemovedServiceLeavesNoRecord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.replica("a")
+	r.node("n1", mariposa.Resources{})
+	p, _ := r.create("shop", many(3, ""))
+	r.settle()
+	r.submit(p, 2, many(2, ""))
+	r.settle()
+	if n := len(r.list(mariposa.KindService)); n != 3 {
+		t.Errorf("%d services have a record, want 3", n)
+	}
+	if n := r.events("service.removed"); n != 1 {
+		t.Errorf("%d services are said to be removed", n)
 	}
 }
 
@@ -118,16 +154,15 @@ func TestTroubleIsToldAtOnce(t *testing.T) {
 		}
 	}
 	r.lazy = true
-	before := r.tellings()
 	r.settle()
-	if ss := r.project(p).Services["s003"]; !failed() || ss.Backoff == nil || r.tellings() == before {
+	if ss := r.project(p).Services["s003"]; !failed() || ss.Backoff == nil {
 		t.Errorf("s003 has failed, and its status is %+v", ss)
 	}
 }
 
-// TestWhatWasPutOffIsFoundOutAgain ends a planner before it has told what it knew. The
-// next one finds out from what runs, and makes nothing twice.
-func TestWhatWasPutOffIsFoundOutAgain(t *testing.T) {
+// TestTheNextPlannerGoesOnWithManyServices ends a planner in the middle of a rollout.
+// The next one goes on from what is stored, and makes nothing twice.
+func TestTheNextPlannerGoesOnWithManyServices(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.replica("a")
@@ -139,21 +174,6 @@ func TestWhatWasPutOffIsFoundOutAgain(t *testing.T) {
 	for range 150 {
 		a.turn()
 		r.nodesAct()
-	}
-	through, told := 0, 0
-	for _, rec := range r.instances() {
-		st, _ := rec.Status.(*mariposa.InstanceStatus)
-		if rec.Spec.(*mariposa.InstanceSpec).Number == 2 && st != nil && st.State == mariposa.StateRunning {
-			through++
-		}
-	}
-	for _, ss := range r.project(p).Services {
-		if ss.Rollout != nil && ss.Rollout.Fresh > 0 {
-			told++
-		}
-	}
-	if through < 20 || told >= through {
-		t.Fatalf("%d are through and %d are told of: nothing was put off", through, told)
 	}
 	a.dead, a.deaf = true, true
 	r.replicas = nil
@@ -171,9 +191,9 @@ func TestWhatWasPutOffIsFoundOutAgain(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForWhatIsPutOff rolls out a chain of services while no time passes:
-// each goes on when what it depends on is through, told or not.
-func TestNobodyWaitsForWhatIsPutOff(t *testing.T) {
+// TestAChainRollsWithoutTimePassing rolls out a chain of services: each goes on when
+// what it depends on is through.
+func TestAChainRollsWithoutTimePassing(t *testing.T) {
 	t.Parallel()
 	chain := func(length int) string {
 		var b strings.Builder
@@ -194,8 +214,10 @@ func TestNobodyWaitsForWhatIsPutOff(t *testing.T) {
 	second := r.submit(p, 2, chain(9))
 	r.settle()
 	r.wantTask(second, mariposa.TaskCompleted)
-	if n := r.tellings(); n > 10 {
-		t.Errorf("the status was written %d times", n)
+	for id, n := range r.writesOf(mariposa.KindService) {
+		if n > 16 {
+			t.Errorf("%s was written %d times", id, n)
+		}
 	}
 }
 
@@ -223,28 +245,25 @@ func (r *rig) submit(project string, number int, body string) string {
 }
 
 // BenchmarkManyServices brings services up on a root, as many as a group commit
-// reports at a time, every 10 ms. It tells how many bytes are written of the
-// status of the project; told-each-time is without anything put off.
+// reports at a time, every 10 ms. It tells how many bytes are written of how the
+// project and its services are.
 func BenchmarkManyServices(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
-		for name, telling := range map[string]time.Duration{"put-off": 0, "told-each-time": 1} {
-			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
-				for b.Loop() {
-					r := newRig(b)
-					w := &weighed{Store: r.store}
-					r.telling = telling
-					a := r.replicaOn("a", w)
-					r.node("n1", mariposa.Resources{})
-					p, _ := r.create("shop", many(n, ""))
-					r.comeUp(a, 20)
-					if got := r.fares(p)[mariposa.StatusConverged]; got != n+1 {
-						b.Fatalf("%d are converged", got)
-					}
-					b.ReportMetric(float64(w.bytes)/1e6, "MB/op")
-					b.ReportMetric(float64(w.times), "writes/op")
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				r := newRig(b)
+				w := &weighed{Store: r.store}
+				a := r.replicaOn("a", w)
+				r.node("n1", mariposa.Resources{})
+				p, _ := r.create("shop", many(n, ""))
+				r.comeUp(a, 20)
+				if got := r.fares(p)[mariposa.StatusConverged]; got != n+1 {
+					b.Fatalf("%d are converged", got)
 				}
-			})
-		}
+				b.ReportMetric(float64(w.bytes)/1e6, "MB/op")
+				b.ReportMetric(float64(w.times), "writes/op")
+			}
+		})
 	}
 }
 
@@ -282,8 +301,8 @@ func (r *rig) comeUp(a *replica, batch int) {
 	r.t.Fatal("it never comes up")
 }
 
-// weighed is a store that encodes what is written of projects, as one on a disk
-// does, and weighs it.
+// weighed is a store that encodes what is written of projects and services, as one on
+// a disk does, and weighs it.
 type weighed struct {
 	store.Store
 	bytes, times int
@@ -292,7 +311,7 @@ type weighed struct {
 func (w *weighed) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	for _, u := range units {
 		for _, x := range u.Writes {
-			if x.Kind != mariposa.KindProject || x.Status == nil {
+			if x.Kind != mariposa.KindProject && x.Kind != mariposa.KindService || x.Status == nil {
 				continue
 			}
 			b, err := json.Marshal(x.Status)

@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// Each service is a record of its own: one of ten thousand that has something to
+// say writes itself alone.
+
+// writeServices stores the services that have changed, and removes those of which
+// nothing is left.
+func (t *turn) writeServices(are map[string]*mariposa.ServiceStatus) {
+	var was map[string]*mariposa.ServiceStatus
+	if t.was != nil && !t.inline {
+		was = t.was.Services
+	}
+	for _, name := range t.changedServices() {
+		is := are[name]
+		switch {
+		case is == nil && was[name] != nil:
+			t.removeService(name)
+		case is != nil && is != was[name] && !same(was[name], is):
+			t.writeService(name, was[name], is)
+		}
+	}
+}
+
+// changedServices are those that may have changed, in order. Unless a task has
+// changed the goal, only what the plan has said anew is looked at: there may be very
+// many.
+func (t *turn) changedServices() []string {
+	names := map[string]bool{}
+	add := func(all map[string]*mariposa.ServiceStatus) {
+		for name := range all {
+			names[name] = true
+		}
+	}
+	add(t.plan.Services)
+	for _, name := range t.plan.Ended {
+		names[name] = true
+	}
+	if t.inline || t.goal != t.was {
+		add(t.goal.Services)
+		if t.was != nil {
+			add(t.was.Services)
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func (t *turn) writeService(name string, was, is *mariposa.ServiceStatus) {
+	w := store.Write{Kind: mariposa.KindService, ID: mariposa.ServiceID(t.project, name), Project: t.project, Status: is}
+	if was == nil {
+		w.Spec = &mariposa.ServiceSpec{Project: t.project, Name: name}
+	}
+	if was == nil || was.Status != is.Status {
+		w.Event = mariposa.Event{Kind: "service." + string(is.Status), Project: t.project, Service: name, Actor: "mariposa", Reason: is.Reason}
+	}
+	t.unit.Writes = append(t.unit.Writes, w)
+}
+
+func (t *turn) removeService(name string) {
+	t.unit.Writes = append(t.unit.Writes, store.Write{
+		Kind: mariposa.KindService, ID: mariposa.ServiceID(t.project, name), Delete: true,
+		Event: mariposa.Event{Kind: "service.removed", Project: t.project, Service: name, Actor: "mariposa"},
+	})
+}
+
+// sameBesideServices reports whether two statuses of a project differ in services at
+// most.
+func sameBesideServices(a, b *mariposa.ProjectStatus) bool {
+	x, y := *a, *b
+	x.Services, y.Services = nil, nil
+	return same(x, y)
+}

@@ -1,0 +1,81 @@
+package picture
+
+import (
+	"maps"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// Each service of a project is a record of its own, so that one of ten thousand
+// that has something to say writes itself alone. Readers want them together: the
+// picture puts them into the status of their project, once for each batch of
+// changes.
+
+// tear notes that the status of a project is to be put together anew.
+func (p *Picture) tear(r *store.Record) {
+	switch spec := r.Spec.(type) {
+	case *mariposa.ProjectSpec:
+		if _, torn := p.torn[r.ID]; !torn {
+			p.torn[r.ID] = nil
+		}
+	case *mariposa.ServiceSpec:
+		p.torn[spec.Project] = append(p.torn[spec.Project], spec.Name)
+	}
+}
+
+// join puts services into the statuses of their projects.
+func (p *Picture) join() {
+	for id, changed := range p.torn {
+		if r := p.records[mariposa.KindProject][id]; r == nil {
+			delete(p.statuses, id)
+		} else if !p.inline(r) {
+			p.joinOne(r, changed)
+		}
+	}
+	clear(p.torn)
+}
+
+func (p *Picture) joinOne(r *store.Record, changed []string) {
+	if p.statuses[r.ID] == nil {
+		for id := range p.services[r.ID] {
+			changed = append(changed, p.records[mariposa.KindService][id].Spec.(*mariposa.ServiceSpec).Name)
+		}
+	}
+	if len(changed) > 0 {
+		p.statuses[r.ID] = p.servicesOf(r.ID, changed)
+	}
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	if all := p.statuses[r.ID]; st != nil && len(all)+len(st.Services) > 0 {
+		whole, record := *st, *r
+		whole.Services, record.Status = all, &whole
+		p.records[mariposa.KindProject][r.ID] = &record
+	}
+}
+
+// servicesOf are the services of a project by name, after some have changed.
+func (p *Picture) servicesOf(project string, changed []string) map[string]*mariposa.ServiceStatus {
+	all := maps.Clone(p.statuses[project])
+	if all == nil {
+		all = map[string]*mariposa.ServiceStatus{}
+	}
+	for _, name := range changed {
+		delete(all, name)
+		if r := p.records[mariposa.KindService][mariposa.ServiceID(project, name)]; r != nil {
+			if st, _ := r.Status.(*mariposa.ServiceStatus); st != nil {
+				all[name] = st
+			}
+		}
+	}
+	return all
+}
+
+// inline reports whether a project comes from a store in which its services were a
+// part of its own status.
+func (p *Picture) inline(r *store.Record) bool {
+	if r == nil || len(p.services[r.ID]) > 0 || p.statuses[r.ID] != nil {
+		return false
+	}
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	return st != nil && len(st.Services) > 0
+}
