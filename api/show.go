@@ -135,7 +135,7 @@ func (v *viewer) definition(project string, number int, service string) *maripos
 func (v *viewer) services(r *store.Record) []string {
 	spec := r.Spec.(*mariposa.ProjectSpec)
 	names := []string{}
-	if st := statusOf(r); st != nil && st.Number == spec.Number {
+	if st := statusOf(r); st != nil && st.Number == spec.Number && st.Services != nil {
 		for name, ss := range st.Services {
 			if !ss.Removed {
 				names = append(names, name)

@@ -14,7 +14,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,8 +47,8 @@ type Fleet struct {
 	mu       sync.Mutex
 	sessions map[string]*Session
 	heard    map[string]time.Time
-	told     map[string]string    // by project, what its live values were last made of; touched by the feed alone
-	gone     map[string]time.Time // other replicas, since when they are seen to be no more
+	told     map[string]*liveFacts // by project, what its live values were last made of; touched by the feed alone
+	gone     map[string]time.Time  // other replicas, since when they are seen to be no more
 }
 
 // Outlet carries frames to an agent. Send never blocks; Close ends the
@@ -65,7 +67,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}, told: map[string]string{}, gone: map[string]time.Time{}}
+	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}, told: map[string]*liveFacts{}, gone: map[string]time.Time{}}
 	o.Picture.Hear(f.hear)
 	return f, nil
 }
@@ -177,19 +179,18 @@ func leaseName(node string) string { return "node/" + node }
 // hear routes changes to the sessions they concern.
 func (f *Fleet) hear(changes []store.Change) {
 	byNode := map[string][]message{}
-	tell := func(values map[string][]string) {
-		for node, ids := range values {
-			byNode[node] = append(byNode[node], message{values: ids})
-		}
-	}
+	touched := map[string][]string{} // projects, and which of their services
+	touch := func(project string, services ...string) { touched[project] = append(touched[project], services...) }
 	for i := range changes {
 		c := &changes[i]
 		switch spec := c.Record.Spec.(type) {
 		case *mariposa.ProjectSpec:
-			tell(f.hearProject(&c.Record, c.Deleted))
+			touch(c.Record.ID)
+		case *mariposa.ServiceSpec:
+			touch(spec.Project, spec.Name)
 		case *mariposa.OrganizationSpec: // its name is part of the names of all it owns
 			for _, p := range f.Picture.ProjectsOf(c.Record.ID) {
-				tell(f.hearProject(p, false))
+				touch(p.ID)
 			}
 		case *mariposa.InstanceSpec:
 			if c.Spec || c.Deleted {
@@ -205,6 +206,11 @@ func (f *Fleet) hear(changes []store.Change) {
 			}
 		case *mariposa.NodeSpec:
 			byNode[c.Record.ID] = append(byNode[c.Record.ID], message{change: c})
+		}
+	}
+	for _, project := range slices.Sorted(maps.Keys(touched)) {
+		for node, ids := range f.hearProject(project, touched[project]) {
+			byNode[node] = append(byNode[node], message{values: ids})
 		}
 	}
 	f.mu.Lock()

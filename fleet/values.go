@@ -15,20 +15,27 @@ import (
 	"mariposa/wire"
 )
 
-// hearProject finds the instances whose live values must be told anew, by node. It
-// walks over the project alone: its nodes may have many instances of others.
-func (f *Fleet) hearProject(r *store.Record, deleted bool) map[string][]string {
-	if deleted {
-		delete(f.told, r.ID)
+// liveFacts are all that can change under the running instances of a project of what
+// their live values are made of.
+type liveFacts struct {
+	project  string            // metadata, names, the version in force
+	services map[string]string // of each the version in force, the scale, and what it is bound to
+}
+
+// hearProject finds the instances whose live values must be told anew, by node, after
+// a project or some of its services have changed. It walks over the project alone: its
+// nodes may have many instances of others.
+func (f *Fleet) hearProject(id string, services []string) map[string][]string {
+	r := f.Picture.Get(mariposa.KindProject, id)
+	if r == nil {
+		delete(f.told, id)
 		return nil
 	}
-	now := f.liveFacts(r)
-	if f.told[r.ID] == now {
+	if !f.noteFacts(r, services) {
 		return nil
 	}
-	f.told[r.ID] = now
 	byNode := map[string][]string{}
-	f.Picture.EachInstanceOf(r.ID, func(r *store.Record) bool {
+	f.Picture.EachInstanceOf(id, func(r *store.Record) bool {
 		node := r.Spec.(*mariposa.InstanceSpec).Node
 		byNode[node] = append(byNode[node], r.ID)
 		return true
@@ -36,25 +43,51 @@ func (f *Fleet) hearProject(r *store.Record, deleted bool) map[string][]string {
 	return byNode
 }
 
-// liveFacts is all that can change under a running instance of what its live values
-// are made of: metadata, names, and of each service the version in force and the
-// scale.
-func (f *Fleet) liveFacts(r *store.Record) string {
-	spec := r.Spec.(*mariposa.ProjectSpec)
-	facts := fmt.Appendf(nil, "%d %q", spec.Metadata, spec.Name)
-	if org := f.Picture.Get(mariposa.KindOrg, spec.Organization); org != nil {
-		facts = fmt.Appendf(facts, " %q", org.Spec.(*mariposa.OrganizationSpec).Name)
+// noteFacts notes the live facts of a project and some of its services, and reports
+// whether they have changed. One that it has not seen before it notes whole.
+func (f *Fleet) noteFacts(r *store.Record, services []string) (changed bool) {
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	if st == nil {
+		st = &mariposa.ProjectStatus{}
 	}
-	if st, ok := r.Status.(*mariposa.ProjectStatus); ok && st != nil {
-		facts = fmt.Appendf(facts, " %d", st.Number)
-		for _, name := range slices.Sorted(maps.Keys(st.Services)) {
-			facts = fmt.Appendf(facts, " %s %d %d", name, st.Services[name].Number, st.Services[name].Scale)
-			if b := st.Services[name].Bindings; b != nil {
-				facts = fmt.Appendf(facts, " %v", b.To)
-			}
+	told := f.told[r.ID]
+	if told == nil {
+		told, changed = &liveFacts{services: map[string]string{}}, true
+		f.told[r.ID] = told
+		services = slices.Collect(maps.Keys(st.Services))
+	}
+	if now := f.factsOf(r, st); told.project != now {
+		told.project, changed = now, true
+	}
+	for _, name := range services {
+		now := factsOfService(st.Services[name])
+		if changed = changed || told.services[name] != now; now == "" {
+			delete(told.services, name)
+		} else {
+			told.services[name] = now
 		}
 	}
-	return string(facts)
+	return changed
+}
+
+func (f *Fleet) factsOf(r *store.Record, st *mariposa.ProjectStatus) string {
+	spec := r.Spec.(*mariposa.ProjectSpec)
+	name := ""
+	if org := f.Picture.Get(mariposa.KindOrg, spec.Organization); org != nil {
+		name = org.Spec.(*mariposa.OrganizationSpec).Name
+	}
+	return fmt.Sprintf("%d %q %q %d", spec.Metadata, spec.Name, name, st.Number)
+}
+
+func factsOfService(ss *mariposa.ServiceStatus) string {
+	if ss == nil {
+		return ""
+	}
+	facts := fmt.Sprintf("%d %d", ss.Number, ss.Scale)
+	if ss.Bindings != nil {
+		facts += fmt.Sprintf(" %v", ss.Bindings.To)
+	}
+	return facts
 }
 
 // sendValues tells the node the live values of instances. It is called with the
