@@ -234,7 +234,11 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	e.answer.Task, e.task = &id, t
 	e.unit.Audit[0].Reason = firstOf(e.unit.Audit[0].Reason, reason.Sentence(t.Reason))
 	for _, old := range append(over, admission.Terminate...) {
-		e.terminate(old, id)
+		if queue.Supersedes(old.Spec, t) && old.State() == mariposa.TaskActive {
+			e.end(old) // by the planner, which writes its progress all the time
+		} else {
+			e.terminate(old, id)
+		}
 		e.answer.Ended = append(e.answer.Ended, e.ends(old, t))
 	}
 	e.write(store.Write{Kind: mariposa.KindTask, ID: id, Spec: t}, "task.queued", t.Reason)
@@ -263,13 +267,18 @@ func (e *edit) terminate(old queue.Task, by string) {
 		st = *old.Status
 	}
 	st.State, st.Finished, st.EndedBy, st.Reason = mariposa.TaskTerminated, e.now, by, &mariposa.Reason{Code: mariposa.ReasonEndedBy, Subject: by}
+	e.end(old)
+	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindTask, ID: old.ID, SpecRevision: -1, StatusRevision: e.seen[old.ID]})
+	e.write(store.Write{Kind: mariposa.KindTask, ID: old.ID, Status: &st, Archive: true}, "task.terminated", st.Reason)
+	e.unit.Writes[len(e.unit.Writes)-1].Event.Task = old.ID
+}
+
+// end notes that a task ends with this change.
+func (e *edit) end(old queue.Task) {
 	if e.ended == nil {
 		e.ended = map[string]bool{}
 	}
 	e.ended[old.ID] = true
-	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindTask, ID: old.ID, SpecRevision: -1, StatusRevision: e.seen[old.ID]})
-	e.write(store.Write{Kind: mariposa.KindTask, ID: old.ID, Status: &st, Archive: true}, "task.terminated", st.Reason)
-	e.unit.Writes[len(e.unit.Writes)-1].Event.Task = old.ID
 }
 
 // done reserves what the goal takes, writes the Spec and returns the change.

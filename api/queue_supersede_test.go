@@ -1,12 +1,15 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/store"
 )
 
 // chain is three services, each of which needs the one before, with words for the
@@ -41,12 +44,48 @@ func (h *house) begun(g *gate, project, manifest string) (start string) {
 	return start
 }
 
-// superseded checks that a task ended a start at once, and said so.
+// superseded checks that a task ends a start as soon as it begins, and says so.
 func (h *house) superseded(start, by string) {
 	h.t.Helper()
+	h.becomes(start, mariposa.TaskTerminated)
 	if task := h.task(start); task.State != mariposa.TaskTerminated || task.EndedBy != by || task.Finished == nil {
 		h.t.Fatalf("the start is %+v, and was to be ended by %s", task, by)
 	}
+}
+
+// restless is a store in which the planner writes the progress of an active task just
+// before each change of a person is committed.
+type restless struct{ store.Store }
+
+func (s restless) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	people := func(w store.Write) bool { return w.Kind == mariposa.KindProject && w.Spec != nil }
+	if slices.ContainsFunc(units, func(u store.Unit) bool { return slices.ContainsFunc(u.Writes, people) }) {
+		tasks, err := s.List(ctx, store.Query{Kind: mariposa.KindTask})
+		if err != nil {
+			return store.Failed(units, err)
+		}
+		for _, r := range tasks {
+			if st, _ := r.Status.(*mariposa.TaskStatus); st != nil && st.State == mariposa.TaskActive {
+				s.Store.Commit(ctx, store.Unit{Writes: []store.Write{{Kind: mariposa.KindTask, ID: r.ID, Status: st}}})
+			}
+		}
+	}
+	return s.Store.Commit(ctx, units...)
+}
+
+// A start that gets on all the time does not keep a new version out.
+func TestAManifestSupersedesAStartThatMoves(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, withPlanner, over(func(s store.Store) store.Store { return restless{s} }))
+	g := h.gated("n1")
+	start := h.begun(g, "shop", chain(""))
+	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", chain(", environment: {V: 2}")), 200)
+	if len(c.Ended) != 1 || c.Ended[0].ID != start {
+		t.Errorf("it ends %+v", c.Ended)
+	}
+	h.superseded(start, *c.Task)
+	g.open("shop")
+	h.rests("shop")
 }
 
 // A chain that is mended at its beginning while the first start builds it is built

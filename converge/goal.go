@@ -197,11 +197,11 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 	switch {
 	case !same:
 		n.Removed, n.Backoff = false, nil
-		n.Rollout = &mariposa.Rollout{Number: p.Number, From: proven(ss), Batch: p.Rolling, Limit: limitOf(def, n.Scale, p), Undo: p.Undo, Progress: now}
+		n.Rollout = &mariposa.Rollout{Number: p.Number, From: proven(ss), Batch: p.Rolling, Limit: limitOf(ss, def, n.Scale, p), Undo: p.Undo, Progress: now}
 	case was.Digest != def.Digest && def.Update.OnMetadata == mariposa.OnMetadataReprovision:
 		n.Backoff = nil
 		n.Rollout = &mariposa.Rollout{
-			Number: p.Number, From: proven(ss), Batch: p.Rolling, Limit: limitOf(def, n.Scale, p), Undo: p.Undo,
+			Number: p.Number, From: proven(ss), Batch: p.Rolling, Limit: limitOf(ss, def, n.Scale, p), Undo: p.Undo,
 			Before: outdatedBefore(ss), Progress: now, Metadata: true,
 		}
 	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on, or is tried again
@@ -211,16 +211,21 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 		if p.Rolling.N > 0 {
 			r.Batch = p.Rolling
 		}
+		if r.Filter == nil && (was.Update.Canary != def.Update.Canary || p.Canary.N > 0) { // another canary, or none, was asked for
+			r.Limit = limitOf(ss, def, n.Scale, p)
+			r.Held = r.Held && r.Limit > 0
+		}
 		n.Rollout = &r
 	}
 	return &n
 }
 
 // limitOf is how many instances a rollout brings to the target before it holds;
-// 0: it goes on to the end. What takes something back does not hold.
-func limitOf(def *mariposa.Service, scale int, p mariposa.Patch) int {
+// 0: it goes on to the end. What takes something back does not hold, nor what had no
+// instance before: there is nothing to compare a canary with.
+func limitOf(ss *mariposa.ServiceStatus, def *mariposa.Service, scale int, p mariposa.Patch) int {
 	n := cmp.Or(p.Canary.Of(scale), def.Update.Canary.Of(scale))
-	if n >= scale || p.Undo {
+	if n >= scale || p.Undo || ss.Scale == 0 {
 		return 0
 	}
 	return n

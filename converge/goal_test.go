@@ -164,3 +164,37 @@ func TestOnlyWhatNobodyHoldsBackIsTriedAgain(t *testing.T) {
 		t.Errorf("of a stopped project, tried again are %v", got)
 	}
 }
+
+// A canary is compared with what runs. Where nothing was wanted before, there is
+// none.
+func TestWhatHadNoInstanceHasNoCanary(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("web", "one", 0), def("db", "one", 1))
+	w.cause = func(id string) bool { return w.instances[id].Spec.Digest == "one" }
+	w.submit(def("web", "two", 3, canary(1), stopFirst, deadline(4*time.Second)), def("db", "one", 1))
+	w.settle()
+	wantServing(t, w, "web", map[string]int{"two": 3})
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+}
+
+// A version that no longer asks for a canary ends the hold of the one that did.
+func TestAVersionWithoutACanaryEndsTheHold(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("web", "one", 3))
+	w.submit(def("web", "two", 3, canary(1)))
+	w.settle()
+	wantServing(t, w, "web", map[string]int{"one": 2, "two": 1})
+	w.submit(def("web", "two", 2))
+	w.settle()
+	wantServing(t, w, "web", map[string]int{"two": 2})
+	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+}
+
+// What is stopped has not failed, whatever became of its rollout before.
+func TestWhatIsStoppedHasNotFailed(t *testing.T) {
+	t.Parallel()
+	w := withStoppedRollout(t)
+	w.aim(mariposa.GoalStopped)
+	w.settle()
+	wantStatus(t, w, "web", mariposa.StatusStopped, "")
+}

@@ -52,7 +52,7 @@ func (t *turn) verdict() (mariposa.Status, *mariposa.Reason) {
 	todo := t.todo()
 	r, b := t.st.Rollout, t.st.Backoff
 	switch {
-	case r != nil && r.Stopped != nil:
+	case r != nil && r.Stopped != nil && !t.ending:
 		return mariposa.StatusFailed, r.Stopped
 	case t.needs != nil:
 		return mariposa.StatusBlocked, t.needs
