@@ -3,6 +3,8 @@ package auth
 import (
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Limiter counts failed attempts by where they come from. Each source may fail a
@@ -16,8 +18,7 @@ type Limiter struct {
 }
 
 type tries struct {
-	left   float64
-	at     time.Time
+	*rate.Limiter
 	unsaid int // failures that nobody was told of
 }
 
@@ -39,21 +40,15 @@ func (l *Limiter) Fail(source string, now time.Time) (ok bool, unsaid int, retry
 	t := l.sources[source]
 	if t == nil {
 		l.makeRoom(now)
-		t = &tries{left: float64(l.burst), at: now}
+		t = &tries{Limiter: rate.NewLimiter(rate.Every(l.interval), l.burst)}
 		l.sources[source] = t
 	}
-	t.left, t.at = l.refilled(t, now), now
-	if t.left < 1 {
+	if !t.AllowN(now, 1) {
 		t.unsaid++
-		return false, 0, time.Duration((1 - t.left) * float64(l.interval))
+		return false, 0, time.Duration((1 - t.TokensAt(now)) * float64(l.interval))
 	}
-	t.left--
 	unsaid, t.unsaid = t.unsaid, 0
 	return true, unsaid, 0
-}
-
-func (l *Limiter) refilled(t *tries, now time.Time) float64 {
-	return min(float64(l.burst), t.left+float64(now.Sub(t.at))/float64(l.interval))
 }
 
 func (l *Limiter) makeRoom(now time.Time) {
@@ -61,7 +56,7 @@ func (l *Limiter) makeRoom(now time.Time) {
 		return
 	}
 	for source, t := range l.sources {
-		if l.refilled(t, now) >= float64(l.burst) {
+		if t.TokensAt(now) >= float64(l.burst) {
 			delete(l.sources, source)
 		}
 	}

@@ -5,7 +5,8 @@ package pace
 
 import "sync"
 
-// Gate shares a number of places among projects.
+// Gate shares a number of places among projects. It limits how many are taken at
+// once, by whom, and not how often: no rate limiter does that.
 type Gate struct {
 	mu     sync.Mutex
 	limit  int
