@@ -9,7 +9,6 @@
 package api
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -56,6 +55,7 @@ type server struct {
 	Options
 	mux       *http.ServeMux
 	huma      huma.API
+	admitted  map[string]callers // by path; those that are missing admit users
 	meters    *meters
 	locks     locks
 	states    stateCache
@@ -84,7 +84,7 @@ func New(o Options) http.Handler {
 	}
 	speakOurErrors()
 	s := &server{
-		Options: o, mux: http.NewServeMux(), meters: newMeters(), locks: newLocks(),
+		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, meters: newMeters(), locks: newLocks(),
 		directory: auth.NewDirectory(o.Picture, o.AdminToken, o.JoinToken),
 		strangers: auth.NewLimiter(60, time.Second), denials: auth.NewLimiter(200, 100*time.Millisecond),
 	}
@@ -95,67 +95,12 @@ func New(o Options) http.Handler {
 		RejectUnknownQueryParameters: true,
 	})
 	s.huma.UseMiddleware(s.guard)
-	s.routes()
-	return s
-}
-
-func (s *server) routes() {
-	s.plainRoutes()
-	s.projectRoutes()
-	s.versionRoutes()
-	s.stateRoutes()
-	s.serviceRoutes()
-	s.healthRoutes()
-	s.graphRoutes()
-	s.queueRoutes()
-	s.instanceRoutes()
-	s.volumeRoutes()
-	s.networkRoutes()
-	s.nodeRoutes()
-	s.eventRoutes()
-	s.metadataRoutes()
-	s.tagRoutes()
-	s.transferRoutes()
-	s.planRoutes()
-	s.serviceChangeRoutes()
-	s.peopleRoutes()
-	s.userRoutes()
-	s.organizationRoutes()
-	s.tokenRoutes()
-	s.packageRoutes()
-	s.auditRoutes()
-}
-
-// route says what an operation is called and where it is found.
-func route(method, path, tag, id, summary string) huma.Operation {
-	return huma.Operation{
-		Method: method, Path: path, OperationID: id, Summary: summary, Tags: []string{tag},
-		Security:     []map[string][]string{{"token": {}}},
-		MaxBodyBytes: maxBody, BodyReadTimeout: patience,
-	}
-}
-
-// accepted marks an operation whose work goes on after the answer.
-func accepted(op huma.Operation) huma.Operation {
-	op.DefaultStatus = http.StatusAccepted
-	return op
-}
-
-// serve registers an operation. What its handler returns as an error is put
-// into the words of the contract.
-func serve[I, O any](s *server, op huma.Operation, handler func(context.Context, *I) (*O, error)) {
-	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		out, err := handler(ctx, in)
-		if err != nil {
-			if mariposa.CodeOf(err) == mariposa.Forbidden { // some is asked for once the body has been read
-				s.deny(ctx, err)
-			}
-			return nil, s.explain(ctx, err)
+	for _, t := range topics {
+		for i := range t.routes {
+			s.add(t, &t.routes[i])
 		}
-		return out, nil
-	})
+	}
+	return s
 }
 
 // document is an answer in JSON.

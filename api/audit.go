@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,13 +38,6 @@ func (s *server) audit(ctx context.Context, unit *store.Unit, answer any) {
 			a.Task = *c.Task
 		}
 	}
-}
-
-func (s *server) auditRoutes() {
-	op := route(http.MethodGet, "/v1/audit", "events", "list-audit", "Who did what, newest first")
-	op.Description = "Every change, every automatic repair and every denied request. With Accept: application/x-ndjson all that match, " +
-		"one JSON object per line. Without a project or organization: those of every organization that the caller owns."
-	serve(s, op, s.listAudit)
 }
 
 type listAuditInput struct {

@@ -58,8 +58,8 @@ func commit[T any](ctx context.Context, s *server, key string, build func() (*st
 			return nil, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
 		}
 		ses.caller = now
-		if ses.rule.on == nothing {
-			if err := s.askAgain(ctx, nil); err != nil {
+		if ses.route.object == nil {
+			if err := s.authorizeAgain(ctx, nil); err != nil {
 				return nil, err
 			}
 		}
@@ -162,7 +162,7 @@ func (s *server) edit(ctx context.Context, id string) (*edit, error) {
 	if r == nil {
 		return nil, notFound("the project is gone")
 	}
-	if err := s.askAgain(ctx, r); err != nil {
+	if err := s.authorizeAgain(ctx, r); err != nil {
 		return nil, err
 	}
 	e := &edit{s: s, ctx: ctx, record: r, spec: *r.Spec.(*mariposa.ProjectSpec), seen: map[string]int64{}, now: s.Clock.Now()}

@@ -4,34 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net/http"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"mariposa/contract"
 	"mariposa/manifest"
 )
-
-func (s *server) serviceChangeRoutes() {
-	const all, one = "/v1/projects/{project}/services", "/v1/projects/{project}/services/{service}"
-	body := func(op huma.Operation) huma.Operation {
-		op.SkipValidateBody, op.MaxBodyBytes = true, manifest.MaxBytes+2
-		op.RequestBody = manifestBody(s.huma, nil)
-		return op
-	}
-	add := body(created(route(http.MethodPost, all, "projects", "create-service", "Add a service to a project's manifest")))
-	add.Description = "The body is the service's definition in YAML or JSON, with its name in the query or as the key name. It makes a new version."
-	serve(s, add, s.addService)
-	put := body(route(http.MethodPut, one, "projects", "put-service", "Replace a service's definition in a project's manifest"))
-	put.Description = "It makes a new version; all other lines of the manifest stay as they are."
-	serve(s, put, s.putService)
-	serve(s, accepted(route(http.MethodDelete, one, "projects", "delete-service", "Take a service out of a project's manifest")), s.deleteService)
-	get := route(http.MethodGet, one+"/manifest", "projects", "get-service-manifest", "A service's definition in the newest manifest, as YAML")
-	get.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"application/yaml": {}}}}
-	serve(s, get, s.getServiceManifest)
-	replace := body(route(http.MethodPut, one+"/manifest", "projects", "put-service-manifest", "The same as putting the service"))
-	serve(s, replace, s.putService)
-}
 
 // ServiceSubmission are the parameters of a change of one service. Previous is
 // optional here: only the one service is replaced.

@@ -159,7 +159,7 @@ func speakOurErrors() {
 
 // noBody says what is missing when nothing was sent.
 func noBody(op *huma.Operation) *Error {
-	if takesText[op.Method+" "+op.Path] {
+	if routeOf(op).body.text {
 		return newError(mariposa.InvalidArgument, errEmpty.Error(), nil)
 	}
 	return newError(mariposa.InvalidArgument, "the body of the request is empty: it must be JSON", nil)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -27,19 +26,6 @@ const (
 	feedBatch = 256              // changes read at a time for a stream
 	heartbeat = 15 * time.Second // so that everybody between us knows the stream lives
 )
-
-func (s *server) eventRoutes() {
-	op := route(http.MethodGet, "/v1/events", "events", "list-events", "The feed of changes, as a list or live")
-	op.Description = "With Accept: text/event-stream it is a live stream whose ids are revisions: after a disconnect it goes on " +
-		"at Last-Event-ID or since, with nothing missed and nothing twice; without either it begins now. " +
-		"As a list it brings what came after since, or without it the newest events, oldest first."
-	schemas := s.huma.OpenAPI().Components.Schemas
-	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
-		"application/json":  {Schema: schemas.Schema(reflect.TypeFor[contract.Events](), true, "")},
-		"text/event-stream": {Schema: schemas.Schema(reflect.TypeFor[contract.Event](), true, "")},
-	}}}
-	serve(s, op, s.events)
-}
 
 type eventsInput struct {
 	InProject

@@ -35,15 +35,6 @@ const (
 	shellPing    = 5 * time.Second  // how often, and how fast, the other side has to show that it is there
 )
 
-func (s *server) execRoutes() {
-	op := route(http.MethodGet, "/v1/instances/{instance}/exec", "instances", "exec", "Run a command inside an instance: a WebSocket")
-	op.Description = "Every message is binary; its first byte says what it is: 0 input (nothing behind it: the end of the input), 1 output, " +
-		"2 errors, 3 the end ({\"exit_code\": N}, or an error), 4 the terminal's size ({\"rows\": N, \"cols\": N}), 5 a signal ({\"signal\": \"TERM\"}). " +
-		"The command ends with the connection."
-	op.Responses = map[string]*huma.Response{"101": {Description: "Switching Protocols"}}
-	serve(s, op, s.exec)
-}
-
 type execInput struct {
 	Instance string   `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
 	Command  []string `query:"command,explode" doc:"the command, a word each; /bin/sh without any" maxItems:"1000"`

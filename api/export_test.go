@@ -1,27 +1,48 @@
 package api
 
-import "mariposa/auth"
+import (
+	"cmp"
+	"slices"
+	"strings"
 
-// Rule is one row of the rules, for the tests that walk them.
-type Rule struct {
-	Need     auth.Permission
-	On       string // whose permission it is: project, task, instance, organization, volume, network; empty: nobody's
-	Audit    string
-	Variants map[string]auth.Permission
+	"mariposa/auth"
+)
+
+// Route is one row of the table of routes, for the tests that walk it.
+type Route struct {
+	Method, Path, ID string
+	Callers          string // users, agents or anybody
+	Permission       auth.Permission
+	On               string // what the permission is asked on; empty: nothing
+	Variants         map[string]auth.Permission
+	Audit            string
+	Text             bool // its body need not be JSON
 }
 
-// Rules are the rules of all routes.
-func Rules() map[string]Rule {
-	names := map[target]string{nothing: "", aProject: "project", aTask: "task", anInstance: "instance", organization: "organization", aVolume: "volume", aNetwork: "network"}
-	all := make(map[string]Rule, len(rules))
-	for pattern, u := range rules {
-		all[pattern] = Rule{Need: u.need, On: names[u.on], Audit: u.audit, Variants: u.variants}
+func (r Route) String() string { return r.Method + " " + r.Path }
+
+// Routes are all routes, by path and method.
+func Routes() []Route {
+	var all []Route
+	for _, t := range topics {
+		for _, rt := range t.routes {
+			r := Route{ID: rt.id, Permission: rt.permission, Audit: rt.audit, Text: rt.body.text}
+			r.Method, r.Path, _ = strings.Cut(rt.pattern, " ")
+			r.Callers = map[callers]string{users: "users", agents: "agents", anybody: "anybody"}[rt.admitted]
+			if rt.object != nil {
+				r.On = rt.object.name
+			}
+			if rt.variation != nil {
+				r.Variants = rt.variation.permissions
+			}
+			all = append(all, r)
+		}
 	}
+	slices.SortFunc(all, func(a, b Route) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method)) })
 	return all
 }
 
-// Tokenless reports whether a path needs no token.
-func Tokenless(path string) bool { return tokenless[path] }
-
-// AgentPath is where agents connect.
-const AgentPath = agentPath
+// UserRoutes are those that users call with a token of theirs.
+func UserRoutes() []Route {
+	return slices.DeleteFunc(Routes(), func(r Route) bool { return r.Callers != "users" })
+}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -14,12 +13,6 @@ import (
 	"mariposa/reason"
 	"mariposa/store"
 )
-
-func (s *server) graphRoutes() {
-	get := route(http.MethodGet, "/v1/projects/{project}/graph", "state", "get-graph", "A project as a graph: its resources, how they fare, and who needs whom")
-	get.Description = "What the version in force has, and what is left of former ones."
-	serve(s, get, s.getGraph)
-}
 
 func (s *server) getGraph(ctx context.Context, in *OfProject) (*document[contract.Graph], error) {
 	r, err := s.findProject(ctx, in.Project, in.Organization)

@@ -2,16 +2,10 @@ package api
 
 import (
 	"context"
-	"net/http"
 
 	"mariposa"
 	"mariposa/contract"
 )
-
-func (s *server) healthRoutes() {
-	serve(s, route(http.MethodGet, "/v1/projects/{project}/healthchecks", "state", "get-healthchecks", "What is checked of a project's services, and what came of it"), s.getHealthChecks)
-	serve(s, route(http.MethodGet, "/v1/projects/{project}/services/{service}/healthchecks", "state", "get-service-healthchecks", "What is checked of a service, and what came of it"), s.getServiceHealthChecks)
-}
 
 func (s *server) getHealthChecks(ctx context.Context, in *OfProject) (*document[contract.HealthChecks], error) {
 	return s.healthChecks(ctx, *in, "")

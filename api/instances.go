@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,18 +11,6 @@ import (
 	"mariposa/manifest"
 	"mariposa/store"
 )
-
-func (s *server) instanceRoutes() {
-	serve(s, route(http.MethodGet, "/v1/instances", "instances", "list-instances", "List instances"), s.listInstances)
-	s.unmanagedRoutes()
-	serve(s, route(http.MethodGet, "/v1/instances/{instance}", "instances", "get-instance", "Show an instance, with its environment and details"), s.getInstance)
-	act := accepted(route(http.MethodPut, "/v1/instances/{instance}", "instances", "act-on-instance", "Do something to an instance"))
-	act.Description = "A dummy instance can be crashed, for tests and demonstrations."
-	serve(s, act, s.actOnInstance)
-	serve(s, route(http.MethodDelete, "/v1/instances/{instance}", "instances", "delete-instance", "Delete an unmanaged instance, or end by force what is stopping"), s.deleteInstance)
-	s.logRoutes()
-	s.execRoutes()
-}
 
 type listInstancesInput struct {
 	InProject

@@ -19,12 +19,6 @@ import (
 // then a failure can still be told as one.
 const firstPiece = 500 * time.Millisecond
 
-func (s *server) logRoutes() {
-	logs := route(http.MethodGet, "/v1/instances/{instance}/logs", "instances", "get-logs", "What an instance wrote, as text, as it comes")
-	logs.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {}}}}
-	serve(s, logs, s.getLogs)
-}
-
 type getLogsInput struct {
 	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
 	Follow   bool   `query:"follow" doc:"go on as more is written"`

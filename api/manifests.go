@@ -6,13 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"mime"
-	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
 	"mariposa"
@@ -26,30 +23,6 @@ var yamlTypes = []string{"", "application/yaml", "application/x-yaml", "text/yam
 
 // curlType is what curl says of a body when nobody tells it what it sends.
 const curlType = "application/x-www-form-urlencoded"
-
-func (s *server) manifestRoutes() {
-	get := route(http.MethodGet, "/v1/projects/{project}/manifest", "projects", "get-manifest", "The newest manifest, byte for byte as it was submitted")
-	get.Description = "YAML; generated if the manifest came as JSON."
-	get.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"application/yaml": {}}}}
-	serve(s, get, s.getManifest)
-
-	put := route(http.MethodPut, "/v1/projects/{project}/manifest", "projects", "put-manifest", "Submit a new manifest")
-	put.Description = "Either previous or force is needed, so that nobody overwrites what they have not seen. The same bytes again change nothing."
-	put.MaxBodyBytes = manifest.MaxBytes + 2 // one more than is allowed, so that exactly that much still is
-	put.SkipValidateBody = true              // the manifest room does that
-	put.RequestBody = manifestBody(s.huma, nil)
-	serve(s, put, s.putManifest)
-}
-
-// manifestBody describes a body that is a manifest, or a JSON document with one.
-func manifestBody(api huma.API, wrapped any) *huma.RequestBody {
-	text := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Description: "a manifest"}}
-	object := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeObject, Description: "a manifest"}}
-	if wrapped != nil {
-		object.Schema = api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(wrapped), true, "")
-	}
-	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/yaml": text, "application/json": object}}
-}
 
 // SubmissionQuery are the parameters of a new manifest.
 type SubmissionQuery struct {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,27 +16,6 @@ import (
 	"mariposa/manifest"
 	"mariposa/store"
 )
-
-func (s *server) metadataRoutes() {
-	const path = "/v1/projects/{project}/metadata"
-	get := route(http.MethodGet, path, "metadata", "get-metadata", "A project's metadata")
-	get.Description = "YAML as it was set, with secrets masked; with Accept: application/json a list with what the manifest says of each key."
-	serve(s, get, s.getMetadata)
-
-	put := route(http.MethodPut, path, "metadata", "put-metadata", "Replace a project's metadata")
-	put.Description = "A YAML mapping of keys to texts, numbers and booleans. A secret that comes back masked stays as it was."
-	put.MaxBodyBytes, put.SkipValidateBody = manifest.MaxValues+2, true
-	serve(s, put, s.putMetadata)
-
-	serve(s, route(http.MethodGet, path+"/{key}", "metadata", "get-metadata-key", "One value"), s.getKey)
-	set := route(http.MethodPut, path+"/{key}", "metadata", "put-metadata-key", "Set one value")
-	set.Description = `The value as plain text, or as JSON: {"value": …, "secret": true}.`
-	set.MaxBodyBytes, set.SkipValidateBody = 6*manifest.MaxValue+1024, true // JSON may escape every byte
-	serve(s, set, s.putKey)
-	serve(s, route(http.MethodDelete, path+"/{key}", "metadata", "delete-metadata-key", "Unset one value"), s.deleteKey)
-	serve(s, route(http.MethodPost, path+"/{key}/incr", "metadata", "increment-metadata-key", "Count a value up"), s.increment)
-	serve(s, route(http.MethodPost, path+"/{key}/decr", "metadata", "decrement-metadata-key", "Count a value down"), s.decrement)
-}
 
 type getMetadataInput struct {
 	OfProject

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -13,14 +12,6 @@ import (
 	"mariposa/contract"
 	"mariposa/store"
 )
-
-func (s *server) networkRoutes() {
-	serve(s, route(http.MethodGet, "/v1/networks", "networks", "list-networks", "List networks"), s.listNetworks)
-	serve(s, route(http.MethodGet, "/v1/networks/{network}", "networks", "get-network", "Show a network, with its part on each node"), s.getNetwork)
-	remove := accepted(route(http.MethodDelete, "/v1/networks/{network}", "networks", "delete-network", "Delete a network"))
-	remove.Description = "Not while an instance uses it, or is to be made that would. It goes by itself once no manifest names it any more."
-	serve(s, remove, s.deleteNetwork)
-}
 
 type listNetworksInput struct {
 	InProject
@@ -218,7 +209,7 @@ func (s *server) deleteNetwork(ctx context.Context, in *ofNetwork) (*document[co
 		if r == nil || s.networkOwner(r) == nil {
 			return nil, notFound("the network is gone")
 		}
-		if err := s.askAgain(ctx, s.networkOwner(r)); err != nil {
+		if err := s.authorizeAgain(ctx, s.networkOwner(r)); err != nil {
 			return nil, err
 		}
 		v := s.viewer(ctx)

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -11,18 +10,6 @@ import (
 	"mariposa/contract"
 	"mariposa/store"
 )
-
-func (s *server) nodeRoutes() {
-	serve(s, route(http.MethodGet, "/v1/nodes", "nodes", "list-nodes", "List nodes by name"), s.listNodes)
-	serve(s, route(http.MethodGet, "/v1/nodes/{node}", "nodes", "get-node", "Show a node"), s.getNode)
-	act := route(http.MethodPut, "/v1/nodes/{node}", "nodes", "act-on-node", "Do something to a node")
-	act.Description = "Purge lets quarantined instances go. A dummy node can be lost and restored, for tests and demonstrations."
-	serve(s, act, s.actOnNode)
-	remove := route(http.MethodDelete, "/v1/nodes/{node}", "nodes", "delete-node", "Forget a node")
-	remove.Description = "Only one that is unknown. While instances are assigned to it, or volumes are on it, force is needed: they are forgotten with it. " +
-		"Instances are made anew elsewhere, with empty volumes. Should the node come back, what it still runs is put in quarantine, and the folders of its volumes are left alone."
-	serve(s, remove, s.deleteNode)
-}
 
 type ofNode struct {
 	Node string `path:"node" doc:"its id or name" maxLength:"255"`

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -55,9 +54,9 @@ func (s *strict) count() int {
 
 // operation is a route as the OpenAPI document describes it.
 type operation struct {
-	pattern, method, path string
-	params                []param
-	body                  schema // of its JSON body; nil: it takes none
+	api.Route
+	params []param
+	body   schema // of its JSON body; nil: it takes none
 }
 
 type param struct{ Name, In string }
@@ -82,22 +81,16 @@ func (h *house) operations() ([]operation, map[string]schema) {
 		h.t.Fatal(err)
 	}
 	var all []operation
-	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
-		for _, method := range slices.Sorted(maps.Keys(doc.Paths[path])) {
-			op := doc.Paths[path][method]
-			if path == api.AgentPath || api.Tokenless(path) {
-				continue
+	for _, rt := range api.UserRoutes() {
+		op := doc.Paths[rt.Path][strings.ToLower(rt.Method)]
+		o := operation{Route: rt, params: op.Parameters}
+		if op.RequestBody != nil {
+			o.body = op.RequestBody.Content["application/json"].Schema
+			if o.body == nil {
+				o.body = schema{"type": "object"}
 			}
-			o := operation{method: strings.ToUpper(method), path: path, params: op.Parameters}
-			o.pattern = o.method + " " + path
-			if op.RequestBody != nil {
-				o.body = op.RequestBody.Content["application/json"].Schema
-				if o.body == nil {
-					o.body = schema{"type": "object"}
-				}
-			}
-			all = append(all, o)
 		}
+		all = append(all, o)
 	}
 	return all, doc.Components.Schemas
 }
@@ -214,7 +207,7 @@ func (m made) String() string {
 
 // request makes up a request of an operation.
 func (o *odd) request(op operation) made {
-	m := made{method: op.method, path: op.path}
+	m := made{method: op.Method, path: op.Path}
 	query := url.Values{}
 	for _, p := range op.params {
 		ref := o.one(oddTexts)
@@ -338,7 +331,7 @@ func TestNothingThatIsSentBreaksAnything(t *testing.T) {
 					t.Errorf("%s failed with %d %s, and changed something", m, r.status, r.body)
 				}
 			} else {
-				answered[op.pattern]++
+				answered[op.ID]++
 			}
 		}
 		for _, text := range s.wrong {
@@ -366,7 +359,7 @@ func FuzzBodies(f *testing.F) {
 		h := *w.by("sam") // who has nothing that could go
 		h.t = t
 		op := operations[int(which)%len(operations)]
-		m := made{method: op.method, path: op.path, body: body, headers: []string{"Content-Type", clean(kind)}}
+		m := made{method: op.Method, path: op.Path, body: body, headers: []string{"Content-Type", clean(kind)}}
 		for _, p := range op.params {
 			m.path = strings.ReplaceAll(m.path, "{"+p.Name+"}", url.PathEscape(ref))
 		}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -12,19 +11,6 @@ import (
 	"mariposa/contract"
 	"mariposa/store"
 )
-
-func (s *server) organizationRoutes() {
-	const one = "/v1/organizations/{organization}"
-	serve(s, route(http.MethodGet, "/v1/organizations", "people", "list-organizations", "List the caller's organizations"), s.listOrganizations)
-	serve(s, created(route(http.MethodPost, "/v1/organizations", "people", "create-organization", "Make an organization; the caller owns it")), s.createOrganization)
-	serve(s, route(http.MethodGet, one, "people", "get-organization", "Show an organization"), s.getOrganization)
-	serve(s, route(http.MethodPut, one, "people", "update-organization", "Change an organization"), s.updateOrganization)
-	serve(s, route(http.MethodDelete, one, "people", "delete-organization", "Delete an organization that has no projects"), s.deleteOrganization)
-	serve(s, route(http.MethodGet, one+"/members", "people", "list-members", "List the members of an organization"), s.listMembers)
-	serve(s, route(http.MethodPut, one+"/members/{user}", "people", "put-member", "Make a user a member or owner of an organization"), s.putMember)
-	serve(s, route(http.MethodDelete, one+"/members/{user}", "people", "remove-member", "Take a user out of an organization, or leave it"), s.removeMember)
-	s.quotaRoutes()
-}
 
 // OfOrganization are the parameters of a path that leads to an organization.
 type OfOrganization struct {
@@ -129,7 +115,7 @@ func (s *server) editOrganization(ctx context.Context, id string) (*store.Unit, 
 	if r == nil {
 		return nil, nil, notFound("the organization is gone")
 	}
-	if err := s.askAgain(ctx, r); err != nil {
+	if err := s.authorizeAgain(ctx, r); err != nil {
 		return nil, nil, err
 	}
 	spec := *r.Spec.(*mariposa.OrganizationSpec)

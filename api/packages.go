@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"math"
-	"net/http"
 	"strings"
 
 	"mariposa"
@@ -11,17 +10,6 @@ import (
 	"mariposa/manifest"
 	"mariposa/store"
 )
-
-func (s *server) packageRoutes() {
-	serve(s, route(http.MethodGet, "/v1/packages", "server", "list-packages", "List the sizes that services can name"), s.listPackages)
-	put := route(http.MethodPut, "/v1/packages/{package}", "server", "put-package", "Offer a size, or change it")
-	put.Description = "Versions keep the sizes as they were when they were submitted."
-	serve(s, put, s.putPackage)
-	serve(s, route(http.MethodDelete, "/v1/packages/{package}", "server", "delete-package", "Offer a size no longer"), s.deletePackage)
-	rotate := route(http.MethodPost, "/v1/keys/rotate", "server", "rotate-keys", "Seal all secrets with a new key")
-	rotate.Description = "The key file of this replica gets a new key, and the old one leaves it once nothing is sealed with it. Other replicas need a copy of the file."
-	serve(s, rotate, s.rotateKeys)
-}
 
 func (s *server) listPackages(context.Context, *struct{}) (*document[contract.Packages], error) {
 	all := contract.Packages{Packages: []contract.Package{}}

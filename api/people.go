@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -11,13 +10,6 @@ import (
 	"mariposa/contract"
 	"mariposa/store"
 )
-
-func (s *server) peopleRoutes() {
-	const users = "/v1/projects/{project}/users"
-	serve(s, route(http.MethodGet, users, "people", "list-project-users", "List who may do what in a project"), s.listProjectUsers)
-	serve(s, route(http.MethodPut, users+"/{user}", "people", "put-project-user", "Give a user a role in a project"), s.putProjectUser)
-	serve(s, route(http.MethodDelete, users+"/{user}", "people", "remove-project-user", "Take a user's role in a project away"), s.removeProjectUser)
-}
 
 func (s *server) listProjectUsers(ctx context.Context, in *OfProject) (*document[contract.Members], error) {
 	r, err := s.findProject(ctx, in.Project, in.Organization)

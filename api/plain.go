@@ -17,7 +17,7 @@ import (
 
 // describe begins the OpenAPI document.
 func describe(version string) *huma.OpenAPI {
-	return &huma.OpenAPI{
+	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
 			Title: "Mariposa", Version: version,
@@ -29,51 +29,15 @@ func describe(version string) *huma.OpenAPI {
 			Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 			SecuritySchemes: map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}},
 		},
-		Tags: []*huma.Tag{
-			{Name: "projects", Description: "Projects, their manifests and versions."},
-			{Name: "metadata", Description: "Values that manifests refer to, secrets among them."},
-			{Name: "people", Description: "Users, organizations, roles, tokens and quotas."},
-			{Name: "state", Description: "Goal and reality, and changes of the goal."},
-			{Name: "queue", Description: "Tasks: every change that people can see."},
-			{Name: "instances", Description: "What runs."},
-			{Name: "volumes", Description: "What outlives it."},
-			{Name: "networks", Description: "Where it meets."},
-			{Name: "nodes", Description: "Where it runs."},
-			{Name: "events", Description: "The feed of changes, as a list or live."},
-			{Name: "server", Description: "The server itself."},
-		},
 	}
+	for _, t := range topics {
+		doc.Tags = append(doc.Tags, &huma.Tag{Name: t.name, Description: t.description})
+	}
+	return doc
 }
 
-// plainRoutes are those of the server itself.
-func (s *server) plainRoutes() {
-	health := route(http.MethodGet, "/healthz", "server", "health", "Whether the server lives")
-	ready := route(http.MethodGet, "/readyz", "server", "ready", "Whether the server can write its store")
-	health.Security, ready.Security = nil, nil
-	serve(s, health, func(context.Context, *struct{}) (*document[contract.Health], error) {
-		return answer(contract.Health{Status: "ok", Version: s.Version})
-	})
-	serve(s, ready, s.ready)
-
-	s.plain("/metrics", "metrics", "What Prometheus reads", "text/plain", s.metricsHandler())
-	s.plain("/v1/manifest.schema.json", "manifest-schema", "The JSON Schema of manifests, for editors", "application/schema+json", http.HandlerFunc(serveSchema))
-	s.plain(agentPath, "agent", "Where agents connect: a WebSocket, with the join token as bearer token", "", http.HandlerFunc(s.serveAgent))
-	s.plain("/openapi.json", "openapi", "This document", "application/openapi+json", s.openAPIHandler())
-	s.plain("/docs", "docs", "This document as a page", "text/html", s.docsHandler())
-}
-
-// plain registers a handler that is no operation of huma's, and describes it.
-func (s *server) plain(path, id, summary, kind string, handler http.Handler) {
-	op := route(http.MethodGet, path, "server", id, summary)
-	if tokenless[path] {
-		op.Security = nil
-	}
-	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{kind: {}}}}
-	if kind == "" {
-		op.Responses = map[string]*huma.Response{"101": {Description: "Switching Protocols"}}
-	}
-	s.huma.OpenAPI().AddOperation(&op)
-	s.mux.Handle(http.MethodGet+" "+path, handler)
+func (s *server) alive(context.Context, *struct{}) (*document[contract.Health], error) {
+	return answer(contract.Health{Status: "ok", Version: s.Version})
 }
 
 func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Health], error) {
@@ -95,20 +59,24 @@ func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Hea
 	return answer(contract.Health{Status: "ready", Version: s.Version})
 }
 
-func serveSchema(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/schema+json")
-	_, _ = w.Write(manifest.Schema()) // whoever asked may be gone
+func (s *server) schemaHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/schema+json")
+		_, _ = w.Write(manifest.Schema()) // whoever asked may be gone
+	})
 }
 
-// serveAgent hands an agent's connection to the fleet for as long as it lasts.
-func (s *server) serveAgent(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the pipe has limits of its own
-	conn, err := websocket.Accept(w, r, nil)
-	if err != nil {
-		s.Logger.InfoContext(r.Context(), "an agent's connection could not be opened", "err", err)
-		return // Accept has answered
-	}
-	s.Fleet.Serve(r.Context(), conn)
+// agentHandler hands an agent's connection to the fleet for as long as it lasts.
+func (s *server) agentHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the pipe has limits of its own
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			s.Logger.InfoContext(r.Context(), "an agent's connection could not be opened", "err", err)
+			return // Accept has answered
+		}
+		s.Fleet.Serve(r.Context(), conn)
+	})
 }
 
 // openAPIHandler serves the document, made when first asked for: by then every

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 
 	"mariposa"
@@ -19,16 +18,6 @@ import (
 
 // maxForeseen bounds how far a plan looks ahead.
 const maxForeseen = 5000
-
-func (s *server) planRoutes() {
-	plan := route(http.MethodPost, "/v1/projects/{project}/plan", "projects", "plan-project", "What would be done, changing nothing")
-	plan.Description = "With a manifest as the body, what it would change; without one, what would happen right now. " +
-		"The steps are in order, each assumed to succeed."
-	plan.MaxBodyBytes, plan.SkipValidateBody = manifest.MaxBytes+2, true
-	plan.RequestBody = manifestBody(s.huma, nil)
-	serve(s, plan, s.planProject)
-	plan.RequestBody.Required = false // registering says that raw bodies are
-}
 
 type planProjectInput struct {
 	OfProject

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	"mariposa"
 	"mariposa/contract"
@@ -15,27 +14,6 @@ import (
 // maxWrapped bounds a JSON document with a manifest in it: escaping may double
 // the manifest's size.
 const maxWrapped = 2*manifest.MaxBytes + maxBody
-
-func (s *server) projectRoutes() {
-	serve(s, route(http.MethodGet, "/v1/projects", "projects", "list-projects", "List projects"), s.listProjects)
-
-	create := route(http.MethodPost, "/v1/projects", "projects", "create-project", "Create a project from a manifest")
-	create.Description = "The body is a manifest in YAML or JSON with the name in the query, or a JSON document with name and manifest."
-	create.DefaultStatus, create.MaxBodyBytes = http.StatusCreated, maxWrapped
-	create.SkipValidateBody = true // the handler reads both forms
-	create.RequestBody = manifestBody(s.huma, contract.NewProject{})
-	serve(s, create, s.createProject)
-
-	serve(s, route(http.MethodGet, "/v1/projects/{project}", "projects", "get-project", "Show a project"), s.getProject)
-
-	update := route(http.MethodPut, "/v1/projects/{project}", "projects", "update-project", "Rename a project, or submit a new manifest, or both")
-	update.MaxBodyBytes = maxWrapped
-	serve(s, update, s.updateProject)
-
-	remove := accepted(route(http.MethodDelete, "/v1/projects/{project}", "projects", "delete-project", "Delete a project"))
-	remove.Description = "The name is free at once; the project is gone once its last instance is."
-	serve(s, remove, s.deleteProject)
-}
 
 type listProjectsInput struct {
 	Organization string `query:"organization"`

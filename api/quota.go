@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -16,15 +15,6 @@ import (
 	"mariposa/queue"
 	"mariposa/store"
 )
-
-func (s *server) quotaRoutes() {
-	const path = "/v1/organizations/{organization}/quota"
-	serve(s, route(http.MethodGet, path, "people", "get-quota", "What an organization may ask for, and what it does"), s.getQuota)
-	put := route(http.MethodPut, path, "people", "put-quota", "Set what an organization may ask for")
-	put.Description = "A figure sets a limit, null lifts it, what is left out stays. What is in use already stays, however much it is."
-	put.SkipValidateBody = true // null and absent are told apart by the handler
-	serve(s, put, s.putQuota)
-}
 
 func (s *server) getQuota(ctx context.Context, in *OfOrganization) (*document[contract.Quota], error) {
 	r, err := s.findOrganization(ctx, in.Organization)

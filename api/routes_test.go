@@ -2,14 +2,20 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
+	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"mariposa"
+	"mariposa/api"
 	"mariposa/contract"
 )
 
@@ -106,26 +112,56 @@ func TestTheOpenAPIDocumentIsAsPromised(t *testing.T) {
 		t.Fatalf("%v, version %q", err, doc.OpenAPI)
 	}
 	seen := map[string]bool{}
-	for path, methods := range doc.Paths {
-		for method, op := range methods {
-			if op.OperationID == "" || op.Summary == "" || len(op.Tags) != 1 || seen[op.OperationID] {
-				t.Errorf("%s %s is not described, or twice: %+v", method, path, op)
-			}
-			seen[op.OperationID] = true
+	for _, rt := range api.Routes() {
+		op := doc.Paths[rt.Path][strings.ToLower(rt.Method)]
+		if op.OperationID != rt.ID || op.Summary == "" || len(op.Tags) != 1 || seen[rt.ID] {
+			t.Errorf("%s is not described, or twice: %+v", rt, op)
 		}
+		seen[rt.ID] = true
+	}
+	described := 0
+	for _, methods := range doc.Paths {
+		described += len(methods)
+	}
+	if described != len(seen) {
+		t.Errorf("%d operations are described, and the table has %d routes", described, len(seen))
 	}
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, r.body, "", "  "); err != nil {
 		t.Fatal(err)
 	}
 	pretty.WriteByte('\n')
-	const golden = "testdata/openapi.json"
+	sameAsGolden(t, "testdata/openapi.json", pretty.Bytes())
+}
+
+// Who may call a route, and what its changes are called, does not change by mistake.
+func TestPermissionsAndAuditNamesAreAsPromised(t *testing.T) {
+	t.Parallel()
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, rt := range api.Routes() {
+		access := rt.Callers
+		if access == "users" {
+			access = strings.TrimSuffix(string(rt.Permission)+" on "+rt.On, " on ")
+		}
+		for _, word := range slices.Sorted(maps.Keys(rt.Variants)) {
+			access += fmt.Sprintf(", %s: %s", word, rt.Variants[word])
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", rt, cmp.Or(rt.Audit, "-"), map[bool]string{true: "text", false: "-"}[rt.Text], access)
+	}
+	table.Flush()
+	sameAsGolden(t, "testdata/routes.txt", text.Bytes())
+}
+
+// sameAsGolden compares with a golden file, or writes it with -update.
+func sameAsGolden(t *testing.T, golden string, got []byte) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(golden, pretty.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if kept := must(os.ReadFile(golden))(t); !bytes.Equal(kept, pretty.Bytes()) {
+	if kept := must(os.ReadFile(golden))(t); !bytes.Equal(kept, got) {
 		t.Error("the API is no longer as " + golden + " says; if that is wanted, run this test with -update")
 	}
 }

@@ -21,20 +21,6 @@ import (
 	"mariposa/store"
 )
 
-// tokenless are the paths that need no token.
-var tokenless = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true, "/docs": true}
-
-// takesText are the routes whose bodies need not be JSON.
-var takesText = map[string]bool{
-	"POST /v1/projects": true, "PUT /v1/projects/{project}/manifest": true, "POST /v1/instances": true,
-	"POST /v1/projects/{project}/plan": true, "POST /v1/projects/{project}/services": true,
-	"PUT /v1/projects/{project}/services/{service}": true, "PUT /v1/projects/{project}/services/{service}/manifest": true,
-	"PUT /v1/projects/{project}/metadata": true, "PUT /v1/projects/{project}/metadata/{key}": true,
-}
-
-// agentPath is where agents connect, with the join token.
-const agentPath = "/v1/agent"
-
 // ServeHTTP answers one request: it is numbered, counted, bounded in time, and
 // whatever goes wrong in it stays in it.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +48,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		newError(mariposa.InvalidArgument, "the address of the request holds characters that are no text", nil).write(rec)
 		return
 	}
-	r, err := s.letIn(r)
+	r, err := s.authenticate(r)
 	if err != nil {
 		err.write(rec)
 		return
@@ -72,9 +58,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		unrouted(handler, rec, r)
 		return
 	}
-	if mediaType(r.Header.Get("Content-Type")) == curlType && !takesText[pattern] {
-		r.Header.Set("Content-Type", "application/json") // people write curl -d '{…}'; whatever is none is refused
-	}
 	s.mux.ServeHTTP(rec, r)
 }
 
@@ -83,27 +66,25 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(hc)
 	op := hc.Operation()
-	pattern := op.Method + " " + op.Path
-	if tokenless[op.Path] {
+	rt := routeOf(op)
+	if rt.admitted == anybody {
 		next(hc)
 		return
 	}
 	ses := asking(r.Context())
-	u, known := rules[pattern]
-	if !known {
-		s.unforeseen(r.Context(), errors.New("there is no rule for "+pattern)).write(w)
-		return
+	ses.route = rt
+	if mediaType(r.Header.Get("Content-Type")) == curlType && !rt.body.text {
+		r.Header.Set("Content-Type", "application/json") // people write curl -d '{…}'; whatever is none is refused
 	}
-	ses.rule = u
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if !reading {
 		// Bodies may be read here already. A stream must have no such limit: the server
 		// listens for its client's end meanwhile, and takes silence for that.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where it cannot be set, the listener's own limits hold
 	}
-	refused := s.gate(r, u)
+	refused := s.authorize(r, rt)
 	key := r.Header.Get("Idempotency-Key")
-	changing := !reading && u.audit != ""
+	changing := !reading && rt.audit != ""
 	if key != "" && changing && (refused == nil || mariposa.CodeOf(refused) == mariposa.ResourceNotFound) {
 		if len(key) > maxKey {
 			newError(mariposa.InvalidArgument, "the Idempotency-Key is too long", nil).write(w)
@@ -155,10 +136,11 @@ func (s *server) recovered(rec *recorder, r *http.Request, cause any) {
 	e.write(rec)
 }
 
-// letIn finds out who asks. Whoever fails too often from one place has to wait;
+// authenticate finds out who asks. Whoever fails too often from one place has to wait;
 // a token that is right is never refused for that.
-func (s *server) letIn(r *http.Request) (*http.Request, *Error) {
-	if tokenless[r.URL.Path] {
+func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
+	admitted := s.admitted[r.URL.Path]
+	if admitted == anybody {
 		return r, nil
 	}
 	now, from := s.Clock.Now(), source(r)
@@ -166,15 +148,15 @@ func (s *server) letIn(r *http.Request) (*http.Request, *Error) {
 	if !strings.EqualFold(scheme, "Bearer") {
 		token = ""
 	}
-	if r.URL.Path == agentPath {
+	if admitted == agents {
 		if !s.directory.Joins(token, now) {
-			return r, s.strange(r, from, func() string { return "the join token is not right" })
+			return r, s.rejectToken(r, from, func() string { return "the join token is not right" })
 		}
 		return r, nil
 	}
 	c := s.directory.Identify(token, now)
 	if c == nil {
-		return r, s.strange(r, from, func() string { return s.whyNot(r.Context(), token, now) })
+		return r, s.rejectToken(r, from, func() string { return s.whyNot(r.Context(), token, now) })
 	}
 	s.used(c, from, now)
 	ses := &session{caller: c, from: from, asked: r.Method + " " + r.URL.Path}
@@ -182,12 +164,12 @@ func (s *server) letIn(r *http.Request) (*http.Request, *Error) {
 	own = own.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	if user != "" {
 		if ses.caller = s.directory.StandIn(c, user); ses.caller == nil {
-			ses.caller, ses.rule.audit = c, "user.act-for"
+			ses.caller, ses.route = c, &route{audit: "user.act-for"}
 			refused := newError(mariposa.ResourceNotFound, "there is no such user", nil)
 			s.deny(own.Context(), refused)
 			return own, refused
 		}
-		if own.URL.Path == agentPath { // agents come with a token of their own, never for a user
+		if s.admitted[own.URL.Path] == agents { // agents come with a token of their own, never for a user
 			return own, newError(mariposa.ResourceNotFound, "there is nothing at "+own.URL.Path+"; /docs lists what there is", nil)
 		}
 	}
@@ -221,9 +203,9 @@ func (s *server) whyNot(ctx context.Context, token string, now time.Time) string
 	return "the user of this token is disabled: ask whoever runs the installation"
 }
 
-// strange refuses a request without a valid token. Why is asked only of as many as
+// rejectToken refuses a request without a valid token. Why is asked only of as many as
 // are listened to.
-func (s *server) strange(r *http.Request, from string, why func() string) *Error {
+func (s *server) rejectToken(r *http.Request, from string, why func() string) *Error {
 	if r.Header.Get("Authorization") == "" { // who brings no token at all tries none
 		return newError(mariposa.Unauthorized, why(), nil)
 	}
@@ -236,7 +218,7 @@ func (s *server) strange(r *http.Request, from string, why func() string) *Error
 	message := why()
 	s.note(r.Context(), mariposa.Audit{
 		From: from, Request: requestID(r.Context()), Action: "login", Outcome: mariposa.AuditDenied,
-		Object: r.Method + " " + r.URL.Path, Reason: message + and(unsaid),
+		Object: r.Method + " " + r.URL.Path, Reason: message + describeSuppressed(unsaid),
 	})
 	return newError(mariposa.Unauthorized, message, nil)
 }

@@ -3,19 +3,12 @@ package api
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
 	"mariposa"
 	"mariposa/contract"
 )
-
-func (s *server) serviceRoutes() {
-	serve(s, route(http.MethodGet, "/v1/services", "projects", "list-all-services", "List services across projects"), s.listAllServices)
-	serve(s, route(http.MethodGet, "/v1/projects/{project}/services", "projects", "list-services", "List the services of a project"), s.listServices)
-	serve(s, route(http.MethodGet, "/v1/projects/{project}/services/{service}", "projects", "get-service", "Show a service"), s.getService)
-}
 
 func (s *server) listAllServices(ctx context.Context, in *InProject) (*document[contract.Services], error) {
 	if in.Project != "" {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"hash/maphash"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -18,14 +17,6 @@ import (
 	"mariposa/reason"
 	"mariposa/store"
 )
-
-func (s *server) stateRoutes() {
-	serve(s, route(http.MethodGet, "/v1/state", "state", "get-state", "Goal and reality of all projects, or some"), s.getState)
-	serve(s, route(http.MethodGet, "/v1/projects/{project}/state", "state", "get-project-state", "Goal and reality of a project"), s.getProjectState)
-	serve(s, accepted(route(http.MethodPut, "/v1/projects/{project}/state", "state", "act-on-project", "Change the goal of a project")), s.actOnProject)
-	serve(s, route(http.MethodGet, "/v1/projects/{project}/services/{service}/state", "state", "get-service-state", "Goal and reality of a service"), s.getServiceState)
-	serve(s, accepted(route(http.MethodPut, "/v1/projects/{project}/services/{service}/state", "state", "act-on-service", "Change the goal of a service")), s.actOnService)
-}
 
 type getStateInput struct {
 	InProject

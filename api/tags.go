@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,18 +30,6 @@ var (
 
 // maxTags bounds how many tags people give one project.
 const maxTags = 1000
-
-func (s *server) tagRoutes() {
-	const path = "/v1/projects/{project}/tags"
-	serve(s, route(http.MethodGet, path, "projects", "list-tags", "List the tags of a project's versions"), s.listTags)
-	create := created(route(http.MethodPost, path, "projects", "create-tag", "Give a version a tag, or move it there"))
-	create.Description = "A version that has a tag is kept for as long as it has one."
-	serve(s, create, s.createTag)
-	serve(s, route(http.MethodGet, path+"/{tag}", "projects", "get-tag", "Show a tag"), s.getTag)
-	serve(s, route(http.MethodDelete, path+"/{tag}", "projects", "delete-tag", "Take a tag away"), s.deleteTag)
-	diff := route(http.MethodGet, "/v1/projects/{project}/diff", "projects", "diff-versions", "What differs between two versions")
-	serve(s, diff, s.diffVersions)
-}
 
 // tags are the tags of a project with their numbers; automatic ones that have
 // nothing to name are left out.

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,15 +13,6 @@ import (
 	"mariposa/reason"
 	"mariposa/store"
 )
-
-func (s *server) queueRoutes() {
-	serve(s, route(http.MethodGet, "/v1/queue", "queue", "list-tasks", "List tasks, newest first"), s.listTasks)
-	serve(s, route(http.MethodGet, "/v1/queue/{task}", "queue", "get-task", "Show a task with its steps"), s.getTask)
-	end := accepted(route(http.MethodDelete, "/v1/queue/{task}", "queue", "terminate-task", "Terminate a task"))
-	end.Description = "Of an active one no further step begins, what is half-made is finished or removed, and its scope is frozen; the goal stays, " +
-		"so a thaw goes on towards it. Of one that waits, its change is dropped and nothing is frozen."
-	serve(s, end, s.terminateTask)
-}
 
 type ofTask struct {
 	Task string `path:"task" maxLength:"255"`

@@ -39,17 +39,14 @@ func (w *town) params() map[string][]string {
 		w.t.Fatal(err)
 	}
 	lists := map[string][]string{}
-	for path, methods := range doc.Paths {
-		if strings.Contains(path, "{") || !strings.HasPrefix(path, "/v1/") {
+	for _, rt := range api.UserRoutes() {
+		if rt.Method != "GET" || strings.Contains(rt.Path, "{") {
 			continue
 		}
-		if _, reads := methods["get"]; !reads || path == api.AgentPath {
-			continue
-		}
-		lists[path] = nil
-		for _, p := range methods["get"].Parameters {
+		lists[rt.Path] = nil
+		for _, p := range doc.Paths[rt.Path]["get"].Parameters {
 			if p.In == "query" {
-				lists[path] = append(lists[path], p.Name)
+				lists[rt.Path] = append(lists[rt.Path], p.Name)
 			}
 		}
 	}

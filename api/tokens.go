@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,14 +14,6 @@ import (
 	"mariposa/contract"
 	"mariposa/store"
 )
-
-func (s *server) tokenRoutes() {
-	serve(s, route(http.MethodGet, "/v1/tokens", "people", "list-tokens", "List the caller's tokens"), s.listTokens)
-	create := created(route(http.MethodPost, "/v1/tokens", "people", "create-token", "Make a token"))
-	create.Description = "The token itself is in the answer and is never shown again. It may do what its user may, within its bounds."
-	serve(s, create, s.createToken)
-	serve(s, route(http.MethodDelete, "/v1/tokens/{token}", "people", "revoke-token", "Revoke a token"), s.revokeToken)
-}
 
 // tokenPrefix lets people and scanners see what a string is.
 const tokenPrefix = "mrp_"

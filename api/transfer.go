@@ -2,21 +2,11 @@ package api
 
 import (
 	"context"
-	"net/http"
 
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/store"
 )
-
-func (s *server) transferRoutes() {
-	copying := created(route(http.MethodPost, "/v1/projects/{project}/copy", "projects", "copy-project", "Make another project from the newest version of one"))
-	copying.Description = "No metadata is copied but what is named. To copy a secret takes the right to read it."
-	serve(s, copying, s.copyProject)
-	move := route(http.MethodPost, "/v1/projects/{project}/move", "projects", "move-project", "Give a project to another organization")
-	move.Description = "Its metadata moves with it, secrets too; instances keep running. Members of the former organization lose what that let them do."
-	serve(s, move, s.moveProject)
-}
 
 type copyProjectInput struct {
 	OfProject
@@ -36,7 +26,7 @@ func (s *server) copyProject(ctx context.Context, in *copyProjectInput) (*docume
 		return nil, err
 	}
 	changed, err := s.commit(ctx, mariposa.NameID(org.ID, in.Body.Name), func() (*change, error) {
-		if err := s.askAgain(ctx, from); err != nil {
+		if err := s.authorizeAgain(ctx, from); err != nil {
 			return nil, err
 		}
 		d, err := s.copied(ctx, from, in.Body.Metadata)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net/http"
 	"slices"
 
 	"mariposa"
@@ -18,14 +17,6 @@ import (
 // Placing finds a node for an instance: it sets the spec's node and returns the
 // claim to commit with it. Release takes that back if the commit fails.
 type Placing func(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error)
-
-func (s *server) unmanagedRoutes() {
-	create := created(route(http.MethodPost, "/v1/instances", "instances", "create-instance", "Make an instance that no service manages"))
-	create.Description = "The body names the project and what to run, with the keys of a service in a manifest. " +
-		"Nobody repairs, replaces or updates it; it runs until it ends or is removed."
-	create.SkipValidateBody, create.MaxBodyBytes = true, maxBody
-	serve(s, create, s.createInstance)
-}
 
 type createInstanceInput struct {
 	Project      string `query:"project" doc:"its id or name, unless the body says it" maxLength:"255"`
@@ -240,7 +231,7 @@ func (s *server) forceInstance(ctx context.Context, found *store.Record) (*docum
 		if r == nil || of == nil {
 			return nil, notFound("the instance is gone")
 		}
-		if err := s.askAgain(ctx, of); err != nil {
+		if err := s.authorizeAgain(ctx, of); err != nil {
 			return nil, err
 		}
 		e := &edit{s: s, ctx: ctx, record: of, spec: *of.Spec.(*mariposa.ProjectSpec)}

@@ -2,34 +2,14 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"mariposa"
 	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/store"
 )
-
-func (s *server) userRoutes() {
-	serve(s, route(http.MethodGet, "/v1/user", "people", "whoami", "Who the caller is"), s.whoami)
-	serve(s, route(http.MethodGet, "/v1/users", "people", "list-users", "List the users that the caller works with"), s.listUsers)
-	serve(s, created(route(http.MethodPost, "/v1/users", "people", "create-user", "Make a user, with an organization of their own")), s.createUser)
-	serve(s, route(http.MethodGet, "/v1/users/{user}", "people", "get-user", "Show a user"), s.getUser)
-	serve(s, route(http.MethodPut, "/v1/users/{user}", "people", "update-user", "Change a user"), s.updateUser)
-	remove := route(http.MethodDelete, "/v1/users/{user}", "people", "delete-user", "Delete a user")
-	remove.Description = "Their tokens let nobody in any more, and they leave every organization and project. What they own must be given away or deleted first."
-	serve(s, remove, s.deleteUser)
-}
-
-// created marks an operation that makes something.
-func created(op huma.Operation) huma.Operation {
-	op.DefaultStatus = http.StatusCreated
-	return op
-}
 
 func (v *viewer) user(r *store.Record) contract.User {
 	spec := r.Spec.(*mariposa.UserSpec)

@@ -3,19 +3,12 @@ package api
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strconv"
 
 	"mariposa"
 	"mariposa/contract"
 	"mariposa/store"
 )
-
-func (s *server) versionRoutes() {
-	s.manifestRoutes()
-	serve(s, route(http.MethodGet, "/v1/projects/{project}/versions", "projects", "list-versions", "List the submitted versions, newest first"), s.listVersions)
-	serve(s, route(http.MethodGet, "/v1/projects/{project}/versions/{version}", "projects", "get-version", "Show one version, with its manifest"), s.getVersion)
-}
 
 type listVersionsInput struct {
 	OfProject

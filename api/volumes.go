@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -13,14 +12,6 @@ import (
 	"mariposa/converge"
 	"mariposa/store"
 )
-
-func (s *server) volumeRoutes() {
-	serve(s, route(http.MethodGet, "/v1/volumes", "volumes", "list-volumes", "List volumes"), s.listVolumes)
-	serve(s, route(http.MethodGet, "/v1/volumes/{volume}", "volumes", "get-volume", "Show a volume"), s.getVolume)
-	remove := accepted(route(http.MethodDelete, "/v1/volumes/{volume}", "volumes", "delete-volume", "Delete a volume and what is in it"))
-	remove.Description = "Not while an instance uses it, or is to be made that would. Its node removes it as soon as it can be reached."
-	serve(s, remove, s.deleteVolume)
-}
 
 type listVolumesInput struct {
 	InProject
@@ -251,7 +242,7 @@ func (s *server) deleteVolume(ctx context.Context, in *ofVolume) (*document[cont
 		if owner == nil {
 			return nil, notFound("the volume is gone")
 		}
-		if err := s.askAgain(ctx, owner); err != nil {
+		if err := s.authorizeAgain(ctx, owner); err != nil {
 			return nil, err
 		}
 		doc := s.viewer(ctx).volume(r)

@@ -2,8 +2,8 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -164,10 +164,10 @@ func (w *town) visitors() []visitor {
 
 // request is one way to call a route.
 type request struct {
-	pattern, variant   string
-	method, path, body string
-	kind               string
-	asks               []ask // in this order; the first that is not allowed decides
+	route      api.Route
+	variant    string
+	path, body string
+	asks       []ask // in this order; the first that is not allowed decides
 }
 
 // ask is a permission that a request takes.
@@ -178,101 +178,73 @@ type ask struct {
 	judge func(visitor) auth.Verdict
 }
 
-func (q request) String() string { return strings.TrimSpace(q.pattern + " " + q.variant) }
+func (q request) String() string { return strings.TrimSpace(q.route.String() + " " + q.variant) }
 
 // sample fills in a route, with something in every place that is there.
-func (w *town) sample(pattern string) request {
-	method, path, _ := strings.Cut(pattern, " ")
-	user := "sam"
-	if strings.HasPrefix(pattern, "DELETE /v1/projects/") {
-		user = "vera"
-	} else if strings.HasPrefix(pattern, "DELETE /v1/organizations/") {
-		user = "max"
-	}
+func (w *town) sample(rt api.Route) request {
+	path := rt.Path
+	user := cmp.Or(map[string]string{"remove-project-user": "vera", "remove-member": "max"}[rt.ID], "sam")
 	for name, value := range map[string]string{
 		"project": w.shop.ID, "task": *w.shop.Task, "instance": w.single, "organization": w.acme, "service": "web", "key": "mode", "version": "1",
 		"tag": "latest", "node": "n1", "user": w.users[user], "token": w.token, "package": "small", "volume": w.volume, "network": w.network,
 	} {
 		path = strings.ReplaceAll(path, "{"+name+"}", value)
 	}
-	if pattern == "GET /v1/projects/{project}/diff" {
+	if rt.ID == "diff-versions" {
 		path += "?from=1&to=2"
 	}
-	return request{pattern: pattern, method: method, path: path, body: w.bodies()[pattern], kind: "application/json"}
+	return request{route: rt, path: path, body: w.bodies()[rt.ID]}
 }
 
-// bodies are what routes take; what is missing here takes nothing.
+// bodies are what routes take, by id; what is missing here takes nothing.
 func (w *town) bodies() map[string]string {
 	return map[string]string{
-		"POST /v1/projects":                                   `{"name":"third","organization":"` + w.acme + `","manifest":{"services":{"web":{"compute_type":"dummy"}}}}`,
-		"PUT /v1/projects/{project}":                          `{"metadata":{"mode":"wild"}}`,
-		"PUT /v1/projects/{project}/manifest":                 `{"services":{"web":{"compute_type":"dummy"}}}`,
-		"PUT /v1/projects/{project}/metadata":                 `{"mode":"wild"}`,
-		"PUT /v1/projects/{project}/metadata/{key}":           `{"value":"wild"}`,
-		"POST /v1/projects/{project}/tags":                    `{"tag":"good","version":"1"}`,
-		"PUT /v1/projects/{project}/state":                    `{"action":"stop"}`,
-		"PUT /v1/projects/{project}/services/{service}/state": `{"action":"scale","scale":7}`,
-		"POST /v1/projects/{project}/copy":                    `{"name":"twin","organization":"` + w.acme + `"}`,
-		"POST /v1/projects/{project}/move":                    `{"organization":"` + w.acme + `"}`,
-		"PUT /v1/projects/{project}/users/{user}":             `{"role":"viewer"}`,
-		"POST /v1/instances":                                  `{"project":"` + w.shop.ID + `","compute_type":"dummy"}`,
-		"PUT /v1/instances/{instance}":                        `{"action":"restart"}`,
-		"PUT /v1/nodes/{node}":                                `{"action":"lose"}`,
-		"POST /v1/users":                                      `{"name":"newcomer"}`,
-		"PUT /v1/users/{user}":                                `{"disabled":true}`,
-		"POST /v1/organizations":                              `{"name":"third"}`,
-		"PUT /v1/organizations/{organization}":                `{"base_role":"admin"}`,
-		"PUT /v1/organizations/{organization}/members/{user}": `{"role":"owner"}`,
-		"PUT /v1/organizations/{organization}/quota":          `{"instances":1}`,
-		"POST /v1/tokens":                                     `{"name":"another"}`,
-		"PUT /v1/packages/{package}":                          `{"name":"small","memory":1048576,"cpu":1}`,
+		"create-project":      `{"name":"third","organization":"` + w.acme + `","manifest":{"services":{"web":{"compute_type":"dummy"}}}}`,
+		"update-project":      `{"metadata":{"mode":"wild"}}`,
+		"put-manifest":        `{"services":{"web":{"compute_type":"dummy"}}}`,
+		"put-metadata":        `{"mode":"wild"}`,
+		"put-metadata-key":    `{"value":"wild"}`,
+		"create-tag":          `{"tag":"good","version":"1"}`,
+		"act-on-project":      `{"action":"stop"}`,
+		"act-on-service":      `{"action":"scale","scale":7}`,
+		"copy-project":        `{"name":"twin","organization":"` + w.acme + `"}`,
+		"move-project":        `{"organization":"` + w.acme + `"}`,
+		"put-project-user":    `{"role":"viewer"}`,
+		"create-instance":     `{"project":"` + w.shop.ID + `","compute_type":"dummy"}`,
+		"act-on-instance":     `{"action":"restart"}`,
+		"act-on-node":         `{"action":"lose"}`,
+		"create-user":         `{"name":"newcomer"}`,
+		"update-user":         `{"disabled":true}`,
+		"create-organization": `{"name":"third"}`,
+		"update-organization": `{"base_role":"admin"}`,
+		"put-member":          `{"role":"owner"}`,
+		"put-quota":           `{"instances":1}`,
+		"create-token":        `{"name":"another"}`,
+		"put-package":         `{"name":"small","memory":1048576,"cpu":1}`,
 	}
 }
 
 // requests are every route in every variant, with what each takes.
 func (w *town) requests() []request {
-	rules := api.Rules()
 	things := map[string]string{"project": w.shop.ID, "task": *w.shop.Task, "instance": w.single, "organization": w.acme, "volume": w.volume, "network": w.network}
 	var all []request
-	for pattern := range w.routes() {
-		u, known := rules[pattern]
-		if !known {
-			w.t.Errorf("%s has no rule: say in rules.go who may call it", pattern)
-			continue
-		}
-		plain := w.sample(pattern)
-		plain.asks = []ask{{need: u.Need, on: u.On, thing: things[u.On]}}
-		plain.asks = append(plain.asks, w.inside(pattern)...)
+	for _, rt := range api.UserRoutes() {
+		plain := w.sample(rt)
+		plain.asks = []ask{{need: rt.Permission, on: rt.On, thing: things[rt.On]}}
+		plain.asks = append(plain.asks, w.inside(rt.ID)...)
 		all = append(all, plain)
-		for _, variant := range w.variants(pattern) {
-			q := w.sample(pattern)
+		for _, variant := range variants(rt) {
+			q := w.sample(rt)
 			q.variant = variant
 			q.asks = slices.Clone(plain.asks)
-			if need, other := u.Variants[w.vary(&q)]; other {
+			if need, other := rt.Variants[w.vary(&q)]; other {
 				q.asks[0].need = need
 			}
 			all = append(all, q)
 		}
-		for said := range u.Variants {
-			if !slices.ContainsFunc(w.variants(pattern), func(v string) bool { return strings.HasSuffix(v, said) }) {
-				w.t.Errorf("nobody walks %s of %s", said, pattern)
-			}
-		}
-	}
-	return all
-}
-
-// routes are those of the OpenAPI document that need a token.
-func (w *town) routes() map[string]bool {
-	var doc struct{ Paths map[string]map[string]any }
-	if err := json.Unmarshal(w.call("GET", "/openapi.json", nil).body, &doc); err != nil {
-		w.t.Fatal(err)
-	}
-	all := map[string]bool{}
-	for path, methods := range doc.Paths {
-		for method := range methods {
-			if !api.Tokenless(path) && path != api.AgentPath {
-				all[strings.ToUpper(method)+" "+path] = true
+		for said := range rt.Variants {
+			if !slices.ContainsFunc(variants(rt), func(v string) bool { return strings.HasSuffix(v, said) }) {
+				w.t.Errorf("nobody walks %s of %s", said, rt)
 			}
 		}
 	}
@@ -280,27 +252,27 @@ func (w *town) routes() map[string]bool {
 }
 
 // variants are the other ways to call a route than the plain one.
-func (*town) variants(pattern string) []string {
-	switch {
-	case pattern == "PUT /v1/projects/{project}":
+func variants(rt api.Route) []string {
+	switch rt.ID {
+	case "update-project":
 		return []string{"rename"}
-	case pattern == "GET /v1/audit":
+	case "list-audit":
 		return []string{"project", "organization"}
-	case strings.HasPrefix(pattern, "PUT ") && strings.HasSuffix(pattern, "/state"):
+	case "act-on-project", "act-on-service":
 		var all []string
 		for _, action := range []string{"start", "stop", "freeze", "thaw", "reprovision", "revert", "pause", "resume", "converge", "accept", "scale"} {
 			all = append(all, "action "+action)
 		}
 		return all
-	case strings.HasPrefix(pattern, "GET ") && (strings.Contains(pattern, "/metadata") || strings.HasSuffix(pattern, "/logs")):
+	case "get-metadata", "get-metadata-key", "get-logs":
 		return []string{"reveal 1", "reveal t", "reveal True", "reveal true", "reveal false"}
-	case pattern == "DELETE /v1/organizations/{organization}/members/{user}":
+	case "remove-member":
 		return []string{"leave"}
 	}
 	return nil
 }
 
-// vary changes a request into its variant, and says by which word the rules know it.
+// vary changes a request into its variant, and says by which word the table knows it.
 func (w *town) vary(q *request) string {
 	what, word, _ := strings.Cut(q.variant, " ")
 	switch what {
@@ -336,8 +308,8 @@ func (w *town) vary(q *request) string {
 	return ""
 }
 
-// inside are the permissions that are asked for once the body has been read.
-func (w *town) inside(pattern string) []ask {
+// inside are the permissions that a route asks for once the body has been read.
+func (w *town) inside(id string) []ask {
 	mine := func(allowed func(visitor) bool, otherwise auth.Verdict) func(visitor) auth.Verdict {
 		return func(v visitor) auth.Verdict {
 			if allowed(v) {
@@ -346,20 +318,20 @@ func (w *town) inside(pattern string) []ask {
 			return otherwise
 		}
 	}
-	switch pattern {
-	case "POST /v1/projects", "POST /v1/projects/{project}/copy", "POST /v1/projects/{project}/move":
+	switch id {
+	case "create-project", "copy-project", "move-project":
 		return []ask{{need: auth.CreateProject, on: "organization", thing: w.acme}}
-	case "POST /v1/instances":
+	case "create-instance":
 		return []ask{{need: auth.ManageInstances, on: "project", thing: w.shop.ID}}
-	case "POST /v1/organizations", "POST /v1/tokens": // the token would have no bounds
+	case "create-organization", "create-token": // the token would have no bounds
 		return []ask{{judge: mine(func(v visitor) bool { return v.bounds.Unbounded() }, auth.Denied)}}
-	case "DELETE /v1/organizations/{organization}/members/{user}":
+	case "remove-member":
 		return []ask{{need: auth.AdministerOrganization, on: "organization", thing: w.acme}}
-	case "GET /v1/users/{user}": // nobody knows sam
+	case "get-user": // nobody knows sam
 		return []ask{{thing: w.users["sam"], judge: mine(func(v visitor) bool { return v.runs() || v.user == "sam" }, auth.Hidden)}}
-	case "DELETE /v1/tokens/{token}": // it is ada's, and without bounds
+	case "revoke-token": // it is ada's, and without bounds
 		return []ask{{thing: w.token, judge: mine(func(v visitor) bool { return v.runs() || (v.user == "ada" && v.bounds.Unbounded()) }, auth.Hidden)}}
-	case "GET /v1/audit":
+	case "list-audit":
 		return []ask{{judge: mine(func(v visitor) bool {
 			return v.runs() || v.owns(w) // of their own organization, if no other
 		}, auth.Denied)}}
@@ -396,7 +368,7 @@ func (w *town) send(v visitor, q request) reply {
 	if q.body != "" {
 		body = []byte(q.body)
 	}
-	return w.as(v.token).call(q.method, path, body)
+	return w.as(v.token).call(q.route.Method, path, body)
 }
 
 // Every route, in every variant, to every kind of caller: what the table says is
@@ -409,7 +381,7 @@ func TestEveryRouteAnswersEverybodyAsTheTableSays(t *testing.T) {
 	visitors, requests := w.visitors(), w.requests()
 	c.now.Store(true)
 	for _, q := range requests {
-		if r := w.as("").call(q.method, q.path, nil, "Authorization", ""); r.status != http.StatusUnauthorized {
+		if r := w.as("").call(q.route.Method, q.path, nil, "Authorization", ""); r.status != http.StatusUnauthorized {
 			t.Errorf("%s without a token answered %d %s", q, r.status, r.body)
 		}
 	}

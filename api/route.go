@@ -1,0 +1,247 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+// topic is a heading of the documentation, with its routes.
+type topic struct {
+	name, description string
+	routes            []route
+}
+
+// route is one operation of the API: where it is, who may call it, what it takes and
+// answers, how it is documented. One that needs no permission answers nobody; a test
+// calls every route as every role.
+type route struct {
+	pattern              string // method and path
+	id                   string // of the operation; unique
+	summary, description string
+
+	admitted   callers
+	permission auth.Permission
+	object     *object         // nil: the permission is about none, or the handler asks once it has read the body
+	variation  *permissionRule // nil: all requests need the same permission
+	audit      string          // empty: it changes nothing
+
+	body     body
+	status   int
+	content  content
+	register func(*server, huma.Operation)
+}
+
+// handle makes a route of a method of the server. What that returns as an error is
+// put into the words of the contract.
+func handle[I, O any](pattern, id, summary string, method func(*server, context.Context, *I) (*O, error)) route {
+	return route{pattern: pattern, id: id, summary: summary, register: func(s *server, op huma.Operation) {
+		huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			out, err := method(s, ctx, in)
+			if err != nil {
+				if mariposa.CodeOf(err) == mariposa.Forbidden { // some is asked for once the body has been read
+					s.deny(ctx, err)
+				}
+				return nil, s.explain(ctx, err)
+			}
+			return out, nil
+		})
+	}}
+}
+
+// handlePlain makes a route of a handler that is no operation of huma's. Nothing
+// stands before it but the check of the token.
+func handlePlain(pattern, id, summary string, handler func(*server) http.Handler) route {
+	return route{pattern: pattern, id: id, summary: summary, register: func(s *server, op huma.Operation) {
+		s.huma.OpenAPI().AddOperation(&op)
+		s.mux.Handle(pattern, handler(s))
+	}}
+}
+
+// describe adds to the summary.
+func (rt route) describe(text string) route { rt.description = text; return rt }
+
+// admits says who may call at all, if not users.
+func (rt route) admits(who callers) route { rt.admitted = who; return rt }
+
+// needs says which permission callers need.
+func (rt route) needs(p auth.Permission) route { rt.permission = p; return rt }
+
+// on says what the permission is about.
+func (rt route) on(o *object) route { rt.object = o; return rt }
+
+// varies says which requests need another permission.
+func (rt route) varies(by *permissionRule) route { rt.variation = by; return rt }
+
+// audits names the route's changes in the audit.
+func (rt route) audits(name string) route { rt.audit = name; return rt }
+
+// takes says which kind of body a request has, if not JSON that is validated.
+func (rt route) takes(b body) route { rt.body = b; return rt }
+
+// answers says which status a success has, if not 200.
+func (rt route) answers(status int) route { rt.status = status; return rt }
+
+// serves says what a success carries, where the type of the method does not.
+func (rt route) serves(c content) route { rt.content = c; return rt }
+
+// callers are who a route admits.
+type callers uint8
+
+const (
+	users   callers = iota // with a token
+	agents                 // with the join token
+	anybody                // without any
+)
+
+// object is a kind of object that a path names. Find returns the project or
+// organization that it belongs to, where the permission is asked for.
+type object struct {
+	name string // of the path's parameter
+	find func(*server, *http.Request, string) (*store.Record, error)
+}
+
+var (
+	projectInPath = &object{"project", func(s *server, r *http.Request, ref string) (*store.Record, error) {
+		return s.findProject(r.Context(), ref, r.URL.Query().Get("organization"))
+	}}
+	organizationInPath = inPath("organization", (*server).findOrganization)
+	taskInPath         = inPath("task", (*server).projectOfTask)
+	instanceInPath     = inPath("instance", (*server).projectOfInstance)
+	volumeInPath       = inPath("volume", (*server).ownerOfVolume)
+	networkInPath      = inPath("network", (*server).ownerOfNetwork)
+)
+
+func inPath(name string, find func(*server, context.Context, string) (*store.Record, error)) *object {
+	return &object{name, func(s *server, r *http.Request, ref string) (*store.Record, error) { return find(s, r.Context(), ref) }}
+}
+
+// permissionRule picks another permission by what a request says.
+type permissionRule struct {
+	word        func(*http.Request) string
+	permissions map[string]auth.Permission // by word; for others it is the route's own
+}
+
+var (
+	byAction = &permissionRule{requestedAction, map[string]auth.Permission{"reprovision": auth.Deploy, "revert": auth.Deploy, "converge": auth.Deploy}}
+	byRename = &permissionRule{requestedRename, map[string]auth.Permission{"rename": auth.Administer}}
+	byReveal = &permissionRule{requestedReveal, map[string]auth.Permission{"true": auth.ReadSecrets}}
+)
+
+// permissionFor returns the permission that a request needs.
+func (rt *route) permissionFor(r *http.Request) auth.Permission {
+	if rt.variation != nil {
+		if p, ok := rt.variation.permissions[rt.variation.word(r)]; ok {
+			return p
+		}
+	}
+	return rt.permission
+}
+
+// body is a kind of request body. The zero value is JSON that is validated before
+// the handler runs, or no body at all.
+type body struct {
+	limit     int64 // in bytes; maxBody if zero
+	text      bool  // it need not be JSON, and the handler validates it
+	unchecked bool  // it is JSON, and the handler validates it
+	optional  bool
+	describe  func(huma.Registry) *huma.RequestBody // nil: the handler's type says it
+}
+
+// Limits of texts are above what is allowed, so that exactly that much gets in, and
+// whoever reads the text says what is too long.
+var (
+	manifestBody      = body{limit: manifest.MaxBytes + 2, text: true, describe: describeManifest}
+	optionalManifest  = body{limit: manifest.MaxBytes + 2, text: true, describe: describeManifest, optional: true}
+	newProjectBody    = body{limit: maxWrapped, text: true, describe: describeNewProject}
+	wrappedManifest   = body{limit: maxWrapped}
+	definitionBody    = body{text: true}
+	metadataBody      = body{limit: manifest.MaxValues + 2, text: true}
+	metadataValueBody = body{limit: 6*manifest.MaxValue + 1024, text: true} // JSON may escape every byte
+	uncheckedJSON     = body{unchecked: true}                               // null and absent differ
+)
+
+// describeManifest documents a body that is a manifest.
+func describeManifest(huma.Registry) *huma.RequestBody {
+	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		"application/yaml": {Schema: &huma.Schema{Type: huma.TypeString, Description: "a manifest"}},
+		"application/json": {Schema: &huma.Schema{Type: huma.TypeObject, Description: "a manifest"}},
+	}}
+}
+
+// describeNewProject documents a manifest, or a JSON document with one in it.
+func describeNewProject(schemas huma.Registry) *huma.RequestBody {
+	b := describeManifest(schemas)
+	b.Content["application/json"].Schema = schemas.Schema(reflect.TypeFor[contract.NewProject](), true, "")
+	return b
+}
+
+// content are the media types of an answer, with the document that each carries, if
+// any.
+type content map[string]reflect.Type
+
+var (
+	yamlContent = content{"application/yaml": nil}
+	textContent = content{"text/plain": nil}
+)
+
+// responses documents the answer where the handler's type does not.
+func (rt *route) responses(schemas huma.Registry) map[string]*huma.Response {
+	if rt.status == http.StatusSwitchingProtocols {
+		return map[string]*huma.Response{strconv.Itoa(rt.status): {Description: http.StatusText(rt.status)}}
+	}
+	if rt.content == nil {
+		return nil
+	}
+	media := map[string]*huma.MediaType{}
+	for name, document := range rt.content {
+		media[name] = &huma.MediaType{}
+		if document != nil {
+			media[name].Schema = schemas.Schema(document, true, "")
+		}
+	}
+	return map[string]*huma.Response{"200": {Description: "OK", Content: media}}
+}
+
+// routeKey is where an operation keeps its route.
+const routeKey = "route"
+
+func routeOf(op *huma.Operation) *route { return op.Metadata[routeKey].(*route) }
+
+// add makes a route answer.
+func (s *server) add(t topic, rt *route) {
+	method, path, _ := strings.Cut(rt.pattern, " ")
+	schemas := s.huma.OpenAPI().Components.Schemas
+	op := huma.Operation{
+		Method: method, Path: path, OperationID: rt.id, Summary: rt.summary, Description: rt.description, Tags: []string{t.name},
+		MaxBodyBytes: cmp.Or(rt.body.limit, maxBody), BodyReadTimeout: patience, SkipValidateBody: rt.body.text || rt.body.unchecked,
+		Responses: rt.responses(schemas), Metadata: map[string]any{routeKey: rt},
+	}
+	if rt.body.describe != nil {
+		op.RequestBody = rt.body.describe(schemas)
+	}
+	if rt.admitted != anybody {
+		op.Security = []map[string][]string{{"token": {}}}
+	}
+	if rt.status != http.StatusSwitchingProtocols { // a connection that is taken over has no status of huma's
+		op.DefaultStatus = rt.status
+	}
+	s.admitted[path] = rt.admitted
+	rt.register(s, op)
+	if rt.body.optional {
+		op.RequestBody.Required = false // registering says that raw bodies are
+	}
+}
