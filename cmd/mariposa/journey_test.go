@@ -44,11 +44,20 @@ func TestTheReadmesThreeThings(t *testing.T) {
 	if out := ok("-j", "hello", "state"); !strings.Contains(out, "converged") {
 		t.Errorf("state after create --wait:\n%s", out)
 	}
-	for _, i := range h.instances("hello") {
-		if i.ServiceName == "web" && !strings.Contains(get(t, "http://"+i.Addresses[0]), `"greeting":"hello"`) {
-			t.Errorf("%s does not greet", i.Name)
+	greet := func(how string) func() bool { // a process listens a moment after it has started
+		return func() bool {
+			for _, i := range h.instances("hello") {
+				if i.ServiceName != "web" {
+					continue
+				}
+				if text, err := ask(t, "http://"+i.Addresses[0]); err != nil || !strings.Contains(text, how) {
+					return false
+				}
+			}
+			return true
 		}
 	}
+	h.await("all to greet", greet(`"greeting":"hello"`))
 	ok("-j", "hello", "project", "scale", "web=5", "--wait")
 	if out := ok("-j", "hello", "instance", "list"); strings.Count(out, "web.") != 5 {
 		t.Errorf("after scaling to 5:\n%s", out)
@@ -58,16 +67,13 @@ func TestTheReadmesThreeThings(t *testing.T) {
 	}
 	ok("-j", "hello", "project", "update", "-m", file, "--yes", "--wait")
 	h.converged("hello", "web", 5)
-	for _, i := range h.instances("hello") {
-		if i.ServiceName == "web" && !strings.Contains(get(t, "http://"+i.Addresses[0]), "good morning") {
-			t.Errorf("%s still greets the old way", i.Name)
-		}
-	}
+	h.await("all to greet the new way", greet("good morning"))
 	ok("-j", "hello", "project", "delete", "-f", "--wait")
 	h.await("nothing is left", func() bool { return len(h.processes()) == 0 })
 }
 
-func get(t *testing.T, url string) string {
+// ask reads what an instance answers.
+func ask(t *testing.T, url string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -75,15 +81,11 @@ func get(t *testing.T, url string) string {
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Error(err)
-		return ""
+		return "", err
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Error(err)
-	}
-	return string(b)
+	return string(b), err
 }
 
 func TestARollingUpdateNeverGoesBelowItsScale(t *testing.T) {

@@ -102,18 +102,19 @@ func TestTheGraphExampleFollowsAndKeeps(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.ok("project", "create", "graph", "-m", "../../examples/graph/mariposa.yaml", "--wait")
-	answers := func() int {
+	answer := func() bool { // a process listens a moment after it has started
 		n := 0
 		for _, i := range h.instances("graph") {
-			if i.ServiceName == "web" && i.State == mariposa.StateRunning && i.Goal == mariposa.GoalRunning && strings.Contains(get(t, "http://"+i.Addresses[0]), `"greeting":"hello"`) {
+			if i.ServiceName != "web" || i.State != mariposa.StateRunning || i.Goal != mariposa.GoalRunning {
+				continue
+			}
+			if text, err := ask(t, "http://"+i.Addresses[0]); err == nil && strings.Contains(text, `"greeting":"hello"`) {
 				n++
 			}
 		}
-		return n
+		return n == 2
 	}
-	if n := answers(); n != 2 {
-		t.Fatalf("%d of 2 web fronts reach the backend", n)
-	}
+	h.await("both web fronts reach the backend", answer)
 	before, _ := h.the("graph", "backend")
 	_, diary := h.the("graph", "diary")
 	pages := filepath.Join(environ(t, diary)["MARIPOSA_VOLUME_PAGES"], "log")
@@ -127,9 +128,7 @@ func TestTheGraphExampleFollowsAndKeeps(t *testing.T) {
 	if after, _ := h.the("graph", "backend"); after.ID == before.ID || after.Addresses[0] == before.Addresses[0] {
 		t.Errorf("the backend was %s at %v and is %s at %v", before.Name, before.Addresses, after.Name, after.Addresses)
 	}
-	if n := answers(); n != 2 {
-		t.Errorf("%d of 2 web fronts reach the new backend", n)
-	}
+	h.await("both web fronts reach the new backend", answer)
 	_, diary = h.the("graph", "diary")
 	if now := filepath.Join(environ(t, diary)["MARIPOSA_VOLUME_PAGES"], "log"); now != pages {
 		t.Errorf("the diary was %s and is %s", pages, now)

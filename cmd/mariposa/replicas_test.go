@@ -116,7 +116,11 @@ func (c *cluster) urls() string {
 
 // metric reads one figure of a replica.
 func (c *cluster) metric(i int, name string) int {
-	for line := range strings.Lines(get(c.t, c.replicas[i].url+"/metrics")) {
+	text, err := ask(c.t, c.replicas[i].url+"/metrics")
+	if err != nil {
+		c.t.Error(err)
+	}
+	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return atoi(strings.TrimSpace(value))
 		}
