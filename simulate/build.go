@@ -23,7 +23,7 @@ func (w *World) build() error {
 		w.store = memory.New(forever)
 	}
 	w.checker = newChecker(w)
-	w.people = &people{w: w, projects: map[string]string{}, sound: map[string]bool{}, drafts: map[string]*draft{}, left: map[string]bool{}}
+	w.people = &people{w: w, projects: map[string]string{}, sound: map[string]bool{}, tries: map[string]int{}, drafts: map[string]*draft{}, left: map[string]bool{}}
 	for range max(1, w.Replicas) {
 		w.startServer()
 	}

@@ -22,6 +22,7 @@ type people struct {
 	asked    *server           // the replica that answers them now
 	projects map[string]string // name -> id
 	sound    map[string]bool   // projects for which peace has been asked
+	tries    map[string]int    // how often a version was submitted again in peace
 	drafts   map[string]*draft // the manifests that were last submitted, by name of the project
 	left     map[string]bool   // projects of which people have left something as it was, by accepting it or by ending a task
 	last     string            // the newest task that was admitted
@@ -327,6 +328,26 @@ func (p *people) askForSoundThings() bool {
 		all = false
 	}
 	return all
+}
+
+// askAgain reports whether a sound version was taken back after everything had been
+// asked for: there was no room for it, say, while another project rolled. People
+// submit another one then, a few times.
+func (p *people) askAgain() bool {
+	again := false
+	for _, name := range projectNames {
+		_, r := p.project(name)
+		if r == nil || !p.sound[name+"/started"] || p.tries[name] == 3 {
+			continue
+		}
+		st, _ := r.Status.(*mariposa.ProjectStatus)
+		if st != nil && st.Undone == r.Spec.(*mariposa.ProjectSpec).Number {
+			p.tries[name]++
+			p.sound[name], p.sound[name+"/finished"], p.sound[name+"/started"] = false, false, false
+			again = true
+		}
+	}
+	return again
 }
 
 // mayRescale reports whether somebody's older wish for another scale may still come

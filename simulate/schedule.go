@@ -148,9 +148,12 @@ func (w *World) makePeace() {
 			asked = w.people.askForSoundThings()
 			continue
 		}
-		if asked && w.events%16 == 0 && w.caughtUp() && w.checker.atRest() == "" {
-			w.checker.final()
-			return
+		if asked && w.events%16 == 0 && w.caughtUp() {
+			if w.checker.atRest() == "" {
+				w.checker.final()
+				return
+			}
+			asked = !w.people.askAgain()
 		}
 	}
 	w.fail("after 3 hours of peace: %s", w.checker.atRest())
