@@ -129,16 +129,16 @@ func (t *turn) busySlots() map[int]bool {
 }
 
 // refillVersion is the version at which the slot of a dead instance is refilled: its
-// own while the rollout does not go on or is about so many alone, or where
-// nothing can be made of the one in force; that one otherwise. Where nothing can
+// own while nothing more is brought to the version in force, or where nothing can
+// be made of that one; that one otherwise, as a rollout would replace another at
+// once. Where nothing can
 // be made of its own any more, it is refilled as a new slot would be. It reports
 // whether anything can be made of the version.
 func (t *turn) refillVersion(i *Instance) (int, bool) {
 	own := t.view.Definition(i.Spec.Number, t.s.name)
-	limited := t.st.Rollout != nil && t.st.Rollout.Limit > 0
 	current := !t.view.outdated(t.s, i) && i.Spec.Live == t.s.def.Live
 	switch {
-	case own == nil || t.needs == nil && (current || !t.isOnHold() && !limited):
+	case own == nil || t.needs == nil && (current || !t.isOnHold()):
 		return t.st.Number, t.needs == nil
 	case t.needs == nil && t.isOrphaned(own):
 		return t.newSlotVersion(), true

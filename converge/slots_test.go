@@ -2,6 +2,7 @@ package converge
 
 import (
 	"testing"
+	"time"
 
 	"mariposa"
 )
@@ -100,5 +101,26 @@ func TestARefillOfWhatCannotBeMadeAgainIsNoCanary(t *testing.T) {
 	w.settle()
 	if got := w.serving("a"); got["three"] != 1 || got["one"] != 2 {
 		t.Errorf("a is %v, want one of image three and two of image one%s", got, w.story())
+	}
+}
+
+// While a canary may still bring some to the new version, a lost instance is replaced
+// at that version: one of the old version would be replaced at once, again and again.
+func TestALostInstanceIsReplacedAtTheVersionOfTheCanary(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("web", "one", 3))
+	lost := w.instances[w.of("web")[1]].Spec.Node
+	w.lose(lost)
+	w.wait(2 * time.Minute)
+	w.submit(def("web", "two", 3, canary(2)))
+	for range 10 { // nothing comes up meanwhile
+		w.step()
+	}
+	w.settle()
+	if w.made > 6 {
+		t.Errorf("%d instances were made%s", w.made, w.story())
+	}
+	if n := w.serving("web")["two"]; n != 2 {
+		t.Errorf("%d serve at the new version%s", n, w.story())
 	}
 }
