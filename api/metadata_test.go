@@ -190,14 +190,14 @@ func TestAValueMayHaveAMegabyte(t *testing.T) {
 	if c := want[contract.Changed](h.call("PUT", path+"/letters", []byte(escaped)), 200); len(c.Value) != manifest.MaxValue {
 		t.Errorf("%d bytes came of what was escaped", len(c.Value))
 	}
-	before := h.picture.Revision()
+	before := h.revision()
 	h.set("big", full+"x").wantError(413, mariposa.TooLarge, "1048577", "1048576")
 	h.set("big", full+full+full+full+full+full+full+full).wantError(413, mariposa.TooLarge)
 	h.call("PUT", path+"/big", []byte(`{"value":"`+full+`x"}`)).wantError(413, mariposa.TooLarge, "big")
 	h.call("PUT", path, "big: "+full+"x\n").wantError(413, mariposa.TooLarge, "big")
 	h.call("PUT", path, "big: "+full+"\n"+strings.Repeat("# and more\n", 1<<19)).wantError(413, mariposa.TooLarge) // together it is too much
 	h.call("POST", "/v1/projects", map[string]any{"name": "other", "manifest": hello, "metadata": map[string]string{"big": full + "x"}}).wantError(413, mariposa.TooLarge, "big")
-	if got := h.picture.Revision(); got != before {
+	if got := h.revision(); got != before {
 		t.Errorf("what was refused changed something: %d revisions", got-before)
 	}
 	want[contract.Changed](h.call("PUT", path, "big: "+full+"\n"), 200)

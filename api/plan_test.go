@@ -14,10 +14,8 @@ func TestAPlanTellsWhatWouldBeDoneAndChangesNothing(t *testing.T) {
 	h := newHouse(t, withPlanner)
 	h.join("n1")
 	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, update: {min_healthy: 0}}\n  old: {compute_type: dummy}\n")
-	h.until("the project to converge", func() bool {
-		return want[contract.State](h.call("GET", "/v1/projects/shop/state", nil), 200).Projects[0].Status == mariposa.StatusConverged
-	})
-	before := h.picture.Revision()
+	h.rests("shop")
+	before := h.revision()
 	rest := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", nil), 200)
 	if len(rest.Steps) != 0 || !rest.Complete || len(rest.Resources) != 2 || rest.Resources[1].Change != "unchanged" {
 		t.Errorf("at rest: %+v", rest)
@@ -43,7 +41,7 @@ func TestAPlanTellsWhatWouldBeDoneAndChangesNothing(t *testing.T) {
 			t.Errorf("%s %d times, not %d: %+v", step, steps[step], n, steps)
 		}
 	}
-	if now := h.picture.Revision(); now != before {
+	if now := h.revision(); now != before {
 		t.Errorf("the store went from revision %d to %d", before, now)
 	}
 	h.call("POST", "/v1/projects/shop/plan", "services: [", "Content-Type", "application/yaml").wantError(400, mariposa.InvalidArgument)

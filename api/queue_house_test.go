@@ -15,6 +15,7 @@ import (
 	"mariposa/contract"
 	"mariposa/driver"
 	"mariposa/driver/dummy"
+	"mariposa/store"
 	"mariposa/wire"
 )
 
@@ -230,6 +231,17 @@ func (h *house) rests(project string) {
 	h.until(project+" to come to rest", func() bool {
 		return h.picture.Get(mariposa.KindProject, h.idOf(project)).Status != nil && len(h.openTasks(project)) == 0
 	})
+}
+
+// revision is the newest of the store. That of the picture comes after the records
+// that it shows.
+func (h *house) revision() int64 {
+	h.t.Helper()
+	rev, err := h.store.Snapshot(h.t.Context(), func(store.Record) error { return nil })
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return rev
 }
 
 func (h *house) idOf(project string) string {

@@ -48,7 +48,10 @@ func (p *Picture) joinOne(r *store.Record, changed []string) {
 	st, _ := r.Status.(*mariposa.ProjectStatus)
 	if all := p.statuses[r.ID]; st != nil && len(all)+len(st.Services) > 0 {
 		whole, record := *st, *r
-		whole.Services, record.Status = all, &whole
+		if record.Status = &whole; len(all) == 0 {
+			all = nil // as a new picture has it
+		}
+		whole.Services = all
 		p.records[mariposa.KindProject][r.ID] = &record
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -226,6 +227,25 @@ func TestAProjectIsReadWhole(t *testing.T) {
 	want(t, "instances", got.Instances, "i1", "i2")
 	if none := open(t, st).Project("nobody"); none.Record != nil || len(none.Tasks)+len(none.Instances) > 0 {
 		t.Errorf("of nobody: %+v", none)
+	}
+}
+
+func TestAProjectWhoseLastServiceIsGoneReadsAsIfItNeverHadAny(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	started := store.Write{Kind: mariposa.KindProject, ID: "p", Status: &mariposa.ProjectStatus{Status: mariposa.StatusConverged}}
+	commit(t, st, project("p", "shop"), started, service("p", "web", 1))
+	p := open(t, st)
+	status := func(p *picture.Picture) *mariposa.ProjectStatus {
+		return p.Get(mariposa.KindProject, "p").Status.(*mariposa.ProjectStatus)
+	}
+	if len(status(p).Services) != 1 {
+		t.Fatalf("the project starts with %v", status(p).Services)
+	}
+	commit(t, st, remove(mariposa.KindService, mariposa.ServiceID("p", "web")))
+	advance(t, p)
+	if got, want := status(p), status(open(t, st)); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, and a new picture %+v", got, want)
 	}
 }
 
