@@ -46,26 +46,26 @@ type ReasonCode string
 // Why a service is not at its goal. The comment is the sentence.
 const (
 	ReasonVersionLost     ReasonCode = "version-lost"      // version 3, which defines it, is lost; submit the manifest again
-	ReasonNodeAway        ReasonCode = "node-away"         // web.1-a is on node n1, which cannot be reached since 10:00:00; it is replaced at 10:01:00
-	ReasonNodeAwayNever   ReasonCode = "node-away-never"   // … since 10:00:00, and reschedule says never
+	ReasonNodeAway        ReasonCode = "node-away"         // web.1-a is on node n1, which has been unreachable since 10:00:00; it is replaced at 10:01:00
+	ReasonNodeAwayNever   ReasonCode = "node-away-never"   // … since 10:00:00, and reschedule.never is set
 	ReasonStranded        ReasonCode = "stranded"          // … since 10:00:00; it goes when the node returns
-	ReasonStartLimit      ReasonCode = "start-limit"       // as many instances are starting as may at once
+	ReasonStartLimit      ReasonCode = "start-limit"       // as many instances are starting as are allowed at once
 	ReasonSlotBusy        ReasonCode = "slot-busy"         // slot web.3 is still occupied by an instance that is stopping
-	ReasonWaitsMissing    ReasonCode = "waits-missing"     // waits for db: it is not there
+	ReasonWaitsMissing    ReasonCode = "waits-missing"     // waits for db: there is no such service
 	ReasonWaitsStopped    ReasonCode = "waits-stopped"     // waits for db: it is stopped
 	ReasonWaitsInstances  ReasonCode = "waits-instances"   // waits for db: 0 of 1 running[, and it is frozen][; CAUSE]
 	ReasonWaitsRollout    ReasonCode = "waits-rollout"     // waits for db: its rollout is under way | CAUSE
 	ReasonWaitsHeld       ReasonCode = "waits-held"        // waits for db, whose rollout is held
 	ReasonWaitsScale      ReasonCode = "waits-scale"       // waits for db: its scale is 0, so there is nothing to refer to; scale it up
-	ReasonWaitsRest       ReasonCode = "waits-rest"        // waits for db: it is changing
+	ReasonWaitsRest       ReasonCode = "waits-rest"        // waits for db: it has not come to rest
 	ReasonWaitsField      ReasonCode = "waits-field"       // waits for db: db.1-a (Other) has no address (Detail)
 	ReasonWaitsReference  ReasonCode = "waits-reference"   // waits for db: db.1-a (Other), which it refers to, is gone
 	ReasonFollows         ReasonCode = "follows"           // follows db to db.1-a (Other)
-	ReasonFollowsOther    ReasonCode = "follows-other"     // what it refers to has changed
+	ReasonFollowsOther    ReasonCode = "follows-other"     // some of its instances refer to instances that have been replaced
 	ReasonReferenceGone   ReasonCode = "reference-gone"    // refers to db.1-a (Other), which is gone; it follows once db (Subject) serves again
 	ReasonProves          ReasonCode = "proves"            // refers to db.1-a (Other), which is gone; it follows once db.1-b (Subject) has been up for 5s (For)
-	ReasonReferrers       ReasonCode = "referrers"         // db.1-a (Subject) stays until web (Other), which refers to it, has followed another[: CAUSE]
-	ReasonGoesAfter       ReasonCode = "goes-after"        // goes after web (Subject), which depends on it and still has 2 (Count)[ and is frozen]
+	ReasonReferrers       ReasonCode = "referrers"         // db.1-a (Subject) stays until web (Other), which refers to it, has moved to another[: CAUSE]
+	ReasonGoesAfter       ReasonCode = "goes-after"        // goes after web (Subject), which depends on it and still has 2 instances (Count)[ and is frozen]
 	ReasonBackingOff      ReasonCode = "backing-off"       // failed 3 times in a row; next try at 10:00:00: CAUSE
 	ReasonPaused          ReasonCode = "paused"            // the rollout of version 2 is paused: 1 of 3 are up to date
 	ReasonHeld            ReasonCode = "held"              // 1 of 3 at version 2; reprovision continues, revert undoes it
@@ -87,7 +87,7 @@ const (
 const (
 	ReasonScale           ReasonCode = "scale"            // scale is 3
 	ReasonReplacesFailed  ReasonCode = "replaces-failed"  // replaces web.1-a (exited with 1)
-	ReasonReplacesLost    ReasonCode = "replaces-lost"    // replaces web.1-a, whose node n1 cannot be reached since 10:00:00
+	ReasonReplacesLost    ReasonCode = "replaces-lost"    // replaces web.1-a, whose node n1 has been unreachable since 10:00:00
 	ReasonVersionReplaces ReasonCode = "version-replaces" // version 2 replaces web.1-a; without Subject: version 2 replaces it
 	ReasonFollowReplaces  ReasonCode = "follow-replaces"  // replaces web.1-a, to follow db (Other), which it refers to; without Subject: it follows db, which it refers to
 	ReasonInPlace         ReasonCode = "in-place"         // version 2 changes it in place
@@ -100,8 +100,8 @@ const (
 	ReasonServiceStopped  ReasonCode = "service-stopped"  // the service is stopped
 	ReasonServiceRemoved  ReasonCode = "service-removed"  // the service is no longer in the manifest
 	ReasonKept            ReasonCode = "kept"             // kept for a while
-	ReasonNotKept         ReasonCode = "not-kept"         // it has ended, and what ends is not kept
-	ReasonKeptNewer       ReasonCode = "kept-newer"       // it has ended, and newer ones that have are kept instead
+	ReasonNotKept         ReasonCode = "not-kept"         // it has ended, and nothing that has ended is kept
+	ReasonKeptNewer       ReasonCode = "kept-newer"       // it has ended, and only the newest that have ended are kept
 	ReasonKeptLong        ReasonCode = "kept-long"        // it has ended, and was kept for a day
 )
 
@@ -111,8 +111,8 @@ const (
 	ReasonNoNode         ReasonCode = "no-node"         // no node fits this docker (Detail) instance: is full (2 of 3), is drained (1 of 3) (Tally, Of)[; CAUSE]
 	ReasonPortsHeld      ReasonCode = "ports-held"      // its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first
 	ReasonNodeRefuses    ReasonCode = "node-refuses"    // node n1 is full (Detail)
-	ReasonVolumeNodeGone ReasonCode = "volume-lost"     // web.1 has its volume data (Other) on node n1, which is no more: delete the volume with mariposa volume rm ID (IDs) to go on with an empty one
-	ReasonVolumeNodeAway ReasonCode = "volume-away"     // web.1 has its volume data on node n1, which cannot be reached since 10:00:00 | is not connected (Detail); it is made when the node returns
+	ReasonVolumeNodeGone ReasonCode = "volume-lost"     // web.1 has its volume data (Other) on node n1, which has been removed: delete the volume with mariposa volume rm ID (IDs) to go on with an empty one
+	ReasonVolumeNodeAway ReasonCode = "volume-away"     // web.1 has its volume data on node n1, which has been unreachable since 10:00:00 | is not connected (Detail); it is made when the node returns
 	ReasonVolumeDrained  ReasonCode = "volume-drained"  // web.1 has its volume data on node n1, which is drained; it is made when the node is no longer drained
 	ReasonVolumeNoRoom   ReasonCode = "volume-no-room"  // web.1 has its volume data on node n1, which is full (Detail); it is made when there is room
 	ReasonVolumeCompute  ReasonCode = "volume-compute"  // web.1 has its volume data from a time when it was of compute type dummy (Detail): name another volume, or delete this one with mariposa volume rm ID
@@ -124,7 +124,7 @@ const (
 	ReasonCounts         ReasonCode = "counts"          // 1 of 3 running, 2 starting (Tally), 1 not yet up for 5 s (For); web.1-a is starting (Detail) on node n1
 	ReasonOutdated       ReasonCode = "outdated"        // 2 instances outdated: made from version 1, while version 3 (Of) is in force; mariposa project reprovision replaces what is outdated
 	ReasonOutdatedValues ReasonCode = "outdated-values" // 2 instances outdated: metadata key mode (Keys) changed since version 1; mariposa project reprovision brings it in
-	ReasonLingers        ReasonCode = "lingers"         // web.1-a has for ever to stop, as stop.timeout is negative: mariposa instance rm --force web.1-a ends it
+	ReasonLingers        ReasonCode = "lingers"         // web.1-a may take for ever to stop, as stop.timeout is negative: mariposa instance rm --force web.1-a ends it
 	ReasonUnused         ReasonCode = "unused"          // nothing that uses it runs yet
 )
 
@@ -155,13 +155,13 @@ const (
 const (
 	ReasonReported      ReasonCode = "reported"       // Detail, the words of the node or of a driver
 	ReasonUnreachable   ReasonCode = "unreachable"    // its node n1 cannot be reached
-	ReasonUnheard       ReasonCode = "unheard"        // it has not been heard of since 10:00:00
+	ReasonUnheard       ReasonCode = "unheard"        // nothing has been heard of it since 10:00:00
 	ReasonPlaysDead     ReasonCode = "plays-dead"     // it was told to play dead
 	ReasonQuarantine    ReasonCode = "quarantine"     // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
 	ReasonDebt          ReasonCode = "debt"           // its project is deleted; it goes when its node returns
 	ReasonMadeFor       ReasonCode = "made-for"       // made for web.1-a
 	ReasonVolumeLeft    ReasonCode = "volume-left"    // its project is deleted; the organization has it now
-	ReasonVolumeDropped ReasonCode = "volume-dropped" // its project is deleted, volumes too
+	ReasonVolumeDropped ReasonCode = "volume-dropped" // its project is deleted with its volumes
 	ReasonNetworkUsed   ReasonCode = "network-used"   // used by web of shop (Other)
 	ReasonRetention     ReasonCode = "retention"      // only the newest versions are kept
 	ReasonNodeGivenUp   ReasonCode = "node-given-up"  // unmanaged instances went with their node

@@ -162,7 +162,7 @@ func TestAFrozenDependentThatBlocksIsNamed(t *testing.T) {
 	w.mode(mariposa.ModeFreeze, "web")
 	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
 	w.settle()
-	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web, which refers to it, has followed another: it is frozen")
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web, which refers to it, has moved to another: it is frozen")
 	wantStatus(t, w, "web", mariposa.StatusFrozen, "would follow db after thaw")
 	w.mode(mariposa.ModeThaw, "web")
 	w.settle()
@@ -194,7 +194,7 @@ func TestAPauseWhileHandingOverLeavesBoth(t *testing.T) {
 	w.mode(mariposa.ModePause, "web")
 	w.submit(def("db", "two", 1), def("web", "one", 1, refersTo("db.id")))
 	w.settle()
-	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web, which refers to it, has followed another: its rollout is paused")
+	wantStatus(t, w, "db", mariposa.StatusConverging, "db.1-1 stays until web, which refers to it, has moved to another: its rollout is paused")
 	w.mode(mariposa.ModePause, "db")
 	w.settle()
 	if both := w.of("db"); len(both) != 2 {

@@ -303,7 +303,7 @@ func (f *fleet) refersRightly(p whole) {
 			key = fmt.Sprintf("%s.%d", s.Service, s.Slot)
 			f.fillsRightly(s)
 		} else if f.instances[s.Instance] == nil {
-			f.Fatalf("%s: it is not there%s", word(s), f.story())
+			f.Fatalf("%s: there is no such service%s", word(s), f.story())
 		}
 		if done[key] {
 			f.Fatalf("%s: twice in one plan:\n%s%s", word(s), show(p), f.story())

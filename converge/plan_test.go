@@ -161,7 +161,7 @@ func TestOnePlan(t *testing.T) {
 			},
 			steps:  []string{"create web.1 v1", "create web.2 v1"},
 			status: mariposa.StatusConverging,
-			says:   "as many instances are starting as may at once",
+			says:   "as many instances are starting as are allowed at once",
 		},
 		{
 			name: "a change in place keeps the instance",
@@ -225,7 +225,7 @@ func TestOnePlan(t *testing.T) {
 				return w
 			},
 			status: mariposa.StatusConverging,
-			says:   "web.1-1 is on node n1, which cannot be reached since 07:00:00 UTC; it is replaced at 07:01:00 UTC",
+			says:   "web.1-1 is on node n1, which has been unreachable since 07:00:00 UTC; it is replaced at 07:01:00 UTC",
 		},
 		{
 			name: "instances on a node that is lost for too long are replaced elsewhere",
@@ -247,7 +247,7 @@ func TestOnePlan(t *testing.T) {
 				return w
 			},
 			status: mariposa.StatusConverging,
-			says:   "reschedule says never",
+			says:   "reschedule.never is set",
 		},
 		{
 			name: "a service whose definition is lost is left alone and says so",
@@ -799,7 +799,7 @@ func TestADeletedProjectDoesNotWaitForAnAbsentNode(t *testing.T) {
 	if left := w.view.Leaving(func(n Node) bool { return n.Unknown }); len(left) != 1 || w.view.Len() != 1 {
 		t.Fatalf("%d are left, %d of them on the absent node\n%s", w.view.Len(), len(left), w.story())
 	}
-	wantStatus(t, w, "web", mariposa.StatusConverging, "cannot be reached since 07:00:00 UTC; it goes when the node returns")
+	wantStatus(t, w, "web", mariposa.StatusConverging, "has been unreachable since 07:00:00 UTC; it goes when the node returns")
 }
 
 func TestServicesThatLeanOnEachOtherAcrossVersionsStillEnd(t *testing.T) {

@@ -50,16 +50,16 @@ var table = map[mariposa.ReasonCode]words{
 		return away(r, now) + "; it is replaced at " + stamp(r.Until, now)
 	}},
 	mariposa.ReasonNodeAwayNever: {text: func(r *mariposa.Reason, now time.Time) string {
-		return away(r, now) + ", and reschedule says never"
+		return away(r, now) + ", and reschedule.never is set"
 	}},
 	mariposa.ReasonStranded: {text: func(r *mariposa.Reason, now time.Time) string {
 		return away(r, now) + "; it goes when the node returns"
 	}},
-	mariposa.ReasonStartLimit: plain("as many instances are starting as may at once"),
+	mariposa.ReasonStartLimit: plain("as many instances are starting as are allowed at once"),
 	mariposa.ReasonSlotBusy: say(func(r *mariposa.Reason) string {
 		return "slot " + r.Subject + " is still occupied by an instance that is stopping"
 	}),
-	mariposa.ReasonWaitsMissing: waits(func(*mariposa.Reason) string { return ": it is not there" }),
+	mariposa.ReasonWaitsMissing: waits(func(*mariposa.Reason) string { return ": there is no such service" }),
 	mariposa.ReasonWaitsStopped: waits(func(*mariposa.Reason) string { return ": it is stopped" }),
 	mariposa.ReasonWaitsInstances: waits(func(r *mariposa.Reason) string {
 		return fmt.Sprintf(": %d of %d running", r.Count, r.Of) + frozen(r, ", and it is frozen")
@@ -72,13 +72,13 @@ var table = map[mariposa.ReasonCode]words{
 	}),
 	mariposa.ReasonWaitsHeld:  waits(func(*mariposa.Reason) string { return ", whose rollout is held" }),
 	mariposa.ReasonWaitsScale: waits(func(*mariposa.Reason) string { return ": its scale is 0, so there is nothing to refer to; scale it up" }),
-	mariposa.ReasonWaitsRest:  waits(func(*mariposa.Reason) string { return ": it is changing" }),
+	mariposa.ReasonWaitsRest:  waits(func(*mariposa.Reason) string { return ": it has not come to rest" }),
 	mariposa.ReasonWaitsField: waits(func(r *mariposa.Reason) string { return ": " + r.Other + " has no " + detail(r) }),
 	mariposa.ReasonWaitsReference: waits(func(r *mariposa.Reason) string {
 		return ": " + r.Other + ", which it refers to, is gone"
 	}),
 	mariposa.ReasonFollows:      say(func(r *mariposa.Reason) string { return "follows " + r.Subject + " to " + r.Other }),
-	mariposa.ReasonFollowsOther: plain("what it refers to has changed"),
+	mariposa.ReasonFollowsOther: plain("some of its instances refer to instances that have been replaced"),
 	mariposa.ReasonReferenceGone: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("refers to %s, which is gone; it follows once %s serves again", r.Other, r.Subject)
 	}),
@@ -86,10 +86,10 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("refers to %s, which is gone; it follows once %s has been up for %s", r.Other, r.Subject, span(r.For))
 	}),
 	mariposa.ReasonReferrers: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s stays until %s, which refers to it, has followed another", r.Subject, r.Other)
+		return fmt.Sprintf("%s stays until %s, which refers to it, has moved to another", r.Subject, r.Other)
 	}),
 	mariposa.ReasonGoesAfter: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("goes after %s, which depends on it and still has %d", r.Subject, r.Count) + frozen(r, " and is frozen")
+		return fmt.Sprintf("goes after %s, which depends on it and still has %s", r.Subject, many(r.Count, "instance")) + frozen(r, " and is frozen")
 	}),
 	mariposa.ReasonBackingOff: {text: func(r *mariposa.Reason, now time.Time) string {
 		next := "next try now"
@@ -134,7 +134,7 @@ var table = map[mariposa.ReasonCode]words{
 		return "replaces " + r.Subject + " (" + or(detail(r), "ended") + ")"
 	}),
 	mariposa.ReasonReplacesLost: {text: func(r *mariposa.Reason, now time.Time) string {
-		return fmt.Sprintf("replaces %s, whose node %s cannot be reached since %s", r.Subject, r.Node, stamp(r.Since, now))
+		return fmt.Sprintf("replaces %s, whose node %s has been unreachable since %s", r.Subject, r.Node, stamp(r.Since, now))
 	}},
 	mariposa.ReasonVersionReplaces: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("version %d replaces %s", r.Version, or(r.Subject, "it"))
@@ -155,8 +155,8 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonServiceStopped: plain("the service is stopped"),
 	mariposa.ReasonServiceRemoved: plain("the service is no longer in the manifest"),
 	mariposa.ReasonKept:           plain("kept for a while"),
-	mariposa.ReasonNotKept:        plain("it has ended, and what ends is not kept"),
-	mariposa.ReasonKeptNewer:      plain("it has ended, and newer ones that have are kept instead"),
+	mariposa.ReasonNotKept:        plain("it has ended, and nothing that has ended is kept"),
+	mariposa.ReasonKeptNewer:      plain("it has ended, and only the newest that have ended are kept"),
 	mariposa.ReasonKeptLong:       plain("it has ended, and was kept for a day"),
 
 	// Why something cannot be made now, as nodes and volumes have it.
@@ -167,12 +167,12 @@ var table = map[mariposa.ReasonCode]words{
 		return "node " + r.Node + " " + detail(r)
 	}),
 	mariposa.ReasonVolumeNodeGone: say(func(r *mariposa.Reason) string {
-		return hasVolume(r) + "is no more: delete the volume with mariposa volume rm " + id(r, 0) + " to go on with an empty one"
+		return hasVolume(r) + "has been removed: delete the volume with mariposa volume rm " + id(r, 0) + " to go on with an empty one"
 	}),
 	mariposa.ReasonVolumeNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
 		why := or(detail(r), "cannot be reached")
 		if !r.Since.IsZero() {
-			why = "cannot be reached since " + stamp(r.Since, now)
+			why = "has been unreachable since " + stamp(r.Since, now)
 		}
 		return hasVolume(r) + why + "; it is made when the node returns"
 	}},
@@ -211,7 +211,7 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("%s outdated: %s changed since version %d; mariposa project reprovision brings it in", many(r.Count, "instance"), what, r.Version)
 	}),
 	mariposa.ReasonLingers: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("%s has for ever to stop, as stop.timeout is negative: mariposa instance rm --force %s ends it", r.Subject, r.Subject)
+		return fmt.Sprintf("%s may take for ever to stop, as stop.timeout is negative: mariposa instance rm --force %s ends it", r.Subject, r.Subject)
 	}),
 	mariposa.ReasonUnused: plain("nothing that uses it runs yet"),
 
@@ -232,7 +232,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonNotUp: plain("its instances do not come up"),
 	mariposa.ReasonRollbackFailed: say(func(r *mariposa.Reason) string {
 		if r.Back == mariposa.NoVersion {
-			return fmt.Sprintf("version %d failed and everything was to stop, as no version has been fully in force before, which failed too", r.Version)
+			return fmt.Sprintf("version %d failed and everything was to stop, as no version has been fully in force before; that failed too", r.Version)
 		}
 		return fmt.Sprintf("version %d failed and was rolled back to version %d, which failed too", r.Version, r.Back)
 	}),
@@ -249,7 +249,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonReported:    quoted,
 	mariposa.ReasonUnreachable: say(func(r *mariposa.Reason) string { return "its node " + r.Node + " cannot be reached" }),
 	mariposa.ReasonUnheard: {text: func(r *mariposa.Reason, now time.Time) string {
-		return "it has not been heard of since " + stamp(r.Since, now)
+		return "nothing has been heard of it since " + stamp(r.Since, now)
 	}},
 	mariposa.ReasonPlaysDead: plain("it was told to play dead"),
 	mariposa.ReasonQuarantine: say(func(r *mariposa.Reason) string {
@@ -264,7 +264,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonDebt:          plain("its project is deleted; it goes when its node returns"),
 	mariposa.ReasonMadeFor:       say(func(r *mariposa.Reason) string { return "made for " + r.Subject }),
 	mariposa.ReasonVolumeLeft:    plain("its project is deleted; the organization has it now"),
-	mariposa.ReasonVolumeDropped: plain("its project is deleted, volumes too"),
+	mariposa.ReasonVolumeDropped: plain("its project is deleted with its volumes"),
 	mariposa.ReasonNetworkUsed:   say(func(r *mariposa.Reason) string { return "used by " + r.Subject + " of " + r.Other }),
 	mariposa.ReasonRetention:     plain("only the newest versions are kept"),
 	mariposa.ReasonNodeGivenUp:   plain("unmanaged instances went with their node"),
@@ -273,7 +273,7 @@ var table = map[mariposa.ReasonCode]words{
 }
 
 func away(r *mariposa.Reason, now time.Time) string {
-	return fmt.Sprintf("%s is on node %s, which cannot be reached since %s", r.Subject, r.Node, stamp(r.Since, now))
+	return fmt.Sprintf("%s is on node %s, which has been unreachable since %s", r.Subject, r.Node, stamp(r.Since, now))
 }
 
 func hasVolume(r *mariposa.Reason) string {

@@ -383,10 +383,11 @@ func (p *people) submitMended(name string, r *store.Record) bool {
 		}
 		d.services[d.order[0]].prop++ // its task was terminated before it came into force
 	}
+	p.drafts[name] = d
 	if !p.update(r, d.String(), "a mended manifest") {
+		d.services[d.order[0]].prop++ // it may be what there is, in another order
 		return false
 	}
-	p.drafts[name] = d
 	p.w.seen["mended"]++
 	return true
 }

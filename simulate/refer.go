@@ -9,7 +9,7 @@ import (
 	"mariposa/store"
 )
 
-// What refers to an instance is there before it goes: it has followed another one,
+// What refers to an instance is there before it goes: it has moved to another one,
 // or is gone itself. This file holds reality to that.
 
 // removal is how Mariposa let go of an instance that really ran.

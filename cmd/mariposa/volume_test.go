@@ -222,7 +222,7 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 		t.Fatal("both slots are on one node")
 	}
 	end(first)
-	want := lost + " has its volume data on node node-a, which cannot be reached since "
+	want := lost + " has its volume data on node node-a, which has been unreachable since "
 	a.await("the slot waits for its node", func() bool {
 		s := a.state("shop")
 		return s.Status == mariposa.StatusBlocked && strings.Contains(s.Reason, want) && strings.HasSuffix(s.Reason, "; it is made when the node returns")
