@@ -331,8 +331,9 @@ func (p *people) askForSoundThings() bool {
 }
 
 // askAgain reports whether a sound version was taken back after everything had been
-// asked for: there was no room for it, say, while another project rolled. People
-// submit another one then, a few times.
+// asked for, as there was no room for it while another project rolled, say; or has
+// stopped, as a volume is on a node that others fill. People make room and submit
+// another one then, a few times.
 func (p *people) askAgain() bool {
 	again := false
 	for _, name := range projectNames {
@@ -341,13 +342,32 @@ func (p *people) askAgain() bool {
 			continue
 		}
 		st, _ := r.Status.(*mariposa.ProjectStatus)
-		if st != nil && st.Undone == r.Spec.(*mariposa.ProjectSpec).Number {
+		full := p.lacksRoom(st)
+		if full {
+			p.w.enlargeNodes()
+		}
+		if full || st != nil && st.Undone == r.Spec.(*mariposa.ProjectSpec).Number {
 			p.tries[name]++
 			p.sound[name], p.sound[name+"/finished"], p.sound[name+"/started"] = false, false, false
 			again = true
 		}
 	}
 	return again
+}
+
+// lacksRoom reports whether something has long waited for room on the node that has
+// its volume: nothing moves what fills it.
+func (p *people) lacksRoom(st *mariposa.ProjectStatus) bool {
+	if st == nil || p.w.now.Sub(p.peace) < 20*time.Minute {
+		return false
+	}
+	for _, ss := range st.Services {
+		stopped := ss.Rollout != nil && ss.Rollout.Stopped != nil && ss.Rollout.Stopped.Cause.Is(mariposa.ReasonVolumeNoRoom)
+		if stopped || ss.Reason.Is(mariposa.ReasonVolumeNoRoom) {
+			return true
+		}
+	}
+	return false
 }
 
 // mayRescale reports whether somebody's older wish for another scale may still come

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"container/heap"
 	"time"
 )
@@ -157,6 +158,16 @@ func (w *World) makePeace() {
 		}
 	}
 	w.fail("after 3 hours of peace: %s", w.checker.atRest())
+}
+
+// enlargeNodes starts every agent again on a larger machine.
+func (w *World) enlargeNodes() {
+	w.Capacity = 4 * cmp.Or(w.Capacity, 60)
+	for _, n := range w.nodes {
+		if n.agent != nil {
+			n.crash()
+		}
+	}
 }
 
 // mend ends what is about to crash, and starts what is missing.
