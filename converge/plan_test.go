@@ -1095,3 +1095,26 @@ func TestAReplacementThatFailsAtOnceIsNotMadeAgainInThatInstant(t *testing.T) {
 		t.Errorf("nothing wakes the plan:\n%s", show(p))
 	}
 }
+
+// A node returns with an outdated instance in a slot that was filled meanwhile, while a
+// rollout with a filter leaves it alone. The outdated one goes.
+func TestOfTwoInASlotTheOneThatAFilterLeavesOutdatedGoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, def("db", "one", 2))
+	w.settle()
+	w.submit(def("db", "two", 2))
+	back, can := RollBack(w.goal, w.change())
+	if !can {
+		t.Fatal("version 2 cannot be taken back")
+	}
+	w.setGoal(back)
+	w.settle()
+	up := w.of("db")
+	undone := w.create("db", 1, 2, "n1")
+	w.be(undone, mariposa.StateRunning, "")
+	w.patch(mariposa.Patch{Reprovision: []string{"db"}, Filter: &mariposa.Filter{Nodes: []string{"n3"}}}, "db") // nothing is there
+	w.settle()
+	if now := w.of("db"); !slices.Equal(now, up) {
+		t.Errorf("%v were there, %s came back, and %v are left%s", up, undone, now, w.story())
+	}
+}

@@ -72,8 +72,9 @@ func (t *turn) dropDoubles() {
 }
 
 // victims walks the instances that fill the goal in the order in which they go:
-// not yet running first, then the oldest. After a rollout that stopped by
-// itself, what it made and has not proved itself goes before what was healthy.
+// not yet running first, then the outdated, then the oldest. After a rollout that
+// stopped by itself, what it made and has not proved itself goes before what was
+// healthy. What a filter keeps from being brought up to date goes as outdated too.
 func (t *turn) victims() iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		on := true
@@ -92,11 +93,40 @@ func (t *turn) victims() iter.Seq[*Instance] {
 					}
 				}
 			}
-			if t.s.each(c, next); !on {
+			if t.s.each(c, func(i *Instance) bool { return t.isFilteredOut(i) || next(i) }); !on {
 				return
+			}
+			for _, c := range t.filteredLike(c) {
+				if t.s.each(c, func(i *Instance) bool { return !t.isFilteredOut(i) || next(i) }); !on {
+					return
+				}
 			}
 		}
 	}
+}
+
+// filteredLike lists the classes of which some would be of an outdated class but for
+// the filter of the rollout.
+func (t *turn) filteredLike(c class) []class {
+	switch {
+	case filterOf(t.s.status) == nil:
+		return nil
+	case c == staling:
+		return []class{starting}
+	case c == stale:
+		return currentClasses
+	}
+	return nil
+}
+
+// isFilteredOut reports whether an instance counts as up to date only because the
+// filter of the rollout leaves it alone.
+func (t *turn) isFilteredOut(i *Instance) bool {
+	c := t.s.members[i.ID]
+	if filterOf(t.s.status) == nil || t.view.matches(t.s, i) || c != starting && !c.upToDate() {
+		return false
+	}
+	return !sameForm(i.Spec.Digest, t.s.def.Digest) || !t.s.unresolved && i.Spec.Bound != t.s.bound
 }
 
 // isVictim reports whether an instance fills the goal and is not to go already.
