@@ -412,8 +412,24 @@ func (p *people) submitMended(name string, r *store.Record) bool {
 	return true
 }
 
-// finishMended has what is held go on, and what has failed be tried again, once
-// the mended version is in force.
+// leftOutdated reports whether somebody's filter took the place of a rollout, so that
+// the others of its instances stay as they were.
+func (p *people) leftOutdated(project, service string, number int) bool {
+	def, err := p.w.definition(project, number, service)
+	if err != nil || def == nil {
+		return false
+	}
+	for _, r := range p.w.checker.instances {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if spec.Project == project && spec.ServiceName == service && spec.Goal == mariposa.GoalRunning && mariposa.FormOf(spec.Digest) != mariposa.FormOf(def.Digest) {
+			return true
+		}
+	}
+	return false
+}
+
+// finishMended has what is held or left outdated go on, and what has failed be tried
+// again, once the mended version is in force.
 func (p *people) finishMended(r *store.Record) bool {
 	spec := r.Spec.(*mariposa.ProjectSpec)
 	st, _ := r.Status.(*mariposa.ProjectStatus)
@@ -427,7 +443,7 @@ func (p *people) finishMended(r *store.Record) bool {
 			p.act(r, mariposa.TaskScale, "", mariposa.Patch{Scale: map[string]int{name: 1}}, name)
 			return false
 		}
-		if ss := st.Services[name]; ss.Rollout != nil && ss.Rollout.Limit > 0 {
+		if ss := st.Services[name]; ss.Rollout != nil && ss.Rollout.Limit > 0 || ss.Rollout == nil && p.leftOutdated(r.ID, name, ss.Number) {
 			held = append(held, name)
 		}
 	}
