@@ -139,7 +139,8 @@ func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, *mariposa.R
 		is = t.attachmentOf(d, old)
 	}
 	if is == attached {
-		return t.refresh(d, old, fields), nil
+		b := t.refresh(d, old, fields)
+		return b, t.missingField(on, b, fields)
 	}
 	next, why := t.nextOf(on, d, old, had, is)
 	if next == nil {
@@ -152,7 +153,7 @@ func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, *mariposa.R
 	if had && t.isLive() && !d.hasFinalSet() {
 		keepSets(&b, old) // not all are there yet
 	}
-	return b, t.missingField(on, next, b, fields)
+	return b, t.missingField(on, b, fields)
 }
 
 // nextOf finds the instance that a service is bound to next; nil: none yet, and
@@ -202,17 +203,23 @@ func (t *turn) scaledAway(name string) bool {
 }
 
 // missingField says what an instance does not have that it is asked for.
-func (t *turn) missingField(on string, i *Instance, b mariposa.Binding, fields []string) *mariposa.Reason {
+func (t *turn) missingField(on string, b mariposa.Binding, fields []string) *mariposa.Reason {
 	for _, f := range fields {
-		if _, ok := b.Values[f]; !ok && slices.Contains(t.s.def.Refs, mariposa.Ref{Service: on, Field: f}) {
-			return &mariposa.Reason{Code: mariposa.ReasonWaitsField, Subject: on, Other: i.Spec.Name, Detail: f}
+		_, has := b.Values[f]
+		switch {
+		case has || !slices.Contains(t.s.def.Refs, mariposa.Ref{Service: on, Field: f}):
+		case ofAll(f):
+			return &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: on}
+		default:
+			return &mariposa.Reason{Code: mariposa.ReasonWaitsField, Subject: on, Other: b.Name, Detail: f}
 		}
 	}
 	return nil
 }
 
 // refresh keeps a binding. What is asked of it for the first time is looked up,
-// and what speaks of all instances is told anew once the other is at rest.
+// and what speaks of all instances is told anew once the other is at rest. A first
+// time does not wait for that if the other waits for those that refer to it.
 func (t *turn) refresh(d *facts, old mariposa.Binding, fields []string) mariposa.Binding {
 	b := old
 	i := t.view.instances[b.Instance]
@@ -223,7 +230,7 @@ func (t *turn) refresh(d *facts, old mariposa.Binding, fields []string) mariposa
 	for _, f := range fields {
 		_, has := b.Values[f]
 		switch {
-		case ofAll(f):
+		case ofAll(f) && (has || !d.asksFollowers()):
 			sets = append(sets, f)
 		case !has:
 			lacks = append(lacks, f)

@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -401,4 +402,45 @@ func TestWhatARolloutDidNotSpeakOfFollowsToo(t *testing.T) {
 		}
 	}
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
+}
+
+// A new version asks for all instances of db, of which an old one stays until app has
+// moved away from it. Neither waits for the other.
+func TestWhatAsksForAllForTheFirstTimeDoesNotWaitForThoseThatWaitForIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, def("db", "one", 1), def("app", "one", 4, refersTo("db.id")))
+	w.submit(def("db", "two", 1), def("app", "one", 4, refersTo("db.id")))
+	// Two of each in one slot, each app with a db of its own; of app one slot is empty.
+	bound := map[int]*mariposa.Bindings{}
+	for number := 1; number <= 2; number++ {
+		db := w.create("db", 1, number, "n1")
+		w.be(db, mariposa.StateRunning, "")
+		to := mariposa.Binding{Instance: db, Name: db, Node: "n1", Number: number, Values: map[string]string{"id": "physical-" + db}}
+		bound[number] = &mariposa.Bindings{To: map[string]mariposa.Binding{"db": to}}
+		app := w.create("app", 1, number, "n2")
+		spec := *w.instances[app].Spec
+		spec.Bindings = bound[number]
+		spec.Bound, _ = boundTo(w.versions[number]["app"], spec.Bindings)
+		w.set(app, &spec, nil)
+		w.be(app, mariposa.StateRunning, "")
+	}
+	w.submit(def("db", "three", 1), def("app", "two", 4, refersTo("db.ids")))
+	goal := *w.goal
+	goal.Services = maps.Clone(goal.Services)
+	db, app := *goal.Services["db"], *goal.Services["app"]
+	goal.Services["db"], goal.Services["app"] = &db, &app
+	db.Yields, app.Bindings = []string{w.of("db")[0]}, bound[2]
+	rolls := mariposa.Rollout{Number: 3, From: 2, Progress: w.now}
+	app.Rollout, db.Rollout = &rolls, &mariposa.Rollout{Number: 3, From: 2, Progress: w.now, Asks: true}
+	w.setGoal(&goal)
+	began := w.now
+	w.settle()
+	if took := w.now.Sub(began); took >= w.versions[3]["app"].Update.Deadline {
+		t.Errorf("it took %s%s", took, w.story())
+	}
+	wantStatus(t, w, "app", mariposa.StatusConverged, "")
+	wantStatus(t, w, "db", mariposa.StatusConverged, "")
+	if now := w.of("db"); len(now) != 1 || w.instances[now[0]].Spec.Number != 3 {
+		t.Errorf("db is %v%s", now, w.story())
+	}
 }

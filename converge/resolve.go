@@ -65,14 +65,20 @@ func reachable(i *Instance, def *mariposa.Service) (host, port string) {
 	return host, port
 }
 
-// join writes what every instance that serves has, in the order of slots.
+// join writes what every instance that serves has, in the order of slots. Of a service
+// that rolls those are the new ones; before there is any, those that are not to go.
 func join(d *facts, of func(*Instance) []string) string {
 	var all []*Instance
 	for _, c := range upClasses {
-		if c == stale && d.rolls {
+		if c == stale && d.rolls && d.current > 0 {
 			continue
 		}
-		d.each(c, func(i *Instance) bool { all = append(all, i); return true })
+		d.each(c, func(i *Instance) bool {
+			if c != stale || !d.rolls || !d.yields(i.ID) {
+				all = append(all, i)
+			}
+			return true
+		})
 	}
 	slices.SortFunc(all, func(a, b *Instance) int {
 		return cmp.Or(cmp.Compare(a.Spec.Slot, b.Spec.Slot), cmp.Compare(a.ID, b.ID))
