@@ -10,20 +10,22 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"mariposa"
 )
 
 // A style is a meaning that a color stands for.
-type style string
+type style = ansi.Attr
 
 const (
-	none  style = ""
-	good  style = "32" // as it should be
-	busy  style = "33" // on its way
-	bad   style = "31" // somebody should look
-	quiet style = "36" // held on purpose
-	dim   style = "2"
-	bold  style = "1"
+	none  style = 0
+	good  style = ansi.AttrGreenForegroundColor  // as it should be
+	busy  style = ansi.AttrYellowForegroundColor // on its way
+	bad   style = ansi.AttrRedForegroundColor    // somebody should look
+	quiet style = ansi.AttrCyanForegroundColor   // held on purpose
+	dim   style = ansi.AttrFaint
+	bold  style = ansi.AttrBold
 )
 
 // styles of the words for how things fare. Words not listed stay plain.
@@ -45,7 +47,7 @@ func (p paint) in(s style, text string) string {
 	if !p || s == none || text == "" {
 		return text
 	}
-	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
+	return ansi.NewStyle(s).Styled(text)
 }
 
 // paint is for one stream: colors are for terminals, and for those who want them.
@@ -88,7 +90,7 @@ func count(n int, s style) cell {
 // word is one of the words for how things fare.
 func word[T ~string](s T) cell { return cell{string(s), styles[string(s)]} }
 
-// table is aligned by what a reader sees: text/tabwriter would count the colors.
+// table is aligned by the cells that its text takes on a terminal.
 type table struct {
 	head []string
 	rows [][]cell
@@ -98,33 +100,31 @@ func newTable(head ...string) *table { return &table{head: head} }
 
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
-// lines lays the table out, no line wider than width; 0 means no limit.
-func (t *table) lines(p paint, width int) []string {
+// lines lays the whole table out, heading first.
+func (t *table) lines(p paint) []string { return t.part(p, math.MaxInt, 0, len(t.rows)) }
+
+// part lays out the heading and so many rows from one on, no line wider than width.
+// The columns are as wide as in the whole table, so that they stay where they are.
+func (t *table) part(p paint, width, from, rows int) []string {
 	wide := make([]int, len(t.head))
+	head := make([]cell, len(t.head))
 	for n, h := range t.head {
-		wide[n] = utf8.RuneCountInString(h)
+		wide[n], head[n] = cells(h), cell{h, bold}
 	}
 	for _, row := range t.rows {
 		for n := range row {
 			row[n].text = plain(row[n].text)
-			wide[n] = max(wide[n], utf8.RuneCountInString(row[n].text))
+			wide[n] = max(wide[n], cells(row[n].text))
 		}
 	}
-	head := make([]cell, len(t.head))
-	for n, h := range t.head {
-		head[n] = cell{h, bold}
-	}
 	all := []string{layout(head, wide, p, width)}
-	for _, row := range t.rows {
+	for _, row := range t.rows[from : from+rows] {
 		all = append(all, layout(row, wide, p, width))
 	}
 	return all
 }
 
 func layout(row []cell, wide []int, p paint, width int) string {
-	if width == 0 {
-		width = math.MaxInt
-	}
 	var b strings.Builder
 	used, column := 0, 0
 	for n, c := range row {
@@ -132,26 +132,35 @@ func layout(row []cell, wide []int, p paint, width int) string {
 			shown := cut(c.text, width-column)
 			b.WriteString(strings.Repeat(" ", column-used))
 			b.WriteString(p.in(c.style, shown))
-			used = column + utf8.RuneCountInString(shown)
+			used = column + cells(shown)
 		}
 		column += wide[n] + 2
 	}
 	return b.String()
 }
 
-// cut shortens text to so many characters.
+// cells is how many cells of a terminal text takes: wide characters two, combining
+// ones none.
+func cells(s string) int { return ansi.StringWidthWc(s) }
+
+// cut shortens text to so many cells.
 func cut(s string, width int) string {
-	if width <= 0 {
-		return ""
-	}
-	if utf8.RuneCountInString(s) <= width {
+	if cells(s) <= width {
 		return s
 	}
-	return string([]rune(s)[:width-1]) + "…"
+	left := width - cells("…")
+	if left < 0 {
+		return ""
+	}
+	end := strings.IndexFunc(s, func(r rune) bool {
+		left -= cells(string(r))
+		return left < 0
+	})
+	return s[:end] + "…"
 }
 
 func (a *app) printTable(t *table) {
-	for _, line := range t.lines(a.paint(a.env.Stdout), 0) {
+	for _, line := range t.lines(a.paint(a.env.Stdout)) {
 		fmt.Fprintln(a.env.Stdout, line)
 	}
 }
@@ -192,7 +201,7 @@ func (a *app) facts(pairs ...any) {
 			t.add(cell{fmt.Sprint(pairs[n]), bold}, value)
 		}
 	}
-	for _, line := range t.lines(p, 0)[1:] {
+	for _, line := range t.lines(p)[1:] {
 		fmt.Fprintln(a.env.Stdout, line)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"mariposa"
 	"mariposa/contract"
 )
@@ -193,10 +195,10 @@ func (b *bar) draw(now time.Time) {
 	head, s, tail := barParts(b.now, b.how, b.why, b.at)
 	left := max(0, width-1)
 	head = cut(plain(head), left)
-	left -= len([]rune(head))
+	left -= cells(head)
 	s.text = cut(s.text, left)
-	left -= len([]rune(s.text))
-	fmt.Fprintf(b.w, "\r%s%s%s\x1b[K", head, b.paint.in(s.style, s.text), cut(plain(tail), left))
+	left -= cells(s.text)
+	fmt.Fprint(b.w, "\r", head, b.paint.in(s.style, s.text), cut(plain(tail), left), ansi.EraseLineRight)
 }
 
 const barWidth = 24

@@ -5,44 +5,81 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+	"golang.org/x/sys/unix"
 
 	"mariposa"
 	"mariposa/client"
 )
 
-// A view is what a screen shows.
+// A view is what a screen shows. Its methods are called one at a time, except for
+// read, which may run beside all but show.
 type view interface {
-	look(ctx context.Context) error // reads what is shown anew
-	asOf() int64                    // the revision of the last look
-	hear(e client.Event)            // an event, in order
-	over() bool                     // what is shown is no more
-	// picture is all of it as lines, none wider and no more than there is room
-	// for. Trouble is the connection's.
-	picture(width, height int, trouble string) []string
+	// read reads what is shown anew, and show takes it over.
+	read(ctx context.Context) (show func(), err error)
+	asOf() int64     // the revision of the last look
+	over() bool      // what is shown is no more
+	summary() string // a line above the sections; may be empty
+	sections() []section
 	// page prints the last look whole: where the screen was, or where there is none.
 	page() error
 }
 
-// A screen shows a view live. An event is only a sign that something changed; what
-// is shown is read anew, so often at most.
+// look reads a view anew for those who can wait for it.
+func look(ctx context.Context, v view) error {
+	show, err := v.read(ctx)
+	if err == nil {
+		show()
+	}
+	return err
+}
+
+// A section is a table that can be scrolled where not all of it has room.
+type section struct {
+	*table
+	rowsAre string        // what its rows are
+	crowded func() *table // the same in the order for too little room; nil: as it is
+}
+
+// A screen shows a view live: it is the model of a bubbletea program. An event is
+// only a sign that something changed; what is shown is read anew, so often at most.
 type screen struct {
 	a       *app
 	c       *client.Client
 	project string // whose events are of interest; empty: everybody's
+	service string // likewise, of those that are told
 	pace    time.Duration
 	ticks   bool // time alone changes the picture
 	paper   bool // no terminal: a page per look
 	looks   int  // end after so many; 0: when interrupted
+	inside  bool // part of a server, which ends with it
 	view    view
 
-	trouble string
-	took    time.Duration // how long the last look took
+	ctx   context.Context //nolint:containedctx // bubbletea calls what reads without one
+	send  func(tea.Msg)
+	since int64 // where the stream begins
+	keys  bool  // somebody can press some
+
+	stale bool          // something changed since the last look
+	busy  bool          // a look is due or under way
+	times int           // it was looked at
+	took  time.Duration // how long the last look took
+	err   error
+
+	trouble string // with the connection
+	tell    *narrator
+	latest  []string // events
+
+	width, height int
+	drawn         string
+	scrolled      int // by so many rows
+	furthest      int // that it can be
+	step          int // rows that a page has
 }
 
 // hasScreen reports whether the answer goes to a terminal that can be drawn on.
@@ -50,197 +87,349 @@ func (a *app) hasScreen() bool {
 	return a.env.Terminal(a.env.Stdout) && !a.global.json && a.env.Getenv("TERM") != "dumb"
 }
 
-// news is what the stream brings to the screen.
-type news struct {
-	event *client.Event
-	lost  string // the connection's trouble; empty: it is well
-	err   error  // the stream's end
-}
+// What a screen is told, beside keys and the size of the window.
+type (
+	// past is what happened before the stream begins.
+	past []client.Event
+	// news is what the stream brings.
+	news struct {
+		event *client.Event
+		lost  string // the connection's trouble; empty: it is well
+		err   error  // the stream's end
+	}
+	// due says that it is time to look again.
+	due struct{}
+	// looked is what a look has brought.
+	looked struct {
+		show func()
+		err  error
+		took time.Duration
+	}
+	// tick says that a second has passed.
+	tick struct{}
+)
 
 // run draws until interrupted, on a screen of its own, so that what was there
 // before comes back whatever happens. The view has been looked at once.
-func (s *screen) run(ctx context.Context) (err error) {
+func (s *screen) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	out := s.a.env.Stdout
-	feed, done := make(chan news), make(chan struct{})
-	defer func() {
-		cancel()
-		<-done
-		if !s.paper {
-			fmt.Fprint(out, "\x1b[?25h\x1b[?1049l")
-			err = errors.Join(err, s.view.page())
+	defer cancel()
+	s.ctx, s.since, s.times, s.tell = ctx, s.view.asOf(), 1, newNarrator(s.a.env.Now)
+	if s.paper {
+		if err := s.view.page(); err != nil {
+			return err
 		}
-	}()
-	if !s.paper {
-		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")
 	}
-	go func() {
-		defer close(done)
-		s.pump(ctx, feed)
-	}()
-	s.remember(ctx)
-	return s.loop(ctx, feed)
-}
-
-func (s *screen) loop(ctx context.Context, feed <-chan news) error {
-	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
-	defer signal.Stop(resized)
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-
-	if err := s.draw(); err != nil {
+	p := tea.NewProgram(s, s.options()...)
+	s.send = p.Send
+	s.draw()
+	_, err := p.Run()
+	if err = errors.Join(s.err, err); s.paper || errors.Is(err, tea.ErrProgramPanic) {
 		return err
 	}
-	var due <-chan time.Time // when to look and draw again
-	for looked := 1; s.looks == 0 || looked < s.looks; {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case n := <-feed:
-			if n.err != nil {
-				return n.err
-			}
-			s.take(n)
-			if due == nil {
-				due = time.After(max(s.pace, 2*s.took)) // what takes long to read is read less often
-			}
-		case <-due:
-			due = nil
-			looked++
-			if err := s.look(ctx); err != nil && mariposa.CodeOf(err) != mariposa.Unavailable {
-				return err
-			}
-			if err := s.draw(); err != nil || s.view.over() {
-				return err
-			}
-		case <-resized:
-			s.drawAgain()
-		case <-tick.C:
-			if s.ticks {
-				s.drawAgain()
-			}
+	return errors.Join(err, s.view.page())
+}
+
+// options fit the program to where it runs. Signals end it by the context, as they
+// end every command.
+func (s *screen) options() []tea.ProgramOption {
+	all := []tea.ProgramOption{tea.WithContext(s.ctx), tea.WithoutSignalHandler()}
+	if s.paper {
+		return append(all, tea.WithoutRenderer(), tea.WithInput(nil))
+	}
+	out, in := s.a.env.Stdout, s.a.keyboard()
+	s.keys = in != nil
+	s.width, s.height = s.a.env.Size(out)
+	terminal := s.a.env.Getenv("TERM")
+	if !s.keys {
+		terminal = "vt100" // of which nothing is asked, as nobody could read the answer
+	}
+	// Whoever comes by SSH is not asked what the terminal can do. Nobody should be: an
+	// answer that comes late would be typed into the shell.
+	env := []string{"TERM=" + terminal, "SSH_TTY=any"}
+	return append(all, tea.WithInput(in), tea.WithOutput(out), tea.WithEnvironment(env),
+		tea.WithColorProfile(colorprofile.ANSI), tea.WithWindowSize(s.width, s.height))
+}
+
+// keyboard is where keys are read from; nil: nowhere. A job in the background would
+// be stopped for trying.
+func (a *app) keyboard() io.Reader {
+	if !a.env.Terminal(a.env.Stdin) {
+		return nil
+	}
+	if f, ok := a.env.Stdin.(descriptor); ok {
+		if group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP); err != nil || group != unix.Getpgrp() {
+			return nil
 		}
 	}
+	return a.env.Stdin
+}
+
+// Init starts what goes on for as long as the screen is shown.
+func (s *screen) Init() tea.Cmd {
+	if s.ticks {
+		return tea.Batch(s.follow, s.after(time.Second, tick{}))
+	}
+	return s.follow
+}
+
+// View is what was drawn last: drawing a large state for each event would take too long.
+func (s *screen) View() tea.View {
+	v := tea.NewView(s.drawn)
+	v.AltScreen = true
+	return v
+}
+
+// Update takes what it is told into account.
+func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case past:
+		for _, e := range msg {
+			s.hear(e)
+		}
+		s.draw()
+	case news:
+		return s, s.take(msg)
+	case due:
+		s.stale = false
+		return s, s.read
+	case looked:
+		return s, s.show(msg)
+	case tick:
+		s.draw()
+		return s, s.after(time.Second, tick{})
+	case tea.KeyPressMsg:
+		return s, s.press(msg.String())
+	case tea.WindowSizeMsg:
+		if msg.Width <= 0 || msg.Height <= 0 { // it does not know
+			msg.Width, msg.Height = s.a.env.Size(nil)
+			return s, func() tea.Msg { return msg }
+		}
+		s.width, s.height = msg.Width, msg.Height
+		s.draw()
+	}
+	return s, nil
+}
+
+// press does what a key asks for. What ends with a server's view is the server, so
+// that no other key than ever ends that.
+func (s *screen) press(key string) tea.Cmd {
+	switch key {
+	case "ctrl+c":
+		return tea.Quit
+	case "q", "esc":
+		if !s.inside {
+			return tea.Quit
+		}
+	case "ctrl+z":
+		if session, err := unix.Getsid(0); err == nil && session != unix.Getpgrp() { // else no shell would wake us up again
+			return tea.Suspend
+		}
+	case "up":
+		s.scrolled--
+	case "down":
+		s.scrolled++
+	case "pgup":
+		s.scrolled -= s.step
+	case "pgdown":
+		s.scrolled += s.step
+	case "home":
+		s.scrolled = 0
+	case "end":
+		s.scrolled = s.furthest
+	}
+	s.draw()
 	return nil
 }
 
-func (s *screen) look(ctx context.Context) error {
-	began := time.Now()
-	err := s.view.look(ctx)
-	s.took = time.Since(began)
-	return err
+// take hears the stream and makes sure of another look.
+func (s *screen) take(n news) tea.Cmd {
+	if n.err != nil {
+		s.err = n.err
+		return tea.Quit
+	}
+	if n.event != nil {
+		s.hear(*n.event)
+	}
+	if s.trouble != n.lost {
+		s.trouble = n.lost
+		s.draw()
+	}
+	s.stale = true
+	return s.lookAgain()
 }
 
-// pump hands the stream on, until the context ends or the server refuses.
-func (s *screen) pump(ctx context.Context, feed chan<- news) {
-	send := func(n news) bool {
+// lookAgain sees to a look if one is wanted and none is on its way. What takes long
+// to read is read less often.
+func (s *screen) lookAgain() tea.Cmd {
+	if !s.stale || s.busy {
+		return nil
+	}
+	s.busy = true
+	return s.after(max(s.pace, 2*s.took), due{})
+}
+
+// show draws what a look has brought. Without the server, the last look stays.
+func (s *screen) show(l looked) tea.Cmd {
+	s.busy, s.took = false, l.took
+	s.times++
+	if l.err == nil {
+		l.show()
+	} else if mariposa.CodeOf(l.err) != mariposa.Unavailable {
+		s.err = l.err
+		return tea.Quit
+	}
+	s.draw()
+	if s.paper {
+		s.err = s.view.page()
+	}
+	if s.err != nil || s.view.over() || s.times == s.looks {
+		return tea.Quit
+	}
+	return s.lookAgain()
+}
+
+func (s *screen) read() tea.Msg {
+	began := time.Now()
+	show, err := s.view.read(s.ctx)
+	return looked{show, err, time.Since(began)}
+}
+
+// after tells the screen something later.
+func (s *screen) after(d time.Duration, msg tea.Msg) tea.Cmd {
+	return func() tea.Msg {
 		select {
-		case feed <- n:
-			return true
-		case <-ctx.Done():
-			return false
+		case <-time.After(d):
+			return msg
+		case <-s.ctx.Done():
+			return nil
 		}
 	}
-	since := s.view.asOf()
-	o := client.StreamOptions{Project: s.project}
-	o.Lost = func(err error, _ time.Duration) { send(news{lost: err.Error()}) }
-	o.Found = func() { send(news{}) }
+}
+
+// follow hands the stream on, until the context ends or the server refuses. It
+// begins with what happened last, which is a help, so it may fail.
+func (s *screen) follow() tea.Msg {
+	if page, err := s.c.LatestEvents(s.ctx, s.project, 3*latestEvents); err == nil {
+		s.send(past(slices.DeleteFunc(page.Events, func(e client.Event) bool { return e.Revision > s.since }))) // the stream brings those
+	}
+	o := client.StreamOptions{Since: s.since, Project: s.project}
+	o.Lost = func(err error, _ time.Duration) { s.send(news{lost: err.Error()}) }
+	o.Found = func() { s.send(news{}) }
 	for {
-		o.Since = since
 		var last error
-		for e, err := range s.c.Stream(ctx, o) {
-			if last = err; err == nil && !send(news{event: &e}) {
-				return
+		for e, err := range s.c.Stream(s.ctx, o) {
+			if last = err; err == nil {
+				s.send(news{event: &e})
 			}
 		}
 		if mariposa.CodeOf(last) != mariposa.TooOld {
-			send(news{err: last})
-			return
+			return news{err: last}
 		}
 		// The screen reads everything anew on any news, so a gap does no harm.
-		var err error
-		if since, err = s.c.Revision(ctx); err != nil {
-			send(news{err: err})
-			return
+		if o.Since, last = s.c.Revision(s.ctx); last != nil {
+			return news{err: last}
 		}
-		send(news{})
+		s.send(news{})
 	}
-}
-
-// remember begins with what happened last. It is a help, so it may fail.
-func (s *screen) remember(ctx context.Context) {
-	page, err := s.c.LatestEvents(ctx, s.project, 3*latestEvents)
-	if err != nil {
-		return
-	}
-	for _, e := range page.Events {
-		if e.Revision <= s.view.asOf() { // the stream brings the others
-			s.view.hear(e)
-		}
-	}
-}
-
-func (s *screen) take(n news) {
-	if s.trouble = n.lost; n.event != nil {
-		s.view.hear(*n.event)
-	}
-}
-
-// draw shows the last look.
-func (s *screen) draw() error {
-	if s.paper {
-		return s.view.page()
-	}
-	s.drawAgain()
-	return nil
-}
-
-// drawAgain writes the whole screen at once, so that it does not flicker. What is on
-// paper stays as it is.
-func (s *screen) drawAgain() {
-	if s.paper {
-		return
-	}
-	width, height := s.a.env.Size(s.a.env.Stdout)
-	var b strings.Builder
-	b.WriteString("\x1b[H")
-	all := s.view.picture(width, height, s.trouble)
-	for n, line := range all {
-		b.WriteString(line + "\x1b[K")
-		if n < len(all)-1 {
-			b.WriteString("\r\n")
-		}
-	}
-	b.WriteString("\x1b[J")
-	_, _ = io.WriteString(s.a.env.Stdout, b.String()) // a terminal that is gone ends us by other means
 }
 
 // latestEvents is how many events a screen keeps.
 const latestEvents = 10
 
-// A chronicle keeps the latest events as lines.
-type chronicle struct {
-	tell    *narrator
-	service string // only of this one; empty: all
-	latest  []string
-}
-
 // hear adds an event to the latest ones.
-func (h *chronicle) hear(e client.Event) {
-	line := h.tell.line(e)
-	if !h.tell.fresh(e) || h.service != "" && e.ServiceName != h.service {
+func (s *screen) hear(e client.Event) {
+	line := s.tell.line(e)
+	if !s.tell.fresh(e) || s.service != "" && e.ServiceName != s.service {
 		return
 	}
-	h.latest = append(h.latest, line)
-	h.latest = slices.Delete(h.latest, 0, max(0, len(h.latest)-latestEvents))
+	s.latest = append(s.latest, line)
+	s.latest = slices.Delete(s.latest, 0, max(0, len(s.latest)-latestEvents))
 }
 
-// lines are the newest that there is room for.
-func (h *chronicle) lines(width, room int) []string {
-	var all []string
-	for _, line := range h.latest[max(0, len(h.latest)-max(0, room)):] {
-		all = append(all, cut(line, width))
+// draw draws where we look and when, what is wrong with the connection or else the
+// summary, then sections and events as far as there is room.
+func (s *screen) draw() {
+	if s.paper {
+		return
 	}
-	return all
+	p := s.a.paint(s.a.env.Stdout)
+	summary := s.view.summary()
+	lines := []string{p.in(bold, cut("mariposa at "+s.c.URL()+"   "+clockOf(s.a.env.Now, time.Time{}), s.width)), cut(summary, s.width)}
+	if s.trouble != "" {
+		lines[1] = p.in(bad, cut(plain(s.trouble), s.width))
+	}
+	if summary != "" {
+		lines = append(lines, "")
+	}
+	sections := s.view.sections()
+	wants := make([]int, 0, len(sections)+1)
+	for _, t := range sections {
+		wants = append(wants, len(t.rows)+2) // with the heading and an empty line
+	}
+	rooms := shares(s.height-len(lines)-1, append(wants, len(s.latest)))
+	s.furthest, s.step = 0, s.height
+	for n, t := range sections {
+		lines = append(append(lines, s.fitted(p, t, rooms[n]-2)...), "")
+	}
+	s.scrolled = min(max(s.scrolled, 0), s.furthest)
+	for _, line := range s.latest[len(s.latest)-rooms[len(sections)]:] {
+		lines = append(lines, cut(line, s.width))
+	}
+	if len(lines) < s.height {
+		lines = append(lines, p.in(dim, cut(s.footer(), s.width)))
+	}
+	s.drawn = strings.Join(lines[:min(len(lines), max(s.height, 1))], "\n")
+}
+
+// fitted is a section in so many lines below its heading, scrolled as far as it can be.
+func (s *screen) fitted(p paint, t section, room int) []string {
+	if len(t.rows) <= max(room, 1) {
+		return t.part(p, s.width, 0, len(t.rows))
+	}
+	if t.crowded != nil {
+		t.table = t.crowded()
+	}
+	rows := max(room-1, 0)
+	from := min(max(s.scrolled, 0), len(t.rows)-rows)
+	s.furthest, s.step = max(s.furthest, len(t.rows)-rows), min(s.step, max(rows, 1))
+	which := fmt.Sprintf("… %d to %d of %d %s", from+1, from+rows, len(t.rows), t.rowsAre)
+	if rows == 0 {
+		which = fmt.Sprintf("… %d %s", len(t.rows), t.rowsAre)
+	}
+	return append(t.part(p, s.width, from, rows), p.in(dim, cut(which, s.width)))
+}
+
+// shares divides room among those who want some of it: an equal share each, then
+// what is left over to the first who wants more.
+func shares(room int, wants []int) []int {
+	room = max(0, room)
+	got := make([]int, len(wants))
+	for n, want := range wants {
+		got[n] = min(want, room/len(wants))
+	}
+	left := room
+	for _, g := range got {
+		left -= g
+	}
+	for n, want := range wants {
+		more := min(want-got[n], left)
+		got[n], left = got[n]+more, left-more
+	}
+	return got
+}
+
+// footer says what keys do.
+func (s *screen) footer() string {
+	ends := "Ctrl-C ends this view and nothing else"
+	switch {
+	case s.inside:
+		ends = "Ctrl-C to end" // what ends with the view is the caller's affair
+	case s.keys:
+		ends = "q ends this view and nothing else"
+	}
+	if s.keys && s.furthest > 0 {
+		return ends + "; arrows, PgUp, PgDn, Home and End scroll"
+	}
+	return ends
 }

@@ -39,7 +39,7 @@ func (a *app) topCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o := &overview{a: a, c: c, project: project, looks: looks, chronicle: chronicle{tell: newNarrator(a.env.Now)}}
+			o := &overview{a: a, c: c, project: project, looks: looks}
 			return a.noProject(o.run(cmd.Context()))
 		},
 	}
@@ -54,12 +54,9 @@ type overview struct {
 	c       *client.Client
 	project string // only this one; empty: all
 	looks   int    // end after so many; 0: when interrupted, or on paper after one
-	chronicle
 
-	now overviewNow
-	// blind: the caller may not see nodes.
-	blind bool
-	gone  bool // the project shown is no more
+	now  overviewNow
+	gone bool // the project shown is no more
 }
 
 // overviewNow is one look, in the documents of the API.
@@ -67,10 +64,11 @@ type overviewNow struct {
 	State *contract.State `json:"state"`
 	Tasks []contract.Task `json:"tasks"`
 	Nodes []contract.Node `json:"nodes"`
+	blind bool            // the caller may not see nodes
 }
 
 func (o *overview) run(ctx context.Context) error {
-	if err := o.look(ctx); err != nil {
+	if err := look(ctx, o); err != nil {
 		return quietly(ctx, err)
 	}
 	if o.project != "" && len(o.now.State.Projects) == 1 {
@@ -84,21 +82,16 @@ func (o *overview) run(ctx context.Context) error {
 	return quietly(ctx, s.run(ctx))
 }
 
-// look reads everything anew.
-func (o *overview) look(ctx context.Context) error {
-	now, err := o.read(ctx)
+// read reads everything anew.
+func (o *overview) read(ctx context.Context) (show func(), err error) {
+	now, err := o.readAll(ctx)
 	if o.now.State != nil && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		o.gone = true
-		return nil
+		return func() { o.gone = true }, nil
 	}
-	if err != nil {
-		return err
-	}
-	o.now = now
-	return nil
+	return func() { o.now = now }, err
 }
 
-func (o *overview) read(ctx context.Context) (now overviewNow, err error) {
+func (o *overview) readAll(ctx context.Context) (now overviewNow, err error) {
 	if now.State, err = o.c.State(ctx, o.project, ""); err != nil {
 		return now, err
 	}
@@ -106,13 +99,13 @@ func (o *overview) read(ctx context.Context) (now overviewNow, err error) {
 	if err != nil {
 		return now, err
 	}
-	now.Tasks, now.Nodes = busiestFirst(tasks.Tasks), []contract.Node{}
-	if o.blind {
+	now.Tasks, now.Nodes, now.blind = busiestFirst(tasks.Tasks), []contract.Node{}, o.now.blind
+	if now.blind {
 		return now, nil
 	}
 	nodes, err := o.c.Nodes(ctx)
 	if mariposa.CodeOf(err) == mariposa.Forbidden {
-		o.blind = true
+		now.blind = true
 		return now, nil
 	}
 	if err == nil {
@@ -143,78 +136,21 @@ func (o *overview) asOf() int64 { return o.now.State.Revision }
 
 func (o *overview) over() bool { return o.gone }
 
-// A part of the overview is a table with its heading.
-type part struct {
-	lines []string // the heading first
-	what  string   // one line of it, if not all has room
-	more  string   // several
-}
+func (o *overview) sections() []section { return o.tables(true) }
 
-func (o *overview) parts(p paint, width int, bars bool) []part {
-	var all []part
+// tables are a section each, with bars for those who look.
+func (o *overview) tables(bars bool) []section {
+	var all []section
 	if len(o.now.State.Projects) > 0 {
-		all = append(all, part{topTable(troubledFirst(o.now.State.Projects)).lines(p, width), "project", "projects"})
+		all = append(all, section{table: topTable(troubledFirst(o.now.State.Projects)), rowsAre: "projects"})
 	}
 	if len(o.now.Tasks) > 0 {
-		all = append(all, part{o.taskTable(bars).lines(p, width), "task", "tasks"})
+		all = append(all, section{table: o.taskTable(bars), rowsAre: "tasks"})
 	}
 	if len(o.now.Nodes) > 0 {
-		all = append(all, part{o.nodeTable(bars).lines(p, width), "node", "nodes"})
+		all = append(all, section{table: o.nodeTable(bars), rowsAre: "nodes"})
 	}
 	return all
-}
-
-// picture is the parts as far as there is room, then the latest events.
-func (o *overview) picture(width, height int, trouble string) []string {
-	p := o.a.paint(o.a.env.Stdout)
-	lines := append(o.a.headline(p, o.c, trouble, width), "")
-	if trouble == "" {
-		lines[1] = cut(o.summary(), width)
-	}
-	parts := o.parts(p, width, true)
-	wants := make([]int, 0, len(parts)+1)
-	for _, part := range parts {
-		wants = append(wants, len(part.lines)+1) // an empty line follows
-	}
-	wants = append(wants, len(o.latest))
-	rooms := shares(height-len(lines)-1, wants)
-	for n, part := range parts {
-		lines = append(lines, part.fitted(p, width, rooms[n]-1)...)
-		lines = append(lines, "")
-	}
-	lines = append(lines, o.lines(width, rooms[len(parts)])...)
-	if len(lines) < height {
-		lines = append(lines, p.in(dim, cut("Ctrl-C ends this view and nothing else", width)))
-	}
-	return lines[:min(len(lines), max(height, 1))]
-}
-
-// fitted is a part in at most so many lines.
-func (t part) fitted(p paint, width, room int) []string {
-	if len(t.lines) <= max(room, 2) {
-		return t.lines
-	}
-	keep := max(room-1, 1)
-	return append(t.lines[:keep:keep], p.in(dim, cut("… and "+many(len(t.lines)-keep, t.what+" more", t.more+" more"), width)))
-}
-
-// shares divides room among those who want some of it: an equal share each, then
-// what is left over to the first who wants more.
-func shares(room int, wants []int) []int {
-	room = max(0, room)
-	got := make([]int, len(wants))
-	for n, want := range wants {
-		got[n] = min(want, room/len(wants))
-	}
-	left := room
-	for _, g := range got {
-		left -= g
-	}
-	for n, want := range wants {
-		more := min(want-got[n], left)
-		got[n], left = got[n]+more, left-more
-	}
-	return got
 }
 
 // summary is everything in few words.
@@ -328,8 +264,8 @@ func (o *overview) page() error {
 		o.a.note("no projects yet: make one with `%s project create NAME -m FILE`", o.a.calling(""))
 	}
 	out := []string{o.summary()}
-	for _, part := range o.parts(o.a.paint(o.a.env.Stdout), 0, false) {
-		out = append(append(out, ""), part.lines...)
+	for _, t := range o.tables(false) {
+		out = append(append(out, ""), t.lines(o.a.paint(o.a.env.Stdout))...)
 	}
 	_, err := fmt.Fprintln(o.a.env.Stdout, strings.Join(out, "\n"))
 	return err

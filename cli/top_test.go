@@ -1,17 +1,12 @@
 package cli
 
 import (
-	"context"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"mariposa"
-	"mariposa/client"
 	"mariposa/contract"
 )
 
@@ -37,24 +32,10 @@ func crowd(t *testing.T) *fake {
 
 func TestTopIsALiveScreen(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	f := crowd(t)
-	f.feed(func(w http.ResponseWriter, r *http.Request) {
-		writeEvents(w, r, append(life(mariposa.TaskCompleted, ""), projectEvent(15, "converged", ""))...)
-		<-r.Context().Done()
-	})
-	out := &until{text: "hello is converged", done: cancel}
-	r := (&run{f: f, ctx: ctx, out: out, tty: true}).do(t, "top")
-	if r.code != exitOK {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
-	got := r.tidy(out.String())
-	if !strings.HasPrefix(got, "\x1b[?1049h\x1b[?25l") || strings.Count(got, "\x1b[?25h\x1b[?1049l") != 1 {
-		t.Errorf("the screen is not given back: %q", got)
-	}
-	screens := strings.Split(got, "\x1b[H")
-	golden(t, "top-screen", visible(regexp.MustCompile(`SERVER +`).ReplaceAllString(screens[len(screens)-1], "SERVER ")))
+	s := shown(t, f, true, overlooking(overviewNow{}))
+	got := s.tells(append(happened(append(life(mariposa.TaskCompleted, ""), projectEvent(15, "converged", ""))...), window(100, 30))...)
+	golden(t, "top-screen", visible(strings.ReplaceAll(got, f.url, "http://SERVER"))+"\n")
 }
 
 func TestTopEndsAfterSoManyLooks(t *testing.T) {
@@ -126,57 +107,4 @@ func TestTopOfOneProjectEndsWithIt(t *testing.T) {
 	if r := (&run{f: nobody}).do(t, "top", "-j", "hallo"); r.code != exitError || !strings.Contains(r.stderr, "project list") {
 		t.Errorf("exit %d: %s", r.code, r.stderr)
 	}
-}
-
-func TestTopFitsAnyWindow(t *testing.T) {
-	t.Parallel()
-	c, err := client.New(client.Options{URL: "http://server:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	a := &app{env: Env{Now: func() time.Time { return noon }, Terminal: func(any) bool { return false }}.filled()}
-	rapid.Check(t, func(t *rapid.T) {
-		o := &overview{a: a, c: c, now: overviewNow{State: &contract.State{}}}
-		for range rapid.IntRange(0, 40).Draw(t, "projects") {
-			o.now.State.Projects = append(o.now.State.Projects, contract.ProjectState{Name: "shop", Status: mariposa.StatusBlocked, Reason: strings.Repeat("no node has room ", 9)})
-		}
-		for range rapid.IntRange(0, 40).Draw(t, "tasks") {
-			o.now.Tasks = append(o.now.Tasks, task(mariposa.TaskActive, rapid.IntRange(0, 9).Draw(t, "done"), 5))
-		}
-		for range rapid.IntRange(0, 40).Draw(t, "nodes") {
-			o.now.Nodes = append(o.now.Nodes, helloNodes()...)
-		}
-		for range rapid.IntRange(0, latestEvents).Draw(t, "events") {
-			o.latest = append(o.latest, strings.Repeat("something happened ", 9))
-		}
-		width, height := rapid.IntRange(1, 200).Draw(t, "width"), rapid.IntRange(1, 80).Draw(t, "height")
-		lines := o.picture(width, height, "lost the server")
-		if len(lines) > height {
-			t.Fatalf("%d lines for a height of %d", len(lines), height)
-		}
-		for _, line := range lines {
-			if n := len([]rune(line)); n > width {
-				t.Fatalf("%d characters for a width of %d: %q", n, width, line)
-			}
-		}
-	})
-}
-
-func TestRoomIsSharedAmongThoseWhoWantIt(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		room := rapid.IntRange(-5, 100).Draw(t, "room")
-		wants := rapid.SliceOfN(rapid.IntRange(0, 60), 1, 5).Draw(t, "wants")
-		total, wanted := 0, 0
-		for n, got := range shares(room, wants) {
-			if got < min(wants[n], max(0, room)/len(wants)) || got > wants[n] {
-				t.Fatalf("%d wants %d and gets %d", n, wants[n], got)
-			}
-			total, wanted = total+got, wanted+wants[n]
-		}
-		if total != min(wanted, max(0, room)) {
-			t.Fatalf("%d of %d given to %v", total, room, wants)
-		}
-	})
 }

@@ -16,9 +16,11 @@ import (
 // the context ends, which is no error: on a terminal as a screen that redraws
 // itself, elsewhere as a line per change.
 func Watch(ctx context.Context, c *client.Client, project string, stdout io.Writer, isTTY bool) error {
-	a := &app{env: Env{Stdout: stdout, Terminal: func(any) bool { return isTTY }}.filled()}
+	a := &app{env: Env{Stdout: stdout, Terminal: func(stream any) bool {
+		return stream == any(stdout) && isTTY || stream != any(stdout) && isTerminal(stream)
+	}}.filled()}
 	w := a.watcher(c, project, "")
-	w.footer = "Ctrl-C to end" // what ends with the view is the caller's affair
+	w.inside = true
 	return w.run(ctx)
 }
 
@@ -27,29 +29,25 @@ type watcher struct {
 	a                *app
 	c                *client.Client
 	project, service string
-	chronicle
-	footer string
+	inside           bool // part of a server
 
 	state *contract.State
 	gone  bool // the project watched is no more
 }
 
 func (a *app) watcher(c *client.Client, project, service string) *watcher {
-	return &watcher{
-		a: a, c: c, project: project, service: service, chronicle: chronicle{tell: newNarrator(a.env.Now), service: service},
-		footer: "Ctrl-C ends this view and nothing else",
-	}
+	return &watcher{a: a, c: c, project: project, service: service}
 }
 
 func (w *watcher) run(ctx context.Context) error {
-	if err := w.look(ctx); err != nil {
+	if err := look(ctx, w); err != nil {
 		return quietly(ctx, err)
 	}
 	if w.project != "" && w.service == "" && len(w.state.Projects) == 1 {
 		w.project = w.state.Projects[0].ID // the name may be another's before we are done
 	}
 	if w.a.hasScreen() {
-		s := &screen{a: w.a, c: w.c, project: w.project, pace: redraw, view: w}
+		s := &screen{a: w.a, c: w.c, project: w.project, service: w.service, pace: redraw, inside: w.inside, view: w}
 		return quietly(ctx, s.run(ctx))
 	}
 	return quietly(ctx, w.tellLines(ctx))
@@ -63,19 +61,16 @@ func quietly(ctx context.Context, err error) error {
 	return err
 }
 
-// look reads the state anew.
-func (w *watcher) look(ctx context.Context) error {
+// read reads the state anew.
+func (w *watcher) read(ctx context.Context) (show func(), err error) {
 	s, err := w.c.State(ctx, w.project, w.service)
 	if w.state != nil && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		w.gone = true
-		return nil
+		return func() { w.gone = true }, nil
 	}
-	if err != nil {
-		return err
-	}
-	w.gone = w.state != nil && w.project != "" && len(s.Projects) == 0
-	w.state = s
-	return nil
+	return func() {
+		w.gone = w.state != nil && w.project != "" && len(s.Projects) == 0
+		w.state = s
+	}, err
 }
 
 func (w *watcher) asOf() int64 { return w.state.Revision }
@@ -84,16 +79,17 @@ func (w *watcher) over() bool { return w.gone }
 
 // tellLines tells each change in a line, first what is.
 func (w *watcher) tellLines(ctx context.Context) error {
+	tell := newNarrator(w.a.env.Now)
 	for {
 		if err := w.describe(); err != nil {
 			return err
 		}
-		err := w.tellAll(ctx)
+		err := w.tellAll(ctx, tell)
 		if mariposa.CodeOf(err) != mariposa.TooOld {
 			return err
 		}
 		// The feed no longer has our place: say what is now, and go on from there.
-		if err := w.look(ctx); err != nil {
+		if err := look(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -112,7 +108,7 @@ func (w *watcher) describe() error {
 	return nil
 }
 
-func (w *watcher) tellAll(ctx context.Context) error {
+func (w *watcher) tellAll(ctx context.Context, tell *narrator) error {
 	for e, err := range w.c.Stream(ctx, client.StreamOptions{Since: w.state.Revision, Project: w.project, Lost: w.a.lost, Found: w.a.found}) {
 		if err != nil {
 			return err
@@ -121,12 +117,12 @@ func (w *watcher) tellAll(ctx context.Context) error {
 			continue
 		}
 		if w.a.global.json {
-			if err := w.look(ctx); err != nil {
+			if err := look(ctx, w); err != nil {
 				return err
 			}
 			err = w.a.printLine(w.state)
-		} else if w.tell.fresh(e) {
-			_, err = fmt.Fprintln(w.a.env.Stdout, w.tell.line(e))
+		} else if tell.fresh(e) {
+			_, err = fmt.Fprintln(w.a.env.Stdout, tell.line(e))
 		}
 		if err != nil || w.ended(e) {
 			return err
@@ -140,40 +136,20 @@ func (w *watcher) ended(e client.Event) bool {
 	return w.gone || w.project != "" && e.Kind == "project.deleted" && e.Project == w.project
 }
 
-// picture is the state as far as there is room, then the latest events.
-func (w *watcher) picture(width, height int, trouble string) []string {
-	p := w.a.paint(w.a.env.Stdout)
-	lines := w.a.headline(p, w.c, trouble, width)
+func (w *watcher) summary() string {
 	if len(w.state.Projects) == 0 {
-		lines = append(lines, p.in(dim, cut("no projects yet", width)))
-	} else {
-		lines = append(lines, w.fitted(p, width, height-len(lines)-min(latestEvents, max(3, height/3))-2)...)
+		return "no projects yet"
 	}
-	lines = append(lines, "")
-	lines = append(lines, w.lines(width, height-len(lines)-1)...)
-	if len(lines) < height {
-		lines = append(lines, p.in(dim, cut(w.footer, width)))
-	}
-	return lines[:min(len(lines), max(height, 1))]
+	return ""
 }
 
-// headline says where we look and when, and below it what is wrong with the
-// connection.
-func (a *app) headline(p paint, c *client.Client, trouble string, width int) []string {
-	head := "mariposa at " + c.URL() + "   " + clockOf(a.env.Now, time.Time{})
-	return []string{p.in(bold, cut(head, width)), p.in(bad, cut(plain(trouble), width))}
-}
-
-// fitted is the state in at most so many lines. Where not all has room, what is
-// not as it should be goes first.
-func (w *watcher) fitted(p paint, width, room int) []string {
-	all := stateTable(w.state.Projects).lines(p, width)
-	if len(all) <= max(room, 2) {
-		return all
+// sections is the state. Where not all has room, what is not as it should be goes
+// first.
+func (w *watcher) sections() []section {
+	if len(w.state.Projects) == 0 {
+		return nil
 	}
-	all = stateTable(troubledFirst(w.state.Projects)).lines(p, width)
-	keep := max(room-1, 2)
-	return append(all[:keep:keep], p.in(dim, cut(fmt.Sprintf("… and %s: make the window higher, or choose a project with -j", many(len(all)-keep, "line more", "lines more")), width)))
+	return []section{{stateTable(w.state.Projects), "lines", func() *table { return stateTable(troubledFirst(w.state.Projects)) }}}
 }
 
 // troubledFirst puts what needs a look before the rest.

@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"mariposa"
 	"mariposa/client"
@@ -36,27 +34,14 @@ func TestWatchWithoutATerminalTellsLineByLine(t *testing.T) {
 }
 
 // The last screen, after all that happened has been drawn.
-func TestWatchOnATerminalRedrawsAndCleansUp(t *testing.T) {
+func TestWatchOnATerminalShowsStateAndEvents(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	f := world(t)
-	f.feed(func(w http.ResponseWriter, r *http.Request) {
-		f.give("GET /v1/state", converged())
-		writeEvents(w, r, append(life(mariposa.TaskCompleted, ""), projectEvent(15, "converged", ""))...)
-		<-r.Context().Done()
-	})
-	out := &until{text: "hello is converged", done: cancel}
-	r := (&run{f: f, ctx: ctx, out: out, tty: true}).do(t, "state", "-w")
-	if r.code != exitOK {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
-	got := r.tidy(out.String())
-	if !strings.HasPrefix(got, "\x1b[?1049h\x1b[?25l") || strings.Count(got, "\x1b[?25h\x1b[?1049l") != 1 {
-		t.Error("the terminal is not given back as it was")
-	}
-	screens := strings.Split(got, "\x1b[H")
-	golden(t, "watch-screen", visible(regexp.MustCompile(`SERVER +`).ReplaceAllString(screens[len(screens)-1], "SERVER ")))
+	s := shown(t, f, true, watching(nil))
+	s.tells(append(happened(life(mariposa.TaskCompleted, "")...), window(100, 30))...)
+	f.give("GET /v1/state", converged())
+	got := s.tells(append(happened(projectEvent(15, "converged", "")), s.read())...)
+	golden(t, "watch-screen", visible(strings.ReplaceAll(got, f.url, "http://SERVER"))+"\n")
 }
 
 // Where the view is part of a server, ending it ends more than the view.
@@ -64,7 +49,7 @@ func TestWatchForOthersDoesNotSayWhatEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	f := world(t)
+	f := world(t).stream()
 	c, err := client.New(client.Options{URL: f.url, Token: secret})
 	if err != nil {
 		t.Fatal(err)
@@ -86,25 +71,9 @@ func TestWatchShowsWhatNeedsALookWhenThereIsNoRoom(t *testing.T) {
 		s.Projects = append(s.Projects, contract.ProjectState{Name: name, Status: mariposa.StatusConverged, Services: []contract.ServiceState{{Name: "web", Status: mariposa.StatusConverged}}})
 	}
 	s.Projects[5].Status, s.Projects[5].Reason = mariposa.StatusBlocked, strings.Repeat("no node has room ", 20)
-	c, err := client.New(client.Options{URL: "http://server:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &app{env: Env{Now: func() time.Time { return noon }, Terminal: func(any) bool { return false }}.filled()}
-	w := a.watcher(c, "", "")
-	w.state, w.latest = &s, []string{"one", "two", "three", "four", "five"}
-	for _, size := range [][2]int{{60, 14}, {20, 6}, {5, 2}, {1, 1}} {
-		lines := w.picture(size[0], size[1], "lost it")
-		if len(lines) > size[1] {
-			t.Errorf("%d lines for a height of %d", len(lines), size[1])
-		}
-		for _, line := range lines {
-			if n := len([]rune(line)); n > size[0] {
-				t.Errorf("%d characters for a width of %d: %q", n, size[0], line)
-			}
-		}
-	}
-	golden(t, "watch-small", strings.Join(w.picture(60, 14, "lost it"), "\n")+"\n")
+	w := shown(t, nil, false, watching(&s))
+	w.latest = []string{"one", "two", "three", "four", "five"}
+	golden(t, "watch-small", w.tells(news{lost: "lost it"}, window(60, 14))+"\n")
 }
 
 func TestWatchEndsWithItsProject(t *testing.T) {

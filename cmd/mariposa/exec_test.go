@@ -228,14 +228,32 @@ func (x *terminal) shows(text string) {
 	x.t.Helper()
 	_ = x.ours.SetReadDeadline(time.Now().Add(limit))
 	buf := make([]byte, 4096)
-	for !strings.Contains(x.showing.String(), text) {
+	for {
+		if at := strings.Index(x.showing.String(), text); at >= 0 {
+			x.showing.Next(at + len(text))
+			return
+		}
 		n, err := x.ours.Read(buf)
 		if err != nil {
 			x.t.Fatalf("%q never showed in %q: %v", text, x.showing.String(), err)
 		}
 		x.showing.Write(buf[:n])
 	}
-	x.showing.Reset()
+}
+
+// runs starts a program for the person who sits there.
+func (x *terminal) runs(h *house, program string, args ...string) *exec.Cmd {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(x.t.Context(), limit)
+	x.t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = []string{"PATH=" + binaries + ":" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir, "TERM=vt100"}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = x.theirs, x.theirs, x.theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	return cmd
 }
 
 func TestAShellAtATerminal(t *testing.T) {
@@ -243,15 +261,7 @@ func TestAShellAtATerminal(t *testing.T) {
 	h, name := sleeping(t)
 	x := newTerminal(t, 33, 101)
 	before := x.settings()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), "instance", "exec", name)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir, "TERM=xterm"}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = x.theirs, x.theirs, x.theirs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd := x.runs(h, filepath.Join(binaries, "mariposa"), "instance", "exec", name)
 	x.shows("# ")
 	x.types("stty size\n")
 	x.shows("33 101\r\n")

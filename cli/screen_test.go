@@ -1,0 +1,353 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"pgregory.net/rapid"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// shown is a view on a screen that only does what a test tells it.
+func shown(t *testing.T, f *fake, colors bool, set func(a *app, c *client.Client) *screen) *screen {
+	t.Helper()
+	url := "http://server:1"
+	if f != nil {
+		url = f.url
+	}
+	c, err := client.New(client.Options{URL: url, Token: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	a := &app{env: Env{Now: func() time.Time { return noon.Add(10 * time.Minute) }, Terminal: func(any) bool { return colors }, Getenv: func(string) string { return "" }}.filled()}
+	s := set(a, c)
+	s.a, s.c, s.ctx, s.times, s.keys, s.tell = a, c, t.Context(), 1, true, newNarrator(a.env.Now)
+	if f != nil {
+		if err := look(t.Context(), s.view); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func watching(state *contract.State) func(a *app, c *client.Client) *screen {
+	return func(a *app, c *client.Client) *screen {
+		w := a.watcher(c, "", "")
+		w.state = state
+		return &screen{view: w}
+	}
+}
+
+func overlooking(now overviewNow) func(a *app, c *client.Client) *screen {
+	return func(a *app, c *client.Client) *screen {
+		return &screen{view: &overview{a: a, c: c, now: now}}
+	}
+}
+
+// tell tells the screen something and returns what it shows then.
+func (s *screen) tells(msgs ...tea.Msg) string {
+	for _, msg := range msgs {
+		s.Update(msg)
+	}
+	return s.View().Content
+}
+
+func window(width, height int) tea.Msg { return tea.WindowSizeMsg{Width: width, Height: height} }
+
+var (
+	up       = tea.KeyPressMsg{Code: tea.KeyUp}
+	down     = tea.KeyPressMsg{Code: tea.KeyDown}
+	pageUp   = tea.KeyPressMsg{Code: tea.KeyPgUp}
+	pageDown = tea.KeyPressMsg{Code: tea.KeyPgDown}
+	home     = tea.KeyPressMsg{Code: tea.KeyHome}
+	end      = tea.KeyPressMsg{Code: tea.KeyEnd}
+	escape   = tea.KeyPressMsg{Code: tea.KeyEscape}
+	q        = tea.KeyPressMsg{Code: 'q', Text: "q"}
+	ctrlC    = tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl}
+)
+
+// happened is what the stream brings.
+func happened(events ...contract.Event) (all []tea.Msg) {
+	for _, e := range events {
+		text, _ := json.Marshal(e)
+		n := news{event: &client.Event{}}
+		_ = json.Unmarshal(text, n.event) // as it comes from a server
+		all = append(all, n)
+	}
+	return all
+}
+
+// quits reports whether a screen ends when it is told something.
+func (s *screen) quits(msg tea.Msg) bool {
+	_, cmd := s.Update(msg)
+	if cmd == nil {
+		return false
+	}
+	_, quit := cmd().(tea.QuitMsg)
+	return quit
+}
+
+func TestKeysEndAViewAndNothingElse(t *testing.T) {
+	t.Parallel()
+	for _, key := range []tea.KeyPressMsg{q, escape, ctrlC} {
+		if s := shown(t, world(t), false, watching(nil)); !s.quits(key) || s.err != nil {
+			t.Errorf("%s does not end the view: %v", key, s.err)
+		}
+		s := shown(t, world(t), false, watching(nil))
+		if s.inside = true; s.quits(key) != (key == ctrlC) {
+			t.Errorf("where a server would end with the view, %s is not taken for what it is", key)
+		}
+	}
+	if s := shown(t, world(t), false, watching(nil)); s.quits(tea.KeyPressMsg{Code: 'x', Text: "x"}) {
+		t.Error("any key ends the view")
+	}
+	f := world(t).stream()
+	for _, command := range []string{"state -w", "top"} {
+		if r := (&run{f: f, tty: true, stdin: "q"}).do(t, strings.Fields(command)...); r.code != exitOK || !strings.Contains(r.stdout, "\x1b[?1049h") || !strings.HasSuffix(after1049(r.stdout), "\n") {
+			t.Errorf("%s: exit %d: %q%s", command, r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
+// after1049 is what is printed after the terminal was given back.
+func after1049(out string) string {
+	_, rest, _ := strings.Cut(out, "\x1b[?1049l")
+	return rest
+}
+
+// many projects, of which the last is in trouble.
+func manyProjects(n int) *contract.State {
+	s := &contract.State{}
+	for i := range n {
+		s.Projects = append(s.Projects, contract.ProjectState{Name: fmt.Sprintf("p%02d", i+1), Status: mariposa.StatusConverged})
+	}
+	s.Projects[n-1].Status = mariposa.StatusBlocked
+	return s
+}
+
+func TestWhatHasNoRoomIsScrolled(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(a *app, c *client.Client) *screen{"state": watching(manyProjects(30)), "top": overlooking(overviewNow{State: manyProjects(30)})} {
+		s := shown(t, nil, false, set)
+		s.tells(window(80, 14))
+		for _, c := range []struct {
+			key         tea.KeyPressMsg
+			first, last string
+		}{
+			{home, "p30", "p0"}, // what needs a look goes first
+			{down, "p01", "p0"},
+			{up, "p30", "p0"},
+			{up, "p30", "p0"},
+			{pageDown, "p0", "p1"},
+			{pageUp, "p30", "p0"},
+			{end, "p2", "p29"},
+			{down, "p2", "p29"},
+			{pageDown, "p2", "p29"},
+			{home, "p30", "p0"},
+		} {
+			var rows []string
+			for _, line := range strings.Split(s.tells(c.key), "\n") {
+				if strings.HasPrefix(line, "p") {
+					rows = append(rows, line)
+				}
+			}
+			if len(rows) < 5 || !strings.HasPrefix(rows[0], c.first) || !strings.HasPrefix(rows[len(rows)-1], c.last) {
+				t.Errorf("%s: %s shows %q", name, c.key, rows)
+			}
+		}
+		if got := s.View().Content; !strings.Contains(got, " of 30 ") || !strings.Contains(got, "PgDn") {
+			t.Errorf("%s does not say that there is more:\n%s", name, got)
+		}
+		if got := s.tells(end, window(80, 50)); !strings.Contains(got, "p01") || strings.Contains(got, "PgDn") {
+			t.Errorf("%s does not show all in a large window:\n%s", name, got)
+		}
+	}
+}
+
+// Everything that happens while a look is under way leads to one more look.
+func TestAScreenLooksOnceForManyNews(t *testing.T) {
+	t.Parallel()
+	s := shown(t, world(t), false, watching(nil))
+	wanted := func(msg tea.Msg) bool {
+		_, cmd := s.Update(msg)
+		return cmd != nil
+	}
+	one := happened(projectEvent(8, "held", ""))[0]
+	if !wanted(one) || wanted(one) || !wanted(due{}) || wanted(one) || wanted(one) {
+		t.Error("news are not gathered")
+	}
+	if !wanted(looked{show: func() {}}) || !wanted(due{}) || wanted(looked{show: func() {}}) {
+		t.Error("news that come during a look are not seen to, or too often")
+	}
+}
+
+func TestWithoutItsServerAScreenKeepsTheLastLook(t *testing.T) {
+	t.Parallel()
+	s := shown(t, world(t), false, watching(nil))
+	s.tells(window(80, 20))
+	if got := s.tells(news{lost: "cannot reach it"}, looked{err: mariposa.Errorf(mariposa.Unavailable, "nobody there")}); s.err != nil || !strings.Contains(got, "cannot reach it") || !strings.Contains(got, "hello/web") {
+		t.Errorf("%v\n%s", s.err, got)
+	}
+	if got := s.tells(news{}); strings.Contains(got, "cannot reach it") {
+		t.Errorf("it is not seen that the server is back:\n%s", got)
+	}
+	if !s.quits(looked{err: mariposa.Errorf(mariposa.Unauthorized, "who are you")}) || mariposa.CodeOf(s.err) != mariposa.Unauthorized {
+		t.Errorf("a refusal does not end it: %v", s.err)
+	}
+	if s := shown(t, world(t), false, watching(nil)); !s.quits(news{err: mariposa.Errorf(mariposa.Forbidden, "no")}) || s.err == nil {
+		t.Error("the end of the stream does not end it")
+	}
+}
+
+// A terminal that does not know its size is taken for one of the usual size.
+func TestAScreenWithoutASize(t *testing.T) {
+	t.Parallel()
+	s := shown(t, world(t), false, watching(nil))
+	_, cmd := s.Update(window(0, 0))
+	if got := s.tells(cmd()); s.width != 80 || s.height != 24 || !strings.Contains(got, "hello") {
+		t.Errorf("%d by %d:\n%s", s.width, s.height, got)
+	}
+}
+
+// What others wrote can neither move the cursor nor set the terminal.
+func TestHostileTextOnAScreenIsPlain(t *testing.T) {
+	t.Parallel()
+	evil := "\x1b[2J\x1b]0;owned\x07\r\n\u009b31m\x00"
+	state := &contract.State{Projects: []contract.ProjectState{{Name: evil, Status: mariposa.Status(evil), Reason: evil, Services: []contract.ServiceState{{Name: evil, Reason: evil}}}}}
+	hostile := task(mariposa.TaskActive, 1, 2)
+	hostile.Reason, hostile.ProjectName = evil, evil
+	now := overviewNow{State: state, Tasks: []contract.Task{hostile}, Nodes: []contract.Node{{Name: evil, Reason: evil}}}
+	for name, set := range map[string]func(a *app, c *client.Client) *screen{"state": watching(state), "top": overlooking(now)} {
+		s := shown(t, nil, false, set)
+		got := s.tells(append(happened(projectEvent(8, "held", evil)), news{lost: evil}, window(200, 40))...)
+		if !strings.Contains(got, "owned") || plain(strings.ReplaceAll(got, "\n", "")) != strings.ReplaceAll(got, "\n", "") {
+			t.Errorf("%s shows %q", name, got)
+		}
+	}
+}
+
+// odd is text of narrow, wide and combining characters.
+func odd(most int) *rapid.Generator[string] {
+	return rapid.StringOfN(rapid.SampledFrom([]rune("ab 界語é\u0301😀…")), 0, most, -1)
+}
+
+func TestScreensFitAnyWindow(t *testing.T) {
+	t.Parallel()
+	c, err := client.New(client.Options{URL: "http://server:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	a := &app{env: Env{Now: func() time.Time { return noon }, Terminal: func(any) bool { return true }, Getenv: func(string) string { return "" }}.filled()}
+	rapid.Check(t, func(t *rapid.T) {
+		now := overviewNow{State: &contract.State{}}
+		for range rapid.IntRange(0, 40).Draw(t, "projects") {
+			now.State.Projects = append(now.State.Projects, contract.ProjectState{Name: odd(9).Draw(t, "name"), Status: mariposa.StatusBlocked, Reason: odd(150).Draw(t, "reason")})
+		}
+		for range rapid.IntRange(0, 40).Draw(t, "tasks") {
+			now.Tasks = append(now.Tasks, task(mariposa.TaskActive, rapid.IntRange(0, 9).Draw(t, "done"), 5))
+		}
+		for range rapid.IntRange(0, 40).Draw(t, "nodes") {
+			now.Nodes = append(now.Nodes, helloNodes()...)
+		}
+		s := &screen{a: a, c: c, keys: true, view: &overview{a: a, c: c, now: now}}
+		if rapid.Bool().Draw(t, "watch") {
+			w := a.watcher(c, "", "")
+			s.view, w.state = w, now.State
+		}
+		for range rapid.IntRange(0, latestEvents).Draw(t, "events") {
+			s.latest = append(s.latest, odd(150).Draw(t, "event"))
+		}
+		s.trouble = odd(100).Draw(t, "trouble")
+		width, height := rapid.IntRange(1, 200).Draw(t, "width"), rapid.IntRange(1, 80).Draw(t, "height")
+		s.tells(window(width, height))
+		for _, key := range rapid.SliceOfN(rapid.SampledFrom([]tea.Msg{up, down, pageUp, pageDown, home, end}), 1, 10).Draw(t, "keys") {
+			lines := strings.Split(s.tells(key), "\n")
+			if len(lines) > height {
+				t.Fatalf("%d lines for a height of %d", len(lines), height)
+			}
+			for _, line := range lines {
+				if n := cells(ansi.Strip(line)); n > width {
+					t.Fatalf("%d cells for a width of %d: %q", n, width, line)
+				}
+			}
+		}
+	})
+}
+
+func TestRoomIsSharedAmongThoseWhoWantIt(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		room := rapid.IntRange(-5, 100).Draw(t, "room")
+		wants := rapid.SliceOfN(rapid.IntRange(0, 60), 1, 5).Draw(t, "wants")
+		total, wanted := 0, 0
+		for n, got := range shares(room, wants) {
+			if got < min(wants[n], max(0, room)/len(wants)) || got > wants[n] {
+				t.Fatalf("%d wants %d and gets %d", n, wants[n], got)
+			}
+			total, wanted = total+got, wanted+wants[n]
+		}
+		if total != min(wanted, max(0, room)) {
+			t.Fatalf("%d of %d given to %v", total, room, wants)
+		}
+	})
+}
+
+func TestTablesAreAlignedByCells(t *testing.T) {
+	t.Parallel()
+	tab := newTable("NAME", "STATUS")
+	for _, name := range []string{"web", "世界", "e\u0301te\u0301", "😀"} {
+		tab.add(text(name), text("here"))
+	}
+	for _, line := range tab.lines(false)[1:] {
+		if before, _, _ := strings.Cut(line, "here"); cells(before) != 6 {
+			t.Errorf("%q begins its second column after %d cells", line, cells(before))
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s, width := odd(20).Draw(t, "text"), rapid.IntRange(-1, 45).Draw(t, "width")
+		got := cut(s, width)
+		kept, marked := strings.CutSuffix(got, "…")
+		switch {
+		case cells(s) <= width && got != s:
+			t.Fatalf("%q has room in %d and became %q", s, width, got)
+		case cells(s) > width && (cells(got) > max(width, 0) || width > 0 && (!marked || !strings.HasPrefix(s, kept) || cells(got) < width-1)):
+			t.Fatalf("%q became %q for %d", s, got, width)
+		}
+	})
+}
+
+// A panic leaves the terminal as it was.
+func TestAPanicGivesTheTerminalBack(t *testing.T) {
+	t.Parallel()
+	s := shown(t, world(t).stream(projectEvent(8, "held", "")), true, watching(nil))
+	drawn := make(chan struct{})
+	out := &until{text: "hello", done: sync.OnceFunc(func() { close(drawn) })}
+	s.a.env.Stdout, s.a.env.Stdin = out, strings.NewReader("")
+	s.view = &broken{view: s.view, when: drawn}
+	if err := s.run(t.Context()); err == nil || !strings.Contains(after1049(out.String()), "\x1b[?25h") {
+		t.Errorf("%v: %q", err, out.String())
+	}
+}
+
+// broken is a view that cannot be read.
+type broken struct {
+	view
+	when chan struct{}
+}
+
+func (b *broken) read(context.Context) (func(), error) {
+	<-b.when
+	panic("broken on purpose, by a test")
+}

@@ -1,0 +1,143 @@
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// crowded is a house with more projects than a small window has room for: aaa, bbb,
+// and so on to lll.
+func crowded(t *testing.T) *house {
+	t.Helper()
+	h := newHouse(t)
+	var names []string
+	for letter := 'a'; letter <= 'l'; letter++ {
+		names = append(names, strings.Repeat(string(letter), 3))
+		h.create(names[len(names)-1], dummies)
+	}
+	for _, name := range names {
+		h.converged(name, "d", 1)
+	}
+	return h
+}
+
+// What tests wait for on a screen must come in one piece: only what changes is drawn.
+const (
+	ownScreen = "\x1b[?1049h"
+	oldScreen = "\x1b[?1049l"
+	endKey    = "\x1b[F"
+)
+
+func TestALiveViewAtATerminal(t *testing.T) {
+	t.Parallel()
+	h := crowded(t)
+	for _, v := range []struct {
+		args, rows, comes string
+	}{{"state -w", " of 24 lines", "yyy"}, {"top", " of 13 projects", "zzz"}} {
+		x := newTerminal(t, 20, 100)
+		before := x.settings()
+		cmd := x.runs(h, filepath.Join(binaries, "mariposa"), strings.Fields(v.args)...)
+		x.shows(ownScreen)
+		x.shows(v.rows)
+		h.create(v.comes, dummies)
+		x.shows(v.comes)
+		x.types(endKey)
+		x.shows("\x1b[1mlll\x1b[m") // of the tables alone, whose last rows had no room
+		if x.settings() == before {
+			t.Error("keys are not read as they are pressed")
+		}
+		x.types("q")
+		x.shows(oldScreen)
+		x.shows(v.comes) // the last look stays, whole
+		_ = cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 0 || x.settings() != before {
+			t.Errorf("%s: exit %d, or the terminal was not restored", v.args, code)
+		}
+	}
+}
+
+func TestALiveViewThatIsEndedFromOutsideGivesTheTerminalBack(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", dummies)
+	h.converged("shop", "d", 1)
+	for _, command := range []string{"state -w", "top"} {
+		for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
+			x := newTerminal(t, 20, 100)
+			before := x.settings()
+			cmd := x.runs(h, filepath.Join(binaries, "mariposa"), strings.Fields(command)...)
+			x.shows(ownScreen)
+			x.shows("shop")
+			_ = cmd.Process.Signal(sig)
+			x.shows(oldScreen)
+			x.shows("shop")
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != 0 || x.settings() != before {
+				t.Errorf("%s, %s: exit %d, or the terminal was not restored", command, sig, code)
+			}
+		}
+	}
+}
+
+// A shell can put a view aside and bring it back, and one in the background neither
+// takes the keys nor is stopped for trying.
+func TestALiveViewAsAJobOfAShell(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", dummies)
+	h.converged("shop", "d", 1)
+	x := newTerminal(t, 20, 100)
+	cmd := x.runs(h, "sh", "-i")
+	x.shows("# ")
+	x.types("mariposa top\n")
+	x.shows(ownScreen)
+	x.shows("shop")
+	x.types("\x1a")
+	x.shows(oldScreen)
+	x.shows("Stopped")
+	x.types("fg\n")
+	x.shows(ownScreen)
+	x.shows("shop")
+	x.types("q")
+	x.shows(oldScreen)
+	x.types("echo rc=$?\n")
+	x.shows("rc=0\r\n")
+	x.types("mariposa state -w &\n")
+	x.shows(ownScreen)
+	x.shows("shop")
+	x.types("kill $! && wait $!; echo rc=$?\n")
+	x.shows(oldScreen)
+	x.shows("rc=0\r\n")
+	x.types("exit 0\n")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// With the view of `dev` ends the server, so that only Ctrl-C ends it, as ever.
+func TestCtrlCEndsAServerWithItsView(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "shop.yaml")
+	if err := os.WriteFile(file, []byte(dummies), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := newTerminal(t, 20, 100)
+	before := x.settings()
+	cmd := x.runs(&house{dir: dir}, filepath.Join(binaries, "mariposa"), "dev", "--listen", "127.0.0.1:0", "--data", dir, "--deploy", file)
+	x.shows(ownScreen)
+	x.shows("Ctrl-C to end")
+	x.types("q")
+	x.resize(21, 101)
+	x.shows("Ctrl-C to end")
+	x.types("\x03")
+	x.shows(oldScreen)
+	x.shows("Mariposa has ended")
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 0 || x.settings() != before {
+		t.Errorf("exit %d, or the terminal was not restored", code)
+	}
+}
