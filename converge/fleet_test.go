@@ -547,13 +547,20 @@ func (f *fleet) giveValues() {
 // servesWithoutTheLost holds the world to serving from the nodes it can reach.
 func (f *fleet) servesWithoutTheLost() {
 	for name, ss := range f.goal.Services {
-		if ss.Removed || ss.Stopped || f.goal.Goal != mariposa.GoalStarted || f.waitsForTheLost(name) {
+		if ss.Removed || ss.Stopped || f.goal.Goal != mariposa.GoalStarted || f.waitsForTheLost(name) || f.lacksValues(name) {
 			continue
 		}
 		if up := countOf(f.view, name, serving, amend, stale); up < ss.Scale {
 			f.Fatalf("%s: %d of %d run, and nothing more will come:\n%s%s", name, up, ss.Scale, show(f.plan()), f.story())
 		}
 	}
+}
+
+// lacksValues reports whether the version in force misses values: an older one that
+// was gone back to, as the newest could not come up without the lost nodes.
+func (f *fleet) lacksValues(name string) bool {
+	d := f.versions[f.goal.Services[name].Number][name]
+	return d != nil && len(d.Needs) > 0
 }
 
 // waitsForTheLost reports whether a service may rightly wait for a node: its
