@@ -1118,3 +1118,15 @@ func TestOfTwoInASlotTheOneThatAFilterLeavesOutdatedGoes(t *testing.T) {
 		t.Errorf("%v were there, %s came back, and %v are left%s", up, undone, now, w.story())
 	}
 }
+
+// What others were asked to follow away from is the first to go, and counts once.
+func TestWhatYieldsGoesFirstAndCountsOnce(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("db", "one", 3))
+	goal := *w.goal
+	db := *goal.Services["db"]
+	db.Scale, db.Yields = 1, []string{"db.1-1"}
+	goal.Services = map[string]*mariposa.ServiceStatus{"db": &db}
+	w.setGoal(&goal)
+	wantSteps(t, w.step(), "remove db.1-1", "remove db.2-2")
+}
