@@ -444,3 +444,25 @@ func TestWhatAsksForAllForTheFirstTimeDoesNotWaitForThoseThatWaitForIt(t *testin
 		t.Errorf("db is %v%s", now, w.story())
 	}
 }
+
+// Whether a frozen service would follow changes once more when the node of the
+// instance that took the place is away for too long: then nothing serves any more.
+func TestWhatAFrozenServiceWouldFollowIsLookedAtAgainInTime(t *testing.T) {
+	t.Parallel()
+	w := running(t, def("db", "one", 1), def("app", "one", 1, refersTo("db.id")))
+	w.mode(mariposa.ModeFreeze, "app")
+	w.lose(w.instances[w.of("db")[0]].Spec.Node)
+	w.wait(time.Minute)
+	w.step()
+	for _, id := range w.moving() {
+		w.move(id)
+	}
+	w.mode(mariposa.ModeFreeze, "db")
+	w.step()
+	newest := w.of("db")[len(w.of("db"))-1]
+	w.lose(w.instances[newest].Spec.Node)
+	w.step()
+	if p := w.plan(); !p.Wake.Equal(w.now.Add(time.Minute)) {
+		t.Errorf("it wakes at %s, and it is %s:\n%s%s", stamp(p.Wake), stamp(w.now), show(p), w.story())
+	}
+}

@@ -47,6 +47,7 @@ func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
 			t.wakeAt(until)
 		}
 		if d.holders(i.Spec.Slot) > 0 && d.isGivenUp(i) {
+			t.wakeAtNextGivenUp(d, i.Spec.Slot)
 			return detached // its slot was refilled elsewhere
 		}
 	case !c.runs() && !c.starts() && c != lost:
@@ -112,6 +113,17 @@ func (t *turn) isProven(d *facts, i *Instance, lost string) bool {
 		return &mariposa.Reason{Code: mariposa.ReasonProves, Subject: i.Spec.Name, Other: lost, For: proof.Round(100 * time.Millisecond)}
 	})
 	return false
+}
+
+// wakeAtNextGivenUp asks for a plan when more of those that hold a slot of another
+// service are given up.
+func (t *turn) wakeAtNextGivenUp(d *facts, slot int) {
+	d.each(lost, func(i *Instance) bool {
+		if until, never := t.view.rideOut(d.def, i); i.Spec.Slot == slot && !never && until.After(t.now) {
+			t.wakeAt(until)
+		}
+		return true
+	})
 }
 
 // mayGo reports whether an instance may be removed now. One that others refer to
