@@ -128,12 +128,11 @@ func (t *turn) busySlots() map[int]bool {
 	return busy
 }
 
-// refillVersion is the version at which the slot of a dead instance is refilled: its
-// own while nothing more is brought to the version in force, or where nothing can
-// be made of that one; that one otherwise, as a rollout would replace another at
-// once. Where nothing can
-// be made of its own any more, it is refilled as a new slot would be. It reports
-// whether anything can be made of the version.
+// refillVersion is the version at which the slot of a dead instance is refilled: the
+// one in force, as the rollout would replace any other at once. It is the version of
+// the dead instance while the rollout brings nothing more to the one in force, or
+// where nothing can be made of that one. Where nothing can be made of either, the
+// slot is refilled like a new one. It reports whether the version can be made.
 func (t *turn) refillVersion(i *Instance) (int, bool) {
 	own := t.view.Definition(i.Spec.Number, t.s.name)
 	current := !t.view.outdated(t.s, i) && i.Spec.Live == t.s.def.Live
