@@ -131,8 +131,8 @@ func (t *turn) busySlots() map[int]bool {
 // refillVersion is the version at which the slot of a dead instance is refilled: the
 // one in force, as the rollout would replace any other at once. It is the version of
 // the dead instance while the rollout brings nothing more to the one in force, or
-// where nothing can be made of that one. Where nothing can be made of either, the
-// slot is refilled like a new one. It reports whether the version can be made.
+// where nothing can be made of that one. If its own version cannot be made again, the
+// slot is filled like a new one. It reports whether anything can be made.
 func (t *turn) refillVersion(i *Instance) (int, bool) {
 	own := t.view.Definition(i.Spec.Number, t.s.name)
 	current := !t.view.outdated(t.s, i) && i.Spec.Live == t.s.def.Live
