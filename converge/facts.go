@@ -60,9 +60,7 @@ func (v *View) count(s *service, now time.Time) facts {
 		f.young = s.findYoung(now)
 		f.settled -= len(f.young)
 	}
-	if !f.ending {
-		f.findGivenUp(v, now)
-	}
+	f.findGivenUp(v, now)
 	return f
 }
 

@@ -285,10 +285,13 @@ func (c *checker) beforePlan(s *server, project string) {
 	c.planned = c.revision
 	clear(c.before)
 	clear(c.served)
+	clear(c.refs.unseen)
 	for _, r := range s.picture.InstancesOf(project) {
 		if spec := r.Spec.(*mariposa.InstanceSpec); c.serves(s, r) {
 			c.before[spec.ServiceName]++
 			c.served[r.ID] = true
+		} else if !c.isReached(s, spec.Node) {
+			c.refs.unseen[r.ID] = true
 		}
 	}
 }
@@ -296,10 +299,13 @@ func (c *checker) beforePlan(s *server, project string) {
 func (c *checker) serves(s *server, r *store.Record) bool {
 	spec := r.Spec.(*mariposa.InstanceSpec)
 	status, _ := r.Status.(*mariposa.InstanceStatus)
-	node := s.picture.Get(mariposa.KindNode, spec.Node)
-	ns, _ := node.Status.(*mariposa.NodeStatus)
-	return spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning &&
-		ns != nil && ns.State == mariposa.NodeRunning
+	return spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning && c.isReached(s, spec.Node)
+}
+
+// isReached reports whether a server takes a node for one that can be reached.
+func (c *checker) isReached(s *server, node string) bool {
+	st, _ := s.picture.Get(mariposa.KindNode, node).Status.(*mariposa.NodeStatus)
+	return st != nil && st.State == mariposa.NodeRunning
 }
 
 // afterPlan checks that the planner took nothing that serves below its goal, and

@@ -26,10 +26,11 @@ type referrals struct {
 	news    []*removal      // those that this event has brought
 	hurt    map[string]bool // those that have failed, or whose node was lost: nobody can wait for them
 	running map[string]bool // what really runs
+	unseen  map[string]bool // those whose node the last plan could not reach, as far as it knew
 }
 
 func newReferrals() referrals {
-	return referrals{removed: map[string]*removal{}, hurt: map[string]bool{}, running: map[string]bool{}}
+	return referrals{removed: map[string]*removal{}, hurt: map[string]bool{}, running: map[string]bool{}, unseen: map[string]bool{}}
 }
 
 // letGo notes that the planner wants an instance no longer.
@@ -62,7 +63,7 @@ func (c *checker) excuse() {
 		x.excuse = c.excuseFor(x.spec)
 		for id, r := range c.instances {
 			node, _ := c.nodes[r.Spec.(*mariposa.InstanceSpec).Node].Status.(*mariposa.NodeStatus)
-			if node == nil || node.State != mariposa.NodeRunning {
+			if node == nil || node.State != mariposa.NodeRunning || c.refs.unseen[id] {
 				x.away[id] = true
 			}
 		}
