@@ -60,7 +60,9 @@ func (v *View) count(s *service, now time.Time) facts {
 		f.young = s.findYoung(now)
 		f.settled -= len(f.young)
 	}
-	f.findGivenUp(v, now)
+	if !f.ending {
+		f.findGivenUp(v, now)
+	}
 	return f
 }
 

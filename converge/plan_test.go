@@ -802,6 +802,18 @@ func TestADeletedProjectDoesNotWaitForAnAbsentNode(t *testing.T) {
 	wantStatus(t, w, "web", mariposa.StatusConverging, "has been unreachable since 07:00:00 UTC; it goes when the node returns")
 }
 
+func TestWhatIsToGoIsCountedThoughItsNodeIsAwayForLong(t *testing.T) {
+	w := running(t, def("db", "one", 3), def("web", "one", 1, dependsOn("db")))
+	w.lose("n2")
+	w.wait(time.Hour)
+	w.aim(mariposa.GoalStopped)
+	w.step()
+	wantStatus(t, w, "db", mariposa.StatusConverging, "goes after web, which depends on it and still has 1 instance")
+	if n := w.view.Todo("db"); n != 3 {
+		t.Errorf("%d instances of db are to go, want 3", n)
+	}
+}
+
 func TestServicesThatLeanOnEachOtherAcrossVersionsStillEnd(t *testing.T) {
 	w := newWorld(t,
 		def("a", "one", 1, dependsOn("b")), def("b", "one", 1, dependsOn("c")), def("c", "one", 1))
