@@ -55,8 +55,10 @@ func (t *turn) resolveAll(was *mariposa.Bindings) (next *mariposa.Bindings, foll
 	}
 	for _, on := range slices.Sorted(maps.Keys(references)) {
 		b, why := t.bindTo(on, references[on])
-		if why != nil && t.unbound == nil && slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return r.Service == on }) {
-			t.unbound = why
+		if slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return r.Service == on }) {
+			t.unbound = cmp.Or(t.unbound, why)
+		} else {
+			t.unboundBefore = cmp.Or(t.unboundBefore, why)
 		}
 		if b.Instance == "" {
 			continue
@@ -120,7 +122,7 @@ func (v *View) referencesOf(s *service) map[string][]string {
 			}
 		}
 	}
-	if add(s.def); s.status == nil || out == nil && s.status.Bindings == nil {
+	if add(s.def); s.status == nil || out == nil && s.status.Bindings == nil && s.status.Rollout == nil {
 		return out // nearly always
 	}
 	for _, number := range append(slices.Sorted(maps.Keys(s.numbers)), from(s.status)) {
@@ -319,7 +321,7 @@ func (t *turn) boundStep(number int) (Step, bool) {
 		return s, true
 	}
 	sum, loose := boundTo(def, t.st.Bindings)
-	why := t.unbound
+	why := cmp.Or(t.unbound, t.unboundBefore)
 	if !loose {
 		why = t.goneReference(def)
 	}

@@ -130,9 +130,10 @@ func (f *facts) holders(slot int) int { return int(f.slots[slot].holders) - f.gi
 // up, where it can be reached.
 func (f *facts) isLive() bool { return f.running()+f.rising+f.staling > 0 }
 
-// unfinished reports whether a rollout still has something to do.
+// unfinished reports whether a rollout still has something to do. A slot that nothing
+// holds is filled first: whether the rollout holds says of which version.
 func (f *facts) unfinished() bool {
-	return f.leftBehind()+f.count(updating) > 0 || f.settled < f.goal
+	return f.leftBehind()+f.count(updating) > 0 || f.settled < f.goal || f.slotsHeld() < f.goal
 }
 
 // isAtRest reports whether all that the service should have runs, and no rollout

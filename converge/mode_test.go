@@ -158,6 +158,25 @@ func TestARevertUndoesACanaryAndTouchesNothingElse(t *testing.T) {
 	wantSteps(t, w.of("web")[:4], old...)
 }
 
+func TestTwoInASlotDoNotEndACanary(t *testing.T) {
+	w := running(t, def("db", "one", 0), def("web", "one", 4, refersTo("db.id")))
+	w.submit(def("db", "one", 0), def("web", "two", 4, canary(3)))
+	w.settle()
+	wantServing(t, w, "web", map[string]int{"two": 3})
+	wantStatus(t, w, "web", mariposa.StatusConverging, "waits for db")
+	w.lose("n2")
+	w.wait(time.Minute)
+	w.settle()
+	w.comeBack("n2") // four of version 2 run, two of them in one slot
+	w.settle()
+	wantServing(t, w, "web", map[string]int{"two": 4})
+	wantStatus(t, w, "web", mariposa.StatusConverging, "waits for db")
+	w.patch(mariposa.Patch{Scale: map[string]int{"db": 1}})
+	w.settle()
+	wantServing(t, w, "web", map[string]int{"one+db:id": 1, "two": 3})
+	wantStatus(t, w, "web", mariposa.StatusHeld, "")
+}
+
 func TestADependentOfAHeldServiceIsHeldToo(t *testing.T) {
 	w := running(t, def("db", "one", 3), def("web", "one", 2, dependsOn("db")))
 	w.submit(def("db", "two", 3, canary(1)), def("web", "two", 2, dependsOn("db")))

@@ -165,6 +165,7 @@ type turn struct {
 	// What the rules found.
 	needs           *mariposa.Reason // why nothing of the definition in force can be made
 	unbound         *mariposa.Reason // what its references wait for
+	unboundBefore   *mariposa.Reason // what references of former versions wait for
 	astrayWhy       *mariposa.Reason // what it refers to that is gone
 	following       bool             // it will follow that, once its successor has proved itself
 	rolling         bool             // outdated instances are being replaced

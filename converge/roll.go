@@ -26,7 +26,8 @@ func (t *turn) measureRollout() {
 	}
 	t.measureLimit(&r)
 	t.heldDep = t.heldBelow()
-	waiting := t.waitsFor() != nil || t.unbound != nil || t.outdated > 0 && t.heldBy() != nil || r.Asks || t.lost > len(t.givenUp)
+	waiting := t.waitsFor() != nil || t.unbound != nil || t.outdated > 0 && t.heldBy() != nil || r.Asks || t.lost > len(t.givenUp) ||
+		r.Limit > 0 && t.allow <= 0 && t.unboundBefore != nil
 	if r.Waiting && !waiting {
 		r.Progress = t.now
 	}
