@@ -57,8 +57,8 @@ func TestAFailedRolloutIsTriedAgain(t *testing.T) {
 			if st := h.ends(c.again(h, project), mariposa.TaskFailed); !strings.Contains(st.Reason, ": the rollout of version") || scopeOf(st) != c.scope {
 				t.Errorf("failing again, its task is %+v", st)
 			}
+			g.spoil(project, false) // what is tried again and again, as a second y, never rests before
 			h.rests(project)
-			g.spoil(project, false)
 			last := h.begins(project, `{"action":"converge"}`)
 			h.ends(last, mariposa.TaskCompleted)
 			if s := h.of(project, "x"); s.Status != mariposa.StatusConverged || s.Outdated != 0 {
