@@ -44,6 +44,7 @@ var floors = []struct {
 	{[]string{"seal"}, "what is secret is opened and sealed in one place, on the ground where the keys lie"},
 	{[]string{"picture"}, "one copy of the store serves every actor and face, so it stands below them all and favors none"},
 	{[]string{"engine", "fleet", "agent", "health", "balance", "discover", "auth"}, "actors work on the ground and know no face that looks at them"},
+	{[]string{"change"}, "what a request does is the same whichever face it came through, so no face is known here"},
 	{[]string{"client"}, "the client knows the server by its HTTP contract alone"},
 	{[]string{"api", "web", "cli"}, "faces show what the actors do; nothing below may depend on how it is shown"},
 	{[]string{"assembly"}, "the rooms are put together once, for the binary, the benchmark and the tests alike"},
@@ -85,12 +86,12 @@ var callers = map[string]struct {
 	why  string
 }{
 	"contract": {
-		[]string{"api", "client", "cli", "bench", "simulate", "assembly", "cmd"},
-		"how the world outside sees things is a matter of the faces; the actors speak in nouns",
+		[]string{"change", "api", "client", "cli", "bench", "simulate", "assembly", "cmd"},
+		"how the world outside sees things is a matter of the faces; the actors speak in nouns. A change keeps its answer in its own commit, so it has the words for it",
 	},
 	"reason": {
-		[]string{"api", "web", "cli", "bench", "simulate", "assembly", "cmd", "engine"},
-		"sentences are for people: what decides reads codes. The engine words what it writes into the audit log, which is prose",
+		[]string{"change", "api", "web", "cli", "bench", "simulate", "assembly", "cmd", "engine"},
+		"sentences are for people: what decides reads codes. The engine and changes word what they write into the audit log, which is prose",
 	},
 	"client": {
 		[]string{"cli", "bench", "simulate", "assembly", "cmd"},
@@ -470,6 +471,8 @@ func TestTheChecksCanFail(t *testing.T) {
 		{"the terminal knows no store", "cli/p.go", imports("mariposa/store"), checkArrows, []string{`"mariposa/store"`, "only through the client"}},
 		{"the terminal speaks no HTTP", "cli/p.go", imports("net/http"), checkArrows, []string{`"net/http"`, "only through the client"}},
 		{"the client knows no engine", "client/p.go", imports("mariposa/engine"), checkArrows, []string{`"mariposa/engine"`, "contract"}},
+		{"a change knows no face", "change/p.go", imports("mariposa/api"), checkArrows, []string{`"mariposa/api"`, "points up", "whichever face"}},
+		{"no actor makes changes for people", "engine/p.go", imports("mariposa/change"), checkArrows, []string{`"mariposa/change"`, "points up"}},
 		{"no actor speaks the API's documents", "engine/p.go", imports("mariposa/contract"), checkArrows, []string{`"mariposa/contract"`, "matter of the faces"}},
 		{"no actor uses the client", "health/p.go", imports("mariposa/client"), checkArrows, []string{`"mariposa/client"`, "talks HTTP to us"}},
 		{"an example knows nothing of ours", "examples/x/p.go", imports("mariposa"), checkArrows, []string{`"mariposa"`, "knows nothing of ours"}},

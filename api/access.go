@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,8 @@ import (
 
 	"mariposa"
 	"mariposa/auth"
+	"mariposa/change"
+	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -63,13 +66,9 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // session is what is known of a request once it has been let in.
 type session struct {
-	caller     *auth.Caller
-	from       string
-	asked      string // method and path
-	route      *route
-	permission auth.Permission // that the request takes
-	again      *replay         // what to keep the answer under; nil: nobody will ask again
-	header     http.Header     // of the answer; set with again
+	change.Request
+	asked  string      // method and path
+	header http.Header // of the answer
 }
 
 type sessionKey struct{}
@@ -78,60 +77,17 @@ type sessionKey struct{}
 // whatever asks for it then is a mistake.
 func asking(ctx context.Context) *session { return ctx.Value(sessionKey{}).(*session) }
 
-func caller(ctx context.Context) *auth.Caller { return asking(ctx).caller }
+func caller(ctx context.Context) *auth.Caller { return asking(ctx).Caller }
+
+// request is what a change is told of who asks for it.
+func request(ctx context.Context) *change.Request { return &asking(ctx).Request }
 
 // actor is the name of who asks.
 func actor(ctx context.Context) string { return caller(ctx).Actor() }
 
 // require asks for a permission on a project or organization, nil for neither.
-// Every permission is asked for here.
 func (s *server) require(ctx context.Context, p auth.Permission, on *store.Record) error {
-	return s.judge(caller(ctx), p, on)
-}
-
-func (s *server) judge(c *auth.Caller, p auth.Permission, on *store.Record) error {
-	switch s.directory.May(c, p, on) {
-	case auth.Allowed:
-		return nil
-	case auth.Denied:
-		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + where(on) + ": " + describePermission(p, on), Cause: denial{on}}
-	}
-	if on != nil {
-		if spec, ok := on.Spec.(*mariposa.OrganizationSpec); ok {
-			return notFound("there is no organization %q", spec.Name)
-		}
-	}
-	return notFound("there is no such project")
-}
-
-func where(on *store.Record) string {
-	if on == nil {
-		return ""
-	}
-	switch spec := on.Spec.(type) {
-	case *mariposa.ProjectSpec:
-		return " in project " + spec.Name
-	case *mariposa.OrganizationSpec:
-		return " in organization " + spec.Name
-	}
-	return ""
-}
-
-// describePermission says in words what a permission takes.
-func describePermission(p auth.Permission, on *store.Record) string {
-	owned := on != nil && on.Kind == mariposa.KindOrg
-	for _, row := range auth.Table {
-		switch {
-		case row.Permission != p:
-		case row.Project != "" && !(owned && row.Organization != ""):
-			return "to " + row.Means + " takes the role " + string(row.Project) + ", and a token that is not bound to less"
-		case row.Organization != "":
-			return "to " + row.Means + " takes being " + string(row.Organization) + " of the organization, and a token that is not bound to less"
-		case row.Installation:
-			return "to " + row.Means + " takes a user who runs the installation, and a token without bounds"
-		}
-	}
-	return "it takes another role"
+	return s.directory.Require(caller(ctx), p, on)
 }
 
 // authorize finds the object that a request is about and asks for the permission
@@ -146,51 +102,31 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 		}
 	}
 	permission := rt.permissionFor(r)
-	asking(ctx).permission = permission
+	asking(ctx).Permission = permission
 	return s.require(ctx, permission, on)
 }
-
-// authorizeAgain asks once more for what authorize asked for, on what a change is
-// really about: a body may take its time, and names and roles change meanwhile. On
-// is not looked at where the route has no object.
-func (s *server) authorizeAgain(ctx context.Context, on *store.Record) error {
-	ses := asking(ctx)
-	if ses.route.object == nil {
-		on = nil
-	}
-	if s.directory.May(ses.caller, ses.permission, on) == auth.Hidden {
-		return notFound("what this is about is gone")
-	}
-	return s.require(ctx, ses.permission, on)
-}
-
-// denial is the cause of an error that says that somebody may not do something: to
-// which project or organization, if to any.
-type denial struct{ on *store.Record }
-
-func (denial) Error() string { return "denied" }
 
 // deny notes a request that was refused for want of a permission. Who owns what it
 // was about can read of it.
 func (s *server) deny(ctx context.Context, err error) {
 	ses := asking(ctx)
-	a := s.audited(ctx)
+	a := ses.Audit()
 	unsaid := 0
 	if a.Action == "" { // many reads at once are told with the next one; a change that was denied always is
 		var ok bool
-		if ok, unsaid, _ = s.denials.Fail(ses.from+" "+ses.caller.User, s.Clock.Now()); !ok {
+		if ok, unsaid, _ = s.denials.Fail(ses.From+" "+ses.Caller.User, s.Clock.Now()); !ok {
 			return
 		}
 	}
 	a.Outcome, a.Reason, a.Object = mariposa.AuditDenied, err.Error()+describeSuppressed(unsaid), ses.asked
-	a.Action = firstOf(a.Action, "read")
-	var d denial
-	if errors.As(err, &d) && d.on != nil {
-		switch spec := d.on.Spec.(type) {
+	a.Action = cmp.Or(a.Action, "read")
+	var d auth.Denial
+	if errors.As(err, &d) && d.On != nil {
+		switch spec := d.On.Spec.(type) {
 		case *mariposa.ProjectSpec:
-			a.Project, a.ProjectName, a.Organization = d.on.ID, spec.Name, spec.Organization
+			a.Project, a.ProjectName, a.Organization = d.On.ID, spec.Name, spec.Organization
 		case *mariposa.OrganizationSpec:
-			a.Organization = d.on.ID
+			a.Organization = d.On.ID
 		}
 	}
 	s.note(ctx, a)
@@ -201,7 +137,7 @@ func describeSuppressed(unsaid int) string {
 	if unsaid == 0 {
 		return ""
 	}
-	return " (and " + many(unsaid, "more request") + " like it)"
+	return " (and " + reason.Many(unsaid, "more request") + " like it)"
 }
 
 // note writes an audit record of its own. The request has been answered by then
@@ -212,18 +148,4 @@ func (s *server) note(ctx context.Context, a mariposa.Audit) {
 	if err := s.Store.Commit(ctx, store.Unit{Audit: []mariposa.Audit{a}})[0].Err; err != nil {
 		s.Logger.WarnContext(ctx, "cannot write an audit record", "err", err, "action", a.Action)
 	}
-}
-
-// audited begins the audit record of a request.
-func (s *server) audited(ctx context.Context) mariposa.Audit {
-	ses := asking(ctx)
-	c := ses.caller
-	a := mariposa.Audit{
-		Actor: c.User, ActorName: c.Name, From: ses.from, Request: requestID(ctx), Token: c.Token,
-		Action: ses.route.audit, Outcome: mariposa.AuditDone,
-	}
-	if c.By != "" {
-		a.Actor, a.ActorName, a.For, a.ForName = c.By, c.ByName, c.User, c.Name
-	}
-	return a
 }

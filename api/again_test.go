@@ -11,6 +11,7 @@ import (
 
 	"mariposa"
 	"mariposa/api"
+	"mariposa/change"
 	"mariposa/contract"
 	"mariposa/store"
 )
@@ -131,7 +132,7 @@ func TestAKeyBelongsToItsUserAndRequest(t *testing.T) {
 	}
 	now.turn(25 * time.Hour)
 	post(w.by("ada"), body).wantError(409, mariposa.Conflict, "already") // it is a new request by now
-	if err := api.ForgetAnswers(w.ctx, w.store, now.Now().Add(48*time.Hour)); err != nil {
+	if err := change.ForgetAnswers(w.ctx, w.store, now.Now().Add(48*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if left := must(w.store.List(w.ctx, store.Query{Kind: mariposa.KindAnswer}))(t); len(left) != 0 {

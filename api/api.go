@@ -9,6 +9,7 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 
 	"mariposa"
 	"mariposa/auth"
+	"mariposa/change"
 	"mariposa/clock"
 	"mariposa/fleet"
 	"mariposa/picture"
@@ -36,15 +38,15 @@ type Options struct {
 	Fleet      *fleet.Fleet
 	Used       func(node string) mariposa.Resources // what is claimed of a node
 	Clock      clock.Clock
-	NewID      func() string // makes ids that grow
-	Vault      *seal.Vault   // opens and seals metadata and kept answers
-	Place      Placing       // finds nodes for unmanaged instances
-	Trial      Trying        // finds out whether nodes would take instances, claiming nothing
-	AdminToken string        // empty: only tokens that the store knows
-	JoinToken  string        // of agents; likewise
-	Version    string        // of this release
-	Domain     string        // under which instances have names; mariposa.internal if empty
-	// KeepVersions is how many versions of a project are kept; DefaultKeep if zero.
+	NewID      func() string  // makes ids that grow
+	Vault      *seal.Vault    // opens and seals metadata and kept answers
+	Place      change.Placing // finds nodes for unmanaged instances
+	Trial      change.Trying  // finds out whether nodes would take instances, claiming nothing
+	AdminToken string         // empty: only tokens that the store knows
+	JoinToken  string         // of agents; likewise
+	Version    string         // of this release
+	Domain     string         // under which instances have names; mariposa.internal if empty
+	// KeepVersions is how many versions of a project are kept; change.DefaultKeep if zero.
 	KeepVersions int
 	Metrics      prometheus.Gatherer
 	Logger       *slog.Logger
@@ -57,7 +59,7 @@ type server struct {
 	huma      huma.API
 	admitted  map[string]callers // by path; those that are missing admit users
 	meters    *meters
-	locks     locks
+	change    *change.Changer
 	states    stateCache
 	directory *auth.Directory
 	strangers *auth.Limiter // requests without a valid token, by where they come from
@@ -72,6 +74,7 @@ const (
 	writeTimeout = time.Minute      // for one answer, or one piece of a stream
 	maxBody      = 1 << 20          // of requests that are no manifest
 	maxStreams   = 4096
+	catchUp      = 2 * time.Second // how long to wait for the picture
 )
 
 // New makes the handler of everything under /v1 and beside it.
@@ -84,10 +87,14 @@ func New(o Options) http.Handler {
 	}
 	speakOurErrors()
 	s := &server{
-		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, meters: newMeters(), locks: newLocks(),
+		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, meters: newMeters(),
 		directory: auth.NewDirectory(o.Picture, o.AdminToken, o.JoinToken),
 		strangers: auth.NewLimiter(60, time.Second), denials: auth.NewLimiter(200, 100*time.Millisecond),
 	}
+	s.change = change.New(change.Options{
+		Store: o.Store, Picture: o.Picture, Shelf: o.Shelf, Directory: s.directory, Clock: o.Clock, NewID: o.NewID, Vault: o.Vault,
+		Place: o.Place, Trial: o.Trial, Await: s.await, KeepVersions: o.KeepVersions,
+	})
 	s.huma = humago.New(s.mux, huma.Config{
 		OpenAPI:                      describe(o.Version),
 		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
@@ -103,7 +110,23 @@ func New(o Options) http.Handler {
 	return s
 }
 
+// await waits a while until reads show a revision. A picture that lags is no
+// reason to call a change failed.
+func (s *server) await(ctx context.Context, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	_ = s.Picture.Await(ctx, revision)
+}
+
 // document is an answer in JSON.
 type document[T any] struct{ Body T }
 
 func answer[T any](v T) (*document[T], error) { return &document[T]{v}, nil }
+
+// changed answers with what was made of a change.
+func changed[T any](v *T, err error) (*document[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return answer(*v)
+}

@@ -16,30 +16,6 @@ import (
 	"mariposa/store"
 )
 
-// audit adds what is known of the request and its answer to the audit records of a
-// unit; a unit that names none gets one.
-func (s *server) audit(ctx context.Context, unit *store.Unit, answer any) {
-	if len(unit.Audit) == 0 {
-		unit.Audit = []mariposa.Audit{{}}
-	}
-	base := s.audited(ctx)
-	for i := range unit.Audit {
-		a := &unit.Audit[i]
-		a.Actor, a.ActorName, a.For, a.ForName = base.Actor, base.ActorName, base.For, base.ForName
-		a.From, a.Request, a.Token, a.Outcome = base.From, base.Request, base.Token, base.Outcome
-		a.Action = firstOf(a.Action, base.Action)
-		c, ok := answer.(contract.Changed)
-		if !ok {
-			continue
-		}
-		a.Object, a.ObjectName = firstOf(a.Object, c.ID), firstOf(a.ObjectName, c.Name, c.Key)
-		a.Version, a.Number = c.Version, c.Number
-		if c.Task != nil {
-			a.Task = *c.Task
-		}
-	}
-}
-
 type listAuditInput struct {
 	InProject
 	Actor   string    `query:"actor" doc:"the id or name of who did it, or for whom it was done" maxLength:"255"`
@@ -197,5 +173,5 @@ func (s *server) stillReads(c *auth.Caller, r *store.Record, reveal bool) bool {
 	case project == nil: // its end is not kept from who saw its life
 		return true
 	}
-	return s.judge(now, need, project) == nil
+	return s.directory.Require(now, need, project) == nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"mariposa"
 	"mariposa/contract"
 	"mariposa/manifest"
 )
@@ -19,32 +20,18 @@ type ServiceSubmission struct {
 }
 
 // changeService submits the newest manifest with one service changed.
-func (s *server) changeService(ctx context.Context, in OfProject, q ServiceSubmission, build func(e *edit, doc []byte) ([]byte, error)) (*document[contract.Changed], error) {
+func (s *server) changeService(ctx context.Context, in OfProject, q ServiceSubmission, edit func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error)) (*document[contract.Changed], error) {
 	sub, err := SubmissionQuery{Previous: q.Previous, Force: q.Previous == "", Rolling: q.Rolling, Canary: q.Canary, Message: q.Message}.submission()
 	if err != nil {
 		return nil, err
 	}
-	return s.change(ctx, in, func(e *edit) (*change, error) {
-		newest, err := e.newest()
-		if err != nil {
-			return nil, err
-		}
-		if newest == nil {
-			return nil, conflict("version %d of %s is lost: submit the manifest again", e.spec.Number, e.spec.Name)
-		}
-		next := *sub
-		if next.bytes, err = build(e, yamlOf(newest.Spec)); err != nil {
-			return nil, err
-		}
-		if err := next.check(); err != nil {
-			return nil, err
-		}
-		submitted, err := e.submit(&next)
-		if err != nil || !submitted {
-			return &e.change, err
-		}
-		return e.done(e.taskReason())
-	})
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.EditManifest(ctx, request(ctx), r.ID, *sub, func(newest *mariposa.VersionSpec, of *mariposa.ProjectSpec) ([]byte, error) {
+		return edit(yamlOf(newest), of)
+	}))
 }
 
 type addServiceInput struct {
@@ -68,9 +55,9 @@ func (s *server) addService(ctx context.Context, in *addServiceInput) (*document
 		delete(keys, "name")
 		def, _ = json.Marshal(keys) // what was read can be written
 	}
-	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(e *edit, doc []byte) ([]byte, error) {
+	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
 		if _, known := manifest.ServiceText(doc, name); known {
-			return nil, conflict("project %s has a service %s already: replace it with PUT", e.spec.Name, name)
+			return nil, conflict("project %s has a service %s already: replace it with PUT", of.Name, name)
 		}
 		return manifest.SetService(doc, name, def)
 	})
@@ -88,8 +75,8 @@ func (s *server) putService(ctx context.Context, in *putServiceInput) (*document
 		return nil, err
 	}
 	def := bytes.Clone(in.RawBody)
-	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(e *edit, doc []byte) ([]byte, error) {
-		name, err := e.declared(doc, in.Service)
+	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
+		name, err := declared(doc, of, in.Service)
 		if err != nil {
 			return nil, err
 		}
@@ -103,8 +90,8 @@ type deleteServiceInput struct {
 }
 
 func (s *server) deleteService(ctx context.Context, in *deleteServiceInput) (*document[contract.Changed], error) {
-	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(e *edit, doc []byte) ([]byte, error) {
-		name, err := e.declared(doc, in.Service)
+	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
+		name, err := declared(doc, of, in.Service)
 		if err != nil {
 			return nil, err
 		}
@@ -113,16 +100,16 @@ func (s *server) deleteService(ctx context.Context, in *deleteServiceInput) (*do
 }
 
 // declared finds a service of the newest manifest by id or name.
-func (e *edit) declared(doc []byte, ref string) (string, error) {
+func declared(doc []byte, of *mariposa.ProjectSpec, ref string) (string, error) {
 	if _, known := manifest.ServiceText(doc, ref); known {
 		return ref, nil
 	}
-	for name, id := range e.spec.Services {
+	for name, id := range of.Services {
 		if _, known := manifest.ServiceText(doc, name); id == ref && known {
 			return name, nil
 		}
 	}
-	return "", notFound("project %s has no service %q", e.spec.Name, shorten(ref))
+	return "", notFound("project %s has no service %q", of.Name, shorten(ref))
 }
 
 func (s *server) getServiceManifest(ctx context.Context, in *OfService) (*manifestOutput, error) {
@@ -130,16 +117,13 @@ func (s *server) getServiceManifest(ctx context.Context, in *OfService) (*manife
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.edit(ctx, r.ID)
-	if err != nil {
-		return nil, err
-	}
-	newest, err := s.Shelf.Version(ctx, r.ID, e.spec.Number)
+	of := r.Spec.(*mariposa.ProjectSpec)
+	newest, err := s.Shelf.Version(ctx, r.ID, of.Number)
 	if err != nil {
 		return nil, err
 	}
 	doc := yamlOf(newest.Spec)
-	name, err := e.declared(doc, in.Service)
+	name, err := declared(doc, of, in.Service)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"mariposa"
+	"mariposa/change"
 	"mariposa/picture"
 	"mariposa/reason"
 	"mariposa/store"
@@ -160,7 +161,7 @@ func speakOurErrors() {
 // noBody says what is missing when nothing was sent.
 func noBody(op *huma.Operation) *Error {
 	if routeOf(op).body.text {
-		return newError(mariposa.InvalidArgument, errEmpty.Error(), nil)
+		return newError(mariposa.InvalidArgument, change.ErrEmpty.Error(), nil)
 	}
 	return newError(mariposa.InvalidArgument, "the body of the request is empty: it must be JSON", nil)
 }
@@ -216,5 +217,3 @@ func conflict(format string, args ...any) error {
 func notFound(format string, args ...any) error {
 	return mariposa.Errorf(mariposa.ResourceNotFound, format, args...)
 }
-
-func notYet(what string) error { return invalid("%s: not supported yet", what) }

@@ -151,7 +151,7 @@ func (s *server) recordExec(ctx context.Context, r *store.Record, command []stri
 		}
 	}
 	spec := r.Spec.(*mariposa.InstanceSpec)
-	a := s.audited(ctx)
+	a := asking(ctx).Audit()
 	a.Kind, a.Object, a.ObjectName, a.Project = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project
 	a.Reason = cut(mask.Text(strings.Join(words, " ")), 2000)
 	if p := s.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
@@ -178,7 +178,7 @@ func (s *server) stillEnters(c *auth.Caller, spec *mariposa.InstanceSpec) error 
 	if project == nil {
 		return notFound("there is no such project")
 	}
-	return s.judge(now, auth.Shell, project)
+	return s.directory.Require(now, auth.Shell, project)
 }
 
 // execFailure tells what the node said of the instance.

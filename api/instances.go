@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"mariposa"
+	"mariposa/change"
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/store"
@@ -128,7 +129,7 @@ func (v *viewer) isAt(ref, shown string, spec *mariposa.InstanceSpec) bool {
 	if n, err := strconv.Atoi(ref); err == nil && len(ref) < 7 {
 		return v.sha(spec.Project, n) == shown
 	}
-	return isVersion(ref, shown, -1)
+	return change.IsVersion(ref, shown, -1)
 }
 
 type ofInstance struct {
@@ -190,44 +191,15 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 		if err := s.Fleet.Crash(ctx, spec.Node, r.ID); err != nil {
 			return nil, err
 		}
-		a, doc := s.audited(ctx), contract.Changed{ID: r.ID, Name: spec.Name}
+		a, doc := asking(ctx).Audit(), contract.Changed{ID: r.ID, Name: spec.Name}
 		a.Kind, a.Object, a.ObjectName, a.Project, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project, "crash"
 		if p := s.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
 			a.ProjectName, a.Organization = p.Spec.(*mariposa.ProjectSpec).Name, p.Spec.(*mariposa.ProjectSpec).Organization
 		}
 		s.remember(ctx, a, doc)
 		return answer(doc)
-	case "start", "stop":
-		if spec.Managed {
-			return nil, managed(spec)
-		}
-		return s.stopOrStart(ctx, r, in.Body.Action)
-	case "restart":
-		return s.restartInstance(ctx, r)
-	case "replace":
-		if !spec.Managed {
-			return nil, conflict("instance %s belongs to no service that would replace it: remove it and make another", spec.Name)
-		}
-		return s.replaceInstance(ctx, r)
 	}
-	return nil, invalid("an instance cannot be told to %s", in.Body.Action)
-}
-
-// replaceInstance makes one instance of a service anew.
-func (s *server) replaceInstance(ctx context.Context, r *store.Record) (*document[contract.Changed], error) {
-	spec := r.Spec.(*mariposa.InstanceSpec)
-	return s.change(ctx, OfProject{Project: spec.Project}, func(e *edit) (*change, error) {
-		e.answer.ID, e.answer.Name = r.ID, spec.Name
-		reason, err := e.add(&mariposa.TaskSpec{
-			Task: mariposa.TaskReprovision, Component: "instance", Services: []string{spec.ServiceName}, Version: e.spec.Version, Lifts: e.lifts(),
-			Reason: mariposa.Asked(actor(ctx) + " asked to replace " + spec.Name),
-			Patch:  mariposa.Patch{Reprovision: []string{spec.ServiceName}, Filter: &mariposa.Filter{Instances: []string{r.ID}}},
-		}, nil)
-		if err != nil {
-			return nil, err
-		}
-		return e.done(reason)
-	})
+	return changed(s.change.ActOnInstance(ctx, request(ctx), r, in.Body.Action))
 }
 
 type deleteInstanceInput struct {
@@ -240,21 +212,5 @@ func (s *server) deleteInstance(ctx context.Context, in *deleteInstanceInput) (*
 	if err != nil {
 		return nil, err
 	}
-	spec, ended := r.Spec.(*mariposa.InstanceSpec), false
-	if st := instanceStatus(r); st != nil {
-		ended = st.State == mariposa.StateStopped || st.State == mariposa.StateFailed || st.State == mariposa.StateDestroyed
-	}
-	switch {
-	case in.Force && (spec.Goal == mariposa.GoalGone || spec.Managed && spec.Goal == mariposa.GoalHalted && !ended):
-		return s.forceInstance(ctx, r)
-	case spec.Managed && in.Force && spec.Goal == mariposa.GoalRunning:
-		return nil, conflict("instance %s is not stopping, and its service would bring it back: stop the service or replace the instance; what does not end then can be ended by force", spec.Name)
-	case spec.Managed:
-		return nil, managed(spec)
-	}
-	return s.removeSingle(ctx, r, in.Force)
-}
-
-func managed(spec *mariposa.InstanceSpec) error {
-	return conflict("instance %s belongs to service %s, which would bring it back: change the service instead, or restart or replace the instance", spec.Name, spec.ServiceName)
+	return changed(s.change.RemoveInstance(ctx, request(ctx), r, in.Force))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"mariposa"
-	"mariposa/auth"
+	"mariposa/change"
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/store"
@@ -29,7 +29,7 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 		return nil, err
 	}
 	spec := r.Spec.(*mariposa.ProjectSpec)
-	values, declared, err := s.valuesOf(ctx, r)
+	values, declared, err := s.Shelf.NewestValues(ctx, r.ID, r.Spec.(*mariposa.ProjectSpec))
 	if err != nil {
 		return nil, err
 	}
@@ -52,25 +52,12 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 	}}, nil
 }
 
-// valuesOf are a project's newest values, and the manifest that speaks of them.
-func (s *server) valuesOf(ctx context.Context, r *store.Record) (*manifest.Values, *manifest.Project, error) {
-	spec := r.Spec.(*mariposa.ProjectSpec)
-	values, err := s.Shelf.Values(ctx, r.ID, spec.Metadata)
-	if err != nil {
-		return nil, nil, err
-	}
-	if v := s.viewer(ctx).version(r.ID, spec.Number); v != nil {
-		return values.Marked(v.Manifest), v.Manifest, nil
-	}
-	return values, &manifest.Project{}, nil
-}
-
 // revealed notes that secrets were shown.
 func (s *server) revealed(ctx context.Context, r *store.Record, reveal bool, key string) {
 	if !reveal {
 		return
 	}
-	a := s.audited(ctx)
+	a := asking(ctx).Audit()
 	spec := r.Spec.(*mariposa.ProjectSpec)
 	a.Action, a.Kind, a.ObjectName, a.Project, a.ProjectName = "secret.read", string(mariposa.KindMetadata), key, r.ID, spec.Name
 	a.Organization, a.Version, a.Number = spec.Organization, spec.Version, spec.Number
@@ -135,73 +122,13 @@ func (s *server) putMetadata(ctx context.Context, in *putMetadataInput) (*docume
 	if err != nil {
 		return nil, err
 	}
-	doc := bytes.Clone(in.RawBody)
-	return s.changeValues(ctx, in.OfProject, in.Message, rolling, func(e *edit, old *manifest.Values, _ *manifest.Project) (*manifest.Values, error) {
-		if in.Previous != "" && !in.Force {
-			if err := e.basedOn(in.Previous, true); err != nil {
-				return nil, err
-			}
-		}
-		return e.imported(doc)
-	})
-}
-
-// imported are the values after a whole document took the place of the old one.
-func (e *edit) imported(doc []byte) (*manifest.Values, error) {
-	old, err := e.s.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
+	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err
 	}
-	return old.Import(doc, e.now)
-}
-
-// changeValues changes a project's metadata: build makes the new values of the old.
-func (s *server) changeValues(ctx context.Context, in OfProject, message string, rolling mariposa.Amount,
-	build func(*edit, *manifest.Values, *manifest.Project) (*manifest.Values, error),
-) (*document[contract.Changed], error) {
-	return s.change(ctx, in, func(e *edit) (*change, error) {
-		old, declared, err := s.valuesOf(ctx, &store.Record{Kind: mariposa.KindProject, ID: e.record.ID, Spec: &e.spec})
-		if err != nil {
-			return nil, err
-		}
-		values, err := build(e, old, declared)
-		if err != nil {
-			return nil, err
-		}
-		if values == nil {
-			values = &manifest.Values{}
-		}
-		d := draft{cause: mariposa.CauseMetadata, values: values, message: message, counter: e.counter}
-		changed, err := e.bring(d, mariposa.Patch{Rolling: rolling})
-		if err != nil || !changed {
-			return &e.change, err
-		}
-		e.answer.Reason = e.outdating()
-		return e.done(firstOf(e.taskReason(), message, "its metadata changed"))
-	})
-}
-
-// outdating says which services run with other values than they would be made with
-// now, after this change.
-func (e *edit) outdating() string {
-	var names []string
-	for _, w := range e.unit.Writes {
-		if v, ok := w.Spec.(*mariposa.VersionSpec); ok && e.answer.Task == nil {
-			names = append(names, v.Changed...)
-		}
-	}
-	runs := map[string]bool{}
-	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
-		if spec := r.Spec.(*mariposa.InstanceSpec); spec.Managed && spec.Goal == mariposa.GoalRunning {
-			runs[spec.ServiceName] = true
-		}
-		return true
-	})
-	names = slices.DeleteFunc(names, func(name string) bool { return !runs[name] })
-	if len(names) == 0 {
-		return ""
-	}
-	return strings.Join(names, ", ") + " run with the former values: mariposa project reprovision brings the new ones in"
+	return changed(s.change.UpdateProject(ctx, request(ctx), r.ID, "", &change.Submission{
+		Metadata: bytes.Clone(in.RawBody), Message: in.Message, Rolling: rolling, Previous: in.Previous, Force: in.Force || in.Previous == "",
+	}))
 }
 
 // OfKey are the parameters of a path that leads to a metadata key.
@@ -211,26 +138,13 @@ type OfKey struct {
 	CAS string `query:"cas" doc:"change it only if this is what the caller has seen; 0: only if it is not set" maxLength:"20"`
 }
 
-// unchanged refuses to change a key that somebody else has changed meanwhile.
-func (in *OfKey) unchanged(old *manifest.Values) error {
-	if in.CAS == "" {
-		return nil
+// find finds the project, and the key as the caller has seen it.
+func (in *OfKey) find(ctx context.Context, s *server) (project string, key change.Key, err error) {
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return "", key, err
 	}
-	if _, err := strconv.ParseInt(in.CAS, 10, 64); err != nil {
-		return invalid("cas must be what a read of the key named as its cas, a number, not %q", shorten(in.CAS))
-	}
-	value, set := old.Get(in.Key)
-	is := "0"
-	if set {
-		is = strconv.FormatInt(value.CAS, 10)
-	}
-	if in.CAS == is {
-		return nil
-	}
-	if !set {
-		return conflict("%s is not set any more: look again, or pass ?cas=0 to set it anew", in.Key)
-	}
-	return conflict("%s was changed by somebody else (its cas is %s, not %s): look again, then try again", in.Key, is, shorten(in.CAS))
+	return r.ID, change.Key{Name: in.Key, CAS: in.CAS}, nil
 }
 
 type getKeyInput struct {
@@ -244,7 +158,7 @@ func (s *server) getKey(ctx context.Context, in *getKeyInput) (*document[contrac
 	if err != nil {
 		return nil, err
 	}
-	values, declared, err := s.valuesOf(ctx, r)
+	values, declared, err := s.Shelf.NewestValues(ctx, r.ID, r.Spec.(*mariposa.ProjectSpec))
 	if err != nil {
 		return nil, err
 	}
@@ -269,9 +183,11 @@ func (s *server) putKey(ctx context.Context, in *putKeyInput) (*document[contrac
 	if err != nil {
 		return nil, err
 	}
-	return s.changeKey(ctx, &in.OfKey, in.Message, func(e *edit, old *manifest.Values, p *manifest.Project) (*manifest.Values, error) {
-		return old.Set(in.Key, text, secret || in.Secret || p.IsSecret(in.Key), e.now)
-	})
+	project, key, err := in.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.SetKey(ctx, request(ctx), project, key, text, secret || in.Secret, in.Message))
 }
 
 // value reads the value of a key: plain text, or JSON.
@@ -306,36 +222,16 @@ func (in *putKeyInput) value() (text string, secret bool, err error) {
 	return text, doc.Secret != nil && *doc.Secret, nil
 }
 
-// changeKey changes one key, and answers with its value and cas.
-func (s *server) changeKey(ctx context.Context, in *OfKey, message string,
-	build func(*edit, *manifest.Values, *manifest.Project) (*manifest.Values, error),
-) (*document[contract.Changed], error) {
-	return s.changeValues(ctx, in.OfProject, message, mariposa.Amount{}, func(e *edit, old *manifest.Values, p *manifest.Project) (*manifest.Values, error) {
-		if err := in.unchanged(old); err != nil {
-			return nil, err
-		}
-		values, err := build(e, old, p)
-		if err != nil {
-			return nil, err
-		}
-		doc := keyDoc(p, values.Marked(p), in.Key, false)
-		e.answer.Key, e.answer.Value, e.answer.CAS = in.Key, doc.Value, doc.CAS
-		e.unit.Audit[0].Reason = "metadata key " + in.Key
-		return values, nil
-	})
-}
-
 type deleteKeyInput struct {
 	OfKey
 }
 
 func (s *server) deleteKey(ctx context.Context, in *deleteKeyInput) (*document[contract.Changed], error) {
-	return s.changeKey(ctx, &in.OfKey, "", func(e *edit, old *manifest.Values, _ *manifest.Project) (*manifest.Values, error) {
-		if _, set := old.Get(in.Key); !set {
-			return nil, notFound("project %s has no value for the metadata key %q", e.spec.Name, shorten(in.Key))
-		}
-		return old.Delete(in.Key), nil
-	})
+	project, key, err := in.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.DeleteKey(ctx, request(ctx), project, key))
 }
 
 type countKeyInput struct {
@@ -352,10 +248,11 @@ func (s *server) decrement(ctx context.Context, in *countKeyInput) (*document[co
 }
 
 func (s *server) count(ctx context.Context, in *countKeyInput, by int64) (*document[contract.Changed], error) {
-	return s.changeKey(ctx, &in.OfKey, "", func(e *edit, old *manifest.Values, p *manifest.Project) (*manifest.Values, error) {
-		e.counter = in.Key
-		return old.Add(p, in.Key, by, e.now)
-	})
+	project, key, err := in.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.CountKey(ctx, request(ctx), project, key, by))
 }
 
 // yamlOfValues writes a JSON object of values as YAML, one key a line.
@@ -365,14 +262,4 @@ func yamlOfValues(raw json.RawMessage) []byte {
 		return raw // whoever reads it says what is wrong with it
 	}
 	return pretty.Bytes()
-}
-
-// mayRead asks for the right to read those of some keys that are secret.
-func (s *server) mayRead(ctx context.Context, r *store.Record, values *manifest.Values, keys []string) error {
-	for _, key := range keys {
-		if value, _ := values.Get(key); value.Secret {
-			return s.require(ctx, auth.ReadSecrets, r)
-		}
-	}
-	return nil
 }

@@ -3,8 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -86,18 +84,10 @@ func (s *server) ownerOfNetwork(ctx context.Context, ref string) (*store.Record,
 	if err != nil {
 		return nil, err
 	}
-	if owner := s.networkOwner(r); owner != nil {
+	if owner := s.directory.OwnerOf(r); owner != nil {
 		return owner, nil
 	}
 	return nil, notFound("there is no network %q", ref)
-}
-
-func (s *server) networkOwner(r *store.Record) *store.Record {
-	spec := r.Spec.(*mariposa.NetworkSpec)
-	if spec.Project != "" {
-		return s.Picture.Get(mariposa.KindProject, spec.Project)
-	}
-	return s.Picture.Get(mariposa.KindOrg, spec.Organization)
 }
 
 type ofNetwork struct {
@@ -197,125 +187,10 @@ func (v *viewer) onNetwork(project string) map[string][]*store.Record {
 	return on
 }
 
-// deleteNetwork takes away a network that nothing uses. Its parts get a tombstone:
-// their nodes take them away when they can be reached.
 func (s *server) deleteNetwork(ctx context.Context, in *ofNetwork) (*document[contract.Changed], error) {
-	found, err := s.findNetwork(ctx, in.Network)
+	r, err := s.findNetwork(ctx, in.Network)
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.commit(ctx, found.ID, func() (*change, error) {
-		r := s.Picture.Get(mariposa.KindNetwork, found.ID)
-		if r == nil || s.networkOwner(r) == nil {
-			return nil, notFound("the network is gone")
-		}
-		if err := s.authorizeAgain(ctx, s.networkOwner(r)); err != nil {
-			return nil, err
-		}
-		v := s.viewer(ctx)
-		if err := v.unusedNetwork(r); err != nil {
-			return nil, err
-		}
-		return s.endNetwork(ctx, r, v.network(r)), nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer(*changed)
-}
-
-// unusedNetwork refuses to delete a network that something uses, or will.
-func (v *viewer) unusedNetwork(r *store.Record) error {
-	spec := r.Spec.(*mariposa.NetworkSpec)
-	for _, project := range spec.Projects() {
-		var users []string
-		for _, i := range v.onNetwork(project)[r.ID] {
-			users = append(users, i.Spec.(*mariposa.InstanceSpec).Name)
-		}
-		if len(users) > 0 {
-			return conflict("network %s is used by %s of project %s: stop them, or take the network out of the manifest first", spec.Name, some(users), v.projectName(project))
-		}
-		if service := v.wouldJoin(project, r.ID); service != "" {
-			return conflict("network %s will be used again: service %s of project %s names it; scale it down, stop it, or take the network out of the manifest first", spec.Name, service, v.projectName(project))
-		}
-	}
-	return nil
-}
-
-// wouldJoin names a service whose goal is to have instances on a network.
-func (v *viewer) wouldJoin(project, network string) string {
-	p := v.projectRecord(project)
-	st := statusOf(p)
-	if st == nil || st.Goal != mariposa.GoalStarted {
-		return ""
-	}
-	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
-		ss := st.Services[name]
-		def := v.definition(project, ss.Number, name)
-		if ss.Removed || ss.Stopped || ss.Scale == 0 || def == nil {
-			continue
-		}
-		for _, called := range def.Networks {
-			if networkOf(p, def, called) == network {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
-// networkOf is the id of what a definition of a project's service calls by a name.
-func networkOf(project *store.Record, def *mariposa.Service, name string) string {
-	if slices.Contains(def.Shared, name) {
-		return mariposa.NetworkID(project.Spec.(*mariposa.ProjectSpec).Organization, name)
-	}
-	return mariposa.NetworkID(project.ID, name)
-}
-
-// endNetwork is the end of a network. All must be as it was seen: an instance that is
-// being made on it at the same moment has touched its part on that node.
-func (s *server) endNetwork(ctx context.Context, r *store.Record, doc contract.Network) *change {
-	why := actor(ctx) + " deleted it"
-	c := &change{answer: contract.Changed{ID: r.ID, Name: doc.Name, Reason: "nothing was ever made of it"}}
-	told := mariposa.Event{Kind: "network.deleted", Project: doc.Project, Actor: actor(ctx), Reason: mariposa.Asked(why)}
-	c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindNetwork, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
-	c.unit.Writes = append(c.unit.Writes, store.Write{Kind: mariposa.KindNetwork, ID: r.ID, Delete: true, Event: told})
-	parts := s.Picture.AttachmentsOf(r.ID)
-	for _, p := range parts {
-		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(told.Reason)
-		told.Kind, told.Node = "network.detaching", spec.Node
-		c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindAttachment, ID: p.ID, SpecRevision: p.SpecRevision, StatusRevision: -1})
-		c.unit.Writes = append(c.unit.Writes, store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
-	}
-	if n := len(parts); n > 0 {
-		c.answer.Reason = fmt.Sprintf("%s remove it as soon as they can be reached", many(n, "node"))
-		if n == 1 {
-			c.answer.Reason = "its node removes it as soon as it can be reached"
-		}
-	}
-	c.unit.Audit = []mariposa.Audit{{
-		Kind: string(mariposa.KindNetwork), Object: r.ID, ObjectName: doc.Name, Organization: doc.Organization, Project: doc.Project, ProjectName: doc.ProjectName, Reason: why,
-	}}
-	return c
-}
-
-// detach takes the parts of networks on a node that is given up off the books.
-func (s *server) detach(c *change, node, why string) {
-	for _, r := range s.Picture.AttachmentsOn(node) {
-		spec := r.Spec.(*mariposa.AttachmentSpec)
-		c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindAttachment, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
-		c.unit.Writes = append(c.unit.Writes, store.Write{
-			Kind: mariposa.KindAttachment, ID: r.ID, Delete: true, Event: mariposa.Event{Kind: "network.detached", Project: spec.Project, Reason: mariposa.Asked(why)},
-		})
-	}
-}
-
-// sharesNetworks refuses to move a project that is on a network of its organization.
-func (e *edit) sharesNetworks() error {
-	for _, r := range e.s.Picture.NetworksOf(e.record.ID) {
-		if spec := r.Spec.(*mariposa.NetworkSpec); spec.Project == "" {
-			return conflict("%s shares network %s with others of its organization: take it out of the manifest, or out of sharing, before the project moves", e.spec.Name, spec.Name)
-		}
-	}
-	return nil
+	return changed(s.change.DeleteNetwork(ctx, request(ctx), r.ID))
 }

@@ -3,12 +3,9 @@ package api
 import (
 	"context"
 	"math"
-	"strings"
 
 	"mariposa"
 	"mariposa/contract"
-	"mariposa/manifest"
-	"mariposa/store"
 )
 
 func (s *server) listPackages(context.Context, *struct{}) (*document[contract.Packages], error) {
@@ -36,69 +33,13 @@ func (s *server) putPackage(ctx context.Context, in *putPackageInput) (*document
 	if in.Body.Name != "" && in.Body.Name != in.Package {
 		return nil, invalid("name: the path says %s, the body %s", in.Package, shorten(in.Body.Name))
 	}
-	if err := checkText("family", in.Body.Family); err != nil {
-		return nil, err
-	}
-	spec := &mariposa.PackageSpec{
+	return changed(s.change.PutPackage(ctx, request(ctx), mariposa.PackageSpec{
 		Name: in.Package, Family: in.Body.Family, Memory: in.Body.Memory, MilliCPU: int64(math.Round(in.Body.CPU * 1000)), Disk: in.Body.Disk,
-		Created: s.Clock.Now(), Author: actor(ctx),
-	}
-	return s.writePackage(ctx, store.Write{Kind: mariposa.KindPackage, ID: in.Package, Spec: spec, Event: mariposa.Event{Kind: "package.updated", Actor: actor(ctx)}})
+	}))
 }
 
 func (s *server) deletePackage(ctx context.Context, in *OfPackage) (*document[contract.Changed], error) {
-	if s.Picture.Get(mariposa.KindPackage, in.Package) == nil {
-		return nil, notFound("there is no package %q", in.Package)
-	}
-	return s.writePackage(ctx, store.Write{Kind: mariposa.KindPackage, ID: in.Package, Delete: true, Event: mariposa.Event{Kind: "package.deleted", Actor: actor(ctx)}})
-}
-
-func (s *server) writePackage(ctx context.Context, w store.Write) (*document[contract.Changed], error) {
-	changed, err := commit(ctx, s, "package "+w.ID, func() (*store.Unit, contract.Changed, error) {
-		return &store.Unit{Writes: []store.Write{w}, Audit: []mariposa.Audit{{Kind: string(mariposa.KindPackage)}}}, contract.Changed{ID: w.ID, Name: w.ID}, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer(*changed)
-}
-
-// packages are the sizes that a manifest names, as they are now.
-func (s *server) packages(m *manifest.Project) (map[string]mariposa.PackageSpec, error) {
-	var named map[string]mariposa.PackageSpec
-	var faults []mariposa.Fault
-	for _, svc := range m.Services {
-		if svc.Package == "" {
-			continue
-		}
-		r := s.Picture.Get(mariposa.KindPackage, svc.Package)
-		if r == nil {
-			faults = append(faults, mariposa.Fault{
-				Field: "services." + svc.Name + ".package", Code: mariposa.FaultUnknown,
-				Message: "names the package " + svc.Package + ", which is not offered here" + s.offered(),
-			})
-			continue
-		}
-		if named == nil {
-			named = map[string]mariposa.PackageSpec{}
-		}
-		named[svc.Package] = *r.Spec.(*mariposa.PackageSpec)
-	}
-	if len(faults) > 0 {
-		return nil, &mariposa.Error{Code: mariposa.InvalidArgument, Message: faults[0].String(), Faults: faults}
-	}
-	return named, nil
-}
-
-func (s *server) offered() string {
-	var names []string
-	for _, r := range s.Picture.All(mariposa.KindPackage) {
-		names = append(names, r.ID)
-	}
-	if len(names) == 0 {
-		return "; none is: say memory and cpu instead"
-	}
-	return "; there are " + strings.Join(names[:min(len(names), 20)], ", ")
+	return changed(s.change.DeletePackage(ctx, request(ctx), in.Package))
 }
 
 func (s *server) rotateKeys(ctx context.Context, _ *struct{}) (*document[contract.KeyRotation], error) {
@@ -106,7 +47,7 @@ func (s *server) rotateKeys(ctx context.Context, _ *struct{}) (*document[contrac
 	if err != nil {
 		return nil, err
 	}
-	a, doc := s.audited(ctx), contract.KeyRotation{Key: name, Rewrapped: n}
+	a, doc := asking(ctx).Audit(), contract.KeyRotation{Key: name, Rewrapped: n}
 	a.Kind, a.ObjectName = string(mariposa.KindKey), name
 	s.remember(ctx, a, doc)
 	return answer(doc)

@@ -74,44 +74,9 @@ func (s *server) removeProjectUser(ctx context.Context, in *OfProjectUser) (*doc
 }
 
 func (s *server) setProjectUser(ctx context.Context, in OfProject, user *store.Record, role mariposa.Role) (*document[contract.Changed], error) {
-	name := user.Spec.(*mariposa.UserSpec).Name
-	return s.change(ctx, in, func(e *edit) (*change, error) {
-		if role == mariposa.RoleNone && e.spec.Users[user.ID] == "" {
-			return nil, notFound("%s has no role of their own in project %s", name, e.spec.Name)
-		}
-		e.spec.Users = withRole(e.spec.Users, user.ID, role)
-		e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindUser, ID: user.ID, SpecRevision: -1, StatusRevision: -1})
-		reason := name + " becomes " + string(role)
-		if role == mariposa.RoleNone {
-			reason = name + " has no role of their own any more"
-		}
-		e.unit.Audit[0].Reason = reason
-		return e.done(reason)
-	})
-}
-
-// withRole is a project's users with another role for one of them.
-func withRole(users map[string]mariposa.Role, id string, role mariposa.Role) map[string]mariposa.Role {
-	users = maps.Clone(users)
-	if users == nil {
-		users = map[string]mariposa.Role{}
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
 	}
-	if role == mariposa.RoleNone {
-		delete(users, id)
-	} else {
-		users[id] = role
-	}
-	return users
-}
-
-// withUser writes a project with another role for a user, as part of a larger
-// change.
-func (s *server) withUser(ctx context.Context, r *store.Record, user string, role mariposa.Role) (store.Write, store.Require) {
-	spec := *r.Spec.(*mariposa.ProjectSpec)
-	spec.Users = withRole(spec.Users, user, role)
-	return store.Write{
-			Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec,
-			Event: mariposa.Event{Kind: "project.updated", Project: r.ID, Actor: actor(ctx)},
-		},
-		store.Require{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}
+	return changed(s.change.SetProjectUser(ctx, request(ctx), r.ID, user, role))
 }

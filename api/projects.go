@@ -1,13 +1,14 @@
 package api
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"fmt"
 
 	"mariposa"
+	"mariposa/change"
 	"mariposa/contract"
 	"mariposa/manifest"
-	"mariposa/reason"
 	"mariposa/store"
 )
 
@@ -66,7 +67,7 @@ type createProjectInput struct {
 }
 
 func (s *server) createProject(ctx context.Context, in *createProjectInput) (*document[contract.Changed], error) {
-	sub := &submission{message: in.Message}
+	sub := &change.Submission{Message: in.Message}
 	name, organization := in.Name, in.Organization
 	if doc, wrapped, err := readWrapped(in.ContentType, in.RawBody, in.Name); err != nil {
 		return nil, err
@@ -74,94 +75,20 @@ func (s *server) createProject(ctx context.Context, in *createProjectInput) (*do
 		if (name != "" && name != doc.Name) || (organization != "" && doc.Organization != "" && organization != doc.Organization) {
 			return nil, invalid("the query and the body name different projects: name it once")
 		}
-		name, sub.message = doc.Name, firstOf(doc.Message, in.Message)
-		organization = firstOf(doc.Organization, organization)
-		if err := sub.unwrap(doc.Manifest); err != nil {
+		name, sub.Message = doc.Name, cmp.Or(doc.Message, in.Message)
+		organization = cmp.Or(doc.Organization, organization)
+		if err := unwrap(sub, doc.Manifest); err != nil {
 			return nil, err
 		}
-		sub.unwrapValues(doc.Metadata)
+		unwrapValues(sub, doc.Metadata)
 	} else {
-		sub.take(in.ContentType, in.RawBody)
-	}
-	if err := checkName("project", name); err != nil {
-		return nil, err
+		take(sub, in.ContentType, in.RawBody)
 	}
 	org, err := s.findDestination(ctx, organization)
 	if err != nil {
 		return nil, err
 	}
-	if err := sub.check(); err != nil {
-		return nil, err
-	}
-	changed, err := s.commit(ctx, mariposa.NameID(org.ID, name), func() (*change, error) { return s.newProject(ctx, org, name, sub) })
-	if err != nil {
-		return nil, err
-	}
-	return answer(*changed)
-}
-
-// newProject is a whole project in one commit: its name, its spec, its first
-// version, and the task that starts it.
-func (s *server) newProject(ctx context.Context, org *store.Record, name string, sub *submission) (*change, error) {
-	d := draft{cause: mariposa.CauseManifest, bytes: sub.bytes, json: sub.json, parsed: sub.parsed, message: sub.message}
-	if sub.values != nil {
-		values, err := (*manifest.Values)(nil).Import(sub.values, s.Clock.Now())
-		if err != nil {
-			return nil, err
-		}
-		d.values = values
-	}
-	return s.beginProject(ctx, org, name, d, "the project was created")
-}
-
-// beginProject is a whole project from the draft of its first version. Whoever
-// makes it is its admin.
-func (s *server) beginProject(ctx context.Context, org *store.Record, name string, d draft, reason string) (*change, error) {
-	if r := s.Picture.ProjectNamed(org.ID, name); r != nil {
-		return nil, s.taken(ctx, r, name)
-	}
-	id, now := s.NewID(), s.Clock.Now()
-	e := &edit{s: s, ctx: ctx, now: now, record: &store.Record{Kind: mariposa.KindProject, ID: id}}
-	e.spec = mariposa.ProjectSpec{
-		Name: name, Organization: org.ID, Created: now, Author: actor(ctx), Users: map[string]mariposa.Role{caller(ctx).User: mariposa.RoleAdmin},
-	}
-	e.answer = contract.Changed{ID: id, Name: name}
-	nameID := mariposa.NameID(org.ID, name)
-	e.unit.Require = []store.Require{
-		{Kind: mariposa.KindName, ID: nameID, Absent: true},
-		{Kind: mariposa.KindOrg, ID: org.ID, SpecRevision: -1, StatusRevision: -1},
-	}
-	e.begin()
-	if _, err := e.makeVersion(d); err != nil {
-		return nil, err
-	}
-	reason = firstOf(d.message, reason)
-	err := e.admit(&mariposa.TaskSpec{
-		Task: mariposa.TaskStart, Component: "manifest", Reason: mariposa.Asked(reason), Version: e.spec.Version,
-		Patch: mariposa.Patch{Number: 1, Goal: mariposa.GoalStarted},
-	})
-	if err != nil {
-		return nil, err
-	}
-	e.claimProject(org.ID, 1)
-	if err := e.reserve(); err != nil {
-		return nil, err
-	}
-	spec := e.spec
-	own := e.unit.Writes
-	e.unit.Writes = nil
-	e.write(store.Write{Kind: mariposa.KindName, ID: nameID, Spec: &mariposa.NameSpec{Project: id}}, "", nil)
-	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", mariposa.Asked(reason))
-	e.unit.Writes = append(e.unit.Writes, own...) // nobody hears of its parts before the project
-	return &e.change, nil
-}
-
-// taken says that another project has a name; which one is told to who may see it.
-func (s *server) taken(ctx context.Context, by *store.Record, name string) error {
-	if !s.sees(caller(ctx), by) {
-		return conflict("the name %s is taken: choose another", name)
-	}
-	return conflict("there is a project %s already (%s): choose another name, or update that one", name, by.ID)
+	return changed(s.change.CreateProject(ctx, request(ctx), org, name, *sub))
 }
 
 type updateProjectInput struct {
@@ -171,45 +98,22 @@ type updateProjectInput struct {
 }
 
 func (s *server) updateProject(ctx context.Context, in *updateProjectInput) (*document[contract.Changed], error) {
-	switch {
-	case in.Body.Name == "" && len(in.Body.Manifest) == 0 && len(in.Body.Metadata) == 0:
+	if in.Body.Name == "" && len(in.Body.Manifest) == 0 && len(in.Body.Metadata) == 0 {
 		return nil, invalid("nothing to change: give a name, a manifest or metadata")
-	}
-	if in.Body.Name != "" {
-		if err := checkName("project", in.Body.Name); err != nil {
-			return nil, err
-		}
 	}
 	sub, err := in.read()
 	if err != nil {
 		return nil, err
 	}
-	return s.change(ctx, in.OfProject, func(e *edit) (*change, error) {
-		reason := ""
-		if in.Body.Name != "" && in.Body.Name != e.spec.Name {
-			if err := e.rename(in.Body.Name); err != nil {
-				return nil, err
-			}
-			reason = "renamed to " + in.Body.Name
-		}
-		if sub != nil {
-			submitted, err := e.submit(sub)
-			if err != nil {
-				return nil, err
-			}
-			if submitted {
-				reason = firstOf(reason, e.taskReason())
-			}
-		}
-		if reason == "" {
-			return &e.change, nil
-		}
-		return e.done(reason)
-	})
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.UpdateProject(ctx, request(ctx), r.ID, in.Body.Name, sub))
 }
 
 // read reads the manifest and the metadata of a change; nil when it has neither.
-func (in *updateProjectInput) read() (*submission, error) {
+func (in *updateProjectInput) read() (*change.Submission, error) {
 	if len(in.Body.Manifest) == 0 && len(in.Body.Metadata) == 0 {
 		return nil, nil
 	}
@@ -217,47 +121,12 @@ func (in *updateProjectInput) read() (*submission, error) {
 	if err != nil {
 		return nil, err
 	}
-	sub.message = firstOf(in.Body.Message, sub.message)
-	sub.unwrapValues(in.Body.Metadata)
+	sub.Message = cmp.Or(in.Body.Message, sub.Message)
+	unwrapValues(sub, in.Body.Metadata)
 	if len(in.Body.Manifest) == 0 {
-		return sub, sub.checkMessage()
+		return sub, nil
 	}
-	if err := sub.unwrap(in.Body.Manifest); err != nil {
-		return nil, err
-	}
-	return sub, sub.check()
-}
-
-// change finds a project and changes it.
-func (s *server) change(ctx context.Context, in OfProject, build func(*edit) (*change, error)) (*document[contract.Changed], error) {
-	r, err := s.findProject(ctx, in.Project, in.Organization)
-	if err != nil {
-		return nil, err
-	}
-	changed, err := s.commit(ctx, r.ID, func() (*change, error) {
-		e, err := s.edit(ctx, r.ID)
-		if err != nil {
-			return nil, err
-		}
-		return build(e)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer(*changed)
-}
-
-// rename moves the project's name.
-func (e *edit) rename(name string) error {
-	if r := e.s.Picture.ProjectNamed(e.spec.Organization, name); r != nil {
-		return e.s.taken(e.ctx, r, name)
-	}
-	old, next := mariposa.NameID(e.spec.Organization, e.spec.Name), mariposa.NameID(e.spec.Organization, name)
-	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindName, ID: next, Absent: true})
-	e.write(store.Write{Kind: mariposa.KindName, ID: old, Delete: true}, "", nil)
-	e.write(store.Write{Kind: mariposa.KindName, ID: next, Spec: &mariposa.NameSpec{Project: e.record.ID}}, "", nil)
-	e.spec.Name, e.answer.Name = name, name
-	return nil
+	return sub, unwrap(sub, in.Body.Manifest)
 }
 
 type deleteProjectInput struct {
@@ -267,69 +136,75 @@ type deleteProjectInput struct {
 }
 
 func (s *server) deleteProject(ctx context.Context, in *deleteProjectInput) (*document[contract.Changed], error) {
-	return s.change(ctx, in.OfProject, func(e *edit) (*change, error) {
-		if n, first := e.s.running(e.record.ID); n > 0 && !in.Force {
-			return nil, conflict("project %s still runs %s, %s among them: stop the project, or delete it with ?force=true", e.spec.Name, many(n, "instance"), first)
-		}
-		err := e.admit(&mariposa.TaskSpec{
-			Task: mariposa.TaskStop, Component: "delete", Reason: &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}, Version: e.spec.Version, Lifts: true,
-			Patch: mariposa.Patch{Goal: mariposa.GoalDeleted},
-		})
-		if err != nil {
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.DeleteProject(ctx, request(ctx), r.ID, in.Force, in.Volumes))
+}
+
+type copyProjectInput struct {
+	OfProject
+	Body contract.Copy
+}
+
+func (s *server) copyProject(ctx context.Context, in *copyProjectInput) (*document[contract.Changed], error) {
+	from, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	org, err := s.findDestination(ctx, cmp.Or(in.Body.Organization, from.Spec.(*mariposa.ProjectSpec).Organization))
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.CopyProject(ctx, request(ctx), from, org, in.Body.Name, in.Body.Metadata))
+}
+
+type moveProjectInput struct {
+	OfProject
+	Body contract.Move
+}
+
+func (s *server) moveProject(ctx context.Context, in *moveProjectInput) (*document[contract.Changed], error) {
+	if in.Body.Organization == "" {
+		return nil, invalid("organization is missing: say where to move the project")
+	}
+	org, err := s.findDestination(ctx, in.Body.Organization)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.MoveProject(ctx, request(ctx), r.ID, org))
+}
+
+type planProjectInput struct {
+	OfProject
+	Rolling     string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
+	Canary      string `query:"canary" doc:"hold after so many instances: a number or a percentage"`
+	ContentType string `header:"Content-Type" hidden:"true"`
+	RawBody     []byte `contentType:"application/yaml"`
+}
+
+func (s *server) planProject(ctx context.Context, in *planProjectInput) (*document[contract.Plan], error) {
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	var sub *change.Submission
+	switch empty := len(bytes.TrimSpace(in.RawBody)) == 0; {
+	case empty && (in.Rolling != "" || in.Canary != ""):
+		return nil, invalid("rolling, canary: only a plan of a manifest has a use for them")
+	case !empty:
+		if err := checkManifestType(in.ContentType); err != nil {
 			return nil, err
 		}
-		e.spec.Deleting, e.spec.DropVolumes = true, in.Volumes
-		e.answer.Reason = e.volumesAfter()
-		e.dismiss()
-		e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(e.spec.Organization, e.spec.Name), Delete: true}, "", nil)
-		return e.done("its name is free; it goes once its last instance is gone")
-	})
-}
-
-// volumesAfter says what becomes of the volumes of a project that is deleted.
-func (e *edit) volumesAfter() string {
-	n := len(e.s.Picture.VolumesOf(e.record.ID))
-	switch {
-	case n == 0:
-		return ""
-	case e.spec.DropVolumes:
-		return many(n, "volume") + " will be deleted with it"
-	}
-	return many(n, "volume") + " will be left to organization " + e.s.viewer(e.ctx).orgName(e.spec.Organization)
-}
-
-// running counts the instances of a project that run, or may.
-func (s *server) running(project string) (n int, first string) {
-	for _, r := range s.Picture.InstancesOf(project) {
-		spec := r.Spec.(*mariposa.InstanceSpec)
-		switch mariposa.StateOf(spec, instanceStatus(r)) {
-		case mariposa.StateDestroyed, mariposa.StateStopped, mariposa.StateFailed:
-			continue
+		if sub, err = (SubmissionQuery{Rolling: in.Rolling, Canary: in.Canary}).submission(); err != nil {
+			return nil, err
 		}
-		if n++; n == 1 {
-			first = spec.Name
-		}
+		take(sub, in.ContentType, in.RawBody)
 	}
-	return n, first
+	return changed(s.change.Plan(ctx, request(ctx), r.ID, sub))
 }
-
-// taskReason is the reason of the task that this edit added.
-func (e *edit) taskReason() string {
-	for _, w := range e.unit.Writes {
-		if t, ok := w.Spec.(*mariposa.TaskSpec); ok {
-			return reason.Sentence(t.Reason)
-		}
-	}
-	return ""
-}
-
-func firstOf(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
-}
-
-func numbered(sha string, number int) string { return fmt.Sprintf("%s (number %d)", sha, number) }

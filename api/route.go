@@ -57,6 +57,9 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 				}
 				return nil, s.explain(ctx, err)
 			}
+			if ses, ok := ctx.Value(sessionKey{}).(*session); ok && ses.Replayed {
+				ses.header.Set(replayedHeader, "true")
+			}
 			return out, nil
 		})
 	}}

@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"mariposa"
+	"mariposa/change"
 	"mariposa/store"
 )
 
@@ -72,7 +73,7 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 		return
 	}
 	ses := asking(r.Context())
-	ses.route = rt
+	ses.Action, ses.Global, ses.header = rt.audit, rt.object == nil, w.Header()
 	if mediaType(r.Header.Get("Content-Type")) == curlType && !rt.body.text {
 		r.Header.Set("Content-Type", "application/json") // people write curl -d '{…}'; whatever is none is refused
 	}
@@ -90,9 +91,8 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 			newError(mariposa.InvalidArgument, "the Idempotency-Key is too long", nil).write(w)
 			return
 		}
-		ses.header = w.Header()
-		ses.again = newReplay(ses.caller, key, r, peek(r), cmp.Or(op.DefaultStatus, http.StatusOK))
-		if s.repeat(r.Context(), w, ses.again) { // what it was about may be gone by now, by its own doing
+		ses.Idempotency = newIdempotency(ses.Caller, key, r, peek(r), cmp.Or(op.DefaultStatus, http.StatusOK))
+		if s.repeat(r.Context(), w, ses.Idempotency) { // what it was about may be gone by now, by its own doing
 			return
 		}
 	}
@@ -108,15 +108,15 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 
 // repeat gives a change that was made before its first answer again; false: there is
 // none.
-func (s *server) repeat(ctx context.Context, w http.ResponseWriter, p *replay) bool {
-	body, _, err := s.answered(ctx, p)
+func (s *server) repeat(ctx context.Context, w http.ResponseWriter, p *change.Idempotency) bool {
+	body, _, err := s.change.Answered(ctx, p)
 	switch {
 	case err != nil:
 		s.explain(ctx, err).write(w)
 	case body != nil:
 		w.Header().Set(replayedHeader, "true")
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(p.status)
+		w.WriteHeader(p.Status)
 		_, _ = w.Write(body) // whoever asked may be gone
 	}
 	return err != nil || body != nil
@@ -159,12 +159,12 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 		return r, s.rejectToken(r, from, func() string { return s.whyNot(r.Context(), token, now) })
 	}
 	s.used(c, from, now)
-	ses := &session{caller: c, from: from, asked: r.Method + " " + r.URL.Path}
+	ses := &session{Request: change.Request{Caller: c, From: from, ID: requestID(r.Context())}, asked: r.Method + " " + r.URL.Path}
 	own, user := asUser(r)
 	own = own.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	if user != "" {
-		if ses.caller = s.directory.StandIn(c, user); ses.caller == nil {
-			ses.caller, ses.route = c, &route{audit: "user.act-for"}
+		if ses.Caller = s.directory.StandIn(c, user); ses.Caller == nil {
+			ses.Caller, ses.Action = c, "user.act-for"
 			refused := newError(mariposa.ResourceNotFound, "there is no such user", nil)
 			s.deny(own.Context(), refused)
 			return own, refused

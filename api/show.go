@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/change"
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/picture"
@@ -199,7 +200,7 @@ func (v *viewer) versionDoc(r *store.Record) contract.Version {
 		Cause: cmp.Or(spec.Cause, mariposa.CauseManifest), MetadataChanged: list(spec.Keys),
 	}
 	if p := v.projectRecord(spec.Project); p != nil {
-		for tag, number := range tags(p) {
+		for tag, number := range change.Tags(p) {
 			if number == spec.Number {
 				doc.Tags = append(doc.Tags, tag)
 			}
@@ -408,7 +409,7 @@ func (v *viewer) hushed(project string, values *manifest.Values) *manifest.Value
 	}
 	secret := func(string) bool { return true }
 	if p := v.projectRecord(project); p != nil {
-		if now, declared, err := v.s.valuesOf(v.ctx, p); err == nil {
+		if now, declared, err := v.s.Shelf.NewestValues(v.ctx, p.ID, p.Spec.(*mariposa.ProjectSpec)); err == nil {
 			secret = func(key string) bool {
 				value, _ := now.Get(key)
 				return value.Secret || declared.IsSecret(key)

@@ -139,6 +139,8 @@ func (st saidState) at(now time.Time) contract.ProjectState {
 	return doc
 }
 
+var countSeed = maphash.MakeSeed()
+
 // get returns a count that is not older than a revision.
 func (c *stateCache) get(project string, revision int64) (saidState, bool) {
 	c.mu.Lock()
@@ -172,7 +174,7 @@ func (s *server) countProject(v *viewer, id string) (saidState, bool) {
 	if st, ok := s.states.get(id, began); ok {
 		return st, true
 	}
-	counting := &s.states.counting[maphash.String(lockSeed, id)%uint64(len(s.states.counting))]
+	counting := &s.states.counting[maphash.String(countSeed, id)%uint64(len(s.states.counting))]
 	counting.Lock()
 	defer counting.Unlock()
 	if st, ok := s.states.get(id, began); ok {
@@ -260,17 +262,10 @@ func (v *viewer) goals(r *store.Record) map[string]*mariposa.ServiceStatus {
 // submitted are the goals that a project's newest manifest begins with.
 func (v *viewer) submitted(r *store.Record) map[string]*mariposa.ServiceStatus {
 	spec := r.Spec.(*mariposa.ProjectSpec)
-	goals := map[string]*mariposa.ServiceStatus{}
 	if first := v.version(r.ID, spec.Number); first != nil {
-		for name, def := range first.Services {
-			ss := &mariposa.ServiceStatus{ID: spec.Services[name], Scale: 1, Number: spec.Number, Status: mariposa.StatusConverging}
-			if def.Scale != nil {
-				ss.Scale = *def.Scale
-			}
-			goals[name] = ss
-		}
+		return first.Begin(spec.Services)
 	}
-	return goals
+	return map[string]*mariposa.ServiceStatus{}
 }
 
 func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *tally) (contract.ServiceState, whys) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -238,6 +239,15 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 	}
 }
 
+// terminateTask ends a task because a person says so.
+func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contract.Terminated], error) {
+	r, err := s.findTask(ctx, in.Task)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.Terminate(ctx, request(ctx), r))
+}
+
 // asked names what the planner asks of an instance, by the event that says so.
 var asked = map[string]string{
 	"instance.provisioning": "create", "instance.updating": "update", "instance.stopping": "remove",
@@ -259,7 +269,7 @@ func (v *viewer) step(c *store.Change) (contract.TaskStep, bool) {
 	case c.Deleted:
 		step.Step, step.Result = "collect", "done"
 	case c.Spec:
-		step.Step, step.Result = firstOf(asked[c.Event.Kind], "update"), "asked"
+		step.Step, step.Result = cmp.Or(asked[c.Event.Kind], "update"), "asked"
 	default:
 		step.Step, step.Result = "create", string(mariposa.StateOf(spec, instanceStatus(&c.Record)))
 		if spec.Goal != mariposa.GoalRunning {

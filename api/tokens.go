@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +13,6 @@ import (
 	"mariposa/contract"
 	"mariposa/store"
 )
-
-// tokenPrefix lets people and scanners see what a string is.
-const tokenPrefix = "mrp_"
-
-// maxTokens bounds how many tokens a user has.
-const maxTokens = 1000
 
 func (v *viewer) token(r *store.Record) contract.Token {
 	spec := r.Spec.(*mariposa.TokenSpec)
@@ -91,34 +84,7 @@ func (s *server) createToken(ctx context.Context, in *createTokenInput) (*docume
 	if err != nil {
 		return nil, err
 	}
-	secret := tokenPrefix + rand.Text() + rand.Text()
-	spec.Hash = mariposa.HashToken(secret)
-	id := mariposa.TokenID(spec.Hash)
-	made, err := commit(ctx, s, "tokens of "+spec.User, func() (*store.Unit, contract.Token, error) {
-		mine := s.Picture.TokensOf(spec.User)
-		if len(mine) >= maxTokens {
-			return nil, contract.Token{}, conflict("%s has %d tokens already: revoke some", s.viewer(ctx).userName(spec.User), len(mine))
-		}
-		for _, t := range mine {
-			if t.Spec.(*mariposa.TokenSpec).Name == spec.Name {
-				return nil, contract.Token{}, conflict("there is a token %q already: choose another name, or revoke that one", spec.Name)
-			}
-		}
-		doc := s.viewer(ctx).token(&store.Record{Kind: mariposa.KindToken, ID: id, Spec: spec})
-		doc.Secret = secret
-		return &store.Unit{
-			Require: []store.Require{{Kind: mariposa.KindUser, ID: spec.User, SpecRevision: -1, StatusRevision: -1}},
-			Writes:  []store.Write{{Kind: mariposa.KindToken, ID: id, Spec: spec}},
-			Audit: []mariposa.Audit{{
-				Kind: string(mariposa.KindToken), Object: id, ObjectName: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: doc.ProjectName,
-				Reason: "for " + doc.UserName,
-			}},
-		}, doc, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer(*made)
+	return changed(s.change.CreateToken(ctx, request(ctx), *spec, s.viewer(ctx).token))
 }
 
 // newToken checks what is asked of a token: never more than the caller has.
@@ -129,9 +95,6 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 		return nil, err
 	}
 	spec := &mariposa.TokenSpec{Use: mariposa.TokenUser, Name: ask.Name, User: user, Role: ask.Role, Created: now, Author: actor(ctx)}
-	if err := checkText("name", ask.Name); err != nil {
-		return nil, err
-	}
 	if ask.Project != "" {
 		p, err := s.findProject(ctx, ask.Project, ask.Organization)
 		if err != nil {
@@ -196,47 +159,7 @@ func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contra
 	if err != nil {
 		return nil, err
 	}
-	spec := found.Spec.(*mariposa.TokenSpec)
-	changed, err := commit(ctx, s, found.ID, func() (*store.Unit, contract.Changed, error) {
-		now := s.Clock.Now()
-		unit := &store.Unit{
-			Writes: []store.Write{revoke(found, now)},
-			Audit:  []mariposa.Audit{{Kind: string(mariposa.KindToken), Organization: spec.Organization, Project: spec.Project}},
-		}
-		for _, t := range s.descendants(spec.User, found.ID) {
-			unit.Writes = append(unit.Writes, revoke(t, now))
-		}
-		return unit, contract.Changed{ID: found.ID, Name: spec.Name}, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer(*changed)
-}
-
-// revoke takes a token out of use. It is kept aside, so that who still brings it
-// hears what became of it.
-func revoke(t *store.Record, now time.Time) store.Write {
-	spec := *t.Spec.(*mariposa.TokenSpec)
-	spec.Revoked = now
-	return store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &spec, Archive: true}
-}
-
-// descendants are the tokens that a token made, and those that these made.
-func (s *server) descendants(user, id string) []*store.Record {
-	made := map[string]bool{id: true}
-	var all []*store.Record
-	tokens := s.Picture.TokensOf(user)
-	for more := true; more; {
-		more = false
-		for _, t := range tokens {
-			if !made[t.ID] && made[t.Spec.(*mariposa.TokenSpec).Parent] {
-				made[t.ID], more = true, true
-				all = append(all, t)
-			}
-		}
-	}
-	return all
+	return changed(s.change.RevokeToken(ctx, request(ctx), found))
 }
 
 // findToken finds a token by id or name: one's own, or for who runs the

@@ -1,12 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 
 	"mariposa"
-	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/store"
 )
@@ -28,7 +28,7 @@ func (v *viewer) userName(id string) string {
 
 func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Whoami], error) {
 	c, v := caller(ctx), s.viewer(ctx)
-	r := s.Picture.Get(mariposa.KindUser, firstOf(c.By, c.User))
+	r := s.Picture.Get(mariposa.KindUser, cmp.Or(c.By, c.User))
 	if r == nil {
 		return nil, notFound("there is no such user")
 	}
@@ -122,37 +122,7 @@ func (s *server) getUser(ctx context.Context, in *OfUser) (*document[contract.Us
 type createUserInput struct{ Body contract.NewUser }
 
 func (s *server) createUser(ctx context.Context, in *createUserInput) (*document[contract.Changed], error) {
-	name := in.Body.Name
-	if err := checkName("user", name); err != nil {
-		return nil, err
-	}
-	if err := checkText("email", in.Body.Email); err != nil {
-		return nil, err
-	}
-	id, org := s.NewID(), s.NewID()
-	changed, err := commit(ctx, s, mariposa.NameID("", name), func() (*store.Unit, contract.Changed, error) {
-		if err := s.freeName(name); err != nil {
-			return nil, contract.Changed{}, err
-		}
-		spec := &mariposa.UserSpec{Name: name, Email: in.Body.Email, Admin: in.Body.Admin, Created: s.Clock.Now(), Author: actor(ctx)}
-		return &store.Unit{
-			Require: []store.Require{{Kind: mariposa.KindName, ID: mariposa.NameID("", name), Absent: true}},
-			Writes:  auth.NewUser(id, org, spec),
-			Audit:   []mariposa.Audit{{Kind: string(mariposa.KindUser)}},
-		}, contract.Changed{ID: id, Name: name}, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer(*changed)
-}
-
-// freeName says whether a user or organization can still take a name.
-func (s *server) freeName(name string) error {
-	if s.Picture.Get(mariposa.KindName, mariposa.NameID("", name)) != nil {
-		return conflict("the name %s is taken: users and organizations share their names; choose another", name)
-	}
-	return nil
+	return changed(s.change.CreateUser(ctx, request(ctx), in.Body.Name, in.Body.Email, in.Body.Admin))
 }
 
 type updateUserInput struct {
@@ -161,97 +131,17 @@ type updateUserInput struct {
 }
 
 func (s *server) updateUser(ctx context.Context, in *updateUserInput) (*document[contract.Changed], error) {
-	if in.Body.Email != nil {
-		if err := checkText("email", *in.Body.Email); err != nil {
-			return nil, err
-		}
-	}
-	return s.changeUser(ctx, in.User, func(r *store.Record, unit *store.Unit) error {
-		spec := *r.Spec.(*mariposa.UserSpec)
-		set(&spec.Email, in.Body.Email)
-		set(&spec.Admin, in.Body.Admin)
-		set(&spec.Disabled, in.Body.Disabled)
-		if r.ID == mariposa.FirstUser && (!spec.Admin || spec.Disabled) {
-			return conflict("%s is the first user and keeps the installation reachable: it stays an admin and enabled", spec.Name)
-		}
-		unit.Writes = append(unit.Writes, store.Write{
-			Kind: mariposa.KindUser, ID: r.ID, Spec: &spec, Event: mariposa.Event{Kind: "user.updated", Actor: actor(ctx)},
-		})
-		return nil
-	})
-}
-
-func set[T any](to, from *T) {
-	if from != nil {
-		*to = *from
-	}
-}
-
-// changeUser changes a user as they stand.
-func (s *server) changeUser(ctx context.Context, ref string, build func(*store.Record, *store.Unit) error) (*document[contract.Changed], error) {
-	found, err := s.anyUser(ref)
+	r, err := s.anyUser(in.User)
 	if err != nil {
 		return nil, err
 	}
-	changed, err := commit(ctx, s, found.ID, func() (*store.Unit, contract.Changed, error) {
-		r := s.Picture.Get(mariposa.KindUser, found.ID)
-		if r == nil {
-			return nil, contract.Changed{}, notFound("the user is gone")
-		}
-		unit := &store.Unit{
-			Require: []store.Require{{Kind: mariposa.KindUser, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}},
-			Audit:   []mariposa.Audit{{Kind: string(mariposa.KindUser)}},
-		}
-		err := build(r, unit)
-		return unit, contract.Changed{ID: r.ID, Name: r.Spec.(*mariposa.UserSpec).Name}, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer(*changed)
+	return changed(s.change.UpdateUser(ctx, request(ctx), r.ID, in.Body))
 }
 
 func (s *server) deleteUser(ctx context.Context, in *OfUser) (*document[contract.Changed], error) {
-	return s.changeUser(ctx, in.User, func(r *store.Record, unit *store.Unit) error {
-		spec := r.Spec.(*mariposa.UserSpec)
-		if r.ID == mariposa.FirstUser || r.ID == firstOf(caller(ctx).By, caller(ctx).User) {
-			return conflict("%s cannot be deleted: it is the first user, or the one that asks", spec.Name)
-		}
-		if n := len(s.Picture.ProjectsOf(spec.Organization)); n > 0 {
-			return conflict("%s still has %s in their own organization: move or delete them first", spec.Name, many(n, "project"))
-		}
-		if n := len(s.Picture.VolumesLeftTo(spec.Organization)); n > 0 {
-			return conflict("%s still has %s in their own organization, from projects that are gone: delete them first", spec.Name, many(n, "volume"))
-		}
-		emptied(unit, spec.Organization)
-		event := mariposa.Event{Kind: "user.deleted", Actor: actor(ctx)}
-		unit.Writes = append(unit.Writes,
-			store.Write{Kind: mariposa.KindUser, ID: r.ID, Delete: true, Event: event},
-			store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Delete: true},
-			store.Write{Kind: mariposa.KindOrg, ID: spec.Organization, Delete: true, Event: mariposa.Event{Kind: "organization.deleted", Actor: actor(ctx)}})
-		for _, t := range s.Picture.TokensOf(r.ID) {
-			unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindToken, ID: t.ID, Delete: true})
-		}
-		if err := s.leaveAll(ctx, r.ID, spec, unit); err != nil {
-			return err
-		}
-		return nil
-	})
-}
-
-// leaveAll takes a user out of every organization and project.
-func (s *server) leaveAll(ctx context.Context, user string, spec *mariposa.UserSpec, unit *store.Unit) error {
-	for _, org := range s.Picture.OrganizationsOf(user) {
-		if org.ID == spec.Organization {
-			continue
-		}
-		if err := s.leave(ctx, org, user, unit); err != nil {
-			return err
-		}
+	r, err := s.anyUser(in.User)
+	if err != nil {
+		return nil, err
 	}
-	for _, p := range s.Picture.ProjectsWith(user) {
-		w, q := s.withUser(ctx, p, user, mariposa.RoleNone)
-		unit.Writes, unit.Require = append(unit.Writes, w), append(unit.Require, q)
-	}
-	return nil
+	return changed(s.change.DeleteUser(ctx, request(ctx), r.ID))
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"strconv"
 
 	"mariposa"
@@ -64,64 +63,11 @@ func (s *server) getVersion(ctx context.Context, in *getVersionInput) (*document
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.findVersion(ctx, r, in.Version)
+	found, err := s.change.FindVersion(ctx, r, in.Version)
 	if err != nil {
 		return nil, err
 	}
 	doc := s.viewer(ctx).versionNow(r, found)
 	doc.Manifest = string(yamlOf(found.Spec.(*mariposa.VersionSpec)))
 	return answer(doc)
-}
-
-// findVersion finds a version of a project by number, tag or hash. Where the
-// same manifest was submitted more than once, the newest is meant.
-func (s *server) findVersion(ctx context.Context, project *store.Record, ref string) (*store.Record, error) {
-	number, tagged := tags(project)[ref]
-	if !tagged {
-		number, _ = strconv.Atoi(ref)
-	}
-	if number > 0 {
-		r, err := s.Store.Get(ctx, mariposa.KindVersion, mariposa.VersionID(project.ID, number))
-		if err == nil || !errors.Is(err, store.ErrNotFound) {
-			return &r, err
-		}
-	}
-	if len(ref) >= 7 && len(ref) <= 40 {
-		return s.findHash(ctx, project, ref)
-	}
-	return nil, noVersion(project, ref)
-}
-
-func noVersion(project *store.Record, ref string) error {
-	return notFound("project %s has no version %q: use a number, or at least 7 characters of the hash", project.Spec.(*mariposa.ProjectSpec).Name, ref)
-}
-
-// findHash looks through the versions a few at a time: manifests may be large.
-func (s *server) findHash(ctx context.Context, project *store.Record, ref string) (*store.Record, error) {
-	var found *store.Record
-	q := store.Query{Kind: mariposa.KindVersion, Project: project.ID, Limit: 20}
-	for {
-		page, err := s.Store.List(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page {
-			spec := page[i].Spec.(*mariposa.VersionSpec)
-			switch {
-			case !isVersion(ref, spec.Version, spec.Number):
-			case found == nil:
-				found = &page[i]
-			case found.Spec.(*mariposa.VersionSpec).Version != spec.Version:
-				return nil, invalid("%q means more than one version: use more characters of the hash", ref)
-			}
-		}
-		if len(page) < q.Limit {
-			break
-		}
-		q.Before = page[len(page)-1].ID
-	}
-	if found == nil {
-		return nil, noVersion(project, ref)
-	}
-	return found, nil
 }

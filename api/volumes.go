@@ -9,7 +9,6 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
-	"mariposa/converge"
 	"mariposa/store"
 )
 
@@ -141,21 +140,10 @@ func (s *server) ownerOfVolume(ctx context.Context, ref string) (*store.Record, 
 	if err != nil {
 		return nil, err
 	}
-	if owner := s.ownerOf(r); owner != nil {
+	if owner := s.directory.OwnerOf(r); owner != nil {
 		return owner, nil
 	}
 	return nil, notFound("there is no volume %q", ref)
-}
-
-func (s *server) ownerOf(r *store.Record) *store.Record {
-	spec := r.Spec.(*mariposa.VolumeSpec)
-	if spec.Project != "" {
-		return s.Picture.Get(mariposa.KindProject, spec.Project)
-	}
-	if org := s.Picture.Get(mariposa.KindOrg, spec.Organization); org != nil {
-		return org
-	}
-	return &store.Record{Kind: mariposa.KindOrg, ID: spec.Organization, Spec: &mariposa.OrganizationSpec{}} // gone too: who runs the installation clears up
 }
 
 type ofVolume struct {
@@ -226,128 +214,10 @@ func (v *viewer) userOf(volume *store.Record) *store.Record {
 	return on[volume.ID]
 }
 
-// deleteVolume gives a volume its tombstone: the node takes it away when it can be
-// reached, and then it is forgotten.
 func (s *server) deleteVolume(ctx context.Context, in *ofVolume) (*document[contract.Changed], error) {
-	found, err := s.findVolume(ctx, in.Volume)
+	r, err := s.findVolume(ctx, in.Volume)
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.commit(ctx, found.ID, func() (*change, error) {
-		r := s.Picture.Get(mariposa.KindVolume, found.ID)
-		if r == nil {
-			return nil, notFound("the volume is gone")
-		}
-		owner := s.ownerOf(r)
-		if owner == nil {
-			return nil, notFound("the volume is gone")
-		}
-		if err := s.authorizeAgain(ctx, owner); err != nil {
-			return nil, err
-		}
-		doc := s.viewer(ctx).volume(r)
-		c := &change{answer: contract.Changed{ID: r.ID, Name: doc.Name, Reason: "its node " + cmp.Or(doc.NodeName, doc.Node) + " removes it"}}
-		if doc.State == string(mariposa.NodeUnknown) {
-			c.answer.Reason = "its node " + cmp.Or(doc.NodeName, doc.Node) + " removes it when it can be reached again"
-		}
-		if doc.Goal == mariposa.GoalGone {
-			return c, nil
-		}
-		if err := s.unused(ctx, r, doc); err != nil {
-			return nil, err
-		}
-		s.entomb(ctx, c, r, doc)
-		return c, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer(*changed)
-}
-
-// unused refuses to delete a volume that something uses, or will.
-func (s *server) unused(ctx context.Context, r *store.Record, doc contract.Volume) error {
-	what := fmt.Sprintf("volume %s of %s", doc.Name, doc.Slot)
-	if doc.Instance != "" {
-		user := s.Picture.Get(mariposa.KindInstance, doc.Instance)
-		if user != nil && user.Spec.(*mariposa.InstanceSpec).Debt {
-			return conflict("%s is used by instance %s, which is left of project %s on node %s: it can be deleted once that is gone", what, doc.InstanceName, doc.ProjectName, cmp.Or(doc.NodeName, doc.Node))
-		}
-		return conflict("%s is used by instance %s: scale %s down, stop it, or take it out of the manifest first", what, doc.InstanceName, doc.ServiceName)
-	}
-	if wanted, err := s.wanted(ctx, r); err != nil {
-		return err
-	} else if wanted {
-		return conflict("%s will be used again: %s is to have an instance in that slot; scale %s down, stop it, or take it out of the manifest first", what, doc.ServiceName, doc.ServiceName)
-	}
-	return nil
-}
-
-// wanted reports whether the goal of a volume's project is to fill the volume's
-// slot, which is empty, with an instance that would use it.
-func (s *server) wanted(ctx context.Context, r *store.Record) (bool, error) {
-	spec := r.Spec.(*mariposa.VolumeSpec)
-	project := s.Picture.Get(mariposa.KindProject, spec.Project)
-	st := statusOf(project)
-	if st == nil || project.Spec.(*mariposa.ProjectSpec).Deleting {
-		return false, nil
-	}
-	ss := st.Services[spec.ServiceName]
-	if ss == nil || ss.ID != spec.Service {
-		return false, nil
-	}
-	view, err := s.view(project.ID, st, func(n int) (converge.Definitions, error) { return s.definitions(ctx, project.ID, n) })
-	if err != nil {
-		return false, err
-	}
-	def := view.Definition(ss.Number, spec.ServiceName)
-	uses := def != nil && slices.ContainsFunc(def.Volumes, func(text string) bool { return mariposa.ParseMount(text).Name == spec.Name })
-	return uses && view.WillFill(spec.ServiceName, spec.Slot), nil
-}
-
-// entomb writes a volume's tombstone. On a node that is no more there is nobody to
-// take anything away, so the record goes at once.
-func (s *server) entomb(ctx context.Context, c *change, r *store.Record, doc contract.Volume) {
-	spec := *r.Spec.(*mariposa.VolumeSpec)
-	spec.Goal, spec.Task, spec.Reason = mariposa.GoalGone, "", mariposa.Asked(actor(ctx)+" deleted it")
-	w := store.Write{
-		Kind: mariposa.KindVolume, ID: r.ID, Spec: &spec,
-		Event: mariposa.Event{Kind: "volume.deleting", Project: spec.Project, Service: spec.ServiceName, Node: spec.Node, Actor: actor(ctx), Reason: spec.Reason},
-	}
-	if s.Picture.Get(mariposa.KindNode, spec.Node) == nil {
-		w.Spec, w.Delete, w.Event.Kind = nil, true, "volume.deleted"
-		c.answer.Reason = "its node is no more, and it was forgotten"
-	}
-	c.unit.Require = []store.Require{{Kind: mariposa.KindVolume, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
-	c.unit.Writes = []store.Write{w}
-	c.unit.Audit = []mariposa.Audit{{
-		Kind: string(mariposa.KindVolume), Object: r.ID, ObjectName: doc.Slot + " " + doc.Name,
-		Organization: doc.Organization, Project: doc.Project, ProjectName: doc.ProjectName, Reason: spec.Reason.Detail,
-	}}
-}
-
-// forgetVolumes takes the volumes of a node that is given up off the books, and says
-// which of them had been kept.
-func (s *server) forgetVolumes(c *change, node, why string) (lost []string) {
-	for _, r := range s.Picture.VolumesOn(node) {
-		spec := r.Spec.(*mariposa.VolumeSpec)
-		if spec.Goal == mariposa.GoalKept {
-			lost = append(lost, fmt.Sprintf("%s of %s.%d", spec.Name, spec.ServiceName, spec.Slot))
-		}
-		c.unit.Require = append(c.unit.Require, store.Require{Kind: mariposa.KindVolume, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
-		c.unit.Writes = append(c.unit.Writes, store.Write{
-			Kind: mariposa.KindVolume, ID: r.ID, Delete: true,
-			Event: mariposa.Event{Kind: "volume.deleted", Project: spec.Project, Service: spec.ServiceName, Reason: mariposa.Asked(why)},
-		})
-	}
-	return lost
-}
-
-// some names a few of many.
-func some(all []string) string {
-	const few = 5
-	if len(all) <= few {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
+	return changed(s.change.DeleteVolume(ctx, request(ctx), r.ID))
 }

@@ -2,17 +2,8 @@ package api
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 )
-
-// many counts things in words: 1 instance, 2 instances.
-func many(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
 
 // naturally compares names as people do: numbers in them count as numbers, so
 // that dummy-2 comes before dummy-10.

@@ -21,6 +21,7 @@ import (
 	"mariposa"
 	"mariposa/api"
 	"mariposa/auth"
+	"mariposa/change"
 	"mariposa/clock"
 	"mariposa/engine"
 	"mariposa/fleet"
@@ -198,7 +199,7 @@ func (c *Control) tidy(ctx context.Context) {
 				slog.Warn("cannot forget old tasks; trying again", "err", err)
 			}
 		}
-		if err := api.ForgetAnswers(ctx, c.cfg.Store, time.Now()); err != nil && ctx.Err() == nil {
+		if err := change.ForgetAnswers(ctx, c.cfg.Store, time.Now()); err != nil && ctx.Err() == nil {
 			slog.Warn("cannot forget old answers; trying again", "err", err)
 		}
 		select {

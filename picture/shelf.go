@@ -155,6 +155,31 @@ func (s *Shelf) Values(ctx context.Context, project string, number int) (*manife
 	return v, nil
 }
 
+// NewestValues returns the newest values of a project, secrets marked, and the manifest
+// that speaks of them: an empty one where that is lost.
+func (s *Shelf) NewestValues(ctx context.Context, project string, spec *mariposa.ProjectSpec) (*manifest.Values, *manifest.Project, error) {
+	values, err := s.Values(ctx, project, spec.Metadata)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v, err := s.Version(ctx, project, spec.Number); err == nil {
+		return values.Marked(v.Manifest), v.Manifest, nil
+	}
+	return values, &manifest.Project{}, nil
+}
+
+// Begin is the goals that services begin with at a version, given their ids.
+func (v *Version) Begin(ids map[string]string) map[string]*mariposa.ServiceStatus {
+	goals := map[string]*mariposa.ServiceStatus{}
+	for name, def := range v.Services {
+		goals[name] = &mariposa.ServiceStatus{ID: ids[name], Scale: 1, Number: v.Spec.Number, Status: mariposa.StatusConverging}
+		if def.Scale != nil {
+			goals[name].Scale = *def.Scale
+		}
+	}
+	return goals
+}
+
 func (s *Shelf) keep(id string, v *Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -122,8 +122,8 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
-// many counts things in words: 1 instance, 2 instances.
-func many(n int, what string) string {
+// Many counts things in words: 1 instance, 2 instances.
+func Many(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

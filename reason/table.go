@@ -89,7 +89,7 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("%s stays until %s, which refers to it, has moved to another", r.Subject, r.Other)
 	}),
 	mariposa.ReasonGoesAfter: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("goes after %s, which depends on it and still has %s", r.Subject, many(r.Count, "instance")) + frozen(r, " and is frozen")
+		return fmt.Sprintf("goes after %s, which depends on it and still has %s", r.Subject, Many(r.Count, "instance")) + frozen(r, " and is frozen")
 	}),
 	mariposa.ReasonBackingOff: {text: func(r *mariposa.Reason, now time.Time) string {
 		next := "next try now"
@@ -107,7 +107,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonFrozen:        say(afterThaw),
 	mariposa.ReasonNeedsMetadata: say(needs),
 	mariposa.ReasonStoppedFailures: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("the rollout of version %d stopped after %s", r.Version, many(r.Count, "failure"))
+		return fmt.Sprintf("the rollout of version %d stopped after %s", r.Version, Many(r.Count, "failure"))
 	}),
 	mariposa.ReasonStoppedDeadline: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("the rollout of version %d stopped: no progress for %s", r.Version, span(r.For))
@@ -201,14 +201,14 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonCounts:    say(counts),
 	mariposa.ReasonOutdated: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("%s outdated: made from version %d, while version %d is in force; mariposa project reprovision replaces what is outdated",
-			many(r.Count, "instance"), r.Version, r.Of)
+			Many(r.Count, "instance"), r.Version, r.Of)
 	}),
 	mariposa.ReasonOutdatedValues: say(func(r *mariposa.Reason) string {
 		what := "what they are made from"
 		if len(r.Keys) > 0 {
 			what = "metadata " + keys(r)
 		}
-		return fmt.Sprintf("%s outdated: %s changed since version %d; mariposa project reprovision brings it in", many(r.Count, "instance"), what, r.Version)
+		return fmt.Sprintf("%s outdated: %s changed since version %d; mariposa project reprovision brings it in", Many(r.Count, "instance"), what, r.Version)
 	}),
 	mariposa.ReasonLingers: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("%s may take for ever to stop, as stop.timeout is negative: mariposa instance rm --force %s ends it", r.Subject, r.Subject)
@@ -385,5 +385,5 @@ func failedTimes(n int) string {
 	if n < 2 {
 		return "failed"
 	}
-	return "failed " + many(n, "time") + " in a row"
+	return "failed " + Many(n, "time") + " in a row"
 }

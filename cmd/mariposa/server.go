@@ -17,8 +17,8 @@ import (
 
 	"mariposa"
 	"mariposa/agent"
-	"mariposa/api"
 	"mariposa/assembly"
+	"mariposa/change"
 	"mariposa/cli"
 	"mariposa/clock"
 	"mariposa/seal"
@@ -44,7 +44,7 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.BoolVar(&f.insecure, "insecure", false, "serve plain HTTP to other machines: tokens travel in the clear")
 	to.StringVar(&f.keyFile, "key-file", "", "the key that seals secrets in the store; made the first time (default secret.key in the data folder)")
 	to.StringVar(&f.domain, "domain", "", "the domain that services and instances have their names under (default mariposa.internal)")
-	to.IntVar(&f.keepVersions, "keep-versions", api.DefaultKeep, "how many versions of a project are kept; tagged and running ones always are")
+	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "how many versions of a project are kept; tagged and running ones always are")
 	to.IntVar(&f.keepTasks, "keep-tasks", 30, "for how many days tasks that have ended are kept; 0: for ever")
 	to.IntVar(&f.keepAudit, "keep-audit", 365, "for how many days audit records are kept; 0: for ever")
 }

@@ -1,7 +1,7 @@
-package api
+package change
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -19,72 +19,51 @@ import (
 // maxForeseen bounds how far a plan looks ahead.
 const maxForeseen = 5000
 
-type planProjectInput struct {
-	OfProject
-	Rolling     string `query:"rolling" doc:"how many instances at a time: a number or a percentage"`
-	Canary      string `query:"canary" doc:"hold after so many instances: a number or a percentage"`
-	ContentType string `header:"Content-Type" hidden:"true"`
-	RawBody     []byte `contentType:"application/yaml"`
-}
-
-func (s *server) planProject(ctx context.Context, in *planProjectInput) (*document[contract.Plan], error) {
-	r, err := s.findProject(ctx, in.Project, in.Organization)
+// Plan says what would be done: with a manifest, what it would change; without one, what
+// would happen right now.
+func (c *Changer) Plan(ctx context.Context, req *Request, project string, sub *Submission) (*contract.Plan, error) {
+	e, err := c.edit(ctx, req, project)
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.edit(ctx, r.ID)
-	if err != nil {
-		return nil, err
-	}
-	changes, err := e.suppose(in)
-	if err != nil {
-		return nil, err
+	var changes *made
+	if sub != nil {
+		if changes, err = e.suppose(sub); err != nil {
+			return nil, err
+		}
 	}
 	return e.foresee(changes)
 }
 
-// suppose makes the version that is asked about, which nobody will ever store. Nil:
-// there is none, or it is in force already.
-func (e *edit) suppose(in *planProjectInput) (*made, error) {
-	if len(bytes.TrimSpace(in.RawBody)) == 0 {
-		if in.Rolling != "" || in.Canary != "" {
-			return nil, invalid("rolling, canary: only a plan of a manifest has a use for them")
-		}
-		return nil, nil
-	}
-	if err := checkManifestType(in.ContentType); err != nil {
-		return nil, err
-	}
-	sub, err := SubmissionQuery{Rolling: in.Rolling, Canary: in.Canary, Force: true}.submission()
+// suppose makes the version that is asked about, which nobody will ever store. Nil: it is in
+// force already.
+func (e *edit) suppose(sub *Submission) (*made, error) {
+	parsed, err := sub.read()
 	if err != nil {
 		return nil, err
 	}
-	sub.take(in.ContentType, in.RawBody)
-	if err := sub.check(); err != nil {
-		return nil, err
-	}
-	m, err := e.makeOrRenew(draft{cause: mariposa.CauseManifest, bytes: sub.bytes, json: sub.json, parsed: sub.parsed})
+	m, err := e.makeOrRenew(sub.draft(parsed))
 	if m != nil {
 		if m.difference, err = e.fromForce(m, statusOf(e.record)); err != nil {
 			return nil, err
 		}
-		e.task = &mariposa.TaskSpec{Services: m.changed, Patch: mariposa.Patch{Number: e.spec.Number, Rolling: sub.rolling, Canary: sub.canary}}
+		e.task = &mariposa.TaskSpec{Services: m.changed, Patch: mariposa.Patch{Number: e.spec.Number, Rolling: sub.Rolling, Canary: sub.Canary}}
 	}
 	return m, err
 }
 
 // foresee tells what would be done.
-func (e *edit) foresee(m *made) (*document[contract.Plan], error) {
+func (e *edit) foresee(m *made) (*contract.Plan, error) {
 	goal, err := e.after()
 	if err != nil {
 		return nil, err
 	}
 	doc := contract.Plan{Resources: []contract.PlanResource{}, Steps: []contract.PlanStep{}, Waits: []string{}, Missing: []string{}, Complete: true}
 	if m != nil {
-		doc.Missing = list(m.missing)
+		doc.Missing = append(doc.Missing, m.missing...)
 	}
 	if goal == nil { // its first task has not come yet
-		return answer(doc)
+		return &doc, nil
 	}
 	view, err := e.view(goal)
 	if err != nil {
@@ -101,16 +80,16 @@ func (e *edit) foresee(m *made) (*document[contract.Plan], error) {
 	}
 	tellUnfinished(doc.Resources, retried, seen)
 	names := map[string]string{}
-	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
 		names[r.ID] = r.Spec.(*mariposa.InstanceSpec).Name
 		return true
 	})
 	for _, step := range seen.Steps {
 		doc.Steps = append(doc.Steps, e.step(step, view, names))
 	}
-	doc.Waits = append(waits(seen), r.play(seen.Steps, e.s.Trial(slices.Collect(maps.Keys(names))))...)
+	doc.Waits = append(waits(seen), r.play(seen.Steps, e.c.Trial(slices.Collect(maps.Keys(names))))...)
 	doc.Complete = !seen.Cut && len(doc.Waits) == 0
-	return answer(doc)
+	return &doc, nil
 }
 
 // waits says of each service that would not be at its goal in the end what it waits
@@ -123,15 +102,15 @@ func waits(seen converge.Foresight) []string {
 		case seen.Cut:
 			continue
 		case ss.Rollout.HasStopped():
-			why = firstOf(reason.Sentence(ss.Reason), "its rollout has stopped")
+			why = cmp.Or(reason.Sentence(ss.Reason), "its rollout has stopped")
 		case seen.Todo[name] > 0:
-			why = firstOf(reason.Sentence(ss.Reason), "it waits")
+			why = cmp.Or(reason.Sentence(ss.Reason), "it waits")
 		case ss.Frozen != nil:
-			why = firstOf(reason.Sentence(ss.Reason), "it is frozen")
+			why = cmp.Or(reason.Sentence(ss.Reason), "it is frozen")
 		case ss.Rollout != nil && ss.Rollout.Held:
-			why = firstOf(reason.Sentence(ss.Reason), "its rollout is held")
+			why = cmp.Or(reason.Sentence(ss.Reason), "its rollout is held")
 		case ss.Paused && ss.Rollout != nil:
-			why = firstOf(reason.Sentence(ss.Reason), "it is paused")
+			why = cmp.Or(reason.Sentence(ss.Reason), "it is paused")
 		default:
 			continue
 		}
@@ -142,12 +121,12 @@ func waits(seen converge.Foresight) []string {
 
 // view is the project as the planner would see it under a goal.
 func (e *edit) view(goal *mariposa.ProjectStatus) (*converge.View, error) {
-	return e.s.view(e.record.ID, goal, e.definitions)
+	return e.c.view(e.record.ID, goal, e.definitions)
 }
 
 // view is a project as its planner sees it under a goal.
-func (s *server) view(project string, goal *mariposa.ProjectStatus, definitions func(int) (converge.Definitions, error)) (*converge.View, error) {
-	view := s.Picture.View(s.Picture.Project(project), goal)
+func (c *Changer) view(project string, goal *mariposa.ProjectStatus, definitions func(int) (converge.Definitions, error)) (*converge.View, error) {
+	view := c.Picture.View(c.Picture.Project(project), goal)
 	return view, picture.Learn(view, definitions)
 }
 
@@ -163,7 +142,7 @@ func (e *edit) resources(m *made, goal *mariposa.ProjectStatus) []contract.PlanR
 	}
 	docs := []contract.PlanResource{}
 	add := func(name, change string, fields []contract.FieldDiff) {
-		doc := contract.PlanResource{Kind: "service", Name: name, Change: change, Fields: list(fields), Before: before[name]}
+		doc := contract.PlanResource{Kind: "service", Name: name, Change: change, Fields: append([]contract.FieldDiff{}, fields...), Before: before[name]}
 		if ss := goal.Services[name]; ss != nil && !ss.Removed {
 			doc.After = ss.Scale
 		}
@@ -174,7 +153,7 @@ func (e *edit) resources(m *made, goal *mariposa.ProjectStatus) []contract.PlanR
 	}
 	if m != nil {
 		for _, d := range m.diffs {
-			one := serviceDiff(d)
+			one := ServiceDiff(d)
 			add(one.Service, one.Change, one.Fields)
 		}
 		return docs
@@ -254,7 +233,10 @@ func changesBy(seen converge.Foresight) map[string]manifest.Change {
 }
 
 func (e *edit) step(s converge.Foreseen, view *converge.View, names map[string]string) contract.PlanStep {
-	doc := contract.PlanStep{Step: string(s.Action), Service: s.Service, Instance: s.Instance, InstanceName: names[s.Instance], Reason: reason.Sentence(s.Reason), ReasonCode: codeOf(s.Reason)}
+	doc := contract.PlanStep{Step: string(s.Action), Service: s.Service, Instance: s.Instance, InstanceName: names[s.Instance], Reason: reason.Sentence(s.Reason)}
+	if s.Reason != nil {
+		doc.ReasonCode = s.Reason.Code
+	}
 	if doc.InstanceName == "" { // it would have been made by an earlier step
 		doc.Instance, doc.InstanceName = "", s.Instance
 	}
@@ -266,10 +248,19 @@ func (e *edit) step(s converge.Foreseen, view *converge.View, names map[string]s
 		doc.Slot = fmt.Sprintf("%s.%d", s.Service, slot)
 	}
 	if s.Number > 0 {
-		doc.Version = e.s.viewer(e.ctx).sha(e.record.ID, s.Number)
-		if s.Number == e.spec.Number {
-			doc.Version = e.spec.Version
+		doc.Version = e.spec.Version
+		if s.Number != e.spec.Number {
+			doc.Version = e.sha(s.Number)
 		}
 	}
 	return doc
+}
+
+// ServiceDiff shows what differs in a service between two versions.
+func ServiceDiff(d manifest.Difference) contract.ServiceDiff {
+	out := contract.ServiceDiff{Service: d.Service, Change: string(d.Change), Fields: []contract.FieldDiff{}}
+	for _, f := range d.Fields {
+		out.Fields = append(out.Fields, contract.FieldDiff{Field: f.Field, Before: f.Old, After: f.New})
+	}
+	return out
 }

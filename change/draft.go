@@ -1,4 +1,4 @@
-package api
+package change
 
 import (
 	"bytes"
@@ -49,11 +49,11 @@ func (e *edit) makeVersion(d draft) (*made, error) {
 	}
 	if d.parsed == nil {
 		if was == nil {
-			return nil, conflict("version %d of %s is lost: submit the manifest again", e.spec.Number, e.spec.Name)
+			return nil, e.lost()
 		}
 		d.bytes, d.json, d.parsed = was.Spec.Manifest, was.Spec.JSON, was.Manifest
 	}
-	before, err := e.s.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
+	before, err := e.c.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, err
 	}
@@ -73,6 +73,11 @@ func (e *edit) makeVersion(d draft) (*made, error) {
 		return nil, err
 	}
 	return m, e.addVersion(d, m, was, values, box)
+}
+
+// lost says that the newest version cannot be read any more.
+func (e *edit) lost() error {
+	return conflict("version %d of %s is lost: submit the manifest again", e.spec.Number, e.spec.Name)
 }
 
 // makeOrRenew adds a version to a change, or takes the newest up again where that is
@@ -156,7 +161,7 @@ func (e *edit) follows(v *picture.Version) (bool, error) {
 
 // readable is a version; nil when it is lost.
 func (e *edit) readable(number int) (*picture.Version, error) {
-	v, err := e.s.Shelf.Version(e.ctx, e.record.ID, number)
+	v, err := e.c.Shelf.Version(e.ctx, e.record.ID, number)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
 		return nil, nil
 	}
@@ -208,10 +213,10 @@ func (e *edit) keepValues(values, before *manifest.Values) (*seal.Box, error) {
 	if values == nil {
 		return nil, nil
 	}
-	box, err := e.s.Vault.Box(e.ctx, e.record.ID)
+	box, err := e.c.Vault.Box(e.ctx, e.record.ID)
 	if errors.Is(err, store.ErrNotFound) {
 		var key store.Unit
-		if box, key, err = e.s.Vault.NewKey(e.ctx, e.record.ID, e.now); err != nil {
+		if box, key, err = e.c.Vault.NewKey(e.ctx, e.record.ID, e.now); err != nil {
 			return nil, err
 		}
 		e.unit.Require, e.unit.Writes = append(e.unit.Require, key.Require...), append(e.unit.Writes, key.Writes...)
@@ -230,7 +235,7 @@ func (e *edit) keepValues(values, before *manifest.Values) (*seal.Box, error) {
 
 // addVersion writes the version, and forgets those that are no longer kept.
 func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manifest.Values, box *seal.Box) error {
-	packages, err := e.s.packages(d.parsed)
+	packages, err := e.c.packages(d.parsed)
 	if err != nil {
 		return err
 	}
@@ -241,8 +246,8 @@ func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manife
 	e.fresh = manifest.Bind(d.parsed, values, packages, mac)
 	m.difference = differ(asIn(was), m.manifest, e.fresh)
 	spec := &mariposa.VersionSpec{
-		Project: e.record.ID, Version: versionHash(d.bytes, values, mac), Manifest: d.bytes, JSON: d.json, Created: e.now, Author: actor(e.ctx),
-		Message: d.message, Changed: list(m.changed), Metadata: e.spec.Metadata, Cause: d.cause, Keys: m.keys, Counter: d.counter, From: d.from,
+		Project: e.record.ID, Version: versionHash(d.bytes, values, mac), Manifest: d.bytes, JSON: d.json, Created: e.now, Author: e.req.actor(),
+		Message: d.message, Changed: append([]string{}, m.changed...), Metadata: e.spec.Metadata, Cause: d.cause, Keys: m.keys, Counter: d.counter, From: d.from,
 		Packages: packages,
 	}
 	if e.coalesces(d, was, m) {
@@ -256,7 +261,7 @@ func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manife
 	e.spec.Services = serviceIDs(e.record.ID, e.spec.Services, d.parsed)
 	e.answer.Version, e.answer.Number, e.answer.Missing = e.spec.Version, e.spec.Number, m.missing
 	e.write(store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(e.record.ID, e.spec.Number), Spec: spec},
-		"version.created", mariposa.Asked(firstOf(d.message, "version "+strconv.Itoa(e.spec.Number))))
+		"version.created", mariposa.Asked(cmp.Or(d.message, "version "+strconv.Itoa(e.spec.Number))))
 	return e.prune()
 }
 
@@ -292,7 +297,7 @@ func (e *edit) coalesces(d draft, was *picture.Version, m *made) bool {
 	for _, t := range e.tasks {
 		inUse[t.Spec.Patch.Number] = true
 	}
-	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
 		spec := r.Spec.(*mariposa.InstanceSpec)
 		for _, n := range append(spec.Bindings.Numbers(), spec.Number) {
 			inUse[n] = true
@@ -307,12 +312,12 @@ func (e *edit) definitions(number int) (converge.Definitions, error) {
 	if e.fresh != nil && number == e.spec.Number {
 		return e.fresh, nil
 	}
-	return e.s.definitions(e.ctx, e.record.ID, number)
+	return e.c.definitions(e.ctx, e.record.ID, number)
 }
 
 // definitions are the services of a version; of one that is lost there are none.
-func (s *server) definitions(ctx context.Context, project string, number int) (converge.Definitions, error) {
-	v, err := s.Shelf.Version(ctx, project, number)
+func (c *Changer) definitions(ctx context.Context, project string, number int) (converge.Definitions, error) {
+	v, err := c.Shelf.Version(ctx, project, number)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
 		return converge.Definitions{}, nil
@@ -329,12 +334,12 @@ const DefaultKeep = 100
 // have a tag, are in force, are being brought into force, or that something runs of
 // stay beyond those.
 func (e *edit) prune() error {
-	over := len(e.spec.Versions) - cmp.Or(e.s.KeepVersions, DefaultKeep)
+	over := len(e.spec.Versions) - cmp.Or(e.c.KeepVersions, DefaultKeep)
 	if over <= 0 {
 		return nil
 	}
 	inUse := e.inUse()
-	e.s.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
 		inUse[r.Spec.(*mariposa.InstanceSpec).Number] = true
 		return true
 	})
@@ -380,7 +385,7 @@ func (e *edit) forget(numbers []int) error {
 	dropped := map[int]bool{}
 	for _, n := range numbers {
 		id := mariposa.VersionID(e.record.ID, n)
-		r, err := e.s.Store.Get(e.ctx, mariposa.KindVersion, id)
+		r, err := e.c.Store.Get(e.ctx, mariposa.KindVersion, id)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		}
@@ -428,7 +433,7 @@ func (e *edit) sameValues(number, generation int) (bool, error) {
 	if number == e.spec.Number {
 		return generation == e.spec.Metadata, nil
 	}
-	v, err := e.s.Shelf.Version(e.ctx, e.record.ID, number)
+	v, err := e.c.Shelf.Version(e.ctx, e.record.ID, number)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
 		return false, nil
 	}

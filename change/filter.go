@@ -1,6 +1,7 @@
-package api
+package change
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,13 +14,12 @@ import (
 // matches reports whether an instance of some services is what a filter asks for, and
 // still wanted.
 func (e *edit) matches(services []string, f *mariposa.Filter) bool {
-	v := e.s.viewer(e.ctx)
-	return slices.ContainsFunc(e.s.Picture.InstancesOf(e.record.ID), func(r *store.Record) bool {
+	return slices.ContainsFunc(e.c.Picture.InstancesOf(e.record.ID), func(r *store.Record) bool {
 		spec := r.Spec.(*mariposa.InstanceSpec)
 		if !spec.Managed || spec.Goal != mariposa.GoalRunning || !slices.Contains(services, spec.ServiceName) {
 			return false
 		}
-		return converge.Matches(f, r.ID, spec, v.definition(spec.Project, spec.Number, spec.ServiceName))
+		return converge.Matches(f, r.ID, spec, e.definition(spec.Number, spec.ServiceName))
 	})
 }
 
@@ -28,11 +28,10 @@ func (e *edit) filterWords(f *mariposa.Filter) string {
 	if f == nil {
 		return ""
 	}
-	v := e.s.viewer(e.ctx)
 	var words []string
 	if len(f.Instances) > 0 {
 		words = append(words, "only "+e.some(f.Instances, func(id string) string {
-			if r := e.s.Picture.Get(mariposa.KindInstance, id); r != nil {
+			if r := e.c.Picture.Get(mariposa.KindInstance, id); r != nil {
 				return r.Spec.(*mariposa.InstanceSpec).Name
 			}
 			return id
@@ -45,7 +44,7 @@ func (e *edit) filterWords(f *mariposa.Filter) string {
 		words = append(words, "only of image "+shorten(f.Image))
 	}
 	if len(f.Nodes) > 0 {
-		words = append(words, "only on "+e.some(f.Nodes, func(id string) string { return firstOf(v.nodeName(id), id) }))
+		words = append(words, "only on "+e.some(f.Nodes, func(id string) string { return cmp.Or(e.c.nodeName(id), id) }))
 	}
 	return ": " + strings.Join(words, ", ")
 }

@@ -1,12 +1,12 @@
-package api
+package change
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"mariposa"
-	"mariposa/contract"
 	"mariposa/converge"
 	"mariposa/picture"
 	"mariposa/queue"
@@ -15,7 +15,7 @@ import (
 
 // revert makes a version current again: a new version with the manifest and the
 // values of an old one. It has the old one's hash, and history stays as it was.
-func (e *edit) revert(a contract.Action, rolling, canary mariposa.Amount) (string, error) {
+func (e *edit) revert(a Action) (string, error) {
 	if !isText(a.Message) {
 		return "", invalid("message must be text")
 	}
@@ -24,16 +24,16 @@ func (e *edit) revert(a contract.Action, rolling, canary mariposa.Amount) (strin
 	case err != nil:
 		return "", err
 	case target == nil:
-		return e.undoFirst(a, rolling, canary)
+		return e.undoFirst(a)
 	case target.Spec.Version == e.spec.Version && !e.dropped(): // it is the newest already, in force or about to be
-		return e.tryAgain(a, mariposa.Patch{Rolling: rolling, Canary: canary, KeepScale: true})
+		return e.tryAgain(a, mariposa.Patch{Rolling: a.Rolling, Canary: a.Canary, KeepScale: true})
 	}
 	d, err := e.back(target)
 	if err != nil {
 		return "", err
 	}
-	d.message = firstOf(a.Message, "back to version "+strconv.Itoa(target.Spec.Number))
-	p := mariposa.Patch{Rolling: rolling, Canary: canary, KeepScale: !a.WithScale}
+	d.message = cmp.Or(a.Message, "back to version "+strconv.Itoa(target.Spec.Number))
+	p := mariposa.Patch{Rolling: a.Rolling, Canary: a.Canary, KeepScale: !a.WithScale}
 	if a.WithScale {
 		p.Scale = scalesOf(target)
 	}
@@ -46,8 +46,8 @@ func (e *edit) revert(a contract.Action, rolling, canary mariposa.Amount) (strin
 
 // undoFirst takes the first version back, of a project of which none was ever fully
 // in force: all of it is stopped, and nothing is left. A start brings the newest again.
-func (e *edit) undoFirst(a contract.Action, rolling, canary mariposa.Amount) (string, error) {
-	if rolling.N > 0 || canary.N > 0 || a.WithScale {
+func (e *edit) undoFirst(a Action) (string, error) {
+	if a.Rolling.N > 0 || a.Canary.N > 0 || a.WithScale {
 		return "", invalid("rolling, canary, with_scale: no version of %s was ever fully in force, so a revert leaves nothing to roll out", e.spec.Name)
 	}
 	t, err := e.toGoal(mariposa.TaskStop, mariposa.GoalStopped, nil)
@@ -59,13 +59,13 @@ func (e *edit) undoFirst(a contract.Action, rolling, canary mariposa.Amount) (st
 		return "", nil
 	}
 	t.Component = string(mariposa.CauseRevert)
-	t.Reason = mariposa.Asked(firstOf(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is taken back, and none was fully in force before it"))
+	t.Reason = mariposa.Asked(cmp.Or(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is taken back, and none was fully in force before it"))
 	return e.add(t, nil)
 }
 
 // tryAgain tries the rollouts of the newest version again that have stopped by
 // themselves. Where there are none there is nothing to do.
-func (e *edit) tryAgain(a contract.Action, p mariposa.Patch) (string, error) {
+func (e *edit) tryAgain(a Action, p mariposa.Patch) (string, error) {
 	m, err := e.renewed()
 	if err != nil || m == nil {
 		return "", err
@@ -73,7 +73,7 @@ func (e *edit) tryAgain(a contract.Action, p mariposa.Patch) (string, error) {
 	p.Number = e.spec.Number
 	t, err := e.seesTo(m, mariposa.TaskSpec{
 		Component: string(mariposa.CauseRevert), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,
-		Reason: mariposa.Asked(firstOf(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is tried again")), Patch: p,
+		Reason: mariposa.Asked(cmp.Or(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is tried again")), Patch: p,
 	})
 	if err != nil {
 		return "", err
@@ -101,7 +101,7 @@ func (e *edit) nothing() bool {
 
 // startAt starts the project at a version: the newest as it is, an older one by
 // making it current again.
-func (e *edit) startAt(a contract.Action, rolling, canary mariposa.Amount) (string, error) {
+func (e *edit) startAt(a Action) (string, error) {
 	if len(a.Services) > 0 {
 		return "", invalid("services: a version is started as a whole")
 	}
@@ -109,8 +109,8 @@ func (e *edit) startAt(a contract.Action, rolling, canary mariposa.Amount) (stri
 	if err != nil {
 		return "", err
 	}
-	p := mariposa.Patch{Goal: mariposa.GoalStarted, Rolling: rolling, Canary: canary, KeepScale: true}
-	reason := actor(e.ctx) + " asked for a start at version " + strconv.Itoa(target.Spec.Number)
+	p := mariposa.Patch{Goal: mariposa.GoalStarted, Rolling: a.Rolling, Canary: a.Canary, KeepScale: true}
+	reason := e.req.actor() + " asked for a start at version " + strconv.Itoa(target.Spec.Number)
 	if target.Spec.Version != e.spec.Version {
 		d, err := e.back(target)
 		if err != nil {
@@ -133,11 +133,11 @@ func (e *edit) target(ref string) (*picture.Version, error) {
 	if ref == "" {
 		return e.lastGood()
 	}
-	found, err := e.s.findVersion(e.ctx, e.record, ref)
+	found, err := e.c.FindVersion(e.ctx, e.record, ref)
 	if err != nil {
 		return nil, err
 	}
-	return e.s.Shelf.Version(e.ctx, e.record.ID, found.Spec.(*mariposa.VersionSpec).Number)
+	return e.c.Shelf.Version(e.ctx, e.record.ID, found.Spec.(*mariposa.VersionSpec).Number)
 }
 
 // lastGood looks through the versions a few at a time: manifests may be large. The
@@ -149,7 +149,7 @@ func (e *edit) lastGood() (*picture.Version, error) {
 	ever := st != nil && st.Completed > 0
 	again := len(converge.Retried(st)) > 0
 	for {
-		page, err := e.s.Store.List(e.ctx, q)
+		page, err := e.c.Store.List(e.ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +160,7 @@ func (e *edit) lastGood() (*picture.Version, error) {
 				continue
 			}
 			if ever = true; spec.Version != e.spec.Version || again && spec.Number != e.spec.Number {
-				return e.s.Shelf.Version(e.ctx, e.record.ID, spec.Number)
+				return e.c.Shelf.Version(e.ctx, e.record.ID, spec.Number)
 			}
 		}
 		switch {
@@ -180,7 +180,7 @@ func (e *edit) back(to *picture.Version) (*draft, error) {
 	if e.spec.Metadata == 0 {
 		return d, nil
 	}
-	now, err := e.s.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
+	now, err := e.c.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package api
+package change
 
 import (
 	"context"
@@ -14,25 +14,17 @@ import (
 	"mariposa/store"
 )
 
-// terminateTask ends a task because a person says so.
-func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contract.Terminated], error) {
-	r, err := s.findTask(ctx, in.Task)
-	if err != nil {
-		return nil, err
-	}
-	spec := r.Spec.(*mariposa.TaskSpec)
-	ended, err := commit(ctx, s, spec.Project, func() (*store.Unit, contract.Terminated, error) {
-		e, err := s.edit(ctx, spec.Project)
+// Terminate ends a task because a person says so.
+func (c *Changer) Terminate(ctx context.Context, req *Request, task *store.Record) (*contract.Terminated, error) {
+	spec := task.Spec.(*mariposa.TaskSpec)
+	return commit(ctx, c, req, spec.Project, func() (*store.Unit, contract.Terminated, error) {
+		e, err := c.edit(ctx, req, spec.Project)
 		if err != nil {
 			return nil, contract.Terminated{}, err
 		}
-		doc, err := e.stopTask(r.ID, spec)
+		doc, err := e.stopTask(task.ID, spec)
 		return &e.unit, doc, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return answer(*ended)
 }
 
 // stopTask ends a task, and freezes its scope if it was active.
@@ -41,21 +33,21 @@ func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated
 	if err != nil {
 		return contract.Terminated{}, err
 	}
-	why := &mariposa.Reason{Code: mariposa.ReasonTerminatedBy, Subject: actor(e.ctx)}
-	doc := contract.Terminated{Task: id}
+	why := &mariposa.Reason{Code: mariposa.ReasonTerminatedBy, Subject: e.req.actor()}
+	doc, by := contract.Terminated{Task: id}, id
 	if freeze != nil {
-		freeze.Author, freeze.Created = actor(e.ctx), e.now
-		frozen := e.s.NewID()
-		doc.Freeze = &frozen
+		freeze.Author, freeze.Created = e.req.actor(), e.now
+		by = e.c.NewID()
+		doc.Freeze = &by
 		e.unit.Audit[0].Task = id
-		e.write(store.Write{Kind: mariposa.KindTask, ID: frozen, Spec: freeze}, "task.queued", freeze.Reason)
-		e.unit.Writes[len(e.unit.Writes)-1].Event.Task = frozen
+		e.write(store.Write{Kind: mariposa.KindTask, ID: by, Spec: freeze}, "task.queued", freeze.Reason)
+		e.unit.Writes[len(e.unit.Writes)-1].Event.Task = by
 	}
 	for _, old := range admission.Terminate {
-		e.terminate(old, firstOf(deref(doc.Freeze), id))
+		e.terminate(old, by)
 		st := e.unit.Writes[len(e.unit.Writes)-1].Status.(*mariposa.TaskStatus)
 		if old.ID == id {
-			st.Reason, st.EndedBy = why, actor(e.ctx)
+			st.Reason, st.EndedBy = why, e.req.actor()
 			e.unit.Writes[len(e.unit.Writes)-1].Event.Reason = st.Reason
 		}
 	}
@@ -66,22 +58,28 @@ func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated
 	return doc, nil
 }
 
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
 // describe tells where the scope of a task stands now, and how to go on.
 func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 	doc.Goal, doc.Actual = map[string]int{}, map[string]int{}
-	state, _ := e.s.projectState(e.s.viewer(e.ctx), e.record.ID)
-	for _, one := range state.Services {
-		if queue.Overlap(spec.Services, []string{one.Name}) {
-			doc.Goal[one.Name], doc.Actual[one.Name] = one.Goal, one.Running
+	for name, ss := range e.scopes() {
+		if doc.Goal[name], doc.Actual[name] = ss.Scale, 0; ss.Removed {
+			doc.Goal[name] = 0
 		}
 	}
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+		i := r.Spec.(*mariposa.InstanceSpec)
+		if i.Managed { // what is left of a former service is not wanted
+			doc.Goal[i.ServiceName] += 0
+			doc.Actual[i.ServiceName] += 0
+		}
+		if i.Managed && !i.Kept && mariposa.StateOf(i, instanceStatus(r)) == mariposa.StateRunning && e.c.reachable(i.Node) {
+			doc.Actual[i.ServiceName]++
+		}
+		return true
+	})
+	beside := func(name string, _ int) bool { return !queue.Overlap(spec.Services, []string{name}) }
+	maps.DeleteFunc(doc.Goal, beside)
+	maps.DeleteFunc(doc.Actual, beside)
 	say := func(command string) string { return "mariposa -j " + e.spec.Name + e.elsewhere() + " " + command }
 	if doc.Freeze == nil {
 		doc.ContinueWith = say(again(spec))
@@ -97,12 +95,20 @@ func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 	}
 }
 
+// scopes are the services in force; before the first plan, those of the manifest.
+func (e *edit) scopes() map[string]*mariposa.ServiceStatus {
+	if st := statusOf(e.record); st != nil {
+		return st.Services
+	}
+	return e.goals()
+}
+
 // elsewhere names the organization where that is not the caller's own.
 func (e *edit) elsewhere() string {
-	if e.spec.Organization == caller(e.ctx).Home {
+	if e.spec.Organization == e.req.Caller.Home {
 		return ""
 	}
-	return " -o " + e.s.viewer(e.ctx).orgName(e.spec.Organization)
+	return " -o " + e.c.orgName(e.spec.Organization)
 }
 
 // again is the command that asks once more for what a task was to do.

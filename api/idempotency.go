@@ -1,0 +1,56 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"time"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/change"
+)
+
+const (
+	replayedHeader = "Idempotency-Replayed"
+
+	maxKey = 255
+)
+
+// newIdempotency says where the answer to a change that carries an Idempotency-Key is
+// kept.
+func newIdempotency(c *auth.Caller, key string, r *http.Request, body []byte, status int) *change.Idempotency {
+	b := c.Bounds // an answer may hold more than a token bound to less may see
+	return &change.Idempotency{ID: digest(c.User, c.By, b.Organization, b.Project, string(b.Role), key), Request: fingerprint(r, body), Status: status}
+}
+
+func fingerprint(r *http.Request, body []byte) string {
+	return digest(r.Method, r.URL.RequestURI(), mediaType(r.Header.Get("Content-Type")), string(body))
+}
+
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		n := len(p)
+		h.Write([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+		io.WriteString(h, p) //nolint:errcheck // a hash takes everything
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// remember notes what was done to something that is not in the store, and keeps the
+// answer. It is done by then, so what goes wrong here is logged.
+func (s *server) remember(ctx context.Context, a mariposa.Audit, answer any) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := s.change.Record(ctx, request(ctx), a, answer); err != nil {
+		s.Logger.WarnContext(ctx, "cannot keep an answer or its audit record", "err", err, "action", a.Action)
+	}
+}
+
+type rejoined struct {
+	io.Reader
+	io.Closer
+}

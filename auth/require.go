@@ -1,0 +1,81 @@
+package auth
+
+import (
+	"mariposa"
+	"mariposa/store"
+)
+
+// Denial is the cause of an error that says that somebody may not do something: to
+// which project or organization, if to any.
+type Denial struct{ On *store.Record }
+
+func (Denial) Error() string { return "denied" }
+
+// Require asks for a permission on a project or organization, nil for neither, and
+// says what is missing. Every permission is asked for here.
+func (d *Directory) Require(c *Caller, p Permission, on *store.Record) error {
+	switch d.May(c, p, on) {
+	case Allowed:
+		return nil
+	case Denied:
+		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + where(on) + ": " + describePermission(p, on), Cause: Denial{on}}
+	}
+	if on != nil {
+		if spec, ok := on.Spec.(*mariposa.OrganizationSpec); ok {
+			return mariposa.Errorf(mariposa.ResourceNotFound, "there is no organization %q", spec.Name)
+		}
+	}
+	return mariposa.Errorf(mariposa.ResourceNotFound, "there is no such project")
+}
+
+func where(on *store.Record) string {
+	if on == nil {
+		return ""
+	}
+	switch spec := on.Spec.(type) {
+	case *mariposa.ProjectSpec:
+		return " in project " + spec.Name
+	case *mariposa.OrganizationSpec:
+		return " in organization " + spec.Name
+	}
+	return ""
+}
+
+// describePermission says in words what a permission takes.
+func describePermission(p Permission, on *store.Record) string {
+	owned := on != nil && on.Kind == mariposa.KindOrg
+	for _, row := range Table {
+		switch {
+		case row.Permission != p:
+		case row.Project != "" && !(owned && row.Organization != ""):
+			return "to " + row.Means + " takes the role " + string(row.Project) + ", and a token that is not bound to less"
+		case row.Organization != "":
+			return "to " + row.Means + " takes being " + string(row.Organization) + " of the organization, and a token that is not bound to less"
+		case row.Installation:
+			return "to " + row.Means + " takes a user who runs the installation, and a token without bounds"
+		}
+	}
+	return "it takes another role"
+}
+
+// OwnerOf is the project or organization that a volume or network belongs to, where
+// permissions about it are asked for; nil: it is gone. A volume that a project has left
+// behind belongs to its organization; when that is gone too, who runs the installation
+// clears up.
+func (d *Directory) OwnerOf(r *store.Record) *store.Record {
+	var project, org string
+	switch spec := r.Spec.(type) {
+	case *mariposa.VolumeSpec:
+		project, org = spec.Project, spec.Organization
+	case *mariposa.NetworkSpec:
+		project, org = spec.Project, spec.Organization
+	}
+	if project != "" {
+		return d.picture.Get(mariposa.KindProject, project)
+	}
+	owner := d.picture.Get(mariposa.KindOrg, org)
+	if owner == nil && r.Kind == mariposa.KindVolume {
+		return &store.Record{Kind: mariposa.KindOrg, ID: org, Spec: &mariposa.OrganizationSpec{}}
+	}
+	return owner
+}

@@ -1,0 +1,412 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/queue"
+	"mariposa/reason"
+	"mariposa/store"
+)
+
+// Action is a change of the goal of a project, or of some of its services.
+type Action struct {
+	Action    string // start, stop, scale, reprovision, revert, freeze, thaw, pause, resume, converge or accept
+	Services  []string
+	Version   string
+	Rolling   mariposa.Amount
+	Canary    mariposa.Amount
+	Scale     map[string]Scaling // by service
+	Filter    *Filter            // of a reprovision; nil: none
+	WithScale bool               // of a revert: bring its scales back too
+	Message   string             // of a revert
+}
+
+// Filter picks instances: those that match all that is given. Names and ids both do.
+type Filter struct {
+	Services, Instances, Nodes []string
+	Version, Image             string
+}
+
+// Act changes the goal of a project.
+func (c *Changer) Act(ctx context.Context, req *Request, project string, a Action) (*contract.Changed, error) {
+	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
+		why, err := e.act(a)
+		if err != nil || why == "" {
+			return &e.attempt, err
+		}
+		return e.done(why)
+	})
+}
+
+// act adds an action to a change and says why; no reason: there is nothing to do.
+func (e *edit) act(a Action) (string, error) {
+	switch a.Action {
+	case "revert":
+		return e.revert(a)
+	case "start":
+		if a.Version != "" {
+			return e.startAt(a)
+		}
+		return e.add(e.toGoal(mariposa.TaskStart, mariposa.GoalStarted, a.Services))
+	case "stop":
+		if err := e.inForce(a.Version); err != nil {
+			return "", err
+		}
+		return e.add(e.toGoal(mariposa.TaskStop, mariposa.GoalStopped, a.Services))
+	case "reprovision":
+		return e.add(e.reprovision(a))
+	case "scale":
+		return e.add(e.scale(a.Scale))
+	case "freeze", "thaw", "pause", "resume", "converge", "accept":
+		return e.add(e.aside(a.Action, a.Services))
+	}
+	return "", invalid("a project cannot be told to %s", shorten(a.Action))
+}
+
+// add adds a task, if there is one.
+func (e *edit) add(task *mariposa.TaskSpec, err error) (string, error) {
+	if err != nil || task == nil {
+		return "", err
+	}
+	return reason.Sentence(task.Reason), e.admit(task)
+}
+
+// scope resolves the services that an action names, sorted; none: the whole.
+func (e *edit) scope(refs []string) ([]string, error) {
+	goals := e.goals()
+	var names []string
+	for _, ref := range refs {
+		name, err := e.findService(goals, ref)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// lifts reports whether a task of this caller ends a freeze: that takes an operator.
+func (e *edit) lifts() bool {
+	return e.c.Directory.May(e.req.Caller, auth.Operate, e.record) == auth.Allowed
+}
+
+// toGoal starts or stops the whole, or some services. Where that is the goal already
+// and nothing else is under way, there is nothing to do.
+func (e *edit) toGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []string) (*mariposa.TaskSpec, error) {
+	names, err := e.scope(refs)
+	if err != nil {
+		return nil, err
+	}
+	if e.isAt(goal, names) && e.idle(names) && (goal == mariposa.GoalStopped || !e.nothing()) {
+		return nil, nil
+	}
+	why := e.req.actor() + " asked for a " + string(kind)
+	if len(names) > 0 {
+		why += " of " + strings.Join(names, ", ")
+	}
+	patch := mariposa.Patch{Goal: goal}
+	if goal == mariposa.GoalStarted && e.neverBegan() {
+		patch.Number = e.spec.Number // the task that would have brought it was ended before it began
+	}
+	return &mariposa.TaskSpec{
+		Task: kind, Component: "project", Services: names, Version: e.spec.Version, Lifts: e.lifts(), Reason: mariposa.Asked(why), Patch: patch,
+	}, nil
+}
+
+// neverBegan reports whether a start is to bring the newest version: none is in force
+// and none is on its way, or all that was ever in force was a beginning that is stopped
+// now.
+func (e *edit) neverBegan() bool {
+	st := statusOf(e.record)
+	return st == nil || st.Number == 0 || st.Completed == 0 && st.Goal != mariposa.GoalStarted && e.dropped()
+}
+
+// something refuses what needs a version in force, or on its way.
+func (e *edit) something() error {
+	if e.nothing() {
+		return conflict("no version of %s is in force: start it first", e.spec.Name)
+	}
+	return nil
+}
+
+// isAt reports whether a goal is in force for a scope already, and nothing of it is
+// frozen.
+func (e *edit) isAt(goal mariposa.ProjectGoal, names []string) bool {
+	st := statusOf(e.record)
+	if st == nil || st.Frozen || (st.Goal != goal && !(len(names) > 0 && goal == mariposa.GoalStopped)) {
+		return false
+	}
+	for name, ss := range st.Services {
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
+		rests := ss.Stopped || st.Goal != mariposa.GoalStarted
+		if ss.Frozen != nil || rests != (goal == mariposa.GoalStopped) {
+			return false
+		}
+		if goal == mariposa.GoalStarted && ss.Rollout.HasStopped() {
+			return false // a start tries it anew
+		}
+	}
+	return true
+}
+
+// inForce refuses to stop another version than the one that the caller means.
+func (e *edit) inForce(ref string) error {
+	st := statusOf(e.record)
+	if ref == "" || (st != nil && (IsVersion(ref, st.Version, st.Number) || Tags(e.record)[ref] == st.Number)) {
+		return nil
+	}
+	if st == nil {
+		return conflict("no version of %s is in force yet", e.spec.Name)
+	}
+	return conflict("version %s of %s is in force, not %s: nothing was stopped", numbered(st.Version, st.Number), e.spec.Name, shorten(ref))
+}
+
+// reprovision makes the instances of some services anew, or of all, or those that
+// match a filter. A rollout that is held goes on instead.
+func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
+	if err := e.something(); err != nil {
+		return nil, err
+	}
+	refs, filter, err := e.filter(a)
+	if err != nil {
+		return nil, err
+	}
+	names, err := e.scope(refs)
+	if err != nil {
+		return nil, err
+	}
+	t := &mariposa.TaskSpec{
+		Task: mariposa.TaskReprovision, Component: "project", Services: names, Version: e.spec.Version, Lifts: e.lifts(),
+		Patch: mariposa.Patch{Reprovision: names, Rolling: a.Rolling, Canary: a.Canary, Filter: filter},
+	}
+	if len(names) == 0 {
+		t.Patch.Reprovision = slices.Sorted(maps.Keys(e.goals()))
+	}
+	if len(t.Patch.Reprovision) == 0 {
+		return nil, nil
+	}
+	if filter != nil && e.idle(names) && !e.matches(t.Patch.Reprovision, filter) {
+		e.answer.Reason = "no instance matches the filter"
+		if filter.Version > 0 { // lists show such as being at the newer one
+			e.answer.Reason += "; what a newer version left as it was counts as made from the older one"
+		}
+		return nil, nil
+	}
+	why := e.req.actor() + " asked to make " + strings.Join(t.Patch.Reprovision, ", ") + " anew" + e.filterWords(filter)
+	if a.Canary.N > 0 {
+		why += ", " + a.Canary.String() + " to begin with"
+	}
+	t.Reason = mariposa.Asked(why)
+	return t, nil
+}
+
+// filter finds the services and instances that are meant. A filter by instance names
+// their services too.
+func (e *edit) filter(a Action) (services []string, f *mariposa.Filter, err error) {
+	in := a.Filter
+	if in == nil {
+		return a.Services, nil, nil
+	}
+	filter := &mariposa.Filter{Image: in.Image}
+	services = slices.Concat(a.Services, in.Services)
+	named := len(services) > 0
+	if in.Version != "" {
+		found, err := e.c.FindVersion(e.ctx, e.record, in.Version)
+		if err != nil {
+			return nil, nil, err
+		}
+		filter.Version = found.Spec.(*mariposa.VersionSpec).Number
+	}
+	for _, ref := range in.Instances {
+		r, err := e.instance(ref)
+		if err != nil {
+			return nil, nil, err
+		}
+		filter.Instances = append(filter.Instances, r.ID)
+		if !named {
+			services = append(services, r.Spec.(*mariposa.InstanceSpec).ServiceName)
+		}
+	}
+	for _, ref := range in.Nodes {
+		node, err := e.node(ref)
+		if err != nil {
+			return nil, nil, err
+		}
+		filter.Nodes = append(filter.Nodes, node)
+	}
+	if filter.Version == 0 && filter.Image == "" && len(filter.Instances) == 0 && len(filter.Nodes) == 0 {
+		filter = nil // by service alone
+	}
+	return services, filter, nil
+}
+
+// instance finds a managed instance of the project by id, by name, or by the beginning
+// of its id.
+func (e *edit) instance(ref string) (*store.Record, error) {
+	var found []*store.Record
+	for _, r := range e.c.Picture.InstancesOf(e.record.ID) {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if r.ID == ref && spec.Managed {
+			return r, nil
+		}
+		if spec.Managed && (spec.Name == ref || len(ref) >= 4 && strings.HasPrefix(r.ID, ref)) {
+			found = append(found, r)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, notFound("project %s has no managed instance %q", e.spec.Name, shorten(ref))
+	case 1:
+		return found[0], nil
+	}
+	return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
+}
+
+// node finds a node that the project has an instance on, by id or name: of others only
+// who runs the installation knows.
+func (e *edit) node(ref string) (id string, err error) {
+	e.c.Picture.EachInstanceOf(e.record.ID, func(i *store.Record) bool {
+		node := i.Spec.(*mariposa.InstanceSpec).Node
+		if node == ref || e.c.nodeName(node) == ref {
+			id = node
+		}
+		return id == ""
+	})
+	if id == "" {
+		return "", notFound("there is no node %q that project %s has instances on", shorten(ref), e.spec.Name)
+	}
+	return id, nil
+}
+
+// aside is a task that begins at once, whatever else is under way.
+func (e *edit) aside(action string, refs []string) (*mariposa.TaskSpec, error) {
+	names, err := e.scope(refs)
+	if err != nil {
+		return nil, err
+	}
+	t := &mariposa.TaskSpec{Component: action, Services: names, Version: e.spec.Version, Aside: true}
+	st := statusOf(e.record)
+	if st == nil && action != "freeze" {
+		return nil, conflict("project %s has not been planned yet: there is nothing to %s", e.spec.Name, action)
+	}
+	switch action {
+	case "freeze":
+		t.Task, t.Aside, t.Patch.Mode = mariposa.TaskFreeze, false, mariposa.ModeFreeze
+	case "thaw":
+		t.Task, t.Patch.Mode = mariposa.TaskFreeze, mariposa.ModeThaw
+		if !e.any(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) && !st.Frozen && !e.freezing(names) {
+			return nil, nil
+		}
+	case "pause":
+		t.Task, t.Patch.Mode = mariposa.TaskFreeze, mariposa.ModePause
+		if !e.any(names, func(ss *mariposa.ServiceStatus) bool { return !ss.Paused }) {
+			return nil, nil
+		}
+	case "resume":
+		t.Task, t.Patch.Mode = mariposa.TaskFreeze, mariposa.ModeResume
+		if !e.any(names, func(ss *mariposa.ServiceStatus) bool { return ss.Paused }) && !st.Paused {
+			return nil, nil
+		}
+	case "converge":
+		t.Task, t.Patch.Retry = mariposa.TaskScale, true
+		if st.Status == mariposa.StatusConverged || st.Goal != mariposa.GoalStarted {
+			return nil, nil
+		}
+		if t.Services, err = e.thawed(names); err != nil {
+			return nil, err
+		}
+	case "accept":
+		t.Task, t.Patch.Accept = mariposa.TaskScale, true
+	}
+	why := e.req.actor() + " asked for: " + action
+	if len(t.Services) > 0 {
+		why += " " + strings.Join(t.Services, ", ")
+	}
+	t.Reason = mariposa.Asked(why)
+	return t, nil
+}
+
+// thawed is the part of a scope that is not frozen: nothing is tried in the rest.
+func (e *edit) thawed(names []string) ([]string, error) {
+	if !e.any(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
+		return names, nil
+	}
+	var rest []string
+	for name, ss := range statusOf(e.record).Services {
+		if ss.Frozen == nil && (len(names) == 0 || slices.Contains(names, name)) {
+			rest = append(rest, name)
+		}
+	}
+	if len(rest) == 0 {
+		return nil, conflict("%s is frozen: nothing is tried there until it is thawed (project thaw)", cmp.Or(strings.Join(names, ", "), e.spec.Name))
+	}
+	slices.Sort(rest)
+	return rest, nil
+}
+
+// any reports whether some service of a scope is so.
+func (e *edit) any(names []string, is func(*mariposa.ServiceStatus) bool) bool {
+	st := statusOf(e.record)
+	if st == nil {
+		return false
+	}
+	for name, ss := range st.Services {
+		if (len(names) == 0 || slices.Contains(names, name)) && is(ss) {
+			return true
+		}
+	}
+	return false
+}
+
+// freezing reports whether a freeze of a scope is open, perhaps not begun yet.
+func (e *edit) freezing(names []string) bool {
+	return slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
+		return t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Aside && queue.Overlap(t.Spec.Services, names)
+	})
+}
+
+// goals are the services that can be acted on: those in force and not on their
+// way out, and those of the newest manifest, whose task may still be waiting.
+func (e *edit) goals() map[string]*mariposa.ServiceStatus {
+	goals := map[string]*mariposa.ServiceStatus{}
+	if newest, _ := e.newest(); newest != nil { // what is lost has no services
+		goals = newest.Begin(e.spec.Services)
+	}
+	if st := statusOf(e.record); st != nil {
+		for name, ss := range st.Services {
+			if !ss.Removed {
+				goals[name] = ss
+			}
+		}
+	}
+	return goals
+}
+
+func (e *edit) findService(goals map[string]*mariposa.ServiceStatus, ref string) (string, error) {
+	if goals[ref] != nil {
+		return ref, nil
+	}
+	for name, ss := range goals {
+		if ss.ID == ref {
+			return name, nil
+		}
+	}
+	return "", notFound("project %s has no service %q", e.spec.Name, ref)
+}
+
+func shorten(text string) string {
+	if len(text) > 40 {
+		return text[:40] + "…"
+	}
+	return text
+}

@@ -1,0 +1,271 @@
+// Package change is what a request does, whichever face it came through: it
+// turns a manifest, an action, a revert, a termination, other metadata, a quota
+// or a single instance into one unit of the store, with the task that carries it
+// out, its audit record and the answer that is kept for a repeated request.
+//
+// The room owns admission: whether a change may be made as things stand, who may
+// make it by the time of the commit, and what else has to be written with it. A
+// face finds what is meant, as far as the caller may see it, and passes its id.
+// The room refuses to know HTTP, to plan, and to keep anything that the store
+// does not have.
+package change
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"hash/maphash"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/clock"
+	"mariposa/contract"
+	"mariposa/picture"
+	"mariposa/seal"
+	"mariposa/store"
+)
+
+// Options are what a Changer is made from. All but KeepVersions are required.
+type Options struct {
+	Store     store.Store
+	Picture   *picture.Picture
+	Shelf     *picture.Shelf
+	Directory *auth.Directory
+	Clock     clock.Clock
+	NewID     func() string // makes ids that grow
+	Vault     *seal.Vault   // opens and seals metadata and kept answers
+	Place     Placing       // finds nodes for unmanaged instances
+	Trial     Trying        // finds out whether nodes would take instances, claiming nothing
+	// Await waits until the picture shows a revision, or gives up after a while.
+	Await func(ctx context.Context, revision int64)
+	// KeepVersions is how many versions of a project are kept; DefaultKeep if zero.
+	KeepVersions int
+}
+
+// Changer makes changes. Its methods are safe for concurrent use.
+type Changer struct {
+	Options
+	locks locks
+}
+
+// New makes a Changer.
+func New(o Options) *Changer { return &Changer{Options: o, locks: newLocks()} }
+
+// Request is who asks for a change, and on what terms.
+type Request struct {
+	Caller *auth.Caller // renewed before every attempt: they may lose rights meanwhile
+
+	// Permission is asked for again before every attempt, on the project or
+	// organization that the change is about; of one that is Global, on nothing.
+	Permission auth.Permission
+	Global     bool
+
+	Action string // as the audit calls it
+	From   string // where the request came from
+	ID     string // of the request
+
+	Idempotency *Idempotency // what to keep the answer under; nil: nobody will ask again
+	Replayed    bool         // set where the answer is that of an earlier request
+}
+
+// actor is the name of who asks.
+func (req *Request) actor() string { return req.Caller.Actor() }
+
+// Audit begins the audit record of a request.
+func (req *Request) Audit() mariposa.Audit {
+	c := req.Caller
+	a := mariposa.Audit{
+		Actor: c.User, ActorName: c.Name, From: req.From, Request: req.ID, Token: c.Token, Action: req.Action, Outcome: mariposa.AuditDone,
+	}
+	if c.By != "" {
+		a.Actor, a.ActorName, a.For, a.ForName = c.By, c.ByName, c.User, c.Name
+	}
+	return a
+}
+
+// attempt is one attempt at a change: what is to be written, and what to answer
+// once it is. Without writes there is nothing to do.
+type attempt struct {
+	unit   store.Unit
+	answer contract.Changed
+}
+
+const tries = 10
+
+// commit makes a change and commits it.
+func (c *Changer) commit(ctx context.Context, req *Request, key string, build func() (*attempt, error)) (*contract.Changed, error) {
+	return commit(ctx, c, req, key, func() (*store.Unit, contract.Changed, error) {
+		a, err := build()
+		if err != nil {
+			return nil, contract.Changed{}, err
+		}
+		return &a.unit, a.answer, nil
+	})
+}
+
+// commit makes a change and commits it, again and again while others change the
+// same things. Changes under one key stand in line here, so that tries are lost
+// to other replicas and actors only. The answer is kept in the same commit, if
+// whoever asked may ask again; so is the audit record. When it returns, reads show
+// the change.
+func commit[T any](ctx context.Context, c *Changer, req *Request, key string, build func() (*store.Unit, T, error)) (*T, error) {
+	unlock, err := c.locks.lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for range tries {
+		if err := c.admitCaller(req); err != nil {
+			return nil, err
+		}
+		var expired *store.Record
+		if req.Idempotency != nil { // another one with the same key may have been faster
+			var body []byte
+			if body, expired, err = c.Answered(ctx, req.Idempotency); err != nil {
+				return nil, err
+			}
+			if body != nil {
+				req.Replayed = true
+				var first T
+				return &first, json.Unmarshal(body, &first)
+			}
+		}
+		unit, answer, err := build()
+		if err != nil {
+			return nil, err
+		}
+		if len(unit.Writes) > 0 {
+			audit(req, unit, answer)
+		}
+		if req.Idempotency != nil {
+			if err := c.keep(ctx, req.Idempotency, expired, unit, answer); err != nil {
+				return nil, err
+			}
+		}
+		if len(unit.Writes) == 0 {
+			return &answer, nil
+		}
+		unit.Urgent = true
+		res := c.Store.Commit(ctx, *unit)[0]
+		if res.Err == nil {
+			c.Await(ctx, res.Last)
+			return &answer, nil
+		}
+		if errors.Is(res.Err, store.ErrNoCapacity) {
+			return nil, c.overQuota(ctx, unit, res.Err)
+		}
+		if !errors.Is(res.Err, store.ErrConflict) {
+			return nil, res.Err
+		}
+		if err := c.look(ctx, unit.Require); err != nil {
+			return nil, err
+		}
+	}
+	return nil, store.ErrConflict
+}
+
+// admitCaller lets the caller in again, with what they may by now.
+func (c *Changer) admitCaller(req *Request) error {
+	now := c.Directory.Renew(req.Caller, c.Clock.Now())
+	if now == nil {
+		return mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
+	}
+	req.Caller = now
+	if req.Global {
+		return c.authorize(req, nil)
+	}
+	return nil
+}
+
+// authorize asks for the permission of a request on what the change is really about:
+// a body may take its time, and names and roles change meanwhile. On is not looked at
+// where the permission is about nothing.
+func (c *Changer) authorize(req *Request, on *store.Record) error {
+	if req.Global {
+		on = nil
+	}
+	if c.Directory.May(req.Caller, req.Permission, on) == auth.Hidden {
+		return notFound("what this is about is gone")
+	}
+	return c.Directory.Require(req.Caller, req.Permission, on)
+}
+
+// look waits until the picture shows what a change ran into.
+func (c *Changer) look(ctx context.Context, met []store.Require) error {
+	seen, newest := c.Picture.Revision(), int64(0)
+	for _, q := range met {
+		r, err := c.Store.Get(ctx, q.Kind, q.ID)
+		switch {
+		case errors.Is(err, store.ErrNotFound): // removed: the picture will hear of that too
+			if c.Picture.Get(q.Kind, q.ID) != nil {
+				newest = max(newest, seen+1)
+			}
+		case err != nil:
+			return err
+		case !q.Kind.Shelved():
+			newest = max(newest, r.Revision)
+		}
+	}
+	c.Await(ctx, newest)
+	return nil
+}
+
+// audit adds what is known of the request and its answer to the audit records of a
+// unit; a unit that names none gets one.
+func audit(req *Request, unit *store.Unit, answer any) {
+	if len(unit.Audit) == 0 {
+		unit.Audit = []mariposa.Audit{{}}
+	}
+	base := req.Audit()
+	for i := range unit.Audit {
+		a := &unit.Audit[i]
+		a.Actor, a.ActorName, a.For, a.ForName = base.Actor, base.ActorName, base.For, base.ForName
+		a.From, a.Request, a.Token, a.Outcome = base.From, base.Request, base.Token, base.Outcome
+		a.Action = cmp.Or(a.Action, base.Action)
+		c, ok := answer.(contract.Changed)
+		if !ok {
+			continue
+		}
+		a.Object, a.ObjectName = cmp.Or(a.Object, c.ID), cmp.Or(a.ObjectName, c.Name, c.Key)
+		a.Version, a.Number = c.Version, c.Number
+		if c.Task != nil {
+			a.Task = *c.Task
+		}
+	}
+}
+
+// locks let changes of one key happen one after the other, a few keys sharing
+// each lock.
+type locks [256]chan struct{}
+
+var lockSeed = maphash.MakeSeed()
+
+func newLocks() (l locks) {
+	for i := range l {
+		l[i] = make(chan struct{}, 1)
+	}
+	return l
+}
+
+func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
+	one := l[maphash.String(lockSeed, key)%uint64(len(l))]
+	select {
+	case one <- struct{}{}:
+		return func() { <-one }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return mariposa.Errorf(mariposa.InvalidArgument, format, args...)
+}
+
+func conflict(format string, args ...any) error {
+	return mariposa.Errorf(mariposa.Conflict, format, args...)
+}
+
+func notFound(format string, args ...any) error {
+	return mariposa.Errorf(mariposa.ResourceNotFound, format, args...)
+}

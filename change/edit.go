@@ -1,0 +1,186 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/converge"
+	"mariposa/queue"
+	"mariposa/reason"
+	"mariposa/store"
+)
+
+// edit is a change of a project: its Spec as it will be, with the task that
+// carries the change out.
+type edit struct {
+	c       *Changer
+	req     *Request
+	ctx     context.Context //nolint:containedctx // an edit lasts one attempt
+	record  *store.Record
+	spec    mariposa.ProjectSpec
+	tasks   []queue.Task         // the open ones
+	seen    map[string]int64     // their status revisions
+	ended   map[string]bool      // those that this change ends
+	task    *mariposa.TaskSpec   // that this change adds
+	fresh   converge.Definitions // of the version that this change makes
+	counter string               // the metadata key that it counts
+	now     time.Time
+	attempt
+}
+
+// edit begins a change of a project as it stands. Its Spec is written anew and
+// required to be as read, so that of two changes at once one must look again.
+func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, error) {
+	r, tasks := c.asItStands(id)
+	if r == nil {
+		return nil, notFound("the project is gone")
+	}
+	if err := c.authorize(req, r); err != nil {
+		return nil, err
+	}
+	e := &edit{c: c, req: req, ctx: ctx, record: r, spec: *r.Spec.(*mariposa.ProjectSpec), seen: map[string]int64{}, now: c.Clock.Now()}
+	if e.spec.Deleting {
+		return nil, conflict("project %s is being deleted", e.spec.Name)
+	}
+	for _, t := range tasks {
+		e.tasks = append(e.tasks, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: taskStatus(t)})
+		e.seen[t.ID] = t.StatusRevision
+	}
+	e.answer = contract.Changed{ID: r.ID, Name: e.spec.Name, Version: e.spec.Version, Number: e.spec.Number}
+	e.unit.Unchanged(r)
+	e.begin()
+	return e, nil
+}
+
+// change makes a change of a project.
+func (c *Changer) change(ctx context.Context, req *Request, project string, build func(*edit) (*attempt, error)) (*contract.Changed, error) {
+	return c.commit(ctx, req, project, func() (*attempt, error) {
+		e, err := c.edit(ctx, req, project)
+		if err != nil {
+			return nil, err
+		}
+		return build(e)
+	})
+}
+
+// asItStands is a project with its open tasks, both of the same moment: a task whose
+// change has just become a part of the goal is no longer one that waits.
+func (c *Changer) asItStands(id string) (*store.Record, []*store.Record) {
+	r := c.Picture.Get(mariposa.KindProject, id)
+	for r != nil {
+		tasks, was := c.Picture.TasksOf(id), r
+		if r = c.Picture.Get(mariposa.KindProject, id); r == was {
+			return r, tasks
+		}
+	}
+	return nil, nil
+}
+
+// begin begins the audit record of an edit.
+func (e *edit) begin() {
+	e.unit.Audit = []mariposa.Audit{{
+		Kind: string(mariposa.KindProject), Object: e.record.ID, ObjectName: e.spec.Name, Project: e.record.ID, ProjectName: e.spec.Name,
+		Organization: e.spec.Organization,
+	}}
+}
+
+// idle reports whether no task of a person is open in a scope.
+func (e *edit) idle(services []string) bool {
+	return !slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
+		return t.Spec.Origin == mariposa.OriginUser && queue.Overlap(t.Spec.Services, services)
+	})
+}
+
+// write adds a write whose event is the project's.
+func (e *edit) write(w store.Write, kind string, why *mariposa.Reason) {
+	w.Project = e.record.ID
+	w.Event = mariposa.Event{Kind: kind, Project: e.record.ID, Actor: e.req.actor(), Reason: why}
+	if e.answer.Task != nil {
+		w.Event.Task = *e.answer.Task
+	}
+	e.unit.Writes = append(e.unit.Writes, w)
+}
+
+// admit adds a task, if those already open allow it. Those it ends, end in the
+// same commit.
+func (e *edit) admit(t *mariposa.TaskSpec) error {
+	open, over := slices.Clone(e.tasks), []queue.Task(nil)
+	if t.Patch.Goal == mariposa.GoalDeleted { // a delete goes further than a stop, so it takes its place
+		over = slices.DeleteFunc(slices.Clone(open), func(o queue.Task) bool { return o.Spec.Task != mariposa.TaskStop })
+		open = slices.DeleteFunc(open, func(o queue.Task) bool { return o.Spec.Task == mariposa.TaskStop })
+	}
+	t.Project, t.ProjectName, t.Origin, t.Author, t.Created = e.record.ID, e.spec.Name, mariposa.OriginUser, e.req.actor(), e.now
+	admission, err := queue.Admit(open, t)
+	if err != nil {
+		return err
+	}
+	id := e.c.NewID()
+	e.answer.Task, e.task = &id, t
+	e.unit.Audit[0].Reason = cmp.Or(e.unit.Audit[0].Reason, reason.Sentence(t.Reason))
+	for _, old := range append(over, admission.Terminate...) {
+		if queue.Supersedes(old.Spec, t) && old.State() == mariposa.TaskActive {
+			e.end(old) // by the planner, which writes its progress all the time
+		} else {
+			e.terminate(old, id)
+		}
+		e.answer.Ended = append(e.answer.Ended, e.ends(old, t))
+	}
+	e.write(store.Write{Kind: mariposa.KindTask, ID: id, Spec: t}, "task.queued", t.Reason)
+	if len(t.Services) == 1 {
+		e.unit.Writes[len(e.unit.Writes)-1].Event.Service = t.Services[0]
+	}
+	return nil
+}
+
+// ends tells whoever asks for a task of an older one that it ends. What had not begun is
+// dropped, which nobody may miss; a newer version takes the place of what was to come.
+func (e *edit) ends(old queue.Task, by *mariposa.TaskSpec) contract.EndedTask {
+	doc := contract.EndedTask{ID: old.ID, Task: old.Spec.Task, Services: append([]string{}, old.Spec.Services...), State: mariposa.TaskQueued, Reason: reason.Sentence(old.Spec.Reason)}
+	if old.Status != nil {
+		doc.State = old.Status.State
+	}
+	if doc.State == mariposa.TaskQueued && by.Patch.Number == 0 && by.Patch.Goal != mariposa.GoalDeleted {
+		doc.ContinueWith = "mariposa -j " + e.spec.Name + e.elsewhere() + " " + again(old.Spec)
+	}
+	return doc
+}
+
+func (e *edit) terminate(old queue.Task, by string) {
+	st := mariposa.TaskStatus{}
+	if old.Status != nil {
+		st = *old.Status
+	}
+	st.State, st.Finished, st.EndedBy, st.Reason = mariposa.TaskTerminated, e.now, by, &mariposa.Reason{Code: mariposa.ReasonEndedBy, Subject: by}
+	e.end(old)
+	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindTask, ID: old.ID, SpecRevision: -1, StatusRevision: e.seen[old.ID]})
+	e.write(store.Write{Kind: mariposa.KindTask, ID: old.ID, Status: &st, Archive: true}, "task.terminated", st.Reason)
+	e.unit.Writes[len(e.unit.Writes)-1].Event.Task = old.ID
+}
+
+// end notes that a task ends with this change.
+func (e *edit) end(old queue.Task) {
+	if e.ended == nil {
+		e.ended = map[string]bool{}
+	}
+	e.ended[old.ID] = true
+}
+
+// done reserves what the goal takes, writes the Spec and returns the attempt.
+func (e *edit) done(why string) (*attempt, error) {
+	if !e.spec.Deleting { // what is deleted gives back at its end
+		if err := e.reserve(); err != nil {
+			return nil, err
+		}
+	}
+	spec := e.spec
+	kind := "project.updated"
+	if spec.Deleting {
+		kind = "project.deleting"
+	}
+	e.write(store.Write{Kind: mariposa.KindProject, ID: e.record.ID, Spec: &spec}, kind, mariposa.Asked(why))
+	return &e.attempt, nil
+}

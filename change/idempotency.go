@@ -1,0 +1,119 @@
+package change
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"mariposa"
+	"mariposa/store"
+)
+
+// Idempotency says where the answer to a change is kept for whoever lost it and asks
+// again: in the store, committed together with the change itself, so that it is not
+// made twice, after a crash and at another replica neither. Only successes are kept;
+// what failed changed nothing.
+type Idempotency struct {
+	ID      string // of the answer in the store: who asks, and the key that they chose
+	Request string // a hash of what is asked
+	Status  int    // of a success, as the face calls it
+}
+
+// keepAnswers is for how long.
+const keepAnswers = 24 * time.Hour
+
+// Answered finds the answer that a change was given before. Nil: there is none;
+// old is the record of one that is no longer kept.
+func (c *Changer) Answered(ctx context.Context, p *Idempotency) (body []byte, old *store.Record, err error) {
+	r, err := c.Store.Get(ctx, mariposa.KindAnswer, p.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	spec := r.Spec.(*mariposa.AnswerSpec)
+	switch {
+	case c.Clock.Now().Sub(spec.Created) > keepAnswers:
+		return nil, &r, nil
+	case spec.Request != p.Request:
+		return nil, nil, conflict("this Idempotency-Key was used for another request: choose a new one for each change")
+	}
+	p.Status = spec.Status
+	box, err := c.Vault.Box(ctx, mariposa.StoreKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err = box.Open(spec.Sealed, []byte(r.ID))
+	return body, nil, err
+}
+
+// keep adds the answer to a change to its unit. It is sealed: it may hold a token.
+func (c *Changer) keep(ctx context.Context, p *Idempotency, old *store.Record, unit *store.Unit, answer any) error {
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false) // byte for byte as it is answered
+	if err := e.Encode(answer); err != nil {
+		return err
+	}
+	box, err := c.Vault.Box(ctx, mariposa.StoreKey)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		unit.Unchanged(old)
+	} else {
+		unit.Absent(mariposa.KindAnswer, p.ID)
+	}
+	now := c.Clock.Now()
+	unit.Put(store.Write{
+		Kind: mariposa.KindAnswer, ID: p.ID, Project: answerDay(now),
+		Spec: &mariposa.AnswerSpec{Request: p.Request, Status: p.Status, Sealed: box.Seal(body.Bytes(), []byte(p.ID)), Created: now},
+	})
+	return nil
+}
+
+// Record writes what was done to something that is not in the store into the audit, and
+// keeps the answer.
+func (c *Changer) Record(ctx context.Context, req *Request, a mariposa.Audit, answer any) error {
+	unit := store.Unit{Audit: []mariposa.Audit{a}}
+	var lost error
+	if req.Idempotency != nil {
+		_, old, err := c.Answered(ctx, req.Idempotency)
+		if err == nil {
+			err = c.keep(ctx, req.Idempotency, old, &unit, answer)
+		}
+		lost = err
+	}
+	return errors.Join(lost, c.Store.Commit(ctx, unit)[0].Err)
+}
+
+// answerDay is the day that answers are filed under, so that whole days can be
+// forgotten.
+func answerDay(at time.Time) string { return at.UTC().Format("2006-01-02") }
+
+// ForgetAnswers removes the answers that are no longer kept.
+func ForgetAnswers(ctx context.Context, st store.Store, now time.Time) error {
+	for day := range 5 { // whoever was away for longer than this finds the rest by asking
+		q := store.Query{Kind: mariposa.KindAnswer, Project: answerDay(now.AddDate(0, 0, -2-day)), Limit: 500}
+		for {
+			old, err := st.List(ctx, q)
+			if err != nil {
+				return err
+			}
+			var unit store.Unit
+			for i := range old {
+				unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindAnswer, ID: old[i].ID, Delete: true})
+			}
+			if len(old) == 0 {
+				break
+			}
+			if err := st.Commit(ctx, unit)[0].Err; err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,279 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+// Placing finds a node for an instance: it sets the spec's node and returns the
+// claim to commit with it. Release takes that back if the commit fails.
+type Placing func(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error)
+
+// CreateInstance makes an instance that no service manages, of a definition with the
+// keys of a service in a manifest. Without a name it gets one.
+func (c *Changer) CreateInstance(ctx context.Context, req *Request, project, name string, definition []byte) (*contract.Changed, error) {
+	if name != "" {
+		if err := checkName("instance", name); err != nil {
+			return nil, err
+		}
+	}
+	release := func() {}
+	changed, err := c.change(ctx, req, project, func(e *edit) (a *attempt, err error) {
+		release() // of the try before
+		a, release, err = e.launch(name, definition)
+		return a, err
+	})
+	if err != nil {
+		release()
+	}
+	return changed, err
+}
+
+// launch adds an instance to a change.
+func (e *edit) launch(name string, definition []byte) (a *attempt, release func(), err error) {
+	release = func() {}
+	id := e.c.NewID()
+	name = cmp.Or(name, "single-"+id[len(id)-6:])
+	newest, err := e.newest()
+	if err != nil {
+		return nil, release, err
+	}
+	of, meta := &manifest.Project{}, func(string) (string, bool) { return "", false }
+	if newest != nil {
+		of, meta = newest.Manifest, func(key string) (string, bool) { return newest.Manifest.Value(newest.Values, key) }
+	}
+	def, err := manifest.ParseService(name, definition, of)
+	if err != nil {
+		return nil, release, err
+	}
+	if def.Package != "" {
+		return nil, release, invalid("package: say memory and cpu for a single instance")
+	}
+	if _, err := manifest.Resolve(def, manifest.Scope{Meta: meta}); err != nil { // nobody would come back to it once there is a value
+		return nil, release, conflict("%w: set the value first", err)
+	}
+	if e.c.named(e.record.ID, name) {
+		return nil, release, conflict("project %s has an instance %s already: choose another name", e.spec.Name, name)
+	}
+	spec := &mariposa.InstanceSpec{
+		Name: name, Project: e.record.ID, Number: e.spec.Number, Digest: def.Digest, Compute: def.Compute,
+		Goal: mariposa.GoalRunning, Generation: 1, Created: e.now, Reason: mariposa.Asked(e.req.actor() + " asked for it"), Author: e.req.actor(),
+		Memory: def.Memory, MilliCPU: def.MilliCPU, Ports: def.FixedPorts(), Definition: definition,
+	}
+	claim, release, err := e.c.Place(id, spec)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	e.unit.Claims = append(e.unit.Claims, claim)
+	e.spec.Single = e.spec.Single.Plus(sizeOf(spec))
+	e.putInstance(id, spec, "instance.provisioning")
+	e.answer = contract.Changed{ID: id, Name: name}
+	e.unit.Audit[0].Kind, e.unit.Audit[0].Object, e.unit.Audit[0].ObjectName = string(mariposa.KindInstance), id, name
+	a, err = e.done("the instance " + name + " was made")
+	return a, release, err
+}
+
+func sizeOf(spec *mariposa.InstanceSpec) mariposa.Resources {
+	return mariposa.Resources{Instances: 1, MilliCPU: spec.MilliCPU, Memory: spec.Memory}
+}
+
+// named reports whether a project has an instance of a name.
+func (c *Changer) named(project, name string) bool {
+	found := false
+	c.Picture.EachInstanceOf(project, func(r *store.Record) bool {
+		found = r.Spec.(*mariposa.InstanceSpec).Name == name
+		return !found
+	})
+	return found
+}
+
+// rewriteInstance writes an instance that must be as it was read, and which the change
+// is about.
+func (e *edit) rewriteInstance(r *store.Record, spec *mariposa.InstanceSpec, event string) {
+	e.unit.Unchanged(r)
+	e.putInstance(r.ID, spec, event)
+	a := &e.unit.Audit[0]
+	a.Kind, a.Object, a.ObjectName, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Reason.Detail
+}
+
+func (e *edit) putInstance(id string, spec *mariposa.InstanceSpec, event string) {
+	e.write(store.Write{Kind: mariposa.KindInstance, ID: id, Spec: spec}, event, spec.Reason)
+	ev := &e.unit.Writes[len(e.unit.Writes)-1].Event
+	ev.Instance, ev.Node = id, spec.Node
+}
+
+// ActOnInstance starts, stops, restarts or replaces an instance.
+func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.Record, action string) (*contract.Changed, error) {
+	spec := found.Spec.(*mariposa.InstanceSpec)
+	switch action {
+	case "start", "stop":
+		if spec.Managed {
+			return nil, managed(spec)
+		}
+		goal, event := mariposa.GoalRunning, "instance.starting"
+		if action == "stop" {
+			goal, event = mariposa.GoalHalted, "instance.stopping"
+		}
+		return c.changeInstance(ctx, req, found, event, func(_ *edit, spec *mariposa.InstanceSpec) error {
+			spec.Goal, spec.Forced, spec.Reason = goal, false, mariposa.Asked(req.actor()+" asked for a "+action)
+			return nil
+		})
+	case "restart": // it is ended and started again in its place
+		return c.changeInstance(ctx, req, found, "instance.restarting", func(_ *edit, spec *mariposa.InstanceSpec) error {
+			if spec.Goal != mariposa.GoalRunning {
+				return conflict("instance %s is stopped: start it instead", spec.Name)
+			}
+			spec.Bounces++
+			spec.Reason = mariposa.Asked(req.actor() + " asked for a restart")
+			return nil
+		})
+	case "replace":
+		if !spec.Managed {
+			return nil, conflict("instance %s belongs to no service that would replace it: remove it and make another", spec.Name)
+		}
+		return c.replaceInstance(ctx, req, found)
+	}
+	return nil, invalid("an instance cannot be told to %s", action)
+}
+
+// RemoveInstance removes an unmanaged instance, or ends by force what is stopping.
+func (c *Changer) RemoveInstance(ctx context.Context, req *Request, found *store.Record, force bool) (*contract.Changed, error) {
+	spec, ended := found.Spec.(*mariposa.InstanceSpec), false
+	if st := instanceStatus(found); st != nil {
+		ended = st.State == mariposa.StateStopped || st.State == mariposa.StateFailed || st.State == mariposa.StateDestroyed
+	}
+	switch {
+	case force && (spec.Goal == mariposa.GoalGone || spec.Managed && spec.Goal == mariposa.GoalHalted && !ended):
+		return c.forceInstance(ctx, req, found)
+	case spec.Managed && force && spec.Goal == mariposa.GoalRunning:
+		return nil, conflict("instance %s is not stopping, and its service would bring it back: stop the service or replace the instance; what does not end then can be ended by force", spec.Name)
+	case spec.Managed:
+		return nil, managed(spec)
+	}
+	return c.changeInstance(ctx, req, found, "instance.stopping", func(e *edit, spec *mariposa.InstanceSpec) error {
+		spec.Goal, spec.Forced, spec.Reason = mariposa.GoalGone, force, mariposa.Asked(req.actor()+" removed it")
+		e.spec.Single = e.spec.Single.Minus(sizeOf(spec))
+		return nil
+	})
+}
+
+// changeInstance changes what is wanted of an instance.
+func (c *Changer) changeInstance(ctx context.Context, req *Request, found *store.Record, event string, build func(*edit, *mariposa.InstanceSpec) error) (*contract.Changed, error) {
+	return c.change(ctx, req, found.Spec.(*mariposa.InstanceSpec).Project, func(e *edit) (*attempt, error) {
+		r := c.Picture.Get(mariposa.KindInstance, found.ID)
+		if r == nil {
+			return nil, notFound("the instance is gone")
+		}
+		spec := *r.Spec.(*mariposa.InstanceSpec)
+		if spec.Goal == mariposa.GoalGone {
+			return nil, conflict("instance %s is on its way out; mariposa instance rm --force ends it at once", spec.Name)
+		}
+		before := spec
+		if err := build(e, &spec); err != nil {
+			return nil, err
+		}
+		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
+		if spec.Goal == before.Goal && spec.Bounces == before.Bounces {
+			return &e.attempt, nil
+		}
+		spec.Generation++
+		e.rewriteInstance(r, &spec, event)
+		return e.done(spec.Reason.Detail)
+	})
+}
+
+// forceInstance ends by force what is stopping, however much time it has. It takes no
+// task: the one that stops it goes on with that. It works while the project is being
+// deleted too.
+func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.Record) (*contract.Changed, error) {
+	project := found.Spec.(*mariposa.InstanceSpec).Project
+	return c.commit(ctx, req, project, func() (*attempt, error) {
+		r, of := c.Picture.Get(mariposa.KindInstance, found.ID), c.Picture.Get(mariposa.KindProject, project)
+		if r == nil || of == nil {
+			return nil, notFound("the instance is gone")
+		}
+		if err := c.authorize(req, of); err != nil {
+			return nil, err
+		}
+		e := &edit{c: c, req: req, ctx: ctx, record: of, spec: *of.Spec.(*mariposa.ProjectSpec)}
+		e.begin()
+		spec := *r.Spec.(*mariposa.InstanceSpec)
+		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
+		if spec.Forced {
+			return &e.attempt, nil
+		}
+		spec.Forced, spec.Reason = true, mariposa.Asked(req.actor()+" ended it by force")
+		spec.Generation++
+		e.rewriteInstance(r, &spec, "instance.stopping")
+		return &e.attempt, nil
+	})
+}
+
+// giveBack returns what unmanaged instances that are forgotten with their node took
+// of their projects' quotas.
+func (c *Changer) giveBack(a *attempt, forgotten []*store.Record) {
+	freed := map[string]mariposa.Resources{}
+	for _, r := range forgotten {
+		if spec := r.Spec.(*mariposa.InstanceSpec); !spec.Managed && !spec.Debt && spec.Goal != mariposa.GoalGone {
+			freed[spec.Project] = freed[spec.Project].Plus(sizeOf(spec))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(freed)) {
+		r := c.Picture.Get(mariposa.KindProject, id)
+		if r == nil {
+			continue
+		}
+		spec := *r.Spec.(*mariposa.ProjectSpec)
+		spec.Single, spec.Demand = spec.Single.Minus(freed[id]), spec.Demand.Minus(freed[id])
+		account, _ := mariposa.LedgerOf(spec.Organization)
+		a.unit.Unchanged(r)
+		a.unit.Claims = append(a.unit.Claims, store.Claim{Node: account, Take: mariposa.Resources{}.Minus(freed[id])})
+		a.unit.Put(store.Write{
+			Kind: mariposa.KindProject, ID: id, Project: id, Spec: &spec, Event: mariposa.Event{Kind: "project.updated", Project: id, Reason: &mariposa.Reason{Code: mariposa.ReasonNodeGivenUp}},
+		})
+	}
+}
+
+// dismiss lets the unmanaged instances of a project go with it: their nodes settle
+// that, whenever they can be reached.
+func (e *edit) dismiss() {
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+		spec := *r.Spec.(*mariposa.InstanceSpec)
+		if spec.Managed || spec.Debt {
+			return true
+		}
+		spec.Debt, spec.Goal, spec.Reason = true, mariposa.GoalGone, &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}
+		spec.Generation++
+		e.unit.Unchanged(r)
+		e.putInstance(r.ID, &spec, "instance.stopping")
+		return true
+	})
+}
+
+// replaceInstance makes one instance of a service anew.
+func (c *Changer) replaceInstance(ctx context.Context, req *Request, r *store.Record) (*contract.Changed, error) {
+	spec := r.Spec.(*mariposa.InstanceSpec)
+	return c.change(ctx, req, spec.Project, func(e *edit) (*attempt, error) {
+		e.answer.ID, e.answer.Name = r.ID, spec.Name
+		reason, err := e.add(&mariposa.TaskSpec{
+			Task: mariposa.TaskReprovision, Component: "instance", Services: []string{spec.ServiceName}, Version: e.spec.Version, Lifts: e.lifts(),
+			Reason: mariposa.Asked(req.actor() + " asked to replace " + spec.Name),
+			Patch:  mariposa.Patch{Reprovision: []string{spec.ServiceName}, Filter: &mariposa.Filter{Instances: []string{r.ID}}},
+		}, nil)
+		if err != nil {
+			return nil, err
+		}
+		return e.done(reason)
+	})
+}
+
+func managed(spec *mariposa.InstanceSpec) error {
+	return conflict("instance %s belongs to service %s, which would bring it back: change the service instead, or restart or replace the instance", spec.Name, spec.ServiceName)
+}

@@ -1,0 +1,150 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+// Key is a metadata key that is to change, and what the caller has seen of it.
+type Key struct {
+	Name string
+	CAS  string // empty: whatever it is; 0: it is not set
+}
+
+// SetKey sets one value.
+func (c *Changer) SetKey(ctx context.Context, req *Request, project string, key Key, text string, secret bool, message string) (*contract.Changed, error) {
+	return c.changeKey(ctx, req, project, key, message, func(e *edit, old *manifest.Values, p *manifest.Project) (*manifest.Values, error) {
+		return old.Set(key.Name, text, secret || p.IsSecret(key.Name), e.now)
+	})
+}
+
+// DeleteKey unsets one value.
+func (c *Changer) DeleteKey(ctx context.Context, req *Request, project string, key Key) (*contract.Changed, error) {
+	return c.changeKey(ctx, req, project, key, "", func(e *edit, old *manifest.Values, _ *manifest.Project) (*manifest.Values, error) {
+		if _, set := old.Get(key.Name); !set {
+			return nil, notFound("project %s has no value for the metadata key %q", e.spec.Name, shorten(key.Name))
+		}
+		return old.Delete(key.Name), nil
+	})
+}
+
+// CountKey adds to one value.
+func (c *Changer) CountKey(ctx context.Context, req *Request, project string, key Key, by int64) (*contract.Changed, error) {
+	return c.changeKey(ctx, req, project, key, "", func(e *edit, old *manifest.Values, p *manifest.Project) (*manifest.Values, error) {
+		e.counter = key.Name
+		return old.Add(p, key.Name, by, e.now)
+	})
+}
+
+// changeKey changes one key, and answers with its value and cas: build makes the new
+// values of the old.
+func (c *Changer) changeKey(ctx context.Context, req *Request, project string, key Key, message string,
+	build func(*edit, *manifest.Values, *manifest.Project) (*manifest.Values, error),
+) (*contract.Changed, error) {
+	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
+		old, declared, err := c.Shelf.NewestValues(ctx, project, &e.spec)
+		if err != nil {
+			return nil, err
+		}
+		if err := key.unchanged(old); err != nil {
+			return nil, err
+		}
+		values, err := build(e, old, declared)
+		if err != nil {
+			return nil, err
+		}
+		if values == nil {
+			values = &manifest.Values{}
+		}
+		e.answer.Key = key.Name
+		if value, set := values.Marked(declared).Get(key.Name); set {
+			e.answer.Value, e.answer.CAS = value.Text, strconv.FormatInt(value.CAS, 10)
+			if value.Secret || declared.IsSecret(key.Name) {
+				e.answer.Value = manifest.Mask
+			}
+		}
+		e.unit.Audit[0].Reason = "metadata key " + key.Name
+		changed, err := e.bring(draft{cause: mariposa.CauseMetadata, values: values, message: message, counter: e.counter}, mariposa.Patch{})
+		if err != nil || !changed {
+			return &e.attempt, err
+		}
+		return e.done(cmp.Or(e.taskReason(), message, "its metadata changed"))
+	})
+}
+
+// unchanged refuses to change a key that somebody else has changed meanwhile.
+func (k Key) unchanged(old *manifest.Values) error {
+	if k.CAS == "" {
+		return nil
+	}
+	if _, err := strconv.ParseInt(k.CAS, 10, 64); err != nil {
+		return invalid("cas must be what a read of the key named as its cas, a number, not %q", shorten(k.CAS))
+	}
+	value, set := old.Get(k.Name)
+	is := "0"
+	if set {
+		is = strconv.FormatInt(value.CAS, 10)
+	}
+	if k.CAS == is {
+		return nil
+	}
+	if !set {
+		return conflict("%s is not set any more: look again, or pass ?cas=0 to set it anew", k.Name)
+	}
+	return conflict("%s was changed by somebody else (its cas is %s, not %s): look again, then try again", k.Name, is, shorten(k.CAS))
+}
+
+// imported are the values after a whole document took the place of the old one.
+func (e *edit) imported(doc []byte) (*manifest.Values, error) {
+	old, err := e.c.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	values, err := old.Import(doc, e.now)
+	if values == nil && err == nil {
+		values = &manifest.Values{}
+	}
+	return values, err
+}
+
+// outdating says which services run with other values than they would be made with
+// now, after this change.
+func (e *edit) outdating() string {
+	var names []string
+	for _, w := range e.unit.Writes {
+		if v, ok := w.Spec.(*mariposa.VersionSpec); ok && e.answer.Task == nil {
+			names = append(names, v.Changed...)
+		}
+	}
+	runs := map[string]bool{}
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
+		if spec := r.Spec.(*mariposa.InstanceSpec); spec.Managed && spec.Goal == mariposa.GoalRunning {
+			runs[spec.ServiceName] = true
+		}
+		return true
+	})
+	names = slices.DeleteFunc(names, func(name string) bool { return !runs[name] })
+	if len(names) == 0 {
+		return ""
+	}
+	return strings.Join(names, ", ") + " run with the former values: mariposa project reprovision brings the new ones in"
+}
+
+// mayRead asks for the right to read those of some keys that are secret.
+func (c *Changer) mayRead(req *Request, r *store.Record, values *manifest.Values, keys []string) error {
+	for _, key := range keys {
+		if value, _ := values.Get(key); value.Secret {
+			return c.Directory.Require(req.Caller, auth.ReadSecrets, r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package change
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/reason"
+	"mariposa/store"
+)
+
+// DeleteNetwork takes away a network that nothing uses. Its parts get a tombstone:
+// their nodes take them away when they can be reached.
+func (c *Changer) DeleteNetwork(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
+	return c.commit(ctx, req, id, func() (*attempt, error) {
+		r := c.Picture.Get(mariposa.KindNetwork, id)
+		if r == nil || c.Directory.OwnerOf(r) == nil {
+			return nil, notFound("the network is gone")
+		}
+		if err := c.authorize(req, c.Directory.OwnerOf(r)); err != nil {
+			return nil, err
+		}
+		if err := c.unusedNetwork(ctx, r); err != nil {
+			return nil, err
+		}
+		return c.endNetwork(req, r), nil
+	})
+}
+
+// unusedNetwork refuses to delete a network that something uses, or will.
+func (c *Changer) unusedNetwork(ctx context.Context, r *store.Record) error {
+	spec := r.Spec.(*mariposa.NetworkSpec)
+	for _, project := range spec.Projects() {
+		var users []string
+		for _, i := range c.Picture.InstancesOf(project) {
+			spec := i.Spec.(*mariposa.InstanceSpec)
+			if !spec.Kept && mariposa.StateOf(spec, instanceStatus(i)) != mariposa.StateDestroyed &&
+				slices.ContainsFunc(spec.Networks, func(j mariposa.Join) bool { return j.Network == r.ID }) {
+				users = append(users, spec.Name)
+			}
+		}
+		if len(users) > 0 {
+			return conflict("network %s is used by %s of project %s: stop them, or take the network out of the manifest first", spec.Name, some(users), c.projectName(project))
+		}
+		service, err := c.wouldJoin(ctx, project, r.ID)
+		if err != nil {
+			return err
+		}
+		if service != "" {
+			return conflict("network %s will be used again: service %s of project %s names it; scale it down, stop it, or take the network out of the manifest first", spec.Name, service, c.projectName(project))
+		}
+	}
+	return nil
+}
+
+// wouldJoin names a service whose goal is to have instances on a network.
+func (c *Changer) wouldJoin(ctx context.Context, project, network string) (string, error) {
+	p := c.Picture.Get(mariposa.KindProject, project)
+	st := statusOf(p)
+	if st == nil || st.Goal != mariposa.GoalStarted {
+		return "", nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
+		ss := st.Services[name]
+		if ss.Removed || ss.Stopped || ss.Scale == 0 {
+			continue
+		}
+		defs, err := c.definitions(ctx, project, ss.Number)
+		if err != nil {
+			return "", err
+		}
+		def := defs[name]
+		if def == nil {
+			continue
+		}
+		for _, called := range def.Networks {
+			if networkOf(p, def, called) == network {
+				return name, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// networkOf is the id of what a definition of a project's service calls by a name.
+func networkOf(project *store.Record, def *mariposa.Service, name string) string {
+	if slices.Contains(def.Shared, name) {
+		return mariposa.NetworkID(project.Spec.(*mariposa.ProjectSpec).Organization, name)
+	}
+	return mariposa.NetworkID(project.ID, name)
+}
+
+// endNetwork is the end of a network. All must be as it was seen: an instance that is
+// being made on it at the same moment has touched its part on that node.
+func (c *Changer) endNetwork(req *Request, r *store.Record) *attempt {
+	spec, why := r.Spec.(*mariposa.NetworkSpec), req.actor()+" deleted it"
+	a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "nothing was ever made of it"}}
+	told := mariposa.Event{Kind: "network.deleted", Project: spec.Project, Actor: req.actor(), Reason: mariposa.Asked(why)}
+	a.unit.Unchanged(r)
+	a.unit.Put(store.Write{Kind: mariposa.KindNetwork, ID: r.ID, Delete: true, Event: told})
+	parts := c.Picture.AttachmentsOf(r.ID)
+	for _, p := range parts {
+		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(told.Reason)
+		told.Kind, told.Node = "network.detaching", spec.Node
+		a.unit.Unchanged(p)
+		a.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
+	}
+	switch n := len(parts); {
+	case n == 1:
+		a.answer.Reason = "its node removes it as soon as it can be reached"
+	case n > 1:
+		a.answer.Reason = reason.Many(n, "node") + " remove it as soon as they can be reached"
+	}
+	org := spec.Organization
+	if p := c.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
+		org = p.Spec.(*mariposa.ProjectSpec).Organization
+	}
+	a.unit.Audit = []mariposa.Audit{{
+		Kind: string(mariposa.KindNetwork), Object: r.ID, ObjectName: spec.Name, Organization: org, Project: spec.Project, ProjectName: c.projectName(spec.Project), Reason: why,
+	}}
+	return a
+}
+
+// detach takes the parts of networks on a node that is given up off the books.
+func (c *Changer) detach(a *attempt, node, why string) {
+	for _, r := range c.Picture.AttachmentsOn(node) {
+		spec := r.Spec.(*mariposa.AttachmentSpec)
+		a.unit.Unchanged(r)
+		a.unit.Put(store.Write{
+			Kind: mariposa.KindAttachment, ID: r.ID, Delete: true, Event: mariposa.Event{Kind: "network.detached", Project: spec.Project, Reason: mariposa.Asked(why)},
+		})
+	}
+}
+
+// sharesNetworks refuses to move a project that is on a network of its organization.
+func (e *edit) sharesNetworks() error {
+	for _, r := range e.c.Picture.NetworksOf(e.record.ID) {
+		if spec := r.Spec.(*mariposa.NetworkSpec); spec.Project == "" {
+			return conflict("%s shares network %s with others of its organization: take it out of the manifest, or out of sharing, before the project moves", e.spec.Name, spec.Name)
+		}
+	}
+	return nil
+}

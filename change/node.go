@@ -1,0 +1,160 @@
+package change
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/reason"
+	"mariposa/store"
+)
+
+// ActOnNode does something to a node: a dummy can be lost and restored; purge lets
+// quarantined instances go, all or those that are named.
+func (c *Changer) ActOnNode(ctx context.Context, req *Request, id, action string, instances []string) (*contract.Changed, error) {
+	event := map[string]string{"lose": "node.lost", "restore": "node.restored", "purge": "node.purged"}[action]
+	if event == "" {
+		return nil, invalid("%s of a node: not supported yet", action)
+	}
+	if len(instances) > 0 && action != "purge" {
+		return nil, invalid("instances: %s has no use for them", action)
+	}
+	return c.changeNode(ctx, req, id, func(r *store.Record, a *attempt) error {
+		old := r.Spec.(*mariposa.NodeSpec)
+		spec := *old
+		var err error
+		if action == "purge" {
+			err = purge(r, &spec, instances)
+			a.answer.Reason = purging(&spec)
+		} else {
+			err = playDead(&spec, action == "lose")
+		}
+		if err != nil || (spec.Lost == old.Lost && slices.Equal(spec.Purge, old.Purge)) {
+			return err
+		}
+		a.unit.Audit[0].Reason = action
+		a.unit.Writes = []store.Write{{Spec: &spec, Event: mariposa.Event{Kind: event, Reason: mariposa.Asked(req.actor() + " asked for it")}}}
+		return nil
+	})
+}
+
+// DeleteNode forgets a node that is unknown; if forced, with what is on it.
+func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force bool) (*contract.Changed, error) {
+	return c.changeNode(ctx, req, id, func(r *store.Record, a *attempt) error {
+		name, there := r.Spec.(*mariposa.NodeSpec).Name, c.Picture.InstancesOn(r.ID)
+		if st := nodeStatus(r); st != nil && st.State != mariposa.NodeUnknown {
+			return conflict("node %s is %s: stop its agent first, and wait until the node is unknown", name, st.State)
+		}
+		if n := len(there); n > 0 && !force {
+			return conflict("node %s still has %s: bring it back or wait until they are replaced elsewhere; or, if it will never come back, "+
+				"forget it together with them (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "instance"), name)
+		}
+		if n := len(c.keptOn(r.ID)); n > 0 && !force {
+			return conflict("node %s still has %s, and what is in them is nowhere else: bring it back; or, if it will never come back, "+
+				"give them up together with it (mariposa node rm %s --force, ?force=true)", name, reason.Many(n, "volume"), name)
+		}
+		why := req.actor() + " asked for it"
+		for _, i := range there {
+			forget(a, i, "its node "+name+" was given up: "+why)
+		}
+		c.giveBack(a, there)
+		c.detach(a, r.ID, "its node "+name+" was given up: "+why)
+		lost := c.forgetVolumes(a, r.ID, "its node "+name+" was given up: "+why)
+		if n := len(there); n > 0 {
+			a.answer.Reason = reason.Many(n, "instance") + " on it went with it"
+		}
+		if n := len(lost); n > 0 {
+			a.answer.Reason = strings.TrimPrefix(a.answer.Reason+"; "+reason.Many(n, "volume")+" on it given up: "+some(lost), "; ")
+		}
+		if a.answer.Reason != "" {
+			why += "; " + a.answer.Reason
+		}
+		a.unit.Put(store.Write{Delete: true, Event: mariposa.Event{Kind: "node.deleted", Reason: mariposa.Asked(why)}})
+		return nil
+	})
+}
+
+func playDead(spec *mariposa.NodeSpec, dead bool) error {
+	if !spec.Dummy {
+		return conflict("node %s is real: only dummy nodes can be lost and restored", spec.Name)
+	}
+	spec.Lost = dead
+	return nil
+}
+
+// purge marks quarantined instances to go. Those marked before are forgotten
+// once the node no longer reports them.
+func purge(r *store.Record, spec *mariposa.NodeSpec, only []string) error {
+	there := map[string]bool{}
+	var all []string
+	if st := nodeStatus(r); st != nil {
+		for _, q := range st.Quarantined {
+			there[q.ID] = true
+			all = append(all, q.ID)
+		}
+	}
+	marked := slices.DeleteFunc(slices.Clone(spec.Purge), func(id string) bool { return !there[id] })
+	if only == nil {
+		only = all
+	}
+	for _, id := range only {
+		if !there[id] {
+			return notFound("node %s has no instance %q in quarantine", spec.Name, id)
+		}
+		marked = append(marked, id)
+	}
+	slices.Sort(marked)
+	spec.Purge = slices.Compact(marked)
+	return nil
+}
+
+// purging says what a purge does.
+func purging(spec *mariposa.NodeSpec) string {
+	if len(spec.Purge) == 0 {
+		return "nothing is in quarantine there"
+	}
+	return reason.Many(len(spec.Purge), "quarantined instance") + " will be removed from it"
+}
+
+// keptOn lists the volumes on a node that are to be kept.
+func (c *Changer) keptOn(node string) []*store.Record {
+	return slices.DeleteFunc(c.Picture.VolumesOn(node), func(r *store.Record) bool { return r.Spec.(*mariposa.VolumeSpec).Goal != mariposa.GoalKept })
+}
+
+// forget takes an instance off the books and gives back what it claimed of its
+// node. It must be as it was seen, so that a claim is given back once.
+func forget(a *attempt, i *store.Record, why string) {
+	spec := i.Spec.(*mariposa.InstanceSpec)
+	a.unit.Unchanged(i)
+	a.unit.Claims = append(a.unit.Claims, store.Claim{Node: spec.Node, Take: mariposa.Resources{}.Minus(spec.Take())})
+	a.unit.Put(store.Write{
+		Kind: mariposa.KindInstance, ID: i.ID, Project: spec.Project, Delete: true,
+		Event: mariposa.Event{Kind: "instance.forgotten", Project: spec.Project, Service: spec.ServiceName, Instance: i.ID, Reason: mariposa.Asked(why)},
+	})
+}
+
+// changeNode changes a node as it stands. A change without writes is none.
+func (c *Changer) changeNode(ctx context.Context, req *Request, id string, build func(*store.Record, *attempt) error) (*contract.Changed, error) {
+	return c.commit(ctx, req, id, func() (*attempt, error) {
+		r := c.Picture.Get(mariposa.KindNode, id)
+		if r == nil {
+			return nil, notFound("the node is gone")
+		}
+		a := &attempt{answer: contract.Changed{ID: r.ID, Name: r.Spec.(*mariposa.NodeSpec).Name}}
+		a.unit.Require = []store.Require{{Kind: mariposa.KindNode, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: r.StatusRevision}}
+		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindNode)}}
+		if err := build(r, a); err != nil {
+			return nil, err
+		}
+		for i := range a.unit.Writes {
+			w := &a.unit.Writes[i]
+			w.Event.Node, w.Event.Actor = r.ID, req.actor()
+			if w.Kind == "" {
+				w.Kind, w.ID = mariposa.KindNode, r.ID
+			}
+		}
+		return a, nil
+	})
+}

@@ -1,0 +1,156 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/reason"
+	"mariposa/store"
+)
+
+// CreateOrganization makes an organization that the caller owns.
+func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name string, base mariposa.Role) (*contract.Changed, error) {
+	if err := checkName("organization", name); err != nil {
+		return nil, err
+	}
+	if !req.Caller.Bounds.Unbounded() {
+		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "a token that is bound to less than its user's rights makes no organizations"}
+	}
+	id := c.NewID()
+	return c.commit(ctx, req, mariposa.NameID("", name), func() (*attempt, error) {
+		a := &attempt{answer: contract.Changed{ID: id, Name: name}}
+		if err := c.takeName(&a.unit, name, mariposa.NameSpec{Organization: id}); err != nil {
+			return nil, err
+		}
+		spec := &mariposa.OrganizationSpec{
+			Name: name, Base: cmp.Or(base, mariposa.RoleViewer), Created: c.Clock.Now(), Author: req.actor(),
+			Members: map[string]mariposa.OrgRole{req.Caller.User: mariposa.OrgOwner},
+		}
+		a.unit.Put(store.Write{Kind: mariposa.KindOrg, ID: id, Spec: spec, Event: mariposa.Event{Kind: "organization.created", Actor: req.actor()}})
+		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindOrg), Organization: id}}
+		return a, nil
+	})
+}
+
+// changeOrganization changes an organization as it stands: build changes the
+// spec, and adds to the unit what else there is to write.
+func (c *Changer) changeOrganization(ctx context.Context, req *Request, id string, build func(*mariposa.OrganizationSpec, *store.Unit) error) (*contract.Changed, error) {
+	return c.commit(ctx, req, id, func() (*attempt, error) {
+		unit, spec, err := c.editOrganization(req, id)
+		if err != nil {
+			return nil, err
+		}
+		if err := build(spec, unit); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindOrg && w.Delete }) {
+			unit.Put(orgWrite(req, id, spec))
+		}
+		return &attempt{unit: *unit, answer: contract.Changed{ID: id, Name: spec.Name}}, nil
+	})
+}
+
+// editOrganization begins a change of an organization as it stands.
+func (c *Changer) editOrganization(req *Request, id string) (*store.Unit, *mariposa.OrganizationSpec, error) {
+	r := c.Picture.Get(mariposa.KindOrg, id)
+	if r == nil {
+		return nil, nil, notFound("the organization is gone")
+	}
+	if err := c.authorize(req, r); err != nil {
+		return nil, nil, err
+	}
+	spec := *r.Spec.(*mariposa.OrganizationSpec)
+	spec.Members = maps.Clone(spec.Members)
+	unit := &store.Unit{Audit: []mariposa.Audit{{Kind: string(mariposa.KindOrg), Organization: id}}}
+	unit.Unchanged(r)
+	return unit, &spec, nil
+}
+
+// UpdateOrganization gives an organization another name or base role; what is empty
+// stays.
+func (c *Changer) UpdateOrganization(ctx context.Context, req *Request, id, name string, base mariposa.Role) (*contract.Changed, error) {
+	return c.changeOrganization(ctx, req, id, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
+		spec.Base = cmp.Or(base, spec.Base)
+		if name == "" || name == spec.Name {
+			return nil
+		}
+		if spec.Personal != "" {
+			return conflict("%s is a user's own organization and keeps their name", spec.Name)
+		}
+		if err := checkName("organization", name); err != nil {
+			return err
+		}
+		unit.Put(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Delete: true})
+		spec.Name = name
+		return c.takeName(unit, name, mariposa.NameSpec{Organization: id})
+	})
+}
+
+// DeleteOrganization deletes an organization that has nothing.
+func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
+	return c.changeOrganization(ctx, req, id, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
+		if spec.Personal != "" {
+			return conflict("%s is a user's own organization: it goes with its user", spec.Name)
+		}
+		if n := len(c.Picture.ProjectsOf(id)); n > 0 {
+			return conflict("organization %s still has %s: move or delete them first", spec.Name, reason.Many(n, "project"))
+		}
+		if n := len(c.Picture.VolumesLeftTo(id)); n > 0 {
+			return conflict("organization %s still has %s from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
+		}
+		emptied(unit, id)
+		unit.Put(
+			store.Write{Kind: mariposa.KindOrg, ID: id, Delete: true, Event: mariposa.Event{Kind: "organization.deleted", Actor: req.actor()}},
+			store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Delete: true})
+		return nil
+	})
+}
+
+// SetMember makes a user a member or owner of an organization.
+func (c *Changer) SetMember(ctx context.Context, req *Request, org string, user *store.Record, role mariposa.OrgRole) (*contract.Changed, error) {
+	return c.changeOrganization(ctx, req, org, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
+		if spec.Personal != "" {
+			return conflict("%s is a user's own organization: make another one to work with others, or share single projects", spec.Name)
+		}
+		unit.Exists(mariposa.KindUser, user.ID)
+		unit.Audit[0].Reason = user.Spec.(*mariposa.UserSpec).Name + " becomes " + string(role)
+		spec.Members[user.ID] = role
+		return owned(spec)
+	})
+}
+
+// RemoveMember takes a user out of an organization. Who leaves keeps no role of their
+// own in its projects, what they made themselves included.
+func (c *Changer) RemoveMember(ctx context.Context, req *Request, org string, user *store.Record) (*contract.Changed, error) {
+	return c.changeOrganization(ctx, req, org, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
+		if spec.Personal != "" {
+			return conflict("%s is a user's own organization", spec.Name)
+		}
+		unit.Audit[0].Reason = user.Spec.(*mariposa.UserSpec).Name + " leaves"
+		delete(spec.Members, user.ID)
+		for _, p := range c.Picture.ProjectsOf(org) {
+			if p.Spec.(*mariposa.ProjectSpec).Users[user.ID] != "" {
+				leaveProject(req, p, user.ID, unit)
+			}
+		}
+		return owned(spec)
+	})
+}
+
+func orgWrite(req *Request, id string, spec *mariposa.OrganizationSpec) store.Write {
+	return store.Write{Kind: mariposa.KindOrg, ID: id, Spec: spec, Event: mariposa.Event{Kind: "organization.updated", Actor: req.actor()}}
+}
+
+// owned refuses to leave an organization without an owner.
+func owned(spec *mariposa.OrganizationSpec) error {
+	for _, role := range spec.Members {
+		if role == mariposa.OrgOwner {
+			return nil
+		}
+	}
+	return conflict("organization %s would have no owner: make somebody else an owner first", spec.Name)
+}

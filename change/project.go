@@ -1,0 +1,166 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/reason"
+	"mariposa/store"
+)
+
+// CreateProject makes a project in an organization.
+func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Record, name string, sub Submission) (*contract.Changed, error) {
+	if err := checkName("project", name); err != nil {
+		return nil, err
+	}
+	parsed, err := sub.read()
+	if err != nil {
+		return nil, err
+	}
+	if parsed == nil {
+		return nil, ErrEmpty
+	}
+	d := sub.draft(parsed)
+	if sub.Metadata != nil {
+		if d.values, err = (*manifest.Values)(nil).Import(sub.Metadata, c.Clock.Now()); err != nil {
+			return nil, err
+		}
+	}
+	return c.commit(ctx, req, mariposa.NameID(org.ID, name), func() (*attempt, error) {
+		return c.beginProject(ctx, req, org, name, d, "the project was created")
+	})
+}
+
+// beginProject is a whole project in one commit, from the draft of its first version:
+// its name, its spec, that version, and the task that starts it. Whoever makes it is
+// its admin.
+func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Record, name string, d draft, reason string) (*attempt, error) {
+	if r := c.Picture.ProjectNamed(org.ID, name); r != nil {
+		return nil, c.taken(req, r, name)
+	}
+	id, now := c.NewID(), c.Clock.Now()
+	e := &edit{c: c, req: req, ctx: ctx, now: now, record: &store.Record{Kind: mariposa.KindProject, ID: id}}
+	e.spec = mariposa.ProjectSpec{
+		Name: name, Organization: org.ID, Created: now, Author: req.actor(), Users: map[string]mariposa.Role{req.Caller.User: mariposa.RoleAdmin},
+	}
+	e.answer = contract.Changed{ID: id, Name: name}
+	nameID := mariposa.NameID(org.ID, name)
+	e.unit.Absent(mariposa.KindName, nameID)
+	e.unit.Exists(mariposa.KindOrg, org.ID)
+	e.begin()
+	if _, err := e.makeVersion(d); err != nil {
+		return nil, err
+	}
+	reason = cmp.Or(d.message, reason)
+	err := e.admit(&mariposa.TaskSpec{
+		Task: mariposa.TaskStart, Component: "manifest", Reason: mariposa.Asked(reason), Version: e.spec.Version,
+		Patch: mariposa.Patch{Number: 1, Goal: mariposa.GoalStarted},
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.claimProject(org.ID, 1)
+	if err := e.reserve(); err != nil {
+		return nil, err
+	}
+	spec := e.spec
+	own := e.unit.Writes
+	e.unit.Writes = nil
+	e.write(store.Write{Kind: mariposa.KindName, ID: nameID, Spec: &mariposa.NameSpec{Project: id}}, "", nil)
+	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", mariposa.Asked(reason))
+	e.unit.Put(own...) // nobody hears of its parts before the project
+	return &e.attempt, nil
+}
+
+// taken says that another project has a name; which one is told to who may see it.
+func (c *Changer) taken(req *Request, by *store.Record, name string) error {
+	if c.Directory.RoleIn(req.Caller, by).Rank() == 0 {
+		return conflict("the name %s is taken: choose another", name)
+	}
+	return conflict("there is a project %s already (%s): choose another name, or update that one", name, by.ID)
+}
+
+// rename moves the project's name.
+func (e *edit) rename(name string) error {
+	if r := e.c.Picture.ProjectNamed(e.spec.Organization, name); r != nil {
+		return e.c.taken(e.req, r, name)
+	}
+	old, next := mariposa.NameID(e.spec.Organization, e.spec.Name), mariposa.NameID(e.spec.Organization, name)
+	e.unit.Absent(mariposa.KindName, next)
+	e.write(store.Write{Kind: mariposa.KindName, ID: old, Delete: true}, "", nil)
+	e.write(store.Write{Kind: mariposa.KindName, ID: next, Spec: &mariposa.NameSpec{Project: e.record.ID}}, "", nil)
+	e.spec.Name, e.answer.Name = name, name
+	return nil
+}
+
+// DeleteProject ends a project: even while instances run, if forced. Its volumes are
+// deleted with it, or left to its organization.
+func (c *Changer) DeleteProject(ctx context.Context, req *Request, project string, force, volumes bool) (*contract.Changed, error) {
+	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
+		if n, first := c.running(e.record.ID); n > 0 && !force {
+			return nil, conflict("project %s still runs %s, %s among them: stop the project, or delete it with ?force=true", e.spec.Name, reason.Many(n, "instance"), first)
+		}
+		err := e.admit(&mariposa.TaskSpec{
+			Task: mariposa.TaskStop, Component: "delete", Reason: &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}, Version: e.spec.Version, Lifts: true,
+			Patch: mariposa.Patch{Goal: mariposa.GoalDeleted},
+		})
+		if err != nil {
+			return nil, err
+		}
+		e.spec.Deleting, e.spec.DropVolumes = true, volumes
+		e.answer.Reason = e.volumesAfter()
+		e.dismiss()
+		e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(e.spec.Organization, e.spec.Name), Delete: true}, "", nil)
+		return e.done("its name is free; it goes once its last instance is gone")
+	})
+}
+
+// volumesAfter says what becomes of the volumes of a project that is deleted.
+func (e *edit) volumesAfter() string {
+	n := len(e.c.Picture.VolumesOf(e.record.ID))
+	switch {
+	case n == 0:
+		return ""
+	case e.spec.DropVolumes:
+		return reason.Many(n, "volume") + " will be deleted with it"
+	}
+	return reason.Many(n, "volume") + " will be left to organization " + e.c.orgName(e.spec.Organization)
+}
+
+// running counts the instances of a project that run, or may.
+func (c *Changer) running(project string) (n int, first string) {
+	for _, r := range c.Picture.InstancesOf(project) {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		switch mariposa.StateOf(spec, instanceStatus(r)) {
+		case mariposa.StateDestroyed, mariposa.StateStopped, mariposa.StateFailed:
+			continue
+		}
+		if n++; n == 1 {
+			first = spec.Name
+		}
+	}
+	return n, first
+}
+
+// taskReason is the reason of the task that this edit added.
+func (e *edit) taskReason() string {
+	for _, w := range e.unit.Writes {
+		if t, ok := w.Spec.(*mariposa.TaskSpec); ok {
+			return reason.Sentence(t.Reason)
+		}
+	}
+	return ""
+}
+
+func numbered(sha string, number int) string { return fmt.Sprintf("%s (number %d)", sha, number) }
+
+func (c *Changer) orgName(id string) string {
+	if r := c.Picture.Get(mariposa.KindOrg, id); r != nil {
+		return r.Spec.(*mariposa.OrganizationSpec).Name
+	}
+	return ""
+}

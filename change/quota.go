@@ -1,0 +1,270 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/converge"
+	"mariposa/queue"
+	"mariposa/store"
+)
+
+// SetQuota changes what an organization may ask for. What is in use already stays,
+// however much it is.
+func (c *Changer) SetQuota(ctx context.Context, req *Request, org string, set func(*mariposa.Quota) error) (*contract.Quota, error) {
+	return commit(ctx, c, req, org, func() (*store.Unit, contract.Quota, error) {
+		unit, spec, err := c.editOrganization(req, org)
+		if err != nil {
+			return nil, contract.Quota{}, err
+		}
+		if err := set(&spec.Quota); err != nil {
+			return nil, contract.Quota{}, err
+		}
+		unit.Put(orgWrite(req, org, spec))
+		unit.Audit[0].Object, unit.Audit[0].ObjectName, unit.Audit[0].Reason = org, spec.Name, limitsIn(spec.Quota)
+		doc, err := c.Quota(ctx, org, spec)
+		return unit, doc, err
+	})
+}
+
+// Quota is what an organization may ask for, and what it does.
+func (c *Changer) Quota(ctx context.Context, id string, spec *mariposa.OrganizationSpec) (contract.Quota, error) {
+	ledger, err := c.Store.Ledger(ctx)
+	if err != nil {
+		return contract.Quota{}, err
+	}
+	resources, projects := mariposa.LedgerOf(id)
+	used := ledger[resources]
+	doc := contract.Quota{
+		Organization: id, OrganizationName: spec.Name,
+		Limits: contract.QuotaLimits{Projects: spec.Quota.Projects, Instances: spec.Quota.Instances, Memory: spec.Quota.Memory},
+		Used: contract.QuotaUsed{
+			Projects: ledger[projects].Instances, Instances: used.Instances, CPU: float64(used.MilliCPU) / 1000, Memory: used.Memory,
+		},
+	}
+	if n := spec.Quota.MilliCPU; n != nil {
+		cores := float64(*n) / 1000
+		doc.Limits.CPU = &cores
+	}
+	return doc, nil
+}
+
+// limitsIn says in words what a quota allows.
+func limitsIn(q mariposa.Quota) string {
+	var said []string
+	say := func(set bool, what string, figure any) {
+		if set {
+			said = append(said, fmt.Sprintf("%s %v", what, figure))
+		}
+	}
+	say(q.Projects != nil, "projects", figureOf(q.Projects))
+	say(q.Instances != nil, "instances", figureOf(q.Instances))
+	say(q.MilliCPU != nil, "cores", cores(figureOf(q.MilliCPU)))
+	say(q.Memory != nil, "memory", megabytes(figureOf(q.Memory)))
+	if said == nil {
+		return "no limits"
+	}
+	return "at most " + strings.Join(said, ", ")
+}
+
+func figureOf[T int | int64](limit *T) T {
+	if limit == nil {
+		return 0
+	}
+	return *limit
+}
+
+// reserve claims of the organization's quota what the goal after this change adds
+// up to, in the same commit, so that no two changes both slip through. A goal that
+// asks for less gives back.
+func (e *edit) reserve() error {
+	after, err := e.after()
+	if err != nil {
+		return err
+	}
+	demand, err := e.demand(after)
+	if err != nil {
+		return err
+	}
+	e.claim(e.spec.Organization, demand.Minus(e.spec.Demand))
+	e.spec.Demand = demand
+	return nil
+}
+
+// after is the goal once the waiting tasks and this change have taken effect.
+func (e *edit) after() (*mariposa.ProjectStatus, error) { return e.without(e.ended, e.task) }
+
+// without is the goal once the waiting tasks have taken effect but for some, and
+// after them a task that is added; nil: none is.
+func (e *edit) without(ended map[string]bool, add *mariposa.TaskSpec) (*mariposa.ProjectStatus, error) {
+	goal := statusOf(e.record)
+	waiting := slices.DeleteFunc(slices.Clone(e.tasks), func(t queue.Task) bool { return t.State() != mariposa.TaskQueued || ended[t.ID] })
+	slices.SortFunc(waiting, func(a, b queue.Task) int { return cmp.Compare(a.ID, b.ID) })
+	if add != nil {
+		waiting = append(waiting, queue.Task{Spec: add})
+	}
+	var lost error
+	for _, t := range waiting {
+		c := converge.Change{
+			Now: e.now, IDs: e.spec.Services, Version: e.spec.Version, Scope: t.Spec.Services, Lift: t.Spec.Lifts,
+			Versions: func(n int) converge.Definitions {
+				defs, err := e.definitions(n)
+				if err != nil {
+					lost = err
+				}
+				return defs
+			},
+		}
+		if t.Spec.Patch.Accept {
+			view, err := e.view(goal)
+			if err != nil {
+				return nil, err
+			}
+			c.Running = view.Running()
+		}
+		goal = converge.Apply(goal, t.Spec.Patch, c)
+	}
+	return goal, lost
+}
+
+// demand is what a goal adds up to.
+func (e *edit) demand(goal *mariposa.ProjectStatus) (mariposa.Resources, error) {
+	sum := e.spec.Single
+	if goal == nil || goal.Goal != mariposa.GoalStarted || e.spec.Deleting {
+		return sum, nil
+	}
+	for name, ss := range goal.Services {
+		if ss.Removed || ss.Stopped {
+			continue
+		}
+		defs, err := e.definitions(ss.Number)
+		if err != nil {
+			return sum, err
+		}
+		one := mariposa.Resources{Instances: ss.Scale}
+		if def := defs[name]; def != nil {
+			one.MilliCPU, one.Memory = def.MilliCPU*int64(ss.Scale), def.Memory*int64(ss.Scale)
+		}
+		sum = sum.Plus(one)
+	}
+	return sum, nil
+}
+
+// claim adds a claim on an organization's quota.
+func (e *edit) claim(org string, take mariposa.Resources) {
+	if take == (mariposa.Resources{}) {
+		return
+	}
+	account, _ := mariposa.LedgerOf(org)
+	e.unit.Claims = append(e.unit.Claims, store.Claim{Node: account, Take: take, Limit: e.c.limits(org)})
+}
+
+// emptied lets a unit fail if an organization has a project by the time of its commit.
+func emptied(unit *store.Unit, org string) {
+	_, account := mariposa.LedgerOf(org)
+	one := mariposa.Resources{Instances: 1}
+	unit.Claims = append(unit.Claims, store.Claim{Node: account, Take: one, Limit: one}, store.Claim{Node: account, Take: mariposa.Resources{}.Minus(one)})
+}
+
+// claimProject adds, or takes away, one project.
+func (e *edit) claimProject(org string, n int) {
+	_, account := mariposa.LedgerOf(org)
+	claim := store.Claim{Node: account, Take: mariposa.Resources{Instances: n}}
+	if r := e.c.Picture.Get(mariposa.KindOrg, org); r != nil {
+		claim.Limit.Instances = most(r.Spec.(*mariposa.OrganizationSpec).Quota.Projects)
+	}
+	e.unit.Claims = append(e.unit.Claims, claim)
+}
+
+// limits are an organization's limits as a claim takes them.
+func (c *Changer) limits(org string) mariposa.Resources {
+	r := c.Picture.Get(mariposa.KindOrg, org)
+	if r == nil {
+		return mariposa.Resources{}
+	}
+	q := r.Spec.(*mariposa.OrganizationSpec).Quota
+	return mariposa.Resources{Instances: most(q.Instances), MilliCPU: most(q.MilliCPU), Memory: most(q.Memory)}
+}
+
+// most is a limit as a claim takes it: there zero means none, so a limit of zero is
+// one below.
+func most[T int | int64](limit *T) T {
+	switch {
+	case limit == nil:
+		return 0
+	case *limit == 0:
+		return -1
+	}
+	return *limit
+}
+
+// overQuota says which limit a change ran into.
+func (c *Changer) overQuota(ctx context.Context, unit *store.Unit, err error) error {
+	if slices.ContainsFunc(unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindOrg && w.Delete }) {
+		return conflict("the organization has just got a project: move or delete it first")
+	}
+	ledger, failed := c.Store.Ledger(ctx)
+	if failed != nil {
+		return failed
+	}
+	for _, claim := range unit.Claims {
+		have := ledger[claim.Node]
+		if _, over := claim.Apply(have); over == nil {
+			continue
+		}
+		org, projects := c.accountOf(claim.Node)
+		if org == nil {
+			continue
+		}
+		name := org.Spec.(*mariposa.OrganizationSpec).Name
+		return &mariposa.Error{Code: mariposa.QuotaExceeded, Cause: err, Message: fmt.Sprintf(
+			"organization %s %s: %s, or ask whoever runs the installation for more", name, figure(have, claim, projects), lessOf(projects))}
+	}
+	return mariposa.Errorf(mariposa.Conflict, "what was free has just been taken: try again")
+}
+
+func lessOf(projects bool) string {
+	if projects {
+		return "delete one"
+	}
+	return "scale something down"
+}
+
+// accountOf finds the organization whose account a claim is on.
+func (c *Changer) accountOf(account string) (org *store.Record, projects bool) {
+	var found *store.Record
+	c.Picture.EachOf(mariposa.KindOrg, func(r *store.Record) bool {
+		resources, count := mariposa.LedgerOf(r.ID)
+		if account == resources || account == count {
+			found, projects = r, account == count
+		}
+		return found == nil
+	})
+	return found, projects
+}
+
+// figure says what is allowed, in use and asked for.
+func figure(have mariposa.Resources, c store.Claim, projects bool) string {
+	say := func(limit, used, more any, what string) string {
+		return fmt.Sprintf("may have %v %s, has %v and would need %v more", limit, what, used, more)
+	}
+	sum := have.Plus(c.Take)
+	switch allowed := func(n int64) int64 { return max(0, n) }; {
+	case projects:
+		return say(max(0, c.Limit.Instances), have.Instances, c.Take.Instances, "projects")
+	case c.Limit.Instances != 0 && sum.Instances > c.Limit.Instances:
+		return say(max(0, c.Limit.Instances), have.Instances, c.Take.Instances, "instances")
+	case c.Limit.MilliCPU != 0 && sum.MilliCPU > c.Limit.MilliCPU:
+		return say(cores(allowed(c.Limit.MilliCPU)), cores(have.MilliCPU), cores(c.Take.MilliCPU), "cores")
+	default:
+		return say(megabytes(allowed(c.Limit.Memory)), megabytes(have.Memory), megabytes(c.Take.Memory), "of memory")
+	}
+}
+
+func cores(milli int64) string     { return fmt.Sprintf("%g", float64(milli)/1000) }
+func megabytes(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }

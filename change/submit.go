@@ -1,0 +1,246 @@
+package change
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/manifest"
+)
+
+// Submission is a manifest on its way in, or a document of metadata, or both.
+type Submission struct {
+	Manifest []byte // nil: it stays
+	JSON     bool   // the manifest came as JSON
+	Metadata []byte // nil: the values stay
+	Message  string // for those who read the versions later
+	Rolling  mariposa.Amount
+	Canary   mariposa.Amount
+	Previous string // the newest version that the caller knows, by hash or number
+	Force    bool   // whatever the newest version is
+}
+
+// maxMessage bounds what is said of a version.
+const maxMessage = 4000
+
+// ErrEmpty says that there is nothing in a manifest.
+var ErrEmpty = invalid("the manifest is empty: it begins with services:")
+
+// read checks a submission and reads its manifest; nil: it has none.
+func (s *Submission) read() (*manifest.Project, error) {
+	if len(s.Message) > maxMessage || !isText(s.Message) {
+		return nil, invalid("message must be text of at most %d bytes", maxMessage)
+	}
+	switch {
+	case s.Manifest == nil:
+		return nil, nil
+	case len(bytes.TrimSpace(s.Manifest)) == 0:
+		return nil, ErrEmpty
+	}
+	return manifest.Parse(s.Manifest)
+}
+
+// UpdateProject gives a project another name, or submits a manifest or metadata, or
+// both. An empty name stays, as does all where there is no submission.
+func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name string, sub *Submission) (*contract.Changed, error) {
+	if name != "" {
+		if err := checkName("project", name); err != nil {
+			return nil, err
+		}
+	}
+	var parsed *manifest.Project
+	if sub != nil {
+		var err error
+		if parsed, err = sub.read(); err != nil {
+			return nil, err
+		}
+	}
+	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
+		var reason string
+		if name != "" && name != e.spec.Name {
+			if err := e.rename(name); err != nil {
+				return nil, err
+			}
+			reason = "renamed to " + name
+		}
+		if sub != nil {
+			submitted, err := e.submit(sub, parsed)
+			if err != nil {
+				return nil, err
+			}
+			if submitted {
+				reason = cmp.Or(reason, e.taskReason(), sub.Message, "its metadata changed")
+			}
+		}
+		if reason == "" {
+			return &e.attempt, nil
+		}
+		return e.done(reason)
+	})
+}
+
+// EditManifest submits what becomes of the newest manifest by an edit, which is told
+// the ids of the services too.
+func (c *Changer) EditManifest(ctx context.Context, req *Request, project string, sub Submission,
+	rewrite func(newest *mariposa.VersionSpec, of *mariposa.ProjectSpec) ([]byte, error),
+) (*contract.Changed, error) {
+	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
+		newest, err := e.newest()
+		if err != nil {
+			return nil, err
+		}
+		if newest == nil {
+			return nil, e.lost()
+		}
+		next := sub
+		if next.Manifest, err = rewrite(newest.Spec, &e.spec); err != nil {
+			return nil, err
+		}
+		parsed, err := next.read()
+		if err != nil {
+			return nil, err
+		}
+		submitted, err := e.submit(&next, parsed)
+		if err != nil || !submitted {
+			return &e.attempt, err
+		}
+		return e.done(e.taskReason())
+	})
+}
+
+// submit adds a version and the task that brings it into force. The bytes of
+// the newest version again are no change, unless its task was dropped or it was
+// rolled back: then they are asked for anew.
+func (e *edit) submit(sub *Submission, parsed *manifest.Project) (bool, error) {
+	if !sub.Force {
+		if err := e.basedOn(sub.Previous, sub.Metadata != nil); err != nil {
+			return false, err
+		}
+	}
+	d := sub.draft(parsed)
+	if sub.Metadata != nil {
+		values, err := e.imported(sub.Metadata)
+		if err != nil {
+			return false, err
+		}
+		d.values = values
+	}
+	if d.parsed == nil {
+		d.cause = mariposa.CauseMetadata
+	}
+	return e.bring(d, mariposa.Patch{Rolling: sub.Rolling, Canary: sub.Canary})
+}
+
+// draft is the version that a submission makes.
+func (s *Submission) draft(parsed *manifest.Project) draft {
+	return draft{cause: mariposa.CauseManifest, bytes: s.Manifest, json: s.JSON, parsed: parsed, message: s.Message}
+}
+
+// bring makes a version of a draft and adds the task that brings it into force.
+// Other values alone need none, unless services are to take them up at once.
+func (e *edit) bring(d draft, p mariposa.Patch) (bool, error) {
+	before, first := e.spec.Number, e.nothing()
+	m, err := e.makeOrRenew(d)
+	if err != nil || m == nil {
+		return false, err
+	}
+	if d.cause == mariposa.CauseMetadata {
+		if err := e.takeUp(d, m, p); err != nil {
+			return false, err
+		}
+		e.answer.Reason = e.outdating()
+		return true, nil
+	}
+	said := "was submitted"
+	if e.spec.Number == before {
+		said = "was submitted again"
+	}
+	p.Number = e.spec.Number
+	t := mariposa.TaskSpec{
+		Component: string(d.cause), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,
+		Reason: mariposa.Asked(cmp.Or(d.message, "version "+strconv.Itoa(e.spec.Number)+" "+said)), Patch: p,
+	}
+	if first { // as when it was created
+		t.Task, t.Patch.Goal, t.Supersedes = mariposa.TaskStart, mariposa.GoalStarted, false
+	} else if t, err = e.seesTo(m, t); err != nil {
+		return false, err
+	}
+	return true, e.admit(&t)
+}
+
+// takeUp adds a task for the services that take other values up at once. Where the
+// queue has no place for one, the planner brings the values into force by itself.
+func (e *edit) takeUp(d draft, m *made, p mariposa.Patch) error {
+	if len(m.moved) == 0 {
+		return nil
+	}
+	services, err := e.brings(m)
+	if err != nil {
+		return err
+	}
+	p.Number = e.spec.Number
+	err = e.admit(&mariposa.TaskSpec{
+		Task: mariposa.TaskReprovision, Component: string(d.cause), Services: services, Version: e.spec.Version,
+		Reason: mariposa.Asked("metadata changed: " + strings.Join(m.keys, ", ")),
+		Patch:  p,
+	})
+	if mariposa.CodeOf(err) == mariposa.Conflict {
+		return nil
+	}
+	return err
+}
+
+// basedOn refuses a change that is not based on the newest version. Counting goes on
+// under one number, so where values change too, the number of such a version is not
+// enough.
+func (e *edit) basedOn(previous string, values bool) error {
+	if !IsVersion(previous, e.spec.Version, e.spec.Number) {
+		return e.stale(previous)
+	}
+	if !values || (len(previous) >= 7 && strings.HasPrefix(e.spec.Version, previous)) {
+		return nil
+	}
+	newest, err := e.newest()
+	if err != nil || newest == nil || newest.Spec.Counter == "" {
+		return err
+	}
+	return conflict("version %d of %s counts %s and may change under its number: name it by its hash, ?previous=%s",
+		e.spec.Number, e.spec.Name, newest.Spec.Counter, e.spec.Version)
+}
+
+func (e *edit) stale(previous string) error {
+	is := "the newest version of " + e.spec.Name + " is " + numbered(e.spec.Version, e.spec.Number)
+	if previous == "" {
+		return conflict("%s: say which version the change is based on with ?previous=, or pass ?force=true", is)
+	}
+	return conflict("%s, not %s: look at what changed, then try again with ?previous=%d", is, previous, e.spec.Number)
+}
+
+// IsVersion reports whether a reference means a version, by number, hash or the
+// beginning of the hash.
+func IsVersion(ref, sha string, number int) bool {
+	return ref == strconv.Itoa(number) || (len(ref) >= 7 && strings.HasPrefix(sha, ref))
+}
+
+// serviceIDs names the services of a manifest. An id follows from the project
+// and the name, and is kept when a service goes, so that one that comes back is
+// the same.
+func serviceIDs(project string, old map[string]string, m *manifest.Project) map[string]string {
+	ids := make(map[string]string, len(old)+len(m.Services))
+	for name, id := range old {
+		ids[name] = id
+	}
+	space := uuid.NewSHA1(uuid.NameSpaceOID, []byte(project))
+	for _, svc := range m.Services {
+		if ids[svc.Name] == "" {
+			ids[svc.Name] = uuid.NewSHA1(space, []byte(svc.Name)).String()
+		}
+	}
+	return ids
+}

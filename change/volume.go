@@ -1,0 +1,150 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/converge"
+	"mariposa/store"
+)
+
+// DeleteVolume gives a volume its tombstone: the node takes it away when it can be
+// reached, and then it is forgotten.
+func (c *Changer) DeleteVolume(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
+	return c.commit(ctx, req, id, func() (*attempt, error) {
+		r := c.Picture.Get(mariposa.KindVolume, id)
+		if r == nil || c.Directory.OwnerOf(r) == nil {
+			return nil, notFound("the volume is gone")
+		}
+		if err := c.authorize(req, c.Directory.OwnerOf(r)); err != nil {
+			return nil, err
+		}
+		spec := r.Spec.(*mariposa.VolumeSpec)
+		a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "its node " + cmp.Or(c.nodeName(spec.Node), spec.Node) + " removes it"}}
+		if !c.reachable(spec.Node) {
+			a.answer.Reason += " when it can be reached again"
+		}
+		if spec.Goal == mariposa.GoalGone {
+			return a, nil
+		}
+		if err := c.unused(ctx, r); err != nil {
+			return nil, err
+		}
+		c.entomb(req, a, r)
+		return a, nil
+	})
+}
+
+// unused refuses to delete a volume that something uses, or will.
+func (c *Changer) unused(ctx context.Context, r *store.Record) error {
+	spec := r.Spec.(*mariposa.VolumeSpec)
+	what := fmt.Sprintf("volume %s of %s.%d", spec.Name, spec.ServiceName, spec.Slot)
+	for _, i := range slices.Backward(c.Picture.InstancesOn(spec.Node)) { // by id, and ids grow: the newest first
+		user := i.Spec.(*mariposa.InstanceSpec)
+		switch {
+		case user.Kept || mariposa.StateOf(user, instanceStatus(i)) == mariposa.StateDestroyed: // it uses nothing any more
+		case !slices.ContainsFunc(user.Mounts, func(m mariposa.Mount) bool { return m.Volume == r.ID }):
+		case user.Debt:
+			return conflict("%s is used by instance %s, which is left of project %s on node %s: it can be deleted once that is gone",
+				what, user.Name, c.projectOf(spec), cmp.Or(c.nodeName(spec.Node), spec.Node))
+		default:
+			return conflict("%s is used by instance %s: scale %s down, stop it, or take it out of the manifest first", what, user.Name, spec.ServiceName)
+		}
+	}
+	if wanted, err := c.wanted(ctx, r); err != nil {
+		return err
+	} else if wanted {
+		return conflict("%s will be used again: %s is to have an instance in that slot; scale %s down, stop it, or take it out of the manifest first", what, spec.ServiceName, spec.ServiceName)
+	}
+	return nil
+}
+
+// projectOf is the name of a volume's project, as it was if it is gone.
+func (c *Changer) projectOf(spec *mariposa.VolumeSpec) string {
+	return cmp.Or(c.projectName(spec.Project), spec.ProjectName)
+}
+
+// wanted reports whether the goal of a volume's project is to fill the volume's
+// slot, which is empty, with an instance that would use it.
+func (c *Changer) wanted(ctx context.Context, r *store.Record) (bool, error) {
+	spec := r.Spec.(*mariposa.VolumeSpec)
+	project := c.Picture.Get(mariposa.KindProject, spec.Project)
+	st := statusOf(project)
+	if st == nil || project.Spec.(*mariposa.ProjectSpec).Deleting {
+		return false, nil
+	}
+	ss := st.Services[spec.ServiceName]
+	if ss == nil || ss.ID != spec.Service {
+		return false, nil
+	}
+	view, err := c.view(project.ID, st, func(n int) (converge.Definitions, error) { return c.definitions(ctx, project.ID, n) })
+	if err != nil {
+		return false, err
+	}
+	def := view.Definition(ss.Number, spec.ServiceName)
+	uses := def != nil && slices.ContainsFunc(def.Volumes, func(text string) bool { return mariposa.ParseMount(text).Name == spec.Name })
+	return uses && view.WillFill(spec.ServiceName, spec.Slot), nil
+}
+
+// entomb writes a volume's tombstone. On a node that is no more there is nobody to
+// take anything away, so the record goes at once.
+func (c *Changer) entomb(req *Request, a *attempt, r *store.Record) {
+	spec := *r.Spec.(*mariposa.VolumeSpec)
+	spec.Goal, spec.Task, spec.Reason = mariposa.GoalGone, "", mariposa.Asked(req.actor()+" deleted it")
+	w := store.Write{
+		Kind: mariposa.KindVolume, ID: r.ID, Spec: &spec,
+		Event: mariposa.Event{Kind: "volume.deleting", Project: spec.Project, Service: spec.ServiceName, Node: spec.Node, Actor: req.actor(), Reason: spec.Reason},
+	}
+	if c.Picture.Get(mariposa.KindNode, spec.Node) == nil {
+		w.Spec, w.Delete, w.Event.Kind = nil, true, "volume.deleted"
+		a.answer.Reason = "its node is no more, and it was forgotten"
+	}
+	a.unit.Unchanged(r)
+	a.unit.Put(w)
+	org := spec.Organization
+	if p := c.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
+		org = p.Spec.(*mariposa.ProjectSpec).Organization
+	}
+	a.unit.Audit = []mariposa.Audit{{
+		Kind: string(mariposa.KindVolume), Object: r.ID, ObjectName: fmt.Sprintf("%s.%d %s", spec.ServiceName, spec.Slot, spec.Name),
+		Organization: org, Project: spec.Project, ProjectName: c.projectOf(&spec), Reason: spec.Reason.Detail,
+	}}
+}
+
+// forgetVolumes takes the volumes of a node that is given up off the books, and says
+// which of them had been kept.
+func (c *Changer) forgetVolumes(a *attempt, node, why string) (lost []string) {
+	for _, r := range c.Picture.VolumesOn(node) {
+		spec := r.Spec.(*mariposa.VolumeSpec)
+		if spec.Goal == mariposa.GoalKept {
+			lost = append(lost, fmt.Sprintf("%s of %s.%d", spec.Name, spec.ServiceName, spec.Slot))
+		}
+		a.unit.Unchanged(r)
+		a.unit.Put(store.Write{
+			Kind: mariposa.KindVolume, ID: r.ID, Delete: true,
+			Event: mariposa.Event{Kind: "volume.deleted", Project: spec.Project, Service: spec.ServiceName, Reason: mariposa.Asked(why)},
+		})
+	}
+	return lost
+}
+
+// some names a few of many.
+func some(all []string) string {
+	const few = 5
+	if len(all) <= few {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
+}
+
+func (c *Changer) projectName(id string) string {
+	if r := c.Picture.Get(mariposa.KindProject, id); r != nil {
+		return r.Spec.(*mariposa.ProjectSpec).Name
+	}
+	return ""
+}
