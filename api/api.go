@@ -1,11 +1,11 @@
-// Package api is the HTTP face: it reads what people and programs ask for,
-// turns each change into one commit of the store, and shows what is so in the
-// documents of the contract. Reads come from the picture, changes go to the
-// store; whoever wrote reads the write back.
+// Package api is the HTTP face: it reads what people and programs ask for, finds
+// what they mean as far as they may see it, has the room change do it, and shows
+// what is so in the documents of the contract. Reads come from the picture; whoever
+// wrote reads the write back.
 //
-// The room owns routes, tokens, errors as the outside sees them, and which
-// writes a change consists of. It refuses to plan, to talk to drivers, and to
-// keep anything that the store does not have.
+// The room owns routes, tokens and errors as the outside sees them. It refuses to
+// know which writes a change consists of, to plan, to talk to drivers, and to keep
+// anything that the store does not have.
 package api
 
 import (

@@ -274,3 +274,21 @@ func TestValuesAreGenerated(t *testing.T) {
 		t.Errorf("what was given became %+v", k)
 	}
 }
+
+// What is set together with the project is set as by PUT /metadata: the project has the
+// new version, whether or not a task takes the values up.
+func TestMetadataAloneCanBeSetWithTheProject(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.create("shop", hello)
+	got := want[contract.Changed](h.call("PUT", "/v1/projects/shop?previous=1", map[string]any{"metadata": map[string]string{"mode": "fast"}}), 200)
+	if got.Number != 2 || got.Task != nil {
+		t.Errorf("set: %+v", got)
+	}
+	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 2 || p.Version != got.Version {
+		t.Errorf("the project is at %d %s", p.Number, p.Version)
+	}
+	if key := want[contract.MetadataKey](h.call("GET", "/v1/projects/shop/metadata/mode", nil), 200); key.Value != "fast" {
+		t.Errorf("the key is %+v", key)
+	}
+}

@@ -3,6 +3,7 @@ package change
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"mariposa"
 	"mariposa/auth"
 	"mariposa/contract"
+	"mariposa/converge"
 	"mariposa/queue"
 	"mariposa/reason"
 	"mariposa/store"
@@ -277,7 +279,7 @@ func (e *edit) instance(ref string) (*store.Record, error) {
 func (e *edit) node(ref string) (id string, err error) {
 	e.c.Picture.EachInstanceOf(e.record.ID, func(i *store.Record) bool {
 		node := i.Spec.(*mariposa.InstanceSpec).Node
-		if node == ref || e.c.nodeName(node) == ref {
+		if node == ref || e.c.name(mariposa.KindNode, node) == ref {
 			id = node
 		}
 		return id == ""
@@ -409,4 +411,99 @@ func shorten(text string) string {
 		return text[:40] + "…"
 	}
 	return text
+}
+
+// MaxScale bounds a service, so that a slip of a finger is caught.
+const MaxScale = 1_000_000
+
+// Scaling is what is asked of one service's scale: a number, or a difference.
+type Scaling struct {
+	N  int
+	By bool
+}
+
+func (c Scaling) String() string {
+	if c.By {
+		return fmt.Sprintf("by %+d", c.N)
+	}
+	return fmt.Sprintf("to %d", c.N)
+}
+
+// scale changes the scales of services in one task.
+func (e *edit) scale(scales map[string]Scaling) (*mariposa.TaskSpec, error) {
+	if err := e.something(); err != nil {
+		return nil, err
+	}
+	goals := e.goals()
+	t := &mariposa.TaskSpec{Task: mariposa.TaskScale, Component: "project", Version: e.spec.Version, Lifts: e.lifts(), Before: map[string]int{}}
+	same, said := true, []string(nil)
+	for _, ref := range slices.Sorted(maps.Keys(scales)) {
+		name, err := e.findService(goals, ref)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(t.Services, name) {
+			return nil, invalid("scale: %s is named twice", name)
+		}
+		ask, now := scales[ref], goals[name].Scale
+		will := ask.N
+		if ask.By {
+			will += now
+		}
+		if will < 0 || will > MaxScale {
+			return nil, invalid("scale: %s would be scaled from %d to %d; it must stay between 0 and %d", name, now, will, MaxScale)
+		}
+		t.Before[name] = now
+		ask.into(&t.Patch, name)
+		t.Services, said, same = append(t.Services, name), append(said, name+" "+ask.String()), same && will == now
+	}
+	if same && e.idle(t.Services) && !e.any(t.Services, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
+		return nil, nil
+	}
+	t.Reason = mariposa.Asked(e.req.actor() + " scaled " + strings.Join(said, ", "))
+	return t, nil
+}
+
+func (c Scaling) into(p *mariposa.Patch, service string) {
+	at := &p.Scale
+	if c.By {
+		at = &p.ScaleBy
+	}
+	if *at == nil {
+		*at = map[string]int{}
+	}
+	(*at)[service] = c.N
+}
+
+// matches reports whether an instance of some services is what a filter asks for, and
+// still wanted.
+func (e *edit) matches(services []string, f *mariposa.Filter) bool {
+	return slices.ContainsFunc(e.c.Picture.InstancesOf(e.record.ID), func(r *store.Record) bool {
+		spec := r.Spec.(*mariposa.InstanceSpec)
+		if !spec.Managed || spec.Goal != mariposa.GoalRunning || !slices.Contains(services, spec.ServiceName) {
+			return false
+		}
+		return converge.Matches(f, r.ID, spec, e.definition(spec.Number, spec.ServiceName))
+	})
+}
+
+// filterWords says which instances a filter picks, as the rest of a sentence.
+func (e *edit) filterWords(f *mariposa.Filter) string {
+	if f == nil {
+		return ""
+	}
+	var words []string
+	if len(f.Instances) > 0 {
+		words = append(words, "only "+e.c.some(mariposa.KindInstance, f.Instances))
+	}
+	if f.Version > 0 {
+		words = append(words, fmt.Sprintf("only what was made from version %d", f.Version))
+	}
+	if f.Image != "" {
+		words = append(words, "only of image "+shorten(f.Image))
+	}
+	if len(f.Nodes) > 0 {
+		words = append(words, "only on "+e.c.some(mariposa.KindNode, f.Nodes))
+	}
+	return ": " + strings.Join(words, ", ")
 }

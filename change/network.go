@@ -42,14 +42,14 @@ func (c *Changer) unusedNetwork(ctx context.Context, r *store.Record) error {
 			}
 		}
 		if len(users) > 0 {
-			return conflict("network %s is used by %s of project %s: stop them, or take the network out of the manifest first", spec.Name, some(users), c.projectName(project))
+			return conflict("network %s is used by %s of project %s: stop them, or take the network out of the manifest first", spec.Name, some(users), c.name(mariposa.KindProject, project))
 		}
 		service, err := c.wouldJoin(ctx, project, r.ID)
 		if err != nil {
 			return err
 		}
 		if service != "" {
-			return conflict("network %s will be used again: service %s of project %s names it; scale it down, stop it, or take the network out of the manifest first", spec.Name, service, c.projectName(project))
+			return conflict("network %s will be used again: service %s of project %s names it; scale it down, stop it, or take the network out of the manifest first", spec.Name, service, c.name(mariposa.KindProject, project))
 		}
 	}
 	return nil
@@ -113,12 +113,9 @@ func (c *Changer) endNetwork(req *Request, r *store.Record) *attempt {
 	case n > 1:
 		a.answer.Reason = reason.Many(n, "node") + " remove it as soon as they can be reached"
 	}
-	org := spec.Organization
-	if p := c.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
-		org = p.Spec.(*mariposa.ProjectSpec).Organization
-	}
 	a.unit.Audit = []mariposa.Audit{{
-		Kind: string(mariposa.KindNetwork), Object: r.ID, ObjectName: spec.Name, Organization: org, Project: spec.Project, ProjectName: c.projectName(spec.Project), Reason: why,
+		Kind: string(mariposa.KindNetwork), Object: r.ID, ObjectName: spec.Name, Organization: c.orgOf(spec.Project, spec.Organization),
+		Project: spec.Project, ProjectName: c.name(mariposa.KindProject, spec.Project), Reason: why,
 	}}
 	return a
 }

@@ -108,7 +108,7 @@ func (e *edit) elsewhere() string {
 	if e.spec.Organization == e.req.Caller.Home {
 		return ""
 	}
-	return " -o " + e.c.orgName(e.spec.Organization)
+	return " -o " + e.c.name(mariposa.KindOrg, e.spec.Organization)
 }
 
 // again is the command that asks once more for what a task was to do.

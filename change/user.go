@@ -3,7 +3,10 @@ package change
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"maps"
+	"slices"
+	"time"
 
 	"mariposa"
 	"mariposa/auth"
@@ -133,4 +136,121 @@ func (c *Changer) leaveAll(req *Request, user, own string, unit *store.Unit) err
 		leaveProject(req, p, user, unit)
 	}
 	return nil
+}
+
+// withRole is a project's users with another role for one of them.
+func withRole(users map[string]mariposa.Role, id string, role mariposa.Role) map[string]mariposa.Role {
+	users = maps.Clone(users)
+	if users == nil {
+		users = map[string]mariposa.Role{}
+	}
+	if role == mariposa.RoleNone {
+		delete(users, id)
+	} else {
+		users[id] = role
+	}
+	return users
+}
+
+// SetProjectUser gives a user a role of their own in a project; RoleNone takes it away.
+func (c *Changer) SetProjectUser(ctx context.Context, req *Request, project string, user *store.Record, role mariposa.Role) (*contract.Changed, error) {
+	name := user.Spec.(*mariposa.UserSpec).Name
+	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
+		if role == mariposa.RoleNone && e.spec.Users[user.ID] == "" {
+			return nil, notFound("%s has no role of their own in project %s", name, e.spec.Name)
+		}
+		e.spec.Users = withRole(e.spec.Users, user.ID, role)
+		e.unit.Exists(mariposa.KindUser, user.ID)
+		why := name + " becomes " + string(role)
+		if role == mariposa.RoleNone {
+			why = name + " has no role of their own any more"
+		}
+		e.unit.Audit[0].Reason = why
+		return e.done(why)
+	})
+}
+
+// leaveProject takes a user's own role in a project away, as part of a larger change.
+func leaveProject(req *Request, r *store.Record, user string, unit *store.Unit) {
+	spec := *r.Spec.(*mariposa.ProjectSpec)
+	spec.Users = withRole(spec.Users, user, mariposa.RoleNone)
+	unit.Unchanged(r)
+	unit.Put(store.Write{
+		Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec,
+		Event: mariposa.Event{Kind: "project.updated", Project: r.ID, Actor: req.actor()},
+	})
+}
+
+// tokenPrefix lets people and scanners see what a string is.
+const tokenPrefix = "mrp_"
+
+// maxTokens bounds how many tokens a user has.
+const maxTokens = 1000
+
+// CreateToken makes a token. The secret is in the answer, and nowhere else.
+func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.TokenSpec, show func(*store.Record) contract.Token) (*contract.Token, error) {
+	if err := checkText("name", spec.Name); err != nil {
+		return nil, err
+	}
+	secret := tokenPrefix + rand.Text() + rand.Text()
+	spec.Hash = mariposa.HashToken(secret)
+	id := mariposa.TokenID(spec.Hash)
+	return commit(ctx, c, req, "tokens of "+spec.User, func() (*store.Unit, contract.Token, error) {
+		mine := c.Picture.TokensOf(spec.User)
+		doc := show(&store.Record{Kind: mariposa.KindToken, ID: id, Spec: &spec})
+		if len(mine) >= maxTokens {
+			return nil, doc, conflict("%s has %d tokens already: revoke some", doc.UserName, len(mine))
+		}
+		if slices.ContainsFunc(mine, func(t *store.Record) bool { return t.Spec.(*mariposa.TokenSpec).Name == spec.Name }) {
+			return nil, doc, conflict("there is a token %q already: choose another name, or revoke that one", spec.Name)
+		}
+		doc.Secret = secret
+		unit := &store.Unit{Audit: []mariposa.Audit{{
+			Kind: string(mariposa.KindToken), Object: id, ObjectName: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: doc.ProjectName,
+			Reason: "for " + doc.UserName,
+		}}}
+		unit.Exists(mariposa.KindUser, spec.User)
+		unit.Put(store.Write{Kind: mariposa.KindToken, ID: id, Spec: &spec})
+		return unit, doc, nil
+	})
+}
+
+// RevokeToken takes a token out of use, with those that it made.
+func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.Record) (*contract.Changed, error) {
+	spec := token.Spec.(*mariposa.TokenSpec)
+	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
+		a := &attempt{answer: contract.Changed{ID: token.ID, Name: spec.Name}}
+		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindToken), Organization: spec.Organization, Project: spec.Project}}
+		now := c.Clock.Now()
+		a.unit.Put(revoke(token, now))
+		for _, t := range c.descendants(spec.User, token.ID) {
+			a.unit.Put(revoke(t, now))
+		}
+		return a, nil
+	})
+}
+
+// revoke takes a token out of use. It is kept aside, so that who still brings it
+// hears what became of it.
+func revoke(t *store.Record, now time.Time) store.Write {
+	spec := *t.Spec.(*mariposa.TokenSpec)
+	spec.Revoked = now
+	return store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &spec, Archive: true}
+}
+
+// descendants are the tokens that a token made, and those that these made.
+func (c *Changer) descendants(user, id string) []*store.Record {
+	made := map[string]bool{id: true}
+	var all []*store.Record
+	tokens := c.Picture.TokensOf(user)
+	for more := true; more; {
+		more = false
+		for _, t := range tokens {
+			if !made[t.ID] && made[t.Spec.(*mariposa.TokenSpec).Parent] {
+				made[t.ID], more = true, true
+				all = append(all, t)
+			}
+		}
+	}
+	return all
 }

@@ -25,7 +25,7 @@ func (c *Changer) DeleteVolume(ctx context.Context, req *Request, id string) (*c
 			return nil, err
 		}
 		spec := r.Spec.(*mariposa.VolumeSpec)
-		a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "its node " + cmp.Or(c.nodeName(spec.Node), spec.Node) + " removes it"}}
+		a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "its node " + cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node) + " removes it"}}
 		if !c.reachable(spec.Node) {
 			a.answer.Reason += " when it can be reached again"
 		}
@@ -51,7 +51,7 @@ func (c *Changer) unused(ctx context.Context, r *store.Record) error {
 		case !slices.ContainsFunc(user.Mounts, func(m mariposa.Mount) bool { return m.Volume == r.ID }):
 		case user.Debt:
 			return conflict("%s is used by instance %s, which is left of project %s on node %s: it can be deleted once that is gone",
-				what, user.Name, c.projectOf(spec), cmp.Or(c.nodeName(spec.Node), spec.Node))
+				what, user.Name, c.projectOf(spec), cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node))
 		default:
 			return conflict("%s is used by instance %s: scale %s down, stop it, or take it out of the manifest first", what, user.Name, spec.ServiceName)
 		}
@@ -66,7 +66,7 @@ func (c *Changer) unused(ctx context.Context, r *store.Record) error {
 
 // projectOf is the name of a volume's project, as it was if it is gone.
 func (c *Changer) projectOf(spec *mariposa.VolumeSpec) string {
-	return cmp.Or(c.projectName(spec.Project), spec.ProjectName)
+	return cmp.Or(c.name(mariposa.KindProject, spec.Project), spec.ProjectName)
 }
 
 // wanted reports whether the goal of a volume's project is to fill the volume's
@@ -106,13 +106,9 @@ func (c *Changer) entomb(req *Request, a *attempt, r *store.Record) {
 	}
 	a.unit.Unchanged(r)
 	a.unit.Put(w)
-	org := spec.Organization
-	if p := c.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
-		org = p.Spec.(*mariposa.ProjectSpec).Organization
-	}
 	a.unit.Audit = []mariposa.Audit{{
 		Kind: string(mariposa.KindVolume), Object: r.ID, ObjectName: fmt.Sprintf("%s.%d %s", spec.ServiceName, spec.Slot, spec.Name),
-		Organization: org, Project: spec.Project, ProjectName: c.projectOf(&spec), Reason: spec.Reason.Detail,
+		Organization: c.orgOf(spec.Project, spec.Organization), Project: spec.Project, ProjectName: c.projectOf(&spec), Reason: spec.Reason.Detail,
 	}}
 }
 
@@ -142,9 +138,10 @@ func some(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
 }
 
-func (c *Changer) projectName(id string) string {
-	if r := c.Picture.Get(mariposa.KindProject, id); r != nil {
-		return r.Spec.(*mariposa.ProjectSpec).Name
+// orgOf is the organization of a project; another one if the project is gone.
+func (c *Changer) orgOf(project, otherwise string) string {
+	if r := c.Picture.Get(mariposa.KindProject, project); r != nil {
+		return r.Spec.(*mariposa.ProjectSpec).Organization
 	}
-	return ""
+	return otherwise
 }
