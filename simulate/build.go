@@ -7,6 +7,7 @@ import (
 	"mariposa/clock"
 	"mariposa/driver/dummy"
 	"mariposa/manifest"
+	"mariposa/seal"
 	"mariposa/store/memory"
 )
 
@@ -23,7 +24,13 @@ func (w *World) build() error {
 		w.store = memory.New(forever)
 	}
 	w.checker = newChecker(w)
-	w.people = &people{w: w, projects: map[string]string{}, sound: map[string]bool{}, tries: map[string]int{}, drafts: map[string]*draft{}, left: map[string]bool{}}
+	w.people = &people{w: w, made: map[string]bool{}, sound: map[string]bool{}, tries: map[string]int{}, drafts: map[string]*draft{}, left: map[string]bool{}}
+	if err := seal.NewVault(w.ring, w.store).Check(w.ctx, w.store, w.now); err != nil {
+		return err
+	}
+	if err := w.settle(); err != nil {
+		return err
+	}
 	for range max(1, w.Replicas) {
 		w.startServer()
 	}

@@ -479,6 +479,19 @@ func (c *checker) books() {
 			c.w.fail("the ledger says %d for %s, %d are there", ledger[n.name].Instances, n.name, used[n.name])
 		}
 	}
+	c.reserved(ledger)
+}
+
+// reserved holds the account of the organization to what its projects have reserved.
+func (c *checker) reserved(ledger map[string]mariposa.Resources) {
+	var sum mariposa.Resources
+	for _, r := range c.projects {
+		sum = sum.Plus(r.Spec.(*mariposa.ProjectSpec).Demand)
+	}
+	account, projects := mariposa.LedgerOf(organization)
+	if ledger[account] != sum || ledger[projects].Instances != len(c.projects) {
+		c.w.fail("the organization's account is %+v for %d projects, but %d projects have reserved %+v", ledger[account], ledger[projects].Instances, len(c.projects), sum)
+	}
 }
 
 func (c *checker) sorted() []string {

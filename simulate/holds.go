@@ -3,9 +3,12 @@ package simulate
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"mariposa"
-	"mariposa/queue"
+	"mariposa/auth"
+	"mariposa/change"
+	"mariposa/contract"
 	"mariposa/store"
 )
 
@@ -13,27 +16,22 @@ import (
 // them their way.
 func (p *people) holdChoices(add func(int, func()), r *store.Record) {
 	scope := p.scope(r)
-	add(1, func() {
-		p.act(r, mariposa.TaskFreeze, "", mariposa.Patch{Mode: mariposa.ModeFreeze}, scope...)
-	})
-	add(2, func() { p.order(r, "thaw", mariposa.Patch{Mode: mariposa.ModeThaw}, scope...) })
-	add(1, func() { p.order(r, "pause", mariposa.Patch{Mode: mariposa.ModePause}, scope...) })
-	add(2, func() { p.order(r, "resume", mariposa.Patch{Mode: mariposa.ModeResume}, scope...) })
-	add(1, func() { p.order(r, "converge", mariposa.Patch{Retry: true}, scope...) })
-	add(1, func() { p.order(r, "accept", mariposa.Patch{Accept: true}, scope...) })
+	on := func(weight int, action string) {
+		add(weight, func() { p.act(r, change.Action{Action: action, Services: scope}) })
+	}
+	on(1, "freeze")
+	on(2, "thaw")
+	on(1, "pause")
+	on(2, "resume")
+	on(1, "converge")
+	on(1, "accept")
 	add(1, func() { p.canary(r) })
 	add(1, func() { p.revert(r) })
 	add(1, func() { p.terminate(r) })
-	add(1, func() {
-		if len(scope) > 0 {
-			p.act(r, mariposa.TaskStop, "", mariposa.Patch{Goal: mariposa.GoalStopped}, scope...)
-		}
-	})
-	add(1, func() {
-		if len(scope) > 0 {
-			p.act(r, mariposa.TaskStart, "", mariposa.Patch{Goal: mariposa.GoalStarted}, scope...)
-		}
-	})
+	if len(scope) > 0 {
+		on(1, "stop")
+		on(1, "start")
+	}
 }
 
 // followerChoices are to freeze a service that refers to another, to thaw it again,
@@ -57,100 +55,63 @@ func (p *people) followerChoices(add func(int, func()), r *store.Record) {
 	one := func(names []string) string { return names[p.w.rng.IntN(len(names))] }
 	if len(followers) > 0 {
 		add(1, func() {
-			if p.act(r, mariposa.TaskFreeze, "", mariposa.Patch{Mode: mariposa.ModeFreeze}, one(followers)) {
+			if p.act(r, change.Action{Action: "freeze", Services: []string{one(followers)}}) {
 				p.w.seen["follower frozen"]++
 			}
 		})
 		add(1, func() {
-			name := one(followed)
-			p.act(r, mariposa.TaskReprovision, "", mariposa.Patch{Reprovision: []string{name}}, name)
+			p.act(r, change.Action{Action: "reprovision", Services: []string{one(followed)}})
 		})
 	}
 	if len(frozen) > 0 {
-		add(2, func() { p.order(r, "thaw", mariposa.Patch{Mode: mariposa.ModeThaw}, one(frozen)) })
+		add(2, func() { p.act(r, change.Action{Action: "thaw", Services: []string{one(frozen)}}) })
 	}
 }
 
 // scope is the whole project or one of its services.
 func (p *people) scope(r *store.Record) []string {
-	st, _ := r.Status.(*mariposa.ProjectStatus)
-	if st == nil || len(st.Services) == 0 || p.w.chance(2) {
+	name := p.pick(r)
+	if name == "" || p.w.chance(2) {
 		return nil
 	}
-	return []string{p.pick(st)}
-}
-
-// order asks for what begins at once and stands beside everything.
-func (p *people) order(r *store.Record, component string, patch mariposa.Patch, services ...string) bool {
-	task := &mariposa.TaskSpec{
-		Project: r.ID, Services: services, Component: component, Task: mariposa.TaskStart, Origin: mariposa.OriginUser, Author: "people",
-		Created: p.w.now, Patch: patch, Aside: true,
-	}
-	err := p.admit(r, task, []store.Write{{Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: r.Spec}})
-	p.w.note("people ask to %s %s %v: %v", component, r.Spec.(*mariposa.ProjectSpec).Name, services, err)
-	if err == nil {
-		p.w.seen["asked to "+component]++
-		if patch.Accept {
-			p.left[r.Spec.(*mariposa.ProjectSpec).Name] = true
-		}
-	}
-	return err == nil
+	return []string{name}
 }
 
 // canary has some of a service made anew.
 func (p *people) canary(r *store.Record) {
-	if st, _ := r.Status.(*mariposa.ProjectStatus); st != nil && len(st.Services) > 0 {
-		name := p.pick(st)
-		patch := mariposa.Patch{Reprovision: []string{name}, Canary: mariposa.Amount{N: 1 + p.w.rng.IntN(2)}}
+	if name := p.pick(r); name != "" {
+		a := change.Action{Action: "reprovision", Services: []string{name}, Canary: mariposa.Amount{N: 1 + p.w.rng.IntN(2)}}
 		if p.w.chance(2) {
-			patch.Filter = &mariposa.Filter{Nodes: []string{p.w.nodes[p.w.rng.IntN(len(p.w.nodes))].name}}
+			a.Filter = &change.Filter{Nodes: []string{p.w.nodes[p.w.rng.IntN(len(p.w.nodes))].name}}
 		}
-		p.act(r, mariposa.TaskReprovision, "", patch, name)
+		p.act(r, a)
 	}
 }
 
-// revert makes the manifest of an older version current again.
+// revert makes an older version current again: one that they name, or the newest that
+// was fully in force.
 func (p *people) revert(r *store.Record) {
-	spec := r.Spec.(*mariposa.ProjectSpec)
-	if spec.Number < 2 {
-		return
+	a := change.Action{Action: "revert"}
+	if number := r.Spec.(*mariposa.ProjectSpec).Number; number > 1 && !p.w.chance(3) {
+		a.Version, a.WithScale = strconv.Itoa(1+p.w.rng.IntN(number-1)), p.w.chance(4)
 	}
-	old, err := p.w.store.Get(p.w.ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, 1+p.w.rng.IntN(spec.Number-1)))
-	if err != nil {
-		return
-	}
-	if p.update(r, string(old.Spec.(*mariposa.VersionSpec).Manifest), "a revert to") {
-		p.w.seen["reverted"]++
-	}
+	p.act(r, a)
 }
 
 // terminate ends one of a project's tasks.
 func (p *people) terminate(r *store.Record) {
-	records, open := p.open(r.ID)
+	open := p.asked.picture.TasksOf(r.ID)
 	if len(open) == 0 {
 		return
 	}
-	id := open[p.w.rng.IntN(len(open))].ID
-	a, freeze, err := queue.Terminate(open, id)
-	if err != nil {
-		p.w.note("people cannot terminate %s: %v", tail(id), err)
-		return
-	}
-	u := store.Unit{Require: []store.Require{{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}}
-	by := ""
-	if freeze != nil {
-		freeze.Created = p.w.now
-		add := p.task(r.ID, freeze)
-		by = add.ID
-		u.Writes = append(u.Writes, add)
-	}
-	p.end(&u, records, a.Terminate, by)
-	err = p.commit(u)
-	p.w.note("people terminate %s of %s: %v", tail(id), r.Spec.(*mariposa.ProjectSpec).Name, err)
-	if err == nil {
-		p.w.seen["terminated"]++
-		p.left[r.Spec.(*mariposa.ProjectSpec).Name] = true
-	}
+	task := open[p.w.rng.IntN(len(open))]
+	p.put(&question{
+		what: "terminate " + tail(task.ID) + " of " + nameOf(r), permission: auth.Operate, taken: func() { p.left[nameOf(r)] = true },
+		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+			_, err := c.Terminate(p.w.ctx, req, task)
+			return nil, err
+		},
+	})
 }
 
 // finishHolds asks for what is held, or was left out, to be done to the end. It
@@ -163,6 +124,5 @@ func (p *people) finishHolds(r *store.Record) bool {
 		p.sound[spec.Name] = st == nil || st.Undone != spec.Number
 		return false
 	}
-	names := slices.Sorted(maps.Keys(st.Services))
-	return p.act(r, mariposa.TaskReprovision, "", mariposa.Patch{Reprovision: names})
+	return p.act(r, change.Action{Action: "reprovision"})
 }

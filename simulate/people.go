@@ -1,32 +1,127 @@
 package simulate
 
 import (
-	"crypto/sha1" //nolint:gosec // the contract names versions by SHA-1
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"mariposa"
-	"mariposa/manifest"
+	"mariposa/auth"
+	"mariposa/change"
+	"mariposa/contract"
 	"mariposa/queue"
 	"mariposa/store"
 )
 
-// people ask for things, as the API would on their behalf: what they read comes
-// from the picture, what they want is one commit that fails if they read old news.
+// people ask for things through the room that every face calls, at one of the
+// replicas. One that dies of it never answers; then they ask again with the same key.
 type people struct {
-	w        *World
-	asked    *server           // the replica that answers them now
-	projects map[string]string // name -> id
-	sound    map[string]bool   // projects for which peace has been asked
-	tries    map[string]int    // how often a version was submitted again in peace
-	drafts   map[string]*draft // the manifests that were last submitted, by name of the project
-	left     map[string]bool   // projects of which people have left something as it was, by accepting it or by ending a task
-	last     string            // the newest task that was admitted
-	peace    time.Time         // when people began to ask for sound things
+	w       *World
+	asked   *server           // the replica that answers them now
+	open    *question         // what nobody has answered; nil: nothing
+	made    map[string]bool   // projects that were asked for at some time, by name
+	sound   map[string]bool   // projects for which peace has been asked
+	tries   map[string]int    // how often a version was submitted again in peace
+	drafts  map[string]*draft // the manifests that were last submitted, by name of the project
+	left    map[string]bool   // projects of which people have left something as it was, by accepting it or by ending a task
+	last    string            // the newest task that was admitted
+	peace   time.Time         // when people began to ask for sound things
+	limited bool              // their organization has a quota
+}
+
+// question is a change that people ask for.
+type question struct {
+	what       string
+	permission auth.Permission
+	global     bool // the permission is about nothing
+	deployer   bool // somebody asks who may deploy and no more
+	key        string
+	ask        func(*change.Changer, *change.Request) (*contract.Changed, error)
+	taken      func() // nil: nothing follows
+}
+
+// The organization that owns all projects, and the token of a member who may deploy.
+const (
+	organization  = "default"
+	deployerToken = "deployer"
+)
+
+// settle makes the organization and its people.
+func (w *World) settle() error {
+	err := auth.EnsureFirst(w.ctx, w.store, w.now)
+	if err != nil {
+		return err
+	}
+	const deployer = "deployer"
+	writes := auth.NewUser(deployer, "of-"+deployer, &mariposa.UserSpec{Name: deployer, Created: w.now})
+	writes = append(writes,
+		store.Write{Kind: mariposa.KindToken, ID: deployerToken, Spec: &mariposa.TokenSpec{Use: mariposa.TokenUser, User: deployer, Created: w.now}},
+		store.Write{Kind: mariposa.KindOrg, ID: organization, Spec: &mariposa.OrganizationSpec{
+			Name: organization, Base: mariposa.RoleDeployer, Created: w.now,
+			Members: map[string]mariposa.OrgRole{mariposa.FirstUser: mariposa.OrgOwner, deployer: mariposa.OrgMember},
+		}})
+	return w.store.Commit(w.ctx, store.Unit{Writes: writes})[0].Err
+}
+
+// put asks a question and reports whether the answer is that it is done, or that there
+// is nothing to do.
+func (p *people) put(q *question) bool {
+	if q.key == "" {
+		q.key = p.w.newID()
+	}
+	req := &change.Request{
+		Caller: &auth.Caller{}, Permission: q.permission, Global: q.global, Action: q.what,
+		Idempotency: &change.Idempotency{ID: q.key, Request: q.what, Status: 200},
+	}
+	if q.deployer {
+		req.Caller.Token = deployerToken
+	}
+	got, err := q.ask(p.asked.change, req)
+	p.open = nil
+	switch code := mariposa.CodeOf(err); {
+	case errors.Is(err, store.ErrUnavailable):
+		p.open = q
+	case err == nil, errors.Is(err, store.ErrConflict), code == mariposa.Conflict, code == mariposa.ResourceNotFound, code == mariposa.QuotaExceeded:
+	case code == mariposa.InvalidArgument && q.permission == auth.Operate: // a scale below 0, as it is by now
+	default:
+		p.w.fail("people ask to %s: %v", q.what, err)
+	}
+	p.w.note("people ask to %s: %s", q.what, answerOf(got, err))
+	if req.Replayed {
+		p.w.seen["answered again"]++
+	}
+	if err == nil {
+		p.w.seen["asked to "+firstWord(q.what)]++
+		if got != nil && got.Task != nil {
+			p.last = *got.Task
+		}
+		if q.taken != nil {
+			q.taken()
+		}
+	}
+	p.asked.buryIfDead()
+	return err == nil
+}
+
+func firstWord(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	return word
+}
+
+// answerOf says in a word what came of a question.
+func answerOf(got *contract.Changed, err error) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case got == nil:
+		return "done"
+	case got.Task == nil:
+		return "nothing to do"
+	}
+	return "task " + tail(*got.Task)
 }
 
 var projectNames = []string{"p1", "p2", "p3"}
@@ -36,14 +131,18 @@ func (p *people) choices(add func(int, func())) {
 		return
 	}
 	p.asked = p.w.servers[p.w.rng.IntN(len(p.w.servers))]
+	if q := p.open; q != nil {
+		add(5, func() { p.put(q) })
+		return
+	}
 	names := projectNames
 	if p.w.Graph {
 		names = names[:1]
 	}
 	for _, name := range names {
-		id, r := p.project(name)
+		r := p.project(name)
 		if r == nil {
-			if id == "" || p.w.chance(10) {
+			if !p.made[name] || p.w.chance(10) {
 				add(1, func() { p.create(name, p.draw(name, false)) })
 			}
 			continue
@@ -54,8 +153,8 @@ func (p *people) choices(add func(int, func())) {
 		add(1, func() { p.update(r, p.draw(name, false), "manifest") })
 		add(1, func() { p.rescale(r) })
 		if p.w.chance(6) {
-			add(1, func() { p.act(r, mariposa.TaskStop, "", mariposa.Patch{Goal: mariposa.GoalStopped}) })
-			add(2, func() { p.start(r) })
+			add(1, func() { p.act(r, change.Action{Action: "stop"}) })
+			add(2, func() { p.act(r, change.Action{Action: "start"}) })
 			add(1, func() { p.reprovision(r) })
 		}
 		if p.w.chance(4) {
@@ -68,22 +167,17 @@ func (p *people) choices(add func(int, func())) {
 			add(1, func() { p.delete(r) })
 		}
 	}
-	if p.w.chance(10) && len(p.asked.picture.VolumesLeftTo("default")) > 0 {
+	if p.w.chance(10) && len(p.asked.picture.VolumesLeftTo(organization)) > 0 {
 		add(1, p.deleteVolume)
+	}
+	if p.w.chance(20) {
+		add(1, p.limit)
 	}
 }
 
 // project finds a project by name in what the server's picture shows.
-func (p *people) project(name string) (string, *store.Record) {
-	id := p.projects[name]
-	if id == "" {
-		return "", nil
-	}
-	r := p.asked.picture.Get(mariposa.KindProject, id)
-	if r != nil && r.Spec.(*mariposa.ProjectSpec).Deleting {
-		r = nil
-	}
-	return id, r
+func (p *people) project(name string) *store.Record {
+	return p.asked.picture.ProjectNamed(organization, name)
 }
 
 // draw is the next manifest of a project: often what it had before with a few
@@ -100,219 +194,142 @@ func (p *people) draw(name string, sound bool) string {
 }
 
 func (p *people) create(name, body string) bool {
-	id := p.w.newID()
-	spec := &mariposa.ProjectSpec{Name: name, Organization: "default", Created: p.w.now}
-	writes, task := p.version(id, spec, nil, []byte(body), mariposa.TaskStart)
-	writes = append(writes, store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("default", name), Spec: &mariposa.NameSpec{Project: id}})
-	task.Patch.Goal = mariposa.GoalStarted
-	add := p.task(id, task)
-	err := p.commit(store.Unit{
-		Require: []store.Require{{Kind: mariposa.KindName, ID: mariposa.NameID("default", name), Absent: true}},
-		Writes:  append(writes, add),
+	p.trace(body)
+	org := p.asked.picture.Get(mariposa.KindOrg, organization)
+	return p.put(&question{
+		what: "create " + name, permission: auth.Ask, global: true, taken: func() { p.made[name] = true },
+		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+			return c.CreateProject(p.w.ctx, req, org, name, change.Submission{Manifest: []byte(body)})
+		},
 	})
-	p.w.note("people create %s: %v", name, err)
-	if err == nil {
-		p.projects[name], p.last = id, add.ID
-	}
-	return err == nil
 }
 
-// version writes the next version of a project.
-func (p *people) version(id string, spec *mariposa.ProjectSpec, old *manifest.Project, body []byte, kind mariposa.TaskKind) ([]store.Write, *mariposa.TaskSpec) {
-	m, err := p.w.parse(body)
-	if err != nil {
-		p.w.fail("the simulated manifest is wrong: %v\n%s", err, body)
-	}
+func (p *people) trace(body string) {
 	if p.w.Trace != nil {
-		fmt.Fprintf(p.w.Trace, "%s", body)
+		fmt.Fprint(p.w.Trace, body)
 	}
-	sum := sha1.Sum(body) //nolint:gosec // see the import
-	spec.Number, spec.Version = spec.Number+1, hex.EncodeToString(sum[:])
-	ids := map[string]string{}
-	for name, sid := range spec.Services {
-		ids[name] = sid
-	}
-	for _, s := range m.Services {
-		if ids[s.Name] == "" {
-			ids[s.Name] = p.w.newID()
-		}
-	}
-	spec.Services = ids
-	changed := manifest.Changed(manifest.Diff(old, m))
-	v := &mariposa.VersionSpec{Project: id, Version: spec.Version, Number: spec.Number, Manifest: body, Created: p.w.now, Changed: changed}
-	task := &mariposa.TaskSpec{Project: id, Task: kind, Origin: mariposa.OriginUser, Author: "people", Created: p.w.now, Version: spec.Version, Patch: mariposa.Patch{Number: spec.Number}}
-	if kind == mariposa.TaskReprovision {
-		task.Services = changed
-	}
-	return []store.Write{
-		{Kind: mariposa.KindProject, ID: id, Project: id, Spec: spec},
-		{Kind: mariposa.KindVersion, ID: mariposa.VersionID(id, spec.Number), Project: id, Spec: v},
-	}, task
 }
 
-func (p *people) task(project string, spec *mariposa.TaskSpec) store.Write {
-	return store.Write{Kind: mariposa.KindTask, ID: p.w.newID(), Project: project, Spec: spec, Event: mariposa.Event{Kind: "task.queued"}}
-}
-
+// update submits a manifest.
 func (p *people) update(r *store.Record, body, what string) bool {
-	spec := *r.Spec.(*mariposa.ProjectSpec)
-	old, err := p.w.store.Get(p.w.ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, spec.Number))
-	if err != nil {
-		return false
-	}
-	was, err := p.w.parse(old.Spec.(*mariposa.VersionSpec).Manifest)
-	if err != nil {
-		p.w.fail("a stored manifest cannot be read: %v", err)
-	}
-	writes, task := p.version(r.ID, &spec, was, []byte(body), mariposa.TaskReprovision)
-	if len(task.Services) == 0 {
-		return false
-	}
-	task.Supersedes = true
-	_, open := p.open(r.ID)
-	goal, _ := r.Status.(*mariposa.ProjectStatus)
-	next, err := queue.Bring(open, goal, *task, queue.Difference{Services: task.Services, Other: true},
-		func(map[string]bool) (queue.Difference, error) { return queue.Difference{}, nil })
-	if err != nil {
-		p.w.fail("what a version changes cannot be told: %v", err)
-	}
-	task = &next
-	err = p.admit(r, task, writes)
-	p.w.note("people submit %s %d of %s: %v", what, spec.Number, spec.Name, err)
-	return err == nil
+	p.trace(body)
+	sub := &change.Submission{Manifest: []byte(body), Force: true}
+	return p.put(&question{
+		what: "submit " + what + " of " + nameOf(r), permission: auth.Deploy, deployer: p.w.chance(3),
+		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+			return c.UpdateProject(p.w.ctx, req, r.ID, "", sub)
+		},
+	})
 }
 
-// act asks for a task that needs no new version.
-func (p *people) act(r *store.Record, kind mariposa.TaskKind, component string, patch mariposa.Patch, services ...string) bool {
-	spec := *r.Spec.(*mariposa.ProjectSpec)
-	if patch.Goal == mariposa.GoalDeleted {
-		spec.Deleting, spec.DropVolumes = true, p.w.chance(2)
-	}
-	task := &mariposa.TaskSpec{
-		Project: r.ID, Services: services, Component: component, Task: kind, Origin: mariposa.OriginUser, Author: "people", Created: p.w.now, Patch: patch,
-		Lifts: kind != mariposa.TaskFreeze && (spec.Deleting || !p.w.chance(3)), // the others are deployers
-	}
-	writes := []store.Write{{Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec}}
-	if spec.Deleting {
-		writes = append(writes, store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("default", spec.Name), Delete: true})
-	}
-	err := p.admit(r, task, writes)
-	p.w.note("people ask to %s %s %v: %v", kind, spec.Name, services, err)
-	return err == nil
-}
+func nameOf(r *store.Record) string { return r.Spec.(*mariposa.ProjectSpec).Name }
 
-// start starts a project, with its first version where none has come into force.
-func (p *people) start(r *store.Record) bool {
-	patch := mariposa.Patch{Goal: mariposa.GoalStarted}
-	if st, _ := r.Status.(*mariposa.ProjectStatus); st == nil || st.Number == 0 {
-		patch.Number = r.Spec.(*mariposa.ProjectSpec).Number
+// act changes the goal of a project.
+func (p *people) act(r *store.Record, a change.Action) bool {
+	q := &question{
+		what: fmt.Sprintf("%s %s %v", a.Action, nameOf(r), a.Services), permission: auth.Operate,
+		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+			return c.Act(p.w.ctx, req, r.ID, a)
+		},
 	}
-	return p.act(r, mariposa.TaskStart, "", patch)
+	switch a.Action {
+	case "reprovision", "revert", "converge":
+		q.permission, q.deployer = auth.Deploy, p.w.chance(3)
+	case "accept":
+		q.taken = func() { p.left[nameOf(r)] = true }
+	}
+	return p.put(q)
 }
 
 func (p *people) rescale(r *store.Record) {
-	st, _ := r.Status.(*mariposa.ProjectStatus)
-	if st == nil || len(st.Services) == 0 {
-		return
-	}
-	name := p.pick(st)
-	if p.w.chance(2) {
-		p.act(r, mariposa.TaskScale, "", mariposa.Patch{Scale: map[string]int{name: p.w.rng.IntN(7)}}, name)
-	} else {
-		p.act(r, mariposa.TaskScale, "", mariposa.Patch{ScaleBy: map[string]int{name: p.w.rng.IntN(3) - 1}}, name)
+	if name := p.pick(r); name != "" {
+		to := change.Scaling{N: p.w.rng.IntN(7)}
+		if p.w.chance(2) {
+			to = change.Scaling{N: p.w.rng.IntN(3) - 1, By: true}
+		}
+		p.act(r, change.Action{Action: "scale", Scale: map[string]change.Scaling{name: to}})
 	}
 }
 
 func (p *people) reprovision(r *store.Record) {
-	if st, _ := r.Status.(*mariposa.ProjectStatus); st != nil && len(st.Services) > 0 {
-		name := p.pick(st)
-		p.act(r, mariposa.TaskReprovision, "", mariposa.Patch{Reprovision: []string{name}}, name)
+	if name := p.pick(r); name != "" {
+		p.act(r, change.Action{Action: "reprovision", Services: []string{name}})
 	}
 }
 
-func (p *people) pick(st *mariposa.ProjectStatus) string {
-	var names []string
-	for name := range st.Services {
-		names = append(names, name)
+// pick is one of the services in force; empty: there is none.
+func (p *people) pick(r *store.Record) string {
+	st, _ := r.Status.(*mariposa.ProjectStatus)
+	if st == nil || len(st.Services) == 0 {
+		return ""
 	}
-	slices.Sort(names)
-	return names[p.w.rng.IntN(len(names))]
+	return slices.Sorted(maps.Keys(st.Services))[p.w.rng.IntN(len(st.Services))]
 }
 
 func (p *people) delete(r *store.Record) bool {
-	gone := p.act(r, mariposa.TaskStop, "delete", mariposa.Patch{Goal: mariposa.GoalDeleted})
-	if gone {
-		delete(p.projects, r.Spec.(*mariposa.ProjectSpec).Name)
-	}
-	return gone
+	volumes := p.w.chance(2)
+	return p.put(&question{
+		what: "delete " + nameOf(r), permission: auth.Administer,
+		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+			return c.DeleteProject(p.w.ctx, req, r.ID, true, volumes)
+		},
+	})
 }
 
-// open finds the open tasks of a project.
-func (p *people) open(project string) ([]*store.Record, []queue.Task) {
+// limit gives the organization a quota, or none.
+func (p *people) limit() {
+	var most *int
+	if n := 3 + p.w.rng.IntN(30); !p.limited || p.w.chance(2) {
+		most = &n
+	}
+	p.setLimit(most)
+}
+
+func (p *people) setLimit(most *int) bool {
+	return p.put(&question{
+		what: "limit the organization", permission: auth.RunInstallation, global: true, taken: func() { p.limited = most != nil },
+		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+			_, err := c.SetQuota(p.w.ctx, req, organization, func(q *mariposa.Quota) error {
+				q.Instances = most
+				return nil
+			})
+			return nil, err
+		},
+	})
+}
+
+// tasks are the open tasks of a project.
+func (p *people) tasks(project string) []queue.Task {
 	var open []queue.Task
-	records := p.asked.picture.TasksOf(project)
-	for _, t := range records {
+	for _, t := range p.asked.picture.TasksOf(project) {
 		st, _ := t.Status.(*mariposa.TaskStatus)
 		open = append(open, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: st})
 	}
-	return records, open
-}
-
-// admit adds a task beside the open ones, in one commit with what comes with it.
-func (p *people) admit(r *store.Record, task *mariposa.TaskSpec, writes []store.Write) error {
-	records, open := p.open(r.ID)
-	a, err := queue.Admit(open, task)
-	if err != nil {
-		return err
-	}
-	u := store.Unit{Require: []store.Require{{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}}
-	add := p.task(r.ID, task)
-	p.end(&u, records, a.Terminate, add.ID)
-	u.Writes = append(u.Writes, writes...)
-	u.Writes = append(u.Writes, add)
-	if err := p.commit(u); err != nil {
-		return err
-	}
-	p.last = add.ID
-	return nil
-}
-
-// end adds to a unit that tasks end by another.
-func (p *people) end(u *store.Unit, records []*store.Record, tasks []queue.Task, by string) {
-	for _, t := range tasks {
-		at := slices.IndexFunc(records, func(x *store.Record) bool { return x.ID == t.ID })
-		st := mariposa.TaskStatus{}
-		if t.Status != nil {
-			st = *t.Status
-		}
-		st.State, st.Finished, st.EndedBy = mariposa.TaskTerminated, p.w.now, by
-		u.Require = append(u.Require, store.Require{Kind: mariposa.KindTask, ID: t.ID, SpecRevision: -1, StatusRevision: records[at].StatusRevision})
-		u.Writes = append(u.Writes, store.Write{Kind: mariposa.KindTask, ID: t.ID, Project: records[at].Project, Status: &st, Archive: true, Event: mariposa.Event{Kind: "task.terminated"}})
-	}
-}
-
-func (p *people) commit(u store.Unit) error {
-	err := p.w.store.Commit(p.w.ctx, u)[0].Err
-	if err != nil && !errors.Is(err, store.ErrConflict) {
-		p.w.fail("the store refuses people: %v", err)
-	}
-	return err
+	return open
 }
 
 // askForSoundThings gives every project a manifest that can be reached, and
 // starts what is stopped. It reports whether all of that has been admitted.
 func (p *people) askForSoundThings() bool {
+	if q := p.open; q != nil { // what was never answered comes first
+		p.put(q)
+		return false
+	}
+	if p.limited {
+		p.setLimit(nil)
+		return false
+	}
 	all := true
 	for _, name := range projectNames {
-		_, r := p.project(name)
+		r := p.project(name)
 		if r == nil || p.sound[name+"/started"] {
 			continue
 		}
 		switch {
 		case !p.sound[name+"/thawed"]:
-			p.sound[name+"/thawed"] = p.order(r, "thaw", mariposa.Patch{Mode: mariposa.ModeThaw})
+			p.sound[name+"/thawed"] = p.act(r, change.Action{Action: "thaw"})
 		case !p.sound[name+"/resumed"]:
-			p.sound[name+"/resumed"] = p.order(r, "resume", mariposa.Patch{Mode: mariposa.ModeResume})
+			p.sound[name+"/resumed"] = p.act(r, change.Action{Action: "resume"})
 		case !p.sound[name] && p.mayRescale(r.ID):
 		case !p.sound[name] && p.mends(name, r):
 			p.sound[name] = p.submitMended(name, r)
@@ -323,7 +340,7 @@ func (p *people) askForSoundThings() bool {
 		case !p.sound[name+"/finished"]:
 			p.sound[name+"/finished"] = p.finishHolds(r)
 		default:
-			p.sound[name+"/started"] = p.start(r)
+			p.sound[name+"/started"] = p.act(r, change.Action{Action: "start"})
 		}
 		all = false
 	}
@@ -337,7 +354,7 @@ func (p *people) askForSoundThings() bool {
 func (p *people) askAgain() bool {
 	again := false
 	for _, name := range projectNames {
-		_, r := p.project(name)
+		r := p.project(name)
 		if r == nil || !p.sound[name+"/started"] || p.tries[name] == 3 {
 			continue
 		}
@@ -373,8 +390,7 @@ func (p *people) lacksRoom(st *mariposa.ProjectStatus) bool {
 // mayRescale reports whether somebody's older wish for another scale may still come
 // into force. What is stuck for long is not waited for.
 func (p *people) mayRescale(project string) bool {
-	_, open := p.open(project)
-	return p.w.now.Sub(p.peace) < 20*time.Minute && slices.ContainsFunc(open, func(t queue.Task) bool {
+	return p.w.now.Sub(p.peace) < 20*time.Minute && slices.ContainsFunc(p.tasks(project), func(t queue.Task) bool {
 		return t.Spec.Task == mariposa.TaskScale && t.Spec.Origin == mariposa.OriginUser && !t.State().Ended()
 	})
 }
@@ -388,7 +404,7 @@ func (p *people) mends(name string, r *store.Record) bool {
 }
 
 // submitMended submits what there is with its faults mended. Where that is nothing
-// new, it stays.
+// new, there is nothing to do.
 func (p *people) submitMended(name string, r *store.Record) bool {
 	scales := map[string]int{}
 	st, _ := r.Status.(*mariposa.ProjectStatus)
@@ -396,18 +412,10 @@ func (p *people) submitMended(name string, r *store.Record) bool {
 		scales[service] = ss.Scale
 	}
 	d := p.mend(p.drafts[name], scales)
-	spec := r.Spec.(*mariposa.ProjectSpec)
-	if sum := sha1.Sum([]byte(d.String())); spec.Version == hex.EncodeToString(sum[:]) { //nolint:gosec // see the import
-		if st.Number == spec.Number {
-			return true
-		}
-		d.services[d.order[0]].prop++ // its task was terminated before it came into force
-	}
-	p.drafts[name] = d
 	if !p.update(r, d.String(), "a mended manifest") {
-		d.services[d.order[0]].prop++ // it may be what there is, in another order
 		return false
 	}
+	p.drafts[name] = d
 	p.w.seen["mended"]++
 	return true
 }
@@ -440,7 +448,7 @@ func (p *people) finishMended(r *store.Record) bool {
 	var held []string
 	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
 		if ss := st.Services[name]; ss.Scale == 0 && !ss.Removed { // somebody's older wish came into force since
-			p.act(r, mariposa.TaskScale, "", mariposa.Patch{Scale: map[string]int{name: 1}}, name)
+			p.act(r, change.Action{Action: "scale", Scale: map[string]change.Scaling{name: {N: 1}}})
 			return false
 		}
 		if ss := st.Services[name]; ss.Rollout != nil && ss.Rollout.Limit > 0 || ss.Rollout == nil && p.leftOutdated(r.ID, name, ss.Number) {
@@ -448,7 +456,7 @@ func (p *people) finishMended(r *store.Record) bool {
 		}
 	}
 	if len(held) > 0 {
-		return p.act(r, mariposa.TaskReprovision, "", mariposa.Patch{Reprovision: held}, held...)
+		return p.act(r, change.Action{Action: "reprovision", Services: held})
 	}
-	return p.order(r, "converge", mariposa.Patch{Retry: true})
+	return p.act(r, change.Action{Action: "converge"})
 }

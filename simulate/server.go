@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"mariposa/auth"
+	"mariposa/change"
 	"mariposa/engine"
 	"mariposa/fleet"
 	"mariposa/picture"
@@ -21,6 +23,7 @@ type server struct {
 	life     *life
 	store    *handle
 	picture  *picture.Picture
+	change   *change.Changer
 	engine   *engine.Engine
 	fleet    *fleet.Fleet
 	ready    map[string]bool // projects that were woken
@@ -94,7 +97,9 @@ func (w *World) startServer() {
 	if s.picture, err = picture.Open(w.ctx, s.store); err != nil {
 		w.fail("cannot open the picture: %v", err)
 	}
-	shelf := picture.NewShelf(s.store, seal.NewVault(seal.NewRing(), s.store))
+	vault := seal.NewVault(w.ring, s.store)
+	shelf := picture.NewShelf(s.store, vault)
+	s.picture.Hear(shelf.Hear) // before all others: they look there
 	holder := w.newID()
 	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, Replica: holder}); err != nil {
 		w.fail("cannot make the fleet: %v", err)
@@ -102,6 +107,10 @@ func (w *World) startServer() {
 	s.engine = engine.New(engine.Options{
 		Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, NewID: w.newID, Holder: holder,
 		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable,
+	})
+	s.change = change.New(change.Options{
+		Store: s.store, Picture: s.picture, Shelf: shelf, Directory: auth.NewDirectory(s.picture, "", ""), Clock: clk, NewID: w.newID,
+		Vault: vault, Place: s.engine.Place, Trial: s.engine.Trial, Await: s.await,
 	})
 	w.servers = append(w.servers, s)
 	w.started = w.now
@@ -145,6 +154,14 @@ func (s *server) advance() {
 		s.w.fail("cannot follow the feed: %v", err)
 	}
 	s.w.quiet("picture at %d", s.picture.Revision())
+}
+
+// await lets a change that is made see its own commit, or what it ran into; often its
+// picture lags.
+func (s *server) await(_ context.Context, revision int64) {
+	if s.picture.Revision() < revision && (s.w.orderly || s.w.chance(2)) {
+		s.advance()
+	}
 }
 
 func (s *server) plan(project string) {

@@ -45,9 +45,9 @@ func TestHistoriesKeepTheRules(t *testing.T) {
 		"server crash", "agent crash", "message lost", "message doubled", "node lost", "rollout stopped", "backed off", "debt settled",
 		"instance.provisioning", "instance.running", "instance.failed", "instance.updating", "instance.stopping", "instance.destroyed",
 		"instance.collected", "node.unknown", "task.completed", "task.failed", "task.terminated", "project.deleted", "version.completed",
-		"service frozen", "service paused", "service held", "version taken back", "terminated", "reverted", "instance.kept", "kept at rest", "referred at rest",
+		"service frozen", "service paused", "service held", "version taken back", "instance.kept", "kept at rest", "referred at rest",
 		"network.created", "network.joined", "network.left", "network.deleted", "network.attached", "network.detaching", "network.detached",
-		"asked to thaw", "asked to pause", "asked to resume", "asked to converge", "asked to accept",
+		"asked to thaw", "asked to pause", "asked to resume", "asked to converge", "asked to accept", "asked to terminate", "asked to revert", "asked to limit", "answered again",
 		"edges inverted", "service dropped", "service added", "follower frozen", "mended", "referred to and killed",
 		"made with a volume", "volume.created", "volume.made", "volume.left", "volume.deleting", "volume.deleted",
 	} {

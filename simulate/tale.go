@@ -3,13 +3,13 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"mariposa"
+	"mariposa/change"
 	"mariposa/reason"
 	"mariposa/simulate/scenario"
 	"mariposa/store"
@@ -82,6 +82,7 @@ func (w *World) recount() map[string][]string {
 		for w.patiently(func() bool { return !w.people.do(a) }) {
 			w.step() // they are refused, or nobody answers: they try again
 		}
+		w.checker.check() // it hears of what they have asked for
 		w.checker.moves = 0
 	}
 	w.until(nil)
@@ -150,7 +151,10 @@ func (p *people) do(a scenario.Action) bool {
 		return false
 	}
 	p.asked = p.w.servers[0]
-	id, r := p.project(project)
+	if q := p.open; q != nil { // it was asked for, and nobody has answered
+		return p.put(q)
+	}
+	r := p.project(project)
 	switch {
 	case a.Do == "lose":
 		n := p.w.named(a.Name)
@@ -163,7 +167,7 @@ func (p *people) do(a scenario.Action) bool {
 	case a.Do == "break", a.Do == "mend":
 		p.w.setBroken(a.Name, a.Do == "break")
 		return true
-	case a.Submit != nil && id == "":
+	case a.Submit != nil && !p.made[project]:
 		return p.create(project, p.given(a))
 	case r == nil: // its creation has not been heard of yet
 		return false
@@ -177,29 +181,21 @@ func (p *people) do(a scenario.Action) bool {
 func (p *people) request(a scenario.Action, r *store.Record) bool {
 	switch {
 	case a.Scale != nil:
-		return p.act(r, mariposa.TaskScale, "", mariposa.Patch{Scale: a.Scale}, slices.Sorted(maps.Keys(a.Scale))...)
-	case a.Do == "start":
-		return p.start(r)
-	case a.Do == "stop":
-		return p.act(r, mariposa.TaskStop, "", mariposa.Patch{Goal: mariposa.GoalStopped})
+		scale := map[string]change.Scaling{}
+		for name, n := range a.Scale {
+			scale[name] = change.Scaling{N: n}
+		}
+		return p.act(r, change.Action{Action: "scale", Scale: scale})
 	case a.Do == "delete":
 		return p.delete(r)
-	case a.Do == "freeze":
-		return p.act(r, mariposa.TaskFreeze, "", mariposa.Patch{Mode: mariposa.ModeFreeze}, a.Scope()...)
-	case a.Do == "thaw", a.Do == "pause", a.Do == "resume":
-		return p.order(r, a.Do, mariposa.Patch{Mode: mariposa.Mode(a.Do)}, a.Scope()...)
-	case a.Do == "converge":
-		return p.order(r, "converge", mariposa.Patch{Retry: true}, a.Scope()...)
 	case a.Do == "resubmit":
-		number := r.Spec.(*mariposa.ProjectSpec).Number
-		return p.act(r, mariposa.TaskReprovision, "", mariposa.Patch{Number: number, Retry: true})
+		newest, err := p.w.store.Get(p.w.ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, r.Spec.(*mariposa.ProjectSpec).Number))
+		return err == nil && p.update(r, string(newest.Spec.(*mariposa.VersionSpec).Manifest), "the same manifest")
 	case a.Do == "revert":
 		st, _ := r.Status.(*mariposa.ProjectStatus)
-		if st == nil || st.Completed == 0 {
-			return false
-		}
-		old, err := p.w.store.Get(p.w.ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, st.Completed))
-		return err == nil && p.update(r, string(old.Spec.(*mariposa.VersionSpec).Manifest), "a revert to")
+		return st != nil && st.Completed > 0 && p.act(r, change.Action{Action: "revert"})
+	case slices.Contains([]string{"start", "stop", "freeze", "thaw", "pause", "resume", "converge"}, a.Do):
+		return p.act(r, change.Action{Action: a.Do, Services: a.Scope()})
 	}
 	p.w.fail("nobody knows how to do %+v", a)
 	return false

@@ -6,6 +6,9 @@ import (
 	"slices"
 
 	"mariposa"
+	"mariposa/auth"
+	"mariposa/change"
+	"mariposa/contract"
 	"mariposa/reason"
 	"mariposa/store"
 )
@@ -91,22 +94,18 @@ func (c *checker) leftToGo() string {
 	return ""
 }
 
-// deleteVolume gives a volume that a project has left its tombstone, as the API would.
+// deleteVolume deletes a volume that a project has left.
 func (p *people) deleteVolume() {
-	for _, r := range p.asked.picture.VolumesLeftTo("default") {
-		spec := *r.Spec.(*mariposa.VolumeSpec)
-		used := slices.ContainsFunc(p.asked.picture.InstancesOn(spec.Node), func(i *store.Record) bool {
-			return slices.ContainsFunc(i.Spec.(*mariposa.InstanceSpec).Mounts, func(m mariposa.Mount) bool { return m.Volume == r.ID })
-		})
-		if used || spec.Goal == mariposa.GoalGone {
+	for _, r := range p.asked.picture.VolumesLeftTo(organization) {
+		if r.Spec.(*mariposa.VolumeSpec).Goal == mariposa.GoalGone {
 			continue
 		}
-		spec.Goal = mariposa.GoalGone
-		err := p.commit(store.Unit{
-			Require: []store.Require{{Kind: mariposa.KindVolume, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}},
-			Writes:  []store.Write{{Kind: mariposa.KindVolume, ID: r.ID, Spec: &spec, Event: mariposa.Event{Kind: "volume.deleting"}}},
+		p.put(&question{
+			what: "forget volume " + tail(r.ID), permission: auth.DeleteVolume,
+			ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
+				return c.DeleteVolume(p.w.ctx, req, r.ID)
+			},
 		})
-		p.w.note("people delete volume %s: %v", tail(r.ID), err)
 		return
 	}
 }

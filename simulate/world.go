@@ -3,8 +3,8 @@
 // and the people who use it. One message, timer or fault happens at a time, so
 // the same seed gives the same history, and any history can be looked at.
 //
-// The real rooms run here, unchanged: engine, fleet, agent, picture, store and
-// the dummy driver. The simulation owns time, chance, the network and crashes;
+// The real rooms run here, unchanged: change, engine, fleet, agent, picture, store
+// and the dummy driver. The simulation owns time, chance, the network and crashes;
 // it checks the rules of the house after every event.
 package simulate
 
@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"mariposa/manifest"
+	"mariposa/seal"
 	"mariposa/store"
 )
 
@@ -52,6 +53,7 @@ type World struct {
 	seen    map[string]int
 
 	store   store.Store
+	ring    *seal.Ring
 	servers []*server // the living replicas
 	started time.Time // when the newest of them was
 	nodes   []*node
@@ -185,7 +187,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 func newWorld(ctx context.Context, o Options) *World {
 	return &World{
 		Options: o, ctx: ctx, rng: rand.New(rand.NewPCG(o.Seed, 0x6d617269706f7361)), now: epoch, seen: map[string]int{},
-		parsed: map[string]*manifest.Project{},
+		parsed: map[string]*manifest.Project{}, ring: seal.NewRing(),
 	}
 }
 
