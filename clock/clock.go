@@ -1,6 +1,6 @@
 // Package clock hands out the time and wake-ups, so that actors can run in
-// virtual time. It owns no policy: what to do at which time is decided by who
-// asks.
+// virtual time, and coroutines, which run blocking code there. It owns no policy:
+// what to do at which time is decided by who asks.
 package clock
 
 import "time"

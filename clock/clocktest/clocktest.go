@@ -3,6 +3,7 @@
 package clocktest
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +13,11 @@ import (
 
 var _ clock.Clock = (*Virtual)(nil)
 
-// Virtual is time that a test holds in its hands.
+// Virtual is time that a test holds in its hands. Code that waits for it runs as a
+// coroutine.
 type Virtual struct {
+	clock.Coroutines
+
 	mu     sync.Mutex
 	now    time.Time
 	timers []*timer
@@ -57,6 +61,14 @@ func (c *Virtual) After(d time.Duration, f func()) func() {
 	}
 }
 
+// Sleep suspends the coroutine that calls it until Next gets there.
+func (c *Virtual) Sleep(ctx context.Context, d time.Duration) error {
+	if err := c.Suspend(func(wake func()) { c.After(d, wake) }); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
 // Next moves to the next wake-up due by then and returns what it does; nil once
 // there is none left, and then it is that time.
 func (c *Virtual) Next(until time.Time) func() {
@@ -83,8 +95,9 @@ func (c *Virtual) Waiting() int {
 	return len(c.timers)
 }
 
-// Forget drops every wake-up, as a crash does.
+// Forget drops every wake-up and ends what waits, as a crash does.
 func (c *Virtual) Forget() {
+	c.Abandon()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.timers = nil

@@ -1,0 +1,97 @@
+package clock
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Sleep waits until d has passed or ctx ends. A virtual clock suspends its caller
+// by its own Sleep; there, an ended context shows when the time has passed.
+func Sleep(ctx context.Context, c Clock, d time.Duration) error {
+	if v, ok := c.(interface {
+		Sleep(ctx context.Context, d time.Duration) error
+	}); ok {
+		return v.Sleep(ctx, d)
+	}
+	passed := make(chan struct{})
+	defer c.After(d, func() { close(passed) })()
+	select {
+	case <-passed:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ErrAbandoned is what a suspended coroutine gets whose owner has crashed.
+var ErrAbandoned = errors.New("abandoned in virtual time")
+
+// Coroutines run blocking code in virtual time: one at a time, and never beside
+// their caller, so that the same calls give the same history. The zero value is
+// ready; it belongs to one goroutine.
+type Coroutines struct {
+	current   *coroutine
+	suspended map[*coroutine]int // by when each was suspended
+	count     int
+}
+
+type coroutine struct {
+	next  func() (struct{}, bool)
+	yield func(struct{}) bool
+	err   error // of the Suspend that it returns from
+}
+
+// Go runs f until it returns or is suspended.
+func (c *Coroutines) Go(f func()) {
+	r := &coroutine{}
+	r.next, _ = iter.Pull(func(yield func(struct{}) bool) {
+		r.yield = yield
+		f()
+	})
+	c.run(r)
+}
+
+// Suspend stops the coroutine that calls it, until wake is called by somebody
+// else; wake returns when the coroutine has ended or is suspended again.
+func (c *Coroutines) Suspend(arm func(wake func())) error {
+	r := c.current
+	if r == nil {
+		panic("clock: Suspend was called outside a coroutine")
+	}
+	if c.suspended == nil {
+		c.suspended = map[*coroutine]int{}
+	}
+	c.count++
+	at := c.count
+	c.suspended[r] = at
+	arm(func() {
+		if c.suspended[r] == at { // else it went on without this
+			c.run(r)
+		}
+	})
+	r.yield(struct{}{})
+	return r.err
+}
+
+// Abandon ends every suspended coroutine with ErrAbandoned, as a crash does.
+func (c *Coroutines) Abandon() {
+	for len(c.suspended) > 0 {
+		all := slices.SortedFunc(maps.Keys(c.suspended), func(a, b *coroutine) int { return c.suspended[a] - c.suspended[b] })
+		for _, r := range all {
+			r.err = ErrAbandoned
+			c.run(r)
+		}
+	}
+}
+
+func (c *Coroutines) run(r *coroutine) {
+	delete(c.suspended, r)
+	was := c.current
+	c.current = r
+	defer func() { c.current = was }()
+	r.next()
+}
