@@ -18,15 +18,35 @@ type NodeSpec struct {
 
 // NodeStatus is what is known of a node. The holder of its session writes it.
 type NodeStatus struct {
-	State       NodeState     `json:"state"`
-	Since       time.Time     `json:"since"`
-	Heard       time.Time     `json:"heard,omitzero"` // of an unknown node: when it was last heard of
-	Epoch       int64         `json:"epoch"`          // of its session
-	Replica     string        `json:"replica,omitempty"`
-	Capacity    Resources     `json:"capacity"`
-	Drivers     []ComputeType `json:"drivers,omitempty"`
-	Quarantined []Quarantined `json:"quarantined,omitempty"`
-	Reason      *Reason       `json:"reason,omitempty"`
+	State    NodeState     `json:"state"`
+	Since    time.Time     `json:"since"`
+	Heard    time.Time     `json:"heard,omitzero"` // of an unknown node: when it was last heard of
+	Epoch    int64         `json:"epoch"`          // of its session
+	Replica  string        `json:"replica,omitempty"`
+	Capacity Resources     `json:"capacity"`
+	Drivers  []ComputeType `json:"drivers,omitempty"`
+	// Capabilities are what each driver declares of its kind.
+	Capabilities map[ComputeType]Capabilities `json:"capabilities,omitempty"`
+	Quarantined  []Quarantined                `json:"quarantined,omitempty"`
+	Reason       *Reason                      `json:"reason,omitempty"`
+}
+
+// Capabilities are what a driver declares its kind of compute to be able to do.
+type Capabilities struct {
+	Logs     bool `json:"logs,omitempty"`     // what instances write can be read
+	Exec     bool `json:"exec,omitempty"`     // commands can be run inside
+	Mdata    bool `json:"mdata,omitempty"`    // instances can read values that change while they run
+	Ports    bool `json:"ports,omitempty"`    // instances can be reached by their ports
+	Volumes  bool `json:"volumes,omitempty"`  // and have volumes
+	Networks bool `json:"networks,omitempty"` // and networks
+	Images   bool `json:"images,omitempty"`   // instances are made from images
+	Crash    bool `json:"crash,omitempty"`    // instances can be made to fail, for tests and demonstrations
+	Survives bool `json:"survives,omitempty"` // instances run on while the agent is away
+	// Updates are the fields of a workload that Update can change, by their names
+	// in a manifest.
+	Updates []string `json:"updates,omitempty"`
+	// Unbounded: operations cost the node nothing, so any number may run at once.
+	Unbounded bool `json:"unbounded,omitempty"`
 }
 
 // Quarantined is an instance found on a node that this store does not know. It

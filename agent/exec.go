@@ -74,7 +74,7 @@ func (n *Node) openShell(x *wire.Exec) {
 		refuse("the node does not have this instance", mariposa.Unavailable)
 		return
 	}
-	d, ok := n.drivers[i.compute].(driver.Execer)
+	d, ok := n.lane(i.compute).driver.(driver.Execer)
 	if !ok {
 		refuse("in instances of the kind "+string(i.compute)+" no commands can be run", mariposa.Conflict)
 		return
@@ -91,10 +91,7 @@ func (n *Node) openShell(x *wire.Exec) {
 		n.post(func() { n.sendOver(out, wire.Frame{Data: d}) })
 	}
 	s.take(&wire.Exec{Credit: x.Credit})
-	in := driver.Instance{
-		ID: i.id, Name: i.want.Name, Project: i.want.Project, Service: i.want.Service, Labels: n.labels, Workload: i.workload, Mdata: n.mdata(i),
-		Volumes: n.volumes(i), Networks: n.networks(i),
-	}
+	in := n.describe(i)
 	o := driver.ExecOptions{Command: x.Command}
 	if x.Terminal != nil {
 		o.Terminal = &driver.Size{Rows: x.Terminal.Rows, Cols: x.Terminal.Cols}

@@ -263,7 +263,7 @@ func TestABounceRestartsTheSameInstanceOnce(t *testing.T) {
 	w := work(mariposa.Workload{Compute: mariposa.ComputeProcess, StopTimeout: 3 * time.Second, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})
 	r.connect(wanted("a", 1, w))
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now()}, nil)
-	h.ended(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "exited with code 1"})
+	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "exited with code 1"})
 	r.run()
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now()}, nil)
 
@@ -272,7 +272,7 @@ func TestABounceRestartsTheSameInstanceOnce(t *testing.T) {
 	if got := h.last(t, "stop").timeout; got != 3*time.Second {
 		t.Errorf("it has %v to stop", got)
 	}
-	h.ended(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "told all the same"})
+	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "told all the same"})
 	r.run()
 	r.end(h, "stop", "a", driver.Observed{Finished: r.clk.Now()}, nil)
 	h.want(t, "start a")
@@ -374,7 +374,7 @@ func TestABounceIsNeverTakenForAnEnd(t *testing.T) {
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: at.Add(time.Second)}, nil)
 
 	r.assign(wanted("d", 1, w), bounced(wanted("a", 3, w), 2))
-	h.ended(driver.Observed{ID: "a", Started: at.Add(time.Second), Reason: "exited with code 1"}) // while its stop is in line
+	h.changed(driver.Observed{ID: "a", Started: at.Add(time.Second), Reason: "exited with code 1"}) // while its stop is in line
 	r.run()
 	r.wantState("a", mariposa.StateProvisioning)
 	r.end(h, "start", "d", driver.Observed{Running: true}, nil)

@@ -31,7 +31,8 @@ type instance struct {
 	generation int64            // the generation the operation under way makes true
 	bounces    int              // the restarts that the start under way makes good
 	labels     driver.Labels    // whose it was made as
-	end        *driver.Observed // how it ended while an operation was under way
+	news       *driver.Observed // what its driver told last while an operation was under way
+	fetching   func()           // ends the fetching of its image by a start under way
 	stopping   *stopping        // the stop under way
 	resources  []*resource      // that it needs, and nobody takes away under it
 	values
@@ -176,27 +177,6 @@ func (n *Node) setState(i *instance, state mariposa.State, reason string) {
 	n.dirty[i.id] = struct{}{}
 }
 
-// hearEnded is told by a driver that an instance ended by itself.
-func (n *Node) hearEnded(kind mariposa.ComputeType, o driver.Observed) {
-	i := n.instances[o.ID]
-	if i == nil {
-		if f, ok := n.found[o.ID]; ok {
-			n.found[o.ID] = found{f.compute, o}
-			n.inventory = true
-		}
-		return
-	}
-	if i.op && !slices.Contains(n.waiting[i.compute], i) {
-		i.end = &o // we are stopping it, or the operation under way counts this in
-		return
-	}
-	if i.status.State != mariposa.StateRunning {
-		return
-	}
-	n.ended(i, o)
-	n.pursue(i)
-}
-
 // ended decides what to do about an instance that ended by itself: start it
 // again in place as its restart policy says, or call it failed. One that is about
 // to be restarted for a person needs no policy for it, and no stop any more.
@@ -240,9 +220,7 @@ func (n *Node) mayRestart(i *instance, o driver.Observed) bool {
 // quarantine: it is left as it is. An operation under way ends first, and
 // nothing follows it; one that waits for its turn never begins.
 func (n *Node) setAside(i *instance) {
-	line := n.waiting[i.compute]
-	if at := slices.Index(line, i); at >= 0 {
-		n.waiting[i.compute] = slices.Delete(line, at, at+1)
+	if n.lane(i.compute).leave(i) {
 		i.op = false
 	}
 	if i.op {

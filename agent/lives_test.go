@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mariposa"
+	"mariposa/driver"
 	"mariposa/wire"
 )
 
@@ -113,7 +114,7 @@ func (p *person) step() {
 	case "read":
 		p.takeReports()
 	case "kill": // and whatever it had to say is lost
-		p.dummy.Watch(nil)
+		p.dummy.Watch(func(driver.Event) {})
 		p.boot()
 		p.connectAgain()
 	case "cut":

@@ -35,16 +35,13 @@ func (n *Node) takeAsk(a *wire.Ask) {
 	}
 }
 
-// crasher is what drivers of make-believe instances can do beside the rest.
-type crasher interface{ Crash(id string) error }
-
-// crash makes a dummy instance end by itself, for tests and demonstrations.
+// crash makes an instance end as if by itself, where its kind can.
 func (n *Node) crash(id string) {
 	i := n.instances[id]
 	if i == nil {
 		return
 	}
-	if d, ok := n.drivers[i.compute].(crasher); ok {
+	if d, ok := n.lane(i.compute).driver.(driver.Crasher); ok {
 		if err := d.Crash(id); err != nil {
 			slog.Warn("cannot crash an instance", "instance", id, "err", err)
 		}
@@ -54,7 +51,7 @@ func (n *Node) crash(id string) {
 func (n *Node) openLogs(a *wire.Ask) {
 	i, d := n.instances[a.Instance], driver.Driver(nil)
 	if i != nil {
-		d = n.drivers[i.compute]
+		d = n.lane(i.compute).driver
 	}
 	if d == nil {
 		n.send(wire.Frame{Data: &wire.Data{Stream: a.Stream, Last: true, Error: "the node does not have this instance"}})

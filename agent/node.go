@@ -5,8 +5,9 @@
 // quarantine until a tombstone names it.
 //
 // The room owns the state of the node's instances between driver and wire: one
-// loop and one list of timers per node, goroutines only for operations under
-// way, and one server on loopback where instances read their values. It refuses to know projects, versions and goals beyond a single instance.
+// loop and one list of timers per node, goroutines only for operations under way
+// that may wait, and one server on loopback where instances read their values. It
+// refuses to know projects, versions and goals beyond a single instance.
 package agent
 
 import (
@@ -26,21 +27,22 @@ import (
 
 // Options are what a node is made from.
 type Options struct {
-	Hello   wire.Hello // who the node is; drivers are filled in
+	Hello   wire.Hello // who the node is; drivers and what they can do are filled in
 	Drivers []driver.Driver
 	Clock   clock.Clock
 	Wake    func()        // Step should be called soon
 	Mdata   string        // the address on loopback where instances read their values; empty: nowhere
 	Slots   int           // driver operations under way at once, per kind; 16 if zero
 	Timeout time.Duration // of one driver operation, beyond an instance's own stop timeout; 2 min if zero
+	Spawn   func(func())  // runs a driver's operation beside the loop; on a goroutine if nil. Virtual time has coroutines
 }
 
 // Node is one compute node: a step machine. Everything it is told goes through
 // its mailbox; Step does the work.
 type Node struct {
 	Options
-	drivers map[mariposa.ComputeType]driver.Driver
-	inbox   *mailbox.Box[func(ctx context.Context)]
+	lanes map[mariposa.ComputeType]*lane
+	inbox *mailbox.Box[func(ctx context.Context)]
 
 	labels    driver.Labels
 	instances map[string]*instance
@@ -65,8 +67,6 @@ type Node struct {
 	dirty     map[string]struct{} // instances whose status is to be reported
 	stale     map[string]struct{} // resources whose state is to be reported
 	inventory bool                // the quarantine is to be reported
-	busy      map[mariposa.ComputeType]int
-	waiting   map[mariposa.ComputeType][]*instance
 	streams   map[int64]*stream
 	shells    map[int64]*shell
 	texts     map[string]string // names that many instances share
@@ -96,19 +96,16 @@ func NewNode(o Options) *Node {
 		o.Timeout = 2 * time.Minute
 	}
 	n := &Node{
-		Options: o, drivers: map[mariposa.ComputeType]driver.Driver{}, instances: map[string]*instance{}, found: map[string]found{},
+		Options: o, lanes: map[mariposa.ComputeType]*lane{}, instances: map[string]*instance{}, found: map[string]found{},
 		resources: map[string]*resource{}, stale: map[string]struct{}{},
-		dirty: map[string]struct{}{}, busy: map[mariposa.ComputeType]int{}, waiting: map[mariposa.ComputeType][]*instance{},
+		dirty:   map[string]struct{}{},
 		streams: map[int64]*stream{}, shells: map[int64]*shell{}, texts: map[string]string{}, stopBeat: func() {},
 	}
 	n.board = newBoard(o.Mdata, o.Hello.Key)
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
-	n.Hello.Protocol, n.Hello.Drivers = wire.Protocol, nil
+	n.Hello.Protocol, n.Hello.Drivers, n.Hello.Capabilities = wire.Protocol, nil, map[mariposa.ComputeType]mariposa.Capabilities{}
 	for _, d := range o.Drivers {
-		kind := d.Compute()
-		n.drivers[kind] = d
-		n.Hello.Drivers = append(n.Hello.Drivers, kind)
-		d.Watch(func(o driver.Observed) { n.post(func() { n.hearEnded(kind, o) }) })
+		n.addDriver(d)
 	}
 	return n
 }
@@ -116,14 +113,14 @@ func NewNode(o Options) *Node {
 // List finds what the drivers already run. It must succeed before the node
 // connects: starting what is already there is the one thing an agent must never do.
 func (n *Node) List(ctx context.Context) error {
-	for kind, d := range n.drivers {
-		all, err := d.List(ctx)
+	for kind, l := range n.lanes {
+		all, err := l.driver.List(ctx)
 		if err != nil {
 			return fmt.Errorf("list the %s instances on this node: %w", kind, err)
 		}
 		for _, o := range all {
 			n.found[o.ID] = found{kind, o}
-			if t, ok := d.(driver.Teller); ok && n.board != nil {
+			if t, ok := l.driver.(driver.Teller); ok && n.board != nil {
 				values, _ := t.Told(ctx, o.ID) // what cannot be read now is told again by the control plane
 				n.board.post(o.ID, 0, values)
 			}

@@ -118,7 +118,7 @@ func TestRestartPolicies(t *testing.T) {
 			r := newRig(t, h)
 			r.connect(wanted("a", 1, work(mariposa.Workload{Compute: mariposa.ComputeProcess, Restart: c.restart})))
 			r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now()}, nil)
-			h.ended(driver.Observed{ID: "a", Started: r.clk.Now(), Finished: r.clk.Now(), ExitCode: c.exit, Reason: "ended"})
+			h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Finished: r.clk.Now(), ExitCode: c.exit, Reason: "ended"})
 			r.run()
 			if !c.again {
 				st := r.wantState("a", mariposa.StateFailed)
@@ -191,7 +191,7 @@ func TestWhatEndedWhileNobodyLookedIsRestartedToo(t *testing.T) {
 	w := work(mariposa.Workload{Compute: mariposa.ComputeDummy, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})
 	r.connect(wanted("a", 1, w))
 	st := r.wantState("a", mariposa.StateRunning)
-	r.dummy.Watch(nil) // the agent is dead
+	r.dummy.Watch(func(driver.Event) {}) // the agent is dead
 	if err := r.dummy.Crash("a"); err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func TestWhatEndsWhileItIsChangedInPlaceIsNotCalledRunning(t *testing.T) {
 		r.end(h, "start", "a", driver.Observed{Running: true, Started: at}, nil)
 		r.assign(wanted("a", 2, processWork()))
 		h.want(t, "update a")
-		h.ended(driver.Observed{ID: "a", Started: at, Reason: "killed by signal 9"})
+		h.changed(driver.Observed{ID: "a", Started: at, Reason: "killed by signal 9"})
 		r.run()
 		// The driver may have looked before or after the end.
 		r.end(h, "update", "a", driver.Observed{Running: told, Started: at, Reason: "killed by signal 9"}, nil)
@@ -328,12 +328,12 @@ func TestAnEndThatOvertakesItsOwnStartCounts(t *testing.T) {
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, work(mariposa.Workload{Compute: mariposa.ComputeProcess, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})))
 	first := r.clk.Now()
-	h.ended(driver.Observed{ID: "a", Started: first, Reason: "exited with code 1"})
+	h.changed(driver.Observed{ID: "a", Started: first, Reason: "exited with code 1"})
 	r.run()
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: first}, nil)
 	h.want(t, "start a")
 	// News of the first run during the second start is old.
-	h.ended(driver.Observed{ID: "a", Started: first, Reason: "exited with code 1"})
+	h.changed(driver.Observed{ID: "a", Started: first, Reason: "exited with code 1"})
 	r.run()
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: first.Add(time.Second)}, nil)
 	if st := r.wantState("a", mariposa.StateRunning); st.Restarts != 1 {
@@ -379,7 +379,7 @@ func TestOneThatEndsWhileItWaitsForItsTurnHasFailed(t *testing.T) {
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
 	r.assign(wanted("b", 1, processWork()), wanted("a", 2, processWork()), wanted("c", 1, processWork()))
 	h.want(t, "start b")
-	h.ended(driver.Observed{ID: "a", Reason: "exited with code 1"})
+	h.changed(driver.Observed{ID: "a", Reason: "exited with code 1"})
 	r.run()
 	r.wantState("a", mariposa.StateFailed)
 	r.end(h, "start", "b", driver.Observed{Running: true}, nil)

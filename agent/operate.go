@@ -106,50 +106,27 @@ func (n *Node) pursue(i *instance) {
 	}
 }
 
-// begin starts an operation, or puts it in line when its kind has enough to do.
-func (n *Node) begin(i *instance) {
-	i.op = true
-	if n.busy[i.compute] >= n.Slots && i.compute != mariposa.ComputeDummy {
-		n.waiting[i.compute] = append(n.waiting[i.compute], i)
-		return
-	}
-	n.operate(i)
-}
-
-// done ends an operation, lets the next in line begin and looks at the goal again.
-func (n *Node) done(i *instance) {
-	i.op = false
-	n.busy[i.compute]--
-	if line := n.waiting[i.compute]; len(line) > 0 {
-		n.waiting[i.compute] = line[1:]
-		n.operate(line[0])
-	}
-	if i.aside {
-		n.setAside(i)
-		return
-	}
-	n.tell(i)
-	n.pursue(i)
-}
-
 // operate calls the driver for what the goal needs now.
 func (n *Node) operate(i *instance) {
-	n.busy[i.compute]++
-	d := n.drivers[i.compute]
+	l := n.lane(i.compute)
 	switch m := i.next(); {
 	case m == vanish:
 		n.post(func() { n.removed(i, nil) })
 	case m == rest || m == lie || m == await: // its goal has changed, or it has ended, while it waited for its turn
 		n.post(func() { n.done(i) })
-	case d == nil:
+	case l.driver == nil:
 		n.post(func() { n.started(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
 	case m == remove:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
-		d.Remove(ctx, i.id, func(err error) { cancel(); n.post(func() { n.removed(i, err) }) })
+		ctx, cancel := n.bounded()
+		n.beside(l, i.id, i.workload, func() func() {
+			defer cancel()
+			err := l.driver.Remove(ctx, i.id)
+			return func() { n.removed(i, err) }
+		})
 	case m == stop:
-		n.halt(i, d)
+		n.halt(i, l)
 	case m == change:
-		n.call(i, d.Update, n.updated)
+		n.call(i, l, l.driver.Update, n.updated)
 	default:
 		if i.awaiting {
 			i.awaiting, i.status.Reason = false, ""
@@ -158,20 +135,31 @@ func (n *Node) operate(i *instance) {
 		i.made, i.halted, i.labels = true, false, n.labels
 		i.bounces = i.want.Bounces
 		n.showValues(i)
-		n.call(i, d.Start, n.started)
+		n.call(i, l, n.startFrom(i, l.driver), n.started)
 	}
 }
 
-func (n *Node) call(i *instance, op func(context.Context, driver.Instance, func(driver.Observed, error)), then func(*instance, driver.Observed, error)) {
-	i.generation, i.end = i.want.Generation, nil
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
-	op(ctx, driver.Instance{
-		ID: i.id, Name: i.want.Name, Project: i.want.Project, Service: i.want.Service, Labels: n.labels, Bounces: i.bounces,
-		Workload: i.workload, Mdata: n.mdata(i), Volumes: n.volumes(i), Networks: n.networks(i),
-	}, func(o driver.Observed, err error) {
-		cancel()
-		n.post(func() { then(i, o, err) })
+// operation is a start or an update.
+type operation func(context.Context, driver.Instance) (driver.Observed, error)
+
+func (n *Node) call(i *instance, l *lane, op operation, then func(*instance, driver.Observed, error)) {
+	i.generation, i.news = i.want.Generation, nil
+	in := n.describe(i)
+	in.Bounces = i.bounces
+	ctx, cancel := n.bounded()
+	n.beside(l, i.id, i.workload, func() func() {
+		defer cancel()
+		o, err := op(ctx, in)
+		return func() { then(i, o, err) }
 	})
+}
+
+// describe is what a driver needs to know of an instance.
+func (n *Node) describe(i *instance) driver.Instance {
+	return driver.Instance{
+		ID: i.id, Name: i.want.Name, Project: i.want.Project, Service: i.want.Service, Labels: n.labels,
+		Workload: i.workload, Mdata: n.mdata(i), Volumes: n.volumes(i), Networks: n.networks(i),
+	}
 }
 
 // stopping is a stop under way.
@@ -192,8 +180,12 @@ func (i *instance) mayTake() time.Duration {
 	return 10 * time.Second
 }
 
-// hasten gives a stop under way up that has less time by now: it is tried anew.
+// hasten gives up what is under way and obsolete: a stop that has less time by now
+// is tried anew, and an image that nobody needs is not fetched.
 func (i *instance) hasten() {
+	if i.starting && i.fetching != nil && i.want.Goal != mariposa.GoalRunning {
+		i.fetching()
+	}
 	s, within := i.stopping, i.mayTake()
 	if s == nil || i.want.Goal == mariposa.GoalRunning || within < 0 || (s.within >= 0 && s.within <= within) {
 		return
@@ -203,23 +195,24 @@ func (i *instance) hasten() {
 }
 
 // halt ends an instance gently, within its own stop timeout.
-func (n *Node) halt(i *instance, d driver.Driver) {
+func (n *Node) halt(i *instance, l *lane) {
 	was, timeout := i.status, i.mayTake()
-	i.generation, i.end = i.want.Generation, nil
+	i.generation, i.news = i.want.Generation, nil
 	n.setState(i, mariposa.StateStopping, "")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(n.stepCtx))
 	if timeout >= 0 {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(n.stepCtx), timeout+n.Timeout)
 	}
 	i.stopping = &stopping{within: timeout, giveUp: cancel}
-	d.Stop(ctx, i.id, timeout, func(o driver.Observed, err error) {
-		cancel()
-		n.post(func() { n.stopped(i, was, o, err) })
+	n.beside(l, i.id, i.workload, func() func() {
+		defer cancel()
+		o, err := l.driver.Stop(ctx, i.id, timeout)
+		return func() { n.stopped(i, was, o, err) }
 	})
 }
 
 func (n *Node) started(i *instance, o driver.Observed, err error) {
-	i.status.Generation, i.status.Bounces, i.starting = i.generation, i.bounces, false
+	i.status.Generation, i.status.Bounces, i.starting, i.fetching = i.generation, i.bounces, false, nil
 	if err != nil {
 		n.observe(i, mariposa.StateFailed, o)
 		i.status.Reason = "could not be started: " + err.Error()
@@ -230,15 +223,15 @@ func (n *Node) started(i *instance, o driver.Observed, err error) {
 	n.done(i)
 }
 
-// runs notes that an operation left an instance running, unless it has ended
-// meanwhile: by itself, so nobody else will tell.
+// runs notes that an operation left an instance running, and what its driver told
+// of this run meanwhile. Every change is told, so the last word is the newest.
 func (n *Node) runs(i *instance, o driver.Observed) {
+	if i.news != nil && o.Running && !i.news.Started.Before(o.Started) { // not of the run before
+		o = *i.news
+	}
 	n.observe(i, mariposa.StateRunning, o)
-	switch {
-	case !o.Running:
+	if !o.Running { // by itself, so nobody else will tell
 		n.ended(i, o)
-	case i.end != nil && !i.end.Started.Before(o.Started): // of this run, not of the one before
-		n.ended(i, *i.end)
 	}
 }
 

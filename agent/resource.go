@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -62,8 +61,8 @@ func (n *Node) resource(id string) *resource {
 // nameStrays tells the log of resources that are there and that nobody speaks of.
 // They may hold what somebody misses, so they are left alone.
 func (n *Node) nameStrays() {
-	for kind, d := range n.drivers {
-		p, ok := d.(driver.Provider)
+	for kind, l := range n.lanes {
+		p, ok := l.driver.(driver.Provider)
 		if !ok {
 			continue
 		}
@@ -174,23 +173,27 @@ func (r *resource) what() driver.Resource {
 // askFor has the driver make a resource or take it away.
 func (n *Node) askFor(r *resource, state mariposa.ResourceState) {
 	r.op = true
-	p, ok := n.drivers[r.want.Compute].(driver.Provider)
+	l := n.lane(r.want.Compute)
+	p, ok := l.driver.(driver.Provider)
 	if !ok {
 		n.post(func() {
 			n.provided(r, state, "", fmt.Errorf("this node has no %s for %s", r.want.Kind, r.want.Compute))
 		})
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
-	done := func(path string, err error) {
-		cancel()
-		n.post(func() { n.provided(r, state, path, err) })
-	}
-	if state == mariposa.ResourceGone {
-		p.Withdraw(ctx, r.what(), func(err error) { done("", err) })
-		return
-	}
-	p.Provide(ctx, r.what(), done)
+	what := r.what()
+	ctx, cancel := n.bounded()
+	n.beside(l, "", nil, func() func() {
+		defer cancel()
+		var path string
+		var err error
+		if state == mariposa.ResourceGone {
+			err = p.Withdraw(ctx, what)
+		} else {
+			path, err = p.Provide(ctx, what)
+		}
+		return func() { n.provided(r, state, path, err) }
+	})
 }
 
 // provided takes note of what the driver has done about a resource. Its goal may be

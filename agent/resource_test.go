@@ -20,12 +20,14 @@ type keeper struct {
 
 var _ driver.Provider = (*keeper)(nil)
 
-func (k *keeper) Provide(_ context.Context, r driver.Resource, done func(string, error)) {
-	k.add(&call{what: "provide", id: r.ID, done: func(o driver.Observed, err error) { done(o.PhysicalID, err) }})
+func (k *keeper) Provide(_ context.Context, r driver.Resource) (string, error) {
+	o, err := k.do(&call{what: "provide", id: r.ID})
+	return o.PhysicalID, err
 }
 
-func (k *keeper) Withdraw(_ context.Context, r driver.Resource, done func(error)) {
-	k.add(&call{what: "withdraw", id: r.ID, done: func(_ driver.Observed, err error) { done(err) }})
+func (k *keeper) Withdraw(_ context.Context, r driver.Resource) error {
+	_, err := k.do(&call{what: "withdraw", id: r.ID})
+	return err
 }
 
 func (k *keeper) Provided(context.Context) ([]driver.Resource, error) { return k.there, nil }

@@ -87,6 +87,7 @@ type rig struct {
 func newRig(t *testing.T, extra ...driver.Driver) *rig {
 	t.Helper()
 	r := &rig{t: t, clk: clocktest.New(), world: dummy.NewWorld(1), extra: extra, inc: "first", wakes: make(chan struct{}, 1)}
+	t.Cleanup(r.clk.Forget) // what tests leave under way
 	r.boot()
 	return r
 }
@@ -107,9 +108,16 @@ func (r *rig) boot() {
 	r.t.Helper()
 	r.clk.Forget() // the wake-ups of the life before
 	r.dummy = dummy.New(r.world, r.clk)
+	for _, d := range r.extra {
+		if h, ok := d.(interface {
+			suspendBy(f func(arm func(wake func())) error)
+		}); ok {
+			h.suspendBy(r.clk.Suspend)
+		}
+	}
 	r.node = agent.NewNode(agent.Options{
 		Hello: wire.Hello{Node: "n1", Name: "n1", Key: "the key of the node"}, Drivers: append([]driver.Driver{r.place()}, r.extra...),
-		Clock: r.clk, Wake: r.wake, Slots: r.slots, Mdata: r.mdata,
+		Clock: r.clk, Wake: r.wake, Slots: r.slots, Mdata: r.mdata, Spawn: r.clk.Go,
 	})
 	if err := r.node.List(r.t.Context()); err != nil {
 		r.t.Fatal(err)
@@ -321,24 +329,23 @@ func (r *rig) crash(id string) {
 // make puts a dummy into the world behind the agent's back.
 func (r *rig) make(id, cluster, incarnation string) {
 	r.t.Helper()
-	dummy.New(r.world, r.clk).Start(r.t.Context(), driver.Instance{ID: id, Labels: driver.Labels{Cluster: cluster, Incarnation: incarnation}},
-		func(_ driver.Observed, err error) {
-			if err != nil {
-				r.t.Fatal(err)
-			}
-		})
+	labels := driver.Labels{Cluster: cluster, Incarnation: incarnation}
+	if _, err := dummy.New(r.world, r.clk).Start(r.t.Context(), driver.Instance{ID: id, Labels: labels}); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // hands is a driver whose operations end when the test says so.
 type hands struct {
-	mu    sync.Mutex
-	calls []*call
-	log   []string
-	list  []driver.Observed
-	kept  map[string][]mariposa.Variable // what Told answers
-	fail  error                          // of List
-	ended func(driver.Observed)
-	logs  func(ctx context.Context, id string) (io.ReadCloser, error)
+	suspend func(arm func(wake func())) error // of the rig's clock
+	mu      sync.Mutex
+	calls   []*call
+	log     []string
+	list    []driver.Observed
+	kept    map[string][]mariposa.Variable // what Told answers
+	fail    error                          // of List
+	tell    func(driver.Event)
+	logs    func(ctx context.Context, id string) (io.ReadCloser, error)
 }
 
 type call struct {
@@ -347,7 +354,9 @@ type call struct {
 	values   []mariposa.Variable // of a tell
 	timeout  time.Duration       // of a stop
 	ctx      context.Context     //nolint:containedctx // of a stop
-	done     func(driver.Observed, error)
+	wake     func()
+	o        driver.Observed // what it answers
+	err      error
 	over     bool
 }
 
@@ -356,11 +365,19 @@ var (
 	_ driver.Teller = (*hands)(nil)
 )
 
-func (h *hands) add(c *call) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls = append(h.calls, c)
-	h.log = append(h.log, c.what+" "+c.id)
+// do is a call that waits for the test.
+func (h *hands) do(c *call) (driver.Observed, error) {
+	err := h.suspend(func(wake func()) {
+		c.wake = wake
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.calls = append(h.calls, c)
+		h.log = append(h.log, c.what+" "+c.id)
+	})
+	if err != nil {
+		return driver.Observed{ID: c.id}, err
+	}
+	return c.o, c.err
 }
 
 // last is the newest call of a kind.
@@ -377,25 +394,37 @@ func (h *hands) last(t *testing.T, what string) *call {
 	return nil
 }
 
+// changed tells the agent of an instance that has changed by itself.
+func (h *hands) changed(o driver.Observed) {
+	h.tell(driver.Event{Kind: driver.InstanceChanged, Instance: o})
+}
+
 func (h *hands) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
-func (h *hands) Start(_ context.Context, i driver.Instance, done func(driver.Observed, error)) {
-	h.add(&call{what: "start", id: i.ID, instance: i, done: done})
+
+func (h *hands) Capabilities() mariposa.Capabilities {
+	return mariposa.Capabilities{Logs: true, Mdata: true, Survives: true}
 }
 
-func (h *hands) Update(_ context.Context, i driver.Instance, done func(driver.Observed, error)) {
-	h.add(&call{what: "update", id: i.ID, instance: i, done: done})
+func (h *hands) Start(_ context.Context, i driver.Instance) (driver.Observed, error) {
+	return h.do(&call{what: "start", id: i.ID, instance: i})
 }
 
-func (h *hands) Stop(ctx context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
-	h.add(&call{what: "stop", id: id, timeout: timeout, ctx: ctx, done: done})
+func (h *hands) Update(_ context.Context, i driver.Instance) (driver.Observed, error) {
+	return h.do(&call{what: "update", id: i.ID, instance: i})
 }
 
-func (h *hands) Remove(_ context.Context, id string, done func(error)) {
-	h.add(&call{what: "remove", id: id, done: func(_ driver.Observed, err error) { done(err) }})
+func (h *hands) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
+	return h.do(&call{what: "stop", id: id, timeout: timeout, ctx: ctx})
 }
 
-func (h *hands) Tell(_ context.Context, id string, values []mariposa.Variable, done func(error)) {
-	h.add(&call{what: "tell", id: id, values: values, done: func(_ driver.Observed, err error) { done(err) }})
+func (h *hands) Remove(_ context.Context, id string) error {
+	_, err := h.do(&call{what: "remove", id: id})
+	return err
+}
+
+func (h *hands) Tell(_ context.Context, id string, values []mariposa.Variable) error {
+	_, err := h.do(&call{what: "tell", id: id, values: values})
+	return err
 }
 
 func (h *hands) Told(_ context.Context, id string) ([]mariposa.Variable, error) {
@@ -405,8 +434,12 @@ func (h *hands) Told(_ context.Context, id string) ([]mariposa.Variable, error) 
 	return nil, driver.ErrNotFound
 }
 func (h *hands) List(context.Context) ([]driver.Observed, error) { return h.list, h.fail }
-func (h *hands) Watch(ended func(driver.Observed))               { h.ended = ended }
+func (h *hands) Watch(tell func(driver.Event))                   { h.tell = tell }
 func (h *hands) Close() error                                    { return nil }
+
+func (h *hands) Usage(context.Context, string) (driver.Usage, error) {
+	return driver.Usage{}, driver.ErrNotSupported
+}
 
 func (h *hands) Logs(ctx context.Context, id string, _ driver.LogOptions) (io.ReadCloser, error) {
 	if h.logs == nil {
@@ -414,6 +447,9 @@ func (h *hands) Logs(ctx context.Context, id string, _ driver.LogOptions) (io.Re
 	}
 	return h.logs(ctx, id)
 }
+
+// suspendBy sets what makes operations wait.
+func (h *hands) suspendBy(f func(arm func(wake func())) error) { h.suspend = f }
 
 // underWay lists the operations that have not ended.
 func (h *hands) underWay() []string {
@@ -441,7 +477,8 @@ func (r *rig) end(h *hands, what, id string, o driver.Observed, err error) {
 	c.over = true
 	h.mu.Unlock()
 	o.ID = id
-	c.done(o, err)
+	c.o, c.err = o, err
+	c.wake()
 	r.run()
 }
 

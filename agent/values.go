@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -97,7 +96,7 @@ func (n *Node) hearValues(i *instance, it wire.MdataItem) {
 // meetValues gives a newly met instance what was sent ahead for it, or what it
 // had when an earlier agent left.
 func (n *Node) meetValues(i *instance, kind mariposa.ComputeType) {
-	if d, ok := n.drivers[kind].(driver.Teller); ok {
+	if d, ok := n.lane(kind).driver.(driver.Teller); ok {
 		if list, err := d.Told(n.stepCtx, i.id); err == nil {
 			i.list, i.sure = list, true
 		}
@@ -119,15 +118,18 @@ func (n *Node) tell(i *instance) {
 	default:
 		return
 	}
-	d, ok := n.drivers[i.compute].(driver.Teller)
+	l := n.lane(i.compute)
+	d, ok := l.driver.(driver.Teller)
 	if !ok {
 		return
 	}
 	v.telling, v.stale = true, false
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
-	d.Tell(ctx, i.id, v.list, func(err error) {
-		cancel()
-		n.post(func() { n.hasTold(i, err) })
+	list := v.list
+	ctx, cancel := n.bounded()
+	n.beside(l, i.id, i.workload, func() func() {
+		defer cancel()
+		err := d.Tell(ctx, i.id, list)
+		return func() { n.hasTold(i, err) }
 	})
 }
 

@@ -129,7 +129,7 @@ func TestWhoComesLastOfATellAndAStartDoesNotMatter(t *testing.T) {
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now()}, nil)
 	r.tell("a", 1, "k", "one")
 	r.tell("a", 2, "k", "two")
-	h.ended(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "exited with code 1"})
+	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "exited with code 1"})
 	r.run()
 	h.want(t, "tell a", "start a") // with two; the tell may yet write one over it
 	r.end(h, "tell", "a", driver.Observed{}, nil)

@@ -379,16 +379,21 @@ type talking struct {
 
 func (*talking) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
 
+func (d *talking) Capabilities() mariposa.Capabilities {
+	can := d.Driver.Capabilities()
+	can.Logs, can.Exec, can.Crash = true, true, false
+	return can
+}
+
 // Start makes a dummy; one whose command is to quote fails, and says what it was.
-func (d *talking) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+func (d *talking) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if c := i.Workload.Command; len(c) > 0 && c[0] == "quote" {
-		done(driver.Observed{ID: i.ID}, errors.New("cannot run "+strings.Join(c, " ")))
-		return
+		return driver.Observed{ID: i.ID}, errors.New("cannot run " + strings.Join(c, " "))
 	}
 	w := *i.Workload
 	w.Dummy = &mariposa.Dummy{NameLen: 8}
 	i.Workload = &w
-	d.Driver.Start(ctx, i, done)
+	return d.Driver.Start(ctx, i)
 }
 
 // Logs says one line, or as many as tail, and goes on when followed. With a tail

@@ -55,8 +55,8 @@ func (g *gate) open(project string) {
 	}
 }
 
-// pass does something once the gate is open for an instance.
-func (g *gate) pass(ctx context.Context, id, project string, do func()) {
+// pass waits until the gate is open for an instance.
+func (g *gate) pass(ctx context.Context, id, project string) {
 	g.mu.Lock()
 	if project != "" {
 		g.whose[id] = project
@@ -64,43 +64,40 @@ func (g *gate) pass(ctx context.Context, id, project string, do func()) {
 	waits := g.shut[g.whose[id]]
 	g.mu.Unlock()
 	if waits == nil {
-		do()
 		return
 	}
-	go func() {
-		select {
-		case <-waits:
-		case <-ctx.Done():
-		}
-		do()
-	}()
+	select {
+	case <-waits:
+	case <-ctx.Done():
+	}
 }
 
-func (g *gate) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+// Prompt is what no operation is that may find the gate shut.
+func (g *gate) Prompt(string, *mariposa.Workload) bool { return false }
+
+func (g *gate) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	g.mu.Lock()
 	spoilt := g.spoilt[i.Project]
 	g.mu.Unlock()
 	if spoilt {
-		done(driver.Observed{}, errors.New("there is no room for it"))
-		return
+		return driver.Observed{}, errors.New("there is no room for it")
 	}
-	g.pass(ctx, i.ID, i.Project, func() { g.Driver.Start(ctx, i, done) })
+	g.pass(ctx, i.ID, i.Project)
+	return g.Driver.Start(ctx, i)
 }
 
 // Stop never ends what has for ever to stop.
-func (g *gate) Stop(ctx context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
+func (g *gate) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
 	if timeout >= 0 {
-		g.Driver.Stop(ctx, id, timeout, done)
-		return
+		return g.Driver.Stop(ctx, id, timeout)
 	}
-	go func() {
-		<-ctx.Done()
-		done(driver.Observed{ID: id}, context.Cause(ctx))
-	}()
+	<-ctx.Done()
+	return driver.Observed{ID: id}, context.Cause(ctx)
 }
 
-func (g *gate) Remove(ctx context.Context, id string, done func(error)) {
-	g.pass(ctx, id, "", func() { g.Driver.Remove(ctx, id, done) })
+func (g *gate) Remove(ctx context.Context, id string) error {
+	g.pass(ctx, id, "")
+	return g.Driver.Remove(ctx, id)
 }
 
 // gated joins a node with a gate.

@@ -1,7 +1,7 @@
 // Package driver says what a kind of compute must be able to do for an agent:
-// make instances exist, end them, find them again, and tell when they end by
-// themselves. Each driver wraps one kind; drivertest holds all of them to the
-// same promises. The room refuses to know goals, versions, tasks and servers.
+// make instances exist, end them, find them again, and report every change that
+// nobody asked for. Each driver wraps one kind; drivertest holds all of them to
+// the same promises. The room refuses to know goals, versions, tasks and servers.
 package driver
 
 import (
@@ -13,60 +13,130 @@ import (
 	"mariposa"
 )
 
-// Driver runs instances of one compute type on this node. Methods that take
-// done return quickly and call done exactly once, from any goroutine and
-// possibly before they return; ctx bounds the operation, not the instance.
-// Operations on one instance are never issued side by side; operations on
-// different ones are.
+// Driver runs instances of one compute type on this node. Its methods block
+// until the work is done or ctx ends; ctx bounds the operation, not the instance.
+// An operation that was given up leaves an instance that List shows as it is and
+// that can be stopped, removed or started again. Start, Update, Stop and Remove are never called side by side
+// for one instance; for different ones they are. The agent calls each on a
+// goroutine of its own, so a driver needs neither workers nor callbacks.
 type Driver interface {
 	// Compute is the kind of compute it makes.
 	Compute() mariposa.ComputeType
 
+	// Capabilities are what this kind can do. They never change.
+	Capabilities() mariposa.Capabilities
+
 	// Start makes the instance exist and run. It is idempotent by id: what
 	// already runs is reported as it is. After an instance has ended, Start
 	// runs the same instance again.
-	Start(ctx context.Context, i Instance, done func(Observed, error))
+	Start(ctx context.Context, i Instance) (Observed, error)
 
 	// Update changes a running instance in place (what its kind can change
 	// live); the physical id stays.
-	Update(ctx context.Context, i Instance, done func(Observed, error))
+	Update(ctx context.Context, i Instance) (Observed, error)
 
 	// Stop ends the instance gently, then by force after timeout (negative:
 	// never by force). What is left can be inspected. Stopping what has ended
 	// or never was is no error.
-	Stop(ctx context.Context, id string, timeout time.Duration, done func(Observed, error))
+	Stop(ctx context.Context, id string, timeout time.Duration) (Observed, error)
 
 	// Remove ends the instance by force if it still runs and takes every trace
 	// of it away, logs included. Removing what is not there is no error.
-	Remove(ctx context.Context, id string, done func(error))
+	Remove(ctx context.Context, id string) error
 
 	// List finds every instance that carries our label, running or ended,
 	// whoever made it: this is how instances are found again after a restart.
 	List(ctx context.Context) ([]Observed, error)
 
-	// Watch sets who is told when an instance ends by itself. It is called
-	// once, before any other method.
-	Watch(ended func(Observed))
+	// Watch sets who is told of every change that no operation made. It is called
+	// once, before any other method. An event may be told from any goroutine, and
+	// no event of an instance is told while tell still runs for an earlier one.
+	Watch(tell func(Event))
 
-	// Logs opens what an instance has written. ErrNotFound when it is unknown.
+	// Logs opens what an instance has written. ErrNotFound when it is unknown,
+	// ErrNotSupported when its kind has no logs.
 	Logs(ctx context.Context, id string, o LogOptions) (io.ReadCloser, error)
 
-	// Close lets go of the driver's own resources; instances run on.
+	// Usage measures what an instance takes now. ErrNotFound when it does not run.
+	Usage(ctx context.Context, id string) (Usage, error)
+
+	// Close gives up what is under way and lets go of the driver's own resources;
+	// instances run on.
 	Close() error
 }
 
-// Teller is what a driver can do beside the rest whose instances can read values
-// that change while they run.
+// Event is a change that no operation made.
+type Event struct {
+	Kind     EventKind
+	Instance Observed // of InstanceChanged: as it is now
+	Reason   string   // of EngineLost: what is wrong
+}
+
+// EventKind says what an event is about.
+type EventKind int
+
+const (
+	// InstanceChanged: an instance has ended (it does not run; told once for each
+	// run), was restarted by its engine (it runs, and started later than before),
+	// or has other addresses or details.
+	InstanceChanged EventKind = iota
+	// EngineLost: what runs the instances (a daemon) cannot be reached. Instances
+	// are as they were, as far as anybody knows.
+	EngineLost
+	// EngineBack: it can be reached again. Changes meanwhile may not have been
+	// told; List shows them.
+	EngineBack
+)
+
+// Usage is what an instance takes. Nil: it cannot be told.
+type Usage struct {
+	At          time.Time
+	CPU         *time.Duration // the time it has computed since it started
+	Memory      *int64         // bytes now
+	NetworkIn   *int64         // bytes since it started
+	NetworkOut  *int64
+	DiskRead    *int64
+	DiskWritten *int64
+}
+
+// Teller is implemented by drivers whose instances can read values that change
+// while they run.
 type Teller interface {
 	// Tell replaces what a running instance can read. Unlike operations it may be
-	// called while one is under way on the same instance, but for a start. It
-	// returns quickly and calls done once, as they do. ErrNotFound when there is
-	// no such instance.
-	Tell(ctx context.Context, id string, values []mariposa.Variable, done func(error))
+	// called while one is under way on the same instance, but for a start.
+	// ErrNotFound when there is no such instance.
+	Tell(ctx context.Context, id string, values []mariposa.Variable) error
 
 	// Told is what an instance can read now, in the order of the names.
 	// ErrNotFound when there is no such instance.
 	Told(ctx context.Context, id string) ([]mariposa.Variable, error)
+}
+
+// Imager is implemented by drivers whose instances are made from images.
+type Imager interface {
+	// EnsureImage makes an image present on this node, and reports how far it is.
+	// Start may be called without it; then it fetches a missing image itself.
+	EnsureImage(ctx context.Context, image string, report func(Progress)) error
+}
+
+// Progress is how far the fetching of an image is.
+type Progress struct {
+	Done, Total int64 // bytes; a total of 0: not known yet
+}
+
+// Crasher is implemented by drivers whose instances can be made to fail, for tests
+// and demonstrations.
+type Crasher interface {
+	// Crash makes a running instance end as if by itself.
+	Crash(id string) error
+}
+
+// Prompter is implemented by drivers of which some operations never wait. The
+// agent calls these on its own loop, which saves a goroutine and a report each.
+type Prompter interface {
+	// Prompt reports whether operations on an instance return at once, now and
+	// with this workload (nil: not known).
+	Prompt(id string, w *mariposa.Workload) bool
 }
 
 // Instance is what a driver needs to know to make one.
@@ -95,18 +165,18 @@ type Volume struct {
 	Source string // where the driver has it, as Provide told
 }
 
-// Provider is what a driver can do beside the rest that has resources: what
-// instances use and what outlives them, like volumes. Of one resource nothing is
+// Provider is implemented by drivers that have resources: what instances use and
+// what outlives them, like volumes. Of one resource nothing is
 // asked for side by side, and nothing that an instance uses is taken away while
 // the agent knows the instance.
 type Provider interface {
 	// Provide makes a resource unless it is there, and tells where. What is in it
-	// is left as it is. It returns quickly and calls done once, as operations do.
-	Provide(ctx context.Context, r Resource, done func(path string, err error))
+	// is left as it is.
+	Provide(ctx context.Context, r Resource) (path string, err error)
 
 	// Withdraw takes a resource away, with all that is in it. What is not there is
 	// no error; what something still uses is one.
-	Withdraw(ctx context.Context, r Resource, done func(error))
+	Withdraw(ctx context.Context, r Resource) error
 
 	// Provided finds the resources that are there, whoever asked for them.
 	Provided(ctx context.Context) ([]Resource, error)

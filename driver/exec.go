@@ -9,8 +9,8 @@ import (
 	"mariposa"
 )
 
-// Execer is what a driver can do beside the rest whose instances let people run
-// commands inside them.
+// Execer is implemented by drivers whose instances let people run commands inside
+// them.
 type Execer interface {
 	// Exec runs a command inside a running instance as the instance itself runs:
 	// where it does, with its environment, within its limits. The command, with

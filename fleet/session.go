@@ -353,7 +353,7 @@ func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 	}
 	return &mariposa.NodeStatus{
 		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Capacity: s.hello.Capacity,
-		Drivers: s.hello.Drivers, Quarantined: s.quarantine,
+		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Quarantined: s.quarantine,
 	}
 }
 

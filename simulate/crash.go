@@ -165,10 +165,19 @@ type hands struct {
 	n *node
 }
 
+// call counts a call. One that takes no effect never returns to its agent, which
+// dies of it.
+func (h hands) call() error {
+	if h.n.w.driverCall(h.n) {
+		return nil
+	}
+	return h.n.life.Suspend(func(func()) {})
+}
+
 // Start counts, then starts. What is to fail for a cause that the tale has does.
-func (h hands) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
-	if !h.n.w.driverCall(h.n) {
-		return
+func (h hands) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+	if err := h.call(); err != nil {
+		return driver.Observed{ID: i.ID}, err
 	}
 	if h.n.w.failsNow(i) {
 		load := *i.Workload
@@ -179,26 +188,29 @@ func (h hands) Start(ctx context.Context, i driver.Instance, done func(driver.Ob
 		knobs.Fail = true
 		load.Dummy, i.Workload = &knobs, &load
 	}
-	h.Driver.Start(ctx, i, done)
+	return h.Driver.Start(ctx, i)
 }
 
 // Update counts, then updates.
-func (h hands) Update(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
-	if h.n.w.driverCall(h.n) {
-		h.Driver.Update(ctx, i, done)
+func (h hands) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+	if err := h.call(); err != nil {
+		return driver.Observed{ID: i.ID}, err
 	}
+	return h.Driver.Update(ctx, i)
 }
 
 // Stop counts, then stops.
-func (h hands) Stop(ctx context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
-	if h.n.w.driverCall(h.n) {
-		h.Driver.Stop(ctx, id, timeout, done)
+func (h hands) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
+	if err := h.call(); err != nil {
+		return driver.Observed{ID: id}, err
 	}
+	return h.Driver.Stop(ctx, id, timeout)
 }
 
 // Remove counts, then removes.
-func (h hands) Remove(ctx context.Context, id string, done func(error)) {
-	if h.n.w.driverCall(h.n) {
-		h.Driver.Remove(ctx, id, done)
+func (h hands) Remove(ctx context.Context, id string) error {
+	if err := h.call(); err != nil {
+		return err
 	}
+	return h.Driver.Remove(ctx, id)
 }

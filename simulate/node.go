@@ -68,7 +68,7 @@ func (n *node) start() {
 			Capacity: mariposa.Resources{Instances: cmp.Or(n.w.Capacity, 60), Memory: scenario.NodeMemory},
 		},
 		Drivers: []driver.Driver{hands{n.dummy, n}},
-		Clock:   clk, Wake: func() { n.woken = true },
+		Clock:   clk, Wake: n.wakeIn(n.life), Spawn: n.life.Go,
 		Timeout: 24 * time.Hour, // it is counted on the machine's clock, which means nothing here
 	})
 	if err := n.agent.List(n.w.ctx); err != nil {
@@ -76,6 +76,11 @@ func (n *node) start() {
 	}
 	n.w.note("%s starts with %d instances", n.name, len(n.ids()))
 	n.dialLater()
+}
+
+// wakeIn notes that the agent has something to do, unless it is dead by then.
+func (n *node) wakeIn(l *life) func() {
+	return func() { n.woken = n.woken || !l.over }
 }
 
 func (n *node) dialLater() {
@@ -110,7 +115,7 @@ func (n *node) choices(add func(int, func())) {
 func (n *node) crash() {
 	n.w.seen["agent crash"]++
 	n.w.note("agent of %s crashes", n.name)
-	n.life.over = true
+	n.life.end()
 	n.agent, n.woken = nil, false
 	n.dummy = dummy.New(n.world, wallClock{n.w, n.life}) // nobody's hands now
 	n.link.cut("the agent crashed")

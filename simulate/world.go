@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"mariposa/clock"
 	"mariposa/manifest"
 	"mariposa/seal"
 	"mariposa/store"
@@ -74,7 +75,18 @@ type World struct {
 var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
 // life ends with a crash: what belonged to it never happens again.
-type life struct{ over bool }
+// Its blocking calls run as coroutines.
+type life struct {
+	clock.Coroutines
+	asleep map[time.Time][]func() // what wakes those who sleep until then
+	over   bool
+}
+
+// end is the crash.
+func (l *life) end() {
+	l.over = true
+	l.Abandon()
+}
 
 type timer struct {
 	at   time.Time
@@ -115,6 +127,31 @@ func (c wallClock) After(d time.Duration, f func()) func() {
 	c.w.timerNo++
 	heap.Push(&c.w.timers, t)
 	return func() { t.dead = true }
+}
+
+// Sleep suspends a call until its time has come. Those of one life whose time is the
+// same wake together.
+func (c wallClock) Sleep(ctx context.Context, d time.Duration) error {
+	err := c.life.Suspend(func(wake func()) {
+		at := c.w.now.Add(d)
+		if len(c.life.asleep[at]) == 0 {
+			if c.life.asleep == nil {
+				c.life.asleep = map[time.Time][]func(){}
+			}
+			c.After(d, func() {
+				all := c.life.asleep[at]
+				delete(c.life.asleep, at)
+				for _, wake := range all {
+					wake()
+				}
+			})
+		}
+		c.life.asleep[at] = append(c.life.asleep[at], wake)
+	})
+	if err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // newID makes ids that grow and never repeat within a world.
@@ -201,6 +238,9 @@ func (w *World) play(what func()) (err error) {
 				panic(r)
 			}
 			err = f
+		}
+		for _, n := range w.nodes {
+			n.life.end()
 		}
 		if w.store != nil {
 			_ = w.store.Close()

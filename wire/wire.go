@@ -20,7 +20,8 @@ import (
 //	4 (2026-11): resources (volumes) and their states in reports; assignments with mounts
 //	5 (2026-11): networks as resources; assignments with networks
 //	6 (2026-11): assignments with the time that a stop may take
-const Protocol = 6
+//	7 (2026-11): hello with what each driver can do
+const Protocol = 7
 
 // MaxFrame bounds a frame in bytes: room for the values of one instance, of which
 // each may have a megabyte.
@@ -57,6 +58,8 @@ type Hello struct {
 	Dummy    bool                   `json:"dummy,omitempty"`
 	Capacity mariposa.Resources     `json:"capacity"`
 	Drivers  []mariposa.ComputeType `json:"drivers"`
+	// Capabilities are what each driver declares of its kind.
+	Capabilities map[mariposa.ComputeType]mariposa.Capabilities `json:"capabilities,omitempty"`
 }
 
 // Welcome answers a hello. A snapshot of assignments follows it.

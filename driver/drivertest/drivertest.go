@@ -48,6 +48,22 @@ type Harness struct {
 	// this kind runs no commands inside, and its driver is no driver.Execer.
 	Script func(script string) []string
 
+	// Slow makes an instance whose start takes longer than anybody waits, and that
+	// List shows meanwhile. Nil: the suite cannot make one.
+	Slow func(t *testing.T, id string) driver.Instance
+
+	// Readdress gives a running instance another address, not through the driver.
+	// Nil: addresses of this kind never change.
+	Readdress func(t *testing.T, d driver.Driver, o driver.Observed)
+
+	// Restart has a running instance restarted by its engine. Nil: this kind has no
+	// engine that does so.
+	Restart func(t *testing.T, d driver.Driver, o driver.Observed)
+
+	// LoseEngine makes the engine unreachable until restore is called. Nil: this kind
+	// has no engine.
+	LoseEngine func(t *testing.T, d driver.Driver) (restore func())
+
 	// Writes makes an instance that writes these lines and goes on running.
 	// Nil: this kind has no logs, and must say so.
 	Writes func(t *testing.T, id string, lines ...string) driver.Instance
@@ -96,6 +112,14 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"volumes are made once, found again, and taken away with all that is in them", testVolumes},
 		{"networks are made once, found again, and taken away with all that is in them", testNetworks},
 		{"the restarts a person asked for are counted by starts that came up", testBounces},
+		{"another address is told", testReaddress},
+		{"a restart by the engine is told", testEngineRestart},
+		{"a lost engine is told, and what changed meanwhile is found when it is back", testEngineLost},
+		{"an operation ends with its context, and can be made up for", testCancel},
+		{"an operation ends with the driver", testCloseInMidCall},
+		{"what it declares is what it does", testCapabilities},
+		{"what a running instance takes is measured", testUsage},
+		{"images are fetched once, with progress", testImages},
 		{"operations on many instances run side by side", testMany},
 	}
 	for _, test := range tests {
@@ -112,13 +136,15 @@ type bench struct {
 	driver driver.Driver
 	ids    []string
 
-	mu    sync.Mutex
-	ended map[string][]driver.Observed
-	news  chan struct{} // a token for each end told
+	mu      sync.Mutex
+	ended   map[string][]driver.Observed
+	changed map[string][]driver.Observed // while they ran
+	engine  []driver.Event
+	news    chan struct{} // a token for each event
 }
 
 func newBench(t *testing.T, h Harness) *bench {
-	b := &bench{Harness: h, ended: map[string][]driver.Observed{}, news: make(chan struct{}, 10_000)}
+	b := &bench{Harness: h, ended: map[string][]driver.Observed{}, changed: map[string][]driver.Observed{}, news: make(chan struct{}, 10_000)}
 	b.open(t)
 	t.Cleanup(func() {
 		for _, id := range b.ids {
@@ -134,10 +160,17 @@ func newBench(t *testing.T, h Harness) *bench {
 func (b *bench) open(t *testing.T) {
 	t.Helper()
 	b.driver = b.Open(t)
-	b.driver.Watch(func(o driver.Observed) {
+	b.driver.Watch(func(e driver.Event) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.ended[o.ID] = append(b.ended[o.ID], o)
+		switch o := e.Instance; {
+		case e.Kind != driver.InstanceChanged:
+			b.engine = append(b.engine, e)
+		case o.Running:
+			b.changed[o.ID] = append(b.changed[o.ID], o)
+		default:
+			b.ended[o.ID] = append(b.ended[o.ID], o)
+		}
 		b.news <- struct{}{}
 	})
 }
@@ -158,9 +191,18 @@ func (b *bench) id() string {
 	return id
 }
 
+// within is a context that bounds an operation. The test's own has ended by the
+// time of its cleanup.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func (b *bench) start(t *testing.T, i driver.Instance) (driver.Observed, error) {
 	t.Helper()
-	return await(t, "Start", func(done func(driver.Observed, error)) { b.driver.Start(t.Context(), i, done) })
+	return b.driver.Start(within(t), i)
 }
 
 func (b *bench) mustStart(t *testing.T, i driver.Instance) driver.Observed {
@@ -189,9 +231,7 @@ func (b *bench) startStubborn(t *testing.T) driver.Observed {
 
 func (b *bench) stop(t *testing.T, id string, timeout time.Duration) driver.Observed {
 	t.Helper()
-	o, err := await(t, "Stop", func(done func(driver.Observed, error)) {
-		b.driver.Stop(t.Context(), id, timeout, done)
-	})
+	o, err := b.driver.Stop(within(t), id, timeout)
 	if err != nil {
 		t.Fatalf("Stop: %v", err)
 	}
@@ -200,11 +240,7 @@ func (b *bench) stop(t *testing.T, id string, timeout time.Duration) driver.Obse
 
 func (b *bench) remove(t *testing.T, id string) {
 	t.Helper()
-	// The test's own context has ended by the time of its cleanup.
-	_, err := await(t, "Remove", func(done func(driver.Observed, error)) {
-		b.driver.Remove(context.Background(), id, func(err error) { done(driver.Observed{}, err) })
-	})
-	if err != nil {
+	if err := b.driver.Remove(within(t), id); err != nil {
 		t.Errorf("Remove: %v", err)
 	}
 }
@@ -243,18 +279,24 @@ func (b *bench) mustFind(t *testing.T, id string) driver.Observed {
 // awaitEnd waits until an end of the instance has been told.
 func (b *bench) awaitEnd(t *testing.T, id string) driver.Observed {
 	t.Helper()
+	return newest(t, b, "the end of "+id, func() []driver.Observed { return b.ended[id] })
+}
+
+// newest waits until something has been told, and is the last of it.
+func newest[T any](t *testing.T, b *bench, what string, told func() []T) T {
+	t.Helper()
 	deadline := time.After(Limit)
 	for {
 		b.mu.Lock()
-		told := b.ended[id]
+		all := told()
 		b.mu.Unlock()
-		if len(told) > 0 {
-			return told[len(told)-1]
+		if len(all) > 0 {
+			return all[len(all)-1]
 		}
 		select {
 		case <-b.news:
 		case <-deadline:
-			t.Fatalf("the end of %s was never told", id)
+			t.Fatalf("%s was never told", what)
 		}
 	}
 }
@@ -263,38 +305,4 @@ func (b *bench) told(id string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.ended[id])
-}
-
-// await runs an operation, waits for its answer, and fails the test when it
-// answers twice.
-func await(t *testing.T, what string, run func(done func(driver.Observed, error))) (driver.Observed, error) {
-	t.Helper()
-	type answer struct {
-		o   driver.Observed
-		err error
-	}
-	answers := make(chan answer, 2)
-	var once sync.Mutex
-	calls := 0
-	t.Cleanup(func() {
-		once.Lock()
-		defer once.Unlock()
-		if calls != 1 {
-			t.Errorf("%s called done %d times", what, calls)
-		}
-	})
-	run(func(o driver.Observed, err error) {
-		once.Lock()
-		defer once.Unlock()
-		if calls++; calls == 1 {
-			answers <- answer{o, err}
-		}
-	})
-	select {
-	case a := <-answers:
-		return a.o, a.err
-	case <-time.After(Limit):
-		t.Fatalf("%s never answered", what)
-		return driver.Observed{}, nil
-	}
 }

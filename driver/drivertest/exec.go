@@ -253,7 +253,10 @@ func testExecStopping(t *testing.T, b *bench) {
 	b.Ready(t, b.mustStart(t, i))
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
-	b.driver.Stop(ctx, i.ID, -1, func(_ driver.Observed, err error) { stopped <- err })
+	go func() {
+		_, err := b.driver.Stop(ctx, i.ID, -1)
+		stopped <- err
+	}()
 	if out, _, _, err := said(t, b.exec(t.Context(), t, i, "echo why", nil)); out != "why\n" || err != nil {
 		t.Errorf("it said %q (%v)", out, err)
 	}

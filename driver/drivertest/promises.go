@@ -73,14 +73,11 @@ func testBroken(t *testing.T, b *bench) {
 func testUpdate(t *testing.T, b *bench) {
 	i := b.Runs(t, b.id())
 	o := b.mustStart(t, i)
-	updated, err := await(t, "Update", func(done func(driver.Observed, error)) { b.driver.Update(t.Context(), i, done) })
+	updated, err := b.driver.Update(within(t), i)
 	if err != nil || !updated.Running || updated.PhysicalID != o.PhysicalID {
 		t.Errorf("Update answered %+v, %v", updated, err)
 	}
-	_, err = await(t, "Update", func(done func(driver.Observed, error)) {
-		b.driver.Update(t.Context(), b.Runs(t, NewID()), done)
-	})
-	if !errors.Is(err, driver.ErrNotFound) {
+	if _, err = b.driver.Update(within(t), b.Runs(t, NewID())); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("Update of an unknown instance: %v", err)
 	}
 }
@@ -127,7 +124,7 @@ func testStopWithoutForce(t *testing.T, b *bench) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	o, err := await(t, "Stop", func(done func(driver.Observed, error)) { b.driver.Stop(ctx, i.ID, -1, done) })
+	o, err := b.driver.Stop(ctx, i.ID, -1)
 	if !errors.Is(err, context.DeadlineExceeded) || !o.Running {
 		t.Errorf("Stop answered %+v, %v", o, err)
 	}
@@ -254,8 +251,7 @@ func testClosed(t *testing.T, b *bench) {
 	if _, err := b.start(t, b.Runs(t, NewID())); err == nil {
 		t.Error("a closed driver starts instances")
 	}
-	_, err := await(t, "Stop", func(done func(driver.Observed, error)) { b.driver.Stop(t.Context(), i.ID, 0, done) })
-	if err == nil {
+	if _, err := b.driver.Stop(within(t), i.ID, 0); err == nil {
 		t.Error("a closed driver stops instances")
 	}
 	b.open(t)
@@ -311,20 +307,17 @@ func testMany(t *testing.T, b *bench) {
 	failures := make(chan error, n)
 	for k := range n {
 		i := b.Runs(t, b.id())
-		end := func(err error) { failures <- err; all.Done() }
-		all.Add(1)
-		b.driver.Start(t.Context(), i, func(o driver.Observed, err error) {
+		all.Go(func() {
+			o, err := b.driver.Start(t.Context(), i)
 			if err != nil || !o.Running {
-				end(fmt.Errorf("start: %+v, %w", o, err))
+				failures <- fmt.Errorf("start: %+v, %w", o, err)
 				return
 			}
-			b.driver.Stop(t.Context(), i.ID, Limit, func(o driver.Observed, err error) {
-				if err != nil || o.Running || k%2 == 0 {
-					end(err)
-					return
-				}
-				b.driver.Remove(t.Context(), i.ID, end)
-			})
+			o, err = b.driver.Stop(t.Context(), i.ID, Limit)
+			if err == nil && !o.Running && k%2 == 1 {
+				err = b.driver.Remove(t.Context(), i.ID)
+			}
+			failures <- err
 		})
 	}
 	all.Wait()

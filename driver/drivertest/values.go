@@ -29,10 +29,7 @@ func (b *bench) teller() (driver.Teller, bool) {
 func (b *bench) tell(t *testing.T, id string, list []mariposa.Variable) error {
 	t.Helper()
 	d, _ := b.teller()
-	_, err := await(t, "Tell", func(done func(driver.Observed, error)) {
-		d.Tell(t.Context(), id, list, func(err error) { done(driver.Observed{}, err) })
-	})
-	return err
+	return d.Tell(within(t), id, list)
 }
 
 func (b *bench) mustTell(t *testing.T, id string, list []mariposa.Variable) {
@@ -118,7 +115,10 @@ func testTellStopping(t *testing.T, b *bench) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
-	b.driver.Stop(ctx, o.ID, -1, func(_ driver.Observed, err error) { stopped <- err })
+	go func() {
+		_, err := b.driver.Stop(ctx, o.ID, -1)
+		stopped <- err
+	}()
 	b.mustTell(t, o.ID, values("a", "1"))
 	b.wantTold(t, o.ID, values("a", "1"))
 	cancel()

@@ -13,21 +13,16 @@ import (
 // provide makes a resource and says where it is.
 func (b *bench) provide(t *testing.T, r driver.Resource) string {
 	t.Helper()
-	o, err := await(t, "Provide", func(done func(driver.Observed, error)) {
-		b.driver.(driver.Provider).Provide(t.Context(), r, func(path string, err error) { done(driver.Observed{PhysicalID: path}, err) })
-	})
+	path, err := b.driver.(driver.Provider).Provide(within(t), r)
 	if err != nil {
 		t.Fatalf("Provide: %v", err)
 	}
-	return o.PhysicalID
+	return path
 }
 
 func (b *bench) withdraw(t *testing.T, r driver.Resource) error {
 	t.Helper()
-	_, err := await(t, "Withdraw", func(done func(driver.Observed, error)) {
-		b.driver.(driver.Provider).Withdraw(t.Context(), r, func(err error) { done(driver.Observed{}, err) })
-	})
-	return err
+	return b.driver.(driver.Provider).Withdraw(within(t), r)
 }
 
 func testVolumes(t *testing.T, b *bench)  { testResources(t, b, mariposa.KindVolume) }

@@ -3,18 +3,19 @@
 // the workload's knobs and a hash, never by chance or by the machine.
 //
 // The package owns its World of dummies, which outlives a driver as processes
-// outlive an agent. It starts no goroutine: what has to wait stands in one heap
-// with one timer of the clock it was given, so in virtual time it runs on the
-// simulator's thread alone. It refuses to know nodes; a lost one is the agent's
-// business.
+// outlive an agent. It starts no goroutine; what has to wait sleeps on the clock it
+// was given, so in virtual time it runs as the simulator's coroutine. It refuses to
+// know nodes; a lost one is the agent's business.
 package dummy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"mariposa"
@@ -23,8 +24,10 @@ import (
 )
 
 var (
-	_ driver.Driver = (*Driver)(nil)
-	_ driver.Teller = (*Driver)(nil)
+	_ driver.Driver   = (*Driver)(nil)
+	_ driver.Teller   = (*Driver)(nil)
+	_ driver.Crasher  = (*Driver)(nil)
+	_ driver.Prompter = (*Driver)(nil)
 )
 
 // ErrToldToFail is what a dummy with the fail knob answers.
@@ -40,80 +43,84 @@ const (
 	reasonGivenUp  = "its start was given up"
 )
 
-// Driver acts on a World. Its state is guarded by the world's mutex; callbacks
-// are called without it.
+// Driver acts on a World. Its state is guarded by the world's mutex; events are
+// told without it.
 type Driver struct {
-	world  *World
-	clock  clock.Clock
-	ended  func(driver.Observed)
-	waits  waits
-	closed bool
+	world    *World
+	clock    clock.Clock
+	tell     func(driver.Event)
+	lost     error // what is wrong with the engine that it plays
+	closed   bool
+	closing  context.Context //nolint:containedctx // it ends with Close, and with it what sleeps
+	close    context.CancelFunc
+	sleeping sync.WaitGroup
 }
 
 // New attaches a driver to a world. One at a time, like agents on a node.
 func New(w *World, c clock.Clock) *Driver {
-	d := &Driver{world: w, clock: c}
-	_, machine := c.(clock.Real)
-	d.waits = waits{clock: c, fire: d.fire, hooks: machine}
+	d := &Driver{world: w, clock: c, tell: func(driver.Event) {}}
+	d.closing, d.close = context.WithCancel(context.Background())
 	return d
 }
 
 // Compute says that it makes dummies.
 func (d *Driver) Compute() mariposa.ComputeType { return mariposa.ComputeDummy }
 
-// Watch sets who is told when a dummy crashes.
-func (d *Driver) Watch(ended func(driver.Observed)) {
+// Capabilities are those of a record. It has the addresses, volumes and networks
+// that somebody would need who tries a manifest, and nobody inside.
+func (d *Driver) Capabilities() mariposa.Capabilities {
+	return mariposa.Capabilities{
+		Mdata: true, Ports: true, Volumes: true, Networks: true, Images: true, Crash: true, Survives: true, Unbounded: true,
+		Updates: []string{"dummy.update_in_place_prop"},
+	}
+}
+
+// Watch sets who is told when dummies change by themselves.
+func (d *Driver) Watch(tell func(driver.Event)) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	d.ended = ended
+	d.tell = tell
+}
+
+// Prompt reports whether no knob makes operations on a dummy wait.
+func (d *Driver) Prompt(id string, w *mariposa.Workload) bool {
+	waits := func(k *mariposa.Dummy) bool { return k != nil && (k.Wait > 0 || k.MaxWait > 0) }
+	if w != nil && waits(w.Dummy) {
+		return false
+	}
+	d.world.mu.Lock()
+	defer d.world.mu.Unlock()
+	in := d.world.instances[id]
+	return in == nil || !waits(&in.Knobs)
 }
 
 // Start makes the dummy, waits as it is told to, and runs or fails. It has its
 // physical id before the wait.
-func (d *Driver) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	w := d.world
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	in := w.instances[i.ID]
 	if err := d.refuses(ctx); err != nil || (in != nil && in.Running) {
-		o := in.observe(i.ID)
-		w.mu.Unlock()
-		done(o, err)
-		return
+		return in.observe(i.ID), err
 	}
 	if in == nil {
 		in = w.make(i)
 	}
 	in.Attempt++
 	in.Knobs, in.values = knobs(i), i.Mdata.Values
-	wait := w.wait(in)
-	if wait == 0 {
-		o, err := d.run(in, i.Bounces)
-		w.mu.Unlock()
-		done(o, err)
-		return
-	}
-	d.startLater(ctx, in, i.Bounces, wait, done)
-}
-
-// startLater is the start of a dummy that waits. It is called with the mutex
-// held and lets it go. Apart from Start, whose short way it would burden.
-func (d *Driver) startLater(ctx context.Context, in *instance, bounces int, wait time.Duration, done func(driver.Observed, error)) {
-	in.Running, in.Started, in.Finished, in.Exit, in.Reason = false, time.Time{}, time.Time{}, nil, reasonUnderWay
-	if err := d.world.put(in); err != nil {
-		o := in.observe(in.ID)
-		d.world.mu.Unlock()
-		done(o, err)
-		return
-	}
-	d.after(ctx, wait, func(err error) func() {
+	if wait := w.wait(in); wait > 0 {
+		in.Running, in.Started, in.Finished, in.Exit, in.Reason = false, time.Time{}, time.Time{}, nil, reasonUnderWay
+		err := w.put(in)
+		if err == nil {
+			err = d.sleep(ctx, wait)
+		}
 		if err != nil {
 			in.Reason = reasonGivenUp
-			o := in.observe(in.ID)
-			return func() { done(o, err) }
+			return in.observe(in.ID), err
 		}
-		o, err := d.run(in, bounces)
-		return func() { done(o, err) }
-	})
+	}
+	return d.run(in, i.Bounces)
 }
 
 // run is the end of a start, under the mutex.
@@ -134,53 +141,44 @@ func (d *Driver) run(in *instance, bounces int) (driver.Observed, error) {
 }
 
 // Update changes update_in_place_prop and the other knobs after a wait.
-func (d *Driver) Update(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	w := d.world
 	w.mu.Lock()
-	in := w.instances[i.ID]
-	err := d.refuses(ctx)
+	defer w.mu.Unlock()
+	in, err := w.instances[i.ID], d.refuses(ctx)
 	switch {
 	case err != nil:
 	case in == nil:
 		err = driver.ErrNotFound
 	case !in.Running:
 		err = errNotRunning
-	}
-	if err != nil {
-		o := in.observe(i.ID)
-		w.mu.Unlock()
-		done(o, err)
-		return
-	}
-	in.Attempt++
-	k := knobs(i)
-	d.after(ctx, w.waitFor(in, k), func(err error) func() {
-		switch {
-		case err != nil:
-		case k.Fail:
+	default:
+		in.Attempt++
+		k := knobs(i)
+		if err = d.sleep(ctx, w.waitFor(in, k)); err == nil && k.Fail {
 			err = ErrToldToFail
-		default:
+		}
+		if err == nil {
 			in.Knobs = k
 			err = w.put(in)
 		}
-		o := in.observe(i.ID)
-		return func() { done(o, err) }
-	})
+	}
+	return in.observe(i.ID), err
 }
 
 // Tell keeps what the dummy could read if it were more than a record.
-func (d *Driver) Tell(ctx context.Context, id string, values []mariposa.Variable, done func(error)) {
+func (d *Driver) Tell(ctx context.Context, id string, values []mariposa.Variable) error {
 	d.world.mu.Lock()
-	in, err := d.world.instances[id], d.refuses(ctx)
-	switch {
-	case err != nil:
-	case in == nil:
-		err = driver.ErrNotFound
-	default:
-		in.values = values
+	defer d.world.mu.Unlock()
+	if err := d.refuses(ctx); err != nil {
+		return err
 	}
-	d.world.mu.Unlock()
-	done(err)
+	in := d.world.instances[id]
+	if in == nil {
+		return driver.ErrNotFound
+	}
+	in.values = values
+	return nil
 }
 
 // Told is what the dummy was told last.
@@ -195,65 +193,112 @@ func (d *Driver) Told(_ context.Context, id string) ([]mariposa.Variable, error)
 }
 
 // Stop ends the dummy at once; it always goes gently.
-func (d *Driver) Stop(ctx context.Context, id string, _ time.Duration, done func(driver.Observed, error)) {
-	w := d.world
-	w.mu.Lock()
-	in := w.instances[id]
-	err := d.refuses(ctx)
+func (d *Driver) Stop(ctx context.Context, id string, _ time.Duration) (driver.Observed, error) {
+	d.world.mu.Lock()
+	defer d.world.mu.Unlock()
+	in, err := d.world.instances[id], d.refuses(ctx)
 	if err == nil && in != nil && in.Running {
 		err = d.end(in, 0, "stopped")
 	}
-	o := in.observe(id)
-	w.mu.Unlock()
-	done(o, err)
+	return in.observe(id), err
 }
 
 // Remove ends the dummy, waits as it is told to, and takes it away. It never
 // fails by itself.
-func (d *Driver) Remove(ctx context.Context, id string, done func(error)) {
+func (d *Driver) Remove(ctx context.Context, id string) error {
 	w := d.world
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	in := w.instances[id]
 	if err := d.refuses(ctx); err != nil || in == nil {
-		w.mu.Unlock()
-		done(err)
-		return
+		return err
 	}
 	if in.Running {
 		if err := d.end(in, 0, "stopped"); err != nil {
-			w.mu.Unlock()
-			done(err)
-			return
+			return err
 		}
 	}
 	in.Attempt++
-	d.after(ctx, w.wait(in), func(err error) func() {
-		if err == nil {
-			err = w.drop(id)
-		}
-		return func() { done(err) }
-	})
+	if err := d.sleep(ctx, w.wait(in)); err != nil {
+		return err
+	}
+	return w.drop(id)
 }
 
 // Crash makes a running dummy end by itself, as if killed.
 func (d *Driver) Crash(id string) error {
-	w := d.world
-	w.mu.Lock()
-	in := w.instances[id]
+	return d.hurt(id, func(in *instance) error { return d.end(in, 137, "killed by signal 9") })
+}
+
+// Restart makes a running dummy end and run again by itself, as an engine with a
+// restart policy of its own would.
+func (d *Driver) Restart(id string) error {
+	return d.hurt(id, func(in *instance) error {
+		if now := d.clock.Now(); now.After(in.Started) {
+			in.Started = now
+		} else { // a clock that stands still tells two runs apart no more
+			in.Started = in.Started.Add(1)
+		}
+		return d.world.put(in)
+	})
+}
+
+// Readdress gives a running dummy another address.
+func (d *Driver) Readdress(id, address string) error {
+	return d.hurt(id, func(in *instance) error {
+		in.Addresses = []string{address}
+		return d.world.put(in)
+	})
+}
+
+// hurt changes a running dummy from outside, and tells.
+func (d *Driver) hurt(id string, change func(*instance) error) error {
+	d.world.mu.Lock()
+	in := d.world.instances[id]
 	if in == nil || !in.Running {
-		w.mu.Unlock()
+		d.world.mu.Unlock()
 		if in == nil {
 			return driver.ErrNotFound
 		}
 		return errNotRunning
 	}
-	err := d.end(in, 137, "killed by signal 9")
-	o, ended := in.observe(id), d.ended
-	w.mu.Unlock()
-	if ended != nil {
-		ended(o)
-	}
+	err := change(in)
+	o, tell := in.observe(id), d.tell
+	d.world.mu.Unlock()
+	tell(driver.Event{Kind: driver.InstanceChanged, Instance: o})
 	return err
+}
+
+// LoseEngine plays a daemon that cannot be reached: nothing works, and what
+// changes is not told, until the returned function brings it back.
+func (d *Driver) LoseEngine(reason string) (restore func()) {
+	d.world.mu.Lock()
+	tell := d.tell
+	d.lost, d.tell = errors.New(reason), func(driver.Event) {}
+	d.world.mu.Unlock()
+	tell(driver.Event{Kind: driver.EngineLost, Reason: reason})
+	return func() {
+		d.world.mu.Lock()
+		d.lost, d.tell = nil, tell
+		d.world.mu.Unlock()
+		tell(driver.Event{Kind: driver.EngineBack})
+	}
+}
+
+// Usage is that of a record: nothing.
+func (d *Driver) Usage(ctx context.Context, id string) (driver.Usage, error) {
+	d.world.mu.Lock()
+	defer d.world.mu.Unlock()
+	if err := d.refuses(ctx); err != nil {
+		return driver.Usage{}, err
+	}
+	if in := d.world.instances[id]; in == nil || !in.Running {
+		return driver.Usage{}, driver.ErrNotFound
+	}
+	return driver.Usage{
+		At: d.clock.Now(), CPU: new(time.Duration), Memory: new(int64),
+		NetworkIn: new(int64), NetworkOut: new(int64), DiskRead: new(int64), DiskWritten: new(int64),
+	}, nil
 }
 
 // List reports every dummy of the world.
@@ -286,18 +331,19 @@ func (d *Driver) Logs(_ context.Context, id string, _ driver.LogOptions) (io.Rea
 func (d *Driver) Close() error {
 	d.world.mu.Lock()
 	d.closed = true
-	left := d.waits.clear()
 	d.world.mu.Unlock()
-	for _, x := range left {
-		x.end(errClosed)
-	}
+	d.close()
+	d.sleeping.Wait()
 	return nil
 }
 
 // refuses says why no operation can begin, under the mutex.
 func (d *Driver) refuses(ctx context.Context) error {
-	if d.closed {
+	switch {
+	case d.closed:
 		return errClosed
+	case d.lost != nil:
+		return d.lost
 	}
 	return ctx.Err()
 }
@@ -309,20 +355,20 @@ func (d *Driver) end(in *instance, code int, reason string) error {
 	return d.world.put(in)
 }
 
-// after runs f under the mutex, now or after a wait, and then what f returns
-// without it. It is called with the mutex held and lets it go.
-func (d *Driver) after(ctx context.Context, wait time.Duration, f func(error) func()) {
+// sleep lets go of the mutex while an operation waits.
+func (d *Driver) sleep(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
-		answer := f(nil)
-		d.world.mu.Unlock()
-		answer()
-		return
+		return nil
 	}
-	d.wait(ctx, wait, func(err error) {
-		d.world.mu.Lock()
-		answer := f(err)
-		d.world.mu.Unlock()
-		answer()
-	})
+	d.sleeping.Add(1)
+	defer d.sleeping.Done()
 	d.world.mu.Unlock()
+	defer d.world.mu.Lock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(d.closing, func() { cancel(errClosed) })()
+	if err := clock.Sleep(ctx, d.clock, wait); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	return nil
 }

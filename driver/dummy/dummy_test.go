@@ -18,6 +18,7 @@ import (
 
 	"mariposa"
 	"mariposa/clock"
+	"mariposa/clock/clocktest"
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/dummy"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func make1(id string, k mariposa.Dummy) driver.Instance {
 	return driver.Instance{
 		ID: id, Name: "web.1", Project: "shop", Service: "web", Labels: driver.Labels{Cluster: "c1", Incarnation: "i1"},
-		Workload: &mariposa.Workload{Compute: mariposa.ComputeDummy, Dummy: &k},
+		Workload: &mariposa.Workload{Compute: mariposa.ComputeDummy, Image: "base", Dummy: &k},
 	}
 }
 
@@ -46,6 +47,18 @@ func harness(open func(t *testing.T) driver.Driver, wait time.Duration) driverte
 		Broken: func(_ *testing.T, id string) driver.Instance {
 			return make1(id, mariposa.Dummy{Wait: wait, Fail: true})
 		},
+		Slow: func(_ *testing.T, id string) driver.Instance { return make1(id, mariposa.Dummy{Wait: time.Hour}) },
+		Readdress: func(t *testing.T, d driver.Driver, o driver.Observed) {
+			if err := d.(*dummy.Driver).Readdress(o.ID, "127.9.9.9"); err != nil {
+				t.Error(err)
+			}
+		},
+		Restart: func(t *testing.T, d driver.Driver, o driver.Observed) {
+			if err := d.(*dummy.Driver).Restart(o.ID); err != nil {
+				t.Error(err)
+			}
+		},
+		LoseEngine: func(_ *testing.T, d driver.Driver) func() { return d.(*dummy.Driver).LoseEngine("it plays dead") },
 	}
 }
 
@@ -85,88 +98,66 @@ func TestValuesAreNeverWrittenDown(t *testing.T) {
 	i.Mdata.Values = []mariposa.Variable{{Name: "k", Value: "planted"}}
 	i.Workload.Environment = []mariposa.Variable{{Name: "k", Value: "planted"}}
 	i.Workload.Files = []mariposa.Variable{{Name: "/k", Value: "planted"}}
-	d.Start(t.Context(), i, func(_ driver.Observed, err error) {
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	d.Tell(t.Context(), "a", i.Mdata.Values, func(err error) {
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	d.Stop(t.Context(), "a", 0, func(driver.Observed, error) {})
+	if _, err := d.Start(t.Context(), i); err != nil {
+		t.Error(err)
+	}
+	if err := d.Tell(t.Context(), "a", i.Mdata.Values); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.Stop(t.Context(), "a", 0); err != nil {
+		t.Error(err)
+	}
 	if b, err := os.ReadFile(path); err != nil || len(b) == 0 || strings.Contains(string(b), "planted") {
 		t.Errorf("the journal holds %s (%v)", b, err)
 	}
 }
 
-// virtual is a clock that goes only when told to, on the caller's thread.
-type virtual struct {
-	now    time.Time
-	timers []*timer
-}
-
-type timer struct {
-	at time.Time
-	f  func()
-}
-
-func newVirtual() *virtual { return &virtual{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)} }
-
-func (v *virtual) Now() time.Time { return v.now }
-
-func (v *virtual) After(d time.Duration, f func()) func() {
-	t := &timer{v.now.Add(d), f}
-	v.timers = append(v.timers, t)
-	return func() { v.timers = slices.DeleteFunc(v.timers, func(o *timer) bool { return o == t }) }
-}
-
-// run lets time pass until no timer is left, and says how much.
-func (v *virtual) run() time.Duration {
-	begin := v.now
-	for len(v.timers) > 0 {
-		t := slices.MinFunc(v.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
-		v.timers = slices.DeleteFunc(v.timers, func(o *timer) bool { return o == t })
-		v.now = t.at
-		t.f()
+// run lets time pass until nothing waits any more, and says how much.
+func run(v *clocktest.Virtual) time.Duration {
+	begin := v.Now()
+	end := begin
+	for do := v.Next(begin.Add(time.Hour)); do != nil; do = v.Next(begin.Add(time.Hour)) {
+		do()
+		end = v.Now()
 	}
-	return v.now.Sub(begin)
+	return end.Sub(begin)
 }
 
 type result struct {
 	o    driver.Observed
 	err  error
-	at   time.Time
 	done bool
 }
 
-func start(d driver.Driver, v *virtual, i driver.Instance) *result {
+func start(d driver.Driver, v *clocktest.Virtual, i driver.Instance) *result {
 	r := new(result)
-	d.Start(context.Background(), i, func(o driver.Observed, err error) { *r = result{o, err, v.now, true} })
+	v.Go(func() {
+		o, err := d.Start(context.Background(), i)
+		*r = result{o, err, true}
+	})
 	return r
 }
 
 func TestStartWithoutWaitAnswersAtOnce(t *testing.T) {
-	v := newVirtual()
+	v := clocktest.New()
 	d := dummy.New(dummy.NewWorld(1), v)
 	if r := start(d, v, make1("a", mariposa.Dummy{})); !r.done || r.err != nil || !r.o.Running || len(r.o.PhysicalID) != 32 {
 		t.Errorf("%+v", r)
 	}
-	if len(v.timers) != 0 {
+	if v.Waiting() != 0 {
 		t.Error("a timer was set")
 	}
 }
 
 func TestPhysicalIDIsThereBeforeWaitAndFailure(t *testing.T) {
-	v := newVirtual()
+	v := clocktest.New()
 	d := dummy.New(dummy.NewWorld(1), v)
 	r := start(d, v, make1("a", mariposa.Dummy{NameLen: 77, Wait: time.Minute, Fail: true}))
 	list, err := d.List(t.Context())
 	if err != nil || len(list) != 1 || len(list[0].PhysicalID) != 77 || list[0].Running || r.done {
 		t.Fatalf("while it waits: %+v, %v", list, err)
 	}
-	if passed := v.run(); passed != time.Minute {
+	if passed := run(v); passed != time.Minute {
 		t.Errorf("it waited %v", passed)
 	}
 	if !r.done || !errors.Is(r.err, dummy.ErrToldToFail) || r.o.Running || r.o.PhysicalID != list[0].PhysicalID || r.o.Reason != "dummy told to fail" {
@@ -174,19 +165,22 @@ func TestPhysicalIDIsThereBeforeWaitAndFailure(t *testing.T) {
 	}
 	// Deleting what failed waits, and does not fail.
 	removed := false
-	d.Remove(t.Context(), "a", func(err error) { removed = err == nil })
-	if passed := v.run(); passed != time.Minute || !removed {
+	v.Go(func() { removed = d.Remove(t.Context(), "a") == nil })
+	if passed := run(v); passed != time.Minute || !removed {
 		t.Errorf("removed: %v after %v", removed, passed)
 	}
 }
 
 func TestUpdateInPlace(t *testing.T) {
-	v := newVirtual()
+	v := clocktest.New()
 	d := dummy.New(dummy.NewWorld(1), v)
 	first := start(d, v, make1("a", mariposa.Dummy{UpdateInPlaceProp: "one"}))
 	update := func(k mariposa.Dummy) (r result) {
-		d.Update(t.Context(), make1("a", k), func(o driver.Observed, err error) { r = result{o, err, v.now, true} })
-		v.run()
+		v.Go(func() {
+			o, err := d.Update(t.Context(), make1("a", k))
+			r = result{o, err, true}
+		})
+		run(v)
 		return r
 	}
 	r := update(mariposa.Dummy{UpdateInPlaceProp: "two", Wait: time.Second})
@@ -200,10 +194,10 @@ func TestUpdateInPlace(t *testing.T) {
 }
 
 func TestCrash(t *testing.T) {
-	v := newVirtual()
+	v := clocktest.New()
 	d := dummy.New(dummy.NewWorld(1), v)
 	var told []driver.Observed
-	d.Watch(func(o driver.Observed) { told = append(told, o) })
+	d.Watch(func(e driver.Event) { told = append(told, e.Instance) })
 	start(d, v, make1("a", mariposa.Dummy{}))
 	if err := d.Crash("a"); err != nil {
 		t.Fatal(err)
@@ -216,33 +210,59 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestManyWaitWithOneTimer is also the proof that virtual time needs no
-// goroutine: none is there that was not before.
-func TestManyWaitWithOneTimer(t *testing.T) {
-	const n = 100_000
-	v := newVirtual()
+func TestManyWaitSideBySide(t *testing.T) {
+	const n = 2000
+	v := clocktest.New()
 	w := dummy.NewWorld(7)
 	d := dummy.New(w, v)
-	goroutines := runtime.NumGoroutine()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var last time.Time
 	finished := 0
 	for k := range n {
-		i := make1(fmt.Sprint("i", k), mariposa.Dummy{MaxWait: time.Minute})
-		d.Start(ctx, i, func(o driver.Observed, err error) {
-			if err != nil || !o.Running || v.now.Before(last) {
-				t.Fatalf("%+v, %v at %v", o, err, v.now)
+		v.Go(func() {
+			o, err := d.Start(t.Context(), make1(fmt.Sprint("i", k), mariposa.Dummy{MaxWait: time.Minute}))
+			if err != nil || !o.Running || v.Now().Before(last) {
+				t.Errorf("%+v, %v at %v", o, err, v.Now())
 			}
-			last = v.now
+			last = v.Now()
 			finished++
 		})
 	}
-	if len(v.timers) != 1 || runtime.NumGoroutine() > goroutines {
-		t.Errorf("%d timers, %d more goroutines", len(v.timers), runtime.NumGoroutine()-goroutines)
-	}
-	if passed := v.run(); finished != n || passed > time.Minute || passed < 59*time.Second || w.Len() != n {
+	if passed := run(v); finished != n || passed > time.Minute || passed < 58*time.Second || w.Len() != n {
 		t.Errorf("%d of %d in %v", finished, w.Len(), passed)
+	}
+}
+
+func TestIdleDummiesNeedNoGoroutine(t *testing.T) {
+	const n = 100_000
+	w := dummy.NewWorld(7)
+	d := dummy.New(w, clock.Real{})
+	defer d.Close()
+	goroutines := runtime.NumGoroutine()
+	for k := range n {
+		i := make1(fmt.Sprint("i", k), mariposa.Dummy{})
+		if !d.Prompt(i.ID, i.Workload) {
+			t.Fatal("a start that does not wait is not called prompt")
+		}
+		if o, err := d.Start(t.Context(), i); err != nil || !o.Running {
+			t.Fatalf("%+v, %v", o, err)
+		}
+	}
+	if more := runtime.NumGoroutine() - goroutines; w.Len() != n || more > 0 {
+		t.Errorf("%d dummies with %d goroutines", w.Len(), more)
+	}
+}
+
+func TestPromptIsOnlyWhatNeverWaits(t *testing.T) {
+	v := clocktest.New()
+	d := dummy.New(dummy.NewWorld(1), v)
+	now, later := make1("a", mariposa.Dummy{}).Workload, make1("a", mariposa.Dummy{MaxWait: time.Second}).Workload
+	if !d.Prompt("a", now) || d.Prompt("a", later) || !d.Prompt("a", nil) {
+		t.Error("of what there is not, the workload decides")
+	}
+	start(d, v, make1("a", mariposa.Dummy{Wait: time.Second}))
+	run(v)
+	if d.Prompt("a", now) || d.Prompt("a", nil) {
+		t.Error("it waits before it is removed, whatever it is to become")
 	}
 }
 
@@ -251,16 +271,21 @@ func TestContextAndCloseEndWaits(t *testing.T) {
 	d := dummy.New(w, clock.Real{})
 	answers := make(chan error, 2)
 	begin := func(ctx context.Context, id string) {
-		d.Start(ctx, make1(id, mariposa.Dummy{Wait: time.Hour}), func(o driver.Observed, err error) {
-			if o.Running || o.PhysicalID == "" {
-				err = fmt.Errorf("%+v", o)
-			}
-			answers <- err
-		})
+		o, err := d.Start(ctx, make1(id, mariposa.Dummy{Wait: time.Hour}))
+		if o.Running || o.PhysicalID == "" {
+			err = fmt.Errorf("%+v", o)
+		}
+		answers <- err
+	}
+	begun := func(n int) {
+		for w.Len() < n {
+			runtime.Gosched()
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	begin(ctx, "a")
-	begin(t.Context(), "b")
+	go begin(ctx, "a")
+	go begin(t.Context(), "b")
+	begun(2)
 	cancel()
 	if err := <-answers; !errors.Is(err, context.Canceled) {
 		t.Error(err)
@@ -277,11 +302,7 @@ func TestContextAndCloseEndWaits(t *testing.T) {
 	if err != nil || len(list) != 2 || list[1].Running || list[1].Reason != "its start was given up" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	started := false
-	d.Start(t.Context(), make1("b", mariposa.Dummy{}), func(o driver.Observed, err error) {
-		started = err == nil && o.PhysicalID == list[1].PhysicalID
-	})
-	if !started {
+	if o, err := d.Start(t.Context(), make1("b", mariposa.Dummy{})); err != nil || o.PhysicalID != list[1].PhysicalID {
 		t.Error("it was not started again as the same")
 	}
 }
@@ -296,9 +317,9 @@ func TestSameSeedSameWorld(t *testing.T) {
 			MaxWait: time.Duration(rapid.IntRange(0, 5000).Draw(t, "max")),
 		}
 		once := func(seed uint64) (*result, time.Duration) {
-			v := newVirtual()
+			v := clocktest.New()
 			r := start(dummy.New(dummy.NewWorld(seed), v), v, make1(id, k))
-			return r, v.run()
+			return r, run(v)
 		}
 		a, took := once(seed)
 		b, again := once(seed)
@@ -326,13 +347,13 @@ func TestJournalCopesWithATornLine(t *testing.T) {
 		}
 		d := dummy.New(w, clock.Real{})
 		for _, id := range []string{"a", "b", "c"} {
-			d.Start(t.Context(), make1(id, mariposa.Dummy{}), func(_ driver.Observed, err error) {
-				if err != nil {
-					t.Fatal(err)
-				}
-			})
+			if _, err := d.Start(t.Context(), make1(id, mariposa.Dummy{})); err != nil {
+				t.Fatal(err)
+			}
 		}
-		d.Remove(t.Context(), "b", func(error) {})
+		if err := d.Remove(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	check := func(want ...string) {
 		t.Helper()
@@ -382,8 +403,11 @@ func TestJournalForgetsHistory(t *testing.T) {
 	defer w.Close()
 	d := dummy.New(w, clock.Real{})
 	for range 15_000 {
-		d.Start(t.Context(), make1("a", mariposa.Dummy{}), func(driver.Observed, error) {})
-		d.Stop(t.Context(), "a", 0, func(driver.Observed, error) {})
+		_, err := d.Start(t.Context(), make1("a", mariposa.Dummy{}))
+		_, stopErr := d.Stop(t.Context(), "a", 0)
+		if err != nil || stopErr != nil {
+			t.Fatal(err, stopErr)
+		}
 	}
 	if info, err := os.Stat(path); err != nil || info.Size() > 10_100*400 {
 		t.Errorf("the journal grows without end: %v, %v", info.Size(), err)
@@ -395,14 +419,13 @@ func TestOperationsSideBySide(t *testing.T) {
 	d := dummy.New(w, clock.Real{})
 	var all sync.WaitGroup
 	for k := range 200 {
-		all.Add(1)
-		go func() {
+		all.Go(func() {
 			i := make1(fmt.Sprint(k), mariposa.Dummy{MaxWait: time.Millisecond})
-			d.Start(t.Context(), i, func(driver.Observed, error) {
-				_ = d.Crash(i.ID)
-				d.Remove(t.Context(), i.ID, func(error) { all.Done() })
-			})
-		}()
+			_, err := d.Start(t.Context(), i)
+			if err = errors.Join(err, d.Crash(i.ID), d.Remove(t.Context(), i.ID)); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	all.Wait()
 	if w.Len() != 0 {
@@ -427,12 +450,13 @@ func BenchmarkStart(b *testing.B) {
 			for k := range ids {
 				ids[k] = fmt.Sprintf("0190f3c1-7e1b-7a3c-9b1d-%012d", k)
 			}
-			done := func(driver.Observed, error) {}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for k := range b.N {
 				i.ID = ids[k]
-				d.Start(context.Background(), i, done)
+				if _, err := d.Start(context.Background(), i); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

@@ -15,6 +15,7 @@ type World struct {
 	mu        sync.Mutex
 	seed      uint64
 	instances map[string]*instance
+	images    map[string]bool
 	journal   *journal // nil: kept in memory only
 	changes   int
 }
@@ -22,7 +23,7 @@ type World struct {
 // NewWorld makes an empty world in memory. The seed changes every physical id
 // and every random wait; the same seed gives the same ones.
 func NewWorld(seed uint64) *World {
-	return &World{seed: seed, instances: map[string]*instance{}}
+	return &World{seed: seed, instances: map[string]*instance{}, images: map[string]bool{}}
 }
 
 // OpenWorld finds a world again in the file at path, and keeps it there. Each

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"mariposa/driver"
@@ -68,7 +69,7 @@ func TestLimitsHoldFromTheStartAndGoWithTheInstance(t *testing.T) {
 	workload := *i.Workload
 	workload.Memory = 128 << 20
 	changed.Workload = &workload
-	if _, err := answer(t, func(done func(driver.Observed, error)) { a.Update(t.Context(), changed, done) }); err == nil {
+	if _, err := a.Update(within(t), changed); err == nil {
 		t.Error("other limits were taken without effect")
 	}
 	a.remove(t, id)
@@ -107,15 +108,17 @@ func TestASupervisorNeverEndsItselfWithItsGroup(t *testing.T) {
 	t.Parallel()
 	a := open(t, process.Options{Root: newRoot(t)})
 	const n = 40
+	var all sync.WaitGroup
 	for range n {
 		i := sh(drivertest.NewID(), "exit 7")
 		i.Workload.Memory = 64 << 20
-		a.Start(t.Context(), i, func(_ driver.Observed, err error) {
-			if err != nil {
+		all.Go(func() {
+			if _, err := a.Start(t.Context(), i); err != nil {
 				t.Error(err)
 			}
 		})
 	}
+	all.Wait()
 	for range n {
 		if end := a.awaitEnd(t); end.Reason != "exited with code 7" {
 			t.Errorf("it ended as %+v", end)

@@ -295,11 +295,11 @@ func TestStartIsBoundedByItsContext(t *testing.T) {
 	setFailpoint(t, root, "born hang")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o, err := answer(t, func(done func(driver.Observed, error)) {
-		a.Start(ctx, instance(id, runsOnce...), done)
+	go func() {
 		awaitHang(t, root)
 		cancel()
-	})
+	}()
+	o, err := a.Start(ctx, instance(id, runsOnce...))
 	if !errors.Is(err, context.Canceled) || o.Running {
 		t.Errorf("Start answered %+v, %v", o, err)
 	}

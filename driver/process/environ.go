@@ -197,13 +197,15 @@ func (d *Driver) freePorts(id string) {
 	}
 }
 
+// tick is the unit of times in /proc: one over USER_HZ, fixed on Linux.
+const tick = time.Second / 100
+
 // startTime turns the start of a process in ticks since boot into a time.
 func startTime(ticks uint64) time.Time {
-	const perSecond = 100 // USER_HZ, fixed on Linux
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
 		return time.Time{}
 	}
-	age := time.Duration(now.Nano()) - time.Duration(ticks)*(time.Second/perSecond)
+	age := time.Duration(now.Nano()) - time.Duration(ticks)*tick
 	return time.Now().Add(-age).UTC().Round(10 * time.Millisecond)
 }

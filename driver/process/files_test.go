@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"mariposa"
-	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/process"
 )
@@ -335,10 +334,7 @@ func TestTheMemoryBeingClearedAwayIsNoEnd(t *testing.T) {
 
 func (a *agent) tell(t *testing.T, id string, pairs ...string) {
 	t.Helper()
-	_, err := answer(t, func(done func(driver.Observed, error)) {
-		a.Tell(t.Context(), id, vars(pairs...), func(err error) { done(driver.Observed{}, err) })
-	})
-	if err != nil {
+	if err := a.Tell(within(t), id, vars(pairs...)); err != nil {
 		t.Errorf("Tell: %v", err)
 	}
 }

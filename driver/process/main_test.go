@@ -48,15 +48,14 @@ func agentMain(args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	d.Watch(func(driver.Observed) {})
+	d.Watch(func(driver.Event) {})
 	i := instance(args[1], args[2:]...)
 	i.Bounces = 1
-	d.Start(context.Background(), i, func(o driver.Observed, err error) {
-		if err != nil {
-			o.Reason = err.Error()
-		}
-		_ = json.NewEncoder(os.Stdout).Encode(o)
-	})
+	o, err := d.Start(context.Background(), i)
+	if err != nil {
+		o.Reason = err.Error()
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(o)
 	select {}
 }
 
@@ -68,16 +67,16 @@ func execMain(root, id string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	d.Watch(func(driver.Observed) {})
+	d.Watch(func(driver.Event) {})
 	i := instance(id, "sleep", "1000")
-	d.Start(context.Background(), i, func(driver.Observed, error) {
-		s, err := d.Exec(context.Background(), i, driver.ExecOptions{Command: []string{"sh", "-c", "echo $$; exec sleep 1000"}})
-		if err != nil {
-			fmt.Println(err)
-			return
+	_, err = d.Start(context.Background(), i)
+	if err == nil {
+		var s driver.Session
+		if s, err = d.Exec(context.Background(), i, driver.ExecOptions{Command: []string{"sh", "-c", "echo $$; exec sleep 1000"}}); err == nil {
+			_, err = io.Copy(os.Stdout, s.Stdout()) // it waits to be killed
 		}
-		_, _ = io.Copy(os.Stdout, s.Stdout()) // it waits to be killed
-	})
+	}
+	fmt.Println(err)
 	select {}
 }
 
@@ -121,7 +120,7 @@ func open(t *testing.T, o process.Options) *agent {
 		t.Fatal(err)
 	}
 	a := &agent{d, make(chan driver.Observed, 100)}
-	d.Watch(func(o driver.Observed) { a.ended <- o })
+	d.Watch(func(e driver.Event) { a.ended <- e.Instance })
 	t.Cleanup(func() {
 		list, err := d.List(context.Background())
 		for _, o := range list {
@@ -145,12 +144,12 @@ func (a *agent) start(t *testing.T, i driver.Instance) driver.Observed {
 
 func (a *agent) tryStart(t *testing.T, i driver.Instance) (driver.Observed, error) {
 	t.Helper()
-	return answer(t, func(done func(driver.Observed, error)) { a.Start(t.Context(), i, done) })
+	return a.Start(within(t), i)
 }
 
 func (a *agent) stop(t *testing.T, id string, timeout time.Duration) driver.Observed {
 	t.Helper()
-	o, err := answer(t, func(done func(driver.Observed, error)) { a.Stop(t.Context(), id, timeout, done) })
+	o, err := a.Stop(within(t), id, timeout)
 	if err != nil {
 		t.Fatalf("Stop: %v", err)
 	}
@@ -159,10 +158,7 @@ func (a *agent) stop(t *testing.T, id string, timeout time.Duration) driver.Obse
 
 func (a *agent) remove(t *testing.T, id string) {
 	t.Helper()
-	_, err := answer(t, func(done func(driver.Observed, error)) {
-		a.Remove(context.Background(), id, func(err error) { done(driver.Observed{}, err) })
-	})
-	if err != nil {
+	if err := a.Remove(within(t), id); err != nil {
 		t.Errorf("Remove: %v", err)
 	}
 }
@@ -192,17 +188,12 @@ func (a *agent) find(t *testing.T, id string) (driver.Observed, bool) {
 	return driver.Observed{}, false
 }
 
-func answer(t *testing.T, run func(done func(driver.Observed, error))) (o driver.Observed, err error) {
+// within is a context that bounds an operation, in a test's cleanup as well.
+func within(t *testing.T) context.Context {
 	t.Helper()
-	done := make(chan struct{})
-	run(func(got driver.Observed, e error) { o, err = got, e; close(done) })
-	select {
-	case <-done:
-		return o, err
-	case <-time.After(drivertest.Limit):
-		t.Fatal("an operation never answered")
-		return
-	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), drivertest.Limit)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // eventually waits for a fact about the machine that nothing announces.

@@ -16,13 +16,11 @@ func TestInstancesOnANetworkMeetInItsFolder(t *testing.T) {
 	root, place := newRoot(t), filepath.Join(t.TempDir(), "networks")
 	a := open(t, process.Options{Root: root, Networks: place})
 	net := driver.Resource{Kind: mariposa.KindNetwork, ID: "n1", Name: "back-end"}
-	o, err := answer(t, func(done func(driver.Observed, error)) {
-		a.Provide(t.Context(), net, func(path string, err error) { done(driver.Observed{PhysicalID: path}, err) })
-	})
-	if err != nil || o.PhysicalID != filepath.Join(place, "n1") {
-		t.Fatalf("it is at %q, %v", o.PhysicalID, err)
+	path, err := a.Provide(within(t), net)
+	if err != nil || path != filepath.Join(place, "n1") {
+		t.Fatalf("it is at %q, %v", path, err)
 	}
-	on := []driver.Network{{Name: "back-end", Source: o.PhysicalID}}
+	on := []driver.Network{{Name: "back-end", Source: path}}
 	one, two := sh("i1", `echo hello > "$MARIPOSA_NETWORK_BACK_END/said"; echo said; exec sleep 1000`), sh("i2", `cat "$MARIPOSA_NETWORK_BACK_END/said"; exec sleep 1000`)
 	one.Networks, two.Networks = on, on
 	one.Workload.Environment = vars("MARIPOSA_NETWORK_BACK_END", "/elsewhere") // a manifest does not decide where networks are

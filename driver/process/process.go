@@ -65,8 +65,8 @@ type Driver struct {
 	mu      sync.Mutex
 	entries map[string]*entry
 	ports   map[int]string // given to which instance
-	ended   func(driver.Observed)
-	early   []driver.Observed // ended before anyone watched
+	report  func(driver.Event)
+	early   []driver.Event // told before anyone watched
 	closed  bool
 }
 
@@ -128,28 +128,35 @@ func openRoot(root string) (string, error) {
 // Compute says that it makes processes.
 func (d *Driver) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
 
-// Watch sets who is told of ends. The callback must not wait for an operation
-// on the instance it is told of.
-func (d *Driver) Watch(ended func(driver.Observed)) {
+// Capabilities are those of plain processes.
+func (d *Driver) Capabilities() mariposa.Capabilities {
+	return mariposa.Capabilities{Logs: true, Exec: true, Mdata: true, Ports: true, Volumes: true, Networks: true, Survives: true}
+}
+
+// Watch sets who is told of ends: the one thing that happens to a process by
+// itself. The callback must not wait for an operation on the instance it is told
+// of. There is no engine that could be lost.
+func (d *Driver) Watch(report func(driver.Event)) {
 	d.mu.Lock()
-	d.ended = ended
+	d.report = report
 	early := d.early
 	d.early = nil
 	d.mu.Unlock()
-	for _, o := range early {
-		ended(o)
+	for _, e := range early {
+		report(e)
 	}
 }
 
 func (d *Driver) tell(o driver.Observed) {
+	e := driver.Event{Kind: driver.InstanceChanged, Instance: o}
 	d.mu.Lock()
-	ended := d.ended
-	if ended == nil {
-		d.early = append(d.early, o)
+	report := d.report
+	if report == nil {
+		d.early = append(d.early, e)
 	}
 	d.mu.Unlock()
-	if ended != nil {
-		ended(o)
+	if report != nil {
+		report(e)
 	}
 }
 
@@ -179,22 +186,19 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 
 // Update has nothing it could change in a running process: the same workload
 // is reported as it is, other limits are refused.
-func (d *Driver) Update(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	d.mu.Lock()
-	e := d.entries[i.ID]
+	_, err := d.known(i.ID)
 	d.mu.Unlock()
-	if e == nil {
-		done(driver.Observed{ID: i.ID}, driver.ErrNotFound)
-		return
+	if err != nil {
+		return driver.Observed{ID: i.ID}, err
 	}
-	d.operate(ctx, i.ID, func(_ context.Context, e *entry) {
-		same := i.Workload == nil || (i.Workload.Memory == e.spec.Memory && i.Workload.MilliCPU == e.spec.MilliCPU)
-		if !same {
-			done(e.seen, fmt.Errorf("the limits of a running process cannot be changed: %w", driver.ErrNotSupported))
-			return
+	return d.operate(ctx, i.ID, func(_ context.Context, e *entry) error {
+		if i.Workload == nil || (i.Workload.Memory == e.spec.Memory && i.Workload.MilliCPU == e.spec.MilliCPU) {
+			return nil
 		}
-		done(e.seen, nil)
-	}, func(err error) { done(driver.Observed{ID: i.ID}, err) })
+		return fmt.Errorf("the limits of a running process cannot be changed: %w", driver.ErrNotSupported)
+	})
 }
 
 // Close ends what is in flight and lets the root go; instances run on. A Start
@@ -216,31 +220,44 @@ func (d *Driver) Close() error {
 
 var errClosed = errors.New("the process driver is closed")
 
-// operate runs one operation on an instance on a goroutine of its own, after
-// whatever is under way on the same instance. Either work or refuse is called.
-func (d *Driver) operate(ctx context.Context, id string, work func(context.Context, *entry), refuse func(error)) {
+// operate runs one operation on an instance, after whatever is under way on the
+// same instance, and says how it is then.
+func (d *Driver) operate(ctx context.Context, id string, work func(context.Context, *entry) error) (driver.Observed, error) {
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return driver.Observed{ID: id}, err
+	}
+	defer leave()
+	e, err := d.acquire(ctx, id)
+	if err != nil {
+		return driver.Observed{ID: id}, err
+	}
+	defer e.release()
+	err = work(ctx, e)
+	o := e.seen
+	o.ID = id
+	d.dropUnused(e)
+	return o, err
+}
+
+// enter lets Close wait for what begins now, and ends its context then.
+func (d *Driver) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.closed {
-		d.mu.Unlock()
-		refuse(errClosed)
-		return
+		return nil, nil, errClosed
 	}
 	d.work.Add(1)
-	d.mu.Unlock()
-	go func() {
-		defer d.work.Done()
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer context.AfterFunc(d.ctx, func() { cancel(errClosed) })()
-		e, err := d.acquire(ctx, id)
-		if err != nil {
-			refuse(err)
-			return
-		}
-		defer e.release()
-		work(ctx, e)
-		d.dropUnused(e)
-	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(d.ctx, func() { cancel(errClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		d.work.Done()
+	}, nil
 }
 
 // acquire takes an instance for one operation, making its entry when there is none.

@@ -20,19 +20,13 @@ import (
 // failpoint is where tests kill an agent or a shim in the middle of a start.
 var failpoint = func(root, stage string) {}
 
-// Start runs the instance's command under a new shim, and answers once the
+// Start runs the instance's command under a new shim, and returns once the
 // command has been executed.
-func (d *Driver) Start(ctx context.Context, i driver.Instance, done func(driver.Observed, error)) {
+func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if err := check(i); err != nil {
-		done(driver.Observed{ID: i.ID}, err)
-		return
+		return driver.Observed{ID: i.ID}, err
 	}
-	d.operate(ctx, i.ID, func(ctx context.Context, e *entry) {
-		err := d.start(ctx, e, i)
-		o := e.seen
-		o.ID = i.ID
-		done(o, err)
-	}, func(err error) { done(driver.Observed{ID: i.ID}, err) })
+	return d.operate(ctx, i.ID, func(ctx context.Context, e *entry) error { return d.start(ctx, e, i) })
 }
 
 func check(i driver.Instance) error {

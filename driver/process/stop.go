@@ -19,13 +19,8 @@ const (
 )
 
 // Stop ends the whole process group: SIGTERM, and SIGKILL after timeout.
-func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration, done func(driver.Observed, error)) {
-	d.operate(ctx, id, func(ctx context.Context, e *entry) {
-		err := d.stop(ctx, e, timeout)
-		o := e.seen
-		o.ID = id
-		done(o, err)
-	}, func(err error) { done(driver.Observed{ID: id}, err) })
+func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
+	return d.operate(ctx, id, func(ctx context.Context, e *entry) error { return d.stop(ctx, e, timeout) })
 }
 
 func (d *Driver) stop(ctx context.Context, e *entry, timeout time.Duration) error {
@@ -89,16 +84,16 @@ func (d *Driver) force(ctx context.Context, e *entry) error {
 }
 
 // Remove ends the instance and deletes its directory and cgroups.
-func (d *Driver) Remove(ctx context.Context, id string, done func(error)) {
-	d.operate(ctx, id, func(ctx context.Context, e *entry) {
+func (d *Driver) Remove(ctx context.Context, id string) error {
+	_, err := d.operate(ctx, id, func(ctx context.Context, e *entry) error {
 		if e.live {
 			if err := d.force(ctx, e); err != nil {
-				done(err)
-				return
+				return err
 			}
 		}
-		done(d.discard(e))
-	}, done)
+		return d.discard(e)
+	})
+	return err
 }
 
 // discard takes every trace of an ended instance away. Its secrets go first,

@@ -10,23 +10,19 @@ import (
 var _ driver.Teller = (*Driver)(nil)
 
 // Tell replaces the file that an instance reads its values from.
-func (d *Driver) Tell(ctx context.Context, id string, values []mariposa.Variable, done func(error)) {
+func (d *Driver) Tell(ctx context.Context, id string, values []mariposa.Variable) error {
+	_, leave, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	d.mu.Lock()
 	e, err := d.known(id)
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		d.mu.Unlock()
-		done(err)
-		return
-	}
-	d.work.Add(1)
 	d.mu.Unlock()
-	go func() { // a disk may take its time
-		defer d.work.Done()
-		done(e.folder.tell(values))
-	}()
+	if err != nil {
+		return err
+	}
+	return e.folder.tell(values)
 }
 
 // Told reads that file.

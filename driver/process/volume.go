@@ -32,13 +32,17 @@ func (d *Driver) places() map[mariposa.Kind]string {
 }
 
 // Provide makes the directory of a resource unless it is there.
-func (d *Driver) Provide(ctx context.Context, r driver.Resource, done func(string, error)) {
+func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error) {
 	path, err := d.resourcePath(r)
-	if err == nil {
-		d.aside(ctx, func() { done(path, makeFolder(r.Kind, path)) }, func(err error) { done("", err) })
-		return
+	if err != nil {
+		return "", err
 	}
-	done("", err)
+	_, leave, err := d.enter(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	return path, makeFolder(r.Kind, path)
 }
 
 func makeFolder(kind mariposa.Kind, path string) error {
@@ -58,24 +62,24 @@ func makeFolder(kind mariposa.Kind, path string) error {
 // Withdraw removes the directory of a resource, unless something that this driver
 // runs still uses it. It changes its name first: half removed, it must not be
 // taken for a whole one.
-func (d *Driver) Withdraw(ctx context.Context, r driver.Resource, done func(error)) {
+func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
 	path, err := d.resourcePath(r)
 	if err != nil {
-		done(err)
-		return
+		return err
 	}
-	d.aside(ctx, func() {
-		if by := d.mountedBy(path); by != "" {
-			done(fmt.Errorf("instance %s still uses it", by))
-			return
-		}
-		gone := filepath.Join(filepath.Dir(path), gonePrefix+filepath.Base(path))
-		if err := os.Rename(path, gone); err != nil && !isGone(err) {
-			done(fmt.Errorf("cannot remove the %s's folder: %w", r.Kind, err))
-			return
-		}
-		done(removeAll(gone))
-	}, done)
+	_, leave, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if by := d.mountedBy(path); by != "" {
+		return fmt.Errorf("instance %s still uses it", by)
+	}
+	gone := filepath.Join(filepath.Dir(path), gonePrefix+filepath.Base(path))
+	if err := os.Rename(path, gone); err != nil && !isGone(err) {
+		return fmt.Errorf("cannot remove the %s's folder: %w", r.Kind, err)
+	}
+	return removeAll(gone)
 }
 
 // mountedBy names a running instance that was given a resource.
@@ -131,27 +135,6 @@ func (d *Driver) resourcePath(r driver.Resource) (string, error) {
 		return "", fmt.Errorf("%q cannot be the id of a %s", r.ID, r.Kind)
 	}
 	return filepath.Join(place, r.ID), nil
-}
-
-// aside runs something that concerns no instance on a goroutine of its own.
-func (d *Driver) aside(ctx context.Context, work func(), refuse func(error)) {
-	err := ctx.Err()
-	d.mu.Lock()
-	if d.closed {
-		err = errClosed
-	}
-	if err == nil {
-		d.work.Add(1)
-	}
-	d.mu.Unlock()
-	if err != nil {
-		refuse(err)
-		return
-	}
-	go func() {
-		defer d.work.Done()
-		work()
-	}()
 }
 
 // variable is the name of the variable that says where a resource is: names of

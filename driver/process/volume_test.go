@@ -1,7 +1,6 @@
 package process_test
 
 import (
-	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,18 +18,12 @@ func aVolume(id string) driver.Resource { return driver.Resource{Kind: mariposa.
 
 func (a *agent) provide(t *testing.T, id string) (string, error) {
 	t.Helper()
-	o, err := answer(t, func(done func(driver.Observed, error)) {
-		a.Provide(t.Context(), aVolume(id), func(path string, err error) { done(driver.Observed{PhysicalID: path}, err) })
-	})
-	return o.PhysicalID, err
+	return a.Provide(within(t), aVolume(id))
 }
 
 func (a *agent) withdraw(t *testing.T, r driver.Resource) error {
 	t.Helper()
-	_, err := answer(t, func(done func(driver.Observed, error)) {
-		a.Withdraw(context.Background(), r, func(err error) { done(driver.Observed{}, err) })
-	})
-	return err
+	return a.Withdraw(within(t), r)
 }
 
 // volumeAt makes a volume for an instance.

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+// hearEvent takes a driver's word that something changed by itself.
+func (n *Node) hearEvent(kind mariposa.ComputeType, e driver.Event) {
+	switch e.Kind {
+	case driver.InstanceChanged:
+		n.hearChange(e.Instance)
+	case driver.EngineLost:
+		slog.Warn("a driver has lost its engine", "node", n.Hello.Name, "compute", kind, "reason", e.Reason)
+		for _, i := range n.instances {
+			if i.compute == kind && i.status.State == mariposa.StateRunning {
+				n.setState(i, mariposa.StateRunning, "its state is not certain: "+e.Reason)
+			}
+		}
+	case driver.EngineBack:
+		n.listAgain(kind)
+	}
+}
+
+// hearChange brings an instance up to what its driver now sees of it. What an
+// operation is under way on is looked at when that has ended.
+func (n *Node) hearChange(o driver.Observed) {
+	i := n.instances[o.ID]
+	if i == nil {
+		if f, ok := n.found[o.ID]; ok {
+			n.found[o.ID] = found{f.compute, o}
+			n.inventory = true
+		}
+		return
+	}
+	if i.op && !n.lane(i.compute).isWaiting(i) {
+		i.news = &o // we are stopping it, or the operation under way counts this in
+		return
+	}
+	switch running := i.status.State == mariposa.StateRunning; {
+	case running && !o.Running:
+		n.ended(i, o)
+	case running && !o.Started.Before(i.status.Started):
+		n.seeRunning(i, o)
+	case o.Running && i.hasEnded() && o.Started.After(i.status.Started):
+		n.seeRunning(i, o)
+	default:
+		return
+	}
+	n.pursue(i)
+}
+
+// hasEnded reports whether an instance was seen to end, so that a later start is not
+// the one that was known.
+func (i *instance) hasEnded() bool {
+	return i.status.State == mariposa.StateFailed || i.status.State == mariposa.StateStopped
+}
+
+// seeRunning notes what a running instance is like, and counts a restart that its
+// engine has made.
+func (n *Node) seeRunning(i *instance, o driver.Observed) {
+	if o.Started.After(i.status.Started) {
+		i.status.Restarts++
+	}
+	n.observe(i, mariposa.StateRunning, o)
+}
+
+// listAgain looks at everything that a driver has, after a time in which it may not
+// have told of changes.
+func (n *Node) listAgain(kind mariposa.ComputeType) {
+	l, begun := n.lane(kind), n.Clock.Now()
+	base := context.WithoutCancel(n.stepCtx)
+	n.beside(l, "", nil, func() func() {
+		ctx, cancel := context.WithTimeout(base, n.Timeout)
+		defer cancel()
+		all, err := l.driver.List(ctx)
+		return func() { n.reconcile(kind, begun, all, err) }
+	})
+}
+
+func (n *Node) reconcile(kind mariposa.ComputeType, begun time.Time, all []driver.Observed, err error) {
+	if err != nil {
+		slog.Warn("cannot list instances; trying again", "node", n.Hello.Name, "compute", kind, "err", err)
+		n.Clock.After(tryAgain, func() { n.post(func() { n.listAgain(kind) }) })
+		return
+	}
+	there := map[string]bool{}
+	for _, o := range all {
+		there[o.ID] = true
+		n.hearChange(o)
+	}
+	for _, id := range slices.Sorted(maps.Keys(n.instances)) {
+		i := n.instances[id]
+		if i.compute == kind && !there[id] && i.status.State == mariposa.StateRunning && i.status.Started.Before(begun) {
+			n.hearChange(driver.Observed{
+				ID: id, Started: i.status.Started, PhysicalID: i.status.PhysicalID, Finished: n.Clock.Now(), Reason: "was gone when its engine came back",
+			})
+		}
+	}
+	for id, f := range n.found {
+		if f.compute == kind && !there[id] {
+			delete(n.found, id)
+			n.inventory = true
+		}
+	}
+}

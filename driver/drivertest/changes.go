@@ -1,0 +1,182 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"mariposa/driver"
+)
+
+// awaitChange waits until a change of a running instance has been told, and holds
+// the list to it.
+func (b *bench) awaitChange(t *testing.T, id string) driver.Observed {
+	t.Helper()
+	o := newest(t, b, "the change of "+id, func() []driver.Observed { return b.changed[id] })
+	if found := b.mustFind(t, id); !found.Running || !found.Started.Equal(o.Started) || !slices.Equal(found.Addresses, o.Addresses) {
+		t.Errorf("List shows %+v, told was %+v", found, o)
+	}
+	return o
+}
+
+func testReaddress(t *testing.T, b *bench) {
+	if b.Readdress == nil {
+		return
+	}
+	i := b.Runs(t, b.id())
+	o := b.mustStart(t, i)
+	b.reopen(t) // a restarted agent is told as well
+	b.Readdress(t, b.driver, o)
+	now := b.awaitChange(t, i.ID)
+	if !now.Started.Equal(o.Started) || now.PhysicalID != o.PhysicalID || slices.Equal(now.Addresses, o.Addresses) {
+		t.Errorf("told was %+v, and it was %+v", now, o)
+	}
+	b.stop(t, i.ID, Limit)
+	if b.told(i.ID) != 0 {
+		t.Error("an end was told that was asked for")
+	}
+}
+
+func testEngineRestart(t *testing.T, b *bench) {
+	if b.Restart == nil {
+		return
+	}
+	i := b.Runs(t, b.id())
+	o := b.mustStart(t, i)
+	b.reopen(t)
+	b.Restart(t, b.driver, o)
+	if now := b.awaitChange(t, i.ID); !now.Started.After(o.Started) {
+		t.Errorf("told was %+v, and it was %+v", now, o)
+	}
+}
+
+func testEngineLost(t *testing.T, b *bench) {
+	if b.LoseEngine == nil {
+		return
+	}
+	i := b.Runs(t, b.id())
+	o := b.mustStart(t, i)
+	engine := func() []driver.Event { return b.engine }
+	restore := b.LoseEngine(t, b.driver)
+	if e := newest(t, b, "the loss of the engine", engine); e.Kind != driver.EngineLost || e.Reason == "" {
+		t.Errorf("told was %+v", e)
+	}
+	if _, err := b.driver.List(t.Context()); err == nil {
+		t.Error("without its engine, the driver lists instances: an agent would take the others for gone")
+	}
+	b.End(t, b.driver, o)
+	restore()
+	back := func() []driver.Event {
+		return slices.DeleteFunc(slices.Clone(b.engine), func(e driver.Event) bool { return e.Kind != driver.EngineBack })
+	}
+	newest(t, b, "the return of the engine", back)
+	checkEnded(t, b.mustFind(t, i.ID), o.PhysicalID)
+	b.mustStart(t, i)
+}
+
+// testCancel gives operations up before they begin and in the middle.
+func testCancel(t *testing.T, b *bench) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	i := b.Runs(t, b.id())
+	if o, err := b.driver.Start(over, i); !errors.Is(err, context.Canceled) || o.Running || o.ID != i.ID {
+		t.Errorf("Start answered %+v, %v", o, err)
+	}
+	if o, ok := b.find(t, i.ID); ok && o.Running {
+		t.Errorf("List shows %+v", o)
+	}
+	b.mustStart(t, i)
+	if _, err := b.driver.Stop(over, i.ID, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("Stop answered %v", err)
+	}
+	if err := b.driver.Remove(over, i.ID); !errors.Is(err, context.Canceled) {
+		t.Errorf("Remove answered %v", err)
+	}
+	if o := b.mustFind(t, i.ID); !o.Running {
+		t.Errorf("List shows %+v", o)
+	}
+	if b.Slow != nil {
+		i := b.Slow(t, b.id())
+		if o, err := b.startSlow(t, i, func(cancel func()) { cancel() }); !errors.Is(err, context.Canceled) || o.Running {
+			t.Errorf("given up, Start answered %+v, %v", o, err)
+		}
+		again := b.Runs(t, i.ID)
+		b.mustStart(t, again)
+		b.remove(t, i.ID)
+	}
+	if b.Stubborn != nil {
+		b.cancelStop(t)
+	}
+}
+
+// cancelStop gives up a stop that takes too long, and then stops by force.
+func (b *bench) cancelStop(t *testing.T) {
+	t.Helper()
+	o := b.startStubborn(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() {
+		_, err := b.driver.Stop(ctx, o.ID, -1)
+		stopped <- err
+	}()
+	cancel()
+	select {
+	case err := <-stopped:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("given up, Stop answered %v", err)
+		}
+	case <-time.After(Limit):
+		t.Fatal("Stop does not end with its context")
+	}
+	checkEnded(t, b.stop(t, o.ID, 0), o.PhysicalID)
+	if b.told(o.ID) != 0 {
+		t.Error("an end was told that was asked for")
+	}
+}
+
+// startSlow begins a start, does something once it is under way, and is how it ends.
+func (b *bench) startSlow(t *testing.T, i driver.Instance, meanwhile func(cancel func())) (o driver.Observed, err error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		o, err = b.driver.Start(ctx, i)
+		close(done)
+	}()
+	for deadline := time.Now().Add(Limit); ; {
+		if _, ok := b.find(t, i.ID); ok {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a start under way is not in the list")
+		}
+	}
+	meanwhile(cancel)
+	select {
+	case <-done:
+		return o, err
+	case <-time.After(Limit):
+		t.Fatal("Start does not end")
+		return o, err
+	}
+}
+
+func testCloseInMidCall(t *testing.T, b *bench) {
+	if b.Slow == nil {
+		return
+	}
+	i := b.Slow(t, b.id())
+	o, err := b.startSlow(t, i, func(func()) {
+		if err := b.driver.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err == nil || o.Running {
+		t.Errorf("closed, Start answered %+v, %v", o, err)
+	}
+	b.open(t)
+	b.mustStart(t, b.Runs(t, i.ID))
+}

@@ -1,0 +1,91 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"mariposa/driver"
+)
+
+// Usage adds up what /proc says of an instance's processes: those of its session
+// and of its cgroups. Processes share the node's network, so nobody counts theirs.
+func (d *Driver) Usage(ctx context.Context, id string) (driver.Usage, error) {
+	_, leave, err := d.enter(ctx)
+	if err != nil {
+		return driver.Usage{}, err
+	}
+	defer leave()
+	d.mu.Lock()
+	e, err := d.known(id)
+	var in *inside
+	if err == nil {
+		in = e.inside
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return driver.Usage{}, err
+	}
+	if in == nil { // it has ended, or is a stray
+		return driver.Usage{}, driver.ErrNotFound
+	}
+	members := map[int]bool{in.main.pid: true}
+	for _, pid := range in.group.pids() {
+		members[pid] = true
+	}
+	var sum consumption
+	err = eachPID(func(pid int) {
+		if b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat")); err == nil {
+			if f, start := parseStat(b); start != 0 && (members[pid] || f[3] == strconv.Itoa(in.main.pid)) {
+				sum.add(pid, f)
+			}
+		}
+	})
+	if err != nil {
+		return driver.Usage{}, err
+	}
+	u := driver.Usage{At: time.Now().UTC(), CPU: &sum.cpu, Memory: &sum.memory}
+	if !sum.diskUnknown {
+		u.DiskRead, u.DiskWritten = &sum.read, &sum.written
+	}
+	return u, nil
+}
+
+// consumption is what several processes take together, with the children that
+// they have waited for.
+type consumption struct {
+	cpu           time.Duration
+	memory        int64
+	read, written int64
+	diskUnknown   bool
+}
+
+// add counts one process, by the fields of its stat from its state on.
+func (c *consumption) add(pid int, stat []string) {
+	for _, ticks := range stat[11:15] { // user and system, its own and its children's
+		n, _ := strconv.ParseInt(ticks, 10, 64)
+		c.cpu += time.Duration(n) * tick
+	}
+	if len(stat) > 21 {
+		pages, _ := strconv.ParseInt(stat[21], 10, 64)
+		c.memory += pages * int64(os.Getpagesize())
+	}
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "io"))
+	if err != nil && !isGone(err) {
+		c.diskUnknown = true
+	}
+	for line := range bytes.Lines(b) {
+		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), ": ")
+		n, _ := strconv.ParseInt(value, 10, 64)
+		switch name {
+		case "read_bytes":
+			c.read += n
+		case "write_bytes":
+			c.written += n
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package process_test
+
+import (
+	"testing"
+	"time"
+
+	"mariposa/driver"
+	"mariposa/driver/drivertest"
+	"mariposa/driver/process"
+)
+
+func TestUsageCountsAllProcessesOfAnInstance(t *testing.T) {
+	t.Parallel()
+	a := open(t, process.Options{Root: newRoot(t)})
+	busy, idle := drivertest.NewID(), drivertest.NewID()
+	a.start(t, sh(busy, "while :; do :; done & wait"))
+	a.start(t, instance(idle, "sleep", "1000"))
+	usage := func(id string) driver.Usage {
+		u, err := a.Usage(within(t), id)
+		if err != nil || u.CPU == nil || u.Memory == nil {
+			t.Fatalf("Usage: %+v, %v", u, err)
+		}
+		return u
+	}
+	eventually(t, "a child's computing counts", func() bool { return *usage(busy).CPU > 50*time.Millisecond })
+	rest := usage(idle)
+	if *rest.CPU >= *usage(busy).CPU || *rest.Memory <= 0 || *rest.Memory > 64<<20 {
+		t.Errorf("what sleeps takes %v and %d bytes", *rest.CPU, *rest.Memory)
+	}
+	if rest.NetworkIn != nil || rest.NetworkOut != nil {
+		t.Error("the network is the node's, and nobody can tell whose part is whose")
+	}
+}
