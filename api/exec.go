@@ -56,8 +56,8 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 		return nil, err
 	}
 	spec := r.Spec.(*mariposa.InstanceSpec)
-	if spec.Compute == mariposa.ComputeDummy {
-		return nil, conflict("instance %s is a dummy, and nothing can be run inside one", spec.Name)
+	if err := s.mayAsk(spec, func(c mariposa.Capabilities) bool { return c.Exec }, "run no commands"); err != nil {
+		return nil, err
 	}
 	switch state := mariposa.StateOf(spec, instanceStatus(r)); state {
 	case mariposa.StatePending, mariposa.StateProvisioning, mariposa.StateStopped, mariposa.StateFailed, mariposa.StateDestroyed:

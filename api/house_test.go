@@ -294,6 +294,9 @@ func (h *house) node(id string, spec mariposa.NodeSpec, st mariposa.NodeStatus) 
 	h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindNode, ID: id, Spec: &spec, Status: &st, Event: mariposa.Event{Kind: "node.running", Node: id}}}})
 }
 
+// declared is what nodes say of their drivers.
+var declared = map[mariposa.ComputeType]mariposa.Capabilities{mariposa.ComputeDummy: {Crash: true}, mariposa.ComputeProcess: {Logs: true, Exec: true}}
+
 // instance puts an instance of a project on the books.
 func (h *house) instance(id, project, service, node string, state mariposa.State, change func(*mariposa.InstanceSpec)) {
 	h.t.Helper()

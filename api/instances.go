@@ -185,8 +185,8 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	spec := r.Spec.(*mariposa.InstanceSpec)
 	switch in.Body.Action {
 	case "crash":
-		if spec.Compute != mariposa.ComputeDummy {
-			return nil, conflict("instance %s is a %s: only dummies can be crashed", spec.Name, spec.Compute)
+		if err := s.mayAsk(spec, func(c mariposa.Capabilities) bool { return c.Crash }, "cannot be crashed"); err != nil {
+			return nil, err
 		}
 		if err := s.Fleet.Crash(ctx, spec.Node, r.ID); err != nil {
 			return nil, err
@@ -200,6 +200,23 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 		return answer(doc)
 	}
 	return changed(s.change.ActOnInstance(ctx, request(ctx), r, in.Body.Action))
+}
+
+// mayAsk refuses what the kind of an instance cannot do, as its node's driver
+// declares. Of a node that has never said, nothing is known: it answers for itself.
+func (s *server) mayAsk(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, refusal string) error {
+	r := s.Picture.Get(mariposa.KindNode, spec.Node)
+	if r == nil {
+		return nil
+	}
+	st, _ := r.Status.(*mariposa.NodeStatus)
+	if st == nil {
+		return nil
+	}
+	if can, known := st.Capabilities[spec.Compute]; known && !able(can) {
+		return conflict("instance %s is a %s, and instances of this kind %s", spec.Name, spec.Compute, refusal)
+	}
+	return nil
 }
 
 type deleteInstanceInput struct {

@@ -31,14 +31,14 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 	if err != nil {
 		return nil, err
 	}
-	if spec := r.Spec.(*mariposa.InstanceSpec); spec.Compute == mariposa.ComputeDummy {
-		return nil, conflict("instance %s is a dummy, and dummies write no log", spec.Name)
+	spec, c := r.Spec.(*mariposa.InstanceSpec), caller(ctx)
+	if err := s.mayAsk(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "write no log"); err != nil {
+		return nil, err
 	}
 	release, err := s.enter()
 	if err != nil {
 		return nil, err
 	}
-	spec, c := r.Spec.(*mariposa.InstanceSpec), caller(ctx)
 	if project := s.Picture.Get(mariposa.KindProject, spec.Project); project != nil {
 		s.revealed(ctx, project, in.Reveal, "the log of "+spec.Name)
 	}

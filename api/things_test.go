@@ -119,7 +119,7 @@ func TestATaskShowsItsSteps(t *testing.T) {
 func (h *house) fill() contract.Changed {
 	c := h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, command: [serve, '{{ .instance.name }}'], environment: ['N={{ .project.name }}', 'P={{ .placement.cn.uuid }}']}\n  db: {compute_type: dummy}\n")
 	h.plan(c.ID, settled(c))
-	h.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning})
+	h.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning, Capabilities: declared})
 	h.node("n2", mariposa.NodeSpec{Name: "host-n2"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
 	h.instance("aaaa-i1", c.ID, "web", "n1", mariposa.StateRunning, nil)
 	h.instance("aaaa-i2", c.ID, "web", "n1", mariposa.StateFailed, nil)
@@ -209,7 +209,7 @@ func TestWhatAnInstanceRefuses(t *testing.T) {
 	put := func(id, action string) reply {
 		return h.call("PUT", "/v1/instances/"+id, map[string]string{"action": action})
 	}
-	put("cccc-i4", "crash").wantError(409, mariposa.Conflict, "process", "dummies")
+	put("cccc-i4", "crash").wantError(409, mariposa.Conflict, "process", "cannot be crashed")
 	put("aaaa-i1", "crash").wantError(503, mariposa.Unavailable, "not connected")
 	put("aaaa-i1", "stop").wantError(409, mariposa.Conflict, "service web")
 	put("aaaa-i1", "start").wantError(409, mariposa.Conflict)
@@ -217,7 +217,7 @@ func TestWhatAnInstanceRefuses(t *testing.T) {
 	put("zzzz", "crash").wantError(404, mariposa.ResourceNotFound)
 	h.call("DELETE", "/v1/instances/aaaa-i1", nil).wantError(409, mariposa.Conflict)
 	h.call("POST", "/v1/instances", map[string]any{"image": "x"}).wantError(400, mariposa.InvalidArgument, "project is missing")
-	h.call("GET", "/v1/instances/aaaa-i1/logs", nil).wantError(409, mariposa.Conflict, "dummies")
+	h.call("GET", "/v1/instances/aaaa-i1/logs", nil).wantError(409, mariposa.Conflict, "is a dummy", "write no log")
 	h.call("GET", "/v1/instances/cccc-i4/logs", nil).wantError(503, mariposa.Unavailable, "not connected")
 	h.call("GET", "/v1/instances/aaaa-i1/logs?tail=-2", nil).wantError(400, mariposa.InvalidArgument, "tail")
 	h.call("GET", "/v1/instances/zzzz/logs", nil).wantError(404, mariposa.ResourceNotFound)
