@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -9,13 +10,13 @@ import (
 	"time"
 )
 
-// Sleep waits until d has passed or ctx ends. A virtual clock suspends its caller
-// by its own Sleep; there, an ended context shows when the time has passed.
+// Sleep waits until d has passed or ctx ends. On a clock that embeds Coroutines it
+// suspends the one that calls; there, an ended context shows when the time has passed.
 func Sleep(ctx context.Context, c Clock, d time.Duration) error {
 	if v, ok := c.(interface {
-		Sleep(ctx context.Context, d time.Duration) error
+		sleep(c Clock, d time.Duration) error
 	}); ok {
-		return v.Sleep(ctx, d)
+		return cmp.Or(v.sleep(c, d), ctx.Err())
 	}
 	passed := make(chan struct{})
 	defer c.After(d, func() { close(passed) })()
@@ -35,7 +36,8 @@ var ErrAbandoned = errors.New("abandoned in virtual time")
 // ready; it belongs to one goroutine.
 type Coroutines struct {
 	current   *coroutine
-	suspended map[*coroutine]int // by when each was suspended
+	suspended map[*coroutine]int     // by when each was suspended
+	asleep    map[time.Time][]func() // what wakes those who sleep until then
 	count     int
 }
 
@@ -77,6 +79,27 @@ func (c *Coroutines) Suspend(arm func(wake func())) error {
 	return r.err
 }
 
+// sleep suspends a coroutine until its time has come. Those whose time is the same
+// wake together.
+func (c *Coroutines) sleep(on Clock, d time.Duration) error {
+	return c.Suspend(func(wake func()) {
+		at := on.Now().Add(d)
+		if c.asleep == nil {
+			c.asleep = map[time.Time][]func(){}
+		}
+		if len(c.asleep[at]) == 0 {
+			on.After(d, func() {
+				all := c.asleep[at]
+				delete(c.asleep, at)
+				for _, wake := range all {
+					wake()
+				}
+			})
+		}
+		c.asleep[at] = append(c.asleep[at], wake)
+	})
+}
+
 // Abandon ends every suspended coroutine with ErrAbandoned, as a crash does.
 func (c *Coroutines) Abandon() {
 	for len(c.suspended) > 0 {
@@ -86,6 +109,7 @@ func (c *Coroutines) Abandon() {
 			c.run(r)
 		}
 	}
+	clear(c.asleep)
 }
 
 func (c *Coroutines) run(r *coroutine) {

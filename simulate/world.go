@@ -78,8 +78,7 @@ var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 // Its blocking calls run as coroutines.
 type life struct {
 	clock.Coroutines
-	asleep map[time.Time][]func() // what wakes those who sleep until then
-	over   bool
+	over bool
 }
 
 // end is the crash.
@@ -116,8 +115,8 @@ func (h *timerHeap) Pop() any {
 
 // wallClock is the world's time for one life.
 type wallClock struct {
-	w    *World
-	life *life
+	w *World
+	*life
 }
 
 func (c wallClock) Now() time.Time { return c.w.now }
@@ -127,31 +126,6 @@ func (c wallClock) After(d time.Duration, f func()) func() {
 	c.w.timerNo++
 	heap.Push(&c.w.timers, t)
 	return func() { t.dead = true }
-}
-
-// Sleep suspends a call until its time has come. Those of one life whose time is the
-// same wake together.
-func (c wallClock) Sleep(ctx context.Context, d time.Duration) error {
-	err := c.life.Suspend(func(wake func()) {
-		at := c.w.now.Add(d)
-		if len(c.life.asleep[at]) == 0 {
-			if c.life.asleep == nil {
-				c.life.asleep = map[time.Time][]func(){}
-			}
-			c.After(d, func() {
-				all := c.life.asleep[at]
-				delete(c.life.asleep, at)
-				for _, wake := range all {
-					wake()
-				}
-			})
-		}
-		c.life.asleep[at] = append(c.life.asleep[at], wake)
-	})
-	if err != nil {
-		return err
-	}
-	return ctx.Err()
 }
 
 // newID makes ids that grow and never repeat within a world.

@@ -3,7 +3,6 @@
 package clocktest
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -59,14 +58,6 @@ func (c *Virtual) After(d time.Duration, f func()) func() {
 		defer c.mu.Unlock()
 		t.dead = true
 	}
-}
-
-// Sleep suspends the coroutine that calls it until Next gets there.
-func (c *Virtual) Sleep(ctx context.Context, d time.Duration) error {
-	if err := c.Suspend(func(wake func()) { c.After(d, wake) }); err != nil {
-		return err
-	}
-	return ctx.Err()
 }
 
 // Next moves to the next wake-up due by then and returns what it does; nil once
