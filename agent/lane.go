@@ -88,10 +88,15 @@ func (n *Node) done(i *instance) {
 
 // beside makes a blocking call off the loop, and does what comes of it on the loop.
 // A call that never waits is made at once: that saves a goroutine, and a report of
-// what is over by then. A goroutine ends with its call: the call's context, or the
-// driver's Close, sees to that.
-func (n *Node) beside(l *lane, id string, w *mariposa.Workload, call func() (then func())) {
-	work := func() { n.post(call()) }
+// what is over by then. A goroutine ends with its call: the call's context, which
+// outlives frames and steps, or the driver's Close sees to that.
+func (n *Node) beside(l *lane, id string, w *mariposa.Workload, call func(ctx context.Context) (then func())) {
+	base := context.WithoutCancel(n.stepCtx)
+	work := func() {
+		ctx, cancel := context.WithTimeout(base, n.Timeout)
+		defer cancel()
+		n.post(call(ctx))
+	}
 	p, ok := l.driver.(driver.Prompter)
 	switch {
 	case n.Spawn != nil:
@@ -101,11 +106,6 @@ func (n *Node) beside(l *lane, id string, w *mariposa.Workload, call func() (the
 	default:
 		go work()
 	}
-}
-
-// bounded is a context for a driver's operation. It outlives frames and steps.
-func (n *Node) bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(n.stepCtx), n.Timeout)
 }
 
 // fetchWithin is how long an image may take to arrive.

@@ -117,9 +117,7 @@ func (n *Node) operate(i *instance) {
 	case l.driver == nil:
 		n.post(func() { n.started(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
 	case m == remove:
-		ctx, cancel := n.bounded()
-		n.beside(l, i.id, i.workload, func() func() {
-			defer cancel()
+		n.beside(l, i.id, i.workload, func(ctx context.Context) func() {
 			err := l.driver.Remove(ctx, i.id)
 			return func() { n.removed(i, err) }
 		})
@@ -146,9 +144,7 @@ func (n *Node) call(i *instance, l *lane, op operation, then func(*instance, dri
 	i.generation, i.news = i.want.Generation, nil
 	in := n.describe(i)
 	in.Bounces = i.bounces
-	ctx, cancel := n.bounded()
-	n.beside(l, i.id, i.workload, func() func() {
-		defer cancel()
+	n.beside(l, i.id, i.workload, func(ctx context.Context) func() {
 		o, err := op(ctx, in)
 		return func() { then(i, o, err) }
 	})
@@ -204,7 +200,7 @@ func (n *Node) halt(i *instance, l *lane) {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(n.stepCtx), timeout+n.Timeout)
 	}
 	i.stopping = &stopping{within: timeout, giveUp: cancel}
-	n.beside(l, i.id, i.workload, func() func() {
+	n.beside(l, i.id, i.workload, func(context.Context) func() {
 		defer cancel()
 		o, err := l.driver.Stop(ctx, i.id, timeout)
 		return func() { n.stopped(i, was, o, err) }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -182,9 +183,7 @@ func (n *Node) askFor(r *resource, state mariposa.ResourceState) {
 		return
 	}
 	what := r.what()
-	ctx, cancel := n.bounded()
-	n.beside(l, "", nil, func() func() {
-		defer cancel()
+	n.beside(l, "", nil, func(ctx context.Context) func() {
 		var path string
 		var err error
 		if state == mariposa.ResourceGone {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -125,9 +126,7 @@ func (n *Node) tell(i *instance) {
 	}
 	v.telling, v.stale = true, false
 	list := v.list
-	ctx, cancel := n.bounded()
-	n.beside(l, i.id, i.workload, func() func() {
-		defer cancel()
+	n.beside(l, i.id, i.workload, func(ctx context.Context) func() {
 		err := d.Tell(ctx, i.id, list)
 		return func() { n.hasTold(i, err) }
 	})

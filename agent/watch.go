@@ -75,10 +75,7 @@ func (n *Node) seeRunning(i *instance, o driver.Observed) {
 // have told of changes.
 func (n *Node) listAgain(kind mariposa.ComputeType) {
 	l, begun := n.lane(kind), n.Clock.Now()
-	base := context.WithoutCancel(n.stepCtx)
-	n.beside(l, "", nil, func() func() {
-		ctx, cancel := context.WithTimeout(base, n.Timeout)
-		defer cancel()
+	n.beside(l, "", nil, func(ctx context.Context) func() {
 		all, err := l.driver.List(ctx)
 		return func() { n.reconcile(kind, begun, all, err) }
 	})
