@@ -67,6 +67,17 @@ type InstanceStatus struct {
 	Details    map[string]string `json:"details,omitempty"`
 }
 
+// Usage is what an instance takes from its node. A figure that is nil is unknown.
+type Usage struct {
+	At          time.Time `json:"at,omitzero" doc:"when it was measured; absent: it could not be"`
+	CPU         *float64  `json:"cpu,omitempty" doc:"seconds that it has computed since it started"`
+	Memory      *int64    `json:"memory,omitempty" doc:"bytes now"`
+	NetworkIn   *int64    `json:"network_in,omitempty" doc:"bytes since it started"`
+	NetworkOut  *int64    `json:"network_out,omitempty" doc:"bytes since it started"`
+	DiskRead    *int64    `json:"disk_read,omitempty" doc:"bytes since it started"`
+	DiskWritten *int64    `json:"disk_written,omitempty" doc:"bytes since it started"`
+}
+
 // Goal is what an instance should be.
 type Goal string
 

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -10,8 +12,8 @@ import (
 	"mariposa/wire"
 )
 
-// stream is an instance's log on its way to the control plane, piece by piece,
-// as fast as the other side takes it.
+// stream is an instance's log, or what it takes, on its way to the control plane,
+// piece by piece, as fast as the other side takes it.
 type stream struct {
 	credit chan int
 	cancel context.CancelFunc
@@ -26,7 +28,7 @@ func (n *Node) takeAsk(a *wire.Ask) {
 		s.cancel()
 		delete(n.streams, a.Stream)
 	case a.Instance != "" && s == nil:
-		n.openLogs(a)
+		n.openStream(a)
 	case s != nil && a.Credit > 0:
 		select {
 		case s.credit <- a.Credit:
@@ -48,7 +50,7 @@ func (n *Node) crash(id string) {
 	}
 }
 
-func (n *Node) openLogs(a *wire.Ask) {
+func (n *Node) openStream(a *wire.Ask) {
 	i, d := n.instances[a.Instance], driver.Driver(nil)
 	if i != nil {
 		d = n.lane(i.compute).driver
@@ -61,7 +63,7 @@ func (n *Node) openLogs(a *wire.Ask) {
 	s := &stream{credit: make(chan int, 64), cancel: cancel}
 	n.streams[a.Stream] = s
 	out, ask := n.out, *a
-	go func() { // ends with the log, with its cancelling, or with the connection
+	go func() { // ends with what is read, with its cancelling, or with the connection
 		defer cancel()
 		err := pump(ctx, d, &ask, s, func(b []byte) {
 			n.post(func() { n.sendOver(out, wire.Frame{Data: &wire.Data{Stream: ask.Stream, Bytes: b}}) })
@@ -87,7 +89,7 @@ func (n *Node) sendOver(out Outlet, f wire.Frame) {
 }
 
 func pump(ctx context.Context, d driver.Driver, a *wire.Ask, s *stream, piece func([]byte)) error {
-	r, err := d.Logs(ctx, a.Instance, driver.LogOptions{Tail: a.Tail, Follow: a.Follow})
+	r, err := source(ctx, d, a)
 	if err != nil {
 		return err
 	}
@@ -112,4 +114,17 @@ func pump(ctx context.Context, d driver.Driver, a *wire.Ask, s *stream, piece fu
 			return err
 		}
 	}
+}
+
+// source is what an ask wants to read.
+func source(ctx context.Context, d driver.Driver, a *wire.Ask) (io.ReadCloser, error) {
+	if !a.Usage {
+		return d.Logs(ctx, a.Instance, driver.LogOptions{Tail: a.Tail, Follow: a.Follow})
+	}
+	u, err := d.Usage(ctx, a.Instance)
+	if err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(u)
+	return io.NopCloser(bytes.NewReader(b)), err
 }

@@ -437,8 +437,8 @@ func (h *hands) List(context.Context) ([]driver.Observed, error) { return h.list
 func (h *hands) Watch(tell func(driver.Event))                   { h.tell = tell }
 func (h *hands) Close() error                                    { return nil }
 
-func (h *hands) Usage(context.Context, string) (driver.Usage, error) {
-	return driver.Usage{}, driver.ErrNotSupported
+func (h *hands) Usage(context.Context, string) (mariposa.Usage, error) {
+	return mariposa.Usage{}, driver.ErrNotSupported
 }
 
 func (h *hands) Logs(ctx context.Context, id string, _ driver.LogOptions) (io.ReadCloser, error) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"mariposa"
 	"mariposa/change"
@@ -147,6 +148,9 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 		doc.Details = st.Details
 	}
 	spec := r.Spec.(*mariposa.InstanceSpec)
+	if doc.State == mariposa.StateRunning {
+		doc.Usage = s.measure(ctx, spec.Node, r.ID)
+	}
 	doc.Volumes, doc.Networks = spec.Mounts, spec.Networks
 	if def := v.made(spec); def != nil {
 		if w, err := manifest.Resolve(def, v.scope(r)); err == nil { // what does not resolve does not run either
@@ -157,6 +161,21 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 		}
 	}
 	return answer(doc)
+}
+
+// measureWithin is how long a node may take to measure an instance.
+const measureWithin = time.Second
+
+// measure asks an instance's node what the instance takes. What it does not tell in
+// time is unknown.
+func (s *server) measure(ctx context.Context, node, id string) mariposa.Usage {
+	ctx, cancel := context.WithTimeout(ctx, measureWithin)
+	defer cancel()
+	u, err := s.Fleet.Usage(ctx, node, id)
+	if err != nil {
+		return mariposa.Usage{}
+	}
+	return u
 }
 
 // made is the definition that an instance was made from; nil when it is lost.

@@ -304,7 +304,7 @@ func (v *viewer) instance(r *store.Record) contract.Instance {
 		Project: spec.Project, ProjectName: v.projectName(spec.Project), Service: spec.Service, ServiceName: spec.ServiceName,
 		Version: v.instanceVersion(spec), ComputeType: spec.Compute, Node: spec.Node, NodeName: v.nodeName(spec.Node),
 		State: mariposa.StateOf(spec, st), Health: mariposa.HealthUnknown, Goal: spec.Goal, Addresses: []string{},
-		Created: spec.Created, Managed: spec.Managed, Usage: map[string]any{},
+		Created: spec.Created, Managed: spec.Managed,
 	}
 	why := spec.Reason
 	if st != nil {

@@ -278,6 +278,7 @@ func world(t *testing.T) *fake {
 	f.give("GET /v1/instances", contract.Instances{Instances: instances})
 	full := instances[0]
 	full.Command, full.Environment, full.Details = []string{"hello", "web"}, []string{"GREETING=hello", "PORT=34567"}, map[string]string{"pid": "4711"}
+	full.Usage = mariposa.Usage{At: noon, CPU: new(1.5), Memory: new(int64(12 << 20)), DiskRead: new(int64(0)), DiskWritten: new(int64(4096))}
 	f.give("GET /v1/instances/"+webOne, full)
 	f.give("PUT /v1/instances/"+webOne, contract.Changed{ID: webOne, Name: "web.1-00ab12"})
 	f.on("GET /v1/instances/web.1-00ab12/logs", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "listening\nserved /\n") })

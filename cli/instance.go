@@ -135,7 +135,7 @@ func (a *app) instanceShow() *cobra.Command {
 			"state", word(i.State), "health", health(i.Health), "goal", string(i.Goal), "reason", i.Reason, "node", i.NodeName,
 			"addresses", strings.Join(i.Addresses, ", "), "version", i.Version, "compute type", string(i.ComputeType), "physical id", i.PhysicalID,
 			"created", a.stamp(i.Created), "started", a.stampOf(i.Started), "finished", a.stampOf(i.Finished), "exit code", exitCodeOf(i), "restarts", i.Restarts,
-			"command", strings.Join(i.Command, " "), "volumes", mountsOf(i.Volumes), "details", sorted(i.Details))
+			"command", strings.Join(i.Command, " "), "volumes", mountsOf(i.Volumes), "details", sorted(i.Details), "usage", usageOf(i.Usage))
 		for n, e := range i.Environment {
 			if n == 0 {
 				a.say("environment")
@@ -144,6 +144,23 @@ func (a *app) instanceShow() *cobra.Command {
 		}
 		return nil
 	})
+}
+
+// usageOf lists what is known of what an instance takes.
+func usageOf(u mariposa.Usage) string {
+	var parts []string
+	if u.CPU != nil {
+		parts = append(parts, fmt.Sprintf("%.2f s of cpu", *u.CPU))
+	}
+	for _, f := range []struct {
+		n    *int64
+		what string
+	}{{u.Memory, "of memory"}, {u.NetworkIn, "received"}, {u.NetworkOut, "sent"}, {u.DiskRead, "read from disk"}, {u.DiskWritten, "written to disk"}} {
+		if f.n != nil {
+			parts = append(parts, sizeOfBytes(*f.n)+" "+f.what)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // mountsOf lists volumes as manifests do.

@@ -268,7 +268,7 @@ type Instance struct {
 	Reason      string               `json:"reason"`
 	ReasonCode  mariposa.ReasonCode  `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
 	Managed     bool                 `json:"managed"`
-	Usage       map[string]any       `json:"usage"`
+	Usage       mariposa.Usage       `json:"usage" doc:"of a single running instance, as its node measures it now; what cannot be told is absent"`
 	Environment []string             `json:"environment,omitempty" doc:"of a single instance, resolved"`
 	Command     []string             `json:"command,omitempty"`
 	Details     map[string]string    `json:"details,omitempty"`

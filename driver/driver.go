@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"syscall"
 	"time"
 
 	"mariposa"
@@ -16,9 +17,12 @@ import (
 // Driver runs instances of one compute type on this node. Its methods block
 // until the work is done or ctx ends; ctx bounds the operation, not the instance.
 // An operation that was given up leaves an instance that List shows as it is and
-// that can be stopped, removed or started again. Start, Update, Stop and Remove are never called side by side
-// for one instance; for different ones they are. The agent calls each on a
-// goroutine of its own, so a driver needs neither workers nor callbacks.
+// that can be stopped, removed or started again. Start, Update, Stop and Remove are
+// never called side by side for one instance; for different ones they are. The agent
+// calls each on a goroutine of its own, so a driver needs neither workers nor callbacks.
+//
+// What a kind can do beyond this, its driver says by implementing the interfaces
+// below, and by its capabilities.
 type Driver interface {
 	// Compute is the kind of compute it makes.
 	Compute() mariposa.ComputeType
@@ -58,85 +62,11 @@ type Driver interface {
 	Logs(ctx context.Context, id string, o LogOptions) (io.ReadCloser, error)
 
 	// Usage measures what an instance takes now. ErrNotFound when it does not run.
-	Usage(ctx context.Context, id string) (Usage, error)
+	Usage(ctx context.Context, id string) (mariposa.Usage, error)
 
 	// Close gives up what is under way and lets go of the driver's own resources;
 	// instances run on.
 	Close() error
-}
-
-// Event is a change that no operation made.
-type Event struct {
-	Kind     EventKind
-	Instance Observed // of InstanceChanged: as it is now
-	Reason   string   // of EngineLost: what is wrong
-}
-
-// EventKind says what an event is about.
-type EventKind int
-
-const (
-	// InstanceChanged: an instance has ended (it does not run; told once for each
-	// run), was restarted by its engine (it runs, and started later than before),
-	// or has other addresses or details.
-	InstanceChanged EventKind = iota
-	// EngineLost: what runs the instances (a daemon) cannot be reached. Instances
-	// are as they were, as far as anybody knows.
-	EngineLost
-	// EngineBack: it can be reached again. Changes meanwhile may not have been
-	// told; List shows them.
-	EngineBack
-)
-
-// Usage is what an instance takes. Nil: it cannot be told.
-type Usage struct {
-	At          time.Time
-	CPU         *time.Duration // the time it has computed since it started
-	Memory      *int64         // bytes now
-	NetworkIn   *int64         // bytes since it started
-	NetworkOut  *int64
-	DiskRead    *int64
-	DiskWritten *int64
-}
-
-// Teller is implemented by drivers whose instances can read values that change
-// while they run.
-type Teller interface {
-	// Tell replaces what a running instance can read. Unlike operations it may be
-	// called while one is under way on the same instance, but for a start.
-	// ErrNotFound when there is no such instance.
-	Tell(ctx context.Context, id string, values []mariposa.Variable) error
-
-	// Told is what an instance can read now, in the order of the names.
-	// ErrNotFound when there is no such instance.
-	Told(ctx context.Context, id string) ([]mariposa.Variable, error)
-}
-
-// Imager is implemented by drivers whose instances are made from images.
-type Imager interface {
-	// EnsureImage makes an image present on this node, and reports how far it is.
-	// Start may be called without it; then it fetches a missing image itself.
-	EnsureImage(ctx context.Context, image string, report func(Progress)) error
-}
-
-// Progress is how far the fetching of an image is.
-type Progress struct {
-	Done, Total int64 // bytes; a total of 0: not known yet
-}
-
-// Crasher is implemented by drivers whose instances can be made to fail, for tests
-// and demonstrations.
-type Crasher interface {
-	// Crash makes a running instance end as if by itself.
-	Crash(id string) error
-}
-
-// Prompter is implemented by drivers of which some operations never wait. The
-// agent calls these on its own loop, which saves a goroutine and a report each.
-type Prompter interface {
-	// Prompt reports whether operations on an instance return at once, now and
-	// with this workload (nil: not known).
-	Prompt(id string, w *mariposa.Workload) bool
 }
 
 // Instance is what a driver needs to know to make one.
@@ -163,31 +93,6 @@ type Network struct {
 type Volume struct {
 	mariposa.Mount
 	Source string // where the driver has it, as Provide told
-}
-
-// Provider is implemented by drivers that have resources: what instances use and
-// what outlives them, like volumes. Of one resource nothing is
-// asked for side by side, and nothing that an instance uses is taken away while
-// the agent knows the instance.
-type Provider interface {
-	// Provide makes a resource unless it is there, and tells where. What is in it
-	// is left as it is.
-	Provide(ctx context.Context, r Resource) (path string, err error)
-
-	// Withdraw takes a resource away, with all that is in it. What is not there is
-	// no error; what something still uses is one.
-	Withdraw(ctx context.Context, r Resource) error
-
-	// Provided finds the resources that are there, whoever asked for them.
-	Provided(ctx context.Context) ([]Resource, error)
-}
-
-// Resource is what a driver needs to know to make one.
-type Resource struct {
-	Kind mariposa.Kind
-	ID   string
-	Name string // what people call it
-	Size int64  // bytes; 0: no limit
 }
 
 // Mdata is what an instance can read of its values, and where.
@@ -227,9 +132,151 @@ type LogOptions struct {
 	Follow bool // go on until ctx ends or the instance is removed
 }
 
+// Event is a change that no operation made.
+type Event struct {
+	Kind     EventKind
+	Instance Observed // of InstanceChanged: as it is now
+	Reason   string   // of EngineLost: what is wrong
+}
+
+// EventKind says what an event is about.
+type EventKind int
+
+const (
+	// InstanceChanged: an instance has ended (it does not run; told once for each
+	// run), was restarted by its engine (it runs, and started later than before),
+	// or has other addresses or details.
+	InstanceChanged EventKind = iota
+	// EngineLost: what runs the instances (a daemon) cannot be reached. Instances
+	// are as they were, as far as anybody knows.
+	EngineLost
+	// EngineBack: it can be reached again. Changes meanwhile may not have been
+	// told; List shows them.
+	EngineBack
+)
+
+// Teller is implemented by drivers whose instances can read values that change
+// while they run.
+type Teller interface {
+	// Tell replaces what a running instance can read. Unlike operations it may be
+	// called while one is under way on the same instance, but for a start.
+	// ErrNotFound when there is no such instance.
+	Tell(ctx context.Context, id string, values []mariposa.Variable) error
+
+	// Told is what an instance can read now, in the order of the names.
+	// ErrNotFound when there is no such instance.
+	Told(ctx context.Context, id string) ([]mariposa.Variable, error)
+}
+
+// Provider is implemented by drivers that have resources: what instances use and
+// what outlives them, like volumes. Of one resource nothing is asked for side by
+// side, and nothing that an instance uses is taken away while the agent knows the
+// instance.
+type Provider interface {
+	// Provide makes a resource unless it is there, and tells where. What is in it
+	// is left as it is.
+	Provide(ctx context.Context, r Resource) (path string, err error)
+
+	// Withdraw takes a resource away, with all that is in it. What is not there is
+	// no error; what something still uses is one.
+	Withdraw(ctx context.Context, r Resource) error
+
+	// Provided finds the resources that are there, whoever asked for them.
+	Provided(ctx context.Context) ([]Resource, error)
+}
+
+// Resource is what a driver needs to know to make one.
+type Resource struct {
+	Kind mariposa.Kind
+	ID   string
+	Name string // what people call it
+	Size int64  // bytes; 0: no limit
+}
+
+// Imager is implemented by drivers whose instances are made from images.
+type Imager interface {
+	// EnsureImage makes an image present on this node, and reports how far it is.
+	// Start may be called without it; then it fetches a missing image itself.
+	EnsureImage(ctx context.Context, image string, report func(Progress)) error
+}
+
+// Progress is how far the fetching of an image is.
+type Progress struct {
+	Done, Total int64 // bytes; a total of 0: not known yet
+}
+
+// Crasher is implemented by drivers whose instances can be made to fail, for tests
+// and demonstrations.
+type Crasher interface {
+	// Crash makes a running instance end as if by itself.
+	Crash(id string) error
+}
+
+// Prompter is implemented by drivers of which some operations never wait. The
+// agent calls these on its own loop, which saves a goroutine and a report each.
+type Prompter interface {
+	// Prompt reports whether operations on an instance return at once, now and
+	// with this workload (nil: not known).
+	Prompt(id string, w *mariposa.Workload) bool
+}
+
+// Execer is implemented by drivers whose instances let people run commands inside
+// them.
+type Execer interface {
+	// Exec runs a command inside a running instance as the instance itself runs:
+	// where it does, with its environment, within its limits. The command, with
+	// everything it has started, ends by force when ctx ends, when the session is
+	// closed, and when the instance ends. Exec may be called while an operation is
+	// under way on the same instance. ErrNotFound when the instance does not run
+	// here; a *CommandError when the command itself is at fault.
+	Exec(ctx context.Context, i Instance, o ExecOptions) (Session, error)
+}
+
+// ExecOptions say what is run inside an instance, and how.
+type ExecOptions struct {
+	Command     []string
+	Environment []mariposa.Variable // where the instance's own has none of that name
+	Terminal    *Size               // nil: no terminal, but a pipe for each stream
+}
+
+// Size is how large a terminal is.
+type Size struct{ Rows, Cols uint16 }
+
+// Session is a command that runs inside an instance. Reading, writing and the
+// rest may go on side by side; whoever has one closes it.
+type Session interface {
+	// Stdout is what the command writes, with a terminal all of it. It ends once
+	// the command is over and everything was read.
+	Stdout() io.Reader
+	// Stderr is likewise; nil with a terminal.
+	Stderr() io.Reader
+	// Write gives the command something to read. It waits while the command takes
+	// nothing, and fails once it never will.
+	Write(p []byte) (int, error)
+	// CloseWrite says that nothing more will be written.
+	CloseWrite() error
+	// Resize changes the size of the terminal; without one it does nothing.
+	Resize(s Size) error
+	// Signal is sent to the command and what shares its process group.
+	Signal(s syscall.Signal) error
+	// Wait waits for the end: the exit code, 128 plus the signal when one killed it.
+	Wait() (code int, err error)
+	// Close ends the command by force if it still runs, and does not wait for it.
+	Close() error
+}
+
+// CommandError says why a command cannot be run that is itself at fault.
+type CommandError struct{ Err error }
+
+func (e *CommandError) Error() string { return e.Err.Error() }
+
+func (e *CommandError) Unwrap() error { return e.Err }
+
 var (
 	// ErrNotFound: the driver knows no such instance.
 	ErrNotFound = errors.New("no such instance on this node")
 	// ErrNotSupported: this kind of compute cannot do that.
 	ErrNotSupported = errors.New("not supported by this kind of compute")
+	// ErrInstanceEnded: the instance ended, and with it what ran inside.
+	ErrInstanceEnded = errors.New("the instance has ended")
 )

@@ -29,9 +29,9 @@ type Shell struct {
 // returns once it runs. The context bounds that and nothing else: whoever has a
 // shell closes it.
 func (f *Fleet) Exec(ctx context.Context, node, instance string, command []string, terminal *wire.Size) (*Shell, error) {
-	s := f.speaking(ctx, node)
-	if s == nil {
-		return nil, mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.whereabouts(node))
+	s, err := f.reach(ctx, node, instance)
+	if err != nil {
+		return nil, err
 	}
 	x := &Shell{s: s}
 	x.cond = sync.NewCond(&x.mu)

@@ -287,20 +287,17 @@ func (f *Fleet) LastHeard(node string) (time.Time, *Session) {
 // soon is how long a session that has just begun is waited for.
 const soon = 2 * time.Second
 
-// speaking is the session of a node that knows its instances; nil: there is none
-// here, or it does not get that far.
-func (f *Fleet) speaking(ctx context.Context, node string) *Session {
-	_, s := f.LastHeard(node)
-	if s == nil {
-		return nil
+// reach finds the session of an instance's node, once it knows its instances.
+func (f *Fleet) reach(ctx context.Context, node, instance string) (*Session, error) {
+	if _, s := f.LastHeard(node); s != nil {
+		select {
+		case <-s.ready:
+			return s, nil
+		case <-ctx.Done():
+		case <-time.After(soon):
+		}
 	}
-	select {
-	case <-s.ready:
-		return s
-	case <-ctx.Done():
-	case <-time.After(soon):
-	}
-	return nil
+	return nil, mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.whereabouts(node))
 }
 
 func (f *Fleet) note(s *Session) {

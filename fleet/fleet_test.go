@@ -619,6 +619,9 @@ func TestLogsOfANodeThatIsNotThereAreAClearError(t *testing.T) {
 	if mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "n1, which is not connected") {
 		t.Errorf("logs: %v", err)
 	}
+	if _, err := r.fleet.Usage(t.Context(), "n1", "i1"); mariposa.CodeOf(err) != mariposa.Unavailable {
+		t.Errorf("usage: %v", err)
+	}
 	if err := r.fleet.Crash(t.Context(), "n1", "i1"); mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "not connected") {
 		t.Errorf("crash: %v", err)
 	}

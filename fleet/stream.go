@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"sync"
@@ -10,7 +11,7 @@ import (
 	"mariposa/wire"
 )
 
-// stream is a log being read from a node.
+// stream is something of an instance being read from its node.
 type stream struct {
 	id   int64
 	s    *Session
@@ -24,9 +25,24 @@ var _ io.ReadCloser = (*stream)(nil)
 
 // Logs opens an instance's log on its node. Closing the reader ends the stream.
 func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follow bool) (io.ReadCloser, error) {
-	s := f.speaking(ctx, node)
-	if s == nil {
-		return nil, mariposa.Errorf(mariposa.Unavailable, "the logs of instance %s are on node %s", instance, f.whereabouts(node))
+	return f.open(ctx, node, wire.Ask{Instance: instance, Tail: tail, Follow: follow})
+}
+
+// Usage has an instance's node measure what the instance takes.
+func (f *Fleet) Usage(ctx context.Context, node, instance string) (u mariposa.Usage, err error) {
+	r, err := f.open(ctx, node, wire.Ask{Instance: instance, Usage: true})
+	if err != nil {
+		return u, err
+	}
+	defer r.Close()
+	err = json.NewDecoder(r).Decode(&u)
+	return u, err
+}
+
+func (f *Fleet) open(ctx context.Context, node string, ask wire.Ask) (io.ReadCloser, error) {
+	s, err := f.reach(ctx, node, ask.Instance)
+	if err != nil {
+		return nil, err
 	}
 	st := &stream{s: s}
 	st.cond = sync.NewCond(&st.mu)
@@ -40,7 +56,8 @@ func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follo
 	s.streams[st.id] = st
 	s.mu.Unlock()
 	context.AfterFunc(ctx, func() { st.fail(ctx.Err()) })
-	s.send(wire.Frame{Ask: &wire.Ask{Stream: st.id, Instance: instance, Tail: tail, Follow: follow, Credit: wire.Window}})
+	ask.Stream, ask.Credit = st.id, wire.Window
+	s.send(wire.Frame{Ask: &ask})
 	return st, nil
 }
 
@@ -61,9 +78,9 @@ func (f *Fleet) whereabouts(node string) string {
 // Crash has a dummy instance fail on its node. What became of it is told by the
 // feed.
 func (f *Fleet) Crash(ctx context.Context, node, instance string) error {
-	s := f.speaking(ctx, node)
-	if s == nil {
-		return mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.whereabouts(node))
+	s, err := f.reach(ctx, node, instance)
+	if err != nil {
+		return err
 	}
 	s.send(wire.Frame{Ask: &wire.Ask{Instance: instance, Crash: true}})
 	return nil

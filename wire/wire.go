@@ -20,7 +20,7 @@ import (
 //	4 (2026-11): resources (volumes) and their states in reports; assignments with mounts
 //	5 (2026-11): networks as resources; assignments with networks
 //	6 (2026-11): assignments with the time that a stop may take
-//	7 (2026-11): hello with what each driver can do
+//	7 (2026-11): hello with what each driver can do; asks for what an instance takes
 const Protocol = 7
 
 // MaxFrame bounds a frame in bytes: room for the values of one instance, of which
@@ -168,11 +168,12 @@ type Bye struct {
 	Final  bool   `json:"final,omitempty"` // coming again will not help
 }
 
-// Ask opens, feeds or cancels a stream of an instance's log from the node, or
-// has a dummy instance fail.
+// Ask opens, feeds or cancels a stream from the node: an instance's log, or a
+// mariposa.Usage as JSON. Or it has an instance fail.
 type Ask struct {
 	Stream   int64  `json:"stream"`
 	Instance string `json:"instance,omitempty"` // set in the ask that opens the stream
+	Usage    bool   `json:"usage,omitempty"`    // likewise: what it takes is meant, not its log
 	Tail     int    `json:"tail,omitempty"`
 	Follow   bool   `json:"follow,omitempty"`
 	Credit   int    `json:"credit,omitempty"` // how many more pieces may be sent

@@ -73,6 +73,17 @@ func TestASingleInstanceIsMadeStoppedStartedAndRemovedByPeople(t *testing.T) {
 	}
 	if out := h.ok("instance", "show", "probe"); !strings.Contains(out, made.ID) || !strings.Contains(out, "WORD=hello") {
 		t.Errorf("instance show:\n%s", out)
+	} else if !strings.Contains(out, "s of cpu, ") || !strings.Contains(out, "of memory") || strings.Contains(out, "received") {
+		t.Errorf("what a process takes of cpu and memory is known, of the network unknown:\n%s", out)
+	}
+	shown := func() (i contract.Instance) {
+		if err := json.Unmarshal([]byte(h.ok("--json", "instance", "show", "probe")), &i); err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	if u := shown().Usage; u.At.IsZero() || u.CPU == nil || u.Memory == nil || *u.Memory < 4096 || u.NetworkIn != nil {
+		t.Errorf("it takes %+v", u)
 	}
 	if _, errs, code := h.mariposa("", "instance", "create", "probe", "--compute-type", "process", "--", "true"); code != 1 || !strings.Contains(errs, "already") {
 		t.Errorf("a second of the same name: exit %d, %s", code, errs)
@@ -86,6 +97,9 @@ func TestASingleInstanceIsMadeStoppedStartedAndRemovedByPeople(t *testing.T) {
 	stopped := h.becomes("shop", "probe", mariposa.StateStopped)
 	if alive(first) || stopped.Goal != mariposa.GoalHalted || stopped.ID != made.ID {
 		t.Errorf("stopped, it is %+v", stopped)
+	}
+	if i := shown(); i.Usage != (mariposa.Usage{}) {
+		t.Errorf("stopped, it takes %+v", i.Usage)
 	}
 	if out := h.ok("instance", "logs", "probe"); !strings.Contains(out, "I say hello") {
 		t.Errorf("stopped, its log is lost: %q", out)

@@ -286,17 +286,17 @@ func (d *Driver) LoseEngine(reason string) (restore func()) {
 }
 
 // Usage is that of a record: nothing.
-func (d *Driver) Usage(ctx context.Context, id string) (driver.Usage, error) {
+func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
 	if err := d.refuses(ctx); err != nil {
-		return driver.Usage{}, err
+		return mariposa.Usage{}, err
 	}
 	if in := d.world.instances[id]; in == nil || !in.Running {
-		return driver.Usage{}, driver.ErrNotFound
+		return mariposa.Usage{}, driver.ErrNotFound
 	}
-	return driver.Usage{
-		At: d.clock.Now(), CPU: new(time.Duration), Memory: new(int64),
+	return mariposa.Usage{
+		At: d.clock.Now(), CPU: new(float64), Memory: new(int64),
 		NetworkIn: new(int64), NetworkOut: new(int64), DiskRead: new(int64), DiskWritten: new(int64),
 	}, nil
 }

@@ -9,15 +9,16 @@ import (
 	"strings"
 	"time"
 
+	"mariposa"
 	"mariposa/driver"
 )
 
 // Usage adds up what /proc says of an instance's processes: those of its session
 // and of its cgroups. Processes share the node's network, so nobody counts theirs.
-func (d *Driver) Usage(ctx context.Context, id string) (driver.Usage, error) {
+func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	_, leave, err := d.enter(ctx)
 	if err != nil {
-		return driver.Usage{}, err
+		return mariposa.Usage{}, err
 	}
 	defer leave()
 	d.mu.Lock()
@@ -28,10 +29,10 @@ func (d *Driver) Usage(ctx context.Context, id string) (driver.Usage, error) {
 	}
 	d.mu.Unlock()
 	if err != nil {
-		return driver.Usage{}, err
+		return mariposa.Usage{}, err
 	}
 	if in == nil { // it has ended, or is a stray
-		return driver.Usage{}, driver.ErrNotFound
+		return mariposa.Usage{}, driver.ErrNotFound
 	}
 	members := map[int]bool{in.main.pid: true}
 	for _, pid := range in.group.pids() {
@@ -46,9 +47,9 @@ func (d *Driver) Usage(ctx context.Context, id string) (driver.Usage, error) {
 		}
 	})
 	if err != nil {
-		return driver.Usage{}, err
+		return mariposa.Usage{}, err
 	}
-	u := driver.Usage{At: time.Now().UTC(), CPU: &sum.cpu, Memory: &sum.memory}
+	u := mariposa.Usage{At: time.Now().UTC(), CPU: &sum.cpu, Memory: &sum.memory}
 	if !sum.diskUnknown {
 		u.DiskRead, u.DiskWritten = &sum.read, &sum.written
 	}
@@ -58,7 +59,7 @@ func (d *Driver) Usage(ctx context.Context, id string) (driver.Usage, error) {
 // consumption is what several processes take together, with the children that
 // they have waited for.
 type consumption struct {
-	cpu           time.Duration
+	cpu           float64 // seconds
 	memory        int64
 	read, written int64
 	diskUnknown   bool
@@ -68,7 +69,7 @@ type consumption struct {
 func (c *consumption) add(pid int, stat []string) {
 	for _, ticks := range stat[11:15] { // user and system, its own and its children's
 		n, _ := strconv.ParseInt(ticks, 10, 64)
-		c.cpu += time.Duration(n) * tick
+		c.cpu += (time.Duration(n) * tick).Seconds()
 	}
 	if len(stat) > 21 {
 		pages, _ := strconv.ParseInt(stat[21], 10, 64)
