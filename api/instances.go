@@ -233,7 +233,7 @@ func (s *server) mayAsk(spec *mariposa.InstanceSpec, able func(mariposa.Capabili
 		return nil
 	}
 	if can, known := st.Capabilities[spec.Compute]; known && !able(can) {
-		return conflict("instance %s is a %s, and instances of this kind %s", spec.Name, spec.Compute, refusal)
+		return conflict("instance %s is of compute type %s, and instances of this kind %s", spec.Name, spec.Compute, refusal)
 	}
 	return nil
 }

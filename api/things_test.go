@@ -217,7 +217,7 @@ func TestWhatAnInstanceRefuses(t *testing.T) {
 	put("zzzz", "crash").wantError(404, mariposa.ResourceNotFound)
 	h.call("DELETE", "/v1/instances/aaaa-i1", nil).wantError(409, mariposa.Conflict)
 	h.call("POST", "/v1/instances", map[string]any{"image": "x"}).wantError(400, mariposa.InvalidArgument, "project is missing")
-	h.call("GET", "/v1/instances/aaaa-i1/logs", nil).wantError(409, mariposa.Conflict, "is a dummy", "write no log")
+	h.call("GET", "/v1/instances/aaaa-i1/logs", nil).wantError(409, mariposa.Conflict, "of compute type dummy", "write no log")
 	h.call("GET", "/v1/instances/cccc-i4/logs", nil).wantError(503, mariposa.Unavailable, "not connected")
 	h.call("GET", "/v1/instances/aaaa-i1/logs?tail=-2", nil).wantError(400, mariposa.InvalidArgument, "tail")
 	h.call("GET", "/v1/instances/zzzz/logs", nil).wantError(404, mariposa.ResourceNotFound)
