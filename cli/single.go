@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
-	"mariposa/manifest/document"
+	"mariposa/manifest"
 )
 
 // definition is what a single instance is made of, as flags say it.
@@ -99,43 +98,15 @@ func (a *app) readDefinition(file string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, faults := document.Read(text)
-	if len(faults) > 0 {
-		return nil, &mariposa.Error{Code: mariposa.InvalidArgument, Message: a.file + " cannot be read", Faults: faults}
+	doc, err := manifest.ReadJSON(text)
+	if err != nil {
+		return nil, err
 	}
-	keys, ok := tree(root).(map[string]any)
+	keys, ok := doc.(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("%s holds no mapping: it should have the keys of one service, like image and command", a.file)
 	}
 	return keys, nil
-}
-
-// tree turns a document into what JSON can say.
-func tree(n *document.Node) any {
-	switch n.Kind {
-	case document.Map:
-		all := make(map[string]any, len(n.Entries))
-		for _, e := range n.Entries {
-			all[e.Key] = tree(e.Value)
-		}
-		return all
-	case document.List:
-		all := make([]any, 0, len(n.Items))
-		for _, item := range n.Items {
-			all = append(all, tree(item))
-		}
-		return all
-	case document.Bool:
-		return strings.EqualFold(n.Text, "true")
-	case document.Int, document.Float:
-		if json.Valid([]byte(n.Text)) { // else a form that only YAML has
-			return json.Number(n.Text)
-		}
-		return n.Text
-	case document.Null, document.Refused:
-		return nil
-	}
-	return n.Text
 }
 
 // instanceAct is a command that tells an instance something.

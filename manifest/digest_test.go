@@ -129,7 +129,7 @@ func TestTheOrderOfKeysDoesNotChangeTheDigest(t *testing.T) {
 		"command: [run, x]", "environment: {A: 1, B: 2, C: \"{{ .scale }}\"}", "tags: {a: b, c: d}", "ports: [80, \"81:82\"]", "memory: 1g", "cpu: 1", "scale: 2", "restart: always",
 	}
 	shuffled := append([]string{}, lines...)
-	shuffled[1], shuffled[2], shuffled[3] = "environment: [C={{ .scale }}, B=2, A=1]", "labels: [c=d, a=b]", "ports: [\"81:82\", 80]"
+	shuffled[1], shuffled[2], shuffled[3] = "environment: [\"C={{ .scale }}\", B=2, A=1]", "labels: [c=d, a=b]", "ports: [\"81:82\", 80]"
 	text := func(lines []string) string {
 		return "services:\n  web:\n    compute_type: process\n    " + strings.Join(lines, "\n    ") + "\n"
 	}

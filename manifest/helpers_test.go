@@ -3,12 +3,12 @@ package manifest
 import (
 	"testing"
 
-	"mariposa/manifest/document"
+	"go.yaml.in/yaml/v3"
 )
 
-func readText(t testing.TB, text string) *document.Node {
+func readText(t testing.TB, text string) *yaml.Node {
 	t.Helper()
-	node, faults := document.Read([]byte(text))
+	node, faults := read([]byte(text))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

@@ -207,7 +207,7 @@ func TestParseAlwaysAnswers(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("services: {web: {compute_type: dummy}}"))
-	f.Add([]byte(in("environment: [A={{ .instance.name }}]\nports: [\"80:81\"]\nrestart: on-failure:3\nupdate: {rolling: 25%}")))
+	f.Add([]byte(in("environment: [\"A={{ .instance.name }}\"]\nports: [\"80:81\"]\nrestart: on-failure:3\nupdate: {rolling: 25%}")))
 	f.Add([]byte(`{"services":{"a":{"compute_type":"process","command":["x"]}}}`))
 	f.Add([]byte("services:\n  a: &x\n    compute_type: dummy\n  b: *x\n"))
 	f.Add([]byte("services:\n  a:\n    command: |\n      run\n       me\n"))

@@ -76,7 +76,7 @@ func TestEverySupportedPathResolves(t *testing.T) {
 
 func TestResolveFillsInEnvironmentCommandAndTags(t *testing.T) {
 	t.Parallel()
-	text := strings.Replace(in("environment: [ID={{ .instance.uuid }}, N={{ .scale }} of {{ .project.name }}, X=y]\ntags: {at: \"{{ .placement.dc.name }}\"}\nports: [80]\nmemory: 1g\nrestart: always\nstop: {timeout: 3}"),
+	text := strings.Replace(in("environment: [\"ID={{ .instance.uuid }}\", \"N={{ .scale }} of {{ .project.name }}\", X=y]\ntags: {at: \"{{ .placement.dc.name }}\"}\nports: [80]\nmemory: 1g\nrestart: always\nstop: {timeout: 3}"),
 		"command: run", "command: run --name {{ .instance.name }}", 1)
 	svc := mustParse(t, text).ByName["web"]
 	w, err := Resolve(svc, someScope)
@@ -166,15 +166,15 @@ func TestMdataHoldsWhatHasAValueNow(t *testing.T) {
 func TestWorkloadsAreSharedUnlessInstancesDiffer(t *testing.T) {
 	t.Parallel()
 	for keys, want := range map[string]bool{
-		"scale: 1":                                        false,
-		"environment: [A={{ .project.name }}]":            false,
-		"environment: [A={{ .scale }}]":                   false,
-		"environment: [A={{ .instance.name }}]":           true,
-		"tags: [a={{ .placement.cn.uuid }}]":              true,
-		"tags: [a={{ .service.name }}{{.instance.uuid}}]": true,
-		"files: {/a: \"{{ .instance.name }}\"}":           true,
-		"files: {/a: \"{{ .cns.inst.web.2 }}\"}":          false,
-		"mdata: {a: \"{{ .instance.name }}\"}":            false,
+		"scale: 1":                                          false,
+		`environment: ["A={{ .project.name }}"]`:            false,
+		`environment: ["A={{ .scale }}"]`:                   false,
+		`environment: ["A={{ .instance.name }}"]`:           true,
+		`tags: ["a={{ .placement.cn.uuid }}"]`:              true,
+		`tags: ["a={{ .service.name }}{{.instance.uuid}}"]`: true,
+		"files: {/a: \"{{ .instance.name }}\"}":             true,
+		"files: {/a: \"{{ .cns.inst.web.2 }}\"}":            false,
+		"mdata: {a: \"{{ .instance.name }}\"}":              false,
 	} {
 		if got := PerInstance(mustParse(t, in(keys)).ByName["web"]); got != want {
 			t.Errorf("%s: got %v", keys, got)

@@ -5,14 +5,13 @@ import (
 	"strings"
 
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // names reads a list of distinct texts that each satisfy a check.
 func (c *checker) names(at *spot, of string, check func(string) string) []string {
 	var names []string
 	for _, item := range c.distinct(at, of, check) {
-		names = append(names, item.node.Text)
+		names = append(names, item.node.Value)
 	}
 	return names
 }
@@ -45,7 +44,7 @@ func (c *checker) distinct(at *spot, of string, check func(string) string) []*sp
 
 // words reads a command: a list of words, or a text that is split into them.
 func (c *checker) words(at *spot, d *draft) []string {
-	if at.node.Kind == document.List {
+	if at.kind() == kindList {
 		var words []string
 		for _, item := range c.items(at, "words") {
 			if word, ok := c.text(item); ok {
@@ -55,11 +54,11 @@ func (c *checker) words(at *spot, d *draft) []string {
 		}
 		return c.someWords(at, words)
 	}
-	if at.node.Kind != document.String {
+	if at.kind() != kindText {
 		c.wrongType(at, "a text or a list of words")
 		return nil
 	}
-	words, err := splitWords(at.node.Text)
+	words, err := splitWords(at.node.Value)
 	if err != nil {
 		c.invalid(at, "%v; close it, or write the command as a list of words", err)
 		return nil
@@ -94,16 +93,16 @@ func (c *checker) pairs(at *spot, d *draft, rules pairRules) []mariposa.Variable
 		c.template(at, d, value)
 		pairs = append(pairs, mariposa.Variable{Name: name, Value: value})
 	}
-	if rules.list && at.node.Kind == document.List {
+	if rules.list && at.kind() == kindList {
 		c.listedPairs(at, add)
 		return pairs
 	}
-	if at.node.Kind != document.Map {
+	if at.kind() != kindMap {
 		c.wrongType(at, map[bool]string{true: "a mapping or a list of NAME=VALUE", false: "a mapping"}[rules.list])
 		return nil
 	}
 	c.entries(at, func(at *spot) {
-		if at.node.Kind == document.Null {
+		if at.kind() == kindNull {
 			add(at, at.key, "")
 		} else if value, ok := c.text(at); ok {
 			add(at, at.key, value)
@@ -149,9 +148,9 @@ func affinity(c *checker, at *spot, d *draft) {
 func ports(c *checker, at *spot, d *draft) {
 	targets, hosts := map[int]bool{}, map[int]bool{}
 	for _, item := range c.items(at, "ports") {
-		port, ok := parsePort(item.node)
+		port, ok := parsePort(item)
 		switch {
-		case item.node.Kind == document.Refused:
+		case item.kind() == kindRefused:
 		case !ok:
 			c.invalid(item, "must be a port from 1 to 65535, or \"host:target\" like \"443:8443\"")
 		case targets[port.Target]:
@@ -165,11 +164,11 @@ func ports(c *checker, at *spot, d *draft) {
 	}
 }
 
-func parsePort(n *document.Node) (port mariposa.Port, ok bool) {
-	if n.Kind != document.Int && n.Kind != document.String {
+func parsePort(at *spot) (port mariposa.Port, ok bool) {
+	if k := at.kind(); k != kindInt && k != kindText {
 		return port, false
 	}
-	host, target, both := strings.Cut(n.Text, ":")
+	host, target, both := strings.Cut(at.node.Value, ":")
 	if !both {
 		host, target = "", host
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // Metadata declares a value that the project needs; the value itself is never
@@ -53,7 +52,7 @@ func (c *checker) metadata(at *spot) Metadata {
 		c.invalid(at, "the name %s", why)
 	}
 	before := len(c.faults)
-	if object(c, at, "metadata.*.", metadataKeys, &m) && len(c.faults) == before && at.node.Kind == document.Map {
+	if object(c, at, "metadata.*.", metadataKeys, &m) && len(c.faults) == before && at.kind() == kindMap {
 		c.metadataFits(at, &m)
 	}
 	return m
@@ -106,7 +105,7 @@ func metadataType(c *checker, at *spot, m *Metadata) {
 
 func (c *checker) choices(at *spot) []string {
 	texts := c.names(at, "texts", nil)
-	if at.node.Kind == document.List && len(at.node.Items) == 0 {
+	if at.kind() == kindList && len(at.node.Content) == 0 {
 		c.invalid(at, "must name at least one value")
 	}
 	return texts
@@ -223,8 +222,8 @@ func (p *Project) CheckValues(v *Values) error {
 	}
 	top := valuesSpot(pg.root)
 	for _, e := range pg.entries {
-		if why := bad[e.Key]; why != "" {
-			c.invalid(top.entry(e), "%s", why)
+		if why := bad[e.key.Value]; why != "" {
+			c.invalid(top.entry(e.key, e.value), "%s", why)
 		}
 	}
 	return c.err()

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // unsupported lists what is read and checked but has no effect yet, so that
@@ -28,16 +27,16 @@ var unsupported = map[string]struct{ values, fine []string }{
 func (c *checker) notYet(at *spot, pattern string) {
 	row, listed := unsupported[pattern]
 	n := at.node
-	if !listed || n.Text == "" && len(n.Items) == 0 && len(n.Entries) == 0 {
+	if !listed || n.Value == "" && len(n.Content) == 0 {
 		return
 	}
 	if row.values != nil {
-		if slices.Contains(row.values, n.Text) {
-			c.fault(at, mariposa.FaultNotSupported, "%s is not supported yet; use another value", quote(n.Text))
+		if slices.Contains(row.values, n.Value) {
+			c.fault(at, mariposa.FaultNotSupported, "%s is not supported yet; use another value", quote(n.Value))
 		}
 		return
 	}
-	if !slices.Contains(row.fine, n.Text) {
+	if !slices.Contains(row.fine, n.Value) {
 		c.fault(at, mariposa.FaultNotSupported, "is not supported yet; leave it out")
 	}
 }
@@ -45,7 +44,7 @@ func (c *checker) notYet(at *spot, pattern string) {
 // notYetDefault reports a compute type that holds by default and is not
 // supported yet.
 func (c *checker) notYetDefault(at *spot, compute mariposa.ComputeType) {
-	if slices.Contains(unsupported["services.*.compute_type"].values, string(compute)) && at.node.Kind != document.Refused {
+	if slices.Contains(unsupported["services.*.compute_type"].values, string(compute)) && at.kind() != kindRefused {
 		c.fault(at, mariposa.FaultNotSupported, "%q, the default, is not supported yet; set another compute_type", string(compute))
 	}
 }

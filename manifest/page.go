@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // valuesSubject is what faults of values speak of.
@@ -19,8 +20,8 @@ const valuesSubject = "the metadata"
 // the bytes and then read back: what does not say what it should is not used.
 type page struct {
 	doc     []byte
-	root    *document.Node
-	entries []document.Entry  // in the order of the document
+	root    *yaml.Node
+	entries []setting         // in the order of the document
 	texts   map[string]string // what it says; keys set to null are not there
 }
 
@@ -29,20 +30,20 @@ func readPage(doc []byte) (*page, error) {
 		return nil, tooManyBytes(len(doc))
 	}
 	c := &checker{of: valuesSubject}
-	root, faults := document.ReadHushed(doc)
+	root, faults := read(doc)
 	c.faults = faults
 	if root == nil {
 		return nil, c.err()
 	}
-	if len(root.Entries) > MaxKeys {
-		return nil, tooManyKeys(len(root.Entries))
-	}
-	pg := &page{doc: doc, root: root, entries: root.Entries, texts: make(map[string]string, len(root.Entries))}
 	top := valuesSpot(root)
-	if root.Kind != document.Map && root.Kind != document.Null {
-		c.invalid(top, "must be a mapping of names to values, not %s", root.Kind)
+	if k := top.kind(); k != kindMap && k != kindNull {
+		c.invalid(top, "must be a mapping of names to values, not %s", k)
 		return nil, c.err()
 	}
+	if n := len(root.Content) / 2; n > MaxKeys {
+		return nil, tooManyKeys(n)
+	}
+	pg := &page{doc: doc, root: root, texts: make(map[string]string, len(root.Content)/2)}
 	tooLarge := ""
 	c.entries(top, func(at *spot) {
 		c.value(at, pg.texts)
@@ -56,11 +57,12 @@ func readPage(doc []byte) (*page, error) {
 	if tooLarge != "" {
 		return nil, tooLargeValue(tooLarge, len(pg.texts[tooLarge]))
 	}
+	pg.locate()
 	return pg, nil
 }
 
 // valuesSpot makes faults of a key read metadata.KEY.
-func valuesSpot(root *document.Node) *spot {
+func valuesSpot(root *yaml.Node) *spot {
 	return &spot{up: rootSpot(root), key: "metadata", index: -1, line: root.Line, node: root}
 }
 
@@ -71,12 +73,12 @@ func (c *checker) value(at *spot, into map[string]string) {
 		c.invalid(&spot{up: at.up.up, key: "metadata", index: -1, line: at.line, node: at.node}, "a name %s", why)
 		return
 	}
-	switch at.node.Kind {
-	case document.Null, document.Refused:
-	case document.List, document.Map:
-		c.invalid(at, "must be a text, a number, true or false, not %s; write nested values as one text, behind a |", at.node.Kind)
+	switch at.kind() {
+	case kindNull, kindRefused:
+	case kindList, kindMap:
+		c.invalid(at, "must be a text, a number, true or false, not %s; write nested values as one text, behind a |", at.kind())
 	default:
-		into[at.key] = at.node.Text
+		into[at.key] = at.node.Value
 	}
 }
 
@@ -94,32 +96,32 @@ func tooLargeValue(key string, size int) error {
 
 // entry finds a key, also one set to null.
 func (pg *page) entry(key string) int {
-	return slices.IndexFunc(pg.entries, func(e document.Entry) bool { return e.Key == key })
+	return slices.IndexFunc(pg.entries, func(e setting) bool { return e.key.Value == key })
 }
 
 func (pg *page) has(key string) bool { return pg.entry(key) >= 0 }
 
 // braces reports whether the document is a mapping in braces, as JSON is.
 func (pg *page) braces() bool {
-	return pg.root.Kind == document.Map && pg.doc[pg.root.Span.From] == '{'
+	return pg.root.Kind == yaml.MappingNode && pg.root.Style&yaml.FlowStyle != 0
 }
 
 // edit puts text in place of some bytes.
 type edit struct {
-	document.Span
+	span
 	text string
 }
 
 // apply makes edits, which must not overlap, with the document's own line ends.
 func (pg *page) apply(edits ...edit) []byte {
-	slices.SortFunc(edits, func(a, b edit) int { return cmp.Compare(a.From, b.From) })
+	slices.SortFunc(edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
 	ending := lineEnd(pg.doc)
 	var out bytes.Buffer
 	done := 0
 	for _, e := range edits {
-		out.Write(pg.doc[done:e.From])
+		out.Write(pg.doc[done:e.from])
 		out.WriteString(strings.ReplaceAll(e.text, "\n", ending))
-		done = e.To
+		done = e.to
 	}
 	out.Write(pg.doc[done:])
 	return out.Bytes()
@@ -167,8 +169,8 @@ func (pg *page) first(want map[string]string, ways []func() edit) []byte {
 }
 
 func says(doc []byte, want map[string]string) bool {
-	root, faults := document.ReadHushed(doc)
-	if root == nil || len(faults) > 0 || (root.Kind != document.Map && root.Kind != document.Null) {
+	root, faults := read(doc)
+	if root == nil || len(faults) > 0 || (kindOf(root) != kindMap && kindOf(root) != kindNull) {
 		return false
 	}
 	texts := make(map[string]string, len(want))
@@ -183,7 +185,7 @@ func (pg *page) replaced(texts map[string]string) []byte {
 	maps.Copy(want, texts)
 	var edits []edit
 	for i, e := range pg.entries {
-		if text, ok := texts[e.Key]; ok {
+		if text, ok := texts[e.key.Value]; ok {
 			edits = append(edits, pg.replace(i, spelling{text: oneLine(text, pg.braces())}))
 		}
 	}
@@ -195,17 +197,17 @@ func (pg *page) replaced(texts map[string]string) []byte {
 
 // replace writes a value in the place of another.
 func (pg *page) replace(i int, s spelling) edit {
-	e := edit{Span: pg.entries[i].Value.Span, text: s.text}
+	e := edit{span: pg.entries[i].span, text: s.text}
 	if s.lines != nil {
 		e.text = s.block(pg.column(i))
-		e.To = lineStop(pg.doc, e.To) // a comment cannot stand behind a block
-		if e.To == len(pg.doc) {
+		e.to = lineStop(pg.doc, e.to) // a comment cannot stand behind a block
+		if e.to == len(pg.doc) {
 			e.text += "\n"
 		}
 	}
-	if e.From == pg.entries[i].Value.Span.To { // there was nothing behind the key
+	if e.from == pg.entries[i].to { // there was nothing behind the key
 		e.text = " " + e.text
-		if pg.doc[e.From-1] != ':' {
+		if pg.doc[e.from-1] != ':' {
 			e.text = ":" + e.text
 		}
 	}
@@ -221,9 +223,9 @@ func (pg *page) add(key string, s spelling) edit {
 	if len(pg.entries) > 0 {
 		column = pg.column(0)
 	}
-	e := edit{Span: document.Span{From: bodyEnd(pg.doc)}, text: s.line(key, column)}
-	e.To = e.From
-	if e.From > 0 && !isLineEnd(pg.doc[e.From-1]) {
+	e := edit{span: span{from: bodyEnd(pg.doc)}, text: s.line(key, column)}
+	e.to = e.from
+	if e.from > 0 && !isLineEnd(pg.doc[e.from-1]) {
 		e.text = "\n" + e.text
 	}
 	return e
@@ -231,60 +233,56 @@ func (pg *page) add(key string, s spelling) edit {
 
 // addBefore writes a key before another.
 func (pg *page) addBefore(i int, key string, s spelling) edit {
-	at := lineBegin(pg.doc, pg.entries[i].At)
-	return edit{Span: document.Span{From: at, To: at}, text: s.line(key, pg.column(i))}
+	at := lineBegin(pg.doc, pg.entries[i].at)
+	return edit{span: span{from: at, to: at}, text: s.line(key, pg.column(i))}
 }
 
 func (pg *page) addInBraces(key string, s spelling) edit {
 	text := fmt.Sprintf("%s: %s", quoted(key), s.text)
 	n := len(pg.entries)
 	if n == 0 {
-		at := pg.root.Span.To - 1
-		return edit{Span: document.Span{From: at, To: at}, text: text}
+		at := pg.closing()
+		return edit{span: span{from: at, to: at}, text: text}
 	}
 	last := pg.entries[n-1]
 	between := ", "
-	if begin := lineBegin(pg.doc, last.At); len(bytes.TrimLeft(pg.doc[begin:last.At], " \t")) == 0 {
-		between = ",\n" + string(pg.doc[begin:last.At])
+	if begin := lineBegin(pg.doc, last.at); len(bytes.TrimLeft(pg.doc[begin:last.at], " \t")) == 0 {
+		between = ",\n" + string(pg.doc[begin:last.at])
 	}
-	at := last.Value.Span.To
-	return edit{Span: document.Span{From: at, To: at}, text: between + text}
+	at := last.to
+	return edit{span: span{from: at, to: at}, text: between + text}
 }
 
 // cut takes an entry out of braces, with one comma.
 func (pg *page) cut(i int) edit {
-	span := document.Span{From: pg.entries[i].At, To: pg.entries[i].Value.Span.To}
+	cut := span{from: pg.entries[i].at, to: pg.entries[i].to}
 	switch {
 	case i+1 < len(pg.entries):
-		span.To = pg.entries[i+1].At
+		cut.to = pg.entries[i+1].at
 	case i > 0:
-		span.From = pg.entries[i-1].Value.Span.To
+		cut.from = pg.entries[i-1].to
 	default:
-		span.To = pg.root.Span.To - 1
+		cut.to = pg.closing()
 	}
-	return edit{Span: span}
+	return edit{span: cut}
 }
 
 // cutLines takes out the lines of an entry and leaves what stands around it.
 func (pg *page) cutLines(i int) edit {
-	to := lineStop(pg.doc, pg.entries[i].Value.Span.To)
-	if bytes.HasPrefix(pg.doc[to:], []byte("\r\n")) {
-		to++
-	}
-	return edit{Span: document.Span{From: lineBegin(pg.doc, pg.entries[i].At), To: min(to+1, len(pg.doc))}}
+	return edit{span: span{from: lineBegin(pg.doc, pg.entries[i].at), to: nextLine(pg.doc, pg.entries[i].to)}}
 }
 
 // cutToNext takes out comments and blank lines too: behind the value before, they
 // would become a part of that.
 func (pg *page) cutToNext(i int) edit {
-	span := document.Span{From: lineBegin(pg.doc, pg.entries[i].At), To: bodyEnd(pg.doc)}
+	cut := span{from: lineBegin(pg.doc, pg.entries[i].at), to: bodyEnd(pg.doc)}
 	if i+1 < len(pg.entries) {
-		span.To = lineBegin(pg.doc, pg.entries[i+1].At)
+		cut.to = lineBegin(pg.doc, pg.entries[i+1].at)
 	}
-	return edit{Span: span}
+	return edit{span: cut}
 }
 
-func (pg *page) column(i int) int { return pg.entries[i].At - lineBegin(pg.doc, pg.entries[i].At) }
+func (pg *page) column(i int) int { return pg.entries[i].at - lineBegin(pg.doc, pg.entries[i].at) }
 
 // lineBegin is where the line of an offset begins, behind a byte order mark.
 func lineBegin(doc []byte, at int) int {
@@ -301,6 +299,15 @@ func lineStop(doc []byte, at int) int {
 		return at + i
 	}
 	return len(doc)
+}
+
+// nextLine is where the line behind that of an offset begins.
+func nextLine(doc []byte, at int) int {
+	stop := lineStop(doc, at)
+	if bytes.HasPrefix(doc[stop:], []byte("\r\n")) {
+		stop++
+	}
+	return min(stop+1, len(doc))
 }
 
 func isLineEnd(c byte) bool { return c == '\n' || c == '\r' }

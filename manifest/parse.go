@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // Parse reads and checks a manifest. Its error is a *mariposa.Error that lists
@@ -17,7 +16,7 @@ func Parse(data []byte) (*Project, error) {
 		return nil, mariposa.Errorf(mariposa.TooLarge, "the manifest has %d bytes; at most %d are read", len(data), MaxBytes)
 	}
 	c := &checker{}
-	root, faults := document.Read(data)
+	root, faults := read(data)
 	c.faults = faults
 	if root == nil {
 		return nil, c.err()
@@ -57,7 +56,7 @@ var topKeys = keys[parts]{
 
 func (c *checker) project(at *spot) *Project {
 	p := &parts{byName: map[string]*draft{}}
-	if at.node.Kind == document.Null {
+	if at.kind() == kindNull {
 		c.fault(at, mariposa.FaultMissing, "the document is empty; a manifest begins with services:")
 		return nil
 	}
@@ -160,7 +159,7 @@ var balancerKeys = keys[balancerDraft]{
 func (c *checker) loadBalancer(at *spot, p *parts) LoadBalancer {
 	b := balancerDraft{of: p, LoadBalancer: LoadBalancer{Name: at.key, Mode: "http", Drain: 30 * time.Second}}
 	c.label(at)
-	if at.node.Kind == document.Refused || !object(c, at, "load_balancers.*.", balancerKeys, &b) {
+	if at.kind() == kindRefused || !object(c, at, "load_balancers.*.", balancerKeys, &b) {
 		return b.LoadBalancer
 	}
 	for _, key := range []string{"listen", "service", "port"} {

@@ -246,7 +246,7 @@ func TestEachFaultIsNamed(t *testing.T) {
 		{"a port twice", in("ports: [80, 80]"), mariposa.Fault{Field: "services.web.ports[1]", Code: mariposa.FaultDuplicate, Message: "twice", Line: 6}},
 		{"tags and labels", in("tags: {a: b}\nlabels: {a: b}"), mariposa.Fault{Field: "services.web.labels", Code: mariposa.FaultDuplicate, Message: "another name of tags", Line: 7}},
 		{"an alias", in("memory: *x"), mariposa.Fault{Code: mariposa.FaultSyntax, Message: "aliases", Line: 6}},
-		{"the port of a service without", in("tags:\n  at: {{ .services.db.port }}"), mariposa.Fault{Field: "services.web.tags.at", Code: mariposa.FaultInvalid, Message: "has no ports", Line: 7}},
+		{"the port of a service without", in("tags:\n  at: \"{{ .services.db.port }}\""), mariposa.Fault{Field: "services.web.tags.at", Code: mariposa.FaultInvalid, Message: "has no ports", Line: 7}},
 		{"a service that is not there", in("environment:\n  A: \"{{ .services.bd.id }}\""), mariposa.Fault{Field: "services.web.environment.A", Code: mariposa.FaultUnknown, Message: `"bd", which does not exist`, Line: 7}},
 		{"itself", in("environment:\n  A: \"{{ .services.web.id }}\""), mariposa.Fault{Field: "services.web.environment.A", Code: mariposa.FaultInvalid, Message: "itself", Line: 7}},
 		{"a cycle of references", "services:\n  web:\n    compute_type: dummy\n    environment: {A: \"{{ .services.db.id }}\"}\n  db:\n    compute_type: dummy\n    mdata: {b: \"{{ .services.web.address }}\"}\n", mariposa.Fault{Field: "services.db.mdata.b", Code: mariposa.FaultInvalid, Message: "db -> web -> db", Line: 7}},

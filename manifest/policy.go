@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 func restart(c *checker, at *spot, d *draft) {
-	word, count, counted := strings.Cut(at.node.Text, ":")
-	if at.node.Kind == document.String && word == string(mariposa.RestartOnFailure) && counted {
+	word, count, counted := strings.Cut(at.node.Value, ":")
+	if at.kind() == kindText && word == string(mariposa.RestartOnFailure) && counted {
 		n, err := strconv.Atoi(count)
 		if err != nil || n < 1 || n > maxScale {
 			c.invalid(at, "must have a number of restarts from 1 behind the colon, like on-failure:3")
@@ -45,7 +44,7 @@ var stopKeys = keys[mariposa.Stop]{
 
 // stopTimeout reads -1 as for ever: the one time span that may be negative.
 func stopTimeout(c *checker, at *spot, s *mariposa.Stop) {
-	if at.node.Kind == document.Int && at.node.Text == "-1" {
+	if at.kind() == kindInt && at.node.Value == "-1" {
 		s.Timeout = -time.Second
 		return
 	}
@@ -159,11 +158,11 @@ func healthChecks(c *checker, at *spot, d *draft) {
 		h := checkDraft{of: d, HealthCheck: mariposa.HealthCheck{
 			Poll: 5 * time.Second, UnhealthyPoll: time.Second, Timeout: 2 * time.Second, Retries: 2,
 		}}
-		if item.node.Kind == document.Null {
+		if item.kind() == kindNull {
 			c.wrongType(item, "a mapping")
 			continue
 		}
-		if item.node.Kind == document.Refused || !object(c, item, "services.*.healthchecks.", checkKeys, &h) {
+		if item.kind() == kindRefused || !object(c, item, "services.*.healthchecks.", checkKeys, &h) {
 			continue
 		}
 		c.checkFits(item, &h)
@@ -237,12 +236,12 @@ const containerPilotPort = 9090
 
 func containerPilot(c *checker, at *spot, d *draft) {
 	port := containerPilotPort
-	if at.node.Kind == document.Map {
+	if at.kind() == kindMap {
 		object(c, at, "services.*.containerpilot.", keys[int]{"port": (*checker).port}, &port)
 		d.Pilot = &port
 		return
 	}
-	if at.node.Kind != document.Bool {
+	if at.kind() != kindBool {
 		c.wrongType(at, "true, false or a mapping with a port")
 		return
 	}

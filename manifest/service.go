@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // maxScale bounds how many instances one service may have.
@@ -98,7 +97,7 @@ func (c *checker) service(at *spot) *draft {
 	if why := dnsLabel(at.key); why != "" {
 		c.invalid(at, "the name %s", why)
 	}
-	if at.node.Kind == document.Refused || !object(c, at, "services.*.", serviceKeys, d) {
+	if at.kind() == kindRefused || !object(c, at, "services.*.", serviceKeys, d) {
 		return d
 	}
 	if at.child("compute_type") == nil {
@@ -130,7 +129,7 @@ func (c *checker) fits(d *draft) {
 			c.invalid(image, "a process has no image; remove it or use another compute_type")
 		}
 		for _, v := range d.volumes {
-			if mariposa.ParseMount(v.at.node.Text).ReadOnly {
+			if mariposa.ParseMount(v.at.node.Value).ReadOnly {
 				c.fault(v.at, mariposa.FaultNotSupported, "a process cannot be kept from writing to its volume; leave :ro out")
 			}
 		}
@@ -249,7 +248,7 @@ const maxMounts = 32
 func volumes(c *checker, at *spot, d *draft) {
 	used := map[string]bool{}
 	for _, item := range c.distinct(at, "volumes like data:/path", mount) {
-		m := mariposa.ParseMount(item.node.Text)
+		m := mariposa.ParseMount(item.node.Value)
 		switch other := overlap(used, m.Path); {
 		case len(used) == maxMounts:
 			c.fault(item, mariposa.FaultTooLarge, "is one too many; a service may use %d volumes", maxMounts)
@@ -263,7 +262,7 @@ func volumes(c *checker, at *spot, d *draft) {
 		}
 		used[m.Path] = true
 		d.volumes = append(d.volumes, edge{to: m.Name, at: item})
-		d.Volumes = append(d.Volumes, item.node.Text)
+		d.Volumes = append(d.Volumes, item.node.Value)
 	}
 }
 
@@ -287,8 +286,8 @@ func networks(c *checker, at *spot, d *draft) {
 			c.fault(item, mariposa.FaultTooLarge, "is one too many; a service may use %d networks", maxNetworks)
 			return
 		}
-		d.networks = append(d.networks, edge{to: item.node.Text, at: item})
-		d.Networks = append(d.Networks, item.node.Text)
+		d.networks = append(d.networks, edge{to: item.node.Value, at: item})
+		d.Networks = append(d.Networks, item.node.Value)
 	}
 }
 
@@ -304,7 +303,7 @@ func (d *draft) share(all []Network) {
 
 func dependsOn(c *checker, at *spot, d *draft) {
 	for _, item := range c.distinct(at, "service names", nil) {
-		d.edges = append(d.edges, edge{to: item.node.Text, at: item})
+		d.edges = append(d.edges, edge{to: item.node.Value, at: item})
 	}
 }
 

@@ -3,8 +3,9 @@ package manifest
 import (
 	"slices"
 
+	"go.yaml.in/yaml/v3"
+
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // ofMany are the keys of a service that speak of several instances, of slots, or of what services share.
@@ -17,20 +18,25 @@ func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, erro
 	if len(doc) > MaxBytes {
 		return nil, mariposa.Errorf(mariposa.TooLarge, "the definition has %d bytes; at most %d are read", len(doc), MaxBytes)
 	}
-	root, faults := document.Read(doc)
+	root, faults := read(doc)
 	c := &checker{of: "the definition", faults: faults, single: true}
 	if root == nil {
 		return nil, c.err()
 	}
 	at := rootSpot(root)
 	at.key = name
-	root.Entries = slices.DeleteFunc(root.Entries, func(e document.Entry) bool {
-		if !slices.Contains(ofMany, e.Key) || e.Value.Kind == document.Null {
-			return false
+	rest := *root
+	rest.Content = nil
+	for key, value := range entriesOf(root) {
+		if slices.Contains(ofMany, key.Value) && kindOf(value) != kindNull {
+			c.invalid(at.entry(key, value), "is about a service, and this is a single instance; leave it out")
+			continue
 		}
-		c.invalid(at.entry(e), "is about a service, and this is a single instance; leave it out")
-		return true
-	})
+		rest.Content = append(rest.Content, key, value)
+	}
+	if root.Kind == yaml.MappingNode {
+		at.node = &rest
+	}
 	d := c.service(at)
 	c.references(surroundings(of, d))
 	if err := c.err(); err != nil {

@@ -12,7 +12,7 @@ func TestASingleInstanceIsDefinedLikeAService(t *testing.T) {
 	t.Parallel()
 	of := mustParse(t, threeServices)
 	for name, doc := range map[string]string{
-		"YAML": "compute_type: process\ncommand: run {{ .meta.mode }}\nenvironment: [AT={{ .cns.svc.web }}]\nfiles: {/a: x}\n",
+		"YAML": "compute_type: process\ncommand: run {{ .meta.mode }}\nenvironment: [\"AT={{ .cns.svc.web }}\"]\nfiles: {/a: x}\n",
 		"JSON": `{"compute_type": "process", "command": "run {{ .meta.mode }}", "environment": {"AT": "{{ .cns.svc.web }}"}, "files": {"/a": "x"}}`,
 	} {
 		svc, err := ParseService("shell", []byte(doc), of)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"mariposa/manifest/document"
+	"go.yaml.in/yaml/v3"
 )
 
 // spelling is one way to write a text in a document of values: on one line, or
@@ -57,12 +57,12 @@ func plainText(text string) bool {
 	case "y", "n", "yes", "no", "on", "off":
 		return false
 	}
-	root, faults := document.Read([]byte("k: " + text + "\n"))
-	if root == nil || len(faults) > 0 || len(root.Entries) != 1 {
+	root, faults := read([]byte("k: " + text + "\n"))
+	if root == nil || len(faults) > 0 || len(root.Content) != 2 {
 		return false
 	}
-	value := root.Entries[0].Value
-	return value.Text == text && value.Kind != document.Null && value.Kind != document.List && value.Kind != document.Map
+	value := root.Content[1]
+	return value.Kind == yaml.ScalarNode && value.Value == text && kindOf(value) != kindNull
 }
 
 // jsonWord reports whether a text is a number or a boolean of JSON.

@@ -2,10 +2,12 @@ package manifest
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // SetService puts the definition of one service into a manifest, in place of the
@@ -15,12 +17,12 @@ func SetService(doc []byte, name string, def []byte) ([]byte, error) {
 	if why := dnsLabel(name); why != "" {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the name of the service %s", why)
 	}
-	body, faults := document.Read(def)
+	body, faults := read(def)
 	if body == nil || len(faults) > 0 {
 		return nil, (&checker{faults: faults}).err()
 	}
-	if body.Kind != document.Map && body.Kind != document.Null {
-		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of a service is a mapping of its keys, not %s", body.Kind)
+	if k := kindOf(body); k != kindMap && k != kindNull {
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of a service is a mapping of its keys, not %s", k)
 	}
 	return splice(doc, name, func(column int) string { return entryText(name, def, body, column) })
 }
@@ -41,44 +43,52 @@ func ServiceText(doc []byte, name string) ([]byte, bool) {
 	if i < 0 {
 		return nil, false
 	}
-	return document.Write(s.entries[i].Value), true
+	return write(s.entries[i].value), true
 }
 
 // services is the mapping of services in a manifest's bytes.
 type services struct {
-	doc     []byte
 	block   bool // it is written line by line, not in braces
-	at      int  // where its key begins
 	end     int  // where the lines behind it begin
-	entries []document.Entry
+	entries []serviceEntry
+}
+
+// serviceEntry is a service and where the line of its name begins.
+type serviceEntry struct {
+	key, value *yaml.Node
+	line       int
 }
 
 func findServices(doc []byte) (*services, error) {
-	root, faults := document.Read(doc)
-	if root == nil || len(faults) > 0 || root.Kind != document.Map {
+	root, faults := read(doc)
+	if root == nil || len(faults) > 0 || kindOf(root) != kindMap {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the manifest cannot be read")
 	}
-	s := &services{doc: doc, end: len(doc)}
-	for i, e := range root.Entries {
-		if e.Key != "services" {
+	s := &services{end: len(doc)}
+	f := newFinder(doc)
+	found := false
+	for key, value := range entriesOf(root) {
+		if found {
+			s.end = lineBegin(doc, f.find(key))
+			break
+		}
+		if found = key.Value == "services"; !found {
 			continue
 		}
-		s.at, s.entries = e.At, e.Value.Entries
-		s.block = doc[0] != '{' && e.Value.Kind == document.Map && len(s.entries) > 0 && s.entries[0].Line > e.Line
-		if i+1 < len(root.Entries) {
-			s.end = lineBegin(doc, root.Entries[i+1].At)
+		s.block = len(value.Content) > 0 && (root.Style|value.Style)&yaml.FlowStyle == 0
+		for name, def := range entriesOf(value) {
+			e := serviceEntry{key: name, value: def}
+			if s.block {
+				e.line = lineBegin(doc, f.find(name))
+			}
+			s.entries = append(s.entries, e)
 		}
 	}
 	return s, nil
 }
 
 func (s *services) index(name string) int {
-	for i, e := range s.entries {
-		if e.Key == name {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(s.entries, func(e serviceEntry) bool { return e.key.Value == name })
 }
 
 // splice changes one service. Where lines cannot simply be exchanged, the whole
@@ -93,12 +103,12 @@ func splice(doc []byte, name string, text func(column int) string) ([]byte, erro
 		return nil, mariposa.Errorf(mariposa.ResourceNotFound, "the manifest has no service %q", name)
 	}
 	if s.block {
-		column := s.entries[0].At - lineBegin(doc, s.entries[0].At)
+		column := s.entries[0].key.Column - 1
 		from, to := s.end, s.end
 		if i >= 0 {
-			from = lineBegin(doc, s.entries[i].At)
+			from = s.entries[i].line
 			if i+1 < len(s.entries) {
-				to = lineBegin(doc, s.entries[i+1].At)
+				to = s.entries[i+1].line
 			}
 		}
 		if next := joined(doc[:from], text(column), doc[to:]); reads(doc, next, name) {
@@ -123,66 +133,65 @@ func joined(before []byte, text string, after []byte) []byte {
 // reads reports whether a changed manifest can be read, and differs from the old one
 // in nothing but one service.
 func reads(was, is []byte, name string) bool {
-	a, _ := document.Read(was)
-	b, faults := document.Read(is)
+	a, _ := read(was)
+	b, faults := read(is)
 	if a == nil || b == nil || len(faults) > 0 {
 		return false
 	}
-	return bytes.Equal(document.Write(without(a, name)), document.Write(without(b, name)))
+	return bytes.Equal(write(without(a, name)), write(without(b, name)))
 }
 
 // without is a manifest's tree less one service.
-func without(root *document.Node, name string) *document.Node {
+func without(root *yaml.Node, name string) *yaml.Node {
 	top := *root
-	top.Entries = nil
-	for _, e := range root.Entries {
-		if e.Key == "services" {
-			value := *e.Value
-			value.Kind, value.Entries = document.Map, nil
-			for _, svc := range e.Value.Entries {
-				if svc.Key != name {
-					value.Entries = append(value.Entries, svc)
+	top.Content = nil
+	for key, value := range entriesOf(root) {
+		if key.Value == "services" {
+			all := value
+			value = &yaml.Node{Kind: yaml.MappingNode}
+			for svc, def := range entriesOf(all) {
+				if svc.Value != name {
+					value.Content = append(value.Content, svc, def)
 				}
 			}
-			e.Value = &value
 		}
-		top.Entries = append(top.Entries, e)
+		top.Content = append(top.Content, key, value)
 	}
 	return &top
 }
 
 // rewritten writes the whole manifest anew with one service changed.
 func rewritten(doc []byte, name string, text func(int) string) ([]byte, error) {
-	root, _ := document.Read(doc)
+	root, _ := read(doc)
 	rest := without(root, name)
 	if block := text(0); block != "" {
-		added, faults := document.Read([]byte(block))
+		added, faults := read([]byte(block))
 		if added == nil || len(faults) > 0 {
 			return nil, (&checker{faults: faults}).err()
 		}
 		found := false
-		for i := range rest.Entries {
-			if rest.Entries[i].Key == "services" {
-				rest.Entries[i].Value.Entries = append(rest.Entries[i].Value.Entries, added.Entries...)
+		for key, value := range entriesOf(rest) {
+			if key.Value == "services" {
+				value.Content = append(value.Content, added.Content...)
 				found = true
 			}
 		}
 		if !found {
-			rest.Entries = append(rest.Entries, document.Entry{Key: "services", Value: added})
+			rest.Content = append(rest.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "services"}, added)
 		}
 	}
-	return document.Write(rest), nil
+	return write(rest), nil
 }
 
 // entryText writes one service at a column.
-func entryText(name string, def []byte, body *document.Node, column int) string {
+func entryText(name string, def []byte, body *yaml.Node, column int) string {
 	pad := strings.Repeat(" ", column)
 	text := strings.TrimRight(string(def), " \t\r\n")
-	if body.Kind == document.Null || len(body.Entries) == 0 {
+	if len(body.Content) == 0 {
 		return pad + name + ": {}\n"
 	}
-	if strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") || strings.Contains(text, "\t") || strings.HasPrefix(text, "---") {
-		text = strings.TrimRight(string(document.Write(body)), "\n")
+	if body.Style&yaml.FlowStyle != 0 || strings.Contains(text, "\t") || strings.HasPrefix(text, "---") {
+		text = strings.TrimRight(string(write(body)), "\n")
 	}
 	var b strings.Builder
 	b.WriteString(pad + name + ":\n")

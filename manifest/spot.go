@@ -8,8 +8,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v3"
+
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // spot is a place in the document: a node and the way that leads to it. Its
@@ -19,27 +20,29 @@ type spot struct {
 	key   string
 	index int // of a list entry, else -1
 	line  int
-	node  *document.Node
+	node  *yaml.Node
 }
 
-func rootSpot(node *document.Node) *spot {
+func rootSpot(node *yaml.Node) *spot {
 	return &spot{index: -1, line: node.Line, node: node}
 }
 
-func (s *spot) entry(e document.Entry) *spot {
-	return &spot{up: s, key: e.Key, index: -1, line: e.Line, node: e.Value}
+func (s *spot) entry(key, value *yaml.Node) *spot {
+	return &spot{up: s, key: key.Value, index: -1, line: key.Line, node: value}
 }
 
 func (s *spot) item(i int) *spot {
-	return &spot{up: s, index: i, line: s.node.Items[i].Line, node: s.node.Items[i]}
+	return &spot{up: s, index: i, line: s.node.Content[i].Line, node: s.node.Content[i]}
 }
+
+func (s *spot) kind() kind { return kindOf(s.node) }
 
 // child finds the entry with a key; nil when it is absent or null, which is
 // the same to a manifest.
 func (s *spot) child(key string) *spot {
-	for _, e := range s.node.Entries {
-		if e.Key == key && e.Value.Kind != document.Null {
-			return s.entry(e)
+	for k, value := range entriesOf(s.node) {
+		if k.Value == key && kindOf(value) != kindNull {
+			return s.entry(k, value)
 		}
 	}
 	return nil
@@ -48,7 +51,7 @@ func (s *spot) child(key string) *spot {
 // missing is the spot of a key that is not there: it has the line of the
 // mapping that should hold it.
 func (s *spot) missing(key string) *spot {
-	return &spot{up: s, key: key, index: -1, line: s.line, node: &document.Node{Line: s.line}}
+	return &spot{up: s, key: key, index: -1, line: s.line, node: &yaml.Node{Line: s.line}}
 }
 
 func (s *spot) String() string {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mariposa"
-	"mariposa/manifest/document"
 )
 
 // keys says which keys a mapping may have and what each does to the thing that
@@ -27,7 +26,7 @@ func object[T any](c *checker, at *spot, pattern string, known keys[T], into *T)
 			c.unknown(at, func() []string { return sortedKeys(known) }, at.key, "is not a known key")
 			return
 		}
-		if at.node.Kind == document.Null || at.node.Kind == document.Refused {
+		if at.kind() == kindNull || at.kind() == kindRefused {
 			return
 		}
 		decode(c, at, into)
@@ -38,8 +37,8 @@ func object[T any](c *checker, at *spot, pattern string, known keys[T], into *T)
 
 // mapping checks that a node is a mapping; nothing at all is an empty one.
 func (c *checker) mapping(at *spot) bool {
-	switch at.node.Kind {
-	case document.Map, document.Null:
+	switch at.kind() {
+	case kindMap, kindNull:
 		return true
 	}
 	c.wrongType(at, "a mapping")
@@ -49,33 +48,33 @@ func (c *checker) mapping(at *spot) bool {
 // entries visits each entry of a mapping once; a key that stands there again
 // is a fault.
 func (c *checker) entries(at *spot, visit func(at *spot)) {
-	lines := make(map[string]int, len(at.node.Entries))
-	for _, e := range at.node.Entries {
-		here := at.entry(e)
-		if line, twice := lines[e.Key]; twice {
+	lines := make(map[string]int, len(at.node.Content)/2)
+	for key, value := range entriesOf(at.node) {
+		here := at.entry(key, value)
+		if line, twice := lines[key.Value]; twice {
 			c.fault(here, mariposa.FaultDuplicate, "stands there twice, first on line %d; remove one", line)
 			continue
 		}
-		lines[e.Key] = e.Line
-		if e.Key != "<<" { // refused by the reader
+		lines[key.Value] = key.Line
+		if key.Value != "<<" { // refused by the reader
 			visit(here)
 		}
 	}
 }
 
 func (c *checker) wrongType(at *spot, want string) {
-	if at.node.Kind != document.Refused {
-		c.invalid(at, "must be %s, not %s", want, at.node.Kind)
+	if at.kind() != kindRefused {
+		c.invalid(at, "must be %s, not %s", want, at.kind())
 	}
 }
 
 // items gives the spots of a list's entries.
 func (c *checker) items(at *spot, of string) []*spot {
-	if at.node.Kind != document.List {
+	if at.kind() != kindList {
 		c.wrongType(at, "a list of "+of)
 		return nil
 	}
-	spots := make([]*spot, len(at.node.Items))
+	spots := make([]*spot, len(at.node.Content))
 	for i := range spots {
 		spots[i] = at.item(i)
 	}
@@ -84,28 +83,28 @@ func (c *checker) items(at *spot, of string) []*spot {
 
 // text accepts any scalar as it was written.
 func (c *checker) text(at *spot) (string, bool) {
-	switch at.node.Kind {
-	case document.String, document.Int, document.Float, document.Bool:
-		return at.node.Text, true
+	switch at.kind() {
+	case kindText, kindInt, kindFloat, kindBool:
+		return at.node.Value, true
 	}
 	c.wrongType(at, "a text")
 	return "", false
 }
 
 func (c *checker) flag(at *spot) (on, ok bool) {
-	if at.node.Kind != document.Bool {
+	if at.kind() != kindBool {
 		c.wrongType(at, "true or false")
 		return false, false
 	}
-	return strings.EqualFold(at.node.Text, "true"), true
+	return strings.EqualFold(at.node.Value, "true"), true
 }
 
 func (c *checker) whole(at *spot, least, most int) (int, bool) {
-	if at.node.Kind != document.Int {
+	if at.kind() != kindInt {
 		c.wrongNumber(at, "a whole number", float64(least), float64(most))
 		return 0, false
 	}
-	n, err := strconv.Atoi(at.node.Text)
+	n, err := strconv.Atoi(at.node.Value)
 	if err != nil || n < least || n > most {
 		c.wrongNumber(at, "a whole number", float64(least), float64(most))
 		return 0, false
@@ -114,11 +113,11 @@ func (c *checker) whole(at *spot, least, most int) (int, bool) {
 }
 
 func (c *checker) number(at *spot, least, most float64) (float64, bool) {
-	if at.node.Kind != document.Int && at.node.Kind != document.Float {
+	if at.kind() != kindInt && at.kind() != kindFloat {
 		c.wrongNumber(at, "a number", least, most)
 		return 0, false
 	}
-	n, err := strconv.ParseFloat(at.node.Text, 64)
+	n, err := strconv.ParseFloat(at.node.Value, 64)
 	if err != nil || math.IsNaN(n) || n < least || n > most {
 		c.wrongNumber(at, "a number", least, most)
 		return 0, false
@@ -127,12 +126,12 @@ func (c *checker) number(at *spot, least, most float64) (float64, bool) {
 }
 
 func (c *checker) wrongNumber(at *spot, what string, least, most float64) {
-	got := at.node.Kind.String()
-	switch at.node.Kind {
-	case document.Refused:
+	got := at.kind().String()
+	switch at.kind() {
+	case kindRefused:
 		return
-	case document.Int, document.Float, document.String:
-		got = quote(at.node.Text)
+	case kindInt, kindFloat, kindText:
+		got = quote(at.node.Value)
 	}
 	c.invalid(at, "must be %s from %s to %s, not %s", what, plain(least), plain(most), got)
 }
@@ -152,16 +151,16 @@ func (c *checker) seconds(at *spot, least float64, into *time.Duration) {
 // choice reads one of several words. A YAML 1.1 writer may have made a boolean
 // of no and yes.
 func (c *checker) choice(at *spot, words ...string) (string, bool) {
-	word := at.node.Text
-	if at.node.Kind == document.Bool {
+	word := at.node.Value
+	if at.kind() == kindBool {
 		word = map[bool]string{false: "no", true: "yes"}[strings.EqualFold(word, "true")]
 	}
 	for _, w := range words {
-		if w == word && (at.node.Kind == document.String || at.node.Kind == document.Bool) {
+		if w == word && (at.kind() == kindText || at.kind() == kindBool) {
 			return w, true
 		}
 	}
-	if at.node.Kind != document.Refused {
+	if at.kind() != kindRefused {
 		c.invalid(at, "must be %s", orList(words))
 	}
 	return "", false
@@ -177,26 +176,26 @@ func orList(words []string) string {
 
 // amount reads a number or a percentage.
 func (c *checker) amount(at *spot, into *mariposa.Amount, least int) {
-	if at.node.Kind == document.Int || at.node.Kind == document.String {
-		if a, ok := mariposa.ParseAmount(at.node.Text); ok && a.N >= least && a.N <= maxScale {
+	if at.kind() == kindInt || at.kind() == kindText {
+		if a, ok := mariposa.ParseAmount(at.node.Value); ok && a.N >= least && a.N <= maxScale {
 			*into = a
 			return
 		}
 	}
-	if at.node.Kind != document.Refused {
+	if at.kind() != kindRefused {
 		c.invalid(at, "must be a whole number or a percentage like 25%%, at least %d", least)
 	}
 }
 
 // size reads an amount of memory or disk in binary units.
 func (c *checker) size(at *spot, into *int64) {
-	if at.node.Kind == document.Int || at.node.Kind == document.Float || at.node.Kind == document.String {
-		if n, ok := parseSize(at.node.Text); ok {
+	if at.kind() == kindInt || at.kind() == kindFloat || at.kind() == kindText {
+		if n, ok := parseSize(at.node.Value); ok {
 			*into = n
 			return
 		}
 	}
-	if at.node.Kind != document.Refused {
+	if at.kind() != kindRefused {
 		c.invalid(at, "must be a size like 512m, 1g or a number of bytes, at most 1024t")
 	}
 }

@@ -108,13 +108,13 @@ func (v *Values) unmask(pg *page) (*page, error) {
 	c := &checker{of: valuesSubject}
 	top := valuesSpot(pg.root)
 	for _, e := range pg.entries {
-		if pg.texts[e.Key] != Mask {
+		if pg.texts[e.key.Value] != Mask {
 			continue
 		}
-		if was, _ := v.Get(e.Key); was.Secret {
-			hidden[e.Key] = was.Text
+		if was, _ := v.Get(e.key.Value); was.Secret {
+			hidden[e.key.Value] = was.Text
 		} else {
-			c.invalid(top.entry(e), "holds %s, which stands for a value that is not shown; write the value itself", Mask)
+			c.invalid(top.entry(e.key, e.value), "holds %s, which stands for a value that is not shown; write the value itself", Mask)
 		}
 	}
 	if err := c.err(); err != nil {

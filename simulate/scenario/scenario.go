@@ -8,6 +8,7 @@
 package scenario
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -15,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 
 	"mariposa"
 )
@@ -93,7 +94,9 @@ func Read(dir string) ([]Scenario, error) {
 			return nil, fmt.Errorf("read a scenario: %w", err)
 		}
 		s := Scenario{Name: strings.TrimSuffix(filepath.Base(file), ".yaml")}
-		if err := yaml.UnmarshalWithOptions(text, &s, yaml.Strict()); err != nil {
+		d := yaml.NewDecoder(bytes.NewReader(text))
+		d.KnownFields(true)
+		if err := d.Decode(&s); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		out = append(out, s)

@@ -1,18 +1,13 @@
-package api
+package manifest
 
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
 	"pgregory.net/rapid"
-
-	"mariposa"
-	"mariposa/manifest"
-	tree "mariposa/manifest/document"
 )
 
 func TestManifestsThatCameAsJSONAreShownAsYAML(t *testing.T) {
@@ -25,13 +20,13 @@ func TestManifestsThatCameAsJSONAreShownAsYAML(t *testing.T) {
 		{"names, paths and variables", `{"a":["shop/web:1.4","/bin/web","--port","MODE=a","x: y","a #b"," a"]}`, "a:\n  - shop/web:1.4\n  - /bin/web\n  - \"--port\"\n  - MODE=a\n  - \"x: y\"\n  - \"a #b\"\n  - \" a\"\n"},
 		{"interpolations", `{"a":"{{ .meta.mode }}"}`, "a: \"{{ .meta.mode }}\"\n"},
 		{"lines", `{"a":"one\n  two\n\nthree\n","b":["x\ny"],"c":"\nx","d":"x \ny","e":"x\n\n"}`, "a: |\n  one\n    two\n\n  three\nb:\n  - |-\n    x\n    y\nc: \"\\nx\"\nd: \"x \\ny\"\ne: \"x\\n\\n\"\n"},
-		{"quotes and what cannot be seen", `{"a\"b":"\\ \u0007 \u2028 é 😀 \u007f"}`, "\"a\\\"b\": \"\\\\ \\u0007 \\u2028 é 😀 \\u007f\"\n"},
+		{"quotes and what cannot be seen", `{"a\"b":"\\ \u0007 \u2028 é 😀 \u007f"}`, "\"a\\\"b\": \"\\\\ \\a \\L é \\U0001F600 \\x7F\"\n"},
 		{"nothing", `{}`, "{}\n"},
 		{"YAML that called itself JSON", "a: 1 # one\n", "a: 1 # one\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := yamlOf(&mariposa.VersionSpec{Manifest: []byte(c.json), JSON: true}); string(got) != c.yaml {
+			if got := AsYAML([]byte(c.json)); string(got) != c.yaml {
 				t.Errorf("got\n%s\nwanted\n%s", got, c.yaml)
 			}
 		})
@@ -58,19 +53,6 @@ func values() *rapid.Generator[any] {
 	return value(4)
 }
 
-// shape is a document without its lines.
-func shape(n *tree.Node) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%v %q [", n.Kind, n.Text)
-	for _, item := range n.Items {
-		b.WriteString(shape(item) + ",")
-	}
-	for _, e := range n.Entries {
-		fmt.Fprintf(&b, "%q: %s,", e.Key, shape(e.Value))
-	}
-	return b.String() + "]"
-}
-
 func TestGeneratedYAMLMeansWhatTheJSONMeant(t *testing.T) {
 	t.Parallel()
 	tried := 0
@@ -81,17 +63,17 @@ func TestGeneratedYAMLMeansWhatTheJSONMeant(t *testing.T) {
 		if err := e.Encode(values().Draw(t, "document")); err != nil {
 			t.Fatal(err)
 		}
-		root, faults := tree.Read(text.Bytes())
+		root, faults := read(text.Bytes())
 		if len(faults) > 0 {
 			return // no manifest can hold this
 		}
 		tried++
-		made := tree.Write(root)
-		again, faults := tree.Read(made)
+		made := AsYAML(text.Bytes())
+		again, faults := read(made)
 		if len(faults) > 0 {
 			t.Fatalf("%v in\n%s", faults, made)
 		}
-		if shape(again) != shape(root) {
+		if show(again) != show(root) {
 			t.Fatalf("%s became\n%s", text.Bytes(), made)
 		}
 		var ours any
@@ -122,13 +104,13 @@ func TestGeneratedYAMLHasTheSameDigests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, err := manifest.Parse(text)
+		before, err := Parse(text)
 		if err != nil {
 			return // no manifest may hold these words
 		}
 		tried++
-		made := yamlOf(&mariposa.VersionSpec{Manifest: text, JSON: true})
-		after, err := manifest.Parse(made)
+		made := AsYAML(text)
+		after, err := Parse(made)
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, made)
 		}

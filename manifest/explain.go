@@ -1,0 +1,223 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"mariposa"
+)
+
+var tooDeep = fmt.Sprintf("nests deeper than %d levels", maxDepth)
+
+const (
+	noAliases     = "YAML aliases are not accepted; write the value out"
+	noCharacter   = "an escape names a character that does not exist"
+	tabIndents    = "a tab indents this line; use spaces"
+	quoteTemplate = "the {{ in column %d is a mapping to YAML; put the whole value in quotes, like \"{{ .meta.mode }}\""
+	noContent     = "did not find expected node content" // the library's words
+	openQuote     = "the quote that opens here is never closed"
+)
+
+// where says which line the library names with a problem.
+type where uint8
+
+const (
+	onItsLine   where = iota // the line of the problem, or of the quote that it is in
+	atTheParent              // of the brackets or braces that it is in
+	unknownLine              // of the whole mapping or list, or none
+)
+
+// problems are the library's words for what can be wrong, and ours.
+var problems = []struct {
+	theirs string
+	where  where
+	ours   string
+}{
+	{"mapping values are not allowed", onItsLine, "a colon and a space stand inside a value; quote the value, or check the indentation"},
+	{"could not find expected ':'", onItsLine, "a key is not followed by a colon and a space; add them, or check the indentation"},
+	{"found a tab character", onItsLine, tabIndents},
+	{"found character that cannot start any token", onItsLine, "a value cannot begin with this character; quote it"},
+	{"found unexpected end of stream", onItsLine, openQuote},
+	{"found unexpected document indicator", onItsLine, openQuote},
+	{"found unknown escape character", onItsLine, "an escape is not known; write \\\\ for a backslash, or use single quotes"},
+	{"did not find expected hexdecimal number", onItsLine, "an escape needs more hexadecimal digits"},
+	{"found invalid Unicode character escape code", onItsLine, noCharacter},
+	{"block sequence entries are not allowed", onItsLine, "a list begins behind its key; begin it on the next line"},
+	{"exceeded max depth", onItsLine, tooDeep},
+	{"did not find expected ',' or ']'", atTheParent, "the bracket that opens here is never closed, or a comma is missing in it"},
+	{"did not find expected ',' or '}'", atTheParent, "the brace that opens here is never closed, or a comma is missing in it"},
+	{noContent, atTheParent, "a value is missing, or begins with a character that must be quoted"},
+	{"did not find expected <document start>", atTheParent, secondDocument(0).Error()},
+	{"unknown anchor", unknownLine, noAliases},
+	{"", unknownLine, "this is neither a key nor a part of the value above it; check the indentation, and quote the whole value where something follows a complete value"},
+}
+
+// explain says what is wrong with a text that the library refused. It never
+// quotes the text.
+func explain(text []byte, err error) mariposa.Fault {
+	var second secondDocument
+	if errors.As(err, &second) {
+		return syntaxFault(int(second), err.Error())
+	}
+	line, problem := refusal(text)
+	i := 0
+	for !strings.HasPrefix(problem, problems[i].theirs) {
+		i++
+	}
+	p := problems[i]
+	switch p.where {
+	case onItsLine:
+		line-- // it counts these from 1, and the others from 0
+	case unknownLine:
+		line = problemLine(text, problem)
+	}
+	line = max(line, 1)
+	if end := trimBlank(text); p.theirs == noContent && lineStart(text, line) >= len(end) {
+		return syntaxFault(lineAt(end, len(end)), "the bracket or brace that was opened last is never closed")
+	}
+	begin := lineStart(text, line)
+	its := text[begin:lineStop(text, begin)]
+	if at, column := templateIn(text, begin, p.where == atTheParent); at > 0 {
+		return syntaxFault(at, fmt.Sprintf(quoteTemplate, column))
+	}
+	if indent := its[:len(its)-len(bytes.TrimLeft(its, " \t"))]; bytes.ContainsRune(indent, '\t') {
+		return syntaxFault(line, tabIndents)
+	}
+	if p.theirs == "" && bytes.HasPrefix(bytes.TrimLeft(its, " "), []byte("- ")) {
+		return syntaxFault(line, "a list entry does not stand in line with what is above it; check its indentation")
+	}
+	return syntaxFault(line, p.ours)
+}
+
+var libraryError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// refusal reads a text behind an empty line, since the library does not tell the
+// place of what begins on the first one, and gives the line and the words with
+// which it is refused; no words when it is not.
+func refusal(text []byte) (line int, problem string) {
+	return refusalOf(io.MultiReader(strings.NewReader("\n"), bytes.NewReader(text)))
+}
+
+func refusalOf(text io.Reader) (line int, problem string) {
+	_, err := decode(text)
+	if err == nil {
+		return 0, ""
+	}
+	found := libraryError.FindStringSubmatchIndex(err.Error())
+	if found == nil {
+		return 0, ""
+	}
+	if found[2] >= 0 {
+		line, _ = strconv.Atoi(err.Error()[found[2]:found[3]])
+	}
+	return line, err.Error()[found[1]:]
+}
+
+// maxTries bounds how often a text is read again to find the line of a problem.
+const maxTries = 8
+
+// problemLine finds the line of a problem that the library tells no useful line
+// of: the last one without which it does not come up. Read line by line, the text
+// ends a little behind it.
+func problemLine(text []byte, problem string) int {
+	r := &lineReader{text: text}
+	refusalOf(r)
+	text = text[:r.at]
+	for range maxTries {
+		text = trimBlank(text)
+		shorter := text[:lineBegin(text, len(text))]
+		if _, still := refusal(shorter); still != problem {
+			break
+		}
+		text = shorter
+	}
+	return lineAt(text, len(text))
+}
+
+// trimBlank cuts off the last line end, and the blank lines before it.
+func trimBlank(text []byte) []byte {
+	for len(text) > 0 {
+		text = bytes.TrimRight(text, "\r\n")
+		begin := lineBegin(text, len(text))
+		if !isBlank(text[begin:]) {
+			break
+		}
+		text = text[:begin]
+	}
+	return text
+}
+
+// lineReader hands out a line at a time.
+type lineReader struct {
+	text []byte
+	at   int
+}
+
+func (r *lineReader) Read(into []byte) (int, error) {
+	if r.at == len(r.text) {
+		return 0, io.EOF
+	}
+	n := copy(into, r.text[r.at:min(len(r.text), lineStop(r.text, r.at)+1)])
+	r.at += n
+	return n, nil
+}
+
+// lineStart is where a line begins that is given by its number.
+func lineStart(text []byte, line int) int {
+	at := 0
+	for ; line > 1 && at < len(text); line-- {
+		at = nextLine(text, at)
+	}
+	return at
+}
+
+var (
+	quotedOrComment = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|(?:^|\s)#[^\r\n]*`)
+	templateBegins  = regexp.MustCompile(`(?:^|[:-])\s+\{\{`)
+)
+
+// maxRegion bounds where an interpolation is looked for.
+const maxRegion = 64 << 10
+
+// templateIn finds an interpolation without quotes that is the value on a line, or
+// stands in the brackets or braces on it, and gives its line and column.
+func templateIn(text []byte, begin int, flow bool) (line, column int) {
+	end := lineStop(text, begin)
+	if flow {
+		end = flowEnd(text, begin)
+	}
+	end = min(end, begin+maxRegion)
+	region := quotedOrComment.ReplaceAllFunc(text[begin:end], func(found []byte) []byte { return bytes.Repeat([]byte("x"), len(found)) })
+	i := bytes.Index(region, []byte("{{"))
+	if found := templateBegins.FindIndex(region); !flow && found != nil {
+		i = found[1] - 2
+	} else if !flow {
+		return 0, 0
+	}
+	if i < 0 {
+		return 0, 0
+	}
+	i += begin
+	return lineAt(text, i), 1 + utf8.RuneCount(text[lineBegin(text, i):i])
+}
+
+// flowEnd is where the brackets and braces that open on a line end at the latest: at
+// the next line that is not indented further and does not close them.
+func flowEnd(text []byte, begin int) int {
+	indent := func(at int) int { return len(text[at:]) - len(bytes.TrimLeft(text[at:], " ")) }
+	at := nextLine(text, begin)
+	for at < len(text) {
+		line := bytes.TrimLeft(text[at:lineStop(text, at)], " \t")
+		if len(line) > 0 && line[0] != ']' && line[0] != '}' && indent(at) <= indent(begin) {
+			break
+		}
+		at = nextLine(text, at)
+	}
+	return at
+}

@@ -1,0 +1,104 @@
+package manifest
+
+import (
+	"bytes"
+	"regexp"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// span is a part of the submitted bytes.
+type span struct{ from, to int }
+
+// setting is one key of a page. Its span is that of its value without the comment
+// behind it; the value that is not there is an empty span behind its key.
+type setting struct {
+	key, value *yaml.Node
+	at         int // where the key begins
+	span
+}
+
+// locate finds the keys and values in the bytes. The library tells where each
+// begins; where a value ends follows from its style.
+func (pg *page) locate() {
+	f := newFinder(pg.doc)
+	for key, value := range entriesOf(pg.root) {
+		e := setting{key: key, value: value, at: f.find(key)}
+		e.from = f.find(value)
+		pg.entries = append(pg.entries, e)
+	}
+	limit := len(pg.doc)
+	if !pg.braces() {
+		limit = bodyEnd(pg.doc)
+	}
+	for i := len(pg.entries) - 1; i >= 0; i-- {
+		e := &pg.entries[i]
+		switch {
+		case e.value.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
+			e.to = blockEnd(pg.doc[:limit], e.from, pg.column(i))
+		case e.value.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
+			e.to = e.from + len(inQuotes.Find(pg.doc[e.from:limit]))
+		case e.value.Value == "":
+			e.from = len(bytes.TrimRight(pg.doc[:e.from], " \t\r\n"))
+			e.to = e.from
+		default:
+			e.to = plainEnd(pg.doc[:limit], e.from, pg.braces())
+		}
+		if !pg.braces() {
+			limit = lineBegin(pg.doc, e.at)
+		}
+	}
+}
+
+// closing is where the brace stands that closes the page.
+func (pg *page) closing() int {
+	at := newFinder(pg.doc).find(pg.root)
+	if n := len(pg.entries); n > 0 {
+		at = pg.entries[n-1].to
+	}
+	return at + bytes.IndexByte(pg.doc[at:], '}')
+}
+
+var inQuotes = regexp.MustCompile(`^(?s:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')`)
+
+// plainEnd is where a text without quotes ends: before a comment, in braces before
+// their punctuation, else with the last of its lines.
+func plainEnd(doc []byte, from int, braces bool) int {
+	end := from
+	space := func(i int) bool { return bytes.IndexByte([]byte(" \t\r\n"), doc[i]) >= 0 }
+	for i := from; i < len(doc); i++ {
+		switch c := doc[i]; {
+		case braces && (c == ',' || c == '}'), c == '#' && space(i-1):
+			return end
+		case !space(i):
+			end = i + 1
+		}
+	}
+	return end
+}
+
+// blockEnd is where a text behind | or > ends, whose key stands in a column. The
+// blank lines behind it belong to it only where they are kept, the last line end never.
+func blockEnd(doc []byte, from, column int) int {
+	end := lineStop(doc, from)
+	head, _, _ := bytes.Cut(doc[from:end], []byte("#"))
+	keep, indent := bytes.IndexByte(head, '+') > 0, 0
+	if i := bytes.IndexAny(head, "123456789"); i > 0 {
+		indent = column + int(head[i]-'0')
+	}
+	for at := nextLine(doc, from); at < len(doc); at = nextLine(doc, at) {
+		line := doc[at:lineStop(doc, at)]
+		lead := len(line) - len(bytes.TrimLeft(line, " "))
+		switch blank := lead == len(line); {
+		case blank && !keep:
+		case !blank && lead < max(indent, column+1):
+			return end
+		case !blank && indent == 0:
+			indent = lead
+			fallthrough
+		default:
+			end = at + len(line)
+		}
+	}
+	return end
+}

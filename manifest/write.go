@@ -1,0 +1,87 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// AsYAML is a manifest that came as JSON, as YAML with its keys in their order.
+// What is not JSON is YAML already.
+func AsYAML(doc []byte) []byte {
+	if !json.Valid(doc) {
+		return doc
+	}
+	root, faults := read(doc)
+	if len(faults) > 0 { // it was read before, so nobody comes here
+		return doc
+	}
+	return write(root)
+}
+
+// write writes a document the way a person would: a line per value, keys in their
+// order, quotes only where the text could be taken for something else.
+func write(root *yaml.Node) []byte {
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	if err := e.Encode(styled(root)); err != nil { // nodes that were read can be written, and a buffer takes all
+		panic(err)
+	}
+	return out.Bytes()
+}
+
+// styled is a tree without comments, in the style of write.
+func styled(n *yaml.Node) *yaml.Node {
+	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Value: n.Value}
+	switch kindOf(n) {
+	case kindNull:
+		out.Kind, out.Tag, out.Value = yaml.ScalarNode, "!!null", "null"
+	case kindText:
+		out.Tag, out.Style = "!!str", textStyle(n.Value)
+	case kindMap, kindList:
+		if len(n.Content) == 0 {
+			out.Style = yaml.FlowStyle
+		}
+		for i, below := range n.Content {
+			below = styled(below)
+			if n.Kind == yaml.MappingNode && i%2 == 0 && below.Style == yaml.LiteralStyle {
+				below.Style = yaml.DoubleQuotedStyle // a key is one line
+			}
+			out.Content = append(out.Content, below)
+		}
+	}
+	return out
+}
+
+// bare texts mean themselves in any reader of YAML: they begin with a letter and
+// hold nothing that YAML has a meaning for.
+var bare = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./=+-]*(:[A-Za-z0-9_./=+-]+)*$`)
+
+// taken are the words that some reader of YAML takes for something else.
+var taken = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
+
+func textStyle(text string) yaml.Style {
+	switch {
+	case bare.MatchString(text) && !slices.Contains(taken, strings.ToLower(text)):
+		return 0
+	case readsAsLines(text):
+		return yaml.LiteralStyle
+	}
+	return yaml.DoubleQuotedStyle
+}
+
+// readsAsLines reports whether a text of several lines survives being laid out as
+// lines: none may be blank at its end or begin further right than the first.
+func readsAsLines(text string) bool {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	odd := func(line string) bool {
+		return strings.TrimRight(line, " \t") != line || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) })
+	}
+	return len(lines) > 1 && lines[0] != "" && lines[len(lines)-1] != "" && lines[0][0] != ' ' && !slices.ContainsFunc(lines, odd)
+}
