@@ -30,7 +30,7 @@ func (s *server) changeService(ctx context.Context, in OfProject, q ServiceSubmi
 		return nil, err
 	}
 	return changed(s.change.EditManifest(ctx, request(ctx), r.ID, *sub, func(newest *mariposa.VersionSpec, of *mariposa.ProjectSpec) ([]byte, error) {
-		return edit(yamlOf(newest), of)
+		return edit(manifest.Modernize(yamlOf(newest)), of)
 	}))
 }
 
@@ -122,7 +122,7 @@ func (s *server) getServiceManifest(ctx context.Context, in *OfService) (*manife
 	if err != nil {
 		return nil, err
 	}
-	doc := yamlOf(newest.Spec)
+	doc := manifest.Modernize(yamlOf(newest.Spec))
 	name, err := declared(doc, of, in.Service)
 	if err != nil {
 		return nil, err

@@ -187,7 +187,7 @@ func (v *viewer) made(spec *mariposa.InstanceSpec) *mariposa.Service {
 	if of == nil {
 		return nil
 	}
-	def, _ := manifest.ParseService(spec.Name, spec.Definition, of.Manifest) // what cannot be read does not run either
+	def, _ := manifest.ParseService(spec.Name, manifest.Modernize(spec.Definition), of.Manifest) // what cannot be read does not run either
 	return def
 }
 

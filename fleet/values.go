@@ -184,7 +184,7 @@ func (s *Session) definition(ctx context.Context, spec *mariposa.InstanceSpec, n
 	}
 	def := v.Services[spec.ServiceName]
 	if !spec.Managed {
-		if def, err = manifest.ParseService(spec.Name, spec.Definition, v.Manifest); err != nil {
+		if def, err = manifest.ParseService(spec.Name, manifest.Modernize(spec.Definition), v.Manifest); err != nil {
 			slog.Warn("cannot read what an unmanaged instance is to run", "instance", spec.Name, "err", err)
 			return nil, nil, errLost
 		}

@@ -19,10 +19,15 @@ const (
 	noAliases     = "YAML aliases are not accepted; write the value out"
 	noCharacter   = "an escape names a character that does not exist"
 	tabIndents    = "a tab indents this line; use spaces"
+	quoteQuestion = "the ? in column %d cannot stand inside brackets or braces without quotes; put the whole value in quotes"
 	quoteTemplate = "the {{ in column %d is a mapping to YAML; put the whole value in quotes, like \"{{ .meta.mode }}\""
 	noContent     = "did not find expected node content" // the library's words
 	openQuote     = "the quote that opens here is never closed"
+	libraryFailed = "the library failed"
 )
+
+// errLibrary has the form of the library's own errors.
+var errLibrary = errors.New("yaml: " + libraryFailed)
 
 // where says which line the library names with a problem.
 type where uint8
@@ -55,6 +60,7 @@ var problems = []struct {
 	{noContent, atTheParent, "a value is missing, or begins with a character that must be quoted"},
 	{"did not find expected <document start>", atTheParent, secondDocument(0).Error()},
 	{"unknown anchor", unknownLine, noAliases},
+	{libraryFailed, unknownLine, "the YAML library fails here; write this and what stands above it in a simpler way"},
 	{"", unknownLine, "this is neither a key nor a part of the value above it; check the indentation, and quote the whole value where something follows a complete value"},
 }
 
@@ -83,8 +89,12 @@ func explain(text []byte, err error) mariposa.Fault {
 	}
 	begin := lineStart(text, line)
 	its := text[begin:lineStop(text, begin)]
-	if at, column := templateIn(text, begin, p.where == atTheParent); at > 0 {
-		return syntaxFault(at, fmt.Sprintf(quoteTemplate, column))
+	for _, u := range unquoted {
+		if u.flow == (p.where == atTheParent) {
+			if at, column := u.find(text, begin); at > 0 {
+				return syntaxFault(at, fmt.Sprintf(u.fault, column))
+			}
+		}
 	}
 	if indent := its[:len(its)-len(bytes.TrimLeft(its, " \t"))]; bytes.ContainsRune(indent, '\t') {
 		return syntaxFault(line, tabIndents)
@@ -177,34 +187,39 @@ func lineStart(text []byte, line int) int {
 	return at
 }
 
-var (
-	quotedOrComment = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|(?:^|\s)#[^\r\n]*`)
-	templateBegins  = regexp.MustCompile(`(?:^|[:-])\s+\{\{`)
-)
+// unquoted is what must not stand without quotes: as the value on a line, or in the
+// brackets and braces that open on it.
+var unquoted = []unquotedText{
+	{false, regexp.MustCompile(`(?:^|[:-])\s+(\{\{)`), quoteTemplate},
+	{true, regexp.MustCompile(`(\{\{)`), quoteTemplate},
+	{true, regexp.MustCompile(`(\?)`), quoteQuestion},
+}
 
-// maxRegion bounds where an interpolation is looked for.
+type unquotedText struct {
+	flow  bool
+	begin *regexp.Regexp
+	fault string
+}
+
+var quotedOrComment = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|(?:^|\s)#[^\r\n]*`)
+
+// maxRegion bounds where it is looked for.
 const maxRegion = 64 << 10
 
-// templateIn finds an interpolation without quotes that is the value on a line, or
-// stands in the brackets or braces on it, and gives its line and column.
-func templateIn(text []byte, begin int, flow bool) (line, column int) {
+// find gives its line and column; 0 when it is not on the line that begins there.
+func (u unquotedText) find(text []byte, begin int) (line, column int) {
 	end := lineStop(text, begin)
-	if flow {
+	if u.flow {
 		end = flowEnd(text, begin)
 	}
 	end = min(end, begin+maxRegion)
 	region := quotedOrComment.ReplaceAllFunc(text[begin:end], func(found []byte) []byte { return bytes.Repeat([]byte("x"), len(found)) })
-	i := bytes.Index(region, []byte("{{"))
-	if found := templateBegins.FindIndex(region); !flow && found != nil {
-		i = found[1] - 2
-	} else if !flow {
+	found := u.begin.FindSubmatchIndex(region)
+	if found == nil {
 		return 0, 0
 	}
-	if i < 0 {
-		return 0, 0
-	}
-	i += begin
-	return lineAt(text, i), 1 + utf8.RuneCount(text[lineBegin(text, i):i])
+	at := begin + found[2]
+	return lineAt(text, at), 1 + utf8.RuneCount(text[lineBegin(text, at):at])
 }
 
 // flowEnd is where the brackets and braces that open on a line end at the latest: at

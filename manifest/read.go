@@ -48,8 +48,13 @@ func read(data []byte) (*yaml.Node, []mariposa.Fault) {
 }
 
 // decode reads the only document of a stream. One without content is null, at
-// line 0.
-func decode(from io.Reader) (*yaml.Node, error) {
+// line 0. The library panics where it finds a mistake of its own.
+func decode(from io.Reader) (root *yaml.Node, err error) {
+	defer func() {
+		if recover() != nil {
+			root, err = nil, errLibrary
+		}
+	}()
 	d := yaml.NewDecoder(from)
 	var doc, second yaml.Node
 	if err := d.Decode(&doc); errors.Is(err, io.EOF) {

@@ -175,6 +175,14 @@ func TestAnInterpolationWithoutQuotesSaysToQuoteIt(t *testing.T) {
 			}
 		})
 	}
+	for text, want := range map[string]mariposa.Fault{
+		"a: [http://x/?b]\n":                           syntaxFault(1, fmt.Sprintf(quoteQuestion, 14)),
+		"a: 1\nb: {c: \"d?\", # e?\n  path: /f?g=h}\n": syntaxFault(3, fmt.Sprintf(quoteQuestion, 11)),
+	} {
+		if _, faults := read([]byte(text)); len(faults) != 1 || faults[0] != want {
+			t.Errorf("%q: %v, want %v", text, faults, want)
+		}
+	}
 	for _, text := range []string{"a: [b, c: d\ne: x {{ .y }}\n", "a: [\"{{ .x }}\"\nb: {{ .c }} d\n", "a: 'x' y # {{ .z }}\n"} {
 		if _, faults := read([]byte(text)); len(faults) != 1 || strings.Contains(faults[0].Message, "{{") {
 			t.Errorf("%q: the wrong fault: %v", text, faults)

@@ -325,7 +325,7 @@ func UnmarshalValues(data []byte) (*Values, error) {
 	if err := json.Unmarshal(data, &kept); err != nil {
 		return nil, mariposa.Errorf(mariposa.Internal, "the stored metadata cannot be read: %w", err)
 	}
-	v, err := ReadValues([]byte(kept.Document))
+	v, err := ReadValues(Modernize([]byte(kept.Document)))
 	if err != nil {
 		return nil, err
 	}

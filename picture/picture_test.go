@@ -518,7 +518,7 @@ func TestAVersionIsReadOnceAndSharedByAll(t *testing.T) {
 	version := func(n int, body string) store.Write {
 		return store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", n), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: n, Manifest: []byte(body)}}
 	}
-	commit(t, st, version(1, manifestBody), version(2, "services: ["))
+	commit(t, st, version(1, manifestBody), version(2, "services: ["), version(3, manifestBody+"    tags: [at={{ .project.name }}]\n"))
 	a, err := shelf.Version(t.Context(), "p", 1)
 	if err != nil || a.Manifest.ByName["web"] == nil {
 		t.Fatalf("%+v, %v", a, err)
@@ -530,5 +530,9 @@ func TestAVersionIsReadOnceAndSharedByAll(t *testing.T) {
 	_, second := shelf.Version(t.Context(), "p", 2)
 	if !errors.Is(first, picture.ErrUnreadable) || !errors.Is(second, first) {
 		t.Errorf("of an unreadable one: %v, then %v", first, second)
+	}
+	old, err := shelf.Version(t.Context(), "p", 3)
+	if err != nil || old.Manifest.ByName["web"] == nil {
+		t.Errorf("of one that an earlier release took: %v", err)
 	}
 }

@@ -92,7 +92,7 @@ func (s *Shelf) Version(ctx context.Context, project string, number int) (*Versi
 }
 
 func (s *Shelf) read(ctx context.Context, spec *mariposa.VersionSpec) (*Version, error) {
-	m, err := manifest.Parse(spec.Manifest)
+	m, err := manifest.ParseStored(spec.Manifest)
 	if err != nil {
 		return nil, fmt.Errorf("%w: version %d: %w", ErrUnreadable, spec.Number, err)
 	}
