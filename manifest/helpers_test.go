@@ -1,7 +1,9 @@
 package manifest
 
 import (
+	"syscall"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -13,4 +15,14 @@ func readText(t testing.TB, text string) *yaml.Node {
 		t.Fatal(faults)
 	}
 	return node
+}
+
+// cpuTime is what this process has worked so far, which does not depend on how busy
+// the machine is with others.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
