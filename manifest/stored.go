@@ -28,7 +28,7 @@ func Modernize(doc []byte) []byte {
 		return doc
 	}
 	for _, text := range [][]byte{doc, blankLine.ReplaceAll(doc, []byte("$1$2"))} {
-		text = outdated.ReplaceAllFunc(text, hide)
+		text = needsQuotes.ReplaceAllFunc(text, hide)
 		if root, faults := read(text); len(faults) == 0 {
 			q := &quoter{finder: newFinder(text), text: text}
 			q.walk(root)
@@ -40,8 +40,8 @@ func Modernize(doc []byte) []byte {
 
 var (
 	// A backslash may be an escape of the quotes around an interpolation.
-	outdated  = regexp.MustCompile(`\{\{[^{}"'\\\r\n]*\}\}|\?`)
-	blankLine = regexp.MustCompile(`(?m)^(?:[ \t]+(\r?)| *\t[ \t]*(#[^\n]*))$`)
+	needsQuotes = regexp.MustCompile(`\{\{[^{}"'\\\r\n]*\}\}|\?`)
+	blankLine   = regexp.MustCompile(`(?m)^(?:[ \t]+(\r?)| *\t[ \t]*(#[^\n]*))$`)
 )
 
 // firstHidden is the first of the characters without a meaning that stand for ASCII

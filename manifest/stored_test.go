@@ -79,8 +79,8 @@ func FuzzModernize(f *testing.F) {
 		if len(faults) > 0 {
 			t.Fatalf("%q became %q: %v", doc, modern, faults)
 		}
-		hidden, _ := read(outdated.ReplaceAllFunc(blankLine.ReplaceAll(doc, []byte("$1$2")), hide))
-		if other, _ := read(outdated.ReplaceAllFunc(doc, hide)); other != nil {
+		hidden, _ := read(needsQuotes.ReplaceAllFunc(blankLine.ReplaceAll(doc, []byte("$1$2")), hide))
+		if other, _ := read(needsQuotes.ReplaceAllFunc(doc, hide)); other != nil {
 			hidden = other
 		}
 		if show(asTexts(root)) != show(asTexts(hidden)) {
