@@ -70,3 +70,35 @@ func TestAMaskHidesWhatAnInstanceWasMadeWithAndAllThatItCouldReadSince(t *testin
 		t.Errorf("a project without values: %v, %v", m, err)
 	}
 }
+
+func TestValuesThatWereReplacedSinceTheProjectWasReadAreReadAnew(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	vault := seal.NewVault(seal.NewRing(), st)
+	box, key, err := vault.NewBox("p", time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none *manifest.Values
+	values, err := none.Set("color", "blue", false, time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := mariposa.MetadataID("p", 2)
+	commit(t, st,
+		store.Write{Kind: mariposa.KindKey, ID: "p", Project: "p", Spec: key},
+		store.Write{Kind: mariposa.KindProject, ID: "p", Spec: &mariposa.ProjectSpec{Name: "shop", Metadata: 2}},
+		store.Write{Kind: mariposa.KindMetadata, ID: id, Project: "p", Spec: &mariposa.MetadataSpec{Project: "p", Number: 2, Sealed: box.Seal(values.Marshal(), []byte(id))}})
+	shelf := picture.NewShelf(st, vault)
+	got, _, err := shelf.NewestValues(t.Context(), "p", &mariposa.ProjectSpec{Name: "shop", Metadata: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if color, set := got.Get("color"); !set || color.Text != "blue" {
+		t.Errorf("the color is %+v", color)
+	}
+	commit(t, st, store.Write{Kind: mariposa.KindMetadata, ID: id, Delete: true})
+	if _, _, err := picture.NewShelf(st, vault).NewestValues(t.Context(), "p", &mariposa.ProjectSpec{Metadata: 2}); err == nil {
+		t.Error("values that are lost were read")
+	}
+}

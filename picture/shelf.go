@@ -156,9 +156,18 @@ func (s *Shelf) Values(ctx context.Context, project string, number int) (*manife
 }
 
 // NewestValues returns the newest values of a project, secrets marked, and the manifest
-// that speaks of them: an empty one where that is lost.
+// that speaks of them: an empty one where that is lost. Values that were replaced, and
+// so removed, since the caller read the project are looked up in the store's copy of it.
 func (s *Shelf) NewestValues(ctx context.Context, project string, spec *mariposa.ProjectSpec) (*manifest.Values, *manifest.Project, error) {
 	values, err := s.Values(ctx, project, spec.Metadata)
+	for errors.Is(err, store.ErrNotFound) {
+		r, gone := s.store.Get(ctx, mariposa.KindProject, project)
+		if gone != nil || r.Spec.(*mariposa.ProjectSpec).Metadata == spec.Metadata {
+			break
+		}
+		spec = r.Spec.(*mariposa.ProjectSpec)
+		values, err = s.Values(ctx, project, spec.Metadata)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
