@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -177,13 +178,22 @@ func (d *Driver) end(e *entry, reason string) {
 }
 
 // sweep kills every process of an instance, its shim included, until none is
-// found, and takes its cgroups away.
+// left, and takes its cgroups away. It waits for all that it ever found: a
+// process that was found by its session only is found by nothing once the main
+// process is dead, and may take a while to die itself.
 func (d *Driver) sweep(e *entry) error {
 	deadline := time.Now().Add(patience)
+	var left []proc
 	for {
-		left, err := d.remnants(e)
+		found, err := d.remnants(e)
 		if err != nil {
 			return err
+		}
+		left = slices.DeleteFunc(left, func(p proc) bool { return !p.alive() })
+		for _, p := range found {
+			if !slices.ContainsFunc(left, p.same) {
+				left = append(left, p)
+			}
 		}
 		if len(left) == 0 {
 			return d.groupOf(e.id).remove()

@@ -330,6 +330,28 @@ func TestKilledShimTakesItsProcessesAlong(t *testing.T) {
 	a.start(t, instance(id, "sleep", "1000"))
 }
 
+// TestWhatDiesSlowlyIsAwaited kills the shim of an instance with a process that
+// has no label and a lot of memory to give back, so that it dies long after the
+// main process whose session it is known by.
+func TestWhatDiesSlowlyIsAwaited(t *testing.T) {
+	t.Parallel()
+	root, id := newRoot(t), drivertest.NewID()
+	a := open(t, process.Options{Root: root})
+	a.start(t, sh(id, `{ head -c 300000000 /dev/zero; echo up >&2; sleep 1000; } | env -i tail -c 300000000 & echo $!; wait`))
+	slow, err := strconv.Atoi(awaitLog(t, a, id, "up")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shims, _ := process.Labelled(root)
+	kill(t, shims[0], syscall.SIGKILL)
+	if end := a.awaitEnd(t); end.Reason != "its supervisor was killed" {
+		t.Errorf("its end was told as %+v", end)
+	}
+	if alive(slow) {
+		t.Errorf("process %d lives on", slow)
+	}
+}
+
 func TestShimKilledWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
 	root, id := newRoot(t), drivertest.NewID()

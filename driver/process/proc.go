@@ -47,6 +47,15 @@ func readProc(pid int) (proc, bool) {
 	return p, true
 }
 
+// same reports whether two are one process, whoever its parent is by now.
+func (p proc) same(o proc) bool { return p.pid == o.pid && p.start == o.start }
+
+// alive reports whether this very process still runs.
+func (p proc) alive() bool {
+	now, ok := readProc(p.pid)
+	return ok && now.same(p)
+}
+
 // parseStat splits what /proc says of a process from its state on, and finds
 // its start time; 0 when there is none to find.
 func parseStat(b []byte) (fields []string, start uint64) {
@@ -88,7 +97,7 @@ func (p proc) open() (int, bool) {
 	if err != nil {
 		return -1, false
 	}
-	if now, ok := readProc(p.pid); !ok || now.start != p.start {
+	if !p.alive() {
 		_ = unix.Close(fd)
 		return -1, false
 	}
