@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,16 +11,12 @@ import (
 	"mariposa/store"
 	"mariposa/store/internal/batch"
 	"mariposa/store/internal/codec"
-	"mariposa/store/internal/trail"
 )
 
 const (
 	addAudit = `INSERT INTO audit (id, at, organization, project, actor, actor_name, for_id, for_name, action, outcome, body) SELECT * FROM
 		unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[])`
 	setAudit = "UPDATE counter SET revision = revision + $1, audit = $2, audit_lag = $3 WHERE one"
-
-	firstAction = "SELECT action FROM audit WHERE action >= $1 AND action < $2 ORDER BY action LIMIT 1"
-	nextAction  = "SELECT action FROM audit WHERE action > $1 AND action < $2 ORDER BY action LIMIT 1"
 
 	oldestAudit = "SELECT clock_timestamp() - make_interval(secs => $1), audit_lag FROM counter WHERE one"
 	trimAudit   = `DELETE FROM audit WHERE id = ANY (ARRAY
@@ -47,85 +41,82 @@ func queueAudit(q *pgx.Batch, g *batch.Group) {
 	q.Queue(addAudit, ids, times, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7], bodies)
 }
 
-// Audit reads by the indexes that have the answer's parts in order, all of them
-// as they are at one moment.
-func (s *Store) Audit(ctx context.Context, q store.AuditQuery) ([]mariposa.Audit, error) {
+// Audit reads the log down from its newest entry.
+func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (found []mariposa.Audit, err error) {
 	for _, word := range append([]string{q.Project, q.Actor, q.Action, q.Outcome}, q.Organizations...) {
 		if !isName(word) {
 			return nil, s.usable(ctx) // no entry has it
 		}
 	}
-	answer := trail.NewAnswer(q.Limit)
-	err := s.read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			answer = trail.NewAnswer(q.Limit) // a connection may have died over the last
-			return readAudit(ctx, tx, &q, answer)
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer.Entries, nil
-}
-
-func readAudit(ctx context.Context, tx pgx.Tx, q *store.AuditQuery, answer *trail.Answer) error {
-	arms, err := trail.Arms(q, func(prefix string) ([]string, error) { return auditActions(ctx, tx, prefix) })
-	if err != nil {
+	err = s.read(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		found, err = readAudit(ctx, conn, auditQuery(&q))
 		return err
-	}
-	for _, arm := range arms {
-		query, args := auditQuery(q, arm, answer.Floor())
-		entries, err := scanAudit(ctx, tx, query, args)
-		if err != nil {
-			return err
-		}
-		answer.Add(entries)
-	}
-	return nil
+	})
+	return found, err
 }
 
-// auditQuery asks for the key where there is no other index to go by, and for
-// the expression that the other indexes have where there is one.
-func auditQuery(q *store.AuditQuery, arm trail.Arm, floor int64) (query string, args []any) {
-	id := "id"
-	if arm.Column != "" {
-		id = "(id + 0)"
+// auditQuery goes by the index of what bounds the reader, a project or
+// organizations, so that nobody's list reads what belongs to others. Of all
+// organizations there is an index of what was denied or failed; other lists walk
+// the log. The indexes are on an expression instead of the id, because by the key
+// the planner might walk the log too.
+func auditQuery(q *store.AuditQuery) *query {
+	const entries = "SELECT id, at, body FROM audit WHERE "
+	b := new(query)
+	switch {
+	case q.Project != "":
+		b.add(entries + "project <> '' AND project = ").arg(q.Project)
+		if q.Organizations != nil {
+			b.add(" AND organization = ANY (").arg(q.Organizations).add(")")
+		}
+		return b.auditFilters(q, "(id + 0)")
+	case q.Organizations != nil: // the newest of each, and of these the newest
+		b.add("SELECT n.* FROM (SELECT DISTINCT unnest(").arg(q.Organizations).add("::text[])) AS o (id) CROSS JOIN LATERAL (")
+		b.add(entries+"organization = o.id").auditFilters(q, "(id + 0)")
+		return b.add(") AS n ORDER BY n.id DESC").limit(q.Limit)
+	case q.Outcome != "" && q.Outcome != string(mariposa.AuditDone):
+		return b.add(entries+"outcome <> 'done'").auditFilters(q, "(id + 0)")
 	}
-	terms, args := arm.Where(q)
-	add := func(term string, value any) { terms, args = append(terms, term), append(args, value) }
+	return b.add(entries+"true").auditFilters(q, "id")
+}
+
+// auditFilters adds what the query asks for besides. Times bound the ids too:
+// store.AuditMark says how they hold together.
+func (b *query) auditFilters(q *store.AuditQuery, id string) *query {
 	if q.Before > 0 {
-		add(id+" < ?", q.Before)
+		b.add(" AND " + id + " < ").arg(q.Before)
 	}
 	if !q.Since.IsZero() {
-		floor = max(floor, q.Since.UnixMicro()-1)
-		add("at >= ?", trail.TimeToMicro(q.Since))
+		b.add(" AND " + id + " >= ").arg(q.Since.UnixMicro()).add(" AND at >= ").arg(nextMicro(q.Since))
 	}
 	if !q.Until.IsZero() {
-		add("at < ?", trail.TimeToMicro(q.Until))
-		add(id+" <= ? + (SELECT audit_lag FROM counter WHERE one)", q.Until.UnixMicro())
+		b.add(" AND " + id + " <= ").arg(q.Until.UnixMicro()).add(" + (SELECT audit_lag FROM counter WHERE one) AND at < ").arg(nextMicro(q.Until))
 	}
-	add(id+" > ?", floor)
-	query = "SELECT id, at, body FROM audit WHERE " + strings.Join(terms, " AND ") + " ORDER BY " + id + " DESC"
-	if q.Limit > 0 {
-		query, args = query+" LIMIT ?", append(args, q.Limit)
+	if q.Actor != "" {
+		b.add(" AND ").arg(q.Actor).add(" IN (actor, actor_name, for_id, for_name)")
 	}
-	return numbered(query), args
+	if strings.HasSuffix(q.Action, ".") {
+		b.add(" AND starts_with(action, ").arg(q.Action).add(")")
+	} else if q.Action != "" {
+		b.add(" AND action = ").arg(q.Action)
+	}
+	if q.Outcome != "" {
+		b.add(" AND outcome = ").arg(q.Outcome)
+	}
+	return b.add(" ORDER BY " + id + " DESC").limit(q.Limit)
 }
 
-// numbered turns question marks into $1, $2 and so on.
-func numbered(query string) string {
-	var b strings.Builder
-	for i, part := range strings.Split(query, "?") {
-		if i > 0 {
-			b.WriteString("$" + strconv.Itoa(i))
-		}
-		b.WriteString(part)
+// nextMicro is the first microsecond not before a time: for clocks that count
+// these, being before the one is being before the other.
+func nextMicro(t time.Time) time.Time {
+	if whole := t.Truncate(time.Microsecond); whole.Before(t) {
+		return whole.Add(time.Microsecond)
 	}
-	return b.String()
+	return t
 }
 
-func scanAudit(ctx context.Context, tx pgx.Tx, query string, args []any) ([]mariposa.Audit, error) {
-	rows, err := tx.Query(ctx, query, args...)
+func readAudit(ctx context.Context, conn *pgx.Conn, b *query) ([]mariposa.Audit, error) {
+	rows, err := conn.Query(ctx, b.text, b.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -145,22 +136,6 @@ func scanAudit(ctx context.Context, tx pgx.Tx, query string, args []any) ([]mari
 		found = append(found, a)
 	}
 	return found, rows.Err()
-}
-
-// auditActions jumps from one action to the next: there are few of them, each in
-// any number of entries.
-func auditActions(ctx context.Context, tx pgx.Tx, prefix string) (actions []string, err error) {
-	last, query := prefix, firstAction
-	for {
-		err := tx.QueryRow(ctx, query, last, trail.After(prefix)).Scan(&last)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return actions, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		actions, query = append(actions, last), nextAction
-	}
 }
 
 // TrimAudit forgets the oldest entries, step by step. Those who trim at once pass

@@ -15,26 +15,36 @@ import (
 
 	"mariposa"
 	"mariposa/store"
-	"mariposa/store/internal/trail"
 	"mariposa/store/postgres/pgtest"
 )
 
-// auditPlans adds how questions to the audit log are to be answered.
+// auditPlans adds how questions to the audit log are to be answered: what bounds
+// its reader bounds what a list reads.
 func auditPlans(plans map[string][]string) {
-	everything := store.AuditQuery{
-		Organizations: []string{"o"}, Project: "p", Actor: "u", Action: "a.", Outcome: "denied",
-		Since: time.Unix(1, 0), Until: time.Unix(2, 0), Before: 7, Limit: 10,
-	}
-	for _, q := range []store.AuditQuery{{}, {Limit: 10}, {Before: 7, Since: time.Unix(1, 0), Until: time.Unix(2, 0)}, everything} {
-		query, _ := auditQuery(&q, trail.Arm{}, 3)
-		plans[query] = []string{"Index Scan Backward using audit_pkey", "id > $"}
-	}
-	for _, column := range []string{"project", "organization", "actor", "actor_name", "for_id", "for_name", "outcome", "action"} {
-		for _, q := range []store.AuditQuery{{}, {Limit: 10}, {Before: 7, Since: time.Unix(1, 0), Until: time.Unix(2, 0), Limit: 10}} {
-			query, _ := auditQuery(&q, trail.Arm{Column: column, Value: "x"}, 3)
-			plans[query] = []string{"Index Scan Backward using audit_" + column + " ", column + " = $1 id + 0 "}
+	filters := store.AuditQuery{Actor: "u", Action: "a.", Outcome: "denied", Since: time.Unix(1, 0), Until: time.Unix(2, 0), Before: 7, Limit: 10}
+	for _, scope := range []struct {
+		project       string
+		organizations []string
+		parts         []string
+	}{
+		{"p", nil, []string{"Index Scan Backward using audit_project", "Index Cond: project = $1"}},
+		{"p", []string{"o"}, []string{"Index Scan Backward using audit_project", "Index Cond: project = $1"}},
+		// The sort is of no more than a page of each organization.
+		{"", []string{"o", "p"}, []string{"Index Scan Backward using audit_organization", "Index Cond: organization = unnest$1", "Sort Key: audit.id"}},
+	} {
+		for q, bound := range map[*store.AuditQuery]string{{}: "", {Limit: 10}: "", {Outcome: "denied"}: "", {Before: 7}: " id + 0 < $", &filters: " id + 0 < $"} {
+			scoped := *q
+			scoped.Project, scoped.Organizations = scope.project, scope.organizations
+			parts := slices.Clone(scope.parts)
+			parts[1] += bound
+			plans[auditQuery(&scoped).text] = parts
 		}
 	}
+	plans[auditQuery(&filters).text] = []string{"Index Scan Backward using audit_outcome", "id + 0 < $"}
+	for _, q := range []store.AuditQuery{{}, {Limit: 10}, {Actor: "u", Action: "a.b", Outcome: "done"}} {
+		plans[auditQuery(&q).text] = []string{"Index Scan Backward using audit_pkey"}
+	}
+	plans[auditQuery(&store.AuditQuery{Actor: "u", Before: 7}).text] = []string{"Index Scan Backward using audit_pkey", "Index Cond: id < $1"}
 }
 
 func audited(objects ...string) store.Unit {
@@ -218,8 +228,37 @@ func TestAStoreThatKnewNoAuditLogGetsOne(t *testing.T) {
 	}
 }
 
-// older makes a store of the first schema, with something in it.
-func older(t *testing.T, target string) {
+func TestAnOlderAuditLogIsKeptWithTheIndexesThatAreInUse(t *testing.T) {
+	t.Parallel()
+	target := pgtest.Shared(t).Database(t, "")
+	withSchema(t, target, 3)
+	conn := dial(t, target)
+	do(t, conn, `INSERT INTO audit VALUES (7, 'epoch', 'o', 'p', 'u1', 'ann', '', '', 'a.b.c', 'done', '{"object":"one"}'),
+		(8, 'epoch', '', '', 'u2', 'u2', 'u1', 'ann', 'login', 'denied', '{"object":"two"}')`)
+	do(t, conn, "UPDATE counter SET audit = 8")
+	s := open(t, target, Options{})
+	commit(t, s, audited("three"))
+	for want, qs := range map[string][]store.AuditQuery{
+		"three two one": {{}},
+		"one":           {{Organizations: []string{"o"}}, {Project: "p"}, {Action: "a.b."}},
+		"two":           {{Actor: "u2"}, {Outcome: "denied"}},
+		"two one":       {{Actor: "ann"}},
+		"three two":     {{Organizations: []string{""}}},
+	} {
+		for _, q := range qs {
+			if got := objectsOf(t, s, q); got != want {
+				t.Errorf("%+v: %s, want %s", q, got, want)
+			}
+		}
+	}
+	indexes := ask[string](t, conn, "SELECT string_agg(indexname, ',' ORDER BY indexname) FROM pg_indexes WHERE tablename = 'audit'")
+	if indexes != "audit_organization,audit_outcome,audit_pkey,audit_project" {
+		t.Errorf("indexes: %s", indexes)
+	}
+}
+
+// withSchema makes a store of an older schema.
+func withSchema(t *testing.T, target string, version int64) {
 	t.Helper()
 	config, err := parse(target)
 	if err != nil {
@@ -235,13 +274,29 @@ func older(t *testing.T, target string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.UpTo(t.Context(), 1); err != nil {
+	if _, err := p.UpTo(t.Context(), version); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// older makes a store of the first schema, with something in it.
+func older(t *testing.T, target string) {
+	t.Helper()
+	withSchema(t, target, 1)
 	conn := dial(t, target)
 	do(t, conn, `INSERT INTO objects VALUES ('task', 'c', 'p', true, 0, 0, 0, '{}', convert_to('{"state":"completed","reason":"\"state\":\"failed\""}', 'UTF8')),
 		('task', 'f', 'p', true, 0, 0, 0, '{}', '{"state":"failed"}'), ('task', 'a', 'p', false, 0, 0, 0, '{}', '{"state":"active"}')`)
 	for _, kind := range []string{"task", "metadata"} {
 		do(t, conn, "INSERT INTO objects VALUES ($1, 'x', 'p', false, 0, 0, 0, '{}', NULL), ($1, 'y', 'q', false, 0, 0, 0, '{}', NULL)", kind)
+	}
+}
+
+func TestATimeBetweenMicrosecondsBecomesTheNext(t *testing.T) {
+	t.Parallel()
+	whole := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	for nanos, micros := range map[time.Duration]time.Duration{0: 0, 1: 1, 999: 1, 1000: 1, -1: 0, -999: 0, -1000: -1} {
+		if got := nextMicro(whole.Add(nanos)); !got.Equal(whole.Add(micros * time.Microsecond)) {
+			t.Errorf("%d ns becomes %v", nanos, got)
+		}
 	}
 }

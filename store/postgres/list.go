@@ -179,6 +179,13 @@ func (b *query) before(id string) *query {
 	return b
 }
 
+func (b *query) limit(n int) *query {
+	if n > 0 {
+		b.add(" LIMIT ").arg(n)
+	}
+	return b
+}
+
 // listQuery reads the objects of one project, or of any; of several, where no
 // page is asked for or there is no index to go by.
 func listQuery(q store.Query) *query {
@@ -189,11 +196,7 @@ func listQuery(q store.Query) *query {
 	if q.Projects != nil {
 		b.add(" AND project = ANY (").arg(q.Projects).add(")")
 	}
-	b.before(q.Before).add(" ORDER BY id DESC")
-	if q.Limit > 0 {
-		b.add(" LIMIT ").arg(q.Limit)
-	}
-	return b
+	return b.before(q.Before).add(" ORDER BY id DESC").limit(q.Limit)
 }
 
 // headsQuery finds the newest ids of each of several projects.

@@ -206,8 +206,6 @@ func TestEveryQueryGoesByAnIndex(t *testing.T) {
 		spanEnd(several(failed)).text:               {"Index Only Scan Backward using tasks_ended", "state = $1 id < $2"},
 		setAudit:                                    {"counter_pkey", "one = true"},
 		oldestAudit:                                 {"counter_pkey", "one = true"},
-		firstAction:                                 {"audit_action", "action >= $1 action < $2"},
-		nextAction:                                  {"audit_action", "action > $1 action < $2"},
 		trimAudit:                                   {"audit_pkey", "id <= $1", "id = ANY $"},
 	}
 	auditPlans(plans)
@@ -215,14 +213,17 @@ func TestEveryQueryGoesByAnIndex(t *testing.T) {
 		s := open(t, target, Options{})
 		defer s.Close()
 		for query, parts := range plans {
-			plan := explain(t, s, query)
+			plan, sorts := explain(t, s, query), 0
 			for _, part := range parts {
+				if strings.HasPrefix(part, "Sort Key") {
+					sorts++
+				}
 				// While nothing is known of a table that has grown, several indexes cost the same.
-				if when != "grown" && !strings.Contains(plan, part) {
+				if (when != "grown" || strings.Contains(query, "FROM audit")) && !strings.Contains(plan, part) {
 					t.Errorf("%s, %s: want %q\n%s", when, query, part, plan)
 				}
 			}
-			if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort") {
+			if strings.Contains(plan, "Seq Scan") || strings.Count(plan, "Sort Key") > sorts {
 				t.Errorf("%s, %s:\n%s", when, query, plan)
 			}
 		}

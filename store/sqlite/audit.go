@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"math"
 	"strings"
 	"time"
@@ -12,14 +10,10 @@ import (
 	"mariposa/store"
 	"mariposa/store/internal/batch"
 	"mariposa/store/internal/codec"
-	"mariposa/store/internal/trail"
 )
 
 const (
 	auditColumns = "id, at, organization, project, actor, actor_name, for_id, for_name, action, outcome, body"
-
-	firstAction = "SELECT action FROM audit INDEXED BY audit_action WHERE action >= ? AND action < ? ORDER BY action LIMIT 1"
-	nextAction  = "SELECT action FROM audit INDEXED BY audit_action WHERE action > ? AND action < ? ORDER BY action LIMIT 1"
 
 	trimAudit = `DELETE FROM audit WHERE id IN
 		(SELECT id FROM audit NOT INDEXED WHERE id <= ? AND at < ? ORDER BY id LIMIT ?)`
@@ -51,67 +45,68 @@ func readAuditMark(ctx context.Context, q querier) (m store.AuditMark, err error
 	return store.AuditMark{Last: values["audit"], Lag: values["audit_lag"]}, err
 }
 
-// Audit reads by the indexes that have the answer's parts in order, all of them
-// as they are at one moment.
+// Audit reads the log down from its newest entry.
 func (s *Store) Audit(ctx context.Context, q store.AuditQuery) ([]mariposa.Audit, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	found, err := s.readAudit(ctx, &q)
+	found, err := readAudit(ctx, s.readers, auditQuery(&q))
 	if err != nil {
 		return nil, s.readError(err)
 	}
 	return found, nil
 }
 
-func (s *Store) readAudit(ctx context.Context, q *store.AuditQuery) ([]mariposa.Audit, error) {
-	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	defer tx.Rollback()
-	arms, err := trail.Arms(q, func(prefix string) ([]string, error) { return auditActions(ctx, tx, prefix) })
-	if err != nil {
-		return nil, err
-	}
-	answer := trail.NewAnswer(q.Limit)
-	for _, arm := range arms {
-		query, args := auditQuery(q, arm, answer.Floor())
-		entries, err := scanAudit(ctx, tx, query, args)
-		if err != nil {
-			return nil, err
+// auditQuery goes by the index of what bounds the reader, a project or
+// organizations, so that nobody's list reads what belongs to others. Of all
+// organizations there is an index of what was denied or failed; other lists walk
+// the log. The index is named, because without statistics the planner would
+// rather walk the log each time.
+func auditQuery(q *store.AuditQuery) *query {
+	const entries = "SELECT id, at, body FROM audit "
+	b := new(query)
+	switch {
+	case q.Project != "":
+		b.add(entries+"INDEXED BY audit_project WHERE project <> '' AND project = ?", q.Project)
+		if q.Organizations != nil {
+			b.add(" AND organization IN (SELECT value FROM json_each(?))", list(q.Organizations))
 		}
-		answer.Add(entries)
+	case q.Organizations != nil: // the newest of each, and of these the newest
+		b.add(entries+"WHERE id IN (SELECT n.id FROM json_each(?) AS o CROSS JOIN audit AS n WHERE n.id IN (", list(q.Organizations))
+		b.add("SELECT id FROM audit INDEXED BY audit_organization WHERE organization = o.value").auditFilters(q)
+		return b.add(")) ORDER BY id DESC").limit(q.Limit)
+	case q.Outcome != "" && q.Outcome != string(mariposa.AuditDone):
+		b.add(entries + "INDEXED BY audit_outcome WHERE outcome <> 'done'")
+	default:
+		b.add(entries + "NOT INDEXED WHERE true")
 	}
-	return answer.Entries, nil
+	return b.auditFilters(q)
 }
 
-// auditQuery names the index: without statistics the planner would rather walk
-// the whole log.
-func auditQuery(q *store.AuditQuery, arm trail.Arm, floor int64) (query string, args []any) {
-	index := " NOT INDEXED"
-	if arm.Column != "" {
-		index = " INDEXED BY audit_" + arm.Column
-	}
-	terms, args := arm.Where(q)
-	add := func(term string, value any) { terms, args = append(terms, term), append(args, value) }
+// auditFilters adds what the query asks for besides. Times bound the ids too:
+// store.AuditMark says how they hold together.
+func (b *query) auditFilters(q *store.AuditQuery) *query {
 	if q.Before > 0 {
-		add("id < ?", q.Before)
+		b.add(" AND id < ?", q.Before)
 	}
 	if !q.Since.IsZero() {
-		floor = max(floor, q.Since.UnixMicro()-1)
-		add("at >= ?", nanosWithin(q.Since))
+		b.add(" AND id >= ? AND at >= ?", q.Since.UnixMicro(), nanosWithin(q.Since))
 	}
 	if !q.Until.IsZero() {
-		add("at < ?", nanosWithin(q.Until))
-		add("id <= ? + (SELECT value FROM meta WHERE key = 'audit_lag')", q.Until.UnixMicro())
+		b.add(" AND id <= ? + (SELECT value FROM meta WHERE key = 'audit_lag') AND at < ?", q.Until.UnixMicro(), nanosWithin(q.Until))
 	}
-	add("id > ?", floor)
-	query = "SELECT id, at, body FROM audit" + index + " WHERE " + strings.Join(terms, " AND ") + " ORDER BY id DESC"
-	if q.Limit > 0 {
-		query, args = query+" LIMIT ?", append(args, q.Limit)
+	if q.Actor != "" {
+		b.add(" AND ? IN (actor, actor_name, for_id, for_name)", q.Actor)
 	}
-	return query, args
+	if strings.HasSuffix(q.Action, ".") {
+		b.add(" AND substr(action, 1, length(?)) = ?", q.Action, q.Action)
+	} else if q.Action != "" {
+		b.add(" AND action = ?", q.Action)
+	}
+	if q.Outcome != "" {
+		b.add(" AND outcome = ?", q.Outcome)
+	}
+	return b.add(" ORDER BY id DESC").limit(q.Limit)
 }
 
 // nanosWithin is a time that may lie beyond those that can be stored.
@@ -125,8 +120,8 @@ func nanosWithin(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-func scanAudit(ctx context.Context, q querier, query string, args []any) ([]mariposa.Audit, error) {
-	rows, err := q.QueryContext(ctx, query, args...)
+func readAudit(ctx context.Context, q querier, b *query) ([]mariposa.Audit, error) {
+	rows, err := q.QueryContext(ctx, b.text, b.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -145,22 +140,6 @@ func scanAudit(ctx context.Context, q querier, query string, args []any) ([]mari
 		found = append(found, a)
 	}
 	return found, rows.Err()
-}
-
-// auditActions jumps from one action to the next: there are few of them, each in
-// any number of entries.
-func auditActions(ctx context.Context, tx *sql.Tx, prefix string) (actions []string, err error) {
-	last, query := prefix, firstAction
-	for {
-		err := tx.QueryRowContext(ctx, query, last, trail.After(prefix)).Scan(&last)
-		if errors.Is(err, sql.ErrNoRows) {
-			return actions, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		actions, query = append(actions, last), nextAction
-	}
 }
 
 // TrimAudit forgets the oldest entries, step by step.
