@@ -114,6 +114,7 @@ func connect(ctx context.Context, server string, l Link, n *Node) error {
 	}
 	pipe := wire.NewPipe(ctx, conn)
 	defer pipe.Close()
+	pipe.Accept(n.Streams(ctx))
 	n.Connected(pipe)
 	defer n.Disconnected(pipe)
 	for {

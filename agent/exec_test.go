@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"mariposa"
 	"mariposa/driver"
@@ -79,33 +80,29 @@ func inhabit(t *testing.T) (*rig, *inhabited) {
 	return r, h
 }
 
-// data waits until the node has said something of a stream that will do.
-func (r *rig) data(what string, ok func(*wire.Data) bool) *wire.Data {
+// exec runs a command, with a stream for its input.
+func (r *rig) exec(h *inhabited, p *wire.Pipe, o wire.Open) (control, input *wire.Stream, s *played) {
 	r.t.Helper()
-	for {
-		for _, f := range r.conn.sent() {
-			if f.Data != nil && ok(f.Data) {
-				return f.Data
-			}
-		}
-		r.awaitWake(what)
+	o.Instance = "i1"
+	control = r.ask(p, o)
+	s = await(r, "the command", h.sessions)
+	if m := r.next(control); !reflect.DeepEqual(m, wire.Message{}) {
+		r.t.Fatalf("instead of that it runs came %+v", m)
 	}
+	return control, r.ask(p, wire.Open{Input: control.Number()}), s
 }
-
-func last(d *wire.Data) bool { return d.Last }
 
 func TestACommandInsideGoesBothWays(t *testing.T) {
 	t.Parallel()
 	r, h := inhabit(t)
-	r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Instance: "i1", Command: []string{"a", "b"}, Terminal: &wire.Size{Rows: 24, Cols: 80}, Credit: wire.Window}})
-	s := <-h.sessions
+	p, _ := r.plug()
+	control, input, s := r.exec(h, p, wire.Open{Command: []string{"a", "b"}, Terminal: &wire.Size{Rows: 24, Cols: 80}})
 	if s.instance.ID != "i1" || s.instance.Workload == nil || len(s.options.Command) != 2 || *s.options.Terminal != (driver.Size{Rows: 24, Cols: 80}) || s.options.Environment[0].Name != "TERM" {
 		t.Errorf("it was told to run %+v in %+v", s.options, s.instance)
 	}
-	r.data("that it runs", func(d *wire.Data) bool { return d.Credit == wire.Window })
-	r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Input: []byte("hello")}})
-	r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Terminal: &wire.Size{Rows: 1, Cols: 2}}})
-	r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Signal: 15, End: true}})
+	_, _ = input.Write([]byte("hello"))
+	_ = input.Send(wire.Message{Last: true})
+	_ = control.Send(wire.Message{Terminal: &wire.Size{Rows: 1, Cols: 2}, Signal: 15})
 	if got := <-s.read; string(got) != "hello" {
 		t.Errorf("it read %q", got)
 	}
@@ -115,81 +112,95 @@ func TestACommandInsideGoesBothWays(t *testing.T) {
 	if z, n := <-s.sizes, <-s.signals; z != (driver.Size{Rows: 1, Cols: 2}) || n != syscall.SIGTERM {
 		t.Errorf("it got %v and %v", z, n)
 	}
-	r.data("credit for what was read", func(d *wire.Data) bool { return d.Credit == 1 })
 	go func() {
 		_, _ = io.WriteString(s.outW, "out")
 		_, _ = io.WriteString(s.errsW, "err")
 		s.end(nil)
 	}()
-	if d := r.data("its end", last); d.Exit == nil || *d.Exit != 7 || d.Error != "" {
-		t.Errorf("it ended with %+v", d)
+	end, said := r.ends(control)
+	if end.Exit != 7 || end.Error != "" || len(said) != 2 {
+		t.Errorf("it said %+v and ended with %+v", said, end)
 	}
-	for _, stderr := range []bool{false, true} {
-		r.data("what it wrote", func(d *wire.Data) bool { return d.Stderr == stderr && len(d.Bytes) == 3 })
+	for _, m := range said {
+		if want := map[bool]string{false: "out", true: "err"}[m.Stderr]; string(m.Bytes) != want {
+			t.Errorf("it said %q instead of %q", m.Bytes, want)
+		}
 	}
 }
 
 func TestOutputThatNobodyTakesIsNotRead(t *testing.T) {
 	t.Parallel()
 	r, h := inhabit(t)
-	r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Instance: "i1", Command: []string{"flood"}, Credit: wire.Window}})
-	s := <-h.sessions
-	_ = s.errsW.Close() // so that the other has all the credit
-	written := make(chan int)
+	p, _ := r.plug()
+	control, _, s := r.exec(h, p, wire.Open{Command: []string{"flood"}})
+	full, written := make(chan bool, 1), make(chan int, 1)
 	go func() {
 		n := 0
-		defer func() { written <- n }()
-		for {
+		for ; ; n++ {
+			if n == 5 {
+				full <- true
+			}
 			if _, err := s.outW.Write(make([]byte, wire.Piece)); err != nil {
-				return
+				break
 			}
-			n++
 		}
+		written <- n
 	}()
-	pieces := func() (n int) {
-		for _, f := range r.conn.sent() {
-			if f.Data != nil && len(f.Data.Bytes) > 0 {
-				n++
+	await(r, "as much as there is room for", full)
+	_ = control.Close()
+	if n := await(r, "its end", written); n > 10 {
+		t.Errorf("%d pieces were made for somebody who takes none", n)
+	}
+}
+
+// A command that does not read holds up its input, and nothing else.
+func TestACommandThatDoesNotReadCanStillBeSteeredAndEnded(t *testing.T) {
+	t.Parallel()
+	r, h := inhabit(t)
+	p, _ := r.plug()
+	control, input, s := r.exec(h, p, wire.Open{Command: []string{"deaf"}})
+	full, refused := make(chan bool, 1), make(chan int, 1)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			if n == 5 {
+				full <- true
+			}
+			if _, err := input.Write(make([]byte, wire.Piece)); err != nil {
+				break
 			}
 		}
-		return n
+		refused <- n
+	}()
+	await(r, "as much as there is room for", full)
+	_ = control.Send(wire.Message{Signal: 2})
+	if n := await(r, "a signal", s.signals); n != syscall.SIGINT {
+		t.Errorf("it got %v", n)
 	}
-	r.data("as much as there is credit for", func(*wire.Data) bool { return pieces() >= wire.Window-1 })
-	r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Cancel: true}})
-	r.data("its end", last)
-	if got, made := pieces(), <-written; got > wire.Window || made > wire.Window+1 {
-		t.Errorf("%d pieces were sent and %d made with credit for %d", got, made, wire.Window)
+	_ = control.Close()
+	await(r, "its end", s.ctx.Done())
+	_ = input.Close()
+	if n := await(r, "the end of its input", refused); n < 5 {
+		t.Errorf("%d pieces were taken", n)
 	}
 }
 
 func TestACommandEndsWithWhoAskedForIt(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(r *rig){
-		"cancelled":                    func(r *rig) { r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Cancel: true}}) },
-		"the connection is lost":       func(r *rig) { r.node.Disconnected(r.conn); r.run() },
-		"more input than asked for":    func(r *rig) { r.flood(wire.Window+2, 1) },
-		"larger input than is allowed": func(r *rig) { r.flood(1, wire.Piece+1) },
+	for name, end := range map[string]func(control *wire.Stream, cut func()){
+		"closed":                       func(control *wire.Stream, _ func()) { _ = control.Close() },
+		"the connection is lost":       func(_ *wire.Stream, cut func()) { cut() },
+		"a larger message than may be": func(control *wire.Stream, _ func()) { go control.Send(wire.Message{Bytes: make([]byte, 2<<20)}) }, //nolint:errcheck // nobody takes all of it
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, h := inhabit(t)
-			r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Instance: "i1", Command: []string{"a"}, Credit: 1}})
-			s := <-h.sessions
-			end(r)
-			select {
-			case <-s.ctx.Done():
-			case <-time.After(20 * time.Second):
-				t.Fatal("it goes on")
-			}
+			p, cut := r.plug()
+			control, _, s := r.exec(h, p, wire.Open{Command: []string{"a"}})
+			end(control, cut)
+			await(r, "its end", s.ctx.Done())
 		})
 	}
-}
-
-func (r *rig) flood(n, size int) {
-	for range n {
-		r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Input: make([]byte, size)}})
-	}
-	r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Input: []byte("and more, of which nobody knows any more")}})
 }
 
 func TestWhyACommandIsNotRun(t *testing.T) {
@@ -210,17 +221,17 @@ func TestWhyACommandIsNotRun(t *testing.T) {
 			t.Parallel()
 			r, h := inhabit(t)
 			h.fail = c.fail
-			r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Instance: c.instance, Command: []string{"a"}, Credit: 1}})
-			if d := r.data("its end", last); d.Error != c.says || d.Code != c.code || d.Exit != nil {
-				t.Errorf("it said %+v", d)
+			p, _ := r.plug()
+			if end, said := r.ends(r.ask(p, wire.Open{Instance: c.instance, Command: []string{"a"}})); end.Error != c.says || end.Code != c.code || said != nil {
+				t.Errorf("it said %v and %+v", said, end)
 			}
 		})
 	}
 	r := newRig(t)
 	r.connect(wanted("d1", 1, dummyWork()))
-	r.say(wire.Frame{Exec: &wire.Exec{Stream: 1, Instance: "d1", Command: []string{"a"}, Credit: 1}})
-	if d := r.data("its end", last); d.Code != mariposa.Conflict {
-		t.Errorf("of a dummy it said %+v", d)
+	p, _ := r.plug()
+	if end, _ := r.ends(r.ask(p, wire.Open{Instance: "d1", Command: []string{"a"}})); end.Code != mariposa.Conflict || !strings.Contains(end.Error, "dummy") {
+		t.Errorf("of a dummy it said %+v", end)
 	}
 }
 

@@ -67,10 +67,8 @@ type Node struct {
 	dirty     map[string]struct{} // instances whose status is to be reported
 	stale     map[string]struct{} // resources whose state is to be reported
 	inventory bool                // the quarantine is to be reported
-	streams   map[int64]*stream
-	shells    map[int64]*shell
-	texts     map[string]string // names that many instances share
-	stepCtx   context.Context   //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
+	texts     map[string]string   // names that many instances share
+	stepCtx   context.Context     //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
 }
 
 // welcomeWithin is how long a control plane may take to answer a hello.
@@ -98,8 +96,8 @@ func NewNode(o Options) *Node {
 	n := &Node{
 		Options: o, lanes: map[mariposa.ComputeType]*lane{}, instances: map[string]*instance{}, found: map[string]found{},
 		resources: map[string]*resource{}, stale: map[string]struct{}{},
-		dirty:   map[string]struct{}{},
-		streams: map[int64]*stream{}, shells: map[int64]*shell{}, texts: map[string]string{}, stopBeat: func() {},
+		dirty: map[string]struct{}{},
+		texts: map[string]string{}, stopBeat: func() {},
 	}
 	n.board = newBoard(o.Mdata, o.Hello.Key)
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
@@ -192,14 +190,6 @@ func (n *Node) hangUp() {
 	n.out, n.welcomed, n.complete, n.snapshot, n.offered, n.early = nil, false, false, nil, nil, early{}
 	n.stopBeat()
 	n.stopBeat = func() {}
-	for _, s := range n.streams {
-		s.cancel()
-	}
-	clear(n.streams)
-	for _, s := range n.shells {
-		s.cancel()
-	}
-	clear(n.shells)
 }
 
 func (n *Node) send(f wire.Frame) {
@@ -232,10 +222,8 @@ func (n *Node) take(f *wire.Frame) error {
 		if f.Beat.Seen < n.beats[0] {
 			return fmt.Errorf("a frame to it was lost")
 		}
-	case f.Ask != nil:
-		n.takeAsk(f.Ask)
-	case f.Exec != nil && n.welcomed:
-		n.takeExec(f.Exec)
+	case f.Crash != nil:
+		n.crash(f.Crash.Instance)
 	default:
 		return fmt.Errorf("it sent a frame that makes no sense here")
 	}
@@ -276,6 +264,19 @@ func (n *Node) beatLater(out Outlet) {
 			n.beatLater(out)
 		})
 	})
+}
+
+// crash makes an instance end as if by itself, where its kind can.
+func (n *Node) crash(id string) {
+	i := n.instances[id]
+	if i == nil {
+		return
+	}
+	if d, ok := n.lane(i.compute).driver.(driver.Crasher); ok {
+		if err := d.Crash(id); err != nil {
+			slog.Warn("cannot crash an instance", "instance", id, "err", err)
+		}
+	}
 }
 
 // takeAssign makes what it is told the node's goal. After a whole snapshot,

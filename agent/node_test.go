@@ -401,7 +401,7 @@ func TestADummyCrashesWhenAPersonAsks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.connect(wanted("a", 1, dummyWork()))
-	r.say(wire.Frame{Ask: &wire.Ask{Instance: "a", Crash: true}})
+	r.say(wire.Frame{Crash: &wire.Crash{Instance: "a"}})
 	r.wantState("a", mariposa.StateFailed)
-	r.say(wire.Frame{Ask: &wire.Ask{Instance: "nobody", Crash: true}})
+	r.say(wire.Frame{Crash: &wire.Crash{Instance: "nobody"}})
 }

@@ -139,17 +139,6 @@ func (r *rig) wake() {
 	}
 }
 
-// awaitWake waits until the node has something to do, and lets it do it.
-func (r *rig) awaitWake(what string) {
-	r.t.Helper()
-	select {
-	case <-r.wakes:
-	case <-time.After(20 * time.Second):
-		r.t.Fatalf("%s never came", what)
-	}
-	r.run()
-}
-
 // linger lets time pass before a server that answers.
 func (r *rig) linger(d time.Duration) {
 	for end := r.clk.Now().Add(d); r.clk.Now().Before(end); {

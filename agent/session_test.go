@@ -1,9 +1,7 @@
 package agent_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -116,7 +114,7 @@ func TestALostFrameEndsTheSessionAndTheNextOneMakesItGood(t *testing.T) {
 func TestFramesThatMakeNoSenseEndTheSession(t *testing.T) {
 	t.Parallel()
 	for _, f := range []wire.Frame{
-		{Hello: &wire.Hello{}}, {Report: &wire.Report{}}, {Data: &wire.Data{}}, {Bye: &wire.Bye{Reason: "go"}},
+		{Hello: &wire.Hello{}}, {Report: &wire.Report{}}, {}, {Bye: &wire.Bye{Reason: "go"}},
 	} {
 		r := newRig(t)
 		c := r.connect()
@@ -317,134 +315,5 @@ func TestReportsAreCutIntoPortions(t *testing.T) {
 	}
 	if n := len(r.statuses()); n != 1200 {
 		t.Errorf("%d were reported", n)
-	}
-}
-
-// settle runs the node until a frame that is looked for has come.
-func (r *rig) settle(what string, ok func(*wire.Data) bool) {
-	r.t.Helper()
-	r.run()
-	for {
-		for _, f := range r.conn.sent() {
-			if f.Data != nil && ok(f.Data) {
-				return
-			}
-		}
-		r.awaitWake(what)
-	}
-}
-
-func (r *rig) pieces(stream int64) (out []string) {
-	for _, f := range r.conn.sent() {
-		if f.Data != nil && f.Data.Stream == stream && len(f.Data.Bytes) > 0 {
-			out = append(out, string(f.Data.Bytes))
-		}
-	}
-	return out
-}
-
-func TestALogIsSentAsFastAsItIsTaken(t *testing.T) {
-	t.Parallel()
-	h := &hands{}
-	text, feed := io.Pipe()
-	h.logs = func(context.Context, string) (io.ReadCloser, error) { return text, nil }
-	r := newRig(t, h)
-	r.connect(wanted("a", 1, processWork()))
-	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Instance: "a", Credit: 2}})
-	written := make(chan int, 10)
-	go func() {
-		for i := range 4 {
-			_, _ = fmt.Fprintf(feed, "line %d\n", i)
-			written <- i
-		}
-		_ = feed.Close()
-	}()
-	<-written
-	<-written
-	r.settle("the second piece", func(d *wire.Data) bool { return string(d.Bytes) == "line 1\n" })
-	select {
-	case <-written:
-		t.Fatal("a third piece was read without credit")
-	default:
-	}
-	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Credit: 8}})
-	r.settle("the end", func(d *wire.Data) bool { return d.Last && d.Error == "" })
-	if got := r.pieces(1); !slices.Equal(got, []string{"line 0\n", "line 1\n", "line 2\n", "line 3\n"}) {
-		t.Errorf("sent %q", got)
-	}
-}
-
-func TestALogThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
-	t.Parallel()
-	h := &hands{}
-	ended := make(chan struct{})
-	h.logs = func(ctx context.Context, _ string) (io.ReadCloser, error) {
-		text, feed := io.Pipe()
-		context.AfterFunc(ctx, func() {
-			_ = feed.CloseWithError(ctx.Err())
-			close(ended)
-		})
-		return text, nil
-	}
-	r := newRig(t, h)
-	r.connect(wanted("a", 1, processWork()))
-	r.say(wire.Frame{Ask: &wire.Ask{Stream: 4, Instance: "a", Follow: true, Credit: 2}})
-	r.say(wire.Frame{Ask: &wire.Ask{Stream: 4, Cancel: true}})
-	select {
-	case <-ended:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the log is still open")
-	}
-	r.settle("the end", func(d *wire.Data) bool { return d.Last && d.Stream == 4 })
-}
-
-func TestALogOfWhatIsNotThereIsAnError(t *testing.T) {
-	t.Parallel()
-	h := &hands{}
-	r := newRig(t, h)
-	r.connect(wanted("a", 1, processWork()))
-	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Instance: "nobody", Credit: 1}})
-	r.settle("the refusal", func(d *wire.Data) bool { return d.Stream == 1 && d.Last && strings.Contains(d.Error, "does not have") })
-	r.say(wire.Frame{Ask: &wire.Ask{Stream: 2, Instance: "a", Credit: 1}})
-	r.settle("the driver's word", func(d *wire.Data) bool { return d.Stream == 2 && d.Last && d.Error != "" })
-}
-
-func TestTheEndOfAnOldLogDoesNotEndTheNewOneOfTheSameNumber(t *testing.T) {
-	t.Parallel()
-	h := &hands{}
-	opened := make(chan *io.PipeWriter, 2)
-	h.logs = func(context.Context, string) (io.ReadCloser, error) {
-		text, feed := io.Pipe()
-		opened <- feed
-		return text, nil
-	}
-	r := newRig(t, h)
-	w := processWork()
-	r.connect(wanted("a", 1, w))
-	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Instance: "a", Credit: 1}})
-	old := <-opened
-	r.connect(wanted("a", 1, w))
-	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Instance: "a", Credit: 1}})
-	present := <-opened
-	r.run()
-	select {
-	case <-r.wakes: // of what was said so far
-	default:
-	}
-	_ = old.Close()
-	r.awaitWake("the end of the old log")
-	fed := make(chan struct{})
-	go func() {
-		defer close(fed)
-		_, _ = io.WriteString(present, "one")
-		_, _ = io.WriteString(present, "two")
-		_ = present.Close()
-	}()
-	r.settle("the first piece", func(d *wire.Data) bool { return string(d.Bytes) == "one" })
-	r.say(wire.Frame{Ask: &wire.Ask{Stream: 1, Credit: 5}})
-	r.settle("the end", func(d *wire.Data) bool { return d.Last })
-	<-fed
-	if got := r.pieces(1); !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("sent %q", got)
 	}
 }

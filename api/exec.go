@@ -251,12 +251,12 @@ var errGone = errors.New("the caller has gone")
 func (t *talk) hear(what byte, body []byte) error {
 	switch what {
 	case contract.ExecStdin:
+		t.feeding.Store(true)
+		defer t.feeding.Store(false)
 		if len(body) == 0 {
 			t.shell.CloseWrite()
 			return nil
 		}
-		t.feeding.Store(true)
-		defer t.feeding.Store(false)
 		_, _ = t.shell.Write(body) // of a command that is over, nobody reads
 	case contract.ExecResize:
 		var size contract.ExecSize

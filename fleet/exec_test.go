@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"mariposa"
 	"mariposa/fleet"
@@ -19,57 +19,59 @@ type opened struct {
 }
 
 // exec asks for a command in the background: it waits for the node's word.
-func (r *rig) exec(ctx context.Context) <-chan opened {
+func (p *plane) exec(ctx context.Context) <-chan opened {
 	done := make(chan opened, 1)
 	go func() {
-		x, err := r.fleet.Exec(ctx, "n1", "i1", []string{"a"}, nil)
+		x, err := p.fleet.Exec(ctx, "n1", "i1", []string{"a"}, nil)
 		done <- opened{x, err}
 	}()
 	return done
 }
 
-// execs waits for a frame about a command that will do.
-func (p *peer) execs(what string, ok func(*wire.Exec) bool) *wire.Exec {
-	p.r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) { // nothing wakes a test that plays an agent
-		for _, f := range p.heard() {
-			if f.Exec != nil && ok(f.Exec) {
-				return f.Exec
-			}
-		}
-	}
-	p.r.t.Fatalf("the agent was never told: %s", what)
-	return nil
-}
-
-// begun is a session with a command that runs.
-func begun(t *testing.T) (*rig, *peer, *fleet.Shell, int64) {
+// begun is a node with a command that runs, and the streams of both.
+func begun(t *testing.T) (p *plane, a *player, x *fleet.Shell, control, input played) {
 	t.Helper()
-	r := newRig(t)
-	p := r.connect("n1")
-	asked := r.exec(t.Context())
-	x := p.execs("to run a command", func(x *wire.Exec) bool { return x.Instance == "i1" && x.Credit == wire.Window })
-	p.say(wire.Frame{Data: &wire.Data{Stream: x.Stream, Credit: wire.Window}})
-	r.run()
-	o := <-asked
+	p, a = play(t)
+	asked := p.exec(p.ctx)
+	control = a.next()
+	if o := control.open; o.Instance != "i1" || len(o.Command) != 1 {
+		t.Fatalf("asked %+v", o)
+	}
+	_ = control.Send(wire.Message{})
+	o := come(p, "the command", asked)
 	if o.err != nil {
 		t.Fatal(o.err)
 	}
-	return r, p, o.shell, x.Stream
-}
-
-func (p *peer) tell(d wire.Data) {
-	p.say(wire.Frame{Data: &d})
-	p.r.run()
+	input = a.next()
+	if input.open.Input != control.Number() {
+		t.Fatalf("its input is opened with %+v", input.open)
+	}
+	return p, a, o.shell, control, input
 }
 
 func TestACommandOnANodeIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
-	_, p, x, stream := begun(t)
-	code := 7
-	p.tell(wire.Data{Stream: stream, Bytes: []byte("out")})
-	p.tell(wire.Data{Stream: stream, Bytes: []byte("err"), Stderr: true})
-	p.tell(wire.Data{Stream: stream, Last: true, Exit: &code})
+	p, _, x, control, input := begun(t)
+	x.Resize(wire.Size{Rows: 1, Cols: 2})
+	x.Signal(15)
+	_, _ = x.Write([]byte("in"))
+	x.CloseWrite()
+	for _, c := range []struct {
+		to   played
+		want wire.Message
+	}{
+		{control, wire.Message{Terminal: &wire.Size{Rows: 1, Cols: 2}}},
+		{control, wire.Message{Signal: 15}},
+		{input, wire.Message{Bytes: []byte("in")}},
+		{input, wire.Message{Last: true}},
+	} {
+		if m, err := c.to.Receive(); !reflect.DeepEqual(m, c.want) || err != nil {
+			t.Errorf("told %+v (%v), want %+v", m, err, c.want)
+		}
+	}
+	_, _ = control.Write([]byte("out"))
+	_ = control.Send(wire.Message{Bytes: []byte("err"), Stderr: true})
+	_ = control.Send(wire.Message{Last: true, Exit: 7})
 	for _, want := range []string{"out", "err"} {
 		if b, stderr, err := x.Read(); string(b) != want || stderr != (want == "err") || err != nil {
 			t.Errorf("read %q (%v, %v), want %q", b, stderr, err, want)
@@ -81,99 +83,78 @@ func TestACommandOnANodeIsReadToItsEnd(t *testing.T) {
 	if _, err := x.Write([]byte("late")); err == nil {
 		t.Error("what is over still reads")
 	}
+	control.wantEnd(p)
+	input.wantEnd(p)
 }
 
-func TestInputWaitsForCredit(t *testing.T) {
+func TestInputWaitsForTheNode(t *testing.T) {
 	t.Parallel()
-	_, p, x, stream := begun(t)
+	p, _, x, control, input := begun(t)
+	const size = 20 * wire.Piece
 	done := make(chan error, 1)
-	go func() {
-		_, err := x.Write(make([]byte, (wire.Window+1)*wire.Piece))
+	write := func() {
+		_, err := x.Write(make([]byte, size))
 		done <- err
-	}()
-	inputs := func() (n int) {
-		for _, f := range p.heard() {
-			if f.Exec != nil && len(f.Exec.Input) > 0 {
-				n++
+	}
+	go write()
+	got := 0
+	for got < size {
+		select {
+		case err := <-done:
+			if got < size/2 {
+				t.Fatalf("everything was written when the node had taken %d bytes: %v", got, err)
 			}
+			done <- err
+		default:
 		}
-		return n
+		m, err := input.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += len(m.Bytes)
 	}
-	p.execs("all it takes", func(*wire.Exec) bool { return inputs() == wire.Window })
-	select {
-	case err := <-done:
-		t.Fatalf("more was written than the node takes: %v", err)
-	default:
+	if err := come(p, "the end of the input", done); err != nil {
+		t.Error(err)
 	}
-	p.tell(wire.Data{Stream: stream, Credit: 1})
-	if err := <-done; err != nil || inputs() != wire.Window+1 {
-		t.Errorf("%d pieces were sent, %v", inputs(), err)
-	}
-	go func() {
-		_, err := x.Write([]byte("x"))
-		done <- err
-	}()
+	go write() // and the node takes none of it
 	x.Close()
-	if err := <-done; err == nil {
+	if err := come(p, "the end of the input", done); err == nil {
 		t.Error("what is closed takes input")
 	}
-	p.execs("to end it", func(x *wire.Exec) bool { return x.Cancel })
-}
-
-func TestANodeThatSendsMoreThanAskedForIsNotKept(t *testing.T) {
-	t.Parallel()
-	_, p, x, stream := begun(t)
-	for range 4 * wire.Window {
-		p.tell(wire.Data{Stream: stream, Bytes: make([]byte, 10)})
-	}
-	n := 0
-	for {
-		if _, _, err := x.Read(); err != nil {
-			if errors.Is(err, io.EOF) {
-				t.Error("a torn output looks whole")
-			}
-			break
-		}
-		n++
-	}
-	if n > 2*wire.Window+1 {
-		t.Errorf("%d pieces were kept", n)
-	}
-	p.execs("to end it", func(x *wire.Exec) bool { return x.Cancel })
+	control.wantEnd(p)
+	input.wantEnd(p)
 }
 
 func TestACommandThatIsNotRunSaysWhy(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	if _, err := r.fleet.Exec(t.Context(), "n1", "i1", nil, nil); mariposa.CodeOf(err) != mariposa.Unavailable {
+	if _, err := newRig(t).fleet.Exec(t.Context(), "n1", "i1", nil, nil); mariposa.CodeOf(err) != mariposa.Unavailable {
 		t.Errorf("without a node: %v", err)
 	}
-	p := r.connect("n1")
+	p, a := play(t)
 	for _, c := range []struct{ code, want mariposa.Code }{{mariposa.Conflict, mariposa.Conflict}, {"", mariposa.Unavailable}} {
-		asked := r.exec(t.Context())
-		seen := int64(0)
-		x := p.execs("to run a command", func(x *wire.Exec) bool { seen = max(seen, x.Stream); return x.Stream == r.lastStream+1 })
-		r.lastStream = seen
-		p.tell(wire.Data{Stream: x.Stream, Last: true, Error: "no", Code: c.code})
-		if o := <-asked; mariposa.CodeOf(o.err) != c.want || !strings.Contains(o.err.Error(), "no") {
+		asked := p.exec(p.ctx)
+		s := a.next()
+		_ = s.Send(wire.Message{Last: true, Error: "no", Code: c.code})
+		if o := come(p, "an answer", asked); mariposa.CodeOf(o.err) != c.want || !strings.Contains(o.err.Error(), "no") {
 			t.Errorf("it said %v", o.err)
 		}
+		s.wantEnd(p)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	asked := r.exec(ctx)
-	x := p.execs("to run a command", func(x *wire.Exec) bool { return x.Stream == r.lastStream+1 })
+	ctx, cancel := context.WithCancel(p.ctx)
+	asked := p.exec(ctx)
+	s := a.next()
 	cancel()
-	if o := <-asked; mariposa.CodeOf(o.err) != mariposa.Unavailable {
+	if o := come(p, "an answer", asked); mariposa.CodeOf(o.err) != mariposa.Unavailable || !strings.Contains(o.err.Error(), "in time") {
 		t.Errorf("given up, it said %v", o.err)
 	}
-	p.execs("to end it", func(e *wire.Exec) bool { return e.Cancel && e.Stream == x.Stream })
+	s.wantEnd(p)
 }
 
 func TestACommandEndsWithTheNodesConnection(t *testing.T) {
 	t.Parallel()
-	_, p, x, _ := begun(t)
-	p.session.End("its connection ended")
-	if _, _, err := x.Read(); mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "n1") {
+	_, a, x, _, _ := begun(t)
+	_ = a.conn.CloseNow()
+	if _, _, err := x.Read(); mariposa.CodeOf(err) != mariposa.Unavailable || !strings.Contains(err.Error(), "n1") || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("it ended with %v", err)
 	}
 }

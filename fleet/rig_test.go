@@ -84,8 +84,6 @@ type rig struct {
 	pic   *picture.Picture
 	fleet *fleet.Fleet
 	open  []*peer
-	// lastStream is the number of the newest command that a test has seen.
-	lastStream int64
 }
 
 func newRig(t *testing.T) *rig {

@@ -36,6 +36,7 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn) {
 		pipe.Send(wire.Frame{Seq: 1, Bye: bye})
 		return
 	}
+	s.dial = pipe.Dial
 	slog.Info("node connected", "node", first.Hello.Name, "epoch", s.epoch)
 	go s.run(ctx, wake, cancel)
 	for {

@@ -40,7 +40,10 @@ type plane struct {
 	conns  []*websocket.Conn
 }
 
-func newPlane(t *testing.T) *plane {
+// quick is how often agents beat that are soon to be missed.
+const quick = 200 * time.Millisecond
+
+func newPlane(t *testing.T, beat time.Duration) *plane {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	p := &plane{t: t, ctx: ctx, store: memory.New(clock.Real{}), client: &http.Client{Transport: &http.Transport{}}}
@@ -49,7 +52,7 @@ func newPlane(t *testing.T) *plane {
 		t.Fatal(err)
 	}
 	p.fleet, err = fleet.New(ctx, fleet.Options{
-		Store: p.store, Picture: p.pic, Shelf: picture.NewShelf(p.store, seal.NewVault(seal.NewRing(), p.store)), Clock: clock.Real{}, Replica: "r1", Beat: 200 * time.Millisecond,
+		Store: p.store, Picture: p.pic, Shelf: picture.NewShelf(p.store, seal.NewVault(seal.NewRing(), p.store)), Clock: clock.Real{}, Replica: "r1", Beat: beat,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +86,18 @@ func (p *plane) serve(w http.ResponseWriter, r *http.Request) {
 	p.conns = append(p.conns, conn)
 	p.mu.Unlock()
 	p.fleet.Serve(r.Context(), conn)
+}
+
+// dial connects as an agent would.
+func (p *plane) dial() (*wire.Pipe, *websocket.Conn) {
+	p.t.Helper()
+	conn, _, err := websocket.Dial(p.ctx, strings.Replace(p.url, "http", "ws", 1)+agent.Path, &websocket.DialOptions{
+		HTTPClient: p.client, HTTPHeader: http.Header{"Authorization": {"Bearer the join token"}},
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return wire.NewPipe(p.ctx, conn), conn
 }
 
 // until waits for the picture to show something.
@@ -157,7 +172,7 @@ func (p *plane) refused(token string, h wire.Hello, drivers ...driver.Driver) er
 
 func TestInstancesComeUpOverARealConnectionAndOutliveIt(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t)
+	p := newPlane(t, quick)
 	world := dummy.NewWorld(1)
 	d := dummy.New(world, clock.Real{})
 	stop := p.agent("the join token", *hello("n1"), d)
@@ -216,7 +231,7 @@ func TestInstancesComeUpOverARealConnectionAndOutliveIt(t *testing.T) {
 
 func TestAWrongJoinTokenIsAFinalRefusal(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t)
+	p := newPlane(t, quick)
 	err := p.refused("a guess", *hello("n1"), dummy.New(dummy.NewWorld(1), clock.Real{}))
 	if err == nil || !strings.Contains(err.Error(), "join token is not right") {
 		t.Errorf("got %v", err)
@@ -228,7 +243,7 @@ func TestAWrongJoinTokenIsAFinalRefusal(t *testing.T) {
 
 func TestAFinalRefusalReachesTheAgent(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t)
+	p := newPlane(t, quick)
 	stop := p.agent("the join token", *hello("n1"), dummy.New(dummy.NewWorld(1), clock.Real{}))
 	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
 	other := hello("n1")
@@ -250,7 +265,7 @@ func (cannotList) List(context.Context) ([]driver.Observed, error) { return nil,
 
 func TestAnAgentThatCannotListNeverConnects(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t)
+	p := newPlane(t, quick)
 	err := p.refused("the join token", *hello("n1"), cannotList{dummy.New(dummy.NewWorld(1), clock.Real{})})
 	if !errors.Is(err, errCannotList) || p.dials.Load() != 0 {
 		t.Errorf("got %v after %d dials", err, p.dials.Load())
@@ -259,14 +274,8 @@ func TestAnAgentThatCannotListNeverConnects(t *testing.T) {
 
 func TestWhoDoesNotSayHelloIsSentAway(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t)
-	conn, _, err := websocket.Dial(p.ctx, strings.Replace(p.url, "http", "ws", 1)+agent.Path, &websocket.DialOptions{
-		HTTPClient: p.client, HTTPHeader: http.Header{"Authorization": {"Bearer the join token"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pipe := wire.NewPipe(p.ctx, conn)
+	p := newPlane(t, quick)
+	pipe, _ := p.dial()
 	defer pipe.Close()
 	pipe.Send(wire.Frame{Seq: 1, Beat: &wire.Beat{}})
 	f, err := pipe.Read(p.ctx)

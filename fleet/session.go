@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -25,14 +26,14 @@ type Session struct {
 	epoch int64
 	inbox *mailbox.Box[message]
 
-	mu         sync.Mutex // guards what is below: frames are sent from more than one place
-	out        Outlet
-	seq        int64
-	ended      bool
-	streams    map[int64]*stream
-	shells     map[int64]*Shell
-	lastStream int64
-	retry      func() // takes the next try to store back
+	dial func(wire.Open) (*wire.Stream, error) // opens a stream; nil in virtual time, where nobody asks for one
+
+	mu    sync.Mutex // guards what is below: frames are sent from more than one place
+	out   Outlet
+	seq   int64
+	ended bool
+	why   string // it has ended
+	retry func() // takes the next try to store back
 
 	order          wire.Order
 	sentAtBeats    [2]int64                            // the newest frame sent at the beat before last, and at the last
@@ -55,7 +56,7 @@ type message struct {
 
 func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, out Outlet, wake func()) *Session {
 	s := &Session{
-		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, out: out, streams: map[int64]*stream{}, shells: map[int64]*Shell{},
+		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, out: out,
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
 		provided: map[string]wire.Provided{},
 	}
@@ -151,8 +152,6 @@ func (s *Session) take(ctx context.Context, f *wire.Frame) error {
 		s.takeReport(ctx, f.Report)
 	case f.Beat != nil:
 		return s.takeBeat(f.Beat)
-	case f.Data != nil:
-		s.takeData(f.Data)
 	case f.Bye != nil:
 		return errors.New("the agent said goodbye: " + f.Bye.Reason)
 	default:
@@ -364,22 +363,22 @@ func (s *Session) end(why string) {
 	s.f.drop(s)
 	s.mu.Lock()
 	already, seq := s.ended, s.seq+1
-	s.ended = true
-	open, shells, unretry := s.streams, s.shells, s.retry
-	s.streams, s.shells = map[int64]*stream{}, map[int64]*Shell{}
+	unretry := s.retry
+	s.ended, s.why = true, cmp.Or(s.why, why)
 	s.mu.Unlock()
 	if already {
 		return
 	}
 	unretry()
-	for _, st := range open {
-		st.fail(errors.New(why))
-	}
-	for _, x := range shells {
-		x.fail(mariposa.Errorf(mariposa.Unavailable, "the connection to node %s is lost, and the command with it: %s", s.hello.Name, why))
-	}
 	s.out.Send(wire.Frame{Seq: seq, Bye: &wire.Bye{Reason: why}})
 	s.out.Close()
+}
+
+// lost says why the session's streams ended.
+func (s *Session) lost() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.New(cmp.Or(s.why, "its connection ended"))
 }
 
 func (s *Session) isEnded() bool {

@@ -5,32 +5,26 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"sync"
 
 	"mariposa"
 	"mariposa/wire"
 )
 
-// stream is something of an instance being read from its node.
+// stream is a conversation with a node about one of its instances.
 type stream struct {
-	id   int64
-	s    *Session
-	mu   sync.Mutex
-	cond *sync.Cond
-	data [][]byte
-	err  error // io.EOF at the end
+	*wire.Stream
+	s *Session
 }
 
-var _ io.ReadCloser = (*stream)(nil)
-
-// Logs opens an instance's log on its node. Closing the reader ends the stream.
+// Logs opens an instance's log on its node. Closing the reader, or the end of the
+// context, ends the stream.
 func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follow bool) (io.ReadCloser, error) {
-	return f.open(ctx, node, wire.Ask{Instance: instance, Tail: tail, Follow: follow})
+	return f.read(ctx, node, wire.Open{Instance: instance, Tail: tail, Follow: follow})
 }
 
 // Usage has an instance's node measure what the instance takes.
 func (f *Fleet) Usage(ctx context.Context, node, instance string) (u mariposa.Usage, err error) {
-	r, err := f.open(ctx, node, wire.Ask{Instance: instance, Usage: true})
+	r, err := f.read(ctx, node, wire.Open{Instance: instance, Usage: true})
 	if err != nil {
 		return u, err
 	}
@@ -39,26 +33,25 @@ func (f *Fleet) Usage(ctx context.Context, node, instance string) (u mariposa.Us
 	return u, err
 }
 
-func (f *Fleet) open(ctx context.Context, node string, ask wire.Ask) (io.ReadCloser, error) {
-	s, err := f.reach(ctx, node, ask.Instance)
+func (f *Fleet) read(ctx context.Context, node string, o wire.Open) (io.ReadCloser, error) {
+	st, err := f.open(ctx, node, o)
 	if err != nil {
 		return nil, err
 	}
-	st := &stream{s: s}
-	st.cond = sync.NewCond(&st.mu)
-	s.mu.Lock()
-	if s.ended {
-		s.mu.Unlock()
+	context.AfterFunc(ctx, func() { _ = st.Close() })
+	return &reader{stream: st}, nil
+}
+
+func (f *Fleet) open(ctx context.Context, node string, o wire.Open) (*stream, error) {
+	s, err := f.reach(ctx, node, o.Instance)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.dial(o)
+	if err != nil {
 		return nil, mariposa.Errorf(mariposa.Unavailable, "node %s has just disconnected: try again", node)
 	}
-	s.lastStream++
-	st.id = s.lastStream
-	s.streams[st.id] = st
-	s.mu.Unlock()
-	context.AfterFunc(ctx, func() { st.fail(ctx.Err()) })
-	ask.Stream, ask.Credit = st.id, wire.Window
-	s.send(wire.Frame{Ask: &ask})
-	return st, nil
+	return &stream{st, s}, nil
 }
 
 // whereabouts says of a node without a session here where it is, as the end of a
@@ -82,82 +75,41 @@ func (f *Fleet) Crash(ctx context.Context, node, instance string) error {
 	if err != nil {
 		return err
 	}
-	s.send(wire.Frame{Ask: &wire.Ask{Instance: instance, Crash: true}})
+	s.send(wire.Frame{Crash: &wire.Crash{Instance: instance}})
 	return nil
 }
 
-// Read takes what has come, and lets the node send more.
-func (st *stream) Read(p []byte) (int, error) {
-	st.mu.Lock()
-	for len(st.data) == 0 && st.err == nil {
-		st.cond.Wait()
-	}
-	if len(st.data) == 0 {
-		defer st.mu.Unlock()
-		return 0, st.err
-	}
-	n := copy(p, st.data[0])
-	done := n == len(st.data[0])
-	if done {
-		st.data = st.data[1:]
-	} else {
-		st.data[0] = st.data[0][n:]
-	}
-	st.mu.Unlock()
-	if done {
-		st.s.send(wire.Frame{Ask: &wire.Ask{Stream: st.id, Credit: 1}})
-	}
-	return n, nil
-}
-
-// Close ends the stream on both sides.
-func (st *stream) Close() error {
-	st.s.mu.Lock()
-	_, open := st.s.streams[st.id]
-	delete(st.s.streams, st.id)
-	st.s.mu.Unlock()
-	if open {
-		st.s.send(wire.Frame{Ask: &wire.Ask{Stream: st.id, Cancel: true}})
-	}
-	st.fail(io.ErrClosedPipe)
-	return nil
-}
-
-func (st *stream) fail(err error) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.err == nil {
-		st.err = err
-	}
-	st.cond.Broadcast()
-}
-
-func (s *Session) takeData(d *wire.Data) {
-	s.mu.Lock()
-	st, x := s.streams[d.Stream], s.shells[d.Stream]
-	if d.Last {
-		delete(s.streams, d.Stream)
-		delete(s.shells, d.Stream)
-	}
-	s.mu.Unlock()
-	if x != nil {
-		x.take(d)
-		return
-	}
-	if st == nil {
-		return
-	}
-	st.mu.Lock()
-	if len(d.Bytes) > 0 && len(st.data) <= 2*wire.Window {
-		st.data = append(st.data, d.Bytes)
-	}
-	st.mu.Unlock()
+// next waits for what the node says next; with io.EOF comes the last.
+func (st *stream) next() (m wire.Message, err error) {
+	m, err = st.Receive()
 	switch {
-	case d.Error != "":
-		st.fail(errors.New(d.Error))
-	case d.Last:
-		st.fail(io.EOF)
-	default:
-		st.cond.Broadcast()
+	case err == nil && m.Last:
+		err = io.EOF
+	case err != nil && !errors.Is(err, io.ErrClosedPipe):
+		err = st.s.lost()
 	}
+	return m, err
+}
+
+// reader is a log, or something else of an instance that is read from its node.
+type reader struct {
+	*stream
+	rest []byte
+}
+
+// Read takes what has come.
+func (r *reader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		m, err := r.next()
+		if m.Error != "" {
+			err = errors.New(m.Error)
+		}
+		if err != nil {
+			return 0, err
+		}
+		r.rest = m.Bytes
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
 }

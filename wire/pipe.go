@@ -3,25 +3,40 @@ package wire
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/hashicorp/yamux"
 )
 
-// Pipe carries frames over one WebSocket. Sending never blocks: what cannot be
-// written soon is bounded, and beyond the bound the connection ends, because a
-// peer that does not read is as good as gone.
+// Pipe carries frames over one WebSocket, and streams beside them. Sending a frame
+// never blocks: what cannot be written soon is bounded, and beyond the bound the
+// connection ends, because a peer that does not read is as good as gone.
 type Pipe struct {
 	conn   *websocket.Conn
 	ctx    context.Context //nolint:containedctx // the life of the connection, which outlasts any call
 	cut    context.CancelFunc
 	unhook func() bool
 
+	streaming  context.Context //nolint:containedctx // the life of the streams, which ends when the pipe is closed
+	endStreams context.CancelFunc
+	serve      func(*Stream)
+
 	mu     sync.Mutex
-	queue  []Frame
+	queue  []outgoing
 	closed bool
 	some   chan struct{}
+	mux    *yamux.Session
+	toMux  *io.PipeWriter
+}
+
+// outgoing is a frame in line, or bytes of the streams.
+type outgoing struct {
+	frame   Frame
+	bytes   []byte
+	written chan<- struct{} // closed once the bytes are
 }
 
 const (
@@ -37,6 +52,7 @@ func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	conn.SetReadLimit(MaxFrame)
 	p := &Pipe{conn: conn, some: make(chan struct{}, 1)}
 	p.ctx, p.cut = context.WithCancel(context.WithoutCancel(ctx))
+	p.streaming, p.endStreams = context.WithCancel(p.ctx)
 	p.unhook = context.AfterFunc(ctx, func() {
 		if !p.isClosed() {
 			p.cut()
@@ -47,11 +63,13 @@ func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 }
 
 // Send puts a frame in line.
-func (p *Pipe) Send(f Frame) {
+func (p *Pipe) Send(f Frame) { p.enqueue(outgoing{frame: f}) }
+
+func (p *Pipe) enqueue(o outgoing) {
 	p.mu.Lock()
 	full := len(p.queue) >= maxQueued
 	if !p.closed && !full {
-		p.queue = append(p.queue, f)
+		p.queue = append(p.queue, o)
 	}
 	p.mu.Unlock()
 	if full {
@@ -64,12 +82,13 @@ func (p *Pipe) Send(f Frame) {
 	}
 }
 
-// Close ends the connection after what is in line has been written.
+// Close ends the streams, and the connection after what is in line has been written.
 func (p *Pipe) Close() {
 	p.mu.Lock()
 	already := p.closed
 	p.closed = true
 	p.mu.Unlock()
+	p.endStreams()
 	if !already {
 		late := time.AfterFunc(closeTimeout, p.cut)
 		context.AfterFunc(p.ctx, func() { late.Stop() })
@@ -86,13 +105,24 @@ func (p *Pipe) isClosed() bool {
 	return p.closed
 }
 
-// Read waits for the next frame.
+// Read waits for the next frame. What comes of streams is handed to them meanwhile,
+// so whoever wants streams has to read on.
 func (p *Pipe) Read(ctx context.Context) (Frame, error) {
-	_, b, err := p.conn.Read(ctx)
-	if err != nil {
-		return Frame{}, fmt.Errorf("the connection ended: %w", err)
+	for {
+		kind, b, err := p.conn.Read(ctx)
+		if err != nil {
+			return Frame{}, fmt.Errorf("the connection ended: %w", err)
+		}
+		if kind == websocket.MessageText {
+			return Decode(b)
+		}
+		if _, err := p.multiplexer(p.serve != nil); err != nil {
+			return Frame{}, err
+		}
+		if _, err := p.toMux.Write(b); err != nil {
+			return Frame{}, fmt.Errorf("the streams ended: %w", err)
+		}
 	}
-	return Decode(b)
 }
 
 func (p *Pipe) write() {
@@ -100,11 +130,11 @@ func (p *Pipe) write() {
 	defer p.unhook()
 	for {
 		p.mu.Lock()
-		frames, closed := p.queue, p.closed
+		line, closed := p.queue, p.closed
 		p.queue = nil
 		p.mu.Unlock()
-		for _, f := range frames {
-			if err := p.writeOne(f); err != nil {
+		for _, o := range line {
+			if err := p.writeOne(o); err != nil {
 				_ = p.conn.CloseNow() // it is broken already
 				return
 			}
@@ -122,12 +152,19 @@ func (p *Pipe) write() {
 	}
 }
 
-func (p *Pipe) writeOne(f Frame) error {
-	b, err := Encode(f)
+func (p *Pipe) writeOne(o outgoing) error {
+	ctx, cancel := context.WithTimeout(p.ctx, writeTimeout)
+	defer cancel()
+	if o.written != nil {
+		err := p.conn.Write(ctx, websocket.MessageBinary, o.bytes)
+		if err == nil {
+			close(o.written)
+		}
+		return err
+	}
+	b, err := Encode(o.frame)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, writeTimeout)
-	defer cancel()
 	return p.conn.Write(ctx, websocket.MessageText, b)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -14,39 +12,10 @@ import (
 	"go.uber.org/goleak"
 
 	"mariposa/wire"
+	"mariposa/wire/wiretest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// pair opens a WebSocket over loopback and hands out both ends.
-func pair(t *testing.T) (near, far *websocket.Conn) {
-	t.Helper()
-	got := make(chan *websocket.Conn, 1)
-	end := make(chan struct{})
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := websocket.Accept(w, r, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		got <- c
-		<-end
-	}))
-	client := &http.Client{Transport: &http.Transport{}}
-	far, _, err := websocket.Dial(t.Context(), strings.Replace(srv.URL, "http", "ws", 1), &websocket.DialOptions{HTTPClient: client})
-	if err != nil {
-		t.Fatal(err)
-	}
-	near = <-got
-	t.Cleanup(func() {
-		_ = far.CloseNow()
-		_ = near.CloseNow()
-		close(end)
-		srv.Close()
-		client.CloseIdleConnections()
-	})
-	return near, far
-}
 
 func soon(t *testing.T) context.Context {
 	t.Helper()
@@ -57,7 +26,7 @@ func soon(t *testing.T) context.Context {
 
 func TestFramesArriveInTheOrderTheyWereSent(t *testing.T) {
 	ctx := soon(t)
-	near, far := pair(t)
+	near, far := wiretest.Pair(t)
 	a, b := wire.NewPipe(ctx, near), wire.NewPipe(ctx, far)
 	defer b.Close()
 	defer a.Close()
@@ -79,7 +48,7 @@ func TestFramesArriveInTheOrderTheyWereSent(t *testing.T) {
 
 func TestCloseWritesWhatIsInLineFirst(t *testing.T) {
 	ctx := soon(t)
-	near, far := pair(t)
+	near, far := wiretest.Pair(t)
 	a, b := wire.NewPipe(ctx, near), wire.NewPipe(ctx, far)
 	defer b.Close()
 	for i := range int64(300) {
@@ -101,7 +70,7 @@ func TestCloseWritesWhatIsInLineFirst(t *testing.T) {
 
 func TestTheLastWordIsWrittenThoughTheContextEndsWithIt(t *testing.T) {
 	for range 20 { // it was a race
-		near, far := pair(t)
+		near, far := wiretest.Pair(t)
 		ctx, cancel := context.WithCancel(soon(t))
 		a, b := wire.NewPipe(ctx, near), wire.NewPipe(soon(t), far)
 		a.Send(wire.Frame{Seq: 1, Bye: &wire.Bye{Reason: "no", Final: true}})
@@ -116,7 +85,7 @@ func TestTheLastWordIsWrittenThoughTheContextEndsWithIt(t *testing.T) {
 }
 
 func TestTheEndOfTheContextEndsTheConnection(t *testing.T) {
-	near, far := pair(t)
+	near, far := wiretest.Pair(t)
 	ctx, cancel := context.WithCancel(soon(t))
 	wire.NewPipe(ctx, near)
 	b := wire.NewPipe(soon(t), far)
@@ -129,7 +98,7 @@ func TestTheEndOfTheContextEndsTheConnection(t *testing.T) {
 
 func TestAPeerThatDoesNotReadIsCutOff(t *testing.T) {
 	ctx := soon(t)
-	near, _ := pair(t) // the far end never reads
+	near, _ := wiretest.Pair(t) // the far end never reads
 	a := wire.NewPipe(ctx, near)
 	defer a.Close()
 	ended := make(chan error, 1)
@@ -156,7 +125,7 @@ func TestAPeerThatDoesNotReadIsCutOff(t *testing.T) {
 
 func TestAFrameBeyondTheBoundEndsTheConnection(t *testing.T) {
 	ctx := soon(t)
-	near, far := pair(t)
+	near, far := wiretest.Pair(t)
 	a := wire.NewPipe(ctx, near)
 	defer a.Close()
 	go func() { // the refusal may come before everything is written
@@ -171,7 +140,7 @@ func TestAFrameBeyondTheBoundEndsTheConnection(t *testing.T) {
 
 func TestWhatIsNoFrameIsAnError(t *testing.T) {
 	ctx := soon(t)
-	near, far := pair(t)
+	near, far := wiretest.Pair(t)
 	a := wire.NewPipe(ctx, near)
 	defer a.Close()
 	if err := far.Write(ctx, websocket.MessageBinary, []byte("\x00\x01")); err != nil {
@@ -184,7 +153,7 @@ func TestWhatIsNoFrameIsAnError(t *testing.T) {
 
 func TestReadingFromABrokenConnectionIsAnError(t *testing.T) {
 	ctx := soon(t)
-	near, far := pair(t)
+	near, far := wiretest.Pair(t)
 	a := wire.NewPipe(ctx, near)
 	defer a.Close()
 	_ = far.CloseNow()

@@ -1,7 +1,8 @@
 // Package wire is what agents and the control plane say to each other over one
 // persistent connection. Frames are numbered per direction: who misses a number
 // hangs up, who sees one twice ignores it, so that lost and doubled messages do
-// no harm. The package owns the shapes and their bounds, not what is done about
+// no harm. Streams (logs, commands inside instances) run beside them over the same
+// connection. The package owns the shapes and their bounds, not what is done about
 // them.
 package wire
 
@@ -21,7 +22,8 @@ import (
 //	5 (2026-11): networks as resources; assignments with networks
 //	6 (2026-11): assignments with the time that a stop may take
 //	7 (2026-11): hello with what each driver can do; asks for what an instance takes
-const Protocol = 7
+//	8 (2026-11): logs, commands and what instances take go over streams; crash instead of ask, exec and data
+const Protocol = 8
 
 // MaxFrame bounds a frame in bytes: room for the values of one instance, of which
 // each may have a megabyte.
@@ -41,9 +43,7 @@ type Frame struct {
 	Report  *Report  `json:"report,omitempty"`
 	Beat    *Beat    `json:"beat,omitempty"`
 	Bye     *Bye     `json:"bye,omitempty"`
-	Ask     *Ask     `json:"ask,omitempty"`
-	Exec    *Exec    `json:"exec,omitempty"`
-	Data    *Data    `json:"data,omitempty"`
+	Crash   *Crash   `json:"crash,omitempty"`
 }
 
 // Hello opens a session: the agent says which node it is.
@@ -168,58 +168,10 @@ type Bye struct {
 	Final  bool   `json:"final,omitempty"` // coming again will not help
 }
 
-// Ask opens, feeds or cancels a stream from the node: an instance's log, or a
-// mariposa.Usage as JSON. Or it has an instance fail.
-type Ask struct {
-	Stream   int64  `json:"stream"`
-	Instance string `json:"instance,omitempty"` // set in the ask that opens the stream
-	Usage    bool   `json:"usage,omitempty"`    // likewise: what it takes is meant, not its log
-	Tail     int    `json:"tail,omitempty"`
-	Follow   bool   `json:"follow,omitempty"`
-	Credit   int    `json:"credit,omitempty"` // how many more pieces may be sent
-	Cancel   bool   `json:"cancel,omitempty"`
-	Crash    bool   `json:"crash,omitempty"` // the instance is to fail; no stream is meant
+// Crash has an instance of a kind that can do so fail.
+type Crash struct {
+	Instance string `json:"instance"`
 }
-
-// Exec opens, feeds, steers or cancels a command run inside an instance. Its
-// streams are numbered together with those of asks.
-type Exec struct {
-	Stream   int64    `json:"stream"`
-	Instance string   `json:"instance,omitempty"` // set in the one that opens the stream
-	Command  []string `json:"command,omitempty"`  // likewise
-	Terminal *Size    `json:"terminal,omitempty"` // when it opens: run in a terminal; later: its new size
-	Input    []byte   `json:"input,omitempty"`    // takes one of the credits that the node gave
-	End      bool     `json:"end,omitempty"`      // no more input
-	Signal   int      `json:"signal,omitempty"`
-	Credit   int      `json:"credit,omitempty"` // how many more pieces of output may be sent
-	Cancel   bool     `json:"cancel,omitempty"`
-}
-
-// Size is how large a terminal is.
-type Size struct {
-	Rows uint16 `json:"rows"`
-	Cols uint16 `json:"cols"`
-}
-
-// Data is a piece of a stream. The first of an exec only gives credit: the
-// command runs.
-type Data struct {
-	Stream int64         `json:"stream"`
-	Bytes  []byte        `json:"bytes,omitempty"`
-	Stderr bool          `json:"stderr,omitempty"`
-	Credit int           `json:"credit,omitempty"` // how many more pieces of input may be sent
-	Last   bool          `json:"last,omitempty"`
-	Exit   *int          `json:"exit,omitempty"` // in the last of an exec: how the command ended
-	Error  string        `json:"error,omitempty"`
-	Code   mariposa.Code `json:"code,omitempty"` // the kind of the error, where it is known
-}
-
-const (
-	// Piece bounds the bytes of a Data, and of the input in an Exec.
-	Piece = 32 << 10
-	// Window is how many pieces of one stream may be on their way at once.
-	Window = 8
-)
 
 // Encode makes the bytes of a frame.
 func Encode(f Frame) ([]byte, error) { return json.Marshal(f) }
@@ -243,7 +195,7 @@ func Decode(b []byte) (Frame, error) {
 func (f *Frame) things() (n int) {
 	for _, set := range []bool{
 		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Provide != nil, f.Report != nil,
-		f.Beat != nil, f.Bye != nil, f.Ask != nil, f.Exec != nil, f.Data != nil,
+		f.Beat != nil, f.Bye != nil, f.Crash != nil,
 	} {
 		if set {
 			n++

@@ -1,0 +1,181 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"mariposa/wire"
+	"mariposa/wire/wiretest"
+)
+
+// player is an agent that a test plays, over a real connection.
+type player struct {
+	p      *plane
+	conn   *websocket.Conn
+	opened chan played // in the order of their coming
+	gone   chan error  // why the control plane cannot be heard any more
+}
+
+// played is the node's end of a stream.
+type played struct {
+	*wire.Stream
+	open wire.Open
+}
+
+// play has a node join that does what the test says, and beats no more than it.
+func play(t *testing.T) (*plane, *player) {
+	t.Helper()
+	p := newPlane(t, time.Hour)
+	pipe, conn := p.dial()
+	a := &player{p: p, conn: conn, opened: make(chan played, 200), gone: make(chan error, 1)}
+	pipe.Accept(func(s *wire.Stream) {
+		if m, err := s.Receive(); err == nil && m.Open != nil {
+			a.opened <- played{s, *m.Open}
+		}
+	})
+	pipe.Send(wire.Frame{Seq: 1, Hello: hello("n1")})
+	go func() {
+		defer pipe.Close()
+		a.gone <- wiretest.Drain(p.ctx, pipe, nil)
+	}()
+	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
+	return p, a
+}
+
+// next is the stream that the control plane opens next.
+func (a *player) next() played {
+	a.p.t.Helper()
+	return come(a.p, "a stream", a.opened)
+}
+
+func come[T any](p *plane, what string, from <-chan T) T {
+	p.t.Helper()
+	select {
+	case got := <-from:
+		return got
+	case <-time.After(20 * time.Second):
+		p.t.Fatalf("%s never came", what)
+		panic("unreachable")
+	}
+}
+
+// wantEnd waits until the control plane has closed a stream.
+func (s played) wantEnd(p *plane) {
+	p.t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := s.Receive(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	if err := come(p, "the end of a stream", ended); !errors.Is(err, io.EOF) {
+		p.t.Errorf("it ended with %v", err)
+	}
+	_ = s.Close()
+}
+
+func (p *plane) logs(instance string) io.ReadCloser {
+	p.t.Helper()
+	log, err := p.fleet.Logs(p.ctx, "n1", instance, 10, true)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return log
+}
+
+func TestALogIsReadPieceByPiece(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	log := p.logs("i1")
+	s := a.next()
+	if o := s.open; o.Instance != "i1" || o.Tail != 10 || !o.Follow || o.Usage || o.Command != nil {
+		t.Fatalf("asked %+v", o)
+	}
+	_, _ = s.Write([]byte("hello "))
+	_, _ = s.Write([]byte("world"))
+	_ = s.Send(wire.Message{Last: true})
+	_ = s.Close()
+	b := make([]byte, 4)
+	if n, err := log.Read(b); n != 4 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	rest, err := io.ReadAll(log)
+	if string(b)+string(rest) != "hello world" || err != nil {
+		t.Errorf("read %q, %v", string(b)+string(rest), err)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestClosingALogEndsItOnTheNode(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	log := p.logs("i1")
+	_ = log.Close()
+	_ = log.Close()
+	a.next().wantEnd(p)
+	if _, err := log.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("it can still be read: %v", err)
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	log, err := p.fleet.Logs(ctx, "n1", "i1", -1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	a.next().wantEnd(p)
+	if _, err := log.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("after the end of the context: %v", err)
+	}
+}
+
+func TestALogEndsWithItsSessionAndWithAnError(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	one := p.logs("i1")
+	a.next()
+	two := p.logs("i2")
+	s := a.next()
+	_ = s.Send(wire.Message{Last: true, Error: "the node does not have this instance"})
+	if _, err := two.Read(make([]byte, 1)); err == nil || err.Error() != "the node does not have this instance" {
+		t.Errorf("read: %v", err)
+	}
+	three := p.logs("i3")
+	_ = a.next().Close() // without a word
+	if _, err := three.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("half a log looks whole: %v", err)
+	}
+	_, session := p.fleet.LastHeard("n1")
+	session.End("it was told to play dead")
+	if _, err := one.Read(make([]byte, 1)); err == nil || err.Error() != "it was told to play dead" {
+		t.Errorf("read: %v", err)
+	}
+	come(p, "the end of the connection", a.gone)
+	if _, err := p.fleet.Logs(p.ctx, "n1", "i1", 1, true); err == nil {
+		t.Error("a session that has ended opens logs")
+	}
+}
+
+func TestANodeThatBreaksTheRulesOfStreamsLosesItsSession(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	log := p.logs("i1")
+	a.next()
+	if err := a.conn.Write(p.ctx, websocket.MessageBinary, []byte("this is no message of the streams")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "connection ended") {
+		t.Errorf("read: %v", err)
+	}
+	come(p, "the end of the connection", a.gone)
+}

@@ -1,0 +1,100 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"io"
+
+	"github.com/hashicorp/yamux"
+
+	"mariposa"
+)
+
+// Dial opens a stream. The control plane does, after the frames that the stream
+// builds upon.
+func (p *Pipe) Dial(o Open) (*Stream, error) {
+	mux, err := p.multiplexer(true)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := mux.OpenStream()
+	if err != nil {
+		return nil, err
+	}
+	s := newStream(conn)
+	return s, s.Send(Message{Open: &o}) // it fails with the connection, and the stream with that
+}
+
+// Accept has the streams served that the other side opens, each on a goroutine of its
+// own. It is called before the first Read. Without it, the other side may open none.
+func (p *Pipe) Accept(serve func(*Stream)) { p.serve = serve }
+
+// multiplexer is what the streams of a connection run through. It is made for the
+// first one: most connections have none.
+func (p *Pipe) multiplexer(create bool) (*yamux.Session, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, io.ErrClosedPipe
+	case p.mux != nil:
+		return p.mux, nil
+	case !create:
+		return nil, mariposa.Errorf(mariposa.InvalidArgument, "there is a stream that nobody opened")
+	}
+	side := yamux.Client
+	if p.serve != nil {
+		side = yamux.Server
+	}
+	config := yamux.DefaultConfig()
+	config.ConnectionWriteTimeout, config.StreamOpenTimeout = writeTimeout, writeTimeout
+	config.LogOutput = io.Discard // what goes wrong ends the connection, and that is logged
+	from, to := io.Pipe()
+	mux, err := side(&carrier{from, p}, config)
+	if err != nil {
+		return nil, err
+	}
+	p.mux, p.toMux = mux, to
+	context.AfterFunc(p.streaming, func() { _ = mux.Close() })
+	go p.accept(mux) // ends with it
+	return mux, nil
+}
+
+func (p *Pipe) accept(mux *yamux.Session) {
+	for {
+		conn, err := mux.AcceptStream()
+		if err != nil || p.serve == nil {
+			_ = mux.Close() // it is over, or the other side opens what is not its to open
+			return
+		}
+		go p.serve(newStream(conn)) // ends with the stream
+	}
+}
+
+// carrier is the connection as the multiplexer sees it.
+type carrier struct {
+	*io.PipeReader
+	p *Pipe
+}
+
+// Write sends bytes in their turn among the frames, and waits for that: frames never
+// stand behind more than one message of the streams.
+func (c *carrier) Write(b []byte) (int, error) {
+	written := make(chan struct{})
+	c.p.enqueue(outgoing{bytes: bytes.Clone(b), written: written})
+	select {
+	case <-written:
+		return len(b), nil
+	case <-c.p.streaming.Done():
+		return 0, io.ErrClosedPipe
+	}
+}
+
+// Close ends the connection, unless that is what has ended the streams: what the
+// multiplexer cannot make sense of comes from a peer out of its mind.
+func (c *carrier) Close() error {
+	if !c.p.isClosed() {
+		c.p.cut()
+	}
+	return c.PipeReader.Close()
+}
