@@ -27,10 +27,7 @@ type AuditFilter struct {
 
 func (c *Client) audited(f AuditFilter) url.Values {
 	q := c.owned()
-	set(q, "project", f.Project)
-	set(q, "actor", f.Actor)
-	set(q, "action", f.Action)
-	set(q, "outcome", string(f.Outcome))
+	set(q, "project", f.Project, "actor", f.Actor, "action", f.Action, "outcome", string(f.Outcome))
 	if !f.Since.IsZero() {
 		q.Set("since", f.Since.UTC().Format(time.RFC3339Nano))
 	}

@@ -6,6 +6,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -60,10 +61,7 @@ func New(o Options) (*Client, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "%q is no address of a server: it looks like http://127.0.0.1:8080", redacted(o.URL, u))
 	}
-	c := &Client{base: *u, token: o.Token, organization: o.Organization, user: o.User, agent: o.UserAgent, http: o.HTTPClient, pause: pause}
-	if c.agent == "" {
-		c.agent = "mariposa"
-	}
+	c := &Client{base: *u, token: o.Token, organization: o.Organization, user: o.User, agent: cmp.Or(o.UserAgent, "mariposa"), http: o.HTTPClient, pause: pause}
 	if c.http == nil {
 		t := transport()
 		if t.TLSClientConfig, err = trusting(o.Roots); err != nil {
@@ -194,14 +192,7 @@ func (c *Client) read(ctx context.Context, body io.Reader) ([]byte, error) {
 
 // open sends a request and returns an answer that is a success, its body unread.
 func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
-	u := c.base
-	u.User = nil
-	u.Path, u.RawPath = "", ""
-	address := u.String() + c.base.EscapedPath() + c.acting(r.path)
-	if len(r.query) > 0 {
-		address += "?" + r.query.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(r.body))
+	req, err := http.NewRequestWithContext(ctx, r.method, c.address(r), bytes.NewReader(r.body))
 	if err != nil {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "cannot ask for %q: %w", r.path, err)
 	}
@@ -217,6 +208,17 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	return res, nil
 }
 
+// address is where a request goes.
+func (c *Client) address(r request) string {
+	u := c.base
+	u.User, u.Path, u.RawPath = nil, "", ""
+	address := u.String() + c.base.EscapedPath() + c.acting(r.path)
+	if len(r.query) > 0 {
+		address += "?" + r.query.Encode()
+	}
+	return address
+}
+
 // acting is a path for the user that is acted for.
 func (c *Client) acting(path string) string {
 	if rest, ok := strings.CutPrefix(path, "/v1/"); ok && c.user != "" {
@@ -227,10 +229,7 @@ func (c *Client) acting(path string) string {
 
 func (c *Client) dress(req *http.Request, r request) {
 	req.Header.Set("User-Agent", c.agent)
-	req.Header.Set("Accept", "application/json")
-	if r.accept != "" {
-		req.Header.Set("Accept", r.accept)
-	}
+	req.Header.Set("Accept", cmp.Or(r.accept, "application/json"))
 	if r.kind != "" {
 		req.Header.Set("Content-Type", r.kind)
 	}
@@ -249,7 +248,7 @@ func (c *Client) failure(res *http.Response) error {
 	if json.Unmarshal(body, e) == nil && e.Code != "" && e.Message != "" {
 		return e
 	}
-	e = &mariposa.Error{Code: codeOf(res.StatusCode)}
+	e = &mariposa.Error{Code: cmp.Or(codes[res.StatusCode], mariposa.Internal)}
 	if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) { // that is how Go's servers say it
 		e.Message = c.URL() + " speaks TLS: should the address begin with https://?"
 		return e
@@ -271,13 +270,6 @@ var codes = map[int]mariposa.Code{
 	http.StatusBadGateway:            mariposa.Unavailable,
 	http.StatusServiceUnavailable:    mariposa.Unavailable,
 	http.StatusGatewayTimeout:        mariposa.Unavailable,
-}
-
-func codeOf(status int) mariposa.Code {
-	if code, ok := codes[status]; ok {
-		return code
-	}
-	return mariposa.Internal
 }
 
 // unreachable puts into words why a conversation broke off. What the caller

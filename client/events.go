@@ -85,11 +85,7 @@ func (c *Client) LatestEvents(ctx context.Context, project string, limit int) (*
 }
 
 func (c *Client) feed(project string, limit int) url.Values {
-	q := url.Values{}
-	if project != "" {
-		q = c.owned()
-	}
-	set(q, "project", project)
+	q := c.about(project)
 	if limit > 0 {
 		q.Set("limit", strconv.Itoa(limit))
 	}

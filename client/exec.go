@@ -60,15 +60,9 @@ func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, er
 
 // dial opens a WebSocket.
 func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
-	u := c.base
-	u.User, u.Path, u.RawPath = nil, "", ""
-	address := u.String() + c.base.EscapedPath() + c.acting(r.path)
-	if len(r.query) > 0 {
-		address += "?" + r.query.Encode()
-	}
 	dressed := &http.Request{Header: http.Header{}}
 	c.dress(dressed, r)
-	conn, res, err := websocket.Dial(ctx, strings.Replace(address, "http", "ws", 1), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: dressed.Header})
+	conn, res, err := websocket.Dial(ctx, strings.Replace(c.address(r), "http", "ws", 1), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: dressed.Header})
 	if err == nil {
 		return conn, nil
 	}

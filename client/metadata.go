@@ -26,11 +26,8 @@ func (c *Client) MetadataDocument(ctx context.Context, project string, reveal bo
 // Previous, Force and Message count.
 func (c *Client) ImportMetadata(ctx context.Context, project string, document []byte, u Update) (*contract.Changed, error) {
 	q := c.owned()
-	set(q, "previous", u.Previous)
-	set(q, "message", u.Message)
-	if u.Force {
-		q.Set("force", "true")
-	}
+	set(q, "previous", u.Previous, "message", u.Message)
+	setIf(q, "force", u.Force)
 	return answer[contract.Changed](ctx, c, request{method: http.MethodPut, path: at(project, "metadata"), query: q, body: document, kind: yaml})
 }
 
@@ -48,8 +45,7 @@ type KeyChange struct {
 // SetMetadata sets one key.
 func (c *Client) SetMetadata(ctx context.Context, project, key string, value contract.MetadataValue, change KeyChange) (*contract.Changed, error) {
 	q := c.owned()
-	set(q, "cas", change.CAS)
-	set(q, "message", change.Message)
+	set(q, "cas", change.CAS, "message", change.Message)
 	return answer[contract.Changed](ctx, c, put(at(project, "metadata", key), value).with(q))
 }
 
@@ -74,8 +70,6 @@ func (c *Client) CountMetadata(ctx context.Context, project, key string, by int6
 
 func (c *Client) revealing(reveal bool) url.Values {
 	q := c.owned()
-	if reveal {
-		q.Set("reveal", "true")
-	}
+	setIf(q, "reveal", reveal)
 	return q
 }

@@ -34,8 +34,7 @@ func (c *Client) Projects(ctx context.Context, name string) (*contract.Projects,
 // CreateProject makes a project from a manifest in YAML.
 func (c *Client) CreateProject(ctx context.Context, name string, manifest []byte, message string) (*contract.Changed, error) {
 	q := c.owned()
-	set(q, "name", name)
-	set(q, "message", message)
+	set(q, "name", name, "message", message)
 	return answer[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/projects", query: q, body: manifest, kind: yaml})
 }
 
@@ -84,13 +83,8 @@ func (c *Client) Project(ctx context.Context, project string) (*contract.Project
 // UpdateManifest submits a new manifest in YAML.
 func (c *Client) UpdateManifest(ctx context.Context, project string, manifest []byte, u Update) (*contract.Changed, error) {
 	q := c.owned()
-	set(q, "previous", u.Previous)
-	set(q, "rolling", u.Rolling)
-	set(q, "canary", u.Canary)
-	set(q, "message", u.Message)
-	if u.Force {
-		q.Set("force", "true")
-	}
+	set(q, "previous", u.Previous, "rolling", u.Rolling, "canary", u.Canary, "message", u.Message)
+	setIf(q, "force", u.Force)
 	return answer[contract.Changed](ctx, c, request{method: http.MethodPut, path: at(project, "manifest"), query: q, body: manifest, kind: yaml})
 }
 
@@ -110,9 +104,7 @@ func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, er
 // by the task in the answer. Its volumes are left to its organization.
 func (c *Client) DeleteProject(ctx context.Context, project string, force bool) (*contract.Changed, error) {
 	q := c.owned()
-	if force {
-		q.Set("force", "true")
-	}
+	setIf(q, "force", force)
 	return answer[contract.Changed](ctx, c, remove(at(project), q))
 }
 
@@ -120,9 +112,7 @@ func (c *Client) DeleteProject(ctx context.Context, project string, force bool) 
 func (c *Client) DeleteWithVolumes(ctx context.Context, project string, force bool) (*contract.Changed, error) {
 	q := c.owned()
 	q.Set("volumes", "true")
-	if force {
-		q.Set("force", "true")
-	}
+	setIf(q, "force", force)
 	return answer[contract.Changed](ctx, c, remove(at(project), q))
 }
 
@@ -177,9 +167,29 @@ func (c *Client) owned() url.Values {
 	return q
 }
 
-func set(q url.Values, key, value string) {
-	if value != "" {
-		q.Set(key, value)
+// about are the query parameters of a question about one project, or all.
+func (c *Client) about(project string) url.Values {
+	if project == "" {
+		return url.Values{}
+	}
+	q := c.owned()
+	q.Set("project", project)
+	return q
+}
+
+// set sets parameters, given as name and value, that are not empty.
+func set(q url.Values, pairs ...string) {
+	for n := 0; n+1 < len(pairs); n += 2 {
+		if pairs[n+1] != "" {
+			q.Set(pairs[n], pairs[n+1])
+		}
+	}
+}
+
+// setIf sets a parameter that says yes.
+func setIf(q url.Values, key string, yes bool) {
+	if yes {
+		q.Set(key, "true")
 	}
 }
 
@@ -193,13 +203,4 @@ func under(root string, parts ...string) string {
 		b.WriteString("/" + url.PathEscape(p))
 	}
 	return b.String()
-}
-
-// answer calls the API for a document.
-func answer[T any](ctx context.Context, c *Client, r request) (*T, error) {
-	document := new(T)
-	if err := c.do(ctx, r, document); err != nil {
-		return nil, err
-	}
-	return document, nil
 }

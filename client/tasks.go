@@ -23,16 +23,9 @@ const largestPage = 1000
 // Queue lists tasks, newest first. It turns the pages by itself. A marker in the
 // answer says that there are more.
 func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
-	q := url.Values{}
-	if f.Project != "" {
-		q = c.owned()
-	}
-	set(q, "project", f.Project)
-	set(q, "service", f.Service)
-	set(q, "state", f.State)
-	if f.All {
-		q.Set("all", "true")
-	}
+	q := c.about(f.Project)
+	set(q, "service", f.Service, "state", f.State)
+	setIf(q, "all", f.All)
 	bounded(q, f.Limit)
 	all := &contract.Tasks{Tasks: []contract.Task{}}
 	err := pages(q, func() (string, error) {
@@ -62,18 +55,6 @@ func bounded(q url.Values, limit int) {
 		limit = largestPage
 	}
 	q.Set("limit", strconv.Itoa(min(limit, largestPage)))
-}
-
-// pages asks for page after page until no marker leads to another. A server that
-// repeats its marker would have us turn pages for ever.
-func pages(q url.Values, page func() (marker string, err error)) error {
-	for {
-		marker, err := page()
-		if err != nil || marker == "" || marker == q.Get("marker") {
-			return err
-		}
-		q.Set("marker", marker)
-	}
 }
 
 // Task returns one task with its newest steps.

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"iter"
 	"maps"
@@ -17,11 +16,7 @@ import (
 
 // State returns goal and reality of every project, of one, or of one service of it.
 func (c *Client) State(ctx context.Context, project, service string) (*contract.State, error) {
-	q := url.Values{}
-	if project != "" {
-		q = c.owned()
-	}
-	set(q, "project", project)
+	q := c.about(project)
 	set(q, "service", service)
 	return answer[contract.State](ctx, c, get("/v1/state", q))
 }
@@ -38,44 +33,15 @@ type InstanceFilter struct {
 // Instances goes through all instances that match, page by page: there may be
 // a hundred thousand. The first error ends it.
 func (c *Client) Instances(ctx context.Context, f InstanceFilter) iter.Seq2[contract.Instance, error] {
-	return func(yield func(contract.Instance, error) bool) {
-		q := url.Values{}
-		if f.Project != "" {
-			q = c.owned()
-		}
-		set(q, "project", f.Project)
-		set(q, "service", f.Service)
-		set(q, "node", f.Node)
-		set(q, "state", f.State)
-		set(q, "version", f.Version)
-		err := pages(q, func() (string, error) {
-			page, err := answer[contract.Instances](ctx, c, get("/v1/instances", q))
-			if err != nil {
-				return "", err
-			}
-			for _, i := range page.Instances {
-				if !yield(i, nil) {
-					return "", errStop
-				}
-			}
-			return page.Marker, nil
-		})
-		if err != nil && !errors.Is(err, errStop) {
-			yield(contract.Instance{}, err)
-		}
-	}
+	q := c.about(f.Project)
+	set(q, "service", f.Service, "node", f.Node, "state", f.State, "version", f.Version)
+	return through(ctx, c, "/v1/instances", q, func(page *contract.Instances) ([]contract.Instance, string) { return page.Instances, page.Marker })
 }
 
 // AllInstances collects what Instances goes through.
 func (c *Client) AllInstances(ctx context.Context, f InstanceFilter) (*contract.Instances, error) {
-	all := &contract.Instances{Instances: []contract.Instance{}}
-	for i, err := range c.Instances(ctx, f) {
-		if err != nil {
-			return nil, err
-		}
-		all.Instances = append(all.Instances, i)
-	}
-	return all, nil
+	all, err := collect(c.Instances(ctx, f))
+	return &contract.Instances{Instances: all}, err
 }
 
 // Instance returns one instance with its details, by its name, its id or the
@@ -114,9 +80,7 @@ func (c *Client) CreateInstance(ctx context.Context, project, name string, defin
 // time to stop; that also ends what is stopping and belongs to a service.
 func (c *Client) DeleteInstance(ctx context.Context, id string, force bool) (*contract.Changed, error) {
 	q := url.Values{}
-	if force {
-		q.Set("force", "true")
-	}
+	setIf(q, "force", force)
 	return answer[contract.Changed](ctx, c, remove(under("/v1/instances", id), q))
 }
 
@@ -134,12 +98,8 @@ func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadClos
 	if o.Tail >= 0 {
 		q.Set("tail", strconv.Itoa(o.Tail))
 	}
-	if o.Follow {
-		q.Set("follow", "true")
-	}
-	if o.Reveal {
-		q.Set("reveal", "true")
-	}
+	setIf(q, "follow", o.Follow)
+	setIf(q, "reveal", o.Reveal)
 	r := get(under("/v1/instances", id, "logs"), q)
 	r.accept = "text/plain"
 	res, err := c.open(ctx, r)
@@ -168,9 +128,7 @@ func (c *Client) ActOnNode(ctx context.Context, node string, action contract.Nod
 // are assigned to it.
 func (c *Client) DeleteNode(ctx context.Context, node string, force bool) (*contract.Changed, error) {
 	q := url.Values{}
-	if force {
-		q.Set("force", "true")
-	}
+	setIf(q, "force", force)
 	return answer[contract.Changed](ctx, c, remove(under("/v1/nodes", node), q))
 }
 

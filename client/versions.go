@@ -9,19 +9,8 @@ import (
 
 // Versions lists the submitted versions, newest first. It turns the pages by itself.
 func (c *Client) Versions(ctx context.Context, project string) (*contract.Versions, error) {
-	all, q := &contract.Versions{Versions: []contract.Version{}}, c.owned()
-	err := pages(q, func() (string, error) {
-		page, err := answer[contract.Versions](ctx, c, get(at(project, "versions"), q))
-		if err != nil {
-			return "", err
-		}
-		all.Versions = append(all.Versions, page.Versions...)
-		return page.Marker, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	all, err := collect(through(ctx, c, at(project, "versions"), c.owned(), func(page *contract.Versions) ([]contract.Version, string) { return page.Versions, page.Marker }))
+	return &contract.Versions{Versions: all}, err
 }
 
 // Version returns one version with its manifest, by its hash, number or tag.
@@ -32,8 +21,7 @@ func (c *Client) Version(ctx context.Context, project, version string) (*contrac
 // Diff says what differs between two versions.
 func (c *Client) Diff(ctx context.Context, project, from, to string) (*contract.Diff, error) {
 	q := c.owned()
-	set(q, "from", from)
-	set(q, "to", to)
+	set(q, "from", from, "to", to)
 	return answer[contract.Diff](ctx, c, get(at(project, "diff"), q))
 }
 
@@ -73,8 +61,7 @@ func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contrac
 // without one what would be done now. It changes nothing.
 func (c *Client) Plan(ctx context.Context, project string, manifest []byte, rolling, canary string) (*contract.Plan, error) {
 	q := c.owned()
-	set(q, "rolling", rolling)
-	set(q, "canary", canary)
+	set(q, "rolling", rolling, "canary", canary)
 	r := request{method: http.MethodPost, path: at(project, "plan"), query: q}
 	if len(manifest) > 0 {
 		r.body, r.kind = manifest, yaml

@@ -1,0 +1,67 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"net/url"
+)
+
+// answer calls the API for a document.
+func answer[T any](ctx context.Context, c *Client, r request) (*T, error) {
+	document := new(T)
+	if err := c.do(ctx, r, document); err != nil {
+		return nil, err
+	}
+	return document, nil
+}
+
+// pages asks for page after page until no marker leads to another. A server that
+// repeats its marker would have us turn pages for ever.
+func pages(q url.Values, page func() (marker string, err error)) error {
+	for {
+		marker, err := page()
+		if err != nil || marker == "" || marker == q.Get("marker") {
+			return err
+		}
+		q.Set("marker", marker)
+	}
+}
+
+// through goes through a list, page by page; parts says what a page holds, and the
+// marker of the next. The first error ends it.
+func through[P, T any](ctx context.Context, c *Client, path string, q url.Values, parts func(page *P) ([]T, string)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		q := maps.Clone(q) // it takes the markers
+		err := pages(q, func() (string, error) {
+			page, err := answer[P](ctx, c, get(path, q))
+			if err != nil {
+				return "", err
+			}
+			all, marker := parts(page)
+			for _, one := range all {
+				if !yield(one, nil) {
+					return "", errStop
+				}
+			}
+			return marker, nil
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			var none T
+			yield(none, err)
+		}
+	}
+}
+
+// collect gathers all that comes, which may be nothing.
+func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
+	all := []T{}
+	for one, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}

@@ -1,0 +1,64 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"mariposa/contract"
+)
+
+// VolumeFilter says which volumes are wanted.
+type VolumeFilter struct {
+	Project string
+	Service string
+	Node    string
+}
+
+// Volumes goes through all volumes that match, page by page. The first error ends
+// it.
+func (c *Client) Volumes(ctx context.Context, f VolumeFilter) iter.Seq2[contract.Volume, error] {
+	q := c.owned()
+	set(q, "project", f.Project, "service", f.Service, "node", f.Node)
+	return through(ctx, c, "/v1/volumes", q, func(page *contract.Volumes) ([]contract.Volume, string) { return page.Volumes, page.Marker })
+}
+
+// AllVolumes collects what Volumes goes through.
+func (c *Client) AllVolumes(ctx context.Context, f VolumeFilter) (*contract.Volumes, error) {
+	all, err := collect(c.Volumes(ctx, f))
+	return &contract.Volumes{Volumes: all}, err
+}
+
+// Volume returns one volume, by its id or the beginning of it.
+func (c *Client) Volume(ctx context.Context, id string) (*contract.Volume, error) {
+	return answer[contract.Volume](ctx, c, get(under("/v1/volumes", id), nil))
+}
+
+// DeleteVolume deletes a volume with what is in it. Its node removes it as soon as
+// it can be reached.
+func (c *Client) DeleteVolume(ctx context.Context, id string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, remove(under("/v1/volumes", id), nil))
+}
+
+// Networks goes through all networks, or those that a project uses, page by page. The
+// first error ends it.
+func (c *Client) Networks(ctx context.Context, project string) iter.Seq2[contract.Network, error] {
+	q := c.owned()
+	set(q, "project", project)
+	return through(ctx, c, "/v1/networks", q, func(page *contract.Networks) ([]contract.Network, string) { return page.Networks, page.Marker })
+}
+
+// AllNetworks collects what Networks goes through.
+func (c *Client) AllNetworks(ctx context.Context, project string) (*contract.Networks, error) {
+	all, err := collect(c.Networks(ctx, project))
+	return &contract.Networks{Networks: all}, err
+}
+
+// Network returns one network, by its id or the beginning of it.
+func (c *Client) Network(ctx context.Context, id string) (*contract.Network, error) {
+	return answer[contract.Network](ctx, c, get(under("/v1/networks", id), nil))
+}
+
+// DeleteNetwork deletes a network that nothing uses.
+func (c *Client) DeleteNetwork(ctx context.Context, id string) (*contract.Changed, error) {
+	return answer[contract.Changed](ctx, c, remove(under("/v1/networks", id), nil))
+}
