@@ -87,7 +87,7 @@ func (a *app) projectScale() *cobra.Command {
 				return a.answered(name, "it is so already", done, err)
 			})
 		},
-		ValidArgsFunction: every(a.scaleWords, cobra.ShellCompDirectiveNoSpace),
+		ValidArgsFunction: a.scaleWords,
 	}
 	waitFlag(cmd, &wait)
 	return cmd

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -37,7 +36,7 @@ func (f auditFlags) filter(now time.Time) (client.AuditFilter, error) {
 		return out, Usage(err)
 	}
 	if f.limit < 0 {
-		return out, Usage(errors.New("--limit is a number from 0 on; 0 means all"))
+		return out, Usage(errLimit)
 	}
 	return out, nil
 }
@@ -83,7 +82,7 @@ func (a *app) audit(ctx context.Context, c *client.Client, project string, flags
 	}
 	page, err := c.Audit(ctx, f)
 	if err != nil {
-		return a.noProject(err)
+		return err
 	}
 	if len(page.Records) == 0 {
 		a.note("no records")
@@ -104,7 +103,7 @@ func (a *app) audit(ctx context.Context, c *client.Client, project string, flags
 func (a *app) exportAudit(ctx context.Context, c *client.Client, f client.AuditFilter) error {
 	for line, err := range c.ExportAudit(ctx, f) {
 		if err != nil {
-			return a.noProject(err)
+			return err
 		}
 		if _, err := io.WriteString(a.env.Stdout, string(line)+"\n"); err != nil {
 			return err // nobody reads on

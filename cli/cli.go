@@ -10,6 +10,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -48,15 +49,9 @@ type Env struct {
 }
 
 func (e Env) filled() Env {
-	if e.Stdin == nil {
-		e.Stdin = os.Stdin
-	}
-	if e.Stdout == nil {
-		e.Stdout = os.Stdout
-	}
-	if e.Stderr == nil {
-		e.Stderr = os.Stderr
-	}
+	e.Stdin = cmp.Or[io.Reader](e.Stdin, os.Stdin)
+	e.Stdout, e.Stderr = cmp.Or[io.Writer](e.Stdout, os.Stdout), cmp.Or[io.Writer](e.Stderr, os.Stderr)
+	e.Version = cmp.Or(e.Version, "unknown")
 	if e.Getenv == nil {
 		e.Getenv = os.Getenv
 	}
@@ -71,9 +66,6 @@ func (e Env) filled() Env {
 	}
 	if e.Secret == nil {
 		e.Secret = readHidden
-	}
-	if e.Version == "" {
-		e.Version = "unknown"
 	}
 	return e
 }
@@ -164,10 +156,12 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	flags.StringVar(&a.global.profile, "profile", "", "which of the servers that login remembers (default: the one without a name)")
 	flags.StringVar(&a.global.as, "as", "", "act for this user, if you run the installation; noted in the audit")
 	flags.BoolVar(&a.global.noColor, "no-color", false, "print without colors")
-	complete(root, "project", a.projectNames)
-	complete(root, "org", a.orgNames)
-	complete(root, "as", a.userNames)
-	complete(root, "profile", a.profileNames)
+	complete(root, "project", a.every(projectNames))
+	complete(root, "org", a.every(orgNames))
+	complete(root, "as", a.every(userNames))
+	complete(root, "profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return a.profileNames(), cobra.ShellCompDirectiveNoFileComp
+	})
 	a.markStart(root)
 	return root
 }
@@ -190,11 +184,7 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version of this program", Args: takes(0, 0),
 		RunE: func(*cobra.Command, []string) error {
-			if a.global.json {
-				return a.printJSON(map[string]string{"version": a.env.Version})
-			}
-			a.say("mariposa %s", a.env.Version)
-			return nil
+			return changed(a, &map[string]string{"version": a.env.Version}, nil, "mariposa %s", a.env.Version)
 		},
 	}
 }

@@ -12,238 +12,175 @@ import (
 
 // A source of names asks the server which words could follow. Whoever presses
 // the tab key waits for it, so it does not take long, and silence is an answer.
-type source func(cmd *cobra.Command, args []string) []string
+type source func(ctx context.Context, c *client.Client, project string) []string
 
 const completionTime = 2 * time.Second
 
-// first completes the first word of a command.
-func first(names source) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return names(cmd, args), cobra.ShellCompDirectiveNoFileComp
+// namesFrom asks a source; any trouble means that no name is known.
+func (a *app) namesFrom(cmd *cobra.Command, from source) []string {
+	if a.prepare(cmd) != nil {
+		return nil
 	}
+	c, err := a.connect()
+	if err != nil {
+		return nil
+	}
+	project, err := a.anyProject(false)
+	if err != nil {
+		return nil
+	}
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTime)
+	defer cancel()
+	return from(ctx, c, project)
 }
 
-// every completes each word of a command.
-func every(names source, d cobra.ShellCompDirective) cobra.CompletionFunc {
+// wordsFrom completes the words of a command, each from a source of its own.
+func (a *app) wordsFrom(each ...source) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return names(cmd, args), d | cobra.ShellCompDirectiveNoFileComp
+		if len(args) >= len(each) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.namesFrom(cmd, each[len(args)]), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // last completes the words of a command whose last one is of one kind, and before
 // which one of another kind may stand.
-func last(before, names source) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		switch len(args) {
-		case 0:
-			return append(names(cmd, args), before(cmd, args)...), cobra.ShellCompDirectiveNoFileComp
-		case 1:
-			return names(cmd, args), cobra.ShellCompDirectiveNoFileComp
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func (a *app) last(before, names source) cobra.CompletionFunc {
+	either := func(ctx context.Context, c *client.Client, project string) []string {
+		return append(names(ctx, c, project), before(ctx, c, project)...)
+	}
+	return a.wordsFrom(either, names)
+}
+
+// every completes each word of a command, or each value of a flag.
+func (a *app) every(names source) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return a.namesFrom(cmd, names), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
+// oneOf completes a word that is one of a few.
+func oneOf(words []string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+}
+
 // complete completes the values of a flag.
-func complete(cmd *cobra.Command, flag string, names source) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, every(names, cobra.ShellCompDirectiveDefault)); err != nil {
+func complete(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
 		panic(err) // the flag does not exist: a slip in this package
 	}
 }
 
-// asking gives a source its client; any trouble means that no name is known.
-func (a *app) asking(ask func(ctx context.Context, c *client.Client, project string) []string) source {
-	return func(cmd *cobra.Command, args []string) []string {
-		if a.prepare(cmd) != nil {
-			return nil
-		}
-		c, err := a.connect()
-		if err != nil {
-			return nil
-		}
-		ctx := cmd.Context()
-		if ctx == nil {
-			ctx = context.Background()
-		}
-		ctx, cancel := context.WithTimeout(ctx, completionTime)
-		defer cancel()
-		project, err := a.anyProject(false)
-		if err != nil {
-			return nil
-		}
-		return ask(ctx, c, project)
-	}
-}
-
-func (a *app) projectNames(cmd *cobra.Command, args []string) []string {
-	return a.asking(func(ctx context.Context, c *client.Client, _ string) []string {
-		var names []string
-		if all, err := c.Projects(ctx, ""); err == nil {
-			for _, p := range all.Projects {
-				names = append(names, p.Name)
-			}
-		}
-		return names
-	})(cmd, args)
-}
-
-func (a *app) serviceNames(cmd *cobra.Command, args []string) []string {
-	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
-		if project == "" {
-			return nil
-		}
-		p, err := c.Project(ctx, project)
-		if err != nil {
-			return nil
-		}
-		return p.Services
-	})(cmd, args)
-}
-
 // scaleWords completes `web=`: the number is the person's.
-func (a *app) scaleWords(cmd *cobra.Command, args []string) []string {
+func (a *app) scaleWords(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var words []string
-	for _, s := range a.serviceNames(cmd, args) {
+	for _, s := range a.namesFrom(cmd, serviceNames) {
 		words = append(words, s+"=")
 	}
-	return words
+	return words, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) instanceNames(cmd *cobra.Command, args []string) []string {
-	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
-		var names []string
-		for i, err := range c.Instances(ctx, client.InstanceFilter{Project: project}) {
-			if err != nil {
-				break
-			}
+// each names the members of a list; one that could not be read has none.
+func each[T any](err error, members func() []T, name func(T) string) (names []string) {
+	if err != nil {
+		return nil
+	}
+	for _, one := range members() {
+		names = append(names, name(one))
+	}
+	return names
+}
+
+func projectNames(ctx context.Context, c *client.Client, _ string) []string {
+	all, err := c.Projects(ctx, "")
+	return each(err, func() []contract.Project { return all.Projects }, func(p contract.Project) string { return p.Name })
+}
+
+func serviceNames(ctx context.Context, c *client.Client, project string) []string {
+	if project == "" {
+		return nil
+	}
+	p, err := c.Project(ctx, project)
+	return each(err, func() []string { return p.Services }, func(name string) string { return name })
+}
+
+func instanceNames(ctx context.Context, c *client.Client, project string) (names []string) {
+	for i, err := range c.Instances(ctx, client.InstanceFilter{Project: project}) {
+		if err == nil {
 			names = append(names, i.Name)
 		}
-		return names
-	})(cmd, args)
+	}
+	return names
 }
 
-func (a *app) volumeNames(cmd *cobra.Command, args []string) []string {
-	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
-		var names []string
-		for v, err := range c.Volumes(ctx, client.VolumeFilter{Project: project}) {
-			if err != nil {
-				break
-			}
+func volumeNames(ctx context.Context, c *client.Client, project string) (names []string) {
+	for v, err := range c.Volumes(ctx, client.VolumeFilter{Project: project}) {
+		if err == nil {
 			names = append(names, slotted(v), cobra.CompletionWithDesc(v.ID, v.ProjectName+"/"+slotted(v)))
 		}
-		return names
-	})(cmd, args)
+	}
+	return names
 }
 
-func (a *app) networkNames(cmd *cobra.Command, args []string) []string {
-	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
-		var names []string
-		for n, err := range c.Networks(ctx, project) {
-			if err != nil {
-				break
-			}
+func networkNames(ctx context.Context, c *client.Client, project string) (names []string) {
+	for n, err := range c.Networks(ctx, project) {
+		if err == nil {
 			names = append(names, n.Name, cobra.CompletionWithDesc(n.ID, ownerOf(n)+"/"+n.Name))
 		}
-		return names
-	})(cmd, args)
+	}
+	return names
 }
 
-func (a *app) taskIDs(cmd *cobra.Command, args []string) []string {
-	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
-		var ids []string
-		if all, err := c.Queue(ctx, client.TaskFilter{Project: project}); err == nil {
-			for _, t := range all.Tasks {
-				ids = append(ids, cobra.CompletionWithDesc(t.ID, what(&t)))
-			}
-		}
-		return ids
-	})(cmd, args)
+func taskIDs(ctx context.Context, c *client.Client, project string) []string {
+	all, err := c.Queue(ctx, client.TaskFilter{Project: project})
+	return each(err, func() []contract.Task { return all.Tasks }, func(t contract.Task) string { return cobra.CompletionWithDesc(t.ID, what(&t)) })
 }
 
-func (a *app) nodeNames(cmd *cobra.Command, args []string) []string {
-	return a.asking(func(ctx context.Context, c *client.Client, _ string) []string {
-		var names []string
-		if all, err := c.Nodes(ctx); err == nil {
-			for _, n := range all.Nodes {
-				names = append(names, n.Name)
-			}
-		}
-		return names
-	})(cmd, args)
+func nodeNames(ctx context.Context, c *client.Client, _ string) []string {
+	all, err := c.Nodes(ctx)
+	return each(err, func() []contract.Node { return all.Nodes }, func(n contract.Node) string { return n.Name })
 }
 
-// versionNames completes versions by their numbers.
-func (a *app) versionNames(cmd *cobra.Command, args []string) []string {
-	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
-		var names []string
-		if all, err := c.Versions(ctx, project); err == nil && project != "" {
-			for _, v := range all.Versions {
-				names = append(names, cobra.CompletionWithDesc(v.Version, v.Message))
-			}
-		}
-		return names
-	})(cmd, args)
+// versionNames completes versions by their hashes.
+func versionNames(ctx context.Context, c *client.Client, project string) []string {
+	if project == "" {
+		return nil
+	}
+	all, err := c.Versions(ctx, project)
+	return each(err, func() []contract.Version { return all.Versions }, func(v contract.Version) string { return cobra.CompletionWithDesc(v.Version, v.Message) })
 }
 
-// named asks for a list and takes the name of each.
-func named[L, T any](a *app, ask func(ctx context.Context, c *client.Client, project string) (*L, error), each func(*L) []T, name func(T) string) source {
-	return a.asking(func(ctx context.Context, c *client.Client, project string) []string {
-		all, err := ask(ctx, c, project)
-		if err != nil {
-			return nil
-		}
-		var names []string
-		for _, one := range each(all) {
-			names = append(names, name(one))
-		}
-		return names
-	})
+func orgNames(ctx context.Context, c *client.Client, _ string) []string {
+	all, err := c.Organizations(ctx)
+	return each(err, func() []contract.Organization { return all.Organizations }, func(o contract.Organization) string { return o.Name })
 }
 
-func (a *app) orgNames(cmd *cobra.Command, args []string) []string {
-	return named(a, func(ctx context.Context, c *client.Client, _ string) (*contract.Organizations, error) {
-		return c.Organizations(ctx)
-	},
-		func(l *contract.Organizations) []contract.Organization { return l.Organizations },
-		func(o contract.Organization) string { return o.Name })(cmd, args)
+func userNames(ctx context.Context, c *client.Client, _ string) []string {
+	all, err := c.Users(ctx)
+	return each(err, func() []contract.User { return all.Users }, func(u contract.User) string { return u.Name })
 }
 
-func (a *app) userNames(cmd *cobra.Command, args []string) []string {
-	return named(a, func(ctx context.Context, c *client.Client, _ string) (*contract.Users, error) { return c.Users(ctx) },
-		func(l *contract.Users) []contract.User { return l.Users },
-		func(u contract.User) string { return u.Name })(cmd, args)
+func tokenNames(ctx context.Context, c *client.Client, _ string) []string {
+	all, err := c.Tokens(ctx, "")
+	return each(err, func() []contract.Token { return all.Tokens }, func(t contract.Token) string { return t.Name })
 }
 
-func (a *app) tokenNames(cmd *cobra.Command, args []string) []string {
-	return named(a, func(ctx context.Context, c *client.Client, _ string) (*contract.Tokens, error) {
-		return c.Tokens(ctx, "")
-	},
-		func(l *contract.Tokens) []contract.Token { return l.Tokens },
-		func(t contract.Token) string { return t.Name })(cmd, args)
+func packageNames(ctx context.Context, c *client.Client, _ string) []string {
+	all, err := c.Packages(ctx)
+	return each(err, func() []contract.Package { return all.Packages }, func(p contract.Package) string { return p.Name })
 }
 
-func (a *app) packageNames(cmd *cobra.Command, args []string) []string {
-	return named(a, func(ctx context.Context, c *client.Client, _ string) (*contract.Packages, error) {
-		return c.Packages(ctx)
-	},
-		func(l *contract.Packages) []contract.Package { return l.Packages },
-		func(p contract.Package) string { return p.Name })(cmd, args)
+func metaKeys(ctx context.Context, c *client.Client, project string) []string {
+	all, err := c.Metadata(ctx, project, false)
+	return each(err, func() []contract.MetadataKey { return all.Keys }, func(k contract.MetadataKey) string { return cobra.CompletionWithDesc(k.Key, k.Description) })
 }
 
-func (a *app) metaKeys(cmd *cobra.Command, args []string) []string {
-	return named(a, func(ctx context.Context, c *client.Client, project string) (*contract.Metadata, error) {
-		return c.Metadata(ctx, project, false)
-	}, func(l *contract.Metadata) []contract.MetadataKey { return l.Keys },
-		func(k contract.MetadataKey) string { return cobra.CompletionWithDesc(k.Key, k.Description) })(cmd, args)
-}
-
-func (a *app) tagNames(cmd *cobra.Command, args []string) []string {
-	return named(a, func(ctx context.Context, c *client.Client, project string) (*contract.Tags, error) {
-		return c.Tags(ctx, project)
-	},
-		func(l *contract.Tags) []contract.Tag { return l.Tags },
-		func(t contract.Tag) string { return t.Tag })(cmd, args)
+func tagNames(ctx context.Context, c *client.Client, project string) []string {
+	all, err := c.Tags(ctx, project)
+	return each(err, func() []contract.Tag { return all.Tags }, func(t contract.Tag) string { return t.Tag })
 }

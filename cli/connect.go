@@ -97,10 +97,7 @@ func sameURL(a, b string) bool {
 }
 
 func (a *app) dataDir() string {
-	if a.global.data != "" {
-		return a.global.data
-	}
-	return DataDir(a.env.Getenv)
+	return cmp.Or(a.global.data, DataDir(a.env.Getenv))
 }
 
 // localFile reads a line that the dev server of this machine left; nothing when

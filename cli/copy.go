@@ -36,8 +36,8 @@ func (a *app) projectCopy() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&to.Metadata, "meta", nil, "a metadata key whose value comes along; may be given again")
 	cmd.Flags().StringVar(&to.Organization, "to-org", "", "the organization that gets it (default: the same one)")
-	complete(cmd, "meta", a.metaKeys)
-	complete(cmd, "to-org", a.orgNames)
+	complete(cmd, "meta", a.every(metaKeys))
+	complete(cmd, "to-org", a.every(orgNames))
 	waitFlag(cmd, &wait)
 	return cmd
 }
@@ -64,7 +64,7 @@ func (a *app) projectRename() *cobra.Command {
 func (a *app) projectMove() *cobra.Command {
 	var sure bool
 	cmd := a.inProject(&cobra.Command{
-		Use: "move [PROJECT] ORG", Short: "Give a project to another organization; its instances run on", ValidArgsFunction: last(a.projectNames, a.orgNames),
+		Use: "move [PROJECT] ORG", Short: "Give a project to another organization; its instances run on", ValidArgsFunction: a.last(projectNames, orgNames),
 		Aliases: []string{"transfer"},
 		Long:    "Give a project to another organization.\n\nIt goes with its history, metadata and secrets, and nothing of it restarts. Roles that were\ngiven in the project itself stay; what people may do as members follows the organization.",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {

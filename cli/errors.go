@@ -10,26 +10,7 @@ import (
 	"mariposa"
 )
 
-// usage is an error in how a command was called.
-type usage struct{ error }
-
-func (u usage) Unwrap() error { return u.error }
-
-// Usage marks an error as one of usage: the program exits with code 2.
-func Usage(err error) error {
-	var u usage
-	if err == nil || errors.As(err, &u) {
-		return err
-	}
-	return usage{err}
-}
-
-// taskFailed says that a task did not complete while we waited for it.
-type taskFailed struct{ error }
-
-func (f taskFailed) Unwrap() error { return f.error }
-
-// exited is a code that a command wants to end with.
+// exited is an error with the code that the program ends with.
 type exited struct {
 	error
 	code int
@@ -40,19 +21,19 @@ func (e exited) Unwrap() error { return e.error }
 // Exit makes the program end with a code, and complain if the error is not nil.
 func Exit(code int, err error) error { return exited{err, code} }
 
+// Usage marks an error as one of usage: the program exits with code 2.
+func Usage(err error) error {
+	var e exited
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	return Exit(exitUsage, err)
+}
+
 func exitCode(err error) int {
-	var (
-		u usage
-		f taskFailed
-		e exited
-	)
-	switch {
-	case errors.As(err, &e):
+	var e exited
+	if errors.As(err, &e) {
 		return e.code
-	case errors.As(err, &u):
-		return exitUsage
-	case errors.As(err, &f):
-		return exitFailed
 	}
 	return exitError
 }
@@ -67,6 +48,16 @@ func (h hint) Unwrap() error { return h.error }
 
 func hinted(err error, format string, args ...any) error {
 	return hint{err, fmt.Sprintf(format, args...)}
+}
+
+// notFound adds to a "not found" with which command to look, unless somebody knew
+// better.
+func notFound(err error, command string) error {
+	var known hint
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
+		return hinted(err, "see `%s`", command)
+	}
+	return err
 }
 
 // complain tells a person what went wrong and what to do.

@@ -17,35 +17,27 @@ import (
 const recent = 100
 
 func (a *app) eventsCommand() *cobra.Command {
-	var follow, everywhere, audit bool
+	var follow, audit bool
 	var f auditFlags
 	cmd := &cobra.Command{
-		Use: "events", Short: "Tell what has happened, and with -f what happens; with --audit, who did it", Args: takes(0, 0),
+		Use: "events", Short: "Tell what has happened, and with -f what happens; with --audit, who did it",
 		Long: "Tell what has happened, oldest first, and with -f what happens.\n\n" +
 			"With --audit, tell who did or tried to do what, newest first: of a project, of an\norganization (-o), or of all that you may audit. --json prints every record that matches\nas a line of JSON.",
 		Example: "  mariposa events -f\n  mariposa -j shop events --audit --since 7d --actor ann\n  mariposa -o acme events --audit --outcome denied --json > denied.jsonl",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			project, err := a.anyProject(everywhere)
-			if err != nil {
-				return err
-			}
-			said := func(flag string) bool { return cmd.Flags().Changed(flag) && !a.fromEnv[flag] }
-			if !audit && (said("actor") || said("action") || said("outcome") || said("until") || said("limit")) {
-				return Usage(errors.New("--actor, --action, --outcome, --until and --limit are for --audit"))
-			}
-			if audit && follow {
-				return Usage(errors.New("the audit cannot be followed: leave -f out, or --audit"))
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if audit {
-				return a.audit(cmd.Context(), c, project, f, said("limit"))
-			}
-			return a.events(cmd.Context(), c, project, f.since, follow)
-		},
 	}
+	a.ofProjects(cmd, func(ctx context.Context, c *client.Client, project string) error {
+		said := func(flag string) bool { return cmd.Flags().Changed(flag) && !a.fromEnv[flag] }
+		if !audit && (said("actor") || said("action") || said("outcome") || said("until") || said("limit")) {
+			return Usage(errors.New("--actor, --action, --outcome, --until and --limit are for --audit"))
+		}
+		if audit && follow {
+			return Usage(errors.New("the audit cannot be followed: leave -f out, or --audit"))
+		}
+		if audit {
+			return a.audit(ctx, c, project, f, said("limit"))
+		}
+		return a.events(ctx, c, project, f.since, follow)
+	})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as things happen")
 	cmd.Flags().StringVar(&f.since, "since", "", "what came after this revision (default: the latest); of an audit, since a time or so long ago")
 	cmd.Flags().BoolVar(&audit, "audit", false, "who did what, when and from where")
@@ -54,9 +46,8 @@ func (a *app) eventsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.outcome, "outcome", "", "of an audit: done, denied or failed")
 	cmd.Flags().StringVar(&f.until, "until", "", "of an audit: before a time, or so long ago")
 	cmd.Flags().IntVar(&f.limit, "limit", recent, "of an audit: only the newest so many; 0: all")
-	complete(cmd, "actor", a.userNames)
-	complete(cmd, "outcome", func(*cobra.Command, []string) []string { return outcomes })
-	everywhereFlag(cmd, &everywhere)
+	complete(cmd, "actor", a.every(userNames))
+	complete(cmd, "outcome", oneOf(outcomes))
 	return cmd
 }
 
@@ -69,13 +60,13 @@ func (a *app) events(ctx context.Context, c *client.Client, project, since strin
 			return Usage(fmt.Errorf("--since is a revision, a number from 0 on, not %q; only an audit takes a time", since))
 		}
 	}
-	switch {
-	case follow && since == "":
+	if follow && since == "" {
 		var err error
 		if revision, err = c.Revision(ctx); err != nil {
 			return err
 		}
-		return a.followEvents(ctx, c, project, revision)
+	}
+	switch {
 	case follow:
 		return a.followEvents(ctx, c, project, revision)
 	case since != "":
@@ -84,22 +75,13 @@ func (a *app) events(ctx context.Context, c *client.Client, project, since strin
 	return a.latestEvents(ctx, c, project)
 }
 
-func everywhereFlag(cmd *cobra.Command, everywhere *bool) {
-	cmd.Flags().BoolVarP(everywhere, "all-projects", "A", false, "whatever project is set")
-}
-
 func (a *app) latestEvents(ctx context.Context, c *client.Client, project string) error {
 	page, err := c.LatestEvents(ctx, project, recent)
-	if err != nil {
-		return a.noProject(err)
-	}
-	if a.global.json {
-		return a.printJSON(page)
-	}
-	for _, line := range newNarrator(a.env.Now).lines(page.Events) {
-		fmt.Fprintln(a.env.Stdout, line)
-	}
-	return nil
+	return show(a, page, err, func() {
+		for _, line := range newNarrator(a.env.Now).lines(page.Events) {
+			fmt.Fprintln(a.env.Stdout, line)
+		}
+	})
 }
 
 // listEvents prints what the feed has after a revision, page by page.
@@ -109,7 +91,7 @@ func (a *app) listEvents(ctx context.Context, c *client.Client, project string, 
 	for {
 		page, err := c.Events(ctx, client.EventFilter{Since: all.Revision, Project: project})
 		if err != nil {
-			return tooOld(a.noProject(err))
+			return tooOld(err)
 		}
 		if a.global.json {
 			all.Events = append(all.Events, page.Events...)
@@ -137,7 +119,7 @@ func (a *app) followEvents(ctx context.Context, c *client.Client, project string
 		case interrupted(ctx, err):
 			return nil
 		case err != nil:
-			return tooOld(a.noProject(err))
+			return tooOld(err)
 		case a.global.json:
 			err = a.printLine(e)
 		default:

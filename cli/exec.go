@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"mariposa"
 	"mariposa/client"
 )
 
@@ -24,7 +23,7 @@ type execution struct {
 func (a *app) instanceExec() *cobra.Command {
 	var e execution
 	cmd := &cobra.Command{
-		Use: "exec [-t] [-i] INSTANCE [-- COMMAND ARG...]", Short: "Run a command inside an instance, or a shell", ValidArgsFunction: first(a.instanceNames),
+		Use: "exec [-t] [-i] INSTANCE [-- COMMAND ARG...]", Short: "Run a command inside an instance, or a shell", ValidArgsFunction: a.wordsFrom(instanceNames),
 		Long: "Run a command inside an instance: where it runs, with its environment, within its limits.\n" +
 			"Without a command it is /bin/sh, which reads standard input, on a terminal as a person types.\n\n" +
 			"The exit code of the command becomes the one of this program. The command ends with the\nconnection. It takes the role operator, and is noted in the audit.",
@@ -35,25 +34,17 @@ func (a *app) instanceExec() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if dash := cmd.ArgsLenAtDash(); dash == 0 || dash > 1 {
-				return Usage(errors.New("the instance stands alone before --, the command behind it"))
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			id, err := a.instanceRef(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			err = a.exec(cmd.Context(), c, id, args[1:], e)
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				err = hinted(err, "see `mariposa instance list`")
-			}
-			return err
-		},
 	}
+	a.asks(cmd, func(ctx context.Context, c *client.Client, args []string) error {
+		if dash := cmd.ArgsLenAtDash(); dash == 0 || dash > 1 {
+			return Usage(errors.New("the instance stands alone before --, the command behind it"))
+		}
+		id, err := a.instanceRef(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		return notFound(a.exec(ctx, c, id, args[1:], e), "mariposa instance list")
+	})
 	cmd.Flags().BoolVarP(&e.tty, "tty", "t", false, "run it in a terminal (default: without a command, at a terminal)")
 	cmd.Flags().BoolVarP(&e.input, "stdin", "i", false, "pass standard input on (default: without a command, or with -t)")
 	return cmd

@@ -149,10 +149,3 @@ func seemly(word string) string {
 
 // tokenPrefix is how tokens begin.
 const tokenPrefix = "mrp_"
-
-// aProject lets a command take its project as its only word.
-func (a *app) aProject(cmd *cobra.Command) *cobra.Command {
-	cmd.Args = takes(0, 1)
-	cmd.ValidArgsFunction = first(a.projectNames)
-	return cmd
-}

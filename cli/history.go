@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 	"mariposa/manifest"
@@ -46,12 +45,8 @@ func (a *app) projectVersion() *cobra.Command {
 }
 
 func (a *app) versionGet() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "get VERSION", Short: "Print the manifest of a version, as it was submitted", Args: takes(1, 1), ValidArgsFunction: first(a.versionNames)},
-		func(ctx context.Context, c *client.Client, args []string) error {
-			name, err := a.projectName(nil)
-			if err != nil {
-				return err
-			}
+	return a.ofProject(&cobra.Command{Use: "get VERSION", Short: "Print the manifest of a version, as it was submitted", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(versionNames)},
+		func(ctx context.Context, c *client.Client, name string, args []string) error {
 			v, err := c.Version(ctx, name, args[0])
 			if err != nil {
 				return a.noVersion(err, name)
@@ -72,21 +67,14 @@ func (a *app) introduce(project string, v *contract.Version) string {
 
 // noVersion adds to a "not found" where to look.
 func (a *app) noVersion(err error, project string) error {
-	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		return hinted(err, "see `%s project versions`", a.calling(project))
-	}
-	return err
+	return notFound(err, a.calling(project)+" project versions")
 }
 
 func (a *app) versionDiff() *cobra.Command {
-	return a.asks(&cobra.Command{
-		Use: "diff A [B]", Short: "Show what differs between two versions, secrets masked", Args: takes(1, 2), ValidArgsFunction: every(a.versionNames, cobra.ShellCompDirectiveDefault),
+	return a.ofProject(&cobra.Command{
+		Use: "diff A [B]", Short: "Show what differs between two versions, secrets masked", Args: takes(1, 2), ValidArgsFunction: a.every(versionNames),
 		Long: "Show what differs between version A and version B, or the newest: the manifests line by line,\nthen the metadata. A version is named by its number, a tag, or the beginning of its hash.",
-	}, func(ctx context.Context, c *client.Client, args []string) error {
-		name, err := a.projectName(nil)
-		if err != nil {
-			return err
-		}
+	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
 		to := ""
 		if len(args) == 2 {
 			to = args[1]
@@ -228,7 +216,7 @@ func (a *app) tagList() *cobra.Command {
 }
 
 func (a *app) tagAdd() *cobra.Command {
-	return a.inProject(&cobra.Command{Use: "add [PROJECT] TAG VERSION", Short: "Name a version; a tagged one is never cleared away", ValidArgsFunction: every(a.versionNames, cobra.ShellCompDirectiveDefault)}, 2,
+	return a.inProject(&cobra.Command{Use: "add [PROJECT] TAG VERSION", Short: "Name a version; a tagged one is never cleared away", ValidArgsFunction: a.every(versionNames)}, 2,
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			done, err := c.AddTag(ctx, project, args[0], args[1])
 			return changed(a, done, err, "%s: version %s is %s now", project, args[1], args[0])
@@ -236,13 +224,10 @@ func (a *app) tagAdd() *cobra.Command {
 }
 
 func (a *app) tagRemove() *cobra.Command {
-	return a.inProject(&cobra.Command{Use: "rm [PROJECT] TAG", Short: "Take a tag away; the version stays", Aliases: []string{"remove", "delete"}, ValidArgsFunction: first(a.tagNames)}, 1,
+	return a.inProject(&cobra.Command{Use: "rm [PROJECT] TAG", Short: "Take a tag away; the version stays", Aliases: []string{"remove", "delete"}, ValidArgsFunction: a.wordsFrom(tagNames)}, 1,
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			done, err := c.DeleteTag(ctx, project, args[0])
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				err = hinted(err, "see `%s project tag list`", a.calling(project))
-			}
-			return changed(a, done, err, "%s: no version is %s any more", project, args[0])
+			return changed(a, done, notFound(err, a.calling(project)+" project tag list"), "%s: no version is %s any more", project, args[0])
 		})
 }
 
@@ -250,7 +235,7 @@ func (a *app) projectRevert() *cobra.Command {
 	var r client.Revert
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "revert [[PROJECT] VERSION]", Short: "Make an older version current again, as a new one", Args: takes(0, 2), ValidArgsFunction: first(a.versionNames),
+		Use: "revert [[PROJECT] VERSION]", Short: "Make an older version current again, as a new one", Args: takes(0, 2), ValidArgsFunction: a.wordsFrom(versionNames),
 		Long: "Make an older version current again: its manifest and metadata become a new version, and\nnothing of the history is lost. Without a version, the last one that was fully in force.\nWhere none ever was, the project is stopped and nothing of it is left.\n\n" +
 			"What differs is rolled out, with --canary to some instances first. Scales stay as they\nare unless --with-scale says otherwise.",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -27,39 +27,31 @@ func (a *app) instanceCommand() *cobra.Command {
 
 func (a *app) instanceList() *cobra.Command {
 	var f client.InstanceFilter
-	var everywhere, ended bool
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the instances", Args: takes(0, 0),
+	var ended bool
+	cmd := a.ofProjects(&cobra.Command{
+		Use: "list", Short: "List the instances",
 		Long: "List the instances. Those of a service that have ended and are kept for people to look at\n(`stop.preservestopped`) are shown with --all or --state; `instance show` and `instance logs`\nwork for them too.",
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if f.Project, err = a.anyProject(everywhere); err != nil {
-				return err
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			all, err := c.AllInstances(cmd.Context(), f)
-			if err != nil {
-				return a.noProject(err)
-			}
-			kept := 0
-			if !ended && f.State == "" {
-				before := len(all.Instances)
-				all.Instances = slices.DeleteFunc(all.Instances, corpse)
-				kept = before - len(all.Instances)
-			}
-			return show(a, all, nil, func() { a.printInstances(all.Instances, kept) })
-		},
-	}
+	}, func(ctx context.Context, c *client.Client, project string) error {
+		f.Project = project
+		all, err := c.AllInstances(ctx, f)
+		if err != nil {
+			return err
+		}
+		kept := 0
+		if !ended && f.State == "" {
+			before := len(all.Instances)
+			all.Instances = slices.DeleteFunc(all.Instances, corpse)
+			kept = before - len(all.Instances)
+		}
+		return show(a, all, nil, func() { a.printInstances(all.Instances, kept) })
+	})
 	cmd.Flags().StringVar(&f.Service, "service", "", "only instances of this service")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only instances on this node")
 	cmd.Flags().StringVar(&f.State, "state", "", "only instances in this state")
 	cmd.Flags().BoolVar(&ended, "all", false, "also those that have ended and are kept to look at")
-	complete(cmd, "service", a.serviceNames)
-	complete(cmd, "node", a.nodeNames)
-	complete(cmd, "state", func(*cobra.Command, []string) []string { return instanceStates })
-	everywhereFlag(cmd, &everywhere)
+	complete(cmd, "service", a.every(serviceNames))
+	complete(cmd, "node", a.every(nodeNames))
+	complete(cmd, "state", oneOf(instanceStates))
 	return cmd
 }
 
@@ -105,44 +97,28 @@ func health(h mariposa.Health) cell {
 
 // onInstance is a command that takes one instance.
 func (a *app) onInstance(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: use + " INSTANCE", Short: short, Args: takes(1, 1), ValidArgsFunction: first(a.instanceNames),
+	return a.onOne(&cobra.Command{
+		Use: use + " INSTANCE", Short: short, ValidArgsFunction: a.wordsFrom(instanceNames),
 		Long: short + ".\n\nAn instance is named by its name (web.2-ab12cd), by its slot (web.2) or by the beginning of its id.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			id, err := a.instanceRef(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			return a.noInstance(run(cmd.Context(), c, id))
-		},
-	}
+	}, a.instanceRef, "instance list", run)
 }
 
 func (a *app) instanceShow() *cobra.Command {
 	return a.onInstance("show", "Show one instance", func(ctx context.Context, c *client.Client, id string) error {
 		i, err := c.Instance(ctx, id)
-		if err != nil {
-			return err
-		}
-		if a.global.json {
-			return a.printJSON(i)
-		}
-		a.facts("name", i.Name, "id", i.ID, "project", i.ProjectName, "service", i.ServiceName, "slot", i.Slot,
-			"state", word(i.State), "health", health(i.Health), "goal", string(i.Goal), "reason", i.Reason, "node", i.NodeName,
-			"addresses", strings.Join(i.Addresses, ", "), "version", i.Version, "compute type", string(i.ComputeType), "physical id", i.PhysicalID,
-			"created", a.stamp(i.Created), "started", a.stampOf(i.Started), "finished", a.stampOf(i.Finished), "exit code", exitCodeOf(i), "restarts", i.Restarts,
-			"command", strings.Join(i.Command, " "), "volumes", mountsOf(i.Volumes), "details", sorted(i.Details), "usage", usageOf(i.Usage))
-		for n, e := range i.Environment {
-			if n == 0 {
-				a.say("environment")
+		return show(a, i, err, func() {
+			a.facts("name", i.Name, "id", i.ID, "project", i.ProjectName, "service", i.ServiceName, "slot", i.Slot,
+				"state", word(i.State), "health", health(i.Health), "goal", string(i.Goal), "reason", i.Reason, "node", i.NodeName,
+				"addresses", strings.Join(i.Addresses, ", "), "version", i.Version, "compute type", string(i.ComputeType), "physical id", i.PhysicalID,
+				"created", a.stamp(i.Created), "started", a.stampOf(i.Started), "finished", a.stampOf(i.Finished), "exit code", exitCodeOf(i), "restarts", i.Restarts,
+				"command", strings.Join(i.Command, " "), "volumes", mountsOf(i.Volumes), "details", sorted(i.Details), "usage", usageOf(i.Usage))
+			for n, e := range i.Environment {
+				if n == 0 {
+					a.say("environment")
+				}
+				a.say("  %s", e)
 			}
-			a.say("  %s", e)
-		}
-		return nil
+		})
 	})
 }
 
@@ -204,14 +180,7 @@ func (a *app) instanceLogs() *cobra.Command {
 
 func (a *app) instanceCrash() *cobra.Command {
 	return a.onInstance("crash", "Make a dummy instance crash, to see what happens", func(ctx context.Context, c *client.Client, id string) error {
-		changed, err := c.ActOnInstance(ctx, id, "crash")
-		if err != nil {
-			return err
-		}
-		if a.global.json {
-			return a.printJSON(changed)
-		}
-		a.say("%s is told to crash", changed.Name)
-		return nil
+		done, err := c.ActOnInstance(ctx, id, "crash")
+		return show(a, done, err, func() { a.say("%s is told to crash", done.Name) })
 	})
 }

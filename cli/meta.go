@@ -27,23 +27,11 @@ func (a *app) metaCommand() *cobra.Command {
 	return cmd
 }
 
-// onMeta is a command about the metadata of the project that is meant.
-func (a *app) onMeta(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string, args []string) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, project, err := a.onProject(nil)
-		if err != nil {
-			return err
-		}
-		return run(cmd.Context(), c, project, args)
-	}
-	return cmd
-}
-
 // maxShown is how much of a value a table shows.
 const maxShown = 60
 
 func (a *app) metaList() *cobra.Command {
-	return a.onMeta(&cobra.Command{Use: "list", Short: "List the keys of a project's metadata, secrets masked", Aliases: []string{"ls"}, Args: takes(0, 0)},
+	return a.ofProject(&cobra.Command{Use: "list", Short: "List the keys of a project's metadata, secrets masked", Aliases: []string{"ls"}, Args: takes(0, 0)},
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := a.metadata(ctx, c, project, false)
 			return show(a, all, a.noProject(err), func() {
@@ -106,7 +94,7 @@ func declares(keys []contract.MetadataKey) *manifest.Project {
 
 func (a *app) metaGet() *cobra.Command {
 	var reveal bool
-	cmd := a.onMeta(&cobra.Command{Use: "get KEY", Short: "Print one value; a secret only with --reveal", Args: takes(1, 1), ValidArgsFunction: first(a.metaKeys)},
+	cmd := a.ofProject(&cobra.Command{Use: "get KEY", Short: "Print one value; a secret only with --reveal", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(metaKeys)},
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			if err := checkKey(args[0]); err != nil {
 				return err
@@ -128,10 +116,7 @@ func (a *app) metaGet() *cobra.Command {
 }
 
 func (a *app) noKey(err error, project string) error {
-	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		return hinted(err, "see `%s meta list`", a.calling(project))
-	}
-	return err
+	return notFound(err, a.calling(project)+" meta list")
 }
 
 func (a *app) printValue(project string, k *contract.MetadataKey, reveal bool) error {
@@ -165,7 +150,7 @@ func plainLines(s string) string {
 }
 
 func (a *app) metaRemove() *cobra.Command {
-	return a.metaChange(&cobra.Command{Use: "rm KEY [CAS]", Short: "Take a value out", Aliases: []string{"remove", "delete", "unset"}, Args: takes(1, 2), ValidArgsFunction: first(a.metaKeys)},
+	return a.metaChange(&cobra.Command{Use: "rm KEY [CAS]", Short: "Take a value out", Aliases: []string{"remove", "delete", "unset"}, Args: takes(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys)},
 		func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
 			cas, err := readCAS(args[1:])
 			if err = cmp.Or(checkKey(args[0]), err); err != nil {
@@ -183,7 +168,7 @@ func (a *app) metaRemove() *cobra.Command {
 // alone, for scripts.
 func (a *app) metaCount(verb, short string, sign int64) *cobra.Command {
 	return a.metaChange(&cobra.Command{
-		Use: verb + " KEY [N]", Short: short + " and print it", Args: takes(1, 2), ValidArgsFunction: first(a.metaKeys),
+		Use: verb + " KEY [N]", Short: short + " and print it", Args: takes(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys),
 		Example: fmt.Sprintf("  BUILD=$(mariposa -j shop meta %s build)", verb),
 	}, func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
 		if err := checkKey(args[0]); err != nil {
@@ -251,7 +236,7 @@ func versionWords(done *contract.Changed) string {
 
 func (a *app) metaExport() *cobra.Command {
 	var reveal bool
-	cmd := a.onMeta(&cobra.Command{
+	cmd := a.ofProject(&cobra.Command{
 		Use: "export", Short: "Print a project's metadata as YAML; secrets only with --reveal", Args: takes(0, 0),
 		Long: "Print a project's metadata as YAML, byte for byte as it was imported but for secrets.\n\nSecrets are masked unless revealed. What is exported can be imported again: a secret that\ncomes back masked stays as it is.",
 	}, func(ctx context.Context, c *client.Client, project string, _ []string) error {

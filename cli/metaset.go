@@ -33,7 +33,7 @@ func (a *app) metaSet() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: first(a.metaKeys),
+		ValidArgsFunction: a.wordsFrom(metaKeys),
 	}
 	a.metaChange(cmd, func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
 		settings, id, err := a.settings(ctx, c, project, args, file, secret)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 )
@@ -19,27 +18,10 @@ func (a *app) networkCommand() *cobra.Command {
 }
 
 func (a *app) networkList() *cobra.Command {
-	var everywhere bool
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the networks", Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			project, err := a.anyProject(everywhere)
-			if err != nil {
-				return err
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			all, err := c.AllNetworks(cmd.Context(), project)
-			if err != nil {
-				return a.noProject(err)
-			}
-			return show(a, all, nil, func() { a.printNetworks(all.Networks) })
-		},
-	}
-	everywhereFlag(cmd, &everywhere)
-	return cmd
+	return a.ofProjects(&cobra.Command{Use: "list", Short: "List the networks"}, func(ctx context.Context, c *client.Client, project string) error {
+		all, err := c.AllNetworks(ctx, project)
+		return show(a, all, err, func() { a.printNetworks(all.Networks) })
+	})
 }
 
 func (a *app) printNetworks(all []contract.Network) {
@@ -63,25 +45,10 @@ func projectsOn(n contract.Network) (names []string) {
 
 // onNetwork is a command that takes one network.
 func (a *app) onNetwork(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: use + " NETWORK", Short: short, Args: takes(1, 1), ValidArgsFunction: first(a.networkNames),
+	return a.onOne(&cobra.Command{
+		Use: use + " NETWORK", Short: short, ValidArgsFunction: a.wordsFrom(networkNames),
 		Long: short + ".\n\nA network is named as in the manifest, or by the beginning of its id.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			id, err := a.networkRef(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			err = run(cmd.Context(), c, id)
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				return hinted(err, "see `%s network list`", a.calling(""))
-			}
-			return err
-		},
-	}
+	}, a.networkRef, "network list", run)
 }
 
 // networkRef turns a word for a network into one that the server knows.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,23 +26,12 @@ func (a *app) nodeCommand() *cobra.Command {
 }
 
 func (a *app) nodeList() *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List the nodes", Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			all, err := c.Nodes(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.global.json {
-				return a.printJSON(all)
-			}
+	return a.asks(&cobra.Command{Use: "list", Short: "List the nodes", Args: takes(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
+		all, err := c.Nodes(ctx)
+		return show(a, all, err, func() {
 			if len(all.Nodes) == 0 {
 				a.note("no nodes yet: start `mariposa agent` on one")
-				return nil
+				return
 			}
 			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED", "RACK", "DC", "DRIVERS", "SEEN", "QUARANTINE", "REASON")
 			for _, n := range all.Nodes {
@@ -49,9 +39,8 @@ func (a *app) nodeList() *cobra.Command {
 					text(dash(n.Rack)), text(dash(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), count(len(n.Quarantined), bad), text(n.Reason))
 			}
 			a.printTable(t)
-			return nil
-		},
-	}
+		})
+	})
 }
 
 // amountOf is an amount of resources in few words; nothing has a word of its own.
@@ -66,51 +55,31 @@ func amountOf(r mariposa.Resources, nothing string) string {
 	if r.Memory != 0 {
 		all = append(all, fmt.Sprintf("%.4g GiB", float64(r.Memory)/(1<<30)))
 	}
-	if len(all) == 0 {
-		return nothing
-	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), nothing)
 }
 
 func drivers(n contract.Node) string {
-	var all []string
-	for _, d := range n.Drivers {
-		all = append(all, string(d))
-	}
-	return dash(strings.Join(all, ","))
+	return list(words(n.Drivers))
 }
 
 // onNode is a command that takes one node.
 func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.Client, node string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: use + " NODE", Short: short, Args: takes(1, 1), ValidArgsFunction: first(a.nodeNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			err = run(cmd.Context(), c, args[0])
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				err = hinted(err, "see `mariposa node list`")
-			}
-			return err
-		},
-	}
+	return a.asks(&cobra.Command{Use: use + " NODE", Short: short, Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(nodeNames)},
+		func(ctx context.Context, c *client.Client, args []string) error {
+			return notFound(run(ctx, c, args[0]), "mariposa node list")
+		})
 }
 
 func (a *app) nodeShow() *cobra.Command {
 	return a.onNode("show", "Show one node", func(ctx context.Context, c *client.Client, node string) error {
 		n, err := c.Node(ctx, node)
-		if err != nil {
-			return err
-		}
-		if a.global.json {
-			return a.printJSON(n)
-		}
-		a.facts("name", n.Name, "id", n.ID, "status", word(n.Status), "reason", n.Reason, "instances", n.Instances,
-			"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
-			"drivers", drivers(*n), "dummy", yes(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat))
-		if len(n.Quarantined) > 0 {
+		return show(a, n, err, func() {
+			a.facts("name", n.Name, "id", n.ID, "status", word(n.Status), "reason", n.Reason, "instances", n.Instances,
+				"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
+				"drivers", drivers(*n), "dummy", yes(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat))
+			if len(n.Quarantined) == 0 {
+				return
+			}
 			fmt.Fprintln(a.env.Stdout)
 			t := newTable("QUARANTINED", "NAME", "PROJECT", "TYPE", "STATE", "PHYSICAL ID", "REASON")
 			for _, q := range n.Quarantined {
@@ -118,27 +87,23 @@ func (a *app) nodeShow() *cobra.Command {
 			}
 			a.printTable(t)
 			a.note("they are left running until somebody removes them with `mariposa node purge %s`", n.Name)
-		}
-		return nil
+		})
 	})
 }
 
 // nodeAct is a command that tells a node something.
 func (a *app) nodeAct(action, short, effect string) *cobra.Command {
 	return a.onNode(action, short, func(ctx context.Context, c *client.Client, node string) error {
-		changed, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: action})
-		return a.toldNode(changed, err, effect)
+		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: action})
+		return a.toldNode(done, err, effect)
 	})
 }
 
 func (a *app) nodePurge() *cobra.Command {
 	var only []string
 	cmd := a.onNode("purge", "Remove the quarantined instances of a node, which the server does not know", func(ctx context.Context, c *client.Client, node string) error {
-		changed, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "purge", Instances: only})
-		if err != nil || changed.Reason == "" {
-			return a.toldNode(changed, err, "clears its quarantine")
-		}
-		return a.toldNode(changed, nil, "")
+		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "purge", Instances: only})
+		return show(a, done, err, func() { a.say("%s%s", done.Name, cmp.Or(prefixed(": ", done.Reason), " clears its quarantine")) })
 	})
 	cmd.Flags().StringSliceVar(&only, "instance", nil, "only these, by id (default: all of them)")
 	return cmd
@@ -147,8 +112,8 @@ func (a *app) nodePurge() *cobra.Command {
 func (a *app) nodeRemove() *cobra.Command {
 	var force bool
 	cmd := a.onNode("rm", "Forget a node that will not come back", func(ctx context.Context, c *client.Client, node string) error {
-		changed, err := c.DeleteNode(ctx, node, force)
-		return a.toldNode(changed, err, "is forgotten")
+		done, err := c.DeleteNode(ctx, node, force)
+		return a.toldNode(done, err, "is forgotten")
 	})
 	cmd.Long = "Forget a node that will not come back: one that is unknown.\n\n" +
 		"While instances are assigned to it, or volumes are on it, --force is needed: they are\nforgotten with it. Instances are made anew on other nodes, with empty volumes. Should the\n" +
@@ -158,22 +123,8 @@ func (a *app) nodeRemove() *cobra.Command {
 }
 
 // toldNode prints what follows from a change of a node.
-func (a *app) toldNode(changed *contract.Changed, err error, effect string) error {
-	if err != nil {
-		return err
-	}
-	if a.global.json {
-		return a.printJSON(changed)
-	}
-	switch {
-	case effect == "":
-		a.say("%s: %s", changed.Name, changed.Reason)
-	case changed.Reason != "":
-		a.say("%s %s: %s", changed.Name, effect, changed.Reason)
-	default:
-		a.say("%s %s", changed.Name, effect)
-	}
-	return nil
+func (a *app) toldNode(done *contract.Changed, err error, effect string) error {
+	return show(a, done, err, func() { a.say("%s %s%s", done.Name, effect, prefixed(": ", done.Reason)) })
 }
 
 func (a *app) joinToken() *cobra.Command {
@@ -189,11 +140,7 @@ func (a *app) joinToken() *cobra.Command {
 				return fmt.Errorf("the join token cannot be read: %w", err)
 			}
 			token := strings.TrimSpace(string(text))
-			if a.global.json {
-				return a.printJSON(map[string]string{"token": token})
-			}
-			a.say("%s", token)
-			return nil
+			return changed(a, &map[string]string{"token": token}, nil, "%s", token)
 		},
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 )
@@ -100,15 +99,13 @@ func (a *app) order(action string) *cobra.Command {
 				return nil, err
 			}
 			done, err := c.Act(cmd.Context(), name, ask)
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound { // it need not be the project
-				switch {
-				case len(w.nodes) > 0:
-					err = hinted(err, "see `%s instance list`", a.calling(name))
-				case len(w.services) > 0:
-					err = hinted(err, "see `%s state`", a.calling(name))
-				case w.version != "":
-					err = hinted(err, "see `%s project versions`", a.calling(name))
-				}
+			switch { // what is not found need not be the project
+			case len(w.nodes) > 0:
+				err = notFound(err, a.calling(name)+" instance list")
+			case len(w.services) > 0:
+				err = notFound(err, a.calling(name)+" state")
+			case w.version != "":
+				err = notFound(err, a.calling(name)+" project versions")
 			}
 			return a.answered(name, o.idle, done, err)
 		})
@@ -122,12 +119,12 @@ func (a *app) order(action string) *cobra.Command {
 func (a *app) wishFlags(cmd *cobra.Command, o order, w *wish) {
 	f := cmd.Flags()
 	f.StringSliceVar(&w.services, "service", nil, "only this service; may be given again")
-	complete(cmd, "service", a.serviceNames)
+	complete(cmd, "service", a.every(serviceNames))
 	for _, flag := range o.takes {
 		switch flag {
 		case "version":
 			f.StringVar(&w.version, "version", "", map[string]string{"start": "start at this version", "stop": "only if this version is in force"}[o.action])
-			complete(cmd, "version", a.versionNames)
+			complete(cmd, "version", a.every(versionNames))
 		case "rolling":
 			rollingFlag(cmd, &w.rolling)
 		case "canary":
@@ -139,9 +136,9 @@ func (a *app) wishFlags(cmd *cobra.Command, o order, w *wish) {
 			f.StringVar(&w.image, "image", "", "only instances of this image")
 			f.StringSliceVar(&w.instances, "instance", nil, "only this instance, by name, slot or id; may be given again")
 			f.StringSliceVar(&w.nodes, "node", nil, "only instances on this node; may be given again")
-			complete(cmd, "version", a.versionNames)
-			complete(cmd, "instance", a.instanceNames)
-			complete(cmd, "node", a.nodeNames)
+			complete(cmd, "version", a.every(versionNames))
+			complete(cmd, "instance", a.every(instanceNames))
+			complete(cmd, "node", a.every(nodeNames))
 		}
 	}
 }

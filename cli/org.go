@@ -27,7 +27,7 @@ func (a *app) orgCommand() *cobra.Command {
 func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context, c *client.Client, org string, args []string) error) *cobra.Command {
 	cmd.Args = takes(words, words+1)
 	if cmd.ValidArgsFunction == nil {
-		cmd.ValidArgsFunction = first(a.orgNames)
+		cmd.ValidArgsFunction = a.wordsFrom(orgNames)
 	}
 	return a.asks(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		org := ""
@@ -47,13 +47,7 @@ func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context,
 }
 
 // noOrg adds to a "not found" where to look, unless somebody knew better.
-func noOrg(err error) error {
-	var known hint
-	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
-		return hinted(err, "see `mariposa org list`")
-	}
-	return err
-}
+func noOrg(err error) error { return notFound(err, "mariposa org list") }
 
 func (a *app) orgList() *cobra.Command {
 	return a.asks(&cobra.Command{Use: "list", Short: "List the organizations that you can see", Args: takes(0, 0)},
@@ -108,7 +102,7 @@ func words[T ~string](all []T) []string {
 // roleFlag is a flag that takes one of a few roles.
 func roleFlag(cmd *cobra.Command, role *string, name, standard, usage string, roles []string) {
 	cmd.Flags().StringVar(role, name, standard, usage+": "+strings.Join(roles, ", "))
-	complete(cmd, name, func(*cobra.Command, []string) []string { return roles })
+	complete(cmd, name, oneOf(roles))
 }
 
 func baseRoleFlag(cmd *cobra.Command, base *string) {
@@ -159,7 +153,7 @@ func (a *app) orgRename() *cobra.Command {
 }
 
 func (a *app) orgDelete() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "delete ORG", Short: "Delete an organization that has no projects left", Args: takes(1, 1), ValidArgsFunction: first(a.orgNames)},
+	return a.asks(&cobra.Command{Use: "delete ORG", Short: "Delete an organization that has no projects left", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(orgNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			done, err := c.DeleteOrganization(ctx, args[0])
 			return noOrg(changed(a, done, err, "organization %s is deleted", args[0]))
@@ -188,7 +182,7 @@ func memberTable(members []contract.Member) *table {
 func (a *app) orgAdd() *cobra.Command {
 	var role string
 	cmd := a.onOrg(&cobra.Command{
-		Use: "add [ORG] USER", Short: "Make a user a member of an organization, or give one another role", ValidArgsFunction: last(a.orgNames, a.userNames),
+		Use: "add [ORG] USER", Short: "Make a user a member of an organization, or give one another role", ValidArgsFunction: a.last(orgNames, userNames),
 		Example: "  mariposa -o shop org add ann\n  mariposa org add shop ann --role owner",
 	}, 1, func(ctx context.Context, c *client.Client, org string, args []string) error {
 		if err := checkRole("role", role, orgRoles); err != nil {
@@ -203,7 +197,7 @@ func (a *app) orgAdd() *cobra.Command {
 }
 
 func (a *app) orgRemove() *cobra.Command {
-	return a.onOrg(&cobra.Command{Use: "remove [ORG] USER", Short: "End a user's membership in an organization", Aliases: []string{"rm"}, ValidArgsFunction: last(a.orgNames, a.userNames)}, 1,
+	return a.onOrg(&cobra.Command{Use: "remove [ORG] USER", Short: "End a user's membership in an organization", Aliases: []string{"rm"}, ValidArgsFunction: a.last(orgNames, userNames)}, 1,
 		func(ctx context.Context, c *client.Client, org string, args []string) error {
 			done, err := c.RemoveMember(ctx, org, args[0])
 			err = unknownUser(err, "mariposa org members "+org, func() error { _, err := c.Organization(ctx, org); return err })

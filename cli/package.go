@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 )
@@ -44,7 +43,7 @@ func (a *app) packageList() *cobra.Command {
 func (a *app) packageSet() *cobra.Command {
 	var p contract.Package
 	var memory, cpu, disk string
-	cmd := a.asks(&cobra.Command{Use: "set NAME --memory SIZE --cpu CORES", Short: "Make a package, or give one another size", Args: takes(1, 1), ValidArgsFunction: first(a.packageNames)},
+	cmd := a.asks(&cobra.Command{Use: "set NAME --memory SIZE --cpu CORES", Short: "Make a package, or give one another size", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
 		func(ctx context.Context, c *client.Client, args []string) (err error) {
 			p.Name = args[0]
 			if memory == "" || cpu == "" {
@@ -73,13 +72,10 @@ func (a *app) packageSet() *cobra.Command {
 }
 
 func (a *app) packageRemove() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "rm NAME", Short: "Delete a package", Aliases: []string{"delete"}, Args: takes(1, 1), ValidArgsFunction: first(a.packageNames)},
+	return a.asks(&cobra.Command{Use: "rm NAME", Short: "Delete a package", Aliases: []string{"delete"}, Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			done, err := c.DeletePackage(ctx, args[0])
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				err = hinted(err, "see `mariposa package list`")
-			}
-			return changed(a, done, err, "package %s is deleted", args[0])
+			return changed(a, done, notFound(err, "mariposa package list"), "package %s is deleted", args[0])
 		})
 }
 

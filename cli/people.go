@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) projectUsers() *cobra.Command {
-	cmd := a.inProject(&cobra.Command{Use: "users [PROJECT]", Short: "List who may do what in a project, and why", Aliases: []string{"people", "collaborators"}}, 0,
+	return a.inProject(&cobra.Command{Use: "users [PROJECT]", Short: "List who may do what in a project, and why", Aliases: []string{"people", "collaborators"}}, 0,
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := c.ProjectUsers(ctx, project)
 			return show(a, all, err, func() {
@@ -23,14 +23,13 @@ func (a *app) projectUsers() *cobra.Command {
 				a.printTable(memberTable(all.Members))
 			})
 		})
-	return cmd
 }
 
 func (a *app) projectAddUser() *cobra.Command {
 	var role string
 	cmd := a.inProject(&cobra.Command{
 		Use: "add-user [PROJECT] USER --role ROLE", Short: "Give a user a role in a project, in place of any before", Aliases: []string{"share", "invite"},
-		ValidArgsFunction: last(a.projectNames, a.userNames),
+		ValidArgsFunction: a.last(projectNames, userNames),
 		Example:           "  mariposa project add-user shop ann --role operator\n  mariposa -j shop project share ci --role deployer",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		if role == "" {
@@ -49,7 +48,7 @@ func (a *app) projectAddUser() *cobra.Command {
 
 func (a *app) projectRemoveUser() *cobra.Command {
 	return a.inProject(&cobra.Command{
-		Use: "remove-user [PROJECT] USER", Short: "Take a user's own role in a project away", Aliases: []string{"unshare", "rm-user"}, ValidArgsFunction: last(a.projectNames, a.userNames),
+		Use: "remove-user [PROJECT] USER", Short: "Take a user's own role in a project away", Aliases: []string{"unshare", "rm-user"}, ValidArgsFunction: a.last(projectNames, userNames),
 		Long: "Take a user's own role in a project away.\n\nWhat they may do as members or owners of the project's organization stays.",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		done, err := c.RemoveProjectUser(ctx, project, args[0])
@@ -62,26 +61,8 @@ func (a *app) projectRemoveUser() *cobra.Command {
 // get a role in can be found: the server's answer does not say which of the two
 // it misses.
 func unknownUser(err error, list string, look func() error) error {
-	if mariposa.CodeOf(err) != mariposa.ResourceNotFound || look() != nil {
-		return err
+	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && look() == nil {
+		return notFound(err, list)
 	}
-	return hinted(err, "see `%s`", list)
-}
-
-// inProject is a command about one project: its first word, or the one that is
-// meant. So many more words follow.
-func (a *app) inProject(cmd *cobra.Command, words int, run func(ctx context.Context, c *client.Client, project string, args []string) error) *cobra.Command {
-	cmd.Args = takes(words, words+1)
-	if cmd.ValidArgsFunction == nil {
-		cmd.ValidArgsFunction = first(a.projectNames)
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		named, args := args[:len(args)-words], args[len(args)-words:]
-		c, project, err := a.onProject(named)
-		if err != nil {
-			return err
-		}
-		return a.noProject(run(cmd.Context(), c, project, args))
-	}
-	return cmd
+	return err
 }

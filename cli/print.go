@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -165,18 +166,14 @@ func (a *app) printTable(t *table) {
 	}
 }
 
-// printJSON prints a document of the API.
-func (a *app) printJSON(document any) error {
-	e := json.NewEncoder(a.env.Stdout)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(document)
-}
+// printJSON prints a document of the API, printLine one of a stream, one per line.
+func (a *app) printJSON(document any) error { return a.encode(document, "  ") }
+func (a *app) printLine(document any) error { return a.encode(document, "") }
 
-// printLine prints a document of a stream, one per line.
-func (a *app) printLine(document any) error {
+func (a *app) encode(document any, indent string) error {
 	e := json.NewEncoder(a.env.Stdout)
 	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
 	return e.Encode(document)
 }
 
@@ -276,9 +273,4 @@ func many(n int, one, more string) string {
 }
 
 // dash stands where there is nothing.
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func dash(s string) string { return cmp.Or(s, "-") }

@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/spf13/cobra"
 )
 
 // profile is what `mariposa login` and `mariposa project set` remember.
@@ -48,7 +46,7 @@ func (a *app) profilePath() (string, error) {
 func (a *app) readProfile() (profile, error) {
 	p, found, err := a.findProfile()
 	if err == nil && !found && a.global.profile != "" && a.global.profile != nameless {
-		return p, Usage(hinted(fmt.Errorf("there is no profile %q%s", a.global.profile, prefixed("; there are ", strings.Join(a.profileNames(nil, nil), ", "))),
+		return p, Usage(hinted(fmt.Errorf("there is no profile %q%s", a.global.profile, prefixed("; there are ", strings.Join(a.profileNames(), ", "))),
 			"make it with `mariposa login --profile %s --url URL`", a.global.profile))
 	}
 	return p, err
@@ -102,7 +100,7 @@ func (a *app) writeProfile(p profile) error {
 }
 
 // profileNames lists the profiles that there are.
-func (a *app) profileNames(*cobra.Command, []string) []string {
+func (a *app) profileNames() []string {
 	dir := filepath.Join(xdg(a.env.Getenv, "XDG_CONFIG_HOME", ".config"), "mariposa")
 	var names []string
 	if _, err := os.Stat(filepath.Join(dir, "profile.json")); err == nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,23 +25,12 @@ func (a *app) projectCommand() *cobra.Command {
 }
 
 func (a *app) projectList() *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List the projects", Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			all, err := c.Projects(cmd.Context(), "")
-			if err != nil {
-				return err
-			}
-			if a.global.json {
-				return a.printJSON(all)
-			}
+	return a.asks(&cobra.Command{Use: "list", Short: "List the projects", Args: takes(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
+		all, err := c.Projects(ctx, "")
+		return show(a, all, err, func() {
 			if len(all.Projects) == 0 {
-				a.note("no projects yet: make one with `%s project create NAME -m FILE`", a.calling(""))
-				return nil
+				a.noProjectsYet()
+				return
 			}
 			t := newTable("NAME", "ORGANIZATION", "VERSION", "GOAL", "STATUS", "SERVICES", "AGE", "REASON")
 			for _, p := range all.Projects {
@@ -50,27 +38,22 @@ func (a *app) projectList() *cobra.Command {
 					number(len(p.Services)), text(a.age(p.Created)), text(p.Reason))
 			}
 			a.printTable(t)
-			return nil
-		},
-	}
+		})
+	})
+}
+
+func (a *app) noProjectsYet() {
+	a.note("no projects yet: make one with `%s project create NAME -m FILE`", a.calling(""))
 }
 
 func (a *app) projectShow() *cobra.Command {
-	return a.aProject(&cobra.Command{
-		Use: "show [NAME]", Short: "Show what a project should be and what it is",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, name, err := a.onProject(args)
-			if err != nil {
-				return err
+	return a.inProject(&cobra.Command{Use: "show [NAME]", Short: "Show what a project should be and what it is"}, 0,
+		func(ctx context.Context, c *client.Client, name string, _ []string) error {
+			p, err := c.Project(ctx, name)
+			if err != nil || a.global.json {
+				return show(a, p, err, nil)
 			}
-			p, err := c.Project(cmd.Context(), name)
-			if err != nil {
-				return a.noProject(err)
-			}
-			if a.global.json {
-				return a.printJSON(p)
-			}
-			state, err := c.State(cmd.Context(), p.ID, "")
+			state, err := c.State(ctx, p.ID, "")
 			if err != nil {
 				return err
 			}
@@ -83,8 +66,7 @@ func (a *app) projectShow() *cobra.Command {
 				}
 			}
 			return nil
-		},
-	})
+		})
 }
 
 func (a *app) projectDelete() *cobra.Command {
@@ -154,33 +136,20 @@ func (a *app) debts(ctx context.Context, project string) error {
 }
 
 func (a *app) projectSet() *cobra.Command {
-	return &cobra.Command{
-		Use: "set NAME", Short: "Choose the project that commands mean when none is named", Args: takes(1, 1),
-		ValidArgsFunction: first(a.projectNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			p, err := c.Project(cmd.Context(), args[0])
-			if err != nil {
-				return a.noProject(err)
-			}
-			saved, err := a.readProfile()
-			if err != nil {
-				return err
-			}
-			saved.Project = p.Name
-			if err := a.writeProfile(saved); err != nil {
-				return err
-			}
-			if a.global.json {
-				return a.printJSON(p)
-			}
-			a.say("commands that name no project mean %s from now on", p.Name)
-			return nil
-		},
-	}
+	return a.asks(&cobra.Command{
+		Use: "set NAME", Short: "Choose the project that commands mean when none is named", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(projectNames),
+	}, func(ctx context.Context, c *client.Client, args []string) error {
+		p, err := c.Project(ctx, args[0])
+		if err != nil {
+			return a.noProject(err)
+		}
+		saved, err := a.readProfile()
+		if err != nil {
+			return err
+		}
+		saved.Project = p.Name
+		return changed(a, p, a.writeProfile(saved), "commands that name no project mean %s from now on", p.Name)
+	})
 }
 
 // onProject is a client and the project that is meant.
@@ -195,11 +164,7 @@ func (a *app) onProject(args []string) (*client.Client, string, error) {
 
 // noProject adds to a "not found" where to look, unless somebody knew better.
 func (a *app) noProject(err error) error {
-	var known hint
-	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
-		return hinted(err, "see `%s project list`", a.calling(""))
-	}
-	return err
+	return notFound(err, a.calling("")+" project list")
 }
 
 func waitFlag(cmd *cobra.Command, wait *bool) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,38 +21,29 @@ func (a *app) queueCommand() *cobra.Command {
 
 func (a *app) queueList() *cobra.Command {
 	var f client.TaskFilter
-	var everywhere bool
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the tasks that wait or are at work, newest first", Args: takes(0, 0),
+	cmd := a.ofProjects(&cobra.Command{
+		Use: "list", Short: "List the tasks that wait or are at work, newest first",
 		Example: "  mariposa queue list\n  mariposa -j shop queue list --all --state failed --limit 20",
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if f.Limit < 0 {
-				return Usage(errors.New("--limit is a number from 0 on; 0 means all"))
-			}
-			if f.Project, err = a.anyProject(everywhere); err != nil {
-				return err
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			all, err := c.Queue(cmd.Context(), f)
-			return show(a, all, a.noProject(err), func() { a.printTasks(all) })
-		},
-	}
+	}, func(ctx context.Context, c *client.Client, project string) error {
+		if f.Limit < 0 {
+			return Usage(errLimit)
+		}
+		f.Project = project
+		all, err := c.Queue(ctx, f)
+		return show(a, all, err, func() { a.printTasks(all) })
+	})
 	cmd.Flags().BoolVar(&f.All, "all", false, "those that have ended too")
 	cmd.Flags().IntVar(&f.Limit, "limit", 100, "only the newest so many; 0: all")
 	cmd.Flags().StringVar(&f.Service, "service", "", "only tasks of this service")
 	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this state: "+strings.Join(taskStates, ", "))
-	complete(cmd, "service", a.serviceNames)
-	complete(cmd, "state", func(*cobra.Command, []string) []string { return taskStates })
-	everywhereFlag(cmd, &everywhere)
+	complete(cmd, "service", a.every(serviceNames))
+	complete(cmd, "state", oneOf(taskStates))
 	return cmd
 }
 
-var taskStates = []string{
-	string(mariposa.TaskQueued), string(mariposa.TaskActive), string(mariposa.TaskCompleted), string(mariposa.TaskFailed), string(mariposa.TaskTerminated),
-}
+var taskStates = words([]mariposa.TaskState{mariposa.TaskQueued, mariposa.TaskActive, mariposa.TaskCompleted, mariposa.TaskFailed, mariposa.TaskTerminated})
+
+var errLimit = errors.New("--limit is a number from 0 on; 0 means all")
 
 func (a *app) printTasks(all *contract.Tasks) {
 	if len(all.Tasks) == 0 {
@@ -87,36 +79,27 @@ func (a *app) leftOf(t *contract.Task) string {
 
 func (a *app) queueShow() *cobra.Command {
 	var limit int
-	cmd := &cobra.Command{
-		Use: "show TASK", Short: "Show a task and its newest steps", Args: takes(1, 1),
-		Long:              "Show a task and its newest steps. A task is named by its id, or the beginning of it.",
-		ValidArgsFunction: first(a.taskIDs),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 0 {
-				return Usage(errors.New("--limit is a number from 0 on; 0 means all"))
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			id, err := a.taskRef(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			t, err := c.TaskSteps(cmd.Context(), id, limit)
-			return show(a, t, a.noTask(err), func() { a.printTask(t) })
-		},
-	}
+	cmd := a.asks(&cobra.Command{
+		Use: "show TASK", Short: "Show a task and its newest steps", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(taskIDs),
+		Long: "Show a task and its newest steps. A task is named by its id, or the beginning of it.",
+	}, func(ctx context.Context, c *client.Client, args []string) error {
+		if limit < 0 {
+			return Usage(errLimit)
+		}
+		id, err := a.taskRef(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		t, err := c.TaskSteps(ctx, id, limit)
+		return show(a, t, a.noTask(err), func() { a.printTask(t) })
+	})
 	cmd.Flags().IntVar(&limit, "limit", 200, "only the newest so many steps; 0: all")
 	return cmd
 }
 
 // noTask adds to a "not found" where to look.
 func (a *app) noTask(err error) error {
-	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		return hinted(err, "see `%s queue list --all`", a.calling(""))
-	}
-	return err
+	return notFound(err, a.calling("")+" queue list --all")
 }
 
 func (a *app) printTask(t *contract.Task) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 	"mariposa/manifest"
@@ -62,7 +61,7 @@ func (a *app) instanceCreate() *cobra.Command {
 	f.StringVar(&d.pkg, "package", "", "a named size")
 	f.StringVar(&d.memory, "memory", "", "limit of memory, like 512m")
 	f.StringVar(&d.cpu, "cpu", "", "limit of cores, like 0.5")
-	complete(cmd, "package", a.packageNames)
+	complete(cmd, "package", a.every(packageNames))
 	return cmd
 }
 
@@ -127,14 +126,6 @@ func (a *app) instanceRemove() *cobra.Command {
 	return cmd
 }
 
-// noInstance adds to a "not found" where to look.
-func (a *app) noInstance(err error) error {
-	if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-		return hinted(err, "see `%s instance list`", a.calling(""))
-	}
-	return err
-}
-
 // instanceChange is a command that changes one instance. The task that does it,
 // where there is one, can be waited for.
 func (a *app) instanceChange(use, short, effect string, do func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error)) *cobra.Command {
@@ -147,7 +138,7 @@ func (a *app) instanceChange(use, short, effect string, do func(ctx context.Cont
 				return nil, err
 			}
 			done, err := do(cmd.Context(), c, id)
-			err = a.noInstance(err)
+			err = notFound(err, a.calling("")+" instance list")
 			if err == nil && !a.global.json {
 				name := done.Name
 				if use == "replace" {

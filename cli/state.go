@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,45 +9,29 @@ import (
 	"github.com/spf13/cobra"
 
 	"mariposa"
+	"mariposa/client"
 	"mariposa/contract"
 )
 
 func (a *app) stateCommand() *cobra.Command {
-	var watch, everywhere bool
+	var watch bool
 	var service string
-	cmd := &cobra.Command{
-		Use: "state", Short: "Show what should be and what is; with -w, live", Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			project, err := a.anyProject(everywhere)
-			if err != nil {
-				return err
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if watch {
-				return a.noProject(a.watcher(c, project, service).run(cmd.Context()))
-			}
-			s, err := c.State(cmd.Context(), project, service)
-			if err != nil {
-				return a.noProject(err)
-			}
-			if a.global.json {
-				return a.printJSON(s)
-			}
+	cmd := a.ofProjects(&cobra.Command{Use: "state", Short: "Show what should be and what is; with -w, live"}, func(ctx context.Context, c *client.Client, project string) error {
+		if watch {
+			return a.watcher(c, project, service).run(ctx)
+		}
+		s, err := c.State(ctx, project, service)
+		return show(a, s, err, func() {
 			if len(s.Projects) == 0 {
-				a.note("no projects yet: make one with `%s project create NAME -m FILE`", a.calling(""))
-				return nil
+				a.noProjectsYet()
+				return
 			}
 			a.printTable(stateTable(s.Projects))
-			return nil
-		},
-	}
+		})
+	})
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it live")
 	cmd.Flags().StringVar(&service, "service", "", "only this service")
-	complete(cmd, "service", a.serviceNames)
-	everywhereFlag(cmd, &everywhere)
+	complete(cmd, "service", a.every(serviceNames))
 	return cmd
 }
 

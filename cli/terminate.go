@@ -15,20 +15,13 @@ import (
 
 func (a *app) queueTerminate() *cobra.Command {
 	var sure, wait bool
-	cmd := &cobra.Command{
+	cmd := a.asks(&cobra.Command{
 		Use: "terminate TASK", Short: "End a task; what it was at is kept as it is", Args: takes(1, 1),
-		Aliases: []string{"cancel"}, ValidArgsFunction: first(a.taskIDs),
+		Aliases: []string{"cancel"}, ValidArgsFunction: a.wordsFrom(taskIDs),
 		Long: "End a task. A task is named by its id, or the beginning of it.\n\n" +
 			"Of an active one no further step begins, what is half-made is finished or removed, and its\nscope is frozen. The goal stays: the answer says how to go on towards it, and how to take\nback what was done. " +
 			"Of one that waits, its change is dropped and nothing is frozen.\n\nWith --wait, it returns once all has settled.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			return a.terminate(cmd.Context(), c, args[0], sure, wait)
-		},
-	}
+	}, func(ctx context.Context, c *client.Client, args []string) error { return a.terminate(ctx, c, args[0], sure, wait) })
 	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	waitFlag(cmd, &wait)
 	return cmd

@@ -57,7 +57,7 @@ func (a *app) tokenCreate() *cobra.Command {
 
 func tokenUserFlag(cmd *cobra.Command, a *app, user *string) {
 	cmd.Flags().StringVar(user, "user", "", "whose it is, if you run the installation (default: yours)")
-	complete(cmd, "user", a.userNames)
+	complete(cmd, "user", a.every(userNames))
 }
 
 // bind limits a token to what was said on this command line. The project that
@@ -129,7 +129,7 @@ func (a *app) used(t *contract.Token) string {
 
 func (a *app) tokenRevoke() *cobra.Command {
 	var user string
-	cmd := a.asks(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its name or id; it lets nobody in from now on", Aliases: []string{"rm", "delete"}, Args: takes(1, 1), ValidArgsFunction: first(a.tokenNames)},
+	cmd := a.asks(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its name or id; it lets nobody in from now on", Aliases: []string{"rm", "delete"}, Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			if strings.HasPrefix(args[0], tokenPrefix) {
 				return Usage(errors.New("that is a token itself: revoke it by its name or id, as `mariposa token list` shows them"))
@@ -139,10 +139,7 @@ func (a *app) tokenRevoke() *cobra.Command {
 				return err
 			}
 			done, err := c.RevokeToken(ctx, token.ID)
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				err = hinted(err, "see `mariposa token list`")
-			}
-			err = changed(a, done, err, "token %s is revoked", token.Name)
+			err = changed(a, done, notFound(err, "mariposa token list"), "token %s is revoked", token.Name)
 			if err == nil && token.Current && !a.global.json {
 				a.note("it was the one you are logged in with: log in again with another")
 			}

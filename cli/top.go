@@ -20,31 +20,20 @@ import (
 const topPace = time.Second / 4
 
 func (a *app) topCommand() *cobra.Command {
-	var everywhere bool
 	var looks int
-	cmd := &cobra.Command{
-		Use: "top", Short: "Show projects, open tasks, nodes and the latest events, live", Args: takes(0, 0),
+	cmd := a.ofProjects(&cobra.Command{
+		Use: "top", Short: "Show projects, open tasks, nodes and the latest events, live",
 		Long: "Show how projects fare, which tasks are open and how far, how full the nodes are, and what\nhappened last: on a terminal live, elsewhere once.\n\n" +
 			"Nodes are shown to those who run the installation.",
 		Example: "  mariposa top\n  mariposa -j shop top -n 1",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if looks < 0 {
-				return Usage(errors.New("-n is a number from 0 on; 0 means until interrupted"))
-			}
-			project, err := a.anyProject(everywhere)
-			if err != nil {
-				return err
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			o := &overview{a: a, c: c, project: project, looks: looks}
-			return a.noProject(o.run(cmd.Context()))
-		},
-	}
+	}, func(ctx context.Context, c *client.Client, project string) error {
+		if looks < 0 {
+			return Usage(errors.New("-n is a number from 0 on; 0 means until interrupted"))
+		}
+		o := &overview{a: a, c: c, project: project, looks: looks}
+		return o.run(ctx)
+	})
 	cmd.Flags().IntVarP(&looks, "looks", "n", 0, "end after so many looks; 1 prints tables (default: on a terminal when interrupted, elsewhere 1)")
-	everywhereFlag(cmd, &everywhere)
 	return cmd
 }
 
@@ -261,7 +250,7 @@ func (o *overview) page() error {
 	case o.a.global.json:
 		return o.a.printJSON(o.now)
 	case len(o.now.State.Projects) == 0:
-		o.a.note("no projects yet: make one with `%s project create NAME -m FILE`", o.a.calling(""))
+		o.a.noProjectsYet()
 	}
 	out := []string{o.summary()}
 	for _, t := range o.tables(false) {

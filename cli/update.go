@@ -52,7 +52,7 @@ func (a *app) projectUpdate() *cobra.Command {
 	rollingFlag(cmd, &u.Rolling)
 	canaryFlag(cmd, &u.Canary)
 	waitFlag(cmd, &wait)
-	complete(cmd, "previous", a.versionNames)
+	complete(cmd, "previous", a.every(versionNames))
 	return cmd
 }
 

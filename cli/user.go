@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mariposa"
 	"mariposa/client"
 	"mariposa/contract"
 )
@@ -24,13 +23,9 @@ func (a *app) userCommand() *cobra.Command {
 // onUser is a command about one user.
 func (a *app) onUser(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, user string) error) *cobra.Command {
 	cmd.Use += " USER"
-	cmd.Args, cmd.ValidArgsFunction = takes(1, 1), first(a.userNames)
+	cmd.Args, cmd.ValidArgsFunction = takes(1, 1), a.wordsFrom(userNames)
 	return a.asks(cmd, func(ctx context.Context, c *client.Client, args []string) error {
-		err := run(ctx, c, args[0])
-		if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-			return hinted(err, "see `mariposa user list`")
-		}
-		return err
+		return notFound(run(ctx, c, args[0]), "mariposa user list")
 	})
 }
 

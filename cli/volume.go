@@ -20,30 +20,18 @@ func (a *app) volumeCommand() *cobra.Command {
 
 func (a *app) volumeList() *cobra.Command {
 	var f client.VolumeFilter
-	var everywhere bool
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the volumes", Args: takes(0, 0),
+	cmd := a.ofProjects(&cobra.Command{
+		Use: "list", Short: "List the volumes",
 		Long: "List the volumes. Those of projects that are gone belong to the organization:\n-A shows them too, and -o ORG -A all that an organization has.",
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if f.Project, err = a.anyProject(everywhere); err != nil {
-				return err
-			}
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			all, err := c.AllVolumes(cmd.Context(), f)
-			if err != nil {
-				return a.noProject(err)
-			}
-			return show(a, all, nil, func() { a.printVolumes(all.Volumes) })
-		},
-	}
+	}, func(ctx context.Context, c *client.Client, project string) error {
+		f.Project = project
+		all, err := c.AllVolumes(ctx, f)
+		return show(a, all, err, func() { a.printVolumes(all.Volumes) })
+	})
 	cmd.Flags().StringVar(&f.Service, "service", "", "only volumes of this service")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only volumes on this node")
-	complete(cmd, "service", a.serviceNames)
-	complete(cmd, "node", a.nodeNames)
-	everywhereFlag(cmd, &everywhere)
+	complete(cmd, "service", a.every(serviceNames))
+	complete(cmd, "node", a.every(nodeNames))
 	return cmd
 }
 
@@ -86,25 +74,10 @@ func volumeState(state string) cell {
 
 // onVolume is a command that takes one volume.
 func (a *app) onVolume(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: use + " VOLUME", Short: short, Args: takes(1, 1), ValidArgsFunction: first(a.volumeNames),
+	return a.onOne(&cobra.Command{
+		Use: use + " VOLUME", Short: short, ValidArgsFunction: a.wordsFrom(volumeNames),
 		Long: short + ".\n\nA volume is named by its slot and its name in the manifest (db.1:data), or by the beginning of its id.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			id, err := a.volumeRef(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			err = run(cmd.Context(), c, id)
-			if mariposa.CodeOf(err) == mariposa.ResourceNotFound {
-				return hinted(err, "see `%s volume list`", a.calling(""))
-			}
-			return err
-		},
-	}
+	}, a.volumeRef, "volume list", run)
 }
 
 var aSlotsVolume = regexp.MustCompile(`^([a-z0-9-]+)\.[0-9]+:[a-z0-9-]+$`)

@@ -38,7 +38,7 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	case settledFreeze(task):
 		return nil
 	}
-	return taskFailed{hinted(fmt.Errorf("%s %s%s", what(task), task.State, because(task)), "see `%s queue show %s`", a.calling(""), id)}
+	return Exit(exitFailed, hinted(fmt.Errorf("%s %s%s", what(task), task.State, because(task)), "see `%s queue show %s`", a.calling(""), id))
 }
 
 // because is why a task ended as it did.
