@@ -114,9 +114,7 @@ func TestEveryFlagReadsItsEnvironmentVariable(t *testing.T) {
 	f := world(t)
 	env := map[string]string{"MARIPOSA_JSON": "true", "MARIPOSA_PROJECT": "hello", "MARIPOSA_ALL": "1", "MARIPOSA_ORG": "acme"}
 	r := (&run{f: f, env: env}).do(t, "queue", "list")
-	if r.code != exitOK || !strings.HasPrefix(r.stdout, "{") {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r.expect(exitOK, strings.HasPrefix(r.stdout, "{"))
 	if got := f.requests(); got != "GET /v1/queue?all=true&limit=100&organization=acme&project=hello" {
 		t.Errorf("asked %s", got)
 	}
@@ -125,18 +123,14 @@ func TestEveryFlagReadsItsEnvironmentVariable(t *testing.T) {
 		t.Error("the environment went before the command line")
 	}
 	r = (&run{f: f, env: map[string]string{"MARIPOSA_JSON": "perhaps"}}).do(t, "queue", "list")
-	if r.code != exitUsage || !strings.Contains(r.stderr, "MARIPOSA_JSON") {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r.expect(exitUsage, strings.Contains(r.stderr, "MARIPOSA_JSON"))
 }
 
 func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 	t.Parallel()
 	f := world(t)
 	r := (&run{stdin: "  " + secret + "\n"}).do(t, "login", "--url", f.url+"/", "--token-stdin")
-	if r.code != exitOK || strings.Contains(r.stdout+r.stderr, secret) {
-		t.Fatalf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r.expect(exitOK, !strings.Contains(r.stdout+r.stderr, secret))
 	path := filepath.Join(r.home, ".config/mariposa/profile.json")
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -144,12 +138,9 @@ func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 	}
 	// From now on nothing need be said.
 	again := (&run{home: r.home}).do(t, "project", "set", "hello")
-	if again.code != exitOK || !f.tokens["Bearer "+secret] {
-		t.Fatalf("exit %d: %s; tokens %v", again.code, again.stderr, f.tokens)
-	}
-	if again = (&run{home: r.home}).do(t, "project", "show"); again.code != exitOK || !strings.Contains(again.stdout, helloID) {
-		t.Errorf("exit %d: %s", again.code, again.stderr)
-	}
+	again.expect(exitOK, f.tokens["Bearer "+secret])
+	again = (&run{home: r.home}).do(t, "project", "show")
+	again.expect(exitOK, strings.Contains(again.stdout, helloID))
 	var saved profile
 	text, _ := os.ReadFile(path)
 	if err := json.Unmarshal(text, &saved); err != nil || saved != (profile{URL: f.url, Token: secret, Project: "hello"}) {
@@ -161,20 +152,16 @@ func TestLoginKeepsNothingThatDoesNotWork(t *testing.T) {
 	t.Parallel()
 	f := world(t).on("GET /v1/user", refuse(mariposa.Unauthorized, "the token is not known here"))
 	r := (&run{stdin: "wrong"}).do(t, "login", "--url", f.url, "--token-stdin")
-	if r.code != exitError || !strings.Contains(r.stderr, "nothing was saved") {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r.expect(exitError, strings.Contains(r.stderr, "nothing was saved"))
 	if _, err := os.Stat(filepath.Join(r.home, ".config/mariposa/profile.json")); err == nil {
 		t.Error("a profile was written")
 	}
 	for _, stdin := range []string{"", "two words"} {
-		if r = (&run{stdin: stdin}).do(t, "login", "--url", f.url, "--token-stdin"); r.code != exitUsage {
-			t.Errorf("a token %q: exit %d", stdin, r.code)
-		}
+		r = (&run{stdin: stdin}).do(t, "login", "--url", f.url, "--token-stdin")
+		r.expect(exitUsage)
 	}
-	if r = (&run{}).do(t, "login", "--url", f.url); r.code != exitUsage {
-		t.Errorf("no token: exit %d", r.code)
-	}
+	r = (&run{}).do(t, "login", "--url", f.url)
+	r.expect(exitUsage)
 }
 
 func TestADamagedProfileIsNamed(t *testing.T) {
@@ -182,18 +169,15 @@ func TestADamagedProfileIsNamed(t *testing.T) {
 	home := t.TempDir()
 	keep(t, home, ".config/mariposa/profile.json", "{")
 	r := (&run{home: home}).do(t, "state")
-	if r.code != exitError || !strings.Contains(r.stderr, "profile.json is damaged") {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r.expect(exitError, strings.Contains(r.stderr, "profile.json is damaged"))
 }
 
 func TestTheJoinTokenIsReadWhereItLies(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	keep(t, home, "d/join.token", "join-me\n")
-	if r := (&run{home: home}).do(t, "node", "join-token", "--data", home+"/d"); r.code != exitOK || r.stdout != "join-me\n" {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r := (&run{home: home}).do(t, "node", "join-token", "--data", home+"/d")
+	r.expect(exitOK, r.stdout == "join-me\n")
 }
 
 func TestNamesAreCompletedFromTheServer(t *testing.T) {
@@ -253,7 +237,5 @@ func TestNamesAreCompletedFromTheServer(t *testing.T) {
 			}
 		})
 	}
-	if r := (&run{env: map[string]string{"MARIPOSA_URL": "http://127.0.0.1:1"}}).do(t, "__complete", "project", "show", ""); r.code != exitOK {
-		t.Errorf("without a server: exit %d", r.code)
-	}
+	(&run{env: map[string]string{"MARIPOSA_URL": "http://127.0.0.1:1"}}).do(t, "__complete", "project", "show", "").expect(exitOK)
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -150,6 +151,7 @@ func writeEvents(w http.ResponseWriter, r *http.Request, events ...contract.Even
 
 // A run is one command line and what came of it.
 type run struct {
+	t     *testing.T
 	f     *fake
 	home  string // where profile and data folder are
 	env   map[string]string
@@ -159,6 +161,7 @@ type run struct {
 	ctx   context.Context //nolint:containedctx // a run is one call
 	out   io.Writer
 
+	args           []string
 	code           int
 	stdout, stderr string
 }
@@ -166,6 +169,7 @@ type run struct {
 func (r *run) do(t *testing.T, args ...string) *run {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
+	r.t, r.args = t, args
 	if r.home == "" {
 		r.home = t.TempDir()
 	}
@@ -207,6 +211,19 @@ func (r *run) do(t *testing.T, args ...string) *run {
 	return r
 }
 
+// expect fails the test unless a run has ended with a code, and as the test says.
+func (r *run) expect(code int, as ...bool) {
+	r.t.Helper()
+	if r.code == code && !slices.Contains(as, false) {
+		return
+	}
+	asked := ""
+	if r.f != nil {
+		asked = "== asked\n" + r.f.requests()
+	}
+	r.t.Errorf("exit %d was expected, and something of %v:\n%s%s", code, as, r.story(), asked)
+}
+
 // tidy takes out what differs from run to run.
 func (r *run) tidy(s string) string {
 	if r.f != nil {
@@ -216,8 +233,15 @@ func (r *run) tidy(s string) string {
 }
 
 // story is a run as a golden file tells it.
-func (r *run) story(args []string) string {
-	return fmt.Sprintf("$ mariposa %s\n== exit %d\n== stdout\n%s== stderr\n%s", strings.Join(args, " "), r.code, visible(r.stdout), visible(r.stderr))
+func (r *run) story() string {
+	return fmt.Sprintf("$ mariposa %s\n== exit %d\n== stdout\n%s== stderr\n%s", r.tidy(strings.Join(r.args, " ")), r.code, visible(r.stdout), visible(r.stderr))
+}
+
+// golden compares the story with its file.
+func (r *run) golden(name string) *run {
+	r.t.Helper()
+	golden(r.t, name, r.story())
+	return r
 }
 
 // visible writes what moves the cursor or colors as something to read in a diff.

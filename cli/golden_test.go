@@ -2,8 +2,6 @@ package cli
 
 import (
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -85,9 +83,7 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			args := strings.Fields(c.args)
-			r := (&run{f: world(t), tty: c.tty}).do(t, args...)
-			golden(t, c.name, r.story(args))
+			r := (&run{f: world(t), tty: c.tty}).do(t, strings.Fields(c.args)...).golden(c.name)
 			if strings.Contains(r.stdout+r.stderr, secret) {
 				t.Error("the token is printed")
 			}
@@ -97,8 +93,7 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 
 func TestChangesPrintTheirTask(t *testing.T) {
 	t.Parallel()
-	id := taskOne
-	changed := contract.Changed{ID: helloID, Name: "hello", Version: hashTwo, Number: 2, Task: &id}
+	changed := contract.Changed{ID: helloID, Name: "hello", Version: hashTwo, Number: 2, Task: ptr(taskOne)}
 	for _, c := range []struct {
 		name, args, asked string
 	}{
@@ -116,13 +111,11 @@ func TestChangesPrintTheirTask(t *testing.T) {
 			t.Parallel()
 			f := world(t).give("POST /v1/projects", changed).give("PUT /v1/projects/hello/manifest", changed).
 				give("PUT /v1/projects/hello/state", changed).give("DELETE /v1/projects/hello", changed)
-			file := filepath.Join(t.TempDir(), "m.yaml")
-			if err := os.WriteFile(file, []byte("services: {}\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			args := strings.Fields(c.args)
-			r := (&run{f: f}).do(t, strings.Fields(strings.ReplaceAll(c.args, "FILE", file))...)
-			golden(t, "change-"+c.name, r.story(args))
+			r := &run{f: f, home: t.TempDir()}
+			keep(t, r.home, "FILE", "services: {}\n")
+			r.do(t, strings.Fields(strings.ReplaceAll(c.args, "FILE", r.home+"/FILE"))...)
+			r.args = strings.Fields(c.args)
+			r.golden("change-" + c.name)
 			if got := f.requests(); got != c.asked {
 				t.Errorf("asked\n%s\nwant\n%s", got, c.asked)
 			}
@@ -141,9 +134,8 @@ func TestNodeChangesSayWhatFollows(t *testing.T) {
 			t.Parallel()
 			changed := contract.Changed{ID: nodeTwo, Name: "node2", Reason: c.reason}
 			f := world(t).give("PUT /v1/nodes/node2", changed).give("DELETE /v1/nodes/node2", changed)
-			if r := (&run{f: f}).do(t, strings.Fields(c.args)...); r.code != 0 || r.stdout != c.said || f.requests() != c.asked {
-				t.Errorf("exit %d, said %q, asked %s", r.code, r.stdout, f.requests())
-			}
+			r := (&run{f: f}).do(t, strings.Fields(c.args)...)
+			r.expect(0, r.stdout == c.said, f.requests() == c.asked)
 		})
 	}
 }
@@ -175,8 +167,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 			if c.route != "" {
 				f.on(c.route, c.answer)
 			}
-			args := strings.Fields(c.args)
-			golden(t, "refused-"+c.name, (&run{f: f, stdin: c.stdin}).do(t, args...).story(args))
+			(&run{f: f, stdin: c.stdin}).do(t, strings.Fields(c.args)...).golden("refused-" + c.name)
 		})
 	}
 }
@@ -186,7 +177,5 @@ func TestNobodyThereIsAnErrorWithAWayOut(t *testing.T) {
 	f := newFake(t)
 	closed := f.url
 	r := (&run{env: map[string]string{"MARIPOSA_URL": strings.Replace(closed, "127.0.0.1", "127.0.0.2", 1)}}).do(t, "state")
-	if r.code != exitError || !strings.HasPrefix(r.stderr, "mariposa: no Mariposa answers at http://127.0.0.2:") || !strings.Contains(r.stderr, "`mariposa dev`") {
-		t.Errorf("exit %d, %s", r.code, r.stderr)
-	}
+	r.expect(exitError, strings.HasPrefix(r.stderr, "mariposa: no Mariposa answers at http://127.0.0.2:"), strings.Contains(r.stderr, "`mariposa dev`"))
 }

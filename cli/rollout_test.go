@@ -55,12 +55,8 @@ func TestWaitForAFreezeEndsWhenAllHasSettled(t *testing.T) {
 	for _, tty := range []bool{false, true} {
 		f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(freezeOne)}).give("GET /v1/queue/"+freezeOne, frozen(0, 2)).
 			stream(taskEvent(8, "active", frozen(0, 2)), taskEvent(9, "progress", frozen(1, 2)), taskEvent(10, "progress", frozen(2, 2)))
-		args := []string{"project", "freeze", "hello", "--wait"}
-		r := (&run{f: f, tty: tty}).do(t, args...)
-		golden(t, map[bool]string{false: "wait-freeze", true: "wait-freeze-terminal"}[tty], r.story(args))
-		if r.code != exitOK {
-			t.Errorf("exit %d", r.code)
-		}
+		r := (&run{f: f, tty: tty}).do(t, "project", "freeze", "hello", "--wait")
+		r.golden(map[bool]string{false: "wait-freeze", true: "wait-freeze-terminal"}[tty]).expect(exitOK)
 	}
 }
 
@@ -74,9 +70,7 @@ func TestWaitForAThawEndsWithIt(t *testing.T) {
 	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(freezeOne)}).give("GET /v1/queue/"+freezeOne, thaw).
 		stream(taskEvent(8, "active", thaw), taskEvent(9, "completed", ended))
 	r := (&run{f: f}).do(t, "project", "thaw", "hello", "--wait")
-	if r.code != exitOK || !strings.Contains(r.stderr, "thaw hello: completed") {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r.expect(exitOK, strings.Contains(r.stderr, "thaw hello: completed"))
 }
 
 func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
@@ -93,12 +87,8 @@ func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
 	}
 	f := world(t).give("GET /v1/state", held).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: hashTwo, Number: 3, Task: ptr(taskOne)}).
 		stream(taskEvent(8, "active", rolled(mariposa.TaskActive)), taskEvent(9, "completed", rolled(mariposa.TaskCompleted)))
-	args := []string{"-o", "acme", "project", "update", "hello", "-m", "-", "--force", "--canary", "3", "--wait"}
-	r := (&run{f: f, stdin: changedManifest}).do(t, args...)
-	golden(t, "wait-held", r.story(args))
-	if !strings.Contains(f.requests(), "canary=3") || r.code != exitOK {
-		t.Errorf("exit %d after\n%s", r.code, f.requests())
-	}
+	r := (&run{f: f, stdin: changedManifest}).do(t, "-o", "acme", "project", "update", "hello", "-m", "-", "--force", "--canary", "3", "--wait")
+	r.golden("wait-held").expect(exitOK, strings.Contains(f.requests(), "canary=3"))
 }
 
 // Nothing but a thaw ends the wait for one, so whoever waits is told.
@@ -134,12 +124,8 @@ func TestTerminatingAsksAPerson(t *testing.T) {
 			if c.queued {
 				f.give("GET /v1/queue/"+taskOne, task(mariposa.TaskQueued, 0, 0)).give("DELETE /v1/queue/"+taskOne, contract.Terminated{Task: taskOne, ContinueWith: "mariposa -j hello project scale web=2"})
 			}
-			args := append([]string{"queue", "terminate", taskOne}, c.args...)
-			r := (&run{f: f, tty: true, stdin: c.answer}).do(t, args...)
-			golden(t, "terminate-"+c.name, r.story(args))
-			if ends := strings.Contains(f.requests(), "DELETE "); ends != c.ends || r.code != exitOK {
-				t.Errorf("exit %d, terminated %v", r.code, ends)
-			}
+			r := (&run{f: f, tty: true, stdin: c.answer}).do(t, append([]string{"queue", "terminate", taskOne}, c.args...)...)
+			r.golden("terminate-"+c.name).expect(exitOK, strings.Contains(f.requests(), "DELETE ") == c.ends)
 		})
 	}
 }
@@ -148,21 +134,17 @@ func TestATerminatedTaskCanBeWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := world(t).give("GET /v1/queue/"+freezeOne, frozen(0, 1)).stream(taskEvent(8, "active", frozen(0, 1)), taskEvent(9, "progress", frozen(1, 1)))
 	r := (&run{f: f}).do(t, "queue", "terminate", taskOne, "--wait")
-	if r.code != exitOK || !strings.Contains(r.stderr, "freeze hello: "+heldStill) {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r.expect(exitOK, strings.Contains(r.stderr, "freeze hello: "+heldStill))
 	ended := world(t).on("DELETE /v1/queue/"+taskOne, refuse(mariposa.Conflict, "task a1 has ended already")).stream()
-	if r := (&run{f: ended}).do(t, "queue", "terminate", taskOne, "--wait"); r.code != exitError || r.stdout != "" || !strings.Contains(r.stderr, "has ended already") {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r = (&run{f: ended}).do(t, "queue", "terminate", taskOne, "--wait")
+	r.expect(exitError, r.stdout == "", strings.Contains(r.stderr, "has ended already"))
 }
 
 func TestARevertThatChangesNothingSaysSo(t *testing.T) {
 	t.Parallel()
 	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Version: hashTwo, Number: 2})
-	if r := (&run{f: f}).do(t, "-j", "hello", "project", "revert", "2"); r.code != exitOK || r.stdout != "hello: nothing to do, version 2 (2222222b) is that already\n" {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r := (&run{f: f}).do(t, "-j", "hello", "project", "revert", "2")
+	r.expect(exitOK, r.stdout == "hello: nothing to do, version 2 (2222222b) is that already\n")
 }
 
 // A revert that makes no version says what it does instead.
@@ -170,13 +152,11 @@ func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
 	const why = "no version of hello was ever fully in force: it is stopped, and nothing of it is left"
 	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Version: hashTwo, Number: 2, Task: ptr(taskOne), Reason: why})
-	if r := (&run{f: f}).do(t, "-j", "hello", "project", "revert"); r.code != exitOK || !strings.HasPrefix(r.stdout, "hello: "+why+"\ntask ") {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r := (&run{f: f}).do(t, "-j", "hello", "project", "revert")
+	r.expect(exitOK, strings.HasPrefix(r.stdout, "hello: "+why+"\ntask "))
 	f = world(t).give("PUT /v1/projects/hello/state", contract.Changed{Version: hashTwo, Number: 2, Reason: why})
-	if r := (&run{f: f}).do(t, "-j", "hello", "project", "revert"); r.code != exitOK || r.stdout != "hello: nothing to do, "+why+"\n" {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r = (&run{f: f}).do(t, "-j", "hello", "project", "revert")
+	r.expect(exitOK, r.stdout == "hello: nothing to do, "+why+"\n")
 }
 
 // A plan without steps is not always good news.
@@ -186,9 +166,8 @@ func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
 	s.Projects[0].Services[1].Status, s.Projects[0].Services[1].Reason = mariposa.StatusFrozen, "2 instances are gone; would be replaced after thaw"
 	f := world(t).give("POST /v1/projects/hello/plan", contract.Plan{Version: hashTwo, Complete: true}).give("GET /v1/state", s)
 	want := "hello: nothing would be done\nhello/web is frozen: 2 instances are gone; would be replaced after thaw\n"
-	if r := (&run{f: f}).do(t, "project", "plan", "hello"); r.code != exitOK || r.stdout != "" || r.stderr != want {
-		t.Errorf("exit %d: %q, %q", r.code, r.stdout, r.stderr)
-	}
+	r := (&run{f: f}).do(t, "project", "plan", "hello")
+	r.expect(exitOK, r.stdout == "", r.stderr == want)
 }
 
 // What was not found is looked for where it would be listed.
@@ -202,23 +181,19 @@ func TestWhatAnOrderDoesNotFindIsLookedForInTheRightPlace(t *testing.T) {
 	} {
 		f := world(t).on("PUT /v1/projects/hello/state", refuse(mariposa.ResourceNotFound, "there is no such thing"))
 		r := (&run{f: f}).do(t, append([]string{"project", "reprovision", "hello"}, strings.Fields(args)...)...)
-		if r.code != exitError || !strings.Contains(r.stderr, "see `"+see+"`") {
-			t.Errorf("%s: exit %d: %s", args, r.code, r.stderr)
-		}
+		r.expect(exitError, strings.Contains(r.stderr, "see `"+see+"`"))
 	}
 	f := world(t).give("PUT /v1/projects/hello/state", contract.Changed{Reason: "no instance matches the filter"})
-	if r := (&run{f: f}).do(t, "project", "reprovision", "hello", "--image", "x"); r.code != exitOK || r.stdout != "hello: nothing to do, no instance matches the filter\n" {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r := (&run{f: f}).do(t, "project", "reprovision", "hello", "--image", "x")
+	r.expect(exitOK, r.stdout == "hello: nothing to do, no instance matches the filter\n")
 }
 
 func TestNothingToDoSaysWhy(t *testing.T) {
 	t.Parallel()
 	for action, why := range map[string]string{"start": "it is started", "thaw": "nothing of it is frozen", "resume": "nothing of it is paused", "converge": "it is converged"} {
 		f := world(t).on("PUT /v1/projects/hello/state", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"task":null}`)) }).stream()
-		if r := (&run{f: f}).do(t, "project", action, "hello", "--wait"); r.code != exitOK || r.stdout != "hello: nothing to do, "+why+"\n" {
-			t.Errorf("%s: exit %d: %s%s", action, r.code, r.stdout, r.stderr)
-		}
+		r := (&run{f: f}).do(t, "project", action, "hello", "--wait")
+		r.expect(exitOK, r.stdout == "hello: nothing to do, "+why+"\n")
 	}
 }
 
@@ -234,8 +209,7 @@ func TestWhatHasEndedIsListedOnRequest(t *testing.T) {
 	f := world(t).give("GET /v1/instances", contract.Instances{Instances: append(all, ended, lone)})
 	var stories strings.Builder
 	for _, line := range []string{"instance list", "instance list --all", "instance list --state stopped", "instance list --json"} {
-		args := strings.Fields(line)
-		stories.WriteString((&run{f: f}).do(t, args...).story(args) + "\n")
+		stories.WriteString((&run{f: f}).do(t, strings.Fields(line)...).story() + "\n")
 	}
 	golden(t, "instance-list-ended", stories.String())
 	f.give("GET /v1/instances", contract.Instances{Instances: []contract.Instance{ended}})
@@ -257,15 +231,12 @@ func TestWhatPeopleHoldBackIsShownWhateverTheStatus(t *testing.T) {
 			{Name: "bad", Goal: 2, Status: mariposa.StatusBackingOff, Backoff: &contract.Backoff{Failures: 3, Until: noon}, Reason: "failed 3 times in a row; next try at 12:11:00: exited with code 1"},
 		},
 	}}}
-	args := []string{"state"}
-	golden(t, "state-held", (&run{f: world(t).give("GET /v1/state", s)}).do(t, args...).story(args))
+	(&run{f: world(t).give("GET /v1/state", s)}).do(t, "state").golden("state-held")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	out := &until{text: "hello is converged", done: cancel}
 	f := world(t).give("GET /v1/state", s).stream(projectEvent(15, "converged", ""))
-	if r := (&run{f: f, ctx: ctx, out: out}).do(t, "state", "-w"); r.code != exitOK {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	(&run{f: f, ctx: ctx, out: out}).do(t, "state", "-w").expect(exitOK)
 	golden(t, "watch-held", out.String())
 }
 
@@ -308,8 +279,7 @@ func TestAQueueIsShownWithWhatIsLeft(t *testing.T) {
 	f := world(t).give("GET /v1/queue", contract.Tasks{Tasks: []contract.Task{soon, late, frozen(0, 0), task(mariposa.TaskTerminated, 1, 2)}, Marker: taskOne}).give("GET /v1/queue/"+taskOne, soon)
 	var stories strings.Builder
 	for _, line := range []string{"queue list --all --limit 4", "queue show " + taskOne} {
-		args := strings.Fields(line)
-		stories.WriteString((&run{f: f}).do(t, args...).story(args) + "\n")
+		stories.WriteString((&run{f: f}).do(t, strings.Fields(line)...).story() + "\n")
 	}
 	golden(t, "queue-left", stories.String())
 }

@@ -114,9 +114,8 @@ func TestKeysEndAViewAndNothingElse(t *testing.T) {
 	}
 	f := world(t).stream()
 	for _, command := range []string{"state -w", "top"} {
-		if r := (&run{f: f, tty: true, stdin: "q"}).do(t, strings.Fields(command)...); r.code != exitOK || !strings.Contains(r.stdout, "\x1b[?1049h") || !strings.HasSuffix(after1049(r.stdout), "\n") {
-			t.Errorf("%s: exit %d: %q%s", command, r.code, r.stdout, r.stderr)
-		}
+		r := (&run{f: f, tty: true, stdin: "q"}).do(t, strings.Fields(command)...)
+		r.expect(exitOK, strings.Contains(r.stdout, "\x1b[?1049h"), strings.HasSuffix(after1049(r.stdout), "\n"))
 	}
 }
 

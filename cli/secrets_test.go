@@ -53,7 +53,7 @@ func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
 				args = append(args, "--metadata", r.home+"/v.yaml")
 			}
 			r.do(t, args...)
-			golden(t, "create-asks-"+c.name, r.tidy(r.story(args)))
+			r.golden("create-asks-" + c.name)
 			if strings.Contains(r.stdout+r.stderr, planted) {
 				t.Error("the secret is shown")
 			}
@@ -63,9 +63,7 @@ func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
 		})
 	}
 	r := (&run{f: world(t), stdin: "x"}).do(t, "project", "create", "hello", "-m", "-", "--metadata", "-")
-	if r.code != exitUsage {
-		t.Errorf("two documents on one standard input: exit %d", r.code)
-	}
+	r.expect(exitUsage)
 }
 
 func TestUpdateAsksForWhatTheNewManifestRequires(t *testing.T) {
@@ -87,7 +85,7 @@ func TestUpdateAsksForWhatTheNewManifestRequires(t *testing.T) {
 			keep(t, r.home, "m.yaml", wanting)
 			args := []string{"project", "update", "hello", "-m", r.home + "/m.yaml"}
 			r.do(t, args...)
-			golden(t, "update-asks-"+c.name, r.tidy(r.story(args)))
+			r.golden("update-asks-" + c.name)
 			if n := strings.Count(f.requests(), "PUT /v1/projects/hello/metadata/"); n != c.sets || strings.Contains(r.stdout+r.stderr, planted) {
 				t.Errorf("%d values were set:\n%s", n, f.requests())
 			}
@@ -204,9 +202,8 @@ func TestASecretIsMaskedWhateverTheServerSays(t *testing.T) {
 		give("PUT /v1/projects/hello/metadata/db_password", contract.Changed{Key: "db_password", Value: planted})
 	for _, line := range []string{"meta list", "meta get db_password", "project version diff 1 2", "meta set db_password x --secret"} {
 		for _, json := range []string{"--json=false", "--json"} {
-			if r := (&run{f: f}).do(t, append([]string{"-j", "hello", json}, strings.Fields(line)...)...); r.code != exitOK || strings.Contains(r.stdout+r.stderr, planted) {
-				t.Errorf("%s %s: exit %d: %s%s", line, json, r.code, r.stdout, r.stderr)
-			}
+			r := (&run{f: f}).do(t, append([]string{"-j", "hello", json}, strings.Fields(line)...)...)
+			r.expect(exitOK, !strings.Contains(r.stdout+r.stderr, planted))
 		}
 	}
 }
@@ -229,7 +226,7 @@ func TestAnImportIsAskedAboutWhereItChangesSomething(t *testing.T) {
 			keep(t, r.home, "v.yaml", c.file)
 			args := []string{"-j", "hello", "meta", "import", "-m", r.home + "/v.yaml"}
 			r.do(t, args...)
-			golden(t, "import-"+c.name, r.tidy(r.story(args)))
+			r.golden("import-" + c.name)
 			if put := strings.Contains(f.requests(), "PUT "); put != c.put {
 				t.Errorf("imported: %v", put)
 			}
@@ -241,9 +238,7 @@ func TestAChangeOfMetadataThatRollsCanBeWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := world(t).give("PUT /v1/projects/hello/metadata/mode", contract.Changed{Version: hashTwo, Number: 3, Task: ptr(taskOne)}).stream(life(mariposa.TaskCompleted, "")...)
 	r := (&run{f: f}).do(t, "-j", "hello", "meta", "set", "mode", "test", "--wait")
-	if r.code != exitOK || !strings.Contains(r.stdout, "task "+taskOne) || !strings.Contains(r.stderr, "completed") {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r.expect(exitOK, strings.Contains(r.stdout, "task "+taskOne), strings.Contains(r.stderr, "completed"))
 }
 
 func TestProfilesStandBesideEachOther(t *testing.T) {
@@ -283,9 +278,7 @@ func TestProfilesStandBesideEachOther(t *testing.T) {
 		{args: "__complete --profile ", says: "default\nprod\n"},
 	} {
 		r := (&run{home: home, env: c.env}).do(t, strings.Split(c.args, " ")...)
-		if r.code != c.code || !strings.Contains(r.stdout+r.stderr, c.says) {
-			t.Errorf("%s: exit %d: %s%s", c.args, r.code, r.stdout, r.stderr)
-		}
+		r.expect(c.code, strings.Contains(r.stdout+r.stderr, c.says))
 	}
 	if two.tokens["Bearer of-one"] {
 		t.Error("a token of the environment went to the server of a chosen profile")
@@ -300,24 +293,19 @@ func TestLoginAgainKeepsWhatIsNotSaidAndLogoutForgets(t *testing.T) {
 	f := world(t)
 	home := t.TempDir()
 	for _, args := range []string{"login --url " + f.url + " --org acme", "project set hello", "login"} {
-		if r := (&run{home: home, env: map[string]string{"MARIPOSA_TOKEN": secret}}).do(t, strings.Fields(args)...); r.code != exitOK {
-			t.Fatalf("%s: exit %d: %s", args, r.code, r.stderr)
-		}
+		(&run{home: home, env: map[string]string{"MARIPOSA_TOKEN": secret}}).do(t, strings.Fields(args)...).expect(exitOK)
 	}
 	text, _ := os.ReadFile(home + "/.config/mariposa/profile.json")
 	if !strings.Contains(string(text), `"org": "acme"`) || !strings.Contains(string(text), `"project": "hello"`) {
 		t.Errorf("saved %s", text)
 	}
 	for _, says := range []string{"profile default is forgotten\n", ""} {
-		if r := (&run{home: home}).do(t, "logout"); r.code != exitOK || r.stdout != says {
-			t.Errorf("exit %d: %q", r.code, r.stdout)
-		}
+		r := (&run{home: home}).do(t, "logout")
+		r.expect(exitOK, r.stdout == says)
 	}
 	if _, err := os.Stat(home + "/.config/mariposa/profile.json"); err == nil {
 		t.Error("the profile is still there")
 	}
 	r := (&run{tty: true, home: home, types: []string{secret}}).do(t, "login", "--url", f.url)
-	if r.code != exitOK || strings.Contains(r.stdout+r.stderr, secret) {
-		t.Errorf("asked on a terminal: exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r.expect(exitOK, !strings.Contains(r.stdout+r.stderr, secret))
 }

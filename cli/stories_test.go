@@ -107,10 +107,10 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 				if g.file != "" {
 					keep(t, r.home, "FILE", g.file)
 				}
-				args := strings.Fields(line)
 				r.do(t, strings.Fields(strings.ReplaceAll(line, "FILE", r.home+"/FILE"))...)
+				r.args = strings.Fields(line)
 				asked := strings.NewReplacer(r.home, "HOME").Replace(f.requests())
-				all.WriteString(r.story(args) + "== asked\n" + asked + "\n\n")
+				all.WriteString(r.story() + "== asked\n" + asked + "\n\n")
 			}
 			golden(t, "group-"+name, all.String())
 		})
@@ -120,7 +120,7 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 func TestADifferenceOfVersionsIsColoredForATerminalAlone(t *testing.T) {
 	t.Parallel()
 	args := []string{"-j", "hello", "project", "version", "diff", "1", "2"}
-	golden(t, "history-diff-terminal", (&run{f: world(t), tty: true}).do(t, args...).story(args))
+	(&run{f: world(t), tty: true}).do(t, args...).golden("history-diff-terminal")
 	for _, c := range []struct {
 		name string
 		env  map[string]string
@@ -139,9 +139,7 @@ func TestADifferenceOfVersionsIsColoredForATerminalAlone(t *testing.T) {
 func TestATokenAloneIsOnStandardOutput(t *testing.T) {
 	t.Parallel()
 	r := (&run{f: world(t)}).do(t, "token", "create", "ci")
-	if r.code != exitOK || r.stdout != "mrp_TOPSECRET\n" || strings.Contains(r.stderr, "TOPSECRET") || !strings.Contains(r.stderr, "not shown again") {
-		t.Errorf("exit %d: %q, %q", r.code, r.stdout, r.stderr)
-	}
+	r.expect(exitOK, r.stdout == "mrp_TOPSECRET\n", !strings.Contains(r.stderr, "TOPSECRET"), strings.Contains(r.stderr, "not shown again"))
 }
 
 // What other commands mean by themselves does not bind a token.
@@ -155,9 +153,8 @@ func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 		"token create ci -o beta -j x": `POST /v1/tokens {"name":"ci","organization":"beta","project":"x"}`,
 	} {
 		f := world(t)
-		if r := (&run{f: f, env: env}).do(t, strings.Fields(line)...); r.code != exitOK || f.requests() != want {
-			t.Errorf("%s: exit %d, asked %s", line, r.code, f.requests())
-		}
+		r := (&run{f: f, env: env}).do(t, strings.Fields(line)...)
+		r.expect(exitOK, f.requests() == want)
 	}
 }
 
@@ -165,17 +162,14 @@ func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 func TestRenamingTheChosenProjectSaysHowToChooseItAgain(t *testing.T) {
 	t.Parallel()
 	f, home := world(t), t.TempDir()
-	if r := (&run{f: f, home: home}).do(t, "project", "set", "hello"); r.code != exitOK {
-		t.Fatalf("exit %d: %s", r.code, r.stderr)
-	}
+	(&run{f: f, home: home}).do(t, "project", "set", "hello").expect(exitOK)
 	for line, says := range map[string]string{
 		"project rename howdy":               "`mariposa project set howdy` makes it the project that commands mean again\n",
 		"-o acme project rename hello howdy": "`mariposa -o acme project set howdy` makes it the project that commands mean again\n",
 		"project rename howdy --json":        "",
 	} {
-		if r := (&run{f: f, home: home}).do(t, strings.Fields(line)...); r.code != exitOK || r.stderr != says {
-			t.Errorf("%s: exit %d: %s", line, r.code, r.stderr)
-		}
+		r := (&run{f: f, home: home}).do(t, strings.Fields(line)...)
+		r.expect(exitOK, r.stderr == says)
 	}
 }
 
@@ -192,9 +186,8 @@ func TestATokenForWhatIsNotThereSaysWhereToLook(t *testing.T) {
 		for _, route := range []string{"GET /v1/tokens", "POST /v1/tokens"} {
 			f.on(route, refuse(mariposa.ResourceNotFound, "there is no such thing"))
 		}
-		if r := (&run{f: f}).do(t, strings.Fields(line)...); r.code != exitError || r.stderr != "mariposa: there is no such thing\n  "+says+"\n" {
-			t.Errorf("%s: exit %d: %s", line, r.code, r.stderr)
-		}
+		r := (&run{f: f}).do(t, strings.Fields(line)...)
+		r.expect(exitError, r.stderr == "mariposa: there is no such thing\n  "+says+"\n")
 	}
 }
 
@@ -207,9 +200,7 @@ func TestMovingAProjectWantsItsName(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := world(t)
-			args := []string{"project", "move", "hello", "beta"}
-			r := (&run{f: f, tty: true, stdin: c.answer}).do(t, args...)
-			golden(t, "move-"+c.name, r.story(args))
+			(&run{f: f, tty: true, stdin: c.answer}).do(t, "project", "move", "hello", "beta").golden("move-" + c.name)
 			if moved := strings.Contains(f.requests(), "POST "); moved != c.moved {
 				t.Errorf("moved: %v", moved)
 			}
@@ -225,9 +216,8 @@ func TestActingForAUserIsAFlagOfEveryCommand(t *testing.T) {
 		if env == nil {
 			args = append(args, "--as", "bob")
 		}
-		if r := (&run{f: f, env: env}).do(t, args...); r.code != exitOK || r.stdout != "x\n" {
-			t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-		}
+		r := (&run{f: f, env: env}).do(t, args...)
+		r.expect(exitOK, r.stdout == "x\n")
 	}
 }
 
@@ -239,12 +229,10 @@ func TestAnAuditIsExportedAsLinesOfJSON(t *testing.T) {
 			_, _ = w.Write([]byte(body))
 		}
 	})
-	if r := (&run{f: f}).do(t, "events", "--audit", "--json"); r.code != exitOK || r.stdout != body {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
-	if r := (&run{f: f}).do(t, "events", "--audit", "--json", "--limit", "1"); r.code != exitOK || strings.Count(r.stdout, "\n") != 1 {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r := (&run{f: f}).do(t, "events", "--audit", "--json")
+	r.expect(exitOK, r.stdout == body)
+	r = (&run{f: f}).do(t, "events", "--audit", "--json", "--limit", "1")
+	r.expect(exitOK, strings.Count(r.stdout, "\n") == 1)
 }
 
 // The server's own words reach whoever is refused.
@@ -255,9 +243,7 @@ func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 	} {
 		f := world(t).on("PUT /v1/projects/hello/metadata/mode", refuse(code, "because of "+string(code)))
 		r := (&run{f: f}).do(t, "-j", "hello", "meta", "set", "mode", "x")
-		if r.code != exitError || r.stdout != "" || !strings.HasPrefix(r.stderr, "mariposa: because of "+string(code)) || !strings.Contains(r.stderr, hint) {
-			t.Errorf("%s: exit %d: %s", code, r.code, r.stderr)
-		}
+		r.expect(exitError, r.stdout == "", strings.HasPrefix(r.stderr, "mariposa: because of "+string(code)), strings.Contains(r.stderr, hint))
 	}
 }
 
@@ -267,7 +253,7 @@ func TestHelpOfTheNewCommands(t *testing.T) {
 		args := append(strings.Fields(line), "--help")
 		r := (&run{f: world(t)}).do(t, args...)
 		// The flags that all commands have are in the help of the program.
-		text, _, _ := strings.Cut(r.story(args), "\nGlobal Flags:")
+		text, _, _ := strings.Cut(r.story(), "\nGlobal Flags:")
 		golden(t, "help-"+strings.ReplaceAll(line, " ", "-"), text+"\n")
 	}
 }
@@ -276,13 +262,10 @@ func TestAnotherRootCertificateIsRead(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	r := (&run{f: world(t), home: home}).do(t, "state", "--ca", filepath.Join(home, "none.pem"))
-	if r.code != exitError || !strings.Contains(r.stderr, "root certificate to trust cannot be read") {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r.expect(exitError, strings.Contains(r.stderr, "root certificate to trust cannot be read"))
 	if err := os.WriteFile(filepath.Join(home, "odd.pem"), []byte("odd"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r = (&run{f: world(t), home: home, env: map[string]string{"MARIPOSA_CA": home + "/odd.pem"}}).do(t, "state"); r.code != exitUsage || !strings.Contains(r.stderr, "BEGIN CERTIFICATE") {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r = (&run{f: world(t), home: home, env: map[string]string{"MARIPOSA_CA": home + "/odd.pem"}}).do(t, "state")
+	r.expect(exitUsage, strings.Contains(r.stderr, "BEGIN CERTIFICATE"))
 }

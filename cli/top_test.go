@@ -79,16 +79,11 @@ func TestTopWithoutNodesForThoseWhoMayNotSeeThem(t *testing.T) {
 	t.Parallel()
 	f := crowd(t).on("GET /v1/nodes", refuse(mariposa.Forbidden, "only who runs the installation sees nodes"))
 	r := (&run{f: f}).do(t, "top")
-	if r.code != exitOK || strings.Contains(r.stdout, "NODE") || !strings.Contains(r.stdout, "reprovision hello/web") {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
+	r.expect(exitOK, !strings.Contains(r.stdout, "NODE"), strings.Contains(r.stdout, "reprovision hello/web"))
 	nothing := world(t).give("GET /v1/state", contract.State{}).give("GET /v1/queue", contract.Tasks{}).give("GET /v1/nodes", contract.Nodes{})
-	if r := (&run{f: nothing}).do(t, "top"); r.code != exitOK || r.stdout != "0 projects, 0 of 0 running, 0 open tasks\n" || !strings.Contains(r.stderr, "project create") {
-		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
-	}
-	if r := (&run{f: crowd(t).on("GET /v1/nodes", refuse(mariposa.Throttled, "slow down"))}).do(t, "top"); r.code != exitError {
-		t.Errorf("another refusal: exit %d", r.code)
-	}
+	r = (&run{f: nothing}).do(t, "top")
+	r.expect(exitOK, r.stdout == "0 projects, 0 of 0 running, 0 open tasks\n", strings.Contains(r.stderr, "project create"))
+	(&run{f: crowd(t).on("GET /v1/nodes", refuse(mariposa.Throttled, "slow down"))}).do(t, "top").expect(exitError)
 }
 
 func TestTopOfOneProjectEndsWithIt(t *testing.T) {
@@ -100,11 +95,9 @@ func TestTopOfOneProjectEndsWithIt(t *testing.T) {
 		<-r.Context().Done()
 	})
 	out := &until{text: "\x00"}
-	if r := (&run{f: f, tty: true, out: out}).do(t, "top", "-j", "hello"); r.code != exitOK || !strings.Contains(out.String(), "the project is gone") {
-		t.Errorf("exit %d: %s%s", r.code, out.String(), r.stderr)
-	}
+	r := (&run{f: f, tty: true, out: out}).do(t, "top", "-j", "hello")
+	r.expect(exitOK, strings.Contains(out.String(), "the project is gone"))
 	nobody := world(t).on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no project hallo"))
-	if r := (&run{f: nobody}).do(t, "top", "-j", "hallo"); r.code != exitError || !strings.Contains(r.stderr, "project list") {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r = (&run{f: nobody}).do(t, "top", "-j", "hallo")
+	r.expect(exitError, strings.Contains(r.stderr, "project list"))
 }

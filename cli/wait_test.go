@@ -16,8 +16,7 @@ import (
 // scaled is a world in which scaling starts a task.
 func scaled(t *testing.T) *fake {
 	t.Helper()
-	id := taskOne
-	return world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: &id})
+	return world(t).give("PUT /v1/projects/hello/state", contract.Changed{Task: ptr(taskOne)})
 }
 
 func projectEvent(rev int64, verb, reason string) contract.Event {
@@ -58,15 +57,8 @@ func TestWaitFollowsATaskToItsEnd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := scaled(t).stream(life(c.end, c.why)...)
-			args := []string{"project", "scale", "hello", "web=2", "--wait"}
-			r := (&run{f: f, tty: c.tty}).do(t, args...)
-			golden(t, "wait-"+c.name, r.story(args))
-			if r.code != c.code {
-				t.Errorf("exit %d", r.code)
-			}
-			if r.stdout != "task "+taskOne+"\n" {
-				t.Errorf("the answer is %q", r.stdout)
-			}
+			r := (&run{f: f, tty: c.tty}).do(t, "project", "scale", "hello", "web=2", "--wait")
+			r.golden("wait-"+c.name).expect(c.code, r.stdout == "task "+taskOne+"\n")
 		})
 	}
 }
@@ -105,9 +97,7 @@ func TestWaitGoesOnAfterAGapInTheFeed(t *testing.T) {
 		}
 	})
 	r := (&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait")
-	if r.code != exitOK || calls.Load() != 2 || !strings.Contains(r.stderr, "completed") {
-		t.Errorf("exit %d after %d calls: %s", r.code, calls.Load(), r.stderr)
-	}
+	r.expect(exitOK, calls.Load() == 2, strings.Contains(r.stderr, "completed"))
 }
 
 func TestWaitReadsATaskThatTheFeedOnlyNames(t *testing.T) {
@@ -115,9 +105,7 @@ func TestWaitReadsATaskThatTheFeedOnlyNames(t *testing.T) {
 	e := taskEvent(8, "completed", task(mariposa.TaskCompleted, 2, 2))
 	e.Object = nil
 	f := scaled(t).stream(e).give("GET /v1/queue/"+taskOne, task(mariposa.TaskCompleted, 2, 2))
-	if r := (&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait"); r.code != exitOK {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	(&run{f: f}).do(t, "project", "scale", "hello", "web=2", "--wait").expect(exitOK)
 }
 
 func TestAnInterruptedWaitSaysThatTheTaskGoesOn(t *testing.T) {
@@ -146,35 +134,32 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 		Now: func() time.Time { now = now.Add(time.Second); return now },
 	}.filled()}
 	show := a.progress()
-	show.task(ref(task(mariposa.TaskQueued, 0, 0)), noon)
-	show.task(ref(task(mariposa.TaskActive, 0, 100)), noon.Add(2*time.Second))
+	show.task(ptr(task(mariposa.TaskQueued, 0, 0)), noon)
+	show.task(ptr(task(mariposa.TaskActive, 0, 100)), noon.Add(2*time.Second))
 	quarter := task(mariposa.TaskActive, 25, 100)
 	quarter.ETA = after(41 * time.Second)
 	show.task(&quarter, noon.Add(11*time.Second))
 	show.fares(mariposa.StatusBlocked, "web: no node has room for it, and a very long story follows that no terminal can hold", noon.Add(12*time.Second))
 	show.trouble("lost the server; trying again in 1s")
 	show.fares(mariposa.StatusConverging, "", noon.Add(20*time.Second)) // it gets on, and what held it is forgotten
-	show.task(ref(task(mariposa.TaskActive, 99, 100)), noon.Add(21*time.Second))
-	show.task(ref(task(mariposa.TaskCompleted, 100, 100)), noon.Add(60*time.Second))
+	show.task(ptr(task(mariposa.TaskActive, 99, 100)), noon.Add(21*time.Second))
+	show.task(ptr(task(mariposa.TaskCompleted, 100, 100)), noon.Add(60*time.Second))
 	show.end()
 	show.end()
 	golden(t, "wait-bar", visible(strings.ReplaceAll(out.String(), "\r", "\n\r")))
 }
 
-func ref[T any](v T) *T { return &v }
-
 // updating is a world whose project can be given a new manifest, unless somebody
 // is faster.
 func updating(t *testing.T, faster bool) *fake {
 	t.Helper()
-	id := taskOne
-	f := world(t).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: "3333333c", Number: 3, Task: &id})
+	f := world(t).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: "3333333c", Number: 3, Task: ptr(taskOne)})
 	if faster {
 		f.on("PUT /v1/projects/hello/manifest", func(w http.ResponseWriter, r *http.Request) {
 			f.give("GET /v1/projects/hello", contract.Project{ID: helloID, Name: "hello", Version: "4444444d", Number: 4})
 			f.give("GET /v1/projects/hello/versions/4444444d", contract.Version{Version: "4444444d", Number: 4, Author: "bob", Message: "tune the database", Manifest: bobsManifest})
 			if r.URL.Query().Get("previous") == "4444444d" {
-				writeJSON(w, contract.Changed{Version: "5555555e", Number: 5, Task: &id})
+				writeJSON(w, contract.Changed{Version: "5555555e", Number: 5, Task: ptr(taskOne)})
 				return
 			}
 			refuse(mariposa.Conflict, "hello is at version 4 already")(w, r)
@@ -189,9 +174,7 @@ func TestARefusedUpdateIsNotAlwaysOvertaken(t *testing.T) {
 	for _, previous := range []string{"2", hashTwo, hashTwo[:7]} {
 		f := world(t).on("PUT /v1/projects/hello/manifest", refuse(mariposa.Conflict, "task a1 stops the project: wait for it"))
 		r := (&run{f: f, stdin: changedManifest}).do(t, "project", "update", "hello", "-m", "-", "--previous", previous)
-		if r.code != exitError || r.stderr != "mariposa: task a1 stops the project: wait for it\n" {
-			t.Errorf("exit %d: %s", r.code, r.stderr)
-		}
+		r.expect(exitError, r.stderr == "mariposa: task a1 stops the project: wait for it\n")
 	}
 }
 
@@ -244,7 +227,7 @@ func TestUpdateShowsWhatItChanges(t *testing.T) {
 			}
 			args := append([]string{"project", "update", "hello", "-m", file}, c.args...)
 			r.do(t, args...)
-			golden(t, "update-"+c.name, r.tidy(r.story(args)))
+			r.golden("update-" + c.name)
 			if put := strings.Contains(f.requests(), "PUT "); put != c.put {
 				t.Errorf("submitted: %v", put)
 			}
@@ -279,9 +262,7 @@ func TestEventsAreSentences(t *testing.T) {
 			answerEvents(w, nil)
 		}
 	})
-	args := []string{"events"}
-	golden(t, "events", (&run{f: f}).do(t, args...).story(args))
-	latest := (&run{f: f}).do(t, args...).stdout
+	latest := (&run{f: f}).do(t, "events").golden("events").stdout
 	if since := (&run{f: f}).do(t, "events", "--since", "3"); since.stdout != latest {
 		t.Errorf("since a revision: %s", since.stdout)
 	}
@@ -305,9 +286,7 @@ func TestEventsFollowUntilInterrupted(t *testing.T) {
 		if len(args) == 3 {
 			out.text = "task.completed"
 		}
-		if r := (&run{f: f, ctx: ctx, out: out}).do(t, args...); r.code != exitOK {
-			t.Errorf("exit %d: %s", r.code, r.stderr)
-		}
+		(&run{f: f, ctx: ctx, out: out}).do(t, args...).expect(exitOK)
 		golden(t, strings.Join(args, ""), out.String())
 	}
 }
@@ -342,13 +321,10 @@ func TestADeletedProjectSaysWhatItLeavesOnNodesOutOfReach(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			id := taskOne
-			f := world(t).give("DELETE /v1/projects/hello", contract.Changed{ID: helloID, Name: "hello", Task: &id}).
+			f := world(t).give("DELETE /v1/projects/hello", contract.Changed{ID: helloID, Name: "hello", Task: ptr(taskOne)}).
 				give("GET /v1/instances", contract.Instances{Instances: c.left}).stream(taskEvent(8, "completed", task(mariposa.TaskCompleted, 2, 2)))
 			r := (&run{f: f}).do(t, "project", "delete", "hello", "-f", "--wait")
-			if r.code != exitOK || !strings.HasSuffix(r.stderr, "ann scaled web to 2\n"+c.says) || !strings.Contains(f.requests(), "GET /v1/instances?project="+helloID) {
-				t.Errorf("exit %d: %q after\n%s", r.code, r.stderr, f.requests())
-			}
+			r.expect(exitOK, strings.HasSuffix(r.stderr, "ann scaled web to 2\n"+c.says), strings.Contains(f.requests(), "GET /v1/instances?project="+helloID))
 		})
 	}
 }

@@ -27,9 +27,7 @@ func TestWatchWithoutATerminalTellsLineByLine(t *testing.T) {
 	f := world(t).stream(append(life(mariposa.TaskCompleted, ""), projectEvent(15, "converged", ""))...)
 	out := &until{text: "hello is converged", done: cancel}
 	r := (&run{f: f, ctx: ctx, out: out}).do(t, "state", "-w", "-j", "hello")
-	if r.code != exitOK {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r.expect(exitOK)
 	golden(t, "watch-pipe", out.String())
 }
 
@@ -86,9 +84,7 @@ func TestWatchEndsWithItsProject(t *testing.T) {
 			<-r.Context().Done()
 		})
 		out := &until{text: "\x00"}
-		if r := (&run{f: f, tty: tty, out: out}).do(t, "state", "-w", "-j", "hello"); r.code != exitOK {
-			t.Errorf("exit %d: %s", r.code, r.stderr)
-		}
+		(&run{f: f, tty: tty, out: out}).do(t, "state", "-w", "-j", "hello").expect(exitOK)
 		if !strings.Contains(out.String(), "hello is deleted") && !strings.Contains(out.String(), "the project is gone") {
 			t.Errorf("got %q", out.String())
 		}
@@ -115,16 +111,13 @@ func TestWatchSurvivesAGapInTheFeed(t *testing.T) {
 			<-r.Context().Done()
 		})
 		out := &until{text: "3 of 12", done: cancel}
-		if r := (&run{f: f, ctx: ctx, out: out, tty: tty}).do(t, "state", "-w"); r.code != exitOK {
-			t.Errorf("exit %d: %s", r.code, r.stderr)
-		}
+		(&run{f: f, ctx: ctx, out: out, tty: tty}).do(t, "state", "-w").expect(exitOK)
 	}
 }
 
 func TestWatchOfNothingIsAnError(t *testing.T) {
 	t.Parallel()
 	f := world(t).on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no project hallo"))
-	if r := (&run{f: f}).do(t, "state", "-w", "-j", "hallo"); r.code != exitError || !strings.Contains(r.stderr, "project list") {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
-	}
+	r := (&run{f: f}).do(t, "state", "-w", "-j", "hallo")
+	r.expect(exitError, strings.Contains(r.stderr, "project list"))
 }
