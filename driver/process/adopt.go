@@ -141,27 +141,24 @@ func (d *Driver) settleDead(e *entry) {
 	var started, ended bool
 	e.state, started = readState(e.dir, e.spec.Run)
 	e.exit, ended = readExit(e.dir, e.spec.Run)
-	switch {
-	case ended:
-	case !started:
-		// The shim may have died between starting the command and saying so.
-		found, _ := d.remnants(e)
-		if len(found) > 0 {
-			d.end(e, reasonShimKilled)
-		} else if e.exit.Reason == "" { // else: how its earlier run ended still holds
-			e.exit.Reason = reasonNeverStarted
-		}
-	case e.state.Boot != d.boot:
-		d.end(e, reasonRestarted)
-	default:
-		found, _ := d.remnants(e)
-		if len(found) > 0 {
-			d.end(e, reasonShimKilled)
-		} else {
-			d.end(e, reasonDisappeared)
-		}
-	}
 	e.live = false
+	if ended {
+		return
+	}
+	if started && e.state.Boot != d.boot {
+		d.end(e, reasonRestarted)
+		return
+	}
+	// The shim may have died between starting the command and saying so.
+	found, _ := d.remnants(e)
+	switch {
+	case len(found) > 0:
+		d.end(e, reasonShimKilled)
+	case started:
+		d.end(e, reasonDisappeared)
+	case e.exit.Reason == "": // else: how its earlier run ended still holds
+		e.exit.Reason = reasonNeverStarted
+	}
 }
 
 // end clears what is left of an instance without a shim and writes down how it

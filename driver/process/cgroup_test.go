@@ -16,16 +16,13 @@ import (
 func groupsOf(t *testing.T, o driver.Observed) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pidOf(t, o)) + "/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	a := open(t, process.Options{Root: root})
+	a := open(t, process.Options{Root: newRoot(t)})
 	direct, nested := instance(drivertest.NewID(), "tail", "/dev/zero"), sh(drivertest.NewID(), "tail /dev/zero; exit $?")
 	direct.Workload.Memory, nested.Workload.Memory = 32<<20, 32<<20
 	o := a.start(t, direct)
@@ -44,8 +41,7 @@ func TestMemoryLimit(t *testing.T) {
 
 func TestLimitsHoldFromTheStartAndGoWithTheInstance(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, _, id := newAgent(t)
 	i := instance(id, "sleep", "1000")
 	i.Workload.Memory, i.Workload.MilliCPU = 64<<20, 250
 	o := a.start(t, i)
@@ -84,8 +80,7 @@ func TestLimitsHoldFromTheStartAndGoWithTheInstance(t *testing.T) {
 // groups can.
 func TestVersion2(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, _, id := newAgent(t)
 	a.UseUnified("/sys/fs/cgroup/unified")
 	i := instance(id, "sleep", "1000")
 	i.Workload.Memory = 64 << 20

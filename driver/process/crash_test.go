@@ -30,12 +30,8 @@ func startHelper(t *testing.T, root, id string, command ...string) *helper {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"agent", root, id}, command...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	h := &helper{cmd, bufio.NewScanner(out)}
 	t.Cleanup(func() { h.kill() })
 	return h
@@ -47,9 +43,7 @@ func (h *helper) answer(t *testing.T) (o driver.Observed) {
 	if !h.answers.Scan() {
 		t.Fatalf("the agent said nothing: %v", h.answers.Err())
 	}
-	if err := json.Unmarshal(h.answers.Bytes(), &o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(h.answers.Bytes(), &o))
 	return o
 }
 
@@ -72,9 +66,7 @@ const waitThenExit7 = "while [ ! -e go ]; do sleep 0.02; done; echo bye; exit 7"
 
 func touch(t *testing.T, path string) {
 	t.Helper()
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, nil, 0o644))
 }
 
 func TestKilledAgentFindsItsInstancesAgain(t *testing.T) {
@@ -156,20 +148,15 @@ func TestAgentKilledAtEachStageOfStart(t *testing.T) {
 
 func setFailpoint(t *testing.T, root, point string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(root, ".failpoint"), []byte(point), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(root, ".failpoint"), []byte(point), 0o644))
 }
 
 func TestAgentKilledWhileItStartsAgain(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, root, id := newAgent(t)
 	a.start(t, sh(id, "exit 4"))
 	a.awaitEnd(t)
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Close())
 	setFailpoint(t, root, "again self")
 	startHelper(t, root, id, runsOnce...).awaitDeath(t)
 	a = open(t, process.Options{Root: root})
@@ -189,8 +176,7 @@ func TestARestartCountsOnceItHasComeUp(t *testing.T) {
 	} {
 		t.Run(c.point, func(t *testing.T) {
 			t.Parallel()
-			root, id := newRoot(t), drivertest.NewID()
-			a := open(t, process.Options{Root: root})
+			a, root, id := newAgent(t)
 			a.start(t, instance(id, "sleep", "1000"))
 			before := a.stop(t, id, drivertest.Limit)
 			_ = a.Close()
@@ -210,8 +196,7 @@ func TestShimKilledAtEachStageOfStart(t *testing.T) {
 	for _, stage := range []string{"born", "forked", "noted"} {
 		t.Run(stage, func(t *testing.T) {
 			t.Parallel()
-			root, id := newRoot(t), drivertest.NewID()
-			a := open(t, process.Options{Root: root})
+			a, root, id := newAgent(t)
 			setFailpoint(t, root, stage+" self")
 			if o, err := a.tryStart(t, instance(id, runsOnce...)); err == nil || o.Running {
 				t.Fatalf("Start answered %+v, %v", o, err)
@@ -290,8 +275,7 @@ func awaitHang(t *testing.T, root string) {
 
 func TestStartIsBoundedByItsContext(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, root, id := newAgent(t)
 	setFailpoint(t, root, "born hang")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -308,8 +292,7 @@ func TestStartIsBoundedByItsContext(t *testing.T) {
 
 func TestKilledShimTakesItsProcessesAlong(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, root, id := newAgent(t)
 	a.start(t, sh(id, "setsid sleep 1000 & env -i sleep 1000 & sleep 1000 & echo up; wait"))
 	awaitLog(t, a, id, "up")
 	var pids, shims []int
@@ -354,8 +337,7 @@ func TestWhatDiesSlowlyIsAwaited(t *testing.T) {
 
 func TestShimKilledWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, root, id := newAgent(t)
 	o := a.start(t, instance(id, "sleep", "1000"))
 	_ = a.Close()
 	_, shims, _ := process.Labelled(root)
@@ -373,17 +355,14 @@ func TestShimKilledWhileNoAgentRuns(t *testing.T) {
 func TestRestartedMachineAndRecycledPids(t *testing.T) {
 	t.Parallel()
 	bystander := exec.CommandContext(t.Context(), "sleep", "1000")
-	if err := bystander.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, bystander.Start())
 	t.Cleanup(func() { _ = bystander.Process.Kill(); _ = bystander.Wait() })
 	for reason, change := range map[string]func(map[string]any){
 		"the machine was restarted": func(s map[string]any) { s["boot"] = "another"; s["pid"] = bystander.Process.Pid },
 		"it disappeared":            func(s map[string]any) { s["pid"] = bystander.Process.Pid },
 	} {
 		t.Run(reason, func(t *testing.T) {
-			root, id := newRoot(t), drivertest.NewID()
-			a := open(t, process.Options{Root: root})
+			a, root, id := newAgent(t)
 			o := a.start(t, instance(id, "sleep", "1000"))
 			_ = a.Close()
 			_, shims, _ := process.Labelled(root)
@@ -408,26 +387,19 @@ func TestRestartedMachineAndRecycledPids(t *testing.T) {
 func changeJSON(t *testing.T, path string, change func(map[string]any)) {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var v map[string]any
-	if err := json.Unmarshal(b, &v); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(b, &v))
 	change(v)
 	if b, err = json.Marshal(v); err == nil {
 		err = os.WriteFile(path, b, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, root, id := newAgent(t)
 	a.start(t, sh(id, "exit 0"))
 	a.awaitEnd(t)
 	_ = a.Close()

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -32,8 +33,8 @@ const (
 // by which it finds what it was given.
 func (d *Driver) environment(i driver.Instance, dir, private string, ports []port) []string {
 	var e environ
-	e.set("PATH", filepath.Dir(d.executable)+":"+orElse(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"))
-	e.set("HOME", orElse(os.Getenv("HOME"), filepath.Join(dir, workDir)))
+	e.set("PATH", filepath.Dir(d.executable)+":"+cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"))
+	e.set("HOME", cmp.Or(os.Getenv("HOME"), filepath.Join(dir, workDir)))
 	if lang := os.Getenv("LANG"); lang != "" {
 		e.set("LANG", lang)
 	}
@@ -87,13 +88,6 @@ func (e *environ) unset(name string) {
 	*e = slices.DeleteFunc(*e, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 }
 
-func orElse(value, otherwise string) string {
-	if value != "" {
-		return value
-	}
-	return otherwise
-}
-
 // portsOf reads back what environment has written, for a stray.
 func portsOf(env []string) []port {
 	var list []port
@@ -130,7 +124,8 @@ func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
 	var list []port
 	for _, w := range wanted {
 		p := port{Target: w.Target, Port: w.Host}
-		if p.Port != 0 && inUse(p.Port) {
+		// Whoever may not use the port at all learns that from the system.
+		if p.Port != 0 && errors.Is(tryPort(p.Port), syscall.EADDRINUSE) {
 			d.freePorts(e.id)
 			return nil, fmt.Errorf("port %d of this node is used by another program: free it, or change `ports`", p.Port)
 		}
@@ -167,25 +162,16 @@ func (d *Driver) pickPort(id string, target int) int {
 }
 
 func (d *Driver) portFree(port int) bool {
-	if d.ports[port] != "" {
-		return false
-	}
-	l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
-	if err != nil {
-		return false
-	}
-	_ = l.Close()
-	return true
+	return d.ports[port] == "" && tryPort(port) == nil
 }
 
-// inUse reports whether somebody listens on a port already. Whoever may not use
-// the port at all learns that from the system.
-func inUse(port int) bool {
+// tryPort listens on a port for a moment.
+func tryPort(port int) error {
 	l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
 	if err == nil {
 		_ = l.Close()
 	}
-	return errors.Is(err, syscall.EADDRINUSE)
+	return err
 }
 
 // freePorts forgets the ports of an instance. The caller holds the mutex.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -46,26 +45,20 @@ func (d *Driver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptio
 	if err := checkExec(i, o); err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	e, err := d.known(i.ID)
-	var in *inside
+	_, leave, err := d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	in, err := d.running(i.ID)
 	if err == nil {
-		if in = e.inside; in == nil {
-			err = driver.ErrNotFound
+		s := &session{d: d, leave: leave, label: rand.Text(), tty: o.Terminal != nil, done: make(chan struct{})}
+		if err = s.start(ctx, i, o, in); err == nil {
+			return s, nil
 		}
+		_ = s.Close()
 	}
-	if err != nil {
-		d.mu.Unlock()
-		return nil, err
-	}
-	d.work.Add(1) // until the supervisor is gone
-	d.mu.Unlock()
-	s, err := d.execute(ctx, i, o, in)
-	if err != nil {
-		d.work.Done()
-		return nil, err
-	}
-	return s, nil
+	leave()
+	return nil, err
 }
 
 func checkExec(i driver.Instance, o driver.ExecOptions) error {
@@ -75,8 +68,8 @@ func checkExec(i driver.Instance, o driver.ExecOptions) error {
 	if len(o.Command) == 0 || o.Command[0] == "" {
 		return &driver.CommandError{Err: errors.New("there is no command")}
 	}
-	if slices.ContainsFunc(o.Command, func(word string) bool { return strings.Contains(word, "\x00") }) {
-		return &driver.CommandError{Err: errors.New("the command cannot hold a NUL character")}
+	if slices.ContainsFunc(o.Command, hasNUL) {
+		return &driver.CommandError{Err: errNUL}
 	}
 	return nil
 }
@@ -84,6 +77,7 @@ func checkExec(i driver.Instance, o driver.ExecOptions) error {
 // session is a command inside an instance, seen from the agent.
 type session struct {
 	d     *Driver
+	leave func() // called once the supervisor is gone
 	shim  *os.Process
 	word  *os.File // what the supervisor reports
 	line  *os.File // closed, it ends the command; a byte through it is a signal
@@ -100,20 +94,14 @@ type session struct {
 	err  error
 }
 
-// execute starts the supervisor and waits until it has started the command.
-func (d *Driver) execute(ctx context.Context, i driver.Instance, o driver.ExecOptions, in *inside) (_ *session, err error) {
-	s := &session{d: d, label: rand.Text(), tty: o.Terminal != nil, done: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			_ = s.Close()
-		}
-	}()
+// start starts the supervisor and waits until it has started the command.
+func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOptions, in *inside) error {
 	theirs, err := s.streams(o.Terminal)
 	defer closeAll(theirs)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	env := environ(d.environment(i, in.dir, in.private, in.ports))
+	env := environ(s.d.environment(i, in.dir, in.private, in.ports))
 	for _, v := range o.Environment {
 		if !env.has(v.Name) {
 			env.set(v.Name, v.Value)
@@ -124,15 +112,15 @@ func (d *Driver) execute(ctx context.Context, i driver.Instance, o driver.ExecOp
 		orders: orders{Argv: o.Command, Env: env}, Dir: filepath.Join(in.dir, workDir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell the supervisor what to run: %w", err)
+		return fmt.Errorf("cannot tell the supervisor what to run: %w", err)
 	}
 	defer told.Close()
 	if err := s.spawn(i.ID, theirs, told); err != nil {
 		closeAll([]*os.File{s.word})
-		return nil, fmt.Errorf("cannot start the supervisor: %w", err)
+		return fmt.Errorf("cannot start the supervisor: %w", err)
 	}
 	closeAll(theirs)
-	return s, s.await(ctx, in)
+	return s.await(ctx, in)
 }
 
 // streams opens what the command reads and writes; theirs are its own ends.
@@ -212,7 +200,7 @@ func (s *session) await(ctx context.Context, in *inside) error {
 	s.main = proc{pid: first.PID, start: first.Start}
 	over := make(chan struct{})
 	go func() { // ends with the supervisor
-		defer s.d.work.Done()
+		defer s.leave()
 		defer unhook()
 		var last execReport
 		lost := words.Decode(&last)

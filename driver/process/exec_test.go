@@ -36,8 +36,7 @@ func (a *agent) execute(t *testing.T, i driver.Instance, script string) (driver.
 
 func TestACommandInsideIsInTheSameCgroupsAndFolder(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	a := open(t, process.Options{Root: root})
+	a, root, _ := newAgent(t)
 	i := instance(drivertest.NewID(), "sleep", "1000")
 	i.Workload.Memory, i.Workload.MilliCPU = 64<<20, 250
 	o := a.start(t, i)
@@ -73,9 +72,7 @@ func TestTheLimitsOfAnInstanceHoldForCommandsInside(t *testing.T) {
 	i.Workload.Memory = 32 << 20
 	a.start(t, i)
 	s, err := a.Exec(t.Context(), i, driver.ExecOptions{Command: []string{"tail", "/dev/zero"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	if code, err := s.Wait(); code != 137 || err != nil {
 		t.Errorf("it ended with %d (%v)", code, err)
@@ -84,8 +81,7 @@ func TestTheLimitsOfAnInstanceHoldForCommandsInside(t *testing.T) {
 
 func TestACommandInsideDoesNotOutliveItsSupervisor(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	a := open(t, process.Options{Root: root})
+	a := open(t, process.Options{Root: newRoot(t)})
 	i := instance(drivertest.NewID(), "sleep", "1000")
 	a.start(t, i)
 	s, line := a.execute(t, i, "echo $$ $PPID; exec sleep 1000")
@@ -109,16 +105,10 @@ func TestAnAgentKilledInMidSessionLeavesNoCommandBehind(t *testing.T) {
 	root, id := newRoot(t), drivertest.NewID()
 	cmd := exec.Command(os.Args[0], "agent-exec", root, id)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil || !alive(pid) {
 		t.Fatalf("%q is no process (%v)", line, err)
@@ -137,8 +127,7 @@ func TestAnAgentKilledInMidSessionLeavesNoCommandBehind(t *testing.T) {
 
 func TestWhatACommandInsideIsToldIsOnNoDisk(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	a := open(t, process.Options{Root: root})
+	a, root, _ := newAgent(t)
 	i := instance(drivertest.NewID(), "sleep", "1000")
 	i.Workload.Environment = []mariposa.Variable{{Name: "PASSWORD", Value: "planted-in-the-environment"}}
 	a.start(t, i)
@@ -166,9 +155,7 @@ func TestOutputIsReadToItsEndHoweverLateItIsRead(t *testing.T) {
 	i := instance(drivertest.NewID(), "sleep", "1000")
 	a.start(t, i)
 	s, err := a.Exec(t.Context(), i, driver.ExecOptions{Command: []string{"sh", "-c", "head -c 60000 /dev/zero; echo e >&2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	if code, err := s.Wait(); code != 0 || err != nil {
 		t.Fatalf("it ended with %d (%v)", code, err)

@@ -74,11 +74,7 @@ func execMain() int {
 	}
 	_ = word.Encode(execReport{PID: s.child, Start: startOf(s.child)}) // nobody listens when the agent has been killed; then the line is cut, too
 	s.attend(os.NewFile(execLineFD, "line"))
-	code := s.status.ExitStatus()
-	if s.status.Signaled() {
-		code = 128 + int(s.status.Signal())
-	}
-	_ = word.Encode(execReport{Code: code})
+	_ = word.Encode(execReport{Code: s.exitCode()})
 	return 0
 }
 

@@ -99,9 +99,7 @@ func TestFilesAreMadeAgainWithEveryStartAndByNothingElse(t *testing.T) {
 		private := a.Private(id)
 		path := filepath.Join(private, "files", "a")
 		before, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = a.Close()
 		a = open(root)
 		if a.Private(id) != private {
@@ -111,9 +109,7 @@ func TestFilesAreMadeAgainWithEveryStartAndByNothingElse(t *testing.T) {
 			t.Errorf("taking it over touched its file: %v", err)
 		}
 		a.stop(t, id, 0)
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 		i.Workload.Files = vars("/b", "two")
 		a.start(t, i)
 		if b, err := os.ReadFile(filepath.Join(private, "files", "b")); string(b) != "two" {
@@ -127,8 +123,7 @@ func TestFilesAreMadeAgainWithEveryStartAndByNothingElse(t *testing.T) {
 
 func TestFilesThatCannotBeMade(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	a := open(t, process.Options{Root: root})
+	a, root, _ := newAgent(t)
 	for name, files := range map[string][]mariposa.Variable{
 		"a relative path":       vars("run/a", planted),
 		"a way out":             vars("/../../etc/a", planted),
@@ -241,8 +236,7 @@ func TestSecretsAreNotInTheNodesFolder(t *testing.T) {
 
 func TestACommandThatCannotRunIsNotNamedOnTheDisk(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	a := open(t, process.Options{Root: root})
+	a, root, _ := newAgent(t)
 	for name, command := range map[string]string{"a path": "/no/such/%s", "a path of its own": "no/such/%s", "a name": "no-such-%s", "one that is quoted": "/no/\"such\"/%s"} {
 		id, secret := drivertest.NewID(), rand.Text()
 		a.start(t, sh(id, "exit 0"))
@@ -289,9 +283,7 @@ func TestFoldersOfInstancesThatAreNoMoreAreCleared(t *testing.T) {
 	left := filepath.Join(memory, gone, "files")
 	half := filepath.Join(memory, ".new-"+id)
 	for _, dir := range []string{left, half} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(dir, 0o700))
 	}
 	a = open(t, process.Options{Root: root})
 	for _, dir := range []string{filepath.Dir(left), half} {
@@ -303,9 +295,7 @@ func TestFoldersOfInstancesThatAreNoMoreAreCleared(t *testing.T) {
 		t.Errorf("what runs has lost its values: %v", err)
 	}
 	// A directory that is gone takes its secrets along when the instance goes.
-	if err := os.RemoveAll(filepath.Join(root, id)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Join(root, id)))
 	a.remove(t, id)
 	if _, err := os.Lstat(filepath.Join(memory, id)); err == nil {
 		t.Error("its private folder is still there")
@@ -317,9 +307,7 @@ func TestTheMemoryBeingClearedAwayIsNoEnd(t *testing.T) {
 	root, id, other := newRoot(t), drivertest.NewID(), drivertest.NewID()
 	a := open(t, process.Options{Root: root})
 	a.start(t, instance(id, "sleep", "1000"))
-	if err := os.RemoveAll(filepath.Dir(a.Private(id))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Dir(a.Private(id))))
 	i := instance(other, "sleep", "1000")
 	i.Workload.Files = vars("/a", "one")
 	a.start(t, i)

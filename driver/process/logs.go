@@ -16,12 +16,9 @@ import (
 // Logs reads what an instance has written to its standard output and error,
 // across rotations.
 func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
-	d.mu.Lock()
-	e := d.entries[id]
-	known := e != nil && e.seen.ID != ""
-	d.mu.Unlock()
-	if !known {
-		return nil, driver.ErrNotFound
+	e, _, err := d.known(id)
+	if err != nil {
+		return nil, err
 	}
 	r := &logReader{ctx: ctx, path: filepath.Join(e.dir, logFile), keep: d.options.LogFiles, closed: make(chan struct{})}
 	r.open(o)
@@ -44,20 +41,7 @@ type logReader struct {
 }
 
 func (r *logReader) open(o driver.LogOptions) {
-	r.follow = o.Follow
-	// The newest first: a rotation in between then shows one file twice, which
-	// is noticed, rather than hiding one.
-	for n := range r.keep {
-		f, err := os.Open(rotated(r.path, n))
-		if err != nil {
-			continue
-		}
-		if len(r.files) > 0 && sameFile(r.files[0], f) {
-			_ = f.Close()
-			continue
-		}
-		r.files = append([]*os.File{f}, r.files...)
-	}
+	r.follow, r.files = o.Follow, r.newer(nil)
 	if o.Tail >= 0 {
 		r.skipTo(o.Tail)
 	}
@@ -179,15 +163,17 @@ func (r *logReader) readNow(p []byte) (int, error) {
 	}
 }
 
-// newer opens what has come after a file, the oldest first.
+// newer opens what has come after a file, or for nil all there is, the oldest first.
 func (r *logReader) newer(f *os.File) []*os.File {
 	var list []*os.File
+	// The newest first: a rotation in between then shows one file twice, which
+	// is noticed, rather than hiding one.
 	for n := range r.keep {
 		next, err := os.Open(rotated(r.path, n))
 		if err != nil {
 			continue
 		}
-		if sameFile(next, f) {
+		if f != nil && sameFile(next, f) {
 			_ = next.Close()
 			return list
 		}

@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -107,6 +108,21 @@ func newRoot(t *testing.T) string {
 	return root
 }
 
+// must fails a test for an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newAgent is an agent with a root of its own, and an id for an instance.
+func newAgent(t *testing.T) (a *agent, root, id string) {
+	t.Helper()
+	root = newRoot(t)
+	return open(t, process.Options{Root: root}), root, drivertest.NewID()
+}
+
 // agent is a driver in the test's own process with what it has told.
 type agent struct {
 	*process.Driver
@@ -116,9 +132,7 @@ type agent struct {
 func open(t *testing.T, o process.Options) *agent {
 	t.Helper()
 	d, err := process.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := &agent{d, make(chan driver.Observed, 100)}
 	d.Watch(func(e driver.Event) { a.ended <- e.Instance })
 	t.Cleanup(func() {
@@ -177,9 +191,7 @@ func (a *agent) awaitEnd(t *testing.T) driver.Observed {
 func (a *agent) find(t *testing.T, id string) (driver.Observed, bool) {
 	t.Helper()
 	list, err := a.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, o := range list {
 		if o.ID == id {
 			return o, true
@@ -218,15 +230,8 @@ func pidOf(t *testing.T, o driver.Observed) int {
 // alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	for k := len(b) - 1; k > 0; k-- {
-		if b[k] == ')' {
-			return b[k+2] != 'Z' && b[k+2] != 'X'
-		}
-	}
-	return false
+	state := bytes.LastIndexByte(b, ')') + 2
+	return err == nil && state < len(b) && b[state] != 'Z' && b[state] != 'X'
 }
 
 // ignores reports whether a process ignores a signal.

@@ -32,9 +32,7 @@ func TestInstancesOnANetworkMeetInItsFolder(t *testing.T) {
 	if err := a.withdraw(t, net); err == nil || !strings.Contains(err.Error(), "instance i2 still uses it") {
 		t.Errorf("says %v", err)
 	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Close())
 	b := open(t, process.Options{Root: root, Networks: place}) // a restarted agent knows who is on it
 	if err := b.withdraw(t, net); err == nil {
 		t.Error("it was taken away")

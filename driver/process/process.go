@@ -187,10 +187,7 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 // Update has nothing it could change in a running process: the same workload
 // is reported as it is, other limits are refused.
 func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
-	d.mu.Lock()
-	_, err := d.known(i.ID)
-	d.mu.Unlock()
-	if err != nil {
+	if _, _, err := d.known(i.ID); err != nil {
 		return driver.Observed{ID: i.ID}, err
 	}
 	return d.operate(ctx, i.ID, func(_ context.Context, e *entry) error {

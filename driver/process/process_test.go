@@ -21,9 +21,7 @@ func TestConformance(t *testing.T) {
 		return drivertest.Harness{
 			Open: func(t *testing.T) driver.Driver {
 				d, err := process.New(process.Options{Root: root})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return d
 			},
 			Runs: func(t *testing.T, id string) driver.Instance { return instance(id, "sleep", "1000") },

@@ -2,7 +2,6 @@ package process_test
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"net"
 	"os"
@@ -21,19 +20,11 @@ import (
 	"mariposa/driver/process"
 )
 
-func contextWithTimeout(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.Context(), d)
-}
-
 // awaitLog follows a log until a line is there, and returns the lines before it.
 func awaitLog(t *testing.T, a *agent, id, line string) (before []string) {
 	t.Helper()
-	ctx, cancel := contextWithTimeout(t, drivertest.Limit)
-	defer cancel()
-	r, err := a.Logs(ctx, id, driver.LogOptions{Tail: -1, Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, err := a.Logs(within(t), id, driver.LogOptions{Tail: -1, Follow: true})
+	must(t, err)
 	defer r.Close()
 	for s := bufio.NewScanner(r); s.Scan(); before = append(before, s.Text()) {
 		if s.Text() == line {
@@ -69,9 +60,7 @@ func TestCommandsThatCannotRun(t *testing.T) {
 	root, dir := newRoot(t), t.TempDir()
 	write := func(name, text, mode string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path+".text", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path+".text", []byte(text), 0o644))
 		install(t, path+".text", path, mode)
 		return path
 	}
@@ -113,8 +102,7 @@ func TestEnvironmentHoldsNothingOfTheAgents(t *testing.T) {
 	t.Setenv("MARIPOSA_TOKEN", "secret")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	t.Setenv("LANG", "C.UTF-8")
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, root, id := newAgent(t)
 	i := sh(id, "env; echo end; exec sleep 1000")
 	i.Workload.Environment = []mariposa.Variable{{Name: "MODE", Value: "x y"}, {Name: "HOME", Value: "/h"}, {Name: "MARIPOSA_ROOT", Value: "/"}, {Name: "MARIPOSA_MDATA_URL", Value: "http://elsewhere"}}
 	i.Workload.Ports = []mariposa.Port{{Target: 8080}, {Target: 8443}}
@@ -171,8 +159,7 @@ func checkOrdinary(t *testing.T, pid int, root, id string) {
 
 func TestPorts(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	a := open(t, process.Options{Root: root})
+	a, root, _ := newAgent(t)
 	make := func(ports ...mariposa.Port) driver.Instance {
 		i := instance(drivertest.NewID(), "sleep", "1000")
 		i.Workload.Ports = ports
@@ -200,9 +187,7 @@ func TestPorts(t *testing.T) {
 	}
 	a.stop(t, i.ID, 0)
 	l, err := net.Listen("tcp", first.Addresses[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	if again := a.start(t, i); again.Addresses[0] == first.Addresses[0] {
 		t.Error("it was given a port that someone else has taken")
@@ -242,8 +227,7 @@ func TestNoProcessOutlivesItsInstance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			root, id := newRoot(t), drivertest.NewID()
-			a := open(t, process.Options{Root: root})
+			a, _, id := newAgent(t)
 			o := a.start(t, sh(id, leavesChildren+how.after))
 			var pids []int
 			for _, line := range awaitLog(t, a, id, "end") {
@@ -271,8 +255,7 @@ func TestNoProcessOutlivesItsInstance(t *testing.T) {
 
 func TestGentleStopIsGentle(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, _, id := newAgent(t)
 	a.start(t, sh(id, `trap "echo bye; exit 5" TERM; echo up; while :; do sleep 0.02; done`))
 	awaitLog(t, a, id, "up")
 	if o := a.stop(t, id, drivertest.Limit); o.ExitCode == nil || *o.ExitCode != 5 || o.Reason != "exited with code 5" {
@@ -297,9 +280,7 @@ func TestLogsAreRotated(t *testing.T) {
 		}
 	}
 	r, err := a.Logs(t.Context(), id, driver.LogOptions{Tail: 6000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	b, err := io.ReadAll(r)
 	lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
@@ -315,15 +296,12 @@ func TestLogsAreRotated(t *testing.T) {
 
 func TestStrayProcessesAreFoundByTheirLabel(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, root, id := newAgent(t)
 	i := instance(id, "sleep", "1000")
 	i.Workload.Ports = []mariposa.Port{{Target: 80}}
 	before := a.start(t, i)
 	_ = a.Close()
-	if err := os.RemoveAll(filepath.Join(root, id)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Join(root, id)))
 	other := open(t, process.Options{Root: newRoot(t)})
 	if o, ok := other.find(t, id); ok {
 		t.Errorf("a driver of another root finds %+v", o)
@@ -357,9 +335,7 @@ func TestStrayProcessesCanBeRemovedAndEnd(t *testing.T) {
 	o2 := a.start(t, instance(id2, "sleep", "1000"))
 	_ = a.Close()
 	for _, x := range []string{id, id2} {
-		if err := os.RemoveAll(filepath.Join(root, x)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(filepath.Join(root, x)))
 	}
 	a = open(t, process.Options{Root: root})
 	kill(t, pidOf(t, o2), syscall.SIGTERM)
@@ -380,12 +356,9 @@ func TestStrayProcessesCanBeRemovedAndEnd(t *testing.T) {
 
 func TestDirectoryWipedUnderARunningAgent(t *testing.T) {
 	t.Parallel()
-	root, id := newRoot(t), drivertest.NewID()
-	a := open(t, process.Options{Root: root})
+	a, root, id := newAgent(t)
 	o := a.start(t, instance(id, "sleep", "1000"))
-	if err := os.RemoveAll(filepath.Join(root, id)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Join(root, id)))
 	if found, ok := a.find(t, id); !ok || !found.Running {
 		t.Errorf("found %+v", found)
 	}
@@ -403,9 +376,7 @@ func TestCopiedRootLeavesTheOriginalAlone(t *testing.T) {
 	i := instance(id, "sleep", "1000")
 	i.Workload.Memory = 64 << 20
 	o := a.start(t, i)
-	if err := os.CopyFS(filepath.Join(copied, id), os.DirFS(filepath.Join(root, id))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(filepath.Join(copied, id), os.DirFS(filepath.Join(root, id))))
 	b := open(t, process.Options{Root: copied})
 	if found, _ := b.find(t, id); found.Running {
 		t.Errorf("the copy shows %+v", found)
@@ -424,8 +395,7 @@ func TestCopiedRootLeavesTheOriginalAlone(t *testing.T) {
 // people.
 func TestUnprivileged(t *testing.T) {
 	if os.Getuid() != 0 {
-		root, id := newRoot(t), drivertest.NewID()
-		a := open(t, process.Options{Root: root})
+		a, _, id := newAgent(t)
 		i := instance(id, "sleep", "1000")
 		i.Workload.Memory = 64 << 20
 		o := a.start(t, i)
@@ -437,9 +407,7 @@ func TestUnprivileged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(d, 0o755))
 	}
 	exe, tmp := filepath.Join(dir, "mariposa"), filepath.Join(dir, "tmp")
 	install(t, os.Args[0], exe, "755")
@@ -447,9 +415,7 @@ func TestUnprivileged(t *testing.T) {
 	if err == nil {
 		err = os.Chown(tmp, 65534, 65534)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.CommandContext(t.Context(), exe, "-test.count=1", "-test.run=^("+
 		"TestUnprivileged|TestConformance|TestNoProcessOutlivesItsInstance|TestKilledShimTakesItsProcessesAlong|TestWhatDiesSlowlyIsAwaited|TestKilledAgentFindsItsInstancesAgain)$")
 	cmd.Dir = tmp

@@ -110,12 +110,12 @@ func (s *shim) start() error {
 	ossignal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
 	ossignal.Notify(s.deaths, unix.SIGCHLD)
 	s.group, s.limits = s.spec.Cgroups.makeGroup(&s.spec)
-	output, input, err := logPipe()
+	output, input, err := pipe(true)
 	if err != nil {
 		return err
 	}
 	s.child, err = s.fork(path, input)
-	_ = unix.Close(input)
+	_ = input.Close()
 	if err != nil {
 		_ = s.group.remove()
 		return explain(s.Argv[0], path, err)
@@ -247,16 +247,21 @@ func (s *shim) hasChildren() bool {
 	return !errors.Is(waitid(&info), unix.ECHILD)
 }
 
+// exitCode is how the command ended: 128 plus the signal when one killed it.
+func (s *shim) exitCode() int {
+	if s.status.Signaled() {
+		return 128 + int(s.status.Signal())
+	}
+	return s.status.ExitStatus()
+}
+
 // finish writes down how it ended, after the last of its log.
 func (s *shim) finish() {
 	_ = s.output.SetReadDeadline(time.Now().Add(patience)) // someone outside may hold the other end
 	<-s.logged
 	x := exit{Run: s.spec.Run, At: time.Now().UTC()}
 	oom := s.group.oomKills() > s.group.ooms
-	code := s.status.ExitStatus()
-	if s.status.Signaled() {
-		code = 128 + int(s.status.Signal())
-	}
+	code := s.exitCode()
 	x.Code = &code
 	switch passed := "it passed its memory limit of " + size(s.spec.Memory); {
 	case oom && s.status.Signaled() && s.status.Signal() == unix.SIGKILL:

@@ -18,7 +18,7 @@ import (
 // fork starts the command in a session and process group of its own, inside
 // its cgroups from the first instruction on. Where it cannot enter them it
 // runs without, and says so.
-func (s *shim) fork(path string, output int) (pid int, err error) {
+func (s *shim) fork(path string, output *os.File) (pid int, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, err
@@ -27,7 +27,7 @@ func (s *shim) fork(path string, output int) (pid int, err error) {
 	attr := &syscall.ProcAttr{
 		Dir:   filepath.Join(s.dir, workDir),
 		Env:   s.Env,
-		Files: []uintptr{null.Fd(), uintptr(output), uintptr(output)},
+		Files: []uintptr{null.Fd(), output.Fd(), output.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
 	if len(s.group.dirs) > 0 {
@@ -114,19 +114,6 @@ func onOwnThread(f func()) {
 		f()
 	}()
 	<-done
-}
-
-// logPipe makes the pipe from the command to the log. Only our end may be
-// non-blocking: programs do not expect that of their standard output.
-func logPipe() (output *os.File, input int, err error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, -1, err
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		return nil, -1, err
-	}
-	return os.NewFile(uintptr(fds[0]), "output"), fds[1], nil
 }
 
 // pump copies what the command writes into the log. A log that takes no more

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,10 +37,8 @@ func check(i driver.Instance) error {
 	if i.Workload == nil || len(i.Workload.Command) == 0 || i.Workload.Command[0] == "" {
 		return errors.New("a process instance needs a command to run")
 	}
-	for _, word := range i.Workload.Command {
-		if strings.Contains(word, "\x00") {
-			return errors.New("the command cannot hold a NUL character")
-		}
+	if slices.ContainsFunc(i.Workload.Command, hasNUL) {
+		return errNUL
 	}
 	for _, v := range i.Volumes {
 		if !filepath.IsAbs(v.Source) {
@@ -61,6 +60,10 @@ func check(i driver.Instance) error {
 	}
 	return nil
 }
+
+func hasNUL(word string) bool { return strings.Contains(word, "\x00") }
+
+var errNUL = errors.New("the command cannot hold a NUL character")
 
 func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if e.live {

@@ -16,9 +16,7 @@ func (d *Driver) Tell(ctx context.Context, id string, values []mariposa.Variable
 		return err
 	}
 	defer leave()
-	d.mu.Lock()
-	e, err := d.known(id)
-	d.mu.Unlock()
+	e, _, err := d.known(id)
 	if err != nil {
 		return err
 	}
@@ -27,23 +25,33 @@ func (d *Driver) Tell(ctx context.Context, id string, values []mariposa.Variable
 
 // Told reads that file.
 func (d *Driver) Told(_ context.Context, id string) ([]mariposa.Variable, error) {
-	d.mu.Lock()
-	e, err := d.known(id)
-	d.mu.Unlock()
+	e, _, err := d.known(id)
 	if err != nil {
 		return nil, err
 	}
 	return e.folder.told()
 }
 
-// known finds an instance. The caller holds the mutex.
-func (d *Driver) known(id string) (*entry, error) {
+// known finds an instance, and what a command inside it needs to know; nil: it does
+// not run.
+func (d *Driver) known(id string) (*entry, *inside, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	e := d.entries[id]
 	switch {
 	case d.closed:
-		return nil, errClosed
+		return nil, nil, errClosed
 	case e == nil || e.seen.ID == "":
-		return nil, driver.ErrNotFound
+		return nil, nil, driver.ErrNotFound
 	}
-	return e, nil
+	return e, e.inside, nil
+}
+
+// running finds what a command inside an instance needs to know.
+func (d *Driver) running(id string) (*inside, error) {
+	_, in, err := d.known(id)
+	if err == nil && in == nil { // it has ended, or is a stray
+		err = driver.ErrNotFound
+	}
+	return in, err
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"mariposa"
-	"mariposa/driver"
 )
 
 // Usage adds up what /proc says of an instance's processes: those of its session
@@ -21,18 +20,9 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 		return mariposa.Usage{}, err
 	}
 	defer leave()
-	d.mu.Lock()
-	e, err := d.known(id)
-	var in *inside
-	if err == nil {
-		in = e.inside
-	}
-	d.mu.Unlock()
+	in, err := d.running(id)
 	if err != nil {
 		return mariposa.Usage{}, err
-	}
-	if in == nil { // it has ended, or is a stray
-		return mariposa.Usage{}, driver.ErrNotFound
 	}
 	members := map[int]bool{in.main.pid: true}
 	for _, pid := range in.group.pids() {

@@ -30,9 +30,7 @@ func (a *agent) withdraw(t *testing.T, r driver.Resource) error {
 func (a *agent) volumeAt(t *testing.T, id, name, path string) driver.Volume {
 	t.Helper()
 	source, err := a.provide(t, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return driver.Volume{Mount: mariposa.Mount{Volume: id, Name: name, Path: path}, Source: source}
 }
 
@@ -65,8 +63,7 @@ func TestAVolumeIsAFolderThatInstancesFindByVariableAndByPath(t *testing.T) {
 
 func TestAVolumeIsNotTakenFromUnderARunningInstance(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	a := open(t, process.Options{Root: root})
+	a, root, _ := newAgent(t)
 	v := a.volumeAt(t, "v1", "data", "/d")
 	i := instance("i1", "sleep", "1000")
 	i.Volumes = []driver.Volume{v}
@@ -74,9 +71,7 @@ func TestAVolumeIsNotTakenFromUnderARunningInstance(t *testing.T) {
 	if err := a.withdraw(t, aVolume("v1")); err == nil || !strings.Contains(err.Error(), "instance i1 still uses it") {
 		t.Errorf("says %v", err)
 	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Close())
 	b := open(t, process.Options{Root: root}) // a restarted agent knows who uses what
 	if err := b.withdraw(t, aVolume("v1")); err == nil {
 		t.Error("it was taken away")
@@ -99,12 +94,8 @@ func TestAVolumeIsNotTakenFromUnderAStray(t *testing.T) {
 	i := instance("i1", "sleep", "1000")
 	i.Volumes = []driver.Volume{a.volumeAt(t, "v1", "data", "/d")}
 	a.start(t, i)
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(filepath.Join(root, "i1")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Close())
+	must(t, os.RemoveAll(filepath.Join(root, "i1")))
 	b := open(t, process.Options{Root: root, Volumes: place})
 	if err := b.withdraw(t, aVolume("v1")); err == nil {
 		t.Error("it was taken away")
@@ -115,9 +106,7 @@ func TestARemovalOfAVolumeThatWasCutShortIsFinished(t *testing.T) {
 	t.Parallel()
 	root, place := newRoot(t), t.TempDir()
 	half := filepath.Join(place, ".gone-v1")
-	if err := os.MkdirAll(filepath.Join(half, "rest"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(half, "rest"), 0o700))
 	a := open(t, process.Options{Root: root, Volumes: place})
 	if _, err := os.Stat(half); !os.IsNotExist(err) {
 		t.Errorf("it is still there: %v", err)
@@ -142,9 +131,7 @@ func TestVolumesThatCannotBeAreRefused(t *testing.T) {
 	if err := a.withdraw(t, driver.Resource{Kind: mariposa.KindNode, ID: "x"}); err == nil {
 		t.Error("a node was removed")
 	}
-	if err := os.WriteFile(filepath.Join(place, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(place, "file"), nil, 0o600))
 	if _, err := a.provide(t, "file"); err == nil {
 		t.Error("a file was taken for a volume")
 	}
@@ -154,9 +141,7 @@ func TestVolumesThatCannotBeAreRefused(t *testing.T) {
 		if path == "/../../etc" { // cleaned, it is /etc below its own folder
 			i.Volumes = append(i.Volumes, driver.Volume{Mount: mariposa.Mount{Name: "more", Path: "/etc/x"}, Source: place})
 			says = "something is in the way"
-			if err := os.WriteFile(filepath.Join(place, "x"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(place, "x"), nil, 0o600))
 		}
 		if _, err := a.tryStart(t, i); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", path, err)
