@@ -23,15 +23,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// must fails a test for an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // serve starts a server and a client for it that does not wait between tries.
 func serve(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	c, err := New(Options{URL: srv.URL + "/", Token: "s3cret", UserAgent: "test/1", Organization: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	c.pause = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 	return c
@@ -197,9 +203,7 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 				got, token, agent = asked(r), r.Header.Get("Authorization"), r.UserAgent()
 				_, _ = io.WriteString(w, "{}")
 			})
-			if err := c.call(cl); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.call(cl))
 			if got != c.want {
 				t.Errorf("asked %s", got)
 			}
@@ -246,15 +250,11 @@ func TestAnswersOfStrangersAreCalledStrange(t *testing.T) {
 func TestNobodyThereIsSaidWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := "http://" + l.Addr().String()
 	_ = l.Close()
 	c, err := New(Options{URL: address, Token: "s3cret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = c.Health(context.Background())
 	want := "no Mariposa answers at " + address + ": start one with `mariposa dev`, or set MARIPOSA_URL"
 	if mariposa.CodeOf(err) != mariposa.Unavailable || err.Error() != want {
@@ -276,9 +276,7 @@ func TestWhoMistakesTLSForPlainHTTPIsToldSo(t *testing.T) {
 		secret.URL: "--ca",
 	} {
 		c, err := New(Options{URL: address})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(c.Close)
 		if _, err := c.Health(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", address, err, want)
@@ -317,9 +315,7 @@ func TestInstancesTurnsThePages(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(contract.Instances{Instances: []contract.Instance{{ID: m + "1"}, {ID: m + "2"}}, Marker: next})
 	})
 	all, err := c.AllInstances(context.Background(), InstanceFilter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var ids []string
 	for _, i := range all.Instances {
 		ids = append(ids, i.ID)
@@ -337,9 +333,7 @@ func TestLogsFlowUntilClosed(t *testing.T) {
 		<-r.Context().Done()
 	})
 	logs, err := c.Logs(context.Background(), "i1", LogOptions{Tail: 10, Follow: true, Reveal: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	line := make([]byte, len("GET /v1/instances/i1/logs?follow=true&reveal=true&tail=10"))
 	if _, err := io.ReadFull(logs, line); err != nil || string(line) != "GET /v1/instances/i1/logs?follow=true&reveal=true&tail=10" {
 		t.Errorf("got %q, %v", line, err)

@@ -68,9 +68,7 @@ func TestAnotherRootIsTrustedWhenNamed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl, err := New(Options{URL: srv.URL, Roots: c.roots})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer cl.Close()
 			_, err = cl.Health(context.Background())
 			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
