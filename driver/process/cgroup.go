@@ -158,17 +158,14 @@ func (h hierarchy) limitMemory(dir string, bytes int64, missing error) error {
 	if dir == "" {
 		return cmp.Or(missing, errNoController)
 	}
+	limit, withSwap, swap := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", value
 	if h.Unified != "" {
-		if err := writeControl(dir, "memory.max", value); err != nil {
-			return err
-		}
-		_ = writeControl(dir, "memory.swap.max", "0") // not there without swap
-		return nil
+		limit, withSwap, swap = "memory.max", "memory.swap.max", "0"
 	}
-	if err := writeControl(dir, "memory.limit_in_bytes", value); err != nil {
+	if err := writeControl(dir, limit, value); err != nil {
 		return err
 	}
-	_ = writeControl(dir, "memory.memsw.limit_in_bytes", value) // not there without swap accounting
+	_ = writeControl(dir, withSwap, swap) // not there without swap, or its accounting
 	return nil
 }
 

@@ -131,10 +131,8 @@ func (r *logReader) readNow(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		select {
-		case <-r.closed:
+		if isClosed(r.closed) {
 			return 0, os.ErrClosed
-		default:
 		}
 		if len(r.files) == 0 {
 			f, err := os.Open(r.path)

@@ -33,16 +33,20 @@ func (d *Driver) places() map[mariposa.Kind]string {
 
 // Provide makes the directory of a resource unless it is there.
 func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error) {
-	path, err := d.resourcePath(r)
-	if err != nil {
-		return "", err
-	}
-	_, leave, err := d.enter(ctx)
+	path, leave, err := d.enterResource(ctx, r)
 	if err != nil {
 		return "", err
 	}
 	defer leave()
 	return path, makeFolder(r.Kind, path)
+}
+
+// enterResource says where a resource is, and lets Close wait for what is done to it.
+func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (path string, leave func(), err error) {
+	if path, err = d.resourcePath(r); err == nil {
+		_, leave, err = d.enter(ctx)
+	}
+	return path, leave, err
 }
 
 func makeFolder(kind mariposa.Kind, path string) error {
@@ -63,11 +67,7 @@ func makeFolder(kind mariposa.Kind, path string) error {
 // runs still uses it. It changes its name first: half removed, it must not be
 // taken for a whole one.
 func (d *Driver) Withdraw(ctx context.Context, r driver.Resource) error {
-	path, err := d.resourcePath(r)
-	if err != nil {
-		return err
-	}
-	_, leave, err := d.enter(ctx)
+	path, leave, err := d.enterResource(ctx, r)
 	if err != nil {
 		return err
 	}
