@@ -14,12 +14,8 @@ import (
 func keep(t *testing.T, home, name, text string) {
 	t.Helper()
 	path := filepath.Join(home, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // What is nearer to the person goes first, and a token never goes to a server
@@ -95,12 +91,8 @@ func TestTheServerThatIsMeant(t *testing.T) {
 				return strings.ReplaceAll(c.env[name], "HOME", home)
 			}}.filled()}
 			cmd := a.root(nil)
-			if err := cmd.ParseFlags(strings.Fields(strings.ReplaceAll(c.args, "HOME", home))); err != nil {
-				t.Fatal(err)
-			}
-			if err := a.prepare(cmd); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cmd.ParseFlags(strings.Fields(strings.ReplaceAll(c.args, "HOME", home))))
+			must(t, a.prepare(cmd))
 			s, err := a.locate()
 			if err != nil || s.url != c.url || s.token != c.token {
 				t.Errorf("got %q with token %q, %v", s.url, s.token, err)

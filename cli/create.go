@@ -85,7 +85,7 @@ func (a *app) create(ctx context.Context, c *client.Client, name string, s *subm
 	if s.values == nil {
 		done, err = c.CreateProject(ctx, name, s.document, message)
 	} else {
-		done, err = c.NewProject(ctx, contract.NewProject{Name: name, Manifest: quoted(s.document), Metadata: quoted(s.values.Document), Message: message})
+		done, err = c.NewProject(ctx, contract.NewProject{Name: name, Manifest: inJSON(string(s.document)), Metadata: inJSON(string(s.values.Document)), Message: message})
 	}
 	if err == nil && !a.global.json {
 		a.say("%s: version %s", name, versionOf(done.Number, done.Version))
@@ -94,9 +94,9 @@ func (a *app) create(ctx context.Context, c *client.Client, name string, s *subm
 	return done, err
 }
 
-// quoted is a text as a JSON string.
-func quoted(text []byte) json.RawMessage {
-	raw, err := json.Marshal(string(text))
+// inJSON is a text, or a list of them, in JSON.
+func inJSON(words any) json.RawMessage {
+	raw, err := json.Marshal(words)
 	if err != nil {
 		panic(err) // strings marshal
 	}
@@ -197,7 +197,7 @@ func (a *app) supply(ctx context.Context, c *client.Client, project string, p *m
 			left = append(left, key)
 			continue
 		}
-		if _, err := c.SetMetadata(ctx, project, key, contract.MetadataValue{Value: quoted([]byte(value))}, client.KeyChange{}); err != nil {
+		if _, err := c.SetMetadata(ctx, project, key, contract.MetadataValue{Value: inJSON(value)}, client.KeyChange{}); err != nil {
 			return err
 		}
 	}

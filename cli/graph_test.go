@@ -123,9 +123,7 @@ func TestAGraphIsValidGraphviz(t *testing.T) {
 	t.Parallel()
 	hello := helloGraph()
 	g, err := parseDot(dotOf(&hello))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if g.name != `"hello` || len(g.nodes) != 6 || len(g.edges) != 6 {
 		t.Errorf("read back: %+v", g)
 	}

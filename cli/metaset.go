@@ -143,7 +143,7 @@ func (a *app) askValue(ctx context.Context, c *client.Client, project, key strin
 func (a *app) set(ctx context.Context, c *client.Client, project string, settings []setting, change client.KeyChange, secret *bool) (*contract.Changed, error) {
 	var done *contract.Changed
 	for n, s := range settings {
-		next, err := c.SetMetadata(ctx, project, s.key, contract.MetadataValue{Value: quoted([]byte(s.value)), Secret: secret}, change)
+		next, err := c.SetMetadata(ctx, project, s.key, contract.MetadataValue{Value: inJSON(s.value), Secret: secret}, change)
 		if err != nil {
 			if err = a.noProject(err); n > 0 {
 				err = fmt.Errorf("%s: %w; what stands before it on the command line is set", s.key, err)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -176,18 +175,12 @@ func (a *app) wanted(ctx context.Context, c *client.Client, o order, project str
 		}
 		ids = append(ids, id)
 	}
-	ask.Filters = &contract.Filters{Version: w.version, Image: w.image, Instance: namesOf(ids), Node: namesOf(w.nodes)}
+	ask.Filters = &contract.Filters{Version: w.version, Image: w.image}
+	if len(ids) > 0 {
+		ask.Filters.Instance = inJSON(ids)
+	}
+	if len(w.nodes) > 0 {
+		ask.Filters.Node = inJSON(w.nodes)
+	}
 	return ask, nil
-}
-
-// namesOf is a list of names in JSON; nothing for none.
-func namesOf(names []string) json.RawMessage {
-	if len(names) == 0 {
-		return nil
-	}
-	raw, err := json.Marshal(names)
-	if err != nil {
-		panic(err) // strings marshal
-	}
-	return raw
 }

@@ -26,17 +26,13 @@ func shown(t *testing.T, f *fake, colors bool, set func(a *app, c *client.Client
 		url = f.url
 	}
 	c, err := client.New(client.Options{URL: url, Token: secret})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	a := &app{env: Env{Now: func() time.Time { return noon.Add(10 * time.Minute) }, Terminal: func(any) bool { return colors }, Getenv: func(string) string { return "" }}.filled()}
 	s := set(a, c)
 	s.a, s.c, s.ctx, s.times, s.keys, s.tell = a, c, t.Context(), 1, true, newNarrator(a.env.Now)
 	if f != nil {
-		if err := look(t.Context(), s.view); err != nil {
-			t.Fatal(err)
-		}
+		must(t, look(t.Context(), s.view))
 	}
 	return s
 }
@@ -244,9 +240,7 @@ func odd(most int) *rapid.Generator[string] {
 func TestScreensFitAnyWindow(t *testing.T) {
 	t.Parallel()
 	c, err := client.New(client.Options{URL: "http://server:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	a := &app{env: Env{Now: func() time.Time { return noon }, Terminal: func(any) bool { return true }, Getenv: func(string) string { return "" }}.filled()}
 	rapid.Check(t, func(t *rapid.T) {

@@ -263,9 +263,7 @@ func TestAnotherRootCertificateIsRead(t *testing.T) {
 	home := t.TempDir()
 	r := (&run{f: world(t), home: home}).do(t, "state", "--ca", filepath.Join(home, "none.pem"))
 	r.expect(exitError, strings.Contains(r.stderr, "root certificate to trust cannot be read"))
-	if err := os.WriteFile(filepath.Join(home, "odd.pem"), []byte("odd"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(home, "odd.pem"), []byte("odd"), 0o600))
 	r = (&run{f: world(t), home: home, env: map[string]string{"MARIPOSA_CA": home + "/odd.pem"}}).do(t, "state")
 	r.expect(exitUsage, strings.Contains(r.stderr, "BEGIN CERTIFICATE"))
 }

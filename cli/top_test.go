@@ -85,19 +85,3 @@ func TestTopWithoutNodesForThoseWhoMayNotSeeThem(t *testing.T) {
 	r.expect(exitOK, r.stdout == "0 projects, 0 of 0 running, 0 open tasks\n", strings.Contains(r.stderr, "project create"))
 	(&run{f: crowd(t).on("GET /v1/nodes", refuse(mariposa.Throttled, "slow down"))}).do(t, "top").expect(exitError)
 }
-
-func TestTopOfOneProjectEndsWithIt(t *testing.T) {
-	t.Parallel()
-	f := world(t)
-	f.feed(func(w http.ResponseWriter, r *http.Request) {
-		f.on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no such project"))
-		writeEvents(w, r, projectEvent(8, "deleted", "nothing of it is left"))
-		<-r.Context().Done()
-	})
-	out := &until{text: "\x00"}
-	r := (&run{f: f, tty: true, out: out}).do(t, "top", "-j", "hello")
-	r.expect(exitOK, strings.Contains(out.String(), "the project is gone"))
-	nobody := world(t).on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no project hallo"))
-	r = (&run{f: nobody}).do(t, "top", "-j", "hallo")
-	r.expect(exitError, strings.Contains(r.stderr, "project list"))
-}

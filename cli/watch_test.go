@@ -49,9 +49,7 @@ func TestWatchForOthersDoesNotSayWhatEnds(t *testing.T) {
 	defer cancel()
 	f := world(t).stream()
 	c, err := client.New(client.Options{URL: f.url, Token: secret})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	out := &until{text: "Ctrl-C to end", done: cancel}
 	if err := Watch(ctx, c, "hello", out, true); err != nil {
@@ -74,9 +72,12 @@ func TestWatchShowsWhatNeedsALookWhenThereIsNoRoom(t *testing.T) {
 	golden(t, "watch-small", w.tells(news{lost: "lost it"}, window(60, 14))+"\n")
 }
 
-func TestWatchEndsWithItsProject(t *testing.T) {
+func TestLiveViewsEndWithTheirProject(t *testing.T) {
 	t.Parallel()
-	for _, tty := range []bool{false, true} {
+	for _, c := range []struct {
+		args, says string
+		tty        bool
+	}{{"state -w -j hello", "hello is deleted", false}, {"state -w -j hello", "the project is gone", true}, {"top -j hello", "the project is gone", true}} {
 		f := world(t)
 		f.feed(func(w http.ResponseWriter, r *http.Request) {
 			f.on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no such project"))
@@ -84,10 +85,7 @@ func TestWatchEndsWithItsProject(t *testing.T) {
 			<-r.Context().Done()
 		})
 		out := &until{text: "\x00"}
-		(&run{f: f, tty: tty, out: out}).do(t, "state", "-w", "-j", "hello").expect(exitOK)
-		if !strings.Contains(out.String(), "hello is deleted") && !strings.Contains(out.String(), "the project is gone") {
-			t.Errorf("got %q", out.String())
-		}
+		(&run{f: f, tty: c.tty, out: out}).do(t, strings.Fields(c.args)...).expect(exitOK, strings.Contains(out.String(), c.says))
 	}
 }
 
@@ -115,9 +113,11 @@ func TestWatchSurvivesAGapInTheFeed(t *testing.T) {
 	}
 }
 
-func TestWatchOfNothingIsAnError(t *testing.T) {
+func TestLiveViewsOfNothingAreErrors(t *testing.T) {
 	t.Parallel()
 	f := world(t).on("GET /v1/state", refuse(mariposa.ResourceNotFound, "there is no project hallo"))
-	r := (&run{f: f}).do(t, "state", "-w", "-j", "hallo")
-	r.expect(exitError, strings.Contains(r.stderr, "project list"))
+	for _, args := range []string{"state -w -j hallo", "top -j hallo"} {
+		r := (&run{f: f}).do(t, strings.Fields(args)...)
+		r.expect(exitError, strings.Contains(r.stderr, "project list"))
+	}
 }
