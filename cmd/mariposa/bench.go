@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -27,19 +28,11 @@ func benchConvergeCommand() *cobra.Command {
 		Use:   "converge",
 		Short: "Converge dummy instances from nothing, kill some, lose a node, roll a version, scale to zero",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Instances < 1 || o.Nodes < 1 || o.Projects < 1 {
 				return cli.Usage(errors.New("--instances, --nodes and --projects must be at least 1"))
 			}
-			defer g.close()
-			if o.Ground, err = g.open(cmd); err != nil {
-				return err
-			}
-			res, err := bench.Converge(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(res)
+			return g.run(cmd, &o.Ground, func() (any, error) { return bench.Converge(cmd.Context(), o) })
 		},
 	}
 	c.Flags().IntVar(&o.Instances, "instances", 10_000, "how many dummy instances")
@@ -57,22 +50,14 @@ func benchAPICommand() *cobra.Command {
 		Use:   "api",
 		Short: "Fill a system with organizations and projects, look at it over HTTP, change much of it at once",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if min(o.Organizations, o.Projects, o.Services, o.Nodes, o.Updates, o.Readers) < 1 {
 				return cli.Usage(errors.New("--organizations, --projects, --services, --nodes, --updates and --readers must be at least 1"))
 			}
 			if o.Scale < 0 || o.Duration <= 0 {
 				return cli.Usage(errors.New("--scale must not be negative, and --duration must be a while like 3s"))
 			}
-			defer g.close()
-			if o.Ground, err = g.open(cmd); err != nil {
-				return err
-			}
-			res, err := bench.API(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(res)
+			return g.run(cmd, &o.Ground, func() (any, error) { return bench.API(cmd.Context(), o) })
 		},
 	}
 	c.Flags().IntVar(&o.Organizations, "organizations", 1000, "how many organizations, each with an owner")
@@ -94,23 +79,15 @@ func benchQueueCommand() *cobra.Command {
 		Use:   "queue",
 		Short: "Fill a system with projects and the history of their tasks, list it over HTTP, add tasks, roll a large service",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if min(o.Projects, o.History, o.Instances, o.Nodes, o.Readers, o.Clients) < 1 {
 				return cli.Usage(errors.New("--projects, --history, --instances, --nodes, --readers and --clients must be at least 1"))
 			}
 			if o.Duration <= 0 || o.DriverTime <= 0 || o.MinHealthy < 0 {
 				return cli.Usage(errors.New("--duration and --driver-time must be a while like 3s, and --min-healthy must not be negative"))
 			}
-			defer g.close()
 			o.Throwaway = g.where == ""
-			if o.Ground, err = g.open(cmd); err != nil {
-				return err
-			}
-			res, err := bench.Queue(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(res)
+			return g.run(cmd, &o.Ground, func() (any, error) { return bench.Queue(cmd.Context(), o) })
 		},
 	}
 	c.Flags().IntVar(&o.Projects, "projects", 10_000, "how many projects, in organizations of ten")
@@ -129,7 +106,6 @@ func benchQueueCommand() *cobra.Command {
 // benchGround is what a benchmark stands on, as flags say it.
 type benchGround struct {
 	where, profiles string
-	dir             string
 }
 
 func (g *benchGround) flags(c *cobra.Command, profiles string) {
@@ -137,21 +113,22 @@ func (g *benchGround) flags(c *cobra.Command, profiles string) {
 	c.Flags().StringVar(&g.where, "store", "", "sqlite:PATH or postgres://…, empty; a fresh SQLite store in a temporary folder if not given")
 }
 
-func (g *benchGround) open(cmd *cobra.Command) (ground bench.Ground, err error) {
+// run lays the ground, measures, and prints what came of it.
+func (g *benchGround) run(cmd *cobra.Command, ground *bench.Ground, measure func() (any, error)) error {
 	slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
-	if g.dir, err = os.MkdirTemp("", "mariposa-bench-"); err != nil {
-		return ground, err
+	dir, err := os.MkdirTemp("", "mariposa-bench-")
+	if err != nil {
+		return err
 	}
-	ground.Dir, ground.Profiles, ground.Progress = g.dir, g.profiles, cmd.ErrOrStderr()
-	if g.where == "" {
-		g.where = "sqlite:" + filepath.Join(g.dir, "mariposa.db")
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
+	ground.Dir, ground.Profiles, ground.Progress = dir, g.profiles, cmd.ErrOrStderr()
+	ground.Store, ground.StoreName, _, err = openStore(cmd.Context(), cmp.Or(g.where, "sqlite:"+filepath.Join(dir, "mariposa.db")))
+	if err != nil {
+		return err
 	}
-	ground.Store, ground.StoreName, _, err = openStore(cmd.Context(), g.where)
-	return ground, err
-}
-
-func (g *benchGround) close() {
-	if g.dir != "" {
-		_ = os.RemoveAll(g.dir) // a temporary folder
+	result, err := measure()
+	if err != nil {
+		return err
 	}
+	return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
 }

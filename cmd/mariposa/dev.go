@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -85,7 +85,7 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 		return d.deployAndWatch(ctx, f.deploy, stdout)
 	}
 	fmt.Fprintf(stdout, "Data and admin token are in %s. Try: mariposa project create hello -m examples/hello/mariposa.yaml --wait\n", d.dir)
-	return d.wait(ctx)
+	return waitFor(ctx, d.control)
 }
 
 // logTo sends logs to standard error; with a live view only what matters.
@@ -101,10 +101,7 @@ func logTo(w io.Writer, verbose, quiet bool) {
 }
 
 func startDev(ctx context.Context, f devFlags) (*dev, error) {
-	dir := f.data
-	if dir == "" {
-		dir = cli.DataDir(os.Getenv)
-	}
+	dir := cmp.Or(f.data, cli.DataDir(os.Getenv))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the data folder: %w", err)
 	}
@@ -118,16 +115,14 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		return nil, err
 	}
 	d := &dev{dir: dir, control: control}
-	if err := assembly.WriteFile(filepath.Join(dir, cli.URLFile), []byte(control.URL+"\n")); err != nil {
-		control.Stop()
-		return nil, err
-	}
 	token, err := assembly.SecretFile(filepath.Join(dir, cli.TokenFile))
-	if err != nil {
-		control.Stop()
-		return nil, err
+	if err == nil {
+		d.client, err = client.New(client.Options{URL: control.URL, Token: token, HTTPClient: control.Client()})
 	}
-	if d.client, err = client.New(client.Options{URL: control.URL, Token: token, HTTPClient: control.Client()}); err != nil {
+	if err == nil {
+		err = assembly.WriteFile(filepath.Join(dir, cli.URLFile), []byte(control.URL+"\n"))
+	}
+	if err != nil {
 		control.Stop()
 		return nil, err
 	}
@@ -165,16 +160,6 @@ func (d *dev) run(ctx context.Context, link agent.Link, cfg assembly.NodeConfig)
 	})
 }
 
-// wait ends with a signal, or when a part has failed.
-func (d *dev) wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-d.control.Failed():
-		return err
-	}
-}
-
 func (d *dev) stop(cancel context.CancelFunc) {
 	cancel()
 	d.agents.Wait()
@@ -208,7 +193,7 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 	ended := make(chan error, 1)
 	go func() { ended <- cli.Watch(watch, d.client, name, stdout, isTerminal(stdout)) }()
 	failed := make(chan error, 1)
-	go func() { failed <- d.wait(ctx) }()
+	go func() { failed <- waitFor(ctx, d.control) }()
 	select {
 	case err = <-ended:
 		if err != nil && ctx.Err() == nil {
@@ -226,8 +211,7 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 // made of it since is not undone behind their back.
 func (d *dev) create(ctx context.Context, name, file string, body []byte, stdout io.Writer) error {
 	_, err := d.client.CreateProject(ctx, name, body, "")
-	var e *mariposa.Error
-	if !errors.As(err, &e) || e.Code != mariposa.Conflict {
+	if mariposa.CodeOf(err) != mariposa.Conflict {
 		return err
 	}
 	now, err := d.client.Manifest(ctx, name)

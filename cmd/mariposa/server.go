@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +135,11 @@ func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Wri
 	}
 	defer control.Stop()
 	fmt.Fprintf(stdout, "Mariposa %s is running at %s\n%s\n", version, control.URL, hint)
+	return waitFor(ctx, control)
+}
+
+// waitFor ends with a signal, or when a part of a control plane has failed.
+func waitFor(ctx context.Context, control *assembly.Control) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -252,10 +258,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	if f.dummies == 0 {
 		return assembly.RunNode(ctx, link, base)
 	}
-	prefix := f.name
-	if prefix == "" {
-		prefix = "dummy"
-	}
+	prefix := cmp.Or(f.name, "dummy")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
