@@ -31,12 +31,7 @@ type reply struct {
 
 // again asks for a change with a key; a reply without a status is none.
 func (h *house) again(ctx context.Context, method, path, kind, body, key string) (r reply) {
-	req, err := http.NewRequestWithContext(ctx, method, h.URL()+path, strings.NewReader(body))
-	if err != nil {
-		return reply{body: err.Error()}
-	}
-	req.Header = http.Header{"Authorization": {"Bearer " + h.admin}, "Idempotency-Key": {key}, "Content-Type": {kind}}
-	res, err := http.DefaultClient.Do(req)
+	res, err := h.request(ctx, method, path, body, http.Header{"Idempotency-Key": {key}, "Content-Type": {kind}})
 	if err != nil {
 		return reply{body: err.Error()}
 	}
@@ -216,9 +211,7 @@ func TestReplicasStartTogetherOnAnEmptyDatabase(t *testing.T) {
 	// A token that is revoked at one of them lets nobody in at any.
 	c.ask(0)
 	robot, err := c.CreateToken(t.Context(), contract.NewToken{Name: "robot"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	asRobot := func(i int) error {
 		r, err := client.New(client.Options{URL: c.replicas[i].url, Token: robot.Secret})
 		if err != nil {
@@ -230,9 +223,7 @@ func TestReplicasStartTogetherOnAnEmptyDatabase(t *testing.T) {
 	for i := range c.replicas {
 		c.await("the robot is let in everywhere", func() bool { return asRobot(i) == nil })
 	}
-	if _, err := c.RevokeToken(t.Context(), robot.ID); err != nil {
-		t.Fatal(err)
-	}
+	c.must(c.RevokeToken(t.Context(), robot.ID))
 	for i := range c.replicas {
 		c.await("the robot is let in nowhere", func() bool { return mariposa.CodeOf(asRobot(i)) == mariposa.Unauthorized })
 	}

@@ -2,7 +2,7 @@ package main_test
 
 import (
 	"cmp"
-	"os"
+	"context"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -55,20 +55,15 @@ func (a *apart) serve() {
 	if a.Client == nil {
 		a.admin = a.secret("admin.token")
 		var err error
-		if a.Client, err = client.New(client.Options{URL: a.url, Token: a.admin, Roots: a.roots}); err != nil {
-			a.t.Fatal(err)
-		}
+		a.Client, err = client.New(client.Options{URL: a.url, Token: a.admin, Roots: a.roots})
+		must(a.t, err)
 	}
 }
 
 // secret reads a file of the server's folder.
 func (a *apart) secret(name string) string {
 	a.t.Helper()
-	b, err := os.ReadFile(filepath.Join(a.data, name))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return strings.TrimSpace(string(b))
+	return strings.TrimSpace(string(read(a.t, filepath.Join(a.data, name))))
 }
 
 // agent starts the agent of this machine.
@@ -81,20 +76,9 @@ func (a *apart) agent(flags ...string) *exec.Cmd {
 // launch starts a part that ends with the test.
 func (a *apart) launch(env []string, args ...string) *exec.Cmd {
 	a.t.Helper()
-	cmd := exec.Command(filepath.Join(binaries, "mariposa"), args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + a.dir}, env...)
-	cmd.Stdout, cmd.Stderr = a.out, a.out
-	if err := cmd.Start(); err != nil {
-		a.t.Fatal(err)
-	}
+	cmd := launch(a.t, program(context.Background(), a.dir, env, args...), a.out)
 	a.parts = append(a.parts, cmd)
 	return cmd
-}
-
-// end is kill -9. It may come twice.
-func end(cmd *exec.Cmd) {
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
 }
 
 // shut removes every instance, then ends server and agents.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,9 +48,7 @@ func TestACommandInsideAnInstance(t *testing.T) {
 	if out, errs, code = h.mariposa("echo from a script; exit 4\n", "instance", "exec", name); out != "from a script\n" || code != 4 {
 		t.Errorf("a shell said %q and %q and ended with %d", out, errs, code)
 	}
-	if _, errs, code = h.mariposa("", "instance", "exec", name, "--", "no-such-command"); code != 1 || !strings.Contains(errs, `cannot run "no-such-command"`) {
-		t.Errorf("a command that there is not ended with %d: %s", code, errs)
-	}
+	h.cannot(`cannot run "no-such-command"`, "instance", "exec", name, "--", "no-such-command")
 	key := strings.TrimSpace(h.ok("instance", "exec", name, "--", "sh", "-c", "echo $KEY"))
 	if len(key) != 24 {
 		t.Errorf("it does not have the environment of its instance: %q", key)
@@ -83,16 +80,11 @@ func TestMuchGoesThroughACommandUnchanged(t *testing.T) {
 // begin starts a client command and waits for the first line that it prints.
 func (h *house) begin(errs io.Writer, args ...string) (cmd *exec.Cmd, line string) {
 	h.t.Helper()
-	cmd = exec.Command(filepath.Join(binaries, "mariposa"), args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir}
+	cmd = program(context.Background(), h.dir, []string{"MARIPOSA_DATA=" + h.dir}, args...)
 	cmd.Stderr = errs
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
+	must(h.t, cmd.Start())
 	h.t.Cleanup(func() { _ = cmd.Process.Kill() })
 	line, err = bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -109,12 +101,11 @@ func TestACommandEndsWithItsClient(t *testing.T) {
 	for _, flags := range [][]string{nil, {"-i"}, {"-t"}} {
 		args := append(append([]string{"instance", "exec"}, flags...), name, "--", "sh", "-c", stays)
 		cmd, line := h.begin(io.Discard, args...)
-		pid, _ := strconv.Atoi(line)
+		pid := atoi(line)
 		if !alive(pid) {
 			t.Fatalf("%q is no process", line)
 		}
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		end(cmd)
 		h.await("the command is gone, and all it has started", func() bool { return !alive(pid) && len(h.processes()) == 1 })
 	}
 	cmd, _ := h.begin(io.Discard, "instance", "exec", name, "--", "sh", "-c", `trap 'exit 9' INT; echo up; while :; do sleep 0.05; done`)
@@ -164,63 +155,45 @@ type terminal struct {
 func newTerminal(t *testing.T, rows, cols uint16) *terminal {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	theirs, err := os.OpenFile("/dev/pts/"+itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	must(t, err)
 	x := &terminal{t: t, ours: os.NewFile(uintptr(fd), "terminal"), theirs: theirs}
 	x.resize(rows, cols)
 	t.Cleanup(func() { _, _ = x.ours.Close(), x.theirs.Close() })
 	return x
 }
 
-func (x *terminal) resize(rows, cols uint16) {
+// control sets or reads how the terminal is.
+func (x *terminal) control(ioctl func(fd int) error) {
 	x.t.Helper()
 	raw, err := x.theirs.SyscallConn()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	_ = raw.Control(func(fd uintptr) {
-		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
-	})
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	must(x.t, err)
+	_ = raw.Control(func(fd uintptr) { err = ioctl(int(fd)) })
+	must(x.t, err)
 }
 
-func (x *terminal) settings() (set unix.Termios) {
+func (x *terminal) resize(rows, cols uint16) {
 	x.t.Helper()
-	raw, err := x.theirs.SyscallConn()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	_ = raw.Control(func(fd uintptr) {
-		now, e := unix.IoctlGetTermios(int(fd), unix.TCGETS)
-		if err = e; e == nil {
-			set = *now
-		}
+	x.control(func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
 	})
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	return set
+}
+
+func (x *terminal) settings() unix.Termios {
+	x.t.Helper()
+	var now *unix.Termios
+	x.control(func(fd int) (err error) { now, err = unix.IoctlGetTermios(fd, unix.TCGETS); return err })
+	return *now
 }
 
 func (x *terminal) types(text string) {
 	x.t.Helper()
-	if _, err := io.WriteString(x.ours, text); err != nil {
-		x.t.Fatal(err)
-	}
+	_, err := io.WriteString(x.ours, text)
+	must(x.t, err)
 }
 
 // shows waits until something stands on the screen, and forgets what came before.
@@ -250,10 +223,20 @@ func (x *terminal) runs(h *house, program string, args ...string) *exec.Cmd {
 	cmd.Env = []string{"PATH=" + binaries + ":" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir, "TERM=vt100"}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = x.theirs, x.theirs, x.theirs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		x.t.Fatal(err)
-	}
+	must(x.t, cmd.Start())
 	return cmd
+}
+
+// ended checks that a program has ended with a code, and left the terminal as it was.
+func (x *terminal) ended(cmd *exec.Cmd, code int, before unix.Termios) {
+	x.t.Helper()
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		x.t.Errorf("%v ended with %d", cmd.Args, got)
+	}
+	if x.settings() != before {
+		x.t.Errorf("after %v, the terminal was not restored", cmd.Args)
+	}
 }
 
 func TestAShellAtATerminal(t *testing.T) {
@@ -277,11 +260,5 @@ func TestAShellAtATerminal(t *testing.T) {
 		t.Error("the keys were not handed on as they are")
 	}
 	x.types("exit 5\n")
-	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 5 {
-		t.Errorf("it ended with %d", code)
-	}
-	if x.settings() != before {
-		t.Error("the terminal was not restored")
-	}
+	x.ended(cmd, 5, before)
 }

@@ -10,12 +10,11 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"mariposa"
 	"mariposa/client"
-	"mariposa/contract"
 )
-
-type taskDocument = contract.Task
 
 // on a small disk of its own
 func houseOnSmallDisk(t *testing.T) *house {
@@ -37,8 +36,7 @@ func houseOnSmallDisk(t *testing.T) *house {
 
 func refusedForNow(t *testing.T, err error) {
 	t.Helper()
-	var e *mariposa.Error
-	if !errors.As(err, &e) || e.Code != mariposa.Unavailable {
+	if mariposa.CodeOf(err) != mariposa.Unavailable {
 		t.Fatalf("expected Unavailable, got %v", err)
 	}
 }
@@ -64,9 +62,7 @@ func TestAFullDiskRefusesChangesAndTouchesNothing(t *testing.T) {
 	if after := h.pids("hello"); !maps.Equal(before, after) {
 		t.Errorf("instances were touched: %v, then %v", before, after)
 	}
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(ballast))
 	h.await("changes are taken again", func() bool {
 		_, err := h.UpdateManifest(t.Context(), "hello", []byte(web(4, "again")), client.Update{Force: true})
 		return err == nil
@@ -78,9 +74,7 @@ func TestAFullDiskRefusesChangesAndTouchesNothing(t *testing.T) {
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	for _, size := range []int{1 << 20, 4096, 512} {
 		for block := make([]byte, size); ; {
@@ -98,19 +92,15 @@ func TestAReadOnlyDiskRefusesChangesAndTouchesNothing(t *testing.T) {
 	h.converged("play", "d", 3)
 	// A real remount is refused while files are open for writing, so what the
 	// server may write is bounded by its own limit on file sizes instead.
-	var old syscall.Rlimit
-	none := syscall.Rlimit{Cur: 0, Max: ^uint64(0)}
-	if err := prlimit(h.cmd.Process.Pid, syscall.RLIMIT_FSIZE, &none, &old); err != nil {
-		t.Fatal(err)
-	}
+	var old unix.Rlimit
+	none := unix.Rlimit{Cur: 0, Max: ^uint64(0)}
+	must(t, unix.Prlimit(h.cmd.Process.Pid, unix.RLIMIT_FSIZE, &none, &old))
 	_, err := h.UpdateManifest(t.Context(), "play", []byte("services: {d: {compute_type: dummy, scale: 5}}"), client.Update{Force: true})
 	refusedForNow(t, err)
 	if s := h.state("play"); len(s.Services) != 1 || s.Services[0].Running != 3 {
 		t.Errorf("instances were touched: %+v", s)
 	}
-	if err := prlimit(h.cmd.Process.Pid, syscall.RLIMIT_FSIZE, &old, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Prlimit(h.cmd.Process.Pid, unix.RLIMIT_FSIZE, &old, nil))
 	h.await("changes are taken again", func() bool {
 		_, err := h.UpdateManifest(t.Context(), "play", []byte("services: {d: {compute_type: dummy, scale: 4}}"), client.Update{Force: true})
 		return err == nil
@@ -124,9 +114,7 @@ func TestBadManifestsAreRefusedAndChangeNothing(t *testing.T) {
 	h.create("play", "services: {d: {compute_type: dummy, scale: 3}}")
 	h.converged("play", "d", 3)
 	before, err := h.Revision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bad := map[string]string{
 		"ten megabytes":     "services:\n" + strings.Repeat("# padding padding padding\n", 400_000),
 		"an alias bomb":     "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nservices: {d: {compute_type: dummy}}",
@@ -157,11 +145,7 @@ func TestBadManifestsAreRefusedAndChangeNothing(t *testing.T) {
 
 func rssKB(t *testing.T, pid int) int {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "status"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range bytes.Split(b, []byte("\n")) {
+	for line := range bytes.Lines(read(t, filepath.Join("/proc", itoa(pid), "status"))) {
 		if rest, ok := bytes.CutPrefix(line, []byte("VmRSS:")); ok {
 			return atoi(string(bytes.Fields(rest)[0]))
 		}

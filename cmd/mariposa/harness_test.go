@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,6 +79,79 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
+// must fails a test for an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must fails the test for the error of an answer that nobody looks at.
+func (h *house) must(_ any, err error) {
+	h.t.Helper()
+	must(h.t, err)
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	must(t, err)
+	return b
+}
+
+func write(t *testing.T, path string, content []byte) {
+	t.Helper()
+	must(t, os.WriteFile(path, content, 0o600))
+}
+
+// fileOf is a file with a text.
+func fileOf(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "m.yaml")
+	write(t, path, []byte(text))
+	return path
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+// program is a command line of the binary, with an environment made from nothing.
+func program(ctx context.Context, home string, env []string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), args...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, env...)
+	return cmd
+}
+
+// launch starts a program that writes all it says to one place.
+func launch(t *testing.T, cmd *exec.Cmd, out io.Writer) *exec.Cmd {
+	t.Helper()
+	cmd.Stdout, cmd.Stderr = out, out
+	must(t, cmd.Start())
+	return cmd
+}
+
+// finish runs a program to its end.
+func finish(t *testing.T, cmd *exec.Cmd, stdin string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// end is kill -9. It may come twice.
+func end(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
 func newHouse(t *testing.T, args ...string) *house {
 	t.Helper()
 	h := &house{t: t, dir: t.TempDir(), args: args}
@@ -101,9 +175,7 @@ func (h *house) start() {
 		}
 		h.admin = strings.TrimSpace(string(token))
 		h.Client, err = client.New(client.Options{URL: strings.TrimSpace(string(b)), Token: h.admin, Roots: h.roots})
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		must(h.t, err)
 		_, err = h.Ready(h.t.Context())
 		return err == nil
 	})
@@ -113,12 +185,8 @@ func (h *house) spawn() {
 	h.t.Helper()
 	_ = os.Remove(filepath.Join(h.dir, "url"))
 	h.out = &lockedBuffer{}
-	h.cmd = exec.Command(filepath.Join(binaries, "mariposa"), append([]string{"dev", "--listen", "127.0.0.1:0", "--data", h.dir}, h.args...)...)
-	h.cmd.Stdout, h.cmd.Stderr = h.out, h.out
-	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "SECRET_OF_THE_AGENT=hunter2"}
-	if err := h.cmd.Start(); err != nil {
-		h.t.Fatal(err)
-	}
+	args := append([]string{"dev", "--listen", "127.0.0.1:0", "--data", h.dir}, h.args...)
+	h.cmd = launch(h.t, program(context.Background(), h.dir, []string{"SECRET_OF_THE_AGENT=hunter2"}, args...), h.out)
 	h.done = make(chan struct{})
 	go func(cmd *exec.Cmd, done chan struct{}) {
 		_ = cmd.Wait()
@@ -145,9 +213,7 @@ func (h *house) tearDown() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down")
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir}
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := program(ctx, h.dir, nil, "dev", "--listen", "127.0.0.1:0", "--data", h.dir, "--down").CombinedOutput(); err != nil {
 		h.t.Errorf("tearing down: %v\n%s", err, out)
 	}
 	if left := h.processes(); len(left) > 0 {
@@ -196,9 +262,7 @@ func (h *house) converged(project, service string, n int) {
 func (h *house) instances(project string) map[string]contract.Instance {
 	h.t.Helper()
 	list, err := h.AllInstances(h.t.Context(), client.InstanceFilter{Project: project})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	out := map[string]contract.Instance{}
 	for _, i := range list.Instances {
 		full, err := h.Instance(h.t.Context(), i.ID)
@@ -215,7 +279,7 @@ func (h *house) pids(project string) map[string]int {
 	h.t.Helper()
 	out := map[string]int{}
 	for name, i := range h.instances(project) {
-		if pid, err := strconv.Atoi(i.Details["pid"]); err == nil && i.State == mariposa.StateRunning {
+		if pid := atoi(i.Details["pid"]); pid != 0 && i.State == mariposa.StateRunning {
 			out[name] = pid
 		}
 	}
@@ -262,9 +326,7 @@ func (h *house) realityMatches(project string) {
 // create makes a project and waits for its first task.
 func (h *house) create(name, manifest string) {
 	h.t.Helper()
-	if _, err := h.CreateProject(h.t.Context(), name, []byte(manifest), ""); err != nil {
-		h.t.Fatal(err)
-	}
+	h.must(h.CreateProject(h.t.Context(), name, []byte(manifest), ""))
 }
 
 // clear deletes every project and waits until nothing of them runs.
@@ -306,21 +368,47 @@ func (h *house) fed(stdin string, args ...string) string {
 	return out
 }
 
+// cannot runs a client command that must be refused, in words like these.
+func (h *house) cannot(because string, args ...string) {
+	h.t.Helper()
+	_, errs, code := h.mariposa("", args...)
+	refused(h.t, because, args, errs, code)
+}
+
+func refused(t *testing.T, because string, args []string, said string, code int) {
+	t.Helper()
+	if code != 1 || !strings.Contains(said, because) {
+		t.Errorf("mariposa %s: exit %d, without %q\n%s", strings.Join(args, " "), code, because, said)
+	}
+}
+
 // mariposa runs a client command against the house.
 func (h *house) mariposa(stdin string, args ...string) (stdout, stderr string, code int) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "MARIPOSA_DATA=" + h.dir}, h.env...)
-	cmd.Stdin = strings.NewReader(stdin)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	if err != nil && cmd.ProcessState == nil {
-		h.t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	return finish(h.t, program(ctx, h.dir, append([]string{"MARIPOSA_DATA=" + h.dir}, h.env...), args...), stdin)
 }
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+// live checks that processes live, by the names of their instances.
+func live(t *testing.T, pids map[string]int) {
+	t.Helper()
+	for name, pid := range pids {
+		if !alive(pid) {
+			t.Errorf("%s has died", name)
+		}
+	}
+}
+
+// runOn checks that instances of a project have the processes that they had.
+func (h *house) runOn(project string, before map[string]int) {
+	h.t.Helper()
+	now := h.pids(project)
+	for name, pid := range before {
+		if now[name] != pid {
+			h.t.Errorf("%s had process %d and has %d", name, pid, now[name])
+		}
+	}
+}

@@ -3,7 +3,6 @@ package main_test
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -35,20 +34,13 @@ func TestManifestsAndValuesAreKeptByteForByteAndNobodyOverwritesAnother(t *testi
 	t.Parallel()
 	h := newHouse(t)
 	h.env = []string{"MARIPOSA_PROJECT=shop"}
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		write(t, path, []byte(text))
-		return path
-	}
 	word := func() string {
 		_, pid := h.one("shop")
 		return environ(t, pid)["WORD"]
 	}
 	one, two, three := fmt.Sprintf(shop, "one"), fmt.Sprintf(shop, "two"), fmt.Sprintf(shop, "three")
-	h.ok("project", "create", "shop", "-m", file("one.yaml", one), "--wait")
-	h.ok("meta", "import", "-m", file("values.yaml", shopValues), "-f")
+	h.ok("project", "create", "shop", "-m", fileOf(t, one), "--wait")
+	h.ok("meta", "import", "-m", fileOf(t, shopValues), "-f")
 	if got := h.ok("meta", "export", "--reveal"); got != shopValues {
 		t.Errorf("the values come back as\n%s", got)
 	}
@@ -64,12 +56,12 @@ func TestManifestsAndValuesAreKeptByteForByteAndNobodyOverwritesAnother(t *testi
 	}
 
 	// Two people begin with the same version.
-	h.ok("project", "update", "-m", file("two.yaml", two), "--previous", base.Version, "--wait")
-	_, errs, code := h.mariposa("", "project", "update", "-m", file("three.yaml", three), "--previous", base.Version)
+	h.ok("project", "update", "-m", fileOf(t, two), "--previous", base.Version, "--wait")
+	_, errs, code := h.mariposa("", "project", "update", "-m", fileOf(t, three), "--previous", base.Version)
 	if code != 1 || !strings.Contains(errs, "is 3 (") || word() != "two" {
 		t.Errorf("the second of two: exit %d, %s", code, errs)
 	}
-	h.ok("project", "update", "-m", file("three.yaml", three), "--force", "--wait")
+	h.ok("project", "update", "-m", fileOf(t, three), "--force", "--wait")
 	if w := word(); w != "three" {
 		t.Errorf("it runs %s", w)
 	}
@@ -99,17 +91,11 @@ func TestOldVersionsAreForgottenButForThoseInUse(t *testing.T) {
 	}
 	h.create("shop", manifest(1))
 	h.converged("shop", "web", 1)
-	if _, err := h.Act(t.Context(), "shop", contract.Action{Action: "freeze"}); err != nil { // what runs is of the first version
-		t.Fatal(err)
-	}
+	h.must(h.Act(t.Context(), "shop", contract.Action{Action: "freeze"})) // what runs is of the first version
 	for n := 2; n <= 9; n++ {
-		if _, err := h.UpdateManifest(t.Context(), "shop", []byte(manifest(n)), client.Update{Force: true}); err != nil {
-			t.Fatal(err)
-		}
+		h.must(h.UpdateManifest(t.Context(), "shop", []byte(manifest(n)), client.Update{Force: true}))
 		if n == 3 {
-			if _, err := h.AddTag(t.Context(), "shop", "good", "3"); err != nil {
-				t.Fatal(err)
-			}
+			h.must(h.AddTag(t.Context(), "shop", "good", "3"))
 		}
 	}
 	all, err := h.Versions(t.Context(), "shop")

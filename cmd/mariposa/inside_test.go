@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,16 +41,20 @@ func environ(t *testing.T, pid int) map[string]string {
 // one is the only instance of a project that runs, with its process.
 func (h *house) one(project string) (contract.Instance, int) {
 	h.t.Helper()
-	var found contract.Instance
-	var pid int
-	h.await("one instance of "+project+" runs", func() bool {
+	return h.only(project, "one instance of "+project+" runs", func(i contract.Instance) bool { return i.State == mariposa.StateRunning })
+}
+
+// only is the one instance of a project that fits, with its process.
+func (h *house) only(project, what string, fits func(contract.Instance) bool) (found contract.Instance, pid int) {
+	h.t.Helper()
+	h.await(what, func() bool {
 		n := 0
 		for _, i := range h.instances(project) {
-			if i.State == mariposa.StateRunning {
+			if fits(i) {
 				found, n = i, n+1
 			}
 		}
-		pid, _ = strconv.Atoi(found.Details["pid"])
+		pid = atoi(found.Details["pid"])
 		return n == 1 && pid != 0
 	})
 	return found, pid
@@ -61,23 +64,18 @@ func (h *house) one(project string) (contract.Instance, int) {
 func (h *house) set(project, key, value string) *contract.Changed {
 	h.t.Helper()
 	text, err := json.Marshal(value)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	c, err := h.SetMetadata(h.t.Context(), project, key, contract.MetadataValue{Value: text}, client.KeyChange{})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	return c
 }
 
-// endpoint reads an instance's values over HTTP.
+// endpoint reads what an instance or a server answers over HTTP; without a status,
+// why it does not.
 func endpoint(t *testing.T, url, token string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -93,7 +91,13 @@ func endpoint(t *testing.T, url, token string) (status int, body string) {
 	return res.StatusCode, string(b)
 }
 
-// values reads a file or an answer that holds an instance's values.
+// valuesIn reads a file that holds an instance's values.
+func valuesIn(path string) map[string]string {
+	b, _ := os.ReadFile(path)
+	return values(string(b))
+}
+
+// values reads an answer that holds an instance's values.
 func values(text string) map[string]string {
 	var out map[string]string
 	_ = json.Unmarshal([]byte(text), &out) // what is none holds nothing
@@ -124,9 +128,8 @@ func TestValuesChangeInsideARunningInstance(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		h.await(what, func() bool {
-			b, _ := os.ReadFile(seen)
 			_, body := endpoint(t, url, token)
-			file, http := values(string(b)), values(body)
+			file, http := valuesIn(seen), values(body)
 			for k, v := range want {
 				if file[k] != v || http[k] != v {
 					return false
@@ -141,16 +144,11 @@ func TestValuesChangeInsideARunningInstance(t *testing.T) {
 	who := i.Name + " of live"
 	expect("it reads the default", limit, map[string]string{"motd": "good morning", "who": who})
 
-	out, errs, code := h.mariposa("", "-j", "live", "meta", "set", "motd", "good evening")
-	if code != 0 {
-		t.Fatalf("meta set: %s%s", out, errs)
-	}
+	h.ok("-j", "live", "meta", "set", "motd", "good evening")
 	expect("a change shows inside", time.Second, map[string]string{"motd": "good evening", "who": who})
 	h.set("live", "late", "better than never")
 	expect("a key that gets its first value shows inside", time.Second, map[string]string{"motd": "good evening", "who": who, "late": "better than never"})
-	if _, err := h.DeleteMetadata(t.Context(), "live", "late", ""); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.DeleteMetadata(t.Context(), "live", "late", ""))
 	expect("a key that is unset is gone inside", time.Second, map[string]string{"motd": "good evening", "who": who})
 
 	if status, body := endpoint(t, url+"/motd", token); status != http.StatusOK || body != "good evening" {
@@ -186,9 +184,7 @@ func TestValuesChangeInsideARunningInstance(t *testing.T) {
 func TestNamesAndScaleChangeInsideARunningInstance(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	if _, err := h.CreateOrganization(t.Context(), contract.NewOrganization{Name: "red"}); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.CreateOrganization(t.Context(), contract.NewOrganization{Name: "red"}))
 	h.create("live", `services:
   web:
     compute_type: process
@@ -201,15 +197,12 @@ func TestNamesAndScaleChangeInsideARunningInstance(t *testing.T) {
 	reads := func(scale, name, cns string) {
 		t.Helper()
 		h.await(scale+" of "+name+" at "+cns, func() bool {
-			b, _ := os.ReadFile(file)
-			v := values(string(b))
+			v := valuesIn(file)
 			return v["scale"] == scale && v["name"] == name && v["cns"] == cns
 		})
 	}
 	reads("1", "live", "web.svc.live.admin.mariposa.internal")
-	if _, err := h.Scale(t.Context(), "live", map[string]string{"web": "2"}); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.Scale(t.Context(), "live", map[string]string{"web": "2"}))
 	reads("2", "live", "web.svc.live.admin.mariposa.internal")
 	if status, text := h.answer(http.MethodPut, "/v1/projects/live", `{"name": "alive"}`, http.Header{"Content-Type": {"application/json"}}); status != http.StatusOK {
 		t.Fatalf("renaming: %d %s", status, text)
@@ -236,14 +229,13 @@ func TestValuesThatChangeWhileTheAgentIsAwayArriveWithIt(t *testing.T) {
 	for n := range 10 {
 		h.set("live", "motd", "number "+itoa(n))
 	}
-	if b, _ := os.ReadFile(env["MARIPOSA_MDATA_FILE"]); values(string(b))["motd"] != "good morning" {
-		t.Errorf("without its agent it has %s", b)
+	if v := valuesIn(env["MARIPOSA_MDATA_FILE"]); v["motd"] != "good morning" {
+		t.Errorf("without its agent it has %v", v)
 	}
 	h.agent()
 	h.await("the last value is the one that counts", func() bool {
-		b, _ := os.ReadFile(env["MARIPOSA_MDATA_FILE"])
 		_, body := endpoint(t, env["MARIPOSA_MDATA_URL"], env["MARIPOSA_MDATA_TOKEN"])
-		return values(string(b))["motd"] == "number 9" && values(body)["motd"] == "number 9"
+		return valuesIn(env["MARIPOSA_MDATA_FILE"])["motd"] == "number 9" && values(body)["motd"] == "number 9"
 	})
 	if p := h.pids("live")[i.Name]; p != pid {
 		t.Errorf("it was restarted: pid %d, then %d", pid, p)
@@ -278,9 +270,7 @@ metadata:
 func TestEnvironmentCommandAndFilesHoldWhatTheyReferTo(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	if _, err := h.PutPackage(t.Context(), contract.Package{Name: "small", Family: "tiny", Memory: 64 << 20, CPU: 0.25, Disk: 1 << 30}); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.PutPackage(t.Context(), contract.Package{Name: "small", Family: "tiny", Memory: 64 << 20, CPU: 0.25, Disk: 1 << 30}))
 	h.create("house", furnished)
 	h.await("it waits for its secret", func() bool {
 		s := h.state("house")
@@ -290,9 +280,7 @@ func TestEnvironmentCommandAndFilesHoldWhatTheyReferTo(t *testing.T) {
 	h.set("house", "secret", secret)
 	h.converged("house", "desk", 2)
 	p, err := h.Project(t.Context(), "house")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	services := h.state("house").Services
 	var folders []string
 	for name, i := range h.instances("house") {
@@ -326,9 +314,7 @@ func TestEnvironmentCommandAndFilesHoldWhatTheyReferTo(t *testing.T) {
 		checkFile(t, filepath.Join(files, "etc/desk.conf"), "name = "+name+"\nmotto = "+word+"\n")
 		folders = append(folders, files)
 	}
-	if _, err := h.DeleteProject(t.Context(), "house", true); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.DeleteProject(t.Context(), "house", true))
 	h.await("the files go with the instances", func() bool {
 		return len(h.processes()) == 0 && !slices.ContainsFunc(folders, func(dir string) bool { _, err := os.Stat(dir); return err == nil })
 	})
@@ -394,9 +380,7 @@ metadata: {word: {default: one}}
 			t.Errorf("%s: outdated %d, %q", s.Name, s.Outdated, s.Reason)
 		}
 	}
-	if _, err := h.Act(t.Context(), "words", contract.Action{Action: "reprovision", Services: []string{"holds"}}); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.Act(t.Context(), "words", contract.Action{Action: "reprovision", Services: []string{"holds"}}))
 	h.await("who is told to takes it up", func() bool { return word("holds") == "two" })
 	q, err := h.Queue(t.Context(), client.TaskFilter{All: true})
 	if err != nil || len(q.Tasks) < 3 {

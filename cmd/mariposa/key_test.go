@@ -56,28 +56,10 @@ func (h *house) stillReads(secrets map[string]string) {
 	}
 }
 
-func read(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func write(t *testing.T, path string, content []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // terminate ends the house gently.
 func (h *house) terminate() {
 	h.t.Helper()
-	if err := h.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, h.cmd.Process.Signal(syscall.SIGTERM))
 	<-h.done
 }
 
@@ -130,9 +112,7 @@ func TestTheKeyIsChangedWhileEverythingRuns(t *testing.T) {
 	for name, wrong := range map[string][]byte{"the key before": before, "no key": nil, "half a key": after[:len(after)/2]} {
 		write(t, path, wrong)
 		if wrong == nil {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(path))
 		}
 		said, code := started(t, "dev", "--listen", "127.0.0.1:0", "--data", h.dir)
 		if code != 1 || !strings.Contains(said, path) || strings.Contains(said, "running at") {
@@ -140,15 +120,11 @@ func TestTheKeyIsChangedWhileEverythingRuns(t *testing.T) {
 		}
 	}
 	write(t, path, after)
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(path, 0o644))
 	if said, code := started(t, "dev", "--listen", "127.0.0.1:0", "--data", h.dir); code != 1 || !strings.Contains(said, "chmod 600 "+path) {
 		t.Errorf("with a key that everybody can read: exit %d, %s", code, said)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(path, 0o600))
 	h.start()
 	h.stillReads(secrets)
 	records, err := h.Audit(t.Context(), client.AuditFilter{Action: "key.rotate"})
@@ -161,9 +137,7 @@ func TestTheKeyIsChangedWhileEverythingRuns(t *testing.T) {
 func (h *house) id(project string) string {
 	h.t.Helper()
 	p, err := h.Project(h.t.Context(), project)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	return p.ID
 }
 
@@ -187,9 +161,7 @@ func TestAChangeOfTheKeySurvivesKill9(t *testing.T) {
 		h.start()
 		h.stillReads(secrets)
 	}
-	if _, err := h.RotateKey(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.RotateKey(t.Context()))
 	if keys := keysIn(t, read(t, path)); len(keys) != 1 {
 		t.Errorf("%d keys are left", len(keys))
 	}
@@ -221,9 +193,7 @@ func TestReplicasWithCopiesOfTheKeyFile(t *testing.T) {
 	c.stillReads(secrets)
 
 	c.ask(0)
-	if _, err := c.RotateKey(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	c.must(c.RotateKey(t.Context()))
 	if bytes.Equal(read(t, paths[0]), read(t, paths[1])) {
 		t.Error("the key file was not changed")
 	}
@@ -247,9 +217,7 @@ func TestReplicasWithCopiesOfTheKeyFile(t *testing.T) {
 		c.converged(project, "d", 1)
 	}
 	// And the other way round.
-	if _, err := c.RotateKey(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	c.must(c.RotateKey(t.Context()))
 	write(t, paths[0], read(t, paths[1]))
 	c.ask(0)
 	c.stillReads(secrets)

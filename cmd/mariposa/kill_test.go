@@ -12,6 +12,7 @@ import (
 
 	"mariposa"
 	"mariposa/client"
+	"mariposa/contract"
 )
 
 func web(scale int, greeting string) string {
@@ -32,22 +33,24 @@ func web(scale int, greeting string) string {
 `, scale, greeting)
 }
 
+// greeting is a house in which so many web fronts greet, and their processes.
+func greeting(t *testing.T, scale int, words string) (*house, map[string]int) {
+	t.Helper()
+	h := newHouse(t)
+	h.create("hello", web(scale, words))
+	h.converged("hello", "web", scale)
+	return h, h.pids("hello")
+}
+
 func TestAfterKill9TheSameProcessesRunOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.create("hello", web(3, "hi"))
-	h.converged("hello", "web", 3)
-	before := h.pids("hello")
+	h, before := greeting(t, 3, "hi")
 	if len(before) != 4 {
 		t.Fatalf("expected 4 processes, got %v", before)
 	}
 	for range 3 {
 		h.kill()
-		for name, pid := range before {
-			if !alive(pid) {
-				t.Fatalf("%s died with the server", name)
-			}
-		}
+		live(t, before)
 		h.start()
 		h.converged("hello", "web", 3)
 		if after := h.pids("hello"); !maps.Equal(before, after) {
@@ -59,56 +62,39 @@ func TestAfterKill9TheSameProcessesRunOn(t *testing.T) {
 
 func TestAKilledInstanceIsReplacedAndTheOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.create("hello", web(3, "hi"))
-	h.converged("hello", "web", 3)
-	before := h.pids("hello")
+	h, before := greeting(t, 3, "hi")
 	victim := slices.Sorted(maps.Keys(before))[2]
-	if err := syscall.Kill(before[victim], syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	h.await("the victim is replaced", func() bool {
-		now := h.pids("hello")
-		return len(now) == 4 && now[victim] == 0
-	})
-	for name, pid := range h.pids("hello") {
-		if old, ok := before[name]; ok && old != pid {
-			t.Errorf("%s changed its process", name)
-		}
-	}
+	must(t, syscall.Kill(before[victim], syscall.SIGKILL))
+	h.replaced(before, victim)
 	q, err := h.Queue(t.Context(), client.TaskFilter{All: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	repair := slices.IndexFunc(q.Tasks, func(task taskDocument) bool { return task.Origin == mariposa.OriginMariposa })
+	must(t, err)
+	repair := slices.IndexFunc(q.Tasks, func(task contract.Task) bool { return task.Origin == mariposa.OriginMariposa })
 	if repair < 0 || q.Tasks[repair].Task != mariposa.TaskScale || !strings.Contains(q.Tasks[repair].Reason, victim) {
 		t.Errorf("the repair is not a scale task of mariposa that names %s: %+v", victim, q.Tasks)
 	}
 	h.realityMatches("hello")
 }
 
-func TestWhatDiesWhileTheServerIsAwayIsReplacedWhenItReturns(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	h.create("hello", web(3, "hi"))
-	h.converged("hello", "web", 3)
-	before := h.pids("hello")
-	victim := slices.Sorted(maps.Keys(before))[1]
-	h.kill()
-	if err := syscall.Kill(before[victim], syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	h.start()
+// replaced waits until another instance has taken a victim's place, and checks that
+// the rest was left alone.
+func (h *house) replaced(before map[string]int, victim string) {
+	h.t.Helper()
 	h.await("the victim is replaced", func() bool {
 		now := h.pids("hello")
-		return len(now) == 4 && now[victim] == 0
+		return len(now) == len(before) && now[victim] == 0
 	})
 	delete(before, victim)
-	for name, pid := range before {
-		if h.pids("hello")[name] != pid {
-			t.Errorf("%s was touched", name)
-		}
-	}
+	h.runOn("hello", before)
+}
+
+func TestWhatDiesWhileTheServerIsAwayIsReplacedWhenItReturns(t *testing.T) {
+	t.Parallel()
+	h, before := greeting(t, 3, "hi")
+	victim := slices.Sorted(maps.Keys(before))[1]
+	h.kill()
+	must(t, syscall.Kill(before[victim], syscall.SIGKILL))
+	h.start()
+	h.replaced(before, victim)
 	h.realityMatches("hello")
 }
 
@@ -148,13 +134,8 @@ func TestKill9AtAnyMoment(t *testing.T) {
 
 func TestSigtermEndsTheServerAndNotTheInstances(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.create("hello", web(2, "hi"))
-	h.converged("hello", "web", 2)
-	before := h.pids("hello")
-	if err := h.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	h, before := greeting(t, 2, "hi")
+	must(t, h.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case <-h.done:
 	case <-time.After(10 * time.Second):
@@ -163,11 +144,7 @@ func TestSigtermEndsTheServerAndNotTheInstances(t *testing.T) {
 	if h.code != 0 {
 		t.Errorf("it exited with %d", h.code)
 	}
-	for name, pid := range before {
-		if !alive(pid) {
-			t.Errorf("%s died with the server", name)
-		}
-	}
+	live(t, before)
 	h.start()
 }
 

@@ -28,9 +28,7 @@ networks: {dance-floor: {%s}}
 func (h *house) networks() []contract.Network {
 	h.t.Helper()
 	all, err := h.AllNetworks(h.t.Context(), "")
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	return all.Networks
 }
 
@@ -82,9 +80,7 @@ func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 		t.Errorf("it went with one of two projects: %v", err)
 	}
 
-	if _, err := h.DeleteProject(t.Context(), "blog", true); err != nil { // killed while it goes
-		t.Fatal(err)
-	}
+	h.must(h.DeleteProject(t.Context(), "blog", true)) // killed while it goes
 	h.kill()
 	h.start()
 	h.await("the shared network is gone", func() bool { n := h.networks(); return len(n) == 1 && !n[0].Shared })
@@ -96,10 +92,7 @@ func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 		t.Errorf("on the node are %v, %v", list, err)
 	}
 
-	file := filepath.Join(t.TempDir(), "own.yaml")
-	if err := os.WriteFile(file, []byte("services:\n  guest: {compute_type: process, command: [sleep, '100000'], update: {min_healthy: 0}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := fileOf(t, "services:\n  guest: {compute_type: process, command: [sleep, '100000'], update: {min_healthy: 0}}\n")
 	h.ok("-j", "own", "project", "update", "-m", file, "--yes", "--wait")
 	h.await("it goes with the last instance that used it", func() bool { _, err := os.Stat(places[false]); return os.IsNotExist(err) && len(h.networks()) == 0 })
 	if _, err := h.Network(t.Context(), ids[false]); mariposa.CodeOf(err) != mariposa.ResourceNotFound {
@@ -126,11 +119,7 @@ func TestNetworksSurviveAKilledServer(t *testing.T) {
 	h.kill()
 	h.start()
 	h.converged("shop", "guest", 3)
-	for name, pid := range before {
-		if h.pids("shop")[name] != pid {
-			t.Errorf("%s is another process now", name)
-		}
-	}
+	h.runOn("shop", before)
 	if guests(place) < 3 {
 		t.Error("what was in it is gone")
 	}

@@ -31,19 +31,14 @@ func (h *house) node() contract.Node {
 // run on, be shown, and go only when a person says so.
 func TestAWipedStoreKillsNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.create("hello", web(3, "hi"))
-	h.converged("hello", "web", 3)
-	before := h.pids("hello")
+	h, before := greeting(t, 3, "hi")
 	h.kill()
 	files, err := filepath.Glob(filepath.Join(h.dir, "mariposa.db*"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
 	for _, f := range files {
-		if err := os.Remove(f); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(f))
 	}
 	h.start()
 	h.await("what runs is in quarantine", func() bool { return len(h.node().Quarantined) == len(before) })
@@ -52,23 +47,15 @@ func TestAWipedStoreKillsNothing(t *testing.T) {
 			t.Errorf("in quarantine: %+v", q)
 		}
 	}
-	for name, pid := range before {
-		if !alive(pid) {
-			t.Errorf("%s was killed by a store that does not know it", name)
-		}
-	}
-	if out, errs, code := h.mariposa("", "node", "purge", h.node().Name); code != 0 {
-		t.Fatalf("purge: exit %d\n%s%s", code, out, errs)
-	}
+	live(t, before)
+	h.ok("node", "purge", h.node().Name)
 	h.await("what was purged is gone", func() bool { return len(h.processes()) == 0 && len(h.node().Quarantined) == 0 })
 }
 
 func TestAFixedPortThatSomebodyElseHasIsNamed(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	h := newHouse(t)
@@ -86,9 +73,7 @@ func TestANodeThatLostItsIdentityLeavesTheRestWorking(t *testing.T) {
 	h.await("the node has joined", func() bool { return h.node().Status == mariposa.NodeRunning })
 	name := h.node().Name
 	h.kill()
-	if err := os.Remove(filepath.Join(h.dir, "node", "node.json")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(h.dir, "node", "node.json")))
 	h.start()
 	h.await("it says what is wrong and what to do", func() bool { return strings.Contains(h.out.String(), "remove that node first") })
 	h.await("the lost node can be removed", func() bool {

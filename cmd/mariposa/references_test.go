@@ -1,10 +1,8 @@
 package main_test
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,19 +38,9 @@ services:
 // the is the one instance of a service that runs, with its process.
 func (h *house) the(project, service string) (contract.Instance, int) {
 	h.t.Helper()
-	var found contract.Instance
-	pid := 0
-	h.await("one instance of "+service+" runs", func() bool {
-		n := 0
-		for _, i := range h.instances(project) {
-			if i.ServiceName == service && i.State == mariposa.StateRunning && i.Goal == mariposa.GoalRunning {
-				found, n = i, n+1
-			}
-		}
-		pid, _ = strconv.Atoi(found.Details["pid"])
-		return n == 1 && pid != 0
+	return h.only(project, "one instance of "+service+" runs", func(i contract.Instance) bool {
+		return i.ServiceName == service && i.State == mariposa.StateRunning && i.Goal == mariposa.GoalRunning
 	})
-	return found, pid
 }
 
 // Real processes find in their environment where others are. When that one is
@@ -72,9 +60,7 @@ func TestProcessesAreToldWhereOthersAre(t *testing.T) {
 		t.Fatalf("web has DB=%s DB_NAME=%s, and db is %s at %v", env["DB"], env["DB_NAME"], db.Name, db.Addresses)
 	}
 
-	if err := syscall.Kill(dbPID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(dbPID, syscall.SIGKILL))
 	h.kill()
 	h.start()
 	h.await("web to follow", func() bool {
@@ -84,11 +70,7 @@ func TestProcessesAreToldWhereOthersAre(t *testing.T) {
 	})
 	next, _ := h.the("shop", "db")
 	live := environ(t, watcherPID)["MARIPOSA_MDATA_FILE"]
-	h.await("the watcher to be told", func() bool {
-		text, err := os.ReadFile(live)
-		var values map[string]string
-		return err == nil && json.Unmarshal(text, &values) == nil && values["db"] == strings.Join(next.Addresses, ",")
-	})
+	h.await("the watcher to be told", func() bool { return valuesIn(live)["db"] == strings.Join(next.Addresses, ",") })
 	if still, _ := h.the("shop", "watcher"); still.ID != watcher.ID {
 		t.Errorf("the watcher was %s and is %s", watcher.Name, still.Name)
 	}
@@ -108,7 +90,7 @@ func TestTheGraphExampleFollowsAndKeeps(t *testing.T) {
 			if i.ServiceName != "web" || i.State != mariposa.StateRunning || i.Goal != mariposa.GoalRunning {
 				continue
 			}
-			if text, err := ask(t, "http://"+i.Addresses[0]); err == nil && strings.Contains(text, `"greeting":"hello"`) {
+			if _, text := endpoint(t, "http://"+i.Addresses[0], ""); strings.Contains(text, `"greeting":"hello"`) {
 				n++
 			}
 		}
@@ -119,10 +101,7 @@ func TestTheGraphExampleFollowsAndKeeps(t *testing.T) {
 	_, diary := h.the("graph", "diary")
 	pages := filepath.Join(environ(t, diary)["MARIPOSA_VOLUME_PAGES"], "log")
 	h.await("the diary has a page", func() bool { b, err := os.ReadFile(pages); return err == nil && len(b) > 0 })
-	first, err := os.ReadFile(pages)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := read(t, pages)
 	h.ok("-j", "graph", "project", "reprovision", "--service", "backend", "--service", "diary", "--wait")
 	h.converged("graph", "web", 2)
 	if after, _ := h.the("graph", "backend"); after.ID == before.ID || after.Addresses[0] == before.Addresses[0] {

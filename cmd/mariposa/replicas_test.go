@@ -3,7 +3,6 @@ package main_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -46,9 +45,7 @@ func newCluster(t *testing.T, replicas int) *cluster {
 
 func (c *cluster) token(args ...string) string {
 	c.t.Helper()
-	cmd := exec.CommandContext(c.t.Context(), filepath.Join(binaries, "mariposa"), append([]string{"server", "token"}, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "MARIPOSA_STORE=" + c.store}
-	out, err := cmd.Output()
+	out, err := program(c.t.Context(), c.dir, []string{"MARIPOSA_STORE=" + c.store}, append([]string{"server", "token"}, args...)...).Output()
 	if err != nil {
 		c.t.Fatalf("server token: %v", err)
 	}
@@ -58,15 +55,9 @@ func (c *cluster) token(args ...string) string {
 // spawnProcess starts a part of the cluster that ends with the test.
 func (c *cluster) spawnProcess(out *lockedBuffer, env []string, args ...string) *exec.Cmd {
 	c.t.Helper()
-	cmd := exec.Command(filepath.Join(binaries, "mariposa"), args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir}, env...)
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
+	cmd := launch(c.t, program(context.Background(), c.dir, env, args...), out)
 	c.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		end(cmd)
 		if c.t.Failed() {
 			c.t.Logf("%v said:\n%s", args, out)
 		}
@@ -101,9 +92,8 @@ func (c *cluster) addReplicas(n int, flags ...string) {
 func (c *cluster) ask(i int) {
 	c.t.Helper()
 	var err error
-	if c.Client, err = client.New(client.Options{URL: c.replicas[i].url, Token: c.admin}); err != nil {
-		c.t.Fatal(err)
-	}
+	c.Client, err = client.New(client.Options{URL: c.replicas[i].url, Token: c.admin})
+	must(c.t, err)
 }
 
 func (c *cluster) urls() string {
@@ -116,9 +106,9 @@ func (c *cluster) urls() string {
 
 // metric reads one figure of a replica.
 func (c *cluster) metric(i int, name string) int {
-	text, err := ask(c.t, c.replicas[i].url+"/metrics")
-	if err != nil {
-		c.t.Error(err)
+	status, text := endpoint(c.t, c.replicas[i].url+"/metrics", "")
+	if status == 0 {
+		c.t.Error(text)
 	}
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
@@ -146,14 +136,11 @@ func TestTwoReplicasShareTheWorkAndSurviveTheLossOfOne(t *testing.T) {
 		c.converged(fmt.Sprintf("p%d", i), "d", scale)
 	}
 	before := c.names()
-	_ = c.replicas[0].cmd.Process.Kill() // kill -9
-	_ = c.replicas[0].cmd.Wait()
+	end(c.replicas[0].cmd)
 	lost := time.Now()
 	c.ask(1)
 	for i := range projects {
-		if _, err := c.Scale(t.Context(), fmt.Sprintf("p%d", i), map[string]string{"d": fmt.Sprint(scale + 5)}); err != nil {
-			t.Fatal(err)
-		}
+		c.must(c.Scale(t.Context(), fmt.Sprintf("p%d", i), map[string]string{"d": fmt.Sprint(scale + 5)}))
 	}
 	for i := range projects {
 		c.converged(fmt.Sprintf("p%d", i), "d", scale+5)
@@ -178,9 +165,7 @@ func TestTwoReplicasShareTheWorkAndSurviveTheLossOfOne(t *testing.T) {
 func (c *cluster) names() []string {
 	c.t.Helper()
 	list, err := c.AllInstances(c.t.Context(), client.InstanceFilter{})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	var out []string
 	for _, i := range list.Instances {
 		out = append(out, i.Name)
@@ -207,9 +192,7 @@ func TestAReplicaWaitsOutAStoppedDatabase(t *testing.T) {
 	if _, err := c.Ready(ctx); err == nil {
 		t.Error("it says it is ready without its database")
 	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start())
 	c.await("changes are taken again", func() bool {
 		_, err := c.Scale(t.Context(), "p", map[string]string{"d": "14"})
 		return err == nil

@@ -52,10 +52,7 @@ func TestALiveViewAtATerminal(t *testing.T) {
 		x.types("q")
 		x.shows(oldScreen)
 		x.shows(v.comes) // the last look stays, whole
-		_ = cmd.Wait()
-		if code := cmd.ProcessState.ExitCode(); code != 0 || x.settings() != before {
-			t.Errorf("%s: exit %d, or the terminal was not restored", v.args, code)
-		}
+		x.ended(cmd, 0, before)
 	}
 }
 
@@ -74,10 +71,7 @@ func TestALiveViewThatIsEndedFromOutsideGivesTheTerminalBack(t *testing.T) {
 			_ = cmd.Process.Signal(sig)
 			x.shows(oldScreen)
 			x.shows("shop")
-			_ = cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != 0 || x.settings() != before {
-				t.Errorf("%s, %s: exit %d, or the terminal was not restored", command, sig, code)
-			}
+			x.ended(cmd, 0, before)
 		}
 	}
 }
@@ -122,9 +116,7 @@ func TestCtrlCEndsAServerWithItsView(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "shop.yaml")
-	if err := os.WriteFile(file, []byte(dummies), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, file, []byte(dummies))
 	x := newTerminal(t, 20, 100)
 	before := x.settings()
 	h := &house{t: t, dir: dir}
@@ -137,8 +129,5 @@ func TestCtrlCEndsAServerWithItsView(t *testing.T) {
 	x.types("\x03")
 	x.shows(oldScreen)
 	x.shows("Mariposa has ended")
-	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 0 || x.settings() != before {
-		t.Errorf("exit %d, or the terminal was not restored", code)
-	}
+	x.ended(cmd, 0, before)
 }

@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -104,7 +104,8 @@ func (w *witness) masked(t *testing.T, places ...string) {
 func (w *witness) listen(h *house) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	res := h.call(ctx, http.MethodGet, "/v1/events?since=0", "", http.Header{"Accept": {"text/event-stream"}})
+	res, err := h.request(ctx, http.MethodGet, "/v1/events?since=0", "", http.Header{"Accept": {"text/event-stream"}})
+	must(h.t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -120,33 +121,25 @@ func (w *witness) listen(h *house) {
 	h.t.Cleanup(func() { cancel(); <-done })
 }
 
-// call asks the API for something that the client has no words for.
-func (h *house) call(ctx context.Context, method, path, body string, header http.Header) *http.Response {
-	h.t.Helper()
+// request asks the API for something that the client has no words for.
+func (h *house) request(ctx context.Context, method, path, body string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.URL()+path, strings.NewReader(body))
 	if err != nil {
-		h.t.Fatal(err)
+		return nil, err
 	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Authorization", "Bearer "+h.admin)
-	for name, values := range header {
-		req.Header[name] = values
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return res
+	return http.DefaultClient.Do(req)
 }
 
 // answer asks the API and reads all of the answer.
 func (h *house) answer(method, path, body string, header http.Header) (status int, text string) {
 	h.t.Helper()
-	res := h.call(h.t.Context(), method, path, body, header)
+	res, err := h.request(h.t.Context(), method, path, body, header)
+	must(h.t, err)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	return res.StatusCode, string(b)
 }
 
@@ -193,10 +186,7 @@ func useSecrets(h *house, w *witness) []plant {
 		status, text := h.answer(method, path, body, header)
 		w.saw("the answer to "+method+" "+path, []byte(fmt.Sprint(status, " ", text)))
 	}
-	file := filepath.Join(t.TempDir(), "vault.yaml")
-	if err := os.WriteFile(file, []byte(vault), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := fileOf(t, vault)
 	w.listen(h)
 	said("", "project", "create", "vault", "-m", file)
 	said(first.value, "-j", "vault", "meta", "set", "password", "-", "--message", "the first one")
@@ -274,9 +264,7 @@ func look(h *house, said func(stdin string, args ...string) string) {
 		said("", "instance", "logs", i.ID)
 	}
 	q, err := h.Queue(h.t.Context(), client.TaskFilter{Project: "vault", All: true})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	for _, task := range q.Tasks {
 		said("", "queue", "show", task.ID)
 	}
@@ -302,12 +290,8 @@ func everything(t *testing.T, st store.Store) []byte {
 	e := json.NewEncoder(&all)
 	put := func(v any, err error) {
 		t.Helper()
-		if err == nil {
-			err = e.Encode(v)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, e.Encode(v))
 	}
 	for _, kind := range mariposa.Kinds {
 		records, err := st.List(t.Context(), store.Query{Kind: kind})
@@ -371,33 +355,20 @@ func TestASecretIsFoundNowhere(t *testing.T) {
 	plants := useSecrets(h, w)
 	w.processes(h)
 	w.masked(t, "what `mariposa -j vault meta list", "what `mariposa instance show", "what `mariposa --json instance show", "what `mariposa instance logs", "the feed of events")
-	key, err := os.ReadFile(filepath.Join(h.dir, "secret.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := read(t, filepath.Join(h.dir, "secret.key"))
 
 	h.kill() // what is in the log of the database has not been moved into it yet
 	w.saw("the server's log", []byte(h.out.String()))
 	w.files(t, h.dir)
 	copied := t.TempDir()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		b, err := os.ReadFile(filepath.Join(h.dir, "mariposa.db"+suffix))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(copied, "mariposa.db"+suffix), b, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(copied, "mariposa.db"+suffix), read(t, filepath.Join(h.dir, "mariposa.db"+suffix)))
 	}
 	st, err := sqlite.Open(t.Context(), filepath.Join(copied, "mariposa.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := everything(t, st)
 	w.saw("the store", all)
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, st.Close())
 	for _, secret := range keysIn(t, key) {
 		if bytes.Contains(all, []byte(secret)) {
 			t.Error("the store holds the key that it is sealed with")
@@ -407,10 +378,7 @@ func TestASecretIsFoundNowhere(t *testing.T) {
 	h.start()
 	w.listen(h)
 	h.await("it runs again", func() bool { return h.serves("vault", "web") })
-	if err := h.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	<-h.done
+	h.terminate()
 	w.saw("the server's second log", []byte(h.out.String()))
 	w.files(t, h.dir)
 	w.accuse(t, plants)
@@ -434,9 +402,7 @@ metadata: {secret: {secret: true}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	log, err := h.Logs(ctx, i.ID, client.LogOptions{Tail: -1, Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	followed, done := &lockedBuffer{}, make(chan struct{})
 	go func() {
 		defer close(done)
@@ -456,9 +422,7 @@ metadata: {secret: {secret: true}}
 		h.await("it has printed it", func() bool { return strings.Count(followed.String(), "••••") > before+2 })
 	}
 	w.saw("a log that is read afterwards", []byte(h.ok("instance", "logs", i.ID)))
-	if _, err := h.DeleteProject(t.Context(), "talk", true); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.DeleteProject(t.Context(), "talk", true))
 	h.await("it is gone", func() bool { return !alive(pid) })
 	cancel()
 	<-done
@@ -497,32 +461,23 @@ func TestASecretIsFoundNowhereInPostgreSQL(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := pgx.Connect(ctx, c.store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close(ctx)
 	rows, err := db.Query(ctx, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(tables) < 3 {
 		t.Fatalf("tables %v, %v", tables, err)
 	}
 	for _, table := range tables {
 		var dump bytes.Buffer // bytes stand in it as hexadecimal digits
-		if _, err := db.PgConn().CopyTo(ctx, &dump, "COPY "+pgx.Identifier{table}.Sanitize()+" TO STDOUT"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := db.PgConn().CopyTo(ctx, &dump, "COPY "+pgx.Identifier{table}.Sanitize()+" TO STDOUT")
+		must(t, err)
 		w.saw("the table "+table, dump.Bytes())
 	}
 	st, err := postgres.Open(ctx, c.store, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.saw("the store", everything(t, st))
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, st.Close())
 	w.accuse(t, plants)
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,12 +30,7 @@ func (h *house) singleRuns(project, name string, not ...int) int {
 	h.await(name+" runs", func() bool {
 		i, ok := h.single(project, name)
 		pid = atoi(i.Details["pid"])
-		for _, old := range not {
-			if pid == old {
-				return false
-			}
-		}
-		return ok && i.State == mariposa.StateRunning && pid != 0 && alive(pid)
+		return ok && !slices.Contains(not, pid) && i.State == mariposa.StateRunning && pid != 0 && alive(pid)
 	})
 	return pid
 }
@@ -77,21 +73,15 @@ func TestASingleInstanceIsMadeStoppedStartedAndRemovedByPeople(t *testing.T) {
 		t.Errorf("what a process takes of cpu and memory is known, of the network unknown:\n%s", out)
 	}
 	shown := func() (i contract.Instance) {
-		if err := json.Unmarshal([]byte(h.ok("--json", "instance", "show", "probe")), &i); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(h.ok("--json", "instance", "show", "probe")), &i))
 		return i
 	}
 	if u := shown().Usage; u.At.IsZero() || u.CPU == nil || u.Memory == nil || *u.Memory < 4096 || u.NetworkIn != nil {
 		t.Errorf("it takes %+v", u)
 	}
-	if _, errs, code := h.mariposa("", "instance", "create", "probe", "--compute-type", "process", "--", "true"); code != 1 || !strings.Contains(errs, "already") {
-		t.Errorf("a second of the same name: exit %d, %s", code, errs)
-	}
+	h.cannot("already", "instance", "create", "probe", "--compute-type", "process", "--", "true")
 
-	if _, errs, code := h.mariposa("", "instance", "create", "early", "--compute-type", "process", "--env", "WORD={{ .meta.unset }}", "--", "true"); code != 1 || !strings.Contains(errs, "meta.unset") {
-		t.Errorf("one that refers to what is not set: exit %d, %s", code, errs)
-	}
+	h.cannot("meta.unset", "instance", "create", "early", "--compute-type", "process", "--env", "WORD={{ .meta.unset }}", "--", "true")
 
 	h.ok("instance", "stop", "probe")
 	stopped := h.becomes("shop", "probe", mariposa.StateStopped)
@@ -104,9 +94,7 @@ func TestASingleInstanceIsMadeStoppedStartedAndRemovedByPeople(t *testing.T) {
 	if out := h.ok("instance", "logs", "probe"); !strings.Contains(out, "I say hello") {
 		t.Errorf("stopped, its log is lost: %q", out)
 	}
-	if _, errs, code := h.mariposa("", "instance", "restart", "probe"); code != 1 || !strings.Contains(errs, "start it instead") {
-		t.Errorf("restarting what is stopped: exit %d, %s", code, errs)
-	}
+	h.cannot("start it instead", "instance", "restart", "probe")
 	h.kill()
 	h.start()
 	if i := h.becomes("shop", "probe", mariposa.StateStopped); i.ID != made.ID {
@@ -125,9 +113,7 @@ func TestASingleInstanceIsMadeStoppedStartedAndRemovedByPeople(t *testing.T) {
 	if pid := h.singleRuns("shop", "probe"); pid != third {
 		t.Errorf("after kill -9 it has pid %d, not %d", pid, third)
 	}
-	if _, errs, code := h.mariposa("", "instance", "replace", "probe"); code != 1 {
-		t.Errorf("replacing what no service has: exit %d, %s", code, errs)
-	}
+	h.cannot("", "instance", "replace", "probe")
 
 	h.ok("instance", "rm", "probe")
 	h.await("it is gone", func() bool { _, there := h.single("shop", "probe"); return !there && !alive(third) })
@@ -179,11 +165,7 @@ func TestNobodyButPeopleTouchesASingleInstance(t *testing.T) {
 		h.converged("shop", "web", step.want)
 		untouched(step.name)
 	}
-	file := filepath.Join(t.TempDir(), "m.yaml")
-	if err := os.WriteFile(file, []byte("services: {later: {compute_type: process, command: [sleep, '2000'], update: {min_healthy: 0}}}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h.ok("project", "update", "-m", file, "--force", "--wait")
+	h.ok("project", "update", "-m", fileOf(t, "services: {later: {compute_type: process, command: [sleep, '2000'], update: {min_healthy: 0}}}"), "--force", "--wait")
 	h.converged("shop", "later", 1)
 	untouched("a manifest with a service of its name, and without the other's")
 	before := maps.Clone(pids)
@@ -200,9 +182,7 @@ func TestNobodyButPeopleTouchesASingleInstance(t *testing.T) {
 	h.ok("project", "stop", "--wait")
 	h.await("the service is stopped", func() bool { return len(h.pids("shop")) == 2 })
 	untouched("a stop of the project")
-	if _, errs, code := h.mariposa("", "project", "delete"); code != 1 {
-		t.Errorf("deleting a project while its single instances run: exit %d, %s", code, errs)
-	}
+	h.cannot("", "project", "delete")
 	h.ok("project", "delete", "-f", "--wait")
 	h.await("they go with their project", func() bool { return len(h.processes()) == 0 })
 	for name, pid := range before {

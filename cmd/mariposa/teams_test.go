@@ -1,13 +1,10 @@
 package main_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -55,15 +52,7 @@ func (p *person) login(url string) {
 
 func (p *person) run(stdin string, args ...string) (stdout, stderr string, code int) {
 	p.h.t.Helper()
-	cmd := exec.CommandContext(p.h.t.Context(), filepath.Join(binaries, "mariposa"), args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home}
-	cmd.Stdin = strings.NewReader(stdin)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		p.h.t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	return finish(p.h.t, program(p.h.t.Context(), p.home, nil, args...), stdin)
 }
 
 // can runs a command that must succeed.
@@ -79,19 +68,15 @@ func (p *person) can(args ...string) string {
 // cannot runs a command that must be refused, in words like these.
 func (p *person) cannot(because string, args ...string) {
 	p.h.t.Helper()
-	out, errs, code := p.run("", args...)
-	if code != 1 || !strings.Contains(errs, because) {
-		p.h.t.Errorf("%s: mariposa %s: exit %d, without %q\n%s%s", p.name, strings.Join(args, " "), code, because, out, errs)
-	}
+	_, errs, code := p.run("", args...)
+	refused(p.h.t, because, args, errs, code)
 }
 
 // api is the person's client.
 func (p *person) api() *client.Client {
 	p.h.t.Helper()
 	c, err := client.New(client.Options{URL: p.h.URL(), Token: p.token})
-	if err != nil {
-		p.h.t.Fatal(err)
-	}
+	must(p.h.t, err)
 	return c
 }
 
@@ -109,10 +94,7 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	ann, bob := h.hire("ann"), h.hire("bob")
-	file := filepath.Join(t.TempDir(), "shop.yaml")
-	if err := os.WriteFile(file, []byte(shopFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := fileOf(t, shopFile)
 	ann.can("org", "create", "red", "--base-role", "operator")
 	bob.can("org", "create", "blue")
 	ann.can("-o", "red", "project", "create", "shop", "-m", file, "--wait")
@@ -126,8 +108,7 @@ func TestTwoTeamsShareOneInstallation(t *testing.T) {
 	}
 	bob.cannot("no", "-o", "red", "project", "show", "shop")
 	for name, err := range stranger(t, bob, &shop) {
-		var e *mariposa.Error
-		if !errors.As(err, &e) || e.Code != mariposa.ResourceNotFound || strings.Contains(e.Message, "red") {
+		if mariposa.CodeOf(err) != mariposa.ResourceNotFound || strings.Contains(err.Error(), "red") {
 			t.Errorf("%s of another team: %v", name, err)
 		}
 	}
@@ -198,10 +179,7 @@ func TestAMoveToAnotherOrganizationRestartsNothing(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	ann, bob, eve := h.hire("ann"), h.hire("bob"), h.hire("eve")
-	file := filepath.Join(t.TempDir(), "shop.yaml")
-	if err := os.WriteFile(file, []byte(shopFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := fileOf(t, shopFile)
 	ann.can("org", "create", "red", "--base-role", "admin")
 	ann.can("org", "add", "red", "eve")
 	bob.can("org", "create", "blue")
@@ -243,10 +221,7 @@ func TestAMoveToAnotherOrganizationRestartsNothing(t *testing.T) {
 	bob.can("-o", "blue", "-j", "shop", "meta", "set", "key", "another")
 	for name, pid := range h.pids(id) {
 		file := environ(t, pid)["MARIPOSA_MDATA_FILE"]
-		h.await("the new owner's values arrive in "+name, func() bool {
-			b, _ := os.ReadFile(file)
-			return values(string(b))["key"] == "another"
-		})
+		h.await("the new owner's values arrive in "+name, func() bool { return valuesIn(file)["key"] == "another" })
 	}
 	if s := bob.can("-o", "blue", "events", "--audit"); !strings.Contains(s, "project.move") || !strings.Contains(s, "ann") {
 		t.Errorf("the audit of the new organization:\n%s", s)
@@ -264,11 +239,7 @@ func TestWhoRunsTheInstallationMayActForOthersAndIsSeenToDoSo(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	ann, bob := h.hire("ann"), h.hire("bob")
-	manifest := "services: {d: {compute_type: dummy}}"
-	file := filepath.Join(t.TempDir(), "d.yaml")
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := fileOf(t, dummies)
 	h.ok("--as", "ann", "project", "create", "hers", "-m", file, "--wait")
 	if s := ann.can("project", "list"); !strings.Contains(s, "hers") {
 		t.Errorf("her projects:\n%s", s)
@@ -306,10 +277,7 @@ func TestTheAuditTellsOfRepairsAndOfWhatWasDenied(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	ann, bob := h.hire("ann"), h.hire("bob")
-	file := filepath.Join(t.TempDir(), "shop.yaml")
-	if err := os.WriteFile(file, []byte(shopFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := fileOf(t, shopFile)
 	ann.can("org", "create", "red")
 	ann.can("org", "add", "red", "bob")
 	ann.can("-o", "red", "project", "create", "shop", "-m", file, "--wait")
@@ -326,9 +294,7 @@ func TestTheAuditTellsOfRepairsAndOfWhatWasDenied(t *testing.T) {
 	var victim string
 	for name, pid := range h.pids(id) {
 		victim = name
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(pid, syscall.SIGKILL))
 		break
 	}
 	h.await("it is replaced", func() bool { p := h.pids(id); return len(p) == 2 && p[victim] == 0 })

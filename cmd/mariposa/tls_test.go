@@ -13,8 +13,6 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,9 +36,7 @@ func newAuthority(t *testing.T) *authority {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}, newKey(t)
 	raw, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 	a.write("ca.pem", a.pem)
 	return a
@@ -49,9 +45,7 @@ func newAuthority(t *testing.T) *authority {
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return key
 }
 
@@ -65,13 +59,9 @@ func (a *authority) sign(number int64) {
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, cert, a.cert, key.Public(), a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	a.write("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}))
 	a.write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
@@ -80,9 +70,7 @@ func (a *authority) path(name string) string { return filepath.Join(a.dir, name)
 
 func (a *authority) write(name string, content []byte) {
 	a.t.Helper()
-	if err := os.WriteFile(a.path(name), content, 0o600); err != nil {
-		a.t.Fatal(err)
-	}
+	write(a.t, a.path(name), content)
 }
 
 // flags are those of a server that serves its certificate.
@@ -126,9 +114,7 @@ func TestServerAgentAndClientTalkTLS(t *testing.T) {
 		t.Errorf("with the root:\n%s", out)
 	}
 	plain := strings.Replace(h.url, "https:", "http:", 1)
-	if _, errs, code := h.mariposa("", "--url", plain, "--token", h.admin, "project", "list"); code != 1 || !strings.Contains(errs, "https") {
-		t.Errorf("without TLS: exit %d, %s", code, errs)
-	}
+	h.cannot("https", "--url", plain, "--token", h.admin, "project", "list")
 	me := &person{h: h.house, name: "admin", home: t.TempDir(), token: h.admin}
 	out, errs, code := me.run(h.admin, "login", "--url", h.url, "--ca", ca.path("ca.pem"), "--token-stdin")
 	if code != 0 {
@@ -140,23 +126,16 @@ func TestServerAgentAndClientTalkTLS(t *testing.T) {
 
 	stranger := newAuthority(t)
 	lost := &lockedBuffer{}
-	cmd := exec.Command(filepath.Join(binaries, "mariposa"), "agent", "--server", h.url, "--data", t.TempDir(), "--name", "stray", "--ca", stranger.path("ca.pem"))
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "MARIPOSA_JOIN=" + h.secret("join.token")}
-	cmd.Stderr = lost
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer end(cmd)
+	stray := t.TempDir()
+	defer end(launch(t, program(context.Background(), stray, []string{"MARIPOSA_JOIN=" + h.secret("join.token")},
+		"agent", "--server", h.url, "--data", stray, "--name", "stray", "--ca", stranger.path("ca.pem")), lost))
 	h.await("an agent that trusts another root says why it does not connect", func() bool { return strings.Contains(lost.String(), "certificate") })
 
 	ca.sign(8)
 	h.await("the renewed certificate is served", func() bool { return ca.served(h.url) == 8 })
 	h.set("hello", "word", "two")
 	file := environ(t, pid)["MARIPOSA_MDATA_FILE"]
-	h.await("the agent is still there", func() bool {
-		b, _ := os.ReadFile(file)
-		return values(string(b))["word"] == "two"
-	})
+	h.await("the agent is still there", func() bool { return valuesIn(file)["word"] == "two" })
 	if nodes, err := h.Nodes(t.Context()); err != nil || len(nodes.Nodes) != 1 {
 		t.Errorf("nodes: %+v, %v", nodes, err)
 	}
@@ -176,11 +155,7 @@ func TestDevOverTLSWorksWithItsOwnAgent(t *testing.T) {
 	h.kill()
 	h.start()
 	h.converged("hello", "web", 2)
-	for name, pid := range h.pids("hello") {
-		if before[name] != pid {
-			t.Errorf("%s has another process", name)
-		}
-	}
+	h.runOn("hello", before)
 	if out := h.ok("instance", "list"); strings.Count(out, "running") != 3 {
 		t.Errorf("instance list:\n%s", out)
 	}
@@ -196,8 +171,7 @@ func startedWith(t *testing.T, env []string, args ...string) (said string, code 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "mariposa"), args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)
+	cmd := program(ctx, t.TempDir(), env, args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)

@@ -35,9 +35,7 @@ func diary(scale int, more string) string {
 func (h *house) volumes(f client.VolumeFilter) map[string]contract.Volume {
 	h.t.Helper()
 	all, err := h.AllVolumes(h.t.Context(), f)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	out := map[string]contract.Volume{}
 	for _, v := range all.Volumes {
 		out[v.Slot] = v
@@ -169,9 +167,7 @@ func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 	h.written(lines, 1, 0)
 
 	stray := filepath.Join(filepath.Dir(v.Path), "0199aaaa-0000-7000-8000-000000000001") // nobody has told the node of it
-	if err := os.Mkdir(stray, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(stray, 0o700))
 	h.kill()
 	h.start()
 	h.ok("volume", "rm", v.ID)
@@ -227,9 +223,7 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 		s := a.state("shop")
 		return s.Status == mariposa.StatusBlocked && strings.Contains(s.Reason, want) && strings.HasSuffix(s.Reason, "; it is made when the node returns")
 	})
-	if _, err := a.Scale(t.Context(), "shop", map[string]string{"db": "3"}); err != nil { // others go on
-		t.Fatal(err)
-	}
+	a.must(a.Scale(t.Context(), "shop", map[string]string{"db": "3"})) // others go on
 	a.await("a new slot is filled on the other node", func() bool {
 		v, ok := a.volumes(client.VolumeFilter{Project: "shop"})["db.3"]
 		return ok && v.NodeName == "node-b" && v.State == "made"
