@@ -223,7 +223,7 @@ func forgetTasks(ctx context.Context, st store.Store, before time.Time) error {
 		var unit store.Unit
 		for i := range old {
 			if old[i].Archived {
-				unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindTask, ID: old[i].ID, Delete: true})
+				unit.Delete(mariposa.KindTask, old[i].ID, mariposa.Event{})
 			}
 		}
 		if len(unit.Writes) > 0 {
@@ -247,7 +247,7 @@ func forgetTokens(ctx context.Context, st store.Store, before time.Time) error {
 		var unit store.Unit
 		for i := range some {
 			if at := some[i].Spec.(*mariposa.TokenSpec).Revoked; !at.IsZero() && at.Before(before) {
-				unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindToken, ID: some[i].ID, Delete: true})
+				unit.Delete(mariposa.KindToken, some[i].ID, mariposa.Event{})
 			}
 		}
 		if len(unit.Writes) > 0 {

@@ -165,12 +165,10 @@ func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 	if !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	err = st.Commit(ctx, store.Unit{
-		Require: []store.Require{{Kind: mariposa.KindUser, ID: mariposa.FirstUser, Absent: true}},
-		Writes: NewUser(mariposa.FirstUser, mariposa.FirstOrganization, &mariposa.UserSpec{
-			Name: mariposa.FirstName, Admin: true, Created: now,
-		}),
-	})[0].Err
+	var unit store.Unit
+	unit.Absent(mariposa.KindUser, mariposa.FirstUser)
+	unit.Put(NewUser(mariposa.FirstUser, mariposa.FirstOrganization, &mariposa.UserSpec{Name: mariposa.FirstName, Admin: true, Created: now})...)
+	err = st.Commit(ctx, unit)[0].Err
 	if errors.Is(err, store.ErrConflict) {
 		return nil // another replica was faster
 	}

@@ -34,7 +34,7 @@ func Rehome(ctx context.Context, st store.Store, p *picture.Picture) (moved, lef
 
 // rehome is the move of one project: its name, and what is reserved for it, move
 // along.
-func rehome(r *store.Record) store.Unit {
+func rehome(r *store.Record) (unit store.Unit) {
 	spec := *r.Spec.(*mariposa.ProjectSpec)
 	old := spec.Organization
 	spec.Organization = mariposa.FirstOrganization
@@ -43,30 +43,22 @@ func rehome(r *store.Record) store.Unit {
 	from, fromCount := mariposa.LedgerOf(old)
 	to, toCount := mariposa.LedgerOf(spec.Organization)
 	one := mariposa.Resources{Instances: 1}
-	return store.Unit{
-		Require: []store.Require{
-			{Kind: mariposa.KindProject, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1},
-			{Kind: mariposa.KindOrg, ID: old, Absent: true},
-			{Kind: mariposa.KindOrg, ID: spec.Organization, SpecRevision: -1, StatusRevision: -1},
-			{Kind: mariposa.KindName, ID: name, Absent: true},
-		},
-		Writes: []store.Write{
-			{Kind: mariposa.KindName, ID: mariposa.NameID(old, spec.Name), Delete: true},
-			{Kind: mariposa.KindName, ID: name, Spec: &mariposa.NameSpec{Project: r.ID}},
-			{
-				Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec,
-				Event: mariposa.Event{Kind: "project.updated", Project: r.ID, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonRehomed, Subject: old}},
-			},
-		},
-		Claims: []store.Claim{
-			{Node: from, Take: mariposa.Resources{}.Minus(spec.Demand)},
-			{Node: fromCount, Take: mariposa.Resources{}.Minus(one)},
-			{Node: to, Take: spec.Demand},
-			{Node: toCount, Take: one},
-		},
-		Audit: []mariposa.Audit{{
-			Actor: "mariposa", ActorName: "mariposa", Action: "project.move", Outcome: mariposa.AuditDone, Kind: string(mariposa.KindProject),
-			Object: r.ID, ObjectName: spec.Name, Organization: spec.Organization, Project: r.ID, ProjectName: spec.Name, Reason: why,
-		}},
-	}
+	unit.Unchanged(r)
+	unit.Absent(mariposa.KindOrg, old)
+	unit.Exists(mariposa.KindOrg, spec.Organization)
+	unit.Absent(mariposa.KindName, name)
+	unit.Delete(mariposa.KindName, mariposa.NameID(old, spec.Name), mariposa.Event{})
+	unit.Put(store.Write{Kind: mariposa.KindName, ID: name, Spec: &mariposa.NameSpec{Project: r.ID}}, store.Write{
+		Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec,
+		Event: mariposa.Event{Kind: "project.updated", Project: r.ID, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonRehomed, Subject: old}},
+	})
+	unit.GiveBack(from, spec.Demand)
+	unit.GiveBack(fromCount, one)
+	unit.Take(to, spec.Demand, mariposa.Resources{})
+	unit.Take(toCount, one, mariposa.Resources{})
+	unit.Audit = []mariposa.Audit{{
+		Actor: "mariposa", ActorName: "mariposa", Action: "project.move", Outcome: mariposa.AuditDone, Kind: string(mariposa.KindProject),
+		Object: r.ID, ObjectName: spec.Name, Organization: spec.Organization, Project: r.ID, ProjectName: spec.Name, Reason: why,
+	}}
+	return unit
 }

@@ -226,7 +226,7 @@ func (e *edit) keepValues(values, before *manifest.Values) (*seal.Box, error) {
 	}
 	e.spec.Metadata++
 	id := mariposa.MetadataID(e.record.ID, e.spec.Metadata)
-	e.unit.Writes = append(e.unit.Writes, store.Write{
+	e.unit.Put(store.Write{
 		Kind: mariposa.KindMetadata, ID: id, Project: e.record.ID,
 		Spec: &mariposa.MetadataSpec{Project: e.record.ID, Number: e.spec.Metadata, Sealed: box.Seal(values.Marshal(), []byte(id)), Created: e.now},
 	})
@@ -392,7 +392,7 @@ func (e *edit) forget(numbers []int) error {
 		if err != nil {
 			return err
 		}
-		e.unit.Writes = append(e.unit.Writes, store.Write{
+		e.unit.Put(store.Write{
 			Kind: mariposa.KindVersion, ID: id, Project: e.record.ID, Delete: true,
 			Event: mariposa.Event{Kind: "version.forgotten", Project: e.record.ID, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonRetention}},
 		})
@@ -448,5 +448,5 @@ func (e *edit) dropValues(generation int) {
 	if generation == 0 || generation == e.spec.Metadata {
 		return
 	}
-	e.unit.Writes = append(e.unit.Writes, store.Write{Kind: mariposa.KindMetadata, ID: mariposa.MetadataID(e.record.ID, generation), Delete: true})
+	e.unit.Delete(mariposa.KindMetadata, mariposa.MetadataID(e.record.ID, generation), mariposa.Event{})
 }

@@ -22,12 +22,12 @@ type edit struct {
 	ctx     context.Context //nolint:containedctx // an edit lasts one attempt
 	record  *store.Record
 	spec    mariposa.ProjectSpec
-	tasks   []queue.Task         // the open ones
-	seen    map[string]int64     // their status revisions
-	ended   map[string]bool      // those that this change ends
-	task    *mariposa.TaskSpec   // that this change adds
-	fresh   converge.Definitions // of the version that this change makes
-	counter string               // the metadata key that it counts
+	tasks   []queue.Task             // the open ones
+	seen    map[string]*store.Record // by id, as they were read
+	ended   map[string]bool          // those that this change ends
+	task    *mariposa.TaskSpec       // that this change adds
+	fresh   converge.Definitions     // of the version that this change makes
+	counter string                   // the metadata key that it counts
 	now     time.Time
 	attempt
 }
@@ -42,13 +42,13 @@ func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, err
 	if err := c.authorize(req, r); err != nil {
 		return nil, err
 	}
-	e := &edit{c: c, req: req, ctx: ctx, record: r, spec: *r.Spec.(*mariposa.ProjectSpec), seen: map[string]int64{}, now: c.Clock.Now()}
+	e := &edit{c: c, req: req, ctx: ctx, record: r, spec: *r.Spec.(*mariposa.ProjectSpec), seen: map[string]*store.Record{}, now: c.Clock.Now()}
 	if e.spec.Deleting {
 		return nil, conflict("project %s is being deleted", e.spec.Name)
 	}
 	for _, t := range tasks {
 		e.tasks = append(e.tasks, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: taskStatus(t)})
-		e.seen[t.ID] = t.StatusRevision
+		e.seen[t.ID] = t
 	}
 	e.answer = contract.Changed{ID: r.ID, Name: e.spec.Name, Version: e.spec.Version, Number: e.spec.Number}
 	e.unit.Unchanged(r)
@@ -102,7 +102,7 @@ func (e *edit) write(w store.Write, kind string, why *mariposa.Reason) {
 	if e.answer.Task != nil {
 		w.Event.Task = *e.answer.Task
 	}
-	e.unit.Writes = append(e.unit.Writes, w)
+	e.unit.Put(w)
 }
 
 // admit adds a task, if those already open allow it. Those it ends, end in the
@@ -156,7 +156,7 @@ func (e *edit) terminate(old queue.Task, by string) {
 	}
 	st.State, st.Finished, st.EndedBy, st.Reason = mariposa.TaskTerminated, e.now, by, &mariposa.Reason{Code: mariposa.ReasonEndedBy, Subject: by}
 	e.end(old)
-	e.unit.Require = append(e.unit.Require, store.Require{Kind: mariposa.KindTask, ID: old.ID, SpecRevision: -1, StatusRevision: e.seen[old.ID]})
+	e.unit.StatusUnchanged(e.seen[old.ID])
 	e.write(store.Write{Kind: mariposa.KindTask, ID: old.ID, Status: &st, Archive: true}, "task.terminated", st.Reason)
 	e.unit.Writes[len(e.unit.Writes)-1].Event.Task = old.ID
 }

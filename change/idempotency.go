@@ -105,7 +105,7 @@ func ForgetAnswers(ctx context.Context, st store.Store, now time.Time) error {
 			}
 			var unit store.Unit
 			for i := range old {
-				unit.Writes = append(unit.Writes, store.Write{Kind: mariposa.KindAnswer, ID: old[i].ID, Delete: true})
+				unit.Delete(mariposa.KindAnswer, old[i].ID, mariposa.Event{})
 			}
 			if len(old) == 0 {
 				break

@@ -234,7 +234,7 @@ func (c *Changer) giveBack(a *attempt, forgotten []*store.Record) {
 		spec.Single, spec.Demand = spec.Single.Minus(freed[id]), spec.Demand.Minus(freed[id])
 		account, _ := mariposa.LedgerOf(spec.Organization)
 		a.unit.Unchanged(r)
-		a.unit.Claims = append(a.unit.Claims, store.Claim{Node: account, Take: mariposa.Resources{}.Minus(freed[id])})
+		a.unit.GiveBack(account, freed[id])
 		a.unit.Put(store.Write{
 			Kind: mariposa.KindProject, ID: id, Project: id, Spec: &spec, Event: mariposa.Event{Kind: "project.updated", Project: id, Reason: &mariposa.Reason{Code: mariposa.ReasonNodeGivenUp}},
 		})

@@ -99,7 +99,7 @@ func (c *Changer) endNetwork(req *Request, r *store.Record) *attempt {
 	a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "nothing was ever made of it"}}
 	told := mariposa.Event{Kind: "network.deleted", Project: spec.Project, Actor: req.actor(), Reason: mariposa.Asked(why)}
 	a.unit.Unchanged(r)
-	a.unit.Put(store.Write{Kind: mariposa.KindNetwork, ID: r.ID, Delete: true, Event: told})
+	a.unit.Delete(r.Kind, r.ID, told)
 	parts := c.Picture.AttachmentsOf(r.ID)
 	for _, p := range parts {
 		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(told.Reason)
@@ -123,11 +123,8 @@ func (c *Changer) endNetwork(req *Request, r *store.Record) *attempt {
 // detach takes the parts of networks on a node that is given up off the books.
 func (c *Changer) detach(a *attempt, node, why string) {
 	for _, r := range c.Picture.AttachmentsOn(node) {
-		spec := r.Spec.(*mariposa.AttachmentSpec)
 		a.unit.Unchanged(r)
-		a.unit.Put(store.Write{
-			Kind: mariposa.KindAttachment, ID: r.ID, Delete: true, Event: mariposa.Event{Kind: "network.detached", Project: spec.Project, Reason: mariposa.Asked(why)},
-		})
+		a.unit.Delete(r.Kind, r.ID, mariposa.Event{Kind: "network.detached", Project: r.Spec.(*mariposa.AttachmentSpec).Project, Reason: mariposa.Asked(why)})
 	}
 }
 

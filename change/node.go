@@ -128,7 +128,7 @@ func (c *Changer) keptOn(node string) []*store.Record {
 func forget(a *attempt, i *store.Record, why string) {
 	spec := i.Spec.(*mariposa.InstanceSpec)
 	a.unit.Unchanged(i)
-	a.unit.Claims = append(a.unit.Claims, store.Claim{Node: spec.Node, Take: mariposa.Resources{}.Minus(spec.Take())})
+	a.unit.GiveBack(spec.Node, spec.Take())
 	a.unit.Put(store.Write{
 		Kind: mariposa.KindInstance, ID: i.ID, Project: spec.Project, Delete: true,
 		Event: mariposa.Event{Kind: "instance.forgotten", Project: spec.Project, Service: spec.ServiceName, Instance: i.ID, Reason: mariposa.Asked(why)},
@@ -143,7 +143,8 @@ func (c *Changer) changeNode(ctx context.Context, req *Request, id string, build
 			return nil, notFound("the node is gone")
 		}
 		a := &attempt{answer: contract.Changed{ID: r.ID, Name: r.Spec.(*mariposa.NodeSpec).Name}}
-		a.unit.Require = []store.Require{{Kind: mariposa.KindNode, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: r.StatusRevision}}
+		a.unit.Unchanged(r)
+		a.unit.StatusUnchanged(r)
 		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindNode)}}
 		if err := build(r, a); err != nil {
 			return nil, err

@@ -84,7 +84,7 @@ func (c *Changer) UpdateOrganization(ctx context.Context, req *Request, id, name
 		if err := checkName("organization", name); err != nil {
 			return err
 		}
-		unit.Put(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Delete: true})
+		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
 		spec.Name = name
 		return c.takeName(unit, name, mariposa.NameSpec{Organization: id})
 	})
@@ -103,9 +103,8 @@ func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id strin
 			return conflict("organization %s still has %s from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
 		emptied(unit, id)
-		unit.Put(
-			store.Write{Kind: mariposa.KindOrg, ID: id, Delete: true, Event: mariposa.Event{Kind: "organization.deleted", Actor: req.actor()}},
-			store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Delete: true})
+		unit.Delete(mariposa.KindOrg, id, mariposa.Event{Kind: "organization.deleted", Actor: req.actor()})
+		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
 		return nil
 	})
 }

@@ -162,24 +162,25 @@ func (e *edit) claim(org string, take mariposa.Resources) {
 		return
 	}
 	account, _ := mariposa.LedgerOf(org)
-	e.unit.Claims = append(e.unit.Claims, store.Claim{Node: account, Take: take, Limit: e.c.limits(org)})
+	e.unit.Take(account, take, e.c.limits(org))
 }
 
 // emptied lets a unit fail if an organization has a project by the time of its commit.
 func emptied(unit *store.Unit, org string) {
 	_, account := mariposa.LedgerOf(org)
 	one := mariposa.Resources{Instances: 1}
-	unit.Claims = append(unit.Claims, store.Claim{Node: account, Take: one, Limit: one}, store.Claim{Node: account, Take: mariposa.Resources{}.Minus(one)})
+	unit.Take(account, one, one)
+	unit.GiveBack(account, one)
 }
 
 // claimProject adds, or takes away, one project.
 func (e *edit) claimProject(org string, n int) {
 	_, account := mariposa.LedgerOf(org)
-	claim := store.Claim{Node: account, Take: mariposa.Resources{Instances: n}}
+	var limit mariposa.Resources
 	if r := e.c.Picture.Get(mariposa.KindOrg, org); r != nil {
-		claim.Limit.Instances = most(r.Spec.(*mariposa.OrganizationSpec).Quota.Projects)
+		limit.Instances = most(r.Spec.(*mariposa.OrganizationSpec).Quota.Projects)
 	}
-	e.unit.Claims = append(e.unit.Claims, claim)
+	e.unit.Take(account, mariposa.Resources{Instances: n}, limit)
 }
 
 // limits are an organization's limits as a claim takes them.

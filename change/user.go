@@ -106,12 +106,11 @@ func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string) (*con
 			return conflict("%s still has %s in their own organization, from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
 		emptied(unit, spec.Organization)
-		unit.Put(
-			store.Write{Kind: mariposa.KindUser, ID: id, Delete: true, Event: mariposa.Event{Kind: "user.deleted", Actor: req.actor()}},
-			store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Delete: true},
-			store.Write{Kind: mariposa.KindOrg, ID: spec.Organization, Delete: true, Event: mariposa.Event{Kind: "organization.deleted", Actor: req.actor()}})
+		unit.Delete(mariposa.KindUser, id, mariposa.Event{Kind: "user.deleted", Actor: req.actor()})
+		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
+		unit.Delete(mariposa.KindOrg, spec.Organization, mariposa.Event{Kind: "organization.deleted", Actor: req.actor()})
 		for _, t := range c.Picture.TokensOf(id) {
-			unit.Put(store.Write{Kind: mariposa.KindToken, ID: t.ID, Delete: true})
+			unit.Delete(mariposa.KindToken, t.ID, mariposa.Event{})
 		}
 		return c.leaveAll(req, id, spec.Organization, unit)
 	})

@@ -121,10 +121,7 @@ func (c *Changer) forgetVolumes(a *attempt, node, why string) (lost []string) {
 			lost = append(lost, fmt.Sprintf("%s of %s.%d", spec.Name, spec.ServiceName, spec.Slot))
 		}
 		a.unit.Unchanged(r)
-		a.unit.Put(store.Write{
-			Kind: mariposa.KindVolume, ID: r.ID, Delete: true,
-			Event: mariposa.Event{Kind: "volume.deleted", Project: spec.Project, Service: spec.ServiceName, Reason: mariposa.Asked(why)},
-		})
+		a.unit.Delete(r.Kind, r.ID, mariposa.Event{Kind: "volume.deleted", Project: spec.Project, Service: spec.ServiceName, Reason: mariposa.Asked(why)})
 	}
 	return lost
 }

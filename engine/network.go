@@ -64,7 +64,7 @@ func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 		return
 	}
 	// Nobody may have ended it; that others change it is no matter.
-	t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindNetwork, ID: j.Network, SpecRevision: -1, StatusRevision: -1})
+	t.unit.Exists(mariposa.KindNetwork, j.Network)
 }
 
 // attach brings a network to an instance's node. It is written for every instance,
@@ -90,7 +90,7 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 	} else {
 		spec.Created = r.Spec.(*mariposa.AttachmentSpec).Created
 	}
-	t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindAttachment, ID: j.Attachment, Project: spec.Project, Spec: spec, Event: event})
+	t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: j.Attachment, Project: spec.Project, Spec: spec, Event: event})
 }
 
 // writeNetwork writes a network, in place of what this turn has written of it before.
@@ -105,19 +105,12 @@ func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind string, 
 			return
 		}
 	}
-	t.unit.Writes = append(t.unit.Writes, w)
-	t.unit.Require = append(t.unit.Require, t.unchanged(id))
-}
-
-// unchanged requires a network to be as this turn sees it.
-func (t *turn) unchanged(id string) store.Require {
-	q := store.Require{Kind: mariposa.KindNetwork, ID: id, StatusRevision: -1}
+	t.unit.Put(w)
 	if r := t.e.Picture.Get(mariposa.KindNetwork, id); r != nil {
-		q.SpecRevision = r.SpecRevision
+		t.unit.Unchanged(r)
 	} else {
-		q.Absent = true
+		t.unit.Absent(mariposa.KindNetwork, id)
 	}
-	return q
 }
 
 // leaveNetworks lets go of the networks that no service of the goal uses any more,
@@ -175,12 +168,12 @@ func (t *turn) leaveNetwork(r *store.Record) {
 		t.writeNetwork(r.ID, rest, "network.left", why)
 		return
 	}
-	t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindNetwork, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
+	t.unit.Unchanged(r)
 	told := mariposa.Event{Kind: "network.deleted", Project: t.project, Actor: "mariposa", Reason: why}
-	t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindNetwork, ID: r.ID, Delete: true, Event: told})
+	t.unit.Delete(mariposa.KindNetwork, r.ID, told)
 	for _, p := range t.e.Picture.AttachmentsOf(r.ID) {
 		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(why)
 		told.Kind, told.Node = "network.detaching", spec.Node
-		t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
+		t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
 	}
 }

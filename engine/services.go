@@ -60,14 +60,12 @@ func (t *turn) writeService(name string, was, is *mariposa.ServiceStatus) {
 	if was == nil || was.Status != is.Status {
 		w.Event = mariposa.Event{Kind: "service." + string(is.Status), Project: t.project, Service: name, Actor: "mariposa", Reason: is.Reason}
 	}
-	t.unit.Writes = append(t.unit.Writes, w)
+	t.unit.Put(w)
 }
 
 func (t *turn) removeService(name string) {
-	t.unit.Writes = append(t.unit.Writes, store.Write{
-		Kind: mariposa.KindService, ID: mariposa.ServiceID(t.project, name), Delete: true,
-		Event: mariposa.Event{Kind: "service.removed", Project: t.project, Service: name, Actor: "mariposa"},
-	})
+	t.unit.Delete(mariposa.KindService, mariposa.ServiceID(t.project, name),
+		mariposa.Event{Kind: "service.removed", Project: t.project, Service: name, Actor: "mariposa"})
 }
 
 // sameBesideServices reports whether two statuses of a project differ in services at

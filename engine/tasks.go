@@ -382,7 +382,7 @@ func (t *turn) complete(task string) {
 		return
 	}
 	t.completed = true
-	t.unit.Writes = append(t.unit.Writes, store.Write{
+	t.unit.Put(store.Write{
 		Kind: mariposa.KindVersion, ID: mariposa.VersionID(t.project, t.goal.Number), Status: &mariposa.VersionStatus{Completed: t.now},
 		Event: mariposa.Event{Kind: "version.completed", Project: t.project, Task: task, Actor: "mariposa"},
 	})
@@ -407,9 +407,9 @@ func (t *turn) writeTask(task queue.Task) {
 		if was, ok := old.Status.(*mariposa.TaskStatus); ok && was != nil && was.State == st.State {
 			w.Event.Kind = "task.progress"
 		}
-		t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindTask, ID: task.ID, SpecRevision: -1, StatusRevision: old.StatusRevision})
+		t.unit.StatusUnchanged(old)
 	}
-	t.unit.Writes = append(t.unit.Writes, w)
+	t.unit.Put(w)
 }
 
 // finished reports whether a project that is to be deleted has nothing left
@@ -448,13 +448,11 @@ func (t *turn) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindKey, ID: t.project, Delete: true, Event: mariposa.Event{Kind: "key.deleted", Project: t.project, Actor: "mariposa"}})
+	t.unit.Delete(mariposa.KindKey, t.project, mariposa.Event{Kind: "key.deleted", Project: t.project, Actor: "mariposa"})
 	t.leaveVolumes()
 	t.giveBack()
-	t.unit.Writes = append(t.unit.Writes, store.Write{
-		Kind: mariposa.KindProject, ID: t.project, Delete: true,
-		Event: mariposa.Event{Kind: "project.deleted", Project: t.project, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonNothingLeft}},
-	})
+	t.unit.Delete(mariposa.KindProject, t.project,
+		mariposa.Event{Kind: "project.deleted", Project: t.project, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonNothingLeft}})
 	return nil
 }
 
@@ -465,7 +463,7 @@ func (t *turn) deleteAll(ctx context.Context, kind mariposa.Kind) error {
 		return err
 	}
 	for _, r := range all {
-		t.unit.Writes = append(t.unit.Writes, store.Write{Kind: kind, ID: r.ID, Delete: true, Event: mariposa.Event{Kind: string(kind) + ".deleted", Project: t.project, Actor: "mariposa"}})
+		t.unit.Delete(kind, r.ID, mariposa.Event{Kind: string(kind) + ".deleted", Project: t.project, Actor: "mariposa"})
 	}
 	return nil
 }
@@ -473,9 +471,8 @@ func (t *turn) deleteAll(ctx context.Context, kind mariposa.Kind) error {
 // giveBack returns what was reserved for the project of its organization's quota.
 func (t *turn) giveBack() {
 	resources, projects := mariposa.LedgerOf(t.spec.Organization)
-	t.unit.Claims = append(t.unit.Claims,
-		store.Claim{Node: resources, Take: mariposa.Resources{}.Minus(t.spec.Demand)},
-		store.Claim{Node: projects, Take: mariposa.Resources{Instances: -1}})
+	t.unit.GiveBack(resources, t.spec.Demand)
+	t.unit.GiveBack(projects, mariposa.Resources{Instances: 1})
 }
 
 // replaceTask writes a task again that this turn has written already.

@@ -170,13 +170,13 @@ func (t *turn) keep(s converge.Step) {
 // giveBackNode returns what an instance takes of its node.
 func (t *turn) giveBackNode(spec *mariposa.InstanceSpec) {
 	if take := spec.Take(); take != (mariposa.Resources{}) {
-		t.unit.Claims = append(t.unit.Claims, store.Claim{Node: spec.Node, Take: mariposa.Resources{}.Minus(take)})
+		t.unit.GiveBack(spec.Node, take)
 	}
 }
 
 func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, kind, task string) {
 	if s.Action == converge.Remove || s.Action == converge.Amend || s.Action == converge.Keep { // a person may have had its node forgotten
-		t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindInstance, ID: s.Instance, SpecRevision: -1, StatusRevision: -1})
+		t.unit.Exists(mariposa.KindInstance, s.Instance)
 	}
 	w := store.Write{
 		Kind: mariposa.KindInstance, ID: s.Instance, Project: t.project, Delete: remove,
@@ -185,7 +185,7 @@ func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, ki
 	if !remove {
 		w.Spec = spec
 	}
-	t.unit.Writes = append(t.unit.Writes, w)
+	t.unit.Put(w)
 	t.touched++
 	if s.Action == converge.Create || s.Action == converge.Amend {
 		t.made++
@@ -224,7 +224,7 @@ func (t *turn) create(s converge.Step) {
 	t.useVolumes(s, spec, def, st)
 	t.useNetworks(s, spec, def)
 	t.put(s, spec, false, "instance.provisioning", spec.Task)
-	t.unit.Claims = append(t.unit.Claims, store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity})
+	t.unit.Take(node.ID, spec.Take(), node.Capacity)
 }
 
 // writeGoal stores the project's goal and how its services are, as far as either has
@@ -239,7 +239,7 @@ func (t *turn) writeGoal() {
 	if t.inline || t.was == nil || !sameBesideServices(t.was, &st) {
 		alone := st
 		alone.Services = nil // they are records of their own
-		t.unit.Writes = append(t.unit.Writes, store.Write{
+		t.unit.Put(store.Write{
 			Kind: mariposa.KindProject, ID: t.project, Project: t.project, Status: &alone,
 			Event: mariposa.Event{Kind: "project." + string(st.Status), Project: t.project, Actor: "mariposa", Reason: st.Reason},
 		})

@@ -182,10 +182,10 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 		event := mariposa.Event{Kind: "volume.created", Project: t.project, Service: s.Service, Instance: s.Instance, Node: spec.Node, Task: spec.Task, Actor: "mariposa", Reason: v.Reason}
 		if had := st.had[m.Name]; had != nil {
 			v, event = *had.Spec.(*mariposa.VolumeSpec), mariposa.Event{}
-			t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindVolume, ID: m.Volume, SpecRevision: had.SpecRevision, StatusRevision: -1})
+			t.unit.Unchanged(had)
 		}
 		v.Instance, v.Task, v.Size = s.Instance, spec.Task, def.Sizes[m.Name]
-		t.unit.Writes = append(t.unit.Writes, store.Write{Kind: mariposa.KindVolume, ID: m.Volume, Project: t.project, Spec: &v, Event: event})
+		t.unit.Put(store.Write{Kind: mariposa.KindVolume, ID: m.Volume, Project: t.project, Spec: &v, Event: event})
 	}
 }
 
@@ -201,8 +201,8 @@ func (t *turn) leaveVolumes() {
 			spec.Goal, kind, why = mariposa.GoalGone, "volume.deleting", &mariposa.Reason{Code: mariposa.ReasonVolumeDropped}
 		}
 		spec.Reason = why
-		t.unit.Require = append(t.unit.Require, store.Require{Kind: mariposa.KindVolume, ID: id, SpecRevision: r.SpecRevision, StatusRevision: -1})
-		t.unit.Writes = append(t.unit.Writes, store.Write{
+		t.unit.Unchanged(r)
+		t.unit.Put(store.Write{
 			Kind: mariposa.KindVolume, ID: id, Spec: &spec,
 			Event: mariposa.Event{Kind: kind, Project: t.project, Service: spec.ServiceName, Node: spec.Node, Actor: "mariposa", Reason: why},
 		})

@@ -103,7 +103,7 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()
 	if old != nil {
 		old.end("the node has opened another session")
 	}
-	writes.Fences = []store.Fence{{Lease: leaseName(h.Node), Epoch: lease.Epoch}}
+	writes.Fences = s.fence()
 	writes.Urgent = true
 	writes.Writes[0].Status = s.nodeStatus(mariposa.NodeRunning)
 	if res := f.Store.Commit(ctx, writes)[0]; res.Err != nil {
@@ -129,31 +129,35 @@ func check(h *wire.Hello) *wire.Bye {
 }
 
 // register prepares the node's record: the first hello of a node fixes its key.
-func (f *Fleet) register(h *wire.Hello) (*mariposa.NodeSpec, store.Unit, *wire.Bye) {
+func (f *Fleet) register(h *wire.Hello) (next *mariposa.NodeSpec, unit store.Unit, bye *wire.Bye) {
 	w := store.Write{Kind: mariposa.KindNode, ID: h.Node, Event: mariposa.Event{Kind: "node.running", Node: h.Node, Actor: "node " + h.Name}}
 	sum := sha256.Sum256([]byte(h.Key))
 	hash := hex.EncodeToString(sum[:])
 	r := f.Picture.Get(mariposa.KindNode, h.Node)
 	if (r == nil || r.Spec.(*mariposa.NodeSpec).Name != h.Name) && f.nameTaken(h) {
-		return nil, store.Unit{}, final("another node is named %s: choose a name with --name, or remove that node first", h.Name)
+		return nil, unit, final("another node is named %s: choose a name with --name, or remove that node first", h.Name)
 	}
 	if r == nil {
-		spec := &mariposa.NodeSpec{
+		next = &mariposa.NodeSpec{
 			Name: h.Name, Rack: h.Rack, DC: h.DC, Traits: h.Traits, Dummy: h.Dummy, KeyHash: hash, Created: f.Clock.Now(),
 		}
-		w.Spec = spec
-		return spec, store.Unit{Require: []store.Require{{Kind: mariposa.KindNode, ID: h.Node, Absent: true}}, Writes: []store.Write{w}}, nil
+		w.Spec = next
+		unit.Absent(mariposa.KindNode, h.Node)
+		unit.Put(w)
+		return next, unit, nil
 	}
 	spec := *r.Spec.(*mariposa.NodeSpec)
 	switch {
 	case subtle.ConstantTimeCompare([]byte(spec.KeyHash), []byte(hash)) != 1:
-		return nil, store.Unit{}, final("node %s is known with another key: its data folder was lost or copied; remove the node first", h.Name)
+		return nil, unit, final("node %s is known with another key: its data folder was lost or copied; remove the node first", h.Name)
 	case spec.Lost:
-		return nil, store.Unit{}, &wire.Bye{Reason: "the node was told to play dead"}
+		return nil, unit, &wire.Bye{Reason: "the node was told to play dead"}
 	}
 	spec.Name, spec.Rack, spec.DC, spec.Traits = h.Name, h.Rack, h.DC, h.Traits
 	w.Spec = &spec
-	return &spec, store.Unit{Require: []store.Require{{Kind: mariposa.KindNode, ID: h.Node, SpecRevision: r.SpecRevision, StatusRevision: -1}}, Writes: []store.Write{w}}, nil
+	unit.Unchanged(r)
+	unit.Put(w)
+	return &spec, unit, nil
 }
 
 func (f *Fleet) nameTaken(h *wire.Hello) bool {
@@ -260,14 +264,10 @@ func (f *Fleet) Tick(ctx context.Context) {
 func (f *Fleet) markUnknown(ctx context.Context, r *store.Record, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {
 	next := *st
 	next.State, next.Since, next.Reason, next.Heard = mariposa.NodeUnknown, f.Clock.Now(), why, heard
-	res := f.Store.Commit(ctx, store.Unit{
-		Urgent:  true,
-		Require: []store.Require{{Kind: mariposa.KindNode, ID: r.ID, SpecRevision: -1, StatusRevision: r.StatusRevision}},
-		Writes: []store.Write{{
-			Kind: mariposa.KindNode, ID: r.ID, Status: &next,
-			Event: mariposa.Event{Kind: "node.unknown", Node: r.ID, Actor: "mariposa", Reason: why},
-		}},
-	})[0]
+	unit := store.Unit{Urgent: true}
+	unit.StatusUnchanged(r)
+	unit.Put(store.Write{Kind: mariposa.KindNode, ID: r.ID, Status: &next, Event: mariposa.Event{Kind: "node.unknown", Node: r.ID, Actor: "mariposa", Reason: why}})
+	res := f.Store.Commit(ctx, unit)[0]
 	if res.Err != nil && !errors.Is(res.Err, store.ErrConflict) {
 		slog.Warn("cannot write that a node is unknown; trying again", "node", r.ID, "err", res.Err)
 	}

@@ -288,11 +288,16 @@ type batch struct {
 	resource string
 }
 
+// fence lets what the session writes fail once the node has opened another one.
+func (s *Session) fence() []store.Fence {
+	return []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}
+}
+
 // batches makes units of what is to be stored. A debt is settled in a unit of
 // its own that demands that it still stands: its claim must not be given back
 // twice.
 func (s *Session) batches() []batch {
-	fence := []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}
+	fence := s.fence()
 	var all []batch
 	if s.quarantineNews {
 		all = append(all, batch{unit: store.Unit{Fences: fence, Writes: []store.Write{{
@@ -309,7 +314,7 @@ func (s *Session) batches() []batch {
 			continue
 		case owed(known, st):
 			b := batch{unit: store.Unit{Fences: fence}, ids: []string{id}}
-			b.unit.Require = []store.Require{{Kind: mariposa.KindInstance, ID: id, SpecRevision: known.SpecRevision, StatusRevision: -1}}
+			b.unit.Unchanged(known)
 			s.write(&b.unit, known, st)
 			all = append(all, b)
 			continue
@@ -337,9 +342,9 @@ func (s *Session) write(u *store.Unit, known *store.Record, st *mariposa.Instanc
 	}
 	if owed(known, st) {
 		w.Status, w.Delete = nil, true
-		u.Claims = append(u.Claims, store.Claim{Node: s.node, Take: mariposa.Resources{}.Minus(spec.Take())})
+		u.GiveBack(s.node, spec.Take())
 	}
-	u.Writes = append(u.Writes, w)
+	u.Put(w)
 	u.Urgent = u.Urgent || st.State == mariposa.StateFailed
 }
 

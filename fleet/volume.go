@@ -139,11 +139,11 @@ func (s *Session) writeResource(r resource, p wire.Provided) store.Unit {
 	event := r.told
 	event.Kind, event.Node, event.Actor, event.Reason = r.as[p.State], s.node, "node "+s.hello.Name, mariposa.Reported(p.Reason)
 	w := store.Write{Kind: r.Kind, ID: r.ID, Status: st, Event: event}
-	u := store.Unit{Fences: []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}}
+	u := store.Unit{Fences: s.fence()}
 	if p.State == mariposa.ResourceGone {
 		w.Status, w.Delete, w.Event.Reason = nil, true, r.told.Reason
-		u.Require = []store.Require{{Kind: r.Kind, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1}}
+		u.Unchanged(r.Record)
 	}
-	u.Writes = []store.Write{w}
+	u.Put(w)
 	return u
 }

@@ -129,18 +129,17 @@ func (r *rotation) rewrap(ctx context.Context, stale []store.Record) error {
 	return failed
 }
 
-func (r *rotation) rewrapped(ctx context.Context, rec store.Record) (store.Unit, error) {
+func (r *rotation) rewrapped(ctx context.Context, rec store.Record) (unit store.Unit, err error) {
 	inner, err := r.v.open(r.v.ring.keys(), rec)
 	var missing *missingKey
 	if errors.As(err, &missing) { // another rotation may be ahead of us
 		rec, inner, err = r.v.inner(ctx, rec.ID)
 	}
 	if err != nil {
-		return store.Unit{}, err
+		return unit, err
 	}
 	spec := r.v.ring.keys().wrap(rec.ID, inner, rec.Spec.(*mariposa.KeySpec).Created)
-	return store.Unit{
-		Require: []store.Require{{Kind: mariposa.KindKey, ID: rec.ID, SpecRevision: rec.SpecRevision, StatusRevision: -1}},
-		Writes:  []store.Write{keyWrite(spec, "key.rewrapped")},
-	}, nil
+	unit.Unchanged(&rec)
+	unit.Put(keyWrite(spec, "key.rewrapped"))
+	return unit, nil
 }

@@ -103,9 +103,7 @@ func (v *Vault) NewKey(ctx context.Context, owner string, now time.Time) (*Box, 
 		return nil, store.Unit{}, err
 	}
 	unit := firstKey(spec)
-	unit.Require = append(unit.Require, store.Require{
-		Kind: mariposa.KindKey, ID: mariposa.StoreKey, SpecRevision: own.SpecRevision, StatusRevision: -1,
-	})
+	unit.Unchanged(&own)
 	return box, unit, nil
 }
 
@@ -135,12 +133,10 @@ func (v *Vault) Check(ctx context.Context, keys Keys, now time.Time) error {
 func (v *Vault) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "vault") }
 
 // firstKey is the unit that gives an owner its key.
-func firstKey(spec *mariposa.KeySpec) store.Unit {
-	w := keyWrite(spec, "key.created")
-	return store.Unit{
-		Require: []store.Require{{Kind: mariposa.KindKey, ID: spec.Owner, Absent: true}},
-		Writes:  []store.Write{w},
-	}
+func firstKey(spec *mariposa.KeySpec) (unit store.Unit) {
+	unit.Absent(mariposa.KindKey, spec.Owner)
+	unit.Put(keyWrite(spec, "key.created"))
+	return unit
 }
 
 func keyWrite(spec *mariposa.KeySpec, event string) store.Write {

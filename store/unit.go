@@ -17,5 +17,25 @@ func (u *Unit) Unchanged(r *Record) {
 	u.Require = append(u.Require, Require{Kind: r.Kind, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
 }
 
+// StatusUnchanged demands that the Status of an object is as it was read.
+func (u *Unit) StatusUnchanged(r *Record) {
+	u.Require = append(u.Require, Require{Kind: r.Kind, ID: r.ID, SpecRevision: -1, StatusRevision: r.StatusRevision})
+}
+
 // Put adds writes.
 func (u *Unit) Put(writes ...Write) { u.Writes = append(u.Writes, writes...) }
+
+// Delete adds the removal of an object.
+func (u *Unit) Delete(kind mariposa.Kind, id string, event mariposa.Event) {
+	u.Put(Write{Kind: kind, ID: id, Delete: true, Event: event})
+}
+
+// Take adds a claim. Zero fields of the limit: no limit.
+func (u *Unit) Take(node string, take, limit mariposa.Resources) {
+	u.Claims = append(u.Claims, Claim{Node: node, Take: take, Limit: limit})
+}
+
+// GiveBack adds a claim that returns what another one took.
+func (u *Unit) GiveBack(node string, taken mariposa.Resources) {
+	u.Take(node, mariposa.Resources{}.Minus(taken), mariposa.Resources{})
+}
