@@ -12,3 +12,13 @@ type Event struct {
 	Actor    string  `json:"actor,omitempty"`
 	Reason   *Reason `json:"reason,omitempty"`
 }
+
+// OwnEvent is something that Mariposa does to a project by itself.
+func OwnEvent(kind, project string, why *Reason) Event {
+	return Event{Kind: kind, Project: project, Actor: "mariposa", Reason: why}
+}
+
+// Event is something that happens to an instance, or for it.
+func (s *InstanceSpec) Event(kind, id, actor string, why *Reason) Event {
+	return Event{Kind: kind, Project: s.Project, Service: s.ServiceName, Instance: id, Node: s.Node, Task: s.Task, Actor: actor, Reason: why}
+}

@@ -50,7 +50,7 @@ func rehome(r *store.Record) (unit store.Unit) {
 	unit.Delete(mariposa.KindName, mariposa.NameID(old, spec.Name), mariposa.Event{})
 	unit.Put(store.Write{Kind: mariposa.KindName, ID: name, Spec: &mariposa.NameSpec{Project: r.ID}}, store.Write{
 		Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec,
-		Event: mariposa.Event{Kind: "project.updated", Project: r.ID, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonRehomed, Subject: old}},
+		Event: mariposa.OwnEvent("project.updated", r.ID, &mariposa.Reason{Code: mariposa.ReasonRehomed, Subject: old}),
 	})
 	unit.GiveBack(from, spec.Demand)
 	unit.GiveBack(fromCount, one)

@@ -72,6 +72,11 @@ type Request struct {
 // actor is the name of who asks.
 func (req *Request) actor() string { return req.Caller.Actor() }
 
+// event is what the feed tells of what they ask for.
+func (req *Request) event(kind, project string, why *mariposa.Reason) mariposa.Event {
+	return mariposa.Event{Kind: kind, Project: project, Actor: req.actor(), Reason: why}
+}
+
 // Audit begins the audit record of a request.
 func (req *Request) Audit() mariposa.Audit {
 	c := req.Caller

@@ -394,7 +394,7 @@ func (e *edit) forget(numbers []int) error {
 		}
 		e.unit.Put(store.Write{
 			Kind: mariposa.KindVersion, ID: id, Project: e.record.ID, Delete: true,
-			Event: mariposa.Event{Kind: "version.forgotten", Project: e.record.ID, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonRetention}},
+			Event: mariposa.OwnEvent("version.forgotten", e.record.ID, &mariposa.Reason{Code: mariposa.ReasonRetention}),
 		})
 		generation := r.Spec.(*mariposa.VersionSpec).Metadata
 		if dropped[generation] {

@@ -98,7 +98,7 @@ func (e *edit) idle(services []string) bool {
 // write adds a write whose event is the project's.
 func (e *edit) write(w store.Write, kind string, why *mariposa.Reason) {
 	w.Project = e.record.ID
-	w.Event = mariposa.Event{Kind: kind, Project: e.record.ID, Actor: e.req.actor(), Reason: why}
+	w.Event = e.req.event(kind, e.record.ID, why)
 	if e.answer.Task != nil {
 		w.Event.Task = *e.answer.Task
 	}

@@ -97,7 +97,7 @@ func networkOf(project *store.Record, def *mariposa.Service, name string) string
 func (c *Changer) endNetwork(req *Request, r *store.Record) *attempt {
 	spec, why := r.Spec.(*mariposa.NetworkSpec), req.actor()+" deleted it"
 	a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "nothing was ever made of it"}}
-	told := mariposa.Event{Kind: "network.deleted", Project: spec.Project, Actor: req.actor(), Reason: mariposa.Asked(why)}
+	told := req.event("network.deleted", spec.Project, mariposa.Asked(why))
 	a.unit.Unchanged(r)
 	a.unit.Delete(r.Kind, r.ID, told)
 	parts := c.Picture.AttachmentsOf(r.ID)

@@ -30,7 +30,7 @@ func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name str
 			Name: name, Base: cmp.Or(base, mariposa.RoleViewer), Created: c.Clock.Now(), Author: req.actor(),
 			Members: map[string]mariposa.OrgRole{req.Caller.User: mariposa.OrgOwner},
 		}
-		a.unit.Put(store.Write{Kind: mariposa.KindOrg, ID: id, Spec: spec, Event: mariposa.Event{Kind: "organization.created", Actor: req.actor()}})
+		a.unit.Put(store.Write{Kind: mariposa.KindOrg, ID: id, Spec: spec, Event: req.event("organization.created", "", nil)})
 		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindOrg), Organization: id}}
 		return a, nil
 	})
@@ -103,7 +103,7 @@ func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id strin
 			return conflict("organization %s still has %s from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
 		emptied(unit, id)
-		unit.Delete(mariposa.KindOrg, id, mariposa.Event{Kind: "organization.deleted", Actor: req.actor()})
+		unit.Delete(mariposa.KindOrg, id, req.event("organization.deleted", "", nil))
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
 		return nil
 	})
@@ -141,7 +141,7 @@ func (c *Changer) RemoveMember(ctx context.Context, req *Request, org string, us
 }
 
 func orgWrite(req *Request, id string, spec *mariposa.OrganizationSpec) store.Write {
-	return store.Write{Kind: mariposa.KindOrg, ID: id, Spec: spec, Event: mariposa.Event{Kind: "organization.updated", Actor: req.actor()}}
+	return store.Write{Kind: mariposa.KindOrg, ID: id, Spec: spec, Event: req.event("organization.updated", "", nil)}
 }
 
 // owned refuses to leave an organization without an owner.

@@ -66,7 +66,7 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 		if id == mariposa.FirstUser && (!spec.Admin || spec.Disabled) {
 			return conflict("%s is the first user and keeps the installation reachable: it stays an admin and enabled", spec.Name)
 		}
-		unit.Put(store.Write{Kind: mariposa.KindUser, ID: id, Spec: &spec, Event: mariposa.Event{Kind: "user.updated", Actor: req.actor()}})
+		unit.Put(store.Write{Kind: mariposa.KindUser, ID: id, Spec: &spec, Event: req.event("user.updated", "", nil)})
 		return nil
 	})
 }
@@ -106,9 +106,9 @@ func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string) (*con
 			return conflict("%s still has %s in their own organization, from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
 		emptied(unit, spec.Organization)
-		unit.Delete(mariposa.KindUser, id, mariposa.Event{Kind: "user.deleted", Actor: req.actor()})
+		unit.Delete(mariposa.KindUser, id, req.event("user.deleted", "", nil))
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
-		unit.Delete(mariposa.KindOrg, spec.Organization, mariposa.Event{Kind: "organization.deleted", Actor: req.actor()})
+		unit.Delete(mariposa.KindOrg, spec.Organization, req.event("organization.deleted", "", nil))
 		for _, t := range c.Picture.TokensOf(id) {
 			unit.Delete(mariposa.KindToken, t.ID, mariposa.Event{})
 		}
@@ -174,10 +174,7 @@ func leaveProject(req *Request, r *store.Record, user string, unit *store.Unit) 
 	spec := *r.Spec.(*mariposa.ProjectSpec)
 	spec.Users = withRole(spec.Users, user, mariposa.RoleNone)
 	unit.Unchanged(r)
-	unit.Put(store.Write{
-		Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec,
-		Event: mariposa.Event{Kind: "project.updated", Project: r.ID, Actor: req.actor()},
-	})
+	unit.Put(store.Write{Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec, Event: req.event("project.updated", r.ID, nil)})
 }
 
 // tokenPrefix lets people and scanners see what a string is.

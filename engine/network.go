@@ -86,7 +86,7 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 		next.Nodes++
 		t.networks.joined[j.Network] = &next
 		t.writeNetwork(j.Network, &next, "", nil)
-		event = mariposa.Event{Kind: "network.attaching", Project: t.project, Service: s.Service, Instance: s.Instance, Node: on.Node, Task: on.Task, Actor: "mariposa", Reason: spec.Reason}
+		event = on.Event("network.attaching", s.Instance, "mariposa", spec.Reason)
 	} else {
 		spec.Created = r.Spec.(*mariposa.AttachmentSpec).Created
 	}
@@ -97,7 +97,7 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind string, reason *mariposa.Reason) {
 	w := store.Write{Kind: mariposa.KindNetwork, ID: id, Project: spec.Project, Spec: spec, Event: mariposa.Event{Project: t.project}}
 	if kind != "" {
-		w.Event = mariposa.Event{Kind: kind, Project: t.project, Actor: "mariposa", Reason: reason}
+		w.Event = mariposa.OwnEvent(kind, t.project, reason)
 	}
 	for i := range t.unit.Writes {
 		if old := &t.unit.Writes[i]; old.Kind == w.Kind && old.ID == id {
@@ -169,7 +169,7 @@ func (t *turn) leaveNetwork(r *store.Record) {
 		return
 	}
 	t.unit.Unchanged(r)
-	told := mariposa.Event{Kind: "network.deleted", Project: t.project, Actor: "mariposa", Reason: why}
+	told := mariposa.OwnEvent("network.deleted", t.project, why)
 	t.unit.Delete(mariposa.KindNetwork, r.ID, told)
 	for _, p := range t.e.Picture.AttachmentsOf(r.ID) {
 		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(why)

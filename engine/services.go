@@ -64,8 +64,7 @@ func (t *turn) writeService(name string, was, is *mariposa.ServiceStatus) {
 }
 
 func (t *turn) removeService(name string) {
-	t.unit.Delete(mariposa.KindService, mariposa.ServiceID(t.project, name),
-		mariposa.Event{Kind: "service.removed", Project: t.project, Service: name, Actor: "mariposa"})
+	t.unit.Delete(mariposa.KindService, mariposa.ServiceID(t.project, name), mariposa.Event{Kind: "service.removed", Project: t.project, Service: name, Actor: "mariposa"})
 }
 
 // sameBesideServices reports whether two statuses of a project differ in services at

@@ -448,11 +448,10 @@ func (t *turn) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	t.unit.Delete(mariposa.KindKey, t.project, mariposa.Event{Kind: "key.deleted", Project: t.project, Actor: "mariposa"})
+	t.unit.Delete(mariposa.KindKey, t.project, mariposa.OwnEvent("key.deleted", t.project, nil))
 	t.leaveVolumes()
 	t.giveBack()
-	t.unit.Delete(mariposa.KindProject, t.project,
-		mariposa.Event{Kind: "project.deleted", Project: t.project, Actor: "mariposa", Reason: &mariposa.Reason{Code: mariposa.ReasonNothingLeft}})
+	t.unit.Delete(mariposa.KindProject, t.project, mariposa.OwnEvent("project.deleted", t.project, &mariposa.Reason{Code: mariposa.ReasonNothingLeft}))
 	return nil
 }
 
@@ -463,7 +462,7 @@ func (t *turn) deleteAll(ctx context.Context, kind mariposa.Kind) error {
 		return err
 	}
 	for _, r := range all {
-		t.unit.Delete(kind, r.ID, mariposa.Event{Kind: string(kind) + ".deleted", Project: t.project, Actor: "mariposa"})
+		t.unit.Delete(kind, r.ID, mariposa.OwnEvent(string(kind)+".deleted", t.project, nil))
 	}
 	return nil
 }

@@ -178,11 +178,8 @@ func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, ki
 	if s.Action == converge.Remove || s.Action == converge.Amend || s.Action == converge.Keep { // a person may have had its node forgotten
 		t.unit.Exists(mariposa.KindInstance, s.Instance)
 	}
-	w := store.Write{
-		Kind: mariposa.KindInstance, ID: s.Instance, Project: t.project, Delete: remove,
-		Event: mariposa.Event{Kind: kind, Project: t.project, Service: s.Service, Instance: s.Instance, Node: spec.Node, Task: task, Actor: "mariposa", Reason: s.Reason},
-	}
-	if !remove {
+	w := store.Write{Kind: mariposa.KindInstance, ID: s.Instance, Project: t.project, Delete: remove, Event: spec.Event(kind, s.Instance, "mariposa", s.Reason)}
+	if w.Event.Task = task; !remove {
 		w.Spec = spec
 	}
 	t.unit.Put(w)
@@ -241,7 +238,7 @@ func (t *turn) writeGoal() {
 		alone.Services = nil // they are records of their own
 		t.unit.Put(store.Write{
 			Kind: mariposa.KindProject, ID: t.project, Project: t.project, Status: &alone,
-			Event: mariposa.Event{Kind: "project." + string(st.Status), Project: t.project, Actor: "mariposa", Reason: st.Reason},
+			Event: mariposa.OwnEvent("project."+string(st.Status), t.project, st.Reason),
 		})
 	}
 	t.writeServices(st.Services)

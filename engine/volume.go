@@ -179,7 +179,7 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 			Name: m.Name, Project: t.project, Service: spec.Service, ServiceName: s.Service, Slot: s.Slot, Compute: spec.Compute,
 			Node: spec.Node, Goal: mariposa.GoalKept, Created: t.now, Reason: made,
 		}
-		event := mariposa.Event{Kind: "volume.created", Project: t.project, Service: s.Service, Instance: s.Instance, Node: spec.Node, Task: spec.Task, Actor: "mariposa", Reason: v.Reason}
+		event := spec.Event("volume.created", s.Instance, "mariposa", made)
 		if had := st.had[m.Name]; had != nil {
 			v, event = *had.Spec.(*mariposa.VolumeSpec), mariposa.Event{}
 			t.unit.Unchanged(had)

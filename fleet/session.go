@@ -335,10 +335,7 @@ func (s *Session) write(u *store.Unit, known *store.Record, st *mariposa.Instanc
 	id, spec := known.ID, known.Spec.(*mariposa.InstanceSpec)
 	w := store.Write{
 		Kind: mariposa.KindInstance, ID: id, Project: spec.Project, Status: st,
-		Event: mariposa.Event{
-			Kind: "instance." + string(st.State), Project: spec.Project, Service: spec.ServiceName, Instance: id,
-			Node: s.node, Task: spec.Task, Actor: "node " + s.hello.Name, Reason: mariposa.Reported(st.Reason),
-		},
+		Event: spec.Event("instance."+string(st.State), id, "node "+s.hello.Name, mariposa.Reported(st.Reason)),
 	}
 	if owed(known, st) {
 		w.Status, w.Delete = nil, true

@@ -140,10 +140,7 @@ func firstKey(spec *mariposa.KeySpec) (unit store.Unit) {
 }
 
 func keyWrite(spec *mariposa.KeySpec, event string) store.Write {
-	w := store.Write{
-		Kind: mariposa.KindKey, ID: spec.Owner, Spec: spec,
-		Event: mariposa.Event{Kind: event, Actor: "mariposa"},
-	}
+	w := store.Write{Kind: mariposa.KindKey, ID: spec.Owner, Spec: spec, Event: mariposa.OwnEvent(event, "", nil)}
 	if spec.Owner != mariposa.StoreKey {
 		w.Project, w.Event.Project = spec.Owner, spec.Owner
 	}
