@@ -39,8 +39,8 @@ func TestAChangeRepeatedWithItsKeyIsDoneOnce(t *testing.T) {
 			replayed++
 		}
 	}
-	if replayed != 9 || h.picture.Count(mariposa.KindProject) != 1 {
-		t.Errorf("%d answers were given again, %d projects are there", replayed, h.picture.Count(mariposa.KindProject))
+	if replayed != 9 || h.picture.Projects.Len() != 1 {
+		t.Errorf("%d answers were given again, %d projects are there", replayed, h.picture.Projects.Len())
 	}
 	post("shop", "k2").wantError(409, mariposa.Conflict, "already")
 	post("other", "k1").wantError(409, mariposa.Conflict, "Idempotency-Key")
@@ -163,8 +163,8 @@ func TestEveryChangeCanBeRepeated(t *testing.T) {
 		case "create-instance":
 			w.join("n7")
 			w.until("the node", func() bool {
-				r := w.picture.Get(mariposa.KindNode, "n7")
-				return r != nil && r.Status != nil
+				r := w.picture.Nodes.Get("n7")
+				return r.Status() != nil
 			})
 		case "put-manifest", "delete-project":
 			q.path += "?force=true"
@@ -193,7 +193,7 @@ func TestEveryChangeCanBeRepeated(t *testing.T) {
 		}
 		done := func() int64 {
 			if rt.ID == "create-instance" { // its node goes on with it meanwhile
-				return int64(w.picture.Count(mariposa.KindInstance))
+				return int64(w.picture.Instances.Len())
 			}
 			changes := must(w.store.Changes(w.ctx, 0, 0))(t)
 			return int64(len(slices.DeleteFunc(changes, func(c store.Change) bool {

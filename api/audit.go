@@ -72,19 +72,19 @@ func (s *server) auditScope(ctx context.Context, in InProject, q *store.AuditQue
 			return err
 		}
 		q.Project = r.ID
-		return s.require(ctx, auth.AuditProject, r)
+		return s.require(ctx, auth.AuditProject, r.Record())
 	case in.Organization != "":
 		org, err := s.findOrganization(ctx, in.Organization)
 		if err != nil {
 			return err
 		}
 		q.Organizations = []string{org.ID}
-		return s.require(ctx, auth.AuditOrganization, org)
+		return s.require(ctx, auth.AuditOrganization, org.Record())
 	case s.seesAll(c):
 		return nil
 	}
 	for _, org := range s.Picture.OrganizationsOf(c.User) {
-		if s.directory.May(c, auth.AuditOrganization, org) == auth.Allowed {
+		if s.directory.May(c, auth.AuditOrganization, org.Record()) == auth.Allowed {
 			q.Organizations = append(q.Organizations, org.ID)
 		}
 	}
@@ -160,18 +160,18 @@ func (s *server) used(c *auth.Caller, from string, now time.Time) {
 func (s *server) renew(c *auth.Caller) *auth.Caller { return s.directory.Renew(c, s.Clock.Now()) }
 
 // stillReads reports whether a caller may still read the log of an instance.
-func (s *server) stillReads(c *auth.Caller, r *store.Record, reveal bool) bool {
+func (s *server) stillReads(c *auth.Caller, r *store.Instance, reveal bool) bool {
 	need := auth.ReadProject
 	if reveal {
 		need = auth.ReadSecrets
 	}
 	now := s.renew(c)
-	project := s.Picture.Get(mariposa.KindProject, r.Spec.(*mariposa.InstanceSpec).Project)
+	project := s.Picture.Projects.Get(r.Spec().Project)
 	switch {
 	case now == nil:
 		return false
 	case project == nil: // its end is not kept from who saw its life
 		return true
 	}
-	return s.directory.Require(now, need, project) == nil
+	return s.directory.Require(now, need, project.Record()) == nil
 }

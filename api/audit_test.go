@@ -166,7 +166,7 @@ func TestTheAuditIsReadByThoseWhoseItIs(t *testing.T) {
 	w.by("mia").call("GET", "/v1/audit?organization=acme", nil).wantError(403, mariposa.Forbidden)
 	w.by("ulla").call("GET", "/v1/audit?organization=acme", nil).wantError(404, mariposa.ResourceNotFound)
 	for _, a := range w.by("ulla").audit("?limit=1000") {
-		if a.Organization != w.umbra && a.Organization != w.picture.UserNamed("ulla").Spec.(*mariposa.UserSpec).Organization {
+		if a.Organization != w.umbra && a.Organization != w.picture.UserNamed("ulla").Spec().Organization {
 			t.Errorf("ulla reads %+v", a)
 		}
 	}

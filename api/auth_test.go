@@ -186,8 +186,8 @@ func TestEventsOfOthersNeverCome(t *testing.T) {
 		want[contract.Changed](w.call("POST", "/v1/projects/"+id+"/tags", contract.NewTag{Tag: "end", Version: "1"}), 201)
 	}
 	orgs := map[string]string{}
-	for _, p := range w.picture.All(mariposa.KindProject) {
-		orgs[p.ID] = p.Spec.(*mariposa.ProjectSpec).Organization
+	for _, p := range w.picture.Projects.All() {
+		orgs[p.ID] = p.Spec().Organization
 	}
 	sees := map[string]func(sse) bool{
 		"ulla":  func(e sse) bool { return orgs[e.data.Project] == w.umbra },
@@ -388,17 +388,17 @@ func TestWhatASlowBodyMayIsDecidedAtItsEnd(t *testing.T) {
 		}()
 		fmt.Fprint(rest, c.body[:1])
 		w.until("the request to be let in", func() bool {
-			r := w.picture.Get(mariposa.KindToken, id)
-			return r != nil && r.Status != nil
+			r := w.picture.Tokens.Get(id)
+			return r.Status() != nil
 		})
 		c.meanwhile()
-		before := w.picture.Get(mariposa.KindProject, w.shop.ID).SpecRevision
+		before := w.picture.Projects.Get(w.shop.ID).SpecRevision
 		fmt.Fprint(rest, c.body[1:])
 		rest.Close()
 		if r := <-answered; !slices.Contains(c.codes, r.status) {
 			t.Errorf("%s, and still it is answered %d %s", name, r.status, r.body)
 		}
-		if w.picture.Get(mariposa.KindProject, w.shop.ID).SpecRevision != before {
+		if w.picture.Projects.Get(w.shop.ID).SpecRevision != before {
 			t.Errorf("%s, and still something changed", name)
 		}
 	}

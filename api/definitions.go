@@ -117,7 +117,7 @@ func (s *server) getServiceManifest(ctx context.Context, in *OfService) (*manife
 	if err != nil {
 		return nil, err
 	}
-	of := r.Spec.(*mariposa.ProjectSpec)
+	of := r.Spec()
 	newest, err := s.Shelf.Version(ctx, r.ID, of.Number)
 	if err != nil {
 		return nil, err

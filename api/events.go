@@ -133,7 +133,7 @@ func (f *feed) sees(c *store.Change) bool {
 			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesNetwork(f.sight, spec.Project, spec.Organization)
 		}
 	case *mariposa.OrganizationSpec:
-		return (f.organization == "" || f.organization == c.Record.ID) && (f.sight.all || f.s.partOf(f.caller, &c.Record))
+		return (f.organization == "" || f.organization == c.Record.ID) && (f.sight.all || f.s.partOf(f.caller, (*store.Organization)(&c.Record)))
 	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec:
 		return f.sight.all && f.organization == ""
 	}
@@ -141,13 +141,13 @@ func (f *feed) sees(c *store.Change) bool {
 		return true
 	}
 	r := f.sight.record(project)
-	return r != nil && (f.organization == "" || f.organization == r.Spec.(*mariposa.ProjectSpec).Organization)
+	return r != nil && (f.organization == "" || f.organization == r.Spec().Organization)
 }
 
 // partOf reports whether a caller has a part in an organization, or had in one that
 // is gone.
-func (s *server) partOf(c *auth.Caller, org *store.Record) bool {
-	if now := s.Picture.Get(mariposa.KindOrg, org.ID); now != nil {
+func (s *server) partOf(c *auth.Caller, org *store.Organization) bool {
+	if now := s.Picture.Orgs.Get(org.ID); now != nil {
 		org = now
 	}
 	return s.directory.RoleOf(c, org) != ""
@@ -354,25 +354,25 @@ func (v *viewer) event(c *store.Change) contract.Event {
 	r := &c.Record
 	switch spec := r.Spec.(type) {
 	case *mariposa.ProjectSpec:
-		e.Object, e.ProjectName = v.project(r), spec.Name
+		e.Object, e.ProjectName = v.project((*store.Project)(r)), spec.Name
 	case *mariposa.VersionSpec:
-		e.Object = v.versionDoc(r)
+		e.Object = v.versionDoc((*store.Version)(r))
 	case *mariposa.InstanceSpec:
-		e.Object, e.InstanceName = v.instance(r), spec.Name
-		if st := instanceStatus(r); st != nil && why == nil {
+		e.Object, e.InstanceName = v.instance((*store.Instance)(r)), spec.Name
+		if st := (*store.Instance)(r).Status(); st != nil && why == nil {
 			why = mariposa.Reported(st.Reason)
 		}
 		why = cmp.Or(why, spec.Reason)
 	case *mariposa.TaskSpec:
-		e.Object = v.task(r)
+		e.Object = v.task((*store.Task)(r))
 	case *mariposa.VolumeSpec:
-		e.Object, e.ProjectName = v.volume(r), cmp.Or(e.ProjectName, spec.ProjectName)
+		e.Object, e.ProjectName = v.volume((*store.Volume)(r)), cmp.Or(e.ProjectName, spec.ProjectName)
 	case *mariposa.NetworkSpec:
-		e.Object = v.network(r)
+		e.Object = v.network((*store.Network)(r))
 	case *mariposa.AttachmentSpec:
-		e.Object = v.attachedNetwork(r)
+		e.Object = v.attachedNetwork((*store.Attachment)(r))
 	case *mariposa.NodeSpec:
-		e.Object, e.NodeName = v.node(r), spec.Name
+		e.Object, e.NodeName = v.node((*store.Node)(r)), spec.Name
 	}
 	e.Reason, e.ReasonCode = reason.At(why, c.Time), codeOf(why) // as it was then
 	return e

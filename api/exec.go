@@ -55,11 +55,11 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 	if err != nil {
 		return nil, err
 	}
-	spec := r.Spec.(*mariposa.InstanceSpec)
+	spec := r.Spec()
 	if err := s.mayAsk(spec, func(c mariposa.Capabilities) bool { return c.Exec }, "run no commands"); err != nil {
 		return nil, err
 	}
-	switch state := mariposa.StateOf(spec, instanceStatus(r)); state {
+	switch state := mariposa.StateOf(spec, r.Status()); state {
 	case mariposa.StatePending, mariposa.StateProvisioning, mariposa.StateStopped, mariposa.StateFailed, mariposa.StateDestroyed:
 		return nil, conflict("instance %s is %s: commands can be run inside one that runs", spec.Name, state)
 	}
@@ -76,7 +76,7 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 
 // shell runs a command for as long as the connection lasts. What keeps it from
 // being run is returned, and told as any other error.
-func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Record, in *execInput) error {
+func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instance, in *execInput) error {
 	if err := checkUpgrade(req); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Record
 	if err := s.recordExec(opening, r, in.Command); err != nil {
 		return err // nothing is run that nobody could read of
 	}
-	spec := r.Spec.(*mariposa.InstanceSpec)
+	spec := r.Spec()
 	x, err := s.Fleet.Exec(opening, spec.Node, r.ID, in.Command, in.terminal())
 	if err != nil {
 		return execFailure(spec, err)
@@ -139,7 +139,7 @@ func (s *server) enterShell() (release func(), err error) {
 }
 
 // recordExec puts down who runs what, with secrets masked.
-func (s *server) recordExec(ctx context.Context, r *store.Record, command []string) error {
+func (s *server) recordExec(ctx context.Context, r *store.Instance, command []string) error {
 	mask, err := s.maskFor(ctx, r)
 	if err != nil {
 		return err
@@ -150,12 +150,12 @@ func (s *server) recordExec(ctx context.Context, r *store.Record, command []stri
 			words[n] = strconv.Quote(words[n])
 		}
 	}
-	spec := r.Spec.(*mariposa.InstanceSpec)
+	spec := r.Spec()
 	a := asking(ctx).Audit()
 	a.Kind, a.Object, a.ObjectName, a.Project = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project
 	a.Reason = cut(mask.Text(strings.Join(words, " ")), 2000)
-	if p := s.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
-		a.ProjectName, a.Organization = p.Spec.(*mariposa.ProjectSpec).Name, p.Spec.(*mariposa.ProjectSpec).Organization
+	if p := s.Picture.Projects.Get(spec.Project); p != nil {
+		a.ProjectName, a.Organization = p.Spec().Name, p.Spec().Organization
 	}
 	return s.Store.Commit(ctx, store.Unit{Audit: []mariposa.Audit{a}})[0].Err
 }
@@ -174,11 +174,11 @@ func (s *server) stillEnters(c *auth.Caller, spec *mariposa.InstanceSpec) error 
 	if now == nil {
 		return mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
 	}
-	project := s.Picture.Get(mariposa.KindProject, spec.Project)
+	project := s.Picture.Projects.Get(spec.Project)
 	if project == nil {
 		return notFound("there is no such project")
 	}
-	return s.directory.Require(now, auth.Shell, project)
+	return s.directory.Require(now, auth.Shell, project.Record())
 }
 
 // execFailure tells what the node said of the instance.

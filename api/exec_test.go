@@ -110,8 +110,8 @@ func manned(t *testing.T, options ...option) (*town, *talking, string) {
 		s.Name = "tool"
 	})
 	w.until("it runs on its node", func() bool {
-		r := w.picture.Get(mariposa.KindInstance, id)
-		st, _ := r.Status.(*mariposa.InstanceStatus)
+		r := w.picture.Instances.Get(id)
+		st := r.Status()
 		return st != nil && st.State == mariposa.StateRunning && st.PhysicalID != ""
 	})
 	return w, node, id

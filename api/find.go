@@ -29,7 +29,7 @@ var likeID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4
 
 // findOrganization finds an organization by id or name, the caller's own when none
 // is named. One that the caller has no part in is not found.
-func (s *server) findOrganization(ctx context.Context, ref string) (*store.Record, error) {
+func (s *server) findOrganization(ctx context.Context, ref string) (*store.Organization, error) {
 	c := caller(ctx)
 	r := s.directory.Organization(cmp.Or(ref, c.Home))
 	if r == nil || s.directory.RoleOf(c, r) == "" {
@@ -41,18 +41,18 @@ func (s *server) findOrganization(ctx context.Context, ref string) (*store.Recor
 // findDestination finds the organization in which the caller is about to make a
 // project. A token that is bound to one project makes none, wherever; it is told so
 // rather than that there is no such organization.
-func (s *server) findDestination(ctx context.Context, ref string) (*store.Record, error) {
+func (s *server) findDestination(ctx context.Context, ref string) (*store.Organization, error) {
 	c := caller(ctx)
 	if c.Bounds.Project != "" {
 		bound := "one project"
-		p := s.Picture.Get(mariposa.KindProject, c.Bounds.Project)
+		p := s.Picture.Projects.Get(c.Bounds.Project)
 		if p != nil && s.sees(c, p) {
-			bound = "project " + p.Spec.(*mariposa.ProjectSpec).Name
+			bound = "project " + p.Spec().Name
 		} else {
 			p = nil
 		}
 		return nil, &mariposa.Error{
-			Code: mariposa.Forbidden, Cause: auth.Denial{On: p},
+			Code: mariposa.Forbidden, Cause: auth.Denial{On: p.Record()},
 			Message: "this token is bound to " + bound + " and cannot make projects, nor give that one away: use a token that is not",
 		}
 	}
@@ -60,15 +60,15 @@ func (s *server) findDestination(ctx context.Context, ref string) (*store.Record
 	if err != nil {
 		return nil, err
 	}
-	return org, s.require(ctx, auth.CreateProject, org)
+	return org, s.require(ctx, auth.CreateProject, org.Record())
 }
 
 // findProject finds a project by id or name, among those that the caller may see.
 // One that is being deleted has no name any more, but its id works until it is gone.
 // A name is looked up in the organization that is named, else in the caller's own.
-func (s *server) findProject(ctx context.Context, ref, organization string) (*store.Record, error) {
+func (s *server) findProject(ctx context.Context, ref, organization string) (*store.Project, error) {
 	c := caller(ctx)
-	if r := s.Picture.Get(mariposa.KindProject, ref); r != nil && s.sees(c, r) {
+	if r := s.Picture.Projects.Get(ref); r != nil && s.sees(c, r) {
 		return r, nil
 	}
 	home := c.Home
@@ -94,14 +94,14 @@ func (s *server) findProject(ctx context.Context, ref, organization string) (*st
 func (s *server) elsewhere(c *auth.Caller, name string) string {
 	for _, org := range s.Picture.OrganizationsOf(c.User) {
 		if r := s.Picture.ProjectNamed(org.ID, name); r != nil && s.sees(c, r) {
-			return org.Spec.(*mariposa.OrganizationSpec).Name
+			return org.Spec().Name
 		}
 	}
 	return ""
 }
 
 // sees reports whether a caller may know of a project.
-func (s *server) sees(c *auth.Caller, project *store.Record) bool {
+func (s *server) sees(c *auth.Caller, project *store.Project) bool {
 	return s.directory.RoleIn(c, project).Rank() > 0
 }
 
@@ -112,22 +112,22 @@ func (s *server) seesAll(c *auth.Caller) bool {
 
 // projectsFor lists the projects that a caller may see, by id, in one organization
 // if it is named.
-func (s *server) projectsFor(ctx context.Context, organization string) ([]*store.Record, error) {
+func (s *server) projectsFor(ctx context.Context, organization string) ([]*store.Project, error) {
 	c := caller(ctx)
-	var found []*store.Record
+	var found []*store.Project
 	switch {
 	case organization != "":
 		org := s.directory.Organization(organization)
 		if org == nil {
 			return nil, notFound("there is no organization %q", organization)
 		}
-		found = slices.DeleteFunc(s.Picture.ProjectsOf(org.ID), func(r *store.Record) bool { return !s.sees(c, r) })
+		found = slices.DeleteFunc(s.Picture.ProjectsOf(org.ID), func(r *store.Project) bool { return !s.sees(c, r) })
 		if len(found) == 0 && s.directory.RoleOf(c, org) == "" {
 			return nil, notFound("there is no organization %q", organization)
 		}
 		return found, nil
 	case c.Admin && c.Bounds.Organization == "":
-		found = s.Picture.All(mariposa.KindProject)
+		found = s.Picture.Projects.All()
 	default:
 		for _, org := range s.Picture.OrganizationsOf(c.User) {
 			found = append(found, s.Picture.ProjectsOf(org.ID)...)
@@ -136,15 +136,15 @@ func (s *server) projectsFor(ctx context.Context, organization string) ([]*store
 			found = append(found, s.Picture.ProjectsOf(c.Bounds.Organization)...)
 		}
 		found = append(found, s.Picture.ProjectsWith(c.User)...)
-		slices.SortFunc(found, func(a, b *store.Record) int { return strings.Compare(a.ID, b.ID) })
-		found = slices.CompactFunc(found, func(a, b *store.Record) bool { return a.ID == b.ID })
+		slices.SortFunc(found, func(a, b *store.Project) int { return strings.Compare(a.ID, b.ID) })
+		found = slices.CompactFunc(found, func(a, b *store.Project) bool { return a.ID == b.ID })
 	}
-	return slices.DeleteFunc(found, func(r *store.Record) bool { return !s.sees(c, r) }), nil
+	return slices.DeleteFunc(found, func(r *store.Project) bool { return !s.sees(c, r) }), nil
 }
 
 // former is a project that is gone, as it was at its end; nil when the feed does not
 // know of it any more.
-func (s *server) former(ctx context.Context, id string) *store.Record {
+func (s *server) former(ctx context.Context, id string) *store.Project {
 	if !likeID.MatchString(id) {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (s *server) former(ctx context.Context, id string) *store.Record {
 		}
 		for i := range changes {
 			if c := &changes[i]; c.Deleted && c.Record.Kind == mariposa.KindProject && c.Record.ID == id {
-				return &c.Record
+				return (*store.Project)(&c.Record)
 			}
 			q.Before = changes[i].Revision
 		}
@@ -182,11 +182,11 @@ type sight struct {
 	ctx   context.Context //nolint:containedctx // a sight lasts one request
 	c     *auth.Caller
 	all   bool
-	known map[string]*store.Record
+	known map[string]*store.Project
 }
 
 func (s *server) sight(ctx context.Context, c *auth.Caller) *sight {
-	return &sight{s: s, ctx: ctx, c: c, all: s.seesAll(c), known: map[string]*store.Record{}}
+	return &sight{s: s, ctx: ctx, c: c, all: s.seesAll(c), known: map[string]*store.Project{}}
 }
 
 // project reports whether the caller may see what belongs to a project. What is
@@ -196,10 +196,10 @@ func (g *sight) project(id string) bool {
 }
 
 // record is a project that the caller may see; nil: there is none.
-func (g *sight) record(id string) *store.Record {
+func (g *sight) record(id string) *store.Project {
 	r, known := g.known[id]
 	if !known {
-		if r = g.s.Picture.Get(mariposa.KindProject, id); r == nil {
+		if r = g.s.Picture.Projects.Get(id); r == nil {
 			r = g.s.former(g.ctx, id)
 		}
 		if r != nil && !g.s.sees(g.c, r) {
@@ -227,12 +227,12 @@ func (s *server) projectID(ctx context.Context, in InProject) (string, error) {
 }
 
 // projectOfTask finds the project that a task belongs to, be it gone.
-func (s *server) projectOfTask(ctx context.Context, id string) (*store.Record, error) {
+func (s *server) projectOfTask(ctx context.Context, id string) (*store.Project, error) {
 	r, err := s.findTask(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	spec := r.Spec.(*mariposa.TaskSpec)
+	spec := r.Spec()
 	g := s.sight(ctx, caller(ctx))
 	if p := g.record(spec.Project); p != nil {
 		return p, nil
@@ -240,29 +240,29 @@ func (s *server) projectOfTask(ctx context.Context, id string) (*store.Record, e
 	if !g.all {
 		return nil, notFound("there is no task %q", id)
 	}
-	return &store.Record{Kind: mariposa.KindProject, ID: spec.Project, Spec: &mariposa.ProjectSpec{Name: spec.ProjectName}}, nil
+	return &store.Project{Kind: mariposa.KindProject, ID: spec.Project, Halves: store.Halves{Spec: &mariposa.ProjectSpec{Name: spec.ProjectName}}}, nil
 }
 
 // projectOfInstance finds the project that an instance belongs to, be it gone.
-func (s *server) projectOfInstance(ctx context.Context, ref string) (*store.Record, error) {
+func (s *server) projectOfInstance(ctx context.Context, ref string) (*store.Project, error) {
 	r, err := s.findInstance(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	id := r.Spec.(*mariposa.InstanceSpec).Project
+	id := r.Spec().Project
 	if p := s.sight(ctx, caller(ctx)).record(id); p != nil {
 		return p, nil
 	}
-	return &store.Record{Kind: mariposa.KindProject, ID: id, Spec: &mariposa.ProjectSpec{}}, nil
+	return &store.Project{Kind: mariposa.KindProject, ID: id, Halves: store.Halves{Spec: &mariposa.ProjectSpec{}}}, nil
 }
 
 // findNode finds a node by id or name.
-func (s *server) findNode(ref string) (*store.Record, error) {
-	if r := s.Picture.Get(mariposa.KindNode, ref); r != nil {
+func (s *server) findNode(ref string) (*store.Node, error) {
+	if r := s.Picture.Nodes.Get(ref); r != nil {
 		return r, nil
 	}
-	for _, r := range s.Picture.All(mariposa.KindNode) {
-		if r.Spec.(*mariposa.NodeSpec).Name == ref {
+	for _, r := range s.Picture.Nodes.All() {
+		if r.Spec().Name == ref {
 			return r, nil
 		}
 	}
@@ -271,19 +271,19 @@ func (s *server) findNode(ref string) (*store.Record, error) {
 
 // findInstance finds an instance by id, by name, or by the beginning of its id,
 // among those that the caller may see.
-func (s *server) findInstance(ctx context.Context, ref string) (*store.Record, error) {
+func (s *server) findInstance(ctx context.Context, ref string) (*store.Instance, error) {
 	g := s.sight(ctx, caller(ctx))
-	if r := s.Picture.Get(mariposa.KindInstance, ref); r != nil && g.project(r.Spec.(*mariposa.InstanceSpec).Project) {
+	if r := s.Picture.Instances.Get(ref); r != nil && g.project(r.Spec().Project) {
 		return r, nil
 	}
-	var found []*store.Record
-	s.Picture.EachOf(mariposa.KindInstance, func(r *store.Record) bool {
-		if r.Spec.(*mariposa.InstanceSpec).Name == ref || (len(ref) >= 4 && strings.HasPrefix(r.ID, ref)) {
+	var found []*store.Instance
+	s.Picture.Instances.Each(func(r *store.Instance) bool {
+		if r.Spec().Name == ref || (len(ref) >= 4 && strings.HasPrefix(r.ID, ref)) {
 			found = append(found, r)
 		}
 		return true
 	})
-	found = slices.DeleteFunc(found, func(r *store.Record) bool { return !g.project(r.Spec.(*mariposa.InstanceSpec).Project) })
+	found = slices.DeleteFunc(found, func(r *store.Instance) bool { return !g.project(r.Spec().Project) })
 	switch len(found) {
 	case 0:
 		return nil, notFound("there is no instance %q", ref)
@@ -300,30 +300,6 @@ func (s *server) checkMarker(kind mariposa.Kind, marker string) error {
 		return invalid("marker must be what the page before named as its marker, not %q", shorten(marker))
 	}
 	return nil
-}
-
-// statusOf is a record's project status; nil before the first plan.
-func statusOf(r *store.Record) *mariposa.ProjectStatus {
-	if r == nil {
-		return nil
-	}
-	st, _ := r.Status.(*mariposa.ProjectStatus)
-	return st
-}
-
-func instanceStatus(r *store.Record) *mariposa.InstanceStatus {
-	st, _ := r.Status.(*mariposa.InstanceStatus)
-	return st
-}
-
-func nodeStatus(r *store.Record) *mariposa.NodeStatus {
-	st, _ := r.Status.(*mariposa.NodeStatus)
-	return st
-}
-
-func taskStatus(r *store.Record) *mariposa.TaskStatus {
-	st, _ := r.Status.(*mariposa.TaskStatus)
-	return st
 }
 
 // parseAmount reads how many at a time: a number above zero, or a percentage.

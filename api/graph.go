@@ -57,10 +57,10 @@ func (g *graph) link(from, to resource, why string) {
 }
 
 // graph draws a project that fares as a state says.
-func (v *viewer) graph(r *store.Record, st contract.ProjectState) contract.Graph {
+func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Graph {
 	g := &graph{nodes: map[resource]*contract.GraphNode{}, edges: map[contract.GraphEdge]bool{}}
-	goals, number := v.goals(r), r.Spec.(*mariposa.ProjectSpec).Number
-	if status := statusOf(r); status != nil {
+	goals, number := v.goals(r), r.Spec().Number
+	if status := r.Status(); status != nil {
 		number = status.Number
 	}
 	for _, one := range st.Services {
@@ -123,26 +123,26 @@ func (g *graph) linkService(def *mariposa.Service) {
 }
 
 // addKept adds the networks and volumes that are there and no longer in the manifest.
-func (v *viewer) addKept(g *graph, project *store.Record) {
+func (v *viewer) addKept(g *graph, project *store.Project) {
 	add := func(kind, name string) {
 		if g.nodes[resource{kind, name}] == nil {
 			g.add(contract.GraphNode{Kind: kind, Name: name, Leftover: true})
 		}
 	}
 	for _, r := range v.s.Picture.NetworksOf(project.ID) {
-		add(kindNetwork, r.Spec.(*mariposa.NetworkSpec).Name)
+		add(kindNetwork, r.Spec().Name)
 	}
 	for _, r := range v.s.Picture.VolumesOf(project.ID) {
-		add(kindVolume, r.Spec.(*mariposa.VolumeSpec).Name)
+		add(kindVolume, r.Spec().Name)
 	}
 }
 
 // judgeKept says of networks and volumes what their nodes say: which of a network's
 // parts, and how many of the volumes, are there.
-func (v *viewer) judgeKept(g *graph, project *store.Record) {
+func (v *viewer) judgeKept(g *graph, project *store.Project) {
 	sight := v.s.sight(v.ctx, caller(v.ctx))
 	for _, r := range v.s.Picture.NetworksOf(project.ID) {
-		spec := r.Spec.(*mariposa.NetworkSpec)
+		spec := r.Spec()
 		n := g.nodes[resource{kindNetwork, spec.Name}]
 		n.Goal, n.Running = 0, 0
 		if v.s.seesNetwork(sight, spec.Project, spec.Organization) {
@@ -156,7 +156,7 @@ func (v *viewer) judgeKept(g *graph, project *store.Record) {
 	}
 	volumes := map[*contract.GraphNode]bool{}
 	for _, r := range v.s.Picture.VolumesOf(project.ID) {
-		n := g.nodes[resource{kindVolume, r.Spec.(*mariposa.VolumeSpec).Name}]
+		n := g.nodes[resource{kindVolume, r.Spec().Name}]
 		if !volumes[n] {
 			volumes[n], n.Goal, n.Running, n.Reason, n.ReasonCode = true, 0, 0, "", ""
 		}
@@ -200,8 +200,8 @@ func (v *viewer) linkLeftovers(g *graph, project string) {
 		number  int
 	}
 	drawn := map[made]bool{}
-	v.s.Picture.EachInstanceOf(project, func(r *store.Record) bool {
-		spec := r.Spec.(*mariposa.InstanceSpec)
+	v.s.Picture.EachInstanceOf(project, func(r *store.Instance) bool {
+		spec := r.Spec()
 		if n := g.nodes[resource{kindService, spec.ServiceName}]; n != nil && n.Leftover && spec.Managed {
 			drawn[made{spec.ServiceName, spec.Number}] = true
 		}

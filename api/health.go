@@ -25,7 +25,7 @@ func (s *server) healthChecks(ctx context.Context, in OfProject, service string)
 	st, _ := s.projectState(v, r.ID)
 	if service != "" {
 		if st = only(st, service); len(st.Services) == 0 {
-			return nil, notFound("project %s has no service %q", r.Spec.(*mariposa.ProjectSpec).Name, service)
+			return nil, notFound("project %s has no service %q", r.Spec().Name, service)
 		}
 	}
 	doc := contract.HealthChecks{Services: []contract.ServiceChecks{}}
@@ -42,8 +42,8 @@ func (s *server) healthChecks(ctx context.Context, in OfProject, service string)
 		})
 	}
 	for _, i := range s.Picture.InstancesOf(r.ID) {
-		n, listed := at[i.Spec.(*mariposa.InstanceSpec).ServiceName]
-		if listed && len(doc.Services[n].HealthChecks) > 0 && i.Spec.(*mariposa.InstanceSpec).Managed {
+		n, listed := at[i.Spec().ServiceName]
+		if listed && len(doc.Services[n].HealthChecks) > 0 && i.Spec().Managed {
 			doc.Services[n].Instances = append(doc.Services[n].Instances, healthOf(v.instance(i)))
 		}
 	}

@@ -33,7 +33,7 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 		return nil, err
 	}
 	if in.Marker != "" {
-		after, found := slices.BinarySearchFunc(records, in.Marker, func(r *store.Record, id string) int {
+		after, found := slices.BinarySearchFunc(records, in.Marker, func(r *store.Instance, id string) int {
 			switch {
 			case r.ID < id:
 				return -1
@@ -49,7 +49,7 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 	}
 	v, page := s.viewer(ctx), contract.Instances{Instances: []contract.Instance{}}
 	for _, r := range records {
-		spec := r.Spec.(*mariposa.InstanceSpec)
+		spec := r.Spec()
 		if in.Service != "" && in.Service != spec.ServiceName && in.Service != spec.Service {
 			continue
 		}
@@ -67,7 +67,7 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 }
 
 // candidates are the records that the indexes narrow a list to.
-func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*store.Record, error) {
+func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*store.Instance, error) {
 	g := s.sight(ctx, caller(ctx))
 	node, err := s.nodeWith(g, in.Node)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*sto
 	if err != nil {
 		return nil, err
 	}
-	var found []*store.Record
+	var found []*store.Instance
 	switch {
 	case project != "":
 		found = s.Picture.InstancesOf(project)
@@ -86,10 +86,10 @@ func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*sto
 	case node != "":
 		return s.Picture.InstancesOn(node), nil
 	default:
-		found = s.Picture.All(mariposa.KindInstance)
+		found = s.Picture.Instances.All()
 	}
-	return slices.DeleteFunc(found, func(r *store.Record) bool {
-		return node != "" && r.Spec.(*mariposa.InstanceSpec).Node != node
+	return slices.DeleteFunc(found, func(r *store.Instance) bool {
+		return node != "" && r.Spec().Node != node
 	}), err
 }
 
@@ -103,7 +103,7 @@ func (s *server) nodeWith(g *sight, ref string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	mine := func(i *store.Record) bool { return g.project(i.Spec.(*mariposa.InstanceSpec).Project) }
+	mine := func(i *store.Instance) bool { return g.project(i.Spec().Project) }
 	if !g.all && !slices.ContainsFunc(s.Picture.InstancesOn(r.ID), mine) {
 		return "", notFound("there is no node %q", ref)
 	}
@@ -111,16 +111,16 @@ func (s *server) nodeWith(g *sight, ref string) (string, error) {
 }
 
 // instancesFor lists the instances of the projects that the caller may see, by id.
-func (s *server) instancesFor(ctx context.Context, organization string) ([]*store.Record, error) {
+func (s *server) instancesFor(ctx context.Context, organization string) ([]*store.Instance, error) {
 	projects, err := s.projectsFor(ctx, organization)
 	if err != nil {
 		return nil, err
 	}
-	var all []*store.Record
+	var all []*store.Instance
 	for _, p := range projects {
 		all = append(all, s.Picture.InstancesOf(p.ID)...)
 	}
-	slices.SortFunc(all, func(a, b *store.Record) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(all, func(a, b *store.Instance) int { return strings.Compare(a.ID, b.ID) })
 	return all, nil
 }
 
@@ -144,10 +144,10 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 	}
 	v := s.viewer(ctx)
 	doc := v.instance(r)
-	if st := instanceStatus(r); st != nil {
+	if st := r.Status(); st != nil {
 		doc.Details = st.Details
 	}
-	spec := r.Spec.(*mariposa.InstanceSpec)
+	spec := r.Spec()
 	if doc.State == mariposa.StateRunning {
 		doc.Usage = s.measure(ctx, spec.Node, r.ID)
 	}
@@ -201,7 +201,7 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	if err != nil {
 		return nil, err
 	}
-	spec := r.Spec.(*mariposa.InstanceSpec)
+	spec := r.Spec()
 	switch in.Body.Action {
 	case "crash":
 		if err := s.mayAsk(spec, func(c mariposa.Capabilities) bool { return c.Crash }, "cannot be crashed"); err != nil {
@@ -212,8 +212,8 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 		}
 		a, doc := asking(ctx).Audit(), contract.Changed{ID: r.ID, Name: spec.Name}
 		a.Kind, a.Object, a.ObjectName, a.Project, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project, "crash"
-		if p := s.Picture.Get(mariposa.KindProject, spec.Project); p != nil {
-			a.ProjectName, a.Organization = p.Spec.(*mariposa.ProjectSpec).Name, p.Spec.(*mariposa.ProjectSpec).Organization
+		if p := s.Picture.Projects.Get(spec.Project); p != nil {
+			a.ProjectName, a.Organization = p.Spec().Name, p.Spec().Organization
 		}
 		s.remember(ctx, a, doc)
 		return answer(doc)
@@ -224,11 +224,11 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 // mayAsk refuses what the kind of an instance cannot do, as its node's driver
 // declares. Of a node that has never said, nothing is known: it answers for itself.
 func (s *server) mayAsk(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, refusal string) error {
-	r := s.Picture.Get(mariposa.KindNode, spec.Node)
+	r := s.Picture.Nodes.Get(spec.Node)
 	if r == nil {
 		return nil
 	}
-	st, _ := r.Status.(*mariposa.NodeStatus)
+	st := r.Status()
 	if st == nil {
 		return nil
 	}

@@ -31,7 +31,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 	if err != nil {
 		return nil, err
 	}
-	spec, c := r.Spec.(*mariposa.InstanceSpec), caller(ctx)
+	spec, c := r.Spec(), caller(ctx)
 	if err := s.mayAsk(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "write no log"); err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 	if err != nil {
 		return nil, err
 	}
-	if project := s.Picture.Get(mariposa.KindProject, spec.Project); project != nil {
+	if project := s.Picture.Projects.Get(spec.Project); project != nil {
 		s.revealed(ctx, project, in.Reveal, "the log of "+spec.Name)
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
@@ -62,18 +62,18 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 }
 
 // maskFor hides the secrets of an instance's project in what it wrote.
-func (s *server) maskFor(ctx context.Context, r *store.Record) (*seal.Mask, error) {
-	spec := r.Spec.(*mariposa.InstanceSpec)
-	project := s.Picture.Get(mariposa.KindProject, spec.Project)
-	if project == nil || project.Spec.(*mariposa.ProjectSpec).Metadata == 0 {
+func (s *server) maskFor(ctx context.Context, r *store.Instance) (*seal.Mask, error) {
+	spec := r.Spec()
+	project := s.Picture.Projects.Get(spec.Project)
+	if project == nil || project.Spec().Metadata == 0 {
 		return nil, nil
 	}
-	return s.Shelf.Mask(ctx, project.Spec.(*mariposa.ProjectSpec), spec.Project, spec.Number)
+	return s.Shelf.Mask(ctx, project.Spec(), spec.Project, spec.Number)
 }
 
 // masked is a log with secrets hidden, those too that come up while it flows. What
 // may be the beginning of a secret is held back until more comes.
-func (s *server) masked(ctx context.Context, log io.Reader, r *store.Record) io.Reader {
+func (s *server) masked(ctx context.Context, log io.Reader, r *store.Instance) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
 	go func() { // ends with the log, which ends with the context
@@ -82,7 +82,7 @@ func (s *server) masked(ctx context.Context, log io.Reader, r *store.Record) io.
 	return out
 }
 
-func (s *server) pass(ctx context.Context, log io.Reader, to io.Writer, r *store.Record) error {
+func (s *server) pass(ctx context.Context, log io.Reader, to io.Writer, r *store.Instance) error {
 	var mask *seal.Mask
 	w := mask.Writer(to)
 	for buf := make([]byte, 32<<10); ; {

@@ -12,6 +12,7 @@ import (
 	"mariposa"
 	"mariposa/change"
 	"mariposa/contract"
+	"mariposa/store"
 )
 
 // yamlTypes are the content types that mean YAML. Without any, YAML is assumed:
@@ -132,11 +133,11 @@ func (s *server) getManifest(ctx context.Context, in *OfProject) (*manifestOutpu
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Store.Get(ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, r.Spec.(*mariposa.ProjectSpec).Number))
+	found, err := s.Store.Get(ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, r.Spec().Number))
 	if err != nil {
 		return nil, err
 	}
-	v := found.Spec.(*mariposa.VersionSpec)
+	v := (*store.Version)(&found).Spec()
 	return &manifestOutput{ContentType: "application/yaml", Version: v.Version, Body: yamlOf(v)}, nil
 }
 

@@ -28,8 +28,8 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 	if err != nil {
 		return nil, err
 	}
-	spec := r.Spec.(*mariposa.ProjectSpec)
-	values, declared, err := s.Shelf.NewestValues(ctx, r.ID, r.Spec.(*mariposa.ProjectSpec))
+	spec := r.Spec()
+	values, declared, err := s.Shelf.NewestValues(ctx, r.ID, r.Spec())
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +53,12 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 }
 
 // revealed notes that secrets were shown.
-func (s *server) revealed(ctx context.Context, r *store.Record, reveal bool, key string) {
+func (s *server) revealed(ctx context.Context, r *store.Project, reveal bool, key string) {
 	if !reveal {
 		return
 	}
 	a := asking(ctx).Audit()
-	spec := r.Spec.(*mariposa.ProjectSpec)
+	spec := r.Spec()
 	a.Action, a.Kind, a.ObjectName, a.Project, a.ProjectName = "secret.read", string(mariposa.KindMetadata), key, r.ID, spec.Name
 	a.Organization, a.Version, a.Number = spec.Organization, spec.Version, spec.Number
 	s.note(ctx, a)
@@ -158,13 +158,13 @@ func (s *server) getKey(ctx context.Context, in *getKeyInput) (*document[contrac
 	if err != nil {
 		return nil, err
 	}
-	values, declared, err := s.Shelf.NewestValues(ctx, r.ID, r.Spec.(*mariposa.ProjectSpec))
+	values, declared, err := s.Shelf.NewestValues(ctx, r.ID, r.Spec())
 	if err != nil {
 		return nil, err
 	}
 	doc := keyDoc(declared, values, in.Key, in.Reveal)
 	if !doc.Set && !doc.Declared {
-		return nil, notFound("project %s has no metadata key %q", r.Spec.(*mariposa.ProjectSpec).Name, shorten(in.Key))
+		return nil, notFound("project %s has no metadata key %q", r.Spec().Name, shorten(in.Key))
 	}
 	s.revealed(ctx, r, in.Reveal && doc.Secret, in.Key)
 	return answer(doc)

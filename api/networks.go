@@ -31,16 +31,16 @@ func (s *server) listNetworks(ctx context.Context, in *listNetworksInput) (*docu
 }
 
 // networksFor lists the networks that are asked for and that the caller may see, by id.
-func (s *server) networksFor(ctx context.Context, in *listNetworksInput) ([]*store.Record, error) {
+func (s *server) networksFor(ctx context.Context, in *listNetworksInput) ([]*store.Network, error) {
 	g := s.sight(ctx, caller(ctx))
-	var found []*store.Record
+	var found []*store.Network
 	switch project, err := s.projectID(ctx, in.InProject); {
 	case err != nil:
 		return nil, err
 	case project != "":
 		found = s.Picture.NetworksOf(project)
 	default:
-		found = s.Picture.All(mariposa.KindNetwork)
+		found = s.Picture.Networks.All()
 	}
 	org := ""
 	if in.Organization != "" && in.Project == "" {
@@ -50,8 +50,8 @@ func (s *server) networksFor(ctx context.Context, in *listNetworksInput) ([]*sto
 		}
 	}
 	v := s.viewer(ctx)
-	return slices.DeleteFunc(found, func(r *store.Record) bool {
-		spec := r.Spec.(*mariposa.NetworkSpec)
+	return slices.DeleteFunc(found, func(r *store.Network) bool {
+		spec := r.Spec()
 		return !s.seesNetwork(g, spec.Project, spec.Organization) || org != "" && org != v.orgOfNetwork(spec)
 	}), nil
 }
@@ -62,19 +62,19 @@ func (s *server) seesNetwork(g *sight, project, organization string) bool {
 	if project != "" {
 		return g.project(project)
 	}
-	org := s.Picture.Get(mariposa.KindOrg, organization)
+	org := s.Picture.Orgs.Get(organization)
 	return g.all || org != nil && s.directory.RoleOf(g.c, org) != ""
 }
 
 // findNetwork finds a network by id, or by the beginning of it, among those that the
 // caller may see.
-func (s *server) findNetwork(ctx context.Context, ref string) (*store.Record, error) {
+func (s *server) findNetwork(ctx context.Context, ref string) (*store.Network, error) {
 	g := s.sight(ctx, caller(ctx))
-	sees := func(r *store.Record) bool {
-		spec := r.Spec.(*mariposa.NetworkSpec)
+	sees := func(r *store.Network) bool {
+		spec := r.Spec()
 		return s.seesNetwork(g, spec.Project, spec.Organization)
 	}
-	return s.findByID(mariposa.KindNetwork, ref, sees)
+	return findByID(&s.Picture.Networks, "network", ref, sees)
 }
 
 // ownerOfNetwork finds what a permission about a network is asked for: its project, or
@@ -84,7 +84,7 @@ func (s *server) ownerOfNetwork(ctx context.Context, ref string) (*store.Record,
 	if err != nil {
 		return nil, err
 	}
-	if owner := s.directory.OwnerOf(r); owner != nil {
+	if owner := s.directory.OwnerOf(r.Record()); owner != nil {
 		return owner, nil
 	}
 	return nil, notFound("there is no network %q", ref)
@@ -103,8 +103,8 @@ func (s *server) getNetwork(ctx context.Context, in *ofNetwork) (*document[contr
 }
 
 // network shows a network. Which other projects share it is told to who may see them.
-func (v *viewer) network(r *store.Record) contract.Network {
-	spec := r.Spec.(*mariposa.NetworkSpec)
+func (v *viewer) network(r *store.Network) contract.Network {
+	spec := r.Spec()
 	doc := contract.Network{
 		ID: r.ID, Name: spec.Name, Shared: spec.Project == "", Organization: v.orgOfNetwork(spec), Project: spec.Project,
 		Projects: []contract.NetworkProject{}, Nodes: []contract.NetworkNode{}, Created: spec.Created,
@@ -134,17 +134,17 @@ func (v *viewer) network(r *store.Record) contract.Network {
 // orgOfNetwork is the organization of a network's project, or that shares it.
 func (v *viewer) orgOfNetwork(spec *mariposa.NetworkSpec) string {
 	if p := v.projectRecord(spec.Project); p != nil {
-		return p.Spec.(*mariposa.ProjectSpec).Organization
+		return p.Spec().Organization
 	}
 	return spec.Organization
 }
 
 // attachment shows a network's part on a node.
-func (v *viewer) attachment(r *store.Record) contract.NetworkNode {
-	spec := r.Spec.(*mariposa.AttachmentSpec)
+func (v *viewer) attachment(r *store.Attachment) contract.NetworkNode {
+	spec := r.Spec()
 	doc := contract.NetworkNode{Node: spec.Node, NodeName: v.nodeName(spec.Node), ComputeType: spec.Compute, State: string(mariposa.ResourcePending)}
 	why := spec.Reason
-	if st, _ := r.Status.(*mariposa.AttachmentStatus); st != nil {
+	if st := r.Status(); st != nil {
 		doc.State, doc.Path, why = string(st.State), st.Path, cmp.Or(mariposa.Reported(st.Reason), why)
 	}
 	switch {
@@ -158,8 +158,8 @@ func (v *viewer) attachment(r *store.Record) contract.NetworkNode {
 }
 
 // attachedNetwork shows a network as far as one of its parts tells: it may be gone.
-func (v *viewer) attachedNetwork(r *store.Record) contract.Network {
-	spec := r.Spec.(*mariposa.AttachmentSpec)
+func (v *viewer) attachedNetwork(r *store.Attachment) contract.Network {
+	spec := r.Spec()
 	of := &mariposa.NetworkSpec{Name: spec.Name, Project: spec.Project, Organization: spec.Organization}
 	return contract.Network{
 		ID: spec.Network, Name: spec.Name, Shared: spec.Project == "", Organization: v.orgOfNetwork(of), OrganizationName: v.orgName(v.orgOfNetwork(of)),
@@ -169,13 +169,13 @@ func (v *viewer) attachedNetwork(r *store.Record) contract.Network {
 
 // onNetwork finds a project's instances by the networks that they are on. What has
 // ended and is kept to look at is on none.
-func (v *viewer) onNetwork(project string) map[string][]*store.Record {
+func (v *viewer) onNetwork(project string) map[string][]*store.Instance {
 	on, known := v.joined[project]
 	if !known {
-		on = map[string][]*store.Record{}
+		on = map[string][]*store.Instance{}
 		for _, r := range v.s.Picture.InstancesOf(project) {
-			spec := r.Spec.(*mariposa.InstanceSpec)
-			if spec.Kept || mariposa.StateOf(spec, instanceStatus(r)) == mariposa.StateDestroyed {
+			spec := r.Spec()
+			if spec.Kept || mariposa.StateOf(spec, r.Status()) == mariposa.StateDestroyed {
 				continue
 			}
 			for _, j := range spec.Networks {

@@ -73,8 +73,8 @@ func TestANetworkIsDeletedOnlyWhileNothingUsesIt(t *testing.T) {
 		t.Errorf("it answered %+v", done)
 	}
 	w.by("olga").call("GET", path, nil).wantError(404, mariposa.ResourceNotFound)
-	part := w.picture.Get(mariposa.KindAttachment, mariposa.AttachmentID(w.network, "n1", mariposa.ComputeDummy))
-	if part == nil || part.Spec.(*mariposa.AttachmentSpec).Goal != mariposa.GoalGone {
+	part := w.picture.Attachments.Get(mariposa.AttachmentID(w.network, "n1", mariposa.ComputeDummy))
+	if part == nil || part.Spec().Goal != mariposa.GoalGone {
 		t.Errorf("its part is %+v", part)
 	}
 	if audit := w.audit("?action=network.delete&project=" + w.shop.ID); len(audit) != 1 || audit[0].ObjectName != "backend" || audit[0].Outcome != mariposa.AuditDone {

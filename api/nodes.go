@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"mariposa"
 	"mariposa/contract"
 )
 
@@ -15,7 +14,7 @@ type ofNode struct {
 
 func (s *server) listNodes(ctx context.Context, _ *struct{}) (*document[contract.Nodes], error) {
 	v, all := s.viewer(ctx), contract.Nodes{Nodes: []contract.Node{}}
-	for _, r := range s.Picture.All(mariposa.KindNode) {
+	for _, r := range s.Picture.Nodes.All() {
 		all.Nodes = append(all.Nodes, v.node(r))
 	}
 	slices.SortFunc(all.Nodes, func(a, b contract.Node) int { return cmp.Or(naturally(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })

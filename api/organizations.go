@@ -16,8 +16,8 @@ type OfOrganization struct {
 	Organization string `path:"organization" doc:"its id or name" maxLength:"255"`
 }
 
-func (v *viewer) organization(r *store.Record) contract.Organization {
-	spec := r.Spec.(*mariposa.OrganizationSpec)
+func (v *viewer) organization(r *store.Organization) contract.Organization {
+	spec := r.Spec()
 	return contract.Organization{
 		ID: r.ID, Name: spec.Name, Personal: spec.Personal != "", Role: v.s.directory.RoleOf(caller(v.ctx), r), BaseRole: spec.Base,
 		Members: len(spec.Members), Projects: len(v.s.Picture.ProjectsOf(r.ID)), Created: spec.Created,
@@ -28,7 +28,7 @@ func (s *server) listOrganizations(ctx context.Context, _ *struct{}) (*document[
 	c, v := caller(ctx), s.viewer(ctx)
 	records := s.Picture.OrganizationsOf(c.User)
 	if c.Admin {
-		records = s.Picture.All(mariposa.KindOrg)
+		records = s.Picture.Orgs.All()
 	}
 	all := contract.Organizations{Organizations: []contract.Organization{}}
 	for _, r := range records {
@@ -81,7 +81,7 @@ func (s *server) listMembers(ctx context.Context, in *OfOrganization) (*document
 		return nil, err
 	}
 	v, all := s.viewer(ctx), contract.Members{Members: []contract.Member{}}
-	for id, role := range r.Spec.(*mariposa.OrganizationSpec).Members {
+	for id, role := range r.Spec().Members {
 		all.Members = append(all.Members, contract.Member{User: id, UserName: v.userName(id), Role: string(role)})
 	}
 	slices.SortFunc(all.Members, func(a, b contract.Member) int { return strings.Compare(a.UserName, b.UserName) })
@@ -121,13 +121,13 @@ func (s *server) removeMember(ctx context.Context, in *OfMember) (*document[cont
 		return nil, err
 	}
 	user := s.directory.User(in.User)
-	if user == nil || org.Spec.(*mariposa.OrganizationSpec).Members[user.ID] == "" {
-		return nil, notFound("%q is no member of organization %s", in.User, org.Spec.(*mariposa.OrganizationSpec).Name)
+	if user == nil || org.Spec().Members[user.ID] == "" {
+		return nil, notFound("%q is no member of organization %s", in.User, org.Spec().Name)
 	}
 	c := caller(ctx)
 	leaves := user.ID == c.User && (c.Bounds.Role == "" || c.Bounds.Role == mariposa.RoleAdmin) // a token bound to less decides nothing for its user
 	if !leaves {
-		if err := s.require(ctx, auth.AdministerOrganization, org); err != nil {
+		if err := s.require(ctx, auth.AdministerOrganization, org.Record()); err != nil {
 			return nil, err
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 func (s *server) listPackages(context.Context, *struct{}) (*document[contract.Packages], error) {
 	all := contract.Packages{Packages: []contract.Package{}}
-	for _, r := range s.Picture.All(mariposa.KindPackage) {
-		spec := r.Spec.(*mariposa.PackageSpec)
+	for _, r := range s.Picture.Packages.All() {
+		spec := r.Spec()
 		all.Packages = append(all.Packages, contract.Package{
 			Name: spec.Name, Family: spec.Family, Memory: spec.Memory, CPU: float64(spec.MilliCPU) / 1000, Disk: spec.Disk,
 		})

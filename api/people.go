@@ -16,7 +16,7 @@ func (s *server) listProjectUsers(ctx context.Context, in *OfProject) (*document
 	if err != nil {
 		return nil, err
 	}
-	spec, v := r.Spec.(*mariposa.ProjectSpec), s.viewer(ctx)
+	spec, v := r.Spec(), s.viewer(ctx)
 	roles := map[string]contract.Member{}
 	add := func(id string, role mariposa.Role, via string) {
 		if role.Rank() > mariposa.Role(roles[id].Role).Rank() {
@@ -26,8 +26,8 @@ func (s *server) listProjectUsers(ctx context.Context, in *OfProject) (*document
 	for id, role := range spec.Users {
 		add(id, role, "")
 	}
-	if org := s.Picture.Get(mariposa.KindOrg, spec.Organization); org != nil {
-		o := org.Spec.(*mariposa.OrganizationSpec)
+	if org := s.Picture.Orgs.Get(spec.Organization); org != nil {
+		o := org.Spec()
 		for id, role := range o.Members {
 			if role == mariposa.OrgOwner {
 				add(id, mariposa.RoleAdmin, "owner of "+o.Name)
@@ -73,7 +73,7 @@ func (s *server) removeProjectUser(ctx context.Context, in *OfProjectUser) (*doc
 	return s.setProjectUser(ctx, in.OfProject, user, mariposa.RoleNone)
 }
 
-func (s *server) setProjectUser(ctx context.Context, in OfProject, user *store.Record, role mariposa.Role) (*document[contract.Changed], error) {
+func (s *server) setProjectUser(ctx context.Context, in OfProject, user *store.User, role mariposa.Role) (*document[contract.Changed], error) {
 	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func (s *server) listProjects(ctx context.Context, in *listProjectsInput) (*docu
 	}
 	v, all := s.viewer(ctx), contract.Projects{Projects: make([]contract.Project, 0, len(records))}
 	for _, r := range records {
-		if spec := r.Spec.(*mariposa.ProjectSpec); in.Name == "" || (spec.Name == in.Name && !spec.Deleting) {
+		if spec := r.Spec(); in.Name == "" || (spec.Name == in.Name && !spec.Deleting) {
 			doc := s.projectDoc(v, r)
 			doc.Role = s.directory.RoleIn(caller(ctx), r)
 			all.Projects = append(all.Projects, doc)
@@ -48,7 +48,7 @@ func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contr
 }
 
 // projectDoc shows a project as it is now. On its way, it says what is awaited.
-func (s *server) projectDoc(v *viewer, r *store.Record) contract.Project {
+func (s *server) projectDoc(v *viewer, r *store.Project) contract.Project {
 	doc := v.project(r)
 	if doc.Status == mariposa.StatusBackingOff || doc.Reason == "" && doc.Status == mariposa.StatusConverging {
 		if st, ok := s.projectState(v, r.ID); ok && st.Status == doc.Status {
@@ -153,7 +153,7 @@ func (s *server) copyProject(ctx context.Context, in *copyProjectInput) (*docume
 	if err != nil {
 		return nil, err
 	}
-	org, err := s.findDestination(ctx, cmp.Or(in.Body.Organization, from.Spec.(*mariposa.ProjectSpec).Organization))
+	org, err := s.findDestination(ctx, cmp.Or(in.Body.Organization, from.Spec().Organization))
 	if err != nil {
 		return nil, err
 	}

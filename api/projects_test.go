@@ -136,7 +136,7 @@ func TestWhatCannotBecomeAProjectIsRefused(t *testing.T) {
 			r.wantError(c.status, c.code, c.says)
 		})
 	}
-	if n := h.picture.Count(mariposa.KindProject); n != 1 {
+	if n := h.picture.Projects.Len(); n != 1 {
 		t.Errorf("%d projects came of it", n)
 	}
 }

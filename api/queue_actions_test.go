@@ -58,7 +58,7 @@ func TestABackOffOutlivesARestartAndConvergeSkipsIt(t *testing.T) {
 	c := h.create("shop", fleetOf(2, 1, ""))
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	st := converge.Apply(nil, mariposa.Patch{Number: 1}, converge.Change{
-		Now: time.Now(), Version: c.Version, IDs: h.picture.Get(mariposa.KindProject, c.ID).Spec.(*mariposa.ProjectSpec).Services,
+		Now: time.Now(), Version: c.Version, IDs: h.picture.Projects.Get(c.ID).Spec().Services,
 		Versions: func(n int) converge.Definitions {
 			return converge.Definitions{"web": {Name: "web", Scale: new(2), Digest: h.digest(c.ID, n, "web")}}
 		},

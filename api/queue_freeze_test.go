@@ -200,7 +200,7 @@ func TestCorpsesAreShownAndBounded(t *testing.T) {
 	}
 	want[contract.Changed](h.call("DELETE", "/v1/projects/shop?force=true", nil), 202)
 	h.until("the project to go", func() bool { return h.call("GET", "/v1/projects/"+c.ID, nil).status == 404 })
-	if left := h.picture.All(mariposa.KindInstance); len(left) != 0 {
+	if left := h.picture.Instances.All(); len(left) != 0 {
 		t.Errorf("%d instances are left", len(left))
 	}
 }

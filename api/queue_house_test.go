@@ -123,8 +123,8 @@ func (h *house) gated(id string) *gate {
 		_ = g.Close()
 	})
 	h.until("node "+id, func() bool {
-		r := h.picture.Get(mariposa.KindNode, id)
-		return r != nil && r.Status != nil
+		r := h.picture.Nodes.Get(id)
+		return r.Status() != nil
 	})
 	return g
 }
@@ -226,7 +226,7 @@ func (h *house) openTasks(project string) []contract.Task {
 func (h *house) rests(project string) {
 	h.t.Helper()
 	h.until(project+" to come to rest", func() bool {
-		return h.picture.Get(mariposa.KindProject, h.idOf(project)).Status != nil && len(h.openTasks(project)) == 0
+		return h.picture.Projects.Get(h.idOf(project)).Status() != nil && len(h.openTasks(project)) == 0
 	})
 }
 

@@ -157,7 +157,7 @@ func TestOpenTasksAreListedByWhoseTheyAreAndHowTheyStand(t *testing.T) {
 		}
 		w.commit(store.Unit{Writes: []store.Write{write}})
 	}
-	services := w.picture.Get(mariposa.KindProject, w.shop.ID).Spec.(*mariposa.ProjectSpec).Services
+	services := w.picture.Projects.Get(w.shop.ID).Spec().Services
 	for _, c := range []struct {
 		who, query string
 		want       []string

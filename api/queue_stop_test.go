@@ -57,14 +57,14 @@ func TestWhatStopsForEverCanBeEndedByForce(t *testing.T) {
 	h.until("it to stop", func() bool {
 		stopping = nil
 		for _, r := range h.picture.InstancesOf(id) {
-			if st, _ := r.Status.(*mariposa.InstanceStatus); st != nil && st.State == mariposa.StateStopping {
+			if st := r.Status(); st != nil && st.State == mariposa.StateStopping {
 				stopping = append(stopping, r.ID)
 			}
 		}
 		return len(stopping) == 1
 	})
 	want[contract.Changed](h.call("DELETE", "/v1/instances/"+stopping[0]+"?force=true", nil), 200)
-	h.until("the project to be gone", func() bool { return h.picture.Get(mariposa.KindProject, id) == nil })
+	h.until("the project to be gone", func() bool { return h.picture.Projects.Get(id) == nil })
 }
 
 // A shorter time in a new version takes effect on what is stopping already. While it
@@ -87,5 +87,5 @@ func TestAShorterTimeToStopIsHeardByWhatIsStopping(t *testing.T) {
 	}
 	h.begins("shop", `{"action":"thaw"}`)
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", patient(0, "no")), 200)
-	h.until("it to be gone", func() bool { return h.picture.Get(mariposa.KindInstance, one) == nil })
+	h.until("it to be gone", func() bool { return h.picture.Instances.Get(one) == nil })
 }

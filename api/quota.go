@@ -14,7 +14,7 @@ func (s *server) getQuota(ctx context.Context, in *OfOrganization) (*document[co
 	if err != nil {
 		return nil, err
 	}
-	doc, err := s.change.Quota(ctx, r.ID, r.Spec.(*mariposa.OrganizationSpec))
+	doc, err := s.change.Quota(ctx, r.ID, r.Spec())
 	if err != nil {
 		return nil, err
 	}

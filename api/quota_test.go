@@ -153,8 +153,8 @@ func TestAQuotaComesBackAndMoves(t *testing.T) {
 	h := newHouse(t, withPlanner)
 	h.join("n1")
 	h.until("the node", func() bool {
-		r := h.picture.Get(mariposa.KindNode, "n1")
-		return r != nil && r.Status != nil
+		r := h.picture.Nodes.Get("n1")
+		return r.Status() != nil
 	})
 	acme := want[contract.Changed](h.call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}), 201).ID
 	c := h.create("shop", "services: {web: {compute_type: dummy, scale: 3, memory: 1m, update: {min_healthy: 0}}}\n")
@@ -201,8 +201,8 @@ func TestWhatIsForgottenWithItsNodeGivesBack(t *testing.T) {
 	h.create("shop", "services: {}\n")
 	node := h.join("n1")
 	h.until("the node", func() bool {
-		r := h.picture.Get(mariposa.KindNode, "n1")
-		return r != nil && r.Status != nil
+		r := h.picture.Nodes.Get("n1")
+		return r.Status() != nil
 	})
 	want[contract.Changed](h.call("POST", "/v1/instances", []byte(`{"project":"shop","compute_type":"dummy","memory":"2m"}`)), 201)
 	if got := h.used("admin"); got.Instances != 1 || got.Memory != 2<<20 {

@@ -119,7 +119,8 @@ type object struct {
 
 var (
 	projectInPath = &object{"project", func(s *server, r *http.Request, ref string) (*store.Record, error) {
-		return s.findProject(r.Context(), ref, r.URL.Query().Get("organization"))
+		p, err := s.findProject(r.Context(), ref, r.URL.Query().Get("organization"))
+		return p.Record(), err
 	}}
 	organizationInPath = inPath("organization", (*server).findOrganization)
 	taskInPath         = inPath("task", (*server).projectOfTask)
@@ -128,8 +129,11 @@ var (
 	networkInPath      = inPath("network", (*server).ownerOfNetwork)
 )
 
-func inPath(name string, find func(*server, context.Context, string) (*store.Record, error)) *object {
-	return &object{name, func(s *server, r *http.Request, ref string) (*store.Record, error) { return find(s, r.Context(), ref) }}
+func inPath[R store.Any](name string, find func(*server, context.Context, string) (R, error)) *object {
+	return &object{name, func(s *server, r *http.Request, ref string) (*store.Record, error) {
+		on, err := find(s, r.Context(), ref)
+		return on.Record(), err
+	}}
 }
 
 // permissionRule picks another permission by what a request says.

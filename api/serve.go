@@ -193,7 +193,7 @@ func (s *server) whyNot(ctx context.Context, token string, now time.Time) string
 	case err != nil:
 		return "this token is not known to be good"
 	}
-	spec := r.Spec.(*mariposa.TokenSpec)
+	spec := (*store.Token)(&r).Spec()
 	switch on := func(t time.Time) string { return t.UTC().Format("2006-01-02 at 15:04 UTC") }; {
 	case !spec.Revoked.IsZero():
 		return "this token was revoked on " + on(spec.Revoked) + ": use another one"

@@ -24,12 +24,12 @@ import (
 type viewer struct {
 	s        *server
 	ctx      context.Context //nolint:containedctx // a viewer lasts one request
-	projects map[string]*store.Record
+	projects map[string]*store.Project
 	gone     map[string]string // names of projects that are no more
-	nodes    map[string]*store.Record
+	nodes    map[string]*store.Node
 	versions map[versionKey]*picture.Version
-	mounted  map[string]map[string]*store.Record   // by node and volume, who uses it
-	joined   map[string]map[string][]*store.Record // by project and network, who is on it
+	mounted  map[string]map[string]*store.Instance   // by node and volume, who uses it
+	joined   map[string]map[string][]*store.Instance // by project and network, who is on it
 }
 
 type versionKey struct {
@@ -39,15 +39,15 @@ type versionKey struct {
 
 func (s *server) viewer(ctx context.Context) *viewer {
 	return &viewer{
-		s: s, ctx: ctx, projects: map[string]*store.Record{}, gone: map[string]string{}, nodes: map[string]*store.Record{},
-		versions: map[versionKey]*picture.Version{}, mounted: map[string]map[string]*store.Record{}, joined: map[string]map[string][]*store.Record{},
+		s: s, ctx: ctx, projects: map[string]*store.Project{}, gone: map[string]string{}, nodes: map[string]*store.Node{},
+		versions: map[versionKey]*picture.Version{}, mounted: map[string]map[string]*store.Instance{}, joined: map[string]map[string][]*store.Instance{},
 	}
 }
 
-func (v *viewer) projectRecord(id string) *store.Record {
+func (v *viewer) projectRecord(id string) *store.Project {
 	r, known := v.projects[id]
 	if !known {
-		r = v.s.Picture.Get(mariposa.KindProject, id)
+		r = v.s.Picture.Projects.Get(id)
 		v.projects[id] = r
 	}
 	return r
@@ -57,12 +57,12 @@ func (v *viewer) projectRecord(id string) *store.Record {
 // remembers.
 func (v *viewer) projectName(id string) string {
 	if r := v.projectRecord(id); r != nil {
-		return r.Spec.(*mariposa.ProjectSpec).Name
+		return r.Spec().Name
 	}
 	name, known := v.gone[id]
 	if !known && id != "" {
 		if tasks, err := v.s.Store.List(v.ctx, store.Query{Kind: mariposa.KindTask, Project: id, Limit: 1}); err == nil && len(tasks) > 0 { // a name is a help: nothing fails for want of it
-			name = tasks[0].Spec.(*mariposa.TaskSpec).ProjectName
+			name = (*store.Task)(&tasks[0]).Spec().ProjectName
 		}
 		v.gone[id] = name
 	}
@@ -71,16 +71,16 @@ func (v *viewer) projectName(id string) string {
 
 // orgName is the name of an organization.
 func (v *viewer) orgName(id string) string {
-	if r := v.s.Picture.Get(mariposa.KindOrg, id); r != nil {
-		return r.Spec.(*mariposa.OrganizationSpec).Name
+	if r := v.s.Picture.Orgs.Get(id); r != nil {
+		return r.Spec().Name
 	}
 	return ""
 }
 
-func (v *viewer) nodeRecord(id string) *store.Record {
+func (v *viewer) nodeRecord(id string) *store.Node {
 	r, known := v.nodes[id]
 	if !known {
-		r = v.s.Picture.Get(mariposa.KindNode, id)
+		r = v.s.Picture.Nodes.Get(id)
 		v.nodes[id] = r
 	}
 	return r
@@ -88,7 +88,7 @@ func (v *viewer) nodeRecord(id string) *store.Record {
 
 func (v *viewer) nodeName(id string) string {
 	if r := v.nodeRecord(id); r != nil {
-		return r.Spec.(*mariposa.NodeSpec).Name
+		return r.Spec().Name
 	}
 	return ""
 }
@@ -102,7 +102,7 @@ func (v *viewer) unreachable(node string) bool {
 	if r == nil {
 		return true
 	}
-	st := nodeStatus(r)
+	st := r.Status()
 	return st == nil || st.State == mariposa.NodeUnknown
 }
 
@@ -133,10 +133,10 @@ func (v *viewer) definition(project string, number int, service string) *maripos
 }
 
 // services lists the services of a project's newest manifest.
-func (v *viewer) services(r *store.Record) []string {
-	spec := r.Spec.(*mariposa.ProjectSpec)
+func (v *viewer) services(r *store.Project) []string {
+	spec := r.Spec()
 	names := []string{}
-	if st := statusOf(r); st != nil && st.Number == spec.Number && st.Services != nil {
+	if st := r.Status(); st != nil && st.Number == spec.Number && st.Services != nil {
 		for name, ss := range st.Services {
 			if !ss.Removed {
 				names = append(names, name)
@@ -149,8 +149,8 @@ func (v *viewer) services(r *store.Record) []string {
 	return names
 }
 
-func (v *viewer) project(r *store.Record) contract.Project {
-	spec := r.Spec.(*mariposa.ProjectSpec)
+func (v *viewer) project(r *store.Project) contract.Project {
+	spec := r.Spec()
 	doc := contract.Project{
 		ID: r.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization),
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Services: v.services(r),
@@ -163,12 +163,12 @@ func (v *viewer) project(r *store.Record) contract.Project {
 
 // fare is how a project as a whole fares; one that no planner has seen yet is on
 // its way.
-func fare(r *store.Record) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
+func fare(r *store.Project) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
 	goal, status = mariposa.GoalStarted, mariposa.StatusConverging
-	if st := statusOf(r); st != nil {
+	if st := r.Status(); st != nil {
 		goal, status, why = cmp.Or(st.Goal, goal), cmp.Or(st.Status, status), st.Reason
 	}
-	if r.Spec.(*mariposa.ProjectSpec).Deleting && goal != mariposa.GoalDeleted {
+	if r.Spec().Deleting && goal != mariposa.GoalDeleted {
 		goal, status = mariposa.GoalDeleted, mariposa.StatusConverging
 	}
 	return goal, status, why
@@ -191,9 +191,9 @@ func (v *viewer) unreachableNode(id string) *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonUnreachable, Node: cmp.Or(v.nodeName(id), id)}
 }
 
-func (v *viewer) versionDoc(r *store.Record) contract.Version {
-	spec := r.Spec.(*mariposa.VersionSpec)
-	st, _ := r.Status.(*mariposa.VersionStatus)
+func (v *viewer) versionDoc(r *store.Version) contract.Version {
+	spec := r.Spec()
+	st := r.Status()
 	doc := contract.Version{
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Message: spec.Message,
 		Tags: []string{}, ServicesChanged: list(spec.Changed), Completed: st != nil && !st.Completed.IsZero(),
@@ -210,8 +210,8 @@ func (v *viewer) versionDoc(r *store.Record) contract.Version {
 	return doc
 }
 
-func (v *viewer) task(r *store.Record) contract.Task {
-	spec := r.Spec.(*mariposa.TaskSpec)
+func (v *viewer) task(r *store.Task) contract.Task {
+	spec := r.Spec()
 	if _, known := v.gone[spec.Project]; !known && spec.ProjectName != "" {
 		v.gone[spec.Project] = spec.ProjectName // should it be gone; the first task seen is the newest
 	}
@@ -221,13 +221,13 @@ func (v *viewer) task(r *store.Record) contract.Task {
 		Created: spec.Created, Version: spec.Version,
 	}
 	why := spec.Reason
-	if st := taskStatus(r); st != nil {
+	if st := r.Status(); st != nil {
 		doc.State, doc.EndedBy, doc.Progress = mariposa.StateOfTask(st), st.EndedBy, st.Progress
 		why = cmp.Or(st.Reason, why)
 		doc.Started, doc.Finished = moment(st.Started), moment(st.Finished)
 	}
 	doc.Reason, doc.ReasonCode = v.say(why)
-	doc.ETA = v.eta(taskStatus(r))
+	doc.ETA = v.eta(r.Status())
 	if doc.State == mariposa.TaskQueued {
 		for _, o := range v.before(r) {
 			doc.WaitsFor = append(doc.WaitsFor, o.ID)
@@ -252,15 +252,15 @@ func (v *viewer) eta(st *mariposa.TaskStatus) *time.Time {
 
 // before lists the open tasks that a queued one waits for, as far as it is shown
 // as it is now.
-func (v *viewer) before(r *store.Record) []queue.Task {
-	if now := v.s.Picture.Get(mariposa.KindTask, r.ID); now == nil || now.Revision != r.Revision {
+func (v *viewer) before(r *store.Task) []queue.Task {
+	if now := v.s.Picture.Tasks.Get(r.ID); now == nil || now.Revision != r.Revision {
 		return nil
 	}
-	open := func(r *store.Record) queue.Task {
-		return queue.Task{ID: r.ID, Spec: r.Spec.(*mariposa.TaskSpec), Status: taskStatus(r)}
+	open := func(r *store.Task) queue.Task {
+		return queue.Task{ID: r.ID, Spec: r.Spec(), Status: r.Status()}
 	}
 	var before []queue.Task
-	for _, o := range v.s.Picture.TasksOf(r.Spec.(*mariposa.TaskSpec).Project) {
+	for _, o := range v.s.Picture.TasksOf(r.Spec().Project) {
 		pair := []queue.Task{open(o), open(r)}
 		ready := queue.Ready(pair, func(queue.Task) bool { return false })
 		if o.ID != r.ID && !slices.ContainsFunc(ready, func(t queue.Task) bool { return t.ID == r.ID }) {
@@ -270,8 +270,8 @@ func (v *viewer) before(r *store.Record) []queue.Task {
 	return before
 }
 
-func (v *viewer) node(r *store.Record) contract.Node {
-	spec := r.Spec.(*mariposa.NodeSpec)
+func (v *viewer) node(r *store.Node) contract.Node {
+	spec := r.Spec()
 	doc := contract.Node{
 		ID: r.ID, Name: spec.Name, Rack: spec.Rack, DC: spec.DC, Traits: spec.Traits, Status: mariposa.NodeUnknown,
 		Instances: v.s.Picture.CountOn(r.ID), Reserved: v.s.Used(r.ID), Dummy: spec.Dummy,
@@ -280,7 +280,7 @@ func (v *viewer) node(r *store.Record) contract.Node {
 	if doc.Traits == nil {
 		doc.Traits = map[string]string{}
 	}
-	if st := nodeStatus(r); st != nil {
+	if st := r.Status(); st != nil {
 		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, st.Since
 		doc.Reason, doc.ReasonCode = v.say(st.Reason)
 		doc.Drivers, doc.Quarantined = list(st.Drivers), list(st.Quarantined)
@@ -297,8 +297,8 @@ func (v *viewer) node(r *store.Record) contract.Node {
 	return doc
 }
 
-func (v *viewer) instance(r *store.Record) contract.Instance {
-	spec, st := r.Spec.(*mariposa.InstanceSpec), instanceStatus(r)
+func (v *viewer) instance(r *store.Instance) contract.Instance {
+	spec, st := r.Spec(), r.Status()
 	doc := contract.Instance{
 		ID: r.ID, Name: spec.Name, Slot: slotOf(spec),
 		Project: spec.Project, ProjectName: v.projectName(spec.Project), Service: spec.Service, ServiceName: spec.ServiceName,
@@ -331,7 +331,7 @@ func slotOf(spec *mariposa.InstanceSpec) string {
 // instanceVersion is the version in force where that means the same for this
 // instance, else the one it was made from.
 func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) string {
-	if st := statusOf(v.projectRecord(spec.Project)); st != nil && st.Services[spec.ServiceName] != nil {
+	if st := v.projectRecord(spec.Project).Status(); st != nil && st.Services[spec.ServiceName] != nil {
 		number := st.Services[spec.ServiceName].Number
 		if def := v.definition(spec.Project, number, spec.ServiceName); def != nil && def.Digest == spec.Digest {
 			return v.sha(spec.Project, number)
@@ -341,9 +341,9 @@ func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) string {
 }
 
 // scope holds what the interpolations of an instance resolve to.
-func (v *viewer) scope(r *store.Record) manifest.Scope {
+func (v *viewer) scope(r *store.Instance) manifest.Scope {
 	var sc manifest.Scope
-	spec := r.Spec.(*mariposa.InstanceSpec)
+	spec := r.Spec()
 	sha := v.sha(spec.Project, spec.Number)
 	if of := v.version(spec.Project, spec.Number); of != nil {
 		sc.Meta = v.shown(spec.Project, of)
@@ -352,18 +352,18 @@ func (v *viewer) scope(r *store.Record) manifest.Scope {
 		}
 	}
 	if p := v.projectRecord(spec.Project); p != nil {
-		sc.Organization = v.orgName(p.Spec.(*mariposa.ProjectSpec).Organization)
+		sc.Organization = v.orgName(p.Spec().Organization)
 	}
 	sc.Domain = v.s.Domain
 	sc.Project = manifest.Identity{Name: v.projectName(spec.Project), UUID: spec.Project, Version: sha}
 	sc.Service = manifest.Identity{Name: spec.ServiceName, UUID: spec.Service, Version: sha}
-	if st := statusOf(v.projectRecord(spec.Project)); st != nil && st.Services[spec.ServiceName] != nil {
+	if st := v.projectRecord(spec.Project).Status(); st != nil && st.Services[spec.ServiceName] != nil {
 		sc.Scale = st.Services[spec.ServiceName].Scale
 	}
 	sc.Instance = manifest.Instance{Name: spec.Name, UUID: r.ID}
 	sc.Placement.CN = spec.Node
 	if n := v.nodeRecord(spec.Node); n != nil {
-		sc.Placement.Rack, sc.Placement.DC = n.Spec.(*mariposa.NodeSpec).Rack, n.Spec.(*mariposa.NodeSpec).DC
+		sc.Placement.Rack, sc.Placement.DC = n.Spec().Rack, n.Spec().DC
 	}
 	sc.Other = manifest.Others(spec.Bindings, func(service string, to mariposa.Binding, name string) (string, bool) {
 		return v.variable(spec.Project, service, to, name)
@@ -378,14 +378,14 @@ func (v *viewer) variable(project, service string, to mariposa.Binding, name str
 	if def == nil {
 		return "", false
 	}
-	return manifest.ResolveVariable(def, name, v.scope(&store.Record{ID: to.Instance, Spec: &mariposa.InstanceSpec{
+	return manifest.ResolveVariable(def, name, v.scope(&store.Instance{ID: to.Instance, Halves: store.Halves{Spec: &mariposa.InstanceSpec{
 		Name: to.Name, Project: project, ServiceName: service, Service: v.serviceID(project, service), Number: to.Number, Node: to.Node, Managed: true, Bindings: to.Of,
-	}}))
+	}}}))
 }
 
 func (v *viewer) serviceID(project, service string) string {
 	if r := v.projectRecord(project); r != nil {
-		return r.Spec.(*mariposa.ProjectSpec).Services[service]
+		return r.Spec().Services[service]
 	}
 	return ""
 }
@@ -409,7 +409,7 @@ func (v *viewer) hushed(project string, values *manifest.Values) *manifest.Value
 	}
 	secret := func(string) bool { return true }
 	if p := v.projectRecord(project); p != nil {
-		if now, declared, err := v.s.Shelf.NewestValues(v.ctx, p.ID, p.Spec.(*mariposa.ProjectSpec)); err == nil {
+		if now, declared, err := v.s.Shelf.NewestValues(v.ctx, p.ID, p.Spec()); err == nil {
 			secret = func(key string) bool {
 				value, _ := now.Get(key)
 				return value.Secret || declared.IsSecret(key)

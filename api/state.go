@@ -186,22 +186,22 @@ func (s *server) countProject(v *viewer, id string) (saidState, bool) {
 	}
 	st := s.viewer(v.ctx).state(p) // with fresh eyes: what another viewer remembers may be older
 	if v.ctx.Err() == nil {        // else versions may be missing from it
-		s.states.put(p.Revision, st, 1000+2*s.Picture.Count(mariposa.KindProject))
+		s.states.put(p.Revision, st, 1000+2*s.Picture.Projects.Len())
 	}
 	return st, true
 }
 
 // state shows a project with the counts of its services.
 func (v *viewer) state(p picture.Project) saidState {
-	spec := p.Record.Spec.(*mariposa.ProjectSpec)
+	spec := p.Record.Spec()
 	doc := contract.ProjectState{ID: p.Record.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Version: spec.Version, Services: []contract.ServiceState{}}
 	goal, status, why := fare(p.Record)
 	doc.Goal, doc.Status = goal, status
-	if st := statusOf(p.Record); st != nil {
+	if st := p.Record.Status(); st != nil {
 		doc.Frozen, doc.Paused = st.Frozen, st.Paused
 	}
 	goals := v.goals(p.Record)
-	if st := statusOf(p.Record); st != nil {
+	if st := p.Record.Status(); st != nil {
 		doc.Version = st.Version
 	}
 	tallies := v.count(p, goals)
@@ -232,7 +232,7 @@ func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStat
 		tallies[name] = &tally{def: v.definition(p.Record.ID, ss.Number, name)}
 	}
 	for _, r := range p.Instances {
-		spec := r.Spec.(*mariposa.InstanceSpec)
+		spec := r.Spec()
 		if !spec.Managed {
 			continue // nobody's goal
 		}
@@ -248,8 +248,8 @@ func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStat
 
 // goals are the goals of a project's services: those in force, or before the
 // first plan those of its manifest.
-func (v *viewer) goals(r *store.Record) map[string]*mariposa.ServiceStatus {
-	if st := statusOf(r); st != nil {
+func (v *viewer) goals(r *store.Project) map[string]*mariposa.ServiceStatus {
+	if st := r.Status(); st != nil {
 		goals := maps.Clone(st.Services)
 		if goals == nil {
 			goals = map[string]*mariposa.ServiceStatus{}
@@ -260,8 +260,8 @@ func (v *viewer) goals(r *store.Record) map[string]*mariposa.ServiceStatus {
 }
 
 // submitted are the goals that a project's newest manifest begins with.
-func (v *viewer) submitted(r *store.Record) map[string]*mariposa.ServiceStatus {
-	spec := r.Spec.(*mariposa.ProjectSpec)
+func (v *viewer) submitted(r *store.Project) map[string]*mariposa.ServiceStatus {
+	spec := r.Spec()
 	if first := v.version(r.ID, spec.Number); first != nil {
 		return first.Begin(spec.Services)
 	}
@@ -334,16 +334,16 @@ type tally struct {
 	failed   int
 	unknown  int
 	outdated int
-	made     map[int]bool  // the versions that the outdated ones were made from
-	other    int           // of the outdated ones, those that differ in more than values of metadata
-	young    int           // run as they should, but not for min_healthy yet
-	first    *store.Record // the first that is not simply running
+	made     map[int]bool    // the versions that the outdated ones were made from
+	other    int             // of the outdated ones, those that differ in more than values of metadata
+	young    int             // run as they should, but not for min_healthy yet
+	first    *store.Instance // the first that is not simply running
 	state    mariposa.State
 	linger   string // the name of one that may take for ever to stop
 }
 
-func (t *tally) add(r *store.Record, unreachable bool, now time.Time) {
-	spec, st := r.Spec.(*mariposa.InstanceSpec), instanceStatus(r)
+func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) {
+	spec, st := r.Spec(), r.Status()
 	state := mariposa.StateOf(spec, st)
 	if state == mariposa.StateDestroyed || spec.Kept {
 		return
@@ -370,7 +370,7 @@ func (t *tally) add(r *store.Record, unreachable bool, now time.Time) {
 	case state == mariposa.StateRunning && st.Since.Add(t.def.Update.MinHealthy).After(now):
 		t.young++
 	}
-	if state != mariposa.StateRunning && (t.first == nil || spec.Slot < t.first.Spec.(*mariposa.InstanceSpec).Slot) {
+	if state != mariposa.StateRunning && (t.first == nil || spec.Slot < t.first.Spec().Slot) {
 		t.first, t.state = r, state
 	}
 }
@@ -410,7 +410,7 @@ func (t *tally) reason(v *viewer, goal int) *mariposa.Reason {
 	if t.first == nil {
 		return why
 	}
-	spec := t.first.Spec.(*mariposa.InstanceSpec)
+	spec := t.first.Spec()
 	why.Subject, why.Detail = spec.Name, string(t.state)
 	if spec.Node != "" {
 		why.Node = cmp.Or(v.nodeName(spec.Node), spec.Node)

@@ -6,14 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"mariposa"
 	"mariposa/change"
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/store"
 )
 
-func (v *viewer) tag(r *store.Record, name string, number int) contract.Tag {
+func (v *viewer) tag(r *store.Project, name string, number int) contract.Tag {
 	return contract.Tag{Tag: name, Version: v.sha(r.ID, number), Number: number, Automatic: slices.Contains(change.AutomaticTags, name)}
 }
 
@@ -42,7 +41,7 @@ func (s *server) getTag(ctx context.Context, in *ofTag) (*document[contract.Tag]
 	}
 	number, known := change.Tags(r)[in.Tag]
 	if !known {
-		return nil, notFound("project %s has no tag %q", r.Spec.(*mariposa.ProjectSpec).Name, shorten(in.Tag))
+		return nil, notFound("project %s has no tag %q", r.Spec().Name, shorten(in.Tag))
 	}
 	return answer(s.viewer(ctx).tag(r, in.Tag, number))
 }
@@ -88,11 +87,11 @@ func (s *server) diffVersions(ctx context.Context, in *diffVersionsInput) (*docu
 		return nil, err
 	}
 	v := s.viewer(ctx)
-	a, err := s.Shelf.Version(ctx, r.ID, from.Spec.(*mariposa.VersionSpec).Number)
+	a, err := s.Shelf.Version(ctx, r.ID, from.Spec().Number)
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.Shelf.Version(ctx, r.ID, to.Spec.(*mariposa.VersionSpec).Number)
+	b, err := s.Shelf.Version(ctx, r.ID, to.Spec().Number)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (s *server) taskQuery(ctx context.Context, in *listTasksInput) (store.Query
 
 // openTasks puts tasks on a page that have not ended: those are all in the picture.
 func (s *server) openTasks(q store.Query, state mariposa.TaskState, page *taskPage) {
-	wanted := func(r *store.Record) bool { return state == "" || mariposa.StateOfTask(taskStatus(r)) == state }
+	wanted := func(r *store.Task) bool { return state == "" || mariposa.StateOfTask(r.Status()) == state }
 	if q.Project == "" && q.Projects == nil {
 		for chunk := s.Picture.OpenTasks(q.Before, page.batch()); len(chunk) > 0; chunk = s.Picture.OpenTasks(q.Before, page.batch()) {
 			for _, r := range chunk {
@@ -81,11 +81,11 @@ func (s *server) openTasks(q store.Query, state mariposa.TaskState, page *taskPa
 		}
 		return
 	}
-	var open []*store.Record
+	var open []*store.Task
 	for _, p := range append(q.Projects, q.Project) {
 		open = append(open, s.Picture.TasksOf(p)...)
 	}
-	slices.SortFunc(open, func(a, b *store.Record) int { return strings.Compare(b.ID, a.ID) })
+	slices.SortFunc(open, func(a, b *store.Task) int { return strings.Compare(b.ID, a.ID) })
 	for _, r := range open {
 		if (q.Before == "" || r.ID < q.Before) && wanted(r) && !page.add(r) {
 			return
@@ -103,7 +103,7 @@ func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage
 			return err
 		}
 		for i := range found {
-			if q.Before = found[i].ID; !page.add(&found[i]) {
+			if q.Before = found[i].ID; !page.add((*store.Task)(&found[i])) {
 				return nil
 			}
 		}
@@ -123,10 +123,10 @@ func (s *server) serviceNames(g *sight, project, ref string) []string {
 		return []string{ref}
 	}
 	if project != "" {
-		return []string{serviceName(s.Picture.Get(mariposa.KindProject, project), ref)}
+		return []string{serviceName(s.Picture.Projects.Get(project), ref)}
 	}
-	var owner *store.Record
-	s.Picture.EachOf(mariposa.KindProject, func(r *store.Record) bool {
+	var owner *store.Project
+	s.Picture.Projects.Each(func(r *store.Project) bool {
 		if serviceName(r, ref) != ref {
 			owner = r
 		}
@@ -140,9 +140,9 @@ func (s *server) serviceNames(g *sight, project, ref string) []string {
 
 // serviceName is what a project calls a service; the id itself where it has none
 // of that id.
-func serviceName(project *store.Record, id string) string {
+func serviceName(project *store.Project, id string) string {
 	if project != nil {
-		for name, of := range project.Spec.(*mariposa.ProjectSpec).Services {
+		for name, of := range project.Spec().Services {
 			if of == id {
 				return name
 			}
@@ -171,8 +171,8 @@ func (p *taskPage) batch() int {
 }
 
 // add takes a task if it is wanted; false when the page is full.
-func (p *taskPage) add(r *store.Record) bool {
-	if p.services != nil && !queue.Overlap(r.Spec.(*mariposa.TaskSpec).Services, p.services) {
+func (p *taskPage) add(r *store.Task) bool {
+	if p.services != nil && !queue.Overlap(r.Spec().Services, p.services) {
 		return true
 	}
 	if len(p.tasks) == p.limit {
@@ -198,15 +198,15 @@ type getTaskInput struct {
 }
 
 // findTask finds a task, open or ended.
-func (s *server) findTask(ctx context.Context, id string) (*store.Record, error) {
-	if r := s.Picture.Get(mariposa.KindTask, id); r != nil {
+func (s *server) findTask(ctx context.Context, id string) (*store.Task, error) {
+	if r := s.Picture.Tasks.Get(id); r != nil {
 		return r, nil
 	}
 	r, err := s.Store.Get(ctx, mariposa.KindTask, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, notFound("there is no task %q", id)
 	}
-	return &r, err
+	return (*store.Task)(&r), err
 }
 
 func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contract.Task], error) {
@@ -271,7 +271,7 @@ func (v *viewer) step(c *store.Change) (contract.TaskStep, bool) {
 	case c.Spec:
 		step.Step, step.Result = cmp.Or(asked[c.Event.Kind], "update"), "asked"
 	default:
-		step.Step, step.Result = "create", string(mariposa.StateOf(spec, instanceStatus(&c.Record)))
+		step.Step, step.Result = "create", string(mariposa.StateOf(spec, (*store.Instance)(&c.Record).Status()))
 		if spec.Goal != mariposa.GoalRunning {
 			step.Step = "remove"
 		} else if spec.Generation > 1 {

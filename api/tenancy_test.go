@@ -24,7 +24,7 @@ func (w *town) private() []string {
 	for _, name := range []string{"olga", "mia", "max", "vera", "dora", "oleg", "ada"} {
 		words = append(words, w.users[name], `"`+name+`"`)
 	}
-	for _, id := range w.picture.Get(mariposa.KindProject, w.shop.ID).Spec.(*mariposa.ProjectSpec).Services {
+	for _, id := range w.picture.Projects.Get(w.shop.ID).Spec().Services {
 		words = append(words, id)
 	}
 	return words
@@ -58,7 +58,7 @@ func (w *town) params() map[string][]string {
 func TestNoListTellsOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newTown(t)
-	service := w.picture.Get(mariposa.KindProject, w.shop.ID).Spec.(*mariposa.ProjectSpec).Services["web"]
+	service := w.picture.Projects.Get(w.shop.ID).Spec().Services["web"]
 	names := map[string][]string{
 		"organization": {w.acme, "acme"}, "project": {w.shop.ID, "shop"}, "service": {service}, "node": {"n1", "host-n1"}, "user": {w.users["olga"], "olga"},
 		"actor": {w.users["olga"], "olga"}, "marker": {w.instance, *w.shop.Task}, "name": {"shop"}, "version": {w.shop.Version},
@@ -119,7 +119,7 @@ func TestNoReferenceTellsOfOthers(t *testing.T) {
 		{"GET", "/v1/projects/own?organization=acme", "", "acme"},
 		{"GET", "/v1/projects/own/versions/" + w.shop.Version, "", w.shop.Version},
 		{"GET", "/v1/projects/own/diff?from=1&to=" + w.shop.Version, "", w.shop.Version},
-		{"GET", "/v1/projects/own/services/" + w.picture.Get(mariposa.KindProject, w.shop.ID).Spec.(*mariposa.ProjectSpec).Services["web"], "", ""},
+		{"GET", "/v1/projects/own/services/" + w.picture.Projects.Get(w.shop.ID).Spec().Services["web"], "", ""},
 		{"GET", "/v1/instances/probe", "", "probe"},
 		{"GET", "/v1/instances/" + w.instance[:8], "", ""},
 		{"GET", "/v1/instances/" + w.instance + "/logs?follow=true", "", w.instance},

@@ -14,8 +14,8 @@ import (
 	"mariposa/store"
 )
 
-func (v *viewer) token(r *store.Record) contract.Token {
-	spec := r.Spec.(*mariposa.TokenSpec)
+func (v *viewer) token(r *store.Token) contract.Token {
+	spec := r.Spec()
 	user := spec.User
 	if spec.Use == mariposa.TokenAdmin {
 		user = mariposa.FirstUser
@@ -26,14 +26,14 @@ func (v *viewer) token(r *store.Record) contract.Token {
 		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: moment(spec.Expires), Current: c.Token == r.ID,
 	}
 	// A token may outlast its user's part in what it is bound to: then that has no name.
-	p, org := v.s.Picture.Get(mariposa.KindProject, spec.Project), v.s.Picture.Get(mariposa.KindOrg, spec.Organization)
+	p, org := v.s.Picture.Projects.Get(spec.Project), v.s.Picture.Orgs.Get(spec.Organization)
 	if p != nil && v.s.sees(c, p) {
-		doc.ProjectName, doc.OrganizationName = p.Spec.(*mariposa.ProjectSpec).Name, v.orgName(spec.Organization)
+		doc.ProjectName, doc.OrganizationName = p.Spec().Name, v.orgName(spec.Organization)
 	}
 	if org != nil && v.s.directory.RoleOf(c, org) != "" {
-		doc.OrganizationName = org.Spec.(*mariposa.OrganizationSpec).Name
+		doc.OrganizationName = org.Spec().Name
 	}
-	if st, ok := r.Status.(*mariposa.TokenStatus); ok && st != nil {
+	if st := r.Status(); st != nil {
 		doc.LastUsed, doc.LastFrom = moment(st.Used), st.From
 	}
 	return doc
@@ -115,9 +115,9 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 	if spec.Expires, err = readExpiry(ask.Expires, now); err != nil {
 		return nil, err
 	}
-	if own := s.Picture.Get(mariposa.KindToken, c.Token); own != nil && !c.Bounds.Unbounded() { // nor one that outlives it
+	if own := s.Picture.Tokens.Get(c.Token); own != nil && !c.Bounds.Unbounded() { // nor one that outlives it
 		spec.Parent = own.ID
-		if end := own.Spec.(*mariposa.TokenSpec).Expires; !end.IsZero() && (spec.Expires.IsZero() || spec.Expires.After(end)) {
+		if end := own.Spec().Expires; !end.IsZero() && (spec.Expires.IsZero() || spec.Expires.After(end)) {
 			spec.Expires = end
 		}
 	}
@@ -164,13 +164,13 @@ func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contra
 
 // findToken finds a token by id or name: one's own, or for who runs the
 // installation anybody's by id.
-func (s *server) findToken(ctx context.Context, ref string) (*store.Record, error) {
+func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error) {
 	c := caller(ctx)
-	if r := s.Picture.Get(mariposa.KindToken, ref); r != nil && s.reaches(c, r) {
+	if r := s.Picture.Tokens.Get(ref); r != nil && s.reaches(c, r) {
 		return r, nil
 	}
 	for _, r := range s.Picture.TokensOf(c.User) {
-		if r.Spec.(*mariposa.TokenSpec).Name == ref && s.reaches(c, r) {
+		if r.Spec().Name == ref && s.reaches(c, r) {
 			return r, nil
 		}
 	}
@@ -180,8 +180,8 @@ func (s *server) findToken(ctx context.Context, ref string) (*store.Record, erro
 // reaches reports whether a caller may see and revoke a token: their own, or for who
 // runs the installation anybody's. A bounded token reaches only itself and what is
 // within its bounds.
-func (s *server) reaches(c *auth.Caller, r *store.Record) bool {
-	spec := r.Spec.(*mariposa.TokenSpec)
+func (s *server) reaches(c *auth.Caller, r *store.Token) bool {
+	spec := r.Spec()
 	b := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
 	return s.seesAll(c) || (spec.User == c.User && (r.ID == c.Token || b.Within(c.Bounds)))
 }

@@ -93,12 +93,12 @@ func TestAMoveKeepsEverythingAndRestartsNothing(t *testing.T) {
 	specs := func() map[string]string {
 		all := map[string]string{}
 		for _, r := range h.picture.InstancesOf(c.ID) {
-			all[r.ID] = fmt.Sprintf("%d %+v", r.SpecRevision, r.Spec)
+			all[r.ID] = fmt.Sprintf("%d %+v", r.SpecRevision, r.Spec())
 		}
 		return all
 	}
 	before, shown := specs(), want[contract.Instances](olga.call("GET", "/v1/instances", nil), 200)
-	revision := func() int64 { return h.picture.Get(mariposa.KindProject, c.ID).SpecRevision }
+	revision := func() int64 { return h.picture.Projects.Get(c.ID).SpecRevision }
 	unmoved := revision()
 	want[contract.Project](mia.call("GET", path, nil), 200)
 	olga.call("POST", path+"/move", contract.Move{}).wantError(400, mariposa.InvalidArgument, "organization")
@@ -113,7 +113,7 @@ func TestAMoveKeepsEverythingAndRestartsNothing(t *testing.T) {
 	// The planner has looked at it again once another change has come through it.
 	want[contract.Changed](olga.call("PUT", path+"/metadata/other", "x", plainText...), 200)
 	h.until("the planner", func() bool {
-		st, _ := h.picture.Get(mariposa.KindProject, c.ID).Status.(*mariposa.ProjectStatus)
+		st := h.picture.Projects.Get(c.ID).Status()
 		return st.Number == 2
 	})
 	if !maps.Equal(specs(), before) {

@@ -67,7 +67,7 @@ func (s *server) createInstance(ctx context.Context, in *createInstanceInput) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := s.require(ctx, auth.ManageInstances, project); err != nil {
+	if err := s.require(ctx, auth.ManageInstances, project.Record()); err != nil {
 		return nil, err
 	}
 	return changed(s.change.CreateInstance(ctx, request(ctx), project.ID, ask.name, ask.definition))

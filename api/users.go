@@ -6,13 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"mariposa"
 	"mariposa/contract"
 	"mariposa/store"
 )
 
-func (v *viewer) user(r *store.Record) contract.User {
-	spec := r.Spec.(*mariposa.UserSpec)
+func (v *viewer) user(r *store.User) contract.User {
+	spec := r.Spec()
 	return contract.User{
 		ID: r.ID, Name: spec.Name, Email: spec.Email, Admin: spec.Admin, Disabled: spec.Disabled,
 		Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Created: spec.Created,
@@ -20,15 +19,15 @@ func (v *viewer) user(r *store.Record) contract.User {
 }
 
 func (v *viewer) userName(id string) string {
-	if r := v.s.Picture.Get(mariposa.KindUser, id); r != nil {
-		return r.Spec.(*mariposa.UserSpec).Name
+	if r := v.s.Picture.Users.Get(id); r != nil {
+		return r.Spec().Name
 	}
 	return ""
 }
 
 func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Whoami], error) {
 	c, v := caller(ctx), s.viewer(ctx)
-	r := s.Picture.Get(mariposa.KindUser, cmp.Or(c.By, c.User))
+	r := s.Picture.Users.Get(cmp.Or(c.By, c.User))
 	if r == nil {
 		return nil, notFound("there is no such user")
 	}
@@ -36,7 +35,7 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 	if c.By != "" {
 		doc.For = c.Name
 	}
-	if t := s.Picture.Get(mariposa.KindToken, c.Token); t != nil {
+	if t := s.Picture.Tokens.Get(c.Token); t != nil {
 		doc.Token = v.token(t)
 	}
 	return answer(doc)
@@ -44,7 +43,7 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 
 // knows reports whether a caller may know of a user: themselves, and those they
 // share an organization or project with.
-func (s *server) knows(ctx context.Context, user *store.Record) bool {
+func (s *server) knows(ctx context.Context, user *store.User) bool {
 	c := caller(ctx)
 	return user.ID == c.By || s.seesAll(c) || s.acquaintances(ctx)[user.ID]
 }
@@ -52,12 +51,12 @@ func (s *server) knows(ctx context.Context, user *store.Record) bool {
 func (s *server) listUsers(ctx context.Context, _ *struct{}) (*document[contract.Users], error) {
 	v, all := s.viewer(ctx), contract.Users{Users: []contract.User{}}
 	if s.seesAll(caller(ctx)) {
-		for _, r := range s.Picture.All(mariposa.KindUser) {
+		for _, r := range s.Picture.Users.All() {
 			all.Users = append(all.Users, v.user(r))
 		}
 	} else {
 		for id := range s.acquaintances(ctx) {
-			if r := s.Picture.Get(mariposa.KindUser, id); r != nil {
+			if r := s.Picture.Users.Get(id); r != nil {
 				all.Users = append(all.Users, v.user(r))
 			}
 		}
@@ -73,14 +72,14 @@ func (s *server) acquaintances(ctx context.Context) map[string]bool {
 	ids := map[string]bool{c.User: true}
 	for _, org := range s.Picture.OrganizationsOf(c.User) {
 		if s.directory.RoleOf(c, org) != "" {
-			for id := range org.Spec.(*mariposa.OrganizationSpec).Members {
+			for id := range org.Spec().Members {
 				ids[id] = true
 			}
 		}
 	}
 	projects, _ := s.projectsFor(ctx, "") // it fails for an organization that is named alone
 	for _, p := range projects {
-		for id := range p.Spec.(*mariposa.ProjectSpec).Users {
+		for id := range p.Spec().Users {
 			ids[id] = true
 		}
 	}
@@ -93,7 +92,7 @@ type OfUser struct {
 }
 
 // findUser finds a user whom the caller may know of.
-func (s *server) findUser(ctx context.Context, ref string) (*store.Record, error) {
+func (s *server) findUser(ctx context.Context, ref string) (*store.User, error) {
 	r := s.directory.User(ref)
 	if r == nil || !s.knows(ctx, r) {
 		return nil, notFound("there is no user %q", ref)
@@ -103,7 +102,7 @@ func (s *server) findUser(ctx context.Context, ref string) (*store.Record, error
 
 // anyUser finds a user by name or id, known or not: whoever gives somebody a role
 // has to know how they are called.
-func (s *server) anyUser(ref string) (*store.Record, error) {
+func (s *server) anyUser(ref string) (*store.User, error) {
 	r := s.directory.User(ref)
 	if r == nil {
 		return nil, notFound("there is no user %q", ref)

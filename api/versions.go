@@ -34,16 +34,16 @@ func (s *server) listVersions(ctx context.Context, in *listVersionsInput) (*docu
 			page.Marker = strconv.Itoa(page.Versions[i-1].Number)
 			break
 		}
-		page.Versions = append(page.Versions, v.versionNow(r, &found[i]))
+		page.Versions = append(page.Versions, v.versionNow(r, (*store.Version)(&found[i])))
 	}
 	return answer(page)
 }
 
 // versionNow shows a version, and of the one in force how much runs with what was
 // before it: a version is completed while services hold new values back.
-func (v *viewer) versionNow(project, r *store.Record) contract.Version {
+func (v *viewer) versionNow(project *store.Project, r *store.Version) contract.Version {
 	doc := v.versionDoc(r)
-	if st := statusOf(project); st == nil || st.Number != doc.Number {
+	if st := project.Status(); st == nil || st.Number != doc.Number {
 		return doc
 	}
 	st, _ := v.s.projectState(v, project.ID)
@@ -68,6 +68,6 @@ func (s *server) getVersion(ctx context.Context, in *getVersionInput) (*document
 		return nil, err
 	}
 	doc := s.viewer(ctx).versionNow(r, found)
-	doc.Manifest = string(yamlOf(found.Spec.(*mariposa.VersionSpec)))
+	doc.Manifest = string(yamlOf(found.Spec()))
 	return answer(doc)
 }

@@ -9,6 +9,7 @@ import (
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/picture"
 	"mariposa/store"
 )
 
@@ -35,7 +36,7 @@ func (s *server) listVolumes(ctx context.Context, in *listVolumesInput) (*docume
 
 // pageOf shows up to limit of the records, which are sorted by id, after a marker; next
 // is the marker of the page after it, empty where there is none.
-func pageOf[D any](records []*store.Record, marker string, limit int, show func(*store.Record) D) (page []D, next string) {
+func pageOf[S, T, D any](records []*store.Of[S, T], marker string, limit int, show func(*store.Of[S, T]) D) (page []D, next string) {
 	page = []D{}
 	last := ""
 	for _, r := range records {
@@ -51,9 +52,9 @@ func pageOf[D any](records []*store.Record, marker string, limit int, show func(
 }
 
 // volumesFor lists the volumes that are asked for and that the caller may see, by id.
-func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store.Record, error) {
+func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store.Volume, error) {
 	g := s.sight(ctx, caller(ctx))
-	var found []*store.Record
+	var found []*store.Volume
 	switch project, err := s.projectID(ctx, in.InProject); {
 	case err != nil:
 		return nil, err
@@ -66,7 +67,7 @@ func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store
 		}
 		found = s.volumesIn(org)
 	default:
-		found = s.Picture.All(mariposa.KindVolume)
+		found = s.Picture.Volumes.All()
 	}
 	node := ""
 	if in.Node != "" {
@@ -76,8 +77,8 @@ func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store
 		}
 		node = r.ID
 	}
-	found = slices.DeleteFunc(found, func(r *store.Record) bool {
-		spec := r.Spec.(*mariposa.VolumeSpec)
+	found = slices.DeleteFunc(found, func(r *store.Volume) bool {
+		spec := r.Spec()
 		return !s.seesVolume(g, spec) || in.Service != "" && in.Service != spec.ServiceName && in.Service != spec.Service || node != "" && node != spec.Node
 	})
 	if len(found) == 0 { // who has nothing on a node does not know it
@@ -89,12 +90,12 @@ func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store
 
 // volumesIn lists the volumes of an organization: those of its projects, and those
 // that projects have left to it.
-func (s *server) volumesIn(org string) []*store.Record {
+func (s *server) volumesIn(org string) []*store.Volume {
 	all := s.Picture.VolumesLeftTo(org)
 	for _, p := range s.Picture.ProjectsOf(org) {
 		all = append(all, s.Picture.VolumesOf(p.ID)...)
 	}
-	slices.SortFunc(all, func(a, b *store.Record) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(all, func(a, b *store.Volume) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 
@@ -104,25 +105,25 @@ func (s *server) seesVolume(g *sight, spec *mariposa.VolumeSpec) bool {
 	if spec.Project != "" {
 		return g.project(spec.Project)
 	}
-	org := s.Picture.Get(mariposa.KindOrg, spec.Organization)
+	org := s.Picture.Orgs.Get(spec.Organization)
 	return g.all || org != nil && s.directory.RoleOf(g.c, org) != ""
 }
 
 // findVolume finds a volume by id, or by the beginning of it, among those that the
 // caller may see.
-func (s *server) findVolume(ctx context.Context, ref string) (*store.Record, error) {
+func (s *server) findVolume(ctx context.Context, ref string) (*store.Volume, error) {
 	g := s.sight(ctx, caller(ctx))
-	return s.findByID(mariposa.KindVolume, ref, func(r *store.Record) bool { return s.seesVolume(g, r.Spec.(*mariposa.VolumeSpec)) })
+	return findByID(&s.Picture.Volumes, "volume", ref, func(r *store.Volume) bool { return s.seesVolume(g, r.Spec()) })
 }
 
 // findByID finds a record that the caller may see by its id, or by the beginning of it.
-func (s *server) findByID(kind mariposa.Kind, ref string, sees func(*store.Record) bool) (*store.Record, error) {
-	if r := s.Picture.Get(kind, ref); r != nil && sees(r) {
+func findByID[S, T any](table *picture.Table[S, T], kind, ref string, sees func(*store.Of[S, T]) bool) (*store.Of[S, T], error) {
+	if r := table.Get(ref); r != nil && sees(r) {
 		return r, nil
 	}
-	var found []*store.Record
+	var found []*store.Of[S, T]
 	if len(ref) >= 4 {
-		found = slices.DeleteFunc(s.Picture.All(kind), func(r *store.Record) bool { return !strings.HasPrefix(r.ID, ref) || !sees(r) })
+		found = slices.DeleteFunc(table.All(), func(r *store.Of[S, T]) bool { return !strings.HasPrefix(r.ID, ref) || !sees(r) })
 	}
 	switch len(found) {
 	case 0:
@@ -140,7 +141,7 @@ func (s *server) ownerOfVolume(ctx context.Context, ref string) (*store.Record, 
 	if err != nil {
 		return nil, err
 	}
-	if owner := s.directory.OwnerOf(r); owner != nil {
+	if owner := s.directory.OwnerOf(r.Record()); owner != nil {
 		return owner, nil
 	}
 	return nil, notFound("there is no volume %q", ref)
@@ -159,9 +160,9 @@ func (s *server) getVolume(ctx context.Context, in *ofVolume) (*document[contrac
 }
 
 // volume shows a volume.
-func (v *viewer) volume(r *store.Record) contract.Volume {
-	spec := r.Spec.(*mariposa.VolumeSpec)
-	st, _ := r.Status.(*mariposa.VolumeStatus)
+func (v *viewer) volume(r *store.Volume) contract.Volume {
+	spec := r.Spec()
+	st := r.Status()
 	doc := contract.Volume{
 		ID: r.ID, Name: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: spec.ProjectName,
 		Service: spec.Service, ServiceName: spec.ServiceName, Slot: fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot), ComputeType: spec.Compute,
@@ -169,7 +170,7 @@ func (v *viewer) volume(r *store.Record) contract.Volume {
 		Created: spec.Created,
 	}
 	if p := v.projectRecord(spec.Project); p != nil {
-		doc.Organization, doc.ProjectName = p.Spec.(*mariposa.ProjectSpec).Organization, p.Spec.(*mariposa.ProjectSpec).Name
+		doc.Organization, doc.ProjectName = p.Spec().Organization, p.Spec().Name
 	}
 	doc.OrganizationName = v.orgName(doc.Organization)
 	why := spec.Reason
@@ -178,7 +179,7 @@ func (v *viewer) volume(r *store.Record) contract.Volume {
 	}
 	doc.Reason, doc.ReasonCode = v.say(why)
 	if user := v.userOf(r); user != nil {
-		doc.Instance, doc.InstanceName = user.ID, user.Spec.(*mariposa.InstanceSpec).Name
+		doc.Instance, doc.InstanceName = user.ID, user.Spec().Name
 	}
 	switch {
 	case v.unreachable(spec.Node):
@@ -195,14 +196,14 @@ func (v *viewer) volume(r *store.Record) contract.Volume {
 
 // userOf finds an instance that uses a volume, or may: the newest, if there is more
 // than one. What has ended and is kept to look at uses nothing.
-func (v *viewer) userOf(volume *store.Record) *store.Record {
-	node := volume.Spec.(*mariposa.VolumeSpec).Node
+func (v *viewer) userOf(volume *store.Volume) *store.Instance {
+	node := volume.Spec().Node
 	on, known := v.mounted[node]
 	if !known {
-		on = map[string]*store.Record{}
+		on = map[string]*store.Instance{}
 		for _, r := range v.s.Picture.InstancesOn(node) { // by id, and ids grow
-			spec := r.Spec.(*mariposa.InstanceSpec)
-			if spec.Kept || mariposa.StateOf(spec, instanceStatus(r)) == mariposa.StateDestroyed {
+			spec := r.Spec()
+			if spec.Kept || mariposa.StateOf(spec, r.Status()) == mariposa.StateDestroyed {
 				continue
 			}
 			for _, m := range spec.Mounts {

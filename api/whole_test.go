@@ -86,8 +86,8 @@ func TestANodeIsForgottenWithItsInstances(t *testing.T) {
 	n1 := h.join("n1")
 	h.join("n2")
 	h.until("both nodes", func() bool {
-		all := h.picture.All(mariposa.KindNode)
-		return len(all) == 2 && all[0].Status != nil && all[1].Status != nil
+		all := h.picture.Nodes.All()
+		return len(all) == 2 && all[0].Status() != nil && all[1].Status() != nil
 	})
 	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 6, memory: 1m, update: {min_healthy: 0}, reschedule: {after: 3600}}\n")
 	converged := func() bool {

@@ -66,16 +66,16 @@ func (o *office) token(secret string, spec mariposa.TokenSpec) string {
 	return id
 }
 
-func (o *office) organization(id string, base mariposa.Role, members map[string]mariposa.OrgRole) *store.Record {
+func (o *office) organization(id string, base mariposa.Role, members map[string]mariposa.OrgRole) *store.Organization {
 	o.t.Helper()
 	o.write(store.Write{Kind: mariposa.KindOrg, ID: id, Spec: &mariposa.OrganizationSpec{Name: id, Base: base, Members: members}})
-	return o.picture.Get(mariposa.KindOrg, id)
+	return o.picture.Orgs.Get(id)
 }
 
-func (o *office) project(id, org string, users map[string]mariposa.Role) *store.Record {
+func (o *office) project(id, org string, users map[string]mariposa.Role) *store.Project {
 	o.t.Helper()
 	o.write(store.Write{Kind: mariposa.KindProject, ID: id, Project: id, Spec: &mariposa.ProjectSpec{Name: id, Organization: org, Users: users}})
-	return o.picture.Get(mariposa.KindProject, id)
+	return o.picture.Projects.Get(id)
 }
 
 func TestTokensTellWhoSomebodyIs(t *testing.T) {
@@ -179,7 +179,7 @@ func TestRolesComeFromProjectsAndOrganizations(t *testing.T) {
 	vault := o.project("vault", "closed", nil)
 	for name, c := range map[string]struct {
 		caller auth.Caller
-		on     *store.Record
+		on     *store.Project
 		role   mariposa.Role
 	}{
 		"an owner is an admin, whatever else":      {auth.Caller{User: "olga"}, shop, mariposa.RoleAdmin},
@@ -201,7 +201,7 @@ func TestRolesComeFromProjectsAndOrganizations(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		caller auth.Caller
-		on     *store.Record
+		on     *store.Organization
 		role   mariposa.OrgRole
 	}{
 		"an owner":                  {auth.Caller{User: "olga"}, acme, mariposa.OrgOwner},
@@ -227,7 +227,7 @@ func TestWhatEachRoleMay(t *testing.T) {
 		p := o.project("of-"+string(role), "acme", map[string]mariposa.Role{"u": role})
 		may := map[auth.Permission]bool{}
 		for _, row := range auth.Table {
-			may[row.Permission] = o.May(&auth.Caller{User: "u"}, row.Permission, p) == auth.Allowed
+			may[row.Permission] = o.May(&auth.Caller{User: "u"}, row.Permission, p.Record()) == auth.Allowed
 			if row.Project == "" && may[row.Permission] {
 				t.Errorf("%s may %s", role, row.Permission)
 			}
@@ -254,11 +254,12 @@ func TestWhatEachRoleMay(t *testing.T) {
 func TestBoundsOnlyTakeAway(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
-	orgs := []*store.Record{
-		o.organization("a", mariposa.RoleViewer, map[string]mariposa.OrgRole{"u": mariposa.OrgOwner, "v": mariposa.OrgMember}),
-		o.organization("b", mariposa.RoleNone, map[string]mariposa.OrgRole{"u": mariposa.OrgMember}),
+	on := []*store.Record{
+		o.organization("a", mariposa.RoleViewer, map[string]mariposa.OrgRole{"u": mariposa.OrgOwner, "v": mariposa.OrgMember}).Record(),
+		o.organization("b", mariposa.RoleNone, map[string]mariposa.OrgRole{"u": mariposa.OrgMember}).Record(),
+		o.project("p", "a", map[string]mariposa.Role{"w": mariposa.RoleOperator}).Record(),
+		o.project("q", "b", map[string]mariposa.Role{"v": mariposa.RoleAdmin}).Record(), nil,
 	}
-	on := append(slices.Clone(orgs), o.project("p", "a", map[string]mariposa.Role{"w": mariposa.RoleOperator}), o.project("q", "b", map[string]mariposa.Role{"v": mariposa.RoleAdmin}), nil)
 	rapid.Check(t, func(rt *rapid.T) {
 		anyBounds := func(label string) auth.Bounds {
 			return auth.Bounds{
@@ -313,7 +314,7 @@ func TestFailuresAreLimitedBySource(t *testing.T) {
 }
 
 // crowd is a directory of 10,000 projects in 1,000 organizations.
-func crowd(t testing.TB) (*office, *auth.Caller, []*store.Record) {
+func crowd(t testing.TB) (*office, *auth.Caller, []*store.Project) {
 	o := newOffice(t)
 	o.user("ada", nil)
 	o.token("t", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada"})
@@ -334,7 +335,7 @@ func crowd(t testing.TB) (*office, *auth.Caller, []*store.Record) {
 		}
 	}
 	o.write(writes...)
-	return o, o.Identify("t", time.Now()), o.picture.All(mariposa.KindProject)
+	return o, o.Identify("t", time.Now()), o.picture.Projects.All()
 }
 
 // A permission is looked up, never searched for: it costs the same however much there
@@ -345,7 +346,7 @@ func TestAPermissionIsLookedUpNotSearchedFor(t *testing.T) { // alone: others wo
 	made := testing.AllocsPerRun(20_000, func() {
 		p := projects[i%len(projects)]
 		i++
-		if o.May(c, auth.Deploy, p) != auth.Hidden {
+		if o.May(c, auth.Deploy, p.Record()) != auth.Hidden {
 			allowed++
 		}
 		o.RoleIn(c, p)
@@ -364,7 +365,7 @@ func BenchmarkPermissions(b *testing.B) {
 	b.Run("a permission on one of 10,000 projects", func(b *testing.B) {
 		i := 0
 		for b.Loop() {
-			o.May(c, auth.Deploy, projects[i%len(projects)])
+			o.May(c, auth.Deploy, projects[i%len(projects)].Record())
 			i++
 		}
 	})

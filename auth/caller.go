@@ -48,8 +48,8 @@ func (c *Caller) Actor() string {
 // RoleIn is what the caller is in a project. Owners of its organization are
 // admins of it; members are what the organization lets all members be, or what
 // the project makes of them.
-func (d *Directory) RoleIn(c *Caller, project *store.Record) mariposa.Role {
-	spec := project.Spec.(*mariposa.ProjectSpec)
+func (d *Directory) RoleIn(c *Caller, project *store.Project) mariposa.Role {
+	spec := project.Spec()
 	if (c.Bounds.Organization != "" && c.Bounds.Organization != spec.Organization) || (c.Bounds.Project != "" && c.Bounds.Project != project.ID) {
 		return mariposa.RoleNone
 	}
@@ -80,11 +80,11 @@ func stronger(a, b mariposa.Role) mariposa.Role {
 
 // RoleOf is what the caller is in an organization; empty: nothing. A token with
 // bounded rights never makes an owner.
-func (d *Directory) RoleOf(c *Caller, org *store.Record) mariposa.OrgRole {
+func (d *Directory) RoleOf(c *Caller, org *store.Organization) mariposa.OrgRole {
 	if (c.Bounds.Organization != "" && c.Bounds.Organization != org.ID) || c.Bounds.Project != "" {
 		return ""
 	}
-	role := org.Spec.(*mariposa.OrganizationSpec).Members[c.User]
+	role := org.Spec().Members[c.User]
 	if c.Admin {
 		role = mariposa.OrgOwner
 	}
@@ -114,9 +114,9 @@ func (d *Directory) May(c *Caller, p Permission, on *store.Record) Verdict {
 	}
 	switch on.Spec.(type) {
 	case *mariposa.ProjectSpec:
-		return row.inProject(d.RoleIn(c, on))
+		return row.inProject(d.RoleIn(c, (*store.Project)(on)))
 	case *mariposa.OrganizationSpec:
-		v := row.inOrganization(d.RoleOf(c, on))
+		v := row.inOrganization(d.RoleOf(c, (*store.Organization)(on)))
 		if v == Allowed && p == CreateProject && c.Bounds.Role == mariposa.RoleViewer {
 			return Denied
 		}

@@ -32,11 +32,11 @@ func NewDirectory(p *picture.Picture, adminToken, joinToken string) *Directory {
 }
 
 func (d *Directory) organization(id string) *mariposa.OrganizationSpec {
-	r := d.picture.Get(mariposa.KindOrg, id)
+	r := d.picture.Orgs.Get(id)
 	if r == nil {
 		return nil
 	}
-	return r.Spec.(*mariposa.OrganizationSpec)
+	return r.Spec()
 }
 
 // Identify finds the user behind a token; nil when it lets nobody in. Hashes are
@@ -72,8 +72,8 @@ func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
 	var own *Caller
 	if c.Token == "" {
 		own = d.caller(mariposa.FirstUser, "", Bounds{})
-	} else if r := d.picture.Get(mariposa.KindToken, c.Token); r != nil {
-		own = d.holder(r.ID, r.Spec.(*mariposa.TokenSpec).Hash, now)
+	} else if r := d.picture.Tokens.Get(c.Token); r != nil {
+		own = d.holder(r.ID, r.Spec().Hash, now)
 	}
 	if own == nil || c.By == "" {
 		return own
@@ -83,11 +83,11 @@ func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
 
 // token finds a token that is still good.
 func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
-	r := d.picture.Get(mariposa.KindToken, id)
+	r := d.picture.Tokens.Get(id)
 	if r == nil {
 		return nil
 	}
-	spec := r.Spec.(*mariposa.TokenSpec)
+	spec := r.Spec()
 	if subtle.ConstantTimeCompare([]byte(hash), []byte(spec.Hash)) != 1 || (!spec.Expires.IsZero() && !now.Before(spec.Expires)) {
 		return nil
 	}
@@ -95,17 +95,17 @@ func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
 }
 
 func (d *Directory) caller(user, token string, b Bounds) *Caller {
-	r := d.picture.Get(mariposa.KindUser, user)
-	if r == nil || r.Spec.(*mariposa.UserSpec).Disabled {
+	r := d.picture.Users.Get(user)
+	if r == nil || r.Spec().Disabled {
 		return nil
 	}
-	spec := r.Spec.(*mariposa.UserSpec)
+	spec := r.Spec()
 	c := &Caller{User: user, Name: spec.Name, Admin: spec.Admin, Home: spec.Organization, Token: token, Bounds: b}
 	if b.Organization != "" {
 		c.Home = b.Organization
 	}
-	if p := d.picture.Get(mariposa.KindProject, b.Project); p != nil {
-		c.Home = p.Spec.(*mariposa.ProjectSpec).Organization
+	if p := d.picture.Projects.Get(b.Project); p != nil {
+		c.Home = p.Spec().Organization
 	}
 	return c
 }
@@ -143,16 +143,16 @@ func (d *Directory) StandIn(c *Caller, ref string) *Caller {
 }
 
 // User finds a user by id or name.
-func (d *Directory) User(ref string) *store.Record {
-	if r := d.picture.Get(mariposa.KindUser, ref); r != nil {
+func (d *Directory) User(ref string) *store.User {
+	if r := d.picture.Users.Get(ref); r != nil {
 		return r
 	}
 	return d.picture.UserNamed(ref)
 }
 
 // Organization finds an organization by id or name.
-func (d *Directory) Organization(ref string) *store.Record {
-	if r := d.picture.Get(mariposa.KindOrg, ref); r != nil {
+func (d *Directory) Organization(ref string) *store.Organization {
+	if r := d.picture.Orgs.Get(ref); r != nil {
 		return r
 	}
 	return d.picture.OrgNamed(ref)

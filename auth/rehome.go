@@ -15,9 +15,9 @@ import (
 // number of replicas, and done again. Left are the names of those that cannot move,
 // because another project has their name there.
 func Rehome(ctx context.Context, st store.Store, p *picture.Picture) (moved, left []string, err error) {
-	for _, r := range p.All(mariposa.KindProject) {
-		spec := r.Spec.(*mariposa.ProjectSpec)
-		if spec.Deleting || p.Get(mariposa.KindOrg, spec.Organization) != nil {
+	for _, r := range p.Projects.All() {
+		spec := r.Spec()
+		if spec.Deleting || p.Orgs.Get(spec.Organization) != nil {
 			continue
 		}
 		switch err := st.Commit(ctx, rehome(r))[0].Err; {
@@ -34,8 +34,8 @@ func Rehome(ctx context.Context, st store.Store, p *picture.Picture) (moved, lef
 
 // rehome is the move of one project: its name, and what is reserved for it, move
 // along.
-func rehome(r *store.Record) (unit store.Unit) {
-	spec := *r.Spec.(*mariposa.ProjectSpec)
+func rehome(r *store.Project) (unit store.Unit) {
+	spec := *r.Spec()
 	old := spec.Organization
 	spec.Organization = mariposa.FirstOrganization
 	name := mariposa.NameID(spec.Organization, spec.Name)

@@ -57,7 +57,7 @@ func TestProjectsOfNoOrganizationComeToTheFirstUser(t *testing.T) {
 		t.Fatalf("moved %v, left %v", moved, left)
 	}
 	for id, org := range map[string]string{"a": mariposa.FirstOrganization, "b": mariposa.FirstOrganization, "c": "default", "d": "default", "theirs": "acme", "taken": mariposa.FirstOrganization} {
-		if got := o.picture.Get(mariposa.KindProject, id).Spec.(*mariposa.ProjectSpec).Organization; got != org {
+		if got := o.picture.Projects.Get(id).Spec().Organization; got != org {
 			t.Errorf("%s is in %s", id, got)
 		}
 	}

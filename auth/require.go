@@ -71,11 +71,11 @@ func (d *Directory) OwnerOf(r *store.Record) *store.Record {
 		project, org = spec.Project, spec.Organization
 	}
 	if project != "" {
-		return d.picture.Get(mariposa.KindProject, project)
+		return d.picture.Projects.Get(project).Record()
 	}
-	owner := d.picture.Get(mariposa.KindOrg, org)
+	owner := d.picture.Orgs.Get(org)
 	if owner == nil && r.Kind == mariposa.KindVolume {
-		return &store.Record{Kind: mariposa.KindOrg, ID: org, Spec: &mariposa.OrganizationSpec{}}
+		return &store.Record{Kind: mariposa.KindOrg, ID: org, Halves: store.Halves{Spec: &mariposa.OrganizationSpec{}}}
 	}
-	return owner
+	return owner.Record()
 }

@@ -180,7 +180,7 @@ func (r *apiRun) check(ctx context.Context, over func() bool) (Percentiles, erro
 			asks, want = t, auth.Hidden
 		}
 		began := time.Now()
-		verdict := dir.May(dir.Identify(asks.token, began), auth.Deploy, pic.Get(mariposa.KindProject, p.id))
+		verdict := dir.May(dir.Identify(asks.token, began), auth.Deploy, pic.Projects.Get(p.id).Record())
 		took = append(took, 1000*time.Since(began)) // percentiles are in milliseconds, these in microseconds
 		if verdict != want {
 			return Percentiles{}, fmt.Errorf("%s may deploy project %s of %s: %s", asks.user, p.id, p.team.user, verdict)

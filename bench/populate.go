@@ -103,7 +103,7 @@ func (r *apiRun) settle(ctx context.Context) error {
 	if err := r.quiet(ctx); err != nil {
 		return err
 	}
-	n := r.control.Picture().Count(mariposa.KindInstance)
+	n := r.control.Picture().Instances.Len()
 	if n != r.res.Instances {
 		return fmt.Errorf("there are %d instances and no open task, where %d were asked for", n, r.res.Instances)
 	}

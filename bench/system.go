@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"mariposa"
 	"mariposa/agent"
 	"mariposa/assembly"
 	"mariposa/client"
@@ -137,12 +136,12 @@ func (s *system) sweep(ctx context.Context) error {
 
 // gone waits until the last project is.
 func (s *system) gone(ctx context.Context) error {
-	return until(ctx, func() (bool, error) { return s.control.Picture().Count(mariposa.KindProject) == 0, nil })
+	return until(ctx, func() (bool, error) { return s.control.Picture().Projects.Len() == 0, nil })
 }
 
 // quiet waits until no task is open, so that the next one is not refused.
 func (s *system) quiet(ctx context.Context) error {
-	return until(ctx, func() (bool, error) { return s.control.Picture().Count(mariposa.KindTask) == 0, nil })
+	return until(ctx, func() (bool, error) { return s.control.Picture().Tasks.Len() == 0, nil })
 }
 
 // profiled writes a profile of what a part takes.

@@ -97,7 +97,7 @@ func (e *edit) scope(refs []string) ([]string, error) {
 
 // lifts reports whether a task of this caller ends a freeze: that takes an operator.
 func (e *edit) lifts() bool {
-	return e.c.Directory.May(e.req.Caller, auth.Operate, e.record) == auth.Allowed
+	return e.c.Directory.May(e.req.Caller, auth.Operate, e.record.Record()) == auth.Allowed
 }
 
 // toGoal starts or stops the whole, or some services. Where that is the goal already
@@ -127,7 +127,7 @@ func (e *edit) toGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []
 // and none is on its way, or all that was ever in force was a beginning that is stopped
 // now.
 func (e *edit) neverBegan() bool {
-	st := statusOf(e.record)
+	st := e.record.Status()
 	return st == nil || st.Number == 0 || st.Completed == 0 && st.Goal != mariposa.GoalStarted && e.dropped()
 }
 
@@ -142,7 +142,7 @@ func (e *edit) something() error {
 // isAt reports whether a goal is in force for a scope already, and nothing of it is
 // frozen.
 func (e *edit) isAt(goal mariposa.ProjectGoal, names []string) bool {
-	st := statusOf(e.record)
+	st := e.record.Status()
 	if st == nil || st.Frozen || (st.Goal != goal && !(len(names) > 0 && goal == mariposa.GoalStopped)) {
 		return false
 	}
@@ -163,7 +163,7 @@ func (e *edit) isAt(goal mariposa.ProjectGoal, names []string) bool {
 
 // inForce refuses to stop another version than the one that the caller means.
 func (e *edit) inForce(ref string) error {
-	st := statusOf(e.record)
+	st := e.record.Status()
 	if ref == "" || (st != nil && (IsVersion(ref, st.Version, st.Number) || Tags(e.record)[ref] == st.Number)) {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (e *edit) filter(a Action) (services []string, f *mariposa.Filter, err erro
 		if err != nil {
 			return nil, nil, err
 		}
-		filter.Version = found.Spec.(*mariposa.VersionSpec).Number
+		filter.Version = found.Spec().Number
 	}
 	for _, ref := range in.Instances {
 		r, err := e.instance(ref)
@@ -236,7 +236,7 @@ func (e *edit) filter(a Action) (services []string, f *mariposa.Filter, err erro
 		}
 		filter.Instances = append(filter.Instances, r.ID)
 		if !named {
-			services = append(services, r.Spec.(*mariposa.InstanceSpec).ServiceName)
+			services = append(services, r.Spec().ServiceName)
 		}
 	}
 	for _, ref := range in.Nodes {
@@ -254,10 +254,10 @@ func (e *edit) filter(a Action) (services []string, f *mariposa.Filter, err erro
 
 // instance finds a managed instance of the project by id, by name, or by the beginning
 // of its id.
-func (e *edit) instance(ref string) (*store.Record, error) {
-	var found []*store.Record
+func (e *edit) instance(ref string) (*store.Instance, error) {
+	var found []*store.Instance
 	for _, r := range e.c.Picture.InstancesOf(e.record.ID) {
-		spec := r.Spec.(*mariposa.InstanceSpec)
+		spec := r.Spec()
 		if r.ID == ref && spec.Managed {
 			return r, nil
 		}
@@ -277,8 +277,8 @@ func (e *edit) instance(ref string) (*store.Record, error) {
 // node finds a node that the project has an instance on, by id or name: of others only
 // who runs the installation knows.
 func (e *edit) node(ref string) (id string, err error) {
-	e.c.Picture.EachInstanceOf(e.record.ID, func(i *store.Record) bool {
-		node := i.Spec.(*mariposa.InstanceSpec).Node
+	e.c.Picture.EachInstanceOf(e.record.ID, func(i *store.Instance) bool {
+		node := i.Spec().Node
 		if node == ref || e.c.name(mariposa.KindNode, node) == ref {
 			id = node
 		}
@@ -297,7 +297,7 @@ func (e *edit) aside(action string, refs []string) (*mariposa.TaskSpec, error) {
 		return nil, err
 	}
 	t := &mariposa.TaskSpec{Component: action, Services: names, Version: e.spec.Version, Aside: true}
-	st := statusOf(e.record)
+	st := e.record.Status()
 	if st == nil && action != "freeze" {
 		return nil, conflict("project %s has not been planned yet: there is nothing to %s", e.spec.Name, action)
 	}
@@ -344,7 +344,7 @@ func (e *edit) thawed(names []string) ([]string, error) {
 		return names, nil
 	}
 	var rest []string
-	for name, ss := range statusOf(e.record).Services {
+	for name, ss := range e.record.Status().Services {
 		if ss.Frozen == nil && (len(names) == 0 || slices.Contains(names, name)) {
 			rest = append(rest, name)
 		}
@@ -358,7 +358,7 @@ func (e *edit) thawed(names []string) ([]string, error) {
 
 // any reports whether some service of a scope is so.
 func (e *edit) any(names []string, is func(*mariposa.ServiceStatus) bool) bool {
-	st := statusOf(e.record)
+	st := e.record.Status()
 	if st == nil {
 		return false
 	}
@@ -384,7 +384,7 @@ func (e *edit) goals() map[string]*mariposa.ServiceStatus {
 	if newest, _ := e.newest(); newest != nil { // what is lost has no services
 		goals = newest.Begin(e.spec.Services)
 	}
-	if st := statusOf(e.record); st != nil {
+	if st := e.record.Status(); st != nil {
 		for name, ss := range st.Services {
 			if !ss.Removed {
 				goals[name] = ss
@@ -478,8 +478,8 @@ func (c Scaling) into(p *mariposa.Patch, service string) {
 // matches reports whether an instance of some services is what a filter asks for, and
 // still wanted.
 func (e *edit) matches(services []string, f *mariposa.Filter) bool {
-	return slices.ContainsFunc(e.c.Picture.InstancesOf(e.record.ID), func(r *store.Record) bool {
-		spec := r.Spec.(*mariposa.InstanceSpec)
+	return slices.ContainsFunc(e.c.Picture.InstancesOf(e.record.ID), func(r *store.Instance) bool {
+		spec := r.Spec()
 		if !spec.Managed || spec.Goal != mariposa.GoalRunning || !slices.Contains(services, spec.ServiceName) {
 			return false
 		}

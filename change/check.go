@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"mariposa"
-	"mariposa/store"
 )
 
 var (
@@ -46,34 +45,10 @@ func checkText(field, text string) error {
 
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// statusOf is a record's project status; nil before the first plan.
-func statusOf(r *store.Record) *mariposa.ProjectStatus {
-	if r == nil {
-		return nil
-	}
-	st, _ := r.Status.(*mariposa.ProjectStatus)
-	return st
-}
-
-func instanceStatus(r *store.Record) *mariposa.InstanceStatus {
-	st, _ := r.Status.(*mariposa.InstanceStatus)
-	return st
-}
-
-func nodeStatus(r *store.Record) *mariposa.NodeStatus {
-	st, _ := r.Status.(*mariposa.NodeStatus)
-	return st
-}
-
-func taskStatus(r *store.Record) *mariposa.TaskStatus {
-	st, _ := r.Status.(*mariposa.TaskStatus)
-	return st
-}
-
 // reachable reports whether what is known of a node's instances is news.
 func (c *Changer) reachable(node string) bool {
-	r := c.Picture.Get(mariposa.KindNode, node)
-	return r != nil && nodeStatus(r) != nil && nodeStatus(r).State != mariposa.NodeUnknown
+	r := c.Picture.Nodes.Get(node)
+	return r.Status() != nil && r.Status().State != mariposa.NodeUnknown
 }
 
 // name is what a project, organization, node or instance is called; empty when it is gone.

@@ -104,7 +104,7 @@ func (e *edit) makeOrRenew(d draft) (*made, error) {
 // renewed takes the newest version up again where rollouts of it have stopped by
 // themselves. Nil: none has.
 func (e *edit) renewed() (*made, error) {
-	if len(converge.Retried(statusOf(e.record))) == 0 {
+	if len(converge.Retried(e.record.Status())) == 0 {
 		return nil, nil
 	}
 	newest, err := e.newest()
@@ -119,7 +119,7 @@ func (e *edit) renewed() (*made, error) {
 func (e *edit) renew(newest *picture.Version) (*made, error) {
 	e.fresh = newest.Services
 	m := &made{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
-	goal := statusOf(e.record)
+	goal := e.record.Status()
 	var err error
 	if m.difference, err = e.fromForce(m, goal); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (e *edit) renew(newest *picture.Version) (*made, error) {
 // follows reports whether a version differs in values alone from one that is in
 // force or on its way: then it comes into force without a task.
 func (e *edit) follows(v *picture.Version) (bool, error) {
-	st := statusOf(e.record)
+	st := e.record.Status()
 	if v.Spec.Cause != mariposa.CauseMetadata || st != nil && st.Undone >= v.Spec.Number {
 		return false, nil
 	}
@@ -252,7 +252,7 @@ func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manife
 	}
 	if e.coalesces(d, was, m) {
 		spec.Created = was.Spec.Created
-		e.dropValues(e.record.Spec.(*mariposa.ProjectSpec).Metadata)
+		e.dropValues(e.record.Spec().Metadata)
 	} else {
 		e.spec.Number++
 		e.spec.Versions = append(slices.Clone(e.spec.Versions), e.spec.Number)
@@ -297,8 +297,8 @@ func (e *edit) coalesces(d draft, was *picture.Version, m *made) bool {
 	for _, t := range e.tasks {
 		inUse[t.Spec.Patch.Number] = true
 	}
-	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
-		spec := r.Spec.(*mariposa.InstanceSpec)
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+		spec := r.Spec()
 		for _, n := range append(spec.Bindings.Numbers(), spec.Number) {
 			inUse[n] = true
 		}
@@ -339,8 +339,8 @@ func (e *edit) prune() error {
 		return nil
 	}
 	inUse := e.inUse()
-	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
-		inUse[r.Spec.(*mariposa.InstanceSpec).Number] = true
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+		inUse[r.Spec().Number] = true
 		return true
 	})
 	var kept, gone []int
@@ -364,7 +364,7 @@ func (e *edit) inUse() map[int]bool {
 	for _, t := range e.tasks {
 		inUse[t.Spec.Patch.Number] = true
 	}
-	if st := statusOf(e.record); st != nil {
+	if st := e.record.Status(); st != nil {
 		inUse[st.Number], inUse[st.Completed] = true, true
 		for _, ss := range st.Services {
 			inUse[ss.Number] = true
@@ -396,7 +396,7 @@ func (e *edit) forget(numbers []int) error {
 			Kind: mariposa.KindVersion, ID: id, Project: e.record.ID, Delete: true,
 			Event: mariposa.OwnEvent("version.forgotten", e.record.ID, &mariposa.Reason{Code: mariposa.ReasonRetention}),
 		})
-		generation := r.Spec.(*mariposa.VersionSpec).Metadata
+		generation := (*store.Version)(&r).Spec().Metadata
 		if dropped[generation] {
 			continue
 		}

@@ -20,14 +20,14 @@ type edit struct {
 	c       *Changer
 	req     *Request
 	ctx     context.Context //nolint:containedctx // an edit lasts one attempt
-	record  *store.Record
+	record  *store.Project
 	spec    mariposa.ProjectSpec
-	tasks   []queue.Task             // the open ones
-	seen    map[string]*store.Record // by id, as they were read
-	ended   map[string]bool          // those that this change ends
-	task    *mariposa.TaskSpec       // that this change adds
-	fresh   converge.Definitions     // of the version that this change makes
-	counter string                   // the metadata key that it counts
+	tasks   []queue.Task           // the open ones
+	seen    map[string]*store.Task // by id, as they were read
+	ended   map[string]bool        // those that this change ends
+	task    *mariposa.TaskSpec     // that this change adds
+	fresh   converge.Definitions   // of the version that this change makes
+	counter string                 // the metadata key that it counts
 	now     time.Time
 	attempt
 }
@@ -39,15 +39,15 @@ func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, err
 	if r == nil {
 		return nil, notFound("the project is gone")
 	}
-	if err := c.authorize(req, r); err != nil {
+	if err := c.authorize(req, r.Record()); err != nil {
 		return nil, err
 	}
-	e := &edit{c: c, req: req, ctx: ctx, record: r, spec: *r.Spec.(*mariposa.ProjectSpec), seen: map[string]*store.Record{}, now: c.Clock.Now()}
+	e := &edit{c: c, req: req, ctx: ctx, record: r, spec: *r.Spec(), seen: map[string]*store.Task{}, now: c.Clock.Now()}
 	if e.spec.Deleting {
 		return nil, conflict("project %s is being deleted", e.spec.Name)
 	}
 	for _, t := range tasks {
-		e.tasks = append(e.tasks, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: taskStatus(t)})
+		e.tasks = append(e.tasks, queue.Task{ID: t.ID, Spec: t.Spec(), Status: t.Status()})
 		e.seen[t.ID] = t
 	}
 	e.answer = contract.Changed{ID: r.ID, Name: e.spec.Name, Version: e.spec.Version, Number: e.spec.Number}
@@ -69,11 +69,11 @@ func (c *Changer) change(ctx context.Context, req *Request, project string, buil
 
 // asItStands is a project with its open tasks, both of the same moment: a task whose
 // change has just become a part of the goal is no longer one that waits.
-func (c *Changer) asItStands(id string) (*store.Record, []*store.Record) {
-	r := c.Picture.Get(mariposa.KindProject, id)
+func (c *Changer) asItStands(id string) (*store.Project, []*store.Task) {
+	r := c.Picture.Projects.Get(id)
 	for r != nil {
 		tasks, was := c.Picture.TasksOf(id), r
-		if r = c.Picture.Get(mariposa.KindProject, id); r == was {
+		if r = c.Picture.Projects.Get(id); r == was {
 			return r, tasks
 		}
 	}

@@ -34,7 +34,7 @@ func (c *Changer) Answered(ctx context.Context, p *Idempotency) (body []byte, ol
 	if err != nil {
 		return nil, nil, err
 	}
-	spec := r.Spec.(*mariposa.AnswerSpec)
+	spec := (*store.Answer)(&r).Spec()
 	switch {
 	case c.Clock.Now().Sub(spec.Created) > keepAnswers:
 		return nil, &r, nil

@@ -87,8 +87,8 @@ func sizeOf(spec *mariposa.InstanceSpec) mariposa.Resources {
 // named reports whether a project has an instance of a name.
 func (c *Changer) named(project, name string) bool {
 	found := false
-	c.Picture.EachInstanceOf(project, func(r *store.Record) bool {
-		found = r.Spec.(*mariposa.InstanceSpec).Name == name
+	c.Picture.EachInstanceOf(project, func(r *store.Instance) bool {
+		found = r.Spec().Name == name
 		return !found
 	})
 	return found
@@ -96,7 +96,7 @@ func (c *Changer) named(project, name string) bool {
 
 // rewriteInstance writes an instance that must be as it was read, and which the change
 // is about.
-func (e *edit) rewriteInstance(r *store.Record, spec *mariposa.InstanceSpec, event string) {
+func (e *edit) rewriteInstance(r *store.Instance, spec *mariposa.InstanceSpec, event string) {
 	e.unit.Unchanged(r)
 	e.putInstance(r.ID, spec, event)
 	a := &e.unit.Audit[0]
@@ -110,8 +110,8 @@ func (e *edit) putInstance(id string, spec *mariposa.InstanceSpec, event string)
 }
 
 // ActOnInstance starts, stops, restarts or replaces an instance.
-func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.Record, action string) (*contract.Changed, error) {
-	spec := found.Spec.(*mariposa.InstanceSpec)
+func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.Instance, action string) (*contract.Changed, error) {
+	spec := found.Spec()
 	switch action {
 	case "start", "stop":
 		if spec.Managed {
@@ -144,9 +144,9 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 }
 
 // RemoveInstance removes an unmanaged instance, or ends by force what is stopping.
-func (c *Changer) RemoveInstance(ctx context.Context, req *Request, found *store.Record, force bool) (*contract.Changed, error) {
-	spec, ended := found.Spec.(*mariposa.InstanceSpec), false
-	if st := instanceStatus(found); st != nil {
+func (c *Changer) RemoveInstance(ctx context.Context, req *Request, found *store.Instance, force bool) (*contract.Changed, error) {
+	spec, ended := found.Spec(), false
+	if st := found.Status(); st != nil {
 		ended = st.State == mariposa.StateStopped || st.State == mariposa.StateFailed || st.State == mariposa.StateDestroyed
 	}
 	switch {
@@ -165,13 +165,13 @@ func (c *Changer) RemoveInstance(ctx context.Context, req *Request, found *store
 }
 
 // changeInstance changes what is wanted of an instance.
-func (c *Changer) changeInstance(ctx context.Context, req *Request, found *store.Record, event string, build func(*edit, *mariposa.InstanceSpec) error) (*contract.Changed, error) {
-	return c.change(ctx, req, found.Spec.(*mariposa.InstanceSpec).Project, func(e *edit) (*attempt, error) {
-		r := c.Picture.Get(mariposa.KindInstance, found.ID)
+func (c *Changer) changeInstance(ctx context.Context, req *Request, found *store.Instance, event string, build func(*edit, *mariposa.InstanceSpec) error) (*contract.Changed, error) {
+	return c.change(ctx, req, found.Spec().Project, func(e *edit) (*attempt, error) {
+		r := c.Picture.Instances.Get(found.ID)
 		if r == nil {
 			return nil, notFound("the instance is gone")
 		}
-		spec := *r.Spec.(*mariposa.InstanceSpec)
+		spec := *r.Spec()
 		if spec.Goal == mariposa.GoalGone {
 			return nil, conflict("instance %s is on its way out; mariposa instance rm --force ends it at once", spec.Name)
 		}
@@ -192,19 +192,19 @@ func (c *Changer) changeInstance(ctx context.Context, req *Request, found *store
 // forceInstance ends by force what is stopping, however much time it has. It takes no
 // task: the one that stops it goes on with that. It works while the project is being
 // deleted too.
-func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.Record) (*contract.Changed, error) {
-	project := found.Spec.(*mariposa.InstanceSpec).Project
+func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.Instance) (*contract.Changed, error) {
+	project := found.Spec().Project
 	return c.commit(ctx, req, project, func() (*attempt, error) {
-		r, of := c.Picture.Get(mariposa.KindInstance, found.ID), c.Picture.Get(mariposa.KindProject, project)
+		r, of := c.Picture.Instances.Get(found.ID), c.Picture.Projects.Get(project)
 		if r == nil || of == nil {
 			return nil, notFound("the instance is gone")
 		}
-		if err := c.authorize(req, of); err != nil {
+		if err := c.authorize(req, of.Record()); err != nil {
 			return nil, err
 		}
-		e := &edit{c: c, req: req, ctx: ctx, record: of, spec: *of.Spec.(*mariposa.ProjectSpec)}
+		e := &edit{c: c, req: req, ctx: ctx, record: of, spec: *of.Spec()}
 		e.begin()
-		spec := *r.Spec.(*mariposa.InstanceSpec)
+		spec := *r.Spec()
 		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
 		if spec.Forced {
 			return &e.attempt, nil
@@ -218,19 +218,19 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 
 // giveBack returns what unmanaged instances that are forgotten with their node took
 // of their projects' quotas.
-func (c *Changer) giveBack(a *attempt, forgotten []*store.Record) {
+func (c *Changer) giveBack(a *attempt, forgotten []*store.Instance) {
 	freed := map[string]mariposa.Resources{}
 	for _, r := range forgotten {
-		if spec := r.Spec.(*mariposa.InstanceSpec); !spec.Managed && !spec.Debt && spec.Goal != mariposa.GoalGone {
+		if spec := r.Spec(); !spec.Managed && !spec.Debt && spec.Goal != mariposa.GoalGone {
 			freed[spec.Project] = freed[spec.Project].Plus(sizeOf(spec))
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(freed)) {
-		r := c.Picture.Get(mariposa.KindProject, id)
+		r := c.Picture.Projects.Get(id)
 		if r == nil {
 			continue
 		}
-		spec := *r.Spec.(*mariposa.ProjectSpec)
+		spec := *r.Spec()
 		spec.Single, spec.Demand = spec.Single.Minus(freed[id]), spec.Demand.Minus(freed[id])
 		account, _ := mariposa.LedgerOf(spec.Organization)
 		a.unit.Unchanged(r)
@@ -244,8 +244,8 @@ func (c *Changer) giveBack(a *attempt, forgotten []*store.Record) {
 // dismiss lets the unmanaged instances of a project go with it: their nodes settle
 // that, whenever they can be reached.
 func (e *edit) dismiss() {
-	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
-		spec := *r.Spec.(*mariposa.InstanceSpec)
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+		spec := *r.Spec()
 		if spec.Managed || spec.Debt {
 			return true
 		}
@@ -258,8 +258,8 @@ func (e *edit) dismiss() {
 }
 
 // replaceInstance makes one instance of a service anew.
-func (c *Changer) replaceInstance(ctx context.Context, req *Request, r *store.Record) (*contract.Changed, error) {
-	spec := r.Spec.(*mariposa.InstanceSpec)
+func (c *Changer) replaceInstance(ctx context.Context, req *Request, r *store.Instance) (*contract.Changed, error) {
+	spec := r.Spec()
 	return c.change(ctx, req, spec.Project, func(e *edit) (*attempt, error) {
 		e.answer.ID, e.answer.Name = r.ID, spec.Name
 		reason, err := e.add(&mariposa.TaskSpec{

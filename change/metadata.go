@@ -126,8 +126,8 @@ func (e *edit) outdating() string {
 		}
 	}
 	runs := map[string]bool{}
-	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
-		if spec := r.Spec.(*mariposa.InstanceSpec); spec.Managed && spec.Goal == mariposa.GoalRunning {
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+		if spec := r.Spec(); spec.Managed && spec.Goal == mariposa.GoalRunning {
 			runs[spec.ServiceName] = true
 		}
 		return true
@@ -140,10 +140,10 @@ func (e *edit) outdating() string {
 }
 
 // mayRead asks for the right to read those of some keys that are secret.
-func (c *Changer) mayRead(req *Request, r *store.Record, values *manifest.Values, keys []string) error {
+func (c *Changer) mayRead(req *Request, r *store.Project, values *manifest.Values, keys []string) error {
 	for _, key := range keys {
 		if value, _ := values.Get(key); value.Secret {
-			return c.Directory.Require(req.Caller, auth.ReadSecrets, r)
+			return c.Directory.Require(req.Caller, auth.ReadSecrets, r.Record())
 		}
 	}
 	return nil

@@ -15,11 +15,11 @@ import (
 // their nodes take them away when they can be reached.
 func (c *Changer) DeleteNetwork(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
 	return c.commit(ctx, req, id, func() (*attempt, error) {
-		r := c.Picture.Get(mariposa.KindNetwork, id)
-		if r == nil || c.Directory.OwnerOf(r) == nil {
+		r := c.Picture.Networks.Get(id)
+		if r == nil || c.Directory.OwnerOf(r.Record()) == nil {
 			return nil, notFound("the network is gone")
 		}
-		if err := c.authorize(req, c.Directory.OwnerOf(r)); err != nil {
+		if err := c.authorize(req, c.Directory.OwnerOf(r.Record())); err != nil {
 			return nil, err
 		}
 		if err := c.unusedNetwork(ctx, r); err != nil {
@@ -30,13 +30,13 @@ func (c *Changer) DeleteNetwork(ctx context.Context, req *Request, id string) (*
 }
 
 // unusedNetwork refuses to delete a network that something uses, or will.
-func (c *Changer) unusedNetwork(ctx context.Context, r *store.Record) error {
-	spec := r.Spec.(*mariposa.NetworkSpec)
+func (c *Changer) unusedNetwork(ctx context.Context, r *store.Network) error {
+	spec := r.Spec()
 	for _, project := range spec.Projects() {
 		var users []string
 		for _, i := range c.Picture.InstancesOf(project) {
-			spec := i.Spec.(*mariposa.InstanceSpec)
-			if !spec.Kept && mariposa.StateOf(spec, instanceStatus(i)) != mariposa.StateDestroyed &&
+			spec := i.Spec()
+			if !spec.Kept && mariposa.StateOf(spec, i.Status()) != mariposa.StateDestroyed &&
 				slices.ContainsFunc(spec.Networks, func(j mariposa.Join) bool { return j.Network == r.ID }) {
 				users = append(users, spec.Name)
 			}
@@ -57,8 +57,8 @@ func (c *Changer) unusedNetwork(ctx context.Context, r *store.Record) error {
 
 // wouldJoin names a service whose goal is to have instances on a network.
 func (c *Changer) wouldJoin(ctx context.Context, project, network string) (string, error) {
-	p := c.Picture.Get(mariposa.KindProject, project)
-	st := statusOf(p)
+	p := c.Picture.Projects.Get(project)
+	st := p.Status()
 	if st == nil || st.Goal != mariposa.GoalStarted {
 		return "", nil
 	}
@@ -85,24 +85,24 @@ func (c *Changer) wouldJoin(ctx context.Context, project, network string) (strin
 }
 
 // networkOf is the id of what a definition of a project's service calls by a name.
-func networkOf(project *store.Record, def *mariposa.Service, name string) string {
+func networkOf(project *store.Project, def *mariposa.Service, name string) string {
 	if slices.Contains(def.Shared, name) {
-		return mariposa.NetworkID(project.Spec.(*mariposa.ProjectSpec).Organization, name)
+		return mariposa.NetworkID(project.Spec().Organization, name)
 	}
 	return mariposa.NetworkID(project.ID, name)
 }
 
 // endNetwork is the end of a network. All must be as it was seen: an instance that is
 // being made on it at the same moment has touched its part on that node.
-func (c *Changer) endNetwork(req *Request, r *store.Record) *attempt {
-	spec, why := r.Spec.(*mariposa.NetworkSpec), req.actor()+" deleted it"
+func (c *Changer) endNetwork(req *Request, r *store.Network) *attempt {
+	spec, why := r.Spec(), req.actor()+" deleted it"
 	a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "nothing was ever made of it"}}
 	told := req.event("network.deleted", spec.Project, mariposa.Asked(why))
 	a.unit.Unchanged(r)
 	a.unit.Delete(r.Kind, r.ID, told)
 	parts := c.Picture.AttachmentsOf(r.ID)
 	for _, p := range parts {
-		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(told.Reason)
+		spec := p.Spec().Ended(told.Reason)
 		told.Kind, told.Node = "network.detaching", spec.Node
 		a.unit.Unchanged(p)
 		a.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
@@ -124,14 +124,14 @@ func (c *Changer) endNetwork(req *Request, r *store.Record) *attempt {
 func (c *Changer) detach(a *attempt, node, why string) {
 	for _, r := range c.Picture.AttachmentsOn(node) {
 		a.unit.Unchanged(r)
-		a.unit.Delete(r.Kind, r.ID, mariposa.Event{Kind: "network.detached", Project: r.Spec.(*mariposa.AttachmentSpec).Project, Reason: mariposa.Asked(why)})
+		a.unit.Delete(r.Kind, r.ID, mariposa.Event{Kind: "network.detached", Project: r.Spec().Project, Reason: mariposa.Asked(why)})
 	}
 }
 
 // sharesNetworks refuses to move a project that is on a network of its organization.
 func (e *edit) sharesNetworks() error {
 	for _, r := range e.c.Picture.NetworksOf(e.record.ID) {
-		if spec := r.Spec.(*mariposa.NetworkSpec); spec.Project == "" {
+		if spec := r.Spec(); spec.Project == "" {
 			return conflict("%s shares network %s with others of its organization: take it out of the manifest, or out of sharing, before the project moves", e.spec.Name, spec.Name)
 		}
 	}

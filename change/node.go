@@ -21,8 +21,8 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id, action string
 	if len(instances) > 0 && action != "purge" {
 		return nil, invalid("instances: %s has no use for them", action)
 	}
-	return c.changeNode(ctx, req, id, func(r *store.Record, a *attempt) error {
-		old := r.Spec.(*mariposa.NodeSpec)
+	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
+		old := r.Spec()
 		spec := *old
 		var err error
 		if action == "purge" {
@@ -42,9 +42,9 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id, action string
 
 // DeleteNode forgets a node that is unknown; if forced, with what is on it.
 func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force bool) (*contract.Changed, error) {
-	return c.changeNode(ctx, req, id, func(r *store.Record, a *attempt) error {
-		name, there := r.Spec.(*mariposa.NodeSpec).Name, c.Picture.InstancesOn(r.ID)
-		if st := nodeStatus(r); st != nil && st.State != mariposa.NodeUnknown {
+	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
+		name, there := r.Spec().Name, c.Picture.InstancesOn(r.ID)
+		if st := r.Status(); st != nil && st.State != mariposa.NodeUnknown {
 			return conflict("node %s is %s: stop its agent first, and wait until the node is unknown", name, st.State)
 		}
 		if n := len(there); n > 0 && !force {
@@ -86,10 +86,10 @@ func playDead(spec *mariposa.NodeSpec, dead bool) error {
 
 // purge marks quarantined instances to go. Those marked before are forgotten
 // once the node no longer reports them.
-func purge(r *store.Record, spec *mariposa.NodeSpec, only []string) error {
+func purge(r *store.Node, spec *mariposa.NodeSpec, only []string) error {
 	there := map[string]bool{}
 	var all []string
-	if st := nodeStatus(r); st != nil {
+	if st := r.Status(); st != nil {
 		for _, q := range st.Quarantined {
 			there[q.ID] = true
 			all = append(all, q.ID)
@@ -119,14 +119,14 @@ func purging(spec *mariposa.NodeSpec) string {
 }
 
 // keptOn lists the volumes on a node that are to be kept.
-func (c *Changer) keptOn(node string) []*store.Record {
-	return slices.DeleteFunc(c.Picture.VolumesOn(node), func(r *store.Record) bool { return r.Spec.(*mariposa.VolumeSpec).Goal != mariposa.GoalKept })
+func (c *Changer) keptOn(node string) []*store.Volume {
+	return slices.DeleteFunc(c.Picture.VolumesOn(node), func(r *store.Volume) bool { return r.Spec().Goal != mariposa.GoalKept })
 }
 
 // forget takes an instance off the books and gives back what it claimed of its
 // node. It must be as it was seen, so that a claim is given back once.
-func forget(a *attempt, i *store.Record, why string) {
-	spec := i.Spec.(*mariposa.InstanceSpec)
+func forget(a *attempt, i *store.Instance, why string) {
+	spec := i.Spec()
 	a.unit.Unchanged(i)
 	a.unit.GiveBack(spec.Node, spec.Take())
 	a.unit.Put(store.Write{
@@ -136,13 +136,13 @@ func forget(a *attempt, i *store.Record, why string) {
 }
 
 // changeNode changes a node as it stands. A change without writes is none.
-func (c *Changer) changeNode(ctx context.Context, req *Request, id string, build func(*store.Record, *attempt) error) (*contract.Changed, error) {
+func (c *Changer) changeNode(ctx context.Context, req *Request, id string, build func(*store.Node, *attempt) error) (*contract.Changed, error) {
 	return c.commit(ctx, req, id, func() (*attempt, error) {
-		r := c.Picture.Get(mariposa.KindNode, id)
+		r := c.Picture.Nodes.Get(id)
 		if r == nil {
 			return nil, notFound("the node is gone")
 		}
-		a := &attempt{answer: contract.Changed{ID: r.ID, Name: r.Spec.(*mariposa.NodeSpec).Name}}
+		a := &attempt{answer: contract.Changed{ID: r.ID, Name: r.Spec().Name}}
 		a.unit.Unchanged(r)
 		a.unit.StatusUnchanged(r)
 		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindNode)}}

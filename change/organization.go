@@ -56,14 +56,14 @@ func (c *Changer) changeOrganization(ctx context.Context, req *Request, id strin
 
 // editOrganization begins a change of an organization as it stands.
 func (c *Changer) editOrganization(req *Request, id string) (*store.Unit, *mariposa.OrganizationSpec, error) {
-	r := c.Picture.Get(mariposa.KindOrg, id)
+	r := c.Picture.Orgs.Get(id)
 	if r == nil {
 		return nil, nil, notFound("the organization is gone")
 	}
-	if err := c.authorize(req, r); err != nil {
+	if err := c.authorize(req, r.Record()); err != nil {
 		return nil, nil, err
 	}
-	spec := *r.Spec.(*mariposa.OrganizationSpec)
+	spec := *r.Spec()
 	spec.Members = maps.Clone(spec.Members)
 	unit := &store.Unit{Audit: []mariposa.Audit{{Kind: string(mariposa.KindOrg), Organization: id}}}
 	unit.Unchanged(r)
@@ -110,13 +110,13 @@ func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id strin
 }
 
 // SetMember makes a user a member or owner of an organization.
-func (c *Changer) SetMember(ctx context.Context, req *Request, org string, user *store.Record, role mariposa.OrgRole) (*contract.Changed, error) {
+func (c *Changer) SetMember(ctx context.Context, req *Request, org string, user *store.User, role mariposa.OrgRole) (*contract.Changed, error) {
 	return c.changeOrganization(ctx, req, org, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
 		if spec.Personal != "" {
 			return conflict("%s is a user's own organization: make another one to work with others, or share single projects", spec.Name)
 		}
 		unit.Exists(mariposa.KindUser, user.ID)
-		unit.Audit[0].Reason = user.Spec.(*mariposa.UserSpec).Name + " becomes " + string(role)
+		unit.Audit[0].Reason = user.Spec().Name + " becomes " + string(role)
 		spec.Members[user.ID] = role
 		return owned(spec)
 	})
@@ -124,15 +124,15 @@ func (c *Changer) SetMember(ctx context.Context, req *Request, org string, user 
 
 // RemoveMember takes a user out of an organization. Who leaves keeps no role of their
 // own in its projects, what they made themselves included.
-func (c *Changer) RemoveMember(ctx context.Context, req *Request, org string, user *store.Record) (*contract.Changed, error) {
+func (c *Changer) RemoveMember(ctx context.Context, req *Request, org string, user *store.User) (*contract.Changed, error) {
 	return c.changeOrganization(ctx, req, org, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
 		if spec.Personal != "" {
 			return conflict("%s is a user's own organization", spec.Name)
 		}
-		unit.Audit[0].Reason = user.Spec.(*mariposa.UserSpec).Name + " leaves"
+		unit.Audit[0].Reason = user.Spec().Name + " leaves"
 		delete(spec.Members, user.ID)
 		for _, p := range c.Picture.ProjectsOf(org) {
-			if p.Spec.(*mariposa.ProjectSpec).Users[user.ID] != "" {
+			if p.Spec().Users[user.ID] != "" {
 				leaveProject(req, p, user.ID, unit)
 			}
 		}

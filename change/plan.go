@@ -45,7 +45,7 @@ func (e *edit) suppose(sub *Submission) (*made, error) {
 	}
 	m, err := e.makeOrRenew(sub.draft(parsed))
 	if m != nil {
-		if m.difference, err = e.fromForce(m, statusOf(e.record)); err != nil {
+		if m.difference, err = e.fromForce(m, e.record.Status()); err != nil {
 			return nil, err
 		}
 		e.task = &mariposa.TaskSpec{Services: m.changed, Patch: mariposa.Patch{Number: e.spec.Number, Rolling: sub.Rolling, Canary: sub.Canary}}
@@ -77,12 +77,12 @@ func (e *edit) foresee(m *made) (*contract.Plan, error) {
 	tellFollowers(doc.Resources, seen.Steps)
 	var retried []string
 	if m != nil {
-		retried = converge.Retried(statusOf(e.record))
+		retried = converge.Retried(e.record.Status())
 	}
 	tellUnfinished(doc.Resources, retried, seen)
 	names := map[string]string{}
-	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
-		names[r.ID] = r.Spec.(*mariposa.InstanceSpec).Name
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+		names[r.ID] = r.Spec().Name
 		return true
 	})
 	for _, step := range seen.Steps {
@@ -134,7 +134,7 @@ func (c *Changer) view(project string, goal *mariposa.ProjectStatus, definitions
 // resources tells what becomes of each service.
 func (e *edit) resources(m *made, goal *mariposa.ProjectStatus) []contract.PlanResource {
 	before := map[string]int{}
-	if st := statusOf(e.record); st != nil {
+	if st := e.record.Status(); st != nil {
 		for name, ss := range st.Services {
 			if !ss.Removed {
 				before[name] = ss.Scale

@@ -13,7 +13,7 @@ import (
 )
 
 // CreateProject makes a project in an organization.
-func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Record, name string, sub Submission) (*contract.Changed, error) {
+func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Organization, name string, sub Submission) (*contract.Changed, error) {
 	if err := checkName("project", name); err != nil {
 		return nil, err
 	}
@@ -38,12 +38,12 @@ func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Re
 // beginProject is a whole project in one commit, from the draft of its first version:
 // its name, its spec, that version, and the task that starts it. Whoever makes it is
 // its admin.
-func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Record, name string, d draft, reason string) (*attempt, error) {
+func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Organization, name string, d draft, reason string) (*attempt, error) {
 	if r := c.Picture.ProjectNamed(org.ID, name); r != nil {
 		return nil, c.taken(req, r, name)
 	}
 	id, now := c.NewID(), c.Clock.Now()
-	e := &edit{c: c, req: req, ctx: ctx, now: now, record: &store.Record{Kind: mariposa.KindProject, ID: id}}
+	e := &edit{c: c, req: req, ctx: ctx, now: now, record: &store.Project{Kind: mariposa.KindProject, ID: id}}
 	e.spec = mariposa.ProjectSpec{
 		Name: name, Organization: org.ID, Created: now, Author: req.actor(), Users: map[string]mariposa.Role{req.Caller.User: mariposa.RoleAdmin},
 	}
@@ -77,7 +77,7 @@ func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Rec
 }
 
 // taken says that another project has a name; which one is told to who may see it.
-func (c *Changer) taken(req *Request, by *store.Record, name string) error {
+func (c *Changer) taken(req *Request, by *store.Project, name string) error {
 	if c.Directory.RoleIn(req.Caller, by).Rank() == 0 {
 		return conflict("the name %s is taken: choose another", name)
 	}
@@ -134,8 +134,8 @@ func (e *edit) volumesAfter() string {
 // running counts the instances of a project that run, or may.
 func (c *Changer) running(project string) (n int, first string) {
 	for _, r := range c.Picture.InstancesOf(project) {
-		spec := r.Spec.(*mariposa.InstanceSpec)
-		switch mariposa.StateOf(spec, instanceStatus(r)) {
+		spec := r.Spec()
+		switch mariposa.StateOf(spec, r.Status()) {
 		case mariposa.StateDestroyed, mariposa.StateStopped, mariposa.StateFailed:
 			continue
 		}
@@ -160,25 +160,25 @@ func numbered(sha string, number int) string { return fmt.Sprintf("%s (number %d
 
 // CopyProject makes another project in an organization from the newest version of one,
 // with the values of the keys that are named.
-func (c *Changer) CopyProject(ctx context.Context, req *Request, from, org *store.Record, name string, keys []string) (*contract.Changed, error) {
+func (c *Changer) CopyProject(ctx context.Context, req *Request, from *store.Project, org *store.Organization, name string, keys []string) (*contract.Changed, error) {
 	if err := checkName("project", name); err != nil {
 		return nil, err
 	}
 	return c.commit(ctx, req, mariposa.NameID(org.ID, name), func() (*attempt, error) {
-		if err := c.authorize(req, from); err != nil {
+		if err := c.authorize(req, from.Record()); err != nil {
 			return nil, err
 		}
 		d, err := c.copied(ctx, req, from, keys)
 		if err != nil {
 			return nil, err
 		}
-		return c.beginProject(ctx, req, org, name, *d, "copied from "+from.Spec.(*mariposa.ProjectSpec).Name)
+		return c.beginProject(ctx, req, org, name, *d, "copied from "+from.Spec().Name)
 	})
 }
 
 // copied is the first version of a copy: the newest manifest, and the named values.
-func (c *Changer) copied(ctx context.Context, req *Request, from *store.Record, keys []string) (*draft, error) {
-	spec := from.Spec.(*mariposa.ProjectSpec)
+func (c *Changer) copied(ctx context.Context, req *Request, from *store.Project, keys []string) (*draft, error) {
+	spec := from.Spec()
 	newest, err := c.Shelf.Version(ctx, from.ID, spec.Number)
 	if err != nil {
 		return nil, err
@@ -205,12 +205,12 @@ func (c *Changer) copied(ctx context.Context, req *Request, from *store.Record, 
 }
 
 // MoveProject gives a project to another organization.
-func (c *Changer) MoveProject(ctx context.Context, req *Request, project string, org *store.Record) (*contract.Changed, error) {
+func (c *Changer) MoveProject(ctx context.Context, req *Request, project string, org *store.Organization) (*contract.Changed, error) {
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		if e.spec.Organization == org.ID {
 			return &e.attempt, nil
 		}
-		name := org.Spec.(*mariposa.OrganizationSpec).Name
+		name := org.Spec().Name
 		if r := c.Picture.ProjectNamed(org.ID, e.spec.Name); r != nil {
 			return nil, conflict("organization %s has a project %s already: rename one of them first", name, e.spec.Name)
 		}
@@ -224,7 +224,7 @@ func (c *Changer) MoveProject(ctx context.Context, req *Request, project string,
 
 // move changes the owner: its name, and what is reserved for it, move along. Nothing
 // that an instance is made from changes.
-func (e *edit) move(org *store.Record) {
+func (e *edit) move(org *store.Organization) {
 	old, next := mariposa.NameID(e.spec.Organization, e.spec.Name), mariposa.NameID(org.ID, e.spec.Name)
 	e.unit.Absent(mariposa.KindName, next)
 	e.unit.Exists(mariposa.KindOrg, org.ID)
@@ -235,7 +235,7 @@ func (e *edit) move(org *store.Record) {
 	e.claim(e.spec.Organization, mariposa.Resources{}.Minus(e.spec.Demand))
 	e.claim(org.ID, e.spec.Demand)
 	former := e.unit.Audit[0]
-	former.Reason = "moved to organization " + org.Spec.(*mariposa.OrganizationSpec).Name
+	former.Reason = "moved to organization " + org.Spec().Name
 	e.unit.Audit[0].Organization, e.unit.Audit[0].Reason = org.ID, former.Reason
 	e.unit.Audit = append(e.unit.Audit, former) // both organizations can read of it
 	e.spec.Users = withRole(e.spec.Users, e.req.Caller.User, mariposa.RoleAdmin)

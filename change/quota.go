@@ -103,7 +103,7 @@ func (e *edit) after() (*mariposa.ProjectStatus, error) { return e.without(e.end
 // without is the goal once the waiting tasks have taken effect but for some, and
 // after them a task that is added; nil: none is.
 func (e *edit) without(ended map[string]bool, add *mariposa.TaskSpec) (*mariposa.ProjectStatus, error) {
-	goal := statusOf(e.record)
+	goal := e.record.Status()
 	waiting := slices.DeleteFunc(slices.Clone(e.tasks), func(t queue.Task) bool { return t.State() != mariposa.TaskQueued || ended[t.ID] })
 	slices.SortFunc(waiting, func(a, b queue.Task) int { return cmp.Compare(a.ID, b.ID) })
 	if add != nil {
@@ -177,19 +177,19 @@ func emptied(unit *store.Unit, org string) {
 func (e *edit) claimProject(org string, n int) {
 	_, account := mariposa.LedgerOf(org)
 	var limit mariposa.Resources
-	if r := e.c.Picture.Get(mariposa.KindOrg, org); r != nil {
-		limit.Instances = most(r.Spec.(*mariposa.OrganizationSpec).Quota.Projects)
+	if r := e.c.Picture.Orgs.Get(org); r != nil {
+		limit.Instances = most(r.Spec().Quota.Projects)
 	}
 	e.unit.Take(account, mariposa.Resources{Instances: n}, limit)
 }
 
 // limits are an organization's limits as a claim takes them.
 func (c *Changer) limits(org string) mariposa.Resources {
-	r := c.Picture.Get(mariposa.KindOrg, org)
+	r := c.Picture.Orgs.Get(org)
 	if r == nil {
 		return mariposa.Resources{}
 	}
-	q := r.Spec.(*mariposa.OrganizationSpec).Quota
+	q := r.Spec().Quota
 	return mariposa.Resources{Instances: most(q.Instances), MilliCPU: most(q.MilliCPU), Memory: most(q.Memory)}
 }
 
@@ -223,7 +223,7 @@ func (c *Changer) overQuota(ctx context.Context, unit *store.Unit, err error) er
 		if org == nil {
 			continue
 		}
-		name := org.Spec.(*mariposa.OrganizationSpec).Name
+		name := org.Spec().Name
 		return &mariposa.Error{Code: mariposa.QuotaExceeded, Cause: err, Message: fmt.Sprintf(
 			"organization %s %s: %s, or ask whoever runs the installation for more", name, figure(have, claim, projects), lessOf(projects))}
 	}
@@ -238,9 +238,9 @@ func lessOf(projects bool) string {
 }
 
 // accountOf finds the organization whose account a claim is on.
-func (c *Changer) accountOf(account string) (org *store.Record, projects bool) {
-	var found *store.Record
-	c.Picture.EachOf(mariposa.KindOrg, func(r *store.Record) bool {
+func (c *Changer) accountOf(account string) (org *store.Organization, projects bool) {
+	var found *store.Organization
+	c.Picture.Orgs.Each(func(r *store.Organization) bool {
 		resources, count := mariposa.LedgerOf(r.ID)
 		if account == resources || account == count {
 			found, projects = r, account == count
@@ -282,7 +282,7 @@ func (c *Changer) PutPackage(ctx context.Context, req *Request, spec mariposa.Pa
 
 // DeletePackage offers a size no longer.
 func (c *Changer) DeletePackage(ctx context.Context, req *Request, name string) (*contract.Changed, error) {
-	if c.Picture.Get(mariposa.KindPackage, name) == nil {
+	if c.Picture.Packages.Get(name) == nil {
 		return nil, notFound("there is no package %q", name)
 	}
 	return c.writePackage(ctx, req, store.Write{ID: name, Delete: true, Event: mariposa.Event{Kind: "package.deleted"}})
@@ -305,7 +305,7 @@ func (c *Changer) packages(m *manifest.Project) (map[string]mariposa.PackageSpec
 		if svc.Package == "" {
 			continue
 		}
-		r := c.Picture.Get(mariposa.KindPackage, svc.Package)
+		r := c.Picture.Packages.Get(svc.Package)
 		if r == nil {
 			faults = append(faults, mariposa.Fault{
 				Field: "services." + svc.Name + ".package", Code: mariposa.FaultUnknown,
@@ -316,7 +316,7 @@ func (c *Changer) packages(m *manifest.Project) (map[string]mariposa.PackageSpec
 		if named == nil {
 			named = map[string]mariposa.PackageSpec{}
 		}
-		named[svc.Package] = *r.Spec.(*mariposa.PackageSpec)
+		named[svc.Package] = *r.Spec()
 	}
 	if len(faults) > 0 {
 		return nil, &mariposa.Error{Code: mariposa.InvalidArgument, Message: faults[0].String(), Faults: faults}
@@ -326,7 +326,7 @@ func (c *Changer) packages(m *manifest.Project) (map[string]mariposa.PackageSpec
 
 func (c *Changer) offered() string {
 	var names []string
-	for _, r := range c.Picture.All(mariposa.KindPackage) {
+	for _, r := range c.Picture.Packages.All() {
 		names = append(names, r.ID)
 	}
 	if len(names) == 0 {

@@ -78,14 +78,14 @@ func (e *edit) tryAgain(a Action, p mariposa.Patch) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e.answer.Reason = "version " + strconv.Itoa(e.spec.Number) + " is that already, and is tried again for " + strings.Join(converge.Retried(statusOf(e.record)), ", ")
+	e.answer.Reason = "version " + strconv.Itoa(e.spec.Number) + " is that already, and is tried again for " + strings.Join(converge.Retried(e.record.Status()), ", ")
 	return e.add(&t, nil)
 }
 
 // dropped reports whether the newest version was taken back, or will never come
 // into force because its task was terminated while it waited.
 func (e *edit) dropped() bool {
-	if st := statusOf(e.record); st != nil && st.Number == e.spec.Number {
+	if st := e.record.Status(); st != nil && st.Number == e.spec.Number {
 		return false
 	}
 	return !slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
@@ -95,7 +95,7 @@ func (e *edit) dropped() bool {
 
 // nothing reports whether no version is in force, and none is on its way.
 func (e *edit) nothing() bool {
-	st := statusOf(e.record)
+	st := e.record.Status()
 	return (st == nil || st.Number == 0) && !slices.ContainsFunc(e.tasks, func(t queue.Task) bool { return t.Spec.Patch.Number > 0 })
 }
 
@@ -137,7 +137,7 @@ func (e *edit) target(ref string) (*picture.Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.c.Shelf.Version(e.ctx, e.record.ID, found.Spec.(*mariposa.VersionSpec).Number)
+	return e.c.Shelf.Version(e.ctx, e.record.ID, found.Spec().Number)
 }
 
 // lastGood looks through the versions a few at a time: manifests may be large. The
@@ -145,7 +145,7 @@ func (e *edit) target(ref string) (*picture.Version, error) {
 // there yet.
 func (e *edit) lastGood() (*picture.Version, error) {
 	q := store.Query{Kind: mariposa.KindVersion, Project: e.record.ID, Limit: 20}
-	st := statusOf(e.record)
+	st := e.record.Status()
 	ever := st != nil && st.Completed > 0
 	again := len(converge.Retried(st)) > 0
 	for {
@@ -154,8 +154,8 @@ func (e *edit) lastGood() (*picture.Version, error) {
 			return nil, err
 		}
 		for i := range page {
-			spec := page[i].Spec.(*mariposa.VersionSpec)
-			vs, _ := page[i].Status.(*mariposa.VersionStatus)
+			v := (*store.Version)(&page[i])
+			spec, vs := v.Spec(), v.Status()
 			if vs == nil || vs.Completed.IsZero() {
 				continue
 			}

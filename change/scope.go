@@ -91,7 +91,7 @@ func (e *edit) fromForce(m *made, goal *mariposa.ProjectStatus) (difference, err
 // seesTo completes the task that brings a version into force: what it does, and to
 // which services. Rollouts that have stopped by themselves are tried again by it.
 func (e *edit) seesTo(m *made, t mariposa.TaskSpec) (mariposa.TaskSpec, error) {
-	goal := statusOf(e.record)
+	goal := e.record.Status()
 	diff := m.work()
 	if again := converge.Retried(goal); len(again) > 0 {
 		diff.Services, diff.Other = union(diff.Services, again), true
@@ -124,7 +124,7 @@ func (d difference) work() queue.Difference {
 // brings are the services of a task for those that take other values up: where the
 // manifest that it brings with them is not in force, all that differs.
 func (e *edit) brings(m *made) ([]string, error) {
-	st := statusOf(e.record)
+	st := e.record.Status()
 	if st == nil { // the first task, which goes before it, sees to the rest
 		return m.moved, nil
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 // Terminate ends a task because a person says so.
-func (c *Changer) Terminate(ctx context.Context, req *Request, task *store.Record) (*contract.Terminated, error) {
-	spec := task.Spec.(*mariposa.TaskSpec)
+func (c *Changer) Terminate(ctx context.Context, req *Request, task *store.Task) (*contract.Terminated, error) {
+	spec := task.Spec()
 	return commit(ctx, c, req, spec.Project, func() (*store.Unit, contract.Terminated, error) {
 		e, err := c.edit(ctx, req, spec.Project)
 		if err != nil {
@@ -66,13 +66,13 @@ func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 			doc.Goal[name] = 0
 		}
 	}
-	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Record) bool {
-		i := r.Spec.(*mariposa.InstanceSpec)
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+		i := r.Spec()
 		if i.Managed { // what is left of a former service is not wanted
 			doc.Goal[i.ServiceName] += 0
 			doc.Actual[i.ServiceName] += 0
 		}
-		if i.Managed && !i.Kept && mariposa.StateOf(i, instanceStatus(r)) == mariposa.StateRunning && e.c.reachable(i.Node) {
+		if i.Managed && !i.Kept && mariposa.StateOf(i, r.Status()) == mariposa.StateRunning && e.c.reachable(i.Node) {
 			doc.Actual[i.ServiceName]++
 		}
 		return true
@@ -97,7 +97,7 @@ func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 
 // scopes are the services in force; before the first plan, those of the manifest.
 func (e *edit) scopes() map[string]*mariposa.ServiceStatus {
-	if st := statusOf(e.record); st != nil {
+	if st := e.record.Status(); st != nil {
 		return st.Services
 	}
 	return e.goals()
@@ -134,7 +134,7 @@ func (e *edit) undo(spec *mariposa.TaskSpec) string {
 	case spec.Task == mariposa.TaskStop:
 		return "project start" + serviceWords(spec.Services)
 	case p.Number > 0:
-		if st := statusOf(e.record); st != nil && st.Completed > 0 && st.Completed != p.Number {
+		if st := e.record.Status(); st != nil && st.Completed > 0 && st.Completed != p.Number {
 			return fmt.Sprintf("project revert %d", st.Completed)
 		}
 		return "project stop"

@@ -38,7 +38,7 @@ func (c *Changer) CreateUser(ctx context.Context, req *Request, name, email stri
 
 // freeName says whether a user or organization can still take a name.
 func (c *Changer) freeName(name string) error {
-	if c.Picture.Get(mariposa.KindName, mariposa.NameID("", name)) != nil {
+	if c.Picture.Names.Get(mariposa.NameID("", name)) != nil {
 		return conflict("the name %s is taken: users and organizations share their names; choose another", name)
 	}
 	return nil
@@ -80,11 +80,11 @@ func set[T any](to, from *T) {
 // changeUser changes a user as they stand.
 func (c *Changer) changeUser(ctx context.Context, req *Request, id string, build func(mariposa.UserSpec, *store.Unit) error) (*contract.Changed, error) {
 	return c.commit(ctx, req, id, func() (*attempt, error) {
-		r := c.Picture.Get(mariposa.KindUser, id)
+		r := c.Picture.Users.Get(id)
 		if r == nil {
 			return nil, notFound("the user is gone")
 		}
-		spec := r.Spec.(*mariposa.UserSpec)
+		spec := r.Spec()
 		a := &attempt{answer: contract.Changed{ID: id, Name: spec.Name}}
 		a.unit.Unchanged(r)
 		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindUser)}}
@@ -122,7 +122,7 @@ func (c *Changer) leaveAll(req *Request, user, own string, unit *store.Unit) err
 		if org.ID == own {
 			continue
 		}
-		spec := *org.Spec.(*mariposa.OrganizationSpec)
+		spec := *org.Spec()
 		spec.Members = maps.Clone(spec.Members)
 		delete(spec.Members, user)
 		unit.Unchanged(org)
@@ -152,8 +152,8 @@ func withRole(users map[string]mariposa.Role, id string, role mariposa.Role) map
 }
 
 // SetProjectUser gives a user a role of their own in a project; RoleNone takes it away.
-func (c *Changer) SetProjectUser(ctx context.Context, req *Request, project string, user *store.Record, role mariposa.Role) (*contract.Changed, error) {
-	name := user.Spec.(*mariposa.UserSpec).Name
+func (c *Changer) SetProjectUser(ctx context.Context, req *Request, project string, user *store.User, role mariposa.Role) (*contract.Changed, error) {
+	name := user.Spec().Name
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		if role == mariposa.RoleNone && e.spec.Users[user.ID] == "" {
 			return nil, notFound("%s has no role of their own in project %s", name, e.spec.Name)
@@ -170,8 +170,8 @@ func (c *Changer) SetProjectUser(ctx context.Context, req *Request, project stri
 }
 
 // leaveProject takes a user's own role in a project away, as part of a larger change.
-func leaveProject(req *Request, r *store.Record, user string, unit *store.Unit) {
-	spec := *r.Spec.(*mariposa.ProjectSpec)
+func leaveProject(req *Request, r *store.Project, user string, unit *store.Unit) {
+	spec := *r.Spec()
 	spec.Users = withRole(spec.Users, user, mariposa.RoleNone)
 	unit.Unchanged(r)
 	unit.Put(store.Write{Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec, Event: req.event("project.updated", r.ID, nil)})
@@ -184,7 +184,7 @@ const tokenPrefix = "mrp_"
 const maxTokens = 1000
 
 // CreateToken makes a token. The secret is in the answer, and nowhere else.
-func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.TokenSpec, show func(*store.Record) contract.Token) (*contract.Token, error) {
+func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.TokenSpec, show func(*store.Token) contract.Token) (*contract.Token, error) {
 	if err := checkText("name", spec.Name); err != nil {
 		return nil, err
 	}
@@ -193,11 +193,11 @@ func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.T
 	id := mariposa.TokenID(spec.Hash)
 	return commit(ctx, c, req, "tokens of "+spec.User, func() (*store.Unit, contract.Token, error) {
 		mine := c.Picture.TokensOf(spec.User)
-		doc := show(&store.Record{Kind: mariposa.KindToken, ID: id, Spec: &spec})
+		doc := show(&store.Token{Kind: mariposa.KindToken, ID: id, Halves: store.Halves{Spec: &spec}})
 		if len(mine) >= maxTokens {
 			return nil, doc, conflict("%s has %d tokens already: revoke some", doc.UserName, len(mine))
 		}
-		if slices.ContainsFunc(mine, func(t *store.Record) bool { return t.Spec.(*mariposa.TokenSpec).Name == spec.Name }) {
+		if slices.ContainsFunc(mine, func(t *store.Token) bool { return t.Spec().Name == spec.Name }) {
 			return nil, doc, conflict("there is a token %q already: choose another name, or revoke that one", spec.Name)
 		}
 		doc.Secret = secret
@@ -212,8 +212,8 @@ func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.T
 }
 
 // RevokeToken takes a token out of use, with those that it made.
-func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.Record) (*contract.Changed, error) {
-	spec := token.Spec.(*mariposa.TokenSpec)
+func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.Token) (*contract.Changed, error) {
+	spec := token.Spec()
 	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
 		a := &attempt{answer: contract.Changed{ID: token.ID, Name: spec.Name}}
 		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindToken), Organization: spec.Organization, Project: spec.Project}}
@@ -228,21 +228,21 @@ func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.Re
 
 // revoke takes a token out of use. It is kept aside, so that who still brings it
 // hears what became of it.
-func revoke(t *store.Record, now time.Time) store.Write {
-	spec := *t.Spec.(*mariposa.TokenSpec)
+func revoke(t *store.Token, now time.Time) store.Write {
+	spec := *t.Spec()
 	spec.Revoked = now
 	return store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &spec, Archive: true}
 }
 
 // descendants are the tokens that a token made, and those that these made.
-func (c *Changer) descendants(user, id string) []*store.Record {
+func (c *Changer) descendants(user, id string) []*store.Token {
 	made := map[string]bool{id: true}
-	var all []*store.Record
+	var all []*store.Token
 	tokens := c.Picture.TokensOf(user)
 	for more := true; more; {
 		more = false
 		for _, t := range tokens {
-			if !made[t.ID] && made[t.Spec.(*mariposa.TokenSpec).Parent] {
+			if !made[t.ID] && made[t.Spec().Parent] {
 				made[t.ID], more = true, true
 				all = append(all, t)
 			}

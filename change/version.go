@@ -16,7 +16,7 @@ import (
 
 // FindVersion finds a version of a project by number, tag or hash. Where the
 // same manifest was submitted more than once, the newest is meant.
-func (c *Changer) FindVersion(ctx context.Context, project *store.Record, ref string) (*store.Record, error) {
+func (c *Changer) FindVersion(ctx context.Context, project *store.Project, ref string) (*store.Version, error) {
 	number, tagged := Tags(project)[ref]
 	if !tagged {
 		number, _ = strconv.Atoi(ref)
@@ -24,7 +24,7 @@ func (c *Changer) FindVersion(ctx context.Context, project *store.Record, ref st
 	if number > 0 {
 		r, err := c.Store.Get(ctx, mariposa.KindVersion, mariposa.VersionID(project.ID, number))
 		if err == nil || !errors.Is(err, store.ErrNotFound) {
-			return &r, err
+			return (*store.Version)(&r), err
 		}
 	}
 	if len(ref) >= 7 && len(ref) <= 40 {
@@ -33,13 +33,13 @@ func (c *Changer) FindVersion(ctx context.Context, project *store.Record, ref st
 	return nil, noVersion(project, ref)
 }
 
-func noVersion(project *store.Record, ref string) error {
-	return notFound("project %s has no version %q: use a number, or at least 7 characters of the hash", project.Spec.(*mariposa.ProjectSpec).Name, ref)
+func noVersion(project *store.Project, ref string) error {
+	return notFound("project %s has no version %q: use a number, or at least 7 characters of the hash", project.Spec().Name, ref)
 }
 
 // findHash looks through the versions a few at a time: manifests may be large.
-func (c *Changer) findHash(ctx context.Context, project *store.Record, ref string) (*store.Record, error) {
-	var found *store.Record
+func (c *Changer) findHash(ctx context.Context, project *store.Project, ref string) (*store.Version, error) {
+	var found *store.Version
 	q := store.Query{Kind: mariposa.KindVersion, Project: project.ID, Limit: 20}
 	for {
 		page, err := c.Store.List(ctx, q)
@@ -47,12 +47,13 @@ func (c *Changer) findHash(ctx context.Context, project *store.Record, ref strin
 			return nil, err
 		}
 		for i := range page {
-			spec := page[i].Spec.(*mariposa.VersionSpec)
+			v := (*store.Version)(&page[i])
+			spec := v.Spec()
 			switch {
 			case !IsVersion(ref, spec.Version, spec.Number):
 			case found == nil:
-				found = &page[i]
-			case found.Spec.(*mariposa.VersionSpec).Version != spec.Version:
+				found = v
+			case found.Spec().Version != spec.Version:
 				return nil, invalid("%q means more than one version: use more characters of the hash", ref)
 			}
 		}
@@ -103,14 +104,14 @@ const maxTags = 1000
 
 // Tags are the tags of a project with their numbers; automatic ones that have
 // nothing to name are left out.
-func Tags(r *store.Record) map[string]int {
-	spec := r.Spec.(*mariposa.ProjectSpec)
+func Tags(r *store.Project) map[string]int {
+	spec := r.Spec()
 	all := maps.Clone(spec.Tags)
 	if all == nil {
 		all = map[string]int{}
 	}
 	all[TagLatest] = spec.Number
-	if st := statusOf(r); st != nil && st.Number > 0 {
+	if st := r.Status(); st != nil && st.Number > 0 {
 		all[TagCurrent] = st.Number
 		if st.Completed > 0 {
 			all[TagCompleted] = st.Completed
@@ -132,7 +133,7 @@ func (c *Changer) SetTag(ctx context.Context, req *Request, project, tag, versio
 		if err != nil {
 			return nil, err
 		}
-		v := found.Spec.(*mariposa.VersionSpec)
+		v := found.Spec()
 		e.answer.Version, e.answer.Number = v.Version, v.Number
 		if e.spec.Tags[tag] == v.Number {
 			return &e.attempt, nil

@@ -17,14 +17,14 @@ import (
 // reached, and then it is forgotten.
 func (c *Changer) DeleteVolume(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
 	return c.commit(ctx, req, id, func() (*attempt, error) {
-		r := c.Picture.Get(mariposa.KindVolume, id)
-		if r == nil || c.Directory.OwnerOf(r) == nil {
+		r := c.Picture.Volumes.Get(id)
+		if r == nil || c.Directory.OwnerOf(r.Record()) == nil {
 			return nil, notFound("the volume is gone")
 		}
-		if err := c.authorize(req, c.Directory.OwnerOf(r)); err != nil {
+		if err := c.authorize(req, c.Directory.OwnerOf(r.Record())); err != nil {
 			return nil, err
 		}
-		spec := r.Spec.(*mariposa.VolumeSpec)
+		spec := r.Spec()
 		a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "its node " + cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node) + " removes it"}}
 		if !c.reachable(spec.Node) {
 			a.answer.Reason += " when it can be reached again"
@@ -41,13 +41,13 @@ func (c *Changer) DeleteVolume(ctx context.Context, req *Request, id string) (*c
 }
 
 // unused refuses to delete a volume that something uses, or will.
-func (c *Changer) unused(ctx context.Context, r *store.Record) error {
-	spec := r.Spec.(*mariposa.VolumeSpec)
+func (c *Changer) unused(ctx context.Context, r *store.Volume) error {
+	spec := r.Spec()
 	what := fmt.Sprintf("volume %s of %s.%d", spec.Name, spec.ServiceName, spec.Slot)
 	for _, i := range slices.Backward(c.Picture.InstancesOn(spec.Node)) { // by id, and ids grow: the newest first
-		user := i.Spec.(*mariposa.InstanceSpec)
+		user := i.Spec()
 		switch {
-		case user.Kept || mariposa.StateOf(user, instanceStatus(i)) == mariposa.StateDestroyed: // it uses nothing any more
+		case user.Kept || mariposa.StateOf(user, i.Status()) == mariposa.StateDestroyed: // it uses nothing any more
 		case !slices.ContainsFunc(user.Mounts, func(m mariposa.Mount) bool { return m.Volume == r.ID }):
 		case user.Debt:
 			return conflict("%s is used by instance %s, which is left of project %s on node %s: it can be deleted once that is gone",
@@ -71,11 +71,11 @@ func (c *Changer) projectOf(spec *mariposa.VolumeSpec) string {
 
 // wanted reports whether the goal of a volume's project is to fill the volume's
 // slot, which is empty, with an instance that would use it.
-func (c *Changer) wanted(ctx context.Context, r *store.Record) (bool, error) {
-	spec := r.Spec.(*mariposa.VolumeSpec)
-	project := c.Picture.Get(mariposa.KindProject, spec.Project)
-	st := statusOf(project)
-	if st == nil || project.Spec.(*mariposa.ProjectSpec).Deleting {
+func (c *Changer) wanted(ctx context.Context, r *store.Volume) (bool, error) {
+	spec := r.Spec()
+	project := c.Picture.Projects.Get(spec.Project)
+	st := project.Status()
+	if st == nil || project.Spec().Deleting {
 		return false, nil
 	}
 	ss := st.Services[spec.ServiceName]
@@ -93,14 +93,14 @@ func (c *Changer) wanted(ctx context.Context, r *store.Record) (bool, error) {
 
 // entomb writes a volume's tombstone. On a node that is no more there is nobody to
 // take anything away, so the record goes at once.
-func (c *Changer) entomb(req *Request, a *attempt, r *store.Record) {
-	spec := *r.Spec.(*mariposa.VolumeSpec)
+func (c *Changer) entomb(req *Request, a *attempt, r *store.Volume) {
+	spec := *r.Spec()
 	spec.Goal, spec.Task, spec.Reason = mariposa.GoalGone, "", mariposa.Asked(req.actor()+" deleted it")
 	w := store.Write{
 		Kind: mariposa.KindVolume, ID: r.ID, Spec: &spec,
 		Event: mariposa.Event{Kind: "volume.deleting", Project: spec.Project, Service: spec.ServiceName, Node: spec.Node, Actor: req.actor(), Reason: spec.Reason},
 	}
-	if c.Picture.Get(mariposa.KindNode, spec.Node) == nil {
+	if c.Picture.Nodes.Get(spec.Node) == nil {
 		w.Spec, w.Delete, w.Event.Kind = nil, true, "volume.deleted"
 		a.answer.Reason = "its node is no more, and it was forgotten"
 	}
@@ -116,7 +116,7 @@ func (c *Changer) entomb(req *Request, a *attempt, r *store.Record) {
 // which of them had been kept.
 func (c *Changer) forgetVolumes(a *attempt, node, why string) (lost []string) {
 	for _, r := range c.Picture.VolumesOn(node) {
-		spec := r.Spec.(*mariposa.VolumeSpec)
+		spec := r.Spec()
 		if spec.Goal == mariposa.GoalKept {
 			lost = append(lost, fmt.Sprintf("%s of %s.%d", spec.Name, spec.ServiceName, spec.Slot))
 		}
@@ -137,8 +137,8 @@ func some(all []string) string {
 
 // orgOf is the organization of a project; another one if the project is gone.
 func (c *Changer) orgOf(project, otherwise string) string {
-	if r := c.Picture.Get(mariposa.KindProject, project); r != nil {
-		return r.Spec.(*mariposa.ProjectSpec).Organization
+	if r := c.Picture.Projects.Get(project); r != nil {
+		return r.Spec().Organization
 	}
 	return otherwise
 }

@@ -30,8 +30,8 @@ type actor struct {
 	volumes volumes
 	seen    int64 // the newest revision heard of
 	await   int64 // the newest revision of its own making
-	record  *store.Record
-	tasks   map[string]*store.Record
+	record  *store.Project
+	tasks   map[string]*store.Task
 	view    *converge.View
 	redone  map[int]bool // versions whose values were counted on since they were read
 	loose   bool         // a network may have lost its last user since that was looked at
@@ -128,7 +128,7 @@ func (a *actor) load() {
 	p := a.e.Picture.Project(a.project)
 	a.loaded, a.seen, a.loose = true, p.Revision, true
 	a.record, a.inline = p.Record, p.Inline
-	a.tasks, a.volumes, a.scopes = map[string]*store.Record{}, newVolumes(), nil
+	a.tasks, a.volumes, a.scopes = map[string]*store.Task{}, newVolumes(), nil
 	for _, t := range p.Tasks {
 		a.tasks[t.ID] = t
 	}
@@ -136,8 +136,7 @@ func (a *actor) load() {
 		a.view = converge.NewView()
 		return
 	}
-	goal, _ := p.Record.Status.(*mariposa.ProjectStatus)
-	a.view = a.e.Picture.View(p, goal)
+	a.view = a.e.Picture.View(p, p.Record.Status())
 	for _, v := range p.Volumes {
 		a.volumes.set(v)
 	}
@@ -146,15 +145,15 @@ func (a *actor) load() {
 // takeGoal takes the project's status with its services from the picture, which has
 // put them together. Nobody else writes any of that.
 func (a *actor) takeGoal() {
-	shown := a.e.Picture.Get(mariposa.KindProject, a.project)
+	shown := a.e.Picture.Projects.Get(a.project)
 	if shown == nil {
 		a.record = nil // the change that says so is on its way
 		return
 	}
 	r := *a.record
-	r.Status = shown.Status
+	r.Halves.Status = shown.Halves.Status
 	a.record = &r
-	if st, _ := r.Status.(*mariposa.ProjectStatus); st != nil {
+	if st := r.Status(); st != nil {
 		a.view.SetGoal(st)
 	}
 }
@@ -168,41 +167,42 @@ func (a *actor) apply(c *store.Change) {
 			a.record = nil
 			return
 		}
-		a.record = &r
+		a.record = (*store.Project)(&r)
 	case mariposa.KindVersion:
 		if c.Spec && !c.Deleted {
 			if a.redone == nil {
 				a.redone = map[int]bool{}
 			}
-			a.redone[r.Spec.(*mariposa.VersionSpec).Number] = true
+			a.redone[(*store.Version)(&r).Spec().Number] = true
 		}
 	case mariposa.KindTask:
 		if c.Deleted || r.Archived {
 			delete(a.tasks, r.ID)
 			delete(a.scopes, r.ID)
 		} else {
-			a.tasks[r.ID] = &r
+			a.tasks[r.ID] = (*store.Task)(&r)
 		}
 	case mariposa.KindVolume:
 		if c.Deleted {
 			a.volumes.remove(r.ID)
 		} else {
-			a.volumes.set(&r)
+			a.volumes.set((*store.Volume)(&r))
 		}
 	case mariposa.KindNetwork:
 		a.loose = true
 	case mariposa.KindInstance:
-		a.loose = a.loose || c.Deleted || r.Spec.(*mariposa.InstanceSpec).Kept
+		i := (*store.Instance)(&r)
+		a.loose = a.loose || c.Deleted || i.Spec().Kept
 		if c.Deleted {
 			a.view.RemoveInstance(r.ID)
 		} else {
-			a.e.Picture.ShowInstance(a.view, &r)
+			a.e.Picture.ShowInstance(a.view, i)
 		}
 	case mariposa.KindNode:
 		if c.Deleted {
 			a.view.RemoveNode(r.ID)
 		} else {
-			a.view.SetNode(r.ID, picture.NodeOf(&r))
+			a.view.SetNode(r.ID, picture.NodeOf((*store.Node)(&r)))
 		}
 	}
 }
@@ -240,9 +240,9 @@ func (a *actor) definitions(ctx context.Context, number int) (converge.Definitio
 func (a *actor) openTasks() []queue.Task {
 	out := make([]queue.Task, 0, len(a.tasks))
 	for _, r := range a.tasks {
-		st, _ := r.Status.(*mariposa.TaskStatus)
+		st := r.Status()
 		if !mariposa.StateOfTask(st).Ended() {
-			out = append(out, queue.Task{ID: r.ID, Spec: r.Spec.(*mariposa.TaskSpec), Status: st})
+			out = append(out, queue.Task{ID: r.ID, Spec: r.Spec(), Status: st})
 		}
 	}
 	slices.SortFunc(out, func(x, y queue.Task) int {

@@ -47,7 +47,7 @@ type Options struct {
 	Limit   int                  // instances on their way up at once; 8,192 if zero
 	// Reachable reports whether a node that is believed to be there really has a
 	// connection, so that nothing new is placed where nobody listens; nil: believe.
-	Reachable func(node *store.Record) bool
+	Reachable func(node *store.Node) bool
 }
 
 // Engine plans the projects whose shards it holds.
@@ -79,11 +79,11 @@ func New(o Options) *Engine {
 		Options: o, placer: place.NewPlacer(), gate: pace.NewGate(o.Limit, 64),
 		epochs: map[int]int64{}, fresh: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
 	}
-	for _, r := range o.Picture.All(mariposa.KindNode) {
+	for _, r := range o.Picture.Nodes.All() {
 		e.placer.SetNode(e.offer(r))
 	}
-	for _, r := range o.Picture.All(mariposa.KindInstance) {
-		e.claim(r.ID, r.Spec.(*mariposa.InstanceSpec))
+	for _, r := range o.Picture.Instances.All() {
+		e.claim(r.ID, r.Spec())
 	}
 	o.Picture.Hear(e.hear)
 	return e
@@ -169,7 +169,7 @@ func (e *Engine) adopt(shown int64) {
 	maps.Copy(e.epochs, fresh)
 	clear(e.fresh)
 	e.mu.Unlock()
-	for _, r := range e.Picture.All(mariposa.KindProject) {
+	for _, r := range e.Picture.Projects.All() {
 		if _, ours := fresh[ShardOf(r.ID)]; ours && e.actor(r.ID) != nil {
 			e.Wake(r.ID)
 		}
@@ -317,11 +317,11 @@ func (e *Engine) hearNode(c store.Change) []string {
 		e.placer.RemoveNode(c.Record.ID)
 	} else {
 		r := c.Record
-		e.placer.SetNode(e.offer(&r))
+		e.placer.SetNode(e.offer((*store.Node)(&r)))
 	}
 	projects := map[string]bool{}
 	for _, r := range e.Picture.InstancesOn(c.Record.ID) {
-		projects[r.Spec.(*mariposa.InstanceSpec).Project] = true
+		projects[r.Spec().Project] = true
 	}
 	return slices.Sorted(maps.Keys(projects))
 }
@@ -390,10 +390,10 @@ func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Clai
 func (e *Engine) Trial(instances []string) *place.Placer { return e.placer.Trial(instances) }
 
 // offer is what a node's record says to the placer.
-func (e *Engine) offer(r *store.Record) place.Node {
-	spec := r.Spec.(*mariposa.NodeSpec)
+func (e *Engine) offer(r *store.Node) place.Node {
+	spec := r.Spec()
 	n := place.Node{ID: r.ID, Name: spec.Name, Why: "is not connected"}
-	st, _ := r.Status.(*mariposa.NodeStatus)
+	st := r.Status()
 	if st != nil {
 		n.Capacity, n.Drivers = st.Capacity, st.Drivers
 		n.Ready = st.State == mariposa.NodeRunning && (e.Reachable == nil || e.Reachable(r))

@@ -46,7 +46,7 @@ func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 		t.networks.joined, t.networks.attached = map[string]*mariposa.NetworkSpec{}, map[string]bool{}
 	}
 	why := &mariposa.Reason{Code: mariposa.ReasonNetworkUsed, Subject: s.Service, Other: t.spec.Name}
-	r := t.e.Picture.Get(mariposa.KindNetwork, j.Network)
+	r := t.e.Picture.Networks.Get(j.Network)
 	if r == nil {
 		spec := &mariposa.NetworkSpec{Name: j.Name, Project: t.project, Created: t.now, Reason: why}
 		if shared {
@@ -56,7 +56,7 @@ func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 		t.writeNetwork(j.Network, spec, "network.created", why)
 		return
 	}
-	was := r.Spec.(*mariposa.NetworkSpec)
+	was := r.Spec()
 	next := was.With(t.project)
 	t.networks.joined[j.Network] = next
 	if len(next.Users) > len(was.Users) {
@@ -80,15 +80,15 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 		Goal: mariposa.GoalKept, Instance: s.Instance, Created: t.now, Reason: &mariposa.Reason{Code: mariposa.ReasonMadeFor, Subject: on.Name},
 	}
 	event := mariposa.Event{Project: t.project}
-	r := t.e.Picture.Get(mariposa.KindAttachment, j.Attachment)
-	if r == nil || r.Spec.(*mariposa.AttachmentSpec).Goal == mariposa.GoalGone {
+	r := t.e.Picture.Attachments.Get(j.Attachment)
+	if r == nil || r.Spec().Goal == mariposa.GoalGone {
 		next := *network
 		next.Nodes++
 		t.networks.joined[j.Network] = &next
 		t.writeNetwork(j.Network, &next, "", nil)
 		event = on.Event("network.attaching", s.Instance, "mariposa", spec.Reason)
 	} else {
-		spec.Created = r.Spec.(*mariposa.AttachmentSpec).Created
+		spec.Created = r.Spec().Created
 	}
 	t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: j.Attachment, Project: spec.Project, Spec: spec, Event: event})
 }
@@ -106,7 +106,7 @@ func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind string, 
 		}
 	}
 	t.unit.Put(w)
-	if r := t.e.Picture.Get(mariposa.KindNetwork, id); r != nil {
+	if r := t.e.Picture.Networks.Get(id); r != nil {
 		t.unit.Unchanged(r)
 	} else {
 		t.unit.Absent(mariposa.KindNetwork, id)
@@ -131,8 +131,8 @@ func (t *turn) leaveNetworks(all bool) {
 }
 
 // wants reports whether a service of the goal uses a network.
-func (t *turn) wants(network *store.Record) bool {
-	spec := network.Spec.(*mariposa.NetworkSpec)
+func (t *turn) wants(network *store.Network) bool {
+	spec := network.Spec()
 	shared := spec.Project == ""
 	if shared && spec.Organization != t.spec.Organization {
 		return false
@@ -152,8 +152,8 @@ func (t *turn) wants(network *store.Record) bool {
 // inUse reports whether an instance of this project is on a network. One that is only
 // kept for people to look at is not.
 func (t *turn) inUse(network string) (used bool) {
-	t.e.Picture.EachInstanceOf(t.project, func(r *store.Record) bool {
-		spec := r.Spec.(*mariposa.InstanceSpec)
+	t.e.Picture.EachInstanceOf(t.project, func(r *store.Instance) bool {
+		spec := r.Spec()
 		used = !spec.Kept && slices.ContainsFunc(spec.Networks, func(j mariposa.Join) bool { return j.Network == network })
 		return !used
 	})
@@ -162,9 +162,9 @@ func (t *turn) inUse(network string) (used bool) {
 
 // leaveNetwork drops the relation to a network. With its last one it goes: its parts
 // get a tombstone, and their nodes take them away.
-func (t *turn) leaveNetwork(r *store.Record) {
+func (t *turn) leaveNetwork(r *store.Network) {
 	why := &mariposa.Reason{Code: mariposa.ReasonNetworkLeft, Subject: t.spec.Name}
-	if rest := r.Spec.(*mariposa.NetworkSpec).Without(t.project); len(rest.Users) > 0 {
+	if rest := r.Spec().Without(t.project); len(rest.Users) > 0 {
 		t.writeNetwork(r.ID, rest, "network.left", why)
 		return
 	}
@@ -172,7 +172,7 @@ func (t *turn) leaveNetwork(r *store.Record) {
 	told := mariposa.OwnEvent("network.deleted", t.project, why)
 	t.unit.Delete(mariposa.KindNetwork, r.ID, told)
 	for _, p := range t.e.Picture.AttachmentsOf(r.ID) {
-		spec := p.Spec.(*mariposa.AttachmentSpec).Ended(why)
+		spec := p.Spec().Ended(why)
 		told.Kind, told.Node = "network.detaching", spec.Node
 		t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
 	}

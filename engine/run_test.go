@@ -115,10 +115,10 @@ func TestManyProjectsRunSideBySideEachOneStepAtATime(t *testing.T) {
 	for i := range projects {
 		x.create(fmt.Sprint("shop", i), web(3))
 	}
-	x.until("all are made", func() bool { return x.pic.Count(mariposa.KindInstance) == 3*projects })
+	x.until("all are made", func() bool { return x.pic.Instances.Len() == 3*projects })
 	for x.nodesAct() {
 	}
-	x.until("all are done", func() bool { return x.pic.Count(mariposa.KindTask) == 0 })
+	x.until("all are done", func() bool { return x.pic.Tasks.Len() == 0 })
 	if x.watched.doubled.Load() {
 		t.Error("a project was planned twice at once")
 	}
@@ -133,10 +133,10 @@ func TestAWakeUpDuringAStepIsNotLost(t *testing.T) {
 	x := run(t)
 	x.node("n1", mariposa.Resources{})
 	p, _ := x.create("shop", web(1))
-	x.until("it is made", func() bool { return x.pic.Count(mariposa.KindInstance) == 1 })
+	x.until("it is made", func() bool { return x.pic.Instances.Len() == 1 })
 	for x.nodesAct() {
 	}
-	x.until("it is done", func() bool { return x.pic.Count(mariposa.KindTask) == 0 })
+	x.until("it is done", func() bool { return x.pic.Tasks.Len() == 0 })
 	x.watched.mu.Lock()
 	x.watched.entered, x.watched.leave = make(chan string), make(chan struct{})
 	x.watched.mu.Unlock()
@@ -152,7 +152,7 @@ func TestAWakeUpDuringAStepIsNotLost(t *testing.T) {
 	x.until("both are planned", func() bool {
 		active := 0
 		for _, rec := range x.pic.TasksOf(p) {
-			if st, _ := rec.Status.(*mariposa.TaskStatus); st != nil && st.State == mariposa.TaskActive {
+			if st := rec.Status(); st != nil && st.State == mariposa.TaskActive {
 				active++
 			}
 		}
@@ -168,7 +168,7 @@ func TestARunnerThatStopsHandsItsLeasesOver(t *testing.T) {
 	x := run(t)
 	x.node("n1", mariposa.Resources{})
 	x.create("shop", web(2))
-	x.until("it is made", func() bool { return x.pic.Count(mariposa.KindInstance) == 2 })
+	x.until("it is made", func() bool { return x.pic.Instances.Len() == 2 })
 	x.stop()
 	if shards, projects := x.eng.Held(); shards != 0 || projects != 0 {
 		t.Errorf("it holds %d shards, %d projects", shards, projects)
@@ -201,10 +201,10 @@ func TestLeasesThatLapseAndComeBackDisturbNoStep(t *testing.T) {
 			}
 		}
 	}
-	x.until("all are made", func() bool { return x.pic.Count(mariposa.KindInstance) == 20 })
+	x.until("all are made", func() bool { return x.pic.Instances.Len() == 20 })
 	for x.nodesAct() {
 	}
-	x.until("all are done", func() bool { return x.pic.Count(mariposa.KindTask) == 0 })
+	x.until("all are done", func() bool { return x.pic.Tasks.Len() == 0 })
 	x.stop()
 	if n := x.events("instance.provisioning"); n != 20 {
 		t.Errorf("%d were made", n)

@@ -34,10 +34,8 @@ func (t *turn) setTask(id string, f func(*mariposa.TaskStatus)) {
 	st := t.news[id]
 	if st == nil {
 		st = &mariposa.TaskStatus{State: mariposa.TaskQueued}
-		if r := t.tasks[id]; r != nil {
-			if old, ok := r.Status.(*mariposa.TaskStatus); ok && old != nil {
-				*st = *old
-			}
+		if old := t.tasks[id].Status(); old != nil {
+			*st = *old
 		}
 		t.news[id] = st
 	}
@@ -404,7 +402,7 @@ func (t *turn) writeTask(task queue.Task) {
 		w.Spec, w.Event.Reason = spec, spec.Reason
 	} else {
 		old := t.tasks[task.ID]
-		if was, ok := old.Status.(*mariposa.TaskStatus); ok && was != nil && was.State == st.State {
+		if was := old.Status(); was != nil && was.State == st.State {
 			w.Event.Kind = "task.progress"
 		}
 		t.unit.StatusUnchanged(old)

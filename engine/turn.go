@@ -42,11 +42,11 @@ type turn struct {
 
 func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 	t := &turn{
-		actor: a, now: a.e.Clock.Now(), spec: a.record.Spec.(*mariposa.ProjectSpec), open: a.openTasks(),
+		actor: a, now: a.e.Clock.Now(), spec: a.record.Spec(), open: a.openTasks(),
 		news: map[string]*mariposa.TaskStatus{}, added: map[string]*mariposa.TaskSpec{}, blocked: map[string]*mariposa.Reason{},
 		unsaid: map[string]int{}, nowhere: map[string]bool{},
 	}
-	t.was, _ = a.record.Status.(*mariposa.ProjectStatus)
+	t.was = a.record.Status()
 	t.goal = t.was
 	return t, t.activate(ctx)
 }

@@ -14,7 +14,7 @@ import (
 // volumes are those of a project. A slot has at most one of a name that is to be
 // kept; those with a tombstone are no slot's any more.
 type volumes struct {
-	byID   map[string]*store.Record
+	byID   map[string]*store.Volume
 	bySlot map[slot]map[string]string // name -> id
 }
 
@@ -26,11 +26,11 @@ type slot struct {
 }
 
 func newVolumes() volumes {
-	return volumes{byID: map[string]*store.Record{}, bySlot: map[slot]map[string]string{}}
+	return volumes{byID: map[string]*store.Volume{}, bySlot: map[slot]map[string]string{}}
 }
 
-func (v *volumes) set(r *store.Record) {
-	spec := r.Spec.(*mariposa.VolumeSpec)
+func (v *volumes) set(r *store.Volume) {
+	spec := r.Spec()
 	v.remove(r.ID)
 	v.byID[r.ID] = r
 	if spec.Goal != mariposa.GoalKept {
@@ -49,7 +49,7 @@ func (v *volumes) remove(id string) {
 		return
 	}
 	delete(v.byID, id)
-	spec := old.Spec.(*mariposa.VolumeSpec)
+	spec := old.Spec()
 	if at := (slot{spec.Service, spec.Slot}); v.bySlot[at][spec.Name] == id {
 		if delete(v.bySlot[at], spec.Name); len(v.bySlot[at]) == 0 {
 			delete(v.bySlot, at)
@@ -58,12 +58,12 @@ func (v *volumes) remove(id string) {
 }
 
 // of finds what a slot has; nil: nothing of that name.
-func (v *volumes) of(at slot, name string) *store.Record { return v.byID[v.bySlot[at][name]] }
+func (v *volumes) of(at slot, name string) *store.Volume { return v.byID[v.bySlot[at][name]] }
 
 // near is a node where a slot has volumes of other names; empty: none.
 func (v *volumes) near(at slot) string {
 	for _, name := range slices.Sorted(maps.Keys(v.bySlot[at])) {
-		return v.of(at, name).Spec.(*mariposa.VolumeSpec).Node
+		return v.of(at, name).Spec().Node
 	}
 	return ""
 }
@@ -71,7 +71,7 @@ func (v *volumes) near(at slot) string {
 // storage is what a new instance needs of volumes.
 type storage struct {
 	mounts []mariposa.Mount
-	had    map[string]*store.Record // by name: those that its slot has already
+	had    map[string]*store.Volume // by name: those that its slot has already
 	node   string                   // where those are; empty: there are none, so any node will do
 	near   string                   // where its slot has others, which it may want later; empty: nowhere
 }
@@ -88,9 +88,9 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 				return st, why
 			}
 			if st.had == nil {
-				st.had = map[string]*store.Record{}
+				st.had = map[string]*store.Volume{}
 			}
-			st.had[m.Name], st.node, ids[m.Name] = r, r.Spec.(*mariposa.VolumeSpec).Node, r.ID
+			st.had[m.Name], st.node, ids[m.Name] = r, r.Spec().Node, r.ID
 		}
 		if ids[m.Name] == "" {
 			ids[m.Name] = t.e.NewID()
@@ -106,8 +106,8 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 
 // contradicts says why a volume cannot be used together with what the rest of a
 // slot's definition says.
-func (t *turn) contradicts(s converge.Step, def *mariposa.Service, st storage, r *store.Record) *mariposa.Reason {
-	spec := r.Spec.(*mariposa.VolumeSpec)
+func (t *turn) contradicts(s converge.Step, def *mariposa.Service, st storage, r *store.Volume) *mariposa.Reason {
+	spec := r.Spec()
 	if spec.Compute != def.Compute {
 		return &mariposa.Reason{Code: mariposa.ReasonVolumeCompute, Subject: slotName(s), Other: spec.Name, Detail: string(spec.Compute), IDs: []string{r.ID}}
 	}
@@ -125,8 +125,8 @@ func (t *turn) contradicts(s converge.Step, def *mariposa.Service, st storage, r
 func slotName(s converge.Step) string { return fmt.Sprintf("%s.%d", s.Service, s.Slot) }
 
 func (t *turn) nodeName(id string) string {
-	if r := t.e.Picture.Get(mariposa.KindNode, id); r != nil {
-		return r.Spec.(*mariposa.NodeSpec).Name
+	if r := t.e.Picture.Nodes.Get(id); r != nil {
+		return r.Spec().Name
 	}
 	return id
 }
@@ -136,16 +136,16 @@ func (t *turn) nodeName(id string) string {
 func (t *turn) refused(s converge.Step, st storage, by *mariposa.Reason) *mariposa.Reason {
 	name := slices.Sorted(maps.Keys(st.had))[0]
 	why := &mariposa.Reason{Subject: slotName(s), Other: name, Node: t.nodeName(by.Node)}
-	r := t.e.Picture.Get(mariposa.KindNode, by.Node)
+	r := t.e.Picture.Nodes.Get(by.Node)
 	if r == nil {
 		why.Code, why.IDs = mariposa.ReasonVolumeNodeGone, []string{st.had[name].ID}
 		return why
 	}
-	status, _ := r.Status.(*mariposa.NodeStatus)
+	status := r.Status()
 	switch {
 	case status != nil && status.State == mariposa.NodeUnknown:
 		why.Code, why.Since = mariposa.ReasonVolumeNodeAway, status.Since
-	case r.Spec.(*mariposa.NodeSpec).Drained:
+	case r.Spec().Drained:
 		why.Code = mariposa.ReasonVolumeDrained
 	case status == nil || status.State != mariposa.NodeRunning || t.e.Reachable != nil && !t.e.Reachable(r):
 		why.Code, why.Detail = mariposa.ReasonVolumeNodeAway, by.Detail
@@ -181,7 +181,7 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 		}
 		event := spec.Event("volume.created", s.Instance, "mariposa", made)
 		if had := st.had[m.Name]; had != nil {
-			v, event = *had.Spec.(*mariposa.VolumeSpec), mariposa.Event{}
+			v, event = *had.Spec(), mariposa.Event{}
 			t.unit.Unchanged(had)
 		}
 		v.Instance, v.Task, v.Size = s.Instance, spec.Task, def.Sizes[m.Name]
@@ -194,7 +194,7 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 func (t *turn) leaveVolumes() {
 	for _, id := range slices.Sorted(maps.Keys(t.volumes.byID)) {
 		r := t.volumes.byID[id]
-		spec := *r.Spec.(*mariposa.VolumeSpec)
+		spec := *r.Spec()
 		spec.Project, spec.ProjectName, spec.Organization = "", t.spec.Name, t.spec.Organization
 		kind, why := "volume.left", &mariposa.Reason{Code: mariposa.ReasonVolumeLeft}
 		if t.spec.DropVolumes && spec.Goal != mariposa.GoalGone {

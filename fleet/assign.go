@@ -17,7 +17,14 @@ import (
 
 // sendSnapshot tells the node everything that this store knows on it.
 func (s *Session) sendSnapshot(ctx context.Context) error {
-	s.sendProvisions(append(s.f.Picture.VolumesOn(s.node), s.f.Picture.AttachmentsOn(s.node)...), true) // before the instances: they find them when they start
+	var resources []wire.Provision
+	for _, r := range s.f.Picture.VolumesOn(s.node) {
+		resources = append(resources, resourceOf(r.Record()).item)
+	}
+	for _, r := range s.f.Picture.AttachmentsOn(s.node) {
+		resources = append(resources, resourceOf(r.Record()).item)
+	}
+	s.sendProvisions(resources, true) // before the instances: they find them when they start
 	records := s.f.Picture.InstancesOn(s.node)
 	if err := s.sendValues(ctx, records); err != nil { // before the instances: they find them when they start
 		return err
@@ -33,8 +40,8 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 	for _, a := range frames {
 		s.send(wire.Frame{Assign: a})
 	}
-	if r := s.f.Picture.Get(mariposa.KindNode, s.node); r != nil {
-		s.sendTombstones(r.Spec.(*mariposa.NodeSpec).Purge)
+	if r := s.f.Picture.Nodes.Get(s.node); r != nil {
+		s.sendTombstones(r.Spec().Purge)
 	}
 	return nil
 }
@@ -43,8 +50,8 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 // the newest state in the picture is what counts.
 func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error {
 	seen := map[string]bool{}
-	var records []*store.Record
-	var resources []*store.Record
+	var records []*store.Instance
+	var resources []wire.Provision
 	for _, c := range changes {
 		r := s.f.Picture.Get(c.Record.Kind, c.Record.ID)
 		if r == nil || seen[r.ID] {
@@ -52,9 +59,9 @@ func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error
 		}
 		seen[r.ID] = true
 		if r.Kind == mariposa.KindVolume || r.Kind == mariposa.KindAttachment {
-			resources = append(resources, r)
+			resources = append(resources, resourceOf(r).item)
 		} else {
-			records = append(records, r)
+			records = append(records, (*store.Instance)(r))
 		}
 	}
 	s.sendProvisions(resources, false)
@@ -64,7 +71,7 @@ func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error
 	return s.sendFrames(ctx, records)
 }
 
-func (s *Session) sendFrames(ctx context.Context, records []*store.Record) error {
+func (s *Session) sendFrames(ctx context.Context, records []*store.Instance) error {
 	frames, err := s.frames(ctx, records, false)
 	if err != nil {
 		return err
@@ -81,7 +88,7 @@ const frameBytes = 1 << 20
 
 // frames puts assignments into frames that the agent can take: by number, and
 // by weight, as workloads of their own may be large.
-func (s *Session) frames(ctx context.Context, records []*store.Record, snapshot bool) ([]*wire.Assign, error) {
+func (s *Session) frames(ctx context.Context, records []*store.Instance, snapshot bool) ([]*wire.Assign, error) {
 	var all []*wire.Assign
 	var a *wire.Assign
 	bytes := 0
@@ -106,7 +113,7 @@ func (s *Session) frames(ctx context.Context, records []*store.Record, snapshot 
 func (s *Session) sendTombstones(ids []string) {
 	a := &wire.Assign{}
 	for _, id := range ids {
-		if s.f.Picture.Get(mariposa.KindInstance, id) == nil {
+		if s.f.Picture.Instances.Get(id) == nil {
 			a.Items = append(a.Items, wire.Assignment{ID: id, Goal: mariposa.GoalGone, Generation: 1})
 		}
 	}
@@ -115,15 +122,15 @@ func (s *Session) sendTombstones(ids []string) {
 	}
 }
 
-func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Record, full bool) error {
-	spec := r.Spec.(*mariposa.InstanceSpec)
+func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Instance, full bool) error {
+	spec := r.Spec()
 	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, Bounces: spec.Bounces, Mounts: spec.Mounts, Networks: spec.Networks}
 	if full {
-		it.Status, _ = r.Status.(*mariposa.InstanceStatus)
+		it.Status = r.Status()
 	}
-	project := s.f.Picture.Get(mariposa.KindProject, spec.Project)
+	project := s.f.Picture.Projects.Get(spec.Project)
 	if project != nil {
-		it.Project = project.Spec.(*mariposa.ProjectSpec).Name
+		it.Project = project.Spec().Name
 	}
 	if spec.Goal != mariposa.GoalGone {
 		if a.Workloads == nil {
@@ -147,7 +154,7 @@ func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Record, f
 
 // within is how long an instance may take to stop: as the definition in force says by
 // now, or no time at all once a person has had enough of it. Nil: nobody knows.
-func (s *Session) within(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Record) (*time.Duration, error) {
+func (s *Session) within(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*time.Duration, error) {
 	if spec.Forced {
 		return new(time.Duration), nil
 	}
@@ -160,10 +167,10 @@ func (s *Session) within(ctx context.Context, spec *mariposa.InstanceSpec, proje
 }
 
 // stopping are those of some instances that are to end and have not.
-func stopping(records []*store.Record) []*store.Record {
-	return slices.DeleteFunc(records, func(r *store.Record) bool {
-		st, _ := r.Status.(*mariposa.InstanceStatus)
-		return r.Spec.(*mariposa.InstanceSpec).Goal == mariposa.GoalRunning || st == nil || st.State != mariposa.StateStopping
+func stopping(records []*store.Instance) []*store.Instance {
+	return slices.DeleteFunc(records, func(r *store.Instance) bool {
+		st := r.Status()
+		return r.Spec().Goal == mariposa.GoalRunning || st == nil || st.State != mariposa.StateStopping
 	})
 }
 
@@ -172,7 +179,7 @@ var errLost = errors.New("the definition is lost")
 // workload puts what an instance is to run among the others of a frame and
 // returns its key. Where nothing in it depends on the instance, all of a
 // service's instances share one.
-func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Workload, id string, spec *mariposa.InstanceSpec, project *store.Record) (string, error) {
+func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Workload, id string, spec *mariposa.InstanceSpec, project *store.Project) (string, error) {
 	if project == nil {
 		return "", errLost
 	}
@@ -200,34 +207,34 @@ func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Worklo
 	return key, nil
 }
 
-func (s *Session) scope(ctx context.Context, id string, spec *mariposa.InstanceSpec, v *picture.Version, project *store.Record) manifest.Scope {
-	p := project.Spec.(*mariposa.ProjectSpec)
+func (s *Session) scope(ctx context.Context, id string, spec *mariposa.InstanceSpec, v *picture.Version, project *store.Project) manifest.Scope {
+	p := project.Spec()
 	sc := manifest.Scope{Domain: s.f.Domain, Meta: func(key string) (string, bool) { return v.Manifest.Value(v.Values, key) }}
 	sc.Project.Name, sc.Project.UUID, sc.Project.Version = p.Name, spec.Project, v.Spec.Version
 	sc.Service.Name, sc.Service.UUID, sc.Service.Version = spec.ServiceName, spec.Service, v.Spec.Version
 	if def := v.Services[spec.ServiceName]; def != nil {
 		sc.Package = v.Spec.Packages[def.Package]
 	}
-	if org := s.f.Picture.Get(mariposa.KindOrg, p.Organization); org != nil {
-		sc.Organization = org.Spec.(*mariposa.OrganizationSpec).Name
+	if org := s.f.Picture.Orgs.Get(p.Organization); org != nil {
+		sc.Organization = org.Spec().Name
 	}
-	if st, ok := project.Status.(*mariposa.ProjectStatus); ok && st != nil && st.Services[spec.ServiceName] != nil {
+	if st := project.Status(); st != nil && st.Services[spec.ServiceName] != nil {
 		sc.Scale = st.Services[spec.ServiceName].Scale
 	}
 	sc.Instance.Name, sc.Instance.UUID = spec.Name, id
 	sc.Placement.CN = spec.Node
-	if node := s.f.Picture.Get(mariposa.KindNode, spec.Node); node != nil { // of what is referred to, it may be another one
-		sc.Placement.Rack, sc.Placement.DC = node.Spec.(*mariposa.NodeSpec).Rack, node.Spec.(*mariposa.NodeSpec).DC
+	if node := s.f.Picture.Nodes.Get(spec.Node); node != nil { // of what is referred to, it may be another one
+		sc.Placement.Rack, sc.Placement.DC = node.Spec().Rack, node.Spec().DC
 	}
 	sc.Other = s.others(ctx, spec.Bindings, project)
 	return sc
 }
 
 // others resolves what is asked of other services, by bindings.
-func (s *Session) others(ctx context.Context, b *mariposa.Bindings, project *store.Record) func(mariposa.Ref) (string, bool) {
+func (s *Session) others(ctx context.Context, b *mariposa.Bindings, project *store.Project) func(mariposa.Ref) (string, bool) {
 	return manifest.Others(b, func(service string, to mariposa.Binding, name string) (string, bool) {
 		spec := &mariposa.InstanceSpec{
-			Name: to.Name, Project: project.ID, ServiceName: service, Service: project.Spec.(*mariposa.ProjectSpec).Services[service],
+			Name: to.Name, Project: project.ID, ServiceName: service, Service: project.Spec().Services[service],
 			Number: to.Number, Node: to.Node, Managed: true, Bindings: to.Of,
 		}
 		def, v, err := s.definition(ctx, spec, to.Number)

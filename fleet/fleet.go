@@ -133,8 +133,8 @@ func (f *Fleet) register(h *wire.Hello) (next *mariposa.NodeSpec, unit store.Uni
 	w := store.Write{Kind: mariposa.KindNode, ID: h.Node, Event: mariposa.Event{Kind: "node.running", Node: h.Node, Actor: "node " + h.Name}}
 	sum := sha256.Sum256([]byte(h.Key))
 	hash := hex.EncodeToString(sum[:])
-	r := f.Picture.Get(mariposa.KindNode, h.Node)
-	if (r == nil || r.Spec.(*mariposa.NodeSpec).Name != h.Name) && f.nameTaken(h) {
+	r := f.Picture.Nodes.Get(h.Node)
+	if (r == nil || r.Spec().Name != h.Name) && f.nameTaken(h) {
 		return nil, unit, final("another node is named %s: choose a name with --name, or remove that node first", h.Name)
 	}
 	if r == nil {
@@ -146,7 +146,7 @@ func (f *Fleet) register(h *wire.Hello) (next *mariposa.NodeSpec, unit store.Uni
 		unit.Put(w)
 		return next, unit, nil
 	}
-	spec := *r.Spec.(*mariposa.NodeSpec)
+	spec := *r.Spec()
 	switch {
 	case subtle.ConstantTimeCompare([]byte(spec.KeyHash), []byte(hash)) != 1:
 		return nil, unit, final("node %s is known with another key: its data folder was lost or copied; remove the node first", h.Name)
@@ -161,8 +161,8 @@ func (f *Fleet) register(h *wire.Hello) (next *mariposa.NodeSpec, unit store.Uni
 }
 
 func (f *Fleet) nameTaken(h *wire.Hello) bool {
-	for _, r := range f.Picture.All(mariposa.KindNode) {
-		if r.ID != h.Node && r.Spec.(*mariposa.NodeSpec).Name == h.Name {
+	for _, r := range f.Picture.Nodes.All() {
+		if r.ID != h.Node && r.Spec().Name == h.Name {
 			return true
 		}
 	}
@@ -232,8 +232,8 @@ func (f *Fleet) hear(changes []store.Change) {
 func (f *Fleet) Tick(ctx context.Context) {
 	now := f.Clock.Now()
 	var others *replicas
-	for _, r := range f.Picture.All(mariposa.KindNode) {
-		st, _ := r.Status.(*mariposa.NodeStatus)
+	for _, r := range f.Picture.Nodes.All() {
+		st := r.Status()
 		if st == nil || st.State != mariposa.NodeRunning {
 			continue
 		}
@@ -249,7 +249,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 			heard = gone
 		}
 		why, bye := &mariposa.Reason{Code: mariposa.ReasonUnheard, Since: heard.UTC()}, "it has not been heard of for too long"
-		if r.Spec.(*mariposa.NodeSpec).Lost {
+		if r.Spec().Lost {
 			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "it was told to play dead"
 		} else if now.Sub(heard) <= f.lifetime() {
 			continue
@@ -261,7 +261,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 	}
 }
 
-func (f *Fleet) markUnknown(ctx context.Context, r *store.Record, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {
+func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {
 	next := *st
 	next.State, next.Since, next.Reason, next.Heard = mariposa.NodeUnknown, f.Clock.Now(), why, heard
 	unit := store.Unit{Urgent: true}

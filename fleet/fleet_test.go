@@ -469,8 +469,8 @@ func TestADebtIsSettledWhenItIsDestroyed(t *testing.T) {
 	}
 	p.report(is("i0000", mariposa.StateStopping), is("i0001", mariposa.StateDestroyed))
 	p.report(is("i0001", mariposa.StateDestroyed))
-	if r.pic.Count(mariposa.KindInstance) != 2 {
-		t.Errorf("%d are left", r.pic.Count(mariposa.KindInstance))
+	if r.pic.Instances.Len() != 2 {
+		t.Errorf("%d are left", r.pic.Instances.Len())
 	}
 	r.wantLedger(mariposa.Resources{Instances: 4, Memory: 7 << 20})
 }
@@ -525,8 +525,8 @@ func TestADebtGivesItsClaimBackOnceThoughNobodyLearnsOfIt(t *testing.T) {
 	}
 	r.wantLedger(mariposa.Resources{Instances: 3, Memory: 6 << 20})
 	r.run()
-	if r.pic.Count(mariposa.KindInstance) != 1 || p.isClosed() {
-		t.Errorf("%d are left", r.pic.Count(mariposa.KindInstance))
+	if r.pic.Instances.Len() != 1 || p.isClosed() {
+		t.Errorf("%d are left", r.pic.Instances.Len())
 	}
 }
 
@@ -537,7 +537,7 @@ func TestADebtThatWasKnownAsDestroyedIsSettledToo(t *testing.T) {
 	r.commit(store.Write{Kind: mariposa.KindInstance, ID: "i0000", Status: &mariposa.InstanceStatus{State: mariposa.StateDestroyed, Generation: 1}})
 	p := r.connect("n1")
 	p.report(is("i0000", mariposa.StateDestroyed))
-	if r.pic.Count(mariposa.KindInstance) != 0 {
+	if r.pic.Instances.Len() != 0 {
 		t.Error("nobody will ever settle it")
 	}
 	r.wantLedger(mariposa.Resources{Instances: 2, Memory: 5 << 20})

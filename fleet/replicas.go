@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"mariposa"
 	"mariposa/store"
 )
 
@@ -55,8 +54,8 @@ func (r *replicas) goneSince(replica string) (time.Time, bool) {
 
 // Reachable reports whether a node has a connection, as far as this replica can
 // tell: a session here, or one of another replica.
-func (f *Fleet) Reachable(r *store.Record) bool {
-	st, _ := r.Status.(*mariposa.NodeStatus)
+func (f *Fleet) Reachable(r *store.Node) bool {
+	st := r.Status()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, dead := f.gone[st.Replica]

@@ -176,12 +176,12 @@ func (s *Session) takeBeat(b *wire.Beat) error {
 func (s *Session) takeReport(ctx context.Context, r *wire.Report) {
 	for i := range r.Items {
 		it := &r.Items[i]
-		known := s.f.Picture.Get(mariposa.KindInstance, it.ID)
-		if known == nil || known.Spec.(*mariposa.InstanceSpec).Node != s.node {
+		known := s.f.Picture.Instances.Get(it.ID)
+		if known == nil || known.Spec().Node != s.node {
 			continue // collected before, or never this node's
 		}
 		next := it.Status
-		s.hide(ctx, known.Spec.(*mariposa.InstanceSpec), &next)
+		s.hide(ctx, known.Spec(), &next)
 		if s.settle(it.ID, known, &next) {
 			s.pending[it.ID] = &next
 		}
@@ -193,15 +193,15 @@ func (s *Session) takeReport(ctx context.Context, r *wire.Report) {
 }
 
 // settle completes a reported status and says whether it is news.
-func (s *Session) settle(id string, known *store.Record, next *mariposa.InstanceStatus) bool {
-	last, _ := known.Status.(*mariposa.InstanceStatus)
+func (s *Session) settle(id string, known *store.Instance, next *mariposa.InstanceStatus) bool {
+	last := known.Status()
 	if r := s.recent[id]; r != nil {
 		last = r
 	}
 	if p := s.pending[id]; p != nil {
 		last = p
 	}
-	from := mariposa.StateOf(known.Spec.(*mariposa.InstanceSpec), last)
+	from := mariposa.StateOf(known.Spec(), last)
 	if !mariposa.CanFollow(from, next.State) {
 		slog.Warn("a node reported a move that cannot be", "node", s.node, "instance", id, "from", from, "to", next.State)
 		return false
@@ -219,8 +219,8 @@ func (s *Session) settle(id string, known *store.Record, next *mariposa.Instance
 
 // owed reports whether an instance is settled with this status because no planner
 // collects it: it is a debt, or nobody manages it and it was to go.
-func owed(known *store.Record, st *mariposa.InstanceStatus) bool {
-	spec := known.Spec.(*mariposa.InstanceSpec)
+func owed(known *store.Instance, st *mariposa.InstanceStatus) bool {
+	spec := known.Spec()
 	return (spec.Debt || (!spec.Managed && spec.Goal == mariposa.GoalGone)) && st.State == mariposa.StateDestroyed
 }
 
@@ -307,7 +307,7 @@ func (s *Session) batches() []batch {
 	}
 	bulk := batch{unit: store.Unit{Fences: fence}}
 	for _, id := range slices.Sorted(maps.Keys(s.pending)) {
-		known, st := s.f.Picture.Get(mariposa.KindInstance, id), s.pending[id]
+		known, st := s.f.Picture.Instances.Get(id), s.pending[id]
 		switch {
 		case known == nil:
 			delete(s.pending, id) // collected meanwhile
@@ -331,8 +331,8 @@ func (s *Session) batches() []batch {
 	return all
 }
 
-func (s *Session) write(u *store.Unit, known *store.Record, st *mariposa.InstanceStatus) {
-	id, spec := known.ID, known.Spec.(*mariposa.InstanceSpec)
+func (s *Session) write(u *store.Unit, known *store.Instance, st *mariposa.InstanceStatus) {
+	id, spec := known.ID, known.Spec()
 	w := store.Write{
 		Kind: mariposa.KindInstance, ID: id, Project: spec.Project, Status: st,
 		Event: spec.Event("instance."+string(st.State), id, "node "+s.hello.Name, mariposa.Reported(st.Reason)),
@@ -347,8 +347,8 @@ func (s *Session) write(u *store.Unit, known *store.Record, st *mariposa.Instanc
 
 func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 	since := s.f.Clock.Now()
-	if r := s.f.Picture.Get(mariposa.KindNode, s.node); r != nil {
-		if st, ok := r.Status.(*mariposa.NodeStatus); ok && st != nil && st.State == state {
+	if r := s.f.Picture.Nodes.Get(s.node); r != nil {
+		if st := r.Status(); st != nil && st.State == state {
 			since = st.Since
 		}
 	}

@@ -57,12 +57,12 @@ func (f *Fleet) open(ctx context.Context, node string, o wire.Open) (*stream, er
 // whereabouts says of a node without a session here where it is, as the end of a
 // sentence.
 func (f *Fleet) whereabouts(node string) string {
-	r := f.Picture.Get(mariposa.KindNode, node)
+	r := f.Picture.Nodes.Get(node)
 	if r == nil {
 		return node + ", which is not connected and not known any more"
 	}
-	name := r.Spec.(*mariposa.NodeSpec).Name
-	if st, _ := r.Status.(*mariposa.NodeStatus); st != nil && st.State == mariposa.NodeRunning && st.Replica != "" && st.Replica != f.Replica {
+	name := r.Spec().Name
+	if st := r.Status(); st != nil && st.State == mariposa.NodeRunning && st.Replica != "" && st.Replica != f.Replica {
 		return name + ", which is connected to another replica (" + st.Replica + "): ask that one"
 	}
 	return name + ", which is not connected: try again when it is back"

@@ -26,7 +26,7 @@ type liveFacts struct {
 // a project or some of its services have changed. It walks over the project alone: its
 // nodes may have many instances of others.
 func (f *Fleet) hearProject(id string, services []string) map[string][]string {
-	r := f.Picture.Get(mariposa.KindProject, id)
+	r := f.Picture.Projects.Get(id)
 	if r == nil {
 		delete(f.told, id)
 		return nil
@@ -35,8 +35,8 @@ func (f *Fleet) hearProject(id string, services []string) map[string][]string {
 		return nil
 	}
 	byNode := map[string][]string{}
-	f.Picture.EachInstanceOf(id, func(r *store.Record) bool {
-		node := r.Spec.(*mariposa.InstanceSpec).Node
+	f.Picture.EachInstanceOf(id, func(r *store.Instance) bool {
+		node := r.Spec().Node
 		byNode[node] = append(byNode[node], r.ID)
 		return true
 	})
@@ -45,8 +45,8 @@ func (f *Fleet) hearProject(id string, services []string) map[string][]string {
 
 // noteFacts notes the live facts of a project and some of its services, and reports
 // whether they have changed. One that it has not seen before it notes whole.
-func (f *Fleet) noteFacts(r *store.Record, services []string) (changed bool) {
-	st, _ := r.Status.(*mariposa.ProjectStatus)
+func (f *Fleet) noteFacts(r *store.Project, services []string) (changed bool) {
+	st := r.Status()
 	if st == nil {
 		st = &mariposa.ProjectStatus{}
 	}
@@ -70,11 +70,11 @@ func (f *Fleet) noteFacts(r *store.Record, services []string) (changed bool) {
 	return changed
 }
 
-func (f *Fleet) factsOf(r *store.Record, st *mariposa.ProjectStatus) string {
-	spec := r.Spec.(*mariposa.ProjectSpec)
+func (f *Fleet) factsOf(r *store.Project, st *mariposa.ProjectStatus) string {
+	spec := r.Spec()
 	name := ""
-	if org := f.Picture.Get(mariposa.KindOrg, spec.Organization); org != nil {
-		name = org.Spec.(*mariposa.OrganizationSpec).Name
+	if org := f.Picture.Orgs.Get(spec.Organization); org != nil {
+		name = org.Spec().Name
 	}
 	return fmt.Sprintf("%d %q %q %d", spec.Metadata, spec.Name, name, st.Number)
 }
@@ -92,7 +92,7 @@ func factsOfService(ss *mariposa.ServiceStatus) string {
 
 // sendValues tells the node the live values of instances. It is called with the
 // records of those that are new to the node, or whose project has other values.
-func (s *Session) sendValues(ctx context.Context, records []*store.Record) error {
+func (s *Session) sendValues(ctx context.Context, records []*store.Instance) error {
 	var items []wire.MdataItem
 	for _, r := range records {
 		it, err := s.values(ctx, r)
@@ -114,9 +114,9 @@ func (s *Session) sendValues(ctx context.Context, records []*store.Record) error
 }
 
 // values are the live values of one instance; nil: it has none, or is to go.
-func (s *Session) values(ctx context.Context, r *store.Record) (*wire.MdataItem, error) {
-	spec := r.Spec.(*mariposa.InstanceSpec)
-	project := s.f.Picture.Get(mariposa.KindProject, spec.Project)
+func (s *Session) values(ctx context.Context, r *store.Instance) (*wire.MdataItem, error) {
+	spec := r.Spec()
+	project := s.f.Picture.Projects.Get(spec.Project)
 	if spec.Goal == mariposa.GoalGone || project == nil {
 		return nil, nil
 	}
@@ -127,7 +127,7 @@ func (s *Session) values(ctx context.Context, r *store.Record) (*wire.MdataItem,
 	if len(def.Mdata) == 0 {
 		return s.noValues(ctx, r, spec, project)
 	}
-	newest, err := s.f.Shelf.Values(ctx, spec.Project, project.Spec.(*mariposa.ProjectSpec).Metadata)
+	newest, err := s.f.Shelf.Values(ctx, spec.Project, project.Spec().Metadata)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil // there is a newer one: the feed will tell
 	}
@@ -135,7 +135,7 @@ func (s *Session) values(ctx context.Context, r *store.Record) (*wire.MdataItem,
 		return nil, err
 	}
 	sc := s.scope(ctx, r.ID, spec, v, project)
-	if st, ok := project.Status.(*mariposa.ProjectStatus); ok && st != nil && st.Services[spec.ServiceName] != nil {
+	if st := project.Status(); st != nil && st.Services[spec.ServiceName] != nil {
 		sc.Other = s.others(ctx, st.Services[spec.ServiceName].Bindings, project) // as it is now, not as it was when it was made
 	}
 	sc.Meta = func(key string) (string, bool) { return v.Manifest.Value(newest, key) }
@@ -149,7 +149,7 @@ func (s *Session) values(ctx context.Context, r *store.Record) (*wire.MdataItem,
 
 // noValues takes the live values of an instance away that it was made with, where
 // the definition in force has none any more.
-func (s *Session) noValues(ctx context.Context, r *store.Record, spec *mariposa.InstanceSpec, project *store.Record) (*wire.MdataItem, error) {
+func (s *Session) noValues(ctx context.Context, r *store.Instance, spec *mariposa.InstanceSpec, project *store.Project) (*wire.MdataItem, error) {
 	own, _, err := s.definition(ctx, spec, spec.Number)
 	if errors.Is(err, errLost) || (err == nil && len(own.Mdata) == 0) {
 		return nil, nil
@@ -159,9 +159,9 @@ func (s *Session) noValues(ctx context.Context, r *store.Record, spec *mariposa.
 
 // inForce is the definition whose live values an instance reads: the one in force,
 // or of an instance that has none any more its own.
-func (s *Session) inForce(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Record) (*mariposa.Service, *picture.Version, error) {
+func (s *Session) inForce(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*mariposa.Service, *picture.Version, error) {
 	number := spec.Number
-	if st, ok := project.Status.(*mariposa.ProjectStatus); ok && st != nil && spec.Managed {
+	if st := project.Status(); st != nil && spec.Managed {
 		if ss := st.Services[spec.ServiceName]; ss != nil && !ss.Removed {
 			number = ss.Number
 		}
@@ -196,11 +196,11 @@ func (s *Session) definition(ctx context.Context, spec *mariposa.InstanceSpec, n
 }
 
 // records are instances as they are now, each once, by id.
-func (s *Session) records(ids []string) []*store.Record {
+func (s *Session) records(ids []string) []*store.Instance {
 	slices.Sort(ids)
-	var all []*store.Record
+	var all []*store.Instance
 	for _, id := range slices.Compact(ids) {
-		if r := s.f.Picture.Get(mariposa.KindInstance, id); r != nil {
+		if r := s.f.Picture.Instances.Get(id); r != nil {
 			all = append(all, r)
 		}
 	}
@@ -210,11 +210,11 @@ func (s *Session) records(ids []string) []*store.Record {
 // hide masks the secrets of a project in what its node says of an instance: an
 // error may quote a command.
 func (s *Session) hide(ctx context.Context, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) {
-	project := s.f.Picture.Get(mariposa.KindProject, spec.Project)
-	if project == nil || project.Spec.(*mariposa.ProjectSpec).Metadata == 0 || (st.Reason == "" && len(st.Details) == 0) {
+	project := s.f.Picture.Projects.Get(spec.Project)
+	if project == nil || project.Spec().Metadata == 0 || (st.Reason == "" && len(st.Details) == 0) {
 		return
 	}
-	mask, err := s.f.Shelf.Mask(ctx, project.Spec.(*mariposa.ProjectSpec), spec.Project, spec.Number)
+	mask, err := s.f.Shelf.Mask(ctx, project.Spec(), spec.Project, spec.Number)
 	if err != nil { // better to say nothing than too much
 		slog.Warn("cannot read a project's secrets to mask them", "project", spec.Project, "err", err)
 		st.Reason, st.Details = "the node's words are not shown: the project's secrets cannot be read to mask them", nil

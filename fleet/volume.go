@@ -16,14 +16,10 @@ import (
 
 // sendProvisions tells the node the goals of its resources, in frames that it can
 // take. A snapshot is told even when it is empty: what it does not name is nobody's.
-func (s *Session) sendProvisions(records []*store.Record, snapshot bool) {
+func (s *Session) sendProvisions(items []wire.Provision, snapshot bool) {
 	var frames []*wire.Provide
-	for part := range slices.Chunk(records, wire.Batch) {
-		p := &wire.Provide{Snapshot: snapshot}
-		for _, r := range part {
-			p.Items = append(p.Items, provision(r))
-		}
-		frames = append(frames, p)
+	for part := range slices.Chunk(items, wire.Batch) {
+		frames = append(frames, &wire.Provide{Snapshot: snapshot, Items: part})
 	}
 	if snapshot && len(frames) == 0 {
 		frames = append(frames, &wire.Provide{Snapshot: true})
@@ -37,6 +33,7 @@ func (s *Session) sendProvisions(records []*store.Record, snapshot bool) {
 // resource is what the session knows of a resource of its node.
 type resource struct {
 	*store.Record
+	was  *mariposa.VolumeStatus // nil until the node says something
 	node string
 	goal mariposa.Goal
 	told mariposa.Event // how the feed tells of it
@@ -52,24 +49,23 @@ var (
 
 // resourceOf reads the record of a volume, or of a network's part.
 func resourceOf(r *store.Record) resource {
+	was, _ := r.Status.(*mariposa.VolumeStatus)
 	switch spec := r.Spec.(type) {
 	case *mariposa.VolumeSpec:
 		return resource{
-			Record: r, node: spec.Node, goal: spec.Goal, as: toldOfVolumes,
+			Record: r, was: was, node: spec.Node, goal: spec.Goal, as: toldOfVolumes,
 			told: mariposa.Event{Project: spec.Project, Service: spec.ServiceName, Task: spec.Task, Reason: spec.Reason},
 			item: wire.Provision{Kind: mariposa.KindVolume, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal, Size: spec.Size},
 		}
 	case *mariposa.AttachmentSpec:
 		return resource{
-			Record: r, node: spec.Node, goal: spec.Goal, as: toldOfNetworks,
+			Record: r, was: was, node: spec.Node, goal: spec.Goal, as: toldOfNetworks,
 			told: mariposa.Event{Project: spec.Project, Reason: spec.Reason},
 			item: wire.Provision{Kind: mariposa.KindNetwork, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal},
 		}
 	}
 	return resource{}
 }
-
-func provision(r *store.Record) wire.Provision { return resourceOf(r).item }
 
 // kept says under which kind the store has what a node calls by another.
 var kept = map[mariposa.Kind]mariposa.Kind{mariposa.KindVolume: mariposa.KindVolume, mariposa.KindNetwork: mariposa.KindAttachment}
@@ -122,19 +118,18 @@ func (r resource) news(p wire.Provided) bool {
 	if p.State == mariposa.ResourceGone {
 		return r.goal == mariposa.GoalGone // else it is made anew
 	}
-	st, _ := r.Status.(*mariposa.VolumeStatus)
-	if st == nil {
+	if r.was == nil {
 		return p.State == mariposa.ResourceMade || p.Reason != ""
 	}
-	return st.State != p.State || st.Path != p.Path || st.Reason != p.Reason
+	return r.was.State != p.State || r.was.Path != p.Path || r.was.Reason != p.Reason
 }
 
 // writeResource stores what a node says of a resource. Of one that is gone, as it
 // should be, nothing is left.
 func (s *Session) writeResource(r resource, p wire.Provided) store.Unit {
 	st := &mariposa.VolumeStatus{State: p.State, Since: s.f.Clock.Now(), Path: p.Path, Reason: p.Reason}
-	if old, ok := r.Status.(*mariposa.VolumeStatus); ok && old != nil && old.State == p.State {
-		st.Since = old.Since
+	if r.was != nil && r.was.State == p.State {
+		st.Since = r.was.Since
 	}
 	event := r.told
 	event.Kind, event.Node, event.Actor, event.Reason = r.as[p.State], s.node, "node "+s.hello.Name, mariposa.Reported(p.Reason)

@@ -150,70 +150,79 @@ func volume(id string, spec mariposa.VolumeSpec) store.Write {
 // equal demands that everything that can be asked of two pictures is the same,
 // and that what goes by an index is what a walk over everything finds.
 func equal(rt *rapid.T, p, fresh *picture.Picture) {
-	for _, k := range mariposa.Kinds {
-		want(rt, string(k), p.All(k), ids(fresh.All(k))...)
-		for _, r := range fresh.All(k) {
-			if got := p.Get(k, r.ID); got.Revision != r.Revision || got.Spec != r.Spec || !reflect.DeepEqual(got.Status, r.Status) {
-				rt.Errorf("%s is %+v, want %+v", r.ID, got, r)
-			}
-		}
-	}
-	for _, r := range p.All(mariposa.KindProject) {
-		st, _ := r.Status.(*mariposa.ProjectStatus)
+	equalTables(rt, "projects", &p.Projects, &fresh.Projects)
+	equalTables(rt, "services", &p.Services, &fresh.Services)
+	equalTables(rt, "instances", &p.Instances, &fresh.Instances)
+	equalTables(rt, "tasks", &p.Tasks, &fresh.Tasks)
+	equalTables(rt, "organizations", &p.Orgs, &fresh.Orgs)
+	equalTables(rt, "users", &p.Users, &fresh.Users)
+	equalTables(rt, "tokens", &p.Tokens, &fresh.Tokens)
+	equalTables(rt, "volumes", &p.Volumes, &fresh.Volumes)
+	for _, r := range p.Projects.All() {
+		st := r.Status()
 		if st == nil {
 			continue
 		}
-		of := walk(p, mariposa.KindService, func(s *mariposa.ServiceSpec) bool { return s.Project == r.ID })
+		of := walk(&p.Services, func(s *mariposa.ServiceSpec) bool { return s.Project == r.ID })
 		if len(of) != len(st.Services) {
 			rt.Errorf("%s has the services %v, and its status says %v", r.ID, of, st.Services)
 		}
 		for name, ss := range st.Services {
-			if own := p.Get(mariposa.KindService, mariposa.ServiceID(r.ID, name)); own == nil || own.Status != ss {
+			if own := p.Services.Get(mariposa.ServiceID(r.ID, name)); own.Status() != ss {
 				rt.Errorf("the status of %s says %+v of %s, and its record is %+v", r.ID, ss, name, own)
 			}
 		}
 	}
-	open := ids(p.All(mariposa.KindTask))
+	open := ids(p.Tasks.All())
 	slices.Reverse(open)
 	want(rt, "open tasks", p.OpenTasks("", 100), open...)
 	for i, id := range open {
 		want(rt, "open tasks below "+id, p.OpenTasks(id, 2), open[i+1:min(i+3, len(open))]...)
 	}
 	for _, owner := range []string{"p1", "p2", "p3", "n0", "n1", "n2", "o1", "o2", "o3", "u1", "u2", "u3"} {
-		want(rt, "of "+owner, p.InstancesOf(owner), walk(p, mariposa.KindInstance, func(s *mariposa.InstanceSpec) bool { return s.Project == owner })...)
-		want(rt, "on "+owner, p.InstancesOn(owner), walk(p, mariposa.KindInstance, func(s *mariposa.InstanceSpec) bool { return s.Node == owner })...)
-		want(rt, "tasks of "+owner, p.TasksOf(owner), walk(p, mariposa.KindTask, func(s *mariposa.TaskSpec) bool { return s.Project == owner })...)
-		want(rt, "projects of "+owner, p.ProjectsOf(owner), walk(p, mariposa.KindProject, func(s *mariposa.ProjectSpec) bool { return s.Organization == owner })...)
-		want(rt, "projects with "+owner, p.ProjectsWith(owner), walk(p, mariposa.KindProject, func(s *mariposa.ProjectSpec) bool { return s.Users[owner] != "" })...)
-		want(rt, "organizations of "+owner, p.OrganizationsOf(owner), walk(p, mariposa.KindOrg, func(s *mariposa.OrganizationSpec) bool { return s.Members[owner] != "" })...)
-		want(rt, "volumes of "+owner, p.VolumesOf(owner), walk(p, mariposa.KindVolume, func(s *mariposa.VolumeSpec) bool { return s.Project == owner })...)
-		want(rt, "volumes on "+owner, p.VolumesOn(owner), walk(p, mariposa.KindVolume, func(s *mariposa.VolumeSpec) bool { return s.Node == owner })...)
-		want(rt, "volumes left to "+owner, p.VolumesLeftTo(owner), walk(p, mariposa.KindVolume, func(s *mariposa.VolumeSpec) bool { return s.Organization == owner && s.Project == "" })...)
-		want(rt, "tokens of "+owner, p.TokensOf(owner), walk(p, mariposa.KindToken, func(s *mariposa.TokenSpec) bool { return s.User == owner })...)
+		want(rt, "of "+owner, p.InstancesOf(owner), walk(&p.Instances, func(s *mariposa.InstanceSpec) bool { return s.Project == owner })...)
+		want(rt, "on "+owner, p.InstancesOn(owner), walk(&p.Instances, func(s *mariposa.InstanceSpec) bool { return s.Node == owner })...)
+		want(rt, "tasks of "+owner, p.TasksOf(owner), walk(&p.Tasks, func(s *mariposa.TaskSpec) bool { return s.Project == owner })...)
+		want(rt, "projects of "+owner, p.ProjectsOf(owner), walk(&p.Projects, func(s *mariposa.ProjectSpec) bool { return s.Organization == owner })...)
+		want(rt, "projects with "+owner, p.ProjectsWith(owner), walk(&p.Projects, func(s *mariposa.ProjectSpec) bool { return s.Users[owner] != "" })...)
+		want(rt, "organizations of "+owner, p.OrganizationsOf(owner), walk(&p.Orgs, func(s *mariposa.OrganizationSpec) bool { return s.Members[owner] != "" })...)
+		want(rt, "volumes of "+owner, p.VolumesOf(owner), walk(&p.Volumes, func(s *mariposa.VolumeSpec) bool { return s.Project == owner })...)
+		want(rt, "volumes on "+owner, p.VolumesOn(owner), walk(&p.Volumes, func(s *mariposa.VolumeSpec) bool { return s.Node == owner })...)
+		want(rt, "volumes left to "+owner, p.VolumesLeftTo(owner), walk(&p.Volumes, func(s *mariposa.VolumeSpec) bool { return s.Organization == owner && s.Project == "" })...)
+		want(rt, "tokens of "+owner, p.TokensOf(owner), walk(&p.Tokens, func(s *mariposa.TokenSpec) bool { return s.User == owner })...)
 	}
 	for _, name := range []string{"name1", "name2", "name3"} {
-		want(rt, "user "+name, one(p.UserNamed(name)), walk(p, mariposa.KindUser, func(s *mariposa.UserSpec) bool { return s.Name == name })...)
-		want(rt, "organization "+name, one(p.OrgNamed(name)), walk(p, mariposa.KindOrg, func(s *mariposa.OrganizationSpec) bool { return s.Name == name })...)
+		want(rt, "user "+name, one(p.UserNamed(name)), walk(&p.Users, func(s *mariposa.UserSpec) bool { return s.Name == name })...)
+		want(rt, "organization "+name, one(p.OrgNamed(name)), walk(&p.Orgs, func(s *mariposa.OrganizationSpec) bool { return s.Name == name })...)
 		for _, org := range []string{"o1", "o2"} {
 			has := func(s *mariposa.ProjectSpec) bool { return s.Name == name && s.Organization == org }
-			want(rt, "project "+org+"/"+name, one(p.ProjectNamed(org, name)), walk(p, mariposa.KindProject, has)...)
+			want(rt, "project "+org+"/"+name, one(p.ProjectNamed(org, name)), walk(&p.Projects, has)...)
+		}
+	}
+}
+
+func equalTables[S, T any](rt *rapid.T, what string, p, fresh *picture.Table[S, T]) {
+	want(rt, what, p.All(), ids(fresh.All())...)
+	for _, r := range fresh.All() {
+		if got := p.Get(r.ID); got.Revision != r.Revision || got.Spec() != r.Spec() || !reflect.DeepEqual(got.Status(), r.Status()) {
+			rt.Errorf("%s is %+v, want %+v", r.ID, got, r)
 		}
 	}
 }
 
 // walk finds what an index should hold, without it.
-func walk[S any](p *picture.Picture, kind mariposa.Kind, has func(*S) bool) (found []string) {
-	for _, r := range p.All(kind) {
-		if has(r.Spec.(*S)) {
+func walk[S, T any](table *picture.Table[S, T], has func(*S) bool) (found []string) {
+	for _, r := range table.All() {
+		if has(r.Spec()) {
 			found = append(found, r.ID)
 		}
 	}
 	return found
 }
 
-func one(r *store.Record) []*store.Record {
+func one[S, T any](r *store.Of[S, T]) []*store.Of[S, T] {
 	if r == nil {
 		return nil
 	}
-	return []*store.Record{r}
+	return []*store.Of[S, T]{r}
 }

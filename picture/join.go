@@ -27,7 +27,7 @@ func (p *Picture) tear(r *store.Record) {
 // join puts services into the statuses of their projects.
 func (p *Picture) join() {
 	for id, changed := range p.torn {
-		if r := p.records[mariposa.KindProject][id]; r == nil {
+		if r := p.Projects.at(id); r == nil {
 			delete(p.statuses, id)
 		} else if !p.inline(r) {
 			p.joinOne(r, changed)
@@ -36,18 +36,18 @@ func (p *Picture) join() {
 	clear(p.torn)
 }
 
-func (p *Picture) joinOne(r *store.Record, changed []string) {
+func (p *Picture) joinOne(r *store.Project, changed []string) {
 	if p.statuses[r.ID] == nil {
 		for id := range p.services[r.ID] {
-			changed = append(changed, p.records[mariposa.KindService][id].Spec.(*mariposa.ServiceSpec).Name)
+			changed = append(changed, p.Services.at(id).Spec().Name)
 		}
 	}
 	if len(changed) > 0 {
 		p.statuses[r.ID] = p.servicesOf(r.ID, changed)
 	}
-	st, _ := r.Status.(*mariposa.ProjectStatus)
+	st := r.Status()
 	if all := p.statuses[r.ID]; st != nil && len(all)+len(st.Services) > 0 {
-		whole, record := *st, *r
+		whole, record := *st, *r.Record()
 		if record.Status = &whole; len(all) == 0 {
 			all = nil // as a new picture has it
 		}
@@ -64,10 +64,8 @@ func (p *Picture) servicesOf(project string, changed []string) map[string]*marip
 	}
 	for _, name := range changed {
 		delete(all, name)
-		if r := p.records[mariposa.KindService][mariposa.ServiceID(project, name)]; r != nil {
-			if st, _ := r.Status.(*mariposa.ServiceStatus); st != nil {
-				all[name] = st
-			}
+		if st := p.Services.at(mariposa.ServiceID(project, name)).Status(); st != nil {
+			all[name] = st
 		}
 	}
 	return all
@@ -75,10 +73,10 @@ func (p *Picture) servicesOf(project string, changed []string) map[string]*marip
 
 // inline reports whether a project comes from a store in which its services were a
 // part of its own status.
-func (p *Picture) inline(r *store.Record) bool {
+func (p *Picture) inline(r *store.Project) bool {
 	if r == nil || len(p.services[r.ID]) > 0 || p.statuses[r.ID] != nil {
 		return false
 	}
-	st, _ := r.Status.(*mariposa.ProjectStatus)
+	st := r.Status()
 	return st != nil && len(st.Services) > 0
 }

@@ -28,6 +28,8 @@ import (
 type Picture struct {
 	store store.Store
 
+	tables
+
 	mu       sync.RWMutex
 	revision int64
 	moved    chan struct{} // closed and replaced when revision grows
@@ -84,6 +86,7 @@ const batch = 4096
 func Open(ctx context.Context, st store.Store) (*Picture, error) {
 	p := &Picture{store: st, moved: make(chan struct{})}
 	p.clear()
+	p.tables.open(p)
 	rev, err := st.Snapshot(ctx, func(r store.Record) error {
 		p.set(&r)
 		return nil

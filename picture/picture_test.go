@@ -87,7 +87,7 @@ func remove(kind mariposa.Kind, id string) store.Write {
 	return store.Write{Kind: kind, ID: id, Delete: true}
 }
 
-func ids(rs []*store.Record) []string {
+func ids[S, T any](rs []*store.Of[S, T]) []string {
 	out := []string{}
 	for _, r := range rs {
 		out = append(out, r.ID)
@@ -95,7 +95,7 @@ func ids(rs []*store.Record) []string {
 	return out
 }
 
-func want(t tester, what string, got []*store.Record, wanted ...string) {
+func want[S, T any](t tester, what string, got []*store.Of[S, T], wanted ...string) {
 	t.Helper()
 	if !slices.Equal(ids(got), append([]string{}, wanted...)) {
 		t.Errorf("%s: %v, want %v", what, ids(got), wanted)
@@ -113,7 +113,7 @@ func TestTheFeedGoesOnWhereTheSnapshotEnds(t *testing.T) {
 			heard = append(heard, c.Revision)
 		}
 	})
-	if p.Revision() != 2 || p.Get(mariposa.KindInstance, "i1") == nil {
+	if p.Revision() != 2 || p.Instances.Get("i1") == nil {
 		t.Fatalf("at %d without the instance", p.Revision())
 	}
 	commit(t, st, instance("i2", "p", "n1"))
@@ -123,7 +123,7 @@ func TestTheFeedGoesOnWhereTheSnapshotEnds(t *testing.T) {
 		t.Errorf("heard of %v at %d", heard, p.Revision())
 	}
 	want(t, "instances", p.InstancesOf("p"), "i1", "i2")
-	if p.Count(mariposa.KindInstance) != 2 || p.CountOn("n1") != 2 {
+	if p.Instances.Len() != 2 || p.CountOn("n1") != 2 {
 		t.Error("the counts do not say so")
 	}
 }
@@ -137,8 +137,8 @@ func TestAHalfThatIsWrittenLeavesTheOtherAsItWas(t *testing.T) {
 	next := &mariposa.InstanceSpec{Project: "p", Node: "n1", Goal: mariposa.GoalGone}
 	commit(t, st, store.Write{Kind: mariposa.KindInstance, ID: "i1", Spec: next})
 	advance(t, p)
-	r := p.Get(mariposa.KindInstance, "i1")
-	if r.Spec.(*mariposa.InstanceSpec).Goal != mariposa.GoalGone || r.Status.(*mariposa.InstanceStatus).State != mariposa.StateRunning {
+	r := p.Instances.Get("i1")
+	if r.Spec().Goal != mariposa.GoalGone || r.Status().State != mariposa.StateRunning {
 		t.Errorf("got %+v", r)
 	}
 	if r.SpecRevision != 3 || r.StatusRevision != 2 || r.Revision != 3 {
@@ -159,10 +159,10 @@ func TestWhatIsArchivedOrDeletedLeavesThePicture(t *testing.T) {
 	want(t, "tasks", p.TasksOf("p"), "t2")
 	want(t, "instances of the project", p.InstancesOf("p"))
 	want(t, "instances on the node", p.InstancesOn("n1"))
-	if p.Get(mariposa.KindTask, "t1") != nil || p.CountOn("n1") != 0 {
+	if p.Tasks.Get("t1") != nil || p.CountOn("n1") != 0 {
 		t.Error("what ended is still shown")
 	}
-	if again := open(t, st); again.Get(mariposa.KindTask, "t1") != nil {
+	if again := open(t, st); again.Tasks.Get("t1") != nil {
 		t.Error("a new picture shows what is archived")
 	}
 }
@@ -175,8 +175,8 @@ func TestVersionsAreNotInThePicture(t *testing.T) {
 	p.Hear(func(cs []store.Change) { heard += len(cs) })
 	commit(t, st, store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", 1), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: 1}})
 	advance(t, p)
-	if p.Count(mariposa.KindVersion) != 0 || heard != 1 || p.Revision() != 1 {
-		t.Errorf("%d versions, heard %d times, at %d", p.Count(mariposa.KindVersion), heard, p.Revision())
+	if v := p.Get(mariposa.KindVersion, mariposa.VersionID("p", 1)); v != nil || heard != 1 || p.Revision() != 1 {
+		t.Errorf("it has %v, heard %d times, at %d", v, heard, p.Revision())
 	}
 }
 
@@ -237,7 +237,7 @@ func TestAProjectWhoseLastServiceIsGoneReadsAsIfItNeverHadAny(t *testing.T) {
 	commit(t, st, project("p", "shop"), started, service("p", "web", 1))
 	p := open(t, st)
 	status := func(p *picture.Picture) *mariposa.ProjectStatus {
-		return p.Get(mariposa.KindProject, "p").Status.(*mariposa.ProjectStatus)
+		return p.Projects.Get("p").Status()
 	}
 	if len(status(p).Services) != 1 {
 		t.Fatalf("the project starts with %v", status(p).Services)
@@ -341,7 +341,7 @@ func TestARereadMendsWhatTheFeedHasLost(t *testing.T) {
 	want(t, "after", p.InstancesOf("p"), "i1", "i3")
 	want(t, "on n2", p.InstancesOn("n2"), "i3")
 	want(t, "tasks", p.TasksOf("p"))
-	if mariposa.StateOf(p.Get(mariposa.KindInstance, "i1").Spec.(*mariposa.InstanceSpec), p.Get(mariposa.KindInstance, "i1").Status.(*mariposa.InstanceStatus)) != mariposa.StateRunning {
+	if mariposa.StateOf(p.Instances.Get("i1").Spec(), p.Instances.Get("i1").Status()) != mariposa.StateRunning {
 		t.Error("the lost half is still lost")
 	}
 	got := map[string]bool{}
@@ -482,7 +482,7 @@ func TestReadersAndTheFeedGetAlong(t *testing.T) {
 				p.InstancesOn("n1")
 				p.TasksOf("p")
 				p.ProjectNamed("default", "shop")
-				p.All(mariposa.KindInstance)
+				p.Instances.All()
 				p.CountOn("n1")
 				select {
 				case <-p.Moved(at):

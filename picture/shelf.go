@@ -80,7 +80,7 @@ func (s *Shelf) Version(ctx context.Context, project string, number int) (*Versi
 	if err != nil {
 		return nil, err
 	}
-	v, err = s.read(ctx, r.Spec.(*mariposa.VersionSpec))
+	v, err = s.read(ctx, (*store.Version)(&r).Spec())
 	if errors.Is(err, ErrUnreadable) {
 		s.keep(id, &Version{fault: err})
 	}
@@ -132,7 +132,7 @@ func (s *Shelf) Values(ctx context.Context, project string, number int) (*manife
 	if err != nil {
 		return nil, err
 	}
-	plain, err := box.Open(r.Spec.(*mariposa.MetadataSpec).Sealed, []byte(id))
+	plain, err := box.Open((*store.Metadata)(&r).Spec().Sealed, []byte(id))
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func TestWhatBelongsToWhomFollowsTheSpecs(t *testing.T) {
 	want(t, "projects of o2 at the end", p.ProjectsOf("o2"), "p1")
 	want(t, "projects with u1 at the end", p.ProjectsWith("u1"), "p1")
 	want(t, "organizations of u2 at the end", p.OrganizationsOf("u2"), "o2")
-	if r := p.ProjectsOf("o2")[0]; r.Status == nil || r.Spec.(*mariposa.ProjectSpec).Name != "shop2" {
+	if r := p.ProjectsOf("o2")[0]; r.Status() == nil || r.Spec().Name != "shop2" {
 		t.Errorf("a new status leaves %+v", r)
 	}
 }
@@ -80,6 +80,8 @@ func TestAProjectThatIsBeingDeletedStillBelongsToItsOrganization(t *testing.T) {
 	}
 }
 
+func isEmpty(s string) bool { return s == "" }
+
 func TestUsersAndOrganizationsAreFoundByName(t *testing.T) {
 	t.Parallel()
 	st := newStore(t)
@@ -87,15 +89,8 @@ func TestUsersAndOrganizationsAreFoundByName(t *testing.T) {
 	named := func(name, user, org string) {
 		t.Helper()
 		advance(t, p)
-		id := func(r *store.Record) string {
-			if r == nil {
-				return ""
-			}
-			return r.ID
-		}
-		if u, o := id(p.UserNamed(name)), id(p.OrgNamed(name)); u != user || o != org {
-			t.Errorf("%s is user %q and organization %q, want %q and %q", name, u, o, user, org)
-		}
+		want(t, "users "+name, one(p.UserNamed(name)), slices.DeleteFunc([]string{user}, isEmpty)...)
+		want(t, "organizations "+name, one(p.OrgNamed(name)), slices.DeleteFunc([]string{org}, isEmpty)...)
 	}
 	commit(t, st, user("u1", "alice"), organization("o1", "alice"), organization("o2", "acme"))
 	named("alice", "u1", "o1")
@@ -119,18 +114,18 @@ func TestEachVisitsEveryOneUntilToldToStop(t *testing.T) {
 	commit(t, st, instance("i1", "p", "n1"), instance("i2", "p", "n1"), instance("i3", "q", "n1"))
 	p := open(t, st)
 	var seen []string
-	all := func(r *store.Record) bool {
+	all := func(r *store.Instance) bool {
 		seen = append(seen, r.ID)
 		return true
 	}
 	for _, c := range []struct {
-		each func(func(*store.Record) bool)
+		each func(func(*store.Instance) bool)
 		want []string
 	}{
-		{func(v func(*store.Record) bool) { p.EachOf(mariposa.KindInstance, v) }, []string{"i1", "i2", "i3"}},
-		{func(v func(*store.Record) bool) { p.EachOf(mariposa.KindNode, v) }, nil},
-		{func(v func(*store.Record) bool) { p.EachInstanceOf("p", v) }, []string{"i1", "i2"}},
-		{func(v func(*store.Record) bool) { p.EachInstanceOf("none", v) }, nil},
+		{func(v func(*store.Instance) bool) { p.Instances.Each(v) }, []string{"i1", "i2", "i3"}},
+		{func(func(*store.Instance) bool) { p.Nodes.Each(func(*store.Node) bool { panic("there is none") }) }, nil},
+		{func(v func(*store.Instance) bool) { p.EachInstanceOf("p", v) }, []string{"i1", "i2"}},
+		{func(v func(*store.Instance) bool) { p.EachInstanceOf("none", v) }, nil},
 	} {
 		seen = nil
 		c.each(all)
@@ -138,7 +133,7 @@ func TestEachVisitsEveryOneUntilToldToStop(t *testing.T) {
 			t.Errorf("visited %v, want %v", seen, c.want)
 		}
 		n := 0
-		c.each(func(*store.Record) bool {
+		c.each(func(*store.Instance) bool {
 			n++
 			return false
 		})
@@ -156,12 +151,12 @@ func TestEachAllocatesNothing(t *testing.T) {
 	}
 	p := open(t, st)
 	visits := 0
-	visit := func(*store.Record) bool {
+	visit := func(*store.Instance) bool {
 		visits++
 		return true
 	}
 	n := testing.AllocsPerRun(10, func() {
-		p.EachOf(mariposa.KindInstance, visit)
+		p.Instances.Each(visit)
 		p.EachInstanceOf("p", visit)
 	})
 	if n > 0 || visits != 11*200 {

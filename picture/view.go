@@ -22,24 +22,23 @@ func (p *Picture) View(of Project, goal *mariposa.ProjectStatus) *converge.View 
 // ShowInstance tells a view an instance as it is now, and its node with the first
 // that is on it. What no service manages, and the debts of nodes, are no part of a
 // plan.
-func (p *Picture) ShowInstance(view *converge.View, r *store.Record) {
-	spec := r.Spec.(*mariposa.InstanceSpec)
+func (p *Picture) ShowInstance(view *converge.View, r *store.Instance) {
+	spec := r.Spec()
 	if !spec.Managed || spec.Debt {
 		return
 	}
 	if view.Instance(r.ID) == nil {
-		if n := p.Get(mariposa.KindNode, spec.Node); n != nil {
+		if n := p.Nodes.Get(spec.Node); n != nil {
 			view.SetNode(spec.Node, NodeOf(n))
 		}
 	}
-	status, _ := r.Status.(*mariposa.InstanceStatus)
-	view.SetInstance(r.ID, spec, status)
+	view.SetInstance(r.ID, spec, r.Status())
 }
 
 // NodeOf is a node as a view knows it.
-func NodeOf(r *store.Record) converge.Node {
-	n := converge.Node{Name: r.Spec.(*mariposa.NodeSpec).Name}
-	if st, ok := r.Status.(*mariposa.NodeStatus); ok && st != nil {
+func NodeOf(r *store.Node) converge.Node {
+	n := converge.Node{Name: r.Spec().Name}
+	if st := r.Status(); st != nil {
 		n.Unknown, n.Since = st.State == mariposa.NodeUnknown, st.Since
 	}
 	return n

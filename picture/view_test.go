@@ -55,7 +55,7 @@ func TestAViewHoldsWhatAPlanIsAbout(t *testing.T) {
 	if got := view.Running()["web"]; got != (converge.Running{Scale: 1, Number: 1}) {
 		t.Errorf("running are %+v, though a node is away", got)
 	}
-	if got := NodeOf(p.Get(mariposa.KindNode, "n2")); got != (converge.Node{Name: "two", Unknown: true, Since: away}) {
+	if got := NodeOf(p.Nodes.Get("n2")); got != (converge.Node{Name: "two", Unknown: true, Since: away}) {
 		t.Errorf("the node is %+v", got)
 	}
 	lost := errors.New("the store is away")

@@ -138,7 +138,7 @@ func (r *rotation) rewrapped(ctx context.Context, rec store.Record) (unit store.
 	if err != nil {
 		return unit, err
 	}
-	spec := r.v.ring.keys().wrap(rec.ID, inner, rec.Spec.(*mariposa.KeySpec).Created)
+	spec := r.v.ring.keys().wrap(rec.ID, inner, (*store.Key)(&rec).Spec().Created)
 	unit.Unchanged(&rec)
 	unit.Put(keyWrite(spec, "key.rewrapped"))
 	return unit, nil

@@ -8,6 +8,7 @@ import (
 	"mariposa/driver/dummy"
 	"mariposa/manifest"
 	"mariposa/seal"
+	"mariposa/store"
 	"mariposa/store/memory"
 )
 
@@ -50,7 +51,7 @@ func (w *World) definition(project string, number int, service string) (*maripos
 	if err != nil {
 		return nil, err
 	}
-	m, err := w.parse(r.Spec.(*mariposa.VersionSpec).Manifest)
+	m, err := w.parse((*store.Version)(&r).Spec().Manifest)
 	if err != nil {
 		return nil, err
 	}

@@ -20,12 +20,12 @@ import (
 type checker struct {
 	w         *World
 	revision  int64
-	instances map[string]store.Record
-	tasks     map[string]store.Record
-	projects  map[string]store.Record
-	nodes     map[string]store.Record
+	instances map[string]*store.Instance
+	tasks     map[string]*store.Task
+	projects  map[string]*store.Project
+	nodes     map[string]*store.Node
 	networks  networks
-	volumes   map[string]store.Record
+	volumes   map[string]*store.Volume
 	deleted   map[string]bool
 	before    map[string]int  // service -> serving, as far as the planner could know
 	served    map[string]bool // the instances behind that
@@ -40,8 +40,8 @@ type checker struct {
 
 func newChecker(w *World) *checker {
 	return &checker{
-		w: w, instances: map[string]store.Record{}, tasks: map[string]store.Record{}, projects: map[string]store.Record{},
-		nodes: map[string]store.Record{}, networks: newNetworks(), volumes: map[string]store.Record{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now, still: newStillness(), refs: newReferrals(),
+		w: w, instances: map[string]*store.Instance{}, tasks: map[string]*store.Task{}, projects: map[string]*store.Project{},
+		nodes: map[string]*store.Node{}, networks: newNetworks(), volumes: map[string]*store.Volume{}, deleted: map[string]bool{}, before: map[string]int{}, served: map[string]bool{}, changed: w.now, still: newStillness(), refs: newReferrals(),
 	}
 }
 
@@ -86,16 +86,16 @@ func (c *checker) change(ch *store.Change) {
 	case mariposa.KindVolume:
 		c.volume(ch)
 	case mariposa.KindNode:
-		c.nodes[r.ID] = r
-		c.loseNode(r)
+		node := (*store.Node)(&ch.Record)
+		c.nodes[r.ID] = node
+		c.loseNode(node)
 	}
 }
 
 func (c *checker) instance(ch *store.Change) {
-	r := ch.Record
-	spec := r.Spec.(*mariposa.InstanceSpec)
-	status, _ := r.Status.(*mariposa.InstanceStatus)
-	state := mariposa.StateOf(spec, status)
+	r := (*store.Instance)(&ch.Record)
+	spec := r.Spec()
+	state := mariposa.StateOf(spec, r.Status())
 	c.w.note("r%d %s/%s %s goal %s is %s (%s)", ch.Revision, tail(spec.Project), spec.Name, ch.Event.Kind, spec.Goal, state, reason.Sentence(ch.Event.Reason))
 	if ch.Deleted {
 		if spec.Debt {
@@ -112,8 +112,7 @@ func (c *checker) instance(ch *store.Change) {
 	}
 	old, known := c.instances[r.ID]
 	if known {
-		was := old.Spec.(*mariposa.InstanceSpec)
-		wasStatus, _ := old.Status.(*mariposa.InstanceStatus)
+		was := old.Spec()
 		if was.Goal == mariposa.GoalRunning && spec.Goal != mariposa.GoalRunning {
 			c.letGo(ch, spec)
 		}
@@ -123,7 +122,7 @@ func (c *checker) instance(ch *store.Change) {
 		if was.Goal == mariposa.GoalGone && spec.Goal != mariposa.GoalGone || was.Kept && !spec.Kept {
 			c.w.fail("%s was wanted again after it was let go", spec.Name)
 		}
-		if from := mariposa.StateOf(was, wasStatus); !mariposa.CanFollow(from, state) {
+		if from := mariposa.StateOf(was, old.Status()); !mariposa.CanFollow(from, state) {
 			c.w.fail("%s went from %s to %s", spec.Name, from, state)
 		}
 	} else {
@@ -138,7 +137,7 @@ func (c *checker) instance(ch *store.Change) {
 	}
 	c.instances[r.ID] = r
 	c.always(spec, !known)
-	if now, was := r.Status, old.Status; ch.Status && !reflect.DeepEqual(now, was) && settledStates[state] {
+	if ch.Status && !reflect.DeepEqual(r.Status(), old.Status()) && settledStates[state] {
 		c.moves++
 	}
 }
@@ -153,19 +152,20 @@ var settledStates = map[mariposa.State]bool{
 // goal keeps the projects, each with its services in its status.
 func (c *checker) goal(ch *store.Change) {
 	id := ch.Record.Project
-	r, known := c.projects[id]
-	was, _ := r.Status.(*mariposa.ProjectStatus)
+	r := c.projects[id]
+	was := r.Status()
 	if ch.Record.Kind == mariposa.KindProject {
-		r, known = ch.Record, true
+		r = (*store.Project)(&ch.Record)
 	}
 	switch is := withServices(was, ch); {
 	case ch.Deleted && ch.Record.Kind == mariposa.KindProject:
 		delete(c.projects, id)
-	case known && is != nil:
-		r.Status = is
-		c.projects[id] = r
-		c.project(r.Spec.(*mariposa.ProjectSpec).Name, is)
-	case known:
+	case r != nil && is != nil:
+		next := *r
+		next.Halves.Status = is
+		c.projects[id] = &next
+		c.project(r.Spec().Name, is)
+	case r != nil:
 		c.projects[id] = r
 	}
 }
@@ -175,7 +175,7 @@ func (c *checker) goal(ch *store.Change) {
 func withServices(was *mariposa.ProjectStatus, ch *store.Change) *mariposa.ProjectStatus {
 	switch spec := ch.Record.Spec.(type) {
 	case *mariposa.ProjectSpec:
-		st, _ := ch.Record.Status.(*mariposa.ProjectStatus)
+		st := (*store.Project)(&ch.Record).Status()
 		if st == nil || ch.Deleted {
 			return nil
 		}
@@ -194,7 +194,7 @@ func withServices(was *mariposa.ProjectStatus, ch *store.Change) *mariposa.Proje
 			is.Services = map[string]*mariposa.ServiceStatus{}
 		}
 		if delete(is.Services, spec.Name); !ch.Deleted {
-			is.Services[spec.Name] = ch.Record.Status.(*mariposa.ServiceStatus)
+			is.Services[spec.Name] = (*store.Service)(&ch.Record).Status()
 		}
 		return &is
 	}
@@ -221,24 +221,20 @@ func (c *checker) project(name string, st *mariposa.ProjectStatus) {
 }
 
 func (c *checker) task(ch *store.Change) {
-	r := ch.Record
-	st, _ := r.Status.(*mariposa.TaskStatus)
-	spec := r.Spec.(*mariposa.TaskSpec)
+	r := (*store.Task)(&ch.Record)
+	st, spec := r.Status(), r.Spec()
 	if st != nil {
 		c.staysSmall("task "+tail(r.ID), st, 0)
 		c.w.note("r%d task %s/%s %s %v is %s %d/%d %s", ch.Revision, tail(spec.Project), tail(r.ID), spec.Task, spec.Services, st.State, st.Progress.Done, st.Progress.Total, reason.Sentence(st.Reason))
 	}
-	if old, ok := c.tasks[r.ID]; ok {
-		was, _ := old.Status.(*mariposa.TaskStatus)
-		if was != nil && st != nil {
-			switch {
-			case was.State.Ended():
-				c.w.fail("task %s changed after it was %s", r.ID, was.State)
-			case st.Progress.Done < was.Progress.Done || st.Progress.Total < was.Progress.Total:
-				c.w.fail("task %s went back from %v to %v", r.ID, was.Progress, st.Progress)
-			case st.Progress.Done > st.Progress.Total:
-				c.w.fail("task %s has done more than all: %v", r.ID, st.Progress)
-			}
+	if was := c.tasks[r.ID].Status(); was != nil && st != nil {
+		switch {
+		case was.State.Ended():
+			c.w.fail("task %s changed after it was %s", r.ID, was.State)
+		case st.Progress.Done < was.Progress.Done || st.Progress.Total < was.Progress.Total:
+			c.w.fail("task %s went back from %v to %v", r.ID, was.Progress, st.Progress)
+		case st.Progress.Done > st.Progress.Total:
+			c.w.fail("task %s has done more than all: %v", r.ID, st.Progress)
 		}
 	}
 	c.tasks[r.ID] = r
@@ -271,7 +267,7 @@ func (c *checker) machines() {
 			if !ok {
 				c.w.fail("%s runs on %s and nobody knows it", id, n.name)
 			}
-			if spec := r.Spec.(*mariposa.InstanceSpec); spec.Node != n.name {
+			if spec := r.Spec(); spec.Node != n.name {
 				c.w.fail("%s runs on %s instead of %s", spec.Name, n.name, spec.Node)
 			}
 		}
@@ -287,7 +283,7 @@ func (c *checker) beforePlan(s *server, project string) {
 	clear(c.served)
 	clear(c.refs.unseen)
 	for _, r := range s.picture.InstancesOf(project) {
-		if spec := r.Spec.(*mariposa.InstanceSpec); c.serves(s, r) {
+		if spec := r.Spec(); c.serves(s, r) {
 			c.before[spec.ServiceName]++
 			c.served[r.ID] = true
 		} else if !c.isReached(s, spec.Node) {
@@ -296,15 +292,15 @@ func (c *checker) beforePlan(s *server, project string) {
 	}
 }
 
-func (c *checker) serves(s *server, r *store.Record) bool {
-	spec := r.Spec.(*mariposa.InstanceSpec)
-	status, _ := r.Status.(*mariposa.InstanceStatus)
+func (c *checker) serves(s *server, r *store.Instance) bool {
+	spec := r.Spec()
+	status := r.Status()
 	return spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning && c.isReached(s, spec.Node)
 }
 
 // isReached reports whether a server takes a node for one that can be reached.
 func (c *checker) isReached(s *server, node string) bool {
-	st, _ := s.picture.Get(mariposa.KindNode, node).Status.(*mariposa.NodeStatus)
+	st := s.picture.Nodes.Get(node).Status()
 	return st != nil && st.State == mariposa.NodeRunning
 }
 
@@ -317,10 +313,7 @@ func (c *checker) afterPlan(project string) {
 	}
 	c.countPlan(project, changes)
 	taken, touched := map[string]int{}, map[string]string{}
-	var goal *mariposa.ProjectStatus
-	if r, ok := c.projects[project]; ok {
-		goal, _ = r.Status.(*mariposa.ProjectStatus)
-	}
+	goal := c.projects[project].Status()
 	was := goal
 	for _, ch := range changes {
 		switch spec := ch.Record.Spec.(type) {
@@ -372,8 +365,8 @@ func (c *checker) frozenStays(was, is *mariposa.ProjectStatus, touched map[strin
 func (c *checker) atRest() string {
 	want := 0
 	for id, r := range c.projects {
-		st, _ := r.Status.(*mariposa.ProjectStatus)
-		spec := r.Spec.(*mariposa.ProjectSpec)
+		st := r.Status()
+		spec := r.Spec()
 		if spec.Deleting {
 			return spec.Name + " is being deleted"
 		}
@@ -392,7 +385,7 @@ func (c *checker) atRest() string {
 		return fmt.Sprintf("%d instances are on the books, %d are wanted", n, want)
 	}
 	for id, r := range c.tasks {
-		if st, _ := r.Status.(*mariposa.TaskStatus); !mariposa.StateOfTask(st).Ended() {
+		if st := r.Status(); !mariposa.StateOfTask(st).Ended() {
 			return "task " + id + " is open"
 		}
 	}
@@ -403,7 +396,7 @@ func (c *checker) atRest() string {
 func (c *checker) kept() int {
 	n := 0
 	for _, r := range c.instances {
-		if r.Spec.(*mariposa.InstanceSpec).Kept {
+		if r.Spec().Kept {
 			n++
 		}
 	}
@@ -413,8 +406,8 @@ func (c *checker) kept() int {
 func (c *checker) countRunning(project, service string) int {
 	n := 0
 	for _, r := range c.instances {
-		spec := r.Spec.(*mariposa.InstanceSpec)
-		status, _ := r.Status.(*mariposa.InstanceStatus)
+		spec := r.Spec()
+		status := r.Status()
 		if spec.Project == project && spec.ServiceName == service && spec.Goal == mariposa.GoalRunning && mariposa.StateOf(spec, status) == mariposa.StateRunning {
 			n++
 		}
@@ -428,7 +421,7 @@ func (c *checker) countRunning(project, service string) int {
 func (c *checker) final() {
 	c.books()
 	for _, id := range c.sorted() {
-		if spec := c.instances[id].Spec.(*mariposa.InstanceSpec); !spec.Kept {
+		if spec := c.instances[id].Spec(); !spec.Kept {
 			c.upToDate(spec)
 			if why := c.networks.lacks(spec); why != "" {
 				c.w.fail("%s runs, and %s", spec.Name, why)
@@ -455,7 +448,7 @@ func (c *checker) books() {
 	used := map[string]int{}
 	for _, id := range c.sorted() {
 		r := c.instances[id]
-		spec := r.Spec.(*mariposa.InstanceSpec)
+		spec := r.Spec()
 		if spec.Kept { // what could not even be made leaves nothing but its record
 			c.w.seen["kept at rest"]++
 			continue
@@ -486,7 +479,7 @@ func (c *checker) books() {
 func (c *checker) reserved(ledger map[string]mariposa.Resources) {
 	var sum mariposa.Resources
 	for _, r := range c.projects {
-		sum = sum.Plus(r.Spec.(*mariposa.ProjectSpec).Demand)
+		sum = sum.Plus(r.Spec().Demand)
 	}
 	account, projects := mariposa.LedgerOf(organization)
 	if ledger[account] != sum || ledger[projects].Instances != len(c.projects) {
@@ -504,7 +497,7 @@ func (c *checker) sorted() []string {
 }
 
 func (c *checker) upToDate(spec *mariposa.InstanceSpec) {
-	st := c.projects[spec.Project].Status.(*mariposa.ProjectStatus)
+	st := c.projects[spec.Project].Status()
 	def, err := c.w.definition(spec.Project, st.Services[spec.ServiceName].Number, spec.ServiceName)
 	if err != nil || def == nil {
 		c.w.fail("%s has no definition: %v", spec.Name, err)
@@ -527,8 +520,8 @@ func (c *checker) refersToTheLiving(spec *mariposa.InstanceSpec, ref mariposa.Re
 	}
 	running := map[string]bool{}
 	for _, r := range c.instances {
-		other := r.Spec.(*mariposa.InstanceSpec)
-		status, _ := r.Status.(*mariposa.InstanceStatus)
+		other := r.Spec()
+		status := r.Status()
 		if other.Project == spec.Project && other.ServiceName == ref.Service && other.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning {
 			running[status.PhysicalID] = true
 			running[status.Addresses[0]] = true

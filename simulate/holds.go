@@ -14,7 +14,7 @@ import (
 
 // holdChoices are what people ask for to hold things, to let them go, and to have
 // them their way.
-func (p *people) holdChoices(add func(int, func()), r *store.Record) {
+func (p *people) holdChoices(add func(int, func()), r *store.Project) {
 	scope := p.scope(r)
 	on := func(weight int, action string) {
 		add(weight, func() { p.act(r, change.Action{Action: action, Services: scope}) })
@@ -36,8 +36,8 @@ func (p *people) holdChoices(add func(int, func()), r *store.Record) {
 
 // followerChoices are to freeze a service that refers to another, to thaw it again,
 // and to have made anew what others refer to.
-func (p *people) followerChoices(add func(int, func()), r *store.Record) {
-	st, _ := r.Status.(*mariposa.ProjectStatus)
+func (p *people) followerChoices(add func(int, func()), r *store.Project) {
+	st := r.Status()
 	if st == nil {
 		return
 	}
@@ -69,7 +69,7 @@ func (p *people) followerChoices(add func(int, func()), r *store.Record) {
 }
 
 // scope is the whole project or one of its services.
-func (p *people) scope(r *store.Record) []string {
+func (p *people) scope(r *store.Project) []string {
 	name := p.pick(r)
 	if name == "" || p.w.chance(2) {
 		return nil
@@ -78,7 +78,7 @@ func (p *people) scope(r *store.Record) []string {
 }
 
 // canary has some of a service made anew.
-func (p *people) canary(r *store.Record) {
+func (p *people) canary(r *store.Project) {
 	if name := p.pick(r); name != "" {
 		a := change.Action{Action: "reprovision", Services: []string{name}, Canary: mariposa.Amount{N: 1 + p.w.rng.IntN(2)}}
 		if p.w.chance(2) {
@@ -90,16 +90,16 @@ func (p *people) canary(r *store.Record) {
 
 // revert makes an older version current again: one that they name, or the newest that
 // was fully in force.
-func (p *people) revert(r *store.Record) {
+func (p *people) revert(r *store.Project) {
 	a := change.Action{Action: "revert"}
-	if number := r.Spec.(*mariposa.ProjectSpec).Number; number > 1 && !p.w.chance(3) {
+	if number := r.Spec().Number; number > 1 && !p.w.chance(3) {
 		a.Version, a.WithScale = strconv.Itoa(1+p.w.rng.IntN(number-1)), p.w.chance(4)
 	}
 	p.act(r, a)
 }
 
 // terminate ends one of a project's tasks.
-func (p *people) terminate(r *store.Record) {
+func (p *people) terminate(r *store.Project) {
 	open := p.asked.picture.TasksOf(r.ID)
 	if len(open) == 0 {
 		return
@@ -117,9 +117,9 @@ func (p *people) terminate(r *store.Record) {
 // finishHolds asks for what is held, or was left out, to be done to the end. It
 // waits for the newest version to come into force: to ask before would end its
 // task. One that was taken back is submitted again.
-func (p *people) finishHolds(r *store.Record) bool {
-	spec := r.Spec.(*mariposa.ProjectSpec)
-	st, _ := r.Status.(*mariposa.ProjectStatus)
+func (p *people) finishHolds(r *store.Project) bool {
+	spec := r.Spec()
+	st := r.Status()
 	if st == nil || st.Number != spec.Number {
 		p.sound[spec.Name] = st == nil || st.Undone != spec.Number
 		return false

@@ -56,7 +56,7 @@ func (n networks) lacks(spec *mariposa.InstanceSpec) string {
 func (n networks) leftover(c *checker) string {
 	held := map[string]bool{}
 	for _, r := range c.instances {
-		for _, j := range r.Spec.(*mariposa.InstanceSpec).Networks {
+		for _, j := range r.Spec().Networks {
 			held[j.Attachment] = true
 		}
 	}

@@ -140,7 +140,7 @@ func (n *node) hurt(id string) {
 func (n *node) victim(ids []string) string {
 	referred := map[string]bool{}
 	for _, r := range n.w.checker.projects {
-		st, _ := r.Status.(*mariposa.ProjectStatus)
+		st := r.Status()
 		if st == nil {
 			continue
 		}

@@ -176,7 +176,7 @@ func (p *people) choices(add func(int, func())) {
 }
 
 // project finds a project by name in what the server's picture shows.
-func (p *people) project(name string) *store.Record {
+func (p *people) project(name string) *store.Project {
 	return p.asked.picture.ProjectNamed(organization, name)
 }
 
@@ -195,7 +195,7 @@ func (p *people) draw(name string, sound bool) string {
 
 func (p *people) create(name, body string) bool {
 	p.trace(body)
-	org := p.asked.picture.Get(mariposa.KindOrg, organization)
+	org := p.asked.picture.Orgs.Get(organization)
 	return p.put(&question{
 		what: "create " + name, permission: auth.Ask, global: true, taken: func() { p.made[name] = true },
 		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
@@ -211,7 +211,7 @@ func (p *people) trace(body string) {
 }
 
 // update submits a manifest.
-func (p *people) update(r *store.Record, body, what string) bool {
+func (p *people) update(r *store.Project, body, what string) bool {
 	p.trace(body)
 	sub := &change.Submission{Manifest: []byte(body), Force: true}
 	return p.put(&question{
@@ -222,10 +222,10 @@ func (p *people) update(r *store.Record, body, what string) bool {
 	})
 }
 
-func nameOf(r *store.Record) string { return r.Spec.(*mariposa.ProjectSpec).Name }
+func nameOf(r *store.Project) string { return r.Spec().Name }
 
 // act changes the goal of a project.
-func (p *people) act(r *store.Record, a change.Action) bool {
+func (p *people) act(r *store.Project, a change.Action) bool {
 	q := &question{
 		what: fmt.Sprintf("%s %s %v", a.Action, nameOf(r), a.Services), permission: auth.Operate,
 		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
@@ -241,7 +241,7 @@ func (p *people) act(r *store.Record, a change.Action) bool {
 	return p.put(q)
 }
 
-func (p *people) rescale(r *store.Record) {
+func (p *people) rescale(r *store.Project) {
 	if name := p.pick(r); name != "" {
 		to := change.Scaling{N: p.w.rng.IntN(7)}
 		if p.w.chance(2) {
@@ -251,22 +251,22 @@ func (p *people) rescale(r *store.Record) {
 	}
 }
 
-func (p *people) reprovision(r *store.Record) {
+func (p *people) reprovision(r *store.Project) {
 	if name := p.pick(r); name != "" {
 		p.act(r, change.Action{Action: "reprovision", Services: []string{name}})
 	}
 }
 
 // pick is one of the services in force; empty: there is none.
-func (p *people) pick(r *store.Record) string {
-	st, _ := r.Status.(*mariposa.ProjectStatus)
+func (p *people) pick(r *store.Project) string {
+	st := r.Status()
 	if st == nil || len(st.Services) == 0 {
 		return ""
 	}
 	return slices.Sorted(maps.Keys(st.Services))[p.w.rng.IntN(len(st.Services))]
 }
 
-func (p *people) delete(r *store.Record) bool {
+func (p *people) delete(r *store.Project) bool {
 	volumes := p.w.chance(2)
 	return p.put(&question{
 		what: "delete " + nameOf(r), permission: auth.Administer,
@@ -302,8 +302,8 @@ func (p *people) setLimit(most *int) bool {
 func (p *people) tasks(project string) []queue.Task {
 	var open []queue.Task
 	for _, t := range p.asked.picture.TasksOf(project) {
-		st, _ := t.Status.(*mariposa.TaskStatus)
-		open = append(open, queue.Task{ID: t.ID, Spec: t.Spec.(*mariposa.TaskSpec), Status: st})
+		st := t.Status()
+		open = append(open, queue.Task{ID: t.ID, Spec: t.Spec(), Status: st})
 	}
 	return open
 }
@@ -358,12 +358,12 @@ func (p *people) askAgain() bool {
 		if r == nil || !p.sound[name+"/started"] || p.tries[name] == 3 {
 			continue
 		}
-		st, _ := r.Status.(*mariposa.ProjectStatus)
+		st := r.Status()
 		full := p.lacksRoom(st)
 		if full {
 			p.w.enlargeNodes()
 		}
-		if full || st != nil && st.Undone == r.Spec.(*mariposa.ProjectSpec).Number {
+		if full || st != nil && st.Undone == r.Spec().Number {
 			p.tries[name]++
 			p.sound[name], p.sound[name+"/finished"], p.sound[name+"/started"] = false, false, false
 			again = true
@@ -398,16 +398,16 @@ func (p *people) mayRescale(project string) bool {
 // mends reports whether a project comes to peace with the manifest it has, mended.
 // That is so in every other world, unless people have left something as it was, or
 // a version is taken back: then they submit another one.
-func (p *people) mends(name string, r *store.Record) bool {
-	st, _ := r.Status.(*mariposa.ProjectStatus)
-	return p.w.Seed%2 == 0 && p.drafts[name] != nil && !p.left[name] && st != nil && st.Undone != r.Spec.(*mariposa.ProjectSpec).Number
+func (p *people) mends(name string, r *store.Project) bool {
+	st := r.Status()
+	return p.w.Seed%2 == 0 && p.drafts[name] != nil && !p.left[name] && st != nil && st.Undone != r.Spec().Number
 }
 
 // submitMended submits what there is with its faults mended. Where that is nothing
 // new, there is nothing to do.
-func (p *people) submitMended(name string, r *store.Record) bool {
+func (p *people) submitMended(name string, r *store.Project) bool {
 	scales := map[string]int{}
-	st, _ := r.Status.(*mariposa.ProjectStatus)
+	st := r.Status()
 	for service, ss := range st.Services {
 		scales[service] = ss.Scale
 	}
@@ -428,7 +428,7 @@ func (p *people) leftOutdated(project, service string, number int) bool {
 		return false
 	}
 	for _, r := range p.w.checker.instances {
-		spec := r.Spec.(*mariposa.InstanceSpec)
+		spec := r.Spec()
 		if spec.Project == project && spec.ServiceName == service && spec.Goal == mariposa.GoalRunning && mariposa.FormOf(spec.Digest) != mariposa.FormOf(def.Digest) {
 			return true
 		}
@@ -438,9 +438,9 @@ func (p *people) leftOutdated(project, service string, number int) bool {
 
 // finishMended has what is held or left outdated go on, and what has failed be tried
 // again, once the mended version is in force.
-func (p *people) finishMended(r *store.Record) bool {
-	spec := r.Spec.(*mariposa.ProjectSpec)
-	st, _ := r.Status.(*mariposa.ProjectStatus)
+func (p *people) finishMended(r *store.Project) bool {
+	spec := r.Spec()
+	st := r.Status()
 	if st == nil || st.Number != spec.Number {
 		p.sound[spec.Name] = st == nil || st.Undone != spec.Number
 		return false

@@ -16,7 +16,7 @@ import (
 func (c *checker) wanted(service string) []string {
 	var ids []string
 	for id, r := range c.instances {
-		if spec := r.Spec.(*mariposa.InstanceSpec); spec.ServiceName == service && spec.Goal == mariposa.GoalRunning {
+		if spec := r.Spec(); spec.ServiceName == service && spec.Goal == mariposa.GoalRunning {
 			ids = append(ids, id)
 		}
 	}
@@ -30,8 +30,8 @@ func (c *checker) reality() map[string]string {
 	count := map[string]map[int]int{}
 	for _, id := range c.sorted() {
 		r := c.instances[id]
-		spec := r.Spec.(*mariposa.InstanceSpec)
-		status, _ := r.Status.(*mariposa.InstanceStatus)
+		spec := r.Spec()
+		status := r.Status()
 		if spec.Kept {
 			continue
 		}
@@ -76,7 +76,7 @@ func (c *checker) fares(sc scenario.Scenario) {
 		c.w.fail("%d projects are there in the end", len(c.projects))
 	}
 	for _, r := range c.projects {
-		st, _ := r.Status.(*mariposa.ProjectStatus)
+		st := r.Status()
 		for name, ss := range st.Services {
 			if want := sc.Fares(name); ss.Status != want {
 				c.w.fail("%s is %s (%s), want %s", name, ss.Status, reason.Sentence(ss.Reason), want)
@@ -93,7 +93,7 @@ const calm = 20 * time.Second
 // has failed is over, but the rest of what it brought goes on.
 func (c *checker) unsettled() string {
 	for _, r := range c.projects {
-		st, _ := r.Status.(*mariposa.ProjectStatus)
+		st := r.Status()
 		switch {
 		case st == nil:
 			return "nothing is planned yet"

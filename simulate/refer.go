@@ -45,12 +45,12 @@ func (c *checker) letGo(ch *store.Change, spec *mariposa.InstanceSpec) {
 }
 
 // loseNode notes the instances of a node that cannot be reached.
-func (c *checker) loseNode(r store.Record) {
-	if st, _ := r.Status.(*mariposa.NodeStatus); st == nil || st.State != mariposa.NodeUnknown {
+func (c *checker) loseNode(r *store.Node) {
+	if st := r.Status(); st == nil || st.State != mariposa.NodeUnknown {
 		return
 	}
 	for id, i := range c.instances {
-		if i.Spec.(*mariposa.InstanceSpec).Node == r.ID {
+		if i.Spec().Node == r.ID {
 			c.refs.hurt[id] = true
 		}
 	}
@@ -62,7 +62,7 @@ func (c *checker) excuse() {
 	for _, x := range c.refs.news {
 		x.excuse = c.excuseFor(x.spec)
 		for id, r := range c.instances {
-			node, _ := c.nodes[r.Spec.(*mariposa.InstanceSpec).Node].Status.(*mariposa.NodeStatus)
+			node := c.nodes[r.Spec().Node].Status()
 			if node == nil || node.State != mariposa.NodeRunning || c.refs.unseen[id] {
 				x.away[id] = true
 			}
@@ -72,9 +72,8 @@ func (c *checker) excuse() {
 }
 
 func (c *checker) excuseFor(spec *mariposa.InstanceSpec) string {
-	r, known := c.projects[spec.Project]
-	st, _ := r.Status.(*mariposa.ProjectStatus)
-	if !known || st == nil {
+	st := c.projects[spec.Project].Status()
+	if st == nil {
 		return "its project is gone"
 	}
 	numbers := []int{spec.Number}
@@ -113,7 +112,7 @@ func (c *checker) refersToNothingRemoved() {
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.refs.running)) {
 		r := c.instances[id]
-		spec := r.Spec.(*mariposa.InstanceSpec)
+		spec := r.Spec()
 		if spec.Debt || spec.Bindings == nil {
 			continue
 		}

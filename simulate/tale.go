@@ -135,10 +135,10 @@ func (w *World) resting() string {
 		}
 	}
 	for id, r := range w.checker.tasks {
-		if r.Spec.(*mariposa.TaskSpec).Task == mariposa.TaskFreeze {
+		if r.Spec().Task == mariposa.TaskFreeze {
 			continue // it is open until people thaw
 		}
-		if st, _ := r.Status.(*mariposa.TaskStatus); !mariposa.StateOfTask(st).Ended() {
+		if st := r.Status(); !mariposa.StateOfTask(st).Ended() {
 			return "task " + id + " is open"
 		}
 	}
@@ -178,7 +178,7 @@ func (p *people) do(a scenario.Action) bool {
 }
 
 // request asks for what needs no manifest.
-func (p *people) request(a scenario.Action, r *store.Record) bool {
+func (p *people) request(a scenario.Action, r *store.Project) bool {
 	switch {
 	case a.Scale != nil:
 		scale := map[string]change.Scaling{}
@@ -189,10 +189,10 @@ func (p *people) request(a scenario.Action, r *store.Record) bool {
 	case a.Do == "delete":
 		return p.delete(r)
 	case a.Do == "resubmit":
-		newest, err := p.w.store.Get(p.w.ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, r.Spec.(*mariposa.ProjectSpec).Number))
-		return err == nil && p.update(r, string(newest.Spec.(*mariposa.VersionSpec).Manifest), "the same manifest")
+		newest, err := p.w.store.Get(p.w.ctx, mariposa.KindVersion, mariposa.VersionID(r.ID, r.Spec().Number))
+		return err == nil && p.update(r, string((*store.Version)(&newest).Spec().Manifest), "the same manifest")
 	case a.Do == "revert":
-		st, _ := r.Status.(*mariposa.ProjectStatus)
+		st := r.Status()
 		return st != nil && st.Completed > 0 && p.act(r, change.Action{Action: "revert"})
 	case slices.Contains([]string{"start", "stop", "freeze", "thaw", "pause", "resume", "converge"}, a.Do):
 		return p.act(r, change.Action{Action: a.Do, Services: a.Scope()})
@@ -239,7 +239,7 @@ func (w *World) matches(kept map[string][]string) {
 		}
 	}
 	c.fares(sc)
-	st, _ := c.tasks[w.people.last].Status.(*mariposa.TaskStatus)
+	st := c.tasks[w.people.last].Status()
 	if state := mariposa.StateOfTask(st); state != sc.LastEnds() {
 		w.fail("the last task is %s (%s), want %s", state, reason.Sentence(st.Reason), sc.LastEnds())
 	}

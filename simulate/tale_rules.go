@@ -30,7 +30,7 @@ func (w *World) failsNow(i driver.Instance) bool {
 	if !known {
 		return false
 	}
-	spec := r.Spec.(*mariposa.InstanceSpec)
+	spec := r.Spec()
 	if w.broken[spec.ServiceName] {
 		return true
 	}
@@ -40,8 +40,8 @@ func (w *World) failsNow(i driver.Instance) bool {
 	}
 	for _, id := range w.checker.sorted() {
 		r := w.checker.instances[id]
-		other := r.Spec.(*mariposa.InstanceSpec)
-		if other.ServiceName == why.While && other.Project == spec.Project && isWanted(&r) && w.checker.firstLike(other) == why.Is {
+		other := r.Spec()
+		if other.ServiceName == why.While && other.Project == spec.Project && isWanted(r) && w.checker.firstLike(other) == why.Is {
 			return true
 		}
 	}
@@ -50,10 +50,9 @@ func (w *World) failsNow(i driver.Instance) bool {
 
 // isWanted reports whether an instance is to run and has not ended. One that was
 // told to go is no cause any more, however long that takes.
-func isWanted(r *store.Record) bool {
-	spec := r.Spec.(*mariposa.InstanceSpec)
-	status, _ := r.Status.(*mariposa.InstanceStatus)
-	switch mariposa.StateOf(spec, status) {
+func isWanted(r *store.Instance) bool {
+	spec := r.Spec()
+	switch mariposa.StateOf(spec, r.Status()) {
 	case mariposa.StateFailed, mariposa.StateStopped, mariposa.StateDestroyed:
 		return false
 	}

@@ -16,8 +16,8 @@ import (
 // volume holds the life of volumes to the rules: one never changes its node or its
 // slot, a slot has one of a name, a tombstone is for ever, and nothing goes without.
 func (c *checker) volume(ch *store.Change) {
-	r := ch.Record
-	spec := r.Spec.(*mariposa.VolumeSpec)
+	r := (*store.Volume)(&ch.Record)
+	spec := r.Spec()
 	name := fmt.Sprintf("volume %s of %s.%d", tail(r.ID), spec.ServiceName, spec.Slot)
 	c.w.note("r%d %s %s on %s goal %s (%s)", ch.Revision, name, ch.Event.Kind, spec.Node, spec.Goal, reason.Sentence(spec.Reason))
 	if ch.Deleted {
@@ -31,7 +31,7 @@ func (c *checker) volume(ch *store.Change) {
 		return
 	}
 	if old, known := c.volumes[r.ID]; known {
-		was := old.Spec.(*mariposa.VolumeSpec)
+		was := old.Spec()
 		if was.Node != spec.Node || was.Service != spec.Service || was.Slot != spec.Slot || was.Name != spec.Name {
 			c.w.fail("%s on %s was one of %s.%d on %s", name, spec.Node, was.ServiceName, was.Slot, was.Node)
 		}
@@ -44,7 +44,7 @@ func (c *checker) volume(ch *store.Change) {
 	}
 	c.volumes[r.ID] = r
 	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
-		other := c.volumes[id].Spec.(*mariposa.VolumeSpec)
+		other := c.volumes[id].Spec()
 		if id != r.ID && spec.Project != "" && other.Project == spec.Project && other.Service == spec.Service && other.Slot == spec.Slot && other.Name == spec.Name &&
 			other.Goal == mariposa.GoalKept && spec.Goal == mariposa.GoalKept {
 			c.w.fail("%s is the second one of its slot, beside %s", name, tail(id))
@@ -56,8 +56,8 @@ func (c *checker) volume(ch *store.Change) {
 func (c *checker) userOf(volume string) string {
 	for _, id := range c.sorted() {
 		r := c.instances[id]
-		spec := r.Spec.(*mariposa.InstanceSpec)
-		status, _ := r.Status.(*mariposa.InstanceStatus)
+		spec := r.Spec()
+		status := r.Status()
 		if !spec.Kept && mariposa.StateOf(spec, status) != mariposa.StateDestroyed &&
 			slices.ContainsFunc(spec.Mounts, func(m mariposa.Mount) bool { return m.Volume == volume }) {
 			return spec.Name
@@ -73,7 +73,7 @@ func (c *checker) atItsVolumes(id string, spec *mariposa.InstanceSpec) {
 		if !known {
 			c.w.fail("%s was made with a volume that nobody knows", spec.Name)
 		}
-		v := r.Spec.(*mariposa.VolumeSpec)
+		v := r.Spec()
 		if v.Node != spec.Node || v.Service != spec.Service || v.Slot != spec.Slot || v.Name != m.Name {
 			c.w.fail("%s on %s was made with the volume of %s.%d on %s", spec.Name, spec.Node, v.ServiceName, v.Slot, v.Node)
 		}
@@ -87,7 +87,7 @@ func (c *checker) atItsVolumes(id string, spec *mariposa.InstanceSpec) {
 // leftToGo says which volume has a tombstone that is not settled; empty when none.
 func (c *checker) leftToGo() string {
 	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
-		if c.volumes[id].Spec.(*mariposa.VolumeSpec).Goal == mariposa.GoalGone {
+		if c.volumes[id].Spec().Goal == mariposa.GoalGone {
 			return "volume " + id + " is to go"
 		}
 	}
@@ -97,7 +97,7 @@ func (c *checker) leftToGo() string {
 // deleteVolume deletes a volume that a project has left.
 func (p *people) deleteVolume() {
 	for _, r := range p.asked.picture.VolumesLeftTo(organization) {
-		if r.Spec.(*mariposa.VolumeSpec).Goal == mariposa.GoalGone {
+		if r.Spec().Goal == mariposa.GoalGone {
 			continue
 		}
 		p.put(&question{

@@ -92,8 +92,7 @@ type Store interface {
 	Close() error
 }
 
-// Record is an object as the store has it. Spec and Status are pointers to the
-// nouns of its kind; whoever holds a Record treats them as unchangeable.
+// Record is an object as the store has it, of whatever kind.
 type Record struct {
 	Kind           mariposa.Kind
 	ID             string
@@ -102,8 +101,14 @@ type Record struct {
 	Revision       int64  // the newest change of either half
 	SpecRevision   int64
 	StatusRevision int64 // 0 until a Status is first written
-	Spec           any
-	Status         any // nil until first written
+	Halves
+}
+
+// Halves are pointers to the nouns of a record's kind. Whoever holds a record treats
+// them as unchangeable.
+type Halves struct {
+	Spec   any
+	Status any // nil until first written
 }
 
 // Unit is a change that happens whole or not at all. Its entries of the audit

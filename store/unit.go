@@ -13,12 +13,14 @@ func (u *Unit) Absent(kind mariposa.Kind, id string) {
 }
 
 // Unchanged demands that the Spec of an object is as it was read.
-func (u *Unit) Unchanged(r *Record) {
+func (u *Unit) Unchanged(read Any) {
+	r := read.Record()
 	u.Require = append(u.Require, Require{Kind: r.Kind, ID: r.ID, SpecRevision: r.SpecRevision, StatusRevision: -1})
 }
 
 // StatusUnchanged demands that the Status of an object is as it was read.
-func (u *Unit) StatusUnchanged(r *Record) {
+func (u *Unit) StatusUnchanged(read Any) {
+	r := read.Record()
 	u.Require = append(u.Require, Require{Kind: r.Kind, ID: r.ID, SpecRevision: -1, StatusRevision: r.StatusRevision})
 }
 

@@ -18,7 +18,7 @@ var feedTests = map[string]func(*testing.T, Harness){
 		gapless(t, changes, 1)
 		same(t, "last state", changes[1].Record, store.Record{
 			Kind: mariposa.KindNode, ID: "a", Revision: 2, SpecRevision: 1, StatusRevision: 2,
-			Spec: nodeSpec("1"), Status: nodeStatus("2"),
+			Halves: store.Halves{Spec: nodeSpec("1"), Status: nodeStatus("2")},
 		})
 		same(t, "event", changes[1].Event, mariposa.Event{Kind: "node.said", Node: "a", Reason: mariposa.Said("2")})
 		for _, c := range changes {

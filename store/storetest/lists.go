@@ -97,7 +97,7 @@ func longPast(t *testing.T, s store.Store) (projects []string, tasks []store.Rec
 			st.State = mariposa.TaskActive
 		}
 		w := store.Write{Kind: mariposa.KindTask, ID: numbered("t", i), Project: projects[p], Spec: &mariposa.TaskSpec{Project: projects[p]}, Status: st, Archive: archive}
-		tasks = append(tasks, store.Record{Kind: w.Kind, ID: w.ID, Project: w.Project, Archived: archive, Spec: w.Spec, Status: st})
+		tasks = append(tasks, store.Record{Kind: w.Kind, ID: w.ID, Project: w.Project, Archived: archive, Halves: store.Halves{Spec: w.Spec, Status: st}})
 		if writes = append(writes, w); len(writes) == 400 {
 			commit(t, s, unit(writes...))
 			writes = nil

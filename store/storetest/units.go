@@ -90,7 +90,7 @@ var unitTests = map[string]func(*testing.T, Harness){
 		commit(t, h.Store, unit(putNode("a", "spec 3")))
 		same(t, "record", get(t, h.Store, mariposa.KindNode, "a"), store.Record{
 			Kind: mariposa.KindNode, ID: "a", Revision: 3, SpecRevision: 3, StatusRevision: 2,
-			Spec: nodeSpec("spec 3"), Status: nodeStatus("status 2"),
+			Halves: store.Halves{Spec: nodeSpec("spec 3"), Status: nodeStatus("status 2")},
 		})
 		both := putNode("a", "spec 4")
 		both.Status = nodeStatus("status 4")

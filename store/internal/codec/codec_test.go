@@ -15,20 +15,20 @@ func sample() ([]store.Change, []*Object) {
 	coded := (&mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: 3, Until: at}).Because(mariposa.Said("exited with 1"))
 	spec, status := &mariposa.NodeSpec{Name: "n", Traits: map[string]string{"a": "b"}}, &mariposa.NodeStatus{Reason: mariposa.Said("ré\x00son")}
 	changes := []store.Change{
-		{Revision: 7, Time: at, Spec: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 7, SpecRevision: 7, Spec: spec}},
+		{Revision: 7, Time: at, Spec: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 7, SpecRevision: 7, Halves: store.Halves{Spec: spec}}},
 		{
 			Revision: 8, Time: at, Status: true, Record: store.Record{
 				Kind: mariposa.KindNode, ID: "a", Project: "p", Archived: true,
-				Revision: 8, SpecRevision: 7, StatusRevision: 8, Spec: spec, Status: status,
+				Revision: 8, SpecRevision: 7, StatusRevision: 8, Halves: store.Halves{Spec: spec, Status: status},
 			},
 			Event: mariposa.Event{Kind: "1", Project: "2", Service: "3", Instance: "4", Node: "5", Task: "6", Actor: "7", Reason: mariposa.Said("8")},
 		},
 		{
-			Revision: 9, Time: at, Deleted: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 8, SpecRevision: 7, StatusRevision: 8, Spec: spec, Status: status},
+			Revision: 9, Time: at, Deleted: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 8, SpecRevision: 7, StatusRevision: 8, Halves: store.Halves{Spec: spec, Status: status}},
 			Event: mariposa.Event{Kind: "1", Reason: coded},
 		},
 		{
-			Revision: 10, Time: at, Deleted: true, Record: store.Record{Kind: mariposa.KindNode, ID: "b", Revision: 9, SpecRevision: 9, Spec: spec},
+			Revision: 10, Time: at, Deleted: true, Record: store.Record{Kind: mariposa.KindNode, ID: "b", Revision: 9, SpecRevision: 9, Halves: store.Halves{Spec: spec}},
 			Event: mariposa.Event{Kind: "1", Reason: coded},
 		},
 	}
@@ -93,7 +93,7 @@ func FuzzEntries(f *testing.F) {
 // events of a chunk.
 func TestEqualReasonsAreShared(t *testing.T) {
 	read := func(count int) *mariposa.Reason {
-		o := Object{Record: store.Record{Kind: mariposa.KindInstance, Spec: &mariposa.InstanceSpec{Reason: &mariposa.Reason{Code: mariposa.ReasonScale, Count: count}}}}
+		o := Object{Record: store.Record{Kind: mariposa.KindInstance, Halves: store.Halves{Spec: &mariposa.InstanceSpec{Reason: &mariposa.Reason{Code: mariposa.ReasonScale, Count: count}}}}}
 		if err := o.Encode(); err != nil {
 			t.Fatal(err)
 		}

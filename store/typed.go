@@ -1,0 +1,50 @@
+package store
+
+import "mariposa"
+
+// Of is a record whose kind the compiler knows: a pointer to one and a pointer to a
+// Record are converted into each other, which costs nothing.
+type Of[S, T any] Record
+
+// The records of each kind.
+type (
+	Node         = Of[mariposa.NodeSpec, mariposa.NodeStatus]
+	User         = Of[mariposa.UserSpec, mariposa.UserStatus]
+	Organization = Of[mariposa.OrganizationSpec, mariposa.OrganizationStatus]
+	Package      = Of[mariposa.PackageSpec, mariposa.PackageStatus]
+	Key          = Of[mariposa.KeySpec, mariposa.KeyStatus]
+	Project      = Of[mariposa.ProjectSpec, mariposa.ProjectStatus]
+	Service      = Of[mariposa.ServiceSpec, mariposa.ServiceStatus]
+	Version      = Of[mariposa.VersionSpec, mariposa.VersionStatus]
+	Metadata     = Of[mariposa.MetadataSpec, mariposa.MetadataStatus]
+	Task         = Of[mariposa.TaskSpec, mariposa.TaskStatus]
+	Volume       = Of[mariposa.VolumeSpec, mariposa.VolumeStatus]
+	Network      = Of[mariposa.NetworkSpec, mariposa.NetworkStatus]
+	Attachment   = Of[mariposa.AttachmentSpec, mariposa.AttachmentStatus]
+	Instance     = Of[mariposa.InstanceSpec, mariposa.InstanceStatus]
+	Name         = Of[mariposa.NameSpec, mariposa.NameStatus]
+	Token        = Of[mariposa.TokenSpec, mariposa.TokenStatus]
+	Answer       = Of[mariposa.AnswerSpec, mariposa.AnswerStatus]
+)
+
+// Spec is what is wanted of it.
+func (r *Of[S, T]) Spec() *S { return r.Halves.Spec.(*S) }
+
+// Status is what is so of it; nil where there is no such object, or nothing was
+// written yet.
+func (r *Of[S, T]) Status() *T {
+	if r == nil {
+		return nil
+	}
+	st, _ := r.Halves.Status.(*T)
+	return st
+}
+
+// Any is a record, whether the compiler knows its kind or not.
+type Any interface{ Record() *Record }
+
+// Record is the same record, for those who take any kind; nil stays nil.
+func (r *Of[S, T]) Record() *Record { return (*Record)(r) }
+
+// Record is the record itself.
+func (r *Record) Record() *Record { return r }
