@@ -190,7 +190,7 @@ func TestACommandEndsWithWhoAskedForIt(t *testing.T) {
 	for name, end := range map[string]func(control *wire.Stream, cut func()){
 		"closed":                       func(control *wire.Stream, _ func()) { _ = control.Close() },
 		"the connection is lost":       func(_ *wire.Stream, cut func()) { cut() },
-		"a larger message than may be": func(control *wire.Stream, _ func()) { go control.Send(wire.Message{Bytes: make([]byte, 2<<20)}) }, //nolint:errcheck // nobody takes all of it
+		"a larger message than may be": func(control *wire.Stream, _ func()) { go control.Send(wire.Message{Bytes: make([]byte, 2<<20)}) }, // nobody takes all of it
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

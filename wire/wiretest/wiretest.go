@@ -29,7 +29,7 @@ func Pair(t *testing.T) (near, far *websocket.Conn) {
 		<-end
 	}))
 	client := &http.Client{Transport: &http.Transport{}}
-	far, _, err := websocket.Dial(t.Context(), strings.Replace(srv.URL, "http", "ws", 1), &websocket.DialOptions{HTTPClient: client})
+	far, _, err := websocket.Dial(t.Context(), strings.Replace(srv.URL, "http", "ws", 1), &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // an accepted connection has none
 	if err != nil {
 		t.Fatal(err)
 	}
