@@ -192,8 +192,7 @@ func (v *viewer) unreachableNode(id string) *mariposa.Reason {
 }
 
 func (v *viewer) versionDoc(r *store.Version) contract.Version {
-	spec := r.Spec()
-	st := r.Status()
+	spec, st := r.Spec(), r.Status()
 	doc := contract.Version{
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Message: spec.Message,
 		Tags: []string{}, ServicesChanged: list(spec.Changed), Completed: st != nil && !st.Completed.IsZero(),

@@ -161,8 +161,7 @@ func (s *server) getVolume(ctx context.Context, in *ofVolume) (*document[contrac
 
 // volume shows a volume.
 func (v *viewer) volume(r *store.Volume) contract.Volume {
-	spec := r.Spec()
-	st := r.Status()
+	spec, st := r.Spec(), r.Status()
 	doc := contract.Volume{
 		ID: r.ID, Name: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: spec.ProjectName,
 		Service: spec.Service, ServiceName: spec.ServiceName, Slot: fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot), ComputeType: spec.Compute,

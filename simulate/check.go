@@ -293,8 +293,7 @@ func (c *checker) beforePlan(s *server, project string) {
 }
 
 func (c *checker) serves(s *server, r *store.Instance) bool {
-	spec := r.Spec()
-	status := r.Status()
+	spec, status := r.Spec(), r.Status()
 	return spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning && c.isReached(s, spec.Node)
 }
 
@@ -365,8 +364,7 @@ func (c *checker) frozenStays(was, is *mariposa.ProjectStatus, touched map[strin
 func (c *checker) atRest() string {
 	want := 0
 	for id, r := range c.projects {
-		st := r.Status()
-		spec := r.Spec()
+		st, spec := r.Status(), r.Spec()
 		if spec.Deleting {
 			return spec.Name + " is being deleted"
 		}
@@ -406,8 +404,7 @@ func (c *checker) kept() int {
 func (c *checker) countRunning(project, service string) int {
 	n := 0
 	for _, r := range c.instances {
-		spec := r.Spec()
-		status := r.Status()
+		spec, status := r.Spec(), r.Status()
 		if spec.Project == project && spec.ServiceName == service && spec.Goal == mariposa.GoalRunning && mariposa.StateOf(spec, status) == mariposa.StateRunning {
 			n++
 		}

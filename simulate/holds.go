@@ -118,8 +118,7 @@ func (p *people) terminate(r *store.Project) {
 // waits for the newest version to come into force: to ask before would end its
 // task. One that was taken back is submitted again.
 func (p *people) finishHolds(r *store.Project) bool {
-	spec := r.Spec()
-	st := r.Status()
+	spec, st := r.Spec(), r.Status()
 	if st == nil || st.Number != spec.Number {
 		p.sound[spec.Name] = st == nil || st.Undone != spec.Number
 		return false

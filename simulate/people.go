@@ -439,8 +439,7 @@ func (p *people) leftOutdated(project, service string, number int) bool {
 // finishMended has what is held or left outdated go on, and what has failed be tried
 // again, once the mended version is in force.
 func (p *people) finishMended(r *store.Project) bool {
-	spec := r.Spec()
-	st := r.Status()
+	spec, st := r.Spec(), r.Status()
 	if st == nil || st.Number != spec.Number {
 		p.sound[spec.Name] = st == nil || st.Undone != spec.Number
 		return false

@@ -30,8 +30,7 @@ func (c *checker) reality() map[string]string {
 	count := map[string]map[int]int{}
 	for _, id := range c.sorted() {
 		r := c.instances[id]
-		spec := r.Spec()
-		status := r.Status()
+		spec, status := r.Spec(), r.Status()
 		if spec.Kept {
 			continue
 		}

@@ -56,8 +56,7 @@ func (c *checker) volume(ch *store.Change) {
 func (c *checker) userOf(volume string) string {
 	for _, id := range c.sorted() {
 		r := c.instances[id]
-		spec := r.Spec()
-		status := r.Status()
+		spec, status := r.Spec(), r.Status()
 		if !spec.Kept && mariposa.StateOf(spec, status) != mariposa.StateDestroyed &&
 			slices.ContainsFunc(spec.Mounts, func(m mariposa.Mount) bool { return m.Volume == volume }) {
 			return spec.Name

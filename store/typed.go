@@ -6,7 +6,7 @@ import "mariposa"
 // Record are converted into each other, which costs nothing.
 type Of[S, T any] Record
 
-// The records of each kind.
+// Node and the others are the records of each kind.
 type (
 	Node         = Of[mariposa.NodeSpec, mariposa.NodeStatus]
 	User         = Of[mariposa.UserSpec, mariposa.UserStatus]
