@@ -6,7 +6,9 @@ import "mariposa"
 // Record are converted into each other, which costs nothing.
 type Of[S, T any] Record
 
-// Node and the others are the records of each kind.
+// The records of each kind.
+
+//nolint:revive // one comment is enough for all of them
 type (
 	Node         = Of[mariposa.NodeSpec, mariposa.NodeStatus]
 	User         = Of[mariposa.UserSpec, mariposa.UserStatus]
