@@ -87,8 +87,8 @@ func (n *Node) done(i *instance) {
 }
 
 // beside makes a blocking call off the loop, and does what comes of it on the loop.
-// A call that never waits is made at once: that saves a goroutine, and a report of
-// what is over by then. A goroutine ends with its call: the call's context, which
+// A call that never waits is made at once: that saves a goroutine, a timer, and a
+// report of what is over by then. A goroutine ends with its call: the call's context, which
 // outlives frames and steps, or the driver's Close sees to that.
 func (n *Node) beside(l *lane, id string, w *mariposa.Workload, call func(ctx context.Context) (then func())) {
 	base := context.WithoutCancel(n.stepCtx)
@@ -102,7 +102,7 @@ func (n *Node) beside(l *lane, id string, w *mariposa.Workload, call func(ctx co
 	case n.Spawn != nil:
 		n.Spawn(work)
 	case ok && p.Prompt(id, w):
-		work()
+		n.post(call(base))
 	default:
 		go work()
 	}
