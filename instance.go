@@ -22,7 +22,7 @@ type InstanceSpec struct {
 	Created     time.Time   `json:"created"`
 	Managed     bool        `json:"managed"`
 	Kept        bool        `json:"kept,omitempty"` // it has ended and is kept for people to look at; it takes nothing of its node any more
-	Debt        bool        `json:"debt,omitempty"` // its project is gone; the node's session settles it
+	Orphaned    bool        `json:"debt,omitempty"` // its project is gone; the node's session settles it
 	Memory      int64       `json:"memory,omitempty"`
 	MilliCPU    int64       `json:"milli_cpu,omitempty"`
 	Ports       []int       `json:"ports,omitempty"`    // fixed ports it takes on its node
@@ -36,13 +36,13 @@ type InstanceSpec struct {
 	Bindings *Bindings `json:"bindings,omitempty"`
 	Bound    string    `json:"bound,omitempty"`
 
-	Author  string `json:"author,omitempty"`  // of an unmanaged one
-	Bounces int    `json:"bounces,omitempty"` // how often a person had it restarted in place
-	Forced  bool   `json:"forced,omitempty"`  // it has no more time to stop: a person said so
+	Author         string `json:"author,omitempty"`  // of an unmanaged one
+	ManualRestarts int    `json:"bounces,omitempty"` // how often a person had it restarted in place
+	Forced         bool   `json:"forced,omitempty"`  // it has no more time to stop: a person said so
 }
 
-// Take is what an instance takes of its node's capacity.
-func (s *InstanceSpec) Take() Resources {
+// Resources is what an instance takes of its node's capacity.
+func (s *InstanceSpec) Resources() Resources {
 	if s.Kept {
 		return Resources{}
 	}
@@ -52,19 +52,19 @@ func (s *InstanceSpec) Take() Resources {
 // InstanceStatus is what the node last said of an instance. The node's session
 // writes it.
 type InstanceStatus struct {
-	State      State             `json:"state"`
-	Since      time.Time         `json:"since"` // since when it is in this state, by the store's side of the wire
-	Health     Health            `json:"health,omitempty"`
-	Generation int64             `json:"generation"` // the newest generation the node has made true
-	PhysicalID string            `json:"physical_id,omitempty"`
-	Addresses  []string          `json:"addresses,omitempty"`
-	Started    time.Time         `json:"started,omitzero"`
-	Finished   time.Time         `json:"finished,omitzero"`
-	ExitCode   *int              `json:"exit_code,omitempty"`
-	Restarts   int               `json:"restarts,omitempty"`
-	Bounces    int               `json:"bounces,omitempty"` // how many of the restarts that people asked for the node has made
-	Reason     string            `json:"reason,omitempty"`
-	Details    map[string]string `json:"details,omitempty"`
+	State          State             `json:"state"`
+	Since          time.Time         `json:"since"` // since when it is in this state, by the store's side of the wire
+	Health         Health            `json:"health,omitempty"`
+	Generation     int64             `json:"generation"` // the newest generation the node has made true
+	PhysicalID     string            `json:"physical_id,omitempty"`
+	Addresses      []string          `json:"addresses,omitempty"`
+	Started        time.Time         `json:"started,omitzero"`
+	Finished       time.Time         `json:"finished,omitzero"`
+	ExitCode       *int              `json:"exit_code,omitempty"`
+	Restarts       int               `json:"restarts,omitempty"`
+	ManualRestarts int               `json:"bounces,omitempty"` // how many of the restarts that people asked for the node has made
+	Reason         string            `json:"reason,omitempty"`
+	Details        map[string]string `json:"details,omitempty"`
 }
 
 // Usage is what an instance takes from its node. A figure that is nil is unknown.

@@ -26,10 +26,10 @@ const (
 // kinds is what is known of every kind, in the order in which a reader should load
 // them.
 var kinds = []struct {
-	kind    Kind
-	shelved bool
-	spec    func() any
-	status  func() any
+	kind     Kind
+	onDemand bool
+	spec     func() any
+	status   func() any
 }{
 	{KindNode, false, empty[NodeSpec], empty[NodeStatus]},
 	{KindUser, false, empty[UserSpec], empty[UserStatus]},
@@ -70,11 +70,11 @@ var byKind = func() map[Kind]int {
 	return all
 }()
 
-// Shelved reports whether objects of a kind are read one by one by who needs
+// LoadedOnDemand reports whether objects of a kind are read one by one by who needs
 // them, and left out of snapshots: there may be many, and large ones.
-func (k Kind) Shelved() bool {
+func (k Kind) LoadedOnDemand() bool {
 	i, known := byKind[k]
-	return known && kinds[i].shelved
+	return known && kinds[i].onDemand
 }
 
 // NewSpec makes an empty Spec of a kind, to decode into; nil for an unknown kind.

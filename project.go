@@ -27,17 +27,17 @@ type ProjectSpec struct {
 // ProjectStatus is the goal in force and how far reality is from it. The
 // project's planner writes it.
 type ProjectStatus struct {
-	Goal      ProjectGoal    `json:"goal"`
-	Version   string         `json:"version"` // the version in force
-	Number    int            `json:"number"`
-	Completed int            `json:"completed,omitempty"` // the version that was last fully in force
-	Undone    int            `json:"undone,omitempty"`    // the newest version that was rolled back
-	UndoneWhy *Reason        `json:"undone_why,omitempty"`
-	Fallback  map[string]int `json:"fallback,omitempty"` // the scales that belong to Completed, for a rollback; nil while it is in force
-	Frozen    bool           `json:"frozen,omitempty"`   // as a whole: services that appear are frozen too
-	Paused    bool           `json:"paused,omitempty"`   // as a whole
-	Status    Status         `json:"status"`
-	Reason    *Reason        `json:"reason,omitempty"`
+	Goal           ProjectGoal    `json:"goal"`
+	Version        string         `json:"version"` // the version in force
+	Number         int            `json:"number"`
+	Completed      int            `json:"completed,omitempty"` // the version that was last fully in force
+	RolledBack     int            `json:"undone,omitempty"`    // the newest version that was rolled back
+	RollbackReason *Reason        `json:"undone_why,omitempty"`
+	Fallback       map[string]int `json:"fallback,omitempty"` // the scales that belong to Completed, for a rollback; nil while it is in force
+	Frozen         bool           `json:"frozen,omitempty"`   // as a whole: services that appear are frozen too
+	Paused         bool           `json:"paused,omitempty"`   // as a whole
+	Status         Status         `json:"status"`
+	Reason         *Reason        `json:"reason,omitempty"`
 	// Services are by name; removed ones stay until their last instance is gone. In
 	// the store each is a record of its own, which the picture puts in here. A store
 	// from before that has them here.
@@ -53,7 +53,7 @@ type ServiceSpec struct {
 // ServiceID is the id of a project's service in the store.
 func ServiceID(project, name string) string { return project + "/" + name }
 
-// ServiceStatus is the goal of one service and how its convergence fares.
+// ServiceStatus is the goal of one service and how far it has converged.
 type ServiceStatus struct {
 	ID      string   `json:"id"`
 	Scale   int      `json:"scale"`
@@ -83,27 +83,27 @@ type Freeze struct {
 // Rollout brings a service's instances to the definition in force, batch by
 // batch. It stands behind update, reprovision, canary, revert and rollback alike.
 type Rollout struct {
-	Number   int       `json:"number"`             // target version
-	From     int       `json:"from,omitempty"`     // the version in force before
-	Batch    Amount    `json:"batch,omitzero"`     // how many at a time; zero: as the service says
-	Before   time.Time `json:"before,omitzero"`    // also replace what was created before this (reprovision)
-	Filter   *Filter   `json:"filter,omitempty"`   // replace only what matches; nil: everything that is outdated
-	Metadata bool      `json:"metadata,omitempty"` // also replace what differs in values of metadata alone
-	Limit    int       `json:"limit,omitempty"`    // hold once so many are at the target (canary); 0: go on to the end
-	Held     bool      `json:"held,omitempty"`     // the limit has been reached
-	Rest     bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was asked for, and will be again
-	Follows  string    `json:"follows,omitempty"`  // it began because this service, which it refers to, has another instance
-	Undo     bool      `json:"undo,omitempty"`     // it takes another one back, and is not taken back itself
-	Asks     bool      `json:"asks,omitempty"`     // it can do nothing more before other services follow what yields
-	Progress time.Time `json:"progress"`           // when it last got on, or could begin to
-	Waiting  bool      `json:"waiting,omitempty"`  // for others: that time does not count
-	Fresh    int       `json:"fresh"`              // the most instances that served at the target so far
-	Failures int       `json:"failures"`           // failures at the target since it last got on
-	Stopped  *Reason   `json:"stopped,omitempty"`  // why it stopped by itself; nil while it goes on
+	Number          int       `json:"number"`             // target version
+	From            int       `json:"from,omitempty"`     // the version in force before
+	Batch           Amount    `json:"batch,omitzero"`     // how many at a time; zero: as the service says
+	Before          time.Time `json:"before,omitzero"`    // also replace what was created before this (reprovision)
+	Filter          *Filter   `json:"filter,omitempty"`   // replace only what matches; nil: everything that is outdated
+	Metadata        bool      `json:"metadata,omitempty"` // also replace what differs in values of metadata alone
+	Limit           int       `json:"limit,omitempty"`    // hold once so many are at the target (canary); 0: go on to the end
+	Held            bool      `json:"held,omitempty"`     // the limit has been reached
+	HoldsAgain      bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was asked for, and will be again
+	Follows         string    `json:"follows,omitempty"`  // it began because this service, which it refers to, has another instance
+	IsRollback      bool      `json:"undo,omitempty"`     // it is a rollback, and is not rolled back itself
+	AwaitsFollowers bool      `json:"asks,omitempty"`     // it can do nothing more before other services follow what yields
+	Progress        time.Time `json:"progress"`           // when it last got on, or could begin to
+	Waiting         bool      `json:"waiting,omitempty"`  // for others: that time does not count
+	MostServing     int       `json:"fresh"`              // the most instances that served at the target so far
+	Failures        int       `json:"failures"`           // failures at the target since it last got on
+	FailureReason   *Reason   `json:"stopped,omitempty"`  // why it stopped by itself; nil while it goes on
 }
 
-// HasStopped reports whether a rollout stopped by itself.
-func (r *Rollout) HasStopped() bool { return r != nil && r.Stopped != nil }
+// HasFailed reports whether a rollout stopped by itself.
+func (r *Rollout) HasFailed() bool { return r != nil && r.FailureReason != nil }
 
 // Filter picks instances of a service. What it does not say, every instance has.
 type Filter struct {
@@ -130,7 +130,7 @@ const (
 	GoalDeleted ProjectGoal = "deleted"
 )
 
-// Status is the word for how a project or service fares.
+// Status is the status of a project or service, in one word.
 type Status string
 
 const (

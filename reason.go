@@ -158,7 +158,7 @@ const (
 	ReasonUnheard       ReasonCode = "unheard"        // nothing has been heard of it since 10:00:00
 	ReasonPlaysDead     ReasonCode = "plays-dead"     // it was told to play dead
 	ReasonQuarantine    ReasonCode = "quarantine"     // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
-	ReasonDebt          ReasonCode = "debt"           // its project is deleted; it goes when its node returns
+	ReasonOrphaned      ReasonCode = "debt"           // its project is deleted; it goes when its node returns
 	ReasonMadeFor       ReasonCode = "made-for"       // made for web.1-a
 	ReasonVolumeLeft    ReasonCode = "volume-left"    // its project is deleted; the organization has it now
 	ReasonVolumeDropped ReasonCode = "volume-dropped" // its project is deleted with its volumes
@@ -198,8 +198,8 @@ func Reported(text string) *Reason {
 	return &Reason{Code: ReasonReported, Detail: text}
 }
 
-// Said is a reason in somebody's own words; nil where there are none.
-func Said(text string) *Reason {
+// TextReason is a reason in somebody's own words; nil where there are none.
+func TextReason(text string) *Reason {
 	if text == "" {
 		return nil
 	}
@@ -274,8 +274,8 @@ func (r *Reason) Is(codes ...ReasonCode) bool {
 	return false
 }
 
-// Words are a reason that is nothing but somebody's words.
-func (r *Reason) Words() (text string, only bool) {
+// PlainText are a reason that is nothing but somebody's words.
+func (r *Reason) PlainText() (text string, onlyText bool) {
 	if r == nil {
 		return "", true
 	}

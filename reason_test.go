@@ -18,9 +18,9 @@ func TestReasonsOfOldStoresAreRead(t *testing.T) {
 	}
 	web := st.Services["web"]
 	for got, want := range map[*mariposa.Reason]string{
-		st.Reason: "web: it rains", st.UndoneWhy: "it snowed", web.Reason: "it rains", web.Rollout.Stopped: "the rollout of version 2 stopped after 3 failures",
+		st.Reason: "web: it rains", st.RollbackReason: "it snowed", web.Reason: "it rains", web.Rollout.FailureReason: "the rollout of version 2 stopped after 3 failures",
 	} {
-		if text, only := got.Words(); text != want || !only {
+		if text, only := got.PlainText(); text != want || !only {
 			t.Errorf("%+v, want %q", got, want)
 		}
 	}
@@ -35,8 +35,8 @@ func TestReasonsSurviveTheStore(t *testing.T) {
 	at := time.Date(2026, 3, 1, 10, 0, 0, 1, time.UTC)
 	for _, r := range []*mariposa.Reason{
 		nil,
-		mariposa.Said("it rains"),
-		mariposa.Said("it rains").AndMore(2),
+		mariposa.TextReason("it rains"),
+		mariposa.TextReason("it rains").AndMore(2),
 		mariposa.Asked("ann did").About("web").Because(mariposa.Reported("it rains")),
 		{
 			Code: mariposa.ReasonFrozen, Service: "a", Subject: "b", Other: "c", Node: "d", Version: 1, Back: mariposa.NoVersion, Count: 2, Of: 3, Since: at,
@@ -80,8 +80,8 @@ func TestReasonsThatDifferInOneFieldAreNotEqual(t *testing.T) {
 // What is made of a reason is another one: it may be shared.
 func TestReasonsAreNotChanged(t *testing.T) {
 	t.Parallel()
-	cause := mariposa.Said("b").Because(mariposa.Said("c"))
-	r := mariposa.Said("a")
+	cause := mariposa.TextReason("b").Because(mariposa.TextReason("c"))
+	r := mariposa.TextReason("a")
 	with := r.Because(cause)
 	if r.Cause != nil || cause.Cause == nil || with.Cause.Cause != nil || with.Cause.Detail != "b" {
 		t.Errorf("%+v because of %+v", r, cause)
@@ -93,7 +93,7 @@ func TestReasonsAreNotChanged(t *testing.T) {
 		t.Errorf("%+v", with)
 	}
 	var none *mariposa.Reason
-	if none.Because(r) != nil || none.AndMore(1) != nil || none.About("web") != nil || none.Root() != nil || none.Is(mariposa.ReasonScale) || r.Because(nil) != r || mariposa.Said("") != nil {
+	if none.Because(r) != nil || none.AndMore(1) != nil || none.About("web") != nil || none.Root() != nil || none.Is(mariposa.ReasonScale) || r.Because(nil) != r || mariposa.TextReason("") != nil {
 		t.Error("nothing became something")
 	}
 }

@@ -133,7 +133,7 @@ const (
 	RestartUnlessStopped RestartPolicy = "unless-stopped"
 )
 
-// Reschedule says how long an unreachable node is ridden out.
+// Reschedule says how long an unreachable node is waited for.
 type Reschedule struct {
 	After time.Duration
 	Never bool

@@ -17,12 +17,12 @@ type TaskSpec struct {
 	Version     string         `json:"version,omitempty"`
 	Patch       Patch          `json:"patch,omitzero"`
 	Before      map[string]int `json:"before,omitempty"` // of a change of scale: what it was
-	// Lifts: it ends the freeze of the services it names. Without it, a task on a
+	// LiftsFreeze: it ends the freeze of the services it names. Without it, a task on a
 	// frozen scope waits for the thaw.
-	Lifts bool `json:"lifts,omitempty"`
-	// Aside: it begins at once and stands beside everything (thaw, pause, resume,
+	LiftsFreeze bool `json:"lifts,omitempty"`
+	// Immediate: it begins at once, whatever else is open (thaw, pause, resume,
 	// converge, accept).
-	Aside bool `json:"aside,omitempty"`
+	Immediate bool `json:"aside,omitempty"`
 	// Supersedes: it takes the place of a start in its scope (a new manifest, a
 	// deploy, a revert). Without it, a task waits for the start to end.
 	Supersedes bool `json:"supersedes,omitempty"`
@@ -43,7 +43,7 @@ type Patch struct {
 	Retry       bool           `json:"retry,omitempty"`       // do not wait for the end of back-offs, this once
 	Accept      bool           `json:"accept,omitempty"`      // the goal becomes what runs
 	KeepScale   bool           `json:"keep_scale,omitempty"`  // whatever the version says of scales (revert)
-	Undo        bool           `json:"undo,omitempty"`        // take the version in force back: scales too, and no undoing of this
+	Rollback    bool           `json:"undo,omitempty"`        // take the version in force back: scales too, and no undoing of this
 }
 
 // Mode is how much of a goal is worked on.
@@ -58,15 +58,15 @@ const (
 
 // TaskStatus is how far a task is.
 type TaskStatus struct {
-	State    TaskState `json:"state"`
-	Started  time.Time `json:"started,omitzero"`
-	Finished time.Time `json:"finished,omitzero"`
-	Moved    time.Time `json:"moved,omitzero"` // when progress was last made
-	Progress Progress  `json:"progress"`
-	Left     int       `json:"left,omitempty"` // the least there was left to do since its scope was last changed; 0: not known
-	Reason   *Reason   `json:"reason,omitempty"`
-	EndedBy  string    `json:"ended_by,omitempty"`
-	Fault    *Reason   `json:"fault,omitempty"` // it will end failed: what it brought is being taken back
+	State        TaskState `json:"state"`
+	Started      time.Time `json:"started,omitzero"`
+	Finished     time.Time `json:"finished,omitzero"`
+	LastProgress time.Time `json:"moved,omitzero"` // when progress was last made
+	Progress     Progress  `json:"progress"`
+	Remaining    int       `json:"left,omitempty"` // the least there was left to do since its scope was last changed; 0: not known
+	Reason       *Reason   `json:"reason,omitempty"`
+	EndedBy      string    `json:"ended_by,omitempty"`
+	Fault        *Reason   `json:"fault,omitempty"` // it will end failed: what it brought is being rolled back
 }
 
 // Progress never runs backwards.

@@ -56,8 +56,8 @@ func Run(ctx context.Context, l Link, o Options) error {
 		}
 	})
 	both.Go(func() { cancel(keepConnected(ctx, l, n)) })
-	if n.board != nil {
-		both.Go(func() { n.board.serve(ctx, o.Mdata) })
+	if n.valuesServer != nil {
+		both.Go(func() { n.valuesServer.serve(ctx, o.Mdata) })
 	}
 	both.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

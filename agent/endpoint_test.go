@@ -81,9 +81,9 @@ func (r *reader) all(token string) map[string]string {
 	return object
 }
 
-func newTestBoard(t *testing.T) (*board, *reader) {
+func newTestBoard(t *testing.T) (*valuesServer, *reader) {
 	t.Helper()
-	b := newBoard("127.0.0.1:1", "the key of the node")
+	b := newValuesServer("127.0.0.1:1", "the key of the node")
 	srv := httptest.NewServer(b.handler())
 	t.Cleanup(srv.Close)
 	return b, newReader(t, srv.URL)
@@ -92,8 +92,8 @@ func newTestBoard(t *testing.T) (*board, *reader) {
 func TestAnInstanceReadsItsOwnValuesAndNobodyElses(t *testing.T) {
 	t.Parallel()
 	b, r := newTestBoard(t)
-	b.post("a", 1, variables("com.example.key", "one\n", "x/y z", "two", "ü%", "three"))
-	b.post("b", 1, nil)
+	b.publish("a", 1, variables("com.example.key", "one\n", "x/y z", "two", "ü%", "three"))
+	b.publish("b", 1, nil)
 	if got := r.all(b.token("a")); !maps.Equal(got, map[string]string{"com.example.key": "one\n", "x/y z": "two", "ü%": "three"}) {
 		t.Errorf("a reads %v", got)
 	}
@@ -109,7 +109,7 @@ func TestAnInstanceReadsItsOwnValuesAndNobodyElses(t *testing.T) {
 	if got := r.get(b.token("b"), "/v1/mdata/com.example.key"); got.status != http.StatusNotFound || !strings.Contains(got.text, `"ResourceNotFound"`) {
 		t.Errorf("b reads a's key: %+v", got)
 	}
-	b.post("a", 2, variables("k", "v"))
+	b.publish("a", 2, variables("k", "v"))
 	if got := r.all(b.token("a")); !maps.Equal(got, map[string]string{"k": "v"}) {
 		t.Errorf("a reads %v", got)
 	}
@@ -118,11 +118,11 @@ func TestAnInstanceReadsItsOwnValuesAndNobodyElses(t *testing.T) {
 func TestWhoShowsNoTokenOfAnInstanceReadsNothing(t *testing.T) {
 	t.Parallel()
 	b, r := newTestBoard(t)
-	b.post("a", 1, variables("k", "v"))
-	b.post("gone", 1, variables("k", "v"))
-	b.drop("gone")
-	b.drop("never was")
-	other := newBoard("127.0.0.1:1", "the key of another node")
+	b.publish("a", 1, variables("k", "v"))
+	b.publish("gone", 1, variables("k", "v"))
+	b.remove("gone")
+	b.remove("never was")
+	other := newValuesServer("127.0.0.1:1", "the key of another node")
 	for name, token := range map[string]string{
 		"none": "", "a guess": "letmein", "an id": "a", "half of it": b.token("a")[:32], "in capitals": strings.ToUpper(b.token("a")),
 		"one more letter": b.token("a") + "0", "of what is gone": b.token("gone"), "of what never was": b.token("nobody"), "of another node": other.token("a"),
@@ -135,7 +135,7 @@ func TestWhoShowsNoTokenOfAnInstanceReadsNothing(t *testing.T) {
 			}
 		}
 	}
-	again := newBoard("127.0.0.1:2", "the key of the node")
+	again := newValuesServer("127.0.0.1:2", "the key of the node")
 	if again.token("a") != b.token("a") || len(b.token("a")) != 64 {
 		t.Error("a restarted agent does not know the token any more")
 	}
@@ -144,7 +144,7 @@ func TestWhoShowsNoTokenOfAnInstanceReadsNothing(t *testing.T) {
 func TestARequestIsAnsweredAtOnceWhenThereIsNews(t *testing.T) {
 	t.Parallel()
 	b, r := newTestBoard(t)
-	b.post("a", 7, variables("k", "one"))
+	b.publish("a", 7, variables("k", "one"))
 	// Each of these would take a minute otherwise.
 	for _, path := range []string{"/v1/mdata/k", "/v1/mdata/k?after=7", "/v1/mdata/k?wait=60&after=6", "/v1/mdata/k?wait=60&after=8", "/v1/mdata/k?wait=0.01", "/v1/mdata/k?wait=0.01&after=7"} {
 		if got := r.get(b.token("a"), path); got.text != "one" || got.header.Get(mdataNumber) != "7" {
@@ -159,7 +159,7 @@ func TestARequestIsAnsweredAtOnceWhenThereIsNews(t *testing.T) {
 		}
 		answers <- got
 	}()
-	b.post("a", 8, variables("k", "two")) // before the request comes or after
+	b.publish("a", 8, variables("k", "two")) // before the request comes or after
 	if got := <-answers; got.text != "two" || got.header.Get(mdataNumber) != "8" {
 		t.Errorf("got %+v", got)
 	}
@@ -168,16 +168,16 @@ func TestARequestIsAnsweredAtOnceWhenThereIsNews(t *testing.T) {
 func TestARequestWaitsForNews(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBoard("127.0.0.1:1", "the key of the node")
-		b.post("a", 7, variables("k", "one"))
+		b := newValuesServer("127.0.0.1:1", "the key of the node")
+		b.publish("a", 7, variables("k", "one"))
 		type answer struct {
-			seen notice
+			seen publishedValues
 			ok   bool
 			took time.Duration
 		}
 		ask := func(wait time.Duration, after *int64) <-chan answer {
 			answers, begun := make(chan answer, 1), time.Now()
-			seen, _ := b.read(b.token("a"))
+			seen, _ := b.find(b.token("a"))
 			go func() {
 				seen, ok := b.await(t.Context(), b.token("a"), seen, wait, after)
 				answers <- answer{seen, ok, time.Since(begun)}
@@ -191,7 +191,7 @@ func TestARequestWaitsForNews(t *testing.T) {
 		}
 		careful, careless := ask(time.Minute, &seven), ask(time.Minute, nil)
 		time.Sleep(time.Second)
-		b.post("a", 7, variables("k", "one")) // no news for who says what it has
+		b.publish("a", 7, variables("k", "one")) // no news for who says what it has
 		synctest.Wait()
 		if got := <-careless; !got.ok || got.took != time.Second {
 			t.Errorf("got %+v", got)
@@ -202,13 +202,13 @@ func TestARequestWaitsForNews(t *testing.T) {
 		default:
 		}
 		time.Sleep(time.Second)
-		b.post("a", 8, variables("k", "two"))
+		b.publish("a", 8, variables("k", "two"))
 		if got := <-careful; !got.ok || got.seen.number != 8 || got.seen.values[0].Value != "two" || got.took != 2*time.Second {
 			t.Errorf("got %+v", got)
 		}
 		eight := int64(8)
 		last := ask(time.Minute, &eight)
-		b.drop("a")
+		b.remove("a")
 		if got := <-last; got.ok {
 			t.Errorf("it is gone, and its reader gets %+v", got)
 		}
@@ -218,7 +218,7 @@ func TestARequestWaitsForNews(t *testing.T) {
 func TestRequestsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	b, r := newTestBoard(t)
-	b.post("a", 1, nil)
+	b.publish("a", 1, nil)
 	for path, want := range map[string]int{
 		"/v1/mdata?wait=soon": http.StatusBadRequest, "/v1/mdata?wait=-1": http.StatusBadRequest, "/v1/mdata?wait=NaN": http.StatusBadRequest,
 		"/v1/mdata?wait=1&after=x": http.StatusBadRequest, "/v1/mdata/": http.StatusNotFound, "/": http.StatusNotFound, "/v1/": http.StatusNotFound,
@@ -244,8 +244,8 @@ func TestTheEndpointWaitsForItsPortAndEndsWithTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := taken.Addr().String()
-	b := newBoard(address, "the key of the node")
-	b.post("a", 1, variables("k", "v"))
+	b := newValuesServer(address, "the key of the node")
+	b.publish("a", 1, variables("k", "v"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan struct{})

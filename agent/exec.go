@@ -13,8 +13,8 @@ import (
 )
 
 // exec runs a command inside an instance, for as long as its stream lasts.
-func (s *streams) exec(ctx context.Context, st *wire.Stream, in subject, o *wire.Open) (exit int, err error) {
-	if in.instance.ID == "" || in.apart {
+func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o *wire.Open) (exit int, err error) {
+	if in.instance.ID == "" || in.isForeign {
 		return 0, mariposa.Errorf(mariposa.Unavailable, "the node does not have this instance")
 	}
 	d, ok := in.driver.(driver.Execer)
@@ -28,7 +28,7 @@ func (s *streams) exec(ctx context.Context, st *wire.Stream, in subject, o *wire
 	}
 	session, err := d.Exec(ctx, in.instance, options)
 	if err == nil {
-		exit, err = s.converse(ctx, st, session)
+		exit, err = s.sendOutput(ctx, st, session)
 	}
 	var fault *driver.CommandError
 	switch {
@@ -42,8 +42,8 @@ func (s *streams) exec(ctx context.Context, st *wire.Stream, in subject, o *wire
 	return exit, err
 }
 
-// converse sends what a command writes until it ends.
-func (s *streams) converse(ctx context.Context, st *wire.Stream, session driver.Session) (exit int, err error) {
+// sendOutput sends what a command writes until it ends.
+func (s *streams) sendOutput(ctx context.Context, st *wire.Stream, session driver.Session) (exit int, err error) {
 	defer session.Close() // whoever still writes to it learns of the end
 	s.shells.Store(st.Number(), session)
 	defer s.shells.Delete(st.Number())
@@ -67,8 +67,8 @@ func (s stderr) Write(p []byte) (int, error) {
 	return len(p), s.Send(wire.Message{Bytes: p, Stderr: true})
 }
 
-// listen takes what steers a command, until whoever asked has gone.
-func (s *streams) listen(st *wire.Stream) {
+// readControls takes what steers a command, until whoever asked has gone.
+func (s *streams) readControls(st *wire.Stream) {
 	for {
 		m, err := st.Receive()
 		if err != nil {
@@ -84,9 +84,9 @@ func (s *streams) listen(st *wire.Stream) {
 	}
 }
 
-// feed writes what a command is given to read. What it does not want any more is
+// writeInput writes what a command is given to read. What it does not want any more is
 // taken nevertheless, so that nobody waits for it.
-func (s *streams) feed(st *wire.Stream, number uint32) {
+func (s *streams) writeInput(st *wire.Stream, number uint32) {
 	shell, ok := s.shells.Load(number)
 	if !ok {
 		return // it is over

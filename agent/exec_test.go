@@ -16,18 +16,18 @@ import (
 	"mariposa/wire"
 )
 
-// inhabited is a driver whose instances run commands that tests play.
-type inhabited struct {
-	*hands
+// execDriver is a driver whose instances run commands that tests play.
+type execDriver struct {
+	*manualDriver
 	fail     error
-	sessions chan *played
+	sessions chan *fakeSession
 }
 
-func (h *inhabited) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptions) (driver.Session, error) {
+func (h *execDriver) Exec(ctx context.Context, i driver.Instance, o driver.ExecOptions) (driver.Session, error) {
 	if h.fail != nil {
 		return nil, h.fail
 	}
-	s := &played{ctx: ctx, instance: i, options: o, ended: make(chan error, 1), read: make(chan []byte), sizes: make(chan driver.Size, 9), signals: make(chan syscall.Signal, 9)}
+	s := &fakeSession{ctx: ctx, instance: i, options: o, ended: make(chan error, 1), read: make(chan []byte), sizes: make(chan driver.Size, 9), signals: make(chan syscall.Signal, 9)}
 	s.out, s.outW = io.Pipe()
 	s.errs, s.errsW = io.Pipe()
 	context.AfterFunc(ctx, func() { s.end(ctx.Err()) })
@@ -35,8 +35,8 @@ func (h *inhabited) Exec(ctx context.Context, i driver.Instance, o driver.ExecOp
 	return s, nil
 }
 
-// played is a command, played by a test.
-type played struct {
+// fakeSession is a command, played by a test.
+type fakeSession struct {
 	ctx         context.Context //nolint:containedctx // what a test looks at
 	instance    driver.Instance
 	options     driver.ExecOptions
@@ -49,20 +49,20 @@ type played struct {
 	once        sync.Once
 }
 
-func (s *played) end(err error) {
+func (s *fakeSession) end(err error) {
 	s.once.Do(func() {
 		_, _ = s.outW.Close(), s.errsW.Close()
 		s.ended <- err
 	})
 }
-func (s *played) Stdout() io.Reader             { return s.out }
-func (s *played) Stderr() io.Reader             { return s.errs }
-func (s *played) Resize(z driver.Size) error    { s.sizes <- z; return nil }
-func (s *played) Signal(n syscall.Signal) error { s.signals <- n; return nil }
-func (s *played) Close() error                  { s.end(nil); return nil }
-func (s *played) CloseWrite() error             { _, err := s.Write(nil); return err }
-func (s *played) Wait() (int, error)            { return 7, <-s.ended }
-func (s *played) Write(p []byte) (n int, e error) {
+func (s *fakeSession) Stdout() io.Reader             { return s.out }
+func (s *fakeSession) Stderr() io.Reader             { return s.errs }
+func (s *fakeSession) Resize(z driver.Size) error    { s.sizes <- z; return nil }
+func (s *fakeSession) Signal(n syscall.Signal) error { s.signals <- n; return nil }
+func (s *fakeSession) Close() error                  { s.end(nil); return nil }
+func (s *fakeSession) CloseWrite() error             { _, err := s.Write(nil); return err }
+func (s *fakeSession) Wait() (int, error)            { return 7, <-s.ended }
+func (s *fakeSession) Write(p []byte) (n int, e error) {
 	select {
 	case s.read <- bytes.Clone(p):
 		return len(p), nil
@@ -71,21 +71,21 @@ func (s *played) Write(p []byte) (n int, e error) {
 	}
 }
 
-// inhabit is a rig with one instance that lets commands run inside.
-func inhabit(t *testing.T) (*rig, *inhabited) {
-	h := &inhabited{hands: &hands{}, sessions: make(chan *played, 9)}
+// newExecRig is a rig with one instance that lets commands run inside.
+func newExecRig(t *testing.T) (*rig, *execDriver) {
+	h := &execDriver{manualDriver: &manualDriver{}, sessions: make(chan *fakeSession, 9)}
 	r := newRig(t, h)
 	r.connect(wanted("i1", 1, processWork()))
-	r.end(h.hands, "start", "i1", driver.Observed{Running: true, PhysicalID: "p"}, nil)
+	r.end(h.manualDriver, "start", "i1", driver.Observed{Running: true, PhysicalID: "p"}, nil)
 	return r, h
 }
 
 // exec runs a command, with a stream for its input.
-func (r *rig) exec(h *inhabited, p *wire.Pipe, o wire.Open) (control, input *wire.Stream, s *played) {
+func (r *rig) exec(h *execDriver, p *wire.Pipe, o wire.Open) (control, input *wire.Stream, s *fakeSession) {
 	r.t.Helper()
 	o.Instance = "i1"
 	control = r.ask(p, o)
-	s = await(r, "the command", h.sessions)
+	s = awaitResources(r, "the command", h.sessions)
 	if m := r.next(control); !reflect.DeepEqual(m, wire.Message{}) {
 		r.t.Fatalf("instead of that it runs came %+v", m)
 	}
@@ -94,7 +94,7 @@ func (r *rig) exec(h *inhabited, p *wire.Pipe, o wire.Open) (control, input *wir
 
 func TestACommandInsideGoesBothWays(t *testing.T) {
 	t.Parallel()
-	r, h := inhabit(t)
+	r, h := newExecRig(t)
 	p, _ := r.plug()
 	control, input, s := r.exec(h, p, wire.Open{Command: []string{"a", "b"}, Terminal: &wire.Size{Rows: 24, Cols: 80}})
 	if s.instance.ID != "i1" || s.instance.Workload == nil || len(s.options.Command) != 2 || *s.options.Terminal != (driver.Size{Rows: 24, Cols: 80}) || s.options.Environment[0].Name != "TERM" {
@@ -130,7 +130,7 @@ func TestACommandInsideGoesBothWays(t *testing.T) {
 
 func TestOutputThatNobodyTakesIsNotRead(t *testing.T) {
 	t.Parallel()
-	r, h := inhabit(t)
+	r, h := newExecRig(t)
 	p, _ := r.plug()
 	control, _, s := r.exec(h, p, wire.Open{Command: []string{"flood"}})
 	full, written := make(chan bool, 1), make(chan int, 1)
@@ -146,9 +146,9 @@ func TestOutputThatNobodyTakesIsNotRead(t *testing.T) {
 		}
 		written <- n
 	}()
-	await(r, "as much as there is room for", full)
+	awaitResources(r, "as much as there is room for", full)
 	_ = control.Close()
-	if n := await(r, "its end", written); n > 10 {
+	if n := awaitResources(r, "its end", written); n > 10 {
 		t.Errorf("%d pieces were made for somebody who takes none", n)
 	}
 }
@@ -156,7 +156,7 @@ func TestOutputThatNobodyTakesIsNotRead(t *testing.T) {
 // A command that does not read holds up its input, and nothing else.
 func TestACommandThatDoesNotReadCanStillBeSteeredAndEnded(t *testing.T) {
 	t.Parallel()
-	r, h := inhabit(t)
+	r, h := newExecRig(t)
 	p, _ := r.plug()
 	control, input, s := r.exec(h, p, wire.Open{Command: []string{"deaf"}})
 	full, refused := make(chan bool, 1), make(chan int, 1)
@@ -172,15 +172,15 @@ func TestACommandThatDoesNotReadCanStillBeSteeredAndEnded(t *testing.T) {
 		}
 		refused <- n
 	}()
-	await(r, "as much as there is room for", full)
+	awaitResources(r, "as much as there is room for", full)
 	_ = control.Send(wire.Message{Signal: 2})
-	if n := await(r, "a signal", s.signals); n != syscall.SIGINT {
+	if n := awaitResources(r, "a signal", s.signals); n != syscall.SIGINT {
 		t.Errorf("it got %v", n)
 	}
 	_ = control.Close()
-	await(r, "its end", s.ctx.Done())
+	awaitResources(r, "its end", s.ctx.Done())
 	_ = input.Close()
-	if n := await(r, "the end of its input", refused); n < 5 {
+	if n := awaitResources(r, "the end of its input", refused); n < 5 {
 		t.Errorf("%d pieces were taken", n)
 	}
 }
@@ -194,11 +194,11 @@ func TestACommandEndsWithWhoAskedForIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, h := inhabit(t)
+			r, h := newExecRig(t)
 			p, cut := r.plug()
 			control, _, s := r.exec(h, p, wire.Open{Command: []string{"a"}})
 			end(control, cut)
-			await(r, "its end", s.ctx.Done())
+			awaitResources(r, "its end", s.ctx.Done())
 		})
 	}
 }
@@ -219,7 +219,7 @@ func TestWhyACommandIsNotRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, h := inhabit(t)
+			r, h := newExecRig(t)
 			h.fail = c.fail
 			p, _ := r.plug()
 			if end, said := r.ends(r.ask(p, wire.Open{Instance: c.instance, Command: []string{"a"}})); end.Error != c.says || end.Code != c.code || said != nil {
@@ -235,4 +235,4 @@ func TestWhyACommandIsNotRun(t *testing.T) {
 	}
 }
 
-var _ driver.Execer = (*inhabited)(nil)
+var _ driver.Execer = (*execDriver)(nil)

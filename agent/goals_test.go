@@ -31,14 +31,14 @@ func TestWhatShouldStopIsStoppedAndKept(t *testing.T) {
 	}
 	r.assign(wanted("a", 4, w))
 	st = r.wantState("a", mariposa.StateRunning)
-	if st.Generation != 4 || st.Restarts != 0 || st.Bounces != 0 || st.PhysicalID != before.PhysicalID || st.ExitCode != nil {
+	if st.Generation != 4 || st.Restarts != 0 || st.ManualRestarts != 0 || st.PhysicalID != before.PhysicalID || st.ExitCode != nil {
 		t.Errorf("reported %+v", st)
 	}
 }
 
 func TestAStopHasItsOwnTimeoutAndIsSeenOnTheWay(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := work(mariposa.Workload{Compute: mariposa.ComputeProcess, StopTimeout: 7 * time.Second, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})
 	r.connect(wanted("a", 1, w))
@@ -72,14 +72,14 @@ func TestAStopUnderWayHearsThatItHasLessTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := &hands{}
+			h := &manualDriver{}
 			r := newRig(t, h)
 			w := work(mariposa.Workload{Compute: mariposa.ComputeProcess, StopTimeout: 7 * time.Second})
 			r.connect(wanted("a", 1, w))
 			r.end(h, "start", "a", driver.Observed{Running: true}, nil)
 			gives := func(generation int64, within time.Duration) {
 				it := goal(generation, w)
-				it.Within = &within
+				it.StopTimeout = &within
 				r.assign(it)
 			}
 			stops := func(within time.Duration) *call {
@@ -145,7 +145,7 @@ func TestAStoppedOneAfterTheAgentWasKilled(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := &hands{}
+			h := &manualDriver{}
 			c.found.Labels = driver.Labels{Cluster: "ours", Incarnation: "first"}
 			h.list = []driver.Observed{c.found}
 			r := newRig(t, h)
@@ -173,7 +173,7 @@ func TestAStoppedOneAfterTheAgentWasKilled(t *testing.T) {
 
 func TestWhatNeverRanIsStoppedWithoutADriver(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(halted("a", 1, processWork()), known(halted("b", 1, processWork()), mariposa.InstanceStatus{State: mariposa.StateRunning}))
 	h.want(t)
@@ -187,7 +187,7 @@ func TestWhatNeverRanIsStoppedWithoutADriver(t *testing.T) {
 
 func TestWhatFailedToChangeMayStillRunAndIsStopped(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := processWork()
 	r.connect(wanted("a", 1, w))
@@ -201,7 +201,7 @@ func TestWhatFailedToChangeMayStillRunAndIsStopped(t *testing.T) {
 
 func TestAStopThatFailsIsTriedAgainOrTakenBack(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := processWork()
 	r.connect(wanted("a", 1, w), wanted("b", 1, w))
@@ -226,7 +226,7 @@ func TestAStopThatFailsIsTriedAgainOrTakenBack(t *testing.T) {
 
 func TestAGoalThatChangesWhileItStops(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := processWork()
 	r.connect(wanted("a", 1, w), wanted("b", 1, w), wanted("c", 1, w))
@@ -247,7 +247,7 @@ func TestWhatIsAnotherClustersIsNeitherStoppedNorRestarted(t *testing.T) {
 	r := newRig(t)
 	r.make("a", "another", "first")
 	r.boot()
-	for _, it := range []wire.Assignment{halted("a", 1, dummyWork()), bounced(wanted("a", 2, dummyWork()), 1)} {
+	for _, it := range []wire.Assignment{halted("a", 1, dummyWork()), withManualRestarts(wanted("a", 2, dummyWork()), 1)} {
 		r.connect(it)
 		r.wantState("a", mariposa.StateFailed)
 		if o, _ := r.real("a"); !o.Running || o.Labels.Cluster != "another" {
@@ -258,7 +258,7 @@ func TestWhatIsAnotherClustersIsNeitherStoppedNorRestarted(t *testing.T) {
 
 func TestABounceRestartsTheSameInstanceOnce(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := work(mariposa.Workload{Compute: mariposa.ComputeProcess, StopTimeout: 3 * time.Second, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})
 	r.connect(wanted("a", 1, w))
@@ -267,7 +267,7 @@ func TestABounceRestartsTheSameInstanceOnce(t *testing.T) {
 	r.run()
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now()}, nil)
 
-	r.assign(bounced(wanted("a", 2, w), 1))
+	r.assign(withManualRestarts(wanted("a", 2, w), 1))
 	h.want(t, "stop a")
 	if got := h.last(t, "stop").timeout; got != 3*time.Second {
 		t.Errorf("it has %v to stop", got)
@@ -276,25 +276,25 @@ func TestABounceRestartsTheSameInstanceOnce(t *testing.T) {
 	r.run()
 	r.end(h, "stop", "a", driver.Observed{Finished: r.clk.Now()}, nil)
 	h.want(t, "start a")
-	if got := h.last(t, "start").instance.Bounces; got != 1 {
+	if got := h.last(t, "start").instance.ManualRestarts; got != 1 {
 		t.Errorf("the start knows of %d bounces", got)
 	}
-	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now().Add(time.Second), Bounces: 1}, nil)
+	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now().Add(time.Second), ManualRestarts: 1}, nil)
 	st := r.wantState("a", mariposa.StateRunning)
-	if st.Bounces != 1 || st.Restarts != 1 || st.Generation != 2 || st.ExitCode != nil {
+	if st.ManualRestarts != 1 || st.Restarts != 1 || st.Generation != 2 || st.ExitCode != nil {
 		t.Errorf("reported %+v", st)
 	}
 	if got := r.states("a"); !slices.Equal(got[len(got)-4:], []mariposa.State{"running", "stopping", "provisioning", "running"}) {
 		t.Errorf("went through %v", got)
 	}
-	r.assign(bounced(wanted("a", 2, w), 1)) // a replay
-	r.connect(known(bounced(wanted("a", 2, w), 1), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 2}))
+	r.assign(withManualRestarts(wanted("a", 2, w), 1)) // a replay
+	r.connect(known(withManualRestarts(wanted("a", 2, w), 1), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 2}))
 	h.want(t)
-	r.assign(bounced(wanted("a", 3, w), 3)) // two at once are one restart
+	r.assign(withManualRestarts(wanted("a", 3, w), 3)) // two at once are one restart
 	r.end(h, "stop", "a", driver.Observed{}, nil)
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now().Add(time.Minute)}, nil)
 	h.want(t)
-	if st := r.wantState("a", mariposa.StateRunning); st.Bounces != 3 || st.Restarts != 1 {
+	if st := r.wantState("a", mariposa.StateRunning); st.ManualRestarts != 3 || st.Restarts != 1 {
 		t.Errorf("reported %+v", st)
 	}
 }
@@ -321,25 +321,25 @@ func TestABounceAfterTheAgentWasKilled(t *testing.T) {
 		{"between stop and start, on the way", driver.Observed{Started: begun, Finished: again}, mariposa.StateStopping, "", []string{"start a"}, mariposa.StateRunning, 0},
 		{"in the middle of the start", driver.Observed{Started: time.Time{}}, mariposa.StateProvisioning, "", []string{"start a"}, mariposa.StateRunning, 0},
 		{"of a failed one, before anything", driver.Observed{Started: begun, Finished: again, ExitCode: &code}, mariposa.StateFailed, "", []string{"stop a", "start a"}, mariposa.StateRunning, 0},
-		{"after the start", driver.Observed{Running: true, Started: again, Bounces: 1}, mariposa.StateStopped, "", nil, mariposa.StateRunning, 0},
-		{"after the start, of which nothing was known", driver.Observed{Running: true, Started: again, Bounces: 1}, mariposa.StateRunning, "", nil, mariposa.StateRunning, 0},
-		{"after the start of a failed one", driver.Observed{Running: true, Started: again, Bounces: 1}, mariposa.StateFailed, "", nil, mariposa.StateRunning, 0},
-		{"after it has ended by itself again", driver.Observed{Started: again, Finished: again, ExitCode: &code, Bounces: 1}, mariposa.StateStopped, "", nil, mariposa.StateFailed, 0},
-		{"after it has ended by itself again, with a policy", driver.Observed{Started: again, Finished: again, ExitCode: &code, Bounces: 1}, mariposa.StateStopped, mariposa.RestartAlways, []string{"start a"}, mariposa.StateRunning, 1},
+		{"after the start", driver.Observed{Running: true, Started: again, ManualRestarts: 1}, mariposa.StateStopped, "", nil, mariposa.StateRunning, 0},
+		{"after the start, of which nothing was known", driver.Observed{Running: true, Started: again, ManualRestarts: 1}, mariposa.StateRunning, "", nil, mariposa.StateRunning, 0},
+		{"after the start of a failed one", driver.Observed{Running: true, Started: again, ManualRestarts: 1}, mariposa.StateFailed, "", nil, mariposa.StateRunning, 0},
+		{"after it has ended by itself again", driver.Observed{Started: again, Finished: again, ExitCode: &code, ManualRestarts: 1}, mariposa.StateStopped, "", nil, mariposa.StateFailed, 0},
+		{"after it has ended by itself again, with a policy", driver.Observed{Started: again, Finished: again, ExitCode: &code, ManualRestarts: 1}, mariposa.StateStopped, mariposa.RestartAlways, []string{"start a"}, mariposa.StateRunning, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := &hands{}
+			h := &manualDriver{}
 			c.found.ID, c.found.Labels = "a", driver.Labels{Cluster: "ours", Incarnation: "first"}
 			h.list = []driver.Observed{c.found}
 			r := newRig(t, h)
 			st := mariposa.InstanceStatus{State: c.knew, Generation: 1, Started: begun}
-			r.connect(known(bounced(wanted("a", 2, work(mariposa.Workload{Compute: mariposa.ComputeProcess, Restart: mariposa.Restart{Policy: c.policy}})), 1), st))
+			r.connect(known(withManualRestarts(wanted("a", 2, work(mariposa.Workload{Compute: mariposa.ComputeProcess, Restart: mariposa.Restart{Policy: c.policy}})), 1), st))
 			for _, op := range c.then {
 				h.want(t, op)
 				o := driver.Observed{Started: begun, Finished: again}
 				if op == "start a" {
-					o = driver.Observed{Running: true, Started: again.Add(time.Hour), Bounces: 1}
+					o = driver.Observed{Running: true, Started: again.Add(time.Hour), ManualRestarts: 1}
 				}
 				r.end(h, strings.Fields(op)[0], "a", o, nil)
 			}
@@ -348,7 +348,7 @@ func TestABounceAfterTheAgentWasKilled(t *testing.T) {
 				r.end(h, "update", "a", c.found, nil)
 			}
 			h.want(t)
-			if got := r.wantState("a", c.state); got.Bounces != 1 || got.Restarts != c.repaired {
+			if got := r.wantState("a", c.state); got.ManualRestarts != 1 || got.Restarts != c.repaired {
 				t.Errorf("reported %+v", got)
 			}
 		})
@@ -357,7 +357,7 @@ func TestABounceAfterTheAgentWasKilled(t *testing.T) {
 
 func TestABounceIsNeverTakenForAnEnd(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.slots = 1
 	r.boot()
@@ -365,7 +365,7 @@ func TestABounceIsNeverTakenForAnEnd(t *testing.T) {
 	r.connect(wanted("a", 1, w))
 	at := r.clk.Now()
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: at}, nil)
-	r.assign(bounced(wanted("a", 2, w), 1), wanted("b", 1, w), wanted("c", 1, w))
+	r.assign(withManualRestarts(wanted("a", 2, w), 1), wanted("b", 1, w), wanted("c", 1, w))
 	r.end(h, "stop", "a", driver.Observed{Started: at, Finished: at}, nil)
 	h.want(t, "start b") // others were in line before its start
 	r.wantState("a", mariposa.StateProvisioning)
@@ -373,13 +373,13 @@ func TestABounceIsNeverTakenForAnEnd(t *testing.T) {
 	r.end(h, "start", "c", driver.Observed{Running: true}, nil)
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: at.Add(time.Second)}, nil)
 
-	r.assign(wanted("d", 1, w), bounced(wanted("a", 3, w), 2))
+	r.assign(wanted("d", 1, w), withManualRestarts(wanted("a", 3, w), 2))
 	h.changed(driver.Observed{ID: "a", Started: at.Add(time.Second), Reason: "exited with code 1"}) // while its stop is in line
 	r.run()
 	r.wantState("a", mariposa.StateProvisioning)
 	r.end(h, "start", "d", driver.Observed{Running: true}, nil)
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: at.Add(time.Minute)}, nil)
-	if st := r.wantState("a", mariposa.StateRunning); st.Bounces != 2 || st.Restarts != 0 {
+	if st := r.wantState("a", mariposa.StateRunning); st.ManualRestarts != 2 || st.Restarts != 0 {
 		t.Errorf("reported %+v", st)
 	}
 	for _, s := range r.states("a") {
@@ -391,46 +391,46 @@ func TestABounceIsNeverTakenForAnEnd(t *testing.T) {
 
 func TestABounceOfWhatDoesNotRun(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := processWork()
-	r.connect(wanted("a", 1, w), known(bounced(wanted("gone", 1, w), 1), mariposa.InstanceStatus{State: mariposa.StateRunning}))
+	r.connect(wanted("a", 1, w), known(withManualRestarts(wanted("gone", 1, w), 1), mariposa.InstanceStatus{State: mariposa.StateRunning}))
 	h.want(t, "start a", "start gone") // under the same id, as a person said
 	r.end(h, "start", "a", driver.Observed{}, errBroken)
 	r.wantState("a", mariposa.StateFailed)
-	r.assign(bounced(wanted("a", 2, w), 1))
+	r.assign(withManualRestarts(wanted("a", 2, w), 1))
 	r.end(h, "stop", "a", driver.Observed{}, nil)
 	r.end(h, "start", "a", driver.Observed{}, errBroken)
-	if st := r.wantState("a", mariposa.StateFailed); st.Bounces != 1 {
+	if st := r.wantState("a", mariposa.StateFailed); st.ManualRestarts != 1 {
 		t.Errorf("reported %+v", st)
 	}
 	h.want(t, "start gone") // one word of a person, one try
-	r.assign(bounced(halted("a", 3, w), 2))
+	r.assign(withManualRestarts(halted("a", 3, w), 2))
 	h.want(t, "start gone") // it has ended: there is nothing to stop
-	if st := r.wantState("a", mariposa.StateStopped); st.Bounces != 1 || !strings.Contains(st.Reason, "the disk is broken") {
+	if st := r.wantState("a", mariposa.StateStopped); st.ManualRestarts != 1 || !strings.Contains(st.Reason, "the disk is broken") {
 		t.Errorf("a stop counts as a restart: %+v", st)
 	}
-	r.assign(bounced(wanted("a", 4, w), 2))
+	r.assign(withManualRestarts(wanted("a", 4, w), 2))
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
-	if st := r.wantState("a", mariposa.StateRunning); st.Bounces != 2 {
+	if st := r.wantState("a", mariposa.StateRunning); st.ManualRestarts != 2 {
 		t.Errorf("reported %+v", st)
 	}
 }
 
 func TestABounceDuringAStartFollowsIt(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := processWork()
 	r.connect(wanted("a", 1, w))
-	r.assign(bounced(wanted("a", 2, w), 1))
+	r.assign(withManualRestarts(wanted("a", 2, w), 1))
 	h.want(t, "start a")
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
 	h.want(t, "stop a")
 	r.end(h, "stop", "a", driver.Observed{}, nil)
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
 	h.want(t) // and the new generation came with it
-	if st := r.wantState("a", mariposa.StateRunning); st.Bounces != 1 || st.Generation != 2 {
+	if st := r.wantState("a", mariposa.StateRunning); st.ManualRestarts != 1 || st.Generation != 2 {
 		t.Errorf("reported %+v", st)
 	}
 }
@@ -440,7 +440,7 @@ func TestARestoredStoreCountsItsOwnBounces(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		r := newRig(t)
 		w := dummyWork()
-		r.connect(bounced(wanted("a", 9, w), 5))
+		r.connect(withManualRestarts(wanted("a", 9, w), 5))
 		first, _ := r.real("a")
 		r.inc = "restored"
 		if restarted {
@@ -448,13 +448,13 @@ func TestARestoredStoreCountsItsOwnBounces(t *testing.T) {
 		}
 		r.clk.Next(r.clk.Now().Add(time.Second))
 		r.pass(time.Second)
-		st := mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1, Bounces: 1, Started: first.Started}
-		r.connect(known(bounced(wanted("a", 1, w), 1), st))
+		st := mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1, ManualRestarts: 1, Started: first.Started}
+		r.connect(known(withManualRestarts(wanted("a", 1, w), 1), st))
 		if o, _ := r.real("a"); !o.Started.Equal(first.Started) {
 			t.Fatal("it was restarted for nothing")
 		}
-		r.assign(bounced(wanted("a", 2, w), 2))
-		if st := r.wantState("a", mariposa.StateRunning); st.Bounces != 2 {
+		r.assign(withManualRestarts(wanted("a", 2, w), 2))
+		if st := r.wantState("a", mariposa.StateRunning); st.ManualRestarts != 2 {
 			t.Errorf("reported %+v", st)
 		}
 		if o, _ := r.real("a"); o.Started.Equal(first.Started) {

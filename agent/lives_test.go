@@ -34,7 +34,7 @@ var lifeWork = work(mariposa.Workload{
 func (p *person) connectAgain() {
 	p.dial()
 	p.read = 0
-	p.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: p.inc, Beat: time.Hour}})
+	p.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: p.inc, HeartbeatInterval: time.Hour}})
 	m := &wire.Mdata{}
 	for _, id := range slices.Sorted(maps.Keys(p.values)) {
 		m.Items = append(m.Items, p.values[id])
@@ -64,8 +64,8 @@ func (p *person) takeReports() {
 			if from := mariposa.StateOf(&spec, p.statuses[it.ID]); !mariposa.CanFollow(from, it.Status.State) {
 				p.rt.Fatalf("%s went from %s to %s", it.ID, from, it.Status.State)
 			}
-			if was := p.statuses[it.ID]; was != nil && was.Bounces > it.Status.Bounces && it.Status.State != mariposa.StateDestroyed {
-				p.rt.Fatalf("%s has forgotten bounces: %d, then %d", it.ID, was.Bounces, it.Status.Bounces)
+			if was := p.statuses[it.ID]; was != nil && was.ManualRestarts > it.Status.ManualRestarts && it.Status.State != mariposa.StateDestroyed {
+				p.rt.Fatalf("%s has forgotten bounces: %d, then %d", it.ID, was.ManualRestarts, it.Status.ManualRestarts)
 			}
 			p.statuses[it.ID] = &it.Status
 		}
@@ -101,7 +101,7 @@ func (p *person) step() {
 			p.want(id, func(it *wire.Assignment) { it.Goal = mariposa.GoalGone })
 		}
 	case "bounce":
-		p.want(id, func(it *wire.Assignment) { it.Bounces++ })
+		p.want(id, func(it *wire.Assignment) { it.ManualRestarts++ })
 	case "values":
 		it := wire.MdataItem{ID: id, Number: p.values[id].Number + 1, Values: vars("k", fmt.Sprint(rapid.IntRange(0, 3).Draw(p.rt, "value")))}
 		p.values[id] = it
@@ -145,7 +145,7 @@ func TestWhateverHappensAnInstanceComesToItsGoal(t *testing.T) {
 		}
 		// Whatever has failed for good gets one more word.
 		for id := range p.specs {
-			p.want(id, func(it *wire.Assignment) { it.Bounces++ })
+			p.want(id, func(it *wire.Assignment) { it.ManualRestarts++ })
 		}
 		p.pass(time.Minute)
 		p.takeReports()
@@ -172,10 +172,10 @@ func (p *person) settled(id string, it *wire.Assignment) {
 	if it.Goal != mariposa.GoalRunning {
 		return
 	}
-	if st.Bounces != it.Bounces {
-		p.rt.Fatalf("%s has made %d bounces of %d", id, st.Bounces, it.Bounces)
+	if st.ManualRestarts != it.ManualRestarts {
+		p.rt.Fatalf("%s has made %d bounces of %d", id, st.ManualRestarts, it.ManualRestarts)
 	}
-	if got := p.told(id); !slices.Equal(got, p.values[id].Values) {
+	if got := p.publishedValues(id); !slices.Equal(got, p.values[id].Values) {
 		p.rt.Fatalf("%s can read %v, want %v", id, got, p.values[id].Values)
 	}
 }

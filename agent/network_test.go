@@ -20,7 +20,7 @@ func on(it wire.Assignment, part string) wire.Assignment {
 
 func TestANetworkIsThereForItsInstancesAndGoesAfterThem(t *testing.T) {
 	t.Parallel()
-	k := &keeper{}
+	k := &providerDriver{}
 	r := newRig(t, k)
 	r.begin(nil)
 	r.assign(on(wanted("i1", 1, processWork()), "a1"), on(wanted("i2", 1, processWork()), "a1"))
@@ -29,13 +29,13 @@ func TestANetworkIsThereForItsInstancesAndGoesAfterThem(t *testing.T) {
 	}
 	r.provide(network("a1", mariposa.GoalKept))
 	k.want(t, "provide a1")
-	r.end(&k.hands, "provide", "a1", at("/n/a1"), nil)
+	r.end(&k.manualDriver, "provide", "a1", at("/n/a1"), nil)
 	k.want(t, "start i1", "start i2")
 	if got := k.last(t, "start").instance.Networks; len(got) != 1 || got[0] != (driver.Network{Name: "backend", Source: "/n/a1"}) {
 		t.Errorf("started with %+v", got)
 	}
 	for _, id := range []string{"i1", "i2"} {
-		r.end(&k.hands, "start", id, driver.Observed{Running: true}, nil)
+		r.end(&k.manualDriver, "start", id, driver.Observed{Running: true}, nil)
 	}
 	if p := r.provided("a1"); p.State != mariposa.ResourceMade || p.Path != "/n/a1" || p.Kind != mariposa.KindNetwork {
 		t.Errorf("reported %+v", p)
@@ -48,11 +48,11 @@ func TestANetworkIsThereForItsInstancesAndGoesAfterThem(t *testing.T) {
 	for _, id := range []string{"i1", "i2"} {
 		k.want(t)
 		r.assign(on(unwanted(id, 2), "a1"))
-		r.end(&k.hands, "stop", id, driver.Observed{}, nil)
-		r.end(&k.hands, "remove", id, driver.Observed{}, nil)
+		r.end(&k.manualDriver, "stop", id, driver.Observed{}, nil)
+		r.end(&k.manualDriver, "remove", id, driver.Observed{}, nil)
 	}
 	k.want(t, "withdraw a1")
-	r.end(&k.hands, "withdraw", "a1", driver.Observed{}, nil)
+	r.end(&k.manualDriver, "withdraw", "a1", driver.Observed{}, nil)
 	if p := r.provided("a1"); p.State != mariposa.ResourceGone {
 		t.Errorf("reported %+v", p)
 	}

@@ -44,35 +44,35 @@ type Node struct {
 	lanes map[mariposa.ComputeType]*lane
 	inbox *mailbox.Box[func(ctx context.Context)]
 
-	labels    driver.Labels
-	instances map[string]*instance
-	found     map[string]found // by the drivers, not assigned
-	listed    bool
-	snapshot  map[string]bool // ids of the snapshot being received; nil between snapshots
-	resources map[string]*resource
-	offered   map[string]bool // ids of the resources in the snapshot being received; nil between snapshots
-	board     *board
-	early     early
+	labels           driver.Labels
+	instances        map[string]*instance
+	found            map[string]found // by the drivers, not assigned
+	listed           bool
+	snapshot         map[string]bool // ids of the snapshot being received; nil between snapshots
+	resources        map[string]*resource
+	offeredResources map[string]bool // ids of the resources in the snapshot being received; nil between snapshots
+	valuesServer     *valuesServer
+	earlyValues      earlyValues
 
-	out       Outlet
-	seq       int64
-	order     wire.Order
-	welcomed  bool
-	complete  bool     // the snapshot is complete: reports make sense
-	beats     [2]int64 // the newest frame sent at the beat before last, and at the last
-	lastHeard time.Time
-	beat      time.Duration
-	stopBeat  func()
+	out         Outlet
+	seq         int64
+	order       wire.FrameOrder
+	welcomed    bool
+	complete    bool     // the snapshot is complete: reports make sense
+	sentAtBeats [2]int64 // the newest frame sent at the beat before last, and at the last
+	lastHeard   time.Time
+	beat        time.Duration
+	stopBeat    func()
 
-	dirty     map[string]struct{} // instances whose status is to be reported
-	stale     map[string]struct{} // resources whose state is to be reported
-	inventory bool                // the quarantine is to be reported
-	texts     map[string]string   // names that many instances share
-	stepCtx   context.Context     //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
+	dirtyInstances map[string]struct{} // instances whose status is to be reported
+	staleResources map[string]struct{} // resources whose state is to be reported
+	inventory      bool                // the quarantine is to be reported
+	interned       map[string]string   // names that many instances share
+	stepCtx        context.Context     //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
 }
 
-// welcomeWithin is how long a control plane may take to answer a hello.
-const welcomeWithin = 15 * time.Second
+// welcomeTimeout is how long a control plane may take to answer a hello.
+const welcomeTimeout = 15 * time.Second
 
 // Outlet carries frames to the control plane. Send never blocks.
 type Outlet interface {
@@ -95,11 +95,11 @@ func NewNode(o Options) *Node {
 	}
 	n := &Node{
 		Options: o, lanes: map[mariposa.ComputeType]*lane{}, instances: map[string]*instance{}, found: map[string]found{},
-		resources: map[string]*resource{}, stale: map[string]struct{}{},
-		dirty: map[string]struct{}{},
-		texts: map[string]string{}, stopBeat: func() {},
+		resources: map[string]*resource{}, staleResources: map[string]struct{}{},
+		dirtyInstances: map[string]struct{}{},
+		interned:       map[string]string{}, stopBeat: func() {},
 	}
-	n.board = newBoard(o.Mdata, o.Hello.Key)
+	n.valuesServer = newValuesServer(o.Mdata, o.Hello.Key)
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
 	n.Hello.Protocol, n.Hello.Drivers, n.Hello.Capabilities = wire.Protocol, nil, map[mariposa.ComputeType]mariposa.Capabilities{}
 	for _, d := range o.Drivers {
@@ -118,9 +118,9 @@ func (n *Node) List(ctx context.Context) error {
 		}
 		for _, o := range all {
 			n.found[o.ID] = found{kind, o}
-			if t, ok := l.driver.(driver.Teller); ok && n.board != nil {
-				values, _ := t.Told(ctx, o.ID) // what cannot be read now is told again by the control plane
-				n.board.post(o.ID, 0, values)
+			if t, ok := l.driver.(driver.ValuePublisher); ok && n.valuesServer != nil {
+				values, _ := t.PublishedValues(ctx, o.ID) // what cannot be read now is told again by the control plane
+				n.valuesServer.publish(o.ID, 0, values)
 			}
 		}
 	}
@@ -135,12 +135,12 @@ func (n *Node) Connected(out Outlet) {
 			n.out.Close()
 		}
 		n.hangUp()
-		n.out, n.seq, n.order, n.beats = out, 0, wire.Order{}, [2]int64{}
+		n.out, n.seq, n.order, n.sentAtBeats = out, 0, wire.FrameOrder{}, [2]int64{}
 		n.lastHeard = n.Clock.Now()
 		h := n.Hello
 		n.send(wire.Frame{Hello: &h})
-		n.beat = welcomeWithin / 3
-		n.beatLater(out)
+		n.beat = welcomeTimeout / 3
+		n.scheduleHeartbeat(out)
 	})
 }
 
@@ -159,7 +159,7 @@ func (n *Node) Receive(out Outlet, f wire.Frame) {
 		if n.out != out {
 			return // of a connection that is no more
 		}
-		if err := n.take(&f); err != nil {
+		if err := n.handleFrame(&f); err != nil {
 			slog.Warn("hanging up on the control plane", "node", n.Hello.Name, "err", err)
 			n.out.Close()
 			n.hangUp()
@@ -187,7 +187,7 @@ func (n *Node) Step(ctx context.Context) {
 func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
 
 func (n *Node) hangUp() {
-	n.out, n.welcomed, n.complete, n.snapshot, n.offered, n.early = nil, false, false, nil, nil, early{}
+	n.out, n.welcomed, n.complete, n.snapshot, n.offeredResources, n.earlyValues = nil, false, false, nil, nil, earlyValues{}
 	n.stopBeat()
 	n.stopBeat = func() {}
 }
@@ -201,7 +201,7 @@ func (n *Node) send(f wire.Frame) {
 	n.out.Send(f)
 }
 
-func (n *Node) take(f *wire.Frame) error {
+func (n *Node) handleFrame(f *wire.Frame) error {
 	if f.Bye != nil {
 		return fmt.Errorf("it said goodbye: %s", f.Bye.Reason)
 	}
@@ -213,13 +213,13 @@ func (n *Node) take(f *wire.Frame) error {
 	case f.Welcome != nil:
 		n.welcome(f.Welcome)
 	case f.Assign != nil && n.welcomed:
-		n.takeAssign(f.Assign)
+		n.handleAssign(f.Assign)
 	case f.Provide != nil && n.welcomed:
-		n.takeProvide(f.Provide)
+		n.handleProvide(f.Provide)
 	case f.Mdata != nil && n.welcomed:
-		return n.takeMdata(f.Mdata)
-	case f.Beat != nil:
-		if f.Beat.Seen < n.beats[0] {
+		return n.handleMdata(f.Mdata)
+	case f.Heartbeat != nil:
+		if f.Heartbeat.Seen < n.sentAtBeats[0] {
 			return fmt.Errorf("a frame to it was lost")
 		}
 	case f.Crash != nil:
@@ -234,18 +234,18 @@ func (n *Node) welcome(w *wire.Welcome) {
 	n.welcomed = true
 	if n.labels.Incarnation != w.Incarnation {
 		for _, i := range n.instances { // this store counts by itself
-			i.want.Generation, i.status.Generation, i.heard, i.recount = 0, 0, false, true
+			i.desired.Generation, i.status.Generation, i.fromThisStore, i.recountRestarts = 0, 0, false, true
 		}
 	}
 	n.labels = driver.Labels{Cluster: w.Cluster, Incarnation: w.Incarnation}
-	n.beat = max(w.Beat, 10*time.Millisecond)
-	n.snapshot, n.offered = map[string]bool{}, map[string]bool{}
+	n.beat = max(w.HeartbeatInterval, 10*time.Millisecond)
+	n.snapshot, n.offeredResources = map[string]bool{}, map[string]bool{}
 	n.stopBeat()
-	n.beatLater(n.out)
+	n.scheduleHeartbeat(n.out)
 }
 
-// beatLater keeps the connection alive and notices when the other side is not.
-func (n *Node) beatLater(out Outlet) {
+// scheduleHeartbeat keeps the connection alive and notices when the other side is not.
+func (n *Node) scheduleHeartbeat(out Outlet) {
 	n.stopBeat = n.Clock.After(n.beat, func() {
 		n.post(func() {
 			if n.out != out {
@@ -258,10 +258,10 @@ func (n *Node) beatLater(out Outlet) {
 				return
 			}
 			if n.welcomed {
-				n.send(wire.Frame{Beat: &wire.Beat{Seen: n.order.Seen()}})
+				n.send(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: n.order.Seen()}})
 			}
-			n.beats = [2]int64{n.beats[1], n.seq}
-			n.beatLater(out)
+			n.sentAtBeats = [2]int64{n.sentAtBeats[1], n.seq}
+			n.scheduleHeartbeat(out)
 		})
 	})
 }
@@ -279,9 +279,9 @@ func (n *Node) crash(id string) {
 	}
 }
 
-// takeAssign makes what it is told the node's goal. After a whole snapshot,
+// handleAssign makes what it is told the node's goal. After a whole snapshot,
 // what the node has and the snapshot does not name is set apart.
-func (n *Node) takeAssign(a *wire.Assign) {
+func (n *Node) handleAssign(a *wire.Assign) {
 	for i := range a.Items {
 		it := &a.Items[i]
 		if a.Snapshot && n.snapshot != nil {
@@ -294,14 +294,14 @@ func (n *Node) takeAssign(a *wire.Assign) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(n.instances)) {
 		if i := n.instances[id]; !n.snapshot[id] && !i.tombstone {
-			n.setAside(i)
+			n.quarantine(i)
 		}
 	}
 	n.snapshot = nil
 	n.complete, n.inventory = true, true
 	n.provideAll()
 	for id := range n.instances {
-		n.dirty[id] = struct{}{}
+		n.dirtyInstances[id] = struct{}{}
 	}
 }
 
@@ -321,13 +321,13 @@ func (n *Node) reportInstances() {
 	if n.inventory {
 		n.inventory = false
 		r.Inventory, r.Quarantined = true, n.quarantined()
-		if len(n.dirty) == 0 {
+		if len(n.dirtyInstances) == 0 {
 			n.send(wire.Frame{Report: r})
 			return
 		}
 	}
-	ids := slices.Sorted(maps.Keys(n.dirty))
-	clear(n.dirty)
+	ids := slices.Sorted(maps.Keys(n.dirtyInstances))
+	clear(n.dirtyInstances)
 	for part := range slices.Chunk(ids, wire.Batch) {
 		for _, id := range part {
 			if i := n.instances[id]; i != nil && i.status.State != "" {
@@ -342,10 +342,10 @@ func (n *Node) reportInstances() {
 	}
 }
 
-// foreign reports whether what a driver found is another cluster's. What stands
+// isForeign reports whether what a driver found is another cluster's. What stands
 // in this node's own rooms is this node's, whatever store made it: a wiped store
 // must not make it invisible.
-func (n *Node) foreign(f found) bool {
+func (n *Node) isForeign(f found) bool {
 	return f.seen.Shared && f.seen.Labels.Cluster != "" && f.seen.Labels.Cluster != n.labels.Cluster
 }
 
@@ -354,7 +354,7 @@ func (n *Node) quarantined() []mariposa.Quarantined {
 	out := make([]mariposa.Quarantined, 0, len(n.found))
 	for _, id := range slices.Sorted(maps.Keys(n.found)) {
 		f := n.found[id]
-		if n.foreign(f) {
+		if n.isForeign(f) {
 			continue // none of our business
 		}
 		q := mariposa.Quarantined{

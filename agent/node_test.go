@@ -114,7 +114,7 @@ func TestRestartPolicies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := &hands{}
+			h := &manualDriver{}
 			r := newRig(t, h)
 			r.connect(wanted("a", 1, work(mariposa.Workload{Compute: mariposa.ComputeProcess, Restart: c.restart})))
 			r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now()}, nil)
@@ -204,7 +204,7 @@ func TestWhatEndedWhileNobodyLookedIsRestartedToo(t *testing.T) {
 
 func TestWhatShouldGoIsStoppedThenRemoved(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := processWork()
 	r.connect(wanted("a", 1, w))
@@ -225,7 +225,7 @@ func TestWhatShouldGoIsStoppedThenRemoved(t *testing.T) {
 
 func TestAStopThatFailsIsFollowedByForce(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
@@ -236,7 +236,7 @@ func TestAStopThatFailsIsFollowedByForce(t *testing.T) {
 
 func TestARemovalThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
@@ -255,7 +255,7 @@ func TestARemovalThatFailsIsTriedAgain(t *testing.T) {
 
 func TestAStartThatFailsSaysWhy(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()), wanted("b", 1, work(mariposa.Workload{Compute: mariposa.ComputeKVM})))
 	r.end(h, "start", "a", driver.Observed{}, errBroken)
@@ -273,7 +273,7 @@ func TestAStartThatFailsSaysWhy(t *testing.T) {
 
 func TestAGoalThatChangesDuringAnOperationIsPursuedAfterIt(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := processWork()
 	r.connect(wanted("a", 1, w))
@@ -305,7 +305,7 @@ func TestANewGenerationChangesWhatRunsInPlace(t *testing.T) {
 func TestWhatEndsWhileItIsChangedInPlaceIsNotCalledRunning(t *testing.T) {
 	t.Parallel()
 	for _, told := range []bool{true, false} {
-		h := &hands{}
+		h := &manualDriver{}
 		r := newRig(t, h)
 		r.connect(wanted("a", 1, processWork()))
 		at := r.clk.Now()
@@ -324,7 +324,7 @@ func TestWhatEndsWhileItIsChangedInPlaceIsNotCalledRunning(t *testing.T) {
 
 func TestAnEndThatOvertakesItsOwnStartCounts(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, work(mariposa.Workload{Compute: mariposa.ComputeProcess, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})))
 	first := r.clk.Now()
@@ -343,7 +343,7 @@ func TestAnEndThatOvertakesItsOwnStartCounts(t *testing.T) {
 
 func TestAtMostSoManyOperationsAreUnderWay(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.slots = 2
 	r.boot()
@@ -371,7 +371,7 @@ func TestAtMostSoManyOperationsAreUnderWay(t *testing.T) {
 
 func TestOneThatEndsWhileItWaitsForItsTurnHasFailed(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.slots = 1
 	r.boot()
@@ -389,7 +389,7 @@ func TestOneThatEndsWhileItWaitsForItsTurnHasFailed(t *testing.T) {
 
 func TestListFailingIsSaidAtOnce(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	h.fail = errBroken
 	if err := r.node.List(t.Context()); err == nil || !strings.Contains(err.Error(), "process") {

@@ -16,52 +16,52 @@ import (
 // volume, or a network. It is made before the first instance that needs it starts, and taken away
 // by a tombstone alone, once no instance uses it any more.
 type resource struct {
-	want  wire.Provision // no goal: only instances speak of it so far
-	state mariposa.ResourceState
-	path  string
-	why   string // it is not as it should be
-	op    bool   // the driver is at it
-	users map[string]*instance
+	desired     wire.Provision // no goal: only instances speak of it so far
+	state       mariposa.ResourceState
+	path        string
+	why         string // it is not as it should be
+	inOperation bool   // the driver is at it
+	users       map[string]*instance
 }
 
-// takeProvide takes the goals of resources. After a whole snapshot, those that it
+// handleProvide takes the goals of resources. After a whole snapshot, those that it
 // did not name are nobody's: they are left as they are, and nothing more is done
 // about them.
-func (n *Node) takeProvide(p *wire.Provide) {
+func (n *Node) handleProvide(p *wire.Provide) {
 	for _, it := range p.Items {
 		r := n.resource(it.ID)
-		r.want = it
-		if n.offered != nil {
-			n.offered[it.ID] = true
+		r.desired = it
+		if n.offeredResources != nil {
+			n.offeredResources[it.ID] = true
 		}
-		n.provide(r)
+		n.pursueResource(r)
 	}
-	if !p.Snapshot || !p.Last || n.offered == nil {
+	if !p.Snapshot || !p.Last || n.offeredResources == nil {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(n.resources)) {
-		if r := n.resources[id]; !n.offered[id] {
-			r.want.Goal = ""
+		if r := n.resources[id]; !n.offeredResources[id] {
+			r.desired.Goal = ""
 			n.dropResource(r)
 		}
 	}
-	n.nameStrays()
-	n.offered = nil
+	n.logUnclaimed()
+	n.offeredResources = nil
 }
 
 // resource finds a resource by id, or begins to know of it.
 func (n *Node) resource(id string) *resource {
 	r := n.resources[id]
 	if r == nil {
-		r = &resource{want: wire.Provision{ID: id}, state: mariposa.ResourcePending, users: map[string]*instance{}}
+		r = &resource{desired: wire.Provision{ID: id}, state: mariposa.ResourcePending, users: map[string]*instance{}}
 		n.resources[id] = r
 	}
 	return r
 }
 
-// nameStrays tells the log of resources that are there and that nobody speaks of.
+// logUnclaimed tells the log of resources that are there and that nobody speaks of.
 // They may hold what somebody misses, so they are left alone.
-func (n *Node) nameStrays() {
+func (n *Node) logUnclaimed() {
 	for kind, l := range n.lanes {
 		p, ok := l.driver.(driver.Provider)
 		if !ok {
@@ -72,19 +72,19 @@ func (n *Node) nameStrays() {
 			slog.Warn("cannot list the resources of this node", "node", n.Hello.Name, "compute", kind, "err", err)
 		}
 		for _, r := range all {
-			if !n.offered[r.ID] {
+			if !n.offeredResources[r.ID] {
 				slog.Warn("found a resource that the control plane does not know; it is left alone", "node", n.Hello.Name, "kind", r.Kind, "id", r.ID)
 			}
 		}
 	}
 }
 
-// use notes which resources an instance needs.
-func (n *Node) use(i *instance) {
+// useResources notes which resources an instance needs.
+func (n *Node) useResources(i *instance) {
 	if i.status.State == mariposa.StateDestroyed {
 		return
 	}
-	for _, need := range i.needs() {
+	for _, need := range i.neededResources() {
 		r := n.resource(need.ID)
 		if r.users[i.id] == i {
 			continue
@@ -94,25 +94,25 @@ func (n *Node) use(i *instance) {
 	}
 }
 
-// needs are the resources that an instance cannot start without.
-func (i *instance) needs() []driver.Resource {
+// neededResources are the resources that an instance cannot start without.
+func (i *instance) neededResources() []driver.Resource {
 	var all []driver.Resource
-	for _, m := range i.want.Mounts {
+	for _, m := range i.desired.Mounts {
 		all = append(all, driver.Resource{Kind: mariposa.KindVolume, ID: m.Volume, Name: m.Name})
 	}
-	for _, j := range i.want.Networks {
+	for _, j := range i.desired.Networks {
 		all = append(all, driver.Resource{Kind: mariposa.KindNetwork, ID: j.Attachment, Name: j.Name})
 	}
 	return all
 }
 
-// unuse notes that an instance is no more, or nobody's. What waited for it goes on.
-func (n *Node) unuse(i *instance) {
+// releaseResources notes that an instance is no more, or nobody's. What waited for it goes on.
+func (n *Node) releaseResources(i *instance) {
 	for _, r := range i.resources {
 		if r.users[i.id] == i {
 			delete(r.users, i.id)
 		}
-		n.provide(r)
+		n.pursueResource(r)
 		n.dropResource(r)
 	}
 	i.resources = nil
@@ -121,31 +121,31 @@ func (n *Node) unuse(i *instance) {
 // dropResource forgets a resource that neither the control plane nor an instance
 // speaks of.
 func (n *Node) dropResource(r *resource) {
-	if r.want.Goal == "" && len(r.users) == 0 && !r.op {
-		delete(n.resources, r.want.ID)
-		delete(n.stale, r.want.ID)
+	if r.desired.Goal == "" && len(r.users) == 0 && !r.inOperation {
+		delete(n.resources, r.desired.ID)
+		delete(n.staleResources, r.desired.ID)
 	}
 }
 
 // provideAll looks at every resource again, once it is known who uses what.
 func (n *Node) provideAll() {
 	for _, id := range slices.Sorted(maps.Keys(n.resources)) {
-		n.provide(n.resources[id])
+		n.pursueResource(n.resources[id])
 	}
 }
 
-// lacks says what an instance cannot start without and what is not there yet;
+// missingResources says what an instance cannot start without and what is not there yet;
 // empty: nothing.
-func (i *instance) lacks() string {
+func (i *instance) missingResources() string {
 	for _, r := range i.resources {
 		if r.state == mariposa.ResourceMade {
 			continue
 		}
 		if r.why != "" {
-			return fmt.Sprintf("its %s %s cannot be made yet: %s", r.want.Kind, r.want.Name, r.why)
+			return fmt.Sprintf("its %s %s cannot be made yet: %s", r.desired.Kind, r.desired.Name, r.why)
 		}
-		for _, need := range i.needs() {
-			if need.ID == r.want.ID {
+		for _, need := range i.neededResources() {
+			if need.ID == r.desired.ID {
 				return fmt.Sprintf("waits for its %s %s", need.Kind, need.Name)
 			}
 		}
@@ -153,37 +153,37 @@ func (i *instance) lacks() string {
 	return ""
 }
 
-// provide brings a resource to its goal.
-func (n *Node) provide(r *resource) {
+// pursueResource brings a resource to its goal.
+func (n *Node) pursueResource(r *resource) {
 	switch {
-	case r.op:
-	case r.want.Goal == mariposa.GoalKept && r.state != mariposa.ResourceMade:
-		n.askFor(r, mariposa.ResourceMade)
-	case r.want.Goal == mariposa.GoalGone && n.snapshot != nil: // who uses it is still being told
-	case r.want.Goal == mariposa.GoalGone && r.state != mariposa.ResourceGone && len(r.users) == 0:
-		n.askFor(r, mariposa.ResourceGone)
-	case r.want.Goal != "":
-		n.stale[r.want.ID] = struct{}{} // say it again: the last word may have been lost
+	case r.inOperation:
+	case r.desired.Goal == mariposa.GoalKept && r.state != mariposa.ResourceMade:
+		n.callProvider(r, mariposa.ResourceMade)
+	case r.desired.Goal == mariposa.GoalGone && n.snapshot != nil: // who uses it is still being told
+	case r.desired.Goal == mariposa.GoalGone && r.state != mariposa.ResourceGone && len(r.users) == 0:
+		n.callProvider(r, mariposa.ResourceGone)
+	case r.desired.Goal != "":
+		n.staleResources[r.desired.ID] = struct{}{} // say it again: the last word may have been lost
 	}
 }
 
-func (r *resource) what() driver.Resource {
-	return driver.Resource{Kind: r.want.Kind, ID: r.want.ID, Name: r.want.Name, Size: r.want.Size}
+func (r *resource) description() driver.Resource {
+	return driver.Resource{Kind: r.desired.Kind, ID: r.desired.ID, Name: r.desired.Name, Size: r.desired.Size}
 }
 
-// askFor has the driver make a resource or take it away.
-func (n *Node) askFor(r *resource, state mariposa.ResourceState) {
-	r.op = true
-	l := n.lane(r.want.Compute)
+// callProvider has the driver make a resource or take it away.
+func (n *Node) callProvider(r *resource, state mariposa.ResourceState) {
+	r.inOperation = true
+	l := n.lane(r.desired.Compute)
 	p, ok := l.driver.(driver.Provider)
 	if !ok {
 		n.post(func() {
-			n.provided(r, state, "", fmt.Errorf("this node has no %s for %s", r.want.Kind, r.want.Compute))
+			n.resourceDone(r, state, "", fmt.Errorf("this node has no %s for %s", r.desired.Kind, r.desired.Compute))
 		})
 		return
 	}
-	what := r.what()
-	n.beside(l, "", nil, func(ctx context.Context) func() {
+	what := r.description()
+	n.runAsync(l, "", nil, func(ctx context.Context) func() {
 		var path string
 		var err error
 		if state == mariposa.ResourceGone {
@@ -191,26 +191,26 @@ func (n *Node) askFor(r *resource, state mariposa.ResourceState) {
 		} else {
 			path, err = p.Provide(ctx, what)
 		}
-		return func() { n.provided(r, state, path, err) }
+		return func() { n.resourceDone(r, state, path, err) }
 	})
 }
 
-// provided takes note of what the driver has done about a resource. Its goal may be
+// resourceDone takes note of what the driver has done about a resource. Its goal may be
 // another by now. The instances that wait for it are told.
-func (n *Node) provided(r *resource, state mariposa.ResourceState, path string, err error) {
-	n.stale[r.want.ID] = struct{}{}
+func (n *Node) resourceDone(r *resource, state mariposa.ResourceState, path string, err error) {
+	n.staleResources[r.desired.ID] = struct{}{}
 	again := func() {
-		r.op = false
-		n.provide(r)
+		r.inOperation = false
+		n.pursueResource(r)
 		n.dropResource(r)
 	}
 	if err == nil {
 		r.state, r.path, r.why = state, path, ""
 		again()
 	} else {
-		slog.Warn("a resource is not as it should be; trying again", "node", n.Hello.Name, "kind", r.want.Kind, "id", r.want.ID, "goal", r.want.Goal, "err", err)
+		slog.Warn("a resource is not as it should be; trying again", "node", n.Hello.Name, "kind", r.desired.Kind, "id", r.desired.ID, "goal", r.desired.Goal, "err", err)
 		r.why = err.Error()
-		n.Clock.After(tryAgain, func() { n.post(again) })
+		n.Clock.After(retryDelay, func() { n.post(again) })
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.users)) {
 		n.pursue(r.users[id])
@@ -220,7 +220,7 @@ func (n *Node) provided(r *resource, state mariposa.ResourceState, path string, 
 // volumes are what a driver needs to know of an instance's volumes.
 func (n *Node) volumes(i *instance) []driver.Volume {
 	var all []driver.Volume
-	for _, m := range i.want.Mounts {
+	for _, m := range i.desired.Mounts {
 		v := driver.Volume{Mount: m}
 		if r := n.resources[m.Volume]; r != nil {
 			v.Source = r.path
@@ -233,7 +233,7 @@ func (n *Node) volumes(i *instance) []driver.Volume {
 // networks are what a driver needs to know of an instance's networks.
 func (n *Node) networks(i *instance) []driver.Network {
 	var all []driver.Network
-	for _, j := range i.want.Networks {
+	for _, j := range i.desired.Networks {
 		v := driver.Network{Name: j.Name}
 		if r := n.resources[j.Attachment]; r != nil {
 			v.Source = r.path
@@ -248,18 +248,18 @@ func (n *Node) networks(i *instance) []driver.Network {
 // plane asks again and gets the same answer.
 func (n *Node) reportProvided(gone bool) {
 	var all []wire.Provided
-	for _, id := range slices.Sorted(maps.Keys(n.stale)) {
+	for _, id := range slices.Sorted(maps.Keys(n.staleResources)) {
 		r := n.resources[id]
 		if r != nil && (r.state == mariposa.ResourceGone) != gone {
 			continue
 		}
-		delete(n.stale, id)
-		if r == nil || r.want.Goal == "" {
+		delete(n.staleResources, id)
+		if r == nil || r.desired.Goal == "" {
 			continue
 		}
-		all = append(all, wire.Provided{Kind: r.want.Kind, ID: id, State: r.state, Path: r.path, Reason: r.why})
-		if gone && r.want.Goal == mariposa.GoalGone {
-			r.want.Goal = ""
+		all = append(all, wire.Provided{Kind: r.desired.Kind, ID: id, State: r.state, Path: r.path, Reason: r.why})
+		if gone && r.desired.Goal == mariposa.GoalGone {
+			r.desired.Goal = ""
 			n.dropResource(r)
 		}
 	}

@@ -11,26 +11,26 @@ import (
 	"mariposa/wire"
 )
 
-// keeper is a driver with volumes, whose operations end when the test says so. Where
+// providerDriver is a driver with volumes, whose operations end when the test says so. Where
 // a volume is is told as a physical id.
-type keeper struct {
-	hands
+type providerDriver struct {
+	manualDriver
 	there []driver.Resource
 }
 
-var _ driver.Provider = (*keeper)(nil)
+var _ driver.Provider = (*providerDriver)(nil)
 
-func (k *keeper) Provide(_ context.Context, r driver.Resource) (string, error) {
+func (k *providerDriver) Provide(_ context.Context, r driver.Resource) (string, error) {
 	o, err := k.do(&call{what: "provide", id: r.ID})
 	return o.PhysicalID, err
 }
 
-func (k *keeper) Withdraw(_ context.Context, r driver.Resource) error {
+func (k *providerDriver) Withdraw(_ context.Context, r driver.Resource) error {
 	_, err := k.do(&call{what: "withdraw", id: r.ID})
 	return err
 }
 
-func (k *keeper) Provided(context.Context) ([]driver.Resource, error) { return k.there, nil }
+func (k *providerDriver) Provided(context.Context) ([]driver.Resource, error) { return k.there, nil }
 
 func at(path string) driver.Observed { return driver.Observed{PhysicalID: path} }
 
@@ -54,7 +54,7 @@ func (r *rig) provide(items ...wire.Provision) {
 func (r *rig) begin(volumes []wire.Provision, items ...wire.Assignment) {
 	r.t.Helper()
 	r.dial()
-	r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: r.inc, Beat: 5 * time.Second}})
+	r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: r.inc, HeartbeatInterval: 5 * time.Second}})
 	r.say(wire.Frame{Provide: &wire.Provide{Snapshot: true, Last: true, Items: volumes}})
 	r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
 }
@@ -76,7 +76,7 @@ func (r *rig) provided(id string) (last wire.Provided) {
 
 func TestAnInstanceStartsOnceItsVolumesAreThere(t *testing.T) {
 	t.Parallel()
-	k := &keeper{}
+	k := &providerDriver{}
 	r := newRig(t, k)
 	r.begin(nil)
 	r.assign(using(wanted("i1", 1, processWork()), "v1", "v2")) // nobody has spoken of the volumes yet
@@ -86,15 +86,15 @@ func TestAnInstanceStartsOnceItsVolumesAreThere(t *testing.T) {
 	k.want(t)
 	r.provide(volume("v1", mariposa.GoalKept), volume("v2", mariposa.GoalKept))
 	k.want(t, "provide v1", "provide v2")
-	r.end(&k.hands, "provide", "v1", at("/d/v1"), nil)
+	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), nil)
 	k.want(t, "provide v2")
-	r.end(&k.hands, "provide", "v2", at("/d/v2"), nil)
+	r.end(&k.manualDriver, "provide", "v2", at("/d/v2"), nil)
 	k.want(t, "start i1")
 	got := k.last(t, "start").instance.Volumes
 	if len(got) != 2 || got[0].Source != "/d/v1" || got[1].Source != "/d/v2" || got[1].Path != "/v2" || got[1].Name != "data-v2" {
 		t.Errorf("started with %+v", got)
 	}
-	r.end(&k.hands, "start", "i1", driver.Observed{Running: true}, nil)
+	r.end(&k.manualDriver, "start", "i1", driver.Observed{Running: true}, nil)
 	if st := r.wantState("i1", mariposa.StateRunning); st.Reason != "" {
 		t.Errorf("still says %q", st.Reason)
 	}
@@ -107,10 +107,10 @@ func TestAnInstanceStartsOnceItsVolumesAreThere(t *testing.T) {
 
 func TestAVolumeThatCannotBeMadeIsTriedAgainAndItsInstanceSaysWhy(t *testing.T) {
 	t.Parallel()
-	k := &keeper{}
+	k := &providerDriver{}
 	r := newRig(t, k)
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept)}, using(wanted("i1", 1, processWork()), "v1"))
-	r.end(&k.hands, "provide", "v1", driver.Observed{}, errBroken)
+	r.end(&k.manualDriver, "provide", "v1", driver.Observed{}, errBroken)
 	if st := r.wantState("i1", mariposa.StateProvisioning); st.Reason != "its volume data cannot be made yet: the disk is broken" {
 		t.Errorf("says %q", st.Reason)
 	}
@@ -118,7 +118,7 @@ func TestAVolumeThatCannotBeMadeIsTriedAgainAndItsInstanceSaysWhy(t *testing.T) 
 		t.Errorf("reported %+v", p)
 	}
 	r.linger(10 * time.Second)
-	r.end(&k.hands, "provide", "v1", at("/d/v1"), nil)
+	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), nil)
 	k.want(t, "start i1")
 	if p := r.provided("v1"); p.State != mariposa.ResourceMade || p.Reason != "" {
 		t.Errorf("reported %+v", p)
@@ -127,7 +127,7 @@ func TestAVolumeThatCannotBeMadeIsTriedAgainAndItsInstanceSaysWhy(t *testing.T) 
 
 func TestAVolumeOfAKindThatTheNodeDoesNotHaveIsSaidSo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, &hands{}) // a driver without volumes
+	r := newRig(t, &manualDriver{}) // a driver without volumes
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept)})
 	if p := r.provided("v1"); !strings.Contains(p.Reason, "this node has no volume for process") {
 		t.Errorf("reported %+v", p)
@@ -136,32 +136,32 @@ func TestAVolumeOfAKindThatTheNodeDoesNotHaveIsSaidSo(t *testing.T) {
 
 func TestATombstoneTakesAVolumeOnceNoInstanceUsesIt(t *testing.T) {
 	t.Parallel()
-	k := &keeper{}
+	k := &providerDriver{}
 	r := newRig(t, k)
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept)}, using(wanted("i1", 1, processWork()), "v1"))
-	r.end(&k.hands, "provide", "v1", at("/d/v1"), nil)
-	r.end(&k.hands, "start", "i1", driver.Observed{Running: true}, nil)
+	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), nil)
+	r.end(&k.manualDriver, "start", "i1", driver.Observed{Running: true}, nil)
 	r.provide(volume("v1", mariposa.GoalGone))
 	k.want(t)
 	r.assign(using(unwanted("i1", 2), "v1"))
-	r.end(&k.hands, "stop", "i1", driver.Observed{}, nil)
+	r.end(&k.manualDriver, "stop", "i1", driver.Observed{}, nil)
 	k.want(t, "remove i1")
-	r.end(&k.hands, "remove", "i1", driver.Observed{}, nil)
+	r.end(&k.manualDriver, "remove", "i1", driver.Observed{}, nil)
 	k.want(t, "withdraw v1")
-	r.end(&k.hands, "withdraw", "v1", driver.Observed{}, errBroken)
+	r.end(&k.manualDriver, "withdraw", "v1", driver.Observed{}, errBroken)
 	if p := r.provided("v1"); p.State != mariposa.ResourceMade || p.Reason != errBroken.Error() {
 		t.Errorf("reported %+v", p)
 	}
 	r.linger(10 * time.Second)
-	r.end(&k.hands, "withdraw", "v1", driver.Observed{}, nil)
+	r.end(&k.manualDriver, "withdraw", "v1", driver.Observed{}, nil)
 	if p := r.provided("v1"); p.State != mariposa.ResourceGone || p.Path != "" {
 		t.Errorf("reported %+v", p)
 	}
 	r.provide(volume("v1", mariposa.GoalGone)) // the answer was lost: it is asked for again
-	r.end(&k.hands, "withdraw", "v1", driver.Observed{}, nil)
+	r.end(&k.manualDriver, "withdraw", "v1", driver.Observed{}, nil)
 	r.assign(using(unwanted("i1", 2), "v1")) // likewise
 	r.provide(volume("v1", mariposa.GoalGone))
-	r.end(&k.hands, "withdraw", "v1", driver.Observed{}, nil)
+	r.end(&k.manualDriver, "withdraw", "v1", driver.Observed{}, nil)
 	if p := r.provided("v1"); p.State != mariposa.ResourceGone {
 		t.Errorf("reported %+v", p)
 	}
@@ -170,15 +170,15 @@ func TestATombstoneTakesAVolumeOnceNoInstanceUsesIt(t *testing.T) {
 
 func TestAnAgentThatComesBackFindsVolumesAndTombstonesAgain(t *testing.T) {
 	t.Parallel()
-	k := &keeper{}
+	k := &providerDriver{}
 	r := newRig(t, k)
 	k.list = []driver.Observed{{ID: "i1", Running: true, Labels: driver.Labels{Cluster: "ours", Incarnation: "first"}}}
 	r.boot()
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept), volume("v2", mariposa.GoalGone), volume("v3", mariposa.GoalGone)},
 		known(using(wanted("i1", 1, processWork()), "v1", "v3"), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1}))
 	k.want(t, "provide v1", "withdraw v2") // v3 is in use, whatever anybody says
-	r.end(&k.hands, "provide", "v1", at("/d/v1"), nil)
-	r.end(&k.hands, "withdraw", "v2", driver.Observed{}, nil)
+	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), nil)
+	r.end(&k.manualDriver, "withdraw", "v2", driver.Observed{}, nil)
 	r.wantState("i1", mariposa.StateRunning)
 	if p := r.provided("v2"); p.State != mariposa.ResourceGone {
 		t.Errorf("reported %+v", p)
@@ -188,10 +188,10 @@ func TestAnAgentThatComesBackFindsVolumesAndTombstonesAgain(t *testing.T) {
 
 func TestAVolumeThatNobodySpeaksOfIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	k := &keeper{there: []driver.Resource{{Kind: mariposa.KindVolume, ID: "v1"}, {Kind: mariposa.KindVolume, ID: "v9"}}}
+	k := &providerDriver{there: []driver.Resource{{Kind: mariposa.KindVolume, ID: "v1"}, {Kind: mariposa.KindVolume, ID: "v9"}}}
 	r := newRig(t, k)
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept)})
-	r.end(&k.hands, "provide", "v1", at("/d/v1"), nil)
+	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), nil)
 	r.conn.Close()
 	r.begin(nil) // a store that was wiped
 	k.want(t)
@@ -204,14 +204,14 @@ func TestAVolumeThatNobodySpeaksOfIsLeftAlone(t *testing.T) {
 
 func TestAnInstanceInQuarantineHoldsNoVolumeItself(t *testing.T) {
 	t.Parallel()
-	k := &keeper{}
+	k := &providerDriver{}
 	r := newRig(t, k)
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalKept)}, using(wanted("i1", 1, processWork()), "v1"))
-	r.end(&k.hands, "provide", "v1", at("/d/v1"), nil)
-	r.end(&k.hands, "start", "i1", driver.Observed{Running: true}, nil)
+	r.end(&k.manualDriver, "provide", "v1", at("/d/v1"), nil)
+	r.end(&k.manualDriver, "start", "i1", driver.Observed{Running: true}, nil)
 	r.begin([]wire.Provision{volume("v1", mariposa.GoalGone)}) // the instance is not known any more
 	k.want(t, "withdraw v1")                                   // the driver refuses while it runs
-	r.end(&k.hands, "withdraw", "v1", driver.Observed{}, errBroken)
+	r.end(&k.manualDriver, "withdraw", "v1", driver.Observed{}, errBroken)
 	if p := r.provided("v1"); p.State != mariposa.ResourceMade || p.Reason == "" {
 		t.Errorf("reported %+v", p)
 	}

@@ -143,7 +143,7 @@ func (r *rig) wake() {
 func (r *rig) linger(d time.Duration) {
 	for end := r.clk.Now().Add(d); r.clk.Now().Before(end); {
 		r.pass(5 * time.Second)
-		r.say(wire.Frame{Beat: &wire.Beat{Seen: int64(len(r.conn.sent()))}})
+		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: int64(len(r.conn.sent()))}})
 	}
 }
 
@@ -186,7 +186,7 @@ func (r *rig) say(f wire.Frame) {
 func (r *rig) connect(items ...wire.Assignment) *conn {
 	r.t.Helper()
 	c := r.dial()
-	r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: r.inc, Beat: 5 * time.Second}})
+	r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: r.inc, HeartbeatInterval: 5 * time.Second}})
 	r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
 	return c
 }
@@ -232,9 +232,9 @@ func halted(id string, generation int64, workload string) wire.Assignment {
 	return it
 }
 
-// bounced is an assignment that asks for so many restarts in all.
-func bounced(it wire.Assignment, n int) wire.Assignment {
-	it.Bounces = n
+// withManualRestarts is an assignment that asks for so many restarts in all.
+func withManualRestarts(it wire.Assignment, n int) wire.Assignment {
+	it.ManualRestarts = n
 	return it
 }
 
@@ -324,17 +324,17 @@ func (r *rig) make(id, cluster, incarnation string) {
 	}
 }
 
-// hands is a driver whose operations end when the test says so.
-type hands struct {
-	suspend func(arm func(wake func())) error // of the rig's clock
-	mu      sync.Mutex
-	calls   []*call
-	log     []string
-	list    []driver.Observed
-	kept    map[string][]mariposa.Variable // what Told answers
-	fail    error                          // of List
-	tell    func(driver.Event)
-	logs    func(ctx context.Context, id string) (io.ReadCloser, error)
+// manualDriver is a driver whose operations end when the test says so.
+type manualDriver struct {
+	suspend     func(arm func(wake func())) error // of the rig's clock
+	mu          sync.Mutex
+	calls       []*call
+	log         []string
+	list        []driver.Observed
+	kept        map[string][]mariposa.Variable // what Told answers
+	fail        error                          // of List
+	reportEvent func(driver.Event)
+	logs        func(ctx context.Context, id string) (io.ReadCloser, error)
 }
 
 type call struct {
@@ -350,12 +350,12 @@ type call struct {
 }
 
 var (
-	_ driver.Driver = (*hands)(nil)
-	_ driver.Teller = (*hands)(nil)
+	_ driver.Driver         = (*manualDriver)(nil)
+	_ driver.ValuePublisher = (*manualDriver)(nil)
 )
 
 // do is a call that waits for the test.
-func (h *hands) do(c *call) (driver.Observed, error) {
+func (h *manualDriver) do(c *call) (driver.Observed, error) {
 	err := h.suspend(func(wake func()) {
 		c.wake = wake
 		h.mu.Lock()
@@ -370,7 +370,7 @@ func (h *hands) do(c *call) (driver.Observed, error) {
 }
 
 // last is the newest call of a kind.
-func (h *hands) last(t *testing.T, what string) *call {
+func (h *manualDriver) last(t *testing.T, what string) *call {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -384,53 +384,53 @@ func (h *hands) last(t *testing.T, what string) *call {
 }
 
 // changed tells the agent of an instance that has changed by itself.
-func (h *hands) changed(o driver.Observed) {
-	h.tell(driver.Event{Kind: driver.InstanceChanged, Instance: o})
+func (h *manualDriver) changed(o driver.Observed) {
+	h.reportEvent(driver.Event{Kind: driver.InstanceChanged, Instance: o})
 }
 
-func (h *hands) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
+func (h *manualDriver) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
 
-func (h *hands) Capabilities() mariposa.Capabilities {
+func (h *manualDriver) Capabilities() mariposa.Capabilities {
 	return mariposa.Capabilities{Logs: true, Mdata: true, Survives: true}
 }
 
-func (h *hands) Start(_ context.Context, i driver.Instance) (driver.Observed, error) {
+func (h *manualDriver) Start(_ context.Context, i driver.Instance) (driver.Observed, error) {
 	return h.do(&call{what: "start", id: i.ID, instance: i})
 }
 
-func (h *hands) Update(_ context.Context, i driver.Instance) (driver.Observed, error) {
+func (h *manualDriver) Update(_ context.Context, i driver.Instance) (driver.Observed, error) {
 	return h.do(&call{what: "update", id: i.ID, instance: i})
 }
 
-func (h *hands) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
+func (h *manualDriver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
 	return h.do(&call{what: "stop", id: id, timeout: timeout, ctx: ctx})
 }
 
-func (h *hands) Remove(_ context.Context, id string) error {
+func (h *manualDriver) Remove(_ context.Context, id string) error {
 	_, err := h.do(&call{what: "remove", id: id})
 	return err
 }
 
-func (h *hands) Tell(_ context.Context, id string, values []mariposa.Variable) error {
+func (h *manualDriver) PublishValues(_ context.Context, id string, values []mariposa.Variable) error {
 	_, err := h.do(&call{what: "tell", id: id, values: values})
 	return err
 }
 
-func (h *hands) Told(_ context.Context, id string) ([]mariposa.Variable, error) {
+func (h *manualDriver) PublishedValues(_ context.Context, id string) ([]mariposa.Variable, error) {
 	if list, ok := h.kept[id]; ok {
 		return list, nil
 	}
 	return nil, driver.ErrNotFound
 }
-func (h *hands) List(context.Context) ([]driver.Observed, error) { return h.list, h.fail }
-func (h *hands) Watch(tell func(driver.Event))                   { h.tell = tell }
-func (h *hands) Close() error                                    { return nil }
+func (h *manualDriver) List(context.Context) ([]driver.Observed, error) { return h.list, h.fail }
+func (h *manualDriver) Watch(report func(driver.Event))                 { h.reportEvent = report }
+func (h *manualDriver) Close() error                                    { return nil }
 
-func (h *hands) Usage(context.Context, string) (mariposa.Usage, error) {
+func (h *manualDriver) Usage(context.Context, string) (mariposa.Usage, error) {
 	return mariposa.Usage{}, driver.ErrNotSupported
 }
 
-func (h *hands) Logs(ctx context.Context, id string, _ driver.LogOptions) (io.ReadCloser, error) {
+func (h *manualDriver) Logs(ctx context.Context, id string, _ driver.LogOptions) (io.ReadCloser, error) {
 	if h.logs == nil {
 		return nil, driver.ErrNotFound
 	}
@@ -438,10 +438,10 @@ func (h *hands) Logs(ctx context.Context, id string, _ driver.LogOptions) (io.Re
 }
 
 // suspendBy sets what makes operations wait.
-func (h *hands) suspendBy(f func(arm func(wake func())) error) { h.suspend = f }
+func (h *manualDriver) suspendBy(f func(arm func(wake func())) error) { h.suspend = f }
 
 // underWay lists the operations that have not ended.
-func (h *hands) underWay() []string {
+func (h *manualDriver) underWay() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var out []string
@@ -454,7 +454,7 @@ func (h *hands) underWay() []string {
 }
 
 // end ends an operation that is under way.
-func (r *rig) end(h *hands, what, id string, o driver.Observed, err error) {
+func (r *rig) end(h *manualDriver, what, id string, o driver.Observed, err error) {
 	r.t.Helper()
 	h.mu.Lock()
 	at := slices.IndexFunc(h.calls, func(c *call) bool { return !c.over && c.what == what && c.id == id })
@@ -471,7 +471,7 @@ func (r *rig) end(h *hands, what, id string, o driver.Observed, err error) {
 	r.run()
 }
 
-func (h *hands) want(t *testing.T, what ...string) {
+func (h *manualDriver) want(t *testing.T, what ...string) {
 	t.Helper()
 	if got := h.underWay(); !slices.Equal(got, what) {
 		t.Fatalf("under way: %v, want %v", got, what)

@@ -51,7 +51,7 @@ func TestBeatsTellWhatWasSeen(t *testing.T) {
 	c := r.connect()
 	r.pass(5 * time.Second)
 	last := c.sent()[len(c.sent())-1]
-	if last.Beat == nil || last.Beat.Seen != 2 {
+	if last.Heartbeat == nil || last.Heartbeat.Seen != 2 {
 		t.Errorf("said %+v after two frames", last)
 	}
 	for i, f := range c.sent() {
@@ -67,7 +67,7 @@ func TestAServerThatMissedAFrameIsLeft(t *testing.T) {
 	c := r.connect(wanted("a", 1, dummyWork()))
 	for range 2 {
 		r.pass(5 * time.Second)
-		r.say(wire.Frame{Beat: &wire.Beat{Seen: 1}})
+		r.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 1}})
 	}
 	if !c.isClosed() {
 		t.Error("frames were lost and nobody minds")
@@ -244,7 +244,7 @@ func TestWhatStandsInTheNodesOwnRoomsIsNeverInvisible(t *testing.T) {
 
 func TestAnOperationEndsBeforeItsInstanceIsSetAside(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.slots = 1
 	r.boot()
@@ -268,7 +268,7 @@ func TestAnOperationEndsBeforeItsInstanceIsSetAside(t *testing.T) {
 
 func TestARemovalUnderWayIsTheLastThingDoneToWhatIsSetAside(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
@@ -285,7 +285,7 @@ func TestARemovalUnderWayIsTheLastThingDoneToWhatIsSetAside(t *testing.T) {
 
 func TestAnAssignmentDuringTheLastOperationTakesItBack(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	w := processWork()
 	r.connect(wanted("a", 5, w))

@@ -34,18 +34,18 @@ func (s *streams) serve(st *wire.Stream) {
 	case err != nil || m.Open == nil:
 		return // whoever asked has gone, or makes no sense
 	case m.Open.Input != 0:
-		s.feed(st, m.Open.Input)
+		s.writeInput(st, m.Open.Input)
 		return
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	go func() { // ends with the stream
-		s.listen(st)
+		s.readControls(st)
 		cancel()
 		_ = st.Close() // what cannot be sent any more is not waited for
 	}()
 	last := wire.Message{Last: true}
-	last.Exit, err = s.answer(ctx, st, m.Open)
+	last.Exit, err = s.sendAnswer(ctx, st, m.Open)
 	var known *mariposa.Error
 	if errors.As(err, &known) {
 		last.Error, last.Code = known.Message, known.Code
@@ -55,8 +55,8 @@ func (s *streams) serve(st *wire.Stream) {
 	_ = st.Send(last) // whoever has gone need not know
 }
 
-// answer sends what a stream asks for until its end.
-func (s *streams) answer(ctx context.Context, st *wire.Stream, o *wire.Open) (exit int, err error) {
+// sendAnswer sends what a stream asks for until its end.
+func (s *streams) sendAnswer(ctx context.Context, st *wire.Stream, o *wire.Open) (exit int, err error) {
 	of, err := s.find(ctx, o.Instance)
 	switch {
 	case err != nil:
@@ -66,7 +66,7 @@ func (s *streams) answer(ctx context.Context, st *wire.Stream, o *wire.Open) (ex
 	case of.driver == nil:
 		return 0, errors.New("the node does not have this instance")
 	}
-	r, err := source(ctx, of.driver, o)
+	r, err := openSource(ctx, of.driver, o)
 	if err != nil {
 		return 0, err
 	}
@@ -75,8 +75,8 @@ func (s *streams) answer(ctx context.Context, st *wire.Stream, o *wire.Open) (ex
 	return 0, err
 }
 
-// source is what there is to read.
-func source(ctx context.Context, d driver.Driver, o *wire.Open) (io.ReadCloser, error) {
+// openSource is what there is to read.
+func openSource(ctx context.Context, d driver.Driver, o *wire.Open) (io.ReadCloser, error) {
 	if !o.Usage {
 		return d.Logs(ctx, o.Instance, driver.LogOptions{Tail: o.Tail, Follow: o.Follow})
 	}
@@ -88,21 +88,21 @@ func source(ctx context.Context, d driver.Driver, o *wire.Open) (io.ReadCloser, 
 	return io.NopCloser(bytes.NewReader(b)), err
 }
 
-// subject is the instance that a stream is about.
-type subject struct {
-	instance driver.Instance // without an id: the node does not have it
-	compute  mariposa.ComputeType
-	driver   driver.Driver // nil: the node has none of its kind
-	apart    bool          // it is not this control plane's: nothing is run inside
+// streamTarget is the instance that a stream is about.
+type streamTarget struct {
+	instance  driver.Instance // without an id: the node does not have it
+	compute   mariposa.ComputeType
+	driver    driver.Driver // nil: the node has none of its kind
+	isForeign bool          // it is not this control plane's: nothing is run inside
 }
 
 // find looks an instance up, on the node's loop.
-func (s *streams) find(ctx context.Context, id string) (of subject, err error) {
-	found := make(chan subject, 1)
+func (s *streams) find(ctx context.Context, id string) (of streamTarget, err error) {
+	found := make(chan streamTarget, 1)
 	s.n.post(func() {
-		var of subject
+		var of streamTarget
 		if i := s.n.instances[id]; i != nil {
-			of = subject{s.n.describe(i), i.compute, s.n.lane(i.compute).driver, i.alien || i.aside}
+			of = streamTarget{s.n.driverInstance(i), i.compute, s.n.lane(i.compute).driver, i.foreign || i.toQuarantine}
 		}
 		found <- of
 	})

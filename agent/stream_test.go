@@ -12,8 +12,8 @@ import (
 	"mariposa/wire/wiretest"
 )
 
-// await lets the node work until something comes.
-func await[T any](r *rig, what string, from <-chan T) T {
+// awaitResources lets the node work until something comes.
+func awaitResources[T any](r *rig, what string, from <-chan T) T {
 	r.t.Helper()
 	late := time.After(20 * time.Second)
 	for {
@@ -55,7 +55,7 @@ func (r *rig) next(s *wire.Stream) wire.Message {
 		}
 		got <- m
 	}()
-	return await(r, "the next message", got)
+	return awaitResources(r, "the next message", got)
 }
 
 // ends is how a stream ends, and what came before.
@@ -69,7 +69,7 @@ func (r *rig) ends(s *wire.Stream) (last wire.Message, before []wire.Message) {
 
 func TestALogIsSentAsFastAsItIsTaken(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	const pieces = 40
 	read := make(chan int, pieces+1)
 	h.logs = func(context.Context, string) (io.ReadCloser, error) {
@@ -89,7 +89,7 @@ func TestALogIsSentAsFastAsItIsTaken(t *testing.T) {
 	p, _ := r.plug()
 	s := r.ask(p, wire.Open{Instance: "a"})
 	for range 5 { // about as many as there is room for
-		await(r, "a piece", read)
+		awaitResources(r, "a piece", read)
 	}
 	if m := r.next(s); !strings.HasSuffix(string(m.Bytes), " 0") {
 		t.Fatalf("the first piece is %q", m.Bytes)
@@ -117,7 +117,7 @@ func TestALogThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
 		for kind, write := range map[string]bool{"silent": false, "flooding": true} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
-				h := &hands{}
+				h := &manualDriver{}
 				began, ended := make(chan bool, 1), make(chan bool, 1)
 				h.logs = func(ctx context.Context, _ string) (io.ReadCloser, error) {
 					text, feed := io.Pipe()
@@ -142,9 +142,9 @@ func TestALogThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
 				r.connect(wanted("a", 1, processWork()))
 				p, cut := r.plug()
 				s := r.ask(p, wire.Open{Instance: "a", Follow: true})
-				await(r, "the log", began)
+				awaitResources(r, "the log", began)
 				end(s, cut)
-				await(r, "the end of the log", ended)
+				awaitResources(r, "the end of the log", ended)
 			})
 		}
 	}
@@ -152,7 +152,7 @@ func TestALogThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
 
 func TestALogOfWhatIsNotThereIsAnError(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	p, _ := r.plug()
@@ -169,19 +169,19 @@ func TestALogOfWhatIsNotThereIsAnError(t *testing.T) {
 
 func TestTheEndOfAnOldConnectionDoesNotEndWhatRunsOverTheNewOne(t *testing.T) {
 	t.Parallel()
-	r, h := inhabit(t)
+	r, h := newExecRig(t)
 	before, cut := r.plug()
 	r.ask(before, wire.Open{Instance: "i1", Command: []string{"old"}})
-	old := await(r, "the old command", h.sessions)
+	old := awaitResources(r, "the old command", h.sessions)
 	after, _ := r.plug()
 	s := r.ask(after, wire.Open{Instance: "i1", Command: []string{"new"}})
-	present := await(r, "the new command", h.sessions)
+	present := awaitResources(r, "the new command", h.sessions)
 	r.next(s) // it runs
 	cut()
-	await(r, "the end of the old command", old.ctx.Done())
+	awaitResources(r, "the end of the old command", old.ctx.Done())
 	input := r.ask(after, wire.Open{Input: s.Number()}) // numbers begin anew with every connection
 	_, _ = input.Write([]byte("hello"))
-	if got := await(r, "input", present.read); string(got) != "hello" {
+	if got := awaitResources(r, "input", present.read); string(got) != "hello" {
 		t.Errorf("it read %q", got)
 	}
 	present.end(nil)

@@ -19,24 +19,24 @@ func vars(pairs ...string) (list []mariposa.Variable) {
 	return list
 }
 
-// tell sends values for one instance.
-func (r *rig) tell(id string, number int64, pairs ...string) {
+// sendValues sends values for one instance.
+func (r *rig) sendValues(id string, number int64, pairs ...string) {
 	r.say(wire.Frame{Mdata: &wire.Mdata{Items: []wire.MdataItem{{ID: id, Number: number, Values: vars(pairs...)}}}})
 }
 
-// told is what a dummy can read.
-func (r *rig) told(id string) []mariposa.Variable {
+// publishedValues is what a dummy can read.
+func (r *rig) publishedValues(id string) []mariposa.Variable {
 	r.t.Helper()
-	list, err := r.dummy.Told(r.t.Context(), id)
+	list, err := r.dummy.PublishedValues(r.t.Context(), id)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return list
 }
 
-func (r *rig) wantTold(id string, pairs ...string) {
+func (r *rig) wantPublished(id string, pairs ...string) {
 	r.t.Helper()
-	if got := r.told(id); !slices.Equal(got, vars(pairs...)) {
+	if got := r.publishedValues(id); !slices.Equal(got, vars(pairs...)) {
 		r.t.Fatalf("%s can read %v, want %v", id, got, pairs)
 	}
 }
@@ -45,73 +45,73 @@ func TestValuesAreThereAtTheStartAndChangeWhileItRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.connect()
-	r.tell("a", 3, "k", "early")
+	r.sendValues("a", 3, "k", "early")
 	r.assign(wanted("a", 1, dummyWork()))
-	r.wantTold("a", "k", "early")
-	r.tell("a", 5, "k", "new", "l", "more")
-	r.wantTold("a", "k", "new", "l", "more")
-	r.tell("a", 4, "k", "old")
-	r.wantTold("a", "k", "new", "l", "more")
-	r.tell("a", 6)
-	r.wantTold("a")
-	r.tell("a", 7, "k", "v")
+	r.wantPublished("a", "k", "early")
+	r.sendValues("a", 5, "k", "new", "l", "more")
+	r.wantPublished("a", "k", "new", "l", "more")
+	r.sendValues("a", 4, "k", "old")
+	r.wantPublished("a", "k", "new", "l", "more")
+	r.sendValues("a", 6)
+	r.wantPublished("a")
+	r.sendValues("a", 7, "k", "v")
 	r.assign(halted("a", 2, dummyWork()))
-	r.tell("a", 8, "k", "while it was stopped")
+	r.sendValues("a", 8, "k", "while it was stopped")
 	r.assign(wanted("a", 3, dummyWork()))
-	r.wantTold("a", "k", "while it was stopped")
+	r.wantPublished("a", "k", "while it was stopped")
 }
 
 func TestAStartIsGivenTheValuesItself(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect()
-	r.tell("a", 1, "k", "one")
+	r.sendValues("a", 1, "k", "one")
 	r.assign(wanted("a", 1, processWork()))
 	if got := h.last(t, "start").instance.Mdata; !slices.Equal(got.Values, vars("k", "one")) || got.URL != "" || got.Token != "" {
 		t.Errorf("the start was given %+v", got)
 	}
-	r.tell("a", 2, "k", "two")
+	r.sendValues("a", 2, "k", "two")
 	h.want(t, "start a") // one thing at a time: it does not run yet
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
 	h.want(t, "tell a")
-	r.tell("a", 3, "k", "three")
-	r.tell("a", 4, "k", "four")
+	r.sendValues("a", 3, "k", "three")
+	r.sendValues("a", 4, "k", "four")
 	h.want(t, "tell a")
 	r.end(h, "tell", "a", driver.Observed{}, nil)
 	if got := h.last(t, "tell").values; !slices.Equal(got, vars("k", "four")) {
 		t.Errorf("it was told %v", got)
 	}
 	r.end(h, "tell", "a", driver.Observed{}, nil)
-	r.tell("a", 4, "k", "four")
-	r.tell("a", 9, "k", "four")
+	r.sendValues("a", 4, "k", "four")
+	r.sendValues("a", 9, "k", "four")
 	h.want(t) // no news
 }
 
 func TestValuesAreToldWhileAnInstanceIsStoppedOrChanged(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()), wanted("b", 1, processWork()))
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
 	r.end(h, "start", "b", driver.Observed{Running: true}, nil)
 	r.assign(halted("a", 2, processWork()), wanted("b", 2, processWork()))
-	r.tell("a", 1, "k", "v")
-	r.tell("b", 1, "k", "v")
+	r.sendValues("a", 1, "k", "v")
+	r.sendValues("b", 1, "k", "v")
 	h.want(t, "stop a", "update b", "tell a", "tell b")
 	r.end(h, "stop", "a", driver.Observed{}, nil)
 	r.end(h, "tell", "a", driver.Observed{}, driver.ErrNotFound)
-	r.tell("a", 2, "k", "w")
+	r.sendValues("a", 2, "k", "w")
 	h.want(t, "update b", "tell b")
 }
 
 func TestTellingThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	r.end(h, "start", "a", driver.Observed{Running: true}, nil)
-	r.tell("a", 1, "k", "v")
+	r.sendValues("a", 1, "k", "v")
 	r.end(h, "tell", "a", driver.Observed{}, errBroken)
 	h.want(t)
 	r.pass(5 * time.Second)
@@ -123,12 +123,12 @@ func TestTellingThatFailsIsTriedAgain(t *testing.T) {
 
 func TestWhoComesLastOfATellAndAStartDoesNotMatter(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, work(mariposa.Workload{Compute: mariposa.ComputeProcess, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})))
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now()}, nil)
-	r.tell("a", 1, "k", "one")
-	r.tell("a", 2, "k", "two")
+	r.sendValues("a", 1, "k", "one")
+	r.sendValues("a", 2, "k", "two")
 	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "exited with code 1"})
 	r.run()
 	h.want(t, "tell a", "start a") // with two; the tell may yet write one over it
@@ -145,15 +145,15 @@ func TestARestartedAgentKeepsWhatItsInstancesCanRead(t *testing.T) {
 	r := newRig(t)
 	w := work(mariposa.Workload{Compute: mariposa.ComputeDummy, Restart: mariposa.Restart{Policy: mariposa.RestartAlways}})
 	r.connect(wanted("a", 1, w))
-	r.tell("a", 7, "k", "v")
+	r.sendValues("a", 7, "k", "v")
 	st := r.wantState("a", mariposa.StateRunning)
 	r.boot()
 	r.connect(known(wanted("a", 1, w), st))
-	r.wantTold("a", "k", "v")
+	r.wantPublished("a", "k", "v")
 	r.crash("a") // before a word about its values
-	r.wantTold("a", "k", "v")
-	r.tell("a", 8, "k", "w")
-	r.wantTold("a", "k", "w")
+	r.wantPublished("a", "k", "v")
+	r.sendValues("a", 8, "k", "w")
+	r.wantPublished("a", "k", "w")
 }
 
 func TestARestartedAgentTellsOnlyNews(t *testing.T) {
@@ -171,11 +171,11 @@ func TestARestartedAgentTellsOnlyNews(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := &hands{kept: c.kept, list: []driver.Observed{{ID: "a", Running: true, Labels: driver.Labels{Cluster: "ours", Incarnation: "first"}}}}
+			h := &manualDriver{kept: c.kept, list: []driver.Observed{{ID: "a", Running: true, Labels: driver.Labels{Cluster: "ours", Incarnation: "first"}}}}
 			r := newRig(t, h)
 			r.dial()
-			r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: "first", Beat: 5 * time.Second}})
-			r.tell("a", 1, c.sent...)
+			r.say(wire.Frame{Welcome: &wire.Welcome{Epoch: 1, Cluster: "ours", Incarnation: "first", HeartbeatInterval: 5 * time.Second}})
+			r.sendValues("a", 1, c.sent...)
 			items := []wire.Assignment{known(wanted("a", 1, processWork()), mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1})}
 			r.say(wire.Frame{Assign: &wire.Assign{Snapshot: true, Last: true, Items: items, Workloads: workloads(items)}})
 			if c.tell {
@@ -192,35 +192,35 @@ func TestAnotherStoreNumbersItsValuesByItself(t *testing.T) {
 	r := newRig(t)
 	w := dummyWork()
 	r.connect(wanted("a", 1, w))
-	r.tell("a", 70, "k", "v")
+	r.sendValues("a", 70, "k", "v")
 	r.connect(wanted("a", 1, w))
-	r.tell("a", 60, "k", "of a replica that is behind")
-	r.wantTold("a", "k", "v")
+	r.sendValues("a", 60, "k", "of a replica that is behind")
+	r.wantPublished("a", "k", "v")
 	r.inc = "restored"
 	r.connect(wanted("a", 1, w))
-	r.tell("a", 2, "k", "w")
-	r.wantTold("a", "k", "w")
+	r.sendValues("a", 2, "k", "w")
+	r.wantPublished("a", "k", "w")
 }
 
 func TestValuesForNobodyAreBoundedAndForgotten(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.connect()
-	r.tell("a", 1, "k", "of the connection before")
+	r.sendValues("a", 1, "k", "of the connection before")
 	r.connect()
 	r.assign(wanted("a", 1, dummyWork()))
-	r.wantTold("a")
+	r.wantPublished("a")
 
 	c := r.connect()
 	big := strings.Repeat("x", 15<<20)
 	for n := range 3 {
-		r.tell("again", int64(n), "k", big) // the newest alone is kept
-		r.tell(fmt.Sprint("b", n), 1, "k", big)
+		r.sendValues("again", int64(n), "k", big) // the newest alone is kept
+		r.sendValues(fmt.Sprint("b", n), 1, "k", big)
 	}
 	if c.isClosed() {
 		t.Fatal("it hung up too early")
 	}
-	r.tell("c", 1, "k", big)
+	r.sendValues("c", 1, "k", big)
 	if !c.isClosed() {
 		t.Error("it keeps more than it should")
 	}
@@ -233,7 +233,7 @@ func TestValuesBeforeTheWelcomeMakeNoSense(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	c := r.dial()
-	r.tell("a", 1, "k", "v")
+	r.sendValues("a", 1, "k", "v")
 	if !c.isClosed() {
 		t.Error("they were taken")
 	}

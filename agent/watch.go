@@ -11,11 +11,11 @@ import (
 	"mariposa/driver"
 )
 
-// hearEvent takes a driver's word that something changed by itself.
-func (n *Node) hearEvent(kind mariposa.ComputeType, e driver.Event) {
+// handleDriverEvent takes a driver's word that something changed by itself.
+func (n *Node) handleDriverEvent(kind mariposa.ComputeType, e driver.Event) {
 	switch e.Kind {
 	case driver.InstanceChanged:
-		n.hearChange(e.Instance)
+		n.handleInstanceChange(e.Instance)
 	case driver.EngineLost:
 		slog.Warn("a driver has lost its engine", "node", n.Hello.Name, "compute", kind, "reason", e.Reason)
 		for _, i := range n.instances {
@@ -24,13 +24,13 @@ func (n *Node) hearEvent(kind mariposa.ComputeType, e driver.Event) {
 			}
 		}
 	case driver.EngineBack:
-		n.listAgain(kind)
+		n.relist(kind)
 	}
 }
 
-// hearChange brings an instance up to what its driver now sees of it. What an
+// handleInstanceChange brings an instance up to what its driver now sees of it. What an
 // operation is under way on is looked at when that has ended.
-func (n *Node) hearChange(o driver.Observed) {
+func (n *Node) handleInstanceChange(o driver.Observed) {
 	i := n.instances[o.ID]
 	if i == nil {
 		if f, ok := n.found[o.ID]; ok {
@@ -39,17 +39,17 @@ func (n *Node) hearChange(o driver.Observed) {
 		}
 		return
 	}
-	if i.op && !n.lane(i.compute).isWaiting(i) {
-		i.news = &o // we are stopping it, or the operation under way counts this in
+	if i.inOperation && !n.lane(i.compute).isWaiting(i) {
+		i.pendingObservation = &o // we are stopping it, or the operation under way counts this in
 		return
 	}
 	switch running := i.status.State == mariposa.StateRunning; {
 	case running && !o.Running:
-		n.ended(i, o)
+		n.handleEnd(i, o)
 	case running && !o.Started.Before(i.status.Started):
-		n.seeRunning(i, o)
+		n.observeRunning(i, o)
 	case o.Running && i.hasEnded() && o.Started.After(i.status.Started):
-		n.seeRunning(i, o)
+		n.observeRunning(i, o)
 	default:
 		return
 	}
@@ -62,20 +62,20 @@ func (i *instance) hasEnded() bool {
 	return i.status.State == mariposa.StateFailed || i.status.State == mariposa.StateStopped
 }
 
-// seeRunning notes what a running instance is like, and counts a restart that its
+// observeRunning notes what a running instance is like, and counts a restart that its
 // engine has made.
-func (n *Node) seeRunning(i *instance, o driver.Observed) {
+func (n *Node) observeRunning(i *instance, o driver.Observed) {
 	if o.Started.After(i.status.Started) {
 		i.status.Restarts++
 	}
 	n.observe(i, mariposa.StateRunning, o)
 }
 
-// listAgain looks at everything that a driver has, after a time in which it may not
+// relist looks at everything that a driver has, after a time in which it may not
 // have told of changes.
-func (n *Node) listAgain(kind mariposa.ComputeType) {
+func (n *Node) relist(kind mariposa.ComputeType) {
 	l, begun := n.lane(kind), n.Clock.Now()
-	n.beside(l, "", nil, func(ctx context.Context) func() {
+	n.runAsync(l, "", nil, func(ctx context.Context) func() {
 		all, err := l.driver.List(ctx)
 		return func() { n.reconcile(kind, begun, all, err) }
 	})
@@ -84,18 +84,18 @@ func (n *Node) listAgain(kind mariposa.ComputeType) {
 func (n *Node) reconcile(kind mariposa.ComputeType, begun time.Time, all []driver.Observed, err error) {
 	if err != nil {
 		slog.Warn("cannot list instances; trying again", "node", n.Hello.Name, "compute", kind, "err", err)
-		n.Clock.After(tryAgain, func() { n.post(func() { n.listAgain(kind) }) })
+		n.Clock.After(retryDelay, func() { n.post(func() { n.relist(kind) }) })
 		return
 	}
 	there := map[string]bool{}
 	for _, o := range all {
 		there[o.ID] = true
-		n.hearChange(o)
+		n.handleInstanceChange(o)
 	}
 	for _, id := range slices.Sorted(maps.Keys(n.instances)) {
 		i := n.instances[id]
 		if i.compute == kind && !there[id] && i.status.State == mariposa.StateRunning && i.status.Started.Before(begun) {
-			n.hearChange(driver.Observed{
+			n.handleInstanceChange(driver.Observed{
 				ID: id, Started: i.status.Started, PhysicalID: i.status.PhysicalID, Finished: n.Clock.Now(), Reason: "was gone when its engine came back",
 			})
 		}

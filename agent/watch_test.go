@@ -45,7 +45,7 @@ func TestARestartByTheEngineIsReportedAndCounted(t *testing.T) {
 
 func TestWhatAnEngineRunsAgainIsBroughtToItsGoal(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	begun := r.clk.Now()
@@ -63,7 +63,7 @@ func TestWhatAnEngineRunsAgainIsBroughtToItsGoal(t *testing.T) {
 
 func TestNewsDuringAnOperationCountsAfterwards(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	begun := r.clk.Now()
@@ -105,13 +105,13 @@ func TestALostEngineIsReportedAndLookedAtWhenItIsBack(t *testing.T) {
 
 func TestAListThatFailsAfterALossIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	h := &hands{}
+	h := &manualDriver{}
 	r := newRig(t, h)
 	r.connect(wanted("a", 1, processWork()))
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now()}, nil)
 	r.linger(time.Minute)
 	h.fail = errBroken
-	h.tell(driver.Event{Kind: driver.EngineBack})
+	h.reportEvent(driver.Event{Kind: driver.EngineBack})
 	r.run()
 	r.wantState("a", mariposa.StateRunning)
 	h.fail = nil
@@ -119,13 +119,13 @@ func TestAListThatFailsAfterALossIsTriedAgain(t *testing.T) {
 	r.wantState("a", mariposa.StateFailed) // the list is empty
 }
 
-// stocked is a driver with images that arrive when the test says so.
-type stocked struct {
-	hands
+// imageDriver is a driver with images that arrive when the test says so.
+type imageDriver struct {
+	manualDriver
 	progress func(driver.Progress)
 }
 
-func (s *stocked) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
+func (s *imageDriver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
 	s.progress = report
 	_, err := s.do(&call{what: "fetch", id: image, ctx: ctx})
 	return err
@@ -137,7 +137,7 @@ func imageWork() string {
 
 func TestAnImageIsFetchedBeforeAStart(t *testing.T) {
 	t.Parallel()
-	s := &stocked{}
+	s := &imageDriver{}
 	r := newRig(t, s)
 	r.connect(wanted("a", 1, imageWork()))
 	s.want(t, "fetch base")
@@ -149,9 +149,9 @@ func TestAnImageIsFetchedBeforeAStart(t *testing.T) {
 	if st := r.wantState("a", mariposa.StateProvisioning); st.Reason != "its image base is being fetched: 40 %" || len(r.conn.sent()) != before+1 {
 		t.Errorf("reported is %q in %d frames", st.Reason, len(r.conn.sent())-before)
 	}
-	r.end(&s.hands, "fetch", "base", driver.Observed{}, nil)
+	r.end(&s.manualDriver, "fetch", "base", driver.Observed{}, nil)
 	s.want(t, "start a")
-	r.end(&s.hands, "start", "a", driver.Observed{Running: true}, nil)
+	r.end(&s.manualDriver, "start", "a", driver.Observed{Running: true}, nil)
 	if st := r.wantState("a", mariposa.StateRunning); st.Reason != "" {
 		t.Errorf("reported is %q", st.Reason)
 	}
@@ -159,7 +159,7 @@ func TestAnImageIsFetchedBeforeAStart(t *testing.T) {
 
 func TestAnImageThatNobodyNeedsIsNotFetched(t *testing.T) {
 	t.Parallel()
-	s := &stocked{}
+	s := &imageDriver{}
 	r := newRig(t, s)
 	r.connect(wanted("a", 1, imageWork()), wanted("b", 1, imageWork()))
 	first := s.last(t, "fetch").ctx
@@ -167,6 +167,6 @@ func TestAnImageThatNobodyNeedsIsNotFetched(t *testing.T) {
 	if first.Err() == nil {
 		t.Fatal("the fetching goes on")
 	}
-	r.end(&s.hands, "fetch", "base", driver.Observed{}, first.Err())
+	r.end(&s.manualDriver, "fetch", "base", driver.Observed{}, first.Err())
 	s.want(t, "fetch base", "remove a")
 }

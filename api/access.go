@@ -54,33 +54,33 @@ func peek(r *http.Request) []byte {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxWrapped+1))
 	rest := io.Reader(r.Body)
 	if err != nil {
-		rest = failing{err}
+		rest = failingReader{err}
 	}
 	r.Body = &rejoined{Reader: io.MultiReader(bytes.NewReader(body), rest), Closer: r.Body}
 	return body
 }
 
-type failing struct{ err error }
+type failingReader struct{ err error }
 
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
+func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
 // session is what is known of a request once it has been let in.
 type session struct {
 	change.Request
-	asked  string      // method and path
-	header http.Header // of the answer
+	methodAndPath string      // method and path
+	header        http.Header // of the answer
 }
 
 type sessionKey struct{}
 
-// asking is the session of a request. A request that nobody let in has none, and
+// sessionOf is the session of a request. A request that nobody let in has none, and
 // whatever asks for it then is a mistake.
-func asking(ctx context.Context) *session { return ctx.Value(sessionKey{}).(*session) }
+func sessionOf(ctx context.Context) *session { return ctx.Value(sessionKey{}).(*session) }
 
-func caller(ctx context.Context) *auth.Caller { return asking(ctx).Caller }
+func caller(ctx context.Context) *auth.Caller { return sessionOf(ctx).Caller }
 
 // request is what a change is told of who asks for it.
-func request(ctx context.Context) *change.Request { return &asking(ctx).Request }
+func request(ctx context.Context) *change.Request { return &sessionOf(ctx).Request }
 
 // actor is the name of who asks.
 func actor(ctx context.Context) string { return caller(ctx).Actor() }
@@ -102,23 +102,23 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 		}
 	}
 	permission := rt.permissionFor(r)
-	asking(ctx).Permission = permission
+	sessionOf(ctx).Permission = permission
 	return s.require(ctx, permission, on)
 }
 
 // deny notes a request that was refused for want of a permission. Who owns what it
 // was about can read of it.
 func (s *server) deny(ctx context.Context, err error) {
-	ses := asking(ctx)
+	ses := sessionOf(ctx)
 	a := ses.Audit()
-	unsaid := 0
+	suppressed := 0
 	if a.Action == "" { // many reads at once are told with the next one; a change that was denied always is
 		var ok bool
-		if ok, unsaid, _ = s.denials.Fail(ses.From+" "+ses.Caller.User, s.Clock.Now()); !ok {
+		if ok, suppressed, _ = s.denials.Fail(ses.From+" "+ses.Caller.User, s.Clock.Now()); !ok {
 			return
 		}
 	}
-	a.Outcome, a.Reason, a.Object = mariposa.AuditDenied, err.Error()+describeSuppressed(unsaid), ses.asked
+	a.Outcome, a.Reason, a.Object = mariposa.AuditDenied, err.Error()+describeSuppressed(suppressed), ses.methodAndPath
 	a.Action = cmp.Or(a.Action, "read")
 	var d auth.Denial
 	if errors.As(err, &d) && d.On != nil {
@@ -129,20 +129,20 @@ func (s *server) deny(ctx context.Context, err error) {
 			a.Organization = d.On.ID
 		}
 	}
-	s.note(ctx, a)
+	s.recordAudit(ctx, a)
 }
 
 // describeSuppressed says how many requests before this one were not noted.
-func describeSuppressed(unsaid int) string {
-	if unsaid == 0 {
+func describeSuppressed(suppressed int) string {
+	if suppressed == 0 {
 		return ""
 	}
-	return " (and " + reason.Many(unsaid, "more request") + " like it)"
+	return " (and " + reason.Many(suppressed, "more request") + " like it)"
 }
 
-// note writes an audit record of its own. The request has been answered by then
+// recordAudit writes an audit record of its own. The request has been answered by then
 // as far as its caller is concerned, so what goes wrong here is logged.
-func (s *server) note(ctx context.Context, a mariposa.Audit) {
+func (s *server) recordAudit(ctx context.Context, a mariposa.Audit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := s.Store.Commit(ctx, store.Unit{Audit: []mariposa.Audit{a}})[0].Err; err != nil {

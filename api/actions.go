@@ -122,7 +122,7 @@ func readFilter(f *contract.Filters) (*change.Filter, error) {
 			return []string{one}
 		}
 		if json.Unmarshal(raw, &names) != nil {
-			err = invalid("filters.%s must be a text or a list of texts, not %s", field, shorten(string(raw)))
+			err = invalid("filters.%s must be a text or a list of texts, not %s", field, shortenText(string(raw)))
 		}
 		return names
 	}
@@ -173,12 +173,12 @@ func readScale(raw json.RawMessage) (change.Scaling, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || (n < 0 && !signed) || n < -change.MaxScale || n > change.MaxScale {
-		return change.Scaling{}, invalid(`scale must be a number from 0 to %d like 5, or a change like "+1" or "-2", not %s`, change.MaxScale, shorten(string(raw)))
+		return change.Scaling{}, invalid(`scale must be a number from 0 to %d like 5, or a change like "+1" or "-2", not %s`, change.MaxScale, shortenText(string(raw)))
 	}
 	return change.Scaling{N: n, By: signed}, nil
 }
 
-func shorten(text string) string {
+func shortenText(text string) string {
 	if len(text) > 40 {
 		return text[:40] + "…"
 	}

@@ -34,18 +34,18 @@ import (
 type Options struct {
 	Store      store.Store
 	Picture    *picture.Picture
-	Shelf      *picture.Shelf
+	Cache      *picture.VersionCache
 	Fleet      *fleet.Fleet
 	Used       func(node string) mariposa.Resources // what is claimed of a node
 	Clock      clock.Clock
-	NewID      func() string  // makes ids that grow
-	Vault      *seal.Vault    // opens and seals metadata and kept answers
-	Place      change.Placing // finds nodes for unmanaged instances
-	Trial      change.Trying  // finds out whether nodes would take instances, claiming nothing
-	AdminToken string         // empty: only tokens that the store knows
-	JoinToken  string         // of agents; likewise
-	Version    string         // of this release
-	Domain     string         // under which instances have names; mariposa.internal if empty
+	NewID      func() string    // makes ids that grow
+	Vault      *seal.Vault      // opens and seals metadata and kept answers
+	Place      change.PlaceFunc // finds nodes for unmanaged instances
+	Trial      change.TrialFunc // finds out whether nodes would take instances, claiming nothing
+	AdminToken string           // empty: only tokens that the store knows
+	JoinToken  string           // of agents; likewise
+	Version    string           // of this release
+	Domain     string           // under which instances have names; mariposa.internal if empty
 	// KeepVersions is how many versions of a project are kept; change.DefaultKeep if zero.
 	KeepVersions int
 	Metrics      prometheus.Gatherer
@@ -55,26 +55,26 @@ type Options struct {
 // server answers requests.
 type server struct {
 	Options
-	mux       *http.ServeMux
-	huma      huma.API
-	admitted  map[string]callers // by path; those that are missing admit users
-	meters    *meters
-	change    *change.Changer
-	states    stateCache
-	directory *auth.Directory
-	strangers *auth.Limiter // requests without a valid token, by where they come from
-	denials   *auth.Limiter // requests that were denied, likewise
-	uses      uses          // of tokens
-	streams   atomic.Int64  // how many are open
-	shells    atomic.Int64  // how many of those are commands inside instances
+	mux           *http.ServeMux
+	huma          huma.API
+	admitted      map[string]callers // by path; those that are missing admit users
+	metrics       *requestMetrics
+	change        *change.Changer
+	states        stateCache
+	directory     *auth.Directory
+	tokenFailures *auth.Limiter // requests without a valid token, by where they come from
+	denials       *auth.Limiter // requests that were denied, likewise
+	tokenUses     useTimes      // of tokens
+	streams       atomic.Int64  // how many are open
+	shells        atomic.Int64  // how many of those are commands inside instances
 }
 
 const (
-	patience     = 30 * time.Second // for one request that is no stream
-	writeTimeout = time.Minute      // for one answer, or one piece of a stream
-	maxBody      = 1 << 20          // of requests that are no manifest
-	maxStreams   = 4096
-	catchUp      = 2 * time.Second // how long to wait for the picture
+	requestTimeout = 30 * time.Second // for one request that is no stream
+	writeTimeout   = time.Minute      // for one answer, or one piece of a stream
+	maxBody        = 1 << 20          // of requests that are no manifest
+	maxStreams     = 4096
+	awaitTimeout   = 2 * time.Second // how long to wait for the picture
 )
 
 // New makes the handler of everything under /v1 and beside it.
@@ -85,14 +85,14 @@ func New(o Options) http.Handler {
 	if o.Used == nil {
 		o.Used = func(string) mariposa.Resources { return mariposa.Resources{} }
 	}
-	speakOurErrors()
+	installErrors()
 	s := &server{
-		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, meters: newMeters(),
-		directory: auth.NewDirectory(o.Picture, o.AdminToken, o.JoinToken),
-		strangers: auth.NewLimiter(60, time.Second), denials: auth.NewLimiter(200, 100*time.Millisecond),
+		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, metrics: newRequestMetrics(),
+		directory:     auth.NewDirectory(o.Picture, o.AdminToken, o.JoinToken),
+		tokenFailures: auth.NewLimiter(60, time.Second), denials: auth.NewLimiter(200, 100*time.Millisecond),
 	}
 	s.change = change.New(change.Options{
-		Store: o.Store, Picture: o.Picture, Shelf: o.Shelf, Directory: s.directory, Clock: o.Clock, NewID: o.NewID, Vault: o.Vault,
+		Store: o.Store, Picture: o.Picture, Cache: o.Cache, Directory: s.directory, Clock: o.Clock, NewID: o.NewID, Vault: o.Vault,
 		Place: o.Place, Trial: o.Trial, Await: s.await, KeepVersions: o.KeepVersions,
 	})
 	s.huma = humago.New(s.mux, huma.Config{
@@ -101,7 +101,7 @@ func New(o Options) http.Handler {
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	})
-	s.huma.UseMiddleware(s.guard)
+	s.huma.UseMiddleware(s.checkOperation)
 	for _, t := range topics {
 		for i := range t.routes {
 			s.add(t, &t.routes[i])
@@ -113,7 +113,7 @@ func New(o Options) http.Handler {
 // await waits a while until reads show a revision. A picture that lags is no
 // reason to call a change failed.
 func (s *server) await(ctx context.Context, revision int64) {
-	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	ctx, cancel := context.WithTimeout(ctx, awaitTimeout)
 	defer cancel()
 	_ = s.Picture.Await(ctx, revision)
 }

@@ -36,7 +36,7 @@ func (s *server) listAudit(ctx context.Context, in *listAuditInput) (*huma.Strea
 	if in.Marker != "" {
 		n, err := strconv.ParseInt(in.Marker, 10, 64)
 		if err != nil || n <= 0 {
-			return nil, invalid("marker must be what the page before named as its marker, not %q", shorten(in.Marker))
+			return nil, invalid("marker must be what the page before named as its marker, not %q", shortenText(in.Marker))
 		}
 		q.Before = n
 	}
@@ -47,7 +47,7 @@ func (s *server) listAudit(ctx context.Context, in *listAuditInput) (*huma.Strea
 	if err != nil {
 		return nil, err
 	}
-	page := contract.Audit{Records: list(found)}
+	page := contract.Audit{Records: neverNil(found)}
 	if len(found) > in.Limit {
 		page.Records = found[:in.Limit]
 		page.Marker = strconv.FormatInt(page.Records[in.Limit-1].ID, 10)
@@ -65,7 +65,7 @@ func (s *server) auditScope(ctx context.Context, in InProject, q *store.AuditQue
 	case in.Project != "":
 		r, err := s.findProject(ctx, in.Project, in.Organization)
 		if err != nil {
-			if likeID.MatchString(in.Project) && s.seesAll(c) { // one that is gone
+			if idPattern.MatchString(in.Project) && s.seesAll(c) { // one that is gone
 				q.Project = in.Project
 				return nil
 			}
@@ -117,31 +117,31 @@ func (s *server) exportAudit(hc huma.Context, q store.AuditQuery) {
 	}
 }
 
-// uses remembers when tokens were last used, so that the store hears of it once in
+// useTimes remembers when tokens were last used, so that the store hears of it once in
 // a while and not with every request.
-type uses struct {
+type useTimes struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// useEvery is how exactly it is known when a token was last used.
-const useEvery = time.Minute
+// useInterval is how exactly it is known when a token was last used.
+const useInterval = time.Minute
 
-// used notes that a token was used. It never holds up a request.
-func (s *server) used(c *auth.Caller, from string, now time.Time) {
+// recordTokenUse notes that a token was used. It never holds up a request.
+func (s *server) recordTokenUse(c *auth.Caller, from string, now time.Time) {
 	if c.Token == "" {
 		return
 	}
-	s.uses.mu.Lock()
-	last, known := s.uses.last[c.Token]
-	due := !known || now.Sub(last) >= useEvery
+	s.tokenUses.mu.Lock()
+	last, known := s.tokenUses.last[c.Token]
+	due := !known || now.Sub(last) >= useInterval
 	if due {
-		if s.uses.last == nil || len(s.uses.last) > 100_000 {
-			s.uses.last = map[string]time.Time{}
+		if s.tokenUses.last == nil || len(s.tokenUses.last) > 100_000 {
+			s.tokenUses.last = map[string]time.Time{}
 		}
-		s.uses.last[c.Token] = now
+		s.tokenUses.last[c.Token] = now
 	}
-	s.uses.mu.Unlock()
+	s.tokenUses.mu.Unlock()
 	if !due {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 	"mariposa/contract"
 )
 
-func (h *house) audit(query string) []mariposa.Audit {
+func (h *testServer) audit(query string) []mariposa.Audit {
 	h.t.Helper()
 	return want[contract.Audit](h.call("GET", "/v1/audit"+query, nil), 200).Records
 }
@@ -26,17 +26,17 @@ func (h *house) audit(query string) []mariposa.Audit {
 // version and task came of it; what changes nothing is not noted at all.
 func TestEveryChangeIsNotedOnce(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	const path = "/v1/projects/shop"
-	olga := w.by("olga")
+	olga := w.asUser("olga")
 	for _, c := range []struct {
-		by           *house
+		by           *testServer
 		method, path string
 		body         any
 		action       string
 		also         func(a mariposa.Audit, c contract.Changed) bool
 	}{
-		{olga, "PUT", path + "/manifest?organization=acme&force=true", townManifest + "# more\n", "manifest.put", func(a mariposa.Audit, c contract.Changed) bool {
+		{olga, "PUT", path + "/manifest?organization=acme&force=true", teamsManifest + "# more\n", "manifest.put", func(a mariposa.Audit, c contract.Changed) bool {
 			return a.Version == c.Version && a.Number == c.Number && a.Task == *c.Task && a.ProjectName == "shop" && a.Project == w.shop.ID && a.Organization == w.acme
 		}},
 		{olga, "PUT", path + "/metadata/mode?organization=acme", contract.MetadataValue{Value: []byte(`"wild"`)}, "metadata.set", func(a mariposa.Audit, c contract.Changed) bool {
@@ -60,12 +60,12 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 			return a.ObjectName == "more" && a.Organization == w.acme && a.Reason == "for olga"
 		}},
 		{olga, "DELETE", "/v1/tokens/more", nil, "token.revoke", nil},
-		{w.house, "POST", "/v1/users", contract.NewUser{Name: "new"}, "user.create", func(a mariposa.Audit, c contract.Changed) bool { return a.Object == c.ID && a.ObjectName == "new" }},
-		{w.house, "DELETE", "/v1/users/new", nil, "user.delete", nil},
-		{w.house, "PUT", "/v1/packages/small", contract.Package{Name: "small", Memory: 2 << 20}, "package.put", nil},
-		{w.house, "PUT", "/v1/nodes/n1", contract.NodeAction{Action: "lose"}, "node.act", func(a mariposa.Audit, _ contract.Changed) bool { return a.Object == "n1" && a.Reason == "lose" }},
-		{w.house, "POST", "/v1/keys/rotate", nil, "key.rotate", nil},
-		{w.house, "PUT", "/v1/users/olga/projects/shop/metadata/n?organization=acme", contract.MetadataValue{Value: []byte(`"1"`)}, "metadata.set", func(a mariposa.Audit, _ contract.Changed) bool {
+		{w.testServer, "POST", "/v1/users", contract.NewUser{Name: "new"}, "user.create", func(a mariposa.Audit, c contract.Changed) bool { return a.Object == c.ID && a.ObjectName == "new" }},
+		{w.testServer, "DELETE", "/v1/users/new", nil, "user.delete", nil},
+		{w.testServer, "PUT", "/v1/packages/small", contract.Package{Name: "small", Memory: 2 << 20}, "package.put", nil},
+		{w.testServer, "PUT", "/v1/nodes/n1", contract.NodeAction{Action: "lose"}, "node.act", func(a mariposa.Audit, _ contract.Changed) bool { return a.Object == "n1" && a.Reason == "lose" }},
+		{w.testServer, "POST", "/v1/keys/rotate", nil, "key.rotate", nil},
+		{w.testServer, "PUT", "/v1/users/olga/projects/shop/metadata/n?organization=acme", contract.MetadataValue{Value: []byte(`"1"`)}, "metadata.set", func(a mariposa.Audit, _ contract.Changed) bool {
 			return a.ActorName == "admin" && a.ForName == "olga" && a.For == w.users["olga"]
 		}},
 	} {
@@ -83,7 +83,7 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 		}
 		a := noted[0]
 		who := "olga"
-		if c.by == w.house {
+		if c.by == w.testServer {
 			who = "admin"
 		}
 		if a.Action != c.action || a.Outcome != mariposa.AuditDone || a.ActorName != who || a.Actor != w.users[who] || a.From != "127.0.0.1" ||
@@ -96,7 +96,7 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 	}
 	before := len(w.audit("?limit=1000"))
 	for _, same := range []reply{
-		w.by("ulla").call("PUT", "/v1/projects/"+w.dark.ID+"/manifest?force=true", townManifest),
+		w.asUser("ulla").call("PUT", "/v1/projects/"+w.dark.ID+"/manifest?force=true", teamsManifest),
 		olga.call("PUT", "/v1/projects/"+w.shop.ID+"/metadata/n", "1", plainText...),
 		olga.call("GET", "/v1/projects/"+w.shop.ID, nil),
 	} {
@@ -123,16 +123,16 @@ func TestChangesHaveNames(t *testing.T) {
 // What was denied is noted, where those who own what it was about can read of it.
 func TestWhatIsDeniedIsNoted(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	vera := w.by("vera")
+	w := newTestTeams(t)
+	vera := w.asUser("vera")
 	vera.call("DELETE", "/v1/projects/"+w.shop.ID, nil).wantError(403, mariposa.Forbidden)
 	vera.call("GET", "/v1/projects/"+w.shop.ID+"/metadata?reveal=true", nil).wantError(403, mariposa.Forbidden)
 	vera.call("POST", "/v1/instances", map[string]string{"project": w.shop.ID, "compute_type": "dummy"}).wantError(403, mariposa.Forbidden)
-	w.by("mia").call("PUT", "/v1/organizations/acme", contract.OrganizationChange{Name: "mine"}).wantError(403, mariposa.Forbidden)
-	w.by("sam").call("GET", "/v1/projects/"+w.shop.ID, nil).wantError(404, mariposa.ResourceNotFound)
-	w.by("sam").call("GET", "/v1/nodes", nil).wantError(403, mariposa.Forbidden)
+	w.asUser("mia").call("PUT", "/v1/organizations/acme", contract.OrganizationChange{Name: "mine"}).wantError(403, mariposa.Forbidden)
+	w.asUser("sam").call("GET", "/v1/projects/"+w.shop.ID, nil).wantError(404, mariposa.ResourceNotFound)
+	w.asUser("sam").call("GET", "/v1/nodes", nil).wantError(403, mariposa.Forbidden)
 	var told []string
-	for _, a := range w.by("olga").audit("?outcome=denied&organization=acme") {
+	for _, a := range w.asUser("olga").audit("?outcome=denied&organization=acme") {
 		told = append(told, a.ActorName+" "+a.Action+" "+a.Object)
 		if a.Reason == "" || a.From == "" || a.Request == "" || a.Organization != w.acme {
 			t.Errorf("noted as %+v", a)
@@ -158,19 +158,19 @@ func TestWhatIsDeniedIsNoted(t *testing.T) {
 // are the same as the pages.
 func TestTheAuditIsReadByThoseWhoseItIs(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	for i := range 30 {
 		w.call("PUT", fmt.Sprintf("/v1/projects/%s/metadata/k%d", w.shop.ID, i%3), fmt.Sprint(i), plainText...)
 	}
-	w.by("vera").call("GET", "/v1/audit?project="+w.shop.ID, nil).wantError(403, mariposa.Forbidden)
-	w.by("mia").call("GET", "/v1/audit?organization=acme", nil).wantError(403, mariposa.Forbidden)
-	w.by("ulla").call("GET", "/v1/audit?organization=acme", nil).wantError(404, mariposa.ResourceNotFound)
-	for _, a := range w.by("ulla").audit("?limit=1000") {
+	w.asUser("vera").call("GET", "/v1/audit?project="+w.shop.ID, nil).wantError(403, mariposa.Forbidden)
+	w.asUser("mia").call("GET", "/v1/audit?organization=acme", nil).wantError(403, mariposa.Forbidden)
+	w.asUser("ulla").call("GET", "/v1/audit?organization=acme", nil).wantError(404, mariposa.ResourceNotFound)
+	for _, a := range w.asUser("ulla").audit("?limit=1000") {
 		if a.Organization != w.umbra && a.Organization != w.picture.UserNamed("ulla").Spec().Organization {
 			t.Errorf("ulla reads %+v", a)
 		}
 	}
-	if got := len(w.by("ada").audit("?project=" + w.shop.ID + "&limit=1000")); got != 30+1+4+2+1 { // vera was denied it
+	if got := len(w.asUser("ada").audit("?project=" + w.shop.ID + "&limit=1000")); got != 30+1+4+2+1 { // vera was denied it
 		t.Errorf("of the project there are %d records", got)
 	}
 	for query, n := range map[string]int{
@@ -186,7 +186,7 @@ func TestTheAuditIsReadByThoseWhoseItIs(t *testing.T) {
 		"?project=" + w.shop.ID + "&action=metadata.set":      32,
 		"?project=shop&organization=acme&action=metadata.set": 32,
 	} {
-		if got := len(w.by("olga").audit(query)); got != n {
+		if got := len(w.asUser("olga").audit(query)); got != n {
 			t.Errorf("%s lists %d records, not %d", query, got, n)
 		}
 	}
@@ -199,7 +199,7 @@ func TestTheAuditIsReadByThoseWhoseItIs(t *testing.T) {
 }
 
 // samePages compares the pages of a list with its export.
-func (w *town) samePages(path string) {
+func (w *testTeams) samePages(path string) {
 	w.t.Helper()
 	sep := "?"
 	if strings.Contains(path, "?") {
@@ -226,7 +226,7 @@ func (w *town) samePages(path string) {
 // Mariposa notes its own repairs.
 func TestRepairsAreNoted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	c := h.create("shop", "services: {web: {compute_type: dummy, update: {min_healthy: 0}}}\n")
 	var first string

@@ -16,24 +16,24 @@ import (
 	"mariposa/contract"
 )
 
-// turned is the machine's clock, turned forward.
-type turned struct {
+// shiftedClock is the machine's clock, turned forward.
+type shiftedClock struct {
 	clock.Real
 	by atomic.Int64
 }
 
-func (c *turned) Now() time.Time { return c.Real.Now().Add(time.Duration(c.by.Load())) }
+func (c *shiftedClock) Now() time.Time { return c.Real.Now().Add(time.Duration(c.by.Load())) }
 
-func (c *turned) turn(d time.Duration) { c.by.Add(int64(d)) }
+func (c *shiftedClock) turn(d time.Duration) { c.by.Add(int64(d)) }
 
 // Tokens of those who are gone, disabled, or whose time is over let nobody in. Who
 // brings one that was good once hears what became of it; of all others, nothing is
 // told apart.
 func TestDeadTokensLetNobodyIn(t *testing.T) {
 	t.Parallel()
-	now := &turned{}
-	w := newTown(t, by(now))
-	admin := w.house
+	now := &shiftedClock{}
+	w := newTestTeams(t, withClock(now))
+	admin := w.testServer
 	tokens := map[string]string{
 		"revoked":                 w.mint(contract.NewToken{Name: "one", User: "sam"}),
 		"revoked by its owner":    w.mint(contract.NewToken{Name: "two", User: "sam"}),
@@ -59,7 +59,7 @@ func TestDeadTokensLetNobodyIn(t *testing.T) {
 		ids[t.Name] = t.ID
 	}
 	want[contract.Changed](admin.call("DELETE", "/v1/tokens/"+ids["one"], nil), 200)
-	want[contract.Changed](w.by("sam").call("DELETE", "/v1/tokens/two", nil), 200)
+	want[contract.Changed](w.asUser("sam").call("DELETE", "/v1/tokens/two", nil), 200)
 	want[contract.Changed](w.as(tokens["revoked with itself"]).call("DELETE", "/v1/tokens/three", nil), 200)
 	want[contract.Changed](admin.call("DELETE", "/v1/users/max", nil), 200)
 	disabled := true
@@ -76,22 +76,22 @@ func TestDeadTokensLetNobodyIn(t *testing.T) {
 			t.Errorf("%s is told apart: %s", name, f.Message)
 		}
 	}
-	want[contract.Whoami](w.by("sam").call("GET", "/v1/user", nil), 200)
+	want[contract.Whoami](w.asUser("sam").call("GET", "/v1/user", nil), 200)
 	disabled = false
 	want[contract.Changed](admin.call("PUT", "/v1/users/ulla", contract.UserChange{Disabled: &disabled}), 200)
-	want[contract.Whoami](w.by("ulla").call("GET", "/v1/user", nil), 200)
+	want[contract.Whoami](w.asUser("ulla").call("GET", "/v1/user", nil), 200)
 }
 
 // Nobody deletes or disables the first user, or themselves; whoever still owns
 // something is not deleted.
 func TestUsersAreDeletedWithAllTheyHave(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	no := false
 	w.call("DELETE", "/v1/users/admin", nil).wantError(409, mariposa.Conflict)
 	w.call("PUT", "/v1/users/admin", contract.UserChange{Admin: &no}).wantError(409, mariposa.Conflict, "first user")
 	w.call("DELETE", "/v1/users/olga", nil).wantError(409, mariposa.Conflict, "no owner")
-	want[contract.Changed](w.by("ada").call("POST", "/v1/projects?name=own", hello), 201)
+	want[contract.Changed](w.asUser("ada").call("POST", "/v1/projects?name=own", hello), 201)
 	w.call("DELETE", "/v1/users/ada", nil).wantError(409, mariposa.Conflict, "1 project")
 	want[contract.Changed](w.call("DELETE", "/v1/users/vera", nil), 200)
 	for _, m := range want[contract.Members](w.call("GET", "/v1/projects/"+w.shop.ID+"/users", nil), 200).Members {
@@ -102,16 +102,16 @@ func TestUsersAreDeletedWithAllTheyHave(t *testing.T) {
 	w.call("GET", "/v1/users/vera", nil).wantError(404, mariposa.ResourceNotFound)
 	w.call("GET", "/v1/organizations/vera", nil).wantError(404, mariposa.ResourceNotFound)
 	want[contract.Changed](w.call("POST", "/v1/users", contract.NewUser{Name: "vera"}), 201)
-	w.by("vera").call("GET", "/v1/user", nil).wantError(401, mariposa.Unauthorized)
+	w.asUser("vera").call("GET", "/v1/user", nil).wantError(401, mariposa.Unauthorized)
 }
 
 // Who guesses tokens has to wait; who has a right one is let in from the same place
 // all the same, and so is who is let in again once the time is over.
 func TestFailedAttemptsAreLimited(t *testing.T) {
 	t.Parallel()
-	now := &turned{}
+	now := &shiftedClock{}
 	now.turn(time.Hour) // tokens that were made just now are no part of this
-	h := newHouse(t, by(now))
+	h := newTestServer(t, withClock(now))
 	var throttled reply
 	for i := range 200 {
 		r := h.as(fmt.Sprintf("guess-%d", i)).call("GET", "/v1/projects", nil)
@@ -162,22 +162,22 @@ func (l *live) until(kind string) (before []sse, last sse) {
 // happens meanwhile; the list does likewise.
 func TestEventsOfOthersNeverCome(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	since := w.picture.Revision()
 	streams := map[string]*live{}
 	for _, name := range []string{"ulla", "vera", "mia", "olga", "admin"} {
-		streams[name] = w.by(name).stream("", since)
+		streams[name] = w.asUser(name).stream("", since)
 		defer streams[name].close()
 	}
 	var all sync.WaitGroup
 	for name, org := range map[string]string{"olga": "acme", "ulla": "umbra"} {
 		all.Go(func() {
 			for i := range 10 {
-				h := w.by(name)
+				h := w.asUser(name)
 				c := want[contract.Changed](h.call("POST", fmt.Sprintf("/v1/projects?name=p%d&organization=%s", i, org), hello), 201)
 				want[contract.Changed](h.call("PUT", "/v1/projects/"+c.ID+"/metadata/key", "v", "Content-Type", "text/plain"), 200)
 			}
-			want[contract.Changed](w.by(name).call("POST", "/v1/projects?name=last&organization="+org, hello), 201)
+			want[contract.Changed](w.asUser(name).call("POST", "/v1/projects?name=last&organization="+org, hello), 201)
 		})
 	}
 	all.Wait()
@@ -210,7 +210,7 @@ func TestEventsOfOthersNeverCome(t *testing.T) {
 		}
 		listed := 0
 		for at := since; ; {
-			page := want[contract.Events](w.by(name).call("GET", fmt.Sprintf("/v1/events?since=%d&limit=50", at), nil), 200)
+			page := want[contract.Events](w.asUser(name).call("GET", fmt.Sprintf("/v1/events?since=%d&limit=50", at), nil), 200)
 			if len(page.Events) == 0 {
 				break
 			}
@@ -228,23 +228,23 @@ func TestEventsOfOthersNeverCome(t *testing.T) {
 // A stream ends when its caller would not be let in any more, and says so.
 func TestAStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel()
-	now := &turned{}
-	w := newTown(t, by(now))
+	now := &shiftedClock{}
+	w := newTestTeams(t, withClock(now))
 	yes := true
-	for name, end := range map[string]func(h *house){
-		"the token is revoked": func(h *house) { want[contract.Changed](h.call("DELETE", "/v1/tokens/stream", nil), 200) },
-		"the user is disabled": func(*house) {
+	for name, end := range map[string]func(h *testServer){
+		"the token is revoked": func(h *testServer) { want[contract.Changed](h.call("DELETE", "/v1/tokens/stream", nil), 200) },
+		"the user is disabled": func(*testServer) {
 			want[contract.Changed](w.call("PUT", "/v1/users/vera", contract.UserChange{Disabled: &yes}), 200)
 		},
-		"the user is deleted": func(*house) { want[contract.Changed](w.call("DELETE", "/v1/users/vera", nil), 200) },
-		"the time is over":    func(*house) { now.turn(2 * time.Hour) },
+		"the user is deleted": func(*testServer) { want[contract.Changed](w.call("DELETE", "/v1/users/vera", nil), 200) },
+		"the time is over":    func(*testServer) { now.turn(2 * time.Hour) },
 	} {
 		if w.picture.UserNamed("vera") == nil {
 			want[contract.Changed](w.call("POST", "/v1/users", contract.NewUser{Name: "vera"}), 201)
 		}
 		no := false
 		want[contract.Changed](w.call("PUT", "/v1/users/vera", contract.UserChange{Disabled: &no}), 200)
-		want[contract.Changed](w.by("olga").call("PUT", "/v1/projects/"+w.shop.ID+"/users/vera", contract.MemberChange{Role: "viewer"}), 200)
+		want[contract.Changed](w.asUser("olga").call("PUT", "/v1/projects/"+w.shop.ID+"/users/vera", contract.MemberChange{Role: "viewer"}), 200)
 		w.call("DELETE", "/v1/users/vera/tokens/stream", nil)
 		h := w.as(w.mint(contract.NewToken{Name: "stream", User: "vera", Expires: "1h"}))
 		l := h.stream("", w.picture.Revision())
@@ -265,7 +265,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 // What a caller may see changes while the stream goes on.
 func TestRolesTakenAwayDuringAStreamTakeEffect(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	yes, no := true, false
 	want[contract.Changed](w.call("PUT", "/v1/users/sam", contract.UserChange{Admin: &yes}), 200)
 	tag := func(name string) {
@@ -273,20 +273,20 @@ func TestRolesTakenAwayDuringAStreamTakeEffect(t *testing.T) {
 	}
 	own := map[string]string{}
 	for _, name := range []string{"sam", "mia", "vera"} {
-		own[name] = want[contract.Changed](w.by(name).call("POST", "/v1/projects?name=own", hello), 201).ID
+		own[name] = want[contract.Changed](w.asUser(name).call("POST", "/v1/projects?name=own", hello), 201).ID
 	}
 	since := w.picture.Revision()
 	streams := map[string]*live{
-		"sam": w.by("sam").stream("", since), "mia": w.by("mia").stream("", since), "vera": w.by("vera").stream("", since),
-		"sam for olga": w.by("sam").streamAt("/v1/users/olga/events", since),
+		"sam": w.asUser("sam").stream("", since), "mia": w.asUser("mia").stream("", since), "vera": w.asUser("vera").stream("", since),
+		"sam for olga": w.asUser("sam").streamAt("/v1/users/olga/events", since),
 	}
 	tag("seen")
 	for _, l := range streams {
 		defer l.close()
 		l.until("project.updated")
 	}
-	want[contract.Changed](w.by("ada").call("DELETE", "/v1/projects/"+w.shop.ID+"/users/vera", nil), 200)
-	want[contract.Changed](w.by("olga").call("DELETE", "/v1/organizations/acme/members/mia", nil), 200)
+	want[contract.Changed](w.asUser("ada").call("DELETE", "/v1/projects/"+w.shop.ID+"/users/vera", nil), 200)
+	want[contract.Changed](w.asUser("olga").call("DELETE", "/v1/organizations/acme/members/mia", nil), 200)
 	want[contract.Changed](w.call("PUT", "/v1/users/sam", contract.UserChange{Admin: &no}), 200)
 	tag("hidden")
 	for name, id := range own {
@@ -309,7 +309,7 @@ func TestRolesTakenAwayDuringAStreamTakeEffect(t *testing.T) {
 // A log that is followed ends when its reader loses the role.
 func TestAFollowedLogEndsWithTheRole(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	node := h.join("n1")
 	c := h.create("shop", "services:\n  web: {compute_type: process, command: [talk]}\n")
 	want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: "vera"}), 201)
@@ -343,18 +343,18 @@ func TestAFollowedLogEndsWithTheRole(t *testing.T) {
 // A body may take its time: what its sender may no longer do by its end is not done.
 func TestWhatASlowBodyMayIsDecidedAtItsEnd(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	disabled := true
 	for name, c := range map[string]struct {
 		user, method, path, body string
 		meanwhile                func()
 		codes                    []int
 	}{
-		"the role is taken away": {"dora", "PUT", "/v1/projects/" + w.shop.ID + "/manifest?force=true", townManifest + "# slow\n", func() {
-			want[contract.Changed](w.by("olga").call("DELETE", "/v1/projects/"+w.shop.ID+"/users/dora", nil), 200)
+		"the role is taken away": {"dora", "PUT", "/v1/projects/" + w.shop.ID + "/manifest?force=true", teamsManifest + "# slow\n", func() {
+			want[contract.Changed](w.asUser("olga").call("DELETE", "/v1/projects/"+w.shop.ID+"/users/dora", nil), 200)
 		}, []int{404}},
 		"the role becomes less": {"oleg", "PUT", "/v1/projects/" + w.shop.ID + "/metadata?force=true", "mode: slow\n", func() {
-			want[contract.Changed](w.by("olga").call("PUT", "/v1/projects/"+w.shop.ID+"/users/oleg", contract.MemberChange{Role: "viewer"}), 200)
+			want[contract.Changed](w.asUser("olga").call("PUT", "/v1/projects/"+w.shop.ID+"/users/oleg", contract.MemberChange{Role: "viewer"}), 200)
 		}, []int{403}},
 		"the token is revoked": {"ada", "PUT", "/v1/projects/" + w.shop.ID + "/metadata/mode", "slow", func() {
 			want[contract.Changed](w.call("DELETE", "/v1/users/ada/tokens/slow", nil), 200)
@@ -362,7 +362,7 @@ func TestWhatASlowBodyMayIsDecidedAtItsEnd(t *testing.T) {
 		"the user is disabled": {"mia", "POST", "/v1/organizations", `{"name":"slow"}`, func() {
 			want[contract.Changed](w.call("PUT", "/v1/users/mia", contract.UserChange{Disabled: &disabled}), 200)
 		}, []int{401}},
-		"the project has another name, and another project its name": {"olga", "PUT", "/v1/projects/shop/manifest?organization=acme&force=true", townManifest + "# slow\n", func() {
+		"the project has another name, and another project its name": {"olga", "PUT", "/v1/projects/shop/manifest?organization=acme&force=true", teamsManifest + "# slow\n", func() {
 			want[contract.Changed](w.call("PUT", "/v1/projects/"+w.shop.ID, contract.ProjectChange{Name: "former"}), 200)
 		}, []int{404}},
 	} {

@@ -11,7 +11,7 @@ import (
 // Looking at a large system must stay cheap while it changes: each turn here
 // begins with a change, so that nothing counted before is of use.
 func BenchmarkLookingAtAHundredThousandInstances(b *testing.B) {
-	h := newHouse(b)
+	h := newTestServer(b)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	h.node("n1", mariposa.NodeSpec{Name: "n1"}, mariposa.NodeStatus{State: mariposa.NodeRunning})

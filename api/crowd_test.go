@@ -8,7 +8,7 @@ import (
 )
 
 // crowd makes users with some projects each, and returns the last one's view.
-func (h *house) crowd(from, to int) *house {
+func (h *testServer) crowd(from, to int) *testServer {
 	h.t.Helper()
 	one := h
 	for i := from; i < to; i++ {
@@ -31,7 +31,7 @@ var looks = []string{"/v1/projects", "/v1/state", "/v1/services", "/v1/instances
 // and is the same on every machine. It counts those of the whole process, so
 // nothing may run beside it.
 func TestWhatOneUserLooksAtCostsNoMoreForTheManyOthers(t *testing.T) {
-	h := newHouse(t)
+	h := newTestServer(t)
 	one := h.crowd(0, 1)
 	cost := func(path string) float64 {
 		return testing.AllocsPerRun(50, func() {
@@ -53,7 +53,7 @@ func TestWhatOneUserLooksAtCostsNoMoreForTheManyOthers(t *testing.T) {
 }
 
 func BenchmarkLookingAsOneOfManyUsers(b *testing.B) {
-	h := newHouse(b)
+	h := newTestServer(b)
 	one := h.crowd(0, 200)
 	for _, path := range looks {
 		b.Run(path, func(b *testing.B) {

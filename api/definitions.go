@@ -109,7 +109,7 @@ func declared(doc []byte, of *mariposa.ProjectSpec, ref string) (string, error) 
 			return name, nil
 		}
 	}
-	return "", notFound("project %s has no service %q", of.Name, shorten(ref))
+	return "", notFound("project %s has no service %q", of.Name, shortenText(ref))
 }
 
 func (s *server) getServiceManifest(ctx context.Context, in *OfService) (*manifestOutput, error) {
@@ -118,7 +118,7 @@ func (s *server) getServiceManifest(ctx context.Context, in *OfService) (*manife
 		return nil, err
 	}
 	of := r.Spec()
-	newest, err := s.Shelf.Version(ctx, r.ID, of.Number)
+	newest, err := s.Cache.Version(ctx, r.ID, of.Number)
 	if err != nil {
 		return nil, err
 	}

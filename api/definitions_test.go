@@ -10,7 +10,7 @@ import (
 
 func TestServicesAreAddedReplacedAndTakenOutOneByOne(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", "# ours\nservices:\n  web: {compute_type: dummy, scale: 2} # two\n")
 	const path = "/v1/projects/shop/services"
 	manifest := func() string { return string(h.call("GET", "/v1/projects/shop/manifest", nil).body) }

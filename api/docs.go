@@ -23,7 +23,7 @@ func (s *server) docsHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := page()
 		if err != nil {
-			s.unforeseen(r.Context(), err).write(w)
+			s.unexpectedError(r.Context(), err).write(w)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")

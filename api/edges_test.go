@@ -23,8 +23,8 @@ func TestAChangeOfAnEdgeAloneIsATaskAndTakesEffect(t *testing.T) {
 		bOnA  = "services:\n  a: {compute_type: dummy}\n  b: {compute_type: dummy, depends_on: [a]}\n"
 		aside = "beside each other"
 	)
-	h := newHouse(t, withPlanner)
-	gate := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	gate := h.joinGated("n1")
 	for _, c := range []struct{ name, before, after, first string }{
 		{"added", none, aOnB, "a"}, {"turned-round", aOnB, bOnA, "b"}, {"taken-away", bOnA, none, aside},
 	} {
@@ -32,12 +32,12 @@ func TestAChangeOfAnEdgeAloneIsATaskAndTakesEffect(t *testing.T) {
 			t.Parallel()
 			h := h.in(t)
 			h.create(c.name, c.before)
-			h.rests(c.name)
+			h.awaitRest(c.name)
 			ids := func() []string {
 				return slices.Sorted(maps.Keys(h.instances(c.name, "")))
 			}
 			before := ids()
-			task := h.ends(h.puts(c.name, c.after, ""), mariposa.TaskCompleted)
+			task := h.awaitTask(h.putManifest(c.name, c.after, ""), mariposa.TaskCompleted)
 			if task.Task != mariposa.TaskReprovision || len(task.Services) == 0 || len(task.Steps) != 0 {
 				t.Errorf("the task of the edge: %+v", task)
 			}
@@ -45,7 +45,7 @@ func TestAChangeOfAnEdgeAloneIsATaskAndTakesEffect(t *testing.T) {
 				t.Errorf("the instances were %v and are %v", before, after)
 			}
 			gate.close(c.name) // nothing goes for now, so whoever waits for another still waits
-			h.begins(c.name, `{"action":"stop"}`)
+			h.startTask(c.name, `{"action":"stop"}`)
 			goals := map[string]mariposa.Goal{}
 			h.until("something to be told to go", func() bool {
 				for _, i := range h.instances(c.name, "") {
@@ -78,7 +78,7 @@ func TestAStartBringsTheVersionThatNeverCameIntoForce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newTestServer(t)
 			first := h.create("shop", "services:\n  db: {compute_type: dummy}\n  web: {compute_type: dummy}\n")
 			want[contract.Changed](h.act(`{"action":"stop"}`), 202)
 			if task := h.task(*first.Task); task.State != mariposa.TaskTerminated {

@@ -93,13 +93,13 @@ func (s *server) explain(ctx context.Context, err error) *Error {
 		return newError(mariposa.TooOld, "the feed no longer reaches back to that revision: read the state anew and go on from its revision", nil)
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
 		s.Logger.WarnContext(ctx, "the store cannot be used", "request", requestID(ctx), "err", err)
-		return newError(mariposa.Unavailable, unwritable(err)+"; nothing was changed: try again shortly", nil)
+		return newError(mariposa.Unavailable, explainUnwritable(err)+"; nothing was changed: try again shortly", nil)
 	case errors.Is(err, store.ErrConflict):
 		return newError(mariposa.Conflict, "it was changed by somebody else at the same time: look again, then try again", nil)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return newError(mariposa.Unavailable, "the answer took too long: try again", nil)
 	}
-	return s.unforeseen(ctx, err)
+	return s.unexpectedError(ctx, err)
 }
 
 // message is what an error says, with its reason and what to do about it.
@@ -110,9 +110,9 @@ func message(e *mariposa.Error) string {
 	return e.Message + ": " + reason.Sentence(e.Reason)
 }
 
-// unwritable says that the store cannot be written, and why where the cause is one
+// explainUnwritable says that the store cannot be written, and why where the cause is one
 // that people can do something about. The cause itself may name files.
-func unwritable(err error) string {
+func explainUnwritable(err error) string {
 	var lite interface{ Code() int }         // SQLite's own code, extended codes above the lowest byte
 	var state interface{ SQLState() string } // PostgreSQL's
 	code, sql := 0, ""
@@ -134,18 +134,18 @@ func unwritable(err error) string {
 	return said
 }
 
-func (s *server) unforeseen(ctx context.Context, err any) *Error {
+func (s *server) unexpectedError(ctx context.Context, err any) *Error {
 	s.Logger.ErrorContext(ctx, "a request failed in a way nobody foresaw", "request", requestID(ctx), "err", err)
 	return newError(mariposa.Internal, "something went wrong inside; the server's log tells more under request "+requestID(ctx), nil)
 }
 
-var ourErrors sync.Once
+var errorsInstalled sync.Once
 
-// speakOurErrors makes huma's own complaints look like all others. Its hooks are
+// installErrors makes huma's own complaints look like all others. Its hooks are
 // global, so they are set once and are the same for every server.
-func speakOurErrors() {
-	ourErrors.Do(func() {
-		wordChecks()
+func installErrors() {
+	errorsInstalled.Do(func() {
+		rewordChecks()
 		huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 			return humaError(status, message, errs)
 		}

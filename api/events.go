@@ -41,13 +41,13 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 		return nil, err
 	}
 	live := strings.Contains(in.Accept, "text/event-stream")
-	f := feed{s: s, caller: caller(ctx), wanted: store.HistoryQuery{Project: project}, limit: in.Limit}
+	f := feed{s: s, caller: caller(ctx), project: store.HistoryQuery{Project: project}, limit: in.Limit}
 	if project == "" && in.Organization != "" {
 		if f.organization, err = s.organizationID(ctx, in.Organization); err != nil {
 			return nil, err
 		}
 	}
-	f.look(ctx)
+	f.resetVisibility(ctx)
 	since, field := in.Since, "since"
 	if live && in.LastEventID != "" {
 		since, field = in.LastEventID, "Last-Event-ID"
@@ -60,13 +60,13 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	} else if f.after, err = parseRevision(field, since); err != nil {
 		return nil, err
 	}
-	if err := f.reachable(ctx); err != nil {
+	if err := f.checkStart(ctx); err != nil {
 		return nil, err
 	}
 	if !live {
 		return f.list(ctx)
 	}
-	release, err := s.enter()
+	release, err := s.acquireStream()
 	if err != nil {
 		return nil, err
 	}
@@ -79,20 +79,20 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 
 // feed reads the log of changes for one request.
 type feed struct {
-	s      *server
-	caller *auth.Caller
-	sight  *sight
-	wanted store.HistoryQuery
+	s       *server
+	caller  *auth.Caller
+	visible *visibility
+	project store.HistoryQuery
 	// organization: only what belongs to it, or to its projects; empty: to any.
 	organization string
 	after        int64 // the newest revision handed on or passed over
 	limit        int
 }
 
-// reachable checks that the feed has the point to go on from. One in the future
+// checkStart checks that the feed has the point to go on from. One in the future
 // belongs to another store, or to a time before a backup was restored: waiting
 // for it would be waiting for ever.
-func (f *feed) reachable(ctx context.Context) error {
+func (f *feed) checkStart(ctx context.Context) error {
 	f.s.await(ctx, f.after)
 	if now := f.s.Picture.Revision(); f.after > now {
 		return mariposa.Errorf(mariposa.TooOld, "the feed is at revision %d and does not know %d: read the state anew and go on from its revision", now, f.after)
@@ -101,13 +101,13 @@ func (f *feed) reachable(ctx context.Context) error {
 	return err
 }
 
-// look forgets what the caller could see a while ago: a stream may outlast a role.
-func (f *feed) look(ctx context.Context) { f.sight = f.s.sight(ctx, f.caller) }
+// resetVisibility forgets what the caller could see a while ago: a stream may outlast a role.
+func (f *feed) resetVisibility(ctx context.Context) { f.visible = f.s.newVisibility(ctx, f.caller) }
 
-// takes reports whether a change is one that people are told of, and this caller
+// isIncluded reports whether a change is one that people are told of, and this caller
 // may see.
-func (f *feed) takes(c *store.Change) bool {
-	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.wanted.Matches(c) && f.sees(c)
+func (f *feed) isIncluded(c *store.Change) bool {
+	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.project.Matches(c) && f.sees(c)
 }
 
 // sees reports whether the caller may see a change now, whatever they could when it
@@ -122,31 +122,31 @@ func (f *feed) sees(c *store.Change) bool {
 		project = spec.Project
 	case *mariposa.VolumeSpec:
 		if project = spec.Project; project == "" { // the organization has it
-			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesVolume(f.sight, spec)
+			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesVolume(f.visible, spec)
 		}
 	case *mariposa.NetworkSpec:
 		if project = spec.Project; project == "" { // it is shared
-			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesNetwork(f.sight, spec.Project, spec.Organization)
+			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesNetwork(f.visible, spec.Project, spec.Organization)
 		}
 	case *mariposa.AttachmentSpec:
 		if project = spec.Project; project == "" {
-			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesNetwork(f.sight, spec.Project, spec.Organization)
+			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesNetwork(f.visible, spec.Project, spec.Organization)
 		}
 	case *mariposa.OrganizationSpec:
-		return (f.organization == "" || f.organization == c.Record.ID) && (f.sight.all || f.s.partOf(f.caller, (*store.Organization)(&c.Record)))
+		return (f.organization == "" || f.organization == c.Record.ID) && (f.visible.all || f.s.hasPartIn(f.caller, (*store.Organization)(&c.Record)))
 	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec:
-		return f.sight.all && f.organization == ""
+		return f.visible.all && f.organization == ""
 	}
-	if f.organization == "" && f.sight.all {
+	if f.organization == "" && f.visible.all {
 		return true
 	}
-	r := f.sight.record(project)
+	r := f.visible.record(project)
 	return r != nil && (f.organization == "" || f.organization == r.Spec().Organization)
 }
 
-// partOf reports whether a caller has a part in an organization, or had in one that
+// hasPartIn reports whether a caller has a part in an organization, or had in one that
 // is gone.
-func (s *server) partOf(c *auth.Caller, org *store.Organization) bool {
+func (s *server) hasPartIn(c *auth.Caller, org *store.Organization) bool {
 	if now := s.Picture.Orgs.Get(org.ID); now != nil {
 		org = now
 	}
@@ -155,9 +155,9 @@ func (s *server) partOf(c *auth.Caller, org *store.Organization) bool {
 
 // newest lists the newest events, oldest first.
 func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
-	limit := f.most()
+	limit := f.pageSize()
 	page := contract.Events{Revision: f.s.Picture.Revision()}
-	q := f.wanted
+	q := f.project
 	q.Limit = limit
 	v := f.s.viewer(ctx)
 	for len(page.Events) < limit {
@@ -166,7 +166,7 @@ func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
 			return nil, err
 		}
 		for i := range changes {
-			if c := &changes[i]; f.takes(c) && len(page.Events) < limit {
+			if c := &changes[i]; f.isIncluded(c) && len(page.Events) < limit {
 				page.Events = append(page.Events, v.event(c))
 			}
 			q.Before = changes[i].Revision
@@ -184,7 +184,7 @@ func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
 
 // list lists what came after a revision.
 func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
-	limit := f.most()
+	limit := f.pageSize()
 	page := contract.Events{}
 	v := f.s.viewer(ctx)
 	for {
@@ -194,7 +194,7 @@ func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
 		}
 		for i := range changes {
 			f.after = changes[i].Revision
-			if f.takes(&changes[i]) {
+			if f.isIncluded(&changes[i]) {
 				page.Events = append(page.Events, v.event(&changes[i]))
 			}
 			if len(page.Events) == limit {
@@ -208,7 +208,7 @@ func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
 	}
 }
 
-func (f *feed) most() int {
+func (f *feed) pageSize() int {
 	if f.limit == 0 {
 		return 100
 	}
@@ -216,7 +216,7 @@ func (f *feed) most() int {
 }
 
 func writeJSON(page contract.Events) (*huma.StreamResponse, error) {
-	page.Events = list(page.Events)
+	page.Events = neverNil(page.Events)
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		hc.SetHeader("Content-Type", "application/json")
 		_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), page) // whoever asked may be gone
@@ -237,12 +237,12 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 		changes, err := f.s.Store.Changes(ctx, f.after, feedBatch)
 		if err != nil {
 			if ctx.Err() == nil {
-				out.send(f.farewell(ctx, err))
+				out.send(f.sendEnd(ctx, err))
 			}
 			return
 		}
 		if !f.renew(ctx, changes) {
-			out.send(f.farewell(ctx, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")))
+			out.send(f.sendEnd(ctx, mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")))
 			return
 		}
 		text, n := f.write(ctx, changes, f.limit-sent)
@@ -253,15 +253,15 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 		if time.Since(out.last) > heartbeat {
 			out.send([]byte(": still here\n\n"))
 		}
-		if len(changes) == 0 && !f.wait(ctx, out) {
+		if len(changes) == 0 && !f.awaitGrowth(ctx, out) {
 			return
 		}
 	}
 }
 
-// wait sleeps until the feed grows or a sign of life is due; false when the
+// awaitGrowth sleeps until the feed grows or a sign of life is due; false when the
 // stream is over.
-func (f *feed) wait(ctx context.Context, out *sender) bool {
+func (f *feed) awaitGrowth(ctx context.Context, out *sender) bool {
 	until, cancel := context.WithTimeout(ctx, max(time.Millisecond, heartbeat-time.Since(out.last)+time.Millisecond))
 	defer cancel()
 	err := f.s.Store.Wait(until, f.after)
@@ -271,12 +271,12 @@ func (f *feed) wait(ctx context.Context, out *sender) bool {
 	case err == nil, errors.Is(err, context.DeadlineExceeded):
 		return true
 	}
-	out.send(f.farewell(ctx, err))
+	out.send(f.sendEnd(ctx, err))
 	return false
 }
 
-// farewell tells why a stream ends before its reader wanted.
-func (f *feed) farewell(ctx context.Context, err error) []byte {
+// sendEnd tells why a stream ends before its reader wanted.
+func (f *feed) sendEnd(ctx context.Context, err error) []byte {
 	data, _ := json.Marshal(f.s.explain(ctx, err)) // strings marshal
 	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)
 }
@@ -291,7 +291,7 @@ func (f *feed) renew(ctx context.Context, changes []store.Change) bool {
 	now := f.s.renew(f.caller)
 	if now != nil {
 		f.caller = now
-		f.look(ctx)
+		f.resetVisibility(ctx)
 	}
 	return now != nil
 }
@@ -307,12 +307,12 @@ func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (te
 	for i := range changes {
 		c := &changes[i]
 		f.after = c.Revision
-		if !f.takes(c) {
+		if !f.isIncluded(c) {
 			continue
 		}
 		data, err := json.Marshal(v.event(c))
 		if err != nil {
-			_ = f.s.unforeseen(ctx, err) // logged; the others are still told
+			_ = f.s.unexpectedError(ctx, err) // logged; the others are still told
 			continue
 		}
 		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", c.Revision, c.Event.Kind, data)

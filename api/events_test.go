@@ -32,12 +32,12 @@ type sse struct {
 	data  contract.Event
 }
 
-func (h *house) stream(query string, last int64) *live {
+func (h *testServer) stream(query string, last int64) *live {
 	h.t.Helper()
 	return h.streamAt("/v1/events"+query, last)
 }
 
-func (h *house) streamAt(path string, last int64) *live {
+func (h *testServer) streamAt(path string, last int64) *live {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx, 30*time.Second)
 	req := must(http.NewRequestWithContext(ctx, http.MethodGet, h.url+path, nil))(h.t)
@@ -85,7 +85,7 @@ func (l *live) next() (sse, bool) {
 
 func TestAStreamBringsWhatHappensFromNowOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("before", hello)
 	l := h.stream("", -1)
 	defer l.close()
@@ -126,7 +126,7 @@ func read[T any](t testing.TB, text []byte) T {
 // once, in order.
 func TestAStreamResumesWithNothingMissedOrDoubled(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	since := h.picture.Revision()
 	const writers, each = 4, 100
@@ -172,7 +172,7 @@ func TestAStreamResumesWithNothingMissedOrDoubled(t *testing.T) {
 
 func TestAStreamEndsAfterItsLimitAndSkipsOtherProjects(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	other := h.create("other", hello)
 	l := h.stream("?since=0&limit=2&project=other", -1)
@@ -189,7 +189,7 @@ func TestAStreamEndsAfterItsLimitAndSkipsOtherProjects(t *testing.T) {
 
 func TestEventsAreListed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.create("other", hello)
 	get := func(query string) contract.Events {
@@ -232,9 +232,9 @@ func TestEventsAreListed(t *testing.T) {
 	h.call("GET", "/v1/events", nil, "Accept", "text/event-stream", "Last-Event-ID", "soon").wantError(400, mariposa.InvalidArgument, "Last-Event-ID")
 }
 
-func TestAPointThatTheFeedDoesNotHaveIsToldAsTooOld(t *testing.T) {
+func TestAPointThatTheFeedDoesNotHaveIsReportedAsTooOld(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	for i := range 5 {
 		h.create(fmt.Sprintf("shop-%d", i), hello)
 	}
@@ -247,10 +247,10 @@ func TestAPointThatTheFeedDoesNotHaveIsToldAsTooOld(t *testing.T) {
 	}
 }
 
-func TestAStreamThatFallsBehindTheFeedIsToldSo(t *testing.T) {
+func TestAStreamThatFallsBehindTheFeedSaysSo(t *testing.T) {
 	t.Parallel()
 	behind := &trimming{}
-	h := newHouse(t, over(func(s store.Store) store.Store { behind.Store = s; return behind }))
+	h := newTestServer(t, withStore(func(s store.Store) store.Store { behind.Store = s; return behind }))
 	l := h.stream("", -1)
 	defer l.close()
 	behind.trim()

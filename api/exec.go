@@ -27,12 +27,12 @@ import (
 )
 
 const (
-	maxShells    = 64
-	shellMessage = 1 << 20          // of one message that comes in
-	shellIdle    = time.Hour        // with nothing said by either side
-	shellPause   = 10 * time.Minute // for a reader that takes nothing
-	shellLook    = time.Second      // how often the caller's rights are looked at, come what may
-	shellPing    = 5 * time.Second  // how often, and how fast, the other side has to show that it is there
+	maxShells           = 64
+	maxShellMessage     = 1 << 20          // of one message that comes in
+	shellIdleTimeout    = time.Hour        // with nothing said by either side
+	shellWriteTimeout   = 10 * time.Minute // for a reader that takes nothing
+	shellRightsInterval = time.Second      // how often the caller's rights are looked at, come what may
+	shellPingInterval   = 5 * time.Second  // how often, and how fast, the other side has to show that it is there
 )
 
 type execInput struct {
@@ -56,7 +56,7 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 		return nil, err
 	}
 	spec := r.Spec()
-	if err := s.mayAsk(spec, func(c mariposa.Capabilities) bool { return c.Exec }, "run no commands"); err != nil {
+	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Exec }, "run no commands"); err != nil {
 		return nil, err
 	}
 	switch state := mariposa.StateOf(spec, r.Status()); state {
@@ -80,12 +80,12 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	if err := checkUpgrade(req); err != nil {
 		return err
 	}
-	release, err := s.enterShell()
+	release, err := s.acquireShell()
 	if err != nil {
 		return err
 	}
 	defer release()
-	opening, cancel := context.WithTimeout(req.Context(), patience)
+	opening, cancel := context.WithTimeout(req.Context(), requestTimeout)
 	defer cancel()
 	if err := s.recordExec(opening, r, in.Command); err != nil {
 		return err // nothing is run that nobody could read of
@@ -101,9 +101,9 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 		s.Logger.InfoContext(req.Context(), "a connection to a command could not be opened", "err", err)
 		return nil // Accept has answered
 	}
-	conn.SetReadLimit(shellMessage + 1)
+	conn.SetReadLimit(maxShellMessage + 1)
 	c := caller(req.Context())
-	t := &talk{s: s, conn: conn, shell: x, may: func() error { return s.stillEnters(c, spec) }}
+	t := &execSession{s: s, conn: conn, shell: x, mayGoOn: func() error { return s.stillEnters(c, spec) }}
 	t.run(req.Context(), spec)
 	return nil
 }
@@ -125,8 +125,8 @@ func checkUpgrade(req *http.Request) error {
 	return nil
 }
 
-func (s *server) enterShell() (release func(), err error) {
-	leave, err := s.enter()
+func (s *server) acquireShell() (release func(), err error) {
+	leave, err := s.acquireStream()
 	if err != nil {
 		return nil, err
 	}
@@ -151,17 +151,17 @@ func (s *server) recordExec(ctx context.Context, r *store.Instance, command []st
 		}
 	}
 	spec := r.Spec()
-	a := asking(ctx).Audit()
+	a := sessionOf(ctx).Audit()
 	a.Kind, a.Object, a.ObjectName, a.Project = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project
-	a.Reason = cut(mask.Text(strings.Join(words, " ")), 2000)
+	a.Reason = truncate(mask.Text(strings.Join(words, " ")), 2000)
 	if p := s.Picture.Projects.Get(spec.Project); p != nil {
 		a.ProjectName, a.Organization = p.Spec().Name, p.Spec().Organization
 	}
 	return s.Store.Commit(ctx, store.Unit{Audit: []mariposa.Audit{a}})[0].Err
 }
 
-// cut shortens a text to so many bytes, between two characters.
-func cut(text string, most int) string {
+// truncate shortens a text to so many bytes, between two characters.
+func truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
@@ -190,55 +190,55 @@ func execFailure(spec *mariposa.InstanceSpec, err error) error {
 	return mariposa.Errorf(mariposa.Unavailable, "nothing can be run inside %s: %w", spec.Name, err)
 }
 
-// talk is the conversation between a caller and a command.
-type talk struct {
-	s     *server
-	conn  *websocket.Conn
-	shell *fleet.Shell
-	may   func() error
+// execSession is the conversation between a caller and a command.
+type execSession struct {
+	s       *server
+	conn    *websocket.Conn
+	shell   *fleet.Shell
+	mayGoOn func() error
 
 	active  atomic.Int64 // when either side last said something
-	feeding atomic.Bool  // the command takes its time to read, so nothing is heard of the caller
-	telling atomic.Bool  // the caller takes their time, likewise
+	writing atomic.Bool  // the command takes its time to read, so nothing is heard of the caller
+	sending atomic.Bool  // the caller takes their time, likewise
 }
 
 // run carries what is said until the command ends, the caller goes or may no
 // longer, or the server stops.
-func (t *talk) run(ctx context.Context, spec *mariposa.InstanceSpec) {
+func (t *execSession) run(ctx context.Context, spec *mariposa.InstanceSpec) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer context.AfterFunc(ctx, t.shell.Close)()
 	t.active.Store(time.Now().UnixNano())
 	var all sync.WaitGroup
 	life, over := context.WithCancel(context.WithoutCancel(ctx)) // reading outlasts the command, until the last word is said
-	all.Go(func() { stop(t.listen(life)) })
+	all.Go(func() { stop(t.readMessages(life)) })
 	all.Go(func() { t.watch(ctx, stop) })
-	err := t.tell(life)
+	err := t.sendOutput(life)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	t.shell.Close() // whoever waits to write learns of it
-	t.farewell(life, spec, err)
+	t.sendEnd(life, spec, err)
 	stop(nil)
 	over()
 	_ = t.conn.CloseNow() // it is closed by now, unless the caller was gone
 	all.Wait()
 }
 
-// listen reads what the caller says until they go.
-func (t *talk) listen(ctx context.Context) error {
+// readMessages reads what the caller says until they go.
+func (t *execSession) readMessages(ctx context.Context) error {
 	for {
 		kind, message, err := t.conn.Read(ctx)
 		if err != nil {
 			return errGone
 		}
 		t.active.Store(time.Now().UnixNano())
-		if err := t.may(); err != nil {
+		if err := t.mayGoOn(); err != nil {
 			return err
 		}
 		if kind != websocket.MessageBinary || len(message) == 0 {
 			return invalid("a message is binary, and begins with a byte that says what it is")
 		}
-		if err := t.hear(message[0], message[1:]); err != nil {
+		if err := t.handleMessage(message[0], message[1:]); err != nil {
 			return err
 		}
 	}
@@ -247,12 +247,12 @@ func (t *talk) listen(ctx context.Context) error {
 // errGone: the caller has gone, so nobody is to be told anything.
 var errGone = errors.New("the caller has gone")
 
-// hear does what one message says.
-func (t *talk) hear(what byte, body []byte) error {
+// handleMessage does what one message says.
+func (t *execSession) handleMessage(what byte, body []byte) error {
 	switch what {
 	case contract.ExecStdin:
-		t.feeding.Store(true)
-		defer t.feeding.Store(false)
+		t.writing.Store(true)
+		defer t.writing.Store(false)
 		if len(body) == 0 {
 			t.shell.CloseWrite()
 			return nil
@@ -286,23 +286,23 @@ var signals = map[string]int{
 	"KILL": int(syscall.SIGKILL), "USR1": int(syscall.SIGUSR1), "USR2": int(syscall.SIGUSR2),
 }
 
-// tell sends what the command writes; io.EOF: the command has ended by itself.
-func (t *talk) tell(ctx context.Context) error {
+// sendOutput sends what the command writes; io.EOF: the command has ended by itself.
+func (t *execSession) sendOutput(ctx context.Context) error {
 	for {
 		piece, stderr, err := t.shell.Read()
 		if err != nil {
 			return err
 		}
-		if err := t.may(); err != nil {
+		if err := t.mayGoOn(); err != nil {
 			return err
 		}
 		what := contract.ExecStdout
 		if stderr {
 			what = contract.ExecStderr
 		}
-		t.telling.Store(true)
-		err = t.say(ctx, shellPause, what, piece)
-		t.telling.Store(false)
+		t.sending.Store(true)
+		err = t.send(ctx, shellWriteTimeout, what, piece)
+		t.sending.Store(false)
 		if err != nil {
 			return errGone
 		}
@@ -310,15 +310,15 @@ func (t *talk) tell(ctx context.Context) error {
 	}
 }
 
-func (t *talk) say(ctx context.Context, limit time.Duration, what byte, body []byte) error {
+func (t *execSession) send(ctx context.Context, limit time.Duration, what byte, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return t.conn.Write(ctx, websocket.MessageBinary, append([]byte{what}, body...))
 }
 
 // watch ends a conversation that may go on no longer.
-func (t *talk) watch(ctx context.Context, stop context.CancelCauseFunc) {
-	every := time.NewTicker(shellLook)
+func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
+	every := time.NewTicker(shellRightsInterval)
 	defer every.Stop()
 	for pinged := time.Now(); ; {
 		select {
@@ -326,18 +326,18 @@ func (t *talk) watch(ctx context.Context, stop context.CancelCauseFunc) {
 			return
 		case <-every.C:
 		}
-		if err := t.may(); err != nil {
+		if err := t.mayGoOn(); err != nil {
 			stop(err)
 			return
 		}
-		if time.Since(time.Unix(0, t.active.Load())) > shellIdle {
-			stop(mariposa.Errorf(mariposa.Unavailable, "nothing was said for %s", shellIdle))
+		if time.Since(time.Unix(0, t.active.Load())) > shellIdleTimeout {
+			stop(mariposa.Errorf(mariposa.Unavailable, "nothing was said for %s", shellIdleTimeout))
 			return
 		}
-		if time.Since(pinged) < shellPing {
+		if time.Since(pinged) < shellPingInterval {
 			continue
 		}
-		if !t.there(ctx) {
+		if !t.isAlive(ctx) {
 			stop(errGone)
 			return
 		}
@@ -345,18 +345,18 @@ func (t *talk) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// there reports whether the caller answers. One who is being waited for, or who
+// isAlive reports whether the caller answers. One who is being waited for, or who
 // waits, cannot; then it counts that the connection stands.
-func (t *talk) there(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, shellPing)
+func (t *execSession) isAlive(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, shellPingInterval)
 	defer cancel()
 	err := t.conn.Ping(ctx)
 	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	return err == nil || (late && (t.feeding.Load() || t.telling.Load()))
+	return err == nil || (late && (t.writing.Load() || t.sending.Load()))
 }
 
-// farewell says how it ended.
-func (t *talk) farewell(ctx context.Context, spec *mariposa.InstanceSpec, err error) {
+// sendEnd says how it ended.
+func (t *execSession) sendEnd(ctx context.Context, spec *mariposa.InstanceSpec, err error) {
 	if errors.Is(err, errGone) {
 		return
 	}
@@ -372,7 +372,7 @@ func (t *talk) farewell(ctx context.Context, spec *mariposa.InstanceSpec, err er
 		code = websocket.StatusPolicyViolation
 		doc, _ = json.Marshal(t.s.explain(ctx, err)) // strings marshal
 	}
-	if t.say(ctx, shellPing, contract.ExecEnd, doc) == nil {
+	if t.send(ctx, shellPingInterval, contract.ExecEnd, doc) == nil {
 		_ = t.conn.Close(code, "") // whoever does not answer is gone
 	}
 }

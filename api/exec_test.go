@@ -26,11 +26,11 @@ import (
 
 // Exec runs a command of this machine for an instance that is none. The word
 // flood writes without end, and counts.
-func (d *talking) Exec(ctx context.Context, _ driver.Instance, o driver.ExecOptions) (driver.Session, error) {
+func (d *loggingDriver) Exec(ctx context.Context, _ driver.Instance, o driver.ExecOptions) (driver.Session, error) {
 	if o.Command[0] == "flood" {
 		return &flood{ctx: ctx, written: &d.flooded}, nil
 	}
-	s := &local{cmd: exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)}
+	s := &localSession{cmd: exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)}
 	var errs [3]error
 	s.in, errs[0] = s.cmd.StdinPipe()
 	s.out, errs[1] = s.cmd.StdoutPipe()
@@ -44,23 +44,23 @@ func (d *talking) Exec(ctx context.Context, _ driver.Instance, o driver.ExecOpti
 	return s, nil
 }
 
-type local struct {
+type localSession struct {
 	cmd       *exec.Cmd
 	in        io.WriteCloser
 	out, errs io.Reader
 }
 
-func (s *local) Stdout() io.Reader           { return s.out }
-func (s *local) Stderr() io.Reader           { return s.errs }
-func (s *local) Write(p []byte) (int, error) { return s.in.Write(p) }
-func (s *local) CloseWrite() error           { return s.in.Close() }
-func (s *local) Resize(driver.Size) error    { return nil }
-func (s *local) Signal(n syscall.Signal) error {
+func (s *localSession) Stdout() io.Reader           { return s.out }
+func (s *localSession) Stderr() io.Reader           { return s.errs }
+func (s *localSession) Write(p []byte) (int, error) { return s.in.Write(p) }
+func (s *localSession) CloseWrite() error           { return s.in.Close() }
+func (s *localSession) Resize(driver.Size) error    { return nil }
+func (s *localSession) Signal(n syscall.Signal) error {
 	return s.cmd.Process.Signal(n)
 }
-func (s *local) Close() error { return s.in.Close() }
+func (s *localSession) Close() error { return s.in.Close() }
 
-func (s *local) Wait() (int, error) {
+func (s *localSession) Wait() (int, error) {
 	err := s.cmd.Wait()
 	if st, ok := s.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && st.Signaled() {
 		return 128 + int(st.Signal()), nil
@@ -73,7 +73,7 @@ func (s *local) Wait() (int, error) {
 
 // flood is a command that writes without end, and reads nothing.
 type flood struct {
-	local
+	localSession
 	ctx     context.Context //nolint:containedctx // it is what ends it
 	written *atomic.Int64
 }
@@ -99,13 +99,13 @@ func (f *flood) Wait() (int, error) {
 	return 137, nil
 }
 
-// manned is a town whose shop has an instance that is no dummy, on a node that is there.
-func manned(t *testing.T, options ...option) (*town, *talking, string) {
+// newShellServer is a server whose project shop has an instance that is no dummy, on a node that is there.
+func newShellServer(t *testing.T, options ...option) (*testTeams, *loggingDriver, string) {
 	t.Helper()
-	w := newTown(t, options...)
+	w := newTestTeams(t, options...)
 	node := w.join("n9")
 	id := newID()
-	w.house.instance(id, w.shop.ID, "web", "n9", "", func(s *mariposa.InstanceSpec) {
+	w.testServer.instance(id, w.shop.ID, "web", "n9", "", func(s *mariposa.InstanceSpec) {
 		s.Compute, s.Managed, s.Definition = mariposa.ComputeProcess, false, []byte(`{"compute_type":"process","command":["x"]}`)
 		s.Name = "tool"
 	})
@@ -124,7 +124,7 @@ type caller struct {
 	conn *websocket.Conn
 }
 
-func (h *house) dial(t *testing.T, id, query string) *caller {
+func (h *testServer) dial(t *testing.T, id, query string) *caller {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx, 30*time.Second)
 	t.Cleanup(cancel)
@@ -177,9 +177,9 @@ const upgrade = "websocket"
 
 func TestACommandIsRunForWhoMay(t *testing.T) {
 	t.Parallel()
-	w, _, id := manned(t)
+	w, _, id := newShellServer(t)
 	secret := "sesame-" + w.shop.ID
-	c := w.by("oleg").dial(t, id, url.Values{"command": {"sh", "-c", "read x; echo $x; echo oh >&2; exit 7", secret}}.Encode())
+	c := w.asUser("oleg").dial(t, id, url.Values{"command": {"sh", "-c", "read x; echo $x; echo oh >&2; exit 7", secret}}.Encode())
 	c.say(contract.ExecStdin, "hel")
 	c.say(contract.ExecStdin, "lo\n")
 	out, errs, end := c.hear()
@@ -195,13 +195,13 @@ func TestACommandIsRunForWhoMay(t *testing.T) {
 	if strings.Contains(audit, secret) {
 		t.Errorf("the audit holds a secret: %s", audit)
 	}
-	c = w.by("oleg").dial(t, id, "command=cat")
+	c = w.asUser("oleg").dial(t, id, "command=cat")
 	c.say(contract.ExecStdin, strings.Repeat("x", 100_000))
 	c.say(contract.ExecStdin, "")
 	if out, _, end = c.hear(); len(out) != 100_000 || end["exit_code"] != 0.0 {
 		t.Errorf("%d bytes came back, and it ended with %v", len(out), end)
 	}
-	c = w.by("oleg").dial(t, id, "command=sleep&command=1000")
+	c = w.asUser("oleg").dial(t, id, "command=sleep&command=1000")
 	c.say(contract.ExecSignal, `{"signal":"TERM"}`)
 	if _, _, end = c.hear(); end["exit_code"] != 143.0 {
 		t.Errorf("told to end, it ended with %v", end)
@@ -210,9 +210,9 @@ func TestACommandIsRunForWhoMay(t *testing.T) {
 
 func TestWhoGetsNoShell(t *testing.T) {
 	t.Parallel()
-	w, node, id := manned(t)
+	w, node, id := newShellServer(t)
 	ask := func(user, id string, headers ...string) reply {
-		return w.by(user).call("GET", "/v1/instances/"+id+"/exec?command=true", nil, append([]string{"Upgrade", upgrade, "Connection", "Upgrade"}, headers...)...)
+		return w.asUser(user).call("GET", "/v1/instances/"+id+"/exec?command=true", nil, append([]string{"Upgrade", upgrade, "Connection", "Upgrade"}, headers...)...)
 	}
 	ask("vera", id).wantError(403, mariposa.Forbidden, "operator")
 	ask("dora", id).wantError(403, mariposa.Forbidden, "operator")
@@ -220,12 +220,12 @@ func TestWhoGetsNoShell(t *testing.T) {
 	ask("oleg", w.instance).wantError(409, mariposa.Conflict, "of compute type dummy")
 	ask("oleg", id, "Upgrade", "", "Connection", "").wantError(400, mariposa.InvalidArgument, "WebSocket")
 	ask("oleg", id, "Origin", "https://evil.example").wantError(403, mariposa.Forbidden, "another site")
-	w.by("oleg").call("GET", "/v1/instances/"+id+"/exec?command=no-such-command", nil, "Upgrade", upgrade, "Connection", "Upgrade").
+	w.asUser("oleg").call("GET", "/v1/instances/"+id+"/exec?command=no-such-command", nil, "Upgrade", upgrade, "Connection", "Upgrade").
 		wantError(400, mariposa.InvalidArgument, "tool", "no-such-command")
-	w.by("oleg").call("GET", "/v1/instances/"+id+"/exec?command=echo&command=a;b", nil, "Upgrade", upgrade, "Connection", "Upgrade").
+	w.asUser("oleg").call("GET", "/v1/instances/"+id+"/exec?command=echo&command=a;b", nil, "Upgrade", upgrade, "Connection", "Upgrade").
 		wantError(400, mariposa.InvalidArgument, "%3B")
 	stopped := newID()
-	w.house.instance(stopped, w.shop.ID, "web", "n9", mariposa.StateStopped, func(s *mariposa.InstanceSpec) {
+	w.testServer.instance(stopped, w.shop.ID, "web", "n9", mariposa.StateStopped, func(s *mariposa.InstanceSpec) {
 		s.Compute, s.Goal = mariposa.ComputeProcess, mariposa.GoalHalted
 	})
 	ask("oleg", stopped).wantError(409, mariposa.Conflict, "stopped")
@@ -237,17 +237,19 @@ func TestWhoGetsNoShell(t *testing.T) {
 func TestAShellEndsWithTheRightToIt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		take func(w *town)
+		take func(w *testTeams)
 		code string
 	}{
-		"the token is revoked": {func(w *town) { want[contract.Changed](w.by("oleg").call("DELETE", "/v1/tokens/shell", nil), 200) }, "Unauthorized"},
-		"the role is taken away": {func(w *town) {
+		"the token is revoked": {func(w *testTeams) {
+			want[contract.Changed](w.asUser("oleg").call("DELETE", "/v1/tokens/shell", nil), 200)
+		}, "Unauthorized"},
+		"the role is taken away": {func(w *testTeams) {
 			want[contract.Changed](w.call("PUT", "/v1/projects/"+w.shop.ID+"/users/oleg", contract.MemberChange{Role: "deployer"}), 200)
 		}, "Forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, _, id := manned(t)
+			w, _, id := newShellServer(t)
 			shell := w.as(w.mint(contract.NewToken{Name: "shell", User: "oleg"})).dial(t, id, "command=sleep&command=1000")
 			c.take(w)
 			if _, _, end := shell.hear(); end["code"] != c.code {
@@ -259,9 +261,9 @@ func TestAShellEndsWithTheRightToIt(t *testing.T) {
 
 func TestAShellThatMakesNoSenseEnds(t *testing.T) {
 	t.Parallel()
-	w, _, id := manned(t)
+	w, _, id := newShellServer(t)
 	for _, m := range [][]byte{{9, 'x'}, {contract.ExecStdout}, {contract.ExecResize, '{'}, []byte("\x04{\"rows\":0}"), []byte("\x05{\"signal\":\"STOP\"}")} {
-		c := w.by("oleg").dial(t, id, "command=sleep&command=1000")
+		c := w.asUser("oleg").dial(t, id, "command=sleep&command=1000")
 		c.say(m[0], string(m[1:]))
 		if _, _, end := c.hear(); end["code"] != "InvalidArgument" {
 			t.Errorf("after %q it ended with %v", m, end)
@@ -271,13 +273,13 @@ func TestAShellThatMakesNoSenseEnds(t *testing.T) {
 
 func TestSoManyShellsAndNoMore(t *testing.T) {
 	t.Parallel()
-	w, _, id := manned(t)
+	w, _, id := newShellServer(t)
 	var all sync.WaitGroup
 	for range 64 {
-		all.Go(func() { w.by("oleg").dial(t, id, "command=cat") })
+		all.Go(func() { w.asUser("oleg").dial(t, id, "command=cat") })
 	}
 	all.Wait()
-	r := w.by("oleg").call("GET", "/v1/instances/"+id+"/exec", nil, "Upgrade", upgrade, "Connection", "Upgrade")
+	r := w.asUser("oleg").call("GET", "/v1/instances/"+id+"/exec", nil, "Upgrade", upgrade, "Connection", "Upgrade")
 	r.wantError(429, mariposa.Throttled, "64")
 }
 
@@ -285,8 +287,8 @@ func TestSoManyShellsAndNoMore(t *testing.T) {
 // input for a command that does not read.
 func TestWhoeverDoesNotReadHoldsUpTheOtherSide(t *testing.T) {
 	t.Parallel()
-	w, node, id := manned(t)
-	c := w.by("oleg").dial(t, id, "command=flood")
+	w, node, id := newShellServer(t)
+	c := w.asUser("oleg").dial(t, id, "command=flood")
 	sent := 0
 	for piece := strings.Repeat("x", 64<<10); ; sent++ {
 		ctx, cancel := context.WithTimeout(c.ctx, 2*time.Second)
@@ -307,8 +309,8 @@ func TestWhoeverDoesNotReadHoldsUpTheOtherSide(t *testing.T) {
 // A store that takes no record lets nobody run anything.
 func TestWithoutARecordNothingIsRun(t *testing.T) {
 	t.Parallel()
-	m := &mute{}
-	w, node, id := manned(t, over(func(s store.Store) store.Store { m.Store = s; return m }))
+	m := &failingAuditStore{}
+	w, node, id := newShellServer(t, withStore(func(s store.Store) store.Store { m.Store = s; return m }))
 	m.now.Store(true)
 	r := w.call("GET", "/v1/instances/"+id+"/exec?command=flood", nil, "Upgrade", upgrade, "Connection", "Upgrade")
 	if r.status != http.StatusServiceUnavailable || node.flooded.Load() != 0 {
@@ -316,16 +318,16 @@ func TestWithoutARecordNothingIsRun(t *testing.T) {
 	}
 }
 
-// mute is a store that takes no audit records any more.
-type mute struct {
+// failingAuditStore is a store that takes no audit records any more.
+type failingAuditStore struct {
 	store.Store
 	now atomic.Bool
 }
 
-func (m *mute) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (m *failingAuditStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	for _, u := range units {
 		if m.now.Load() && len(u.Audit) > 0 {
-			return store.Failed(units, store.ErrUnavailable)
+			return store.FailAll(units, store.ErrUnavailable)
 		}
 	}
 	return m.Store.Commit(ctx, units...)

@@ -14,22 +14,22 @@ import (
 	"mariposa/store"
 )
 
-// spoiling makes others change a project just before each commit that requires
+// conflictingStore makes others change a project just before each commit that requires
 // it to be as it was.
-type spoiling struct {
+type conflictingStore struct {
 	store.Store
 	spoil atomic.Bool
 	times int
 }
 
-func (s *spoiling) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (s *conflictingStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	for _, u := range units {
 		for _, q := range u.Require {
 			if q.Kind == mariposa.KindProject && s.spoil.Load() && s.times > 0 {
 				s.times--
 				r, err := s.Get(ctx, q.Kind, q.ID)
 				if err != nil {
-					return store.Failed(units, err)
+					return store.FailAll(units, err)
 				}
 				spec := *r.Spec.(*mariposa.ProjectSpec)
 				s.Store.Commit(ctx, store.Unit{Writes: []store.Write{{Kind: q.Kind, ID: q.ID, Spec: &spec}}})
@@ -39,40 +39,40 @@ func (s *spoiling) Commit(ctx context.Context, units ...store.Unit) []store.Resu
 	return s.Store.Commit(ctx, units...)
 }
 
-// failing is a store whose disk has failed, or that has other troubles.
-type failing struct {
+// failingReader is a store whose disk has failed, or that has other troubles.
+type failingReader struct {
 	store.Store
 	err   atomic.Pointer[error]
 	panic atomic.Bool
 }
 
-func (f *failing) fail(err error) { f.err.Store(&err) }
+func (f *failingReader) fail(err error) { f.err.Store(&err) }
 
-func (f *failing) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (f *failingReader) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	if err := f.err.Load(); err != nil {
-		return store.Failed(units, *err)
+		return store.FailAll(units, *err)
 	}
 	return f.Store.Commit(ctx, units...)
 }
 
-func (f *failing) Ping(ctx context.Context) error {
+func (f *failingReader) Ping(ctx context.Context) error {
 	if err := f.err.Load(); err != nil {
 		return *err
 	}
 	return f.Store.Ping(ctx)
 }
 
-func (f *failing) Get(ctx context.Context, k mariposa.Kind, id string) (store.Record, error) {
+func (f *failingReader) Get(ctx context.Context, k mariposa.Kind, id string) (store.Record, error) {
 	if f.panic.Load() {
 		panic("secret of the house")
 	}
 	return f.Store.Get(ctx, k, id)
 }
 
-func TestAStoreThatCannotBeWrittenIsToldAsSuch(t *testing.T) {
+func TestAStoreThatCannotBeWrittenIsReportedAsSuch(t *testing.T) {
 	t.Parallel()
-	f := &failing{}
-	h := newHouse(t, over(func(s store.Store) store.Store { f.Store = s; return f }))
+	f := &failingReader{}
+	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	h.create("shop", hello)
 	want[contract.Health](h.call("GET", "/readyz", nil), 200)
 	f.fail(fmt.Errorf("%w: no space left on device", store.ErrUnavailable))
@@ -101,10 +101,10 @@ type coded struct {
 func (c coded) Code() int        { return c.code }
 func (c coded) SQLState() string { return c.state }
 
-func TestWhyTheStoreCannotBeWrittenIsToldInPlainWords(t *testing.T) {
+func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 	t.Parallel()
-	f := &failing{}
-	h := newHouse(t, over(func(s store.Store) store.Store { f.Store = s; return f }))
+	f := &failingReader{}
+	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	secret := errors.New("write /srv/secret/mariposa.db")
 	for _, c := range []struct {
 		cause error
@@ -130,8 +130,8 @@ func TestWhyTheStoreCannotBeWrittenIsToldInPlainWords(t *testing.T) {
 
 func TestAPanicStaysInItsRequest(t *testing.T) {
 	t.Parallel()
-	f := &failing{}
-	h := newHouse(t, over(func(s store.Store) store.Store { f.Store = s; return f }))
+	f := &failingReader{}
+	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	h.create("shop", hello)
 	f.panic.Store(true)
 	r := h.call("GET", "/v1/projects/shop/manifest", nil)

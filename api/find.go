@@ -25,7 +25,7 @@ type InProject struct {
 	Organization string `query:"organization" doc:"where the project's name is looked up"`
 }
 
-var likeID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+var idPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // findOrganization finds an organization by id or name, the caller's own when none
 // is named. One that the caller has no part in is not found.
@@ -84,14 +84,14 @@ func (s *server) findProject(ctx context.Context, ref, organization string) (*st
 	if organization != "" { // whether there is such an organization is not told either
 		return nil, notFound("there is no project %q in an organization %q", ref, organization)
 	}
-	if other := s.elsewhere(c, ref); other != "" {
+	if other := s.organizationWith(c, ref); other != "" {
 		return nil, notFound("there is no project %q here, but one in organization %s: name it with ?organization=%s (-o %s)", ref, other, other, other)
 	}
 	return nil, notFound("there is no project %q", ref)
 }
 
-// elsewhere names an organization of the caller's that has a project of a name.
-func (s *server) elsewhere(c *auth.Caller, name string) string {
+// organizationWith names an organization of the caller's that has a project of a name.
+func (s *server) organizationWith(c *auth.Caller, name string) string {
 	for _, org := range s.Picture.OrganizationsOf(c.User) {
 		if r := s.Picture.ProjectNamed(org.ID, name); r != nil && s.sees(c, r) {
 			return org.Spec().Name
@@ -142,10 +142,10 @@ func (s *server) projectsFor(ctx context.Context, organization string) ([]*store
 	return slices.DeleteFunc(found, func(r *store.Project) bool { return !s.sees(c, r) }), nil
 }
 
-// former is a project that is gone, as it was at its end; nil when the feed does not
+// deletedProject is a project that is gone, as it was at its end; nil when the feed does not
 // know of it any more.
-func (s *server) former(ctx context.Context, id string) *store.Project {
-	if !likeID.MatchString(id) {
+func (s *server) deletedProject(ctx context.Context, id string) *store.Project {
+	if !idPattern.MatchString(id) {
 		return nil
 	}
 	q := store.HistoryQuery{Project: id, Limit: 100}
@@ -176,8 +176,8 @@ func (s *server) organizationID(ctx context.Context, ref string) (string, error)
 	return s.directory.Organization(ref).ID, nil
 }
 
-// sight remembers for one request which projects its caller may see.
-type sight struct {
+// visibility remembers for one request which projects its caller may see.
+type visibility struct {
 	s     *server
 	ctx   context.Context //nolint:containedctx // a sight lasts one request
 	c     *auth.Caller
@@ -185,22 +185,22 @@ type sight struct {
 	known map[string]*store.Project
 }
 
-func (s *server) sight(ctx context.Context, c *auth.Caller) *sight {
-	return &sight{s: s, ctx: ctx, c: c, all: s.seesAll(c), known: map[string]*store.Project{}}
+func (s *server) newVisibility(ctx context.Context, c *auth.Caller) *visibility {
+	return &visibility{s: s, ctx: ctx, c: c, all: s.seesAll(c), known: map[string]*store.Project{}}
 }
 
 // project reports whether the caller may see what belongs to a project. What is
 // left of one that is gone is seen by who saw it at its end.
-func (g *sight) project(id string) bool {
+func (g *visibility) project(id string) bool {
 	return g.all || g.record(id) != nil
 }
 
 // record is a project that the caller may see; nil: there is none.
-func (g *sight) record(id string) *store.Project {
+func (g *visibility) record(id string) *store.Project {
 	r, known := g.known[id]
 	if !known {
 		if r = g.s.Picture.Projects.Get(id); r == nil {
-			r = g.s.former(g.ctx, id)
+			r = g.s.deletedProject(g.ctx, id)
 		}
 		if r != nil && !g.s.sees(g.c, r) {
 			r = nil
@@ -220,7 +220,7 @@ func (s *server) projectID(ctx context.Context, in InProject) (string, error) {
 	switch {
 	case err == nil:
 		return r.ID, nil
-	case likeID.MatchString(in.Project) && s.sight(ctx, caller(ctx)).project(in.Project):
+	case idPattern.MatchString(in.Project) && s.newVisibility(ctx, caller(ctx)).project(in.Project):
 		return in.Project, nil
 	}
 	return "", err
@@ -233,7 +233,7 @@ func (s *server) projectOfTask(ctx context.Context, id string) (*store.Project, 
 		return nil, err
 	}
 	spec := r.Spec()
-	g := s.sight(ctx, caller(ctx))
+	g := s.newVisibility(ctx, caller(ctx))
 	if p := g.record(spec.Project); p != nil {
 		return p, nil
 	}
@@ -250,7 +250,7 @@ func (s *server) projectOfInstance(ctx context.Context, ref string) (*store.Proj
 		return nil, err
 	}
 	id := r.Spec().Project
-	if p := s.sight(ctx, caller(ctx)).record(id); p != nil {
+	if p := s.newVisibility(ctx, caller(ctx)).record(id); p != nil {
 		return p, nil
 	}
 	return &store.Project{Kind: mariposa.KindProject, ID: id, Halves: store.Halves{Spec: &mariposa.ProjectSpec{}}}, nil
@@ -272,7 +272,7 @@ func (s *server) findNode(ref string) (*store.Node, error) {
 // findInstance finds an instance by id, by name, or by the beginning of its id,
 // among those that the caller may see.
 func (s *server) findInstance(ctx context.Context, ref string) (*store.Instance, error) {
-	g := s.sight(ctx, caller(ctx))
+	g := s.newVisibility(ctx, caller(ctx))
 	if r := s.Picture.Instances.Get(ref); r != nil && g.project(r.Spec().Project) {
 		return r, nil
 	}
@@ -296,8 +296,8 @@ func (s *server) findInstance(ctx context.Context, ref string) (*store.Instance,
 // checkMarker says whether a marker is one that a page before may have named:
 // the id of something that is there, or was.
 func (s *server) checkMarker(kind mariposa.Kind, marker string) error {
-	if marker != "" && !likeID.MatchString(marker) && s.Picture.Get(kind, marker) == nil {
-		return invalid("marker must be what the page before named as its marker, not %q", shorten(marker))
+	if marker != "" && !idPattern.MatchString(marker) && s.Picture.Get(kind, marker) == nil {
+		return invalid("marker must be what the page before named as its marker, not %q", shortenText(marker))
 	}
 	return nil
 }

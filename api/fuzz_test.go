@@ -11,9 +11,9 @@ import (
 	"mariposa/manifest"
 )
 
-// sane checks what holds of every answer whatever was sent: it is JSON, a
+// checkReply checks what holds of every answer whatever was sent: it is JSON, a
 // failure is in the words of the contract, and nothing broke inside.
-func sane(t *testing.T, r reply) {
+func checkReply(t *testing.T, r reply) {
 	t.Helper()
 	if r.status >= 500 && r.status != http.StatusServiceUnavailable {
 		t.Fatalf("answered %d: %s", r.status, r.body)
@@ -27,7 +27,7 @@ func sane(t *testing.T, r reply) {
 }
 
 func FuzzManifests(f *testing.F) {
-	h := newHouse(f)
+	h := newTestServer(f)
 	c := h.create("shop", hello)
 	for _, seed := range []string{hello, "", "{}", "services:", "services: {web: {image: x}}", "\x00", "a: &a [*a]", `{"services":{}}`, "services: {}\n---\n", "\xff\xfe", `{"manifest":null}`, `{"manifest":"services: {}","name":"x"}`, `[]`, `"x"`} {
 		f.Add([]byte(seed), true)
@@ -41,21 +41,21 @@ func FuzzManifests(f *testing.F) {
 			kind = "application/json"
 		}
 		r := h.call("PUT", "/v1/projects/"+c.ID+"/manifest?force=true", body, "Content-Type", kind)
-		sane(t, r)
+		checkReply(t, r)
 		if r.status == 200 {
 			got := h.call("GET", "/v1/projects/"+c.ID+"/manifest", nil)
 			if _, err := manifest.Parse(got.body); err != nil || (!json.Valid(body) && string(got.body) != string(body)) {
 				t.Fatalf("%q came back as %q, %v", body, got.body, err)
 			}
 		}
-		sane(t, h.call("POST", "/v1/projects", body, "Content-Type", kind))
-		sane(t, h.call("POST", "/v1/projects?name=shop", body, "Content-Type", kind)) // the name is taken
-		sane(t, h.call("GET", "/v1/state", nil))
+		checkReply(t, h.call("POST", "/v1/projects", body, "Content-Type", kind))
+		checkReply(t, h.call("POST", "/v1/projects?name=shop", body, "Content-Type", kind)) // the name is taken
+		checkReply(t, h.call("GET", "/v1/state", nil))
 	})
 }
 
 func FuzzActions(f *testing.F) {
-	h := newHouse(f)
+	h := newTestServer(f)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	h.node("n1", mariposa.NodeSpec{Name: "n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning})
@@ -71,22 +71,22 @@ func FuzzActions(f *testing.F) {
 		h := *h
 		h.t = t
 		for _, path := range []string{"/v1/projects/shop/state", "/v1/projects/shop/services/web/state", "/v1/nodes/n1", "/v1/instances/i1", "/v1/projects/shop"} {
-			sane(t, h.call("PUT", path, body))
+			checkReply(t, h.call("PUT", path, body))
 			h.name(c.ID, "shop")
 		}
-		sane(t, h.call("POST", "/v1/instances", body))
+		checkReply(t, h.call("POST", "/v1/instances", body))
 	})
 }
 
 // name gives a project its name back, whatever was done to it.
-func (h *house) name(id, name string) {
+func (h *testServer) name(id, name string) {
 	if r := h.call("PUT", "/v1/projects/"+id, contract.ProjectChange{Name: name}); r.status != 200 {
 		h.t.Fatalf("answered %d %s", r.status, r.body)
 	}
 }
 
 func FuzzReferences(f *testing.F) {
-	h := newHouse(f)
+	h := newTestServer(f)
 	h.fill()
 	for _, seed := range []string{"shop", "", ".", "..", "a/b", "%", "%2f", "\x00", "web", "aaaa", "aaaa-i1", "ä", "' or 1=1 --", "1", "-1", "99999999999999999999", "current", "a b", "?", "#", "\xff", "a;b", "users"} {
 		f.Add(seed)
@@ -102,7 +102,7 @@ func FuzzReferences(f *testing.F) {
 			"/v1/queue?marker=" + q + "&all=true", "/v1/queue?service=" + q, "/v1/instances?marker=" + q, "/v1/instances?version=" + q, "/v1/instances?node=" + q,
 			"/v1/instances?limit=" + q, "/v1/events?project=" + q, "/v1/events?limit=" + q, "/v1/projects/shop/versions?marker=" + q, "/v1/state?" + q,
 		} {
-			sane(t, h.call("GET", path, nil))
+			checkReply(t, h.call("GET", path, nil))
 		}
 	})
 }

@@ -56,7 +56,7 @@ func (g *graph) link(from, to resource, why string) {
 	}
 }
 
-// graph draws a project that fares as a state says.
+// graph draws a project in a state.
 func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Graph {
 	g := &graph{nodes: map[resource]*contract.GraphNode{}, edges: map[contract.GraphEdge]bool{}}
 	goals, number := v.goals(r), r.Spec().Number
@@ -81,7 +81,7 @@ func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Grap
 	}
 	v.linkLeftovers(g, r.ID)
 	g.judgeOthers(st.Goal)
-	v.judgeKept(g, r)
+	v.judgeLeftovers(g, r)
 	doc := contract.Graph{Project: st.ID, ProjectName: st.Name, Version: st.Version, Status: st.Status, Reason: st.Reason, ReasonCode: st.ReasonCode}
 	doc.Nodes, doc.Edges = g.layered()
 	return doc
@@ -137,22 +137,22 @@ func (v *viewer) addKept(g *graph, project *store.Project) {
 	}
 }
 
-// judgeKept says of networks and volumes what their nodes say: which of a network's
+// judgeLeftovers says of networks and volumes what their nodes say: which of a network's
 // parts, and how many of the volumes, are there.
-func (v *viewer) judgeKept(g *graph, project *store.Project) {
-	sight := v.s.sight(v.ctx, caller(v.ctx))
+func (v *viewer) judgeLeftovers(g *graph, project *store.Project) {
+	visible := v.s.newVisibility(v.ctx, caller(v.ctx))
 	for _, r := range v.s.Picture.NetworksOf(project.ID) {
 		spec := r.Spec()
 		n := g.nodes[resource{kindNetwork, spec.Name}]
 		n.Goal, n.Running = 0, 0
-		if v.s.seesNetwork(sight, spec.Project, spec.Organization) {
+		if v.s.seesNetwork(visible, spec.Project, spec.Organization) {
 			n.ID = r.ID
 		}
 		for _, part := range v.s.Picture.AttachmentsOf(r.ID) {
 			doc := v.attachment(part)
-			counts(n, doc.State, doc.Reason, doc.ReasonCode)
+			countPart(n, doc.State, doc.Reason, doc.ReasonCode)
 		}
-		fares(n)
+		judgeResource(n)
 	}
 	volumes := map[*contract.GraphNode]bool{}
 	for _, r := range v.s.Picture.VolumesOf(project.ID) {
@@ -161,16 +161,16 @@ func (v *viewer) judgeKept(g *graph, project *store.Project) {
 			volumes[n], n.Goal, n.Running, n.Reason, n.ReasonCode = true, 0, 0, "", ""
 		}
 		doc := v.volume(r)
-		counts(n, doc.State, doc.Reason, doc.ReasonCode)
+		countPart(n, doc.State, doc.Reason, doc.ReasonCode)
 	}
 	for n := range volumes {
-		fares(n)
+		judgeResource(n)
 	}
 }
 
-// counts adds a piece of a resource that is on a node. Those that are to go do not
+// countPart adds a piece of a resource that is on a node. Those that are to go do not
 // count any more.
-func counts(n *contract.GraphNode, state, reason string, code mariposa.ReasonCode) {
+func countPart(n *contract.GraphNode, state, reason string, code mariposa.ReasonCode) {
 	switch mariposa.ResourceState(state) {
 	case "deleting":
 		return
@@ -182,8 +182,8 @@ func counts(n *contract.GraphNode, state, reason string, code mariposa.ReasonCod
 	n.Goal++
 }
 
-// fares judges a resource by its pieces.
-func fares(n *contract.GraphNode) {
+// judgeResource judges a resource by its pieces.
+func judgeResource(n *contract.GraphNode) {
 	n.Status = mariposa.StatusConverged
 	if n.Running < n.Goal {
 		n.Status = mariposa.StatusConverging
@@ -212,7 +212,7 @@ func (v *viewer) linkLeftovers(g *graph, project string) {
 	}
 }
 
-// judgeOthers says how the resources that are no services fare: they are there
+// judgeOthers sets the status of resources that are no services: they are there
 // whenever something that uses them runs.
 func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
 	for e := range g.edges {
@@ -280,7 +280,7 @@ func (g *graph) layered() ([]contract.GraphNode, []contract.GraphEdge) {
 	slices.SortFunc(nodes, func(a, b contract.GraphNode) int {
 		return cmp.Or(cmp.Compare(a.Layer, b.Layer), resource{a.Kind, a.Name}.compare(resource{b.Kind, b.Name}))
 	})
-	return nodes, list(edges)
+	return nodes, neverNil(edges)
 }
 
 // adjacent counts how many each node needs, and lists who needs it.
@@ -300,7 +300,7 @@ func adjacent(edges []contract.GraphEdge) (lacks map[resource]int, needers map[r
 }
 
 func (r resource) compare(o resource) int {
-	return cmp.Or(strings.Compare(r.kind, o.kind), naturally(r.name, o.name))
+	return cmp.Or(strings.Compare(r.kind, o.kind), compareNaturally(r.name, o.name))
 }
 
 func compareEdges(a, b contract.GraphEdge) int {

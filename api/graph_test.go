@@ -8,7 +8,7 @@ import (
 	"mariposa/contract"
 )
 
-func (h *house) graph(project string) (nodes map[string]contract.GraphNode, edges string) {
+func (h *testServer) graph(project string) (nodes map[string]contract.GraphNode, edges string) {
 	h.t.Helper()
 	g := want[contract.Graph](h.call("GET", "/v1/projects/"+project+"/graph", nil), 200)
 	nodes = map[string]contract.GraphNode{}
@@ -23,10 +23,10 @@ func (h *house) graph(project string) (nodes map[string]contract.GraphNode, edge
 
 func TestAProjectIsShownAsAGraph(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, depends_on: [db, cache]}\n  db: {compute_type: dummy}\n  cache: {compute_type: dummy, environment: {DB: '{{ .services.db.id }}'}}\n")
-	h.rests("shop")
+	h.awaitRest("shop")
 	nodes, edges := h.graph("shop")
 	if edges != "cache>db(reference) web>cache(depends_on) web>db(depends_on) " {
 		t.Errorf("edges %s", edges)
@@ -38,7 +38,7 @@ func TestAProjectIsShownAsAGraph(t *testing.T) {
 		}
 	}
 	g.close("shop") // what goes takes its time
-	h.puts("shop", "services:\n  db: {compute_type: dummy}\n  cache: {compute_type: dummy}\n", "")
+	h.putManifest("shop", "services:\n  db: {compute_type: dummy}\n  cache: {compute_type: dummy}\n", "")
 	h.until("web to be left over alone", func() bool {
 		nodes, edges = h.graph("shop")
 		return nodes["web"].Leftover && edges == "web>cache(depends_on) web>db(depends_on) " && nodes["cache"].Layer == 1
@@ -52,11 +52,11 @@ func TestAProjectIsShownAsAGraph(t *testing.T) {
 
 func TestAGraphIsForThoseWhoSeeTheProject(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	g := want[contract.Graph](w.by("vera").call("GET", "/v1/projects/"+w.shop.ID+"/graph", nil), 200)
+	w := newTestTeams(t)
+	g := want[contract.Graph](w.asUser("vera").call("GET", "/v1/projects/"+w.shop.ID+"/graph", nil), 200)
 	if g.ProjectName != "shop" || len(g.Nodes) != 4 || g.Edges == nil || g.Revision == 0 || g.Version == "" || g.Nodes[1].Reason == "" || !g.Nodes[0].Leftover || g.Nodes[0].ID != w.network || g.Nodes[3].Kind != "volume" {
 		t.Errorf("before anything is planned: %+v", g)
 	}
-	w.by("sam").call("GET", "/v1/projects/"+w.shop.ID+"/graph", nil).wantError(404, mariposa.ResourceNotFound)
-	w.by("vera").call("GET", "/v1/projects/"+w.shop.ID+"/graph?colour=red", nil).wantError(400, mariposa.InvalidArgument, "colour")
+	w.asUser("sam").call("GET", "/v1/projects/"+w.shop.ID+"/graph", nil).wantError(404, mariposa.ResourceNotFound)
+	w.asUser("vera").call("GET", "/v1/projects/"+w.shop.ID+"/graph?colour=red", nil).wantError(400, mariposa.InvalidArgument, "colour")
 }

@@ -24,7 +24,7 @@ func (s *server) healthChecks(ctx context.Context, in OfProject, service string)
 	v := s.viewer(ctx)
 	st, _ := s.projectState(v, r.ID)
 	if service != "" {
-		if st = only(st, service); len(st.Services) == 0 {
+		if st = narrowToService(st, service); len(st.Services) == 0 {
 			return nil, notFound("project %s has no service %q", r.Spec().Name, service)
 		}
 	}

@@ -40,9 +40,9 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// remember notes what was done to something that is not in the store, and keeps the
+// recordAnswer notes what was done to something that is not in the store, and keeps the
 // answer. It is done by then, so what goes wrong here is logged.
-func (s *server) remember(ctx context.Context, a mariposa.Audit, answer any) {
+func (s *server) recordAnswer(ctx context.Context, a mariposa.Audit, answer any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := s.change.Record(ctx, request(ctx), a, answer); err != nil {

@@ -68,7 +68,7 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 
 // candidates are the records that the indexes narrow a list to.
 func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*store.Instance, error) {
-	g := s.sight(ctx, caller(ctx))
+	g := s.newVisibility(ctx, caller(ctx))
 	node, err := s.nodeWith(g, in.Node)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*sto
 
 // nodeWith resolves a filter by node. Who does not run the installation knows those
 // that their instances are on.
-func (s *server) nodeWith(g *sight, ref string) (string, error) {
+func (s *server) nodeWith(g *visibility, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
 	}
@@ -149,10 +149,10 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 	}
 	spec := r.Spec()
 	if doc.State == mariposa.StateRunning {
-		doc.Usage = s.measure(ctx, spec.Node, r.ID)
+		doc.Usage = s.measureUsage(ctx, spec.Node, r.ID)
 	}
 	doc.Volumes, doc.Networks = spec.Mounts, spec.Networks
-	if def := v.made(spec); def != nil {
+	if def := v.definitionOf(spec); def != nil {
 		if w, err := manifest.Resolve(def, v.scope(r)); err == nil { // what does not resolve does not run either
 			doc.Command = append(slices.Clone(w.Entrypoint), w.Command...)
 			for _, variable := range w.Environment {
@@ -163,13 +163,13 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 	return answer(doc)
 }
 
-// measureWithin is how long a node may take to measure an instance.
-const measureWithin = time.Second
+// measureTimeout is how long a node may take to measure an instance.
+const measureTimeout = time.Second
 
-// measure asks an instance's node what the instance takes. What it does not tell in
+// measureUsage asks an instance's node what the instance takes. What it does not tell in
 // time is unknown.
-func (s *server) measure(ctx context.Context, node, id string) mariposa.Usage {
-	ctx, cancel := context.WithTimeout(ctx, measureWithin)
+func (s *server) measureUsage(ctx context.Context, node, id string) mariposa.Usage {
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	u, err := s.Fleet.Usage(ctx, node, id)
 	if err != nil {
@@ -178,8 +178,8 @@ func (s *server) measure(ctx context.Context, node, id string) mariposa.Usage {
 	return u
 }
 
-// made is the definition that an instance was made from; nil when it is lost.
-func (v *viewer) made(spec *mariposa.InstanceSpec) *mariposa.Service {
+// definitionOf is the definition that an instance was made from; nil when it is lost.
+func (v *viewer) definitionOf(spec *mariposa.InstanceSpec) *mariposa.Service {
 	if spec.Managed {
 		return v.definition(spec.Project, spec.Number, spec.ServiceName)
 	}
@@ -204,26 +204,26 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	spec := r.Spec()
 	switch in.Body.Action {
 	case "crash":
-		if err := s.mayAsk(spec, func(c mariposa.Capabilities) bool { return c.Crash }, "cannot be crashed"); err != nil {
+		if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Crash }, "cannot be crashed"); err != nil {
 			return nil, err
 		}
 		if err := s.Fleet.Crash(ctx, spec.Node, r.ID); err != nil {
 			return nil, err
 		}
-		a, doc := asking(ctx).Audit(), contract.Changed{ID: r.ID, Name: spec.Name}
+		a, doc := sessionOf(ctx).Audit(), contract.Changed{ID: r.ID, Name: spec.Name}
 		a.Kind, a.Object, a.ObjectName, a.Project, a.Reason = string(mariposa.KindInstance), r.ID, spec.Name, spec.Project, "crash"
 		if p := s.Picture.Projects.Get(spec.Project); p != nil {
 			a.ProjectName, a.Organization = p.Spec().Name, p.Spec().Organization
 		}
-		s.remember(ctx, a, doc)
+		s.recordAnswer(ctx, a, doc)
 		return answer(doc)
 	}
 	return changed(s.change.ActOnInstance(ctx, request(ctx), r, in.Body.Action))
 }
 
-// mayAsk refuses what the kind of an instance cannot do, as its node's driver
+// requireCapability refuses what the kind of an instance cannot do, as its node's driver
 // declares. Of a node that has never said, nothing is known: it answers for itself.
-func (s *server) mayAsk(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, refusal string) error {
+func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, refusal string) error {
 	r := s.Picture.Nodes.Get(spec.Node)
 	if r == nil {
 		return nil

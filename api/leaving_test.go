@@ -8,9 +8,9 @@ import (
 )
 
 // crew is an organization with an owner and a member, each with a token.
-func crew(t *testing.T) (h, owner, member *house) {
+func crew(t *testing.T) (h, owner, member *testServer) {
 	t.Helper()
-	h = newHouse(t)
+	h = newTestServer(t)
 	for _, name := range []string{"ann", "bob"} {
 		want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: name}), 201)
 	}
@@ -22,8 +22,8 @@ func crew(t *testing.T) (h, owner, member *house) {
 	return h, owner, member
 }
 
-// bearing makes a token as the caller, and is the house as its bearer finds it.
-func (h *house) bearing(ask contract.NewToken) *house {
+// bearing makes a token as the caller, and is the server as its bearer finds it.
+func (h *testServer) bearing(ask contract.NewToken) *testServer {
 	h.t.Helper()
 	return h.as(want[contract.Token](h.call("POST", "/v1/tokens", ask), 201).Secret)
 }
@@ -47,7 +47,7 @@ func TestATokenEndsWithTheOneThatMadeIt(t *testing.T) {
 	grandchild := child.bearing(contract.NewToken{Name: "grandchild", Organization: "acme", Role: mariposa.RoleViewer})
 	want[contract.Whoami](grandchild.call("GET", "/v1/user", nil), 200)
 	want[contract.Changed](owner.call("DELETE", "/v1/tokens/robot", nil), 200)
-	for _, dead := range []*house{robot, child, grandchild} {
+	for _, dead := range []*testServer{robot, child, grandchild} {
 		dead.call("GET", "/v1/user", nil).wantError(401, mariposa.Unauthorized)
 	}
 	want[contract.Whoami](owner.call("GET", "/v1/user", nil), 200)
@@ -65,7 +65,7 @@ func TestATokenOfOneProjectFollowsItsMove(t *testing.T) {
 
 func TestCurlsOwnTypeNeverStoresASecretInClear(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	const form = "application/x-www-form-urlencoded"
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/a", []byte(`{"value":"s3cret-word","secret":true}`), "Content-Type", form), 200)

@@ -11,8 +11,8 @@ import (
 
 func TestHealthChecksAreListedByService(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	vera := w.by("vera")
+	w := newTestTeams(t)
+	vera := w.asUser("vera")
 	all := want[contract.HealthChecks](vera.call("GET", "/v1/projects/"+w.shop.ID+"/healthchecks", nil), 200).Services
 	if len(all) != 2 || all[0].ServiceName != "db" || all[1].ServiceName != "web" || all[1].ProjectName != "shop" || all[1].HealthChecks == nil || len(all[1].HealthChecks) != 0 || len(all[1].Instances) != 0 {
 		t.Errorf("listed: %+v", all)
@@ -24,10 +24,10 @@ func TestHealthChecksAreListedByService(t *testing.T) {
 	vera.call("GET", "/v1/projects/"+w.shop.ID+"/services/none/healthchecks", nil).wantError(404, mariposa.ResourceNotFound, "none")
 }
 
-func TestATokenBoundToAProjectIsToldThatItMakesNone(t *testing.T) {
+func TestATokenBoundToAProjectSaysThatItMakesNone(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	bound := w.as(want[contract.Token](w.by("olga").call("POST", "/v1/tokens", contract.NewToken{Name: "ci", Project: w.shop.ID}), 201).Secret)
+	w := newTestTeams(t)
+	bound := w.as(want[contract.Token](w.asUser("olga").call("POST", "/v1/tokens", contract.NewToken{Name: "ci", Project: w.shop.ID}), 201).Secret)
 	const says = "this token is bound to project shop and cannot make projects"
 	for name, r := range map[string]reply{
 		"a copy":           bound.call("POST", "/v1/projects/shop/copy", contract.Copy{Name: "twin"}),
@@ -51,18 +51,18 @@ func TestATokenBoundToAProjectIsToldThatItMakesNone(t *testing.T) {
 
 func TestATokenThatIsNoLongerGoodSaysWhy(t *testing.T) {
 	t.Parallel()
-	now := &turned{}
-	w := newTown(t, by(now))
-	mint := func(name, expires string) (*house, contract.Token) {
-		made := want[contract.Token](w.by("sam").call("POST", "/v1/tokens", contract.NewToken{Name: name, Expires: expires}), 201)
+	now := &shiftedClock{}
+	w := newTestTeams(t, withClock(now))
+	mint := func(name, expires string) (*testServer, contract.Token) {
+		made := want[contract.Token](w.asUser("sam").call("POST", "/v1/tokens", contract.NewToken{Name: name, Expires: expires}), 201)
 		return w.as(made.Secret), made
 	}
 	short, made := mint("short", "1h")
 	revoked, _ := mint("revoked", "")
 	want[contract.User](short.call("GET", "/v1/users/sam", nil), 200)
-	want[contract.Changed](w.by("sam").call("DELETE", "/v1/tokens/revoked", nil), 200)
+	want[contract.Changed](w.asUser("sam").call("DELETE", "/v1/tokens/revoked", nil), 200)
 	now.turn(2 * time.Hour)
-	refused := func(h *house, words ...string) {
+	refused := func(h *testServer, words ...string) {
 		t.Helper()
 		h.call("GET", "/v1/projects", nil).wantError(401, mariposa.Unauthorized, words...)
 	}
@@ -72,23 +72,23 @@ func TestATokenThatIsNoLongerGoodSaysWhy(t *testing.T) {
 	refused(w.as(joinToken), "lets nodes join")
 	refused(w.as(""), "this needs a valid token")
 	want[contract.Changed](w.call("PUT", "/v1/users/max", []byte(`{"disabled":true}`)), 200)
-	refused(w.by("max"), "disabled")
-	for _, one := range want[contract.Tokens](w.by("sam").call("GET", "/v1/tokens", nil), 200).Tokens {
+	refused(w.asUser("max"), "disabled")
+	for _, one := range want[contract.Tokens](w.asUser("sam").call("GET", "/v1/tokens", nil), 200).Tokens {
 		if one.Name == "revoked" {
 			t.Error("a revoked token is still listed")
 		}
 	}
-	if again := want[contract.Token](w.by("sam").call("POST", "/v1/tokens", contract.NewToken{Name: "revoked"}), 201); again.Name != "revoked" {
+	if again := want[contract.Token](w.asUser("sam").call("POST", "/v1/tokens", contract.NewToken{Name: "revoked"}), 201); again.Name != "revoked" {
 		t.Errorf("its name is not free again: %+v", again)
 	}
 }
 
 func TestAVersionSaysHowMuchRunsWithWhatWasBefore(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, environment: {MODE: '{{ .meta.mode }}'}, update: {min_healthy: 0}}\nmetadata: {mode: {default: calm}}\n")
-	h.rests("shop")
+	h.awaitRest("shop")
 	want[contract.Changed](h.set("mode", "wild"), 200)
 	newest := func() contract.Version {
 		return want[contract.Versions](h.call("GET", "/v1/projects/shop/versions", nil), 200).Versions[0]
@@ -97,6 +97,6 @@ func TestAVersionSaysHowMuchRunsWithWhatWasBefore(t *testing.T) {
 	if v := want[contract.Version](h.call("GET", "/v1/projects/shop/versions/1", nil), 200); v.Outdated != 0 {
 		t.Errorf("a former version: %+v", v)
 	}
-	h.begins("shop", `{"action":"reprovision"}`)
+	h.startTask("shop", `{"action":"reprovision"}`)
 	h.until("nothing to be outdated", func() bool { return newest().Outdated == 0 })
 }

@@ -15,9 +15,9 @@ import (
 	"mariposa/store"
 )
 
-// firstPiece is how long a log is waited for before the answer begins: until
+// firstPieceTimeout is how long a log is waited for before the answer begins: until
 // then a failure can still be told as one.
-const firstPiece = 500 * time.Millisecond
+const firstPieceTimeout = 500 * time.Millisecond
 
 type getLogsInput struct {
 	Instance string `path:"instance" doc:"its id, the beginning of its id, or its name" maxLength:"255"`
@@ -32,15 +32,15 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 		return nil, err
 	}
 	spec, c := r.Spec(), caller(ctx)
-	if err := s.mayAsk(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "write no log"); err != nil {
+	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "write no log"); err != nil {
 		return nil, err
 	}
-	release, err := s.enter()
+	release, err := s.acquireStream()
 	if err != nil {
 		return nil, err
 	}
 	if project := s.Picture.Projects.Get(spec.Project); project != nil {
-		s.revealed(ctx, project, in.Reveal, "the log of "+spec.Name)
+		s.recordReveal(ctx, project, in.Reveal, "the log of "+spec.Name)
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer release()
@@ -55,9 +55,9 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 		defer log.Close()
 		text := io.Reader(log)
 		if !in.Reveal {
-			text = s.masked(ctx, log, r)
+			text = s.maskLog(ctx, log, r)
 		}
-		s.pour(ctx, w, text, spec, func() bool { return s.stillReads(c, r, in.Reveal) })
+		s.streamLog(ctx, w, text, spec, func() bool { return s.stillReads(c, r, in.Reveal) })
 	}}, nil
 }
 
@@ -68,21 +68,21 @@ func (s *server) maskFor(ctx context.Context, r *store.Instance) (*seal.Mask, er
 	if project == nil || project.Spec().Metadata == 0 {
 		return nil, nil
 	}
-	return s.Shelf.Mask(ctx, project.Spec(), spec.Project, spec.Number)
+	return s.Cache.Mask(ctx, project.Spec(), spec.Project, spec.Number)
 }
 
-// masked is a log with secrets hidden, those too that come up while it flows. What
+// maskLog is a log with secrets hidden, those too that come up while it flows. What
 // may be the beginning of a secret is held back until more comes.
-func (s *server) masked(ctx context.Context, log io.Reader, r *store.Instance) io.Reader {
+func (s *server) maskLog(ctx context.Context, log io.Reader, r *store.Instance) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
 	go func() { // ends with the log, which ends with the context
-		_ = in.CloseWithError(s.pass(ctx, log, in, r))
+		_ = in.CloseWithError(s.copyLog(ctx, log, in, r))
 	}()
 	return out
 }
 
-func (s *server) pass(ctx context.Context, log io.Reader, to io.Writer, r *store.Instance) error {
+func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *store.Instance) error {
 	var mask *seal.Mask
 	w := mask.Writer(to)
 	for buf := make([]byte, 32<<10); ; {
@@ -109,14 +109,14 @@ func (s *server) pass(ctx context.Context, log io.Reader, to io.Writer, r *store
 	}
 }
 
-// enter takes a place among the open streams.
-func (s *server) enter() (release func(), err error) {
+// acquireStream takes a place among the open streams.
+func (s *server) acquireStream() (release func(), err error) {
 	if s.streams.Add(1) > maxStreams {
 		s.streams.Add(-1)
 		return nil, mariposa.Errorf(mariposa.Throttled, "%d streams are open, and no more are served: try again later", maxStreams)
 	}
-	s.meters.streams.Inc()
-	return func() { s.streams.Add(-1); s.meters.streams.Dec() }, nil
+	s.metrics.streams.Inc()
+	return func() { s.streams.Add(-1); s.metrics.streams.Dec() }, nil
 }
 
 // piece is a part of a log, or the end of it.
@@ -125,14 +125,14 @@ type piece struct {
 	err   error
 }
 
-// pour sends a log on as it comes. It waits for the first piece for a moment, so
+// streamLog sends a log on as it comes. It waits for the first piece for a moment, so
 // that what fails at once is answered as a failure; what fails later cuts the
 // connection, so that nobody takes half a log for a whole one.
-func (s *server) pour(ctx context.Context, w http.ResponseWriter, log io.Reader, spec *mariposa.InstanceSpec, stillIn func() bool) {
+func (s *server) streamLog(ctx context.Context, w http.ResponseWriter, log io.Reader, spec *mariposa.InstanceSpec, stillIn func() bool) {
 	pieces := make(chan piece)
 	go read(ctx, log, pieces) // ends with the log, which ends with the context
 	control := http.NewResponseController(w)
-	wait, begun := time.After(firstPiece), false
+	wait, begun := time.After(firstPieceTimeout), false
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,20 +150,20 @@ func (s *server) pour(ctx context.Context, w http.ResponseWriter, log io.Reader,
 			if !stillIn() {
 				panic(http.ErrAbortHandler) // the token was revoked, or the role taken away
 			}
-			s.begin(w, &begun)
+			s.beginAnswer(w, &begun)
 			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it cannot be set, a dead reader ends with its connection
 			if _, err := w.Write(p.bytes); err != nil || ended {
 				return
 			}
 		}
-		s.begin(w, &begun)
+		s.beginAnswer(w, &begun)
 		if control.Flush() != nil {
 			return
 		}
 	}
 }
 
-func (s *server) begin(w http.ResponseWriter, begun *bool) {
+func (s *server) beginAnswer(w http.ResponseWriter, begun *bool) {
 	if !*begun {
 		*begun = true
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

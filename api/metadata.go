@@ -29,13 +29,13 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 		return nil, err
 	}
 	spec := r.Spec()
-	values, declared, err := s.Shelf.NewestValues(ctx, r.ID, r.Spec())
+	values, declared, err := s.Cache.NewestValues(ctx, r.ID, r.Spec())
 	if err != nil {
 		return nil, err
 	}
-	s.revealed(ctx, r, in.Reveal, "all")
+	s.recordReveal(ctx, r, in.Reveal, "all")
 	if strings.Contains(in.Accept, "application/json") {
-		doc := contract.Metadata{Version: spec.Version, Number: spec.Number, Keys: keyDocs(declared, values, in.Reveal), Missing: list(declared.Missing(values))}
+		doc := contract.Metadata{Version: spec.Version, Number: spec.Number, Keys: keyDocs(declared, values, in.Reveal), Missing: neverNil(declared.Missing(values))}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			hc.SetHeader("Content-Type", "application/json")
 			_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), doc) // whoever asked may be gone
@@ -52,16 +52,16 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 	}}, nil
 }
 
-// revealed notes that secrets were shown.
-func (s *server) revealed(ctx context.Context, r *store.Project, reveal bool, key string) {
+// recordReveal notes that secrets were shown.
+func (s *server) recordReveal(ctx context.Context, r *store.Project, reveal bool, key string) {
 	if !reveal {
 		return
 	}
-	a := asking(ctx).Audit()
+	a := sessionOf(ctx).Audit()
 	spec := r.Spec()
 	a.Action, a.Kind, a.ObjectName, a.Project, a.ProjectName = "secret.read", string(mariposa.KindMetadata), key, r.ID, spec.Name
 	a.Organization, a.Version, a.Number = spec.Organization, spec.Version, spec.Number
-	s.note(ctx, a)
+	s.recordAudit(ctx, a)
 }
 
 // keyDocs shows every key that is set or declared.
@@ -84,7 +84,7 @@ func keyDoc(p *manifest.Project, values *manifest.Values, key string, reveal boo
 	value, set := values.Get(key)
 	m, declared := p.Declared(key)
 	doc := contract.MetadataKey{
-		Key: key, Value: value.Text, Set: set, Secret: value.Secret || m.Secret, Changed: moment(value.Changed), Declared: declared,
+		Key: key, Value: value.Text, Set: set, Secret: value.Secret || m.Secret, Changed: optionalTime(value.Changed), Declared: declared,
 		Required: m.Required, Description: m.Description, UsedBy: []string{},
 	}
 	if m.Default != nil {
@@ -158,15 +158,15 @@ func (s *server) getKey(ctx context.Context, in *getKeyInput) (*document[contrac
 	if err != nil {
 		return nil, err
 	}
-	values, declared, err := s.Shelf.NewestValues(ctx, r.ID, r.Spec())
+	values, declared, err := s.Cache.NewestValues(ctx, r.ID, r.Spec())
 	if err != nil {
 		return nil, err
 	}
 	doc := keyDoc(declared, values, in.Key, in.Reveal)
 	if !doc.Set && !doc.Declared {
-		return nil, notFound("project %s has no metadata key %q", r.Spec().Name, shorten(in.Key))
+		return nil, notFound("project %s has no metadata key %q", r.Spec().Name, shortenText(in.Key))
 	}
-	s.revealed(ctx, r, in.Reveal && doc.Secret, in.Key)
+	s.recordReveal(ctx, r, in.Reveal && doc.Secret, in.Key)
 	return answer(doc)
 }
 
@@ -240,14 +240,14 @@ type countKeyInput struct {
 }
 
 func (s *server) increment(ctx context.Context, in *countKeyInput) (*document[contract.Changed], error) {
-	return s.count(ctx, in, in.By)
+	return s.addToKey(ctx, in, in.By)
 }
 
 func (s *server) decrement(ctx context.Context, in *countKeyInput) (*document[contract.Changed], error) {
-	return s.count(ctx, in, -in.By)
+	return s.addToKey(ctx, in, -in.By)
 }
 
-func (s *server) count(ctx context.Context, in *countKeyInput, by int64) (*document[contract.Changed], error) {
+func (s *server) addToKey(ctx context.Context, in *countKeyInput, by int64) (*document[contract.Changed], error) {
 	project, key, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err

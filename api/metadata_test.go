@@ -15,19 +15,19 @@ import (
 var plainText = []string{"Content-Type", "text/plain"}
 
 // set gives a metadata key of shop a value as plain text.
-func (h *house) set(key, value string, query ...string) reply {
+func (h *testServer) set(key, value string, query ...string) reply {
 	h.t.Helper()
 	return h.call("PUT", "/v1/projects/shop/metadata/"+key+strings.Join(query, ""), value, plainText...)
 }
 
-func (h *house) key(key string) contract.MetadataKey {
+func (h *testServer) key(key string) contract.MetadataKey {
 	h.t.Helper()
 	return want[contract.MetadataKey](h.call("GET", "/v1/projects/shop/metadata/"+key, nil), 200)
 }
 
 func TestMetadataIsKeptByteForByte(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	const path = "/v1/projects/shop/metadata"
 	for name, doc := range map[string]string{
@@ -72,7 +72,7 @@ func TestMetadataIsKeptByteForByte(t *testing.T) {
 
 func TestAMetadataKeyIsSetCountedAndUnset(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello+"metadata: {count: {default: 40}}\n")
 	const path = "/v1/projects/shop/metadata/"
 	h.call("GET", path+"mode", nil).wantError(404, mariposa.ResourceNotFound, "mode")
@@ -133,7 +133,7 @@ func TestAMetadataKeyIsSetCountedAndUnset(t *testing.T) {
 // what its writer had seen, so that nothing anybody wrote is lost.
 func TestCASLosesNothingUnderManyWriters(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	want[contract.Changed](h.set("log", "begin"), 200)
 	const writers = 50
@@ -178,7 +178,7 @@ func TestCASLosesNothingUnderManyWriters(t *testing.T) {
 
 func TestAValueMayHaveAMegabyte(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	const path = "/v1/projects/shop/metadata"
 	full := strings.Repeat("x", manifest.MaxValue)
@@ -207,7 +207,7 @@ func TestAValueMayHaveAMegabyte(t *testing.T) {
 // quote one.
 func TestValuesAreHeldAgainstTheirDeclaration(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	const declared = `services: {web: {compute_type: dummy}}
 metadata:
   port: {type: integer, description: where it listens}
@@ -240,7 +240,7 @@ metadata:
 
 func TestValuesAreGenerated(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	const generating = "services: {web: {compute_type: dummy}}\nmetadata: {password: {secret: true, generate: 32}, salt: {generate: 8}}\n"
 	h.create("shop", generating)
 	reveal := func(project string) contract.MetadataKey {
@@ -279,7 +279,7 @@ func TestValuesAreGenerated(t *testing.T) {
 // new version, whether or not a task takes the values up.
 func TestMetadataAloneCanBeSetWithTheProject(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	got := want[contract.Changed](h.call("PUT", "/v1/projects/shop?previous=1", map[string]any{"metadata": map[string]string{"mode": "fast"}}), 200)
 	if got.Number != 2 || got.Task != nil {

@@ -9,22 +9,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// meters count requests. They have a registry of their own, so that several
+// requestMetrics count requests. They have a registry of their own, so that several
 // servers can stand in one process.
-type meters struct {
-	registry *prometheus.Registry
-	requests *prometheus.CounterVec
-	took     *prometheus.HistogramVec
-	streams  prometheus.Gauge
+type requestMetrics struct {
+	registry  *prometheus.Registry
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+	streams   prometheus.Gauge
 }
 
-func newMeters() *meters {
-	m := &meters{
+func newRequestMetrics() *requestMetrics {
+	m := &requestMetrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "mariposa_http_requests_total", Help: "Requests by route and status.",
 		}, []string{"route", "code"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "mariposa_http_request_seconds", Help: "How long answers took, streams included.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
 		}, []string{"route"}),
@@ -32,22 +32,22 @@ func newMeters() *meters {
 			Name: "mariposa_http_streams", Help: "Streams of events and logs that are open.",
 		}),
 	}
-	m.registry.MustRegister(m.requests, m.took, m.streams)
+	m.registry.MustRegister(m.requests, m.durations, m.streams)
 	return m
 }
 
-// saw counts one request. A route is a pattern of ours, never what was sent, so
+// observe counts one request. A route is a pattern of ours, never what was sent, so
 // that nobody can make up labels.
-func (m *meters) saw(pattern string, status int, took time.Duration) {
+func (m *requestMetrics) observe(pattern string, status int, took time.Duration) {
 	if pattern == "" {
 		pattern = "none"
 	}
 	m.requests.WithLabelValues(pattern, strconv.Itoa(status)).Inc()
-	m.took.WithLabelValues(pattern).Observe(took.Seconds())
+	m.durations.WithLabelValues(pattern).Observe(took.Seconds())
 }
 
 func (s *server) metricsHandler() http.Handler {
-	all := prometheus.Gatherers{s.meters.registry}
+	all := prometheus.Gatherers{s.metrics.registry}
 	if s.Metrics != nil {
 		all = append(all, s.Metrics)
 	}

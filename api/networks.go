@@ -32,7 +32,7 @@ func (s *server) listNetworks(ctx context.Context, in *listNetworksInput) (*docu
 
 // networksFor lists the networks that are asked for and that the caller may see, by id.
 func (s *server) networksFor(ctx context.Context, in *listNetworksInput) ([]*store.Network, error) {
-	g := s.sight(ctx, caller(ctx))
+	g := s.newVisibility(ctx, caller(ctx))
 	var found []*store.Network
 	switch project, err := s.projectID(ctx, in.InProject); {
 	case err != nil:
@@ -58,7 +58,7 @@ func (s *server) networksFor(ctx context.Context, in *listNetworksInput) ([]*sto
 
 // seesNetwork reports whether the caller may know of a network: who sees its project,
 // or of a shared one, has a part in its organization.
-func (s *server) seesNetwork(g *sight, project, organization string) bool {
+func (s *server) seesNetwork(g *visibility, project, organization string) bool {
 	if project != "" {
 		return g.project(project)
 	}
@@ -69,7 +69,7 @@ func (s *server) seesNetwork(g *sight, project, organization string) bool {
 // findNetwork finds a network by id, or by the beginning of it, among those that the
 // caller may see.
 func (s *server) findNetwork(ctx context.Context, ref string) (*store.Network, error) {
-	g := s.sight(ctx, caller(ctx))
+	g := s.newVisibility(ctx, caller(ctx))
 	sees := func(r *store.Network) bool {
 		spec := r.Spec()
 		return s.seesNetwork(g, spec.Project, spec.Organization)
@@ -109,9 +109,9 @@ func (v *viewer) network(r *store.Network) contract.Network {
 		ID: r.ID, Name: spec.Name, Shared: spec.Project == "", Organization: v.orgOfNetwork(spec), Project: spec.Project,
 		Projects: []contract.NetworkProject{}, Nodes: []contract.NetworkNode{}, Created: spec.Created,
 	}
-	doc.Reason, doc.ReasonCode = v.say(spec.Reason)
+	doc.Reason, doc.ReasonCode = v.sentence(spec.Reason)
 	doc.OrganizationName = v.orgName(doc.Organization)
-	g := v.s.sight(v.ctx, caller(v.ctx))
+	g := v.s.newVisibility(v.ctx, caller(v.ctx))
 	for _, id := range spec.Projects() {
 		n := len(v.onNetwork(id)[r.ID])
 		doc.Instances += n
@@ -126,7 +126,7 @@ func (v *viewer) network(r *store.Network) contract.Network {
 		doc.Nodes = append(doc.Nodes, v.attachment(part))
 	}
 	slices.SortFunc(doc.Nodes, func(a, b contract.NetworkNode) int {
-		return cmp.Or(naturally(a.NodeName, b.NodeName), strings.Compare(a.Node, b.Node), cmp.Compare(a.ComputeType, b.ComputeType))
+		return cmp.Or(compareNaturally(a.NodeName, b.NodeName), strings.Compare(a.Node, b.Node), cmp.Compare(a.ComputeType, b.ComputeType))
 	})
 	return doc
 }
@@ -153,7 +153,7 @@ func (v *viewer) attachment(r *store.Attachment) contract.NetworkNode {
 	case spec.Goal == mariposa.GoalGone:
 		doc.State = "deleting"
 	}
-	doc.Reason, doc.ReasonCode = v.say(why)
+	doc.Reason, doc.ReasonCode = v.sentence(why)
 	return doc
 }
 

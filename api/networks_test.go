@@ -10,7 +10,7 @@ import (
 )
 
 // networks lists the networks that somebody sees.
-func (h *house) networks(query string) string {
+func (h *testServer) networks(query string) string {
 	h.t.Helper()
 	var all []string
 	for _, n := range want[contract.Networks](h.call("GET", "/v1/networks"+query, nil), 200).Networks {
@@ -21,32 +21,32 @@ func (h *house) networks(query string) string {
 
 func TestASharedNetworkIsForMembersOfItsOrganization(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	shared := newID()
-	w.house.network(shared, mariposa.NetworkSpec{Name: "common", Organization: w.acme, Users: []string{w.shop.ID}})
+	w.testServer.network(shared, mariposa.NetworkSpec{Name: "common", Organization: w.acme, Users: []string{w.shop.ID}})
 	for name, want := range map[string]string{
 		"admin": "backend common", "olga": "backend common", "mia": "backend common", "ada": "backend", "vera": "backend", "sam": "", "ulla": "",
 	} {
-		if got := w.by(name).networks(""); got != want {
+		if got := w.asUser(name).networks(""); got != want {
 			t.Errorf("%s sees %q instead of %q", name, got, want)
 		}
 	}
 	if got := w.networks("?organization=acme") + ", " + w.networks("?project="+w.shop.ID) + ", " + w.networks("?organization=umbra") + ", " + w.networks("?limit=1"); got != "backend common, backend common, , backend" {
 		t.Errorf("narrowed: %s", got)
 	}
-	w.by("vera").call("GET", "/v1/networks/"+shared, nil).wantError(404, mariposa.ResourceNotFound, shared)
-	w.by("mia").call("DELETE", "/v1/networks/"+shared, nil).wantError(403, mariposa.Forbidden, "owner of the organization")
-	n := want[contract.Network](w.by("mia").call("GET", "/v1/networks/"+shared[:35], nil), 200)
+	w.asUser("vera").call("GET", "/v1/networks/"+shared, nil).wantError(404, mariposa.ResourceNotFound, shared)
+	w.asUser("mia").call("DELETE", "/v1/networks/"+shared, nil).wantError(403, mariposa.Forbidden, "owner of the organization")
+	n := want[contract.Network](w.asUser("mia").call("GET", "/v1/networks/"+shared[:35], nil), 200)
 	if !n.Shared || n.OrganizationName != "acme" || n.Project != "" || len(n.Projects) != 1 || n.Projects[0].ProjectName != "shop" || len(n.Nodes) != 1 || n.Nodes[0].NodeName != "host-n1" || n.Nodes[0].State != "made" {
 		t.Errorf("it is %+v", n)
 	}
 	events := func(by string) int {
-		return strings.Count(string(w.by(by).call("GET", "/v1/events?since=0&limit=1000", nil).body), `"network.`)
+		return strings.Count(string(w.asUser(by).call("GET", "/v1/events?since=0&limit=1000", nil).body), `"network.`)
 	}
 	if olga, vera, sam := events("olga"), events("vera"), events("sam"); olga != 4 || vera != 2 || sam != 0 {
 		t.Errorf("olga hears of %d, vera of %d, sam of %d", olga, vera, sam)
 	}
-	own := want[contract.Network](w.by("vera").call("GET", "/v1/networks/"+w.network, nil), 200)
+	own := want[contract.Network](w.asUser("vera").call("GET", "/v1/networks/"+w.network, nil), 200)
 	if own.Shared || own.ProjectName != "shop" || own.OrganizationName != "acme" {
 		t.Errorf("shop's own is %+v", own)
 	}
@@ -54,9 +54,9 @@ func TestASharedNetworkIsForMembersOfItsOrganization(t *testing.T) {
 
 func TestANetworkIsDeletedOnlyWhileNothingUsesIt(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	user := newID()
-	w.house.instance(user, w.shop.ID, "web", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) {
+	w.testServer.instance(user, w.shop.ID, "web", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) {
 		s.Networks = []mariposa.Join{{Network: w.network, Name: "backend"}}
 	})
 	name := want[contract.Instance](w.call("GET", "/v1/instances/"+user, nil), 200)
@@ -64,15 +64,15 @@ func TestANetworkIsDeletedOnlyWhileNothingUsesIt(t *testing.T) {
 		t.Errorf("it is on %+v", name.Networks)
 	}
 	path := "/v1/networks/" + w.network
-	w.by("olga").call("DELETE", path, nil).wantError(409, mariposa.Conflict, name.Name, "project shop")
-	w.house.instance(user, w.shop.ID, "web", "n1", mariposa.StateStopped, func(s *mariposa.InstanceSpec) {
+	w.asUser("olga").call("DELETE", path, nil).wantError(409, mariposa.Conflict, name.Name, "project shop")
+	w.testServer.instance(user, w.shop.ID, "web", "n1", mariposa.StateStopped, func(s *mariposa.InstanceSpec) {
 		s.Networks, s.Kept = []mariposa.Join{{Network: w.network, Name: "backend"}}, true
 	})
-	done := want[contract.Changed](w.by("olga").call("DELETE", path, nil), 202)
+	done := want[contract.Changed](w.asUser("olga").call("DELETE", path, nil), 202)
 	if done.Name != "backend" || !strings.Contains(done.Reason, "its node removes it") {
 		t.Errorf("it answered %+v", done)
 	}
-	w.by("olga").call("GET", path, nil).wantError(404, mariposa.ResourceNotFound)
+	w.asUser("olga").call("GET", path, nil).wantError(404, mariposa.ResourceNotFound)
 	part := w.picture.Attachments.Get(mariposa.AttachmentID(w.network, "n1", mariposa.ComputeDummy))
 	if part == nil || part.Spec().Goal != mariposa.GoalGone {
 		t.Errorf("its part is %+v", part)
@@ -84,7 +84,7 @@ func TestANetworkIsDeletedOnlyWhileNothingUsesIt(t *testing.T) {
 
 func TestPartsOfNetworksGoWithANodeThatIsGivenUp(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.node("n1", mariposa.NodeSpec{Name: "host-n1"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
 	p, id := h.create("shop", hello), newID()
 	h.network(id, mariposa.NetworkSpec{Name: "backend", Project: p.ID})
@@ -99,15 +99,15 @@ func TestPartsOfNetworksGoWithANodeThatIsGivenUp(t *testing.T) {
 
 func TestNetworksComeAndGoWithWhatUsesThem(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	manifest := func(networks string) string {
 		return "services:\n  web: {compute_type: dummy, scale: 2, networks: [backend], update: {min_healthy: 0}}\nnetworks: {backend: {" + networks + "}}\n"
 	}
 	h.create("shop", manifest("shared: true"))
 	h.create("blog", manifest("shared: true"))
-	h.rests("shop")
-	h.rests("blog")
+	h.awaitRest("shop")
+	h.awaitRest("blog")
 	one := want[contract.Networks](h.call("GET", "/v1/networks?project=blog", nil), 200).Networks
 	if len(one) != 1 || len(one[0].Projects) != 2 || one[0].Instances != 4 {
 		t.Fatalf("shared: %+v", one)
@@ -132,27 +132,27 @@ func TestNetworksComeAndGoWithWhatUsesThem(t *testing.T) {
 	h.until("nothing to be left on the node", func() bool { return len(h.picture.AttachmentsOn("n1")) == 0 })
 
 	h.create("own", manifest(""))
-	h.rests("own")
+	h.awaitRest("own")
 	own := want[contract.Networks](h.call("GET", "/v1/networks", nil), 200).Networks
 	if len(own) != 1 || own[0].Shared || own[0].ProjectName != "own" || own[0].ID == one[0].ID {
 		t.Errorf("its own: %+v", own)
 	}
-	h.ends(h.begins("own", `{"action":"stop"}`), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("own", `{"action":"stop"}`), mariposa.TaskCompleted)
 	if h.networks("") != "backend" {
 		t.Error("a stopped project has lost its network")
 	}
 	want[contract.Changed](h.call("DELETE", "/v1/networks/"+own[0].ID, nil), 202)
-	h.ends(h.begins("own", `{"action":"start"}`), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("own", `{"action":"start"}`), mariposa.TaskCompleted)
 	if h.networks("") != "backend" {
 		t.Error("it was not made again")
 	}
-	h.puts("own", "services:\n  web: {compute_type: dummy, scale: 2, update: {min_healthy: 0}}\n", "")
+	h.putManifest("own", "services:\n  web: {compute_type: dummy, scale: 2, update: {min_healthy: 0}}\n", "")
 	h.until("it to go with its last instance", func() bool { return h.networks("") == "" && len(h.picture.AttachmentsOn("n1")) == 0 })
 }
 
 func TestWhatIsWrongWithNetworksIsSaid(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	service := func(networks string) string {
 		return "services:\n  web: {compute_type: dummy, networks: [" + networks + "]}\nnetworks: {backend: {}}\n"
 	}

@@ -17,7 +17,7 @@ func (s *server) listNodes(ctx context.Context, _ *struct{}) (*document[contract
 	for _, r := range s.Picture.Nodes.All() {
 		all.Nodes = append(all.Nodes, v.node(r))
 	}
-	slices.SortFunc(all.Nodes, func(a, b contract.Node) int { return cmp.Or(naturally(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all.Nodes, func(a, b contract.Node) int { return cmp.Or(compareNaturally(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return answer(all)
 }
 

@@ -102,7 +102,7 @@ type putMemberInput struct {
 func (s *server) putMember(ctx context.Context, in *putMemberInput) (*document[contract.Changed], error) {
 	role := mariposa.OrgRole(in.Body.Role)
 	if role != mariposa.OrgOwner && role != mariposa.OrgMember {
-		return nil, invalid("role must be owner or member, not %q", shorten(in.Body.Role))
+		return nil, invalid("role must be owner or member, not %q", shortenText(in.Body.Role))
 	}
 	user, err := s.anyUser(in.User)
 	if err != nil {

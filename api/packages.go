@@ -31,7 +31,7 @@ type putPackageInput struct {
 
 func (s *server) putPackage(ctx context.Context, in *putPackageInput) (*document[contract.Changed], error) {
 	if in.Body.Name != "" && in.Body.Name != in.Package {
-		return nil, invalid("name: the path says %s, the body %s", in.Package, shorten(in.Body.Name))
+		return nil, invalid("name: the path says %s, the body %s", in.Package, shortenText(in.Body.Name))
 	}
 	return changed(s.change.PutPackage(ctx, request(ctx), mariposa.PackageSpec{
 		Name: in.Package, Family: in.Body.Family, Memory: in.Body.Memory, MilliCPU: int64(math.Round(in.Body.CPU * 1000)), Disk: in.Body.Disk,
@@ -47,8 +47,8 @@ func (s *server) rotateKeys(ctx context.Context, _ *struct{}) (*document[contrac
 	if err != nil {
 		return nil, err
 	}
-	a, doc := asking(ctx).Audit(), contract.KeyRotation{Key: name, Rewrapped: n}
+	a, doc := sessionOf(ctx).Audit(), contract.KeyRotation{Key: name, Rewrapped: n}
 	a.Kind, a.ObjectName = string(mariposa.KindKey), name
-	s.remember(ctx, a, doc)
+	s.recordAnswer(ctx, a, doc)
 	return answer(doc)
 }

@@ -53,7 +53,7 @@ func (w *watched) limited() int {
 func TestAStreamHasNoTimeToEndBy(t *testing.T) {
 	t.Parallel()
 	w := &watched{until: map[*watchedConn]time.Time{}}
-	h := newHouse(t, func(s *settings) {
+	h := newTestServer(t, func(s *settings) {
 		s.listen = func(l net.Listener) net.Listener {
 			w.Listener = l
 			return w

@@ -37,7 +37,7 @@ func (s *server) listProjectUsers(ctx context.Context, in *OfProject) (*document
 		}
 	}
 	all := contract.Members{Members: slices.Collect(maps.Values(roles))}
-	all.Members = list(all.Members)
+	all.Members = neverNil(all.Members)
 	slices.SortFunc(all.Members, func(a, b contract.Member) int { return strings.Compare(a.UserName, b.UserName) })
 	return answer(all)
 }
@@ -56,7 +56,7 @@ type putProjectUserInput struct {
 func (s *server) putProjectUser(ctx context.Context, in *putProjectUserInput) (*document[contract.Changed], error) {
 	role := mariposa.Role(in.Body.Role)
 	if role.Rank() == 0 {
-		return nil, invalid("role must be viewer, deployer, operator or admin, not %q", shorten(in.Body.Role))
+		return nil, invalid("role must be viewer, deployer, operator or admin, not %q", shortenText(in.Body.Role))
 	}
 	user, err := s.anyUser(in.User)
 	if err != nil {

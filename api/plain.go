@@ -54,7 +54,7 @@ func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Hea
 	}
 	if err != nil {
 		s.Logger.WarnContext(ctx, "not ready", "err", err)
-		return nil, mariposa.Errorf(mariposa.Unavailable, "%s: try again shortly", unwritable(err))
+		return nil, mariposa.Errorf(mariposa.Unavailable, "%s: try again shortly", explainUnwritable(err))
 	}
 	return answer(contract.Health{Status: "ready", Version: s.Version})
 }
@@ -86,7 +86,7 @@ func (s *server) openAPIHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := text()
 		if err != nil {
-			s.unforeseen(r.Context(), err).write(w)
+			s.unexpectedError(r.Context(), err).write(w)
 			return
 		}
 		w.Header().Set("Content-Type", "application/openapi+json")

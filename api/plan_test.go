@@ -11,10 +11,10 @@ import (
 
 func TestAPlanTellsWhatWouldBeDoneAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, update: {min_healthy: 0}}\n  old: {compute_type: dummy}\n")
-	h.rests("shop")
+	h.awaitRest("shop")
 	before := h.revision()
 	rest := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", nil), 200)
 	if len(rest.Steps) != 0 || !rest.Complete || len(rest.Resources) != 2 || rest.Resources[1].Change != "unchanged" {
@@ -53,13 +53,13 @@ func TestAPlanTellsWhatWouldBeDoneAndChangesNothing(t *testing.T) {
 // and what comes before them there. It takes nothing of a node.
 func TestAPlanTellsWhatNoNodeTakes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	web := func(scale int, more string) string {
 		return fmt.Sprintf("services:\n  web: {compute_type: dummy, scale: %d, ports: [\"443:8443\"], update: {min_healthy: 0}%s}\n", scale, more)
 	}
 	h.create("shop", web(1, ""))
-	h.rests("shop")
+	h.awaitRest("shop")
 	newer := strings.Replace(web(1, ", environment: {A: b}"), "min_healthy: 0", "min_healthy: 0, order: stop-first", 1)
 	for name, c := range map[string]struct{ manifest, wait string }{
 		"two on one port":                  {web(2, ""), "web: web.2 would have to wait: no node fits this dummy instance: has port 443 taken (1 of 1)"},
@@ -85,15 +85,15 @@ func TestAPlanTellsWhatNoNodeTakes(t *testing.T) {
 // be replaced, and for whom, however many stand between.
 func TestAPlanTellsWhatFollows(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	text := func(db, web string) string {
 		return "services:\n  db: {compute_type: dummy, update: {min_healthy: 0}, environment: {V: '" + db + "'}}\n" +
 			"  web: {compute_type: dummy, update: {min_healthy: 0}, environment: {DB: '{{ .services.db.id }}'}" + web + "}\n" +
 			"  leaf: {compute_type: dummy, update: {min_healthy: 0}, environment: {WEB: '{{ .services.web.id }}'}}\n  side: {compute_type: dummy}\n"
 	}
 	h.create("shop", text("1", ""))
-	h.rests("shop")
+	h.awaitRest("shop")
 	p := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", text("2", ", scale: 2")), 200)
 	got := map[string]string{}
 	for _, r := range p.Resources {
@@ -110,7 +110,7 @@ func TestAPlanTellsWhatFollows(t *testing.T) {
 // are still being made, or replaced.
 func TestAPlanTellsWhatIsUnfinished(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	text := func(v string) string {
 		return "services:\n  db: {compute_type: dummy, update: {min_healthy: 0}, environment: {V: '" + v + "'}}\n" +
 			"  web: {compute_type: dummy, update: {min_healthy: 0}, depends_on: [db], environment: {V: '" + v + "'}}\n  side: {compute_type: dummy}\n"
@@ -129,14 +129,14 @@ func TestAPlanTellsWhatIsUnfinished(t *testing.T) {
 	h.create("shop", text("1"))
 	h.until("the plan to be made", func() bool { return h.of("shop", "web").Reason != "" })
 	says("create", "create", "create")
-	g := h.gated("n1")
-	h.rests("shop")
+	g := h.joinGated("n1")
+	h.awaitRest("shop")
 	says("unchanged", "unchanged", "unchanged")
 	g.close("shop")
-	h.puts("shop", text("2"), "")
+	h.putManifest("shop", text("2"), "")
 	h.until("web to wait for db", func() bool { return strings.HasPrefix(h.of("shop", "web").Reason, "waits for db") })
 	says("replace", "replace", "unchanged")
 	g.open("shop")
-	h.rests("shop")
+	h.awaitRest("shop")
 	says("unchanged", "unchanged", "unchanged")
 }

@@ -15,7 +15,7 @@ import (
 
 func TestCreatingAProjectIsOneCommitWithItsFirstTask(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	before := h.picture.Revision()
 	c := h.create("shop", hello)
 	if c.ID == "" || c.Name != "shop" || len(c.Version) != 40 || c.Number != 1 || c.Task == nil {
@@ -50,7 +50,7 @@ func TestCreatingAProjectIsOneCommitWithItsFirstTask(t *testing.T) {
 
 func TestProjectsAreCreatedFromYAMLAndJSON(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	asJSON := `{"services":{"web":{"compute_type":"dummy"}}}`
 	generated := "services:\n  web:\n    compute_type: dummy\n"
 	for _, c := range []struct {
@@ -98,7 +98,7 @@ func contractNew(name, manifest string) map[string]any {
 
 func TestWhatCannotBecomeAProjectIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	taken := h.create("taken", hello)
 	long := strings.Repeat("x", 64)
 	for _, c := range []struct {
@@ -141,9 +141,9 @@ func TestWhatCannotBecomeAProjectIsRefused(t *testing.T) {
 	}
 }
 
-func TestAManifestThatIsWrongIsToldEveryFaultWithItsLine(t *testing.T) {
+func TestAWrongManifestGetsEveryFaultWithItsLine(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	bad := "services:\n  web:\n    compute_type: dummy\n    scale: many\n    colour: red\n"
 	f := h.call("POST", "/v1/projects?name=x", bad).wantError(400, mariposa.InvalidArgument)
 	lines := map[string]int{}
@@ -157,7 +157,7 @@ func TestAManifestThatIsWrongIsToldEveryFaultWithItsLine(t *testing.T) {
 
 func TestAnOversizedBodyIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	huge := "services: {}\n#" + strings.Repeat("x", 10<<20)
 	for _, one := range [][2]string{{"POST", "/v1/projects?name=big"}, {"PUT", "/v1/projects/shop/manifest?force=true"}} {
@@ -178,7 +178,7 @@ func TestAnOversizedBodyIsRefusedAtOnce(t *testing.T) {
 
 func TestANewManifestNeedsToKnowTheOldOne(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	first := h.create("shop", hello)
 	h.plan(first.ID, settled(first))
 	put := func(query, manifest string) reply { return h.call("PUT", "/v1/projects/shop/manifest"+query, manifest) }
@@ -218,7 +218,7 @@ func TestANewManifestNeedsToKnowTheOldOne(t *testing.T) {
 
 func TestASupersededTaskEndsInTheCommitThatSupersedesIt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	update := func(value string) contract.Changed {
@@ -237,7 +237,7 @@ func TestASupersededTaskEndsInTheCommitThatSupersedesIt(t *testing.T) {
 
 func TestOfManyUpdatesOfTheSameVersionExactlyOneWins(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	var won, lost atomic.Int64
@@ -267,7 +267,7 @@ func TestOfManyUpdatesOfTheSameVersionExactlyOneWins(t *testing.T) {
 
 func TestOfManyForcedUpdatesNoneIsLost(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	var all sync.WaitGroup
@@ -288,7 +288,7 @@ func TestOfManyForcedUpdatesNoneIsLost(t *testing.T) {
 
 func TestOfManyProjectsWithOneNameOneIsMade(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	var made atomic.Int64
 	var all sync.WaitGroup
 	for range 20 {
@@ -308,8 +308,8 @@ func TestOfManyProjectsWithOneNameOneIsMade(t *testing.T) {
 
 func TestAConflictWithOthersIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	spoiler := &spoiling{times: 3}
-	h := newHouse(t, over(func(s store.Store) store.Store { spoiler.Store = s; return spoiler }))
+	spoiler := &conflictingStore{times: 3}
+	h := newTestServer(t, withStore(func(s store.Store) store.Store { spoiler.Store = s; return spoiler }))
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	spoiler.spoil.Store(true)
@@ -320,7 +320,7 @@ func TestAConflictWithOthersIsTriedAgain(t *testing.T) {
 
 func TestAVersionIsFoundByNumberHashAndTag(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	second := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", hello+"# two\n"), 200)
@@ -349,7 +349,7 @@ func TestAVersionIsFoundByNumberHashAndTag(t *testing.T) {
 
 func TestAProjectIsRenamed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.create("other", hello)
 	put := func(body any) reply { return h.call("PUT", "/v1/projects/"+c.ID, body) }
@@ -373,7 +373,7 @@ func TestAProjectIsRenamed(t *testing.T) {
 
 func TestADeletedProjectFreesItsNameAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	h.node("n1", mariposa.NodeSpec{Name: "n1"}, mariposa.NodeStatus{State: mariposa.NodeRunning})

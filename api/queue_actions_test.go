@@ -16,20 +16,20 @@ import (
 // task that wanted it has got what it can.
 func TestAcceptMakesTheGoalWhatRuns(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.create("shop", pair(1, 1))
-	h.rests("shop")
+	h.awaitRest("shop")
 	g.close("shop")
-	scale := h.begins("shop", `{"action":"scale","scale":{"a":5,"b":3}}`)
+	scale := h.startTask("shop", `{"action":"scale","scale":{"a":5,"b":3}}`)
 	h.until("some to be on their way", func() bool { return h.of("shop", "a").Starting == 3 && h.of("shop", "b").Starting == 1 })
-	h.ends(h.begins("shop", `{"action":"accept","services":["a"]}`), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"accept","services":["a"]}`), mariposa.TaskCompleted)
 	if a, b := h.of("shop", "a"), h.of("shop", "b"); a.Goal != 2 || b.Goal != 3 {
 		t.Errorf("the goals are %d and %d", a.Goal, b.Goal)
 	}
 	g.open("shop")
-	h.ends(scale, mariposa.TaskCompleted)
-	h.rests("shop")
+	h.awaitTask(scale, mariposa.TaskCompleted)
+	h.awaitRest("shop")
 	if a, b := h.of("shop", "a"), h.of("shop", "b"); a.Running != 2 || b.Running != 3 || a.Status != mariposa.StatusConverged || b.Status != mariposa.StatusConverged {
 		t.Errorf("after it: %+v, %+v", a, b)
 	}
@@ -39,12 +39,12 @@ func TestAcceptMakesTheGoalWhatRuns(t *testing.T) {
 // not its metadata that changed.
 func TestWhatIsAcceptedInMidRolloutSaysWhyItIsOutdated(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", fleetOf(3, 1, ""))
-	h.rests("shop")
-	h.ends(h.puts("shop", fleetOf(3, 2, ""), "&canary=1"), mariposa.TaskCompleted)
-	h.ends(h.begins("shop", `{"action":"accept"}`), mariposa.TaskCompleted)
+	h.awaitRest("shop")
+	h.awaitTask(h.putManifest("shop", fleetOf(3, 2, ""), "&canary=1"), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"accept"}`), mariposa.TaskCompleted)
 	web := h.of("shop", "web")
 	if web.Outdated != 2 || web.Status != mariposa.StatusConverged || !strings.HasPrefix(web.Reason, "2 instances outdated: made from version 1, while version 2 is in force; ") {
 		t.Errorf("accepted: %+v", web)
@@ -54,7 +54,7 @@ func TestWhatIsAcceptedInMidRolloutSaysWhyItIsOutdated(t *testing.T) {
 // A back-off outlives its planner, and a person's converge does not wait for its end.
 func TestABackOffOutlivesARestartAndConvergeSkipsIt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", fleetOf(2, 1, ""))
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	st := converge.Apply(nil, mariposa.Patch{Number: 1}, converge.Change{
@@ -65,15 +65,15 @@ func TestABackOffOutlivesARestartAndConvergeSkipsIt(t *testing.T) {
 	})
 	st.Services["web"].Backoff = &mariposa.Backoff{Failures: 7, Until: until, First: time.Now(), Last: time.Now()}
 	h.plan(c.ID, st)
-	h.how.planner = true
-	after := h.again()
-	after.gated("n1")
+	h.settings.planner = true
+	after := h.restart()
+	after.joinGated("n1")
 	after.until("the back-off to be shown", func() bool { return after.of("shop", "web").Status == mariposa.StatusBackingOff })
 	if b := after.of("shop", "web").Backoff; b == nil || b.Failures != 7 || !b.Until.Equal(until) || len(after.instances("shop", "")) > 0 {
 		t.Fatalf("after the restart it backs off %+v, with %v", b, after.instances("shop", ""))
 	}
-	task := after.begins("shop", `{"action":"converge"}`)
-	after.ends(task, mariposa.TaskCompleted)
+	task := after.startTask("shop", `{"action":"converge"}`)
+	after.awaitTask(task, mariposa.TaskCompleted)
 	if s := after.of("shop", "web"); s.Running != 2 || !time.Now().Before(until) {
 		t.Errorf("after converge: %+v", s)
 	}
@@ -82,19 +82,19 @@ func TestABackOffOutlivesARestartAndConvergeSkipsIt(t *testing.T) {
 // A project is started at any of its versions, whether it is the newest or not.
 func TestAProjectIsStartedAtAVersion(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", fleetOf(2, 1, ""))
-	h.rests("shop")
-	h.ends(h.puts("shop", fleetOf(2, 2, ""), ""), mariposa.TaskCompleted)
-	h.ends(h.begins("shop", `{"action":"scale","scale":{"web":3}}`), mariposa.TaskCompleted)
+	h.awaitRest("shop")
+	h.awaitTask(h.putManifest("shop", fleetOf(2, 2, ""), ""), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"scale","scale":{"web":3}}`), mariposa.TaskCompleted)
 	for _, c := range []struct {
 		version, runs string
 		number        int
 	}{{"2", "V=2", 2}, {"1", "V=1", 3}} { // the older becomes the newest again, under a number of its own
-		h.ends(h.begins("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
-		h.ends(h.begins("shop", `{"action":"start","version":"%s"}`, c.version), mariposa.TaskCompleted)
-		h.rests("shop")
+		h.awaitTask(h.startTask("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
+		h.awaitTask(h.startTask("shop", `{"action":"start","version":"%s"}`, c.version), mariposa.TaskCompleted)
+		h.awaitRest("shop")
 		newest := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200)
 		s := h.of("shop", "web")
 		if newest.Number != c.number || s.Running != 3 || s.Goal != 3 || s.Outdated != 0 || newest.Version != h.state("shop").Version {
@@ -106,26 +106,26 @@ func TestAProjectIsStartedAtAVersion(t *testing.T) {
 			}
 		}
 	}
-	h.ask("shop", `{"action":"start","version":"9"}`).wantError(404, mariposa.ResourceNotFound, "9")
-	h.ask("shop", `{"action":"start","version":"1","services":["web"]}`).wantError(400, mariposa.InvalidArgument, "started as a whole")
+	h.putAction("shop", `{"action":"start","version":"9"}`).wantError(404, mariposa.ResourceNotFound, "9")
+	h.putAction("shop", `{"action":"start","version":"1","services":["web"]}`).wantError(400, mariposa.InvalidArgument, "started as a whole")
 }
 
 // Whoever means to stop one version stops no other.
 func TestAStopThatNamesAVersionStopsNoOther(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	first := h.create("shop", fleetOf(1, 1, ""))
-	h.ask("shop", `{"action":"stop","version":"7"}`).wantError(409, mariposa.Conflict, "")
-	h.rests("shop")
-	h.ends(h.puts("shop", fleetOf(1, 2, ""), ""), mariposa.TaskCompleted)
+	h.putAction("shop", `{"action":"stop","version":"7"}`).wantError(409, mariposa.Conflict, "")
+	h.awaitRest("shop")
+	h.awaitTask(h.putManifest("shop", fleetOf(1, 2, ""), ""), mariposa.TaskCompleted)
 	for _, ref := range []string{"1", first.Version, "7", "nobody"} {
-		h.ask("shop", `{"action":"stop","version":%q}`, ref).wantError(409, mariposa.Conflict, "nothing was stopped")
+		h.putAction("shop", `{"action":"stop","version":%q}`, ref).wantError(409, mariposa.Conflict, "nothing was stopped")
 	}
 	if s := h.of("shop", "web"); s.Running != 1 || len(h.openTasks("shop")) > 0 {
 		t.Errorf("after the refused ones: %+v", s)
 	}
-	h.ends(h.begins("shop", `{"action":"stop","version":"2"}`), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"stop","version":"2"}`), mariposa.TaskCompleted)
 	if st := h.state("shop"); st.Goal != mariposa.GoalStopped || st.Services[0].Running != 0 {
 		t.Errorf("after it: %+v", st)
 	}
@@ -135,13 +135,13 @@ func TestAStopThatNamesAVersionStopsNoOther(t *testing.T) {
 // nothing is rolled back once more. What is mended then comes up with a start.
 func TestARollbackThatFailsIsNotRolledBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	const how = ", order: stop-first, on_failure: rollback"
 	first := h.create("shop", fleetOf(2, 1, how))
-	h.rests("shop")
+	h.awaitRest("shop")
 	g.spoil("shop", true)
-	task := h.ends(h.puts("shop", fleetOf(2, 2, how), ""), mariposa.TaskFailed)
+	task := h.awaitTask(h.putManifest("shop", fleetOf(2, 2, how), ""), mariposa.TaskFailed)
 	if task.ReasonCode != mariposa.ReasonRollbackFailed || !strings.HasPrefix(task.Reason, "version 2 failed and was rolled back to version 1, which failed too: web: ") {
 		t.Errorf("the task says %q", task.Reason)
 	}
@@ -154,8 +154,8 @@ func TestARollbackThatFailsIsNotRolledBack(t *testing.T) {
 		t.Errorf("there is a task of a person after it: %+v", all)
 	}
 	g.spoil("shop", false)
-	h.ends(h.begins("shop", `{"action":"start"}`), mariposa.TaskCompleted)
-	h.rests("shop")
+	h.awaitTask(h.startTask("shop", `{"action":"start"}`), mariposa.TaskCompleted)
+	h.awaitRest("shop")
 	if s := h.of("shop", "web"); s.Running != 2 || s.Status != mariposa.StatusConverged || !strings.Contains(fmt.Sprint(h.running("web")), "V=1") {
 		t.Errorf("after the start: %+v", s)
 	}
@@ -164,16 +164,16 @@ func TestARollbackThatFailsIsNotRolledBack(t *testing.T) {
 // A pause of the whole is shown as one, and holds for services that appear under it.
 func TestAPauseOfTheWholeHoldsForServicesThatAppear(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", pair(1, 1))
-	h.rests("shop")
-	h.ends(h.begins("shop", `{"action":"pause"}`), mariposa.TaskCompleted)
+	h.awaitRest("shop")
+	h.awaitTask(h.startTask("shop", `{"action":"pause"}`), mariposa.TaskCompleted)
 	if st := h.state("shop"); !st.Paused || !st.Services[0].Paused || !st.Services[1].Paused {
 		t.Errorf("paused: %+v", st)
 	}
-	roll := h.puts("shop", strings.Replace(pair(2, 1), "\nmetadata:", "\n  c: {compute_type: dummy, update: {min_healthy: 0}}\nmetadata:", 1), "")
-	h.becomes(roll, mariposa.TaskActive)
+	roll := h.putManifest("shop", strings.Replace(pair(2, 1), "\nmetadata:", "\n  c: {compute_type: dummy, update: {min_healthy: 0}}\nmetadata:", 1), "")
+	h.awaitState(roll, mariposa.TaskActive)
 	h.until("what is new to come up, and nothing else", func() bool {
 		a, c := h.of("shop", "a"), h.of("shop", "c")
 		return c.Running == 1 && c.Paused && a.Outdated == 2 && a.Status == mariposa.StatusPaused
@@ -181,8 +181,8 @@ func TestAPauseOfTheWholeHoldsForServicesThatAppear(t *testing.T) {
 	if st := h.state("shop"); !st.Paused || st.Status != mariposa.StatusPaused || h.task(roll).State != mariposa.TaskActive {
 		t.Errorf("paused: %+v", st)
 	}
-	h.ends(h.begins("shop", `{"action":"resume"}`), mariposa.TaskCompleted)
-	h.ends(roll, mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"resume"}`), mariposa.TaskCompleted)
+	h.awaitTask(roll, mariposa.TaskCompleted)
 	st := h.state("shop")
 	if st.Paused || slices.ContainsFunc(st.Services, func(s contract.ServiceState) bool { return s.Paused || s.Outdated > 0 }) {
 		t.Errorf("resumed: %+v", st)
@@ -192,22 +192,22 @@ func TestAPauseOfTheWholeHoldsForServicesThatAppear(t *testing.T) {
 // Nothing is tried anew in what is frozen or stopped, and nobody waits for it.
 func TestConvergeLeavesOutWhatIsFrozen(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", pair(1, 1))
-	h.rests("shop")
-	h.becomes(h.begins("shop", `{"action":"freeze","services":["a"]}`), mariposa.TaskActive)
+	h.awaitRest("shop")
+	h.awaitState(h.startTask("shop", `{"action":"freeze","services":["a"]}`), mariposa.TaskActive)
 	h.until("the freeze", func() bool { return h.of("shop", "a").Frozen })
 	for id := range h.instances("shop", "a") {
 		h.crash(id)
 	}
 	h.until("a to be gone", func() bool { return h.of("shop", "a").Running == 0 })
-	h.ask("shop", `{"action":"converge","services":["a"]}`).wantError(409, mariposa.Conflict, "a is frozen: nothing is tried there until it is thawed")
-	if task := h.ends(h.begins("shop", `{"action":"converge"}`), mariposa.TaskCompleted); !slices.Equal(task.Services, []string{"b"}) {
+	h.putAction("shop", `{"action":"converge","services":["a"]}`).wantError(409, mariposa.Conflict, "a is frozen: nothing is tried there until it is thawed")
+	if task := h.awaitTask(h.startTask("shop", `{"action":"converge"}`), mariposa.TaskCompleted); !slices.Equal(task.Services, []string{"b"}) {
 		t.Errorf("it is about %q", task.Services)
 	}
-	h.ends(h.begins("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
-	if c := want[contract.Changed](h.ask("shop", `{"action":"converge"}`), 202); c.Task != nil {
+	h.awaitTask(h.startTask("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
+	if c := want[contract.Changed](h.putAction("shop", `{"action":"converge"}`), 202); c.Task != nil {
 		t.Errorf("of what is stopped, task %s came", *c.Task)
 	}
 }
@@ -215,15 +215,15 @@ func TestConvergeLeavesOutWhatIsFrozen(t *testing.T) {
 // A scale has its own end while a rollout is paused, and leaves the rollout as it is.
 func TestAScaleEndsWhileARolloutIsPaused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", pair(1, 1))
-	h.rests("shop")
-	h.ends(h.begins("shop", `{"action":"pause","services":["a"]}`), mariposa.TaskCompleted)
-	roll := h.puts("shop", pair(2, 1), "")
+	h.awaitRest("shop")
+	h.awaitTask(h.startTask("shop", `{"action":"pause","services":["a"]}`), mariposa.TaskCompleted)
+	roll := h.putManifest("shop", pair(2, 1), "")
 	h.until("the pause to be shown", func() bool { return h.of("shop", "a").Status == mariposa.StatusPaused })
 	for _, n := range []int{4, 1} {
-		task := h.ends(h.begins("shop", `{"action":"scale","scale":{"a":%d}}`, n), mariposa.TaskCompleted)
+		task := h.awaitTask(h.startTask("shop", `{"action":"scale","scale":{"a":%d}}`, n), mariposa.TaskCompleted)
 		if s := h.of("shop", "a"); s.Running != n || task.Progress.Done != task.Progress.Total || task.Progress.Total > 3 {
 			t.Errorf("scaled to %d: %+v, %+v", n, s, task.Progress)
 		}
@@ -231,19 +231,19 @@ func TestAScaleEndsWhileARolloutIsPaused(t *testing.T) {
 	if task, s := h.task(roll), h.of("shop", "a"); task.State != mariposa.TaskActive || s.Status != mariposa.StatusPaused || s.Outdated != 1 {
 		t.Errorf("the rollout is %+v, %+v", task, s)
 	}
-	h.ends(h.begins("shop", `{"action":"resume"}`), mariposa.TaskCompleted)
-	h.ends(roll, mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"resume"}`), mariposa.TaskCompleted)
+	h.awaitTask(roll, mariposa.TaskCompleted)
 }
 
 // What no node has room for says so where it is rolled back, too.
 func TestARollbackSaysWhatTheVersionWasBlockedBy(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	how := ", on_failure: rollback, deadline: 1"
 	h.create("shop", fleetOf(1, 1, how))
-	h.rests("shop")
-	task := h.ends(h.puts("shop", strings.Replace(fleetOf(1, 2, how), "compute_type: dummy", "compute_type: process, command: [sleep, \"9\"]", 1), ""), mariposa.TaskFailed)
+	h.awaitRest("shop")
+	task := h.awaitTask(h.putManifest("shop", strings.Replace(fleetOf(1, 2, how), "compute_type: dummy", "compute_type: process, command: [sleep, \"9\"]", 1), ""), mariposa.TaskFailed)
 	if !contains(task.Reason, "no progress for 1s") || !contains(task.Reason, "no node") || !contains(task.Reason, "rolled back to version 1") {
 		t.Errorf("the task says %q", task.Reason)
 	}

@@ -55,8 +55,8 @@ func action(kind string, services []string) string {
 
 func TestEveryPairOfTasksMeetsByTheTable(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	for i, scopes := range []struct {
 		name         string
 		older, newer []string
@@ -75,7 +75,7 @@ func TestEveryPairOfTasksMeetsByTheTable(t *testing.T) {
 					c.verdict = "concurrent"
 				}
 				t.Run(c.older+" then "+c.newer, func(t *testing.T) {
-					m := &meeting{house: h.in(t), gate: g, project: fmt.Sprintf("p%d-%d", i, j)}
+					m := &meeting{testServer: h.in(t), gate: g, project: fmt.Sprintf("p%d-%d", i, j)}
 					m.prepare(c, scopes.older, scopes.newer, scopes.apart)
 					m.play(c, scopes.older, scopes.newer)
 				})
@@ -86,8 +86,8 @@ func TestEveryPairOfTasksMeetsByTheTable(t *testing.T) {
 
 // meeting is a project in which two tasks meet.
 type meeting struct {
-	*house
-	gate    *gate
+	*testServer
+	gate    *gatedDriver
 	project string
 }
 
@@ -95,29 +95,29 @@ type meeting struct {
 func (m *meeting) prepare(c cell, older, newer []string, apart bool) {
 	m.t.Helper()
 	m.create(m.project, trio)
-	m.rests(m.project)
+	m.awaitRest(m.project)
 	if c.older == "start" {
-		m.ends(m.begins(m.project, "%s", action("stop", older)), mariposa.TaskCompleted)
+		m.awaitTask(m.startTask(m.project, "%s", action("stop", older)), mariposa.TaskCompleted)
 	}
 	if c.newer == "start" && apart {
-		m.ends(m.begins(m.project, "%s", action("stop", newer)), mariposa.TaskCompleted)
+		m.awaitTask(m.startTask(m.project, "%s", action("stop", newer)), mariposa.TaskCompleted)
 	}
 	m.gate.close(m.project)
 }
 
 func (m *meeting) play(c cell, older, newer []string) {
 	m.t.Helper()
-	old := m.begins(m.project, "%s", action(c.older, older))
-	m.becomes(old, mariposa.TaskActive)
+	old := m.startTask(m.project, "%s", action(c.older, older))
+	m.awaitState(old, mariposa.TaskActive)
 	before := m.of(m.project, "b").Goal
 	if c.verdict == "reject" {
-		m.ask(m.project, "%s", action(c.newer, newer)).wantError(409, mariposa.Conflict, old)
+		m.putAction(m.project, "%s", action(c.newer, newer)).wantError(409, mariposa.Conflict, old)
 		if open := m.openTasks(m.project); len(open) != 1 || open[0].ID != old || open[0].State != mariposa.TaskActive {
 			m.t.Errorf("after the refusal there are %+v", open)
 		}
 		return
 	}
-	young := m.begins(m.project, "%s", action(c.newer, newer))
+	young := m.startTask(m.project, "%s", action(c.newer, newer))
 	switch c.verdict {
 	case "terminate":
 		if task := m.task(old); task.State != mariposa.TaskTerminated || task.EndedBy != young || task.Finished == nil {
@@ -127,7 +127,7 @@ func (m *meeting) play(c cell, older, newer []string) {
 	case "fifo":
 		m.waits(c, old, young, before)
 	case "concurrent":
-		m.becomes(young, mariposa.TaskActive)
+		m.awaitState(young, mariposa.TaskActive)
 		if task := m.task(old); task.State != mariposa.TaskActive {
 			m.t.Errorf("the older one is %+v", task)
 		}
@@ -146,7 +146,7 @@ func (m *meeting) waits(c cell, old, young string, before int) {
 		m.t.Errorf("the goal of b is %d before its task has begun", now)
 	}
 	m.gate.open(m.project)
-	first, next := m.ends(old, mariposa.TaskCompleted), m.ends(young, mariposa.TaskCompleted)
+	first, next := m.awaitTask(old, mariposa.TaskCompleted), m.awaitTask(young, mariposa.TaskCompleted)
 	if next.Started == nil || next.Started.Before(*first.Finished) {
 		m.t.Errorf("the newer one began at %v, before the older had ended at %v", next.Started, first.Finished)
 	}
@@ -161,14 +161,14 @@ func (m *meeting) finish(c cell, old, young string) {
 	m.t.Helper()
 	m.gate.open(m.project)
 	if c.newer != "freeze" {
-		m.ends(young, mariposa.TaskCompleted)
+		m.awaitTask(young, mariposa.TaskCompleted)
 	}
-	if thaw := want[contract.Changed](m.ask(m.project, `{"action":"thaw"}`), 202); thaw.Task != nil {
-		m.ends(*thaw.Task, mariposa.TaskCompleted)
+	if thaw := want[contract.Changed](m.putAction(m.project, `{"action":"thaw"}`), 202); thaw.Task != nil {
+		m.awaitTask(*thaw.Task, mariposa.TaskCompleted)
 	} else if c.newer == "freeze" || c.older == "freeze" && c.verdict == "concurrent" {
 		m.t.Error("nothing was frozen")
 	}
-	m.rests(m.project)
+	m.awaitRest(m.project)
 	m.until("every instance to be in its place", func() bool {
 		state := m.state(m.project)
 		for _, s := range state.Services {
@@ -191,8 +191,8 @@ func (m *meeting) finish(c cell, old, young string) {
 // one of them refuses it.
 func TestATaskMeetsSeveralOlderOnes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	for name, c := range map[string]struct {
 		older []string // kind and service
 		newer string
@@ -210,21 +210,21 @@ func TestATaskMeetsSeveralOlderOnes(t *testing.T) {
 			t.Parallel()
 			h, project := h.in(t), "p"+newID()[28:]
 			h.create(project, trio)
-			h.rests(project)
+			h.awaitRest(project)
 			var ids []string
 			for _, one := range c.older {
 				if kind, service, _ := strings.Cut(one, " "); kind == "start" {
-					h.ends(h.begins(project, "%s", action("stop", []string{service})), mariposa.TaskCompleted)
+					h.awaitTask(h.startTask(project, "%s", action("stop", []string{service})), mariposa.TaskCompleted)
 				}
 			}
 			g.close(project)
 			for _, one := range c.older {
 				kind, service, _ := strings.Cut(one, " ")
-				id := h.begins(project, "%s", action(kind, []string{service}))
-				h.becomes(id, mariposa.TaskActive)
+				id := h.startTask(project, "%s", action(kind, []string{service}))
+				h.awaitState(id, mariposa.TaskActive)
 				ids = append(ids, id)
 			}
-			if r := h.ask(project, "%s", c.newer); r.status == 202 {
+			if r := h.putAction(project, "%s", c.newer); r.status == 202 {
 				ids = append(ids, *want[contract.Changed](r, 202).Task)
 			} else {
 				r.wantError(409, mariposa.Conflict, ids[1])
@@ -253,8 +253,8 @@ func TestATaskMeetsSeveralOlderOnes(t *testing.T) {
 // A task does not wait behind one that does not get on by itself.
 func TestATaskDoesNotWaitBehindWhatIsStuck(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	for name, c := range map[string]struct {
 		service string // of the version that is started
 		status  mariposa.Status
@@ -266,14 +266,14 @@ func TestATaskDoesNotWaitBehindWhatIsStuck(t *testing.T) {
 			t.Parallel()
 			h, project := h.in(t), "p"+newID()[28:]
 			h.create(project, "services:\n  a: {compute_type: dummy, scale: 0}\n")
-			h.rests(project)
-			h.ends(h.begins(project, `{"action":"stop"}`), mariposa.TaskCompleted)
-			h.ends(h.puts(project, "services:\n  a: "+c.service+"\n", ""), mariposa.TaskCompleted)
-			h.ends(h.begins(project, `{"action":"scale","scale":{"a":1}}`), mariposa.TaskCompleted)
-			start := h.begins(project, `{"action":"start"}`)
+			h.awaitRest(project)
+			h.awaitTask(h.startTask(project, `{"action":"stop"}`), mariposa.TaskCompleted)
+			h.awaitTask(h.putManifest(project, "services:\n  a: "+c.service+"\n", ""), mariposa.TaskCompleted)
+			h.awaitTask(h.startTask(project, `{"action":"scale","scale":{"a":1}}`), mariposa.TaskCompleted)
+			start := h.startTask(project, `{"action":"start"}`)
 			h.until("it to be stuck", func() bool { return h.of(project, "a").Status == c.status })
-			scale := h.begins(project, `{"action":"scale","scale":{"a":2}}`)
-			h.becomes(scale, mariposa.TaskActive)
+			scale := h.startTask(project, `{"action":"scale","scale":{"a":2}}`)
+			h.awaitState(scale, mariposa.TaskActive)
 			if s := h.of(project, "a"); s.Goal != 2 || h.task(start).State != mariposa.TaskActive {
 				t.Errorf("beside it: %+v, %+v", s, h.task(start))
 			}
@@ -284,20 +284,20 @@ func TestATaskDoesNotWaitBehindWhatIsStuck(t *testing.T) {
 		h := h.in(t)
 		text := "services:\n  a: {compute_type: dummy, scale: 3, environment: {V: %d}, update: {min_healthy: 0}}\n  b: {compute_type: dummy, environment: {V: %d}, update: {min_healthy: 0}}\n"
 		h.create("held", fmt.Sprintf(text, 1, 1))
-		h.rests("held")
-		h.ends(h.puts("held", fmt.Sprintf(text, 2, 1), "&canary=1"), mariposa.TaskCompleted)
-		h.ends(h.begins("held", `{"action":"stop","services":["b"]}`), mariposa.TaskCompleted)
+		h.awaitRest("held")
+		h.awaitTask(h.putManifest("held", fmt.Sprintf(text, 2, 1), "&canary=1"), mariposa.TaskCompleted)
+		h.awaitTask(h.startTask("held", `{"action":"stop","services":["b"]}`), mariposa.TaskCompleted)
 		g.close("held")
-		start := h.begins("held", `{"action":"start"}`)
-		h.becomes(start, mariposa.TaskActive)
-		scale := h.begins("held", `{"action":"scale","scale":{"a":"+1"}}`)
-		h.becomes(scale, mariposa.TaskActive)
+		start := h.startTask("held", `{"action":"start"}`)
+		h.awaitState(start, mariposa.TaskActive)
+		scale := h.startTask("held", `{"action":"scale","scale":{"a":"+1"}}`)
+		h.awaitState(scale, mariposa.TaskActive)
 		if s := h.of("held", "a"); s.Goal != 4 || h.task(start).State != mariposa.TaskActive {
 			t.Errorf("beside it: %+v, %+v", s, h.task(start))
 		}
 		g.open("held")
-		h.ends(start, mariposa.TaskCompleted)
-		h.ends(scale, mariposa.TaskCompleted)
+		h.awaitTask(start, mariposa.TaskCompleted)
+		h.awaitTask(scale, mariposa.TaskCompleted)
 	})
 }
 
@@ -305,10 +305,10 @@ func TestATaskDoesNotWaitBehindWhatIsStuck(t *testing.T) {
 // runs, repairs are its steps.
 func TestAPersonsTaskTakesRepairsOver(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.create("shop", trio)
-	h.rests("shop")
+	h.awaitRest("shop")
 	g.close("shop")
 	var repairs []contract.Task
 	for id := range h.instances("shop", "a") {
@@ -321,13 +321,13 @@ func TestAPersonsTaskTakesRepairsOver(t *testing.T) {
 	if r := repairs[0]; len(repairs) != 1 || r.Origin != mariposa.OriginMariposa || r.Author != "mariposa" || fmt.Sprint(r.Services) != "[a]" {
 		t.Fatalf("the repair is %+v", repairs)
 	}
-	beside := h.begins("shop", `{"action":"scale","scale":{"b":2}}`)
-	h.becomes(beside, mariposa.TaskActive)
+	beside := h.startTask("shop", `{"action":"scale","scale":{"b":2}}`)
+	h.awaitState(beside, mariposa.TaskActive)
 	if task := h.task(repairs[0].ID); task.State != mariposa.TaskActive {
 		t.Errorf("a task in another scope ended the repair: %+v", task)
 	}
-	scale := h.begins("shop", `{"action":"scale","scale":{"a":2}}`)
-	if task := h.ends(repairs[0].ID, mariposa.TaskCompleted); task.Reason != "taken over by "+scale || task.EndedBy != scale {
+	scale := h.startTask("shop", `{"action":"scale","scale":{"a":2}}`)
+	if task := h.awaitTask(repairs[0].ID, mariposa.TaskCompleted); task.Reason != "taken over by "+scale || task.EndedBy != scale {
 		t.Errorf("the repair is %+v", task)
 	}
 	var victim string
@@ -347,8 +347,8 @@ func TestAPersonsTaskTakesRepairsOver(t *testing.T) {
 		return asked == 2
 	})
 	g.open("shop")
-	h.ends(beside, mariposa.TaskCompleted)
-	h.ends(scale, mariposa.TaskCompleted)
+	h.awaitTask(beside, mariposa.TaskCompleted)
+	h.awaitTask(scale, mariposa.TaskCompleted)
 	for _, task := range want[contract.Tasks](h.call("GET", "/v1/queue?all=true&project=shop", nil), 200).Tasks {
 		if task.Origin == mariposa.OriginMariposa && task.ID != repairs[0].ID {
 			t.Errorf("a repair of its own: %+v", task)

@@ -19,9 +19,9 @@ func pair(a, b int) string {
 }
 
 // crew makes a deployer and an operator of a project.
-func (h *house) crew(project string) (deployer, operator *house) {
+func (h *testServer) crew(project string) (deployer, operator *testServer) {
 	h.t.Helper()
-	as := func(role mariposa.Role) *house {
+	as := func(role mariposa.Role) *testServer {
 		name := string(role) + "-of-" + project
 		want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: name}), 201)
 		want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/users/"+name, contract.MemberChange{Role: string(role)}), 200)
@@ -33,23 +33,23 @@ func (h *house) crew(project string) (deployer, operator *house) {
 // An operator's explicit word lifts a freeze, of the services it names and no others.
 func TestAnOperatorLiftsAFreezeOfWhatTheyName(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	for _, kind := range []string{"start", "stop", "scale", "reprovision"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			h, project := h.in(t), "by-"+kind
 			c := h.create(project, pair(1, 1))
-			h.rests(project)
+			h.awaitRest(project)
 			_, operator := h.crew(project)
-			freeze := h.begins(project, `{"action":"freeze"}`)
+			freeze := h.startTask(project, `{"action":"freeze"}`)
 			h.until("the freeze", func() bool { return h.of(project, "a").Frozen && h.of(project, "b").Frozen })
 			if st := h.state(project); !st.Frozen || st.Status != mariposa.StatusFrozen {
 				t.Errorf("frozen: %+v", st)
 			}
 			before := h.instances(project, "b")
 			task := *want[contract.Changed](operator.call("PUT", "/v1/projects/"+c.ID+"/state", []byte(action(kind, []string{"a"}))), 202).Task
-			h.ends(task, mariposa.TaskCompleted)
+			h.awaitTask(task, mariposa.TaskCompleted)
 			if ended := h.task(freeze); ended.State != mariposa.TaskTerminated || ended.EndedBy != task {
 				t.Errorf("the freeze is %+v", ended)
 			}
@@ -62,7 +62,7 @@ func TestAnOperatorLiftsAFreezeOfWhatTheyName(t *testing.T) {
 			h.until("b to say what is gone", func() bool {
 				return contains(h.of(project, "b").Reason, "2 instances are gone; would be replaced after thaw")
 			})
-			h.ends(h.begins(project, `{"action":"thaw"}`), mariposa.TaskCompleted)
+			h.awaitTask(h.startTask(project, `{"action":"thaw"}`), mariposa.TaskCompleted)
 			h.until("b to come back", func() bool {
 				s := h.of(project, "b")
 				return s.Running == 2 && !s.Frozen && s.Status == mariposa.StatusConverged
@@ -75,19 +75,19 @@ func TestAnOperatorLiftsAFreezeOfWhatTheyName(t *testing.T) {
 // scope, and wait for the thaw.
 func TestOtherChangesWaitForTheThaw(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
-	for name, change := range map[string]func(h, deployer, operator *house, path string) contract.Changed{
-		"a deployer's reprovision": func(_, d, _ *house, path string) contract.Changed {
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	for name, change := range map[string]func(h, deployer, operator *testServer, path string) contract.Changed{
+		"a deployer's reprovision": func(_, d, _ *testServer, path string) contract.Changed {
 			return want[contract.Changed](d.call("PUT", path+"/state", []byte(`{"action":"reprovision"}`)), 202)
 		},
-		"a deployer's manifest": func(_, d, _ *house, path string) contract.Changed {
+		"a deployer's manifest": func(_, d, _ *testServer, path string) contract.Changed {
 			return want[contract.Changed](d.call("PUT", path+"/manifest?force=true", pair(2, 2)), 200)
 		},
-		"an operator's manifest": func(_, _, o *house, path string) contract.Changed {
+		"an operator's manifest": func(_, _, o *testServer, path string) contract.Changed {
 			return want[contract.Changed](o.call("PUT", path+"/manifest?force=true", pair(2, 2)), 200)
 		},
-		"other values": func(_, _, o *house, path string) contract.Changed {
+		"other values": func(_, _, o *testServer, path string) contract.Changed {
 			return want[contract.Changed](o.call("PUT", path+"/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
 		},
 	} {
@@ -95,9 +95,9 @@ func TestOtherChangesWaitForTheThaw(t *testing.T) {
 			t.Parallel()
 			h, project := h.in(t), "p"+newID()[28:]
 			c := h.create(project, pair(1, 1))
-			h.rests(project)
+			h.awaitRest(project)
 			deployer, operator := h.crew(project)
-			freeze := h.begins(project, `{"action":"freeze"}`)
+			freeze := h.startTask(project, `{"action":"freeze"}`)
 			h.until("the freeze", func() bool { return h.of(project, "b").Frozen })
 			before, version := h.instances(project, ""), h.state(project).Version
 			made := change(h, deployer, operator, "/v1/projects/"+c.ID)
@@ -117,13 +117,13 @@ func TestOtherChangesWaitForTheThaw(t *testing.T) {
 			if st := h.state(project); st.Version != version || !st.Services[0].Frozen || h.task(freeze).State != mariposa.TaskActive {
 				t.Errorf("frozen: %+v", st)
 			}
-			h.ends(h.begins(project, `{"action":"thaw"}`), mariposa.TaskCompleted)
-			h.ends(*made.Task, mariposa.TaskCompleted)
+			h.awaitTask(h.startTask(project, `{"action":"thaw"}`), mariposa.TaskCompleted)
+			h.awaitTask(*made.Task, mariposa.TaskCompleted)
 			h.until("all to be as asked for", func() bool {
 				st := h.state(project)
 				return st.Status == mariposa.StatusConverged && st.Version == made.Version && st.Services[0].Running+st.Services[1].Running == 4 && !st.Frozen
 			})
-			h.ends(freeze, mariposa.TaskCompleted)
+			h.awaitTask(freeze, mariposa.TaskCompleted)
 		})
 	}
 }
@@ -132,23 +132,23 @@ func TestOtherChangesWaitForTheThaw(t *testing.T) {
 // take the newer one back when its turn comes.
 func TestAnOlderVersionNeverReplacesANewerOne(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", pair(1, 1))
-	h.rests("shop")
-	h.begins("shop", `{"action":"freeze","services":["a"]}`)
+	h.awaitRest("shop")
+	h.startTask("shop", `{"action":"freeze","services":["a"]}`)
 	h.until("the freeze", func() bool { return h.of("shop", "a").Frozen })
 	frozen := h.instances("shop", "a")
-	older := h.puts("shop", pair(2, 1), "")
-	newer := h.puts("shop", pair(2, 2), "")
+	older := h.putManifest("shop", pair(2, 1), "")
+	newer := h.putManifest("shop", pair(2, 2), "")
 	h.until("b to be rolled", func() bool { return h.task(newer).State.Ended() || h.of("shop", "b").Outdated == 0 })
 	if now := h.instances("shop", "a"); !slices.Equal(slices.Sorted(maps.Keys(now)), slices.Sorted(maps.Keys(frozen))) {
 		t.Errorf("what is frozen was changed: %+v", now)
 	}
-	h.ends(h.begins("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
-	h.ends(older, mariposa.TaskCompleted)
-	h.ends(newer, mariposa.TaskCompleted)
-	h.rests("shop")
+	h.awaitTask(h.startTask("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	h.awaitTask(older, mariposa.TaskCompleted)
+	h.awaitTask(newer, mariposa.TaskCompleted)
+	h.awaitRest("shop")
 	newest := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200)
 	if st := h.state("shop"); st.Version != h.task(newer).Version || newest.Version != st.Version {
 		t.Errorf("in force is %s, not %s", st.Version, h.task(newer).Version)
@@ -166,10 +166,10 @@ func TestAnOlderVersionNeverReplacesANewerOne(t *testing.T) {
 // their project.
 func TestCorpsesAreShownAndBounded(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	c := h.create("shop", "services:\n  web: {compute_type: dummy, scale: 5, update: {min_healthy: 0}}\n")
-	h.rests("shop")
+	h.awaitRest("shop")
 	for id := range h.instances("shop", "web") {
 		h.crash(id)
 	}
@@ -208,12 +208,12 @@ func TestCorpsesAreShownAndBounded(t *testing.T) {
 // A pause holds rollouts and lets repairs go on, at the version each slot has.
 func TestAPauseHoldsRolloutsAndNotRepairs(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", pair(1, 1))
-	h.rests("shop")
-	h.ends(h.begins("shop", `{"action":"pause","services":["a"]}`), mariposa.TaskCompleted)
-	roll := h.puts("shop", pair(2, 1), "")
+	h.awaitRest("shop")
+	h.awaitTask(h.startTask("shop", `{"action":"pause","services":["a"]}`), mariposa.TaskCompleted)
+	roll := h.putManifest("shop", pair(2, 1), "")
 	h.until("the pause to be shown", func() bool {
 		s := h.of("shop", "a")
 		return s.Paused && s.Status == mariposa.StatusPaused && s.Outdated == 2
@@ -232,8 +232,8 @@ func TestAPauseHoldsRolloutsAndNotRepairs(t *testing.T) {
 	if task := h.task(roll); task.State != mariposa.TaskActive {
 		t.Errorf("the rollout is %+v", task)
 	}
-	h.ends(h.begins("shop", `{"action":"resume"}`), mariposa.TaskCompleted)
-	h.ends(roll, mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"resume"}`), mariposa.TaskCompleted)
+	h.awaitTask(roll, mariposa.TaskCompleted)
 	if all := fmt.Sprint(h.running("a")); strings.Contains(all, "V=1") || h.of("shop", "a").Paused {
 		t.Errorf("after it: %s", all)
 	}
@@ -243,12 +243,12 @@ func TestAPauseHoldsRolloutsAndNotRepairs(t *testing.T) {
 // dropped, and the answer says how to ask for it again, unless a newer version comes.
 func TestAnAnswerNamesTheTasksThatItEnds(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", pair(1, 1))
-	h.rests("shop")
-	freeze := h.begins("shop", `{"action":"freeze"}`)
-	h.becomes(freeze, mariposa.TaskActive)
+	h.awaitRest("shop")
+	freeze := h.startTask("shop", `{"action":"freeze"}`)
+	h.awaitState(freeze, mariposa.TaskActive)
 	first := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(2, 2)), 200)
 	second := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", pair(3, 3)), 200)
 	if e := second.Ended; len(first.Ended) != 0 || len(e) != 1 || e[0].ID != *first.Task || e[0].State != mariposa.TaskQueued || e[0].ContinueWith != "" {

@@ -18,7 +18,7 @@ import (
 
 // past writes ended tasks of some projects, unevenly mixed, and returns them, newest
 // first.
-func (h *house) past(n int, projects ...string) []store.Write {
+func (h *testServer) past(n int, projects ...string) []store.Write {
 	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same past each time
 	all := make([]store.Write, n)
 	for i := range all {
@@ -43,10 +43,10 @@ func (h *house) past(n int, projects ...string) []store.Write {
 // together are what there is, newest first, each task once.
 func TestPagesOfTheHistoryAreTheWholeOfIt(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	projects := []string{w.shop.ID}
 	for _, name := range []string{"till", "depot", "fleet"} {
-		projects = append(projects, want[contract.Changed](w.by("olga").call("POST", "/v1/projects?organization=acme&name="+name, hello), 201).ID)
+		projects = append(projects, want[contract.Changed](w.asUser("olga").call("POST", "/v1/projects?organization=acme&name="+name, hello), 201).ID)
 	}
 	past := w.past(700, append(projects, w.dark.ID)...)
 	since := past[len(past)-1].ID
@@ -73,7 +73,7 @@ func TestPagesOfTheHistoryAreTheWholeOfIt(t *testing.T) {
 		}
 		var got []string
 		for {
-			page := want[contract.Tasks](w.by(who).call("GET", "/v1/queue?"+query.Encode(), nil), 200)
+			page := want[contract.Tasks](w.asUser(who).call("GET", "/v1/queue?"+query.Encode(), nil), 200)
 			for _, task := range page.Tasks {
 				if task.ID >= since { // not those that made the projects
 					got = append(got, task.ID)
@@ -96,7 +96,7 @@ func TestPagesOfTheHistoryAreTheWholeOfIt(t *testing.T) {
 func TestATaskThatEndsBetweenTwoPagesIsNeitherShownTwiceNorLeftOut(t *testing.T) {
 	t.Parallel()
 	for who, query := range map[string]string{"olga": "all=true", "admin": "all=true&organization=acme", "vera": "all=true"} {
-		w := newTown(t)
+		w := newTestTeams(t)
 		open := w.past(60, w.shop.ID)
 		for i := range open {
 			open[i].ID, open[i].Status, open[i].Archive = newID(), nil, false
@@ -121,11 +121,11 @@ func TestATaskThatEndsBetweenTwoPagesIsNeitherShownTwiceNorLeftOut(t *testing.T)
 }
 
 // turning walks all pages, counts the tasks on them, and does something after each.
-func (w *town) turning(who, query string, after func()) map[string]int {
+func (w *testTeams) turning(who, query string, after func()) map[string]int {
 	w.t.Helper()
 	seen := map[string]int{}
 	for marker := ""; ; {
-		page := want[contract.Tasks](w.by(who).call("GET", "/v1/queue?limit=7&"+query+"&marker="+marker, nil), 200)
+		page := want[contract.Tasks](w.asUser(who).call("GET", "/v1/queue?limit=7&"+query+"&marker="+marker, nil), 200)
 		for _, task := range page.Tasks {
 			seen[task.ID]++
 		}
@@ -138,7 +138,7 @@ func (w *town) turning(who, query string, after func()) map[string]int {
 
 func TestOpenTasksAreListedByWhoseTheyAreAndHowTheyStand(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	ids := map[string]string{}
 	for _, one := range []struct {
 		name, project string
@@ -175,7 +175,7 @@ func TestOpenTasksAreListedByWhoseTheyAreAndHowTheyStand(t *testing.T) {
 		{"ulla", "service=" + services["web"], []string{"dark works"}}, // a task of the whole project is about every service
 		{"sam", "", nil},
 	} {
-		page := want[contract.Tasks](w.by(c.who).call("GET", "/v1/queue?limit=9&"+c.query, nil), 200)
+		page := want[contract.Tasks](w.asUser(c.who).call("GET", "/v1/queue?limit=9&"+c.query, nil), 200)
 		var got []string
 		for _, task := range page.Tasks {
 			if name := ids[task.ID]; name != "" { // not those that made the projects

@@ -17,13 +17,13 @@ func causal(y, x int) string {
 }
 
 // fails makes a project whose second version failed for x.
-func (h *house) fails(g *gate, project string) {
+func (h *testServer) fails(g *gatedDriver, project string) {
 	h.t.Helper()
 	h.create(project, causal(1, 1))
-	h.rests(project)
+	h.awaitRest(project)
 	g.spoil(project, true)
-	h.ends(h.puts(project, causal(1, 2), ""), mariposa.TaskFailed)
-	h.rests(project)
+	h.awaitTask(h.putManifest(project, causal(1, 2), ""), mariposa.TaskFailed)
+	h.awaitRest(project)
 	if s := h.of(project, "x"); s.Status != mariposa.StatusFailed || s.Running != 1 {
 		h.t.Fatalf("x is %+v", s)
 	}
@@ -33,34 +33,34 @@ func (h *house) fails(g *gate, project string) {
 // it, and hears of it where it fails once more.
 func TestAFailedRolloutIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	for name, c := range map[string]struct {
-		again   func(h *house, project string) string
+		again   func(h *testServer, project string) string
 		scope   string
 		version int // that is in force then
 	}{
-		"by a version that changes another service": {func(h *house, p string) string { return h.puts(p, causal(3, 2), "") }, "x y", 3},
-		"by a version that scales another service": {func(h *house, p string) string {
-			return h.puts(p, strings.Replace(causal(1, 2), "y: {", "y: {scale: 2, ", 1), "")
+		"by a version that changes another service": {func(h *testServer, p string) string { return h.putManifest(p, causal(3, 2), "") }, "x y", 3},
+		"by a version that scales another service": {func(h *testServer, p string) string {
+			return h.putManifest(p, strings.Replace(causal(1, 2), "y: {", "y: {scale: 2, ", 1), "")
 		}, "x y", 3},
-		"by the same manifest":       {func(h *house, p string) string { return h.resubmits(p, causal(1, 2)) }, "x", 2},
-		"by converge":                {func(h *house, p string) string { return h.begins(p, `{"action":"converge"}`) }, "", 2},
-		"by converge of it":          {func(h *house, p string) string { return h.begins(p, `{"action":"converge","services":["x"]}`) }, "x", 2},
-		"by a revert to the newest":  {func(h *house, p string) string { return h.begins(p, `{"action":"revert","version":"2"}`) }, "x", 2},
-		"by a service that is added": {func(h *house, p string) string { return *h.adds(p, "z").Task }, "x z", 3},
+		"by the same manifest":       {func(h *testServer, p string) string { return h.resubmits(p, causal(1, 2)) }, "x", 2},
+		"by converge":                {func(h *testServer, p string) string { return h.startTask(p, `{"action":"converge"}`) }, "", 2},
+		"by converge of it":          {func(h *testServer, p string) string { return h.startTask(p, `{"action":"converge","services":["x"]}`) }, "x", 2},
+		"by a revert to the newest":  {func(h *testServer, p string) string { return h.startTask(p, `{"action":"revert","version":"2"}`) }, "x", 2},
+		"by a service that is added": {func(h *testServer, p string) string { return *h.adds(p, "z").Task }, "x z", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, project := h.in(t), "p"+newID()[28:]
 			h.fails(g, project)
-			if st := h.ends(c.again(h, project), mariposa.TaskFailed); !strings.Contains(st.Reason, ": the rollout of version") || scopeOf(st) != c.scope {
+			if st := h.awaitTask(c.again(h, project), mariposa.TaskFailed); !strings.Contains(st.Reason, ": the rollout of version") || scopeOf(st) != c.scope {
 				t.Errorf("failing again, its task is %+v", st)
 			}
 			g.spoil(project, false) // what is tried again and again, as a second y, never rests before
-			h.rests(project)
-			last := h.begins(project, `{"action":"converge"}`)
-			h.ends(last, mariposa.TaskCompleted)
+			h.awaitRest(project)
+			last := h.startTask(project, `{"action":"converge"}`)
+			h.awaitTask(last, mariposa.TaskCompleted)
 			if s := h.of(project, "x"); s.Status != mariposa.StatusConverged || s.Outdated != 0 {
 				t.Errorf("x is %+v", s)
 			}
@@ -72,7 +72,7 @@ func TestAFailedRolloutIsTriedAgain(t *testing.T) {
 }
 
 // adds adds a service to a project's manifest.
-func (h *house) adds(project, service string) contract.Changed {
+func (h *testServer) adds(project, service string) contract.Changed {
 	h.t.Helper()
 	return want[contract.Changed](h.call("POST", "/v1/projects/"+project+"/services?name="+service,
 		"{compute_type: dummy, scale: 0}\n", "Content-Type", "application/yaml"), 201)
@@ -81,8 +81,8 @@ func (h *house) adds(project, service string) contract.Changed {
 // A version that mends the cause alone brings what failed because of it with it.
 func TestAMendedCauseBringsWhatFailed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.fails(g, "shop")
 	g.spoil("shop", false)
 	if now := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", nil), 200); now.Complete || len(now.Waits) != 1 || !strings.HasPrefix(now.Waits[0], "x: the rollout of version 2 stopped") {
@@ -94,7 +94,7 @@ func TestAMendedCauseBringsWhatFailed(t *testing.T) {
 			t.Errorf("the plan says %+v", plan)
 		}
 	}
-	h.ends(h.puts("shop", causal(3, 2), ""), mariposa.TaskCompleted)
+	h.awaitTask(h.putManifest("shop", causal(3, 2), ""), mariposa.TaskCompleted)
 	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[0].Outdated != 0 {
 		t.Errorf("it is %+v", st)
 	}
@@ -110,22 +110,22 @@ func TestAMendedCauseBringsWhatFailed(t *testing.T) {
 // with the old reason.
 func TestARevertAfterAFailedRollbackTriesAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	// Stop-first, so that the rollback has to make what the rollout took away.
 	back := func(v int) string { return fleetOf(2, v, ", order: stop-first, on_failure: rollback, deadline: 2") }
 	h.create("shop", back(1))
-	h.rests("shop")
+	h.awaitRest("shop")
 	g.spoil("shop", true)
-	h.ends(h.puts("shop", back(2), ""), mariposa.TaskFailed)
-	h.rests("shop")
+	h.awaitTask(h.putManifest("shop", back(2), ""), mariposa.TaskFailed)
+	h.awaitRest("shop")
 	h.until("the rollback to fail", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })
-	if again := h.ends(h.begins("shop", `{"action":"revert"}`), mariposa.TaskFailed); !strings.Contains(again.Reason, "version 3") {
+	if again := h.awaitTask(h.startTask("shop", `{"action":"revert"}`), mariposa.TaskFailed); !strings.Contains(again.Reason, "version 3") {
 		t.Errorf("failing again, its task says %q", again.Reason)
 	}
 	h.until("it to fail again", func() bool { return h.of("shop", "web").Status == mariposa.StatusFailed })
 	g.spoil("shop", false)
-	h.ends(h.begins("shop", `{"action":"revert"}`), mariposa.TaskCompleted) // to the version that is the newest by now
+	h.awaitTask(h.startTask("shop", `{"action":"revert"}`), mariposa.TaskCompleted) // to the version that is the newest by now
 	if s := h.of("shop", "web"); s.Status != mariposa.StatusConverged || s.Running != 2 {
 		t.Errorf("web is %+v", s)
 	}
@@ -137,18 +137,18 @@ func TestARevertAfterAFailedRollbackTriesAgain(t *testing.T) {
 // What is frozen is not tried, and nobody waits for it.
 func TestAFrozenFailureKeepsNobodyBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.fails(g, "shop")
 	g.spoil("shop", false)
-	h.becomes(h.begins("shop", `{"action":"freeze","services":["x"]}`), mariposa.TaskActive)
+	h.awaitState(h.startTask("shop", `{"action":"freeze","services":["x"]}`), mariposa.TaskActive)
 	if task := h.resubmits("shop", causal(1, 2)); task != "" {
 		t.Errorf("the same manifest made task %+v", h.task(task))
 	}
-	if task := h.ends(h.puts("shop", causal(3, 2), ""), mariposa.TaskCompleted); scopeOf(task) != "y" {
+	if task := h.awaitTask(h.putManifest("shop", causal(3, 2), ""), mariposa.TaskCompleted); scopeOf(task) != "y" {
 		t.Errorf("it sees to %s", scopeOf(task))
 	}
-	h.ends(h.begins("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
 	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[0].Outdated != 0 {
 		t.Errorf("thawed, it is %+v", st)
 	}
@@ -158,18 +158,18 @@ func TestAFrozenFailureKeepsNobodyBack(t *testing.T) {
 // mends that one: its task is completed only once both have got there.
 func TestWhatWaitedForAFailureIsSeenToByTheVersionThatMendsIt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	text := func(v string, yFails, xFails string) string {
 		return "services:\n  y: {compute_type: dummy, update: {min_healthy: 0}, environment: [V=" + v + "], dummy: {fail_prop: \"" + yFails + "\"}}\n" +
 			"  x: {compute_type: dummy, update: {min_healthy: 0}, environment: [V=" + v + "], depends_on: [y], dummy: {fail_prop: \"" + xFails + "\"}}\n"
 	}
 	project := "waiting"
 	h.create(project, text("1", "no", "no"))
-	h.rests(project)
-	h.ends(h.puts(project, text("2", "yes", "no"), ""), mariposa.TaskFailed)
-	h.rests(project)
-	st := h.ends(h.puts(project, text("2", "no", "no"), ""), mariposa.TaskCompleted)
+	h.awaitRest(project)
+	h.awaitTask(h.putManifest(project, text("2", "yes", "no"), ""), mariposa.TaskFailed)
+	h.awaitRest(project)
+	st := h.awaitTask(h.putManifest(project, text("2", "no", "no"), ""), mariposa.TaskCompleted)
 	if scopeOf(st) != "x y" {
 		t.Errorf("the task sees to %s", scopeOf(st))
 	}

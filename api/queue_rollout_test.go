@@ -18,7 +18,7 @@ func fleetOf(scale, version int, update string) string {
 }
 
 // at counts the instances of web by the version they were made from.
-func (h *house) at(project string) map[string]int {
+func (h *testServer) at(project string) map[string]int {
 	h.t.Helper()
 	counts := map[string]int{}
 	for _, i := range h.instances(project, "web") {
@@ -30,8 +30,8 @@ func (h *house) at(project string) map[string]int {
 // A canary holds, goes on by a count, and ends or is taken back.
 func TestACanaryHoldsAndGoesOnOrBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	for _, c := range []struct {
 		name, canary string
 		held         int
@@ -40,8 +40,8 @@ func TestACanaryHoldsAndGoesOnOrBack(t *testing.T) {
 			t.Parallel()
 			h := h.in(t)
 			first := h.create(c.name, fleetOf(12, 1, ""))
-			h.rests(c.name)
-			h.ends(h.puts(c.name, fleetOf(12, 2, ""), "&canary="+c.canary), mariposa.TaskCompleted)
+			h.awaitRest(c.name)
+			h.awaitTask(h.putManifest(c.name, fleetOf(12, 2, ""), "&canary="+c.canary), mariposa.TaskCompleted)
 			held := func(n int) {
 				t.Helper()
 				if s := h.of(c.name, "web"); s.Status != mariposa.StatusHeld || !contains(s.Reason, fmt.Sprintf("%d of 12 at version ", n)) || s.Outdated != 12-n || s.Running != 12 {
@@ -49,10 +49,10 @@ func TestACanaryHoldsAndGoesOnOrBack(t *testing.T) {
 				}
 			}
 			held(c.held)
-			h.ends(h.begins(c.name, `{"action":"reprovision","services":["web"],"count":4}`), mariposa.TaskCompleted)
+			h.awaitTask(h.startTask(c.name, `{"action":"reprovision","services":["web"],"count":4}`), mariposa.TaskCompleted)
 			held(c.held + 4)
 			if c.name == "a-number" {
-				h.ends(h.begins(c.name, `{"action":"reprovision"}`), mariposa.TaskCompleted)
+				h.awaitTask(h.startTask(c.name, `{"action":"reprovision"}`), mariposa.TaskCompleted)
 				if s := h.of(c.name, "web"); s.Status != mariposa.StatusConverged || s.Outdated != 0 || h.at(c.name)[first.Version[:7]] != 0 {
 					t.Errorf("in the end: %+v, %v", s, h.at(c.name))
 				}
@@ -60,7 +60,7 @@ func TestACanaryHoldsAndGoesOnOrBack(t *testing.T) {
 			}
 			old := h.instances(c.name, "web")
 			maps.DeleteFunc(old, func(_ string, i contract.Instance) bool { return i.Version != first.Version })
-			h.ends(h.begins(c.name, `{"action":"revert"}`), mariposa.TaskCompleted)
+			h.awaitTask(h.startTask(c.name, `{"action":"revert"}`), mariposa.TaskCompleted)
 			now := h.instances(c.name, "web")
 			for id := range old {
 				if _, still := now[id]; !still {
@@ -77,13 +77,13 @@ func TestACanaryHoldsAndGoesOnOrBack(t *testing.T) {
 // Filters pick what is made anew, and nothing else is.
 func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
-	h.gated("n2")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
+	h.joinGated("n2")
 	text := "services:\n  a: {compute_type: dummy, scale: 4, image: %s, update: {min_healthy: 0}}\n  b: {compute_type: dummy, scale: 2, image: two, update: {min_healthy: 0}}\n"
 	h.create("shop", fmt.Sprintf(text, "one"))
-	h.rests("shop")
-	h.ends(h.puts("shop", fmt.Sprintf(text, "uno"), "&canary=1"), mariposa.TaskCompleted)
+	h.awaitRest("shop")
+	h.awaitTask(h.putManifest("shop", fmt.Sprintf(text, "uno"), "&canary=1"), mariposa.TaskCompleted)
 	pick := func(is func(contract.Instance) bool) []string {
 		var ids []string
 		for id, i := range h.instances("shop", "") {
@@ -110,7 +110,7 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 			c.filters = strings.Replace(c.filters, "ONE", one, 1)
 		}
 		before, meant := h.instances("shop", ""), pick(c.is)
-		task := h.ends(h.begins("shop", `{"action":"reprovision","filters":%s}`, c.filters), mariposa.TaskCompleted)
+		task := h.awaitTask(h.startTask("shop", `{"action":"reprovision","filters":%s}`, c.filters), mariposa.TaskCompleted)
 		if !strings.HasSuffix(task.Reason, c.words) {
 			t.Errorf("with %s the task says %q", c.filters, task.Reason)
 		}
@@ -125,7 +125,7 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 		}
 	}
 	for _, filters := range []string{`{"image":"three"}`, `{"image":"two","service":"a"}`, `{"version":"1","service":"b"}`} {
-		c := want[contract.Changed](h.ask("shop", `{"action":"reprovision","filters":%s}`, filters), 202)
+		c := want[contract.Changed](h.putAction("shop", `{"action":"reprovision","filters":%s}`, filters), 202)
 		if c.Task != nil || !strings.HasPrefix(c.Reason, "no instance matches the filter") || strings.Contains(c.Reason, "made from the older") != strings.Contains(filters, "version") {
 			t.Errorf("with %s, which nothing matches: %+v", filters, c)
 		}
@@ -136,12 +136,12 @@ func TestAReprovisionTouchesWhatMatchesOnly(t *testing.T) {
 // what is left are taken.
 func TestScalingInMidRolloutTouchesNothingFresh(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.create("shop", fleetOf(35, 1, ""))
-	h.rests("shop")
+	h.awaitRest("shop")
 	old := h.instances("shop", "web")
-	roll := h.begins("shop", `{"action":"reprovision","rolling":5}`)
+	roll := h.startTask("shop", `{"action":"reprovision","rolling":5}`)
 	h.until("some to be fresh", func() bool {
 		fresh := 0
 		for id, i := range h.instances("shop", "web") {
@@ -159,11 +159,11 @@ func TestScalingInMidRolloutTouchesNothingFresh(t *testing.T) {
 		_, is := old[id]
 		return is || i.State != mariposa.StateRunning
 	})
-	scale := h.begins("shop", `{"action":"scale","scale":{"web":20}}`)
-	h.becomes(scale, mariposa.TaskActive)
+	scale := h.startTask("shop", `{"action":"scale","scale":{"web":20}}`)
+	h.awaitState(scale, mariposa.TaskActive)
 	g.open("shop")
-	h.ends(roll, mariposa.TaskCompleted)
-	h.ends(scale, mariposa.TaskCompleted)
+	h.awaitTask(roll, mariposa.TaskCompleted)
+	h.awaitTask(scale, mariposa.TaskCompleted)
 	now := h.instances("shop", "web")
 	if s := h.of("shop", "web"); len(now) != 20 || s.Running != 20 || s.Status != mariposa.StatusConverged {
 		t.Errorf("in the end: %+v", s)
@@ -198,20 +198,20 @@ func TestScalingInMidRolloutTouchesNothingFresh(t *testing.T) {
 // nothing is left.
 func TestAFailedVersionIsRolledBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	bad := strings.Replace(fleetOf(4, 2, ", on_failure: rollback"), "environment", `dummy: {fail_prop: "yes"}, environment`, 1)
 	t.Run("to the version before", func(t *testing.T) {
 		t.Parallel()
 		h := h.in(t)
 		first := h.create("shop", fleetOf(2, 1, ", on_failure: rollback"))
-		h.rests("shop")
-		h.ends(h.begins("shop", `{"action":"scale","scale":{"web":3}}`), mariposa.TaskCompleted)
-		task := h.ends(h.puts("shop", bad, ""), mariposa.TaskFailed)
+		h.awaitRest("shop")
+		h.awaitTask(h.startTask("shop", `{"action":"scale","scale":{"web":3}}`), mariposa.TaskCompleted)
+		task := h.awaitTask(h.putManifest("shop", bad, ""), mariposa.TaskFailed)
 		if !contains(task.Reason, "rolled back to version 1") {
 			t.Errorf("the task says %q", task.Reason)
 		}
-		h.rests("shop")
+		h.awaitRest("shop")
 		if st, s := h.state("shop"), h.of("shop", "web"); st.Version != first.Version || s.Goal != 3 || s.Running != 3 || s.Status != mariposa.StatusConverged || s.Outdated != 0 {
 			t.Errorf("after it: %+v", st)
 		}
@@ -220,7 +220,7 @@ func TestAFailedVersionIsRolledBack(t *testing.T) {
 		t.Parallel()
 		h := h.in(t)
 		c := h.create("new", bad)
-		if task := h.ends(*c.Task, mariposa.TaskFailed); !contains(task.Reason, "no version has been fully in force before") {
+		if task := h.awaitTask(*c.Task, mariposa.TaskFailed); !contains(task.Reason, "no version has been fully in force before") {
 			t.Errorf("the task says %q", task.Reason)
 		}
 		h.until("nothing to be left", func() bool { return len(h.instances("new", "")) == 0 && len(h.openTasks("new")) == 0 })
@@ -233,8 +233,8 @@ func TestAFailedVersionIsRolledBack(t *testing.T) {
 // A plan's steps are those that are taken then.
 func TestAPlanComesTrue(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	const before = "services:\n  a: {compute_type: dummy, scale: 3, update: {min_healthy: 0}}\n  b: {compute_type: dummy, scale: 2, depends_on: [a], update: {min_healthy: 0}}\n"
 	for name, after := range map[string]string{
 		"scales":      strings.NewReplacer("scale: 3", "scale: 1", "scale: 2", "scale: 4").Replace(before),
@@ -248,7 +248,7 @@ func TestAPlanComesTrue(t *testing.T) {
 			t.Parallel()
 			h := h.in(t)
 			c := h.create(name, before)
-			h.rests(name)
+			h.awaitRest(name)
 			newest := want[contract.Project](h.call("GET", "/v1/projects/"+name, nil), 200).Version
 			plan := want[contract.Plan](h.call("POST", "/v1/projects/"+name+"/plan", after), 200)
 			if now := want[contract.Project](h.call("GET", "/v1/projects/"+name, nil), 200).Version; now != newest || len(h.openTasks(name)) > 0 || !plan.Complete {
@@ -258,7 +258,7 @@ func TestAPlanComesTrue(t *testing.T) {
 			for _, s := range plan.Steps {
 				foreseen[s.Step+" "+s.Slot]++
 			}
-			task := h.ends(h.puts(name, after, ""), mariposa.TaskCompleted)
+			task := h.awaitTask(h.putManifest(name, after, ""), mariposa.TaskCompleted)
 			taken := map[string]int{}
 			for _, s := range task.Steps {
 				if s.Result == "asked" || s.Result == "done" {
@@ -276,11 +276,11 @@ func TestAPlanComesTrue(t *testing.T) {
 // Progress never runs backwards, and history pages without gaps or doubles.
 func TestProgressAndHistoryGoOneWay(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", fleetOf(12, 1, ""))
-	h.rests("shop")
-	roll := h.begins("shop", `{"action":"reprovision","rolling":2}`)
+	h.awaitRest("shop")
+	roll := h.startTask("shop", `{"action":"reprovision","rolling":2}`)
 	var last mariposa.Progress
 	h.until("the rollout to end", func() bool {
 		task := h.task(roll)
@@ -296,7 +296,7 @@ func TestProgressAndHistoryGoOneWay(t *testing.T) {
 	}
 	ids := map[string]bool{}
 	for i := range 20 {
-		h.ends(h.begins("shop", `{"action":"scale","scale":{"web":%d}}`, 1+i%2), mariposa.TaskCompleted)
+		h.awaitTask(h.startTask("shop", `{"action":"scale","scale":{"web":%d}}`, 1+i%2), mariposa.TaskCompleted)
 	}
 	for query := "?all=true&project=shop&limit=7"; query != ""; {
 		page := want[contract.Tasks](h.call("GET", "/v1/queue"+query, nil), 200)

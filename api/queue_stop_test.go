@@ -14,9 +14,9 @@ func patient(timeout int, preserve string) string {
 	return fmt.Sprintf("services:\n  web: {compute_type: dummy, scale: 1, stop: {timeout: %d, preservestopped: %q}, update: {min_healthy: 0}}\n", timeout, preserve)
 }
 
-// lingers waits until an instance of web is stopping for ever and its service says
+// hasLingering waits until an instance of web is stopping for ever and its service says
 // so, and what ends it.
-func (h *house) lingers(project string) contract.Instance {
+func (h *testServer) hasLingering(project string) contract.Instance {
 	h.t.Helper()
 	var one contract.Instance
 	h.until("an instance that takes for ever to stop", func() bool {
@@ -31,26 +31,26 @@ func (h *house) lingers(project string) contract.Instance {
 // service, whether its remains are kept or not, and by who deletes a project.
 func TestWhatStopsForEverCanBeEndedByForce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	for _, preserve := range []string{"no", "always"} {
 		shop := "keeps-" + preserve
 		h.create(shop, patient(-1, preserve))
-		h.rests(shop)
+		h.awaitRest(shop)
 		for id := range h.instances(shop, "web") {
 			h.call("DELETE", "/v1/instances/"+id+"?force=true", nil).wantError(409, mariposa.Conflict, "is not stopping")
 		}
-		stop := h.begins(shop, `{"action":"stop"}`)
-		one := h.lingers(shop)
+		stop := h.startTask(shop, `{"action":"stop"}`)
+		one := h.hasLingering(shop)
 		h.call("DELETE", "/v1/instances/"+one.ID, nil).wantError(409, mariposa.Conflict, "belongs to service web")
 		want[contract.Changed](h.call("DELETE", "/v1/instances/"+one.ID+"?force=true", nil), 200)
-		h.ends(stop, mariposa.TaskCompleted)
+		h.awaitTask(stop, mariposa.TaskCompleted)
 		if st := h.of(shop, "web"); st.Stopping != 0 || strings.Contains(st.Reason, "for ever") {
 			t.Errorf("in the end %+v", st)
 		}
 	}
 	h.create("doomed", patient(-1, "no"))
-	h.rests("doomed")
+	h.awaitRest("doomed")
 	id := h.idOf("doomed")
 	want[contract.Changed](h.call("DELETE", "/v1/projects/doomed?force=true", nil), 202)
 	var stopping []string
@@ -71,21 +71,21 @@ func TestWhatStopsForEverCanBeEndedByForce(t *testing.T) {
 // is frozen, the reason says that something stops.
 func TestAShorterTimeToStopIsHeardByWhatIsStopping(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", patient(-1, "no"))
-	h.rests("shop")
+	h.awaitRest("shop")
 	one := ""
 	for one = range h.instances("shop", "web") {
 	}
-	stop := h.begins("shop", `{"action":"stop"}`)
-	h.lingers("shop")
+	stop := h.startTask("shop", `{"action":"stop"}`)
+	h.hasLingering("shop")
 	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+stop, nil), 202)
 	h.until("the freeze", func() bool { return h.of("shop", "web").Frozen })
 	if reason := h.of("shop", "web").Reason; !strings.Contains(reason, "1 instance is stopping") || !strings.Contains(reason, "rm --force") {
 		t.Errorf("frozen, it says %q", reason)
 	}
-	h.begins("shop", `{"action":"thaw"}`)
+	h.startTask("shop", `{"action":"thaw"}`)
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", patient(0, "no")), 200)
 	h.until("it to be gone", func() bool { return h.picture.Instances.Get(one) == nil })
 }

@@ -22,7 +22,7 @@ func chain(first string) string {
 }
 
 // everMade counts the instances of each service that were ever made.
-func (h *house) everMade(project string) string {
+func (h *testServer) everMade(project string) string {
 	h.t.Helper()
 	made := map[string]int{}
 	for _, e := range want[contract.Events](h.call("GET", "/v1/events?limit=1000&since=0&project="+project, nil), 200).Events {
@@ -35,34 +35,34 @@ func (h *house) everMade(project string) string {
 
 // begun makes a project whose first start is at work, and gets nowhere as long as the
 // gate is shut.
-func (h *house) begun(g *gate, project, manifest string) (start string) {
+func (h *testServer) begun(g *gatedDriver, project, manifest string) (start string) {
 	h.t.Helper()
 	g.close(project)
 	start = *h.create(project, manifest).Task
-	h.becomes(start, mariposa.TaskActive)
+	h.awaitState(start, mariposa.TaskActive)
 	h.until("the first to be made", func() bool { return len(h.instances(project, "a")) == 1 })
 	return start
 }
 
 // superseded checks that a task ends a start as soon as it begins, and says so.
-func (h *house) superseded(start, by string) {
+func (h *testServer) superseded(start, by string) {
 	h.t.Helper()
-	h.becomes(start, mariposa.TaskTerminated)
+	h.awaitState(start, mariposa.TaskTerminated)
 	if task := h.task(start); task.State != mariposa.TaskTerminated || task.EndedBy != by || task.Finished == nil {
 		h.t.Fatalf("the start is %+v, and was to be ended by %s", task, by)
 	}
 }
 
-// restless is a store in which the planner writes the progress of an active task just
+// crowdedStore is a store in which the planner writes the progress of an active task just
 // before each change of a person is committed.
-type restless struct{ store.Store }
+type crowdedStore struct{ store.Store }
 
-func (s restless) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (s crowdedStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	people := func(w store.Write) bool { return w.Kind == mariposa.KindProject && w.Spec != nil }
 	if slices.ContainsFunc(units, func(u store.Unit) bool { return slices.ContainsFunc(u.Writes, people) }) {
 		tasks, err := s.List(ctx, store.Query{Kind: mariposa.KindTask})
 		if err != nil {
-			return store.Failed(units, err)
+			return store.FailAll(units, err)
 		}
 		for _, r := range tasks {
 			if st, _ := r.Status.(*mariposa.TaskStatus); st != nil && st.State == mariposa.TaskActive {
@@ -76,8 +76,8 @@ func (s restless) Commit(ctx context.Context, units ...store.Unit) []store.Resul
 // A start that gets on all the time does not keep a new version out.
 func TestAManifestSupersedesAStartThatMoves(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner, over(func(s store.Store) store.Store { return restless{s} }))
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner, withStore(func(s store.Store) store.Store { return crowdedStore{s} }))
+	g := h.joinGated("n1")
 	start := h.begun(g, "shop", chain(""))
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", chain(", environment: {V: 2}")), 200)
 	if len(c.Ended) != 1 || c.Ended[0].ID != start {
@@ -85,27 +85,27 @@ func TestAManifestSupersedesAStartThatMoves(t *testing.T) {
 	}
 	h.superseded(start, *c.Task)
 	g.open("shop")
-	h.rests("shop")
+	h.awaitRest("shop")
 }
 
 // A chain that is mended at its beginning while the first start builds it is built
 // once: the new version takes the start's place.
 func TestAManifestSupersedesTheFirstStart(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	start := h.begun(g, "shop", chain(""))
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", chain(", environment: {V: 2}")), 200)
 	h.superseded(start, *c.Task)
 	if len(c.Ended) != 1 || c.Ended[0].ID != start || c.Ended[0].Task != mariposa.TaskStart {
 		t.Errorf("the answer names %+v as ended", c.Ended)
 	}
-	h.becomes(*c.Task, mariposa.TaskActive)
+	h.awaitState(*c.Task, mariposa.TaskActive)
 	if task := h.task(*c.Task); task.Task != mariposa.TaskReprovision || len(task.Services) != 0 {
 		t.Errorf("what takes the place of the start is %+v", task)
 	}
 	g.open("shop")
-	h.ends(*c.Task, mariposa.TaskCompleted)
+	h.awaitTask(*c.Task, mariposa.TaskCompleted)
 	if made := h.everMade("shop"); made != "a 2, b 1, c 1" {
 		t.Errorf("made were %s", made)
 	}
@@ -118,10 +118,10 @@ func TestAManifestSupersedesTheFirstStart(t *testing.T) {
 // by the table.
 func TestAnExplicitReprovisionWaitsForTheFirstStart(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	start := h.begun(g, "shop", chain(""))
-	anew := h.begins("shop", `{"action":"reprovision","services":["a"]}`)
+	anew := h.startTask("shop", `{"action":"reprovision","services":["a"]}`)
 	if task := h.task(anew); task.State != mariposa.TaskQueued || len(task.WaitsFor) != 1 || task.WaitsFor[0] != start {
 		t.Errorf("it is %+v", task)
 	}
@@ -130,26 +130,26 @@ func TestAnExplicitReprovisionWaitsForTheFirstStart(t *testing.T) {
 	if set.Task != nil || h.task(start).State != mariposa.TaskActive {
 		t.Errorf("values made %+v, the start is %+v", set, h.task(start))
 	}
-	next := h.puts("shop", chain(", environment: {V: 2}"), "")
+	next := h.putManifest("shop", chain(", environment: {V: 2}"), "")
 	h.superseded(start, next)
 	if task := h.task(anew); task.State != mariposa.TaskTerminated || task.EndedBy != next {
 		t.Errorf("what waited for the start is %+v", task)
 	}
 	g.open("shop")
-	h.ends(next, mariposa.TaskCompleted)
+	h.awaitTask(next, mariposa.TaskCompleted)
 }
 
 // A manifest that scales alone takes the place of a start too, and finishes what that
 // had begun.
 func TestAManifestOfOtherScalesFinishesTheStart(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	start := h.begun(g, "shop", chain(""))
-	next := h.puts("shop", chain(", scale: 2"), "")
+	next := h.putManifest("shop", chain(", scale: 2"), "")
 	h.superseded(start, next)
 	g.open("shop")
-	h.ends(next, mariposa.TaskCompleted)
+	h.awaitTask(next, mariposa.TaskCompleted)
 	if made := h.everMade("shop"); made != "a 2, b 1, c 1" || h.state("shop").Status != mariposa.StatusConverged {
 		t.Errorf("made were %s; it is %+v", made, h.state("shop"))
 	}
@@ -158,19 +158,19 @@ func TestAManifestOfOtherScalesFinishesTheStart(t *testing.T) {
 // A revert to a version takes the place of the start of another, like a manifest.
 func TestARevertSupersedesAStart(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.create("shop", chain(""))
-	h.rests("shop")
-	h.ends(h.puts("shop", chain(", environment: {V: 2}"), ""), mariposa.TaskCompleted)
-	h.ends(h.begins("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
+	h.awaitRest("shop")
+	h.awaitTask(h.putManifest("shop", chain(", environment: {V: 2}"), ""), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
 	g.close("shop")
-	start := h.begins("shop", `{"action":"start"}`)
-	h.becomes(start, mariposa.TaskActive)
-	back := h.begins("shop", `{"action":"revert"}`)
+	start := h.startTask("shop", `{"action":"start"}`)
+	h.awaitState(start, mariposa.TaskActive)
+	back := h.startTask("shop", `{"action":"revert"}`)
 	h.superseded(start, back)
 	g.open("shop")
-	h.ends(back, mariposa.TaskCompleted)
+	h.awaitTask(back, mariposa.TaskCompleted)
 	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[2].Running != 1 {
 		t.Errorf("it is %+v", st)
 	}
@@ -183,17 +183,17 @@ func TestARevertSupersedesAStart(t *testing.T) {
 // its newest version again.
 func TestARevertOfAFirstCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	start := h.begun(g, "shop", chain(""))
-	h.ask("shop", `{"action":"revert","rolling":1}`).wantError(400, mariposa.InvalidArgument, "no version of shop was ever fully in force")
-	c := want[contract.Changed](h.ask("shop", `{"action":"revert"}`), 202)
+	h.putAction("shop", `{"action":"revert","rolling":1}`).wantError(400, mariposa.InvalidArgument, "no version of shop was ever fully in force")
+	c := want[contract.Changed](h.putAction("shop", `{"action":"revert"}`), 202)
 	if c.Task == nil || c.Number != 1 || !strings.Contains(c.Reason, "it is stopped, and nothing of it is left") {
 		t.Fatalf("it answered %+v", c)
 	}
 	h.superseded(start, *c.Task)
 	g.open("shop")
-	if task := h.ends(*c.Task, mariposa.TaskCompleted); task.Task != mariposa.TaskStop || task.Component != "revert" {
+	if task := h.awaitTask(*c.Task, mariposa.TaskCompleted); task.Task != mariposa.TaskStop || task.Component != "revert" {
 		t.Errorf("the task is %+v", task)
 	}
 	if left := want[contract.Instances](h.call("GET", "/v1/instances?project=shop", nil), 200).Instances; len(left) > 0 {
@@ -202,39 +202,39 @@ func TestARevertOfAFirstCreateLeavesNothing(t *testing.T) {
 	if st := h.state("shop"); st.Goal != mariposa.GoalStopped || st.Status != mariposa.StatusStopped {
 		t.Errorf("it is %+v", st)
 	}
-	if again := want[contract.Changed](h.ask("shop", `{"action":"revert"}`), 202); again.Task != nil {
+	if again := want[contract.Changed](h.putAction("shop", `{"action":"revert"}`), 202); again.Task != nil {
 		t.Errorf("taken back once more: %+v", again)
 	}
-	h.ends(h.begins("shop", `{"action":"start"}`), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"start"}`), mariposa.TaskCompleted)
 	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[2].Running != 1 {
 		t.Errorf("started again, it is %+v", st)
 	}
-	h.ask("shop", `{"action":"revert"}`).wantError(409, mariposa.Conflict, "name the version")
+	h.putAction("shop", `{"action":"revert"}`).wantError(409, mariposa.Conflict, "name the version")
 }
 
 // Several versions that never got anywhere are taken back together, what waited for a
 // thaw included. A start brings the newest of them.
 func TestARevertOfAFirstCreateDropsWhatWaits(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.begun(g, "shop", chain(""))
-	freeze := h.begins("shop", `{"action":"freeze"}`)
-	h.becomes(freeze, mariposa.TaskActive)
-	waits := h.puts("shop", chain(", environment: {V: 2}"), "")
+	freeze := h.startTask("shop", `{"action":"freeze"}`)
+	h.awaitState(freeze, mariposa.TaskActive)
+	waits := h.putManifest("shop", chain(", environment: {V: 2}"), "")
 	if task := h.task(waits); task.State != mariposa.TaskQueued {
 		t.Fatalf("under a freeze the manifest's task is %+v", task)
 	}
-	back := h.begins("shop", `{"action":"revert"}`)
+	back := h.startTask("shop", `{"action":"revert"}`)
 	for _, id := range []string{freeze, waits} {
 		h.superseded(id, back)
 	}
 	g.open("shop")
-	h.ends(back, mariposa.TaskCompleted)
+	h.awaitTask(back, mariposa.TaskCompleted)
 	if left := h.instances("shop", ""); len(left) > 0 {
 		t.Errorf("left are %+v", left)
 	}
-	h.ends(h.begins("shop", `{"action":"start"}`), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"start"}`), mariposa.TaskCompleted)
 	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 2 || h.state("shop").Version != p.Version {
 		t.Errorf("version %s is in force, and the newest is %+v", h.state("shop").Version, p)
 	}
@@ -244,18 +244,18 @@ func TestARevertOfAFirstCreateDropsWhatWaits(t *testing.T) {
 // what is there stays until then.
 func TestADeployersRevertOfAFirstCreateWaitsForTheThaw(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", strings.Replace(chain(""), "c: {", "c: {dummy: {fail_prop: \"yes\"}, ", 1)) // the last never comes up
 	h.until("what can come up", func() bool { return len(h.instances("shop", "b")) == 1 })
 	deployer, _ := h.crew("shop")
-	h.becomes(h.begins("shop", `{"action":"freeze"}`), mariposa.TaskActive)
-	back := deployer.begins(h.idOf("shop"), `{"action":"revert"}`)
+	h.awaitState(h.startTask("shop", `{"action":"freeze"}`), mariposa.TaskActive)
+	back := deployer.startTask(h.idOf("shop"), `{"action":"revert"}`)
 	if task := h.task(back); task.State != mariposa.TaskQueued || len(h.instances("shop", "")) == 0 {
 		t.Errorf("it does not wait: %+v", task)
 	}
-	h.ends(h.begins("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
-	h.ends(back, mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	h.awaitTask(back, mariposa.TaskCompleted)
 	if left := h.instances("shop", ""); len(left) > 0 {
 		t.Errorf("left are %+v", left)
 	}
@@ -265,24 +265,24 @@ func TestADeployersRevertOfAFirstCreateWaitsForTheThaw(t *testing.T) {
 // until then.
 func TestAManifestThatWaitsForAThawLeavesTheStartAlone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.create("shop", trio)
-	h.rests("shop")
-	h.ends(h.begins("shop", `{"action":"stop","services":["a"]}`), mariposa.TaskCompleted)
-	h.becomes(h.begins("shop", `{"action":"freeze","services":["b"]}`), mariposa.TaskActive)
+	h.awaitRest("shop")
+	h.awaitTask(h.startTask("shop", `{"action":"stop","services":["a"]}`), mariposa.TaskCompleted)
+	h.awaitState(h.startTask("shop", `{"action":"freeze","services":["b"]}`), mariposa.TaskActive)
 	g.close("shop")
-	start := h.begins("shop", `{"action":"start","services":["a"]}`)
-	h.becomes(start, mariposa.TaskActive)
-	next := h.puts("shop", strings.ReplaceAll(trio, "dummy,", "dummy, environment: {V: 2},"), "")
+	start := h.startTask("shop", `{"action":"start","services":["a"]}`)
+	h.awaitState(start, mariposa.TaskActive)
+	next := h.putManifest("shop", strings.ReplaceAll(trio, "dummy,", "dummy, environment: {V: 2},"), "")
 	if task := h.task(next); task.State != mariposa.TaskQueued || h.task(start).State != mariposa.TaskActive {
 		t.Errorf("the start is %+v beside %+v", h.task(start), task)
 	}
-	h.begins("shop", `{"action":"thaw","services":["b"]}`)
-	h.becomes(next, mariposa.TaskActive)
+	h.startTask("shop", `{"action":"thaw","services":["b"]}`)
+	h.awaitState(next, mariposa.TaskActive)
 	h.superseded(start, next)
 	g.open("shop")
-	h.ends(next, mariposa.TaskCompleted)
+	h.awaitTask(next, mariposa.TaskCompleted)
 	if st := h.state("shop"); st.Status != mariposa.StatusConverged || st.Services[0].Running != 1 || st.Services[0].Outdated != 0 {
 		t.Errorf("it is %+v", st)
 	}
@@ -291,17 +291,17 @@ func TestAManifestThatWaitsForAThawLeavesTheStartAlone(t *testing.T) {
 // What to run after a task that took the place of a first start was terminated.
 func TestATerminatedFirstVersionIsUndoneByAStop(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.begun(g, "shop", chain(""))
-	next := h.puts("shop", chain(", environment: {V: 2}"), "")
-	h.becomes(next, mariposa.TaskActive)
+	next := h.putManifest("shop", chain(", environment: {V: 2}"), "")
+	h.awaitState(next, mariposa.TaskActive)
 	ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+next, nil), 202)
 	if ended.UndoWith != "mariposa -j shop project stop" || ended.ContinueWith != "mariposa -j shop project thaw" {
 		t.Errorf("it answered %+v", ended)
 	}
 	g.open("shop")
-	h.ends(h.begins("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"stop"}`), mariposa.TaskCompleted)
 	if left := h.instances("shop", ""); len(left) > 0 {
 		t.Errorf("left are %+v", left)
 	}

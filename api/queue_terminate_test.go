@@ -11,26 +11,26 @@ import (
 )
 
 // runs asks the API for what a command of the answer to a termination asks for.
-func (h *house) runs(project, command string) string {
+func (h *testServer) runs(project, command string) string {
 	h.t.Helper()
 	say := "mariposa -j " + project + " project "
 	switch command {
 	case say + "thaw --service a":
-		return h.begins(project, `{"action":"thaw","services":["a"]}`)
+		return h.startTask(project, `{"action":"thaw","services":["a"]}`)
 	case say + "scale a=2":
-		return h.begins(project, `{"action":"scale","scale":{"a":2}}`)
+		return h.startTask(project, `{"action":"scale","scale":{"a":2}}`)
 	case say + "scale a=+3":
-		return h.begins(project, `{"action":"scale","scale":{"a":"+3"}}`)
+		return h.startTask(project, `{"action":"scale","scale":{"a":"+3"}}`)
 	case say + "start --service a":
-		return h.begins(project, `{"action":"start","services":["a"]}`)
+		return h.startTask(project, `{"action":"start","services":["a"]}`)
 	case say + "stop --service a":
-		return h.begins(project, `{"action":"stop","services":["a"]}`)
+		return h.startTask(project, `{"action":"stop","services":["a"]}`)
 	case say + "reprovision --service a":
-		return h.begins(project, `{"action":"reprovision","services":["a"]}`)
+		return h.startTask(project, `{"action":"reprovision","services":["a"]}`)
 	case say + "revert 1":
-		return h.begins(project, `{"action":"revert","version":"1"}`)
+		return h.startTask(project, `{"action":"revert","version":"1"}`)
 	case say + "revert 2 --with-scale":
-		return h.begins(project, `{"action":"revert","version":"2","with_scale":true}`)
+		return h.startTask(project, `{"action":"revert","version":"2","with_scale":true}`)
 	}
 	h.t.Fatalf("nobody knows the command %q", command)
 	return ""
@@ -40,8 +40,8 @@ func (h *house) runs(project, command string) string {
 // nothing half-made. A thaw goes on, and the other command takes it back.
 func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	for _, c := range []struct {
 		kind, ask string
 		goal      int
@@ -61,13 +61,13 @@ func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 				t.Parallel()
 				h, project := h.in(t), c.kind+"-"+way
 				h.create(project, pair(1, 1))
-				h.rests(project)
+				h.awaitRest(project)
 				if c.kind == "start" {
-					h.ends(h.begins(project, `{"action":"stop","services":["a"]}`), mariposa.TaskCompleted)
+					h.awaitTask(h.startTask(project, `{"action":"stop","services":["a"]}`), mariposa.TaskCompleted)
 				}
 				g.close(project)
-				task := h.begins(project, "%s", c.ask)
-				h.becomes(task, mariposa.TaskActive)
+				task := h.startTask(project, "%s", c.ask)
+				h.awaitState(task, mariposa.TaskActive)
 				h.until("a step to be under way", func() bool { s := h.of(project, "a"); return s.Starting+s.Stopping > 0 })
 				ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
 				if ended.Freeze == nil || ended.Goal["a"] != c.goal || len(ended.Goal) != 1 || len(ended.Actual) != 1 {
@@ -80,7 +80,7 @@ func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 					t.Errorf("the task is %+v", got)
 				}
 				h.call("DELETE", "/v1/queue/"+task, nil).wantError(409, mariposa.Conflict, "ended already")
-				h.becomes(*ended.Freeze, mariposa.TaskActive)
+				h.awaitState(*ended.Freeze, mariposa.TaskActive)
 				asked := len(h.task(task).Steps)
 				g.open(project)
 				h.until("the scope to settle", func() bool {
@@ -99,7 +99,7 @@ func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 				if way == "undone" {
 					command, runs = ended.UndoWith, c.undone
 				}
-				h.ends(h.runs(project, command), mariposa.TaskCompleted)
+				h.awaitTask(h.runs(project, command), mariposa.TaskCompleted)
 				h.until("all to be as it should", func() bool {
 					s := h.of(project, "a")
 					return s.Running == runs && s.Starting+s.Stopping == 0 && !s.Frozen && len(h.openTasks(project)) == 0
@@ -112,17 +112,17 @@ func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 // A rollout that is terminated in its middle goes on after a thaw, or back.
 func TestATerminatedRolloutGoesOnOrBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	for _, way := range []string{"on", "back"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			h := h.in(t)
 			h.create(way, pair(1, 1))
-			h.rests(way)
+			h.awaitRest(way)
 			before := slices.Sorted(maps.Keys(h.instances(way, "a")))
 			g.close(way)
-			task := h.puts(way, pair(2, 1), "")
+			task := h.putManifest(way, pair(2, 1), "")
 			h.until("a step to be under way", func() bool { return h.of(way, "a").Starting > 0 })
 			ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
 			thaw, revert := "mariposa -j "+way+" project thaw --service a", "mariposa -j "+way+" project revert 1"
@@ -139,10 +139,10 @@ func TestATerminatedRolloutGoesOnOrBack(t *testing.T) {
 			if way == "back" {
 				version = "V=1"
 				back := h.runs(way, revert)
-				defer func() { h.ends(back, mariposa.TaskCompleted) }()
+				defer func() { h.awaitTask(back, mariposa.TaskCompleted) }()
 			}
-			h.ends(h.runs(way, thaw), mariposa.TaskCompleted)
-			h.rests(way)
+			h.awaitTask(h.runs(way, thaw), mariposa.TaskCompleted)
+			h.awaitRest(way)
 			all := h.instances(way, "a")
 			for id := range all {
 				if env := fmt.Sprint(want[contract.Instance](h.call("GET", "/v1/instances/"+id, nil), 200).Environment); !contains(env, version) {
@@ -161,34 +161,36 @@ func TestATerminatedRolloutGoesOnOrBack(t *testing.T) {
 // that waits for a thaw is dropped in queue_again_test.go.)
 func TestAQueuedTaskIsDropped(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
-	for name, ask := range map[string]func(h *house, project string) string{
-		"a scale":       func(h *house, p string) string { return h.begins(p, `{"action":"scale","scale":{"a":"+3"}}`) },
-		"a reprovision": func(h *house, p string) string { return h.begins(p, `{"action":"reprovision","services":["a"]}`) },
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
+	for name, ask := range map[string]func(h *testServer, project string) string{
+		"a scale": func(h *testServer, p string) string { return h.startTask(p, `{"action":"scale","scale":{"a":"+3"}}`) },
+		"a reprovision": func(h *testServer, p string) string {
+			return h.startTask(p, `{"action":"reprovision","services":["a"]}`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, project := h.in(t), "p"+newID()[28:]
 			h.create(project, pair(1, 1))
-			h.rests(project)
-			h.ends(h.begins(project, `{"action":"stop","services":["a"]}`), mariposa.TaskCompleted)
+			h.awaitRest(project)
+			h.awaitTask(h.startTask(project, `{"action":"stop","services":["a"]}`), mariposa.TaskCompleted)
 			g.close(project)
-			start := h.begins(project, `{"action":"start","services":["a"]}`)
-			h.becomes(start, mariposa.TaskActive)
+			start := h.startTask(project, `{"action":"start","services":["a"]}`)
+			h.awaitState(start, mariposa.TaskActive)
 			task := ask(h, project)
 			ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
 			if ended.Freeze != nil || ended.UndoWith != "" || h.task(task).State != mariposa.TaskTerminated {
 				t.Errorf("it answered %+v", ended)
 			}
 			g.open(project)
-			h.ends(start, mariposa.TaskCompleted)
-			h.rests(project)
+			h.awaitTask(start, mariposa.TaskCompleted)
+			h.awaitRest(project)
 			if s := h.of(project, "a"); s.Frozen || s.Running != 2 || s.Goal != 2 || contains(fmt.Sprint(h.instances(project, "a")), "V=2") {
 				t.Errorf("it is %+v", s)
 			}
 			before := h.instances(project, "a")
-			h.ends(h.runs(project, ended.ContinueWith), mariposa.TaskCompleted)
+			h.awaitTask(h.runs(project, ended.ContinueWith), mariposa.TaskCompleted)
 			if maps.EqualFunc(before, h.instances(project, "a"), func(a, b contract.Instance) bool { return a.ID == b.ID }) {
 				t.Error("asked for again, it changed nothing")
 			}

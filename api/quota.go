@@ -59,7 +59,7 @@ func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
 				}
 			}
 		default:
-			err = invalid("%s is no limit; there are projects, instances, cpu and memory", shorten(name))
+			err = invalid("%s is no limit; there are projects, instances, cpu and memory", shortenText(name))
 		}
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
 func limit[T int | int64 | float64](name string, raw json.RawMessage) (*T, error) {
 	var n *T
 	if json.Unmarshal(raw, &n) != nil || (n != nil && (*n < 0 || *n > 1<<53)) {
-		return nil, invalid("%s must be a number from 0, or null for no limit, not %s", name, shorten(string(raw)))
+		return nil, invalid("%s must be a number from 0, or null for no limit, not %s", name, shortenText(string(raw)))
 	}
 	return n, nil
 }

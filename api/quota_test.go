@@ -10,20 +10,20 @@ import (
 )
 
 // quota sets what an organization may ask for.
-func (h *house) quota(org, limits string) contract.Quota {
+func (h *testServer) quota(org, limits string) contract.Quota {
 	h.t.Helper()
 	return want[contract.Quota](h.as(adminToken).call("PUT", "/v1/organizations/"+org+"/quota", []byte(limits)), 200)
 }
 
 // used is what the goals of an organization add up to.
-func (h *house) used(org string) contract.QuotaUsed {
+func (h *testServer) used(org string) contract.QuotaUsed {
 	h.t.Helper()
 	return want[contract.Quota](h.as(adminToken).call("GET", "/v1/organizations/"+org+"/quota", nil), 200).Used
 }
 
 func TestAQuotaIsSetAndLifted(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	q := w.quota("acme", `{"projects":3,"instances":10,"cpu":2.5,"memory":1073741824}`)
 	if *q.Limits.Projects != 3 || *q.Limits.Instances != 10 || *q.Limits.CPU != 2.5 || *q.Limits.Memory != 1<<30 || q.OrganizationName != "acme" {
 		t.Errorf("set: %+v", q)
@@ -34,8 +34,8 @@ func TestAQuotaIsSetAndLifted(t *testing.T) {
 	for _, bad := range []string{`{"instances":-1}`, `{"instances":1.5}`, `{"instances":"1"}`, `{"colour":1}`, `[]`, `null x`, `{"memory":1e300}`, `{"cpu":"much"}`} {
 		w.call("PUT", "/v1/organizations/acme/quota", []byte(bad)).wantError(400, mariposa.InvalidArgument)
 	}
-	w.by("olga").call("PUT", "/v1/organizations/acme/quota", []byte(`{"instances":null}`)).wantError(403, mariposa.Forbidden)
-	if q := want[contract.Quota](w.by("mia").call("GET", "/v1/organizations/acme/quota", nil), 200); *q.Limits.Instances != 0 || q.Used.Projects != 1 {
+	w.asUser("olga").call("PUT", "/v1/organizations/acme/quota", []byte(`{"instances":null}`)).wantError(403, mariposa.Forbidden)
+	if q := want[contract.Quota](w.asUser("mia").call("GET", "/v1/organizations/acme/quota", nil), 200); *q.Limits.Instances != 0 || q.Used.Projects != 1 {
 		t.Errorf("to a member: %+v", q)
 	}
 	a := want[contract.Audit](w.call("GET", "/v1/audit?action=quota.put&outcome=done", nil), 200).Records
@@ -48,7 +48,7 @@ func TestAQuotaIsSetAndLifted(t *testing.T) {
 // asks for less gives back.
 func TestAQuotaIsHeldWithFigures(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.quota("admin", `{"projects":2,"instances":5,"cpu":4,"memory":1073741824}`)
 	sized := func(scale int, cpu, memory string) string {
 		return fmt.Sprintf("services: {web: {compute_type: dummy, scale: %d, cpu: %s, memory: %s}}\n", scale, cpu, memory)
@@ -98,8 +98,8 @@ func TestAQuotaIsHeldWithFigures(t *testing.T) {
 // and all of it is given out.
 func TestNoTwoSlipThroughAQuotaTogether(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	other := h.again() // of another replica nobody knows more than what the store says
+	h := newTestServer(t)
+	other := h.restart() // of another replica nobody knows more than what the store says
 	const projects, room = 50, 20
 	for i := range projects {
 		c := h.create(fmt.Sprintf("p%d", i), "services: {web: {compute_type: dummy, scale: 1, memory: 1m}}\n")
@@ -117,7 +117,7 @@ func TestNoTwoSlipThroughAQuotaTogether(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range projects {
 		all.Go(func() {
-			at := []*house{h, other}[i%2]
+			at := []*testServer{h, other}[i%2]
 			r := at.call("PUT", fmt.Sprintf("/v1/projects/p%d/services/web/state", i), []byte(`{"action":"scale","scale":"+1"}`))
 			mu.Lock()
 			defer mu.Unlock()
@@ -134,7 +134,7 @@ func TestNoTwoSlipThroughAQuotaTogether(t *testing.T) {
 	h.quota("admin", `{"instances":null,"projects":55}`)
 	for i := range 20 {
 		all.Go(func() {
-			r := []*house{h, other}[i%2].call("POST", fmt.Sprintf("/v1/projects?name=q%d", i), "services: {}\n")
+			r := []*testServer{h, other}[i%2].call("POST", fmt.Sprintf("/v1/projects?name=q%d", i), "services: {}\n")
 			if r.status != 201 {
 				r.wantError(409, mariposa.QuotaExceeded, "55 projects")
 			}
@@ -150,7 +150,7 @@ func TestNoTwoSlipThroughAQuotaTogether(t *testing.T) {
 // with it when it moves.
 func TestAQuotaComesBackAndMoves(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	h.until("the node", func() bool {
 		r := h.picture.Nodes.Get("n1")
@@ -197,7 +197,7 @@ func TestAQuotaComesBackAndMoves(t *testing.T) {
 // An unmanaged instance that is forgotten with its node gives back what it took.
 func TestWhatIsForgottenWithItsNodeGivesBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", "services: {}\n")
 	node := h.join("n1")
 	h.until("the node", func() bool {
@@ -227,7 +227,7 @@ func TestWhatIsForgottenWithItsNodeGivesBack(t *testing.T) {
 // cannot be reached are no part of it, and neither is what is being stopped.
 func TestAnAcceptReservesWhatThePlannerCounts(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", "services: {web: {compute_type: dummy, scale: 4}}\n")
 	h.plan(c.ID, &mariposa.ProjectStatus{
 		Goal: mariposa.GoalStarted, Version: c.Version, Number: 1, Status: mariposa.StatusConverging,
@@ -239,7 +239,7 @@ func TestAnAcceptReservesWhatThePlannerCounts(t *testing.T) {
 	h.instance("i2", c.ID, "web", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) { s.Slot = 2 })
 	h.instance("i3", c.ID, "web", "n2", mariposa.StateRunning, func(s *mariposa.InstanceSpec) { s.Slot = 3 })
 	h.instance("i4", c.ID, "web", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) { s.Slot, s.Goal = 4, mariposa.GoalGone })
-	h.begins("shop", `{"action":"accept"}`)
+	h.startTask("shop", `{"action":"accept"}`)
 	if used := h.used("admin"); used.Instances != 2 {
 		t.Errorf("reserved are %+v", used)
 	}

@@ -28,15 +28,15 @@ func TestACodeStandsBesideEveryReason(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, withPlanner)
-			h.gated("n1")
+			h := newTestServer(t, withPlanner)
+			h.joinGated("n1")
 			id := ""
 			if c.task == "" {
 				id = *h.create("shop", c.manifest).Task
 			} else { // an update of what is well
 				h.create("shop", "services:\n  web: {compute_type: dummy}\n")
-				h.rests("shop")
-				id = h.puts("shop", c.manifest, "")
+				h.awaitRest("shop")
+				id = h.putManifest("shop", c.manifest, "")
 			}
 			h.until("the service to be "+string(c.status), func() bool { return h.of("shop", "web").Status == c.status && h.state("shop").Status == c.status })
 			web, whole := h.of("shop", "web"), h.state("shop")
@@ -54,7 +54,7 @@ func TestACodeStandsBesideEveryReason(t *testing.T) {
 				t.Errorf("the open task has %s: %s", task.ReasonCode, task.Reason)
 			}
 			if c.task != "" {
-				task = h.ends(id, mariposa.TaskFailed)
+				task = h.awaitTask(id, mariposa.TaskFailed)
 				if task.ReasonCode != c.task || !strings.HasPrefix(task.Reason, "web: the rollout of version 2 stopped after 3 failures: ") {
 					t.Errorf("the task ended by %s: %s", task.ReasonCode, task.Reason)
 				}

@@ -38,7 +38,7 @@ metadata:
 }
 
 // environment is what an instance's environment resolves to.
-func (h *house) environment(id string) map[string]string {
+func (h *testServer) environment(id string) map[string]string {
 	h.t.Helper()
 	out := map[string]string{}
 	for _, v := range want[contract.Instance](h.call("GET", "/v1/instances/"+id, nil), 200).Environment {
@@ -49,7 +49,7 @@ func (h *house) environment(id string) map[string]string {
 }
 
 // only is the one instance of a service that runs.
-func (h *house) only(project, service string) contract.Instance {
+func (h *testServer) only(project, service string) contract.Instance {
 	h.t.Helper()
 	all := slices.Collect(maps.Values(h.instances(project, service)))
 	if len(all) != 1 {
@@ -60,10 +60,10 @@ func (h *house) only(project, service string) contract.Instance {
 
 func TestReferencesResolveAndFollow(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", referring(9, 1, 1))
-	h.rests("shop")
+	h.awaitRest("shop")
 	db, web := h.only("shop", "db"), h.only("shop", "web")
 	env := h.environment(web.ID)
 	if env["ID"] != db.PhysicalID || env["ALL"] != db.PhysicalID || env["AT"] != db.Addresses[0] || env["NAME"] != db.Name || env["PORT"] != "5432" {
@@ -77,8 +77,8 @@ func TestReferencesResolveAndFollow(t *testing.T) {
 		t.Errorf("what db keeps secret is %q in web, and %q in db", env["KEY"], own)
 	}
 
-	h.ends(h.puts("shop", referring(10, 1, 1), ""), mariposa.TaskCompleted)
-	h.rests("shop")
+	h.awaitTask(h.putManifest("shop", referring(10, 1, 1), ""), mariposa.TaskCompleted)
+	h.awaitRest("shop")
 	next, follower := h.only("shop", "db"), h.only("shop", "web")
 	if next.ID == db.ID || follower.ID == web.ID {
 		t.Fatalf("db was %s and is %s, web was %s and is %s", db.Name, next.Name, web.Name, follower.Name)
@@ -99,13 +99,13 @@ func TestReferencesResolveAndFollow(t *testing.T) {
 // refer to runs, and the new web comes before the old db goes.
 func TestTheOldOneGoesAfterItsFollowers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", referring(9, 1, 1))
-	h.rests("shop")
+	h.awaitRest("shop")
 	db, web := h.only("shop", "db"), h.only("shop", "web")
-	h.ends(h.puts("shop", referring(10, 1, 1), ""), mariposa.TaskCompleted)
-	h.rests("shop")
+	h.awaitTask(h.putManifest("shop", referring(10, 1, 1), ""), mariposa.TaskCompleted)
+	h.awaitRest("shop")
 	events := want[contract.Events](h.call("GET", "/v1/events?limit=1000&project=shop", nil), 200).Events
 	at := func(kind, instance string) int {
 		return slices.IndexFunc(events, func(e contract.Event) bool { return e.Kind == kind && e.Instance == instance })
@@ -118,10 +118,10 @@ func TestTheOldOneGoesAfterItsFollowers(t *testing.T) {
 
 func TestACrashOfWhatNobodyIsBoundToMovesNobody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", strings.ReplaceAll(referring(9, 2, 1), `      ALL: "{{ .services.db.ids }}"`, ""))
-	h.rests("shop")
+	h.awaitRest("shop")
 	web := h.only("shop", "web")
 	bound := h.environment(web.ID)["ID"]
 	for id, i := range h.instances("shop", "db") {
@@ -140,7 +140,7 @@ func TestACrashOfWhatNobodyIsBoundToMovesNobody(t *testing.T) {
 
 func TestAnUnmanagedInstanceFollowsNobody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.create("shop", referring(9, 1, 1))
 	h.call("POST", "/v1/instances", map[string]any{
 		"project": "shop", "name": "one", "definition": map[string]any{"compute_type": "dummy", "environment": map[string]any{"A": "{{ .services.db.id }}"}},

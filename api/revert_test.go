@@ -9,7 +9,7 @@ import (
 
 func TestARevertMakesAnOldVersionCurrentAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	first := h.create("shop", "services: {web: {compute_type: dummy, scale: 3, environment: {MODE: '{{ .meta.mode }}'}}}\nmetadata: {mode: {default: a}}\n")
 	path := "/v1/projects/shop"
 	want[contract.Changed](h.call("PUT", path+"/metadata/mode", "b", "Content-Type", "text/plain"), 200)

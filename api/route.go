@@ -48,7 +48,7 @@ type route struct {
 func handle[I, O any](pattern, id, summary string, method func(*server, context.Context, *I) (*O, error)) route {
 	return route{pattern: pattern, id: id, summary: summary, register: func(s *server, op huma.Operation) {
 		huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
-			ctx, cancel := context.WithTimeout(ctx, patience)
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
 			out, err := method(s, ctx, in)
 			if err != nil {
@@ -234,7 +234,7 @@ func (s *server) add(t topic, rt *route) {
 	schemas := s.huma.OpenAPI().Components.Schemas
 	op := huma.Operation{
 		Method: method, Path: path, OperationID: rt.id, Summary: rt.summary, Description: rt.description, Tags: []string{t.name},
-		MaxBodyBytes: cmp.Or(rt.body.limit, maxBody), BodyReadTimeout: patience, SkipValidateBody: rt.body.text || rt.body.unchecked,
+		MaxBodyBytes: cmp.Or(rt.body.limit, maxBody), BodyReadTimeout: requestTimeout, SkipValidateBody: rt.body.text || rt.body.unchecked,
 		Responses: rt.responses(schemas), Metadata: map[string]any{routeKey: rt},
 	}
 	if rt.body.describe != nil {

@@ -138,7 +138,7 @@ var topics = []topic{
 			needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/projects/{project}/services/{service}/healthchecks", "get-service-healthchecks", "What is checked of a service, and what came of it", (*server).getServiceHealthChecks).
 			needs(auth.ReadProject).on(projectInPath),
-		handle("GET /v1/projects/{project}/graph", "get-graph", "A project as a graph: its resources, how they fare, and who needs whom", (*server).getGraph).
+		handle("GET /v1/projects/{project}/graph", "get-graph", "A project as a graph: its resources, their status, and who needs whom", (*server).getGraph).
 			needs(auth.ReadProject).on(projectInPath).
 			describe("What the version in force has, and what is left of former ones."),
 	}},

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestEverythingButAFewPathsNeedsTheToken(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	for _, path := range []string{"/v1/projects", "/v1/state", "/v1/nothing", "/", "/v1/events", "/v1/manifest.schema.json", "/v1/users/admin/projects", "/v1/agent"} {
 		for _, header := range []string{"", "Bearer", "Bearer wrong", "Basic " + adminToken, adminToken, "Bearer " + adminToken + "x"} {
 			r := h.call("GET", path, nil, "Authorization", header)
@@ -45,9 +45,9 @@ func TestEverythingButAFewPathsNeedsTheToken(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsToldInOurWords(t *testing.T) {
+func TestWhatIsNotThereIsReportedInOurWords(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	for _, path := range []string{"/", "/v1", "/v1/", "/v1/nothing", "/v1/projects/", "/v1/projects/a/b/c", "/v1/users/bob/projects", "/v1/users/admin/nothing", "/v1/users/bob"} {
 		h.call("GET", path, nil).wantError(404, mariposa.ResourceNotFound)
 	}
@@ -63,7 +63,7 @@ func TestWhatIsNotThereIsToldInOurWords(t *testing.T) {
 
 func TestAddressesThatAreNoTextAreRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	for _, path := range []string{"/v1/queue/%00", "/v1/queue/%ff", "/v1/queue?marker=%00&all=true", "/v1/projects?name=%ff", "/v1/projects?name=%zz", "/v1/users/admin/queue/%00"} {
 		h.call("GET", path, nil).wantError(400, mariposa.InvalidArgument)
 	}
@@ -72,7 +72,7 @@ func TestAddressesThatAreNoTextAreRefused(t *testing.T) {
 
 func TestUnknownParametersAreErrors(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	for _, path := range []string{
 		"/v1/projects", "/v1/projects/shop", "/v1/projects/shop/manifest", "/v1/projects/shop/versions", "/v1/projects/shop/versions/1",
@@ -88,7 +88,7 @@ func TestUnknownParametersAreErrors(t *testing.T) {
 
 func TestAUsersPrefixMeansTheSame(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := want[contract.Changed](h.call("POST", "/v1/users/admin/projects?name=shop", hello), 201)
 	for _, path := range []string{"/v1/projects/shop", "/v1/users/admin/projects/shop", "/v1/users/admin/projects/" + c.ID} {
 		if p := want[contract.Project](h.call("GET", path, nil), 200); p.Name != "shop" {
@@ -99,7 +99,7 @@ func TestAUsersPrefixMeansTheSame(t *testing.T) {
 
 func TestTheOpenAPIDocumentIsAsPromised(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	r := h.call("GET", "/openapi.json", nil)
 	var doc struct {
 		OpenAPI string
@@ -168,7 +168,7 @@ func sameAsGolden(t *testing.T, golden string, got []byte) {
 
 func TestTheDocsPageNeedsNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	r := h.call("GET", "/docs", nil)
 	page := string(r.body)
 	if r.status != 200 || !strings.HasPrefix(r.header.Get("Content-Type"), "text/html") {
@@ -186,7 +186,7 @@ func TestTheDocsPageNeedsNothingFromElsewhere(t *testing.T) {
 
 func TestMetricsCountRequestsByRoute(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	h.call("GET", "/v1/projects/shop", nil)
 	h.call("GET", "/v1/projects/nobody", nil)
@@ -209,7 +209,7 @@ func TestMetricsCountRequestsByRoute(t *testing.T) {
 
 func TestTheSchemaOfManifestsIsServed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	r := h.call("GET", "/v1/manifest.schema.json", nil)
 	if r.status != http.StatusOK || !json.Valid(r.body) || !strings.Contains(string(r.body), "compute_type") {
 		t.Errorf("answered %d", r.status)

@@ -27,7 +27,7 @@ const (
 
 // planned is what a plan of a manifest says of each service, and whose instances it
 // would make.
-func (h *house) planned(project, manifest string) (changes map[string]string, makes []string) {
+func (h *testServer) planned(project, manifest string) (changes map[string]string, makes []string) {
 	h.t.Helper()
 	changes = map[string]string{}
 	plan := want[contract.Plan](h.call("POST", "/v1/projects/"+project+"/plan", manifest), 200)
@@ -44,7 +44,7 @@ func (h *house) planned(project, manifest string) (changes map[string]string, ma
 }
 
 // changedBy is what a version changed of the one before it.
-func (h *house) changedBy(project, version string) string {
+func (h *testServer) changedBy(project, version string) string {
 	h.t.Helper()
 	return strings.Join(want[contract.Version](h.call("GET", "/v1/projects/"+project+"/versions/"+version, nil), 200).ServicesChanged, " ")
 }
@@ -56,29 +56,29 @@ func scopeOf(task contract.Task) string { return strings.Join(task.Services, " "
 // worked on as a whole, fails as a whole, and says so.
 func TestAVersionAfterARollbackIsComparedWithWhatIsInForce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", three(nil))
-	h.rests("shop")
-	h.ends(h.puts("shop", three(map[string]string{"c": fails}), ""), mariposa.TaskFailed)
-	h.rests("shop")
+	h.awaitRest("shop")
+	h.awaitTask(h.putManifest("shop", three(map[string]string{"c": fails}), ""), mariposa.TaskFailed)
+	h.awaitRest("shop")
 
 	still := three(map[string]string{"a": other, "c": fails})
 	changes, makes := h.planned("shop", still)
 	if changes["a"] != "replace" || changes["b"] != "unchanged" || changes["c"] != "replace" || strings.Join(makes, " ") != "a c" {
 		t.Errorf("the plan has %v and makes %v", changes, makes)
 	}
-	task := h.ends(h.puts("shop", still, ""), mariposa.TaskFailed)
+	task := h.awaitTask(h.putManifest("shop", still, ""), mariposa.TaskFailed)
 	if scopeOf(task) != "a c" || !strings.Contains(task.Reason, "rolled back to version 1") {
 		t.Errorf("its task sees to %q and ended with %q", scopeOf(task), task.Reason)
 	}
 	if got := h.changedBy("shop", "3"); got != "a" {
 		t.Errorf("version 3 changed %q of the one before", got)
 	}
-	h.rests("shop")
+	h.awaitRest("shop")
 
 	mended := three(map[string]string{"a": other, "c": other})
-	task = h.ends(h.puts("shop", mended, ""), mariposa.TaskCompleted)
+	task = h.awaitTask(h.putManifest("shop", mended, ""), mariposa.TaskCompleted)
 	if scopeOf(task) != "a c" {
 		t.Errorf("its task sees to %q", scopeOf(task))
 	}
@@ -97,21 +97,21 @@ func TestAVersionAfterARollbackIsComparedWithWhatIsInForce(t *testing.T) {
 // What a dropped update would have changed is a part of the next one.
 func TestAVersionAfterADroppedOneSeesToWhatThatOneChanged(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", three(nil))
-	h.rests("shop")
-	h.becomes(h.begins("shop", `{"action":"freeze"}`), mariposa.TaskActive)
-	dropped := h.puts("shop", three(map[string]string{"a": other}), "")
+	h.awaitRest("shop")
+	h.awaitState(h.startTask("shop", `{"action":"freeze"}`), mariposa.TaskActive)
+	dropped := h.putManifest("shop", three(map[string]string{"a": other}), "")
 	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+dropped, nil), 202)
-	h.ends(h.begins("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
 
 	next := three(map[string]string{"a": other, "b": ", scale: 2"})
 	changes, makes := h.planned("shop", next)
 	if changes["a"] != "replace" || changes["b"] != "scale" || changes["c"] != "unchanged" || strings.Join(makes, " ") != "a b" {
 		t.Errorf("the plan has %v and makes %v", changes, makes)
 	}
-	task := h.ends(h.puts("shop", next, ""), mariposa.TaskCompleted)
+	task := h.awaitTask(h.putManifest("shop", next, ""), mariposa.TaskCompleted)
 	if scopeOf(task) != "a b" || task.Task != mariposa.TaskReprovision {
 		t.Errorf("it is a %s of %q", task.Task, scopeOf(task))
 	}
@@ -123,20 +123,20 @@ func TestAVersionAfterADroppedOneSeesToWhatThatOneChanged(t *testing.T) {
 // What an update had not finished is a part of the one that ends it.
 func TestAnUpdateThatEndsAnotherFinishesWhatThatOneBegan(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
 	h.create("shop", three(nil))
-	h.rests("shop")
+	h.awaitRest("shop")
 	g.close("shop")
-	first := h.puts("shop", three(map[string]string{"a": other, "b": other, "c": other}), "")
+	first := h.putManifest("shop", three(map[string]string{"a": other, "b": other, "c": other}), "")
 	h.until("b to be made anew", func() bool { return len(h.instances("shop", "b")) == 2 })
-	second := h.puts("shop", three(map[string]string{"b": other, "c": other}), "")
-	h.ends(first, mariposa.TaskTerminated)
+	second := h.putManifest("shop", three(map[string]string{"b": other, "c": other}), "")
+	h.awaitTask(first, mariposa.TaskTerminated)
 	if got := scopeOf(h.task(second)); got != "a b c" {
 		t.Errorf("it sees to %q", got)
 	}
 	g.open("shop")
-	h.ends(second, mariposa.TaskCompleted)
+	h.awaitTask(second, mariposa.TaskCompleted)
 	if s := h.of("shop", "b"); s.Status != mariposa.StatusConverged || s.Outdated != 0 {
 		t.Errorf("when the task has ended, b is %+v", s)
 	}
@@ -146,21 +146,21 @@ func TestAnUpdateThatEndsAnotherFinishesWhatThatOneBegan(t *testing.T) {
 // up brings that manifest too, and sees to all of it.
 func TestValuesThatComeWithAManifestThatWasTakenBackBringAllOfIt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	text := func(b string) string {
 		return "services:\n  a: {compute_type: dummy, environment: {M: '{{ .meta.mode }}'}, update: {min_healthy: 0, on_failure: rollback, on_metadata: reprovision}}\n" +
 			"  b: {compute_type: dummy, update: {min_healthy: 0, on_failure: rollback}" + b + "}\nmetadata: {mode: {default: x}}\n"
 	}
 	h.create("shop", text(""))
-	h.rests("shop")
-	h.ends(h.puts("shop", text(fails), ""), mariposa.TaskFailed)
-	h.rests("shop")
+	h.awaitRest("shop")
+	h.awaitTask(h.putManifest("shop", text(fails), ""), mariposa.TaskFailed)
+	h.awaitRest("shop")
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"y"`)}), 200)
 	if c.Task == nil {
 		t.Fatal("no task came of it")
 	}
-	if task := h.ends(*c.Task, mariposa.TaskFailed); scopeOf(task) != "a b" || !strings.Contains(task.Reason, "rolled back") {
+	if task := h.awaitTask(*c.Task, mariposa.TaskFailed); scopeOf(task) != "a b" || !strings.Contains(task.Reason, "rolled back") {
 		t.Errorf("its task sees to %q and ended with %q", scopeOf(task), task.Reason)
 	}
 }
@@ -169,26 +169,26 @@ func TestValuesThatComeWithAManifestThatWasTakenBackBringAllOfIt(t *testing.T) {
 // was ended before.
 func TestNothingIsTakenBackWithoutATaskThatSaysSo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	g := h.gated("n1")
-	for name, end := range map[string]func(h *house, task string){
-		"terminated": func(h *house, task string) {
+	h := newTestServer(t, withPlanner)
+	g := h.joinGated("n1")
+	for name, end := range map[string]func(h *testServer, task string){
+		"terminated": func(h *testServer, task string) {
 			want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
-			h.becomes(h.begins("terminated", `{"action":"thaw"}`), mariposa.TaskActive)
+			h.awaitState(h.startTask("terminated", `{"action":"thaw"}`), mariposa.TaskActive)
 		},
-		"made-anew": func(h *house, task string) {
-			h.begins("made-anew", `{"action":"reprovision","services":["b","c"]}`)
-			h.ends(task, mariposa.TaskTerminated)
+		"made-anew": func(h *testServer, task string) {
+			h.startTask("made-anew", `{"action":"reprovision","services":["b","c"]}`)
+			h.awaitTask(task, mariposa.TaskTerminated)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := h.in(t)
 			h.create(name, three(nil))
-			h.rests(name)
+			h.awaitRest(name)
 			g.close(name)
-			task := h.puts(name, three(map[string]string{"c": fails}), "")
-			h.becomes(task, mariposa.TaskActive)
+			task := h.putManifest(name, three(map[string]string{"c": fails}), "")
+			h.awaitState(task, mariposa.TaskActive)
 			end(h, task)
 			g.open(name)
 			said := func() bool {
@@ -198,7 +198,7 @@ func TestNothingIsTakenBackWithoutATaskThatSaysSo(t *testing.T) {
 				})
 			}
 			h.until("a task that says so", said)
-			h.rests(name)
+			h.awaitRest(name)
 			if s := h.of(name, "c"); s.Status != mariposa.StatusConverged || s.Outdated != 0 {
 				t.Errorf("in the end c is %+v", s)
 			}
@@ -210,7 +210,7 @@ func TestNothingIsTakenBackWithoutATaskThatSaysSo(t *testing.T) {
 // them up alone: the first task sees to the rest.
 func TestValuesThatComeBeforeTheFirstTaskBringNothingElse(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", pair(1, 1))
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/mode", contract.MetadataValue{Value: []byte(`"wild"`)}), 200)
 	if c.Task == nil {

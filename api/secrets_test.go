@@ -39,7 +39,7 @@ func findPlanted(text []byte, secrets []string) string {
 
 // everything is all that the store holds: every object, every change, every entry
 // of the audit log, with what is packed in base 64 unpacked.
-func (h *house) everything() []byte {
+func (h *testServer) everything() []byte {
 	h.t.Helper()
 	var all bytes.Buffer
 	put := func(v any) {
@@ -73,7 +73,7 @@ func (h *house) everything() []byte {
 // that is answered, logged or kept holds one, unless who may read secrets asks.
 func TestAPlantedSecretIsFoundNowhere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	node := h.join("n1")
 	live := h.stream("", h.picture.Revision())
 	defer live.close()
@@ -128,7 +128,7 @@ metadata:
 
 // live leads a project through its life with secrets, and returns all that was
 // answered on the way.
-func (h *house) live(node *talking) []byte {
+func (h *testServer) live(node *loggingDriver) []byte {
 	var said bytes.Buffer
 	call := func(method, path string, body any, headers ...string) reply {
 		r := h.call(method, path, body, headers...)
@@ -187,7 +187,7 @@ func (h *house) live(node *talking) []byte {
 }
 
 // readAll asks for everything that can be read of the project.
-func (h *house) readAll(call func(method, path string, body any, headers ...string) reply) {
+func (h *testServer) readAll(call func(method, path string, body any, headers ...string) reply) {
 	h.t.Helper()
 	const path = "/v1/projects/shop"
 	versions := want[contract.Versions](call("GET", path+"/versions", nil), 200).Versions

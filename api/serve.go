@@ -28,7 +28,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	id := newRequestID()
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
-	rec := &recorder{ResponseWriter: w}
+	rec := &statusRecorder{ResponseWriter: w}
 	h := rec.Header()
 	h.Set("X-Request-Id", id)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -40,12 +40,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	pattern := ""
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.recovered(rec, r, cause)
+			s.answerPanic(rec, r, cause)
 		}
-		s.meters.saw(pattern, rec.status, time.Since(began))
+		s.metrics.observe(pattern, rec.status, time.Since(began))
 		s.Logger.DebugContext(r.Context(), "answered", "request", id, "method", r.Method, "path", r.URL.Path, "status", rec.status, "took", time.Since(began))
 	}()
-	if !legible(r.URL) {
+	if !isLegible(r.URL) {
 		newError(mariposa.InvalidArgument, "the address of the request holds characters that are no text", nil).write(rec)
 		return
 	}
@@ -56,15 +56,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var handler http.Handler
 	if handler, pattern = s.mux.Handler(r); pattern == "" {
-		unrouted(handler, rec, r)
+		answerUnrouted(handler, rec, r)
 		return
 	}
 	s.mux.ServeHTTP(rec, r)
 }
 
-// guard stands before every operation: it asks for the permission that the route
+// checkOperation stands before every operation: it asks for the permission that the route
 // takes, and gives a change that was made before its first answer again.
-func (s *server) guard(hc huma.Context, next func(huma.Context)) {
+func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(hc)
 	op := hc.Operation()
 	rt := routeOf(op)
@@ -72,7 +72,7 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 		next(hc)
 		return
 	}
-	ses := asking(r.Context())
+	ses := sessionOf(r.Context())
 	ses.Action, ses.Global, ses.header = rt.audit, rt.object == nil, w.Header()
 	if mediaType(r.Header.Get("Content-Type")) == curlType && !rt.body.text {
 		r.Header.Set("Content-Type", "application/json") // people write curl -d '{…}'; whatever is none is refused
@@ -81,7 +81,7 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 	if !reading {
 		// Bodies may be read here already. A stream must have no such limit: the server
 		// listens for its client's end meanwhile, and takes silence for that.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where it cannot be set, the listener's own limits hold
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTimeout)) // where it cannot be set, the listener's own limits hold
 	}
 	refused := s.authorize(r, rt)
 	key := r.Header.Get("Idempotency-Key")
@@ -92,7 +92,7 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 			return
 		}
 		ses.Idempotency = newIdempotency(ses.Caller, key, r, peek(r), cmp.Or(op.DefaultStatus, http.StatusOK))
-		if s.repeat(r.Context(), w, ses.Idempotency) { // what it was about may be gone by now, by its own doing
+		if s.replayAnswer(r.Context(), w, ses.Idempotency) { // what it was about may be gone by now, by its own doing
 			return
 		}
 	}
@@ -106,10 +106,10 @@ func (s *server) guard(hc huma.Context, next func(huma.Context)) {
 	s.explain(r.Context(), refused).write(w)
 }
 
-// repeat gives a change that was made before its first answer again; false: there is
+// replayAnswer gives a change that was made before its first answer again; false: there is
 // none.
-func (s *server) repeat(ctx context.Context, w http.ResponseWriter, p *change.Idempotency) bool {
-	body, _, err := s.change.Answered(ctx, p)
+func (s *server) replayAnswer(ctx context.Context, w http.ResponseWriter, p *change.Idempotency) bool {
+	body, _, err := s.change.FindAnswer(ctx, p)
 	switch {
 	case err != nil:
 		s.explain(ctx, err).write(w)
@@ -122,13 +122,13 @@ func (s *server) repeat(ctx context.Context, w http.ResponseWriter, p *change.Id
 	return err != nil || body != nil
 }
 
-// recovered ends a request whose handler panicked. If the answer has begun, the
+// answerPanic ends a request whose handler panicked. If the answer has begun, the
 // connection is cut, so that nobody takes a torn answer for a whole one.
-func (s *server) recovered(rec *recorder, r *http.Request, cause any) {
+func (s *server) answerPanic(rec *statusRecorder, r *http.Request, cause any) {
 	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler)
 	}
-	e := s.unforeseen(r.Context(), cause)
+	e := s.unexpectedError(r.Context(), cause)
 	s.Logger.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r.Context()), "stack", string(debug.Stack()))
 	if rec.status != 0 {
 		panic(http.ErrAbortHandler)
@@ -156,14 +156,14 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 	}
 	c := s.directory.Identify(token, now)
 	if c == nil {
-		return r, s.rejectToken(r, from, func() string { return s.whyNot(r.Context(), token, now) })
+		return r, s.rejectToken(r, from, func() string { return s.whyRejected(r.Context(), token, now) })
 	}
-	s.used(c, from, now)
-	ses := &session{Request: change.Request{Caller: c, From: from, ID: requestID(r.Context())}, asked: r.Method + " " + r.URL.Path}
+	s.recordTokenUse(c, from, now)
+	ses := &session{Request: change.Request{Caller: c, From: from, ID: requestID(r.Context())}, methodAndPath: r.Method + " " + r.URL.Path}
 	own, user := asUser(r)
 	own = own.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	if user != "" {
-		if ses.Caller = s.directory.StandIn(c, user); ses.Caller == nil {
+		if ses.Caller = s.directory.ActAs(c, user); ses.Caller == nil {
 			ses.Caller, ses.Action = c, "user.act-for"
 			refused := newError(mariposa.ResourceNotFound, "there is no such user", nil)
 			s.deny(own.Context(), refused)
@@ -176,9 +176,9 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 	return own, nil
 }
 
-// whyNot says what is wrong with a token that lets nobody in. What it tells of one
+// whyRejected says what is wrong with a token that lets nobody in. What it tells of one
 // that was good once, only who has that token hears.
-func (s *server) whyNot(ctx context.Context, token string, now time.Time) string {
+func (s *server) whyRejected(ctx context.Context, token string, now time.Time) string {
 	if token == "" {
 		return "this needs a valid token in the header Authorization: Bearer TOKEN"
 	}
@@ -209,16 +209,16 @@ func (s *server) rejectToken(r *http.Request, from string, why func() string) *E
 	if r.Header.Get("Authorization") == "" { // who brings no token at all tries none
 		return newError(mariposa.Unauthorized, why(), nil)
 	}
-	ok, unsaid, retry := s.strangers.Fail(from, s.Clock.Now())
+	ok, suppressed, retry := s.tokenFailures.Fail(from, s.Clock.Now())
 	if !ok {
 		e := newError(mariposa.Throttled, "too many requests without a valid token came from "+from+": wait, and check the token", nil)
 		e.retry = retry
 		return e
 	}
 	message := why()
-	s.note(r.Context(), mariposa.Audit{
+	s.recordAudit(r.Context(), mariposa.Audit{
 		From: from, Request: requestID(r.Context()), Action: "login", Outcome: mariposa.AuditDenied,
-		Object: r.Method + " " + r.URL.Path, Reason: message + describeSuppressed(unsaid),
+		Object: r.Method + " " + r.URL.Path, Reason: message + describeSuppressed(suppressed),
 	})
 	return newError(mariposa.Unauthorized, message, nil)
 }
@@ -257,18 +257,18 @@ func asUser(r *http.Request) (own *http.Request, user string) {
 	return own, name
 }
 
-// legible reports whether an address is text all through. What is not could not
+// isLegible reports whether an address is text all through. What is not could not
 // be stored or looked up everywhere.
-func legible(u *url.URL) bool {
+func isLegible(u *url.URL) bool {
 	query, err := url.QueryUnescape(u.RawQuery)
 	return err == nil && isText(u.Path) && isText(query)
 }
 
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// unrouted answers what no route takes, in our own words.
-func unrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) {
-	said := &silent{header: http.Header{}}
+// answerUnrouted answers what no route takes, in our own words.
+func answerUnrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) {
+	said := &discardWriter{header: http.Header{}}
 	handler.ServeHTTP(said, r)
 	if allow := said.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
@@ -280,30 +280,30 @@ func unrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	newError(mariposa.ResourceNotFound, "there is nothing at "+r.URL.Path+"; /docs lists what there is", nil).write(w)
 }
 
-// silent hears what the mux would have said.
-type silent struct{ header http.Header }
+// discardWriter hears what the mux would have said.
+type discardWriter struct{ header http.Header }
 
-func (s *silent) Header() http.Header         { return s.header }
-func (s *silent) Write(b []byte) (int, error) { return len(b), nil }
-func (s *silent) WriteHeader(int)             {}
+func (s *discardWriter) Header() http.Header         { return s.header }
+func (s *discardWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (s *discardWriter) WriteHeader(int)             {}
 
-// recorder remembers the status of an answer.
-type recorder struct {
+// statusRecorder remembers the status of an answer.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
 // Unwrap lets deadlines, flushing and hijacking through.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-func (r *recorder) WriteHeader(status int) {
+func (r *statusRecorder) WriteHeader(status int) {
 	if r.status == 0 || r.status < http.StatusOK {
 		r.status = status
 	}
 	r.ResponseWriter.WriteHeader(status)
 }
 
-func (r *recorder) Write(b []byte) (int, error) {
+func (r *statusRecorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}

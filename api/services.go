@@ -44,7 +44,7 @@ func (s *server) getService(ctx context.Context, in *OfService) (*document[contr
 	}
 	v := s.viewer(ctx)
 	st, _ := s.projectState(v, r.ID)
-	for _, doc := range v.serviceDocs(only(st, in.Service)) {
+	for _, doc := range v.serviceDocs(narrowToService(st, in.Service)) {
 		return answer(doc)
 	}
 	return nil, notFound("project %s has no service %q", r.Spec().Name, in.Service)
@@ -62,7 +62,7 @@ func (v *viewer) serviceDocs(st contract.ProjectState) []contract.Service {
 		doc := contract.Service{Project: st.ID, ProjectName: st.Name, ServiceState: one, DependsOn: []string{}, References: []contract.Reference{}}
 		if ss := goals[one.Name]; ss != nil {
 			if def := v.definition(st.ID, ss.Number, one.Name); def != nil {
-				doc.ComputeType, doc.Image, doc.DependsOn = def.Compute, def.Image, list(def.DependsOn)
+				doc.ComputeType, doc.Image, doc.DependsOn = def.Compute, def.Image, neverNil(def.DependsOn)
 			}
 			doc.References = references(ss.Bindings)
 		}

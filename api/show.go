@@ -111,7 +111,7 @@ func (v *viewer) version(project string, number int) *picture.Version {
 	key := versionKey{project, number}
 	found, known := v.versions[key]
 	if !known && number > 0 {
-		found, _ = v.s.Shelf.Version(v.ctx, project, number)
+		found, _ = v.s.Cache.Version(v.ctx, project, number)
 		v.versions[key] = found
 	}
 	return found
@@ -155,15 +155,15 @@ func (v *viewer) project(r *store.Project) contract.Project {
 		ID: r.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization),
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Services: v.services(r),
 	}
-	goal, status, why := fare(r)
+	goal, status, why := projectStatus(r)
 	doc.Goal, doc.Status = goal, status
-	doc.Reason, doc.ReasonCode = v.say(why)
+	doc.Reason, doc.ReasonCode = v.sentence(why)
 	return doc
 }
 
-// fare is how a project as a whole fares; one that no planner has seen yet is on
+// projectStatus is the status of a project as a whole; one that no planner has seen yet is on
 // its way.
-func fare(r *store.Project) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
+func projectStatus(r *store.Project) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
 	goal, status = mariposa.GoalStarted, mariposa.StatusConverging
 	if st := r.Status(); st != nil {
 		goal, status, why = cmp.Or(st.Goal, goal), cmp.Or(st.Status, status), st.Reason
@@ -174,8 +174,8 @@ func fare(r *store.Project) (goal mariposa.ProjectGoal, status mariposa.Status, 
 	return goal, status, why
 }
 
-// say is a reason as people read it now, and its code for programs.
-func (v *viewer) say(why *mariposa.Reason) (string, mariposa.ReasonCode) {
+// sentence is a reason as people read it now, and its code for programs.
+func (v *viewer) sentence(why *mariposa.Reason) (string, mariposa.ReasonCode) {
 	return reason.At(why, v.s.Clock.Now()), codeOf(why)
 }
 
@@ -195,8 +195,8 @@ func (v *viewer) versionDoc(r *store.Version) contract.Version {
 	spec, st := r.Spec(), r.Status()
 	doc := contract.Version{
 		Version: spec.Version, Number: spec.Number, Created: spec.Created, Author: spec.Author, Message: spec.Message,
-		Tags: []string{}, ServicesChanged: list(spec.Changed), Completed: st != nil && !st.Completed.IsZero(),
-		Cause: cmp.Or(spec.Cause, mariposa.CauseManifest), MetadataChanged: list(spec.Keys),
+		Tags: []string{}, ServicesChanged: neverNil(spec.Changed), Completed: st != nil && !st.Completed.IsZero(),
+		Cause: cmp.Or(spec.Cause, mariposa.CauseManifest), MetadataChanged: neverNil(spec.Keys),
 	}
 	if p := v.projectRecord(spec.Project); p != nil {
 		for tag, number := range change.Tags(p) {
@@ -215,7 +215,7 @@ func (v *viewer) task(r *store.Task) contract.Task {
 		v.gone[spec.Project] = spec.ProjectName // should it be gone; the first task seen is the newest
 	}
 	doc := contract.Task{
-		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: list(spec.Services),
+		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: neverNil(spec.Services),
 		Component: spec.Component, Task: spec.Task, State: mariposa.TaskQueued, Origin: spec.Origin, Author: spec.Author,
 		Created: spec.Created, Version: spec.Version,
 	}
@@ -223,12 +223,12 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	if st := r.Status(); st != nil {
 		doc.State, doc.EndedBy, doc.Progress = mariposa.StateOfTask(st), st.EndedBy, st.Progress
 		why = cmp.Or(st.Reason, why)
-		doc.Started, doc.Finished = moment(st.Started), moment(st.Finished)
+		doc.Started, doc.Finished = optionalTime(st.Started), optionalTime(st.Finished)
 	}
-	doc.Reason, doc.ReasonCode = v.say(why)
-	doc.ETA = v.eta(r.Status())
+	doc.Reason, doc.ReasonCode = v.sentence(why)
+	doc.ETA = v.estimateEnd(r.Status())
 	if doc.State == mariposa.TaskQueued {
-		for _, o := range v.before(r) {
+		for _, o := range v.blockingTasks(r) {
 			doc.WaitsFor = append(doc.WaitsFor, o.ID)
 			doc.Reason += fmt.Sprintf("; waits for task %s (%s, %s)", o.ID, o.Spec.Task, o.State())
 		}
@@ -236,22 +236,22 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	return doc
 }
 
-// eta is when an active task will have ended, if it goes on as it has.
-func (v *viewer) eta(st *mariposa.TaskStatus) *time.Time {
+// estimateEnd is when an active task will have ended, if it goes on as it has.
+func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
 	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done == 0 || st.Progress.Done >= st.Progress.Total {
 		return nil
 	}
-	each := st.Moved.Sub(st.Started) / time.Duration(st.Progress.Done)
-	at := st.Moved.Add(each * time.Duration(st.Progress.Total-st.Progress.Done))
+	each := st.LastProgress.Sub(st.Started) / time.Duration(st.Progress.Done)
+	at := st.LastProgress.Add(each * time.Duration(st.Progress.Total-st.Progress.Done))
 	if now := v.s.Clock.Now(); at.Before(now) {
 		at = now // it is late, so it says soon
 	}
 	return &at
 }
 
-// before lists the open tasks that a queued one waits for, as far as it is shown
+// blockingTasks lists the open tasks that a queued one waits for, as far as it is shown
 // as it is now.
-func (v *viewer) before(r *store.Task) []queue.Task {
+func (v *viewer) blockingTasks(r *store.Task) []queue.Task {
 	if now := v.s.Picture.Tasks.Get(r.ID); now == nil || now.Revision != r.Revision {
 		return nil
 	}
@@ -281,8 +281,8 @@ func (v *viewer) node(r *store.Node) contract.Node {
 	}
 	if st := r.Status(); st != nil {
 		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, st.Since
-		doc.Reason, doc.ReasonCode = v.say(st.Reason)
-		doc.Drivers, doc.Quarantined = list(st.Drivers), list(st.Quarantined)
+		doc.Reason, doc.ReasonCode = v.sentence(st.Reason)
+		doc.Drivers, doc.Quarantined = neverNil(st.Drivers), neverNil(st.Quarantined)
 		if st.State == mariposa.NodeUnknown && !st.Heard.IsZero() { // it was judged later than it was last heard of
 			doc.LastHeartbeat = st.Heard
 		}
@@ -307,15 +307,15 @@ func (v *viewer) instance(r *store.Instance) contract.Instance {
 	}
 	why := spec.Reason
 	if st != nil {
-		doc.Health, doc.PhysicalID, doc.Addresses = cmp.Or(st.Health, mariposa.HealthUnknown), st.PhysicalID, list(st.Addresses)
-		doc.Started, doc.Finished, doc.ExitCode, doc.Restarts = moment(st.Started), moment(st.Finished), st.ExitCode, st.Restarts
+		doc.Health, doc.PhysicalID, doc.Addresses = cmp.Or(st.Health, mariposa.HealthUnknown), st.PhysicalID, neverNil(st.Addresses)
+		doc.Started, doc.Finished, doc.ExitCode, doc.Restarts = optionalTime(st.Started), optionalTime(st.Finished), st.ExitCode, st.Restarts
 		why = cmp.Or(mariposa.Reported(st.Reason), why)
 	}
 	if v.unreachable(spec.Node) && doc.State != mariposa.StateDestroyed {
 		doc.State, doc.Health = mariposa.StateUnknown, mariposa.HealthUnknown
 		why = v.unreachableNode(spec.Node)
 	}
-	doc.Reason, doc.ReasonCode = v.say(why)
+	doc.Reason, doc.ReasonCode = v.sentence(why)
 	return doc
 }
 
@@ -345,7 +345,7 @@ func (v *viewer) scope(r *store.Instance) manifest.Scope {
 	spec := r.Spec()
 	sha := v.sha(spec.Project, spec.Number)
 	if of := v.version(spec.Project, spec.Number); of != nil {
-		sc.Meta = v.shown(spec.Project, of)
+		sc.Meta = v.maskedValues(spec.Project, of)
 		if def := of.Services[spec.ServiceName]; def != nil {
 			sc.Package = of.Spec.Packages[def.Package]
 		}
@@ -389,9 +389,9 @@ func (v *viewer) serviceID(project, service string) string {
 	return ""
 }
 
-// shown are the values of a version with every secret masked.
-func (v *viewer) shown(project string, of *picture.Version) func(string) (string, bool) {
-	values := v.hushed(project, of.Values.Marked(of.Manifest))
+// maskedValues are the values of a version with every secret masked.
+func (v *viewer) maskedValues(project string, of *picture.Version) func(string) (string, bool) {
+	values := v.maskLaterSecrets(project, of.Values.Marked(of.Manifest))
 	return func(key string) (string, bool) {
 		if value, set := values.Get(key); set && value.Secret {
 			return manifest.Mask, true
@@ -400,15 +400,15 @@ func (v *viewer) shown(project string, of *picture.Version) func(string) (string
 	}
 }
 
-// hushed marks in older values what is a secret by now: its text may be the same
+// maskLaterSecrets marks in older values what is a secret by now: its text may be the same
 // still. Where the newest cannot be read, all are.
-func (v *viewer) hushed(project string, values *manifest.Values) *manifest.Values {
+func (v *viewer) maskLaterSecrets(project string, values *manifest.Values) *manifest.Values {
 	if values == nil {
 		return nil
 	}
 	secret := func(string) bool { return true }
 	if p := v.projectRecord(project); p != nil {
-		if now, declared, err := v.s.Shelf.NewestValues(v.ctx, p.ID, p.Spec()); err == nil {
+		if now, declared, err := v.s.Cache.NewestValues(v.ctx, p.ID, p.Spec()); err == nil {
 			secret = func(key string) bool {
 				value, _ := now.Get(key)
 				return value.Secret || declared.IsSecret(key)
@@ -424,16 +424,16 @@ func (v *viewer) hushed(project string, values *manifest.Values) *manifest.Value
 	return &hushed
 }
 
-// moment is a time that may not have come.
-func moment(t time.Time) *time.Time {
+// optionalTime is a time that may not have come.
+func optionalTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
 	return &t
 }
 
-// list is never null in JSON.
-func list[T any](all []T) []T {
+// neverNil is never null in JSON.
+func neverNil[T any](all []T) []T {
 	if all == nil {
 		return []T{}
 	}

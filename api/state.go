@@ -40,7 +40,7 @@ func (s *server) getState(ctx context.Context, in *getStateInput) (*document[con
 			continue // gone meanwhile
 		}
 		if in.Service != "" {
-			if st = only(st, in.Service); len(st.Services) == 0 {
+			if st = narrowToService(st, in.Service); len(st.Services) == 0 {
 				continue
 			}
 		}
@@ -75,15 +75,15 @@ func (s *server) stateOf(ctx context.Context, project, organization, service str
 		return nil, notFound("project %q has just gone", project)
 	}
 	if service != "" {
-		if st = only(st, service); len(st.Services) == 0 {
+		if st = narrowToService(st, service); len(st.Services) == 0 {
 			return nil, notFound("project %s has no service %q", st.Name, service)
 		}
 	}
 	return answer(contract.State{Revision: revision, Projects: []contract.ProjectState{st}})
 }
 
-// only narrows a state to one service.
-func only(st contract.ProjectState, service string) contract.ProjectState {
+// narrowToService narrows a state to one service.
+func narrowToService(st contract.ProjectState, service string) contract.ProjectState {
 	var services []contract.ServiceState
 	for _, one := range st.Services {
 		if one.ID == service || one.Name == service {
@@ -104,25 +104,25 @@ type stateCache struct {
 
 type counted struct {
 	revision int64
-	saidState
+	stateWithReasons
 }
 
-// saidState is a state with the reasons that its sentences are made of.
-type saidState struct {
+// stateWithReasons is a state with the reasons that its sentences are made of.
+type stateWithReasons struct {
 	contract.ProjectState
 	why      *mariposa.Reason
-	services []whys // in the order of the services
+	services []serviceReasons // in the order of the services
 }
 
-// whys are a service's reason, and what else people have to know of it.
-type whys struct{ why, also *mariposa.Reason }
+// serviceReasons are a service's reason, and what else people have to know of it.
+type serviceReasons struct{ why, also *mariposa.Reason }
 
-func (w whys) at(now time.Time) string {
+func (w serviceReasons) at(now time.Time) string {
 	return strings.TrimPrefix(strings.TrimSuffix(reason.At(w.why, now)+"; "+reason.At(w.also, now), "; "), "; ")
 }
 
 // at is the state in the words that are true at a time.
-func (st saidState) at(now time.Time) contract.ProjectState {
+func (st stateWithReasons) at(now time.Time) contract.ProjectState {
 	doc := st.ProjectState
 	if reason.Timed(st.why) {
 		doc.Reason = reason.At(st.why, now)
@@ -142,15 +142,15 @@ func (st saidState) at(now time.Time) contract.ProjectState {
 var countSeed = maphash.MakeSeed()
 
 // get returns a count that is not older than a revision.
-func (c *stateCache) get(project string, revision int64) (saidState, bool) {
+func (c *stateCache) get(project string, revision int64) (stateWithReasons, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one, ok := c.states[project]
-	return one.saidState, ok && one.revision >= revision
+	return one.stateWithReasons, ok && one.revision >= revision
 }
 
 // put keeps a count. Beyond so many, all are forgotten: projects come and go.
-func (c *stateCache) put(revision int64, st saidState, most int) {
+func (c *stateCache) put(revision int64, st stateWithReasons, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.states == nil || len(c.states) > most {
@@ -169,7 +169,7 @@ func (s *server) projectState(v *viewer, id string) (contract.ProjectState, bool
 }
 
 // countProject counts a project, unless somebody has since this request began.
-func (s *server) countProject(v *viewer, id string) (saidState, bool) {
+func (s *server) countProject(v *viewer, id string) (stateWithReasons, bool) {
 	began := s.Picture.Revision()
 	if st, ok := s.states.get(id, began); ok {
 		return st, true
@@ -182,7 +182,7 @@ func (s *server) countProject(v *viewer, id string) (saidState, bool) {
 	}
 	p := s.Picture.Project(id)
 	if p.Record == nil {
-		return saidState{}, false
+		return stateWithReasons{}, false
 	}
 	st := s.viewer(v.ctx).state(p) // with fresh eyes: what another viewer remembers may be older
 	if v.ctx.Err() == nil {        // else versions may be missing from it
@@ -192,10 +192,10 @@ func (s *server) countProject(v *viewer, id string) (saidState, bool) {
 }
 
 // state shows a project with the counts of its services.
-func (v *viewer) state(p picture.Project) saidState {
+func (v *viewer) state(p picture.Project) stateWithReasons {
 	spec := p.Record.Spec()
 	doc := contract.ProjectState{ID: p.Record.ID, Name: spec.Name, Organization: spec.Organization, OrganizationName: v.orgName(spec.Organization), Version: spec.Version, Services: []contract.ServiceState{}}
-	goal, status, why := fare(p.Record)
+	goal, status, why := projectStatus(p.Record)
 	doc.Goal, doc.Status = goal, status
 	if st := p.Record.Status(); st != nil {
 		doc.Frozen, doc.Paused = st.Frozen, st.Paused
@@ -205,7 +205,7 @@ func (v *viewer) state(p picture.Project) saidState {
 		doc.Version = st.Version
 	}
 	tallies := v.count(p, goals)
-	var all []whys
+	var all []serviceReasons
 	for _, name := range slices.Sorted(maps.Keys(goals)) {
 		one, w := v.service(p.Record.ID, name, goals[name], tallies[name])
 		if w.why == nil && one.Status == mariposa.StatusStopped && doc.Status == mariposa.StatusStopped {
@@ -220,8 +220,8 @@ func (v *viewer) state(p picture.Project) saidState {
 	if why == nil && doc.Status == mariposa.StatusConverging {
 		why = &mariposa.Reason{Code: mariposa.ReasonUnplanned}
 	}
-	doc.Reason, doc.ReasonCode = v.say(why)
-	return saidState{doc, why, all}
+	doc.Reason, doc.ReasonCode = v.sentence(why)
+	return stateWithReasons{doc, why, all}
 }
 
 // count counts the instances of a project by service. Those left over from a service
@@ -256,19 +256,19 @@ func (v *viewer) goals(r *store.Project) map[string]*mariposa.ServiceStatus {
 		}
 		return goals
 	}
-	return v.submitted(r)
+	return v.submittedGoals(r)
 }
 
-// submitted are the goals that a project's newest manifest begins with.
-func (v *viewer) submitted(r *store.Project) map[string]*mariposa.ServiceStatus {
+// submittedGoals are the goals that a project's newest manifest begins with.
+func (v *viewer) submittedGoals(r *store.Project) map[string]*mariposa.ServiceStatus {
 	spec := r.Spec()
 	if first := v.version(r.ID, spec.Number); first != nil {
-		return first.Begin(spec.Services)
+		return first.InitialGoals(spec.Services)
 	}
 	return map[string]*mariposa.ServiceStatus{}
 }
 
-func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *tally) (contract.ServiceState, whys) {
+func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *tally) (contract.ServiceState, serviceReasons) {
 	doc := contract.ServiceState{
 		ID: ss.ID, Name: name, Version: v.sha(project, ss.Number), Goal: ss.Scale,
 		Running: t.running, Healthy: t.healthy, Starting: t.starting, Stopping: t.stopping,
@@ -281,7 +281,7 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 	if ss.Backoff != nil {
 		doc.Backoff = &contract.Backoff{Failures: ss.Backoff.Failures, Until: ss.Backoff.Until}
 	}
-	w := whys{why: ss.Reason}
+	w := serviceReasons{why: ss.Reason}
 	if reason.Sentence(w.why) == "" { // frozen, and nothing would be done after a thaw
 		w.why = nil
 	}

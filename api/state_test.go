@@ -12,7 +12,7 @@ import (
 
 func TestStateBeforeTheFirstPlanSaysWhatIsToCome(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	st := want[contract.State](h.call("GET", "/v1/state", nil), 200)
 	if len(st.Projects) != 1 || st.Revision < 4 {
@@ -29,7 +29,7 @@ func TestStateBeforeTheFirstPlanSaysWhatIsToCome(t *testing.T) {
 
 func TestStateCountsInstancesByWhatTheyAre(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	st := settled(c)
 	st.Status, st.Services["web"].Status = mariposa.StatusConverging, mariposa.StatusConverging
@@ -71,7 +71,7 @@ func TestStateCountsInstancesByWhatTheyAre(t *testing.T) {
 
 func TestOnItsWayAProjectSaysWhatIsAwaited(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", "services: {web: {compute_type: dummy, scale: 2, update: {min_healthy: 30}}}")
 	project := func() contract.Project {
 		all := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects
@@ -103,7 +103,7 @@ func TestOnItsWayAProjectSaysWhatIsAwaited(t *testing.T) {
 
 func TestANextTryThatIsDueIsNow(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	for _, due := range []bool{false, true} {
 		until := time.Now().Add(time.Hour)
@@ -113,7 +113,7 @@ func TestANextTryThatIsDueIsNow(t *testing.T) {
 		st := settled(c)
 		web := st.Services["web"]
 		web.Status, web.Backoff = mariposa.StatusBackingOff, &mariposa.Backoff{Failures: 3, Until: until}
-		web.Reason = (&mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: 3, Until: until}).Because(mariposa.Said("exit code 1"))
+		web.Reason = (&mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: 3, Until: until}).Because(mariposa.TextReason("exit code 1"))
 		st.Status, st.Reason = web.Status, web.Reason.About("web")
 		h.plan(c.ID, st)
 		p := want[contract.State](h.call("GET", "/v1/state", nil), 200).Projects[0]
@@ -128,7 +128,7 @@ func TestANextTryThatIsDueIsNow(t *testing.T) {
 
 func TestAQueuedTaskSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello) // its start is open
 	scale := want[contract.Changed](h.act(`{"action":"scale","scale":{"web":3}}`), 202)
 	for _, task := range append(want[contract.Tasks](h.call("GET", "/v1/queue", nil), 200).Tasks, want[contract.Task](h.call("GET", "/v1/queue/"+*scale.Task, nil), 200)) {
@@ -146,7 +146,7 @@ func TestAQueuedTaskSaysWhatItWaitsFor(t *testing.T) {
 
 func TestStateIsFiltered(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.create("other", "services: {db: {compute_type: dummy}}")
 	count := func(query string) (projects, services int) {
@@ -171,7 +171,7 @@ func TestStateIsFiltered(t *testing.T) {
 
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.create("other", "services: {db: {compute_type: dummy}}")
 	all := want[contract.Services](h.call("GET", "/v1/services", nil), 200)
@@ -190,7 +190,7 @@ func TestServicesAreListed(t *testing.T) {
 
 func TestAServiceThatComesBackIsTheSame(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	ids := func() map[string]string {
 		return must(h.store.Get(h.ctx, mariposa.KindProject, c.ID))(t).Spec.(*mariposa.ProjectSpec).Services
@@ -208,11 +208,11 @@ func TestAServiceThatComesBackIsTheSame(t *testing.T) {
 }
 
 // act changes the state of the project shop.
-func (h *house) act(body string) reply {
+func (h *testServer) act(body string) reply {
 	return h.call("PUT", "/v1/projects/shop/state", []byte(body))
 }
 
-func (h *house) taskSpec(c contract.Changed) *mariposa.TaskSpec {
+func (h *testServer) taskSpec(c contract.Changed) *mariposa.TaskSpec {
 	h.t.Helper()
 	if c.Task == nil {
 		h.t.Fatal("no task came of it")
@@ -240,7 +240,7 @@ func TestActionsBecomeTasks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newTestServer(t)
 			first := h.create("shop", hello)
 			h.plan(first.ID, settled(first))
 			got := want[contract.Changed](h.call("PUT", "/v1/projects/shop/"+c.path, []byte(c.body)), 202)
@@ -265,7 +265,7 @@ func TestActionsBecomeTasks(t *testing.T) {
 
 func TestActionsThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	for _, body := range []string{
@@ -302,7 +302,7 @@ func TestActionsThatMakeNoSenseAreRefused(t *testing.T) {
 
 func TestTasksAreAdmittedByTheTable(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.act(`{"action":"start"}`).wantError(409, mariposa.Conflict, *c.Task)
 	scale := want[contract.Changed](h.act(`{"action":"scale","scale":{"web":3}}`), 202) // behind the start
@@ -319,7 +319,7 @@ func TestTasksAreAdmittedByTheTable(t *testing.T) {
 
 func TestAServiceWhoseTaskWaitsCanBeScaled(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", hello+"  new: {compute_type: dummy, scale: 2}\n"), 200)

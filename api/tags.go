@@ -41,7 +41,7 @@ func (s *server) getTag(ctx context.Context, in *ofTag) (*document[contract.Tag]
 	}
 	number, known := change.Tags(r)[in.Tag]
 	if !known {
-		return nil, notFound("project %s has no tag %q", r.Spec().Name, shorten(in.Tag))
+		return nil, notFound("project %s has no tag %q", r.Spec().Name, shortenText(in.Tag))
 	}
 	return answer(s.viewer(ctx).tag(r, in.Tag, number))
 }
@@ -87,11 +87,11 @@ func (s *server) diffVersions(ctx context.Context, in *diffVersionsInput) (*docu
 		return nil, err
 	}
 	v := s.viewer(ctx)
-	a, err := s.Shelf.Version(ctx, r.ID, from.Spec().Number)
+	a, err := s.Cache.Version(ctx, r.ID, from.Spec().Number)
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.Shelf.Version(ctx, r.ID, to.Spec().Number)
+	b, err := s.Cache.Version(ctx, r.ID, to.Spec().Number)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s *server) diffVersions(ctx context.Context, in *diffVersionsInput) (*docu
 			doc.Services = append(doc.Services, change.ServiceDiff(d))
 		}
 	}
-	for _, c := range manifest.DiffValues(v.hushed(r.ID, a.Values.Marked(b.Manifest)), v.hushed(r.ID, b.Values.Marked(a.Manifest))) {
+	for _, c := range manifest.DiffValues(v.maskLaterSecrets(r.ID, a.Values.Marked(b.Manifest)), v.maskLaterSecrets(r.ID, b.Values.Marked(a.Manifest))) {
 		doc.Metadata = append(doc.Metadata, contract.ValueDiff{Key: c.Key, Change: string(c.Kind), Secret: c.Secret, Before: c.Before, After: c.After})
 	}
 	return answer(doc)

@@ -11,13 +11,13 @@ import (
 )
 
 // service is the state of a service of shop.
-func (h *house) service(name string) contract.ServiceState {
+func (h *testServer) service(name string) contract.ServiceState {
 	h.t.Helper()
 	return want[contract.State](h.call("GET", "/v1/projects/shop/services/"+name+"/state", nil), 200).Projects[0].Services[0]
 }
 
 // running are the environments of the instances of a service of shop that run, by id.
-func (h *house) running(service string) map[string]string {
+func (h *testServer) running(service string) map[string]string {
 	h.t.Helper()
 	all := map[string]string{}
 	for _, i := range want[contract.Instances](h.call("GET", "/v1/instances?project=shop&state=running&service="+service, nil), 200).Instances {
@@ -34,7 +34,7 @@ func (h *house) running(service string) map[string]string {
 // do; once it is set, the project runs.
 func TestAProjectWaitsForTheValuesItNeeds(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	c := h.create("shop", `services: {web: {compute_type: dummy, environment: {MODE: "{{ .meta.mode }}"}, update: {min_healthy: 0}}}
 metadata: {mode: {required: true, description: how it behaves}, pin: {required: true, secret: true}, size: {default: small, required: true}}
@@ -79,7 +79,7 @@ metadata: {mode: {required: true, description: how it behaves}, pin: {required: 
 // up by itself.
 func TestOtherValuesAreShownAndTakenUp(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	h.create("shop", `services:
   web: {compute_type: dummy, scale: 2, environment: {MODE: "{{ .meta.mode }}"}, update: {min_healthy: 0}}

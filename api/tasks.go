@@ -36,7 +36,7 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	if err != nil {
 		return nil, err
 	}
-	page := taskPage{v: s.viewer(ctx), services: s.serviceNames(s.sight(ctx, caller(ctx)), q.Project, in.Service), limit: in.Limit}
+	page := taskPage{v: s.viewer(ctx), services: s.serviceNames(s.newVisibility(ctx, caller(ctx)), q.Project, in.Service), limit: in.Limit}
 	if in.State.Ended() || in.State == "" && in.All {
 		q.State = in.State
 		err = s.tasksInStore(ctx, q, &page)
@@ -115,11 +115,11 @@ func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage
 
 // serviceNames resolves a filter by service: a name, or the id of a service of
 // the project, or of any that the caller may see.
-func (s *server) serviceNames(g *sight, project, ref string) []string {
+func (s *server) serviceNames(g *visibility, project, ref string) []string {
 	if ref == "" {
 		return nil
 	}
-	if !likeID.MatchString(ref) {
+	if !idPattern.MatchString(ref) {
 		return []string{ref}
 	}
 	if project != "" {
@@ -184,7 +184,7 @@ func (p *taskPage) add(r *store.Task) bool {
 }
 
 func (p *taskPage) doc() contract.Tasks {
-	doc := contract.Tasks{Tasks: list(p.tasks)}
+	doc := contract.Tasks{Tasks: neverNil(p.tasks)}
 	if p.more {
 		doc.Marker = p.tasks[len(p.tasks)-1].ID
 	}
@@ -248,8 +248,8 @@ func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contr
 	return changed(s.change.Terminate(ctx, request(ctx), r))
 }
 
-// asked names what the planner asks of an instance, by the event that says so.
-var asked = map[string]string{
+// requestedSteps names what the planner asks of an instance, by the event that says so.
+var requestedSteps = map[string]string{
 	"instance.provisioning": "create", "instance.updating": "update", "instance.stopping": "remove",
 	"instance.collected": "collect", "instance.debt": "remove",
 }
@@ -269,7 +269,7 @@ func (v *viewer) step(c *store.Change) (contract.TaskStep, bool) {
 	case c.Deleted:
 		step.Step, step.Result = "collect", "done"
 	case c.Spec:
-		step.Step, step.Result = cmp.Or(asked[c.Event.Kind], "update"), "asked"
+		step.Step, step.Result = cmp.Or(requestedSteps[c.Event.Kind], "update"), "asked"
 	default:
 		step.Step, step.Result = "create", string(mariposa.StateOf(spec, (*store.Instance)(&c.Record).Status()))
 		if spec.Goal != mariposa.GoalRunning {

@@ -19,7 +19,7 @@ import (
 
 // private are the words that nobody outside acme may ever read: ids and names of
 // what is theirs.
-func (w *town) private() []string {
+func (w *testTeams) private() []string {
 	words := []string{w.acme, w.shop.ID, *w.shop.Task, w.instance, w.single, w.token, "acme", "probe", "sesame-" + w.shop.ID, "host-n1"}
 	for _, name := range []string{"olga", "mia", "max", "vera", "dora", "oleg", "ada"} {
 		words = append(words, w.users[name], `"`+name+`"`)
@@ -31,7 +31,7 @@ func (w *town) private() []string {
 }
 
 // params are the query parameters of every route that lists something.
-func (w *town) params() map[string][]string {
+func (w *testTeams) params() map[string][]string {
 	var doc struct {
 		Paths map[string]map[string]struct{ Parameters []struct{ Name, In string } }
 	}
@@ -57,14 +57,14 @@ func (w *town) params() map[string][]string {
 // is answered as if it did not exist, and no list shows anything of acme's.
 func TestNoListTellsOfOthers(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	service := w.picture.Projects.Get(w.shop.ID).Spec().Services["web"]
 	names := map[string][]string{
 		"organization": {w.acme, "acme"}, "project": {w.shop.ID, "shop"}, "service": {service}, "node": {"n1", "host-n1"}, "user": {w.users["olga"], "olga"},
 		"actor": {w.users["olga"], "olga"}, "marker": {w.instance, *w.shop.Task}, "name": {"shop"}, "version": {w.shop.Version},
 	}
-	strangers := map[string]*house{
-		"sam": w.by("sam"),
+	strangers := map[string]*testServer{
+		"sam": w.asUser("sam"),
 		"olga by a token bound to another organization": w.as(w.forge(mariposa.TokenSpec{User: w.users["olga"], Organization: w.umbra})),
 		"admin by a token bound to another project":     w.as(w.forge(mariposa.TokenSpec{User: w.users["admin"], Organization: w.umbra, Project: newID()})),
 	}
@@ -108,9 +108,9 @@ func TestNoListTellsOfOthers(t *testing.T) {
 // The same in every other place that takes a reference: paths, bodies, prefixes.
 func TestNoReferenceTellsOfOthers(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	own := want[contract.Changed](w.by("sam").call("POST", "/v1/projects?name=own", hello), 201)
-	sam := w.by("sam")
+	w := newTestTeams(t)
+	own := want[contract.Changed](w.asUser("sam").call("POST", "/v1/projects?name=own", hello), 201)
+	sam := w.asUser("sam")
 	for _, c := range []struct{ method, path, body, ref string }{
 		{"GET", "/v1/projects/shop?organization=acme", "", "shop"},
 		{"GET", "/v1/projects/shop?organization=acme", "", "acme"},
@@ -189,7 +189,7 @@ func firstNonEmpty(a, b string) string {
 // and never lets anybody in as a node.
 func TestActingForAUserIsTheirRightAndIsNoted(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	if all := want[contract.Projects](w.call("GET", "/v1/users/ulla/projects", nil), 200).Projects; len(all) != 1 || all[0].Name != "dark" {
 		t.Errorf("for ulla, the projects are %+v", all)
 	}
@@ -198,26 +198,26 @@ func TestActingForAUserIsTheirRightAndIsNoted(t *testing.T) {
 		t.Errorf("acting for ulla is %+v", who)
 	}
 	want[contract.Changed](w.call("POST", "/v1/users/sam/projects?name=gift", hello), 201)
-	if p := want[contract.Project](w.by("sam").call("GET", "/v1/projects/gift", nil), 200); p.Author != "sam (by admin)" || p.OrganizationName != "sam" {
+	if p := want[contract.Project](w.asUser("sam").call("GET", "/v1/projects/gift", nil), 200); p.Author != "sam (by admin)" || p.OrganizationName != "sam" {
 		t.Errorf("the gift is %+v", p)
 	}
-	a := want[contract.Audit](w.by("sam").call("GET", "/v1/audit?action=project.create", nil), 200).Records
+	a := want[contract.Audit](w.asUser("sam").call("GET", "/v1/audit?action=project.create", nil), 200).Records
 	if len(a) != 1 || a[0].ActorName != "admin" || a[0].ForName != "sam" || a[0].For != w.users["sam"] {
 		t.Errorf("the audit says %+v", a)
 	}
-	w.by("sam").call("GET", "/v1/users/ulla/projects", nil).wantError(404, mariposa.ResourceNotFound)
+	w.asUser("sam").call("GET", "/v1/users/ulla/projects", nil).wantError(404, mariposa.ResourceNotFound)
 	denied := want[contract.Audit](w.call("GET", "/v1/audit?action=user.act-for&outcome=denied", nil), 200).Records
 	if len(denied) != 1 || denied[0].ActorName != "sam" || denied[0].Object != "GET /v1/users/ulla/projects" {
 		t.Errorf("the attempt is noted as %+v", denied)
 	}
-	if all := want[contract.Projects](w.by("sam").call("GET", "/v1/users/sam/projects", nil), 200).Projects; len(all) != 1 {
+	if all := want[contract.Projects](w.asUser("sam").call("GET", "/v1/users/sam/projects", nil), 200).Projects; len(all) != 1 {
 		t.Errorf("for oneself, the projects are %+v", all)
 	}
 	bounded := w.as(w.forge(mariposa.TokenSpec{User: mariposa.FirstUser, Role: mariposa.RoleAdmin}))
 	bounded.call("GET", "/v1/users/sam/projects", nil).wantError(404, mariposa.ResourceNotFound)
 	for _, path := range []string{"/v1/users/sam/agent", "/v1/users/sam/%61gent", "/v1/users/" + w.users["sam"] + "/agent"} {
 		upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
-		w.by("sam").call("GET", path, nil, upgrade...).wantError(404, mariposa.ResourceNotFound)
+		w.asUser("sam").call("GET", path, nil, upgrade...).wantError(404, mariposa.ResourceNotFound)
 		w.call("GET", strings.Replace(path, "sam", "admin", 1), nil, upgrade...).wantError(404, mariposa.ResourceNotFound)
 	}
 }
@@ -225,7 +225,7 @@ func TestActingForAUserIsTheirRightAndIsNoted(t *testing.T) {
 // People are known to those who share an organization or a project with them.
 func TestPeopleAreKnownToThoseTheyWorkWith(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	for who, known := range map[string]string{
 		"sam":   "sam",
 		"ulla":  "ulla",
@@ -235,7 +235,7 @@ func TestPeopleAreKnownToThoseTheyWorkWith(t *testing.T) {
 		"admin": "ada admin dora max mia oleg olga sam ulla vera",
 	} {
 		var names []string
-		for _, u := range want[contract.Users](w.by(who).call("GET", "/v1/users", nil), 200).Users {
+		for _, u := range want[contract.Users](w.asUser(who).call("GET", "/v1/users", nil), 200).Users {
 			names = append(names, u.Name)
 		}
 		if got := strings.Join(names, " "); got != known {
@@ -246,7 +246,7 @@ func TestPeopleAreKnownToThoseTheyWorkWith(t *testing.T) {
 			if slices.Contains(strings.Fields(known), name) {
 				wanted = 200
 			}
-			if r := w.by(who).call("GET", "/v1/users/"+name, nil); r.status != wanted {
+			if r := w.asUser(who).call("GET", "/v1/users/"+name, nil); r.status != wanted {
 				t.Errorf("%s asks for %s: %d", who, name, r.status)
 			}
 		}
@@ -260,14 +260,14 @@ func TestPeopleAreKnownToThoseTheyWorkWith(t *testing.T) {
 // What a role lets one see ends with the role, in lists and by id.
 func TestWhoLosesARoleSeesNothingMore(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	vera, mia := w.by("vera"), w.by("mia")
+	w := newTestTeams(t)
+	vera, mia := w.asUser("vera"), w.asUser("mia")
 	want[contract.Project](vera.call("GET", "/v1/projects/"+w.shop.ID, nil), 200)
 	bound := w.mint(contract.NewToken{Name: "bound", User: "vera", Project: w.shop.ID})
-	want[contract.Changed](w.by("ada").call("DELETE", "/v1/projects/"+w.shop.ID+"/users/vera", nil), 200)
-	want[contract.Changed](w.by("olga").call("DELETE", "/v1/organizations/acme/members/mia", nil), 200)
-	want[contract.Changed](w.by("ada").call("PUT", "/v1/projects/"+w.shop.ID, contract.ProjectChange{Name: "renamed"}), 200)
-	for name, h := range map[string]*house{"vera": vera, "mia": mia, "vera by a bound token": w.as(bound)} {
+	want[contract.Changed](w.asUser("ada").call("DELETE", "/v1/projects/"+w.shop.ID+"/users/vera", nil), 200)
+	want[contract.Changed](w.asUser("olga").call("DELETE", "/v1/organizations/acme/members/mia", nil), 200)
+	want[contract.Changed](w.asUser("ada").call("PUT", "/v1/projects/"+w.shop.ID, contract.ProjectChange{Name: "renamed"}), 200)
+	for name, h := range map[string]*testServer{"vera": vera, "mia": mia, "vera by a bound token": w.as(bound)} {
 		h.call("GET", "/v1/projects/"+w.shop.ID, nil).wantError(404, mariposa.ResourceNotFound)
 		if all := want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects; len(all) != 0 {
 			t.Errorf("%s still lists %+v", name, all)
@@ -285,30 +285,30 @@ func TestWhoLosesARoleSeesNothingMore(t *testing.T) {
 // A name that is taken is told as such, and nothing of who has it.
 func TestANameThatIsTakenDoesNotTellByWhom(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	want[contract.Changed](w.by("olga").call("PUT", "/v1/organizations/acme", contract.OrganizationChange{BaseRole: mariposa.RoleNone}), 200)
-	mine := want[contract.Changed](w.by("mia").call("POST", "/v1/projects?name=mine&organization=acme", hello), 201)
+	w := newTestTeams(t)
+	want[contract.Changed](w.asUser("olga").call("PUT", "/v1/organizations/acme", contract.OrganizationChange{BaseRole: mariposa.RoleNone}), 200)
+	mine := want[contract.Changed](w.asUser("mia").call("POST", "/v1/projects?name=mine&organization=acme", hello), 201)
 	for _, r := range []reply{
-		w.by("mia").call("POST", "/v1/projects?name=shop&organization=acme", hello),
-		w.by("mia").call("PUT", "/v1/projects/"+mine.ID, contract.ProjectChange{Name: "shop"}),
-		w.by("mia").call("POST", "/v1/projects/"+mine.ID+"/copy", contract.Copy{Name: "shop"}),
+		w.asUser("mia").call("POST", "/v1/projects?name=shop&organization=acme", hello),
+		w.asUser("mia").call("PUT", "/v1/projects/"+mine.ID, contract.ProjectChange{Name: "shop"}),
+		w.asUser("mia").call("POST", "/v1/projects/"+mine.ID+"/copy", contract.Copy{Name: "shop"}),
 	} {
 		if f := r.wantError(409, mariposa.Conflict, "shop is taken"); contains(f.Message, w.shop.ID) {
 			t.Errorf("told by whom: %s", f.Message)
 		}
 	}
-	private := want[contract.Changed](w.by("mia").call("POST", "/v1/projects?name=shop&organization=mia", hello), 201)
-	if f := w.by("mia").call("POST", "/v1/projects/"+private.ID+"/move", contract.Move{Organization: "acme"}).wantError(409, mariposa.Conflict, "acme"); contains(f.Message, w.shop.ID) {
+	private := want[contract.Changed](w.asUser("mia").call("POST", "/v1/projects?name=shop&organization=mia", hello), 201)
+	if f := w.asUser("mia").call("POST", "/v1/projects/"+private.ID+"/move", contract.Move{Organization: "acme"}).wantError(409, mariposa.Conflict, "acme"); contains(f.Message, w.shop.ID) {
 		t.Errorf("told by whom: %s", f.Message)
 	}
-	w.by("sam").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}).wantError(409, mariposa.Conflict, "taken")
+	w.asUser("sam").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}).wantError(409, mariposa.Conflict, "taken")
 }
 
 // Organizations are made, renamed, left and deleted by GitHub's rules.
 func TestOrganizationsLiveAndEnd(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	olga, mia := w.by("olga"), w.by("mia")
+	w := newTestTeams(t)
+	olga, mia := w.asUser("olga"), w.asUser("mia")
 	olga.call("DELETE", "/v1/organizations/acme", nil).wantError(409, mariposa.Conflict, "1 project")
 	olga.call("DELETE", "/v1/organizations/acme/members/olga", nil).wantError(409, mariposa.Conflict, "no owner")
 	olga.call("PUT", "/v1/organizations/acme/members/olga", contract.MemberChange{Role: "member"}).wantError(409, mariposa.Conflict, "no owner")
@@ -324,8 +324,8 @@ func TestOrganizationsLiveAndEnd(t *testing.T) {
 	if o := want[contract.Organization](olga.call("GET", "/v1/organizations/bolt", nil), 200); o.ID != w.acme || o.Members != 2 || o.Role != mariposa.OrgOwner {
 		t.Errorf("renamed: %+v", o)
 	}
-	want[contract.Changed](w.by("sam").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme", BaseRole: mariposa.RoleNone}), 201)
-	want[contract.Changed](w.by("sam").call("DELETE", "/v1/organizations/acme", nil), 200)
+	want[contract.Changed](w.asUser("sam").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme", BaseRole: mariposa.RoleNone}), 201)
+	want[contract.Changed](w.asUser("sam").call("DELETE", "/v1/organizations/acme", nil), 200)
 	var names []string
 	for _, o := range want[contract.Organizations](olga.call("GET", "/v1/organizations", nil), 200).Organizations {
 		names = append(names, o.Name)
@@ -347,9 +347,9 @@ func TestOrganizationsLiveAndEnd(t *testing.T) {
 // else: the task that deleted it, and its events.
 func TestTheEndOfAProjectIsSeenByItsPeople(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
-	keys := map[string]*house{}
+	keys := map[string]*testServer{}
 	for _, name := range []string{"olga", "vera", "late", "sam"} {
 		want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: name}), 201)
 		keys[name] = h.as(h.mint(contract.NewToken{Name: "t", User: name}))
@@ -390,10 +390,10 @@ func TestTheEndOfAProjectIsSeenByItsPeople(t *testing.T) {
 	}
 }
 
-// late gives an organization a project just before it is deleted.
-type late struct{ store.Store }
+// delayedStore gives an organization a project just before it is deleted.
+type delayedStore struct{ store.Store }
 
-func (l late) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (l delayedStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	for _, u := range units {
 		for _, w := range u.Writes {
 			if w.Kind == mariposa.KindOrg && w.Delete {
@@ -407,7 +407,7 @@ func (l late) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 
 func TestAnOrganizationThatGetsAProjectIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, over(func(s store.Store) store.Store { return late{s} }))
+	h := newTestServer(t, withStore(func(s store.Store) store.Store { return delayedStore{s} }))
 	want[contract.Changed](h.call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}), 201)
 	want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: "sam"}), 201)
 	h.call("DELETE", "/v1/organizations/acme", nil).wantError(409, mariposa.Conflict, "just got a project")

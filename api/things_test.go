@@ -14,7 +14,7 @@ import (
 
 func TestTheQueueIsFilteredAndPaged(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c))
 	other := h.create("other", hello)
@@ -74,12 +74,12 @@ func TestTheQueueIsFilteredAndPaged(t *testing.T) {
 
 func TestATaskShowsItsSteps(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	h.node("n1", mariposa.NodeSpec{Name: "host-n1"}, mariposa.NodeStatus{State: mariposa.NodeRunning})
 	spec := &mariposa.InstanceSpec{Name: "web.1-i", Project: c.ID, ServiceName: "web", Node: "n1", Goal: mariposa.GoalRunning, Generation: 1}
 	event := func(kind string) mariposa.Event {
-		return mariposa.Event{Kind: kind, Project: c.ID, Task: *c.Task, Instance: "i", Reason: mariposa.Said("because")}
+		return mariposa.Event{Kind: kind, Project: c.ID, Task: *c.Task, Instance: "i", Reason: mariposa.TextReason("because")}
 	}
 	write := func(w store.Write) {
 		w.Kind, w.ID, w.Project = mariposa.KindInstance, "i", c.ID
@@ -116,7 +116,7 @@ func TestATaskShowsItsSteps(t *testing.T) {
 }
 
 // fill puts instances i1 to i5 on the books.
-func (h *house) fill() contract.Changed {
+func (h *testServer) fill() contract.Changed {
 	c := h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, command: [serve, '{{ .instance.name }}'], environment: ['N={{ .project.name }}', 'P={{ .placement.cn.uuid }}']}\n  db: {compute_type: dummy}\n")
 	h.plan(c.ID, settled(c))
 	h.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning, Capabilities: declared})
@@ -131,7 +131,7 @@ func (h *house) fill() contract.Changed {
 
 func TestInstancesAreFilteredAndPaged(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.fill()
 	for query, wanted := range map[string]string{
 		"":                          "aaaa-i1 aaaa-i2 bbbb-i3 cccc-i4 dddd-i5",
@@ -177,7 +177,7 @@ func TestInstancesAreFilteredAndPaged(t *testing.T) {
 
 func TestAnInstanceIsShownWithItsDetails(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.fill()
 	for _, ref := range []string{"aaaa-i1", "web.1-aaaa-i1"} {
 		i := want[contract.Instance](h.call("GET", "/v1/instances/"+ref, nil), 200)
@@ -204,7 +204,7 @@ func TestAnInstanceIsShownWithItsDetails(t *testing.T) {
 
 func TestWhatAnInstanceRefuses(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.fill()
 	put := func(id, action string) reply {
 		return h.call("PUT", "/v1/instances/"+id, map[string]string{"action": action})
@@ -225,7 +225,7 @@ func TestWhatAnInstanceRefuses(t *testing.T) {
 
 func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.fill()
 	h.node("n3", mariposa.NodeSpec{Name: "host-n3"}, mariposa.NodeStatus{State: mariposa.NodeRunning, Quarantined: []mariposa.Quarantined{{ID: "q1"}, {ID: "q2"}}})
 	all := want[contract.Nodes](h.call("GET", "/v1/nodes", nil), 200)
@@ -298,7 +298,7 @@ func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 
 func TestCurlNeedNotSayThatItSendsJSON(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.fill()
 	h.node("n3", mariposa.NodeSpec{Name: "host-n3", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning})
 	curl := []string{"Content-Type", "application/x-www-form-urlencoded"}

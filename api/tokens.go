@@ -23,7 +23,7 @@ func (v *viewer) token(r *store.Token) contract.Token {
 	c := caller(v.ctx)
 	doc := contract.Token{
 		ID: r.ID, Name: spec.Name, User: user, UserName: v.userName(user), Organization: spec.Organization,
-		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: moment(spec.Expires), Current: c.Token == r.ID,
+		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: optionalTime(spec.Expires), Current: c.Token == r.ID,
 	}
 	// A token may outlast its user's part in what it is bound to: then that has no name.
 	p, org := v.s.Picture.Projects.Get(spec.Project), v.s.Picture.Orgs.Get(spec.Organization)
@@ -34,7 +34,7 @@ func (v *viewer) token(r *store.Token) contract.Token {
 		doc.OrganizationName = org.Spec().Name
 	}
 	if st := r.Status(); st != nil {
-		doc.LastUsed, doc.LastFrom = moment(st.Used), st.From
+		doc.LastUsed, doc.LastFrom = optionalTime(st.Used), st.From
 	}
 	return doc
 }
@@ -50,7 +50,7 @@ func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document
 	}
 	v, all := s.viewer(ctx), contract.Tokens{Tokens: []contract.Token{}}
 	for _, r := range s.Picture.TokensOf(user) {
-		if s.reaches(caller(ctx), r) {
+		if s.mayManageToken(caller(ctx), r) {
 			all.Tokens = append(all.Tokens, v.token(r))
 		}
 	}
@@ -140,12 +140,12 @@ func readExpiry(text string, now time.Time) (time.Time, error) {
 			}
 		}
 		if bad != nil {
-			return at, invalid("expires must be a time like 2027-01-31T00:00:00Z or a span like 12h or 90d, not %q", shorten(text))
+			return at, invalid("expires must be a time like 2027-01-31T00:00:00Z or a span like 12h or 90d, not %q", shortenText(text))
 		}
 		at = now.Add(span)
 	}
 	if !at.After(now) {
-		return at, invalid("expires: %s is not in the future", shorten(text))
+		return at, invalid("expires: %s is not in the future", shortenText(text))
 	}
 	return at, nil
 }
@@ -166,21 +166,21 @@ func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contra
 // installation anybody's by id.
 func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error) {
 	c := caller(ctx)
-	if r := s.Picture.Tokens.Get(ref); r != nil && s.reaches(c, r) {
+	if r := s.Picture.Tokens.Get(ref); r != nil && s.mayManageToken(c, r) {
 		return r, nil
 	}
 	for _, r := range s.Picture.TokensOf(c.User) {
-		if r.Spec().Name == ref && s.reaches(c, r) {
+		if r.Spec().Name == ref && s.mayManageToken(c, r) {
 			return r, nil
 		}
 	}
 	return nil, notFound("there is no token %q", ref)
 }
 
-// reaches reports whether a caller may see and revoke a token: their own, or for who
+// mayManageToken reports whether a caller may see and revoke a token: their own, or for who
 // runs the installation anybody's. A bounded token reaches only itself and what is
 // within its bounds.
-func (s *server) reaches(c *auth.Caller, r *store.Token) bool {
+func (s *server) mayManageToken(c *auth.Caller, r *store.Token) bool {
 	spec := r.Spec()
 	b := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
 	return s.seesAll(c) || (spec.User == c.User && (r.ID == c.Token || b.Within(c.Bounds)))

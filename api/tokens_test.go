@@ -12,9 +12,9 @@ import (
 
 func TestATokenIsShownOnceAndKeptHashed(t *testing.T) {
 	t.Parallel()
-	now := &turned{}
-	w := newTown(t, by(now))
-	sam := w.by("sam")
+	now := &shiftedClock{}
+	w := newTestTeams(t, withClock(now))
+	sam := w.asUser("sam")
 	r := sam.call("POST", "/v1/tokens", contract.NewToken{Name: "robot", Expires: "90d", Role: mariposa.RoleDeployer, Organization: "sam"})
 	made := want[contract.Token](r, 201)
 	if !strings.HasPrefix(made.Secret, "mrp_") || len(made.Secret) < 40 || made.OrganizationName != "sam" || made.UserName != "sam" || made.LastUsed != nil ||
@@ -61,15 +61,15 @@ func TestATokenIsShownOnceAndKeptHashed(t *testing.T) {
 // do more or lasts longer.
 func TestATokenHasBounds(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	olga := w.by("olga")
-	mint := func(by *house, ask contract.NewToken) *house {
+	w := newTestTeams(t)
+	olga := w.asUser("olga")
+	mint := func(by *testServer, ask contract.NewToken) *testServer {
 		t.Helper()
 		return w.as(want[contract.Token](by.call("POST", "/v1/tokens", ask), 201).Secret)
 	}
 	second := want[contract.Changed](olga.call("POST", "/v1/projects?name=second&organization=acme", hello), 201)
 	own := want[contract.Changed](olga.call("POST", "/v1/projects?name=own", hello), 201)
-	sees := func(h *house) string {
+	sees := func(h *testServer) string {
 		var names []string
 		for _, p := range want[contract.Projects](h.call("GET", "/v1/projects", nil), 200).Projects {
 			names = append(names, p.Name+" "+string(p.Role))
@@ -80,7 +80,7 @@ func TestATokenHasBounds(t *testing.T) {
 	inShop := mint(olga, contract.NewToken{Name: "shop", Project: w.shop.ID, Expires: "1h"})
 	deployer := mint(olga, contract.NewToken{Name: "ci", Role: mariposa.RoleDeployer})
 	for name, c := range map[string]struct {
-		h    *house
+		h    *testServer
 		sees string
 	}{
 		"of olga":         {olga, "shop admin, second admin, own admin"},
@@ -116,7 +116,7 @@ func TestATokenHasBounds(t *testing.T) {
 	if time.Until(*short.Expires) > time.Hour {
 		t.Errorf("it outlives the one that made it: %v", short.Expires)
 	}
-	names := func(h *house) string {
+	names := func(h *testServer) string {
 		var all []string
 		for _, one := range want[contract.Tokens](h.call("GET", "/v1/tokens", nil), 200).Tokens {
 			all = append(all, one.Name)
@@ -128,12 +128,12 @@ func TestATokenHasBounds(t *testing.T) {
 	}
 	inShop.call("DELETE", "/v1/tokens/ci", nil).wantError(404, mariposa.ResourceNotFound)
 	want[contract.Changed](inShop.call("DELETE", "/v1/tokens/short", nil), 200)
-	w.by("sam").call("GET", "/v1/tokens?user=olga", nil).wantError(404, mariposa.ResourceNotFound)
+	w.asUser("sam").call("GET", "/v1/tokens?user=olga", nil).wantError(404, mariposa.ResourceNotFound)
 	if got := want[contract.Tokens](w.call("GET", "/v1/tokens?user=olga", nil), 200).Tokens; len(got) != 5 {
 		t.Errorf("who runs the installation lists %+v", got)
 	}
 	// A role that a user does not have is not given by a token.
-	strong := mint(w.by("vera"), contract.NewToken{Name: "strong", Role: mariposa.RoleAdmin})
+	strong := mint(w.asUser("vera"), contract.NewToken{Name: "strong", Role: mariposa.RoleAdmin})
 	if got := sees(strong); got != "shop viewer" {
 		t.Errorf("a viewer's token for admins sees %s", got)
 	}

@@ -14,16 +14,16 @@ import (
 // secret takes the right to read it.
 func TestACopyHasNoValuesButThoseThatAreNamed(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	const path = "/v1/projects/shop"
-	olga, dora := w.by("olga"), w.by("dora")
+	olga, dora := w.asUser("olga"), w.asUser("dora")
 	want[contract.Changed](olga.call("PUT", path+"/metadata?organization=acme", "# ours\nmode: wild\nkey: sesame\nmore: 1\n"), 200)
-	want[contract.Changed](olga.call("PUT", path+"/manifest?organization=acme&force=true", townManifest+"# newest\n"), 200)
+	want[contract.Changed](olga.call("PUT", path+"/manifest?organization=acme&force=true", teamsManifest+"# newest\n"), 200)
 	want[contract.Changed](w.call("PUT", "/v1/organizations/acme/members/dora", contract.MemberChange{Role: "member"}), 200)
-	copied := func(by *house, ask contract.Copy) contract.Metadata {
+	copied := func(by *testServer, ask contract.Copy) contract.Metadata {
 		t.Helper()
 		c := want[contract.Changed](by.call("POST", path+"/copy?organization=acme", ask), 201)
-		if got := by.call("GET", "/v1/projects/"+c.ID+"/manifest", nil); string(got.body) != townManifest+"# newest\n" {
+		if got := by.call("GET", "/v1/projects/"+c.ID+"/manifest", nil); string(got.body) != teamsManifest+"# newest\n" {
 			t.Errorf("the copy's manifest is %q", got.body)
 		}
 		if p := want[contract.Project](by.call("GET", "/v1/projects/"+c.ID, nil), 200); p.Number != 1 || p.OrganizationName != firstNonEmpty(ask.Organization, "acme") {
@@ -65,7 +65,7 @@ func TestACopyHasNoValuesButThoseThatAreNamed(t *testing.T) {
 // people with a role of their own; and not one instance is touched.
 func TestAMoveKeepsEverythingAndRestartsNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	for _, name := range []string{"olga", "mia", "vera"} {
 		want[contract.Changed](h.call("POST", "/v1/users", contract.NewUser{Name: name}), 201)

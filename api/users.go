@@ -41,9 +41,9 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 	return answer(doc)
 }
 
-// knows reports whether a caller may know of a user: themselves, and those they
+// isAcquainted reports whether a caller may know of a user: themselves, and those they
 // share an organization or project with.
-func (s *server) knows(ctx context.Context, user *store.User) bool {
+func (s *server) isAcquainted(ctx context.Context, user *store.User) bool {
 	c := caller(ctx)
 	return user.ID == c.By || s.seesAll(c) || s.acquaintances(ctx)[user.ID]
 }
@@ -94,7 +94,7 @@ type OfUser struct {
 // findUser finds a user whom the caller may know of.
 func (s *server) findUser(ctx context.Context, ref string) (*store.User, error) {
 	r := s.directory.User(ref)
-	if r == nil || !s.knows(ctx, r) {
+	if r == nil || !s.isAcquainted(ctx, r) {
 		return nil, notFound("there is no user %q", ref)
 	}
 	return r, nil

@@ -16,19 +16,19 @@ import (
 )
 
 // count counts a key of shop up.
-func (h *house) count(key string) contract.Changed {
+func (h *testServer) count(key string) contract.Changed {
 	h.t.Helper()
 	return want[contract.Changed](h.call("POST", "/v1/projects/shop/metadata/"+key+"/incr", nil), 200)
 }
 
 // submit gives shop another manifest.
-func (h *house) submit(text string) contract.Changed {
+func (h *testServer) submit(text string) contract.Changed {
 	h.t.Helper()
 	return want[contract.Changed](h.call("PUT", "/v1/projects/shop/manifest?force=true", text), 200)
 }
 
 // numbers are the versions of shop, newest first.
-func (h *house) numbers() string {
+func (h *testServer) numbers() string {
 	h.t.Helper()
 	var all []string
 	for _, v := range want[contract.Versions](h.call("GET", "/v1/projects/shop/versions", nil), 200).Versions {
@@ -39,7 +39,7 @@ func (h *house) numbers() string {
 
 // generations checks that the store has the values of the versions that are kept,
 // and no others.
-func (h *house) generations(project string) {
+func (h *testServer) generations(project string) {
 	h.t.Helper()
 	needed := map[string]bool{}
 	for _, r := range must(h.store.List(h.ctx, store.Query{Kind: mariposa.KindVersion, Project: project}))(h.t) {
@@ -60,8 +60,8 @@ func (h *house) generations(project string) {
 
 func TestCountingOneKeyForAMinuteIsOneVersion(t *testing.T) {
 	t.Parallel()
-	now := &turned{}
-	h := newHouse(t, by(now))
+	now := &shiftedClock{}
+	h := newTestServer(t, withClock(now))
 	c := h.create("shop", hello)
 	first := h.count("a")
 	hashes := map[string]bool{first.Version: true}
@@ -104,7 +104,7 @@ func TestCountingOneKeyForAMinuteIsOneVersion(t *testing.T) {
 // Who knows a version by its number may not know what was counted since.
 func TestCountingIsNotOverwrittenUnseen(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	seen := h.count("a")
 	doc := h.call("GET", "/v1/projects/shop/metadata", nil)
@@ -129,7 +129,7 @@ func TestCountingIsNotOverwrittenUnseen(t *testing.T) {
 // runs of stay beyond that, and what is forgotten leaves nothing behind.
 func TestOldVersionsAreForgotten(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, keeping(3))
+	h := newTestServer(t, keepVersions(3))
 	c := h.create("shop", hello)
 	h.plan(c.ID, settled(c)) // version 1 is in force
 	doc := func(n int) string { return hello + fmt.Sprintf("# version %d\n", n) }
@@ -186,7 +186,7 @@ func TestOldVersionsAreForgotten(t *testing.T) {
 
 func TestVersionsHaveTags(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", hello)
 	const path = "/v1/projects/shop/tags"
 	tags := func() string {
@@ -233,7 +233,7 @@ func TestVersionsHaveTags(t *testing.T) {
 
 func TestTwoVersionsAreCompared(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	const one = `services: {web: {compute_type: dummy, scale: 2, environment: {A: "1"}}, old: {compute_type: dummy}}
 metadata: {key: {secret: true}}
 `
@@ -275,7 +275,7 @@ metadata: {key: {secret: true}}
 // who sees it cannot try out what the values may be.
 func TestAVersionIsNamedByWhatItIs(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	plain := h.create("shop", hello)
 	if sum := sha1.Sum([]byte(hello)); plain.Version != hex.EncodeToString(sum[:]) {
 		t.Errorf("without values it is %s", plain.Version)

@@ -53,7 +53,7 @@ func pageOf[S, T, D any](records []*store.Of[S, T], marker string, limit int, sh
 
 // volumesFor lists the volumes that are asked for and that the caller may see, by id.
 func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store.Volume, error) {
-	g := s.sight(ctx, caller(ctx))
+	g := s.newVisibility(ctx, caller(ctx))
 	var found []*store.Volume
 	switch project, err := s.projectID(ctx, in.InProject); {
 	case err != nil:
@@ -101,7 +101,7 @@ func (s *server) volumesIn(org string) []*store.Volume {
 
 // seesVolume reports whether the caller may know of a volume: who sees its project,
 // or has a part in the organization that it was left to.
-func (s *server) seesVolume(g *sight, spec *mariposa.VolumeSpec) bool {
+func (s *server) seesVolume(g *visibility, spec *mariposa.VolumeSpec) bool {
 	if spec.Project != "" {
 		return g.project(spec.Project)
 	}
@@ -112,7 +112,7 @@ func (s *server) seesVolume(g *sight, spec *mariposa.VolumeSpec) bool {
 // findVolume finds a volume by id, or by the beginning of it, among those that the
 // caller may see.
 func (s *server) findVolume(ctx context.Context, ref string) (*store.Volume, error) {
-	g := s.sight(ctx, caller(ctx))
+	g := s.newVisibility(ctx, caller(ctx))
 	return findByID(&s.Picture.Volumes, "volume", ref, func(r *store.Volume) bool { return s.seesVolume(g, r.Spec()) })
 }
 
@@ -176,14 +176,14 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 	if st != nil {
 		doc.State, doc.Path, why = string(st.State), st.Path, cmp.Or(mariposa.Reported(st.Reason), why)
 	}
-	doc.Reason, doc.ReasonCode = v.say(why)
+	doc.Reason, doc.ReasonCode = v.sentence(why)
 	if user := v.userOf(r); user != nil {
 		doc.Instance, doc.InstanceName = user.ID, user.Spec().Name
 	}
 	switch {
 	case v.unreachable(spec.Node):
 		doc.State = string(mariposa.NodeUnknown)
-		doc.Reason, doc.ReasonCode = v.say(v.unreachableNode(spec.Node))
+		doc.Reason, doc.ReasonCode = v.sentence(v.unreachableNode(spec.Node))
 		if spec.Goal == mariposa.GoalGone {
 			doc.Reason += "; the volume goes when it returns"
 		}

@@ -12,10 +12,10 @@ import (
 
 const withVolume = "services:\n  db: {compute_type: dummy, scale: 2, volumes: [data:/d]}\nvolumes: {data: {size: 1g}}\n"
 
-// keeps is a house with a project whose service has two slots, a volume in each.
-func keeps(t *testing.T) (h *house, shop contract.Changed, volumes []string) {
+// keeps is a server with a project whose service has two slots, a volume in each.
+func keeps(t *testing.T) (h *testServer, shop contract.Changed, volumes []string) {
 	t.Helper()
-	h = newHouse(t)
+	h = newTestServer(t)
 	h.node("n1", mariposa.NodeSpec{Name: "host-n1"}, mariposa.NodeStatus{State: mariposa.NodeRunning})
 	h.node("n2", mariposa.NodeSpec{Name: "host-n2"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
 	shop = h.create("shop", withVolume)
@@ -31,7 +31,7 @@ func keeps(t *testing.T) (h *house, shop contract.Changed, volumes []string) {
 }
 
 // occupy puts an instance into a slot.
-func (h *house) occupy(project string, slot int, node, volume string, change func(*mariposa.InstanceSpec)) string {
+func (h *testServer) occupy(project string, slot int, node, volume string, change func(*mariposa.InstanceSpec)) string {
 	id := newID()
 	h.instance(id, project, "db", node, mariposa.StateRunning, func(s *mariposa.InstanceSpec) {
 		s.Service, s.Slot, s.Name = "s-db", slot, "db."+id[len(id)-6:]
@@ -119,7 +119,7 @@ func TestAVolumeInUseIsNotDeleted(t *testing.T) {
 	name := want[contract.Instance](h.call("GET", "/v1/instances/"+user, nil), 200).Name
 	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "volume data of db.1 is used by instance "+name)
 	h.instance(user, shop.ID, "db", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) {
-		s.Goal, s.Mounts, s.Debt, s.Name = mariposa.GoalGone, []mariposa.Mount{{Volume: ids[0]}}, true, "db.1-left"
+		s.Goal, s.Mounts, s.Orphaned, s.Name = mariposa.GoalGone, []mariposa.Mount{{Volume: ids[0]}}, true, "db.1-left"
 	})
 	h.call("DELETE", "/v1/volumes/"+ids[0], nil).wantError(409, mariposa.Conflict, "db.1-left", "once that is gone")
 	h.instance(user, shop.ID, "db", "n1", mariposa.StateDestroyed, func(s *mariposa.InstanceSpec) {
@@ -175,13 +175,13 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 	}
 }
 
-// crossing is a store that lets others act just before each commit.
-type crossing struct {
+// interferingStore is a store that lets others act just before each commit.
+type interferingStore struct {
 	store.Store
 	before func(store.Unit)
 }
 
-func (c *crossing) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (c *interferingStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	if c.before != nil {
 		for _, u := range units {
 			c.before(u)
@@ -195,8 +195,8 @@ func (c *crossing) Commit(ctx context.Context, units ...store.Unit) []store.Resu
 func TestADeletionThatCrossesANewInstanceLooksAgain(t *testing.T) {
 	t.Parallel()
 	once := false
-	crossed := &crossing{}
-	h := newHouse(t, over(func(s store.Store) store.Store { crossed.Store = s; return crossed }))
+	crossed := &interferingStore{}
+	h := newTestServer(t, withStore(func(s store.Store) store.Store { crossed.Store = s; return crossed }))
 	h.node("n1", mariposa.NodeSpec{Name: "host-n1"}, mariposa.NodeStatus{State: mariposa.NodeRunning})
 	shop := h.create("shop", withVolume)
 	h.plan(shop.ID, &mariposa.ProjectStatus{Goal: mariposa.GoalStopped, Number: 1})
@@ -224,33 +224,33 @@ func TestADeletionThatCrossesANewInstanceLooksAgain(t *testing.T) {
 
 func TestVolumesOfADeletedProjectAreItsOrganizationsAffair(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestTeams(t)
 	left := newID()
-	w.house.volume(left, mariposa.VolumeSpec{Name: "data", ServiceName: "web", Slot: 1, Node: "n1", Organization: w.acme, ProjectName: "former"})
+	w.testServer.volume(left, mariposa.VolumeSpec{Name: "data", ServiceName: "web", Slot: 1, Node: "n1", Organization: w.acme, ProjectName: "former"})
 	for _, user := range []string{"sam", "vera", "ada", "ulla"} { // a role in one of its projects is no part in the organization
-		w.by(user).call("GET", "/v1/volumes/"+left, nil).wantError(404, mariposa.ResourceNotFound)
-		w.by(user).call("DELETE", "/v1/volumes/"+left, nil).wantError(404, mariposa.ResourceNotFound)
-		for _, v := range want[contract.Volumes](w.by(user).call("GET", "/v1/volumes", nil), 200).Volumes {
+		w.asUser(user).call("GET", "/v1/volumes/"+left, nil).wantError(404, mariposa.ResourceNotFound)
+		w.asUser(user).call("DELETE", "/v1/volumes/"+left, nil).wantError(404, mariposa.ResourceNotFound)
+		for _, v := range want[contract.Volumes](w.asUser(user).call("GET", "/v1/volumes", nil), 200).Volumes {
 			if v.ID == left {
 				t.Errorf("%s is shown it", user)
 			}
 		}
-		for _, e := range want[contract.Events](w.by(user).call("GET", "/v1/events?since=0&limit=1000", nil), 200).Events {
+		for _, e := range want[contract.Events](w.asUser(user).call("GET", "/v1/events?since=0&limit=1000", nil), 200).Events {
 			if doc, ok := e.Object.(map[string]any); ok && doc["id"] == left {
 				t.Errorf("%s hears of it", user)
 			}
 		}
 	}
-	if v := want[contract.Volume](w.by("mia").call("GET", "/v1/volumes/"+left, nil), 200); v.OrganizationName != "acme" {
+	if v := want[contract.Volume](w.asUser("mia").call("GET", "/v1/volumes/"+left, nil), 200); v.OrganizationName != "acme" {
 		t.Errorf("%+v", v)
 	}
-	w.by("mia").call("DELETE", "/v1/volumes/"+left, nil).wantError(403, mariposa.Forbidden, "takes being owner of the organization")
-	w.by("oleg").call("DELETE", "/v1/volumes/"+w.volume, nil).wantError(403, mariposa.Forbidden, "takes the role admin")
-	want[contract.Volumes](w.by("vera").call("GET", "/v1/volumes?node=n1", nil), 200)
-	w.by("sam").call("GET", "/v1/volumes?node=n1", nil).wantError(404, mariposa.ResourceNotFound)
+	w.asUser("mia").call("DELETE", "/v1/volumes/"+left, nil).wantError(403, mariposa.Forbidden, "takes being owner of the organization")
+	w.asUser("oleg").call("DELETE", "/v1/volumes/"+w.volume, nil).wantError(403, mariposa.Forbidden, "takes the role admin")
+	want[contract.Volumes](w.asUser("vera").call("GET", "/v1/volumes?node=n1", nil), 200)
+	w.asUser("sam").call("GET", "/v1/volumes?node=n1", nil).wantError(404, mariposa.ResourceNotFound)
 	w.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindProject, ID: w.shop.ID, Delete: true}}})
-	w.by("olga").call("DELETE", "/v1/organizations/acme", nil).wantError(409, mariposa.Conflict, "still has 1 volume")
-	want[contract.Changed](w.by("olga").call("DELETE", "/v1/volumes/"+left, nil), 202)
+	w.asUser("olga").call("DELETE", "/v1/organizations/acme", nil).wantError(409, mariposa.Conflict, "still has 1 volume")
+	want[contract.Changed](w.asUser("olga").call("DELETE", "/v1/volumes/"+left, nil), 202)
 }
 
 func TestAProjectSaysWhatBecomesOfItsVolumes(t *testing.T) {
@@ -281,11 +281,11 @@ func TestANodeWithVolumesIsGivenUpByForceAlone(t *testing.T) {
 
 func TestAMovedProjectTakesItsVolumesAlong(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	want[contract.Changed](w.by("ulla").call("PUT", "/v1/organizations/umbra/members/olga", contract.MemberChange{Role: "member"}), 200)
-	want[contract.Changed](w.by("olga").call("POST", "/v1/projects/"+w.shop.ID+"/move", contract.Move{Organization: w.umbra}), 200)
-	if v := want[contract.Volume](w.by("ulla").call("GET", "/v1/volumes/"+w.volume, nil), 200); v.OrganizationName != "umbra" || v.Organization != w.umbra {
+	w := newTestTeams(t)
+	want[contract.Changed](w.asUser("ulla").call("PUT", "/v1/organizations/umbra/members/olga", contract.MemberChange{Role: "member"}), 200)
+	want[contract.Changed](w.asUser("olga").call("POST", "/v1/projects/"+w.shop.ID+"/move", contract.Move{Organization: w.umbra}), 200)
+	if v := want[contract.Volume](w.asUser("ulla").call("GET", "/v1/volumes/"+w.volume, nil), 200); v.OrganizationName != "umbra" || v.Organization != w.umbra {
 		t.Errorf("%+v", v)
 	}
-	w.by("mia").call("GET", "/v1/volumes/"+w.volume, nil).wantError(404, mariposa.ResourceNotFound)
+	w.asUser("mia").call("GET", "/v1/volumes/"+w.volume, nil).wantError(404, mariposa.ResourceNotFound)
 }

@@ -18,19 +18,19 @@ import (
 	"mariposa/store"
 )
 
-// cold is a store that takes no change any more and counts those that were asked
+// recordingStore is a store that takes no change any more and counts those that were asked
 // for, so that a walk over all routes finds everything as it was at every step.
 // Audit records and the use of tokens still get in.
-type cold struct {
+type recordingStore struct {
 	store.Store
 	now   atomic.Bool
 	asked atomic.Int64
 }
 
-func (c *cold) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (c *recordingStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	if c.now.Load() && slices.ContainsFunc(units, changes) {
 		c.asked.Add(1)
-		return store.Failed(units, store.ErrUnavailable)
+		return store.FailAll(units, store.ErrUnavailable)
 	}
 	return c.Store.Commit(ctx, units...)
 }
@@ -51,7 +51,7 @@ type visitor struct {
 }
 
 // role is what the visitor is in the project shop, within the bounds of the token.
-func (v visitor) role(w *town) mariposa.Role {
+func (v visitor) role(w *testTeams) mariposa.Role {
 	role := v.project
 	if v.user == "admin" {
 		role = mariposa.RoleAdmin
@@ -68,7 +68,7 @@ func (v visitor) role(w *town) mariposa.Role {
 
 // part is what the visitor is in the organization acme, likewise. A token that is
 // bound to a project has no part in any; one bound to less than admin owns none.
-func (v visitor) part(w *town) mariposa.OrgRole {
+func (v visitor) part(w *testTeams) mariposa.OrgRole {
 	part := v.organization
 	if v.user == "admin" {
 		part = mariposa.OrgOwner
@@ -86,7 +86,7 @@ func (v visitor) part(w *town) mariposa.OrgRole {
 func (v visitor) runs() bool { return v.site && v.bounds.Unbounded() }
 
 // verdict is what the table says of a permission.
-func (v visitor) verdict(w *town, p auth.Permission, on string) auth.Verdict {
+func (v visitor) verdict(w *testTeams, p auth.Permission, on string) auth.Verdict {
 	i := slices.IndexFunc(auth.Table, func(r auth.Row) bool { return r.Permission == p })
 	if i < 0 {
 		w.t.Fatalf("the table does not know %s", p)
@@ -121,7 +121,7 @@ func (v visitor) verdict(w *town, p auth.Permission, on string) auth.Verdict {
 
 // visitors are all kinds of callers: everybody with a token of their own, and
 // those who may most with tokens of every bound.
-func (w *town) visitors() []visitor {
+func (w *testTeams) visitors() []visitor {
 	own := []visitor{
 		{name: "a user without any part", user: "sam"},
 		{name: "a viewer", user: "vera", project: mariposa.RoleViewer},
@@ -181,7 +181,7 @@ type ask struct {
 func (q request) String() string { return strings.TrimSpace(q.route.String() + " " + q.variant) }
 
 // sample fills in a route, with something in every place that is there.
-func (w *town) sample(rt api.Route) request {
+func (w *testTeams) sample(rt api.Route) request {
 	path := rt.Path
 	user := cmp.Or(map[string]string{"remove-project-user": "vera", "remove-member": "max"}[rt.ID], "sam")
 	for name, value := range map[string]string{
@@ -197,7 +197,7 @@ func (w *town) sample(rt api.Route) request {
 }
 
 // bodies are what routes take, by id; what is missing here takes nothing.
-func (w *town) bodies() map[string]string {
+func (w *testTeams) bodies() map[string]string {
 	return map[string]string{
 		"create-project":      `{"name":"third","organization":"` + w.acme + `","manifest":{"services":{"web":{"compute_type":"dummy"}}}}`,
 		"update-project":      `{"metadata":{"mode":"wild"}}`,
@@ -225,7 +225,7 @@ func (w *town) bodies() map[string]string {
 }
 
 // requests are every route in every variant, with what each takes.
-func (w *town) requests() []request {
+func (w *testTeams) requests() []request {
 	things := map[string]string{"project": w.shop.ID, "task": *w.shop.Task, "instance": w.single, "organization": w.acme, "volume": w.volume, "network": w.network}
 	var all []request
 	for _, rt := range api.UserRoutes() {
@@ -277,7 +277,7 @@ func variants(rt api.Route) []string {
 }
 
 // vary changes a request into its variant, and says by which word the table knows it.
-func (w *town) vary(q *request) string {
+func (w *testTeams) vary(q *request) string {
 	what, word, _ := strings.Cut(q.variant, " ")
 	switch what {
 	case "rename":
@@ -313,7 +313,7 @@ func (w *town) vary(q *request) string {
 }
 
 // inside are the permissions that a route asks for once the body has been read.
-func (w *town) inside(id string) []ask {
+func (w *testTeams) inside(id string) []ask {
 	mine := func(allowed func(visitor) bool, otherwise auth.Verdict) func(visitor) auth.Verdict {
 		return func(v visitor) auth.Verdict {
 			if allowed(v) {
@@ -345,14 +345,14 @@ func (w *town) inside(id string) []ask {
 
 // owns reports whether a visitor owns any organization: acme, or by an unbounded
 // token their own.
-func (v visitor) owns(w *town) bool {
+func (v visitor) owns(w *testTeams) bool {
 	b := v.bounds
 	home := b.Organization == "" && b.Project == "" && (b.Role == "" || b.Role == mariposa.RoleAdmin)
 	return home || v.organization != "" && v.part(w) == mariposa.OrgOwner
 }
 
 // expect is what must become of a request, and which reference is not to be known.
-func (w *town) expect(v visitor, q request) (auth.Verdict, string) {
+func (w *testTeams) expect(v visitor, q request) (auth.Verdict, string) {
 	for _, a := range q.asks {
 		judge := a.judge
 		if judge == nil {
@@ -366,7 +366,7 @@ func (w *town) expect(v visitor, q request) (auth.Verdict, string) {
 	return auth.Allowed, ""
 }
 
-func (w *town) send(v visitor, q request) reply {
+func (w *testTeams) send(v visitor, q request) reply {
 	path := strings.ReplaceAll(q.path, "SELF", w.users[v.user])
 	var body any
 	if q.body != "" {
@@ -380,8 +380,8 @@ func (w *town) send(v visitor, q request) reply {
 // hear of what never was, and whoever is refused has changed nothing.
 func TestEveryRouteAnswersEverybodyAsTheTableSays(t *testing.T) {
 	t.Parallel()
-	c := &cold{}
-	w := newTown(t, over(func(s store.Store) store.Store { c.Store = s; return c }))
+	c := &recordingStore{}
+	w := newTestTeams(t, withStore(func(s store.Store) store.Store { c.Store = s; return c }))
 	visitors, requests := w.visitors(), w.requests()
 	c.now.Store(true)
 	for _, q := range requests {
@@ -412,7 +412,7 @@ func TestEveryRouteAnswersEverybodyAsTheTableSays(t *testing.T) {
 }
 
 // differs says in which way an answer is not what it should be.
-func (w *town) differs(v visitor, q request, r reply, verdict auth.Verdict, thing string) string {
+func (w *testTeams) differs(v visitor, q request, r reply, verdict auth.Verdict, thing string) string {
 	said := fmt.Sprintf("answered %d %s", r.status, r.body)
 	switch verdict {
 	case auth.Allowed:

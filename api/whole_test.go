@@ -17,7 +17,7 @@ import (
 // crashed and comes back, the log is followed, and everything goes.
 func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	h.join("n1")
 	c := h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, update: {min_healthy: 0}}\n")
 	service := func() contract.ServiceState {
@@ -82,7 +82,7 @@ func TestAProjectFromItsManifestToItsEnd(t *testing.T) {
 // is made anew elsewhere at once, though its services would have waited.
 func TestANodeIsForgottenWithItsInstances(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	n1 := h.join("n1")
 	h.join("n2")
 	h.until("both nodes", func() bool {
@@ -128,7 +128,7 @@ func TestANodeIsForgottenWithItsInstances(t *testing.T) {
 
 func TestLogsAreStreamedAsTheyCome(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
+	h := newTestServer(t, withPlanner)
 	node := h.join("n1")
 	h.create("shop", "services:\n  web: {compute_type: process, command: [talk]}\n")
 	var id string
@@ -166,7 +166,7 @@ func TestLogsAreStreamedAsTheyCome(t *testing.T) {
 }
 
 // begin begins a request whose answer is a stream.
-func (h *house) begin(path string) *http.Response {
+func (h *testServer) begin(path string) *http.Response {
 	h.t.Helper()
 	req := must(http.NewRequestWithContext(h.ctx, http.MethodGet, h.url+path, nil))(h.t)
 	req.Header.Set("Authorization", "Bearer "+h.token)

@@ -8,10 +8,10 @@ import (
 	"mariposa"
 )
 
-// wordChecks gives the checks that huma makes before a handler is asked sentences of
+// rewordChecks gives the checks that huma makes before a handler is asked sentences of
 // ours. Each stands behind the field that it speaks of. Huma keeps its own in
 // variables, so this is done once, for every server.
-func wordChecks() {
+func rewordChecks() {
 	validation.MsgUnexpectedProperty = unknownField
 	validation.MsgExpectedRequiredProperty = "%s" + missingField
 	validation.MsgExpectedBoolean = "must be true or false"

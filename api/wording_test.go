@@ -7,9 +7,9 @@ import (
 	"mariposa"
 )
 
-func TestWhatIsWrongWithARequestIsToldInOurWords(t *testing.T) {
+func TestWhatIsWrongWithARequestIsReportedInOurWords(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	h.create("shop", hello)
 	long := strings.Repeat("x", 300)
 	for _, c := range []struct {

@@ -34,14 +34,14 @@ type NodeConfig struct {
 	DC     string
 	Traits map[string]string
 	Dummy  bool // it only plays
-	// Forgetful keeps dummy instances in memory alone: for load, where nobody
+	// InMemory keeps dummy instances in memory alone: for load, where nobody
 	// comes back for them.
-	Forgetful bool
+	InMemory bool
 }
 
 // RunNode runs one node's agent until the context ends.
 func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
-	hello, mdata, err := introduce(cfg)
+	hello, mdata, err := loadIdentity(cfg)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 	seed := uint64(time.Now().UnixNano())
 	world := dummy.NewWorld(seed)
-	if !cfg.Forgetful {
+	if !cfg.InMemory {
 		var err error
 		if world, err = dummy.OpenWorld(filepath.Join(cfg.Dir, "dummies"), seed); err != nil {
 			return nil, fmt.Errorf("cannot open the dummy instances of node %s: %w", cfg.Name, err)
@@ -85,9 +85,9 @@ type identity struct {
 	Mdata string `json:"mdata,omitempty"` // where its instances read their values: those that run know no other address
 }
 
-// introduce makes the node's hello, and says where its instances read their
+// loadIdentity makes the node's hello, and says where its instances read their
 // values. The first time, its id, key and that address are made up and kept.
-func introduce(cfg NodeConfig) (h wire.Hello, mdata string, err error) {
+func loadIdentity(cfg NodeConfig) (h wire.Hello, mdata string, err error) {
 	h = wire.Hello{Name: cfg.Name, Rack: cfg.Rack, DC: cfg.DC, Traits: cfg.Traits, Dummy: cfg.Dummy}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return h, "", fmt.Errorf("cannot make the node's folder: %w", err)

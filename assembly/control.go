@@ -72,7 +72,7 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // Start brings a control plane up; when it returns, requests are answered.
 func Start(ctx context.Context, cfg Config) (*Control, error) {
-	cert, err := secure(cfg)
+	cert, err := loadCertificate(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +107,12 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	return c, nil
 }
 
-// secure reads the certificate, and refuses to let tokens travel in the clear.
-func secure(cfg Config) (*certificate, error) {
+// loadCertificate reads the certificate, and refuses to let tokens travel in the clear.
+func loadCertificate(cfg Config) (*certificate, error) {
 	if cfg.TLSCert != "" || cfg.TLSKey != "" {
 		return newCertificate(cfg.TLSCert, cfg.TLSKey)
 	}
-	if !cfg.Insecure && !private(cfg.Listen) {
+	if !cfg.Insecure && !isLoopback(cfg.Listen) {
 		return nil, fmt.Errorf("%s can be reached from other machines, and tokens would travel in the clear: give --tls-cert and --tls-key, "+
 			"listen on 127.0.0.1, or say --insecure where something in front of it encrypts", cfg.Listen)
 	}
@@ -136,28 +136,28 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	if err := rehome(ctx, c.cfg.Store, pic); err != nil {
 		return nil, err
 	}
-	shelf := picture.NewShelf(c.cfg.Store, vault)
-	pic.Hear(shelf.Hear) // before all others: they look there
+	cache := picture.NewVersionCache(c.cfg.Store, vault)
+	pic.Subscribe(cache.Invalidate) // before all others: they look there
 	replica := cmp.Or(c.cfg.Replica, NewID())
 	runner := engine.NewRunner(64)
 	c.fleet, err = fleet.New(ctx, fleet.Options{
-		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat, Domain: c.cfg.Domain,
+		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat, Domain: c.cfg.Domain,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the store: %w", err)
 	}
 	c.engine = engine.New(engine.Options{
-		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Clock: clock.Real{}, NewID: NewID, Wake: runner.Wake, Holder: replica,
+		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, NewID: NewID, Wake: runner.Wake, Holder: replica,
 		Reachable: c.fleet.Reachable,
 	})
-	m := newMeters(c)
-	c.all.Go(func() { _ = pic.Follow(run, 10*time.Minute, m.mended) }) // it ends with the context alone
+	m := newSystemMetrics(c)
+	c.all.Go(func() { _ = pic.Follow(run, 10*time.Minute, m.observeRepairs) }) // it ends with the context alone
 	c.all.Go(func() { runner.Run(run, c.engine) })
 	c.all.Go(func() { c.fleet.Run(run) })
 	c.all.Go(func() { c.trim(run) })
-	c.all.Go(func() { c.tidy(run) })
+	c.all.Go(func() { c.removeExpired(run) })
 	return api.New(api.Options{
-		Store: c.cfg.Store, Picture: pic, Shelf: shelf, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: clock.Real{}, NewID: NewID,
+		Store: c.cfg.Store, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: clock.Real{}, NewID: NewID,
 		AdminToken: c.cfg.AdminToken, JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
 		Domain: c.cfg.Domain, KeepVersions: c.cfg.KeepVersions,
 	}), nil
@@ -178,8 +178,8 @@ func rehome(ctx context.Context, st store.Store, pic *picture.Picture) error {
 	return nil
 }
 
-// tidy forgets what is no longer kept: audit records, and answers to changes.
-func (c *Control) tidy(ctx context.Context) {
+// removeExpired forgets what is no longer kept: audit records, and answers to changes.
+func (c *Control) removeExpired(ctx context.Context) {
 	every := time.NewTicker(time.Hour)
 	defer every.Stop()
 	for {
@@ -319,21 +319,21 @@ func (c *Control) Stop() {
 	})
 }
 
-// meters are what the actors tell of themselves.
-type meters struct {
+// systemMetrics are what the actors tell of themselves.
+type systemMetrics struct {
 	registry *prometheus.Registry
-	mends    prometheus.Counter
+	repairs  prometheus.Counter
 }
 
-func newMeters(c *Control) *meters {
-	m := &meters{registry: prometheus.NewRegistry()}
-	m.mends = prometheus.NewCounter(prometheus.CounterOpts{
+func newSystemMetrics(c *Control) *systemMetrics {
+	m := &systemMetrics{registry: prometheus.NewRegistry()}
+	m.repairs = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "mariposa_reread_mended_total", Help: "Objects that a full re-read found different from the feed; should stay at 0.",
 	})
 	gauge := func(name, help string, f func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
-	m.registry.MustRegister(m.mends,
+	m.registry.MustRegister(m.repairs,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "mariposa_plan_loops_total", Help: "How often the plan of a project repeated itself while the world stood still, and was held back; should stay at 0.",
 		}, func() float64 { return float64(c.engine.Loops()) }),
@@ -348,9 +348,9 @@ func newMeters(c *Control) *meters {
 	return m
 }
 
-func (m *meters) mended(n int) {
+func (m *systemMetrics) observeRepairs(n int) {
 	if n > 0 {
 		slog.Error("a full re-read found objects that the feed had missed", "objects", n)
 	}
-	m.mends.Add(float64(n))
+	m.repairs.Add(float64(n))
 }

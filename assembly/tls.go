@@ -25,8 +25,8 @@ type certificate struct {
 	looked  time.Time
 }
 
-// lookAgain is how often the files are looked at.
-const lookAgain = 10 * time.Second
+// reloadInterval is how often the files are looked at.
+const reloadInterval = 10 * time.Second
 
 func newCertificate(certFile, keyFile string) (*certificate, error) {
 	if certFile == "" || keyFile == "" {
@@ -59,7 +59,7 @@ func (c *certificate) times() (at [2]time.Time) {
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.looked) > lookAgain {
+	if time.Since(c.looked) > reloadInterval {
 		c.looked = time.Now()
 		if c.times() != c.changed {
 			if err := c.read(); err != nil {
@@ -80,8 +80,8 @@ func (c *certificate) leaf() []byte {
 	return got.Certificate[0]
 }
 
-// private reports whether an address is reached from this machine alone.
-func private(listen string) bool {
+// isLoopback reports whether an address is reached from this machine alone.
+func isLoopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
 		return false

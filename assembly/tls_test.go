@@ -55,7 +55,7 @@ func TestACertificateIsReadAgainWhenItChangesAndCanBeRead(t *testing.T) {
 	}
 	served := func() int64 {
 		t.Helper()
-		c.looked = c.looked.Add(-2 * lookAgain)
+		c.looked = c.looked.Add(-2 * reloadInterval)
 		cert, err := x509.ParseCertificate(c.leaf())
 		if err != nil {
 			t.Fatal(err)
@@ -89,14 +89,14 @@ func TestPlainHTTPIsForThisMachineAlone(t *testing.T) {
 		"127.0.0.1:8080": true, "127.9.9.9:1": true, "[::1]:8080": true, "localhost:8080": true,
 		":8080": false, "0.0.0.0:8080": false, "[::]:8080": false, "10.0.0.1:8080": false, "example.com:80": false, "localhost.example.com:80": false, "8080": false, "": false,
 	} {
-		cert, err := secure(Config{Listen: address})
+		cert, err := loadCertificate(Config{Listen: address})
 		if cert != nil || (err == nil) != alone {
 			t.Errorf("%s: %v", address, err)
 		}
 		if err != nil && !strings.Contains(err.Error(), "--tls-cert") {
 			t.Errorf("%s: it does not say what to do: %v", address, err)
 		}
-		if _, err := secure(Config{Listen: address, Insecure: true}); err != nil {
+		if _, err := loadCertificate(Config{Listen: address, Insecure: true}); err != nil {
 			t.Errorf("%s, and somebody insists: %v", address, err)
 		}
 	}
@@ -105,27 +105,27 @@ func TestPlainHTTPIsForThisMachineAlone(t *testing.T) {
 func TestANodeKeepsWhoItIsAndWhereItsInstancesRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first, address, err := introduce(NodeConfig{Dir: dir, Name: "a"})
+	first, address, err := loadIdentity(NodeConfig{Dir: dir, Name: "a"})
 	if err != nil || first.Node == "" || first.Key == "" || !strings.HasPrefix(address, "127.0.0.1:") {
 		t.Fatalf("%+v, %q, %v", first, address, err)
 	}
-	again, same, err := introduce(NodeConfig{Dir: dir, Name: "a"})
+	again, same, err := loadIdentity(NodeConfig{Dir: dir, Name: "a"})
 	if err != nil || again.Node != first.Node || again.Key != first.Key || same != address {
 		t.Errorf("the second time: %+v, %q, %v", again, same, err)
 	}
 	older := t.TempDir()
 	put(t, filepath.Join(older, "node.json"), []byte(`{"id": "n1", "key": "k1"}`))
 	for range 2 {
-		h, address, err := introduce(NodeConfig{Dir: older})
+		h, address, err := loadIdentity(NodeConfig{Dir: older})
 		if err != nil || h.Node != "n1" || h.Key != "k1" || address == "" {
 			t.Errorf("from before there was an address: %+v, %q, %v", h, address, err)
 		}
 	}
-	if _, address, err := introduce(NodeConfig{Dir: t.TempDir(), Dummy: true}); err != nil || address != "" {
+	if _, address, err := loadIdentity(NodeConfig{Dir: t.TempDir(), Dummy: true}); err != nil || address != "" {
 		t.Errorf("a dummy has %q, %v", address, err)
 	}
 	put(t, filepath.Join(older, "node.json"), []byte("{}"))
-	if _, _, err := introduce(NodeConfig{Dir: older}); err == nil || !strings.Contains(err.Error(), "node.json") {
+	if _, _, err := loadIdentity(NodeConfig{Dir: older}); err == nil || !strings.Contains(err.Error(), "node.json") {
 		t.Errorf("a damaged one: %v", err)
 	}
 }

@@ -17,17 +17,17 @@ import (
 	"mariposa/store/memory"
 )
 
-// office is a directory over a store in memory.
-type office struct {
+// directoryFixture is a directory over a store in memory.
+type directoryFixture struct {
 	t       testing.TB
 	store   store.Store
 	picture *picture.Picture
 	*auth.Directory
 }
 
-func newOffice(t testing.TB) *office {
+func newDirectoryFixture(t testing.TB) *directoryFixture {
 	t.Helper()
-	o := &office{t: t, store: memory.New(clock.Real{})}
+	o := &directoryFixture{t: t, store: memory.New(clock.Real{})}
 	if err := auth.EnsureFirst(context.Background(), o.store, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func newOffice(t testing.TB) *office {
 	return o
 }
 
-func (o *office) write(writes ...store.Write) {
+func (o *directoryFixture) write(writes ...store.Write) {
 	o.t.Helper()
 	if err := o.store.Commit(context.Background(), store.Unit{Writes: writes})[0].Err; err != nil {
 		o.t.Fatal(err)
@@ -49,7 +49,7 @@ func (o *office) write(writes ...store.Write) {
 	}
 }
 
-func (o *office) user(name string, change func(*mariposa.UserSpec)) {
+func (o *directoryFixture) user(name string, change func(*mariposa.UserSpec)) {
 	o.t.Helper()
 	spec := &mariposa.UserSpec{Name: name}
 	if change != nil {
@@ -58,7 +58,7 @@ func (o *office) user(name string, change func(*mariposa.UserSpec)) {
 	o.write(auth.NewUser(name, "org-"+name, spec)...)
 }
 
-func (o *office) token(secret string, spec mariposa.TokenSpec) string {
+func (o *directoryFixture) token(secret string, spec mariposa.TokenSpec) string {
 	o.t.Helper()
 	spec.Hash = mariposa.HashToken(secret)
 	id := mariposa.TokenID(spec.Hash)
@@ -66,13 +66,13 @@ func (o *office) token(secret string, spec mariposa.TokenSpec) string {
 	return id
 }
 
-func (o *office) organization(id string, base mariposa.Role, members map[string]mariposa.OrgRole) *store.Organization {
+func (o *directoryFixture) organization(id string, base mariposa.Role, members map[string]mariposa.OrgRole) *store.Organization {
 	o.t.Helper()
 	o.write(store.Write{Kind: mariposa.KindOrg, ID: id, Spec: &mariposa.OrganizationSpec{Name: id, Base: base, Members: members}})
 	return o.picture.Orgs.Get(id)
 }
 
-func (o *office) project(id, org string, users map[string]mariposa.Role) *store.Project {
+func (o *directoryFixture) project(id, org string, users map[string]mariposa.Role) *store.Project {
 	o.t.Helper()
 	o.write(store.Write{Kind: mariposa.KindProject, ID: id, Project: id, Spec: &mariposa.ProjectSpec{Name: id, Organization: org, Users: users}})
 	return o.picture.Projects.Get(id)
@@ -80,7 +80,7 @@ func (o *office) project(id, org string, users map[string]mariposa.Role) *store.
 
 func TestTokensTellWhoSomebodyIs(t *testing.T) {
 	t.Parallel()
-	o, now := newOffice(t), time.Now()
+	o, now := newDirectoryFixture(t), time.Now()
 	o.user("ada", nil)
 	o.user("off", func(u *mariposa.UserSpec) { u.Disabled = true })
 	o.token("plain", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada"})
@@ -119,12 +119,12 @@ func TestTokensTellWhoSomebodyIs(t *testing.T) {
 
 func TestWhoWasLetInIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
-	o, now := newOffice(t), time.Now()
+	o, now := newDirectoryFixture(t), time.Now()
 	o.user("boss", func(u *mariposa.UserSpec) { u.Admin = true })
 	o.user("ada", nil)
 	id := o.token("t", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "boss", Expires: now.Add(time.Hour)})
 	boss := o.Identify("t", now)
-	acting := o.StandIn(boss, "ada")
+	acting := o.ActAs(boss, "ada")
 	if acting.User != "ada" || acting.By != "boss" || acting.Actor() != "ada (by boss)" || acting.Admin {
 		t.Fatalf("for ada: %+v", acting)
 	}
@@ -149,7 +149,7 @@ func TestWhoWasLetInIsLookedAtAgain(t *testing.T) {
 
 func TestOnlyWhoRunsTheInstallationActsForOthers(t *testing.T) {
 	t.Parallel()
-	o, now := newOffice(t), time.Now()
+	o, now := newDirectoryFixture(t), time.Now()
 	o.user("ada", nil)
 	o.user("bob", nil)
 	o.user("off", func(u *mariposa.UserSpec) { u.Disabled = true })
@@ -164,7 +164,7 @@ func TestOnlyWhoRunsTheInstallationActsForOthers(t *testing.T) {
 		"admin for ada": {admin, "ada", true}, "admin for itself": {admin, "admin", true}, "admin for nobody": {admin, "nobody", false}, "admin for who is disabled": {admin, "off", false},
 		"ada for bob": {ada, "bob", false}, "ada for herself": {ada, "ada", true}, "ada for admin": {ada, "admin", false}, "a bound token for ada": {bound, "ada", false},
 	} {
-		if got := o.StandIn(c.by, c.ref); (got != nil) != c.may {
+		if got := o.ActAs(c.by, c.ref); (got != nil) != c.may {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -172,7 +172,7 @@ func TestOnlyWhoRunsTheInstallationActsForOthers(t *testing.T) {
 
 func TestRolesComeFromProjectsAndOrganizations(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newDirectoryFixture(t)
 	acme := o.organization("acme", mariposa.RoleViewer, map[string]mariposa.OrgRole{"olga": mariposa.OrgOwner, "mia": mariposa.OrgMember, "dora": mariposa.OrgMember})
 	closed := o.organization("closed", mariposa.RoleNone, map[string]mariposa.OrgRole{"mia": mariposa.OrgMember})
 	shop := o.project("shop", "acme", map[string]mariposa.Role{"dora": mariposa.RoleDeployer, "vera": mariposa.RoleViewer, "olga": mariposa.RoleViewer})
@@ -222,7 +222,7 @@ func TestRolesComeFromProjectsAndOrganizations(t *testing.T) {
 // The words of the issue: what a deployer, as a robot is given, may and may not.
 func TestWhatEachRoleMay(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newDirectoryFixture(t)
 	for _, role := range mariposa.Roles {
 		p := o.project("of-"+string(role), "acme", map[string]mariposa.Role{"u": role})
 		may := map[auth.Permission]bool{}
@@ -253,7 +253,7 @@ func TestWhatEachRoleMay(t *testing.T) {
 // has; and what is within bounds may never do more.
 func TestBoundsOnlyTakeAway(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newDirectoryFixture(t)
 	on := []*store.Record{
 		o.organization("a", mariposa.RoleViewer, map[string]mariposa.OrgRole{"u": mariposa.OrgOwner, "v": mariposa.OrgMember}).Record(),
 		o.organization("b", mariposa.RoleNone, map[string]mariposa.OrgRole{"u": mariposa.OrgMember}).Record(),
@@ -290,7 +290,7 @@ func TestFailuresAreLimitedBySource(t *testing.T) {
 	t.Parallel()
 	l, now := auth.NewLimiter(3, time.Second), time.Now()
 	for range 3 {
-		if ok, unsaid, _ := l.Fail("a", now); !ok || unsaid != 0 {
+		if ok, suppressed, _ := l.Fail("a", now); !ok || suppressed != 0 {
 			t.Fatal("the first ones are within bounds")
 		}
 	}
@@ -302,8 +302,8 @@ func TestFailuresAreLimitedBySource(t *testing.T) {
 	if ok, _, _ := l.Fail("b", now); !ok {
 		t.Error("others are not held up")
 	}
-	if ok, unsaid, _ := l.Fail("a", now.Add(time.Second)); !ok || unsaid != 2 {
-		t.Errorf("a second later: %v, %d unsaid", ok, unsaid)
+	if ok, suppressed, _ := l.Fail("a", now.Add(time.Second)); !ok || suppressed != 2 {
+		t.Errorf("a second later: %v, %d unsaid", ok, suppressed)
 	}
 	for i := range 25_000 { // what is remembered has an end
 		l.Fail(fmt.Sprint("source ", i), now.Add(time.Duration(i)*time.Millisecond))
@@ -314,8 +314,8 @@ func TestFailuresAreLimitedBySource(t *testing.T) {
 }
 
 // crowd is a directory of 10,000 projects in 1,000 organizations.
-func crowd(t testing.TB) (*office, *auth.Caller, []*store.Project) {
-	o := newOffice(t)
+func crowd(t testing.TB) (*directoryFixture, *auth.Caller, []*store.Project) {
+	o := newDirectoryFixture(t)
 	o.user("ada", nil)
 	o.token("t", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada"})
 	var writes []store.Write

@@ -59,7 +59,7 @@ func (d *Directory) RoleIn(c *Caller, project *store.Project) mariposa.Role {
 		case mariposa.OrgOwner:
 			role = mariposa.RoleAdmin
 		case mariposa.OrgMember:
-			role = stronger(role, org.Base)
+			role = strongerOf(role, org.Base)
 		}
 	}
 	if c.Admin {
@@ -71,7 +71,7 @@ func (d *Directory) RoleIn(c *Caller, project *store.Project) mariposa.Role {
 	return role
 }
 
-func stronger(a, b mariposa.Role) mariposa.Role {
+func strongerOf(a, b mariposa.Role) mariposa.Role {
 	if a.Rank() >= b.Rank() {
 		return a
 	}

@@ -78,7 +78,7 @@ func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
 	if own == nil || c.By == "" {
 		return own
 	}
-	return d.StandIn(own, c.User)
+	return d.ActAs(own, c.User)
 }
 
 // token finds a token that is still good.
@@ -123,9 +123,9 @@ func (d *Directory) Joins(token string, now time.Time) bool {
 	return spec != nil && spec.Use == mariposa.TokenJoin
 }
 
-// StandIn lets a caller act for a user: themselves, or anybody for who runs the
+// ActAs lets a caller act for a user: themselves, or anybody for who runs the
 // installation. Nil: they may not, or there is no such user.
-func (d *Directory) StandIn(c *Caller, ref string) *Caller {
+func (d *Directory) ActAs(c *Caller, ref string) *Caller {
 	r := d.User(ref)
 	switch {
 	case r == nil:

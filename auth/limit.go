@@ -14,12 +14,12 @@ type Limiter struct {
 	interval time.Duration
 
 	mu      sync.Mutex
-	sources map[string]*tries
+	sources map[string]*attempts
 }
 
-type tries struct {
+type attempts struct {
 	*rate.Limiter
-	unsaid int // failures that nobody was told of
+	suppressed int // failures that nobody was told of
 }
 
 // maxSources bounds what is remembered; beyond it those that have recovered are
@@ -28,27 +28,27 @@ const maxSources = 10_000
 
 // NewLimiter makes a limiter.
 func NewLimiter(burst int, interval time.Duration) *Limiter {
-	return &Limiter{burst: burst, interval: interval, sources: map[string]*tries{}}
+	return &Limiter{burst: burst, interval: interval, sources: map[string]*attempts{}}
 }
 
 // Fail counts a failure. Ok reports whether it was within bounds; if not, retry
 // says after how long the next one is. Unsaid is how many were out of bounds
 // since the last that was within.
-func (l *Limiter) Fail(source string, now time.Time) (ok bool, unsaid int, retry time.Duration) {
+func (l *Limiter) Fail(source string, now time.Time) (ok bool, suppressed int, retry time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.sources[source]
 	if t == nil {
 		l.makeRoom(now)
-		t = &tries{Limiter: rate.NewLimiter(rate.Every(l.interval), l.burst)}
+		t = &attempts{Limiter: rate.NewLimiter(rate.Every(l.interval), l.burst)}
 		l.sources[source] = t
 	}
 	if !t.AllowN(now, 1) {
-		t.unsaid++
+		t.suppressed++
 		return false, 0, time.Duration((1 - t.TokensAt(now)) * float64(l.interval))
 	}
-	unsaid, t.unsaid = t.unsaid, 0
-	return true, unsaid, 0
+	suppressed, t.suppressed = t.suppressed, 0
+	return true, suppressed, 0
 }
 
 func (l *Limiter) makeRoom(now time.Time) {

@@ -13,7 +13,7 @@ import (
 
 // lost puts a project into an organization that does not exist, as early releases
 // did.
-func (o *office) lost(id, name string, change func(*mariposa.ProjectSpec)) {
+func (o *directoryFixture) lost(id, name string, change func(*mariposa.ProjectSpec)) {
 	o.t.Helper()
 	spec := &mariposa.ProjectSpec{Name: name, Organization: "default", Demand: mariposa.Resources{Instances: 3}}
 	if change != nil {
@@ -23,7 +23,7 @@ func (o *office) lost(id, name string, change func(*mariposa.ProjectSpec)) {
 		store.Write{Kind: mariposa.KindName, ID: mariposa.NameID("default", name), Spec: &mariposa.NameSpec{Project: id}})
 }
 
-func (o *office) rehome() (moved, left []string) {
+func (o *directoryFixture) rehome() (moved, left []string) {
 	o.t.Helper()
 	p, err := picture.Open(context.Background(), o.store)
 	if err != nil {
@@ -42,7 +42,7 @@ func (o *office) rehome() (moved, left []string) {
 
 func TestProjectsOfNoOrganizationComeToTheFirstUser(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newDirectoryFixture(t)
 	o.organization("acme", mariposa.RoleViewer, nil)
 	o.project("theirs", "acme", nil)
 	o.lost("a", "shop", nil)
@@ -84,7 +84,7 @@ func TestProjectsOfNoOrganizationComeToTheFirstUser(t *testing.T) {
 
 func TestTwoReplicasMoveAProjectOnce(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newDirectoryFixture(t)
 	o.lost("a", "shop", nil)
 	seen := o.picture // a replica that started a moment earlier
 	if moved, _ := o.rehome(); len(moved) != 1 {

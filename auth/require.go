@@ -18,7 +18,7 @@ func (d *Directory) Require(c *Caller, p Permission, on *store.Record) error {
 	case Allowed:
 		return nil
 	case Denied:
-		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + where(on) + ": " + describePermission(p, on), Cause: Denial{on}}
+		return &mariposa.Error{Code: mariposa.Forbidden, Message: c.Name + " may not do this" + scopeOf(on) + ": " + describePermission(p, on), Cause: Denial{on}}
 	}
 	if on != nil {
 		if spec, ok := on.Spec.(*mariposa.OrganizationSpec); ok {
@@ -28,7 +28,7 @@ func (d *Directory) Require(c *Caller, p Permission, on *store.Record) error {
 	return mariposa.Errorf(mariposa.ResourceNotFound, "there is no such project")
 }
 
-func where(on *store.Record) string {
+func scopeOf(on *store.Record) string {
 	if on == nil {
 		return ""
 	}

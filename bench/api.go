@@ -11,7 +11,7 @@ import (
 
 // APIOptions choose a load on the API.
 type APIOptions struct {
-	Ground
+	Environment
 	Organizations int
 	Projects      int           // of each organization
 	Services      int           // of each project
@@ -117,7 +117,7 @@ func API(ctx context.Context, o APIOptions) (APIResult, error) {
 		return r.res, err
 	}
 	r.res.FsyncMS = ms(took)
-	if r.system, err = begin(ctx, o.Ground, o.Nodes); err != nil {
+	if r.system, err = begin(ctx, o.Environment, o.Nodes); err != nil {
 		return r.res, err
 	}
 	defer r.end()
@@ -134,7 +134,7 @@ func API(ctx context.Context, o APIOptions) (APIResult, error) {
 		}
 	}
 	r.res.Commit, r.res.CPUS = r.store.percentiles(), round(cpu().Seconds())
-	return r.res, r.sweep(ctx)
+	return r.res, r.emptyStore(ctx)
 }
 
 func (r *apiRun) populate(ctx context.Context) error {
@@ -144,7 +144,7 @@ func (r *apiRun) populate(ctx context.Context) error {
 		}
 	}
 	r.res.RSSMB = rss()
-	return r.weigh()
+	return r.writeHeapProfile()
 }
 
 func (r *apiRun) look(ctx context.Context) error {
@@ -177,19 +177,19 @@ func (r *apiRun) stranger(p *project) *team {
 
 // cleanUp deletes everything again.
 func (r *apiRun) cleanUp(ctx context.Context) error {
-	r.say("deleting %d projects", len(r.all))
+	r.progress("deleting %d projects", len(r.all))
 	began := time.Now()
-	err := spread(ctx, len(r.all), makers, func(ctx context.Context, i int) error {
+	err := forEach(ctx, len(r.all), makers, func(ctx context.Context, i int) error {
 		_, err := r.all[i].team.client.DeleteProject(ctx, r.all[i].id, true)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.gone(ctx); err != nil {
+	if err := r.awaitDeleted(ctx); err != nil {
 		return err
 	}
 	r.res.DeletedPerS = perSecond(len(r.all), time.Since(began))
-	r.say("gone after %s", time.Since(began).Round(time.Millisecond))
+	r.progress("gone after %s", time.Since(began).Round(time.Millisecond))
 	return nil
 }

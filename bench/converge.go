@@ -15,7 +15,7 @@ import (
 
 // Options choose a load.
 type Options struct {
-	Ground
+	Environment
 	Instances int
 	Nodes     int
 	Projects  int
@@ -69,7 +69,7 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 		return r.res, err
 	}
 	r.res.FsyncMS = ms(took)
-	if r.system, err = begin(ctx, o.Ground, o.Nodes); err != nil {
+	if r.system, err = begin(ctx, o.Environment, o.Nodes); err != nil {
 		return r.res, err
 	}
 	defer r.end()
@@ -96,7 +96,7 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 
 // cleanUp leaves nothing in the store but the log of what was.
 func (r *run) cleanUp(ctx context.Context) error {
-	if err := r.quiet(ctx); err != nil {
+	if err := r.awaitIdle(ctx); err != nil {
 		return err
 	}
 	for _, id := range r.ids {
@@ -104,10 +104,10 @@ func (r *run) cleanUp(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.gone(ctx); err != nil {
+	if err := r.awaitDeleted(ctx); err != nil {
 		return err
 	}
-	return r.sweep(ctx)
+	return r.emptyStore(ctx)
 }
 
 func body(scale, nameLen int) []byte {
@@ -132,7 +132,7 @@ func (r *run) share(i int) int {
 }
 
 func (r *run) up(ctx context.Context) error {
-	r.say("bringing %d instances up", r.Instances)
+	r.progress("bringing %d instances up", r.Instances)
 	began := time.Now()
 	for i := range r.Projects {
 		c, err := r.client.CreateProject(ctx, fmt.Sprintf("bench-%d", i+1), body(r.share(i), 16), "")
@@ -146,7 +146,7 @@ func (r *run) up(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	r.res.UpS, r.res.UpPerS = round(took.Seconds()), round(float64(r.Instances)/took.Seconds())
-	r.say("up in %s: %.0f/s", took.Round(time.Millisecond), r.res.UpPerS)
+	r.progress("up in %s: %.0f/s", took.Round(time.Millisecond), r.res.UpPerS)
 	return nil
 }
 
@@ -173,18 +173,18 @@ func (r *run) rest(ctx context.Context) error {
 	}
 	r.res.IdleCPUPct = round(100 * (cpu() - before).Seconds() / r.Idle.Seconds())
 	r.res.RSSMB = rss()
-	if err := r.weigh(); err != nil {
+	if err := r.writeHeapProfile(); err != nil {
 		return err
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	r.say("at rest: %.2f %% of a core, %.0f MB (heap: %d MB in use, %d MB idle of which %d MB given back)", r.res.IdleCPUPct, r.res.RSSMB,
+	r.progress("at rest: %.2f %% of a core, %.0f MB (heap: %d MB in use, %d MB idle of which %d MB given back)", r.res.IdleCPUPct, r.res.RSSMB,
 		m.HeapInuse>>20, m.HeapIdle>>20, m.HeapReleased>>20)
 	return nil
 }
 
 func (r *run) kill(ctx context.Context) error {
-	r.say("killing %d single instances", r.Kills)
+	r.progress("killing %d single instances", r.Kills)
 	began := time.Now()
 	took, err := r.killSome(ctx, r.Kills)
 	if err != nil {
@@ -194,7 +194,7 @@ func (r *run) kill(ctx context.Context) error {
 		return err
 	}
 	r.res.EventToCreate, r.res.RepairS, r.res.Repaired = percentiles(took), round(time.Since(began).Seconds()), len(took)
-	r.say("replacement assigned after %.2f ms (p50), %.2f ms (p99)", r.res.EventToCreate.P50, r.res.EventToCreate.P99)
+	r.progress("replacement assigned after %.2f ms (p50), %.2f ms (p99)", r.res.EventToCreate.P50, r.res.EventToCreate.P99)
 	return nil
 }
 
@@ -220,7 +220,7 @@ func (r *run) killSome(ctx context.Context, n int) ([]time.Duration, error) {
 // killBusy kills single instances while another project converges.
 func (r *run) killBusy(ctx context.Context) error {
 	n := r.Instances / 2
-	r.say("killing single instances while another project brings %d up", n)
+	r.progress("killing single instances while another project brings %d up", n)
 	c, err := r.client.CreateProject(ctx, "bench-busy", body(n, 16), "")
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (r *run) killBusy(ctx context.Context) error {
 		r.feed.mu.Unlock()
 	}
 	r.res.EventToCreateBusy = percentiles(all)
-	r.say("busy: replacement assigned after %.2f ms (p50), %.2f ms (p99) in %d kills", r.res.EventToCreateBusy.P50, r.res.EventToCreateBusy.P99, len(all))
+	r.progress("busy: replacement assigned after %.2f ms (p50), %.2f ms (p99) in %d kills", r.res.EventToCreateBusy.P50, r.res.EventToCreateBusy.P99, len(all))
 	if _, err := r.client.DeleteProject(ctx, c.ID, true); err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (r *run) loseNode(ctx context.Context) error {
 	}
 	victim := nodes.Nodes[0]
 	n := r.feed.on(victim.ID)
-	r.say("losing node %s with %d instances", victim.Name, n)
+	r.progress("losing node %s with %d instances", victim.Name, n)
 	began := time.Now()
 	if _, err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "lose"}); err != nil {
 		return err
@@ -275,7 +275,7 @@ func (r *run) loseNode(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	r.res.RepairS, r.res.Repaired = round(r.res.RepairS+took.Seconds()), r.res.Repaired+n
-	r.say("%d instances run elsewhere after %s", n, took.Round(time.Millisecond))
+	r.progress("%d instances run elsewhere after %s", n, took.Round(time.Millisecond))
 	if _, err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "restore"}); err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func (r *run) loseNode(ctx context.Context) error {
 }
 
 func (r *run) roll(ctx context.Context) error {
-	r.say("rolling a new version, a tenth at a time")
+	r.progress("rolling a new version, a tenth at a time")
 	began := time.Now()
 	for i, id := range r.ids {
 		c, err := r.client.UpdateManifest(ctx, id, body(r.share(i), 17), client.Update{Force: true})
@@ -308,13 +308,13 @@ func (r *run) roll(ctx context.Context) error {
 		return true
 	})
 	r.res.RollS = round(time.Since(began).Seconds())
-	r.say("rolled in %.2f s", r.res.RollS)
+	r.progress("rolled in %.2f s", r.res.RollS)
 	return err
 }
 
 func (r *run) down(ctx context.Context) error {
-	r.say("scaling to zero")
-	if err := r.quiet(ctx); err != nil {
+	r.progress("scaling to zero")
+	if err := r.awaitIdle(ctx); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -325,6 +325,6 @@ func (r *run) down(ctx context.Context) error {
 	}
 	err := r.feed.until(ctx, func() bool { return len(r.feed.state) == 0 })
 	r.res.DownS = round(time.Since(began).Seconds())
-	r.say("down in %.2f s", r.res.DownS)
+	r.progress("down in %.2f s", r.res.DownS)
 	return err
 }

@@ -22,8 +22,8 @@ import (
 // measure lets several readers ask again and again until it is over.
 func measure(ctx context.Context, readers int, over func() bool, ask func(context.Context) error) (*sample, error) {
 	s, began := &sample{}, time.Now()
-	ctx = into(ctx, s)
-	err := spread(ctx, readers, readers, func(ctx context.Context, _ int) error {
+	ctx = withSample(ctx, s)
+	err := forEach(ctx, readers, readers, func(ctx context.Context, _ int) error {
 		for {
 			if err := ask(ctx); err != nil {
 				return err
@@ -120,7 +120,7 @@ func (r *apiRun) rest(ctx context.Context) error {
 			return err
 		}
 		*l.into = s.percentiles()
-		r.say("%s: %.2f ms (p50), %.2f ms (p99), %.0f/s", l.what, l.into.P50, l.into.P99, s.perSecond())
+		r.progress("%s: %.2f ms (p50), %.2f ms (p99), %.0f/s", l.what, l.into.P50, l.into.P99, s.perSecond())
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (r *apiRun) permissions(ctx context.Context) error {
 	if r.res.Check, err = r.check(ctx, r.forAWhile()); err != nil {
 		return err
 	}
-	r.say("GET one project: %.2f ms (p50), denied %.2f ms, without a token %.2f ms; %.0f/s; the check itself %.1f µs (p50), %.1f µs (p99)",
+	r.progress("GET one project: %.2f ms (p50), denied %.2f ms, without a token %.2f ms; %.0f/s; the check itself %.1f µs (p50), %.1f µs (p99)",
 		r.res.GetProject.P50, r.res.DeniedProject.P50, r.res.Tokenless.P50, r.res.RequestsPerS, r.res.Check.P50, r.res.Check.P99)
 	return nil
 }
@@ -199,7 +199,7 @@ func (r *apiRun) check(ctx context.Context, over func() bool) (Percentiles, erro
 // while others look.
 func (r *apiRun) busy(ctx context.Context) error {
 	n := min(r.Updates, len(r.all))
-	r.say("submitting %d manifests at once, again and again, while users look", n)
+	r.progress("submitting %d manifests at once, again and again, while users look", n)
 	var done atomic.Bool
 	over, updates := done.Load, &sample{}
 	looks := func(ask func(context.Context) error, p *Percentiles) func(context.Context) error {
@@ -214,17 +214,17 @@ func (r *apiRun) busy(ctx context.Context) error {
 			return err
 		}
 	}
-	err := together(ctx, looks(r.byAny(projectsPath), &r.res.ListProjectsBusy), looks(r.byAny(statePath), &r.res.StateBusy),
+	err := runAll(ctx, looks(r.byAny(projectsPath), &r.res.ListProjectsBusy), looks(r.byAny(statePath), &r.res.StateBusy),
 		func(ctx context.Context) (err error) {
 			r.res.CheckBusy, err = r.check(ctx, over)
 			return err
 		},
 		func(ctx context.Context) error {
 			defer done.Store(true)
-			return r.rounds(into(ctx, updates), updates, n)
+			return r.rounds(withSample(ctx, updates), updates, n)
 		})
 	r.res.Updates, r.res.UpdatesSent, r.res.Update, r.res.UpdatesPerS = n, len(updates.took), updates.percentiles(), updates.perSecond()
-	r.say("%d accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99); meanwhile projects %.2f ms (p99), state %.2f ms (p99)", r.res.UpdatesSent, r.res.UpdatesPerS,
+	r.progress("%d accepted at %.0f/s, %.2f ms (p50), %.2f ms (p99); meanwhile projects %.2f ms (p99), state %.2f ms (p99)", r.res.UpdatesSent, r.res.UpdatesPerS,
 		r.res.Update.P50, r.res.Update.P99, r.res.ListProjectsBusy.P99, r.res.StateBusy.P99)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (r *apiRun) rounds(ctx context.Context, s *sample, n int) error {
 	over := r.forAWhile()
 	for first := 0; ; first += n {
 		began := time.Now()
-		err := spread(ctx, n, n, func(ctx context.Context, i int) error {
+		err := forEach(ctx, n, n, func(ctx context.Context, i int) error {
 			p := r.all[(first+i)%len(r.all)]
 			next := r.manifest(p, p.number+1)
 			c, err := p.team.client.UpdateManifest(ctx, p.id, next, client.Update{Previous: strconv.Itoa(p.number)})
@@ -262,7 +262,7 @@ func (r *apiRun) rounds(ctx context.Context, s *sample, n int) error {
 // verify counts the projects that are not as they were last told to be.
 func (r *apiRun) verify(ctx context.Context) error {
 	var lost atomic.Int64
-	err := spread(ctx, len(r.all), makers, func(ctx context.Context, i int) error {
+	err := forEach(ctx, len(r.all), makers, func(ctx context.Context, i int) error {
 		p := r.all[i]
 		got, err := p.team.client.Project(ctx, p.id)
 		if err != nil {
@@ -279,11 +279,11 @@ func (r *apiRun) verify(ctx context.Context) error {
 		return nil
 	})
 	r.res.UpdatesLost = int(lost.Load())
-	r.say("of %d projects, %d are not as they were last told to be", len(r.all), r.res.UpdatesLost)
+	r.progress("of %d projects, %d are not as they were last told to be", len(r.all), r.res.UpdatesLost)
 	if err != nil {
 		return err
 	}
-	return r.quiet(ctx)
+	return r.awaitIdle(ctx)
 }
 
 // metadata sets one key of one project after another.
@@ -296,6 +296,6 @@ func (r *apiRun) metadata(ctx context.Context) error {
 		return err
 	})
 	r.res.Metadata, r.res.MetadataPerS = s.percentiles(), s.perSecond()
-	r.say("metadata is set at %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.res.MetadataPerS, r.res.Metadata.P50, r.res.Metadata.P99)
+	r.progress("metadata is set at %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.res.MetadataPerS, r.res.Metadata.P50, r.res.Metadata.P99)
 	return err
 }

@@ -15,10 +15,10 @@ const makers = 16
 
 // people makes users, a token and an organization for each.
 func (r *apiRun) people(ctx context.Context) error {
-	r.say("making %d users with an organization each", r.Organizations)
+	r.progress("making %d users with an organization each", r.Organizations)
 	began := time.Now()
 	r.teams = make([]*team, r.Organizations)
-	err := spread(ctx, r.Organizations, makers, func(ctx context.Context, i int) error {
+	err := forEach(ctx, r.Organizations, makers, func(ctx context.Context, i int) error {
 		t := &team{user: fmt.Sprintf("user-%d", i+1), org: fmt.Sprintf("org-%d", i+1)}
 		r.teams[i] = t
 		var err error
@@ -32,7 +32,7 @@ func (r *apiRun) people(ctx context.Context) error {
 		return err
 	})
 	r.res.PeoplePerS = perSecond(r.Organizations, time.Since(began))
-	r.say("made at %.0f/s", r.res.PeoplePerS)
+	r.progress("made at %.0f/s", r.res.PeoplePerS)
 	return err
 }
 
@@ -51,10 +51,10 @@ func (r *apiRun) newUser(ctx context.Context, name string) (token string, err er
 // projects makes the projects of every organization, each by its owner.
 func (r *apiRun) projects(ctx context.Context) error {
 	n := r.Organizations * r.Projects
-	r.say("making %d projects with %d services each", n, r.Services)
+	r.progress("making %d projects with %d services each", n, r.Services)
 	r.all = make([]*project, n)
 	began := time.Now()
-	err := spread(ctx, n, makers, func(ctx context.Context, i int) error {
+	err := forEach(ctx, n, makers, func(ctx context.Context, i int) error {
 		t := r.teams[i%len(r.teams)]
 		p := &project{team: t, name: fmt.Sprintf("project-%d", i/len(r.teams)+1), number: 1}
 		p.body = r.manifest(p, 1)
@@ -70,7 +70,7 @@ func (r *apiRun) projects(ctx context.Context) error {
 		return err
 	}
 	r.res.ProjectsPerS = perSecond(n, time.Since(began))
-	r.say("made at %.0f/s", r.res.ProjectsPerS)
+	r.progress("made at %.0f/s", r.res.ProjectsPerS)
 	for _, p := range r.all {
 		p.team.projects = append(p.team.projects, p)
 	}
@@ -100,7 +100,7 @@ func (r *apiRun) manifest(p *project, number int) []byte {
 // settle waits until everything runs.
 func (r *apiRun) settle(ctx context.Context) error {
 	began := time.Now()
-	if err := r.quiet(ctx); err != nil {
+	if err := r.awaitIdle(ctx); err != nil {
 		return err
 	}
 	n := r.control.Picture().Instances.Len()
@@ -108,7 +108,7 @@ func (r *apiRun) settle(ctx context.Context) error {
 		return fmt.Errorf("there are %d instances and no open task, where %d were asked for", n, r.res.Instances)
 	}
 	r.res.SettleS = round(time.Since(began).Seconds())
-	r.say("%d instances run after another %.2f s", n, r.res.SettleS)
+	r.progress("%d instances run after another %.2f s", n, r.res.SettleS)
 	return nil
 }
 
@@ -123,7 +123,7 @@ func (r *apiRun) memberships(ctx context.Context) error {
 		return err
 	}
 	r.res.Memberships = (len(r.teams) + 9) / 10
-	return spread(ctx, r.res.Memberships, makers, func(ctx context.Context, i int) error {
+	return forEach(ctx, r.res.Memberships, makers, func(ctx context.Context, i int) error {
 		t := r.teams[i*10]
 		_, err := t.client.PutMember(ctx, t.org, name, mariposa.OrgMember)
 		return err

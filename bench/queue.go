@@ -9,7 +9,7 @@ import (
 
 // QueueOptions choose a load on the queue.
 type QueueOptions struct {
-	Ground
+	Environment
 	Projects   int           // in organizations of ten
 	History    int           // ended tasks of each
 	Instances  int           // of the rolling update
@@ -103,7 +103,7 @@ type queueRun struct {
 // history over HTTP, adds tasks as fast as they are taken, and rolls a large service.
 func Queue(ctx context.Context, o QueueOptions) (QueueResult, error) {
 	each := min(10, o.Projects)
-	a := APIOptions{Ground: o.Ground, Organizations: o.Projects / each, Projects: each, Services: 2, Nodes: o.Nodes, Readers: o.Readers, Duration: o.Duration}
+	a := APIOptions{Environment: o.Environment, Organizations: o.Projects / each, Projects: each, Services: 2, Nodes: o.Nodes, Readers: o.Readers, Duration: o.Duration}
 	r := &queueRun{o: o, apiRun: &apiRun{APIOptions: a, http: stopwatchClient()}}
 	r.out = QueueResult{
 		Projects: a.Organizations * each, Organizations: a.Organizations, History: a.Organizations * each * o.History,
@@ -114,7 +114,7 @@ func Queue(ctx context.Context, o QueueOptions) (QueueResult, error) {
 		return r.out, err
 	}
 	r.out.FsyncMS = ms(took)
-	if r.system, err = begin(ctx, o.Ground, o.Nodes); err != nil {
+	if r.system, err = begin(ctx, o.Environment, o.Nodes); err != nil {
 		return r.out, err
 	}
 	defer r.end()
@@ -131,7 +131,7 @@ func Queue(ctx context.Context, o QueueOptions) (QueueResult, error) {
 		}
 	}
 	r.out.Commit, r.out.CPUS = r.store.percentiles(), round(cpu().Seconds())
-	return r.out, r.sweep(ctx)
+	return r.out, r.emptyStore(ctx)
 }
 
 // populate makes people, projects without instances, and their past.
@@ -142,7 +142,7 @@ func (r *queueRun) populate(ctx context.Context) error {
 		}
 	}
 	r.out.RSSMB = rss()
-	return r.weigh()
+	return r.writeHeapProfile()
 }
 
 // cleanUp deletes everything again, the history too.
@@ -153,6 +153,6 @@ func (r *queueRun) cleanUp(ctx context.Context) error {
 	if r.o.Throwaway {
 		return nil
 	}
-	r.say("deleting the history")
+	r.progress("deleting the history")
 	return r.forget(ctx, mariposa.KindTask)
 }

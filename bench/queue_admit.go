@@ -17,7 +17,7 @@ func (r *queueRun) admit(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.quiet(ctx)
+	return r.awaitIdle(ctx)
 }
 
 // admitMany adds tasks as fast as they are taken, each to the project that has been
@@ -25,14 +25,14 @@ func (r *queueRun) admit(ctx context.Context) error {
 // goes, half make another service anew. A scale that finds one still open is refused,
 // and does not count.
 func (r *queueRun) admitMany(ctx context.Context) error {
-	r.say("adding tasks to %d projects, %d clients at once", len(r.all), r.o.Clients)
+	r.progress("adding tasks to %d projects, %d clients at once", len(r.all), r.o.Clients)
 	var next, refused atomic.Int64
 	up := make([]atomic.Bool, len(r.all))
 	s, err := measure(ctx, r.o.Clients, r.forAWhile(), func(ctx context.Context) error {
 		i := int(next.Add(1)-1) % len(r.all)
 		p := r.all[i]
 		if i%2 == 0 {
-			return anew(ctx, p)
+			return reprovision(ctx, p)
 		}
 		was := up[i].Load()
 		c, err := p.team.client.Scale(ctx, p.id, map[string]string{"service-1": map[bool]string{false: "1", true: "0"}[was]})
@@ -51,9 +51,9 @@ func (r *queueRun) admitMany(ctx context.Context) error {
 	r.out.Admitted, r.out.Admit = len(s.took)-int(refused.Load()), s.percentiles()
 	r.out.AdmittedPerS = perSecond(r.out.Admitted, s.span)
 	began := time.Now()
-	err = r.quiet(ctx)
+	err = r.awaitIdle(ctx)
 	r.out.SettleS = round(time.Since(began).Seconds())
-	r.say("%d tasks taken at %.0f/s, %.2f ms (p50), %.2f ms (p99), %d refused; the last has ended %.2f s later", r.out.Admitted, r.out.AdmittedPerS,
+	r.progress("%d tasks taken at %.0f/s, %.2f ms (p50), %.2f ms (p99), %d refused; the last has ended %.2f s later", r.out.Admitted, r.out.AdmittedPerS,
 		r.out.Admit.P50, r.out.Admit.P99, refused.Load(), r.out.SettleS)
 	return err
 }
@@ -63,18 +63,18 @@ func (r *queueRun) admitMany(ctx context.Context) error {
 func (r *queueRun) admitOne(ctx context.Context) error {
 	p := r.all[0]
 	s, err := measure(ctx, r.o.Clients, r.forAWhile(), func(ctx context.Context) error {
-		return anew(ctx, p)
+		return reprovision(ctx, p)
 	})
 	if err != nil {
 		return err
 	}
 	r.out.AdmittedOnePerS, r.out.AdmitOne = s.perSecond(), s.percentiles()
-	r.say("to one project: %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.out.AdmittedOnePerS, r.out.AdmitOne.P50, r.out.AdmitOne.P99)
+	r.progress("to one project: %.0f/s, %.2f ms (p50), %.2f ms (p99)", r.out.AdmittedOnePerS, r.out.AdmitOne.P50, r.out.AdmitOne.P99)
 	return nil
 }
 
-// anew asks for new instances of the second service.
-func anew(ctx context.Context, p *project) error {
+// reprovision asks for new instances of the second service.
+func reprovision(ctx context.Context, p *project) error {
 	c, err := p.team.client.Act(ctx, p.id, contract.Action{Action: "reprovision", Services: []string{"service-2"}})
 	if err == nil && c.Task == nil {
 		return fmt.Errorf("a change of project %s was answered without a task", p.id)

@@ -21,7 +21,7 @@ const perCommit = 1000
 // stand there, one of each project in turn: old and new ones of a project are far
 // apart, as in years of use.
 func (r *queueRun) writeHistory(ctx context.Context) error {
-	r.say("writing %d ended tasks of each project straight into the store", r.o.History)
+	r.progress("writing %d ended tasks of each project straight into the store", r.o.History)
 	began := time.Now()
 	n := len(r.all) * r.o.History
 	every := max(1, n/1000)
@@ -45,7 +45,7 @@ func (r *queueRun) writeHistory(ctx context.Context) error {
 		writes = writes[:0]
 	}
 	r.out.HistoryPerS = perSecond(n, time.Since(began))
-	r.say("written at %.0f/s", r.out.HistoryPerS)
+	r.progress("written at %.0f/s", r.out.HistoryPerS)
 	return r.whole(ctx)
 }
 
@@ -63,14 +63,14 @@ func (r *queueRun) ended(i int, now time.Time) store.Write {
 		spec.Services = []string{fmt.Sprintf("service-%d", service)}
 	}
 	st := &mariposa.TaskStatus{
-		State: mariposa.TaskCompleted, Started: at, Moved: at.Add(time.Second), Finished: at.Add(2 * time.Second),
+		State: mariposa.TaskCompleted, Started: at, LastProgress: at.Add(time.Second), Finished: at.Add(2 * time.Second),
 		Progress: mariposa.Progress{Done: 3, Total: 3},
 	}
 	switch k := (i + round) % 100; {
 	case k == 0:
-		st.State, st.Reason = mariposa.TaskFailed, mariposa.Said("no progress for ten minutes")
+		st.State, st.Reason = mariposa.TaskFailed, mariposa.TextReason("no progress for ten minutes")
 	case k <= 10:
-		st.State, st.Reason = mariposa.TaskTerminated, mariposa.Said("ended by another task")
+		st.State, st.Reason = mariposa.TaskTerminated, mariposa.TextReason("ended by another task")
 	}
 	id := assembly.NewID()
 	return store.Write{
@@ -142,7 +142,7 @@ func (r *queueRun) lists(ctx context.Context) error {
 			return err
 		}
 		*l.into = s.percentiles()
-		r.say("GET /v1/queue, %s: %.2f ms (p50), %.2f ms (p99), %.0f/s", l.what, l.into.P50, l.into.P99, s.perSecond())
+		r.progress("GET /v1/queue, %s: %.2f ms (p50), %.2f ms (p99), %.0f/s", l.what, l.into.P50, l.into.P99, s.perSecond())
 	}
 	return nil
 }

@@ -14,21 +14,21 @@ const batches = 10
 // roll updates a large service a tenth at a time, with a driver that takes its
 // time, and holds that against what it must take.
 func (r *queueRun) roll(ctx context.Context) error {
-	r.say("bringing %d instances up that take %s to start", r.o.Instances, r.o.DriverTime)
+	r.progress("bringing %d instances up that take %s to start", r.o.Instances, r.o.DriverTime)
 	c, err := r.client.CreateProject(ctx, "rolling", r.rolling(16), "")
 	if err != nil {
 		return err
 	}
-	if err := r.quiet(ctx); err != nil {
+	if err := r.awaitIdle(ctx); err != nil {
 		return err
 	}
-	r.say("rolling a new version, a tenth at a time")
+	r.progress("rolling a new version, a tenth at a time")
 	began := time.Now()
 	if c, err = r.client.UpdateManifest(ctx, c.ID, r.rolling(17), client.Update{Force: true}); err != nil {
 		return err
 	}
 	var rolled time.Duration
-	err = until(ctx, func() (bool, error) {
+	err = awaitCondition(ctx, func() (bool, error) {
 		done, err := r.rolled(ctx, c.ID, c.Version)
 		rolled = time.Since(began)
 		return done, err
@@ -36,16 +36,16 @@ func (r *queueRun) roll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.quiet(ctx); err != nil {
+	if err := r.awaitIdle(ctx); err != nil {
 		return err
 	}
 	r.out.Roll = r.judged(rolled, time.Since(began))
-	r.say("rolled in %.2f s: %.2f of the ideal (%.2f s), %.2f where min_healthy counts once (%.2f s)", r.out.Roll.S, r.out.Roll.Ratio, r.out.Roll.IdealS,
+	r.progress("rolled in %.2f s: %.2f of the ideal (%.2f s), %.2f where min_healthy counts once (%.2f s)", r.out.Roll.S, r.out.Roll.Ratio, r.out.Roll.IdealS,
 		r.out.Roll.StrictRatio, r.out.Roll.StrictS)
 	if _, err := r.client.DeleteProject(ctx, c.ID, true); err != nil {
 		return err
 	}
-	return r.quiet(ctx)
+	return r.awaitIdle(ctx)
 }
 
 func (r *queueRun) judged(rolled, ended time.Duration) Roll {

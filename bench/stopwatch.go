@@ -29,8 +29,8 @@ func perSecond(n int, d time.Duration) float64 { return round(float64(n) / d.Sec
 
 type sampleKey struct{}
 
-// into lets the requests of a context be timed.
-func into(ctx context.Context, s *sample) context.Context {
+// withSample lets the requests of a context be timed.
+func withSample(ctx context.Context, s *sample) context.Context {
 	return context.WithValue(ctx, sampleKey{}, s)
 }
 

@@ -19,8 +19,8 @@ import (
 	"mariposa/store"
 )
 
-// Ground is what a benchmark stands on.
-type Ground struct {
+// Environment is what a benchmark stands on.
+type Environment struct {
 	Store     store.Store // empty before; nothing but logs is left in it; closed at the end
 	StoreName string
 	Dir       string    // for what is kept while it runs
@@ -30,18 +30,18 @@ type Ground struct {
 
 // system is what is put under load: a control plane, and nodes that only play.
 type system struct {
-	Ground
-	store   *timed
-	token   string // of who runs the installation
-	control *assembly.Control
-	client  *client.Client // with that token
-	agents  sync.WaitGroup
-	disband context.CancelFunc // ends the agents
+	Environment
+	store      *timed
+	token      string // of who runs the installation
+	control    *assembly.Control
+	client     *client.Client // with that token
+	agents     sync.WaitGroup
+	stopAgents context.CancelFunc // ends the agents
 }
 
 // begin starts a system on a store that must be empty.
-func begin(ctx context.Context, g Ground, nodes int) (*system, error) {
-	s := &system{Ground: g, store: &timed{Store: g.Store}, token: assembly.Secret(), disband: func() {}}
+func begin(ctx context.Context, g Environment, nodes int) (*system, error) {
+	s := &system{Environment: g, store: &timed{Store: g.Store}, token: assembly.Secret(), stopAgents: func() {}}
 	err := s.mustBeEmpty(ctx)
 	if err == nil {
 		err = s.start(ctx, nodes)
@@ -55,7 +55,7 @@ func begin(ctx context.Context, g Ground, nodes int) (*system, error) {
 
 // end stops everything and closes the store.
 func (s *system) end() {
-	s.disband()
+	s.stopAgents()
 	s.agents.Wait()
 	if s.control != nil {
 		s.control.Stop()
@@ -76,7 +76,7 @@ func (s *system) mustBeEmpty(ctx context.Context) error {
 	return nil
 }
 
-func (s *system) say(format string, args ...any) {
+func (s *system) progress(format string, args ...any) {
 	fmt.Fprintf(s.Progress, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }
 
@@ -93,8 +93,8 @@ func (s *system) start(ctx context.Context, nodes int) error {
 		return err
 	}
 	link := agent.Link{Servers: []string{s.control.URL}, Token: join}
-	during, disband := context.WithCancel(ctx)
-	s.disband = disband
+	during, stopAgents := context.WithCancel(ctx)
+	s.stopAgents = stopAgents
 	for i := range nodes {
 		name := fmt.Sprintf("bench-%d", i+1)
 		dir, err := os.MkdirTemp(s.Dir, name+"-")
@@ -102,24 +102,24 @@ func (s *system) start(ctx context.Context, nodes int) error {
 			return err
 		}
 		s.agents.Go(func() {
-			err := assembly.RunNode(during, link, assembly.NodeConfig{Dir: dir, Name: name, Dummy: true, Forgetful: true})
+			err := assembly.RunNode(during, link, assembly.NodeConfig{Dir: dir, Name: name, Dummy: true, InMemory: true})
 			if err != nil && during.Err() == nil {
-				s.say("node %s has ended: %v", name, err)
+				s.progress("node %s has ended: %v", name, err)
 			}
 		})
 	}
-	err = until(ctx, func() (bool, error) {
+	err = awaitCondition(ctx, func() (bool, error) {
 		all, err := s.client.Nodes(ctx)
 		return err == nil && len(all.Nodes) == nodes, err
 	})
-	s.say("%d nodes are connected", nodes)
+	s.progress("%d nodes are connected", nodes)
 	return err
 }
 
-// sweep leaves nothing in the store but the log of what was. The projects are
+// emptyStore leaves nothing in the store but the log of what was. The projects are
 // gone by then; what is left are nodes, people and keys, and all of it is ours.
-func (s *system) sweep(ctx context.Context) error {
-	s.disband()
+func (s *system) emptyStore(ctx context.Context) error {
+	s.stopAgents()
 	s.agents.Wait()
 	var left []store.Write
 	_, err := s.store.Snapshot(ctx, func(r store.Record) error {
@@ -134,14 +134,14 @@ func (s *system) sweep(ctx context.Context) error {
 	return err
 }
 
-// gone waits until the last project is.
-func (s *system) gone(ctx context.Context) error {
-	return until(ctx, func() (bool, error) { return s.control.Picture().Projects.Len() == 0, nil })
+// awaitDeleted waits until the last project is.
+func (s *system) awaitDeleted(ctx context.Context) error {
+	return awaitCondition(ctx, func() (bool, error) { return s.control.Picture().Projects.Len() == 0, nil })
 }
 
-// quiet waits until no task is open, so that the next one is not refused.
-func (s *system) quiet(ctx context.Context) error {
-	return until(ctx, func() (bool, error) { return s.control.Picture().Tasks.Len() == 0, nil })
+// awaitIdle waits until no task is open, so that the next one is not refused.
+func (s *system) awaitIdle(ctx context.Context) error {
+	return awaitCondition(ctx, func() (bool, error) { return s.control.Picture().Tasks.Len() == 0, nil })
 }
 
 // profiled writes a profile of what a part takes.
@@ -161,8 +161,8 @@ func (s *system) profiled(ctx context.Context, name string, part func(context.Co
 	return errors.Join(err, f.Close())
 }
 
-// weigh writes a profile of what is in memory.
-func (s *system) weigh() error {
+// writeHeapProfile writes a profile of what is in memory.
+func (s *system) writeHeapProfile() error {
 	if s.Profiles == "" {
 		return nil
 	}
@@ -174,8 +174,8 @@ func (s *system) weigh() error {
 	return errors.Join(pprof.WriteHeapProfile(f), f.Close())
 }
 
-// until looks again and again until something is so.
-func until(ctx context.Context, so func() (bool, error)) error {
+// awaitCondition looks again and again until something is so.
+func awaitCondition(ctx context.Context, so func() (bool, error)) error {
 	for {
 		if ok, err := so(); ok || err != nil {
 			return err
@@ -195,9 +195,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// together does several things at once and returns when all are done. The first
+// runAll does several things at once and returns when all are done. The first
 // that fails ends the others.
-func together(ctx context.Context, parts ...func(context.Context) error) error {
+func runAll(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
@@ -215,8 +215,8 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 	return ctx.Err()
 }
 
-// spread does n things, some at a time.
-func spread(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
+// forEach does n things, some at a time.
+func forEach(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
 	next := make(chan int)
 	parts := []func(context.Context) error{func(ctx context.Context) error {
 		defer close(next)
@@ -239,5 +239,5 @@ func spread(ctx context.Context, n, atOnce int, do func(ctx context.Context, i i
 			return nil
 		})
 	}
-	return together(ctx, parts...)
+	return runAll(ctx, parts...)
 }

@@ -43,7 +43,7 @@ func (c *Changer) Act(ctx context.Context, req *Request, project string, a Actio
 		if err != nil || why == "" {
 			return &e.attempt, err
 		}
-		return e.done(why)
+		return e.finish(why)
 	})
 }
 
@@ -56,18 +56,18 @@ func (e *edit) act(a Action) (string, error) {
 		if a.Version != "" {
 			return e.startAt(a)
 		}
-		return e.add(e.toGoal(mariposa.TaskStart, mariposa.GoalStarted, a.Services))
+		return e.add(e.setGoal(mariposa.TaskStart, mariposa.GoalStarted, a.Services))
 	case "stop":
-		if err := e.inForce(a.Version); err != nil {
+		if err := e.requireInForce(a.Version); err != nil {
 			return "", err
 		}
-		return e.add(e.toGoal(mariposa.TaskStop, mariposa.GoalStopped, a.Services))
+		return e.add(e.setGoal(mariposa.TaskStop, mariposa.GoalStopped, a.Services))
 	case "reprovision":
 		return e.add(e.reprovision(a))
 	case "scale":
 		return e.add(e.scale(a.Scale))
 	case "freeze", "thaw", "pause", "resume", "converge", "accept":
-		return e.add(e.aside(a.Action, a.Services))
+		return e.add(e.immediateTask(a.Action, a.Services))
 	}
 	return "", invalid("a project cannot be told to %s", shorten(a.Action))
 }
@@ -95,19 +95,19 @@ func (e *edit) scope(refs []string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// lifts reports whether a task of this caller ends a freeze: that takes an operator.
-func (e *edit) lifts() bool {
+// mayLiftFreeze reports whether a task of this caller ends a freeze: that takes an operator.
+func (e *edit) mayLiftFreeze() bool {
 	return e.c.Directory.May(e.req.Caller, auth.Operate, e.record.Record()) == auth.Allowed
 }
 
-// toGoal starts or stops the whole, or some services. Where that is the goal already
+// setGoal starts or stops the whole, or some services. Where that is the goal already
 // and nothing else is under way, there is nothing to do.
-func (e *edit) toGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []string) (*mariposa.TaskSpec, error) {
+func (e *edit) setGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []string) (*mariposa.TaskSpec, error) {
 	names, err := e.scope(refs)
 	if err != nil {
 		return nil, err
 	}
-	if e.isAt(goal, names) && e.idle(names) && (goal == mariposa.GoalStopped || !e.nothing()) {
+	if e.isAtGoal(goal, names) && e.isIdle(names) && (goal == mariposa.GoalStopped || !e.hasNoVersion()) {
 		return nil, nil
 	}
 	why := e.req.actor() + " asked for a " + string(kind)
@@ -119,7 +119,7 @@ func (e *edit) toGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []
 		patch.Number = e.spec.Number // the task that would have brought it was ended before it began
 	}
 	return &mariposa.TaskSpec{
-		Task: kind, Component: "project", Services: names, Version: e.spec.Version, Lifts: e.lifts(), Reason: mariposa.Asked(why), Patch: patch,
+		Task: kind, Component: "project", Services: names, Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(), Reason: mariposa.Asked(why), Patch: patch,
 	}, nil
 }
 
@@ -128,20 +128,20 @@ func (e *edit) toGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []
 // now.
 func (e *edit) neverBegan() bool {
 	st := e.record.Status()
-	return st == nil || st.Number == 0 || st.Completed == 0 && st.Goal != mariposa.GoalStarted && e.dropped()
+	return st == nil || st.Number == 0 || st.Completed == 0 && st.Goal != mariposa.GoalStarted && e.isNewestDropped()
 }
 
-// something refuses what needs a version in force, or on its way.
-func (e *edit) something() error {
-	if e.nothing() {
+// requireVersion refuses what needs a version in force, or on its way.
+func (e *edit) requireVersion() error {
+	if e.hasNoVersion() {
 		return conflict("no version of %s is in force: start it first", e.spec.Name)
 	}
 	return nil
 }
 
-// isAt reports whether a goal is in force for a scope already, and nothing of it is
+// isAtGoal reports whether a goal is in force for a scope already, and nothing of it is
 // frozen.
-func (e *edit) isAt(goal mariposa.ProjectGoal, names []string) bool {
+func (e *edit) isAtGoal(goal mariposa.ProjectGoal, names []string) bool {
 	st := e.record.Status()
 	if st == nil || st.Frozen || (st.Goal != goal && !(len(names) > 0 && goal == mariposa.GoalStopped)) {
 		return false
@@ -154,15 +154,15 @@ func (e *edit) isAt(goal mariposa.ProjectGoal, names []string) bool {
 		if ss.Frozen != nil || rests != (goal == mariposa.GoalStopped) {
 			return false
 		}
-		if goal == mariposa.GoalStarted && ss.Rollout.HasStopped() {
+		if goal == mariposa.GoalStarted && ss.Rollout.HasFailed() {
 			return false // a start tries it anew
 		}
 	}
 	return true
 }
 
-// inForce refuses to stop another version than the one that the caller means.
-func (e *edit) inForce(ref string) error {
+// requireInForce refuses to stop another version than the one that the caller means.
+func (e *edit) requireInForce(ref string) error {
 	st := e.record.Status()
 	if ref == "" || (st != nil && (IsVersion(ref, st.Version, st.Number) || Tags(e.record)[ref] == st.Number)) {
 		return nil
@@ -170,13 +170,13 @@ func (e *edit) inForce(ref string) error {
 	if st == nil {
 		return conflict("no version of %s is in force yet", e.spec.Name)
 	}
-	return conflict("version %s of %s is in force, not %s: nothing was stopped", numbered(st.Version, st.Number), e.spec.Name, shorten(ref))
+	return conflict("version %s of %s is in force, not %s: nothing was stopped", versionLabel(st.Version, st.Number), e.spec.Name, shorten(ref))
 }
 
 // reprovision makes the instances of some services anew, or of all, or those that
 // match a filter. A rollout that is held goes on instead.
 func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
-	if err := e.something(); err != nil {
+	if err := e.requireVersion(); err != nil {
 		return nil, err
 	}
 	refs, filter, err := e.filter(a)
@@ -188,7 +188,7 @@ func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 		return nil, err
 	}
 	t := &mariposa.TaskSpec{
-		Task: mariposa.TaskReprovision, Component: "project", Services: names, Version: e.spec.Version, Lifts: e.lifts(),
+		Task: mariposa.TaskReprovision, Component: "project", Services: names, Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(),
 		Patch: mariposa.Patch{Reprovision: names, Rolling: a.Rolling, Canary: a.Canary, Filter: filter},
 	}
 	if len(names) == 0 {
@@ -197,7 +197,7 @@ func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 	if len(t.Patch.Reprovision) == 0 {
 		return nil, nil
 	}
-	if filter != nil && e.idle(names) && !e.matches(t.Patch.Reprovision, filter) {
+	if filter != nil && e.isIdle(names) && !e.matches(t.Patch.Reprovision, filter) {
 		e.answer.Reason = "no instance matches the filter"
 		if filter.Version > 0 { // lists show such as being at the newer one
 			e.answer.Reason += "; what a newer version left as it was counts as made from the older one"
@@ -290,33 +290,33 @@ func (e *edit) node(ref string) (id string, err error) {
 	return id, nil
 }
 
-// aside is a task that begins at once, whatever else is under way.
-func (e *edit) aside(action string, refs []string) (*mariposa.TaskSpec, error) {
+// immediateTask is a task that begins at once, whatever else is under way.
+func (e *edit) immediateTask(action string, refs []string) (*mariposa.TaskSpec, error) {
 	names, err := e.scope(refs)
 	if err != nil {
 		return nil, err
 	}
-	t := &mariposa.TaskSpec{Component: action, Services: names, Version: e.spec.Version, Aside: true}
+	t := &mariposa.TaskSpec{Component: action, Services: names, Version: e.spec.Version, Immediate: true}
 	st := e.record.Status()
 	if st == nil && action != "freeze" {
 		return nil, conflict("project %s has not been planned yet: there is nothing to %s", e.spec.Name, action)
 	}
 	switch action {
 	case "freeze":
-		t.Task, t.Aside, t.Patch.Mode = mariposa.TaskFreeze, false, mariposa.ModeFreeze
+		t.Task, t.Immediate, t.Patch.Mode = mariposa.TaskFreeze, false, mariposa.ModeFreeze
 	case "thaw":
 		t.Task, t.Patch.Mode = mariposa.TaskFreeze, mariposa.ModeThaw
-		if !e.any(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) && !st.Frozen && !e.freezing(names) {
+		if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) && !st.Frozen && !e.hasOpenFreeze(names) {
 			return nil, nil
 		}
 	case "pause":
 		t.Task, t.Patch.Mode = mariposa.TaskFreeze, mariposa.ModePause
-		if !e.any(names, func(ss *mariposa.ServiceStatus) bool { return !ss.Paused }) {
+		if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return !ss.Paused }) {
 			return nil, nil
 		}
 	case "resume":
 		t.Task, t.Patch.Mode = mariposa.TaskFreeze, mariposa.ModeResume
-		if !e.any(names, func(ss *mariposa.ServiceStatus) bool { return ss.Paused }) && !st.Paused {
+		if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return ss.Paused }) && !st.Paused {
 			return nil, nil
 		}
 	case "converge":
@@ -324,7 +324,7 @@ func (e *edit) aside(action string, refs []string) (*mariposa.TaskSpec, error) {
 		if st.Status == mariposa.StatusConverged || st.Goal != mariposa.GoalStarted {
 			return nil, nil
 		}
-		if t.Services, err = e.thawed(names); err != nil {
+		if t.Services, err = e.withoutFrozen(names); err != nil {
 			return nil, err
 		}
 	case "accept":
@@ -338,9 +338,9 @@ func (e *edit) aside(action string, refs []string) (*mariposa.TaskSpec, error) {
 	return t, nil
 }
 
-// thawed is the part of a scope that is not frozen: nothing is tried in the rest.
-func (e *edit) thawed(names []string) ([]string, error) {
-	if !e.any(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
+// withoutFrozen is the part of a scope that is not frozen: nothing is tried in the rest.
+func (e *edit) withoutFrozen(names []string) ([]string, error) {
+	if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
 		return names, nil
 	}
 	var rest []string
@@ -356,8 +356,8 @@ func (e *edit) thawed(names []string) ([]string, error) {
 	return rest, nil
 }
 
-// any reports whether some service of a scope is so.
-func (e *edit) any(names []string, is func(*mariposa.ServiceStatus) bool) bool {
+// anyService reports whether some service of a scope is so.
+func (e *edit) anyService(names []string, is func(*mariposa.ServiceStatus) bool) bool {
 	st := e.record.Status()
 	if st == nil {
 		return false
@@ -370,10 +370,10 @@ func (e *edit) any(names []string, is func(*mariposa.ServiceStatus) bool) bool {
 	return false
 }
 
-// freezing reports whether a freeze of a scope is open, perhaps not begun yet.
-func (e *edit) freezing(names []string) bool {
+// hasOpenFreeze reports whether a freeze of a scope is open, perhaps not begun yet.
+func (e *edit) hasOpenFreeze(names []string) bool {
 	return slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
-		return t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Aside && queue.Overlap(t.Spec.Services, names)
+		return t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Immediate && queue.Overlap(t.Spec.Services, names)
 	})
 }
 
@@ -382,7 +382,7 @@ func (e *edit) freezing(names []string) bool {
 func (e *edit) goals() map[string]*mariposa.ServiceStatus {
 	goals := map[string]*mariposa.ServiceStatus{}
 	if newest, _ := e.newest(); newest != nil { // what is lost has no services
-		goals = newest.Begin(e.spec.Services)
+		goals = newest.InitialGoals(e.spec.Services)
 	}
 	if st := e.record.Status(); st != nil {
 		for name, ss := range st.Services {
@@ -431,11 +431,11 @@ func (c Scaling) String() string {
 
 // scale changes the scales of services in one task.
 func (e *edit) scale(scales map[string]Scaling) (*mariposa.TaskSpec, error) {
-	if err := e.something(); err != nil {
+	if err := e.requireVersion(); err != nil {
 		return nil, err
 	}
 	goals := e.goals()
-	t := &mariposa.TaskSpec{Task: mariposa.TaskScale, Component: "project", Version: e.spec.Version, Lifts: e.lifts(), Before: map[string]int{}}
+	t := &mariposa.TaskSpec{Task: mariposa.TaskScale, Component: "project", Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(), Before: map[string]int{}}
 	same, said := true, []string(nil)
 	for _, ref := range slices.Sorted(maps.Keys(scales)) {
 		name, err := e.findService(goals, ref)
@@ -457,7 +457,7 @@ func (e *edit) scale(scales map[string]Scaling) (*mariposa.TaskSpec, error) {
 		ask.into(&t.Patch, name)
 		t.Services, said, same = append(t.Services, name), append(said, name+" "+ask.String()), same && will == now
 	}
-	if same && e.idle(t.Services) && !e.any(t.Services, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
+	if same && e.isIdle(t.Services) && !e.anyService(t.Services, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
 		return nil, nil
 	}
 	t.Reason = mariposa.Asked(e.req.actor() + " scaled " + strings.Join(said, ", "))
@@ -494,7 +494,7 @@ func (e *edit) filterWords(f *mariposa.Filter) string {
 	}
 	var words []string
 	if len(f.Instances) > 0 {
-		words = append(words, "only "+e.c.some(mariposa.KindInstance, f.Instances))
+		words = append(words, "only "+e.c.listNames(mariposa.KindInstance, f.Instances))
 	}
 	if f.Version > 0 {
 		words = append(words, fmt.Sprintf("only what was made from version %d", f.Version))
@@ -503,7 +503,7 @@ func (e *edit) filterWords(f *mariposa.Filter) string {
 		words = append(words, "only of image "+shorten(f.Image))
 	}
 	if len(f.Nodes) > 0 {
-		words = append(words, "only on "+e.c.some(mariposa.KindNode, f.Nodes))
+		words = append(words, "only on "+e.c.listNames(mariposa.KindNode, f.Nodes))
 	}
 	return ": " + strings.Join(words, ", ")
 }

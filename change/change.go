@@ -30,13 +30,13 @@ import (
 type Options struct {
 	Store     store.Store
 	Picture   *picture.Picture
-	Shelf     *picture.Shelf
+	Cache     *picture.VersionCache
 	Directory *auth.Directory
 	Clock     clock.Clock
 	NewID     func() string // makes ids that grow
 	Vault     *seal.Vault   // opens and seals metadata and kept answers
-	Place     Placing       // finds nodes for unmanaged instances
-	Trial     Trying        // finds out whether nodes would take instances, claiming nothing
+	Place     PlaceFunc     // finds nodes for unmanaged instances
+	Trial     TrialFunc     // finds out whether nodes would take instances, claiming nothing
 	// Await waits until the picture shows a revision, or gives up after a while.
 	Await func(ctx context.Context, revision int64)
 	// KeepVersions is how many versions of a project are kept; DefaultKeep if zero.
@@ -96,7 +96,7 @@ type attempt struct {
 	answer contract.Changed
 }
 
-const tries = 10
+const maxAttempts = 10
 
 // commit makes a change and commits it.
 func (c *Changer) commit(ctx context.Context, req *Request, key string, build func() (*attempt, error)) (*contract.Changed, error) {
@@ -120,14 +120,14 @@ func commit[T any](ctx context.Context, c *Changer, req *Request, key string, bu
 		return nil, err
 	}
 	defer unlock()
-	for range tries {
+	for range maxAttempts {
 		if err := c.admitCaller(req); err != nil {
 			return nil, err
 		}
 		var expired *store.Record
 		if req.Idempotency != nil { // another one with the same key may have been faster
 			var body []byte
-			if body, expired, err = c.Answered(ctx, req.Idempotency); err != nil {
+			if body, expired, err = c.FindAnswer(ctx, req.Idempotency); err != nil {
 				return nil, err
 			}
 			if body != nil {
@@ -144,7 +144,7 @@ func commit[T any](ctx context.Context, c *Changer, req *Request, key string, bu
 			audit(req, unit, answer)
 		}
 		if req.Idempotency != nil {
-			if err := c.keep(ctx, req.Idempotency, expired, unit, answer); err != nil {
+			if err := c.keepAnswer(ctx, req.Idempotency, expired, unit, answer); err != nil {
 				return nil, err
 			}
 		}
@@ -163,7 +163,7 @@ func commit[T any](ctx context.Context, c *Changer, req *Request, key string, bu
 		if !errors.Is(res.Err, store.ErrConflict) {
 			return nil, res.Err
 		}
-		if err := c.look(ctx, unit.Require); err != nil {
+		if err := c.awaitConflicting(ctx, unit.Require); err != nil {
 			return nil, err
 		}
 	}
@@ -196,8 +196,8 @@ func (c *Changer) authorize(req *Request, on *store.Record) error {
 	return c.Directory.Require(req.Caller, req.Permission, on)
 }
 
-// look waits until the picture shows what a change ran into.
-func (c *Changer) look(ctx context.Context, met []store.Require) error {
+// awaitConflicting waits until the picture shows what a change ran into.
+func (c *Changer) awaitConflicting(ctx context.Context, met []store.Require) error {
 	seen, newest := c.Picture.Revision(), int64(0)
 	for _, q := range met {
 		r, err := c.Store.Get(ctx, q.Kind, q.ID)
@@ -208,7 +208,7 @@ func (c *Changer) look(ctx context.Context, met []store.Require) error {
 			}
 		case err != nil:
 			return err
-		case !q.Kind.Shelved():
+		case !q.Kind.LoadedOnDemand():
 			newest = max(newest, r.Revision)
 		}
 	}

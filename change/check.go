@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	label  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	likeID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+	namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	idPattern   = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
 // checkName says whether a project, user or organization can have a name. One that
@@ -27,9 +27,9 @@ func checkName(what, name string) error {
 	switch {
 	case name == "":
 		return field(mariposa.FaultMissing, "is missing")
-	case !label.MatchString(name):
+	case !namePattern.MatchString(name):
 		return field(mariposa.FaultInvalid, rule)
-	case likeID.MatchString(name):
+	case idPattern.MatchString(name):
 		return field(mariposa.FaultInvalid, "must not look like an id")
 	}
 	return nil
@@ -68,11 +68,11 @@ func (c *Changer) name(kind mariposa.Kind, id string) string {
 	return ""
 }
 
-// some names a few of many things.
-func (c *Changer) some(kind mariposa.Kind, ids []string) string {
+// listNames names a few of many things.
+func (c *Changer) listNames(kind mariposa.Kind, ids []string) string {
 	var names []string
 	for _, id := range ids {
 		names = append(names, cmp.Or(c.name(kind, id), id))
 	}
-	return some(names)
+	return listSome(names)
 }

@@ -33,8 +33,8 @@ type draft struct {
 	from    int    // the version that becomes current again
 }
 
-// made is what came of a draft.
-type made struct {
+// draftResult is what came of a draft.
+type draftResult struct {
 	difference // from the newest version
 	manifest   *manifest.Project
 	keys       []string // metadata that differs
@@ -42,68 +42,68 @@ type made struct {
 }
 
 // makeVersion adds a version to a change. Nil: it would be the same as the newest.
-func (e *edit) makeVersion(d draft) (*made, error) {
+func (e *edit) makeVersion(d draft) (*draftResult, error) {
 	was, err := e.newest()
 	if err != nil {
 		return nil, err
 	}
 	if d.parsed == nil {
 		if was == nil {
-			return nil, e.lost()
+			return nil, e.errNewestLost()
 		}
 		d.bytes, d.json, d.parsed = was.Spec.Manifest, was.Spec.JSON, was.Manifest
 	}
-	before, err := e.c.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
+	before, err := e.c.Cache.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, err
 	}
-	values, err := e.settle(d, before)
+	values, err := e.completeValues(d, before)
 	if err != nil {
 		return nil, err
 	}
 	if was != nil && bytes.Equal(was.Spec.Manifest, d.bytes) && values == before && d.cause != mariposa.CauseRevert {
 		return nil, nil
 	}
-	m := &made{manifest: d.parsed, missing: d.parsed.Missing(values)}
+	m := &draftResult{manifest: d.parsed, missing: d.parsed.Missing(values)}
 	for _, c := range manifest.DiffValues(before, values) {
 		m.keys = append(m.keys, c.Key)
 	}
-	box, err := e.keepValues(values, before)
+	box, err := e.addValues(values, before)
 	if err != nil {
 		return nil, err
 	}
 	return m, e.addVersion(d, m, was, values, box)
 }
 
-// lost says that the newest version cannot be read any more.
-func (e *edit) lost() error {
+// errNewestLost says that the newest version cannot be read any more.
+func (e *edit) errNewestLost() error {
 	return conflict("version %d of %s is lost: submit the manifest again", e.spec.Number, e.spec.Name)
 }
 
-// makeOrRenew adds a version to a change, or takes the newest up again where that is
+// makeOrResubmit adds a version to a change, or takes the newest up again where that is
 // what is asked for and it will not come into force, or some of it is to be tried
 // again. Nil: there is nothing to bring.
-func (e *edit) makeOrRenew(d draft) (*made, error) {
+func (e *edit) makeOrResubmit(d draft) (*draftResult, error) {
 	m, err := e.makeVersion(d)
 	if err != nil || m != nil || d.cause != mariposa.CauseManifest {
 		return m, err
 	}
-	if !e.dropped() {
-		return e.renewed()
+	if !e.isNewestDropped() {
+		return e.retryNewest()
 	}
 	newest, err := e.newest()
 	if err != nil || newest == nil {
 		return nil, err
 	}
-	if follows, err := e.follows(newest); err != nil || follows {
+	if follows, err := e.needsNoTask(newest); err != nil || follows {
 		return nil, err
 	}
-	return e.renew(newest)
+	return e.resubmitNewest(newest)
 }
 
-// renewed takes the newest version up again where rollouts of it have stopped by
+// retryNewest takes the newest version up again where rollouts of it have stopped by
 // themselves. Nil: none has.
-func (e *edit) renewed() (*made, error) {
+func (e *edit) retryNewest() (*draftResult, error) {
 	if len(converge.Retried(e.record.Status())) == 0 {
 		return nil, nil
 	}
@@ -111,17 +111,17 @@ func (e *edit) renewed() (*made, error) {
 	if err != nil || newest == nil {
 		return nil, err
 	}
-	return e.renew(newest)
+	return e.resubmitNewest(newest)
 }
 
-// renew takes the newest version up again: what differs from the goal in force, and
+// resubmitNewest takes the newest version up again: what differs from the goal in force, and
 // what is tried again. Nil: there is neither.
-func (e *edit) renew(newest *picture.Version) (*made, error) {
+func (e *edit) resubmitNewest(newest *picture.Version) (*draftResult, error) {
 	e.fresh = newest.Services
-	m := &made{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
+	m := &draftResult{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
 	goal := e.record.Status()
 	var err error
-	if m.difference, err = e.fromForce(m, goal); err != nil {
+	if m.difference, err = e.diffFromGoal(m, goal); err != nil {
 		return nil, err
 	}
 	if len(m.changed) == 0 && len(converge.Retried(goal)) == 0 {
@@ -131,11 +131,11 @@ func (e *edit) renew(newest *picture.Version) (*made, error) {
 	return m, nil
 }
 
-// follows reports whether a version differs in values alone from one that is in
+// needsNoTask reports whether a version differs in values alone from one that is in
 // force or on its way: then it comes into force without a task.
-func (e *edit) follows(v *picture.Version) (bool, error) {
+func (e *edit) needsNoTask(v *picture.Version) (bool, error) {
 	st := e.record.Status()
-	if v.Spec.Cause != mariposa.CauseMetadata || st != nil && st.Undone >= v.Spec.Number {
+	if v.Spec.Cause != mariposa.CauseMetadata || st != nil && st.RolledBack >= v.Spec.Number {
 		return false, nil
 	}
 	var before []int
@@ -148,7 +148,7 @@ func (e *edit) follows(v *picture.Version) (bool, error) {
 		}
 	}
 	for _, n := range before {
-		was, err := e.readable(n)
+		was, err := e.readVersion(n)
 		if err != nil {
 			return false, err
 		}
@@ -159,9 +159,9 @@ func (e *edit) follows(v *picture.Version) (bool, error) {
 	return false, nil
 }
 
-// readable is a version; nil when it is lost.
-func (e *edit) readable(number int) (*picture.Version, error) {
-	v, err := e.c.Shelf.Version(e.ctx, e.record.ID, number)
+// readVersion is a version; nil when it is lost.
+func (e *edit) readVersion(number int) (*picture.Version, error) {
+	v, err := e.c.Cache.Version(e.ctx, e.record.ID, number)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
 		return nil, nil
 	}
@@ -173,12 +173,12 @@ func (e *edit) newest() (*picture.Version, error) {
 	if e.spec.Number == 0 {
 		return nil, nil
 	}
-	return e.readable(e.spec.Number)
+	return e.readVersion(e.spec.Number)
 }
 
-// settle is the values that go with a manifest: secrets are marked, what is to be
+// completeValues is the values that go with a manifest: secrets are marked, what is to be
 // generated is made up, and all of them are as the manifest wants them.
-func (e *edit) settle(d draft, before *manifest.Values) (*manifest.Values, error) {
+func (e *edit) completeValues(d draft, before *manifest.Values) (*manifest.Values, error) {
 	values := before
 	if d.values != nil {
 		values = d.values
@@ -207,9 +207,9 @@ func randomText(n int) string {
 	return string(out)
 }
 
-// keepValues adds a generation of values, sealed, and the key that seals them the
+// addValues adds a generation of values, sealed, and the key that seals them the
 // first time. It returns what seals the project's values; nil: it has none.
-func (e *edit) keepValues(values, before *manifest.Values) (*seal.Box, error) {
+func (e *edit) addValues(values, before *manifest.Values) (*seal.Box, error) {
 	if values == nil {
 		return nil, nil
 	}
@@ -234,7 +234,7 @@ func (e *edit) keepValues(values, before *manifest.Values) (*seal.Box, error) {
 }
 
 // addVersion writes the version, and forgets those that are no longer kept.
-func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manifest.Values, box *seal.Box) error {
+func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values *manifest.Values, box *seal.Box) error {
 	packages, err := e.c.packages(d.parsed)
 	if err != nil {
 		return err
@@ -244,7 +244,7 @@ func (e *edit) addVersion(d draft, m *made, was *picture.Version, values *manife
 		mac = box.MAC
 	}
 	e.fresh = manifest.Bind(d.parsed, values, packages, mac)
-	m.difference = differ(asIn(was), m.manifest, e.fresh)
+	m.difference = differ(servicesOf(was), m.manifest, e.fresh)
 	spec := &mariposa.VersionSpec{
 		Project: e.record.ID, Version: versionHash(d.bytes, values, mac), Manifest: d.bytes, JSON: d.json, Created: e.now, Author: e.req.actor(),
 		Message: d.message, Changed: append([]string{}, m.changed...), Metadata: e.spec.Metadata, Cause: d.cause, Keys: m.keys, Counter: d.counter, From: d.from,
@@ -280,13 +280,13 @@ func versionHash(doc []byte, values *manifest.Values, mac func(...string) string
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// coalesce is how long counting one key stays one version.
-const coalesce = time.Minute
+// coalesceWithin is how long counting one key stays one version.
+const coalesceWithin = time.Minute
 
 // coalesces reports whether a count goes into the version before, which did nothing
 // but count the same key a moment ago, and which nothing was made from.
-func (e *edit) coalesces(d draft, was *picture.Version, m *made) bool {
-	if d.counter == "" || was == nil || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesce || len(m.moved) > 0 {
+func (e *edit) coalesces(d draft, was *picture.Version, m *draftResult) bool {
+	if d.counter == "" || was == nil || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesceWithin || len(m.moved) > 0 {
 		return false
 	}
 	inUse := e.inUse()
@@ -317,7 +317,7 @@ func (e *edit) definitions(number int) (converge.Definitions, error) {
 
 // definitions are the services of a version; of one that is lost there are none.
 func (c *Changer) definitions(ctx context.Context, project string, number int) (converge.Definitions, error) {
-	v, err := c.Shelf.Version(ctx, project, number)
+	v, err := c.Cache.Version(ctx, project, number)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
 		return converge.Definitions{}, nil
@@ -400,7 +400,7 @@ func (e *edit) forget(numbers []int) error {
 		if dropped[generation] {
 			continue
 		}
-		shared, err := e.kept(n, generation)
+		shared, err := e.isGenerationKept(n, generation)
 		if err != nil {
 			return err
 		}
@@ -412,9 +412,9 @@ func (e *edit) forget(numbers []int) error {
 	return nil
 }
 
-// kept reports whether a version that stays goes with the generation of values of
+// isGenerationKept reports whether a version that stays goes with the generation of values of
 // one that goes. Generations grow with versions, so only those beside it can.
-func (e *edit) kept(number, generation int) (bool, error) {
+func (e *edit) isGenerationKept(number, generation int) (bool, error) {
 	at, _ := slices.BinarySearch(e.spec.Versions, number)
 	for _, beside := range []int{at - 1, at} {
 		if beside < 0 || beside >= len(e.spec.Versions) {
@@ -433,7 +433,7 @@ func (e *edit) sameValues(number, generation int) (bool, error) {
 	if number == e.spec.Number {
 		return generation == e.spec.Metadata, nil
 	}
-	v, err := e.c.Shelf.Version(e.ctx, e.record.ID, number)
+	v, err := e.c.Cache.Version(e.ctx, e.record.ID, number)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
 		return false, nil
 	}

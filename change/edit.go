@@ -52,7 +52,7 @@ func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, err
 	}
 	e.answer = contract.Changed{ID: r.ID, Name: e.spec.Name, Version: e.spec.Version, Number: e.spec.Number}
 	e.unit.Unchanged(r)
-	e.begin()
+	e.beginAudit()
 	return e, nil
 }
 
@@ -80,16 +80,16 @@ func (c *Changer) asItStands(id string) (*store.Project, []*store.Task) {
 	return nil, nil
 }
 
-// begin begins the audit record of an edit.
-func (e *edit) begin() {
+// beginAudit begins the audit record of an edit.
+func (e *edit) beginAudit() {
 	e.unit.Audit = []mariposa.Audit{{
 		Kind: string(mariposa.KindProject), Object: e.record.ID, ObjectName: e.spec.Name, Project: e.record.ID, ProjectName: e.spec.Name,
 		Organization: e.spec.Organization,
 	}}
 }
 
-// idle reports whether no task of a person is open in a scope.
-func (e *edit) idle(services []string) bool {
+// isIdle reports whether no task of a person is open in a scope.
+func (e *edit) isIdle(services []string) bool {
 	return !slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
 		return t.Spec.Origin == mariposa.OriginUser && queue.Overlap(t.Spec.Services, services)
 	})
@@ -123,11 +123,11 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	e.unit.Audit[0].Reason = cmp.Or(e.unit.Audit[0].Reason, reason.Sentence(t.Reason))
 	for _, old := range append(over, admission.Terminate...) {
 		if queue.Supersedes(old.Spec, t) && old.State() == mariposa.TaskActive {
-			e.end(old) // by the planner, which writes its progress all the time
+			e.endTask(old) // by the planner, which writes its progress all the time
 		} else {
 			e.terminate(old, id)
 		}
-		e.answer.Ended = append(e.answer.Ended, e.ends(old, t))
+		e.answer.Ended = append(e.answer.Ended, e.noteEnded(old, t))
 	}
 	e.write(store.Write{Kind: mariposa.KindTask, ID: id, Spec: t}, "task.queued", t.Reason)
 	if len(t.Services) == 1 {
@@ -136,15 +136,15 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	return nil
 }
 
-// ends tells whoever asks for a task of an older one that it ends. What had not begun is
+// noteEnded tells whoever asks for a task of an older one that it ends. What had not begun is
 // dropped, which nobody may miss; a newer version takes the place of what was to come.
-func (e *edit) ends(old queue.Task, by *mariposa.TaskSpec) contract.EndedTask {
+func (e *edit) noteEnded(old queue.Task, by *mariposa.TaskSpec) contract.EndedTask {
 	doc := contract.EndedTask{ID: old.ID, Task: old.Spec.Task, Services: append([]string{}, old.Spec.Services...), State: mariposa.TaskQueued, Reason: reason.Sentence(old.Spec.Reason)}
 	if old.Status != nil {
 		doc.State = old.Status.State
 	}
 	if doc.State == mariposa.TaskQueued && by.Patch.Number == 0 && by.Patch.Goal != mariposa.GoalDeleted {
-		doc.ContinueWith = "mariposa -j " + e.spec.Name + e.elsewhere() + " " + again(old.Spec)
+		doc.ContinueWith = "mariposa -j " + e.spec.Name + e.organizationFlag() + " " + continueCommand(old.Spec)
 	}
 	return doc
 }
@@ -155,22 +155,22 @@ func (e *edit) terminate(old queue.Task, by string) {
 		st = *old.Status
 	}
 	st.State, st.Finished, st.EndedBy, st.Reason = mariposa.TaskTerminated, e.now, by, &mariposa.Reason{Code: mariposa.ReasonEndedBy, Subject: by}
-	e.end(old)
+	e.endTask(old)
 	e.unit.StatusUnchanged(e.seen[old.ID])
 	e.write(store.Write{Kind: mariposa.KindTask, ID: old.ID, Status: &st, Archive: true}, "task.terminated", st.Reason)
 	e.unit.Writes[len(e.unit.Writes)-1].Event.Task = old.ID
 }
 
-// end notes that a task ends with this change.
-func (e *edit) end(old queue.Task) {
+// endTask notes that a task ends with this change.
+func (e *edit) endTask(old queue.Task) {
 	if e.ended == nil {
 		e.ended = map[string]bool{}
 	}
 	e.ended[old.ID] = true
 }
 
-// done reserves what the goal takes, writes the Spec and returns the attempt.
-func (e *edit) done(why string) (*attempt, error) {
+// finish reserves what the goal takes, writes the Spec and returns the attempt.
+func (e *edit) finish(why string) (*attempt, error) {
 	if !e.spec.Deleting { // what is deleted gives back at its end
 		if err := e.reserve(); err != nil {
 			return nil, err

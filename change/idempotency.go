@@ -21,12 +21,12 @@ type Idempotency struct {
 	Status  int    // of a success, as the face calls it
 }
 
-// keepAnswers is for how long.
-const keepAnswers = 24 * time.Hour
+// answerLifetime is for how long.
+const answerLifetime = 24 * time.Hour
 
-// Answered finds the answer that a change was given before. Nil: there is none;
+// FindAnswer finds the answer that a change was given before. Nil: there is none;
 // old is the record of one that is no longer kept.
-func (c *Changer) Answered(ctx context.Context, p *Idempotency) (body []byte, old *store.Record, err error) {
+func (c *Changer) FindAnswer(ctx context.Context, p *Idempotency) (body []byte, old *store.Record, err error) {
 	r, err := c.Store.Get(ctx, mariposa.KindAnswer, p.ID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil, nil
@@ -36,7 +36,7 @@ func (c *Changer) Answered(ctx context.Context, p *Idempotency) (body []byte, ol
 	}
 	spec := (*store.Answer)(&r).Spec()
 	switch {
-	case c.Clock.Now().Sub(spec.Created) > keepAnswers:
+	case c.Clock.Now().Sub(spec.Created) > answerLifetime:
 		return nil, &r, nil
 	case spec.Request != p.Request:
 		return nil, nil, conflict("this Idempotency-Key was used for another request: choose a new one for each change")
@@ -50,8 +50,8 @@ func (c *Changer) Answered(ctx context.Context, p *Idempotency) (body []byte, ol
 	return body, nil, err
 }
 
-// keep adds the answer to a change to its unit. It is sealed: it may hold a token.
-func (c *Changer) keep(ctx context.Context, p *Idempotency, old *store.Record, unit *store.Unit, answer any) error {
+// keepAnswer adds the answer to a change to its unit. It is sealed: it may hold a token.
+func (c *Changer) keepAnswer(ctx context.Context, p *Idempotency, old *store.Record, unit *store.Unit, answer any) error {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)
 	e.SetEscapeHTML(false) // byte for byte as it is answered
@@ -81,9 +81,9 @@ func (c *Changer) Record(ctx context.Context, req *Request, a mariposa.Audit, an
 	unit := store.Unit{Audit: []mariposa.Audit{a}}
 	var lost error
 	if req.Idempotency != nil {
-		_, old, err := c.Answered(ctx, req.Idempotency)
+		_, old, err := c.FindAnswer(ctx, req.Idempotency)
 		if err == nil {
-			err = c.keep(ctx, req.Idempotency, old, &unit, answer)
+			err = c.keepAnswer(ctx, req.Idempotency, old, &unit, answer)
 		}
 		lost = err
 	}

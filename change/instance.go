@@ -12,9 +12,9 @@ import (
 	"mariposa/store"
 )
 
-// Placing finds a node for an instance: it sets the spec's node and returns the
+// PlaceFunc finds a node for an instance: it sets the spec's node and returns the
 // claim to commit with it. Release takes that back if the commit fails.
-type Placing func(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error)
+type PlaceFunc func(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error)
 
 // CreateInstance makes an instance that no service manages, of a definition with the
 // keys of a service in a manifest. Without a name it gets one.
@@ -27,7 +27,7 @@ func (c *Changer) CreateInstance(ctx context.Context, req *Request, project, nam
 	release := func() {}
 	changed, err := c.change(ctx, req, project, func(e *edit) (a *attempt, err error) {
 		release() // of the try before
-		a, release, err = e.launch(name, definition)
+		a, release, err = e.placeUnmanaged(name, definition)
 		return a, err
 	})
 	if err != nil {
@@ -36,8 +36,8 @@ func (c *Changer) CreateInstance(ctx context.Context, req *Request, project, nam
 	return changed, err
 }
 
-// launch adds an instance to a change.
-func (e *edit) launch(name string, definition []byte) (a *attempt, release func(), err error) {
+// placeUnmanaged adds an instance to a change.
+func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, release func(), err error) {
 	release = func() {}
 	id := e.c.NewID()
 	name = cmp.Or(name, "single-"+id[len(id)-6:])
@@ -76,7 +76,7 @@ func (e *edit) launch(name string, definition []byte) (a *attempt, release func(
 	e.putInstance(id, spec, "instance.provisioning")
 	e.answer = contract.Changed{ID: id, Name: name}
 	e.unit.Audit[0].Kind, e.unit.Audit[0].Object, e.unit.Audit[0].ObjectName = string(mariposa.KindInstance), id, name
-	a, err = e.done("the instance " + name + " was made")
+	a, err = e.finish("the instance " + name + " was made")
 	return a, release, err
 }
 
@@ -115,7 +115,7 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 	switch action {
 	case "start", "stop":
 		if spec.Managed {
-			return nil, managed(spec)
+			return nil, requireUnmanaged(spec)
 		}
 		goal, event := mariposa.GoalRunning, "instance.starting"
 		if action == "stop" {
@@ -130,7 +130,7 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 			if spec.Goal != mariposa.GoalRunning {
 				return conflict("instance %s is stopped: start it instead", spec.Name)
 			}
-			spec.Bounces++
+			spec.ManualRestarts++
 			spec.Reason = mariposa.Asked(req.actor() + " asked for a restart")
 			return nil
 		})
@@ -155,7 +155,7 @@ func (c *Changer) RemoveInstance(ctx context.Context, req *Request, found *store
 	case spec.Managed && force && spec.Goal == mariposa.GoalRunning:
 		return nil, conflict("instance %s is not stopping, and its service would bring it back: stop the service or replace the instance; what does not end then can be ended by force", spec.Name)
 	case spec.Managed:
-		return nil, managed(spec)
+		return nil, requireUnmanaged(spec)
 	}
 	return c.changeInstance(ctx, req, found, "instance.stopping", func(e *edit, spec *mariposa.InstanceSpec) error {
 		spec.Goal, spec.Forced, spec.Reason = mariposa.GoalGone, force, mariposa.Asked(req.actor()+" removed it")
@@ -180,12 +180,12 @@ func (c *Changer) changeInstance(ctx context.Context, req *Request, found *store
 			return nil, err
 		}
 		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
-		if spec.Goal == before.Goal && spec.Bounces == before.Bounces {
+		if spec.Goal == before.Goal && spec.ManualRestarts == before.ManualRestarts {
 			return &e.attempt, nil
 		}
 		spec.Generation++
 		e.rewriteInstance(r, &spec, event)
-		return e.done(spec.Reason.Detail)
+		return e.finish(spec.Reason.Detail)
 	})
 }
 
@@ -203,7 +203,7 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 			return nil, err
 		}
 		e := &edit{c: c, req: req, ctx: ctx, record: of, spec: *of.Spec()}
-		e.begin()
+		e.beginAudit()
 		spec := *r.Spec()
 		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
 		if spec.Forced {
@@ -216,12 +216,12 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 	})
 }
 
-// giveBack returns what unmanaged instances that are forgotten with their node took
+// releaseQuota returns what unmanaged instances that are forgotten with their node took
 // of their projects' quotas.
-func (c *Changer) giveBack(a *attempt, forgotten []*store.Instance) {
+func (c *Changer) releaseQuota(a *attempt, forgotten []*store.Instance) {
 	freed := map[string]mariposa.Resources{}
 	for _, r := range forgotten {
-		if spec := r.Spec(); !spec.Managed && !spec.Debt && spec.Goal != mariposa.GoalGone {
+		if spec := r.Spec(); !spec.Managed && !spec.Orphaned && spec.Goal != mariposa.GoalGone {
 			freed[spec.Project] = freed[spec.Project].Plus(sizeOf(spec))
 		}
 	}
@@ -241,15 +241,15 @@ func (c *Changer) giveBack(a *attempt, forgotten []*store.Instance) {
 	}
 }
 
-// dismiss lets the unmanaged instances of a project go with it: their nodes settle
+// dismissUnmanaged lets the unmanaged instances of a project go with it: their nodes settle
 // that, whenever they can be reached.
-func (e *edit) dismiss() {
+func (e *edit) dismissUnmanaged() {
 	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
 		spec := *r.Spec()
-		if spec.Managed || spec.Debt {
+		if spec.Managed || spec.Orphaned {
 			return true
 		}
-		spec.Debt, spec.Goal, spec.Reason = true, mariposa.GoalGone, &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}
+		spec.Orphaned, spec.Goal, spec.Reason = true, mariposa.GoalGone, &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}
 		spec.Generation++
 		e.unit.Unchanged(r)
 		e.putInstance(r.ID, &spec, "instance.stopping")
@@ -263,17 +263,17 @@ func (c *Changer) replaceInstance(ctx context.Context, req *Request, r *store.In
 	return c.change(ctx, req, spec.Project, func(e *edit) (*attempt, error) {
 		e.answer.ID, e.answer.Name = r.ID, spec.Name
 		reason, err := e.add(&mariposa.TaskSpec{
-			Task: mariposa.TaskReprovision, Component: "instance", Services: []string{spec.ServiceName}, Version: e.spec.Version, Lifts: e.lifts(),
+			Task: mariposa.TaskReprovision, Component: "instance", Services: []string{spec.ServiceName}, Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(),
 			Reason: mariposa.Asked(req.actor() + " asked to replace " + spec.Name),
 			Patch:  mariposa.Patch{Reprovision: []string{spec.ServiceName}, Filter: &mariposa.Filter{Instances: []string{r.ID}}},
 		}, nil)
 		if err != nil {
 			return nil, err
 		}
-		return e.done(reason)
+		return e.finish(reason)
 	})
 }
 
-func managed(spec *mariposa.InstanceSpec) error {
+func requireUnmanaged(spec *mariposa.InstanceSpec) error {
 	return conflict("instance %s belongs to service %s, which would bring it back: change the service instead, or restart or replace the instance", spec.Name, spec.ServiceName)
 }

@@ -51,11 +51,11 @@ func (c *Changer) changeKey(ctx context.Context, req *Request, project string, k
 	build func(*edit, *manifest.Values, *manifest.Project) (*manifest.Values, error),
 ) (*contract.Changed, error) {
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
-		old, declared, err := c.Shelf.NewestValues(ctx, project, &e.spec)
+		old, declared, err := c.Cache.NewestValues(ctx, project, &e.spec)
 		if err != nil {
 			return nil, err
 		}
-		if err := key.unchanged(old); err != nil {
+		if err := key.requireUnchanged(old); err != nil {
 			return nil, err
 		}
 		values, err := build(e, old, declared)
@@ -73,16 +73,16 @@ func (c *Changer) changeKey(ctx context.Context, req *Request, project string, k
 			}
 		}
 		e.unit.Audit[0].Reason = "metadata key " + key.Name
-		changed, err := e.bring(draft{cause: mariposa.CauseMetadata, values: values, message: message, counter: e.counter}, mariposa.Patch{})
+		changed, err := e.addVersionTask(draft{cause: mariposa.CauseMetadata, values: values, message: message, counter: e.counter}, mariposa.Patch{})
 		if err != nil || !changed {
 			return &e.attempt, err
 		}
-		return e.done(cmp.Or(e.taskReason(), message, "its metadata changed"))
+		return e.finish(cmp.Or(e.taskReason(), message, "its metadata changed"))
 	})
 }
 
-// unchanged refuses to change a key that somebody else has changed meanwhile.
-func (k Key) unchanged(old *manifest.Values) error {
+// requireUnchanged refuses to change a key that somebody else has changed meanwhile.
+func (k Key) requireUnchanged(old *manifest.Values) error {
 	if k.CAS == "" {
 		return nil
 	}
@@ -103,9 +103,9 @@ func (k Key) unchanged(old *manifest.Values) error {
 	return conflict("%s was changed by somebody else (its cas is %s, not %s): look again, then try again", k.Name, is, shorten(k.CAS))
 }
 
-// imported are the values after a whole document took the place of the old one.
-func (e *edit) imported(doc []byte) (*manifest.Values, error) {
-	old, err := e.c.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
+// importValues are the values after a whole document took the place of the old one.
+func (e *edit) importValues(doc []byte) (*manifest.Values, error) {
+	old, err := e.c.Cache.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -116,9 +116,9 @@ func (e *edit) imported(doc []byte) (*manifest.Values, error) {
 	return values, err
 }
 
-// outdating says which services run with other values than they would be made with
+// outdatedServices says which services run with other values than they would be made with
 // now, after this change.
-func (e *edit) outdating() string {
+func (e *edit) outdatedServices() string {
 	var names []string
 	for _, w := range e.unit.Writes {
 		if v, ok := w.Spec.(*mariposa.VersionSpec); ok && e.answer.Task == nil {
@@ -139,8 +139,8 @@ func (e *edit) outdating() string {
 	return strings.Join(names, ", ") + " run with the former values: mariposa project reprovision brings the new ones in"
 }
 
-// mayRead asks for the right to read those of some keys that are secret.
-func (c *Changer) mayRead(req *Request, r *store.Project, values *manifest.Values, keys []string) error {
+// requireSecretReader asks for the right to read those of some keys that are secret.
+func (c *Changer) requireSecretReader(req *Request, r *store.Project, values *manifest.Values, keys []string) error {
 	for _, key := range keys {
 		if value, _ := values.Get(key); value.Secret {
 			return c.Directory.Require(req.Caller, auth.ReadSecrets, r.Record())

@@ -22,15 +22,15 @@ func (c *Changer) DeleteNetwork(ctx context.Context, req *Request, id string) (*
 		if err := c.authorize(req, c.Directory.OwnerOf(r.Record())); err != nil {
 			return nil, err
 		}
-		if err := c.unusedNetwork(ctx, r); err != nil {
+		if err := c.requireNetworkUnused(ctx, r); err != nil {
 			return nil, err
 		}
 		return c.endNetwork(req, r), nil
 	})
 }
 
-// unusedNetwork refuses to delete a network that something uses, or will.
-func (c *Changer) unusedNetwork(ctx context.Context, r *store.Network) error {
+// requireNetworkUnused refuses to delete a network that something uses, or will.
+func (c *Changer) requireNetworkUnused(ctx context.Context, r *store.Network) error {
 	spec := r.Spec()
 	for _, project := range spec.Projects() {
 		var users []string
@@ -42,7 +42,7 @@ func (c *Changer) unusedNetwork(ctx context.Context, r *store.Network) error {
 			}
 		}
 		if len(users) > 0 {
-			return conflict("network %s is used by %s of project %s: stop them, or take the network out of the manifest first", spec.Name, some(users), c.name(mariposa.KindProject, project))
+			return conflict("network %s is used by %s of project %s: stop them, or take the network out of the manifest first", spec.Name, listSome(users), c.name(mariposa.KindProject, project))
 		}
 		service, err := c.wouldJoin(ctx, project, r.ID)
 		if err != nil {
@@ -97,15 +97,15 @@ func networkOf(project *store.Project, def *mariposa.Service, name string) strin
 func (c *Changer) endNetwork(req *Request, r *store.Network) *attempt {
 	spec, why := r.Spec(), req.actor()+" deleted it"
 	a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "nothing was ever made of it"}}
-	told := req.event("network.deleted", spec.Project, mariposa.Asked(why))
+	notified := req.event("network.deleted", spec.Project, mariposa.Asked(why))
 	a.unit.Unchanged(r)
-	a.unit.Delete(r.Kind, r.ID, told)
+	a.unit.Delete(r.Kind, r.ID, notified)
 	parts := c.Picture.AttachmentsOf(r.ID)
 	for _, p := range parts {
-		spec := p.Spec().Ended(told.Reason)
-		told.Kind, told.Node = "network.detaching", spec.Node
+		spec := p.Spec().Ended(notified.Reason)
+		notified.Kind, notified.Node = "network.detaching", spec.Node
 		a.unit.Unchanged(p)
-		a.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
+		a.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: notified})
 	}
 	switch n := len(parts); {
 	case n == 1:

@@ -27,9 +27,9 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id, action string
 		var err error
 		if action == "purge" {
 			err = purge(r, &spec, instances)
-			a.answer.Reason = purging(&spec)
+			a.answer.Reason = purgeReason(&spec)
 		} else {
-			err = playDead(&spec, action == "lose")
+			err = setPlaysDead(&spec, action == "lose")
 		}
 		if err != nil || (spec.Lost == old.Lost && slices.Equal(spec.Purge, old.Purge)) {
 			return err
@@ -57,16 +57,16 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 		}
 		why := req.actor() + " asked for it"
 		for _, i := range there {
-			forget(a, i, "its node "+name+" was given up: "+why)
+			forgetInstance(a, i, "its node "+name+" was given up: "+why)
 		}
-		c.giveBack(a, there)
+		c.releaseQuota(a, there)
 		c.detach(a, r.ID, "its node "+name+" was given up: "+why)
 		lost := c.forgetVolumes(a, r.ID, "its node "+name+" was given up: "+why)
 		if n := len(there); n > 0 {
 			a.answer.Reason = reason.Many(n, "instance") + " on it went with it"
 		}
 		if n := len(lost); n > 0 {
-			a.answer.Reason = strings.TrimPrefix(a.answer.Reason+"; "+reason.Many(n, "volume")+" on it given up: "+some(lost), "; ")
+			a.answer.Reason = strings.TrimPrefix(a.answer.Reason+"; "+reason.Many(n, "volume")+" on it given up: "+listSome(lost), "; ")
 		}
 		if a.answer.Reason != "" {
 			why += "; " + a.answer.Reason
@@ -76,7 +76,7 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 	})
 }
 
-func playDead(spec *mariposa.NodeSpec, dead bool) error {
+func setPlaysDead(spec *mariposa.NodeSpec, dead bool) error {
 	if !spec.Dummy {
 		return conflict("node %s is real: only dummy nodes can be lost and restored", spec.Name)
 	}
@@ -110,8 +110,8 @@ func purge(r *store.Node, spec *mariposa.NodeSpec, only []string) error {
 	return nil
 }
 
-// purging says what a purge does.
-func purging(spec *mariposa.NodeSpec) string {
+// purgeReason says what a purge does.
+func purgeReason(spec *mariposa.NodeSpec) string {
 	if len(spec.Purge) == 0 {
 		return "nothing is in quarantine there"
 	}
@@ -123,12 +123,12 @@ func (c *Changer) keptOn(node string) []*store.Volume {
 	return slices.DeleteFunc(c.Picture.VolumesOn(node), func(r *store.Volume) bool { return r.Spec().Goal != mariposa.GoalKept })
 }
 
-// forget takes an instance off the books and gives back what it claimed of its
+// forgetInstance takes an instance off the books and gives back what it claimed of its
 // node. It must be as it was seen, so that a claim is given back once.
-func forget(a *attempt, i *store.Instance, why string) {
+func forgetInstance(a *attempt, i *store.Instance, why string) {
 	spec := i.Spec()
 	a.unit.Unchanged(i)
-	a.unit.GiveBack(spec.Node, spec.Take())
+	a.unit.GiveBack(spec.Node, spec.Resources())
 	a.unit.Put(store.Write{
 		Kind: mariposa.KindInstance, ID: i.ID, Project: spec.Project, Delete: true,
 		Event: mariposa.Event{Kind: "instance.forgotten", Project: spec.Project, Service: spec.ServiceName, Instance: i.ID, Reason: mariposa.Asked(why)},

@@ -23,7 +23,7 @@ func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name str
 	id := c.NewID()
 	return c.commit(ctx, req, mariposa.NameID("", name), func() (*attempt, error) {
 		a := &attempt{answer: contract.Changed{ID: id, Name: name}}
-		if err := c.takeName(&a.unit, name, mariposa.NameSpec{Organization: id}); err != nil {
+		if err := c.addName(&a.unit, name, mariposa.NameSpec{Organization: id}); err != nil {
 			return nil, err
 		}
 		spec := &mariposa.OrganizationSpec{
@@ -86,7 +86,7 @@ func (c *Changer) UpdateOrganization(ctx context.Context, req *Request, id, name
 		}
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
 		spec.Name = name
-		return c.takeName(unit, name, mariposa.NameSpec{Organization: id})
+		return c.addName(unit, name, mariposa.NameSpec{Organization: id})
 	})
 }
 
@@ -102,7 +102,7 @@ func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id strin
 		if n := len(c.Picture.VolumesLeftTo(id)); n > 0 {
 			return conflict("organization %s still has %s from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
-		emptied(unit, id)
+		requireNoProjects(unit, id)
 		unit.Delete(mariposa.KindOrg, id, req.event("organization.deleted", "", nil))
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
 		return nil
@@ -118,7 +118,7 @@ func (c *Changer) SetMember(ctx context.Context, req *Request, org string, user 
 		unit.Exists(mariposa.KindUser, user.ID)
 		unit.Audit[0].Reason = user.Spec().Name + " becomes " + string(role)
 		spec.Members[user.ID] = role
-		return owned(spec)
+		return requireOwner(spec)
 	})
 }
 
@@ -136,7 +136,7 @@ func (c *Changer) RemoveMember(ctx context.Context, req *Request, org string, us
 				leaveProject(req, p, user.ID, unit)
 			}
 		}
-		return owned(spec)
+		return requireOwner(spec)
 	})
 }
 
@@ -144,8 +144,8 @@ func orgWrite(req *Request, id string, spec *mariposa.OrganizationSpec) store.Wr
 	return store.Write{Kind: mariposa.KindOrg, ID: id, Spec: spec, Event: req.event("organization.updated", "", nil)}
 }
 
-// owned refuses to leave an organization without an owner.
-func owned(spec *mariposa.OrganizationSpec) error {
+// requireOwner refuses to leave an organization without an owner.
+func requireOwner(spec *mariposa.OrganizationSpec) error {
 	for _, role := range spec.Members {
 		if role == mariposa.OrgOwner {
 			return nil

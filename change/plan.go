@@ -17,8 +17,8 @@ import (
 	"mariposa/store"
 )
 
-// maxForeseen bounds how far a plan looks ahead.
-const maxForeseen = 5000
+// maxForecastSteps bounds how far a plan looks ahead.
+const maxForecastSteps = 5000
 
 // Plan says what would be done: with a manifest, what it would change; without one, what
 // would happen right now.
@@ -27,25 +27,25 @@ func (c *Changer) Plan(ctx context.Context, req *Request, project string, sub *S
 	if err != nil {
 		return nil, err
 	}
-	var changes *made
+	var changes *draftResult
 	if sub != nil {
-		if changes, err = e.suppose(sub); err != nil {
+		if changes, err = e.draftHypothetical(sub); err != nil {
 			return nil, err
 		}
 	}
-	return e.foresee(changes)
+	return e.forecast(changes)
 }
 
-// suppose makes the version that is asked about, which nobody will ever store. Nil: it is in
+// draftHypothetical makes the version that is asked about, which nobody will ever store. Nil: it is in
 // force already.
-func (e *edit) suppose(sub *Submission) (*made, error) {
+func (e *edit) draftHypothetical(sub *Submission) (*draftResult, error) {
 	parsed, err := sub.read()
 	if err != nil {
 		return nil, err
 	}
-	m, err := e.makeOrRenew(sub.draft(parsed))
+	m, err := e.makeOrResubmit(sub.draft(parsed))
 	if m != nil {
-		if m.difference, err = e.fromForce(m, e.record.Status()); err != nil {
+		if m.difference, err = e.diffFromGoal(m, e.record.Status()); err != nil {
 			return nil, err
 		}
 		e.task = &mariposa.TaskSpec{Services: m.changed, Patch: mariposa.Patch{Number: e.spec.Number, Rolling: sub.Rolling, Canary: sub.Canary}}
@@ -53,9 +53,9 @@ func (e *edit) suppose(sub *Submission) (*made, error) {
 	return m, err
 }
 
-// foresee tells what would be done.
-func (e *edit) foresee(m *made) (*contract.Plan, error) {
-	goal, err := e.after()
+// forecast tells what would be done.
+func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
+	goal, err := e.goalAfter()
 	if err != nil {
 		return nil, err
 	}
@@ -71,15 +71,15 @@ func (e *edit) foresee(m *made) (*contract.Plan, error) {
 		return nil, err
 	}
 	doc.Version = goal.Version
-	doc.Resources = e.resources(m, goal)
-	r := rehearsal{view: view, goal: goal}
-	seen := view.Foresee(converge.Future{Goal: goal, Now: e.now, Steps: maxForeseen, Name: r.name})
-	tellFollowers(doc.Resources, seen.Steps)
+	doc.Resources = e.resourceChanges(m, goal)
+	r := placementTrial{view: view, goal: goal}
+	seen := view.Forecast(converge.ForecastOptions{Goal: goal, Now: e.now, Steps: maxForecastSteps, Name: r.name})
+	markFollowers(doc.Resources, seen.Steps)
 	var retried []string
 	if m != nil {
 		retried = converge.Retried(e.record.Status())
 	}
-	tellUnfinished(doc.Resources, retried, seen)
+	markUnfinished(doc.Resources, retried, seen)
 	names := map[string]string{}
 	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
 		names[r.ID] = r.Spec().Name
@@ -88,21 +88,21 @@ func (e *edit) foresee(m *made) (*contract.Plan, error) {
 	for _, step := range seen.Steps {
 		doc.Steps = append(doc.Steps, e.step(step, view, names))
 	}
-	doc.Waits = append(waits(seen), r.play(seen.Steps, e.c.Trial(slices.Collect(maps.Keys(names))))...)
+	doc.Waits = append(waits(seen), r.run(seen.Steps, e.c.Trial(slices.Collect(maps.Keys(names))))...)
 	doc.Complete = !seen.Cut && len(doc.Waits) == 0
 	return &doc, nil
 }
 
 // waits says of each service that would not be at its goal in the end what it waits
 // for.
-func waits(seen converge.Foresight) []string {
+func waits(seen converge.Forecast) []string {
 	all := []string{}
 	for _, name := range slices.Sorted(maps.Keys(seen.Services)) {
 		ss, why := seen.Services[name], ""
 		switch {
 		case seen.Cut:
 			continue
-		case ss.Rollout.HasStopped():
+		case ss.Rollout.HasFailed():
 			why = cmp.Or(reason.Sentence(ss.Reason), "its rollout has stopped")
 		case seen.Todo[name] > 0:
 			why = cmp.Or(reason.Sentence(ss.Reason), "it waits")
@@ -128,11 +128,11 @@ func (e *edit) view(goal *mariposa.ProjectStatus) (*converge.View, error) {
 // view is a project as its planner sees it under a goal.
 func (c *Changer) view(project string, goal *mariposa.ProjectStatus, definitions func(int) (converge.Definitions, error)) (*converge.View, error) {
 	view := c.Picture.View(c.Picture.Project(project), goal)
-	return view, picture.Learn(view, definitions)
+	return view, picture.LoadDefinitions(view, definitions)
 }
 
-// resources tells what becomes of each service.
-func (e *edit) resources(m *made, goal *mariposa.ProjectStatus) []contract.PlanResource {
+// resourceChanges tells what becomes of each service.
+func (e *edit) resourceChanges(m *draftResult, goal *mariposa.ProjectStatus) []contract.PlanResource {
 	before := map[string]int{}
 	if st := e.record.Status(); st != nil {
 		for name, ss := range st.Services {
@@ -169,9 +169,9 @@ func (e *edit) resources(m *made, goal *mariposa.ProjectStatus) []contract.PlanR
 	return docs
 }
 
-// tellFollowers says of services that would be made anew for others that they are
+// markFollowers says of services that would be made anew for others that they are
 // replaced, whatever became of their own definition.
-func tellFollowers(docs []contract.PlanResource, steps []converge.Foreseen) {
+func markFollowers(docs []contract.PlanResource, steps []converge.ForecastStep) {
 	follows := map[string]string{}
 	for _, s := range steps {
 		if s.Follows != "" {
@@ -189,9 +189,9 @@ func tellFollowers(docs []contract.PlanResource, steps []converge.Foreseen) {
 	}
 }
 
-// tellUnfinished says what becomes of services whose own definition stays, but which
+// markUnfinished says what becomes of services whose own definition stays, but which
 // are not as they should be, and which of them are tried again.
-func tellUnfinished(docs []contract.PlanResource, retried []string, seen converge.Foresight) {
+func markUnfinished(docs []contract.PlanResource, retried []string, seen converge.Forecast) {
 	changes := changesBy(seen)
 	for i := range docs {
 		doc := &docs[i]
@@ -204,7 +204,7 @@ func tellUnfinished(docs []contract.PlanResource, retried []string, seen converg
 }
 
 // changesBy says what the steps of a plan come to for each service.
-func changesBy(seen converge.Foresight) map[string]manifest.Change {
+func changesBy(seen converge.Forecast) map[string]manifest.Change {
 	weight := map[manifest.Change]int{manifest.Scaled: 1, manifest.Created: 2, manifest.Updated: 3, manifest.Replaced: 4}
 	changes := map[string]manifest.Change{}
 	note := func(name string, c manifest.Change) {
@@ -218,7 +218,7 @@ func changesBy(seen converge.Foresight) map[string]manifest.Change {
 			note(s.Service, manifest.Created)
 		case s.Action == converge.Create, s.Reason.Is(mariposa.ReasonVersionReplaces, mariposa.ReasonFollowReplaces):
 			note(s.Service, manifest.Replaced)
-		case s.Action == converge.Amend:
+		case s.Action == converge.Update:
 			note(s.Service, manifest.Updated)
 		case s.Action == converge.Remove:
 			note(s.Service, manifest.Scaled)
@@ -226,14 +226,14 @@ func changesBy(seen converge.Foresight) map[string]manifest.Change {
 	}
 	for name, ss := range seen.Services {
 		r := ss.Rollout
-		if seen.Todo[name] > 0 && r != nil && r.Stopped == nil && !r.Held && !ss.Paused && ss.Frozen == nil && !ss.Removed {
+		if seen.Todo[name] > 0 && r != nil && r.FailureReason == nil && !r.Held && !ss.Paused && ss.Frozen == nil && !ss.Removed {
 			note(name, manifest.Replaced) // it waits for something, but not for a person
 		}
 	}
 	return changes
 }
 
-func (e *edit) step(s converge.Foreseen, view *converge.View, names map[string]string) contract.PlanStep {
+func (e *edit) step(s converge.ForecastStep, view *converge.View, names map[string]string) contract.PlanStep {
 	doc := contract.PlanStep{Step: string(s.Action), Service: s.Service, Instance: s.Instance, InstanceName: names[s.Instance], Reason: reason.Sentence(s.Reason)}
 	if s.Reason != nil {
 		doc.ReasonCode = s.Reason.Code
@@ -266,20 +266,20 @@ func ServiceDiff(d manifest.Difference) contract.ServiceDiff {
 	return out
 }
 
-// Trying makes a copy of what is known of nodes and claims, from which some instances
+// TrialFunc makes a copy of what is known of nodes and claims, from which some instances
 // can be released.
-type Trying func(instances []string) *place.Placer
+type TrialFunc func(instances []string) *place.Placer
 
-// rehearsal finds out which steps of a plan no node would take as things are. The plan
+// placementTrial finds out which steps of a plan no node would take as things are. The plan
 // itself knows no nodes.
-type rehearsal struct {
+type placementTrial struct {
 	view  *converge.View
 	goal  *mariposa.ProjectStatus
 	names []string // of what would be made, in the order of the steps
 }
 
 // name names what a step would make.
-func (r *rehearsal) name(service string, slot int) string {
+func (r *placementTrial) name(service string, slot int) string {
 	r.names = append(r.names, fmt.Sprintf("%s.%d#%d", service, slot, len(r.names)+1))
 	return r.names[len(r.names)-1]
 }
@@ -291,19 +291,19 @@ type refusal struct {
 	more int
 }
 
-// play goes through the steps on a stage, and says of each service for what of it there
+// run goes through the steps on a stage, and says of each service for what of it there
 // is no place. What goes in one plan makes room for what comes in it; where volumes
 // are is not looked at.
-func (r *rehearsal) play(steps []converge.Foreseen, stage *place.Placer) []string {
+func (r *placementTrial) run(steps []converge.ForecastStep, stage *place.Placer) []string {
 	refused := map[string]*refusal{}
 	made := 0
 	for len(steps) > 0 {
-		end := slices.IndexFunc(steps, func(s converge.Foreseen) bool { return s.Round != steps[0].Round })
+		end := slices.IndexFunc(steps, func(s converge.ForecastStep) bool { return s.Round != steps[0].Round })
 		if end < 0 {
 			end = len(steps)
 		}
 		for _, s := range steps[:end] {
-			if s.Action == converge.Remove || s.Action == converge.Keep || s.Action == converge.Collect {
+			if s.Action == converge.Remove || s.Action == converge.Preserve || s.Action == converge.Collect {
 				stage.Release(s.Instance)
 			}
 		}
@@ -311,7 +311,7 @@ func (r *rehearsal) play(steps []converge.Foreseen, stage *place.Placer) []strin
 			if s.Action != converge.Create || made >= len(r.names) { // beyond what was carried out
 				continue
 			}
-			r.enter(s, r.names[made], stage, refused)
+			r.tryPlace(s, r.names[made], stage, refused)
 			made++
 		}
 		steps = steps[end:]
@@ -324,9 +324,9 @@ func (r *rehearsal) play(steps []converge.Foreseen, stage *place.Placer) []strin
 	return all
 }
 
-// enter looks for a place for one instance. Where one of a service finds none, the
+// tryPlace looks for a place for one instance. Where one of a service finds none, the
 // others are not asked for.
-func (r *rehearsal) enter(s converge.Foreseen, name string, stage *place.Placer, refused map[string]*refusal) {
+func (r *placementTrial) tryPlace(s converge.ForecastStep, name string, stage *place.Placer, refused map[string]*refusal) {
 	if f := refused[s.Service]; f != nil {
 		f.more++
 		return

@@ -40,7 +40,7 @@ func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Or
 // its admin.
 func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Organization, name string, d draft, reason string) (*attempt, error) {
 	if r := c.Picture.ProjectNamed(org.ID, name); r != nil {
-		return nil, c.taken(req, r, name)
+		return nil, c.errNameTaken(req, r, name)
 	}
 	id, now := c.NewID(), c.Clock.Now()
 	e := &edit{c: c, req: req, ctx: ctx, now: now, record: &store.Project{Kind: mariposa.KindProject, ID: id}}
@@ -51,7 +51,7 @@ func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Org
 	nameID := mariposa.NameID(org.ID, name)
 	e.unit.Absent(mariposa.KindName, nameID)
 	e.unit.Exists(mariposa.KindOrg, org.ID)
-	e.begin()
+	e.beginAudit()
 	if _, err := e.makeVersion(d); err != nil {
 		return nil, err
 	}
@@ -76,8 +76,8 @@ func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Org
 	return &e.attempt, nil
 }
 
-// taken says that another project has a name; which one is told to who may see it.
-func (c *Changer) taken(req *Request, by *store.Project, name string) error {
+// errNameTaken says that another project has a name; which one is told to who may see it.
+func (c *Changer) errNameTaken(req *Request, by *store.Project, name string) error {
 	if c.Directory.RoleIn(req.Caller, by).Rank() == 0 {
 		return conflict("the name %s is taken: choose another", name)
 	}
@@ -87,7 +87,7 @@ func (c *Changer) taken(req *Request, by *store.Project, name string) error {
 // rename moves the project's name.
 func (e *edit) rename(name string) error {
 	if r := e.c.Picture.ProjectNamed(e.spec.Organization, name); r != nil {
-		return e.c.taken(e.req, r, name)
+		return e.c.errNameTaken(e.req, r, name)
 	}
 	old, next := mariposa.NameID(e.spec.Organization, e.spec.Name), mariposa.NameID(e.spec.Organization, name)
 	e.unit.Absent(mariposa.KindName, next)
@@ -105,7 +105,7 @@ func (c *Changer) DeleteProject(ctx context.Context, req *Request, project strin
 			return nil, conflict("project %s still runs %s, %s among them: stop the project, or delete it with ?force=true", e.spec.Name, reason.Many(n, "instance"), first)
 		}
 		err := e.admit(&mariposa.TaskSpec{
-			Task: mariposa.TaskStop, Component: "delete", Reason: &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}, Version: e.spec.Version, Lifts: true,
+			Task: mariposa.TaskStop, Component: "delete", Reason: &mariposa.Reason{Code: mariposa.ReasonProjectDeleted}, Version: e.spec.Version, LiftsFreeze: true,
 			Patch: mariposa.Patch{Goal: mariposa.GoalDeleted},
 		})
 		if err != nil {
@@ -113,9 +113,9 @@ func (c *Changer) DeleteProject(ctx context.Context, req *Request, project strin
 		}
 		e.spec.Deleting, e.spec.DropVolumes = true, volumes
 		e.answer.Reason = e.volumesAfter()
-		e.dismiss()
+		e.dismissUnmanaged()
 		e.write(store.Write{Kind: mariposa.KindName, ID: mariposa.NameID(e.spec.Organization, e.spec.Name), Delete: true}, "", nil)
-		return e.done("its name is free; it goes once its last instance is gone")
+		return e.finish("its name is free; it goes once its last instance is gone")
 	})
 }
 
@@ -156,7 +156,7 @@ func (e *edit) taskReason() string {
 	return ""
 }
 
-func numbered(sha string, number int) string { return fmt.Sprintf("%s (number %d)", sha, number) }
+func versionLabel(sha string, number int) string { return fmt.Sprintf("%s (number %d)", sha, number) }
 
 // CopyProject makes another project in an organization from the newest version of one,
 // with the values of the keys that are named.
@@ -179,19 +179,19 @@ func (c *Changer) CopyProject(ctx context.Context, req *Request, from *store.Pro
 // copied is the first version of a copy: the newest manifest, and the named values.
 func (c *Changer) copied(ctx context.Context, req *Request, from *store.Project, keys []string) (*draft, error) {
 	spec := from.Spec()
-	newest, err := c.Shelf.Version(ctx, from.ID, spec.Number)
+	newest, err := c.Cache.Version(ctx, from.ID, spec.Number)
 	if err != nil {
 		return nil, err
 	}
-	values, _, err := c.Shelf.NewestValues(ctx, from.ID, spec)
+	values, _, err := c.Cache.NewestValues(ctx, from.ID, spec)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.mayRead(req, from, values, keys); err != nil {
+	if err := c.requireSecretReader(req, from, values, keys); err != nil {
 		return nil, err
 	}
 	d := &draft{cause: mariposa.CauseManifest, bytes: newest.Spec.Manifest, json: newest.Spec.JSON, parsed: newest.Manifest}
-	d.message = "copied from " + spec.Name + ", version " + numbered(spec.Version, spec.Number)
+	d.message = "copied from " + spec.Name + ", version " + versionLabel(spec.Version, spec.Number)
 	for _, key := range keys {
 		value, set := values.Get(key)
 		if !set {
@@ -218,7 +218,7 @@ func (c *Changer) MoveProject(ctx context.Context, req *Request, project string,
 			return nil, err
 		}
 		e.move(org)
-		return e.done("moved to organization " + name)
+		return e.finish("moved to organization " + name)
 	})
 }
 

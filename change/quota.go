@@ -65,8 +65,8 @@ func limitsIn(q mariposa.Quota) string {
 	}
 	say(q.Projects != nil, "projects", figureOf(q.Projects))
 	say(q.Instances != nil, "instances", figureOf(q.Instances))
-	say(q.MilliCPU != nil, "cores", cores(figureOf(q.MilliCPU)))
-	say(q.Memory != nil, "memory", megabytes(figureOf(q.Memory)))
+	say(q.MilliCPU != nil, "cores", formatCores(figureOf(q.MilliCPU)))
+	say(q.Memory != nil, "memory", formatMegabytes(figureOf(q.Memory)))
 	if said == nil {
 		return "no limits"
 	}
@@ -84,7 +84,7 @@ func figureOf[T int | int64](limit *T) T {
 // up to, in the same commit, so that no two changes both slip through. A goal that
 // asks for less gives back.
 func (e *edit) reserve() error {
-	after, err := e.after()
+	after, err := e.goalAfter()
 	if err != nil {
 		return err
 	}
@@ -97,12 +97,12 @@ func (e *edit) reserve() error {
 	return nil
 }
 
-// after is the goal once the waiting tasks and this change have taken effect.
-func (e *edit) after() (*mariposa.ProjectStatus, error) { return e.without(e.ended, e.task) }
+// goalAfter is the goal once the waiting tasks and this change have taken effect.
+func (e *edit) goalAfter() (*mariposa.ProjectStatus, error) { return e.goalWithout(e.ended, e.task) }
 
-// without is the goal once the waiting tasks have taken effect but for some, and
+// goalWithout is the goal once the waiting tasks have taken effect but for some, and
 // after them a task that is added; nil: none is.
-func (e *edit) without(ended map[string]bool, add *mariposa.TaskSpec) (*mariposa.ProjectStatus, error) {
+func (e *edit) goalWithout(ended map[string]bool, add *mariposa.TaskSpec) (*mariposa.ProjectStatus, error) {
 	goal := e.record.Status()
 	waiting := slices.DeleteFunc(slices.Clone(e.tasks), func(t queue.Task) bool { return t.State() != mariposa.TaskQueued || ended[t.ID] })
 	slices.SortFunc(waiting, func(a, b queue.Task) int { return cmp.Compare(a.ID, b.ID) })
@@ -112,7 +112,7 @@ func (e *edit) without(ended map[string]bool, add *mariposa.TaskSpec) (*mariposa
 	var lost error
 	for _, t := range waiting {
 		c := converge.Change{
-			Now: e.now, IDs: e.spec.Services, Version: e.spec.Version, Scope: t.Spec.Services, Lift: t.Spec.Lifts,
+			Now: e.now, IDs: e.spec.Services, Version: e.spec.Version, Scope: t.Spec.Services, LiftsFreeze: t.Spec.LiftsFreeze,
 			Versions: func(n int) converge.Definitions {
 				defs, err := e.definitions(n)
 				if err != nil {
@@ -165,8 +165,8 @@ func (e *edit) claim(org string, take mariposa.Resources) {
 	e.unit.Take(account, take, e.c.limits(org))
 }
 
-// emptied lets a unit fail if an organization has a project by the time of its commit.
-func emptied(unit *store.Unit, org string) {
+// requireNoProjects lets a unit fail if an organization has a project by the time of its commit.
+func requireNoProjects(unit *store.Unit, org string) {
 	_, account := mariposa.LedgerOf(org)
 	one := mariposa.Resources{Instances: 1}
 	unit.Take(account, one, one)
@@ -178,7 +178,7 @@ func (e *edit) claimProject(org string, n int) {
 	_, account := mariposa.LedgerOf(org)
 	var limit mariposa.Resources
 	if r := e.c.Picture.Orgs.Get(org); r != nil {
-		limit.Instances = most(r.Spec().Quota.Projects)
+		limit.Instances = claimLimit(r.Spec().Quota.Projects)
 	}
 	e.unit.Take(account, mariposa.Resources{Instances: n}, limit)
 }
@@ -190,12 +190,12 @@ func (c *Changer) limits(org string) mariposa.Resources {
 		return mariposa.Resources{}
 	}
 	q := r.Spec().Quota
-	return mariposa.Resources{Instances: most(q.Instances), MilliCPU: most(q.MilliCPU), Memory: most(q.Memory)}
+	return mariposa.Resources{Instances: claimLimit(q.Instances), MilliCPU: claimLimit(q.MilliCPU), Memory: claimLimit(q.Memory)}
 }
 
-// most is a limit as a claim takes it: there zero means none, so a limit of zero is
+// claimLimit is a limit as a claim takes it: there zero means none, so a limit of zero is
 // one below.
-func most[T int | int64](limit *T) T {
+func claimLimit[T int | int64](limit *T) T {
 	switch {
 	case limit == nil:
 		return 0
@@ -225,7 +225,7 @@ func (c *Changer) overQuota(ctx context.Context, unit *store.Unit, err error) er
 		}
 		name := org.Spec().Name
 		return &mariposa.Error{Code: mariposa.QuotaExceeded, Cause: err, Message: fmt.Sprintf(
-			"organization %s %s: %s, or ask whoever runs the installation for more", name, figure(have, claim, projects), lessOf(projects))}
+			"organization %s %s: %s, or ask whoever runs the installation for more", name, describeLimit(have, claim, projects), lessOf(projects))}
 	}
 	return mariposa.Errorf(mariposa.Conflict, "what was free has just been taken: try again")
 }
@@ -250,8 +250,8 @@ func (c *Changer) accountOf(account string) (org *store.Organization, projects b
 	return found, projects
 }
 
-// figure says what is allowed, in use and asked for.
-func figure(have mariposa.Resources, c store.Claim, projects bool) string {
+// describeLimit says what is allowed, in use and asked for.
+func describeLimit(have mariposa.Resources, c store.Claim, projects bool) string {
 	say := func(limit, used, more any, what string) string {
 		return fmt.Sprintf("may have %v %s, has %v and would need %v more", limit, what, used, more)
 	}
@@ -262,14 +262,14 @@ func figure(have mariposa.Resources, c store.Claim, projects bool) string {
 	case c.Limit.Instances != 0 && sum.Instances > c.Limit.Instances:
 		return say(max(0, c.Limit.Instances), have.Instances, c.Take.Instances, "instances")
 	case c.Limit.MilliCPU != 0 && sum.MilliCPU > c.Limit.MilliCPU:
-		return say(cores(allowed(c.Limit.MilliCPU)), cores(have.MilliCPU), cores(c.Take.MilliCPU), "cores")
+		return say(formatCores(allowed(c.Limit.MilliCPU)), formatCores(have.MilliCPU), formatCores(c.Take.MilliCPU), "cores")
 	default:
-		return say(megabytes(allowed(c.Limit.Memory)), megabytes(have.Memory), megabytes(c.Take.Memory), "of memory")
+		return say(formatMegabytes(allowed(c.Limit.Memory)), formatMegabytes(have.Memory), formatMegabytes(c.Take.Memory), "of memory")
 	}
 }
 
-func cores(milli int64) string     { return fmt.Sprintf("%g", float64(milli)/1000) }
-func megabytes(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
+func formatCores(milli int64) string     { return fmt.Sprintf("%g", float64(milli)/1000) }
+func formatMegabytes(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
 // PutPackage offers a size, or changes it.
 func (c *Changer) PutPackage(ctx context.Context, req *Request, spec mariposa.PackageSpec) (*contract.Changed, error) {
@@ -309,7 +309,7 @@ func (c *Changer) packages(m *manifest.Project) (map[string]mariposa.PackageSpec
 		if r == nil {
 			faults = append(faults, mariposa.Fault{
 				Field: "services." + svc.Name + ".package", Code: mariposa.FaultUnknown,
-				Message: "names the package " + svc.Package + ", which is not offered here" + c.offered(),
+				Message: "names the package " + svc.Package + ", which is not offered here" + c.packageNames(),
 			})
 			continue
 		}
@@ -324,7 +324,7 @@ func (c *Changer) packages(m *manifest.Project) (map[string]mariposa.PackageSpec
 	return named, nil
 }
 
-func (c *Changer) offered() string {
+func (c *Changer) packageNames() string {
 	var names []string
 	for _, r := range c.Picture.Packages.All() {
 		names = append(names, r.ID)

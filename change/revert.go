@@ -19,16 +19,16 @@ func (e *edit) revert(a Action) (string, error) {
 	if !isText(a.Message) {
 		return "", invalid("message must be text")
 	}
-	target, err := e.target(a.Version)
+	target, err := e.revertTarget(a.Version)
 	switch {
 	case err != nil:
 		return "", err
 	case target == nil:
 		return e.undoFirst(a)
-	case target.Spec.Version == e.spec.Version && !e.dropped(): // it is the newest already, in force or about to be
-		return e.tryAgain(a, mariposa.Patch{Rolling: a.Rolling, Canary: a.Canary, KeepScale: true})
+	case target.Spec.Version == e.spec.Version && !e.isNewestDropped(): // it is the newest already, in force or about to be
+		return e.retryNewestRollouts(a, mariposa.Patch{Rolling: a.Rolling, Canary: a.Canary, KeepScale: true})
 	}
-	d, err := e.back(target)
+	d, err := e.revertDraft(target)
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +37,7 @@ func (e *edit) revert(a Action) (string, error) {
 	if a.WithScale {
 		p.Scale = scalesOf(target)
 	}
-	changed, err := e.bring(*d, p)
+	changed, err := e.addVersionTask(*d, p)
 	if err != nil || !changed {
 		return "", err
 	}
@@ -50,7 +50,7 @@ func (e *edit) undoFirst(a Action) (string, error) {
 	if a.Rolling.N > 0 || a.Canary.N > 0 || a.WithScale {
 		return "", invalid("rolling, canary, with_scale: no version of %s was ever fully in force, so a revert leaves nothing to roll out", e.spec.Name)
 	}
-	t, err := e.toGoal(mariposa.TaskStop, mariposa.GoalStopped, nil)
+	t, err := e.setGoal(mariposa.TaskStop, mariposa.GoalStopped, nil)
 	if err != nil {
 		return "", err
 	}
@@ -63,15 +63,15 @@ func (e *edit) undoFirst(a Action) (string, error) {
 	return e.add(t, nil)
 }
 
-// tryAgain tries the rollouts of the newest version again that have stopped by
+// retryNewestRollouts tries the rollouts of the newest version again that have stopped by
 // themselves. Where there are none there is nothing to do.
-func (e *edit) tryAgain(a Action, p mariposa.Patch) (string, error) {
-	m, err := e.renewed()
+func (e *edit) retryNewestRollouts(a Action, p mariposa.Patch) (string, error) {
+	m, err := e.retryNewest()
 	if err != nil || m == nil {
 		return "", err
 	}
 	p.Number = e.spec.Number
-	t, err := e.seesTo(m, mariposa.TaskSpec{
+	t, err := e.completeTask(m, mariposa.TaskSpec{
 		Component: string(mariposa.CauseRevert), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,
 		Reason: mariposa.Asked(cmp.Or(a.Message, "version "+strconv.Itoa(e.spec.Number)+" is tried again")), Patch: p,
 	})
@@ -82,9 +82,9 @@ func (e *edit) tryAgain(a Action, p mariposa.Patch) (string, error) {
 	return e.add(&t, nil)
 }
 
-// dropped reports whether the newest version was taken back, or will never come
+// isNewestDropped reports whether the newest version was taken back, or will never come
 // into force because its task was terminated while it waited.
-func (e *edit) dropped() bool {
+func (e *edit) isNewestDropped() bool {
 	if st := e.record.Status(); st != nil && st.Number == e.spec.Number {
 		return false
 	}
@@ -93,8 +93,8 @@ func (e *edit) dropped() bool {
 	})
 }
 
-// nothing reports whether no version is in force, and none is on its way.
-func (e *edit) nothing() bool {
+// hasNoVersion reports whether no version is in force, and none is on its way.
+func (e *edit) hasNoVersion() bool {
 	st := e.record.Status()
 	return (st == nil || st.Number == 0) && !slices.ContainsFunc(e.tasks, func(t queue.Task) bool { return t.Spec.Patch.Number > 0 })
 }
@@ -105,14 +105,14 @@ func (e *edit) startAt(a Action) (string, error) {
 	if len(a.Services) > 0 {
 		return "", invalid("services: a version is started as a whole")
 	}
-	target, err := e.target(a.Version) // it is named
+	target, err := e.revertTarget(a.Version) // it is named
 	if err != nil {
 		return "", err
 	}
 	p := mariposa.Patch{Goal: mariposa.GoalStarted, Rolling: a.Rolling, Canary: a.Canary, KeepScale: true}
 	reason := e.req.actor() + " asked for a start at version " + strconv.Itoa(target.Spec.Number)
 	if target.Spec.Version != e.spec.Version {
-		d, err := e.back(target)
+		d, err := e.revertDraft(target)
 		if err != nil {
 			return "", err
 		}
@@ -123,27 +123,27 @@ func (e *edit) startAt(a Action) (string, error) {
 	}
 	p.Number = e.spec.Number
 	return e.add(&mariposa.TaskSpec{
-		Task: mariposa.TaskStart, Component: "project", Version: e.spec.Version, Lifts: e.lifts(), Reason: mariposa.Asked(reason), Patch: p,
+		Task: mariposa.TaskStart, Component: "project", Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(), Reason: mariposa.Asked(reason), Patch: p,
 	}, nil)
 }
 
-// target is the version to go back to: the one that is named, or the newest before
+// revertTarget is the version to go back to: the one that is named, or the newest before
 // the newest that was fully in force. Nil: none ever was.
-func (e *edit) target(ref string) (*picture.Version, error) {
+func (e *edit) revertTarget(ref string) (*picture.Version, error) {
 	if ref == "" {
-		return e.lastGood()
+		return e.lastCompleted()
 	}
 	found, err := e.c.FindVersion(e.ctx, e.record, ref)
 	if err != nil {
 		return nil, err
 	}
-	return e.c.Shelf.Version(e.ctx, e.record.ID, found.Spec().Number)
+	return e.c.Cache.Version(e.ctx, e.record.ID, found.Spec().Number)
 }
 
-// lastGood looks through the versions a few at a time: manifests may be large. The
+// lastCompleted looks through the versions a few at a time: manifests may be large. The
 // newest itself is meant where it makes an older one current again and has not got
 // there yet.
-func (e *edit) lastGood() (*picture.Version, error) {
+func (e *edit) lastCompleted() (*picture.Version, error) {
 	q := store.Query{Kind: mariposa.KindVersion, Project: e.record.ID, Limit: 20}
 	st := e.record.Status()
 	ever := st != nil && st.Completed > 0
@@ -160,7 +160,7 @@ func (e *edit) lastGood() (*picture.Version, error) {
 				continue
 			}
 			if ever = true; spec.Version != e.spec.Version || again && spec.Number != e.spec.Number {
-				return e.c.Shelf.Version(e.ctx, e.record.ID, spec.Number)
+				return e.c.Cache.Version(e.ctx, e.record.ID, spec.Number)
 			}
 		}
 		switch {
@@ -174,17 +174,17 @@ func (e *edit) lastGood() (*picture.Version, error) {
 	}
 }
 
-// back is the draft that brings a version back.
-func (e *edit) back(to *picture.Version) (*draft, error) {
+// revertDraft is the draft that brings a version back.
+func (e *edit) revertDraft(to *picture.Version) (*draft, error) {
 	d := &draft{cause: mariposa.CauseRevert, bytes: to.Spec.Manifest, json: to.Spec.JSON, parsed: to.Manifest, from: to.Spec.Number}
 	if e.spec.Metadata == 0 {
 		return d, nil
 	}
-	now, err := e.c.Shelf.Values(e.ctx, e.record.ID, e.spec.Metadata)
+	now, err := e.c.Cache.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil {
 		return nil, err
 	}
-	d.values = now.Become(to.Values, e.now)
+	d.values = now.Restore(to.Values, e.now)
 	return d, nil
 }
 

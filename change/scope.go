@@ -26,8 +26,8 @@ type services struct {
 	bound    converge.Definitions
 }
 
-// asIn are the services of a version; of none there are none.
-func asIn(v *picture.Version) services {
+// servicesOf are the services of a version; of none there are none.
+func servicesOf(v *picture.Version) services {
 	if v == nil {
 		return services{}
 	}
@@ -55,9 +55,9 @@ func differ(was services, is *manifest.Project, bound converge.Definitions) diff
 	return d
 }
 
-// fromForce finds what a version in the making differs in from a goal, service by
+// diffFromGoal finds what a version in the making differs in from a goal, service by
 // service: each may be at another version.
-func (e *edit) fromForce(m *made, goal *mariposa.ProjectStatus) (difference, error) {
+func (e *edit) diffFromGoal(m *draftResult, goal *mariposa.ProjectStatus) (difference, error) {
 	was := services{&manifest.Project{}, converge.Definitions{}}
 	if goal == nil {
 		return differ(was, m.manifest, e.fresh), nil
@@ -71,7 +71,7 @@ func (e *edit) fromForce(m *made, goal *mariposa.ProjectStatus) (difference, err
 		v, known := versions[ss.Number]
 		if !known {
 			var err error
-			if v, err = e.readable(ss.Number); err != nil {
+			if v, err = e.readVersion(ss.Number); err != nil {
 				return difference{}, err
 			}
 			versions[ss.Number] = v
@@ -88,26 +88,26 @@ func (e *edit) fromForce(m *made, goal *mariposa.ProjectStatus) (difference, err
 	return differ(was, m.manifest, e.fresh), nil
 }
 
-// seesTo completes the task that brings a version into force: what it does, and to
+// completeTask completes the task that brings a version into force: what it does, and to
 // which services. Rollouts that have stopped by themselves are tried again by it.
-func (e *edit) seesTo(m *made, t mariposa.TaskSpec) (mariposa.TaskSpec, error) {
+func (e *edit) completeTask(m *draftResult, t mariposa.TaskSpec) (mariposa.TaskSpec, error) {
 	goal := e.record.Status()
-	diff := m.work()
+	diff := m.toQueue()
 	if again := converge.Retried(goal); len(again) > 0 {
 		diff.Services, diff.Other = union(diff.Services, again), true
 	}
-	return queue.Bring(e.tasks, goal, t, diff, func(ended map[string]bool) (queue.Difference, error) {
-		goal, err := e.without(ended, nil)
+	return queue.CompleteVersionTask(e.tasks, goal, t, diff, func(ended map[string]bool) (queue.Difference, error) {
+		goal, err := e.goalWithout(ended, nil)
 		if err != nil {
 			return queue.Difference{}, err
 		}
-		d, err := e.fromForce(m, goal)
-		return d.work(), err
+		d, err := e.diffFromGoal(m, goal)
+		return d.toQueue(), err
 	})
 }
 
-// work is what a task has to do to bring a difference about.
-func (d difference) work() queue.Difference {
+// toQueue is what a task has to do to bring a difference about.
+func (d difference) toQueue() queue.Difference {
 	w := queue.Difference{Services: d.changed}
 	for _, one := range d.diffs {
 		switch one.Change {
@@ -121,14 +121,14 @@ func (d difference) work() queue.Difference {
 	return w
 }
 
-// brings are the services of a task for those that take other values up: where the
+// servicesToUpdate are the services of a task for those that take other values up: where the
 // manifest that it brings with them is not in force, all that differs.
-func (e *edit) brings(m *made) ([]string, error) {
+func (e *edit) servicesToUpdate(m *draftResult) ([]string, error) {
 	st := e.record.Status()
 	if st == nil { // the first task, which goes before it, sees to the rest
 		return m.moved, nil
 	}
-	work, err := e.fromForce(m, st)
+	work, err := e.diffFromGoal(m, st)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name
 		if reason == "" {
 			return &e.attempt, nil
 		}
-		return e.done(reason)
+		return e.finish(reason)
 	})
 }
 
@@ -96,7 +96,7 @@ func (c *Changer) EditManifest(ctx context.Context, req *Request, project string
 			return nil, err
 		}
 		if newest == nil {
-			return nil, e.lost()
+			return nil, e.errNewestLost()
 		}
 		next := sub
 		if next.Manifest, err = rewrite(newest.Spec, &e.spec); err != nil {
@@ -110,7 +110,7 @@ func (c *Changer) EditManifest(ctx context.Context, req *Request, project string
 		if err != nil || !submitted {
 			return &e.attempt, err
 		}
-		return e.done(e.taskReason())
+		return e.finish(e.taskReason())
 	})
 }
 
@@ -119,13 +119,13 @@ func (c *Changer) EditManifest(ctx context.Context, req *Request, project string
 // rolled back: then they are asked for anew.
 func (e *edit) submit(sub *Submission, parsed *manifest.Project) (bool, error) {
 	if !sub.Force {
-		if err := e.basedOn(sub.Previous, sub.Metadata != nil); err != nil {
+		if err := e.requireBase(sub.Previous, sub.Metadata != nil); err != nil {
 			return false, err
 		}
 	}
 	d := sub.draft(parsed)
 	if sub.Metadata != nil {
-		values, err := e.imported(sub.Metadata)
+		values, err := e.importValues(sub.Metadata)
 		if err != nil {
 			return false, err
 		}
@@ -134,7 +134,7 @@ func (e *edit) submit(sub *Submission, parsed *manifest.Project) (bool, error) {
 	if d.parsed == nil {
 		d.cause = mariposa.CauseMetadata
 	}
-	return e.bring(d, mariposa.Patch{Rolling: sub.Rolling, Canary: sub.Canary})
+	return e.addVersionTask(d, mariposa.Patch{Rolling: sub.Rolling, Canary: sub.Canary})
 }
 
 // draft is the version that a submission makes.
@@ -142,19 +142,19 @@ func (s *Submission) draft(parsed *manifest.Project) draft {
 	return draft{cause: mariposa.CauseManifest, bytes: s.Manifest, json: s.JSON, parsed: parsed, message: s.Message}
 }
 
-// bring makes a version of a draft and adds the task that brings it into force.
+// addVersionTask makes a version of a draft and adds the task that brings it into force.
 // Other values alone need none, unless services are to take them up at once.
-func (e *edit) bring(d draft, p mariposa.Patch) (bool, error) {
-	before, first := e.spec.Number, e.nothing()
-	m, err := e.makeOrRenew(d)
+func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
+	before, first := e.spec.Number, e.hasNoVersion()
+	m, err := e.makeOrResubmit(d)
 	if err != nil || m == nil {
 		return false, err
 	}
 	if d.cause == mariposa.CauseMetadata {
-		if err := e.takeUp(d, m, p); err != nil {
+		if err := e.addValuesTask(d, m, p); err != nil {
 			return false, err
 		}
-		e.answer.Reason = e.outdating()
+		e.answer.Reason = e.outdatedServices()
 		return true, nil
 	}
 	said := "was submitted"
@@ -168,19 +168,19 @@ func (e *edit) bring(d draft, p mariposa.Patch) (bool, error) {
 	}
 	if first { // as when it was created
 		t.Task, t.Patch.Goal, t.Supersedes = mariposa.TaskStart, mariposa.GoalStarted, false
-	} else if t, err = e.seesTo(m, t); err != nil {
+	} else if t, err = e.completeTask(m, t); err != nil {
 		return false, err
 	}
 	return true, e.admit(&t)
 }
 
-// takeUp adds a task for the services that take other values up at once. Where the
+// addValuesTask adds a task for the services that take other values up at once. Where the
 // queue has no place for one, the planner brings the values into force by itself.
-func (e *edit) takeUp(d draft, m *made, p mariposa.Patch) error {
+func (e *edit) addValuesTask(d draft, m *draftResult, p mariposa.Patch) error {
 	if len(m.moved) == 0 {
 		return nil
 	}
-	services, err := e.brings(m)
+	services, err := e.servicesToUpdate(m)
 	if err != nil {
 		return err
 	}
@@ -196,12 +196,12 @@ func (e *edit) takeUp(d draft, m *made, p mariposa.Patch) error {
 	return err
 }
 
-// basedOn refuses a change that is not based on the newest version. Counting goes on
+// requireBase refuses a change that is not based on the newest version. Counting goes on
 // under one number, so where values change too, the number of such a version is not
 // enough.
-func (e *edit) basedOn(previous string, values bool) error {
+func (e *edit) requireBase(previous string, values bool) error {
 	if !IsVersion(previous, e.spec.Version, e.spec.Number) {
-		return e.stale(previous)
+		return e.errStale(previous)
 	}
 	if !values || (len(previous) >= 7 && strings.HasPrefix(e.spec.Version, previous)) {
 		return nil
@@ -214,8 +214,8 @@ func (e *edit) basedOn(previous string, values bool) error {
 		e.spec.Number, e.spec.Name, newest.Spec.Counter, e.spec.Version)
 }
 
-func (e *edit) stale(previous string) error {
-	is := "the newest version of " + e.spec.Name + " is " + numbered(e.spec.Version, e.spec.Number)
+func (e *edit) errStale(previous string) error {
+	is := "the newest version of " + e.spec.Name + " is " + versionLabel(e.spec.Version, e.spec.Number)
 	if previous == "" {
 		return conflict("%s: say which version the change is based on with ?previous=, or pass ?force=true", is)
 	}

@@ -52,7 +52,7 @@ func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated
 		}
 	}
 	e.describe(&doc, spec)
-	if _, err := e.done("task " + id + " was " + reason.Sentence(why)); err != nil {
+	if _, err := e.finish("task " + id + " was " + reason.Sentence(why)); err != nil {
 		return doc, err
 	}
 	return doc, nil
@@ -61,7 +61,7 @@ func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated
 // describe tells where the scope of a task stands now, and how to go on.
 func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 	doc.Goal, doc.Actual = map[string]int{}, map[string]int{}
-	for name, ss := range e.scopes() {
+	for name, ss := range e.serviceNames() {
 		if doc.Goal[name], doc.Actual[name] = ss.Scale, 0; ss.Removed {
 			doc.Goal[name] = 0
 		}
@@ -80,14 +80,16 @@ func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 	beside := func(name string, _ int) bool { return !queue.Overlap(spec.Services, []string{name}) }
 	maps.DeleteFunc(doc.Goal, beside)
 	maps.DeleteFunc(doc.Actual, beside)
-	say := func(command string) string { return "mariposa -j " + e.spec.Name + e.elsewhere() + " " + command }
+	say := func(command string) string {
+		return "mariposa -j " + e.spec.Name + e.organizationFlag() + " " + command
+	}
 	if doc.Freeze == nil {
-		doc.ContinueWith = say(again(spec))
+		doc.ContinueWith = say(continueCommand(spec))
 		return
 	}
 	thaw := say("project thaw" + serviceWords(spec.Services))
 	doc.ContinueWith = thaw
-	switch undo := e.undo(spec); {
+	switch undo := e.undoCommand(spec); {
 	case strings.HasPrefix(undo, "project revert"): // a version waits for the thaw, so it is there when that comes
 		doc.UndoWith = say(undo) + " && " + thaw
 	case undo != "":
@@ -95,24 +97,24 @@ func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 	}
 }
 
-// scopes are the services in force; before the first plan, those of the manifest.
-func (e *edit) scopes() map[string]*mariposa.ServiceStatus {
+// serviceNames are the services in force; before the first plan, those of the manifest.
+func (e *edit) serviceNames() map[string]*mariposa.ServiceStatus {
 	if st := e.record.Status(); st != nil {
 		return st.Services
 	}
 	return e.goals()
 }
 
-// elsewhere names the organization where that is not the caller's own.
-func (e *edit) elsewhere() string {
+// organizationFlag names the organization where that is not the caller's own.
+func (e *edit) organizationFlag() string {
 	if e.spec.Organization == e.req.Caller.Home {
 		return ""
 	}
 	return " -o " + e.c.name(mariposa.KindOrg, e.spec.Organization)
 }
 
-// again is the command that asks once more for what a task was to do.
-func again(spec *mariposa.TaskSpec) string {
+// continueCommand is the command that asks once more for what a task was to do.
+func continueCommand(spec *mariposa.TaskSpec) string {
 	p := spec.Patch
 	switch {
 	case p.Number > 0 && spec.Task != mariposa.TaskStart && p.KeepScale:
@@ -127,8 +129,8 @@ func again(spec *mariposa.TaskSpec) string {
 	return "project " + string(spec.Task) + serviceWords(spec.Services)
 }
 
-// undo is the command that takes back what a task was to do; empty: there is none.
-func (e *edit) undo(spec *mariposa.TaskSpec) string {
+// undoCommand is the command that takes back what a task was to do; empty: there is none.
+func (e *edit) undoCommand(spec *mariposa.TaskSpec) string {
 	p := spec.Patch
 	switch {
 	case spec.Task == mariposa.TaskStop:

@@ -25,7 +25,7 @@ func (c *Changer) CreateUser(ctx context.Context, req *Request, name, email stri
 	}
 	id, org := c.NewID(), c.NewID()
 	return c.commit(ctx, req, mariposa.NameID("", name), func() (*attempt, error) {
-		if err := c.freeName(name); err != nil {
+		if err := c.checkNameFree(name); err != nil {
 			return nil, err
 		}
 		a := &attempt{answer: contract.Changed{ID: id, Name: name}}
@@ -36,20 +36,20 @@ func (c *Changer) CreateUser(ctx context.Context, req *Request, name, email stri
 	})
 }
 
-// freeName says whether a user or organization can still take a name.
-func (c *Changer) freeName(name string) error {
+// checkNameFree says whether a user or organization can still take a name.
+func (c *Changer) checkNameFree(name string) error {
 	if c.Picture.Names.Get(mariposa.NameID("", name)) != nil {
 		return conflict("the name %s is taken: users and organizations share their names; choose another", name)
 	}
 	return nil
 }
 
-// takeName adds a name to a unit, if it is free.
-func (c *Changer) takeName(unit *store.Unit, name string, spec mariposa.NameSpec) error {
+// addName adds a name to a unit, if it is free.
+func (c *Changer) addName(unit *store.Unit, name string, spec mariposa.NameSpec) error {
 	id := mariposa.NameID("", name)
 	unit.Absent(mariposa.KindName, id)
 	unit.Put(store.Write{Kind: mariposa.KindName, ID: id, Spec: &spec})
-	return c.freeName(name)
+	return c.checkNameFree(name)
 }
 
 // UpdateUser changes what is given of a user.
@@ -60,9 +60,9 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 		}
 	}
 	return c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
-		set(&spec.Email, to.Email)
-		set(&spec.Admin, to.Admin)
-		set(&spec.Disabled, to.Disabled)
+		setIfGiven(&spec.Email, to.Email)
+		setIfGiven(&spec.Admin, to.Admin)
+		setIfGiven(&spec.Disabled, to.Disabled)
 		if id == mariposa.FirstUser && (!spec.Admin || spec.Disabled) {
 			return conflict("%s is the first user and keeps the installation reachable: it stays an admin and enabled", spec.Name)
 		}
@@ -71,7 +71,7 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 	})
 }
 
-func set[T any](to, from *T) {
+func setIfGiven[T any](to, from *T) {
 	if from != nil {
 		*to = *from
 	}
@@ -105,7 +105,7 @@ func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string) (*con
 		if n := len(c.Picture.VolumesLeftTo(spec.Organization)); n > 0 {
 			return conflict("%s still has %s in their own organization, from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
-		emptied(unit, spec.Organization)
+		requireNoProjects(unit, spec.Organization)
 		unit.Delete(mariposa.KindUser, id, req.event("user.deleted", "", nil))
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
 		unit.Delete(mariposa.KindOrg, spec.Organization, req.event("organization.deleted", "", nil))
@@ -127,7 +127,7 @@ func (c *Changer) leaveAll(req *Request, user, own string, unit *store.Unit) err
 		delete(spec.Members, user)
 		unit.Unchanged(org)
 		unit.Put(orgWrite(req, org.ID, &spec))
-		if err := owned(&spec); err != nil {
+		if err := requireOwner(&spec); err != nil {
 			return err
 		}
 	}
@@ -165,7 +165,7 @@ func (c *Changer) SetProjectUser(ctx context.Context, req *Request, project stri
 			why = name + " has no role of their own any more"
 		}
 		e.unit.Audit[0].Reason = why
-		return e.done(why)
+		return e.finish(why)
 	})
 }
 

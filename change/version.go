@@ -70,14 +70,14 @@ func (c *Changer) findHash(ctx context.Context, project *store.Project, ref stri
 
 // definition is what a version says of a service; nil when it says nothing.
 func (e *edit) definition(number int, service string) *mariposa.Service {
-	if v, _ := e.readable(number); v != nil { // what cannot be read says nothing
+	if v, _ := e.readVersion(number); v != nil { // what cannot be read says nothing
 		return v.Services[service]
 	}
 	return nil
 }
 
 func (e *edit) sha(number int) string {
-	if v, _ := e.readable(number); v != nil { // likewise
+	if v, _ := e.readVersion(number); v != nil { // likewise
 		return v.Spec.Version
 	}
 	return ""
@@ -95,8 +95,8 @@ const (
 var AutomaticTags = []string{TagLatest, TagCurrent, TagCompleted}
 
 var (
-	tagPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-	likeHash   = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
+	tagPattern  = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	hashPattern = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
 )
 
 // maxTags bounds how many tags people give one project.
@@ -125,7 +125,7 @@ func (c *Changer) SetTag(ctx context.Context, req *Request, project, tag, versio
 	switch {
 	case slices.Contains(AutomaticTags, tag):
 		return nil, conflict("the tag %s moves by itself: choose another name", tag)
-	case !tagPattern.MatchString(tag) || likeHash.MatchString(tag):
+	case !tagPattern.MatchString(tag) || hashPattern.MatchString(tag):
 		return nil, invalid("tag must begin with a letter, hold 1 to 63 letters, digits, dots, hyphens and underscores, and not look like a hash")
 	}
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
@@ -151,7 +151,7 @@ func (c *Changer) SetTag(ctx context.Context, req *Request, project, tag, versio
 		if was := Tags(e.record)[tag]; was > 0 {
 			e.answer.Reason = fmt.Sprintf("the tag %s was at version %d before", tag, was)
 		}
-		return e.done("version " + numbered(v.Version, v.Number) + " has the tag " + tag)
+		return e.finish("version " + versionLabel(v.Version, v.Number) + " has the tag " + tag)
 	})
 }
 
@@ -167,6 +167,6 @@ func (c *Changer) DeleteTag(ctx context.Context, req *Request, project, tag stri
 		e.spec.Tags = maps.Clone(e.spec.Tags)
 		delete(e.spec.Tags, tag)
 		e.unit.Audit[0].Reason = "tag " + tag
-		return e.done("the tag " + tag + " is gone")
+		return e.finish("the tag " + tag + " is gone")
 	})
 }

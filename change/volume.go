@@ -32,16 +32,16 @@ func (c *Changer) DeleteVolume(ctx context.Context, req *Request, id string) (*c
 		if spec.Goal == mariposa.GoalGone {
 			return a, nil
 		}
-		if err := c.unused(ctx, r); err != nil {
+		if err := c.requireVolumeUnused(ctx, r); err != nil {
 			return nil, err
 		}
-		c.entomb(req, a, r)
+		c.addTombstone(req, a, r)
 		return a, nil
 	})
 }
 
-// unused refuses to delete a volume that something uses, or will.
-func (c *Changer) unused(ctx context.Context, r *store.Volume) error {
+// requireVolumeUnused refuses to delete a volume that something uses, or will.
+func (c *Changer) requireVolumeUnused(ctx context.Context, r *store.Volume) error {
 	spec := r.Spec()
 	what := fmt.Sprintf("volume %s of %s.%d", spec.Name, spec.ServiceName, spec.Slot)
 	for _, i := range slices.Backward(c.Picture.InstancesOn(spec.Node)) { // by id, and ids grow: the newest first
@@ -49,14 +49,14 @@ func (c *Changer) unused(ctx context.Context, r *store.Volume) error {
 		switch {
 		case user.Kept || mariposa.StateOf(user, i.Status()) == mariposa.StateDestroyed: // it uses nothing any more
 		case !slices.ContainsFunc(user.Mounts, func(m mariposa.Mount) bool { return m.Volume == r.ID }):
-		case user.Debt:
+		case user.Orphaned:
 			return conflict("%s is used by instance %s, which is left of project %s on node %s: it can be deleted once that is gone",
 				what, user.Name, c.projectOf(spec), cmp.Or(c.name(mariposa.KindNode, spec.Node), spec.Node))
 		default:
 			return conflict("%s is used by instance %s: scale %s down, stop it, or take it out of the manifest first", what, user.Name, spec.ServiceName)
 		}
 	}
-	if wanted, err := c.wanted(ctx, r); err != nil {
+	if wanted, err := c.isVolumeNeeded(ctx, r); err != nil {
 		return err
 	} else if wanted {
 		return conflict("%s will be used again: %s is to have an instance in that slot; scale %s down, stop it, or take it out of the manifest first", what, spec.ServiceName, spec.ServiceName)
@@ -69,9 +69,9 @@ func (c *Changer) projectOf(spec *mariposa.VolumeSpec) string {
 	return cmp.Or(c.name(mariposa.KindProject, spec.Project), spec.ProjectName)
 }
 
-// wanted reports whether the goal of a volume's project is to fill the volume's
+// isVolumeNeeded reports whether the goal of a volume's project is to fill the volume's
 // slot, which is empty, with an instance that would use it.
-func (c *Changer) wanted(ctx context.Context, r *store.Volume) (bool, error) {
+func (c *Changer) isVolumeNeeded(ctx context.Context, r *store.Volume) (bool, error) {
 	spec := r.Spec()
 	project := c.Picture.Projects.Get(spec.Project)
 	st := project.Status()
@@ -91,9 +91,9 @@ func (c *Changer) wanted(ctx context.Context, r *store.Volume) (bool, error) {
 	return uses && view.WillFill(spec.ServiceName, spec.Slot), nil
 }
 
-// entomb writes a volume's tombstone. On a node that is no more there is nobody to
+// addTombstone writes a volume's tombstone. On a node that is no more there is nobody to
 // take anything away, so the record goes at once.
-func (c *Changer) entomb(req *Request, a *attempt, r *store.Volume) {
+func (c *Changer) addTombstone(req *Request, a *attempt, r *store.Volume) {
 	spec := *r.Spec()
 	spec.Goal, spec.Task, spec.Reason = mariposa.GoalGone, "", mariposa.Asked(req.actor()+" deleted it")
 	w := store.Write{
@@ -126,8 +126,8 @@ func (c *Changer) forgetVolumes(a *attempt, node, why string) (lost []string) {
 	return lost
 }
 
-// some names a few of many.
-func some(all []string) string {
+// listSome names a few of many.
+func listSome(all []string) string {
 	const few = 5
 	if len(all) <= few {
 		return strings.Join(all, ", ")

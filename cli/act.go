@@ -39,7 +39,7 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 		err = a.printJSON(done)
 	} else if done.Task != nil {
 		a.say("task %s", *done.Task)
-		a.tellEnded(done)
+		a.printEnded(done)
 	}
 	if err != nil || !wait || done.Task == nil {
 		return err
@@ -47,9 +47,9 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 	return a.wait(cmd.Context(), c, *done.Task, since)
 }
 
-// tellEnded says which tasks a change has ended before their time: somebody may wait
+// printEnded says which tasks a change has ended before their time: somebody may wait
 // for what they were to do.
-func (a *app) tellEnded(done *contract.Changed) {
+func (a *app) printEnded(done *contract.Changed) {
 	for _, t := range done.Ended {
 		of := prefixed(" of ", strings.Join(t.Services, ", "))
 		switch {
@@ -68,7 +68,7 @@ func (a *app) projectScale() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "scale [NAME] SERVICE=N|+N|-N...", Short: "Set how many instances services have",
 		Example: "  mariposa -j hello project scale web=5\n  mariposa project scale hello web=+2 backend=-1 --wait",
-		Args:    takes(1, math.MaxInt),
+		Args:    argsBetween(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var named []string
 			if !strings.Contains(args[0], "=") {
@@ -84,7 +84,7 @@ func (a *app) projectScale() *cobra.Command {
 			}
 			return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 				done, err := c.Scale(cmd.Context(), name, scales)
-				return a.answered(name, "it is so already", done, err)
+				return a.printNothingToDo(name, "it is so already", done, err)
 			})
 		},
 		ValidArgsFunction: a.scaleWords,
@@ -111,8 +111,8 @@ func readScales(args []string) (map[string]string, error) {
 	return scales, nil
 }
 
-// answered says so when a change has nothing to do, and why.
-func (a *app) answered(name, why string, done *contract.Changed, err error) (*contract.Changed, error) {
+// printNothingToDo says so when a change has nothing to do, and why.
+func (a *app) printNothingToDo(name, why string, done *contract.Changed, err error) (*contract.Changed, error) {
 	if err != nil {
 		return nil, a.noProject(err)
 	}

@@ -62,7 +62,7 @@ func TestWhatIsLeftIsRoundedToTheNearestUnit(t *testing.T) {
 		90*day - 3*time.Second: "90d", 90*day - 13*time.Hour: "89d", 2*day - time.Second: "2d", 12*time.Hour - time.Second: "12h",
 		2*time.Hour - time.Second: "2h", time.Hour - time.Second: "60m", 1400 * time.Millisecond: "1s",
 	} {
-		if got := nearly(d); got != want {
+		if got := remainingTime(d); got != want {
 			t.Errorf("%v is %s, want %s", d, got, want)
 		}
 	}

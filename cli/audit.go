@@ -90,8 +90,8 @@ func (a *app) audit(ctx context.Context, c *client.Client, project string, flags
 	}
 	t := newTable("TIME", "WHO", "FROM", "ACTION", "OUTCOME", "WHAT", "PROJECT", "VERSION", "REASON")
 	for _, r := range page.Records {
-		t.add(text(a.stamp(r.Time)), cell{who(&r), bold}, text(dash(r.From)), text(r.Action), outcome(r.Outcome), text(dash(cmp.Or(r.ObjectName, r.Object))),
-			text(dash(cmp.Or(r.ProjectName, r.Project))), text(dash(versionName(&r))), text(r.Reason))
+		t.add(text(a.stamp(r.Time)), cell{who(&r), bold}, text(dashIfEmpty(r.From)), text(r.Action), outcome(r.Outcome), text(dashIfEmpty(cmp.Or(r.ObjectName, r.Object))),
+			text(dashIfEmpty(cmp.Or(r.ProjectName, r.Project))), text(dashIfEmpty(versionName(&r))), text(r.Reason))
 	}
 	a.printTable(t)
 	if page.Marker != "" {
@@ -114,7 +114,7 @@ func (a *app) exportAudit(ctx context.Context, c *client.Client, f client.AuditF
 
 // who did it, and for whom.
 func who(r *mariposa.Audit) string {
-	return dash(cmp.Or(r.ActorName, r.Actor)) + prefixed(" for ", cmp.Or(r.ForName, r.For))
+	return dashIfEmpty(cmp.Or(r.ActorName, r.Actor)) + prefixed(" for ", cmp.Or(r.ForName, r.For))
 }
 
 func outcome(o mariposa.AuditOutcome) cell {

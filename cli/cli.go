@@ -104,7 +104,7 @@ func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) 
 	if !a.started {
 		var known hint
 		if !errors.As(err, &known) {
-			err = hinted(err, "usage: %s", cmd.UseLine())
+			err = withHint(err, "usage: %s", cmd.UseLine())
 		}
 		err = Usage(err) // it never came to run: the words on the line were wrong
 	}
@@ -182,7 +182,7 @@ func (a *app) markStart(cmd *cobra.Command) {
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version of this program", Args: takes(0, 0),
+		Use: "version", Short: "Print the version of this program", Args: argsBetween(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			return changed(a, &map[string]string{"version": a.env.Version}, nil, "mariposa %s", a.env.Version)
 		},

@@ -8,8 +8,8 @@ import (
 	"mariposa/client"
 )
 
-// asks makes a command run with a client.
-func (a *app) asks(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, args []string) error) *cobra.Command {
+// withClient makes a command run with a client.
+func (a *app) withClient(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := a.connect()
 		if err != nil {
@@ -20,9 +20,9 @@ func (a *app) asks(cmd *cobra.Command, run func(ctx context.Context, c *client.C
 	return cmd
 }
 
-// aProject lets a command take its project as its only word.
-func (a *app) aProject(cmd *cobra.Command) *cobra.Command {
-	cmd.Args = takes(0, 1)
+// projectArgument lets a command take its project as its only word.
+func (a *app) projectArgument(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = argsBetween(0, 1)
 	cmd.ValidArgsFunction = a.wordsFrom(projectNames)
 	return cmd
 }
@@ -30,7 +30,7 @@ func (a *app) aProject(cmd *cobra.Command) *cobra.Command {
 // inProject is a command about one project: its first word, or the one that is
 // meant. So many more words follow.
 func (a *app) inProject(cmd *cobra.Command, words int, run func(ctx context.Context, c *client.Client, project string, args []string) error) *cobra.Command {
-	cmd.Args = takes(words, words+1)
+	cmd.Args = argsBetween(words, words+1)
 	if cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = a.wordsFrom(projectNames)
 	}
@@ -62,8 +62,8 @@ func (a *app) ofProject(cmd *cobra.Command, run func(ctx context.Context, c *cli
 func (a *app) ofProjects(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string) error) *cobra.Command {
 	var everywhere bool
 	cmd.Flags().BoolVarP(&everywhere, "all-projects", "A", false, "whatever project is set")
-	cmd.Args = takes(0, 0)
-	return a.asks(cmd, func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd.Args = argsBetween(0, 0)
+	return a.withClient(cmd, func(ctx context.Context, c *client.Client, _ []string) error {
 		project, err := a.anyProject(everywhere)
 		if err != nil {
 			return err
@@ -75,13 +75,13 @@ func (a *app) ofProjects(cmd *cobra.Command, run func(ctx context.Context, c *cl
 // onOne is a command about one thing. Find turns the word for it into one that the
 // server knows; list is the command that shows which there are.
 func (a *app) onOne(cmd *cobra.Command, find func(ctx context.Context, c *client.Client, word string) (string, error), list string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
-	cmd.Args = takes(1, 1)
-	return a.asks(cmd, func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.Args = argsBetween(1, 1)
+	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		id, err := find(ctx, c, args[0])
 		if err != nil {
 			return err
 		}
-		return notFound(run(ctx, c, id), a.calling("")+" "+list)
+		return notFound(run(ctx, c, id), a.commandPrefix("")+" "+list)
 	})
 }
 

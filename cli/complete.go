@@ -138,7 +138,7 @@ func networkNames(ctx context.Context, c *client.Client, project string) (names 
 
 func taskIDs(ctx context.Context, c *client.Client, project string) []string {
 	all, err := c.Queue(ctx, client.TaskFilter{Project: project})
-	return each(err, func() []contract.Task { return all.Tasks }, func(t contract.Task) string { return cobra.CompletionWithDesc(t.ID, what(&t)) })
+	return each(err, func() []contract.Task { return all.Tasks }, func(t contract.Task) string { return cobra.CompletionWithDesc(t.ID, describeTask(&t)) })
 }
 
 func nodeNames(ctx context.Context, c *client.Client, _ string) []string {

@@ -146,7 +146,7 @@ func (a *app) projectName(args []string) (string, error) {
 	}
 	name, err := a.anyProject(false)
 	if err == nil && name == "" {
-		err = Usage(hinted(errors.New("which project?"), "name it with -j or in MARIPOSA_PROJECT, or choose one for good with `mariposa project set NAME`"))
+		err = Usage(withHint(errors.New("which project?"), "name it with -j or in MARIPOSA_PROJECT, or choose one for good with `mariposa project set NAME`"))
 	}
 	return name, err
 }

@@ -29,7 +29,7 @@ func (a *app) projectCopy() *cobra.Command {
 			done, err := c.CopyProject(cmd.Context(), project, to)
 			if err == nil && !a.global.json {
 				a.say("%s: a copy of %s, %s", to.Name, project, versionWords(done))
-				a.follows(cmd.Context(), c, cmp.Or(to.Organization, a.saidOrg()), to.Name, done)
+				a.follows(cmd.Context(), c, cmp.Or(to.Organization, a.organizationFlag()), to.Name, done)
 			}
 			return done, a.noProject(err)
 		})
@@ -55,7 +55,7 @@ func (a *app) projectRename() *cobra.Command {
 		done, err := c.RenameProject(ctx, before.ID, args[0])
 		err = changed(a, done, err, "project %s is called %s now", before.Name, args[0])
 		if saved, unread := a.readProfile(); err == nil && unread == nil && saved.Project == before.Name && !a.global.json {
-			a.note("`%s project set %s` makes it the project that commands mean again", a.calling(""), args[0])
+			a.note("`%s project set %s` makes it the project that commands mean again", a.commandPrefix(""), args[0])
 		}
 		return err
 	})

@@ -17,7 +17,7 @@ func (a *app) projectCreate() *cobra.Command {
 	var file, values, message string
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "create NAME -m FILE", Short: "Make a project from a manifest", Args: takes(1, 1),
+		Use: "create NAME -m FILE", Short: "Make a project from a manifest", Args: argsBetween(1, 1),
 		Long:              "Make a project from a manifest.\n\nOn a terminal, metadata that the manifest requires and --metadata does not give is asked\nfor. Elsewhere the project is made, and what lacks a value waits for it.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -89,7 +89,7 @@ func (a *app) create(ctx context.Context, c *client.Client, name string, s *subm
 	}
 	if err == nil && !a.global.json {
 		a.say("%s: version %s", name, versionOf(done.Number, done.Version))
-		a.tellMissing(a.saidOrg(), name, s.parsed, done.Missing)
+		a.printMissing(a.organizationFlag(), name, s.parsed, done.Missing)
 	}
 	return done, err
 }
@@ -155,17 +155,17 @@ func question(key string, m manifest.Metadata, hidden bool) string {
 	return key + bracketed(strings.Join(about, "; ")) + ": "
 }
 
-// saidOrg is the organization that the command line names, for commands that a
+// organizationFlag is the organization that the command line names, for commands that a
 // person is told to run.
-func (a *app) saidOrg() string {
+func (a *app) organizationFlag() string {
 	if a.fromEnv["org"] {
 		return ""
 	}
 	return a.global.org
 }
 
-// tellMissing says which values a project waits for, and how to give them.
-func (a *app) tellMissing(org, project string, p *manifest.Project, missing []string) {
+// printMissing says which values a project waits for, and how to give them.
+func (a *app) printMissing(org, project string, p *manifest.Project, missing []string) {
 	if len(missing) == 0 {
 		return
 	}
@@ -188,7 +188,7 @@ func (a *app) supply(ctx context.Context, c *client.Client, project string, p *m
 		if a.interactive() && a.file != stdinName {
 			var err error
 			if value, err = a.askKey(ctx, p, key); errors.Is(err, errInterrupted) {
-				return hinted(errors.New("interrupted; the manifest is submitted, and waits for metadata"), "see `%s meta list`", a.calling(project))
+				return withHint(errors.New("interrupted; the manifest is submitted, and waits for metadata"), "see `%s meta list`", a.commandPrefix(project))
 			} else if err != nil {
 				return err
 			}
@@ -201,6 +201,6 @@ func (a *app) supply(ctx context.Context, c *client.Client, project string, p *m
 			return err
 		}
 	}
-	a.tellMissing(a.saidOrg(), project, p, left)
+	a.printMissing(a.organizationFlag(), project, p, left)
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// unified says how two texts differ, in the unified format. Nothing when they
+// unifiedDiff says how two texts differ, in the unified format. Nothing when they
 // do not, or only in whether the last line ends.
-func unified(from, to, before, after string) []string {
+func unifiedDiff(from, to, before, after string) []string {
 	diff := udiff.Unified("", "", endLine(before), endLine(after))
 	if diff == "" {
 		return nil

@@ -20,7 +20,7 @@ func TestADifferenceTurnsOneTextIntoTheOther(t *testing.T) {
 			end := rapid.IntRange(i, min(len(after), i+3)).Draw(t, "up to")
 			after = slices.Replace(after, i, end, rapid.SliceOfN(line, 0, 3).Draw(t, "by")...)
 		}
-		diff := unified("from", "to", joined(before), joined(after))
+		diff := unifiedDiff("from", "to", joined(before), joined(after))
 		if slices.Equal(before, after) != (diff == nil) {
 			t.Fatalf("got %q", diff)
 		}
@@ -89,15 +89,15 @@ func TestDifferencesAreInTheUnifiedFormat(t *testing.T) {
 	after := append([]string{"new"}, before...)
 	after[4] = "D"
 	after = append(after[:20:20], after[21:]...)
-	got := strings.Join(unified("before", "after", strings.Join(before, "\n")+"\n", strings.Join(after, "\n")+"\n"), "\n") + "\n"
+	got := strings.Join(unifiedDiff("before", "after", strings.Join(before, "\n")+"\n", strings.Join(after, "\n")+"\n"), "\n") + "\n"
 	golden(t, "diff", got)
-	if d := unified("x", "y", "same\n", "same\n"); d != nil {
+	if d := unifiedDiff("x", "y", "same\n", "same\n"); d != nil {
 		t.Errorf("equal texts differ: %q", d)
 	}
-	if d := unified("x", "y", "same", "same\n"); d != nil {
+	if d := unifiedDiff("x", "y", "same", "same\n"); d != nil {
 		t.Errorf("the end of the last line is a difference: %q", d)
 	}
-	if d := unified("x\n-a", "y", "", "b"); !slices.Equal(d, []string{"--- x\n-a", "+++ y", "@@ -0,0 +1 @@", "+b"}) {
+	if d := unifiedDiff("x\n-a", "y", "", "b"); !slices.Equal(d, []string{"--- x\n-a", "+++ y", "@@ -0,0 +1 @@", "+b"}) {
 		t.Errorf("from nothing: %q", d)
 	}
 }

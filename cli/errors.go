@@ -46,7 +46,7 @@ type hint struct {
 
 func (h hint) Unwrap() error { return h.error }
 
-func hinted(err error, format string, args ...any) error {
+func withHint(err error, format string, args ...any) error {
 	return hint{err, fmt.Sprintf(format, args...)}
 }
 
@@ -55,7 +55,7 @@ func hinted(err error, format string, args ...any) error {
 func notFound(err error, command string) error {
 	var known hint
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
-		return hinted(err, "see `%s`", command)
+		return withHint(err, "see `%s`", command)
 	}
 	return err
 }
@@ -130,7 +130,7 @@ func (a *app) unknownSelf(ctx context.Context, err error) error {
 		return err
 	}
 	if _, missing := a.server.Whoami(ctx); mariposa.CodeOf(missing) == mariposa.ResourceNotFound {
-		return hinted(err, "--as names nobody that you may act for: see `mariposa user list`")
+		return withHint(err, "--as names nobody that you may act for: see `mariposa user list`")
 	}
 	return err
 }

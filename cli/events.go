@@ -86,7 +86,7 @@ func (a *app) latestEvents(ctx context.Context, c *client.Client, project string
 
 // listEvents prints what the feed has after a revision, page by page.
 func (a *app) listEvents(ctx context.Context, c *client.Client, project string, since int64) error {
-	tell := newNarrator(a.env.Now)
+	show := newNarrator(a.env.Now)
 	all := client.Events{Events: []client.Event{}, Revision: since}
 	for {
 		page, err := c.Events(ctx, client.EventFilter{Since: all.Revision, Project: project})
@@ -96,7 +96,7 @@ func (a *app) listEvents(ctx context.Context, c *client.Client, project string, 
 		if a.global.json {
 			all.Events = append(all.Events, page.Events...)
 		} else {
-			for _, line := range tell.lines(page.Events) {
+			for _, line := range show.lines(page.Events) {
 				fmt.Fprintln(a.env.Stdout, line)
 			}
 		}
@@ -113,8 +113,8 @@ func (a *app) listEvents(ctx context.Context, c *client.Client, project string, 
 
 // followEvents prints events as they happen, until interrupted.
 func (a *app) followEvents(ctx context.Context, c *client.Client, project string, since int64) error {
-	tell := newNarrator(a.env.Now)
-	for e, err := range c.Stream(ctx, client.StreamOptions{Since: since, Project: project, Lost: a.lost, Found: a.found}) {
+	show := newNarrator(a.env.Now)
+	for e, err := range c.Stream(ctx, client.StreamOptions{Since: since, Project: project, Lost: a.printLost, Found: a.printFound}) {
 		switch {
 		case interrupted(ctx, err):
 			return nil
@@ -123,7 +123,7 @@ func (a *app) followEvents(ctx context.Context, c *client.Client, project string
 		case a.global.json:
 			err = a.printLine(e)
 		default:
-			_, err = fmt.Fprintln(a.env.Stdout, tell.line(e))
+			_, err = fmt.Fprintln(a.env.Stdout, show.line(e))
 		}
 		if err != nil {
 			return err // nobody reads on
@@ -134,14 +134,14 @@ func (a *app) followEvents(ctx context.Context, c *client.Client, project string
 
 func tooOld(err error) error {
 	if mariposa.CodeOf(err) == mariposa.TooOld {
-		return hinted(err, "leave --since out to begin with the latest")
+		return withHint(err, "leave --since out to begin with the latest")
 	}
 	return err
 }
 
-// lost and found tell of the connection without touching the answer.
-func (a *app) lost(err error, again time.Duration) {
+// printLost and printFound report on the connection without touching the answer.
+func (a *app) printLost(err error, again time.Duration) {
 	a.note("%v; trying again in %v", err, again.Round(100*time.Millisecond))
 }
 
-func (a *app) found() { a.note("the server is back; nothing was missed") }
+func (a *app) printFound() { a.note("the server is back; nothing was missed") }

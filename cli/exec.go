@@ -35,7 +35,7 @@ func (a *app) instanceExec() *cobra.Command {
 			return nil
 		},
 	}
-	a.asks(cmd, func(ctx context.Context, c *client.Client, args []string) error {
+	a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		if dash := cmd.ArgsLenAtDash(); dash == 0 || dash > 1 {
 			return Usage(errors.New("the instance stands alone before --, the command behind it"))
 		}

@@ -31,7 +31,7 @@ func TestExtraCommandsKeepToTheRules(t *testing.T) {
 			t.Parallel()
 			var out, errs strings.Builder
 			var listen string
-			cmd := &cobra.Command{Use: "dev", Args: takes(0, 0), RunE: func(*cobra.Command, []string) error { return c.run(listen) }}
+			cmd := &cobra.Command{Use: "dev", Args: argsBetween(0, 0), RunE: func(*cobra.Command, []string) error { return c.run(listen) }}
 			cmd.Flags().StringVar(&listen, "listen-on", "", "")
 			cmd.Flags().String("data", "", "its own")
 			code := Main(context.Background(), strings.Fields(c.args), Env{Stdout: &out, Stderr: &errs, Getenv: func(name string) string { return c.env[name] }}, cmd)

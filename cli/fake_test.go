@@ -270,7 +270,7 @@ func golden(t *testing.T, name, got string) {
 		t.Fatalf("%v (go test ./cli -update writes it)", err)
 	}
 	if got != string(want) {
-		t.Errorf("%s is not as it was:\n%s", name, strings.Join(unified(path, "now", string(want), got), "\n"))
+		t.Errorf("%s is not as it was:\n%s", name, strings.Join(unifiedDiff(path, "now", string(want), got), "\n"))
 	}
 }
 

@@ -49,7 +49,7 @@ func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Comman
 		case !cmd.HasParent():
 			return cmd.Help()
 		}
-		return Usage(hinted(fmt.Errorf("`%s` wants a command: one of %s", cmd.CommandPath(), strings.Join(names(cmd), ", ")), "see `%s --help`", cmd.CommandPath()))
+		return Usage(withHint(fmt.Errorf("`%s` wants a command: one of %s", cmd.CommandPath(), strings.Join(names(cmd), ", ")), "see `%s --help`", cmd.CommandPath()))
 	}
 	g.AddCommand(commands...)
 	return g
@@ -70,11 +70,11 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	if cmd.SuggestionsMinimumDistance <= 0 {
 		cmd.SuggestionsMinimumDistance = 2
 	}
-	err := fmt.Errorf("there is no command %q in `%s`", seemly(word), cmd.CommandPath())
+	err := fmt.Errorf("there is no command %q in `%s`", redactWord(word), cmd.CommandPath())
 	if like := cmd.SuggestionsFor(word); len(like) > 0 {
 		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(like, " or "))
 	}
-	return Usage(hinted(err, "see `%s --help`", cmd.CommandPath()))
+	return Usage(withHint(err, "see `%s --help`", cmd.CommandPath()))
 }
 
 // flagError puts a wrong flag into words. A flag of a command that does not
@@ -85,7 +85,7 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 			return unknownCommand(cmd, word)
 		}
 	}
-	return Usage(hinted(err, "see `%s --help`", cmd.CommandPath()))
+	return Usage(withHint(err, "see `%s --help`", cmd.CommandPath()))
 }
 
 // wordAfter is the first word of the command line behind a group's own name that
@@ -123,21 +123,21 @@ func takesValue(cmd *cobra.Command, arg string) bool {
 	return f != nil && f.NoOptDefVal == ""
 }
 
-// takes lets a command have so many words behind its flags.
-func takes(least, most int) cobra.PositionalArgs {
+// argsBetween lets a command have so many words behind its flags.
+func argsBetween(least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
 			return errors.New("something is missing on the command line")
 		case len(args) > most:
-			return fmt.Errorf("%q is too much on the command line", seemly(args[most]))
+			return fmt.Errorf("%q is too much on the command line", redactWord(args[most]))
 		}
 		return nil
 	}
 }
 
-// seemly is a word that is out of place, without what may be a secret in it.
-func seemly(word string) string {
+// redactWord is a word that is out of place, without what may be a secret in it.
+func redactWord(word string) string {
 	if key, _, ok := strings.Cut(word, "="); ok {
 		return key + "=…"
 	}

@@ -17,8 +17,8 @@ import (
 func (a *app) projectGraph() *cobra.Command {
 	var dot bool
 	cmd := a.inProject(&cobra.Command{
-		Use: "graph [PROJECT]", Short: "Show a project as a graph: what needs what, and how each fares",
-		Long: "Show the services, networks, volumes and load balancers of a project's version in force, with\nhow each fares, what it needs and what it waits for; and what is left of former versions.\n\n" +
+		Use: "graph [PROJECT]", Short: "Show a project as a graph: what needs what, and the status of each",
+		Long: "Show the services, networks, volumes and load balancers of a project's version in force, with\nthe status of each, what it needs and what it waits for; and what is left of former versions.\n\n" +
 			"Layer 1 needs nothing; everything else stands below all that it needs. With --dot the graph is\nprinted for Graphviz, colored by status.",
 		Example: "  mariposa -j shop project graph\n  mariposa -j shop project graph --dot | dot -Tsvg > shop.svg",
 	}, 0, func(ctx context.Context, c *client.Client, project string, _ []string) error {
@@ -52,7 +52,7 @@ func (a *app) printGraph(g *contract.Graph) {
 			kind += " (left over)"
 		}
 		t.add(cell{fmt.Sprint(n.Layer), dim}, cell{n.Name, bold}, text(kind), word(n.Status), text(fmt.Sprintf("%d/%d", n.Running, n.Goal)),
-			text(dash(few(needs[nodeKey(n.Kind, n.Name)]))), text(dash(few(waits(n, needs[nodeKey(n.Kind, n.Name)])))), text(n.Reason))
+			text(dashIfEmpty(listFew(needs[nodeKey(n.Kind, n.Name)]))), text(dashIfEmpty(listFew(waits(n, needs[nodeKey(n.Kind, n.Name)])))), text(n.Reason))
 	}
 	a.printTable(t)
 }
@@ -90,8 +90,8 @@ func waits(n contract.GraphNode, needs []contract.GraphNode) (lacks []contract.G
 	return lacks
 }
 
-// few names some resources and counts the rest, so that a line stays one.
-func few(all []contract.GraphNode) string {
+// listFew names some resources and counts the rest, so that a line stays one.
+func listFew(all []contract.GraphNode) string {
 	const most = 4
 	var names []string
 	for n, on := range all {

@@ -21,7 +21,7 @@ func (a *app) projectVersions() *cobra.Command {
 			return show(a, all, err, func() {
 				t := newTable("NUMBER", "VERSION", "AGE", "AUTHOR", "CAUSE", "COMPLETED", "SERVICES", "METADATA", "TAGS", "MESSAGE")
 				for _, v := range all.Versions {
-					t.add(number(v.Number), text(v.Version), text(a.age(v.Created)), text(dash(v.Author)), text(dash(string(v.Cause))), text(completed(v)),
+					t.add(number(v.Number), text(v.Version), text(a.age(v.Created)), text(dashIfEmpty(v.Author)), text(dashIfEmpty(string(v.Cause))), text(completed(v)),
 						text(list(v.ServicesChanged)), text(list(v.MetadataChanged)), text(list(v.Tags)), text(v.Message))
 				}
 				a.printTable(t)
@@ -33,19 +33,19 @@ func (a *app) projectVersions() *cobra.Command {
 // is still as it was before.
 func completed(v contract.Version) string {
 	if v.Outdated == 0 {
-		return yes(v.Completed)
+		return yesOrNo(v.Completed)
 	}
-	return fmt.Sprintf("%s, %d outdated", yes(v.Completed), v.Outdated)
+	return fmt.Sprintf("%s, %d outdated", yesOrNo(v.Completed), v.Outdated)
 }
 
-func list(words []string) string { return dash(strings.Join(words, ",")) }
+func list(words []string) string { return dashIfEmpty(strings.Join(words, ",")) }
 
 func (a *app) projectVersion() *cobra.Command {
 	return a.group("version", "Look at single versions of a project", a.versionGet(), a.versionDiff())
 }
 
 func (a *app) versionGet() *cobra.Command {
-	return a.ofProject(&cobra.Command{Use: "get VERSION", Short: "Print the manifest of a version, as it was submitted", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(versionNames)},
+	return a.ofProject(&cobra.Command{Use: "get VERSION", Short: "Print the manifest of a version, as it was submitted", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames)},
 		func(ctx context.Context, c *client.Client, name string, args []string) error {
 			v, err := c.Version(ctx, name, args[0])
 			if err != nil {
@@ -67,12 +67,12 @@ func (a *app) introduce(project string, v *contract.Version) string {
 
 // noVersion adds to a "not found" where to look.
 func (a *app) noVersion(err error, project string) error {
-	return notFound(err, a.calling(project)+" project versions")
+	return notFound(err, a.commandPrefix(project)+" project versions")
 }
 
 func (a *app) versionDiff() *cobra.Command {
 	return a.ofProject(&cobra.Command{
-		Use: "diff A [B]", Short: "Show what differs between two versions, secrets masked", Args: takes(1, 2), ValidArgsFunction: a.every(versionNames),
+		Use: "diff A [B]", Short: "Show what differs between two versions, secrets masked", Args: argsBetween(1, 2), ValidArgsFunction: a.every(versionNames),
 		Long: "Show what differs between version A and version B, or the newest: the manifests line by line,\nthen the metadata. A version is named by its number, a tag, or the beginning of its hash.",
 	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
 		to := ""
@@ -87,7 +87,7 @@ func (a *app) versionDiff() *cobra.Command {
 		}
 		d, err := c.Diff(ctx, name, args[0], to)
 		if err == nil {
-			hushDiff(d)
+			maskDiff(d)
 			if !a.global.json {
 				err = manifestsOf(ctx, c, name, &d.From, &d.To)
 			}
@@ -115,7 +115,7 @@ func manifestsOf(ctx context.Context, c *client.Client, project string, versions
 // metadata, then what it means for the services.
 func (a *app) printDiff(project string, d *contract.Diff) {
 	p := a.paint(a.env.Stdout)
-	text := unified(a.introduce(project, &d.From), a.introduce(project, &d.To), d.From.Manifest, d.To.Manifest)
+	text := unifiedDiff(a.introduce(project, &d.From), a.introduce(project, &d.To), d.From.Manifest, d.To.Manifest)
 	if len(text) == 0 {
 		a.note("from %s", a.introduce(project, &d.From))
 		a.note("to %s", a.introduce(project, &d.To))
@@ -146,8 +146,8 @@ func (a *app) printDiff(project string, d *contract.Diff) {
 	}
 }
 
-// hushDiff masks secrets, whatever the server says.
-func hushDiff(d *contract.Diff) {
+// maskDiff masks secrets, whatever the server says.
+func maskDiff(d *contract.Diff) {
 	for n := range d.Metadata {
 		if v := &d.Metadata[n]; v.Secret {
 			v.Before, v.After = mask(v.Before), mask(v.After)
@@ -203,12 +203,12 @@ func (a *app) tagList() *cobra.Command {
 			all, err := c.Tags(ctx, project)
 			return show(a, all, err, func() {
 				if len(all.Tags) == 0 {
-					a.note("no tags yet: add one with `%s project tag add TAG VERSION`", a.calling(project))
+					a.note("no tags yet: add one with `%s project tag add TAG VERSION`", a.commandPrefix(project))
 					return
 				}
 				t := newTable("TAG", "VERSION", "MOVES BY ITSELF")
 				for _, tag := range all.Tags {
-					t.add(cell{tag.Tag, bold}, text(versionOf(tag.Number, tag.Version)), text(yes(tag.Automatic)))
+					t.add(cell{tag.Tag, bold}, text(versionOf(tag.Number, tag.Version)), text(yesOrNo(tag.Automatic)))
 				}
 				a.printTable(t)
 			})
@@ -227,7 +227,7 @@ func (a *app) tagRemove() *cobra.Command {
 	return a.inProject(&cobra.Command{Use: "rm [PROJECT] TAG", Short: "Take a tag away; the version stays", Aliases: []string{"remove", "delete"}, ValidArgsFunction: a.wordsFrom(tagNames)}, 1,
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			done, err := c.DeleteTag(ctx, project, args[0])
-			return changed(a, done, notFound(err, a.calling(project)+" project tag list"), "%s: no version is %s any more", project, args[0])
+			return changed(a, done, notFound(err, a.commandPrefix(project)+" project tag list"), "%s: no version is %s any more", project, args[0])
 		})
 }
 
@@ -235,7 +235,7 @@ func (a *app) projectRevert() *cobra.Command {
 	var r client.Revert
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "revert [[PROJECT] VERSION]", Short: "Make an older version current again, as a new one", Args: takes(0, 2), ValidArgsFunction: a.wordsFrom(versionNames),
+		Use: "revert [[PROJECT] VERSION]", Short: "Make an older version current again, as a new one", Args: argsBetween(0, 2), ValidArgsFunction: a.wordsFrom(versionNames),
 		Long: "Make an older version current again: its manifest and metadata become a new version, and\nnothing of the history is lost. Without a version, the last one that was fully in force.\nWhere none ever was, the project is stopped and nothing of it is left.\n\n" +
 			"What differs is rolled out, with --canary to some instances first. Scales stay as they\nare unless --with-scale says otherwise.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -288,6 +288,6 @@ func (a *app) revert(ctx context.Context, c *client.Client, name string, r clien
 		again = "version " + r.Version
 	}
 	a.say("%s: %s is %s again", name, versionWords(done), again)
-	a.follows(ctx, c, a.saidOrg(), name, done)
+	a.follows(ctx, c, a.organizationFlag(), name, done)
 	return done, nil
 }

@@ -16,7 +16,7 @@ func (a *app) metaImport() *cobra.Command {
 	var file, message string
 	var force, sure bool
 	cmd := a.metaChange(&cobra.Command{
-		Use: "import -m FILE", Short: "Put a file of values in place of all metadata", Args: takes(0, 0),
+		Use: "import -m FILE", Short: "Put a file of values in place of all metadata", Args: argsBetween(0, 0),
 		Long: "Put a YAML file of values in place of all metadata: keys that it leaves out are taken out.\n\n" +
 			"Which keys change is shown first and, on a terminal, asked about; values are not shown.\nElsewhere, keys may be added, but what is set is neither changed nor taken out unless -y or\n-f is said. Should somebody else change the project meanwhile, nothing happens, unless -f\nis said.",
 	}, func(ctx context.Context, c *client.Client, project string, _ []string) (*contract.Changed, error) {
@@ -63,7 +63,7 @@ func (a *app) importValues(ctx context.Context, c *client.Client, project string
 		return nil, a.noProject(err)
 	}
 	if !a.global.json {
-		a.say("%s: %s in, %s", project, many(len(values.ByKey), "value is", "values are"), versionWords(done))
+		a.say("%s: %s in, %s", project, plural(len(values.ByKey), "value is", "values are"), versionWords(done))
 	}
 	return done, nil
 }
@@ -89,7 +89,7 @@ func compareKeys(now []contract.MetadataKey, next *manifest.Values) (all keyChan
 		v, stays := next.Get(k.Key)
 		switch {
 		case !stays:
-			all = append(all, keyChange{'-', k.Key, only("a secret", k.Secret)})
+			all = append(all, keyChange{'-', k.Key, wordIf("a secret", k.Secret)})
 		case k.Secret && v.Text != manifest.Mask:
 			all = append(all, keyChange{'~', k.Key, "a secret, given anew"})
 		case !k.Secret && v.Text != k.Value:
@@ -126,7 +126,7 @@ func (all keyChanges) refused(project string) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	return hinted(fmt.Errorf("the import would %s in the metadata of %s; nothing was changed", strings.Join(lost, " and "), project),
+	return withHint(fmt.Errorf("the import would %s in the metadata of %s; nothing was changed", strings.Join(lost, " and "), project),
 		"say -f if you mean it, or -y, which still heeds what others do meanwhile; `meta set` changes single keys")
 }
 

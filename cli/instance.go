@@ -40,7 +40,7 @@ func (a *app) instanceList() *cobra.Command {
 		kept := 0
 		if !ended && f.State == "" {
 			before := len(all.Instances)
-			all.Instances = slices.DeleteFunc(all.Instances, corpse)
+			all.Instances = slices.DeleteFunc(all.Instances, isKept)
 			kept = before - len(all.Instances)
 		}
 		return show(a, all, nil, func() { a.printInstances(all.Instances, kept) })
@@ -60,9 +60,9 @@ var instanceStates = []string{
 	string(mariposa.StateStopped), string(mariposa.StateFailed), string(mariposa.StateUnknown),
 }
 
-// corpse reports whether an instance has ended and is only kept for people to
+// isKept reports whether an instance has ended and is only kept for people to
 // look at.
-func corpse(i contract.Instance) bool {
+func isKept(i contract.Instance) bool {
 	return i.Managed && i.Goal == mariposa.GoalHalted && (i.State == mariposa.StateStopped || i.State == mariposa.StateFailed)
 }
 
@@ -74,15 +74,15 @@ func (a *app) printInstances(all []contract.Instance, kept int) {
 		a.printTable(a.instanceTable(all))
 	}
 	if kept > 0 {
-		a.note("%s kept to look at: --all shows %s", many(kept, "that has ended is", "that have ended are"), map[bool]string{true: "it", false: "them"}[kept == 1])
+		a.note("%s kept to look at: --all shows %s", plural(kept, "that has ended is", "that have ended are"), map[bool]string{true: "it", false: "them"}[kept == 1])
 	}
 }
 
 func (a *app) instanceTable(all []contract.Instance) *table {
 	t := newTable("NAME", "PROJECT", "STATE", "HEALTH", "NODE", "ADDRESSES", "VERSION", "RESTARTS", "AGE", "REASON")
 	for _, i := range all {
-		t.add(cell{i.Name, bold}, text(dash(i.ProjectName)), word(i.State), health(i.Health), text(dash(i.NodeName)), text(dash(strings.Join(i.Addresses, ","))),
-			text(short(i.Version)), count(i.Restarts, bad), text(a.age(i.Created)), text(i.Reason))
+		t.add(cell{i.Name, bold}, text(dashIfEmpty(i.ProjectName)), word(i.State), health(i.Health), text(dashIfEmpty(i.NodeName)), text(dashIfEmpty(strings.Join(i.Addresses, ","))),
+			text(shortHash(i.Version)), count(i.Restarts, bad), text(a.age(i.Created)), text(i.Reason))
 	}
 	return t
 }

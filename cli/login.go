@@ -20,7 +20,7 @@ import (
 func (a *app) loginCommand() *cobra.Command {
 	var stdin bool
 	cmd := &cobra.Command{
-		Use: "login --url URL", Short: "Remember a server and a token for it, after trying them", Args: takes(0, 0),
+		Use: "login --url URL", Short: "Remember a server and a token for it, after trying them", Args: argsBetween(0, 0),
 		Long: "Remember a server and a token for it, after trying them.\n\n" +
 			"What is remembered is a profile, in a file that only you can read. With --profile NAME\nthere can be several: commands use the one that --profile or MARIPOSA_PROFILE names, else\nthe one without a name. --org says where names of projects are looked up, --ca which root\n" +
 			"certificate to trust; both are remembered too. Without --url, the token is for the server\nthat the profile knows already.",
@@ -103,7 +103,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	if a.global.json {
 		return a.printJSON(map[string]string{"url": s.url, "user": who.Name})
 	}
-	a.say("logged in to %s as %s%s", s.url, who.Name, bracketed(strings.Join(bounds(&who.Token), ", ")))
+	a.say("logged in to %s as %s%s", s.url, who.Name, bracketed(strings.Join(tokenBounds(&who.Token), ", ")))
 	return nil
 }
 
@@ -128,7 +128,7 @@ func (a *app) try(ctx context.Context, s server) (*contract.Whoami, error) {
 
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "logout", Short: "Forget what login remembers", Args: takes(0, 0),
+		Use: "logout", Short: "Forget what login remembers", Args: argsBetween(0, 0),
 		Long: "Forget what login remembers: the profile without a name, or the one of --profile.\n\nThe token itself stays good until it expires or is revoked (`mariposa token revoke`).",
 		RunE: func(*cobra.Command, []string) error {
 			path, err := a.profilePath()
@@ -140,7 +140,7 @@ func (a *app) logoutCommand() *cobra.Command {
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("the profile cannot be removed: %w", err)
 			}
-			switch name := cmp.Or(a.global.profile, nameless); {
+			switch name := cmp.Or(a.global.profile, defaultProfile); {
 			case a.global.json:
 				return a.printJSON(map[string]any{"profile": name, "forgotten": gone})
 			case !gone:
@@ -154,19 +154,19 @@ func (a *app) logoutCommand() *cobra.Command {
 }
 
 func (a *app) whoamiCommand() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "whoami", Short: "Tell who you are to the server, and what your token is good for", Args: takes(0, 0)},
+	return a.withClient(&cobra.Command{Use: "whoami", Short: "Tell who you are to the server, and what your token is good for", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			who, err := c.Whoami(ctx)
 			return show(a, who, err, func() {
-				a.facts("user", cell{who.Name, bold}, "id", who.ID, "email", who.Email, "acts for", who.For, "runs the installation", only("yes", who.Admin),
-					"own organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "good for", strings.Join(bounds(&who.Token), ", "),
+				a.facts("user", cell{who.Name, bold}, "id", who.ID, "email", who.Email, "acts for", who.For, "runs the installation", wordIf("yes", who.Admin),
+					"own organization", who.OrganizationName, "server", c.URL(), "token", who.Token.Name, "good for", strings.Join(tokenBounds(&who.Token), ", "),
 					"expires", a.stampOf(who.Token.Expires), "last used", a.stampOf(who.Token.LastUsed), "last used from", who.Token.LastFrom)
 			})
 		})
 }
 
-// bounds are what a token is limited to, in words.
-func bounds(t *contract.Token) []string {
+// tokenBounds are what a token is limited to, in words.
+func tokenBounds(t *contract.Token) []string {
 	var all []string
 	switch {
 	case t.Project != "":
@@ -180,8 +180,8 @@ func bounds(t *contract.Token) []string {
 	return all
 }
 
-// only is a word that is said where something holds.
-func only(word string, holds bool) string {
+// wordIf is a word that is said where something holds.
+func wordIf(word string, holds bool) string {
 	if holds {
 		return word
 	}

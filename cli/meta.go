@@ -31,12 +31,12 @@ func (a *app) metaCommand() *cobra.Command {
 const maxShown = 60
 
 func (a *app) metaList() *cobra.Command {
-	return a.ofProject(&cobra.Command{Use: "list", Short: "List the keys of a project's metadata, secrets masked", Aliases: []string{"ls"}, Args: takes(0, 0)},
+	return a.ofProject(&cobra.Command{Use: "list", Short: "List the keys of a project's metadata, secrets masked", Aliases: []string{"ls"}, Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, project string, _ []string) error {
 			all, err := a.metadata(ctx, c, project, false)
 			return show(a, all, a.noProject(err), func() {
 				if len(all.Keys) == 0 {
-					a.note("no metadata yet: set some with `%s meta set KEY VALUE`", a.calling(project))
+					a.note("no metadata yet: set some with `%s meta set KEY VALUE`", a.commandPrefix(project))
 					return
 				}
 				t := newTable("KEY", "VALUE", "CAS", "CHANGED", "USED BY", "ABOUT")
@@ -45,10 +45,10 @@ func (a *app) metaList() *cobra.Command {
 					if k.Changed != nil {
 						age = a.age(*k.Changed) + " ago"
 					}
-					t.add(cell{k.Key, bold}, valueCell(&k), text(dash(k.CAS)), text(age), text(dash(strings.Join(k.UsedBy, ","))), text(k.Description))
+					t.add(cell{k.Key, bold}, valueCell(&k), text(dashIfEmpty(k.CAS)), text(age), text(dashIfEmpty(strings.Join(k.UsedBy, ","))), text(k.Description))
 				}
 				a.printTable(t)
-				a.tellMissing(a.saidOrg(), project, declares(all.Keys), all.Missing)
+				a.printMissing(a.organizationFlag(), project, declares(all.Keys), all.Missing)
 			})
 		})
 }
@@ -94,7 +94,7 @@ func declares(keys []contract.MetadataKey) *manifest.Project {
 
 func (a *app) metaGet() *cobra.Command {
 	var reveal bool
-	cmd := a.ofProject(&cobra.Command{Use: "get KEY", Short: "Print one value; a secret only with --reveal", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(metaKeys)},
+	cmd := a.ofProject(&cobra.Command{Use: "get KEY", Short: "Print one value; a secret only with --reveal", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(metaKeys)},
 		func(ctx context.Context, c *client.Client, project string, args []string) error {
 			if err := checkKey(args[0]); err != nil {
 				return err
@@ -116,14 +116,14 @@ func (a *app) metaGet() *cobra.Command {
 }
 
 func (a *app) noKey(err error, project string) error {
-	return notFound(err, a.calling(project)+" meta list")
+	return notFound(err, a.commandPrefix(project)+" meta list")
 }
 
 func (a *app) printValue(project string, k *contract.MetadataKey, reveal bool) error {
 	value := k.Value
 	switch {
 	case !k.Set && k.Default == "":
-		return hinted(mariposa.Errorf(mariposa.ResourceNotFound, "%s is not set", k.Key), "set it with `%s meta set %s VALUE`", a.calling(project), k.Key)
+		return withHint(mariposa.Errorf(mariposa.ResourceNotFound, "%s is not set", k.Key), "set it with `%s meta set %s VALUE`", a.commandPrefix(project), k.Key)
 	case !k.Set:
 		value = k.Default
 		a.note("%s is not set: this is its default", k.Key)
@@ -150,7 +150,7 @@ func plainLines(s string) string {
 }
 
 func (a *app) metaRemove() *cobra.Command {
-	return a.metaChange(&cobra.Command{Use: "rm KEY [CAS]", Short: "Take a value out", Aliases: []string{"remove", "delete", "unset"}, Args: takes(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys)},
+	return a.metaChange(&cobra.Command{Use: "rm KEY [CAS]", Short: "Take a value out", Aliases: []string{"remove", "delete", "unset"}, Args: argsBetween(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys)},
 		func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
 			cas, err := readCAS(args[1:])
 			if err = cmp.Or(checkKey(args[0]), err); err != nil {
@@ -168,7 +168,7 @@ func (a *app) metaRemove() *cobra.Command {
 // alone, for scripts.
 func (a *app) metaCount(verb, short string, sign int64) *cobra.Command {
 	return a.metaChange(&cobra.Command{
-		Use: verb + " KEY [N]", Short: short + " and print it", Args: takes(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys),
+		Use: verb + " KEY [N]", Short: short + " and print it", Args: argsBetween(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys),
 		Example: fmt.Sprintf("  BUILD=$(mariposa -j shop meta %s build)", verb),
 	}, func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error) {
 		if err := checkKey(args[0]); err != nil {
@@ -202,7 +202,7 @@ func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *cl
 		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 			done, err := run(cmd.Context(), c, project, args)
 			if err == nil && done != nil && !a.global.json {
-				a.follows(cmd.Context(), c, a.saidOrg(), project, done)
+				a.follows(cmd.Context(), c, a.organizationFlag(), project, done)
 			}
 			return done, err
 		})
@@ -223,7 +223,7 @@ func (a *app) follows(ctx context.Context, c *client.Client, org string, project
 	if all, err := c.Metadata(ctx, cmp.Or(done.ID, project), false); err == nil { // else all are taken for plain values
 		declared = declares(all.Keys)
 	}
-	a.tellMissing(org, project, declared, done.Missing)
+	a.printMissing(org, project, declared, done.Missing)
 }
 
 // versionWords names the version that a change made.
@@ -237,7 +237,7 @@ func versionWords(done *contract.Changed) string {
 func (a *app) metaExport() *cobra.Command {
 	var reveal bool
 	cmd := a.ofProject(&cobra.Command{
-		Use: "export", Short: "Print a project's metadata as YAML; secrets only with --reveal", Args: takes(0, 0),
+		Use: "export", Short: "Print a project's metadata as YAML; secrets only with --reveal", Args: argsBetween(0, 0),
 		Long: "Print a project's metadata as YAML, byte for byte as it was imported but for secrets.\n\nSecrets are masked unless revealed. What is exported can be imported again: a secret that\ncomes back masked stays as it is.",
 	}, func(ctx context.Context, c *client.Client, project string, _ []string) error {
 		if a.global.json {

@@ -56,7 +56,7 @@ func (a *app) metaSet() *cobra.Command {
 	})
 	// A value may look like a flag, so a wrong flag is not shown either.
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, _ error) error {
-		return Usage(hinted(errors.New("one of the words that begin with - is no flag of this command: a value that begins so goes behind --"), "see `%s --help`", cmd.CommandPath()))
+		return Usage(withHint(errors.New("one of the words that begin with - is no flag of this command: a value that begins so goes behind --"), "see `%s --help`", cmd.CommandPath()))
 	})
 	cmd.Flags().StringVar(&file, "from-file", "", "file of the value, every byte of it; - reads standard input")
 	cmd.Flags().StringVar(&message, "message", "", "why, for those who read the versions later")
@@ -157,7 +157,7 @@ func (a *app) set(ctx context.Context, c *client.Client, project string, setting
 		if !a.global.json {
 			a.say("%s: %s is set, %s%s", project, s.key, versionWords(done), prefixed(", cas ", done.CAS))
 			if n < len(settings)-1 {
-				a.follows(ctx, c, a.saidOrg(), project, done)
+				a.follows(ctx, c, a.organizationFlag(), project, done)
 			}
 		}
 	}

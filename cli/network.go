@@ -31,7 +31,7 @@ func (a *app) printNetworks(all []contract.Network) {
 	}
 	t := newTable("NETWORK", "SHARED", "ORGANIZATION", "PROJECTS", "INSTANCES", "NODES", "AGE", "ID")
 	for _, n := range all {
-		t.add(cell{n.Name, bold}, text(yes(n.Shared)), text(dash(n.OrganizationName)), text(list(projectsOn(n))), number(n.Instances), number(len(n.Nodes)), text(a.age(n.Created)), text(n.ID))
+		t.add(cell{n.Name, bold}, text(yesOrNo(n.Shared)), text(dashIfEmpty(n.OrganizationName)), text(list(projectsOn(n))), number(n.Instances), number(len(n.Nodes)), text(a.age(n.Created)), text(n.ID))
 	}
 	a.printTable(t)
 }
@@ -84,7 +84,7 @@ func (a *app) networkShow() *cobra.Command {
 	return a.onNetwork("show", "Show one network, with its part on each node", func(ctx context.Context, c *client.Client, id string) error {
 		n, err := c.Network(ctx, id)
 		return show(a, n, err, func() {
-			a.facts("network", cell{n.Name, bold}, "id", n.ID, "organization", n.OrganizationName, "project", n.ProjectName, "shared", yes(n.Shared),
+			a.facts("network", cell{n.Name, bold}, "id", n.ID, "organization", n.OrganizationName, "project", n.ProjectName, "shared", yesOrNo(n.Shared),
 				"used by", strings.Join(projectsOn(*n), ", "), "instances", fmt.Sprint(n.Instances), "created", a.stamp(n.Created), "reason", n.Reason)
 			if len(n.Nodes) == 0 {
 				return
@@ -92,7 +92,7 @@ func (a *app) networkShow() *cobra.Command {
 			fmt.Fprintln(a.env.Stdout)
 			t := newTable("NODE", "COMPUTE TYPE", "STATE", "PATH", "REASON")
 			for _, part := range n.Nodes {
-				t.add(text(part.NodeName), text(string(part.ComputeType)), volumeState(part.State), text(dash(part.Path)), text(part.Reason))
+				t.add(text(part.NodeName), text(string(part.ComputeType)), volumeState(part.State), text(dashIfEmpty(part.Path)), text(part.Reason))
 			}
 			a.printTable(t)
 		})

@@ -26,7 +26,7 @@ func (a *app) nodeCommand() *cobra.Command {
 }
 
 func (a *app) nodeList() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "list", Short: "List the nodes", Args: takes(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
+	return a.withClient(&cobra.Command{Use: "list", Short: "List the nodes", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
 		all, err := c.Nodes(ctx)
 		return show(a, all, err, func() {
 			if len(all.Nodes) == 0 {
@@ -36,7 +36,7 @@ func (a *app) nodeList() *cobra.Command {
 			t := newTable("NAME", "STATUS", "INSTANCES", "CAPACITY", "RESERVED", "RACK", "DC", "DRIVERS", "SEEN", "QUARANTINE", "REASON")
 			for _, n := range all.Nodes {
 				t.add(cell{n.Name, bold}, word(n.Status), number(n.Instances), text(amountOf(n.Capacity, "any")), text(amountOf(n.Reserved, "-")),
-					text(dash(n.Rack)), text(dash(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), count(len(n.Quarantined), bad), text(n.Reason))
+					text(dashIfEmpty(n.Rack)), text(dashIfEmpty(n.DC)), text(drivers(n)), text(a.age(n.LastHeartbeat)), count(len(n.Quarantined), bad), text(n.Reason))
 			}
 			a.printTable(t)
 		})
@@ -64,7 +64,7 @@ func drivers(n contract.Node) string {
 
 // onNode is a command that takes one node.
 func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.Client, node string) error) *cobra.Command {
-	return a.asks(&cobra.Command{Use: use + " NODE", Short: short, Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(nodeNames)},
+	return a.withClient(&cobra.Command{Use: use + " NODE", Short: short, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(nodeNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			return notFound(run(ctx, c, args[0]), "mariposa node list")
 		})
@@ -76,14 +76,14 @@ func (a *app) nodeShow() *cobra.Command {
 		return show(a, n, err, func() {
 			a.facts("name", n.Name, "id", n.ID, "status", word(n.Status), "reason", n.Reason, "instances", n.Instances,
 				"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
-				"drivers", drivers(*n), "dummy", yes(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat))
+				"drivers", drivers(*n), "dummy", yesOrNo(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat))
 			if len(n.Quarantined) == 0 {
 				return
 			}
 			fmt.Fprintln(a.env.Stdout)
 			t := newTable("QUARANTINED", "NAME", "PROJECT", "TYPE", "STATE", "PHYSICAL ID", "REASON")
 			for _, q := range n.Quarantined {
-				t.add(text(q.ID), text(dash(q.Name)), text(dash(q.Project)), text(string(q.Compute)), word(q.State), text(dash(q.PhysicalID)), text(q.Reason))
+				t.add(text(q.ID), text(dashIfEmpty(q.Name)), text(dashIfEmpty(q.Project)), text(string(q.Compute)), word(q.State), text(dashIfEmpty(q.PhysicalID)), text(q.Reason))
 			}
 			a.printTable(t)
 			a.note("they are left running until somebody removes them with `mariposa node purge %s`", n.Name)
@@ -95,7 +95,7 @@ func (a *app) nodeShow() *cobra.Command {
 func (a *app) nodeAct(action, short, effect string) *cobra.Command {
 	return a.onNode(action, short, func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: action})
-		return a.toldNode(done, err, effect)
+		return a.printNodeChange(done, err, effect)
 	})
 }
 
@@ -113,7 +113,7 @@ func (a *app) nodeRemove() *cobra.Command {
 	var force bool
 	cmd := a.onNode("rm", "Forget a node that will not come back", func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.DeleteNode(ctx, node, force)
-		return a.toldNode(done, err, "is forgotten")
+		return a.printNodeChange(done, err, "is forgotten")
 	})
 	cmd.Long = "Forget a node that will not come back: one that is unknown.\n\n" +
 		"While instances are assigned to it, or volumes are on it, --force is needed: they are\nforgotten with it. Instances are made anew on other nodes, with empty volumes. Should the\n" +
@@ -122,19 +122,19 @@ func (a *app) nodeRemove() *cobra.Command {
 	return cmd
 }
 
-// toldNode prints what follows from a change of a node.
-func (a *app) toldNode(done *contract.Changed, err error, effect string) error {
+// printNodeChange prints what follows from a change of a node.
+func (a *app) printNodeChange(done *contract.Changed, err error, effect string) error {
 	return show(a, done, err, func() { a.say("%s %s%s", done.Name, effect, prefixed(": ", done.Reason)) })
 }
 
 func (a *app) joinToken() *cobra.Command {
 	return &cobra.Command{
-		Use: "join-token", Short: "Print the token that lets new nodes join the server on this machine", Args: takes(0, 0),
+		Use: "join-token", Short: "Print the token that lets new nodes join the server on this machine", Args: argsBetween(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			path := filepath.Join(a.dataDir(), JoinFile)
 			text, err := os.ReadFile(path)
 			if errors.Is(err, fs.ErrNotExist) {
-				return hinted(fmt.Errorf("there is no join token in %s", a.dataDir()), "start `mariposa dev` first, or name its folder with --data")
+				return withHint(fmt.Errorf("there is no join token in %s", a.dataDir()), "start `mariposa dev` first, or name its folder with --data")
 			}
 			if err != nil {
 				return fmt.Errorf("the join token cannot be read: %w", err)

@@ -25,11 +25,11 @@ func (a *app) orgCommand() *cobra.Command {
 // onOrg is a command about one organization: its first word, or the one of -o or
 // of the profile. So many more words follow.
 func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context, c *client.Client, org string, args []string) error) *cobra.Command {
-	cmd.Args = takes(words, words+1)
+	cmd.Args = argsBetween(words, words+1)
 	if cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = a.wordsFrom(orgNames)
 	}
-	return a.asks(cmd, func(ctx context.Context, c *client.Client, args []string) error {
+	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		org := ""
 		if len(args) > words {
 			org, args = args[0], args[1:]
@@ -39,7 +39,7 @@ func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context,
 				return err
 			}
 			if org = s.org; org == "" {
-				return Usage(hinted(errors.New("which organization?"), "name it with -o or in MARIPOSA_ORG; `mariposa org list` shows yours"))
+				return Usage(withHint(errors.New("which organization?"), "name it with -o or in MARIPOSA_ORG; `mariposa org list` shows yours"))
 			}
 		}
 		return noOrg(run(ctx, c, org, args))
@@ -50,13 +50,13 @@ func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context,
 func noOrg(err error) error { return notFound(err, "mariposa org list") }
 
 func (a *app) orgList() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "list", Short: "List the organizations that you can see", Args: takes(0, 0)},
+	return a.withClient(&cobra.Command{Use: "list", Short: "List the organizations that you can see", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Organizations(ctx)
 			return show(a, all, err, func() {
 				t := newTable("NAME", "YOU ARE", "BASE ROLE", "MEMBERS", "PROJECTS", "AGE")
 				for _, o := range all.Organizations {
-					t.add(cell{o.Name, bold}, text(dash(string(o.Role))), text(baseRole(o)), number(o.Members), number(o.Projects), text(a.age(o.Created)))
+					t.add(cell{o.Name, bold}, text(dashIfEmpty(string(o.Role))), text(baseRole(o)), number(o.Members), number(o.Projects), text(a.age(o.Created)))
 				}
 				a.printTable(t)
 			})
@@ -68,12 +68,12 @@ func baseRole(o contract.Organization) string {
 	if o.Personal {
 		return "(personal)"
 	}
-	return dash(string(o.BaseRole))
+	return dashIfEmpty(string(o.BaseRole))
 }
 
 func (a *app) orgCreate() *cobra.Command {
 	var base string
-	cmd := a.asks(&cobra.Command{Use: "create NAME", Short: "Make an organization; you become its owner", Args: takes(1, 1), ValidArgsFunction: cobra.NoFileCompletions},
+	cmd := a.withClient(&cobra.Command{Use: "create NAME", Short: "Make an organization; you become its owner", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			if err := checkRole("base-role", base, baseRoles); err != nil {
 				return err
@@ -121,7 +121,7 @@ func (a *app) orgShow() *cobra.Command {
 		func(ctx context.Context, c *client.Client, org string, _ []string) error {
 			o, err := c.Organization(ctx, org)
 			return show(a, o, err, func() {
-				a.facts("name", cell{o.Name, bold}, "id", o.ID, "personal", only("yes", o.Personal), "you are", string(o.Role), "base role", string(o.BaseRole),
+				a.facts("name", cell{o.Name, bold}, "id", o.ID, "personal", wordIf("yes", o.Personal), "you are", string(o.Role), "base role", string(o.BaseRole),
 					"members", o.Members, "projects", o.Projects, "created", a.stamp(o.Created))
 			})
 		})
@@ -153,7 +153,7 @@ func (a *app) orgRename() *cobra.Command {
 }
 
 func (a *app) orgDelete() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "delete ORG", Short: "Delete an organization that has no projects left", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(orgNames)},
+	return a.withClient(&cobra.Command{Use: "delete ORG", Short: "Delete an organization that has no projects left", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(orgNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			done, err := c.DeleteOrganization(ctx, args[0])
 			return noOrg(changed(a, done, err, "organization %s is deleted", args[0]))

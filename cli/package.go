@@ -19,7 +19,7 @@ func (a *app) packageCommand() *cobra.Command {
 }
 
 func (a *app) packageList() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "list", Short: "List the packages", Args: takes(0, 0)},
+	return a.withClient(&cobra.Command{Use: "list", Short: "List the packages", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Packages(ctx)
 			return show(a, all, err, func() {
@@ -33,7 +33,7 @@ func (a *app) packageList() *cobra.Command {
 					if p.Disk > 0 {
 						disk = sizeOfBytes(p.Disk)
 					}
-					t.add(cell{p.Name, bold}, text(dash(p.Family)), text(sizeOfBytes(p.Memory)), text(fmt.Sprintf("%g", p.CPU)), text(disk))
+					t.add(cell{p.Name, bold}, text(dashIfEmpty(p.Family)), text(sizeOfBytes(p.Memory)), text(fmt.Sprintf("%g", p.CPU)), text(disk))
 				}
 				a.printTable(t)
 			})
@@ -43,7 +43,7 @@ func (a *app) packageList() *cobra.Command {
 func (a *app) packageSet() *cobra.Command {
 	var p contract.Package
 	var memory, cpu, disk string
-	cmd := a.asks(&cobra.Command{Use: "set NAME --memory SIZE --cpu CORES", Short: "Make a package, or give one another size", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
+	cmd := a.withClient(&cobra.Command{Use: "set NAME --memory SIZE --cpu CORES", Short: "Make a package, or give one another size", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
 		func(ctx context.Context, c *client.Client, args []string) (err error) {
 			p.Name = args[0]
 			if memory == "" || cpu == "" {
@@ -72,7 +72,7 @@ func (a *app) packageSet() *cobra.Command {
 }
 
 func (a *app) packageRemove() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "rm NAME", Short: "Delete a package", Aliases: []string{"delete"}, Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
+	return a.withClient(&cobra.Command{Use: "rm NAME", Short: "Delete a package", Aliases: []string{"delete"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(packageNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			done, err := c.DeletePackage(ctx, args[0])
 			return changed(a, done, notFound(err, "mariposa package list"), "package %s is deleted", args[0])
@@ -80,13 +80,13 @@ func (a *app) packageRemove() *cobra.Command {
 }
 
 func (a *app) keyCommand() *cobra.Command {
-	return a.group("key", "Change the key that seals the installation's secrets", a.asks(&cobra.Command{
-		Use: "rotate", Short: "Make a new key and seal with it what the old one sealed", Args: takes(0, 0),
+	return a.group("key", "Change the key that seals the installation's secrets", a.withClient(&cobra.Command{
+		Use: "rotate", Short: "Make a new key and seal with it what the old one sealed", Args: argsBetween(0, 0),
 		Long: "Make a new key, seal with it what the old one sealed, and drop the old one.\n\nIt works while everything runs; nothing restarts. Should it be cut short, run it again.",
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
 		done, err := c.RotateKey(ctx)
 		return show(a, done, err, func() {
-			a.say("key %s is in force: %s with it", done.Key, many(done.Rewrapped, "inner key is sealed", "inner keys are sealed"))
+			a.say("key %s is in force: %s with it", done.Key, plural(done.Rewrapped, "inner key is sealed", "inner keys are sealed"))
 			a.note("keep a copy of the key file apart from copies of the store: without it, secrets cannot be read")
 		})
 	}))

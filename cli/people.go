@@ -52,7 +52,7 @@ func (a *app) projectRemoveUser() *cobra.Command {
 		Long: "Take a user's own role in a project away.\n\nWhat they may do as members or owners of the project's organization stays.",
 	}, 1, func(ctx context.Context, c *client.Client, project string, args []string) error {
 		done, err := c.RemoveProjectUser(ctx, project, args[0])
-		err = unknownUser(err, a.calling(project)+" project users", func() error { _, err := c.Project(ctx, project); return err })
+		err = unknownUser(err, a.commandPrefix(project)+" project users", func() error { _, err := c.Project(ctx, project); return err })
 		return changed(a, done, err, "%s has no role of their own in %s any more", args[0], project)
 	})
 }

@@ -16,7 +16,7 @@ import (
 
 func (a *app) projectPlan() *cobra.Command {
 	var file, rolling, canary string
-	cmd := a.aProject(&cobra.Command{
+	cmd := a.projectArgument(&cobra.Command{
 		Use: "plan [NAME] [-m FILE]", Short: "Tell what would be done, and change nothing",
 		Long: "Tell what would be done, step by step with reasons, if a project had another manifest; without\none, what would be done now. " +
 			"Every step is taken to succeed. Nothing is changed.\n\nThe project must exist: a new one is made with `project create`.",
@@ -47,7 +47,7 @@ func (a *app) projectPlan() *cobra.Command {
 			return show(a, p, a.noPlan(cmd.Context(), c, name, file, err), func() {
 				a.printPlan(p, name, update)
 				if len(p.Steps)+len(p.Waits) == 0 {
-					a.tellHolds(cmd.Context(), c, name)
+					a.printHeldServices(cmd.Context(), c, name)
 				}
 			})
 		},
@@ -69,8 +69,8 @@ func (a *app) noPlan(ctx context.Context, c *client.Client, name, file string, e
 	if file == "" {
 		return a.noProject(err)
 	}
-	return hinted(fmt.Errorf("there is no project %s yet, and a plan tells what becomes of one that exists", name),
-		"`%s project create %s -m %s` makes it: everything in the manifest would be new", a.calling(""), name, file)
+	return withHint(fmt.Errorf("there is no project %s yet, and a plan tells what becomes of one that exists", name),
+		"`%s project create %s -m %s` makes it: everything in the manifest would be new", a.commandPrefix(""), name, file)
 }
 
 // printPlan prints what becomes of the resources, then the steps in order, then
@@ -83,7 +83,7 @@ func (a *app) printPlan(p *contract.Plan, name, update string) {
 		fmt.Fprintln(a.env.Stdout)
 		t := newTable("", "STEP", "INSTANCE", "VERSION", "REASON")
 		for n, s := range p.Steps {
-			t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dash(short(s.Version))), text(s.Reason))
+			t.add(cell{fmt.Sprint(n + 1), dim}, cell{s.Step, changes[s.Step]}, text(cmp.Or(s.InstanceName, s.Slot, s.Service)), text(dashIfEmpty(shortHash(s.Version))), text(s.Reason))
 		}
 		a.printTable(t)
 	}
@@ -94,15 +94,15 @@ func (a *app) printPlan(p *contract.Plan, name, update string) {
 			a.say("  %s", w)
 		}
 	}
-	a.tellPlan(p, name, update)
+	a.printPlanNotes(p, name, update)
 }
 
-// tellPlan says what the plan means, on the side.
-func (a *app) tellPlan(p *contract.Plan, name, update string) {
+// printPlanNotes says what the plan means, on the side.
+func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
 	if len(p.Steps) == 0 && len(p.Waits) == 0 {
 		a.note("%s: nothing would be done", name)
 	} else {
-		a.note("%s, if all succeed; nothing was changed", many(len(p.Steps), "step", "steps"))
+		a.note("%s, if all succeed; nothing was changed", plural(len(p.Steps), "step", "steps"))
 	}
 	if !p.Complete && len(p.Waits) == 0 {
 		a.note("there are more steps than are shown")
@@ -111,13 +111,13 @@ func (a *app) tellPlan(p *contract.Plan, name, update string) {
 		a.note("it would wait for metadata that is required and not set: %s", strings.Join(p.Missing, ", "))
 	}
 	if update != "" && a.file != stdinName {
-		a.note("do it with `%s project update%s`", a.calling(name), update)
+		a.note("do it with `%s project update%s`", a.commandPrefix(name), update)
 	}
 }
 
-// tellHolds says which services nothing is done about because people hold them
+// printHeldServices says which services nothing is done about because people hold them
 // back, or they have failed. It is a help, so it may fail.
-func (a *app) tellHolds(ctx context.Context, c *client.Client, name string) {
+func (a *app) printHeldServices(ctx context.Context, c *client.Client, name string) {
 	state, err := c.State(ctx, name, "")
 	if err != nil {
 		return

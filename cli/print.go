@@ -29,7 +29,7 @@ const (
 	bold  style = ansi.AttrBold
 )
 
-// styles of the words for how things fare. Words not listed stay plain.
+// styles of the words for a status. Words not listed stay plain.
 var styles = map[string]style{
 	string(mariposa.StatusConverged): good, string(mariposa.StateRunning): good, string(mariposa.HealthHealthy): good, string(mariposa.TaskCompleted): good,
 	string(mariposa.StatusConverging): busy, string(mariposa.StatePending): busy, string(mariposa.StateProvisioning): busy, string(mariposa.StateDraining): busy,
@@ -88,7 +88,7 @@ func count(n int, s style) cell {
 	return cell{fmt.Sprint(n), s}
 }
 
-// word is one of the words for how things fare.
+// word is one of the words for a status.
 func word[T ~string](s T) cell { return cell{string(s), styles[string(s)]} }
 
 // table is aligned by the cells that its text takes on a terminal.
@@ -208,10 +208,10 @@ func (a *app) age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return rough(a.env.Now().Sub(t))
+	return roughAge(a.env.Now().Sub(t))
 }
 
-func rough(d time.Duration) string {
+func roughAge(d time.Duration) string {
 	switch d = max(0, d); {
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))
@@ -223,9 +223,9 @@ func rough(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// nearly is how long something will take yet, to the nearest unit: what was just
+// remainingTime is how long something will take yet, to the nearest unit: what was just
 // given 90 days has 90, not 89 and a bit.
-func nearly(d time.Duration) string {
+func remainingTime(d time.Duration) string {
 	unit := 24 * time.Hour
 	switch {
 	case d < 2*time.Minute:
@@ -235,7 +235,7 @@ func nearly(d time.Duration) string {
 	case d < 48*time.Hour:
 		unit = time.Hour
 	}
-	return rough(d.Round(unit))
+	return roughAge(d.Round(unit))
 }
 
 // stamp is a point in time for a reader in our zone.
@@ -253,24 +253,24 @@ func (a *app) stampOf(t *time.Time) string {
 	return a.stamp(*t)
 }
 
-// short is enough of a hash to tell it from others.
-func short(hash string) string { return hash[:min(len(hash), 8)] }
+// shortHash is enough of a hash to tell it from others.
+func shortHash(hash string) string { return hash[:min(len(hash), 8)] }
 
 // versionOf names a version by its number and hash.
 func versionOf(number int, hash string) string {
 	if number == 0 {
-		return short(hash)
+		return shortHash(hash)
 	}
-	return fmt.Sprintf("%d (%s)", number, short(hash))
+	return fmt.Sprintf("%d (%s)", number, shortHash(hash))
 }
 
-// many counts things, with the right word for one and for more.
-func many(n int, one, more string) string {
+// plural counts things, with the right word for one and for more.
+func plural(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// dash stands where there is nothing.
-func dash(s string) string { return cmp.Or(s, "-") }
+// dashIfEmpty stands where there is nothing.
+func dashIfEmpty(s string) string { return cmp.Or(s, "-") }

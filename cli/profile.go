@@ -23,8 +23,8 @@ type profile struct {
 
 func (p profile) server() server { return server{url: p.URL, token: p.Token, org: p.Org, ca: p.CA} }
 
-// nameless is what the profile is called that is meant when none is named.
-const nameless = "default"
+// defaultProfile is what the profile is called that is meant when none is named.
+const defaultProfile = "default"
 
 var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
@@ -33,7 +33,7 @@ var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 func (a *app) profilePath() (string, error) {
 	dir := filepath.Join(xdg(a.env.Getenv, "XDG_CONFIG_HOME", ".config"), "mariposa")
 	switch name := a.global.profile; {
-	case name == "" || name == nameless:
+	case name == "" || name == defaultProfile:
 		return filepath.Join(dir, "profile.json"), nil
 	case !profileName.MatchString(name):
 		return "", Usage(fmt.Errorf("%q is no name of a profile: letters, digits, dots and dashes make one", name))
@@ -45,8 +45,8 @@ func (a *app) profilePath() (string, error) {
 // readProfile reads the profile that is meant. The nameless one need not exist.
 func (a *app) readProfile() (profile, error) {
 	p, found, err := a.findProfile()
-	if err == nil && !found && a.global.profile != "" && a.global.profile != nameless {
-		return p, Usage(hinted(fmt.Errorf("there is no profile %q%s", a.global.profile, prefixed("; there are ", strings.Join(a.profileNames(), ", "))),
+	if err == nil && !found && a.global.profile != "" && a.global.profile != defaultProfile {
+		return p, Usage(withHint(fmt.Errorf("there is no profile %q%s", a.global.profile, prefixed("; there are ", strings.Join(a.profileNames(), ", "))),
 			"make it with `mariposa login --profile %s --url URL`", a.global.profile))
 	}
 	return p, err
@@ -65,7 +65,7 @@ func (a *app) findProfile() (p profile, found bool, err error) {
 		return p, false, fmt.Errorf("the profile cannot be read: %w", err)
 	}
 	if err := json.Unmarshal(text, &p); err != nil {
-		return profile{}, true, hinted(fmt.Errorf("the profile %s is damaged: %w", path, err), "remove it, then `mariposa login` again")
+		return profile{}, true, withHint(fmt.Errorf("the profile %s is damaged: %w", path, err), "remove it, then `mariposa login` again")
 	}
 	return p, true, nil
 }
@@ -104,7 +104,7 @@ func (a *app) profileNames() []string {
 	dir := filepath.Join(xdg(a.env.Getenv, "XDG_CONFIG_HOME", ".config"), "mariposa")
 	var names []string
 	if _, err := os.Stat(filepath.Join(dir, "profile.json")); err == nil {
-		names = append(names, nameless)
+		names = append(names, defaultProfile)
 	}
 	files, _ := os.ReadDir(filepath.Join(dir, "profiles")) // what cannot be read has no names for us
 	for _, f := range files {

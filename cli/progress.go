@@ -23,8 +23,8 @@ func (a *app) progress() display {
 	return &lines{a: a, w: a.env.Stderr}
 }
 
-// heldStill is what a freeze has come to.
-const heldStill = "settled; nothing of it changes until a thaw"
+// frozenPhrase is what a freeze has come to.
+const frozenPhrase = "settled; nothing of it changes until a thaw"
 
 // lines are for logs and pipes.
 type lines struct {
@@ -36,21 +36,21 @@ type lines struct {
 }
 
 func (l *lines) task(t *contract.Task, at time.Time) {
-	line := fmt.Sprintf("%s: %s", what(t), t.State)
+	line := fmt.Sprintf("%s: %s", describeTask(t), t.State)
 	if t.State.Ended() {
 		line += prefixed(" in ", took(t))
 		if t.State != mariposa.TaskCompleted || t.Reason != l.why {
-			line += because(t)
+			line += endReason(t)
 		}
 		l.say(line, at)
 		return
 	}
 	if settledFreeze(t) {
-		l.say(what(t)+": "+heldStill, at)
+		l.say(describeTask(t)+": "+frozenPhrase, at)
 		return
 	}
 	if t.State == mariposa.TaskActive && t.Progress.Total > 0 {
-		line = fmt.Sprintf("%s: %d of %d done", what(t), t.Progress.Done, t.Progress.Total)
+		line = fmt.Sprintf("%s: %d of %d done", describeTask(t), t.Progress.Done, t.Progress.Total)
 	}
 	if t.Reason != l.why { // said once: there may be thousands of lines
 		l.why = t.Reason
@@ -59,7 +59,7 @@ func (l *lines) task(t *contract.Task, at time.Time) {
 	l.say(line, at)
 }
 
-func (l *lines) fares(_ mariposa.Status, why string, at time.Time) {
+func (l *lines) projectStatus(_ mariposa.Status, why string, at time.Time) {
 	if why != "" && why != l.seen {
 		l.seen = why
 		l.say(why, at)
@@ -94,11 +94,11 @@ func took(t *contract.Task) string {
 	if t.Started == nil || t.Finished == nil {
 		return ""
 	}
-	return brief(t.Finished.Sub(*t.Started))
+	return shortDuration(t.Finished.Sub(*t.Started))
 }
 
-// brief is a duration as a person would say it.
-func brief(d time.Duration) string {
+// shortDuration is a duration as a person would say it.
+func shortDuration(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
@@ -112,12 +112,12 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// roughly is a duration that is a guess, in whole seconds.
-func roughly(d time.Duration) string {
+// roughDuration is a duration that is a guess, in whole seconds.
+func roughDuration(d time.Duration) string {
 	if d < 10*time.Second {
 		return fmt.Sprintf("%d s", int(d.Seconds()))
 	}
-	return brief(d)
+	return shortDuration(d)
 }
 
 // redraw is how often a line or screen is drawn at most: a person sees no more.
@@ -131,7 +131,7 @@ type bar struct {
 
 	mu      sync.Mutex // the timer draws too
 	now     *contract.Task
-	how     mariposa.Status // of the project; empty: not heard yet
+	status  mariposa.Status // of the project; empty: not heard yet
 	why     string
 	at      time.Time
 	drawn   time.Time
@@ -141,8 +141,8 @@ type bar struct {
 
 func (b *bar) task(t *contract.Task, at time.Time) { b.update(func() { b.now, b.at = t, at }) }
 
-func (b *bar) fares(how mariposa.Status, why string, at time.Time) {
-	b.update(func() { b.how, b.why, b.at = how, why, at })
+func (b *bar) projectStatus(status mariposa.Status, why string, at time.Time) {
+	b.update(func() { b.status, b.why, b.at = status, why, at })
 }
 
 func (b *bar) trouble(why string) { b.update(func() { b.why = why }) }
@@ -192,7 +192,7 @@ func (b *bar) draw(now time.Time) {
 		return
 	}
 	width, _ := b.a.env.Size(b.w)
-	head, s, tail := barParts(b.now, b.how, b.why, b.at)
+	head, s, tail := barParts(b.now, b.status, b.why, b.at)
 	left := max(0, width-1)
 	head = cut(plain(head), left)
 	left -= cells(head)
@@ -205,13 +205,13 @@ const barWidth = 24
 
 // barParts is the line in three parts, of which the middle has a color. How long
 // it takes yet is guessed only while it gets on.
-func barParts(t *contract.Task, how mariposa.Status, why string, at time.Time) (head string, middle cell, tail string) {
-	head = what(t) + " "
+func barParts(t *contract.Task, status mariposa.Status, why string, at time.Time) (head string, middle cell, tail string) {
+	head = describeTask(t) + " "
 	if t.State.Ended() {
 		return head, cell{string(t.State), styles[string(t.State)]}, prefixed(" in ", took(t))
 	}
 	if settledFreeze(t) {
-		return head, cell{heldStill, quiet}, ""
+		return head, cell{frozenPhrase, quiet}, ""
 	}
 	done, total := t.Progress.Done, t.Progress.Total
 	if t.State == mariposa.TaskQueued || total <= 0 {
@@ -219,9 +219,9 @@ func barParts(t *contract.Task, how mariposa.Status, why string, at time.Time) (
 	}
 	middle = cell{drawnBar(t.Progress, barWidth), busy}
 	tail = fmt.Sprintf(" %d/%d %3d%%", done, total, percent(t.Progress))
-	getsOn := how == "" || how == mariposa.StatusConverging || how == mariposa.StatusConverged
-	if left := left(t, at); left > 0 && getsOn {
-		tail += "  " + roughly(left) + " left"
+	getsOn := status == "" || status == mariposa.StatusConverging || status == mariposa.StatusConverged
+	if left := remaining(t, at); left > 0 && getsOn {
+		tail += "  " + roughDuration(left) + " left"
 	}
 	return head, middle, tail + prefixed("  ", cmp.Or(why, t.Reason))
 }
@@ -242,8 +242,8 @@ func percent(p mariposa.Progress) int {
 	return min(100, p.Done*100/p.Total)
 }
 
-// left is how long a task takes yet, as the server guesses; 0: nobody can tell.
-func left(t *contract.Task, at time.Time) time.Duration {
+// remaining is how long a task takes yet, as the server guesses; 0: nobody can tell.
+func remaining(t *contract.Task, at time.Time) time.Duration {
 	if t.ETA == nil || t.State != mariposa.TaskActive || at.IsZero() {
 		return 0
 	}

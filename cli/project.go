@@ -20,12 +20,12 @@ func (a *app) projectCommand() *cobra.Command {
 		a.projectList(), a.projectCreate(), a.projectShow(), a.projectSet(), a.projectUpdate(),
 		a.projectVersions(), a.projectVersion(), a.projectTag(), a.projectRevert(), a.projectCopy(), a.projectRename(), a.projectMove(), a.projectDelete(),
 		a.projectUsers(), a.projectAddUser(), a.projectRemoveUser(), a.projectScale(), a.projectPlan(), a.projectGraph(),
-		a.order("start"), a.order("stop"), a.order("reprovision"), a.order("freeze"), a.order("thaw"),
-		a.order("pause"), a.order("resume"), a.order("converge"), a.order("accept"))
+		a.newActionCommand("start"), a.newActionCommand("stop"), a.newActionCommand("reprovision"), a.newActionCommand("freeze"), a.newActionCommand("thaw"),
+		a.newActionCommand("pause"), a.newActionCommand("resume"), a.newActionCommand("converge"), a.newActionCommand("accept"))
 }
 
 func (a *app) projectList() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "list", Short: "List the projects", Args: takes(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
+	return a.withClient(&cobra.Command{Use: "list", Short: "List the projects", Args: argsBetween(0, 0)}, func(ctx context.Context, c *client.Client, _ []string) error {
 		all, err := c.Projects(ctx, "")
 		return show(a, all, err, func() {
 			if len(all.Projects) == 0 {
@@ -43,7 +43,7 @@ func (a *app) projectList() *cobra.Command {
 }
 
 func (a *app) noProjectsYet() {
-	a.note("no projects yet: make one with `%s project create NAME -m FILE`", a.calling(""))
+	a.note("no projects yet: make one with `%s project create NAME -m FILE`", a.commandPrefix(""))
 }
 
 func (a *app) projectShow() *cobra.Command {
@@ -71,7 +71,7 @@ func (a *app) projectShow() *cobra.Command {
 
 func (a *app) projectDelete() *cobra.Command {
 	var force, volumes, wait bool
-	cmd := a.aProject(&cobra.Command{
+	cmd := a.projectArgument(&cobra.Command{
 		Use: "delete [NAME]", Short: "Delete a project; with -f, what it runs is stopped first",
 		Long: "Delete a project. With -f, what it runs is stopped first.\n\nIts volumes are kept: they belong to its organization then (`volume list -A`, `volume rm`).\nWith --volumes they go with it, and all that is in them.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -89,7 +89,7 @@ func (a *app) projectDelete() *cobra.Command {
 				gone = done
 				switch {
 				case mariposa.CodeOf(err) == mariposa.Conflict && !force:
-					err = hinted(err, "`%s project delete %s -f` stops what it runs, then deletes it", a.calling(""), name)
+					err = withHint(err, "`%s project delete %s -f` stops what it runs, then deletes it", a.commandPrefix(""), name)
 				case err != nil:
 					err = a.noProject(err)
 				case !a.global.json && done.Task == nil:
@@ -102,7 +102,7 @@ func (a *app) projectDelete() *cobra.Command {
 			if err != nil || !wait || gone == nil || gone.ID == "" {
 				return err
 			}
-			return a.debts(cmd.Context(), gone.ID)
+			return a.printOrphans(cmd.Context(), gone.ID)
 		},
 	})
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "stop what it runs first")
@@ -111,8 +111,8 @@ func (a *app) projectDelete() *cobra.Command {
 	return cmd
 }
 
-// debts tells what a deleted project has left on nodes that cannot be reached.
-func (a *app) debts(ctx context.Context, project string) error {
+// printOrphans tells what a deleted project has left on nodes that cannot be reached.
+func (a *app) printOrphans(ctx context.Context, project string) error {
 	c, err := a.connect()
 	if err != nil {
 		return err
@@ -131,13 +131,13 @@ func (a *app) debts(ctx context.Context, project string) error {
 	if len(on) > 1 {
 		where = "nodes"
 	}
-	a.note("%s left on %s %s, out of reach now; what is left goes when its node comes back", many(n, "instance is", "instances are"), where, strings.Join(slices.Sorted(maps.Keys(on)), ", "))
+	a.note("%s left on %s %s, out of reach now; what is left goes when its node comes back", plural(n, "instance is", "instances are"), where, strings.Join(slices.Sorted(maps.Keys(on)), ", "))
 	return nil
 }
 
 func (a *app) projectSet() *cobra.Command {
-	return a.asks(&cobra.Command{
-		Use: "set NAME", Short: "Choose the project that commands mean when none is named", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(projectNames),
+	return a.withClient(&cobra.Command{
+		Use: "set NAME", Short: "Choose the project that commands mean when none is named", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(projectNames),
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		p, err := c.Project(ctx, args[0])
 		if err != nil {
@@ -164,14 +164,14 @@ func (a *app) onProject(args []string) (*client.Client, string, error) {
 
 // noProject adds to a "not found" where to look, unless somebody knew better.
 func (a *app) noProject(err error) error {
-	return notFound(err, a.calling("")+" project list")
+	return notFound(err, a.commandPrefix("")+" project list")
 }
 
 func waitFlag(cmd *cobra.Command, wait *bool) {
 	cmd.Flags().BoolVar(wait, "wait", false, "follow the task to its end; exit with 3 if it fails")
 }
 
-func yes(b bool) string {
+func yesOrNo(b bool) string {
 	if b {
 		return "yes"
 	}

@@ -18,7 +18,7 @@ import (
 
 func (a *app) queueCommand() *cobra.Command {
 	return a.group("queue", "Look at the tasks that change things, end them, hold everything still",
-		a.queueList(), a.queueShow(), a.queueTerminate(), a.order("freeze"), a.order("thaw"))
+		a.queueList(), a.queueShow(), a.queueTerminate(), a.newActionCommand("freeze"), a.newActionCommand("thaw"))
 }
 
 func (a *app) queueList() *cobra.Command {
@@ -54,8 +54,8 @@ func (a *app) printTasks(all *contract.Tasks) {
 	}
 	t := newTable("TASK", "WHAT", "STATE", "DONE", "LEFT", "ORIGIN", "AUTHOR", "AGE", "REASON")
 	for _, task := range all.Tasks {
-		t.add(text(task.ID), text(what(&task)), word(task.State), text(done(&task)), text(a.leftOf(&task)), text(string(task.Origin)),
-			text(dash(task.Author)), text(a.age(task.Created)), text(task.Reason))
+		t.add(text(task.ID), text(describeTask(&task)), word(task.State), text(done(&task)), text(a.leftOf(&task)), text(string(task.Origin)),
+			text(dashIfEmpty(task.Author)), text(a.age(task.Created)), text(task.Reason))
 	}
 	a.printTable(t)
 	if all.Marker != "" {
@@ -73,16 +73,16 @@ func done(t *contract.Task) string {
 
 // leftOf is how long a task takes yet, roughly.
 func (a *app) leftOf(t *contract.Task) string {
-	if d := left(t, a.env.Now()); d > 0 {
-		return rough(d)
+	if d := remaining(t, a.env.Now()); d > 0 {
+		return roughAge(d)
 	}
 	return "-"
 }
 
 func (a *app) queueShow() *cobra.Command {
 	var limit int
-	cmd := a.asks(&cobra.Command{
-		Use: "show TASK", Short: "Show a task and its newest steps", Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(taskIDs),
+	cmd := a.withClient(&cobra.Command{
+		Use: "show TASK", Short: "Show a task and its newest steps", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(taskIDs),
 		Long: "Show a task and its newest steps. A task is named by its id, or the beginning of it.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		if limit < 0 {
@@ -101,15 +101,15 @@ func (a *app) queueShow() *cobra.Command {
 
 // noTask adds to a "not found" where to look.
 func (a *app) noTask(err error) error {
-	return notFound(err, a.calling("")+" queue list --all")
+	return notFound(err, a.commandPrefix("")+" queue list --all")
 }
 
 func (a *app) printTask(t *contract.Task) {
 	eta := ""
-	if d := left(t, a.env.Now()); d > 0 {
-		eta = fmt.Sprintf("%s left, until %s", roughly(d), clockOf(a.env.Now, *t.ETA))
+	if d := remaining(t, a.env.Now()); d > 0 {
+		eta = fmt.Sprintf("%s left, until %s", roughDuration(d), clockOf(a.env.Now, *t.ETA))
 	}
-	a.facts("task", t.ID, "what", what(t), "kind", string(t.Task), "component", t.Component, "state", word(t.State), "reason", t.Reason,
+	a.facts("task", t.ID, "what", describeTask(t), "kind", string(t.Task), "component", t.Component, "state", word(t.State), "reason", t.Reason,
 		"waits for", strings.Join(t.WaitsFor, ", "), "ended by", t.EndedBy, "done", done(t), "eta", eta,
 		"origin", string(t.Origin), "author", t.Author, "version", t.Version,
 		"created", a.stamp(t.Created), "started", a.stampOf(t.Started), "finished", a.stampOf(t.Finished), "took", took(t))
@@ -126,15 +126,15 @@ func (a *app) printSteps(steps []contract.TaskStep) {
 	fmt.Fprintln(a.env.Stdout)
 	t := newTable("TIME", "STEP", "INSTANCE", "NODE", "RESULT", "REASON")
 	for _, s := range steps {
-		t.add(text(clockOf(a.env.Now, s.At)), text(s.Step), text(cmp.Or(s.InstanceName, s.Instance)), text(dash(cmp.Or(s.NodeName, s.Node))), word(s.Result), text(s.Reason))
+		t.add(text(clockOf(a.env.Now, s.At)), text(s.Step), text(cmp.Or(s.InstanceName, s.Instance)), text(dashIfEmpty(cmp.Or(s.NodeName, s.Node))), word(s.Result), text(s.Reason))
 	}
 	a.printTable(t)
 }
 
 func (a *app) queueTerminate() *cobra.Command {
 	var sure, wait bool
-	cmd := a.asks(&cobra.Command{
-		Use: "terminate TASK", Short: "End a task; what it was at is kept as it is", Args: takes(1, 1),
+	cmd := a.withClient(&cobra.Command{
+		Use: "terminate TASK", Short: "End a task; what it was at is kept as it is", Args: argsBetween(1, 1),
 		Aliases: []string{"cancel"}, ValidArgsFunction: a.wordsFrom(taskIDs),
 		Long: "End a task. A task is named by its id, or the beginning of it.\n\n" +
 			"Of an active one no further step begins, what is half-made is finished or removed, and its\nscope is frozen. The goal stays: the answer says how to go on towards it, and how to take\nback what was done. " +
@@ -156,7 +156,7 @@ func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure,
 	if err != nil {
 		return a.noTask(err)
 	}
-	if ok, err := a.confirm(ctx, "terminate "+whatOpen(t)+"?", sure || t.State.Ended()); err != nil || !ok {
+	if ok, err := a.confirm(ctx, "terminate "+describeOpenTask(t)+"?", sure || t.State.Ended()); err != nil || !ok {
 		return err
 	}
 	var since int64
@@ -175,16 +175,16 @@ func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure,
 	return a.wait(ctx, c, *ended.Freeze, since)
 }
 
-// whatOpen is an open task with what its end means.
-func whatOpen(t *contract.Task) string {
+// describeOpenTask is an open task with what its end means.
+func describeOpenTask(t *contract.Task) string {
 	if t.State == mariposa.TaskQueued {
-		return what(t) + ", which has not begun"
+		return describeTask(t) + ", which has not begun"
 	}
 	far := ""
 	if t.Progress.Total > 0 {
 		far = fmt.Sprintf("%d of %d done; ", t.Progress.Done, t.Progress.Total)
 	}
-	return what(t) + " (" + far + "its scope will be frozen)"
+	return describeTask(t) + " (" + far + "its scope will be frozen)"
 }
 
 // printTerminated says where the scope of a terminated task stands, and how to go
@@ -193,9 +193,9 @@ func (a *app) printTerminated(t *contract.Task, ended *contract.Terminated) {
 	again := "go on with"
 	if ended.Freeze == nil {
 		again = "ask again with"
-		a.say("%s is terminated; nothing was frozen", what(t))
+		a.say("%s is terminated; nothing was frozen", describeTask(t))
 	} else {
-		a.say("%s is terminated; its scope is frozen by task %s", what(t), *ended.Freeze)
+		a.say("%s is terminated; its scope is frozen by task %s", describeTask(t), *ended.Freeze)
 	}
 	if len(ended.Goal) > 0 {
 		table := newTable("SERVICE", "GOAL", "RUNNING")

@@ -64,7 +64,7 @@ func (a *app) taskRef(ctx context.Context, c *client.Client, word string) (strin
 			return "", err
 		}
 		for _, t := range tasks.Tasks {
-			if one := (candidate{t.ID, what(&t)}); strings.HasPrefix(t.ID, word) && !slices.Contains(found, one) {
+			if one := (candidate{t.ID, describeTask(&t)}); strings.HasPrefix(t.ID, word) && !slices.Contains(found, one) {
 				found = append(found, one)
 			}
 		}
@@ -79,7 +79,7 @@ type candidate struct{ id, name string }
 func (a *app) pick(found []candidate, what, list string) (string, error) {
 	switch len(found) {
 	case 0:
-		return "", hinted(mariposa.Errorf(mariposa.ResourceNotFound, "there is no %s", what), "see `%s %s`", a.calling(""), list)
+		return "", withHint(mariposa.Errorf(mariposa.ResourceNotFound, "there is no %s", what), "see `%s %s`", a.commandPrefix(""), list)
 	case 1:
 		return found[0].id, nil
 	}
@@ -87,20 +87,20 @@ func (a *app) pick(found []candidate, what, list string) (string, error) {
 	for _, c := range found[:min(len(found), 5)] {
 		like = append(like, c.name+" ("+c.id+")")
 	}
-	return "", hinted(mariposa.Errorf(mariposa.InvalidArgument, "there is more than one %s", what), "give the id of one: %s", strings.Join(like, ", "))
+	return "", withHint(mariposa.Errorf(mariposa.InvalidArgument, "there is more than one %s", what), "give the id of one: %s", strings.Join(like, ", "))
 }
 
-// what a task does, in few words: scale hello/web. Where people have a word of
+// describeTask says what a task does, in few words: scale hello/web. Where people have a word of
 // their own for it, that is used.
-func what(t *contract.Task) string {
+func describeTask(t *contract.Task) string {
 	scope := t.ProjectName
 	if len(t.Services) > 0 {
 		scope = fmt.Sprintf("%s/%s", t.ProjectName, strings.Join(t.Services, ","))
 	}
-	return doing(t) + " " + scope
+	return taskVerb(t) + " " + scope
 }
 
-func doing(t *contract.Task) string {
+func taskVerb(t *contract.Task) string {
 	switch t.Component {
 	case "thaw", "pause", "resume", "converge", "accept", "delete", "repair", "cleanup", "rollback":
 		return t.Component

@@ -134,7 +134,7 @@ func TestATerminatedTaskCanBeWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := world(t).give("GET /v1/queue/"+freezeOne, frozen(0, 1)).stream(taskEvent(8, "active", frozen(0, 1)), taskEvent(9, "progress", frozen(1, 1)))
 	r := (&run{f: f}).do(t, "queue", "terminate", taskOne, "--wait")
-	r.expect(exitOK, strings.Contains(r.stderr, "freeze hello: "+heldStill))
+	r.expect(exitOK, strings.Contains(r.stderr, "freeze hello: "+frozenPhrase))
 	ended := world(t).on("DELETE /v1/queue/"+taskOne, refuse(mariposa.Conflict, "task a1 has ended already")).stream()
 	r = (&run{f: ended}).do(t, "queue", "terminate", taskOne, "--wait")
 	r.expect(exitError, r.stdout == "", strings.Contains(r.stderr, "has ended already"))
@@ -201,7 +201,7 @@ func TestWhatHasEndedIsListedOnRequest(t *testing.T) {
 	ended := all[1]
 	ended.ID, ended.Name, ended.Goal, ended.State, ended.ExitCode = "0198c000-0000-7000-8000-00000000dead", "web.2-00dead", mariposa.GoalHalted, mariposa.StateStopped, ptr(3)
 	lone := ended
-	lone.ID, lone.Name, lone.Managed = "0198c000-0000-7000-8000-00000000beef", "shell", false // stopped by its owner: no corpse
+	lone.ID, lone.Name, lone.Managed = "0198c000-0000-7000-8000-00000000beef", "shell", false // stopped by its owner: not kept
 	f := world(t).give("GET /v1/instances", contract.Instances{Instances: append(all, ended, lone)})
 	var stories strings.Builder
 	for _, line := range []string{"instance list", "instance list --all", "instance list --state stopped", "instance list --json"} {
@@ -260,7 +260,7 @@ func TestTasksHaveTheWordsThatPeopleUse(t *testing.T) {
 		{mariposa.TaskReprovision, "project", "reprovision"},
 		{mariposa.TaskStart, "", "start"},
 	} {
-		if got := what(&contract.Task{Task: c.kind, Component: c.component, ProjectName: "hello"}); got != c.want+" hello" {
+		if got := describeTask(&contract.Task{Task: c.kind, Component: c.component, ProjectName: "hello"}); got != c.want+" hello" {
 			t.Errorf("a %s of %q is called %q", c.kind, c.component, got)
 		}
 	}

@@ -30,8 +30,8 @@ type view interface {
 	page() error
 }
 
-// look reads a view anew for those who can wait for it.
-func look(ctx context.Context, v view) error {
+// readNow reads a view anew for those who can wait for it.
+func readNow(ctx context.Context, v view) error {
 	show, err := v.read(ctx)
 	if err == nil {
 		show()
@@ -89,18 +89,18 @@ func (a *app) hasScreen() bool {
 
 // What a screen is told, beside keys and the size of the window.
 type (
-	// past is what happened before the stream begins.
-	past []client.Event
-	// news is what the stream brings.
-	news struct {
+	// pastEvents is what happened before the stream begins.
+	pastEvents []client.Event
+	// streamNews is what the stream brings.
+	streamNews struct {
 		event *client.Event
 		lost  string // the connection's trouble; empty: it is well
 		err   error  // the stream's end
 	}
-	// due says that it is time to look again.
-	due struct{}
-	// looked is what a look has brought.
-	looked struct {
+	// readDue says that it is time to look again.
+	readDue struct{}
+	// readResult is what a look has brought.
+	readResult struct {
 		show func()
 		err  error
 		took time.Duration
@@ -183,17 +183,17 @@ func (s *screen) View() tea.View {
 // Update takes what it is told into account.
 func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
-	case past:
+	case pastEvents:
 		for _, e := range msg {
-			s.hear(e)
+			s.addEvent(e)
 		}
 		s.draw()
-	case news:
-		return s, s.take(msg)
-	case due:
+	case streamNews:
+		return s, s.handleNews(msg)
+	case readDue:
 		s.stale = false
 		return s, s.read
-	case looked:
+	case readResult:
 		return s, s.show(msg)
 	case tick:
 		s.draw()
@@ -242,35 +242,35 @@ func (s *screen) press(key string) tea.Cmd {
 	return nil
 }
 
-// take hears the stream and makes sure of another look.
-func (s *screen) take(n news) tea.Cmd {
+// handleNews hears the stream and makes sure of another look.
+func (s *screen) handleNews(n streamNews) tea.Cmd {
 	if n.err != nil {
 		s.err = n.err
 		return tea.Quit
 	}
 	if n.event != nil {
-		s.hear(*n.event)
+		s.addEvent(*n.event)
 	}
 	if s.trouble != n.lost {
 		s.trouble = n.lost
 		s.draw()
 	}
 	s.stale = true
-	return s.lookAgain()
+	return s.scheduleRead()
 }
 
-// lookAgain sees to a look if one is wanted and none is on its way. What takes long
+// scheduleRead sees to a look if one is wanted and none is on its way. What takes long
 // to read is read less often.
-func (s *screen) lookAgain() tea.Cmd {
+func (s *screen) scheduleRead() tea.Cmd {
 	if !s.stale || s.busy {
 		return nil
 	}
 	s.busy = true
-	return s.after(max(s.pace, 2*s.took), due{})
+	return s.after(max(s.pace, 2*s.took), readDue{})
 }
 
 // show draws what a look has brought. Without the server, the last look stays.
-func (s *screen) show(l looked) tea.Cmd {
+func (s *screen) show(l readResult) tea.Cmd {
 	s.busy, s.took = false, l.took
 	s.times++
 	if l.err == nil {
@@ -286,13 +286,13 @@ func (s *screen) show(l looked) tea.Cmd {
 	if s.err != nil || s.view.over() || s.times == s.looks {
 		return tea.Quit
 	}
-	return s.lookAgain()
+	return s.scheduleRead()
 }
 
 func (s *screen) read() tea.Msg {
 	began := time.Now()
 	show, err := s.view.read(s.ctx)
-	return looked{show, err, time.Since(began)}
+	return readResult{show, err, time.Since(began)}
 }
 
 // after tells the screen something later.
@@ -311,36 +311,36 @@ func (s *screen) after(d time.Duration, msg tea.Msg) tea.Cmd {
 // begins with what happened last, which is a help, so it may fail.
 func (s *screen) follow() tea.Msg {
 	if page, err := s.c.LatestEvents(s.ctx, s.project, 3*latestEvents); err == nil {
-		s.send(past(slices.DeleteFunc(page.Events, func(e client.Event) bool { return e.Revision > s.since }))) // the stream brings those
+		s.send(pastEvents(slices.DeleteFunc(page.Events, func(e client.Event) bool { return e.Revision > s.since }))) // the stream brings those
 	}
 	o := client.StreamOptions{Since: s.since, Project: s.project}
-	o.Lost = func(err error, _ time.Duration) { s.send(news{lost: err.Error()}) }
-	o.Found = func() { s.send(news{}) }
+	o.Lost = func(err error, _ time.Duration) { s.send(streamNews{lost: err.Error()}) }
+	o.Found = func() { s.send(streamNews{}) }
 	for {
 		var last error
 		for e, err := range s.c.Stream(s.ctx, o) {
 			if last = err; err == nil {
-				s.send(news{event: &e})
+				s.send(streamNews{event: &e})
 			}
 		}
 		if mariposa.CodeOf(last) != mariposa.TooOld {
-			return news{err: last}
+			return streamNews{err: last}
 		}
 		// The screen reads everything anew on any news, so a gap does no harm.
 		if o.Since, last = s.c.Revision(s.ctx); last != nil {
-			return news{err: last}
+			return streamNews{err: last}
 		}
-		s.send(news{})
+		s.send(streamNews{})
 	}
 }
 
 // latestEvents is how many events a screen keeps.
 const latestEvents = 10
 
-// hear adds an event to the latest ones.
-func (s *screen) hear(e client.Event) {
+// addEvent adds an event to the latest ones.
+func (s *screen) addEvent(e client.Event) {
 	line := s.tell.line(e)
-	if !s.tell.fresh(e) || s.service != "" && e.ServiceName != s.service {
+	if !s.tell.isNews(e) || s.service != "" && e.ServiceName != s.service {
 		return
 	}
 	s.latest = append(s.latest, line)
@@ -367,7 +367,7 @@ func (s *screen) draw() {
 	for _, t := range sections {
 		wants = append(wants, len(t.rows)+2) // with the heading and an empty line
 	}
-	rooms := shares(s.height-len(lines)-1, append(wants, len(s.latest)))
+	rooms := shareRoom(s.height-len(lines)-1, append(wants, len(s.latest)))
 	s.furthest, s.step = 0, s.height
 	for n, t := range sections {
 		lines = append(append(lines, s.fitted(p, t, rooms[n]-2)...), "")
@@ -400,9 +400,9 @@ func (s *screen) fitted(p paint, t section, room int) []string {
 	return append(t.part(p, s.width, from, rows), p.in(dim, cut(which, s.width)))
 }
 
-// shares divides room among those who want some of it: an equal share each, then
+// shareRoom divides room among those who want some of it: an equal share each, then
 // what is left over to the first who wants more.
-func shares(room int, wants []int) []int {
+func shareRoom(room int, wants []int) []int {
 	room = max(0, room)
 	got := make([]int, len(wants))
 	for n, want := range wants {

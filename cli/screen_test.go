@@ -32,7 +32,7 @@ func shown(t *testing.T, f *fake, colors bool, set func(a *app, c *client.Client
 	s := set(a, c)
 	s.a, s.c, s.ctx, s.times, s.keys, s.tell = a, c, t.Context(), 1, true, newNarrator(a.env.Now)
 	if f != nil {
-		must(t, look(t.Context(), s.view))
+		must(t, readNow(t.Context(), s.view))
 	}
 	return s
 }
@@ -77,7 +77,7 @@ var (
 func happened(events ...contract.Event) (all []tea.Msg) {
 	for _, e := range events {
 		text, _ := json.Marshal(e)
-		n := news{event: &client.Event{}}
+		n := streamNews{event: &client.Event{}}
 		_ = json.Unmarshal(text, n.event) // as it comes from a server
 		all = append(all, n)
 	}
@@ -179,10 +179,10 @@ func TestAScreenLooksOnceForManyNews(t *testing.T) {
 		return cmd != nil
 	}
 	one := happened(projectEvent(8, "held", ""))[0]
-	if !wanted(one) || wanted(one) || !wanted(due{}) || wanted(one) || wanted(one) {
+	if !wanted(one) || wanted(one) || !wanted(readDue{}) || wanted(one) || wanted(one) {
 		t.Error("news are not gathered")
 	}
-	if !wanted(looked{show: func() {}}) || !wanted(due{}) || wanted(looked{show: func() {}}) {
+	if !wanted(readResult{show: func() {}}) || !wanted(readDue{}) || wanted(readResult{show: func() {}}) {
 		t.Error("news that come during a look are not seen to, or too often")
 	}
 }
@@ -191,16 +191,16 @@ func TestWithoutItsServerAScreenKeepsTheLastLook(t *testing.T) {
 	t.Parallel()
 	s := shown(t, world(t), false, watching(nil))
 	s.tells(window(80, 20))
-	if got := s.tells(news{lost: "cannot reach it"}, looked{err: mariposa.Errorf(mariposa.Unavailable, "nobody there")}); s.err != nil || !strings.Contains(got, "cannot reach it") || !strings.Contains(got, "hello/web") {
+	if got := s.tells(streamNews{lost: "cannot reach it"}, readResult{err: mariposa.Errorf(mariposa.Unavailable, "nobody there")}); s.err != nil || !strings.Contains(got, "cannot reach it") || !strings.Contains(got, "hello/web") {
 		t.Errorf("%v\n%s", s.err, got)
 	}
-	if got := s.tells(news{}); strings.Contains(got, "cannot reach it") {
+	if got := s.tells(streamNews{}); strings.Contains(got, "cannot reach it") {
 		t.Errorf("it is not seen that the server is back:\n%s", got)
 	}
-	if !s.quits(looked{err: mariposa.Errorf(mariposa.Unauthorized, "who are you")}) || mariposa.CodeOf(s.err) != mariposa.Unauthorized {
+	if !s.quits(readResult{err: mariposa.Errorf(mariposa.Unauthorized, "who are you")}) || mariposa.CodeOf(s.err) != mariposa.Unauthorized {
 		t.Errorf("a refusal does not end it: %v", s.err)
 	}
-	if s := shown(t, world(t), false, watching(nil)); !s.quits(news{err: mariposa.Errorf(mariposa.Forbidden, "no")}) || s.err == nil {
+	if s := shown(t, world(t), false, watching(nil)); !s.quits(streamNews{err: mariposa.Errorf(mariposa.Forbidden, "no")}) || s.err == nil {
 		t.Error("the end of the stream does not end it")
 	}
 }
@@ -225,7 +225,7 @@ func TestHostileTextOnAScreenIsPlain(t *testing.T) {
 	now := overviewNow{State: state, Tasks: []contract.Task{hostile}, Nodes: []contract.Node{{Name: evil, Reason: evil}}}
 	for name, set := range map[string]func(a *app, c *client.Client) *screen{"state": watching(state), "top": overlooking(now)} {
 		s := shown(t, nil, false, set)
-		got := s.tells(append(happened(projectEvent(8, "held", evil)), news{lost: evil}, window(200, 40))...)
+		got := s.tells(append(happened(projectEvent(8, "held", evil)), streamNews{lost: evil}, window(200, 40))...)
 		if !strings.Contains(got, "owned") || plain(strings.ReplaceAll(got, "\n", "")) != strings.ReplaceAll(got, "\n", "") {
 			t.Errorf("%s shows %q", name, got)
 		}
@@ -285,7 +285,7 @@ func TestRoomIsSharedAmongThoseWhoWantIt(t *testing.T) {
 		room := rapid.IntRange(-5, 100).Draw(t, "room")
 		wants := rapid.SliceOfN(rapid.IntRange(0, 60), 1, 5).Draw(t, "wants")
 		total, wanted := 0, 0
-		for n, got := range shares(room, wants) {
+		for n, got := range shareRoom(room, wants) {
 			if got < min(wants[n], max(0, room)/len(wants)) || got > wants[n] {
 				t.Fatalf("%d wants %d and gets %d", n, wants[n], got)
 			}

@@ -30,9 +30,9 @@ const maxNames = 100_000
 // the name of what is gone may come late.
 func (n *narrator) lines(events []client.Event) []string {
 	for _, e := range events {
-		n.learn(e.Project, e.ProjectName)
-		n.learn(e.Instance, e.InstanceName)
-		n.learn(e.Node, e.NodeName)
+		n.rememberName(e.Project, e.ProjectName)
+		n.rememberName(e.Instance, e.InstanceName)
+		n.rememberName(e.Node, e.NodeName)
 	}
 	var all []string
 	for _, e := range events {
@@ -41,13 +41,13 @@ func (n *narrator) lines(events []client.Event) []string {
 	return all
 }
 
-// fresh reports whether an event is worth a line for those who watch: how far
+// isNews reports whether an event is worth a line for those who watch: how far
 // tasks are is shown otherwise, and a project often says the same thing again.
-func (n *narrator) fresh(e client.Event) bool {
+func (n *narrator) isNews(e client.Event) bool {
 	if e.Subject() != "project" {
 		return e.Kind != "task.progress"
 	}
-	now := n.tell(e)
+	now := n.sentenceOf(e)
 	again := n.said[e.Project] == now
 	n.said[e.Project] = now
 	return !again
@@ -55,15 +55,15 @@ func (n *narrator) fresh(e client.Event) bool {
 
 // line is an event with its time of day.
 func (n *narrator) line(e client.Event) string {
-	return clockOf(n.now, e.Time) + " " + plain(n.tell(e))
+	return clockOf(n.now, e.Time) + " " + plain(n.sentenceOf(e))
 }
 
-func (n *narrator) tell(e client.Event) string {
+func (n *narrator) sentenceOf(e client.Event) string {
 	if len(n.names) > maxNames {
 		clear(n.names)
 		clear(n.said)
 	}
-	n.learn(e.Project, e.ProjectName)
+	n.rememberName(e.Project, e.ProjectName)
 	e.ProjectName = cmp.Or(e.ProjectName, n.names[e.Project])
 	switch e.Subject() {
 	case "instance":
@@ -83,7 +83,7 @@ func (n *narrator) tell(e client.Event) string {
 	case "user", "organization", "package", "token":
 		return common(e)
 	}
-	return strings.TrimSpace(cmp.Or(e.ProjectName, short(e.Project)) + " " + e.Kind + bracketed(e.Reason))
+	return strings.TrimSpace(cmp.Or(e.ProjectName, shortHash(e.Project)) + " " + e.Kind + bracketed(e.Reason))
 }
 
 // verbs say what became of an instance, up to the name of its node.
@@ -108,20 +108,20 @@ var verbs = map[string]string{
 }
 
 func (n *narrator) instance(e client.Event) string {
-	n.learn(e.Node, e.NodeName)
-	name, reason := cmp.Or(e.InstanceName, n.names[e.Instance], short(e.Instance)), e.Reason
+	n.rememberName(e.Node, e.NodeName)
+	name, reason := cmp.Or(e.InstanceName, n.names[e.Instance], shortHash(e.Instance)), e.Reason
 	if i := e.AsInstance(); i != nil {
 		name = cmp.Or(i.Name, name)
 		if string(i.State) == e.Verb() { // else it is the reason of what came later
 			reason = cmp.Or(reason, i.Reason)
 		}
-		n.learn(i.Node, i.NodeName)
+		n.rememberName(i.Node, i.NodeName)
 	}
-	n.learn(e.Instance, name)
+	n.rememberName(e.Instance, name)
 	if e.Verb() == "collected" || e.Verb() == "forgotten" {
 		delete(n.names, e.Instance)
 	}
-	return owned(e) + name + " " + n.where(cmp.Or(verbs[e.Verb()], e.Verb()), e.Node) + bracketed(reason)
+	return owned(e) + name + " " + n.withNode(cmp.Or(verbs[e.Verb()], e.Verb()), e.Node) + bracketed(reason)
 }
 
 // volume tells of a volume: hello/db.1:data was made on node1.
@@ -129,12 +129,12 @@ func (n *narrator) volume(e client.Event) string {
 	name := "a volume"
 	if v := e.AsVolume(); v != nil {
 		name = slotted(*v)
-		n.learn(v.Node, v.NodeName)
+		n.rememberName(v.Node, v.NodeName)
 	}
 	what := map[string]string{
 		"created": "is to be made on %s", "made": "is there on %s", "pending": "cannot be made on %s", "left": "is left to the organization", "deleting": "is to be deleted on %s", "deleted": "is deleted",
 	}[e.Verb()]
-	return owned(e) + name + " " + n.where(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
+	return owned(e) + name + " " + n.withNode(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
 }
 
 // network tells of a network: hello/backend is there on node1.
@@ -143,24 +143,24 @@ func (n *narrator) network(e client.Event) string {
 	if v := e.AsNetwork(); v != nil {
 		name = v.Name
 		for _, part := range v.Nodes {
-			n.learn(part.Node, part.NodeName)
+			n.rememberName(part.Node, part.NodeName)
 		}
 	}
 	what := map[string]string{
 		"created": "is made", "joined": "is used by one more project", "left": "is used by one project less", "deleted": "is deleted", "pending": "cannot be made on %s",
 		"attaching": "is to be made on %s", "attached": "is there on %s", "detaching": "is to be removed from %s", "detached": "is gone from %s",
 	}[e.Verb()]
-	return owned(e) + name + " " + n.where(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
+	return owned(e) + name + " " + n.withNode(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
 }
 
-func (n *narrator) learn(id, name string) {
+func (n *narrator) rememberName(id, name string) {
 	if id != "" && name != "" {
 		n.names[id] = name
 	}
 }
 
-// where puts the node into a verb that wants one.
-func (n *narrator) where(verb, node string) string {
+// withNode puts the node into a verb that wants one.
+func (n *narrator) withNode(verb, node string) string {
 	before, _, wanted := strings.Cut(verb, " %s")
 	if !wanted {
 		return verb
@@ -172,26 +172,26 @@ func (n *narrator) where(verb, node string) string {
 	return before + " " + n.nodeName(node)
 }
 
-func (n *narrator) nodeName(id string) string { return cmp.Or(n.names[id], short(id)) }
+func (n *narrator) nodeName(id string) string { return cmp.Or(n.names[id], shortHash(id)) }
 
 func (n *narrator) task(e client.Event) string {
 	t := e.AsTask()
 	if t == nil {
 		t = &contract.Task{ID: e.Task, Task: "task"}
 	}
-	t.ProjectName = cmp.Or(t.ProjectName, e.ProjectName, short(e.Project))
+	t.ProjectName = cmp.Or(t.ProjectName, e.ProjectName, shortHash(e.Project))
 	switch e.Verb() {
 	case "progress":
-		return fmt.Sprintf("%s: %d of %d done", what(t), t.Progress.Done, t.Progress.Total) + bracketed(cmp.Or(e.Reason, t.Reason))
+		return fmt.Sprintf("%s: %d of %d done", describeTask(t), t.Progress.Done, t.Progress.Total) + bracketed(cmp.Or(e.Reason, t.Reason))
 	case "completed", "failed", "terminated":
-		return fmt.Sprintf("%s %s", what(t), map[string]string{"completed": "is completed", "failed": "failed", "terminated": "was terminated"}[e.Verb()]) +
+		return fmt.Sprintf("%s %s", describeTask(t), map[string]string{"completed": "is completed", "failed": "failed", "terminated": "was terminated"}[e.Verb()]) +
 			prefixed(" in ", took(t)) + bracketed(cmp.Or(e.Reason, t.Reason))
 	}
-	return fmt.Sprintf("%s is %s", what(t), e.Verb()) + bracketed(cmp.Or(e.Reason, t.Reason))
+	return fmt.Sprintf("%s is %s", describeTask(t), e.Verb()) + bracketed(cmp.Or(e.Reason, t.Reason))
 }
 
 func (n *narrator) project(e client.Event) string {
-	name := cmp.Or(e.ProjectName, short(e.Project))
+	name := cmp.Or(e.ProjectName, shortHash(e.Project))
 	switch verb := e.Verb(); verb {
 	case "created", "updated", "renamed":
 		return name + " was " + verb + prefixed(" by ", e.Actor) + bracketed(e.Reason)
@@ -217,13 +217,13 @@ func (n *narrator) version(e client.Event) string {
 	if e.Verb() == "created" {
 		by = prefixed(" by ", e.Actor)
 	}
-	return name + " of " + cmp.Or(e.ProjectName, short(e.Project)) + " " + cmp.Or(what, "is "+e.Verb()) + by + bracketed(e.Reason)
+	return name + " of " + cmp.Or(e.ProjectName, shortHash(e.Project)) + " " + cmp.Or(what, "is "+e.Verb()) + by + bracketed(e.Reason)
 }
 
 func (n *narrator) node(e client.Event) string {
-	n.learn(e.Node, e.NodeName)
+	n.rememberName(e.Node, e.NodeName)
 	if node := e.AsNode(); node != nil {
-		n.learn(node.ID, node.Name)
+		n.rememberName(node.ID, node.Name)
 	}
 	what := map[string]string{"unknown": "cannot be reached", "quarantine": "has instances in quarantine", "lost": "is told to play dead", "restored": "may come back", "purged": "is to clear its quarantine", "deleted": "is forgotten"}[e.Verb()]
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
@@ -235,7 +235,7 @@ func common(e client.Event) string {
 		Name string `json:"name"`
 	}
 	if json.Unmarshal(e.Object, &named) != nil || named.Name == "" { // it may be gone
-		return "a" + only("n", e.Subject() == "organization") + " " + e.Subject() + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
+		return "a" + wordIf("n", e.Subject() == "organization") + " " + e.Subject() + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
 	}
 	return e.Subject() + " " + named.Name + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
 }

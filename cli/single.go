@@ -23,7 +23,7 @@ func (a *app) instanceCreate() *cobra.Command {
 	var d definition
 	var file string
 	cmd := &cobra.Command{
-		Use: "create NAME -m FILE | --compute-type TYPE ... [-- COMMAND...]", Short: "Make an instance that belongs to no service", Args: takes(1, 1000),
+		Use: "create NAME -m FILE | --compute-type TYPE ... [-- COMMAND...]", Short: "Make an instance that belongs to no service", Args: argsBetween(1, 1000),
 		Long: "Make an instance that belongs to no service: nothing scales, repairs or replaces it.\n\n" +
 			"The file holds the keys of one service, as in a manifest. Flags go before what it says; the\nwords behind -- are the command.",
 		Example:           "  mariposa -j shop instance create migrate --compute-type process -- /bin/migrate up\n  mariposa -j shop instance create shell -m shell.yaml --env MODE=test",
@@ -138,7 +138,7 @@ func (a *app) instanceChange(use, short, effect string, do func(ctx context.Cont
 				return nil, err
 			}
 			done, err := do(cmd.Context(), c, id)
-			err = notFound(err, a.calling("")+" instance list")
+			err = notFound(err, a.commandPrefix("")+" instance list")
 			if err == nil && !a.global.json {
 				name := done.Name
 				if use == "replace" {

@@ -42,7 +42,7 @@ func stateTable(projects []contract.ProjectState) *table {
 	t := newTable(append([]string{"NAME"}, stateHead...)...)
 	none := cell{"-", dim}
 	for _, p := range projects {
-		t.add(cell{p.Name, bold}, text(string(p.Goal)), none, none, none, none, word(p.Status), text(wholly(p)))
+		t.add(cell{p.Name, bold}, text(string(p.Goal)), none, none, none, none, word(p.Status), text(projectReason(p)))
 		for _, s := range p.Services {
 			t.add(serviceRow(p.Name+"/"+s.Name, s)...)
 		}
@@ -63,12 +63,12 @@ func serviceRow(name string, s contract.ServiceState) []cell {
 	if s.Running != s.Goal {
 		running.style = busy
 	}
-	return []cell{text(name), number(s.Goal), running, count(s.Starting, busy), count(s.Stopping, busy), count(s.Failed, bad), word(s.Status), text(aside(s))}
+	return []cell{text(name), number(s.Goal), running, count(s.Starting, busy), count(s.Stopping, busy), count(s.Failed, bad), word(s.Status), text(serviceNotes(s))}
 }
 
-// wholly is why a project fares as it does, and what holds for all of it whatever
+// projectReason is why a project has its status, and what holds for all of it whatever
 // the word for that is.
-func wholly(p contract.ProjectState) string {
+func projectReason(p contract.ProjectState) string {
 	return strings.Join(withHolds(p.Frozen, p.Paused, p.Status, p.Reason), "; ")
 }
 
@@ -87,8 +87,8 @@ func withHolds(frozen, paused bool, status mariposa.Status, reason string) (all 
 	return all
 }
 
-// aside is the reason, and what has no column because it is mostly nothing.
-func aside(s contract.ServiceState) string {
+// serviceNotes is the reason, and what has no column because it is mostly nothing.
+func serviceNotes(s contract.ServiceState) string {
 	all := withHolds(s.Frozen, s.Paused, s.Status, s.Reason)
 	for _, n := range []struct {
 		n    int

@@ -23,8 +23,8 @@ func (a *app) tokenCommand() *cobra.Command {
 func (a *app) tokenCreate() *cobra.Command {
 	var t contract.NewToken
 	var role string
-	cmd := a.asks(&cobra.Command{
-		Use: "create NAME", Short: "Make a token; it is printed this once and never again", Args: takes(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+	cmd := a.withClient(&cobra.Command{
+		Use: "create NAME", Short: "Make a token; it is printed this once and never again", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		Long: "Make a token. It is printed on standard output this once, and never again.\n\n" +
 			"It may do what its user may. --org and --project on the command line bind it to that\norganization or project, --role to what that role may, --expires to a time.",
 		Example: "  T=$(mariposa token create ci --project shop --role deployer --expires 90d)",
@@ -41,7 +41,7 @@ func (a *app) tokenCreate() *cobra.Command {
 		if a.global.json {
 			return a.printJSON(made)
 		}
-		limits := bounds(made)
+		limits := tokenBounds(made)
 		if made.Expires != nil {
 			limits = append(limits, "until "+a.stampOf(made.Expires))
 		}
@@ -77,7 +77,7 @@ func (a *app) bind(t *contract.NewToken) {
 
 func (a *app) tokenList() *cobra.Command {
 	var user string
-	cmd := a.asks(&cobra.Command{Use: "list", Short: "List your tokens, and when each was last used", Args: takes(0, 0)},
+	cmd := a.withClient(&cobra.Command{Use: "list", Short: "List your tokens, and when each was last used", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Tokens(ctx, user)
 			return show(a, all, a.noOwner(ctx, c, user, err), func() {
@@ -87,7 +87,7 @@ func (a *app) tokenList() *cobra.Command {
 					if k.Current {
 						name += " (this one)"
 					}
-					t.add(cell{name, bold}, text(k.ID), text(dash(strings.Join(bounds(&k), ", "))), a.expiry(&k), text(a.used(&k)), text(dash(k.LastFrom)), text(a.age(k.Created)))
+					t.add(cell{name, bold}, text(k.ID), text(dashIfEmpty(strings.Join(tokenBounds(&k), ", "))), a.expiry(&k), text(a.used(&k)), text(dashIfEmpty(k.LastFrom)), text(a.age(k.Created)))
 				}
 				a.printTable(t)
 			})
@@ -101,7 +101,7 @@ func (a *app) tokenList() *cobra.Command {
 func (a *app) noOwner(ctx context.Context, c *client.Client, user string, err error) error {
 	if user != "" && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
 		if _, there := c.User(ctx, user); mariposa.CodeOf(there) == mariposa.ResourceNotFound {
-			return hinted(err, "see `mariposa user list`")
+			return withHint(err, "see `mariposa user list`")
 		}
 	}
 	if a.global.project == "" && a.global.org != "" {
@@ -117,7 +117,7 @@ func (a *app) expiry(t *contract.Token) cell {
 	case !t.Expires.After(a.env.Now()):
 		return cell{"expired", bad}
 	}
-	return text("in " + nearly(t.Expires.Sub(a.env.Now())))
+	return text("in " + remainingTime(t.Expires.Sub(a.env.Now())))
 }
 
 func (a *app) used(t *contract.Token) string {
@@ -129,7 +129,7 @@ func (a *app) used(t *contract.Token) string {
 
 func (a *app) tokenRevoke() *cobra.Command {
 	var user string
-	cmd := a.asks(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its name or id; it lets nobody in from now on", Aliases: []string{"rm", "delete"}, Args: takes(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
+	cmd := a.withClient(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its name or id; it lets nobody in from now on", Aliases: []string{"rm", "delete"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			if strings.HasPrefix(args[0], tokenPrefix) {
 				return Usage(errors.New("that is a token itself: revoke it by its name or id, as `mariposa token list` shows them"))

@@ -23,7 +23,7 @@ func (a *app) topCommand() *cobra.Command {
 	var looks int
 	cmd := a.ofProjects(&cobra.Command{
 		Use: "top", Short: "Show projects, open tasks, nodes and the latest events, live",
-		Long: "Show how projects fare, which tasks are open and how far, how full the nodes are, and what\nhappened last: on a terminal live, elsewhere once.\n\n" +
+		Long: "Show the status of projects, which tasks are open and how far, how full the nodes are, and what\nhappened last: on a terminal live, elsewhere once.\n\n" +
 			"Nodes are shown to those who run the installation.",
 		Example: "  mariposa top\n  mariposa -j shop top -n 1",
 	}, func(ctx context.Context, c *client.Client, project string) error {
@@ -57,8 +57,8 @@ type overviewNow struct {
 }
 
 func (o *overview) run(ctx context.Context) error {
-	if err := look(ctx, o); err != nil {
-		return quietly(ctx, err)
+	if err := readNow(ctx, o); err != nil {
+		return ignoreInterrupt(ctx, err)
 	}
 	if o.project != "" && len(o.now.State.Projects) == 1 {
 		o.project = o.now.State.Projects[0].ID // the name may be another's before we are done
@@ -68,7 +68,7 @@ func (o *overview) run(ctx context.Context) error {
 		return o.page()
 	}
 	s := &screen{a: o.a, c: o.c, project: o.project, pace: topPace, ticks: true, looks: o.looks, paper: !onScreen, view: o}
-	return quietly(ctx, s.run(ctx))
+	return ignoreInterrupt(ctx, s.run(ctx))
 }
 
 // read reads everything anew.
@@ -88,7 +88,7 @@ func (o *overview) readAll(ctx context.Context) (now overviewNow, err error) {
 	if err != nil {
 		return now, err
 	}
-	now.Tasks, now.Nodes, now.blind = busiestFirst(tasks.Tasks), []contract.Node{}, o.now.blind
+	now.Tasks, now.Nodes, now.blind = sortByActivity(tasks.Tasks), []contract.Node{}, o.now.blind
 	if now.blind {
 		return now, nil
 	}
@@ -103,9 +103,9 @@ func (o *overview) readAll(ctx context.Context) (now overviewNow, err error) {
 	return now, err
 }
 
-// busiestFirst puts tasks at work first, then those that wait, then freezes, which
+// sortByActivity puts tasks at work first, then those that wait, then freezes, which
 // last until the thaw; of each the oldest first.
-func busiestFirst(tasks []contract.Task) []contract.Task {
+func sortByActivity(tasks []contract.Task) []contract.Task {
 	class := func(t contract.Task) int {
 		switch {
 		case settledFreeze(&t):
@@ -131,7 +131,7 @@ func (o *overview) sections() []section { return o.tables(true) }
 func (o *overview) tables(bars bool) []section {
 	var all []section
 	if len(o.now.State.Projects) > 0 {
-		all = append(all, section{table: topTable(troubledFirst(o.now.State.Projects)), rowsAre: "projects"})
+		all = append(all, section{table: topTable(sortByTrouble(o.now.State.Projects)), rowsAre: "projects"})
 	}
 	if len(o.now.Tasks) > 0 {
 		all = append(all, section{table: o.taskTable(bars), rowsAre: "tasks"})
@@ -152,11 +152,11 @@ func (o *overview) summary() string {
 			troubled++
 		}
 	}
-	words := []string{many(len(o.now.State.Projects), "project", "projects")}
+	words := []string{plural(len(o.now.State.Projects), "project", "projects")}
 	if troubled > 0 {
 		words = append(words, fmt.Sprintf("%d not at rest", troubled))
 	}
-	return strings.Join(append(words, fmt.Sprintf("%d of %d running", running, goal), many(len(o.now.Tasks), "open task", "open tasks")), ", ")
+	return strings.Join(append(words, fmt.Sprintf("%d of %d running", running, goal), plural(len(o.now.Tasks), "open task", "open tasks")), ", ")
 }
 
 // census counts the instances of a project.
@@ -181,7 +181,7 @@ func topTable(projects []contract.ProjectState) *table {
 		if c.running != c.goal {
 			running.style = busy
 		}
-		t.add(cell{p.Name, bold}, word(p.Status), number(c.goal), running, count(c.starting, busy), count(c.stopping, busy), count(c.failed, bad), text(wholly(p)))
+		t.add(cell{p.Name, bold}, word(p.Status), number(c.goal), running, count(c.starting, busy), count(c.stopping, busy), count(c.failed, bad), text(projectReason(p)))
 	}
 	return t
 }
@@ -194,7 +194,7 @@ func (o *overview) taskTable(bars bool) *table {
 	}
 	t := newTable(head...)
 	for _, task := range o.now.Tasks {
-		row := []cell{text(what(&task)), word(task.State), text(done(&task)), text(o.a.leftOf(&task)), text(task.Reason)}
+		row := []cell{text(describeTask(&task)), word(task.State), text(done(&task)), text(o.a.leftOf(&task)), text(task.Reason)}
 		if settledFreeze(&task) {
 			row[1] = cell{string(mariposa.StatusFrozen), quiet}
 		}

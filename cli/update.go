@@ -20,7 +20,7 @@ func (a *app) projectUpdate() *cobra.Command {
 	var u client.Update
 	var file string
 	var wait, sure bool
-	cmd := a.aProject(&cobra.Command{
+	cmd := a.projectArgument(&cobra.Command{
 		Use: "update [NAME] -m FILE", Short: "Give a project a new manifest",
 		Long: "Give a project a new manifest.\n\nWithout --previous and --force, the change is based on the newest version: it is\nshown as a difference and, on a terminal, asked about.\n\nShould somebody else change the project meanwhile, or have changed it since the version\nof --previous, nothing happens; on a terminal, what they did is named, what the update\nwould change now is shown, and it is asked about again. In scripts, say with --previous\nwhich version the file is based on.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -115,14 +115,14 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 		if mariposa.CodeOf(err) != mariposa.Conflict {
 			return done, a.noProject(err)
 		}
-		newest, by := a.faster(ctx, c, name, u.Previous)
+		newest, by := a.findNewer(ctx, c, name, u.Previous)
 		if newest == nil {
 			return nil, err // it is about something else
 		}
 		if sure || !a.interactive() {
-			return nil, a.overtaken(name, u.Previous, newest, by)
+			return nil, a.errOvertaken(name, u.Previous, newest, by)
 		}
-		a.note("somebody was faster: the newest version of %s is %s%s, and your change is based on %s", name, versionOf(newest.Number, newest.Version), by, short(u.Previous))
+		a.note("somebody was faster: the newest version of %s is %s%s, and your change is based on %s", name, versionOf(newest.Number, newest.Version), by, shortHash(u.Previous))
 		if newest.Manifest == string(text) {
 			a.note("it is the same manifest: nothing to do")
 			return &contract.Changed{Version: newest.Version, Number: newest.Number}, nil
@@ -135,10 +135,10 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 	}
 }
 
-// faster is the newest version of a project and who made it, if a change that was
+// findNewer is the newest version of a project and who made it, if a change that was
 // refused is based on another; nil if it is not, or cannot be read: then the
 // refusal is the news.
-func (a *app) faster(ctx context.Context, c *client.Client, name, previous string) (newest *contract.Version, by string) {
+func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous string) (newest *contract.Version, by string) {
 	p, err := c.Project(ctx, name)
 	if err != nil || previous == "" || isVersion(previous, p) {
 		return nil, ""
@@ -149,11 +149,11 @@ func (a *app) faster(ctx context.Context, c *client.Client, name, previous strin
 	return newest, prefixed(" by ", newest.Author) + prefixed(": ", newest.Message)
 }
 
-// overtaken says who was faster, and how to look at it.
-func (a *app) overtaken(name, previous string, newest *contract.Version, by string) error {
-	return hinted(
-		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, short(previous)),
-		"look at it with `%s project version diff %s %s`, bring your manifest up to date, then update again; or overwrite it with --force", a.calling(name), short(previous), short(newest.Version))
+// errOvertaken says who was faster, and how to look at it.
+func (a *app) errOvertaken(name, previous string, newest *contract.Version, by string) error {
+	return withHint(
+		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, shortHash(previous)),
+		"look at it with `%s project version diff %s %s`, bring your manifest up to date, then update again; or overwrite it with --force", a.commandPrefix(name), shortHash(previous), shortHash(newest.Version))
 }
 
 // isVersion reports whether a word means the newest version of a project, as the
@@ -164,7 +164,7 @@ func isVersion(word string, p *contract.Project) bool {
 
 func (a *app) showDiff(from, to, before, after string) {
 	p := a.paint(a.env.Stderr)
-	for _, line := range unified(from, to, before, after) {
+	for _, line := range unifiedDiff(from, to, before, after) {
 		fmt.Fprintln(a.env.Stderr, diffLine(p, line))
 	}
 }

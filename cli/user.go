@@ -13,8 +13,8 @@ import (
 func (a *app) userCommand() *cobra.Command {
 	cmd := a.group("user", "Look at users; make, disable and delete them",
 		a.userList(), a.userCreate(), a.userShow(), a.userUpdate(),
-		a.userAble("disable", "Let none of a user's tokens in any more", "is disabled: its tokens let nobody in", true),
-		a.userAble("enable", "Let a user's tokens in again", "is enabled again", false),
+		a.userToggle("disable", "Let none of a user's tokens in any more", "is disabled: its tokens let nobody in", true),
+		a.userToggle("enable", "Let a user's tokens in again", "is enabled again", false),
 		a.userDelete())
 	cmd.Aliases = []string{"users"}
 	return cmd
@@ -23,14 +23,14 @@ func (a *app) userCommand() *cobra.Command {
 // onUser is a command about one user.
 func (a *app) onUser(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, user string) error) *cobra.Command {
 	cmd.Use += " USER"
-	cmd.Args, cmd.ValidArgsFunction = takes(1, 1), a.wordsFrom(userNames)
-	return a.asks(cmd, func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, 1), a.wordsFrom(userNames)
+	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		return notFound(run(ctx, c, args[0]), "mariposa user list")
 	})
 }
 
 func (a *app) userList() *cobra.Command {
-	return a.asks(&cobra.Command{Use: "list", Short: "List the users that you can see", Args: takes(0, 0)},
+	return a.withClient(&cobra.Command{Use: "list", Short: "List the users that you can see", Args: argsBetween(0, 0)},
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Users(ctx)
 			return show(a, all, err, func() {
@@ -40,7 +40,7 @@ func (a *app) userList() *cobra.Command {
 					if u.Disabled {
 						state = cell{"disabled", bad}
 					}
-					t.add(cell{u.Name, bold}, text(dash(u.Email)), text(yes(u.Admin)), state, text(a.age(u.Created)))
+					t.add(cell{u.Name, bold}, text(dashIfEmpty(u.Email)), text(yesOrNo(u.Admin)), state, text(a.age(u.Created)))
 				}
 				a.printTable(t)
 			})
@@ -49,8 +49,8 @@ func (a *app) userList() *cobra.Command {
 
 func (a *app) userCreate() *cobra.Command {
 	var user contract.NewUser
-	cmd := a.asks(&cobra.Command{
-		Use: "create NAME", Short: "Make a user, with an organization of the same name", Args: takes(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+	cmd := a.withClient(&cobra.Command{
+		Use: "create NAME", Short: "Make a user, with an organization of the same name", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  mariposa user create ann --email ann@example.com\n  mariposa token create laptop --user ann",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		user.Name = args[0]
@@ -70,7 +70,7 @@ func (a *app) userShow() *cobra.Command {
 	return a.onUser(&cobra.Command{Use: "show", Short: "Show a user"}, func(ctx context.Context, c *client.Client, user string) error {
 		u, err := c.User(ctx, user)
 		return show(a, u, err, func() {
-			a.facts("name", cell{u.Name, bold}, "id", u.ID, "email", u.Email, "runs the installation", yes(u.Admin), "disabled", yes(u.Disabled),
+			a.facts("name", cell{u.Name, bold}, "id", u.ID, "email", u.Email, "runs the installation", yesOrNo(u.Admin), "disabled", yesOrNo(u.Disabled),
 				"own organization", u.OrganizationName, "created", a.stamp(u.Created))
 		})
 	})
@@ -99,8 +99,8 @@ func (a *app) userUpdate() *cobra.Command {
 	return cmd
 }
 
-// userAble lets a user in, or not.
-func (a *app) userAble(verb, short, effect string, disabled bool) *cobra.Command {
+// userToggle lets a user in, or not.
+func (a *app) userToggle(verb, short, effect string, disabled bool) *cobra.Command {
 	return a.onUser(&cobra.Command{Use: verb, Short: short}, func(ctx context.Context, c *client.Client, user string) error {
 		done, err := c.UpdateUser(ctx, user, contract.UserChange{Disabled: &disabled})
 		return changed(a, done, err, "user %s %s", user, effect)

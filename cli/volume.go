@@ -42,11 +42,11 @@ func (a *app) printVolumes(all []contract.Volume) {
 	}
 	t := newTable("VOLUME", "PROJECT", "STATE", "NODE", "SIZE", "USED BY", "AGE", "ID", "REASON")
 	for _, v := range all {
-		project := dash(v.ProjectName)
+		project := dashIfEmpty(v.ProjectName)
 		if v.Project == "" {
 			project += " (gone)"
 		}
-		t.add(cell{slotted(v), bold}, text(project), volumeState(v.State), text(dash(v.NodeName)), text(roomOf(v.Size)), text(dash(v.InstanceName)),
+		t.add(cell{slotted(v), bold}, text(project), volumeState(v.State), text(dashIfEmpty(v.NodeName)), text(roomOf(v.Size)), text(dashIfEmpty(v.InstanceName)),
 			text(a.age(v.Created)), text(v.ID), text(v.Reason))
 	}
 	a.printTable(t)
@@ -62,7 +62,7 @@ func roomOf(size int64) string {
 	return sizeOfBytes(size)
 }
 
-// volumeState colors a state as that of an instance that fares alike.
+// volumeState colors a state as that of an instance in a similar state.
 func volumeState(state string) cell {
 	like := map[string]mariposa.State{
 		"made": mariposa.StateRunning, "pending": mariposa.StateProvisioning, "deleting": mariposa.StateStopping, "unknown": mariposa.StateUnknown,

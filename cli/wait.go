@@ -29,42 +29,42 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	f.show.end()
 	switch {
 	case interrupted(ctx, err):
-		return hinted(errors.New("interrupted; the task goes on"), "see `%s queue show %s`", a.calling(""), id)
+		return withHint(errors.New("interrupted; the task goes on"), "see `%s queue show %s`", a.commandPrefix(""), id)
 	case err != nil:
-		return hinted(fmt.Errorf("lost sight of the task, which goes on: %w", err), "see `%s queue show %s`", a.calling(""), id)
+		return withHint(fmt.Errorf("lost sight of the task, which goes on: %w", err), "see `%s queue show %s`", a.commandPrefix(""), id)
 	case task.State == mariposa.TaskCompleted:
-		a.tellHeld(ctx, c, task)
+		a.printHowToGoOn(ctx, c, task)
 		return nil
 	case settledFreeze(task):
 		return nil
 	}
-	return Exit(exitFailed, hinted(fmt.Errorf("%s %s%s", what(task), task.State, because(task)), "see `%s queue show %s`", a.calling(""), id))
+	return Exit(exitFailed, withHint(fmt.Errorf("%s %s%s", describeTask(task), task.State, endReason(task)), "see `%s queue show %s`", a.commandPrefix(""), id))
 }
 
-// because is why a task ended as it did.
-func because(t *contract.Task) string {
+// endReason is why a task ended as it did.
+func endReason(t *contract.Task) string {
 	why := prefixed(": ", t.Reason)
-	told := t.ReasonCode == mariposa.ReasonTakenOver || t.ReasonCode == mariposa.ReasonEndedBy || t.ReasonCode == mariposa.ReasonTerminatedBy
-	if t.EndedBy != "" && !told {
+	reported := t.ReasonCode == mariposa.ReasonTakenOver || t.ReasonCode == mariposa.ReasonEndedBy || t.ReasonCode == mariposa.ReasonTerminatedBy
+	if t.EndedBy != "" && !reported {
 		why += " (ended by " + t.EndedBy + ")"
 	}
 	return why
 }
 
-// over reports whether there is nothing more to wait for. A freeze stays active
+// isOver reports whether there is nothing more to wait for. A freeze stays active
 // until the thaw; whoever waits for one waits until all has settled.
-func over(t *contract.Task) bool { return t.State.Ended() || settledFreeze(t) }
+func isOver(t *contract.Task) bool { return t.State.Ended() || settledFreeze(t) }
 
 // settledFreeze reports whether a task keeps its scope as it is, and what was
 // under way there has ended.
 func settledFreeze(t *contract.Task) bool {
-	return t.Task == mariposa.TaskFreeze && doing(t) == string(mariposa.TaskFreeze) &&
+	return t.Task == mariposa.TaskFreeze && taskVerb(t) == string(mariposa.TaskFreeze) &&
 		t.State == mariposa.TaskActive && t.Progress.Done >= t.Progress.Total
 }
 
-// tellHeld says which services a completed task has left half-way on purpose, and
+// printHowToGoOn says which services a completed task has left half-way on purpose, and
 // how to go on. It is a help, so it may fail.
-func (a *app) tellHeld(ctx context.Context, c *client.Client, t *contract.Task) {
+func (a *app) printHowToGoOn(ctx context.Context, c *client.Client, t *contract.Task) {
 	if t.Task != mariposa.TaskReprovision && t.Task != mariposa.TaskStart {
 		return // no others roll anything out
 	}
@@ -78,16 +78,16 @@ func (a *app) tellHeld(ctx context.Context, c *client.Client, t *contract.Task) 
 				continue
 			}
 			a.note("%s/%s is held%s", p.Name, s.Name, prefixed(": ", s.Reason))
-			a.note("  go on with      %s project reprovision --service %s   # --count N: so many further", a.calling(p.Name), s.Name)
-			a.note("  take back with  %s project revert", a.calling(p.Name))
+			a.note("  go on with      %s project reprovision --service %s   # --count N: so many further", a.commandPrefix(p.Name), s.Name)
+			a.note("  take back with  %s project revert", a.commandPrefix(p.Name))
 		}
 	}
 }
 
-// calling is how a command that a person is told to run begins: it means the same
+// commandPrefix is how a command that a person is told to run begins: it means the same
 // organization, and the project if there is one.
-func (a *app) calling(project string) string {
-	return "mariposa" + prefixed(" -o ", a.saidOrg()) + prefixed(" -j ", project)
+func (a *app) commandPrefix(project string) string {
+	return "mariposa" + prefixed(" -o ", a.organizationFlag()) + prefixed(" -j ", project)
 }
 
 // A follower reads the feed for what concerns one task.
@@ -103,9 +103,9 @@ type follower struct {
 // display shows how far a task is. It is told of each change, in order.
 type display interface {
 	task(t *contract.Task, at time.Time)
-	fares(how mariposa.Status, why string, at time.Time) // the project, meanwhile
-	trouble(why string)                                  // with the connection; empty: it is over
-	end()                                                // idempotent
+	projectStatus(how mariposa.Status, why string, at time.Time) // the project, meanwhile
+	trouble(why string)                                          // with the connection; empty: it is over
+	end()                                                        // idempotent
 }
 
 func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, error) {
@@ -123,7 +123,7 @@ func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, err
 			return nil, err
 		}
 		f.show.task(f.explained(ctx, task), time.Time{})
-		if over(task) {
+		if isOver(task) {
 			return task, nil
 		}
 		if mariposa.CodeOf(gone) == mariposa.ResourceNotFound {
@@ -142,8 +142,8 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 		if err != nil {
 			return nil, err
 		}
-		if e.Subject() == "project" && styles[e.Verb()] != none { // how it fares, not what was asked of it
-			f.show.fares(mariposa.Status(e.Verb()), e.Reason, e.Time)
+		if e.Subject() == "project" && styles[e.Verb()] != none { // its status, not what was asked of it
+			f.show.projectStatus(mariposa.Status(e.Verb()), e.Reason, e.Time)
 		}
 		if e.Subject() != "task" || e.Task != f.id {
 			continue
@@ -156,7 +156,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 		}
 		task.ProjectName = cmp.Or(task.ProjectName, f.name) // nobody knows the name of a deleted project
 		f.show.task(f.explained(ctx, task), e.Time)
-		if over(task) {
+		if isOver(task) {
 			return task, nil
 		}
 	}
@@ -172,7 +172,7 @@ func (f *follower) explained(ctx context.Context, t *contract.Task) *contract.Ta
 	for _, id := range t.WaitsFor {
 		if o, err := f.c.Task(ctx, id); err == nil && o.Task == mariposa.TaskFreeze {
 			more := *t
-			more.Reason += "; end the freeze with `" + f.a.calling(t.ProjectName) + " project thaw" + serviceFlags(o.Services) + "`"
+			more.Reason += "; end the freeze with `" + f.a.commandPrefix(t.ProjectName) + " project thaw" + serviceFlags(o.Services) + "`"
 			return &more
 		}
 	}

@@ -139,9 +139,9 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	quarter := task(mariposa.TaskActive, 25, 100)
 	quarter.ETA = after(41 * time.Second)
 	show.task(&quarter, noon.Add(11*time.Second))
-	show.fares(mariposa.StatusBlocked, "web: no node has room for it, and a very long story follows that no terminal can hold", noon.Add(12*time.Second))
+	show.projectStatus(mariposa.StatusBlocked, "web: no node has room for it, and a very long story follows that no terminal can hold", noon.Add(12*time.Second))
 	show.trouble("lost the server; trying again in 1s")
-	show.fares(mariposa.StatusConverging, "", noon.Add(20*time.Second)) // it gets on, and what held it is forgotten
+	show.projectStatus(mariposa.StatusConverging, "", noon.Add(20*time.Second)) // it gets on, and what held it is forgotten
 	show.task(ptr(task(mariposa.TaskActive, 99, 100)), noon.Add(21*time.Second))
 	show.task(ptr(task(mariposa.TaskCompleted, 100, 100)), noon.Add(60*time.Second))
 	show.end()
@@ -338,7 +338,7 @@ func TestWhatTheReasonSaysIsNotSaidTwice(t *testing.T) {
 		mariposa.ReasonNoNode:         "so it is; 2 out of reach; 4 outdated",
 		"":                            "so it is; 2 out of reach; 4 outdated",
 	} {
-		if got := aside(contract.ServiceState{Reason: "so it is", ReasonCode: code, Outdated: 4, Unknown: 2}); got != wanted {
+		if got := serviceNotes(contract.ServiceState{Reason: "so it is", ReasonCode: code, Outdated: 4, Unknown: 2}); got != wanted {
 			t.Errorf("%s became %q", code, got)
 		}
 	}
@@ -346,7 +346,7 @@ func TestWhatTheReasonSaysIsNotSaidTwice(t *testing.T) {
 		code mariposa.ReasonCode
 		want string
 	}{{mariposa.ReasonEndedBy, ": ended by task t2"}, {mariposa.ReasonThawed, ": ended by task t2 (ended by t2)"}} {
-		if got := because(&contract.Task{Reason: "ended by task t2", ReasonCode: c.code, EndedBy: "t2"}); got != c.want {
+		if got := endReason(&contract.Task{Reason: "ended by task t2", ReasonCode: c.code, EndedBy: "t2"}); got != c.want {
 			t.Errorf("%s became %q", c.code, got)
 		}
 	}

@@ -40,21 +40,21 @@ func (a *app) watcher(c *client.Client, project, service string) *watcher {
 }
 
 func (w *watcher) run(ctx context.Context) error {
-	if err := look(ctx, w); err != nil {
-		return quietly(ctx, err)
+	if err := readNow(ctx, w); err != nil {
+		return ignoreInterrupt(ctx, err)
 	}
 	if w.project != "" && w.service == "" && len(w.state.Projects) == 1 {
 		w.project = w.state.Projects[0].ID // the name may be another's before we are done
 	}
 	if w.a.hasScreen() {
 		s := &screen{a: w.a, c: w.c, project: w.project, service: w.service, pace: redraw, inside: w.inside, view: w}
-		return quietly(ctx, s.run(ctx))
+		return ignoreInterrupt(ctx, s.run(ctx))
 	}
-	return quietly(ctx, w.tellLines(ctx))
+	return ignoreInterrupt(ctx, w.printLines(ctx))
 }
 
-// quietly makes an interruption a good end.
-func quietly(ctx context.Context, err error) error {
+// ignoreInterrupt makes an interruption a good end.
+func ignoreInterrupt(ctx context.Context, err error) error {
 	if interrupted(ctx, err) {
 		return nil
 	}
@@ -77,19 +77,19 @@ func (w *watcher) asOf() int64 { return w.state.Revision }
 
 func (w *watcher) over() bool { return w.gone }
 
-// tellLines tells each change in a line, first what is.
-func (w *watcher) tellLines(ctx context.Context) error {
-	tell := newNarrator(w.a.env.Now)
+// printLines tells each change in a line, first what is.
+func (w *watcher) printLines(ctx context.Context) error {
+	show := newNarrator(w.a.env.Now)
 	for {
 		if err := w.describe(); err != nil {
 			return err
 		}
-		err := w.tellAll(ctx, tell)
+		err := w.followLines(ctx, show)
 		if mariposa.CodeOf(err) != mariposa.TooOld {
 			return err
 		}
 		// The feed no longer has our place: say what is now, and go on from there.
-		if err := look(ctx, w); err != nil {
+		if err := readNow(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -100,16 +100,16 @@ func (w *watcher) describe() error {
 		return w.a.printLine(w.state)
 	}
 	for _, p := range w.state.Projects {
-		fmt.Fprintln(w.a.env.Stdout, plain(fmt.Sprintf("%s %s is %s%s", clockOf(w.a.env.Now, time.Time{}), p.Name, p.Status, bracketed(wholly(p)))))
+		fmt.Fprintln(w.a.env.Stdout, plain(fmt.Sprintf("%s %s is %s%s", clockOf(w.a.env.Now, time.Time{}), p.Name, p.Status, bracketed(projectReason(p)))))
 		for _, s := range p.Services {
-			fmt.Fprintln(w.a.env.Stdout, plain(fmt.Sprintf("%s %s/%s is %s, %d of %d running%s", clockOf(w.a.env.Now, time.Time{}), p.Name, s.Name, s.Status, s.Running, s.Goal, bracketed(aside(s)))))
+			fmt.Fprintln(w.a.env.Stdout, plain(fmt.Sprintf("%s %s/%s is %s, %d of %d running%s", clockOf(w.a.env.Now, time.Time{}), p.Name, s.Name, s.Status, s.Running, s.Goal, bracketed(serviceNotes(s)))))
 		}
 	}
 	return nil
 }
 
-func (w *watcher) tellAll(ctx context.Context, tell *narrator) error {
-	for e, err := range w.c.Stream(ctx, client.StreamOptions{Since: w.state.Revision, Project: w.project, Lost: w.a.lost, Found: w.a.found}) {
+func (w *watcher) followLines(ctx context.Context, show *narrator) error {
+	for e, err := range w.c.Stream(ctx, client.StreamOptions{Since: w.state.Revision, Project: w.project, Lost: w.a.printLost, Found: w.a.printFound}) {
 		if err != nil {
 			return err
 		}
@@ -117,12 +117,12 @@ func (w *watcher) tellAll(ctx context.Context, tell *narrator) error {
 			continue
 		}
 		if w.a.global.json {
-			if err := look(ctx, w); err != nil {
+			if err := readNow(ctx, w); err != nil {
 				return err
 			}
 			err = w.a.printLine(w.state)
-		} else if tell.fresh(e) {
-			_, err = fmt.Fprintln(w.a.env.Stdout, tell.line(e))
+		} else if show.isNews(e) {
+			_, err = fmt.Fprintln(w.a.env.Stdout, show.line(e))
 		}
 		if err != nil || w.ended(e) {
 			return err
@@ -149,11 +149,11 @@ func (w *watcher) sections() []section {
 	if len(w.state.Projects) == 0 {
 		return nil
 	}
-	return []section{{stateTable(w.state.Projects), "lines", func() *table { return stateTable(troubledFirst(w.state.Projects)) }}}
+	return []section{{stateTable(w.state.Projects), "lines", func() *table { return stateTable(sortByTrouble(w.state.Projects)) }}}
 }
 
-// troubledFirst puts what needs a look before the rest.
-func troubledFirst(projects []contract.ProjectState) []contract.ProjectState {
+// sortByTrouble puts what needs a look before the rest.
+func sortByTrouble(projects []contract.ProjectState) []contract.ProjectState {
 	order := slices.Clone(projects)
 	slices.SortStableFunc(order, func(x, y contract.ProjectState) int { return rank(x) - rank(y) })
 	return order

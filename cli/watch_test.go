@@ -69,7 +69,7 @@ func TestWatchShowsWhatNeedsALookWhenThereIsNoRoom(t *testing.T) {
 	s.Projects[5].Status, s.Projects[5].Reason = mariposa.StatusBlocked, strings.Repeat("no node has room ", 20)
 	w := shown(t, nil, false, watching(&s))
 	w.latest = []string{"one", "two", "three", "four", "five"}
-	golden(t, "watch-small", w.tells(news{lost: "lost it"}, window(60, 14))+"\n")
+	golden(t, "watch-small", w.tells(streamNews{lost: "lost it"}, window(60, 14))+"\n")
 }
 
 func TestLiveViewsEndWithTheirProject(t *testing.T) {

@@ -25,9 +25,9 @@ type AuditFilter struct {
 	Limit   int // at most so many, the newest; 0: all
 }
 
-func (c *Client) audited(f AuditFilter) url.Values {
+func (c *Client) auditQuery(f AuditFilter) url.Values {
 	q := c.owned()
-	set(q, "project", f.Project, "actor", f.Actor, "action", f.Action, "outcome", string(f.Outcome))
+	setParameter(q, "project", f.Project, "actor", f.Actor, "action", f.Action, "outcome", string(f.Outcome))
 	if !f.Since.IsZero() {
 		q.Set("since", f.Since.UTC().Format(time.RFC3339Nano))
 	}
@@ -44,14 +44,14 @@ const auditPage = 500
 // organization, or else of all that the caller may audit. It turns the pages by
 // itself.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) (*contract.Audit, error) {
-	all, q := &contract.Audit{Records: []mariposa.Audit{}}, c.audited(f)
+	all, q := &contract.Audit{Records: []mariposa.Audit{}}, c.auditQuery(f)
 	err := pages(q, func() (string, error) {
 		ask := auditPage
 		if f.Limit > 0 {
 			ask = min(ask, f.Limit-len(all.Records))
 		}
 		q.Set("limit", strconv.Itoa(ask))
-		page, err := answer[contract.Audit](ctx, c, get("/v1/audit", q))
+		page, err := send[contract.Audit](ctx, c, get("/v1/audit", q))
 		if err != nil {
 			return "", err
 		}
@@ -73,7 +73,7 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) (*contract.Audit, err
 // error ends it.
 func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
-		r := get("/v1/audit", c.audited(f))
+		r := get("/v1/audit", c.auditQuery(f))
 		r.accept = "application/x-ndjson"
 		res, err := c.open(ctx, r)
 		if err != nil {

@@ -125,17 +125,17 @@ func get(path string, query url.Values) request {
 	return request{method: http.MethodGet, path: path, query: query}
 }
 
-func put(path string, document any) request { return carrying(http.MethodPut, path, document) }
+func put(path string, document any) request { return withDocument(http.MethodPut, path, document) }
 
-func post(path string, document any) request { return carrying(http.MethodPost, path, document) }
+func post(path string, document any) request { return withDocument(http.MethodPost, path, document) }
 
 func remove(path string, query url.Values) request {
 	return request{method: http.MethodDelete, path: path, query: query}
 }
 
-// carrying is a request with a JSON document. Documents are structs of ours, which
+// withDocument is a request with a JSON document. Documents are structs of ours, which
 // always marshal.
-func carrying(method, path string, document any) request {
+func withDocument(method, path string, document any) request {
 	body, err := json.Marshal(document)
 	if err != nil {
 		panic(fmt.Sprintf("client: a document that is no JSON: %v", err))
@@ -196,7 +196,7 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "cannot ask for %q: %w", r.path, err)
 	}
-	c.dress(req, r)
+	c.addHeaders(req, r)
 	res, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
@@ -212,22 +212,22 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 func (c *Client) address(r request) string {
 	u := c.base
 	u.User, u.Path, u.RawPath = nil, "", ""
-	address := u.String() + c.base.EscapedPath() + c.acting(r.path)
+	address := u.String() + c.base.EscapedPath() + c.actingPath(r.path)
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
 	}
 	return address
 }
 
-// acting is a path for the user that is acted for.
-func (c *Client) acting(path string) string {
+// actingPath is a path for the user that is acted for.
+func (c *Client) actingPath(path string) string {
 	if rest, ok := strings.CutPrefix(path, "/v1/"); ok && c.user != "" {
-		return under("/v1/users", c.user) + "/" + rest
+		return pathUnder("/v1/users", c.user) + "/" + rest
 	}
 	return path
 }
 
-func (c *Client) dress(req *http.Request, r request) {
+func (c *Client) addHeaders(req *http.Request, r request) {
 	req.Header.Set("User-Agent", c.agent)
 	req.Header.Set("Accept", cmp.Or(r.accept, "application/json"))
 	if r.kind != "" {

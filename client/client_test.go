@@ -262,7 +262,7 @@ func TestNobodyThereIsSaidWithWhatToDo(t *testing.T) {
 	}
 }
 
-func TestWhoMistakesTLSForPlainHTTPIsToldSo(t *testing.T) {
+func TestWhoMistakesTLSForPlainHTTPGetsToKnow(t *testing.T) {
 	t.Parallel()
 	secret := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secret.Config.ErrorLog = log.New(io.Discard, "", 0) // that somebody came without TLS is what is meant

@@ -76,12 +76,12 @@ type EventFilter struct {
 func (c *Client) Events(ctx context.Context, f EventFilter) (*Events, error) {
 	q := c.feed(f.Project, f.Limit)
 	q.Set("since", strconv.FormatInt(f.Since, 10))
-	return answer[Events](ctx, c, get("/v1/events", q))
+	return send[Events](ctx, c, get("/v1/events", q))
 }
 
 // LatestEvents returns the newest events, oldest first.
 func (c *Client) LatestEvents(ctx context.Context, project string, limit int) (*Events, error) {
-	return answer[Events](ctx, c, get("/v1/events", c.feed(project, limit)))
+	return send[Events](ctx, c, get("/v1/events", c.feed(project, limit)))
 }
 
 func (c *Client) feed(project string, limit int) url.Values {

@@ -50,7 +50,7 @@ func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, er
 			q.Set("cols", strconv.Itoa(o.Cols))
 		}
 	}
-	conn, err := c.dial(ctx, get(under("/v1/instances", id, "exec"), q))
+	conn, err := c.dial(ctx, get(pathUnder("/v1/instances", id, "exec"), q))
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, er
 // dial opens a WebSocket.
 func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
 	dressed := &http.Request{Header: http.Header{}}
-	c.dress(dressed, r)
+	c.addHeaders(dressed, r)
 	conn, res, err := websocket.Dial(ctx, strings.Replace(c.address(r), "http", "ws", 1), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: dressed.Header})
 	if err == nil {
 		return conn, nil

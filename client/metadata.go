@@ -11,13 +11,13 @@ import (
 
 // Metadata lists a project's metadata. Secrets are masked unless revealed.
 func (c *Client) Metadata(ctx context.Context, project string, reveal bool) (*contract.Metadata, error) {
-	return answer[contract.Metadata](ctx, c, get(at(project, "metadata"), c.revealing(reveal)))
+	return send[contract.Metadata](ctx, c, get(pathOf(project, "metadata"), c.revealQuery(reveal)))
 }
 
 // MetadataDocument returns the metadata as YAML, byte for byte as it was submitted
 // but for secrets, which are masked unless revealed.
 func (c *Client) MetadataDocument(ctx context.Context, project string, reveal bool) ([]byte, error) {
-	r := get(at(project, "metadata"), c.revealing(reveal))
+	r := get(pathOf(project, "metadata"), c.revealQuery(reveal))
 	r.accept = yaml
 	return c.bytes(ctx, r)
 }
@@ -26,14 +26,14 @@ func (c *Client) MetadataDocument(ctx context.Context, project string, reveal bo
 // Previous, Force and Message count.
 func (c *Client) ImportMetadata(ctx context.Context, project string, document []byte, u Update) (*contract.Changed, error) {
 	q := c.owned()
-	set(q, "previous", u.Previous, "message", u.Message)
+	setParameter(q, "previous", u.Previous, "message", u.Message)
 	setIf(q, "force", u.Force)
-	return answer[contract.Changed](ctx, c, request{method: http.MethodPut, path: at(project, "metadata"), query: q, body: document, kind: yaml})
+	return send[contract.Changed](ctx, c, request{method: http.MethodPut, path: pathOf(project, "metadata"), query: q, body: document, kind: yaml})
 }
 
 // MetadataKey returns one key. A secret is masked unless revealed.
 func (c *Client) MetadataKey(ctx context.Context, project, key string, reveal bool) (*contract.MetadataKey, error) {
-	return answer[contract.MetadataKey](ctx, c, get(at(project, "metadata", key), c.revealing(reveal)))
+	return send[contract.MetadataKey](ctx, c, get(pathOf(project, "metadata", key), c.revealQuery(reveal)))
 }
 
 // KeyChange says on which condition a key is changed, and why.
@@ -45,15 +45,15 @@ type KeyChange struct {
 // SetMetadata sets one key.
 func (c *Client) SetMetadata(ctx context.Context, project, key string, value contract.MetadataValue, change KeyChange) (*contract.Changed, error) {
 	q := c.owned()
-	set(q, "cas", change.CAS, "message", change.Message)
-	return answer[contract.Changed](ctx, c, put(at(project, "metadata", key), value).with(q))
+	setParameter(q, "cas", change.CAS, "message", change.Message)
+	return send[contract.Changed](ctx, c, put(pathOf(project, "metadata", key), value).with(q))
 }
 
 // DeleteMetadata takes one key out. With a CAS, only if nobody has changed it since.
 func (c *Client) DeleteMetadata(ctx context.Context, project, key, cas string) (*contract.Changed, error) {
 	q := c.owned()
-	set(q, "cas", cas)
-	return answer[contract.Changed](ctx, c, remove(at(project, "metadata", key), q))
+	setParameter(q, "cas", cas)
+	return send[contract.Changed](ctx, c, remove(pathOf(project, "metadata", key), q))
 }
 
 // CountMetadata adds to a key that is a number, or with a negative number takes
@@ -65,10 +65,10 @@ func (c *Client) CountMetadata(ctx context.Context, project, key string, by int6
 	}
 	q := c.owned()
 	q.Set("by", strconv.FormatInt(by, 10))
-	return answer[contract.Changed](ctx, c, request{method: http.MethodPost, path: at(project, "metadata", key, verb), query: q})
+	return send[contract.Changed](ctx, c, request{method: http.MethodPost, path: pathOf(project, "metadata", key, verb), query: q})
 }
 
-func (c *Client) revealing(reveal bool) url.Values {
+func (c *Client) revealQuery(reveal bool) url.Values {
 	q := c.owned()
 	setIf(q, "reveal", reveal)
 	return q

@@ -8,8 +8,8 @@ import (
 	"net/url"
 )
 
-// answer calls the API for a document.
-func answer[T any](ctx context.Context, c *Client, r request) (*T, error) {
+// send calls the API for a document.
+func send[T any](ctx context.Context, c *Client, r request) (*T, error) {
 	document := new(T)
 	if err := c.do(ctx, r, document); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func through[P, T any](ctx context.Context, c *Client, path string, q url.Values
 	return func(yield func(T, error) bool) {
 		q := maps.Clone(q) // it takes the markers
 		err := pages(q, func() (string, error) {
-			page, err := answer[P](ctx, c, get(path, q))
+			page, err := send[P](ctx, c, get(path, q))
 			if err != nil {
 				return "", err
 			}

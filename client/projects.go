@@ -27,77 +27,77 @@ type Update struct {
 // Projects lists the projects, all of them or those with a name.
 func (c *Client) Projects(ctx context.Context, name string) (*contract.Projects, error) {
 	q := c.owned()
-	set(q, "name", name)
-	return answer[contract.Projects](ctx, c, get("/v1/projects", q))
+	setParameter(q, "name", name)
+	return send[contract.Projects](ctx, c, get("/v1/projects", q))
 }
 
 // CreateProject makes a project from a manifest in YAML.
 func (c *Client) CreateProject(ctx context.Context, name string, manifest []byte, message string) (*contract.Changed, error) {
 	q := c.owned()
-	set(q, "name", name, "message", message)
-	return answer[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/projects", query: q, body: manifest, kind: yaml})
+	setParameter(q, "name", name, "message", message)
+	return send[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/projects", query: q, body: manifest, kind: yaml})
 }
 
 // NewProject makes a project with its metadata in one go. The organization is the
 // client's unless the document names one.
 func (c *Client) NewProject(ctx context.Context, project contract.NewProject) (*contract.Changed, error) {
 	project.Organization = cmp.Or(project.Organization, c.organization)
-	return answer[contract.Changed](ctx, c, post("/v1/projects", project))
+	return send[contract.Changed](ctx, c, post("/v1/projects", project))
 }
 
 // CopyProject makes a new project of another's newest manifest.
 func (c *Client) CopyProject(ctx context.Context, project string, to contract.Copy) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, post(at(project, "copy"), to).with(c.owned()))
+	return send[contract.Changed](ctx, c, post(pathOf(project, "copy"), to).with(c.owned()))
 }
 
 // MoveProject gives a project to another organization. Its instances run on.
 func (c *Client) MoveProject(ctx context.Context, project, organization string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, post(at(project, "move"), contract.Move{Organization: organization}).with(c.owned()))
+	return send[contract.Changed](ctx, c, post(pathOf(project, "move"), contract.Move{Organization: organization}).with(c.owned()))
 }
 
 // RenameProject gives a project another name. Its instances run on.
 func (c *Client) RenameProject(ctx context.Context, project, name string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(at(project), contract.ProjectChange{Name: name}).with(c.owned()))
+	return send[contract.Changed](ctx, c, put(pathOf(project), contract.ProjectChange{Name: name}).with(c.owned()))
 }
 
 // ProjectUsers lists who may do what in a project, and where each has it from.
 func (c *Client) ProjectUsers(ctx context.Context, project string) (*contract.Members, error) {
-	return answer[contract.Members](ctx, c, get(at(project, "users"), c.owned()))
+	return send[contract.Members](ctx, c, get(pathOf(project, "users"), c.owned()))
 }
 
 // PutProjectUser gives a user a role in a project, in place of any before.
 func (c *Client) PutProjectUser(ctx context.Context, project, user string, role mariposa.Role) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(at(project, "users", user), contract.MemberChange{Role: string(role)}).with(c.owned()))
+	return send[contract.Changed](ctx, c, put(pathOf(project, "users", user), contract.MemberChange{Role: string(role)}).with(c.owned()))
 }
 
 // RemoveProjectUser takes a user's role in a project away.
 func (c *Client) RemoveProjectUser(ctx context.Context, project, user string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(at(project, "users", user), c.owned()))
+	return send[contract.Changed](ctx, c, remove(pathOf(project, "users", user), c.owned()))
 }
 
 // Project returns one project, by its name or id.
 func (c *Client) Project(ctx context.Context, project string) (*contract.Project, error) {
-	return answer[contract.Project](ctx, c, get(at(project), c.owned()))
+	return send[contract.Project](ctx, c, get(pathOf(project), c.owned()))
 }
 
 // UpdateManifest submits a new manifest in YAML.
 func (c *Client) UpdateManifest(ctx context.Context, project string, manifest []byte, u Update) (*contract.Changed, error) {
 	q := c.owned()
-	set(q, "previous", u.Previous, "rolling", u.Rolling, "canary", u.Canary, "message", u.Message)
+	setParameter(q, "previous", u.Previous, "rolling", u.Rolling, "canary", u.Canary, "message", u.Message)
 	setIf(q, "force", u.Force)
-	return answer[contract.Changed](ctx, c, request{method: http.MethodPut, path: at(project, "manifest"), query: q, body: manifest, kind: yaml})
+	return send[contract.Changed](ctx, c, request{method: http.MethodPut, path: pathOf(project, "manifest"), query: q, body: manifest, kind: yaml})
 }
 
 // Manifest returns the newest manifest, byte for byte as it was submitted.
 func (c *Client) Manifest(ctx context.Context, project string) ([]byte, error) {
-	r := get(at(project, "manifest"), c.owned())
+	r := get(pathOf(project, "manifest"), c.owned())
 	r.accept = yaml
 	return c.bytes(ctx, r)
 }
 
 // Graph is a project as a graph.
 func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, error) {
-	return answer[contract.Graph](ctx, c, get(at(project, "graph"), c.owned()))
+	return send[contract.Graph](ctx, c, get(pathOf(project, "graph"), c.owned()))
 }
 
 // DeleteProject deletes a project. With force, its instances are stopped first,
@@ -105,7 +105,7 @@ func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, er
 func (c *Client) DeleteProject(ctx context.Context, project string, force bool) (*contract.Changed, error) {
 	q := c.owned()
 	setIf(q, "force", force)
-	return answer[contract.Changed](ctx, c, remove(at(project), q))
+	return send[contract.Changed](ctx, c, remove(pathOf(project), q))
 }
 
 // DeleteWithVolumes deletes a project like DeleteProject, and its volumes with it.
@@ -113,17 +113,17 @@ func (c *Client) DeleteWithVolumes(ctx context.Context, project string, force bo
 	q := c.owned()
 	q.Set("volumes", "true")
 	setIf(q, "force", force)
-	return answer[contract.Changed](ctx, c, remove(at(project), q))
+	return send[contract.Changed](ctx, c, remove(pathOf(project), q))
 }
 
 // Act changes the state of a project: start, stop, reprovision, scale and so on.
 func (c *Client) Act(ctx context.Context, project string, action contract.Action) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(at(project, "state"), action).with(c.owned()))
+	return send[contract.Changed](ctx, c, put(pathOf(project, "state"), action).with(c.owned()))
 }
 
 // ActOnService changes the state of one service.
 func (c *Client) ActOnService(ctx context.Context, project, service string, action contract.Action) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(at(project, "services", service, "state"), action).with(c.owned()))
+	return send[contract.Changed](ctx, c, put(pathOf(project, "services", service, "state"), action).with(c.owned()))
 }
 
 // Scale sets the scales of services in one task. A scale is a number, or a
@@ -163,7 +163,7 @@ func amount(s string) any {
 // owned are the query parameters of a path that begins with a project's name.
 func (c *Client) owned() url.Values {
 	q := url.Values{}
-	set(q, "organization", c.organization)
+	setParameter(q, "organization", c.organization)
 	return q
 }
 
@@ -177,8 +177,8 @@ func (c *Client) about(project string) url.Values {
 	return q
 }
 
-// set sets parameters, given as name and value, that are not empty.
-func set(q url.Values, pairs ...string) {
+// setParameter sets parameters, given as name and value, that are not empty.
+func setParameter(q url.Values, pairs ...string) {
 	for n := 0; n+1 < len(pairs); n += 2 {
 		if pairs[n+1] != "" {
 			q.Set(pairs[n], pairs[n+1])
@@ -193,10 +193,10 @@ func setIf(q url.Values, key string, yes bool) {
 	}
 }
 
-// at is the path of something of a project.
-func at(parts ...string) string { return under("/v1/projects", parts...) }
+// pathOf is the path of something of a project.
+func pathOf(parts ...string) string { return pathUnder("/v1/projects", parts...) }
 
-func under(root string, parts ...string) string {
+func pathUnder(root string, parts ...string) string {
 	var b bytes.Buffer
 	b.WriteString(root)
 	for _, p := range parts {

@@ -18,7 +18,7 @@ type VolumeFilter struct {
 // it.
 func (c *Client) Volumes(ctx context.Context, f VolumeFilter) iter.Seq2[contract.Volume, error] {
 	q := c.owned()
-	set(q, "project", f.Project, "service", f.Service, "node", f.Node)
+	setParameter(q, "project", f.Project, "service", f.Service, "node", f.Node)
 	return through(ctx, c, "/v1/volumes", q, func(page *contract.Volumes) ([]contract.Volume, string) { return page.Volumes, page.Marker })
 }
 
@@ -30,20 +30,20 @@ func (c *Client) AllVolumes(ctx context.Context, f VolumeFilter) (*contract.Volu
 
 // Volume returns one volume, by its id or the beginning of it.
 func (c *Client) Volume(ctx context.Context, id string) (*contract.Volume, error) {
-	return answer[contract.Volume](ctx, c, get(under("/v1/volumes", id), nil))
+	return send[contract.Volume](ctx, c, get(pathUnder("/v1/volumes", id), nil))
 }
 
 // DeleteVolume deletes a volume with what is in it. Its node removes it as soon as
 // it can be reached.
 func (c *Client) DeleteVolume(ctx context.Context, id string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(under("/v1/volumes", id), nil))
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/volumes", id), nil))
 }
 
 // Networks goes through all networks, or those that a project uses, page by page. The
 // first error ends it.
 func (c *Client) Networks(ctx context.Context, project string) iter.Seq2[contract.Network, error] {
 	q := c.owned()
-	set(q, "project", project)
+	setParameter(q, "project", project)
 	return through(ctx, c, "/v1/networks", q, func(page *contract.Networks) ([]contract.Network, string) { return page.Networks, page.Marker })
 }
 
@@ -55,10 +55,10 @@ func (c *Client) AllNetworks(ctx context.Context, project string) (*contract.Net
 
 // Network returns one network, by its id or the beginning of it.
 func (c *Client) Network(ctx context.Context, id string) (*contract.Network, error) {
-	return answer[contract.Network](ctx, c, get(under("/v1/networks", id), nil))
+	return send[contract.Network](ctx, c, get(pathUnder("/v1/networks", id), nil))
 }
 
 // DeleteNetwork deletes a network that nothing uses.
 func (c *Client) DeleteNetwork(ctx context.Context, id string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(under("/v1/networks", id), nil))
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/networks", id), nil))
 }

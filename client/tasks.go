@@ -24,12 +24,12 @@ const largestPage = 1000
 // answer says that there are more.
 func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
 	q := c.about(f.Project)
-	set(q, "service", f.Service, "state", f.State)
+	setParameter(q, "service", f.Service, "state", f.State)
 	setIf(q, "all", f.All)
 	bounded(q, f.Limit)
 	all := &contract.Tasks{Tasks: []contract.Task{}}
 	err := pages(q, func() (string, error) {
-		page, err := answer[contract.Tasks](ctx, c, get("/v1/queue", q))
+		page, err := send[contract.Tasks](ctx, c, get("/v1/queue", q))
 		if err != nil {
 			return "", err
 		}
@@ -59,7 +59,7 @@ func bounded(q url.Values, limit int) {
 
 // Task returns one task with its newest steps.
 func (c *Client) Task(ctx context.Context, id string) (*contract.Task, error) {
-	return answer[contract.Task](ctx, c, get(under("/v1/queue", id), nil))
+	return send[contract.Task](ctx, c, get(pathUnder("/v1/queue", id), nil))
 }
 
 // TaskSteps returns one task with so many of its newest steps; 0: all of them. It
@@ -69,7 +69,7 @@ func (c *Client) TaskSteps(ctx context.Context, id string, limit int) (*contract
 	bounded(q, limit)
 	var task *contract.Task
 	err := pages(q, func() (string, error) {
-		page, err := answer[contract.Task](ctx, c, get(under("/v1/queue", id), q))
+		page, err := send[contract.Task](ctx, c, get(pathUnder("/v1/queue", id), q))
 		if err != nil {
 			return "", err
 		}
@@ -93,5 +93,5 @@ func (c *Client) TaskSteps(ctx context.Context, id string, limit int) (*contract
 // TerminateTask ends a task. What an active one was at stays as it is: its scope
 // is frozen.
 func (c *Client) TerminateTask(ctx context.Context, id string) (*contract.Terminated, error) {
-	return answer[contract.Terminated](ctx, c, remove(under("/v1/queue", id), nil))
+	return send[contract.Terminated](ctx, c, remove(pathUnder("/v1/queue", id), nil))
 }

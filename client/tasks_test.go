@@ -11,9 +11,9 @@ import (
 	"mariposa/contract"
 )
 
-// stack is a server with so many tasks, or steps of a task, newest first, which
+// taskServer is a server with so many tasks, or steps of a task, newest first, which
 // gives at most so many at a time.
-func stack(t *testing.T, total, most int) *Client {
+func taskServer(t *testing.T, total, most int) *Client {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		limit, _ := strconv.Atoi(r.FormValue("limit"))
@@ -57,7 +57,7 @@ func TestPagesAreTurnedUntilThereIsEnough(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := stack(t, c.total, c.most)
+			s := taskServer(t, c.total, c.most)
 			tasks, err := s.Queue(ctx, TaskFilter{All: true, Limit: c.limit})
 			if err != nil || len(tasks.Tasks) != c.want || tasks.Marker != c.more {
 				t.Errorf("tasks: %d, marker %q, %v", len(tasks.Tasks), tasks.Marker, err)

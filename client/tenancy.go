@@ -11,77 +11,77 @@ import (
 
 // Whoami tells who the client's token belongs to, and within which bounds.
 func (c *Client) Whoami(ctx context.Context) (*contract.Whoami, error) {
-	return answer[contract.Whoami](ctx, c, get("/v1/user", nil))
+	return send[contract.Whoami](ctx, c, get("/v1/user", nil))
 }
 
 // Users lists the users.
 func (c *Client) Users(ctx context.Context) (*contract.Users, error) {
-	return answer[contract.Users](ctx, c, get("/v1/users", nil))
+	return send[contract.Users](ctx, c, get("/v1/users", nil))
 }
 
 // User returns one user, by name or id.
 func (c *Client) User(ctx context.Context, user string) (*contract.User, error) {
-	return answer[contract.User](ctx, c, get(under("/v1/users", user), nil))
+	return send[contract.User](ctx, c, get(pathUnder("/v1/users", user), nil))
 }
 
 // CreateUser makes a user, with an organization of its own.
 func (c *Client) CreateUser(ctx context.Context, user contract.NewUser) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, post("/v1/users", user))
+	return send[contract.Changed](ctx, c, post("/v1/users", user))
 }
 
 // UpdateUser changes what the document names of a user.
 func (c *Client) UpdateUser(ctx context.Context, user string, change contract.UserChange) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(under("/v1/users", user), change))
+	return send[contract.Changed](ctx, c, put(pathUnder("/v1/users", user), change))
 }
 
 // DeleteUser deletes a user.
 func (c *Client) DeleteUser(ctx context.Context, user string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(under("/v1/users", user), nil))
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/users", user), nil))
 }
 
 // Organizations lists the organizations that the caller can see.
 func (c *Client) Organizations(ctx context.Context) (*contract.Organizations, error) {
-	return answer[contract.Organizations](ctx, c, get("/v1/organizations", nil))
+	return send[contract.Organizations](ctx, c, get("/v1/organizations", nil))
 }
 
 // Organization returns one organization, by name or id.
 func (c *Client) Organization(ctx context.Context, org string) (*contract.Organization, error) {
-	return answer[contract.Organization](ctx, c, get(inOrg(org), nil))
+	return send[contract.Organization](ctx, c, get(inOrg(org), nil))
 }
 
 // CreateOrganization makes an organization, owned by the caller.
 func (c *Client) CreateOrganization(ctx context.Context, org contract.NewOrganization) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, post("/v1/organizations", org))
+	return send[contract.Changed](ctx, c, post("/v1/organizations", org))
 }
 
 // UpdateOrganization changes what the document names of an organization.
 func (c *Client) UpdateOrganization(ctx context.Context, org string, change contract.OrganizationChange) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(inOrg(org), change))
+	return send[contract.Changed](ctx, c, put(inOrg(org), change))
 }
 
 // DeleteOrganization deletes an organization.
 func (c *Client) DeleteOrganization(ctx context.Context, org string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(inOrg(org), nil))
+	return send[contract.Changed](ctx, c, remove(inOrg(org), nil))
 }
 
 // Members lists the members of an organization.
 func (c *Client) Members(ctx context.Context, org string) (*contract.Members, error) {
-	return answer[contract.Members](ctx, c, get(inOrg(org, "members"), nil))
+	return send[contract.Members](ctx, c, get(inOrg(org, "members"), nil))
 }
 
 // PutMember makes a user a member of an organization, or gives one another role.
 func (c *Client) PutMember(ctx context.Context, org, user string, role mariposa.OrgRole) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(inOrg(org, "members", user), contract.MemberChange{Role: string(role)}))
+	return send[contract.Changed](ctx, c, put(inOrg(org, "members", user), contract.MemberChange{Role: string(role)}))
 }
 
 // RemoveMember ends a membership. Anybody may end their own.
 func (c *Client) RemoveMember(ctx context.Context, org, user string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(inOrg(org, "members", user), nil))
+	return send[contract.Changed](ctx, c, remove(inOrg(org, "members", user), nil))
 }
 
 // Quota returns what an organization may ask for, and what it does.
 func (c *Client) Quota(ctx context.Context, org string) (*contract.Quota, error) {
-	return answer[contract.Quota](ctx, c, get(inOrg(org, "quota"), nil))
+	return send[contract.Quota](ctx, c, get(inOrg(org, "quota"), nil))
 }
 
 // QuotaChange says which figures of a quota to change. All others stay.
@@ -108,47 +108,47 @@ func (c *Client) SetQuota(ctx context.Context, org string, change QuotaChange) (
 	for _, name := range change.Lift {
 		figures[name] = nil
 	}
-	return answer[contract.Quota](ctx, c, put(inOrg(org, "quota"), figures))
+	return send[contract.Quota](ctx, c, put(inOrg(org, "quota"), figures))
 }
 
 // Tokens lists the caller's tokens, or for who runs the installation another
 // user's.
 func (c *Client) Tokens(ctx context.Context, user string) (*contract.Tokens, error) {
 	q := url.Values{}
-	set(q, "user", user)
-	return answer[contract.Tokens](ctx, c, get("/v1/tokens", q))
+	setParameter(q, "user", user)
+	return send[contract.Tokens](ctx, c, get("/v1/tokens", q))
 }
 
 // CreateToken makes a token. The answer holds the secret, this once.
 func (c *Client) CreateToken(ctx context.Context, token contract.NewToken) (*contract.Token, error) {
-	return answer[contract.Token](ctx, c, post("/v1/tokens", token))
+	return send[contract.Token](ctx, c, post("/v1/tokens", token))
 }
 
 // RevokeToken ends a token, by its id.
 func (c *Client) RevokeToken(ctx context.Context, id string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(under("/v1/tokens", id), nil))
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/tokens", id), nil))
 }
 
 // Packages lists the named sizes.
 func (c *Client) Packages(ctx context.Context) (*contract.Packages, error) {
-	return answer[contract.Packages](ctx, c, get("/v1/packages", nil))
+	return send[contract.Packages](ctx, c, get("/v1/packages", nil))
 }
 
 // PutPackage makes a named size, or changes one.
 func (c *Client) PutPackage(ctx context.Context, p contract.Package) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(under("/v1/packages", p.Name), p))
+	return send[contract.Changed](ctx, c, put(pathUnder("/v1/packages", p.Name), p))
 }
 
 // DeletePackage deletes a named size.
 func (c *Client) DeletePackage(ctx context.Context, name string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(under("/v1/packages", name), nil))
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/packages", name), nil))
 }
 
 // RotateKey makes a new key of the installation and seals what the old one sealed
 // with it.
 func (c *Client) RotateKey(ctx context.Context) (*contract.KeyRotation, error) {
-	return answer[contract.KeyRotation](ctx, c, request{method: http.MethodPost, path: "/v1/keys/rotate"})
+	return send[contract.KeyRotation](ctx, c, request{method: http.MethodPost, path: "/v1/keys/rotate"})
 }
 
 // inOrg is the path of something of an organization.
-func inOrg(parts ...string) string { return under("/v1/organizations", parts...) }
+func inOrg(parts ...string) string { return pathUnder("/v1/organizations", parts...) }

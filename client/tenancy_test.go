@@ -81,8 +81,8 @@ func TestAnotherRootIsTrustedWhenNamed(t *testing.T) {
 	}
 }
 
-// auditing is a server with so many audit records, the newest with the highest id.
-func auditing(t *testing.T, total int) *Client {
+// auditServer is a server with so many audit records, the newest with the highest id.
+func auditServer(t *testing.T, total int) *Client {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		before, err := strconv.Atoi(r.FormValue("marker"))
@@ -104,7 +104,7 @@ func auditing(t *testing.T, total int) *Client {
 func TestAuditTurnsThePagesAsFarAsIsWanted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ total, limit, want int }{{0, 0, 0}, {3, 0, 3}, {1201, 0, 1201}, {1201, 700, 700}, {5, 5, 5}, {3, 10, 3}} {
-		page, err := auditing(t, c.total).Audit(context.Background(), AuditFilter{Limit: c.limit})
+		page, err := auditServer(t, c.total).Audit(context.Background(), AuditFilter{Limit: c.limit})
 		if err != nil || len(page.Records) != c.want {
 			t.Errorf("%+v: got %d records, %v", c, len(page.Records), err)
 			continue

@@ -17,8 +17,8 @@ import (
 // State returns goal and reality of every project, of one, or of one service of it.
 func (c *Client) State(ctx context.Context, project, service string) (*contract.State, error) {
 	q := c.about(project)
-	set(q, "service", service)
-	return answer[contract.State](ctx, c, get("/v1/state", q))
+	setParameter(q, "service", service)
+	return send[contract.State](ctx, c, get("/v1/state", q))
 }
 
 // InstanceFilter says which instances are wanted.
@@ -34,7 +34,7 @@ type InstanceFilter struct {
 // a hundred thousand. The first error ends it.
 func (c *Client) Instances(ctx context.Context, f InstanceFilter) iter.Seq2[contract.Instance, error] {
 	q := c.about(f.Project)
-	set(q, "service", f.Service, "node", f.Node, "state", f.State, "version", f.Version)
+	setParameter(q, "service", f.Service, "node", f.Node, "state", f.State, "version", f.Version)
 	return through(ctx, c, "/v1/instances", q, func(page *contract.Instances) ([]contract.Instance, string) { return page.Instances, page.Marker })
 }
 
@@ -47,12 +47,12 @@ func (c *Client) AllInstances(ctx context.Context, f InstanceFilter) (*contract.
 // Instance returns one instance with its details, by its name, its id or the
 // beginning of its id.
 func (c *Client) Instance(ctx context.Context, id string) (*contract.Instance, error) {
-	return answer[contract.Instance](ctx, c, get(under("/v1/instances", id), nil))
+	return send[contract.Instance](ctx, c, get(pathUnder("/v1/instances", id), nil))
 }
 
 // ActOnInstance does something to an instance: restart, replace, crash and so on.
 func (c *Client) ActOnInstance(ctx context.Context, id, action string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(under("/v1/instances", id), contract.InstanceAction{Action: action}))
+	return send[contract.Changed](ctx, c, put(pathUnder("/v1/instances", id), contract.InstanceAction{Action: action}))
 }
 
 // CreateInstance makes an instance that belongs to no service. Definition holds
@@ -73,7 +73,7 @@ func (c *Client) CreateInstance(ctx context.Context, project, name string, defin
 	if err != nil {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the definition of the instance is no JSON: %w", err)
 	}
-	return answer[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/instances", body: body, kind: "application/json"})
+	return send[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/instances", body: body, kind: "application/json"})
 }
 
 // DeleteInstance removes an instance that belongs to no service. By force, it has no
@@ -81,7 +81,7 @@ func (c *Client) CreateInstance(ctx context.Context, project, name string, defin
 func (c *Client) DeleteInstance(ctx context.Context, id string, force bool) (*contract.Changed, error) {
 	q := url.Values{}
 	setIf(q, "force", force)
-	return answer[contract.Changed](ctx, c, remove(under("/v1/instances", id), q))
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/instances", id), q))
 }
 
 // LogOptions say which part of an instance's output is wanted.
@@ -100,7 +100,7 @@ func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadClos
 	}
 	setIf(q, "follow", o.Follow)
 	setIf(q, "reveal", o.Reveal)
-	r := get(under("/v1/instances", id, "logs"), q)
+	r := get(pathUnder("/v1/instances", id, "logs"), q)
 	r.accept = "text/plain"
 	res, err := c.open(ctx, r)
 	if err != nil {
@@ -111,17 +111,17 @@ func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadClos
 
 // Nodes lists the nodes.
 func (c *Client) Nodes(ctx context.Context) (*contract.Nodes, error) {
-	return answer[contract.Nodes](ctx, c, get("/v1/nodes", nil))
+	return send[contract.Nodes](ctx, c, get("/v1/nodes", nil))
 }
 
 // Node returns one node, by its name or id.
 func (c *Client) Node(ctx context.Context, node string) (*contract.Node, error) {
-	return answer[contract.Node](ctx, c, get(under("/v1/nodes", node), nil))
+	return send[contract.Node](ctx, c, get(pathUnder("/v1/nodes", node), nil))
 }
 
 // ActOnNode does something to a node: purge, lose, restore and so on.
 func (c *Client) ActOnNode(ctx context.Context, node string, action contract.NodeAction) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, put(under("/v1/nodes", node), action))
+	return send[contract.Changed](ctx, c, put(pathUnder("/v1/nodes", node), action))
 }
 
 // DeleteNode makes the server forget a node; with force, with the instances that
@@ -129,14 +129,14 @@ func (c *Client) ActOnNode(ctx context.Context, node string, action contract.Nod
 func (c *Client) DeleteNode(ctx context.Context, node string, force bool) (*contract.Changed, error) {
 	q := url.Values{}
 	setIf(q, "force", force)
-	return answer[contract.Changed](ctx, c, remove(under("/v1/nodes", node), q))
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/nodes", node), q))
 }
 
 // Health tells of a server that lives; Ready, of one that can reach its store too.
 func (c *Client) Health(ctx context.Context) (*contract.Health, error) {
-	return answer[contract.Health](ctx, c, get("/healthz", nil))
+	return send[contract.Health](ctx, c, get("/healthz", nil))
 }
 
 func (c *Client) Ready(ctx context.Context) (*contract.Health, error) {
-	return answer[contract.Health](ctx, c, get("/readyz", nil))
+	return send[contract.Health](ctx, c, get("/readyz", nil))
 }

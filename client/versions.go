@@ -9,35 +9,35 @@ import (
 
 // Versions lists the submitted versions, newest first. It turns the pages by itself.
 func (c *Client) Versions(ctx context.Context, project string) (*contract.Versions, error) {
-	all, err := collect(through(ctx, c, at(project, "versions"), c.owned(), func(page *contract.Versions) ([]contract.Version, string) { return page.Versions, page.Marker }))
+	all, err := collect(through(ctx, c, pathOf(project, "versions"), c.owned(), func(page *contract.Versions) ([]contract.Version, string) { return page.Versions, page.Marker }))
 	return &contract.Versions{Versions: all}, err
 }
 
 // Version returns one version with its manifest, by its hash, number or tag.
 func (c *Client) Version(ctx context.Context, project, version string) (*contract.Version, error) {
-	return answer[contract.Version](ctx, c, get(at(project, "versions", version), c.owned()))
+	return send[contract.Version](ctx, c, get(pathOf(project, "versions", version), c.owned()))
 }
 
 // Diff says what differs between two versions.
 func (c *Client) Diff(ctx context.Context, project, from, to string) (*contract.Diff, error) {
 	q := c.owned()
-	set(q, "from", from, "to", to)
-	return answer[contract.Diff](ctx, c, get(at(project, "diff"), q))
+	setParameter(q, "from", from, "to", to)
+	return send[contract.Diff](ctx, c, get(pathOf(project, "diff"), q))
 }
 
 // Tags lists the names that versions have.
 func (c *Client) Tags(ctx context.Context, project string) (*contract.Tags, error) {
-	return answer[contract.Tags](ctx, c, get(at(project, "tags"), c.owned()))
+	return send[contract.Tags](ctx, c, get(pathOf(project, "tags"), c.owned()))
 }
 
 // AddTag gives a version a name.
 func (c *Client) AddTag(ctx context.Context, project, tag, version string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, post(at(project, "tags"), contract.NewTag{Tag: tag, Version: version}).with(c.owned()))
+	return send[contract.Changed](ctx, c, post(pathOf(project, "tags"), contract.NewTag{Tag: tag, Version: version}).with(c.owned()))
 }
 
 // DeleteTag takes a name away again.
 func (c *Client) DeleteTag(ctx context.Context, project, tag string) (*contract.Changed, error) {
-	return answer[contract.Changed](ctx, c, remove(at(project, "tags", tag), c.owned()))
+	return send[contract.Changed](ctx, c, remove(pathOf(project, "tags", tag), c.owned()))
 }
 
 // Revert says which version to go back to, and how.
@@ -61,10 +61,10 @@ func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contrac
 // without one what would be done now. It changes nothing.
 func (c *Client) Plan(ctx context.Context, project string, manifest []byte, rolling, canary string) (*contract.Plan, error) {
 	q := c.owned()
-	set(q, "rolling", rolling, "canary", canary)
-	r := request{method: http.MethodPost, path: at(project, "plan"), query: q}
+	setParameter(q, "rolling", rolling, "canary", canary)
+	r := request{method: http.MethodPost, path: pathOf(project, "plan"), query: q}
 	if len(manifest) > 0 {
 		r.body, r.kind = manifest, yaml
 	}
-	return answer[contract.Plan](ctx, c, r)
+	return send[contract.Plan](ctx, c, r)
 }

@@ -2,7 +2,7 @@ package contract
 
 import "mariposa"
 
-// Graph is a project as a graph: its resources with how they fare, and who needs
+// Graph is a project as a graph: its resources with their status, and who needs
 // whom.
 type Graph struct {
 	Revision    int64               `json:"revision"`

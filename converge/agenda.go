@@ -20,43 +20,43 @@ import (
 // schedule is what came of a service's last turn, what that rests on, and whether
 // the next plan looks at it again.
 type schedule struct {
-	todo   int
-	beside int       // of that, what is not a rollout that is paused
-	alarm  time.Time // when it may become another though nothing changes; zero: never
-	wake   time.Time // when the plan is to be made again for it; zero: never
-	read   reads     // what it read beyond the service
-	held   bool      // its rollout has got as far as it may for now
-	again  bool      // it had steps, or says something that is not stored yet
+	todo         int
+	todoUnpaused int       // of that, what is not a rollout that is paused
+	alarm        time.Time // when it may become another though nothing changes; zero: never
+	wake         time.Time // when the plan is to be made again for it; zero: never
+	read         reads     // what it read beyond the service
+	rolloutHeld  bool      // its rollout has got as far as it may for now
+	mustRevisit  bool      // it had steps, or says something that is not stored yet
 
-	room, full bool // what it read of the budget
-	idle       bool // it had no steps
+	readRoom, readFull bool // what it read of the budget
+	idle               bool // it had no steps
 
-	touched bool              // it was told something new since the last plan
-	dirty   bool              // its part of the plan may have become another
-	due     bool              // it is on the agenda
-	repairs bool              // whether it had something to repair when it was put there
-	rolling bool              // it had a rollout when holds were last looked at
-	by      *mariposa.Service // and this definition
+	touched   bool              // it was told something new since the last plan
+	dirty     bool              // its part of the plan may have become another
+	due       bool              // it is on the agenda
+	repairs   bool              // whether it had something to repair when it was put there
+	rolling   bool              // it had a rollout when holds were last looked at
+	rollingBy *mariposa.Service // and this definition
 
-	readBy  uint64 // the last turn that read it
-	known   facts  // what the last plan that looked at it found
-	knownIn uint64 // which plan that was
+	readBy        uint64 // the last turn that read it
+	lastFacts     facts  // what the last plan that looked at it found
+	lastFactsPlan uint64 // which plan that was
 }
 
 // agenda is what the next plan has to look at.
 type agenda struct {
-	all     bool       // everything
-	last    time.Time  // when the last plan was made
-	touched []*service // what was told something new
-	due     *btree.BTreeG[*service]
-	alarms  *btree.BTreeG[*service]
-	wakes   *btree.BTreeG[*service]
-	readers map[string]map[*service]struct{} // name -> those whose last turn read that service
-	graph   map[*service]struct{}            // those whose last turn read how all edges lie
-	holds   map[*service]struct{}            // those whose last turn read which rollouts hold
-	serial  uint64                           // numbers plans and turns
-	todo    int                              // of all services
-	held    int                              // how many rollouts hold
+	all          bool       // everything
+	last         time.Time  // when the last plan was made
+	touched      []*service // what was told something new
+	due          *btree.BTreeG[*service]
+	alarms       *btree.BTreeG[*service]
+	wakes        *btree.BTreeG[*service]
+	readers      map[string]map[*service]struct{} // name -> those whose last turn read that service
+	graphReaders map[*service]struct{}            // those whose last turn read how all edges lie
+	heldReaders  map[*service]struct{}            // those whose last turn read which rollouts hold
+	serial       uint64                           // numbers plans and turns
+	todo         int                              // of all services
+	heldCount    int                              // how many rollouts hold
 }
 
 func newAgenda() agenda {
@@ -64,9 +64,9 @@ func newAgenda() agenda {
 		return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true, Degree: 16})
 	}
 	return agenda{
-		all: true, due: tree(turnBefore), readers: map[string]map[*service]struct{}{}, graph: map[*service]struct{}{}, holds: map[*service]struct{}{},
-		alarms: tree(func(a, b *service) bool { return sooner(a.alarm, b.alarm, a, b) }),
-		wakes:  tree(func(a, b *service) bool { return sooner(a.wake, b.wake, a, b) }),
+		all: true, due: tree(turnBefore), readers: map[string]map[*service]struct{}{}, graphReaders: map[*service]struct{}{}, heldReaders: map[*service]struct{}{},
+		alarms: tree(func(a, b *service) bool { return isSooner(a.alarm, b.alarm, a, b) }),
+		wakes:  tree(func(a, b *service) bool { return isSooner(a.wake, b.wake, a, b) }),
 	}
 }
 
@@ -80,7 +80,7 @@ func turnBefore(a, b *service) bool {
 	return a.name < b.name
 }
 
-func sooner(x, y time.Time, a, b *service) bool {
+func isSooner(x, y time.Time, a, b *service) bool {
 	if !x.Equal(y) {
 		return x.Before(y)
 	}
@@ -119,7 +119,7 @@ func (v *View) unmark(s *service) {
 // unmarkDone takes those that a plan looked at off the agenda, but for those that
 // the next one must look at again.
 func (v *View) unmarkDone(looked []*service) {
-	done := func(s *service) bool { return !s.again && !s.waitsForBudget() }
+	done := func(s *service) bool { return !s.mustRevisit && !s.waitsForBudget() }
 	if len(looked) < v.agenda.due.Len() || slices.ContainsFunc(looked, func(s *service) bool { return !done(s) }) {
 		for _, s := range looked {
 			if done(s) {
@@ -157,14 +157,14 @@ func (v *View) refresh(now time.Time) {
 	if every { // neighbours in memory are looked at together, and the agenda grows at its end
 		slices.SortFunc(touched, func(x, y *service) int { return strings.Compare(x.name, y.name) })
 	}
-	before := v.contradictory()
+	before := v.hasContradictoryEdges()
 	for _, s := range touched {
 		if !s.dropped {
 			v.relink(s)
 		}
 	}
-	if v.moved && (before || v.contradictory()) {
-		for s := range a.graph {
+	if v.moved && (before || v.hasContradictoryEdges()) {
+		for s := range a.graphReaders {
 			v.mark(s) // who keeps whom is decided along whole paths
 		}
 	}
@@ -178,7 +178,7 @@ func (v *View) refresh(now time.Time) {
 			v.markReaders(s)
 		}
 	}
-	v.refreshHolds(touched, now)
+	v.refreshHeldRollouts(touched, now)
 }
 
 // markReaders marks those whose last turn read a service.
@@ -199,33 +199,33 @@ func (v *View) markTargets(s *service) {
 	}
 }
 
-// refreshHolds finds the rollouts that have begun or ceased to hold, and marks
+// refreshHeldRollouts finds the rollouts that have begun or ceased to hold, and marks
 // those that read which ones do.
-func (v *View) refreshHolds(touched []*service, now time.Time) {
+func (v *View) refreshHeldRollouts(touched []*service, now time.Time) {
 	changed := false
 	for _, s := range touched {
 		if s.dropped {
 			continue
 		}
-		was, rolled, by := s.held, s.rolling, s.by
-		s.rolling, s.by = s.status != nil && s.status.Rollout != nil, s.def
-		v.setHeld(s, s.reachedLimit(now))
-		changed = changed || s.held != was || v.agenda.held > 0 && (s.rolling != rolled || s.by != by)
+		was, rolled, by := s.rolloutHeld, s.rolling, s.rollingBy
+		s.rolling, s.rollingBy = s.status != nil && s.status.Rollout != nil, s.def
+		v.setRolloutHeld(s, s.reachedLimit(now))
+		changed = changed || s.rolloutHeld != was || v.agenda.heldCount > 0 && (s.rolling != rolled || s.rollingBy != by)
 	}
 	if changed {
-		for s := range v.agenda.holds {
+		for s := range v.agenda.heldReaders {
 			v.mark(s)
 		}
 	}
 }
 
-func (v *View) setHeld(s *service, held bool) {
-	if s.held != held {
-		s.held = held
+func (v *View) setRolloutHeld(s *service, held bool) {
+	if s.rolloutHeld != held {
+		s.rolloutHeld = held
 		if held {
-			v.agenda.held++
+			v.agenda.heldCount++
 		} else {
-			v.agenda.held--
+			v.agenda.heldCount--
 		}
 	}
 }
@@ -234,12 +234,12 @@ func (v *View) setHeld(s *service, held bool) {
 func (v *View) remember(t *turn) {
 	s := t.s
 	v.setTodo(s, t.left)
-	s.beside = t.beside
+	s.todoUnpaused = t.leftUnpaused
 	v.setRead(s, t.read)
-	s.idle, s.room, s.full = t.steps == 0, t.room > 0, t.planner.isSpent()
-	v.setTimes(s, t.wake, earlier(t.wake, s.nextProvenAt(t.now)))
-	s.again = t.steps > 0 || t.changed || t.undoing
-	s.dirty = s.again
+	s.idle, s.readRoom, s.readFull = t.steps == 0, t.room > 0, t.planner.isSpent()
+	v.setTimes(s, t.wake, earlierOf(t.wake, s.nextProvenAt(t.now)))
+	s.mustRevisit = t.steps > 0 || t.changed || t.rollingBack
+	s.dirty = s.mustRevisit
 }
 
 // setRead notes what a turn read, so that the service is looked at again when any
@@ -265,15 +265,15 @@ func (v *View) setRead(s *service, r reads) {
 			delete(all, s)
 		}
 	}
-	note(v.agenda.graph, r.graph)
-	note(v.agenda.holds, r.holds)
+	note(v.agenda.graphReaders, r.graph)
+	note(v.agenda.heldReaders, r.heldRollouts)
 	s.read = r
 }
 
 // seesOtherBudget reports whether a service must be asked again because the budget of a plan
 // is another than the one it read.
 func (s *service) seesOtherBudget(p *planner) bool {
-	return s.waitsForBudget() && (s.room != (p.room > 0) || s.full != p.isSpent())
+	return s.waitsForBudget() && (s.readRoom != (p.room > 0) || s.readFull != p.isSpent())
 }
 
 // waitsForBudget reports whether a service did nothing and read the budget: it may
@@ -300,23 +300,23 @@ func (v *View) setTimes(s *service, wake, alarm time.Time) {
 	}
 }
 
-// earlier is the earlier of two times, of which zero is none.
-func earlier(a, b time.Time) time.Time {
+// earlierOf is the earlier of two times, of which zero is none.
+func earlierOf(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a
 }
 
-// leave takes a service that is dropped out of everything.
-func (v *View) leave(s *service) {
+// removeFromAgenda takes a service that is dropped out of everything.
+func (v *View) removeFromAgenda(s *service) {
 	v.markReaders(s)
 	v.setEdges(s, nil)
 	v.unmark(s)
 	v.setRead(s, reads{})
 	v.setTimes(s, time.Time{}, time.Time{})
 	v.setTodo(s, 0)
-	v.setHeld(s, false)
+	v.setRolloutHeld(s, false)
 	s.dropped = true
 }
 
@@ -329,10 +329,10 @@ func (v *View) Todo(name string) int {
 	return 0
 }
 
-// TodoBeside says the same without what waits for a rollout that is paused.
-func (v *View) TodoBeside(name string) int {
+// TodoUnpaused says the same without what waits for a rollout that is paused.
+func (v *View) TodoUnpaused(name string) int {
 	if s := v.services[name]; s != nil {
-		return min(s.todo, s.beside)
+		return min(s.todo, s.todoUnpaused)
 	}
 	return 0
 }

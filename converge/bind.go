@@ -19,36 +19,36 @@ import (
 // crash, a node that is away for a while or a rollout in several steps never
 // send it back and forth. handover.go says when it follows another.
 
-// bind brings the bindings of a service up to date. It reports whether they are
+// bindReferences brings the bindings of a service up to date. It reports whether they are
 // about other instances now, or running instances became outdated: that is stored
 // before anything is done, so that what they are about is known to be referred to,
 // and instances are sorted anew.
-func (t *turn) bind() bool {
+func (t *turn) bindReferences() bool {
 	was := t.st.Bindings
-	next, follows, moved := t.resolveAll(was)
+	next, follows, moved := t.resolveReferences(was)
 	switch {
 	case sameValue(was, next):
 		return next != nil && t.rollAstray()
 	case next == nil && len(t.view.referencesOf(t.s)) == 0:
-		t.st.Bindings, t.plan.Again = nil, true
+		t.st.Bindings, t.plan.PlanAgain = nil, true
 		return false
 	}
-	t.st.Bindings, t.plan.Again = next, true
-	before, _ := boundTo(t.s.def, was)
-	if after, unresolved := boundTo(t.s.def, next); !unresolved && before != after && t.s.wanted() > 0 {
-		t.follow(follows)
+	t.st.Bindings, t.plan.PlanAgain = next, true
+	before, _ := bindingDigestOf(t.s.def, was)
+	if after, unresolved := bindingDigestOf(t.s.def, next); !unresolved && before != after && t.s.countWanted() > 0 {
+		t.startFollowing(follows)
 		return true
 	}
 	if moved {
 		t.st.Status, t.st.Reason = mariposa.StatusConverging, cmp.Or(t.unbound, &mariposa.Reason{Code: mariposa.ReasonFollowsOther})
-		t.left = max(1, t.s.wanted())
+		t.left = max(1, t.s.countWanted())
 	}
 	return moved
 }
 
-// resolveAll finds what every reference resolves to now: the first service whose
+// resolveReferences finds what every reference resolves to now: the first service whose
 // values are others than they were, and whether other instances are referred to.
-func (t *turn) resolveAll(was *mariposa.Bindings) (next *mariposa.Bindings, follows string, moved bool) {
+func (t *turn) resolveReferences(was *mariposa.Bindings) (next *mariposa.Bindings, follows string, moved bool) {
 	references := t.view.referencesOf(t.s)
 	if len(references) == 0 {
 		return nil, "", false
@@ -67,7 +67,7 @@ func (t *turn) resolveAll(was *mariposa.Bindings) (next *mariposa.Bindings, foll
 		if had && follows == "" && !maps.Equal(old.Values, b.Values) {
 			follows = on
 		}
-		moved = moved || old.Instance != b.Instance || toOne(old) != toOne(b)
+		moved = moved || old.Instance != b.Instance || bindsOneInstance(old) != bindsOneInstance(b)
 		if next == nil {
 			next = &mariposa.Bindings{To: map[string]mariposa.Binding{}}
 		}
@@ -83,24 +83,24 @@ func (t *turn) rollAstray() bool {
 	if t.s.astray == 0 || t.st.Rollout != nil {
 		return false
 	}
-	t.follow("")
+	t.startFollowing("")
 	return true
 }
 
-// follow starts a rollout, or gives the one under way its time anew, so that
+// startFollowing starts a rollout, or gives the one under way its time anew, so that
 // instances come to what their references resolve to now.
-func (t *turn) follow(on string) {
+func (t *turn) startFollowing(on string) {
 	r := mariposa.Rollout{Number: t.st.Number, From: t.st.Number, Follows: on}
 	if t.st.Rollout != nil {
 		r = *t.st.Rollout
 	}
-	r.Progress, r.Fresh, r.Failures, r.Stopped = t.now, 0, 0, nil // it is about something else now
+	r.Progress, r.MostServing, r.Failures, r.FailureReason = t.now, 0, 0, nil // it is about something else now
 	t.st.Rollout = &r
 	t.st.Status, t.st.Reason = mariposa.StatusConverging, &mariposa.Reason{Code: mariposa.ReasonFollowsOther}
 	if on != "" {
 		t.st.Reason = &mariposa.Reason{Code: mariposa.ReasonFollows, Subject: on, Other: t.st.Bindings.To[on].Name}
 	}
-	t.left = max(1, t.s.wanted())
+	t.left = max(1, t.s.countWanted())
 }
 
 // referencesOf lists what a service refers to, by service: by the definition in force, by
@@ -125,7 +125,7 @@ func (v *View) referencesOf(s *service) map[string][]string {
 	if add(s.def); s.status == nil || out == nil && s.status.Bindings == nil && s.status.Rollout == nil {
 		return out // nearly always
 	}
-	for _, number := range append(slices.Sorted(maps.Keys(s.numbers)), from(s.status)) {
+	for _, number := range append(slices.Sorted(maps.Keys(s.numbers)), fallbackVersion(s.status)) {
 		add(v.Definition(number, s.name))
 	}
 	return out
@@ -135,34 +135,34 @@ func (v *View) referencesOf(s *service) map[string][]string {
 // bound as it should.
 func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, *mariposa.Reason) {
 	old, had := t.st.Bindings.Get(on)
-	d := t.other(on)
+	d := t.otherFacts(on)
 	is := detached
 	if had {
 		is = t.attachmentOf(d, old)
 	}
 	if is == attached {
-		b := t.refresh(d, old, fields)
+		b := t.refreshBinding(d, old, fields)
 		return b, t.missingField(on, b, fields)
 	}
-	next, why := t.nextOf(on, d, old, had, is)
+	next, why := t.nextTarget(on, d, old, had, is)
 	if next == nil {
 		if had {
-			old = t.refresh(d, old, fields)
+			old = t.refreshBinding(d, old, fields)
 		}
 		return old, why
 	}
 	b := t.view.resolve(d, next, fields)
-	if had && t.isLive() && !d.hasFinalSet() {
-		keepSets(&b, old) // not all are there yet
+	if had && t.isLive() && !d.hasFinalInstances() {
+		keepSetFields(&b, old) // not all are there yet
 	}
 	return b, t.missingField(on, b, fields)
 }
 
-// nextOf finds the instance that a service is bound to next; nil: none yet, and
+// nextTarget finds the instance that a service is bound to next; nil: none yet, and
 // why.
-func (t *turn) nextOf(on string, d *facts, old mariposa.Binding, had bool, is attachment) (*Instance, *mariposa.Reason) {
+func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, is attachment) (*Instance, *mariposa.Reason) {
 	if is == yielding {
-		i := t.view.candidate(d)
+		i := t.view.findCandidate(d)
 		if i == nil || i.ID == old.Instance {
 			return nil, nil
 		}
@@ -175,19 +175,19 @@ func (t *turn) nextOf(on string, d *facts, old mariposa.Binding, had bool, is at
 	if had && inUse {
 		t.astrayWhy = gone(mariposa.ReasonReferenceGone)
 	}
-	if why := t.unready(on, inUse); why != nil {
+	if why := t.whyNotReady(on, inUse); why != nil {
 		return nil, why
 	}
 	if d.goal == 0 {
 		return nil, &mariposa.Reason{Code: mariposa.ReasonWaitsScale, Subject: on}
 	}
-	i := t.view.candidate(d)
+	i := t.view.findCandidate(d)
 	switch {
 	case i == nil:
 		return nil, &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: on}
 	case !inUse:
 		return i, nil
-	case !d.isAtRest() && !d.asksFollowers(): // what it would be bound to now may be about to go
+	case !d.isAtRest() && !d.awaitsFollowers(): // what it would be bound to now may be about to go
 		if had {
 			return nil, gone(mariposa.ReasonWaitsReference)
 		}
@@ -198,9 +198,9 @@ func (t *turn) nextOf(on string, d *facts, old mariposa.Binding, had bool, is at
 	return i, nil
 }
 
-// scaledAway reports whether a person wants no instance of another service.
-func (t *turn) scaledAway(name string) bool {
-	d := t.other(name)
+// isScaledToZero reports whether a person wants no instance of another service.
+func (t *turn) isScaledToZero(name string) bool {
+	d := t.otherFacts(name)
 	return d != nil && d.status != nil && d.status.Scale == 0
 }
 
@@ -210,7 +210,7 @@ func (t *turn) missingField(on string, b mariposa.Binding, fields []string) *mar
 		_, has := b.Values[f]
 		switch {
 		case has || !slices.Contains(t.s.def.Refs, mariposa.Ref{Service: on, Field: f}):
-		case ofAll(f):
+		case isSetField(f):
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: on}
 		default:
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsField, Subject: on, Other: b.Name, Detail: f}
@@ -219,10 +219,10 @@ func (t *turn) missingField(on string, b mariposa.Binding, fields []string) *mar
 	return nil
 }
 
-// refresh keeps a binding. What is asked of it for the first time is looked up,
+// refreshBinding keeps a binding. What is asked of it for the first time is looked up,
 // and what speaks of all instances is told anew once the other is at rest. A first
 // time does not wait for that if the other waits for those that refer to it.
-func (t *turn) refresh(d *facts, old mariposa.Binding, fields []string) mariposa.Binding {
+func (t *turn) refreshBinding(d *facts, old mariposa.Binding, fields []string) mariposa.Binding {
 	b := old
 	i := t.view.instances[b.Instance]
 	if i == nil || d == nil || i.Spec.ServiceName != d.name {
@@ -232,13 +232,13 @@ func (t *turn) refresh(d *facts, old mariposa.Binding, fields []string) mariposa
 	for _, f := range fields {
 		_, has := b.Values[f]
 		switch {
-		case ofAll(f) && (has || !d.asksFollowers()):
+		case isSetField(f) && (has || !d.awaitsFollowers()):
 			sets = append(sets, f)
 		case !has:
 			lacks = append(lacks, f)
 		}
 	}
-	if len(sets) > 0 && d.hasFinalSet() {
+	if len(sets) > 0 && d.hasFinalInstances() {
 		lacks = append(lacks, sets...)
 	}
 	if len(lacks) > 0 {
@@ -250,39 +250,39 @@ func (t *turn) refresh(d *facts, old mariposa.Binding, fields []string) mariposa
 	return b
 }
 
-// ofAll reports whether a field speaks of all instances.
-func ofAll(field string) bool { return field == "ids" || field == "addresses" }
+// isSetField reports whether a field speaks of all instances.
+func isSetField(field string) bool { return field == "ids" || field == "addresses" }
 
-// keepSets leaves what speaks of all instances as it was.
-func keepSets(b *mariposa.Binding, old mariposa.Binding) {
+// keepSetFields leaves what speaks of all instances as it was.
+func keepSetFields(b *mariposa.Binding, old mariposa.Binding) {
 	for f, value := range old.Values {
-		if ofAll(f) {
+		if isSetField(f) {
 			b.Values[f] = value
 		}
 	}
 }
 
-// toOne reports whether a binding is about the one instance, and not about all
+// bindsOneInstance reports whether a binding is about the one instance, and not about all
 // alone.
-func toOne(b mariposa.Binding) bool {
+func bindsOneInstance(b mariposa.Binding) bool {
 	for f := range b.Values {
-		if !ofAll(f) {
+		if !isSetField(f) {
 			return true
 		}
 	}
 	return false
 }
 
-// boundBy is the digest of what the references of a service's definition in force
+// bindingDigest is the digest of what the references of a service's definition in force
 // resolve to. It reports whether some do not yet.
-func boundBy(s *service) (string, bool) {
+func bindingDigest(s *service) (string, bool) {
 	if s.status == nil {
 		return "", false
 	}
-	return boundTo(s.def, s.status.Bindings)
+	return bindingDigestOf(s.def, s.status.Bindings)
 }
 
-func boundTo(def *mariposa.Service, b *mariposa.Bindings) (sum string, loose bool) {
+func bindingDigestOf(def *mariposa.Service, b *mariposa.Bindings) (sum string, unresolved bool) {
 	if def == nil || len(def.Refs) == 0 {
 		return "", false
 	}
@@ -295,11 +295,11 @@ func boundTo(def *mariposa.Service, b *mariposa.Bindings) (sum string, loose boo
 		}
 		parts = append(parts, r.Service, r.Field, value)
 	}
-	return digest(parts), false
+	return digestOf(parts), false
 }
 
-// digest hashes texts, each with its length before it.
-func digest(parts []string) string {
+// digestOf hashes texts, each with its length before it.
+func digestOf(parts []string) string {
 	var all strings.Builder
 	for _, p := range parts {
 		all.WriteString(strconv.Itoa(len(p)) + ":" + p)
@@ -320,12 +320,12 @@ func (t *turn) boundStep(number int) (Step, bool) {
 	if s, made := t.bound[number]; made {
 		return s, true
 	}
-	sum, loose := boundTo(def, t.st.Bindings)
+	sum, unresolved := bindingDigestOf(def, t.st.Bindings)
 	why := cmp.Or(t.unbound, t.unboundBefore)
-	if !loose {
-		why = t.goneReference(def)
+	if !unresolved {
+		why = t.findGoneReference(def)
 	}
-	if loose || why != nil {
+	if unresolved || why != nil {
 		t.wait(time.Time{}, func() *mariposa.Reason { return cmp.Or(why, &mariposa.Reason{Code: mariposa.ReasonFollowsOther}) })
 		return s, false
 	}
@@ -344,23 +344,23 @@ func (t *turn) boundStep(number int) (Step, bool) {
 	return s, true
 }
 
-// goneReference says which instance that a definition refers to is gone; nil: none.
-func (t *turn) goneReference(def *mariposa.Service) *mariposa.Reason {
+// findGoneReference says which instance that a definition refers to is gone; nil: none.
+func (t *turn) findGoneReference(def *mariposa.Service) *mariposa.Reason {
 	for _, r := range def.Refs {
-		if ofAll(r.Field) {
+		if isSetField(r.Field) {
 			continue
 		}
 		b, _ := t.st.Bindings.Get(r.Service)
-		switch d := t.other(r.Service); {
+		switch d := t.otherFacts(r.Service); {
 		case t.attachmentOf(d, b) == detached:
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsReference, Subject: r.Service, Other: b.Name}
-		case d.yields(b.Instance):
+		case d.isYielding(b.Instance):
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: r.Service}
 		case d.ending:
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsStopped, Subject: r.Service}
 		case d.goal == 0:
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsScale, Subject: r.Service}
-		case d.rolls && d.def.Update.StopFirst && d.members[b.Instance] == stale: // it is about to go, before its successor comes
+		case d.isRolling && d.def.Update.StopFirst && d.members[b.Instance] == outdatedRunning: // it is about to go, before its successor comes
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsRollout, Subject: r.Service}
 		}
 	}

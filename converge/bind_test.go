@@ -9,7 +9,7 @@ import (
 	"mariposa"
 )
 
-// boundTo is what a service is bound to of another one.
+// bindingDigestOf is what a service is bound to of another one.
 func (w *world) boundTo(service, on string) string {
 	b, _ := w.status(service).Bindings.Get(on)
 	return b.Instance
@@ -143,12 +143,12 @@ func TestAReferenceToWhatIsScaledAwayIsTold(t *testing.T) {
 func TestARestartInPlaceAndAShortAbsenceMoveNoBinding(t *testing.T) {
 	w := running(t, def("db", "one", 2), def("web", "one", 1, refersTo("db.id")))
 	web := w.of("web")
-	w.be("db.1-1", mariposa.StateProvisioning, "")
+	w.setState("db.1-1", mariposa.StateProvisioning, "")
 	w.step()
 	w.move("db.1-1")
 	w.step()
 	node := w.instances["db.1-1"].Spec.Node
-	w.lose(node)
+	w.loseNode(node)
 	w.wait(30 * time.Second)
 	w.step()
 	w.comeBack(node)
@@ -313,7 +313,7 @@ func TestWhatIsNotFollowedIsTakenBack(t *testing.T) {
 	}
 	w.settle()
 	if db, web := w.of("db"), w.of("web"); len(db) != 1 || db[0] != "db.1-1" || len(web) != 1 || web[0] != "web.1-2" || w.boundTo("web", "db") != "db.1-1" {
-		t.Errorf("db is %v, web is %v, bound to %s%s", db, web, w.boundTo("web", "db"), w.story())
+		t.Errorf("db is %v, web is %v, bound to %s%s", db, web, w.boundTo("web", "db"), w.formatHistory())
 	}
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 	wantStatus(t, w, "db", mariposa.StatusConverged, "")
@@ -324,8 +324,8 @@ func TestWhatIsNotFollowedIsTakenBack(t *testing.T) {
 // up, and its slot would be refilled at a version that nothing can be made of.
 func TestARolloutDoesNotStopBecauseANodeIsRiddenOut(t *testing.T) {
 	w := running(t, def("db", "one", 2, stopFirst, neverReschedule), def("app", "one", 1, refersTo("db.id"), deadline(time.Minute)))
-	w.lose("n2")
-	w.lose(w.instances[w.of("app")[0]].Spec.Node)
+	w.loseNode("n2")
+	w.loseNode(w.instances[w.of("app")[0]].Spec.Node)
 	w.scale("db", 1)
 	w.step()
 	w.scale("db", 2)
@@ -345,7 +345,7 @@ func TestASlotIsRefilledAtAVersionThatCanBeMade(t *testing.T) {
 	w.settle()
 	wantServing(t, w, "app", map[string]int{"two": 1})
 	if n := len(w.of("db")); n != 0 {
-		t.Errorf("%d are left of db%s", n, w.story())
+		t.Errorf("%d are left of db%s", n, w.formatHistory())
 	}
 }
 
@@ -375,15 +375,15 @@ func TestNobodyFollowsFromOneTryToTheNext(t *testing.T) {
 	}
 	b := w.status("db").Backoff
 	if b.Failures < 3 {
-		t.Fatalf("db has failed %d times in a row%s", b.Failures, w.story())
+		t.Fatalf("db has failed %d times in a row%s", b.Failures, w.formatHistory())
 	}
 	if now := w.of("web"); len(now) != 1 || now[0] != web || !strings.Contains(reasonOf(w.status("web")), "has been up for") {
-		t.Fatalf("web was %s and is %v: %q%s", web, now, reasonOf(w.status("web")), w.story())
+		t.Fatalf("web was %s and is %v: %q%s", web, now, reasonOf(w.status("web")), w.formatHistory())
 	}
-	w.wait(delay(w.status("db").ID, b.Failures+1))
+	w.wait(backoffDelay(w.status("db").ID, b.Failures+1))
 	w.settle()
 	if now := w.of("web"); len(now) != 1 || now[0] == web || w.boundTo("web", "db") != w.of("db")[0] {
-		t.Errorf("web is %v, bound to %s, and db is %v%s", now, w.boundTo("web", "db"), w.of("db"), w.story())
+		t.Errorf("web is %v, bound to %s, and db is %v%s", now, w.boundTo("web", "db"), w.of("db"), w.formatHistory())
 	}
 }
 
@@ -398,7 +398,7 @@ func TestWhatARolloutDidNotSpeakOfFollowsToo(t *testing.T) {
 	db := w.of("db")[0]
 	for _, id := range w.of("web") {
 		if to := w.instances[id].Spec.Bindings.To["db"].Instance; to != db {
-			t.Errorf("%s refers to %s, and db is %s%s", id, to, db, w.story())
+			t.Errorf("%s refers to %s, and db is %s%s", id, to, db, w.formatHistory())
 		}
 	}
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
@@ -414,15 +414,15 @@ func TestWhatAsksForAllForTheFirstTimeDoesNotWaitForThoseThatWaitForIt(t *testin
 	bound := map[int]*mariposa.Bindings{}
 	for number := 1; number <= 2; number++ {
 		db := w.create("db", 1, number, "n1")
-		w.be(db, mariposa.StateRunning, "")
+		w.setState(db, mariposa.StateRunning, "")
 		to := mariposa.Binding{Instance: db, Name: db, Node: "n1", Number: number, Values: map[string]string{"id": "physical-" + db}}
 		bound[number] = &mariposa.Bindings{To: map[string]mariposa.Binding{"db": to}}
 		app := w.create("app", 1, number, "n2")
 		spec := *w.instances[app].Spec
 		spec.Bindings = bound[number]
-		spec.Bound, _ = boundTo(w.versions[number]["app"], spec.Bindings)
+		spec.Bound, _ = bindingDigestOf(w.versions[number]["app"], spec.Bindings)
 		w.set(app, &spec, nil)
-		w.be(app, mariposa.StateRunning, "")
+		w.setState(app, mariposa.StateRunning, "")
 	}
 	w.submit(def("db", "three", 1), def("app", "two", 4, refersTo("db.ids")))
 	goal := *w.goal
@@ -431,17 +431,17 @@ func TestWhatAsksForAllForTheFirstTimeDoesNotWaitForThoseThatWaitForIt(t *testin
 	goal.Services["db"], goal.Services["app"] = &db, &app
 	db.Yields, app.Bindings = []string{w.of("db")[0]}, bound[2]
 	rolls := mariposa.Rollout{Number: 3, From: 2, Progress: w.now}
-	app.Rollout, db.Rollout = &rolls, &mariposa.Rollout{Number: 3, From: 2, Progress: w.now, Asks: true}
+	app.Rollout, db.Rollout = &rolls, &mariposa.Rollout{Number: 3, From: 2, Progress: w.now, AwaitsFollowers: true}
 	w.setGoal(&goal)
 	began := w.now
 	w.settle()
 	if took := w.now.Sub(began); took >= w.versions[3]["app"].Update.Deadline {
-		t.Errorf("it took %s%s", took, w.story())
+		t.Errorf("it took %s%s", took, w.formatHistory())
 	}
 	wantStatus(t, w, "app", mariposa.StatusConverged, "")
 	wantStatus(t, w, "db", mariposa.StatusConverged, "")
 	if now := w.of("db"); len(now) != 1 || w.instances[now[0]].Spec.Number != 3 {
-		t.Errorf("db is %v%s", now, w.story())
+		t.Errorf("db is %v%s", now, w.formatHistory())
 	}
 }
 
@@ -451,7 +451,7 @@ func TestWhatAFrozenServiceWouldFollowIsLookedAtAgainInTime(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("db", "one", 1), def("app", "one", 1, refersTo("db.id")))
 	w.mode(mariposa.ModeFreeze, "app")
-	w.lose(w.instances[w.of("db")[0]].Spec.Node)
+	w.loseNode(w.instances[w.of("db")[0]].Spec.Node)
 	w.wait(time.Minute)
 	w.step()
 	for _, id := range w.moving() {
@@ -460,9 +460,9 @@ func TestWhatAFrozenServiceWouldFollowIsLookedAtAgainInTime(t *testing.T) {
 	w.mode(mariposa.ModeFreeze, "db")
 	w.step()
 	newest := w.of("db")[len(w.of("db"))-1]
-	w.lose(w.instances[newest].Spec.Node)
+	w.loseNode(w.instances[newest].Spec.Node)
 	w.step()
 	if p := w.plan(); !p.Wake.Equal(w.now.Add(time.Minute)) {
-		t.Errorf("it wakes at %s, and it is %s:\n%s%s", stamp(p.Wake), stamp(w.now), show(p), w.story())
+		t.Errorf("it wakes at %s, and it is %s:\n%s%s", stamp(p.Wake), stamp(w.now), show(p), w.formatHistory())
 	}
 }

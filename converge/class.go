@@ -8,18 +8,18 @@ import "mariposa"
 type class uint8
 
 const (
-	serving  class = iota // wanted, running, as the definition in force says
-	amend                 // wanted, running, and differs in what can be changed in place
-	updating              // wanted, running, its change in place not yet confirmed
-	stale                 // wanted, running, of an outdated definition
-	starting              // wanted, on its way up
-	staling               // wanted, on its way up, of an outdated definition
-	lost                  // wanted, its node cannot be reached
-	failed                // wanted, ended by itself
-	leaving               // unwanted, not gone yet
-	stranded              // unwanted, its node cannot be reached
-	corpse                // ended, and kept for people to look at
-	gone                  // nothing of it is left but its record
+	serving          class = iota // wanted, running, as the definition in force says
+	needsUpdate                   // wanted, running, and differs in what can be changed in place
+	updating                      // wanted, running, its change in place not yet confirmed
+	outdatedRunning               // wanted, running, of an outdated definition
+	starting                      // wanted, on its way up
+	outdatedStarting              // wanted, on its way up, of an outdated definition
+	lost                          // wanted, its node cannot be reached
+	failed                        // wanted, ended by itself
+	leaving                       // unwanted, not gone yet
+	leavingLost                   // unwanted, its node cannot be reached
+	preserved                     // ended, and kept for people to look at
+	gone                          // nothing of it is left but its record
 	classes
 )
 
@@ -36,18 +36,18 @@ type traits struct {
 }
 
 var traitsOf = [classes]traits{
-	serving:  {name: "serving", wanted: true, up: true, current: true, holdsSlot: true, refers: true, lives: true},
-	amend:    {name: "amend", wanted: true, up: true, current: true, holdsSlot: true, refers: true, lives: true},
-	updating: {name: "updating", wanted: true, up: true, current: true, holdsSlot: true, refers: true, lives: true},
-	stale:    {name: "stale", wanted: true, up: true, holdsSlot: true, refers: true, lives: true},
-	starting: {name: "starting", wanted: true, starts: true, holdsSlot: true, refers: true, lives: true},
-	staling:  {name: "staling", wanted: true, starts: true, holdsSlot: true, refers: true, lives: true},
-	lost:     {name: "lost", wanted: true, holdsSlot: true, lives: true},
-	failed:   {name: "failed", wanted: true, lives: true},
-	leaving:  {name: "leaving", refers: true, lives: true},
-	stranded: {name: "stranded"},
-	corpse:   {name: "corpse"},
-	gone:     {name: "gone"},
+	serving:          {name: "serving", wanted: true, up: true, current: true, holdsSlot: true, refers: true, lives: true},
+	needsUpdate:      {name: "needs update", wanted: true, up: true, current: true, holdsSlot: true, refers: true, lives: true},
+	updating:         {name: "updating", wanted: true, up: true, current: true, holdsSlot: true, refers: true, lives: true},
+	outdatedRunning:  {name: "outdated, running", wanted: true, up: true, holdsSlot: true, refers: true, lives: true},
+	starting:         {name: "starting", wanted: true, starts: true, holdsSlot: true, refers: true, lives: true},
+	outdatedStarting: {name: "outdated, starting", wanted: true, starts: true, holdsSlot: true, refers: true, lives: true},
+	lost:             {name: "lost", wanted: true, holdsSlot: true, lives: true},
+	failed:           {name: "failed", wanted: true, lives: true},
+	leaving:          {name: "leaving", refers: true, lives: true},
+	leavingLost:      {name: "leaving, lost"},
+	preserved:        {name: "preserved"},
+	gone:             {name: "gone"},
 }
 
 // The classes that share a trait, and the order in which instances go when
@@ -56,7 +56,7 @@ var (
 	wantedClasses  = classesWith(func(t traits) bool { return t.wanted })
 	upClasses      = classesWith(func(t traits) bool { return t.up })
 	currentClasses = classesWith(func(t traits) bool { return t.current })
-	victimClasses  = []class{staling, starting, lost, stale, amend, updating, serving}
+	victimClasses  = []class{outdatedStarting, starting, lost, outdatedRunning, needsUpdate, updating, serving}
 )
 
 func classesWith(trait func(traits) bool) []class {
@@ -82,42 +82,42 @@ func (v *View) classify(s *service, i *Instance) class {
 	switch {
 	case state == mariposa.StateDestroyed && i.Spec.Goal == mariposa.GoalGone:
 		return gone
-	case i.Spec.Goal == mariposa.GoalHalted && ended(state):
-		return corpse
+	case i.Spec.Goal == mariposa.GoalHalted && hasEnded(state):
+		return preserved
 	case i.Spec.Goal != mariposa.GoalRunning && v.nodes[i.Spec.Node].Unknown:
-		return stranded
+		return leavingLost
 	case i.Spec.Goal != mariposa.GoalRunning:
 		return leaving
-	case ended(state):
+	case hasEnded(state):
 		return failed
 	case v.nodes[i.Spec.Node].Unknown:
 		return lost
 	case state != mariposa.StateRunning:
-		if v.outdated(s, i) {
-			return staling
+		if v.isOutdated(s, i) {
+			return outdatedStarting
 		}
 		return starting
-	case v.outdated(s, i):
-		return stale
+	case v.isOutdated(s, i):
+		return outdatedRunning
 	case s.def != nil && i.Spec.Live != s.def.Live && !differs(s, i):
-		return amend
+		return needsUpdate
 	case i.Status.Generation < i.Spec.Generation:
 		return updating
 	}
 	return serving
 }
 
-// ended reports whether nothing of an instance runs in a state.
-func ended(state mariposa.State) bool {
+// hasEnded reports whether nothing of an instance runs in a state.
+func hasEnded(state mariposa.State) bool {
 	return state == mariposa.StateFailed || state == mariposa.StateStopped || state == mariposa.StateDestroyed
 }
 
-// outdated reports whether an instance needs a new incarnation to match the
+// isOutdated reports whether an instance needs a new incarnation to match the
 // definition in force. Other values of metadata alone do not, unless the
 // rollout under way is about them. What refers to other services is outdated
 // once that resolves to something else. A rollout with a filter leaves alone what
 // does not match.
-func (v *View) outdated(s *service, i *Instance) bool {
+func (v *View) isOutdated(s *service, i *Instance) bool {
 	if s.def == nil || s.status == nil || !v.matches(s, i) {
 		return false
 	}

@@ -6,29 +6,29 @@ import (
 	"mariposa"
 )
 
-// end removes every instance of a service that is to be no more, once nothing
+// endService removes every instance of a service that is to be no more, once nothing
 // that lives depends on it or refers to it.
-func (t *turn) end() {
-	if t.s.wanted() == 0 {
+func (t *turn) endService() {
+	if t.s.countWanted() == 0 {
 		return
 	}
 	alone := t.st.Stopped && !t.st.Removed && t.view.goal == mariposa.GoalStarted
-	if by, n := t.dependent(alone); n > 0 {
+	if by, n := t.findDependent(alone); n > 0 {
 		t.wait(time.Time{}, func() *mariposa.Reason {
-			return &mariposa.Reason{Code: mariposa.ReasonGoesAfter, Subject: by, Count: n, Frozen: t.other(by).frozen()}
+			return &mariposa.Reason{Code: mariposa.ReasonGoesAfter, Subject: by, Count: n, Frozen: t.otherFacts(by).isFrozen()}
 		})
 		return
 	}
 	reason := &mariposa.Reason{Code: t.whyEnds(alone)}
 	for _, c := range wantedClasses {
 		t.s.each(c, func(i *Instance) bool {
-			by := t.referrerAmong(i, func(s *service) bool { return !alone || s.stoppedAlone() })
+			by := t.findReferrerAmong(i, func(s *service) bool { return !alone || s.stoppedAlone() })
 			if by != "" && c.runs() {
-				t.wait(time.Time{}, func() *mariposa.Reason { return t.staysFor(i, by) })
+				t.wait(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
 			} else {
 				t.remove(i, reason, false)
 			}
-			return !t.full()
+			return !t.isBulkSpent()
 		})
 	}
 }
@@ -46,10 +46,10 @@ func (t *turn) whyEnds(alone bool) mariposa.ReasonCode {
 	return mariposa.ReasonProjectStopped
 }
 
-// explainStranded says what only the return of a node can finish.
-func (t *turn) explainStranded() {
-	if t.s.count(stranded) > 0 {
-		i, _ := t.s.byClass[stranded].Min()
-		t.wait(time.Time{}, func() *mariposa.Reason { return t.away(mariposa.ReasonStranded, i) })
+// explainLeavingLost says what only the return of a node can finish.
+func (t *turn) explainLeavingLost() {
+	if t.s.count(leavingLost) > 0 {
+		i, _ := t.s.byClass[leavingLost].Min()
+		t.wait(time.Time{}, func() *mariposa.Reason { return t.unreachableReason(mariposa.ReasonStranded, i) })
 	}
 }

@@ -13,35 +13,35 @@ import (
 // as a fact.
 type facts struct {
 	*service
-	ending   bool // the service as a whole is to end
-	goal     int  // how many instances are wanted
-	current  int  // run and are up to date
-	outdated int  // run and are not
-	rising   int  // are on their way up and up to date
-	staling  int  // are on their way up and outdated
-	lost     int  // are on nodes that cannot be reached
-	failed   int  // ended by themselves and were not replaced yet
-	rolls    bool // a rollout is under way, and nothing holds it
-	batch    int  // how many its rollouts replace at a time
+	ending           bool // the service as a whole is to end
+	goal             int  // how many instances are wanted
+	current          int  // run and are up to date
+	outdated         int  // run and are not
+	starting         int  // are on their way up and up to date
+	outdatedStarting int  // are on their way up and outdated
+	lost             int  // are on nodes that cannot be reached
+	failed           int  // ended by themselves and were not replaced yet
+	isRolling        bool // a rollout is under way, and nothing holds it
+	batch            int  // how many its rollouts replace at a time
 
 	young     []*Instance // current ones that have not been up for min_healthy, youngest first; only during a rollout
 	settled   int         // current ones that have
-	givenUp   []*Instance // lost for longer than that is ridden out
+	givenUp   []*Instance // lost for longer than reschedule.after
 	givenUpAt map[int]int // slot -> how many of its holders are given up
 }
 
 // factsOf returns the facts of a service in this plan.
 func (p *planner) factsOf(s *service) *facts {
-	if s.knownIn != p.plans {
-		s.known, s.knownIn = p.view.count(s, p.now), p.plans
+	if s.lastFactsPlan != p.plans {
+		s.lastFacts, s.lastFactsPlan = p.view.count(s, p.now), p.plans
 	}
-	return &s.known
+	return &s.lastFacts
 }
 
 // count finds the facts of a service.
 func (v *View) count(s *service, now time.Time) facts {
 	f := facts{
-		service: s, ending: s.ending(v.goal), outdated: s.count(stale), rising: s.count(starting), staling: s.count(staling),
+		service: s, ending: s.isEnding(v.goal), outdated: s.count(outdatedRunning), starting: s.count(starting), outdatedStarting: s.count(outdatedStarting),
 		lost: s.count(lost), failed: s.count(failed),
 	}
 	for _, c := range currentClasses {
@@ -54,14 +54,14 @@ func (v *View) count(s *service, now time.Time) facts {
 	if s.def == nil || s.status == nil {
 		return f
 	}
-	f.rolls = s.rollsOn()
+	f.isRolling = s.isRolling()
 	f.batch = batchOf(s.def, s.status.Rollout, f.goal)
 	if s.status.Rollout != nil {
 		f.young = s.findYoung(now)
 		f.settled -= len(f.young)
 	}
 	if !f.ending {
-		f.findGivenUp(v, now)
+		f.findLostForGood(v, now)
 	}
 	return f
 }
@@ -75,13 +75,13 @@ func batchOf(def *mariposa.Service, r *mariposa.Rollout, goal int) int {
 	return max(1, amount.Of(goal))
 }
 
-// findGivenUp finds the instances whose node has been away for too long.
-func (f *facts) findGivenUp(v *View, now time.Time) {
+// findLostForGood finds the instances whose node has been away for too long.
+func (f *facts) findLostForGood(v *View, now time.Time) {
 	if f.lost == 0 {
 		return
 	}
 	f.each(lost, func(i *Instance) bool {
-		if until, never := v.rideOut(f.def, i); !never && !until.After(now) {
+		if until, never := v.rescheduleTime(f.def, i); !never && !until.After(now) {
 			f.givenUp = append(f.givenUp, i)
 			if f.givenUpAt == nil {
 				f.givenUpAt = map[int]int{}
@@ -92,8 +92,8 @@ func (f *facts) findGivenUp(v *View, now time.Time) {
 	})
 }
 
-// rideOut says until when the absence of an instance's node is ridden out.
-func (v *View) rideOut(def *mariposa.Service, i *Instance) (until time.Time, never bool) {
+// rescheduleTime says when an instance on an absent node is rescheduled.
+func (v *View) rescheduleTime(def *mariposa.Service, i *Instance) (until time.Time, never bool) {
 	return v.nodes[i.Spec.Node].Since.Add(def.Reschedule.After), def.Reschedule.Never
 }
 
@@ -102,12 +102,12 @@ func (f *facts) isGivenUp(i *Instance) bool {
 	return f.givenUpAt[i.Spec.Slot] > 0 && slices.Contains(f.givenUp, i)
 }
 
-// running is how many run, of whatever definition.
-func (f *facts) running() int { return f.current + f.outdated }
+// countRunning is how many run, of whatever definition.
+func (f *facts) countRunning() int { return f.current + f.outdated }
 
-// filling is how many instances fill the goal, or will.
-func (f *facts) filling() int {
-	return f.running() + f.rising + f.staling + f.lost - len(f.givenUp)
+// countFilling is how many instances fill the goal, or will.
+func (f *facts) countFilling() int {
+	return f.countRunning() + f.starting + f.outdatedStarting + f.lost - len(f.givenUp)
 }
 
 // slotsHeld is how many slots are held by instances that fill the goal. It is
@@ -123,62 +123,64 @@ func (f *facts) slotsHeld() int {
 	return n
 }
 
-// holders is how many instances that fill the goal hold a slot.
-func (f *facts) holders(slot int) int { return int(f.slots[slot].holders) - f.givenUpAt[slot] }
+// slotHolders is how many instances that fill the goal hold a slot.
+func (f *facts) slotHolders(slot int) int { return int(f.slots[slot].holders) - f.givenUpAt[slot] }
 
 // isLive reports whether the service has an instance that runs or is on its way
 // up, where it can be reached.
-func (f *facts) isLive() bool { return f.running()+f.rising+f.staling > 0 }
+func (f *facts) isLive() bool { return f.countRunning()+f.starting+f.outdatedStarting > 0 }
 
-// unfinished reports whether a rollout still has something to do. A slot that nothing
+// hasRolloutLeft reports whether a rollout still has something to do. A slot that nothing
 // holds is filled first: whether the rollout holds says of which version.
-func (f *facts) unfinished() bool {
-	return f.leftBehind()+f.count(updating) > 0 || f.settled < f.goal || f.slotsHeld() < f.goal
+func (f *facts) hasRolloutLeft() bool {
+	return f.countNotRolled()+f.count(updating) > 0 || f.settled < f.goal || f.slotsHeld() < f.goal
 }
 
 // isAtRest reports whether all that the service should have runs, and no rollout
 // is about to change that.
 func (f *facts) isAtRest() bool {
-	if f.ending || f.def == nil || f.goal == 0 || f.running() < f.goal || f.rising+f.staling+f.failed > 0 {
+	if f.ending || f.def == nil || f.goal == 0 || f.countRunning() < f.goal || f.starting+f.outdatedStarting+f.failed > 0 {
 		return false
 	}
-	return !f.rolls || !f.unfinished()
+	return !f.isRolling || !f.hasRolloutLeft()
 }
 
-// hasFinalSet reports whether the instances that it will have all serve: it is at
+// hasFinalInstances reports whether the instances that it will have all serve: it is at
 // rest, or its rollout waits for nothing but those that refer to outdated ones.
-func (f *facts) hasFinalSet() bool {
-	return f.isAtRest() || f.goal > 0 && f.settled >= f.goal && f.asksFollowers()
+func (f *facts) hasFinalInstances() bool {
+	return f.isAtRest() || f.goal > 0 && f.settled >= f.goal && f.awaitsFollowers()
 }
 
-// asksFollowers reports whether a rollout can do nothing more before those that
+// awaitsFollowers reports whether a rollout can do nothing more before those that
 // refer to outdated instances have followed others.
-func (f *facts) asksFollowers() bool { return f.rolls && f.status.Rollout.Asks }
+func (f *facts) awaitsFollowers() bool { return f.isRolling && f.status.Rollout.AwaitsFollowers }
 
-// yields reports whether an instance is to go, and stays only until nobody refers
+// isYielding reports whether an instance is to go, and stays only until nobody refers
 // to it any more.
-func (s *service) yields(id string) bool {
+func (s *service) isYielding(id string) bool {
 	return s.status != nil && slices.Contains(s.status.Yields, id)
 }
 
-// ending reports whether the service as a whole is to end.
-func (s *service) ending(goal mariposa.ProjectGoal) bool {
+// isEnding reports whether the service as a whole is to end.
+func (s *service) isEnding(goal mariposa.ProjectGoal) bool {
 	return s.status == nil || s.status.Removed || s.status.Stopped || goal != mariposa.GoalStarted
 }
 
-func (s *service) frozen() bool { return s.status != nil && s.status.Frozen != nil }
+func (s *service) isFrozen() bool { return s.status != nil && s.status.Frozen != nil }
 
-// rollsOn reports whether a rollout of the service is under way and nothing holds it.
-func (s *service) rollsOn() bool {
+// isRolling reports whether a rollout of the service is under way and nothing holds it.
+func (s *service) isRolling() bool {
 	r := s.status.Rollout
-	return r != nil && r.Stopped == nil && !r.Held && !s.held && !s.status.Paused && !s.frozen()
+	return r != nil && r.FailureReason == nil && !r.Held && !s.rolloutHeld && !s.status.Paused && !s.isFrozen()
 }
 
-// leftBehind is how many a rollout has not brought to the target.
-func (s *service) leftBehind() int { return s.count(stale) + s.count(staling) + s.count(amend) }
+// countNotRolled is how many a rollout has not brought to the target.
+func (s *service) countNotRolled() int {
+	return s.count(outdatedRunning) + s.count(outdatedStarting) + s.count(needsUpdate)
+}
 
-// wanted is how many instances still have the goal to run.
-func (s *service) wanted() int {
+// countWanted is how many instances still have the goal to run.
+func (s *service) countWanted() int {
 	n := 0
 	for _, c := range wantedClasses {
 		n += s.count(c)
@@ -205,7 +207,7 @@ func (s *service) findYoung(now time.Time) []*Instance {
 // lastFailure says how an instance ended last.
 func (s *service) lastFailure() *mariposa.Reason {
 	var last *Instance
-	for _, c := range []class{failed, corpse} {
+	for _, c := range []class{failed, preserved} {
 		if last != nil {
 			break
 		}
@@ -219,18 +221,18 @@ func (s *service) lastFailure() *mariposa.Reason {
 	if last == nil {
 		return &mariposa.Reason{Code: mariposa.ReasonFailure}
 	}
-	return &mariposa.Reason{Code: mariposa.ReasonFailure, Subject: last.Spec.Name, Detail: how(last)}
+	return &mariposa.Reason{Code: mariposa.ReasonFailure, Subject: last.Spec.Name, Detail: howItEnded(last)}
 }
 
-// standstill says why a person must act before a service goes on; nil while it
+// whyPersonNeeded says why a person must act before a service goes on; nil while it
 // goes on by itself.
-func (s *service) standstill() *mariposa.Reason {
+func (s *service) whyPersonNeeded() *mariposa.Reason {
 	switch r := s.status.Rollout; {
-	case r.HasStopped():
-		return r.Stopped
-	case s.frozen():
+	case r.HasFailed():
+		return r.FailureReason
+	case s.isFrozen():
 		return &mariposa.Reason{Code: mariposa.ReasonIsFrozen}
-	case s.held:
+	case s.rolloutHeld:
 		return &mariposa.Reason{Code: mariposa.ReasonIsHeld}
 	case s.status.Paused:
 		return &mariposa.Reason{Code: mariposa.ReasonIsPaused}
@@ -240,8 +242,8 @@ func (s *service) standstill() *mariposa.Reason {
 	return nil
 }
 
-// waitsOn is the service that another one says it waits for; empty: none.
-func (s *service) waitsOn() string {
+// waitsForService is the service that another one says it waits for; empty: none.
+func (s *service) waitsForService() string {
 	switch r := s.status.Reason; {
 	case r.Is(mariposa.ReasonReferrers):
 		return r.Other

@@ -14,7 +14,7 @@ import (
 // of a thousand instances, one now and then may die without holding the others up.
 func (t *turn) countFailures() {
 	b := t.st.Backoff
-	seen := t.now.Add(-forget) // what failed longer ago has been forgotten
+	seen := t.now.Add(-backoffForgetAfter) // what failed longer ago has been forgotten
 	if b != nil && b.Last.After(seen) {
 		seen = b.Last
 	}
@@ -62,7 +62,7 @@ func (t *turn) newFailures(b *mariposa.Backoff, seen time.Time) failures {
 		if f.any = true; since(i).After(f.last) {
 			f.last = since(i)
 		}
-		f.atTarget = f.atTarget || !t.view.outdated(t.s, i)
+		f.atTarget = f.atTarget || !t.view.isOutdated(t.s, i)
 		f.repeated = f.repeated || b == nil || !i.Spec.Created.Before(b.First)
 		return true
 	})
@@ -77,7 +77,7 @@ func (t *turn) nextBackoff(b *mariposa.Backoff, f failures) *mariposa.Backoff {
 	}
 	if f.repeated && !next.Until.After(t.now) {
 		next.Failures++
-		next.Until = t.now.Add(delay(t.st.ID, next.Failures))
+		next.Until = t.now.Add(backoffDelay(t.st.ID, next.Failures))
 	}
 	return next
 }
@@ -86,15 +86,15 @@ func (t *turn) nextBackoff(b *mariposa.Backoff, f failures) *mariposa.Backoff {
 // its failures. It cannot be healthy while the next try is being waited for.
 func healedAt(b *mariposa.Backoff) time.Time {
 	if b.Until.After(b.Last) {
-		return b.Until.Add(forget)
+		return b.Until.Add(backoffForgetAfter)
 	}
-	return b.Last.Add(forget)
+	return b.Last.Add(backoffForgetAfter)
 }
 
-// delay is how long to wait after the nth failure in a row: nothing after the
+// backoffDelay is how long to wait after the nth failure in a row: nothing after the
 // first, then 1 s doubling to 5 min, give or take a fifth. The jitter is a hash,
 // so that the same failure always waits for the same time.
-func delay(id string, failures int) time.Duration {
+func backoffDelay(id string, failures int) time.Duration {
 	if failures < 2 {
 		return 0
 	}

@@ -11,8 +11,8 @@ import (
 // fill refills the slots of what failed or was lost, then opens new slots,
 // until as many slots are held as the goal says.
 func (t *turn) fill() {
-	missing := t.missing()
-	dead := t.dead(missing)
+	missing := t.countMissing()
+	dead := t.findFailedToRefill(missing)
 	if missing <= 0 || !t.mayCreate() {
 		return
 	}
@@ -21,23 +21,23 @@ func (t *turn) fill() {
 		if missing--; !can {
 			continue
 		}
-		if !t.create(i.Spec.Slot, number, &mariposa.Reason{Code: mariposa.ReasonReplacesFailed, Subject: i.Spec.Name, Detail: how(i)}, true) {
+		if !t.create(i.Spec.Slot, number, &mariposa.Reason{Code: mariposa.ReasonReplacesFailed, Subject: i.Spec.Name, Detail: howItEnded(i)}, true) {
 			return
 		}
-		t.remove(i, mariposa.Reported(how(i)), true)
+		t.remove(i, mariposa.Reported(howItEnded(i)), true)
 	}
 	for _, i := range t.givenUp {
 		if missing == 0 {
 			return
 		}
-		if t.holders(i.Spec.Slot) > 0 || t.taken[i.Spec.Slot] {
+		if t.slotHolders(i.Spec.Slot) > 0 || t.taken[i.Spec.Slot] {
 			continue // refilled before
 		}
 		number, can := t.refillVersion(i)
 		if missing--; !can {
 			continue
 		}
-		if !t.create(i.Spec.Slot, number, t.away(mariposa.ReasonReplacesLost, i), true) {
+		if !t.create(i.Spec.Slot, number, t.unreachableReason(mariposa.ReasonReplacesLost, i), true) {
 			return
 		}
 	}
@@ -46,21 +46,21 @@ func (t *turn) fill() {
 	}
 }
 
-// missing is how many slots are to be filled. Where two instances hold the same
+// countMissing is how many slots are to be filled. Where two instances hold the same
 // slot, a slot may be missing though there are enough instances: it is filled
 // beside them up to a batch over the goal, or, where the order is stop-first,
 // once one of the two has gone.
-func (t *turn) missing() int {
+func (t *turn) countMissing() int {
 	most := t.goal + t.batch
 	if t.s.def.Update.StopFirst {
 		most = t.goal
 	}
-	return min(t.goal-t.slotsHeld(), most-t.filling())
+	return min(t.goal-t.slotsHeld(), most-t.countFilling())
 }
 
-// dead finds the failed instances whose slots are to be refilled, at most n,
+// findFailedToRefill finds the failed instances whose slots are to be refilled, at most n,
 // and removes the others: their place is taken, or nobody needs it.
-func (t *turn) dead(n int) []*Instance {
+func (t *turn) findFailedToRefill(n int) []*Instance {
 	if t.s.count(failed) == 0 {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (t *turn) dead(n int) []*Instance {
 	t.s.each(failed, func(i *Instance) bool {
 		slot := i.Spec.Slot
 		bySlot[slot]--
-		if t.holders(slot) > 0 || bySlot[slot] > 0 {
+		if t.slotHolders(slot) > 0 || bySlot[slot] > 0 {
 			t.remove(i, placeTaken, false)
 		} else {
 			dead = append(dead, i)
@@ -89,7 +89,7 @@ var placeTaken = &mariposa.Reason{Code: mariposa.ReasonPlaceTaken}
 // openSlots fills the lowest slots that are free.
 func (t *turn) openSlots(missing int) {
 	busy := t.busySlots()
-	reason := t.scaled()
+	reason := t.scaleReason()
 	for slot := range t.s.freeSlots() {
 		if missing <= 0 {
 			return
@@ -110,15 +110,15 @@ func (t *turn) openSlots(missing int) {
 }
 
 // busySlots finds the slots that, where the order is stop-first, must be left
-// before they are filled again. An absent node is ridden out first.
+// before they are filled again. An absent node is waited for first.
 func (t *turn) busySlots() map[int]bool {
 	if !t.s.def.Update.StopFirst {
 		return nil
 	}
 	busy := map[int]bool{}
 	t.s.each(leaving, func(i *Instance) bool { busy[i.Spec.Slot] = true; return true })
-	t.s.each(stranded, func(i *Instance) bool {
-		until, never := t.view.rideOut(t.s.def, i)
+	t.s.each(leavingLost, func(i *Instance) bool {
+		until, never := t.view.rescheduleTime(t.s.def, i)
 		busy[i.Spec.Slot] = never || until.After(t.now)
 		if !never && busy[i.Spec.Slot] {
 			t.wakeAt(until)
@@ -135,7 +135,7 @@ func (t *turn) busySlots() map[int]bool {
 // slot is filled like a new one. It reports whether anything can be made.
 func (t *turn) refillVersion(i *Instance) (int, bool) {
 	own := t.view.Definition(i.Spec.Number, t.s.name)
-	current := !t.view.outdated(t.s, i) && i.Spec.Live == t.s.def.Live
+	current := !t.view.isOutdated(t.s, i) && i.Spec.Live == t.s.def.Live
 	switch {
 	case own == nil || t.needs == nil && (current || !t.isOnHold()):
 		return t.st.Number, t.needs == nil
@@ -149,7 +149,7 @@ func (t *turn) refillVersion(i *Instance) (int, bool) {
 // the manifest, so that nothing can be made of it again.
 func (t *turn) isOrphaned(def *mariposa.Service) bool {
 	return slices.ContainsFunc(def.Refs, func(r mariposa.Ref) bool {
-		d := t.other(r.Service)
+		d := t.otherFacts(r.Service)
 		return d == nil || d.status == nil || d.status.Removed
 	})
 }
@@ -175,7 +175,7 @@ func (t *turn) newSlotVersion() int {
 // newestOutdated is the newest version that outdated instances are made from; 0:
 // there are none.
 func (t *turn) newestOutdated() int {
-	for _, c := range []class{stale, staling} {
+	for _, c := range []class{outdatedRunning, outdatedStarting} {
 		if t.s.count(c) > 0 {
 			i, _ := t.s.byClass[c].Max()
 			return i.Spec.Number
@@ -191,7 +191,7 @@ func (t *turn) aboutSlot(code mariposa.ReasonCode, slot int) *mariposa.Reason {
 
 // create adds an instance unless too many are on their way up already.
 func (t *turn) create(slot, number int, reason *mariposa.Reason, repair bool) bool {
-	if t.full() && !repair {
+	if t.isBulkSpent() && !repair {
 		return false
 	}
 	s, ok := t.boundStep(number)
@@ -208,7 +208,7 @@ func (t *turn) create(slot, number int, reason *mariposa.Reason, repair bool) bo
 	}
 	t.taken[slot] = true
 	if number == t.st.Number {
-		t.allow--
+		t.updatesLeft--
 	}
 	s.Slot, s.Number, s.Reason, s.Repair = slot, number, reason, repair
 	t.step(s)
@@ -223,40 +223,40 @@ func (t *turn) mayCreate() bool {
 		t.backingOff = true
 		return false
 	}
-	if why := t.waitsFor(); why != nil {
+	if why := t.whyDependenciesNotReady(); why != nil {
 		t.wait(time.Time{}, func() *mariposa.Reason { return why })
-		t.blockedByPerson = slices.ContainsFunc(t.s.def.DependsOn, t.isKeptDown)
+		t.blockedByPerson = slices.ContainsFunc(t.s.def.DependsOn, t.isKeptDownByPerson)
 		return false
 	}
 	if t.unbound != nil {
 		t.wait(time.Time{}, func() *mariposa.Reason { return t.unbound })
-		t.blockedByPerson = slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return t.scaledAway(r.Service) })
+		t.blockedByPerson = slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return t.isScaledToZero(r.Service) })
 		return false
 	}
 	return true
 }
 
-// isKeptDown reports whether a person keeps another service from serving.
-func (t *turn) isKeptDown(name string) bool {
-	d := t.other(name)
-	return d != nil && d.status != nil && (d.status.Stopped || d.frozen())
+// isKeptDownByPerson reports whether a person keeps another service from serving.
+func (t *turn) isKeptDownByPerson(name string) bool {
+	d := t.otherFacts(name)
+	return d != nil && d.status != nil && (d.status.Stopped || d.isFrozen())
 }
 
-// waitsFor says which dependency does not serve yet; nil when all do.
-func (t *turn) waitsFor() *mariposa.Reason {
+// whyDependenciesNotReady says which dependency does not serve yet; nil when all do.
+func (t *turn) whyDependenciesNotReady() *mariposa.Reason {
 	for _, name := range t.s.def.DependsOn {
-		if why := t.unready(name, t.running() > 0); why != nil {
+		if why := t.whyNotReady(name, t.countRunning() > 0); why != nil {
 			return why
 		}
 	}
 	return nil
 }
 
-// unready says why a service does not serve its dependents yet; nil when it does.
+// whyNotReady says why a service does not serve its dependents yet; nil when it does.
 // For dependents that already serve, one instance is enough: a repair should not
 // wait for a repair.
-func (t *turn) unready(name string, degraded bool) *mariposa.Reason {
-	d := t.other(name)
+func (t *turn) whyNotReady(name string, degraded bool) *mariposa.Reason {
+	d := t.otherFacts(name)
 	if d == nil || d.status == nil || d.def == nil {
 		return &mariposa.Reason{Code: mariposa.ReasonWaitsMissing, Subject: name}
 	}
@@ -267,19 +267,19 @@ func (t *turn) unready(name string, degraded bool) *mariposa.Reason {
 	if degraded {
 		want = min(want, 1)
 	}
-	if d.running() >= want {
+	if d.countRunning() >= want {
 		return nil
 	}
-	r := &mariposa.Reason{Code: mariposa.ReasonWaitsInstances, Subject: name, Count: d.running(), Of: d.goal, Frozen: d.frozen()}
-	return r.Because(d.trouble())
+	r := &mariposa.Reason{Code: mariposa.ReasonWaitsInstances, Subject: name, Count: d.countRunning(), Of: d.goal, Frozen: d.isFrozen()}
+	return r.Because(d.whyStuck())
 }
 
-// trouble says why a service does not get on by itself, for those that wait for
+// whyStuck says why a service does not get on by itself, for those that wait for
 // it; nil while it does. What it waits for itself is left out.
-func (s *service) trouble() *mariposa.Reason {
+func (s *service) whyStuck() *mariposa.Reason {
 	switch r := s.status.Rollout; {
-	case r.HasStopped():
-		return r.Stopped
+	case r.HasFailed():
+		return r.FailureReason
 	case len(s.def.Needs) > 0:
 		return missingMetadata(s.def)
 	case s.status.Backoff != nil && s.status.Backoff.Failures > 1:

@@ -18,7 +18,7 @@ import (
 // the faults end, and the project must come to rest as its goal says.
 func TestTheRulesHoldWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := newFleet(t)
+		f := newRandomProject(t)
 		f.turn()
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			f.event()
@@ -28,16 +28,16 @@ func TestTheRulesHoldWhateverHappens(t *testing.T) {
 	})
 }
 
-// fleet is a world in which anything may happen.
-type fleet struct {
+// randomProject is a world in which anything may happen.
+type randomProject struct {
 	*world
 	t       *rapid.T
 	graph   []string // its services, with any edges; none: the three that have a fixed order
 	partial bool     // people asked for less than the whole, so outdated ones may rightly be left
 }
 
-func newFleet(t *rapid.T) *fleet {
-	f := &fleet{t: t}
+func newRandomProject(t *rapid.T) *randomProject {
+	f := &randomProject{t: t}
 	f.world = newWorld(t, f.manifest()...)
 	f.budget = rapid.SampledFrom([]int{1, 2, 5, 1000}).Draw(t, "budget")
 	return f
@@ -45,7 +45,7 @@ func newFleet(t *rapid.T) *fleet {
 
 // manifest makes a version in which any of three services may be missing.
 // Whatever the version, app may depend on db and web on both, never the reverse.
-func (f *fleet) manifest() []*mariposa.Service {
+func (f *randomProject) manifest() []*mariposa.Service {
 	if len(f.graph) > 0 {
 		return f.drawGraph()
 	}
@@ -67,7 +67,7 @@ func (f *fleet) manifest() []*mariposa.Service {
 	return defs
 }
 
-func (f *fleet) definition(name string) *mariposa.Service {
+func (f *randomProject) definition(name string) *mariposa.Service {
 	t := f.t
 	d := def(name, rapid.SampledFrom([]string{"one", "two", "three"}).Draw(t, name+" image"), rapid.IntRange(0, 5).Draw(t, name+" scale"))
 	d.Digest += rapid.SampledFrom([]string{"", ".red", ".blue"}).Draw(t, name+" metadata")
@@ -99,7 +99,7 @@ func (f *fleet) definition(name string) *mariposa.Service {
 }
 
 // lean makes a service depend on another one, and perhaps refer to it.
-func (f *fleet) lean(d *mariposa.Service, on string) {
+func (f *randomProject) lean(d *mariposa.Service, on string) {
 	d.DependsOn = append(d.DependsOn, on)
 	switch field := rapid.SampledFrom([]string{"", "id", "id", "address", "ids"}).Draw(f.t, d.Name+" refers to "+on); {
 	case field == "":
@@ -111,7 +111,7 @@ func (f *fleet) lean(d *mariposa.Service, on string) {
 }
 
 // event lets one thing happen.
-func (f *fleet) event() {
+func (f *randomProject) event() {
 	what := rapid.SampledFrom([]string{
 		"move", "move", "move", "move", "move", "wake", "wake", "wait", "fail", "stillborn", "restart", "lose", "return",
 		"scale", "submit", "reprovision", "aim", "mode", "ask", "shape", "shape",
@@ -135,10 +135,10 @@ func (f *fleet) event() {
 			}
 		})
 	case "restart": // in place, by its node
-		f.each(f.running(), func(id string) { f.be(id, mariposa.StateProvisioning, "") })
+		f.each(f.running(), func(id string) { f.setState(id, mariposa.StateProvisioning, "") })
 	case "lose":
 		if n := f.node(); !f.nodes[n].Unknown {
-			f.lose(n)
+			f.loseNode(n)
 		}
 	case "return":
 		if n := f.node(); f.nodes[n].Unknown {
@@ -166,7 +166,7 @@ func (f *fleet) event() {
 }
 
 // ask lets people ask for what they ask for less often.
-func (f *fleet) ask() {
+func (f *randomProject) ask() {
 	what := rapid.SampledFrom([]string{"filter", "stop", "start", "accept", "retry"}).Draw(f.t, "asked")
 	f.history = append(f.history, fmt.Sprintf("%s ask for %s", stamp(f.now), what))
 	switch what {
@@ -185,7 +185,7 @@ func (f *fleet) ask() {
 	}
 }
 
-func (f *fleet) filter() *mariposa.Filter {
+func (f *randomProject) filter() *mariposa.Filter {
 	switch rapid.SampledFrom([]string{"version", "image", "instances", "nodes"}).Draw(f.t, "by") {
 	case "version":
 		return &mariposa.Filter{Version: rapid.IntRange(1, len(f.versions)).Draw(f.t, "version")}
@@ -199,7 +199,7 @@ func (f *fleet) filter() *mariposa.Filter {
 }
 
 // scope is the whole project or one service.
-func (f *fleet) scope() []string {
+func (f *randomProject) scope() []string {
 	if rapid.Bool().Draw(f.t, "whole") {
 		return nil
 	}
@@ -207,7 +207,7 @@ func (f *fleet) scope() []string {
 }
 
 // each does something to one or more of the instances.
-func (f *fleet) each(ids []string, do func(id string)) {
+func (f *randomProject) each(ids []string, do func(id string)) {
 	if len(ids) == 0 {
 		return
 	}
@@ -218,7 +218,7 @@ func (f *fleet) each(ids []string, do func(id string)) {
 	}
 }
 
-func (f *fleet) running() []string {
+func (f *randomProject) running() []string {
 	var ids []string
 	for id, i := range f.instances {
 		if mariposa.StateOf(i.Spec, i.Status) == mariposa.StateRunning && !f.nodes[i.Spec.Node].Unknown && i.Spec.Goal == mariposa.GoalRunning {
@@ -229,9 +229,11 @@ func (f *fleet) running() []string {
 	return ids
 }
 
-func (f *fleet) node() string { return rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(f.t, "node") }
+func (f *randomProject) node() string {
+	return rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(f.t, "node")
+}
 
-func (f *fleet) name() string {
+func (f *randomProject) name() string {
 	if len(f.graph) > 0 {
 		return rapid.SampledFrom(f.graph).Draw(f.t, "service")
 	}
@@ -240,7 +242,7 @@ func (f *fleet) name() string {
 
 // turn plans, checks the plan and does some or all of it, as a planner does
 // whose commits are bounded.
-func (f *fleet) turn() {
+func (f *randomProject) turn() {
 	p := f.checked()
 	n := len(p.Steps)
 	if rapid.IntRange(0, 4).Draw(f.t, "cut") == 0 {
@@ -250,7 +252,7 @@ func (f *fleet) turn() {
 }
 
 // checked plans and holds the plan to the rules.
-func (f *fleet) checked() whole {
+func (f *randomProject) checked() whole {
 	p := f.plan()
 	f.fromScratch(p)
 	f.stable(p)
@@ -266,7 +268,7 @@ func (f *fleet) checked() whole {
 
 // fromScratch holds the view to one that was told everything in one go, in
 // another order.
-func (f *fleet) fromScratch(p whole) {
+func (f *randomProject) fromScratch(p whole) {
 	v := NewView()
 	ids := slices.Sorted(maps.Keys(f.instances))
 	half := len(ids) / 2
@@ -285,15 +287,15 @@ func (f *fleet) fromScratch(p whole) {
 	}
 	tell(ids[:half])
 	if got, want := dump(f.view), dump(v); got != want {
-		f.Fatalf("the view is\n%s\nbut from scratch\n%s%s", got, want, f.story())
+		f.Fatalf("the view is\n%s\nbut from scratch\n%s%s", got, want, f.formatHistory())
 	}
 	if again := f.whole(v); !reflect.DeepEqual(p, again) {
-		f.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", show(p), show(again), f.story())
+		f.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", show(p), show(again), f.formatHistory())
 	}
 }
 
 // refersRightly holds steps to instances that are there and slots that are free.
-func (f *fleet) refersRightly(p whole) {
+func (f *randomProject) refersRightly(p whole) {
 	done := map[string]bool{}
 	creates := 0
 	for _, s := range p.Steps {
@@ -303,61 +305,61 @@ func (f *fleet) refersRightly(p whole) {
 			key = fmt.Sprintf("%s.%d", s.Service, s.Slot)
 			f.fillsRightly(s)
 		} else if f.instances[s.Instance] == nil {
-			f.Fatalf("%s: there is no such service%s", word(s), f.story())
+			f.Fatalf("%s: there is no such service%s", word(s), f.formatHistory())
 		}
 		if done[key] {
-			f.Fatalf("%s: twice in one plan:\n%s%s", word(s), show(p), f.story())
+			f.Fatalf("%s: twice in one plan:\n%s%s", word(s), show(p), f.formatHistory())
 		}
 		done[key] = true
 		i := f.instances[s.Instance]
 		switch {
-		case s.Action == Keep && i.Spec.Kept, s.Action == Keep && i.Spec.Goal == mariposa.GoalGone:
-			f.Fatalf("%s: it is kept already, or told to go%s", word(s), f.story())
-		case s.Action == Remove && i.Spec.Goal == mariposa.GoalGone, s.Action == Remove && i.Spec.Goal == mariposa.GoalHalted && !ended(mariposa.StateOf(i.Spec, i.Status)):
-			f.Fatalf("%s: it has been told to go before%s", word(s), f.story())
-		case (s.Action == Remove || s.Action == Keep) && i.Spec.Goal == mariposa.GoalRunning:
+		case s.Action == Preserve && i.Spec.Kept, s.Action == Preserve && i.Spec.Goal == mariposa.GoalGone:
+			f.Fatalf("%s: it is kept already, or told to go%s", word(s), f.formatHistory())
+		case s.Action == Remove && i.Spec.Goal == mariposa.GoalGone, s.Action == Remove && i.Spec.Goal == mariposa.GoalHalted && !hasEnded(mariposa.StateOf(i.Spec, i.Status)):
+			f.Fatalf("%s: it has been told to go before%s", word(s), f.formatHistory())
+		case (s.Action == Remove || s.Action == Preserve) && i.Spec.Goal == mariposa.GoalRunning:
 			f.leanedOnByNobody(p, s)
-		case s.Action == Amend && mariposa.StateOf(i.Spec, i.Status) != mariposa.StateRunning:
-			f.Fatalf("%s: it does not run%s", word(s), f.story())
+		case s.Action == Update && mariposa.StateOf(i.Spec, i.Status) != mariposa.StateRunning:
+			f.Fatalf("%s: it does not run%s", word(s), f.formatHistory())
 		case s.Action == Collect && mariposa.StateOf(i.Spec, i.Status) != mariposa.StateDestroyed:
-			f.Fatalf("%s: there is something left of it%s", word(s), f.story())
+			f.Fatalf("%s: there is something left of it%s", word(s), f.formatHistory())
 		}
 	}
 	if room := max(0, f.budget-f.view.Starting(f.now)); creates > room {
-		f.Fatalf("%d are created where %d may be:\n%s%s", creates, room, show(p), f.story())
+		f.Fatalf("%d are created where %d may be:\n%s%s", creates, room, show(p), f.formatHistory())
 	}
 }
 
 // fillsRightly holds a create to a slot that is free, or held by outdated ones
 // that it replaces, and to the time at which the service may create.
-func (f *fleet) fillsRightly(s Step) {
+func (f *randomProject) fillsRightly(s Step) {
 	ss, def := f.goal.Services[s.Service], defOf(f.view, s.Service)
 	if f.versions[s.Number][s.Service] == nil || s.Slot < 1 {
-		f.Fatalf("%s: there is no such thing%s", word(s), f.story())
+		f.Fatalf("%s: there is no such thing%s", word(s), f.formatHistory())
 	}
 	if isEnding(f.view, s.Service) {
-		f.Fatalf("%s: it is to end%s", word(s), f.story())
+		f.Fatalf("%s: it is to end%s", word(s), f.formatHistory())
 	}
 	if len(f.versions[s.Number][s.Service].Needs) > 0 {
-		f.Fatalf("%s: values are missing for it%s", word(s), f.story())
+		f.Fatalf("%s: values are missing for it%s", word(s), f.formatHistory())
 	}
 	if b := ss.Backoff; b != nil && b.Until.After(f.now) {
-		f.Fatalf("%s: it backs off until %s%s", word(s), stamp(b.Until), f.story())
+		f.Fatalf("%s: it backs off until %s%s", word(s), stamp(b.Until), f.formatHistory())
 	}
 	for id, i := range f.instances {
 		if i.Spec.ServiceName != s.Service || i.Spec.Slot != s.Slot {
 			continue
 		}
 		c := classOf(f.view, i)
-		if c.holdsSlot() && c != lost && (c != stale && c != staling || def.Update.StopFirst || ss.Paused || ss.Rollout.Held) {
-			f.Fatalf("%s: %s holds the slot%s", word(s), id, f.story())
+		if c.holdsSlot() && c != lost && (c != outdatedRunning && c != outdatedStarting || def.Update.StopFirst || ss.Paused || ss.Rollout.Held) {
+			f.Fatalf("%s: %s holds the slot%s", word(s), id, f.formatHistory())
 		}
 	}
 }
 
 // leanedOnByNobody holds the end of a service to its dependents being gone. Where
 // edges are free to invert, versions may contradict each other about who they are.
-func (f *fleet) leanedOnByNobody(p whole, s Step) {
+func (f *randomProject) leanedOnByNobody(p whole, s Step) {
 	ss := f.goal.Services[s.Service]
 	if !isEnding(f.view, s.Service) || ss != nil && ss.Frozen != nil {
 		return
@@ -365,24 +367,24 @@ func (f *fleet) leanedOnByNobody(p whole, s Step) {
 	alone := ss != nil && ss.Stopped && !ss.Removed && f.goal.Goal == mariposa.GoalStarted
 	if len(f.graph) > 0 {
 		if by, n := dependentOf(f.again(), s.Service, alone); n > 0 {
-			f.Fatalf("%s: %s still has %d:\n%s%s", word(s), by, n, show(p), f.story())
+			f.Fatalf("%s: %s still has %d:\n%s%s", word(s), by, n, show(p), f.formatHistory())
 		}
 		return
 	}
 	for id, i := range f.instances {
 		other := f.goal.Services[i.Spec.ServiceName]
-		if c := classOf(f.view, i); c == gone || c == stranded || c == corpse || alone && (other == nil || !other.Stopped) {
+		if c := classOf(f.view, i); c == gone || c == leavingLost || c == preserved || alone && (other == nil || !other.Stopped) {
 			continue
 		}
 		if d := livesBy(f.view, i); d != nil && slices.Contains(d.DependsOn, s.Service) {
-			f.Fatalf("%s: %s depends on it:\n%s%s", word(s), id, show(p), f.story())
+			f.Fatalf("%s: %s depends on it:\n%s%s", word(s), id, show(p), f.formatHistory())
 		}
 	}
 }
 
 // neverSilent holds a plan to saying what is waited for, and to saying that
 // there is something to do when there is.
-func (f *fleet) neverSilent(p whole) {
+func (f *randomProject) neverSilent(p whole) {
 	steps := map[string]int{}
 	for _, s := range p.Steps {
 		steps[s.Service]++
@@ -390,38 +392,38 @@ func (f *fleet) neverSilent(p whole) {
 	for _, name := range serviceNames(f.view) {
 		if p.Todo[name] == 0 {
 			if steps[name] > 0 {
-				f.Fatalf("there is nothing to do for %s but\n%s%s", name, show(p), f.story())
+				f.Fatalf("there is nothing to do for %s but\n%s%s", name, show(p), f.formatHistory())
 			}
 			continue
 		}
-		inFlight := countOf(f.view, name, starting, staling, leaving, stranded, lost, updating)
+		inFlight := countOf(f.view, name, starting, outdatedStarting, leaving, leavingLost, lost, updating)
 		reason := p.Services[name] != nil && reasonOf(p.Services[name]) != ""
 		if steps[name]+inFlight == 0 && p.Wake.IsZero() && !reason {
-			f.Fatalf("%s: %d to do, nothing in flight, and not a word about it:\n%s%s", name, p.Todo[name], show(p), f.story())
+			f.Fatalf("%s: %d to do, nothing in flight, and not a word about it:\n%s%s", name, p.Todo[name], show(p), f.formatHistory())
 		}
 	}
 	if !p.Wake.IsZero() && !p.Wake.After(f.now) {
-		f.Fatalf("the plan wakes at %s, which has passed:\n%s%s", stamp(p.Wake), show(p), f.story())
+		f.Fatalf("the plan wakes at %s, which has passed:\n%s%s", stamp(p.Wake), show(p), f.formatHistory())
 	}
 }
 
 // frozenStays holds a plan to leaving frozen services as they are, apart from
 // what settles: what never served goes, and what is gone is forgotten.
-func (f *fleet) frozenStays(p whole) {
+func (f *randomProject) frozenStays(p whole) {
 	for _, s := range p.Steps {
 		ss := f.goal.Services[s.Service]
 		if ss == nil || ss.Frozen == nil || s.Action == Collect {
 			continue
 		}
 		if i := f.instances[s.Instance]; s.Action != Remove || ss.Frozen.Settled || !neverServed(i) {
-			f.Fatalf("%s: it is frozen%s", word(s), f.story())
+			f.Fatalf("%s: it is frozen%s", word(s), f.formatHistory())
 		}
 	}
 }
 
 // keepsBindings holds bindings to staying as they are while what they are about
 // lives and is up to date.
-func (f *fleet) keepsBindings(p whole) {
+func (f *randomProject) keepsBindings(p whole) {
 	for name, ss := range f.goal.Services {
 		if defOf(f.view, name) == nil || isEnding(f.view, name) || len(f.of(name)) == 0 {
 			continue
@@ -434,7 +436,7 @@ func (f *fleet) keepsBindings(p whole) {
 			}
 			next, _ := p.Services[name].Bindings.Get(on)
 			if classOf(f.view, x).upToDate() && !slices.Contains(f.goal.Services[on].Yields, x.ID) && next.Instance != "" && next.Instance != was.Instance {
-				f.Fatalf("%s lets go of %s, which lives:\n%s%s", name, was.Instance, show(p), f.story())
+				f.Fatalf("%s lets go of %s, which lives:\n%s%s", name, was.Instance, show(p), f.formatHistory())
 			}
 		}
 	}
@@ -466,7 +468,7 @@ type balance struct {
 }
 
 // withinBounds holds a plan to the most and the fewest that the service allows.
-func (f *fleet) withinBounds(name string, b balance) {
+func (f *randomProject) withinBounds(name string, b balance) {
 	if b.ending {
 		return
 	}
@@ -475,23 +477,23 @@ func (f *fleet) withinBounds(name string, b balance) {
 		fewest, most = b.goal-max(1, b.batch), b.goal
 	}
 	if b.retired > 0 && b.running-b.retired < fewest {
-		f.Fatalf("%s: %d of %d running ones go, where %d must stay: %+v%s", name, b.retired, b.running, fewest, b, f.story())
+		f.Fatalf("%s: %d of %d running ones go, where %d must stay: %+v%s", name, b.retired, b.running, fewest, b, f.formatHistory())
 	}
 	if b.outdated > 0 && !b.stopFirst && b.settled-b.outdated < b.goal {
-		f.Fatalf("%s: %d outdated ones go before enough others have proved themselves: %+v%s", name, b.outdated, b, f.story())
+		f.Fatalf("%s: %d outdated ones go before enough others have proved themselves: %+v%s", name, b.outdated, b, f.formatHistory())
 	}
 	if b.limit > 0 && b.beyond > 0 && b.target+b.beyond > b.limit {
-		f.Fatalf("%s: %d are brought to the target, where it holds at %d: %+v%s", name, b.beyond, b.limit, b, f.story())
+		f.Fatalf("%s: %d are brought to the target, where it holds at %d: %+v%s", name, b.beyond, b.limit, b, f.formatHistory())
 	}
 	if b.add > 0 && b.filling+b.add > most {
-		f.Fatalf("%s: %d are added to %d, where %d may be: %+v%s", name, b.add, b.filling, most, b, f.story())
+		f.Fatalf("%s: %d are added to %d, where %d may be: %+v%s", name, b.add, b.filling, most, b, f.formatHistory())
 	}
 }
 
 // faultsEnd lets everything succeed from now on, first without the nodes that
 // are away, then with them, and holds the world to its goal. The last version
 // tries every rollout again that had stopped.
-func (f *fleet) faultsEnd() {
+func (f *randomProject) faultsEnd() {
 	f.cause = nil
 	f.budget = max(1, f.budget)
 	f.mode(mariposa.ModeThaw)
@@ -514,17 +516,17 @@ func (f *fleet) faultsEnd() {
 	f.settle()
 	f.stable(f.plan())
 	f.isAsTheGoalSays()
-	f.wait(corpseAge)
+	f.wait(preserveFor)
 	f.settle()
 	for _, name := range serviceNames(f.view) {
-		if n := countOf(f.view, name, corpse); n > 0 {
-			f.Fatalf("%s: %d are kept for longer than a day%s", name, n, f.story())
+		if n := countOf(f.view, name, preserved); n > 0 {
+			f.Fatalf("%s: %d are kept for longer than a day%s", name, n, f.formatHistory())
 		}
 	}
 }
 
 // finishHolds asks for what is held, or was left out, to be done to the end.
-func (f *fleet) finishHolds() {
+func (f *randomProject) finishHolds() {
 	for name, ss := range f.goal.Services {
 		if r := ss.Rollout; f.partial || r != nil && (r.Held || r.Limit > 0) {
 			f.patch(mariposa.Patch{Reprovision: []string{name}})
@@ -534,7 +536,7 @@ func (f *fleet) finishHolds() {
 
 // giveValues brings a version into force that is like the newest and misses no
 // values.
-func (f *fleet) giveValues() {
+func (f *randomProject) giveValues() {
 	var defs []*mariposa.Service
 	for _, name := range slices.Sorted(maps.Keys(f.versions[f.goal.Number])) {
 		d := *f.versions[f.goal.Number][name]
@@ -545,27 +547,27 @@ func (f *fleet) giveValues() {
 }
 
 // servesWithoutTheLost holds the world to serving from the nodes it can reach.
-func (f *fleet) servesWithoutTheLost() {
+func (f *randomProject) servesWithoutTheLost() {
 	for name, ss := range f.goal.Services {
 		if ss.Removed || ss.Stopped || f.goal.Goal != mariposa.GoalStarted || f.waitsForTheLost(name) || f.lacksValues(name) {
 			continue
 		}
-		if up := countOf(f.view, name, serving, amend, stale); up < ss.Scale {
-			f.Fatalf("%s: %d of %d run, and nothing more will come:\n%s%s", name, up, ss.Scale, show(f.plan()), f.story())
+		if up := countOf(f.view, name, serving, needsUpdate, outdatedRunning); up < ss.Scale {
+			f.Fatalf("%s: %d of %d run, and nothing more will come:\n%s%s", name, up, ss.Scale, show(f.plan()), f.formatHistory())
 		}
 	}
 }
 
 // lacksValues reports whether the version in force misses values: an older one that
 // was gone back to, as the newest could not come up without the lost nodes.
-func (f *fleet) lacksValues(name string) bool {
+func (f *randomProject) lacksValues(name string) bool {
 	d := f.versions[f.goal.Services[name].Number][name]
 	return d != nil && len(d.Needs) > 0
 }
 
 // waitsForTheLost reports whether a service may rightly wait for a node: its
 // own where it is never rescheduled, or one of a dependency.
-func (f *fleet) waitsForTheLost(name string) bool {
+func (f *randomProject) waitsForTheLost(name string) bool {
 	d := f.versions[f.goal.Services[name].Number][name]
 	return d.Reschedule.Never || slices.ContainsFunc(d.DependsOn, func(on string) bool {
 		return f.goal.Services[on].Stopped || f.waitsForTheLost(on)
@@ -574,7 +576,7 @@ func (f *fleet) waitsForTheLost(name string) bool {
 
 // refersToNothing reports whether a service rightly waits because it, or what it
 // depends on, refers to a service of which people want no instance.
-func (f *fleet) refersToNothing(name string) bool {
+func (f *randomProject) refersToNothing(name string) bool {
 	d := f.versions[f.goal.Services[name].Number][name]
 	return d != nil && (slices.ContainsFunc(d.Refs, func(r mariposa.Ref) bool {
 		ss := f.goal.Services[r.Service]
@@ -585,18 +587,18 @@ func (f *fleet) refersToNothing(name string) bool {
 // isAsTheGoalSays holds a world at rest to its goal: one instance in each slot,
 // as many as the scale says, all up to date. No rollout has stopped: nothing has
 // failed since the last version tried all of them again.
-func (f *fleet) isAsTheGoalSays() {
+func (f *randomProject) isAsTheGoalSays() {
 	p := f.plan()
 	for _, name := range serviceNames(f.view) {
 		ss := f.goal.Services[name]
 		if f.waitsForPeople(name) {
 			if len(p.Steps) > 0 || p.Todo[name] > 0 && reasonOf(p.Services[name]) == "" {
-				f.Fatalf("%s: it does not say what it waits for:\n%s%s", name, show(p), f.story())
+				f.Fatalf("%s: it does not say what it waits for:\n%s%s", name, show(p), f.formatHistory())
 			}
 			continue
 		}
 		if ss != nil && isStopped(ss.Rollout) {
-			f.Fatalf("%s: its rollout is stopped, and nothing has failed since it was tried again:\n%s%s", name, show(p), f.story())
+			f.Fatalf("%s: its rollout is stopped, and nothing has failed since it was tried again:\n%s%s", name, show(p), f.formatHistory())
 		}
 		scale := 0
 		if !isEnding(f.view, name) {
@@ -605,24 +607,24 @@ func (f *fleet) isAsTheGoalSays() {
 		f.keepsFew(name)
 		instances, slots := sizeOf(f.view, name)
 		if p.Todo[name] > 0 || instances != scale || slots != scale {
-			f.Fatalf("%s: %d instances in %d slots, where the scale is %d:\n%s%s", name, instances, slots, scale, show(p), f.story())
+			f.Fatalf("%s: %d instances in %d slots, where the scale is %d:\n%s%s", name, instances, slots, scale, show(p), f.formatHistory())
 		}
 		if scale == 0 {
 			continue
 		}
 		f.refersToTheLiving(name)
 		if n := countOf(f.view, name, serving); n != scale || ss.Rollout != nil {
-			f.Fatalf("%s: %d of %d are up to date:\n%s%s", name, n, scale, show(p), f.story())
+			f.Fatalf("%s: %d of %d are up to date:\n%s%s", name, n, scale, show(p), f.formatHistory())
 		}
 	}
 	if f.goal.Goal == mariposa.GoalDeleted && !p.Empty {
-		f.Fatalf("something is left of the deleted project:\n%s%s", show(p), f.story())
+		f.Fatalf("something is left of the deleted project:\n%s%s", show(p), f.formatHistory())
 	}
 }
 
 // refersToTheLiving holds a service at rest to being bound to instances that
 // live and are wanted, and its instances to having been made with that.
-func (f *fleet) refersToTheLiving(name string) {
+func (f *randomProject) refersToTheLiving(name string) {
 	def, ss := defOf(f.view, name), f.goal.Services[name]
 	if isEnding(f.view, name) || def == nil || ss.Scale == 0 {
 		return
@@ -631,7 +633,7 @@ func (f *fleet) refersToTheLiving(name string) {
 		b, ok := ss.Bindings.Get(r.Service)
 		x := f.instances[b.Instance]
 		if !ok || x == nil || x.Spec.ServiceName != r.Service || !classOf(f.view, x).runs() {
-			f.Fatalf("%s is bound to %q of %s, which does not live%s", name, b.Instance, r.Service, f.story())
+			f.Fatalf("%s is bound to %q of %s, which does not live%s", name, b.Instance, r.Service, f.formatHistory())
 		}
 		if r.Field == "ids" {
 			continue
@@ -639,7 +641,7 @@ func (f *fleet) refersToTheLiving(name string) {
 		for _, id := range f.of(name) {
 			i := f.instances[id]
 			if made := i.Spec.Bindings.To[r.Service]; classOf(f.view, i) == serving && made.Values[r.Field] != b.Values[r.Field] {
-				f.Fatalf("%s was made with %v, and %s resolves to %v%s", i.ID, made.Values, r, b.Values, f.story())
+				f.Fatalf("%s was made with %v, and %s resolves to %v%s", i.ID, made.Values, r, b.Values, f.formatHistory())
 			}
 		}
 	}
@@ -647,35 +649,35 @@ func (f *fleet) refersToTheLiving(name string) {
 
 // keepsFew holds a service at rest to the remains it may keep: the newest of a
 // slot, so many, and none where nobody asked for them.
-func (f *fleet) keepsFew(name string) {
+func (f *randomProject) keepsFew(name string) {
 	slots := map[int]bool{}
 	for id, i := range f.instances {
-		if i.Spec.ServiceName != name || classOf(f.view, i) != corpse {
+		if i.Spec.ServiceName != name || classOf(f.view, i) != preserved {
 			continue
 		}
 		if slots[i.Spec.Slot] || !i.Spec.Kept {
-			f.Fatalf("%s is kept beside a newer one, or takes something of its node%s", id, f.story())
+			f.Fatalf("%s is kept beside a newer one, or takes something of its node%s", id, f.formatHistory())
 		}
 		slots[i.Spec.Slot] = true
 	}
 	ss := f.goal.Services[name]
-	if n := len(slots); n > corpsesKept || n > 0 && (ss == nil || ss.Removed || defOf(f.view, name).Stop.PreserveStopped == mariposa.PreserveNo) {
-		f.Fatalf("%s keeps %d%s", name, n, f.story())
+	if n := len(slots); n > maxPreserved || n > 0 && (ss == nil || ss.Removed || defOf(f.view, name).Stop.PreserveStopped == mariposa.PreserveNo) {
+		f.Fatalf("%s keeps %d%s", name, n, f.formatHistory())
 	}
 }
 
 // waitsForPeople reports whether a service rightly waits for what only people can
 // change: another one that they stopped or scaled to nothing, which it depends on
 // or whose instances need it.
-func (f *fleet) waitsForPeople(name string) bool { return f.waits(name, map[string]bool{}) }
+func (f *randomProject) waitsForPeople(name string) bool { return f.waits(name, map[string]bool{}) }
 
 // yields reports whether an instance is to go and stays for those that refer to it.
-func (f *fleet) yields(i *Instance) bool {
+func (f *randomProject) yields(i *Instance) bool {
 	ss := f.goal.Services[i.Spec.ServiceName]
 	return ss != nil && slices.Contains(ss.Yields, i.ID)
 }
 
-func (f *fleet) waits(name string, seen map[string]bool) bool {
+func (f *randomProject) waits(name string, seen map[string]bool) bool {
 	if f.goal.Goal != mariposa.GoalStarted || seen[name] {
 		return false
 	}

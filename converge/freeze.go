@@ -7,28 +7,28 @@ import (
 	"mariposa"
 )
 
-// freeze lets a frozen service settle: what never served goes, what was told to
+// settleFrozen lets a frozen service settle: what never served goes, what was told to
 // go ends and is collected. Then nothing is changed any more, whatever happens;
 // what would be done is only told.
-func (t *turn) freeze() {
+func (t *turn) settleFrozen() {
 	t.st.Yields = nil // it asks for nothing
 	f := *t.st.Frozen
 	t.st.Frozen = &f
 	unserved := 0
 	if !f.Settled {
-		for _, c := range []class{starting, staling} {
+		for _, c := range []class{starting, outdatedStarting} {
 			t.s.each(c, func(i *Instance) bool {
 				if neverServed(i) {
 					unserved++
 					t.remove(i, &mariposa.Reason{Code: mariposa.ReasonFrozenUnserved}, false)
 				}
-				return !t.full()
+				return !t.isBulkSpent()
 			})
 		}
 		f.Settled = unserved == 0
 		t.st.Frozen = &f
 	}
-	t.st.Status, t.st.Reason = mariposa.StatusFrozen, t.afterThaw()
+	t.st.Status, t.st.Reason = mariposa.StatusFrozen, t.reasonAfterThaw()
 	t.left = max(t.steps, unserved+t.s.count(leaving)+t.s.count(gone))
 }
 
@@ -36,8 +36,8 @@ func (t *turn) freeze() {
 // started again in place has.
 func neverServed(i *Instance) bool { return i.Status == nil || i.Status.Started.IsZero() }
 
-// afterThaw says what would be done if the service were not frozen; nil: nothing.
-func (t *turn) afterThaw() *mariposa.Reason {
+// reasonAfterThaw says what would be done if the service were not frozen; nil: nothing.
+func (t *turn) reasonAfterThaw() *mariposa.Reason {
 	r := &mariposa.Reason{Code: mariposa.ReasonFrozen, Tally: map[string]int{}}
 	tally := func(what string, n int) {
 		if n > 0 {
@@ -46,17 +46,17 @@ func (t *turn) afterThaw() *mariposa.Reason {
 	}
 	tally(mariposa.TallyStopping, t.s.count(leaving))
 	if t.ending {
-		tally(mariposa.TallyRunning, t.s.wanted())
+		tally(mariposa.TallyRunning, t.s.countWanted())
 	} else {
-		up := t.running() + t.rising + t.staling
+		up := t.countRunning() + t.starting + t.outdatedStarting
 		// Of what is missing, the failed ones are gone; the rest was never made.
 		gone := min(t.failed, max(0, t.goal-up-t.lost))
 		tally(mariposa.TallyFailed, gone)
 		tally(mariposa.TallyUnknown, t.lost)
 		tally(mariposa.TallyMissing, t.goal-up-t.lost-gone)
 		tally(mariposa.TallySurplus, up+t.lost-t.goal)
-		if ro := t.st.Rollout; ro != nil && ro.Stopped == nil && !ro.Held {
-			tally(mariposa.TallyOutdated, t.outdated+t.staling)
+		if ro := t.st.Rollout; ro != nil && ro.FailureReason == nil && !ro.Held {
+			tally(mariposa.TallyOutdated, t.outdated+t.outdatedStarting)
 		}
 		r.Keys = t.wouldFollow()
 	}
@@ -72,7 +72,7 @@ func (t *turn) wouldFollow() (names []string) {
 		return nil
 	}
 	for _, on := range slices.Sorted(maps.Keys(t.view.referencesOf(t.s))) {
-		if b, ok := t.st.Bindings.Get(on); ok && toOne(b) && t.attachmentOf(t.other(on), b) != attached {
+		if b, ok := t.st.Bindings.Get(on); ok && bindsOneInstance(b) && t.attachmentOf(t.otherFacts(on), b) != attached {
 			names = append(names, on)
 		}
 	}

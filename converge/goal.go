@@ -11,13 +11,13 @@ import (
 
 // Change is what Apply needs to know beside the patch.
 type Change struct {
-	Now      time.Time
-	IDs      map[string]string // service name -> id
-	Version  string            // of the version that the patch brings into force
-	Versions func(number int) Definitions
-	Scope    []string           // services that the patch speaks of; none: all
-	Lift     bool               // it ends the freeze of its scope
-	Running  map[string]Running // what runs, for a patch that accepts it
+	Now         time.Time
+	IDs         map[string]string // service name -> id
+	Version     string            // of the version that the patch brings into force
+	Versions    func(number int) Definitions
+	Scope       []string           // services that the patch speaks of; none: all
+	LiftsFreeze bool               // it ends the freeze of its scope
+	Running     map[string]Running // what runs, for a patch that accepts it
 }
 
 // includes reports whether the patch speaks of a service.
@@ -35,15 +35,15 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 	if st.Services == nil {
 		st.Services = map[string]*mariposa.ServiceStatus{}
 	}
-	if c.Lift {
+	if c.LiftsFreeze {
 		setMode(st, mariposa.ModeThaw, &c)
 	}
 	if p.Goal != "" {
-		st.UndoneWhy = nil // whoever says so has a reason of their own
-		restart(st, p.Goal, &c)
+		st.RollbackReason = nil // whoever says so has a reason of their own
+		setProjectGoal(st, p.Goal, &c)
 	}
-	if p.Number >= max(1, st.Number) || p.Undo { // an older one that had to wait is a part of the newer by now
-		define(st, p, &c)
+	if p.Number >= max(1, st.Number) || p.Rollback { // an older one that had to wait is a part of the newer by now
+		applyVersion(st, p, &c)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Scale)) {
 		rescale(st, name, func(int) int { return p.Scale[name] })
@@ -52,22 +52,22 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 		rescale(st, name, func(n int) int { return n + p.ScaleBy[name] })
 	}
 	for _, name := range p.Reprovision {
-		edit(st, name, func(ss *mariposa.ServiceStatus) { reprovision(ss, p, c.Now) })
+		editService(st, name, func(ss *mariposa.ServiceStatus) { reprovision(ss, p, c.Now) })
 	}
 	if p.Mode != "" {
 		setMode(st, p.Mode, &c)
 	}
 	if p.Retry {
-		retry(st, &c)
+		skipBackoffs(st, &c)
 	}
 	if p.Accept {
-		accept(st, &c)
+		acceptRunning(st, &c)
 	}
 	return st
 }
 
-// edit changes a copy of one service's goal; what is to go has none.
-func edit(st *mariposa.ProjectStatus, name string, f func(*mariposa.ServiceStatus)) {
+// editService changes a copy of one service's goal; what is to go has none.
+func editService(st *mariposa.ProjectStatus, name string, f func(*mariposa.ServiceStatus)) {
 	if ss := st.Services[name]; ss != nil && !ss.Removed {
 		n := *ss
 		f(&n)
@@ -75,23 +75,23 @@ func edit(st *mariposa.ProjectStatus, name string, f func(*mariposa.ServiceStatu
 	}
 }
 
-// restart sets the goal of the whole, or of the named services. A start gives
+// setProjectGoal sets the goal of the whole, or of the named services. A start gives
 // every rollout its time anew, those that stopped by themselves included.
-func restart(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Change) {
+func setProjectGoal(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Change) {
 	was := st.Goal
 	alone := len(c.Scope) > 0 && goal != mariposa.GoalDeleted
 	if !alone || goal == mariposa.GoalStarted {
 		st.Goal = goal
 	}
 	for name := range st.Services {
-		edit(st, name, func(ss *mariposa.ServiceStatus) {
+		editService(st, name, func(ss *mariposa.ServiceStatus) {
 			before := ss.Stopped || was != mariposa.GoalStarted
 			switch {
 			case !c.includes(name):
 				ss.Stopped = before && st.Goal == mariposa.GoalStarted // only those that were named start
 			case goal == mariposa.GoalStarted:
 				ss.Stopped = false
-				tryAgain(ss, before, c.Now)
+				retryRollout(ss, before, c.Now)
 			case alone:
 				ss.Stopped = true
 			}
@@ -99,14 +99,14 @@ func restart(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Change) {
 	}
 }
 
-// tryAgain gives a rollout its time anew where it stopped by itself, or could
+// retryRollout gives a rollout its time anew where it stopped by itself, or could
 // not get on because all was stopped.
-func tryAgain(ss *mariposa.ServiceStatus, idle bool, now time.Time) {
-	if ss.Rollout == nil || !ss.Rollout.HasStopped() && !idle {
+func retryRollout(ss *mariposa.ServiceStatus, idle bool, now time.Time) {
+	if ss.Rollout == nil || !ss.Rollout.HasFailed() && !idle {
 		return
 	}
 	r := *ss.Rollout
-	r.Stopped, r.Failures, r.Progress = nil, 0, now
+	r.FailureReason, r.Failures, r.Progress = nil, 0, now
 	ss.Rollout, ss.Backoff = &r, nil
 }
 
@@ -122,7 +122,7 @@ func Retried(goal *mariposa.ProjectStatus) []string {
 	for name, ss := range goal.Services {
 		switch r := ss.Rollout; {
 		case r == nil || ss.Removed || ss.Stopped || ss.Frozen != nil:
-		case r.HasStopped():
+		case r.HasFailed():
 			stopped = append(stopped, name)
 		case r.Waiting && !r.Held && !ss.Paused:
 			waiting = append(waiting, name)
@@ -148,11 +148,11 @@ func rescale(st *mariposa.ProjectStatus, name string, f func(int) int) {
 	}
 }
 
-// define brings a version into force: new services appear, missing ones are
+// applyVersion brings a version into force: new services appear, missing ones are
 // marked to go, and those whose definition differs get a rollout.
-func define(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
+func applyVersion(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
 	if st.Number != 0 && st.Number == st.Completed && st.Number != p.Number {
-		st.Fallback = scales(st)
+		st.Fallback = scalesInForce(st)
 	}
 	defs := c.Versions(p.Number)
 	st.Number, st.Version = p.Number, c.Version
@@ -168,21 +168,21 @@ func define(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
 			st.Services[name] = redefine(ss, c.Versions(ss.Number)[name], def, p, c.Now)
 			continue
 		}
-		ss := appear(st, c.IDs[name], def, p, c.Now)
+		ss := newServiceStatus(st, c.IDs[name], def, p, c.Now)
 		ss.Stopped = p.Goal == mariposa.GoalStarted && !c.includes(name) // only those that were named start
 		st.Services[name] = ss
 	}
 }
 
-// appear is the goal of a service that was not there before. It has a rollout
-// only where that may have to be taken back.
-func appear(st *mariposa.ProjectStatus, id string, def *mariposa.Service, p mariposa.Patch, now time.Time) *mariposa.ServiceStatus {
+// newServiceStatus is the goal of a service that was not there before. It has a rollout
+// only where that may have to be rolled back.
+func newServiceStatus(st *mariposa.ProjectStatus, id string, def *mariposa.Service, p mariposa.Patch, now time.Time) *mariposa.ServiceStatus {
 	ss := &mariposa.ServiceStatus{ID: id, Scale: scaleOf(def, 1), Number: p.Number, Paused: st.Paused, Status: mariposa.StatusConverging}
 	if st.Frozen {
 		ss.Frozen = &mariposa.Freeze{Since: now}
 	}
 	if def.Update.OnFailure == mariposa.OnFailureRollback {
-		ss.Rollout = &mariposa.Rollout{Number: p.Number, Batch: p.Rolling, Progress: now, Undo: p.Undo}
+		ss.Rollout = &mariposa.Rollout{Number: p.Number, Batch: p.Rolling, Progress: now, IsRollback: p.Rollback}
 	}
 	return ss
 }
@@ -197,17 +197,17 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 	switch {
 	case !same:
 		n.Removed, n.Backoff = false, nil
-		n.Rollout = &mariposa.Rollout{Number: p.Number, From: proven(ss), Batch: p.Rolling, Limit: limitOf(ss, def, n.Scale, p), Undo: p.Undo, Progress: now}
+		n.Rollout = &mariposa.Rollout{Number: p.Number, From: provenVersion(ss), Batch: p.Rolling, Limit: limitOf(ss, def, n.Scale, p), IsRollback: p.Rollback, Progress: now}
 	case was.Digest != def.Digest && def.Update.OnMetadata == mariposa.OnMetadataReprovision:
 		n.Backoff = nil
 		n.Rollout = &mariposa.Rollout{
-			Number: p.Number, From: proven(ss), Batch: p.Rolling, Limit: limitOf(ss, def, n.Scale, p), Undo: p.Undo,
+			Number: p.Number, From: provenVersion(ss), Batch: p.Rolling, Limit: limitOf(ss, def, n.Scale, p), IsRollback: p.Rollback,
 			Before: outdatedBefore(ss), Progress: now, Metadata: true,
 		}
 	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on, or is tried again
-		tryAgain(&n, false, now)
+		retryRollout(&n, false, now)
 		r := *n.Rollout
-		r.Number, r.Undo, r.Progress, r.Failures = p.Number, r.Undo || p.Undo, now, 0 // it is judged by what becomes of this version
+		r.Number, r.IsRollback, r.Progress, r.Failures = p.Number, r.IsRollback || p.Rollback, now, 0 // it is judged by what becomes of this version
 		if p.Rolling.N > 0 {
 			r.Batch = p.Rolling
 		}
@@ -225,7 +225,7 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 // instance before: there is nothing to compare a canary with.
 func limitOf(ss *mariposa.ServiceStatus, def *mariposa.Service, scale int, p mariposa.Patch) int {
 	n := cmp.Or(p.Canary.Of(scale), def.Update.Canary.Of(scale))
-	if n >= scale || p.Undo || ss.Scale == 0 {
+	if n >= scale || p.Rollback || ss.Scale == 0 {
 		return 0
 	}
 	return n
@@ -240,7 +240,7 @@ func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 		r := *ss.Rollout
 		r.Held, r.Limit, r.Progress, r.Failures = false, 0, now, 0
 		if p.Canary.N > 0 {
-			r.Limit = r.Fresh + p.Canary.Of(ss.Scale)
+			r.Limit = r.MostServing + p.Canary.Of(ss.Scale)
 		}
 		if p.Rolling.N > 0 {
 			r.Batch = p.Rolling
@@ -249,14 +249,14 @@ func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 		return
 	}
 	ss.Rollout = &mariposa.Rollout{
-		Number: ss.Number, From: proven(ss), Batch: p.Rolling, Before: now, Filter: p.Filter, Limit: p.Canary.Of(ss.Scale),
-		Rest: held || ss.Rollout != nil && ss.Rollout.Rest && p.Filter != nil, Progress: now,
+		Number: ss.Number, From: provenVersion(ss), Batch: p.Rolling, Before: now, Filter: p.Filter, Limit: p.Canary.Of(ss.Scale),
+		HoldsAgain: held || ss.Rollout != nil && ss.Rollout.HoldsAgain && p.Filter != nil, Progress: now,
 	}
 }
 
-// proven is the version to fall back to: the one in force, unless it was still
+// provenVersion is the version to fall back to: the one in force, unless it was still
 // being rolled out itself.
-func proven(ss *mariposa.ServiceStatus) int {
+func provenVersion(ss *mariposa.ServiceStatus) int {
 	if ss.Rollout != nil && ss.Rollout.From != 0 {
 		return ss.Rollout.From
 	}

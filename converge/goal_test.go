@@ -121,7 +121,7 @@ func TestApplyTriesAStoppedRolloutAgain(t *testing.T) {
 				t.Fatalf("tried again would be %v", got)
 			}
 			again(w)
-			if r := w.status("web").Rollout; r == nil || r.HasStopped() || r.Failures != 0 || !r.Progress.Equal(w.now) || w.status("web").Backoff != nil {
+			if r := w.status("web").Rollout; r == nil || r.HasFailed() || r.Failures != 0 || !r.Progress.Equal(w.now) || w.status("web").Backoff != nil {
 				t.Fatalf("web is %+v, its rollout %+v", w.status("web"), r)
 			}
 			w.settle()

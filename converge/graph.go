@@ -87,7 +87,7 @@ func (v *View) edgesOf(s *service) []edge {
 	var out []edge
 	var told []int // the definitions that were looked at: several versions may share one
 	for _, number := range numbers {
-		d, as := v.madeFrom(s, number)
+		d, as := v.definitionOf(s, number)
 		if d == nil || slices.Contains(told, as) {
 			continue
 		}
@@ -108,11 +108,11 @@ func (s *service) edgesBy(out []edge, d *mariposa.Service, as int) []edge {
 	return out
 }
 
-// madeFrom is the definition by which a service's instances of a version live,
+// definitionOf is the definition by which a service's instances of a version live,
 // and its number: the one in force where the difference needs no new incarnation.
 // So an edge that alone was taken away holds nobody any more, and one that alone
 // was added counts from then on.
-func (v *View) madeFrom(s *service, number int) (*mariposa.Service, int) {
+func (v *View) definitionOf(s *service, number int) (*mariposa.Service, int) {
 	d := v.Definition(number, s.name)
 	if d != nil && s.def != nil && sameForm(d.Digest, s.def.Digest) {
 		return s.def, s.status.Number
@@ -120,9 +120,9 @@ func (v *View) madeFrom(s *service, number int) (*mariposa.Service, int) {
 	return d, number
 }
 
-// contradictory reports whether instances live by edges of several versions, so
+// hasContradictoryEdges reports whether instances live by edges of several versions, so
 // that they may contradict each other. Those of one version never do.
-func (v *View) contradictory() bool { return len(v.inUse) > 1 }
+func (v *View) hasContradictoryEdges() bool { return len(v.inUse) > 1 }
 
 // firstDependent finds a service with instances that depend on the named one, by the
 // definitions those instances were made from. One that only its absent node
@@ -140,7 +140,7 @@ func (v *View) firstDependent(name string, alone bool) (string, int) {
 	if first == nil {
 		return "", 0
 	}
-	return first.name, len(first.members) - first.count(gone) - first.count(stranded) - first.count(corpse)
+	return first.name, len(first.members) - first.count(gone) - first.count(leavingLost) - first.count(preserved)
 }
 
 func (s *service) stoppedAlone() bool { return s.status != nil && s.status.Stopped }
@@ -159,7 +159,7 @@ func (v *View) dependsNow(s *service, on string) bool {
 // reaches reports whether from depends on to, by definitions not older than the
 // given version that still have instances, or by references.
 func (v *View) reaches(from, to string, oldest int) bool {
-	if !v.contradictory() || !v.sameRing(from, to) {
+	if !v.hasContradictoryEdges() || !v.sameRing(from, to) {
 		return false
 	}
 	seen := map[string]bool{}
@@ -173,7 +173,7 @@ func (v *View) reaches(from, to string, oldest int) bool {
 			return false
 		}
 		seen[at] = true
-		return slices.ContainsFunc(s.edges, func(e edge) bool { return (e.as >= oldest || s.holds[e.on] > 0) && walk(e.on) })
+		return slices.ContainsFunc(s.edges, func(e edge) bool { return (e.as >= oldest || s.referenceCounts[e.on] > 0) && walk(e.on) })
 	}
 	return walk(from)
 }
@@ -204,11 +204,11 @@ func (v *View) countReferences(s *service, i *Instance, c class, by int) {
 
 func (v *View) countReferrer(s *service, t target, by int) {
 	countBy(v.referrers, t.instance, s, by)
-	if s.holds == nil {
-		s.holds = map[string]int{}
+	if s.referenceCounts == nil {
+		s.referenceCounts = map[string]int{}
 	}
-	if s.holds[t.service] += by; s.holds[t.service] == 0 {
-		delete(s.holds, t.service)
+	if s.referenceCounts[t.service] += by; s.referenceCounts[t.service] == 0 {
+		delete(s.referenceCounts, t.service)
 	}
 	v.moved = true
 	v.markReferred(t.service)
@@ -221,7 +221,7 @@ func (v *View) countBindings(s *service, b *mariposa.Bindings, by int) {
 		return
 	}
 	for on, to := range b.To {
-		if toOne(to) {
+		if bindsOneInstance(to) {
 			countBy(v.bound, to.Instance, s, by)
 			v.markReferred(on)
 		}
@@ -261,7 +261,7 @@ func (v *View) findTargets(s *service, i *Instance) []target {
 	}
 	var out []target
 	for on, b := range from.To {
-		if slices.ContainsFunc(def.Refs, func(r mariposa.Ref) bool { return r.Service == on && !ofAll(r.Field) }) {
+		if slices.ContainsFunc(def.Refs, func(r mariposa.Ref) bool { return r.Service == on && !isSetField(r.Field) }) {
 			out = append(out, target{on, b.Instance})
 		}
 	}

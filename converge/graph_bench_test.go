@@ -132,7 +132,7 @@ func BenchmarkPlanWhileCreating10kServices(b *testing.B) {
 	}
 	p := v.Plan(dawn, Budget{Starting: 1000})
 	stored := *st
-	stored.Services = p.Onto(st.Services)
+	stored.Services = p.ApplyTo(st.Services)
 	v.SetGoal(&stored)
 	v.Plan(dawn, Budget{Starting: 1000})
 	id, spec := meshName(0), meshSpec(0)
@@ -165,7 +165,7 @@ func BenchmarkForesee10kServices(b *testing.B) {
 	v, st := meshView(mesh(wide), false)
 	b.ReportAllocs()
 	for b.Loop() {
-		if seen := v.Foresee(Future{Goal: st, Now: dawn}); len(seen.Steps) != wide {
+		if seen := v.Forecast(ForecastOptions{Goal: st, Now: dawn}); len(seen.Steps) != wide {
 			b.Fatal(len(seen.Steps))
 		}
 	}
@@ -202,8 +202,8 @@ func fan(n int) Definitions {
 	return d
 }
 
-// foreseeReplaced looks ahead at every service of a graph being made anew.
-func foreseeReplaced(d Definitions) func() {
+// forecastReplaced looks ahead at every service of a graph being made anew.
+func forecastReplaced(d Definitions) func() {
 	v, st := meshView(d, true)
 	next := Definitions{}
 	for name, s := range d {
@@ -215,7 +215,7 @@ func foreseeReplaced(d Definitions) func() {
 	v.SetVersion(2, next)
 	goal := Apply(st, mariposa.Patch{Number: 2}, Change{Now: dawn, Versions: func(n int) Definitions { return versions[n] }})
 	return func() {
-		seen := v.Foresee(Future{Goal: goal, Now: dawn, Steps: 10 * len(d)})
+		seen := v.Forecast(ForecastOptions{Goal: goal, Now: dawn, Steps: 10 * len(d)})
 		if want := 3 * len(d); seen.Cut || len(seen.Steps) != want { // create, remove, collect
 			panic(fmt.Sprintf("%d steps are foreseen instead of %d", len(seen.Steps), want))
 		}
@@ -226,7 +226,7 @@ func foreseeReplaced(d Definitions) func() {
 // does not grow with the graph, however deep or wide it is.
 func TestLookingAheadCostsAsMuchAsThereIsToDo(t *testing.T) {
 	for name, graph := range map[string]func(int) Definitions{"a chain": chain, "a fan": fan, "a mesh": mesh} {
-		few, many := testing.AllocsPerRun(1, foreseeReplaced(graph(400)))/400, testing.AllocsPerRun(1, foreseeReplaced(graph(4000)))/4000
+		few, many := testing.AllocsPerRun(1, forecastReplaced(graph(400)))/400, testing.AllocsPerRun(1, forecastReplaced(graph(4000)))/4000
 		if many > 1.5*few {
 			t.Errorf("%s: %.0f allocations a service where there are 400, %.0f where there are 4,000", name, few, many)
 		}
@@ -236,7 +236,7 @@ func TestLookingAheadCostsAsMuchAsThereIsToDo(t *testing.T) {
 func BenchmarkForeseeReplacing10kServices(b *testing.B) {
 	for name, graph := range map[string]func(int) Definitions{"chain": chain, "fan": fan, "mesh": mesh} {
 		b.Run(name, func(b *testing.B) {
-			look := foreseeReplaced(graph(wide))
+			look := forecastReplaced(graph(wide))
 			b.ReportAllocs()
 			for b.Loop() {
 				look()

@@ -17,7 +17,7 @@ import (
 // looks only at what may have changed, to that of a view that has never planned.
 func TestAPlanRemembersNothingWrong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := &fleet{t: t, graph: []string{"a", "b", "c", "d", "e", "f"}}
+		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d", "e", "f"}}
 		f.world = newWorld(t, f.manifest()...)
 		f.budget = rapid.SampledFrom([]int{1, 2, 5, 1000}).Draw(t, "budget")
 		b := Budget{Starting: f.budget, Steps: rapid.SampledFrom([]int{0, 1, 3, 100}).Draw(t, "steps")}
@@ -35,29 +35,29 @@ func TestAPlanRemembersNothingWrong(t *testing.T) {
 }
 
 // likeAFreshOne plans, and holds the plan to that of a fresh view.
-func (f *fleet) likeAFreshOne(b Budget) whole {
+func (f *randomProject) likeAFreshOne(b Budget) whole {
 	p := f.view.Plan(f.now, b)
-	if st, can := RollBack(f.goal, f.change()); p.Undo != "" && can {
+	if st, can := RollBack(f.goal, f.change()); p.Rollback != "" && can {
 		f.setGoal(st)
 		p = f.view.Plan(f.now, b)
 	}
 	v := f.fresh()
 	want := v.Plan(f.now, b)
 	if !reflect.DeepEqual(p, want) {
-		f.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", fmt.Sprintf("%+v", p), fmt.Sprintf("%+v", want), f.story())
+		f.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", fmt.Sprintf("%+v", p), fmt.Sprintf("%+v", want), f.formatHistory())
 	}
 	out := whole{Plan: p, Todo: map[string]int{}}
 	for _, name := range serviceNames(v) {
 		if out.Todo[name] = f.view.Todo(name); out.Todo[name] != v.Todo(name) {
-			f.Fatalf("%s has %d to do, but from scratch %d%s", name, f.view.Todo(name), v.Todo(name), f.story())
+			f.Fatalf("%s has %d to do, but from scratch %d%s", name, f.view.Todo(name), v.Todo(name), f.formatHistory())
 		}
 	}
-	out.Services = p.Onto(f.goal.Services)
+	out.Services = p.ApplyTo(f.goal.Services)
 	return out
 }
 
 // fresh is a view that is told everything at once.
-func (f *fleet) fresh() *View {
+func (f *randomProject) fresh() *View {
 	v := NewView()
 	for n, d := range f.versions {
 		v.SetVersion(n, d)
@@ -74,7 +74,7 @@ func (f *fleet) fresh() *View {
 
 // drawGraph makes a version of a graph: any service may be missing, and any may
 // depend on others that come before it in an order of this version alone.
-func (f *fleet) drawGraph() []*mariposa.Service {
+func (f *randomProject) drawGraph() []*mariposa.Service {
 	order := rapid.Permutation(f.graph).Draw(f.t, "order")
 	var defs []*mariposa.Service
 	for i, name := range order {
@@ -98,26 +98,26 @@ func (f *fleet) drawGraph() []*mariposa.Service {
 // its instances and definitions tell.
 func TestEdgesAreIndexedAsTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := &fleet{t: t, graph: []string{"a", "b", "c", "d"}}
+		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d"}}
 		f.world = newWorld(t, f.manifest()...)
 		for range rapid.IntRange(1, 30).Draw(t, "events") {
 			f.event()
 			f.turnAnyhow()
 			f.view.Plan(f.now, Budget{Starting: f.budget})
 			if got, want := edgesOf(f.view), edgesOf(f.again()); !reflect.DeepEqual(got, want) {
-				t.Fatalf("the edges are %v, from scratch %v%s", got, want, f.story())
+				t.Fatalf("the edges are %v, from scratch %v%s", got, want, f.formatHistory())
 			}
 		}
 	})
 }
 
-func (f *fleet) turnAnyhow() {
+func (f *randomProject) turnAnyhow() {
 	p := f.whole(f.view)
 	f.carryOut(p, len(p.Steps))
 }
 
 // again is a fresh view that has planned.
-func (f *fleet) again() *View {
+func (f *randomProject) again() *View {
 	v := f.fresh()
 	v.Plan(f.now, Budget{Starting: f.budget})
 	return v
@@ -128,7 +128,7 @@ func (f *fleet) again() *View {
 // slot, nothing unneeded is left, and nothing went before its dependents let go.
 func TestRandomGraphsComeToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := &fleet{t: t, graph: []string{"a", "b", "c", "d", "e"}}
+		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d", "e"}}
 		f.world = newWorld(t, f.manifest()...)
 		for range rapid.IntRange(0, 20).Draw(t, "events") {
 			f.event()
@@ -155,14 +155,14 @@ func TestRandomGraphsComeToRest(t *testing.T) {
 			scale, up := f.goal.Services[name].Scale, countOf(f.view, name, serving)
 			f.refersToTheLiving(name)
 			if instances, slots := sizeOf(f.view, name); slots != scale || up != scale || instances != scale {
-				t.Fatalf("%s has %d instances in %d slots, %d serve, and the scale is %d%s", name, instances, slots, up, scale, f.story())
+				t.Fatalf("%s has %d instances in %d slots, %d serve, and the scale is %d%s", name, instances, slots, up, scale, f.formatHistory())
 			}
 		}
 	})
 }
 
 // soundGraph is a version that can be reached without a person.
-func (f *fleet) soundGraph() []*mariposa.Service {
+func (f *randomProject) soundGraph() []*mariposa.Service {
 	defs := f.drawGraph()
 	for _, d := range defs {
 		d.Needs, d.Update.Canary, d.Update.Deadline = nil, mariposa.Amount{}, 0
@@ -176,10 +176,10 @@ func (f *fleet) soundGraph() []*mariposa.Service {
 
 // endsInOrder plans and carries out, and holds the end of services to their
 // dependents being gone. It says how many steps there were.
-func (f *fleet) endsInOrder() int {
+func (f *randomProject) endsInOrder() int {
 	p := f.plan()
 	for _, step := range p.Steps {
-		if (step.Action == Remove || step.Action == Keep) && f.instances[step.Instance].Spec.Goal == mariposa.GoalRunning {
+		if (step.Action == Remove || step.Action == Preserve) && f.instances[step.Instance].Spec.Goal == mariposa.GoalRunning {
 			f.leanedOnByNobody(p, step)
 		}
 	}

@@ -42,41 +42,41 @@ func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
 	}
 	switch c := d.members[i.ID]; {
 	case c == lost && d.def != nil:
-		until, never := t.view.rideOut(d.def, i)
+		until, never := t.view.rescheduleTime(d.def, i)
 		if !never && until.After(t.now) {
 			t.wakeAt(until)
 		}
-		if d.holders(i.Spec.Slot) > 0 && d.isGivenUp(i) {
+		if d.slotHolders(i.Spec.Slot) > 0 && d.isGivenUp(i) {
 			t.wakeAtNextGivenUp(d, i.Spec.Slot)
 			return detached // its slot was refilled elsewhere
 		}
 	case !c.runs() && !c.starts() && c != lost:
 		return detached
 	}
-	if d.yields(i.ID) {
+	if d.isYielding(i.ID) {
 		return yielding
 	}
 	return attached
 }
 
-// candidate is the instance of another service to be bound to next: the one in the
+// findCandidate is the instance of another service to be bound to next: the one in the
 // lowest slot of those that run, of a rollout the one that has proved itself; where
 // only outdated ones run, the newest. Nil: there is none.
-func (v *View) candidate(d *facts) *Instance {
+func (v *View) findCandidate(d *facts) *Instance {
 	best, rank := (*Instance)(nil), 0
 	for _, c := range upClasses {
 		d.each(c, func(i *Instance) bool {
-			if d.yields(i.ID) {
+			if d.isYielding(i.ID) {
 				return true
 			}
 			r := 1 // current, or no rollout tells them apart
 			switch {
-			case d.rolls && c == stale:
+			case d.isRolling && c == outdatedRunning:
 				r = 3
-			case d.rolls && slices.Contains(d.young, i):
+			case d.isRolling && slices.Contains(d.young, i):
 				r = 2
 			}
-			if best == nil || r < rank || r == rank && firstOf(r, i, best) {
+			if best == nil || r < rank || r == rank && isBefore(r, i, best) {
 				best, rank = i, r
 			}
 			return true
@@ -85,8 +85,8 @@ func (v *View) candidate(d *facts) *Instance {
 	return best
 }
 
-// firstOf reports whether a comes before b among candidates of one rank.
-func firstOf(rank int, a, b *Instance) bool {
+// isBefore reports whether a comes before b among candidates of one rank.
+func isBefore(rank int, a, b *Instance) bool {
 	if rank == 3 {
 		return victimBefore(b, a) // the newest
 	}
@@ -97,12 +97,12 @@ func firstOf(rank int, a, b *Instance) bool {
 // for min_healthy, and where its service keeps failing for as long as the next try
 // would be put off, so that nobody follows it from one try to the next.
 func (t *turn) isProven(d *facts, i *Instance, lost string) bool {
-	if d.rolls { // a rollout waits for that itself
+	if d.isRolling { // a rollout waits for that itself
 		return true
 	}
 	proof := d.def.Update.MinHealthy
 	if b := d.status.Backoff; b != nil {
-		proof = max(proof, delay(d.status.ID, b.Failures+1))
+		proof = max(proof, backoffDelay(d.status.ID, b.Failures+1))
 	}
 	at := since(i).Add(proof)
 	if !at.After(t.now) {
@@ -119,7 +119,7 @@ func (t *turn) isProven(d *facts, i *Instance, lost string) bool {
 // service are given up.
 func (t *turn) wakeAtNextGivenUp(d *facts, slot int) {
 	d.each(lost, func(i *Instance) bool {
-		if until, never := t.view.rideOut(d.def, i); i.Spec.Slot == slot && !never && until.After(t.now) {
+		if until, never := t.view.rescheduleTime(d.def, i); i.Spec.Slot == slot && !never && until.After(t.now) {
 			t.wakeAt(until)
 		}
 		return true
@@ -134,9 +134,9 @@ func (t *turn) mayGo(i *Instance) bool {
 	if t.goal == 0 || t.s.members[i.ID] == failed {
 		return true
 	}
-	by := t.referrer(i)
-	if by == "" && !t.s.yields(i.ID) {
-		by = t.boundService(i)
+	by := t.findReferrer(i)
+	if by == "" && !t.s.isYielding(i.ID) {
+		by = t.findBoundService(i)
 	}
 	if by == "" {
 		return true
@@ -151,21 +151,21 @@ func (t *turn) yield(i *Instance, by string) {
 		return
 	}
 	t.yielding = append(t.yielding, i.ID)
-	t.wait(time.Time{}, func() *mariposa.Reason { return t.staysFor(i, by) })
+	t.wait(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
 }
 
-// staysFor says which service keeps an instance from going, and why it does not
+// whyStays says which service keeps an instance from going, and why it does not
 // follow another.
-func (t *turn) staysFor(i *Instance, by string) *mariposa.Reason {
+func (t *turn) whyStays(i *Instance, by string) *mariposa.Reason {
 	r := &mariposa.Reason{Code: mariposa.ReasonReferrers, Subject: i.Spec.Name, Other: by}
-	f := t.other(by)
+	f := t.otherFacts(by)
 	switch {
 	case f == nil || f.status == nil || f.ending:
 		return r.Because(&mariposa.Reason{Code: mariposa.ReasonIsRemoved})
-	case f.standstill() != nil:
-		return r.Because(f.standstill())
+	case f.whyPersonNeeded() != nil:
+		return r.Because(f.whyPersonNeeded())
 	}
-	if on := f.waitsOn(); on != "" {
+	if on := f.waitsForService(); on != "" {
 		return r.Because(&mariposa.Reason{Code: mariposa.ReasonIsWaiting, Subject: on})
 	}
 	return r.Because(&mariposa.Reason{Code: mariposa.ReasonIsFollowing})
@@ -175,22 +175,22 @@ func (t *turn) staysFor(i *Instance, by string) *mariposa.Reason {
 // can do nothing more without them: all that is new has proved itself, or there
 // is no room for more.
 func (t *turn) askFollowers() {
-	if t.s.def.Update.StopFirst || t.rising+t.staling+len(t.taken) > 0 {
+	if t.s.def.Update.StopFirst || t.starting+t.outdatedStarting+len(t.taken) > 0 {
 		return
 	}
 	var referred []*Instance
 	by, free := map[string]string{}, false
-	t.s.each(stale, func(i *Instance) bool {
+	t.s.each(outdatedRunning, func(i *Instance) bool {
 		if t.removing[i.ID] {
 			return true
 		}
-		if by[i.ID] = t.referrer(i); by[i.ID] == "" {
+		if by[i.ID] = t.findReferrer(i); by[i.ID] == "" {
 			free = true // it goes before the others
 		}
 		referred = append(referred, i)
 		return !free
 	})
-	crowded := t.filling()-t.goal >= t.batch
+	crowded := t.countFilling()-t.goal >= t.batch
 	switch {
 	case free || len(referred) == 0:
 		return
@@ -200,8 +200,8 @@ func (t *turn) askFollowers() {
 	default:
 		return
 	}
-	t.st.Rollout.Asks = true
-	t.plan.Again = t.plan.Again || !t.s.status.Rollout.Asks
+	t.st.Rollout.AwaitsFollowers = true
+	t.plan.PlanAgain = t.plan.PlanAgain || !t.s.status.Rollout.AwaitsFollowers
 	for _, i := range referred {
 		t.yield(i, by[i.ID])
 	}
@@ -211,35 +211,35 @@ func (t *turn) askFollowers() {
 func (t *turn) storeYields() {
 	some := len(t.yielding) > 0
 	for id := range t.removing { // nobody is to follow, or to use, one that goes as well
-		if c := t.s.members[id]; t.s.yields(id) || some && (c.refers() || c == lost) {
+		if c := t.s.members[id]; t.s.isYielding(id) || some && (c.refers() || c == lost) {
 			t.yielding = append(t.yielding, id)
 		}
 	}
 	slices.Sort(t.yielding)
 	if !slices.Equal(t.st.Yields, t.yielding) {
-		t.st.Yields, t.plan.Again = t.yielding, true
+		t.st.Yields, t.plan.PlanAgain = t.yielding, true
 	}
 }
 
-// stuckReferrer says which service that refers to a yielding instance has given up
+// findStuckReferrer says which service that refers to a yielding instance has given up
 // following; nil: none.
-func (t *turn) stuckReferrer() *mariposa.Reason {
+func (t *turn) findStuckReferrer() *mariposa.Reason {
 	var first *facts
 	for _, id := range t.st.Yields {
 		i := t.view.instances[id]
 		if i == nil {
 			continue
 		}
-		by := t.referrerAmong(i, func(s *service) bool {
-			return s.status != nil && s.status.Rollout.HasStopped()
+		by := t.findReferrerAmong(i, func(s *service) bool {
+			return s.status != nil && s.status.Rollout.HasFailed()
 		})
 		if by != "" && (first == nil || by < first.name) {
-			first = t.other(by)
+			first = t.otherFacts(by)
 		}
 	}
 	if first == nil {
 		return nil
 	}
 	r := &mariposa.Reason{Code: mariposa.ReasonNotFollowed, Version: t.st.Rollout.Number, Subject: first.name}
-	return r.Because(first.status.Rollout.Stopped)
+	return r.Because(first.status.Rollout.FailureReason)
 }

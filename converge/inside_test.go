@@ -20,7 +20,7 @@ func stamp(at time.Time) string { return at.UTC().Format("15:04:05") }
 // file alone.
 
 // isStopped reports whether a rollout stopped by itself.
-func isStopped(r *mariposa.Rollout) bool { return r.HasStopped() }
+func isStopped(r *mariposa.Rollout) bool { return r.HasFailed() }
 
 // reasonOf is what a service says of itself, as text; empty: nothing.
 func reasonOf(ss *mariposa.ServiceStatus) string { return reason.Sentence(ss.Reason) }
@@ -29,7 +29,7 @@ func reasonOf(ss *mariposa.ServiceStatus) string { return reason.Sentence(ss.Rea
 func stepReason(s Step) string { return reason.Sentence(s.Reason) }
 
 // undoReason is why a plan wants a version taken back, as text.
-func undoReason(p Plan) string { return reason.Sentence(p.UndoWhy) }
+func undoReason(p Plan) string { return reason.Sentence(p.RollbackReason) }
 
 // serviceNames lists the services that a view knows, in order.
 func serviceNames(v *View) []string { return slices.Sorted(maps.Keys(v.services)) }
@@ -50,21 +50,21 @@ func countOf(v *View, name string, of ...class) int {
 // and how many slots they hold.
 func sizeOf(v *View, name string) (instances, slots int) {
 	s := v.services[name]
-	return len(s.members) - s.count(corpse), len(s.slots)
+	return len(s.members) - s.count(preserved), len(s.slots)
 }
 
 // defOf is the definition of a service that is in force; nil: none.
 func defOf(v *View, name string) *mariposa.Service { return v.services[name].def }
 
 // isEnding reports whether a service as a whole is to end.
-func isEnding(v *View, name string) bool { return v.services[name].ending(v.goal) }
+func isEnding(v *View, name string) bool { return v.services[name].isEnding(v.goal) }
 
 // isOutdated reports whether an instance needs a new incarnation.
-func isOutdated(v *View, i *Instance) bool { return v.outdated(v.services[i.Spec.ServiceName], i) }
+func isOutdated(v *View, i *Instance) bool { return v.isOutdated(v.services[i.Spec.ServiceName], i) }
 
 // livesBy is the definition whose edges an instance lives by.
 func livesBy(v *View, i *Instance) *mariposa.Service {
-	d, _ := v.madeFrom(v.services[i.Spec.ServiceName], i.Spec.Number)
+	d, _ := v.definitionOf(v.services[i.Spec.ServiceName], i.Spec.Number)
 	return d
 }
 
@@ -82,14 +82,14 @@ func referredBy(v *View, name string) []string {
 // replaces reports whether a rollout replaces instances now.
 func replaces(v *View, name string, r *mariposa.Rollout) bool {
 	s, p := v.services[name], &planner{view: v}
-	return r != nil && !isStopped(r) && !r.Held && !s.status.Paused && len(s.def.Needs) == 0 && p.firstHeld(name) == ""
+	return r != nil && !isStopped(r) && !r.Held && !s.status.Paused && len(s.def.Needs) == 0 && p.heldDependencyOf(name) == ""
 }
 
 // balanceOf counts what a plan does to a service.
 func balanceOf(v *View, name string, now time.Time, p whole) balance {
 	s := v.services[name]
-	b := balance{ending: s.ending(v.goal) || s.def == nil}
-	if b.ending || s.frozen() {
+	b := balance{ending: s.isEnding(v.goal) || s.def == nil}
+	if b.ending || s.isFrozen() {
 		return b
 	}
 	amount := s.def.Update.Rolling
@@ -101,7 +101,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 		i := v.instances[id]
 		if c.runs() {
 			b.running++
-			if c == stale || !since(i).Add(s.def.Update.MinHealthy).After(now) {
+			if c == outdatedRunning || !since(i).Add(s.def.Update.MinHealthy).After(now) {
 				b.settled++
 			}
 		}
@@ -115,7 +115,7 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 		b.limit = r.Limit
 		for id, c := range s.members {
 			i := v.instances[id]
-			current := !v.outdated(s, i) && i.Spec.Live == s.def.Live
+			current := !v.isOutdated(s, i) && i.Spec.Live == s.def.Live
 			switch {
 			case c == failed || c == lost:
 				there[i.Spec.Slot] = there[i.Spec.Slot] || current || i.Spec.Number == s.status.Number
@@ -132,11 +132,11 @@ func balanceOf(v *View, name string, now time.Time, p whole) balance {
 			if step.Number == s.status.Number && !there[step.Slot] {
 				b.beyond++
 			}
-		case step.Action == Remove && s.members[step.Instance] == staling:
+		case step.Action == Remove && s.members[step.Instance] == outdatedStarting:
 			b.filling-- // it goes first, and its place is taken at once
-		case (step.Action == Remove || step.Action == Keep) && s.members[step.Instance].runs():
+		case (step.Action == Remove || step.Action == Preserve) && s.members[step.Instance].runs():
 			b.retired++
-			if s.members[step.Instance] == stale && replaces(v, s.name, p.Services[s.name].Rollout) {
+			if s.members[step.Instance] == outdatedRunning && replaces(v, s.name, p.Services[s.name].Rollout) {
 				b.outdated++
 			}
 		}
@@ -185,7 +185,7 @@ func edgesOf(v *View) map[string][]string {
 // free slots is left out: only its promise matters, which is checked.
 func dump(v *View) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "goal %v %s %d\n", v.told, v.goal, v.number)
+	fmt.Fprintf(&b, "goal %v %s %d\n", v.hasGoal, v.goal, v.number)
 	for _, id := range slices.Sorted(maps.Keys(v.nodes)) {
 		fmt.Fprintf(&b, "node %s %v %d\n", id, v.nodes[id].Unknown, v.nodes[id].Since.UnixNano())
 	}
@@ -204,7 +204,7 @@ func dump(v *View) string {
 				return true
 			})
 		}
-		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, fresh %v, %d with references, %d astray, holds %v, by start", len(s.members), s.slots, s.numbers, s.fresh, s.binding, s.astray, s.holds)
+		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, fresh %v, %d with references, %d astray, holds %v, by start", len(s.members), s.slots, s.numbers, s.fresh, s.binding, s.astray, s.referenceCounts)
 		if s.byStart != nil {
 			s.byStart.Scan(func(i *Instance) bool { fmt.Fprintf(&b, " %s", i.ID); return true })
 		}

@@ -16,7 +16,7 @@ func (v *View) reclassify(s *service) {
 	for _, id := range all {
 		v.remove(v.instances[id])
 	}
-	s.bound, s.unresolved = boundBy(s)
+	s.bound, s.unresolved = bindingDigest(s)
 	s.fresh, s.astray = [classes]int{}, 0 // what counts as either may have changed with the goal
 	for _, id := range all {
 		v.add(s, v.instances[id])
@@ -61,14 +61,14 @@ func (v *View) countMember(s *service, i *Instance, c class, by int) {
 	}
 	switch {
 	case c.starts() && by > 0:
-		v.rising.Set(i)
+		v.startingSet.Set(i)
 	case c.starts():
-		v.rising.Delete(i)
+		v.startingSet.Delete(i)
 	}
 	if c.lives() {
 		before := s.numbers[i.Spec.Number]
-		if count(s.numbers, i.Spec.Number, by); (before == 0) != (s.numbers[i.Spec.Number] == 0) {
-			count(v.needed, i.Spec.Number, by)
+		if addCount(s.numbers, i.Spec.Number, by); (before == 0) != (s.numbers[i.Spec.Number] == 0) {
+			addCount(v.needed, i.Spec.Number, by)
 		}
 	}
 	v.countReferences(s, i, c, by)

@@ -54,17 +54,17 @@ func setMode(st *mariposa.ProjectStatus, mode mariposa.Mode, c *Change) {
 		case mode == mariposa.ModeFreeze && n.Frozen == nil:
 			n.Frozen = &mariposa.Freeze{Since: c.Now}
 		case mode == mariposa.ModeThaw && n.Frozen != nil:
-			n.Frozen, n.Rollout = nil, timeAnew(n.Rollout, c.Now)
+			n.Frozen, n.Rollout = nil, resetProgress(n.Rollout, c.Now)
 		case mode == mariposa.ModePause:
 			n.Paused = true
 		case mode == mariposa.ModeResume && n.Paused:
-			n.Paused, n.Rollout = false, timeAnew(n.Rollout, c.Now)
+			n.Paused, n.Rollout = false, resetProgress(n.Rollout, c.Now)
 		}
 		st.Services[name] = &n
 	}
 }
 
-func timeAnew(r *mariposa.Rollout, now time.Time) *mariposa.Rollout {
+func resetProgress(r *mariposa.Rollout, now time.Time) *mariposa.Rollout {
 	if r == nil {
 		return nil
 	}
@@ -73,15 +73,15 @@ func timeAnew(r *mariposa.Rollout, now time.Time) *mariposa.Rollout {
 	return &n
 }
 
-// retry ends the wait of back-offs, once: what fails again waits longer still.
+// skipBackoffs ends the wait of back-offs, once: what fails again waits longer still.
 // Rollouts that stopped by themselves are tried again.
-func retry(st *mariposa.ProjectStatus, c *Change) {
+func skipBackoffs(st *mariposa.ProjectStatus, c *Change) {
 	for name := range st.Services {
-		edit(st, name, func(ss *mariposa.ServiceStatus) {
+		editService(st, name, func(ss *mariposa.ServiceStatus) {
 			if !c.includes(name) {
 				return
 			}
-			tryAgain(ss, false, c.Now)
+			retryRollout(ss, false, c.Now)
 			if ss.Backoff != nil && ss.Backoff.Until.After(c.Now) {
 				b := *ss.Backoff
 				b.Until = c.Now
@@ -91,9 +91,9 @@ func retry(st *mariposa.ProjectStatus, c *Change) {
 	}
 }
 
-// accept makes what runs the goal: as many as there are, of the newest version
+// acceptRunning makes what runs the goal: as many as there are, of the newest version
 // among them. What was to go and still runs stays.
-func accept(st *mariposa.ProjectStatus, c *Change) {
+func acceptRunning(st *mariposa.ProjectStatus, c *Change) {
 	total := 0
 	for name, ss := range st.Services {
 		if !c.includes(name) {
@@ -113,12 +113,12 @@ func accept(st *mariposa.ProjectStatus, c *Change) {
 	}
 	st.Goal = mariposa.GoalStarted
 	for name := range st.Services {
-		edit(st, name, func(ss *mariposa.ServiceStatus) { ss.Stopped = !c.includes(name) })
+		editService(st, name, func(ss *mariposa.ServiceStatus) { ss.Stopped = !c.includes(name) })
 	}
 }
 
-// scales are the scales in force.
-func scales(st *mariposa.ProjectStatus) map[string]int {
+// scalesInForce are the scales in force.
+func scalesInForce(st *mariposa.ProjectStatus) map[string]int {
 	out := make(map[string]int, len(st.Services))
 	for name, ss := range st.Services {
 		if !ss.Removed {
@@ -128,7 +128,7 @@ func scales(st *mariposa.ProjectStatus) map[string]int {
 	return out
 }
 
-// RollBack returns the goal after a version is taken back: the one that was last
+// RollBack returns the goal after a version is rolled back: the one that was last
 // fully in force, with the scales it had then. Of a project that never was, all
 // is stopped. It reports false where there is nothing to go back to.
 func RollBack(old *mariposa.ProjectStatus, c Change) (*mariposa.ProjectStatus, bool) {
@@ -139,19 +139,19 @@ func RollBack(old *mariposa.ProjectStatus, c Change) (*mariposa.ProjectStatus, b
 		c.Scope = nil
 		st := Apply(old, mariposa.Patch{Goal: mariposa.GoalStopped}, c)
 		for name := range st.Services {
-			edit(st, name, func(ss *mariposa.ServiceStatus) {
+			editService(st, name, func(ss *mariposa.ServiceStatus) {
 				if ss.Backoff = nil; ss.Rollout != nil { // who starts it again before all is gone brings what is left up to date
 					ss.Rollout = &mariposa.Rollout{Number: ss.Number, From: ss.Rollout.From, Progress: c.Now}
 				}
 			})
 		}
-		st.Undone = old.Number
+		st.RolledBack = old.Number
 		return st, true
 	}
-	st := Apply(old, mariposa.Patch{Number: old.Completed, Undo: true, KeepScale: true}, c)
+	st := Apply(old, mariposa.Patch{Number: old.Completed, Rollback: true, KeepScale: true}, c)
 	for name, scale := range old.Fallback {
-		edit(st, name, func(ss *mariposa.ServiceStatus) { ss.Scale = scale })
+		editService(st, name, func(ss *mariposa.ServiceStatus) { ss.Scale = scale })
 	}
-	st.Fallback, st.Undone = nil, old.Number
+	st.Fallback, st.RolledBack = nil, old.Number
 	return st, true
 }

@@ -29,10 +29,10 @@ func TestAFrozenServiceSettlesAndThenNothingChanges(t *testing.T) {
 	wantServing(t, w, "web", map[string]int{"one": 4, "two": 1})
 	wantStatus(t, w, "web", mariposa.StatusFrozen, "1 instance would go after thaw; 4 instances would be replaced by the rollout after thaw")
 
-	w.be("web.3-4", mariposa.StateProvisioning, "") // started again in place: it has served
+	w.setState("web.3-4", mariposa.StateProvisioning, "") // started again in place: it has served
 	wantSteps(t, w.step())
 	w.fail("web.1-6", "web.1-2", "web.2-3")
-	w.lose("n1")
+	w.loseNode("n1")
 	w.wait(time.Hour)
 	w.scale("web", 5)
 	w.submit(def("db", "two", 1), def("web", "three", 4, rolling("2")))
@@ -164,7 +164,7 @@ func TestTwoInASlotDoNotEndACanary(t *testing.T) {
 	w.settle()
 	wantServing(t, w, "web", map[string]int{"two": 3})
 	wantStatus(t, w, "web", mariposa.StatusConverging, "waits for db")
-	w.lose("n2")
+	w.loseNode("n2")
 	w.wait(time.Minute)
 	w.settle()
 	w.comeBack("n2") // four of version 2 run, two of them in one slot
@@ -281,7 +281,7 @@ func failing(w *world, image string) {
 			}
 		}
 	}
-	w.Fatalf("it never comes to rest%s", w.story())
+	w.Fatalf("it never comes to rest%s", w.formatHistory())
 }
 
 func TestAFailedRolloutIsTakenBack(t *testing.T) {
@@ -293,8 +293,8 @@ func TestAFailedRolloutIsTakenBack(t *testing.T) {
 		old := w.of("web")
 		w.submit(def("db", "two", 4), def("web", "two", 7, back), def("new", "one", 1))
 		failing(w, "two")
-		if w.goal.Number != 1 || w.goal.Undone != 2 {
-			t.Fatalf("version %d is in force, %d was taken back\n%s", w.goal.Number, w.goal.Undone, w.story())
+		if w.goal.Number != 1 || w.goal.RolledBack != 2 {
+			t.Fatalf("version %d is in force, %d was taken back\n%s", w.goal.Number, w.goal.RolledBack, w.formatHistory())
 		}
 		wantServing(t, w, "web", map[string]int{"one": 5})
 		wantSteps(t, w.of("web"), old...) // the healthy ones were never touched
@@ -331,7 +331,7 @@ func TestAFailedRolloutIsTakenBack(t *testing.T) {
 			}
 		}
 		if w.goal.Number != 1 {
-			t.Fatalf("version %d is in force%s", w.goal.Number, w.story())
+			t.Fatalf("version %d is in force%s", w.goal.Number, w.formatHistory())
 		}
 		wantStatus(t, w, "web", mariposa.StatusFailed, "the rollout of version 1 stopped after")
 	})
@@ -339,7 +339,7 @@ func TestAFailedRolloutIsTakenBack(t *testing.T) {
 		w := newWorld(t, def("db", "fine", 1), def("web", "one", 2, back))
 		failing(w, "one")
 		if w.view.Len() != 0 || w.goal.Goal != mariposa.GoalStopped {
-			t.Fatalf("%d are left, the goal is %s%s", w.view.Len(), w.goal.Goal, w.story())
+			t.Fatalf("%d are left, the goal is %s%s", w.view.Len(), w.goal.Goal, w.formatHistory())
 		}
 		w.aim(mariposa.GoalStarted)
 		w.settle()
@@ -350,7 +350,7 @@ func TestAFailedRolloutIsTakenBack(t *testing.T) {
 		w.patch(mariposa.Patch{Reprovision: []string{"web"}})
 		w.settleUntilStopped("web")
 		wantStatus(t, w, "web", mariposa.StatusFailed, "no progress for 1m0s")
-		if w.goal.Number != 1 || w.goal.Undone != 0 {
+		if w.goal.Number != 1 || w.goal.RolledBack != 0 {
 			t.Fatalf("the goal is %+v", w.goal)
 		}
 	})

@@ -109,7 +109,7 @@ func TestTwoInOneSlotDoNotKeepAnotherFromBeingFilled(t *testing.T) {
 	w.submit(def("db", "three", 3, stopFirst, canary))
 	w.settle()
 	if got := w.serving("db"); got["three"] < 1 || len(w.of("db")) != 3 {
-		t.Errorf("db is %v%s", got, w.story())
+		t.Errorf("db is %v%s", got, w.formatHistory())
 	}
 	wantStatus(t, w, "db", mariposa.StatusHeld, "1 of 3 at version 3")
 }

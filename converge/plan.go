@@ -10,20 +10,20 @@ import (
 
 // Plan is what to do next, as data: printable, comparable, executed elsewhere.
 type Plan struct {
-	Steps    []Step
-	Services map[string]*mariposa.ServiceStatus // the goal and fare after this plan of every service for which it is another than before
-	Ended    []string                           // services that are no more, in order
-	Todo     int                                // how much is not yet as it should be; View.Todo tells it by service
-	Wake     time.Time                          // when to plan again though nothing changes; zero: never
-	Empty    bool                               // no instance is left and none is wanted
-	Again    bool                               // what it says of services changes what is to be done: plan again once that is stored
-	Undo     string                             // a service whose rollout has just failed and whose version is to be taken back
-	UndoWhy  *mariposa.Reason
+	Steps          []Step
+	Services       map[string]*mariposa.ServiceStatus // the goal and status of every service that this plan changes
+	Ended          []string                           // services that are no more, in order
+	Todo           int                                // how much is not yet as it should be; View.Todo tells it by service
+	Wake           time.Time                          // when to plan again though nothing changes; zero: never
+	Empty          bool                               // no instance is left and none is wanted
+	PlanAgain      bool                               // what it says of services changes what is to be done: plan again once that is stored
+	Rollback       string                             // a service whose rollout has just failed and whose version is to be rolled back
+	RollbackReason *mariposa.Reason
 }
 
-// Onto lays what a plan says of services over what was stored of them. What is
+// ApplyTo lays what a plan says of services over what was stored of them. What is
 // given is not changed, and given back where there is nothing to say.
-func (p *Plan) Onto(services map[string]*mariposa.ServiceStatus) map[string]*mariposa.ServiceStatus {
+func (p *Plan) ApplyTo(services map[string]*mariposa.ServiceStatus) map[string]*mariposa.ServiceStatus {
 	if len(p.Services)+len(p.Ended) == 0 {
 		return services
 	}
@@ -55,11 +55,11 @@ type Step struct {
 type Action string
 
 const (
-	Create  Action = "create"  // a new instance in a slot
-	Amend   Action = "update"  // change an instance in place
-	Remove  Action = "remove"  // an instance's goal becomes gone
-	Keep    Action = "keep"    // an instance's goal becomes stopped: what is left of it stays for a while
-	Collect Action = "collect" // forget an instance of which nothing is left
+	Create   Action = "create"  // a new instance in a slot
+	Update   Action = "update"  // change an instance in place
+	Remove   Action = "remove"  // an instance's goal becomes gone
+	Preserve Action = "keep"    // an instance's goal becomes stopped: what is left of it stays for a while
+	Collect  Action = "collect" // forget an instance of which nothing is left
 )
 
 // Budget bounds a plan: how many instances may be on their way up at once, but
@@ -70,12 +70,12 @@ type Budget struct {
 }
 
 const (
-	// forget is how long a service must be without failures before its
+	// backoffForgetAfter is how long a service must be without failures before its
 	// back-off starts from nothing.
-	forget = 10 * time.Minute
-	// giveUp is how many failures at the new version, without getting on,
+	backoffForgetAfter = 10 * time.Minute
+	// maxRolloutFailures is how many failures at the new version, without getting on,
 	// stop a rollout.
-	giveUp = 3
+	maxRolloutFailures = 3
 )
 
 // Plan says what to do about the difference between goal and reality. While a
@@ -85,8 +85,8 @@ const (
 func (v *View) Plan(now time.Time, b Budget) Plan {
 	v.agenda.serial++
 	p := &planner{view: v, now: now, plans: v.agenda.serial, room: max(0, b.Starting-v.Starting(now)), limit: b.Steps}
-	if !v.told || len(v.Missing()) > 0 {
-		v.keepAll()
+	if !v.hasGoal || len(v.MissingVersions()) > 0 {
+		v.keepAllAsTheyAre()
 		p.plan.Todo = v.agenda.todo
 		return p.plan
 	}
@@ -104,20 +104,20 @@ func (v *View) Plan(now time.Time, b Budget) Plan {
 		p.plan.Wake = s.wake
 	}
 	if v.lacksBudget() {
-		p.plan.Wake = earlier(p.plan.Wake, v.nextSlowAt(now))
+		p.plan.Wake = earlierOf(p.plan.Wake, v.nextSlowAt(now))
 	}
 	slices.Sort(p.plan.Ended)
-	p.plan.Todo, p.plan.Empty = v.agenda.todo, v.empty()
+	p.plan.Todo, p.plan.Empty = v.agenda.todo, v.isEmpty()
 	return p.plan
 }
 
-// empty reports whether no instance is left and none is wanted.
-func (v *View) empty() bool {
+// isEmpty reports whether no instance is left and none is wanted.
+func (v *View) isEmpty() bool {
 	if len(v.instances) > 0 {
 		return false
 	}
 	for _, s := range v.services {
-		if !s.ending(v.goal) && s.status.Scale > 0 {
+		if !s.isEnding(v.goal) && s.status.Scale > 0 {
 			return false
 		}
 	}
@@ -126,11 +126,11 @@ func (v *View) empty() bool {
 
 // planner is one run of Plan.
 type planner struct {
-	view  *View
-	now   time.Time
-	plans uint64            // which plan this is
-	room  int               // how many more may be on their way up
-	below map[string]string // what firstHeld has found
+	view             *View
+	now              time.Time
+	plans            uint64            // which plan this is
+	room             int               // how many more may be on their way up
+	heldDependencies map[string]string // what heldDependencyOf has found
 	// limit is how many steps that are no repairs one plan may have (0: any
 	// number), bulk how many it has. Beyond it the rest waits for the next plan.
 	limit, bulk int
@@ -144,8 +144,8 @@ type planner struct {
 // isSpent reports whether bulk work has had its share of this plan.
 func (p *planner) isSpent() bool { return p.limit > 0 && p.bulk >= p.limit }
 
-// keepAll says of every service that it is as it was, and not yet as it should be.
-func (v *View) keepAll() {
+// keepAllAsTheyAre says of every service that it is as it was, and not yet as it should be.
+func (v *View) keepAllAsTheyAre() {
 	v.agenda.all = true
 	for _, s := range v.services {
 		v.setTodo(s, 1)
@@ -170,30 +170,30 @@ type turn struct {
 	following       bool             // it will follow that, once its successor has proved itself
 	rolling         bool             // outdated instances are being replaced
 	pending         bool             // they will be, once something outside the plan is done
-	allow           int              // how many more may be made at the target before the rollout holds
-	heldDep         string           // a dependency whose rollout is held, so that this one is as well
+	updatesLeft     int              // how many more may be made at the target before the rollout holds
+	heldDependency  string           // a dependency whose rollout is held, so that this one is as well
 	backingOff      bool             // something is not made now because others failed
 	blockedByPerson bool             // something is not made now because a person keeps what it depends on from serving
 
 	// What they decided.
-	steps    int             // how many steps there are so far
-	taken    map[int]bool    // slots given out
-	dropped  int             // outdated ones that are removed before they have come up
-	removing map[string]bool // victims
-	yielding []string        // those that would be, if nobody referred to them
-	kept     []*Instance     // ended ones that are kept; nil: not yet looked for
-	halting  int             // running ones that are stopped and kept
-	bound    map[int]Step    // how instances of each version begin
-	waits    *mariposa.Reason
-	more     int // how many reasons there are beside it
+	steps     int             // how many steps there are so far
+	taken     map[int]bool    // slots given out
+	dropped   int             // outdated ones that are removed before they have come up
+	removing  map[string]bool // victims
+	yielding  []string        // those that would be, if nobody referred to them
+	preserved []*Instance     // ended ones that are kept; nil: not yet looked for
+	stopping  int             // running ones that are stopped and kept
+	bound     map[int]Step    // how instances of each version begin
+	waits     *mariposa.Reason
+	more      int // how many reasons there are beside it
 
 	// What comes of it.
-	left    int       // how much is not yet as it should be
-	beside  int       // how much of that is not a rollout that is paused
-	wake    time.Time // when to look again though nothing changes; zero: never
-	over    bool      // nothing of the service is left
-	changed bool      // something is said of it that is not stored yet
-	undoing bool      // its version is to be taken back
+	left         int       // how much is not yet as it should be
+	leftUnpaused int       // how much of that is not a rollout that is paused
+	wake         time.Time // when to look again though nothing changes; zero: never
+	isGone       bool      // nothing of the service is left
+	changed      bool      // something is said of it that is not stored yet
+	rollingBack  bool      // its version is to be rolled back
 }
 
 func (p *planner) service(s *service) {
@@ -204,13 +204,13 @@ func (p *planner) service(s *service) {
 	}
 	t := &p.turn
 	*t = turn{planner: p, facts: p.factsOf(s), s: s, serial: p.view.agenda.serial, st: &p.status}
-	if n := len(t.young); n > 0 && t.rolls { // then others may see it differently too
+	if n := len(t.young); n > 0 && t.isRolling { // then others may see it differently too
 		t.wakeAt(since(t.young[n-1]).Add(s.def.Update.MinHealthy))
 	}
 	t.run()
 	switch {
 	case s.status == nil:
-	case t.over:
+	case t.isGone:
 		t.changed = true
 		p.plan.Ended = append(p.plan.Ended, s.name)
 	case !sameStatus(s.status, t.st):
@@ -228,19 +228,19 @@ func (p *planner) service(s *service) {
 func (t *turn) run() {
 	t.collect()
 	switch {
-	case t.s.def == nil && !t.ending && !t.frozen():
+	case t.s.def == nil && !t.ending && !t.isFrozen():
 		t.left = 1
 		t.st.Status, t.st.Reason = mariposa.StatusFailed, &mariposa.Reason{Code: mariposa.ReasonVersionLost, Version: t.st.Number}
 		return
-	case t.frozen():
-		t.freeze()
+	case t.isFrozen():
+		t.settleFrozen()
 		return
 	}
 	t.countFailures()
 	switch {
 	case t.ending:
-		t.end()
-	case t.bind():
+		t.endService()
+	case t.bindReferences():
 		return // running instances became outdated: they are sorted anew first
 	default:
 		t.needs = missingMetadata(t.s.def)
@@ -250,10 +250,10 @@ func (t *turn) run() {
 		t.shrink()
 		t.roll()
 	}
-	t.clearCorpses()
-	t.explainStranded()
+	t.clearPreserved()
+	t.explainLeavingLost()
 	t.storeYields()
-	t.report()
+	t.reportStatus()
 }
 
 func (t *turn) step(s Step) {
@@ -274,8 +274,8 @@ func (t *turn) remove(i *Instance, reason *mariposa.Reason, repair bool) {
 	}
 	t.removing[i.ID] = true
 	action := Remove
-	if t.preserves(i) {
-		action = Keep
+	if t.shouldPreserve(i) {
+		action = Preserve
 	}
 	t.step(Step{Action: action, Instance: i.ID, Reason: reason, Repair: repair})
 }
@@ -291,28 +291,28 @@ func (t *turn) wait(until time.Time, why func() *mariposa.Reason) {
 	t.wakeAt(until)
 }
 
-func (t *turn) wakeAt(at time.Time) { t.wake = earlier(t.wake, at) }
+func (t *turn) wakeAt(at time.Time) { t.wake = earlierOf(t.wake, at) }
 
 // collect forgets what has left nothing behind.
 func (t *turn) collect() {
 	t.s.each(gone, func(i *Instance) bool {
 		t.step(Step{Action: Collect, Instance: i.ID, Reason: nothingLeft})
-		return !t.full()
+		return !t.isBulkSpent()
 	})
 }
 
 var nothingLeft = &mariposa.Reason{Code: mariposa.ReasonNothingLeft}
 
-// explainLost says of instances on absent nodes until when that is ridden out.
+// explainLost says of instances on absent nodes when they are rescheduled.
 func (t *turn) explainLost() {
 	t.s.each(lost, func(i *Instance) bool {
-		until, never := t.view.rideOut(t.s.def, i)
+		until, never := t.view.rescheduleTime(t.s.def, i)
 		switch {
 		case never:
-			t.wait(time.Time{}, func() *mariposa.Reason { return t.away(mariposa.ReasonNodeAwayNever, i) })
+			t.wait(time.Time{}, func() *mariposa.Reason { return t.unreachableReason(mariposa.ReasonNodeAwayNever, i) })
 		case until.After(t.now):
 			t.wait(until, func() *mariposa.Reason {
-				r := t.away(mariposa.ReasonNodeAway, i)
+				r := t.unreachableReason(mariposa.ReasonNodeAway, i)
 				r.Until = until
 				return r
 			})
@@ -321,28 +321,28 @@ func (t *turn) explainLost() {
 	})
 }
 
-// away is a reason that speaks of an instance on an absent node.
-func (t *turn) away(code mariposa.ReasonCode, i *Instance) *mariposa.Reason {
+// unreachableReason is a reason that speaks of an instance on an absent node.
+func (t *turn) unreachableReason(code mariposa.ReasonCode, i *Instance) *mariposa.Reason {
 	node := t.view.nodes[i.Spec.Node]
 	return &mariposa.Reason{Code: code, Subject: i.Spec.Name, Node: node.Name, Since: node.Since}
 }
 
-// stopped reports whether the rollout stopped by itself.
-func (t *turn) stopped() bool { return t.st.Rollout.HasStopped() }
+// hasRolloutFailed reports whether the rollout stopped by itself.
+func (t *turn) hasRolloutFailed() bool { return t.st.Rollout.HasFailed() }
 
 // isOnHold reports whether nothing more is brought to the definition in force for
 // now: its rollout stopped, holds or is paused, or has made as many as it may
 // before it holds.
 func (t *turn) isOnHold() bool {
-	return t.st.Paused || t.st.Rollout != nil && (!t.rolling || t.allow <= 0)
+	return t.st.Paused || t.st.Rollout != nil && (!t.rolling || t.updatesLeft <= 0)
 }
 
-func (t *turn) scaled() *mariposa.Reason {
+func (t *turn) scaleReason() *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonScale, Count: t.goal}
 }
 
-// how says in the words of its node how an instance ended.
-func how(i *Instance) string {
+// howItEnded says in the words of its node how an instance ended.
+func howItEnded(i *Instance) string {
 	if i.Status != nil && i.Status.Reason != "" {
 		return i.Status.Reason
 	}

@@ -22,7 +22,7 @@ func wantSteps(t *testing.T, got []string, want ...string) {
 func wantServing(t *testing.T, w *world, service string, want map[string]int) {
 	t.Helper()
 	if got := w.serving(service); !reflect.DeepEqual(got, want) {
-		t.Fatalf("%s serves %v, want %v\n%s", service, got, want, w.story())
+		t.Fatalf("%s serves %v, want %v\n%s", service, got, want, w.formatHistory())
 	}
 }
 
@@ -146,7 +146,7 @@ func TestOnePlan(t *testing.T) {
 			name: "an instance that stopped by itself counts as failed",
 			world: func(t *testing.T) *world {
 				w := running(t, def("web", "one", 1))
-				w.be("web.1-1", mariposa.StateStopped, "exited with 0")
+				w.setState("web.1-1", mariposa.StateStopped, "exited with 0")
 				return w
 			},
 			steps:  []string{"create web.1 v1", "remove web.1-1"},
@@ -221,7 +221,7 @@ func TestOnePlan(t *testing.T) {
 			name: "instances on a lost node are ridden out at first",
 			world: func(t *testing.T) *world {
 				w := running(t, def("web", "one", 3))
-				w.lose("n1")
+				w.loseNode("n1")
 				return w
 			},
 			status: mariposa.StatusConverging,
@@ -231,7 +231,7 @@ func TestOnePlan(t *testing.T) {
 			name: "instances on a node that is lost for too long are replaced elsewhere",
 			world: func(t *testing.T) *world {
 				w := running(t, def("web", "one", 3))
-				w.lose("n1")
+				w.loseNode("n1")
 				w.wait(time.Minute)
 				return w
 			},
@@ -242,7 +242,7 @@ func TestOnePlan(t *testing.T) {
 			name: "instances that are never rescheduled wait for their node",
 			world: func(t *testing.T) *world {
 				w := running(t, def("web", "one", 3, neverReschedule))
-				w.lose("n1")
+				w.loseNode("n1")
 				w.wait(time.Hour)
 				return w
 			},
@@ -302,7 +302,7 @@ func TestRepeatedFailuresBackOffTwiceAsLongEachTime(t *testing.T) {
 }
 
 func TestTheBackOffOfTwoServicesDiffers(t *testing.T) {
-	if delay("a", 5) == delay("b", 5) {
+	if backoffDelay("a", 5) == backoffDelay("b", 5) {
 		t.Fatal("those that fail together would try again together")
 	}
 }
@@ -318,11 +318,11 @@ func TestTenMinutesOfHealthForgetFailures(t *testing.T) {
 	if b.Failures != 3 {
 		t.Fatalf("back-off is %+v", b)
 	}
-	w.now = b.Until.Add(forget - time.Second)
+	w.now = b.Until.Add(backoffForgetAfter - time.Second)
 	if w.step(); w.status("web").Backoff == nil {
 		t.Fatal("forgotten too early")
 	}
-	if wake := w.plan().Wake; !wake.Equal(b.Until.Add(forget)) {
+	if wake := w.plan().Wake; !wake.Equal(b.Until.Add(backoffForgetAfter)) {
 		t.Fatalf("wakes at %s", wake)
 	}
 	w.wait(time.Second)
@@ -340,7 +340,7 @@ func TestAnOldFailureThatCannotBeRepairedIsNotCountedAgain(t *testing.T) {
 	w.budget = 0
 	w.fail("db.1-1", "web.1-2")
 	w.step()
-	w.wait(forget + time.Second)
+	w.wait(backoffForgetAfter + time.Second)
 	w.step()
 	first := w.plan()
 	w.step()
@@ -368,7 +368,7 @@ func watch(w *world, seen func()) {
 			w.now = p.Wake
 		}
 	}
-	w.Fatalf("no end in sight%s", w.story())
+	w.Fatalf("no end in sight%s", w.formatHistory())
 }
 
 func TestARolloutStaysWithinItsBounds(t *testing.T) {
@@ -398,7 +398,7 @@ func TestARolloutStaysWithinItsBounds(t *testing.T) {
 			})
 			wantServing(t, w, "web", map[string]int{"two": 10})
 			if fewest != c.fewest || most != c.most {
-				t.Fatalf("from %d serving to %d wanted, want %d and %d\n%s", fewest, most, c.fewest, c.most, w.story())
+				t.Fatalf("from %d serving to %d wanted, want %d and %d\n%s", fewest, most, c.fewest, c.most, w.formatHistory())
 			}
 			if w.status("web").Rollout != nil {
 				t.Fatal("the rollout does not end")
@@ -467,7 +467,7 @@ func TestScalingDuringARolloutTouchesNothingFreshlyMade(t *testing.T) {
 	})
 	wantServing(t, w, "web", map[string]int{"two": 20})
 	if made := w.made - 35; touched > 0 || most != 20 || made != 20 {
-		t.Fatalf("%d made, %d fresh ones touched, %d at most\n%s", made, touched, most, w.story())
+		t.Fatalf("%d made, %d fresh ones touched, %d at most\n%s", made, touched, most, w.formatHistory())
 	}
 }
 
@@ -561,7 +561,7 @@ func TestAStoppedRolloutEndsOnceNothingOutdatedIsLeft(t *testing.T) {
 	w.step()
 	w.move("web.1-4")
 	w.step()
-	w.lose("n2") // with web.2-2 of the first version on it
+	w.loseNode("n2") // with web.2-2 of the first version on it
 	w.settleUntilStopped("web")
 	w.scale("web", 1)
 	w.settle() // victims are of the oldest version
@@ -637,13 +637,13 @@ func TestALiveChangeReachesAllInstancesInPlaceHoweverLongItTakes(t *testing.T) {
 func TestALiveChangeReachesAnInstanceThatWasAway(t *testing.T) {
 	w := running(t, def("web", "one", 3, live("small"), neverReschedule))
 	w.submit(def("web", "one", 2, live("big"), neverReschedule))
-	w.lose("n1")
+	w.loseNode("n1")
 	w.settle()
 	w.comeBack("n1")
 	w.settle()
 	for _, id := range w.of("web") {
 		if w.instances[id].Spec.Live != "big" {
-			t.Fatalf("%s was passed over\n%s", id, w.story())
+			t.Fatalf("%s was passed over\n%s", id, w.formatHistory())
 		}
 	}
 }
@@ -732,7 +732,7 @@ func TestADependentIsRolledAfterItsDependency(t *testing.T) {
 	w.submit(def("db", "two", 2, deadline(time.Hour)), def("web", "two", 2, dependsOn("db"), deadline(time.Minute)))
 	watch(w, func() {
 		if w.serving("db")["one"] > 0 && w.serving("web")["two"] > 0 {
-			t.Fatalf("a new dependent meets an old dependency\n%s", w.story())
+			t.Fatalf("a new dependent meets an old dependency\n%s", w.formatHistory())
 		}
 		if w.serving("db")["one"] == 2 {
 			w.wait(time.Minute) // the dependency takes its time, and that is not the dependent's fault
@@ -793,18 +793,18 @@ func TestAProjectEndsInReverseOrderOfDependency(t *testing.T) {
 
 func TestADeletedProjectDoesNotWaitForAnAbsentNode(t *testing.T) {
 	w := running(t, def("db", "one", 1), def("web", "one", 3, dependsOn("db")))
-	w.lose("n2")
+	w.loseNode("n2")
 	w.aim(mariposa.GoalDeleted)
 	w.settle()
-	if left := w.view.Leaving(func(n Node) bool { return n.Unknown }); len(left) != 1 || w.view.Len() != 1 {
-		t.Fatalf("%d are left, %d of them on the absent node\n%s", w.view.Len(), len(left), w.story())
+	if left := w.view.UnwantedOn(func(n Node) bool { return n.Unknown }); len(left) != 1 || w.view.Len() != 1 {
+		t.Fatalf("%d are left, %d of them on the absent node\n%s", w.view.Len(), len(left), w.formatHistory())
 	}
 	wantStatus(t, w, "web", mariposa.StatusConverging, "has been unreachable since 07:00:00 UTC; it goes when the node returns")
 }
 
 func TestWhatIsToGoIsCountedThoughItsNodeIsAwayForLong(t *testing.T) {
 	w := running(t, def("db", "one", 3), def("web", "one", 1, dependsOn("db")))
-	w.lose("n2")
+	w.loseNode("n2")
 	w.wait(time.Hour)
 	w.aim(mariposa.GoalStopped)
 	w.step()
@@ -832,7 +832,7 @@ func TestServicesThatLeanOnEachOtherAcrossVersionsStillEnd(t *testing.T) {
 	w.aim(mariposa.GoalDeleted)
 	w.settle()
 	if w.view.Len() != 0 {
-		t.Fatalf("they wait for each other\n%s", w.story())
+		t.Fatalf("they wait for each other\n%s", w.formatHistory())
 	}
 }
 
@@ -877,7 +877,7 @@ func TestAnInstanceThatFailsInTheInstantItIsMadeDoesNotSpinTheClock(t *testing.T
 
 func TestWhenALostNodeReturnsTheSurplusGoesByTheOrderOfVictims(t *testing.T) {
 	w := running(t, def("web", "one", 3))
-	w.lose("n2")
+	w.loseNode("n2")
 	w.wait(time.Minute)
 	wantSteps(t, w.step(), "create web.2 v1")
 	w.settle()
@@ -890,7 +890,7 @@ func TestWhenALostNodeReturnsTheSurplusGoesByTheOrderOfVictims(t *testing.T) {
 
 func TestANodeThatReturnsWhileAnotherInstanceFailsLeavesEverySlotFilled(t *testing.T) {
 	w := running(t, def("web", "one", 3))
-	w.lose("n2")
+	w.loseNode("n2")
 	w.wait(time.Minute)
 	w.settle()
 	w.fail("web.3-3")
@@ -912,7 +912,7 @@ func TestARolloutGetsOnThoughAnOutdatedInstanceFailsBesideAReplacement(t *testin
 
 func TestAnOutdatedInstanceOnALostNodeGoesWithTheRollout(t *testing.T) {
 	w := running(t, def("web", "one", 3))
-	w.lose("n2")
+	w.loseNode("n2")
 	w.submit(def("web", "two", 3))
 	w.settle()
 	wantServing(t, w, "web", map[string]int{"two": 3})
@@ -951,14 +951,14 @@ func TestNothingIsDoneOnAbsenceOfKnowledge(t *testing.T) {
 		{"when both are missing", tell(true), []int{1, 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := c.view.Missing(); !slices.Equal(got, c.missing) {
+			if got := c.view.MissingVersions(); !slices.Equal(got, c.missing) {
 				t.Fatalf("missing are %v, want %v", got, c.missing)
 			}
 			p := c.view.Plan(dawn, Budget{Starting: 100})
 			if len(p.Steps) > 0 || p.Empty || c.view.Todo("web") == 0 {
 				t.Fatalf("plan is\n%s", show(whole{Plan: p}))
 			}
-			if !reflect.DeepEqual(p.Onto(full.goal.Services), full.goal.Services) {
+			if !reflect.DeepEqual(p.ApplyTo(full.goal.Services), full.goal.Services) {
 				t.Fatalf("goals would be forgotten: %v, %v", p.Services, p.Ended)
 			}
 		})
@@ -1015,12 +1015,12 @@ func TestTheVersionToFallBackToIsKept(t *testing.T) {
 	w.submit(def("web", "two", 1))
 	fresh := NewView()
 	fresh.SetGoal(w.goal)
-	if got := fresh.Missing(); !slices.Equal(got, []int{1, 2}) {
+	if got := fresh.MissingVersions(); !slices.Equal(got, []int{1, 2}) {
 		t.Fatalf("a planner that takes over needs %v", got)
 	}
 	w.view.RemoveInstance("web.1-1")
 	w.view.ForgetVersions()
-	if got := w.view.Missing(); len(got) > 0 {
+	if got := w.view.MissingVersions(); len(got) > 0 {
 		t.Fatalf("missing are %v", got)
 	}
 	w.setGoal(&mariposa.ProjectStatus{Goal: mariposa.GoalStarted, Number: 2, Services: map[string]*mariposa.ServiceStatus{"web": {Number: 2, Scale: 1}}})
@@ -1035,7 +1035,7 @@ func TestAPlanIsTheSameWhateverTheOrderOfTelling(t *testing.T) {
 	w.submit(def("db", "one", 3), def("web", "two", 5, rolling("2"), dependsOn("db")))
 	w.step()
 	w.fail("web.3-6")
-	w.lose("n3")
+	w.loseNode("n3")
 	w.wait(2 * time.Minute)
 	want := w.plan()
 	if len(want.Steps) == 0 {
@@ -1101,7 +1101,7 @@ func TestAReplacementThatFailsAtOnceIsNotMadeAgainInThatInstant(t *testing.T) {
 		}
 	}
 	if n := w.made - before; n != 1 {
-		t.Errorf("%d were made in one instant%s", n, w.story())
+		t.Errorf("%d were made in one instant%s", n, w.formatHistory())
 	}
 	if p := w.plan(); !p.Wake.After(w.now) {
 		t.Errorf("nothing wakes the plan:\n%s", show(p))
@@ -1123,11 +1123,11 @@ func TestOfTwoInASlotTheOneThatAFilterLeavesOutdatedGoes(t *testing.T) {
 	w.settle()
 	up := w.of("db")
 	undone := w.create("db", 1, 2, "n1")
-	w.be(undone, mariposa.StateRunning, "")
+	w.setState(undone, mariposa.StateRunning, "")
 	w.patch(mariposa.Patch{Reprovision: []string{"db"}, Filter: &mariposa.Filter{Nodes: []string{"n3"}}}, "db") // nothing is there
 	w.settle()
 	if now := w.of("db"); !slices.Equal(now, up) {
-		t.Errorf("%v were there, %s came back, and %v are left%s", up, undone, now, w.story())
+		t.Errorf("%v were there, %s came back, and %v are left%s", up, undone, now, w.formatHistory())
 	}
 }
 

@@ -25,15 +25,15 @@ func TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict(t *testing.T) {
 	w.submit(def("m", "two", 1, dependsOn("x")), def("x", "two", 1))
 	w.settle()
 	if got := w.of("s"); len(got) != 1 {
-		t.Fatalf("%v are there of s, which goes after x%s", got, w.story())
+		t.Fatalf("%v are there of s, which goes after x%s", got, w.formatHistory())
 	}
 	w.scale("m", 2) // the second one is made from the new version
 	w.settle()
 	if got := w.of("s"); len(got) != 0 {
-		t.Errorf("%v are left of s, though the newer version holds it for no one%s", got, w.story())
+		t.Errorf("%v are left of s, though the newer version holds it for no one%s", got, w.formatHistory())
 	}
 	if got := w.of("x"); len(got) != 1 {
-		t.Errorf("%v are there of x, which is frozen%s", got, w.story())
+		t.Errorf("%v are there of x, which is frozen%s", got, w.formatHistory())
 	}
 }
 
@@ -47,14 +47,14 @@ func TestAHoldIsKnownToAllAboveItInTheSamePlan(t *testing.T) {
 	w.submit(tower("two", canary(1))...)
 	said := w.firstToSay(mariposa.StatusHeld)
 	if want := []string{"b", "c", "d"}; !slices.Equal(said, want) { // a itself has a predecessor to see off
-		t.Fatalf("when a begins to hold, %v say so, want %v%s", said, want, w.story())
+		t.Fatalf("when a begins to hold, %v say so, want %v%s", said, want, w.formatHistory())
 	}
 	w.settle()
 
 	w.patch(mariposa.Patch{Reprovision: []string{"a"}}, "a")
 	said = w.firstToSay(mariposa.StatusConverging)
 	if want := []string{"a", "b", "c", "d"}; !slices.Equal(said, want) {
-		t.Errorf("when a goes on, %v say so, want %v%s", said, want, w.story())
+		t.Errorf("when a goes on, %v say so, want %v%s", said, want, w.formatHistory())
 	}
 }
 
@@ -70,7 +70,7 @@ func TestAHoldEndsForAllAboveWhatNoLongerTakesPart(t *testing.T) {
 	w.patch(mariposa.Patch{Accept: true}, "b")
 	said := w.firstToSay(mariposa.StatusConverging)
 	if want := []string{"c", "d"}; !slices.Equal(said, want) {
-		t.Errorf("when b takes no part any more, %v go on, want %v%s", said, want, w.story())
+		t.Errorf("when b takes no part any more, %v go on, want %v%s", said, want, w.formatHistory())
 	}
 }
 
@@ -87,8 +87,8 @@ func (w *world) firstToSay(status mariposa.Status) []string {
 	w.Helper()
 	for range 100 {
 		p := w.view.Plan(w.now, Budget{Starting: w.budget})
-		if fresh := (&fleet{world: w}).fresh().Plan(w.now, Budget{Starting: w.budget}); !reflect.DeepEqual(p, fresh) {
-			w.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", show(whole{Plan: p}), show(whole{Plan: fresh}), w.story())
+		if fresh := (&randomProject{world: w}).fresh().Plan(w.now, Budget{Starting: w.budget}); !reflect.DeepEqual(p, fresh) {
+			w.Fatalf("the plan is\n%s\nbut from scratch\n%s%s", show(whole{Plan: p}), show(whole{Plan: fresh}), w.formatHistory())
 		}
 		var who []string
 		for name, ss := range p.Services {
@@ -96,7 +96,7 @@ func (w *world) firstToSay(status mariposa.Status) []string {
 				who = append(who, name)
 			}
 		}
-		w.carryOut(whole{Plan: Plan{Steps: p.Steps, Services: p.Onto(w.goal.Services), Ended: p.Ended}}, len(p.Steps))
+		w.carryOut(whole{Plan: Plan{Steps: p.Steps, Services: p.ApplyTo(w.goal.Services), Ended: p.Ended}}, len(p.Steps))
 		if len(who) > 0 {
 			slices.Sort(who)
 			return who
@@ -105,7 +105,7 @@ func (w *world) firstToSay(status mariposa.Status) []string {
 			w.move(id)
 		}
 	}
-	w.Fatalf("nobody ever is %s%s", status, w.story())
+	w.Fatalf("nobody ever is %s%s", status, w.formatHistory())
 	return nil
 }
 
@@ -127,12 +127,12 @@ func TestAServiceIsLookedAtAgainWhenAReferrerThatItDoesNotNameLetsGo(t *testing.
 	w.settle()
 	stays, goes := w.boundTo("web", "db"), w.boundTo("late", "db")
 	if said := reasonOf(w.status("db")); len(w.of("db")) != 3 || stays == goes || !strings.HasPrefix(said, stays+" stays until web") {
-		t.Fatalf("db has %v, %q%s", w.of("db"), said, w.story())
+		t.Fatalf("db has %v, %q%s", w.of("db"), said, w.formatHistory())
 	}
 	w.mode(mariposa.ModeThaw, "late")
 	w.settle()
 	if got := w.of("db"); slices.Contains(got, goes) || !slices.Contains(got, stays) {
-		t.Errorf("after late has followed, %v are there: %s should be gone, %s should stay%s", got, goes, stays, w.story())
+		t.Errorf("after late has followed, %v are there: %s should be gone, %s should stay%s", got, goes, stays, w.formatHistory())
 	}
 }
 
@@ -160,7 +160,7 @@ func TestAServiceThatReadItsDependentsIsLookedAtAgainWhenOneLetsGo(t *testing.T)
 	w.move(old)
 	w.move(old)
 	if w.view.refresh(w.now); len(w.view.services["web"].edges) != 0 || !db.dirty {
-		t.Errorf("web has edges %v, and db is looked at: %t%s", w.view.services["web"].edges, db.dirty, w.story())
+		t.Errorf("web has edges %v, and db is looked at: %t%s", w.view.services["web"].edges, db.dirty, w.formatHistory())
 	}
 }
 
@@ -175,14 +175,14 @@ func TestAReferenceCountsAgainstANewerEdge(t *testing.T) {
 	w.scale("db", 2) // the second one is made from the new version
 	w.settle()
 	if n := len(w.of("db")); n != 2 {
-		t.Fatalf("db has %d instances%s", n, w.story())
+		t.Fatalf("db has %d instances%s", n, w.formatHistory())
 	}
 	if by, n := dependentOf(w.view, "web", false); n != 0 {
-		t.Errorf("web is kept for %s%s", by, w.story())
+		t.Errorf("web is kept for %s%s", by, w.formatHistory())
 	}
 	w.mode(mariposa.ModeThaw, "web")
 	w.aim(mariposa.GoalDeleted)
 	if steps := w.step(); !slices.Contains(steps, "remove web.1-2") || slices.Contains(steps, "remove db.1-1") {
-		t.Errorf("when all is to go, %v go first%s", steps, w.story())
+		t.Errorf("when all is to go, %v go first%s", steps, w.formatHistory())
 	}
 }

@@ -18,20 +18,20 @@ func (v *View) resolve(d *facts, i *Instance, fields []string) mariposa.Binding 
 		value, ok := "", true
 		switch f {
 		case "id":
-			value = physical(i)
+			value = physicalID(i)
 		case "address":
-			value, _ = reachable(i, def)
+			value, _ = addressOf(i, def)
 			ok = value != ""
 		case "port":
-			_, value = reachable(i, def)
+			_, value = addressOf(i, def)
 			ok = value != ""
 		case "ids":
-			value = join(d, func(i *Instance) []string { return []string{physical(i)} })
+			value = joinValues(d, func(i *Instance) []string { return []string{physicalID(i)} })
 		case "addresses":
-			value = join(d, func(i *Instance) []string { return i.Status.Addresses[:min(1, len(i.Status.Addresses))] })
+			value = joinValues(d, func(i *Instance) []string { return i.Status.Addresses[:min(1, len(i.Status.Addresses))] })
 		default:
 			var of bool
-			if value, of, ok = mark(i, def, f); of {
+			if value, of, ok = variableMark(i, def, f); of {
 				b.Of = i.Spec.Bindings
 			}
 		}
@@ -42,16 +42,16 @@ func (v *View) resolve(d *facts, i *Instance, fields []string) mariposa.Binding 
 	return b
 }
 
-func physical(i *Instance) string {
+func physicalID(i *Instance) string {
 	if i.Status == nil {
 		return i.ID
 	}
 	return cmp.Or(i.Status.PhysicalID, i.ID)
 }
 
-// reachable is where an instance is reached: its first address, and the port
+// addressOf is where an instance is reached: its first address, and the port
 // there.
-func reachable(i *Instance, def *mariposa.Service) (host, port string) {
+func addressOf(i *Instance, def *mariposa.Service) (host, port string) {
 	if def != nil && len(def.Ports) > 0 {
 		port = strconv.Itoa(cmp.Or(def.Ports[0].Host, def.Ports[0].Target))
 	}
@@ -65,16 +65,16 @@ func reachable(i *Instance, def *mariposa.Service) (host, port string) {
 	return host, port
 }
 
-// join writes what every instance that serves has, in the order of slots. Of a service
+// joinValues writes what every instance that serves has, in the order of slots. Of a service
 // that rolls those are the new ones; before there is any, those that are not to go.
-func join(d *facts, of func(*Instance) []string) string {
+func joinValues(d *facts, of func(*Instance) []string) string {
 	var all []*Instance
 	for _, c := range upClasses {
-		if c == stale && d.rolls && d.current > 0 {
+		if c == outdatedRunning && d.isRolling && d.current > 0 {
 			continue
 		}
 		d.each(c, func(i *Instance) bool {
-			if c != stale || !d.rolls || !d.yields(i.ID) {
+			if c != outdatedRunning || !d.isRolling || !d.isYielding(i.ID) {
 				all = append(all, i)
 			}
 			return true
@@ -90,9 +90,9 @@ func join(d *facts, of func(*Instance) []string) string {
 	return strings.Join(out, ",")
 }
 
-// mark stands for a variable of an instance's environment: it differs where the
+// variableMark stands for a variable of an instance's environment: it differs where the
 // value does. It reports whether the variable holds references of its own.
-func mark(i *Instance, def *mariposa.Service, field string) (value string, of, ok bool) {
+func variableMark(i *Instance, def *mariposa.Service, field string) (value string, of, ok bool) {
 	if def == nil {
 		return "", false, false
 	}
@@ -112,5 +112,5 @@ func mark(i *Instance, def *mariposa.Service, field string) (value string, of, o
 			parts = append(parts, i.Spec.Bound)
 		}
 	}
-	return digest(parts), of, true
+	return digestOf(parts), of, true
 }

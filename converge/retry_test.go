@@ -16,7 +16,7 @@ func withStoppedRollout(t *testing.T) *world {
 	w.submit(def("db", "one", 1), def("web", "two", 2, dependsOn("db")))
 	w.settle()
 	if !isStopped(w.status("web").Rollout) {
-		t.Fatalf("the rollout has not stopped%s", w.story())
+		t.Fatalf("the rollout has not stopped%s", w.formatHistory())
 	}
 	w.cause = nil
 	return w
@@ -42,9 +42,9 @@ func TestAStoppedRolloutIsTriedAgain(t *testing.T) {
 			c.do(w)
 			switch ss := w.status("web"); {
 			case ss.Rollout == nil || isStopped(ss.Rollout) || ss.Rollout.Failures != 0:
-				t.Fatalf("the rollout is %+v%s", ss.Rollout, w.story())
+				t.Fatalf("the rollout is %+v%s", ss.Rollout, w.formatHistory())
 			case ss.Backoff != nil && ss.Backoff.Until.After(w.now):
-				t.Fatalf("web backs off until %s%s", stamp(ss.Backoff.Until), w.story())
+				t.Fatalf("web backs off until %s%s", stamp(ss.Backoff.Until), w.formatHistory())
 			}
 			w.settle()
 			wantServing(t, w, "web", map[string]int{"two": 2})
@@ -67,8 +67,8 @@ func TestAStoppedRolloutThatIsTriedAgainStopsAgain(t *testing.T) {
 	}
 	w.patch(mariposa.Patch{Retry: true})
 	w.settle()
-	if !isStopped(w.status("web").Rollout) || tries < giveUp || tries > giveUp+1 {
-		t.Fatalf("after %d tries the rollout is %+v%s", tries, w.status("web").Rollout, w.story())
+	if !isStopped(w.status("web").Rollout) || tries < maxRolloutFailures || tries > maxRolloutFailures+1 {
+		t.Fatalf("after %d tries the rollout is %+v%s", tries, w.status("web").Rollout, w.formatHistory())
 	}
 	wantServing(t, w, "web", map[string]int{"one": 2})
 }
@@ -79,7 +79,7 @@ func TestAStoppedRolloutIsLeftAloneByWhatIsAboutAnother(t *testing.T) {
 	w.patch(mariposa.Patch{Retry: true}, "db")
 	w.settle()
 	if !isStopped(w.status("web").Rollout) {
-		t.Fatalf("the rollout of web goes on%s", w.story())
+		t.Fatalf("the rollout of web goes on%s", w.formatHistory())
 	}
 	wantServing(t, w, "web", map[string]int{"one": 2})
 }
@@ -100,12 +100,12 @@ func TestARollbackThatFailedIsTriedAgainByARevert(t *testing.T) {
 		w.wait(10 * time.Second)
 	}
 	if w.goal.Number != 1 || !isStopped(w.status("web").Rollout) {
-		t.Fatalf("version %d is in force, and the rollout is %+v%s", w.goal.Number, w.status("web").Rollout, w.story())
+		t.Fatalf("version %d is in force, and the rollout is %+v%s", w.goal.Number, w.status("web").Rollout, w.formatHistory())
 	}
 	w.cause = nil
 	w.submit(def("web", "one", 1, stopFirst, undone))
 	if p := w.plan(); isStopped(p.Services["web"].Rollout) || p.Services["web"].Status == mariposa.StatusFailed {
-		t.Fatalf("the revert fails before it has begun:\n%s%s", show(p), w.story())
+		t.Fatalf("the revert fails before it has begun:\n%s%s", show(p), w.formatHistory())
 	}
 	w.settle()
 	wantServing(t, w, "web", map[string]int{"one": 1})
@@ -129,11 +129,11 @@ func TestANewVersionGivesARolloutItsTimeAnew(t *testing.T) {
 	w.wait(30 * time.Second)
 	w.step()
 	if r := w.status("web").Rollout; r == nil || isStopped(r) || r.Number != 3 || r.Failures != 0 {
-		t.Fatalf("30 s after version 3 came, the rollout is %+v%s", r, w.story())
+		t.Fatalf("30 s after version 3 came, the rollout is %+v%s", r, w.formatHistory())
 	}
 	w.wait(31 * time.Second)
 	w.step()
 	if r := w.status("web").Rollout; r == nil || !isStopped(r) {
-		t.Errorf("61 s after version 3 came, the rollout is %+v%s", r, w.story())
+		t.Errorf("61 s after version 3 came, the rollout is %+v%s", r, w.formatHistory())
 	}
 }

@@ -11,7 +11,7 @@ import (
 // measureRollout brings the rollout's own record up to date: how many are up at
 // the new version, when it last got on, whether it holds or must stop by itself.
 func (t *turn) measureRollout() {
-	t.allow = math.MaxInt
+	t.updatesLeft = math.MaxInt
 	if t.st.Rollout == nil {
 		return
 	}
@@ -21,39 +21,39 @@ func (t *turn) measureRollout() {
 		t.wakeAt(since(t.young[n-1]).Add(t.s.def.Update.MinHealthy))
 	}
 	fresh := t.s.countProvenFresh(t.young)
-	if fresh > r.Fresh { // a new best: the same ones coming back is no progress
-		r.Progress, r.Failures, r.Fresh = t.now, 0, fresh
+	if fresh > r.MostServing { // a new best: the same ones coming back is no progress
+		r.Progress, r.Failures, r.MostServing = t.now, 0, fresh
 	}
 	t.measureLimit(&r)
-	t.heldDep = t.heldBelow()
-	waiting := t.waitsFor() != nil || t.unbound != nil || t.outdated > 0 && t.heldBy() != nil || r.Asks || t.lost > len(t.givenUp) ||
-		r.Limit > 0 && t.allow <= 0 && t.unboundBefore != nil
+	t.heldDependency = t.findHeldDependency()
+	waiting := t.whyDependenciesNotReady() != nil || t.unbound != nil || t.outdated > 0 && t.holdForDependencies() != nil || r.AwaitsFollowers || t.lost > len(t.givenUp) ||
+		r.Limit > 0 && t.updatesLeft <= 0 && t.unboundBefore != nil
 	if r.Waiting && !waiting {
 		r.Progress = t.now
 	}
 	r.Waiting = waiting
 	t.checkFailure(&r)
-	if !t.unfinished() {
-		r.Stopped = nil // what stood in its way has gone, and repairs did the rest
+	if !t.hasRolloutLeft() {
+		r.FailureReason = nil // what stood in its way has gone, and repairs did the rest
 	}
-	r.Asks = false
-	held := r.Held || t.heldDep != ""
-	t.rolling = r.Stopped == nil && t.needs == nil && !t.st.Paused && !held
-	t.pending = r.Stopped == nil && !t.rolling && !held
+	r.AwaitsFollowers = false
+	held := r.Held || t.heldDependency != ""
+	t.rolling = r.FailureReason == nil && t.needs == nil && !t.st.Paused && !held
+	t.pending = r.FailureReason == nil && !t.rolling && !held
 }
 
 // measureLimit says how many more a rollout with a limit may bring to the
 // target, and whether it holds.
 func (t *turn) measureLimit(r *mariposa.Rollout) {
-	r.Held = t.s.held
+	r.Held = t.s.rolloutHeld
 	if r.Limit == 0 {
 		return
 	}
-	t.allow = r.Limit - t.s.fresh[serving] - t.s.fresh[updating] - t.s.fresh[starting]
+	t.updatesLeft = r.Limit - t.s.fresh[serving] - t.s.fresh[updating] - t.s.fresh[starting]
 	for _, c := range []class{lost, failed} { // they may come back, or are refilled as they were
 		t.s.each(c, func(i *Instance) bool {
-			if t.s.isFresh(i) && !t.view.outdated(t.s, i) {
-				t.allow--
+			if t.s.isFresh(i) && !t.view.isOutdated(t.s, i) {
+				t.updatesLeft--
 			}
 			return true
 		})
@@ -63,7 +63,7 @@ func (t *turn) measureLimit(r *mariposa.Rollout) {
 // reachedLimit reports whether a service's rollout holds: as many as it may bring to
 // the target have proved themselves, and there are others left.
 func (s *service) reachedLimit(now time.Time) bool {
-	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.leftBehind() == 0 {
+	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.countNotRolled() == 0 {
 		return false
 	}
 	r := s.status.Rollout
@@ -73,7 +73,7 @@ func (s *service) reachedLimit(now time.Time) bool {
 // nextProvenAt is when the next one proves itself that counts for whether a rollout
 // holds; zero: nothing does.
 func (s *service) nextProvenAt(now time.Time) time.Time {
-	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.status.Rollout.Limit == 0 || s.leftBehind() == 0 {
+	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.status.Rollout.Limit == 0 || s.countNotRolled() == 0 {
 		return time.Time{}
 	}
 	young := s.findYoung(now)
@@ -95,23 +95,23 @@ func (s *service) countProvenFresh(young []*Instance) int {
 	return n
 }
 
-// firstHeld finds what a service depends on, near or far, whose rollout is held.
-func (p *planner) firstHeld(name string) string {
-	if p.view.agenda.held == 0 {
+// heldDependencyOf finds what a service depends on, near or far, whose rollout is held.
+func (p *planner) heldDependencyOf(name string) string {
+	if p.view.agenda.heldCount == 0 {
 		return ""
 	}
-	if by, known := p.below[name]; known {
+	if by, known := p.heldDependencies[name]; known {
 		return by
 	}
-	if p.below == nil {
-		p.below = map[string]string{}
+	if p.heldDependencies == nil {
+		p.heldDependencies = map[string]string{}
 	}
-	p.below[name] = "" // definitions of several versions may form a ring
-	p.below[name] = p.findFirstHeld(name)
-	return p.below[name]
+	p.heldDependencies[name] = "" // definitions of several versions may form a ring
+	p.heldDependencies[name] = p.searchHeldDependency(name)
+	return p.heldDependencies[name]
 }
 
-func (p *planner) findFirstHeld(name string) string {
+func (p *planner) searchHeldDependency(name string) string {
 	s := p.view.services[name]
 	if s == nil || s.def == nil {
 		return ""
@@ -121,10 +121,10 @@ func (p *planner) findFirstHeld(name string) string {
 		if d == nil || d.status == nil || d.status.Rollout == nil {
 			continue
 		}
-		if d.held {
+		if d.rolloutHeld {
 			return on
 		}
-		if by := p.firstHeld(on); by != "" {
+		if by := p.heldDependencyOf(on); by != "" {
 			return by
 		}
 	}
@@ -134,33 +134,33 @@ func (p *planner) findFirstHeld(name string) string {
 // checkFailure stops a rollout that fails or does not get on.
 func (t *turn) checkFailure(r *mariposa.Rollout) {
 	u := t.s.def.Update
-	if r.Stopped != nil || r.Held || t.heldDep != "" || t.st.Paused || t.needs != nil || u.OnFailure == mariposa.OnFailureContinue || !t.unfinished() {
+	if r.FailureReason != nil || r.Held || t.heldDependency != "" || t.st.Paused || t.needs != nil || u.OnFailure == mariposa.OnFailureContinue || !t.hasRolloutLeft() {
 		return
 	}
-	defer t.noteUndo(r)
+	defer t.requestRollback(r)
 	due := t.lastProgress(r).Add(u.Deadline)
 	switch {
-	case r.Failures >= giveUp:
+	case r.Failures >= maxRolloutFailures:
 		stopped := &mariposa.Reason{Code: mariposa.ReasonStoppedFailures, Version: r.Number, Count: r.Failures}
-		r.Stopped = stopped.Because(t.s.lastFailure())
-	case u.OnFailure == mariposa.OnFailureRollback && t.stuckReferrer() != nil:
-		r.Stopped = t.stuckReferrer()
+		r.FailureReason = stopped.Because(t.s.lastFailure())
+	case u.OnFailure == mariposa.OnFailureRollback && t.findStuckReferrer() != nil:
+		r.FailureReason = t.findStuckReferrer()
 	case r.Waiting: // not its own fault
 	case u.Deadline > 0 && !due.After(t.now):
-		r.Stopped = &mariposa.Reason{Code: mariposa.ReasonStoppedDeadline, Version: r.Number, For: u.Deadline}
+		r.FailureReason = &mariposa.Reason{Code: mariposa.ReasonStoppedDeadline, Version: r.Number, For: u.Deadline}
 	case u.Deadline > 0:
 		t.wakeAt(due)
 	}
 }
 
-// noteUndo asks for the version to be taken back where the service says so of a
-// rollout that has just stopped. What takes something back is not taken back.
-func (t *turn) noteUndo(r *mariposa.Rollout) {
-	if r.Stopped == nil || t.s.def.Update.OnFailure != mariposa.OnFailureRollback || r.Undo {
+// requestRollback asks for the version to be rolled back where the service says so of a
+// rollout that has just stopped. A rollback is not rolled back.
+func (t *turn) requestRollback(r *mariposa.Rollout) {
+	if r.FailureReason == nil || t.s.def.Update.OnFailure != mariposa.OnFailureRollback || r.IsRollback {
 		return
 	}
-	if t.undoing = true; t.plan.Undo == "" {
-		t.plan.Undo, t.plan.UndoWhy = t.s.name, r.Stopped
+	if t.rollingBack = true; t.plan.Rollback == "" {
+		t.plan.Rollback, t.plan.RollbackReason = t.s.name, r.FailureReason
 	}
 }
 
@@ -169,7 +169,7 @@ func (t *turn) noteUndo(r *mariposa.Rollout) {
 func (t *turn) lastProgress(r *mariposa.Rollout) time.Time {
 	last := r.Progress
 	for _, name := range t.s.def.DependsOn {
-		d := t.other(name)
+		d := t.otherFacts(name)
 		if d == nil || d.byStart == nil {
 			continue
 		}
@@ -183,16 +183,16 @@ func (t *turn) lastProgress(r *mariposa.Rollout) time.Time {
 // roll replaces outdated instances batch by batch.
 func (t *turn) roll() {
 	if t.rolling || t.st.Rollout == nil && t.needs == nil {
-		t.amendInPlace()
+		t.updateInPlace()
 	}
 	if !t.rolling {
 		return
 	}
-	t.replaceStaling()
+	t.removeOutdatedStarting()
 	if t.outdated > 0 {
 		t.replaceOutdated()
 	}
-	if !t.unfinished() && t.leaveLost() {
+	if !t.hasRolloutLeft() && t.removeLostOutdated() {
 		t.finishRollout()
 	}
 }
@@ -200,61 +200,61 @@ func (t *turn) roll() {
 // replaceOutdated makes successors of outdated instances and removes those that
 // are not needed any more, in the order that the service asks for.
 func (t *turn) replaceOutdated() {
-	held := t.heldBy()
+	held := t.holdForDependencies()
 	if held != nil {
 		t.wait(time.Time{}, func() *mariposa.Reason { return held })
 	}
 	switch spare := t.settled + t.outdated - t.goal; {
 	case held != nil:
-		t.retire(spare) // fewer are wanted: that much needs nobody new
+		t.removeOutdated(spare) // fewer are wanted: that much needs nobody new
 	case t.s.def.Update.StopFirst:
 		empty := max(0, t.goal-t.slotsHeld()-len(t.taken)) // they take what may still be made first
-		n := spare + max(0, min(t.batch, t.allow-empty))
-		if empty > 0 && t.filling() >= t.goal && t.filling() > t.slotsHeld() && t.running() > t.goal-t.batch {
+		n := spare + max(0, min(t.batch, t.updatesLeft-empty))
+		if empty > 0 && t.countFilling() >= t.goal && t.countFilling() > t.slotsHeld() && t.countRunning() > t.goal-t.batch {
 			n = max(n, 1) // two in one slot keep another from being filled
 		}
-		t.retire(n)
+		t.removeOutdated(n)
 	default:
 		t.addReplacements()
-		t.retire(spare)
+		t.removeOutdated(spare)
 	}
 	t.askFollowers()
 }
 
-// replaceStaling removes what is outdated before it has come up: it never
+// removeOutdatedStarting removes what is outdated before it has come up: it never
 // served, so nobody misses it.
-func (t *turn) replaceStaling() {
-	t.s.each(staling, func(i *Instance) bool {
-		if t.dropped < t.allow && t.mayGo(i) {
-			t.remove(i, t.replaced(), false)
+func (t *turn) removeOutdatedStarting() {
+	t.s.each(outdatedStarting, func(i *Instance) bool {
+		if t.dropped < t.updatesLeft && t.mayGo(i) {
+			t.remove(i, t.whyReplaced(), false)
 			t.dropped++
 		}
-		return t.dropped < t.allow
+		return t.dropped < t.updatesLeft
 	})
 }
 
 // finishRollout ends a rollout. Where only a part of a held one was asked for,
 // the whole is held again.
 func (t *turn) finishRollout() {
-	if r := t.st.Rollout; r.Rest {
-		r.Filter, r.Before, r.Rest, r.Limit, r.Held = nil, time.Time{}, false, 0, true
+	if r := t.st.Rollout; r.HoldsAgain {
+		r.Filter, r.Before, r.HoldsAgain, r.Limit, r.Held = nil, time.Time{}, false, 0, true
 		return
 	}
 	t.st.Rollout = nil
 }
 
-// leaveLost tells the outdated instances on absent nodes to go, now that others
+// removeLostOutdated tells the outdated instances on absent nodes to go, now that others
 // serve in their place: after the rollout nobody would replace them. It reports
 // whether there is none left.
-func (t *turn) leaveLost() bool {
+func (t *turn) removeLostOutdated() bool {
 	left := false
 	t.s.each(lost, func(i *Instance) bool {
-		if t.view.outdated(t.s, i) {
+		if t.view.isOutdated(t.s, i) {
 			left = true
 			if t.mayGo(i) {
-				t.remove(i, t.replaced(), false)
+				t.remove(i, t.whyReplaced(), false)
 			} else {
-				t.st.Rollout.Asks = true
+				t.st.Rollout.AwaitsFollowers = true
 			}
 		}
 		return true
@@ -262,32 +262,32 @@ func (t *turn) leaveLost() bool {
 	return !left
 }
 
-// heldBy holds a rollout back until those of its dependencies are through, or wait
+// holdForDependencies holds a rollout back until those of its dependencies are through, or wait
 // for it themselves, so that new dependents meet new dependencies. It says what is
 // waited for.
-func (t *turn) heldBy() *mariposa.Reason {
+func (t *turn) holdForDependencies() *mariposa.Reason {
 	for _, name := range t.s.def.DependsOn {
-		d := t.other(name)
-		if d == nil || d.status == nil || d.status.Rollout == nil || d.outdated+d.staling == 0 || d.asksFollowers() {
+		d := t.otherFacts(name)
+		if d == nil || d.status == nil || d.status.Rollout == nil || d.outdated+d.outdatedStarting == 0 || d.awaitsFollowers() {
 			continue
 		}
 		r := &mariposa.Reason{Code: mariposa.ReasonWaitsRollout, Subject: name}
-		return r.Because(d.standstill())
+		return r.Because(d.whyPersonNeeded())
 	}
 	return nil
 }
 
-// replaced says why an outdated instance goes.
-func (t *turn) replaced() *mariposa.Reason {
+// whyReplaced says why an outdated instance goes.
+func (t *turn) whyReplaced() *mariposa.Reason {
 	if r := t.st.Rollout; r != nil && r.Follows != "" {
 		return &mariposa.Reason{Code: mariposa.ReasonFollowReplaces, Other: r.Follows}
 	}
 	return &mariposa.Reason{Code: mariposa.ReasonVersionReplaces, Version: t.st.Number}
 }
 
-// replaces says why a new instance takes the place of an outdated one.
-func (t *turn) replaces(i *Instance) *mariposa.Reason {
-	r := t.replaced()
+// whyReplaces says why a new instance takes the place of an outdated one.
+func (t *turn) whyReplaces(i *Instance) *mariposa.Reason {
+	r := t.whyReplaced()
 	r.Subject = i.Spec.Name
 	return r
 }
@@ -296,23 +296,23 @@ func (t *turn) replaces(i *Instance) *mariposa.Reason {
 // ones, in the slots of those that will go first.
 func (t *turn) addReplacements() {
 	made := len(t.taken) // in this run, to fill what was missing
-	fresh := t.current + t.rising + made
-	extra := t.filling() - t.dropped + made - t.goal
-	n := min(t.batch-max(0, extra), t.goal-fresh, t.allow)
+	fresh := t.current + t.starting + made
+	extra := t.countFilling() - t.dropped + made - t.goal
+	n := min(t.batch-max(0, extra), t.goal-fresh, t.updatesLeft)
 	if extra < 0 || n <= 0 || !t.mayCreate() {
 		return
 	}
 	open := func(i *Instance) bool { return !t.taken[i.Spec.Slot] && !t.hasCurrent(i.Spec.Slot) }
 	replace := func(i *Instance) {
-		if n--; !t.create(i.Spec.Slot, t.st.Number, t.replaces(i), false) {
+		if n--; !t.create(i.Spec.Slot, t.st.Number, t.whyReplaces(i), false) {
 			n = 0
 		}
 	}
 	var referred []*Instance // they come last, so that who refers to them follows once
-	t.s.each(stale, func(i *Instance) bool {
+	t.s.each(outdatedRunning, func(i *Instance) bool {
 		switch {
 		case !open(i):
-		case t.referrer(i) != "":
+		case t.findReferrer(i) != "":
 			referred = append(referred, i)
 		default:
 			replace(i)
@@ -333,23 +333,23 @@ func (t *turn) hasCurrent(slot int) bool {
 	return int(o.holders-o.outdated) > t.givenUpAt[slot]
 }
 
-// retire removes up to n outdated instances: those whose slot is filled again
+// removeOutdated removes up to n outdated instances: those whose slot is filled again
 // first, then in the order of victims.
-func (t *turn) retire(n int) {
-	doubles := t.filling() - t.slotsHeld()
+func (t *turn) removeOutdated(n int) {
+	doubles := t.countFilling() - t.slotsHeld()
 	for _, replaced := range []bool{true, false} {
-		t.s.each(stale, func(i *Instance) bool {
-			if n <= 0 || t.full() || (replaced && doubles <= 0) {
+		t.s.each(outdatedRunning, func(i *Instance) bool {
+			if n <= 0 || t.isBulkSpent() || (replaced && doubles <= 0) {
 				return false
 			}
-			if t.removing[i.ID] || slices.Contains(t.yielding, i.ID) || replaced && t.holders(i.Spec.Slot) < 2 {
+			if t.removing[i.ID] || slices.Contains(t.yielding, i.ID) || replaced && t.slotHolders(i.Spec.Slot) < 2 {
 				return true
 			}
 			switch first := t.s.def.Update.StopFirst; {
-			case !first && t.goal > 0 && t.referrer(i) != "": // askBack sees to it
+			case !first && t.goal > 0 && t.findReferrer(i) != "": // askBack sees to it
 				return true
 			case first || t.mayGo(i):
-				t.remove(i, t.replaced(), false)
+				t.remove(i, t.whyReplaced(), false)
 			}
 			n, doubles = n-1, doubles-1
 			return true
@@ -357,12 +357,12 @@ func (t *turn) retire(n int) {
 	}
 }
 
-// amendInPlace changes in place, a batch at a time, what can be.
-func (t *turn) amendInPlace() {
-	n := min(t.batch-t.s.count(updating), t.allow)
-	t.s.each(amend, func(i *Instance) bool {
+// updateInPlace changes in place, a batch at a time, what can be.
+func (t *turn) updateInPlace() {
+	n := min(t.batch-t.s.count(updating), t.updatesLeft)
+	t.s.each(needsUpdate, func(i *Instance) bool {
 		if n > 0 && !t.removing[i.ID] {
-			t.step(Step{Action: Amend, Instance: i.ID, Number: t.st.Number, Reason: &mariposa.Reason{Code: mariposa.ReasonInPlace, Version: t.st.Number}})
+			t.step(Step{Action: Update, Instance: i.ID, Number: t.st.Number, Reason: &mariposa.Reason{Code: mariposa.ReasonInPlace, Version: t.st.Number}})
 			n--
 		}
 		return n > 0

@@ -62,7 +62,7 @@ func TestTheRulesFindWhatTheyAreFor(t *testing.T) {
 			return []Step{remove}
 		}, ""},
 		{"what is referred to goes, and its referrer cannot be reached", func(w *world) []Step {
-			w.lose(w.instances["web.1-2"].Spec.Node)
+			w.loseNode(w.instances["web.1-2"].Spec.Node)
 			return []Step{remove}
 		}, ""},
 		{"one is made that refers to the running", func(w *world) []Step { return []Step{create(w, "db.1-1")} }, ""},
@@ -72,7 +72,7 @@ func TestTheRulesFindWhatTheyAreFor(t *testing.T) {
 			return []Step{create(w, "db.1-1")}
 		}, "which does not run"},
 		{"one is made that refers to what is started again in place", func(w *world) []Step {
-			w.be("db.1-1", mariposa.StateProvisioning, "")
+			w.setState("db.1-1", mariposa.StateProvisioning, "")
 			return []Step{create(w, "db.1-1")}
 		}, ""},
 		{"one is made that refers to what goes", func(w *world) []Step {

@@ -20,7 +20,7 @@ func (w *world) holdToRules(p whole) {
 	w.Helper()
 	for _, s := range p.Steps {
 		switch s.Action {
-		case Remove, Keep:
+		case Remove, Preserve:
 			w.breaksNoReference(p, s)
 		case Create:
 			w.refersToTheRunning(p, s)
@@ -38,7 +38,7 @@ func (w *world) breaksNoReference(p whole, s Step) {
 		return
 	}
 	if by := w.referrers(x); len(by) > 0 {
-		w.Fatalf("%s: %s refers to it and is not gone:\n%s%s", word(s), by[0], show(p), w.story())
+		w.Fatalf("%s: %s refers to it and is not gone:\n%s%s", word(s), by[0], show(p), w.formatHistory())
 	}
 }
 
@@ -102,7 +102,7 @@ func (w *world) isUp(i *Instance) bool {
 // isAlive reports whether something of an instance runs, or is about to, where it
 // can be reached: also of one that has been told to go.
 func (w *world) isAlive(i *Instance) bool {
-	return !ended(mariposa.StateOf(i.Spec, i.Status)) && !w.nodes[i.Spec.Node].Unknown
+	return !hasEnded(mariposa.StateOf(i.Spec, i.Status)) && !w.nodes[i.Spec.Node].Unknown
 }
 
 // refersToTheRunning holds a new instance to references to instances that run, and
@@ -120,10 +120,10 @@ func (w *world) refersToTheRunning(p whole, s Step) {
 		b, _ := s.Bindings.Get(r.Service)
 		x := w.instances[b.Instance]
 		if x == nil || !w.canBeReferredTo(x) {
-			w.Fatalf("%s: it refers to %q of %s, which does not run:\n%s%s", word(s), b.Instance, r.Service, show(p), w.story())
+			w.Fatalf("%s: it refers to %q of %s, which does not run:\n%s%s", word(s), b.Instance, r.Service, show(p), w.formatHistory())
 		}
-		if slices.ContainsFunc(p.Steps, func(o Step) bool { return o.Instance == x.ID && (o.Action == Remove || o.Action == Keep) }) {
-			w.Fatalf("%s: it refers to %s, which goes:\n%s%s", word(s), x.ID, show(p), w.story())
+		if slices.ContainsFunc(p.Steps, func(o Step) bool { return o.Instance == x.ID && (o.Action == Remove || o.Action == Preserve) }) {
+			w.Fatalf("%s: it refers to %s, which goes:\n%s%s", word(s), x.ID, show(p), w.formatHistory())
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (w *world) refersToTheRunning(p whole, s Step) {
 // started again in place, or its node is away and nobody has taken its place.
 func (w *world) canBeReferredTo(x *Instance) bool {
 	state := mariposa.StateOf(x.Spec, x.Status)
-	if x.Spec.Goal != mariposa.GoalRunning || ended(state) {
+	if x.Spec.Goal != mariposa.GoalRunning || hasEnded(state) {
 		return false
 	}
 	if node := w.nodes[x.Spec.Node]; node.Unknown {
@@ -161,7 +161,7 @@ func (w *world) isAskedFor(p whole, s Step) {
 		return
 	}
 	if !w.ever[s.Service+"/"+likeness(d.Digest, d.Live)] {
-		w.Fatalf("%s: version %d is in force, and there never was one of version %d:\n%s%s", word(s), ss.Number, s.Number, show(p), w.story())
+		w.Fatalf("%s: version %d is in force, and there never was one of version %d:\n%s%s", word(s), ss.Number, s.Number, show(p), w.formatHistory())
 	}
 }
 
@@ -175,11 +175,11 @@ func (w *world) staysSmall(p whole) {
 	w.Helper()
 	for name, ss := range p.Services {
 		if n := len(reasonOf(ss)); n > 600 {
-			w.Fatalf("the reason of %s has %d characters: %s%s", name, n, reasonOf(ss)[:600], w.story())
+			w.Fatalf("the reason of %s has %d characters: %s%s", name, n, reasonOf(ss)[:600], w.formatHistory())
 		}
 		text, err := json.Marshal(ss)
 		if most := 4000 + 400*len(w.instances); err != nil || len(text) > most {
-			w.Fatalf("the status of %s has %d bytes, where %d are plenty: %v%s", name, len(text), most, err, w.story())
+			w.Fatalf("the status of %s has %d bytes, where %d are plenty: %v%s", name, len(text), most, err, w.formatHistory())
 		}
 	}
 }
@@ -198,14 +198,14 @@ func (w *world) stable(p whole) {
 		st.Services = last.Services
 		w.view.SetGoal(&st)
 		next := whole{Plan: w.view.Plan(w.now, Budget{Starting: w.budget})}
-		next.Services = next.Onto(last.Services)
+		next.Services = next.ApplyTo(last.Services)
 		said = append(said, next.Plan)
 		if turned(before, last.Services) { // that is stored before anything is done about it
 			before, p, last = last.Services, next, next
 			continue
 		}
 		if !reflect.DeepEqual(unbound(p.Steps), unbound(next.Steps)) {
-			w.Fatalf("the plan is\n%s\nbut once its statuses are stored\n%s%s", show(p), show(next), w.story())
+			w.Fatalf("the plan is\n%s\nbut once its statuses are stored\n%s%s", show(p), show(next), w.formatHistory())
 		}
 		if reflect.DeepEqual(last.Services, next.Services) {
 			return
@@ -217,7 +217,7 @@ func (w *world) stable(p whole) {
 	for _, p := range said[max(0, len(said)-4):] {
 		news = append(news, newsOf(p))
 	}
-	w.Fatalf("there is always something new to say:\n%s\nlast\n%s%s", show(last), strings.Join(news, "\n"), w.story())
+	w.Fatalf("there is always something new to say:\n%s\nlast\n%s%s", show(last), strings.Join(news, "\n"), w.formatHistory())
 }
 
 // unbound are steps without what their references resolve to: until somebody is
@@ -234,7 +234,7 @@ func unbound(steps []Step) []Step {
 // will be as its rollout has ended, holds where it did not, or asks others to follow.
 func turned(before, after map[string]*mariposa.ServiceStatus) bool {
 	held := func(ss *mariposa.ServiceStatus) bool { return ss.Rollout != nil && ss.Rollout.Held }
-	asks := func(ss *mariposa.ServiceStatus) bool { return ss.Rollout != nil && ss.Rollout.Asks }
+	asks := func(ss *mariposa.ServiceStatus) bool { return ss.Rollout != nil && ss.Rollout.AwaitsFollowers }
 	yields := func(was, ss *mariposa.ServiceStatus) bool {
 		return asks(was) != asks(ss) || !slices.Equal(was.Yields, ss.Yields)
 	}

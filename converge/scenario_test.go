@@ -38,8 +38,8 @@ func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 	}
 }
 
-// story is one way in which a scenario goes.
-type story struct {
+// scenarioRun is one way in which a scenario goes.
+type scenarioRun struct {
 	*world
 	scenario.Scenario
 	rng    *rand.Rand // nil: in order
@@ -51,7 +51,7 @@ type story struct {
 
 func play(t *testing.T, sc scenario.Scenario, rng *rand.Rand, how string) {
 	t.Helper()
-	s := &story{Scenario: sc, rng: rng, broken: map[string]bool{}, served: map[string]bool{}}
+	s := &scenarioRun{Scenario: sc, rng: rng, broken: map[string]bool{}, served: map[string]bool{}}
 	for i, a := range sc.Actions {
 		if i > 0 {
 			s.until(a.After)
@@ -69,7 +69,7 @@ func play(t *testing.T, sc scenario.Scenario, rng *rand.Rand, how string) {
 }
 
 // until lets the world go on until its moment has come.
-func (s *story) until(after *int) {
+func (s *scenarioRun) until(after *int) {
 	s.Helper()
 	for range 20_000 {
 		if after != nil && s.moves >= *after {
@@ -82,11 +82,11 @@ func (s *story) until(after *int) {
 			return // at rest: what should have happened by then never will
 		}
 	}
-	s.Fatalf("no end in sight:\n%s%s", show(s.plan()), s.story())
+	s.Fatalf("no end in sight:\n%s%s", show(s.plan()), s.formatHistory())
 }
 
 // tick lets one thing happen, and reports whether there was anything.
-func (s *story) tick() bool {
+func (s *scenarioRun) tick() bool {
 	s.Helper()
 	moving := s.moving()
 	if s.rng != nil && s.rng.IntN(12) == 0 {
@@ -103,7 +103,7 @@ func (s *story) tick() bool {
 	}
 	done := s.carryOut(p, n)
 	switch {
-	case done > 0 || n < len(p.Steps) || p.Again:
+	case done > 0 || n < len(p.Steps) || p.PlanAgain:
 	case len(moving) > 0:
 		s.let(moving[0])
 	case s.busy(p) && p.Wake.After(s.now):
@@ -115,10 +115,10 @@ func (s *story) tick() bool {
 }
 
 // crash replaces the planner by one that knows what is stored.
-func (s *story) crash() { s.view = (&fleet{world: s.world}).fresh() }
+func (s *scenarioRun) crash() { s.view = (&randomProject{world: s.world}).fresh() }
 
 // let makes a node do one thing.
-func (s *story) let(id string) {
+func (s *scenarioRun) let(id string) {
 	s.Helper()
 	s.moves++
 	s.move(id)
@@ -126,7 +126,7 @@ func (s *story) let(id string) {
 
 // fails reports whether an instance that starts fails: it is a dummy that is to,
 // its service is broken, or another one is as the scenario says.
-func (s *story) fails(id string) bool {
+func (s *scenarioRun) fails(id string) bool {
 	spec := s.instances[id].Spec
 	if s.broken[spec.ServiceName] || s.versions[spec.Number][spec.ServiceName].Dummy.Fail {
 		return true
@@ -144,11 +144,11 @@ func (s *story) fails(id string) bool {
 }
 
 // always holds the story to what must be so at every moment.
-func (s *story) always() {
+func (s *scenarioRun) always() {
 	s.Helper()
 	for id, i := range s.instances {
 		if name := i.Spec.ServiceName; slices.Contains(s.Never[name], s.firstWith(name, i.Spec)) {
-			s.Fatalf("%s is made of version %d%s", id, i.Spec.Number, s.story())
+			s.Fatalf("%s is made of version %d%s", id, i.Spec.Number, s.formatHistory())
 		}
 	}
 	for _, name := range s.Serves {
@@ -159,13 +159,13 @@ func (s *story) always() {
 			}
 		}
 		if s.served[name] && up == 0 {
-			s.Fatalf("nothing of %s runs any more%s", name, s.story())
+			s.Fatalf("nothing of %s runs any more%s", name, s.formatHistory())
 		}
 		s.served[name] = up > 0
 	}
 }
 
-func (s *story) act(t *testing.T, a scenario.Action) {
+func (s *scenarioRun) act(t *testing.T, a scenario.Action) {
 	t.Helper()
 	s.moves = 0
 	switch {
@@ -193,7 +193,7 @@ func (s *story) act(t *testing.T, a scenario.Action) {
 	case a.Do == "break", a.Do == "mend":
 		s.broken[a.Name] = a.Do == "break"
 	case a.Do == "lose":
-		s.lose(a.Name)
+		s.loseNode(a.Name)
 	case a.Do == "return":
 		s.comeBack(a.Name)
 	default:
@@ -217,28 +217,28 @@ func services(t *testing.T, a scenario.Action) []*mariposa.Service {
 
 // matches holds the end of a story to what the scenario says: the same reality
 // whichever way it went.
-func (s *story) matches(t *testing.T, sc scenario.Scenario, how string) {
+func (s *scenarioRun) matches(t *testing.T, sc scenario.Scenario, how string) {
 	t.Helper()
 	for _, name := range serviceNames(s.view) {
 		is := s.reality(name)
 		if is != sc.Final[name] {
-			t.Errorf("%s: %s is %q, want %q%s", how, name, is, sc.Final[name], s.story())
+			t.Errorf("%s: %s is %q, want %q%s", how, name, is, sc.Final[name], s.formatHistory())
 			return
 		}
-		want := sc.Fares(name)
+		want := sc.StatusOf(name)
 		if ss := s.goal.Services[name]; ss != nil && ss.Status != want {
-			t.Errorf("%s: %s is %s (%s), want %s%s", how, name, ss.Status, reasonOf(ss), want, s.story())
+			t.Errorf("%s: %s is %s (%s), want %s%s", how, name, ss.Status, reasonOf(ss), want, s.formatHistory())
 			return
 		}
 	}
 	for name := range sc.Final {
 		if !slices.Contains(serviceNames(s.view), name) {
-			t.Errorf("%s: %s is not there%s", how, name, s.story())
+			t.Errorf("%s: %s is not there%s", how, name, s.formatHistory())
 		}
 	}
 	for name, ids := range s.first {
 		if now := s.of(name); !slices.Equal(now, ids) {
-			t.Errorf("%s: %s was %v and is now %v%s", how, name, ids, now, s.story())
+			t.Errorf("%s: %s was %v and is now %v%s", how, name, ids, now, s.formatHistory())
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (s *story) matches(t *testing.T, sc scenario.Scenario, how string) {
 // reality says in a few words what there is of a service. It is sound only where
 // every slot has one incarnation, and nothing else is left but what is kept to
 // be looked at.
-func (s *story) reality(name string) string {
+func (s *scenarioRun) reality(name string) string {
 	count, slots := map[int]int{}, map[int]bool{}
 	for _, i := range s.instances {
 		switch {
@@ -268,7 +268,7 @@ func (s *story) reality(name string) string {
 }
 
 // firstWith is the oldest version with the definition of an instance.
-func (s *story) firstWith(name string, spec *mariposa.InstanceSpec) int {
+func (s *scenarioRun) firstWith(name string, spec *mariposa.InstanceSpec) int {
 	for number := 1; number <= len(s.versions); number++ {
 		if d := s.versions[number][name]; d != nil && d.Digest == spec.Digest && d.Live == spec.Live {
 			return number

@@ -19,7 +19,7 @@ import (
 // are free to invert from version to version.
 func TestTheRulesHoldInAnyGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := &fleet{t: t, graph: []string{"a", "b", "c", "d"}}
+		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d"}}
 		f.world = newWorld(t, f.manifest()...)
 		f.budget = rapid.SampledFrom([]int{1, 2, 5, 1000}).Draw(t, "budget")
 		f.turn()
@@ -33,7 +33,7 @@ func TestTheRulesHoldInAnyGraph(t *testing.T) {
 
 // shape plays the beginning of a history that is hard to get right, at a pace of
 // its own.
-func (f *fleet) shape() {
+func (f *randomProject) shape() {
 	shapes := []string{"frozen follower", "removed and back", "mended cause", "volume", "scaled down"}
 	if len(f.graph) > 0 {
 		shapes = append(shapes, "inverted", "inverted")
@@ -70,7 +70,7 @@ func (f *fleet) shape() {
 
 // removedAndBack takes a service out of the manifest, with all that refers to it,
 // and puts it back as another while that is under way.
-func (f *fleet) removedAndBack(name string) {
+func (f *randomProject) removedAndBack(name string) {
 	before := f.inForce()
 	without := slices.DeleteFunc(f.inForce(), func(d *mariposa.Service) bool { return d.Name == name })
 	for _, d := range without {
@@ -86,7 +86,7 @@ func (f *fleet) removedAndBack(name string) {
 
 // mendedCause has a service fail for what another one is, and then the other one
 // be something else.
-func (f *fleet) mendedCause(target, follower string) {
+func (f *randomProject) mendedCause(target, follower string) {
 	defs := f.changed(target, follower)
 	bad := defs[f.at(defs, target)].Image
 	f.cause = func(id string) bool {
@@ -105,7 +105,7 @@ func (f *fleet) mendedCause(target, follower string) {
 
 // inverted turns the reference between two services round, and may change its
 // mind before that is done.
-func (f *fleet) inverted(target, follower string) {
+func (f *randomProject) inverted(target, follower string) {
 	defs := f.changed(rapid.SampledFrom([]string{target, follower}).Draw(f.t, "changed too"))
 	for _, d := range defs {
 		dropEdges(d, func(string) bool { return true })
@@ -127,7 +127,7 @@ func (f *fleet) inverted(target, follower string) {
 
 // pair finds two services of which the second refers to an instance of the first by
 // the version in force; where there are none, it submits some.
-func (f *fleet) pair() (target, follower string) {
+func (f *randomProject) pair() (target, follower string) {
 	for _, d := range f.inForce() {
 		for _, r := range d.Refs {
 			if on := f.goal.Services[r.Service]; isAboutOne(r) && on != nil && on.Scale > 0 && f.goal.Services[d.Name].Scale > 0 {
@@ -159,7 +159,7 @@ func (f *fleet) pair() (target, follower string) {
 }
 
 // goOn lets the world go on as it should for some rounds.
-func (f *fleet) goOn(most int) {
+func (f *randomProject) goOn(most int) {
 	for range rapid.IntRange(0, most).Draw(f.t, "rounds") {
 		f.turn()
 		moving := f.moving()
@@ -173,7 +173,7 @@ func (f *fleet) goOn(most int) {
 }
 
 // inForce are copies of the definitions of the version in force, by name.
-func (f *fleet) inForce() []*mariposa.Service {
+func (f *randomProject) inForce() []*mariposa.Service {
 	var defs []*mariposa.Service
 	for _, name := range slices.Sorted(maps.Keys(f.versions[f.goal.Number])) {
 		d := *f.versions[f.goal.Number][name]
@@ -183,13 +183,13 @@ func (f *fleet) inForce() []*mariposa.Service {
 	return defs
 }
 
-func (f *fleet) at(defs []*mariposa.Service, name string) int {
+func (f *randomProject) at(defs []*mariposa.Service, name string) int {
 	return slices.IndexFunc(defs, func(d *mariposa.Service) bool { return d.Name == name })
 }
 
 // changed are the definitions in force with other images of some services. One that
 // is missing comes back.
-func (f *fleet) changed(names ...string) []*mariposa.Service {
+func (f *randomProject) changed(names ...string) []*mariposa.Service {
 	defs := f.inForce()
 	for _, name := range names {
 		at := f.at(defs, name)
@@ -202,7 +202,7 @@ func (f *fleet) changed(names ...string) []*mariposa.Service {
 }
 
 // setImage gives a definition an image that nothing has had before.
-func (f *fleet) setImage(d *mariposa.Service) {
+func (f *randomProject) setImage(d *mariposa.Service) {
 	d.Image = fmt.Sprintf("image%d", len(f.versions)+1)
 	form, values, valued := strings.Cut(d.Digest, ".")
 	_, refs, refer := strings.Cut(form, "+")

@@ -13,12 +13,12 @@ func (t *turn) shrink() {
 	if t.rolling && t.outdated > 0 {
 		// The rollout takes outdated ones itself; what it has not started
 		// yet must not pass the goal either.
-		surplus := min(t.current+t.rising, t.slotsHeld()) - t.goal
+		surplus := min(t.current+t.starting, t.slotsHeld()) - t.goal
 		t.s.each(starting, func(i *Instance) bool {
 			if surplus--; surplus >= 0 && t.mayGo(i) {
-				t.remove(i, t.scaled(), false)
+				t.remove(i, t.scaleReason(), false)
 			}
-			return surplus > 0 && !t.full()
+			return surplus > 0 && !t.isBulkSpent()
 		})
 		return
 	}
@@ -27,12 +27,12 @@ func (t *turn) shrink() {
 	if surplus <= 0 {
 		return
 	}
-	reason := t.scaled()
+	reason := t.scaleReason()
 	for i := range t.referredLast(t.victims()) {
 		if t.mayGo(i) {
 			t.remove(i, reason, false)
 		}
-		if surplus--; surplus == 0 || t.full() {
+		if surplus--; surplus == 0 || t.isBulkSpent() {
 			return
 		}
 	}
@@ -41,12 +41,12 @@ func (t *turn) shrink() {
 // dropDoubles leaves one instance in each slot. The others go by the order of
 // victims; those that run only as far as enough others do.
 func (t *turn) dropDoubles() {
-	doubles := t.filling() - t.slotsHeld()
+	doubles := t.countFilling() - t.slotsHeld()
 	if doubles == 0 {
 		return
 	}
-	spare := t.running() - t.goal
-	if t.st.Rollout != nil && !t.rolling && !t.stopped() { // what it made proves itself first
+	spare := t.countRunning() - t.goal
+	if t.st.Rollout != nil && !t.rolling && !t.hasRolloutFailed() { // what it made proves itself first
 		spare = t.settled + t.outdated - t.goal
 	}
 	if t.s.def.Update.StopFirst {
@@ -55,7 +55,7 @@ func (t *turn) dropDoubles() {
 	fewer := map[int]int{}
 	for i := range t.victims() {
 		slot, runs := i.Spec.Slot, t.s.members[i.ID].runs()
-		if t.holders(slot)-fewer[slot] < 2 || (runs && spare <= 0) || t.pending && t.handsOver(slot) {
+		if t.slotHolders(slot)-fewer[slot] < 2 || (runs && spare <= 0) || t.pending && t.handsOver(slot) {
 			continue
 		}
 		if runs {
@@ -86,7 +86,7 @@ func (t *turn) victims() iter.Seq[*Instance] {
 			return on
 		}
 		for _, c := range victimClasses {
-			if c == stale && t.stopped() {
+			if c == outdatedRunning && t.hasRolloutFailed() {
 				for _, i := range t.young {
 					if on = on && next(i); !on {
 						return
@@ -111,9 +111,9 @@ func (t *turn) filteredLike(c class) []class {
 	switch {
 	case filterOf(t.s.status) == nil:
 		return nil
-	case c == staling:
+	case c == outdatedStarting:
 		return []class{starting}
-	case c == stale:
+	case c == outdatedRunning:
 		return currentClasses
 	}
 	return nil
@@ -155,8 +155,8 @@ func (t *turn) referredLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
 				}
 			}
 			switch {
-			case running && t.s.yields(i.ID):
-			case running && (t.referrer(i) != "" || t.boundService(i) != ""):
+			case running && t.s.isYielding(i.ID):
+			case running && (t.findReferrer(i) != "" || t.findBoundService(i) != ""):
 				last = append(last, i)
 			case !yield(i):
 				return
@@ -174,8 +174,8 @@ func (t *turn) referredLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
 // refer to, beside its successor.
 func (t *turn) handsOver(slot int) bool {
 	found := false
-	t.s.each(stale, func(i *Instance) bool {
-		found = i.Spec.Slot == slot && t.referrer(i) != ""
+	t.s.each(outdatedRunning, func(i *Instance) bool {
+		found = i.Spec.Slot == slot && t.findReferrer(i) != ""
 		return !found
 	})
 	return found

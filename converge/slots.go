@@ -9,7 +9,7 @@ type occupancy struct{ holders, outdated int32 }
 func (s *service) occupy(slot int, c class, by int32) {
 	o := s.slots[slot]
 	o.holders += by
-	if c == stale {
+	if c == outdatedRunning {
 		o.outdated += by
 	}
 	if s.slots[slot] = o; o.holders == 0 {
@@ -37,7 +37,7 @@ func (s *service) freeSlots() iter.Seq[int] {
 // in force: it is among the first that the plan would fill, whenever that may.
 func (v *View) WillFill(name string, slot int) bool {
 	s := v.services[name]
-	if s == nil || s.status == nil || s.ending(v.goal) || s.slots[slot].holders > 0 {
+	if s == nil || s.status == nil || s.isEnding(v.goal) || s.slots[slot].holders > 0 {
 		return false
 	}
 	missing := s.status.Scale - len(s.slots)

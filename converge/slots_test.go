@@ -95,12 +95,12 @@ func TestARefillOfWhatCannotBeMadeAgainIsNoCanary(t *testing.T) {
 		}
 	}
 	if second == "" || w.serving("a")["three"] != 1 {
-		t.Fatalf("a is %v%s", w.serving("a"), w.story())
+		t.Fatalf("a is %v%s", w.serving("a"), w.formatHistory())
 	}
 	w.fail(second)
 	w.settle()
 	if got := w.serving("a"); got["three"] != 1 || got["one"] != 2 {
-		t.Errorf("a is %v, want one of image three and two of image one%s", got, w.story())
+		t.Errorf("a is %v, want one of image three and two of image one%s", got, w.formatHistory())
 	}
 }
 
@@ -110,7 +110,7 @@ func TestALostInstanceIsReplacedAtTheVersionOfTheCanary(t *testing.T) {
 	t.Parallel()
 	w := running(t, def("web", "one", 3))
 	lost := w.instances[w.of("web")[1]].Spec.Node
-	w.lose(lost)
+	w.loseNode(lost)
 	w.wait(2 * time.Minute)
 	w.submit(def("web", "two", 3, canary(2)))
 	for range 10 { // nothing comes up meanwhile
@@ -118,9 +118,9 @@ func TestALostInstanceIsReplacedAtTheVersionOfTheCanary(t *testing.T) {
 	}
 	w.settle()
 	if w.made > 6 {
-		t.Errorf("%d instances were made%s", w.made, w.story())
+		t.Errorf("%d instances were made%s", w.made, w.formatHistory())
 	}
 	if n := w.serving("web")["two"]; n != 2 {
-		t.Errorf("%d serve at the new version%s", n, w.story())
+		t.Errorf("%d serve at the new version%s", n, w.formatHistory())
 	}
 }

@@ -2,34 +2,34 @@ package converge
 
 import "mariposa"
 
-// report says how the service fares.
-func (t *turn) report() {
+// reportStatus writes the status of the service.
+func (t *turn) reportStatus() {
 	left := len(t.s.members)
 	if (t.st.Removed || t.s.status == nil) && left == 0 {
-		t.over = true
+		t.isGone = true
 		return // it has ended, so nobody asks any more
 	}
-	t.left = t.todo()
-	t.beside = t.left
+	t.left = t.measureTodo()
+	t.leftUnpaused = t.left
 	if t.pending && t.st.Paused {
 		t.pending = false
-		t.beside = t.todo()
+		t.leftUnpaused = t.measureTodo()
 		t.pending = true
 	}
-	t.st.Status, t.st.Reason = t.verdict()
+	t.st.Status, t.st.Reason = t.statusAndReason()
 }
 
-// todo measures how far reality is from the goal, in instances. It is nothing
+// measureTodo measures how far reality is from the goal, in instances. It is nothing
 // only when there is nothing to do and nothing on its way.
-func (t *turn) todo() int {
-	n := t.failed + t.s.count(leaving) + t.s.count(stranded) + t.s.count(gone) + t.s.count(updating)
-	up, filling := t.current, t.filling()
+func (t *turn) measureTodo() int {
+	n := t.failed + t.s.count(leaving) + t.s.count(leavingLost) + t.s.count(gone) + t.s.count(updating)
+	up, filling := t.current, t.countFilling()
 	if t.rolling || t.pending || t.st.Rollout == nil {
-		n += t.s.count(amend)
+		n += t.s.count(needsUpdate)
 	}
 	if t.rolling || t.pending {
-		n += t.outdated + t.staling
-		filling -= t.outdated + t.staling
+		n += t.outdated + t.outdatedStarting
+		filling -= t.outdated + t.outdatedStarting
 	} else {
 		up += t.outdated // left alone, so they count
 	}
@@ -46,14 +46,14 @@ func (t *turn) todo() int {
 	return n
 }
 
-// verdict is the status of the service and the reason for it.
-func (t *turn) verdict() (mariposa.Status, *mariposa.Reason) {
+// statusAndReason is the status of the service and the reason for it.
+func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
 	waits := t.waits.AndMore(t.more)
-	todo := t.todo()
+	todo := t.measureTodo()
 	r, b := t.st.Rollout, t.st.Backoff
 	switch {
-	case r != nil && r.Stopped != nil && !t.ending:
-		return mariposa.StatusFailed, r.Stopped
+	case r != nil && r.FailureReason != nil && !t.ending:
+		return mariposa.StatusFailed, r.FailureReason
 	case t.needs != nil:
 		return mariposa.StatusBlocked, t.needs
 	case t.backingOff:
@@ -62,21 +62,21 @@ func (t *turn) verdict() (mariposa.Status, *mariposa.Reason) {
 	case t.blockedByPerson:
 		return mariposa.StatusBlocked, waits
 	case t.st.Paused && !t.ending && (t.pending || todo == 0):
-		return mariposa.StatusPaused, t.sayPaused(waits)
+		return mariposa.StatusPaused, t.pausedReason(waits)
 	case todo > 0:
 		return mariposa.StatusConverging, waits
 	case t.ending && (t.view.goal == mariposa.GoalStopped || t.st.Stopped) && !t.st.Removed:
 		return mariposa.StatusStopped, nil
 	case r != nil && r.Held:
 		return mariposa.StatusHeld, &mariposa.Reason{Code: mariposa.ReasonHeld, Version: r.Number, Count: t.s.fresh[serving], Of: t.goal}
-	case t.heldDep != "":
-		return mariposa.StatusHeld, &mariposa.Reason{Code: mariposa.ReasonWaitsHeld, Subject: t.heldDep}
+	case t.heldDependency != "":
+		return mariposa.StatusHeld, &mariposa.Reason{Code: mariposa.ReasonWaitsHeld, Subject: t.heldDependency}
 	}
 	return mariposa.StatusConverged, t.astrayWhy
 }
 
-func (t *turn) sayPaused(waits *mariposa.Reason) *mariposa.Reason {
-	if r := t.st.Rollout; r != nil && t.unfinished() {
+func (t *turn) pausedReason(waits *mariposa.Reason) *mariposa.Reason {
+	if r := t.st.Rollout; r != nil && t.hasRolloutLeft() {
 		return &mariposa.Reason{Code: mariposa.ReasonPaused, Version: r.Number, Count: t.current, Of: t.goal}
 	}
 	return waits

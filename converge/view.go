@@ -26,17 +26,17 @@ import (
 // the classes that the plan asks for, so that one changed instance never costs
 // a walk over all of them.
 type View struct {
-	told      bool // whether a goal was ever told
-	goal      mariposa.ProjectGoal
-	number    int
-	versions  map[int]Definitions
-	services  map[string]*service
-	instances map[string]*Instance
-	nodes     map[string]Node
-	byNode    map[string]map[string]struct{}
-	rising    *btree.BTreeG[*Instance] // those on their way up
-	needed    map[int]int              // version -> how much needs its definitions
-	spared    map[int]int              // version -> how much refers to it that is to go
+	hasGoal     bool // whether a goal was ever told
+	goal        mariposa.ProjectGoal
+	number      int
+	versions    map[int]Definitions
+	services    map[string]*service
+	instances   map[string]*Instance
+	nodes       map[string]Node
+	byNode      map[string]map[string]struct{}
+	startingSet *btree.BTreeG[*Instance] // those on their way up
+	needed      map[int]int              // version -> how much needs its definitions
+	spared      map[int]int              // version -> how much refers to it that is to go
 	links
 	agenda agenda
 }
@@ -57,7 +57,7 @@ type Instance struct {
 }
 
 // Ended reports whether nothing of the instance runs.
-func (i *Instance) Ended() bool { return ended(mariposa.StateOf(i.Spec, i.Status)) }
+func (i *Instance) Ended() bool { return hasEnded(mariposa.StateOf(i.Spec, i.Status)) }
 
 // Node is what the view knows of a node: whether it can be reached, and since when.
 type Node struct {
@@ -84,26 +84,26 @@ type service struct {
 	binding    int                      // members that were made with references
 	astray     int                      // of those that run or start, how many refer to something else than the service is bound to
 
-	edges   []edge         // what its instances depend on by the definitions they live by
-	holds   map[string]int // other service -> how many references to its instances keep them from going
-	dropped bool           // it is no more
+	edges           []edge         // what its instances depend on by the definitions they live by
+	referenceCounts map[string]int // other service -> how many references to its instances keep them from going
+	dropped         bool           // it is no more
 	schedule
 }
 
 // NewView returns the view of a project of which nothing is known yet.
 func NewView() *View {
 	return &View{
-		goal:      mariposa.GoalStarted,
-		versions:  map[int]Definitions{},
-		services:  map[string]*service{},
-		instances: map[string]*Instance{},
-		nodes:     map[string]Node{},
-		byNode:    map[string]map[string]struct{}{},
-		rising:    newRising(),
-		needed:    map[int]int{},
-		spared:    map[int]int{},
-		links:     newLinks(),
-		agenda:    newAgenda(),
+		goal:        mariposa.GoalStarted,
+		versions:    map[int]Definitions{},
+		services:    map[string]*service{},
+		instances:   map[string]*Instance{},
+		nodes:       map[string]Node{},
+		byNode:      map[string]map[string]struct{}{},
+		startingSet: newStartingSet(),
+		needed:      map[int]int{},
+		spared:      map[int]int{},
+		links:       newLinks(),
+		agenda:      newAgenda(),
 	}
 }
 
@@ -130,12 +130,12 @@ func (v *View) SetVersion(number int, d Definitions) {
 	}
 }
 
-// Knows reports whether the view has the definitions of a version.
-func (v *View) Knows(number int) bool { return v.versions[number] != nil }
+// HasVersion reports whether the view has the definitions of a version.
+func (v *View) HasVersion(number int) bool { return v.versions[number] != nil }
 
-// Missing lists the version numbers that the view refers to but has no
+// MissingVersions lists the version numbers that the view refers to but has no
 // definitions of, in order.
-func (v *View) Missing() []int {
+func (v *View) MissingVersions() []int {
 	var missing []int
 	for n := range v.needed {
 		if _, ok := v.versions[n]; !ok {
@@ -155,13 +155,13 @@ func (v *View) refer(ss *mariposa.ServiceStatus, by int) {
 	if ss.Removed {
 		refs = v.spared
 	}
-	count(refs, ss.Number, by)
-	if n := from(ss); n != 0 {
-		count(refs, n, by)
+	addCount(refs, ss.Number, by)
+	if n := fallbackVersion(ss); n != 0 {
+		addCount(refs, n, by)
 	}
 }
 
-func count(refs map[int]int, number, by int) {
+func addCount(refs map[int]int, number, by int) {
 	if refs[number] += by; refs[number] == 0 {
 		delete(refs, number)
 	}
@@ -178,10 +178,10 @@ func (v *View) ForgetVersions() {
 // lose theirs. A status that does not say is no order to end anything.
 func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 	goal := cmp.Or(st.Goal, mariposa.GoalStarted)
-	if !v.told || v.goal != goal {
+	if !v.hasGoal || v.goal != goal {
 		v.agenda.all = true
 	}
-	v.told, v.goal, v.number = true, goal, st.Number
+	v.hasGoal, v.goal, v.number = true, goal, st.Number
 	for name, ss := range st.Services {
 		s := v.service(name)
 		if s.status != ss {
@@ -192,12 +192,12 @@ func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 		if _, ok := st.Services[name]; ok || s.status == nil {
 			continue
 		}
-		v.unset(s)
+		v.clearGoal(s)
 	}
 }
 
-// unset takes a service's goal away.
-func (v *View) unset(s *service) {
+// clearGoal takes a service's goal away.
+func (v *View) clearGoal(s *service) {
 	v.refer(s.status, -1)
 	v.countBindings(s, s.status.Bindings, -1)
 	s.status, s.def = nil, nil
@@ -206,9 +206,9 @@ func (v *View) unset(s *service) {
 	v.drop(s)
 }
 
-// Follow tells what a plan has said of services, where that is not to come back
+// ApplyPlan tells what a plan has said of services, where that is not to come back
 // with a goal. What has ended stays until a goal says so.
-func (v *View) Follow(p Plan) {
+func (v *View) ApplyPlan(p Plan) {
 	for name, ss := range p.Services {
 		if s := v.services[name]; s != nil {
 			v.setStatus(s, ss)
@@ -266,8 +266,8 @@ func outdatedBefore(s *mariposa.ServiceStatus) time.Time {
 	return s.Rollout.Before
 }
 
-// from is the version that a rollout under way may fall back to; 0 for none.
-func from(s *mariposa.ServiceStatus) int {
+// fallbackVersion is the version that a rollout under way may fall back to; 0 for none.
+func fallbackVersion(s *mariposa.ServiceStatus) int {
 	if s.Rollout == nil {
 		return 0
 	}
@@ -279,7 +279,7 @@ func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *marip
 	i := newInstance(id, spec, status)
 	v.touch(v.service(spec.ServiceName))
 	if old, ok := v.instances[id]; ok {
-		if v.replaced(old, i) {
+		if v.replaceInstance(old, i) {
 			return
 		}
 		if old.Spec.Node != spec.Node || old.Spec.ServiceName != spec.ServiceName {
@@ -312,9 +312,9 @@ func instant(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// replaced puts news of an instance in the place of what was known, where that
+// replaceInstance puts news of an instance in the place of what was known, where that
 // changes nothing about where it stands.
-func (v *View) replaced(old, i *Instance) bool {
+func (v *View) replaceInstance(old, i *Instance) bool {
 	s := v.services[old.Spec.ServiceName]
 	if i.Spec.ServiceName != s.name || i.Spec.Node != old.Spec.Node || i.Spec.Slot != old.Spec.Slot ||
 		i.number != old.number || i.created != old.created || i.since != old.since || s.members[i.ID] != v.classify(s, i) ||
@@ -387,16 +387,16 @@ func (v *View) service(name string) *service {
 // drop forgets a service that has neither a goal nor instances.
 func (v *View) drop(s *service) {
 	if s.status == nil && len(s.members) == 0 && !s.dropped {
-		v.leave(s)
+		v.removeFromAgenda(s)
 		delete(v.services, s.name)
 	}
 }
 
-// Leaving lists the unwanted instances on nodes that match, by id.
-func (v *View) Leaving(on func(Node) bool) []*Instance {
+// UnwantedOn lists the unwanted instances on nodes that match, by id.
+func (v *View) UnwantedOn(on func(Node) bool) []*Instance {
 	var out []*Instance
 	for _, name := range slices.Sorted(maps.Keys(v.services)) {
-		for _, c := range []class{leaving, stranded} {
+		for _, c := range []class{leaving, leavingLost} {
 			v.services[name].each(c, func(i *Instance) bool {
 				if on(v.nodes[i.Spec.Node]) {
 					out = append(out, i)

@@ -94,8 +94,8 @@ func (k *knowledge) change(t *rapid.T) {
 				delete(k.versions, n)
 			}
 		}
-		if slices.ContainsFunc(k.view.Missing(), func(n int) bool { return k.versions[n] != nil }) {
-			t.Fatalf("what is needed was forgotten: %v", k.view.Missing())
+		if slices.ContainsFunc(k.view.MissingVersions(), func(n int) bool { return k.versions[n] != nil }) {
+			t.Fatalf("what is needed was forgotten: %v", k.view.MissingVersions())
 		}
 	}
 }

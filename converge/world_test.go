@@ -85,7 +85,7 @@ func stopFirst(d *mariposa.Service)       { d.Update.StopFirst = true }
 func neverReschedule(d *mariposa.Service) { d.Reschedule = mariposa.Reschedule{Never: true} }
 func carryOn(d *mariposa.Service)         { d.Update.OnFailure = mariposa.OnFailureContinue }
 
-// whole is a plan that tells of every service how it fares and what is left to do.
+// whole is a plan with the status of every service and what is left to do.
 type whole struct {
 	Plan
 	Todo map[string]int
@@ -148,7 +148,7 @@ func (w *world) patch(p mariposa.Patch, services ...string) {
 // lift changes the goal as a task does that ends the freeze of its services.
 func (w *world) lift(p mariposa.Patch, services ...string) {
 	c := w.change(services...)
-	c.Lift = true
+	c.LiftsFreeze = true
 	w.setGoal(Apply(w.goal, p, c))
 }
 
@@ -176,14 +176,14 @@ func (w *world) setNode(id string, n Node) {
 	w.view.SetNode(id, n)
 }
 
-func (w *world) lose(id string)     { w.setNode(id, Node{Name: id, Unknown: true, Since: w.now}) }
+func (w *world) loseNode(id string) { w.setNode(id, Node{Name: id, Unknown: true, Since: w.now}) }
 func (w *world) comeBack(id string) { w.setNode(id, Node{Name: id, Since: w.now}) }
 
 // wait lets time pass.
 func (w *world) wait(d time.Duration) { w.now = w.now.Add(d) }
 
-// be reports what an instance is.
-func (w *world) be(id string, state mariposa.State, reason string) {
+// setState reports what an instance is.
+func (w *world) setState(id string, state mariposa.State, reason string) {
 	w.Helper()
 	i := w.instances[id]
 	if i == nil {
@@ -208,7 +208,7 @@ func (w *world) be(id string, state mariposa.State, reason string) {
 func (w *world) fail(ids ...string) {
 	w.Helper()
 	for _, id := range ids {
-		w.be(id, mariposa.StateFailed, "exited with 1")
+		w.setState(id, mariposa.StateFailed, "exited with 1")
 	}
 }
 
@@ -225,29 +225,29 @@ func (w *world) plan() whole {
 		before = dump(w.view)
 	}
 	p := w.whole(w.view)
-	if p.Undo != "" {
+	if p.Rollback != "" {
 		if st, can := RollBack(w.goal, w.change()); can {
-			w.history = append(w.history, fmt.Sprintf("%s version %d is taken back: %s: %s", stamp(w.now), w.goal.Number, p.Undo, undoReason(p.Plan)))
+			w.history = append(w.history, fmt.Sprintf("%s version %d is taken back: %s: %s", stamp(w.now), w.goal.Number, p.Rollback, undoReason(p.Plan)))
 			w.setGoal(st)
 			return w.plan()
 		}
 	}
 	again := w.whole(w.view)
 	if !reflect.DeepEqual(p, again) {
-		w.Fatalf("planned twice:\n%s\nthen\n%s%s", show(p), show(again), w.story())
+		w.Fatalf("planned twice:\n%s\nthen\n%s%s", show(p), show(again), w.formatHistory())
 	}
 	if before != "" && dump(w.view) != before {
 		after := dump(w.view)
-		w.Fatalf("planning changed the view:\n%s\nto\n%s%s", before, after, w.story())
+		w.Fatalf("planning changed the view:\n%s\nto\n%s%s", before, after, w.formatHistory())
 	}
 	w.holdToRules(p)
 	return p
 }
 
-// whole plans, and lets the plan tell of every service how it fares.
+// whole plans, and completes the plan with the status of every service.
 func (w *world) whole(v *View) whole {
 	p := whole{Plan: v.Plan(w.now, Budget{Starting: w.budget}), Todo: map[string]int{}}
-	p.Services = p.Onto(w.goal.Services)
+	p.Services = p.ApplyTo(w.goal.Services)
 	for _, name := range serviceNames(v) {
 		p.Todo[name] = v.Todo(name)
 	}
@@ -314,7 +314,7 @@ func (w *world) do(s Step, blocked map[string]bool) bool {
 	}
 	i := w.instances[s.Instance]
 	if i == nil {
-		w.Fatalf("%s speaks of an instance that is not there%s", word(s), w.story())
+		w.Fatalf("%s speaks of an instance that is not there%s", word(s), w.formatHistory())
 	}
 	spec := *i.Spec
 	spec.Generation++
@@ -322,12 +322,12 @@ func (w *world) do(s Step, blocked map[string]bool) bool {
 	case Remove:
 		spec.Goal = mariposa.GoalGone
 		w.set(i.ID, &spec, i.Status)
-	case Amend:
+	case Update:
 		spec.Number, spec.Live = s.Number, w.versions[s.Number][s.Service].Live
 		w.ever[s.Service+"/"+likeness(spec.Digest, spec.Live)] = true
 		w.set(i.ID, &spec, i.Status)
-	case Keep:
-		spec.Goal, spec.Kept = mariposa.GoalHalted, ended(mariposa.StateOf(i.Spec, i.Status))
+	case Preserve:
+		spec.Goal, spec.Kept = mariposa.GoalHalted, hasEnded(mariposa.StateOf(i.Spec, i.Status))
 		w.set(i.ID, &spec, i.Status)
 	case Collect:
 		delete(w.instances, i.ID)
@@ -375,7 +375,7 @@ func (w *world) moving() []string {
 		state := mariposa.StateOf(i.Spec, i.Status)
 		switch {
 		case i.Spec.Goal == mariposa.GoalGone && state != mariposa.StateDestroyed,
-			i.Spec.Goal == mariposa.GoalHalted && !ended(state),
+			i.Spec.Goal == mariposa.GoalHalted && !hasEnded(state),
 			i.Spec.Goal == mariposa.GoalRunning && state == mariposa.StateProvisioning,
 			state == mariposa.StateRunning && i.Status.Generation < i.Spec.Generation:
 			ids = append(ids, id)
@@ -391,16 +391,16 @@ func (w *world) move(id string) {
 	w.Helper()
 	switch w.instances[id].Spec.Goal {
 	case mariposa.GoalGone:
-		w.be(id, mariposa.StateDestroyed, "")
+		w.setState(id, mariposa.StateDestroyed, "")
 	case mariposa.GoalHalted:
-		w.be(id, mariposa.StateStopped, "")
+		w.setState(id, mariposa.StateStopped, "")
 	default:
 		if w.isNew(id) && w.cause != nil && w.cause(id) {
 			w.now = w.now.Add(time.Millisecond)
 			w.fail(id)
 			return
 		}
-		w.be(id, mariposa.StateRunning, "")
+		w.setState(id, mariposa.StateRunning, "")
 	}
 }
 
@@ -421,18 +421,18 @@ func (w *world) settle() {
 		for _, id := range ids {
 			w.move(id)
 		}
-		if len(ids)+len(p.Steps) > 0 || p.Again {
+		if len(ids)+len(p.Steps) > 0 || p.PlanAgain {
 			continue
 		}
 		if !w.busy(p) || p.Wake.IsZero() {
 			return
 		}
 		if !p.Wake.After(w.now) {
-			w.Fatalf("the plan wakes at %s, which has passed%s", stamp(p.Wake), w.story())
+			w.Fatalf("the plan wakes at %s, which has passed%s", stamp(p.Wake), w.formatHistory())
 		}
 		w.now = p.Wake
 	}
-	w.Fatalf("no end in sight:\n%s%s", show(w.plan()), w.story())
+	w.Fatalf("no end in sight:\n%s%s", show(w.plan()), w.formatHistory())
 }
 
 func (w *world) busy(p whole) bool {
@@ -477,8 +477,8 @@ func (w *world) serving(service string) map[string]int {
 
 func (w *world) status(service string) *mariposa.ServiceStatus { return w.goal.Services[service] }
 
-// story is how the world came to where it is.
-func (w *world) story() string {
+// formatHistory is how the world came to where it is.
+func (w *world) formatHistory() string {
 	last := w.history[max(0, len(w.history)-150):]
 	return "\n\nthe story so far:\n" + strings.Join(last, "\n") + "\n\n" + dump(w.view)
 }
@@ -488,7 +488,7 @@ func word(s Step) string {
 	switch s.Action {
 	case Create:
 		return fmt.Sprintf("create %s.%d v%d", s.Service, s.Slot, s.Number)
-	case Amend:
+	case Update:
 		return fmt.Sprintf("update %s v%d", s.Instance, s.Number)
 	}
 	return fmt.Sprintf("%s %s", s.Action, s.Instance)

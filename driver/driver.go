@@ -71,16 +71,16 @@ type Driver interface {
 
 // Instance is what a driver needs to know to make one.
 type Instance struct {
-	ID       string
-	Name     string
-	Project  string // its name, for labels that people read
-	Service  string // likewise
-	Labels   Labels
-	Bounces  int // how many restarts in place a person has asked for before this start
-	Workload *mariposa.Workload
-	Mdata    Mdata
-	Volumes  []Volume
-	Networks []Network
+	ID             string
+	Name           string
+	Project        string // its name, for labels that people read
+	Service        string // likewise
+	Labels         Labels
+	ManualRestarts int // how many restarts in place a person has asked for before this start
+	Workload       *mariposa.Workload
+	Mdata          Mdata
+	Volumes        []Volume
+	Networks       []Network
 }
 
 // Network is a network that an instance uses.
@@ -110,20 +110,20 @@ type Labels struct {
 
 // Observed is what a driver sees of an instance.
 type Observed struct {
-	ID         string
-	Labels     Labels
-	Shared     bool   // found where other clusters keep theirs too, so its labels say whose it is; else it is this node's
-	Name       string // what people call it and its project, where that can be told
-	Project    string
-	Running    bool
-	PhysicalID string
-	Addresses  []string
-	Started    time.Time
-	Bounces    int // of the start that it last came up from
-	Finished   time.Time
-	ExitCode   *int   // known once it has ended, where the kind has such a thing
-	Reason     string // how it ended, as a sentence part: "exited with code 1", "killed by signal 9"
-	Details    map[string]string
+	ID             string
+	Labels         Labels
+	Shared         bool   // found where other clusters keep theirs too, so its labels say whose it is; else it is this node's
+	Name           string // what people call it and its project, where that can be told
+	Project        string
+	Running        bool
+	PhysicalID     string
+	Addresses      []string
+	Started        time.Time
+	ManualRestarts int // of the start that it last came up from
+	Finished       time.Time
+	ExitCode       *int   // known once it has ended, where the kind has such a thing
+	Reason         string // how it ended, as a sentence part: "exited with code 1", "killed by signal 9"
+	Details        map[string]string
 }
 
 // LogOptions selects what of a log is read.
@@ -155,17 +155,17 @@ const (
 	EngineBack
 )
 
-// Teller is implemented by drivers whose instances can read values that change
+// ValuePublisher is implemented by drivers whose instances can read values that change
 // while they run.
-type Teller interface {
-	// Tell replaces what a running instance can read. Unlike operations it may be
+type ValuePublisher interface {
+	// PublishValues replaces what a running instance can read. Unlike operations it may be
 	// called while one is under way on the same instance, but for a start.
 	// ErrNotFound when there is no such instance.
-	Tell(ctx context.Context, id string, values []mariposa.Variable) error
+	PublishValues(ctx context.Context, id string, values []mariposa.Variable) error
 
-	// Told is what an instance can read now, in the order of the names.
+	// PublishedValues is what an instance can read now, in the order of the names.
 	// ErrNotFound when there is no such instance.
-	Told(ctx context.Context, id string) ([]mariposa.Variable, error)
+	PublishedValues(ctx context.Context, id string) ([]mariposa.Variable, error)
 }
 
 // Provider is implemented by drivers that have resources: what instances use and
@@ -212,12 +212,12 @@ type Crasher interface {
 	Crash(id string) error
 }
 
-// Prompter is implemented by drivers of which some operations never wait. The
+// NonBlocker is implemented by drivers of which some operations never wait. The
 // agent calls these on its own loop, which saves a goroutine and a report each.
-type Prompter interface {
-	// Prompt reports whether operations on an instance return at once, now and
+type NonBlocker interface {
+	// IsNonBlocking reports whether operations on an instance return at once, now and
 	// with this workload (nil: not known).
-	Prompt(id string, w *mariposa.Workload) bool
+	IsNonBlocking(id string, w *mariposa.Workload) bool
 }
 
 // Execer is implemented by drivers whose instances let people run commands inside

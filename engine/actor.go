@@ -26,15 +26,15 @@ type actor struct {
 	epoch   int64
 	inbox   *mailbox.Box[store.Change]
 
-	loaded  bool
-	volumes volumes
-	seen    int64 // the newest revision heard of
-	await   int64 // the newest revision of its own making
-	record  *store.Project
-	tasks   map[string]*store.Task
-	view    *converge.View
-	redone  map[int]bool // versions whose values were counted on since they were read
-	loose   bool         // a network may have lost its last user since that was looked at
+	loaded            bool
+	volumes           volumes
+	seenRevision      int64 // the newest revision heard of
+	ownRevision       int64 // the newest revision of its own making
+	record            *store.Project
+	tasks             map[string]*store.Task
+	view              *converge.View
+	recountedVersions map[int]bool // versions whose values were counted on since they were read
+	networksDirty     bool         // a network may have lost its last user since that was looked at
 
 	inline bool                           // its services are not records of their own yet
 	scopes map[string]map[string]struct{} // the services of open tasks with many of them, by task
@@ -85,12 +85,12 @@ func (a *actor) reload() { a.loaded = false }
 func (a *actor) step(ctx context.Context) error {
 	changes := a.inbox.Take()
 	for i := range changes {
-		a.guard.hear(&changes[i])
+		a.guard.observe(&changes[i])
 	}
 	if !a.loaded {
 		a.load()
 		for i := range changes { // the picture shows them: it is changed before anybody hears
-			a.seen = max(a.seen, changes[i].Revision)
+			a.seenRevision = max(a.seenRevision, changes[i].Revision)
 		}
 		changes = nil
 	}
@@ -104,13 +104,13 @@ func (a *actor) step(ctx context.Context) error {
 		a.takeGoal()
 	}
 	if a.record == nil {
-		a.e.forget(a)
+		a.e.removeActor(a)
 		return nil
 	}
-	if a.seen < a.await {
+	if a.seenRevision < a.ownRevision {
 		return nil // its own commit is still on its way here
 	}
-	if wait := a.holds(); wait > 0 {
+	if wait := a.heldBackFor(); wait > 0 {
 		a.wakeIn(wait)
 		return nil
 	}
@@ -126,7 +126,7 @@ func (a *actor) step(ctx context.Context) error {
 
 func (a *actor) load() {
 	p := a.e.Picture.Project(a.project)
-	a.loaded, a.seen, a.loose = true, p.Revision, true
+	a.loaded, a.seenRevision, a.networksDirty = true, p.Revision, true
 	a.record, a.inline = p.Record, p.Inline
 	a.tasks, a.volumes, a.scopes = map[string]*store.Task{}, newVolumes(), nil
 	for _, t := range p.Tasks {
@@ -145,13 +145,13 @@ func (a *actor) load() {
 // takeGoal takes the project's status with its services from the picture, which has
 // put them together. Nobody else writes any of that.
 func (a *actor) takeGoal() {
-	shown := a.e.Picture.Projects.Get(a.project)
-	if shown == nil {
+	current := a.e.Picture.Projects.Get(a.project)
+	if current == nil {
 		a.record = nil // the change that says so is on its way
 		return
 	}
 	r := *a.record
-	r.Halves.Status = shown.Halves.Status
+	r.Halves.Status = current.Halves.Status
 	a.record = &r
 	if st := r.Status(); st != nil {
 		a.view.SetGoal(st)
@@ -159,7 +159,7 @@ func (a *actor) takeGoal() {
 }
 
 func (a *actor) apply(c *store.Change) {
-	a.seen = max(a.seen, c.Revision)
+	a.seenRevision = max(a.seenRevision, c.Revision)
 	r := c.Record
 	switch r.Kind {
 	case mariposa.KindProject:
@@ -170,10 +170,10 @@ func (a *actor) apply(c *store.Change) {
 		a.record = (*store.Project)(&r)
 	case mariposa.KindVersion:
 		if c.Spec && !c.Deleted {
-			if a.redone == nil {
-				a.redone = map[int]bool{}
+			if a.recountedVersions == nil {
+				a.recountedVersions = map[int]bool{}
 			}
-			a.redone[(*store.Version)(&r).Spec().Number] = true
+			a.recountedVersions[(*store.Version)(&r).Spec().Number] = true
 		}
 	case mariposa.KindTask:
 		if c.Deleted || r.Archived {
@@ -189,14 +189,14 @@ func (a *actor) apply(c *store.Change) {
 			a.volumes.set((*store.Volume)(&r))
 		}
 	case mariposa.KindNetwork:
-		a.loose = true
+		a.networksDirty = true
 	case mariposa.KindInstance:
 		i := (*store.Instance)(&r)
-		a.loose = a.loose || c.Deleted || i.Spec().Kept
+		a.networksDirty = a.networksDirty || c.Deleted || i.Spec().Kept
 		if c.Deleted {
 			a.view.RemoveInstance(r.ID)
 		} else {
-			a.e.Picture.ShowInstance(a.view, i)
+			a.e.Picture.AddToView(a.view, i)
 		}
 	case mariposa.KindNode:
 		if c.Deleted {
@@ -210,8 +210,8 @@ func (a *actor) apply(c *store.Change) {
 // learnVersions reads the definitions that the view refers to. One that no
 // longer exists counts as empty: what needs it says so.
 func (a *actor) learnVersions(ctx context.Context) error {
-	for n := range a.redone {
-		if a.view.Knows(n) {
+	for n := range a.recountedVersions {
+		if a.view.HasVersion(n) {
 			d, _, err := a.definitions(ctx, n)
 			if err != nil {
 				return err
@@ -219,15 +219,15 @@ func (a *actor) learnVersions(ctx context.Context) error {
 			a.view.SetVersion(n, d)
 		}
 	}
-	a.redone = nil
-	return picture.Learn(a.view, func(n int) (converge.Definitions, error) {
+	a.recountedVersions = nil
+	return picture.LoadDefinitions(a.view, func(n int) (converge.Definitions, error) {
 		d, _, err := a.definitions(ctx, n)
 		return d, err
 	})
 }
 
 func (a *actor) definitions(ctx context.Context, number int) (converge.Definitions, string, error) {
-	v, err := a.e.Shelf.Version(ctx, a.project, number)
+	v, err := a.e.Cache.Version(ctx, a.project, number)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
 		return converge.Definitions{}, "", nil // a lost definition: the plan says so

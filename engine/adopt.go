@@ -12,9 +12,9 @@ import (
 	"mariposa/store"
 )
 
-// adopt brings a version into force that differs from the one in force in
+// adoptValues brings a version into force that differs from the one in force in
 // values of metadata alone. Such a version comes without a task: values flow.
-func (t *turn) adopt(ctx context.Context) error {
+func (t *turn) adoptValues(ctx context.Context) error {
 	if t.goal != nil && t.goal.Number == t.spec.Number && t.goal.Version != t.spec.Version { // counted on, under the same number
 		counted := *t.goal
 		counted.Version = t.spec.Version
@@ -22,7 +22,7 @@ func (t *turn) adopt(ctx context.Context) error {
 		return nil
 	}
 	if t.goal == nil || t.goal.Number == 0 || t.goal.Goal == mariposa.GoalDeleted || t.spec.Deleting ||
-		t.spec.Number <= max(t.goal.Number, t.goal.Undone) || t.frozen(nil) {
+		t.spec.Number <= max(t.goal.Number, t.goal.RolledBack) || t.hasFrozen(nil) {
 		return nil
 	}
 	for _, task := range t.open {
@@ -52,7 +52,7 @@ func (t *turn) onlyValuesDiffer(ctx context.Context, older, newer int) (bool, er
 
 // version reads one version; nil when there is none that can be read.
 func (a *actor) version(ctx context.Context, number int) (*mariposa.VersionSpec, error) {
-	v, err := a.e.Shelf.Version(ctx, a.project, number)
+	v, err := a.e.Cache.Version(ctx, a.project, number)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
 		return nil, nil //nolint:nilnil // there is none, which is no failure

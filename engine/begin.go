@@ -16,32 +16,32 @@ func (t *turn) activate(ctx context.Context) error {
 	for more := true; more; {
 		more = false
 		for i := range t.open {
-			t.open[i].Frozen, t.open[i].Status = t.frozen(t.open[i].Spec.Services), t.status(t.open[i])
+			t.open[i].Frozen, t.open[i].Status = t.hasFrozen(t.open[i].Spec.Services), t.status(t.open[i])
 		}
-		for _, task := range queue.Ready(t.open, t.stuck) {
-			lost, err := t.applyPatch(ctx, task.Spec.Patch, converge.Change{Scope: task.Spec.Services, Lift: task.Spec.Lifts})
+		for _, task := range queue.Ready(t.open, t.isStuck) {
+			lost, err := t.applyPatch(ctx, task.Spec.Patch, converge.Change{Scope: task.Spec.Services, LiftsFreeze: task.Spec.LiftsFreeze})
 			if err != nil {
 				return err
 			}
 			t.begin(task, lost)
-			more = more || task.Spec.Patch.Mode == mariposa.ModeThaw || task.Spec.Lifts || task.Spec.Task == mariposa.TaskStart
+			more = more || task.Spec.Patch.Mode == mariposa.ModeThaw || task.Spec.LiftsFreeze || task.Spec.Task == mariposa.TaskStart
 		}
 	}
-	if err := t.adopt(ctx); err != nil {
+	if err := t.adoptValues(ctx); err != nil {
 		return err
 	}
-	return t.tellGoal(ctx)
+	return t.updateViewGoal(ctx)
 }
 
 // begin makes a task active. What needs no work of its own has ended with that.
 func (t *turn) begin(task queue.Task, lost *mariposa.Reason) {
 	t.setTask(task.ID, func(st *mariposa.TaskStatus) {
-		st.State, st.Started, st.Moved = mariposa.TaskActive, t.now, t.now
+		st.State, st.Started, st.LastProgress = mariposa.TaskActive, t.now, t.now
 	})
 	t.supersede(task)
 	p := task.Spec.Patch
 	if p.Number != 0 || len(p.Scale)+len(p.ScaleBy)+len(p.Reprovision) > 0 {
-		t.forgetLeft(task)
+		t.resetRemaining(task)
 	}
 	switch {
 	case lost != nil:
@@ -49,8 +49,8 @@ func (t *turn) begin(task queue.Task, lost *mariposa.Reason) {
 	case p.Mode == mariposa.ModePause, p.Mode == mariposa.ModeResume, p.Accept:
 		t.endTask(task, mariposa.TaskCompleted, nil, "")
 	}
-	if p.Mode == mariposa.ModeResume || p.Mode == mariposa.ModeThaw || task.Spec.Lifts {
-		t.goOn(task)
+	if p.Mode == mariposa.ModeResume || p.Mode == mariposa.ModeThaw || task.Spec.LiftsFreeze {
+		t.resumeTasks(task)
 	}
 }
 
@@ -63,33 +63,33 @@ func (t *turn) supersede(by queue.Task) {
 	}
 }
 
-// forgetLeft lets the tasks in a scope measure anew how much there is left to do:
+// resetRemaining lets the tasks in a scope measure anew how much there is left to do:
 // there is more now, by what another one asks for.
-func (t *turn) forgetLeft(by queue.Task) {
+func (t *turn) resetRemaining(by queue.Task) {
 	for _, task := range t.open {
-		if st := t.status(task); st.State == mariposa.TaskActive && st.Left > 0 && task.ID != by.ID && queue.Overlap(task.Spec.Services, by.Spec.Services) {
-			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Left = 0 })
+		if st := t.status(task); st.State == mariposa.TaskActive && st.Remaining > 0 && task.ID != by.ID && queue.Overlap(task.Spec.Services, by.Spec.Services) {
+			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Remaining = 0 })
 		}
 	}
 }
 
-// goOn gives the tasks in a scope their time anew that could not get on because
+// resumeTasks gives the tasks in a scope their time anew that could not get on because
 // it was paused or frozen, and ends the freezes that it has thawed.
-func (t *turn) goOn(by queue.Task) {
+func (t *turn) resumeTasks(by queue.Task) {
 	for _, task := range t.open {
 		if t.status(task).State != mariposa.TaskActive || task.ID == by.ID || !queue.Overlap(task.Spec.Services, by.Spec.Services) {
 			continue
 		}
-		if task.Spec.Patch.Mode == mariposa.ModeFreeze && !t.frozen(task.Spec.Services) {
+		if task.Spec.Patch.Mode == mariposa.ModeFreeze && !t.hasFrozen(task.Spec.Services) {
 			t.endTask(task, mariposa.TaskCompleted, &mariposa.Reason{Code: mariposa.ReasonThawed, Subject: by.ID}, by.ID)
 			continue
 		}
-		t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Moved = t.now })
+		t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.LastProgress = t.now })
 	}
 }
 
-// frozen reports whether something of a scope is frozen by the goal.
-func (t *turn) frozen(services []string) bool {
+// hasFrozen reports whether something of a scope is frozen by the goal.
+func (t *turn) hasFrozen(services []string) bool {
 	if t.goal == nil {
 		return false
 	}
@@ -104,23 +104,23 @@ func (t *turn) frozen(services []string) bool {
 	return t.goal.Frozen && slices.ContainsFunc(services, func(name string) bool { return t.goal.Services[name] == nil })
 }
 
-// tellGoal tells the view a goal that has changed in this turn.
-func (t *turn) tellGoal(ctx context.Context) error {
-	if t.goal == nil || t.goal == t.was {
+// updateViewGoal tells the view a goal that has changed in this turn.
+func (t *turn) updateViewGoal(ctx context.Context) error {
+	if t.goal == nil || t.goal == t.stored {
 		return nil
 	}
 	t.view.SetGoal(t.goal)
 	return t.learnVersions(ctx)
 }
 
-// stuck reports whether an active task makes no progress for a reason that
+// isStuck reports whether an active task makes no progress for a reason that
 // others should not wait for.
-func (t *turn) stuck(task queue.Task) bool {
-	if task.State() != mariposa.TaskActive || t.was == nil || t.news[task.ID] != nil { // or it has just begun, or may go on
+func (t *turn) isStuck(task queue.Task) bool {
+	if task.State() != mariposa.TaskActive || t.stored == nil || t.changedTasks[task.ID] != nil { // or it has just begun, or may go on
 		return false
 	}
-	for name, ss := range t.was.Services {
-		if !t.speaksOf(task, name) {
+	for name, ss := range t.stored.Services {
+		if !t.isInScope(task, name) {
 			continue
 		}
 		switch ss.Status {
@@ -135,7 +135,7 @@ func (t *turn) stuck(task queue.Task) bool {
 // brought into force: it says why then.
 func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Change) (lost *mariposa.Reason, err error) {
 	known := map[int]converge.Definitions{}
-	if err := t.know(ctx, known); err != nil {
+	if err := t.loadDefinitions(ctx, known); err != nil {
 		return nil, err
 	}
 	if p.Number != 0 {
@@ -152,12 +152,12 @@ func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Chan
 	if p.Accept {
 		c.Running = t.view.Running()
 	}
-	t.goal = converge.Apply(t.goal, p, t.informed(c, known))
+	t.goal = converge.Apply(t.goal, p, t.completeChange(c, known))
 	return nil, nil
 }
 
-// know reads the definitions that are in force.
-func (t *turn) know(ctx context.Context, known map[int]converge.Definitions) error {
+// loadDefinitions reads the definitions that are in force.
+func (t *turn) loadDefinitions(ctx context.Context, known map[int]converge.Definitions) error {
 	if t.goal == nil {
 		return nil
 	}
@@ -175,8 +175,8 @@ func (t *turn) know(ctx context.Context, known map[int]converge.Definitions) err
 	return nil
 }
 
-// informed completes what a change of goal needs to know.
-func (t *turn) informed(c converge.Change, known map[int]converge.Definitions) converge.Change {
+// completeChange completes what a change of goal needs to know.
+func (t *turn) completeChange(c converge.Change, known map[int]converge.Definitions) converge.Change {
 	c.Now, c.IDs = t.now, t.spec.Services
 	c.Versions = func(n int) converge.Definitions { return known[n] }
 	return c

@@ -33,12 +33,12 @@ import (
 // replica must agree.
 const Shards = 64
 
-// Options are what an engine is made from. Store, Picture, Shelf, Clock, NewID and
+// Options are what an engine is made from. Store, Picture, Cache, Clock, NewID and
 // Wake are required.
 type Options struct {
 	Store   store.Store
 	Picture *picture.Picture
-	Shelf   *picture.Shelf
+	Cache   *picture.VersionCache
 	Clock   clock.Clock
 	NewID   func() string        // makes ids that grow
 	Wake    func(project string) // Step should be called for this project soon
@@ -56,13 +56,13 @@ type Engine struct {
 	placer *place.Placer
 	gate   *pace.Gate
 
-	mu      sync.Mutex
-	epochs  map[int]int64     // shards held, with the epoch of the lease
-	fresh   map[int]int64     // shards taken whose past the picture does not show yet
-	past    int64             // the revision at which it will
-	actors  map[string]*actor // by project
-	blocked map[string]bool   // projects that found no node
-	closed  bool
+	mu            sync.Mutex
+	epochs        map[int]int64     // shards held, with the epoch of the lease
+	pendingShards map[int]int64     // shards taken whose past the picture does not show yet
+	readyAt       int64             // the revision at which it will
+	actors        map[string]*actor // by project
+	blocked       map[string]bool   // projects that found no node
+	closed        bool
 
 	loops atomic.Int64 // how often a plan was found to repeat itself
 }
@@ -77,15 +77,15 @@ func New(o Options) *Engine {
 	}
 	e := &Engine{
 		Options: o, placer: place.NewPlacer(), gate: pace.NewGate(o.Limit, 64),
-		epochs: map[int]int64{}, fresh: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
+		epochs: map[int]int64{}, pendingShards: map[int]int64{}, actors: map[string]*actor{}, blocked: map[string]bool{},
 	}
 	for _, r := range o.Picture.Nodes.All() {
-		e.placer.SetNode(e.offer(r))
+		e.placer.SetNode(e.nodeOffer(r))
 	}
 	for _, r := range o.Picture.Instances.All() {
 		e.claim(r.ID, r.Spec())
 	}
-	o.Picture.Hear(e.hear)
+	o.Picture.Subscribe(e.routeChanges)
 	return e
 }
 
@@ -101,18 +101,18 @@ func leaseName(shard int) string { return "shard/" + strconv.Itoa(shard) }
 // Renew takes and keeps this replica's share of the shards. It is called every
 // third of the leases' lifetime. What could not be renewed is dropped.
 func (e *Engine) Renew(ctx context.Context) error {
-	mine, err := e.share(ctx)
+	mine, err := e.findOwnShards(ctx)
 	if err != nil {
 		return err // what is held lapses by itself, and fences protect what it wrote
 	}
-	if err := e.letGo(ctx, mine); err != nil {
+	if err := e.releaseOthers(ctx, mine); err != nil {
 		return err
 	}
-	leases, err := e.hold(ctx, mine)
+	leases, err := e.holdLeases(ctx, mine)
 	if err != nil {
 		return err
 	}
-	if !e.take(leases) {
+	if !e.noteLeases(leases) {
 		return nil
 	}
 	// Whoever held the shards before can write no more, so what is newest now is
@@ -123,18 +123,18 @@ func (e *Engine) Renew(ctx context.Context) error {
 		return err // taken and not yet used; the next call asks again
 	}
 	e.mu.Lock()
-	e.past = 0
+	e.readyAt = 0
 	for i := range newest {
-		e.past = newest[i].Revision
+		e.readyAt = newest[i].Revision
 	}
 	e.mu.Unlock()
-	e.adopt(e.Picture.Revision())
+	e.startActors(e.Picture.Revision())
 	return nil
 }
 
-// take notes which shards are held and drops those that no longer are. It
+// noteLeases notes which shards are held and drops those that no longer are. It
 // reports whether some wait to be adopted.
-func (e *Engine) take(leases []store.Lease) bool {
+func (e *Engine) noteLeases(leases []store.Lease) bool {
 	held := map[int]int64{}
 	for _, l := range leases {
 		n, _ := strconv.Atoi(l.Name[len("shard/"):])
@@ -147,27 +147,27 @@ func (e *Engine) take(leases []store.Lease) bool {
 			e.dropShard(shard)
 		}
 	}
-	e.past = math.MaxInt64
-	clear(e.fresh)
+	e.readyAt = math.MaxInt64
+	clear(e.pendingShards)
 	for shard, epoch := range held {
 		if _, had := e.epochs[shard]; !had {
-			e.fresh[shard] = epoch
+			e.pendingShards[shard] = epoch
 		}
 	}
-	return len(e.fresh) > 0
+	return len(e.pendingShards) > 0
 }
 
-// adopt gives every project of the shards that were taken an actor, once the
+// startActors gives every project of the shards that were taken an actor, once the
 // picture shows what their former holder wrote.
-func (e *Engine) adopt(shown int64) {
+func (e *Engine) startActors(shown int64) {
 	e.mu.Lock()
-	if len(e.fresh) == 0 || shown < e.past {
+	if len(e.pendingShards) == 0 || shown < e.readyAt {
 		e.mu.Unlock()
 		return
 	}
-	fresh := maps.Clone(e.fresh)
+	fresh := maps.Clone(e.pendingShards)
 	maps.Copy(e.epochs, fresh)
-	clear(e.fresh)
+	clear(e.pendingShards)
 	e.mu.Unlock()
 	for _, r := range e.Picture.Projects.All() {
 		if _, ours := fresh[ShardOf(r.ID)]; ours && e.actor(r.ID) != nil {
@@ -180,10 +180,10 @@ func (e *Engine) adopt(shown int64) {
 func (e *Engine) Release(ctx context.Context) error {
 	e.mu.Lock()
 	names := append(make([]string, 0, Shards+1), store.ReplicaPrefix+e.Holder)
-	for shard := range e.fresh {
+	for shard := range e.pendingShards {
 		names = append(names, leaseName(shard))
 	}
-	clear(e.fresh)
+	clear(e.pendingShards)
 	for shard := range e.epochs {
 		names = append(names, leaseName(shard))
 		e.dropShard(shard)
@@ -220,8 +220,8 @@ func (e *Engine) actor(project string) *actor {
 	return a
 }
 
-// forget ends an actor whose project is gone, or whose lease is.
-func (e *Engine) forget(a *actor) {
+// removeActor ends an actor whose project is gone, or whose lease is.
+func (e *Engine) removeActor(a *actor) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a.stop()
@@ -232,10 +232,10 @@ func (e *Engine) forget(a *actor) {
 	e.gate.Set(a.project, 0)
 }
 
-// lose ends every actor of a shard whose lease has moved on. Renew looks for
+// loseShard ends every actor of a shard whose lease has moved on. Renew looks for
 // the shard again.
-func (e *Engine) lose(a *actor) {
-	e.forget(a)
+func (e *Engine) loseShard(a *actor) {
+	e.removeActor(a)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.epochs[a.shard] == a.epoch {
@@ -243,8 +243,8 @@ func (e *Engine) lose(a *actor) {
 	}
 }
 
-// hear routes changes to the actors they concern.
-func (e *Engine) hear(changes []store.Change) {
+// routeChanges routes changes to the actors they concern.
+func (e *Engine) routeChanges(changes []store.Change) {
 	byProject := map[string][]store.Change{}
 	roomier := false
 	for _, c := range changes {
@@ -252,7 +252,7 @@ func (e *Engine) hear(changes []store.Change) {
 		switch spec := c.Record.Spec.(type) {
 		case *mariposa.NodeSpec:
 			roomier = true
-			for _, id := range e.hearNode(c) {
+			for _, id := range e.updateNode(c) {
 				byProject[id] = append(byProject[id], c)
 			}
 			continue
@@ -298,7 +298,7 @@ func (e *Engine) hear(changes []store.Change) {
 		e.retryBlocked()
 	}
 	if len(changes) > 0 {
-		e.adopt(changes[len(changes)-1].Revision)
+		e.startActors(changes[len(changes)-1].Revision)
 	}
 }
 
@@ -311,13 +311,13 @@ func (e *Engine) claim(id string, spec *mariposa.InstanceSpec) {
 	e.placer.Claim(id, spec.Node, needOf(spec))
 }
 
-// hearNode tells the placer, and returns the projects with instances on a node.
-func (e *Engine) hearNode(c store.Change) []string {
+// updateNode tells the placer, and returns the projects with instances on a node.
+func (e *Engine) updateNode(c store.Change) []string {
 	if c.Deleted {
 		e.placer.RemoveNode(c.Record.ID)
 	} else {
 		r := c.Record
-		e.placer.SetNode(e.offer((*store.Node)(&r)))
+		e.placer.SetNode(e.nodeOffer((*store.Node)(&r)))
 	}
 	projects := map[string]bool{}
 	for _, r := range e.Picture.InstancesOn(c.Record.ID) {
@@ -351,7 +351,7 @@ func (e *Engine) Step(ctx context.Context, project string) {
 	case err == nil:
 	case errors.Is(err, store.ErrFenced):
 		slog.Warn("another replica plans this project now", "project", project)
-		e.lose(a)
+		e.loseShard(a)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNoCapacity):
 		a.reload() // somebody was faster: look again
 		a.wakeIn(10 * time.Millisecond)
@@ -382,15 +382,15 @@ func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Clai
 		return store.Claim{}, nil, &mariposa.Error{Code: mariposa.Conflict, Message: "no node takes the instance", Reason: why}
 	}
 	spec.Node = node.ID
-	return store.Claim{Node: node.ID, Take: spec.Take(), Limit: node.Capacity}, func() { e.placer.Release(id) }, nil
+	return store.Claim{Node: node.ID, Take: spec.Resources(), Limit: node.Capacity}, func() { e.placer.Release(id) }, nil
 }
 
 // Trial is a copy of what is known of nodes and claims, to try things with. Some
 // instances can be released from it.
 func (e *Engine) Trial(instances []string) *place.Placer { return e.placer.Trial(instances) }
 
-// offer is what a node's record says to the placer.
-func (e *Engine) offer(r *store.Node) place.Node {
+// nodeOffer is what a node's record says to the placer.
+func (e *Engine) nodeOffer(r *store.Node) place.Node {
 	spec := r.Spec()
 	n := place.Node{ID: r.ID, Name: spec.Name, Why: "is not connected"}
 	st := r.Status()
@@ -406,6 +406,6 @@ func (e *Engine) offer(r *store.Node) place.Node {
 
 func needOf(spec *mariposa.InstanceSpec) place.Need {
 	return place.Need{
-		Service: spec.Service, Compute: spec.Compute, Ports: spec.Ports, Take: spec.Take(),
+		Service: spec.Service, Compute: spec.Compute, Ports: spec.Ports, Take: spec.Resources(),
 	}
 }

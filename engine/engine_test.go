@@ -154,7 +154,7 @@ func TestATaskThatFailsForWantOfANodeSaysSo(t *testing.T) {
 	}
 }
 
-// A project speaks of one service, and counts those that fare as badly.
+// A project speaks of one service, and counts those of the same status.
 func TestAProjectNamesOneServiceAndCountsTheOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -358,7 +358,7 @@ func TestWhatANodeThatIsAwayStillHasBecomesItsDebt(t *testing.T) {
 	}
 	for _, rec := range r.wantInstances(2) {
 		spec := rec.Spec.(*mariposa.InstanceSpec)
-		if !spec.Debt || spec.Goal != mariposa.GoalGone || spec.Node != "n2" {
+		if !spec.Orphaned || spec.Goal != mariposa.GoalGone || spec.Node != "n2" {
 			t.Errorf("left behind: %+v", spec)
 		}
 	}

@@ -27,44 +27,44 @@ import (
 // a row of them: the guard itself waits no longer.
 
 const (
-	fewCommits   = 40   // without a change of the world, and 3 for each service
-	mostCommits  = 1000 // however many services there are
-	fewSteps     = 100  // without a change of the world, and 4 for each instance that there is or should be
-	fewMade      = 100  // with echoes alone, and 20 for each service and each instance that should be
-	firstPause   = time.Second
-	longestPause = time.Minute
-	rowEnds      = 2 * longestPause // between two commits that are not in a row
+	baseCommits = 40   // without a change of the world, and 3 for each service
+	maxCommits  = 1000 // however many services there are
+	baseSteps   = 100  // without a change of the world, and 4 for each instance that there is or should be
+	baseChanges = 100  // with echoes alone, and 20 for each service and each instance that should be
+	firstPause  = time.Second
+	maxPause    = time.Minute
+	rowGap      = 2 * maxPause // between two commits that are not in a row
 )
 
 // guard counts what an actor has committed since the world last changed.
 type guard struct {
-	first, last int64 // the revisions of its newest commit
-	at          time.Time
-	commits     int // those that touched no instance
-	steps       int // instances written by the others
-	base        int // how many instances there were at the beginning
-	made        int // instances made or changed in place since something happened that was no echo
+	first, last      int64 // the revisions of its newest commit
+	at               time.Time
+	commits          int // those that touched no instance
+	steps            int // instances written by the others
+	base             int // how many instances there were at the beginning
+	changedInstances int // instances made or changed in place since something happened that was no echo
 
 	stepLimit, madeLimit int // 0: not yet asked for
 
-	pause    time.Duration // before the next plan; 0: it is not held back
-	until    time.Time
-	churning bool // it is held back because of what it has made
+	pause        time.Duration // before the next plan; 0: it is not held back
+	until        time.Time
+	makesTooMany bool // it is held back because of what it has made
 }
 
-// hear notes a change that came through the feed.
-func (g *guard) hear(c *store.Change) {
+// observe notes a change that came through the feed.
+func (g *guard) observe(c *store.Change) {
 	if g.first <= c.Revision && c.Revision <= g.last {
 		return // of its own making
 	}
 	g.commits, g.steps, g.stepLimit = 0, 0, 0
 	switch {
 	case !isEcho(c):
-		g.made, g.madeLimit, g.churning = 0, 0, false
+		g.changedInstances, g.madeLimit, g.makesTooMany = 0, 0, false
 	case c.Record.Kind == mariposa.KindInstance && endedByItself(c.Record.Spec, c.Record.Status):
-		g.made, g.churning = g.made/2, false
+		g.changedInstances, g.makesTooMany = g.changedInstances/2, false
 	}
-	if !g.churning {
+	if !g.makesTooMany {
 		g.pause = 0
 	}
 }
@@ -86,28 +86,28 @@ func endedByItself(spec, status any) bool {
 	return st != nil && (st.State == mariposa.StateFailed || st.State == mariposa.StateStopped && spec.(*mariposa.InstanceSpec).Goal == mariposa.GoalRunning)
 }
 
-// holds says for how long the next plan is held back; 0: not at all.
-func (a *actor) holds() time.Duration {
+// heldBackFor says for how long the next plan is held back; 0: not at all.
+func (a *actor) heldBackFor() time.Duration {
 	g := &a.guard
 	if g.pause == 0 {
 		return 0
 	}
 	now := a.e.Clock.Now()
-	if now.Sub(g.at) >= rowEnds {
+	if now.Sub(g.at) >= rowGap {
 		*g = guard{first: g.first, last: g.last}
 	}
 	return g.until.Sub(now)
 }
 
-// watch counts what a turn has committed, and holds the next plan back where that
+// countCommit counts what a turn has committed, and holds the next plan back where that
 // has been too much.
-func (t *turn) watch(res store.Result) {
+func (t *turn) countCommit(res store.Result) {
 	g := &t.guard
 	if len(t.unit.Writes) == 0 {
 		return
 	}
 	g.first, g.last = res.First, res.Last
-	if t.now.Sub(g.at) >= rowEnds {
+	if t.now.Sub(g.at) >= rowGap {
 		*g = guard{first: g.first, last: g.last}
 	}
 	g.at = t.now
@@ -118,38 +118,38 @@ func (t *turn) watch(res store.Result) {
 		g.commits++
 	}
 	g.steps += t.touched
-	g.made += t.made
-	churns := t.made > 0 && (g.churning || t.madeTooMany())
-	g.churning = g.churning || churns
-	if churns || t.standsStill() {
-		t.backOff()
+	g.changedInstances += t.made
+	churns := t.made > 0 && (g.makesTooMany || t.makesTooMany())
+	g.makesTooMany = g.makesTooMany || churns
+	if churns || t.repeatsItself() {
+		t.holdBack()
 	}
 }
 
-// standsStill reports whether more has been committed than there can be to do
+// repeatsItself reports whether more has been committed than there can be to do
 // without a change of the world.
-func (t *turn) standsStill() bool {
+func (t *turn) repeatsItself() bool {
 	g := &t.guard
-	if t.touched > 0 && g.steps > max(g.stepLimit, fewSteps) {
-		g.stepLimit = fewSteps + 4*(g.base+t.wanted())
+	if t.touched > 0 && g.steps > max(g.stepLimit, baseSteps) {
+		g.stepLimit = baseSteps + 4*(g.base+t.countDesired())
 		return g.steps > g.stepLimit
 	}
-	return t.touched == 0 && g.commits > min(fewCommits+3*len(t.goal.Services), mostCommits)
+	return t.touched == 0 && g.commits > min(baseCommits+3*len(t.goal.Services), maxCommits)
 }
 
-// madeTooMany reports whether more instances have been made than any change of
+// makesTooMany reports whether more instances have been made than any change of
 // the world asks for.
-func (t *turn) madeTooMany() bool {
+func (t *turn) makesTooMany() bool {
 	g := &t.guard
-	if g.made <= max(g.madeLimit, fewMade) {
+	if g.changedInstances <= max(g.madeLimit, baseChanges) {
 		return false
 	}
-	g.madeLimit = fewMade + 20*(t.wanted()+len(t.goal.Services))
-	return g.made > g.madeLimit
+	g.madeLimit = baseChanges + 20*(t.countDesired()+len(t.goal.Services))
+	return g.changedInstances > g.madeLimit
 }
 
-// wanted is how many instances there should be.
-func (t *turn) wanted() int {
+// countDesired is how many instances there should be.
+func (t *turn) countDesired() int {
 	n := 0
 	for _, ss := range t.goal.Services {
 		n += ss.Scale
@@ -157,25 +157,25 @@ func (t *turn) wanted() int {
 	return n
 }
 
-// backOff holds the next plan back, each time for twice as long.
-func (t *turn) backOff() {
+// holdBack holds the next plan back, each time for twice as long.
+func (t *turn) holdBack() {
 	g := &t.guard
 	if g.pause == 0 {
 		t.e.loops.Add(1)
 		slog.Error("the plan of this project repeats itself; please report this", "project", t.project, "name", t.spec.Name,
-			"commits", g.commits, "steps", g.steps, "made", g.made)
+			"commits", g.commits, "steps", g.steps, "made", g.changedInstances)
 	}
-	g.pause = min(max(2*g.pause, firstPause), longestPause)
+	g.pause = min(max(2*g.pause, firstPause), maxPause)
 	g.until = t.now.Add(g.pause)
 }
 
-// rewake is when to plan next where a plan would like to at a time; zero: never.
+// delayWake is when to plan next where a plan would like to at a time; zero: never.
 // What is held back looks once more when its row of commits has ended, to say so.
-func (g *guard) rewake(wake time.Time) time.Time {
+func (g *guard) delayWake(wake time.Time) time.Time {
 	if g.pause == 0 {
 		return wake
 	}
-	if end := g.at.Add(rowEnds); wake.IsZero() || end.Before(wake) {
+	if end := g.at.Add(rowGap); wake.IsZero() || end.Before(wake) {
 		wake = end
 	}
 	if wake.Before(g.until) {
@@ -190,7 +190,7 @@ func (g *guard) explain(why *mariposa.Reason) *mariposa.Reason {
 	if g.pause == 0 {
 		return why
 	}
-	repeats := &mariposa.Reason{Code: mariposa.ReasonPlanRepeats, For: longestPause}
+	repeats := &mariposa.Reason{Code: mariposa.ReasonPlanRepeats, For: maxPause}
 	return repeats.Because(why)
 }
 

@@ -39,7 +39,7 @@ func (f *forgetful) Commit(ctx context.Context, units ...store.Unit) []store.Res
 func forgetWhy(w *store.Write) {
 	if st, ok := w.Status.(*mariposa.ServiceStatus); ok && st != nil {
 		c := *st
-		c.Status, c.Reason = mariposa.StatusConverging, mariposa.Said("something else")
+		c.Status, c.Reason = mariposa.StatusConverging, mariposa.TextReason("something else")
 		w.Status = &c
 	}
 }

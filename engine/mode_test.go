@@ -68,7 +68,7 @@ func TestAFreezeStaysActiveUntilTheThaw(t *testing.T) {
 	if st := r.project(p); st.Status != mariposa.StatusFrozen {
 		t.Errorf("the project is %s", st.Status)
 	}
-	thaw := r.order(p, mariposa.Patch{Mode: mariposa.ModeThaw}, "web")
+	thaw := r.act(p, mariposa.Patch{Mode: mariposa.ModeThaw}, "web")
 	r.settle()
 	if st := r.wantTask(task, mariposa.TaskCompleted); st.EndedBy != thaw {
 		t.Errorf("the freeze is %+v", st)
@@ -94,7 +94,7 @@ func TestAFrozenProjectIsLiftedOnlyForWhatAnOperatorNames(t *testing.T) {
 	if len(r.of("web")) != 2 || len(r.of("db")) != 1 {
 		t.Fatalf("%d of web, %d of db", len(r.of("web")), len(r.of("db")))
 	}
-	r.order(p, mariposa.Patch{Mode: mariposa.ModeThaw})
+	r.act(p, mariposa.Patch{Mode: mariposa.ModeThaw})
 	r.settle()
 	r.wantTask(deploy, mariposa.TaskCompleted)
 	r.wantInstances(5)
@@ -124,7 +124,7 @@ func TestOtherValuesWaitForTheThaw(t *testing.T) {
 	r.version(p, 2, mariposa.CauseMetadata, web(1))
 	r.settle()
 	r.wantNumber(p, 1, 1)
-	r.order(p, mariposa.Patch{Mode: mariposa.ModeThaw})
+	r.act(p, mariposa.Patch{Mode: mariposa.ModeThaw})
 	r.settle()
 	r.wantNumber(p, 2, 2)
 }
@@ -151,7 +151,7 @@ func TestATerminatedTaskLeavesNothingHalfMadeAndItsScopeFrozen(t *testing.T) {
 	r.wantTask(task, mariposa.TaskActive)
 	r.wantInstances(2)
 	r.wantService(p, "web", mariposa.StatusFrozen, "4 instances would be made after thaw")
-	r.order(p, mariposa.Patch{Mode: mariposa.ModeThaw}, "web")
+	r.act(p, mariposa.Patch{Mode: mariposa.ModeThaw}, "web")
 	r.settle()
 	r.wantInstances(6) // the goal stayed
 	r.wantTask(task, mariposa.TaskCompleted)
@@ -163,7 +163,7 @@ func TestAPausedTaskStaysOpenHoweverLongItTakes(t *testing.T) {
 	r.lazy = true
 	task := r.ask(p, mariposa.TaskReprovision, mariposa.Patch{Reprovision: []string{"web"}}, "web")
 	r.settle()
-	pause := r.order(p, mariposa.Patch{Mode: mariposa.ModePause})
+	pause := r.act(p, mariposa.Patch{Mode: mariposa.ModePause})
 	r.settle()
 	r.wantTask(pause, mariposa.TaskCompleted)
 	r.lazy = false
@@ -171,7 +171,7 @@ func TestAPausedTaskStaysOpenHoweverLongItTakes(t *testing.T) {
 	r.pass(time.Hour)
 	r.wantTask(task, mariposa.TaskActive)
 	r.wantService(p, "web", mariposa.StatusPaused, "is paused")
-	r.order(p, mariposa.Patch{Mode: mariposa.ModeResume})
+	r.act(p, mariposa.Patch{Mode: mariposa.ModeResume})
 	r.settle()
 	r.wantTask(task, mariposa.TaskActive)
 	r.pass(time.Minute)
@@ -211,7 +211,7 @@ func TestATaskWhoseVersionIsRolledBackFailsOnceThatIsDone(t *testing.T) {
 	}
 	r.wantNumber(p, 1, 1)
 	r.wantInstances(2)
-	if st := r.project(p); st.Status != mariposa.StatusConverged || st.Undone != 2 || st.Services["web"].Scale != 2 {
+	if st := r.project(p); st.Status != mariposa.StatusConverged || st.RolledBack != 2 || st.Services["web"].Scale != 2 {
 		t.Errorf("the project is %+v", st)
 	}
 }
@@ -250,8 +250,8 @@ func TestAcceptEndsAtOnceAndLeavesEverythingAsItIs(t *testing.T) {
 	r.ask(p, mariposa.TaskFreeze, freeze())
 	r.settle()
 	r.kill(r.instances()[0].ID)
-	accept := r.order(p, mariposa.Patch{Accept: true})
-	r.order(p, mariposa.Patch{Mode: mariposa.ModeThaw})
+	accept := r.act(p, mariposa.Patch{Accept: true})
+	r.act(p, mariposa.Patch{Mode: mariposa.ModeThaw})
 	r.settle()
 	r.wantTask(accept, mariposa.TaskCompleted)
 	r.wantInstances(2)
@@ -269,7 +269,7 @@ func TestConvergeNowDoesNotWaitForABackOff(t *testing.T) {
 	r.pass(2 * time.Minute)
 	r.wantService(p, "web", mariposa.StatusBackingOff, "")
 	r.fail["web"] = false
-	task := r.order(p, mariposa.Patch{Retry: true})
+	task := r.act(p, mariposa.Patch{Retry: true})
 	r.settle() // no time passes
 	r.wantTask(task, mariposa.TaskCompleted)
 	r.wantService(p, "web", mariposa.StatusConverged, "")
@@ -362,7 +362,7 @@ func TestATaskDoesNotWaitBehindOneThatDoesNotGetOn(t *testing.T) {
 			r.lazy = true
 			task := r.ask(p, mariposa.TaskReprovision, mariposa.Patch{Reprovision: []string{"web"}}, "web")
 			r.settle()
-			r.order(p, mariposa.Patch{Mode: mariposa.ModePause})
+			r.act(p, mariposa.Patch{Mode: mariposa.ModePause})
 			return p, task
 		}, mariposa.TaskStart},
 	} {

@@ -113,25 +113,25 @@ func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind string, 
 	}
 }
 
-// leaveNetworks lets go of the networks that no service of the goal uses any more,
+// releaseNetworks lets go of the networks that no service of the goal uses any more,
 // once the last instance that did is gone; all of them when the project goes.
-func (t *turn) leaveNetworks(all bool) {
-	t.loose = t.loose || t.goal != t.was
+func (t *turn) releaseNetworks(all bool) {
+	t.networksDirty = t.networksDirty || t.goal != t.stored
 	mine := t.e.Picture.NetworksOf(t.project)
-	if len(mine) == 0 || !all && (!t.loose || t.frozen(nil)) {
+	if len(mine) == 0 || !all && (!t.networksDirty || t.hasFrozen(nil)) {
 		return
 	}
 	t.networks.looked = true
 	for _, r := range mine {
-		if t.networks.joined[r.ID] != nil || !all && (t.wants(r) || t.inUse(r.ID)) {
+		if t.networks.joined[r.ID] != nil || !all && (t.goalUsesNetwork(r) || t.hasInstanceOn(r.ID)) {
 			continue
 		}
-		t.leaveNetwork(r)
+		t.releaseNetwork(r)
 	}
 }
 
-// wants reports whether a service of the goal uses a network.
-func (t *turn) wants(network *store.Network) bool {
+// goalUsesNetwork reports whether a service of the goal uses a network.
+func (t *turn) goalUsesNetwork(network *store.Network) bool {
 	spec := network.Spec()
 	shared := spec.Project == ""
 	if shared && spec.Organization != t.spec.Organization {
@@ -149,9 +149,9 @@ func (t *turn) wants(network *store.Network) bool {
 	return false
 }
 
-// inUse reports whether an instance of this project is on a network. One that is only
+// hasInstanceOn reports whether an instance of this project is on a network. One that is only
 // kept for people to look at is not.
-func (t *turn) inUse(network string) (used bool) {
+func (t *turn) hasInstanceOn(network string) (used bool) {
 	t.e.Picture.EachInstanceOf(t.project, func(r *store.Instance) bool {
 		spec := r.Spec()
 		used = !spec.Kept && slices.ContainsFunc(spec.Networks, func(j mariposa.Join) bool { return j.Network == network })
@@ -160,9 +160,9 @@ func (t *turn) inUse(network string) (used bool) {
 	return used
 }
 
-// leaveNetwork drops the relation to a network. With its last one it goes: its parts
+// releaseNetwork drops the relation to a network. With its last one it goes: its parts
 // get a tombstone, and their nodes take them away.
-func (t *turn) leaveNetwork(r *store.Network) {
+func (t *turn) releaseNetwork(r *store.Network) {
 	why := &mariposa.Reason{Code: mariposa.ReasonNetworkLeft, Subject: t.spec.Name}
 	if rest := r.Spec().Without(t.project); len(rest.Users) > 0 {
 		t.writeNetwork(r.ID, rest, "network.left", why)

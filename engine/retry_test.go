@@ -34,7 +34,7 @@ func broken(t *testing.T) (r *rig, project string) {
 func (r *rig) retry(project string, services ...string) string {
 	r.t.Helper()
 	w := r.newTask(project, r.newID(), mariposa.TaskScale, mariposa.Patch{Retry: true}, services...)
-	w.Spec.(*mariposa.TaskSpec).Aside = true
+	w.Spec.(*mariposa.TaskSpec).Immediate = true
 	return r.add(project, w)
 }
 

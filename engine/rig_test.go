@@ -89,7 +89,7 @@ func (r *rig) replicaOn(name string, st store.Store) *replica {
 	}
 	x := &replica{r: r, name: name, pic: p, ready: map[string]bool{}}
 	x.eng = engine.New(engine.Options{
-		Store: st, Picture: p, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name, Limit: r.limit,
+		Store: st, Picture: p, Cache: picture.NewVersionCache(st, seal.NewVault(seal.NewRing(), st)), Clock: r.clk, NewID: r.newID, Wake: x.wake, Holder: name, Limit: r.limit,
 	})
 	r.replicas = append(r.replicas, x)
 	x.renew()
@@ -318,11 +318,11 @@ func (r *rig) add(project string, add store.Write) string {
 	return add.ID
 }
 
-// order asks for what begins at once and stands beside everything.
-func (r *rig) order(project string, patch mariposa.Patch, services ...string) string {
+// act asks for what begins at once and stands beside everything.
+func (r *rig) act(project string, patch mariposa.Patch, services ...string) string {
 	r.t.Helper()
 	w := r.newTask(project, r.newID(), mariposa.TaskStart, patch, services...)
-	w.Spec.(*mariposa.TaskSpec).Aside = true
+	w.Spec.(*mariposa.TaskSpec).Immediate = true
 	return r.add(project, w)
 }
 
@@ -330,7 +330,7 @@ func (r *rig) order(project string, patch mariposa.Patch, services ...string) st
 func (r *rig) lift(project string, kind mariposa.TaskKind, patch mariposa.Patch, services ...string) string {
 	r.t.Helper()
 	w := r.newTask(project, r.newID(), kind, patch, services...)
-	w.Spec.(*mariposa.TaskSpec).Lifts = true
+	w.Spec.(*mariposa.TaskSpec).LiftsFreeze = true
 	return r.add(project, w)
 }
 

@@ -10,20 +10,20 @@ import (
 	"mariposa/reason"
 )
 
-// rollback is the component of Mariposa's own tasks that take a version back.
-const rollback = "rollback"
+// rollbackComponent is the component of Mariposa's own tasks that roll a version back.
+const rollbackComponent = "rollback"
 
-// makePlan plans. Where that finds that a version has to be taken back, it is,
+// makePlan plans. Where that finds that a version has to be rolled back, it is,
 // and the plan is made again.
 func (t *turn) makePlan(ctx context.Context) error {
 	budget := converge.Budget{Starting: t.e.gate.Share(t.project), Steps: maxSteps}
 	t.plan = t.view.Plan(t.now, budget)
-	if t.plan.Undo == "" {
+	if t.plan.Rollback == "" {
 		return nil
 	}
-	why := t.plan.UndoWhy.About(t.plan.Undo)
-	if t.was != nil {
-		if was := t.was.Services[t.plan.Undo]; was != nil && was.Status == mariposa.StatusBlocked {
+	why := t.plan.RollbackReason.About(t.plan.Rollback)
+	if t.stored != nil {
+		if was := t.stored.Services[t.plan.Rollback]; was != nil && was.Status == mariposa.StatusBlocked {
 			why = why.Because(was.Reason) // the plan knows no nodes
 		}
 	}
@@ -39,7 +39,7 @@ func (t *turn) makePlan(ctx context.Context) error {
 // that, and will have failed.
 func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error) {
 	known := map[int]converge.Definitions{}
-	if err := t.know(ctx, known); err != nil {
+	if err := t.loadDefinitions(ctx, known); err != nil {
 		return false, err
 	}
 	c, fault := converge.Change{}, *why
@@ -53,25 +53,25 @@ func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error)
 		t.view.SetVersion(to, d)
 		fault.Back = to
 	}
-	goal, can := converge.RollBack(t.goal, t.informed(c, known))
+	goal, can := converge.RollBack(t.goal, t.completeChange(c, known))
 	if !can {
 		return false, nil
 	}
-	if !t.blame(&fault) {
+	if !t.noteFault(&fault) {
 		t.openRollback(goal, &fault)
 	}
-	goal.UndoneWhy = why
+	goal.RollbackReason = why
 	t.goal = goal
-	return true, t.tellGoal(ctx)
+	return true, t.updateViewGoal(ctx)
 }
 
-// blame notes what went wrong in the tasks that go on with taking the version back:
+// noteFault notes what went wrong in the tasks that go on with rolling the version back:
 // those that brought it, and those that had the failing service made anew. It reports
 // whether there is any.
-func (t *turn) blame(fault *mariposa.Reason) bool {
+func (t *turn) noteFault(fault *mariposa.Reason) bool {
 	found := false
 	for _, task := range t.open {
-		anew := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.speaksOf(task, t.plan.Undo)
+		anew := task.Spec.Task == mariposa.TaskReprovision && task.Spec.Origin == mariposa.OriginUser && t.isInScope(task, t.plan.Rollback)
 		if t.status(task).State == mariposa.TaskActive && (anew || task.Spec.Patch.Number == t.goal.Number) {
 			t.setTask(task.ID, func(st *mariposa.TaskStatus) { st.Fault = fault })
 			found = true
@@ -81,10 +81,10 @@ func (t *turn) blame(fault *mariposa.Reason) bool {
 }
 
 // openRollback opens a task for taking a version back that no task brings any more
-// (a person ended it, say): nothing is taken back unseen.
+// (a person ended it, say): nothing is rolled back unseen.
 func (t *turn) openRollback(goal *mariposa.ProjectStatus, why *mariposa.Reason) {
 	spec := &mariposa.TaskSpec{
-		Project: t.project, ProjectName: t.spec.Name, Component: rollback, Task: mariposa.TaskReprovision, Origin: mariposa.OriginMariposa,
+		Project: t.project, ProjectName: t.spec.Name, Component: rollbackComponent, Task: mariposa.TaskReprovision, Origin: mariposa.OriginMariposa,
 		Author: "mariposa", Reason: why, Created: t.now, Version: goal.Version,
 	}
 	if goal.Goal != mariposa.GoalStarted {
@@ -92,13 +92,13 @@ func (t *turn) openRollback(goal *mariposa.ProjectStatus, why *mariposa.Reason) 
 	}
 	for name, ss := range goal.Services {
 		was := t.goal.Services[name]
-		if was == nil || goal.Goal != t.goal.Goal || ss.Removed != was.Removed || ss.Scale != was.Scale || ss.Rollout != nil && ss.Rollout.Undo {
+		if was == nil || goal.Goal != t.goal.Goal || ss.Removed != was.Removed || ss.Scale != was.Scale || ss.Rollout != nil && ss.Rollout.IsRollback {
 			spec.Services = append(spec.Services, name)
 		}
 	}
 	slices.Sort(spec.Services)
-	id, st := t.e.NewID(), &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, Moved: t.now}
-	t.added[id], t.news[id] = spec, st
+	id, st := t.e.NewID(), &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, LastProgress: t.now}
+	t.newTasks[id], t.changedTasks[id] = spec, st
 	t.unit.Audit = append(t.unit.Audit, mariposa.Audit{
 		Actor: "mariposa", ActorName: "mariposa", Action: "project.rollback", Outcome: mariposa.AuditDone,
 		Kind: string(mariposa.KindProject), Object: t.project, ObjectName: t.spec.Name, Organization: t.spec.Organization,

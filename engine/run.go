@@ -13,25 +13,25 @@ type Runner struct {
 	workers int
 	step    func(ctx context.Context, project string)
 
-	mu    sync.Mutex
-	ready []string
-	state map[string]turnState
-	some  *sync.Cond
-	ended bool
+	mu       sync.Mutex
+	ready    []string
+	state    map[string]turnState
+	notEmpty *sync.Cond
+	ended    bool
 }
 
 type turnState uint8
 
 const (
-	queued  turnState = iota + 1
-	running           // a worker has it
-	again             // a worker has it and it was woken meanwhile
+	stepQueued  turnState = iota + 1
+	stepRunning           // a worker has it
+	wokenAgain            // a worker has it and it was woken meanwhile
 )
 
 // NewRunner makes a runner with so many workers. Step is set by Run.
 func NewRunner(workers int) *Runner {
 	r := &Runner{workers: workers, state: map[string]turnState{}}
-	r.some = sync.NewCond(&r.mu)
+	r.notEmpty = sync.NewCond(&r.mu)
 	return r
 }
 
@@ -41,11 +41,11 @@ func (r *Runner) Wake(project string) {
 	defer r.mu.Unlock()
 	switch r.state[project] {
 	case 0:
-		r.state[project] = queued
+		r.state[project] = stepQueued
 		r.ready = append(r.ready, project)
-		r.some.Signal()
-	case running:
-		r.state[project] = again
+		r.notEmpty.Signal()
+	case stepRunning:
+		r.state[project] = wokenAgain
 	}
 }
 
@@ -61,7 +61,7 @@ func (r *Runner) Run(ctx context.Context, e *Engine) {
 	r.keepLeases(ctx, e)
 	r.mu.Lock()
 	r.ended = true
-	r.some.Broadcast()
+	r.notEmpty.Broadcast()
 	r.mu.Unlock()
 	all.Wait()
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
@@ -94,10 +94,10 @@ func (r *Runner) work(ctx context.Context) {
 		}
 		r.step(ctx, project)
 		r.mu.Lock()
-		if r.state[project] == again {
-			r.state[project] = queued
+		if r.state[project] == wokenAgain {
+			r.state[project] = stepQueued
 			r.ready = append(r.ready, project)
-			r.some.Signal()
+			r.notEmpty.Signal()
 		} else {
 			delete(r.state, project)
 		}
@@ -109,13 +109,13 @@ func (r *Runner) next() (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.ready) == 0 && !r.ended {
-		r.some.Wait()
+		r.notEmpty.Wait()
 	}
 	if r.ended {
 		return "", false
 	}
 	project := r.ready[0]
 	r.ready = r.ready[1:]
-	r.state[project] = running
+	r.state[project] = stepRunning
 	return project, true
 }

@@ -18,9 +18,9 @@ import (
 	"mariposa/store/memory"
 )
 
-// watched is a store that sees who commits for which project, and can hold
+// watchedStore is a store that sees who commits for which project, and can hold
 // commits up.
-type watched struct {
+type watchedStore struct {
 	store.Store
 	mu      sync.Mutex
 	inside  map[string]int
@@ -29,7 +29,7 @@ type watched struct {
 	leave   chan struct{} // it may end
 }
 
-func (w *watched) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (w *watchedStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	project := ""
 	for _, x := range units[0].Writes {
 		if x.Project != "" {
@@ -54,10 +54,10 @@ func (w *watched) Commit(ctx context.Context, units ...store.Unit) []store.Resul
 	return res
 }
 
-// running is an engine that runs for real, with a rig for its people.
-type running struct {
+// stepRunning is an engine that runs for real, with a rig for its people.
+type stepRunning struct {
 	*rig
-	watched *watched
+	watched *watchedStore
 	pic     *picture.Picture
 	runner  *engine.Runner
 	eng     *engine.Engine
@@ -65,19 +65,19 @@ type running struct {
 	stop    func()
 }
 
-func run(t *testing.T) *running {
+func run(t *testing.T) *stepRunning {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	st := memory.New(clock.Real{})
 	r := &rig{t: t, clk: clocktest.New(), store: st, away: map[string]bool{}, fail: map[string]bool{}}
-	x := &running{rig: r, watched: &watched{Store: st, inside: map[string]int{}}, runner: engine.NewRunner(8), ctx: ctx}
+	x := &stepRunning{rig: r, watched: &watchedStore{Store: st, inside: map[string]int{}}, runner: engine.NewRunner(8), ctx: ctx}
 	var err error
 	if x.pic, err = picture.Open(ctx, st); err != nil {
 		t.Fatal(err)
 	}
 	var ids atomic.Int64
 	x.eng = engine.New(engine.Options{
-		Store: x.watched, Picture: x.pic, Shelf: picture.NewShelf(st, seal.NewVault(seal.NewRing(), st)), Clock: clock.Real{}, Wake: x.runner.Wake, Holder: "r1", TTL: 300 * time.Millisecond,
+		Store: x.watched, Picture: x.pic, Cache: picture.NewVersionCache(st, seal.NewVault(seal.NewRing(), st)), Clock: clock.Real{}, Wake: x.runner.Wake, Holder: "r1", TTL: 300 * time.Millisecond,
 		NewID: func() string { return fmt.Sprintf("10000000-0000-7000-8000-%012x", ids.Add(1)) },
 	})
 	var all sync.WaitGroup
@@ -92,7 +92,7 @@ func run(t *testing.T) *running {
 }
 
 // until waits for the picture to show something.
-func (x *running) until(what string, ok func() bool) {
+func (x *stepRunning) until(what string, ok func() bool) {
 	x.t.Helper()
 	for {
 		at := x.pic.Revision()

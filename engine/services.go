@@ -15,8 +15,8 @@ import (
 // nothing is left.
 func (t *turn) writeServices(are map[string]*mariposa.ServiceStatus) {
 	var was map[string]*mariposa.ServiceStatus
-	if t.was != nil && !t.inline {
-		was = t.was.Services
+	if t.stored != nil && !t.inline {
+		was = t.stored.Services
 	}
 	for _, name := range t.changedServices() {
 		is := are[name]
@@ -43,10 +43,10 @@ func (t *turn) changedServices() []string {
 	for _, name := range t.plan.Ended {
 		names[name] = true
 	}
-	if t.inline || t.goal != t.was {
+	if t.inline || t.goal != t.stored {
 		add(t.goal.Services)
-		if t.was != nil {
-			add(t.was.Services)
+		if t.stored != nil {
+			add(t.stored.Services)
 		}
 	}
 	return slices.Sorted(maps.Keys(names))

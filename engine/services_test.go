@@ -39,8 +39,8 @@ func (r *rig) writesOf(kind mariposa.Kind) map[string]int {
 	return n
 }
 
-// fares counts the services of a project by how they fare, as it is stored.
-func (r *rig) fares(project string) map[mariposa.Status]int {
+// services counts the services of a project by their status, as it is stored.
+func (r *rig) services(project string) map[mariposa.Status]int {
 	out := map[mariposa.Status]int{}
 	for _, ss := range r.project(project).Services {
 		out[ss.Status]++
@@ -70,7 +70,7 @@ func TestEachServiceWritesItselfAlone(t *testing.T) {
 	if n := r.writesOf(mariposa.KindProject)[p]; n > 60 {
 		t.Errorf("the project was written %d times", n)
 	}
-	if got := r.fares(p); got[mariposa.StatusConverged] != 201 || r.project(p).Status != mariposa.StatusConverged {
+	if got := r.services(p); got[mariposa.StatusConverged] != 201 || r.project(p).Status != mariposa.StatusConverged {
 		t.Errorf("in the end: %v, %s", got, r.project(p).Status)
 	}
 }
@@ -131,8 +131,8 @@ func TestARemovedServiceLeavesNoRecord(t *testing.T) {
 	}
 }
 
-// TestTroubleIsToldAtOnce has one of many services fail while the others come up.
-func TestTroubleIsToldAtOnce(t *testing.T) {
+// TestTroubleIsReportedAtOnce has one of many services fail while the others come up.
+func TestTroubleIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.replica("a")
@@ -183,7 +183,7 @@ func TestTheNextPlannerGoesOnWithManyServices(t *testing.T) {
 	r.pass(time.Minute)
 	r.wantTask(second, mariposa.TaskCompleted)
 	r.wantInstances(201)
-	if got := r.fares(p); got[mariposa.StatusConverged] != 201 {
+	if got := r.services(p); got[mariposa.StatusConverged] != 201 {
 		t.Errorf("in the end: %v", got)
 	}
 	if made := r.events("instance.provisioning"); made != 401 {
@@ -252,12 +252,12 @@ func BenchmarkManyServices(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
 				r := newRig(b)
-				w := &weighed{Store: r.store}
+				w := &countingStore{Store: r.store}
 				a := r.replicaOn("a", w)
 				r.node("n1", mariposa.Resources{})
 				p, _ := r.create("shop", many(n, ""))
 				r.comeUp(a, 20)
-				if got := r.fares(p)[mariposa.StatusConverged]; got != n+1 {
+				if got := r.services(p)[mariposa.StatusConverged]; got != n+1 {
 					b.Fatalf("%d are converged", got)
 				}
 				b.ReportMetric(float64(w.bytes)/1e6, "MB/op")
@@ -301,14 +301,14 @@ func (r *rig) comeUp(a *replica, batch int) {
 	r.t.Fatal("it never comes up")
 }
 
-// weighed is a store that encodes what is written of projects and services, as one on
+// countingStore is a store that encodes what is written of projects and services, as one on
 // a disk does, and weighs it.
-type weighed struct {
+type countingStore struct {
 	store.Store
 	bytes, times int
 }
 
-func (w *weighed) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (w *countingStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	for _, u := range units {
 		for _, x := range u.Writes {
 			if x.Kind != mariposa.KindProject && x.Kind != mariposa.KindService || x.Status == nil {

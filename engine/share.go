@@ -8,10 +8,10 @@ import (
 	"mariposa/store"
 )
 
-// share says which shards are this replica's, given who lives: each shard goes
+// findOwnShards says which shards are this replica's, given who lives: each shard goes
 // to the replica whose name hashes highest with it, so that all agree without
 // asking, and one replica more or less moves only its own part.
-func (e *Engine) share(ctx context.Context) (map[int]bool, error) {
+func (e *Engine) findOwnShards(ctx context.Context) (map[int]bool, error) {
 	living, err := e.Store.Leases(ctx, store.ReplicaPrefix)
 	if err != nil {
 		return nil, err
@@ -24,14 +24,14 @@ func (e *Engine) share(ctx context.Context) (map[int]bool, error) {
 	}
 	mine := map[int]bool{}
 	for shard := range Shards {
-		if highest(names, shard) == e.Holder {
+		if highestHash(names, shard) == e.Holder {
 			mine[shard] = true
 		}
 	}
 	return mine, nil
 }
 
-func highest(names []string, shard int) string {
+func highestHash(names []string, shard int) string {
 	best, top := "", uint64(0)
 	for _, name := range names {
 		h := fnv.New64a()
@@ -47,8 +47,8 @@ func highest(names []string, shard int) string {
 	return best
 }
 
-// letGo hands over the shards that are another replica's now.
-func (e *Engine) letGo(ctx context.Context, mine map[int]bool) error {
+// releaseOthers hands over the shards that are another replica's now.
+func (e *Engine) releaseOthers(ctx context.Context, mine map[int]bool) error {
 	var names []string
 	e.mu.Lock()
 	for shard := range e.epochs {
@@ -57,10 +57,10 @@ func (e *Engine) letGo(ctx context.Context, mine map[int]bool) error {
 			e.dropShard(shard)
 		}
 	}
-	for shard := range e.fresh {
+	for shard := range e.pendingShards {
 		if !mine[shard] {
 			names = append(names, leaseName(shard))
-			delete(e.fresh, shard)
+			delete(e.pendingShards, shard)
 		}
 	}
 	e.mu.Unlock()
@@ -70,8 +70,8 @@ func (e *Engine) letGo(ctx context.Context, mine map[int]bool) error {
 	return e.Store.Release(ctx, e.Holder, names...)
 }
 
-// hold takes and renews this replica's own lease and those of its shards.
-func (e *Engine) hold(ctx context.Context, mine map[int]bool) ([]store.Lease, error) {
+// holdLeases takes and renews this replica's own lease and those of its shards.
+func (e *Engine) holdLeases(ctx context.Context, mine map[int]bool) ([]store.Lease, error) {
 	names := []string{store.ReplicaPrefix + e.Holder}
 	for shard := range Shards {
 		if mine[shard] {

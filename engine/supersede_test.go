@@ -73,7 +73,7 @@ func TestAVersionEndsTheStartWhenItBegins(t *testing.T) {
 	r.settle()
 	r.wantTask(start, mariposa.TaskActive)
 	r.wantTask(next, mariposa.TaskQueued)
-	r.order(p, mariposa.Patch{Mode: mariposa.ModeThaw}, "a")
+	r.act(p, mariposa.Patch{Mode: mariposa.ModeThaw}, "a")
 	r.settle()
 	r.wantTask(next, mariposa.TaskActive)
 	if st := r.wantTask(start, mariposa.TaskTerminated); st.EndedBy != next || st.Finished.IsZero() {

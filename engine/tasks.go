@@ -12,15 +12,15 @@ import (
 	"mariposa/store"
 )
 
-// follow is the component of a task that brings a service to what it refers to.
-const follow = "follow"
+// followComponent is the component of a task that brings a service to what it refers to.
+const followComponent = "follow"
 
-// patience is how long a task may stand still where its services do not say.
-const patience = 10 * time.Minute
+// defaultStallLimit is how long a task may stand still where its services do not say.
+const defaultStallLimit = 10 * time.Minute
 
 // status is a task's status as it will be after this turn.
 func (t *turn) status(task queue.Task) *mariposa.TaskStatus {
-	if st := t.news[task.ID]; st != nil {
+	if st := t.changedTasks[task.ID]; st != nil {
 		return st
 	}
 	if task.Status != nil {
@@ -31,13 +31,13 @@ func (t *turn) status(task queue.Task) *mariposa.TaskStatus {
 
 // setTask changes a task's status in this turn.
 func (t *turn) setTask(id string, f func(*mariposa.TaskStatus)) {
-	st := t.news[id]
+	st := t.changedTasks[id]
 	if st == nil {
 		st = &mariposa.TaskStatus{State: mariposa.TaskQueued}
 		if old := t.tasks[id].Status(); old != nil {
 			*st = *old
 		}
-		t.news[id] = st
+		t.changedTasks[id] = st
 	}
 	f(st)
 }
@@ -47,7 +47,7 @@ func (t *turn) setTask(id string, f func(*mariposa.TaskStatus)) {
 func (t *turn) taskOf(s converge.Step) string {
 	var own string
 	for _, task := range slices.Backward(t.open) {
-		if t.status(task).State != mariposa.TaskActive || !t.works(task, s.Service) {
+		if t.status(task).State != mariposa.TaskActive || !t.doesWorkFor(task, s.Service) {
 			continue
 		}
 		if task.Spec.Origin == mariposa.OriginUser {
@@ -64,19 +64,19 @@ func (t *turn) taskOf(s converge.Step) string {
 	}
 	kind, component := mariposa.TaskScale, "repair"
 	if ss := t.goal.Services[s.Service]; ss != nil && ss.Rollout != nil && ss.Rollout.Follows != "" {
-		kind, component = mariposa.TaskReprovision, follow
-	} else if t.clears(s.Service) {
+		kind, component = mariposa.TaskReprovision, followComponent
+	} else if t.onlyClears(s.Service) {
 		component = "cleanup"
-		if fare := t.plan.Services[s.Service]; fare != nil && fare.Status == mariposa.StatusBackingOff { // the next try is a part of it
-			component, why = "repair", fare.Reason
+		if service := t.plan.Services[s.Service]; service != nil && service.Status == mariposa.StatusBackingOff { // the next try is a part of it
+			component, why = "repair", service.Reason
 		}
 	}
 	spec := &mariposa.TaskSpec{
 		Project: t.project, ProjectName: t.spec.Name, Services: []string{s.Service}, Component: component, Task: kind,
 		Origin: mariposa.OriginMariposa, Author: "mariposa", Reason: why.About(s.Service), Created: t.now, Version: t.goal.Version,
 	}
-	st := &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, Moved: t.now}
-	t.added[id], t.news[id] = spec, st
+	st := &mariposa.TaskStatus{State: mariposa.TaskActive, Started: t.now, LastProgress: t.now}
+	t.newTasks[id], t.changedTasks[id] = spec, st
 	t.unit.Audit = append(t.unit.Audit, mariposa.Audit{
 		Actor: "mariposa", ActorName: "mariposa", Action: "instance.repair", Outcome: mariposa.AuditDone,
 		Kind: string(mariposa.KindInstance), Object: s.Instance, Organization: t.spec.Organization,
@@ -86,25 +86,25 @@ func (t *turn) taskOf(s converge.Step) string {
 	return id
 }
 
-// clears reports whether all that is done to a service in this turn is to clear
+// onlyClears reports whether all that is done to a service in this turn is to clear
 // away what has ended.
-func (t *turn) clears(service string) bool {
+func (t *turn) onlyClears(service string) bool {
 	for _, s := range t.plan.Steps {
 		if s.Service != service || s.Action == converge.Collect {
 			continue
 		}
 		i := t.view.Instance(s.Instance)
-		if s.Action != converge.Remove && s.Action != converge.Keep || s.Repair || i == nil || !i.Ended() {
+		if s.Action != converge.Remove && s.Action != converge.Preserve || s.Repair || i == nil || !i.Ended() {
 			return false
 		}
 	}
 	return true
 }
 
-// works reports whether a task does what is done to a service. A freeze does
+// doesWorkFor reports whether a task does what is done to a service. A freeze does
 // only while the service is frozen: to settle.
-func (t *turn) works(task queue.Task, service string) bool {
-	if !t.speaksOf(task, service) {
+func (t *turn) doesWorkFor(task queue.Task, service string) bool {
+	if !t.isInScope(task, service) {
 		return false
 	}
 	ss := t.goal.Services[service]
@@ -115,7 +115,7 @@ func (t *turn) works(task queue.Task, service string) bool {
 func (t *turn) judgeTasks() {
 	for _, task := range t.open {
 		if t.status(task).State == mariposa.TaskActive {
-			t.judge(task)
+			t.judgeTask(task)
 		}
 	}
 	for _, task := range t.open {
@@ -123,21 +123,21 @@ func (t *turn) judgeTasks() {
 	}
 }
 
-func (t *turn) judge(task queue.Task) {
-	todo := t.todo(task)
+func (t *turn) judgeTask(task queue.Task) {
+	todo := t.countTodo(task)
 	was := t.status(task)
-	p, gotOn := advance(was.Progress, todo), was.Left == 0 || todo < was.Left // tries that fail again and again are no progress
-	if p != was.Progress || gotOn && todo != was.Left {
+	p, gotOn := advance(was.Progress, todo), was.Remaining == 0 || todo < was.Remaining // tries that fail again and again are no progress
+	if p != was.Progress || gotOn && todo != was.Remaining {
 		t.setTask(task.ID, func(st *mariposa.TaskStatus) {
-			if p.Done > st.Progress.Done || gotOn && st.Left > 0 {
-				st.Moved = t.now
+			if p.Done > st.Progress.Done || gotOn && st.Remaining > 0 {
+				st.LastProgress = t.now
 			}
 			if st.Progress = p; gotOn {
-				st.Left = todo
+				st.Remaining = todo
 			}
 		})
 	}
-	switch by, why := t.takenOver(task), t.failure(task); {
+	switch by, why := t.takenOverBy(task), t.whyFailed(task); {
 	case by != "":
 		t.endTask(task, mariposa.TaskCompleted, &mariposa.Reason{Code: mariposa.ReasonTakenOver, Subject: by}, by)
 	case task.Spec.Patch.Mode == mariposa.ModeFreeze: // until the thaw
@@ -161,15 +161,15 @@ func advance(p mariposa.Progress, todo int) mariposa.Progress {
 	return p
 }
 
-// todo is how much of a task's scope is not yet as it should be. A scale has
+// countTodo is how much of a task's scope is not yet as it should be. A scale has
 // no part in a rollout that is paused.
-func (t *turn) todo(task queue.Task) int {
+func (t *turn) countTodo(task queue.Task) int {
 	if len(task.Spec.Services) == 0 {
 		return t.plan.Todo
 	}
 	left := t.view.Todo
 	if task.Spec.Task == mariposa.TaskScale && task.Spec.Patch.Number == 0 {
-		left = t.view.TodoBeside
+		left = t.view.TodoUnpaused
 	}
 	n := 0
 	for _, name := range unique(task.Spec.Services) {
@@ -178,16 +178,16 @@ func (t *turn) todo(task queue.Task) int {
 	return n
 }
 
-// eachFare walks the services of a scope, none: all, in no order.
-func (t *turn) eachFare(services []string, f func(name string, ss *mariposa.ServiceStatus)) {
+// eachService walks the services of a scope, none: all, in no order.
+func (t *turn) eachService(services []string, f func(name string, ss *mariposa.ServiceStatus)) {
 	if len(services) == 0 {
-		for name, ss := range t.fares {
+		for name, ss := range t.services {
 			f(name, ss)
 		}
 		return
 	}
 	for _, name := range unique(services) {
-		if ss := t.fares[name]; ss != nil {
+		if ss := t.services[name]; ss != nil {
 			f(name, ss)
 		}
 	}
@@ -203,8 +203,8 @@ func unique(names []string) []string {
 	return names
 }
 
-// speaksOf reports whether a service is in a task's scope.
-func (a *actor) speaksOf(task queue.Task, service string) bool {
+// isInScope reports whether a service is in a task's scope.
+func (a *actor) isInScope(task queue.Task, service string) bool {
 	const few = 16
 	names := task.Spec.Services
 	if len(names) <= few {
@@ -225,83 +225,83 @@ func (a *actor) speaksOf(task queue.Task, service string) bool {
 	return in
 }
 
-// takenOver finds the person's task that does the work of one of Mariposa's.
-func (t *turn) takenOver(task queue.Task) string {
+// takenOverBy finds the person's task that does the work of one of Mariposa's.
+func (t *turn) takenOverBy(task queue.Task) string {
 	if task.Spec.Origin != mariposa.OriginMariposa {
 		return ""
 	}
 	for _, o := range t.open {
-		if task.Spec.Component == rollback && !o.Spec.Created.After(task.Spec.Created) {
+		if task.Spec.Component == rollbackComponent && !o.Spec.Created.After(task.Spec.Created) {
 			continue // it says what nobody asked for: only what comes later puts an end to it
 		}
 		if o.Spec.Origin == mariposa.OriginUser && t.status(o).State == mariposa.TaskActive &&
-			slices.ContainsFunc(task.Spec.Services, func(name string) bool { return t.works(o, name) }) {
+			slices.ContainsFunc(task.Spec.Services, func(name string) bool { return t.doesWorkFor(o, name) }) {
 			return o.ID
 		}
 	}
 	return ""
 }
 
-// failure says why a task has failed; nil while it has not. The goal stays:
+// whyFailed says why a task has failed; nil while it has not. The goal stays:
 // what can still be repaired will be.
-func (t *turn) failure(task queue.Task) *mariposa.Reason {
-	if task.Spec.Origin != mariposa.OriginUser && task.Spec.Component != follow {
+func (t *turn) whyFailed(task queue.Task) *mariposa.Reason {
+	if task.Spec.Origin != mariposa.OriginUser && task.Spec.Component != followComponent {
 		return nil
 	}
 	if task.Spec.Task == mariposa.TaskReprovision || task.Spec.Task == mariposa.TaskStart || task.Spec.Patch.Retry {
 		first := ""
-		t.eachFare(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
-			if ss.Rollout.HasStopped() && (first == "" || name < first) {
+		t.eachService(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
+			if ss.Rollout.HasFailed() && (first == "" || name < first) {
 				first = name
 			}
 		})
 		if first != "" {
-			return t.afterFault(task, t.fares[first].Rollout.Stopped.About(first))
+			return t.failureAfterFault(task, t.services[first].Rollout.FailureReason.About(first))
 		}
 	}
-	if due := t.due(task); !due.IsZero() && !due.After(t.now) {
-		_, why := summary(&mariposa.ProjectStatus{Services: t.fares}, t.plan.Todo)
+	if due := t.stallsAt(task); !due.IsZero() && !due.After(t.now) {
+		_, why := projectStatus(&mariposa.ProjectStatus{Services: t.services}, t.plan.Todo)
 		if why == nil {
 			why = &mariposa.Reason{Code: mariposa.ReasonNotUp}
 		}
-		still := &mariposa.Reason{Code: mariposa.ReasonNoProgress, Since: t.status(task).Moved}
-		return t.afterFault(task, still.Because(why.Root()))
+		still := &mariposa.Reason{Code: mariposa.ReasonNoProgress, Since: t.status(task).LastProgress}
+		return t.failureAfterFault(task, still.Because(why.Root()))
 	}
 	return nil
 }
 
-// afterFault says of a task that takes something back that this went wrong too.
-func (t *turn) afterFault(task queue.Task, why *mariposa.Reason) *mariposa.Reason {
+// failureAfterFault says of a task that takes something back that this went wrong too.
+func (t *turn) failureAfterFault(task queue.Task, why *mariposa.Reason) *mariposa.Reason {
 	fault := t.status(task).Fault
 	if fault == nil {
 		return why
 	}
-	failed := &mariposa.Reason{Code: mariposa.ReasonRollbackFailed, Version: t.goal.Undone, Back: fault.Back}
+	failed := &mariposa.Reason{Code: mariposa.ReasonRollbackFailed, Version: t.goal.RolledBack, Back: fault.Back}
 	return failed.Because(why)
 }
 
-// due is when a task has stood still for too long.
-func (t *turn) due(task queue.Task) time.Time {
+// stallsAt is when a task has stood still for too long.
+func (t *turn) stallsAt(task queue.Task) time.Time {
 	st := t.status(task)
 	if st.State != mariposa.TaskActive || task.Spec.Origin != mariposa.OriginUser || task.Spec.Patch.Mode == mariposa.ModeFreeze {
 		return time.Time{}
 	}
-	may := t.mayStand(task)
+	may := t.stallLimit(task)
 	if may == 0 {
 		return time.Time{}
 	}
-	return st.Moved.Add(may)
+	return st.LastProgress.Add(may)
 }
 
-// mayStand is how long a task may stand still; 0: as long as a person holds
+// stallLimit is how long a task may stand still; 0: as long as a person holds
 // something of it, which is no standing still. It is asked for more than once in a
 // turn, and there may be very many services.
-func (t *turn) mayStand(task queue.Task) time.Duration {
-	if may, known := t.still[task.ID]; known {
+func (t *turn) stallLimit(task queue.Task) time.Duration {
+	if may, known := t.stallLimits[task.ID]; known {
 		return may
 	}
 	longest, byPeople := time.Duration(0), false
-	t.eachFare(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
+	t.eachService(task.Spec.Services, func(name string, ss *mariposa.ServiceStatus) {
 		byPeople = byPeople || ss.Frozen != nil || ss.Status == mariposa.StatusPaused
 		if def := t.view.Definition(ss.Number, name); def != nil {
 			longest = max(longest, def.Update.Deadline)
@@ -311,20 +311,20 @@ func (t *turn) mayStand(task queue.Task) time.Duration {
 	case byPeople:
 		longest = 0
 	case longest == 0:
-		longest = patience
+		longest = defaultStallLimit
 	}
-	if t.still == nil {
-		t.still = map[string]time.Duration{}
+	if t.stallLimits == nil {
+		t.stallLimits = map[string]time.Duration{}
 	}
-	t.still[task.ID] = longest
+	t.stallLimits[task.ID] = longest
 	return longest
 }
 
-// deadline is when the first task will have stood still for too long.
-func (t *turn) deadline() time.Time {
+// nextStall is when the first task will have stood still for too long.
+func (t *turn) nextStall() time.Time {
 	var first time.Time
 	for _, task := range t.open {
-		if due := t.due(task); !due.IsZero() && (first.IsZero() || due.Before(first)) {
+		if due := t.stallsAt(task); !due.IsZero() && (first.IsZero() || due.Before(first)) {
 			first = due
 		}
 	}
@@ -342,31 +342,31 @@ func (t *turn) endTask(task queue.Task, state mariposa.TaskState, why *mariposa.
 
 // completeVersion notes that the version a task brought has been fully in force.
 func (t *turn) completeVersion(task queue.Task) {
-	if n := task.Spec.Patch.Number; n != 0 && n == t.goal.Number && t.atRest() {
-		t.complete(task.ID)
+	if n := task.Spec.Patch.Number; n != 0 && n == t.goal.Number && t.isAtRest() {
+		t.markCompleted(task.ID)
 	}
 }
 
-// completeGoal notes that the version in force is so fully, whether a task
+// completeGoalVersion notes that the version in force is so fully, whether a task
 // brought it or not.
-func (t *turn) completeGoal(st *mariposa.ProjectStatus) {
+func (t *turn) completeGoalVersion(st *mariposa.ProjectStatus) {
 	if st.Completed == st.Number {
 		st.Fallback = nil
 	}
-	if st.Number == 0 || st.Completed == st.Number || st.Goal != mariposa.GoalStarted || st.Status != mariposa.StatusConverged || !t.atRest() {
+	if st.Number == 0 || st.Completed == st.Number || st.Goal != mariposa.GoalStarted || st.Status != mariposa.StatusConverged || !t.isAtRest() {
 		return
 	}
 	st.Completed, st.Fallback = st.Number, nil
-	t.complete("")
+	t.markCompleted("")
 }
 
-// atRest reports whether everything is as the goal says, and nothing is held
+// isAtRest reports whether everything is as the goal says, and nothing is held
 // back from it.
-func (t *turn) atRest() bool {
+func (t *turn) isAtRest() bool {
 	if t.plan.Todo > 0 {
 		return false
 	}
-	for _, ss := range t.fares {
+	for _, ss := range t.services {
 		if ss.Status != mariposa.StatusConverged && ss.Status != mariposa.StatusStopped {
 			return false
 		}
@@ -374,8 +374,8 @@ func (t *turn) atRest() bool {
 	return true
 }
 
-// complete writes down that the version in force is so fully, once a turn.
-func (t *turn) complete(task string) {
+// markCompleted writes down that the version in force is so fully, once a turn.
+func (t *turn) markCompleted(task string) {
 	if t.completed {
 		return
 	}
@@ -387,7 +387,7 @@ func (t *turn) complete(task string) {
 }
 
 func (t *turn) writeTask(task queue.Task) {
-	st := t.news[task.ID]
+	st := t.changedTasks[task.ID]
 	if st == nil {
 		return
 	}
@@ -398,7 +398,7 @@ func (t *turn) writeTask(task queue.Task) {
 	if len(task.Spec.Services) == 1 {
 		w.Event.Service = task.Spec.Services[0]
 	}
-	if spec := t.added[task.ID]; spec != nil {
+	if spec := t.newTasks[task.ID]; spec != nil {
 		w.Spec, w.Event.Reason = spec, spec.Reason
 	} else {
 		old := t.tasks[task.ID]
@@ -410,27 +410,27 @@ func (t *turn) writeTask(task queue.Task) {
 	t.unit.Put(w)
 }
 
-// finished reports whether a project that is to be deleted has nothing left
+// isFinished reports whether a project that is to be deleted has nothing left
 // that can be reached.
-func (t *turn) finished() bool {
-	return t.spec.Deleting && t.goal.Goal == mariposa.GoalDeleted && len(t.unreachable()) == t.view.Len() && !t.cut
+func (t *turn) isFinished() bool {
+	return t.spec.Deleting && t.goal.Goal == mariposa.GoalDeleted && len(t.unreachableInstances()) == t.view.Len() && !t.isTruncated
 }
 
-// unreachable lists the instances that should go but are on nodes that are away.
-func (t *turn) unreachable() []*converge.Instance {
-	return t.view.Leaving(func(n converge.Node) bool { return n.Unknown })
+// unreachableInstances lists the instances that should go but are on nodes that are away.
+func (t *turn) unreachableInstances() []*converge.Instance {
+	return t.view.UnwantedOn(func(n converge.Node) bool { return n.Unknown })
 }
 
-// finish removes the project. What its unreachable nodes still run becomes
+// removeProject removes the project. What its unreachable nodes still run becomes
 // their debt, settled when they return.
-func (t *turn) finish(ctx context.Context) error {
-	for _, i := range t.unreachable() {
+func (t *turn) removeProject(ctx context.Context) error {
+	for _, i := range t.unreachableInstances() {
 		spec := *i.Spec
-		spec.Debt = true
+		spec.Orphaned = true
 		if spec.Goal != mariposa.GoalGone { // it was to stop and be kept
 			spec.Goal, spec.Generation = mariposa.GoalGone, spec.Generation+1
 		}
-		t.put(converge.Step{Instance: i.ID, Service: spec.ServiceName, Reason: &mariposa.Reason{Code: mariposa.ReasonDebt}}, &spec, false, "instance.debt", spec.Task)
+		t.putInstance(converge.Step{Instance: i.ID, Service: spec.ServiceName, Reason: &mariposa.Reason{Code: mariposa.ReasonOrphaned}}, &spec, false, "instance.debt", spec.Task)
 	}
 	for _, task := range t.open {
 		if !t.status(task).State.Ended() {
@@ -447,8 +447,8 @@ func (t *turn) finish(ctx context.Context) error {
 		}
 	}
 	t.unit.Delete(mariposa.KindKey, t.project, mariposa.OwnEvent("key.deleted", t.project, nil))
-	t.leaveVolumes()
-	t.giveBack()
+	t.releaseVolumes()
+	t.releaseQuota()
 	t.unit.Delete(mariposa.KindProject, t.project, mariposa.OwnEvent("project.deleted", t.project, &mariposa.Reason{Code: mariposa.ReasonNothingLeft}))
 	return nil
 }
@@ -465,8 +465,8 @@ func (t *turn) deleteAll(ctx context.Context, kind mariposa.Kind) error {
 	return nil
 }
 
-// giveBack returns what was reserved for the project of its organization's quota.
-func (t *turn) giveBack() {
+// releaseQuota returns what was reserved for the project of its organization's quota.
+func (t *turn) releaseQuota() {
 	resources, projects := mariposa.LedgerOf(t.spec.Organization)
 	t.unit.GiveBack(resources, t.spec.Demand)
 	t.unit.GiveBack(projects, mariposa.Resources{Instances: 1})

@@ -17,37 +17,37 @@ import (
 // find nodes, and everything becomes one unit of the store.
 type turn struct {
 	*actor
-	now     time.Time
-	spec    *mariposa.ProjectSpec
-	was     *mariposa.ProjectStatus // as stored; nil before the first
-	goal    *mariposa.ProjectStatus // as it will be
-	open    []queue.Task
-	news    map[string]*mariposa.TaskStatus // tasks whose status changes
-	added   map[string]*mariposa.TaskSpec   // tasks that Mariposa opens itself
-	plan    converge.Plan
-	fares   map[string]*mariposa.ServiceStatus // every service's goal and fare after the plan
-	blocked map[string]*mariposa.Reason        // by service, the first reason why something of it cannot be made
-	unsaid  map[string]int                     // how many reasons there are beside it
-	nowhere map[string]bool                    // services of which no node takes one more, whichever
-	unit    store.Unit
-	claimed []string
-	touched int  // instances that this turn writes
-	made    int  // those of them that it makes or changes in place
-	cut     bool // there were more steps than one commit carries
+	now          time.Time
+	spec         *mariposa.ProjectSpec
+	stored       *mariposa.ProjectStatus // as stored; nil before the first
+	goal         *mariposa.ProjectStatus // as it will be
+	open         []queue.Task
+	changedTasks map[string]*mariposa.TaskStatus // tasks whose status changes
+	newTasks     map[string]*mariposa.TaskSpec   // tasks that Mariposa opens itself
+	plan         converge.Plan
+	services     map[string]*mariposa.ServiceStatus // goal and status of every service after the plan
+	blocked      map[string]*mariposa.Reason        // by service, the first reason why something of it cannot be made
+	blockedMore  map[string]int                     // how many reasons there are beside it
+	withoutNode  map[string]bool                    // services of which no node takes one more, whichever
+	unit         store.Unit
+	claimed      []string
+	touched      int  // instances that this turn writes
+	made         int  // those of them that it makes or changes in place
+	isTruncated  bool // there were more steps than one commit carries
 	// completed: this turn notes that the version in force is so fully.
-	completed bool
-	still     map[string]time.Duration // how long tasks may stand still, as far as that was asked
-	networks  networks
+	completed   bool
+	stallLimits map[string]time.Duration // how long tasks may stand still, as far as that was asked
+	networks    networks
 }
 
 func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 	t := &turn{
 		actor: a, now: a.e.Clock.Now(), spec: a.record.Spec(), open: a.openTasks(),
-		news: map[string]*mariposa.TaskStatus{}, added: map[string]*mariposa.TaskSpec{}, blocked: map[string]*mariposa.Reason{},
-		unsaid: map[string]int{}, nowhere: map[string]bool{},
+		changedTasks: map[string]*mariposa.TaskStatus{}, newTasks: map[string]*mariposa.TaskSpec{}, blocked: map[string]*mariposa.Reason{},
+		blockedMore: map[string]int{}, withoutNode: map[string]bool{},
 	}
-	t.was = a.record.Status()
-	t.goal = t.was
+	t.stored = a.record.Status()
+	t.goal = t.stored
 	return t, t.activate(ctx)
 }
 
@@ -61,29 +61,29 @@ func (t *turn) run(ctx context.Context) error {
 	}
 	steps := t.plan.Steps
 	slices.SortStableFunc(steps, func(a, b converge.Step) int { return cmp.Compare(rank(a), rank(b)) })
-	t.cut = len(steps) >= maxSteps // there may be more
+	t.isTruncated = len(steps) >= maxSteps // there may be more
 	for _, s := range steps {
 		if len(t.unit.Writes) >= maxSteps { // what is blocked takes nobody's place
 			break
 		}
-		t.write(s)
+		t.writeStep(s)
 	}
 	t.explainBlocks()
-	t.explainStops()
-	t.fares = t.plan.Onto(t.goal.Services)
+	t.explainFailedRollouts()
+	t.services = t.plan.ApplyTo(t.goal.Services)
 	t.judgeTasks()
 	t.writeGoal()
-	finished := t.finished()
-	t.leaveNetworks(finished)
+	finished := t.isFinished()
+	t.releaseNetworks(finished)
 	if finished {
-		if err := t.finish(ctx); err != nil {
+		if err := t.removeProject(ctx); err != nil {
 			return err
 		}
 	}
 	if err := t.commit(ctx); err != nil {
 		return err
 	}
-	t.loose = t.loose && !t.networks.looked
+	t.networksDirty = t.networksDirty && !t.networks.looked
 	return nil
 }
 
@@ -94,10 +94,10 @@ func (t *turn) explainBlocks() {
 		if said := t.plan.Services[name]; said != nil {
 			ss = *said
 		}
-		if ss.Rollout.HasStopped() {
+		if ss.Rollout.HasFailed() {
 			continue // that is why nothing more comes of it
 		}
-		ss.Status, ss.Reason = mariposa.StatusBlocked, why.AndMore(t.unsaid[name])
+		ss.Status, ss.Reason = mariposa.StatusBlocked, why.AndMore(t.blockedMore[name])
 		if t.plan.Services == nil {
 			t.plan.Services = map[string]*mariposa.ServiceStatus{}
 		}
@@ -105,20 +105,20 @@ func (t *turn) explainBlocks() {
 	}
 }
 
-// explainStops gives a rollout that has just stopped what it was blocked by as the
+// explainFailedRollouts gives a rollout that has just stopped what it was blocked by as the
 // cause: the plan knows no nodes.
-func (t *turn) explainStops() {
-	if t.was == nil {
+func (t *turn) explainFailedRollouts() {
+	if t.stored == nil {
 		return
 	}
 	for name, ss := range t.plan.Services {
-		was := t.was.Services[name]
-		if ss.Rollout == nil || ss.Rollout.Stopped == nil || was == nil || was.Status != mariposa.StatusBlocked ||
-			was.Rollout == nil || was.Rollout.Stopped != nil {
+		was := t.stored.Services[name]
+		if ss.Rollout == nil || ss.Rollout.FailureReason == nil || was == nil || was.Status != mariposa.StatusBlocked ||
+			was.Rollout == nil || was.Rollout.FailureReason != nil {
 			continue
 		}
-		ss.Rollout.Stopped = ss.Rollout.Stopped.Because(was.Reason) // the plan's own copy
-		ss.Reason = ss.Rollout.Stopped
+		ss.Rollout.FailureReason = ss.Rollout.FailureReason.Because(was.Reason) // the plan's own copy
+		ss.Reason = ss.Rollout.FailureReason
 	}
 }
 
@@ -129,53 +129,53 @@ func rank(s converge.Step) int {
 	return 1
 }
 
-// write turns a step into writes. A create that no node takes becomes a reason.
-func (t *turn) write(s converge.Step) {
+// writeStep turns a step into writes. A create that no node takes becomes a reason.
+func (t *turn) writeStep(s converge.Step) {
 	switch s.Action {
 	case converge.Create:
-		t.create(s)
+		t.createInstance(s)
 	case converge.Collect:
 		i := t.view.Instance(s.Instance)
-		t.put(s, i.Spec, true, "instance.collected", t.taskOf(s))
-		t.giveBackNode(i.Spec)
-	case converge.Keep:
-		t.keep(s)
+		t.putInstance(s, i.Spec, true, "instance.collected", t.taskOf(s))
+		t.releaseClaim(i.Spec)
+	case converge.Preserve:
+		t.preserveInstance(s)
 	case converge.Remove:
 		spec := *t.view.Instance(s.Instance).Spec
 		spec.Goal, spec.Generation, spec.Reason, spec.Task = mariposa.GoalGone, spec.Generation+1, s.Reason, t.taskOf(s)
-		t.put(s, &spec, false, "instance.stopping", spec.Task)
-	case converge.Amend:
+		t.putInstance(s, &spec, false, "instance.stopping", spec.Task)
+	case converge.Update:
 		spec := *t.view.Instance(s.Instance).Spec
 		spec.Number, spec.Live = s.Number, t.view.Definition(s.Number, s.Service).Live
 		spec.Generation, spec.Reason, spec.Task = spec.Generation+1, s.Reason, t.taskOf(s)
-		t.put(s, &spec, false, "instance.updating", spec.Task)
+		t.putInstance(s, &spec, false, "instance.updating", spec.Task)
 	}
 }
 
-// keep lets an instance end and stay for people to look at. Once it has ended it
+// preserveInstance lets an instance end and stay for people to look at. Once it has ended it
 // takes nothing of its node any more.
-func (t *turn) keep(s converge.Step) {
+func (t *turn) preserveInstance(s converge.Step) {
 	i := t.view.Instance(s.Instance)
 	spec, kind := *i.Spec, "instance.stopping"
 	if spec.Goal != mariposa.GoalHalted {
 		spec.Goal, spec.Generation, spec.Reason, spec.Task = mariposa.GoalHalted, spec.Generation+1, s.Reason, t.taskOf(s)
 	}
 	if i.Ended() && !spec.Kept {
-		t.giveBackNode(&spec)
+		t.releaseClaim(&spec)
 		spec.Kept, kind = true, "instance.kept"
 	}
-	t.put(s, &spec, false, kind, t.taskOf(s))
+	t.putInstance(s, &spec, false, kind, t.taskOf(s))
 }
 
-// giveBackNode returns what an instance takes of its node.
-func (t *turn) giveBackNode(spec *mariposa.InstanceSpec) {
-	if take := spec.Take(); take != (mariposa.Resources{}) {
+// releaseClaim returns what an instance takes of its node.
+func (t *turn) releaseClaim(spec *mariposa.InstanceSpec) {
+	if take := spec.Resources(); take != (mariposa.Resources{}) {
 		t.unit.GiveBack(spec.Node, take)
 	}
 }
 
-func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, kind, task string) {
-	if s.Action == converge.Remove || s.Action == converge.Amend || s.Action == converge.Keep { // a person may have had its node forgotten
+func (t *turn) putInstance(s converge.Step, spec *mariposa.InstanceSpec, remove bool, kind, task string) {
+	if s.Action == converge.Remove || s.Action == converge.Update || s.Action == converge.Preserve { // a person may have had its node forgotten
 		t.unit.Exists(mariposa.KindInstance, s.Instance)
 	}
 	w := store.Write{Kind: mariposa.KindInstance, ID: s.Instance, Project: t.project, Delete: remove, Event: spec.Event(kind, s.Instance, "mariposa", s.Reason)}
@@ -184,15 +184,15 @@ func (t *turn) put(s converge.Step, spec *mariposa.InstanceSpec, remove bool, ki
 	}
 	t.unit.Put(w)
 	t.touched++
-	if s.Action == converge.Create || s.Action == converge.Amend {
+	if s.Action == converge.Create || s.Action == converge.Update {
 		t.made++
 	}
 	t.unit.Urgent = t.unit.Urgent || s.Repair
 }
 
-// create makes an instance. One that has volumes goes where they are; where that
+// createInstance makes an instance. One that has volumes goes where they are; where that
 // cannot be, its slot waits and the others of its service do not.
-func (t *turn) create(s converge.Step) {
+func (t *turn) createInstance(s converge.Step) {
 	def := t.view.Definition(s.Number, s.Service)
 	service := t.goal.Services[s.Service].ID
 	st, why := t.storageOf(s, def, service)
@@ -200,7 +200,7 @@ func (t *turn) create(s converge.Step) {
 	case why != nil:
 		t.block(s.Service, why)
 		return
-	case st.node == "" && st.near == "" && t.nowhere[s.Service]:
+	case st.node == "" && st.near == "" && t.withoutNode[s.Service]:
 		return // the next one of the same service would not fit either
 	}
 	s.Instance = t.e.NewID()
@@ -220,20 +220,20 @@ func (t *turn) create(s converge.Step) {
 	spec.Node, spec.Task = node.ID, t.taskOf(s)
 	t.useVolumes(s, spec, def, st)
 	t.useNetworks(s, spec, def)
-	t.put(s, spec, false, "instance.provisioning", spec.Task)
-	t.unit.Take(node.ID, spec.Take(), node.Capacity)
+	t.putInstance(s, spec, false, "instance.provisioning", spec.Task)
+	t.unit.Take(node.ID, spec.Resources(), node.Capacity)
 }
 
 // writeGoal stores the project's goal and how its services are, as far as either has
 // changed.
 func (t *turn) writeGoal() {
 	st := *t.goal
-	st.Services = t.fares
-	st.Status, st.Reason = summary(&st, t.plan.Todo)
+	st.Services = t.services
+	st.Status, st.Reason = projectStatus(&st, t.plan.Todo)
 	st.Reason = t.guard.explain(st.Reason)
-	t.completeGoal(&st)
+	t.completeGoalVersion(&st)
 	before := len(t.unit.Writes)
-	if t.inline || t.was == nil || !sameBesideServices(t.was, &st) {
+	if t.inline || t.stored == nil || !sameBesideServices(t.stored, &st) {
 		alone := st
 		alone.Services = nil // they are records of their own
 		t.unit.Put(store.Write{
@@ -247,12 +247,12 @@ func (t *turn) writeGoal() {
 	}
 }
 
-// summary is how the project as a whole fares: as its worst service does.
-// It names one of those, and counts the others that fare as badly.
-func summary(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mariposa.Reason) {
+// projectStatus is the status of the project as a whole: that of its worst service.
+// It names one of those, and counts the others of that status.
+func projectStatus(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mariposa.Reason) {
 	worst, most, others := "", 0, 0
 	for name, ss := range st.Services {
-		switch bad := badness[ss.Status]; {
+		switch bad := severity[ss.Status]; {
 		case bad == 0 || bad < most:
 		case bad > most:
 			worst, most, others = name, bad, 0
@@ -265,21 +265,21 @@ func summary(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mariposa.R
 		return ss.Status, ss.Reason.About(worst).AndMore(others)
 	case todo > 0:
 		return mariposa.StatusConverging, &mariposa.Reason{Code: mariposa.ReasonLeftovers}
-	case st.Goal == mariposa.GoalStopped && st.UndoneWhy != nil:
-		return mariposa.StatusStopped, (&mariposa.Reason{Code: mariposa.ReasonNoFallback, Version: st.Undone}).Because(st.UndoneWhy.Root())
+	case st.Goal == mariposa.GoalStopped && st.RollbackReason != nil:
+		return mariposa.StatusStopped, (&mariposa.Reason{Code: mariposa.ReasonNoFallback, Version: st.RolledBack}).Because(st.RollbackReason.Root())
 	case st.Goal == mariposa.GoalStopped:
 		return mariposa.StatusStopped, nil
 	}
 	return mariposa.StatusConverged, nil
 }
 
-// badness says which fare of a service tells most about the whole.
-var badness = map[mariposa.Status]int{
+// severity says which status of a service says most about the whole.
+var severity = map[mariposa.Status]int{
 	mariposa.StatusFailed: 7, mariposa.StatusBlocked: 6, mariposa.StatusBackingOff: 5, mariposa.StatusHeld: 4,
 	mariposa.StatusPaused: 3, mariposa.StatusFrozen: 2, mariposa.StatusConverging: 1,
 }
 
-func order(w store.Write) int {
+func rankOf(w store.Write) int {
 	if w.Kind == mariposa.KindTask {
 		return 0
 	}
@@ -292,7 +292,7 @@ func (t *turn) commit(ctx context.Context) error {
 	var res store.Result
 	if len(t.unit.Writes) > 0 {
 		// Tasks come first in the feed: nobody hears of a step before its task.
-		slices.SortStableFunc(t.unit.Writes, func(a, b store.Write) int { return cmp.Compare(order(a), order(b)) })
+		slices.SortStableFunc(t.unit.Writes, func(a, b store.Write) int { return cmp.Compare(rankOf(a), rankOf(b)) })
 		t.unit.Fences = []store.Fence{{Lease: leaseName(t.shard), Epoch: t.epoch}}
 		res = t.e.Store.Commit(ctx, t.unit)[0]
 		if res.Err != nil {
@@ -301,10 +301,10 @@ func (t *turn) commit(ctx context.Context) error {
 			}
 			return res.Err
 		}
-		t.await = res.Last
+		t.ownRevision = res.Last
 	}
 	t.inline = false
-	t.watch(res)
+	t.countCommit(res)
 	t.sleep()
 	t.view.ForgetVersions()
 	wake := t.plan.Wake
@@ -316,10 +316,10 @@ func (t *turn) commit(ctx context.Context) error {
 			wake = again // in case the news of room was missed
 		}
 	}
-	if at := t.deadline(); !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
+	if at := t.nextStall(); !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
 		wake = at
 	}
-	if wake = t.guard.rewake(wake); !wake.IsZero() {
+	if wake = t.guard.delayWake(wake); !wake.IsZero() {
 		t.wakeIn(wake.Sub(t.now))
 	}
 	return nil

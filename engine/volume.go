@@ -70,10 +70,10 @@ func (v *volumes) near(at slot) string {
 
 // storage is what a new instance needs of volumes.
 type storage struct {
-	mounts []mariposa.Mount
-	had    map[string]*store.Volume // by name: those that its slot has already
-	node   string                   // where those are; empty: there are none, so any node will do
-	near   string                   // where its slot has others, which it may want later; empty: nowhere
+	mounts   []mariposa.Mount
+	existing map[string]*store.Volume // by name: those that its slot has already
+	node     string                   // where those are; empty: there are none, so any node will do
+	near     string                   // where its slot has others, which it may want later; empty: nowhere
 }
 
 // storageOf finds the volumes of a slot. Those that it does not have yet get their
@@ -83,14 +83,14 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 	for _, text := range def.Volumes {
 		m := mariposa.ParseMount(text)
 		r := t.volumes.of(at, m.Name)
-		if r != nil && st.had[m.Name] == nil {
-			if why = t.contradicts(s, def, st, r); why != nil {
+		if r != nil && st.existing[m.Name] == nil {
+			if why = t.whyContradicts(s, def, st, r); why != nil {
 				return st, why
 			}
-			if st.had == nil {
-				st.had = map[string]*store.Volume{}
+			if st.existing == nil {
+				st.existing = map[string]*store.Volume{}
 			}
-			st.had[m.Name], st.node, ids[m.Name] = r, r.Spec().Node, r.ID
+			st.existing[m.Name], st.node, ids[m.Name] = r, r.Spec().Node, r.ID
 		}
 		if ids[m.Name] == "" {
 			ids[m.Name] = t.e.NewID()
@@ -104,17 +104,17 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 	return st, nil
 }
 
-// contradicts says why a volume cannot be used together with what the rest of a
+// whyContradicts says why a volume cannot be used together with what the rest of a
 // slot's definition says.
-func (t *turn) contradicts(s converge.Step, def *mariposa.Service, st storage, r *store.Volume) *mariposa.Reason {
+func (t *turn) whyContradicts(s converge.Step, def *mariposa.Service, st storage, r *store.Volume) *mariposa.Reason {
 	spec := r.Spec()
 	if spec.Compute != def.Compute {
 		return &mariposa.Reason{Code: mariposa.ReasonVolumeCompute, Subject: slotName(s), Other: spec.Name, Detail: string(spec.Compute), IDs: []string{r.ID}}
 	}
 	if st.node != "" && st.node != spec.Node {
-		name := slices.Sorted(maps.Keys(st.had))[0]
+		name := slices.Sorted(maps.Keys(st.existing))[0]
 		return &mariposa.Reason{
-			Code: mariposa.ReasonVolumesApart, Subject: slotName(s), Keys: []string{name, spec.Name}, IDs: []string{st.had[name].ID, r.ID},
+			Code: mariposa.ReasonVolumesApart, Subject: slotName(s), Keys: []string{name, spec.Name}, IDs: []string{st.existing[name].ID, r.ID},
 			Node: t.nodeName(st.node), Other: t.nodeName(spec.Node),
 		}
 	}
@@ -131,14 +131,14 @@ func (t *turn) nodeName(id string) string {
 	return id
 }
 
-// refused says why the node that has a slot's volumes does not take an instance, and
+// whyRefused says why the node that has a slot's volumes does not take an instance, and
 // what has to happen.
-func (t *turn) refused(s converge.Step, st storage, by *mariposa.Reason) *mariposa.Reason {
-	name := slices.Sorted(maps.Keys(st.had))[0]
+func (t *turn) whyRefused(s converge.Step, st storage, by *mariposa.Reason) *mariposa.Reason {
+	name := slices.Sorted(maps.Keys(st.existing))[0]
 	why := &mariposa.Reason{Subject: slotName(s), Other: name, Node: t.nodeName(by.Node)}
 	r := t.e.Picture.Nodes.Get(by.Node)
 	if r == nil {
-		why.Code, why.IDs = mariposa.ReasonVolumeNodeGone, []string{st.had[name].ID}
+		why.Code, why.IDs = mariposa.ReasonVolumeNodeGone, []string{st.existing[name].ID}
 		return why
 	}
 	status := r.Status()
@@ -162,7 +162,7 @@ func (t *turn) block(service string, why *mariposa.Reason) {
 		t.blocked[service] = why
 		return
 	}
-	t.unsaid[service]++
+	t.blockedMore[service]++
 }
 
 // useVolumes writes the volumes of a new instance: those that it is the first to
@@ -180,7 +180,7 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 			Node: spec.Node, Goal: mariposa.GoalKept, Created: t.now, Reason: made,
 		}
 		event := spec.Event("volume.created", s.Instance, "mariposa", made)
-		if had := st.had[m.Name]; had != nil {
+		if had := st.existing[m.Name]; had != nil {
 			v, event = *had.Spec(), mariposa.Event{}
 			t.unit.Unchanged(had)
 		}
@@ -189,9 +189,9 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 	}
 }
 
-// leaveVolumes hands the volumes of a project that goes to its organization, or
+// releaseVolumes hands the volumes of a project that goes to its organization, or
 // lets them go with it where a person said so.
-func (t *turn) leaveVolumes() {
+func (t *turn) releaseVolumes() {
 	for _, id := range slices.Sorted(maps.Keys(t.volumes.byID)) {
 		r := t.volumes.byID[id]
 		spec := *r.Spec()
@@ -223,13 +223,13 @@ func (t *turn) pickNode(s converge.Step, spec *mariposa.InstanceSpec, def *marip
 	case why == nil:
 		return node, true
 	case why.Is(mariposa.ReasonNodeRefuses): // others of the service may have theirs elsewhere
-		t.block(s.Service, t.refused(s, st, why))
+		t.block(s.Service, t.whyRefused(s, st, why))
 		return node, false
 	}
 	if len(spec.Ports) > 0 && !def.Update.StopFirst && t.goal.Services[s.Service].Rollout != nil {
 		why = why.Because(&mariposa.Reason{Code: mariposa.ReasonPortsHeld})
 	}
-	t.nowhere[s.Service] = true
+	t.withoutNode[s.Service] = true
 	t.block(s.Service, why)
 	return node, false
 }

@@ -219,7 +219,7 @@ func (r *rig) occupy(node string) {
 	spec := &mariposa.InstanceSpec{Name: "other", Node: node, Compute: mariposa.ComputeDummy, Goal: mariposa.GoalRunning, Generation: 1}
 	r.commit(store.Unit{
 		Writes: []store.Write{{Kind: mariposa.KindInstance, ID: r.newID(), Spec: spec, Status: &mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1}}},
-		Claims: []store.Claim{{Node: node, Take: spec.Take()}},
+		Claims: []store.Claim{{Node: node, Take: spec.Resources()}},
 	})
 }
 

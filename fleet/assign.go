@@ -29,7 +29,7 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 	if err := s.sendValues(ctx, records); err != nil { // before the instances: they find them when they start
 		return err
 	}
-	frames, err := s.frames(ctx, records, true)
+	frames, err := s.packFrames(ctx, records, true)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error
 }
 
 func (s *Session) sendFrames(ctx context.Context, records []*store.Instance) error {
-	frames, err := s.frames(ctx, records, false)
+	frames, err := s.packFrames(ctx, records, false)
 	if err != nil {
 		return err
 	}
@@ -86,9 +86,9 @@ func (s *Session) sendFrames(ctx context.Context, records []*store.Instance) err
 // begun. What one more workload adds, escaped, stays far within wire.MaxFrame.
 const frameBytes = 1 << 20
 
-// frames puts assignments into frames that the agent can take: by number, and
+// packFrames puts assignments into frames that the agent can take: by number, and
 // by weight, as workloads of their own may be large.
-func (s *Session) frames(ctx context.Context, records []*store.Instance, snapshot bool) ([]*wire.Assign, error) {
+func (s *Session) packFrames(ctx context.Context, records []*store.Instance, snapshot bool) ([]*wire.Assign, error) {
 	var all []*wire.Assign
 	var a *wire.Assign
 	bytes := 0
@@ -98,7 +98,7 @@ func (s *Session) frames(ctx context.Context, records []*store.Instance, snapsho
 			all = append(all, a)
 		}
 		before := len(a.Workloads)
-		if err := s.assign(ctx, a, r, snapshot); err != nil {
+		if err := s.addAssignment(ctx, a, r, snapshot); err != nil {
 			return nil, err
 		}
 		bytes += wire.MountsWeight(a.Items[len(a.Items)-1].Mounts) + wire.JoinsWeight(a.Items[len(a.Items)-1].Networks)
@@ -122,9 +122,9 @@ func (s *Session) sendTombstones(ids []string) {
 	}
 }
 
-func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Instance, full bool) error {
+func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.Instance, full bool) error {
 	spec := r.Spec()
-	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, Bounces: spec.Bounces, Mounts: spec.Mounts, Networks: spec.Networks}
+	it := wire.Assignment{ID: r.ID, Name: spec.Name, Service: spec.ServiceName, Generation: spec.Generation, Goal: spec.Goal, ManualRestarts: spec.ManualRestarts, Mounts: spec.Mounts, Networks: spec.Networks}
 	if full {
 		it.Status = r.Status()
 	}
@@ -136,7 +136,7 @@ func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Instance,
 		if a.Workloads == nil {
 			a.Workloads = map[string]*mariposa.Workload{}
 		}
-		key, err := s.workload(ctx, a.Workloads, r.ID, spec, project)
+		key, err := s.addWorkload(ctx, a.Workloads, r.ID, spec, project)
 		if err != nil && !errors.Is(err, errLost) { // of a lost definition the planner speaks; what runs goes on
 			return err
 		}
@@ -144,7 +144,7 @@ func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Instance,
 	}
 	if spec.Goal != mariposa.GoalRunning && project != nil {
 		var err error
-		if it.Within, err = s.within(ctx, spec, project); err != nil {
+		if it.StopTimeout, err = s.stopTimeout(ctx, spec, project); err != nil {
 			return err
 		}
 	}
@@ -152,9 +152,9 @@ func (s *Session) assign(ctx context.Context, a *wire.Assign, r *store.Instance,
 	return nil
 }
 
-// within is how long an instance may take to stop: as the definition in force says by
+// stopTimeout is how long an instance may take to stop: as the definition in force says by
 // now, or no time at all once a person has had enough of it. Nil: nobody knows.
-func (s *Session) within(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*time.Duration, error) {
+func (s *Session) stopTimeout(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*time.Duration, error) {
 	if spec.Forced {
 		return new(time.Duration), nil
 	}
@@ -166,8 +166,8 @@ func (s *Session) within(ctx context.Context, spec *mariposa.InstanceSpec, proje
 	return &timeout, nil
 }
 
-// stopping are those of some instances that are to end and have not.
-func stopping(records []*store.Instance) []*store.Instance {
+// stoppingInstances are those of some instances that are to end and have not.
+func stoppingInstances(records []*store.Instance) []*store.Instance {
 	return slices.DeleteFunc(records, func(r *store.Instance) bool {
 		st := r.Status()
 		return r.Spec().Goal == mariposa.GoalRunning || st == nil || st.State != mariposa.StateStopping
@@ -176,10 +176,10 @@ func stopping(records []*store.Instance) []*store.Instance {
 
 var errLost = errors.New("the definition is lost")
 
-// workload puts what an instance is to run among the others of a frame and
+// addWorkload puts what an instance is to run among the others of a frame and
 // returns its key. Where nothing in it depends on the instance, all of a
 // service's instances share one.
-func (s *Session) workload(ctx context.Context, into map[string]*mariposa.Workload, id string, spec *mariposa.InstanceSpec, project *store.Project) (string, error) {
+func (s *Session) addWorkload(ctx context.Context, into map[string]*mariposa.Workload, id string, spec *mariposa.InstanceSpec, project *store.Project) (string, error) {
 	if project == nil {
 		return "", errLost
 	}
@@ -226,12 +226,12 @@ func (s *Session) scope(ctx context.Context, id string, spec *mariposa.InstanceS
 	if node := s.f.Picture.Nodes.Get(spec.Node); node != nil { // of what is referred to, it may be another one
 		sc.Placement.Rack, sc.Placement.DC = node.Spec().Rack, node.Spec().DC
 	}
-	sc.Other = s.others(ctx, spec.Bindings, project)
+	sc.Other = s.resolveOthers(ctx, spec.Bindings, project)
 	return sc
 }
 
-// others resolves what is asked of other services, by bindings.
-func (s *Session) others(ctx context.Context, b *mariposa.Bindings, project *store.Project) func(mariposa.Ref) (string, bool) {
+// resolveOthers resolves what is asked of other services, by bindings.
+func (s *Session) resolveOthers(ctx context.Context, b *mariposa.Bindings, project *store.Project) func(mariposa.Ref) (string, bool) {
 	return manifest.Others(b, func(service string, to mariposa.Binding, name string) (string, bool) {
 		spec := &mariposa.InstanceSpec{
 			Name: to.Name, Project: project.ID, ServiceName: service, Service: project.Spec().Services[service],

@@ -22,7 +22,7 @@ type Shell struct {
 // returns once it runs. The context bounds that and nothing else: whoever has a
 // shell closes it.
 func (f *Fleet) Exec(ctx context.Context, node, instance string, command []string, terminal *wire.Size) (*Shell, error) {
-	st, err := f.open(ctx, node, wire.Open{Instance: instance, Command: command, Terminal: terminal})
+	st, err := f.openStream(ctx, node, wire.Open{Instance: instance, Command: command, Terminal: terminal})
 	if err != nil {
 		return nil, err
 	}

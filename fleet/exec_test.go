@@ -19,7 +19,7 @@ type opened struct {
 }
 
 // exec asks for a command in the background: it waits for the node's word.
-func (p *plane) exec(ctx context.Context) <-chan opened {
+func (p *testServer) exec(ctx context.Context) <-chan opened {
 	done := make(chan opened, 1)
 	go func() {
 		x, err := p.fleet.Exec(ctx, "n1", "i1", []string{"a"}, nil)
@@ -29,7 +29,7 @@ func (p *plane) exec(ctx context.Context) <-chan opened {
 }
 
 // begun is a node with a command that runs, and the streams of both.
-func begun(t *testing.T) (p *plane, a *player, x *fleet.Shell, control, input played) {
+func begun(t *testing.T) (p *testServer, a *player, x *fleet.Shell, control, input played) {
 	t.Helper()
 	p, a = play(t)
 	asked := p.exec(p.ctx)

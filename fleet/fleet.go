@@ -31,7 +31,7 @@ import (
 type Options struct {
 	Store   store.Store
 	Picture *picture.Picture
-	Shelf   *picture.Shelf
+	Cache   *picture.VersionCache
 	Clock   clock.Clock
 	Replica string
 	Beat    time.Duration // how often agents are heard of; 5 s if zero
@@ -44,11 +44,11 @@ type Fleet struct {
 	identity store.Identity
 	began    time.Time
 
-	mu       sync.Mutex
-	sessions map[string]*Session
-	heard    map[string]time.Time
-	told     map[string]*liveFacts // by project, what its live values were last made of; touched by the feed alone
-	gone     map[string]time.Time  // other replicas, since when they are seen to be no more
+	mu           sync.Mutex
+	sessions     map[string]*Session
+	lastHeard    map[string]time.Time
+	liveFacts    map[string]*liveFacts // by project, what its live values were last made of; touched by the feed alone
+	goneReplicas map[string]time.Time  // other replicas, since when they are seen to be no more
 }
 
 // Outlet carries frames to an agent. Send never blocks; Close ends the
@@ -67,8 +67,8 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, heard: map[string]time.Time{}, told: map[string]*liveFacts{}, gone: map[string]time.Time{}}
-	o.Picture.Hear(f.hear)
+	f := &Fleet{Options: o, identity: id, began: o.Clock.Now(), sessions: map[string]*Session{}, lastHeard: map[string]time.Time{}, liveFacts: map[string]*liveFacts{}, goneReplicas: map[string]time.Time{}}
+	o.Picture.Subscribe(f.routeChanges)
 	return f, nil
 }
 
@@ -81,7 +81,7 @@ var nodeID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 // session has something to do; Step then does it. A refusal that is final is
 // told apart by wire.Bye.
 func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()) (*Session, *wire.Bye) {
-	if bye := check(h); bye != nil {
+	if bye := checkHello(h); bye != nil {
 		return nil, bye
 	}
 	spec, writes, bye := f.register(h)
@@ -89,11 +89,11 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()
 		return nil, bye
 	}
 	f.mu.Lock()
-	f.heard[h.Node] = f.Clock.Now() // whatever the store says: nobody is judged for its outage
+	f.lastHeard[h.Node] = f.Clock.Now() // whatever the store says: nobody is judged for its outage
 	f.mu.Unlock()
 	lease, err := f.Store.Seize(ctx, f.Replica, leaseName(h.Node))
 	if err != nil {
-		return nil, busy("open a session", err)
+		return nil, unavailableError("open a session", err)
 	}
 	s := newSession(f, h, spec, lease.Epoch, out, wake)
 	f.mu.Lock()
@@ -108,22 +108,22 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()
 	writes.Writes[0].Status = s.nodeStatus(mariposa.NodeRunning)
 	if res := f.Store.Commit(ctx, writes)[0]; res.Err != nil {
 		s.end("the session could not be stored")
-		return nil, busy("open a session", res.Err)
+		return nil, unavailableError("open a session", res.Err)
 	}
-	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, Beat: f.Beat}})
+	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, HeartbeatInterval: f.Beat}})
 	return s, nil
 }
 
-func check(h *wire.Hello) *wire.Bye {
+func checkHello(h *wire.Hello) *wire.Bye {
 	switch {
 	case h.Protocol != wire.Protocol:
-		return final("the agent speaks protocol %d, this server %d: run the same release on both", h.Protocol, wire.Protocol)
+		return finalError("the agent speaks protocol %d, this server %d: run the same release on both", h.Protocol, wire.Protocol)
 	case !nodeID.MatchString(h.Node):
-		return final("%q cannot be a node's id", h.Node)
+		return finalError("%q cannot be a node's id", h.Node)
 	case h.Name == "" || len(h.Name) > 253:
-		return final("a node needs a name of at most 253 characters")
+		return finalError("a node needs a name of at most 253 characters")
 	case len(h.Key) < 16:
-		return final("a node needs a key of at least 16 characters")
+		return finalError("a node needs a key of at least 16 characters")
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (f *Fleet) register(h *wire.Hello) (next *mariposa.NodeSpec, unit store.Uni
 	hash := hex.EncodeToString(sum[:])
 	r := f.Picture.Nodes.Get(h.Node)
 	if (r == nil || r.Spec().Name != h.Name) && f.nameTaken(h) {
-		return nil, unit, final("another node is named %s: choose a name with --name, or remove that node first", h.Name)
+		return nil, unit, finalError("another node is named %s: choose a name with --name, or remove that node first", h.Name)
 	}
 	if r == nil {
 		next = &mariposa.NodeSpec{
@@ -149,7 +149,7 @@ func (f *Fleet) register(h *wire.Hello) (next *mariposa.NodeSpec, unit store.Uni
 	spec := *r.Spec()
 	switch {
 	case subtle.ConstantTimeCompare([]byte(spec.KeyHash), []byte(hash)) != 1:
-		return nil, unit, final("node %s is known with another key: its data folder was lost or copied; remove the node first", h.Name)
+		return nil, unit, finalError("node %s is known with another key: its data folder was lost or copied; remove the node first", h.Name)
 	case spec.Lost:
 		return nil, unit, &wire.Bye{Reason: "the node was told to play dead"}
 	}
@@ -169,19 +169,19 @@ func (f *Fleet) nameTaken(h *wire.Hello) bool {
 	return false
 }
 
-func final(format string, args ...any) *wire.Bye {
+func finalError(format string, args ...any) *wire.Bye {
 	return &wire.Bye{Reason: mariposa.Errorf(mariposa.InvalidArgument, format, args...).Message, Final: true}
 }
 
-func busy(what string, err error) *wire.Bye {
+func unavailableError(what string, err error) *wire.Bye {
 	slog.Warn("cannot "+what, "err", err)
 	return &wire.Bye{Reason: "the server cannot " + what + " now; try again"}
 }
 
 func leaseName(node string) string { return "node/" + node }
 
-// hear routes changes to the sessions they concern.
-func (f *Fleet) hear(changes []store.Change) {
+// routeChanges routes changes to the sessions they concern.
+func (f *Fleet) routeChanges(changes []store.Change) {
 	byNode := map[string][]message{}
 	touched := map[string][]string{} // projects, and which of their services
 	touch := func(project string, services ...string) { touched[project] = append(touched[project], services...) }
@@ -213,15 +213,15 @@ func (f *Fleet) hear(changes []store.Change) {
 		}
 	}
 	for _, project := range slices.Sorted(maps.Keys(touched)) {
-		for node, ids := range f.hearProject(project, touched[project]) {
+		for node, ids := range f.findChangedValues(project, touched[project]) {
 			byNode[node] = append(byNode[node], message{values: ids})
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for node, told := range byNode {
+	for node, notified := range byNode {
 		if s := f.sessions[node]; s != nil {
-			s.inbox.Put(told...)
+			s.inbox.Put(notified...)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 		heard, s := f.LastHeard(r.ID)
 		if st.Replica != f.Replica && s == nil {
 			if others == nil {
-				others = f.lookAround(ctx, now)
+				others = f.findReplicas(ctx, now)
 			}
 			gone, dead := others.goneSince(st.Replica)
 			if !dead {
@@ -277,38 +277,38 @@ func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.Nod
 func (f *Fleet) LastHeard(node string) (time.Time, *Session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at, ok := f.heard[node]
+	at, ok := f.lastHeard[node]
 	if !ok {
 		at = f.began
 	}
 	return at, f.sessions[node]
 }
 
-// soon is how long a session that has just begun is waited for.
-const soon = 2 * time.Second
+// sessionTimeout is how long a session that has just begun is waited for.
+const sessionTimeout = 2 * time.Second
 
-// reach finds the session of an instance's node, once it knows its instances.
-func (f *Fleet) reach(ctx context.Context, node, instance string) (*Session, error) {
+// awaitSession finds the session of an instance's node, once it knows its instances.
+func (f *Fleet) awaitSession(ctx context.Context, node, instance string) (*Session, error) {
 	if _, s := f.LastHeard(node); s != nil {
 		select {
 		case <-s.ready:
 			return s, nil
 		case <-ctx.Done():
-		case <-time.After(soon):
+		case <-time.After(sessionTimeout):
 		}
 	}
-	return nil, mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.whereabouts(node))
+	return nil, mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.describeAbsence(node))
 }
 
-func (f *Fleet) note(s *Session) {
+func (f *Fleet) addSession(s *Session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.sessions[s.node] == s {
-		f.heard[s.node] = f.Clock.Now()
+		f.lastHeard[s.node] = f.Clock.Now()
 	}
 }
 
-func (f *Fleet) drop(s *Session) {
+func (f *Fleet) removeSession(s *Session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.sessions[s.node] == s {

@@ -19,7 +19,7 @@ func TestASessionBeginsWithAWelcomeAndASnapshot(t *testing.T) {
 		store.Write{Kind: mariposa.KindInstance, ID: "i1", Status: &mariposa.InstanceStatus{State: mariposa.StateRunning, Generation: 1}})
 	p := r.connect("n1")
 	got := p.heard()
-	if len(got) != 3 || got[0].Welcome == nil || got[0].Welcome.Cluster != "memory" || got[0].Welcome.Beat != 5*time.Second || got[1].Provide == nil || got[2].Assign == nil {
+	if len(got) != 3 || got[0].Welcome == nil || got[0].Welcome.Cluster != "memory" || got[0].Welcome.HeartbeatInterval != 5*time.Second || got[1].Provide == nil || got[2].Assign == nil {
 		t.Fatalf("heard %+v", got)
 	}
 	a := got[2].Assign
@@ -64,7 +64,7 @@ func TestChangesOfTheSpecReachTheNodeAndNoOther(t *testing.T) {
 	r.project("p", manifestBody)
 	p, q := r.connect("n1"), r.connect("n2")
 	r.commit(put("i1", instance("i1", "n1", "web")))
-	p.report(is("i1", mariposa.StateRunning))
+	p.report(statusItem("i1", mariposa.StateRunning))
 	gone := instance("i1", "n1", "web")
 	gone.Goal, gone.Generation = mariposa.GoalGone, 2
 	r.commit(put("i1", gone))
@@ -152,11 +152,11 @@ func TestTheSecondSessionOfANodeFencesTheFirst(t *testing.T) {
 	if bye := first.heard()[len(first.heard())-1].Bye; bye == nil || bye.Final || !first.isClosed() {
 		t.Error("the first was not told")
 	}
-	first.report(is("i1", mariposa.StateFailed))
+	first.report(statusItem("i1", mariposa.StateFailed))
 	if st := r.status("i1"); st.State != "" {
 		t.Errorf("the first still writes: %+v", st)
 	}
-	second.report(is("i1", mariposa.StateRunning))
+	second.report(statusItem("i1", mariposa.StateRunning))
 	if st := r.status("i1"); st.State != mariposa.StateRunning {
 		t.Errorf("the second does not: %+v", st)
 	}
@@ -174,7 +174,7 @@ func TestASessionThatAnotherReplicaTookOverIsFencedByTheStore(t *testing.T) {
 	if _, err := r.store.Seize(t.Context(), "r2", "node/n1"); err != nil {
 		t.Fatal(err)
 	}
-	first.report(is("i1", mariposa.StateFailed))
+	first.report(statusItem("i1", mariposa.StateFailed))
 	if st := r.status("i1"); st.State != "" || first.err == nil || !first.isClosed() {
 		t.Errorf("wrote %+v, ended with %v", st, first.err)
 	}
@@ -223,7 +223,7 @@ func TestANodeIsUnknownAfterThreeBeatsAndRunsAgainOnReturn(t *testing.T) {
 	p := r.connect("n1")
 	for range 10 { // as long as it is heard of, all is well
 		r.clk.Pass(5 * time.Second)
-		p.say(wire.Frame{Beat: &wire.Beat{Seen: int64(len(p.heard()))}})
+		p.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: int64(len(p.heard()))}})
 		r.run()
 		r.fleet.Tick(t.Context())
 	}
@@ -272,7 +272,7 @@ func TestNobodyIsJudgedForAnOutageOfTheStore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.connect("n1")
-	r.store.mood(store.ErrUnavailable, nil)
+	r.store.setFault(store.ErrUnavailable, nil)
 	p.session.End("a hiccup of the network")
 	for range 6 {
 		r.clk.Pass(5 * time.Second)
@@ -280,7 +280,7 @@ func TestNobodyIsJudgedForAnOutageOfTheStore(t *testing.T) {
 			t.Fatalf("without a store: %+v", bye)
 		}
 	}
-	r.store.mood(nil, nil)
+	r.store.setFault(nil, nil)
 	r.fleet.Tick(t.Context()) // before its next try
 	if _, st := r.node("n1"); st.State != mariposa.NodeRunning {
 		t.Errorf("it is %+v, and it was not its fault", st)
@@ -326,15 +326,15 @@ func TestWhatCannotBeWrittenNowIsWrittenLater(t *testing.T) {
 	r.project("p", manifestBody)
 	r.commit(put("i1", instance("i1", "n1", "web")), put("i2", instance("i2", "n1", "web")))
 	p := r.connect("n1")
-	r.store.mood(store.ErrUnavailable, nil)
-	p.report(is("i1", mariposa.StateRunning))
+	r.store.setFault(store.ErrUnavailable, nil)
+	p.report(statusItem("i1", mariposa.StateRunning))
 	p.say(wire.Frame{Report: &wire.Report{Inventory: true, Quarantined: []mariposa.Quarantined{{ID: "q"}}}})
 	r.run()
-	p.report(is("i1", mariposa.StateFailed), is("i2", mariposa.StateRunning))
+	p.report(statusItem("i1", mariposa.StateFailed), statusItem("i2", mariposa.StateRunning))
 	if r.status("i1").State != "" || p.isClosed() {
 		t.Fatal("an outage ends no session")
 	}
-	r.store.mood(nil, nil)
+	r.store.setFault(nil, nil)
 	r.clk.Pass(time.Second)
 	r.run()
 	_, st := r.node("n1")
@@ -349,8 +349,8 @@ func TestTheNextTryIsTakenBackWhenTheSessionEnds(t *testing.T) {
 	r.project("p", manifestBody)
 	r.commit(put("i1", instance("i1", "n1", "web")))
 	p := r.connect("n1")
-	r.store.mood(store.ErrUnavailable, nil)
-	p.report(is("i1", mariposa.StateRunning))
+	r.store.setFault(store.ErrUnavailable, nil)
+	p.report(statusItem("i1", mariposa.StateRunning))
 	p.session.End("gone")
 	r.clk.Pass(0)
 	left := r.clk.Waiting()
@@ -365,16 +365,16 @@ func TestMovesThatCannotBeAreIgnored(t *testing.T) {
 	r.project("p", manifestBody)
 	r.commit(put("i1", instance("i1", "n1", "web")))
 	p := r.connect("n1")
-	p.report(is("i1", mariposa.StateRunning))
-	p.report(is("i1", mariposa.StateFailed))
+	p.report(statusItem("i1", mariposa.StateRunning))
+	p.report(statusItem("i1", mariposa.StateFailed))
 	for _, s := range []mariposa.State{mariposa.StateDraining, mariposa.StateUnknown, mariposa.StatePending, ""} {
-		p.report(is("i1", s))
+		p.report(statusItem("i1", s))
 		if st := r.status("i1"); st.State != mariposa.StateFailed {
 			t.Errorf("%q followed failed: %+v", s, st)
 		}
 	}
-	p.report(is("i1", mariposa.StateDestroyed))
-	p.report(is("i1", mariposa.StateRunning))
+	p.report(statusItem("i1", mariposa.StateDestroyed))
+	p.report(statusItem("i1", mariposa.StateRunning))
 	if st := r.status("i1"); st.State != mariposa.StateDestroyed || p.isClosed() {
 		t.Errorf("it is %+v", st)
 	}
@@ -387,7 +387,7 @@ func TestTwoMovesBeforeTheFeedHasCaughtUpAreHeldAgainstEachOther(t *testing.T) {
 	r.commit(put("i1", instance("i1", "n1", "web")))
 	p := r.connect("n1")
 	for _, s := range []mariposa.State{mariposa.StateRunning, mariposa.StateFailed, mariposa.StateDraining} {
-		p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{is("i1", s)}}})
+		p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{statusItem("i1", s)}}})
 		if err := p.session.Step(t.Context()); err != nil { // the picture stands still
 			t.Fatal(err)
 		}
@@ -403,15 +403,15 @@ func TestTheSameSaidTwiceIsWrittenOnce(t *testing.T) {
 	r.project("p", manifestBody)
 	r.commit(put("i1", instance("i1", "n1", "web")))
 	p := r.connect("n1")
-	p.report(is("i1", mariposa.StateRunning))
+	p.report(statusItem("i1", mariposa.StateRunning))
 	at := r.pic.Revision()
 	since := r.status("i1").Since
 	r.clk.Pass(time.Second)
-	p.report(is("i1", mariposa.StateRunning))
+	p.report(statusItem("i1", mariposa.StateRunning))
 	if r.pic.Revision() != at {
 		t.Error("it was written again")
 	}
-	more := is("i1", mariposa.StateRunning)
+	more := statusItem("i1", mariposa.StateRunning)
 	more.Status.Restarts = 1
 	p.report(more)
 	if st := r.status("i1"); st.Restarts != 1 || st.Since != since {
@@ -426,7 +426,7 @@ func TestANodeSpeaksForItsOwnInstancesAlone(t *testing.T) {
 	r.commit(put("i1", instance("i1", "n1", "web")))
 	r.connect("n1")
 	p := r.connect("n2")
-	p.report(is("i1", mariposa.StateFailed), is("nobody", mariposa.StateRunning))
+	p.report(statusItem("i1", mariposa.StateFailed), statusItem("nobody", mariposa.StateRunning))
 	if st := r.status("i1"); st.State != "" || p.isClosed() {
 		t.Errorf("it is %+v", st)
 	}
@@ -439,7 +439,7 @@ func (r *rig) debts(n int) []string {
 	u := store.Unit{}
 	for _, id := range all {
 		spec := instance(id, "n1", "web")
-		spec.Goal, spec.Generation, spec.Debt, spec.Project = mariposa.GoalGone, 2, true, "deleted"
+		spec.Goal, spec.Generation, spec.Orphaned, spec.Project = mariposa.GoalGone, 2, true, "deleted"
 		u.Writes = append(u.Writes, put(id, spec))
 		u.Claims = append(u.Claims, store.Claim{Node: "n1", Take: mariposa.Resources{Instances: 1, Memory: spec.Memory}})
 	}
@@ -467,8 +467,8 @@ func TestADebtIsSettledWhenItIsDestroyed(t *testing.T) {
 	if got := p.assigned(); len(got) != 3 || got[0].Goal != mariposa.GoalGone || got[0].Name == "" {
 		t.Fatalf("told %+v", got)
 	}
-	p.report(is("i0000", mariposa.StateStopping), is("i0001", mariposa.StateDestroyed))
-	p.report(is("i0001", mariposa.StateDestroyed))
+	p.report(statusItem("i0000", mariposa.StateStopping), statusItem("i0001", mariposa.StateDestroyed))
+	p.report(statusItem("i0001", mariposa.StateDestroyed))
 	if r.pic.Instances.Len() != 2 {
 		t.Errorf("%d are left", r.pic.Instances.Len())
 	}
@@ -483,10 +483,10 @@ func TestADebtGivesItsClaimBackOnceHoweverOftenItIsTried(t *testing.T) {
 	r.commit(put("z", instance("z", "n1", "web")))
 	p := r.connect("n1")
 	// The units of the debts are stored, the one beside them is not.
-	r.store.mood(store.ErrUnavailable, func(u store.Unit) bool { return u.Writes[0].ID == "z" })
-	items := []wire.Status{is("z", mariposa.StateRunning)}
+	r.store.setFault(store.ErrUnavailable, func(u store.Unit) bool { return u.Writes[0].ID == "z" })
+	items := []wire.Status{statusItem("z", mariposa.StateRunning)}
 	for _, id := range all {
-		items = append(items, is(id, mariposa.StateDestroyed))
+		items = append(items, statusItem(id, mariposa.StateDestroyed))
 	}
 	p.say(wire.Frame{Report: &wire.Report{Items: items}})
 	for range 3 { // the picture stands still meanwhile
@@ -495,7 +495,7 @@ func TestADebtGivesItsClaimBackOnceHoweverOftenItIsTried(t *testing.T) {
 		}
 		r.clk.Pass(time.Second)
 	}
-	r.store.mood(nil, nil)
+	r.store.setFault(nil, nil)
 	r.run()
 	r.clk.Pass(time.Second)
 	r.run()
@@ -511,14 +511,14 @@ func TestADebtGivesItsClaimBackOnceThoughNobodyLearnsOfIt(t *testing.T) {
 	r.debts(2)
 	p := r.connect("n1")
 	r.store.lies = true // the answer is lost, not the commit
-	r.store.mood(store.ErrUnavailable, nil)
-	p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{is("i0000", mariposa.StateDestroyed)}}})
+	r.store.setFault(store.ErrUnavailable, nil)
+	p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{statusItem("i0000", mariposa.StateDestroyed)}}})
 	for range 3 {
 		if err := p.session.Step(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.store.mood(nil, nil)
+	r.store.setFault(nil, nil)
 	r.clk.Pass(time.Second)
 	if err := p.session.Step(t.Context()); err != nil {
 		t.Fatal(err)
@@ -536,7 +536,7 @@ func TestADebtThatWasKnownAsDestroyedIsSettledToo(t *testing.T) {
 	r.debts(1)
 	r.commit(store.Write{Kind: mariposa.KindInstance, ID: "i0000", Status: &mariposa.InstanceStatus{State: mariposa.StateDestroyed, Generation: 1}})
 	p := r.connect("n1")
-	p.report(is("i0000", mariposa.StateDestroyed))
+	p.report(statusItem("i0000", mariposa.StateDestroyed))
 	if r.pic.Instances.Len() != 0 {
 		t.Error("nobody will ever settle it")
 	}
@@ -581,13 +581,13 @@ func TestAGapOrAFrameOutOfPlaceEndsTheSession(t *testing.T) {
 		name string
 		say  func(*peer)
 	}{
-		{"a gap", func(p *peer) { p.seq++; p.say(wire.Frame{Beat: &wire.Beat{}}) }},
+		{"a gap", func(p *peer) { p.seq++; p.say(wire.Frame{Heartbeat: &wire.Heartbeat{}}) }},
 		{"a second hello", func(p *peer) { p.say(wire.Frame{Hello: hello("n1")}) }},
 		{"a server's word", func(p *peer) { p.say(wire.Frame{Assign: &wire.Assign{}}) }},
 		{"a goodbye", func(p *peer) { p.say(wire.Frame{Bye: &wire.Bye{Reason: "night"}}) }},
 		{"frames that were never seen", func(p *peer) {
 			for range 3 {
-				p.say(wire.Frame{Beat: &wire.Beat{Seen: 0}})
+				p.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 0}})
 			}
 		}},
 	} {
@@ -601,9 +601,9 @@ func TestAGapOrAFrameOutOfPlaceEndsTheSession(t *testing.T) {
 	}
 	r := newRig(t)
 	p := r.connect("n1")
-	p.say(wire.Frame{Beat: &wire.Beat{Seen: 2}})
+	p.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 2}})
 	p.seq-- // the same once more
-	p.say(wire.Frame{Beat: &wire.Beat{Seen: 2}})
+	p.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: 2}})
 	r.run()
 	if p.err != nil || len(p.heard()) != 4 {
 		t.Errorf("a doubled frame: %v, %d frames", p.err, len(p.heard()))

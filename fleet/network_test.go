@@ -22,10 +22,10 @@ func TestANodeIsToldOfItsPartOfANetworkAndWhatItSaysIsStored(t *testing.T) {
 	i.Networks = []mariposa.Join{{Network: "net", Attachment: "a1", Name: "backend"}}
 	r.commit(put("i1", i), store.Write{Kind: mariposa.KindAttachment, ID: "a1", Spec: attachment("n1", mariposa.GoalKept)})
 	frames := p.heard()
-	if told := frames[len(frames)-2].Provide; told == nil || len(told.Items) != 1 || told.Items[0] != (wire.Provision{
+	if notified := frames[len(frames)-2].Provide; notified == nil || len(notified.Items) != 1 || notified.Items[0] != (wire.Provision{
 		Kind: mariposa.KindNetwork, ID: "a1", Name: "backend", Compute: mariposa.ComputeDummy, Goal: mariposa.GoalKept,
 	}) {
-		t.Errorf("told %+v", told)
+		t.Errorf("told %+v", notified)
 	}
 	if a := frames[len(frames)-1].Assign; a == nil || len(a.Items[0].Networks) != 1 || a.Items[0].Networks[0].Attachment != "a1" {
 		t.Errorf("then %+v", a)

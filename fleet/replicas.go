@@ -17,8 +17,8 @@ type replicas struct {
 	living map[string]bool
 }
 
-// lookAround asks the store which replicas live.
-func (f *Fleet) lookAround(ctx context.Context, now time.Time) *replicas {
+// findReplicas asks the store which replicas live.
+func (f *Fleet) findReplicas(ctx context.Context, now time.Time) *replicas {
 	r := &replicas{f: f, now: now, living: map[string]bool{}}
 	leases, err := f.Store.Leases(ctx, store.ReplicaPrefix)
 	if err != nil {
@@ -41,13 +41,13 @@ func (r *replicas) goneSince(replica string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	if r.living[replica] {
-		delete(r.f.gone, replica)
+		delete(r.f.goneReplicas, replica)
 		return time.Time{}, false
 	}
-	since, seen := r.f.gone[replica]
+	since, seen := r.f.goneReplicas[replica]
 	if !seen {
 		since = r.now
-		r.f.gone[replica] = since
+		r.f.goneReplicas[replica] = since
 	}
 	return since, true
 }
@@ -58,6 +58,6 @@ func (f *Fleet) Reachable(r *store.Node) bool {
 	st := r.Status()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, dead := f.gone[st.Replica]
+	_, dead := f.goneReplicas[st.Replica]
 	return f.sessions[r.ID] != nil || (st.Replica != f.Replica && !dead)
 }

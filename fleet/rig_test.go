@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// moody is a store that can be told to fail.
-type moody struct {
+// faultyStore is a store that can be told to fail.
+type faultyStore struct {
 	store.Store
 	mu   sync.Mutex
 	fail error
@@ -42,13 +42,13 @@ type moody struct {
 	lies bool                  // it says so and commits nevertheless
 }
 
-func (m *moody) mood(err error, only func(store.Unit) bool) {
+func (m *faultyStore) setFault(err error, only func(store.Unit) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fail, m.only = err, only
 }
 
-func (m *moody) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (m *faultyStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	m.mu.Lock()
 	fail, only, lies := m.fail, m.only, m.lies
 	m.mu.Unlock()
@@ -66,7 +66,7 @@ func (m *moody) Commit(ctx context.Context, units ...store.Unit) []store.Result 
 	return out
 }
 
-func (m *moody) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
+func (m *faultyStore) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
 	m.mu.Lock()
 	fail := m.fail
 	m.mu.Unlock()
@@ -80,7 +80,7 @@ func (m *moody) Seize(ctx context.Context, holder, name string) (store.Lease, er
 type rig struct {
 	t     *testing.T
 	clk   *clocktest.Virtual
-	store *moody
+	store *faultyStore
 	pic   *picture.Picture
 	fleet *fleet.Fleet
 	open  []*peer
@@ -89,7 +89,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	clk := clocktest.New()
-	r := &rig{t: t, clk: clk, store: &moody{Store: memory.New(clk)}}
+	r := &rig{t: t, clk: clk, store: &faultyStore{Store: memory.New(clk)}}
 	r.boot("r1")
 	return r
 }
@@ -102,7 +102,7 @@ func (r *rig) boot(replica string) {
 		r.t.Fatal(err)
 	}
 	r.fleet, err = fleet.New(r.t.Context(), fleet.Options{
-		Store: r.store, Picture: r.pic, Shelf: picture.NewShelf(r.store, seal.NewVault(seal.NewRing(), r.store)), Clock: r.clk, Replica: replica,
+		Store: r.store, Picture: r.pic, Cache: picture.NewVersionCache(r.store, seal.NewVault(seal.NewRing(), r.store)), Clock: r.clk, Replica: replica,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -216,7 +216,7 @@ func (p *peer) report(items ...wire.Status) {
 	p.r.run()
 }
 
-func is(id string, state mariposa.State) wire.Status {
+func statusItem(id string, state mariposa.State) wire.Status {
 	return wire.Status{ID: id, Status: mariposa.InstanceStatus{State: state, Generation: 1}}
 }
 

@@ -26,8 +26,8 @@ import (
 	"mariposa/wire"
 )
 
-// plane is a control plane without an engine, over loopback.
-type plane struct {
+// testServer is a control plane without an engine, over loopback.
+type testServer struct {
 	t      *testing.T
 	ctx    context.Context //nolint:containedctx // the life of the test
 	store  *memory.Store
@@ -43,16 +43,16 @@ type plane struct {
 // quick is how often agents beat that are soon to be missed.
 const quick = 200 * time.Millisecond
 
-func newPlane(t *testing.T, beat time.Duration) *plane {
+func newTestServer(t *testing.T, beat time.Duration) *testServer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	p := &plane{t: t, ctx: ctx, store: memory.New(clock.Real{}), client: &http.Client{Transport: &http.Transport{}}}
+	p := &testServer{t: t, ctx: ctx, store: memory.New(clock.Real{}), client: &http.Client{Transport: &http.Transport{}}}
 	var err error
 	if p.pic, err = picture.Open(ctx, p.store); err != nil {
 		t.Fatal(err)
 	}
 	p.fleet, err = fleet.New(ctx, fleet.Options{
-		Store: p.store, Picture: p.pic, Shelf: picture.NewShelf(p.store, seal.NewVault(seal.NewRing(), p.store)), Clock: clock.Real{}, Replica: "r1", Beat: beat,
+		Store: p.store, Picture: p.pic, Cache: picture.NewVersionCache(p.store, seal.NewVault(seal.NewRing(), p.store)), Clock: clock.Real{}, Replica: "r1", Beat: beat,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func newPlane(t *testing.T, beat time.Duration) *plane {
 	return p
 }
 
-func (p *plane) serve(w http.ResponseWriter, r *http.Request) {
+func (p *testServer) serve(w http.ResponseWriter, r *http.Request) {
 	p.dials.Add(1)
 	if r.URL.Path != agent.Path || r.Header.Get("Authorization") != "Bearer the join token" {
 		w.WriteHeader(http.StatusUnauthorized)
@@ -89,7 +89,7 @@ func (p *plane) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // dial connects as an agent would.
-func (p *plane) dial() (*wire.Pipe, *websocket.Conn) {
+func (p *testServer) dial() (*wire.Pipe, *websocket.Conn) {
 	p.t.Helper()
 	conn, _, err := websocket.Dial(p.ctx, strings.Replace(p.url, "http", "ws", 1)+agent.Path, &websocket.DialOptions{
 		HTTPClient: p.client, HTTPHeader: http.Header{"Authorization": {"Bearer the join token"}},
@@ -101,7 +101,7 @@ func (p *plane) dial() (*wire.Pipe, *websocket.Conn) {
 }
 
 // until waits for the picture to show something.
-func (p *plane) until(what string, ok func() bool) {
+func (p *testServer) until(what string, ok func() bool) {
 	p.t.Helper()
 	for {
 		at := p.pic.Revision()
@@ -116,7 +116,7 @@ func (p *plane) until(what string, ok func() bool) {
 	}
 }
 
-func (p *plane) epoch(node string) int64 {
+func (p *testServer) epoch(node string) int64 {
 	if r := p.pic.Get(mariposa.KindNode, node); r != nil {
 		if st, _ := r.Status.(*mariposa.NodeStatus); st != nil && st.State == mariposa.NodeRunning {
 			return st.Epoch
@@ -125,7 +125,7 @@ func (p *plane) epoch(node string) int64 {
 	return 0
 }
 
-func (p *plane) state(id string) mariposa.State {
+func (p *testServer) state(id string) mariposa.State {
 	r := p.pic.Get(mariposa.KindInstance, id)
 	if r == nil {
 		return ""
@@ -134,7 +134,7 @@ func (p *plane) state(id string) mariposa.State {
 	return mariposa.StateOf(r.Spec.(*mariposa.InstanceSpec), st)
 }
 
-func (p *plane) commit(ws ...store.Write) {
+func (p *testServer) commit(ws ...store.Write) {
 	p.t.Helper()
 	if res := p.store.Commit(p.ctx, store.Unit{Writes: ws})[0]; res.Err != nil {
 		p.t.Fatal(res.Err)
@@ -142,7 +142,7 @@ func (p *plane) commit(ws ...store.Write) {
 }
 
 // agent runs a node until stop is called; it returns what Run said.
-func (p *plane) agent(token string, h wire.Hello, drivers ...driver.Driver) (stop func() error) {
+func (p *testServer) agent(token string, h wire.Hello, drivers ...driver.Driver) (stop func() error) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -155,7 +155,7 @@ func (p *plane) agent(token string, h wire.Hello, drivers ...driver.Driver) (sto
 }
 
 // refused runs a node that is expected to give up by itself.
-func (p *plane) refused(token string, h wire.Hello, drivers ...driver.Driver) error {
+func (p *testServer) refused(token string, h wire.Hello, drivers ...driver.Driver) error {
 	p.t.Helper()
 	ended := make(chan error, 1)
 	go func() {
@@ -172,7 +172,7 @@ func (p *plane) refused(token string, h wire.Hello, drivers ...driver.Driver) er
 
 func TestInstancesComeUpOverARealConnectionAndOutliveIt(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t, quick)
+	p := newTestServer(t, quick)
 	world := dummy.NewWorld(1)
 	d := dummy.New(world, clock.Real{})
 	stop := p.agent("the join token", *hello("n1"), d)
@@ -231,7 +231,7 @@ func TestInstancesComeUpOverARealConnectionAndOutliveIt(t *testing.T) {
 
 func TestAWrongJoinTokenIsAFinalRefusal(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t, quick)
+	p := newTestServer(t, quick)
 	err := p.refused("a guess", *hello("n1"), dummy.New(dummy.NewWorld(1), clock.Real{}))
 	if err == nil || !strings.Contains(err.Error(), "join token is not right") {
 		t.Errorf("got %v", err)
@@ -243,7 +243,7 @@ func TestAWrongJoinTokenIsAFinalRefusal(t *testing.T) {
 
 func TestAFinalRefusalReachesTheAgent(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t, quick)
+	p := newTestServer(t, quick)
 	stop := p.agent("the join token", *hello("n1"), dummy.New(dummy.NewWorld(1), clock.Real{}))
 	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
 	other := hello("n1")
@@ -265,7 +265,7 @@ func (cannotList) List(context.Context) ([]driver.Observed, error) { return nil,
 
 func TestAnAgentThatCannotListNeverConnects(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t, quick)
+	p := newTestServer(t, quick)
 	err := p.refused("the join token", *hello("n1"), cannotList{dummy.New(dummy.NewWorld(1), clock.Real{})})
 	if !errors.Is(err, errCannotList) || p.dials.Load() != 0 {
 		t.Errorf("got %v after %d dials", err, p.dials.Load())
@@ -274,10 +274,10 @@ func TestAnAgentThatCannotListNeverConnects(t *testing.T) {
 
 func TestWhoDoesNotSayHelloIsSentAway(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t, quick)
+	p := newTestServer(t, quick)
 	pipe, _ := p.dial()
 	defer pipe.Close()
-	pipe.Send(wire.Frame{Seq: 1, Beat: &wire.Beat{}})
+	pipe.Send(wire.Frame{Seq: 1, Heartbeat: &wire.Heartbeat{}})
 	f, err := pipe.Read(p.ctx)
 	if err != nil || f.Bye == nil || !f.Bye.Final {
 		t.Errorf("got %+v, %v", f, err)

@@ -35,16 +35,16 @@ type Session struct {
 	why   string // it has ended
 	retry func() // takes the next try to store back
 
-	order          wire.Order
-	sentAtBeats    [2]int64                            // the newest frame sent at the beat before last, and at the last
-	opened         bool                                // the snapshot has been sent
-	pending        map[string]*mariposa.InstanceStatus // reported, not yet stored
-	recent         map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
-	recentAt       int64
-	provided       map[string]wire.Provided // reported of resources, not yet stored
-	quarantine     []mariposa.Quarantined
-	quarantineNews bool
-	ready          chan struct{} // closed once the node knows its instances: they can be asked about
+	order             wire.FrameOrder
+	sentAtBeats       [2]int64                            // the newest frame sent at the beat before last, and at the last
+	snapshotSent      bool                                // the snapshot has been sent
+	pending           map[string]*mariposa.InstanceStatus // reported, not yet stored
+	recent            map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
+	recentAt          int64
+	provided          map[string]wire.Provided // reported of resources, not yet stored
+	quarantine        []mariposa.Quarantined
+	quarantineChanged bool
+	ready             chan struct{} // closed once the node knows its instances: they can be asked about
 }
 
 // message is one thing a session is told; an empty one is a nudge.
@@ -70,7 +70,7 @@ func (s *Session) Node() string { return s.node }
 
 // Receive hands the session a frame from its agent. Any frame is a sign of life.
 func (s *Session) Receive(f wire.Frame) {
-	s.f.note(s)
+	s.f.addSession(s)
 	s.inbox.Put(message{frame: &f})
 }
 
@@ -89,44 +89,44 @@ func (s *Session) Step(ctx context.Context) error {
 	for _, m := range s.inbox.Take() {
 		switch {
 		case m.frame != nil:
-			if err := s.take(ctx, m.frame); err != nil {
+			if err := s.handleFrame(ctx, m.frame); err != nil {
 				return err
 			}
 		case m.values != nil:
 			values = append(values, m.values...)
 		case m.change == nil: // a nudge to try again
 		case m.change.Record.Kind == mariposa.KindNode:
-			if s.hearNode(m.change) {
+			if s.handleNodeChange(m.change) {
 				open = true
 			}
 		default:
 			changed = append(changed, *m.change)
 		}
 	}
-	if open && !s.opened {
-		s.opened = true
+	if open && !s.snapshotSent {
+		s.snapshotSent = true
 		if err := s.sendSnapshot(ctx); err != nil {
 			return err
 		}
 		close(s.ready)
-	} else if s.opened {
+	} else if s.snapshotSent {
 		records := s.records(values)
 		if err := s.sendValues(ctx, records); err != nil {
 			return err
 		}
-		if err := s.sendFrames(ctx, stopping(records)); err != nil { // they may have less time by now
+		if err := s.sendFrames(ctx, stoppingInstances(records)); err != nil { // they may have less time by now
 			return err
 		}
 		if err := s.sendChanges(ctx, changed); err != nil {
 			return err
 		}
 	}
-	return s.store(ctx)
+	return s.storePending(ctx)
 }
 
-// hearNode notices when the session's own opening has come through the feed:
+// handleNodeChange notices when the session's own opening has come through the feed:
 // from then on the picture shows everything that was there before it.
-func (s *Session) hearNode(c *store.Change) bool {
+func (s *Session) handleNodeChange(c *store.Change) bool {
 	if c.Deleted {
 		s.end("the node was removed")
 		return false
@@ -136,22 +136,22 @@ func (s *Session) hearNode(c *store.Change) bool {
 		s.end("the node was told to play dead")
 		return false
 	}
-	if c.Spec && s.opened {
+	if c.Spec && s.snapshotSent {
 		s.sendTombstones(spec.Purge)
 	}
 	st, _ := c.Record.Status.(*mariposa.NodeStatus)
 	return st != nil && st.Epoch == s.epoch
 }
 
-func (s *Session) take(ctx context.Context, f *wire.Frame) error {
+func (s *Session) handleFrame(ctx context.Context, f *wire.Frame) error {
 	if next, err := s.order.Accept(f.Seq); err != nil || !next {
 		return err
 	}
 	switch {
 	case f.Report != nil:
-		s.takeReport(ctx, f.Report)
-	case f.Beat != nil:
-		return s.takeBeat(f.Beat)
+		s.handleReport(ctx, f.Report)
+	case f.Heartbeat != nil:
+		return s.handleHeartbeat(f.Heartbeat)
 	case f.Bye != nil:
 		return errors.New("the agent said goodbye: " + f.Bye.Reason)
 	default:
@@ -160,20 +160,20 @@ func (s *Session) take(ctx context.Context, f *wire.Frame) error {
 	return nil
 }
 
-// takeBeat answers, and ends the session when a frame sent before the beat
+// handleHeartbeat answers, and ends the session when a frame sent before the beat
 // before last was never seen: one that is merely slow has a whole beat to come.
-func (s *Session) takeBeat(b *wire.Beat) error {
+func (s *Session) handleHeartbeat(b *wire.Heartbeat) error {
 	if b.Seen < s.sentAtBeats[0] {
 		return errors.New("a frame to the agent was lost")
 	}
-	s.send(wire.Frame{Beat: &wire.Beat{Seen: s.order.Seen()}})
+	s.send(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: s.order.Seen()}})
 	s.mu.Lock()
 	s.sentAtBeats = [2]int64{s.sentAtBeats[1], s.seq}
 	s.mu.Unlock()
 	return nil
 }
 
-func (s *Session) takeReport(ctx context.Context, r *wire.Report) {
+func (s *Session) handleReport(ctx context.Context, r *wire.Report) {
 	for i := range r.Items {
 		it := &r.Items[i]
 		known := s.f.Picture.Instances.Get(it.ID)
@@ -181,19 +181,19 @@ func (s *Session) takeReport(ctx context.Context, r *wire.Report) {
 			continue // collected before, or never this node's
 		}
 		next := it.Status
-		s.hide(ctx, known.Spec(), &next)
-		if s.settle(it.ID, known, &next) {
+		s.maskSecrets(ctx, known.Spec(), &next)
+		if s.completeStatus(it.ID, known, &next) {
 			s.pending[it.ID] = &next
 		}
 	}
-	s.takeProvided(r.Provided)
+	s.handleProvided(r.Provided)
 	if r.Inventory && !slices.Equal(r.Quarantined, s.quarantine) {
-		s.quarantine, s.quarantineNews = r.Quarantined, true
+		s.quarantine, s.quarantineChanged = r.Quarantined, true
 	}
 }
 
-// settle completes a reported status and says whether it is news.
-func (s *Session) settle(id string, known *store.Instance, next *mariposa.InstanceStatus) bool {
+// completeStatus completes a reported status and says whether it is news.
+func (s *Session) completeStatus(id string, known *store.Instance, next *mariposa.InstanceStatus) bool {
 	last := known.Status()
 	if r := s.recent[id]; r != nil {
 		last = r
@@ -212,27 +212,27 @@ func (s *Session) settle(id string, known *store.Instance, next *mariposa.Instan
 	next.Since = s.f.Clock.Now()
 	if last != nil && from == next.State {
 		next.Since = last.Since
-		return !sameStatus(last, next) || (owed(known, next) && s.recent[id] == nil)
+		return !sameStatus(last, next) || (settlesRecord(known, next) && s.recent[id] == nil)
 	}
 	return true
 }
 
-// owed reports whether an instance is settled with this status because no planner
-// collects it: it is a debt, or nobody manages it and it was to go.
-func owed(known *store.Instance, st *mariposa.InstanceStatus) bool {
+// settlesRecord reports whether an instance is settled with this status because no planner
+// collects it: it is orphaned, or nobody manages it and it was to go.
+func settlesRecord(known *store.Instance, st *mariposa.InstanceStatus) bool {
 	spec := known.Spec()
-	return (spec.Debt || (!spec.Managed && spec.Goal == mariposa.GoalGone)) && st.State == mariposa.StateDestroyed
+	return (spec.Orphaned || (!spec.Managed && spec.Goal == mariposa.GoalGone)) && st.State == mariposa.StateDestroyed
 }
 
 func sameStatus(a, b *mariposa.InstanceStatus) bool {
 	return a.State == b.State && a.Health == b.Health && a.Generation == b.Generation && a.PhysicalID == b.PhysicalID &&
-		a.Restarts == b.Restarts && a.Bounces == b.Bounces && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
+		a.Restarts == b.Restarts && a.ManualRestarts == b.ManualRestarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
 }
 
-// store writes down what was reported. What cannot be written now is kept and
+// storePending writes down what was reported. What cannot be written now is kept and
 // tried again.
-func (s *Session) store(ctx context.Context) error {
-	if len(s.pending) == 0 && len(s.provided) == 0 && !s.quarantineNews {
+func (s *Session) storePending(ctx context.Context) error {
+	if len(s.pending) == 0 && len(s.provided) == 0 && !s.quarantineChanged {
 		return nil
 	}
 	batches := slices.Concat(s.provisionBatches(false), s.batches(), s.provisionBatches(true))
@@ -244,22 +244,22 @@ func (s *Session) store(ctx context.Context) error {
 		switch {
 		case res.Err == nil, errors.Is(res.Err, store.ErrConflict): // a conflict: the debt was settled before
 			s.recentAt = max(s.recentAt, res.Last)
-			s.stored(batches[i])
+			s.markStored(batches[i])
 		case errors.Is(res.Err, store.ErrFenced):
 			return errors.New("the node has opened another session")
 		default:
 			slog.Warn("cannot write what a node reports; trying again", "node", s.node, "err", res.Err)
-			s.tryLater()
+			s.retryLater()
 		}
 	}
 	return nil
 }
 
-// stored moves what was written out of the way; a batch of nothing stands for the
+// markStored moves what was written out of the way; a batch of nothing stands for the
 // quarantine.
-func (s *Session) stored(b batch) {
+func (s *Session) markStored(b batch) {
 	if b.ids == nil && b.resource == "" {
-		s.quarantineNews = false
+		s.quarantineChanged = false
 	}
 	delete(s.provided, b.resource)
 	for _, id := range b.ids {
@@ -268,7 +268,7 @@ func (s *Session) stored(b batch) {
 	}
 }
 
-func (s *Session) tryLater() {
+func (s *Session) retryLater() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -299,7 +299,7 @@ func (s *Session) fence() []store.Fence {
 func (s *Session) batches() []batch {
 	fence := s.fence()
 	var all []batch
-	if s.quarantineNews {
+	if s.quarantineChanged {
 		all = append(all, batch{unit: store.Unit{Fences: fence, Writes: []store.Write{{
 			Kind: mariposa.KindNode, ID: s.node, Status: s.nodeStatus(mariposa.NodeRunning),
 			Event: mariposa.Event{Kind: "node.quarantine", Node: s.node, Actor: "node " + s.hello.Name, Reason: &mariposa.Reason{Code: mariposa.ReasonQuarantine, Count: len(s.quarantine)}},
@@ -312,14 +312,14 @@ func (s *Session) batches() []batch {
 		case known == nil:
 			delete(s.pending, id) // collected meanwhile
 			continue
-		case owed(known, st):
+		case settlesRecord(known, st):
 			b := batch{unit: store.Unit{Fences: fence}, ids: []string{id}}
 			b.unit.Unchanged(known)
-			s.write(&b.unit, known, st)
+			s.writeStatus(&b.unit, known, st)
 			all = append(all, b)
 			continue
 		}
-		s.write(&bulk.unit, known, st)
+		s.writeStatus(&bulk.unit, known, st)
 		if bulk.ids = append(bulk.ids, id); len(bulk.ids) == unitSize {
 			all = append(all, bulk)
 			bulk = batch{unit: store.Unit{Fences: fence}}
@@ -331,15 +331,15 @@ func (s *Session) batches() []batch {
 	return all
 }
 
-func (s *Session) write(u *store.Unit, known *store.Instance, st *mariposa.InstanceStatus) {
+func (s *Session) writeStatus(u *store.Unit, known *store.Instance, st *mariposa.InstanceStatus) {
 	id, spec := known.ID, known.Spec()
 	w := store.Write{
 		Kind: mariposa.KindInstance, ID: id, Project: spec.Project, Status: st,
 		Event: spec.Event("instance."+string(st.State), id, "node "+s.hello.Name, mariposa.Reported(st.Reason)),
 	}
-	if owed(known, st) {
+	if settlesRecord(known, st) {
 		w.Status, w.Delete = nil, true
-		u.GiveBack(s.node, spec.Take())
+		u.GiveBack(s.node, spec.Resources())
 	}
 	u.Put(w)
 	u.Urgent = u.Urgent || st.State == mariposa.StateFailed
@@ -362,7 +362,7 @@ func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 func (s *Session) End(why string) { s.end(why) }
 
 func (s *Session) end(why string) {
-	s.f.drop(s)
+	s.f.removeSession(s)
 	s.mu.Lock()
 	already, seq := s.ended, s.seq+1
 	unretry := s.retry
@@ -376,8 +376,8 @@ func (s *Session) end(why string) {
 	s.out.Close()
 }
 
-// lost says why the session's streams ended.
-func (s *Session) lost() error {
+// endReason says why the session's streams ended.
+func (s *Session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.New(cmp.Or(s.why, "its connection ended"))

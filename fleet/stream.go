@@ -34,7 +34,7 @@ func (f *Fleet) Usage(ctx context.Context, node, instance string) (u mariposa.Us
 }
 
 func (f *Fleet) read(ctx context.Context, node string, o wire.Open) (io.ReadCloser, error) {
-	st, err := f.open(ctx, node, o)
+	st, err := f.openStream(ctx, node, o)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +42,8 @@ func (f *Fleet) read(ctx context.Context, node string, o wire.Open) (io.ReadClos
 	return &reader{stream: st}, nil
 }
 
-func (f *Fleet) open(ctx context.Context, node string, o wire.Open) (*stream, error) {
-	s, err := f.reach(ctx, node, o.Instance)
+func (f *Fleet) openStream(ctx context.Context, node string, o wire.Open) (*stream, error) {
+	s, err := f.awaitSession(ctx, node, o.Instance)
 	if err != nil {
 		return nil, err
 	}
@@ -54,9 +54,9 @@ func (f *Fleet) open(ctx context.Context, node string, o wire.Open) (*stream, er
 	return &stream{st, s}, nil
 }
 
-// whereabouts says of a node without a session here where it is, as the end of a
+// describeAbsence says of a node without a session here where it is, as the end of a
 // sentence.
-func (f *Fleet) whereabouts(node string) string {
+func (f *Fleet) describeAbsence(node string) string {
 	r := f.Picture.Nodes.Get(node)
 	if r == nil {
 		return node + ", which is not connected and not known any more"
@@ -71,7 +71,7 @@ func (f *Fleet) whereabouts(node string) string {
 // Crash has a dummy instance fail on its node. What became of it is told by the
 // feed.
 func (f *Fleet) Crash(ctx context.Context, node, instance string) error {
-	s, err := f.reach(ctx, node, instance)
+	s, err := f.awaitSession(ctx, node, instance)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (st *stream) next() (m wire.Message, err error) {
 	case err == nil && m.Last:
 		err = io.EOF
 	case err != nil && !errors.Is(err, io.ErrClosedPipe):
-		err = st.s.lost()
+		err = st.s.endReason()
 	}
 	return m, err
 }

@@ -16,7 +16,7 @@ import (
 
 // player is an agent that a test plays, over a real connection.
 type player struct {
-	p      *plane
+	p      *testServer
 	conn   *websocket.Conn
 	opened chan played // in the order of their coming
 	gone   chan error  // why the control plane cannot be heard any more
@@ -29,9 +29,9 @@ type played struct {
 }
 
 // play has a node join that does what the test says, and beats no more than it.
-func play(t *testing.T) (*plane, *player) {
+func play(t *testing.T) (*testServer, *player) {
 	t.Helper()
-	p := newPlane(t, time.Hour)
+	p := newTestServer(t, time.Hour)
 	pipe, conn := p.dial()
 	a := &player{p: p, conn: conn, opened: make(chan played, 200), gone: make(chan error, 1)}
 	pipe.Accept(func(s *wire.Stream) {
@@ -54,7 +54,7 @@ func (a *player) next() played {
 	return come(a.p, "a stream", a.opened)
 }
 
-func come[T any](p *plane, what string, from <-chan T) T {
+func come[T any](p *testServer, what string, from <-chan T) T {
 	p.t.Helper()
 	select {
 	case got := <-from:
@@ -66,7 +66,7 @@ func come[T any](p *plane, what string, from <-chan T) T {
 }
 
 // wantEnd waits until the control plane has closed a stream.
-func (s played) wantEnd(p *plane) {
+func (s played) wantEnd(p *testServer) {
 	p.t.Helper()
 	ended := make(chan error, 1)
 	go func() {
@@ -83,7 +83,7 @@ func (s played) wantEnd(p *plane) {
 	_ = s.Close()
 }
 
-func (p *plane) logs(instance string) io.ReadCloser {
+func (p *testServer) logs(instance string) io.ReadCloser {
 	p.t.Helper()
 	log, err := p.fleet.Logs(p.ctx, "n1", instance, 10, true)
 	if err != nil {

@@ -22,13 +22,13 @@ type liveFacts struct {
 	services map[string]string // of each the version in force, the scale, and what it is bound to
 }
 
-// hearProject finds the instances whose live values must be told anew, by node, after
+// findChangedValues finds the instances whose live values must be told anew, by node, after
 // a project or some of its services have changed. It walks over the project alone: its
 // nodes may have many instances of others.
-func (f *Fleet) hearProject(id string, services []string) map[string][]string {
+func (f *Fleet) findChangedValues(id string, services []string) map[string][]string {
 	r := f.Picture.Projects.Get(id)
 	if r == nil {
-		delete(f.told, id)
+		delete(f.liveFacts, id)
 		return nil
 	}
 	if !f.noteFacts(r, services) {
@@ -50,21 +50,21 @@ func (f *Fleet) noteFacts(r *store.Project, services []string) (changed bool) {
 	if st == nil {
 		st = &mariposa.ProjectStatus{}
 	}
-	told := f.told[r.ID]
-	if told == nil {
-		told, changed = &liveFacts{services: map[string]string{}}, true
-		f.told[r.ID] = told
+	notified := f.liveFacts[r.ID]
+	if notified == nil {
+		notified, changed = &liveFacts{services: map[string]string{}}, true
+		f.liveFacts[r.ID] = notified
 		services = slices.Collect(maps.Keys(st.Services))
 	}
-	if now := f.factsOf(r, st); told.project != now {
-		told.project, changed = now, true
+	if now := f.factsOf(r, st); notified.project != now {
+		notified.project, changed = now, true
 	}
 	for _, name := range services {
 		now := factsOfService(st.Services[name])
-		if changed = changed || told.services[name] != now; now == "" {
-			delete(told.services, name)
+		if changed = changed || notified.services[name] != now; now == "" {
+			delete(notified.services, name)
 		} else {
-			told.services[name] = now
+			notified.services[name] = now
 		}
 	}
 	return changed
@@ -95,7 +95,7 @@ func factsOfService(ss *mariposa.ServiceStatus) string {
 func (s *Session) sendValues(ctx context.Context, records []*store.Instance) error {
 	var items []wire.MdataItem
 	for _, r := range records {
-		it, err := s.values(ctx, r)
+		it, err := s.liveValues(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -113,8 +113,8 @@ func (s *Session) sendValues(ctx context.Context, records []*store.Instance) err
 	return nil
 }
 
-// values are the live values of one instance; nil: it has none, or is to go.
-func (s *Session) values(ctx context.Context, r *store.Instance) (*wire.MdataItem, error) {
+// liveValues are the live values of one instance; nil: it has none, or is to go.
+func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.MdataItem, error) {
 	spec := r.Spec()
 	project := s.f.Picture.Projects.Get(spec.Project)
 	if spec.Goal == mariposa.GoalGone || project == nil {
@@ -125,9 +125,9 @@ func (s *Session) values(ctx context.Context, r *store.Instance) (*wire.MdataIte
 		return nil, err
 	}
 	if len(def.Mdata) == 0 {
-		return s.noValues(ctx, r, spec, project)
+		return s.clearedValues(ctx, r, spec, project)
 	}
-	newest, err := s.f.Shelf.Values(ctx, spec.Project, project.Spec().Metadata)
+	newest, err := s.f.Cache.Values(ctx, spec.Project, project.Spec().Metadata)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil // there is a newer one: the feed will tell
 	}
@@ -136,7 +136,7 @@ func (s *Session) values(ctx context.Context, r *store.Instance) (*wire.MdataIte
 	}
 	sc := s.scope(ctx, r.ID, spec, v, project)
 	if st := project.Status(); st != nil && st.Services[spec.ServiceName] != nil {
-		sc.Other = s.others(ctx, st.Services[spec.ServiceName].Bindings, project) // as it is now, not as it was when it was made
+		sc.Other = s.resolveOthers(ctx, st.Services[spec.ServiceName].Bindings, project) // as it is now, not as it was when it was made
 	}
 	sc.Meta = func(key string) (string, bool) { return v.Manifest.Value(newest, key) }
 	entries, err := manifest.ResolveMdata(def, sc)
@@ -147,9 +147,9 @@ func (s *Session) values(ctx context.Context, r *store.Instance) (*wire.MdataIte
 	return &wire.MdataItem{ID: r.ID, Number: project.Revision, Values: entries}, nil
 }
 
-// noValues takes the live values of an instance away that it was made with, where
+// clearedValues takes the live values of an instance away that it was made with, where
 // the definition in force has none any more.
-func (s *Session) noValues(ctx context.Context, r *store.Instance, spec *mariposa.InstanceSpec, project *store.Project) (*wire.MdataItem, error) {
+func (s *Session) clearedValues(ctx context.Context, r *store.Instance, spec *mariposa.InstanceSpec, project *store.Project) (*wire.MdataItem, error) {
 	own, _, err := s.definition(ctx, spec, spec.Number)
 	if errors.Is(err, errLost) || (err == nil && len(own.Mdata) == 0) {
 		return nil, nil
@@ -175,7 +175,7 @@ func (s *Session) inForce(ctx context.Context, spec *mariposa.InstanceSpec, proj
 
 // definition is what a version says of an instance; errLost when nothing does.
 func (s *Session) definition(ctx context.Context, spec *mariposa.InstanceSpec, number int) (*mariposa.Service, *picture.Version, error) {
-	v, err := s.f.Shelf.Version(ctx, spec.Project, number)
+	v, err := s.f.Cache.Version(ctx, spec.Project, number)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
 		return nil, nil, errLost
 	}
@@ -207,14 +207,14 @@ func (s *Session) records(ids []string) []*store.Instance {
 	return all
 }
 
-// hide masks the secrets of a project in what its node says of an instance: an
+// maskSecrets masks the secrets of a project in what its node says of an instance: an
 // error may quote a command.
-func (s *Session) hide(ctx context.Context, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) {
+func (s *Session) maskSecrets(ctx context.Context, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) {
 	project := s.f.Picture.Projects.Get(spec.Project)
 	if project == nil || project.Spec().Metadata == 0 || (st.Reason == "" && len(st.Details) == 0) {
 		return
 	}
-	mask, err := s.f.Shelf.Mask(ctx, project.Spec(), spec.Project, spec.Number)
+	mask, err := s.f.Cache.Mask(ctx, project.Spec(), spec.Project, spec.Number)
 	if err != nil { // better to say nothing than too much
 		slog.Warn("cannot read a project's secrets to mask them", "project", spec.Project, "err", err)
 		st.Reason, st.Details = "the node's words are not shown: the project's secrets cannot be read to mask them", nil

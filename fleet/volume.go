@@ -33,18 +33,18 @@ func (s *Session) sendProvisions(items []wire.Provision, snapshot bool) {
 // resource is what the session knows of a resource of its node.
 type resource struct {
 	*store.Record
-	was  *mariposa.VolumeStatus // nil until the node says something
-	node string
-	goal mariposa.Goal
-	told mariposa.Event // how the feed tells of it
-	as   map[mariposa.ResourceState]string
-	item wire.Provision
+	was        *mariposa.VolumeStatus // nil until the node says something
+	node       string
+	goal       mariposa.Goal
+	eventKinds mariposa.Event // how the feed tells of it
+	as         map[mariposa.ResourceState]string
+	item       wire.Provision
 }
 
 // What the feed calls it when a node has made a resource, cannot, or has taken it away.
 var (
-	toldOfVolumes  = map[mariposa.ResourceState]string{mariposa.ResourceMade: "volume.made", mariposa.ResourcePending: "volume.pending", mariposa.ResourceGone: "volume.deleted"}
-	toldOfNetworks = map[mariposa.ResourceState]string{mariposa.ResourceMade: "network.attached", mariposa.ResourcePending: "network.pending", mariposa.ResourceGone: "network.detached"}
+	volumeEvents  = map[mariposa.ResourceState]string{mariposa.ResourceMade: "volume.made", mariposa.ResourcePending: "volume.pending", mariposa.ResourceGone: "volume.deleted"}
+	networkEvents = map[mariposa.ResourceState]string{mariposa.ResourceMade: "network.attached", mariposa.ResourcePending: "network.pending", mariposa.ResourceGone: "network.detached"}
 )
 
 // resourceOf reads the record of a volume, or of a network's part.
@@ -53,25 +53,25 @@ func resourceOf(r *store.Record) resource {
 	switch spec := r.Spec.(type) {
 	case *mariposa.VolumeSpec:
 		return resource{
-			Record: r, was: was, node: spec.Node, goal: spec.Goal, as: toldOfVolumes,
-			told: mariposa.Event{Project: spec.Project, Service: spec.ServiceName, Task: spec.Task, Reason: spec.Reason},
-			item: wire.Provision{Kind: mariposa.KindVolume, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal, Size: spec.Size},
+			Record: r, was: was, node: spec.Node, goal: spec.Goal, as: volumeEvents,
+			eventKinds: mariposa.Event{Project: spec.Project, Service: spec.ServiceName, Task: spec.Task, Reason: spec.Reason},
+			item:       wire.Provision{Kind: mariposa.KindVolume, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal, Size: spec.Size},
 		}
 	case *mariposa.AttachmentSpec:
 		return resource{
-			Record: r, was: was, node: spec.Node, goal: spec.Goal, as: toldOfNetworks,
-			told: mariposa.Event{Project: spec.Project, Reason: spec.Reason},
-			item: wire.Provision{Kind: mariposa.KindNetwork, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal},
+			Record: r, was: was, node: spec.Node, goal: spec.Goal, as: networkEvents,
+			eventKinds: mariposa.Event{Project: spec.Project, Reason: spec.Reason},
+			item:       wire.Provision{Kind: mariposa.KindNetwork, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal},
 		}
 	}
 	return resource{}
 }
 
-// kept says under which kind the store has what a node calls by another.
-var kept = map[mariposa.Kind]mariposa.Kind{mariposa.KindVolume: mariposa.KindVolume, mariposa.KindNetwork: mariposa.KindAttachment}
+// storedKinds says under which kind the store has what a node calls by another.
+var storedKinds = map[mariposa.Kind]mariposa.Kind{mariposa.KindVolume: mariposa.KindVolume, mariposa.KindNetwork: mariposa.KindAttachment}
 
-// takeProvided takes what a node says of its resources, as far as it is news.
-func (s *Session) takeProvided(all []wire.Provided) {
+// handleProvided takes what a node says of its resources, as far as it is news.
+func (s *Session) handleProvided(all []wire.Provided) {
 	for _, p := range all {
 		if s.resource(p).Record != nil {
 			s.provided[p.ID] = p
@@ -82,7 +82,7 @@ func (s *Session) takeProvided(all []wire.Provided) {
 // resource is a resource of this node; without a record: there is none, or it is
 // another's.
 func (s *Session) resource(p wire.Provided) resource {
-	kind, known := kept[p.Kind]
+	kind, known := storedKinds[p.Kind]
 	if !known {
 		return resource{}
 	}
@@ -104,7 +104,7 @@ func (s *Session) provisionBatches(gone bool) []batch {
 			continue
 		}
 		r := s.resource(s.provided[id])
-		if r.Record == nil || !r.news(s.provided[id]) {
+		if r.Record == nil || !r.hasChanged(s.provided[id]) {
 			delete(s.provided, id)
 			continue
 		}
@@ -113,8 +113,8 @@ func (s *Session) provisionBatches(gone bool) []batch {
 	return all
 }
 
-// news reports whether a node says something of a resource that is not stored.
-func (r resource) news(p wire.Provided) bool {
+// hasChanged reports whether a node says something of a resource that is not stored.
+func (r resource) hasChanged(p wire.Provided) bool {
 	if p.State == mariposa.ResourceGone {
 		return r.goal == mariposa.GoalGone // else it is made anew
 	}
@@ -131,12 +131,12 @@ func (s *Session) writeResource(r resource, p wire.Provided) store.Unit {
 	if r.was != nil && r.was.State == p.State {
 		st.Since = r.was.Since
 	}
-	event := r.told
+	event := r.eventKinds
 	event.Kind, event.Node, event.Actor, event.Reason = r.as[p.State], s.node, "node "+s.hello.Name, mariposa.Reported(p.Reason)
 	w := store.Write{Kind: r.Kind, ID: r.ID, Status: st, Event: event}
 	u := store.Unit{Fences: s.fence()}
 	if p.State == mariposa.ResourceGone {
-		w.Status, w.Delete, w.Event.Reason = nil, true, r.told.Reason
+		w.Status, w.Delete, w.Event.Reason = nil, true, r.eventKinds.Reason
 		u.Unchanged(r.Record)
 	}
 	u.Put(w)

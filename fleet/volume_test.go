@@ -63,11 +63,11 @@ func TestAVolumeIsToldBeforeTheInstanceThatNeedsIt(t *testing.T) {
 	i.Mounts = []mariposa.Mount{{Volume: "v1", Name: "data", Path: "/d"}}
 	r.commit(put("i1", i), putVolume("v1", volume("n1"))) // whatever the order of the writes
 	frames := p.heard()
-	told := frames[len(frames)-2].Provide
-	if told == nil || told.Snapshot || len(told.Items) != 1 || told.Items[0] != (wire.Provision{
+	notified := frames[len(frames)-2].Provide
+	if notified == nil || notified.Snapshot || len(notified.Items) != 1 || notified.Items[0] != (wire.Provision{
 		Kind: mariposa.KindVolume, ID: "v1", Name: "data", Compute: mariposa.ComputeDummy, Goal: mariposa.GoalKept, Size: 1 << 30,
 	}) {
-		t.Errorf("told %+v", told)
+		t.Errorf("told %+v", notified)
 	}
 	if a := frames[len(frames)-1].Assign; a == nil || len(a.Items[0].Mounts) != 1 || a.Items[0].Mounts[0].Volume != "v1" {
 		t.Errorf("then %+v", a)
@@ -139,8 +139,8 @@ func TestATombstoneIsToldUntilTheNodeSaysThatTheVolumeIsGone(t *testing.T) {
 	r.commit(putVolume("v1", spec))
 	for range 2 { // a session may end before the node has answered
 		p := r.connect("n1")
-		if told := p.provisions(); len(told) != 1 || told[0].Goal != mariposa.GoalGone {
-			t.Fatalf("told %+v", told)
+		if notified := p.provisions(); len(notified) != 1 || notified[0].Goal != mariposa.GoalGone {
+			t.Fatalf("told %+v", notified)
 		}
 	}
 	p := r.connect("n1")
@@ -157,12 +157,12 @@ func TestAStoreThatFailsForgetsNoWordOfAVolume(t *testing.T) {
 	r.project("p", manifestBody)
 	p := r.connect("n1")
 	r.commit(putVolume("v1", volume("n1")))
-	r.store.mood(store.ErrUnavailable, nil)
+	r.store.setFault(store.ErrUnavailable, nil)
 	p.provide(of("v1", mariposa.ResourceMade, "/d/v1"))
 	if _, st := r.volume("v1"); st != nil {
 		t.Fatalf("stored %+v", st)
 	}
-	r.store.mood(nil, nil)
+	r.store.setFault(nil, nil)
 	r.clk.Pass(2 * time.Second)
 	r.run()
 	if _, st := r.volume("v1"); st == nil || st.Path != "/d/v1" {

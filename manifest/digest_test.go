@@ -61,7 +61,7 @@ var changes = map[effect]map[string]func(s *mariposa.Service){
 	live: {
 		"dummy.update_in_place_prop": func(s *mariposa.Service) { s.Dummy.UpdateInPlaceProp += "b" },
 	},
-	loose: {
+	leavesRunning: {
 		"scale":        func(s *mariposa.Service) { *s.Scale++ },
 		"no scale":     func(s *mariposa.Service) { s.Scale = nil },
 		"mdata":        func(s *mariposa.Service) { s.Mdata[0].Value += "1" },
@@ -88,7 +88,7 @@ func TestEachFieldCountsTowardsItsDigest(t *testing.T) {
 		}
 		sizes["memory"] = func(s *mariposa.Service) { s.Memory++ }
 		sizes["cpu"] = func(s *mariposa.Service) { s.MilliCPU++ }
-		for effect, fields := range map[effect]map[string]func(*mariposa.Service){replaces: want, live: inLive, loose: changes[loose]} {
+		for effect, fields := range map[effect]map[string]func(*mariposa.Service){replaces: want, live: inLive, leavesRunning: changes[leavesRunning]} {
 			for name, change := range fields {
 				s := full(compute)
 				change(s)

@@ -20,7 +20,7 @@ type setting struct {
 
 // locate finds the keys and values in the bytes. The library tells where each
 // begins; where a value ends follows from its style.
-func (pg *page) locate() {
+func (pg *valuesDocument) locate() {
 	f := newFinder(pg.doc)
 	for key, value := range entriesOf(pg.root) {
 		e := setting{key: key, value: value, at: f.find(key)}
@@ -51,7 +51,7 @@ func (pg *page) locate() {
 }
 
 // closing is where the brace stands that closes the page.
-func (pg *page) closing() int {
+func (pg *valuesDocument) closing() int {
 	at := newFinder(pg.doc).find(pg.root)
 	if n := len(pg.entries); n > 0 {
 		at = pg.entries[n-1].to

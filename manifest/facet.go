@@ -16,9 +16,9 @@ import (
 type effect uint8
 
 const (
-	replaces effect = iota // needs a new incarnation
-	live                   // the driver changes it in place
-	loose                  // instances are not touched
+	replaces      effect = iota // needs a new incarnation
+	live                        // the driver changes it in place
+	leavesRunning               // instances are not touched
 )
 
 // facet is one aspect of a service's definition by its name in the manifest.
@@ -48,7 +48,7 @@ func facets(s *mariposa.Service) []facet {
 	f.pairs("environment", replaces, s.Environment)
 	f.pairs("files", replaces, s.Files)
 	f.pairs("tags", replaces, s.Tags)
-	f.pairs("mdata", loose, s.Mdata)
+	f.pairs("mdata", leavesRunning, s.Mdata)
 	f.set("affinity", replaces, s.Affinity)
 	f.ports(s.Ports)
 	f.list("dns", replaces, s.DNS)
@@ -108,30 +108,30 @@ func (f *facetList) ports(ports []mariposa.Port) {
 // policies are about the service, not about what an instance is.
 func (f *facetList) policies(s *mariposa.Service) {
 	if s.Scale != nil {
-		f.add("scale", loose, strconv.Itoa(*s.Scale))
+		f.add("scale", leavesRunning, strconv.Itoa(*s.Scale))
 	}
 	restart := string(s.Restart.Policy)
 	if s.Restart.Max > 0 {
 		restart += ":" + strconv.Itoa(s.Restart.Max)
 	}
-	f.add("restart", loose, restart)
+	f.add("restart", leavesRunning, restart)
 	if s.Reschedule.Never {
-		f.add("reschedule", loose, "never")
+		f.add("reschedule", leavesRunning, "never")
 	} else {
-		f.add("reschedule.after", loose, seconds(s.Reschedule.After))
+		f.add("reschedule.after", leavesRunning, seconds(s.Reschedule.After))
 	}
-	f.add("grace", loose, seconds(s.Grace))
-	f.add("stop.timeout", loose, seconds(s.Stop.Timeout))
-	f.add("stop.preservestopped", loose, s.Stop.PreserveStopped)
-	f.set("depends_on", loose, s.DependsOn)
-	f.add("schedule", loose, s.Schedule)
-	f.add("update.rolling", loose, s.Update.Rolling.String())
-	f.add("update.canary", loose, s.Update.Canary.String())
-	f.add("update.order", loose, map[bool]string{false: "start-first", true: "stop-first"}[s.Update.StopFirst])
-	f.add("update.min_healthy", loose, seconds(s.Update.MinHealthy))
-	f.add("update.deadline", loose, seconds(s.Update.Deadline))
-	f.add("update.on_failure", loose, string(s.Update.OnFailure))
-	f.add("update.on_metadata", loose, s.Update.OnMetadata)
+	f.add("grace", leavesRunning, seconds(s.Grace))
+	f.add("stop.timeout", leavesRunning, seconds(s.Stop.Timeout))
+	f.add("stop.preservestopped", leavesRunning, s.Stop.PreserveStopped)
+	f.set("depends_on", leavesRunning, s.DependsOn)
+	f.add("schedule", leavesRunning, s.Schedule)
+	f.add("update.rolling", leavesRunning, s.Update.Rolling.String())
+	f.add("update.canary", leavesRunning, s.Update.Canary.String())
+	f.add("update.order", leavesRunning, map[bool]string{false: "start-first", true: "stop-first"}[s.Update.StopFirst])
+	f.add("update.min_healthy", leavesRunning, seconds(s.Update.MinHealthy))
+	f.add("update.deadline", leavesRunning, seconds(s.Update.Deadline))
+	f.add("update.on_failure", leavesRunning, string(s.Update.OnFailure))
+	f.add("update.on_metadata", leavesRunning, s.Update.OnMetadata)
 }
 
 func (f *facetList) dummy(d *mariposa.Dummy) {
@@ -152,16 +152,16 @@ func (f *facetList) dummy(d *mariposa.Dummy) {
 }
 
 func (f *facetList) healthCheck(name string, h mariposa.HealthCheck) {
-	f.add(name+".type", loose, h.Type)
-	f.add(name+".port", loose, number(int64(h.Port)))
-	f.add(name+".path", loose, h.Path)
-	f.add(name+".poll", loose, seconds(h.Poll))
-	f.add(name+".unhealthy_poll", loose, seconds(h.UnhealthyPoll))
-	f.add(name+".timeout", loose, seconds(h.Timeout))
-	f.add(name+".retries", loose, strconv.Itoa(h.Retries))
-	f.add(name+".expect.status", loose, number(int64(h.ExpectStatus)))
-	f.pairs(name+".expect.headers", loose, h.ExpectHeaders)
-	f.add(name+".expect.body", loose, h.ExpectBody)
+	f.add(name+".type", leavesRunning, h.Type)
+	f.add(name+".port", leavesRunning, number(int64(h.Port)))
+	f.add(name+".path", leavesRunning, h.Path)
+	f.add(name+".poll", leavesRunning, seconds(h.Poll))
+	f.add(name+".unhealthy_poll", leavesRunning, seconds(h.UnhealthyPoll))
+	f.add(name+".timeout", leavesRunning, seconds(h.Timeout))
+	f.add(name+".retries", leavesRunning, strconv.Itoa(h.Retries))
+	f.add(name+".expect.status", leavesRunning, number(int64(h.ExpectStatus)))
+	f.pairs(name+".expect.headers", leavesRunning, h.ExpectHeaders)
+	f.add(name+".expect.body", leavesRunning, h.ExpectBody)
 }
 
 func number(n int64) string {

@@ -21,7 +21,7 @@ func (c *checker) references(p *parts) {
 	for _, v := range p.Volumes {
 		volumes[v.Name] = true
 	}
-	for _, d := range append(p.drafts, &p.loose) {
+	for _, d := range append(p.drafts, &p.unchecked) {
 		d.edges = slices.DeleteFunc(d.edges, func(e edge) bool { return !c.edge(p, d, e, known) })
 		for _, ref := range d.refs {
 			if e, ok := c.path(p, d, ref, known); ok {
@@ -42,11 +42,11 @@ type names struct {
 // edge checks a dependency and reports whether it can be followed.
 func (c *checker) edge(p *parts, d *draft, e edge, known names) bool {
 	if d.Service != nil && e.to == d.Name {
-		c.invalid(e.at, "%s depends on itself; remove this", quote(e.to))
+		c.invalid(e.at, "%s depends on itself; remove this", quoteText(e.to))
 		return false
 	}
 	if p.byName[e.to] == nil {
-		c.unknown(e.at, func() []string { return known.services }, e.to, "names the service %s, which does not exist", quote(e.to))
+		c.unknown(e.at, func() []string { return known.services }, e.to, "names the service %s, which does not exist", quoteText(e.to))
 		return false
 	}
 	return true
@@ -55,7 +55,7 @@ func (c *checker) edge(p *parts, d *draft, e edge, known names) bool {
 // path checks an interpolation; one of another service makes an edge.
 func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, bool) {
 	if !knownPath(ref.path) {
-		c.unknown(ref.at, allPaths, ref.path, "refers to %s, which does not exist", quote(ref.path))
+		c.unknown(ref.at, allPaths, ref.path, "refers to %s, which does not exist", quoteText(ref.path))
 		return edge{}, false
 	}
 	scope, rest, _ := strings.Cut(ref.path, ".")
@@ -63,17 +63,17 @@ func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, boo
 	switch scope {
 	case "meta":
 		if !known.metadata[rest] {
-			c.unknown(ref.at, func() []string { return sortedKeys(known.metadata) }, rest, "refers to the metadata key %s, which is not declared under metadata:", quote(rest))
+			c.unknown(ref.at, func() []string { return sortedKeys(known.metadata) }, rest, "refers to the metadata key %s, which is not declared under metadata:", quoteText(rest))
 		}
 	case "cns":
 		if name, ok := strings.CutPrefix(rest, "svc."); ok && p.byName[name] == nil {
-			c.unknown(ref.at, func() []string { return known.services }, name, "names the service %s, which does not exist", quote(name))
+			c.unknown(ref.at, func() []string { return known.services }, name, "names the service %s, which does not exist", quoteText(name))
 		}
 	case "services":
 		name, field, _ := strings.Cut(rest, ".")
 		found = edge{to: name, at: ref.at}
 		if c.single {
-			c.invalid(ref.at, "refers to %s, but a single instance follows no service; write the value itself, or make it a service", quote(ref.path))
+			c.invalid(ref.at, "refers to %s, but a single instance follows no service; write the value itself, or make it a service", quoteText(ref.path))
 			return edge{}, false
 		}
 		ok = c.edge(p, d, found, known) && c.otherField(p.byName[name], field, ref)
@@ -85,21 +85,21 @@ func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, boo
 func (c *checker) otherField(other *draft, field string, ref usedPath) bool {
 	if key, ok := strings.CutPrefix(field, "environment."); ok {
 		if !other.setsVariable(key) {
-			c.fault(ref.at, mariposa.FaultUnknown, "refers to %s, but %s sets no such variable", quote(ref.path), quote(other.Name))
+			c.fault(ref.at, mariposa.FaultUnknown, "refers to %s, but %s sets no such variable", quoteText(ref.path), quoteText(other.Name))
 		}
 		return true
 	}
 	if !slices.Contains(otherFields, field) {
 		c.unknown(ref.at, func() []string { return otherFields }, field,
-			"refers to %s; of another service there are %s and environment.NAME", quote(ref.path), strings.Join(otherFields, ", "))
+			"refers to %s; of another service there are %s and environment.NAME", quoteText(ref.path), strings.Join(otherFields, ", "))
 		return true
 	}
 	portless := len(other.Ports) == 0 && other.computed
 	switch {
 	case portless && field == "port":
-		c.invalid(ref.at, "refers to %s, but %s has no ports; declare one under its ports:", quote(ref.path), quote(other.Name))
+		c.invalid(ref.at, "refers to %s, but %s has no ports; declare one under its ports:", quoteText(ref.path), quoteText(other.Name))
 	case portless && other.Compute == mariposa.ComputeProcess && strings.HasPrefix(field, "address"):
-		c.invalid(ref.at, "refers to %s, but %s has no ports, and a process has no other address; declare one under its ports:", quote(ref.path), quote(other.Name))
+		c.invalid(ref.at, "refers to %s, but %s has no ports, and a process has no other address; declare one under its ports:", quoteText(ref.path), quoteText(other.Name))
 	}
 	return true
 }
@@ -108,27 +108,27 @@ func (c *checker) otherField(other *draft, field string, ref usedPath) bool {
 func (c *checker) attachments(key string, used []edge, known map[string]bool) {
 	for _, u := range used {
 		if !known[u.to] {
-			c.unknown(u.at, func() []string { return sortedKeys(known) }, u.to, "names %s, which is not declared under %s:", quote(u.to), key)
+			c.unknown(u.at, func() []string { return sortedKeys(known) }, u.to, "names %s, which is not declared under %s:", quoteText(u.to), key)
 		}
 	}
 }
 
-// cycles reports one cycle for each knot of services that depend on each other.
-func (c *checker) cycles(drafts []*draft) {
+// checkCycles reports one cycle for each set of services that depend on each other.
+func (c *checker) checkCycles(drafts []*draft) {
 	byName := make(map[string]*draft, len(drafts))
 	for _, d := range drafts {
 		byName[d.Name] = d
 	}
-	for _, knot := range knots(drafts, byName) {
+	for _, knot := range stronglyConnected(drafts, byName) {
 		path := shortestCycle(knot, byName)
 		c.fault(path[0].at, mariposa.FaultInvalid, "services depend on each other in a circle: %s; remove one of these dependencies", showCycle(path))
 	}
 }
 
-// knots finds the sets of services that all reach each other, by Tarjan's
+// stronglyConnected finds the sets of services that all reach each other, by Tarjan's
 // method with a stack of its own: a chain of services may be as long as a
 // manifest allows.
-func knots(drafts []*draft, byName map[string]*draft) (found [][]string) {
+func stronglyConnected(drafts []*draft, byName map[string]*draft) (found [][]string) {
 	type frame struct {
 		d    *draft
 		next int

@@ -33,7 +33,7 @@ func (c *checker) distinct(at *spot, of string, check func(string) string) []*sp
 			}
 		}
 		if seen[text] {
-			c.fault(item, mariposa.FaultDuplicate, "%s stands there twice; remove one", quote(text))
+			c.fault(item, mariposa.FaultDuplicate, "%s stands there twice; remove one", quoteText(text))
 			continue
 		}
 		seen[text] = true
@@ -42,8 +42,8 @@ func (c *checker) distinct(at *spot, of string, check func(string) string) []*sp
 	return good
 }
 
-// words reads a command: a list of words, or a text that is split into them.
-func (c *checker) words(at *spot, d *draft) []string {
+// readWords reads a command: a list of words, or a text that is split into them.
+func (c *checker) readWords(at *spot, d *draft) []string {
 	if at.kind() == kindList {
 		var words []string
 		for _, item := range c.items(at, "words") {
@@ -124,7 +124,7 @@ func (c *checker) listedPairs(at *spot, add func(at *spot, name, value string)) 
 			continue
 		}
 		if line, twice := lines[name]; twice {
-			c.fault(item, mariposa.FaultDuplicate, "sets %s again, first set on line %d; remove one", quote(name), line)
+			c.fault(item, mariposa.FaultDuplicate, "sets %s again, first set on line %d; remove one", quoteText(name), line)
 			continue
 		}
 		lines[name] = item.line

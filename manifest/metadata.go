@@ -216,7 +216,7 @@ func (p *Project) CheckValues(v *Values) error {
 	if len(bad) == 0 {
 		return nil
 	}
-	pg, err := readPage(v.Document) // for the lines
+	pg, err := readValuesDocument(v.Document) // for the lines
 	if err != nil {
 		return err
 	}
@@ -238,14 +238,14 @@ func (m *Metadata) refuses(text string) string {
 	case m.Type == typeBoolean && !strings.EqualFold(text, "true") && !strings.EqualFold(text, "false"):
 		return "must be true or false"
 	case len(m.Choices) > 0 && !slices.Contains(m.Choices, text):
-		return "must be " + short(orList(m.Choices))
+		return "must be " + shortenText(joinWithOr(m.Choices))
 	case m.Pattern == "":
 		return ""
 	case len(text) > maxMatched:
 		return "must have at most " + strconv.Itoa(maxMatched) + " bytes, as every value that is held to a pattern"
 	}
 	if !matches(m.Pattern, text) {
-		return "must match the pattern " + quote(m.Pattern)
+		return "must match the pattern " + quoteText(m.Pattern)
 	}
 	return ""
 }

@@ -16,16 +16,16 @@ import (
 // valuesSubject is what faults of values speak of.
 const valuesSubject = "the metadata"
 
-// page is a document of values and where each stands in it. Changes are made to
+// valuesDocument is a document of values and where each stands in it. Changes are made to
 // the bytes and then read back: what does not say what it should is not used.
-type page struct {
+type valuesDocument struct {
 	doc     []byte
 	root    *yaml.Node
 	entries []setting         // in the order of the document
 	texts   map[string]string // what it says; keys set to null are not there
 }
 
-func readPage(doc []byte) (*page, error) {
+func readValuesDocument(doc []byte) (*valuesDocument, error) {
 	if len(doc) > MaxValues {
 		return nil, tooManyBytes(len(doc))
 	}
@@ -43,7 +43,7 @@ func readPage(doc []byte) (*page, error) {
 	if n := len(root.Content) / 2; n > MaxKeys {
 		return nil, tooManyKeys(n)
 	}
-	pg := &page{doc: doc, root: root, texts: make(map[string]string, len(root.Content)/2)}
+	pg := &valuesDocument{doc: doc, root: root, texts: make(map[string]string, len(root.Content)/2)}
 	tooLarge := ""
 	c.entries(top, func(at *spot) {
 		c.value(at, pg.texts)
@@ -95,14 +95,14 @@ func tooLargeValue(key string, size int) error {
 }
 
 // entry finds a key, also one set to null.
-func (pg *page) entry(key string) int {
+func (pg *valuesDocument) entry(key string) int {
 	return slices.IndexFunc(pg.entries, func(e setting) bool { return e.key.Value == key })
 }
 
-func (pg *page) has(key string) bool { return pg.entry(key) >= 0 }
+func (pg *valuesDocument) has(key string) bool { return pg.entry(key) >= 0 }
 
 // braces reports whether the document is a mapping in braces, as JSON is.
-func (pg *page) braces() bool {
+func (pg *valuesDocument) braces() bool {
 	return pg.root.Kind == yaml.MappingNode && pg.root.Style&yaml.FlowStyle != 0
 }
 
@@ -113,7 +113,7 @@ type edit struct {
 }
 
 // apply makes edits, which must not overlap, with the document's own line ends.
-func (pg *page) apply(edits ...edit) []byte {
+func (pg *valuesDocument) apply(edits ...edit) []byte {
 	slices.SortFunc(edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
 	ending := lineEnd(pg.doc)
 	var out bytes.Buffer
@@ -128,7 +128,7 @@ func (pg *page) apply(edits ...edit) []byte {
 }
 
 // set gives a key a text.
-func (pg *page) set(key, text string) []byte {
+func (pg *valuesDocument) set(key, text string) []byte {
 	want := maps.Clone(pg.texts)
 	want[key] = text
 	var ways []func() edit
@@ -146,7 +146,7 @@ func (pg *page) set(key, text string) []byte {
 }
 
 // without takes a key out.
-func (pg *page) without(key string) []byte {
+func (pg *valuesDocument) without(key string) []byte {
 	want := maps.Clone(pg.texts)
 	delete(want, key)
 	i := pg.entry(key)
@@ -158,17 +158,17 @@ func (pg *page) without(key string) []byte {
 
 // first takes the first way that makes the document say what is wanted. With
 // none it is written anew, which only a document that says null comes to.
-func (pg *page) first(want map[string]string, ways []func() edit) []byte {
+func (pg *valuesDocument) first(want map[string]string, ways []func() edit) []byte {
 	for _, way := range ways {
 		doc := pg.apply(way())
-		if says(doc, want) {
+		if readsAs(doc, want) {
 			return doc
 		}
 	}
 	return written(want)
 }
 
-func says(doc []byte, want map[string]string) bool {
+func readsAs(doc []byte, want map[string]string) bool {
 	root, faults := read(doc)
 	if root == nil || len(faults) > 0 || (kindOf(root) != kindMap && kindOf(root) != kindNull) {
 		return false
@@ -180,7 +180,7 @@ func says(doc []byte, want map[string]string) bool {
 }
 
 // replaced gives several keys other texts, each on the lines of the old one.
-func (pg *page) replaced(texts map[string]string) []byte {
+func (pg *valuesDocument) replaced(texts map[string]string) []byte {
 	want := maps.Clone(pg.texts)
 	maps.Copy(want, texts)
 	var edits []edit
@@ -189,14 +189,14 @@ func (pg *page) replaced(texts map[string]string) []byte {
 			edits = append(edits, pg.replace(i, spelling{text: oneLine(text, pg.braces())}))
 		}
 	}
-	if doc := pg.apply(edits...); says(doc, want) {
+	if doc := pg.apply(edits...); readsAs(doc, want) {
 		return doc
 	}
 	return written(want)
 }
 
 // replace writes a value in the place of another.
-func (pg *page) replace(i int, s spelling) edit {
+func (pg *valuesDocument) replace(i int, s spelling) edit {
 	e := edit{span: pg.entries[i].span, text: s.text}
 	if s.lines != nil {
 		e.text = s.block(pg.column(i))
@@ -215,7 +215,7 @@ func (pg *page) replace(i int, s spelling) edit {
 }
 
 // add writes a key behind all others.
-func (pg *page) add(key string, s spelling) edit {
+func (pg *valuesDocument) add(key string, s spelling) edit {
 	if pg.braces() {
 		return pg.addInBraces(key, s)
 	}
@@ -232,12 +232,12 @@ func (pg *page) add(key string, s spelling) edit {
 }
 
 // addBefore writes a key before another.
-func (pg *page) addBefore(i int, key string, s spelling) edit {
+func (pg *valuesDocument) addBefore(i int, key string, s spelling) edit {
 	at := lineBegin(pg.doc, pg.entries[i].at)
 	return edit{span: span{from: at, to: at}, text: s.line(key, pg.column(i))}
 }
 
-func (pg *page) addInBraces(key string, s spelling) edit {
+func (pg *valuesDocument) addInBraces(key string, s spelling) edit {
 	text := fmt.Sprintf("%s: %s", quoted(key), s.text)
 	n := len(pg.entries)
 	if n == 0 {
@@ -254,7 +254,7 @@ func (pg *page) addInBraces(key string, s spelling) edit {
 }
 
 // cut takes an entry out of braces, with one comma.
-func (pg *page) cut(i int) edit {
+func (pg *valuesDocument) cut(i int) edit {
 	cut := span{from: pg.entries[i].at, to: pg.entries[i].to}
 	switch {
 	case i+1 < len(pg.entries):
@@ -268,13 +268,13 @@ func (pg *page) cut(i int) edit {
 }
 
 // cutLines takes out the lines of an entry and leaves what stands around it.
-func (pg *page) cutLines(i int) edit {
+func (pg *valuesDocument) cutLines(i int) edit {
 	return edit{span: span{from: lineBegin(pg.doc, pg.entries[i].at), to: nextLine(pg.doc, pg.entries[i].to)}}
 }
 
 // cutToNext takes out comments and blank lines too: behind the value before, they
 // would become a part of that.
-func (pg *page) cutToNext(i int) edit {
+func (pg *valuesDocument) cutToNext(i int) edit {
 	cut := span{from: lineBegin(pg.doc, pg.entries[i].at), to: bodyEnd(pg.doc)}
 	if i+1 < len(pg.entries) {
 		cut.to = lineBegin(pg.doc, pg.entries[i+1].at)
@@ -282,7 +282,9 @@ func (pg *page) cutToNext(i int) edit {
 	return edit{span: cut}
 }
 
-func (pg *page) column(i int) int { return pg.entries[i].at - lineBegin(pg.doc, pg.entries[i].at) }
+func (pg *valuesDocument) column(i int) int {
+	return pg.entries[i].at - lineBegin(pg.doc, pg.entries[i].at)
+}
 
 // lineBegin is where the line of an offset begins, behind a byte order mark.
 func lineBegin(doc []byte, at int) int {

@@ -31,9 +31,9 @@ func Parse(data []byte) (*Project, error) {
 // parts is everything a manifest may hold, while it is being checked.
 type parts struct {
 	Project
-	drafts []*draft
-	loose  draft // keeps the references that stand outside services
-	byName map[string]*draft
+	drafts    []*draft
+	unchecked draft // keeps the references that stand outside services
+	byName    map[string]*draft
 }
 
 var topKeys = keys[parts]{
@@ -70,7 +70,7 @@ func (c *checker) project(at *spot) *Project {
 		p.byName[d.Name] = d
 	}
 	c.references(p)
-	c.cycles(p.drafts)
+	c.checkCycles(p.drafts)
 	if len(c.faults) > 0 {
 		return nil
 	}
@@ -138,7 +138,7 @@ var balancerKeys = keys[balancerDraft]{
 	"service": func(c *checker, at *spot, b *balancerDraft) {
 		if name, ok := c.text(at); ok {
 			b.Service = name
-			b.of.loose.edges = append(b.of.loose.edges, edge{to: name, at: at})
+			b.of.unchecked.edges = append(b.of.unchecked.edges, edge{to: name, at: at})
 		}
 	},
 	"port": func(c *checker, at *spot, b *balancerDraft) { c.port(at, &b.Port) },
@@ -151,7 +151,7 @@ var balancerKeys = keys[balancerDraft]{
 	"canary_weight": func(c *checker, at *spot, b *balancerDraft) { b.CanaryWeight, _ = c.whole(at, 0, 100) },
 	"tls": func(c *checker, at *spot, b *balancerDraft) {
 		b.TLS, _ = c.text(at)
-		c.template(at, &b.of.loose, b.TLS)
+		c.template(at, &b.of.unchecked, b.TLS)
 	},
 	"address": func(c *checker, at *spot, b *balancerDraft) { b.Address, _ = c.text(at) },
 }

@@ -345,7 +345,7 @@ func TestValuesAreFoundInTheirBytes(t *testing.T) {
 		"{\"a\": \"\\ud83d\\ude00 \\\\ud83d\", \"b\": \"é\"}": {"\"a\"", "\"\\ud83d\\ude00 \\\\ud83d\"", "\"b\"", "\"é\""},
 		"a: |1 # c\n  x\n # y\n# z\nb: >+\n\n":                {"a", "|1 # c\n  x\n # y", "b", ">+\n"},
 	} {
-		pg, err := readPage([]byte(text))
+		pg, err := readValuesDocument([]byte(text))
 		if err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
@@ -392,7 +392,7 @@ func FuzzRead(f *testing.F) {
 				t.Errorf("fault on line %d of %d", fault.Line, lines)
 			}
 		}
-		pg, err := readPage(data)
+		pg, err := readValuesDocument(data)
 		if err != nil {
 			return
 		}

@@ -64,8 +64,8 @@ var serviceKeys = keys[draft]{
 	"package":      packageName,
 	"memory":       func(c *checker, at *spot, d *draft) { c.size(at, &d.Memory) },
 	"cpu":          cpu,
-	"command":      func(c *checker, at *spot, d *draft) { d.Command = c.words(at, d) },
-	"entrypoint":   func(c *checker, at *spot, d *draft) { d.Entrypoint = c.words(at, d) },
+	"command":      func(c *checker, at *spot, d *draft) { d.Command = c.readWords(at, d) },
+	"entrypoint":   func(c *checker, at *spot, d *draft) { d.Entrypoint = c.readWords(at, d) },
 	"environment": func(c *checker, at *spot, d *draft) {
 		d.Environment = c.pairs(at, d, pairRules{list: true, name: variableName})
 	},
@@ -102,17 +102,17 @@ func (c *checker) service(at *spot) *draft {
 	}
 	if at.child("compute_type") == nil {
 		d.computed = true
-		c.notYetDefault(at.missing("compute_type"), d.Compute)
+		c.refuseUnsupportedDefault(at.missing("compute_type"), d.Compute)
 	}
 	if d.Dummy == nil && d.Compute == mariposa.ComputeDummy {
 		d.Dummy = newDummy()
 	}
-	c.fits(d)
+	c.checkService(d)
 	return d
 }
 
-// fits checks that the keys of a service fit its types.
-func (c *checker) fits(d *draft) {
+// checkService checks that the keys of a service fit its types.
+func (c *checker) checkService(d *draft) {
 	if d.Type == "scheduled" && d.at.child("schedule") == nil {
 		c.fault(d.at.missing("schedule"), mariposa.FaultMissing, "is missing; a scheduled service needs one, like \"0 3 * * *\"")
 	}
@@ -235,7 +235,7 @@ func files(c *checker, at *spot, d *draft) {
 	for _, f := range d.Files {
 		for i := strings.LastIndexByte(f.Name, '/'); i > 0; i = strings.LastIndexByte(f.Name[:i], '/') {
 			if paths[f.Name[:i]] {
-				c.invalid(at, "has both a file %s and one in a folder of that name; rename one", quote(f.Name[:i]))
+				c.invalid(at, "has both a file %s and one in a folder of that name; rename one", quoteText(f.Name[:i]))
 			}
 		}
 	}
@@ -254,10 +254,10 @@ func volumes(c *checker, at *spot, d *draft) {
 			c.fault(item, mariposa.FaultTooLarge, "is one too many; a service may use %d volumes", maxMounts)
 			return
 		case other == m.Path:
-			c.fault(item, mariposa.FaultDuplicate, "puts a second volume at %s; choose another path", quote(m.Path))
+			c.fault(item, mariposa.FaultDuplicate, "puts a second volume at %s; choose another path", quoteText(m.Path))
 			continue
 		case other != "":
-			c.invalid(item, "puts a volume at %s, and another one is at %s; neither may be inside the other", quote(m.Path), quote(other))
+			c.invalid(item, "puts a volume at %s, and another one is at %s; neither may be inside the other", quoteText(m.Path), quoteText(other))
 			continue
 		}
 		used[m.Path] = true

@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// ofMany are the keys of a service that speak of several instances, of slots, or of what services share.
-var ofMany = []string{"scale", "update", "depends_on", "reschedule", "schedule", "volumes", "networks"}
+// keysOfMany are the keys of a service that speak of several instances, of slots, or of what services share.
+var keysOfMany = []string{"scale", "update", "depends_on", "reschedule", "schedule", "volumes", "networks"}
 
 // ParseService reads the definition of a single instance that no service of the
 // manifest manages: a mapping of the keys of a service. What it refers to is
@@ -28,7 +28,7 @@ func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, erro
 	rest := *root
 	rest.Content = nil
 	for key, value := range entriesOf(root) {
-		if slices.Contains(ofMany, key.Value) && kindOf(value) != kindNull {
+		if slices.Contains(keysOfMany, key.Value) && kindOf(value) != kindNull {
 			c.invalid(at.entry(key, value), "is about a service, and this is a single instance; leave it out")
 			continue
 		}

@@ -120,7 +120,7 @@ func asBlock(text string) (spelling, bool) {
 	if body == text {
 		s.head += "-"
 	}
-	return s, says([]byte(s.line("k", 0)), map[string]string{"k": text})
+	return s, readsAs([]byte(s.line("k", 0)), map[string]string{"k": text})
 }
 
 // printable reports whether a text may stand in a document without escapes.

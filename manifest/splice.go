@@ -111,15 +111,15 @@ func splice(doc []byte, name string, text func(column int) string) ([]byte, erro
 				to = s.entries[i+1].line
 			}
 		}
-		if next := joined(doc[:from], text(column), doc[to:]); reads(doc, next, name) {
+		if next := joinTexts(doc[:from], text(column), doc[to:]); readsAsBefore(doc, next, name) {
 			return next, nil
 		}
 	}
 	return rewritten(doc, name, text)
 }
 
-// joined puts lines between others.
-func joined(before []byte, text string, after []byte) []byte {
+// joinTexts puts lines between others.
+func joinTexts(before []byte, text string, after []byte) []byte {
 	var out bytes.Buffer
 	out.Write(before)
 	if len(before) > 0 && before[len(before)-1] != '\n' {
@@ -130,19 +130,19 @@ func joined(before []byte, text string, after []byte) []byte {
 	return out.Bytes()
 }
 
-// reads reports whether a changed manifest can be read, and differs from the old one
+// readsAsBefore reports whether a changed manifest can be read, and differs from the old one
 // in nothing but one service.
-func reads(was, is []byte, name string) bool {
+func readsAsBefore(was, is []byte, name string) bool {
 	a, _ := read(was)
 	b, faults := read(is)
 	if a == nil || b == nil || len(faults) > 0 {
 		return false
 	}
-	return bytes.Equal(write(without(a, name)), write(without(b, name)))
+	return bytes.Equal(write(withoutKey(a, name)), write(withoutKey(b, name)))
 }
 
-// without is a manifest's tree less one service.
-func without(root *yaml.Node, name string) *yaml.Node {
+// withoutKey is a manifest's tree less one service.
+func withoutKey(root *yaml.Node, name string) *yaml.Node {
 	top := *root
 	top.Content = nil
 	for key, value := range entriesOf(root) {
@@ -163,7 +163,7 @@ func without(root *yaml.Node, name string) *yaml.Node {
 // rewritten writes the whole manifest anew with one service changed.
 func rewritten(doc []byte, name string, text func(int) string) ([]byte, error) {
 	root, _ := read(doc)
-	rest := without(root, name)
+	rest := withoutKey(root, name)
 	if block := text(0); block != "" {
 		added, faults := read([]byte(block))
 		if added == nil || len(faults) > 0 {

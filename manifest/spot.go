@@ -61,13 +61,13 @@ func (s *spot) String() string {
 	case s.index >= 0:
 		return s.up.String() + "[" + strconv.Itoa(s.index) + "]"
 	case s.up.up == nil:
-		return short(s.key)
+		return shortenText(s.key)
 	}
-	return s.up.String() + "." + short(s.key)
+	return s.up.String() + "." + shortenText(s.key)
 }
 
-// short cuts a text of the person's own down to what fits a message.
-func short(s string) string {
+// shortenText cuts a text of the person's own down to what fits a message.
+func shortenText(s string) string {
 	const most = 64
 	if utf8.RuneCountInString(s) <= most {
 		return s
@@ -75,7 +75,7 @@ func short(s string) string {
 	return string([]rune(s)[:most]) + "…"
 }
 
-func quote(s string) string { return strconv.Quote(short(s)) }
+func quoteText(s string) string { return strconv.Quote(shortenText(s)) }
 
 const (
 	maxFaults  = 1000 // listed; the rest is counted
@@ -114,7 +114,7 @@ func (c *checker) unknown(at *spot, known func() []string, name, format string, 
 	}
 	message := fmt.Sprintf(format, args...)
 	if guess := c.guess(name, known()); guess != "" {
-		message += "; did you mean " + quote(guess) + "?"
+		message += "; did you mean " + quoteText(guess) + "?"
 	}
 	c.fault(at, mariposa.FaultUnknown, "%s", message)
 }
@@ -131,15 +131,15 @@ func (c *checker) guess(name string, known []string) string {
 		if len(name) > 64 || len(k) > len(name)+least || len(name) > len(k)+least {
 			continue
 		}
-		if d := distance(name, k); d <= least && (best == "" || d < least) {
+		if d := editDistance(name, k); d <= least && (best == "" || d < least) {
 			best, least = k, d
 		}
 	}
 	return best
 }
 
-// distance is the number of edits between two short names.
-func distance(a, b string) int {
+// editDistance is the number of edits between two short names.
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

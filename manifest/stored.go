@@ -28,11 +28,11 @@ func Modernize(doc []byte) []byte {
 		return doc
 	}
 	for _, text := range [][]byte{doc, blankLine.ReplaceAll(doc, []byte("$1$2"))} {
-		text = needsQuotes.ReplaceAllFunc(text, hide)
+		text = needsQuotes.ReplaceAllFunc(text, hideUnprintable)
 		if root, faults := read(text); len(faults) == 0 {
 			q := &quoter{finder: newFinder(text), text: text}
 			q.walk(root)
-			return reveal(append(q.out, text[q.done:]...))
+			return revealHidden(append(q.out, text[q.done:]...))
 		}
 	}
 	return doc
@@ -50,7 +50,7 @@ const firstHidden = '\ue000'
 
 func isHidden(c rune) bool { return firstHidden <= c && c < firstHidden+0x80 }
 
-func hide(text []byte) []byte {
+func hideUnprintable(text []byte) []byte {
 	return bytes.Map(func(c rune) rune {
 		if c < 0x80 {
 			c += firstHidden
@@ -59,7 +59,7 @@ func hide(text []byte) []byte {
 	}, text)
 }
 
-func reveal(text []byte) []byte {
+func revealHidden(text []byte) []byte {
 	return bytes.Map(func(c rune) rune {
 		if isHidden(c) {
 			c -= firstHidden
@@ -82,7 +82,7 @@ func (q *quoter) walk(n *yaml.Node) {
 		for _, word := range strings.Fields(n.Value) { // line ends between them are folded
 			to += bytes.Index(q.text[to:], []byte(word)) + len(word)
 		}
-		q.out = append(append(q.out, q.text[q.done:from]...), quoted(string(reveal([]byte(n.Value))))...)
+		q.out = append(append(q.out, q.text[q.done:from]...), quoted(string(revealHidden([]byte(n.Value))))...)
 		q.done = to
 	}
 	for _, below := range n.Content {

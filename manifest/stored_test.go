@@ -79,8 +79,8 @@ func FuzzModernize(f *testing.F) {
 		if len(faults) > 0 {
 			t.Fatalf("%q became %q: %v", doc, modern, faults)
 		}
-		hidden, _ := read(needsQuotes.ReplaceAllFunc(blankLine.ReplaceAll(doc, []byte("$1$2")), hide))
-		if other, _ := read(needsQuotes.ReplaceAllFunc(doc, hide)); other != nil {
+		hidden, _ := read(needsQuotes.ReplaceAllFunc(blankLine.ReplaceAll(doc, []byte("$1$2")), hideUnprintable))
+		if other, _ := read(needsQuotes.ReplaceAllFunc(doc, hideUnprintable)); other != nil {
 			hidden = other
 		}
 		if show(asTexts(root)) != show(asTexts(hidden)) {
@@ -92,7 +92,7 @@ func FuzzModernize(f *testing.F) {
 // asTexts makes every scalar a text, since an interpolation in quotes is one.
 func asTexts(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.ScalarNode {
-		n.Tag, n.Value = "!!str", string(reveal([]byte(n.Value)))
+		n.Tag, n.Value = "!!str", string(revealHidden([]byte(n.Value)))
 	}
 	for _, below := range n.Content {
 		asTexts(below)

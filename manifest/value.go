@@ -30,7 +30,7 @@ func object[T any](c *checker, at *spot, pattern string, known keys[T], into *T)
 			return
 		}
 		decode(c, at, into)
-		c.notYet(at, pattern+at.key)
+		c.refuseUnsupported(at, pattern+at.key)
 	})
 	return true
 }
@@ -131,12 +131,12 @@ func (c *checker) wrongNumber(at *spot, what string, least, most float64) {
 	case kindRefused:
 		return
 	case kindInt, kindFloat, kindText:
-		got = quote(at.node.Value)
+		got = quoteText(at.node.Value)
 	}
-	c.invalid(at, "must be %s from %s to %s, not %s", what, plain(least), plain(most), got)
+	c.invalid(at, "must be %s from %s to %s, not %s", what, formatNumber(least), formatNumber(most), got)
 }
 
-func plain(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+func formatNumber(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // year bounds every time span; whoever wants longer wants for ever.
 const year = 365 * 24 * 3600
@@ -161,12 +161,12 @@ func (c *checker) choice(at *spot, words ...string) (string, bool) {
 		}
 	}
 	if at.kind() != kindRefused {
-		c.invalid(at, "must be %s", orList(words))
+		c.invalid(at, "must be %s", joinWithOr(words))
 	}
 	return "", false
 }
 
-func orList(words []string) string {
+func joinWithOr(words []string) string {
 	if len(words) == 1 {
 		return words[0]
 	}

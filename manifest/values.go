@@ -47,7 +47,7 @@ type Value struct {
 // booleans, which keep their spelling; null means unset. Its error lists every
 // fault with its line, and quotes nothing of the document.
 func ReadValues(doc []byte) (*Values, error) {
-	pg, err := readPage(doc)
+	pg, err := readValuesDocument(doc)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (v *Values) Keys() []string {
 // Keys whose text stays keep their CAS and time; secrets stay secret. A secret
 // that comes back masked is left as it was. Without any change, it is v itself.
 func (v *Values) Import(doc []byte, now time.Time) (*Values, error) {
-	pg, err := readPage(doc)
+	pg, err := readValuesDocument(doc)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (v *Values) Import(doc []byte, now time.Time) (*Values, error) {
 }
 
 // unmask puts secrets back where a document holds their mask.
-func (v *Values) unmask(pg *page) (*page, error) {
+func (v *Values) unmask(pg *valuesDocument) (*valuesDocument, error) {
 	hidden := map[string]string{}
 	c := &checker{of: valuesSubject}
 	top := valuesSpot(pg.root)
@@ -123,7 +123,7 @@ func (v *Values) unmask(pg *page) (*page, error) {
 	if len(hidden) == 0 {
 		return pg, nil
 	}
-	return readPage(pg.replaced(hidden))
+	return readValuesDocument(pg.replaced(hidden))
 }
 
 // Set gives a key a value, secret or not; what is secret stays so until it is
@@ -140,7 +140,7 @@ func (v *Values) Set(key, text string, secret bool, now time.Time) (*Values, err
 	}
 	doc := v.document()
 	if !had || was.Text != text {
-		pg, err := readPage(doc)
+		pg, err := readValuesDocument(doc)
 		if err != nil {
 			return nil, err
 		}
@@ -176,7 +176,7 @@ func checkSetting(key, text string) error {
 // Delete takes a key out. All other bytes of the document stay as they are; a key
 // that is not there leaves v itself.
 func (v *Values) Delete(key string) *Values {
-	pg, err := readPage(v.document())
+	pg, err := readValuesDocument(v.document())
 	if err != nil || !pg.has(key) { // what was read once can be read again
 		return v
 	}
@@ -202,9 +202,9 @@ func (v *Values) Add(p *Project, key string, by int64, now time.Time) (*Values, 
 	return v.Set(key, strconv.FormatInt(n+by, 10), p.IsSecret(key), now)
 }
 
-// Become makes old values current again: document, texts and secrets are those of
+// Restore makes old values current again: document, texts and secrets are those of
 // old, while every CAS that differs moves on.
-func (v *Values) Become(old *Values, now time.Time) *Values {
+func (v *Values) Restore(old *Values, now time.Time) *Values {
 	next := v.changed(old.document())
 	next.ByKey = make(map[string]Value, len(old.Keys()))
 	cas := next.Last + 1
@@ -251,7 +251,7 @@ func (v *Values) Masked(mask string) []byte {
 	if len(hidden) == 0 {
 		return v.document()
 	}
-	pg, err := readPage(v.Document)
+	pg, err := readValuesDocument(v.Document)
 	if err != nil { // what was read once can be read again; if not, nothing is shown
 		return nil
 	}

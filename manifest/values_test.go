@@ -279,7 +279,7 @@ func anyText(t *rapid.T) string {
 // entryLines gives the bytes of each key of a document, from its key to the end
 // of its value.
 func entryLines(t *rapid.T, doc []byte) map[string]string {
-	pg, err := readPage(doc)
+	pg, err := readValuesDocument(doc)
 	if err != nil {
 		t.Fatalf("%q cannot be read: %v", doc, err)
 	}
@@ -411,14 +411,14 @@ func TestBecomeMakesOldValuesCurrentAgain(t *testing.T) {
 	t.Parallel()
 	old := mustSet(t, mustImport(t, nil, "# one\na: 1\nb: 2\n"), "s", "hunter2", true)
 	now := mustSet(t, old.Delete("b").Delete("s"), "c", "3", false)
-	got := now.Become(old, someDay.Add(time.Hour))
+	got := now.Restore(old, someDay.Add(time.Hour))
 	if !bytes.Equal(got.Document, old.Document) || !maps.Equal(textsOf(got), textsOf(old)) || !got.ByKey["s"].Secret {
 		t.Errorf("got %q, %+v", got.Document, got.ByKey)
 	}
 	if got.ByKey["a"] != old.ByKey["a"] || got.ByKey["b"].CAS <= now.Last || got.Last < got.ByKey["b"].CAS {
 		t.Errorf("got %+v", got.ByKey)
 	}
-	if none := now.Become(nil, someDay); len(none.ByKey) != 0 || none.Last != now.Last {
+	if none := now.Restore(nil, someDay); len(none.ByKey) != 0 || none.Last != now.Last {
 		t.Errorf("got %+v", none)
 	}
 }

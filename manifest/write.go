@@ -30,14 +30,14 @@ func write(root *yaml.Node) []byte {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
-	if err := e.Encode(styled(root)); err != nil { // nodes that were read can be written, and a buffer takes all
+	if err := e.Encode(withStyle(root)); err != nil { // nodes that were read can be written, and a buffer takes all
 		panic(err)
 	}
 	return out.Bytes()
 }
 
-// styled is a tree without comments, in the style of write.
-func styled(n *yaml.Node) *yaml.Node {
+// withStyle is a tree without comments, in the style of write.
+func withStyle(n *yaml.Node) *yaml.Node {
 	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Value: n.Value}
 	switch kindOf(n) {
 	case kindNull:
@@ -49,7 +49,7 @@ func styled(n *yaml.Node) *yaml.Node {
 			out.Style = yaml.FlowStyle
 		}
 		for i, below := range n.Content {
-			below = styled(below)
+			below = withStyle(below)
 			if n.Kind == yaml.MappingNode && i%2 == 0 && below.Style == yaml.LiteralStyle {
 				below.Style = yaml.DoubleQuotedStyle // a key is one line
 			}
@@ -59,16 +59,16 @@ func styled(n *yaml.Node) *yaml.Node {
 	return out
 }
 
-// bare texts mean themselves in any reader of YAML: they begin with a letter and
+// plainWord matches texts that mean themselves in any reader of YAML: they begin with a letter and
 // hold nothing that YAML has a meaning for.
-var bare = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./=+-]*(:[A-Za-z0-9_./=+-]+)*$`)
+var plainWord = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./=+-]*(:[A-Za-z0-9_./=+-]+)*$`)
 
-// taken are the words that some reader of YAML takes for something else.
-var taken = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
+// reservedWords are the words that some reader of YAML takes for something else.
+var reservedWords = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
 
 func textStyle(text string) yaml.Style {
 	switch {
-	case bare.MatchString(text) && !slices.Contains(taken, strings.ToLower(text)):
+	case plainWord.MatchString(text) && !slices.Contains(reservedWords, strings.ToLower(text)):
 		return 0
 	case readsAsLines(text):
 		return yaml.LiteralStyle

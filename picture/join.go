@@ -12,8 +12,8 @@ import (
 // picture puts them into the status of their project, once for each batch of
 // changes.
 
-// tear notes that the status of a project is to be put together anew.
-func (p *Picture) tear(r *store.Record) {
+// markTorn notes that the status of a project is to be put together anew.
+func (p *Picture) markTorn(r *store.Record) {
 	switch spec := r.Spec.(type) {
 	case *mariposa.ProjectSpec:
 		if _, torn := p.torn[r.ID]; !torn {
@@ -24,19 +24,19 @@ func (p *Picture) tear(r *store.Record) {
 	}
 }
 
-// join puts services into the statuses of their projects.
-func (p *Picture) join() {
+// joinServices puts services into the statuses of their projects.
+func (p *Picture) joinServices() {
 	for id, changed := range p.torn {
 		if r := p.Projects.at(id); r == nil {
 			delete(p.statuses, id)
 		} else if !p.inline(r) {
-			p.joinOne(r, changed)
+			p.joinProject(r, changed)
 		}
 	}
 	clear(p.torn)
 }
 
-func (p *Picture) joinOne(r *store.Project, changed []string) {
+func (p *Picture) joinProject(r *store.Project, changed []string) {
 	if p.statuses[r.ID] == nil {
 		for id := range p.services[r.ID] {
 			changed = append(changed, p.Services.at(id).Spec().Name)

@@ -29,7 +29,7 @@ const (
 // made with, and all that it could read since. Number is the version that it was
 // made from. The same mask comes back until there are newer values; nil hides
 // nothing.
-func (s *Shelf) Mask(ctx context.Context, project *mariposa.ProjectSpec, id string, number int) (*seal.Mask, error) {
+func (s *VersionCache) Mask(ctx context.Context, project *mariposa.ProjectSpec, id string, number int) (*seal.Mask, error) {
 	since := project.Metadata
 	if number > 0 && number != project.Number {
 		v, err := s.Version(ctx, id, number)
@@ -53,12 +53,12 @@ func (s *Shelf) Mask(ctx context.Context, project *mariposa.ProjectSpec, id stri
 	if err != nil {
 		return nil, err
 	}
-	return s.keepMask(id, since, project.Metadata, seal.NewMask(secrets)), nil
+	return s.putMask(id, since, project.Metadata, seal.NewMask(secrets)), nil
 }
 
 // secrets are those of some generations: of the first and the last, and as many of
 // those between as there is room for, the newest first. Some may be forgotten.
-func (s *Shelf) secrets(ctx context.Context, project string, first, last int) ([]string, error) {
+func (s *VersionCache) secrets(ctx context.Context, project string, first, last int) ([]string, error) {
 	var all []string
 	seen, bytes := map[string]bool{}, 0
 	for _, n := range append([]int{last, first}, between(first, last)...) {
@@ -89,8 +89,8 @@ func between(first, last int) (all []int) {
 	return all
 }
 
-// keepMask keeps a mask, unless there are newer values by now.
-func (s *Shelf) keepMask(project string, since, newest int, m *seal.Mask) *seal.Mask {
+// putMask keeps a mask, unless there are newer values by now.
+func (s *VersionCache) putMask(project string, since, newest int, m *seal.Mask) *seal.Mask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.masks[project]

@@ -16,7 +16,7 @@ func TestAMaskHidesWhatAnInstanceWasMadeWithAndAllThatItCouldReadSince(t *testin
 	t.Parallel()
 	st := newStore(t)
 	vault := seal.NewVault(seal.NewRing(), st)
-	shelf := picture.NewShelf(st, vault)
+	cache := picture.NewVersionCache(st, vault)
 	box, key, err := vault.NewBox("p", time.Unix(1, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -37,11 +37,11 @@ func TestAMaskHidesWhatAnInstanceWasMadeWithAndAllThatItCouldReadSince(t *testin
 	said := strings.Join(secrets[1:], ", ")
 	shown := func(metadata, number int) string {
 		t.Helper()
-		m, err := shelf.Mask(t.Context(), &mariposa.ProjectSpec{Number: metadata, Metadata: metadata}, "p", number)
+		m, err := cache.Mask(t.Context(), &mariposa.ProjectSpec{Number: metadata, Metadata: metadata}, "p", number)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := shelf.Mask(t.Context(), &mariposa.ProjectSpec{Number: metadata, Metadata: metadata}, "p", number); err != nil || again != m {
+		if again, err := cache.Mask(t.Context(), &mariposa.ProjectSpec{Number: metadata, Metadata: metadata}, "p", number); err != nil || again != m {
 			t.Errorf("asked again it is another mask, %v", err)
 		}
 		return m.Text(said)
@@ -61,7 +61,7 @@ func TestAMaskHidesWhatAnInstanceWasMadeWithAndAllThatItCouldReadSince(t *testin
 		}
 	}
 	commit(t, st, remove(mariposa.KindMetadata, mariposa.MetadataID("p", 2)))
-	fresh := picture.NewShelf(st, vault)
+	fresh := picture.NewVersionCache(st, vault)
 	m, err := fresh.Mask(t.Context(), &mariposa.ProjectSpec{Number: 4, Metadata: 4}, "p", 1)
 	if err != nil || m.Text(said) != "••••, the second one, ••••, ••••" {
 		t.Errorf("with values between forgotten: %s, %v", m.Text(said), err)
@@ -89,8 +89,8 @@ func TestValuesThatWereReplacedSinceTheProjectWasReadAreReadAnew(t *testing.T) {
 		store.Write{Kind: mariposa.KindKey, ID: "p", Project: "p", Spec: key},
 		store.Write{Kind: mariposa.KindProject, ID: "p", Spec: &mariposa.ProjectSpec{Name: "shop", Metadata: 2}},
 		store.Write{Kind: mariposa.KindMetadata, ID: id, Project: "p", Spec: &mariposa.MetadataSpec{Project: "p", Number: 2, Sealed: box.Seal(values.Marshal(), []byte(id))}})
-	shelf := picture.NewShelf(st, vault)
-	got, _, err := shelf.NewestValues(t.Context(), "p", &mariposa.ProjectSpec{Name: "shop", Metadata: 1})
+	cache := picture.NewVersionCache(st, vault)
+	got, _, err := cache.NewestValues(t.Context(), "p", &mariposa.ProjectSpec{Name: "shop", Metadata: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestValuesThatWereReplacedSinceTheProjectWasReadAreReadAnew(t *testing.T) {
 		t.Errorf("the color is %+v", color)
 	}
 	commit(t, st, store.Write{Kind: mariposa.KindMetadata, ID: id, Delete: true})
-	if _, _, err := picture.NewShelf(st, vault).NewestValues(t.Context(), "p", &mariposa.ProjectSpec{Metadata: 2}); err == nil {
+	if _, _, err := picture.NewVersionCache(st, vault).NewestValues(t.Context(), "p", &mariposa.ProjectSpec{Metadata: 2}); err == nil {
 		t.Error("values that are lost were read")
 	}
 }

@@ -30,29 +30,29 @@ type Picture struct {
 
 	tables
 
-	mu       sync.RWMutex
-	revision int64
-	moved    chan struct{} // closed and replaced when revision grows
-	records  map[mariposa.Kind]map[string]*store.Record
-	members  index             // project -> instances
-	onNode   index             // node -> instances
-	volumes  index             // project -> volumes
-	stored   index             // node -> volumes
-	left     index             // organization -> volumes of projects that are gone
-	networks index             // project -> networks that it uses
-	ways     index             // network -> its attachments
-	attached index             // node -> attachments
-	tasks    index             // project -> open tasks
-	open     btree.Set[string] // open tasks, in order
-	owned    index             // organization -> projects
-	joined   index             // user -> organizations
-	shared   index             // user -> projects
-	tokens   index             // user -> tokens
-	services index             // project -> services
-	names    map[string]string // organization/name -> project
-	orgs     map[string]string // name -> organization
-	users    map[string]string // name -> user
-	hear     []func([]store.Change)
+	mu              sync.RWMutex
+	revision        int64
+	moved           chan struct{} // closed and replaced when revision grows
+	records         map[mariposa.Kind]map[string]*store.Record
+	instancesOf     index             // project -> instances
+	instancesOn     index             // node -> instances
+	volumesOf       index             // project -> volumes
+	volumesOn       index             // node -> volumes
+	leftVolumes     index             // organization -> volumes of projects that are gone
+	networksOf      index             // project -> networks that it uses
+	attachmentsOf   index             // network -> its attachments
+	attachmentsOn   index             // node -> attachments
+	tasksOf         index             // project -> open tasks
+	openTasks       btree.Set[string] // open tasks, in order
+	projectsOf      index             // organization -> projects
+	organizationsOf index             // user -> organizations
+	projectsWith    index             // user -> projects
+	tokensOf        index             // user -> tokens
+	services        index             // project -> services
+	names           map[string]string // organization/name -> project
+	orgs            map[string]string // name -> organization
+	users           map[string]string // name -> user
+	subscribers     []func([]store.Change)
 
 	// statuses are the services of each project by name, as they stand in its status;
 	// torn are the projects of which that has to be put together anew, with the
@@ -91,7 +91,7 @@ func Open(ctx context.Context, st store.Store) (*Picture, error) {
 		p.set(&r)
 		return nil
 	})
-	p.join()
+	p.joinServices()
 	p.revision = rev
 	return p, err
 }
@@ -101,18 +101,18 @@ func (p *Picture) clear() {
 	for _, k := range mariposa.Kinds {
 		p.records[k] = map[string]*store.Record{}
 	}
-	p.members, p.onNode, p.tasks = index{}, index{}, index{}
-	p.open.Clear()
+	p.instancesOf, p.instancesOn, p.tasksOf = index{}, index{}, index{}
+	p.openTasks.Clear()
 	p.services, p.statuses, p.torn = index{}, map[string]map[string]*mariposa.ServiceStatus{}, map[string][]string{}
-	p.volumes, p.stored, p.left = index{}, index{}, index{}
-	p.networks, p.ways, p.attached = index{}, index{}, index{}
-	p.owned, p.joined, p.shared, p.tokens = index{}, index{}, index{}, index{}
+	p.volumesOf, p.volumesOn, p.leftVolumes = index{}, index{}, index{}
+	p.networksOf, p.attachmentsOf, p.attachmentsOn = index{}, index{}, index{}
+	p.projectsOf, p.organizationsOf, p.projectsWith, p.tokensOf = index{}, index{}, index{}, index{}
 	p.names, p.orgs, p.users = map[string]string{}, map[string]string{}, map[string]string{}
 }
 
-// Hear adds a listener, called with every batch of changes after the picture
+// Subscribe adds a subscriber, called with every batch of changes after the picture
 // shows them. Listeners are added before the first Advance and must not block.
-func (p *Picture) Hear(f func([]store.Change)) { p.hear = append(p.hear, f) }
+func (p *Picture) Subscribe(f func([]store.Change)) { p.subscribers = append(p.subscribers, f) }
 
 // Follow advances with the feed until the context ends, and rereads everything
 // once per interval as a safety net; found tells how much a reread had to mend.
@@ -174,16 +174,16 @@ func (p *Picture) advance(ctx context.Context, to int64) (int, error) {
 	for i := range changes {
 		p.apply(&changes[i])
 	}
-	p.join()
+	p.joinServices()
 	p.mu.Unlock()
-	p.tell(changes, changes[len(changes)-1].Revision)
+	p.notify(changes, changes[len(changes)-1].Revision)
 	return len(changes), nil
 }
 
-// tell lets listeners hear first and readers who wait for a revision go on
-// after: who waited may count on everybody having been told.
-func (p *Picture) tell(changes []store.Change, revision int64) {
-	for _, f := range p.hear {
+// notify notifies subscribers first and readers who wait for a revision go on
+// after: who waited may count on everybody having been notified.
+func (p *Picture) notify(changes []store.Change, revision int64) {
+	for _, f := range p.subscribers {
 		f(changes)
 	}
 	p.mu.Lock()
@@ -198,7 +198,7 @@ func (p *Picture) apply(c *store.Change) {
 		p.unset(c.Record.Kind, c.Record.ID)
 		return
 	}
-	if c.Record.Kind.Shelved() {
+	if c.Record.Kind.LoadedOnDemand() {
 		return // read one by one by who needs them
 	}
 	r := c.Record
@@ -229,11 +229,11 @@ func (p *Picture) Reread(ctx context.Context) (int, error) {
 			break // the feed does not lead there: what is missing shows in the comparison
 		}
 	}
-	mended := p.mend(fresh, at)
-	return mended, nil
+	repaired := p.repair(fresh, at)
+	return repaired, nil
 }
 
-func (p *Picture) mend(fresh map[mariposa.Kind]map[string]*store.Record, at int64) int {
+func (p *Picture) repair(fresh map[mariposa.Kind]map[string]*store.Record, at int64) int {
 	var changes []store.Change
 	p.mu.Lock()
 	for _, kind := range mariposa.Kinds {
@@ -252,11 +252,11 @@ func (p *Picture) mend(fresh map[mariposa.Kind]map[string]*store.Record, at int6
 	for i := range changes {
 		p.apply(&changes[i])
 	}
-	p.join()
+	p.joinServices()
 	behind := p.revision < at
 	p.mu.Unlock()
 	if len(changes) > 0 || behind {
-		p.tell(changes, max(at, p.Revision()))
+		p.notify(changes, max(at, p.Revision()))
 	}
 	return len(changes)
 }
@@ -268,7 +268,7 @@ func (p *Picture) set(r *store.Record) {
 		if old.Revision >= r.Revision {
 			return
 		}
-		p.tear(r)
+		p.markTorn(r)
 		// The project and node of an instance never change.
 		if old.SpecRevision == r.SpecRevision || r.Kind == mariposa.KindInstance {
 			p.records[r.Kind][r.ID] = r
@@ -277,48 +277,48 @@ func (p *Picture) set(r *store.Record) {
 		p.unset(r.Kind, r.ID)
 	}
 	p.records[r.Kind][r.ID] = r
-	p.tear(r)
+	p.markTorn(r)
 	switch spec := r.Spec.(type) {
 	case *mariposa.ServiceSpec:
 		p.services.add(spec.Project, r.ID)
 	case *mariposa.InstanceSpec:
-		p.members.add(spec.Project, r.ID)
-		p.onNode.add(spec.Node, r.ID)
+		p.instancesOf.add(spec.Project, r.ID)
+		p.instancesOn.add(spec.Node, r.ID)
 	case *mariposa.VolumeSpec:
-		p.stored.add(spec.Node, r.ID)
+		p.volumesOn.add(spec.Node, r.ID)
 		if spec.Project != "" {
-			p.volumes.add(spec.Project, r.ID)
+			p.volumesOf.add(spec.Project, r.ID)
 		} else {
-			p.left.add(spec.Organization, r.ID)
+			p.leftVolumes.add(spec.Organization, r.ID)
 		}
 	case *mariposa.NetworkSpec:
 		for _, project := range spec.Projects() {
-			p.networks.add(project, r.ID)
+			p.networksOf.add(project, r.ID)
 		}
 	case *mariposa.AttachmentSpec:
-		p.ways.add(spec.Network, r.ID)
-		p.attached.add(spec.Node, r.ID)
+		p.attachmentsOf.add(spec.Network, r.ID)
+		p.attachmentsOn.add(spec.Node, r.ID)
 	case *mariposa.TaskSpec:
-		p.tasks.add(spec.Project, r.ID)
-		p.open.Insert(r.ID)
+		p.tasksOf.add(spec.Project, r.ID)
+		p.openTasks.Insert(r.ID)
 	case *mariposa.ProjectSpec:
 		p.setProject(r.ID, spec)
 	case *mariposa.OrganizationSpec:
 		p.orgs[spec.Name] = r.ID
 		for user := range spec.Members {
-			p.joined.add(user, r.ID)
+			p.organizationsOf.add(user, r.ID)
 		}
 	case *mariposa.UserSpec:
 		p.users[spec.Name] = r.ID
 	case *mariposa.TokenSpec:
-		p.tokens.add(spec.User, r.ID)
+		p.tokensOf.add(spec.User, r.ID)
 	}
 }
 
 func (p *Picture) setProject(id string, spec *mariposa.ProjectSpec) {
-	p.owned.add(spec.Organization, id)
+	p.projectsOf.add(spec.Organization, id)
 	for user := range spec.Users {
-		p.shared.add(user, id)
+		p.projectsWith.add(user, id)
 	}
 	if !spec.Deleting {
 		p.names[spec.Organization+"/"+spec.Name] = id
@@ -331,47 +331,47 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 		return
 	}
 	delete(p.records[kind], id)
-	p.tear(old)
+	p.markTorn(old)
 	switch spec := old.Spec.(type) {
 	case *mariposa.ServiceSpec:
 		p.services.remove(spec.Project, id)
 	case *mariposa.InstanceSpec:
-		p.members.remove(spec.Project, id)
-		p.onNode.remove(spec.Node, id)
+		p.instancesOf.remove(spec.Project, id)
+		p.instancesOn.remove(spec.Node, id)
 	case *mariposa.VolumeSpec:
-		p.stored.remove(spec.Node, id)
-		p.volumes.remove(spec.Project, id)
-		p.left.remove(spec.Organization, id)
+		p.volumesOn.remove(spec.Node, id)
+		p.volumesOf.remove(spec.Project, id)
+		p.leftVolumes.remove(spec.Organization, id)
 	case *mariposa.NetworkSpec:
 		for _, project := range spec.Projects() {
-			p.networks.remove(project, id)
+			p.networksOf.remove(project, id)
 		}
 	case *mariposa.AttachmentSpec:
-		p.ways.remove(spec.Network, id)
-		p.attached.remove(spec.Node, id)
+		p.attachmentsOf.remove(spec.Network, id)
+		p.attachmentsOn.remove(spec.Node, id)
 	case *mariposa.TaskSpec:
-		p.tasks.remove(spec.Project, id)
-		p.open.Delete(id)
+		p.tasksOf.remove(spec.Project, id)
+		p.openTasks.Delete(id)
 	case *mariposa.ProjectSpec:
-		p.owned.remove(spec.Organization, id)
+		p.projectsOf.remove(spec.Organization, id)
 		for user := range spec.Users {
-			p.shared.remove(user, id)
+			p.projectsWith.remove(user, id)
 		}
-		unname(p.names, spec.Organization+"/"+spec.Name, id)
+		freeName(p.names, spec.Organization+"/"+spec.Name, id)
 	case *mariposa.OrganizationSpec:
-		unname(p.orgs, spec.Name, id)
+		freeName(p.orgs, spec.Name, id)
 		for user := range spec.Members {
-			p.joined.remove(user, id)
+			p.organizationsOf.remove(user, id)
 		}
 	case *mariposa.UserSpec:
-		unname(p.users, spec.Name, id)
+		freeName(p.users, spec.Name, id)
 	case *mariposa.TokenSpec:
-		p.tokens.remove(spec.User, id)
+		p.tokensOf.remove(spec.User, id)
 	}
 }
 
-// unname frees a name, unless another has it by now.
-func unname(names map[string]string, name, id string) {
+// freeName frees a name, unless another has it by now.
+func freeName(names map[string]string, name, id string) {
 	if names[name] == id {
 		delete(names, name)
 	}

@@ -107,10 +107,10 @@ func TestTheFeedGoesOnWhereTheSnapshotEnds(t *testing.T) {
 	st := newStore(t)
 	commit(t, st, project("p", "shop"), instance("i1", "p", "n1"))
 	p := open(t, st)
-	var heard []int64
-	p.Hear(func(cs []store.Change) {
+	var notified []int64
+	p.Subscribe(func(cs []store.Change) {
 		for _, c := range cs {
-			heard = append(heard, c.Revision)
+			notified = append(notified, c.Revision)
 		}
 	})
 	if p.Revision() != 2 || p.Instances.Get("i1") == nil {
@@ -119,8 +119,8 @@ func TestTheFeedGoesOnWhereTheSnapshotEnds(t *testing.T) {
 	commit(t, st, instance("i2", "p", "n1"))
 	commit(t, st, runs("i1"))
 	advance(t, p)
-	if !slices.Equal(heard, []int64{3, 4}) || p.Revision() != 4 {
-		t.Errorf("heard of %v at %d", heard, p.Revision())
+	if !slices.Equal(notified, []int64{3, 4}) || p.Revision() != 4 {
+		t.Errorf("heard of %v at %d", notified, p.Revision())
 	}
 	want(t, "instances", p.InstancesOf("p"), "i1", "i2")
 	if p.Instances.Len() != 2 || p.CountOn("n1") != 2 {
@@ -171,12 +171,12 @@ func TestVersionsAreNotInThePicture(t *testing.T) {
 	t.Parallel()
 	st := newStore(t)
 	p := open(t, st)
-	heard := 0
-	p.Hear(func(cs []store.Change) { heard += len(cs) })
+	notified := 0
+	p.Subscribe(func(cs []store.Change) { notified += len(cs) })
 	commit(t, st, store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", 1), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: 1}})
 	advance(t, p)
-	if v := p.Get(mariposa.KindVersion, mariposa.VersionID("p", 1)); v != nil || heard != 1 || p.Revision() != 1 {
-		t.Errorf("it has %v, heard %d times, at %d", v, heard, p.Revision())
+	if v := p.Get(mariposa.KindVersion, mariposa.VersionID("p", 1)); v != nil || notified != 1 || p.Revision() != 1 {
+		t.Errorf("it has %v, heard %d times, at %d", v, notified, p.Revision())
 	}
 }
 
@@ -254,11 +254,11 @@ func TestAwaitReturnsWhenEverybodyWasTold(t *testing.T) {
 	st := newStore(t)
 	p := open(t, st)
 	var mu sync.Mutex
-	told := int64(0)
-	p.Hear(func(cs []store.Change) {
+	notified := int64(0)
+	p.Subscribe(func(cs []store.Change) {
 		mu.Lock()
 		defer mu.Unlock()
-		told = cs[len(cs)-1].Revision
+		notified = cs[len(cs)-1].Revision
 	})
 	rev := commit(t, st, project("p", "shop"))
 	if err := p.Await(t.Context(), 0); err != nil {
@@ -278,7 +278,7 @@ func TestAwaitReturnsWhenEverybodyWasTold(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if told < rev {
+	if notified < rev {
 		t.Error("who waited was first to know")
 	}
 	<-moved
@@ -324,8 +324,8 @@ func TestARereadMendsWhatTheFeedHasLost(t *testing.T) {
 	st := &forgetful{Store: newStore(t), hide: map[int64]bool{}}
 	commit(t, st, project("p", "shop"), instance("i1", "p", "n1"), instance("i2", "p", "n1"), task("t1", "p"))
 	p := open(t, st)
-	var heard []store.Change
-	p.Hear(func(cs []store.Change) { heard = append(heard, cs...) })
+	var notified []store.Change
+	p.Subscribe(func(cs []store.Change) { notified = append(notified, cs...) })
 	lose := func(w store.Write) { st.hide[commit(t, st, w)] = true }
 	lose(instance("i3", "p", "n2"))           // one that nobody heard of
 	lose(runs("i1"))                          // a change of one half
@@ -334,7 +334,7 @@ func TestARereadMendsWhatTheFeedHasLost(t *testing.T) {
 	lose(store.Write{Kind: mariposa.KindTask, ID: "t1", Status: &mariposa.TaskStatus{State: mariposa.TaskCompleted}, Archive: true})
 	advance(t, p)
 	want(t, "before", p.InstancesOf("p"), "i1", "i2")
-	heard = nil
+	notified = nil
 	if n, err := p.Reread(t.Context()); err != nil || n != 4 {
 		t.Fatalf("mended %d, %v; 4 were lost", n, err)
 	}
@@ -345,10 +345,10 @@ func TestARereadMendsWhatTheFeedHasLost(t *testing.T) {
 		t.Error("the lost half is still lost")
 	}
 	got := map[string]bool{}
-	for _, c := range heard {
+	for _, c := range notified {
 		got[c.Record.ID] = c.Deleted
 	}
-	if len(heard) != 4 || got["i3"] || got["i1"] || !got["i2"] || !got["t1"] {
+	if len(notified) != 4 || got["i3"] || got["i1"] || !got["i2"] || !got["t1"] {
 		t.Errorf("listeners heard %v", got)
 	}
 	if p.Revision() != 9 {
@@ -365,10 +365,10 @@ func TestARereadOfASoundPictureTellsNobodyAnything(t *testing.T) {
 	commit(t, st, project("p", "shop"))
 	p := open(t, st)
 	commit(t, st, instance("i1", "p", "n1"), runs("i1"))
-	heard := 0
-	p.Hear(func(cs []store.Change) { heard += len(cs) })
-	if n, err := p.Reread(t.Context()); err != nil || n != 0 || heard != 2 {
-		t.Errorf("mended %d, %v, heard %d; it had only to catch up", n, err, heard)
+	notified := 0
+	p.Subscribe(func(cs []store.Change) { notified += len(cs) })
+	if n, err := p.Reread(t.Context()); err != nil || n != 0 || notified != 2 {
+		t.Errorf("mended %d, %v, heard %d; it had only to catch up", n, err, notified)
 	}
 }
 
@@ -377,8 +377,8 @@ func TestAPictureThatFellBehindATrimmedFeedReadsEverythingAnew(t *testing.T) {
 	st := newStore(t)
 	commit(t, st, project("p", "shop"), instance("i1", "p", "n1"), instance("i2", "p", "n1"))
 	p := open(t, st)
-	var heard []store.Change
-	p.Hear(func(cs []store.Change) { heard = append(heard, cs...) })
+	var notified []store.Change
+	p.Subscribe(func(cs []store.Change) { notified = append(notified, cs...) })
 	commit(t, st, remove(mariposa.KindInstance, "i1"))
 	commit(t, st, instance("i3", "p", "n1"))
 	commit(t, st, runs("i2"))
@@ -392,8 +392,8 @@ func TestAPictureThatFellBehindATrimmedFeedReadsEverythingAnew(t *testing.T) {
 		t.Fatalf("mended %d, %v", n, err)
 	}
 	want(t, "instances", p.InstancesOf("p"), "i2", "i3")
-	if i := slices.IndexFunc(heard, func(c store.Change) bool { return c.Deleted && c.Record.ID == "i1" }); i < 0 {
-		t.Errorf("nobody was told of the deletion: %+v", heard)
+	if i := slices.IndexFunc(notified, func(c store.Change) bool { return c.Deleted && c.Record.ID == "i1" }); i < 0 {
+		t.Errorf("nobody was told of the deletion: %+v", notified)
 	}
 	commit(t, st, runs("i3"))
 	advance(t, p)
@@ -511,27 +511,27 @@ const manifestBody = "services:\n  web:\n    compute_type: dummy\n"
 func TestAVersionIsReadOnceAndSharedByAll(t *testing.T) {
 	t.Parallel()
 	st := newStore(t)
-	shelf := picture.NewShelf(st, seal.NewVault(seal.NewRing(), st))
-	if _, err := shelf.Version(t.Context(), "p", 1); !errors.Is(err, store.ErrNotFound) {
+	cache := picture.NewVersionCache(st, seal.NewVault(seal.NewRing(), st))
+	if _, err := cache.Version(t.Context(), "p", 1); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("of none: %v", err)
 	}
 	version := func(n int, body string) store.Write {
 		return store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", n), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: n, Manifest: []byte(body)}}
 	}
 	commit(t, st, version(1, manifestBody), version(2, "services: ["), version(3, manifestBody+"    tags: [at={{ .project.name }}]\n"))
-	a, err := shelf.Version(t.Context(), "p", 1)
+	a, err := cache.Version(t.Context(), "p", 1)
 	if err != nil || a.Manifest.ByName["web"] == nil {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	if b, err := shelf.Version(t.Context(), "p", 1); err != nil || a != b {
+	if b, err := cache.Version(t.Context(), "p", 1); err != nil || a != b {
 		t.Errorf("read again: %v", err)
 	}
-	_, first := shelf.Version(t.Context(), "p", 2)
-	_, second := shelf.Version(t.Context(), "p", 2)
+	_, first := cache.Version(t.Context(), "p", 2)
+	_, second := cache.Version(t.Context(), "p", 2)
 	if !errors.Is(first, picture.ErrUnreadable) || !errors.Is(second, first) {
 		t.Errorf("of an unreadable one: %v, then %v", first, second)
 	}
-	old, err := shelf.Version(t.Context(), "p", 3)
+	old, err := cache.Version(t.Context(), "p", 3)
 	if err != nil || old.Manifest.ByName["web"] == nil {
 		t.Errorf("of one that an earlier release took: %v", err)
 	}

@@ -58,7 +58,7 @@ func (p *Picture) Get(kind mariposa.Kind, id string) *store.Record {
 func (p *Picture) EachInstanceOf(project string, visit func(*store.Instance) bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	for id := range p.members[project] {
+	for id := range p.instancesOf[project] {
 		if !visit(p.Instances.at(id)) {
 			return
 		}
@@ -89,75 +89,75 @@ func (p *Picture) UserNamed(name string) *store.User {
 // ProjectsOf returns the projects of an organization, by id; those being deleted
 // too.
 func (p *Picture) ProjectsOf(organization string) []*store.Project {
-	return p.Projects.of(p.owned, organization)
+	return p.Projects.of(p.projectsOf, organization)
 }
 
 // ProjectsWith returns the projects that name a user among their own, by id.
 func (p *Picture) ProjectsWith(user string) []*store.Project {
-	return p.Projects.of(p.shared, user)
+	return p.Projects.of(p.projectsWith, user)
 }
 
 // OrganizationsOf returns the organizations that a user is a member of, by id.
 func (p *Picture) OrganizationsOf(user string) []*store.Organization {
-	return p.Orgs.of(p.joined, user)
+	return p.Orgs.of(p.organizationsOf, user)
 }
 
 // TokensOf returns the tokens of a user, by id.
 func (p *Picture) TokensOf(user string) []*store.Token {
-	return p.Tokens.of(p.tokens, user)
+	return p.Tokens.of(p.tokensOf, user)
 }
 
 // InstancesOf returns the instances of a project, by id.
 func (p *Picture) InstancesOf(project string) []*store.Instance {
-	return p.Instances.of(p.members, project)
+	return p.Instances.of(p.instancesOf, project)
 }
 
 // InstancesOn returns the instances assigned to a node, by id.
 func (p *Picture) InstancesOn(node string) []*store.Instance {
-	return p.Instances.of(p.onNode, node)
+	return p.Instances.of(p.instancesOn, node)
 }
 
 // VolumesOf returns the volumes of a project, by id.
 func (p *Picture) VolumesOf(project string) []*store.Volume {
-	return p.Volumes.of(p.volumes, project)
+	return p.Volumes.of(p.volumesOf, project)
 }
 
 // VolumesOn returns the volumes on a node, by id.
 func (p *Picture) VolumesOn(node string) []*store.Volume {
-	return p.Volumes.of(p.stored, node)
+	return p.Volumes.of(p.volumesOn, node)
 }
 
 // VolumesLeftTo returns the volumes that an organization has from projects that are
 // gone, by id.
 func (p *Picture) VolumesLeftTo(organization string) []*store.Volume {
-	return p.Volumes.of(p.left, organization)
+	return p.Volumes.of(p.leftVolumes, organization)
 }
 
 // NetworksOf returns the networks that a project uses, shared ones too, by id.
 func (p *Picture) NetworksOf(project string) []*store.Network {
-	return p.Networks.of(p.networks, project)
+	return p.Networks.of(p.networksOf, project)
 }
 
 // AttachmentsOf returns the parts of a network, by id.
 func (p *Picture) AttachmentsOf(network string) []*store.Attachment {
-	return p.Attachments.of(p.ways, network)
+	return p.Attachments.of(p.attachmentsOf, network)
 }
 
 // AttachmentsOn returns the parts of networks on a node, by id.
 func (p *Picture) AttachmentsOn(node string) []*store.Attachment {
-	return p.Attachments.of(p.attached, node)
+	return p.Attachments.of(p.attachmentsOn, node)
 }
 
 // CountOn says how many instances are assigned to a node.
 func (p *Picture) CountOn(node string) int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return len(p.onNode[node])
+	return len(p.instancesOn[node])
 }
 
 // TasksOf returns the open tasks of a project, by id.
 func (p *Picture) TasksOf(project string) []*store.Task {
-	return p.Tasks.of(p.tasks, project)
+	return p.Tasks.of(p.tasksOf, project)
 }
 
 // OpenTasks returns up to limit open tasks of all projects, newest first, below an
@@ -165,7 +165,7 @@ func (p *Picture) TasksOf(project string) []*store.Task {
 func (p *Picture) OpenTasks(before string, limit int) []*store.Task {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	out := make([]*store.Task, 0, min(limit, p.open.Len()))
+	out := make([]*store.Task, 0, min(limit, p.openTasks.Len()))
 	take := func(id string) bool {
 		if id != before && len(out) < limit {
 			out = append(out, p.Tasks.at(id))
@@ -173,9 +173,9 @@ func (p *Picture) OpenTasks(before string, limit int) []*store.Task {
 		return len(out) < limit
 	}
 	if before == "" {
-		p.open.Reverse(take)
+		p.openTasks.Reverse(take)
 	} else {
-		p.open.Descend(before, take)
+		p.openTasks.Descend(before, take)
 	}
 	return out
 }
@@ -198,8 +198,8 @@ func (p *Picture) Project(id string) Project {
 		Revision:  p.revision,
 		Record:    p.Projects.at(id),
 		Inline:    p.inline(p.Projects.at(id)),
-		Tasks:     p.Tasks.pick(maps.Keys(p.tasks[id])),
-		Volumes:   p.Volumes.pick(maps.Keys(p.volumes[id])),
-		Instances: p.Instances.pick(maps.Keys(p.members[id])),
+		Tasks:     p.Tasks.pick(maps.Keys(p.tasksOf[id])),
+		Volumes:   p.Volumes.pick(maps.Keys(p.volumesOf[id])),
+		Instances: p.Instances.pick(maps.Keys(p.instancesOf[id])),
 	}
 }

@@ -14,17 +14,17 @@ func (p *Picture) View(of Project, goal *mariposa.ProjectStatus) *converge.View 
 		view.SetGoal(goal)
 	}
 	for _, r := range of.Instances {
-		p.ShowInstance(view, r)
+		p.AddToView(view, r)
 	}
 	return view
 }
 
-// ShowInstance tells a view an instance as it is now, and its node with the first
+// AddToView tells a view an instance as it is now, and its node with the first
 // that is on it. What no service manages, and the debts of nodes, are no part of a
 // plan.
-func (p *Picture) ShowInstance(view *converge.View, r *store.Instance) {
+func (p *Picture) AddToView(view *converge.View, r *store.Instance) {
 	spec := r.Spec()
-	if !spec.Managed || spec.Debt {
+	if !spec.Managed || spec.Orphaned {
 		return
 	}
 	if view.Instance(r.ID) == nil {
@@ -44,9 +44,9 @@ func NodeOf(r *store.Node) converge.Node {
 	return n
 }
 
-// Learn tells a view the definitions that it refers to and does not know.
-func Learn(view *converge.View, read func(number int) (converge.Definitions, error)) error {
-	for missing := view.Missing(); len(missing) > 0; missing = view.Missing() {
+// LoadDefinitions tells a view the definitions that it refers to and does not know.
+func LoadDefinitions(view *converge.View, read func(number int) (converge.Definitions, error)) error {
+	for missing := view.MissingVersions(); len(missing) > 0; missing = view.MissingVersions() {
 		for _, n := range missing {
 			defs, err := read(n)
 			if err != nil {

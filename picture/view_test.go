@@ -31,7 +31,7 @@ func TestAViewHoldsWhatAPlanIsAbout(t *testing.T) {
 		instance("up", func(*mariposa.InstanceSpec) {}),
 		instance("lost", func(s *mariposa.InstanceSpec) { s.Slot, s.Node = 2, "n2" }),
 		instance("single", func(s *mariposa.InstanceSpec) { s.Managed = false }),
-		instance("debt", func(s *mariposa.InstanceSpec) { s.Debt = true }),
+		instance("debt", func(s *mariposa.InstanceSpec) { s.Orphaned = true }),
 	}})[0]
 	if res.Err != nil {
 		t.Fatal(res.Err)
@@ -42,11 +42,11 @@ func TestAViewHoldsWhatAPlanIsAbout(t *testing.T) {
 	}
 	view := p.View(p.Project("p"), goal)
 	asked := 0
-	err = Learn(view, func(n int) (converge.Definitions, error) {
+	err = LoadDefinitions(view, func(n int) (converge.Definitions, error) {
 		asked++
 		return converge.Definitions{"web": {Name: "web"}}, nil
 	})
-	if err != nil || asked != 1 || !view.Knows(1) {
+	if err != nil || asked != 1 || !view.HasVersion(1) {
 		t.Fatalf("asked %d times for versions: %v", asked, err)
 	}
 	if view.Len() != 2 || view.Instance("up") == nil || view.Instance("lost") == nil {
@@ -59,10 +59,10 @@ func TestAViewHoldsWhatAPlanIsAbout(t *testing.T) {
 		t.Errorf("the node is %+v", got)
 	}
 	lost := errors.New("the store is away")
-	if err := Learn(p.View(p.Project("p"), goal), func(int) (converge.Definitions, error) { return nil, lost }); !errors.Is(err, lost) {
+	if err := LoadDefinitions(p.View(p.Project("p"), goal), func(int) (converge.Definitions, error) { return nil, lost }); !errors.Is(err, lost) {
 		t.Errorf("it says %v", err)
 	}
-	if empty := p.View(p.Project("nobody"), nil); empty.Len() != 0 || len(empty.Missing()) != 0 {
+	if empty := p.View(p.Project("nobody"), nil); empty.Len() != 0 || len(empty.MissingVersions()) != 0 {
 		t.Error("a project that is not there has something")
 	}
 }

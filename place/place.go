@@ -43,7 +43,7 @@ type Placer struct {
 
 type node struct {
 	Node
-	told     bool // whether it is known what it offers
+	offered  bool // whether it is known what it offers
 	claims   int
 	used     mariposa.Resources
 	ports    map[int]int
@@ -66,10 +66,10 @@ func (p *Placer) SetNode(n Node) {
 	defer p.mu.Unlock()
 	known := p.node(n.ID)
 	known.Node = n
-	if known.told {
+	if known.offered {
 		return
 	}
-	known.told = true
+	known.offered = true
 	at, _ := slices.BinarySearchFunc(p.nodes, n.ID, func(n *node, id string) int { return cmp.Compare(n.ID, id) })
 	p.nodes = slices.Insert(p.nodes, at, known)
 }
@@ -83,7 +83,7 @@ func (p *Placer) RemoveNode(id string) {
 	if n == nil {
 		return
 	}
-	n.told = false
+	n.offered = false
 	p.nodes = slices.DeleteFunc(p.nodes, func(n *node) bool { return n.ID == id })
 	p.drop(n)
 }
@@ -115,12 +115,12 @@ func (p *Placer) Pick(instance string, need Need) (Node, *mariposa.Reason) {
 	}
 	var best *node
 	for _, n := range p.nodes {
-		if n.fits(need) && (best == nil || n.better(best, need)) {
+		if n.fits(need) && (best == nil || n.isBetter(best, need)) {
 			best = n
 		}
 	}
 	if best == nil {
-		return Node{}, p.noFit(need)
+		return Node{}, p.whyNoNode(need)
 	}
 	p.claim(instance, best.ID, need)
 	return best.Node, nil
@@ -129,7 +129,7 @@ func (p *Placer) Pick(instance string, need Need) (Node, *mariposa.Reason) {
 func (p *Placer) pickOnly(instance string, need Need) (Node, *mariposa.Reason) {
 	n := p.byID[need.Node]
 	switch {
-	case n == nil || !n.told:
+	case n == nil || !n.offered:
 		return Node{}, refusedBy(need.Node, "is no more")
 	case !n.fits(need):
 		return Node{}, refusedBy(n.ID, n.refuses(need))
@@ -189,7 +189,7 @@ func (p *Placer) node(id string) *node {
 
 // drop forgets a node of which nobody speaks.
 func (p *Placer) drop(n *node) {
-	if !n.told && n.claims == 0 {
+	if !n.offered && n.claims == 0 {
 		delete(p.byID, n.ID)
 	}
 }
@@ -257,15 +257,15 @@ func (n *node) refuses(need Need) string {
 	return "is full"
 }
 
-func (n *node) better(o *node, need Need) bool {
+func (n *node) isBetter(o *node, need Need) bool {
 	return cmp.Or(
 		cmp.Compare(n.services[need.Service], o.services[need.Service]),
-		cmp.Compare(n.filled(), o.filled()),
+		cmp.Compare(n.fillLevel(), o.fillLevel()),
 		cmp.Compare(n.used.Instances, o.used.Instances)) < 0
 }
 
-// filled is how much of its scarcest resource a node has given out.
-func (n *node) filled() float64 {
+// fillLevel is how much of its scarcest resource a node has given out.
+func (n *node) fillLevel() float64 {
 	f := 0.0
 	if n.Capacity.Memory > 0 {
 		f = float64(n.used.Memory) / float64(n.Capacity.Memory)
@@ -279,8 +279,8 @@ func (n *node) filled() float64 {
 	return f
 }
 
-// noFit says what the nodes lack, and how many of them lack it.
-func (p *Placer) noFit(need Need) *mariposa.Reason {
+// whyNoNode says what the nodes lack, and how many of them lack it.
+func (p *Placer) whyNoNode(need Need) *mariposa.Reason {
 	if len(p.nodes) == 0 {
 		return &mariposa.Reason{Code: mariposa.ReasonNoNodes}
 	}

@@ -67,9 +67,9 @@ type Admission struct {
 // project. A refusal names the task in the way.
 func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	var a Admission
-	waits := slices.ContainsFunc(open, func(t Task) bool { return meets(t, add) && keepsBack(t.Spec, add) })
+	waits := slices.ContainsFunc(open, func(t Task) bool { return interact(t, add) && freezeBlocks(t.Spec, add) })
 	for _, t := range open {
-		if !meets(t, add) {
+		if !interact(t, add) {
 			continue
 		}
 		switch verdict := table[t.Spec.Task][add.Task]; {
@@ -85,7 +85,7 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 				err.Reason.Code = mariposa.ReasonAwaitTask
 			}
 			return Admission{}, err
-		case keepsBack(t.Spec, add):
+		case freezeBlocks(t.Spec, add):
 			a.Thaw = append(a.Thaw, t)
 		case verdict == terminate:
 			a.Terminate = append(a.Terminate, t)
@@ -94,21 +94,21 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	return a, nil
 }
 
-// outside reports whether a task stands outside the table: Mariposa's own, which
+// isExempt reports whether a task stands outside the table: Mariposa's own, which
 // the planner lets a person's take over, and what begins at once.
-func outside(t *mariposa.TaskSpec) bool { return t.Origin == mariposa.OriginMariposa || t.Aside }
+func isExempt(t *mariposa.TaskSpec) bool { return t.Origin == mariposa.OriginMariposa || t.Immediate }
 
-// meets reports whether the table has something to say of an open task and one
+// interact reports whether the table has something to say of an open task and one
 // that is added.
-func meets(t Task, add *mariposa.TaskSpec) bool {
-	return !t.State().Ended() && !outside(t.Spec) && !outside(add) && Overlap(t.Spec.Services, add.Services)
+func interact(t Task, add *mariposa.TaskSpec) bool {
+	return !t.State().Ended() && !isExempt(t.Spec) && !isExempt(add) && Overlap(t.Spec.Services, add.Services)
 }
 
 // Supersedes reports whether a task takes the place of an older one: a new
 // version takes the place of a start, instead of waiting until all has been
 // built that it changes.
 func Supersedes(old, t *mariposa.TaskSpec) bool {
-	return t.Supersedes && old.Task == mariposa.TaskStart && !outside(old) && !outside(t) && Overlap(old.Services, t.Services)
+	return t.Supersedes && old.Task == mariposa.TaskStart && !isExempt(old) && !isExempt(t) && Overlap(old.Services, t.Services)
 }
 
 // endsStart reports whether a task ends a start the moment it is added. One that
@@ -125,12 +125,12 @@ func endsStart(start Task, add *mariposa.TaskSpec, waits bool) bool {
 	return !waits
 }
 
-// keepsBack reports whether a freeze makes a task wait for its thaw.
-func keepsBack(old, t *mariposa.TaskSpec) bool {
-	return old.Task == mariposa.TaskFreeze && t.Task != mariposa.TaskFreeze && !t.Lifts && !outside(t)
+// freezeBlocks reports whether a freeze makes a task wait for its thaw.
+func freezeBlocks(old, t *mariposa.TaskSpec) bool {
+	return old.Task == mariposa.TaskFreeze && t.Task != mariposa.TaskFreeze && !t.LiftsFreeze && !isExempt(t)
 }
 
-// Terminate says how a person's wish to end a task comes true: which tasks end,
+// Terminate says how a person's request to end a task is carried out: which tasks end,
 // and the freeze to add that keeps the scope of an active one as it is. What was
 // still queued only ends.
 func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
@@ -143,7 +143,7 @@ func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 	switch {
 	case t.State() == mariposa.TaskQueued:
 		return alone, nil, nil
-	case t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Aside:
+	case t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Immediate:
 		err := mariposa.Errorf(mariposa.Conflict, "task %s is a freeze", id)
 		err.Reason = &mariposa.Reason{Code: mariposa.ReasonThawEnds}
 		return Admission{}, nil, err
@@ -168,7 +168,7 @@ func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 // get on: stuck says which do not. On a frozen scope it waits for the thaw.
 func Ready(open []Task, stuck func(Task) bool) []Task {
 	open = slices.Clone(open)
-	slices.SortFunc(open, older)
+	slices.SortFunc(open, isOlder)
 	var ready []Task
 	waiting := map[string]bool{} // for a thaw: they get on no more than what is stuck
 	for i, t := range open {
@@ -176,27 +176,27 @@ func Ready(open []Task, stuck func(Task) bool) []Task {
 			continue
 		}
 		kept := slices.ContainsFunc(open[:i], func(o Task) bool {
-			return !o.State().Ended() && !outside(o.Spec) && Overlap(o.Spec.Services, t.Spec.Services) && keepsBack(o.Spec, t.Spec)
+			return !o.State().Ended() && !isExempt(o.Spec) && Overlap(o.Spec.Services, t.Spec.Services) && freezeBlocks(o.Spec, t.Spec)
 		})
-		if kept || t.Frozen && t.Spec.Task != mariposa.TaskFreeze && !t.Spec.Lifts && !outside(t.Spec) {
+		if kept || t.Frozen && t.Spec.Task != mariposa.TaskFreeze && !t.Spec.LiftsFreeze && !isExempt(t.Spec) {
 			waiting[t.ID] = true
 			continue
 		}
-		if !slices.ContainsFunc(open[:i], func(o Task) bool { return holdsBack(o, t) && !waiting[o.ID] && !stuck(o) }) {
+		if !slices.ContainsFunc(open[:i], func(o Task) bool { return blocks(o, t) && !waiting[o.ID] && !stuck(o) }) {
 			ready = append(ready, t)
 		}
 	}
 	return ready
 }
 
-func holdsBack(old, t Task) bool {
+func blocks(old, t Task) bool {
 	if Supersedes(old.Spec, t.Spec) && old.State() == mariposa.TaskActive {
 		return false
 	}
-	return meets(old, t.Spec) && table[old.Spec.Task][t.Spec.Task] == fifo
+	return interact(old, t.Spec) && table[old.Spec.Task][t.Spec.Task] == fifo
 }
 
-func older(a, b Task) int {
+func isOlder(a, b Task) int {
 	return cmp.Or(a.Spec.Created.Compare(b.Spec.Created), cmp.Compare(a.ID, b.ID))
 }
 

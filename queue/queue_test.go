@@ -50,7 +50,7 @@ func task(id string, kind mariposa.TaskKind, state mariposa.TaskState, services 
 	fmt.Sscanf(id, "t%d", &at)
 	return Task{
 		ID:     id,
-		Spec:   &mariposa.TaskSpec{Task: kind, Origin: mariposa.OriginUser, Services: services, Created: dawn.Add(time.Duration(at) * time.Second), Lifts: true},
+		Spec:   &mariposa.TaskSpec{Task: kind, Origin: mariposa.OriginUser, Services: services, Created: dawn.Add(time.Duration(at) * time.Second), LiftsFreeze: true},
 		Status: &mariposa.TaskStatus{State: state},
 	}
 }
@@ -188,7 +188,7 @@ func TestAWaitingTaskBeginsOnceTheOlderOneIsStuck(t *testing.T) {
 // deployer's.
 func unlifting(id string, kind mariposa.TaskKind, services ...string) Task {
 	t := task(id, kind, mariposa.TaskQueued, services...)
-	t.Spec.Lifts = false
+	t.Spec.LiftsFreeze = false
 	return t
 }
 
@@ -232,7 +232,7 @@ func TestWhatWaitsForAThawHoldsNobodyBack(t *testing.T) {
 func TestWhatStandsAsideBeginsAtOnceBesideEverything(t *testing.T) {
 	for _, kind := range kinds {
 		there, aside := task("t1", kind, mariposa.TaskActive), unlifting("t2", mariposa.TaskStart, "web")
-		aside.Spec.Aside, aside.Frozen = true, true
+		aside.Spec.Immediate, aside.Frozen = true, true
 		if a, err := Admit([]Task{there}, aside.Spec); err != nil || len(a.Terminate)+len(a.Thaw) > 0 {
 			t.Errorf("a thaw beside a %s: %+v %v", kind, a, err)
 		}
@@ -366,9 +366,9 @@ func TestTheQueueNeverStarves(t *testing.T) {
 			for _, r := range Ready(open, nobodyStuck) {
 				r.Status.State = mariposa.TaskActive
 				for _, o := range open {
-					if o.ID < r.ID && o.State() == mariposa.TaskQueued && holdsBack(o, r) {
+					if o.ID < r.ID && o.State() == mariposa.TaskQueued && blocks(o, r) {
 						overtaken[[2]string{o.ID, r.ID}] = slices.ContainsFunc(open, func(f Task) bool {
-							return Overlap(f.Spec.Services, o.Spec.Services) && keepsBack(f.Spec, o.Spec)
+							return Overlap(f.Spec.Services, o.Spec.Services) && freezeBlocks(f.Spec, o.Spec)
 						})
 					}
 				}
@@ -385,7 +385,7 @@ func TestTheQueueNeverStarves(t *testing.T) {
 		for n := range rapid.IntRange(1, 30).Draw(t, "added") {
 			scope := rapid.SampledFrom([][]string{nil, {"web"}, {"db"}, {"db", "web"}}).Draw(t, "scope")
 			add := task(fmt.Sprintf("t%03d", n), rapid.SampledFrom(kinds).Draw(t, "kind"), mariposa.TaskQueued, scope...)
-			add.Spec.Lifts = rapid.Bool().Draw(t, "lifts")
+			add.Spec.LiftsFreeze = rapid.Bool().Draw(t, "lifts")
 			if a, err := Admit(open, add.Spec); err == nil {
 				drop(a.Terminate)
 				open = append(open, add)
@@ -408,10 +408,10 @@ func TestTheQueueNeverStarves(t *testing.T) {
 	})
 }
 
-// brings is a task that brings a version into force.
-func brings(id string, services ...string) Task {
+// versionTask is a task that brings a version into force.
+func versionTask(id string, services ...string) Task {
 	t := task(id, mariposa.TaskReprovision, mariposa.TaskQueued, services...)
-	t.Spec.Supersedes, t.Spec.Lifts, t.Spec.Patch.Number = true, false, 2
+	t.Spec.Supersedes, t.Spec.LiftsFreeze, t.Spec.Patch.Number = true, false, 2
 	return t
 }
 
@@ -423,21 +423,21 @@ func TestAVersionTakesThePlaceOfAStart(t *testing.T) {
 		add         Task
 		ends, ready string
 	}{
-		{"a start that runs ends", []Task{task("t1", mariposa.TaskStart, active)}, brings("t2", "web"), "t1", "t2"},
-		{"a start of a service that runs ends", []Task{task("t1", mariposa.TaskStart, active, "web")}, brings("t2", "db", "web"), "t1", "t2"},
-		{"a start of another service goes on", []Task{task("t1", mariposa.TaskStart, active, "db")}, brings("t2", "web"), "", "t2"},
-		{"a start of the whole that has not begun ends", []Task{task("t1", mariposa.TaskStart, queued)}, brings("t2", "web"), "t1", "t2"},
-		{"a start of a service that has not begun goes first", []Task{task("t1", mariposa.TaskStart, queued, "web")}, brings("t2", "web"), "", "t1"},
-		{"a change of scale that waited for the start goes on", []Task{task("t1", mariposa.TaskStart, active), task("t2", mariposa.TaskScale, queued, "web")}, brings("t3", "web"), "t1", "t2 t3"},
+		{"a start that runs ends", []Task{task("t1", mariposa.TaskStart, active)}, versionTask("t2", "web"), "t1", "t2"},
+		{"a start of a service that runs ends", []Task{task("t1", mariposa.TaskStart, active, "web")}, versionTask("t2", "db", "web"), "t1", "t2"},
+		{"a start of another service goes on", []Task{task("t1", mariposa.TaskStart, active, "db")}, versionTask("t2", "web"), "", "t2"},
+		{"a start of the whole that has not begun ends", []Task{task("t1", mariposa.TaskStart, queued)}, versionTask("t2", "web"), "t1", "t2"},
+		{"a start of a service that has not begun goes first", []Task{task("t1", mariposa.TaskStart, queued, "web")}, versionTask("t2", "web"), "", "t1"},
+		{"a change of scale that waited for the start goes on", []Task{task("t1", mariposa.TaskStart, active), task("t2", mariposa.TaskScale, queued, "web")}, versionTask("t3", "web"), "t1", "t2 t3"},
 		{
 			"a start goes on while the version waits for a thaw",
 			[]Task{task("t1", mariposa.TaskStart, active, "web"), task("t2", mariposa.TaskFreeze, active, "db")},
-			brings("t3", "db", "web"), "", "",
+			versionTask("t3", "db", "web"), "", "",
 		},
 		{
 			"a start that waits for the same thaw ends",
-			[]Task{task("t1", mariposa.TaskFreeze, active), func() Task { s := task("t2", mariposa.TaskStart, queued); s.Spec.Lifts = false; return s }()},
-			brings("t3", "web"), "t2", "",
+			[]Task{task("t1", mariposa.TaskFreeze, active), func() Task { s := task("t2", mariposa.TaskStart, queued); s.Spec.LiftsFreeze = false; return s }()},
+			versionTask("t3", "web"), "t2", "",
 		},
 		{"an explicit reprovision waits for the start", []Task{task("t1", mariposa.TaskStart, active)}, task("t2", mariposa.TaskReprovision, queued, "web"), "", ""},
 	} {
@@ -458,7 +458,7 @@ func TestAVersionTakesThePlaceOfAStart(t *testing.T) {
 
 // What waited for a thaw takes the start's place when it begins, not before.
 func TestAVersionThatWaitedForAThawMayBeginBesideAStart(t *testing.T) {
-	start, add := task("t1", mariposa.TaskStart, mariposa.TaskActive, "web"), brings("t3", "db", "web")
+	start, add := task("t1", mariposa.TaskStart, mariposa.TaskActive, "web"), versionTask("t3", "db", "web")
 	if got := ids(Ready([]Task{start, add}, nobodyStuck)); got != "t3" {
 		t.Fatalf("ready are %q", got)
 	}

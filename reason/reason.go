@@ -23,10 +23,10 @@ func At(r *mariposa.Reason, now time.Time) string {
 	if r == nil {
 		return ""
 	}
-	text, join := main(r, now)
+	text, join := mainClause(r, now)
 	if r.Cause != nil {
-		cause, _ := main(r.Cause, now)
-		if cause = clip(about(r.Cause, cause, r.Service), most); text == "" {
+		cause, _ := mainClause(r.Cause, now)
+		if cause = clip(aboutService(r.Cause, cause, r.Service), maxDetail); text == "" {
 			text = cause
 		} else if cause != "" {
 			text += join + cause
@@ -37,13 +37,13 @@ func At(r *mariposa.Reason, now time.Time) string {
 		text += "; stopped, as no version has been fully in force before"
 	case r.Back != 0 && r.Code != mariposa.ReasonRollbackFailed:
 		text += fmt.Sprintf("; rolled back to version %d", r.Back)
-	case stopped(r):
+	case isFailedRollout(r):
 		text += tryAgain
 	}
 	if r.More > 0 {
 		text += fmt.Sprintf(" (and %d more)", r.More)
 	}
-	return about(r, text, "")
+	return aboutService(r, text, "")
 }
 
 // Timed reports whether a reason reads differently at another time.
@@ -54,8 +54,8 @@ func Timed(r *mariposa.Reason) bool {
 // Codes are the codes that have a sentence, sorted.
 func Codes() []mariposa.ReasonCode { return slices.Sorted(maps.Keys(table)) }
 
-// main is the reason without its cause, and what stands between the two.
-func main(r *mariposa.Reason, now time.Time) (text, join string) {
+// mainClause is the reason without its cause, and what stands between the two.
+func mainClause(r *mariposa.Reason, now time.Time) (text, join string) {
 	w, known := table[r.Code]
 	if !known { // somebody's own words, or a code of a newer release
 		text = r.Detail
@@ -71,23 +71,23 @@ func main(r *mariposa.Reason, now time.Time) (text, join string) {
 	return w.text(r, now), join
 }
 
-// about puts the service before what is said of it, unless that is known.
-func about(r *mariposa.Reason, text, known string) string {
+// aboutService puts the service before what is said of it, unless that is known.
+func aboutService(r *mariposa.Reason, text, known string) string {
 	if r.Service == "" || r.Service == known || text == "" {
 		return text
 	}
 	return r.Service + ": " + text
 }
 
-// stopped reports whether a rollout stopped by itself and waits for a person.
-func stopped(r *mariposa.Reason) bool {
+// isFailedRollout reports whether a rollout stopped by itself and waits for a person.
+func isFailedRollout(r *mariposa.Reason) bool {
 	return r.Is(mariposa.ReasonStoppedFailures, mariposa.ReasonStoppedDeadline, mariposa.ReasonNotFollowed)
 }
 
 const tryAgain = "; mariposa project converge tries again, mariposa project revert goes back"
 
-// most is how long the words of others may be inside a sentence, in characters.
-const most = 200
+// maxDetail is how long the words of others may be inside a sentence, in characters.
+const maxDetail = 200
 
 // clip cuts words that are too long.
 func clip(text string, most int) string {
@@ -101,8 +101,8 @@ func clip(text string, most int) string {
 	return strings.TrimSpace(string(runes[:most-1])) + "…"
 }
 
-// detail is the words of others inside a sentence.
-func detail(r *mariposa.Reason) string { return clip(r.Detail, most) }
+// quotedDetail is the words of others inside a sentence.
+func quotedDetail(r *mariposa.Reason) string { return clip(r.Detail, maxDetail) }
 
 // stamp is a time of day, with the date where that is not today's.
 func stamp(at, now time.Time) string {
@@ -113,8 +113,8 @@ func stamp(at, now time.Time) string {
 	return at.Format("15:04:05 UTC")
 }
 
-// some lists names: all of a few, the first of many.
-func some(names []string) string {
+// listNames lists names: all of a few, the first of many.
+func listNames(names []string) string {
 	const few = 4
 	if len(names) <= few {
 		return strings.Join(names, ", ")
@@ -130,8 +130,8 @@ func Many(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// or is the first text that is not empty.
-func or(texts ...string) string {
+// firstNonEmpty is the first text that is not empty.
+func firstNonEmpty(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
 			return t
@@ -140,16 +140,16 @@ func or(texts ...string) string {
 	return ""
 }
 
-// id is an id that a command takes; a placeholder where it is not known.
-func id(r *mariposa.Reason, n int) string {
+// idAt is an id that a command takes; a placeholder where it is not known.
+func idAt(r *mariposa.Reason, n int) string {
 	if n < len(r.IDs) {
 		return r.IDs[n]
 	}
 	return "ID"
 }
 
-// key is a name out of Keys.
-func key(r *mariposa.Reason, n int) string {
+// keyAt is a name out of Keys.
+func keyAt(r *mariposa.Reason, n int) string {
 	if n < len(r.Keys) {
 		return r.Keys[n]
 	}

@@ -47,13 +47,13 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("version %d, which defines it, is lost; submit the manifest again", r.Version)
 	}),
 	mariposa.ReasonNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
-		return away(r, now) + "; it is replaced at " + stamp(r.Until, now)
+		return unreachableNode(r, now) + "; it is replaced at " + stamp(r.Until, now)
 	}},
 	mariposa.ReasonNodeAwayNever: {text: func(r *mariposa.Reason, now time.Time) string {
-		return away(r, now) + ", and reschedule.never is set"
+		return unreachableNode(r, now) + ", and reschedule.never is set"
 	}},
 	mariposa.ReasonStranded: {text: func(r *mariposa.Reason, now time.Time) string {
-		return away(r, now) + "; it goes when the node returns"
+		return unreachableNode(r, now) + "; it goes when the node returns"
 	}},
 	mariposa.ReasonStartLimit: plain("as many instances are starting as are allowed at once"),
 	mariposa.ReasonSlotBusy: say(func(r *mariposa.Reason) string {
@@ -73,7 +73,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonWaitsHeld:  waits(func(*mariposa.Reason) string { return ", whose rollout is held" }),
 	mariposa.ReasonWaitsScale: waits(func(*mariposa.Reason) string { return ": its scale is 0, so there is nothing to refer to; scale it up" }),
 	mariposa.ReasonWaitsRest:  waits(func(*mariposa.Reason) string { return ": it has not come to rest" }),
-	mariposa.ReasonWaitsField: waits(func(r *mariposa.Reason) string { return ": " + r.Other + " has no " + detail(r) }),
+	mariposa.ReasonWaitsField: waits(func(r *mariposa.Reason) string { return ": " + r.Other + " has no " + quotedDetail(r) }),
 	mariposa.ReasonWaitsReference: waits(func(r *mariposa.Reason) string {
 		return ": " + r.Other + ", which it refers to, is gone"
 	}),
@@ -105,7 +105,7 @@ var table = map[mariposa.ReasonCode]words{
 		return fmt.Sprintf("%d of %d at version %d; reprovision continues, revert undoes it", r.Count, r.Of, r.Version)
 	}),
 	mariposa.ReasonFrozen:        say(afterThaw),
-	mariposa.ReasonNeedsMetadata: say(needs),
+	mariposa.ReasonNeedsMetadata: say(missingValues),
 	mariposa.ReasonStoppedFailures: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("the rollout of version %d stopped after %s", r.Version, Many(r.Count, "failure"))
 	}),
@@ -119,7 +119,7 @@ var table = map[mariposa.ReasonCode]words{
 		if r.Subject == "" {
 			return "its instances do not stay up"
 		}
-		return r.Subject + " " + or(detail(r), "ended")
+		return r.Subject + " " + firstNonEmpty(quotedDetail(r), "ended")
 	}),
 	mariposa.ReasonIsFrozen:    plain("it is frozen"),
 	mariposa.ReasonIsPaused:    plain("its rollout is paused"),
@@ -131,13 +131,13 @@ var table = map[mariposa.ReasonCode]words{
 	// Why a step is taken.
 	mariposa.ReasonScale: say(func(r *mariposa.Reason) string { return fmt.Sprintf("scale is %d", r.Count) }),
 	mariposa.ReasonReplacesFailed: say(func(r *mariposa.Reason) string {
-		return "replaces " + r.Subject + " (" + or(detail(r), "ended") + ")"
+		return "replaces " + r.Subject + " (" + firstNonEmpty(quotedDetail(r), "ended") + ")"
 	}),
 	mariposa.ReasonReplacesLost: {text: func(r *mariposa.Reason, now time.Time) string {
 		return fmt.Sprintf("replaces %s, whose node %s has been unreachable since %s", r.Subject, r.Node, stamp(r.Since, now))
 	}},
 	mariposa.ReasonVersionReplaces: say(func(r *mariposa.Reason) string {
-		return fmt.Sprintf("version %d replaces %s", r.Version, or(r.Subject, "it"))
+		return fmt.Sprintf("version %d replaces %s", r.Version, firstNonEmpty(r.Subject, "it"))
 	}),
 	mariposa.ReasonFollowReplaces: say(func(r *mariposa.Reason) string {
 		if r.Subject == "" {
@@ -164,13 +164,13 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonNoNode:    say(noNode).joined("; "),
 	mariposa.ReasonPortsHeld: plain("its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first"),
 	mariposa.ReasonNodeRefuses: say(func(r *mariposa.Reason) string {
-		return "node " + r.Node + " " + detail(r)
+		return "node " + r.Node + " " + quotedDetail(r)
 	}),
 	mariposa.ReasonVolumeNodeGone: say(func(r *mariposa.Reason) string {
-		return hasVolume(r) + "has been removed: delete the volume with mariposa volume rm " + id(r, 0) + " to go on with an empty one"
+		return hasVolume(r) + "has been removed: delete the volume with mariposa volume rm " + idAt(r, 0) + " to go on with an empty one"
 	}),
 	mariposa.ReasonVolumeNodeAway: {text: func(r *mariposa.Reason, now time.Time) string {
-		why := or(detail(r), "cannot be reached")
+		why := firstNonEmpty(quotedDetail(r), "cannot be reached")
 		if !r.Since.IsZero() {
 			why = "has been unreachable since " + stamp(r.Since, now)
 		}
@@ -180,15 +180,15 @@ var table = map[mariposa.ReasonCode]words{
 		return hasVolume(r) + "is drained; it is made when the node is no longer drained"
 	}),
 	mariposa.ReasonVolumeNoRoom: say(func(r *mariposa.Reason) string {
-		return hasVolume(r) + detail(r) + "; it is made when there is room"
+		return hasVolume(r) + quotedDetail(r) + "; it is made when there is room"
 	}),
 	mariposa.ReasonVolumeCompute: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("%s has its volume %s from a time when it was of compute type %s: name another volume, or delete this one with mariposa volume rm %s",
-			r.Subject, r.Other, detail(r), id(r, 0))
+			r.Subject, r.Other, quotedDetail(r), idAt(r, 0))
 	}),
 	mariposa.ReasonVolumesApart: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("%s has its volume %s on node %s and its volume %s on node %s: delete the one that is not needed, with mariposa volume rm %s or %s",
-			r.Subject, key(r, 0), r.Node, key(r, 1), r.Other, id(r, 0), id(r, 1))
+			r.Subject, keyAt(r, 0), r.Node, keyAt(r, 1), r.Other, idAt(r, 0), idAt(r, 1))
 	}),
 	mariposa.ReasonPlanRepeats: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("the plan of this project repeats itself; Mariposa waits up to %s between tries; please report this", span(r.For))
@@ -261,7 +261,7 @@ var table = map[mariposa.ReasonCode]words{
 		}
 		return fmt.Sprintf("found %d instances that this store does not know; they are left running until purged", r.Count)
 	}),
-	mariposa.ReasonDebt:          plain("its project is deleted; it goes when its node returns"),
+	mariposa.ReasonOrphaned:      plain("its project is deleted; it goes when its node returns"),
 	mariposa.ReasonMadeFor:       say(func(r *mariposa.Reason) string { return "made for " + r.Subject }),
 	mariposa.ReasonVolumeLeft:    plain("its project is deleted; the organization has it now"),
 	mariposa.ReasonVolumeDropped: plain("its project is deleted with its volumes"),
@@ -272,7 +272,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonNetworkLeft:   say(func(r *mariposa.Reason) string { return r.Subject + " no longer uses it" }),
 }
 
-func away(r *mariposa.Reason, now time.Time) string {
+func unreachableNode(r *mariposa.Reason, now time.Time) string {
 	return fmt.Sprintf("%s is on node %s, which has been unreachable since %s", r.Subject, r.Node, stamp(r.Since, now))
 }
 
@@ -300,11 +300,11 @@ func keys(r *mariposa.Reason) string {
 	if len(r.Keys) == 1 {
 		return "key " + r.Keys[0]
 	}
-	return "keys " + some(r.Keys)
+	return "keys " + listNames(r.Keys)
 }
 
-// needs says which values are missing, and how to give them.
-func needs(r *mariposa.Reason) string {
+// missingValues says which values are missing, and how to give them.
+func missingValues(r *mariposa.Reason) string {
 	var how []string
 	for _, k := range r.Keys {
 		value := "VALUE"
@@ -317,7 +317,7 @@ func needs(r *mariposa.Reason) string {
 	if len(r.Keys) == 1 {
 		them = "it"
 	}
-	return "needs the metadata " + keys(r) + ": set " + them + " with " + some(how)
+	return "needs the metadata " + keys(r) + ": set " + them + " with " + listNames(how)
 }
 
 // afterThaw says what would be done to a frozen service.
@@ -328,7 +328,7 @@ func afterThaw(r *mariposa.Reason) string {
 		case n == 1:
 			says = append(says, "1 instance "+one)
 		case n > 1:
-			says = append(says, fmt.Sprintf("%d instances %s", n, or(more, one)))
+			says = append(says, fmt.Sprintf("%d instances %s", n, firstNonEmpty(more, one)))
 		}
 	}
 	say(mariposa.TallyRunning, "runs; would go after thaw", "run; would go after thaw")
@@ -339,7 +339,7 @@ func afterThaw(r *mariposa.Reason) string {
 	say(mariposa.TallyOutdated, "would be replaced by the rollout after thaw", "")
 	say(mariposa.TallyStopping, "is stopping", "are stopping")
 	if len(r.Keys) > 0 {
-		says = append(says, "would follow "+some(r.Keys)+" after thaw")
+		says = append(says, "would follow "+listNames(r.Keys)+" after thaw")
 	}
 	return strings.Join(says, "; ")
 }
@@ -350,7 +350,7 @@ func noNode(r *mariposa.Reason) string {
 	for _, why := range slices.Sorted(maps.Keys(r.Tally)) {
 		parts = append(parts, fmt.Sprintf("%s (%d of %d)", clip(why, 60), r.Tally[why], r.Of))
 	}
-	return strings.TrimSuffix("no node fits this "+strings.TrimPrefix(clip(r.Detail, 60)+" ", " ")+"instance: "+some(parts), ": ")
+	return strings.TrimSuffix("no node fits this "+strings.TrimPrefix(clip(r.Detail, 60)+" ", " ")+"instance: "+listNames(parts), ": ")
 }
 
 // counts says how many instances are how, and names one that does not run.
@@ -374,7 +374,7 @@ func counts(r *mariposa.Reason) string {
 	if r.Subject == "" {
 		return text
 	}
-	text += "; " + r.Subject + " is " + detail(r)
+	text += "; " + r.Subject + " is " + quotedDetail(r)
 	if r.Node != "" {
 		text += " on node " + r.Node
 	}

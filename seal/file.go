@@ -184,7 +184,7 @@ func (f file) write(set keySet, like fs.FileInfo) (name string, err error) {
 		return "", err
 	}
 	if _, err = made.Write(encode(set)); err == nil && like != nil {
-		err = alike(made, like)
+		err = matchMode(made, like)
 	}
 	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
 		return "", errors.Join(err, os.Remove(made.Name()))
@@ -192,7 +192,7 @@ func (f file) write(set keySet, like fs.FileInfo) (name string, err error) {
 	return made.Name(), nil
 }
 
-func alike(made *os.File, like fs.FileInfo) error {
+func matchMode(made *os.File, like fs.FileInfo) error {
 	if owner, ok := like.Sys().(*syscall.Stat_t); ok {
 		if err := made.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
 			return err

@@ -15,9 +15,9 @@ import (
 const Masked = "••••"
 
 const (
-	minSecret = 4 // what is shorter is no secret, and would be found everywhere
-	minLine   = 8 // likewise, of the lines of a longer secret
-	minInside = 6 // likewise, of base64
+	minSecret       = 4 // what is shorter is no secret, and would be found everywhere
+	minLine         = 8 // likewise, of the lines of a longer secret
+	minLengthInside = 6 // likewise, of base64
 	// shortSecret is the length up to which a secret is looked for inside longer
 	// base64, in Go's quotes and as a password in a URL. Longer ones do not get
 	// there, and each form costs memory.
@@ -125,7 +125,7 @@ func (f formSet) addBase64(s string) {
 		for _, alphabet := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 			padded := alphabet.EncodeToString(all)
 			for _, form := range []string{padded[from:], strings.TrimRight(padded[from:], "="), padded[from:to]} {
-				if len(form) >= minInside {
+				if len(form) >= minLengthInside {
 					f.add(form)
 				}
 			}

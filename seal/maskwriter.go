@@ -21,12 +21,12 @@ type MaskWriter struct {
 	err   error // the first error of out; nothing is written after it
 
 	// Positions count the bytes since the beginning of the stream.
-	held   []byte // what may still turn out to be part of a secret, after some that is done with
-	done   int    // how much of held is done with
-	base   int64  // the position of held[0]
-	hidden []span // in what is held, in order, apart from each other
-	until  int64  // the end of the last span that Masked was already written for
-	ready  []byte // to be written
+	pending []byte // what may still turn out to be part of a secret, after some that is done with
+	done    int    // how much of held is done with
+	base    int64  // the position of held[0]
+	hidden  []span // in what is held, in order, apart from each other
+	until   int64  // the end of the last span that Masked was already written for
+	ready   []byte // to be written
 }
 
 // span is bytes from one position to before another.
@@ -66,7 +66,7 @@ func (w *MaskWriter) Flush() error {
 // Close flushes. What is written to stays open.
 func (w *MaskWriter) Close() error { return w.Flush() }
 
-func (w *MaskWriter) end() int64 { return w.base + int64(len(w.held)) }
+func (w *MaskWriter) end() int64 { return w.base + int64(len(w.pending)) }
 
 // read follows the words through a part of the stream and keeps it.
 func (w *MaskWriter) read(part []byte) {
@@ -79,7 +79,7 @@ func (w *MaskWriter) read(part []byte) {
 		}
 	}
 	w.state = state
-	w.held = append(w.held, part...)
+	w.pending = append(w.pending, part...)
 }
 
 // hide adds a span that ends where the stream does. Those it overlaps become one
@@ -106,30 +106,30 @@ func (w *MaskWriter) release(to int64) {
 		if s.from >= to {
 			break
 		}
-		w.show(s.from)
+		w.writeTo(s.from)
 		w.ready = append(w.ready, Masked...)
 		w.until = s.to
 		spans++
 	}
 	w.hidden = w.hidden[spans:]
-	w.show(to)
+	w.writeTo(to)
 	if len(w.ready) > 0 {
 		_, w.err = w.out.Write(w.ready)
 	}
 	// What is done with goes in one move once it is the greater part, so that a
 	// long tail is not moved for each byte.
-	if w.done > len(w.held)/2 {
+	if w.done > len(w.pending)/2 {
 		w.base += int64(w.done)
-		w.held = append(w.held[:0], w.held[w.done:]...)
+		w.pending = append(w.pending[:0], w.pending[w.done:]...)
 		w.done = 0
 	}
 }
 
-// show makes ready what is not hidden up to a position.
-func (w *MaskWriter) show(to int64) {
+// writeTo makes ready what is not hidden up to a position.
+func (w *MaskWriter) writeTo(to int64) {
 	from := max(w.base+int64(w.done), min(w.until, to))
 	if from < to {
-		w.ready = append(w.ready, w.held[from-w.base:to-w.base]...)
+		w.ready = append(w.ready, w.pending[from-w.base:to-w.base]...)
 	}
 	w.done = max(w.done, int(to-w.base))
 }

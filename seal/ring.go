@@ -105,9 +105,9 @@ func (r *Ring) hold(set keySet, err error) (keySet, error) {
 	return set, nil
 }
 
-// begin makes a new primary key; the others stay. If there are others already,
+// addKey makes a new primary key; the others stay. If there are others already,
 // a rotation did not come to its end, and its key is taken.
-func (r *Ring) begin() error {
+func (r *Ring) addKey() error {
 	fresh := newOuter()
 	_, err := r.change(func(set keySet) keySet {
 		if len(set) > 1 {
@@ -118,8 +118,8 @@ func (r *Ring) begin() error {
 	return err
 }
 
-// retire drops all keys but the primary one, if that is still the one named.
-func (r *Ring) retire(primary string) (keySet, error) {
+// dropOthers drops all keys but the primary one, if that is still the one named.
+func (r *Ring) dropOthers(primary string) (keySet, error) {
 	return r.change(func(set keySet) keySet {
 		if set[0].name != primary {
 			return set

@@ -47,12 +47,12 @@ func TestMain(m *testing.M) {
 func changeForever(path string) error {
 	r, err := OpenRing(path)
 	for err == nil {
-		if err = r.begin(); err != nil {
+		if err = r.addKey(); err != nil {
 			break
 		}
 		primary, _ := r.Names()
 		fmt.Println(primary)
-		_, err = r.retire(primary)
+		_, err = r.dropOthers(primary)
 	}
 	return err
 }
@@ -316,7 +316,7 @@ func TestAChangeKeepsOwnerAndModeOfTheFile(t *testing.T) {
 	if err := os.Chmod(path, 0o400); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.begin(); err != nil {
+	if err := r.addKey(); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)
@@ -337,7 +337,7 @@ func TestAChangeGoesThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	linked := mustOpen(t, link)
-	if err := linked.begin(); err != nil {
+	if err := linked.addKey(); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
@@ -363,7 +363,7 @@ func TestAFileThatCannotBeWrittenStaysAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = mustOpen(t, long)
-	if err := r.begin(); err == nil || !strings.Contains(err.Error(), "cannot change the key file "+long) {
+	if err := r.addKey(); err == nil || !strings.Contains(err.Error(), "cannot change the key file "+long) {
 		t.Fatal(err)
 	}
 	if now, names := r.Names(); now != before || len(names) != 1 {

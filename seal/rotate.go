@@ -22,7 +22,7 @@ const (
 // It may fail or die at any point, and leaves nothing that cannot be opened: the
 // next Rotate takes up the new key and finishes. Requests go on meanwhile.
 func (v *Vault) Rotate(ctx context.Context, keys Keys, progress func(done, total int)) (primary string, n int, err error) {
-	if err := v.ring.begin(); err != nil {
+	if err := v.ring.addKey(); err != nil {
 		return "", 0, err
 	}
 	if progress == nil {
@@ -34,7 +34,7 @@ func (v *Vault) Rotate(ctx context.Context, keys Keys, progress func(done, total
 			return primary, r.done, err
 		}
 		former := v.ring.keys()
-		set, err := v.ring.retire(primary)
+		set, err := v.ring.dropOthers(primary)
 		if err != nil {
 			return primary, r.done, err
 		}

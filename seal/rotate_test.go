@@ -303,7 +303,7 @@ func TestARotationThatAnotherOneOvertakesFinishesThatOne(t *testing.T) {
 			if _, _, err := other.Rotate(t.Context(), st, nil); err != nil {
 				t.Error(err)
 			}
-			if err := other.ring.begin(); err != nil { // and dies
+			if err := other.ring.addKey(); err != nil { // and dies
 				t.Error(err)
 			}
 		}}, nil)

@@ -162,7 +162,7 @@ func TestTheStartSaysWhichKeyIsMissing(t *testing.T) {
 	unavailable(t, NewVault(NewRing(), st).Check(t.Context(), st, birth), key, "memory")
 }
 
-func TestAStartThatLosesTheRaceToAnotherKeyFileIsTold(t *testing.T) {
+func TestAStartThatLosesTheRaceToAnotherKeyFileIsReported(t *testing.T) {
 	t.Parallel()
 	st, path := newStore(), keyFile(t)
 	v := NewVault(mustOpen(t, path), st)
@@ -281,7 +281,7 @@ func TestNoMoreBoxesAreRememberedThanThereIsRoomFor(t *testing.T) {
 	}
 }
 
-func TestAStoreThatFailsIsTold(t *testing.T) {
+func TestAStoreThatFailsIsReported(t *testing.T) {
 	t.Parallel()
 	st := newStore()
 	v := ready(t, NewRing(), st)

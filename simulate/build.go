@@ -14,7 +14,7 @@ import (
 
 // build makes the world as it is at the beginning: a store, a server, nodes.
 func (w *World) build() error {
-	forever := wallClock{w, &life{}}
+	forever := wallClock{w, &lifetime{}}
 	if w.Options.Store != nil {
 		st, err := w.Options.Store(w)
 		if err != nil {
@@ -25,11 +25,11 @@ func (w *World) build() error {
 		w.store = memory.New(forever)
 	}
 	w.checker = newChecker(w)
-	w.people = &people{w: w, made: map[string]bool{}, sound: map[string]bool{}, tries: map[string]int{}, drafts: map[string]*draft{}, left: map[string]bool{}}
+	w.people = &people{w: w, made: map[string]bool{}, settling: map[string]bool{}, tries: map[string]int{}, drafts: map[string]*draft{}, left: map[string]bool{}}
 	if err := seal.NewVault(w.ring, w.store).Check(w.ctx, w.store, w.now); err != nil {
 		return err
 	}
-	if err := w.settle(); err != nil {
+	if err := w.makePeople(); err != nil {
 		return err
 	}
 	for range max(1, w.Replicas) {
@@ -44,7 +44,7 @@ func (w *World) build() error {
 }
 
 // Clock is the world's time, for a store that outlives every crash.
-func (w *World) Clock() clock.Clock { return wallClock{w, &life{}} }
+func (w *World) Clock() clock.Clock { return wallClock{w, &lifetime{}} }
 
 func (w *World) definition(project string, number int, service string) (*mariposa.Service, error) {
 	r, err := w.store.Get(w.ctx, mariposa.KindVersion, mariposa.VersionID(project, number))

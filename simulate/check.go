@@ -15,27 +15,27 @@ import (
 	"mariposa/store"
 )
 
-// checker holds the rules of the house against everything that happens. It reads
+// checker checks the rules of the system against everything that happens. It reads
 // the feed for itself, straight from the store.
 type checker struct {
-	w         *World
-	revision  int64
-	instances map[string]*store.Instance
-	tasks     map[string]*store.Task
-	projects  map[string]*store.Project
-	nodes     map[string]*store.Node
-	networks  networks
-	volumes   map[string]*store.Volume
-	deleted   map[string]bool
-	before    map[string]int  // service -> serving, as far as the planner could know
-	served    map[string]bool // the instances behind that
-	planned   int64
-	changed   time.Time // when an instance, a task or a project last did
-	moves     int       // how many things nodes have done
-	machined  int64     // at which revision the machines were last looked at
-	changes   int       // how often they had changed by then
-	still     stillness
-	refs      referrals
+	w               *World
+	revision        int64
+	instances       map[string]*store.Instance
+	tasks           map[string]*store.Task
+	projects        map[string]*store.Project
+	nodes           map[string]*store.Node
+	networks        networks
+	volumes         map[string]*store.Volume
+	deleted         map[string]bool
+	before          map[string]int  // service -> serving, as far as the planner could know
+	served          map[string]bool // the instances behind that
+	planned         int64
+	changed         time.Time // when an instance, a task or a project last did
+	moves           int       // how many things nodes have done
+	checkedRevision int64     // at which revision the machines were last looked at
+	changes         int       // how often they had changed by then
+	still           stillness
+	refs            referrals
 }
 
 func newChecker(w *World) *checker {
@@ -59,8 +59,8 @@ func (c *checker) check() {
 			c.change(&changes[i])
 		}
 	}
-	c.excuse()
-	c.machines()
+	c.findExcuses()
+	c.checkMachines()
 }
 
 func (c *checker) change(ch *store.Change) {
@@ -98,7 +98,7 @@ func (c *checker) instance(ch *store.Change) {
 	state := mariposa.StateOf(spec, r.Status())
 	c.w.note("r%d %s/%s %s goal %s is %s (%s)", ch.Revision, tail(spec.Project), spec.Name, ch.Event.Kind, spec.Goal, state, reason.Sentence(ch.Event.Reason))
 	if ch.Deleted {
-		if spec.Debt {
+		if spec.Orphaned {
 			c.w.seen["debt settled"]++
 		} else if state != mariposa.StateDestroyed {
 			c.w.fail("%s was forgotten while %s", spec.Name, state)
@@ -114,7 +114,7 @@ func (c *checker) instance(ch *store.Change) {
 	if known {
 		was := old.Spec()
 		if was.Goal == mariposa.GoalRunning && spec.Goal != mariposa.GoalRunning {
-			c.letGo(ch, spec)
+			c.noteRemoval(ch, spec)
 		}
 		if was.Node != spec.Node {
 			c.w.fail("%s moved from %s to %s", spec.Name, was.Node, spec.Node)
@@ -136,7 +136,7 @@ func (c *checker) instance(ch *store.Change) {
 		c.w.fail("%s is made, and %s", spec.Name, why)
 	}
 	c.instances[r.ID] = r
-	c.always(spec, !known)
+	c.checkAlways(spec, !known)
 	if ch.Status && !reflect.DeepEqual(r.Status(), old.Status()) && settledStates[state] {
 		c.moves++
 	}
@@ -203,11 +203,11 @@ func withServices(was *mariposa.ProjectStatus, ch *store.Change) *mariposa.Proje
 
 func (c *checker) project(name string, st *mariposa.ProjectStatus) {
 	c.staysSmall(name, st, len(st.Services))
-	if st.Undone > 0 && st.Undone > st.Number {
+	if st.RolledBack > 0 && st.RolledBack > st.Number {
 		c.w.seen["version taken back"]++
 	}
 	for _, ss := range st.Services {
-		if ss.Rollout != nil && ss.Rollout.Stopped != nil {
+		if ss.Rollout != nil && ss.Rollout.FailureReason != nil {
 			c.w.seen["rollout stopped"]++
 		}
 		if ss.Backoff != nil && ss.Backoff.Failures > 1 {
@@ -240,17 +240,17 @@ func (c *checker) task(ch *store.Change) {
 	c.tasks[r.ID] = r
 }
 
-// machines looks at what really runs, where that or what is known of it has
+// checkMachines looks at what really runs, where that or what is known of it has
 // changed.
-func (c *checker) machines() {
+func (c *checker) checkMachines() {
 	changes := 0
 	for _, n := range c.w.nodes {
 		changes += n.world.Changes()
 	}
-	if changes == c.changes && c.revision == c.machined {
+	if changes == c.changes && c.revision == c.checkedRevision {
 		return
 	}
-	c.changes, c.machined = changes, c.revision
+	c.changes, c.checkedRevision = changes, c.revision
 	where := map[string]string{}
 	clear(c.refs.running)
 	for _, n := range c.w.nodes {
@@ -416,7 +416,7 @@ func (c *checker) countRunning(project, service string) int {
 // exactly what is wanted, at the version in force, one in each slot, and the
 // ledger says the same.
 func (c *checker) final() {
-	c.books()
+	c.checkLedger()
 	for _, id := range c.sorted() {
 		if spec := c.instances[id].Spec(); !spec.Kept {
 			c.upToDate(spec)
@@ -427,9 +427,9 @@ func (c *checker) final() {
 	}
 }
 
-// books holds what is on the books against what really runs, and against the
+// checkLedger holds what is on the books against what really runs, and against the
 // ledger.
-func (c *checker) books() {
+func (c *checker) checkLedger() {
 	running := map[string]bool{}
 	for _, n := range c.w.nodes {
 		for _, id := range n.ids() {
@@ -469,11 +469,11 @@ func (c *checker) books() {
 			c.w.fail("the ledger says %d for %s, %d are there", ledger[n.name].Instances, n.name, used[n.name])
 		}
 	}
-	c.reserved(ledger)
+	c.checkQuota(ledger)
 }
 
-// reserved holds the account of the organization to what its projects have reserved.
-func (c *checker) reserved(ledger map[string]mariposa.Resources) {
+// checkQuota holds the account of the organization to what its projects have reserved.
+func (c *checker) checkQuota(ledger map[string]mariposa.Resources) {
 	var sum mariposa.Resources
 	for _, r := range c.projects {
 		sum = sum.Plus(r.Spec().Demand)

@@ -55,7 +55,7 @@ func ParseCrash(s string) (Crash, error) {
 	return Crash{}, fmt.Errorf("%q is neither store, driver nor agent", what)
 }
 
-// tally counts the calls at which a tale may be cut short.
+// tally counts the calls at which a scenario may be cut short.
 type tally struct {
 	storeCalls, driverCalls int
 	crashed                 bool
@@ -63,8 +63,8 @@ type tally struct {
 	bytes                   map[mariposa.Kind]int
 }
 
-// weigh counts what is written to the store.
-func (w *World) weigh(units []store.Unit) {
+// countWrites counts what is written to the store.
+func (w *World) countWrites(units []store.Unit) {
 	if w.bytes == nil {
 		w.bytes = map[mariposa.Kind]int{}
 	}
@@ -87,10 +87,10 @@ func (w *World) weigh(units []store.Unit) {
 
 // point is the crash that is asked for.
 func (w *World) point() Crash {
-	if w.tale == nil || w.crashed {
+	if w.scenarioRun == nil || w.crashed {
 		return Crash{}
 	}
-	return w.tale.Crash
+	return w.scenarioRun.Crash
 }
 
 // storeCall counts a call to the store, and reports whether its server dies of it.
@@ -100,8 +100,8 @@ func (w *World) storeCall() bool {
 	return c.Call == w.storeCalls && !c.Driver
 }
 
-// stillDone reports whether the call at which a server dies takes effect.
-func (w *World) stillDone() bool {
+// callTakesEffect reports whether the call at which a server dies takes effect.
+func (w *World) callTakesEffect() bool {
 	if c := w.point(); c.Call > 0 && !c.Driver {
 		w.crashed = true
 		return c.Done
@@ -124,19 +124,19 @@ func (w *World) driverCall(n *node) bool {
 		}
 		for _, s := range append([]*server{}, w.servers...) {
 			s.store.dead = true
-			s.buryIfDead()
+			s.replaceIfDead()
 		}
 	})
 	return c.Done || !c.Agent
 }
 
-// pause is how long something that died stays away. In a tale it is back before
+// pause is how long something that died stays away. In a scenario it is back before
 // anybody makes up for what it did.
 func (w *World) pause(most time.Duration) time.Duration {
 	switch {
 	case w.orderly:
 		return time.Second
-	case w.tale != nil:
+	case w.scenarioRun != nil:
 		most = 8 * time.Second
 	}
 	return time.Duration(w.rng.IntN(int(most/time.Millisecond))) * time.Millisecond
@@ -146,7 +146,7 @@ func (w *World) pause(most time.Duration) time.Duration {
 // whoever dies is back soon, and messages are lost with a connection.
 func (w *World) gentleFaults(add func(int, func())) {
 	for _, s := range w.servers {
-		add(8, s.crashSoon)
+		add(8, s.scheduleCrash)
 	}
 	for _, n := range w.nodes {
 		if n.agent == nil {
@@ -159,23 +159,23 @@ func (w *World) gentleFaults(add func(int, func())) {
 	}
 }
 
-// hands are what an agent acts with: its driver, with every call counted.
-type hands struct {
+// countingDriver is what an agent acts with: its driver, with every call counted.
+type countingDriver struct {
 	*dummy.Driver
 	n *node
 }
 
 // call counts a call. One that takes no effect never returns to its agent, which
 // dies of it.
-func (h hands) call() error {
+func (h countingDriver) call() error {
 	if h.n.w.driverCall(h.n) {
 		return nil
 	}
 	return h.n.life.Suspend(func(func()) {})
 }
 
-// Start counts, then starts. What is to fail for a cause that the tale has does.
-func (h hands) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+// Start counts, then starts. What is to fail for a cause that the scenario has does.
+func (h countingDriver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if err := h.call(); err != nil {
 		return driver.Observed{ID: i.ID}, err
 	}
@@ -192,7 +192,7 @@ func (h hands) Start(ctx context.Context, i driver.Instance) (driver.Observed, e
 }
 
 // Update counts, then updates.
-func (h hands) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+func (h countingDriver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if err := h.call(); err != nil {
 		return driver.Observed{ID: i.ID}, err
 	}
@@ -200,7 +200,7 @@ func (h hands) Update(ctx context.Context, i driver.Instance) (driver.Observed, 
 }
 
 // Stop counts, then stops.
-func (h hands) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
+func (h countingDriver) Stop(ctx context.Context, id string, timeout time.Duration) (driver.Observed, error) {
 	if err := h.call(); err != nil {
 		return driver.Observed{ID: id}, err
 	}
@@ -208,7 +208,7 @@ func (h hands) Stop(ctx context.Context, id string, timeout time.Duration) (driv
 }
 
 // Remove counts, then removes.
-func (h hands) Remove(ctx context.Context, id string) error {
+func (h countingDriver) Remove(ctx context.Context, id string) error {
 	if err := h.call(); err != nil {
 		return err
 	}

@@ -40,8 +40,8 @@ func describe(f wire.Frame) string {
 		for _, it := range f.Report.Items {
 			fmt.Fprintf(&b, " %s/%d=%s", tail(it.ID), it.Status.Generation, it.Status.State)
 		}
-	case f.Beat != nil:
-		fmt.Fprintf(&b, "beat %d", f.Beat.Seen)
+	case f.Heartbeat != nil:
+		fmt.Fprintf(&b, "beat %d", f.Heartbeat.Seen)
 	case f.Bye != nil:
 		b.WriteString("bye: " + f.Bye.Reason)
 	}
@@ -50,9 +50,9 @@ func describe(f wire.Frame) string {
 
 func tail(id string) string { return id[max(0, len(id)-4):] }
 
-// heard notes a frame; heartbeats only quietly.
-func (w *World) heard(f wire.Frame, format string, args ...any) {
-	if line := w.quiet(format, args...); f.Beat == nil {
-		w.tell(line)
+// noteFrame notes a frame; heartbeats only quietly.
+func (w *World) noteFrame(f wire.Frame, format string, args ...any) {
+	if line := w.digestOnly(format, args...); f.Heartbeat == nil {
+		w.record(line)
 	}
 }

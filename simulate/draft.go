@@ -114,9 +114,9 @@ func (p *people) edit(old *draft) *draft {
 	d := old.clone()
 	switch p.w.rng.IntN(6) {
 	case 0:
-		p.turnRound(d)
+		p.invertAll(d)
 	case 1:
-		p.letLoose(d)
+		p.dropReferences(d)
 	default:
 		for range 1 + p.w.rng.IntN(3) {
 			p.editOnce(d)
@@ -125,9 +125,9 @@ func (p *people) edit(old *draft) *draft {
 	return d
 }
 
-// turnRound inverts the edges, has everything made anew, and lets one of those
+// invertAll inverts the edges, has everything made anew, and lets one of those
 // that refer to others fail.
-func (p *people) turnRound(d *draft) {
+func (p *people) invertAll(d *draft) {
 	p.invert(d)
 	d.reform()
 	for _, at := range p.w.rng.Perm(len(d.order)) {
@@ -138,9 +138,9 @@ func (p *people) turnRound(d *draft) {
 	}
 }
 
-// letLoose drops what fails, and every reference among the rest, which is made
+// dropReferences drops what fails, and every reference among the rest, which is made
 // anew.
-func (p *people) letLoose(d *draft) {
+func (p *people) dropReferences(d *draft) {
 	for at := len(d.order) - 1; at >= 0; at-- {
 		if d.services[d.order[at]].fails {
 			p.dropService(d, at)
@@ -235,9 +235,9 @@ func (p *people) addOneAgain(d *draft) {
 	}
 }
 
-// mend makes a draft that can be reached, with as little changed as that takes:
+// mendDraft makes a draft that can be reached, with as little changed as that takes:
 // what waits for something else than that waits for ever.
-func (p *people) mend(old *draft, scales map[string]int) *draft {
+func (p *people) mendDraft(old *draft, scales map[string]int) *draft {
 	d := old.clone()
 	for _, name := range d.order {
 		s := d.services[name]

@@ -25,16 +25,16 @@ func fan(n int, dummy map[string]any) scenario.Scenario {
 	return scenario.Scenario{Name: "fan", Actions: []scenario.Action{{Submit: services}}, Final: final}
 }
 
-func tellFan(t *testing.T, n int, dummy map[string]any) simulate.Told {
+func runFan(t *testing.T, n int, dummy map[string]any) simulate.ScenarioResult {
 	t.Helper()
-	told, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: fan(n, dummy), Options: func(o *simulate.Options) {
+	result, err := simulate.RunScenario(t.Context(), simulate.ScenarioRun{Scenario: fan(n, dummy), Options: func(o *simulate.Options) {
 		o.Nodes, o.Capacity, o.Limit, o.Weigh = 20, 100, 8192, true
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d services in %s: %d events, %d commits, bytes %v", n, told.Elapsed, told.Events, told.Commits, told.Bytes)
-	return told
+	t.Logf("%d services in %s: %d events, %d commits, bytes %v", n, result.Elapsed, result.Events, result.Commits, result.Bytes)
+	return result
 }
 
 // TestAFanConvergesAtThePaceOfTheDriver has 1,000 services between a root and a
@@ -46,15 +46,15 @@ func tellFan(t *testing.T, n int, dummy map[string]any) simulate.Told {
 func TestAFanConvergesAtThePaceOfTheDriver(t *testing.T) {
 	t.Parallel()
 	const wait = 10 * time.Second
-	told := tellFan(t, 1000, map[string]any{"wait_secs": int(wait / time.Second)})
-	if most := 3*wait + time.Second; told.Elapsed > most {
-		t.Errorf("it took %s, more than %s", told.Elapsed, most)
+	result := runFan(t, 1000, map[string]any{"wait_secs": int(wait / time.Second)})
+	if most := 3*wait + time.Second; result.Elapsed > most {
+		t.Errorf("it took %s, more than %s", result.Elapsed, most)
 	}
-	if told.Commits > 5*20 {
-		t.Errorf("there were %d commits for 3 layers on 20 nodes", told.Commits)
+	if result.Commits > 5*20 {
+		t.Errorf("there were %d commits for 3 layers on 20 nodes", result.Commits)
 	}
-	if most := 8 * told.Bytes[mariposa.KindInstance]; told.Bytes[mariposa.KindProject] > most {
-		t.Errorf("%d bytes were written of the project, more than %d", told.Bytes[mariposa.KindProject], most)
+	if most := 8 * result.Bytes[mariposa.KindInstance]; result.Bytes[mariposa.KindProject] > most {
+		t.Errorf("%d bytes were written of the project, more than %d", result.Bytes[mariposa.KindProject], most)
 	}
 }
 
@@ -63,11 +63,11 @@ func TestAFanConvergesAtThePaceOfTheDriver(t *testing.T) {
 // which speaks of all of them, is not written each time.
 func TestWhatIsWrittenOfManyServicesGrowsWithThem(t *testing.T) {
 	t.Parallel()
-	told := tellFan(t, 400, map[string]any{"max_wait_secs": 10})
-	if most := 12 * told.Bytes[mariposa.KindInstance]; told.Bytes[mariposa.KindProject] > most {
-		t.Errorf("%d bytes were written of the project, more than %d", told.Bytes[mariposa.KindProject], most)
+	result := runFan(t, 400, map[string]any{"max_wait_secs": 10})
+	if most := 12 * result.Bytes[mariposa.KindInstance]; result.Bytes[mariposa.KindProject] > most {
+		t.Errorf("%d bytes were written of the project, more than %d", result.Bytes[mariposa.KindProject], most)
 	}
-	if told.Elapsed > 32*time.Second {
-		t.Errorf("it took %s though nothing waits for more than 10 s", told.Elapsed)
+	if result.Elapsed > 32*time.Second {
+		t.Errorf("it took %s though nothing waits for more than 10 s", result.Elapsed)
 	}
 }

@@ -22,7 +22,7 @@ type node struct {
 	world *dummy.World
 	dummy *dummy.Driver
 	agent *agent.Node
-	life  *life
+	life  *lifetime
 	link  *link
 	woken bool
 	away  bool // cut off from the control plane for a while
@@ -59,7 +59,7 @@ func (l *link) encode(f wire.Frame) []byte {
 }
 
 func (n *node) start() {
-	n.life = &life{}
+	n.life = &lifetime{}
 	clk := wallClock{n.w, n.life}
 	n.dummy = dummy.New(n.world, clk)
 	n.agent = agent.NewNode(agent.Options{
@@ -67,7 +67,7 @@ func (n *node) start() {
 			Node: n.name, Key: "the secret key of " + n.name, Name: n.name, Dummy: true,
 			Capacity: mariposa.Resources{Instances: cmp.Or(n.w.Capacity, 60), Memory: scenario.NodeMemory},
 		},
-		Drivers: []driver.Driver{hands{n.dummy, n}},
+		Drivers: []driver.Driver{countingDriver{n.dummy, n}},
 		Clock:   clk, Wake: n.wakeIn(n.life), Spawn: n.life.Go,
 		Timeout: 24 * time.Hour, // it is counted on the machine's clock, which means nothing here
 	})
@@ -79,7 +79,7 @@ func (n *node) start() {
 }
 
 // wakeIn notes that the agent has something to do, unless it is dead by then.
-func (n *node) wakeIn(l *life) func() {
+func (n *node) wakeIn(l *lifetime) func() {
 	return func() { n.woken = n.woken || !l.over }
 }
 
@@ -106,7 +106,7 @@ func (n *node) choices(add func(int, func())) {
 		add(10, func() {
 			n.woken = false
 			n.agent.Step(context.WithoutCancel(n.w.ctx))
-			n.w.quiet("%s steps", n.name)
+			n.w.digestOnly("%s steps", n.name)
 		})
 	}
 }
@@ -119,15 +119,15 @@ func (n *node) crash() {
 	n.agent, n.woken = nil, false
 	n.dummy = dummy.New(n.world, wallClock{n.w, n.life}) // nobody's hands now
 	n.link.cut("the agent crashed")
-	wallClock{n.w, &life{}}.After(n.w.pause(time.Minute), func() {
+	wallClock{n.w, &lifetime{}}.After(n.w.pause(time.Minute), func() {
 		if n.agent == nil {
 			n.start()
 		}
 	})
 }
 
-// hurt makes one instance end by itself.
-func (n *node) hurt(id string) {
+// failInstance makes one instance end by itself.
+func (n *node) failInstance(id string) {
 	n.w.note("%s on %s is killed", id[len(id)-4:], n.name)
 	n.w.checker.refs.hurt[id] = true
 	if err := n.dummy.Crash(id); err != nil {
@@ -135,9 +135,9 @@ func (n *node) hurt(id string) {
 	}
 }
 
-// victim picks an instance of several, where there is one rather one that others
+// pickVictim picks an instance of several, where there is one rather one that others
 // refer to.
-func (n *node) victim(ids []string) string {
+func (n *node) pickVictim(ids []string) string {
 	referred := map[string]bool{}
 	for _, r := range n.w.checker.projects {
 		st := r.Status()
@@ -186,7 +186,7 @@ func (n *node) leave() {
 	n.w.seen["node lost"]++
 	n.w.note("%s is cut off", n.name)
 	n.link.cut("the node is cut off")
-	wallClock{n.w, &life{}}.After(time.Duration(n.w.rng.IntN(300))*time.Second, n.comeBack)
+	wallClock{n.w, &lifetime{}}.After(time.Duration(n.w.rng.IntN(300))*time.Second, n.comeBack)
 }
 
 func (n *node) comeBack() {
@@ -250,7 +250,7 @@ func (l *link) deliver(queue *[][]byte, to func(wire.Frame)) {
 }
 
 func (l *link) toServer(f wire.Frame) {
-	l.w.heard(f, "%s -> server: %s", l.node.name, describe(f))
+	l.w.noteFrame(f, "%s -> server: %s", l.node.name, describe(f))
 	switch {
 	case l.session != nil:
 		l.session.Receive(f)
@@ -260,6 +260,6 @@ func (l *link) toServer(f wire.Frame) {
 }
 
 func (l *link) toAgent(f wire.Frame) {
-	l.w.heard(f, "server -> %s: %s", l.node.name, describe(f))
+	l.w.noteFrame(f, "server -> %s: %s", l.node.name, describe(f))
 	l.agent.Receive(agentEnd{l}, f)
 }

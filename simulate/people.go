@@ -19,28 +19,28 @@ import (
 // people ask for things through the room that every face calls, at one of the
 // replicas. One that dies of it never answers; then they ask again with the same key.
 type people struct {
-	w       *World
-	asked   *server           // the replica that answers them now
-	open    *question         // what nobody has answered; nil: nothing
-	made    map[string]bool   // projects that were asked for at some time, by name
-	sound   map[string]bool   // projects for which peace has been asked
-	tries   map[string]int    // how often a version was submitted again in peace
-	drafts  map[string]*draft // the manifests that were last submitted, by name of the project
-	left    map[string]bool   // projects of which people have left something as it was, by accepting it or by ending a task
-	last    string            // the newest task that was admitted
-	peace   time.Time         // when people began to ask for sound things
-	limited bool              // their organization has a quota
+	w             *World
+	asked         *server           // the replica that answers them now
+	open          *request          // what nobody has answered; nil: nothing
+	made          map[string]bool   // projects that were asked for at some time, by name
+	settling      map[string]bool   // projects for which peace has been asked
+	tries         map[string]int    // how often a version was submitted again in peace
+	drafts        map[string]*draft // the manifests that were last submitted, by name of the project
+	left          map[string]bool   // projects of which people have left something as it was, by accepting it or by ending a task
+	last          string            // the newest task that was admitted
+	settlingSince time.Time         // when people began to ask for sound things
+	limited       bool              // their organization has a quota
 }
 
-// question is a change that people ask for.
-type question struct {
+// request is a change that people ask for.
+type request struct {
 	what       string
 	permission auth.Permission
 	global     bool // the permission is about nothing
 	deployer   bool // somebody asks who may deploy and no more
 	key        string
 	ask        func(*change.Changer, *change.Request) (*contract.Changed, error)
-	taken      func() // nil: nothing follows
+	onSuccess  func() // nil: nothing follows
 }
 
 // The organization that owns all projects, and the token of a member who may deploy.
@@ -49,8 +49,8 @@ const (
 	deployerToken = "deployer"
 )
 
-// settle makes the organization and its people.
-func (w *World) settle() error {
+// makePeople makes the organization and its people.
+func (w *World) makePeople() error {
 	err := auth.EnsureFirst(w.ctx, w.store, w.now)
 	if err != nil {
 		return err
@@ -66,9 +66,9 @@ func (w *World) settle() error {
 	return w.store.Commit(w.ctx, store.Unit{Writes: writes})[0].Err
 }
 
-// put asks a question and reports whether the answer is that it is done, or that there
+// send sends a request and reports whether the answer is that it is done, or that there
 // is nothing to do.
-func (p *people) put(q *question) bool {
+func (p *people) send(q *request) bool {
 	if q.key == "" {
 		q.key = p.w.newID()
 	}
@@ -98,11 +98,11 @@ func (p *people) put(q *question) bool {
 		if got != nil && got.Task != nil {
 			p.last = *got.Task
 		}
-		if q.taken != nil {
-			q.taken()
+		if q.onSuccess != nil {
+			q.onSuccess()
 		}
 	}
-	p.asked.buryIfDead()
+	p.asked.replaceIfDead()
 	return err == nil
 }
 
@@ -132,7 +132,7 @@ func (p *people) choices(add func(int, func())) {
 	}
 	p.asked = p.w.servers[p.w.rng.IntN(len(p.w.servers))]
 	if q := p.open; q != nil {
-		add(5, func() { p.put(q) })
+		add(5, func() { p.send(q) })
 		return
 	}
 	names := projectNames
@@ -143,14 +143,14 @@ func (p *people) choices(add func(int, func())) {
 		r := p.project(name)
 		if r == nil {
 			if !p.made[name] || p.w.chance(10) {
-				add(1, func() { p.create(name, p.draw(name, false)) })
+				add(1, func() { p.create(name, p.nextDraft(name, false)) })
 			}
 			continue
 		}
 		if !p.w.chance(3) {
 			continue
 		}
-		add(1, func() { p.update(r, p.draw(name, false), "manifest") })
+		add(1, func() { p.update(r, p.nextDraft(name, false), "manifest") })
 		add(1, func() { p.rescale(r) })
 		if p.w.chance(6) {
 			add(1, func() { p.act(r, change.Action{Action: "stop"}) })
@@ -180,9 +180,9 @@ func (p *people) project(name string) *store.Project {
 	return p.asked.picture.ProjectNamed(organization, name)
 }
 
-// draw is the next manifest of a project: often what it had before with a few
+// nextDraft is the next manifest of a project: often what it had before with a few
 // things changed.
-func (p *people) draw(name string, sound bool) string {
+func (p *people) nextDraft(name string, sound bool) string {
 	d := p.drafts[name]
 	if d == nil || sound || p.w.chance(3) {
 		d = p.write(sound)
@@ -194,17 +194,17 @@ func (p *people) draw(name string, sound bool) string {
 }
 
 func (p *people) create(name, body string) bool {
-	p.trace(body)
+	p.noteManifest(body)
 	org := p.asked.picture.Orgs.Get(organization)
-	return p.put(&question{
-		what: "create " + name, permission: auth.Ask, global: true, taken: func() { p.made[name] = true },
+	return p.send(&request{
+		what: "create " + name, permission: auth.Ask, global: true, onSuccess: func() { p.made[name] = true },
 		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
 			return c.CreateProject(p.w.ctx, req, org, name, change.Submission{Manifest: []byte(body)})
 		},
 	})
 }
 
-func (p *people) trace(body string) {
+func (p *people) noteManifest(body string) {
 	if p.w.Trace != nil {
 		fmt.Fprint(p.w.Trace, body)
 	}
@@ -212,9 +212,9 @@ func (p *people) trace(body string) {
 
 // update submits a manifest.
 func (p *people) update(r *store.Project, body, what string) bool {
-	p.trace(body)
+	p.noteManifest(body)
 	sub := &change.Submission{Manifest: []byte(body), Force: true}
-	return p.put(&question{
+	return p.send(&request{
 		what: "submit " + what + " of " + nameOf(r), permission: auth.Deploy, deployer: p.w.chance(3),
 		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
 			return c.UpdateProject(p.w.ctx, req, r.ID, "", sub)
@@ -226,7 +226,7 @@ func nameOf(r *store.Project) string { return r.Spec().Name }
 
 // act changes the goal of a project.
 func (p *people) act(r *store.Project, a change.Action) bool {
-	q := &question{
+	q := &request{
 		what: fmt.Sprintf("%s %s %v", a.Action, nameOf(r), a.Services), permission: auth.Operate,
 		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
 			return c.Act(p.w.ctx, req, r.ID, a)
@@ -236,13 +236,13 @@ func (p *people) act(r *store.Project, a change.Action) bool {
 	case "reprovision", "revert", "converge":
 		q.permission, q.deployer = auth.Deploy, p.w.chance(3)
 	case "accept":
-		q.taken = func() { p.left[nameOf(r)] = true }
+		q.onSuccess = func() { p.left[nameOf(r)] = true }
 	}
-	return p.put(q)
+	return p.send(q)
 }
 
 func (p *people) rescale(r *store.Project) {
-	if name := p.pick(r); name != "" {
+	if name := p.pickService(r); name != "" {
 		to := change.Scaling{N: p.w.rng.IntN(7)}
 		if p.w.chance(2) {
 			to = change.Scaling{N: p.w.rng.IntN(3) - 1, By: true}
@@ -252,13 +252,13 @@ func (p *people) rescale(r *store.Project) {
 }
 
 func (p *people) reprovision(r *store.Project) {
-	if name := p.pick(r); name != "" {
+	if name := p.pickService(r); name != "" {
 		p.act(r, change.Action{Action: "reprovision", Services: []string{name}})
 	}
 }
 
-// pick is one of the services in force; empty: there is none.
-func (p *people) pick(r *store.Project) string {
+// pickService is one of the services in force; empty: there is none.
+func (p *people) pickService(r *store.Project) string {
 	st := r.Status()
 	if st == nil || len(st.Services) == 0 {
 		return ""
@@ -268,7 +268,7 @@ func (p *people) pick(r *store.Project) string {
 
 func (p *people) delete(r *store.Project) bool {
 	volumes := p.w.chance(2)
-	return p.put(&question{
+	return p.send(&request{
 		what: "delete " + nameOf(r), permission: auth.Administer,
 		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
 			return c.DeleteProject(p.w.ctx, req, r.ID, true, volumes)
@@ -286,8 +286,8 @@ func (p *people) limit() {
 }
 
 func (p *people) setLimit(most *int) bool {
-	return p.put(&question{
-		what: "limit the organization", permission: auth.RunInstallation, global: true, taken: func() { p.limited = most != nil },
+	return p.send(&request{
+		what: "limit the organization", permission: auth.RunInstallation, global: true, onSuccess: func() { p.limited = most != nil },
 		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
 			_, err := c.SetQuota(p.w.ctx, req, organization, func(q *mariposa.Quota) error {
 				q.Instances = most
@@ -308,11 +308,11 @@ func (p *people) tasks(project string) []queue.Task {
 	return open
 }
 
-// askForSoundThings gives every project a manifest that can be reached, and
+// askForReachableGoals gives every project a manifest that can be reached, and
 // starts what is stopped. It reports whether all of that has been admitted.
-func (p *people) askForSoundThings() bool {
+func (p *people) askForReachableGoals() bool {
 	if q := p.open; q != nil { // what was never answered comes first
-		p.put(q)
+		p.send(q)
 		return false
 	}
 	if p.limited {
@@ -322,25 +322,25 @@ func (p *people) askForSoundThings() bool {
 	all := true
 	for _, name := range projectNames {
 		r := p.project(name)
-		if r == nil || p.sound[name+"/started"] {
+		if r == nil || p.settling[name+"/started"] {
 			continue
 		}
 		switch {
-		case !p.sound[name+"/thawed"]:
-			p.sound[name+"/thawed"] = p.act(r, change.Action{Action: "thaw"})
-		case !p.sound[name+"/resumed"]:
-			p.sound[name+"/resumed"] = p.act(r, change.Action{Action: "resume"})
-		case !p.sound[name] && p.mayRescale(r.ID):
-		case !p.sound[name] && p.mends(name, r):
-			p.sound[name] = p.submitMended(name, r)
-		case !p.sound[name]:
-			p.sound[name] = p.update(r, p.draw(name, true), "a sound manifest")
-		case !p.sound[name+"/finished"] && p.mends(name, r):
-			p.sound[name+"/finished"] = p.finishMended(r)
-		case !p.sound[name+"/finished"]:
-			p.sound[name+"/finished"] = p.finishHolds(r)
+		case !p.settling[name+"/thawed"]:
+			p.settling[name+"/thawed"] = p.act(r, change.Action{Action: "thaw"})
+		case !p.settling[name+"/resumed"]:
+			p.settling[name+"/resumed"] = p.act(r, change.Action{Action: "resume"})
+		case !p.settling[name] && p.mayRescale(r.ID):
+		case !p.settling[name] && p.mends(name, r):
+			p.settling[name] = p.submitMended(name, r)
+		case !p.settling[name]:
+			p.settling[name] = p.update(r, p.nextDraft(name, true), "a sound manifest")
+		case !p.settling[name+"/finished"] && p.mends(name, r):
+			p.settling[name+"/finished"] = p.finishMended(r)
+		case !p.settling[name+"/finished"]:
+			p.settling[name+"/finished"] = p.finishHolds(r)
 		default:
-			p.sound[name+"/started"] = p.act(r, change.Action{Action: "start"})
+			p.settling[name+"/started"] = p.act(r, change.Action{Action: "start"})
 		}
 		all = false
 	}
@@ -355,7 +355,7 @@ func (p *people) askAgain() bool {
 	again := false
 	for _, name := range projectNames {
 		r := p.project(name)
-		if r == nil || !p.sound[name+"/started"] || p.tries[name] == 3 {
+		if r == nil || !p.settling[name+"/started"] || p.tries[name] == 3 {
 			continue
 		}
 		st := r.Status()
@@ -363,9 +363,9 @@ func (p *people) askAgain() bool {
 		if full {
 			p.w.enlargeNodes()
 		}
-		if full || st != nil && st.Undone == r.Spec().Number {
+		if full || st != nil && st.RolledBack == r.Spec().Number {
 			p.tries[name]++
-			p.sound[name], p.sound[name+"/finished"], p.sound[name+"/started"] = false, false, false
+			p.settling[name], p.settling[name+"/finished"], p.settling[name+"/started"] = false, false, false
 			again = true
 		}
 	}
@@ -375,11 +375,11 @@ func (p *people) askAgain() bool {
 // lacksRoom reports whether something has long waited for room on the node that has
 // its volume: nothing moves what fills it.
 func (p *people) lacksRoom(st *mariposa.ProjectStatus) bool {
-	if st == nil || p.w.now.Sub(p.peace) < 20*time.Minute {
+	if st == nil || p.w.now.Sub(p.settlingSince) < 20*time.Minute {
 		return false
 	}
 	for _, ss := range st.Services {
-		stopped := ss.Rollout != nil && ss.Rollout.Stopped != nil && ss.Rollout.Stopped.Cause.Is(mariposa.ReasonVolumeNoRoom)
+		stopped := ss.Rollout != nil && ss.Rollout.FailureReason != nil && ss.Rollout.FailureReason.Cause.Is(mariposa.ReasonVolumeNoRoom)
 		if stopped || ss.Reason.Is(mariposa.ReasonVolumeNoRoom) {
 			return true
 		}
@@ -387,10 +387,10 @@ func (p *people) lacksRoom(st *mariposa.ProjectStatus) bool {
 	return false
 }
 
-// mayRescale reports whether somebody's older wish for another scale may still come
+// mayRescale reports whether somebody's older request for another scale may still come
 // into force. What is stuck for long is not waited for.
 func (p *people) mayRescale(project string) bool {
-	return p.w.now.Sub(p.peace) < 20*time.Minute && slices.ContainsFunc(p.tasks(project), func(t queue.Task) bool {
+	return p.w.now.Sub(p.settlingSince) < 20*time.Minute && slices.ContainsFunc(p.tasks(project), func(t queue.Task) bool {
 		return t.Spec.Task == mariposa.TaskScale && t.Spec.Origin == mariposa.OriginUser && !t.State().Ended()
 	})
 }
@@ -400,7 +400,7 @@ func (p *people) mayRescale(project string) bool {
 // a version is taken back: then they submit another one.
 func (p *people) mends(name string, r *store.Project) bool {
 	st := r.Status()
-	return p.w.Seed%2 == 0 && p.drafts[name] != nil && !p.left[name] && st != nil && st.Undone != r.Spec().Number
+	return p.w.Seed%2 == 0 && p.drafts[name] != nil && !p.left[name] && st != nil && st.RolledBack != r.Spec().Number
 }
 
 // submitMended submits what there is with its faults mended. Where that is nothing
@@ -411,7 +411,7 @@ func (p *people) submitMended(name string, r *store.Project) bool {
 	for service, ss := range st.Services {
 		scales[service] = ss.Scale
 	}
-	d := p.mend(p.drafts[name], scales)
+	d := p.mendDraft(p.drafts[name], scales)
 	if !p.update(r, d.String(), "a mended manifest") {
 		return false
 	}
@@ -441,12 +441,12 @@ func (p *people) leftOutdated(project, service string, number int) bool {
 func (p *people) finishMended(r *store.Project) bool {
 	spec, st := r.Spec(), r.Status()
 	if st == nil || st.Number != spec.Number {
-		p.sound[spec.Name] = st == nil || st.Undone != spec.Number
+		p.settling[spec.Name] = st == nil || st.RolledBack != spec.Number
 		return false
 	}
 	var held []string
 	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
-		if ss := st.Services[name]; ss.Scale == 0 && !ss.Removed { // somebody's older wish came into force since
+		if ss := st.Services[name]; ss.Scale == 0 && !ss.Removed { // somebody's older request came into force since
 			p.act(r, change.Action{Action: "scale", Scale: map[string]change.Scaling{name: {N: 1}}})
 			return false
 		}

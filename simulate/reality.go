@@ -12,8 +12,8 @@ import (
 	"mariposa/simulate/scenario"
 )
 
-// wanted lists the instances of a service that are to run, by id.
-func (c *checker) wanted(service string) []string {
+// desiredInstances lists the instances of a service that are to run, by id.
+func (c *checker) desiredInstances(service string) []string {
 	var ids []string
 	for id, r := range c.instances {
 		if spec := r.Spec(); spec.ServiceName == service && spec.Goal == mariposa.GoalRunning {
@@ -67,9 +67,9 @@ func (c *checker) firstLike(spec *mariposa.InstanceSpec) int {
 	return 0
 }
 
-// fares holds how services fare to what a scenario says. Of what was deleted
+// checkStatuses compares the status of services with what a scenario says. Of what was deleted
 // nothing is known any more.
-func (c *checker) fares(sc scenario.Scenario) {
+func (c *checker) checkStatuses(sc scenario.Scenario) {
 	last := sc.Actions[len(sc.Actions)-1]
 	if gone := last.Do == "delete"; gone != (len(c.projects) == 0) {
 		c.w.fail("%d projects are there in the end", len(c.projects))
@@ -77,7 +77,7 @@ func (c *checker) fares(sc scenario.Scenario) {
 	for _, r := range c.projects {
 		st := r.Status()
 		for name, ss := range st.Services {
-			if want := sc.Fares(name); ss.Status != want {
+			if want := sc.StatusOf(name); ss.Status != want {
 				c.w.fail("%s is %s (%s), want %s", name, ss.Status, reason.Sentence(ss.Reason), want)
 			}
 		}

@@ -33,8 +33,8 @@ func newReferrals() referrals {
 	return referrals{removed: map[string]*removal{}, hurt: map[string]bool{}, running: map[string]bool{}, unseen: map[string]bool{}}
 }
 
-// letGo notes that the planner wants an instance no longer.
-func (c *checker) letGo(ch *store.Change, spec *mariposa.InstanceSpec) {
+// noteRemoval notes that the planner wants an instance no longer.
+func (c *checker) noteRemoval(ch *store.Change, spec *mariposa.InstanceSpec) {
 	id := ch.Record.ID
 	if c.refs.hurt[id] || !c.refs.running[id] || c.refs.removed[id] != nil {
 		return
@@ -56,9 +56,9 @@ func (c *checker) loseNode(r *store.Node) {
 	}
 }
 
-// excuse finds out who need not follow before what this event has let go goes. It
+// findExcuses finds out who need not follow before what this event has let go goes. It
 // is asked once the whole commit has been read: the goal is a part of it.
-func (c *checker) excuse() {
+func (c *checker) findExcuses() {
 	for _, x := range c.refs.news {
 		x.excuse = c.excuseFor(x.spec)
 		for id, r := range c.instances {
@@ -113,7 +113,7 @@ func (c *checker) refersToNothingRemoved() {
 	for _, id := range slices.Sorted(maps.Keys(c.refs.running)) {
 		r := c.instances[id]
 		spec := r.Spec()
-		if spec.Debt || spec.Bindings == nil {
+		if spec.Orphaned || spec.Bindings == nil {
 			continue
 		}
 		for _, on := range c.refersTo(spec) {

@@ -48,7 +48,7 @@ func TestNoTwoServicesWaitForEachOther(t *testing.T) {
 		t.Run(sc.Name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(4) {
-				if _, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc, Seed: seed}); err != nil {
+				if _, err := simulate.RunScenario(t.Context(), simulate.ScenarioRun{Scenario: sc, Seed: seed}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -94,7 +94,7 @@ func letGoOf(service, once string) func(*store.Unit) {
 			}
 			if st, ok := w.Status.(*mariposa.InstanceStatus); ok && st.State == mariposa.StateRunning && w.ID == first[once] {
 				spec := specs[service]
-				spec.Goal, spec.Generation, spec.Reason = mariposa.GoalGone, spec.Generation+1, mariposa.Said("a fault")
+				spec.Goal, spec.Generation, spec.Reason = mariposa.GoalGone, spec.Generation+1, mariposa.TextReason("a fault")
 				u.Writes = append(u.Writes, store.Write{Kind: mariposa.KindInstance, ID: first[service], Spec: &spec})
 			}
 		}
@@ -130,7 +130,7 @@ func TestHistoriesWithFaultsFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc, Options: func(o *simulate.Options) {
+			_, err := simulate.RunScenario(t.Context(), simulate.ScenarioRun{Scenario: sc, Options: func(o *simulate.Options) {
 				o.Store = func(w *simulate.World) (store.Store, error) { return meddler{memory.New(w.Clock()), c.meddle}, nil }
 			}})
 			switch {

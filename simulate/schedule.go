@@ -67,18 +67,18 @@ func (w *World) choices() []choice {
 	case !w.orderly:
 		add(1, w.tickTime)
 	}
-	if w.faults && w.chance(w.rarely(12)) {
+	if w.faults && w.chance(w.oneIn(12)) {
 		w.faultChoices(add)
 	}
-	if w.faults && w.tale == nil && (w.chance(w.rarely(3)) || w.Graph && !busy) {
+	if w.faults && w.scenarioRun == nil && (w.chance(w.oneIn(3)) || w.Graph && !busy) {
 		w.people.choices(add)
 	}
 	return out
 }
 
-// rarely is once in how many times something happens that does once in n where a
+// oneIn is once in how many times something happens that does once in n where a
 // world is not about its graph.
-func (w *World) rarely(n int) int {
+func (w *World) oneIn(n int) int {
 	if w.Graph {
 		return 5 * n
 	}
@@ -104,12 +104,12 @@ func (w *World) tickTime() {
 
 // faultChoices are what can go wrong.
 func (w *World) faultChoices(add func(int, func())) {
-	if w.tale != nil {
+	if w.scenarioRun != nil {
 		w.gentleFaults(add)
 		return
 	}
 	for _, s := range w.servers {
-		add(1, s.crashSoon)
+		add(1, s.scheduleCrash)
 	}
 	for _, n := range w.nodes {
 		if n.agent == nil {
@@ -119,7 +119,7 @@ func (w *World) faultChoices(add func(int, func())) {
 			add(1, n.crash)
 		}
 		if ids := n.ids(); len(ids) > 0 && w.chance(2) {
-			add(1, func() { n.hurt(n.victim(ids)) })
+			add(1, func() { n.failInstance(n.pickVictim(ids)) })
 		}
 		if n.link != nil && w.chance(4) {
 			add(1, func() { n.link.cut("a fault") })
@@ -130,23 +130,23 @@ func (w *World) faultChoices(add func(int, func())) {
 	}
 }
 
-// makePeace ends all faults, lets people ask for something sound, and runs until
+// bringToRest ends all faults, lets people ask for something sound, and runs until
 // reality matches it.
-func (w *World) makePeace() {
+func (w *World) bringToRest() {
 	w.faults = false
-	w.people.peace = w.now
+	w.people.settlingSince = w.now
 	w.note("peace")
 	for _, n := range w.nodes {
 		n.comeBack()
 	}
-	w.mend()
+	w.endFaults()
 	asked := false
 	deadline := w.now.Add(3 * time.Hour)
 	for w.now.Before(deadline) {
 		w.step()
 		if !asked && w.caughtUp() {
 			w.people.asked = w.servers[0]
-			asked = w.people.askForSoundThings()
+			asked = w.people.askForReachableGoals()
 			continue
 		}
 		if asked && w.events%16 == 0 && w.caughtUp() {
@@ -170,10 +170,10 @@ func (w *World) enlargeNodes() {
 	}
 }
 
-// mend ends what is about to crash, and starts what is missing.
-func (w *World) mend() {
+// endFaults ends what is about to crash, and starts what is missing.
+func (w *World) endFaults() {
 	for _, s := range w.servers {
-		s.store.mend()
+		s.store.cancelCrash()
 	}
 	for len(w.servers) < max(1, w.Replicas) {
 		w.startServer()

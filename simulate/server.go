@@ -20,8 +20,8 @@ import (
 // server is one life of the control plane.
 type server struct {
 	w        *World
-	life     *life
-	store    *handle
+	life     *lifetime
+	store    *storeHandle
 	picture  *picture.Picture
 	change   *change.Changer
 	engine   *engine.Engine
@@ -31,24 +31,24 @@ type server struct {
 	woken    map[*link]bool
 }
 
-// handle is a server's hold on the store. When its time has come, it fails for
+// storeHandle is a server's hold on the store. When its time has come, it fails for
 // ever after: that is what a crash looks like from the store's side. The last
 // commit may have happened or not; the server never learns.
-type handle struct {
+type storeHandle struct {
 	store.Store
 	w    *World
 	left int // calls until the crash; below zero: none is due
 	dead bool
 }
 
-func (h *handle) mend() { h.left = -1 }
+func (h *storeHandle) cancelCrash() { h.left = -1 }
 
-func (h *handle) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (h *storeHandle) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	if h.w.Weigh {
-		h.w.weigh(units)
+		h.w.countWrites(units)
 	}
-	if h.spend() {
-		if h.w.stillDone() {
+	if h.countCall() {
+		if h.w.callTakesEffect() {
 			h.Store.Commit(ctx, units...)
 		}
 		out := make([]store.Result, len(units))
@@ -60,9 +60,9 @@ func (h *handle) Commit(ctx context.Context, units ...store.Unit) []store.Result
 	return h.Store.Commit(ctx, units...)
 }
 
-func (h *handle) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
-	if h.spend() {
-		if h.w.stillDone() {
+func (h *storeHandle) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
+	if h.countCall() {
+		if h.w.callTakesEffect() {
 			_, _ = h.Store.Seize(ctx, holder, name)
 		}
 		return store.Lease{}, store.ErrUnavailable
@@ -70,14 +70,14 @@ func (h *handle) Seize(ctx context.Context, holder, name string) (store.Lease, e
 	return h.Store.Seize(ctx, holder, name)
 }
 
-func (h *handle) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
-	if h.spend() {
+func (h *storeHandle) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
+	if h.countCall() {
 		return nil, store.ErrUnavailable
 	}
 	return h.Store.Hold(ctx, holder, ttl, names...)
 }
 
-func (h *handle) spend() bool {
+func (h *storeHandle) countCall() bool {
 	if h.left > 0 {
 		h.left--
 	}
@@ -89,7 +89,7 @@ func (h *handle) spend() bool {
 
 func (w *World) startServer() {
 	s := &server{
-		w: w, life: &life{}, store: &handle{Store: w.store, w: w, left: -1},
+		w: w, life: &lifetime{}, store: &storeHandle{Store: w.store, w: w, left: -1},
 		ready: map[string]bool{}, sessions: map[*fleet.Session]*link{}, woken: map[*link]bool{},
 	}
 	clk := wallClock{w, s.life}
@@ -98,18 +98,18 @@ func (w *World) startServer() {
 		w.fail("cannot open the picture: %v", err)
 	}
 	vault := seal.NewVault(w.ring, s.store)
-	shelf := picture.NewShelf(s.store, vault)
-	s.picture.Hear(shelf.Hear) // before all others: they look there
+	cache := picture.NewVersionCache(s.store, vault)
+	s.picture.Subscribe(cache.Invalidate) // before all others: they look there
 	holder := w.newID()
-	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, Replica: holder}); err != nil {
+	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, Replica: holder}); err != nil {
 		w.fail("cannot make the fleet: %v", err)
 	}
 	s.engine = engine.New(engine.Options{
-		Store: s.store, Picture: s.picture, Shelf: shelf, Clock: clk, NewID: w.newID, Holder: holder,
+		Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, NewID: w.newID, Holder: holder,
 		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable,
 	})
 	s.change = change.New(change.Options{
-		Store: s.store, Picture: s.picture, Shelf: shelf, Directory: auth.NewDirectory(s.picture, "", ""), Clock: clk, NewID: w.newID,
+		Store: s.store, Picture: s.picture, Cache: cache, Directory: auth.NewDirectory(s.picture, "", ""), Clock: clk, NewID: w.newID,
 		Vault: vault, Place: s.engine.Place, Trial: s.engine.Trial, Await: s.await,
 	})
 	w.servers = append(w.servers, s)
@@ -126,7 +126,7 @@ func (w *World) startServer() {
 // every runs f now and again and again, until the server's life is over.
 func (s *server) every(d time.Duration, f func()) {
 	f()
-	s.buryIfDead()
+	s.replaceIfDead()
 	wallClock{s.w, s.life}.After(d, func() { s.every(d, f) })
 }
 
@@ -153,7 +153,7 @@ func (s *server) advance() {
 	if _, err := s.picture.Advance(s.w.ctx); err != nil {
 		s.w.fail("cannot follow the feed: %v", err)
 	}
-	s.w.quiet("picture at %d", s.picture.Revision())
+	s.w.digestOnly("picture at %d", s.picture.Revision())
 }
 
 // await lets a change that is made see its own commit, or what it ran into; often its
@@ -168,12 +168,12 @@ func (s *server) plan(project string) {
 	delete(s.ready, project)
 	s.w.checker.beforePlan(s, project)
 	s.engine.Step(s.w.ctx, project)
-	s.w.quiet("plan %s", project[len(project)-4:])
+	s.w.digestOnly("plan %s", project[len(project)-4:])
 	s.w.checker.afterPlan(project)
 	if s.engine.Loops() > 0 {
 		s.w.fail("the plan of %s was held back because it repeats itself", tail(project))
 	}
-	s.buryIfDead()
+	s.replaceIfDead()
 }
 
 func (s *server) stepSession(l *link) {
@@ -185,8 +185,8 @@ func (s *server) stepSession(l *link) {
 		s.w.note("session of %s ends: %v", l.node.name, err)
 		l.session.End(err.Error())
 	}
-	s.w.quiet("session of %s steps", l.node.name)
-	s.buryIfDead()
+	s.w.digestOnly("session of %s steps", l.node.name)
+	s.replaceIfDead()
 }
 
 // accept takes an agent's hello.
@@ -202,24 +202,24 @@ func (s *server) accept(l *link, h *wire.Hello) {
 			s.w.fail("node %s was refused for good: %s", l.node.name, bye.Reason)
 		}
 		l.cut("refused")
-		s.buryIfDead()
+		s.replaceIfDead()
 		return
 	}
 	l.session = session
-	s.buryIfDead()
+	s.replaceIfDead()
 }
 
-// crashSoon makes the server die at one of its next calls to the store.
-func (s *server) crashSoon() {
+// scheduleCrash makes the server die at one of its next calls to the store.
+func (s *server) scheduleCrash() {
 	if s.store.left < 0 {
 		s.store.left = 1 + s.w.rng.IntN(6)
 		s.w.note("server will crash at its call %d from now", s.store.left)
 	}
 }
 
-// buryIfDead ends a server whose handle has failed, and starts the next after a
+// replaceIfDead ends a server whose handle has failed, and starts the next after a
 // while.
-func (s *server) buryIfDead() {
+func (s *server) replaceIfDead() {
 	if !s.store.dead || s.life.over {
 		return
 	}
@@ -233,7 +233,7 @@ func (s *server) buryIfDead() {
 			l.cut("the server crashed")
 		}
 	}
-	wallClock{w, &life{}}.After(w.pause(40*time.Second), func() {
+	wallClock{w, &lifetime{}}.After(w.pause(40*time.Second), func() {
 		if len(w.servers) < max(1, w.Replicas) {
 			w.startServer()
 		}

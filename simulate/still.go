@@ -89,7 +89,7 @@ func (s *stillness) forget(project string) {
 	delete(s.plans, project)
 }
 
-// staysSmall holds what is stored of how a project fares to a bound.
+// staysSmall holds what is stored of a project's status to a bound.
 func (c *checker) staysSmall(what string, status any, services int) {
 	b, err := json.Marshal(status)
 	if err != nil {

@@ -99,7 +99,7 @@ func (p *people) deleteVolume() {
 		if r.Spec().Goal == mariposa.GoalGone {
 			continue
 		}
-		p.put(&question{
+		p.send(&request{
 			what: "forget volume " + tail(r.ID), permission: auth.DeleteVolume,
 			ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
 				return c.DeleteVolume(p.w.ctx, req, r.ID)

@@ -5,7 +5,7 @@
 //
 // The real rooms run here, unchanged: change, engine, fleet, agent, picture, store
 // and the dummy driver. The simulation owns time, chance, the network and crashes;
-// it checks the rules of the house after every event.
+// it checks the rules of the system after every event.
 package simulate
 
 import (
@@ -53,36 +53,36 @@ type World struct {
 	script  []string
 	seen    map[string]int
 
-	store   store.Store
-	ring    *seal.Ring
-	servers []*server // the living replicas
-	started time.Time // when the newest of them was
-	nodes   []*node
-	links   []*link
-	people  *people
-	checker *checker
-	faults  bool
-	orderly bool            // things happen in the order in which they could, and time passes only when nothing else does
-	tale    *Tale           // nil: chaos
-	broken  map[string]bool // services of the tale whose new instances fail
-	serves  map[string]bool // services of the tale that have a running instance and must keep one
-	tally                   // of what a tale may be cut short at
-	later   []func()        // what an event has brought about, to be done once it is over
-	parsed  map[string]*manifest.Project
+	store       store.Store
+	ring        *seal.Ring
+	servers     []*server // the living replicas
+	started     time.Time // when the newest of them was
+	nodes       []*node
+	links       []*link
+	people      *people
+	checker     *checker
+	faults      bool
+	orderly     bool            // things happen in the order in which they could, and time passes only when nothing else does
+	scenarioRun *ScenarioRun    // nil: chaos
+	broken      map[string]bool // services of the scenario whose new instances fail
+	serves      map[string]bool // services of the scenario that have a running instance and must keep one
+	tally                       // of what a scenario may be cut short at
+	later       []func()        // what an event has brought about, to be done once it is over
+	parsed      map[string]*manifest.Project
 }
 
 // epoch is when every world begins.
 var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
-// life ends with a crash: what belonged to it never happens again.
+// lifetime ends with a crash: what belonged to it never happens again.
 // Its blocking calls run as coroutines.
-type life struct {
+type lifetime struct {
 	clock.Coroutines
 	over bool
 }
 
 // end is the crash.
-func (l *life) end() {
+func (l *lifetime) end() {
 	l.over = true
 	l.Abandon()
 }
@@ -90,7 +90,7 @@ func (l *life) end() {
 type timer struct {
 	at   time.Time
 	no   int64
-	life *life
+	life *lifetime
 	do   func()
 	dead bool
 }
@@ -116,13 +116,13 @@ func (h *timerHeap) Pop() any {
 // wallClock is the world's time for one life.
 type wallClock struct {
 	w *World
-	*life
+	*lifetime
 }
 
 func (c wallClock) Now() time.Time { return c.w.now }
 
 func (c wallClock) After(d time.Duration, f func()) func() {
-	t := &timer{at: c.w.now.Add(max(d, 0)), no: c.w.timerNo, life: c.life, do: f}
+	t := &timer{at: c.w.now.Add(max(d, 0)), no: c.w.timerNo, life: c.lifetime, do: f}
 	c.w.timerNo++
 	heap.Push(&c.w.timers, t)
 	return func() { t.dead = true }
@@ -138,10 +138,10 @@ func (w *World) newID() string {
 func (w *World) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
 // note writes an event into the history.
-func (w *World) note(format string, args ...any) { w.tell(w.quiet(format, args...)) }
+func (w *World) note(format string, args ...any) { w.record(w.digestOnly(format, args...)) }
 
-// quiet adds an event to the history's digest alone: heartbeats and the like.
-func (w *World) quiet(format string, args ...any) string {
+// digestOnly adds an event to the history's digest alone: heartbeats and the like.
+func (w *World) digestOnly(format string, args ...any) string {
 	line := fmt.Sprintf(format, args...)
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%x %s %s", w.digest, w.now.Format(time.RFC3339Nano), line)
@@ -149,7 +149,7 @@ func (w *World) quiet(format string, args ...any) string {
 	return line
 }
 
-func (w *World) tell(line string) {
+func (w *World) record(line string) {
 	full := fmt.Sprintf("%6d %10s %s", w.events, w.now.Sub(epoch).Round(time.Millisecond), line)
 	if w.script = append(w.script, full); len(w.script) > 400 {
 		w.script = w.script[100:]
@@ -190,7 +190,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		for range o.Events {
 			w.step()
 		}
-		w.makePeace()
+		w.bringToRest()
 	})
 	return w.result(), err
 }
@@ -235,8 +235,8 @@ func (w *World) result() Result {
 func (w *World) fail(format string, args ...any) {
 	tail := w.script[max(0, len(w.script)-80):]
 	replay := fmt.Sprintf("-run TestOneSeed -seed %d", w.Seed)
-	if w.tale != nil {
-		replay = w.tale.replay()
+	if w.scenarioRun != nil {
+		replay = w.scenarioRun.replay()
 	}
 	panic(&Failure{Seed: w.Seed, Why: fmt.Sprintf(format, args...), Tail: tail, Replay: replay})
 }

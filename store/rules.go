@@ -44,9 +44,9 @@ func (u *Unit) Check() error {
 	return nil
 }
 
-// Narrow puts a query into the form that is answered: it names one project, or
+// Normalize puts a query into the form that is answered: it names one project, or
 // several different ones, or none, which means any. False: nothing can match it.
-func (q Query) Narrow() (Query, bool) {
+func (q Query) Normalize() (Query, bool) {
 	if _, known := halves[q.Kind]; !known || q.State != "" && q.Kind != mariposa.KindTask {
 		return q, false
 	}
@@ -62,17 +62,17 @@ func (q Query) Narrow() (Query, bool) {
 	return q, len(all) > 0
 }
 
-// Takes reports whether an object is of the projects and in the state that a
+// Matches reports whether an object is of the projects and in the state that a
 // query asks for. The kind, and where a page begins and ends, is the reader's to know.
-func (q *Query) Takes(r *Record) bool {
+func (q *Query) Matches(r *Record) bool {
 	if q.Project != "" && r.Project != q.Project || q.Projects != nil && !slices.Contains(q.Projects, r.Project) {
 		return false
 	}
-	return q.State == "" || r.Ended() == q.State
+	return q.State == "" || r.ArchivedState() == q.State
 }
 
-// Ended is the state of a task that is archived; empty for everything else.
-func (r *Record) Ended() mariposa.TaskState {
+// ArchivedState is the state of a task that is archived; empty for everything else.
+func (r *Record) ArchivedState() mariposa.TaskState {
 	if st, _ := r.Status.(*mariposa.TaskStatus); st != nil && r.Archived {
 		return st.State
 	}
@@ -211,8 +211,8 @@ func (q *HistoryQuery) Matches(c *Change) bool {
 		(q.Task == "" || c.Event.Task == q.Task)
 }
 
-// Failed gives every unit of a Commit the same error.
-func Failed(units []Unit, err error) []Result {
+// FailAll gives every unit of a Commit the same error.
+func FailAll(units []Unit, err error) []Result {
 	results := make([]Result, len(units))
 	for i := range results {
 		results[i].Err = err

@@ -24,12 +24,12 @@ type Pipe struct {
 	endStreams context.CancelFunc
 	serve      func(*Stream)
 
-	mu     sync.Mutex
-	queue  []outgoing
-	closed bool
-	some   chan struct{}
-	mux    *yamux.Session
-	toMux  *io.PipeWriter
+	mu       sync.Mutex
+	queue    []outgoing
+	closed   bool
+	notEmpty chan struct{}
+	mux      *yamux.Session
+	toMux    *io.PipeWriter
 }
 
 // outgoing is a frame in line, or bytes of the streams.
@@ -50,7 +50,7 @@ const (
 // ends right after: a last word is often said by who is about to go.
 func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	conn.SetReadLimit(MaxFrame)
-	p := &Pipe{conn: conn, some: make(chan struct{}, 1)}
+	p := &Pipe{conn: conn, notEmpty: make(chan struct{}, 1)}
 	p.ctx, p.cut = context.WithCancel(context.WithoutCancel(ctx))
 	p.streaming, p.endStreams = context.WithCancel(p.ctx)
 	p.unhook = context.AfterFunc(ctx, func() {
@@ -77,7 +77,7 @@ func (p *Pipe) enqueue(o outgoing) {
 		return
 	}
 	select {
-	case p.some <- struct{}{}:
+	case p.notEmpty <- struct{}{}:
 	default:
 	}
 }
@@ -94,7 +94,7 @@ func (p *Pipe) Close() {
 		context.AfterFunc(p.ctx, func() { late.Stop() })
 	}
 	select {
-	case p.some <- struct{}{}:
+	case p.notEmpty <- struct{}{}:
 	default:
 	}
 }
@@ -147,7 +147,7 @@ func (p *Pipe) write() {
 		case <-p.ctx.Done():
 			_ = p.conn.CloseNow() // nobody is left to tell
 			return
-		case <-p.some:
+		case <-p.notEmpty:
 		}
 	}
 }

@@ -32,16 +32,16 @@ func TestFramesArriveInTheOrderTheyWereSent(t *testing.T) {
 	defer a.Close()
 	const n = 5000
 	for i := range int64(n) {
-		a.Send(wire.Frame{Seq: i + 1, Beat: &wire.Beat{Seen: i}})
+		a.Send(wire.Frame{Seq: i + 1, Heartbeat: &wire.Heartbeat{Seen: i}})
 	}
 	for i := range int64(n) {
 		f, err := b.Read(ctx)
-		if err != nil || f.Seq != i+1 || f.Beat == nil || f.Beat.Seen != i {
+		if err != nil || f.Seq != i+1 || f.Heartbeat == nil || f.Heartbeat.Seen != i {
 			t.Fatalf("frame %d: %+v, %v", i+1, f, err)
 		}
 	}
-	b.Send(wire.Frame{Seq: 1, Beat: &wire.Beat{Seen: n}})
-	if f, err := a.Read(ctx); err != nil || f.Beat.Seen != n {
+	b.Send(wire.Frame{Seq: 1, Heartbeat: &wire.Heartbeat{Seen: n}})
+	if f, err := a.Read(ctx); err != nil || f.Heartbeat.Seen != n {
 		t.Fatalf("the way back: %+v, %v", f, err)
 	}
 }
@@ -52,11 +52,11 @@ func TestCloseWritesWhatIsInLineFirst(t *testing.T) {
 	a, b := wire.NewPipe(ctx, near), wire.NewPipe(ctx, far)
 	defer b.Close()
 	for i := range int64(300) {
-		a.Send(wire.Frame{Seq: i + 1, Beat: &wire.Beat{}})
+		a.Send(wire.Frame{Seq: i + 1, Heartbeat: &wire.Heartbeat{}})
 	}
 	a.Close()
 	a.Close() // twice is as good as once
-	a.Send(wire.Frame{Seq: 301, Beat: &wire.Beat{}})
+	a.Send(wire.Frame{Seq: 301, Heartbeat: &wire.Heartbeat{}})
 	for i := range int64(300) {
 		if f, err := b.Read(ctx); err != nil || f.Seq != i+1 {
 			t.Fatalf("frame %d: %+v, %v", i+1, f, err)

@@ -107,7 +107,7 @@ func TestASlowReaderHoldsUpItsOwnStreamAlone(t *testing.T) {
 	}
 	full.Wait()
 	for range 500 {
-		far.Send(wire.Frame{Seq: 1, Beat: &wire.Beat{}})
+		far.Send(wire.Frame{Seq: 1, Heartbeat: &wire.Heartbeat{}})
 	}
 	for range 500 {
 		<-frames
@@ -137,7 +137,7 @@ func TestFramesComeBeforeTheStreamsThatAreOpenedAfterThem(t *testing.T) {
 	go func() { _ = wiretest.Drain(ctx, far, func(wire.Frame) { seen.Add(1) }) }()
 	for n := int64(1); n <= 5; n++ {
 		for range 1000 {
-			near.Send(wire.Frame{Seq: 1, Beat: &wire.Beat{}})
+			near.Send(wire.Frame{Seq: 1, Heartbeat: &wire.Heartbeat{}})
 		}
 		dial(t, near, wire.Open{Instance: "i1"})
 		if got := <-at; got < 1000*n {

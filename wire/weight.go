@@ -6,8 +6,8 @@ import (
 	"mariposa"
 )
 
-// portion is how heavy a frame may get before the next one is begun.
-const portion = 1 << 20
+// targetWeight is how heavy a frame may get before the next one is begun.
+const targetWeight = 1 << 20
 
 // MaxWeight is how heavy one instance's values, or one workload, may be: what is
 // heavier fits no frame, and no agent could ever be told of it.
@@ -25,7 +25,7 @@ func Pack(items []MdataItem) (frames []*Mdata, heavy []MdataItem) {
 			heavy = append(heavy, *it)
 			continue
 		}
-		if f == nil || len(f.Items) == Batch || bytes+w > portion {
+		if f == nil || len(f.Items) == Batch || bytes+w > targetWeight {
 			f, bytes = &Mdata{}, 0
 			frames = append(frames, f)
 		}
@@ -36,21 +36,21 @@ func Pack(items []MdataItem) (frames []*Mdata, heavy []MdataItem) {
 }
 
 // Weight is how many bytes the values take in a frame, at most.
-func (it *MdataItem) Weight() int { return 64 + text(it.ID) + variables(it.Values) }
+func (it *MdataItem) Weight() int { return 64 + quotedLength(it.ID) + variablesWeight(it.Values) }
 
 // WorkloadWeight is how many bytes a workload takes in a frame, at most.
 func WorkloadWeight(w *mariposa.Workload) int {
-	n := 512 + text(string(w.Compute)) + text(w.Image) + text(string(w.Restart.Policy)) + 48*len(w.Ports)
+	n := 512 + quotedLength(string(w.Compute)) + quotedLength(w.Image) + quotedLength(string(w.Restart.Policy)) + 48*len(w.Ports)
 	for _, words := range [][]string{w.Command, w.Entrypoint} {
 		for _, word := range words {
-			n += text(word) + 1
+			n += quotedLength(word) + 1
 		}
 	}
 	for _, list := range [][]mariposa.Variable{w.Environment, w.Tags, w.Files} {
-		n += variables(list)
+		n += variablesWeight(list)
 	}
 	if w.Dummy != nil {
-		n += 256 + text(w.Dummy.UpdateInPlaceProp)
+		n += 256 + quotedLength(w.Dummy.UpdateInPlaceProp)
 	}
 	return n
 }
@@ -59,7 +59,7 @@ func WorkloadWeight(w *mariposa.Workload) int {
 func MountsWeight(list []mariposa.Mount) int {
 	n := 0
 	for _, m := range list {
-		n += 64 + text(m.Volume) + text(m.Name) + text(m.Path)
+		n += 64 + quotedLength(m.Volume) + quotedLength(m.Name) + quotedLength(m.Path)
 	}
 	return n
 }
@@ -68,21 +68,21 @@ func MountsWeight(list []mariposa.Mount) int {
 func JoinsWeight(list []mariposa.Join) int {
 	n := 0
 	for _, j := range list {
-		n += 64 + text(j.Network) + text(j.Attachment) + text(j.Name)
+		n += 64 + quotedLength(j.Network) + quotedLength(j.Attachment) + quotedLength(j.Name)
 	}
 	return n
 }
 
-func variables(list []mariposa.Variable) int {
+func variablesWeight(list []mariposa.Variable) int {
 	n := 0
 	for _, v := range list {
-		n += text(v.Name) + text(v.Value) + 24
+		n += quotedLength(v.Name) + quotedLength(v.Value) + 24
 	}
 	return n
 }
 
-// text is how long a text gets between quotes, with what JSON escapes in it.
-func text(s string) int {
+// quotedLength is how long a text gets between quotes, with what JSON escapes in it.
+func quotedLength(s string) int {
 	n := len(s) + 2
 	for i := 0; i < len(s); {
 		c := s[i]

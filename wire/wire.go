@@ -34,16 +34,16 @@ const Batch = 500
 
 // Frame is one message. Exactly one of the pointers is set.
 type Frame struct {
-	Seq     int64    `json:"seq"`
-	Hello   *Hello   `json:"hello,omitempty"`
-	Welcome *Welcome `json:"welcome,omitempty"`
-	Assign  *Assign  `json:"assign,omitempty"`
-	Mdata   *Mdata   `json:"mdata,omitempty"`
-	Provide *Provide `json:"provide,omitempty"`
-	Report  *Report  `json:"report,omitempty"`
-	Beat    *Beat    `json:"beat,omitempty"`
-	Bye     *Bye     `json:"bye,omitempty"`
-	Crash   *Crash   `json:"crash,omitempty"`
+	Seq       int64      `json:"seq"`
+	Hello     *Hello     `json:"hello,omitempty"`
+	Welcome   *Welcome   `json:"welcome,omitempty"`
+	Assign    *Assign    `json:"assign,omitempty"`
+	Mdata     *Mdata     `json:"mdata,omitempty"`
+	Provide   *Provide   `json:"provide,omitempty"`
+	Report    *Report    `json:"report,omitempty"`
+	Heartbeat *Heartbeat `json:"beat,omitempty"`
+	Bye       *Bye       `json:"bye,omitempty"`
+	Crash     *Crash     `json:"crash,omitempty"`
 }
 
 // Hello opens a session: the agent says which node it is.
@@ -64,10 +64,10 @@ type Hello struct {
 
 // Welcome answers a hello. A snapshot of assignments follows it.
 type Welcome struct {
-	Epoch       int64         `json:"epoch"`
-	Cluster     string        `json:"cluster"`
-	Incarnation string        `json:"incarnation"`
-	Beat        time.Duration `json:"beat"` // how often to be heard of
+	Epoch             int64         `json:"epoch"`
+	Cluster           string        `json:"cluster"`
+	Incarnation       string        `json:"incarnation"`
+	HeartbeatInterval time.Duration `json:"beat"` // how often to be heard of
 }
 
 // Assign tells the node what to make true. The frames of a snapshot name every
@@ -82,20 +82,20 @@ type Assign struct {
 // Assignment is the goal of one instance. Goal gone for an instance that the
 // node never heard of is a tombstone: what carries that id goes.
 type Assignment struct {
-	ID         string                   `json:"id"`
-	Name       string                   `json:"name,omitempty"`
-	Project    string                   `json:"project,omitempty"`
-	Service    string                   `json:"service,omitempty"`
-	Generation int64                    `json:"generation"`
-	Goal       mariposa.Goal            `json:"goal"`
-	Bounces    int                      `json:"bounces,omitempty"`  // restarted in place until its status says as many
-	Workload   string                   `json:"workload,omitempty"` // key into Workloads of the same frame
-	Status     *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: what is known of it
-	Mounts     []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
-	Networks   []mariposa.Join          `json:"networks,omitempty"` // networks likewise
-	// Within is how long one that is not to run may take to stop; negative: for ever.
+	ID             string                   `json:"id"`
+	Name           string                   `json:"name,omitempty"`
+	Project        string                   `json:"project,omitempty"`
+	Service        string                   `json:"service,omitempty"`
+	Generation     int64                    `json:"generation"`
+	Goal           mariposa.Goal            `json:"goal"`
+	ManualRestarts int                      `json:"bounces,omitempty"`  // restarted in place until its status says as many
+	Workload       string                   `json:"workload,omitempty"` // key into Workloads of the same frame
+	Status         *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: what is known of it
+	Mounts         []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
+	Networks       []mariposa.Join          `json:"networks,omitempty"` // networks likewise
+	// StopTimeout is how long one that is not to run may take to stop; negative: for ever.
 	// Less than before takes effect on a stop under way. Nil: as its workload says.
-	Within *time.Duration `json:"within,omitempty"`
+	StopTimeout *time.Duration `json:"within,omitempty"`
 }
 
 // Provide tells the node which resources it is to have: what instances use and what
@@ -157,8 +157,8 @@ type Status struct {
 	Status mariposa.InstanceStatus `json:"status"`
 }
 
-// Beat says that its sender is there, and which frame it saw last.
-type Beat struct {
+// Heartbeat says that its sender is there, and which frame it saw last.
+type Heartbeat struct {
 	Seen int64 `json:"seen"`
 }
 
@@ -185,17 +185,17 @@ func Decode(b []byte) (Frame, error) {
 	if err := json.Unmarshal(b, &f); err != nil {
 		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame is not readable: %w", err)
 	}
-	if n := f.things(); n != 1 {
+	if n := f.countMessages(); n != 1 {
 		return f, mariposa.Errorf(mariposa.InvalidArgument, "a frame says %d things instead of one", n)
 	}
 	return f, nil
 }
 
-// things counts what a frame says.
-func (f *Frame) things() (n int) {
+// countMessages counts what a frame says.
+func (f *Frame) countMessages() (n int) {
 	for _, set := range []bool{
 		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Provide != nil, f.Report != nil,
-		f.Beat != nil, f.Bye != nil, f.Crash != nil,
+		f.Heartbeat != nil, f.Bye != nil, f.Crash != nil,
 	} {
 		if set {
 			n++
@@ -204,12 +204,12 @@ func (f *Frame) things() (n int) {
 	return n
 }
 
-// Order checks the numbers of frames that arrive from the other side.
-type Order struct{ seen int64 }
+// FrameOrder checks the numbers of frames that arrive from the other side.
+type FrameOrder struct{ seen int64 }
 
 // Accept reports whether a frame is the next one. One seen before is to be
 // ignored; a gap is an error, and the session must end.
-func (o *Order) Accept(seq int64) (bool, error) {
+func (o *FrameOrder) Accept(seq int64) (bool, error) {
 	switch {
 	case seq <= o.seen:
 		return false, nil
@@ -221,4 +221,4 @@ func (o *Order) Accept(seq int64) (bool, error) {
 }
 
 // Seen is the number of the newest frame accepted.
-func (o *Order) Seen() int64 { return o.seen }
+func (o *FrameOrder) Seen() int64 { return o.seen }

@@ -18,19 +18,19 @@ func frames() []wire.Frame {
 	at := time.Date(2026, 11, 1, 8, 0, 0, 5, time.UTC)
 	status := mariposa.InstanceStatus{
 		State: mariposa.StateFailed, Since: at, Generation: 4, PhysicalID: "x1", Addresses: []string{"127.0.0.1:80"},
-		Started: at, Finished: at, ExitCode: &code, Restarts: 2, Bounces: 1, Reason: "exited with code 3", Details: map[string]string{"a": "b"},
+		Started: at, Finished: at, ExitCode: &code, Restarts: 2, ManualRestarts: 1, Reason: "exited with code 3", Details: map[string]string{"a": "b"},
 	}
 	return []wire.Frame{
 		{Seq: 1, Hello: &wire.Hello{Protocol: wire.Protocol, Node: "n1", Key: "a key that is long", Name: "n1", Traits: map[string]string{"gpu": "yes"}, Drivers: []mariposa.ComputeType{"dummy"}}},
-		{Seq: 1, Welcome: &wire.Welcome{Epoch: 3, Cluster: "c", Incarnation: "i", Beat: 5 * time.Second}},
+		{Seq: 1, Welcome: &wire.Welcome{Epoch: 3, Cluster: "c", Incarnation: "i", HeartbeatInterval: 5 * time.Second}},
 		{Seq: 2, Assign: &wire.Assign{
 			Snapshot: true, Last: true,
 			Workloads: map[string]*mariposa.Workload{"w": {Compute: "dummy", Command: []string{"a", "b"}, Environment: []mariposa.Variable{{Name: "A", Value: "ü\x00"}}, Files: []mariposa.Variable{{Name: "/run/secrets/db", Value: "a\nb"}}, Dummy: &mariposa.Dummy{Wait: time.Second}}},
-			Items:     []wire.Assignment{{ID: "i1", Name: "web.1", Generation: 2, Goal: mariposa.GoalRunning, Bounces: 2, Workload: "w", Status: &status}},
+			Items:     []wire.Assignment{{ID: "i1", Name: "web.1", Generation: 2, Goal: mariposa.GoalRunning, ManualRestarts: 2, Workload: "w", Status: &status}},
 		}},
 		{Seq: 2, Mdata: &wire.Mdata{Items: []wire.MdataItem{{ID: "i1", Number: 7, Values: []mariposa.Variable{{Name: "com.example.key", Value: "<\u2028>"}}}, {ID: "i2", Number: 8}}}},
 		{Seq: 2, Report: &wire.Report{Inventory: true, Items: []wire.Status{{ID: "i1", Status: status}}, Quarantined: []mariposa.Quarantined{{ID: "q"}}}},
-		{Seq: 3, Beat: &wire.Beat{Seen: 7}},
+		{Seq: 3, Heartbeat: &wire.Heartbeat{Seen: 7}},
 		{Seq: 4, Bye: &wire.Bye{Reason: "no", Final: true}},
 		{Seq: 5, Crash: &wire.Crash{Instance: "i1"}},
 	}
@@ -64,7 +64,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		n := 0
-		for _, set := range []bool{fr.Hello != nil, fr.Welcome != nil, fr.Assign != nil, fr.Mdata != nil, fr.Report != nil, fr.Beat != nil, fr.Bye != nil, fr.Crash != nil} {
+		for _, set := range []bool{fr.Hello != nil, fr.Welcome != nil, fr.Assign != nil, fr.Mdata != nil, fr.Report != nil, fr.Heartbeat != nil, fr.Bye != nil, fr.Crash != nil} {
 			if set {
 				n++
 			}
@@ -124,7 +124,7 @@ func TestAFrameThatSaysNothingOrTwoThingsIsRefused(t *testing.T) {
 func TestAcceptTakesTheNextIgnoresTheOldAndRefusesAGap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var o wire.Order
+		var o wire.FrameOrder
 		seen := int64(0)
 		for range rapid.IntRange(1, 50).Draw(t, "frames") {
 			seq := seen + rapid.Int64Range(-3, 3).Draw(t, "step")

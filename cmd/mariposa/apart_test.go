@@ -12,10 +12,10 @@ import (
 	"mariposa/client"
 )
 
-// apart is a `mariposa server` on SQLite, with agents as processes of their own.
-// The house's folder is that of its first node.
-type apart struct {
-	*house
+// splitSystem is a `mariposa server` on SQLite, with agents as processes of their own.
+// The server's folder is that of its first node.
+type splitSystem struct {
+	*devServer
 	data string // the server's folder
 	url  string
 	// address is where it listens; on loopback if empty. It is talked to there.
@@ -26,22 +26,22 @@ type apart struct {
 	parts   []*exec.Cmd
 }
 
-func newApart(t *testing.T, flags ...string) *apart {
+func newSplitSystem(t *testing.T, flags ...string) *splitSystem {
 	t.Helper()
-	a := &apart{house: &house{t: t, dir: t.TempDir()}, data: t.TempDir(), flags: flags}
+	a := &splitSystem{devServer: &devServer{t: t, dir: t.TempDir()}, data: t.TempDir(), flags: flags}
 	a.open()
 	return a
 }
 
 // open starts the server for the length of the test.
-func (a *apart) open() {
+func (a *splitSystem) open() {
 	a.t.Helper()
 	a.serve()
 	a.t.Cleanup(a.shut)
 }
 
 // serve starts the server, on the address that it had before if it had one.
-func (a *apart) serve() {
+func (a *splitSystem) serve() {
 	a.t.Helper()
 	a.out = &lockedBuffer{}
 	address := cmp.Or(a.address, "127.0.0.1:0")
@@ -61,20 +61,20 @@ func (a *apart) serve() {
 }
 
 // secret reads a file of the server's folder.
-func (a *apart) secret(name string) string {
+func (a *splitSystem) secret(name string) string {
 	a.t.Helper()
 	return strings.TrimSpace(string(read(a.t, filepath.Join(a.data, name))))
 }
 
 // agent starts the agent of this machine.
-func (a *apart) agent(flags ...string) *exec.Cmd {
+func (a *splitSystem) agent(flags ...string) *exec.Cmd {
 	a.t.Helper()
 	flags = append(append([]string{"agent", "--server", a.url, "--data", a.dir, "--name", "node-a"}, a.links...), flags...)
 	return a.launch([]string{"MARIPOSA_JOIN=" + a.secret("join.token")}, flags...)
 }
 
 // launch starts a part that ends with the test.
-func (a *apart) launch(env []string, args ...string) *exec.Cmd {
+func (a *splitSystem) launch(env []string, args ...string) *exec.Cmd {
 	a.t.Helper()
 	cmd := launch(a.t, program(context.Background(), a.dir, env, args...), a.out)
 	a.parts = append(a.parts, cmd)
@@ -82,7 +82,7 @@ func (a *apart) launch(env []string, args ...string) *exec.Cmd {
 }
 
 // shut removes every instance, then ends server and agents.
-func (a *apart) shut() {
+func (a *splitSystem) shut() {
 	if a.t.Failed() {
 		a.t.Logf("they said:\n%s", a.out)
 	}

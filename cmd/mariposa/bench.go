@@ -23,7 +23,7 @@ func benchCommand() *cobra.Command {
 
 func benchConvergeCommand() *cobra.Command {
 	var o bench.Options
-	var g benchGround
+	var g benchFlags
 	c := &cobra.Command{
 		Use:   "converge",
 		Short: "Converge dummy instances from nothing, kill some, lose a node, roll a version, scale to zero",
@@ -32,7 +32,7 @@ func benchConvergeCommand() *cobra.Command {
 			if o.Instances < 1 || o.Nodes < 1 || o.Projects < 1 {
 				return cli.Usage(errors.New("--instances, --nodes and --projects must be at least 1"))
 			}
-			return g.run(cmd, &o.Ground, func() (any, error) { return bench.Converge(cmd.Context(), o) })
+			return g.run(cmd, &o.Environment, func() (any, error) { return bench.Converge(cmd.Context(), o) })
 		},
 	}
 	c.Flags().IntVar(&o.Instances, "instances", 10_000, "how many dummy instances")
@@ -45,7 +45,7 @@ func benchConvergeCommand() *cobra.Command {
 
 func benchAPICommand() *cobra.Command {
 	var o bench.APIOptions
-	var g benchGround
+	var g benchFlags
 	c := &cobra.Command{
 		Use:   "api",
 		Short: "Fill a system with organizations and projects, look at it over HTTP, change much of it at once",
@@ -57,7 +57,7 @@ func benchAPICommand() *cobra.Command {
 			if o.Scale < 0 || o.Duration <= 0 {
 				return cli.Usage(errors.New("--scale must not be negative, and --duration must be a while like 3s"))
 			}
-			return g.run(cmd, &o.Ground, func() (any, error) { return bench.API(cmd.Context(), o) })
+			return g.run(cmd, &o.Environment, func() (any, error) { return bench.API(cmd.Context(), o) })
 		},
 	}
 	c.Flags().IntVar(&o.Organizations, "organizations", 1000, "how many organizations, each with an owner")
@@ -74,7 +74,7 @@ func benchAPICommand() *cobra.Command {
 
 func benchQueueCommand() *cobra.Command {
 	var o bench.QueueOptions
-	var g benchGround
+	var g benchFlags
 	c := &cobra.Command{
 		Use:   "queue",
 		Short: "Fill a system with projects and the history of their tasks, list it over HTTP, add tasks, roll a large service",
@@ -87,7 +87,7 @@ func benchQueueCommand() *cobra.Command {
 				return cli.Usage(errors.New("--duration and --driver-time must be a while like 3s, and --min-healthy must not be negative"))
 			}
 			o.Throwaway = g.where == ""
-			return g.run(cmd, &o.Ground, func() (any, error) { return bench.Queue(cmd.Context(), o) })
+			return g.run(cmd, &o.Environment, func() (any, error) { return bench.Queue(cmd.Context(), o) })
 		},
 	}
 	c.Flags().IntVar(&o.Projects, "projects", 10_000, "how many projects, in organizations of ten")
@@ -103,18 +103,18 @@ func benchQueueCommand() *cobra.Command {
 	return c
 }
 
-// benchGround is what a benchmark stands on, as flags say it.
-type benchGround struct {
+// benchFlags is what a benchmark stands on, as flags say it.
+type benchFlags struct {
 	where, profiles string
 }
 
-func (g *benchGround) flags(c *cobra.Command, profiles string) {
+func (g *benchFlags) flags(c *cobra.Command, profiles string) {
 	c.Flags().StringVar(&g.profiles, "profiles", "", "a folder for "+profiles+" and heap.pprof (at rest)")
 	c.Flags().StringVar(&g.where, "store", "", "sqlite:PATH or postgres://…, empty; a fresh SQLite store in a temporary folder if not given")
 }
 
 // run lays the ground, measures, and prints what came of it.
-func (g *benchGround) run(cmd *cobra.Command, ground *bench.Ground, measure func() (any, error)) error {
+func (g *benchFlags) run(cmd *cobra.Command, ground *bench.Environment, measure func() (any, error)) error {
 	slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	dir, err := os.MkdirTemp("", "mariposa-bench-")
 	if err != nil {

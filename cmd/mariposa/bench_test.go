@@ -11,7 +11,7 @@ import (
 
 // bench runs one and returns what it printed, after a look that every figure is
 // there, and that those which must not be zero are not.
-func (h *house) bench(names, figures []string, args ...string) map[string]any {
+func (h *devServer) bench(names, figures []string, args ...string) map[string]any {
 	h.t.Helper()
 	out, errs, code := h.mariposa("", append([]string{"bench"}, args...)...)
 	if code != 0 {
@@ -40,7 +40,7 @@ func (h *house) bench(names, figures []string, args ...string) map[string]any {
 
 func TestTheBenchmarkPrintsWhatTheContractNames(t *testing.T) {
 	t.Parallel()
-	h := &house{t: t, dir: t.TempDir()}
+	h := &devServer{t: t, dir: t.TempDir()}
 	h.bench([]string{
 		"instances", "nodes", "projects", "store", "up_s", "repair_s", "down_s", "event_to_create_ms", "event_to_create_busy_ms", "commit_ms", "fsync_ms", "idle_cpu_pct",
 	}, []string{"up_per_s", "repaired", "roll_s", "rss_mb", "cpu_s"},
@@ -50,7 +50,7 @@ func TestTheBenchmarkPrintsWhatTheContractNames(t *testing.T) {
 // The second run finds the store that the first was given as empty as it was.
 func TestTheBenchmarkOfTheAPILosesNothingAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	h := &house{t: t, dir: t.TempDir()}
+	h := &devServer{t: t, dir: t.TempDir()}
 	for range 2 {
 		got := h.bench([]string{"store", "settle_s", "check_busy_us", "fsync_ms", "commit_ms"}, []string{
 			"organizations", "projects", "services", "instances", "nodes", "readers", "memberships", "people_per_s", "projects_per_s",
@@ -67,7 +67,7 @@ func TestTheBenchmarkOfTheAPILosesNothingAndLeavesNothingBehind(t *testing.T) {
 
 func TestTheBenchmarkOfTheQueueMeasuresAllAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	h := &house{t: t, dir: t.TempDir()}
+	h := &devServer{t: t, dir: t.TempDir()}
 	for range 2 {
 		got := h.bench([]string{"store", "settle_s", "commit_ms", "fsync_ms", "admit_one_project_ms"}, []string{
 			"projects", "organizations", "history", "nodes", "readers", "history_per_s", "tenant_ms", "tenant_project_ms", "tenant_service_ms",

@@ -245,7 +245,7 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 			return err
 		}
 		if len(left.Instances) == 0 {
-			return d.sayWhatIsLeft(ctx, stdout)
+			return d.printLeftovers(ctx, stdout)
 		}
 		select {
 		case <-ctx.Done():
@@ -255,8 +255,8 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 	}
 }
 
-// sayWhatIsLeft is honest about what no project accounts for.
-func (d *dev) sayWhatIsLeft(ctx context.Context, stdout io.Writer) error {
+// printLeftovers is honest about what no project accounts for.
+func (d *dev) printLeftovers(ctx context.Context, stdout io.Writer) error {
 	nodes, err := d.client.Nodes(ctx)
 	if err != nil {
 		return err

@@ -25,8 +25,8 @@ const sleeper = `services:
 metadata: {key: {secret: true, generate: 24}}
 `
 
-// sleeping is a house with one instance that only sleeps, and its name.
-func sleeping(t *testing.T) (*house, string) {
+// sleeping is a server with one instance that only sleeps, and its name.
+func sleeping(t *testing.T) (*devServer, string) {
 	t.Helper()
 	h := newHouse(t)
 	h.create("shop", sleeper)
@@ -78,7 +78,7 @@ func TestMuchGoesThroughACommandUnchanged(t *testing.T) {
 }
 
 // begin starts a client command and waits for the first line that it prints.
-func (h *house) begin(errs io.Writer, args ...string) (cmd *exec.Cmd, line string) {
+func (h *devServer) begin(errs io.Writer, args ...string) (cmd *exec.Cmd, line string) {
 	h.t.Helper()
 	cmd = program(context.Background(), h.dir, []string{"MARIPOSA_DATA=" + h.dir}, args...)
 	cmd.Stderr = errs
@@ -215,7 +215,7 @@ func (x *terminal) shows(text string) {
 }
 
 // runs starts a program for the person who sits there.
-func (x *terminal) runs(h *house, program string, args ...string) *exec.Cmd {
+func (x *terminal) runs(h *devServer, program string, args ...string) *exec.Cmd {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(x.t.Context(), limit)
 	x.t.Cleanup(cancel)

@@ -17,7 +17,7 @@ import (
 )
 
 // on a small disk of its own
-func houseOnSmallDisk(t *testing.T) *house {
+func houseOnSmallDisk(t *testing.T) *devServer {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
@@ -28,7 +28,7 @@ func houseOnSmallDisk(t *testing.T) *house {
 			t.Error(err)
 		}
 	})
-	h := &house{t: t, dir: dir}
+	h := &devServer{t: t, dir: dir}
 	h.start()
 	t.Cleanup(h.tearDown)
 	return h

@@ -45,13 +45,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// house is a `mariposa dev` under test, started and killed at will on one
+// devServer is a `mariposa dev` under test, started and killed at will on one
 // folder of data.
-type house struct {
+type devServer struct {
 	t    *testing.T
 	dir  string
 	args []string
-	env  []string // of client commands, beside what says where the house is
+	env  []string // of client commands, beside what says where the server is
 	// admin is the token of the first user, once it is known.
 	admin string
 	roots []byte // certificates to trust beside the system's
@@ -88,7 +88,7 @@ func must(t *testing.T, err error) {
 }
 
 // must fails the test for the error of an answer that nobody looks at.
-func (h *house) must(_ any, err error) {
+func (h *devServer) must(_ any, err error) {
 	h.t.Helper()
 	must(h.t, err)
 }
@@ -152,16 +152,16 @@ func end(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-func newHouse(t *testing.T, args ...string) *house {
+func newHouse(t *testing.T, args ...string) *devServer {
 	t.Helper()
-	h := &house{t: t, dir: t.TempDir(), args: args}
+	h := &devServer{t: t, dir: t.TempDir(), args: args}
 	h.start()
 	t.Cleanup(h.tearDown)
 	return h
 }
 
 // start starts the server and waits until it answers.
-func (h *house) start() {
+func (h *devServer) start() {
 	h.t.Helper()
 	h.spawn()
 	h.await("the server answers", func() bool {
@@ -181,7 +181,7 @@ func (h *house) start() {
 	})
 }
 
-func (h *house) spawn() {
+func (h *devServer) spawn() {
 	h.t.Helper()
 	_ = os.Remove(filepath.Join(h.dir, "url"))
 	h.out = &lockedBuffer{}
@@ -196,13 +196,13 @@ func (h *house) spawn() {
 }
 
 // kill is kill -9.
-func (h *house) kill() {
+func (h *devServer) kill() {
 	_ = h.cmd.Process.Kill()
 	<-h.done
 }
 
 // tearDown removes every instance and ends the server.
-func (h *house) tearDown() {
+func (h *devServer) tearDown() {
 	if h.t.Failed() {
 		h.t.Logf("the server said:\n%s", h.out)
 	}
@@ -224,7 +224,7 @@ func (h *house) tearDown() {
 const limit = 60 * time.Second
 
 // await waits for something that must come true.
-func (h *house) await(what string, ok func() bool) {
+func (h *devServer) await(what string, ok func() bool) {
 	h.t.Helper()
 	for deadline := time.Now().Add(limit); ; {
 		if ok() {
@@ -237,7 +237,7 @@ func (h *house) await(what string, ok func() bool) {
 	}
 }
 
-func (h *house) state(project string) contract.ProjectState {
+func (h *devServer) state(project string) contract.ProjectState {
 	h.t.Helper()
 	s, err := h.State(h.t.Context(), project, "")
 	if err != nil || len(s.Projects) != 1 {
@@ -247,7 +247,7 @@ func (h *house) state(project string) contract.ProjectState {
 }
 
 // converged waits until a project is at rest with so many running in a service.
-func (h *house) converged(project, service string, n int) {
+func (h *devServer) converged(project, service string, n int) {
 	h.t.Helper()
 	h.await(fmt.Sprintf("%s is converged with %d of %s", project, n, service), func() bool {
 		s := h.state(project)
@@ -259,7 +259,7 @@ func (h *house) converged(project, service string, n int) {
 }
 
 // instances lists a project's instances by name.
-func (h *house) instances(project string) map[string]contract.Instance {
+func (h *devServer) instances(project string) map[string]contract.Instance {
 	h.t.Helper()
 	list, err := h.AllInstances(h.t.Context(), client.InstanceFilter{Project: project})
 	must(h.t, err)
@@ -275,7 +275,7 @@ func (h *house) instances(project string) map[string]contract.Instance {
 }
 
 // pids are the process ids of a project's running instances, by name.
-func (h *house) pids(project string) map[string]int {
+func (h *devServer) pids(project string) map[string]int {
 	h.t.Helper()
 	out := map[string]int{}
 	for name, i := range h.instances(project) {
@@ -286,9 +286,9 @@ func (h *house) pids(project string) map[string]int {
 	return out
 }
 
-// processes finds what really runs on behalf of this house: process id to
+// processes finds what really runs on behalf of this server: process id to
 // instance id.
-func (h *house) processes() map[int]string {
+func (h *devServer) processes() map[int]string {
 	out := map[int]string{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range dirs {
@@ -307,7 +307,7 @@ func (h *house) processes() map[int]string {
 }
 
 // realityMatches checks that exactly the instances on the books run, each once.
-func (h *house) realityMatches(project string) {
+func (h *devServer) realityMatches(project string) {
 	h.t.Helper()
 	h.await("what runs is what is on the books", func() bool {
 		booked, real := h.pids(project), h.processes()
@@ -324,13 +324,13 @@ func (h *house) realityMatches(project string) {
 }
 
 // create makes a project and waits for its first task.
-func (h *house) create(name, manifest string) {
+func (h *devServer) create(name, manifest string) {
 	h.t.Helper()
 	h.must(h.CreateProject(h.t.Context(), name, []byte(manifest), ""))
 }
 
 // clear deletes every project and waits until nothing of them runs.
-func (h *house) clear() {
+func (h *devServer) clear() {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // the test's own context may be over
 	defer cancel()
@@ -353,13 +353,13 @@ func (h *house) clear() {
 }
 
 // ok runs a client command that must succeed.
-func (h *house) ok(args ...string) string {
+func (h *devServer) ok(args ...string) string {
 	h.t.Helper()
 	return h.fed("", args...)
 }
 
 // fed runs a client command that reads its standard input and must succeed.
-func (h *house) fed(stdin string, args ...string) string {
+func (h *devServer) fed(stdin string, args ...string) string {
 	h.t.Helper()
 	out, errs, code := h.mariposa(stdin, args...)
 	if code != 0 {
@@ -369,7 +369,7 @@ func (h *house) fed(stdin string, args ...string) string {
 }
 
 // cannot runs a client command that must be refused, in words like these.
-func (h *house) cannot(because string, args ...string) {
+func (h *devServer) cannot(because string, args ...string) {
 	h.t.Helper()
 	_, errs, code := h.mariposa("", args...)
 	refused(h.t, because, args, errs, code)
@@ -382,8 +382,8 @@ func refused(t *testing.T, because string, args []string, said string, code int)
 	}
 }
 
-// mariposa runs a client command against the house.
-func (h *house) mariposa(stdin string, args ...string) (stdout, stderr string, code int) {
+// mariposa runs a client command against the server.
+func (h *devServer) mariposa(stdin string, args ...string) (stdout, stderr string, code int) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
 	defer cancel()
@@ -403,7 +403,7 @@ func live(t *testing.T, pids map[string]int) {
 }
 
 // runOn checks that instances of a project have the processes that they had.
-func (h *house) runOn(project string, before map[string]int) {
+func (h *devServer) runOn(project string, before map[string]int) {
 	h.t.Helper()
 	now := h.pids(project)
 	for name, pid := range before {

@@ -163,7 +163,7 @@ func TestManyPeopleChangeMetadataAtOnceAndNothingIsLost(t *testing.T) {
 }
 
 // append adds a word to what a key holds, as somebody does who looks first.
-func (h *house) append(word string) {
+func (h *devServer) append(word string) {
 	h.t.Helper()
 	for {
 		now, err := h.MetadataKey(h.t.Context(), "shop", "list", false)

@@ -39,13 +39,13 @@ func environ(t *testing.T, pid int) map[string]string {
 }
 
 // one is the only instance of a project that runs, with its process.
-func (h *house) one(project string) (contract.Instance, int) {
+func (h *devServer) one(project string) (contract.Instance, int) {
 	h.t.Helper()
 	return h.only(project, "one instance of "+project+" runs", func(i contract.Instance) bool { return i.State == mariposa.StateRunning })
 }
 
 // only is the one instance of a project that fits, with its process.
-func (h *house) only(project, what string, fits func(contract.Instance) bool) (found contract.Instance, pid int) {
+func (h *devServer) only(project, what string, fits func(contract.Instance) bool) (found contract.Instance, pid int) {
 	h.t.Helper()
 	h.await(what, func() bool {
 		n := 0
@@ -61,7 +61,7 @@ func (h *house) only(project, what string, fits func(contract.Instance) bool) (f
 }
 
 // set sets a metadata key.
-func (h *house) set(project, key, value string) *contract.Changed {
+func (h *devServer) set(project, key, value string) *contract.Changed {
 	h.t.Helper()
 	text, err := json.Marshal(value)
 	must(h.t, err)
@@ -219,7 +219,7 @@ func TestNamesAndScaleChangeInsideARunningInstance(t *testing.T) {
 
 func TestValuesThatChangeWhileTheAgentIsAwayArriveWithIt(t *testing.T) {
 	t.Parallel()
-	h := newApart(t)
+	h := newSplitSystem(t)
 	agent := h.agent()
 	h.create("live", reader)
 	h.converged("live", "reader", 1)

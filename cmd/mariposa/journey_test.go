@@ -142,7 +142,7 @@ func TestTwentyThousandDummiesConvergeInSeconds(t *testing.T) {
 
 func TestServerAndAgentApart(t *testing.T) {
 	t.Parallel()
-	a := newApart(t)
+	a := newSplitSystem(t)
 	first := a.agent("--rack", "r1", "--trait", "ssd=yes")
 	a.create("hello", web(2, "hi"))
 	a.converged("hello", "web", 2)

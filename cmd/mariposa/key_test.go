@@ -26,7 +26,7 @@ import (
 const sealed = "services: {d: {compute_type: dummy, environment: {S: '{{ .meta.secret }}'}}}\nmetadata: {secret: {secret: true, generate: 30}}"
 
 // seals makes projects, each with a secret of its own.
-func (h *house) seals(n int) map[string]string {
+func (h *devServer) seals(n int) map[string]string {
 	h.t.Helper()
 	secrets := map[string]string{}
 	for i := range n {
@@ -38,7 +38,7 @@ func (h *house) seals(n int) map[string]string {
 }
 
 // reveal reads a project's secret.
-func (h *house) reveal(project string) string {
+func (h *devServer) reveal(project string) string {
 	h.t.Helper()
 	k, err := h.MetadataKey(h.t.Context(), project, "secret", true)
 	if err != nil {
@@ -47,7 +47,7 @@ func (h *house) reveal(project string) string {
 	return k.Value
 }
 
-func (h *house) stillReads(secrets map[string]string) {
+func (h *devServer) stillReads(secrets map[string]string) {
 	h.t.Helper()
 	for project, secret := range secrets {
 		if got := h.reveal(project); got != secret || secret == "" {
@@ -56,8 +56,8 @@ func (h *house) stillReads(secrets map[string]string) {
 	}
 }
 
-// terminate ends the house gently.
-func (h *house) terminate() {
+// terminate ends the server gently.
+func (h *devServer) terminate() {
 	h.t.Helper()
 	must(h.t, h.cmd.Process.Signal(syscall.SIGTERM))
 	<-h.done
@@ -134,7 +134,7 @@ func TestTheKeyIsChangedWhileEverythingRuns(t *testing.T) {
 }
 
 // id is a project's id.
-func (h *house) id(project string) string {
+func (h *devServer) id(project string) string {
 	h.t.Helper()
 	p, err := h.Project(h.t.Context(), project)
 	must(h.t, err)
@@ -175,7 +175,7 @@ func TestAChangeOfTheKeySurvivesKill9(t *testing.T) {
 
 func TestReplicasWithCopiesOfTheKeyFile(t *testing.T) {
 	t.Parallel()
-	c := &cluster{house: &house{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: pgtest.Start(t)}
+	c := &cluster{devServer: &devServer{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: pgtest.Start(t)}
 	c.admin, c.join = c.token(), c.token("--join")
 	paths := []string{filepath.Join(c.dir, "a.key"), filepath.Join(c.dir, "b.key")}
 	c.addReplica("--key-file", paths[0])

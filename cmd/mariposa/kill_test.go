@@ -33,8 +33,8 @@ func web(scale int, greeting string) string {
 `, scale, greeting)
 }
 
-// greeting is a house in which so many web fronts greet, and their processes.
-func greeting(t *testing.T, scale int, words string) (*house, map[string]int) {
+// greeting is a server in which so many web fronts greet, and their processes.
+func greeting(t *testing.T, scale int, words string) (*devServer, map[string]int) {
 	t.Helper()
 	h := newHouse(t)
 	h.create("hello", web(scale, words))
@@ -77,7 +77,7 @@ func TestAKilledInstanceIsReplacedAndTheOthersAreLeftAlone(t *testing.T) {
 
 // replaced waits until another instance has taken a victim's place, and checks that
 // the rest was left alone.
-func (h *house) replaced(before map[string]int, victim string) {
+func (h *devServer) replaced(before map[string]int, victim string) {
 	h.t.Helper()
 	h.await("the victim is replaced", func() bool {
 		now := h.pids("hello")

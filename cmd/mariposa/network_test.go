@@ -25,7 +25,7 @@ networks: {dance-floor: {%s}}
 }
 
 // networks lists the networks that there are.
-func (h *house) networks() []contract.Network {
+func (h *devServer) networks() []contract.Network {
 	h.t.Helper()
 	all, err := h.AllNetworks(h.t.Context(), "")
 	must(h.t, err)

@@ -12,8 +12,8 @@ import (
 	"mariposa/contract"
 )
 
-// node is this machine as the house shows it.
-func (h *house) node() contract.Node {
+// node is this machine as the server shows it.
+func (h *devServer) node() contract.Node {
 	h.t.Helper()
 	list, err := h.Nodes(h.t.Context())
 	if err != nil {

@@ -36,7 +36,7 @@ services:
 `
 
 // the is the one instance of a service that runs, with its process.
-func (h *house) the(project, service string) (contract.Instance, int) {
+func (h *devServer) the(project, service string) (contract.Instance, int) {
 	h.t.Helper()
 	return h.only(project, "one instance of "+service+" runs", func(i contract.Instance) bool {
 		return i.ServiceName == service && i.State == mariposa.StateRunning && i.Goal == mariposa.GoalRunning

@@ -25,7 +25,7 @@ type replica struct {
 
 // cluster is replicas on one database, with agents as processes of their own.
 type cluster struct {
-	*house
+	*devServer
 	store    string
 	replicas []*replica
 	join     string
@@ -33,7 +33,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, replicas int) *cluster {
 	t.Helper()
-	c := &cluster{house: &house{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: pgtest.Start(t)}
+	c := &cluster{devServer: &devServer{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: pgtest.Start(t)}
 	c.admin = c.token()
 	c.join = c.token("--join")
 	for range replicas {
@@ -88,7 +88,7 @@ func (c *cluster) addReplicas(n int, flags ...string) {
 	c.replicas = append(c.replicas, all...)
 }
 
-// ask makes the house's client talk to one replica.
+// ask makes the server's client talk to one replica.
 func (c *cluster) ask(i int) {
 	c.t.Helper()
 	var err error
@@ -176,7 +176,7 @@ func (c *cluster) names() []string {
 func TestAReplicaWaitsOutAStoppedDatabase(t *testing.T) {
 	t.Parallel()
 	server := pgtest.New(t)
-	c := &cluster{house: &house{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: server.Database(t, "")}
+	c := &cluster{devServer: &devServer{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: server.Database(t, "")}
 	c.admin, c.join = c.token(), c.token("--join")
 	c.addReplica()
 	c.ask(0)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// crowded is a house with more projects than a small window has room for: aaa, bbb,
+// crowded is a server with more projects than a small window has room for: aaa, bbb,
 // and so on to lll.
-func crowded(t *testing.T) *house {
+func crowded(t *testing.T) *devServer {
 	t.Helper()
 	h := newHouse(t)
 	var names []string
@@ -119,7 +119,7 @@ func TestCtrlCEndsAServerWithItsView(t *testing.T) {
 	write(t, file, []byte(dummies))
 	x := newTerminal(t, 20, 100)
 	before := x.settings()
-	h := &house{t: t, dir: dir}
+	h := &devServer{t: t, dir: dir}
 	cmd := x.runs(h, filepath.Join(binaries, "mariposa"), "dev", "--listen", "127.0.0.1:0", "--data", dir, "--deploy", file)
 	x.shows(ownScreen)
 	x.shows("Ctrl-C to end")

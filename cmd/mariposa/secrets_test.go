@@ -33,16 +33,16 @@ import (
 // Secrets are planted, everything is done with them that people do, and then every
 // byte that was kept or shown is searched.
 
-// plant is a secret with a core that is the same in every way of writing it down.
-type plant struct{ name, value, core string }
+// plantedSecret is a secret with a core that is the same in every way of writing it down.
+type plantedSecret struct{ name, value, core string }
 
-func newPlant(name, format string) plant {
+func newPlantedSecret(name, format string) plantedSecret {
 	core := rand.Text()
-	return plant{name, fmt.Sprintf(format, core), core}
+	return plantedSecret{name, fmt.Sprintf(format, core), core}
 }
 
 // forms are the ways in which a core can stand in a text or a file.
-func (p plant) forms() [][]byte {
+func (p plantedSecret) forms() [][]byte {
 	forms := [][]byte{[]byte(p.core), []byte(hex.EncodeToString([]byte(p.core))), []byte(strings.ToUpper(hex.EncodeToString([]byte(p.core))))}
 	for before := range 3 { // where it begins in a group of three decides what base64 makes of it
 		coded := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), p.core...))
@@ -51,13 +51,13 @@ func (p plant) forms() [][]byte {
 	return forms
 }
 
-// witness remembers what was seen of the world, and where.
-type witness struct {
+// secretSearch remembers what was seen of the world, and where.
+type secretSearch struct {
 	mu   sync.Mutex
 	seen map[string][]byte
 }
 
-func (w *witness) saw(where string, what []byte) {
+func (w *secretSearch) add(where string, what []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.seen == nil {
@@ -66,8 +66,8 @@ func (w *witness) saw(where string, what []byte) {
 	w.seen[where] = append(w.seen[where], what...)
 }
 
-// accuse fails the test for every place where a secret stands.
-func (w *witness) accuse(t *testing.T, plants []plant) {
+// check fails the test for every place where a secret stands.
+func (w *secretSearch) check(t *testing.T, plants []plantedSecret) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +85,7 @@ func (w *witness) accuse(t *testing.T, plants []plant) {
 
 // masked checks that secrets were met, and hidden, in places of these names: a
 // search where there was nothing to find would prove nothing.
-func (w *witness) masked(t *testing.T, places ...string) {
+func (w *secretSearch) masked(t *testing.T, places ...string) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +101,7 @@ func (w *witness) masked(t *testing.T, places ...string) {
 }
 
 // listen remembers the feed of events from its beginning until the test ends.
-func (w *witness) listen(h *house) {
+func (w *secretSearch) listen(h *devServer) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	res, err := h.request(ctx, http.MethodGet, "/v1/events?since=0", "", http.Header{"Accept": {"text/event-stream"}})
@@ -112,7 +112,7 @@ func (w *witness) listen(h *house) {
 		defer res.Body.Close()
 		for buf := make([]byte, 64<<10); ; {
 			n, err := res.Body.Read(buf)
-			w.saw("the feed of events", buf[:n])
+			w.add("the feed of events", buf[:n])
 			if err != nil {
 				return
 			}
@@ -122,7 +122,7 @@ func (w *witness) listen(h *house) {
 }
 
 // request asks the API for something that the client has no words for.
-func (h *house) request(ctx context.Context, method, path, body string, header http.Header) (*http.Response, error) {
+func (h *devServer) request(ctx context.Context, method, path, body string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.URL()+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (h *house) request(ctx context.Context, method, path, body string, header h
 }
 
 // answer asks the API and reads all of the answer.
-func (h *house) answer(method, path, body string, header http.Header) (status int, text string) {
+func (h *devServer) answer(method, path, body string, header http.Header) (status int, text string) {
 	h.t.Helper()
 	res, err := h.request(h.t.Context(), method, path, body, header)
 	must(h.t, err)
@@ -171,20 +171,20 @@ metadata:
 const odd = "o\"d'd\\ <%s> & \té\n{{ .meta.password }}"
 
 // useSecrets does what people do with a project of secrets.
-func useSecrets(h *house, w *witness) []plant {
+func useSecrets(h *devServer, w *secretSearch) []plantedSecret {
 	t := h.t
 	t.Helper()
-	first, second, strange := newPlant("first password", "%s"), newPlant("second password", "%s"), newPlant("odd secret", odd)
+	first, second, strange := newPlantedSecret("first password", "%s"), newPlantedSecret("second password", "%s"), newPlantedSecret("odd secret", odd)
 	said := func(stdin string, args ...string) string {
 		t.Helper()
 		out, errs, code := h.mariposa(stdin, args...)
-		w.saw("what `mariposa "+strings.Join(args[:min(len(args), 5)], " ")+"` says", []byte(out+errs+fmt.Sprint(code)))
+		w.add("what `mariposa "+strings.Join(args[:min(len(args), 5)], " ")+"` says", []byte(out+errs+fmt.Sprint(code)))
 		return out
 	}
 	asked := func(method, path, body string, header http.Header) {
 		t.Helper()
 		status, text := h.answer(method, path, body, header)
-		w.saw("the answer to "+method+" "+path, []byte(fmt.Sprint(status, " ", text)))
+		w.add("the answer to "+method+" "+path, []byte(fmt.Sprint(status, " ", text)))
 	}
 	file := fileOf(t, vault)
 	w.listen(h)
@@ -198,7 +198,7 @@ func useSecrets(h *house, w *witness) []plant {
 	if err != nil || len(generated.Value) != 40 {
 		t.Fatalf("the generated secret: %v, %v", generated, err)
 	}
-	plants := []plant{first, second, strange, {"generated secret", generated.Value, generated.Value}}
+	plants := []plantedSecret{first, second, strange, {"generated secret", generated.Value, generated.Value}}
 
 	// Metadata that is refused.
 	for _, body := range []string{"password: [" + first.value + "]", "password: " + first.value + "\n  : {", "a: " + second.value + "\na: " + second.value, first.value, "narrow: " + first.value} {
@@ -237,11 +237,11 @@ func useSecrets(h *house, w *witness) []plant {
 		t.Errorf("a token asked for twice with one key: %s, then %s", once, again)
 	}
 	said("", "token", "list")
-	return append(plants, plant{"robot's token", made.Secret, strings.TrimPrefix(made.Secret, "mrp_")})
+	return append(plants, plantedSecret{"robot's token", made.Secret, strings.TrimPrefix(made.Secret, "mrp_")})
 }
 
 // look shows a project in every way there is.
-func look(h *house, said func(stdin string, args ...string) string) {
+func look(h *devServer, said func(stdin string, args ...string) string) {
 	h.t.Helper()
 	for _, args := range [][]string{
 		{"meta", "list"},
@@ -271,12 +271,12 @@ func look(h *house, said func(stdin string, args ...string) string) {
 }
 
 // serves reports whether an instance of a service runs.
-func (h *house) serves(project, service string) bool {
+func (h *devServer) serves(project, service string) bool {
 	return slices.ContainsFunc(h.state(project).Services, func(s contract.ServiceState) bool { return s.Name == service && s.Running > 0 })
 }
 
 // fails reports whether a service has failed and says why.
-func (h *house) fails(project, service string) bool {
+func (h *devServer) fails(project, service string) bool {
 	return slices.ContainsFunc(h.state(project).Services, func(s contract.ServiceState) bool {
 		return s.Name == service && s.Backoff != nil && s.Backoff.Failures > 0 && s.Reason != ""
 	})
@@ -315,14 +315,14 @@ func everything(t *testing.T, st store.Store) []byte {
 
 // files remembers every file below a folder, but those that are meant to hold what
 // an instance wrote. What goes away meanwhile is not looked at.
-func (w *witness) files(t *testing.T, dir string) {
+func (w *secretSearch) files(t *testing.T, dir string) {
 	t.Helper()
 	n := 0
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // it returns what the function does
 		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(d.Name(), "log") {
 			if b, err := os.ReadFile(path); err == nil {
 				n++
-				w.saw("the file "+path, b)
+				w.add("the file "+path, b)
 			}
 		}
 		return nil
@@ -332,16 +332,16 @@ func (w *witness) files(t *testing.T, dir string) {
 	}
 }
 
-// processes remembers what can be seen of the processes of a house from outside,
+// processes remembers what can be seen of the processes of a server from outside,
 // but for the instances themselves.
-func (w *witness) processes(h *house) {
+func (w *secretSearch) processes(h *devServer) {
 	for pid := range h.processes() {
 		status, _ := os.ReadFile(filepath.Join("/proc", itoa(pid), "status"))
 		for line := range strings.Lines(string(status)) {
 			if parent, ok := strings.CutPrefix(line, "PPid:"); ok {
 				for _, name := range []string{"environ", "cmdline"} {
 					b, _ := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(parent), name))
-					w.saw("the "+name+" of the parent of an instance", b)
+					w.add("the "+name+" of the parent of an instance", b)
 				}
 			}
 		}
@@ -351,14 +351,14 @@ func (w *witness) processes(h *house) {
 func TestASecretIsFoundNowhere(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "--verbose")
-	w := &witness{}
+	w := &secretSearch{}
 	plants := useSecrets(h, w)
 	w.processes(h)
 	w.masked(t, "what `mariposa -j vault meta list", "what `mariposa instance show", "what `mariposa --json instance show", "what `mariposa instance logs", "the feed of events")
 	key := read(t, filepath.Join(h.dir, "secret.key"))
 
 	h.kill() // what is in the log of the database has not been moved into it yet
-	w.saw("the server's log", []byte(h.out.String()))
+	w.add("the server's log", []byte(h.out.String()))
 	w.files(t, h.dir)
 	copied := t.TempDir()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
@@ -367,7 +367,7 @@ func TestASecretIsFoundNowhere(t *testing.T) {
 	st, err := sqlite.Open(t.Context(), filepath.Join(copied, "mariposa.db"), sqlite.Options{})
 	must(t, err)
 	all := everything(t, st)
-	w.saw("the store", all)
+	w.add("the store", all)
 	must(t, st.Close())
 	for _, secret := range keysIn(t, key) {
 		if bytes.Contains(all, []byte(secret)) {
@@ -379,9 +379,9 @@ func TestASecretIsFoundNowhere(t *testing.T) {
 	w.listen(h)
 	h.await("it runs again", func() bool { return h.serves("vault", "web") })
 	h.terminate()
-	w.saw("the server's second log", []byte(h.out.String()))
+	w.add("the server's second log", []byte(h.out.String()))
 	w.files(t, h.dir)
-	w.accuse(t, plants)
+	w.check(t, plants)
 	h.start()
 }
 
@@ -409,9 +409,9 @@ metadata: {secret: {secret: true}}
 		defer log.Close()
 		_, _ = io.Copy(followed, log) // it ends with the context
 	}()
-	w, plants := &witness{}, []plant{}
+	w, plants := &secretSearch{}, []plantedSecret{}
 	for n := range 4 {
-		p := newPlant(fmt.Sprintf("secret number %d", n+1), "%s")
+		p := newPlantedSecret(fmt.Sprintf("secret number %d", n+1), "%s")
 		plants = append(plants, p)
 		h.set("talk", "secret", p.value)
 		h.await("the instance has it", func() bool {
@@ -421,13 +421,13 @@ metadata: {secret: {secret: true}}
 		before := strings.Count(followed.String(), "••••")
 		h.await("it has printed it", func() bool { return strings.Count(followed.String(), "••••") > before+2 })
 	}
-	w.saw("a log that is read afterwards", []byte(h.ok("instance", "logs", i.ID)))
+	w.add("a log that is read afterwards", []byte(h.ok("instance", "logs", i.ID)))
 	h.must(h.DeleteProject(t.Context(), "talk", true))
 	h.await("it is gone", func() bool { return !alive(pid) })
 	cancel()
 	<-done
-	w.saw("a log that is followed", []byte(followed.String()))
-	w.accuse(t, plants)
+	w.add("a log that is followed", []byte(followed.String()))
+	w.check(t, plants)
 }
 
 // keysIn are the keys of a key file, as they would stand in JSON.
@@ -454,9 +454,9 @@ func TestASecretIsFoundNowhereInPostgreSQL(t *testing.T) {
 	logs := &lockedBuffer{}
 	c.spawnProcess(logs, []string{"MARIPOSA_JOIN=" + c.join}, "agent", "--server", c.urls(), "--data", filepath.Join(c.dir, "node"))
 	t.Cleanup(c.clear)
-	w := &witness{}
-	plants := useSecrets(c.house, w)
-	w.saw("the logs", []byte(c.replicas[0].out.String()+logs.String()))
+	w := &secretSearch{}
+	plants := useSecrets(c.devServer, w)
+	w.add("the logs", []byte(c.replicas[0].out.String()+logs.String()))
 	w.files(t, c.dir)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -473,11 +473,11 @@ func TestASecretIsFoundNowhereInPostgreSQL(t *testing.T) {
 		var dump bytes.Buffer // bytes stand in it as hexadecimal digits
 		_, err := db.PgConn().CopyTo(ctx, &dump, "COPY "+pgx.Identifier{table}.Sanitize()+" TO STDOUT")
 		must(t, err)
-		w.saw("the table "+table, dump.Bytes())
+		w.add("the table "+table, dump.Bytes())
 	}
 	st, err := postgres.Open(ctx, c.store, postgres.Options{})
 	must(t, err)
-	w.saw("the store", everything(t, st))
+	w.add("the store", everything(t, st))
 	must(t, st.Close())
-	w.accuse(t, plants)
+	w.check(t, plants)
 }

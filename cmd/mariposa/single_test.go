@@ -17,14 +17,14 @@ import (
 // touches them.
 
 // single looks at one instance by name; false when there is none.
-func (h *house) single(project, name string) (contract.Instance, bool) {
+func (h *devServer) single(project, name string) (contract.Instance, bool) {
 	h.t.Helper()
 	i, ok := h.instances(project)[name]
 	return i, ok
 }
 
 // singleRuns waits until an instance runs and returns its process.
-func (h *house) singleRuns(project, name string, not ...int) int {
+func (h *devServer) singleRuns(project, name string, not ...int) int {
 	h.t.Helper()
 	pid := 0
 	h.await(name+" runs", func() bool {
@@ -35,7 +35,7 @@ func (h *house) singleRuns(project, name string, not ...int) int {
 	return pid
 }
 
-func (h *house) becomes(project, name string, state mariposa.State) contract.Instance {
+func (h *devServer) becomes(project, name string, state mariposa.State) contract.Instance {
 	h.t.Helper()
 	var i contract.Instance
 	h.await(name+" is "+string(state), func() bool {

@@ -20,14 +20,14 @@ import (
 
 // person is somebody at a terminal.
 type person struct {
-	h     *house
+	h     *devServer
 	name  string
 	home  string
 	token string
 }
 
 // hire makes a user with a token, who logs in.
-func (h *house) hire(name string) *person {
+func (h *devServer) hire(name string) *person {
 	h.t.Helper()
 	h.ok("user", "create", name)
 	p := &person{h: h, name: name, home: h.t.TempDir()}

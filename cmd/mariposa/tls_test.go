@@ -96,7 +96,7 @@ func TestServerAgentAndClientTalkTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign(7)
-	h := &apart{house: &house{t: t, dir: t.TempDir(), roots: ca.pem}, data: t.TempDir(), flags: ca.flags(), links: []string{"--ca", ca.path("ca.pem")}}
+	h := &splitSystem{devServer: &devServer{t: t, dir: t.TempDir(), roots: ca.pem}, data: t.TempDir(), flags: ca.flags(), links: []string{"--ca", ca.path("ca.pem")}}
 	h.open()
 	if !strings.HasPrefix(h.url, "https://") || ca.served(h.url) != 7 {
 		t.Fatalf("it is at %s with certificate %d", h.url, ca.served(h.url))
@@ -115,7 +115,7 @@ func TestServerAgentAndClientTalkTLS(t *testing.T) {
 	}
 	plain := strings.Replace(h.url, "https:", "http:", 1)
 	h.cannot("https", "--url", plain, "--token", h.admin, "project", "list")
-	me := &person{h: h.house, name: "admin", home: t.TempDir(), token: h.admin}
+	me := &person{h: h.devServer, name: "admin", home: t.TempDir(), token: h.admin}
 	out, errs, code := me.run(h.admin, "login", "--url", h.url, "--ca", ca.path("ca.pem"), "--token-stdin")
 	if code != 0 {
 		t.Fatalf("login: %s%s", out, errs)
@@ -145,7 +145,7 @@ func TestDevOverTLSWorksWithItsOwnAgent(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign(7)
-	h := &house{t: t, dir: t.TempDir(), args: ca.flags(), roots: ca.pem, env: []string{"MARIPOSA_CA=" + ca.path("ca.pem")}}
+	h := &devServer{t: t, dir: t.TempDir(), args: ca.flags(), roots: ca.pem, env: []string{"MARIPOSA_CA=" + ca.path("ca.pem")}}
 	h.start()
 	t.Cleanup(h.tearDown)
 	h.create("hello", web(2, "hi"))
@@ -203,12 +203,12 @@ func TestTokensDoNotTravelInTheClearUnlessSomebodyInsists(t *testing.T) {
 			t.Errorf("%s: exit %d, %s", name, code, said)
 		}
 	}
-	insisting := &apart{house: &house{t: t, dir: t.TempDir()}, data: t.TempDir(), flags: []string{"--insecure"}, address: "0.0.0.0:0"}
+	insisting := &splitSystem{devServer: &devServer{t: t, dir: t.TempDir()}, data: t.TempDir(), flags: []string{"--insecure"}, address: "0.0.0.0:0"}
 	insisting.open()
 	if _, err := insisting.Projects(t.Context(), ""); err != nil {
 		t.Errorf("who insists: %v", err)
 	}
-	open := &apart{house: &house{t: t, dir: t.TempDir(), roots: ca.pem}, data: t.TempDir(), flags: ca.flags(), address: "0.0.0.0:0"}
+	open := &splitSystem{devServer: &devServer{t: t, dir: t.TempDir(), roots: ca.pem}, data: t.TempDir(), flags: ca.flags(), address: "0.0.0.0:0"}
 	open.open()
 	res, err := http.Post(strings.Replace(open.url, "https:", "http:", 1)+"/v1/tokens", "application/json", bytes.NewReader(nil))
 	if err == nil {

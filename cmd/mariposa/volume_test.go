@@ -17,9 +17,9 @@ import (
 	"mariposa/contract"
 )
 
-// diary is a service each of whose instances adds a line to a file in its volume,
+// writerManifest is a service each of whose instances adds a line to a file in its volume,
 // by the path that its manifest names, and one by the variable.
-func diary(scale int, more string) string {
+func writerManifest(scale int, more string) string {
 	return fmt.Sprintf(`services:
   db:
     compute_type: process
@@ -32,7 +32,7 @@ func diary(scale int, more string) string {
 }
 
 // volumes lists the volumes by slot.
-func (h *house) volumes(f client.VolumeFilter) map[string]contract.Volume {
+func (h *devServer) volumes(f client.VolumeFilter) map[string]contract.Volume {
 	h.t.Helper()
 	all, err := h.AllVolumes(h.t.Context(), f)
 	must(h.t, err)
@@ -44,7 +44,7 @@ func (h *house) volumes(f client.VolumeFilter) map[string]contract.Volume {
 }
 
 // diaries reads what is in the volumes, by slot.
-func (h *house) diaries() map[string][]string {
+func (h *devServer) diaries() map[string][]string {
 	h.t.Helper()
 	out := map[string][]string{}
 	for slot, v := range h.volumes(client.VolumeFilter{}) {
@@ -60,7 +60,7 @@ func (h *house) diaries() map[string][]string {
 
 // written waits until every slot's diary has so many lines more than before, and
 // begins as it did.
-func (h *house) written(before map[string][]string, slots, more int) map[string][]string {
+func (h *devServer) written(before map[string][]string, slots, more int) map[string][]string {
 	h.t.Helper()
 	var now map[string][]string
 	h.await(fmt.Sprintf("%d diaries have %d more lines", slots, more), func() bool {
@@ -78,7 +78,7 @@ func (h *house) written(before map[string][]string, slots, more int) map[string]
 func TestAVolumeOutlivesWhateverHappensToItsInstances(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.create("shop", diary(2, ""))
+	h.create("shop", writerManifest(2, ""))
 	h.converged("shop", "db", 2)
 	lines := h.written(nil, 2, 1)
 	volumes := h.volumes(client.VolumeFilter{Project: "shop"})
@@ -137,7 +137,7 @@ func TestAVolumeOutlivesWhateverHappensToItsInstances(t *testing.T) {
 func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.create("shop", diary(1, ""))
+	h.create("shop", writerManifest(1, ""))
 	h.converged("shop", "db", 1)
 	lines := h.written(nil, 1, 1)
 	if out := h.ok("project", "delete", "shop", "-f", "--wait"); !strings.Contains(out, "1 volume will be left to organization admin") {
@@ -152,7 +152,7 @@ func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 		t.Errorf("the list says %q", out)
 	}
 
-	h.create("shop", diary(2, "")) // of the same name, and with volumes of its own
+	h.create("shop", writerManifest(2, "")) // of the same name, and with volumes of its own
 	h.converged("shop", "db", 2)
 	h.await("its own are written", func() bool { return len(h.diaries()["db.2"]) == 1 })
 	paths := []string{}
@@ -186,10 +186,10 @@ func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 
 func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 	t.Parallel()
-	a := newApart(t)
+	a := newSplitSystem(t)
 	first := a.agent()
 	a.launch([]string{"MARIPOSA_JOIN=" + a.secret("join.token")}, "agent", "--server", a.url, "--data", t.TempDir(), "--name", "node-b")
-	t.Cleanup(func() { // what the other node runs is not in the house's folder
+	t.Cleanup(func() { // what the other node runs is not in the server's folder
 		a.clear()
 		ctx := context.Background()
 		a.await("nothing is left on either node", func() bool {
@@ -205,7 +205,7 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 		nodes, err := a.Nodes(t.Context())
 		return err == nil && len(nodes.Nodes) == 2
 	})
-	a.create("shop", diary(2, "    reschedule: {after: 1}\n"))
+	a.create("shop", writerManifest(2, "    reschedule: {after: 1}\n"))
 	a.converged("shop", "db", 2)
 	lines := a.written(nil, 2, 1)
 	lost := ""

@@ -10,15 +10,15 @@ import (
 
 // testCapabilities holds what a driver declares against what it implements and what
 // the harness knows of its kind.
-func testCapabilities(t *testing.T, b *bench) {
+func testCapabilities(t *testing.T, b *fixture) {
 	can := b.driver.Capabilities()
 	_, execs := b.driver.(driver.Execer)
-	_, tells := b.driver.(driver.Teller)
+	_, publishes := b.driver.(driver.ValuePublisher)
 	_, provides := b.driver.(driver.Provider)
 	_, images := b.driver.(driver.Imager)
 	_, crashes := b.driver.(driver.Crasher)
 	for what, is := range map[string][2]bool{
-		"logs": {can.Logs, b.Writes != nil}, "exec": {can.Exec, execs && b.Script != nil}, "mdata": {can.Mdata, tells},
+		"logs": {can.Logs, b.Writes != nil}, "exec": {can.Exec, execs && b.Script != nil}, "mdata": {can.Mdata, publishes},
 		"volumes or networks": {can.Volumes || can.Networks, provides}, "images": {can.Images, images}, "crash": {can.Crash, crashes},
 	} {
 		if is[0] != is[1] {
@@ -33,7 +33,7 @@ func testCapabilities(t *testing.T, b *bench) {
 	}
 }
 
-func testUsage(t *testing.T, b *bench) {
+func testUsage(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	if _, err := b.driver.Usage(t.Context(), i.ID); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("Usage of what never was: %v", err)
@@ -64,7 +64,7 @@ func testUsage(t *testing.T, b *bench) {
 	}
 }
 
-func testImages(t *testing.T, b *bench) {
+func testImages(t *testing.T, b *fixture) {
 	d, ok := b.driver.(driver.Imager)
 	if !ok {
 		return // the agent asks the same question

@@ -12,16 +12,16 @@ import (
 
 // awaitChange waits until a change of a running instance has been told, and holds
 // the list to it.
-func (b *bench) awaitChange(t *testing.T, id string) driver.Observed {
+func (b *fixture) awaitChange(t *testing.T, id string) driver.Observed {
 	t.Helper()
-	o := newest(t, b, "the change of "+id, func() []driver.Observed { return b.changed[id] })
+	o := awaitNewest(t, b, "the change of "+id, func() []driver.Observed { return b.changed[id] })
 	if found := b.mustFind(t, id); !found.Running || !found.Started.Equal(o.Started) || !slices.Equal(found.Addresses, o.Addresses) {
 		t.Errorf("List shows %+v, told was %+v", found, o)
 	}
 	return o
 }
 
-func testReaddress(t *testing.T, b *bench) {
+func testReaddress(t *testing.T, b *fixture) {
 	if b.Readdress == nil {
 		return
 	}
@@ -34,12 +34,12 @@ func testReaddress(t *testing.T, b *bench) {
 		t.Errorf("told was %+v, and it was %+v", now, o)
 	}
 	b.stop(t, i.ID, Limit)
-	if b.told(i.ID) != 0 {
+	if b.endsReported(i.ID) != 0 {
 		t.Error("an end was told that was asked for")
 	}
 }
 
-func testEngineRestart(t *testing.T, b *bench) {
+func testEngineRestart(t *testing.T, b *fixture) {
 	if b.Restart == nil {
 		return
 	}
@@ -52,7 +52,7 @@ func testEngineRestart(t *testing.T, b *bench) {
 	}
 }
 
-func testEngineLost(t *testing.T, b *bench) {
+func testEngineLost(t *testing.T, b *fixture) {
 	if b.LoseEngine == nil {
 		return
 	}
@@ -60,7 +60,7 @@ func testEngineLost(t *testing.T, b *bench) {
 	o := b.mustStart(t, i)
 	engine := func() []driver.Event { return b.engine }
 	restore := b.LoseEngine(t, b.driver)
-	if e := newest(t, b, "the loss of the engine", engine); e.Kind != driver.EngineLost || e.Reason == "" {
+	if e := awaitNewest(t, b, "the loss of the engine", engine); e.Kind != driver.EngineLost || e.Reason == "" {
 		t.Errorf("told was %+v", e)
 	}
 	if _, err := b.driver.List(t.Context()); err == nil {
@@ -71,13 +71,13 @@ func testEngineLost(t *testing.T, b *bench) {
 	back := func() []driver.Event {
 		return slices.DeleteFunc(slices.Clone(b.engine), func(e driver.Event) bool { return e.Kind != driver.EngineBack })
 	}
-	newest(t, b, "the return of the engine", back)
+	awaitNewest(t, b, "the return of the engine", back)
 	checkEnded(t, b.mustFind(t, i.ID), o.PhysicalID)
 	b.mustStart(t, i)
 }
 
 // testCancel gives operations up before they begin and in the middle.
-func testCancel(t *testing.T, b *bench) {
+func testCancel(t *testing.T, b *fixture) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	i := b.Runs(t, b.id())
@@ -112,7 +112,7 @@ func testCancel(t *testing.T, b *bench) {
 }
 
 // cancelStop gives up a stop that takes too long, and then stops by force.
-func (b *bench) cancelStop(t *testing.T) {
+func (b *fixture) cancelStop(t *testing.T) {
 	t.Helper()
 	o := b.startStubborn(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -131,13 +131,13 @@ func (b *bench) cancelStop(t *testing.T) {
 		t.Fatal("Stop does not end with its context")
 	}
 	checkEnded(t, b.stop(t, o.ID, 0), o.PhysicalID)
-	if b.told(o.ID) != 0 {
+	if b.endsReported(o.ID) != 0 {
 		t.Error("an end was told that was asked for")
 	}
 }
 
 // startSlow begins a start, does something once it is under way, and is how it ends.
-func (b *bench) startSlow(t *testing.T, i driver.Instance, meanwhile func(cancel func())) (o driver.Observed, err error) {
+func (b *fixture) startSlow(t *testing.T, i driver.Instance, meanwhile func(cancel func())) (o driver.Observed, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -164,7 +164,7 @@ func (b *bench) startSlow(t *testing.T, i driver.Instance, meanwhile func(cancel
 	}
 }
 
-func testCloseInMidCall(t *testing.T, b *bench) {
+func testCloseInMidCall(t *testing.T, b *fixture) {
 	if b.Slow == nil {
 		return
 	}

@@ -79,7 +79,7 @@ func NewID() string { return "t-" + rand.Text() }
 func Run(t *testing.T, harness func(t *testing.T) Harness) {
 	tests := []struct {
 		name string
-		run  func(t *testing.T, b *bench)
+		run  func(t *testing.T, b *fixture)
 	}{
 		{"a start is reported once it runs", testStart},
 		{"a second start changes nothing", testStartTwice},
@@ -99,10 +99,10 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"a restarted agent is told of ends", testEndAfterReopen},
 		{"operations after close are refused", testClosed},
 		{"logs can be read and followed", testLogs},
-		{"it comes up with its values, and is told new ones", testTell},
-		{"values outlive the agent, and a new start has the newest", testTellAgain},
-		{"values are told while a stop waits", testTellStopping},
-		{"nobody is told who is not there", testTellUnknown},
+		{"it comes up with its values, and is told new ones", testPublishValues},
+		{"values outlive the agent, and a new start has the newest", testPublishAgain},
+		{"values are told while a stop waits", testPublishWhileStopping},
+		{"nobody is told who is not there", testPublishToUnknown},
 		{"a command inside runs as the instance does", testExec},
 		{"a command inside reads what it is given", testExecInput},
 		{"a command inside can have a terminal", testExecTerminal},
@@ -111,7 +111,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"a command inside runs while a stop waits", testExecStopping},
 		{"volumes are made once, found again, and taken away with all that is in them", testVolumes},
 		{"networks are made once, found again, and taken away with all that is in them", testNetworks},
-		{"the restarts a person asked for are counted by starts that came up", testBounces},
+		{"the restarts a person asked for are counted by starts that came up", testManualRestarts},
 		{"another address is told", testReaddress},
 		{"a restart by the engine is told", testEngineRestart},
 		{"a lost engine is told, and what changed meanwhile is found when it is back", testEngineLost},
@@ -125,26 +125,26 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			test.run(t, newBench(t, harness(t)))
+			test.run(t, newFixture(t, harness(t)))
 		})
 	}
 }
 
-// bench is one driver under test with everything it has told.
-type bench struct {
+// fixture is one driver under test with everything it has told.
+type fixture struct {
 	Harness
 	driver driver.Driver
 	ids    []string
 
-	mu      sync.Mutex
-	ended   map[string][]driver.Observed
-	changed map[string][]driver.Observed // while they ran
-	engine  []driver.Event
-	news    chan struct{} // a token for each event
+	mu          sync.Mutex
+	ended       map[string][]driver.Observed
+	changed     map[string][]driver.Observed // while they ran
+	engine      []driver.Event
+	changesSeen chan struct{} // a token for each event
 }
 
-func newBench(t *testing.T, h Harness) *bench {
-	b := &bench{Harness: h, ended: map[string][]driver.Observed{}, changed: map[string][]driver.Observed{}, news: make(chan struct{}, 10_000)}
+func newFixture(t *testing.T, h Harness) *fixture {
+	b := &fixture{Harness: h, ended: map[string][]driver.Observed{}, changed: map[string][]driver.Observed{}, changesSeen: make(chan struct{}, 10_000)}
 	b.open(t)
 	t.Cleanup(func() {
 		for _, id := range b.ids {
@@ -157,7 +157,7 @@ func newBench(t *testing.T, h Harness) *bench {
 	return b
 }
 
-func (b *bench) open(t *testing.T) {
+func (b *fixture) open(t *testing.T) {
 	t.Helper()
 	b.driver = b.Open(t)
 	b.driver.Watch(func(e driver.Event) {
@@ -171,12 +171,12 @@ func (b *bench) open(t *testing.T) {
 		default:
 			b.ended[o.ID] = append(b.ended[o.ID], o)
 		}
-		b.news <- struct{}{}
+		b.changesSeen <- struct{}{}
 	})
 }
 
 // reopen is what an agent's restart is to a driver.
-func (b *bench) reopen(t *testing.T) {
+func (b *fixture) reopen(t *testing.T) {
 	t.Helper()
 	if err := b.driver.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
@@ -185,7 +185,7 @@ func (b *bench) reopen(t *testing.T) {
 }
 
 // id makes an id that is removed when the test is over.
-func (b *bench) id() string {
+func (b *fixture) id() string {
 	id := NewID()
 	b.ids = append(b.ids, id)
 	return id
@@ -200,12 +200,12 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-func (b *bench) start(t *testing.T, i driver.Instance) (driver.Observed, error) {
+func (b *fixture) start(t *testing.T, i driver.Instance) (driver.Observed, error) {
 	t.Helper()
 	return b.driver.Start(within(t), i)
 }
 
-func (b *bench) mustStart(t *testing.T, i driver.Instance) driver.Observed {
+func (b *fixture) mustStart(t *testing.T, i driver.Instance) driver.Observed {
 	t.Helper()
 	o, err := b.start(t, i)
 	if err != nil {
@@ -219,7 +219,7 @@ func (b *bench) mustStart(t *testing.T, i driver.Instance) driver.Observed {
 
 // startStubborn starts what takes no gentle stop, or, for a kind without such
 // a thing, what does.
-func (b *bench) startStubborn(t *testing.T) driver.Observed {
+func (b *fixture) startStubborn(t *testing.T) driver.Observed {
 	t.Helper()
 	if b.Stubborn == nil {
 		return b.mustStart(t, b.Runs(t, b.id()))
@@ -229,7 +229,7 @@ func (b *bench) startStubborn(t *testing.T) driver.Observed {
 	return o
 }
 
-func (b *bench) stop(t *testing.T, id string, timeout time.Duration) driver.Observed {
+func (b *fixture) stop(t *testing.T, id string, timeout time.Duration) driver.Observed {
 	t.Helper()
 	o, err := b.driver.Stop(within(t), id, timeout)
 	if err != nil {
@@ -238,7 +238,7 @@ func (b *bench) stop(t *testing.T, id string, timeout time.Duration) driver.Obse
 	return o
 }
 
-func (b *bench) remove(t *testing.T, id string) {
+func (b *fixture) remove(t *testing.T, id string) {
 	t.Helper()
 	if err := b.driver.Remove(within(t), id); err != nil {
 		t.Errorf("Remove: %v", err)
@@ -246,7 +246,7 @@ func (b *bench) remove(t *testing.T, id string) {
 }
 
 // find looks an instance up in the list; false when it is not there.
-func (b *bench) find(t *testing.T, id string) (driver.Observed, bool) {
+func (b *fixture) find(t *testing.T, id string) (driver.Observed, bool) {
 	t.Helper()
 	list, err := b.driver.List(t.Context())
 	if err != nil {
@@ -267,7 +267,7 @@ func (b *bench) find(t *testing.T, id string) (driver.Observed, bool) {
 	return found[0], true
 }
 
-func (b *bench) mustFind(t *testing.T, id string) driver.Observed {
+func (b *fixture) mustFind(t *testing.T, id string) driver.Observed {
 	t.Helper()
 	o, ok := b.find(t, id)
 	if !ok {
@@ -277,31 +277,31 @@ func (b *bench) mustFind(t *testing.T, id string) driver.Observed {
 }
 
 // awaitEnd waits until an end of the instance has been told.
-func (b *bench) awaitEnd(t *testing.T, id string) driver.Observed {
+func (b *fixture) awaitEnd(t *testing.T, id string) driver.Observed {
 	t.Helper()
-	return newest(t, b, "the end of "+id, func() []driver.Observed { return b.ended[id] })
+	return awaitNewest(t, b, "the end of "+id, func() []driver.Observed { return b.ended[id] })
 }
 
-// newest waits until something has been told, and is the last of it.
-func newest[T any](t *testing.T, b *bench, what string, told func() []T) T {
+// awaitNewest waits until something has been told, and is the last of it.
+func awaitNewest[T any](t *testing.T, b *fixture, what string, reported func() []T) T {
 	t.Helper()
 	deadline := time.After(Limit)
 	for {
 		b.mu.Lock()
-		all := told()
+		all := reported()
 		b.mu.Unlock()
 		if len(all) > 0 {
 			return all[len(all)-1]
 		}
 		select {
-		case <-b.news:
+		case <-b.changesSeen:
 		case <-deadline:
 			t.Fatalf("%s was never told", what)
 		}
 	}
 }
 
-func (b *bench) told(id string) int {
+func (b *fixture) endsReported(id string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.ended[id])

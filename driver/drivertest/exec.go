@@ -17,7 +17,7 @@ import (
 
 // execer is the driver under test, if commands can be run inside its instances
 // at all. The agent asks the same question.
-func (b *bench) execer(t *testing.T) (driver.Execer, bool) {
+func (b *fixture) execer(t *testing.T) (driver.Execer, bool) {
 	t.Helper()
 	d, ok := b.driver.(driver.Execer)
 	if ok != (b.Script != nil) {
@@ -27,7 +27,7 @@ func (b *bench) execer(t *testing.T) (driver.Execer, bool) {
 }
 
 // exec runs a script inside an instance that must let it.
-func (b *bench) exec(ctx context.Context, t *testing.T, i driver.Instance, script string, terminal *driver.Size) driver.Session {
+func (b *fixture) exec(ctx context.Context, t *testing.T, i driver.Instance, script string, terminal *driver.Size) driver.Session {
 	t.Helper()
 	d, _ := b.execer(t)
 	s, err := d.Exec(ctx, i, driver.ExecOptions{
@@ -41,8 +41,8 @@ func (b *bench) exec(ctx context.Context, t *testing.T, i driver.Instance, scrip
 	return s
 }
 
-// said reads everything that a session writes, and how it ends.
-func said(t *testing.T, s driver.Session) (out, errs string, code int, err error) {
+// readOutput reads everything that a session writes, and how it ends.
+func readOutput(t *testing.T, s driver.Session) (out, errs string, code int, err error) {
 	t.Helper()
 	read := func(r io.Reader) <-chan string {
 		all := make(chan string, 1)
@@ -89,7 +89,7 @@ func wait(t *testing.T, s driver.Session) (code int, err error) {
 	}
 }
 
-func testExec(t *testing.T, b *bench) {
+func testExec(t *testing.T, b *fixture) {
 	if _, ok := b.execer(t); !ok {
 		return
 	}
@@ -100,15 +100,15 @@ func testExec(t *testing.T, b *bench) {
 	if err := s.Resize(driver.Size{Rows: 1, Cols: 1}); err != nil {
 		t.Errorf("without a terminal, Resize: %v", err)
 	}
-	if out, errs, code, err := said(t, s); out != "a b, than that\n" || errs != "trouble\n" || code != 7 || err != nil {
+	if out, errs, code, err := readOutput(t, s); out != "a b, than that\n" || errs != "trouble\n" || code != 7 || err != nil {
 		t.Errorf("it said %q and %q and ended with %d (%v)", out, errs, code, err)
 	}
-	if found := b.mustFind(t, i.ID); !found.Running || found.PhysicalID != o.PhysicalID || b.told(i.ID) != 0 {
+	if found := b.mustFind(t, i.ID); !found.Running || found.PhysicalID != o.PhysicalID || b.endsReported(i.ID) != 0 {
 		t.Errorf("after a command inside it shows %+v", found)
 	}
 }
 
-func testExecInput(t *testing.T, b *bench) {
+func testExecInput(t *testing.T, b *fixture) {
 	if _, ok := b.execer(t); !ok {
 		return
 	}
@@ -121,7 +121,7 @@ func testExecInput(t *testing.T, b *bench) {
 		_, _ = s.Write(text) // what is missing shows in the echo
 		_ = s.CloseWrite()
 	}()
-	if out, _, code, err := said(t, s); !bytes.Equal([]byte(out), text) || code != 0 || err != nil {
+	if out, _, code, err := readOutput(t, s); !bytes.Equal([]byte(out), text) || code != 0 || err != nil {
 		t.Errorf("%d bytes came back of %d, and it ended with %d (%v)", len(out), len(text), code, err)
 	}
 	deaf := b.exec(t.Context(), t, i, "exit 0", nil)
@@ -131,7 +131,7 @@ func testExecInput(t *testing.T, b *bench) {
 	}
 }
 
-func testExecTerminal(t *testing.T, b *bench) {
+func testExecTerminal(t *testing.T, b *fixture) {
 	if _, ok := b.execer(t); !ok {
 		return
 	}
@@ -151,7 +151,7 @@ func testExecTerminal(t *testing.T, b *bench) {
 	if _, err := s.Write([]byte("typed\n")); err != nil {
 		t.Fatal(err)
 	}
-	if out, _, code, err := said(t, s); out != "20 60\r\ntyped\r\n" || code != 3 || err != nil {
+	if out, _, code, err := readOutput(t, s); out != "20 60\r\ntyped\r\n" || code != 3 || err != nil {
 		t.Errorf("it said %q and ended with %d (%v)", out, code, err)
 	}
 	asleep := b.exec(t.Context(), t, i, "echo go; exec sleep 1000", &driver.Size{Rows: 24, Cols: 80})
@@ -169,7 +169,7 @@ func testExecTerminal(t *testing.T, b *bench) {
 // endless writes one line, and then lives on in a session of its own as well.
 const endless = `trap "" HUP; (setsid sleep 1000 || sleep 1000) & echo up; sleep 1000; wait`
 
-func testExecEnds(t *testing.T, b *bench) {
+func testExecEnds(t *testing.T, b *fixture) {
 	if _, ok := b.execer(t); !ok {
 		return
 	}
@@ -209,13 +209,13 @@ func testExecEnds(t *testing.T, b *bench) {
 	s = up(b.exec(t.Context(), t, i, endless, nil))
 	b.reopen(t)
 	over("with the agent", s, 137)
-	out, _, code, err := said(t, b.exec(t.Context(), t, i, "echo found again", nil))
+	out, _, code, err := readOutput(t, b.exec(t.Context(), t, i, "echo found again", nil))
 	if out != "found again\n" || code != 0 || err != nil {
 		t.Errorf("in one that was found again it said %q and ended with %d (%v)", out, code, err)
 	}
 }
 
-func testExecRefused(t *testing.T, b *bench) {
+func testExecRefused(t *testing.T, b *fixture) {
 	d, ok := b.execer(t)
 	if !ok {
 		return
@@ -245,7 +245,7 @@ func testExecRefused(t *testing.T, b *bench) {
 	}
 }
 
-func testExecStopping(t *testing.T, b *bench) {
+func testExecStopping(t *testing.T, b *fixture) {
 	if _, ok := b.execer(t); !ok || b.Stubborn == nil {
 		return
 	}
@@ -257,7 +257,7 @@ func testExecStopping(t *testing.T, b *bench) {
 		_, err := b.driver.Stop(ctx, i.ID, -1)
 		stopped <- err
 	}()
-	if out, _, _, err := said(t, b.exec(t.Context(), t, i, "echo why", nil)); out != "why\n" || err != nil {
+	if out, _, _, err := readOutput(t, b.exec(t.Context(), t, i, "echo why", nil)); out != "why\n" || err != nil {
 		t.Errorf("it said %q (%v)", out, err)
 	}
 	cancel()

@@ -14,7 +14,7 @@ import (
 	"mariposa/driver"
 )
 
-func testStart(t *testing.T, b *bench) {
+func testStart(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	before := time.Now().Add(-time.Minute)
 	o := b.mustStart(t, i)
@@ -26,18 +26,18 @@ func testStart(t *testing.T, b *bench) {
 	}
 }
 
-func testStartTwice(t *testing.T, b *bench) {
+func testStartTwice(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	first := b.mustStart(t, i)
 	if second := b.mustStart(t, i); second.PhysicalID != first.PhysicalID || !second.Started.Equal(first.Started) {
 		t.Errorf("the second start reported %+v, the first %+v", second, first)
 	}
-	if b.told(i.ID) != 0 {
+	if b.endsReported(i.ID) != 0 {
 		t.Error("an end was told")
 	}
 }
 
-func testStartAgain(t *testing.T, b *bench) {
+func testStartAgain(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	o := b.mustStart(t, i)
 	b.End(t, b.driver, o)
@@ -48,12 +48,12 @@ func testStartAgain(t *testing.T, b *bench) {
 	if found := b.mustFind(t, i.ID); !found.Running || found.ExitCode != nil || !found.Finished.IsZero() {
 		t.Errorf("started again, it shows %+v", found)
 	}
-	if n := b.told(i.ID); n != 1 {
+	if n := b.endsReported(i.ID); n != 1 {
 		t.Errorf("%d ends were told, want the one that nobody asked for", n)
 	}
 }
 
-func testBroken(t *testing.T, b *bench) {
+func testBroken(t *testing.T, b *fixture) {
 	i := b.Broken(t, b.id())
 	o, err := b.start(t, i)
 	if err == nil || err.Error() == "" {
@@ -65,12 +65,12 @@ func testBroken(t *testing.T, b *bench) {
 	if found, ok := b.find(t, i.ID); ok && found.Running {
 		t.Errorf("List shows %+v", found)
 	}
-	if b.told(i.ID) != 0 {
+	if b.endsReported(i.ID) != 0 {
 		t.Error("an end was told of what never ran")
 	}
 }
 
-func testUpdate(t *testing.T, b *bench) {
+func testUpdate(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	o := b.mustStart(t, i)
 	updated, err := b.driver.Update(within(t), i)
@@ -89,7 +89,7 @@ func checkEnded(t *testing.T, o driver.Observed, physical string) {
 	}
 }
 
-func testStop(t *testing.T, b *bench) {
+func testStop(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	o := b.mustStart(t, i)
 	checkEnded(t, b.stop(t, i.ID, Limit), o.PhysicalID)
@@ -100,7 +100,7 @@ func testStop(t *testing.T, b *bench) {
 	}
 }
 
-func testStopTwice(t *testing.T, b *bench) {
+func testStopTwice(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	b.mustStart(t, i)
 	first := b.stop(t, i.ID, Limit)
@@ -109,14 +109,14 @@ func testStopTwice(t *testing.T, b *bench) {
 	}
 }
 
-func testStopByForce(t *testing.T, b *bench) {
+func testStopByForce(t *testing.T, b *fixture) {
 	for _, timeout := range []time.Duration{0, 50 * time.Millisecond} {
 		o := b.startStubborn(t)
 		checkEnded(t, b.stop(t, o.ID, timeout), o.PhysicalID)
 	}
 }
 
-func testStopWithoutForce(t *testing.T, b *bench) {
+func testStopWithoutForce(t *testing.T, b *fixture) {
 	i := b.startStubborn(t)
 	if b.Stubborn == nil {
 		checkEnded(t, b.stop(t, i.ID, -1), i.PhysicalID)
@@ -133,7 +133,7 @@ func testStopWithoutForce(t *testing.T, b *bench) {
 	}
 }
 
-func testEnd(t *testing.T, b *bench) {
+func testEnd(t *testing.T, b *fixture) {
 	i, other := b.Runs(t, b.id()), b.Runs(t, b.id())
 	o, bystander := b.mustStart(t, i), b.mustStart(t, other)
 	b.End(t, b.driver, o)
@@ -142,12 +142,12 @@ func testEnd(t *testing.T, b *bench) {
 	checkEnded(t, b.stop(t, i.ID, Limit), o.PhysicalID) // no error, and told no more
 	b.End(t, b.driver, bystander)
 	b.awaitEnd(t, other.ID)
-	if n := b.told(i.ID); n != 1 {
+	if n := b.endsReported(i.ID); n != 1 {
 		t.Errorf("its end was told %d times", n)
 	}
 }
 
-func testAskedEnd(t *testing.T, b *bench) {
+func testAskedEnd(t *testing.T, b *fixture) {
 	stopped, removed, last := b.Runs(t, b.id()), b.Runs(t, b.id()), b.Runs(t, b.id())
 	b.mustStart(t, stopped)
 	b.mustStart(t, removed)
@@ -156,12 +156,12 @@ func testAskedEnd(t *testing.T, b *bench) {
 	b.remove(t, removed.ID)
 	b.End(t, b.driver, o) // what was told before this would have been told by now
 	b.awaitEnd(t, last.ID)
-	if n := b.told(stopped.ID) + b.told(removed.ID); n != 0 {
+	if n := b.endsReported(stopped.ID) + b.endsReported(removed.ID); n != 0 {
 		t.Errorf("%d ends were told that were asked for", n)
 	}
 }
 
-func testRemove(t *testing.T, b *bench) {
+func testRemove(t *testing.T, b *fixture) {
 	i := b.startStubborn(t)
 	b.remove(t, i.ID)
 	if o, ok := b.find(t, i.ID); ok {
@@ -176,7 +176,7 @@ func testRemove(t *testing.T, b *bench) {
 	}
 }
 
-func testRemoveTwice(t *testing.T, b *bench) {
+func testRemoveTwice(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	b.mustStart(t, i)
 	b.stop(t, i.ID, Limit)
@@ -184,7 +184,7 @@ func testRemoveTwice(t *testing.T, b *bench) {
 	b.remove(t, i.ID)
 }
 
-func testUnknown(t *testing.T, b *bench) {
+func testUnknown(t *testing.T, b *fixture) {
 	id := NewID()
 	if o := b.stop(t, id, Limit); o.Running || o.ID != id {
 		t.Errorf("Stop reported %+v", o)
@@ -198,12 +198,12 @@ func testUnknown(t *testing.T, b *bench) {
 	}
 }
 
-func testReopen(t *testing.T, b *bench) {
+func testReopen(t *testing.T, b *fixture) {
 	runs, stopped, ended := b.Runs(t, b.id()), b.Runs(t, b.id()), b.Runs(t, b.id())
 	o := b.mustStart(t, runs)
 	b.mustStart(t, stopped)
 	b.End(t, b.driver, b.mustStart(t, ended))
-	told := b.awaitEnd(t, ended.ID)
+	reported := b.awaitEnd(t, ended.ID)
 	b.stop(t, stopped.ID, Limit)
 	b.reopen(t)
 
@@ -218,17 +218,17 @@ func testReopen(t *testing.T, b *bench) {
 		}
 	}
 	same(b.mustFind(t, runs.ID), o)
-	same(b.mustFind(t, ended.ID), told)
+	same(b.mustFind(t, ended.ID), reported)
 	if found := b.mustFind(t, stopped.ID); found.Running {
 		t.Errorf("stopped, it is found again as %+v", found)
 	}
 	same(b.mustStart(t, runs), o)
-	if n := b.told(ended.ID); n != 1 {
+	if n := b.endsReported(ended.ID); n != 1 {
 		t.Errorf("its end was told %d times", n)
 	}
 }
 
-func testEndAfterReopen(t *testing.T, b *bench) {
+func testEndAfterReopen(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	o := b.mustStart(t, i)
 	b.reopen(t)
@@ -239,7 +239,7 @@ func testEndAfterReopen(t *testing.T, b *bench) {
 	b.mustStart(t, i)
 }
 
-func testClosed(t *testing.T, b *bench) {
+func testClosed(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	b.mustStart(t, i)
 	if err := b.driver.Close(); err != nil {
@@ -260,7 +260,7 @@ func testClosed(t *testing.T, b *bench) {
 	}
 }
 
-func testLogs(t *testing.T, b *bench) {
+func testLogs(t *testing.T, b *fixture) {
 	if b.Writes == nil {
 		i := b.Runs(t, b.id())
 		b.mustStart(t, i)
@@ -290,7 +290,7 @@ func testLogs(t *testing.T, b *bench) {
 	}
 }
 
-func (b *bench) logs(t *testing.T, id string, o driver.LogOptions) io.Reader {
+func (b *fixture) logs(t *testing.T, id string, o driver.LogOptions) io.Reader {
 	t.Helper()
 	r, err := b.driver.Logs(t.Context(), id, o)
 	if err != nil {
@@ -301,7 +301,7 @@ func (b *bench) logs(t *testing.T, id string, o driver.LogOptions) io.Reader {
 }
 
 // testMany takes instances through their life side by side, as an agent does.
-func testMany(t *testing.T, b *bench) {
+func testMany(t *testing.T, b *fixture) {
 	const n = 12
 	var all sync.WaitGroup
 	failures := make(chan error, n)

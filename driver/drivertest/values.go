@@ -19,31 +19,31 @@ func values(pairs ...string) (list []mariposa.Variable) {
 	return list
 }
 
-// teller is the driver under test, if its kind can be told values at all. The
+// publisher is the driver under test, if its kind can be told values at all. The
 // agent asks the same question.
-func (b *bench) teller() (driver.Teller, bool) {
-	d, ok := b.driver.(driver.Teller)
+func (b *fixture) publisher() (driver.ValuePublisher, bool) {
+	d, ok := b.driver.(driver.ValuePublisher)
 	return d, ok
 }
 
-func (b *bench) tell(t *testing.T, id string, list []mariposa.Variable) error {
+func (b *fixture) publishValues(t *testing.T, id string, list []mariposa.Variable) error {
 	t.Helper()
-	d, _ := b.teller()
-	return d.Tell(within(t), id, list)
+	d, _ := b.publisher()
+	return d.PublishValues(within(t), id, list)
 }
 
-func (b *bench) mustTell(t *testing.T, id string, list []mariposa.Variable) {
+func (b *fixture) mustPublishValues(t *testing.T, id string, list []mariposa.Variable) {
 	t.Helper()
-	if err := b.tell(t, id, list); err != nil {
+	if err := b.publishValues(t, id, list); err != nil {
 		t.Fatalf("Tell: %v", err)
 	}
 }
 
-// wantTold checks what an instance can read, by the driver's word and by its own.
-func (b *bench) wantTold(t *testing.T, id string, list []mariposa.Variable) {
+// wantValues checks what an instance can read, by the driver's word and by its own.
+func (b *fixture) wantValues(t *testing.T, id string, list []mariposa.Variable) {
 	t.Helper()
-	d, _ := b.teller()
-	got, err := d.Told(t.Context(), id)
+	d, _ := b.publisher()
+	got, err := d.PublishedValues(t.Context(), id)
 	want, found := map[string]string{}, map[string]string{}
 	for _, v := range list {
 		want[v.Name] = v.Value
@@ -65,52 +65,52 @@ func (b *bench) wantTold(t *testing.T, id string, list []mariposa.Variable) {
 	}
 }
 
-func testTell(t *testing.T, b *bench) {
+func testPublishValues(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	i.Mdata.Values = values("b", "2", "a", "one\n<&>")
 	o := b.mustStart(t, i)
-	if _, ok := b.teller(); !ok {
+	if _, ok := b.publisher(); !ok {
 		return // its kind has no such thing, and no agent asks
 	}
-	b.wantTold(t, i.ID, i.Mdata.Values)
+	b.wantValues(t, i.ID, i.Mdata.Values)
 	for _, list := range [][]mariposa.Variable{values("a", "two", "c", ""), values("ü.x/y", "3"), nil, values("a", "4")} {
-		b.mustTell(t, i.ID, list)
-		b.wantTold(t, i.ID, list)
+		b.mustPublishValues(t, i.ID, list)
+		b.wantValues(t, i.ID, list)
 	}
 	if found := b.mustFind(t, i.ID); !found.Running || found.PhysicalID != o.PhysicalID {
 		t.Errorf("told, it shows %+v", found)
 	}
 }
 
-func testTellAgain(t *testing.T, b *bench) {
+func testPublishAgain(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	i.Mdata.Values = values("a", "1")
 	o := b.mustStart(t, i)
-	if _, ok := b.teller(); !ok {
+	if _, ok := b.publisher(); !ok {
 		return
 	}
-	b.mustTell(t, i.ID, values("a", "2"))
+	b.mustPublishValues(t, i.ID, values("a", "2"))
 	b.reopen(t)
 	if b.Forgets {
-		b.wantTold(t, i.ID, nil)
+		b.wantValues(t, i.ID, nil)
 	} else {
-		b.wantTold(t, i.ID, values("a", "2"))
+		b.wantValues(t, i.ID, values("a", "2"))
 	}
-	b.mustTell(t, i.ID, values("a", "3"))
+	b.mustPublishValues(t, i.ID, values("a", "3"))
 	b.End(t, b.driver, o)
 	b.awaitEnd(t, i.ID)
 	i.Mdata.Values = values("a", "4", "b", "5")
 	b.mustStart(t, i)
-	b.wantTold(t, i.ID, values("a", "4", "b", "5"))
+	b.wantValues(t, i.ID, values("a", "4", "b", "5"))
 	b.stop(t, i.ID, Limit)
 	i.Mdata.Values = nil
 	b.mustStart(t, i)
-	b.wantTold(t, i.ID, nil)
+	b.wantValues(t, i.ID, nil)
 }
 
-func testTellStopping(t *testing.T, b *bench) {
+func testPublishWhileStopping(t *testing.T, b *fixture) {
 	o := b.startStubborn(t)
-	if _, ok := b.teller(); !ok || b.Stubborn == nil {
+	if _, ok := b.publisher(); !ok || b.Stubborn == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -119,8 +119,8 @@ func testTellStopping(t *testing.T, b *bench) {
 		_, err := b.driver.Stop(ctx, o.ID, -1)
 		stopped <- err
 	}()
-	b.mustTell(t, o.ID, values("a", "1"))
-	b.wantTold(t, o.ID, values("a", "1"))
+	b.mustPublishValues(t, o.ID, values("a", "1"))
+	b.wantValues(t, o.ID, values("a", "1"))
 	cancel()
 	select {
 	case err := <-stopped:
@@ -132,18 +132,18 @@ func testTellStopping(t *testing.T, b *bench) {
 	}
 }
 
-func testTellUnknown(t *testing.T, b *bench) {
-	d, ok := b.teller()
+func testPublishToUnknown(t *testing.T, b *fixture) {
+	d, ok := b.publisher()
 	if !ok {
 		return
 	}
 	i := b.Runs(t, b.id())
 	check := func() {
 		t.Helper()
-		if err := b.tell(t, i.ID, values("a", "1")); !errors.Is(err, driver.ErrNotFound) {
+		if err := b.publishValues(t, i.ID, values("a", "1")); !errors.Is(err, driver.ErrNotFound) {
 			t.Errorf("Tell: %v", err)
 		}
-		if got, err := d.Told(t.Context(), i.ID); !errors.Is(err, driver.ErrNotFound) {
+		if got, err := d.PublishedValues(t.Context(), i.ID); !errors.Is(err, driver.ErrNotFound) {
 			t.Errorf("Told: %v, %v", got, err)
 		}
 		if o, there := b.find(t, i.ID); there {
@@ -155,21 +155,21 @@ func testTellUnknown(t *testing.T, b *bench) {
 	b.remove(t, i.ID)
 	check()
 	b.mustStart(t, i)
-	b.wantTold(t, i.ID, nil)
+	b.wantValues(t, i.ID, nil)
 }
 
-func testBounces(t *testing.T, b *bench) {
+func testManualRestarts(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
-	i.Bounces = 2
+	i.ManualRestarts = 2
 	want := func(o driver.Observed, n int) {
 		t.Helper()
-		if o.Bounces != n {
-			t.Errorf("it shows %d bounces, want %d: %+v", o.Bounces, n, o)
+		if o.ManualRestarts != n {
+			t.Errorf("it shows %d bounces, want %d: %+v", o.ManualRestarts, n, o)
 		}
 	}
 	o := b.mustStart(t, i)
 	want(o, 2)
-	i.Bounces = 3
+	i.ManualRestarts = 3
 	want(b.mustStart(t, i), 2) // it ran already, so nothing was restarted
 	b.stop(t, i.ID, Limit)
 	want(b.mustFind(t, i.ID), 2)

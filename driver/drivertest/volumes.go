@@ -11,7 +11,7 @@ import (
 )
 
 // provide makes a resource and says where it is.
-func (b *bench) provide(t *testing.T, r driver.Resource) string {
+func (b *fixture) provide(t *testing.T, r driver.Resource) string {
 	t.Helper()
 	path, err := b.driver.(driver.Provider).Provide(within(t), r)
 	if err != nil {
@@ -20,17 +20,17 @@ func (b *bench) provide(t *testing.T, r driver.Resource) string {
 	return path
 }
 
-func (b *bench) withdraw(t *testing.T, r driver.Resource) error {
+func (b *fixture) withdraw(t *testing.T, r driver.Resource) error {
 	t.Helper()
 	return b.driver.(driver.Provider).Withdraw(within(t), r)
 }
 
-func testVolumes(t *testing.T, b *bench)  { testResources(t, b, mariposa.KindVolume) }
-func testNetworks(t *testing.T, b *bench) { testResources(t, b, mariposa.KindNetwork) }
+func testVolumes(t *testing.T, b *fixture)  { testResources(t, b, mariposa.KindVolume) }
+func testNetworks(t *testing.T, b *fixture) { testResources(t, b, mariposa.KindNetwork) }
 
 // testResources holds a driver to what it says of volumes and networks, as far as it
 // has any, and where they have a place, to what is in them.
-func testResources(t *testing.T, b *bench, kind mariposa.Kind) {
+func testResources(t *testing.T, b *fixture, kind mariposa.Kind) {
 	if _, ok := b.driver.(driver.Provider); !ok {
 		return // the agent asks the same question
 	}

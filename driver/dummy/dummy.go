@@ -24,14 +24,14 @@ import (
 )
 
 var (
-	_ driver.Driver   = (*Driver)(nil)
-	_ driver.Teller   = (*Driver)(nil)
-	_ driver.Crasher  = (*Driver)(nil)
-	_ driver.Prompter = (*Driver)(nil)
+	_ driver.Driver         = (*Driver)(nil)
+	_ driver.ValuePublisher = (*Driver)(nil)
+	_ driver.Crasher        = (*Driver)(nil)
+	_ driver.NonBlocker     = (*Driver)(nil)
 )
 
-// ErrToldToFail is what a dummy with the fail knob answers.
-var ErrToldToFail = errors.New("dummy told to fail")
+// ErrConfiguredToFail is what a dummy with the fail knob answers.
+var ErrConfiguredToFail = errors.New("dummy told to fail")
 
 var (
 	errClosed     = errors.New("the dummy driver is closed")
@@ -48,7 +48,7 @@ const (
 type Driver struct {
 	world    *World
 	clock    clock.Clock
-	tell     func(driver.Event)
+	report   func(driver.Event)
 	lost     error // what is wrong with the engine that it plays
 	closed   bool
 	closing  context.Context //nolint:containedctx // it ends with Close, and with it what sleeps
@@ -58,7 +58,7 @@ type Driver struct {
 
 // New attaches a driver to a world. One at a time, like agents on a node.
 func New(w *World, c clock.Clock) *Driver {
-	d := &Driver{world: w, clock: c, tell: func(driver.Event) {}}
+	d := &Driver{world: w, clock: c, report: func(driver.Event) {}}
 	d.closing, d.close = context.WithCancel(context.Background())
 	return d
 }
@@ -76,14 +76,14 @@ func (d *Driver) Capabilities() mariposa.Capabilities {
 }
 
 // Watch sets who is told when dummies change by themselves.
-func (d *Driver) Watch(tell func(driver.Event)) {
+func (d *Driver) Watch(report func(driver.Event)) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	d.tell = tell
+	d.report = report
 }
 
-// Prompt reports whether no knob makes operations on a dummy wait.
-func (d *Driver) Prompt(id string, w *mariposa.Workload) bool {
+// IsNonBlocking reports whether no knob makes operations on a dummy wait.
+func (d *Driver) IsNonBlocking(id string, w *mariposa.Workload) bool {
 	waits := func(k *mariposa.Dummy) bool { return k != nil && (k.Wait > 0 || k.MaxWait > 0) }
 	if w != nil && waits(w.Dummy) {
 		return false
@@ -101,14 +101,14 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in := w.instances[i.ID]
-	if err := d.refuses(ctx); err != nil || (in != nil && in.Running) {
+	if err := d.whyRefused(ctx); err != nil || (in != nil && in.Running) {
 		return in.observe(i.ID), err
 	}
 	if in == nil {
 		in = w.make(i)
 	}
 	in.Attempt++
-	in.Knobs, in.values = knobs(i), i.Mdata.Values
+	in.Knobs, in.values = knobsOf(i), i.Mdata.Values
 	if wait := w.wait(in); wait > 0 {
 		in.Running, in.Started, in.Finished, in.Exit, in.Reason = false, time.Time{}, time.Time{}, nil, reasonUnderWay
 		err := w.put(in)
@@ -120,19 +120,19 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 			return in.observe(in.ID), err
 		}
 	}
-	return d.run(in, i.Bounces)
+	return d.run(in, i.ManualRestarts)
 }
 
 // run is the end of a start, under the mutex.
-func (d *Driver) run(in *instance, bounces int) (driver.Observed, error) {
+func (d *Driver) run(in *instance, manualRestarts int) (driver.Observed, error) {
 	in.Running, in.Exit, in.Reason, in.Finished = true, nil, "", time.Time{}
 	in.Started = d.clock.Now()
 	var failure error
 	if in.Knobs.Fail {
-		failure = ErrToldToFail
+		failure = ErrConfiguredToFail
 		in.Running, in.Finished, in.Reason = false, in.Started, failure.Error()
 	} else {
-		in.Bounces = bounces
+		in.ManualRestarts = manualRestarts
 	}
 	if err := d.world.put(in); err != nil {
 		in.Running, failure = false, err
@@ -145,7 +145,7 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 	w := d.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	in, err := w.instances[i.ID], d.refuses(ctx)
+	in, err := w.instances[i.ID], d.whyRefused(ctx)
 	switch {
 	case err != nil:
 	case in == nil:
@@ -154,9 +154,9 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 		err = errNotRunning
 	default:
 		in.Attempt++
-		k := knobs(i)
+		k := knobsOf(i)
 		if err = d.sleep(ctx, w.waitFor(in, k)); err == nil && k.Fail {
-			err = ErrToldToFail
+			err = ErrConfiguredToFail
 		}
 		if err == nil {
 			in.Knobs = k
@@ -166,11 +166,11 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 	return in.observe(i.ID), err
 }
 
-// Tell keeps what the dummy could read if it were more than a record.
-func (d *Driver) Tell(ctx context.Context, id string, values []mariposa.Variable) error {
+// PublishValues keeps what the dummy could read if it were more than a record.
+func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa.Variable) error {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	if err := d.refuses(ctx); err != nil {
+	if err := d.whyRefused(ctx); err != nil {
 		return err
 	}
 	in := d.world.instances[id]
@@ -181,8 +181,8 @@ func (d *Driver) Tell(ctx context.Context, id string, values []mariposa.Variable
 	return nil
 }
 
-// Told is what the dummy was told last.
-func (d *Driver) Told(_ context.Context, id string) ([]mariposa.Variable, error) {
+// PublishedValues is what the dummy was told last.
+func (d *Driver) PublishedValues(_ context.Context, id string) ([]mariposa.Variable, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
 	in := d.world.instances[id]
@@ -196,7 +196,7 @@ func (d *Driver) Told(_ context.Context, id string) ([]mariposa.Variable, error)
 func (d *Driver) Stop(ctx context.Context, id string, _ time.Duration) (driver.Observed, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	in, err := d.world.instances[id], d.refuses(ctx)
+	in, err := d.world.instances[id], d.whyRefused(ctx)
 	if err == nil && in != nil && in.Running {
 		err = d.end(in, 0, "stopped")
 	}
@@ -210,7 +210,7 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in := w.instances[id]
-	if err := d.refuses(ctx); err != nil || in == nil {
+	if err := d.whyRefused(ctx); err != nil || in == nil {
 		return err
 	}
 	if in.Running {
@@ -227,13 +227,13 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 
 // Crash makes a running dummy end by itself, as if killed.
 func (d *Driver) Crash(id string) error {
-	return d.hurt(id, func(in *instance) error { return d.end(in, 137, "killed by signal 9") })
+	return d.changeAndReport(id, func(in *instance) error { return d.end(in, 137, "killed by signal 9") })
 }
 
 // Restart makes a running dummy end and run again by itself, as an engine with a
 // restart policy of its own would.
 func (d *Driver) Restart(id string) error {
-	return d.hurt(id, func(in *instance) error {
+	return d.changeAndReport(id, func(in *instance) error {
 		if now := d.clock.Now(); now.After(in.Started) {
 			in.Started = now
 		} else { // a clock that stands still tells two runs apart no more
@@ -245,14 +245,14 @@ func (d *Driver) Restart(id string) error {
 
 // Readdress gives a running dummy another address.
 func (d *Driver) Readdress(id, address string) error {
-	return d.hurt(id, func(in *instance) error {
+	return d.changeAndReport(id, func(in *instance) error {
 		in.Addresses = []string{address}
 		return d.world.put(in)
 	})
 }
 
-// hurt changes a running dummy from outside, and tells.
-func (d *Driver) hurt(id string, change func(*instance) error) error {
+// changeAndReport changes a running dummy from outside, and tells.
+func (d *Driver) changeAndReport(id string, change func(*instance) error) error {
 	d.world.mu.Lock()
 	in := d.world.instances[id]
 	if in == nil || !in.Running {
@@ -263,9 +263,9 @@ func (d *Driver) hurt(id string, change func(*instance) error) error {
 		return errNotRunning
 	}
 	err := change(in)
-	o, tell := in.observe(id), d.tell
+	o, report := in.observe(id), d.report
 	d.world.mu.Unlock()
-	tell(driver.Event{Kind: driver.InstanceChanged, Instance: o})
+	report(driver.Event{Kind: driver.InstanceChanged, Instance: o})
 	return err
 }
 
@@ -273,15 +273,15 @@ func (d *Driver) hurt(id string, change func(*instance) error) error {
 // changes is not told, until the returned function brings it back.
 func (d *Driver) LoseEngine(reason string) (restore func()) {
 	d.world.mu.Lock()
-	tell := d.tell
-	d.lost, d.tell = errors.New(reason), func(driver.Event) {}
+	report := d.report
+	d.lost, d.report = errors.New(reason), func(driver.Event) {}
 	d.world.mu.Unlock()
-	tell(driver.Event{Kind: driver.EngineLost, Reason: reason})
+	report(driver.Event{Kind: driver.EngineLost, Reason: reason})
 	return func() {
 		d.world.mu.Lock()
-		d.lost, d.tell = nil, tell
+		d.lost, d.report = nil, report
 		d.world.mu.Unlock()
-		tell(driver.Event{Kind: driver.EngineBack})
+		report(driver.Event{Kind: driver.EngineBack})
 	}
 }
 
@@ -289,7 +289,7 @@ func (d *Driver) LoseEngine(reason string) (restore func()) {
 func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	if err := d.refuses(ctx); err != nil {
+	if err := d.whyRefused(ctx); err != nil {
 		return mariposa.Usage{}, err
 	}
 	if in := d.world.instances[id]; in == nil || !in.Running {
@@ -306,7 +306,7 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	w := d.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := d.refuses(ctx); err != nil {
+	if err := d.whyRefused(ctx); err != nil {
 		return nil, err
 	}
 	list := make([]driver.Observed, 0, len(w.instances))
@@ -337,8 +337,8 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// refuses says why no operation can begin, under the mutex.
-func (d *Driver) refuses(ctx context.Context) error {
+// whyRefused says why no operation can begin, under the mutex.
+func (d *Driver) whyRefused(ctx context.Context) error {
 	switch {
 	case d.closed:
 		return errClosed

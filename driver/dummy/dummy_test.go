@@ -101,7 +101,7 @@ func TestValuesAreNeverWrittenDown(t *testing.T) {
 	if _, err := d.Start(t.Context(), i); err != nil {
 		t.Error(err)
 	}
-	if err := d.Tell(t.Context(), "a", i.Mdata.Values); err != nil {
+	if err := d.PublishValues(t.Context(), "a", i.Mdata.Values); err != nil {
 		t.Error(err)
 	}
 	if _, err := d.Stop(t.Context(), "a", 0); err != nil {
@@ -160,7 +160,7 @@ func TestPhysicalIDIsThereBeforeWaitAndFailure(t *testing.T) {
 	if passed := run(v); passed != time.Minute {
 		t.Errorf("it waited %v", passed)
 	}
-	if !r.done || !errors.Is(r.err, dummy.ErrToldToFail) || r.o.Running || r.o.PhysicalID != list[0].PhysicalID || r.o.Reason != "dummy told to fail" {
+	if !r.done || !errors.Is(r.err, dummy.ErrConfiguredToFail) || r.o.Running || r.o.PhysicalID != list[0].PhysicalID || r.o.Reason != "dummy told to fail" {
 		t.Errorf("%+v", r)
 	}
 	// Deleting what failed waits, and does not fail.
@@ -188,7 +188,7 @@ func TestUpdateInPlace(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r = update(mariposa.Dummy{UpdateInPlaceProp: "three", Fail: true})
-	if !errors.Is(r.err, dummy.ErrToldToFail) || !r.o.Running || r.o.PhysicalID != first.o.PhysicalID || r.o.Details["update_in_place_prop"] != "two" {
+	if !errors.Is(r.err, dummy.ErrConfiguredToFail) || !r.o.Running || r.o.PhysicalID != first.o.PhysicalID || r.o.Details["update_in_place_prop"] != "two" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -240,7 +240,7 @@ func TestIdleDummiesNeedNoGoroutine(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	for k := range n {
 		i := make1(fmt.Sprint("i", k), mariposa.Dummy{})
-		if !d.Prompt(i.ID, i.Workload) {
+		if !d.IsNonBlocking(i.ID, i.Workload) {
 			t.Fatal("a start that does not wait is not called prompt")
 		}
 		if o, err := d.Start(t.Context(), i); err != nil || !o.Running {
@@ -256,12 +256,12 @@ func TestPromptIsOnlyWhatNeverWaits(t *testing.T) {
 	v := clocktest.New()
 	d := dummy.New(dummy.NewWorld(1), v)
 	now, later := make1("a", mariposa.Dummy{}).Workload, make1("a", mariposa.Dummy{MaxWait: time.Second}).Workload
-	if !d.Prompt("a", now) || d.Prompt("a", later) || !d.Prompt("a", nil) {
+	if !d.IsNonBlocking("a", now) || d.IsNonBlocking("a", later) || !d.IsNonBlocking("a", nil) {
 		t.Error("of what there is not, the workload decides")
 	}
 	start(d, v, make1("a", mariposa.Dummy{Wait: time.Second}))
 	run(v)
-	if d.Prompt("a", now) || d.Prompt("a", nil) {
+	if d.IsNonBlocking("a", now) || d.IsNonBlocking("a", nil) {
 		t.Error("it waits before it is removed, whatever it is to become")
 	}
 }

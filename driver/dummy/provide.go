@@ -15,7 +15,7 @@ var (
 // once, with two reports. It is forgotten with the program.
 func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
 	d.world.mu.Lock()
-	err, known := d.refuses(ctx), d.world.images[image]
+	err, known := d.whyRefused(ctx), d.world.images[image]
 	if err == nil {
 		d.world.images[image] = true
 	}
@@ -32,21 +32,21 @@ const imageSize = 1 << 20
 
 // Provide has nothing to make: a dummy's volume is a record and nothing else.
 func (d *Driver) Provide(ctx context.Context, _ driver.Resource) (string, error) {
-	return "", d.mayAct(ctx)
+	return "", d.checkUsable(ctx)
 }
 
 // Withdraw has nothing to take away.
 func (d *Driver) Withdraw(ctx context.Context, _ driver.Resource) error {
-	return d.mayAct(ctx)
+	return d.checkUsable(ctx)
 }
 
 // Provided finds nothing: there is nothing to find.
 func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
-	return nil, d.mayAct(ctx)
+	return nil, d.checkUsable(ctx)
 }
 
-func (d *Driver) mayAct(ctx context.Context) error {
+func (d *Driver) checkUsable(ctx context.Context) error {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	return d.refuses(ctx)
+	return d.whyRefused(ctx)
 }

@@ -64,21 +64,21 @@ func (w *World) Changes() int {
 
 // instance is one dummy, as it is kept and as it is written down.
 type instance struct {
-	ID        string         `json:"id"`
-	Labels    driver.Labels  `json:"labels"`
-	Name      string         `json:"name,omitempty"`
-	Project   string         `json:"project,omitempty"`
-	Physical  string         `json:"physical_id"`
-	Addresses []string       `json:"addresses,omitempty"`
-	Running   bool           `json:"running,omitempty"`
-	Started   time.Time      `json:"started,omitzero"`
-	Finished  time.Time      `json:"finished,omitzero"`
-	Exit      *int           `json:"exit_code,omitempty"`
-	Reason    string         `json:"reason,omitempty"`
-	Attempt   uint64         `json:"attempt"` // operations so far; each waits its own time
-	Bounces   int            `json:"bounces,omitempty"`
-	Knobs     mariposa.Dummy `json:"dummy"`
-	Gone      bool           `json:"gone,omitempty"` // in the journal: removed
+	ID             string         `json:"id"`
+	Labels         driver.Labels  `json:"labels"`
+	Name           string         `json:"name,omitempty"`
+	Project        string         `json:"project,omitempty"`
+	Physical       string         `json:"physical_id"`
+	Addresses      []string       `json:"addresses,omitempty"`
+	Running        bool           `json:"running,omitempty"`
+	Started        time.Time      `json:"started,omitzero"`
+	Finished       time.Time      `json:"finished,omitzero"`
+	Exit           *int           `json:"exit_code,omitempty"`
+	Reason         string         `json:"reason,omitempty"`
+	Attempt        uint64         `json:"attempt"` // operations so far; each waits its own time
+	ManualRestarts int            `json:"bounces,omitempty"`
+	Knobs          mariposa.Dummy `json:"dummy"`
+	Gone           bool           `json:"gone,omitempty"` // in the journal: removed
 
 	values []mariposa.Variable // in memory only: they may be secret
 }
@@ -90,7 +90,7 @@ func (in *instance) observe(id string) driver.Observed {
 	}
 	o := driver.Observed{
 		ID: in.ID, Labels: in.Labels, Name: in.Name, Project: in.Project, Running: in.Running, PhysicalID: in.Physical, Addresses: in.Addresses,
-		Started: in.Started, Bounces: in.Bounces, Finished: in.Finished, ExitCode: in.Exit, Reason: in.Reason,
+		Started: in.Started, ManualRestarts: in.ManualRestarts, Finished: in.Finished, ExitCode: in.Exit, Reason: in.Reason,
 	}
 	if in.Knobs.UpdateInPlaceProp != "" {
 		o.Details = map[string]string{"update_in_place_prop": in.Knobs.UpdateInPlaceProp}
@@ -98,7 +98,7 @@ func (in *instance) observe(id string) driver.Observed {
 	return o
 }
 
-func knobs(i driver.Instance) mariposa.Dummy {
+func knobsOf(i driver.Instance) mariposa.Dummy {
 	if i.Workload == nil || i.Workload.Dummy == nil {
 		return mariposa.Dummy{}
 	}
@@ -107,7 +107,7 @@ func knobs(i driver.Instance) mariposa.Dummy {
 
 // make adds a dummy that does not run yet.
 func (w *World) make(i driver.Instance) *instance {
-	in := &instance{ID: i.ID, Name: i.Name, Project: i.Project, Labels: i.Labels, Physical: w.physicalID(i.ID, knobs(i).NameLen)}
+	in := &instance{ID: i.ID, Name: i.Name, Project: i.Project, Labels: i.Labels, Physical: w.physicalID(i.ID, knobsOf(i).NameLen)}
 	in.Addresses = w.addresses(i)
 	w.instances[i.ID] = in
 	w.changes++

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a shim may take for what needs no waiting of its own.
-const patience = 5 * time.Second
+// shimTimeout is how long a shim may take for what needs no waiting of its own.
+const shimTimeout = 5 * time.Second
 
 // The reasons of ends that no shim has written down.
 const (
@@ -68,15 +68,15 @@ func (d *Driver) adopt(id string) error {
 	}
 	if lock != nil { // no shim: it has ended, one way or another
 		defer lock.Close()
-		d.settleDead(e)
+		d.recordDeadEnd(e)
 	}
-	d.enlist(e)
+	d.addEntry(e)
 	return nil
 }
 
-// enlist makes an instance known that was found.
-func (d *Driver) enlist(e *entry) {
-	d.see(e)
+// addEntry makes an instance known that was found.
+func (d *Driver) addEntry(e *entry) {
+	d.refreshObserved(e)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.entries[e.id] = e
@@ -101,7 +101,7 @@ func (d *Driver) adoptDamaged(e *entry) error {
 	_ = os.Remove(filepath.Join(e.dir, stateFile))
 	_ = os.Remove(filepath.Join(e.dir, exitFile))
 	e.exit.Reason, e.folder.path = reasonDamaged, d.privatePath(e)
-	d.enlist(e)
+	d.addEntry(e)
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (d *Driver) adoptDamaged(e *entry) error {
 // lives. A shim that has just been born is waited for until it says what it
 // runs; one that says nothing for long is ended like a dead one.
 func (d *Driver) awaitShim(e *entry) (*os.File, error) {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(shimTimeout)
 	for {
 		lock, err := tryLock(filepath.Join(e.dir, lockFile))
 		if err == nil {
@@ -126,18 +126,18 @@ func (d *Driver) awaitShim(e *entry) (*os.File, error) {
 			}
 		}
 		if time.Now().After(deadline) {
-			if err := d.sweep(e); err != nil {
+			if err := d.killAll(e); err != nil {
 				return nil, err
 			}
-			deadline = time.Now().Add(patience)
+			deadline = time.Now().Add(shimTimeout)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// settleDead says how an instance ended whose shim is no more. The caller
+// recordDeadEnd says how an instance ended whose shim is no more. The caller
 // holds the directory's lock, so none can come back.
-func (d *Driver) settleDead(e *entry) {
+func (d *Driver) recordDeadEnd(e *entry) {
 	var started, ended bool
 	e.state, started = readState(e.dir, e.spec.Run)
 	e.exit, ended = readExit(e.dir, e.spec.Run)
@@ -146,26 +146,26 @@ func (d *Driver) settleDead(e *entry) {
 		return
 	}
 	if started && e.state.Boot != d.boot {
-		d.end(e, reasonRestarted)
+		d.clearAndRecordEnd(e, reasonRestarted)
 		return
 	}
 	// The shim may have died between starting the command and saying so.
-	found, _ := d.remnants(e)
+	found, _ := d.leftoverProcesses(e)
 	switch {
 	case len(found) > 0:
-		d.end(e, reasonShimKilled)
+		d.clearAndRecordEnd(e, reasonShimKilled)
 	case started:
-		d.end(e, reasonDisappeared)
+		d.clearAndRecordEnd(e, reasonDisappeared)
 	case e.exit.Reason == "": // else: how its earlier run ended still holds
 		e.exit.Reason = reasonNeverStarted
 	}
 }
 
-// end clears what is left of an instance without a shim and writes down how it
+// clearAndRecordEnd clears what is left of an instance without a shim and writes down how it
 // ended. What could not be killed is found again by the next sweep.
-func (d *Driver) end(e *entry, reason string) {
+func (d *Driver) clearAndRecordEnd(e *entry, reason string) {
 	if e.state.Boot == d.boot || e.state.Boot == "" {
-		_ = d.sweep(e)
+		_ = d.killAll(e)
 	}
 	e.live = false
 	e.exit = exit{Run: e.spec.Run, Reason: reason, At: time.Now().UTC()}
@@ -174,15 +174,15 @@ func (d *Driver) end(e *entry, reason string) {
 	}
 }
 
-// sweep kills every process of an instance, its shim included, until none is
+// killAll kills every process of an instance, its shim included, until none is
 // left, and takes its cgroups away. It waits for all that it ever found: a
 // process that was found by its session only is found by nothing once the main
 // process is dead, and may take a while to die itself.
-func (d *Driver) sweep(e *entry) error {
-	deadline := time.Now().Add(patience)
+func (d *Driver) killAll(e *entry) error {
+	deadline := time.Now().Add(shimTimeout)
 	var left []proc
 	for {
-		found, err := d.remnants(e)
+		found, err := d.leftoverProcesses(e)
 		if err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func (d *Driver) adoptStrays() error {
 			_ = unix.Close(pidfd)
 			return err
 		}
-		e.seen, e.uses = e.observe(), e.spec.Volumes
+		e.observed, e.uses = e.observe(), e.spec.Volumes
 		d.entries[id] = e
 	}
 	return nil
@@ -264,15 +264,15 @@ func (d *Driver) shimGone(e *entry, gone chan struct{}) {
 		}
 		defer e.release()
 		if e.live && e.gone == gone {
-			d.settle(e)
-			d.tell(e.seen)
+			d.handleEnd(e)
+			d.report(e.observed)
 		}
 	}()
 }
 
-// settle deals with the end of an instance whose process has just gone. The
+// handleEnd deals with the end of an instance whose process has just gone. The
 // caller holds the entry.
-func (d *Driver) settle(e *entry) {
+func (d *Driver) handleEnd(e *entry) {
 	d.exits.release(e)
 	x, ok := readExit(e.dir, e.spec.Run)
 	_, err := os.Stat(e.dir)
@@ -280,9 +280,9 @@ func (d *Driver) settle(e *entry) {
 	case ok && !e.stray:
 		e.exit, e.live = x, false
 	case isGone(err) || e.stray:
-		d.end(e, reasonLost)
+		d.clearAndRecordEnd(e, reasonLost)
 	default:
-		d.end(e, reasonShimKilled)
+		d.clearAndRecordEnd(e, reasonShimKilled)
 	}
-	d.see(e)
+	d.refreshObserved(e)
 }

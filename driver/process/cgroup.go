@@ -95,14 +95,14 @@ func (h hierarchy) makeGroup(s *spec) (g group, limits string) {
 		if err == nil {
 			set = append(set, what)
 		} else {
-			missed = append(missed, what+" ("+plainly(err)+")")
+			missed = append(missed, what+" ("+explainLimitError(err)+")")
 		}
 	}
 	stale := group{dirs: h.dirs(s.Group)}
 	_ = stale.remove()
 	memory, cpu, err := h.makeDirs(s, &g)
 	if s.Memory > 0 {
-		limit("memory "+size(s.Memory), h.limitMemory(memory, s.Memory, err))
+		limit("memory "+formatSize(s.Memory), h.limitMemory(memory, s.Memory, err))
 	}
 	if s.MilliCPU > 0 {
 		limit("cpu "+strconv.FormatFloat(float64(s.MilliCPU)/1000, 'f', -1, 64), h.limitCPU(cpu, s.MilliCPU, err))
@@ -192,8 +192,8 @@ func writeControl(dir, name, value string) error {
 	return err
 }
 
-// plainly says why a limit could not be set.
-func plainly(err error) string {
+// explainLimitError says why a limit could not be set.
+func explainLimitError(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return "the agent may not make cgroups; run it as root"
@@ -214,8 +214,8 @@ func describeLimits(set, missed []string) string {
 	return strings.Join(parts, "; ")
 }
 
-// size writes an amount of memory as people do.
-func size(bytes int64) string {
+// formatSize writes an amount of memory as people do.
+func formatSize(bytes int64) string {
 	for _, u := range []struct {
 		name string
 		unit int64
@@ -253,10 +253,10 @@ func (g group) existing() group {
 	return g
 }
 
-// evict kills what is in the groups: commands that people run inside an instance
+// killMembers kills what is in the groups: commands that people run inside an instance
 // are no children of its supervisor, and end with it all the same. The supervisor
 // itself may be among them for a moment: the thread that put the command there.
-func (g group) evict() {
+func (g group) killMembers() {
 	for _, pid := range g.pids() {
 		if p, ok := readProc(pid); ok && pid != os.Getpid() {
 			p.kill(unix.SIGKILL)

@@ -184,7 +184,7 @@ func TestARestartCountsOnceItHasComeUp(t *testing.T) {
 			startHelper(t, root, id, runsOnce...).awaitDeath(t)
 			a = open(t, process.Options{Root: root})
 			o, _ := a.find(t, id)
-			if o.Running != c.runs || (o.Bounces == 1) != c.runs || o.Started.Equal(before.Started) == c.runs {
+			if o.Running != c.runs || (o.ManualRestarts == 1) != c.runs || o.Started.Equal(before.Started) == c.runs {
 				t.Errorf("found %+v, was %+v", o, before)
 			}
 		})

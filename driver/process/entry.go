@@ -26,9 +26,9 @@ type entry struct {
 	pidfd int           // of the shim, or of a stray's oldest process; -1: none
 	gone  chan struct{} // closed once that process has ended
 
-	seen   driver.Observed // the zero value: no such instance yet
-	uses   []string        // where the volumes are that it was given. Guarded and renewed like seen
-	inside *inside         // what a command inside it needs to know; nil: it does not run. Guarded and renewed like seen
+	observed    driver.Observed // the zero value: no such instance yet
+	uses        []string        // where the volumes are that it was given. Guarded and renewed like seen
+	execContext *execContext    // what a command inside it needs to know; nil: it does not run. Guarded and renewed like seen
 }
 
 func newEntry(id, dir string) *entry {
@@ -37,29 +37,29 @@ func newEntry(id, dir string) *entry {
 
 func (e *entry) release() { <-e.op }
 
-// see renews what others are told of an instance.
-func (d *Driver) see(e *entry) {
+// refreshObserved renews what others are told of an instance.
+func (d *Driver) refreshObserved(e *entry) {
 	o := e.observe()
-	var in *inside
+	var in *execContext
 	if e.live && !e.stray {
-		in = &inside{dir: e.dir, private: e.spec.Private, ports: e.spec.Ports, group: d.groupOf(e.id).existing(), main: proc{pid: e.state.PID, start: e.state.Start}, gone: e.gone}
+		in = &execContext{dir: e.dir, private: e.spec.Private, ports: e.spec.Ports, group: d.groupOf(e.id).existing(), main: proc{pid: e.state.PID, start: e.state.Start}, gone: e.gone}
 	}
 	d.mu.Lock()
-	e.seen, e.inside, e.uses = o, in, e.spec.Volumes
+	e.observed, e.execContext, e.uses = o, in, e.spec.Volumes
 	d.mu.Unlock()
 }
 
 func (e *entry) observe() driver.Observed {
 	o := driver.Observed{
-		ID:        e.id,
-		Labels:    e.spec.Labels,
-		Name:      e.spec.Name,
-		Project:   e.spec.Project,
-		Running:   e.live,
-		Started:   e.state.Started,
-		Bounces:   e.state.Bounces,
-		Addresses: e.spec.addresses(),
-		Details:   e.details(),
+		ID:             e.id,
+		Labels:         e.spec.Labels,
+		Name:           e.spec.Name,
+		Project:        e.spec.Project,
+		Running:        e.live,
+		Started:        e.state.Started,
+		ManualRestarts: e.state.ManualRestarts,
+		Addresses:      e.spec.addresses(),
+		Details:        e.details(),
 	}
 	if e.state.PID != 0 {
 		o.PhysicalID = strconv.Itoa(e.state.PID) + "-" + strconv.FormatUint(e.state.Start, 10)

@@ -51,10 +51,10 @@ func (d *Driver) environment(i driver.Instance, dir, private string, ports []por
 		e.set(v.Name, v.Value)
 	}
 	for _, v := range i.Volumes {
-		e.set(variable(envVolume, v.Name), v.Source)
+		e.set(variableName(envVolume, v.Name), v.Source)
 	}
 	for _, n := range i.Networks {
-		e.set(variable(envNetwork, n.Name), n.Source)
+		e.set(variableName(envNetwork, n.Name), n.Source)
 	}
 	e.set(envFiles, filepath.Join(private, filesDir))
 	e.set(envMdataFile, filepath.Join(private, mdataFile))

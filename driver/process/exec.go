@@ -21,8 +21,8 @@ import (
 
 var _ driver.Execer = (*Driver)(nil)
 
-// inside is what a command needs to know to run inside an instance.
-type inside struct {
+// execContext is what a command needs to know to run inside an instance.
+type execContext struct {
 	dir     string
 	private string
 	ports   []port
@@ -33,7 +33,7 @@ type inside struct {
 
 // ended reports whether the instance is over. Its own command goes first, then
 // what runs inside, then its supervisor.
-func (in *inside) ended() bool {
+func (in *execContext) ended() bool {
 	main, alive := readProc(in.main.pid)
 	return isClosed(in.gone) || !alive || main.start != in.main.start
 }
@@ -76,26 +76,26 @@ func checkExec(i driver.Instance, o driver.ExecOptions) error {
 
 // session is a command inside an instance, seen from the agent.
 type session struct {
-	d     *Driver
-	leave func() // called once the supervisor is gone
-	shim  *os.Process
-	word  *os.File // what the supervisor reports
-	line  *os.File // closed, it ends the command; a byte through it is a signal
-	in    *os.File
-	out   *output
-	errs  *output // nil with a terminal, where in and out are one
-	tty   bool
-	label string
-	main  proc // the command
+	d       *Driver
+	leave   func() // called once the supervisor is gone
+	shim    *os.Process
+	reports *os.File // what the supervisor reports
+	control *os.File // closed, it ends the command; a byte through it is a signal
+	in      *os.File
+	out     *output
+	errs    *output // nil with a terminal, where in and out are one
+	tty     bool
+	label   string
+	main    proc // the command
 
-	shut sync.Once
-	done chan struct{} // closed once the supervisor is gone
-	code int
-	err  error
+	closeOnce sync.Once
+	done      chan struct{} // closed once the supervisor is gone
+	code      int
+	err       error
 }
 
 // start starts the supervisor and waits until it has started the command.
-func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOptions, in *inside) error {
+func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOptions, in *execContext) error {
 	theirs, err := s.streams(o.Terminal)
 	defer closeAll(theirs)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 		}
 	}
 	env.set(envExec, s.label)
-	told, err := tellOrders(execOrders{
+	told, err := writeOrders(execOrders{
 		orders: orders{Argv: o.Command, Env: env}, Dir: filepath.Join(in.dir, workDir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
 	})
 	if err != nil {
@@ -116,11 +116,11 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 	}
 	defer told.Close()
 	if err := s.spawn(i.ID, theirs, told); err != nil {
-		closeAll([]*os.File{s.word})
+		closeAll([]*os.File{s.reports})
 		return fmt.Errorf("cannot start the supervisor: %w", err)
 	}
 	closeAll(theirs)
-	return s.await(ctx, in)
+	return s.awaitStart(ctx, in)
 }
 
 // streams opens what the command reads and writes; theirs are its own ends.
@@ -152,38 +152,38 @@ func (s *session) streams(size *driver.Size) (theirs []*os.File, err error) {
 
 // spawn starts the supervisor in a session of its own, with an environment made
 // from nothing, as the instance's own supervisor has.
-func (s *session) spawn(id string, theirs []*os.File, told *os.File) error {
+func (s *session) spawn(id string, theirs []*os.File, ordersFile *os.File) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer null.Close()
-	word, theirWord, err := pipe(true)
+	reports, theirReports, err := pipe(true)
 	if err != nil {
 		return err
 	}
-	s.word = word
-	defer theirWord.Close()
-	theirLine, line, err := pipe(false)
+	s.reports = reports
+	defer theirReports.Close()
+	theirControl, line, err := pipe(false)
 	if err != nil {
 		return err
 	}
-	s.line = line
-	defer theirLine.Close()
-	s.shim, err = os.StartProcess(s.d.ownExecutable(), []string{"mariposa", "shim", execWord}, &os.ProcAttr{
+	s.control = line
+	defer theirControl.Close()
+	s.shim, err = os.StartProcess(s.d.ownExecutable(), []string{"mariposa", "shim", execArgument}, &os.ProcAttr{
 		Dir: "/", Env: []string{envRoot + "=" + s.d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
-		Files: append([]*os.File{null, null, null}, append(theirs, theirWord, told, theirLine)...),
+		Files: append([]*os.File{null, null, null}, append(theirs, theirReports, ordersFile, theirControl)...),
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	return err
 }
 
-// await waits for the supervisor's first word, and then lets it be watched.
-func (s *session) await(ctx context.Context, in *inside) error {
-	words := json.NewDecoder(s.word)
+// awaitStart waits for the supervisor's first word, and then lets it be watched.
+func (s *session) awaitStart(ctx context.Context, in *execContext) error {
+	decoder := json.NewDecoder(s.reports)
 	unhook := context.AfterFunc(ctx, func() { _ = s.Close() })
 	var first execReport
-	err := words.Decode(&first)
+	err := decoder.Decode(&first)
 	if err != nil || first.Error != "" {
 		unhook()
 		s.reap(err == nil)
@@ -203,7 +203,7 @@ func (s *session) await(ctx context.Context, in *inside) error {
 		defer s.leave()
 		defer unhook()
 		var last execReport
-		lost := words.Decode(&last)
+		lost := decoder.Decode(&last)
 		s.reap(lost == nil)
 		if lost != nil {
 			s.code, s.err = -1, errors.New("its supervisor was killed")
@@ -224,30 +224,30 @@ func (s *session) await(ctx context.Context, in *inside) error {
 		case <-over:
 			return
 		}
-		_ = s.line.Close() // what was written can still be read
+		_ = s.control.Close() // what was written can still be read
 	}()
 	return nil
 }
 
 // reap waits for the supervisor's end. One that has not told how its command
 // ended was killed, and what it has left behind is ended here.
-func (s *session) reap(told bool) {
+func (s *session) reap(decoder bool) {
 	_, _ = s.shim.Wait() // how it ended does not matter: its reports do
-	_ = s.word.Close()
-	if !told {
-		s.sweep()
+	_ = s.reports.Close()
+	if !decoder {
+		s.killAll()
 	}
 }
 
-// sweep kills the command, its process group and whoever carries its label, until
+// killAll kills the command, its process group and whoever carries its label, until
 // two looks in a row find nobody: a process shows no label while it becomes
 // another program.
-func (s *session) sweep() {
+func (s *session) killAll() {
 	if main, ok := readProc(s.main.pid); ok && main.start == s.main.start {
 		_ = unix.Kill(-main.pid, unix.SIGKILL) // it lives, so the number means its own group
 	}
 	s.main.kill(unix.SIGKILL)
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(shimTimeout)
 	for nobody := 0; nobody < 2 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		nobody++
 		all, _ := findLabelled(s.d.root) // whoever cannot be seen now ends with the instance
@@ -304,7 +304,7 @@ func (s *session) Signal(n syscall.Signal) error {
 	if n <= 0 || n > 64 {
 		return fmt.Errorf("there is no signal %d", n)
 	}
-	_, err := s.line.Write([]byte{byte(n)})
+	_, err := s.control.Write([]byte{byte(n)})
 	return err
 }
 
@@ -314,8 +314,8 @@ func (s *session) Wait() (int, error) {
 }
 
 func (s *session) Close() error {
-	s.shut.Do(func() {
-		files := []*os.File{s.line, s.in}
+	s.closeOnce.Do(func() {
+		files := []*os.File{s.control, s.in}
 		for _, o := range []*output{s.out, s.errs} {
 			if o != nil {
 				files = append(files, o.file)

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// execWord is how the supervisor of a command inside an instance is started:
+// execArgument is how the supervisor of a command inside an instance is started:
 // `mariposa shim exec`.
-const execWord = "exec"
+const execArgument = "exec"
 
 // The files that it finds open; 3 to 5 are the command's own.
 const (
 	execStreamsFD = 3
 	execReportFD  = 6
 	execOrdersFD  = 7
-	execLineFD    = 8
+	execControlFD = 8
 )
 
 // execOrders are what it is told, in memory alone.
@@ -46,7 +46,7 @@ type execReport struct {
 // that come over the line; when the line is cut, because whoever held it is gone,
 // it kills the command and everything that came of it.
 func execMain() int {
-	for fd := execStreamsFD; fd <= execLineFD; fd++ {
+	for fd := execStreamsFD; fd <= execControlFD; fd++ {
 		unix.CloseOnExec(fd)
 	}
 	var o execOrders
@@ -56,25 +56,25 @@ func execMain() int {
 		return 2
 	}
 	_ = told.Close()
-	closeInherited(execLineFD)
-	word := json.NewEncoder(os.NewFile(execReportFD, "report"))
+	closeInherited(execControlFD)
+	reports := json.NewEncoder(os.NewFile(execReportFD, "report"))
 	s := shim{deaths: make(chan os.Signal, 1)}
 	ossignal.Notify(s.deaths, unix.SIGCHLD)
 	// The line says when it is over. Signals that are caught here, not ignored, are
 	// as they should be for the command.
 	ossignal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGUSR1)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		_ = word.Encode(execReport{Error: "cannot supervise: " + err.Error()})
+		_ = reports.Encode(execReport{Error: "cannot supervise: " + err.Error()})
 		return 1
 	}
 	command, err := s.run(&o)
 	if err != nil {
-		_ = word.Encode(execReport{Error: err.Error(), Command: command})
+		_ = reports.Encode(execReport{Error: err.Error(), Command: command})
 		return 1
 	}
-	_ = word.Encode(execReport{PID: s.child, Start: startOf(s.child)}) // nobody listens when the agent has been killed; then the line is cut, too
-	s.attend(os.NewFile(execLineFD, "line"))
-	_ = word.Encode(execReport{Code: s.exitCode()})
+	_ = reports.Encode(execReport{PID: s.child, Start: startOf(s.child)}) // nobody listens when the agent has been killed; then the line is cut, too
+	s.watchControl(os.NewFile(execControlFD, "line"))
+	_ = reports.Encode(execReport{Code: s.exitCode()})
 	return 0
 }
 
@@ -102,13 +102,13 @@ func (s *shim) run(o *execOrders) (bool, error) {
 	return false, err
 }
 
-// attend waits for the end of the command, or of the line.
-func (s *shim) attend(line *os.File) {
+// watchControl waits for the end of the command, or of the line.
+func (s *shim) watchControl(control *os.File) {
 	orders := make(chan unix.Signal)
 	go func() { // ends with the program
 		defer close(orders)
 		for b := make([]byte, 1); ; {
-			if n, err := line.Read(b); n == 0 || err != nil {
+			if n, err := control.Read(b); n == 0 || err != nil {
 				return
 			}
 			orders <- unix.Signal(b[0])
@@ -119,13 +119,13 @@ func (s *shim) attend(line *os.File) {
 		case sig, more := <-orders:
 			if !more {
 				_ = unix.Kill(-s.child, unix.SIGKILL)
-				s.clear()
+				s.killLeftovers()
 				return
 			}
 			_ = unix.Kill(-s.child, sig)
 		case <-s.deaths:
 			if s.reap() {
-				s.clear()
+				s.killLeftovers()
 				return
 			}
 		}

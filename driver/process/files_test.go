@@ -315,14 +315,14 @@ func TestTheMemoryBeingClearedAwayIsNoEnd(t *testing.T) {
 		t.Errorf("a new one has %q (%v)", b, err)
 	}
 	a.tell(t, id, "k", "v")
-	if got, err := a.Told(t.Context(), id); err != nil || !slices.Equal(got, vars("k", "v")) {
+	if got, err := a.PublishedValues(t.Context(), id); err != nil || !slices.Equal(got, vars("k", "v")) {
 		t.Errorf("the old one was told %v (%v)", got, err)
 	}
 }
 
 func (a *agent) tell(t *testing.T, id string, pairs ...string) {
 	t.Helper()
-	if err := a.Tell(within(t), id, vars(pairs...)); err != nil {
+	if err := a.PublishValues(within(t), id, vars(pairs...)); err != nil {
 		t.Errorf("Tell: %v", err)
 	}
 }

@@ -107,10 +107,10 @@ func writePrivate(path string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// tell replaces the values at once: a reader meets the old ones or the new ones.
+// publish replaces the values at once: a reader meets the old ones or the new ones.
 // The same values again change nothing, so that nobody who watches the file is
 // woken for no news.
-func (f *folder) tell(values []mariposa.Variable) error {
+func (f *folder) publish(values []mariposa.Variable) error {
 	b, err := encodeValues(values)
 	if err != nil {
 		return err
@@ -139,8 +139,8 @@ func (f *folder) tell(values []mariposa.Variable) error {
 	return nil
 }
 
-// told reads the values back.
-func (f *folder) told() ([]mariposa.Variable, error) {
+// published reads the values back.
+func (f *folder) published() ([]mariposa.Variable, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path == "" {

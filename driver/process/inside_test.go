@@ -55,7 +55,7 @@ func TestLimitsOfVersion2(t *testing.T) {
 func TestSizeReadsAsPeopleWriteIt(t *testing.T) {
 	t.Parallel()
 	for bytes, want := range map[int64]string{64 << 20: "64 MiB", 2 << 30: "2 GiB", 1536 << 20: "1536 MiB", 1000: "1000 bytes"} {
-		if got := size(bytes); got != want {
+		if got := formatSize(bytes); got != want {
 			t.Errorf("%d is %q, want %q", bytes, got, want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestSizeReadsAsPeopleWriteIt(t *testing.T) {
 func TestFollowingAcrossRotations(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
-	log, err := openRotating(path, 100, 3)
+	log, err := openRotatingLog(path, 100, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // Logs reads what an instance has written to its standard output and error,
 // across rotations.
 func (d *Driver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
-	e, _, err := d.known(id)
+	e, _, err := d.findEntry(id)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ type logReader struct {
 }
 
 func (r *logReader) open(o driver.LogOptions) {
-	r.follow, r.files = o.Follow, r.newer(nil)
+	r.follow, r.files = o.Follow, r.nextFile(nil)
 	if o.Tail >= 0 {
 		r.skipTo(o.Tail)
 	}
@@ -63,7 +63,7 @@ func (r *logReader) skipTo(lines int) {
 			}
 		}
 		var at int64
-		if ends, at = backOver(f, size, ends); ends == 0 {
+		if ends, at = findLineStart(f, size, ends); ends == 0 {
 			_, _ = f.Seek(at, io.SeekStart)
 			closeAll(r.files[:n])
 			r.files = r.files[n:]
@@ -73,9 +73,9 @@ func (r *logReader) skipTo(lines int) {
 	}
 }
 
-// backOver goes back over so many line ends from the end of a file, and says
+// findLineStart goes back over so many line ends from the end of a file, and says
 // how many were lacking and where it stopped: behind the last one it met.
-func backOver(f *os.File, size int64, ends int) (lacking int, at int64) {
+func findLineStart(f *os.File, size int64, ends int) (lacking int, at int64) {
 	if ends == 0 {
 		return 0, size
 	}
@@ -146,7 +146,7 @@ func (r *logReader) readNow(p []byte) (int, error) {
 		if last && r.follow {
 			// Looked for before reading: what comes after a rotation that we
 			// have seen goes to the newer file, so this one is then complete.
-			newer = r.newer(r.files[0])
+			newer = r.nextFile(r.files[0])
 		}
 		n, err := r.files[0].Read(p)
 		if n > 0 || !errors.Is(err, io.EOF) {
@@ -161,8 +161,8 @@ func (r *logReader) readNow(p []byte) (int, error) {
 	}
 }
 
-// newer opens what has come after a file, or for nil all there is, the oldest first.
-func (r *logReader) newer(f *os.File) []*os.File {
+// nextFile opens what has come after a file, or for nil all there is, the oldest first.
+func (r *logReader) nextFile(f *os.File) []*os.File {
 	var list []*os.File
 	// The newest first: a rotation in between then shows one file twice, which
 	// is noticed, rather than hiding one.

@@ -51,7 +51,7 @@ func agentMain(args []string) int {
 	}
 	d.Watch(func(driver.Event) {})
 	i := instance(args[1], args[2:]...)
-	i.Bounces = 1
+	i.ManualRestarts = 1
 	o, err := d.Start(context.Background(), i)
 	if err != nil {
 		o.Reason = err.Error()

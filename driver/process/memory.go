@@ -73,20 +73,20 @@ func inMemory(dir string) bool {
 		return false
 	}
 	info, err := os.Stat(dir)
-	return err == nil && (owner(info) == 0 || owner(info) == os.Geteuid())
+	return err == nil && (ownerOf(info) == 0 || ownerOf(info) == os.Geteuid())
 }
 
 // ownDirectory makes a directory for ourselves alone, or finds it to be just that.
 func ownDirectory(dir string) bool {
 	_ = os.Mkdir(dir, 0o700) // it may be there; what counts is what is found
 	info, err := os.Lstat(dir)
-	if err != nil || !info.IsDir() || owner(info) != os.Geteuid() {
+	if err != nil || !info.IsDir() || ownerOf(info) != os.Geteuid() {
 		return false
 	}
 	return info.Mode().Perm() == 0o700 || os.Chmod(dir, 0o700) == nil
 }
 
-func owner(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 // privatePath is where an instance's private folder belongs.
 func (d *Driver) privatePath(e *entry) string {

@@ -163,10 +163,10 @@ func parseLabels(root string, env []string) (labelled, bool) {
 	return l, ours && l.id != ""
 }
 
-// remnants finds every process of an instance by all the ways there are: its
+// leftoverProcesses finds every process of an instance by all the ways there are: its
 // main process and that one's session, its label, its cgroups. The main
 // process of a directory that was copied here is the original's, not ours.
-func (d *Driver) remnants(e *entry) ([]proc, error) {
+func (d *Driver) leftoverProcesses(e *entry) ([]proc, error) {
 	var list []proc
 	main, alive := readProc(e.state.PID)
 	alive = alive && (e.spec.Root == d.root || e.stray) && e.state.Boot == d.boot && main.start == e.state.Start

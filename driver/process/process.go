@@ -62,12 +62,12 @@ type Driver struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // operations in flight
 
-	mu      sync.Mutex
-	entries map[string]*entry
-	ports   map[int]string // given to which instance
-	report  func(driver.Event)
-	early   []driver.Event // told before anyone watched
-	closed  bool
+	mu          sync.Mutex
+	entries     map[string]*entry
+	ports       map[int]string // given to which instance
+	reportEvent func(driver.Event)
+	unreported  []driver.Event // told before anyone watched
+	closed      bool
 }
 
 // New opens a root and finds again what runs or has ended there. Only one
@@ -138,21 +138,21 @@ func (d *Driver) Capabilities() mariposa.Capabilities {
 // of. There is no engine that could be lost.
 func (d *Driver) Watch(report func(driver.Event)) {
 	d.mu.Lock()
-	d.report = report
-	early := d.early
-	d.early = nil
+	d.reportEvent = report
+	early := d.unreported
+	d.unreported = nil
 	d.mu.Unlock()
 	for _, e := range early {
 		report(e)
 	}
 }
 
-func (d *Driver) tell(o driver.Observed) {
+func (d *Driver) report(o driver.Observed) {
 	e := driver.Event{Kind: driver.InstanceChanged, Instance: o}
 	d.mu.Lock()
-	report := d.report
+	report := d.reportEvent
 	if report == nil {
-		d.early = append(d.early, e)
+		d.unreported = append(d.unreported, e)
 	}
 	d.mu.Unlock()
 	if report != nil {
@@ -176,8 +176,8 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	}
 	list := make([]driver.Observed, 0, len(d.entries))
 	for _, e := range d.entries {
-		if e.seen.ID != "" {
-			list = append(list, e.seen)
+		if e.observed.ID != "" {
+			list = append(list, e.observed)
 		}
 	}
 	slices.SortFunc(list, func(a, b driver.Observed) int { return strings.Compare(a.ID, b.ID) })
@@ -187,7 +187,7 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 // Update has nothing it could change in a running process: the same workload
 // is reported as it is, other limits are refused.
 func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed, error) {
-	if _, _, err := d.known(i.ID); err != nil {
+	if _, _, err := d.findEntry(i.ID); err != nil {
 		return driver.Observed{ID: i.ID}, err
 	}
 	return d.operate(ctx, i.ID, func(_ context.Context, e *entry) error {
@@ -231,7 +231,7 @@ func (d *Driver) operate(ctx context.Context, id string, work func(context.Conte
 	}
 	defer e.release()
 	err = work(ctx, e)
-	o := e.seen
+	o := e.observed
 	o.ID = id
 	d.dropUnused(e)
 	return o, err
@@ -286,7 +286,7 @@ func (d *Driver) acquire(ctx context.Context, id string) (*entry, error) {
 func (d *Driver) dropUnused(e *entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if e.seen.ID == "" && d.entries[e.id] == e {
+	if e.observed.ID == "" && d.entries[e.id] == e {
 		delete(d.entries, e.id)
 		d.freePorts(e.id)
 	}

@@ -36,22 +36,22 @@ const (
 // spec is what is written down of an instance: all that a shim needs to know but
 // the command and its environment, which may hold secrets.
 type spec struct {
-	ID       string        `json:"id"`
-	Name     string        `json:"name,omitempty"`
-	Project  string        `json:"project,omitempty"`
-	Root     string        `json:"root"` // where the instance was made; a copy of the directory is not it
-	Labels   driver.Labels `json:"labels"`
-	Run      int           `json:"run"` // grows with every start; ties state and exit to it
-	Bounces  int           `json:"bounces,omitempty"`
-	Private  string        `json:"private"` // the folder of its files and values
-	Ports    []port        `json:"ports,omitempty"`
-	Volumes  []string      `json:"volumes,omitempty"` // where those are that it uses, and its networks
-	Memory   int64         `json:"memory,omitempty"`
-	MilliCPU int64         `json:"milli_cpu,omitempty"`
-	LogSize  int64         `json:"log_size"`
-	LogFiles int           `json:"log_files"`
-	Cgroups  hierarchy     `json:"cgroups"`
-	Group    string        `json:"group"` // the name of its cgroups
+	ID             string        `json:"id"`
+	Name           string        `json:"name,omitempty"`
+	Project        string        `json:"project,omitempty"`
+	Root           string        `json:"root"` // where the instance was made; a copy of the directory is not it
+	Labels         driver.Labels `json:"labels"`
+	Run            int           `json:"run"` // grows with every start; ties state and exit to it
+	ManualRestarts int           `json:"bounces,omitempty"`
+	Private        string        `json:"private"` // the folder of its files and values
+	Ports          []port        `json:"ports,omitempty"`
+	Volumes        []string      `json:"volumes,omitempty"` // where those are that it uses, and its networks
+	Memory         int64         `json:"memory,omitempty"`
+	MilliCPU       int64         `json:"milli_cpu,omitempty"`
+	LogSize        int64         `json:"log_size"`
+	LogFiles       int           `json:"log_files"`
+	Cgroups        hierarchy     `json:"cgroups"`
+	Group          string        `json:"group"` // the name of its cgroups
 }
 
 // orders are what a shim is told of its command, in memory alone.
@@ -68,15 +68,15 @@ type port struct {
 
 // state is what runs, with what it takes to recognise it beyond doubt.
 type state struct {
-	Run       int       `json:"run"`
-	Boot      string    `json:"boot"`
-	Shim      int       `json:"shim"`
-	ShimStart uint64    `json:"shim_start"`
-	PID       int       `json:"pid"`
-	Start     uint64    `json:"start"`
-	Started   time.Time `json:"started"`
-	Bounces   int       `json:"bounces,omitempty"`
-	Limits    string    `json:"limits,omitempty"`
+	Run            int       `json:"run"`
+	Boot           string    `json:"boot"`
+	Shim           int       `json:"shim"`
+	ShimStart      uint64    `json:"shim_start"`
+	PID            int       `json:"pid"`
+	Start          uint64    `json:"start"`
+	Started        time.Time `json:"started"`
+	ManualRestarts int       `json:"bounces,omitempty"`
+	Limits         string    `json:"limits,omitempty"`
 }
 
 // exit is how a run ended.

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// rotating appends to a log and, when it is full, moves it to log.1, log.1 to
+// rotatingLog appends to a log and, when it is full, moves it to log.1, log.1 to
 // log.2 and so on; the oldest goes.
-type rotating struct {
+type rotatingLog struct {
 	path string
 	max  int64
 	keep int // files in all
@@ -15,12 +15,12 @@ type rotating struct {
 	size int64
 }
 
-func openRotating(path string, max int64, keep int) (*rotating, error) {
-	r := &rotating{path: path, max: max, keep: keep}
+func openRotatingLog(path string, max int64, keep int) (*rotatingLog, error) {
+	r := &rotatingLog{path: path, max: max, keep: keep}
 	return r, r.open()
 }
 
-func (r *rotating) open() error {
+func (r *rotatingLog) open() error {
 	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (r *rotating) open() error {
 	return nil
 }
 
-func (r *rotating) Write(p []byte) (int, error) {
+func (r *rotatingLog) Write(p []byte) (int, error) {
 	if r.size > 0 && r.size+int64(len(p)) > r.max {
 		if err := r.rotate(); err != nil {
 			return 0, err
@@ -45,7 +45,7 @@ func (r *rotating) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (r *rotating) rotate() error {
+func (r *rotatingLog) rotate() error {
 	if r.keep < 2 {
 		r.size = 0
 		return r.file.Truncate(0)

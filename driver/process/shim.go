@@ -20,7 +20,7 @@ import (
 // goroutine, plus one that copies the log. With the word exec it supervises a
 // command that somebody runs inside an instance.
 func ShimMain(args []string) int {
-	if len(args) == 1 && args[0] == execWord {
+	if len(args) == 1 && args[0] == execArgument {
 		return execMain()
 	}
 	if len(args) != 1 || !holdsLock(args[0]) {
@@ -31,7 +31,7 @@ func ShimMain(args []string) int {
 	unix.CloseOnExec(shimReportFD)
 	unix.CloseOnExec(shimOrdersFD)
 	closeInherited(shimOrdersFD)
-	s := shim{dir: args[0], boot: bootID(), word: os.NewFile(shimReportFD, "report")}
+	s := shim{dir: args[0], boot: bootID(), reports: os.NewFile(shimReportFD, "report")}
 	// Processes that lose their parent become ours, whatever session they are
 	// in, so that none outlives the instance unseen.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -66,7 +66,7 @@ type shim struct {
 	boot string
 	spec spec
 	orders
-	word *os.File // to the agent, for one report
+	reports *os.File // to the agent, for one report
 
 	group   group
 	limits  string
@@ -100,7 +100,7 @@ func (s *shim) start() error {
 	if err != nil {
 		return err
 	}
-	log, err := openRotating(filepath.Join(s.dir, logFile), s.spec.LogSize, s.spec.LogFiles)
+	log, err := openRotatingLog(filepath.Join(s.dir, logFile), s.spec.LogSize, s.spec.LogFiles)
 	if err != nil {
 		return fmt.Errorf("cannot open the log: %w", err)
 	}
@@ -124,16 +124,16 @@ func (s *shim) start() error {
 	failpoint(root, "forked")
 	s.output, s.logged = output, make(chan struct{})
 	go pump(log, output, s.logged)
-	s.say(report{State: s.note()})
+	s.sendReport(report{State: s.writeState()})
 	return nil
 }
 
-// note writes down what runs. Failing that, the instance still runs; a later
+// writeState writes down what runs. Failing that, the instance still runs; a later
 // agent then takes it for a hung start and ends it.
-func (s *shim) note() state {
+func (s *shim) writeState() state {
 	st := state{
 		Run: s.spec.Run, Boot: s.boot, Shim: os.Getpid(), PID: s.child,
-		Started: time.Now().UTC(), Bounces: s.spec.Bounces, Limits: s.limits,
+		Started: time.Now().UTC(), ManualRestarts: s.spec.ManualRestarts, Limits: s.limits,
 	}
 	st.ShimStart = startOf(st.Shim)
 	st.Start = startOf(st.PID)
@@ -152,22 +152,22 @@ func startOf(pid int) uint64 {
 	return start
 }
 
-func (s *shim) say(r report) {
+func (s *shim) sendReport(r report) {
 	b, _ := json.Marshal(r)
-	_, _ = s.word.Write(b) // nobody listens when the agent has been killed
-	_ = s.word.Close()
+	_, _ = s.reports.Write(b) // nobody listens when the agent has been killed
+	_ = s.reports.Close()
 }
 
 // refuse ends a shim whose command could not be started.
 func (s *shim) refuse(err error) int {
 	x := exit{Run: s.spec.Run, Reason: err.Error(), At: time.Now().UTC()}
 	if len(s.Argv) > 0 {
-		x.Reason = unnamed(x.Reason, s.Argv[0])
+		x.Reason = withoutName(x.Reason, s.Argv[0])
 	}
 	if s.spec.Run > 0 {
 		_ = writeJSON(filepath.Join(s.dir, exitFile), x)
 	}
-	s.say(report{Error: err.Error()})
+	s.sendReport(report{Error: err.Error()})
 	return 1
 }
 
@@ -177,17 +177,17 @@ func (s *shim) supervise() {
 	for {
 		select {
 		case sig := <-s.signals:
-			s.pass(sig)
+			s.forwardSignal(sig)
 		case <-s.deaths:
 			if s.reap() {
-				s.clear()
+				s.killLeftovers()
 				return
 			}
 		}
 	}
 }
 
-func (s *shim) pass(sig os.Signal) {
+func (s *shim) forwardSignal(sig os.Signal) {
 	switch sig {
 	case unix.SIGUSR1:
 		_ = unix.Kill(-s.child, unix.SIGKILL)
@@ -224,9 +224,9 @@ func (s *shim) reap() (ended bool) {
 	}
 }
 
-// clear kills what the command has left behind, until we have no children.
+// killLeftovers kills what the command has left behind, until we have no children.
 // Each death hands us the next generation.
-func (s *shim) clear() {
+func (s *shim) killLeftovers() {
 	for wait := 5 * time.Millisecond; s.hasChildren(); wait = min(2*wait, time.Second) {
 		self := os.Getpid()
 		_ = eachPID(func(pid int) {
@@ -257,13 +257,13 @@ func (s *shim) exitCode() int {
 
 // finish writes down how it ended, after the last of its log.
 func (s *shim) finish() {
-	_ = s.output.SetReadDeadline(time.Now().Add(patience)) // someone outside may hold the other end
+	_ = s.output.SetReadDeadline(time.Now().Add(shimTimeout)) // someone outside may hold the other end
 	<-s.logged
 	x := exit{Run: s.spec.Run, At: time.Now().UTC()}
 	oom := s.group.oomKills() > s.group.ooms
 	code := s.exitCode()
 	x.Code = &code
-	switch passed := "it passed its memory limit of " + size(s.spec.Memory); {
+	switch passed := "it passed its memory limit of " + formatSize(s.spec.Memory); {
 	case oom && s.status.Signaled() && s.status.Signal() == unix.SIGKILL:
 		x.Reason = "killed: " + passed
 	case s.status.Signaled():
@@ -273,7 +273,7 @@ func (s *shim) finish() {
 	default:
 		x.Reason = "exited with code " + strconv.Itoa(code)
 	}
-	s.group.evict()
+	s.group.killMembers()
 	_ = s.group.remove()
 	if err := writeJSON(filepath.Join(s.dir, exitFile), x); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot write how it ended:", err)

@@ -40,7 +40,7 @@ func (s *shim) fork(path string, output *os.File) (pid int, err error) {
 		_ = s.group.remove()
 		s.group = group{}
 		if s.limits != "" {
-			s.limits = "not enforced: " + plainly(err)
+			s.limits = "not enforced: " + explainLimitError(err)
 		}
 	}
 	return pid, forkErr
@@ -60,7 +60,7 @@ func (g group) fork(path string, argv []string, attr syscall.ProcAttr) (pid int,
 		return syscall.ForkExec(path, argv, &attr)
 	}
 	onOwnThread(func() {
-		if err = enter(g.dirs); err == nil {
+		if err = joinGroups(g.dirs); err == nil {
 			pid, err = syscall.ForkExec(path, argv, &attr)
 		}
 	})
@@ -87,9 +87,9 @@ func closeInherited(last int) {
 	}
 }
 
-// enter moves the calling thread into groups of version 1, which a child that
+// joinGroups moves the calling thread into groups of version 1, which a child that
 // it forks inherits. The memory of the child is its own from exec on.
-func enter(dirs []string) error {
+func joinGroups(dirs []string) error {
 	for _, dir := range dirs {
 		tid := strconv.Itoa(unix.Gettid())
 		if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte(tid), 0); err != nil {
@@ -192,9 +192,9 @@ func explain(name, path string, err error) error {
 	return fmt.Errorf("cannot run %q: %w", name, err)
 }
 
-// unnamed is a sentence about a command as it may stand on a disk: the command's
+// withoutName is a sentence about a command as it may stand on a disk: the command's
 // name is made from the manifest, and may hold a secret.
-func unnamed(sentence, command string) string {
+func withoutName(sentence, command string) string {
 	sentence = strings.ReplaceAll(sentence, strconv.Quote(command), "its command")
 	return strings.ReplaceAll(sentence, "/"+strings.TrimPrefix(command, "/"), "/…") // where it was found
 }

@@ -78,7 +78,7 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	r, err := d.launch(ctx, e, i, lock)
 	if err == nil && r.Error == "" {
 		e.state, e.live, e.stray = r.State, true, false
-		d.see(e)
+		d.refreshObserved(e)
 		return nil
 	}
 	if errors.Is(err, errClosed) {
@@ -87,7 +87,7 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if err == nil {
 		err = refusal(r.Error)
 	}
-	d.fail(e, first, err, i.Workload.Command[0])
+	d.undoStart(e, first, err, i.Workload.Command[0])
 	return err
 }
 
@@ -97,9 +97,9 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// fail clears a start of a command that came to nothing: no trace stays of a first
+// undoStart clears a start of a command that came to nothing: no trace stays of a first
 // one, and an instance that had run before says why it does not run again.
-func (d *Driver) fail(e *entry, first bool, cause error, command string) {
+func (d *Driver) undoStart(e *entry, first bool, cause error, command string) {
 	if e.gone != nil {
 		signal(e.pidfd, unix.SIGKILL)
 		<-e.gone
@@ -107,19 +107,19 @@ func (d *Driver) fail(e *entry, first bool, cause error, command string) {
 	}
 	var told refusal
 	if !errors.As(cause, &told) {
-		_ = d.sweep(e) // the shim did not say that it left nothing behind
+		_ = d.killAll(e) // the shim did not say that it left nothing behind
 	}
 	if first {
-		if err := d.discard(e); err == nil {
+		if err := d.removeTraces(e); err == nil {
 			return
 		}
 	}
 	e.exit = exit{Run: e.spec.Run, Reason: cause.Error(), At: time.Now().UTC()}
 	e.live = false
 	noted := e.exit
-	noted.Reason = unnamed(noted.Reason, command)
+	noted.Reason = withoutName(noted.Reason, command)
 	_ = writeJSON(filepath.Join(e.dir, exitFile), noted)
-	d.see(e)
+	d.refreshObserved(e)
 }
 
 // prepare writes down what the instance is and returns the directory's lock. A
@@ -132,13 +132,13 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 	}
 	s := spec{
 		ID: i.ID, Name: i.Name, Project: i.Project, Root: d.root, Labels: i.Labels, Run: e.spec.Run + 1,
-		Bounces: i.Bounces, Private: d.privatePath(e), Ports: ports, Volumes: sources(i),
+		ManualRestarts: i.ManualRestarts, Private: d.privatePath(e), Ports: ports, Volumes: sources(i),
 		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
 		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
 		Cgroups: d.hierarchy, Group: d.groupName(e.id),
 	}
 	if !first {
-		lock, err := lockWithin(filepath.Join(e.dir, lockFile), patience)
+		lock, err := lockWithin(filepath.Join(e.dir, lockFile), shimTimeout)
 		if err != nil {
 			return nil, fmt.Errorf("cannot start instance %s again: %w", e.id, err)
 		}
@@ -188,13 +188,13 @@ func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
 func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *os.File) (report, error) {
 	defer lock.Close()
 	e.gone = nil
-	if err := link(filepath.Join(e.dir, workDir), i.Volumes); err != nil {
+	if err := linkVolumes(filepath.Join(e.dir, workDir), i.Volumes); err != nil {
 		return report{}, refusal(err.Error())
 	}
 	if err := e.folder.make(e.spec.Private, i.Workload.Files, i.Mdata.Values); err != nil {
 		return report{}, refusal(err.Error())
 	}
-	told, err := tellOrders(orders{Argv: i.Workload.Command, Env: d.environment(i, e.dir, e.spec.Private, e.spec.Ports)})
+	told, err := writeOrders(orders{Argv: i.Workload.Command, Env: d.environment(i, e.dir, e.spec.Private, e.spec.Ports)})
 	if err != nil {
 		return report{}, refusal("cannot tell the supervisor what to run: " + err.Error())
 	}
@@ -222,13 +222,13 @@ func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *
 	}
 	var r report
 	if json.Unmarshal(b, &r) != nil {
-		return report{}, d.shimFailed(e)
+		return report{}, d.explainShimFailure(e)
 	}
 	return r, nil
 }
 
-// shimFailed finds words for a shim that died without any of its own.
-func (d *Driver) shimFailed(e *entry) error {
+// explainShimFailure finds words for a shim that died without any of its own.
+func (d *Driver) explainShimFailure(e *entry) error {
 	b, _ := os.ReadFile(filepath.Join(e.dir, shimLogFile))
 	if line, _, _ := strings.Cut(string(b), "\n"); line != "" {
 		return fmt.Errorf("the supervisor failed: %s", line)
@@ -243,10 +243,10 @@ const (
 	shimOrdersFD = 5
 )
 
-// tellOrders writes orders into a file that has no name and lies in memory. It is
+// writeOrders writes orders into a file that has no name and lies in memory. It is
 // whole before a shim is born, so that an agent killed at any moment never leaves
 // one with half of them.
-func tellOrders(o any) (*os.File, error) {
+func writeOrders(o any) (*os.File, error) {
 	b, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -268,7 +268,7 @@ func tellOrders(o any) (*os.File, error) {
 
 // spawn starts a shim in a session of its own. Its environment is made here
 // from nothing: the agent's may hold tokens.
-func (d *Driver) spawn(dir, id string, lock, report, told *os.File) (pidfd int, err error) {
+func (d *Driver) spawn(dir, id string, lock, report, ordersFile *os.File) (pidfd int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return -1, err
@@ -284,7 +284,7 @@ func (d *Driver) spawn(dir, id string, lock, report, told *os.File) (pidfd int, 
 		Dir: "/",
 		// One thread's worth of scheduler and an eager collector keep a shim small.
 		Env:   []string{envRoot + "=" + d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
-		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), lock.Fd(), report.Fd(), told.Fd()},
+		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), lock.Fd(), report.Fd(), ordersFile.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
 	})
 	if err != nil {

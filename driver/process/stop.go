@@ -27,7 +27,7 @@ func (d *Driver) stop(ctx context.Context, e *entry, timeout time.Duration) erro
 	if !e.live {
 		return nil
 	}
-	d.gently(e)
+	d.stopGently(e)
 	var expired <-chan time.Time
 	if timeout >= 0 {
 		timer := time.NewTimer(timeout)
@@ -41,16 +41,16 @@ func (d *Driver) stop(ctx context.Context, e *entry, timeout time.Duration) erro
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	d.settle(e)
+	d.handleEnd(e)
 	return nil
 }
 
-func (d *Driver) gently(e *entry) {
+func (d *Driver) stopGently(e *entry) {
 	if !e.stray {
 		signal(e.pidfd, signalStop)
 		return
 	}
-	left, _ := d.remnants(e)
+	left, _ := d.leftoverProcesses(e)
 	for _, p := range left {
 		p.kill(unix.SIGTERM)
 	}
@@ -60,13 +60,13 @@ func (d *Driver) gently(e *entry) {
 // its processes with it.
 func (d *Driver) force(ctx context.Context, e *entry) error {
 	if e.stray {
-		if err := d.sweep(e); err != nil {
+		if err := d.killAll(e); err != nil {
 			return err
 		}
 	} else {
 		signal(e.pidfd, signalKill)
 	}
-	hung := time.NewTimer(patience)
+	hung := time.NewTimer(shimTimeout)
 	defer hung.Stop()
 	select {
 	case <-e.gone:
@@ -74,12 +74,12 @@ func (d *Driver) force(ctx context.Context, e *entry) error {
 		return context.Cause(ctx)
 	case <-hung.C:
 		signal(e.pidfd, unix.SIGKILL)
-		if err := d.sweep(e); err != nil {
+		if err := d.killAll(e); err != nil {
 			return err
 		}
 		<-e.gone
 	}
-	d.settle(e)
+	d.handleEnd(e)
 	return nil
 }
 
@@ -91,15 +91,15 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 				return err
 			}
 		}
-		return d.discard(e)
+		return d.removeTraces(e)
 	})
 	return err
 }
 
-// discard takes every trace of an ended instance away. Its secrets go first,
+// removeTraces takes every trace of an ended instance away. Its secrets go first,
 // while its record still says where they are. Then the directory changes its
 // name: half deleted, it must not look like an instance.
-func (d *Driver) discard(e *entry) error {
+func (d *Driver) removeTraces(e *entry) error {
 	if err := e.folder.remove(); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (d *Driver) discard(e *entry) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e.seen = driver.Observed{}
+	e.observed = driver.Observed{}
 	if d.entries[e.id] == e {
 		delete(d.entries, e.id)
 	}

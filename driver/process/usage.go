@@ -28,7 +28,7 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	for _, pid := range in.group.pids() {
 		members[pid] = true
 	}
-	var sum consumption
+	var sum usageSum
 	err = eachPID(func(pid int) {
 		if b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat")); err == nil {
 			if f, start := parseStat(b); start != 0 && (members[pid] || f[3] == strconv.Itoa(in.main.pid)) {
@@ -46,9 +46,9 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	return u, nil
 }
 
-// consumption is what several processes take together, with the children that
+// usageSum is what several processes take together, with the children that
 // they have waited for.
-type consumption struct {
+type usageSum struct {
 	cpu           float64 // seconds
 	memory        int64
 	read, written int64
@@ -56,7 +56,7 @@ type consumption struct {
 }
 
 // add counts one process, by the fields of its stat from its state on.
-func (c *consumption) add(pid int, stat []string) {
+func (c *usageSum) add(pid int, stat []string) {
 	for _, ticks := range stat[11:15] { // user and system, its own and its children's
 		n, _ := strconv.ParseInt(ticks, 10, 64)
 		c.cpu += (time.Duration(n) * tick).Seconds()

@@ -26,8 +26,8 @@ const (
 // It knows no size: the file system it lies on is the limit. A network is one too:
 // its instances on this node put their sockets there.
 
-// places are the directories in which resources are, by kind.
-func (d *Driver) places() map[mariposa.Kind]string {
+// resourceDirs are the directories in which resources are, by kind.
+func (d *Driver) resourceDirs() map[mariposa.Kind]string {
 	return map[mariposa.Kind]string{mariposa.KindVolume: d.options.Volumes, mariposa.KindNetwork: d.options.Networks}
 }
 
@@ -87,7 +87,7 @@ func (d *Driver) mountedBy(path string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, e := range d.entries {
-		if e.seen.Running && slices.Contains(e.uses, path) {
+		if e.observed.Running && slices.Contains(e.uses, path) {
 			return id
 		}
 	}
@@ -100,7 +100,7 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 		return nil, err
 	}
 	var all []driver.Resource
-	for kind, place := range d.places() {
+	for kind, place := range d.resourceDirs() {
 		list, err := os.ReadDir(place)
 		if err != nil && !isGone(err) {
 			return nil, fmt.Errorf("cannot list the %ss: %w", kind, err)
@@ -116,7 +116,7 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 
 // clearResources finishes what an agent killed while it removed one has left.
 func (d *Driver) clearResources() {
-	for _, place := range d.places() {
+	for _, place := range d.resourceDirs() {
 		list, _ := os.ReadDir(place) // what cannot be read now is cleared another time
 		for _, f := range list {
 			if strings.HasPrefix(f.Name(), gonePrefix) {
@@ -127,7 +127,7 @@ func (d *Driver) clearResources() {
 }
 
 func (d *Driver) resourcePath(r driver.Resource) (string, error) {
-	place, known := d.places()[r.Kind]
+	place, known := d.resourceDirs()[r.Kind]
 	if !known {
 		return "", fmt.Errorf("a process has no %s: %w", r.Kind, driver.ErrNotSupported)
 	}
@@ -137,15 +137,15 @@ func (d *Driver) resourcePath(r driver.Resource) (string, error) {
 	return filepath.Join(place, r.ID), nil
 }
 
-// variable is the name of the variable that says where a resource is: names of
+// variableName is the name of the variable that says where a resource is: names of
 // resources have no underscore, so no two share one.
-func variable(prefix, name string) string {
+func variableName(prefix, name string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// link lets an instance find its volumes at their paths below its working folder.
+// linkVolumes lets an instance find its volumes at their paths below its working folder.
 // What the instance itself has put in the way on an earlier run is left alone.
-func link(work string, volumes []driver.Volume) error {
+func linkVolumes(work string, volumes []driver.Volume) error {
 	if len(volumes) == 0 {
 		return nil
 	}

@@ -32,7 +32,7 @@ type Scenario struct {
 	// Kept are the services whose instances are still those that the first action
 	// made, which comes to rest in that case.
 	Kept []string `yaml:"kept"`
-	// Status is how services fare in the end; converged where it does not say.
+	// Status is the status of services in the end; converged where it does not say.
 	Status map[string]mariposa.Status `yaml:"status"`
 	// Ends is how the task of the last action ends; completed where it does not say.
 	Ends mariposa.TaskState `yaml:"ends"`
@@ -131,8 +131,8 @@ func (a Action) Manifest() ([]byte, error) {
 	return text, nil
 }
 
-// Fares is how a service should fare in the end.
-func (s Scenario) Fares(service string) mariposa.Status {
+// StatusOf is the status that a service should have in the end.
+func (s Scenario) StatusOf(service string) mariposa.Status {
 	if st := s.Status[service]; st != "" {
 		return st
 	}

@@ -70,7 +70,7 @@ func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
-		return store.Failed(units, err)
+		return store.FailAll(units, err)
 	}
 	t := commit{Store: s, now: s.clock.Now()}
 	before := s.revision
@@ -235,14 +235,14 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error)
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	q, some := q.Narrow()
+	q, some := q.Normalize()
 	if !some {
 		return nil, nil
 	}
 	all := s.objects[q.Kind]
 	var found []store.Record
 	collect := func(id string, r *store.Record) bool {
-		if id != q.Before && q.Takes(r) {
+		if id != q.Before && q.Matches(r) {
 			found = append(found, *r)
 		}
 		return q.Limit <= 0 || len(found) < q.Limit
@@ -278,7 +278,7 @@ func (s *Store) live(ctx context.Context) ([]*store.Record, int64, error) {
 	}
 	var records []*store.Record
 	for _, k := range mariposa.Kinds {
-		if k.Shelved() {
+		if k.LoadedOnDemand() {
 			continue
 		}
 		s.objects[k].Scan(func(_ string, r *store.Record) bool {

@@ -24,7 +24,7 @@ func writeUnder(t *testing.T, handles []*Store, harm func(context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	var units told
+	var units acknowledged
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
@@ -89,9 +89,9 @@ func TestNothingIsLostOrDoubledWhenBackendsAreEnded(t *testing.T) {
 	storetest.VerifyLog(t, open(t, target, Options{}))
 }
 
-// scissors is a proxy that cuts each connection after a random number of bytes,
+// cuttingProxy is a proxy that cuts each connection after a random number of bytes,
 // in the middle of whatever is under way.
-type scissors struct {
+type cuttingProxy struct {
 	net.Listener
 	to string
 	wg sync.WaitGroup
@@ -101,7 +101,7 @@ type scissors struct {
 	conns []net.Conn
 }
 
-func cutting(t *testing.T, target string) (*scissors, string) {
+func newCuttingProxy(t *testing.T, target string) (*cuttingProxy, string) {
 	t.Helper()
 	u, err := url.Parse(target)
 	if err != nil {
@@ -111,7 +111,7 @@ func cutting(t *testing.T, target string) (*scissors, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scissors{Listener: l, to: u.Host}
+	s := &cuttingProxy{Listener: l, to: u.Host}
 	s.wg.Go(s.serve)
 	t.Cleanup(func() {
 		l.Close()
@@ -122,7 +122,7 @@ func cutting(t *testing.T, target string) (*scissors, string) {
 	return s, u.String()
 }
 
-func (s *scissors) serve() {
+func (s *cuttingProxy) serve() {
 	for {
 		in, err := s.Accept()
 		if err != nil {
@@ -141,7 +141,7 @@ func (s *scissors) serve() {
 	}
 }
 
-func (s *scissors) carry(from, to net.Conn) {
+func (s *cuttingProxy) carry(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
 	left := 1 + rand.IntN(1<<(8+rand.IntN(10))) // from 1 to 128 kB, rather less than more
@@ -169,7 +169,7 @@ func (s *scissors) carry(from, to net.Conn) {
 	}
 }
 
-func (s *scissors) cut() {
+func (s *cuttingProxy) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
@@ -181,9 +181,9 @@ func TestNothingIsLostOrDoubledWhenConnectionsAreCut(t *testing.T) {
 	t.Parallel()
 	target := database(t)
 	var handles []*Store
-	var proxies []*scissors
+	var proxies []*cuttingProxy
 	for range 3 {
-		p, through := cutting(t, target)
+		p, through := newCuttingProxy(t, target)
 		p.blunt = true
 		proxies = append(proxies, p)
 		handles = append(handles, open(t, through, Options{RecentChanges: 200}))

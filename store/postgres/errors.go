@@ -21,10 +21,10 @@ type connectError struct{ error }
 
 func (e *connectError) Unwrap() error { return e.error }
 
-// refusal tells answers of a server that cannot do now what it was asked to:
+// isRefusal tells answers of a server that cannot do now what it was asked to:
 // out of resources, ended by an operator or a time limit, a lock that was not to
 // be had, read-only, or in trouble.
-func refusal(code string) bool {
+func isRefusal(code string) bool {
 	for _, class := range []string{"08", "53", "55P03", "57", "58", "25006", "25P03", "40", "XX"} {
 		if strings.HasPrefix(code, class) {
 			return true
@@ -38,7 +38,7 @@ func refusal(code string) bool {
 func openError(ctx context.Context, err error) error {
 	var unreached *pgconn.ConnectError
 	e := serverError(err)
-	if ctx.Err() == nil && (e != nil && refusal(e.Code) || e == nil && errors.As(err, &unreached)) {
+	if ctx.Err() == nil && (e != nil && isRefusal(e.Code) || e == nil && errors.As(err, &unreached)) {
 		return unavailable(err)
 	}
 	return oneLine{err}
@@ -53,22 +53,22 @@ func serverError(err error) *pgconn.PgError {
 	return nil
 }
 
-// broken reports whether an error means that the connection is of no more use:
+// isBroken reports whether an error means that the connection is of no more use:
 // everything that is not an answer of a server that stays.
-func broken(err error) bool {
+func isBroken(err error) bool {
 	e := serverError(err)
 	return e == nil || e.Severity == "FATAL" || e.Severity == "PANIC"
 }
 
-// contended reports whether the server broke a transaction off for the sake of
+// isContended reports whether the server broke a transaction off for the sake of
 // another one; trying again is what it asks for.
-func contended(err error) bool {
+func isContended(err error) bool {
 	e := serverError(err)
 	return e != nil && (e.Code == "40001" || e.Code == "40P01")
 }
 
-// blocked reports whether a lock was not to be had in time.
-func blocked(err error) bool {
+// isBlocked reports whether a lock was not to be had in time.
+func isBlocked(err error) bool {
 	e := serverError(err)
 	return e != nil && e.Code == "55P03"
 }

@@ -253,7 +253,7 @@ func TestATransactionThatFellSilentIsEnded(t *testing.T) {
 	}
 }
 
-func TestNobodyIsToldWhatIsNotKnown(t *testing.T) {
+func TestNoResultIsReportedThatIsNotKnown(t *testing.T) {
 	t.Parallel()
 	s, f, committed := faulty(t)
 	f.arm(func(f *faults) {

@@ -70,9 +70,9 @@ const (
 		ON CONFLICT (node) DO UPDATE SET instances = excluded.instances, milli_cpu = excluded.milli_cpu, memory = excluded.memory`
 )
 
-// ground is what a group builds on: all that it touches, locked and as it
+// base is what a group builds on: all that it touches, locked and as it
 // stands.
-type ground struct {
+type base struct {
 	revision int64     // of the newest change, when the counter is locked
 	now      time.Time // by the server's clock, once all locks were had
 	objects  map[batch.Key]*codec.Object
@@ -81,24 +81,24 @@ type ground struct {
 	audit    store.AuditMark // when the counter is locked
 }
 
-func (g *ground) Audited() store.AuditMark { return g.audit }
+func (g *base) Audited() store.AuditMark { return g.audit }
 
-func (g *ground) Object(k batch.Key) *codec.Object { return g.objects[k] }
+func (g *base) Object(k batch.Key) *codec.Object { return g.objects[k] }
 
-func (g *ground) Lease(name string) store.Lease {
+func (g *base) Lease(name string) store.Lease {
 	if l, known := g.leases[name]; known {
 		return l
 	}
 	return store.Lease{Name: name}
 }
 
-func (g *ground) Claimed(node string) mariposa.Resources { return g.ledger[node] }
+func (g *base) Claimed(node string) mariposa.Resources { return g.ledger[node] }
 
 // begin opens a transaction, locks what the batch touches and reads it, in one
 // exchange with the server. The transaction reads each statement's own snapshot:
 // what is read after a lock was had includes what its last owner did.
-func (w *writer) begin(ctx context.Context, b *batch.Batch) (*ground, error) {
-	g := &ground{
+func (w *writer) begin(ctx context.Context, b *batch.Batch) (*base, error) {
+	g := &base{
 		objects: make(map[batch.Key]*codec.Object),
 		leases:  make(map[string]store.Lease),
 		ledger:  make(map[string]mariposa.Resources),
@@ -127,7 +127,7 @@ func (w *writer) begin(ctx context.Context, b *batch.Batch) (*ground, error) {
 		return nil, err
 	}
 	if locked && g.revision < have {
-		w.log.lost(g.revision)
+		w.log.reset(g.revision)
 	}
 	g.now = g.now.UTC()
 	return g, nil
@@ -136,7 +136,7 @@ func (w *writer) begin(ctx context.Context, b *batch.Batch) (*ground, error) {
 // queueLeases locks leases: for reading when the batch does no more with them,
 // else all of them for writing, because whoever locks in two rounds can meet
 // somebody who does the same in another order.
-func (g *ground) queueLeases(q *pgx.Batch, b *batch.Batch) {
+func (g *base) queueLeases(q *pgx.Batch, b *batch.Batch) {
 	names, changing := make(map[string]struct{}), false
 	b.Leases(func(name string, change bool) {
 		names[name] = struct{}{}
@@ -153,7 +153,7 @@ func (g *ground) queueLeases(q *pgx.Batch, b *batch.Batch) {
 	q.Queue(find, sorted).Query(func(rows pgx.Rows) error { return scanLeases(rows, g.leases) })
 }
 
-func (g *ground) queueLedger(q *pgx.Batch, b *batch.Batch) {
+func (g *base) queueLedger(q *pgx.Batch, b *batch.Batch) {
 	nodes := make(map[string]struct{})
 	b.Nodes(func(node string) { nodes[node] = struct{}{} })
 	if len(nodes) == 0 {
@@ -176,7 +176,7 @@ func touched(b *batch.Batch) map[mariposa.Kind][]string {
 	return ids
 }
 
-func (g *ground) readObjects(rows pgx.Rows) error {
+func (g *base) readObjects(rows pgx.Rows) error {
 	for rows.Next() {
 		o, err := scanObject(rows)
 		if err != nil {
@@ -249,7 +249,7 @@ func queueObjects(q *pgx.Batch, g *batch.Group) {
 		kinds, ids, projects = append(kinds, string(o.Kind)), append(ids, o.ID), append(projects, o.Project)
 		archived = append(archived, o.Archived)
 		revs, specRevs, statusRevs = append(revs, o.Revision), append(specRevs, o.SpecRevision), append(statusRevs, o.StatusRevision)
-		specs, statuses, states = append(specs, o.SpecJSON), append(statuses, o.StatusJSON), append(states, string(o.Ended()))
+		specs, statuses, states = append(specs, o.SpecJSON), append(statuses, o.StatusJSON), append(states, string(o.ArchivedState()))
 	}
 	if len(ids) > 0 {
 		q.Queue(putObjects, kinds, ids, projects, archived, revs, specRevs, statusRevs, specs, statuses, states)

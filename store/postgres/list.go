@@ -15,7 +15,7 @@ import (
 
 // List reads down from the highest id.
 func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error) {
-	q, some := q.Narrow()
+	q, some := q.Normalize()
 	q.Projects = slices.DeleteFunc(q.Projects, func(p string) bool { return !isName(p) })
 	if !some || !isName(q.Project) || q.Projects != nil && len(q.Projects) == 0 {
 		return nil, s.usable(ctx)
@@ -89,7 +89,7 @@ func merged(ctx context.Context, conn *pgx.Conn, q store.Query) ([]string, error
 	if err != nil {
 		return nil, err
 	}
-	page := top(rows, q.Limit)
+	page := newestRows(rows, q.Limit)
 	var more []string
 	for i, p := range q.Projects {
 		mine := rows[i]
@@ -103,11 +103,11 @@ func merged(ctx context.Context, conn *pgx.Conn, q store.Query) ([]string, error
 	}
 	q.Projects = more
 	whole, err := readHeads(ctx, conn, q, q.Limit)
-	return top(append(rows, whole...), q.Limit), err
+	return newestRows(append(rows, whole...), q.Limit), err
 }
 
-// top is the newest of rows of ids.
-func top(rows [][]string, limit int) []string {
+// newestRows is the newest of rows of ids.
+func newestRows(rows [][]string, limit int) []string {
 	all := slices.Concat(rows...)
 	slices.SortFunc(all, func(a, b string) int { return strings.Compare(b, a) })
 	return all[:min(limit, len(all))]

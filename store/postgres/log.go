@@ -66,7 +66,7 @@ func (l *log) follow(ctx context.Context, conn *pgx.Conn, before int64) error {
 		}
 		l.feed.Trimmed(trimmed)
 		if newest < have {
-			l.lost(newest)
+			l.reset(newest)
 			return nil
 		}
 		if behind := min(newest, before) - have; behind > 2*l.recent {
@@ -83,11 +83,11 @@ func (l *log) follow(ctx context.Context, conn *pgx.Conn, before int64) error {
 	}
 }
 
-// lost is called when a counter turns out to be below a revision that the feed
+// reset is called when a counter turns out to be below a revision that the feed
 // had before. The feed holds committed changes only, so the database must have
 // lost some: a backup was restored, or a standby took over that had not got them
 // all. What the feed has is no longer true from there on.
-func (l *log) lost(newest int64) {
+func (l *log) reset(newest int64) {
 	trimmed, _ := l.feed.Bounds()
 	l.feed.Reset(min(trimmed, newest), newest)
 }

@@ -307,7 +307,7 @@ func TestWhatTheServerCannotHoldFailsAlone(t *testing.T) {
 		}),
 		bad(func(w *store.Write) {
 			w.Spec = &mariposa.NodeSpec{Name: "\x00\xff" + long}
-			w.Event.Reason = mariposa.Said("\x00\xff")
+			w.Event.Reason = mariposa.TextReason("\x00\xff")
 		}),
 	}
 	var revision int64

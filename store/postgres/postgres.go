@@ -187,7 +187,7 @@ func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 // nothing less proves that the server takes writes and its disk has room.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.queue.Do(ctx, func(g *batch.Group) error {
-		g.Also = append(g.Also, func(context.Context) error { return nil })
+		g.ExtraActions = append(g.ExtraActions, func(context.Context) error { return nil })
 		return nil
 	})
 }

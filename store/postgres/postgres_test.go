@@ -29,18 +29,18 @@ func TestMain(m *testing.M) {
 // be set, so that waiting means waiting.
 const faster = 2
 
-// hasty is a store to which every time it is told seems shorter.
-type hasty struct{ *Store }
+// fastStore is a store to which every time it is told seems shorter.
+type fastStore struct{ *Store }
 
-func (h hasty) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
+func (h fastStore) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
 	return h.Store.Hold(ctx, holder, ttl/faster, names...)
 }
 
-func (h hasty) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error) {
+func (h fastStore) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error) {
 	return h.Store.Trim(ctx, maxAge/faster, maxChanges)
 }
 
-func (h hasty) TrimAudit(ctx context.Context, maxAge time.Duration) (int64, error) {
+func (h fastStore) TrimAudit(ctx context.Context, maxAge time.Duration) (int64, error) {
 	return h.Store.TrimAudit(ctx, maxAge/faster)
 }
 
@@ -61,14 +61,14 @@ func TestStore(t *testing.T) {
 		}
 		s := open(t, target, o)
 		return storetest.Harness{
-			Store:   hasty{s},
+			Store:   fastStore{s},
 			Advance: func(d time.Duration) { time.Sleep(d / faster) },
 			Reopen: func() store.Store {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
 				s = open(t, target, o)
-				return hasty{s}
+				return fastStore{s}
 			},
 		}
 	})

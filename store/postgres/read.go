@@ -49,11 +49,11 @@ func (s *Store) lend(ctx context.Context, f func(context.Context, *pgx.Conn) err
 	}
 	defer conn.Release()
 	err = f(ctx, conn.Conn())
-	return err != nil && conn.Conn().IsClosed(), lost(err, conn.Conn())
+	return err != nil && conn.Conn().IsClosed(), isConnectionLost(err, conn.Conn())
 }
 
-// lost marks errors that came with the end of a connection.
-func lost(err error, conn *pgx.Conn) error {
+// isConnectionLost marks errors that came with the end of a connection.
+func isConnectionLost(err error, conn *pgx.Conn) error {
 	if err != nil && conn.IsClosed() {
 		return &connectError{err}
 	}
@@ -73,7 +73,7 @@ func (s *Store) readError(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	var away *connectError
-	if e := serverError(err); errors.As(err, &away) || e != nil && refusal(e.Code) {
+	if e := serverError(err); errors.As(err, &away) || e != nil && isRefusal(e.Code) {
 		return unavailable(err)
 	}
 	return err

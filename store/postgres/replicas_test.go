@@ -27,13 +27,13 @@ func replicas(t testing.TB, target string, n int) []*Store {
 	return handles
 }
 
-// told is what became of units, by the names in their events.
-type told struct {
+// acknowledged is what became of units, by the names in their events.
+type acknowledged struct {
 	mu    sync.Mutex
 	units map[string]store.Result
 }
 
-func (d *told) add(name string, r store.Result) {
+func (d *acknowledged) add(name string, r store.Result) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.units == nil {
@@ -44,7 +44,7 @@ func (d *told) add(name string, r store.Result) {
 
 // exactlyOnce holds the log to what callers were told: a unit that was done is
 // there once and whole, at the revisions it was given, any other is not.
-func (d *told) exactlyOnce(t testing.TB, log []store.Change, writes int) (done int) {
+func (d *acknowledged) exactlyOnce(t testing.TB, log []store.Change, writes int) (done int) {
 	t.Helper()
 	found := make(map[string][]int64)
 	for i, c := range log {
@@ -83,7 +83,7 @@ func named(name string, writer int) store.Unit {
 	}
 	for i := range u.Writes {
 		u.Writes[i].Event.Actor = name
-		u.Writes[i].Event.Reason = mariposa.Said("claimed")
+		u.Writes[i].Event.Reason = mariposa.TextReason("claimed")
 		u.Audit = append(u.Audit, mariposa.Audit{Action: "node.update", Object: u.Writes[i].ID, Reason: name})
 	}
 	return u
@@ -105,7 +105,7 @@ func TestReplicasWriteAtOnceInOneOrder(t *testing.T) {
 	for i, s := range handles {
 		readers.Go(func() { feeds[i] = followTo(t, s, "the end") })
 	}
-	var units told
+	var units acknowledged
 	var writers sync.WaitGroup
 	for w := range 8 {
 		writers.Go(func() {
@@ -312,7 +312,7 @@ func TestNothingIsCommittedUnderALeaseThatWasLost(t *testing.T) {
 	}
 }
 
-func TestOtherReplicasAreToldAtOnce(t *testing.T) {
+func TestOtherReplicasAreNotifiedAtOnce(t *testing.T) {
 	t.Parallel()
 	handles := replicas(t, database(t), 3)
 	var revision int64
@@ -337,7 +337,7 @@ func TestOtherReplicasAreToldAtOnce(t *testing.T) {
 }
 
 // A word can be lost; the log is read all the same.
-func TestWhatNobodyTellsOfIsFound(t *testing.T) {
+func TestChangesWithoutANotificationAreFound(t *testing.T) {
 	t.Parallel()
 	target := database(t)
 	s := open(t, target, Options{})

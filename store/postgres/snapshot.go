@@ -71,7 +71,7 @@ func (v *visitor) snapshot(ctx context.Context) error {
 	if !v.dead {
 		rollback(conn.Conn())
 	}
-	return lost(err, conn.Conn())
+	return isConnectionLost(err, conn.Conn())
 }
 
 func (v *visitor) acquire(ctx context.Context) (*pgxpool.Conn, error) {
@@ -100,7 +100,7 @@ func (v *visitor) begin(ctx context.Context, conn *pgx.Conn) error {
 
 func (v *visitor) walk(ctx context.Context, conn *pgx.Conn) error {
 	for _, kind := range mariposa.Kinds {
-		if kind.Shelved() {
+		if kind.LoadedOnDemand() {
 			continue
 		}
 		for last, full := "", true; full; {

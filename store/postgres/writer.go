@@ -56,7 +56,7 @@ func (w *writer) run() {
 	for b := w.queue.Take(maxUnits, maxWrites); b != nil; b = w.queue.Take(maxUnits, maxWrites) {
 		b.Done(w.commit(b))
 	}
-	w.leave()
+	w.removeRow()
 }
 
 // commit makes one batch durable and tells the feed. It returns nil only for
@@ -68,7 +68,7 @@ func (w *writer) commit(b *batch.Batch) error {
 		if err == nil {
 			return nil
 		}
-		lost := w.conn == nil || w.conn.IsClosed() || broken(err)
+		lost := w.conn == nil || w.conn.IsClosed() || isBroken(err)
 		w.disconnect()
 		if sent != nil {
 			committed, unsettled := w.settle(sent)
@@ -81,7 +81,7 @@ func (w *writer) commit(b *batch.Batch) error {
 			}
 		}
 		var away *connectError
-		again := lost && !errors.As(err, &away) || contended(err) || blocked(err) && w.unblock()
+		again := lost && !errors.As(err, &away) || isContended(err) || isBlocked(err) && w.unblock()
 		if try == maxTries || !again {
 			return unavailable(err)
 		}
@@ -115,7 +115,7 @@ func (w *writer) try(b *batch.Batch) (*attempt, error) {
 		}
 		return nil, nil
 	}
-	for _, also := range g.Also {
+	for _, also := range g.ExtraActions {
 		if err := also(ctx); err != nil {
 			return nil, err
 		}
@@ -162,10 +162,10 @@ func (w *writer) settle(a *attempt) (committed bool, err error) {
 			return seq == a.seq, nil
 		}
 		w.disconnect()
-		if blocked(err) && w.unblock() {
+		if isBlocked(err) && w.unblock() {
 			continue
 		}
-		w.refuse(err)
+		w.refuseQueued(err)
 		select {
 		case <-time.After(pause):
 		case <-closing:
@@ -176,9 +176,9 @@ func (w *writer) settle(a *attempt) (committed bool, err error) {
 	}
 }
 
-// refuse sends home who is in the queue, but not for ever: those who come back
+// refuseQueued sends home who is in the queue, but not for ever: those who come back
 // at once must not keep the writer from looking for the server.
-func (w *writer) refuse(err error) {
+func (w *writer) refuseQueued(err error) {
 	for range 100 {
 		b := w.queue.Poll(maxUnits, maxWrites)
 		if b == nil {
@@ -246,9 +246,9 @@ func (w *writer) disconnect() {
 	w.conn = nil
 }
 
-// leave removes the writer's row, if that costs nothing: rows that stay behind
+// removeRow removes the writer's row, if that costs nothing: rows that stay behind
 // are swept up when the log is trimmed.
-func (w *writer) leave() {
+func (w *writer) removeRow() {
 	if w.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -150,7 +150,7 @@ func (s *Store) TrimAudit(ctx context.Context, maxAge time.Duration) (removed in
 	for {
 		var n int64
 		err := s.queue.Do(ctx, func(g *batch.Group) error {
-			g.Also = append(g.Also, func(ctx context.Context) (err error) {
+			g.ExtraActions = append(g.ExtraActions, func(ctx context.Context) (err error) {
 				n, err = s.writer.trimAudit(ctx, g.Now.Add(-maxAge), g.Mark.Lag)
 				return err
 			})

@@ -99,7 +99,7 @@ func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64
 			if maxChanges > 0 {
 				newest = s.writer.revision - maxChanges
 			}
-			g.Also = append(g.Also, func(ctx context.Context) (err error) {
+			g.ExtraActions = append(g.ExtraActions, func(ctx context.Context) (err error) {
 				point, n, err = s.writer.trim(ctx, oldest, newest)
 				return err
 			})

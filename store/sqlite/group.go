@@ -111,7 +111,7 @@ func (w *writer) write(ctx context.Context, g *batch.Group) (size int, err error
 	if err := w.writeAudit(ctx, g); err != nil {
 		return 0, err
 	}
-	for _, also := range g.Also {
+	for _, also := range g.ExtraActions {
 		if err := also(ctx); err != nil {
 			return 0, err
 		}
@@ -136,7 +136,7 @@ func (w *writer) writeObjects(ctx context.Context, g *batch.Group) error {
 		if o.StatusJSON != nil {
 			status = o.StatusJSON
 		}
-		args = append(args, string(o.Kind), o.ID, o.Project, o.Archived, o.Revision, o.SpecRevision, o.StatusRevision, o.SpecJSON, status, string(o.Ended()))
+		args = append(args, string(o.Kind), o.ID, o.Project, o.Archived, o.Revision, o.SpecRevision, o.StatusRevision, o.SpecJSON, status, string(o.ArchivedState()))
 	}
 	err := s.put.exec(ctx, args)
 	clear(args)

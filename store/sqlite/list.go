@@ -17,7 +17,7 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error)
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	q, some := q.Narrow()
+	q, some := q.Normalize()
 	if !some {
 		return nil, nil
 	}

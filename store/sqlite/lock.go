@@ -24,7 +24,7 @@ func lockFile(path string) (*lock, error) {
 		err = fmt.Errorf("in use by process %s; stop that one first", owner(f))
 	}
 	if err == nil {
-		err = sign(f)
+		err = writePID(f)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -32,8 +32,8 @@ func lockFile(path string) (*lock, error) {
 	return &lock{f}, nil
 }
 
-// sign leaves the process id in the file, for the message to the next one.
-func sign(f *os.File) error {
+// writePID leaves the process id in the file, for the message to the next one.
+func writePID(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (s *Store) Snapshot(ctx context.Context, visit func(store.Record) error) (i
 		return refused
 	}
 	for _, k := range mariposa.Kinds {
-		if k.Shelved() {
+		if k.LoadedOnDemand() {
 			continue
 		}
 		err := visitObjects(ctx, tx, guarded, "SELECT "+objectColumns+" FROM objects WHERE kind = ? AND archived = 0 ORDER BY id", string(k))

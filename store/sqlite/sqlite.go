@@ -178,7 +178,7 @@ func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 // takes them.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.queue.Do(ctx, func(g *batch.Group) error {
-		g.Also = append(g.Also, func(ctx context.Context) error {
+		g.ExtraActions = append(g.ExtraActions, func(ctx context.Context) error {
 			return s.writer.setMeta(ctx, "ping", g.Now.UnixNano())
 		})
 		return nil

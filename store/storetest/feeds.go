@@ -20,7 +20,7 @@ var feedTests = map[string]func(*testing.T, Harness){
 			Kind: mariposa.KindNode, ID: "a", Revision: 2, SpecRevision: 1, StatusRevision: 2,
 			Halves: store.Halves{Spec: nodeSpec("1"), Status: nodeStatus("2")},
 		})
-		same(t, "event", changes[1].Event, mariposa.Event{Kind: "node.said", Node: "a", Reason: mariposa.Said("2")})
+		same(t, "event", changes[1].Event, mariposa.Event{Kind: "node.said", Node: "a", Reason: mariposa.TextReason("2")})
 		for _, c := range changes {
 			if c.Time.IsZero() || c.Time.Location() != time.UTC {
 				t.Fatalf("time %v", c.Time)

@@ -45,7 +45,7 @@ func RandomWord(n int) string {
 }
 
 // taken is the reason of what comes with a claim.
-var taken = mariposa.Said("claimed")
+var taken = mariposa.TextReason("claimed")
 
 // RandomUnit changes a few of few objects.
 func RandomUnit() store.Unit {
@@ -56,7 +56,7 @@ func RandomUnit() store.Unit {
 		case 0:
 			w.Delete = true
 		case 1:
-			w.Status = &mariposa.NodeStatus{Reason: mariposa.Said(RandomWord(200))}
+			w.Status = &mariposa.NodeStatus{Reason: mariposa.TextReason(RandomWord(200))}
 		default:
 			w.Spec = &mariposa.NodeSpec{Name: RandomWord(200)}
 			w.Event.Reason = taken

@@ -22,7 +22,7 @@ var listTests = map[string]func(*testing.T, Harness){
 	"List finds tasks by how they ended": func(t *testing.T, h Harness) {
 		task := func(id, project string, state mariposa.TaskState, archive bool) store.Write {
 			return store.Write{
-				Kind: mariposa.KindTask, ID: id, Project: project, Spec: &mariposa.TaskSpec{Reason: mariposa.Said(id)},
+				Kind: mariposa.KindTask, ID: id, Project: project, Spec: &mariposa.TaskSpec{Reason: mariposa.TextReason(id)},
 				Status: &mariposa.TaskStatus{State: state}, Archive: archive,
 			}
 		}
@@ -62,7 +62,7 @@ var listTests = map[string]func(*testing.T, Harness){
 			}
 			var want []string
 			for i := range tasks {
-				if (q.Limit == 0 || len(want) < q.Limit) && (q.Before == "" || tasks[i].ID < q.Before) && q.Takes(&tasks[i]) {
+				if (q.Limit == 0 || len(want) < q.Limit) && (q.Before == "" || tasks[i].ID < q.Before) && q.Matches(&tasks[i]) {
 					want = append(want, tasks[i].ID)
 				}
 			}
@@ -116,7 +116,7 @@ func listed(t *testing.T, s store.Store, q store.Query) []string {
 	}
 	var ids []string
 	for i := range records {
-		if r := &records[i]; r.Kind != q.Kind || !q.Takes(r) {
+		if r := &records[i]; r.Kind != q.Kind || !q.Matches(r) {
 			t.Fatalf("%+v lists %s", q, render(*r))
 		}
 		ids = append(ids, records[i].ID)

@@ -130,7 +130,7 @@ func write(t *rapid.T) store.Write {
 
 // anyReason is none, words, or one with a code.
 func anyReason(t *rapid.T) *mariposa.Reason {
-	r := mariposa.Said(words.Draw(t, "reason"))
+	r := mariposa.TextReason(words.Draw(t, "reason"))
 	if r != nil && rapid.Bool().Draw(t, "coded") {
 		r.Code, r.Subject, r.Until = mariposa.ReasonBackingOff, r.Detail, time.Unix(1, 2).UTC()
 	}
@@ -150,10 +150,10 @@ func specOf(k mariposa.Kind, word string) any {
 		return s
 	case *mariposa.InstanceSpec:
 		s.Name, s.Created = word, time.Unix(1, 2).UTC()
-		s.Reason = mariposa.Said(word).Because(&mariposa.Reason{Code: mariposa.ReasonIsFrozen})
+		s.Reason = mariposa.TextReason(word).Because(&mariposa.Reason{Code: mariposa.ReasonIsFrozen})
 		return s
 	case *mariposa.TaskSpec:
-		s.Reason = mariposa.Said(word)
+		s.Reason = mariposa.TextReason(word)
 		return s
 	default:
 		return s
@@ -163,13 +163,13 @@ func specOf(k mariposa.Kind, word string) any {
 func statusOf(k mariposa.Kind, word string) any {
 	switch s := mariposa.NewStatus(k).(type) {
 	case *mariposa.NodeStatus:
-		s.Reason = mariposa.Said(word)
+		s.Reason = mariposa.TextReason(word)
 		return s
 	case *mariposa.InstanceStatus:
 		s.Reason, s.Details = word, map[string]string{"d": word}
 		return s
 	case *mariposa.TaskStatus:
-		s.Reason = mariposa.Said(word)
+		s.Reason = mariposa.TextReason(word)
 		for _, first := range word {
 			s.State = mariposa.TaskState(first)
 			break

@@ -55,7 +55,7 @@ var readTests = map[string]func(*testing.T, Harness){
 		if err != nil || revision != int64(2*len(mariposa.Kinds)) {
 			t.Fatalf("revision %d, %v", revision, err)
 		}
-		want := slices.DeleteFunc(slices.Clone(mariposa.Kinds), func(k mariposa.Kind) bool { return k.Shelved() })
+		want := slices.DeleteFunc(slices.Clone(mariposa.Kinds), func(k mariposa.Kind) bool { return k.LoadedOnDemand() })
 		same(t, "kinds", kinds, want)
 	},
 

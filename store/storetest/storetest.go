@@ -84,15 +84,15 @@ func (c *Clock) After(time.Duration, func()) func() { panic("a store sets no tim
 func nodeSpec(word string) *mariposa.NodeSpec { return &mariposa.NodeSpec{Name: word} }
 
 func nodeStatus(word string) *mariposa.NodeStatus {
-	return &mariposa.NodeStatus{Reason: mariposa.Said(word)}
+	return &mariposa.NodeStatus{Reason: mariposa.TextReason(word)}
 }
 
 func putNode(id, word string) store.Write {
-	return store.Write{Kind: mariposa.KindNode, ID: id, Spec: nodeSpec(word), Event: mariposa.Event{Kind: "node.written", Node: id, Reason: mariposa.Said(word)}}
+	return store.Write{Kind: mariposa.KindNode, ID: id, Spec: nodeSpec(word), Event: mariposa.Event{Kind: "node.written", Node: id, Reason: mariposa.TextReason(word)}}
 }
 
 func statNode(id, word string) store.Write {
-	return store.Write{Kind: mariposa.KindNode, ID: id, Status: nodeStatus(word), Event: mariposa.Event{Kind: "node.said", Node: id, Reason: mariposa.Said(word)}}
+	return store.Write{Kind: mariposa.KindNode, ID: id, Status: nodeStatus(word), Event: mariposa.Event{Kind: "node.said", Node: id, Reason: mariposa.TextReason(word)}}
 }
 
 func removeNode(id string) store.Write {

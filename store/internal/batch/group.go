@@ -50,8 +50,8 @@ type Group struct {
 	Audit []Entry         // in order
 	Mark  store.AuditMark // after them
 
-	// Also is what actions want done in the group's transaction besides.
-	Also []func(context.Context) error
+	// ExtraActions is what actions want done in the group's transaction besides.
+	ExtraActions []func(context.Context) error
 
 	base Base
 }
@@ -71,7 +71,7 @@ func NewGroup(base Base, revision int64, now time.Time) *Group {
 
 // Dirty reports whether there is anything to write down.
 func (g *Group) Dirty() bool {
-	return len(g.Changes) > 0 || len(g.Leases) > 0 || len(g.Ledger) > 0 || len(g.Audit) > 0 || len(g.Also) > 0
+	return len(g.Changes) > 0 || len(g.Leases) > 0 || len(g.Ledger) > 0 || len(g.Audit) > 0 || len(g.ExtraActions) > 0
 }
 
 // Written lists the objects that the group wrote, in the order of their keys:

@@ -11,11 +11,11 @@ import (
 // is no timer in it: a writer that is idle takes a unit at once, and what comes
 // while it is busy makes up the next group.
 type Queue struct {
-	mu     sync.Mutex
-	closed bool
-	lanes  [2][]*job // urgent ones, then the rest
-	rushed bool      // the last group left bulk work behind for urgent work
-	wake   chan struct{}
+	mu          sync.Mutex
+	closed      bool
+	lanes       [2][]*job // urgent ones, then the rest
+	skippedBulk bool      // the last group left bulk work behind for urgent work
+	wake        chan struct{}
 }
 
 // job is one call: units, or an action on a group.
@@ -163,11 +163,11 @@ const urgentFill = 64
 
 func (q *Queue) take(units, writes int) *Batch {
 	b := &Batch{queue: q}
-	rushed := q.rushed
-	q.rushed = false
+	rushed := q.skippedBulk
+	q.skippedBulk = false
 	for lane := range q.lanes {
 		if lane > 0 && b.size > 0 && !rushed { // in every other group at least, bulk work gets its full share
-			writes, q.rushed = min(writes, urgentFill), true
+			writes, q.skippedBulk = min(writes, urgentFill), true
 		}
 		for len(q.lanes[lane]) > 0 {
 			j := q.lanes[lane][0]

@@ -37,7 +37,7 @@ func (c *Codec) Chunk(changes []store.Change, objects []*Object) ([]byte, int, e
 		if err := objects[i].Encode(); err != nil {
 			return nil, 0, err
 		}
-		reason, coded, err := c.reason(changes[i].Event.Reason)
+		reason, coded, err := c.encodeReason(changes[i].Event.Reason)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -50,20 +50,20 @@ func (c *Codec) Chunk(changes []store.Change, objects []*Object) ([]byte, int, e
 	return c.encoder.EncodeAll(b, make([]byte, 0, len(b)/4+64)), len(b), nil
 }
 
-// reason encodes the reason of an event. Changes beside each other mostly have the
+// encodeReason encodes the reason of an event. Changes beside each other mostly have the
 // same one.
-func (c *Codec) reason(r *mariposa.Reason) (text string, coded bool, err error) {
-	if text, only := r.Words(); only {
+func (c *Codec) encodeReason(r *mariposa.Reason) (text string, coded bool, err error) {
+	if text, only := r.PlainText(); only {
 		return text, false, nil
 	}
-	if c.said != r {
+	if c.lastReason != r {
 		b, err := json.Marshal(r)
 		if err != nil {
 			return "", false, err
 		}
-		c.said, c.saidJSON = r, string(b)
+		c.lastReason, c.lastReasonJSON = r, string(b)
 	}
-	return c.saidJSON, true, nil
+	return c.lastReasonJSON, true, nil
 }
 
 func appendChange(b []byte, c *store.Change, o *Object, reason string, coded bool) []byte {
@@ -154,8 +154,8 @@ type reader struct {
 	rest []byte
 	bad  bool
 	// The last reason and what it was read from: mostly the next one is the same.
-	said     *mariposa.Reason
-	saidJSON []byte
+	lastReason     *mariposa.Reason
+	lastReasonJSON []byte
 }
 
 func (r *reader) entry() Entry {
@@ -184,17 +184,17 @@ func (r *reader) entry() Entry {
 func (r *reader) reason(coded bool) *mariposa.Reason {
 	b := r.bytes()
 	if !coded {
-		return mariposa.Said(string(b))
+		return mariposa.TextReason(string(b))
 	}
-	if r.said == nil || !bytes.Equal(b, r.saidJSON) {
+	if r.lastReason == nil || !bytes.Equal(b, r.lastReasonJSON) {
 		reason := new(mariposa.Reason)
 		if json.Unmarshal(b, reason) != nil {
 			r.bad = true
 			return nil
 		}
-		r.said, r.saidJSON = reason, b
+		r.lastReason, r.lastReasonJSON = reason, b
 	}
-	return r.said
+	return r.lastReason
 }
 
 func (r *reader) number() int64 {

@@ -60,7 +60,7 @@ func decode(k mariposa.Kind, specJSON, statusJSON []byte) (spec, status any, err
 			return nil, nil, fmt.Errorf("spec of a %s: %w", k, err)
 		}
 		if i, ok := spec.(*mariposa.InstanceSpec); ok { // there may be very many, with few reasons among them
-			i.Reason = share(i.Reason)
+			i.Reason = shareReason(i.Reason)
 		}
 	}
 	if len(statusJSON) > 0 {
@@ -82,8 +82,8 @@ type Codec struct {
 	decoder *zstd.Decoder
 	plain   []byte // reused between chunks
 	// The last reason of an event and its encoding.
-	said     *mariposa.Reason
-	saidJSON string
+	lastReason     *mariposa.Reason
+	lastReasonJSON string
 }
 
 // New makes a codec.

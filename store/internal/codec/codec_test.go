@@ -12,8 +12,8 @@ import (
 
 func sample() ([]store.Change, []*Object) {
 	at := time.Unix(5, 6).UTC()
-	coded := (&mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: 3, Until: at}).Because(mariposa.Said("exited with 1"))
-	spec, status := &mariposa.NodeSpec{Name: "n", Traits: map[string]string{"a": "b"}}, &mariposa.NodeStatus{Reason: mariposa.Said("ré\x00son")}
+	coded := (&mariposa.Reason{Code: mariposa.ReasonBackingOff, Count: 3, Until: at}).Because(mariposa.TextReason("exited with 1"))
+	spec, status := &mariposa.NodeSpec{Name: "n", Traits: map[string]string{"a": "b"}}, &mariposa.NodeStatus{Reason: mariposa.TextReason("ré\x00son")}
 	changes := []store.Change{
 		{Revision: 7, Time: at, Spec: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 7, SpecRevision: 7, Halves: store.Halves{Spec: spec}}},
 		{
@@ -21,7 +21,7 @@ func sample() ([]store.Change, []*Object) {
 				Kind: mariposa.KindNode, ID: "a", Project: "p", Archived: true,
 				Revision: 8, SpecRevision: 7, StatusRevision: 8, Halves: store.Halves{Spec: spec, Status: status},
 			},
-			Event: mariposa.Event{Kind: "1", Project: "2", Service: "3", Instance: "4", Node: "5", Task: "6", Actor: "7", Reason: mariposa.Said("8")},
+			Event: mariposa.Event{Kind: "1", Project: "2", Service: "3", Instance: "4", Node: "5", Task: "6", Actor: "7", Reason: mariposa.TextReason("8")},
 		},
 		{
 			Revision: 9, Time: at, Deleted: true, Record: store.Record{Kind: mariposa.KindNode, ID: "a", Revision: 8, SpecRevision: 7, StatusRevision: 8, Halves: store.Halves{Spec: spec, Status: status}},

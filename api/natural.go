@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// naturally compares names as people do: numbers in them count as numbers, so
+// compareNaturally compares names as people do: numbers in them count as numbers, so
 // that dummy-2 comes before dummy-10.
-func naturally(a, b string) int {
+func compareNaturally(a, b string) int {
 	for a != "" && b != "" {
-		x, y := leading(a), leading(b)
+		x, y := leadingNumber(a), leadingNumber(b)
 		a, b = a[len(x):], b[len(y):]
 		if isDigit(x[0]) && isDigit(y[0]) {
 			n, m := strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
@@ -23,8 +23,8 @@ func naturally(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// leading is the digits that a text begins with, or what comes before them.
-func leading(s string) string {
+// leadingNumber is the digits that a text begins with, or what comes before them.
+func leadingNumber(s string) string {
 	end := 1
 	for end < len(s) && isDigit(s[end]) == isDigit(s[0]) {
 		end++

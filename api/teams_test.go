@@ -10,12 +10,12 @@ import (
 	"mariposa/store"
 )
 
-// town is a house that two organizations share. In acme, olga is an owner, mia and
+// testTeams is a server that two organizations share. In acme, olga is an owner, mia and
 // max are members, which makes them viewers of its project shop; vera, dora, oleg
 // and ada have no part in acme but a role each in shop. In umbra there is ulla alone, with
 // the project dark. Sam has a part in nothing.
-type town struct {
-	*house
+type testTeams struct {
+	*testServer
 	users map[string]string // ids by name
 	keys  map[string]string // a token of each
 	acme  string
@@ -29,7 +29,7 @@ type town struct {
 	darkInstance string
 }
 
-const townManifest = `services:
+const teamsManifest = `services:
   web: {compute_type: dummy, scale: 2, environment: {MODE: "{{ .meta.mode }}", KEY: "{{ .meta.key }}"}}
   db: {compute_type: dummy}
 metadata:
@@ -41,22 +41,22 @@ var roles = map[string]mariposa.Role{
 	"vera": mariposa.RoleViewer, "dora": mariposa.RoleDeployer, "oleg": mariposa.RoleOperator, "ada": mariposa.RoleAdmin,
 }
 
-func newTown(t testing.TB, options ...option) *town {
+func newTestTeams(t testing.TB, options ...option) *testTeams {
 	t.Helper()
-	w := &town{house: newHouse(t, options...), users: map[string]string{"admin": mariposa.FirstUser}, keys: map[string]string{"admin": adminToken}}
+	w := &testTeams{testServer: newTestServer(t, options...), users: map[string]string{"admin": mariposa.FirstUser}, keys: map[string]string{"admin": adminToken}}
 	for _, name := range []string{"olga", "mia", "max", "vera", "dora", "oleg", "ada", "sam", "ulla"} {
 		w.users[name] = want[contract.Changed](w.call("POST", "/v1/users", contract.NewUser{Name: name}), http.StatusCreated).ID
 		w.keys[name] = w.mint(contract.NewToken{Name: "first", User: name})
 	}
-	w.acme = want[contract.Changed](w.by("olga").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}), 201).ID
-	w.umbra = want[contract.Changed](w.by("ulla").call("POST", "/v1/organizations", contract.NewOrganization{Name: "umbra"}), 201).ID
+	w.acme = want[contract.Changed](w.asUser("olga").call("POST", "/v1/organizations", contract.NewOrganization{Name: "acme"}), 201).ID
+	w.umbra = want[contract.Changed](w.asUser("ulla").call("POST", "/v1/organizations", contract.NewOrganization{Name: "umbra"}), 201).ID
 	for _, name := range []string{"mia", "max"} {
-		want[contract.Changed](w.by("olga").call("PUT", "/v1/organizations/acme/members/"+name, contract.MemberChange{Role: "member"}), 200)
+		want[contract.Changed](w.asUser("olga").call("PUT", "/v1/organizations/acme/members/"+name, contract.MemberChange{Role: "member"}), 200)
 	}
-	w.shop = want[contract.Changed](w.by("olga").call("POST", "/v1/projects?name=shop&organization=acme", townManifest), 201)
-	w.dark = want[contract.Changed](w.by("ulla").call("POST", "/v1/projects?name=dark&organization=umbra", townManifest), 201)
+	w.shop = want[contract.Changed](w.asUser("olga").call("POST", "/v1/projects?name=shop&organization=acme", teamsManifest), 201)
+	w.dark = want[contract.Changed](w.asUser("ulla").call("POST", "/v1/projects?name=dark&organization=umbra", teamsManifest), 201)
 	for name, role := range roles {
-		want[contract.Changed](w.by("olga").call("PUT", "/v1/projects/"+w.shop.ID+"/users/"+name, contract.MemberChange{Role: string(role)}), 200)
+		want[contract.Changed](w.asUser("olga").call("PUT", "/v1/projects/"+w.shop.ID+"/users/"+name, contract.MemberChange{Role: string(role)}), 200)
 	}
 	for _, id := range []string{w.shop.ID, w.dark.ID} {
 		want[contract.Changed](w.call("PUT", "/v1/projects/"+id+"/metadata/key", contract.MetadataValue{Value: []byte(`"sesame-` + id + `"`)}), 200)
@@ -65,30 +65,30 @@ func newTown(t testing.TB, options ...option) *town {
 	want[contract.Changed](w.call("PUT", "/v1/packages/small", contract.Package{Name: "small", Memory: 1 << 20, CPU: 1}), 200)
 	w.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning, Capabilities: declared})
 	w.instance, w.single, w.darkInstance = newID(), newID(), newID()
-	w.house.instance(w.instance, w.shop.ID, "web", "n1", mariposa.StateRunning, nil)
-	w.house.instance(w.single, w.shop.ID, "", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) {
+	w.testServer.instance(w.instance, w.shop.ID, "web", "n1", mariposa.StateRunning, nil)
+	w.testServer.instance(w.single, w.shop.ID, "", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) {
 		s.Name, s.Managed, s.Definition = "probe", false, []byte(`{"compute_type":"dummy"}`)
 	})
-	w.house.instance(w.darkInstance, w.dark.ID, "web", "n1", mariposa.StateRunning, nil)
+	w.testServer.instance(w.darkInstance, w.dark.ID, "web", "n1", mariposa.StateRunning, nil)
 	w.volume = newID()
-	w.house.volume(w.volume, mariposa.VolumeSpec{Name: "data", Project: w.shop.ID, ServiceName: "web", Slot: 9, Node: "n1"})
+	w.testServer.volume(w.volume, mariposa.VolumeSpec{Name: "data", Project: w.shop.ID, ServiceName: "web", Slot: 9, Node: "n1"})
 	w.network = newID()
-	w.house.network(w.network, mariposa.NetworkSpec{Name: "backend", Project: w.shop.ID})
-	w.token = want[contract.Tokens](w.by("ada").call("GET", "/v1/tokens", nil), 200).Tokens[0].ID
+	w.testServer.network(w.network, mariposa.NetworkSpec{Name: "backend", Project: w.shop.ID})
+	w.token = want[contract.Tokens](w.asUser("ada").call("GET", "/v1/tokens", nil), 200).Tokens[0].ID
 	return w
 }
 
-// by is the house as a user finds it.
-func (w *town) by(user string) *house { return w.as(w.keys[user]) }
+// asUser is the server as a user finds it.
+func (w *testTeams) asUser(user string) *testServer { return w.as(w.keys[user]) }
 
 // mint makes a token as the admin.
-func (h *house) mint(ask contract.NewToken) string {
+func (h *testServer) mint(ask contract.NewToken) string {
 	h.t.Helper()
 	return want[contract.Token](h.as(adminToken).call("POST", "/v1/tokens", ask), http.StatusCreated).Secret
 }
 
 // forge puts a token into the store, whatever its user may have asked for.
-func (h *house) forge(spec mariposa.TokenSpec) string {
+func (h *testServer) forge(spec mariposa.TokenSpec) string {
 	h.t.Helper()
 	secret := "mrp_" + newID()
 	spec.Use, spec.Hash, spec.Created = mariposa.TokenUser, mariposa.HashToken(secret), time.Now()

@@ -7,13 +7,13 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// slow is for how long an instance on its way up takes a place from others of
+// slowAfter is for how long an instance on its way up takes a place from others of
 // its project. One that takes longer may hang: it keeps its slot, but must not
 // keep other services from starting for ever.
-const slow = time.Minute
+const slowAfter = time.Minute
 
-// newRising holds instances on their way up, by when they set out.
-func newRising() *btree.BTreeG[*Instance] {
+// newStartingSet holds instances on their way up, by when they set out.
+func newStartingSet() *btree.BTreeG[*Instance] {
 	return btree.NewBTreeGOptions(func(a, b *Instance) bool {
 		if x, y := a.startedAt(), b.startedAt(); x != y {
 			return x < y
@@ -26,32 +26,32 @@ func newRising() *btree.BTreeG[*Instance] {
 func (i *Instance) startedAt() int64 { return max(i.created, i.since) }
 
 // Starting counts the instances that are on their way up and not slow.
-func (v *View) Starting(now time.Time) int { return v.rising.Len() - v.slow(now) }
+func (v *View) Starting(now time.Time) int { return v.startingSet.Len() - v.countSlow(now) }
 
-// slow counts those that have been on their way up for too long.
-func (v *View) slow(now time.Time) int {
-	if first, some := v.rising.Min(); !some || first.startedAt() > now.Add(-slow).UnixNano() {
+// countSlow counts those that have been on their way up for too long.
+func (v *View) countSlow(now time.Time) int {
+	if first, some := v.startingSet.Min(); !some || first.startedAt() > now.Add(-slowAfter).UnixNano() {
 		return 0
 	}
-	return sort.Search(v.rising.Len(), func(n int) bool {
-		i, _ := v.rising.GetAt(n)
-		return i.startedAt() > now.Add(-slow).UnixNano()
+	return sort.Search(v.startingSet.Len(), func(n int) bool {
+		i, _ := v.startingSet.GetAt(n)
+		return i.startedAt() > now.Add(-slowAfter).UnixNano()
 	})
 }
 
 // nextSlowAt is when the next of those on their way up will be slow; zero: never.
 func (v *View) nextSlowAt(now time.Time) time.Time {
-	i, some := v.rising.GetAt(v.slow(now))
+	i, some := v.startingSet.GetAt(v.countSlow(now))
 	if !some {
 		return time.Time{}
 	}
-	return time.Unix(0, i.startedAt()).Add(slow).In(now.Location())
+	return time.Unix(0, i.startedAt()).Add(slowAfter).In(now.Location())
 }
 
 // lacksBudget reports whether a service found no room to start something in.
 func (v *View) lacksBudget() (some bool) {
 	v.agenda.due.Scan(func(s *service) bool {
-		some = s.waitsForBudget() && !s.room
+		some = s.waitsForBudget() && !s.readRoom
 		return !some
 	})
 	return some

@@ -12,10 +12,10 @@ import (
 	"mariposa"
 )
 
-// foresee looks ahead with the names that the world will give.
-func (w *world) foresee() Foresight {
+// forecast looks ahead with the names that the world will give.
+func (w *world) forecast() Forecast {
 	made := w.made
-	return w.view.Foresee(Future{Goal: w.goal, Now: w.now, Starting: w.budget, Name: func(service string, slot int) string {
+	return w.view.Forecast(ForecastOptions{Goal: w.goal, Now: w.now, Starting: w.budget, Name: func(service string, slot int) string {
 		made++
 		return fmt.Sprintf("%s.%d-%d", service, slot, made)
 	}})
@@ -25,7 +25,7 @@ func (w *world) foresee() Foresight {
 // then lets it go on without faults, and holds the steps against each other.
 func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := newFleet(t)
+		f := newRandomProject(t)
 		f.turn()
 		for range rapid.IntRange(0, 25).Draw(t, "events") {
 			f.event()
@@ -35,18 +35,18 @@ func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 			f.comeBack(n)
 		}
 		f.budget, f.cause = max(1, f.budget), nil
-		if f.plan(); f.goal.Goal == mariposa.GoalStopped && f.goal.Undone > 0 {
+		if f.plan(); f.goal.Goal == mariposa.GoalStopped && f.goal.RolledBack > 0 {
 			return // it has just been taken back, which no plan foresees
 		}
 		before := dump(f.view)
-		seen := f.foresee()
+		seen := f.forecast()
 		if after := dump(f.view); after != before {
 			t.Fatalf("looking ahead changed the view:\n%s\nto\n%s", before, after)
 		}
 		f.history = nil
 		number := f.goal.Number
 		f.settle()
-		if f.goal.Number != number || f.goal.Undone == number {
+		if f.goal.Number != number || f.goal.RolledBack == number {
 			return // a version was taken back on the way: all steps succeeded, but too late for its deadline
 		}
 		var want []string
@@ -74,7 +74,7 @@ func TestLookingAheadTellsTheStepsInOrder(t *testing.T) {
 		return w.versions[n]
 	}
 	goal := Apply(w.goal, mariposa.Patch{Number: 2}, c)
-	seen := w.view.Foresee(Future{Goal: goal, Versions: map[int]Definitions{2: next}, Now: w.now})
+	seen := w.view.Forecast(ForecastOptions{Goal: goal, Versions: map[int]Definitions{2: next}, Now: w.now})
 	var got []string
 	for _, s := range seen.Steps {
 		if s.Action != Collect {
@@ -89,7 +89,7 @@ func TestLookingAheadTellsTheStepsInOrder(t *testing.T) {
 		t.Fatalf("in the end: %+v", seen)
 	}
 	wantSteps(t, w.step()) // nothing has happened
-	if few := w.view.Foresee(Future{Goal: goal, Versions: map[int]Definitions{2: next}, Now: w.now, Steps: 2}); !few.Cut || len(few.Steps) != 2 {
+	if few := w.view.Forecast(ForecastOptions{Goal: goal, Versions: map[int]Definitions{2: next}, Now: w.now, Steps: 2}); !few.Cut || len(few.Steps) != 2 {
 		t.Fatalf("of two steps %d are told, cut %v", len(few.Steps), few.Cut)
 	}
 }
@@ -98,7 +98,7 @@ func TestLookingAheadSaysWhatStaysUndone(t *testing.T) {
 	w := running(t, def("web", "one", 2))
 	w.mode(mariposa.ModeFreeze)
 	w.fail("web.1-1")
-	seen := w.view.Foresee(Future{Now: w.now})
+	seen := w.view.Forecast(ForecastOptions{Now: w.now})
 	if len(seen.Steps) != 0 || seen.Services["web"].Status != mariposa.StatusFrozen || !strings.Contains(reasonOf(seen.Services["web"]), "after thaw") {
 		t.Fatalf("foreseen: %+v", seen.Services["web"])
 	}

@@ -10,54 +10,54 @@ import (
 	"mariposa/contract"
 )
 
-// An order is a command that asks for a change of a project's state.
-type order struct {
+// An actionCommand is a command that asks for a change of a project's state.
+type actionCommand struct {
 	action, short, long, example string
 
-	idle  string   // why there may be nothing to do
-	takes []string // flags beside --service and --wait
+	whyNothing string   // why there may be nothing to do
+	flags      []string // flags beside --service and --wait
 }
 
-// orders are the commands that need no more than an action and some flags.
-var orders = map[string]order{
+// actionCommands are the commands that need no more than an action and some flags.
+var actionCommands = map[string]actionCommand{
 	"start": {
-		short: "Bring a stopped project back, or some of its services", idle: "it is started", takes: []string{"version", "rolling", "canary"},
+		short: "Bring a stopped project back, or some of its services", whyNothing: "it is started", flags: []string{"version", "rolling", "canary"},
 		long:    "Bring a stopped project back, or with --service some of its services.\n\nWith --version the project is started at that version: an older one becomes current again\nas a new version, as with `project revert`.",
 		example: "  mariposa project start shop --wait\n  mariposa -j shop project start --service web\n  mariposa -j shop project start --version 3",
 	},
 	"stop": {
-		short: "Stop all instances of a project, or of some services; it stays known", idle: "it is stopped", takes: []string{"version"},
+		short: "Stop all instances of a project, or of some services; it stays known", whyNothing: "it is stopped", flags: []string{"version"},
 		long: "Stop all instances of a project, or with --service those of some services. Scales and\nversions stay as they are, and `project start` brings it back.\n\n" +
 			"Each instance gets its stop signal and the time that `stop.timeout` says. With --version\nnothing is stopped unless that version is in force.",
 		example: "  mariposa project stop shop --wait\n  mariposa -j shop project stop --service web",
 	},
 	"reprovision": {
-		short: "Make instances anew, batch by batch; a rollout that is held goes on", idle: "it has nothing that could be made anew",
-		takes: []string{"rolling", "count", "filters"},
+		short: "Make instances anew, batch by batch; a rollout that is held goes on", whyNothing: "it has nothing that could be made anew",
+		flags: []string{"rolling", "count", "filters"},
 		long: "Make instances anew, batch by batch: all of them, or those that match every filter given.\n\nA rollout that is held (a canary) goes on instead: with --count so many further, without to\nits end. " +
 			"With filters, what matches is brought to the newest version, and the rest stays held.",
 		example: "  mariposa -j shop project reprovision --service web --rolling 25% --wait\n  mariposa -j shop project reprovision --node n7\n" +
 			"  mariposa -j shop project reprovision --version 3 --count 2",
 	},
 	"freeze": {
-		short: "Let nothing of a project change, whatever happens", idle: "it is frozen",
+		short: "Let nothing of a project change, whatever happens", whyNothing: "it is frozen",
 		long: "Let nothing of a project change, or with --service of some services.\n\nWhat is under way is settled first: what never served goes, what was told to stop ends. Then\nnothing is made, " +
 			"removed or repaired until `project thaw`. `mariposa state` says what would\nbe done after it. A start, stop, scale or reprovision by an operator lifts the freeze of\nwhat it names; a new manifest waits for the thaw.\n\n" +
 			"With --wait, it returns once all has settled.",
 	},
 	"thaw": {
-		short: "End a freeze and go on", idle: "nothing of it is frozen",
+		short: "End a freeze and go on", whyNothing: "nothing of it is frozen",
 		long: "End a freeze, of a project or with --service of some services, and go on towards the goal.\n\nWith --wait, it returns once reality matches the goal again.",
 	},
 	"pause": {
-		short: "Hold the rollouts of a project; repairs go on", idle: "it is paused",
+		short: "Hold the rollouts of a project; repairs go on", whyNothing: "it is paused",
 		long: "Hold the rollouts of a project, or with --service of some services, until `project resume`.\nUnlike with a freeze, what fails meanwhile is repaired, at the version it had.",
 	},
 	"resume": {
-		short: "Let paused rollouts go on", idle: "nothing of it is paused",
+		short: "Let paused rollouts go on", whyNothing: "nothing of it is paused",
 	},
 	"converge": {
-		short: "Try again now, whatever back-off there is", idle: "it is converged",
+		short: "Try again now, whatever back-off there is", whyNothing: "it is converged",
 		long: "Try again now: what keeps failing and waits before its next try does not, this once. What\nfails again waits longer still.",
 	},
 	"accept": {
@@ -67,8 +67,8 @@ var orders = map[string]order{
 	},
 }
 
-// A wish is what the flags of an order say.
-type wish struct {
+// An actionOptions is what the flags of an actionCommand say.
+type actionOptions struct {
 	services        []string
 	version         string
 	rolling, canary string // canary: or count, of a reprovision
@@ -77,13 +77,13 @@ type wish struct {
 	instances, nodes []string
 }
 
-// order makes the command for an action.
-func (a *app) order(action string) *cobra.Command {
-	o := orders[action]
+// newActionCommand makes the command for an action.
+func (a *app) newActionCommand(action string) *cobra.Command {
+	o := actionCommands[action]
 	o.action = action
-	var w wish
+	var w actionOptions
 	var wait bool
-	cmd := a.aProject(&cobra.Command{Use: action + " [NAME]", Short: o.short, Long: o.long, Example: o.example})
+	cmd := a.projectArgument(&cobra.Command{Use: action + " [NAME]", Short: o.short, Long: o.long, Example: o.example})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := w.check(o); err != nil {
 			return err
@@ -93,33 +93,33 @@ func (a *app) order(action string) *cobra.Command {
 			return err
 		}
 		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
-			ask, err := a.wanted(cmd.Context(), c, o, name, w)
+			ask, err := a.actionOf(cmd.Context(), c, o, name, w)
 			if err != nil {
 				return nil, err
 			}
 			done, err := c.Act(cmd.Context(), name, ask)
 			switch { // what is not found need not be the project
 			case len(w.nodes) > 0:
-				err = notFound(err, a.calling(name)+" instance list")
+				err = notFound(err, a.commandPrefix(name)+" instance list")
 			case len(w.services) > 0:
-				err = notFound(err, a.calling(name)+" state")
+				err = notFound(err, a.commandPrefix(name)+" state")
 			case w.version != "":
-				err = notFound(err, a.calling(name)+" project versions")
+				err = notFound(err, a.commandPrefix(name)+" project versions")
 			}
-			return a.answered(name, o.idle, done, err)
+			return a.printNothingToDo(name, o.whyNothing, done, err)
 		})
 	}
-	a.wishFlags(cmd, o, &w)
+	a.addActionFlags(cmd, o, &w)
 	waitFlag(cmd, &wait)
 	return cmd
 }
 
-// wishFlags gives a command the flags of its order.
-func (a *app) wishFlags(cmd *cobra.Command, o order, w *wish) {
+// addActionFlags gives a command the flags of its action.
+func (a *app) addActionFlags(cmd *cobra.Command, o actionCommand, w *actionOptions) {
 	f := cmd.Flags()
 	f.StringSliceVar(&w.services, "service", nil, "only this service; may be given again")
 	complete(cmd, "service", a.every(serviceNames))
-	for _, flag := range o.takes {
+	for _, flag := range o.flags {
 		switch flag {
 		case "version":
 			f.StringVar(&w.version, "version", "", map[string]string{"start": "start at this version", "stop": "only if this version is in force"}[o.action])
@@ -142,7 +142,7 @@ func (a *app) wishFlags(cmd *cobra.Command, o order, w *wish) {
 	}
 }
 
-func (w wish) check(o order) error {
+func (w actionOptions) check(o actionCommand) error {
 	hold := "count"
 	if o.action == "start" {
 		hold = "canary"
@@ -156,8 +156,8 @@ func (w wish) check(o order) error {
 	return checkAmounts("rolling", w.rolling, hold, w.canary)
 }
 
-// wanted is a wish in the words of the API.
-func (a *app) wanted(ctx context.Context, c *client.Client, o order, project string, w wish) (contract.Action, error) {
+// actionOf is what the flags ask for, in the words of the API.
+func (a *app) actionOf(ctx context.Context, c *client.Client, o actionCommand, project string, w actionOptions) (contract.Action, error) {
 	ask := contract.Action{Action: o.action, Services: w.services, Version: w.version, Rolling: client.Amount(w.rolling)}
 	if o.action != "reprovision" {
 		ask.Canary = client.Amount(w.canary)

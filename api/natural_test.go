@@ -12,7 +12,7 @@ func TestNamesAreSortedAsPeopleSortThem(t *testing.T) {
 	wanted := []string{"", "1", "01", "2", "10", "a", "a-1", "a-1b", "a-2", "a-02", "a-10", "a-10-2", "a-10-10", "b", "node", "node2"}
 	got := slices.Clone(wanted)
 	slices.Reverse(got)
-	slices.SortFunc(got, naturally)
+	slices.SortFunc(got, compareNaturally)
 	if !slices.Equal(got, wanted) {
 		t.Errorf("%q", got)
 	}
@@ -23,10 +23,10 @@ func TestTheNaturalOrderIsAnOrder(t *testing.T) {
 	name := rapid.StringMatching(`[ab0-2]{0,6}`)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := name.Draw(t, "a"), name.Draw(t, "b"), name.Draw(t, "c")
-		if (naturally(a, b) == 0) != (a == b) || naturally(a, b) != -naturally(b, a) {
-			t.Errorf("%q and %q: %d and %d", a, b, naturally(a, b), naturally(b, a))
+		if (compareNaturally(a, b) == 0) != (a == b) || compareNaturally(a, b) != -compareNaturally(b, a) {
+			t.Errorf("%q and %q: %d and %d", a, b, compareNaturally(a, b), compareNaturally(b, a))
 		}
-		if naturally(a, b) < 0 && naturally(b, c) < 0 && naturally(a, c) >= 0 {
+		if compareNaturally(a, b) < 0 && compareNaturally(b, c) < 0 && compareNaturally(a, c) >= 0 {
 			t.Errorf("%q, %q, %q", a, b, c)
 		}
 	})

@@ -16,7 +16,7 @@ func TestAServiceThatHangsDoesNotKeepItsSiblingFromStartingForEver(t *testing.T)
 	w.budget = 2
 	wantSteps(t, w.step(), "create hangs.1 v1", "create hangs.2 v1")
 	w.wait(10 * time.Second)
-	w.be("hangs.1-1", mariposa.StateProvisioning, "") // it has set out only now
+	w.setState("hangs.1-1", mariposa.StateProvisioning, "") // it has set out only now
 	w.wait(49 * time.Second)
 	p := w.plan()
 	if wake := dawn.Add(time.Minute); len(p.Steps) > 0 || !p.Wake.Equal(wake) {
@@ -30,8 +30,8 @@ func TestAServiceThatHangsDoesNotKeepItsSiblingFromStartingForEver(t *testing.T)
 	}
 	w.now = p.Wake
 	wantSteps(t, w.step(), "create web.2 v1")
-	w.be("web.1-3", mariposa.StateRunning, "")
-	w.be("web.2-4", mariposa.StateRunning, "")
+	w.setState("web.1-3", mariposa.StateRunning, "")
+	w.setState("web.2-4", mariposa.StateRunning, "")
 	w.step()
 	wantStatus(t, w, "web", mariposa.StatusConverged, "")
 	wantStatus(t, w, "hangs", mariposa.StatusConverging, "")
@@ -47,15 +47,15 @@ func TestWhoIsOnTheWayUpIsCountedByWhenTheySetOut(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(rt, "changes") {
 			k.change(rt)
 		}
-		now := dawn.Add(slow + time.Duration(rapid.IntRange(-1, 4).Draw(rt, "now"))*time.Second)
+		now := dawn.Add(slowAfter + time.Duration(rapid.IntRange(-1, 4).Draw(rt, "now"))*time.Second)
 		count, relief := 0, time.Time{}
 		for _, s := range k.view.services {
 			for id, c := range s.members {
 				i := k.view.instances[id]
 				at := time.Unix(0, i.startedAt())
-				if c.starts() && at.Add(slow).After(now) {
+				if c.starts() && at.Add(slowAfter).After(now) {
 					count++
-					relief = earlier(relief, at.Add(slow))
+					relief = earlierOf(relief, at.Add(slowAfter))
 				}
 			}
 		}

@@ -48,21 +48,21 @@ const (
 	joinToken  = "the-join-token"
 )
 
-// house is a server over real HTTP with a store in memory. No planner runs in
+// testServer is a server over real HTTP with a store in memory. No planner runs in
 // it unless asked for, so that tests see exactly what the API itself did.
-type house struct {
-	t       testing.TB
-	ctx     context.Context
-	store   store.Store
-	picture *picture.Picture
-	vault   *seal.Vault
-	fleet   *fleet.Fleet
-	url     string
-	http    *http.Client
-	logs    *lockedBuffer
-	token   string // whose calls are made with
-	ring    *seal.Ring
-	how     settings
+type testServer struct {
+	t        testing.TB
+	ctx      context.Context
+	store    store.Store
+	picture  *picture.Picture
+	vault    *seal.Vault
+	fleet    *fleet.Fleet
+	url      string
+	http     *http.Client
+	logs     *lockedBuffer
+	token    string // whose calls are made with
+	ring     *seal.Ring
+	settings settings
 }
 
 type option func(*settings)
@@ -77,23 +77,23 @@ type settings struct {
 
 func withPlanner(s *settings) { s.planner = true }
 
-// by lets the API go by another clock.
-func by(c clock.Clock) option { return func(s *settings) { s.clock = c } }
+// withClock lets the API go by another clock.
+func withClock(c clock.Clock) option { return func(s *settings) { s.clock = c } }
 
-// keeping lets the API keep so many versions.
-func keeping(versions int) option { return func(s *settings) { s.keep = versions } }
+// keepVersions lets the API keep so many versions.
+func keepVersions(versions int) option { return func(s *settings) { s.keep = versions } }
 
-func over(wrap func(store.Store) store.Store) option {
+func withStore(wrap func(store.Store) store.Store) option {
 	return func(s *settings) { s.wrap = wrap }
 }
 
-func newHouse(t testing.TB, options ...option) *house {
+func newTestServer(t testing.TB, options ...option) *testServer {
 	t.Helper()
 	set := settings{clock: clock.Real{}}
 	for _, o := range options {
 		o(&set)
 	}
-	h := &house{t: t, store: memory.New(clock.Real{}), logs: &lockedBuffer{}, token: adminToken, ring: seal.NewRing(), how: set}
+	h := &testServer{t: t, store: memory.New(clock.Real{}), logs: &lockedBuffer{}, token: adminToken, ring: seal.NewRing(), settings: set}
 	if set.wrap != nil {
 		h.store = set.wrap(h.store)
 	}
@@ -101,16 +101,16 @@ func newHouse(t testing.TB, options ...option) *house {
 	return h
 }
 
-// again is what a restart, or a second replica, makes of the same store.
-func (h *house) again() *house {
+// restart is what a restart, or a second replica, makes of the same store.
+func (h *testServer) restart() *testServer {
 	other := *h
 	other.open()
 	return &other
 }
 
 // open starts everything over the store, until the test ends.
-func (h *house) open() {
-	t, set := h.t, h.how
+func (h *testServer) open() {
+	t, set := h.t, h.settings
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	h.ctx, h.http, h.vault = ctx, &http.Client{Transport: &http.Transport{}}, seal.NewVault(h.ring, h.store)
@@ -118,21 +118,21 @@ func (h *house) open() {
 		t.Fatal(err)
 	}
 	h.picture = must(picture.Open(ctx, h.store))(t)
-	shelf := picture.NewShelf(h.store, h.vault)
-	h.picture.Hear(shelf.Hear)
+	cache := picture.NewVersionCache(h.store, h.vault)
+	h.picture.Subscribe(cache.Invalidate)
 	h.fleet = must(fleet.New(ctx, fleet.Options{
-		Store: h.store, Picture: h.picture, Shelf: shelf, Clock: clock.Real{}, Replica: "r1", Beat: time.Second,
+		Store: h.store, Picture: h.picture, Cache: cache, Clock: clock.Real{}, Replica: "r1", Beat: time.Second,
 	}))(t)
 	var all sync.WaitGroup
 	runner := engine.NewRunner(4)
-	e := engine.New(engine.Options{Store: h.store, Picture: h.picture, Shelf: shelf, Clock: clock.Real{}, NewID: newID, Wake: runner.Wake, Holder: "r1"})
+	e := engine.New(engine.Options{Store: h.store, Picture: h.picture, Cache: cache, Clock: clock.Real{}, NewID: newID, Wake: runner.Wake, Holder: "r1"})
 	if set.planner {
 		all.Go(func() { runner.Run(ctx, e) })
 	}
 	all.Go(func() { _ = h.picture.Follow(ctx, time.Hour, func(int) {}) })
 	all.Go(func() { h.fleet.Run(ctx) })
 	server := httptest.NewUnstartedServer(api.New(api.Options{
-		Store: h.store, Picture: h.picture, Shelf: shelf, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep,
+		Store: h.store, Picture: h.picture, Cache: cache, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep,
 		Vault: h.vault, Place: e.Place, Trial: e.Trial, AdminToken: adminToken, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))
@@ -151,8 +151,8 @@ func (h *house) open() {
 	})
 }
 
-// as is the same house to whoever has a token.
-func (h *house) as(token string) *house {
+// as is the same server for whoever has a token.
+func (h *testServer) as(token string) *testServer {
 	other := *h
 	other.token = token
 	return &other
@@ -180,7 +180,7 @@ type reply struct {
 
 // call sends a request with the admin's token, or whose it is told to. A string body goes as it is,
 // anything else as JSON; headers are pairs.
-func (h *house) call(method, path string, body any, headers ...string) reply {
+func (h *testServer) call(method, path string, body any, headers ...string) reply {
 	h.t.Helper()
 	var r io.Reader
 	kind := ""
@@ -247,13 +247,13 @@ func (r reply) wantError(status int, code mariposa.Code, parts ...string) failur
 const hello = "services:\n  web: {compute_type: dummy, scale: 2}\n  db: {compute_type: dummy}\n"
 
 // create makes a project and returns what the API answered.
-func (h *house) create(name, manifest string) contract.Changed {
+func (h *testServer) create(name, manifest string) contract.Changed {
 	h.t.Helper()
 	return want[contract.Changed](h.call("POST", "/v1/projects?name="+name, manifest), http.StatusCreated)
 }
 
 // plan plays the planner: the first task is done and these goals are in force.
-func (h *house) plan(id string, st *mariposa.ProjectStatus) {
+func (h *testServer) plan(id string, st *mariposa.ProjectStatus) {
 	h.t.Helper()
 	u := store.Unit{Writes: []store.Write{{Kind: mariposa.KindProject, ID: id, Project: id, Status: st, Event: mariposa.Event{Kind: "project.converged", Project: id}}}}
 	for _, r := range h.picture.TasksOf(id) {
@@ -276,7 +276,7 @@ func settled(c contract.Changed) *mariposa.ProjectStatus {
 	}
 }
 
-func (h *house) commit(u store.Unit) int64 {
+func (h *testServer) commit(u store.Unit) int64 {
 	h.t.Helper()
 	res := h.store.Commit(h.ctx, u)[0]
 	if res.Err != nil {
@@ -289,7 +289,7 @@ func (h *house) commit(u store.Unit) int64 {
 }
 
 // node puts a node on the books.
-func (h *house) node(id string, spec mariposa.NodeSpec, st mariposa.NodeStatus) {
+func (h *testServer) node(id string, spec mariposa.NodeSpec, st mariposa.NodeStatus) {
 	h.t.Helper()
 	h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindNode, ID: id, Spec: &spec, Status: &st, Event: mariposa.Event{Kind: "node.running", Node: id}}}})
 }
@@ -298,7 +298,7 @@ func (h *house) node(id string, spec mariposa.NodeSpec, st mariposa.NodeStatus) 
 var declared = map[mariposa.ComputeType]mariposa.Capabilities{mariposa.ComputeDummy: {Crash: true}, mariposa.ComputeProcess: {Logs: true, Exec: true}}
 
 // instance puts an instance of a project on the books.
-func (h *house) instance(id, project, service, node string, state mariposa.State, change func(*mariposa.InstanceSpec)) {
+func (h *testServer) instance(id, project, service, node string, state mariposa.State, change func(*mariposa.InstanceSpec)) {
 	h.t.Helper()
 	spec := &mariposa.InstanceSpec{
 		Name: service + ".1-" + id, Slot: 1, Project: project, Service: "id-" + service, ServiceName: service, Number: 1,
@@ -315,7 +315,7 @@ func (h *house) instance(id, project, service, node string, state mariposa.State
 }
 
 // volume puts a volume that is there into the store.
-func (h *house) volume(id string, spec mariposa.VolumeSpec) {
+func (h *testServer) volume(id string, spec mariposa.VolumeSpec) {
 	h.t.Helper()
 	spec.Goal, spec.Compute, spec.Created = mariposa.GoalKept, mariposa.ComputeDummy, time.Now()
 	h.commit(store.Unit{Writes: []store.Write{{
@@ -325,7 +325,7 @@ func (h *house) volume(id string, spec mariposa.VolumeSpec) {
 }
 
 // network puts a network that is on a node into the store.
-func (h *house) network(id string, spec mariposa.NetworkSpec) {
+func (h *testServer) network(id string, spec mariposa.NetworkSpec) {
 	h.t.Helper()
 	spec.Created = time.Now()
 	part := mariposa.AttachmentID(id, "n1", mariposa.ComputeDummy)
@@ -339,9 +339,9 @@ func (h *house) network(id string, spec mariposa.NetworkSpec) {
 	}})
 }
 
-func (h *house) digest(project string, number int, service string) string {
+func (h *testServer) digest(project string, number int, service string) string {
 	h.t.Helper()
-	v := must(picture.NewShelf(h.store, h.vault).Version(h.ctx, project, number))(h.t)
+	v := must(picture.NewVersionCache(h.store, h.vault).Version(h.ctx, project, number))(h.t)
 	if def := v.Manifest.ByName[service]; def != nil {
 		return def.Digest
 	}
@@ -349,9 +349,9 @@ func (h *house) digest(project string, number int, service string) string {
 }
 
 // join runs a dummy node's agent against the server until the test ends.
-func (h *house) join(id string) *talking {
+func (h *testServer) join(id string) *loggingDriver {
 	ctx, cancel := context.WithCancel(h.ctx)
-	d, p := dummy.New(dummy.NewWorld(1), clock.Real{}), &talking{Driver: dummy.New(dummy.NewWorld(2), clock.Real{}), ended: make(chan struct{}, 100), speak: make(chan string)}
+	d, p := dummy.New(dummy.NewWorld(1), clock.Real{}), &loggingDriver{Driver: dummy.New(dummy.NewWorld(2), clock.Real{}), ended: make(chan struct{}, 100), speak: make(chan string)}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Link{Servers: []string{h.url}, Token: joinToken, Client: h.http}, agent.Options{
@@ -370,8 +370,8 @@ func (h *house) join(id string) *talking {
 	return p
 }
 
-// talking plays a driver of processes: its instances are dummies that talk.
-type talking struct {
+// loggingDriver plays a driver of processes: its instances are dummies that talk.
+type loggingDriver struct {
 	*dummy.Driver
 	ended chan struct{} // one for each log that was let go of
 	speak chan string   // what is said next
@@ -380,16 +380,16 @@ type talking struct {
 	flooded atomic.Int64
 }
 
-func (*talking) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
+func (*loggingDriver) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
 
-func (d *talking) Capabilities() mariposa.Capabilities {
+func (d *loggingDriver) Capabilities() mariposa.Capabilities {
 	can := d.Driver.Capabilities()
 	can.Logs, can.Exec, can.Crash = true, true, false
 	return can
 }
 
 // Start makes a dummy; one whose command is to quote fails, and says what it was.
-func (d *talking) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
+func (d *loggingDriver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if c := i.Workload.Command; len(c) > 0 && c[0] == "quote" {
 		return driver.Observed{ID: i.ID}, errors.New("cannot run " + strings.Join(c, " "))
 	}
@@ -402,7 +402,7 @@ func (d *talking) Start(ctx context.Context, i driver.Instance) (driver.Observed
 // Logs says one line, or as many as tail, and goes on when followed. With a tail
 // of 13 it breaks off, with one of 14 it fails at once, with one of 15 it is
 // silent, and with one of 16 it says what it is told to.
-func (d *talking) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
+func (d *loggingDriver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	context.AfterFunc(ctx, func() {
 		_ = w.CloseWithError(ctx.Err())
@@ -438,7 +438,7 @@ func (d *talking) Logs(ctx context.Context, id string, o driver.LogOptions) (io.
 }
 
 // until asks again, whenever something has changed, until an answer will do.
-func (h *house) until(what string, ok func() bool) {
+func (h *testServer) until(what string, ok func() bool) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx, 20*time.Second)
 	defer cancel()

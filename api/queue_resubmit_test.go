@@ -11,7 +11,7 @@ import (
 
 // resubmits sends a manifest that is the newest already, and returns the task that
 // came of it; empty: none.
-func (h *house) resubmits(project, manifest string) string {
+func (h *testServer) resubmits(project, manifest string) string {
 	h.t.Helper()
 	c := want[contract.Changed](h.call("PUT", "/v1/projects/"+project+"/manifest?force=true", manifest), 200)
 	if c.Task == nil {
@@ -24,16 +24,16 @@ func (h *house) resubmits(project, manifest string) string {
 // task was dropped before it began, it is brought after all.
 func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	first, second := pair(1, 1), pair(2, 1)
 	h.create("shop", first)
-	h.rests("shop")
+	h.awaitRest("shop")
 	if task := h.resubmits("shop", first); task != "" {
 		t.Fatalf("what is in force made task %s", task)
 	}
-	h.becomes(h.begins("shop", `{"action":"freeze"}`), mariposa.TaskActive)
-	waits := h.puts("shop", second, "")
+	h.awaitState(h.startTask("shop", `{"action":"freeze"}`), mariposa.TaskActive)
+	waits := h.putManifest("shop", second, "")
 	want[contract.Changed](h.call("PUT", "/v1/projects/shop/metadata/other", contract.MetadataValue{Value: []byte(`"x"`)}), 200)
 	if task := h.resubmits("shop", second); task != "" { // with its values, which need no task
 		t.Fatalf("what waits for the thaw made task %s", task)
@@ -46,8 +46,8 @@ func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	if got := h.task(again); got.State != mariposa.TaskQueued || !strings.Contains(got.Reason, "version 3 was submitted again") {
 		t.Errorf("the task is %+v", got)
 	}
-	h.ends(h.begins("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
-	h.ends(again, mariposa.TaskCompleted)
+	h.awaitTask(h.startTask("shop", `{"action":"thaw"}`), mariposa.TaskCompleted)
+	h.awaitTask(again, mariposa.TaskCompleted)
 	if p := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200); p.Number != 3 {
 		t.Errorf("the newest is %d: it made another version", p.Number)
 	}
@@ -57,14 +57,14 @@ func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 // does so waits for its task, and hears that it fails once more.
 func TestAVersionThatWasRolledBackCanBeTriedAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	good := fleetOf(2, 1, ", on_failure: rollback")
 	bad := strings.Replace(good, "environment", `dummy: {fail_prop: "yes"}, environment`, 1)
 	h.create("shop", good)
-	h.rests("shop")
-	h.ends(h.puts("shop", bad, ""), mariposa.TaskFailed)
-	h.rests("shop")
+	h.awaitRest("shop")
+	h.awaitTask(h.putManifest("shop", bad, ""), mariposa.TaskFailed)
+	h.awaitRest("shop")
 	plan := want[contract.Plan](h.call("POST", "/v1/projects/shop/plan", bad), 200)
 	if len(plan.Steps) == 0 {
 		t.Error("a plan of it says that nothing would be done")
@@ -73,10 +73,10 @@ func TestAVersionThatWasRolledBackCanBeTriedAgain(t *testing.T) {
 	if again == "" {
 		t.Fatal("it is said to be no change")
 	}
-	if task := h.ends(again, mariposa.TaskFailed); !strings.Contains(task.Reason, "rolled back to version 1") {
+	if task := h.awaitTask(again, mariposa.TaskFailed); !strings.Contains(task.Reason, "rolled back to version 1") {
 		t.Errorf("it failed with %q", task.Reason)
 	}
-	h.rests("shop")
+	h.awaitRest("shop")
 	if task := h.resubmits("shop", good); task == "" {
 		t.Error("the version before is not the newest, and made no task")
 	}
@@ -86,11 +86,11 @@ func TestAVersionThatWasRolledBackCanBeTriedAgain(t *testing.T) {
 // brought by a start or by its manifest.
 func TestAProjectOfWhichNothingIsInForceIsBroughtByItsManifest(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	c := h.create("shop", pair(1, 1))
 	want[contract.Terminated](h.call("DELETE", "/v1/queue/"+*c.Task, nil), 202)
-	h.ask("shop", `{"action":"scale","scale":{"a":3}}`).wantError(409, mariposa.Conflict, "no version of shop is in force: start it first")
-	h.ask("shop", `{"action":"reprovision"}`).wantError(409, mariposa.Conflict, "start it first")
+	h.putAction("shop", `{"action":"scale","scale":{"a":3}}`).wantError(409, mariposa.Conflict, "no version of shop is in force: start it first")
+	h.putAction("shop", `{"action":"reprovision"}`).wantError(409, mariposa.Conflict, "start it first")
 	task := h.task(h.resubmits("shop", pair(1, 1)))
 	if task.Task != mariposa.TaskStart || len(task.Services) > 0 || task.State != mariposa.TaskQueued {
 		t.Errorf("its manifest made %+v", task)
@@ -100,17 +100,17 @@ func TestAProjectOfWhichNothingIsInForceIsBroughtByItsManifest(t *testing.T) {
 // A revert leaves scales alone, and so does what asks for it again.
 func TestADroppedRevertIsAskedForAgainWithoutItsScales(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	h.create("shop", pair(1, 1))
-	h.rests("shop")
-	h.ends(h.puts("shop", pair(2, 1), ""), mariposa.TaskCompleted)
-	h.becomes(h.begins("shop", `{"action":"freeze"}`), mariposa.TaskActive)
+	h.awaitRest("shop")
+	h.awaitTask(h.putManifest("shop", pair(2, 1), ""), mariposa.TaskCompleted)
+	h.awaitState(h.startTask("shop", `{"action":"freeze"}`), mariposa.TaskActive)
 	for ask, hint := range map[string]string{
 		`{"action":"revert","version":"1"}`:                   "mariposa -j shop project revert %d",
 		`{"action":"revert","version":"1","with_scale":true}`: "mariposa -j shop project revert %d --with-scale",
 	} {
-		task := h.begins("shop", "%s", ask)
+		task := h.startTask("shop", "%s", ask)
 		newest := want[contract.Project](h.call("GET", "/v1/projects/shop", nil), 200).Number
 		ended := want[contract.Terminated](h.call("DELETE", "/v1/queue/"+task, nil), 202)
 		if want := fmt.Sprintf(hint, newest); ended.ContinueWith != want {
@@ -123,10 +123,10 @@ func TestADroppedRevertIsAskedForAgainWithoutItsScales(t *testing.T) {
 // services.
 func TestAFirstVersionThatFailsSaysWhyItIsStopped(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, withPlanner)
-	h.gated("n1")
+	h := newTestServer(t, withPlanner)
+	h.joinGated("n1")
 	c := h.create("shop", strings.Replace(fleetOf(1, 1, ", on_failure: rollback"), "environment", `dummy: {fail_prop: "yes"}, environment`, 1))
-	h.ends(*c.Task, mariposa.TaskFailed)
+	h.awaitTask(*c.Task, mariposa.TaskFailed)
 	const why = "version 1 failed, with none before it to go back to: web: "
 	if st := h.state("shop"); st.Status != mariposa.StatusStopped || !strings.HasPrefix(st.Reason, why) || st.Services[0].Reason != st.Reason {
 		t.Errorf("it is %+v", st)

@@ -18,8 +18,8 @@ import (
 
 func TestAChangeRepeatedWithItsKeyIsDoneOnce(t *testing.T) {
 	t.Parallel()
-	f := &failing{}
-	h := newHouse(t, over(func(s store.Store) store.Store { f.Store = s; return f }))
+	f := &failingReader{}
+	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	post := func(name, key string) reply {
 		return h.call("POST", "/v1/projects?name="+name, hello, "Idempotency-Key", key)
 	}
@@ -54,7 +54,7 @@ func TestAChangeRepeatedWithItsKeyIsDoneOnce(t *testing.T) {
 
 func TestAKeyDoesNotLetLargeBodiesIn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	huge := "services: {}\n#" + string(make([]byte, 10<<20))
 	h.call("POST", "/v1/projects?name=big", huge, "Idempotency-Key", "k").wantError(413, mariposa.TooLarge)
 }
@@ -63,10 +63,10 @@ func TestAKeyDoesNotLetLargeBodiesIn(t *testing.T) {
 // replica at the same time.
 func TestAnAnswerOutlivesItsServer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newTestServer(t)
 	first := h.call("POST", "/v1/projects?name=shop", hello, "Idempotency-Key", "k1")
 	made := want[contract.Changed](first, 201)
-	other := h.again()
+	other := h.restart()
 	again := other.call("POST", "/v1/projects?name=shop", hello, "Idempotency-Key", "k1")
 	if again.status != 201 || string(again.body) != string(first.body) || again.header.Get("Idempotency-Replayed") != "true" || again.header.Get("Content-Type") != first.header.Get("Content-Type") {
 		t.Errorf("after a restart: %d %s %s, at first %s", again.status, again.header, again.body, first.body)
@@ -75,7 +75,7 @@ func TestAnAnswerOutlivesItsServer(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range answers {
 		all.Go(func() {
-			at := []*house{h, other}[i%2]
+			at := []*testServer{h, other}[i%2]
 			answers[i] = at.call("PUT", "/v1/projects/"+made.ID+"/metadata/n", "value", append(plainText, "Idempotency-Key", "k2")...)
 		})
 	}
@@ -90,7 +90,7 @@ func TestAnAnswerOutlivesItsServer(t *testing.T) {
 	}
 	counted := 0
 	for i := range 5 {
-		r := []*house{h, other}[i%2].call("POST", "/v1/projects/"+made.ID+"/metadata/c/incr", nil, "Idempotency-Key", "k3")
+		r := []*testServer{h, other}[i%2].call("POST", "/v1/projects/"+made.ID+"/metadata/c/incr", nil, "Idempotency-Key", "k3")
 		if want[contract.Changed](r, 200).Value != "1" {
 			counted++
 		}
@@ -104,24 +104,24 @@ func TestAnAnswerOutlivesItsServer(t *testing.T) {
 // sealed, and is not handed to a token that may do less.
 func TestAKeyBelongsToItsUserAndRequest(t *testing.T) {
 	t.Parallel()
-	now := &turned{}
-	w := newTown(t, by(now))
+	now := &shiftedClock{}
+	w := newTestTeams(t, withClock(now))
 	body := contract.NewToken{Name: "robot <&>"}
-	post := func(h *house, body any) reply { return h.call("POST", "/v1/tokens", body, "Idempotency-Key", "k") }
-	first := post(w.by("ada"), body)
+	post := func(h *testServer, body any) reply { return h.call("POST", "/v1/tokens", body, "Idempotency-Key", "k") }
+	first := post(w.asUser("ada"), body)
 	made := want[contract.Token](first, 201)
-	if again := post(w.by("ada"), body); string(again.body) != string(first.body) {
+	if again := post(w.asUser("ada"), body); string(again.body) != string(first.body) {
 		t.Errorf("at first %s, then %s", first.body, again.body)
 	}
-	if other := want[contract.Token](post(w.by("olga"), body), 201); other.Secret == made.Secret || other.UserName != "olga" {
+	if other := want[contract.Token](post(w.asUser("olga"), body), 201); other.Secret == made.Secret || other.UserName != "olga" {
 		t.Errorf("somebody else's key got %+v", other)
 	}
 	if other := want[contract.Token](w.call("POST", "/v1/users/ada/tokens", contract.NewToken{Name: "other"}, "Idempotency-Key", "k"), 201); other.Secret == made.Secret {
 		t.Error("who acts for ada got her answer")
 	}
-	post(w.by("ada"), contract.NewToken{Name: "another"}).wantError(409, mariposa.Conflict, "Idempotency-Key")
-	w.by("ada").call("POST", "/v1/organizations", contract.NewOrganization{Name: "other"}, "Idempotency-Key", "k").wantError(409, mariposa.Conflict)
-	w.by("ada").call("POST", "/v1/tokens?x=1", body, "Idempotency-Key", "k").wantError(409, mariposa.Conflict)
+	post(w.asUser("ada"), contract.NewToken{Name: "another"}).wantError(409, mariposa.Conflict, "Idempotency-Key")
+	w.asUser("ada").call("POST", "/v1/organizations", contract.NewOrganization{Name: "other"}, "Idempotency-Key", "k").wantError(409, mariposa.Conflict)
+	w.asUser("ada").call("POST", "/v1/tokens?x=1", body, "Idempotency-Key", "k").wantError(409, mariposa.Conflict)
 	bound := w.as(w.forge(mariposa.TokenSpec{User: w.users["ada"], Role: mariposa.RoleViewer}))
 	post(bound, body).wantError(403, mariposa.Forbidden)
 	if found := findPlanted(w.everything(), []string{made.Secret}); found != "" {
@@ -131,7 +131,7 @@ func TestAKeyBelongsToItsUserAndRequest(t *testing.T) {
 		t.Error("the log holds a token")
 	}
 	now.turn(25 * time.Hour)
-	post(w.by("ada"), body).wantError(409, mariposa.Conflict, "already") // it is a new request by now
+	post(w.asUser("ada"), body).wantError(409, mariposa.Conflict, "already") // it is a new request by now
 	if err := change.ForgetAnswers(w.ctx, w.store, now.Now().Add(48*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestEveryChangeCanBeRepeated(t *testing.T) {
 		if rt.Method == "GET" || rt.Audit == "" { // which changes nothing
 			continue
 		}
-		w := newTown(t)
+		w := newTestTeams(t)
 		q := w.sample(rt)
 		q.body = cmp.Or(bodies[rt.ID], q.body)
 		switch rt.ID {

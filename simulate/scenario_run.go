@@ -15,19 +15,19 @@ import (
 	"mariposa/store"
 )
 
-// Tale is one way in which a scenario goes through the whole system.
-type Tale struct {
+// ScenarioRun is one way in which a scenario goes through the whole system.
+type ScenarioRun struct {
 	scenario.Scenario
 	// Seed chooses the order of events and what goes wrong. 0: things happen in
 	// the order in which they could, and nothing goes wrong but Crash.
 	Seed     uint64
 	Replicas int
 	Crash    Crash
-	Options  func(*Options) // further wishes; nil: none
+	Options  func(*Options) // further options; nil: none
 }
 
-// Told is what became of a tale.
-type Told struct {
+// ScenarioResult is what became of a scenario.
+type ScenarioResult struct {
 	Result
 	StoreCalls  int // how many points there were to crash at
 	DriverCalls int
@@ -35,51 +35,51 @@ type Told struct {
 	Bytes       map[mariposa.Kind]int // of the halves of objects that were written, as JSON
 }
 
-// project is the name of the project that tales are about.
+// project is the name of the project that scenarios are about.
 const project = "p1"
 
-// Tell plays a scenario to its end and holds what there is then to what it says.
-func Tell(ctx context.Context, t Tale) (Told, error) {
+// RunScenario plays a scenario to its end and holds what there is then to what it says.
+func RunScenario(ctx context.Context, t ScenarioRun) (ScenarioResult, error) {
 	o := Options{Seed: t.Seed, Nodes: 3, Replicas: t.Replicas}
 	if t.Options != nil {
 		t.Options(&o)
 	}
 	w := newWorld(ctx, o)
-	w.tale, w.orderly = &t, t.Seed == 0
+	w.scenarioRun, w.orderly = &t, t.Seed == 0
 	err := w.play(func() {
 		w.faults = !w.orderly
-		kept := w.recount()
+		kept := w.playActions()
 		w.faults = false
-		w.mend()
+		w.endFaults()
 		w.until(nil)
 		w.matches(kept)
 	})
-	return Told{Result: w.result(), StoreCalls: w.storeCalls, DriverCalls: w.driverCalls, Commits: w.commits, Bytes: w.bytes}, err
+	return ScenarioResult{Result: w.result(), StoreCalls: w.storeCalls, DriverCalls: w.driverCalls, Commits: w.commits, Bytes: w.bytes}, err
 }
 
-// replay says how to see a tale again.
-func (t *Tale) replay() string {
-	line := fmt.Sprintf("-run TestOneTale -tale %s -seed %d -replicas %d", t.Name, t.Seed, t.Replicas)
+// replay says how to see a scenario again.
+func (t *ScenarioRun) replay() string {
+	line := fmt.Sprintf("-run TestOneScenario -scenario %s -seed %d -replicas %d", t.Name, t.Seed, t.Replicas)
 	if t.Crash.Call > 0 {
 		line += " -crash " + t.Crash.String()
 	}
 	return line
 }
 
-// recount lets people do what the scenario says, each at its moment, until all is at
+// playActions lets people do what the scenario says, each at its moment, until all is at
 // rest. It returns the instances that should still be there then.
-func (w *World) recount() map[string][]string {
+func (w *World) playActions() map[string][]string {
 	kept := map[string][]string{}
-	for i, a := range w.tale.Actions {
+	for i, a := range w.scenarioRun.Actions {
 		if i > 0 {
 			w.until(a.After)
 		}
 		if i == 1 && a.After == nil {
-			for _, name := range w.tale.Kept {
-				kept[name] = w.checker.wanted(name)
+			for _, name := range w.scenarioRun.Kept {
+				kept[name] = w.checker.desiredInstances(name)
 			}
 		}
-		for w.patiently(func() bool { return !w.people.do(a) }) {
+		for w.stillWaiting(func() bool { return !w.people.do(a) }) {
 			w.step() // they are refused, or nobody answers: they try again
 		}
 		w.checker.check() // it hears of what they have asked for
@@ -92,10 +92,10 @@ func (w *World) recount() map[string][]string {
 // until lets the world go on until its moment has come: nodes have done so many
 // things, or all is at rest, or waits for what people do next.
 func (w *World) until(after *int) {
-	for w.patiently(func() bool {
+	for w.stillWaiting(func() bool {
 		return after == nil || w.checker.moves < *after && w.now.Sub(w.checker.changed) < standstill
 	}) {
-		if w.resting() == "" {
+		if w.whyNotAtRest() == "" {
 			return
 		}
 		w.step()
@@ -105,19 +105,19 @@ func (w *World) until(after *int) {
 // standstill is for how long nothing changes that waits for people.
 const standstill = 2 * time.Minute
 
-// patiently reports whether something is still so, and ends a tale that has no end.
-func (w *World) patiently(so func() bool) bool {
+// stillWaiting reports whether something is still so, and ends a scenario that has no end.
+func (w *World) stillWaiting(so func() bool) bool {
 	if !so() {
 		return false
 	}
 	if w.now.Sub(epoch) > 6*time.Hour {
-		w.fail("no end in sight: %s", w.resting())
+		w.fail("no end in sight: %s", w.whyNotAtRest())
 	}
 	return true
 }
 
-// resting says what is under way; empty when nothing is and nothing will be.
-func (w *World) resting() string {
+// whyNotAtRest says what is under way; empty when nothing is and nothing will be.
+func (w *World) whyNotAtRest() string {
 	switch {
 	case len(w.servers) < max(1, w.Replicas):
 		return "a server is missing"
@@ -152,7 +152,7 @@ func (p *people) do(a scenario.Action) bool {
 	}
 	p.asked = p.w.servers[0]
 	if q := p.open; q != nil { // it was asked for, and nobody has answered
-		return p.put(q)
+		return p.send(q)
 	}
 	r := p.project(project)
 	switch {
@@ -168,11 +168,11 @@ func (p *people) do(a scenario.Action) bool {
 		p.w.setBroken(a.Name, a.Do == "break")
 		return true
 	case a.Submit != nil && !p.made[project]:
-		return p.create(project, p.given(a))
+		return p.create(project, p.manifestOf(a))
 	case r == nil: // its creation has not been heard of yet
 		return false
 	case a.Submit != nil:
-		return p.update(r, p.given(a), "manifest")
+		return p.update(r, p.manifestOf(a), "manifest")
 	}
 	return p.request(a, r)
 }
@@ -201,8 +201,8 @@ func (p *people) request(a scenario.Action, r *store.Project) bool {
 	return false
 }
 
-// given is the manifest of an action.
-func (p *people) given(a scenario.Action) string {
+// manifestOf is the manifest of an action.
+func (p *people) manifestOf(a scenario.Action) string {
 	body, err := a.Manifest()
 	if err != nil {
 		p.w.fail("the manifest cannot be written: %v", err)
@@ -219,9 +219,9 @@ func (w *World) named(name string) *node {
 	return w.nodes[at-1]
 }
 
-// matches holds the end of a tale to what the scenario says.
+// matches holds the end of a scenario to what the scenario says.
 func (w *World) matches(kept map[string][]string) {
-	sc, c := w.tale.Scenario, w.checker
+	sc, c := w.scenarioRun.Scenario, w.checker
 	is := c.reality()
 	for name, want := range sc.Final {
 		if is[name] != want {
@@ -229,19 +229,19 @@ func (w *World) matches(kept map[string][]string) {
 		}
 	}
 	for name, what := range is {
-		if _, told := sc.Final[name]; !told {
+		if _, result := sc.Final[name]; !result {
 			w.fail("%s is %q in the end, and nobody wants it", name, what)
 		}
 	}
 	for name, ids := range kept {
-		if now := c.wanted(name); !slices.Equal(now, ids) {
+		if now := c.desiredInstances(name); !slices.Equal(now, ids) {
 			w.fail("%s was %v and is now %v", name, ids, now)
 		}
 	}
-	c.fares(sc)
+	c.checkStatuses(sc)
 	st := c.tasks[w.people.last].Status()
 	if state := mariposa.StateOfTask(st); state != sc.LastEnds() {
 		w.fail("the last task is %s (%s), want %s", state, reason.Sentence(st.Reason), sc.LastEnds())
 	}
-	c.books()
+	c.checkLedger()
 }

@@ -7,25 +7,25 @@ import (
 	"mariposa"
 )
 
-// Foresight is what would be done to reach a goal if every step succeeded.
-type Foresight struct {
-	Steps    []Foreseen
-	Services map[string]*mariposa.ServiceStatus // as they would fare in the end
+// Forecast is what would be done to reach a goal if every step succeeded.
+type Forecast struct {
+	Steps    []ForecastStep
+	Services map[string]*mariposa.ServiceStatus // as they would be in the end
 	Todo     map[string]int                     // what would still be left then, by service: it waits for people, or for a node
 	Cut      bool                               // there is more than was asked for
 }
 
-// Foreseen is a step and when it would come at the earliest, counted from now:
+// ForecastStep is a step and when it would come at the earliest, counted from now:
 // what instances and nodes take for themselves is not in it.
-type Foreseen struct {
+type ForecastStep struct {
 	Step
 	Follows string // the service that it makes another one anew for
 	After   time.Duration
 	Round   int // steps of one plan have the same, later ones a larger
 }
 
-// Future says what to assume.
-type Future struct {
+// ForecastOptions says what to assume.
+type ForecastOptions struct {
 	Goal     *mariposa.ProjectStatus // nil: the one in force
 	Versions map[int]Definitions     // beside those the view knows
 	Now      time.Time
@@ -34,12 +34,12 @@ type Future struct {
 	Name     func(service string, slot int) string // names what would be made; nil: like web.3#1
 }
 
-// foreseenRounds bounds how often the plan is folded forward, steps or not.
-const foreseenRounds = 100_000
+// maxForecastRounds bounds how often the plan is folded forward, steps or not.
+const maxForecastRounds = 100_000
 
-// Foresee folds the plan forward, with every step assumed to succeed at once,
+// Forecast folds the plan forward, with every step assumed to succeed at once,
 // until nothing is left to do. The view is not touched.
-func (v *View) Foresee(f Future) Foresight {
+func (v *View) Forecast(f ForecastOptions) Forecast {
 	w := v.copy(f)
 	if f.Starting == 0 {
 		f.Starting = 1 << 30
@@ -51,30 +51,30 @@ func (v *View) Foresee(f Future) Foresight {
 		made := 0
 		f.Name = func(service string, slot int) string { made++; return fmt.Sprintf("%s.%d#%d", service, slot, made) }
 	}
-	var out Foresight
+	var out Forecast
 	for now, round := f.Now, 0; ; round++ {
 		p := w.Plan(now, Budget{Starting: f.Starting})
 		for _, s := range p.Steps {
 			if len(out.Steps) == f.Steps {
 				out.Cut = true
-				w.seeEnd(&out, p)
+				w.recordEnd(&out, p)
 				return out
 			}
-			out.Steps = append(out.Steps, Foreseen{Step: s, Follows: w.followed(p, s), After: now.Sub(f.Now), Round: round})
+			out.Steps = append(out.Steps, ForecastStep{Step: s, Follows: w.followedService(p, s), After: now.Sub(f.Now), Round: round})
 		}
 		busy := w.carryOut(p, now, f.Name)
 		if round == 0 {
 			busy = w.services // what is on its way already
 		}
-		moved := w.letMove(now, busy)
+		moved := w.advanceNodes(now, busy)
 		switch {
-		case len(p.Steps) > 0 || moved || p.Again:
+		case len(p.Steps) > 0 || moved || p.PlanAgain:
 		case p.Wake.IsZero() || p.Todo == 0:
-			w.seeEnd(&out, p)
+			w.recordEnd(&out, p)
 			return out
-		case round >= foreseenRounds:
+		case round >= maxForecastRounds:
 			out.Cut = true
-			w.seeEnd(&out, p)
+			w.recordEnd(&out, p)
 			return out
 		default:
 			now = p.Wake
@@ -82,9 +82,9 @@ func (v *View) Foresee(f Future) Foresight {
 	}
 }
 
-// followed is the service that a step makes another one anew for, which refers to
+// followedService is the service that a step makes another one anew for, which refers to
 // it; empty: none.
-func (v *View) followed(p Plan, s Step) string {
+func (v *View) followedService(p Plan, s Step) string {
 	st := p.Services[s.Service]
 	if is := v.services[s.Service]; st == nil && is != nil {
 		st = is.status
@@ -95,11 +95,11 @@ func (v *View) followed(p Plan, s Step) string {
 	return st.Rollout.Follows
 }
 
-// seeEnd says how the services fare after a plan.
-func (v *View) seeEnd(out *Foresight, p Plan) {
+// recordEnd notes the status of the services after a plan.
+func (v *View) recordEnd(out *Forecast, p Plan) {
 	out.Services, out.Todo = map[string]*mariposa.ServiceStatus{}, map[string]int{}
 	if st := v.goalInForce(); st != nil {
-		out.Services = p.Onto(st.Services)
+		out.Services = p.ApplyTo(st.Services)
 	}
 	for name, s := range v.services {
 		out.Todo[name] = s.todo
@@ -107,7 +107,7 @@ func (v *View) seeEnd(out *Foresight, p Plan) {
 }
 
 // copy makes a view to play with. Records are shared: they never change.
-func (v *View) copy(f Future) *View {
+func (v *View) copy(f ForecastOptions) *View {
 	w := NewView()
 	for n, d := range v.versions {
 		w.SetVersion(n, d)
@@ -133,7 +133,7 @@ func (v *View) copy(f Future) *View {
 
 // goalInForce is the goal as the view was told it, as far as the plan needs it.
 func (v *View) goalInForce() *mariposa.ProjectStatus {
-	if !v.told {
+	if !v.hasGoal {
 		return nil
 	}
 	st := &mariposa.ProjectStatus{Goal: v.goal, Number: v.number, Services: map[string]*mariposa.ServiceStatus{}}
@@ -149,13 +149,13 @@ func (v *View) goalInForce() *mariposa.ProjectStatus {
 // do now. Only what the plan speaks of is looked at: a fold over many layers of
 // many services must not cost a walk over all of them for each.
 func (v *View) carryOut(p Plan, now time.Time, name func(string, int) string) map[string]*service {
-	v.Follow(p)
+	v.ApplyPlan(p)
 	for _, name := range p.Ended {
-		v.unset(v.services[name])
+		v.clearGoal(v.services[name])
 	}
 	busy := map[string]*service{}
 	for _, s := range p.Steps {
-		v.do(s, now, name)
+		v.applyStep(s, now, name)
 		if is := v.services[s.Service]; is != nil {
 			busy[s.Service] = is
 		}
@@ -163,7 +163,7 @@ func (v *View) carryOut(p Plan, now time.Time, name func(string, int) string) ma
 	return busy
 }
 
-func (v *View) do(s Step, now time.Time, name func(string, int) string) {
+func (v *View) applyStep(s Step, now time.Time, name func(string, int) string) {
 	if s.Action == Create {
 		d, id := v.Definition(s.Number, s.Service), name(s.Service, s.Slot)
 		v.SetInstance(id, &mariposa.InstanceSpec{
@@ -181,20 +181,20 @@ func (v *View) do(s Step, now time.Time, name func(string, int) string) {
 		return
 	case Remove:
 		spec.Goal = mariposa.GoalGone
-	case Keep:
+	case Preserve:
 		spec.Goal, spec.Kept = mariposa.GoalHalted, i.Ended()
-	case Amend:
+	case Update:
 		spec.Number, spec.Live = s.Number, v.Definition(s.Number, s.Service).Live
 	}
 	v.SetInstance(i.ID, &spec, i.Status)
 }
 
-// letMove lets every node that can be reached make true what it was told of some
+// advanceNodes lets every node that can be reached make true what it was told of some
 // services. It reports whether there was anything.
-func (v *View) letMove(now time.Time, busy map[string]*service) bool {
+func (v *View) advanceNodes(now time.Time, busy map[string]*service) bool {
 	moved := false
 	for _, s := range busy {
-		for _, c := range []class{starting, staling, updating, leaving} {
+		for _, c := range []class{starting, outdatedStarting, updating, leaving} {
 			var all []*Instance
 			s.each(c, func(i *Instance) bool { all = append(all, i); return true })
 			for _, i := range all {

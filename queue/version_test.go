@@ -70,7 +70,7 @@ func TestWhatATaskSeesToThatBringsAVersion(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			goal := goalOf(map[string]mariposa.Status{"a": mariposa.StatusConverging, "b": mariposa.StatusBackingOff, "c": mariposa.StatusConverged, "d": mariposa.StatusHeld})
 			add := mariposa.TaskSpec{Origin: mariposa.OriginUser, Supersedes: true, Patch: mariposa.Patch{Number: 2}}
-			got, err := Bring(c.open, goal, add, c.diff, func(ended map[string]bool) (Difference, error) {
+			got, err := CompleteVersionTask(c.open, goal, add, c.diff, func(ended map[string]bool) (Difference, error) {
 				var names []string
 				for _, o := range c.open {
 					if ended[o.ID] {
@@ -82,8 +82,8 @@ func TestWhatATaskSeesToThatBringsAVersion(t *testing.T) {
 			if is := string(got.Task) + " " + strings.Join(got.Services, " "); err != nil || is != c.want {
 				t.Fatalf("it is a %s, %v; want %s", is, err, c.want)
 			}
-			if got.Patch.Goal != c.goal || got.Lifts != c.lifts || got.Patch.Number != 2 {
-				t.Fatalf("its patch is %+v, lifts %v", got.Patch, got.Lifts)
+			if got.Patch.Goal != c.goal || got.LiftsFreeze != c.lifts || got.Patch.Number != 2 {
+				t.Fatalf("its patch is %+v, lifts %v", got.Patch, got.LiftsFreeze)
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestWhatATaskSeesToThatBringsAVersion(t *testing.T) {
 
 func TestWhatCannotBeComparedIsSaid(t *testing.T) {
 	lost := errors.New("the store is away")
-	_, err := Bring(nil, nil, mariposa.TaskSpec{}, Difference{}, func(map[string]bool) (Difference, error) { return Difference{}, lost })
+	_, err := CompleteVersionTask(nil, nil, mariposa.TaskSpec{}, Difference{}, func(map[string]bool) (Difference, error) { return Difference{}, lost })
 	if !errors.Is(err, lost) {
 		t.Fatalf("it says %v", err)
 	}

@@ -22,14 +22,14 @@ func (d Difference) kind() mariposa.TaskKind {
 	return mariposa.TaskReprovision
 }
 
-// and is what either of two differences changes.
-func (d Difference) and(o Difference) Difference {
+// merge is what either of two differences changes.
+func (d Difference) merge(o Difference) Difference {
 	names := slices.Concat(d.Services, o.Services)
 	slices.Sort(names)
 	return Difference{Services: slices.Compact(names), Scaled: d.Scaled || o.Scaled, Other: d.Other || o.Other}
 }
 
-// Bring completes a task that brings a version into force: what it does, and to
+// CompleteVersionTask completes a task that brings a version into force: what it does, and to
 // which services. It sees to all that differs from the newest version, to all
 // that differs from the goal that would be in force without it (the newest may
 // have been taken back, or may never have come), and to what the tasks that it
@@ -39,8 +39,8 @@ func (d Difference) and(o Difference) Difference {
 // The task comes with its patch and whether it lifts and supersedes; diff is what
 // differs from the newest version, goal the one in force (nil: none yet), and
 // inForce tells what differs from the goal without the tasks that it is given.
-func Bring(open []Task, goal *mariposa.ProjectStatus, t mariposa.TaskSpec, diff Difference, inForce func(ended map[string]bool) (Difference, error)) (mariposa.TaskSpec, error) {
-	diff, whole := diff.and(Difference{}), false // in order, each once
+func CompleteVersionTask(open []Task, goal *mariposa.ProjectStatus, t mariposa.TaskSpec, diff Difference, inForce func(ended map[string]bool) (Difference, error)) (mariposa.TaskSpec, error) {
+	diff, whole := diff.merge(Difference{}), false // in order, each once
 	for {
 		t.Task, t.Services = diff.kind(), diff.Services
 		if whole {
@@ -48,7 +48,7 @@ func Bring(open []Task, goal *mariposa.ProjectStatus, t mariposa.TaskSpec, diff 
 		}
 		for _, o := range open {
 			if !o.State().Ended() && Supersedes(o.Spec, &t) {
-				diff = takeOver(o, &t, diff)
+				diff = takeOverStart(o, &t, diff)
 				whole = whole || len(o.Spec.Services) == 0
 			}
 		}
@@ -56,33 +56,33 @@ func Bring(open []Task, goal *mariposa.ProjectStatus, t mariposa.TaskSpec, diff 
 		if a, err := Admit(open, &t); err == nil { // else it will be refused
 			for _, o := range a.Terminate {
 				ended[o.ID] = true
-				diff = diff.and(Difference{Services: left(o, goal)})
+				diff = diff.merge(Difference{Services: unfinishedServices(o, goal)})
 			}
 		}
 		work, err := inForce(ended)
 		if err != nil {
 			return t, err
 		}
-		diff = diff.and(work)
+		diff = diff.merge(work)
 		if t.Task == diff.kind() && (whole && t.Services == nil || !whole && len(t.Services) == len(diff.Services)) {
 			return t, nil
 		}
 	}
 }
 
-// takeOver gives a task the goal of a start whose place it takes, and returns
+// takeOverStart gives a task the goal of a start whose place it takes, and returns
 // what it sees to then. The goal of a start of some services is in force once the
 // task begins.
-func takeOver(start Task, t *mariposa.TaskSpec, diff Difference) Difference {
+func takeOverStart(start Task, t *mariposa.TaskSpec, diff Difference) Difference {
 	if len(start.Spec.Services) == 0 {
 		t.Patch.Goal = mariposa.GoalStarted
-		t.Lifts = t.Lifts || start.Spec.Lifts && start.State() == mariposa.TaskQueued
+		t.LiftsFreeze = t.LiftsFreeze || start.Spec.LiftsFreeze && start.State() == mariposa.TaskQueued
 	}
-	return diff.and(Difference{Services: start.Spec.Services, Other: true})
+	return diff.merge(Difference{Services: start.Spec.Services, Other: true})
 }
 
-// left are the services that a task which brings a version has not finished.
-func left(t Task, goal *mariposa.ProjectStatus) []string {
+// unfinishedServices are the services that a task which brings a version has not finished.
+func unfinishedServices(t Task, goal *mariposa.ProjectStatus) []string {
 	if goal == nil || t.State() != mariposa.TaskActive || t.Spec.Patch.Number == 0 {
 		return nil
 	}
@@ -92,12 +92,12 @@ func left(t Task, goal *mariposa.ProjectStatus) []string {
 	}
 	return slices.DeleteFunc(slices.Clone(scope), func(name string) bool {
 		ss := goal.Services[name]
-		return ss == nil || !unfinished(ss.Status)
+		return ss == nil || !isUnfinished(ss.Status)
 	})
 }
 
-// unfinished reports whether there is something to do for a service that nobody
+// isUnfinished reports whether there is something to do for a service that nobody
 // holds back.
-func unfinished(s mariposa.Status) bool {
+func isUnfinished(s mariposa.Status) bool {
 	return s == mariposa.StatusConverging || s == mariposa.StatusBackingOff || s == mariposa.StatusBlocked
 }

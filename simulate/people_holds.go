@@ -70,7 +70,7 @@ func (p *people) followerChoices(add func(int, func()), r *store.Project) {
 
 // scope is the whole project or one of its services.
 func (p *people) scope(r *store.Project) []string {
-	name := p.pick(r)
+	name := p.pickService(r)
 	if name == "" || p.w.chance(2) {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (p *people) scope(r *store.Project) []string {
 
 // canary has some of a service made anew.
 func (p *people) canary(r *store.Project) {
-	if name := p.pick(r); name != "" {
+	if name := p.pickService(r); name != "" {
 		a := change.Action{Action: "reprovision", Services: []string{name}, Canary: mariposa.Amount{N: 1 + p.w.rng.IntN(2)}}
 		if p.w.chance(2) {
 			a.Filter = &change.Filter{Nodes: []string{p.w.nodes[p.w.rng.IntN(len(p.w.nodes))].name}}
@@ -105,8 +105,8 @@ func (p *people) terminate(r *store.Project) {
 		return
 	}
 	task := open[p.w.rng.IntN(len(open))]
-	p.put(&question{
-		what: "terminate " + tail(task.ID) + " of " + nameOf(r), permission: auth.Operate, taken: func() { p.left[nameOf(r)] = true },
+	p.send(&request{
+		what: "terminate " + tail(task.ID) + " of " + nameOf(r), permission: auth.Operate, onSuccess: func() { p.left[nameOf(r)] = true },
 		ask: func(c *change.Changer, req *change.Request) (*contract.Changed, error) {
 			_, err := c.Terminate(p.w.ctx, req, task)
 			return nil, err
@@ -120,7 +120,7 @@ func (p *people) terminate(r *store.Project) {
 func (p *people) finishHolds(r *store.Project) bool {
 	spec, st := r.Spec(), r.Status()
 	if st == nil || st.Number != spec.Number {
-		p.sound[spec.Name] = st == nil || st.Undone != spec.Number
+		p.settling[spec.Name] = st == nil || st.RolledBack != spec.Number
 		return false
 	}
 	return p.act(r, change.Action{Action: "reprovision"})

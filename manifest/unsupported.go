@@ -6,11 +6,11 @@ import (
 	"mariposa"
 )
 
-// unsupported lists what is read and checked but has no effect yet, so that
+// unsupportedKeys lists what is read and checked but has no effect yet, so that
 // nobody relies on a key that does nothing. With values, only those are
 // meant; otherwise any but the fine ones and the empty one. Whoever makes a
 // key work deletes its line here.
-var unsupported = map[string]struct{ values, fine []string }{
+var unsupportedKeys = map[string]struct{ values, fine []string }{
 	"load_balancers":            {},
 	"services.*.service_type":   {values: []string{"scheduled", "event"}},
 	"services.*.compute_type":   {values: []string{"docker", "infrastructure", "lx", "smartmachine", "kvm", "vm", "hvm"}},
@@ -23,16 +23,16 @@ var unsupported = map[string]struct{ values, fine []string }{
 	"services.*.grace":          {},
 }
 
-// notYet reports a key that is set but has no effect yet.
-func (c *checker) notYet(at *spot, pattern string) {
-	row, listed := unsupported[pattern]
+// refuseUnsupported reports a key that is set but has no effect yet.
+func (c *checker) refuseUnsupported(at *spot, pattern string) {
+	row, listed := unsupportedKeys[pattern]
 	n := at.node
 	if !listed || n.Value == "" && len(n.Content) == 0 {
 		return
 	}
 	if row.values != nil {
 		if slices.Contains(row.values, n.Value) {
-			c.fault(at, mariposa.FaultNotSupported, "%s is not supported yet; use another value", quote(n.Value))
+			c.fault(at, mariposa.FaultNotSupported, "%s is not supported yet; use another value", quoteText(n.Value))
 		}
 		return
 	}
@@ -41,10 +41,10 @@ func (c *checker) notYet(at *spot, pattern string) {
 	}
 }
 
-// notYetDefault reports a compute type that holds by default and is not
+// refuseUnsupportedDefault reports a compute type that holds by default and is not
 // supported yet.
-func (c *checker) notYetDefault(at *spot, compute mariposa.ComputeType) {
-	if slices.Contains(unsupported["services.*.compute_type"].values, string(compute)) && at.kind() != kindRefused {
+func (c *checker) refuseUnsupportedDefault(at *spot, compute mariposa.ComputeType) {
+	if slices.Contains(unsupportedKeys["services.*.compute_type"].values, string(compute)) && at.kind() != kindRefused {
 		c.fault(at, mariposa.FaultNotSupported, "%q, the default, is not supported yet; set another compute_type", string(compute))
 	}
 }

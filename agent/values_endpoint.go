@@ -19,17 +19,17 @@ const (
 	mdataPath = "/v1/mdata"
 	// mdataNumber is the header that says which values an answer holds.
 	mdataNumber = "Mariposa-Mdata-Number"
-	// longestWait is how long a request may wait for news.
-	longestWait = 60 * time.Second
-	// sendWithin is how long a request may take to arrive.
-	sendWithin = 10 * time.Second
-	// listenAgain is how often a port that is taken is tried.
-	listenAgain = time.Second
+	// maxWait is how long a request may wait for news.
+	maxWait = 60 * time.Second
+	// requestTimeout is how long a request may take to arrive.
+	requestTimeout = 10 * time.Second
+	// listenRetry is how often a port that is taken is tried.
+	listenRetry = time.Second
 )
 
 // serve answers instances until the context ends. A port that is taken is tried
 // again and again: the instances that run know no other.
-func (b *board) serve(ctx context.Context, address string) {
+func (b *valuesServer) serve(ctx context.Context, address string) {
 	for warned := false; ctx.Err() == nil; {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err == nil {
@@ -37,7 +37,7 @@ func (b *board) serve(ctx context.Context, address string) {
 				slog.Info("instances can read their values over HTTP again", "address", address)
 			}
 			warned = false
-			err = b.answer(ctx, listener)
+			err = b.serveOn(ctx, listener)
 		}
 		if ctx.Err() != nil {
 			return
@@ -48,17 +48,17 @@ func (b *board) serve(ctx context.Context, address string) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(listenAgain):
+		case <-time.After(listenRetry):
 		}
 	}
 }
 
-func (b *board) answer(ctx context.Context, listener net.Listener) error {
+func (b *valuesServer) serveOn(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler:           b.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       sendWithin,
-		WriteTimeout:      longestWait + 30*time.Second,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      maxWait + 30*time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    8 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -67,19 +67,19 @@ func (b *board) answer(ctx context.Context, listener net.Listener) error {
 	return server.Serve(listener)
 }
 
-func (b *board) handler() http.Handler {
+func (b *valuesServer) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+mdataPath, func(w http.ResponseWriter, r *http.Request) {
-		if seen, ok := b.admit(w, r); ok {
+		if seen, ok := b.findForRequest(w, r); ok {
 			object := make(map[string]string, len(seen.values))
 			for _, v := range seen.values {
 				object[v.Name] = v.Value
 			}
-			say(w, http.StatusOK, object)
+			writeJSON(w, http.StatusOK, object)
 		}
 	})
 	mux.HandleFunc("GET "+mdataPath+"/{key...}", func(w http.ResponseWriter, r *http.Request) {
-		seen, ok := b.admit(w, r)
+		seen, ok := b.findForRequest(w, r)
 		if !ok {
 			return
 		}
@@ -91,25 +91,25 @@ func (b *board) handler() http.Handler {
 				return
 			}
 		}
-		refuse(w, http.StatusNotFound, mariposa.ResourceNotFound, "this instance has no value named "+strconv.Quote(key))
+		writeError(w, http.StatusNotFound, mariposa.ResourceNotFound, "this instance has no value named "+strconv.Quote(key))
 	})
 	return mux
 }
 
-// admit finds what a request may see, after waiting for news if it asks for that.
+// findForRequest finds what a request may see, after waiting for news if it asks for that.
 // A request that may see nothing is answered here.
-func (b *board) admit(w http.ResponseWriter, r *http.Request) (notice, bool) {
+func (b *valuesServer) findForRequest(w http.ResponseWriter, r *http.Request) (publishedValues, bool) {
 	w.Header().Set("Cache-Control", "no-store")
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	var seen notice
+	var seen publishedValues
 	if ok {
-		seen, ok = b.read(token)
+		seen, ok = b.find(token)
 	}
 	if ok {
-		wait, after, err := patience(r)
+		wait, after, err := waitParameters(r)
 		if err != nil {
-			refuse(w, http.StatusBadRequest, mariposa.InvalidArgument, err.Error())
-			return notice{}, false
+			writeError(w, http.StatusBadRequest, mariposa.InvalidArgument, err.Error())
+			return publishedValues{}, false
 		}
 		if wait > 0 {
 			seen, ok = b.await(r.Context(), token, seen, wait, after)
@@ -117,22 +117,22 @@ func (b *board) admit(w http.ResponseWriter, r *http.Request) (notice, bool) {
 	}
 	if !ok {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		refuse(w, http.StatusUnauthorized, mariposa.Unauthorized, "show the token of an instance of this node: Authorization: Bearer $MARIPOSA_MDATA_TOKEN")
-		return notice{}, false
+		writeError(w, http.StatusUnauthorized, mariposa.Unauthorized, "show the token of an instance of this node: Authorization: Bearer $MARIPOSA_MDATA_TOKEN")
+		return publishedValues{}, false
 	}
 	w.Header().Set(mdataNumber, strconv.FormatInt(seen.number, 10))
 	return seen, true
 }
 
-// await waits until a notice is replaced, or, if the reader says which one it has
+// await waits until values are superseded, or, if the reader says which one it has
 // seen, until there is another.
-func (b *board) await(ctx context.Context, token string, seen notice, wait time.Duration, after *int64) (_ notice, ok bool) {
+func (b *valuesServer) await(ctx context.Context, token string, seen publishedValues, wait time.Duration, after *int64) (_ publishedValues, ok bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for after == nil || seen.number == *after {
 		select {
-		case <-seen.replaced:
-			if seen, ok = b.read(token); !ok || after == nil {
+		case <-seen.superseded:
+			if seen, ok = b.find(token); !ok || after == nil {
 				return seen, ok
 			}
 		case <-timer.C:
@@ -144,14 +144,14 @@ func (b *board) await(ctx context.Context, token string, seen notice, wait time.
 	return seen, true
 }
 
-// patience reads how long a request waits for news, and what it has seen already.
-func patience(r *http.Request) (wait time.Duration, after *int64, err error) {
+// waitParameters reads how long a request waits for news, and what it has seen already.
+func waitParameters(r *http.Request) (wait time.Duration, after *int64, err error) {
 	if s := r.FormValue("wait"); s != "" {
 		n, err := strconv.ParseFloat(s, 64)
 		if err != nil || !(n >= 0) { // NaN is neither
 			return 0, nil, errors.New("wait is a number of seconds")
 		}
-		wait = time.Duration(min(n, longestWait.Seconds()) * float64(time.Second))
+		wait = time.Duration(min(n, maxWait.Seconds()) * float64(time.Second))
 	}
 	if s := r.FormValue("after"); s != "" {
 		n, err := strconv.ParseInt(s, 10, 64)
@@ -163,11 +163,11 @@ func patience(r *http.Request) (wait time.Duration, after *int64, err error) {
 	return wait, after, nil
 }
 
-func refuse(w http.ResponseWriter, status int, code mariposa.Code, message string) {
-	say(w, status, mariposa.Error{Code: code, Message: message})
+func writeError(w http.ResponseWriter, status int, code mariposa.Code, message string) {
+	writeJSON(w, status, mariposa.Error{Code: code, Message: message})
 }
 
-func say(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v) // it may have hung up

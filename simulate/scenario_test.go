@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	tale     = flag.String("tale", "create", "the scenario that TestOneTale plays")
-	crash    = flag.String("crash", "", "where TestOneTale crashes, as store:12 or agent+:3")
-	replicas = flag.Int("replicas", 1, "how many replicas TestOneTale has")
+	scenarioName = flag.String("scenario", "create", "the scenario that TestOneScenario plays")
+	crash        = flag.String("crash", "", "where TestOneScenario crashes, as store:12 or agent+:3")
+	replicas     = flag.Int("replicas", 1, "how many replicas TestOneScenario has")
 )
 
 func scenarios(t *testing.T) []scenario.Scenario {
@@ -39,26 +39,26 @@ func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 		for _, sc := range scenarios(t) {
 			t.Run(sc.Name, func(t *testing.T) {
 				t.Parallel()
-				calm, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc})
+				calm, err := simulate.RunScenario(t.Context(), simulate.ScenarioRun{Scenario: sc})
 				if err != nil {
 					t.Fatal(err)
 				}
 				for _, at := range some(points(calm)) {
-					told, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc, Crash: at})
+					result, err := simulate.RunScenario(t.Context(), simulate.ScenarioRun{Scenario: sc, Crash: at})
 					if err != nil {
 						t.Fatal(err)
 					}
-					if n := told.Seen["server crash"] + told.Seen["agent crash"]; n != 1 {
+					if n := result.Seen["server crash"] + result.Seen["agent crash"]; n != 1 {
 						t.Fatalf("%s: %d crashes", at, n)
 					}
 					seen.add("crash", 1)
 				}
 				for seed := range uint64(seeds * max(1, wide())) {
-					told, err := simulate.Tell(t.Context(), simulate.Tale{Scenario: sc, Seed: 1 + seed, Replicas: 1 + int(seed%2)})
+					result, err := simulate.RunScenario(t.Context(), simulate.ScenarioRun{Scenario: sc, Seed: 1 + seed, Replicas: 1 + int(seed%2)})
 					if err != nil {
 						t.Fatal(err)
 					}
-					for what, n := range told.Seen {
+					for what, n := range result.Seen {
 						seen.add(what, n)
 					}
 				}
@@ -97,22 +97,22 @@ func some(all []simulate.Crash) []simulate.Crash {
 	return all[:crowds/2]
 }
 
-// points are the crashes that a tale can have: of every server at each write to
+// points are the crashes that a scenario can have: of every server at each write to
 // the store, which happens or not, of every server at each call to a driver, and of
 // the agent that makes that call, which happens or not.
-func points(told simulate.Told) []simulate.Crash {
+func points(result simulate.ScenarioResult) []simulate.Crash {
 	var out []simulate.Crash
-	for n := 1; n <= told.StoreCalls; n++ {
+	for n := 1; n <= result.StoreCalls; n++ {
 		out = append(out, simulate.Crash{Call: n}, simulate.Crash{Call: n, Done: true})
 	}
-	for n := 1; n <= told.DriverCalls; n++ {
+	for n := 1; n <= result.DriverCalls; n++ {
 		out = append(out, simulate.Crash{Call: n, Driver: true},
 			simulate.Crash{Call: n, Driver: true, Agent: true}, simulate.Crash{Call: n, Driver: true, Agent: true, Done: true})
 	}
 	return out
 }
 
-// sums count what happened in tales that are told side by side.
+// sums count what happened in scenarios that run side by side.
 type sums struct {
 	mu sync.Mutex
 	of map[string]int
@@ -124,15 +124,15 @@ func (s *sums) add(what string, n int) {
 	s.of[what] += n
 }
 
-func TestTheSameTaleGoesTheSameWay(t *testing.T) {
+func TestTheSameScenarioGoesTheSameWay(t *testing.T) {
 	t.Parallel()
 	for _, sc := range scenarios(t) {
-		for _, one := range []simulate.Tale{{Scenario: sc}, {Scenario: sc, Crash: simulate.Crash{Call: 9}}, {Scenario: sc, Seed: 7, Replicas: 2}} {
-			first, err := simulate.Tell(t.Context(), one)
+		for _, one := range []simulate.ScenarioRun{{Scenario: sc}, {Scenario: sc, Crash: simulate.Crash{Call: 9}}, {Scenario: sc, Seed: 7, Replicas: 2}} {
+			first, err := simulate.RunScenario(t.Context(), one)
 			if err != nil {
 				t.Fatal(err)
 			}
-			second, err := simulate.Tell(t.Context(), one)
+			second, err := simulate.RunScenario(t.Context(), one)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,27 +143,27 @@ func TestTheSameTaleGoesTheSameWay(t *testing.T) {
 	}
 }
 
-// TestOneTale plays the tale given with -tale, -seed, -crash and -replicas, to
+// TestOneScenario plays the scenario given with -scenario, -seed, -crash and -replicas, to
 // look at what happened.
-func TestOneTale(t *testing.T) {
+func TestOneScenario(t *testing.T) {
 	at, err := simulate.ParseCrash(*crash)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, sc := range scenarios(t) {
-		if sc.Name != *tale {
+		if sc.Name != *scenarioName {
 			continue
 		}
-		one := simulate.Tale{Scenario: sc, Seed: *seed, Replicas: *replicas, Crash: at}
+		one := simulate.ScenarioRun{Scenario: sc, Seed: *seed, Replicas: *replicas, Crash: at}
 		if *history {
 			one.Options = func(o *simulate.Options) { o.Trace = os.Stdout }
 		}
-		told, err := simulate.Tell(t.Context(), one)
+		result, err := simulate.RunScenario(t.Context(), one)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%+v", told)
+		t.Logf("%+v", result)
 		return
 	}
-	t.Fatalf("there is no scenario %s", *tale)
+	t.Fatalf("there is no scenario %s", *scenarioName)
 }

@@ -8,7 +8,7 @@ import (
 	"mariposa/store"
 )
 
-// This file holds what a tale says of causes of failures, and of what must be so
+// This file holds what a scenario says of causes of failures, and of what must be so
 // at every moment.
 
 // setBroken makes all new instances of a service fail, or start again.
@@ -21,9 +21,9 @@ func (w *World) setBroken(service string, broken bool) {
 }
 
 // failsNow reports whether an instance that starts fails: its service is broken, or
-// another one is as the tale says.
+// another one is as the scenario says.
 func (w *World) failsNow(i driver.Instance) bool {
-	if w.tale == nil {
+	if w.scenarioRun == nil {
 		return false
 	}
 	r, known := w.checker.instances[i.ID]
@@ -34,7 +34,7 @@ func (w *World) failsNow(i driver.Instance) bool {
 	if w.broken[spec.ServiceName] {
 		return true
 	}
-	why, some := w.tale.Fails[spec.ServiceName]
+	why, some := w.scenarioRun.Fails[spec.ServiceName]
 	if !some || why.Of != 0 && why.Of != w.checker.firstLike(spec) {
 		return false
 	}
@@ -59,10 +59,10 @@ func isWanted(r *store.Instance) bool {
 	return spec.Goal == mariposa.GoalRunning
 }
 
-// always holds a tale to what it says of every moment: of which versions nothing is
+// checkAlways holds a scenario to what it says of every moment: of which versions nothing is
 // made, and which services, once they have had a running instance, always have one.
-func (c *checker) always(spec *mariposa.InstanceSpec, made bool) {
-	t := c.w.tale
+func (c *checker) checkAlways(spec *mariposa.InstanceSpec, made bool) {
+	t := c.w.scenarioRun
 	if t == nil {
 		return
 	}

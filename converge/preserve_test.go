@@ -87,7 +87,7 @@ func TestWhatIsKeptOnAnAbsentNodeIsNobodysTrouble(t *testing.T) {
 	w := running(t, def("web", "one", 3, preserve(mariposa.PreserveOnFailure)))
 	w.fail("web.1-1")
 	w.settle()
-	w.lose(w.instances["web.1-1"].Spec.Node)
+	w.loseNode(w.instances["web.1-1"].Spec.Node)
 	w.settle()
 	w.wait(48 * time.Hour)
 	w.settle()

@@ -29,8 +29,8 @@ type reply struct {
 	replayed bool
 }
 
-// again asks for a change with a key; a reply without a status is none.
-func (h *house) again(ctx context.Context, method, path, kind, body, key string) (r reply) {
+// send asks for a change with a key; a reply without a status is none.
+func (h *devServer) send(ctx context.Context, method, path, kind, body, key string) (r reply) {
 	res, err := h.request(ctx, method, path, body, http.Header{"Idempotency-Key": {key}, "Content-Type": {kind}})
 	if err != nil {
 		return reply{body: err.Error()}
@@ -49,7 +49,7 @@ func TestAnAnswerIsGivenAgainAfterKill9(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	create := func(key, body string) reply {
-		return h.again(t.Context(), http.MethodPost, "/v1/projects?name="+key, "application/yaml", body, key)
+		return h.send(t.Context(), http.MethodPost, "/v1/projects?name="+key, "application/yaml", body, key)
 	}
 	first := create("one", dummies)
 	h.kill() // right after the answer
@@ -104,7 +104,7 @@ func TestEveryChangeIsMadeOnceThoughTheServerDies(t *testing.T) {
 		replies := make([]reply, len(changes))
 		ask := func(ctx context.Context, i int) reply {
 			c := changes[i]
-			return h.again(ctx, c.method, c.path, c.kind, c.body, fmt.Sprintf("%d/%d", round, i))
+			return h.send(ctx, c.method, c.path, c.kind, c.body, fmt.Sprintf("%d/%d", round, i))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
@@ -159,7 +159,7 @@ func TestEveryChangeIsMadeOnceThoughTheServerDies(t *testing.T) {
 
 func TestReplicasStartTogetherOnAnEmptyDatabase(t *testing.T) {
 	t.Parallel()
-	c := &cluster{house: &house{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: pgtest.Start(t)}
+	c := &cluster{devServer: &devServer{t: t, dir: t.TempDir(), out: &lockedBuffer{}}, store: pgtest.Start(t)}
 	c.addReplicas(3)
 	c.admin = c.token()
 	for i := range c.replicas {
@@ -184,10 +184,10 @@ func TestReplicasStartTogetherOnAnEmptyDatabase(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range c.replicas {
 		c.ask(i)
-		h := *c.house
+		h := *c.devServer
 		all.Go(func() {
 			for deadline := time.Now().Add(limit); ; {
-				replies[i] = h.again(t.Context(), http.MethodPost, "/v1/projects?name=shop", "application/yaml", dummies, "one key")
+				replies[i] = h.send(t.Context(), http.MethodPost, "/v1/projects?name=shop", "application/yaml", dummies, "one key")
 				if replies[i].status != http.StatusConflict && replies[i].status != http.StatusServiceUnavailable || time.Now().After(deadline) {
 					return
 				}

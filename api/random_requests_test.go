@@ -19,16 +19,16 @@ import (
 	"mariposa/store"
 )
 
-// strict counts the changes that were made, and remembers those that not every
+// checkingStore counts the changes that were made, and remembers those that not every
 // store could keep.
-type strict struct {
+type checkingStore struct {
 	store.Store
 	mu    sync.Mutex
 	made  int
 	wrong []string
 }
 
-func (s *strict) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (s *checkingStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	results := s.Store.Commit(ctx, units...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *strict) Commit(ctx context.Context, units ...store.Unit) []store.Result
 	return results
 }
 
-func (s *strict) count() int {
+func (s *checkingStore) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made
@@ -74,7 +74,7 @@ type described struct {
 	Components struct{ Schemas map[string]schema }
 }
 
-func (h *house) operations() ([]operation, map[string]schema) {
+func (h *testServer) operations() ([]operation, map[string]schema) {
 	h.t.Helper()
 	var doc described
 	if err := json.Unmarshal(h.call("GET", "/openapi.json", nil).body, &doc); err != nil {
@@ -95,36 +95,36 @@ func (h *house) operations() ([]operation, map[string]schema) {
 	return all, doc.Components.Schemas
 }
 
-// odd makes requests up: mostly of what a route takes, and each with something
+// randomRequests makes requests up: mostly of what a route takes, and each with something
 // that it does not expect.
-type odd struct {
+type randomRequests struct {
 	*rand.Rand
 	schemas map[string]schema
 	good    map[string][]string // references that are there, by parameter
 }
 
-func (o *odd) one(of []string) string { return of[o.IntN(len(of))] }
+func (o *randomRequests) one(of []string) string { return of[o.IntN(len(of))] }
 
-var oddTexts = []string{
+var randomTexts = []string{
 	"", " ", ".", "..", "/", "%2f", "%00", "%ff", "\x00", "\xff\xfe", "ä", "\u2028", "' or 1=1 --", "{{ .meta.key }}", "null", "true", "-1", "0",
 	"99999999999999999999", "1e400", "NaN", "a/b/c", "a b", "?", "#", "••••", "latest", "SELF", "admin", "../../etc/passwd", "<script>", "💥", "\r\nX: y",
 	"00000000-0000-0000-0000-000000000000", "\ufffd", strings.Repeat("x", 63), strings.Repeat("y", 256), strings.Repeat("z", 5000),
 }
 
-var oddBodies = []string{
+var randomBodies = []string{
 	"", " ", "null", "true", "0", "[]", "{}", `""`, "{", "[", `{"a":`, "\x00", "\xff\xfe\xfa", "{}{}", `{"":""}`, `{"action":"start","action":"stop"}`,
 	`{"name":"a","name":"b"}`, `{"name":"\u0000"}`, `{"name":"\ud800"}`, "{\"name\":\"\xff\"}", `{"__proto__":{}}`, "a: &a [*a]", "a: b\n---\nc: d", "- x\n- y\n",
 	strings.Repeat("[", 10_000), strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000), `{"scale":` + strings.Repeat("9", 400) + "}", "\ufeff{}",
 	"services: {web: {compute_type: dummy}}", `{"services":{"web":{"compute_type":"dummy"}}}`, "key: value\n", "just a text",
 }
 
-var oddKinds = []string{
+var randomKinds = []string{
 	"application/json", "application/json", "application/json", "application/json; charset=utf-8", "application/yaml", "text/plain", "application/x-www-form-urlencoded",
 	"multipart/form-data; boundary=x", "application/octet-stream", "text/html", "", "not a type", "application/json; charset=\xff", "APPLICATION/JSON",
 }
 
 // value makes something up for a schema; now and then something else.
-func (o *odd) value(s schema, depth int) any {
+func (o *randomRequests) value(s schema, depth int) any {
 	if o.IntN(12) == 0 || depth > 6 {
 		return o.anything(depth)
 	}
@@ -151,7 +151,7 @@ func (o *odd) value(s schema, depth int) any {
 			}
 		}
 		if o.IntN(10) == 0 {
-			out[o.one(oddTexts)] = o.anything(depth)
+			out[o.one(randomTexts)] = o.anything(depth)
 		}
 		return out
 	case "array":
@@ -169,12 +169,12 @@ func (o *odd) value(s schema, depth int) any {
 		if o.IntN(2) == 0 {
 			return o.one([]string{"shop", "x", "web", "1", "viewer", "a-name", "12h"})
 		}
-		return o.one(oddTexts)
+		return o.one(randomTexts)
 	}
 	return o.anything(depth)
 }
 
-func (o *odd) anything(depth int) any {
+func (o *randomRequests) anything(depth int) any {
 	switch o.IntN(8) {
 	case 0:
 		return nil
@@ -188,29 +188,29 @@ func (o *odd) anything(depth int) any {
 		}
 	case 4:
 		if depth < 6 {
-			return map[string]any{o.one(oddTexts): o.anything(depth + 1)}
+			return map[string]any{o.one(randomTexts): o.anything(depth + 1)}
 		}
 	}
-	return o.one(oddTexts)
+	return o.one(randomTexts)
 }
 
-// made is a request that was made up.
-type made struct {
+// randomRequest is a request that was made up.
+type randomRequest struct {
 	method, path string
 	body         []byte
 	headers      []string
 }
 
-func (m made) String() string {
+func (m randomRequest) String() string {
 	return fmt.Sprintf("%s %q with %q and %.300q", m.method, m.path, m.headers, m.body)
 }
 
 // request makes up a request of an operation.
-func (o *odd) request(op operation) made {
-	m := made{method: op.Method, path: op.Path}
+func (o *randomRequests) request(op operation) randomRequest {
+	m := randomRequest{method: op.Method, path: op.Path}
 	query := url.Values{}
 	for _, p := range op.params {
-		ref := o.one(oddTexts)
+		ref := o.one(randomTexts)
 		if refs := o.good[p.Name]; refs != nil && o.IntN(4) > 0 {
 			ref = o.one(refs)
 		}
@@ -222,19 +222,19 @@ func (o *odd) request(op operation) made {
 		}
 	}
 	if o.IntN(15) == 0 {
-		query.Set(o.one([]string{"colour", "", "reveal", "force", "\xff"}), o.one(oddTexts))
+		query.Set(o.one([]string{"colour", "", "reveal", "force", "\xff"}), o.one(randomTexts))
 	}
 	if len(query) > 0 {
 		m.path += "?" + query.Encode()
 	}
 	kind := "application/json"
 	if o.IntN(4) == 0 {
-		kind = o.one(oddKinds)
+		kind = o.one(randomKinds)
 	}
 	m.headers = []string{"Content-Type", clean(kind)}
 	if op.body != nil || o.IntN(10) == 0 {
 		if o.IntN(3) == 0 {
-			m.body = []byte(o.one(oddBodies))
+			m.body = []byte(o.one(randomBodies))
 		} else {
 			m.body, _ = json.Marshal(o.value(op.body, 0)) // 1e400 is JSON too
 		}
@@ -243,7 +243,7 @@ func (o *odd) request(op operation) made {
 		}
 	}
 	if o.IntN(8) == 0 {
-		m.headers = append(m.headers, "Idempotency-Key", clean(o.one(oddTexts)))
+		m.headers = append(m.headers, "Idempotency-Key", clean(o.one(randomTexts)))
 	}
 	return m
 }
@@ -258,7 +258,7 @@ func clean(text string) string {
 	}, text)
 }
 
-func (h *house) made(m made) reply {
+func (h *testServer) send(m randomRequest) reply {
 	h.t.Helper()
 	var body io.Reader
 	if m.body != nil {
@@ -283,8 +283,8 @@ var statuses = map[mariposa.Code][]int{
 	mariposa.TooOld: {410}, mariposa.TooLarge: {413}, mariposa.Throttled: {429}, mariposa.QuotaExceeded: {409}, mariposa.Unavailable: {503},
 }
 
-// insane says what is wrong with an answer whatever was asked; empty: nothing.
-func insane(r reply) string {
+// whyWrong says what is wrong with an answer whatever was asked; empty: nothing.
+func whyWrong(r reply) string {
 	if r.status < 400 {
 		return ""
 	}
@@ -298,7 +298,7 @@ func insane(r reply) string {
 	return ""
 }
 
-func (w *town) references() map[string][]string {
+func (w *testTeams) references() map[string][]string {
 	return map[string][]string{
 		"project": {"shop", w.shop.ID, w.dark.ID}, "organization": {"acme", w.acme, "umbra", "sam"}, "user": {"sam", "olga", w.users["vera"]}, "service": {"web", "db"},
 		"key": {"mode", "key", "new"}, "version": {"1", "2", "latest", w.shop.Version}, "tag": {"latest", "good"}, "node": {"n1"}, "package": {"small", "big"},
@@ -313,17 +313,17 @@ func TestNothingThatIsSentBreaksAnything(t *testing.T) {
 	const rounds, each = 10, 350
 	answered, failed := map[string]int{}, 0
 	for round := range uint64(rounds) {
-		s := &strict{}
-		w := newTown(t, over(func(st store.Store) store.Store { s.Store = st; return s }))
+		s := &checkingStore{}
+		w := newTestTeams(t, withStore(func(st store.Store) store.Store { s.Store = st; return s }))
 		operations, schemas := w.operations()
-		o := &odd{Rand: rand.New(rand.NewPCG(round, 4)), schemas: schemas, good: w.references()}
-		callers := []*house{w.house, w.house, w.by("olga"), w.by("ada"), w.by("sam")}
+		o := &randomRequests{Rand: rand.New(rand.NewPCG(round, 4)), schemas: schemas, good: w.references()}
+		callers := []*testServer{w.testServer, w.testServer, w.asUser("olga"), w.asUser("ada"), w.asUser("sam")}
 		for range each {
 			op := operations[o.IntN(len(operations))]
 			m := o.request(op)
 			before := s.count()
-			r := callers[o.IntN(len(callers))].made(m)
-			if why := insane(r); why != "" {
+			r := callers[o.IntN(len(callers))].send(m)
+			if why := whyWrong(r); why != "" {
 				t.Errorf("%s: %s: %d %s", m, why, r.status, r.body)
 			}
 			if r.status >= 400 {
@@ -347,19 +347,19 @@ func TestNothingThatIsSentBreaksAnything(t *testing.T) {
 }
 
 func FuzzBodies(f *testing.F) {
-	w := newTown(f)
+	w := newTestTeams(f)
 	operations, _ := w.operations()
 	for i := range operations {
 		f.Add(uint8(i), "x", "", []byte("{}"), "application/json")
 	}
-	for i, body := range oddBodies {
-		f.Add(uint8(i), "shop", "organization=acme", []byte(body), oddKinds[i%len(oddKinds)])
+	for i, body := range randomBodies {
+		f.Add(uint8(i), "shop", "organization=acme", []byte(body), randomKinds[i%len(randomKinds)])
 	}
 	f.Fuzz(func(t *testing.T, which uint8, ref, query string, body []byte, kind string) {
-		h := *w.by("sam") // who has nothing that could go
+		h := *w.asUser("sam") // who has nothing that could go
 		h.t = t
 		op := operations[int(which)%len(operations)]
-		m := made{method: op.Method, path: op.Path, body: body, headers: []string{"Content-Type", clean(kind)}}
+		m := randomRequest{method: op.Method, path: op.Path, body: body, headers: []string{"Content-Type", clean(kind)}}
 		for _, p := range op.params {
 			m.path = strings.ReplaceAll(m.path, "{"+p.Name+"}", url.PathEscape(ref))
 		}
@@ -369,8 +369,8 @@ func FuzzBodies(f *testing.F) {
 		if strings.Contains(m.path, "//") || strings.Contains(m.path, "/./") || strings.Contains(m.path, "..") {
 			return // the client or the server would clean it first
 		}
-		r := h.made(m)
-		if why := insane(r); why != "" {
+		r := h.send(m)
+		if why := whyWrong(r); why != "" {
 			t.Fatalf("%s: %s: %d %s", m, why, r.status, r.body)
 		}
 	})
@@ -379,8 +379,8 @@ func FuzzBodies(f *testing.F) {
 // Text that not every store can keep is refused wherever it could be kept.
 func TestTextThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
-	s := &strict{}
-	w := newTown(t, over(func(st store.Store) store.Store { s.Store = st; return s }))
+	s := &checkingStore{}
+	w := newTestTeams(t, withStore(func(st store.Store) store.Store { s.Store = st; return s }))
 	for _, c := range []struct{ method, path, body string }{
 		{"POST", "/v1/users", `{"name":"new","email":"a\u0000b"}`},
 		{"PUT", "/v1/users/sam", `{"email":"a\u0000b"}`},

@@ -12,18 +12,18 @@ import (
 	"mariposa/store"
 )
 
-// Shelf keeps the versions that are in use, read and checked once, so that all
+// VersionCache keeps the versions that are in use, read and checked once, so that all
 // who need a definition share it. What is secret in them is open here, in memory
 // alone.
-type Shelf struct {
+type VersionCache struct {
 	store store.Store
 	vault *seal.Vault
 
-	mu       sync.Mutex
-	versions map[string]*Version
-	values   map[string]*manifest.Values
-	masks    map[string]*masks // by project
-	held     int               // bytes of values
+	mu         sync.Mutex
+	versions   map[string]*Version
+	values     map[string]*manifest.Values
+	masks      map[string]*masks // by project
+	valueBytes int               // bytes of values
 }
 
 // Version is a submitted manifest and the values that belong to it, with what
@@ -42,19 +42,19 @@ type Version struct {
 var ErrUnreadable = errors.New("the stored manifest cannot be read")
 
 const (
-	// shelfSize bounds how many versions are kept; beyond it some are read again.
-	shelfSize = 20_000
-	// shelfBytes bounds the values that are kept.
-	shelfBytes = 64 << 20
+	// maxVersions bounds how many versions are kept; beyond it some are read again.
+	maxVersions = 20_000
+	// maxValueBytes bounds the values that are kept.
+	maxValueBytes = 64 << 20
 )
 
-// NewShelf makes an empty shelf before a store.
-func NewShelf(st store.Store, vault *seal.Vault) *Shelf {
-	return &Shelf{store: st, vault: vault, versions: map[string]*Version{}, values: map[string]*manifest.Values{}, masks: map[string]*masks{}}
+// NewVersionCache makes an empty cache in front of a store.
+func NewVersionCache(st store.Store, vault *seal.Vault) *VersionCache {
+	return &VersionCache{store: st, vault: vault, versions: map[string]*Version{}, values: map[string]*manifest.Values{}, masks: map[string]*masks{}}
 }
 
-// Hear forgets versions that were changed: one that only counts may be.
-func (s *Shelf) Hear(changes []store.Change) {
+// Invalidate drops versions that were changed: one that only counts may be.
+func (s *VersionCache) Invalidate(changes []store.Change) {
 	for i := range changes {
 		if c := &changes[i]; c.Record.Kind == mariposa.KindVersion && (c.Spec || c.Deleted) {
 			s.mu.Lock()
@@ -65,7 +65,7 @@ func (s *Shelf) Hear(changes []store.Change) {
 }
 
 // Version returns one version of a project.
-func (s *Shelf) Version(ctx context.Context, project string, number int) (*Version, error) {
+func (s *VersionCache) Version(ctx context.Context, project string, number int) (*Version, error) {
 	id := mariposa.VersionID(project, number)
 	s.mu.Lock()
 	v := s.versions[id]
@@ -82,16 +82,16 @@ func (s *Shelf) Version(ctx context.Context, project string, number int) (*Versi
 	}
 	v, err = s.read(ctx, (*store.Version)(&r).Spec())
 	if errors.Is(err, ErrUnreadable) {
-		s.keep(id, &Version{fault: err})
+		s.put(id, &Version{fault: err})
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.keep(id, v)
+	s.put(id, v)
 	return v, nil
 }
 
-func (s *Shelf) read(ctx context.Context, spec *mariposa.VersionSpec) (*Version, error) {
+func (s *VersionCache) read(ctx context.Context, spec *mariposa.VersionSpec) (*Version, error) {
 	m, err := manifest.ParseStored(spec.Manifest)
 	if err != nil {
 		return nil, fmt.Errorf("%w: version %d: %w", ErrUnreadable, spec.Number, err)
@@ -113,7 +113,7 @@ func (s *Shelf) read(ctx context.Context, spec *mariposa.VersionSpec) (*Version,
 }
 
 // Values returns one generation of a project's metadata; nil for generation 0.
-func (s *Shelf) Values(ctx context.Context, project string, number int) (*manifest.Values, error) {
+func (s *VersionCache) Values(ctx context.Context, project string, number int) (*manifest.Values, error) {
 	if number == 0 {
 		return nil, nil
 	}
@@ -142,14 +142,14 @@ func (s *Shelf) Values(ctx context.Context, project string, number int) (*manife
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for other, old := range s.values {
-		if s.held+len(v.Document) <= shelfBytes {
+		if s.valueBytes+len(v.Document) <= maxValueBytes {
 			break
 		}
-		s.held -= len(old.Document)
+		s.valueBytes -= len(old.Document)
 		delete(s.values, other)
 	}
 	if s.values[id] == nil {
-		s.held += len(v.Document)
+		s.valueBytes += len(v.Document)
 		s.values[id] = v
 	}
 	return v, nil
@@ -158,7 +158,7 @@ func (s *Shelf) Values(ctx context.Context, project string, number int) (*manife
 // NewestValues returns the newest values of a project, secrets marked, and the manifest
 // that speaks of them: an empty one where that is lost. Values that were replaced, and
 // so removed, since the caller read the project are looked up in the store's copy of it.
-func (s *Shelf) NewestValues(ctx context.Context, project string, spec *mariposa.ProjectSpec) (*manifest.Values, *manifest.Project, error) {
+func (s *VersionCache) NewestValues(ctx context.Context, project string, spec *mariposa.ProjectSpec) (*manifest.Values, *manifest.Project, error) {
 	values, err := s.Values(ctx, project, spec.Metadata)
 	for errors.Is(err, store.ErrNotFound) {
 		r, gone := s.store.Get(ctx, mariposa.KindProject, project)
@@ -177,8 +177,8 @@ func (s *Shelf) NewestValues(ctx context.Context, project string, spec *mariposa
 	return values, &manifest.Project{}, nil
 }
 
-// Begin is the goals that services begin with at a version, given their ids.
-func (v *Version) Begin(ids map[string]string) map[string]*mariposa.ServiceStatus {
+// InitialGoals is the goals that services begin with at a version, given their ids.
+func (v *Version) InitialGoals(ids map[string]string) map[string]*mariposa.ServiceStatus {
 	goals := map[string]*mariposa.ServiceStatus{}
 	for name, def := range v.Services {
 		goals[name] = &mariposa.ServiceStatus{ID: ids[name], Scale: 1, Number: v.Spec.Number, Status: mariposa.StatusConverging}
@@ -189,11 +189,11 @@ func (v *Version) Begin(ids map[string]string) map[string]*mariposa.ServiceStatu
 	return goals
 }
 
-func (s *Shelf) keep(id string, v *Version) {
+func (s *VersionCache) put(id string, v *Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for other := range s.versions {
-		if len(s.versions) < shelfSize {
+		if len(s.versions) < maxVersions {
 			break
 		}
 		delete(s.versions, other)

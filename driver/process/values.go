@@ -1,0 +1,57 @@
+package process
+
+import (
+	"context"
+
+	"mariposa"
+	"mariposa/driver"
+)
+
+var _ driver.ValuePublisher = (*Driver)(nil)
+
+// PublishValues replaces the file that an instance reads its values from.
+func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa.Variable) error {
+	_, leave, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	e, _, err := d.findEntry(id)
+	if err != nil {
+		return err
+	}
+	return e.folder.publish(values)
+}
+
+// PublishedValues reads that file.
+func (d *Driver) PublishedValues(_ context.Context, id string) ([]mariposa.Variable, error) {
+	e, _, err := d.findEntry(id)
+	if err != nil {
+		return nil, err
+	}
+	return e.folder.published()
+}
+
+// findEntry finds an instance, and what a command inside it needs to know; nil: it does
+// not run.
+func (d *Driver) findEntry(id string) (*entry, *execContext, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.entries[id]
+	switch {
+	case d.closed:
+		return nil, nil, errClosed
+	case e == nil || e.observed.ID == "":
+		return nil, nil, driver.ErrNotFound
+	}
+	return e, e.execContext, nil
+}
+
+// running finds what a command inside an instance needs to know.
+func (d *Driver) running(id string) (*execContext, error) {
+	_, in, err := d.findEntry(id)
+	if err == nil && in == nil { // it has ended, or is a stray
+		err = driver.ErrNotFound
+	}
+	return in, err
+}
