@@ -25,12 +25,12 @@ type Action struct {
 	Rolling   mariposa.Amount
 	Canary    mariposa.Amount
 	Scale     map[string]Scaling // by service
-	Filter    *Filter            // of a reprovision; nil: none
-	WithScale bool               // of a revert: bring its scales back too
-	Message   string             // of a revert
+	Filter    *Filter            // for a reprovision; nil selects all
+	WithScale bool               // for a revert: restore its scales too
+	Message   string             // for a revert
 }
 
-// Filter picks instances: those that match all that is given. Names and ids both do.
+// Filter selects the instances that match all given fields, by name or id.
 type Filter struct {
 	Services, Instances, Nodes []string
 	Version, Image             string
@@ -47,7 +47,8 @@ func (c *Changer) Act(ctx context.Context, req *Request, project string, a Actio
 	})
 }
 
-// act adds an action to a change and says why; no reason: there is nothing to do.
+// act adds an action to a change and returns the reason; an empty one means there is
+// nothing to do.
 func (e *edit) act(a Action) (string, error) {
 	switch a.Action {
 	case "revert":
@@ -80,7 +81,8 @@ func (e *edit) add(task *mariposa.TaskSpec, err error) (string, error) {
 	return reason.Sentence(task.Reason), e.admit(task)
 }
 
-// scope resolves the services that an action names, sorted; none: the whole.
+// scope resolves the services that an action names, sorted; none means the whole
+// project.
 func (e *edit) scope(refs []string) ([]string, error) {
 	goals := e.goals()
 	var names []string
@@ -95,13 +97,14 @@ func (e *edit) scope(refs []string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// mayLiftFreeze reports whether a task of this caller ends a freeze: that takes an operator.
+// mayLiftFreeze reports whether a task of this caller lifts a freeze, which requires
+// an operator.
 func (e *edit) mayLiftFreeze() bool {
 	return e.c.Directory.May(e.req.Caller, auth.Operate, e.record.Record()) == auth.Allowed
 }
 
-// setGoal starts or stops the whole, or some services. Where that is the goal already
-// and nothing else is under way, there is nothing to do.
+// setGoal starts or stops the whole project or some services. It does nothing if that
+// is the goal already and no task is open.
 func (e *edit) setGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs []string) (*mariposa.TaskSpec, error) {
 	names, err := e.scope(refs)
 	if err != nil {
@@ -116,22 +119,21 @@ func (e *edit) setGoal(kind mariposa.TaskKind, goal mariposa.ProjectGoal, refs [
 	}
 	patch := mariposa.Patch{Goal: goal}
 	if goal == mariposa.GoalStarted && e.neverBegan() {
-		patch.Number = e.spec.Number // the task that would have brought it was ended before it began
+		patch.Number = e.spec.Number // the task that would have rolled it out was ended before it began
 	}
 	return &mariposa.TaskSpec{
 		Task: kind, Component: "project", Services: names, Version: e.spec.Version, LiftsFreeze: e.mayLiftFreeze(), Reason: mariposa.Asked(why), Patch: patch,
 	}, nil
 }
 
-// neverBegan reports whether a start is to bring the newest version: none is in force
-// and none is on its way, or all that was ever in force was a beginning that is stopped
-// now.
+// neverBegan reports whether a start has to roll out the newest version: no version is
+// in force or on its way, or the project was stopped before any version completed.
 func (e *edit) neverBegan() bool {
 	st := e.record.Status()
 	return st == nil || st.Number == 0 || st.Completed == 0 && st.Goal != mariposa.GoalStarted && e.isNewestDropped()
 }
 
-// requireVersion refuses what needs a version in force, or on its way.
+// requireVersion refuses an action unless a version is in force or on its way.
 func (e *edit) requireVersion() error {
 	if e.hasNoVersion() {
 		return conflict("no version of %s is in force: start it first", e.spec.Name)
@@ -139,8 +141,7 @@ func (e *edit) requireVersion() error {
 	return nil
 }
 
-// isAtGoal reports whether a goal is in force for a scope already, and nothing of it is
-// frozen.
+// isAtGoal reports whether a scope already has a goal and no part of it is frozen.
 func (e *edit) isAtGoal(goal mariposa.ProjectGoal, names []string) bool {
 	st := e.record.Status()
 	if st == nil || st.Frozen || (st.Goal != goal && !(len(names) > 0 && goal == mariposa.GoalStopped)) {
@@ -155,13 +156,13 @@ func (e *edit) isAtGoal(goal mariposa.ProjectGoal, names []string) bool {
 			return false
 		}
 		if goal == mariposa.GoalStarted && ss.Rollout.HasFailed() {
-			return false // a start tries it anew
+			return false // a start retries it
 		}
 	}
 	return true
 }
 
-// requireInForce refuses to stop another version than the one that the caller means.
+// requireInForce refuses to stop a version other than the one that the caller means.
 func (e *edit) requireInForce(ref string) error {
 	st := e.record.Status()
 	if ref == "" || (st != nil && (IsVersion(ref, st.Version, st.Number) || Tags(e.record)[ref] == st.Number)) {
@@ -173,8 +174,8 @@ func (e *edit) requireInForce(ref string) error {
 	return conflict("version %s of %s is in force, not %s: nothing was stopped", versionLabel(st.Version, st.Number), e.spec.Name, shorten(ref))
 }
 
-// reprovision makes the instances of some services anew, or of all, or those that
-// match a filter. A rollout that is held goes on instead.
+// reprovision replaces the instances of all or some services, or those that match a
+// filter. A held rollout continues instead.
 func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 	if err := e.requireVersion(); err != nil {
 		return nil, err
@@ -199,7 +200,7 @@ func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 	}
 	if filter != nil && e.isIdle(names) && !e.matches(t.Patch.Reprovision, filter) {
 		e.answer.Reason = "no instance matches the filter"
-		if filter.Version > 0 { // lists show such as being at the newer one
+		if filter.Version > 0 { // lists show these instances at the newer version
 			e.answer.Reason += "; what a newer version left as it was counts as made from the older one"
 		}
 		return nil, nil
@@ -212,8 +213,8 @@ func (e *edit) reprovision(a Action) (*mariposa.TaskSpec, error) {
 	return t, nil
 }
 
-// filter finds the services and instances that are meant. A filter by instance names
-// their services too.
+// filter resolves an action's filter to services and instances. A filter by instance
+// selects their services too.
 func (e *edit) filter(a Action) (services []string, f *mariposa.Filter, err error) {
 	in := a.Filter
 	if in == nil {
@@ -252,8 +253,7 @@ func (e *edit) filter(a Action) (services []string, f *mariposa.Filter, err erro
 	return services, filter, nil
 }
 
-// instance finds a managed instance of the project by id, by name, or by the beginning
-// of its id.
+// instance finds a managed instance of the project by id, name or id prefix.
 func (e *edit) instance(ref string) (*store.Instance, error) {
 	var found []*store.Instance
 	for _, r := range e.c.Picture.InstancesOf(e.record.ID) {
@@ -274,8 +274,8 @@ func (e *edit) instance(ref string) (*store.Instance, error) {
 	return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
 }
 
-// node finds a node that the project has an instance on, by id or name: of others only
-// who runs the installation knows.
+// node finds a node that runs an instance of the project, by id or name: only the
+// installation's admins know of others.
 func (e *edit) node(ref string) (id string, err error) {
 	e.c.Picture.EachInstanceOf(e.record.ID, func(i *store.Instance) bool {
 		node := i.Spec().Node
@@ -290,7 +290,7 @@ func (e *edit) node(ref string) (id string, err error) {
 	return id, nil
 }
 
-// immediateTask is a task that begins at once, whatever else is under way.
+// immediateTask returns a task that begins at once, whatever else is in progress.
 func (e *edit) immediateTask(action string, refs []string) (*mariposa.TaskSpec, error) {
 	names, err := e.scope(refs)
 	if err != nil {
@@ -338,7 +338,8 @@ func (e *edit) immediateTask(action string, refs []string) (*mariposa.TaskSpec, 
 	return t, nil
 }
 
-// withoutFrozen is the part of a scope that is not frozen: nothing is tried in the rest.
+// withoutFrozen returns the part of a scope that is not frozen: frozen services are
+// not retried.
 func (e *edit) withoutFrozen(names []string) ([]string, error) {
 	if !e.anyService(names, func(ss *mariposa.ServiceStatus) bool { return ss.Frozen != nil }) {
 		return names, nil
@@ -356,7 +357,7 @@ func (e *edit) withoutFrozen(names []string) ([]string, error) {
 	return rest, nil
 }
 
-// anyService reports whether some service of a scope is so.
+// anyService reports whether a predicate holds for some service of a scope.
 func (e *edit) anyService(names []string, is func(*mariposa.ServiceStatus) bool) bool {
 	st := e.record.Status()
 	if st == nil {
@@ -370,18 +371,19 @@ func (e *edit) anyService(names []string, is func(*mariposa.ServiceStatus) bool)
 	return false
 }
 
-// hasOpenFreeze reports whether a freeze of a scope is open, perhaps not begun yet.
+// hasOpenFreeze reports whether a freeze of a scope is open, whether or not it has
+// begun.
 func (e *edit) hasOpenFreeze(names []string) bool {
 	return slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
 		return t.Spec.Task == mariposa.TaskFreeze && !t.Spec.Immediate && queue.Overlap(t.Spec.Services, names)
 	})
 }
 
-// goals are the services that can be acted on: those in force and not on their
-// way out, and those of the newest manifest, whose task may still be waiting.
+// goals returns the services that can be acted on: those in force and not being
+// removed, and those of the newest manifest, whose task may still be waiting.
 func (e *edit) goals() map[string]*mariposa.ServiceStatus {
 	goals := map[string]*mariposa.ServiceStatus{}
-	if newest, _ := e.newest(); newest != nil { // what is lost has no services
+	if newest, _ := e.newest(); newest != nil { // a lost version has no services
 		goals = newest.InitialGoals(e.spec.Services)
 	}
 	if st := e.record.Status(); st != nil {
@@ -413,10 +415,10 @@ func shorten(text string) string {
 	return text
 }
 
-// MaxScale bounds a service, so that a slip of a finger is caught.
+// MaxScale bounds a service's scale, to catch typing errors.
 const MaxScale = 1_000_000
 
-// Scaling is what is asked of one service's scale: a number, or a difference.
+// Scaling is a requested scale of one service: a number, or a difference.
 type Scaling struct {
 	N  int
 	By bool
@@ -475,8 +477,7 @@ func (c Scaling) into(p *mariposa.Patch, service string) {
 	(*at)[service] = c.N
 }
 
-// matches reports whether an instance of some services is what a filter asks for, and
-// still wanted.
+// matches reports whether a filter selects any wanted instance of some services.
 func (e *edit) matches(services []string, f *mariposa.Filter) bool {
 	return slices.ContainsFunc(e.c.Picture.InstancesOf(e.record.ID), func(r *store.Instance) bool {
 		spec := r.Spec()
@@ -487,7 +488,7 @@ func (e *edit) matches(services []string, f *mariposa.Filter) bool {
 	})
 }
 
-// filterWords says which instances a filter picks, as the rest of a sentence.
+// filterWords describes a filter, as the rest of a sentence.
 func (e *edit) filterWords(f *mariposa.Filter) string {
 	if f == nil {
 		return ""

@@ -1,13 +1,13 @@
-// Package change is what a request does, whichever face it came through: it
-// turns a manifest, an action, a revert, a termination, other metadata, a quota
-// or a single instance into one unit of the store, with the task that carries it
-// out, its audit record and the answer that is kept for a repeated request.
+// Package change carries out requests, whichever front end they came through: it turns
+// a manifest, an action, a revert, a termination, new metadata, a quota or a single
+// instance into one unit of the store, with the task that carries it out, its audit
+// record and the answer that is kept for a repeated request.
 //
-// The room owns admission: whether a change may be made as things stand, who may
-// make it by the time of the commit, and what else has to be written with it. A
-// face finds what is meant, as far as the caller may see it, and passes its id.
-// The room refuses to know HTTP, to plan, and to keep anything that the store
-// does not have.
+// The package owns admission: whether a change is allowed in the current state,
+// whether its caller may still make it at the time of the commit, and what else must
+// be written with it. A front end resolves the object, as far as the caller may see
+// it, and passes its id. The package does not know HTTP, does not plan, and keeps no
+// state outside the store.
 package change
 
 import (
@@ -33,11 +33,11 @@ type Options struct {
 	Cache     *picture.VersionCache
 	Directory *auth.Directory
 	Clock     clock.Clock
-	NewID     func() string // makes ids that grow
+	NewID     func() string // makes increasing ids
 	Vault     *seal.Vault   // opens and seals metadata and kept answers
 	Place     PlaceFunc     // finds nodes for unmanaged instances
-	Trial     TrialFunc     // finds out whether nodes would take instances, claiming nothing
-	// Await waits until the picture shows a revision, or gives up after a while.
+	Trial     TrialFunc     // finds out whether nodes would take instances, without claims
+	// Await waits until the picture shows a revision, for a limited time.
 	Await func(ctx context.Context, revision int64)
 	// KeepVersions is how many versions of a project are kept; DefaultKeep if zero.
 	KeepVersions int
@@ -52,27 +52,27 @@ type Changer struct {
 // New makes a Changer.
 func New(o Options) *Changer { return &Changer{Options: o, locks: newLocks()} }
 
-// Request is who asks for a change, and on what terms.
+// Request is the caller of a change, and its terms.
 type Request struct {
-	Caller *auth.Caller // renewed before every attempt: they may lose rights meanwhile
+	Caller *auth.Caller // renewed before every attempt: they may lose rights in between
 
-	// Permission is asked for again before every attempt, on the project or
-	// organization that the change is about; of one that is Global, on nothing.
+	// Permission is checked again before every attempt, on the project or organization
+	// that the change is about; if Global, on the installation.
 	Permission auth.Permission
 	Global     bool
 
-	Action string // as the audit calls it
+	Action string // its name in the audit
 	From   string // where the request came from
 	ID     string // of the request
 
-	Idempotency *Idempotency // what to keep the answer under; nil: nobody will ask again
-	Replayed    bool         // set where the answer is that of an earlier request
+	Idempotency *Idempotency // where to keep the answer; nil: the request is not repeated
+	Replayed    bool         // set if the answer is that of an earlier request
 }
 
-// actor is the name of who asks.
+// actor is the name of the caller.
 func (req *Request) actor() string { return req.Caller.Actor() }
 
-// event is what the feed tells of what they ask for.
+// event is an event caused by the request.
 func (req *Request) event(kind, project string, why *mariposa.Reason) mariposa.Event {
 	return mariposa.Event{Kind: kind, Project: project, Actor: req.actor(), Reason: why}
 }
@@ -89,8 +89,8 @@ func (req *Request) Audit() mariposa.Audit {
 	return a
 }
 
-// attempt is one attempt at a change: what is to be written, and what to answer
-// once it is. Without writes there is nothing to do.
+// attempt is one attempt at a change: its writes, and the answer once they are
+// committed. Without writes there is nothing to do.
 type attempt struct {
 	unit   store.Unit
 	answer contract.Changed
@@ -98,7 +98,7 @@ type attempt struct {
 
 const maxAttempts = 10
 
-// commit makes a change and commits it.
+// commit builds a change and commits it.
 func (c *Changer) commit(ctx context.Context, req *Request, key string, build func() (*attempt, error)) (*contract.Changed, error) {
 	return commit(ctx, c, req, key, func() (*store.Unit, contract.Changed, error) {
 		a, err := build()
@@ -109,11 +109,11 @@ func (c *Changer) commit(ctx context.Context, req *Request, key string, build fu
 	})
 }
 
-// commit makes a change and commits it, again and again while others change the
-// same things. Changes under one key stand in line here, so that tries are lost
-// to other replicas and actors only. The answer is kept in the same commit, if
-// whoever asked may ask again; so is the audit record. When it returns, reads show
-// the change.
+// commit builds a change and commits it, and retries while others change the same
+// records. Changes with the same key wait for each other here, so conflicts come from
+// other replicas and actors only. The answer is kept in the same commit if the request
+// has an idempotency key; so is the audit record. When commit returns, reads show the
+// change.
 func commit[T any](ctx context.Context, c *Changer, req *Request, key string, build func() (*store.Unit, T, error)) (*T, error) {
 	unlock, err := c.locks.lock(ctx, key)
 	if err != nil {
@@ -125,7 +125,7 @@ func commit[T any](ctx context.Context, c *Changer, req *Request, key string, bu
 			return nil, err
 		}
 		var expired *store.Record
-		if req.Idempotency != nil { // another one with the same key may have been faster
+		if req.Idempotency != nil { // a request with the same key may have been faster
 			var body []byte
 			if body, expired, err = c.FindAnswer(ctx, req.Idempotency); err != nil {
 				return nil, err
@@ -170,7 +170,7 @@ func commit[T any](ctx context.Context, c *Changer, req *Request, key string, bu
 	return nil, store.ErrConflict
 }
 
-// admitCaller lets the caller in again, with what they may by now.
+// admitCaller authenticates the caller again, with their current rights.
 func (c *Changer) admitCaller(req *Request) error {
 	now := c.Directory.Renew(req.Caller, c.Clock.Now())
 	if now == nil {
@@ -183,9 +183,9 @@ func (c *Changer) admitCaller(req *Request) error {
 	return nil
 }
 
-// authorize asks for the permission of a request on what the change is really about:
-// a body may take its time, and names and roles change meanwhile. On is not looked at
-// where the permission is about nothing.
+// authorize checks the permission of a request on the object of the change: names and
+// roles may have changed while the body was read. It ignores on if the request is
+// Global.
 func (c *Changer) authorize(req *Request, on *store.Record) error {
 	if req.Global {
 		on = nil
@@ -196,13 +196,14 @@ func (c *Changer) authorize(req *Request, on *store.Record) error {
 	return c.Directory.Require(req.Caller, req.Permission, on)
 }
 
-// awaitConflicting waits until the picture shows what a change ran into.
+// awaitConflicting waits until the picture shows the records that a change conflicted
+// with.
 func (c *Changer) awaitConflicting(ctx context.Context, met []store.Require) error {
 	seen, newest := c.Picture.Revision(), int64(0)
 	for _, q := range met {
 		r, err := c.Store.Get(ctx, q.Kind, q.ID)
 		switch {
-		case errors.Is(err, store.ErrNotFound): // removed: the picture will hear of that too
+		case errors.Is(err, store.ErrNotFound): // removed: the picture will show that too
 			if c.Picture.Get(q.Kind, q.ID) != nil {
 				newest = max(newest, seen+1)
 			}
@@ -216,8 +217,8 @@ func (c *Changer) awaitConflicting(ctx context.Context, met []store.Require) err
 	return nil
 }
 
-// audit adds what is known of the request and its answer to the audit records of a
-// unit; a unit that names none gets one.
+// audit adds the details of the request and its answer to the audit records of a unit,
+// and adds a record if there is none.
 func audit(req *Request, unit *store.Unit, answer any) {
 	if len(unit.Audit) == 0 {
 		unit.Audit = []mariposa.Audit{{}}
@@ -240,8 +241,7 @@ func audit(req *Request, unit *store.Unit, answer any) {
 	}
 }
 
-// locks let changes of one key happen one after the other, a few keys sharing
-// each lock.
+// locks serialize changes with the same key; a few keys share each lock.
 type locks [256]chan struct{}
 
 var lockSeed = maphash.MakeSeed()

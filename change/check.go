@@ -14,8 +14,8 @@ var (
 	idPattern   = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
-// checkName says whether a project, user or organization can have a name. One that
-// looks like an id would make paths ambiguous.
+// checkName checks the name of a project, user or organization. A name that looks like
+// an id would make paths ambiguous.
 func checkName(what, name string) error {
 	const rule = "must be 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end"
 	field := func(code mariposa.FaultCode, message string) error {
@@ -35,7 +35,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// checkText refuses what not every store could keep.
+// checkText refuses text that not every store can keep.
 func checkText(field, text string) error {
 	if !isText(text) {
 		return invalid("%s must be text", field)
@@ -45,13 +45,15 @@ func checkText(field, text string) error {
 
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// reachable reports whether what is known of a node's instances is news.
+// reachable reports whether a node is in contact, so the states of its instances are
+// current.
 func (c *Changer) reachable(node string) bool {
 	r := c.Picture.Nodes.Get(node)
 	return r.Status() != nil && r.Status().State != mariposa.NodeUnknown
 }
 
-// name is what a project, organization, node or instance is called; empty when it is gone.
+// name returns the name of a project, organization, node or instance; empty when it is
+// gone.
 func (c *Changer) name(kind mariposa.Kind, id string) string {
 	if r := c.Picture.Get(kind, id); r != nil {
 		switch spec := r.Spec.(type) {
@@ -68,7 +70,7 @@ func (c *Changer) name(kind mariposa.Kind, id string) string {
 	return ""
 }
 
-// listNames names a few of many things.
+// listNames lists the names of a few of many objects.
 func (c *Changer) listNames(kind mariposa.Kind, ids []string) string {
 	var names []string
 	for _, id := range ids {

@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha1" //nolint:gosec // it names versions, as the contract says; nothing is kept safe by it
+	"crypto/sha1" //nolint:gosec // names versions, as the contract says; no security depends on it
 	"encoding/hex"
 	"errors"
 	"slices"
@@ -20,20 +20,20 @@ import (
 	"mariposa/store"
 )
 
-// draft is a version in the making: a manifest, values, or both. What it leaves
-// out stays as it was.
+// draft is a version being made: a manifest, values, or both. What it leaves out is
+// unchanged.
 type draft struct {
 	cause   mariposa.Cause
-	bytes   []byte // of the manifest; nil: it stays
+	bytes   []byte // of the manifest; nil: unchanged
 	json    bool
 	parsed  *manifest.Project
-	values  *manifest.Values // nil: they stay
+	values  *manifest.Values // nil: unchanged
 	message string
-	counter string // the key that is counted, when nothing else changes
+	counter string // the key that is incremented, when nothing else changes
 	from    int    // the version that becomes current again
 }
 
-// draftResult is what came of a draft.
+// draftResult is the result of a draft.
 type draftResult struct {
 	difference // from the newest version
 	manifest   *manifest.Project
@@ -41,7 +41,7 @@ type draftResult struct {
 	missing    []string // required metadata without a value
 }
 
-// makeVersion adds a version to a change. Nil: it would be the same as the newest.
+// makeVersion adds a version to a change. It returns nil if it would equal the newest.
 func (e *edit) makeVersion(d draft) (*draftResult, error) {
 	was, err := e.newest()
 	if err != nil {
@@ -75,14 +75,14 @@ func (e *edit) makeVersion(d draft) (*draftResult, error) {
 	return m, e.addVersion(d, m, was, values, box)
 }
 
-// errNewestLost says that the newest version cannot be read any more.
+// errNewestLost says that the newest version can no longer be read.
 func (e *edit) errNewestLost() error {
 	return conflict("version %d of %s is lost: submit the manifest again", e.spec.Number, e.spec.Name)
 }
 
-// makeOrResubmit adds a version to a change, or takes the newest up again where that is
-// what is asked for and it will not come into force, or some of it is to be tried
-// again. Nil: there is nothing to bring.
+// makeOrResubmit adds a version to a change. If the draft equals the newest version,
+// it resubmits that one when it was dropped or has rollouts to retry. It returns nil
+// if there is nothing to do.
 func (e *edit) makeOrResubmit(d draft) (*draftResult, error) {
 	m, err := e.makeVersion(d)
 	if err != nil || m != nil || d.cause != mariposa.CauseManifest {
@@ -101,8 +101,8 @@ func (e *edit) makeOrResubmit(d draft) (*draftResult, error) {
 	return e.resubmitNewest(newest)
 }
 
-// retryNewest takes the newest version up again where rollouts of it have stopped by
-// themselves. Nil: none has.
+// retryNewest resubmits the newest version if rollouts of it have stopped by
+// themselves. It returns nil if none has.
 func (e *edit) retryNewest() (*draftResult, error) {
 	if len(converge.Retried(e.record.Status())) == 0 {
 		return nil, nil
@@ -114,8 +114,8 @@ func (e *edit) retryNewest() (*draftResult, error) {
 	return e.resubmitNewest(newest)
 }
 
-// resubmitNewest takes the newest version up again: what differs from the goal in force, and
-// what is tried again. Nil: there is neither.
+// resubmitNewest resubmits the newest version: what differs from the goal in force,
+// and what is retried. It returns nil if there is neither.
 func (e *edit) resubmitNewest(newest *picture.Version) (*draftResult, error) {
 	e.fresh = newest.Services
 	m := &draftResult{manifest: newest.Manifest, missing: newest.Manifest.Missing(newest.Values)}
@@ -131,8 +131,8 @@ func (e *edit) resubmitNewest(newest *picture.Version) (*draftResult, error) {
 	return m, nil
 }
 
-// needsNoTask reports whether a version differs in values alone from one that is in
-// force or on its way: then it comes into force without a task.
+// needsNoTask reports whether a version differs only in values from one that is in
+// force or on its way: it then comes into force without a task.
 func (e *edit) needsNoTask(v *picture.Version) (bool, error) {
 	st := e.record.Status()
 	if v.Spec.Cause != mariposa.CauseMetadata || st != nil && st.RolledBack >= v.Spec.Number {
@@ -159,7 +159,7 @@ func (e *edit) needsNoTask(v *picture.Version) (bool, error) {
 	return false, nil
 }
 
-// readVersion is a version; nil when it is lost.
+// readVersion returns a version; nil when it is lost.
 func (e *edit) readVersion(number int) (*picture.Version, error) {
 	v, err := e.c.Cache.Version(e.ctx, e.record.ID, number)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
@@ -168,7 +168,7 @@ func (e *edit) readVersion(number int) (*picture.Version, error) {
 	return v, err
 }
 
-// newest is the newest version; nil when there is none, or it is lost.
+// newest returns the newest version; nil when there is none, or it is lost.
 func (e *edit) newest() (*picture.Version, error) {
 	if e.spec.Number == 0 {
 		return nil, nil
@@ -176,8 +176,8 @@ func (e *edit) newest() (*picture.Version, error) {
 	return e.readVersion(e.spec.Number)
 }
 
-// completeValues is the values that go with a manifest: secrets are marked, what is to be
-// generated is made up, and all of them are as the manifest wants them.
+// completeValues returns the values that go with a manifest: it marks secrets,
+// generates missing values, and checks all of them against the manifest.
 func (e *edit) completeValues(d draft, before *manifest.Values) (*manifest.Values, error) {
 	values := before
 	if d.values != nil {
@@ -191,15 +191,15 @@ func (e *edit) completeValues(d draft, before *manifest.Values) (*manifest.Value
 	return values, d.parsed.CheckValues(values)
 }
 
-// randomText makes a text of n letters and digits.
+// randomText returns a random text of n letters and digits.
 func randomText(n int) string {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 	out := make([]byte, 0, n)
 	for len(out) < n {
 		var b [64]byte
-		_, _ = rand.Read(b[:]) // it never fails
+		_, _ = rand.Read(b[:]) // never fails
 		for _, c := range b {
-			if int(c) < 256/len(letters)*len(letters) && len(out) < n { // all letters alike
+			if int(c) < 256/len(letters)*len(letters) && len(out) < n { // keeps all letters equally likely
 				out = append(out, letters[int(c)%len(letters)])
 			}
 		}
@@ -207,8 +207,8 @@ func randomText(n int) string {
 	return string(out)
 }
 
-// addValues adds a generation of values, sealed, and the key that seals them the
-// first time. It returns what seals the project's values; nil: it has none.
+// addValues adds a sealed generation of values, with the key that seals them if it is
+// the first. It returns the box of the project's values; nil if it has none.
 func (e *edit) addValues(values, before *manifest.Values) (*seal.Box, error) {
 	if values == nil {
 		return nil, nil
@@ -233,7 +233,7 @@ func (e *edit) addValues(values, before *manifest.Values) (*seal.Box, error) {
 	return box, nil
 }
 
-// addVersion writes the version, and forgets those that are no longer kept.
+// addVersion writes the version, and deletes those that are no longer kept.
 func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values *manifest.Values, box *seal.Box) error {
 	packages, err := e.c.packages(d.parsed)
 	if err != nil {
@@ -266,7 +266,7 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 }
 
 // versionHash names a version: a SHA-1 over the manifest and a keyed digest of the
-// values. A plain hash of the values would let whoever may see it guess secrets.
+// values. With a plain hash of the values, its readers could guess secrets.
 func versionHash(doc []byte, values *manifest.Values, mac func(...string) string) string {
 	h := sha1.New() //nolint:gosec // see the import
 	h.Write(doc)
@@ -280,17 +280,17 @@ func versionHash(doc []byte, values *manifest.Values, mac func(...string) string
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// coalesceWithin is how long counting one key stays one version.
+// coalesceWithin is how long increments of one key go into one version.
 const coalesceWithin = time.Minute
 
-// coalesces reports whether a count goes into the version before, which did nothing
-// but count the same key a moment ago, and which nothing was made from.
+// coalesces reports whether an increment goes into the previous version, which only
+// incremented the same key a moment ago, and from which nothing was made.
 func (e *edit) coalesces(d draft, was *picture.Version, m *draftResult) bool {
 	if d.counter == "" || was == nil || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesceWithin || len(m.moved) > 0 {
 		return false
 	}
 	inUse := e.inUse()
-	delete(inUse, e.spec.Number) // by being the newest, and in force perhaps
+	delete(inUse, e.spec.Number) // the newest, and perhaps in force
 	for _, n := range e.spec.Tags {
 		inUse[n] = true
 	}
@@ -307,7 +307,7 @@ func (e *edit) coalesces(d draft, was *picture.Version, m *draftResult) bool {
 	return !inUse[e.spec.Number]
 }
 
-// definitions are the services of a version, the one in the making included.
+// definitions returns the services of a version, including the one being made.
 func (e *edit) definitions(number int) (converge.Definitions, error) {
 	if e.fresh != nil && number == e.spec.Number {
 		return e.fresh, nil
@@ -315,7 +315,7 @@ func (e *edit) definitions(number int) (converge.Definitions, error) {
 	return e.c.definitions(e.ctx, e.record.ID, number)
 }
 
-// definitions are the services of a version; of one that is lost there are none.
+// definitions returns the services of a version; none if it is lost.
 func (c *Changer) definitions(ctx context.Context, project string, number int) (converge.Definitions, error) {
 	v, err := c.Cache.Version(ctx, project, number)
 	switch {
@@ -330,9 +330,8 @@ func (c *Changer) definitions(ctx context.Context, project string, number int) (
 // DefaultKeep is how many versions of a project are kept.
 const DefaultKeep = 100
 
-// prune forgets what is older than the newest versions, which are kept. Versions that
-// have a tag, are in force, are being brought into force, or that something runs of
-// stay beyond those.
+// prune deletes the oldest versions beyond the number to keep, except those that have
+// a tag, are in force or on their way, or have running instances.
 func (e *edit) prune() error {
 	over := len(e.spec.Versions) - cmp.Or(e.c.KeepVersions, DefaultKeep)
 	if over <= 0 {
@@ -355,7 +354,7 @@ func (e *edit) prune() error {
 	return e.forget(gone)
 }
 
-// inUse are the versions that goal, tasks and tags speak of, and the newest.
+// inUse returns the versions that the goal, tasks and tags refer to, and the newest.
 func (e *edit) inUse() map[int]bool {
 	inUse := map[int]bool{e.spec.Number: true}
 	for _, n := range e.spec.Tags {
@@ -379,8 +378,8 @@ func (e *edit) inUse() map[int]bool {
 	return inUse
 }
 
-// forget removes versions, and the values that went with them and with none that is
-// kept. The list of those that are kept must be the new one already.
+// forget deletes versions, and their values unless a kept version shares them. The
+// project's list of versions must be updated already.
 func (e *edit) forget(numbers []int) error {
 	dropped := map[int]bool{}
 	for _, n := range numbers {
@@ -412,8 +411,8 @@ func (e *edit) forget(numbers []int) error {
 	return nil
 }
 
-// isGenerationKept reports whether a version that stays goes with the generation of values of
-// one that goes. Generations grow with versions, so only those beside it can.
+// isGenerationKept reports whether a kept version shares the generation of values of a
+// deleted one. Generations grow with versions, so only its neighbours can.
 func (e *edit) isGenerationKept(number, generation int) (bool, error) {
 	at, _ := slices.BinarySearch(e.spec.Versions, number)
 	for _, beside := range []int{at - 1, at} {
@@ -427,8 +426,7 @@ func (e *edit) isGenerationKept(number, generation int) (bool, error) {
 	return false, nil
 }
 
-// sameValues reports whether a version that is still there goes with a generation
-// of values.
+// sameValues reports whether a kept version has a generation of values.
 func (e *edit) sameValues(number, generation int) (bool, error) {
 	if number == e.spec.Number {
 		return generation == e.spec.Metadata, nil

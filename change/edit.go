@@ -14,8 +14,8 @@ import (
 	"mariposa/store"
 )
 
-// edit is a change of a project: its Spec as it will be, with the task that
-// carries the change out.
+// edit is a change of a project: its new Spec, with the task that carries the change
+// out.
 type edit struct {
 	c       *Changer
 	req     *Request
@@ -27,13 +27,13 @@ type edit struct {
 	ended   map[string]bool        // those that this change ends
 	task    *mariposa.TaskSpec     // that this change adds
 	fresh   converge.Definitions   // of the version that this change makes
-	counter string                 // the metadata key that it counts
+	counter string                 // the metadata key that it increments
 	now     time.Time
 	attempt
 }
 
-// edit begins a change of a project as it stands. Its Spec is written anew and
-// required to be as read, so that of two changes at once one must look again.
+// edit begins a change of a project in its current state. Its Spec is rewritten and
+// required to be as read, so of two concurrent changes one must retry.
 func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, error) {
 	r, tasks := c.asItStands(id)
 	if r == nil {
@@ -56,7 +56,7 @@ func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, err
 	return e, nil
 }
 
-// change makes a change of a project.
+// change builds and commits a change of a project.
 func (c *Changer) change(ctx context.Context, req *Request, project string, build func(*edit) (*attempt, error)) (*contract.Changed, error) {
 	return c.commit(ctx, req, project, func() (*attempt, error) {
 		e, err := c.edit(ctx, req, project)
@@ -67,8 +67,8 @@ func (c *Changer) change(ctx context.Context, req *Request, project string, buil
 	})
 }
 
-// asItStands is a project with its open tasks, both of the same moment: a task whose
-// change has just become a part of the goal is no longer one that waits.
+// asItStands returns a project with its open tasks, both of the same moment: a task
+// whose change has just become part of the goal no longer waits.
 func (c *Changer) asItStands(id string) (*store.Project, []*store.Task) {
 	r := c.Picture.Projects.Get(id)
 	for r != nil {
@@ -88,14 +88,14 @@ func (e *edit) beginAudit() {
 	}}
 }
 
-// isIdle reports whether no task of a person is open in a scope.
+// isIdle reports whether a scope has no open task of a user.
 func (e *edit) isIdle(services []string) bool {
 	return !slices.ContainsFunc(e.tasks, func(t queue.Task) bool {
 		return t.Spec.Origin == mariposa.OriginUser && queue.Overlap(t.Spec.Services, services)
 	})
 }
 
-// write adds a write whose event is the project's.
+// write adds a write with an event of the project.
 func (e *edit) write(w store.Write, kind string, why *mariposa.Reason) {
 	w.Project = e.record.ID
 	w.Event = e.req.event(kind, e.record.ID, why)
@@ -105,11 +105,11 @@ func (e *edit) write(w store.Write, kind string, why *mariposa.Reason) {
 	e.unit.Put(w)
 }
 
-// admit adds a task, if those already open allow it. Those it ends, end in the
+// admit adds a task, if the open ones allow it. Those that it ends are ended in the
 // same commit.
 func (e *edit) admit(t *mariposa.TaskSpec) error {
 	open, over := slices.Clone(e.tasks), []queue.Task(nil)
-	if t.Patch.Goal == mariposa.GoalDeleted { // a delete goes further than a stop, so it takes its place
+	if t.Patch.Goal == mariposa.GoalDeleted { // a delete includes a stop, so it supersedes one
 		over = slices.DeleteFunc(slices.Clone(open), func(o queue.Task) bool { return o.Spec.Task != mariposa.TaskStop })
 		open = slices.DeleteFunc(open, func(o queue.Task) bool { return o.Spec.Task == mariposa.TaskStop })
 	}
@@ -123,7 +123,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	e.unit.Audit[0].Reason = cmp.Or(e.unit.Audit[0].Reason, reason.Sentence(t.Reason))
 	for _, old := range append(over, admission.Terminate...) {
 		if queue.Supersedes(old.Spec, t) && old.State() == mariposa.TaskActive {
-			e.endTask(old) // by the planner, which writes its progress all the time
+			e.endTask(old) // by the planner, which keeps writing its progress
 		} else {
 			e.terminate(old, id)
 		}
@@ -136,8 +136,9 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	return nil
 }
 
-// noteEnded tells whoever asks for a task of an older one that it ends. What had not begun is
-// dropped, which nobody may miss; a newer version takes the place of what was to come.
+// noteEnded describes an older task that ends because of a new one. If it had not
+// begun, the answer says how to ask for it again, unless a newer version or a deletion
+// makes that pointless.
 func (e *edit) noteEnded(old queue.Task, by *mariposa.TaskSpec) contract.EndedTask {
 	doc := contract.EndedTask{ID: old.ID, Task: old.Spec.Task, Services: append([]string{}, old.Spec.Services...), State: mariposa.TaskQueued, Reason: reason.Sentence(old.Spec.Reason)}
 	if old.Status != nil {
@@ -161,7 +162,7 @@ func (e *edit) terminate(old queue.Task, by string) {
 	e.unit.Writes[len(e.unit.Writes)-1].Event.Task = old.ID
 }
 
-// endTask notes that a task ends with this change.
+// endTask records that a task ends with this change.
 func (e *edit) endTask(old queue.Task) {
 	if e.ended == nil {
 		e.ended = map[string]bool{}
@@ -169,9 +170,9 @@ func (e *edit) endTask(old queue.Task) {
 	e.ended[old.ID] = true
 }
 
-// finish reserves what the goal takes, writes the Spec and returns the attempt.
+// finish reserves the quota of the goal, writes the Spec and returns the attempt.
 func (e *edit) finish(why string) (*attempt, error) {
-	if !e.spec.Deleting { // what is deleted gives back at its end
+	if !e.spec.Deleting { // a deleted project returns its quota at the end
 		if err := e.reserve(); err != nil {
 			return nil, err
 		}

@@ -11,21 +11,21 @@ import (
 	"mariposa/store"
 )
 
-// Idempotency says where the answer to a change is kept for whoever lost it and asks
-// again: in the store, committed together with the change itself, so that it is not
-// made twice, after a crash and at another replica neither. Only successes are kept;
-// what failed changed nothing.
+// Idempotency says where the answer to a change is kept for a client that lost it and
+// repeats the request: in the store, committed with the change, so that the change is
+// not made twice, even after a crash or at another replica. Only successes are kept; a
+// failure changed nothing.
 type Idempotency struct {
-	ID      string // of the answer in the store: who asks, and the key that they chose
-	Request string // a hash of what is asked
-	Status  int    // of a success, as the face calls it
+	ID      string // of the answer in the store: the caller, and the key that they chose
+	Request string // a hash of the request
+	Status  int    // of a success, as the front end defines it
 }
 
-// answerLifetime is for how long.
+// answerLifetime is how long an answer is kept.
 const answerLifetime = 24 * time.Hour
 
-// FindAnswer finds the answer that a change was given before. Nil: there is none;
-// old is the record of one that is no longer kept.
+// FindAnswer finds the answer that was given to a change before; nil if there is none.
+// Old is the record of an expired one.
 func (c *Changer) FindAnswer(ctx context.Context, p *Idempotency) (body []byte, old *store.Record, err error) {
 	r, err := c.Store.Get(ctx, mariposa.KindAnswer, p.ID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -50,11 +50,12 @@ func (c *Changer) FindAnswer(ctx context.Context, p *Idempotency) (body []byte, 
 	return body, nil, err
 }
 
-// keepAnswer adds the answer to a change to its unit. It is sealed: it may hold a token.
+// keepAnswer adds the answer to a change to its unit, sealed because it may contain a
+// token.
 func (c *Changer) keepAnswer(ctx context.Context, p *Idempotency, old *store.Record, unit *store.Unit, answer any) error {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)
-	e.SetEscapeHTML(false) // byte for byte as it is answered
+	e.SetEscapeHTML(false) // keeps the bytes identical to the response
 	if err := e.Encode(answer); err != nil {
 		return err
 	}
@@ -75,8 +76,7 @@ func (c *Changer) keepAnswer(ctx context.Context, p *Idempotency, old *store.Rec
 	return nil
 }
 
-// Record writes what was done to something that is not in the store into the audit, and
-// keeps the answer.
+// Record audits an action on an object that is not in the store, and keeps the answer.
 func (c *Changer) Record(ctx context.Context, req *Request, a mariposa.Audit, answer any) error {
 	unit := store.Unit{Audit: []mariposa.Audit{a}}
 	var lost error
@@ -90,13 +90,12 @@ func (c *Changer) Record(ctx context.Context, req *Request, a mariposa.Audit, an
 	return errors.Join(lost, c.Store.Commit(ctx, unit)[0].Err)
 }
 
-// answerDay is the day that answers are filed under, so that whole days can be
-// forgotten.
+// answerDay is the day that answers are indexed by, so that whole days can be deleted.
 func answerDay(at time.Time) string { return at.UTC().Format("2006-01-02") }
 
-// ForgetAnswers removes the answers that are no longer kept.
+// ForgetAnswers deletes the expired answers.
 func ForgetAnswers(ctx context.Context, st store.Store, now time.Time) error {
-	for day := range 5 { // whoever was away for longer than this finds the rest by asking
+	for day := range 5 { // after a longer downtime, requests find the rest
 		q := store.Query{Kind: mariposa.KindAnswer, Project: answerDay(now.AddDate(0, 0, -2-day)), Limit: 500}
 		for {
 			old, err := st.List(ctx, q)

@@ -13,11 +13,11 @@ import (
 )
 
 // PlaceFunc finds a node for an instance: it sets the spec's node and returns the
-// claim to commit with it. Release takes that back if the commit fails.
+// claim to commit with it. Release undoes the claim if the commit fails.
 type PlaceFunc func(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error)
 
-// CreateInstance makes an instance that no service manages, of a definition with the
-// keys of a service in a manifest. Without a name it gets one.
+// CreateInstance creates an unmanaged instance from a definition with the keys of a
+// service in a manifest. Without a name it gets one.
 func (c *Changer) CreateInstance(ctx context.Context, req *Request, project, name string, definition []byte) (*contract.Changed, error) {
 	if name != "" {
 		if err := checkName("instance", name); err != nil {
@@ -26,7 +26,7 @@ func (c *Changer) CreateInstance(ctx context.Context, req *Request, project, nam
 	}
 	release := func() {}
 	changed, err := c.change(ctx, req, project, func(e *edit) (a *attempt, err error) {
-		release() // of the try before
+		release() // of the previous attempt
 		a, release, err = e.placeUnmanaged(name, definition)
 		return a, err
 	})
@@ -36,7 +36,7 @@ func (c *Changer) CreateInstance(ctx context.Context, req *Request, project, nam
 	return changed, err
 }
 
-// placeUnmanaged adds an instance to a change.
+// placeUnmanaged adds an unmanaged instance to a change.
 func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, release func(), err error) {
 	release = func() {}
 	id := e.c.NewID()
@@ -56,7 +56,7 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 	if def.Package != "" {
 		return nil, release, invalid("package: say memory and cpu for a single instance")
 	}
-	if _, err := manifest.Resolve(def, manifest.Scope{Meta: meta}); err != nil { // nobody would come back to it once there is a value
+	if _, err := manifest.Resolve(def, manifest.Scope{Meta: meta}); err != nil { // nothing would retry it once there is a value
 		return nil, release, conflict("%w: set the value first", err)
 	}
 	if e.c.named(e.record.ID, name) {
@@ -84,7 +84,7 @@ func sizeOf(spec *mariposa.InstanceSpec) mariposa.Resources {
 	return mariposa.Resources{Instances: 1, MilliCPU: spec.MilliCPU, Memory: spec.Memory}
 }
 
-// named reports whether a project has an instance of a name.
+// named reports whether a project has an instance with a name.
 func (c *Changer) named(project, name string) bool {
 	found := false
 	c.Picture.EachInstanceOf(project, func(r *store.Instance) bool {
@@ -94,8 +94,8 @@ func (c *Changer) named(project, name string) bool {
 	return found
 }
 
-// rewriteInstance writes an instance that must be as it was read, and which the change
-// is about.
+// rewriteInstance writes the instance that the change is about, and requires it to be
+// as read.
 func (e *edit) rewriteInstance(r *store.Instance, spec *mariposa.InstanceSpec, event string) {
 	e.unit.Unchanged(r)
 	e.putInstance(r.ID, spec, event)
@@ -125,7 +125,7 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 			spec.Goal, spec.Forced, spec.Reason = goal, false, mariposa.Asked(req.actor()+" asked for a "+action)
 			return nil
 		})
-	case "restart": // it is ended and started again in its place
+	case "restart": // it is stopped and started again in place
 		return c.changeInstance(ctx, req, found, "instance.restarting", func(_ *edit, spec *mariposa.InstanceSpec) error {
 			if spec.Goal != mariposa.GoalRunning {
 				return conflict("instance %s is stopped: start it instead", spec.Name)
@@ -143,7 +143,7 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 	return nil, invalid("an instance cannot be told to %s", action)
 }
 
-// RemoveInstance removes an unmanaged instance, or ends by force what is stopping.
+// RemoveInstance removes an unmanaged instance, or kills one that is stopping.
 func (c *Changer) RemoveInstance(ctx context.Context, req *Request, found *store.Instance, force bool) (*contract.Changed, error) {
 	spec, ended := found.Spec(), false
 	if st := found.Status(); st != nil {
@@ -164,7 +164,7 @@ func (c *Changer) RemoveInstance(ctx context.Context, req *Request, found *store
 	})
 }
 
-// changeInstance changes what is wanted of an instance.
+// changeInstance changes the desired state of an instance.
 func (c *Changer) changeInstance(ctx context.Context, req *Request, found *store.Instance, event string, build func(*edit, *mariposa.InstanceSpec) error) (*contract.Changed, error) {
 	return c.change(ctx, req, found.Spec().Project, func(e *edit) (*attempt, error) {
 		r := c.Picture.Instances.Get(found.ID)
@@ -189,9 +189,9 @@ func (c *Changer) changeInstance(ctx context.Context, req *Request, found *store
 	})
 }
 
-// forceInstance ends by force what is stopping, however much time it has. It takes no
-// task: the one that stops it goes on with that. It works while the project is being
-// deleted too.
+// forceInstance kills an instance that is stopping, however much time it has left. It
+// adds no task: the one that stops the instance continues. It also works while the
+// project is being deleted.
 func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.Instance) (*contract.Changed, error) {
 	project := found.Spec().Project
 	return c.commit(ctx, req, project, func() (*attempt, error) {
@@ -216,8 +216,8 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 	})
 }
 
-// releaseQuota returns what unmanaged instances that are forgotten with their node took
-// of their projects' quotas.
+// releaseQuota returns the quota of unmanaged instances that are forgotten with their
+// node.
 func (c *Changer) releaseQuota(a *attempt, forgotten []*store.Instance) {
 	freed := map[string]mariposa.Resources{}
 	for _, r := range forgotten {
@@ -241,8 +241,8 @@ func (c *Changer) releaseQuota(a *attempt, forgotten []*store.Instance) {
 	}
 }
 
-// dismissUnmanaged lets the unmanaged instances of a project go with it: their nodes settle
-// that, whenever they can be reached.
+// dismissUnmanaged orphans the unmanaged instances of a project that is deleted: their
+// nodes remove them once they can be reached.
 func (e *edit) dismissUnmanaged() {
 	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
 		spec := *r.Spec()
@@ -257,7 +257,7 @@ func (e *edit) dismissUnmanaged() {
 	})
 }
 
-// replaceInstance makes one instance of a service anew.
+// replaceInstance replaces one instance of a service.
 func (c *Changer) replaceInstance(ctx context.Context, req *Request, r *store.Instance) (*contract.Changed, error) {
 	spec := r.Spec()
 	return c.change(ctx, req, spec.Project, func(e *edit) (*attempt, error) {

@@ -14,10 +14,10 @@ import (
 	"mariposa/store"
 )
 
-// Key is a metadata key that is to change, and what the caller has seen of it.
+// Key is a metadata key to change, and the state of it that the caller has seen.
 type Key struct {
 	Name string
-	CAS  string // empty: whatever it is; 0: it is not set
+	CAS  string // empty: any; 0: not set
 }
 
 // SetKey sets one value.
@@ -46,7 +46,7 @@ func (c *Changer) CountKey(ctx context.Context, req *Request, project string, ke
 }
 
 // changeKey changes one key, and answers with its value and cas: build makes the new
-// values of the old.
+// values from the old.
 func (c *Changer) changeKey(ctx context.Context, req *Request, project string, key Key, message string,
 	build func(*edit, *manifest.Values, *manifest.Project) (*manifest.Values, error),
 ) (*contract.Changed, error) {
@@ -81,7 +81,7 @@ func (c *Changer) changeKey(ctx context.Context, req *Request, project string, k
 	})
 }
 
-// requireUnchanged refuses to change a key that somebody else has changed meanwhile.
+// requireUnchanged refuses to change a key that somebody else has changed in between.
 func (k Key) requireUnchanged(old *manifest.Values) error {
 	if k.CAS == "" {
 		return nil
@@ -103,7 +103,7 @@ func (k Key) requireUnchanged(old *manifest.Values) error {
 	return conflict("%s was changed by somebody else (its cas is %s, not %s): look again, then try again", k.Name, is, shorten(k.CAS))
 }
 
-// importValues are the values after a whole document took the place of the old one.
+// importValues returns the values after a whole document replaces the old one.
 func (e *edit) importValues(doc []byte) (*manifest.Values, error) {
 	old, err := e.c.Cache.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil {
@@ -116,8 +116,8 @@ func (e *edit) importValues(doc []byte) (*manifest.Values, error) {
 	return values, err
 }
 
-// outdatedServices says which services run with other values than they would be made with
-// now, after this change.
+// outdatedServices says which services run with values that this change makes
+// outdated.
 func (e *edit) outdatedServices() string {
 	var names []string
 	for _, w := range e.unit.Writes {
@@ -139,7 +139,8 @@ func (e *edit) outdatedServices() string {
 	return strings.Join(names, ", ") + " run with the former values: mariposa project reprovision brings the new ones in"
 }
 
-// requireSecretReader asks for the right to read those of some keys that are secret.
+// requireSecretReader requires the right to read secrets if any of some keys is
+// secret.
 func (c *Changer) requireSecretReader(req *Request, r *store.Project, values *manifest.Values, keys []string) error {
 	for _, key := range keys {
 		if value, _ := values.Get(key); value.Secret {

@@ -11,8 +11,8 @@ import (
 	"mariposa/store"
 )
 
-// DeleteNetwork takes away a network that nothing uses. Its parts get a tombstone:
-// their nodes take them away when they can be reached.
+// DeleteNetwork deletes a network that nothing uses. Its attachments get a tombstone:
+// their nodes remove them once they can be reached.
 func (c *Changer) DeleteNetwork(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
 	return c.commit(ctx, req, id, func() (*attempt, error) {
 		r := c.Picture.Networks.Get(id)
@@ -29,7 +29,7 @@ func (c *Changer) DeleteNetwork(ctx context.Context, req *Request, id string) (*
 	})
 }
 
-// requireNetworkUnused refuses to delete a network that something uses, or will.
+// requireNetworkUnused refuses to delete a network that is in use, or will be.
 func (c *Changer) requireNetworkUnused(ctx context.Context, r *store.Network) error {
 	spec := r.Spec()
 	for _, project := range spec.Projects() {
@@ -55,7 +55,8 @@ func (c *Changer) requireNetworkUnused(ctx context.Context, r *store.Network) er
 	return nil
 }
 
-// wouldJoin names a service whose goal is to have instances on a network.
+// wouldJoin returns the name of a service whose goal is to have instances on a
+// network.
 func (c *Changer) wouldJoin(ctx context.Context, project, network string) (string, error) {
 	p := c.Picture.Projects.Get(project)
 	st := p.Status()
@@ -84,7 +85,8 @@ func (c *Changer) wouldJoin(ctx context.Context, project, network string) (strin
 	return "", nil
 }
 
-// networkOf is the id of what a definition of a project's service calls by a name.
+// networkOf returns the id of a network that the definition of a project's service
+// names.
 func networkOf(project *store.Project, def *mariposa.Service, name string) string {
 	if slices.Contains(def.Shared, name) {
 		return mariposa.NetworkID(project.Spec().Organization, name)
@@ -92,8 +94,8 @@ func networkOf(project *store.Project, def *mariposa.Service, name string) strin
 	return mariposa.NetworkID(project.ID, name)
 }
 
-// endNetwork is the end of a network. All must be as it was seen: an instance that is
-// being made on it at the same moment has touched its part on that node.
+// endNetwork deletes a network. All its records must be as read: creating an instance
+// on the network at the same time touches its attachment on that node.
 func (c *Changer) endNetwork(req *Request, r *store.Network) *attempt {
 	spec, why := r.Spec(), req.actor()+" deleted it"
 	a := &attempt{answer: contract.Changed{ID: r.ID, Name: spec.Name, Reason: "nothing was ever made of it"}}
@@ -120,7 +122,7 @@ func (c *Changer) endNetwork(req *Request, r *store.Network) *attempt {
 	return a
 }
 
-// detach takes the parts of networks on a node that is given up off the books.
+// detach deletes the attachments of networks on a node that is given up.
 func (c *Changer) detach(a *attempt, node, why string) {
 	for _, r := range c.Picture.AttachmentsOn(node) {
 		a.unit.Unchanged(r)
@@ -128,7 +130,8 @@ func (c *Changer) detach(a *attempt, node, why string) {
 	}
 }
 
-// sharesNetworks refuses to move a project that is on a network of its organization.
+// sharesNetworks refuses to move a project that is on a shared network of its
+// organization.
 func (e *edit) sharesNetworks() error {
 	for _, r := range e.c.Picture.NetworksOf(e.record.ID) {
 		if spec := r.Spec(); spec.Project == "" {

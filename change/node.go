@@ -11,8 +11,8 @@ import (
 	"mariposa/store"
 )
 
-// ActOnNode does something to a node: a dummy can be lost and restored; purge lets
-// quarantined instances go, all or those that are named.
+// ActOnNode acts on a node: a dummy can be lost and restored; purge removes
+// quarantined instances, all or those that are named.
 func (c *Changer) ActOnNode(ctx context.Context, req *Request, id, action string, instances []string) (*contract.Changed, error) {
 	event := map[string]string{"lose": "node.lost", "restore": "node.restored", "purge": "node.purged"}[action]
 	if event == "" {
@@ -40,7 +40,7 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id, action string
 	})
 }
 
-// DeleteNode forgets a node that is unknown; if forced, with what is on it.
+// DeleteNode forgets a node that is unknown; if forced, with everything on it.
 func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force bool) (*contract.Changed, error) {
 	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
 		name, there := r.Spec().Name, c.Picture.InstancesOn(r.ID)
@@ -84,8 +84,8 @@ func setPlaysDead(spec *mariposa.NodeSpec, dead bool) error {
 	return nil
 }
 
-// purge marks quarantined instances to go. Those marked before are forgotten
-// once the node no longer reports them.
+// purge marks quarantined instances for removal. It drops earlier marks of instances
+// that the node no longer reports.
 func purge(r *store.Node, spec *mariposa.NodeSpec, only []string) error {
 	there := map[string]bool{}
 	var all []string
@@ -118,13 +118,13 @@ func purgeReason(spec *mariposa.NodeSpec) string {
 	return reason.Many(len(spec.Purge), "quarantined instance") + " will be removed from it"
 }
 
-// keptOn lists the volumes on a node that are to be kept.
+// keptOn lists the volumes on a node whose goal is to be kept.
 func (c *Changer) keptOn(node string) []*store.Volume {
 	return slices.DeleteFunc(c.Picture.VolumesOn(node), func(r *store.Volume) bool { return r.Spec().Goal != mariposa.GoalKept })
 }
 
-// forgetInstance takes an instance off the books and gives back what it claimed of its
-// node. It must be as it was seen, so that a claim is given back once.
+// forgetInstance deletes an instance's record and returns its claim on the node. The
+// record must be as read, so that a claim is returned only once.
 func forgetInstance(a *attempt, i *store.Instance, why string) {
 	spec := i.Spec()
 	a.unit.Unchanged(i)
@@ -135,7 +135,7 @@ func forgetInstance(a *attempt, i *store.Instance, why string) {
 	})
 }
 
-// changeNode changes a node as it stands. A change without writes is none.
+// changeNode changes a node in its current state. Without writes there is no change.
 func (c *Changer) changeNode(ctx context.Context, req *Request, id string, build func(*store.Node, *attempt) error) (*contract.Changed, error) {
 	return c.commit(ctx, req, id, func() (*attempt, error) {
 		r := c.Picture.Nodes.Get(id)

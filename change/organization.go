@@ -12,7 +12,7 @@ import (
 	"mariposa/store"
 )
 
-// CreateOrganization makes an organization that the caller owns.
+// CreateOrganization creates an organization that the caller owns.
 func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name string, base mariposa.Role) (*contract.Changed, error) {
 	if err := checkName("organization", name); err != nil {
 		return nil, err
@@ -36,8 +36,8 @@ func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name str
 	})
 }
 
-// changeOrganization changes an organization as it stands: build changes the
-// spec, and adds to the unit what else there is to write.
+// changeOrganization changes an organization in its current state: build changes the
+// spec, and adds any other writes to the unit.
 func (c *Changer) changeOrganization(ctx context.Context, req *Request, id string, build func(*mariposa.OrganizationSpec, *store.Unit) error) (*contract.Changed, error) {
 	return c.commit(ctx, req, id, func() (*attempt, error) {
 		unit, spec, err := c.editOrganization(req, id)
@@ -54,7 +54,7 @@ func (c *Changer) changeOrganization(ctx context.Context, req *Request, id strin
 	})
 }
 
-// editOrganization begins a change of an organization as it stands.
+// editOrganization begins a change of an organization in its current state.
 func (c *Changer) editOrganization(req *Request, id string) (*store.Unit, *mariposa.OrganizationSpec, error) {
 	r := c.Picture.Orgs.Get(id)
 	if r == nil {
@@ -70,8 +70,8 @@ func (c *Changer) editOrganization(req *Request, id string) (*store.Unit, *marip
 	return unit, &spec, nil
 }
 
-// UpdateOrganization gives an organization another name or base role; what is empty
-// stays.
+// UpdateOrganization changes the name or base role of an organization; empty ones are
+// unchanged.
 func (c *Changer) UpdateOrganization(ctx context.Context, req *Request, id, name string, base mariposa.Role) (*contract.Changed, error) {
 	return c.changeOrganization(ctx, req, id, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
 		spec.Base = cmp.Or(base, spec.Base)
@@ -90,7 +90,7 @@ func (c *Changer) UpdateOrganization(ctx context.Context, req *Request, id, name
 	})
 }
 
-// DeleteOrganization deletes an organization that has nothing.
+// DeleteOrganization deletes an empty organization.
 func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
 	return c.changeOrganization(ctx, req, id, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
 		if spec.Personal != "" {
@@ -122,8 +122,8 @@ func (c *Changer) SetMember(ctx context.Context, req *Request, org string, user 
 	})
 }
 
-// RemoveMember takes a user out of an organization. Who leaves keeps no role of their
-// own in its projects, what they made themselves included.
+// RemoveMember removes a user from an organization. They lose their own roles in its
+// projects, including those that they created.
 func (c *Changer) RemoveMember(ctx context.Context, req *Request, org string, user *store.User) (*contract.Changed, error) {
 	return c.changeOrganization(ctx, req, org, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
 		if spec.Personal != "" {

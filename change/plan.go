@@ -20,8 +20,8 @@ import (
 // maxForecastSteps bounds how far a plan looks ahead.
 const maxForecastSteps = 5000
 
-// Plan says what would be done: with a manifest, what it would change; without one, what
-// would happen right now.
+// Plan forecasts what would be done: with a manifest, what it would change; without
+// one, what would happen right now.
 func (c *Changer) Plan(ctx context.Context, req *Request, project string, sub *Submission) (*contract.Plan, error) {
 	e, err := c.edit(ctx, req, project)
 	if err != nil {
@@ -36,8 +36,8 @@ func (c *Changer) Plan(ctx context.Context, req *Request, project string, sub *S
 	return e.forecast(changes)
 }
 
-// draftHypothetical makes the version that is asked about, which nobody will ever store. Nil: it is in
-// force already.
+// draftHypothetical makes the version that is asked about, which is never stored. It
+// returns nil if that version is in force already.
 func (e *edit) draftHypothetical(sub *Submission) (*draftResult, error) {
 	parsed, err := sub.read()
 	if err != nil {
@@ -53,7 +53,7 @@ func (e *edit) draftHypothetical(sub *Submission) (*draftResult, error) {
 	return m, err
 }
 
-// forecast tells what would be done.
+// forecast returns the plan for the goal after this change.
 func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 	goal, err := e.goalAfter()
 	if err != nil {
@@ -63,7 +63,7 @@ func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 	if m != nil {
 		doc.Missing = append(doc.Missing, m.missing...)
 	}
-	if goal == nil { // its first task has not come yet
+	if goal == nil { // its first task has not been planned yet
 		return &doc, nil
 	}
 	view, err := e.view(goal)
@@ -93,8 +93,7 @@ func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 	return &doc, nil
 }
 
-// waits says of each service that would not be at its goal in the end what it waits
-// for.
+// waits says, for each service that would not reach its goal, what it waits for.
 func waits(seen converge.Forecast) []string {
 	all := []string{}
 	for _, name := range slices.Sorted(maps.Keys(seen.Services)) {
@@ -120,18 +119,18 @@ func waits(seen converge.Forecast) []string {
 	return all
 }
 
-// view is the project as the planner would see it under a goal.
+// view returns the project as its planner would see it under a goal.
 func (e *edit) view(goal *mariposa.ProjectStatus) (*converge.View, error) {
 	return e.c.view(e.record.ID, goal, e.definitions)
 }
 
-// view is a project as its planner sees it under a goal.
+// view returns a project as its planner would see it under a goal.
 func (c *Changer) view(project string, goal *mariposa.ProjectStatus, definitions func(int) (converge.Definitions, error)) (*converge.View, error) {
 	view := c.Picture.View(c.Picture.Project(project), goal)
 	return view, picture.LoadDefinitions(view, definitions)
 }
 
-// resourceChanges tells what becomes of each service.
+// resourceChanges describes the change of each service.
 func (e *edit) resourceChanges(m *draftResult, goal *mariposa.ProjectStatus) []contract.PlanResource {
 	before := map[string]int{}
 	if st := e.record.Status(); st != nil {
@@ -169,8 +168,8 @@ func (e *edit) resourceChanges(m *draftResult, goal *mariposa.ProjectStatus) []c
 	return docs
 }
 
-// markFollowers says of services that would be made anew for others that they are
-// replaced, whatever became of their own definition.
+// markFollowers marks services as replaced that would be recreated because of others,
+// whether or not their own definition changes.
 func markFollowers(docs []contract.PlanResource, steps []converge.ForecastStep) {
 	follows := map[string]string{}
 	for _, s := range steps {
@@ -189,8 +188,8 @@ func markFollowers(docs []contract.PlanResource, steps []converge.ForecastStep) 
 	}
 }
 
-// markUnfinished says what becomes of services whose own definition stays, but which
-// are not as they should be, and which of them are tried again.
+// markUnfinished describes services whose definition is unchanged but which are not at
+// their goal, and marks those that are retried.
 func markUnfinished(docs []contract.PlanResource, retried []string, seen converge.Forecast) {
 	changes := changesBy(seen)
 	for i := range docs {
@@ -203,7 +202,7 @@ func markUnfinished(docs []contract.PlanResource, retried []string, seen converg
 	}
 }
 
-// changesBy says what the steps of a plan come to for each service.
+// changesBy sums up the steps of a plan for each service.
 func changesBy(seen converge.Forecast) map[string]manifest.Change {
 	weight := map[manifest.Change]int{manifest.Scaled: 1, manifest.Created: 2, manifest.Updated: 3, manifest.Replaced: 4}
 	changes := map[string]manifest.Change{}
@@ -227,7 +226,7 @@ func changesBy(seen converge.Forecast) map[string]manifest.Change {
 	for name, ss := range seen.Services {
 		r := ss.Rollout
 		if seen.Todo[name] > 0 && r != nil && r.FailureReason == nil && !r.Held && !ss.Paused && ss.Frozen == nil && !ss.Removed {
-			note(name, manifest.Replaced) // it waits for something, but not for a person
+			note(name, manifest.Replaced) // it waits for something other than a user
 		}
 	}
 	return changes
@@ -238,7 +237,7 @@ func (e *edit) step(s converge.ForecastStep, view *converge.View, names map[stri
 	if s.Reason != nil {
 		doc.ReasonCode = s.Reason.Code
 	}
-	if doc.InstanceName == "" { // it would have been made by an earlier step
+	if doc.InstanceName == "" { // an earlier step would have created it
 		doc.Instance, doc.InstanceName = "", s.Instance
 	}
 	slot := s.Slot
@@ -257,7 +256,7 @@ func (e *edit) step(s converge.ForecastStep, view *converge.View, names map[stri
 	return doc
 }
 
-// ServiceDiff shows what differs in a service between two versions.
+// ServiceDiff returns the differences of a service between two versions.
 func ServiceDiff(d manifest.Difference) contract.ServiceDiff {
 	out := contract.ServiceDiff{Service: d.Service, Change: string(d.Change), Fields: []contract.FieldDiff{}}
 	for _, f := range d.Fields {
@@ -266,34 +265,33 @@ func ServiceDiff(d manifest.Difference) contract.ServiceDiff {
 	return out
 }
 
-// TrialFunc makes a copy of what is known of nodes and claims, from which some instances
-// can be released.
+// TrialFunc copies the known nodes and claims, and releases those of some instances.
 type TrialFunc func(instances []string) *place.Placer
 
-// placementTrial finds out which steps of a plan no node would take as things are. The plan
-// itself knows no nodes.
+// placementTrial finds out which steps of a plan no node would take in the current
+// state. The plan itself knows no nodes.
 type placementTrial struct {
 	view  *converge.View
 	goal  *mariposa.ProjectStatus
-	names []string // of what would be made, in the order of the steps
+	names []string // of the instances that would be created, in the order of the steps
 }
 
-// name names what a step would make.
+// name returns the name of the instance that a step would create.
 func (r *placementTrial) name(service string, slot int) string {
 	r.names = append(r.names, fmt.Sprintf("%s.%d#%d", service, slot, len(r.names)+1))
 	return r.names[len(r.names)-1]
 }
 
-// refusal is what is said of the creates of one service that no node takes.
+// refusal describes the creates of one service that no node takes.
 type refusal struct {
 	slot int
 	why  *mariposa.Reason
 	more int
 }
 
-// run goes through the steps on a stage, and says of each service for what of it there
-// is no place. What goes in one plan makes room for what comes in it; where volumes
-// are is not looked at.
+// run applies the steps to a copy of the placement state, and says which services do
+// not fit. Removals in a round make room for creates in the same round; the locations
+// of volumes are ignored.
 func (r *placementTrial) run(steps []converge.ForecastStep, stage *place.Placer) []string {
 	refused := map[string]*refusal{}
 	made := 0
@@ -308,7 +306,7 @@ func (r *placementTrial) run(steps []converge.ForecastStep, stage *place.Placer)
 			}
 		}
 		for _, s := range steps[:end] {
-			if s.Action != converge.Create || made >= len(r.names) { // beyond what was carried out
+			if s.Action != converge.Create || made >= len(r.names) { // beyond the steps that were simulated
 				continue
 			}
 			r.tryPlace(s, r.names[made], stage, refused)
@@ -324,8 +322,8 @@ func (r *placementTrial) run(steps []converge.ForecastStep, stage *place.Placer)
 	return all
 }
 
-// tryPlace looks for a place for one instance. Where one of a service finds none, the
-// others are not asked for.
+// tryPlace looks for a node for one instance. Once an instance of a service finds
+// none, the others are only counted.
 func (r *placementTrial) tryPlace(s converge.ForecastStep, name string, stage *place.Placer, refused map[string]*refusal) {
 	if f := refused[s.Service]; f != nil {
 		f.more++

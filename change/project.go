@@ -12,7 +12,7 @@ import (
 	"mariposa/store"
 )
 
-// CreateProject makes a project in an organization.
+// CreateProject creates a project in an organization.
 func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Organization, name string, sub Submission) (*contract.Changed, error) {
 	if err := checkName("project", name); err != nil {
 		return nil, err
@@ -35,9 +35,9 @@ func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Or
 	})
 }
 
-// beginProject is a whole project in one commit, from the draft of its first version:
-// its name, its spec, that version, and the task that starts it. Whoever makes it is
-// its admin.
+// beginProject creates a whole project in one commit, from the draft of its first
+// version: its name, its spec, that version, and the task that starts it. The caller
+// becomes its admin.
 func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Organization, name string, d draft, reason string) (*attempt, error) {
 	if r := c.Picture.ProjectNamed(org.ID, name); r != nil {
 		return nil, c.errNameTaken(req, r, name)
@@ -72,11 +72,12 @@ func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Org
 	e.unit.Writes = nil
 	e.write(store.Write{Kind: mariposa.KindName, ID: nameID, Spec: &mariposa.NameSpec{Project: id}}, "", nil)
 	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", mariposa.Asked(reason))
-	e.unit.Put(own...) // nobody hears of its parts before the project
+	e.unit.Put(own...) // its parts come after the project in the event feed
 	return &e.attempt, nil
 }
 
-// errNameTaken says that another project has a name; which one is told to who may see it.
+// errNameTaken says that another project has a name, and names it if the caller may
+// see it.
 func (c *Changer) errNameTaken(req *Request, by *store.Project, name string) error {
 	if c.Directory.RoleIn(req.Caller, by).Rank() == 0 {
 		return conflict("the name %s is taken: choose another", name)
@@ -84,7 +85,7 @@ func (c *Changer) errNameTaken(req *Request, by *store.Project, name string) err
 	return conflict("there is a project %s already (%s): choose another name, or update that one", name, by.ID)
 }
 
-// rename moves the project's name.
+// rename changes the project's name.
 func (e *edit) rename(name string) error {
 	if r := e.c.Picture.ProjectNamed(e.spec.Organization, name); r != nil {
 		return e.c.errNameTaken(e.req, r, name)
@@ -97,7 +98,7 @@ func (e *edit) rename(name string) error {
 	return nil
 }
 
-// DeleteProject ends a project: even while instances run, if forced. Its volumes are
+// DeleteProject deletes a project, even while instances run if forced. Its volumes are
 // deleted with it, or left to its organization.
 func (c *Changer) DeleteProject(ctx context.Context, req *Request, project string, force, volumes bool) (*contract.Changed, error) {
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
@@ -119,7 +120,7 @@ func (c *Changer) DeleteProject(ctx context.Context, req *Request, project strin
 	})
 }
 
-// volumesAfter says what becomes of the volumes of a project that is deleted.
+// volumesAfter says what happens to the volumes of a deleted project.
 func (e *edit) volumesAfter() string {
 	n := len(e.c.Picture.VolumesOf(e.record.ID))
 	switch {
@@ -131,7 +132,7 @@ func (e *edit) volumesAfter() string {
 	return reason.Many(n, "volume") + " will be left to organization " + e.c.name(mariposa.KindOrg, e.spec.Organization)
 }
 
-// running counts the instances of a project that run, or may.
+// running counts the instances of a project that run, or may run.
 func (c *Changer) running(project string) (n int, first string) {
 	for _, r := range c.Picture.InstancesOf(project) {
 		spec := r.Spec()
@@ -146,7 +147,7 @@ func (c *Changer) running(project string) (n int, first string) {
 	return n, first
 }
 
-// taskReason is the reason of the task that this edit added.
+// taskReason returns the reason of the task that this edit added.
 func (e *edit) taskReason() string {
 	for _, w := range e.unit.Writes {
 		if t, ok := w.Spec.(*mariposa.TaskSpec); ok {
@@ -158,8 +159,8 @@ func (e *edit) taskReason() string {
 
 func versionLabel(sha string, number int) string { return fmt.Sprintf("%s (number %d)", sha, number) }
 
-// CopyProject makes another project in an organization from the newest version of one,
-// with the values of the keys that are named.
+// CopyProject creates a project in an organization from the newest version of another,
+// with the values of the given keys.
 func (c *Changer) CopyProject(ctx context.Context, req *Request, from *store.Project, org *store.Organization, name string, keys []string) (*contract.Changed, error) {
 	if err := checkName("project", name); err != nil {
 		return nil, err
@@ -176,7 +177,8 @@ func (c *Changer) CopyProject(ctx context.Context, req *Request, from *store.Pro
 	})
 }
 
-// copied is the first version of a copy: the newest manifest, and the named values.
+// copied returns the draft of a copy's first version: the newest manifest, and the
+// given values.
 func (c *Changer) copied(ctx context.Context, req *Request, from *store.Project, keys []string) (*draft, error) {
 	spec := from.Spec()
 	newest, err := c.Cache.Version(ctx, from.ID, spec.Number)
@@ -204,7 +206,7 @@ func (c *Changer) copied(ctx context.Context, req *Request, from *store.Project,
 	return d, nil
 }
 
-// MoveProject gives a project to another organization.
+// MoveProject moves a project to another organization.
 func (c *Changer) MoveProject(ctx context.Context, req *Request, project string, org *store.Organization) (*contract.Changed, error) {
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		if e.spec.Organization == org.ID {
@@ -222,8 +224,8 @@ func (c *Changer) MoveProject(ctx context.Context, req *Request, project string,
 	})
 }
 
-// move changes the owner: its name, and what is reserved for it, move along. Nothing
-// that an instance is made from changes.
+// move changes the owner, and moves the project's name and reserved quota with it.
+// Nothing that affects instances changes.
 func (e *edit) move(org *store.Organization) {
 	old, next := mariposa.NameID(e.spec.Organization, e.spec.Name), mariposa.NameID(org.ID, e.spec.Name)
 	e.unit.Absent(mariposa.KindName, next)
@@ -237,7 +239,7 @@ func (e *edit) move(org *store.Organization) {
 	former := e.unit.Audit[0]
 	former.Reason = "moved to organization " + org.Spec().Name
 	e.unit.Audit[0].Organization, e.unit.Audit[0].Reason = org.ID, former.Reason
-	e.unit.Audit = append(e.unit.Audit, former) // both organizations can read of it
+	e.unit.Audit = append(e.unit.Audit, former) // both organizations can read it
 	e.spec.Users = withRole(e.spec.Users, e.req.Caller.User, mariposa.RoleAdmin)
 	e.spec.Organization = org.ID
 }

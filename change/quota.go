@@ -15,8 +15,8 @@ import (
 	"mariposa/store"
 )
 
-// SetQuota changes what an organization may ask for. What is in use already stays,
-// however much it is.
+// SetQuota changes the limits of an organization. Resources in use are unaffected,
+// even above the limits.
 func (c *Changer) SetQuota(ctx context.Context, req *Request, org string, set func(*mariposa.Quota) error) (*contract.Quota, error) {
 	return commit(ctx, c, req, org, func() (*store.Unit, contract.Quota, error) {
 		unit, spec, err := c.editOrganization(req, org)
@@ -33,7 +33,7 @@ func (c *Changer) SetQuota(ctx context.Context, req *Request, org string, set fu
 	})
 }
 
-// Quota is what an organization may ask for, and what it does.
+// Quota returns the limits and the usage of an organization.
 func (c *Changer) Quota(ctx context.Context, id string, spec *mariposa.OrganizationSpec) (contract.Quota, error) {
 	ledger, err := c.Store.Ledger(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Changer) Quota(ctx context.Context, id string, spec *mariposa.Organizat
 	return doc, nil
 }
 
-// limitsIn says in words what a quota allows.
+// limitsIn describes a quota in words.
 func limitsIn(q mariposa.Quota) string {
 	var said []string
 	say := func(set bool, what string, figure any) {
@@ -80,9 +80,9 @@ func figureOf[T int | int64](limit *T) T {
 	return *limit
 }
 
-// reserve claims of the organization's quota what the goal after this change adds
-// up to, in the same commit, so that no two changes both slip through. A goal that
-// asks for less gives back.
+// reserve claims the demand of the goal after this change from the organization's
+// quota, in the same commit, so that concurrent changes cannot exceed it together. A
+// goal with a lower demand returns the rest.
 func (e *edit) reserve() error {
 	after, err := e.goalAfter()
 	if err != nil {
@@ -97,11 +97,11 @@ func (e *edit) reserve() error {
 	return nil
 }
 
-// goalAfter is the goal once the waiting tasks and this change have taken effect.
+// goalAfter returns the goal once the waiting tasks and this change have taken effect.
 func (e *edit) goalAfter() (*mariposa.ProjectStatus, error) { return e.goalWithout(e.ended, e.task) }
 
-// goalWithout is the goal once the waiting tasks have taken effect but for some, and
-// after them a task that is added; nil: none is.
+// goalWithout returns the goal once the waiting tasks, except the ended ones, have
+// taken effect, followed by an added task, if any.
 func (e *edit) goalWithout(ended map[string]bool, add *mariposa.TaskSpec) (*mariposa.ProjectStatus, error) {
 	goal := e.record.Status()
 	waiting := slices.DeleteFunc(slices.Clone(e.tasks), func(t queue.Task) bool { return t.State() != mariposa.TaskQueued || ended[t.ID] })
@@ -133,7 +133,7 @@ func (e *edit) goalWithout(ended map[string]bool, add *mariposa.TaskSpec) (*mari
 	return goal, lost
 }
 
-// demand is what a goal adds up to.
+// demand sums up the resources of a goal.
 func (e *edit) demand(goal *mariposa.ProjectStatus) (mariposa.Resources, error) {
 	sum := e.spec.Single
 	if goal == nil || goal.Goal != mariposa.GoalStarted || e.spec.Deleting {
@@ -165,7 +165,8 @@ func (e *edit) claim(org string, take mariposa.Resources) {
 	e.unit.Take(account, take, e.c.limits(org))
 }
 
-// requireNoProjects lets a unit fail if an organization has a project by the time of its commit.
+// requireNoProjects makes a unit fail if an organization has a project at the time of
+// its commit.
 func requireNoProjects(unit *store.Unit, org string) {
 	_, account := mariposa.LedgerOf(org)
 	one := mariposa.Resources{Instances: 1}
@@ -173,7 +174,7 @@ func requireNoProjects(unit *store.Unit, org string) {
 	unit.GiveBack(account, one)
 }
 
-// claimProject adds, or takes away, one project.
+// claimProject adds n projects to an organization's quota usage.
 func (e *edit) claimProject(org string, n int) {
 	_, account := mariposa.LedgerOf(org)
 	var limit mariposa.Resources
@@ -183,7 +184,7 @@ func (e *edit) claimProject(org string, n int) {
 	e.unit.Take(account, mariposa.Resources{Instances: n}, limit)
 }
 
-// limits are an organization's limits as a claim takes them.
+// limits returns an organization's limits in the form that a claim uses.
 func (c *Changer) limits(org string) mariposa.Resources {
 	r := c.Picture.Orgs.Get(org)
 	if r == nil {
@@ -193,8 +194,8 @@ func (c *Changer) limits(org string) mariposa.Resources {
 	return mariposa.Resources{Instances: claimLimit(q.Instances), MilliCPU: claimLimit(q.MilliCPU), Memory: claimLimit(q.Memory)}
 }
 
-// claimLimit is a limit as a claim takes it: there zero means none, so a limit of zero is
-// one below.
+// claimLimit converts a limit for a claim. There zero means unlimited, so a limit of
+// zero becomes -1.
 func claimLimit[T int | int64](limit *T) T {
 	switch {
 	case limit == nil:
@@ -205,7 +206,7 @@ func claimLimit[T int | int64](limit *T) T {
 	return *limit
 }
 
-// overQuota says which limit a change ran into.
+// overQuota says which limit a change exceeds.
 func (c *Changer) overQuota(ctx context.Context, unit *store.Unit, err error) error {
 	if slices.ContainsFunc(unit.Writes, func(w store.Write) bool { return w.Kind == mariposa.KindOrg && w.Delete }) {
 		return conflict("the organization has just got a project: move or delete it first")
@@ -250,7 +251,7 @@ func (c *Changer) accountOf(account string) (org *store.Organization, projects b
 	return found, projects
 }
 
-// describeLimit says what is allowed, in use and asked for.
+// describeLimit says how much is allowed, in use and requested.
 func describeLimit(have mariposa.Resources, c store.Claim, projects bool) string {
 	say := func(limit, used, more any, what string) string {
 		return fmt.Sprintf("may have %v %s, has %v and would need %v more", limit, what, used, more)
@@ -271,7 +272,7 @@ func describeLimit(have mariposa.Resources, c store.Claim, projects bool) string
 func formatCores(milli int64) string     { return fmt.Sprintf("%g", float64(milli)/1000) }
 func formatMegabytes(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
-// PutPackage offers a size, or changes it.
+// PutPackage creates or changes a package.
 func (c *Changer) PutPackage(ctx context.Context, req *Request, spec mariposa.PackageSpec) (*contract.Changed, error) {
 	if err := checkText("family", spec.Family); err != nil {
 		return nil, err
@@ -280,7 +281,7 @@ func (c *Changer) PutPackage(ctx context.Context, req *Request, spec mariposa.Pa
 	return c.writePackage(ctx, req, store.Write{ID: spec.Name, Spec: &spec, Event: mariposa.Event{Kind: "package.updated"}})
 }
 
-// DeletePackage offers a size no longer.
+// DeletePackage deletes a package.
 func (c *Changer) DeletePackage(ctx context.Context, req *Request, name string) (*contract.Changed, error) {
 	if c.Picture.Packages.Get(name) == nil {
 		return nil, notFound("there is no package %q", name)
@@ -297,7 +298,7 @@ func (c *Changer) writePackage(ctx context.Context, req *Request, w store.Write)
 	})
 }
 
-// packages are the sizes that a manifest names, as they are now.
+// packages returns the current packages that a manifest names.
 func (c *Changer) packages(m *manifest.Project) (map[string]mariposa.PackageSpec, error) {
 	var named map[string]mariposa.PackageSpec
 	var faults []mariposa.Fault

@@ -13,8 +13,8 @@ import (
 	"mariposa/store"
 )
 
-// revert makes a version current again: a new version with the manifest and the
-// values of an old one. It has the old one's hash, and history stays as it was.
+// revert makes a version current again: it adds a new version with the manifest, the
+// values and the hash of the old one. History is unchanged.
 func (e *edit) revert(a Action) (string, error) {
 	if !isText(a.Message) {
 		return "", invalid("message must be text")
@@ -25,7 +25,7 @@ func (e *edit) revert(a Action) (string, error) {
 		return "", err
 	case target == nil:
 		return e.undoFirst(a)
-	case target.Spec.Version == e.spec.Version && !e.isNewestDropped(): // it is the newest already, in force or about to be
+	case target.Spec.Version == e.spec.Version && !e.isNewestDropped(): // it is the newest already, in force or on its way
 		return e.retryNewestRollouts(a, mariposa.Patch{Rolling: a.Rolling, Canary: a.Canary, KeepScale: true})
 	}
 	d, err := e.revertDraft(target)
@@ -44,8 +44,8 @@ func (e *edit) revert(a Action) (string, error) {
 	return d.message, nil
 }
 
-// undoFirst takes the first version back, of a project of which none was ever fully
-// in force: all of it is stopped, and nothing is left. A start brings the newest again.
+// undoFirst undoes the first version of a project that never completed one: it stops
+// everything. A start rolls out the newest version again.
 func (e *edit) undoFirst(a Action) (string, error) {
 	if a.Rolling.N > 0 || a.Canary.N > 0 || a.WithScale {
 		return "", invalid("rolling, canary, with_scale: no version of %s was ever fully in force, so a revert leaves nothing to roll out", e.spec.Name)
@@ -63,8 +63,8 @@ func (e *edit) undoFirst(a Action) (string, error) {
 	return e.add(t, nil)
 }
 
-// retryNewestRollouts tries the rollouts of the newest version again that have stopped by
-// themselves. Where there are none there is nothing to do.
+// retryNewestRollouts retries the rollouts of the newest version that have stopped by
+// themselves. If there are none, it does nothing.
 func (e *edit) retryNewestRollouts(a Action, p mariposa.Patch) (string, error) {
 	m, err := e.retryNewest()
 	if err != nil || m == nil {
@@ -82,8 +82,8 @@ func (e *edit) retryNewestRollouts(a Action, p mariposa.Patch) (string, error) {
 	return e.add(&t, nil)
 }
 
-// isNewestDropped reports whether the newest version was taken back, or will never come
-// into force because its task was terminated while it waited.
+// isNewestDropped reports whether the newest version was rolled back, or will never
+// come into force because its task was terminated while it waited.
 func (e *edit) isNewestDropped() bool {
 	if st := e.record.Status(); st != nil && st.Number == e.spec.Number {
 		return false
@@ -93,19 +93,19 @@ func (e *edit) isNewestDropped() bool {
 	})
 }
 
-// hasNoVersion reports whether no version is in force, and none is on its way.
+// hasNoVersion reports whether no version is in force or on its way.
 func (e *edit) hasNoVersion() bool {
 	st := e.record.Status()
 	return (st == nil || st.Number == 0) && !slices.ContainsFunc(e.tasks, func(t queue.Task) bool { return t.Spec.Patch.Number > 0 })
 }
 
-// startAt starts the project at a version: the newest as it is, an older one by
-// making it current again.
+// startAt starts the project at a version: the newest as it is, or an older one by a
+// revert to it.
 func (e *edit) startAt(a Action) (string, error) {
 	if len(a.Services) > 0 {
 		return "", invalid("services: a version is started as a whole")
 	}
-	target, err := e.revertTarget(a.Version) // it is named
+	target, err := e.revertTarget(a.Version) // not empty here
 	if err != nil {
 		return "", err
 	}
@@ -127,8 +127,8 @@ func (e *edit) startAt(a Action) (string, error) {
 	}, nil)
 }
 
-// revertTarget is the version to go back to: the one that is named, or the newest before
-// the newest that was fully in force. Nil: none ever was.
+// revertTarget returns the version to go back to: the one that is named, or else the
+// last that completed before the newest. It returns nil if none ever completed.
 func (e *edit) revertTarget(ref string) (*picture.Version, error) {
 	if ref == "" {
 		return e.lastCompleted()
@@ -140,9 +140,9 @@ func (e *edit) revertTarget(ref string) (*picture.Version, error) {
 	return e.c.Cache.Version(e.ctx, e.record.ID, found.Spec().Number)
 }
 
-// lastCompleted looks through the versions a few at a time: manifests may be large. The
-// newest itself is meant where it makes an older one current again and has not got
-// there yet.
+// lastCompleted returns the last completed version other than the newest. It reads a
+// few at a time, because manifests may be large. An older version with the newest
+// one's hash counts only while the newest, a revert to it, has rollouts to retry.
 func (e *edit) lastCompleted() (*picture.Version, error) {
 	q := store.Query{Kind: mariposa.KindVersion, Project: e.record.ID, Limit: 20}
 	st := e.record.Status()
@@ -174,7 +174,7 @@ func (e *edit) lastCompleted() (*picture.Version, error) {
 	}
 }
 
-// revertDraft is the draft that brings a version back.
+// revertDraft returns the draft that restores a version.
 func (e *edit) revertDraft(to *picture.Version) (*draft, error) {
 	d := &draft{cause: mariposa.CauseRevert, bytes: to.Spec.Manifest, json: to.Spec.JSON, parsed: to.Manifest, from: to.Spec.Number}
 	if e.spec.Metadata == 0 {
@@ -188,7 +188,7 @@ func (e *edit) revertDraft(to *picture.Version) (*draft, error) {
 	return d, nil
 }
 
-// scalesOf are the scales that a version names.
+// scalesOf returns the scales that a version specifies.
 func scalesOf(v *picture.Version) map[string]int {
 	scales := map[string]int{}
 	for name, def := range v.Services {

@@ -12,21 +12,21 @@ import (
 	"mariposa/queue"
 )
 
-// difference is what a version has that is other than it was.
+// difference describes how a version differs from an earlier state.
 type difference struct {
 	diffs   []manifest.Difference
 	changed []string // services that differ, in definition or values
-	moved   []string // services that differ in values alone, and are to take them up
+	moved   []string // services that differ in values alone, and are reprovisioned for them
 }
 
-// services are what a version is compared with: as its manifest has them, and
-// with the values in them.
+// services are the services that a version is compared with: as in the manifest, and
+// with values filled in.
 type services struct {
 	manifest *manifest.Project
 	bound    converge.Definitions
 }
 
-// servicesOf are the services of a version; of none there are none.
+// servicesOf returns the services of a version; none for nil.
 func servicesOf(v *picture.Version) services {
 	if v == nil {
 		return services{}
@@ -34,7 +34,7 @@ func servicesOf(v *picture.Version) services {
 	return services{v.Manifest, v.Services}
 }
 
-// differ finds what differs from services that there were.
+// differ compares a version with former services.
 func differ(was services, is *manifest.Project, bound converge.Definitions) difference {
 	d := difference{diffs: manifest.Diff(was.manifest, is)}
 	d.changed = manifest.Changed(d.diffs)
@@ -55,8 +55,8 @@ func differ(was services, is *manifest.Project, bound converge.Definitions) diff
 	return d
 }
 
-// diffFromGoal finds what a version in the making differs in from a goal, service by
-// service: each may be at another version.
+// diffFromGoal compares the version being made with a goal, service by service: each
+// may be at another version.
 func (e *edit) diffFromGoal(m *draftResult, goal *mariposa.ProjectStatus) (difference, error) {
 	was := services{&manifest.Project{}, converge.Definitions{}}
 	if goal == nil {
@@ -76,7 +76,7 @@ func (e *edit) diffFromGoal(m *draftResult, goal *mariposa.ProjectStatus) (diffe
 			}
 			versions[ss.Number] = v
 		}
-		if v == nil { // it is lost: whatever there is differs
+		if v == nil { // it is lost: everything differs
 			continue
 		}
 		at, there := slices.BinarySearchFunc(v.Manifest.Services, name, func(s *mariposa.Service, name string) int { return strings.Compare(s.Name, name) })
@@ -88,8 +88,8 @@ func (e *edit) diffFromGoal(m *draftResult, goal *mariposa.ProjectStatus) (diffe
 	return differ(was, m.manifest, e.fresh), nil
 }
 
-// completeTask completes the task that brings a version into force: what it does, and to
-// which services. Rollouts that have stopped by themselves are tried again by it.
+// completeTask completes the task that brings a version into force: its kind and its
+// services. The task also retries rollouts that have stopped by themselves.
 func (e *edit) completeTask(m *draftResult, t mariposa.TaskSpec) (mariposa.TaskSpec, error) {
 	goal := e.record.Status()
 	diff := m.toQueue()
@@ -106,7 +106,7 @@ func (e *edit) completeTask(m *draftResult, t mariposa.TaskSpec) (mariposa.TaskS
 	})
 }
 
-// toQueue is what a task has to do to bring a difference about.
+// toQueue summarizes a difference for the queue.
 func (d difference) toQueue() queue.Difference {
 	w := queue.Difference{Services: d.changed}
 	for _, one := range d.diffs {
@@ -121,11 +121,11 @@ func (d difference) toQueue() queue.Difference {
 	return w
 }
 
-// servicesToUpdate are the services of a task for those that take other values up: where the
-// manifest that it brings with them is not in force, all that differs.
+// servicesToUpdate returns the services of a task that applies new values. If the
+// manifest of the version is not in force either, these are all services that differ.
 func (e *edit) servicesToUpdate(m *draftResult) ([]string, error) {
 	st := e.record.Status()
-	if st == nil { // the first task, which goes before it, sees to the rest
+	if st == nil { // the first task, which comes before it, updates the rest
 		return m.moved, nil
 	}
 	work, err := e.diffFromGoal(m, st)
@@ -135,7 +135,7 @@ func (e *edit) servicesToUpdate(m *draftResult) ([]string, error) {
 	return union(m.moved, work.moved, manifest.Changed(work.diffs), converge.Retried(st)), nil
 }
 
-// union is every name once, in order; nil where there is none.
+// union returns every name once, sorted; nil if there are none.
 func union(lists ...[]string) []string {
 	all := slices.Concat(lists...)
 	slices.Sort(all)

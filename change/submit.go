@@ -14,25 +14,25 @@ import (
 	"mariposa/manifest"
 )
 
-// Submission is a manifest on its way in, or a document of metadata, or both.
+// Submission is a submitted manifest, a metadata document, or both.
 type Submission struct {
-	Manifest []byte // nil: it stays
+	Manifest []byte // nil: unchanged
 	JSON     bool   // the manifest came as JSON
-	Metadata []byte // nil: the values stay
-	Message  string // for those who read the versions later
+	Metadata []byte // nil: unchanged
+	Message  string // describes the version in its history
 	Rolling  mariposa.Amount
 	Canary   mariposa.Amount
 	Previous string // the newest version that the caller knows, by hash or number
-	Force    bool   // whatever the newest version is
+	Force    bool   // accept any newest version
 }
 
-// maxMessage bounds what is said of a version.
+// maxMessage bounds the message of a version.
 const maxMessage = 4000
 
-// ErrEmpty says that there is nothing in a manifest.
+// ErrEmpty says that a manifest is empty.
 var ErrEmpty = invalid("the manifest is empty: it begins with services:")
 
-// read checks a submission and reads its manifest; nil: it has none.
+// read checks a submission and parses its manifest; nil if it has none.
 func (s *Submission) read() (*manifest.Project, error) {
 	if len(s.Message) > maxMessage || !isText(s.Message) {
 		return nil, invalid("message must be text of at most %d bytes", maxMessage)
@@ -46,8 +46,8 @@ func (s *Submission) read() (*manifest.Project, error) {
 	return manifest.Parse(s.Manifest)
 }
 
-// UpdateProject gives a project another name, or submits a manifest or metadata, or
-// both. An empty name stays, as does all where there is no submission.
+// UpdateProject renames a project, submits a manifest or metadata, or both. An empty
+// name or a nil submission leaves that part unchanged.
 func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name string, sub *Submission) (*contract.Changed, error) {
 	if name != "" {
 		if err := checkName("project", name); err != nil {
@@ -85,8 +85,8 @@ func (c *Changer) UpdateProject(ctx context.Context, req *Request, project, name
 	})
 }
 
-// EditManifest submits what becomes of the newest manifest by an edit, which is told
-// the ids of the services too.
+// EditManifest submits the result of rewriting the newest manifest. Rewrite also gets
+// the project's spec, with the ids of the services.
 func (c *Changer) EditManifest(ctx context.Context, req *Request, project string, sub Submission,
 	rewrite func(newest *mariposa.VersionSpec, of *mariposa.ProjectSpec) ([]byte, error),
 ) (*contract.Changed, error) {
@@ -114,9 +114,9 @@ func (c *Changer) EditManifest(ctx context.Context, req *Request, project string
 	})
 }
 
-// submit adds a version and the task that brings it into force. The bytes of
-// the newest version again are no change, unless its task was dropped or it was
-// rolled back: then they are asked for anew.
+// submit adds a version and the task that brings it into force. Submitting the newest
+// version again changes nothing, unless its task was dropped or it was rolled back:
+// then it is resubmitted.
 func (e *edit) submit(sub *Submission, parsed *manifest.Project) (bool, error) {
 	if !sub.Force {
 		if err := e.requireBase(sub.Previous, sub.Metadata != nil); err != nil {
@@ -137,13 +137,14 @@ func (e *edit) submit(sub *Submission, parsed *manifest.Project) (bool, error) {
 	return e.addVersionTask(d, mariposa.Patch{Rolling: sub.Rolling, Canary: sub.Canary})
 }
 
-// draft is the version that a submission makes.
+// draft returns the draft of a submission.
 func (s *Submission) draft(parsed *manifest.Project) draft {
 	return draft{cause: mariposa.CauseManifest, bytes: s.Manifest, json: s.JSON, parsed: parsed, message: s.Message}
 }
 
-// addVersionTask makes a version of a draft and adds the task that brings it into force.
-// Other values alone need none, unless services are to take them up at once.
+// addVersionTask makes a version from a draft and adds the task that brings it into
+// force. A change of values alone needs no task, unless services are reprovisioned for
+// it.
 func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 	before, first := e.spec.Number, e.hasNoVersion()
 	m, err := e.makeOrResubmit(d)
@@ -166,7 +167,7 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 		Component: string(d.cause), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,
 		Reason: mariposa.Asked(cmp.Or(d.message, "version "+strconv.Itoa(e.spec.Number)+" "+said)), Patch: p,
 	}
-	if first { // as when it was created
+	if first { // as for a new project
 		t.Task, t.Patch.Goal, t.Supersedes = mariposa.TaskStart, mariposa.GoalStarted, false
 	} else if t, err = e.completeTask(m, t); err != nil {
 		return false, err
@@ -174,8 +175,8 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 	return true, e.admit(&t)
 }
 
-// addValuesTask adds a task for the services that take other values up at once. Where the
-// queue has no place for one, the planner brings the values into force by itself.
+// addValuesTask adds a task for the services that are reprovisioned for new values. If
+// the queue does not admit it, the planner applies the values by itself.
 func (e *edit) addValuesTask(d draft, m *draftResult, p mariposa.Patch) error {
 	if len(m.moved) == 0 {
 		return nil
@@ -196,9 +197,9 @@ func (e *edit) addValuesTask(d draft, m *draftResult, p mariposa.Patch) error {
 	return err
 }
 
-// requireBase refuses a change that is not based on the newest version. Counting goes on
-// under one number, so where values change too, the number of such a version is not
-// enough.
+// requireBase refuses a change that is not based on the newest version. Increments of
+// a counter share one version number, so if values change too, the number of such a
+// version is not enough.
 func (e *edit) requireBase(previous string, values bool) error {
 	if !IsVersion(previous, e.spec.Version, e.spec.Number) {
 		return e.errStale(previous)
@@ -222,15 +223,15 @@ func (e *edit) errStale(previous string) error {
 	return conflict("%s, not %s: look at what changed, then try again with ?previous=%d", is, previous, e.spec.Number)
 }
 
-// IsVersion reports whether a reference means a version, by number, hash or the
-// beginning of the hash.
+// IsVersion reports whether a reference means a version, by number, hash or hash
+// prefix.
 func IsVersion(ref, sha string, number int) bool {
 	return ref == strconv.Itoa(number) || (len(ref) >= 7 && strings.HasPrefix(sha, ref))
 }
 
-// serviceIDs names the services of a manifest. An id follows from the project
-// and the name, and is kept when a service goes, so that one that comes back is
-// the same.
+// serviceIDs assigns ids to the services of a manifest. An id is derived from the
+// project and the name, and is kept when a service is removed, so that a service that
+// is added again keeps its id.
 func serviceIDs(project string, old map[string]string, m *manifest.Project) map[string]string {
 	ids := make(map[string]string, len(old)+len(m.Services))
 	for name, id := range old {

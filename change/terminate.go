@@ -14,7 +14,7 @@ import (
 	"mariposa/store"
 )
 
-// Terminate ends a task because a person says so.
+// Terminate ends a task at a user's request.
 func (c *Changer) Terminate(ctx context.Context, req *Request, task *store.Task) (*contract.Terminated, error) {
 	spec := task.Spec()
 	return commit(ctx, c, req, spec.Project, func() (*store.Unit, contract.Terminated, error) {
@@ -58,7 +58,8 @@ func (e *edit) stopTask(id string, spec *mariposa.TaskSpec) (contract.Terminated
 	return doc, nil
 }
 
-// describe tells where the scope of a task stands now, and how to go on.
+// describe adds the current state of a task's scope, and the commands to continue or
+// undo.
 func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 	doc.Goal, doc.Actual = map[string]int{}, map[string]int{}
 	for name, ss := range e.serviceNames() {
@@ -68,7 +69,7 @@ func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 	}
 	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
 		i := r.Spec()
-		if i.Managed { // what is left of a former service is not wanted
+		if i.Managed { // instances of a removed service have a goal of 0
 			doc.Goal[i.ServiceName] += 0
 			doc.Actual[i.ServiceName] += 0
 		}
@@ -90,14 +91,15 @@ func (e *edit) describe(doc *contract.Terminated, spec *mariposa.TaskSpec) {
 	thaw := say("project thaw" + serviceWords(spec.Services))
 	doc.ContinueWith = thaw
 	switch undo := e.undoCommand(spec); {
-	case strings.HasPrefix(undo, "project revert"): // a version waits for the thaw, so it is there when that comes
+	case strings.HasPrefix(undo, "project revert"): // a new version waits for the thaw, so the revert comes first
 		doc.UndoWith = say(undo) + " && " + thaw
 	case undo != "":
 		doc.UndoWith = say(undo)
 	}
 }
 
-// serviceNames are the services in force; before the first plan, those of the manifest.
+// serviceNames returns the services in force; before the first plan, those of the
+// manifest.
 func (e *edit) serviceNames() map[string]*mariposa.ServiceStatus {
 	if st := e.record.Status(); st != nil {
 		return st.Services
@@ -105,7 +107,8 @@ func (e *edit) serviceNames() map[string]*mariposa.ServiceStatus {
 	return e.goals()
 }
 
-// organizationFlag names the organization where that is not the caller's own.
+// organizationFlag returns the flag for the project's organization if it is not the
+// caller's own.
 func (e *edit) organizationFlag() string {
 	if e.spec.Organization == e.req.Caller.Home {
 		return ""
@@ -113,7 +116,7 @@ func (e *edit) organizationFlag() string {
 	return " -o " + e.c.name(mariposa.KindOrg, e.spec.Organization)
 }
 
-// continueCommand is the command that asks once more for what a task was to do.
+// continueCommand returns the command that requests again what a task was to do.
 func continueCommand(spec *mariposa.TaskSpec) string {
 	p := spec.Patch
 	switch {
@@ -129,7 +132,8 @@ func continueCommand(spec *mariposa.TaskSpec) string {
 	return "project " + string(spec.Task) + serviceWords(spec.Services)
 }
 
-// undoCommand is the command that takes back what a task was to do; empty: there is none.
+// undoCommand returns the command that undoes what a task was to do; empty if there is
+// none.
 func (e *edit) undoCommand(spec *mariposa.TaskSpec) string {
 	p := spec.Patch
 	switch {

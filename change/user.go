@@ -15,7 +15,7 @@ import (
 	"mariposa/store"
 )
 
-// CreateUser makes a user, with an organization of their own.
+// CreateUser creates a user, with an organization of their own.
 func (c *Changer) CreateUser(ctx context.Context, req *Request, name, email string, admin bool) (*contract.Changed, error) {
 	if err := checkName("user", name); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (c *Changer) CreateUser(ctx context.Context, req *Request, name, email stri
 	})
 }
 
-// checkNameFree says whether a user or organization can still take a name.
+// checkNameFree refuses a name that a user or organization has already.
 func (c *Changer) checkNameFree(name string) error {
 	if c.Picture.Names.Get(mariposa.NameID("", name)) != nil {
 		return conflict("the name %s is taken: users and organizations share their names; choose another", name)
@@ -52,7 +52,7 @@ func (c *Changer) addName(unit *store.Unit, name string, spec mariposa.NameSpec)
 	return c.checkNameFree(name)
 }
 
-// UpdateUser changes what is given of a user.
+// UpdateUser changes the given fields of a user.
 func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to contract.UserChange) (*contract.Changed, error) {
 	if to.Email != nil {
 		if err := checkText("email", *to.Email); err != nil {
@@ -77,7 +77,7 @@ func setIfGiven[T any](to, from *T) {
 	}
 }
 
-// changeUser changes a user as they stand.
+// changeUser changes a user in their current state.
 func (c *Changer) changeUser(ctx context.Context, req *Request, id string, build func(mariposa.UserSpec, *store.Unit) error) (*contract.Changed, error) {
 	return c.commit(ctx, req, id, func() (*attempt, error) {
 		r := c.Picture.Users.Get(id)
@@ -92,8 +92,8 @@ func (c *Changer) changeUser(ctx context.Context, req *Request, id string, build
 	})
 }
 
-// DeleteUser deletes a user who owns nothing any more. They leave every organization
-// and project, and their tokens let nobody in.
+// DeleteUser deletes a user who no longer owns anything. They leave every organization
+// and project, and their tokens become invalid.
 func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
 	return c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
 		if id == mariposa.FirstUser || id == cmp.Or(req.Caller.By, req.Caller.User) {
@@ -116,7 +116,8 @@ func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string) (*con
 	})
 }
 
-// leaveAll takes a user out of every project, and of every organization but their own.
+// leaveAll removes a user from every project, and from every organization but their
+// own.
 func (c *Changer) leaveAll(req *Request, user, own string, unit *store.Unit) error {
 	for _, org := range c.Picture.OrganizationsOf(user) {
 		if org.ID == own {
@@ -137,7 +138,7 @@ func (c *Changer) leaveAll(req *Request, user, own string, unit *store.Unit) err
 	return nil
 }
 
-// withRole is a project's users with another role for one of them.
+// withRole returns a project's users with one role changed.
 func withRole(users map[string]mariposa.Role, id string, role mariposa.Role) map[string]mariposa.Role {
 	users = maps.Clone(users)
 	if users == nil {
@@ -151,7 +152,7 @@ func withRole(users map[string]mariposa.Role, id string, role mariposa.Role) map
 	return users
 }
 
-// SetProjectUser gives a user a role of their own in a project; RoleNone takes it away.
+// SetProjectUser gives a user a role of their own in a project; RoleNone removes it.
 func (c *Changer) SetProjectUser(ctx context.Context, req *Request, project string, user *store.User, role mariposa.Role) (*contract.Changed, error) {
 	name := user.Spec().Name
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
@@ -169,7 +170,7 @@ func (c *Changer) SetProjectUser(ctx context.Context, req *Request, project stri
 	})
 }
 
-// leaveProject takes a user's own role in a project away, as part of a larger change.
+// leaveProject removes a user's own role in a project, as part of a larger change.
 func leaveProject(req *Request, r *store.Project, user string, unit *store.Unit) {
 	spec := *r.Spec()
 	spec.Users = withRole(spec.Users, user, mariposa.RoleNone)
@@ -177,13 +178,13 @@ func leaveProject(req *Request, r *store.Project, user string, unit *store.Unit)
 	unit.Put(store.Write{Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec, Event: req.event("project.updated", r.ID, nil)})
 }
 
-// tokenPrefix lets people and scanners see what a string is.
+// tokenPrefix lets people and scanners recognize tokens.
 const tokenPrefix = "mrp_"
 
-// maxTokens bounds how many tokens a user has.
+// maxTokens bounds the number of tokens of a user.
 const maxTokens = 1000
 
-// CreateToken makes a token. The secret is in the answer, and nowhere else.
+// CreateToken creates a token. Only the answer contains the secret.
 func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.TokenSpec, show func(*store.Token) contract.Token) (*contract.Token, error) {
 	if err := checkText("name", spec.Name); err != nil {
 		return nil, err
@@ -211,7 +212,7 @@ func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.T
 	})
 }
 
-// RevokeToken takes a token out of use, with those that it made.
+// RevokeToken revokes a token and its descendants.
 func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.Token) (*contract.Changed, error) {
 	spec := token.Spec()
 	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
@@ -226,15 +227,15 @@ func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.To
 	})
 }
 
-// revoke takes a token out of use. It is kept aside, so that who still brings it
-// hears what became of it.
+// revoke marks a token as revoked. Its record is archived, so that whoever still uses
+// it can be given the reason.
 func revoke(t *store.Token, now time.Time) store.Write {
 	spec := *t.Spec()
 	spec.Revoked = now
 	return store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &spec, Archive: true}
 }
 
-// descendants are the tokens that a token made, and those that these made.
+// descendants returns the tokens that a token created, directly or indirectly.
 func (c *Changer) descendants(user, id string) []*store.Token {
 	made := map[string]bool{id: true}
 	var all []*store.Token

@@ -14,8 +14,8 @@ import (
 	"mariposa/store"
 )
 
-// FindVersion finds a version of a project by number, tag or hash. Where the
-// same manifest was submitted more than once, the newest is meant.
+// FindVersion finds a version of a project by number, tag or hash. If the same
+// manifest was submitted more than once, a hash means the newest.
 func (c *Changer) FindVersion(ctx context.Context, project *store.Project, ref string) (*store.Version, error) {
 	number, tagged := Tags(project)[ref]
 	if !tagged {
@@ -68,9 +68,9 @@ func (c *Changer) findHash(ctx context.Context, project *store.Project, ref stri
 	return found, nil
 }
 
-// definition is what a version says of a service; nil when it says nothing.
+// definition returns a version's definition of a service; nil if it has none.
 func (e *edit) definition(number int, service string) *mariposa.Service {
-	if v, _ := e.readVersion(number); v != nil { // what cannot be read says nothing
+	if v, _ := e.readVersion(number); v != nil { // an unreadable version defines nothing
 		return v.Services[service]
 	}
 	return nil
@@ -83,15 +83,15 @@ func (e *edit) sha(number int) string {
 	return ""
 }
 
-// The tags that move by themselves: the version in force, the newest one, and the
-// newest that was fully in force.
+// The automatic tags: the version in force, the newest one, and the newest that
+// completed.
 const (
 	TagCurrent   = "current"
 	TagLatest    = "latest"
 	TagCompleted = "completed"
 )
 
-// AutomaticTags are the names of those.
+// AutomaticTags are the names of the automatic tags.
 var AutomaticTags = []string{TagLatest, TagCurrent, TagCompleted}
 
 var (
@@ -99,11 +99,11 @@ var (
 	hashPattern = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
 )
 
-// maxTags bounds how many tags people give one project.
+// maxTags bounds the number of user-defined tags of a project.
 const maxTags = 1000
 
-// Tags are the tags of a project with their numbers; automatic ones that have
-// nothing to name are left out.
+// Tags returns the tags of a project with their version numbers, without automatic
+// ones that name nothing yet.
 func Tags(r *store.Project) map[string]int {
 	spec := r.Spec()
 	all := maps.Clone(spec.Tags)
@@ -120,7 +120,7 @@ func Tags(r *store.Project) map[string]int {
 	return all
 }
 
-// SetTag gives a version of a project a tag, or moves it there.
+// SetTag adds a tag to a version of a project, or moves it there.
 func (c *Changer) SetTag(ctx context.Context, req *Request, project, tag, version string) (*contract.Changed, error) {
 	switch {
 	case slices.Contains(AutomaticTags, tag):
@@ -155,7 +155,7 @@ func (c *Changer) SetTag(ctx context.Context, req *Request, project, tag, versio
 	})
 }
 
-// DeleteTag takes a tag away.
+// DeleteTag removes a tag.
 func (c *Changer) DeleteTag(ctx context.Context, req *Request, project, tag string) (*contract.Changed, error) {
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		if slices.Contains(AutomaticTags, tag) {

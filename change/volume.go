@@ -13,8 +13,8 @@ import (
 	"mariposa/store"
 )
 
-// DeleteVolume gives a volume its tombstone: the node takes it away when it can be
-// reached, and then it is forgotten.
+// DeleteVolume adds a tombstone to a volume: its node removes it once it can be
+// reached, and then the record is deleted.
 func (c *Changer) DeleteVolume(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
 	return c.commit(ctx, req, id, func() (*attempt, error) {
 		r := c.Picture.Volumes.Get(id)
@@ -40,14 +40,14 @@ func (c *Changer) DeleteVolume(ctx context.Context, req *Request, id string) (*c
 	})
 }
 
-// requireVolumeUnused refuses to delete a volume that something uses, or will.
+// requireVolumeUnused refuses to delete a volume that is in use, or will be.
 func (c *Changer) requireVolumeUnused(ctx context.Context, r *store.Volume) error {
 	spec := r.Spec()
 	what := fmt.Sprintf("volume %s of %s.%d", spec.Name, spec.ServiceName, spec.Slot)
-	for _, i := range slices.Backward(c.Picture.InstancesOn(spec.Node)) { // by id, and ids grow: the newest first
+	for _, i := range slices.Backward(c.Picture.InstancesOn(spec.Node)) { // by id, and ids increase: the newest first
 		user := i.Spec()
 		switch {
-		case user.Kept || mariposa.StateOf(user, i.Status()) == mariposa.StateDestroyed: // it uses nothing any more
+		case user.Kept || mariposa.StateOf(user, i.Status()) == mariposa.StateDestroyed: // it no longer uses anything
 		case !slices.ContainsFunc(user.Mounts, func(m mariposa.Mount) bool { return m.Volume == r.ID }):
 		case user.Orphaned:
 			return conflict("%s is used by instance %s, which is left of project %s on node %s: it can be deleted once that is gone",
@@ -64,7 +64,7 @@ func (c *Changer) requireVolumeUnused(ctx context.Context, r *store.Volume) erro
 	return nil
 }
 
-// projectOf is the name of a volume's project, as it was if it is gone.
+// projectOf returns the name of a volume's project, or its former name if it is gone.
 func (c *Changer) projectOf(spec *mariposa.VolumeSpec) string {
 	return cmp.Or(c.name(mariposa.KindProject, spec.Project), spec.ProjectName)
 }
@@ -91,8 +91,8 @@ func (c *Changer) isVolumeNeeded(ctx context.Context, r *store.Volume) (bool, er
 	return uses && view.WillFill(spec.ServiceName, spec.Slot), nil
 }
 
-// addTombstone writes a volume's tombstone. On a node that is no more there is nobody to
-// take anything away, so the record goes at once.
+// addTombstone writes a volume's tombstone. If its node is gone, nothing can remove
+// it, so the record is deleted at once.
 func (c *Changer) addTombstone(req *Request, a *attempt, r *store.Volume) {
 	spec := *r.Spec()
 	spec.Goal, spec.Task, spec.Reason = mariposa.GoalGone, "", mariposa.Asked(req.actor()+" deleted it")
@@ -112,8 +112,8 @@ func (c *Changer) addTombstone(req *Request, a *attempt, r *store.Volume) {
 	}}
 }
 
-// forgetVolumes takes the volumes of a node that is given up off the books, and says
-// which of them had been kept.
+// forgetVolumes deletes the volumes of a node that is given up, and returns those that
+// were to be kept.
 func (c *Changer) forgetVolumes(a *attempt, node, why string) (lost []string) {
 	for _, r := range c.Picture.VolumesOn(node) {
 		spec := r.Spec()
@@ -126,7 +126,7 @@ func (c *Changer) forgetVolumes(a *attempt, node, why string) (lost []string) {
 	return lost
 }
 
-// listSome names a few of many.
+// listSome lists a few of many names.
 func listSome(all []string) string {
 	const few = 5
 	if len(all) <= few {
@@ -135,7 +135,7 @@ func listSome(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
 }
 
-// orgOf is the organization of a project; another one if the project is gone.
+// orgOf returns the organization of a project, or otherwise if the project is gone.
 func (c *Changer) orgOf(project, otherwise string) string {
 	if r := c.Picture.Projects.Get(project); r != nil {
 		return r.Spec().Organization
