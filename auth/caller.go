@@ -5,7 +5,7 @@ import (
 	"mariposa/store"
 )
 
-// Caller is who asks, for the length of one request.
+// Caller is the authenticated caller of one request.
 type Caller struct {
 	User  string // id
 	Name  string
@@ -13,13 +13,13 @@ type Caller struct {
 	Home  string // the organization in which names are looked up unless another is named
 	Token string // its id; empty for the one that the server was started with
 
-	// By is who really asks, when somebody acts for User.
+	// By is the actual caller, when an admin acts for User.
 	By, ByName string
 
 	Bounds Bounds
 }
 
-// Bounds are what a token leaves of its user's rights. Zero fields bound
+// Bounds restrict a token to a part of its user's rights. Zero fields restrict
 // nothing.
 type Bounds struct {
 	Organization string
@@ -27,10 +27,10 @@ type Bounds struct {
 	Role         mariposa.Role
 }
 
-// Unbounded reports whether nothing is taken away.
+// Unbounded reports whether the bounds restrict nothing.
 func (b Bounds) Unbounded() bool { return b == Bounds{} }
 
-// Within reports whether bounds leave no more than others do.
+// Within reports whether the bounds allow no more than outer.
 func (b Bounds) Within(outer Bounds) bool {
 	return (outer.Organization == "" || b.Organization == outer.Organization) &&
 		(outer.Project == "" || b.Project == outer.Project) &&
@@ -45,9 +45,9 @@ func (c *Caller) Actor() string {
 	return c.Name
 }
 
-// RoleIn is what the caller is in a project. Owners of its organization are
-// admins of it; members are what the organization lets all members be, or what
-// the project makes of them.
+// RoleIn returns the caller's role in a project. Owners of its organization are
+// admins; members have the organization's base role or their own in the project,
+// whichever is higher.
 func (d *Directory) RoleIn(c *Caller, project *store.Project) mariposa.Role {
 	spec := project.Spec()
 	if (c.Bounds.Organization != "" && c.Bounds.Organization != spec.Organization) || (c.Bounds.Project != "" && c.Bounds.Project != project.ID) {
@@ -78,8 +78,8 @@ func strongerOf(a, b mariposa.Role) mariposa.Role {
 	return b
 }
 
-// RoleOf is what the caller is in an organization; empty: nothing. A token with
-// bounded rights never makes an owner.
+// RoleOf returns the caller's role in an organization; empty for none. A token with a
+// role below admin never has the rights of an owner.
 func (d *Directory) RoleOf(c *Caller, org *store.Organization) mariposa.OrgRole {
 	if (c.Bounds.Organization != "" && c.Bounds.Organization != org.ID) || c.Bounds.Project != "" {
 		return ""
@@ -94,8 +94,8 @@ func (d *Directory) RoleOf(c *Caller, org *store.Organization) mariposa.OrgRole 
 	return role
 }
 
-// May decides on a permission. On is the project or organization it is about,
-// nil for the installation and for what everybody may.
+// May decides on a permission. On is the project or organization that it is about, nil
+// for the installation and for permissions that everybody has.
 func (d *Directory) May(c *Caller, p Permission, on *store.Record) Verdict {
 	row, known := rows[p]
 	switch {

@@ -11,14 +11,14 @@ import (
 	"mariposa/store"
 )
 
-// Directory knows users, organizations and tokens, as the picture shows them.
+// Directory looks up users, organizations and tokens in the picture.
 type Directory struct {
 	picture *picture.Picture
 	admin   string // hash of the token that the server was started with; empty: none
-	join    string // likewise, of agents
+	join    string // likewise, for agents
 }
 
-// NewDirectory makes a directory. The tokens are those the server was started
+// NewDirectory returns a directory. The tokens are those that the server was started
 // with, if any.
 func NewDirectory(p *picture.Picture, adminToken, joinToken string) *Directory {
 	d := &Directory{picture: p}
@@ -39,8 +39,8 @@ func (d *Directory) organization(id string) *mariposa.OrganizationSpec {
 	return r.Spec()
 }
 
-// Identify finds the user behind a token; nil when it lets nobody in. Hashes are
-// compared, in constant time, so that no token can be found out by measuring.
+// Identify finds the user of a token; nil if the token is not valid. Hashes are
+// compared in constant time, so that no token can be found by timing.
 func (d *Directory) Identify(token string, now time.Time) *Caller {
 	if token == "" {
 		return nil
@@ -52,7 +52,7 @@ func (d *Directory) Identify(token string, now time.Time) *Caller {
 	return d.holder(mariposa.TokenID(hash), hash, now)
 }
 
-// holder is the user behind a token that the store knows; nil when there is none.
+// holder returns the user of a token in the store; nil if there is none.
 func (d *Directory) holder(id, hash string, now time.Time) *Caller {
 	spec := d.token(id, hash, now)
 	switch {
@@ -66,8 +66,8 @@ func (d *Directory) holder(id, hash string, now time.Time) *Caller {
 	return nil
 }
 
-// Renew is a caller who was let in a while ago, with what they may by now; nil:
-// they would not be let in any more.
+// Renew returns a caller who was authenticated earlier, with their current rights; nil
+// if they would no longer be admitted.
 func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
 	var own *Caller
 	if c.Token == "" {
@@ -81,7 +81,7 @@ func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
 	return d.ActAs(own, c.User)
 }
 
-// token finds a token that is still good.
+// token finds a token that is still valid.
 func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
 	r := d.picture.Tokens.Get(id)
 	if r == nil {
@@ -123,8 +123,8 @@ func (d *Directory) Joins(token string, now time.Time) bool {
 	return spec != nil && spec.Use == mariposa.TokenJoin
 }
 
-// ActAs lets a caller act for a user: themselves, or anybody for who runs the
-// installation. Nil: they may not, or there is no such user.
+// ActAs lets a caller act for a user: themselves, or anybody if they run the
+// installation. It returns nil if they may not, or if there is no such user.
 func (d *Directory) ActAs(c *Caller, ref string) *Caller {
 	r := d.User(ref)
 	switch {
@@ -158,8 +158,8 @@ func (d *Directory) Organization(ref string) *store.Organization {
 	return d.picture.OrgNamed(ref)
 }
 
-// EnsureFirst makes the first user and its organization, unless they are there.
-// Any number of replicas may do so at once.
+// EnsureFirst creates the first user and its organization, unless they exist. Any
+// number of replicas may do so at once.
 func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 	_, err := st.Get(ctx, mariposa.KindUser, mariposa.FirstUser)
 	if !errors.Is(err, store.ErrNotFound) {
@@ -175,12 +175,12 @@ func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 	return err
 }
 
-// NewUser is what makes a user: the user, an organization of their own, and the
-// name that both have.
+// NewUser returns the writes that create a user: the user, an organization of their
+// own, and the name of both.
 func NewUser(id, organization string, spec *mariposa.UserSpec) []store.Write {
 	spec.Organization = organization
 	var event mariposa.Event
-	if spec.Author != "" { // the first one makes itself
+	if spec.Author != "" { // the first one has no author
 		event = mariposa.Event{Kind: "user.created", Actor: spec.Author}
 	}
 	return []store.Write{

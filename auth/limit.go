@@ -7,8 +7,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limiter counts failed attempts by where they come from. Each source may fail a
-// number of times at once and then once per interval.
+// Limiter counts failed attempts by source. Each source may fail a number of times at
+// once and then once per interval.
 type Limiter struct {
 	burst    int
 	interval time.Duration
@@ -19,11 +19,11 @@ type Limiter struct {
 
 type attempts struct {
 	*rate.Limiter
-	suppressed int // failures that nobody was told of
+	suppressed int // failures over the limit since the last one within it
 }
 
-// maxSources bounds what is remembered; beyond it those that have recovered are
-// forgotten, and if none has, all.
+// maxSources bounds the sources kept; beyond it those that have recovered are dropped,
+// and if none has, all.
 const maxSources = 10_000
 
 // NewLimiter makes a limiter.
@@ -31,9 +31,9 @@ func NewLimiter(burst int, interval time.Duration) *Limiter {
 	return &Limiter{burst: burst, interval: interval, sources: map[string]*attempts{}}
 }
 
-// Fail counts a failure. Ok reports whether it was within bounds; if not, retry
-// says after how long the next one is. Unsaid is how many were out of bounds
-// since the last that was within.
+// Fail counts a failure. Ok reports whether it is within the limit; if not, retry is
+// the time until the next one is. Suppressed is the number of failures over the limit
+// since the last one within it.
 func (l *Limiter) Fail(source string, now time.Time) (ok bool, suppressed int, retry time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

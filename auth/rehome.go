@@ -9,11 +9,11 @@ import (
 	"mariposa/store"
 )
 
-// Rehome gives projects whose organization does not exist to the first user's own:
-// early releases put them into one called default that nobody could find them in.
-// Each moves in one commit with its name, so that it may be done at any time, by any
-// number of replicas, and done again. Left are the names of those that cannot move,
-// because another project has their name there.
+// Rehome moves projects whose organization does not exist to that of the first user:
+// early releases put them into one called default, where nobody could find them. Each
+// moves in one commit with its name, so Rehome may run at any time, on any number of
+// replicas, and repeatedly. Left are the names of those that cannot move, because
+// another project there has their name.
 func Rehome(ctx context.Context, st store.Store, p *picture.Picture) (moved, left []string, err error) {
 	for _, r := range p.Projects.All() {
 		spec := r.Spec()
@@ -32,8 +32,8 @@ func Rehome(ctx context.Context, st store.Store, p *picture.Picture) (moved, lef
 	return moved, left, nil
 }
 
-// rehome is the move of one project: its name, and what is reserved for it, move
-// along.
+// rehome returns the unit that moves one project, with its name and its reserved
+// quota.
 func rehome(r *store.Project) (unit store.Unit) {
 	spec := *r.Spec()
 	old := spec.Organization

@@ -5,14 +5,14 @@ import (
 	"mariposa/store"
 )
 
-// Denial is the cause of an error that says that somebody may not do something: to
-// which project or organization, if to any.
+// Denial is the cause of an error for a denied permission: on which project or
+// organization, if any.
 type Denial struct{ On *store.Record }
 
 func (Denial) Error() string { return "denied" }
 
-// Require asks for a permission on a project or organization, nil for neither, and
-// says what is missing. Every permission is asked for here.
+// Require checks a permission on a project or organization, or neither if nil, and
+// says what is missing. Every permission is checked here.
 func (d *Directory) Require(c *Caller, p Permission, on *store.Record) error {
 	switch d.May(c, p, on) {
 	case Allowed:
@@ -41,7 +41,7 @@ func scopeOf(on *store.Record) string {
 	return ""
 }
 
-// describePermission says in words what a permission takes.
+// describePermission says in words what a permission requires.
 func describePermission(p Permission, on *store.Record) string {
 	owned := on != nil && on.Kind == mariposa.KindOrg
 	for _, row := range Table {
@@ -58,10 +58,10 @@ func describePermission(p Permission, on *store.Record) string {
 	return "it takes another role"
 }
 
-// OwnerOf is the project or organization that a volume or network belongs to, where
-// permissions about it are asked for; nil: it is gone. A volume that a project has left
-// behind belongs to its organization; when that is gone too, who runs the installation
-// clears up.
+// OwnerOf returns the project or organization that a volume or network belongs to, on
+// which its permissions are checked; nil if it is gone. A volume that outlives its
+// project belongs to the organization; if that is gone too, the admins of the
+// installation may remove it.
 func (d *Directory) OwnerOf(r *store.Record) *store.Record {
 	var project, org string
 	switch spec := r.Spec.(type) {

@@ -1,9 +1,9 @@
-// Package auth says who somebody is and what they may do. It finds the user
-// behind a token, and answers for a permission and a project, organization or
-// the installation itself: allowed, denied, or not even to be known of.
+// Package auth identifies callers and decides what they may do. It finds the user of a
+// token, and decides on a permission for a project, an organization or the
+// installation itself: allowed, denied, or hidden.
 //
-// It owns the one table of roles and permissions. It refuses to know routes,
-// bodies and what a permission is used for.
+// It owns the one table of roles and permissions. It does not know routes, bodies or
+// what a permission is used for.
 package auth
 
 import "mariposa"
@@ -12,7 +12,7 @@ import "mariposa"
 type Permission string
 
 const (
-	Ask Permission = "ask" // anybody who is let in: answers show only what the caller may see
+	Ask Permission = "ask" // any authenticated caller: answers show only what the caller may see
 
 	ReadProject     Permission = "project.read"
 	Deploy          Permission = "project.deploy"
@@ -38,9 +38,9 @@ const (
 	RunInstallation Permission = "installation.run"
 )
 
-// Row says what a permission takes: a role in the project, one in the
-// organization, or to run the installation; with both roles, that of what it is
-// asked for.
+// Row says what a permission requires: a role in the project, one in the organization,
+// or to run the installation. If it has both roles, the kind of the object decides
+// which one applies.
 type Row struct {
 	Permission   Permission
 	Means        string
@@ -49,7 +49,7 @@ type Row struct {
 	Installation bool
 }
 
-// Table says which role may do what. Everything is decided by it.
+// Table says which role may do what. All decisions follow from it.
 var Table = []Row{
 	{Permission: Ask, Means: "list what one may see, manage one's own tokens, make an organization"},
 
@@ -87,12 +87,12 @@ var rows = func() map[Permission]Row {
 	return m
 }()
 
-// Verdict is what becomes of a request.
+// Verdict is the decision on a permission.
 type Verdict uint8
 
 const (
 	Hidden Verdict = iota // as if it did not exist
-	Denied                // it may be seen, but this may not be done to it
+	Denied                // it may be seen, but this action is not allowed
 	Allowed
 )
 
