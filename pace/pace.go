@@ -1,12 +1,12 @@
-// Package pace says how fast: how many instances may be on their way up at once,
-// shared so that no project starves another. It owns the limits; it refuses to
-// know what is being started, and why.
+// Package pace limits how many instances may be starting at once, and shares that
+// number so that no project starves another. It owns the limits; it does not know what
+// is being started, or why.
 package pace
 
 import "sync"
 
-// Gate shares a number of places among projects. It limits how many are taken at
-// once, by whom, and not how often: no rate limiter does that.
+// Gate shares a number of places among projects. It limits how many are taken at once
+// and by whom, not how often, so a rate limiter would not do.
 type Gate struct {
 	mu     sync.Mutex
 	limit  int
@@ -15,13 +15,13 @@ type Gate struct {
 	shares map[string]int
 }
 
-// NewGate makes a gate with limit places, of which every project may have floor
-// even when the others have taken all.
+// NewGate returns a gate with limit places, of which every project may have floor even
+// when the others have taken all.
 func NewGate(limit, floor int) *Gate {
 	return &Gate{limit: limit, floor: floor, shares: map[string]int{}}
 }
 
-// Set tells how many places a project takes now.
+// Set sets how many places a project takes now.
 func (g *Gate) Set(project string, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -31,8 +31,8 @@ func (g *Gate) Set(project string, n int) {
 	}
 }
 
-// Share is how many places a project may take in all, counting those it has.
-// What is left is divided by those who are at the gate.
+// Share returns how many places a project may take in all, including those it has. The
+// rest is divided among the projects that have or want places.
 func (g *Gate) Share(project string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
