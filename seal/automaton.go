@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// automaton finds words in a text, all of them in one walk over it (Aho and
-// Corasick, 1975). A state is the longest end of what was read that is the
-// beginning of a word. Most of a long word is a chain of states with one follower
-// each, and such a follower has the next number: so six bytes do for a state.
+// automaton finds words in a text, all of them in one pass (Aho and Corasick, 1975). A
+// state is the longest suffix of the input that is a prefix of a word. Most of a long
+// word is a chain of states with one successor each, and such a successor has the next
+// number, so a state takes only six bytes.
 type automaton struct {
-	first  [256]int32 // followers of the state 0, in which nothing is begun
+	first  [256]int32 // successors of state 0, the empty prefix
 	char   []byte     // the byte that led to a state
-	signs  []byte     // what there is to know of it
-	fall   []int32    // the state to go on with when no follower fits
+	signs  []byte     // flags: chained, branched, matching
+	fall   []int32    // the state to continue from when no successor fits
 	branch map[fork]int32
 	match  map[int32]int32 // the length of the longest word that ends in a state
 	chains []chain         // in the order of their states
@@ -24,16 +24,16 @@ type fork struct {
 	char  byte
 }
 
-// chain is states that follow each other, up to the next chain's first one.
+// chain is a run of successive states, up to the next chain's first one.
 type chain struct{ state, depth int32 }
 
 const (
-	chained  = 1 << iota // the next state follows
-	branched             // there are followers in branch
-	matching             // it is in match
+	chained  = 1 << iota // the next state is a successor
+	branched             // there are successors in branch
+	matching             // the state is in match
 )
 
-// newAutomaton makes one that finds words. None of them is empty.
+// newAutomaton returns an automaton that finds words, none of which may be empty.
 func newAutomaton(words map[string]struct{}) *automaton {
 	sorted := slices.Sorted(maps.Keys(words))
 	states := 1
@@ -58,7 +58,7 @@ func newAutomaton(words map[string]struct{}) *automaton {
 	return a
 }
 
-// shared is how many bytes two words begin with in common.
+// shared returns the length of the common prefix of two words.
 func shared(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
@@ -79,7 +79,7 @@ func (a *automaton) add(word string) {
 	a.end(state, int32(len(word)))
 }
 
-// grow makes a follower of a state at a depth.
+// grow adds a successor to a state at a depth.
 func (a *automaton) grow(state, depth int32, char byte) int32 {
 	next := int32(len(a.char))
 	a.char = append(a.char, char)
@@ -103,7 +103,7 @@ func (a *automaton) end(state, length int32) {
 	a.match[state] = length
 }
 
-// follower is the state after one more byte of the same word; 0: there is none.
+// follower returns the state after one more byte of the same word; 0 if there is none.
 func (a *automaton) follower(state int32, char byte) int32 {
 	if state == 0 {
 		return a.first[char]
@@ -118,7 +118,7 @@ func (a *automaton) follower(state int32, char byte) int32 {
 	return 0
 }
 
-// step is the state after one more byte of the text.
+// step returns the state after one more byte of the text.
 func (a *automaton) step(state int32, char byte) int32 {
 	for {
 		if next := a.follower(state, char); next != 0 || state == 0 {
@@ -128,7 +128,7 @@ func (a *automaton) step(state int32, char byte) int32 {
 	}
 }
 
-// found is the length of the longest word that ends in a state.
+// found returns the length of the longest word that ends in a state.
 func (a *automaton) found(state int32) int32 {
 	if a.signs[state]&matching == 0 {
 		return 0
@@ -136,8 +136,7 @@ func (a *automaton) found(state int32) int32 {
 	return a.match[state]
 }
 
-// begun is how many of the bytes read last may be the beginning of a word that
-// goes on.
+// begun returns how many of the last bytes may be the prefix of a longer word.
 func (a *automaton) begun(state int32) int {
 	if a.signs[state]&(chained|branched) == 0 {
 		state = a.fall[state]
@@ -149,8 +148,8 @@ func (a *automaton) begun(state int32) int {
 	return int(a.chains[i].depth + state - a.chains[i].state)
 }
 
-// link finds where each state falls, from short to long: the fall of a state is
-// shorter than the state, so it is known by then.
+// link sets the fall of each state, in order of length: the fall of a state is shorter
+// than the state, so it is known by then.
 func (a *automaton) link() {
 	forks := map[int32][]int32{}
 	for f, next := range a.branch {
@@ -178,8 +177,8 @@ func (a *automaton) link() {
 	}
 }
 
-// land lets a state fall to another: what ends there ends here too. One without
-// followers is of no use to go on with, so the fall goes through it.
+// land sets the fall of a state: words that end there end here too. It skips a fall
+// without successors, which cannot continue a word.
 func (a *automaton) land(state, fall int32) {
 	if n := a.found(fall); n > 0 && a.found(state) == 0 {
 		a.end(state, n)
@@ -190,7 +189,7 @@ func (a *automaton) land(state, fall int32) {
 	a.fall[state] = fall
 }
 
-// anyIn reports whether there is any word in a text.
+// anyIn reports whether a text contains any word.
 func (a *automaton) anyIn(text string) bool {
 	state := int32(0)
 	for i := range len(text) {

@@ -13,38 +13,39 @@ import (
 	"io"
 )
 
-// Box seals and opens what belongs to one owner. It is safe for concurrent use.
+// Box seals and opens the data of one owner. It is safe for concurrent use.
 type Box struct {
 	aead   cipher.AEAD
 	digest []byte // the key for digests
 }
 
-// errSealedOtherwise is all that can be said of bytes that do not open.
+// errSealedOtherwise is the only error for bytes that do not open: nothing more is
+// known about them.
 var errSealedOtherwise = errors.New("this was sealed with another key, for another place, or is damaged")
 
-// format begins everything that is sealed.
+// format is the first byte of all sealed data.
 const format = 1
 
 func newBox(inner []byte) *Box {
 	return &Box{aead: gcm(derive(inner, "seal")), digest: derive(inner, "digest")}
 }
 
-// Seal hides bytes. They open only with the same associated data, which says
-// where they belong and is not hidden.
+// Seal encrypts bytes. They open only with the same associated data, which says where
+// they belong and is not encrypted.
 func (b *Box) Seal(plain, ad []byte) []byte { return sealWith(b.aead, plain, ad) }
 
-// Open returns what was sealed.
+// Open decrypts sealed bytes.
 func (b *Box) Open(sealed, ad []byte) ([]byte, error) { return openWith(b.aead, sealed, ad) }
 
-// MAC is a digest of parts that only the owner's key can make: 16 bytes in hex.
-// The same parts give the same digest for as long as the owner lives.
+// MAC returns a digest of parts that only the owner's key can make: 16 bytes in hex.
+// The same parts always give the same digest for one owner.
 func (b *Box) MAC(parts ...string) string {
 	h := hmac.New(sha256.New, b.digest)
 	h.Write(lengthPrefixed(parts...))
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// Format keeps the keys out of whatever a box is printed into.
+// Format keeps the keys out of printed output.
 func (b *Box) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "box") }
 
 func sealWith(aead cipher.AEAD, plain, ad []byte) []byte {
@@ -64,7 +65,7 @@ func openWith(aead cipher.AEAD, sealed, ad []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// derive makes a key for one use from a key.
+// derive derives a key for one use from a key.
 func derive(key []byte, use string) []byte {
 	derived, err := hkdf.Key(sha256.New, key, nil, "mariposa 1 "+use, keySize)
 	if err != nil {
@@ -73,7 +74,7 @@ func derive(key []byte, use string) []byte {
 	return derived
 }
 
-// gcm makes a cipher that chooses a random nonce for each message.
+// gcm returns a cipher that chooses a random nonce for each message.
 func gcm(key []byte) cipher.AEAD {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -86,7 +87,7 @@ func gcm(key []byte) cipher.AEAD {
 	return aead
 }
 
-// lengthPrefixed joins parts so that no two lists of parts look the same.
+// lengthPrefixed joins parts so that different lists never give the same bytes.
 func lengthPrefixed(parts ...string) []byte {
 	var b []byte
 	for _, p := range parts {

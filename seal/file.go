@@ -16,7 +16,7 @@ import (
 // file keeps a ring's keys outside the store.
 type file struct{ path string }
 
-// document is the file's content, as the package comment has it.
+// document is the file's content, as described in the package comment.
 type document struct {
 	About   string     `json:"about"`
 	Format  int        `json:"format"`
@@ -31,26 +31,26 @@ type namedKey struct {
 
 const (
 	about = "Mariposa's keys. Without this file the secrets in its store cannot be read again: keep a copy, apart from the store and its backups."
-	// maxFile is far above what a file with many keys takes.
+	// maxFile is far above the size of a file with many keys.
 	maxFile = 1 << 20
 )
 
 func (f file) String() string { return f.path }
 
-// make writes a file with a new key unless there is one. The file appears whole
-// or not at all: it is written under another name and linked to its own, which
-// fails for all but the first.
+// make writes a file with a new key unless there is one. The file appears whole or not
+// at all: it is written under another name and then linked to its own, which fails for
+// all but the first.
 func (f file) make() error {
 	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // whatever is wrong with it, load says so
+		return nil // load reports what is wrong with it, if anything
 	}
 	written, err := f.write(keySet{newOuter()}, nil)
 	if err == nil {
 		err = os.Link(written, f.path)
-		_ = os.Remove(written) // a rotation sweeps up what stays
+		_ = os.Remove(written) // a rotation removes what is left over
 	}
 	if _, there := os.Stat(f.path); there == nil {
-		err = f.syncFolder() // whoever made it: before it is used, it must be there to stay
+		err = f.syncFolder() // whoever made it: it must be durable before it is used
 	}
 	if err != nil {
 		return fmt.Errorf("cannot make the key file %s: %w", f.path, err)
@@ -67,9 +67,9 @@ func (f file) load() (keySet, error) {
 	return f.read(opened)
 }
 
-// open refuses a file that others than its owner can read or change.
+// open refuses a file that anyone but its owner can read or change.
 func (f file) open() (*os.File, error) {
-	// A pipe must not make us wait for its other end.
+	// Opening a pipe must not block until its other end opens.
 	opened, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the key file %s is gone: put its copy back; without it the store's secrets cannot be read", f.path)
@@ -104,14 +104,14 @@ func (f file) read(opened *os.File) (keySet, error) {
 	return set, nil
 }
 
-// change holds a lock on the file from reading to replacing it, so that nothing
-// that another process puts there is lost.
+// change holds a lock on the file from reading to replacing it, so that changes of
+// other processes are not lost.
 func (f file) change(fn func(keySet) keySet) (keySet, error) {
 	locked, err := f.lock()
 	if err != nil {
 		return nil, err
 	}
-	defer locked.Close() // and with it, the lock
+	defer locked.Close() // releases the lock
 	old, err := f.read(locked)
 	if err != nil {
 		return nil, err
@@ -126,8 +126,8 @@ func (f file) change(fn func(keySet) keySet) (keySet, error) {
 	return set, nil
 }
 
-// lock takes the file for changing. Who waited for it may find that it was
-// replaced, and takes the new one.
+// lock locks the file for a change. If it was replaced while lock waited, lock takes
+// the new one.
 func (f file) lock() (*os.File, error) {
 	for {
 		opened, err := f.open()
@@ -150,12 +150,12 @@ func (f file) lock() (*os.File, error) {
 		if err == nil && os.SameFile(mine, current) {
 			return opened, nil
 		}
-		_ = opened.Close() // it is no longer the file; opening it again says what is wrong
+		_ = opened.Close() // it was replaced; opening it again reports any error
 	}
 }
 
-// replace puts a new file in the place of the locked one. Owner and mode stay,
-// so that a rotation by root does not shut the server out.
+// replace replaces the locked file. Owner and mode stay, so that a rotation by root
+// does not lock the server out.
 func (f file) replace(set keySet, locked *os.File) error {
 	target, err := filepath.EvalSymlinks(f.path)
 	if err != nil {
@@ -177,7 +177,7 @@ func (f file) replace(set keySet, locked *os.File) error {
 	return f.syncFolder()
 }
 
-// write leaves the keys in a new file beside the right one and returns its name.
+// write writes the keys to a new file in the same folder and returns its name.
 func (f file) write(set keySet, like fs.FileInfo) (name string, err error) {
 	made, err := os.CreateTemp(filepath.Dir(f.path), f.leftovers()) // with mode 0600
 	if err != nil {
@@ -201,19 +201,19 @@ func matchMode(made *os.File, like fs.FileInfo) error {
 	return made.Chmod(like.Mode().Perm())
 }
 
-// leftovers is the pattern of names under which files are written.
+// leftovers is the name pattern of temporary files.
 func (f file) leftovers() string { return "." + filepath.Base(f.path) + ".new-*" }
 
-// sweep removes what a process that died while writing left behind: there are
-// keys in it.
+// sweep removes temporary files of processes that died while writing: they contain
+// keys.
 func (f file) sweep() {
 	old, _ := filepath.Glob(filepath.Join(filepath.Dir(f.path), f.leftovers()))
 	for _, name := range old {
-		_ = os.Remove(name) // the next one tries again
+		_ = os.Remove(name) // the next rotation tries again
 	}
 }
 
-// syncFolder makes a new name in the folder outlive a power cut.
+// syncFolder makes a new name in the folder survive a power failure.
 func (f file) syncFolder() error {
 	folder, err := os.Open(filepath.Dir(f.path))
 	if err != nil {
@@ -234,8 +234,8 @@ func encode(set keySet) []byte {
 	return append(b, '\n')
 }
 
-// decode reads a file's content. Its errors go on after the file's name and show
-// nothing of what is in it: a damaged key is still most of a key.
+// decode parses a file's content. Its errors continue a sentence that begins with the
+// file's name and show none of the content: a damaged key is still most of a key.
 func decode(b []byte) (keySet, error) {
 	const restore = "put its copy back; do not remove it, the store's secrets cannot be read without it"
 	var d document

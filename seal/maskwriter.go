@@ -2,8 +2,8 @@ package seal
 
 import "io"
 
-// Writer returns a writer that masks what goes through it. Whatever pieces a text
-// comes in, it is masked as Text masks the whole.
+// Writer returns a writer that masks its input. However the text is split into writes,
+// the result is the same as that of Text for the whole.
 func (m *Mask) Writer(w io.Writer) *MaskWriter {
 	mw := &MaskWriter{out: w}
 	if m != nil {
@@ -12,8 +12,8 @@ func (m *Mask) Writer(w io.Writer) *MaskWriter {
 	return mw
 }
 
-// MaskWriter masks a stream. It holds back an end that may be the beginning of a
-// secret, and nothing else. It is not safe for concurrent use.
+// MaskWriter masks a stream. It holds back only a suffix that may be the beginning of
+// a secret. It is not safe for concurrent use.
 type MaskWriter struct {
 	out   io.Writer
 	words *automaton // nil: there is nothing to mask
@@ -21,21 +21,21 @@ type MaskWriter struct {
 	err   error // the first error of out; nothing is written after it
 
 	// Positions count the bytes since the beginning of the stream.
-	pending []byte // what may still turn out to be part of a secret, after some that is done with
-	done    int    // how much of held is done with
-	base    int64  // the position of held[0]
-	hidden  []span // in what is held, in order, apart from each other
-	until   int64  // the end of the last span that Masked was already written for
+	pending []byte // bytes that may still be part of a secret, after some that are done
+	done    int    // how many bytes of pending are done
+	base    int64  // the position of pending[0]
+	hidden  []span // in pending, in order, without overlap
+	until   int64  // the end of the last span for which Masked is written
 	ready   []byte // to be written
 }
 
-// span is bytes from one position to before another.
+// span is the bytes from one position up to another, exclusive.
 type span struct{ from, to int64 }
 
-// piece is how much of a long write is looked at before some of it is let out.
+// piece is how much of a long write is read before some of it is released.
 const piece = 64 << 10
 
-// Write masks p and writes what is certain by now.
+// Write masks p and writes all bytes that can no longer be part of a secret.
 func (w *MaskWriter) Write(p []byte) (int, error) {
 	if w.words == nil && w.err == nil {
 		return w.out.Write(p)
@@ -53,8 +53,8 @@ func (w *MaskWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Flush writes what is held back: nothing more of it is to come. If a secret was
-// cut in two there, its first part is shown.
+// Flush writes the bytes held back, at the end of the input. If a secret was cut in
+// two there, its first part is shown.
 func (w *MaskWriter) Flush() error {
 	if w.err == nil && w.words != nil {
 		w.release(w.end())
@@ -63,12 +63,12 @@ func (w *MaskWriter) Flush() error {
 	return w.err
 }
 
-// Close flushes. What is written to stays open.
+// Close flushes. It does not close the underlying writer.
 func (w *MaskWriter) Close() error { return w.Flush() }
 
 func (w *MaskWriter) end() int64 { return w.base + int64(len(w.pending)) }
 
-// read follows the words through a part of the stream and keeps it.
+// read looks for words in a part of the stream and adds it to pending.
 func (w *MaskWriter) read(part []byte) {
 	position, state := w.end(), w.state
 	for _, c := range part {
@@ -82,8 +82,7 @@ func (w *MaskWriter) read(part []byte) {
 	w.pending = append(w.pending, part...)
 }
 
-// hide adds a span that ends where the stream does. Those it overlaps become one
-// with it.
+// hide adds a span that ends at the current position, merged with those it overlaps.
 func (w *MaskWriter) hide(s span) {
 	for len(w.hidden) > 0 && w.hidden[len(w.hidden)-1].to > s.from {
 		last := len(w.hidden) - 1
@@ -91,14 +90,13 @@ func (w *MaskWriter) hide(s span) {
 		w.hidden = w.hidden[:last]
 	}
 	if s.from < w.until {
-		w.until = s.to // a Masked stands for it already
+		w.until = s.to // Masked is already written for it
 		return
 	}
 	w.hidden = append(w.hidden, s)
 }
 
-// release writes what is held up to a position, which no further word begins
-// before.
+// release writes pending bytes up to a position; no later word begins before it.
 func (w *MaskWriter) release(to int64) {
 	w.ready = w.ready[:0]
 	spans := 0
@@ -116,7 +114,7 @@ func (w *MaskWriter) release(to int64) {
 	if len(w.ready) > 0 {
 		_, w.err = w.out.Write(w.ready)
 	}
-	// What is done with goes in one move once it is the greater part, so that a
+	// Done bytes are dropped in one move once they are the greater part, so that a
 	// long tail is not moved for each byte.
 	if w.done > len(w.pending)/2 {
 		w.base += int64(w.done)
@@ -125,7 +123,7 @@ func (w *MaskWriter) release(to int64) {
 	}
 }
 
-// writeTo makes ready what is not hidden up to a position.
+// writeTo adds the bytes up to a position that are not hidden to ready.
 func (w *MaskWriter) writeTo(to int64) {
 	from := max(w.base+int64(w.done), min(w.until, to))
 	if from < to {

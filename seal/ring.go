@@ -16,21 +16,21 @@ import (
 // Ring holds the outer keys. It is safe for concurrent use.
 type Ring struct {
 	home home
-	mu   sync.Mutex // one at a time at the home, so that what is held is never older than what was seen
+	mu   sync.Mutex // serializes access to the home, so that the keys held are never older than those seen
 	held atomic.Pointer[keySet]
 }
 
 // home is where the keys of a ring are kept: in a file, or in memory alone.
 type home interface {
 	load() (keySet, error)
-	// change replaces the keys by what f makes of them, whole or not at all, while
+	// change replaces the keys with the result of f, completely or not at all, while
 	// nobody else changes them.
 	change(f func(keySet) keySet) (keySet, error)
 	String() string
 }
 
-// keySet is outer keys, the primary one first. A set is never changed; there is
-// always a primary key in it.
+// keySet is a set of outer keys, the primary one first. A set is never changed, and
+// always has a primary key.
 type keySet []outer
 
 // outer is one outer key. Its name is public.
@@ -42,8 +42,8 @@ type outer struct {
 
 const keySize = 32
 
-// OpenRing reads the keys from a file. When there is none it makes one with a
-// new key, in such a way that of several who do so at once all get the same key.
+// OpenRing reads the keys from a file. If there is none it makes one with a new key,
+// in such a way that concurrent callers all get the same key.
 func OpenRing(path string) (*Ring, error) {
 	f := file{path}
 	if err := f.make(); err != nil {
@@ -52,7 +52,7 @@ func OpenRing(path string) (*Ring, error) {
 	return openRing(f)
 }
 
-// NewRing makes a ring that lives in memory alone.
+// NewRing returns a ring that exists only in memory.
 func NewRing() *Ring {
 	set := keySet{newOuter()}
 	r := &Ring{home: &inMemory{set: set}}
@@ -68,7 +68,7 @@ func openRing(h home) (*Ring, error) {
 	return r, nil
 }
 
-// Names tells the name of the primary key, and all names with that one first.
+// Names returns the name of the primary key, and all names with that one first.
 func (r *Ring) Names() (primary string, all []string) {
 	set := r.keys()
 	for _, k := range set {
@@ -77,14 +77,14 @@ func (r *Ring) Names() (primary string, all []string) {
 	return set[0].name, all
 }
 
-// Format keeps the keys out of whatever a ring is printed into.
+// Format keeps the keys out of printed output.
 func (r *Ring) Format(s fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(s, "keys in %s", r.home) // printing does not fail
 }
 
 func (r *Ring) keys() keySet { return *r.held.Load() }
 
-// reload looks at the home again: another process may have changed the keys.
+// reload reads the home again: another process may have changed the keys.
 func (r *Ring) reload() (keySet, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,8 +105,8 @@ func (r *Ring) hold(set keySet, err error) (keySet, error) {
 	return set, nil
 }
 
-// addKey makes a new primary key; the others stay. If there are others already,
-// a rotation did not come to its end, and its key is taken.
+// addKey adds a new primary key; the others stay. If there are others already, a
+// rotation did not finish, and its key is used.
 func (r *Ring) addKey() error {
 	fresh := newOuter()
 	_, err := r.change(func(set keySet) keySet {
@@ -118,7 +118,7 @@ func (r *Ring) addKey() error {
 	return err
 }
 
-// dropOthers drops all keys but the primary one, if that is still the one named.
+// dropOthers drops all keys but the primary one, if that still has the given name.
 func (r *Ring) dropOthers(primary string) (keySet, error) {
 	return r.change(func(set keySet) keySet {
 		if set[0].name != primary {
@@ -128,7 +128,7 @@ func (r *Ring) dropOthers(primary string) (keySet, error) {
 	})
 }
 
-// restore brings keys back, without making one of them primary.
+// restore adds keys back, without making any of them primary.
 func (r *Ring) restore(former keySet) error {
 	_, err := r.change(func(set keySet) keySet {
 		all := append(keySet{}, set...)
@@ -153,7 +153,7 @@ func (s keySet) wrap(owner string, inner []byte, created time.Time) *mariposa.Ke
 	}
 }
 
-// unwrap opens an inner key. A missingKey says that another outer key is needed.
+// unwrap opens an inner key. A missingKey error says that another outer key is needed.
 func (s keySet) unwrap(spec *mariposa.KeySpec) ([]byte, error) {
 	k, there := s.find(spec.Key)
 	if !there {
@@ -171,14 +171,14 @@ func (s keySet) find(name string) (outer, bool) {
 	return outer{}, false
 }
 
-// missingKey says which outer key would open what belongs to an owner.
+// missingKey says which outer key would open an owner's inner key.
 type missingKey struct{ owner, name string }
 
 func (m *missingKey) Error() string {
 	return fmt.Sprintf("the secrets of %s need the key %s", ownerName(m.owner), m.name)
 }
 
-// ownerName is how an owner is called in a message.
+// ownerName returns the name of an owner for messages.
 func ownerName(owner string) string {
 	if owner == mariposa.StoreKey {
 		return "this store"
@@ -186,7 +186,7 @@ func ownerName(owner string) string {
 	return "project " + owner
 }
 
-// newOuter makes a key from the system's randomness, which never fails.
+// newOuter returns a random key; the system's random source never fails.
 func newOuter() outer {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key)
@@ -213,5 +213,5 @@ func (m *inMemory) change(f func(keySet) keySet) (keySet, error) {
 
 func (m *inMemory) String() string { return "the memory of this process" }
 
-// Format keeps the key out of whatever it is printed into.
+// Format keeps the key out of printed output.
 func (o outer) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "key "+o.name) }

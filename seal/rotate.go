@@ -14,13 +14,12 @@ const (
 	keysPerCommit = 100
 )
 
-// Rotate changes the outer key: a new one becomes primary beside the others,
-// every inner key is wrapped with it, and then the others go. It returns the
-// new primary key's name and how many keys were wrapped anew, and tells the
-// progress if anybody wants to hear of it.
+// Rotate changes the outer key: it adds a new primary key to the ring, wraps every
+// inner key with it, and then drops the others. It returns the new primary key's name
+// and the number of keys rewrapped, and reports its progress if progress is not nil.
 //
-// It may fail or die at any point, and leaves nothing that cannot be opened: the
-// next Rotate takes up the new key and finishes. Requests go on meanwhile.
+// It may fail or be killed at any point, and leaves nothing that cannot be opened: the
+// next Rotate uses the new key and finishes. Requests are served in the meantime.
 func (v *Vault) Rotate(ctx context.Context, keys Keys, progress func(done, total int)) (primary string, n int, err error) {
 	if err := v.ring.addKey(); err != nil {
 		return "", 0, err
@@ -41,8 +40,8 @@ func (v *Vault) Rotate(ctx context.Context, keys Keys, progress func(done, total
 		if set[0].name != primary {
 			continue // another rotation came in between: finish that one
 		}
-		// Whoever does not use NewKey may have stored a key in the last moment that
-		// was wrapped before all this began.
+		// A caller that does not use NewKey may have stored a key at the last moment
+		// that was wrapped before the rotation began.
 		late, err := r.stale(ctx, primary)
 		if err != nil || len(late) == 0 {
 			return primary, r.done, err
@@ -61,9 +60,9 @@ type rotation struct {
 	progress func(done, total int)
 }
 
-// settle wraps until a look at all keys finds none that is not wrapped with the
-// primary key, whose name it returns. A look that comes after the store's own key
-// was wrapped anew sees all keys that NewKey made before.
+// settle rewraps keys until a listing finds none that is not wrapped with the primary
+// key, whose name it returns. A listing after the store's own key is rewrapped sees
+// all keys that NewKey made before.
 func (r *rotation) settle(ctx context.Context) (primary string, err error) {
 	for {
 		primary = r.v.ring.keys()[0].name
@@ -83,7 +82,7 @@ func (r *rotation) settle(ctx context.Context) (primary string, err error) {
 	}
 }
 
-// stale lists the keys that are wrapped with another than the primary key.
+// stale lists the keys that are not wrapped with the primary key.
 func (r *rotation) stale(ctx context.Context, primary string) ([]store.Record, error) {
 	var stale []store.Record
 	q := store.Query{Kind: mariposa.KindKey, Limit: keysPerPage}
@@ -104,8 +103,8 @@ func (r *rotation) stale(ctx context.Context, primary string) ([]store.Record, e
 	}
 }
 
-// rewrap wraps keys with the primary key. One that changed or went in the
-// meantime is left to the next look.
+// rewrap wraps keys with the primary key. One that is changed or deleted in the
+// meantime is left to the next listing.
 func (r *rotation) rewrap(ctx context.Context, stale []store.Record) error {
 	units := make([]store.Unit, 0, len(stale))
 	for _, rec := range stale {

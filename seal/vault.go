@@ -13,7 +13,7 @@ import (
 	"mariposa/store"
 )
 
-// Vault hands out the boxes of owners. It is safe for concurrent use.
+// Vault provides the boxes of owners. It is safe for concurrent use.
 type Vault struct {
 	ring   *Ring
 	source Source
@@ -22,22 +22,22 @@ type Vault struct {
 	boxes map[string]*Box // an owner's inner key never changes
 }
 
-// Source is where the wrapped keys are read.
+// Source reads the wrapped keys.
 type Source interface {
 	Get(ctx context.Context, kind mariposa.Kind, id string) (store.Record, error)
 }
 
-// Keys is where the wrapped keys are changed.
+// Keys lists and changes the wrapped keys.
 type Keys interface {
 	List(ctx context.Context, q store.Query) ([]store.Record, error)
 	Commit(ctx context.Context, units ...store.Unit) []store.Result
 }
 
-// maxBoxes bounds what is remembered, about 1 KB each. Owners that are gone make
-// room by and by.
+// maxBoxes bounds the cached boxes, about 1 KB each. Those of deleted owners are
+// evicted over time.
 const maxBoxes = 32768
 
-// NewVault makes a vault over the keys of a ring and of a store.
+// NewVault returns a vault for the keys of a ring and of a store.
 func NewVault(ring *Ring, st Source) *Vault {
 	return &Vault{ring: ring, source: st, boxes: map[string]*Box{}}
 }
@@ -71,13 +71,13 @@ func (v *Vault) remember(owner string, box *Box) {
 	v.boxes[owner] = box
 }
 
-// NewBox makes the first box of an owner. Whoever commits what it seals commits
-// the key with it, in one unit that requires that the owner has none: of two who
-// do so at once, the other tries again with Box. NewKey makes such a unit, and
-// one that a rotation cannot overtake.
+// NewBox makes the first box of an owner. The caller commits the key together with the
+// data that it seals, in one unit that requires that the owner has none: of two
+// concurrent callers, one fails and retries with Box. NewKey makes such a unit, and
+// protects it from a concurrent rotation.
 func (v *Vault) NewBox(owner string, now time.Time) (*Box, *mariposa.KeySpec, error) {
-	// Another process may have rotated, and a key whose file is gone must not seal
-	// anything: nobody could open it after a restart.
+	// Another process may have rotated the keys, and a key whose file is gone must not
+	// seal anything: nobody could open it after a restart.
 	set, err := v.ring.reload()
 	if err != nil {
 		return nil, nil, mariposa.Errorf(mariposa.Unavailable, "cannot make a key for %s: %w", ownerName(owner), err)
@@ -87,13 +87,13 @@ func (v *Vault) NewBox(owner string, now time.Time) (*Box, *mariposa.KeySpec, er
 	return newBox(inner), set.wrap(owner, inner, now), nil
 }
 
-// NewKey is NewBox with the unit to commit; the caller adds what it seals. The
-// unit fails with store.ErrConflict when the owner got a key in the meantime, or
-// when a rotation began: then the outer key may be gone by now, so try again. It
-// asks for the store's own key, which Check has made.
+// NewKey is NewBox with the unit to commit, to which the caller adds the sealed data.
+// The unit fails with store.ErrConflict if the owner got a key in the meantime, or if
+// a rotation began: the outer key may then be gone, so try again. NewKey needs the
+// store's own key, which Check has made.
 func (v *Vault) NewKey(ctx context.Context, owner string, now time.Time) (*Box, store.Unit, error) {
-	// A rotation wraps the store's own key anew, too, before it drops the former
-	// outer key. As long as that has not happened, ours is not dropped.
+	// A rotation also rewraps the store's own key before it drops the former outer
+	// key. As long as that has not happened, ours is not dropped.
 	own, _, err := v.inner(ctx, mariposa.StoreKey)
 	if err != nil {
 		return nil, store.Unit{}, err
@@ -107,8 +107,8 @@ func (v *Vault) NewKey(ctx context.Context, owner string, now time.Time) (*Box, 
 	return box, unit, nil
 }
 
-// Check is for the start: it makes the store's own key if there is none, and
-// says what is missing if the ring cannot open it.
+// Check is called at startup: it makes the store's own key if there is none, and says
+// what is missing if the ring cannot open it.
 func (v *Vault) Check(ctx context.Context, keys Keys, now time.Time) error {
 	_, err := v.Box(ctx, mariposa.StoreKey)
 	if !errors.Is(err, store.ErrNotFound) {
@@ -129,10 +129,10 @@ func (v *Vault) Check(ctx context.Context, keys Keys, now time.Time) error {
 	return nil
 }
 
-// Format keeps the keys out of whatever a vault is printed into.
+// Format keeps the keys out of printed output.
 func (v *Vault) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "vault") }
 
-// firstKey is the unit that gives an owner its key.
+// firstKey returns the unit that gives an owner its key.
 func firstKey(spec *mariposa.KeySpec) (unit store.Unit) {
 	unit.Absent(mariposa.KindKey, spec.Owner)
 	unit.Put(keyWrite(spec, "key.created"))
@@ -147,9 +147,9 @@ func keyWrite(spec *mariposa.KeySpec, event string) store.Write {
 	return w
 }
 
-// inner reads and opens the inner key of an owner. If its outer key is not in
-// the ring, both are read once more, as long as that brings up another name: a
-// rotation elsewhere may be ahead of the ring, or one here ahead of the record.
+// inner reads and opens the inner key of an owner. If its outer key is not in the
+// ring, it rereads both for as long as that finds another name: a rotation elsewhere
+// may be ahead of the ring, or one here ahead of the record.
 func (v *Vault) inner(ctx context.Context, owner string) (store.Record, []byte, error) {
 	set, tried := v.ring.keys(), ""
 	for {
@@ -169,8 +169,7 @@ func (v *Vault) inner(ctx context.Context, owner string) (store.Record, []byte, 
 	}
 }
 
-// open opens the inner key of a record, and says of one that does not open what
-// can be done about it.
+// open opens the inner key of a record. Its errors say what can be done.
 func (v *Vault) open(set keySet, rec store.Record) ([]byte, error) {
 	spec, ok := rec.Spec.(*mariposa.KeySpec)
 	if !ok || spec.Owner != rec.ID {
