@@ -10,9 +10,9 @@ import "slices"
 type reads struct {
 	services     []string // other services, in the order in which they were read
 	dependents   bool     // who depends on it, and who refers to its instances
-	graph        bool     // how the edges of all services lie
-	heldRollouts bool     // which rollouts hold, of all services
-	budget       bool     // how much the plan may still start, or do
+	graph        bool     // the edges of all services
+	heldRollouts bool     // which rollouts of all services are held
+	budget       bool     // how much the plan may still start or do
 }
 
 // otherFacts returns the facts of another service; nil where there is none.
@@ -34,21 +34,21 @@ func (t *turn) otherFacts(name string) *facts {
 	return t.factsOf(d)
 }
 
-// findDependent finds a service whose instances keep this one's from going because
-// they depend on it, and says how many it still has.
+// findDependent finds a service whose instances block the removal of this one's
+// because they depend on it, and how many instances it still has.
 func (t *turn) findDependent(alone bool) (by string, left int) {
 	t.read.dependents, t.read.graph = true, true
 	return t.view.firstDependent(t.s.name, alone)
 }
 
-// findReferrer finds the first service, by name, whose instances refer to one of this
-// service; empty: none.
+// findReferrer finds the first service, by name, with instances that refer to
+// an instance of this service; empty: none.
 func (t *turn) findReferrer(i *Instance) string {
 	return t.findReferrerAmong(i, func(*service) bool { return true })
 }
 
-// findReferrerAmong finds the first of some services, by name, whose instances refer to
-// one of this service; empty: none.
+// findReferrerAmong finds the first matching service, by name, with instances
+// that refer to an instance of this service; empty: none.
 func (t *turn) findReferrerAmong(i *Instance, among func(*service) bool) string {
 	t.read.dependents = true
 	first := ""
@@ -60,8 +60,8 @@ func (t *turn) findReferrerAmong(i *Instance, among func(*service) bool) string 
 	return first
 }
 
-// findBoundService finds the first service, by name, that is bound to an instance of this
-// one: what it makes next refers to it; empty: none.
+// findBoundService finds the first service, by name, that is bound to an
+// instance of this one, so that its next instance refers to it; empty: none.
 func (t *turn) findBoundService(i *Instance) string {
 	t.read.dependents = true
 	first := ""
@@ -73,19 +73,20 @@ func (t *turn) findBoundService(i *Instance) string {
 	return first
 }
 
-// findHeldDependency finds what the service depends on, near or far, whose rollout is held.
+// findHeldDependency finds a direct or indirect dependency whose rollout is
+// held.
 func (t *turn) findHeldDependency() string {
 	t.read.heldRollouts = true
 	return t.planner.heldDependencyOf(t.s.name)
 }
 
-// isBulkSpent reports whether bulk work has had its share of this plan.
+// isBulkSpent reports whether bulk work has used up its share of this plan.
 func (t *turn) isBulkSpent() bool {
 	t.read.budget = true
 	return t.planner.isSpent()
 }
 
-// hasRoom reports whether one more instance may be on its way up.
+// hasRoom reports whether one more instance may start.
 func (t *turn) hasRoom() bool {
 	t.read.budget = true
 	return t.room > 0

@@ -11,52 +11,51 @@ import (
 	"mariposa"
 )
 
-// A plan looks only at the services whose part of it may have become another:
-// those that were told something new, those that read them, those whose time has
-// come, and those that had steps. Of the others it remembers what came of their
-// last turn. A test holds such plans to those of a view that knows nothing of
-// former ones.
+// A plan visits only the services whose part of it may have changed: those
+// whose inputs changed, those that read them, those whose alarm is due, and
+// those that had steps. For the others it keeps the result of their last turn.
+// A test compares such plans with those of a view that has no earlier plans.
 
-// schedule is what came of a service's last turn, what that rests on, and whether
-// the next plan looks at it again.
+// schedule is the result of a service's last turn, what that result depends on,
+// and whether the next plan visits the service again.
 type schedule struct {
 	todo         int
-	todoUnpaused int       // of that, what is not a rollout that is paused
-	alarm        time.Time // when it may become another though nothing changes; zero: never
-	wake         time.Time // when the plan is to be made again for it; zero: never
+	todoUnpaused int       // todo without paused rollouts
+	alarm        time.Time // when the result may change though its inputs do not; zero: never
+	wake         time.Time // when to plan again for it; zero: never
 	read         reads     // what it read beyond the service
-	rolloutHeld  bool      // its rollout has got as far as it may for now
-	mustRevisit  bool      // it had steps, or says something that is not stored yet
+	rolloutHeld  bool      // its rollout has reached its limit for now
+	mustRevisit  bool      // it had steps, or a status that is not stored yet
 
 	readRoom, readFull bool // what it read of the budget
 	idle               bool // it had no steps
 
-	touched   bool              // it was told something new since the last plan
-	dirty     bool              // its part of the plan may have become another
+	touched   bool              // its inputs changed since the last plan
+	dirty     bool              // its part of the plan may have changed
 	due       bool              // it is on the agenda
-	repairs   bool              // whether it had something to repair when it was put there
-	rolling   bool              // it had a rollout when holds were last looked at
-	rollingBy *mariposa.Service // and this definition
+	repairs   bool              // whether it needed repair when it was put there
+	rolling   bool              // it had a rollout when held rollouts were last checked
+	rollingBy *mariposa.Service // the definition it had then
 
 	readBy        uint64 // the last turn that read it
-	lastFacts     facts  // what the last plan that looked at it found
-	lastFactsPlan uint64 // which plan that was
+	lastFacts     facts  // its facts in the last plan that used them
+	lastFactsPlan uint64 // the number of that plan
 }
 
-// agenda is what the next plan has to look at.
+// agenda holds what the next plan must visit.
 type agenda struct {
-	all          bool       // everything
+	all          bool       // every service
 	last         time.Time  // when the last plan was made
-	touched      []*service // what was told something new
+	touched      []*service // services whose inputs changed
 	due          *btree.BTreeG[*service]
 	alarms       *btree.BTreeG[*service]
 	wakes        *btree.BTreeG[*service]
-	readers      map[string]map[*service]struct{} // name -> those whose last turn read that service
-	graphReaders map[*service]struct{}            // those whose last turn read how all edges lie
-	heldReaders  map[*service]struct{}            // those whose last turn read which rollouts hold
+	readers      map[string]map[*service]struct{} // name -> services whose last turn read that service
+	graphReaders map[*service]struct{}            // services whose last turn read the edges of all services
+	heldReaders  map[*service]struct{}            // services whose last turn read which rollouts are held
 	serial       uint64                           // numbers plans and turns
 	todo         int                              // of all services
-	heldCount    int                              // how many rollouts hold
+	heldCount    int                              // how many rollouts are held
 }
 
 func newAgenda() agenda {
@@ -70,9 +69,8 @@ func newAgenda() agenda {
 	}
 }
 
-// turnBefore is the order in which services get their share of the room to start
-// in: those with something to repair first, so that bulk work elsewhere does not
-// keep a failure waiting.
+// turnBefore is the order in which services may start instances: services that
+// need repair come first, so that bulk work elsewhere does not delay a repair.
 func turnBefore(a, b *service) bool {
 	if a.repairs != b.repairs {
 		return a.repairs
@@ -90,7 +88,7 @@ func isSooner(x, y time.Time, a, b *service) bool {
 // needsRepair reports whether a service has something to repair.
 func (s *service) needsRepair() bool { return s.count(failed)+s.count(lost) > 0 }
 
-// touch notes that a service was told something new.
+// touch notes that the inputs of a service changed.
 func (v *View) touch(s *service) {
 	if !s.touched {
 		s.touched = true
@@ -98,7 +96,7 @@ func (v *View) touch(s *service) {
 	}
 }
 
-// mark makes the next plan look at a service.
+// mark makes the next plan visit a service.
 func (v *View) mark(s *service) {
 	s.dirty = true
 	if s.due && s.repairs == s.needsRepair() {
@@ -116,8 +114,8 @@ func (v *View) unmark(s *service) {
 	}
 }
 
-// unmarkDone takes those that a plan looked at off the agenda, but for those that
-// the next one must look at again.
+// unmarkDone takes the visited services off the agenda, except those that the
+// next plan must visit again.
 func (v *View) unmarkDone(looked []*service) {
 	done := func(s *service) bool { return !s.mustRevisit && !s.waitsForBudget() }
 	if len(looked) < v.agenda.due.Len() || slices.ContainsFunc(looked, func(s *service) bool { return !done(s) }) {
@@ -134,7 +132,7 @@ func (v *View) unmarkDone(looked []*service) {
 	}
 }
 
-// refresh finds out what a plan at this time has to look at.
+// refresh finds the services that a plan at this time must visit.
 func (v *View) refresh(now time.Time) {
 	a := &v.agenda
 	every := a.all || now.Before(a.last)
@@ -154,7 +152,7 @@ func (v *View) refresh(now time.Time) {
 	}
 	touched := a.touched
 	a.touched = nil
-	if every { // neighbours in memory are looked at together, and the agenda grows at its end
+	if every { // neighbours in memory are visited together, and the agenda grows at its end
 		slices.SortFunc(touched, func(x, y *service) int { return strings.Compare(x.name, y.name) })
 	}
 	before := v.hasContradictoryEdges()
@@ -165,7 +163,7 @@ func (v *View) refresh(now time.Time) {
 	}
 	if v.moved && (before || v.hasContradictoryEdges()) {
 		for s := range a.graphReaders {
-			v.mark(s) // who keeps whom is decided along whole paths
+			v.mark(s) // who blocks whom depends on whole paths
 		}
 	}
 	v.moved = false
@@ -181,7 +179,7 @@ func (v *View) refresh(now time.Time) {
 	v.refreshHeldRollouts(touched, now)
 }
 
-// markReaders marks those whose last turn read a service.
+// markReaders marks the services whose last turn read a service.
 func (v *View) markReaders(s *service) {
 	for by := range v.agenda.readers[s.name] {
 		v.mark(by)
@@ -189,8 +187,8 @@ func (v *View) markReaders(s *service) {
 	v.markTargets(s)
 }
 
-// markTargets marks what a service depends on or refers to, where that looked at
-// who does.
+// markTargets marks the services that a service depends on or refers to, if
+// their last turn read their dependents.
 func (v *View) markTargets(s *service) {
 	for _, e := range s.edges {
 		if on := v.services[e.on]; on != nil && on.read.dependents {
@@ -199,8 +197,8 @@ func (v *View) markTargets(s *service) {
 	}
 }
 
-// refreshHeldRollouts finds the rollouts that have begun or ceased to hold, and marks
-// those that read which ones do.
+// refreshHeldRollouts finds the rollouts that are newly held or no longer held,
+// and marks the services that read which ones are.
 func (v *View) refreshHeldRollouts(touched []*service, now time.Time) {
 	changed := false
 	for _, s := range touched {
@@ -230,7 +228,7 @@ func (v *View) setRolloutHeld(s *service, held bool) {
 	}
 }
 
-// remember keeps what came of a turn.
+// remember stores the result of a turn.
 func (v *View) remember(t *turn) {
 	s := t.s
 	v.setTodo(s, t.left)
@@ -242,8 +240,8 @@ func (v *View) remember(t *turn) {
 	s.dirty = s.mustRevisit
 }
 
-// setRead notes what a turn read, so that the service is looked at again when any
-// of that changes.
+// setRead records what a turn read, so that the service is visited again when
+// any of it changes.
 func (v *View) setRead(s *service, r reads) {
 	if !slices.Equal(s.read.services, r.services) {
 		for _, name := range s.read.services {
@@ -270,14 +268,14 @@ func (v *View) setRead(s *service, r reads) {
 	s.read = r
 }
 
-// seesOtherBudget reports whether a service must be asked again because the budget of a plan
-// is another than the one it read.
+// seesOtherBudget reports whether a service must be planned again because the
+// plan's budget differs from the one it read.
 func (s *service) seesOtherBudget(p *planner) bool {
 	return s.waitsForBudget() && (s.readRoom != (p.room > 0) || s.readFull != p.isSpent())
 }
 
-// waitsForBudget reports whether a service did nothing and read the budget: it may
-// have found too little.
+// waitsForBudget reports whether a service read the budget and had no steps: it
+// may have found too little.
 func (s *service) waitsForBudget() bool { return s.read.budget && s.idle }
 
 func (v *View) setTodo(s *service, n int) {
@@ -300,7 +298,7 @@ func (v *View) setTimes(s *service, wake, alarm time.Time) {
 	}
 }
 
-// earlierOf is the earlier of two times, of which zero is none.
+// earlierOf returns the earlier of two times; zero counts as none.
 func earlierOf(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -308,7 +306,7 @@ func earlierOf(a, b time.Time) time.Time {
 	return a
 }
 
-// removeFromAgenda takes a service that is dropped out of everything.
+// removeFromAgenda removes a dropped service from the agenda and the graph.
 func (v *View) removeFromAgenda(s *service) {
 	v.markReaders(s)
 	v.setEdges(s, nil)
@@ -320,8 +318,8 @@ func (v *View) removeFromAgenda(s *service) {
 	s.dropped = true
 }
 
-// Todo says how much of a service was not yet as it should be when the last plan
-// was made.
+// Todo returns how far a service was from its goal, in instances, when the last
+// plan was made.
 func (v *View) Todo(name string) int {
 	if s := v.services[name]; s != nil {
 		return s.todo
@@ -329,7 +327,7 @@ func (v *View) Todo(name string) int {
 	return 0
 }
 
-// TodoUnpaused says the same without what waits for a rollout that is paused.
+// TodoUnpaused is Todo without what waits for a paused rollout.
 func (v *View) TodoUnpaused(name string) int {
 	if s := v.services[name]; s != nil {
 		return min(s.todo, s.todoUnpaused)
@@ -337,7 +335,7 @@ func (v *View) TodoUnpaused(name string) int {
 	return 0
 }
 
-// sameStatus reports whether two statuses say the same.
+// sameStatus reports whether two statuses are equal.
 func sameStatus(a, b *mariposa.ServiceStatus) bool {
 	if a == b {
 		return true
@@ -347,5 +345,6 @@ func sameStatus(a, b *mariposa.ServiceStatus) bool {
 		sameValue(a.Backoff, b.Backoff) && sameValue(a.Bindings, b.Bindings) && a.Reason.Equal(b.Reason)
 }
 
-// sameValue compares what two pointers point to; they are mostly the same, or nil.
+// sameValue compares the values of two pointers, which are usually the same or
+// nil.
 func sameValue[T any](a, b *T) bool { return a == b || a != nil && b != nil && reflect.DeepEqual(a, b) }

@@ -13,16 +13,16 @@ import (
 	"mariposa"
 )
 
-// References to other services are stored bindings. A service is bound to one
-// instance of each service it refers to: the first that served, kept as long as
-// it lives. Only once the other service is at rest is it bound anew, so that a
-// crash, a node that is away for a while or a rollout in several steps never
-// send it back and forth. handover.go says when it follows another.
+// References to other services are stored as bindings. A service is bound to
+// one instance of each service it refers to: the first that served, for as long
+// as it lives. It is bound to another one only when the other service is at
+// rest, so that a crash, an absent node or a rollout in several steps never
+// moves it back and forth. handover.go says when it follows another instance.
 
-// bindReferences brings the bindings of a service up to date. It reports whether they are
-// about other instances now, or running instances became outdated: that is stored
-// before anything is done, so that what they are about is known to be referred to,
-// and instances are sorted anew.
+// bindReferences updates the bindings of a service. It reports whether they
+// point to other instances now, or running instances became outdated: this is
+// stored before any step is taken, so that the new targets are known to be in
+// use and instances are classified again.
 func (t *turn) bindReferences() bool {
 	was := t.st.Bindings
 	next, follows, moved := t.resolveReferences(was)
@@ -46,8 +46,8 @@ func (t *turn) bindReferences() bool {
 	return moved
 }
 
-// resolveReferences finds what every reference resolves to now: the first service whose
-// values are others than they were, and whether other instances are referred to.
+// resolveReferences returns what every reference resolves to now, the first
+// service whose values changed, and whether other instances are referred to.
 func (t *turn) resolveReferences(was *mariposa.Bindings) (next *mariposa.Bindings, follows string, moved bool) {
 	references := t.view.referencesOf(t.s)
 	if len(references) == 0 {
@@ -76,9 +76,9 @@ func (t *turn) resolveReferences(was *mariposa.Bindings) (next *mariposa.Binding
 	return next, follows, moved
 }
 
-// rollAstray starts a rollout where instances refer to something else than the
-// service is bound to, and none brings them there: one that was under way when
-// the binding changed did not speak of them.
+// rollAstray starts a rollout if instances refer to something other than what
+// the service is bound to and no rollout replaces them: one that was under way
+// when the binding changed did not cover them.
 func (t *turn) rollAstray() bool {
 	if t.s.astray == 0 || t.st.Rollout != nil {
 		return false
@@ -87,14 +87,14 @@ func (t *turn) rollAstray() bool {
 	return true
 }
 
-// startFollowing starts a rollout, or gives the one under way its time anew, so that
-// instances come to what their references resolve to now.
+// startFollowing starts a rollout, or restarts the clock of the one under way,
+// so that instances are made with what their references resolve to now.
 func (t *turn) startFollowing(on string) {
 	r := mariposa.Rollout{Number: t.st.Number, From: t.st.Number, Follows: on}
 	if t.st.Rollout != nil {
 		r = *t.st.Rollout
 	}
-	r.Progress, r.MostServing, r.Failures, r.FailureReason = t.now, 0, 0, nil // it is about something else now
+	r.Progress, r.MostServing, r.Failures, r.FailureReason = t.now, 0, 0, nil // it has a new purpose now
 	t.st.Rollout = &r
 	t.st.Status, t.st.Reason = mariposa.StatusConverging, &mariposa.Reason{Code: mariposa.ReasonFollowsOther}
 	if on != "" {
@@ -103,8 +103,9 @@ func (t *turn) startFollowing(on string) {
 	t.left = max(1, t.s.countWanted())
 }
 
-// referencesOf lists what a service refers to, by service: by the definition in force, by
-// those that its instances were made from, and by the one to fall back to.
+// referencesOf returns the fields that a service refers to, by service: those
+// of the definition in force, of the definitions its instances were made from,
+// and of the fallback version.
 func (v *View) referencesOf(s *service) map[string][]string {
 	var out map[string][]string
 	add := func(d *mariposa.Service) {
@@ -123,7 +124,7 @@ func (v *View) referencesOf(s *service) map[string][]string {
 		}
 	}
 	if add(s.def); s.status == nil || out == nil && s.status.Bindings == nil && s.status.Rollout == nil {
-		return out // nearly always
+		return out // the common case
 	}
 	for _, number := range append(slices.Sorted(maps.Keys(s.numbers)), fallbackVersion(s.status)) {
 		add(v.Definition(number, s.name))
@@ -131,8 +132,8 @@ func (v *View) referencesOf(s *service) map[string][]string {
 	return out
 }
 
-// bindTo says what a service is bound to of another one, and why it cannot be
-// bound as it should.
+// bindTo returns the binding to another service, and why it cannot be as it
+// should be.
 func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, *mariposa.Reason) {
 	old, had := t.st.Bindings.Get(on)
 	d := t.otherFacts(on)
@@ -153,13 +154,13 @@ func (t *turn) bindTo(on string, fields []string) (mariposa.Binding, *mariposa.R
 	}
 	b := t.view.resolve(d, next, fields)
 	if had && t.isLive() && !d.hasFinalInstances() {
-		keepSetFields(&b, old) // not all are there yet
+		keepSetFields(&b, old) // the set is not complete yet
 	}
 	return b, t.missingField(on, b, fields)
 }
 
-// nextTarget finds the instance that a service is bound to next; nil: none yet, and
-// why.
+// nextTarget finds the instance that a service is bound to next; nil: none yet,
+// with the reason.
 func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, is attachment) (*Instance, *mariposa.Reason) {
 	if is == yielding {
 		i := t.view.findCandidate(d)
@@ -187,7 +188,7 @@ func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, i
 		return nil, &mariposa.Reason{Code: mariposa.ReasonWaitsRest, Subject: on}
 	case !inUse:
 		return i, nil
-	case !d.isAtRest() && !d.awaitsFollowers(): // what it would be bound to now may be about to go
+	case !d.isAtRest() && !d.awaitsFollowers(): // the new target may be about to go
 		if had {
 			return nil, gone(mariposa.ReasonWaitsReference)
 		}
@@ -198,13 +199,13 @@ func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, i
 	return i, nil
 }
 
-// isScaledToZero reports whether a person wants no instance of another service.
+// isScaledToZero reports whether a person scaled another service to zero.
 func (t *turn) isScaledToZero(name string) bool {
 	d := t.otherFacts(name)
 	return d != nil && d.status != nil && d.status.Scale == 0
 }
 
-// missingField says what an instance does not have that it is asked for.
+// missingField says which requested field an instance lacks; nil: none.
 func (t *turn) missingField(on string, b mariposa.Binding, fields []string) *mariposa.Reason {
 	for _, f := range fields {
 		_, has := b.Values[f]
@@ -219,9 +220,10 @@ func (t *turn) missingField(on string, b mariposa.Binding, fields []string) *mar
 	return nil
 }
 
-// refreshBinding keeps a binding. What is asked of it for the first time is looked up,
-// and what speaks of all instances is told anew once the other is at rest. A first
-// time does not wait for that if the other waits for those that refer to it.
+// refreshBinding keeps a binding and updates its values. Fields requested for
+// the first time are looked up; fields about all instances are read again once
+// the other service is at rest. A first lookup does not wait for that if the
+// other service waits for its followers.
 func (t *turn) refreshBinding(d *facts, old mariposa.Binding, fields []string) mariposa.Binding {
 	b := old
 	i := t.view.instances[b.Instance]
@@ -250,10 +252,10 @@ func (t *turn) refreshBinding(d *facts, old mariposa.Binding, fields []string) m
 	return b
 }
 
-// isSetField reports whether a field speaks of all instances.
+// isSetField reports whether a field covers all instances of a service.
 func isSetField(field string) bool { return field == "ids" || field == "addresses" }
 
-// keepSetFields leaves what speaks of all instances as it was.
+// keepSetFields keeps the old values of the fields that cover all instances.
 func keepSetFields(b *mariposa.Binding, old mariposa.Binding) {
 	for f, value := range old.Values {
 		if isSetField(f) {
@@ -262,8 +264,8 @@ func keepSetFields(b *mariposa.Binding, old mariposa.Binding) {
 	}
 }
 
-// bindsOneInstance reports whether a binding is about the one instance, and not about all
-// alone.
+// bindsOneInstance reports whether a binding uses the instance itself, not only
+// fields that cover all instances.
 func bindsOneInstance(b mariposa.Binding) bool {
 	for f := range b.Values {
 		if !isSetField(f) {
@@ -273,8 +275,8 @@ func bindsOneInstance(b mariposa.Binding) bool {
 	return false
 }
 
-// bindingDigest is the digest of what the references of a service's definition in force
-// resolve to. It reports whether some do not yet.
+// bindingDigest returns the digest of what the references of the definition in
+// force resolve to, and whether some are unresolved.
 func bindingDigest(s *service) (string, bool) {
 	if s.status == nil {
 		return "", false
@@ -298,7 +300,7 @@ func bindingDigestOf(def *mariposa.Service, b *mariposa.Bindings) (sum string, u
 	return digestOf(parts), false
 }
 
-// digestOf hashes texts, each with its length before it.
+// digestOf hashes texts, each prefixed with its length.
 func digestOf(parts []string) string {
 	var all strings.Builder
 	for _, p := range parts {
@@ -308,9 +310,9 @@ func digestOf(parts []string) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// boundStep begins the step that makes an instance of a version, with what its
-// references resolve to. It reports whether all of them do, to instances that are
-// there: nothing is made with a reference to what is gone.
+// boundStep begins the step that creates an instance of a version, with what
+// its references resolve to. It reports whether all of them resolve to existing
+// instances: nothing is created with a reference to an instance that is gone.
 func (t *turn) boundStep(number int) (Step, bool) {
 	s := Step{Action: Create}
 	def := t.view.Definition(number, t.s.name)
@@ -360,7 +362,7 @@ func (t *turn) findGoneReference(def *mariposa.Service) *mariposa.Reason {
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsStopped, Subject: r.Service}
 		case d.goal == 0:
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsScale, Subject: r.Service}
-		case d.isRolling && d.def.Update.StopFirst && d.members[b.Instance] == outdatedRunning: // it is about to go, before its successor comes
+		case d.isRolling && d.def.Update.StopFirst && d.members[b.Instance] == outdatedRunning: // it is removed before its successor starts
 			return &mariposa.Reason{Code: mariposa.ReasonWaitsRollout, Subject: r.Service}
 		}
 	}

@@ -294,8 +294,8 @@ func TestAChainFollowsLinkByLink(t *testing.T) {
 	wantSteps(t, order, "create a.1 v2", "create b.1 v2", "create c.1 v2", "remove c.1-3", "remove b.1-2", "remove a.1-1")
 }
 
-// What cannot be followed is taken back where it says so, and those that could not
-// follow are as they were.
+// A version that others cannot follow is rolled back where its service says so,
+// and those that could not follow stay as they were.
 func TestWhatIsNotFollowedIsTakenBack(t *testing.T) {
 	rollback := func(d *mariposa.Service) { d.Update.OnFailure = mariposa.OnFailureRollback }
 	w := running(t, def("db", "one", 1, rollback), def("web", "one", 1, refersTo("db.id")))

@@ -2,15 +2,15 @@ package converge
 
 import "mariposa"
 
-// class says which part an instance plays for the plan. Each instance is in
-// exactly one. The rules ask for traits of a class and never for its place in
-// this list: to add a class, add it here and give it a row in traitsOf.
+// class is the role of an instance in the plan. Each instance has exactly one.
+// The rules ask for the traits of a class and never for its place in this list:
+// to add a class, add it here and give it a row in traitsOf.
 type class uint8
 
 const (
-	serving          class = iota // wanted, running, as the definition in force says
-	needsUpdate                   // wanted, running, and differs in what can be changed in place
-	updating                      // wanted, running, its change in place not yet confirmed
+	serving          class = iota // wanted, running, matches the definition in force
+	needsUpdate                   // wanted, running, differs in fields that can be changed in place
+	updating                      // wanted, running, its change in place is not confirmed yet
 	outdatedRunning               // wanted, running, of an outdated definition
 	starting                      // wanted, on its way up
 	outdatedStarting              // wanted, on its way up, of an outdated definition
@@ -19,7 +19,7 @@ const (
 	leaving                       // unwanted, not gone yet
 	leavingLost                   // unwanted, its node cannot be reached
 	preserved                     // ended, and kept for people to look at
-	gone                          // nothing of it is left but its record
+	gone                          // only its record is left
 	classes
 )
 
@@ -27,7 +27,7 @@ const (
 type traits struct {
 	name      string
 	wanted    bool // its goal is to run
-	up        bool // it runs, of whatever definition
+	up        bool // it runs, whatever its definition
 	current   bool // it runs and needs no new incarnation
 	starts    bool // it is on its way up
 	holdsSlot bool // it keeps its slot from being filled
@@ -50,8 +50,8 @@ var traitsOf = [classes]traits{
 	gone:             {name: "gone"},
 }
 
-// The classes that share a trait, and the order in which instances go when
-// there are too many: not yet running first, the current definition last.
+// The classes that share a trait, and the order in which surplus instances go:
+// not yet running first, the current definition last.
 var (
 	wantedClasses  = classesWith(func(t traits) bool { return t.wanted })
 	upClasses      = classesWith(func(t traits) bool { return t.up })
@@ -107,16 +107,16 @@ func (v *View) classify(s *service, i *Instance) class {
 	return serving
 }
 
-// hasEnded reports whether nothing of an instance runs in a state.
+// hasEnded reports whether nothing of an instance in this state runs.
 func hasEnded(state mariposa.State) bool {
 	return state == mariposa.StateFailed || state == mariposa.StateStopped || state == mariposa.StateDestroyed
 }
 
 // isOutdated reports whether an instance needs a new incarnation to match the
-// definition in force. Other values of metadata alone do not, unless the
-// rollout under way is about them. What refers to other services is outdated
-// once that resolves to something else. A rollout with a filter leaves alone what
-// does not match.
+// definition in force. Metadata values alone do not count unless the rollout
+// under way is about them. An instance is also outdated once its references
+// resolve to something else. A rollout with a filter ignores instances that do
+// not match.
 func (v *View) isOutdated(s *service, i *Instance) bool {
 	if s.def == nil || s.status == nil || !v.matches(s, i) {
 		return false
@@ -129,11 +129,11 @@ func differs(s *service, i *Instance) bool {
 	return i.Spec.Digest != s.def.Digest && (aboutMetadata(s.status) || !sameForm(i.Spec.Digest, s.def.Digest))
 }
 
-// matches reports whether the rollout under way is about an instance.
+// matches reports whether the rollout under way covers an instance.
 func (v *View) matches(s *service, i *Instance) bool {
 	f := filterOf(s.status)
 	return f == nil || Matches(f, i.ID, i.Spec, v.Definition(i.Spec.Number, s.name))
 }
 
-// sameForm reports whether two digests differ in values of metadata at most.
+// sameForm reports whether two digests differ at most in metadata values.
 func sameForm(a, b string) bool { return a == b || mariposa.FormOf(a) == mariposa.FormOf(b) }

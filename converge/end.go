@@ -6,8 +6,8 @@ import (
 	"mariposa"
 )
 
-// endService removes every instance of a service that is to be no more, once nothing
-// that lives depends on it or refers to it.
+// endService removes every instance of a service that ends, once no living
+// instance depends on it or refers to it.
 func (t *turn) endService() {
 	if t.s.countWanted() == 0 {
 		return
@@ -33,7 +33,7 @@ func (t *turn) endService() {
 	}
 }
 
-// whyEnds says why a service is to be no more.
+// whyEnds says why a service ends.
 func (t *turn) whyEnds(alone bool) mariposa.ReasonCode {
 	switch {
 	case alone:
@@ -46,7 +46,8 @@ func (t *turn) whyEnds(alone bool) mariposa.ReasonCode {
 	return mariposa.ReasonProjectStopped
 }
 
-// explainLeavingLost says what only the return of a node can finish.
+// explainLeavingLost reports the removals that only the return of a node can
+// finish.
 func (t *turn) explainLeavingLost() {
 	if t.s.count(leavingLost) > 0 {
 		i, _ := t.s.byClass[leavingLost].Min()

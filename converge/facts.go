@@ -7,25 +7,25 @@ import (
 	"mariposa"
 )
 
-// facts are what a plan knows of one service: counted once a plan, from its own
-// records and the time alone, and then read by the rules, its own and those of
-// other services. A rule that needs to know something new of a service gets it
-// as a fact.
+// facts are what a plan knows of one service. They are counted once per plan,
+// from the service's own records and the time alone, and read by its rules and
+// by those of other services. A rule that needs to know something else of a
+// service gets it as a new fact.
 type facts struct {
 	*service
-	ending           bool // the service as a whole is to end
+	ending           bool // the service as a whole ends
 	goal             int  // how many instances are wanted
-	current          int  // run and are up to date
-	outdated         int  // run and are not
-	starting         int  // are on their way up and up to date
-	outdatedStarting int  // are on their way up and outdated
-	lost             int  // are on nodes that cannot be reached
-	failed           int  // ended by themselves and were not replaced yet
-	isRolling        bool // a rollout is under way, and nothing holds it
+	current          int  // running and up to date
+	outdated         int  // running and outdated
+	starting         int  // on their way up and up to date
+	outdatedStarting int  // on their way up and outdated
+	lost             int  // on unreachable nodes
+	failed           int  // ended by themselves and not replaced yet
+	isRolling        bool // a rollout is under way and not held
 	batch            int  // how many its rollouts replace at a time
 
-	young     []*Instance // current ones that have not been up for min_healthy, youngest first; only during a rollout
-	settled   int         // current ones that have
+	young     []*Instance // current ones up for less than min_healthy, youngest first; only during a rollout
+	settled   int         // current ones up for longer
 	givenUp   []*Instance // lost for longer than reschedule.after
 	givenUpAt map[int]int // slot -> how many of its holders are given up
 }
@@ -38,7 +38,7 @@ func (p *planner) factsOf(s *service) *facts {
 	return &s.lastFacts
 }
 
-// count finds the facts of a service.
+// count computes the facts of a service.
 func (v *View) count(s *service, now time.Time) facts {
 	f := facts{
 		service: s, ending: s.isEnding(v.goal), outdated: s.count(outdatedRunning), starting: s.count(starting), outdatedStarting: s.count(outdatedStarting),
@@ -66,7 +66,7 @@ func (v *View) count(s *service, now time.Time) facts {
 	return f
 }
 
-// batchOf is how many instances a rollout replaces at a time.
+// batchOf returns how many instances a rollout replaces at a time.
 func batchOf(def *mariposa.Service, r *mariposa.Rollout, goal int) int {
 	amount := def.Update.Rolling
 	if r != nil && r.Batch.N != 0 {
@@ -75,7 +75,8 @@ func batchOf(def *mariposa.Service, r *mariposa.Rollout, goal int) int {
 	return max(1, amount.Of(goal))
 }
 
-// findLostForGood finds the instances whose node has been away for too long.
+// findLostForGood finds the instances whose node has been away for longer than
+// reschedule.after.
 func (f *facts) findLostForGood(v *View, now time.Time) {
 	if f.lost == 0 {
 		return
@@ -102,17 +103,17 @@ func (f *facts) isGivenUp(i *Instance) bool {
 	return f.givenUpAt[i.Spec.Slot] > 0 && slices.Contains(f.givenUp, i)
 }
 
-// countRunning is how many run, of whatever definition.
+// countRunning returns how many instances run, whatever their definition.
 func (f *facts) countRunning() int { return f.current + f.outdated }
 
-// countFilling is how many instances fill the goal, or will.
+// countFilling returns how many instances fill the goal, or will.
 func (f *facts) countFilling() int {
 	return f.countRunning() + f.starting + f.outdatedStarting + f.lost - len(f.givenUp)
 }
 
-// slotsHeld is how many slots are held by instances that fill the goal. It is
-// less than filling where two hold the same slot: during a rollout, or when a
-// node comes back after its instances were replaced.
+// slotsHeld returns how many slots are held by instances that fill the goal. It
+// is less than countFilling where two instances hold the same slot: during a
+// rollout, or when a node returns after its instances were replaced.
 func (f *facts) slotsHeld() int {
 	n := len(f.slots)
 	for slot, given := range f.givenUpAt {
@@ -123,21 +124,21 @@ func (f *facts) slotsHeld() int {
 	return n
 }
 
-// slotHolders is how many instances that fill the goal hold a slot.
+// slotHolders returns how many instances that fill the goal hold a slot.
 func (f *facts) slotHolders(slot int) int { return int(f.slots[slot].holders) - f.givenUpAt[slot] }
 
 // isLive reports whether the service has an instance that runs or is on its way
-// up, where it can be reached.
+// up on a reachable node.
 func (f *facts) isLive() bool { return f.countRunning()+f.starting+f.outdatedStarting > 0 }
 
-// hasRolloutLeft reports whether a rollout still has something to do. A slot that nothing
-// holds is filled first: whether the rollout holds says of which version.
+// hasRolloutLeft reports whether a rollout still has work to do. Empty slots
+// are filled first, at a version that depends on whether the rollout is held.
 func (f *facts) hasRolloutLeft() bool {
 	return f.countNotRolled()+f.count(updating) > 0 || f.settled < f.goal || f.slotsHeld() < f.goal
 }
 
-// isAtRest reports whether all that the service should have runs, and no rollout
-// is about to change that.
+// isAtRest reports whether all instances that the service should have run, and
+// no rollout is about to change that.
 func (f *facts) isAtRest() bool {
 	if f.ending || f.def == nil || f.goal == 0 || f.countRunning() < f.goal || f.starting+f.outdatedStarting+f.failed > 0 {
 		return false
@@ -145,41 +146,42 @@ func (f *facts) isAtRest() bool {
 	return !f.isRolling || !f.hasRolloutLeft()
 }
 
-// hasFinalInstances reports whether the instances that it will have all serve: it is at
-// rest, or its rollout waits for nothing but those that refer to outdated ones.
+// hasFinalInstances reports whether all the instances that the service will
+// have serve: it is at rest, or its rollout only waits for services that refer
+// to outdated instances.
 func (f *facts) hasFinalInstances() bool {
 	return f.isAtRest() || f.goal > 0 && f.settled >= f.goal && f.awaitsFollowers()
 }
 
-// awaitsFollowers reports whether a rollout can do nothing more before those that
-// refer to outdated instances have followed others.
+// awaitsFollowers reports whether a rollout can do nothing more until the
+// services that refer to outdated instances follow others.
 func (f *facts) awaitsFollowers() bool { return f.isRolling && f.status.Rollout.AwaitsFollowers }
 
-// isYielding reports whether an instance is to go, and stays only until nobody refers
-// to it any more.
+// isYielding reports whether an instance goes as soon as nothing refers to it.
 func (s *service) isYielding(id string) bool {
 	return s.status != nil && slices.Contains(s.status.Yields, id)
 }
 
-// isEnding reports whether the service as a whole is to end.
+// isEnding reports whether the service as a whole ends.
 func (s *service) isEnding(goal mariposa.ProjectGoal) bool {
 	return s.status == nil || s.status.Removed || s.status.Stopped || goal != mariposa.GoalStarted
 }
 
 func (s *service) isFrozen() bool { return s.status != nil && s.status.Frozen != nil }
 
-// isRolling reports whether a rollout of the service is under way and nothing holds it.
+// isRolling reports whether a rollout of the service is under way and not held.
 func (s *service) isRolling() bool {
 	r := s.status.Rollout
 	return r != nil && r.FailureReason == nil && !r.Held && !s.rolloutHeld && !s.status.Paused && !s.isFrozen()
 }
 
-// countNotRolled is how many a rollout has not brought to the target.
+// countNotRolled returns how many instances a rollout has not brought to the
+// target.
 func (s *service) countNotRolled() int {
 	return s.count(outdatedRunning) + s.count(outdatedStarting) + s.count(needsUpdate)
 }
 
-// countWanted is how many instances still have the goal to run.
+// countWanted returns how many instances still have the goal to run.
 func (s *service) countWanted() int {
 	n := 0
 	for _, c := range wantedClasses {
@@ -188,7 +190,8 @@ func (s *service) countWanted() int {
 	return n
 }
 
-// findYoung finds those that have not been up for min_healthy, youngest first.
+// findYoung finds the instances that have been up for less than min_healthy,
+// youngest first.
 func (s *service) findYoung(now time.Time) []*Instance {
 	if s.byStart == nil || s.def.Update.MinHealthy <= 0 {
 		return nil
@@ -204,7 +207,7 @@ func (s *service) findYoung(now time.Time) []*Instance {
 	return young
 }
 
-// lastFailure says how an instance ended last.
+// lastFailure says how the last instance that failed ended.
 func (s *service) lastFailure() *mariposa.Reason {
 	var last *Instance
 	for _, c := range []class{failed, preserved} {
@@ -224,8 +227,8 @@ func (s *service) lastFailure() *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonFailure, Subject: last.Spec.Name, Detail: howItEnded(last)}
 }
 
-// whyPersonNeeded says why a person must act before a service goes on; nil while it
-// goes on by itself.
+// whyPersonNeeded says why a service needs a person to continue; nil while it
+// continues by itself.
 func (s *service) whyPersonNeeded() *mariposa.Reason {
 	switch r := s.status.Rollout; {
 	case r.HasFailed():
@@ -242,7 +245,8 @@ func (s *service) whyPersonNeeded() *mariposa.Reason {
 	return nil
 }
 
-// waitsForService is the service that another one says it waits for; empty: none.
+// waitsForService returns the service that this one's reason says it waits for;
+// empty: none.
 func (s *service) waitsForService() string {
 	switch r := s.status.Reason; {
 	case r.Is(mariposa.ReasonReferrers):
@@ -254,8 +258,8 @@ func (s *service) waitsForService() string {
 	return ""
 }
 
-// missingMetadata says which values are missing to make anything of a definition;
-// nil when none is.
+// missingMetadata says which metadata values a definition needs and lacks; nil:
+// none.
 func missingMetadata(d *mariposa.Service) *mariposa.Reason {
 	if len(d.Needs) == 0 {
 		return nil

@@ -8,13 +8,13 @@ import (
 	"mariposa"
 )
 
-// countFailures notes the failures that are new since the last time. One is
-// repaired at once; repeated ones push the next try back, twice as far each
-// time. A failure is repeated when it strikes what was made after the first one:
-// of a thousand instances, one now and then may die without holding the others up.
+// countFailures records the failures since the last plan. A single one is
+// repaired at once; repeated ones delay the next try, twice as long each time.
+// A failure is repeated if it hits an instance made after the first failure: of
+// a thousand instances, one may die now and then without delaying the others.
 func (t *turn) countFailures() {
 	b := t.st.Backoff
-	seen := t.now.Add(-backoffForgetAfter) // what failed longer ago has been forgotten
+	seen := t.now.Add(-backoffForgetAfter) // older failures are forgotten
 	if b != nil && b.Last.After(seen) {
 		seen = b.Last
 	}
@@ -36,20 +36,20 @@ func (t *turn) countFailures() {
 		b = &c
 	}
 	if soon := t.now.Add(time.Millisecond); fresh.atOnce && !t.ending && b.Until.Before(soon) {
-		b.Until = soon // failures are told apart by their time, so the next try waits for a later one
+		b.Until = soon // failures are distinguished by their time, so the next try waits for a later one
 	}
 	if t.st.Backoff = b; b != nil {
 		t.wakeAt(healedAt(b))
 	}
 }
 
-// failures are those that are new since the last time.
+// failures sums up the failures since the last plan.
 type failures struct {
 	any      bool
-	last     time.Time // when the last of them was
-	atTarget bool      // one struck what is up to date
-	repeated bool      // one struck what was made after the first failure
-	atOnce   bool      // one was in the very instant in which the instance was made, new or not
+	last     time.Time // when the last of them happened
+	atTarget bool      // one hit an instance that is up to date
+	repeated bool      // one hit an instance made after the first failure
+	atOnce   bool      // one happened at the very instant the instance was made, new or not
 }
 
 func (t *turn) newFailures(b *mariposa.Backoff, seen time.Time) failures {
@@ -69,7 +69,7 @@ func (t *turn) newFailures(b *mariposa.Backoff, seen time.Time) failures {
 	return f
 }
 
-// nextBackoff is the back-off after new failures.
+// nextBackoff returns the back-off after new failures.
 func (t *turn) nextBackoff(b *mariposa.Backoff, f failures) *mariposa.Backoff {
 	next := &mariposa.Backoff{First: f.last, Last: f.last}
 	if b != nil {
@@ -82,8 +82,8 @@ func (t *turn) nextBackoff(b *mariposa.Backoff, f failures) *mariposa.Backoff {
 	return next
 }
 
-// healedAt is when a service will have been healthy for long enough to forget
-// its failures. It cannot be healthy while the next try is being waited for.
+// healedAt returns when a service will have been healthy for long enough to
+// forget its failures. It is not healthy while it waits for the next try.
 func healedAt(b *mariposa.Backoff) time.Time {
 	if b.Until.After(b.Last) {
 		return b.Until.Add(backoffForgetAfter)
@@ -91,9 +91,9 @@ func healedAt(b *mariposa.Backoff) time.Time {
 	return b.Last.Add(backoffForgetAfter)
 }
 
-// backoffDelay is how long to wait after the nth failure in a row: nothing after the
-// first, then 1 s doubling to 5 min, give or take a fifth. The jitter is a hash,
-// so that the same failure always waits for the same time.
+// backoffDelay returns how long to wait after the nth failure in a row: not at
+// all after the first, then 1 s doubling to 5 min, give or take a fifth. The
+// jitter is a hash, so that the same failure always waits for the same time.
 func backoffDelay(id string, failures int) time.Duration {
 	if failures < 2 {
 		return 0

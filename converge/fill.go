@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// fill refills the slots of what failed or was lost, then opens new slots,
-// until as many slots are held as the goal says.
+// fill refills the slots of failed and lost instances, then opens new slots
+// until the goal is met.
 func (t *turn) fill() {
 	missing := t.countMissing()
 	dead := t.findFailedToRefill(missing)
@@ -46,10 +46,10 @@ func (t *turn) fill() {
 	}
 }
 
-// countMissing is how many slots are to be filled. Where two instances hold the same
-// slot, a slot may be missing though there are enough instances: it is filled
-// beside them up to a batch over the goal, or, where the order is stop-first,
-// once one of the two has gone.
+// countMissing returns how many slots to fill. Where two instances hold the
+// same slot, a slot may be missing though there are enough instances: it is
+// filled in addition to them, up to a batch over the goal, or with order
+// stop-first once one of the two has gone.
 func (t *turn) countMissing() int {
 	most := t.goal + t.batch
 	if t.s.def.Update.StopFirst {
@@ -58,8 +58,8 @@ func (t *turn) countMissing() int {
 	return min(t.goal-t.slotsHeld(), most-t.countFilling())
 }
 
-// findFailedToRefill finds the failed instances whose slots are to be refilled, at most n,
-// and removes the others: their place is taken, or nobody needs it.
+// findFailedToRefill returns up to n failed instances whose slots are to be
+// refilled, and removes the others: their slots are taken or not needed.
 func (t *turn) findFailedToRefill(n int) []*Instance {
 	if t.s.count(failed) == 0 {
 		return nil
@@ -86,7 +86,7 @@ func (t *turn) findFailedToRefill(n int) []*Instance {
 
 var placeTaken = &mariposa.Reason{Code: mariposa.ReasonPlaceTaken}
 
-// openSlots fills the lowest slots that are free.
+// openSlots fills the lowest free slots.
 func (t *turn) openSlots(missing int) {
 	busy := t.busySlots()
 	reason := t.scaleReason()
@@ -109,8 +109,8 @@ func (t *turn) openSlots(missing int) {
 	}
 }
 
-// busySlots finds the slots that, where the order is stop-first, must be left
-// before they are filled again. An absent node is waited for first.
+// busySlots finds the slots that, with order stop-first, must be empty before
+// they are filled again. The return of an absent node is awaited first.
 func (t *turn) busySlots() map[int]bool {
 	if !t.s.def.Update.StopFirst {
 		return nil
@@ -128,11 +128,12 @@ func (t *turn) busySlots() map[int]bool {
 	return busy
 }
 
-// refillVersion is the version at which the slot of a dead instance is refilled: the
-// one in force, as the rollout would replace any other at once. It is the version of
-// the dead instance while the rollout brings nothing more to the one in force, or
-// where nothing can be made of that one. If its own version cannot be made again, the
-// slot is filled like a new one. It reports whether anything can be made.
+// refillVersion returns the version at which the slot of a dead instance is
+// refilled: the one in force, as the rollout would replace any other at once.
+// It is the dead instance's own version while the rollout is on hold, or where
+// nothing can be made from the one in force. If its own version cannot be made
+// again, the slot is filled like a new one. It reports whether anything can be
+// made.
 func (t *turn) refillVersion(i *Instance) (int, bool) {
 	own := t.view.Definition(i.Spec.Number, t.s.name)
 	current := !t.view.isOutdated(t.s, i) && i.Spec.Live == t.s.def.Live
@@ -145,8 +146,8 @@ func (t *turn) refillVersion(i *Instance) (int, bool) {
 	return i.Spec.Number, len(own.Needs) == 0
 }
 
-// isOrphaned reports whether a definition refers to a service that is no longer in
-// the manifest, so that nothing can be made of it again.
+// isOrphaned reports whether a definition refers to a service that is no longer
+// in the manifest, so that nothing can be made from it again.
 func (t *turn) isOrphaned(def *mariposa.Service) bool {
 	return slices.ContainsFunc(def.Refs, func(r mariposa.Ref) bool {
 		d := t.otherFacts(r.Service)
@@ -154,9 +155,9 @@ func (t *turn) isOrphaned(def *mariposa.Service) bool {
 	})
 }
 
-// newSlotVersion is the version at which a new slot is filled: not one whose rollout does
-// not go on, as long as there are instances of another one. A version that nothing
-// is made from is not gone back to.
+// newSlotVersion returns the version at which a new slot is filled: not one
+// whose rollout is on hold, as long as there are instances of another version.
+// Except for a canary, it does not go back to a version without instances.
 func (t *turn) newSlotVersion() int {
 	r := t.st.Rollout
 	if r == nil || !t.isOnHold() {
@@ -172,8 +173,8 @@ func (t *turn) newSlotVersion() int {
 	return t.st.Number
 }
 
-// newestOutdated is the newest version that outdated instances are made from; 0:
-// there are none.
+// newestOutdated returns the newest version that outdated instances are made
+// from; 0: there are none.
 func (t *turn) newestOutdated() int {
 	for _, c := range []class{outdatedRunning, outdatedStarting} {
 		if t.s.count(c) > 0 {
@@ -184,7 +185,7 @@ func (t *turn) newestOutdated() int {
 	return 0
 }
 
-// aboutSlot is a reason that speaks of a slot.
+// aboutSlot returns a reason about a slot.
 func (t *turn) aboutSlot(code mariposa.ReasonCode, slot int) *mariposa.Reason {
 	return &mariposa.Reason{Code: code, Subject: t.s.name + "." + strconv.Itoa(slot)}
 }
@@ -215,8 +216,8 @@ func (t *turn) create(slot, number int, reason *mariposa.Reason, repair bool) bo
 	return true
 }
 
-// mayCreate reports whether new instances may be made now: not while backing
-// off, and not before everything the service depends on serves.
+// mayCreate reports whether new instances may be made now: not during a
+// back-off, and not before all dependencies serve.
 func (t *turn) mayCreate() bool {
 	if b := t.st.Backoff; b != nil && b.Until.After(t.now) {
 		t.wakeAt(b.Until)
@@ -274,8 +275,8 @@ func (t *turn) whyNotReady(name string, degraded bool) *mariposa.Reason {
 	return r.Because(d.whyStuck())
 }
 
-// whyStuck says why a service does not get on by itself, for those that wait for
-// it; nil while it does. What it waits for itself is left out.
+// whyStuck says why a service makes no progress by itself, for the services
+// that wait for it; nil while it does. What it waits for itself is left out.
 func (s *service) whyStuck() *mariposa.Reason {
 	switch r := s.status.Rollout; {
 	case r.HasFailed():

@@ -266,7 +266,7 @@ func (f *randomProject) checked() whole {
 	return p
 }
 
-// fromScratch holds the view to one that was told everything in one go, in
+// fromScratch compares the view with one that was given everything at once, in
 // another order.
 func (f *randomProject) fromScratch(p whole) {
 	v := NewView()

@@ -11,34 +11,35 @@ import (
 type Forecast struct {
 	Steps    []ForecastStep
 	Services map[string]*mariposa.ServiceStatus // as they would be in the end
-	Todo     map[string]int                     // what would still be left then, by service: it waits for people, or for a node
-	Cut      bool                               // there is more than was asked for
+	Todo     map[string]int                     // what would still be left then, by service: it waits for a person or a node
+	Cut      bool                               // it was cut short: there are more steps
 }
 
-// ForecastStep is a step and when it would come at the earliest, counted from now:
-// what instances and nodes take for themselves is not in it.
+// ForecastStep is a step and the earliest time it would come, counted from now:
+// the time that instances and nodes need is not included.
 type ForecastStep struct {
 	Step
-	Follows string // the service that it makes another one anew for
+	Follows string // the service that it follows; empty: none
 	After   time.Duration
-	Round   int // steps of one plan have the same, later ones a larger
+	Round   int // steps of the same plan have the same round, later ones a larger one
 }
 
 // ForecastOptions says what to assume.
 type ForecastOptions struct {
 	Goal     *mariposa.ProjectStatus // nil: the one in force
-	Versions map[int]Definitions     // beside those the view knows
+	Versions map[int]Definitions     // in addition to those the view knows
 	Now      time.Time
 	Starting int                                   // how many may be on their way up at once; 0: any number
 	Steps    int                                   // how many steps to look ahead; 0: 10,000
 	Name     func(service string, slot int) string // names what would be made; nil: like web.3#1
 }
 
-// maxForecastRounds bounds how often the plan is folded forward, steps or not.
+// maxForecastRounds bounds how often the plan is folded forward, whether or not
+// there are steps.
 const maxForecastRounds = 100_000
 
-// Forecast folds the plan forward, with every step assumed to succeed at once,
-// until nothing is left to do. The view is not touched.
+// Forecast folds the plan forward, assuming that every step succeeds at once,
+// until nothing is left to do. The view is not changed.
 func (v *View) Forecast(f ForecastOptions) Forecast {
 	w := v.copy(f)
 	if f.Starting == 0 {
@@ -64,7 +65,7 @@ func (v *View) Forecast(f ForecastOptions) Forecast {
 		}
 		busy := w.carryOut(p, now, f.Name)
 		if round == 0 {
-			busy = w.services // what is on its way already
+			busy = w.services // instances that are on their way already
 		}
 		moved := w.advanceNodes(now, busy)
 		switch {
@@ -82,8 +83,7 @@ func (v *View) Forecast(f ForecastOptions) Forecast {
 	}
 }
 
-// followedService is the service that a step makes another one anew for, which refers to
-// it; empty: none.
+// followedService returns the service that a step follows; empty: none.
 func (v *View) followedService(p Plan, s Step) string {
 	st := p.Services[s.Service]
 	if is := v.services[s.Service]; st == nil && is != nil {
@@ -95,7 +95,7 @@ func (v *View) followedService(p Plan, s Step) string {
 	return st.Rollout.Follows
 }
 
-// recordEnd notes the status of the services after a plan.
+// recordEnd records the status of the services after a plan.
 func (v *View) recordEnd(out *Forecast, p Plan) {
 	out.Services, out.Todo = map[string]*mariposa.ServiceStatus{}, map[string]int{}
 	if st := v.goalInForce(); st != nil {
@@ -106,7 +106,7 @@ func (v *View) recordEnd(out *Forecast, p Plan) {
 	}
 }
 
-// copy makes a view to play with. Records are shared: they never change.
+// copy makes a scratch view. Records are shared, since they never change.
 func (v *View) copy(f ForecastOptions) *View {
 	w := NewView()
 	for n, d := range v.versions {
@@ -131,7 +131,8 @@ func (v *View) copy(f ForecastOptions) *View {
 	return w
 }
 
-// goalInForce is the goal as the view was told it, as far as the plan needs it.
+// goalInForce returns the goal that the view holds, as far as the plan needs
+// it.
 func (v *View) goalInForce() *mariposa.ProjectStatus {
 	if !v.hasGoal {
 		return nil
@@ -145,9 +146,9 @@ func (v *View) goalInForce() *mariposa.ProjectStatus {
 	return st
 }
 
-// carryOut does what a plan says, and returns the services that have something to
-// do now. Only what the plan speaks of is looked at: a fold over many layers of
-// many services must not cost a walk over all of them for each.
+// carryOut carries out a plan and returns the services that have work to do
+// now. It only visits what the plan names: a fold over many layers of many
+// services must not walk over all of them for each.
 func (v *View) carryOut(p Plan, now time.Time, name func(string, int) string) map[string]*service {
 	v.ApplyPlan(p)
 	for _, name := range p.Ended {
@@ -189,8 +190,8 @@ func (v *View) applyStep(s Step, now time.Time, name func(string, int) string) {
 	v.SetInstance(i.ID, &spec, i.Status)
 }
 
-// advanceNodes lets every node that can be reached make true what it was told of some
-// services. It reports whether there was anything.
+// advanceNodes makes every reachable node finish its work for some services. It
+// reports whether there was any.
 func (v *View) advanceNodes(now time.Time, busy map[string]*service) bool {
 	moved := false
 	for _, s := range busy {

@@ -36,7 +36,7 @@ func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 		}
 		f.budget, f.cause = max(1, f.budget), nil
 		if f.plan(); f.goal.Goal == mariposa.GoalStopped && f.goal.RolledBack > 0 {
-			return // it has just been taken back, which no plan foresees
+			return // it has just been rolled back, which no plan foresees
 		}
 		before := dump(f.view)
 		seen := f.forecast()
@@ -47,7 +47,7 @@ func TestWhatIsForeseenIsWhatHappens(t *testing.T) {
 		number := f.goal.Number
 		f.settle()
 		if f.goal.Number != number || f.goal.RolledBack == number {
-			return // a version was taken back on the way: all steps succeeded, but too late for its deadline
+			return // a version was rolled back on the way: all steps succeeded, but too late for its deadline
 		}
 		var want []string
 		for _, line := range f.history {

@@ -7,11 +7,11 @@ import (
 	"mariposa"
 )
 
-// settleFrozen lets a frozen service settle: what never served goes, what was told to
-// go ends and is collected. Then nothing is changed any more, whatever happens;
-// what would be done is only told.
+// settleFrozen lets a frozen service settle: instances that never served are
+// removed, and those that are leaving end and are collected. After that nothing
+// is changed, whatever happens; the status only says what would be done.
 func (t *turn) settleFrozen() {
-	t.st.Yields = nil // it asks for nothing
+	t.st.Yields = nil // it asks nobody to follow
 	f := *t.st.Frozen
 	t.st.Frozen = &f
 	unserved := 0
@@ -32,11 +32,12 @@ func (t *turn) settleFrozen() {
 	t.left = max(t.steps, unserved+t.s.count(leaving)+t.s.count(gone))
 }
 
-// neverServed reports whether an instance has not run yet: one that is being
-// started again in place has.
+// neverServed reports whether an instance has not run yet. One that is
+// restarted in place has.
 func neverServed(i *Instance) bool { return i.Status == nil || i.Status.Started.IsZero() }
 
-// reasonAfterThaw says what would be done if the service were not frozen; nil: nothing.
+// reasonAfterThaw says what would be done if the service were not frozen; nil:
+// nothing.
 func (t *turn) reasonAfterThaw() *mariposa.Reason {
 	r := &mariposa.Reason{Code: mariposa.ReasonFrozen, Tally: map[string]int{}}
 	tally := func(what string, n int) {
@@ -49,7 +50,7 @@ func (t *turn) reasonAfterThaw() *mariposa.Reason {
 		tally(mariposa.TallyRunning, t.s.countWanted())
 	} else {
 		up := t.countRunning() + t.starting + t.outdatedStarting
-		// Of what is missing, the failed ones are gone; the rest was never made.
+		// Of the missing ones, the failed are gone; the rest were never made.
 		gone := min(t.failed, max(0, t.goal-up-t.lost))
 		tally(mariposa.TallyFailed, gone)
 		tally(mariposa.TallyUnknown, t.lost)
@@ -66,7 +67,7 @@ func (t *turn) reasonAfterThaw() *mariposa.Reason {
 	return r
 }
 
-// wouldFollow lists the services it would follow if it were not frozen.
+// wouldFollow lists the services that it would follow if it were not frozen.
 func (t *turn) wouldFollow() (names []string) {
 	if t.st.Bindings == nil {
 		return nil

@@ -9,23 +9,23 @@ import (
 	"mariposa"
 )
 
-// Change is what Apply needs to know beside the patch.
+// Change is what Apply needs in addition to the patch.
 type Change struct {
 	Now         time.Time
 	IDs         map[string]string // service name -> id
 	Version     string            // of the version that the patch brings into force
 	Versions    func(number int) Definitions
-	Scope       []string           // services that the patch speaks of; none: all
+	Scope       []string           // services that the patch applies to; none: all
 	LiftsFreeze bool               // it ends the freeze of its scope
 	Running     map[string]Running // what runs, for a patch that accepts it
 }
 
-// includes reports whether the patch speaks of a service.
+// includes reports whether the patch applies to a service.
 func (c *Change) includes(name string) bool {
 	return len(c.Scope) == 0 || slices.Contains(c.Scope, name)
 }
 
-// Apply returns the goal after a task's patch. The old status is not touched.
+// Apply returns the goal after a task's patch. The old status is not changed.
 func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.ProjectStatus {
 	st := &mariposa.ProjectStatus{Goal: mariposa.GoalStarted, Status: mariposa.StatusConverging}
 	if old != nil {
@@ -39,10 +39,10 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 		setMode(st, mariposa.ModeThaw, &c)
 	}
 	if p.Goal != "" {
-		st.RollbackReason = nil // whoever says so has a reason of their own
+		st.RollbackReason = nil // the new goal has its own reason
 		setProjectGoal(st, p.Goal, &c)
 	}
-	if p.Number >= max(1, st.Number) || p.Rollback { // an older one that had to wait is a part of the newer by now
+	if p.Number >= max(1, st.Number) || p.Rollback { // an older version that had to wait is part of the newer one by now
 		applyVersion(st, p, &c)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Scale)) {
@@ -66,7 +66,8 @@ func Apply(old *mariposa.ProjectStatus, p mariposa.Patch, c Change) *mariposa.Pr
 	return st
 }
 
-// editService changes a copy of one service's goal; what is to go has none.
+// editService changes a copy of one service's goal; a removed service is left
+// alone.
 func editService(st *mariposa.ProjectStatus, name string, f func(*mariposa.ServiceStatus)) {
 	if ss := st.Services[name]; ss != nil && !ss.Removed {
 		n := *ss
@@ -75,8 +76,9 @@ func editService(st *mariposa.ProjectStatus, name string, f func(*mariposa.Servi
 	}
 }
 
-// setProjectGoal sets the goal of the whole, or of the named services. A start gives
-// every rollout its time anew, those that stopped by themselves included.
+// setProjectGoal sets the goal of the whole project, or of the named services.
+// A start restarts the clock of every rollout, including those that stopped by
+// themselves.
 func setProjectGoal(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Change) {
 	was := st.Goal
 	alone := len(c.Scope) > 0 && goal != mariposa.GoalDeleted
@@ -88,7 +90,7 @@ func setProjectGoal(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Ch
 			before := ss.Stopped || was != mariposa.GoalStarted
 			switch {
 			case !c.includes(name):
-				ss.Stopped = before && st.Goal == mariposa.GoalStarted // only those that were named start
+				ss.Stopped = before && st.Goal == mariposa.GoalStarted // only the named services start
 			case goal == mariposa.GoalStarted:
 				ss.Stopped = false
 				retryRollout(ss, before, c.Now)
@@ -99,8 +101,8 @@ func setProjectGoal(st *mariposa.ProjectStatus, goal mariposa.ProjectGoal, c *Ch
 	}
 }
 
-// retryRollout gives a rollout its time anew where it stopped by itself, or could
-// not get on because all was stopped.
+// retryRollout restarts a rollout that stopped by itself, or made no progress
+// because everything was stopped.
 func retryRollout(ss *mariposa.ServiceStatus, idle bool, now time.Time) {
 	if ss.Rollout == nil || !ss.Rollout.HasFailed() && !idle {
 		return
@@ -110,10 +112,10 @@ func retryRollout(ss *mariposa.ServiceStatus, idle bool, now time.Time) {
 	ss.Rollout, ss.Backoff = &r, nil
 }
 
-// Retried are the services whose rollouts have stopped by themselves and are tried
-// again when a version comes into force, with those whose rollouts wait for others
-// and can go on then; in order. What a person has stopped, frozen or holds back is
-// left out: it goes on once they say so.
+// Retried returns the services whose rollouts stopped by themselves and are
+// retried when a version comes into force, and those whose rollouts wait for
+// others and can then go on, sorted. Services that a person has stopped,
+// frozen, paused or held are left out: they go on when the person says so.
 func Retried(goal *mariposa.ProjectStatus) []string {
 	if goal == nil || goal.Goal != mariposa.GoalStarted {
 		return nil
@@ -134,7 +136,7 @@ func Retried(goal *mariposa.ProjectStatus) []string {
 	return slices.Sorted(slices.Values(append(stopped, waiting...)))
 }
 
-// rescale changes a scale. What a person says of it holds after a rollback too.
+// rescale changes a scale. A scale that a person sets survives a rollback.
 func rescale(st *mariposa.ProjectStatus, name string, f func(int) int) {
 	ss := st.Services[name]
 	if ss == nil {
@@ -148,8 +150,8 @@ func rescale(st *mariposa.ProjectStatus, name string, f func(int) int) {
 	}
 }
 
-// applyVersion brings a version into force: new services appear, missing ones are
-// marked to go, and those whose definition differs get a rollout.
+// applyVersion brings a version into force: new services appear, missing ones
+// are marked as removed, and those whose definition differs get a rollout.
 func applyVersion(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
 	if st.Number != 0 && st.Number == st.Completed && st.Number != p.Number {
 		st.Fallback = scalesInForce(st)
@@ -169,13 +171,13 @@ func applyVersion(st *mariposa.ProjectStatus, p mariposa.Patch, c *Change) {
 			continue
 		}
 		ss := newServiceStatus(st, c.IDs[name], def, p, c.Now)
-		ss.Stopped = p.Goal == mariposa.GoalStarted && !c.includes(name) // only those that were named start
+		ss.Stopped = p.Goal == mariposa.GoalStarted && !c.includes(name) // only the named services start
 		st.Services[name] = ss
 	}
 }
 
-// newServiceStatus is the goal of a service that was not there before. It has a rollout
-// only where that may have to be rolled back.
+// newServiceStatus returns the goal of a new service. It has a rollout only
+// where that may have to be rolled back.
 func newServiceStatus(st *mariposa.ProjectStatus, id string, def *mariposa.Service, p mariposa.Patch, now time.Time) *mariposa.ServiceStatus {
 	ss := &mariposa.ServiceStatus{ID: id, Scale: scaleOf(def, 1), Number: p.Number, Paused: st.Paused, Status: mariposa.StatusConverging}
 	if st.Frozen {
@@ -207,11 +209,11 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 	case ss.Rollout != nil: // the same definition under a new number: the rollout goes on, or is tried again
 		retryRollout(&n, false, now)
 		r := *n.Rollout
-		r.Number, r.IsRollback, r.Progress, r.Failures = p.Number, r.IsRollback || p.Rollback, now, 0 // it is judged by what becomes of this version
+		r.Number, r.IsRollback, r.Progress, r.Failures = p.Number, r.IsRollback || p.Rollback, now, 0 // it is judged by how this version does
 		if p.Rolling.N > 0 {
 			r.Batch = p.Rolling
 		}
-		if r.Filter == nil && (was.Update.Canary != def.Update.Canary || p.Canary.N > 0) { // another canary, or none, was asked for
+		if r.Filter == nil && (was.Update.Canary != def.Update.Canary || p.Canary.N > 0) { // the canary changed
 			r.Limit = limitOf(ss, def, n.Scale, p)
 			r.Held = r.Held && r.Limit > 0
 		}
@@ -220,9 +222,9 @@ func redefine(ss *mariposa.ServiceStatus, was, def *mariposa.Service, p mariposa
 	return &n
 }
 
-// limitOf is how many instances a rollout brings to the target before it holds;
-// 0: it goes on to the end. What takes something back does not hold, nor what had no
-// instance before: there is nothing to compare a canary with.
+// limitOf returns how many instances a rollout brings to the target before it
+// holds; 0: it goes on to the end. A rollback does not hold, nor does a service
+// without instances: there is nothing to compare a canary with.
 func limitOf(ss *mariposa.ServiceStatus, def *mariposa.Service, scale int, p mariposa.Patch) int {
 	n := cmp.Or(p.Canary.Of(scale), def.Update.Canary.Of(scale))
 	if n >= scale || p.Rollback || ss.Scale == 0 {
@@ -231,8 +233,8 @@ func limitOf(ss *mariposa.ServiceStatus, def *mariposa.Service, scale int, p mar
 	return n
 }
 
-// reprovision makes the instances of a service anew. A rollout of the whole that
-// is held goes on instead: so many further, or to its end.
+// reprovision replaces all instances of a service. If a rollout of the whole
+// service is held, it goes on instead: by so many instances, or to its end.
 func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 	held := ss.Rollout != nil && ss.Rollout.Held && ss.Rollout.Filter == nil
 	ss.Backoff = nil
@@ -254,8 +256,8 @@ func reprovision(ss *mariposa.ServiceStatus, p mariposa.Patch, now time.Time) {
 	}
 }
 
-// provenVersion is the version to fall back to: the one in force, unless it was still
-// being rolled out itself.
+// provenVersion returns the version to fall back to: the one in force, unless
+// it was still being rolled out itself.
 func provenVersion(ss *mariposa.ServiceStatus) int {
 	if ss.Rollout != nil && ss.Rollout.From != 0 {
 		return ss.Rollout.From

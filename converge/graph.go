@@ -6,23 +6,23 @@ import (
 	"mariposa"
 )
 
-// edge says that instances of a service live by a definition that depends on
-// another one.
+// edge says that instances of a service were made from a definition that
+// depends on another service.
 type edge struct {
 	on string
 	as int // the version of that definition
 }
 
-// links are the edges between services and the references between instances, to
-// be followed from either end.
+// links are the edges between services and the references between instances,
+// indexed from both ends.
 type links struct {
-	dependents map[string]map[*service]int // name -> those whose instances depend on it by the definitions they live by, and by how many edges
-	inUse      map[int]int                 // version -> edges of it that instances live by
-	ring       map[string]int              // name -> which ring of edges it is on; nil: not looked for since they changed
-	referrers  map[string]map[*service]int // instance -> services with instances that refer to it, and how many do
+	dependents map[string]map[*service]int // name -> services whose instances depend on it, and by how many edges
+	inUse      map[int]int                 // version -> edges of it that instances use
+	ring       map[string]int              // name -> the ring of edges it is on; nil: not computed since the edges changed
+	referrers  map[string]map[*service]int // instance -> services with instances that refer to it, and how many of them do
 	targets    map[string][]target         // instance -> what it refers to
 	bound      map[string]map[*service]int // instance -> services that are bound to it
-	moved      bool                        // who holds whom has changed since the last plan
+	moved      bool                        // who blocks whom has changed since the last plan
 }
 
 // target is an instance that another one refers to.
@@ -35,7 +35,7 @@ func newLinks() links {
 	}
 }
 
-// relink brings the edges of a service up to date.
+// relink updates the edges of a service.
 func (v *View) relink(s *service) {
 	edges := v.edgesOf(s)
 	if slices.Equal(s.edges, edges) {
@@ -74,9 +74,9 @@ func (v *View) countEdge(s *service, e edge, n int) {
 	}
 }
 
-// edgesOf finds the edges that a service's instances live by.
+// edgesOf finds the edges that a service's instances use.
 func (v *View) edgesOf(s *service) []edge {
-	if s.def != nil && len(s.numbers) == 1 && s.numbers[s.status.Number] > 0 { // nearly always
+	if s.def != nil && len(s.numbers) == 1 && s.numbers[s.status.Number] > 0 { // the common case
 		return s.edgesBy(nil, s.def, s.status.Number)
 	}
 	numbers := make([]int, 0, 4)
@@ -85,7 +85,7 @@ func (v *View) edgesOf(s *service) []edge {
 	}
 	slices.Sort(numbers)
 	var out []edge
-	var told []int // the definitions that were looked at: several versions may share one
+	var told []int // the definitions that were visited: several versions may share one
 	for _, number := range numbers {
 		d, as := v.definitionOf(s, number)
 		if d == nil || slices.Contains(told, as) {
@@ -108,10 +108,10 @@ func (s *service) edgesBy(out []edge, d *mariposa.Service, as int) []edge {
 	return out
 }
 
-// definitionOf is the definition by which a service's instances of a version live,
-// and its number: the one in force where the difference needs no new incarnation.
-// So an edge that alone was taken away holds nobody any more, and one that alone
-// was added counts from then on.
+// definitionOf returns the definition that applies to a service's instances of
+// a version, and its number: the one in force where the difference needs no new
+// incarnation. So if only an edge is removed, it no longer blocks anybody, and
+// if only an edge is added, it counts from then on.
 func (v *View) definitionOf(s *service, number int) (*mariposa.Service, int) {
 	d := v.Definition(number, s.name)
 	if d != nil && s.def != nil && sameForm(d.Digest, s.def.Digest) {
@@ -120,15 +120,16 @@ func (v *View) definitionOf(s *service, number int) (*mariposa.Service, int) {
 	return d, number
 }
 
-// hasContradictoryEdges reports whether instances live by edges of several versions, so
-// that they may contradict each other. Those of one version never do.
+// hasContradictoryEdges reports whether instances use edges of several
+// versions, so that they may contradict each other. Those of one version never
+// do.
 func (v *View) hasContradictoryEdges() bool { return len(v.inUse) > 1 }
 
-// firstDependent finds a service with instances that depend on the named one, by the
-// definitions those instances were made from. One that only its absent node
-// keeps from going holds nobody back. Where versions contradict each other about
-// who depends on whom, the newer one counts. A service that is stopped alone
-// waits only for dependents that are stopped alone as well.
+// firstDependent finds a service with instances that depend on the named one,
+// by the definitions those instances were made from. An instance that only
+// waits for its absent node to go blocks nobody. Where versions contradict each
+// other about who depends on whom, the newer one counts. A service that is
+// stopped alone waits only for dependents that are stopped alone as well.
 func (v *View) firstDependent(name string, alone bool) (string, int) {
 	var first *service
 	for s := range v.dependents[name] {
@@ -145,19 +146,19 @@ func (v *View) firstDependent(name string, alone bool) (string, int) {
 
 func (s *service) stoppedAlone() bool { return s.status != nil && s.status.Stopped }
 
-// dependsNow reports whether a service depends on another one by an edge that nothing
-// newer contradicts.
+// dependsNow reports whether a service depends on another one by an edge that
+// nothing newer contradicts.
 //
-// The edges that count never form a ring, so no two services wait for each other
-// to go: of a ring, the edge of the oldest version is contradicted by the rest.
-// References between instances always count, and never form a ring either: an
-// instance refers only to instances that are older than itself.
+// The edges that count never form a ring, so no two services wait for each
+// other to go: in a ring, the edge of the oldest version is contradicted by the
+// rest. References between instances always count, and never form a ring
+// either: an instance refers only to instances that are older than itself.
 func (v *View) dependsNow(s *service, on string) bool {
 	return slices.ContainsFunc(s.edges, func(e edge) bool { return e.on == on && !v.reaches(on, s.name, e.as) })
 }
 
-// reaches reports whether from depends on to, by definitions not older than the
-// given version that still have instances, or by references.
+// reaches reports whether one service depends on another, by definitions not
+// older than the given version that still have instances, or by references.
 func (v *View) reaches(from, to string, oldest int) bool {
 	if !v.hasContradictoryEdges() || !v.sameRing(from, to) {
 		return false
@@ -178,7 +179,7 @@ func (v *View) reaches(from, to string, oldest int) bool {
 	return walk(from)
 }
 
-// countReferences adds what an instance refers to, or takes it away.
+// countReferences adds or removes what an instance refers to.
 func (v *View) countReferences(s *service, i *Instance, c class, by int) {
 	if i.Spec.Bindings == nil {
 		return
@@ -214,8 +215,8 @@ func (v *View) countReferrer(s *service, t target, by int) {
 	v.markReferred(t.service)
 }
 
-// countBindings adds what a service is bound to, or takes it away: what it makes
-// next refers to that.
+// countBindings adds or removes what a service is bound to, which its next
+// instances refer to.
 func (v *View) countBindings(s *service, b *mariposa.Bindings, by int) {
 	if b == nil {
 		return
@@ -239,18 +240,19 @@ func countBy(all map[string]map[*service]int, instance string, s *service, by in
 	}
 }
 
-// markReferred marks a service that looked at who refers to its instances.
+// markReferred marks a service if its last turn read who refers to its
+// instances.
 func (v *View) markReferred(name string) {
 	if d := v.services[name]; d != nil && d.read.dependents {
 		v.mark(d)
 	}
 }
 
-// findTargets lists the instances that one instance was made to refer to. What it
-// reads live, or of all instances alike, follows without a new incarnation. So
-// does what has the same value at another instance: where it was made with the
-// very values that the service is bound to now, it refers to what the service is
-// bound to.
+// findTargets lists the instances that one instance was made to refer to.
+// Values that it reads live, and values about all instances, are updated
+// without a new incarnation. So are values that are the same at another
+// instance: if it was made with the very values that the service is bound to
+// now, it refers to what the service is bound to.
 func (v *View) findTargets(s *service, i *Instance) []target {
 	def, from := v.Definition(i.Spec.Number, s.name), i.Spec.Bindings
 	if s.status != nil && s.def != nil && !s.unresolved && !differs(s, i) && i.Spec.Bound == s.bound {
@@ -268,8 +270,8 @@ func (v *View) findTargets(s *service, i *Instance) []target {
 	return out
 }
 
-// isAstray reports whether an instance refers to something else than its service
-// is bound to by now.
+// isAstray reports whether an instance refers to something other than what its
+// service is now bound to.
 func (v *View) isAstray(s *service, i *Instance, to []target) bool {
 	if s.status == nil || s.def == nil || s.unresolved {
 		return false
@@ -283,8 +285,8 @@ func (v *View) isAstray(s *service, i *Instance, to []target) bool {
 	})
 }
 
-// sameRing reports whether two services depend on each other by edges of
-// whatever version: only those can contradict each other.
+// sameRing reports whether two services depend on each other by edges of any
+// version: only those can contradict each other.
 func (v *View) sameRing(a, b string) bool {
 	if v.ring == nil {
 		v.findRings()
@@ -293,7 +295,8 @@ func (v *View) sameRing(a, b string) bool {
 	return x != 0 && x == y
 }
 
-// findRings numbers the strongly connected parts of the graph (Tarjan's way).
+// findRings numbers the strongly connected components of the graph (Tarjan's
+// algorithm).
 func (v *View) findRings() {
 	v.ring = make(map[string]int, len(v.services))
 	index, low := map[string]int{}, map[string]int{}

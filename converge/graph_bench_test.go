@@ -41,8 +41,8 @@ func meshSpec(i int) *mariposa.InstanceSpec {
 	}
 }
 
-// meshView is a fresh view of the graph, with or without its instances, and the
-// goal it was told.
+// meshView returns a fresh view of the graph, with or without its instances,
+// and the goal that was set.
 func meshView(d Definitions, running bool) (*View, *mariposa.ProjectStatus) {
 	v := NewView()
 	st := &mariposa.ProjectStatus{Goal: mariposa.GoalStarted, Number: 1, Services: map[string]*mariposa.ServiceStatus{}}
@@ -143,7 +143,8 @@ func BenchmarkPlanWhileCreating10kServices(b *testing.B) {
 	}
 }
 
-// BenchmarkTellGoalOf10kServices tells a goal that came anew from the store.
+// BenchmarkTellGoalOf10kServices sets a goal that was read from the store
+// again.
 func BenchmarkTellGoalOf10kServices(b *testing.B) {
 	v, st := meshView(mesh(wide), true)
 	v.Plan(dawn, Budget{Starting: 100})

@@ -56,7 +56,7 @@ func (f *randomProject) likeAFreshOne(b Budget) whole {
 	return out
 }
 
-// fresh is a view that is told everything at once.
+// fresh returns a view that was given everything at once.
 func (f *randomProject) fresh() *View {
 	v := NewView()
 	for n, d := range f.versions {
@@ -94,8 +94,8 @@ func (f *randomProject) drawGraph() []*mariposa.Service {
 	return defs
 }
 
-// TestEdgesAreIndexedAsTheyAre holds the edges that the view keeps to those that
-// its instances and definitions tell.
+// TestEdgesAreIndexedAsTheyAre compares the edges that the view keeps with
+// those of its instances and definitions.
 func TestEdgesAreIndexedAsTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d"}}
@@ -116,16 +116,17 @@ func (f *randomProject) turnAnyhow() {
 	f.carryOut(p, len(p.Steps))
 }
 
-// again is a fresh view that has planned.
+// again returns a fresh view that has planned.
 func (f *randomProject) again() *View {
 	v := f.fresh()
 	v.Plan(f.now, Budget{Starting: f.budget})
 	return v
 }
 
-// TestRandomGraphsComeToRest lets people change a random graph at random moments
-// while nodes come and go, then gives it peace: there is one incarnation in each
-// slot, nothing unneeded is left, and nothing went before its dependents let go.
+// TestRandomGraphsComeToRest lets people change a random graph at random
+// moments while nodes come and go, then lets it settle: there is one
+// incarnation in each slot, nothing unneeded is left, and nothing was removed
+// before its dependents.
 func TestRandomGraphsComeToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &randomProject{t: t, graph: []string{"a", "b", "c", "d", "e"}}

@@ -8,10 +8,11 @@ import (
 	"mariposa"
 )
 
-// An instance that others refer to does not go before they do, or before they
-// were made anew to refer to another one. The service that wants it gone decides
-// (yield, askBack), stores that in ServiceStatus.Yields, and the services that
-// refer to it follow (follow, in bind.go). Nobody else takes part:
+// An instance that others refer to is not removed before they are, or before
+// they are replaced by instances that refer to another one. The service that
+// wants it gone decides (yield, askFollowers) and stores that in
+// ServiceStatus.Yields; the services that refer to it follow (bindReferences,
+// in bind.go). Nobody else takes part:
 //
 //	the instance that a service is bound to      keeps it   makes more with it   is bound anew
 //	attached: it runs, or its node is ridden out yes        yes                  never
@@ -20,11 +21,11 @@ import (
 //	                                                                             instance has proved itself; at once where
 //	                                                                             nothing of the referring service is live
 //
-// These states are told apart by attachmentOf. What waits, waits for an older
+// attachmentOf distinguishes these states. Whatever waits, waits for an older
 // instance or for a service that its definition depends on, so no two services
 // ever wait for each other.
 
-// attachment says how a binding stands.
+// attachment is the state of a binding.
 type attachment uint8
 
 const (
@@ -33,8 +34,8 @@ const (
 	yielding
 )
 
-// attachmentOf says how a binding to an instance of another service stands. It
-// notes when that becomes another because the absence of a node is over.
+// attachmentOf returns the state of a binding to an instance of another
+// service. It asks for a plan at the time when an absent node is given up.
 func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
 	i := t.view.instances[b.Instance]
 	if d == nil || i == nil || i.Spec.ServiceName != d.name {
@@ -48,7 +49,7 @@ func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
 		}
 		if d.slotHolders(i.Spec.Slot) > 0 && d.isGivenUp(i) {
 			t.wakeAtNextGivenUp(d, i.Spec.Slot)
-			return detached // its slot was refilled elsewhere
+			return detached // its slot was filled elsewhere
 		}
 	case !c.runs() && !c.starts() && c != lost:
 		return detached
@@ -59,9 +60,9 @@ func (t *turn) attachmentOf(d *facts, b mariposa.Binding) attachment {
 	return attached
 }
 
-// findCandidate is the instance of another service to be bound to next: the one in the
-// lowest slot of those that run, of a rollout the one that has proved itself; where
-// only outdated ones run, the newest. Nil: there is none.
+// findCandidate finds the instance of another service to bind to next: the
+// running one in the lowest slot, during a rollout one that has proved itself;
+// the newest where only outdated ones run. Nil: there is none.
 func (v *View) findCandidate(d *facts) *Instance {
 	best, rank := (*Instance)(nil), 0
 	for _, c := range upClasses {
@@ -69,7 +70,7 @@ func (v *View) findCandidate(d *facts) *Instance {
 			if d.isYielding(i.ID) {
 				return true
 			}
-			r := 1 // current, or no rollout tells them apart
+			r := 1 // current, or there is no rollout
 			switch {
 			case d.isRolling && c == outdatedRunning:
 				r = 3
@@ -93,11 +94,12 @@ func isBefore(rank int, a, b *Instance) bool {
 	return cmp.Or(cmp.Compare(a.Spec.Slot, b.Spec.Slot), cmp.Compare(a.ID, b.ID)) < 0
 }
 
-// isProven reports whether an instance has been up for long enough to be followed:
-// for min_healthy, and where its service keeps failing for as long as the next try
-// would be put off, so that nobody follows it from one try to the next.
+// isProven reports whether an instance has been up for long enough to be
+// followed: for min_healthy, and where its service keeps failing, for as long
+// as the next try would be delayed, so that nobody follows it from one try to
+// the next.
 func (t *turn) isProven(d *facts, i *Instance, lost string) bool {
-	if d.isRolling { // a rollout waits for that itself
+	if d.isRolling { // a rollout waits for this itself
 		return true
 	}
 	proof := d.def.Update.MinHealthy
@@ -115,8 +117,8 @@ func (t *turn) isProven(d *facts, i *Instance, lost string) bool {
 	return false
 }
 
-// wakeAtNextGivenUp asks for a plan when more of those that hold a slot of another
-// service are given up.
+// wakeAtNextGivenUp asks for a plan when another holder of a slot of another
+// service is given up.
 func (t *turn) wakeAtNextGivenUp(d *facts, slot int) {
 	d.each(lost, func(i *Instance) bool {
 		if until, never := t.view.rescheduleTime(d.def, i); i.Spec.Slot == slot && !never && until.After(t.now) {
@@ -126,10 +128,10 @@ func (t *turn) wakeAtNextGivenUp(d *facts, slot int) {
 	})
 }
 
-// mayGo reports whether an instance may be removed now. One that others refer to
-// yields instead: it stays until they have followed another, and says so. One that
-// others are merely bound to yields for one plan, so that they make nothing more
-// with it. Where no instance is wanted there is nothing to follow.
+// mayGo reports whether an instance may be removed now. One that others refer
+// to yields instead: it stays until they follow another, and its status says
+// so. One that others are only bound to yields for one plan, so that they make
+// nothing more with it. Where no instance is wanted there is nothing to follow.
 func (t *turn) mayGo(i *Instance) bool {
 	if t.goal == 0 || t.s.members[i.ID] == failed {
 		return true
@@ -145,7 +147,7 @@ func (t *turn) mayGo(i *Instance) bool {
 	return false
 }
 
-// yield notes that an instance is to go once nobody refers to it.
+// yield notes that an instance goes once nobody refers to it.
 func (t *turn) yield(i *Instance, by string) {
 	if slices.Contains(t.yielding, i.ID) {
 		return
@@ -154,8 +156,8 @@ func (t *turn) yield(i *Instance, by string) {
 	t.wait(time.Time{}, func() *mariposa.Reason { return t.whyStays(i, by) })
 }
 
-// whyStays says which service keeps an instance from going, and why it does not
-// follow another.
+// whyStays says which service blocks the removal of an instance, and why that
+// service does not follow another.
 func (t *turn) whyStays(i *Instance, by string) *mariposa.Reason {
 	r := &mariposa.Reason{Code: mariposa.ReasonReferrers, Subject: i.Spec.Name, Other: by}
 	f := t.otherFacts(by)
@@ -171,9 +173,9 @@ func (t *turn) whyStays(i *Instance, by string) *mariposa.Reason {
 	return r.Because(&mariposa.Reason{Code: mariposa.ReasonIsFollowing})
 }
 
-// askFollowers asks for the outdated instances that others refer to, once the rollout
-// can do nothing more without them: all that is new has proved itself, or there
-// is no room for more.
+// askFollowers makes the outdated instances that others refer to yield once the
+// rollout can do nothing more without them: everything new has proved itself,
+// or there is no room for more.
 func (t *turn) askFollowers() {
 	if t.s.def.Update.StopFirst || t.starting+t.outdatedStarting+len(t.taken) > 0 {
 		return
@@ -195,7 +197,7 @@ func (t *turn) askFollowers() {
 	case free || len(referred) == 0:
 		return
 	case t.settled >= t.goal || crowded && t.settled > 0:
-	case crowded && t.current == 0: // they follow the newest of the outdated ones
+	case crowded && t.current == 0: // they follow the newest outdated one
 		referred = referred[:len(referred)-1]
 	default:
 		return
@@ -207,10 +209,10 @@ func (t *turn) askFollowers() {
 	}
 }
 
-// storeYields stores which instances are to be followed away from.
+// storeYields stores which instances yield.
 func (t *turn) storeYields() {
 	some := len(t.yielding) > 0
-	for id := range t.removing { // nobody is to follow, or to use, one that goes as well
+	for id := range t.removing { // nobody may follow or use one that is removed as well
 		if c := t.s.members[id]; t.s.isYielding(id) || some && (c.refers() || c == lost) {
 			t.yielding = append(t.yielding, id)
 		}
@@ -221,8 +223,8 @@ func (t *turn) storeYields() {
 	}
 }
 
-// findStuckReferrer says which service that refers to a yielding instance has given up
-// following; nil: none.
+// findStuckReferrer says which service that refers to a yielding instance has
+// failed to follow; nil: none.
 func (t *turn) findStuckReferrer() *mariposa.Reason {
 	var first *facts
 	for _, id := range t.st.Yields {

@@ -28,7 +28,7 @@ func reasonOf(ss *mariposa.ServiceStatus) string { return reason.Sentence(ss.Rea
 // stepReason is why a step is taken, as text.
 func stepReason(s Step) string { return reason.Sentence(s.Reason) }
 
-// undoReason is why a plan wants a version taken back, as text.
+// undoReason is why a plan asks for a rollback, as text.
 func undoReason(p Plan) string { return reason.Sentence(p.RollbackReason) }
 
 // serviceNames lists the services that a view knows, in order.
@@ -159,7 +159,7 @@ func another(before, target *mariposa.Service) bool {
 	return before != nil && len(before.Needs) == 0 && (!sameForm(before.Digest, target.Digest) || before.Live != target.Live)
 }
 
-// edgesOf tells the edges that a view keeps, from both ends.
+// edgesOf lists the edges that a view keeps, from both ends.
 func edgesOf(v *View) map[string][]string {
 	out := map[string][]string{}
 	for id, by := range v.referrers {

@@ -8,8 +8,8 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// This file keeps the instances of a service sorted into classes, and what is
-// counted of them.
+// This file keeps the instances of a service sorted into classes, and the
+// counts of them.
 
 func (v *View) reclassify(s *service) {
 	all := slices.Sorted(maps.Keys(s.members))
@@ -17,7 +17,7 @@ func (v *View) reclassify(s *service) {
 		v.remove(v.instances[id])
 	}
 	s.bound, s.unresolved = bindingDigest(s)
-	s.fresh, s.astray = [classes]int{}, 0 // what counts as either may have changed with the goal
+	s.fresh, s.astray = [classes]int{}, 0 // both may have changed with the goal
 	for _, id := range all {
 		v.add(s, v.instances[id])
 	}
@@ -50,8 +50,7 @@ func (v *View) remove(i *Instance) {
 	v.countMember(s, i, c, -1)
 }
 
-// countMember adds an instance to what is counted of its service, or takes it
-// away.
+// countMember adds an instance to the counts of its service, or removes it.
 func (v *View) countMember(s *service, i *Instance, c class, by int) {
 	if s.isFresh(i) {
 		s.fresh[c] += by
@@ -74,13 +73,13 @@ func (v *View) countMember(s *service, i *Instance, c class, by int) {
 	v.countReferences(s, i, c, by)
 }
 
-// isFresh reports whether an instance was made since the rollout under way wants
-// new ones.
+// isFresh reports whether an instance was made since the rollout under way
+// asked for new ones.
 func (s *service) isFresh(i *Instance) bool {
 	return s.status != nil && !i.Spec.Created.Before(outdatedBefore(s.status))
 }
 
-// count is how many instances there are of a class.
+// count returns how many instances a class has.
 func (s *service) count(c class) int {
 	if s.byClass[c] == nil {
 		return 0
@@ -88,7 +87,7 @@ func (s *service) count(c class) int {
 	return s.byClass[c].Len()
 }
 
-// each walks a class in the order of victims until f says stop.
+// each walks a class in the order of victims until f returns false.
 func (s *service) each(c class, f func(*Instance) bool) {
 	if s.byClass[c] != nil {
 		s.byClass[c].Scan(f)

@@ -6,14 +6,14 @@ import (
 	"mariposa"
 )
 
-// Running is what runs of a service: how many, and the newest version that is
+// Running is what runs of a service: how many instances, and the newest version
 // among them.
 type Running struct {
 	Scale  int
 	Number int
 }
 
-// Running says what runs where it can be reached.
+// Running returns what runs on reachable nodes.
 func (v *View) Running() map[string]Running {
 	out := map[string]Running{}
 	for name, s := range v.services {
@@ -22,7 +22,7 @@ func (v *View) Running() map[string]Running {
 			r.Scale += s.count(c)
 			s.each(c, func(i *Instance) bool {
 				number := i.number
-				if c.upToDate() && s.status != nil { // unchanged since, whatever it was made from
+				if c.upToDate() && s.status != nil { // unchanged since, whatever version it was made from
 					number = max(number, s.status.Number)
 				}
 				r.Number = max(r.Number, number)
@@ -34,8 +34,8 @@ func (v *View) Running() map[string]Running {
 	return out
 }
 
-// setMode freezes, thaws, pauses or resumes a scope. Time in which nothing was
-// done does not count against a rollout.
+// setMode freezes, thaws, pauses or resumes a scope. Time in which nothing
+// could be done does not count against a rollout.
 func setMode(st *mariposa.ProjectStatus, mode mariposa.Mode, c *Change) {
 	if len(c.Scope) == 0 {
 		switch mode {
@@ -73,8 +73,8 @@ func resetProgress(r *mariposa.Rollout, now time.Time) *mariposa.Rollout {
 	return &n
 }
 
-// skipBackoffs ends the wait of back-offs, once: what fails again waits longer still.
-// Rollouts that stopped by themselves are tried again.
+// skipBackoffs ends all back-offs once: what fails again waits even longer.
+// Rollouts that stopped by themselves are retried.
 func skipBackoffs(st *mariposa.ProjectStatus, c *Change) {
 	for name := range st.Services {
 		editService(st, name, func(ss *mariposa.ServiceStatus) {
@@ -91,8 +91,8 @@ func skipBackoffs(st *mariposa.ProjectStatus, c *Change) {
 	}
 }
 
-// acceptRunning makes what runs the goal: as many as there are, of the newest version
-// among them. What was to go and still runs stays.
+// acceptRunning makes what runs the goal: the same number of instances, of the
+// newest version among them. Removed services that still run stay.
 func acceptRunning(st *mariposa.ProjectStatus, c *Change) {
 	total := 0
 	for name, ss := range st.Services {
@@ -117,7 +117,7 @@ func acceptRunning(st *mariposa.ProjectStatus, c *Change) {
 	}
 }
 
-// scalesInForce are the scales in force.
+// scalesInForce returns the scales in force.
 func scalesInForce(st *mariposa.ProjectStatus) map[string]int {
 	out := make(map[string]int, len(st.Services))
 	for name, ss := range st.Services {
@@ -128,9 +128,9 @@ func scalesInForce(st *mariposa.ProjectStatus) map[string]int {
 	return out
 }
 
-// RollBack returns the goal after a version is rolled back: the one that was last
-// fully in force, with the scales it had then. Of a project that never was, all
-// is stopped. It reports false where there is nothing to go back to.
+// RollBack returns the goal after a version is rolled back: the version that
+// was last fully in force, with the scales it had then. A project that never
+// had one is stopped. It reports false if there is nothing to go back to.
 func RollBack(old *mariposa.ProjectStatus, c Change) (*mariposa.ProjectStatus, bool) {
 	if old.Completed == old.Number {
 		return old, false
@@ -140,7 +140,7 @@ func RollBack(old *mariposa.ProjectStatus, c Change) (*mariposa.ProjectStatus, b
 		st := Apply(old, mariposa.Patch{Goal: mariposa.GoalStopped}, c)
 		for name := range st.Services {
 			editService(st, name, func(ss *mariposa.ServiceStatus) {
-				if ss.Backoff = nil; ss.Rollout != nil { // who starts it again before all is gone brings what is left up to date
+				if ss.Backoff = nil; ss.Rollout != nil { // a start before everything is gone brings the rest up to date
 					ss.Rollout = &mariposa.Rollout{Number: ss.Number, From: ss.Rollout.From, Progress: c.Now}
 				}
 			})

@@ -104,7 +104,7 @@ func TestTwoInOneSlotDoNotKeepAnotherFromBeingFilled(t *testing.T) {
 	w := running(t, def("db", "one", 2, minHealthy(time.Minute)))
 	w.submit(def("db", "two", 2, minHealthy(time.Minute)))
 	w.step()
-	w.move("db.1-3") // beside db.1-1, and not proved yet
+	w.move("db.1-3") // next to db.1-1, and not proved yet
 	canary := func(d *mariposa.Service) { d.Update.Canary = mariposa.Amount{N: 1} }
 	w.submit(def("db", "three", 3, stopFirst, canary))
 	w.settle()

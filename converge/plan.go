@@ -13,16 +13,16 @@ type Plan struct {
 	Steps          []Step
 	Services       map[string]*mariposa.ServiceStatus // the goal and status of every service that this plan changes
 	Ended          []string                           // services that are no more, in order
-	Todo           int                                // how much is not yet as it should be; View.Todo tells it by service
+	Todo           int                                // how far reality is from the goal, in instances; View.Todo returns it by service
 	Wake           time.Time                          // when to plan again though nothing changes; zero: never
 	Empty          bool                               // no instance is left and none is wanted
-	PlanAgain      bool                               // what it says of services changes what is to be done: plan again once that is stored
-	Rollback       string                             // a service whose rollout has just failed and whose version is to be rolled back
+	PlanAgain      bool                               // the new status of services changes what to do: plan again once it is stored
+	Rollback       string                             // a service whose rollout has just failed and whose version must be rolled back
 	RollbackReason *mariposa.Reason
 }
 
-// ApplyTo lays what a plan says of services over what was stored of them. What is
-// given is not changed, and given back where there is nothing to say.
+// ApplyTo returns the stored services with the changes of a plan. The map it is
+// given is not changed, and is returned if there are none.
 func (p *Plan) ApplyTo(services map[string]*mariposa.ServiceStatus) map[string]*mariposa.ServiceStatus {
 	if len(p.Services)+len(p.Ended) == 0 {
 		return services
@@ -44,9 +44,9 @@ type Step struct {
 	Number   int    // create, update: the version to make it from
 	Instance string // all but create
 	Reason   *mariposa.Reason
-	Repair   bool // it answers a failure, so it goes before bulk work
-	// Bindings are what a new instance's references resolve to, Bound a digest of
-	// those that go into it.
+	Repair   bool // it repairs a failure, so it goes before bulk work
+	// Bindings are what a new instance's references resolve to, Bound a digest
+	// of those that go into it.
 	Bindings *mariposa.Bindings
 	Bound    string
 }
@@ -58,30 +58,30 @@ const (
 	Create   Action = "create"  // a new instance in a slot
 	Update   Action = "update"  // change an instance in place
 	Remove   Action = "remove"  // an instance's goal becomes gone
-	Preserve Action = "keep"    // an instance's goal becomes stopped: what is left of it stays for a while
+	Preserve Action = "keep"    // an instance's goal becomes stopped: its remains stay for a while
 	Collect  Action = "collect" // forget an instance of which nothing is left
 )
 
-// Budget bounds a plan: how many instances may be on their way up at once, but
-// for those that are slow about it.
+// Budget bounds a plan: how many instances may be on their way up at once, not
+// counting slow ones.
 type Budget struct {
 	Starting int
-	Steps    int // that are no repairs; 0: any number
+	Steps    int // other than repairs; 0: any number
 }
 
 const (
-	// backoffForgetAfter is how long a service must be without failures before its
-	// back-off starts from nothing.
+	// backoffForgetAfter is how long a service must be without failures before
+	// its back-off is reset.
 	backoffForgetAfter = 10 * time.Minute
-	// maxRolloutFailures is how many failures at the new version, without getting on,
-	// stop a rollout.
+	// maxRolloutFailures is how many failures at the new version, without
+	// progress, stop a rollout.
 	maxRolloutFailures = 3
 )
 
-// Plan says what to do about the difference between goal and reality. While a
-// goal or definitions are missing it does nothing: absence of knowledge is no
-// reason to touch what lives. What it looked at is remembered, so that the next
-// plan need not look again where nothing has changed.
+// Plan returns what to do about the difference between goal and reality. While
+// a goal or definitions are missing it does nothing: missing knowledge is no
+// reason to touch running instances. It remembers what it visited, so that the
+// next plan can skip what has not changed.
 func (v *View) Plan(now time.Time, b Budget) Plan {
 	v.agenda.serial++
 	p := &planner{view: v, now: now, plans: v.agenda.serial, room: max(0, b.Starting-v.Starting(now)), limit: b.Steps}
@@ -128,23 +128,23 @@ func (v *View) isEmpty() bool {
 type planner struct {
 	view             *View
 	now              time.Time
-	plans            uint64            // which plan this is
-	room             int               // how many more may be on their way up
-	heldDependencies map[string]string // what heldDependencyOf has found
-	// limit is how many steps that are no repairs one plan may have (0: any
-	// number), bulk how many it has. Beyond it the rest waits for the next plan.
+	plans            uint64            // the number of this plan
+	room             int               // how many more may start
+	heldDependencies map[string]string // results of heldDependencyOf
+	// limit is how many steps other than repairs a plan may have (0: any
+	// number), bulk how many it has. The rest waits for the next plan.
 	limit, bulk int
 	plan        Plan
 
-	// One turn follows the other, so they share their memory.
+	// Turns run one after the other, so they share memory.
 	turn   turn
 	status mariposa.ServiceStatus
 }
 
-// isSpent reports whether bulk work has had its share of this plan.
+// isSpent reports whether bulk work has used up its share of this plan.
 func (p *planner) isSpent() bool { return p.limit > 0 && p.bulk >= p.limit }
 
-// keepAllAsTheyAre says of every service that it is as it was, and not yet as it should be.
+// keepAllAsTheyAre counts every service as unfinished without changing it.
 func (v *View) keepAllAsTheyAre() {
 	v.agenda.all = true
 	for _, s := range v.services {
@@ -152,48 +152,48 @@ func (v *View) keepAllAsTheyAre() {
 	}
 }
 
-// turn is one service's part of a run: its facts, and what the rules have made of
-// them so far.
+// turn is one service's part of a plan: its facts, and what the rules have
+// found and decided so far.
 type turn struct {
 	*planner
 	*facts
 	s      *service
 	serial uint64
 	read   reads
-	st     *mariposa.ServiceStatus // a copy, changed as the plan goes
+	st     *mariposa.ServiceStatus // a copy, changed by the rules
 
 	// What the rules found.
 	needs           *mariposa.Reason // why nothing of the definition in force can be made
 	unbound         *mariposa.Reason // what its references wait for
-	unboundBefore   *mariposa.Reason // what references of former versions wait for
-	astrayWhy       *mariposa.Reason // what it refers to that is gone
-	following       bool             // it will follow that, once its successor has proved itself
+	unboundBefore   *mariposa.Reason // what the references of former versions wait for
+	astrayWhy       *mariposa.Reason // the gone instance that it refers to
+	following       bool             // it will follow its successor once that has proved itself
 	rolling         bool             // outdated instances are being replaced
-	pending         bool             // they will be, once something outside the plan is done
+	pending         bool             // they will be, after something outside the plan is done
 	updatesLeft     int              // how many more may be made at the target before the rollout holds
-	heldDependency  string           // a dependency whose rollout is held, so that this one is as well
+	heldDependency  string           // a dependency whose rollout is held, which holds this one too
 	backingOff      bool             // something is not made now because others failed
-	blockedByPerson bool             // something is not made now because a person keeps what it depends on from serving
+	blockedByPerson bool             // something is not made now because a person keeps a dependency from serving
 
 	// What they decided.
 	steps     int             // how many steps there are so far
 	taken     map[int]bool    // slots given out
-	dropped   int             // outdated ones that are removed before they have come up
+	dropped   int             // outdated ones that are removed before they are up
 	removing  map[string]bool // victims
-	yielding  []string        // those that would be, if nobody referred to them
-	preserved []*Instance     // ended ones that are kept; nil: not yet looked for
+	yielding  []string        // instances that would be victims if nobody referred to them
+	preserved []*Instance     // ended ones that are kept; nil: not computed yet
 	stopping  int             // running ones that are stopped and kept
-	bound     map[int]Step    // how instances of each version begin
+	bound     map[int]Step    // the first step for instances of each version
 	waits     *mariposa.Reason
-	more      int // how many reasons there are beside it
+	more      int // how many other reasons there are
 
-	// What comes of it.
-	left         int       // how much is not yet as it should be
-	leftUnpaused int       // how much of that is not a rollout that is paused
+	// The result.
+	left         int       // how far the service is from its goal, in instances
+	leftUnpaused int       // left without paused rollouts
 	wake         time.Time // when to look again though nothing changes; zero: never
 	isGone       bool      // nothing of the service is left
-	changed      bool      // something is said of it that is not stored yet
-	rollingBack  bool      // its version is to be rolled back
+	changed      bool      // its status differs from the stored one
+	rollingBack  bool      // its version must be rolled back
 }
 
 func (p *planner) service(s *service) {
@@ -204,7 +204,7 @@ func (p *planner) service(s *service) {
 	}
 	t := &p.turn
 	*t = turn{planner: p, facts: p.factsOf(s), s: s, serial: p.view.agenda.serial, st: &p.status}
-	if n := len(t.young); n > 0 && t.isRolling { // then others may see it differently too
+	if n := len(t.young); n > 0 && t.isRolling { // others may see it differently then
 		t.wakeAt(since(t.young[n-1]).Add(s.def.Update.MinHealthy))
 	}
 	t.run()
@@ -241,7 +241,7 @@ func (t *turn) run() {
 	case t.ending:
 		t.endService()
 	case t.bindReferences():
-		return // running instances became outdated: they are sorted anew first
+		return // running instances became outdated: they are classified again first
 	default:
 		t.needs = missingMetadata(t.s.def)
 		t.explainLost()
@@ -280,8 +280,8 @@ func (t *turn) remove(i *Instance, reason *mariposa.Reason, repair bool) {
 	t.step(Step{Action: action, Instance: i.ID, Reason: reason, Repair: repair})
 }
 
-// wait notes why something is not done now, and when to look again. Only the
-// first reason is told, with a count of the others: there may be very many.
+// wait notes why something is not done now, and when to check again. Only the
+// first reason is kept, with a count of the others: there may be very many.
 func (t *turn) wait(until time.Time, why func() *mariposa.Reason) {
 	if t.waits == nil {
 		t.waits = why()
@@ -293,7 +293,7 @@ func (t *turn) wait(until time.Time, why func() *mariposa.Reason) {
 
 func (t *turn) wakeAt(at time.Time) { t.wake = earlierOf(t.wake, at) }
 
-// collect forgets what has left nothing behind.
+// collect forgets instances of which nothing is left.
 func (t *turn) collect() {
 	t.s.each(gone, func(i *Instance) bool {
 		t.step(Step{Action: Collect, Instance: i.ID, Reason: nothingLeft})
@@ -303,7 +303,7 @@ func (t *turn) collect() {
 
 var nothingLeft = &mariposa.Reason{Code: mariposa.ReasonNothingLeft}
 
-// explainLost says of instances on absent nodes when they are rescheduled.
+// explainLost says when instances on absent nodes are rescheduled.
 func (t *turn) explainLost() {
 	t.s.each(lost, func(i *Instance) bool {
 		until, never := t.view.rescheduleTime(t.s.def, i)
@@ -321,7 +321,7 @@ func (t *turn) explainLost() {
 	})
 }
 
-// unreachableReason is a reason that speaks of an instance on an absent node.
+// unreachableReason returns a reason about an instance on an absent node.
 func (t *turn) unreachableReason(code mariposa.ReasonCode, i *Instance) *mariposa.Reason {
 	node := t.view.nodes[i.Spec.Node]
 	return &mariposa.Reason{Code: code, Subject: i.Spec.Name, Node: node.Name, Since: node.Since}
@@ -330,9 +330,9 @@ func (t *turn) unreachableReason(code mariposa.ReasonCode, i *Instance) *maripos
 // hasRolloutFailed reports whether the rollout stopped by itself.
 func (t *turn) hasRolloutFailed() bool { return t.st.Rollout.HasFailed() }
 
-// isOnHold reports whether nothing more is brought to the definition in force for
-// now: its rollout stopped, holds or is paused, or has made as many as it may
-// before it holds.
+// isOnHold reports whether no more instances are brought to the definition in
+// force for now: the rollout has stopped, is held or paused, or has made as
+// many as its limit allows.
 func (t *turn) isOnHold() bool {
 	return t.st.Paused || t.st.Rollout != nil && (!t.rolling || t.updatesLeft <= 0)
 }
@@ -341,7 +341,7 @@ func (t *turn) scaleReason() *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonScale, Count: t.goal}
 }
 
-// howItEnded says in the words of its node how an instance ended.
+// howItEnded says how an instance ended, in the words of its node.
 func howItEnded(i *Instance) string {
 	if i.Status != nil && i.Status.Reason != "" {
 		return i.Status.Reason

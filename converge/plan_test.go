@@ -1084,8 +1084,9 @@ func ExamplePlan() {
 	// waits for db: 0 of 1 running
 }
 
-// What fails in the very instant it is made is not made again in that instant, also
-// once it was told to go: failures are told apart by their time.
+// An instance that fails in the very instant it is made is not made again in
+// that instant, even if it is already being removed: failures are distinguished
+// by their time.
 func TestAReplacementThatFailsAtOnceIsNotMadeAgainInThatInstant(t *testing.T) {
 	w := running(t, def("web", "one", 1))
 	w.submit(def("web", "two", 1))

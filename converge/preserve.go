@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// maxPreserved is how many ended instances of a service are kept, the newest
-	// of each slot.
+	// maxPreserved is how many ended instances of a service are kept, at most
+	// one for each slot.
 	maxPreserved = 3
-	// preserveFor is how long they are.
+	// preserveFor is how long they are kept.
 	preserveFor = 24 * time.Hour
 )
 
-// preservePolicy says whose remains the service keeps.
+// preservePolicy returns which ended instances the service keeps.
 func (t *turn) preservePolicy() string {
 	if t.s.def == nil || t.st.Removed || t.view.goal == mariposa.GoalDeleted {
 		return mariposa.PreserveNo
@@ -23,7 +23,7 @@ func (t *turn) preservePolicy() string {
 	return t.s.def.Stop.PreserveStopped
 }
 
-// shouldPreserve reports whether an instance that is to go is kept for a while, for
+// shouldPreserve reports whether an instance that goes is kept for a while for
 // people to look at.
 func (t *turn) shouldPreserve(i *Instance) bool {
 	switch c := t.s.members[i.ID]; {
@@ -36,9 +36,9 @@ func (t *turn) shouldPreserve(i *Instance) bool {
 	return false
 }
 
-// findPreserved are the ended instances that are kept: the newest of each slot, so
-// many in all, for so long. Those that failed are among them before they are
-// cleared away.
+// findPreserved returns the ended instances that are kept: the newest of each
+// slot, up to maxPreserved, for preserveFor. It includes failed ones that are
+// not cleared yet.
 func (t *turn) findPreserved() []*Instance {
 	if t.preserved != nil {
 		return t.preserved
@@ -55,7 +55,8 @@ func (t *turn) findPreserved() []*Instance {
 	return t.preserved
 }
 
-// addPreserved puts an instance among the newest, youngest first, one for each slot.
+// addPreserved adds an instance to the preserved ones, youngest first, one for
+// each slot.
 func (t *turn) addPreserved(i *Instance) {
 	if same := slices.IndexFunc(t.preserved, func(k *Instance) bool { return k.Spec.Slot == i.Spec.Slot }); same >= 0 {
 		if !youngerFirst(i, t.preserved[same]) {
@@ -72,9 +73,9 @@ func (t *turn) addPreserved(i *Instance) {
 	}
 }
 
-// clearPreserved gives back what those take of their nodes that have just ended,
-// and removes those that have been kept for long enough, or are too many. One on
-// an absent node is nobody's trouble.
+// clearPreserved releases the node resources of instances that have just ended,
+// and removes those that were kept for long enough or are too many. One on an
+// absent node is left alone.
 func (t *turn) clearPreserved() {
 	if t.s.count(preserved) == 0 {
 		return
@@ -95,7 +96,7 @@ func (t *turn) clearPreserved() {
 	})
 }
 
-// whyCleared says why what is left of an ended instance is not kept any longer.
+// whyCleared says why an ended instance is no longer kept.
 func (t *turn) whyCleared(i *Instance, keeps string) *mariposa.Reason {
 	switch {
 	case keeps == mariposa.PreserveNo || keeps == "":

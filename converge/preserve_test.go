@@ -34,7 +34,7 @@ func TestWhatFailedIsKeptForADay(t *testing.T) {
 		t.Fatalf("it counts for something:\n%s", show(p))
 	}
 	w.scale("web", 1)
-	w.settle() // what was told to stop is not kept
+	w.settle() // an instance that was asked to stop is not kept
 	wantSteps(t, w.kept("web"), "web.1-1")
 	w.wait(24 * time.Hour)
 	wantSteps(t, w.step(), "remove web.1-1")

@@ -9,13 +9,13 @@ import (
 	"mariposa"
 )
 
-// These tests hold plans that look only at what may have changed to what lies far
-// away in the graph: a change that a service hears of only along whole paths.
+// These tests check plans that visit only what may have changed against changes
+// far away in the graph, which reach a service only along whole paths.
 
-// TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict has s wait for x, by
-// an edge that an older version made and whose end is frozen, so that it stays.
-// Then m, which neither s is told of nor x, comes to depend on x by a newer
-// version: now x is held the other way round, and s may go.
+// TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict has s wait for x,
+// by an edge that an older version made and whose end is frozen, so that it
+// stays. Then m, whose changes neither s nor x reads, comes to depend on x by a
+// newer version: now the wait is reversed, and s may go.
 func TestAServiceThatWaitsIsLookedAtAgainWhenVersionsContradict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, def("m", "one", 1), def("s", "one", 1, dependsOn("m")), def("x", "one", 1, dependsOn("s")))
@@ -58,9 +58,9 @@ func TestAHoldIsKnownToAllAboveItInTheSamePlan(t *testing.T) {
 	}
 }
 
-// TestAHoldEndsForAllAboveWhatNoLongerTakesPart ends the rollout of b, which
-// stands between a, whose rollout holds, and those above. The change is told of b
-// alone; c and d go on in the plan that hears of it.
+// TestAHoldEndsForAllAboveWhatNoLongerTakesPart ends the rollout of b, which is
+// between a, whose rollout is held, and the services above. Only b is changed;
+// c and d go on in the plan that sees it.
 func TestAHoldEndsForAllAboveWhatNoLongerTakesPart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tower("one")...)
@@ -74,7 +74,7 @@ func TestAHoldEndsForAllAboveWhatNoLongerTakesPart(t *testing.T) {
 	}
 }
 
-// tower is four services on top of each other; how tells more of the lowest.
+// tower is four services on top of each other; how changes the lowest.
 func tower(image string, how ...func(*mariposa.Service)) []*mariposa.Service {
 	return []*mariposa.Service{
 		def("a", image, 3, how...), def("b", image, 1, dependsOn("a")), def("c", image, 1, dependsOn("b")), def("d", image, 1, dependsOn("c")),

@@ -10,7 +10,7 @@ import (
 	"mariposa/manifest"
 )
 
-// resolve is the binding to an instance, with what is asked of it.
+// resolve returns the binding to an instance, with the requested fields.
 func (v *View) resolve(d *facts, i *Instance, fields []string) mariposa.Binding {
 	b := mariposa.Binding{Instance: i.ID, Name: i.Spec.Name, Node: i.Spec.Node, Number: i.Spec.Number, Values: map[string]string{}}
 	def := v.Definition(i.Spec.Number, d.name)
@@ -49,8 +49,8 @@ func physicalID(i *Instance) string {
 	return cmp.Or(i.Status.PhysicalID, i.ID)
 }
 
-// addressOf is where an instance is reached: its first address, and the port
-// there.
+// addressOf returns where an instance is reached: its first address, and its
+// port.
 func addressOf(i *Instance, def *mariposa.Service) (host, port string) {
 	if def != nil && len(def.Ports) > 0 {
 		port = strconv.Itoa(cmp.Or(def.Ports[0].Host, def.Ports[0].Target))
@@ -65,8 +65,9 @@ func addressOf(i *Instance, def *mariposa.Service) (host, port string) {
 	return host, port
 }
 
-// joinValues writes what every instance that serves has, in the order of slots. Of a service
-// that rolls those are the new ones; before there is any, those that are not to go.
+// joinValues joins the values of all serving instances, in the order of slots.
+// During a rollout only the new ones count; before there is one, those that do
+// not yield.
 func joinValues(d *facts, of func(*Instance) []string) string {
 	var all []*Instance
 	for _, c := range upClasses {
@@ -90,8 +91,9 @@ func joinValues(d *facts, of func(*Instance) []string) string {
 	return strings.Join(out, ",")
 }
 
-// variableMark stands for a variable of an instance's environment: it differs where the
-// value does. It reports whether the variable holds references of its own.
+// variableMark stands for a variable of an instance's environment: it differs
+// if the value does. It reports whether the variable holds references of its
+// own.
 func variableMark(i *Instance, def *mariposa.Service, field string) (value string, of, ok bool) {
 	if def == nil {
 		return "", false, false

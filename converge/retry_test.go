@@ -85,7 +85,7 @@ func TestAStoppedRolloutIsLeftAloneByWhatIsAboutAnother(t *testing.T) {
 }
 
 // TestARollbackThatFailedIsTriedAgainByARevert has the rollback fail as well as
-// the version that it takes back.
+// the version that it rolls back.
 func TestARollbackThatFailedIsTriedAgainByARevert(t *testing.T) {
 	t.Parallel()
 	undone := func(d *mariposa.Service) { d.Update.OnFailure = mariposa.OnFailureRollback }

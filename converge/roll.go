@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// measureRollout brings the rollout's own record up to date: how many are up at
-// the new version, when it last got on, whether it holds or must stop by itself.
+// measureRollout updates the rollout's record: how many instances are up at the
+// new version, when it last made progress, and whether it is held or must stop.
 func (t *turn) measureRollout() {
 	t.updatesLeft = math.MaxInt
 	if t.st.Rollout == nil {
@@ -21,7 +21,7 @@ func (t *turn) measureRollout() {
 		t.wakeAt(since(t.young[n-1]).Add(t.s.def.Update.MinHealthy))
 	}
 	fresh := t.s.countProvenFresh(t.young)
-	if fresh > r.MostServing { // a new best: the same ones coming back is no progress
+	if fresh > r.MostServing { // a new maximum: the same ones coming back is no progress
 		r.Progress, r.Failures, r.MostServing = t.now, 0, fresh
 	}
 	t.measureLimit(&r)
@@ -34,7 +34,7 @@ func (t *turn) measureRollout() {
 	r.Waiting = waiting
 	t.checkFailure(&r)
 	if !t.hasRolloutLeft() {
-		r.FailureReason = nil // what stood in its way has gone, and repairs did the rest
+		r.FailureReason = nil // the obstacle is gone, and repairs did the rest
 	}
 	r.AwaitsFollowers = false
 	held := r.Held || t.heldDependency != ""
@@ -42,15 +42,15 @@ func (t *turn) measureRollout() {
 	t.pending = r.FailureReason == nil && !t.rolling && !held
 }
 
-// measureLimit says how many more a rollout with a limit may bring to the
-// target, and whether it holds.
+// measureLimit computes how many more instances a rollout with a limit may
+// bring to the target, and whether it is held.
 func (t *turn) measureLimit(r *mariposa.Rollout) {
 	r.Held = t.s.rolloutHeld
 	if r.Limit == 0 {
 		return
 	}
 	t.updatesLeft = r.Limit - t.s.fresh[serving] - t.s.fresh[updating] - t.s.fresh[starting]
-	for _, c := range []class{lost, failed} { // they may come back, or are refilled as they were
+	for _, c := range []class{lost, failed} { // they may come back, or are refilled at the same version
 		t.s.each(c, func(i *Instance) bool {
 			if t.s.isFresh(i) && !t.view.isOutdated(t.s, i) {
 				t.updatesLeft--
@@ -60,8 +60,9 @@ func (t *turn) measureLimit(r *mariposa.Rollout) {
 	}
 }
 
-// reachedLimit reports whether a service's rollout holds: as many as it may bring to
-// the target have proved themselves, and there are others left.
+// reachedLimit reports whether a service's rollout is held: as many instances
+// as it may bring to the target have proved themselves, and there are others
+// left.
 func (s *service) reachedLimit(now time.Time) bool {
 	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.countNotRolled() == 0 {
 		return false
@@ -70,8 +71,8 @@ func (s *service) reachedLimit(now time.Time) bool {
 	return r.Held || r.Limit > 0 && s.countProvenFresh(s.findYoung(now)) >= r.Limit
 }
 
-// nextProvenAt is when the next one proves itself that counts for whether a rollout
-// holds; zero: nothing does.
+// nextProvenAt returns when the next instance proves itself that counts towards
+// the limit; zero: none.
 func (s *service) nextProvenAt(now time.Time) time.Time {
 	if s.status == nil || s.def == nil || s.status.Rollout == nil || s.status.Rollout.Limit == 0 || s.countNotRolled() == 0 {
 		return time.Time{}
@@ -83,8 +84,8 @@ func (s *service) nextProvenAt(now time.Time) time.Time {
 	return since(young[len(young)-1]).Add(s.def.Update.MinHealthy)
 }
 
-// countProvenFresh is how many serve that were made for the rollout under way and
-// are not among the young.
+// countProvenFresh returns how many instances serve that were made for the
+// rollout under way and are not young.
 func (s *service) countProvenFresh(young []*Instance) int {
 	n := s.fresh[serving]
 	for _, i := range young {
@@ -95,7 +96,8 @@ func (s *service) countProvenFresh(young []*Instance) int {
 	return n
 }
 
-// heldDependencyOf finds what a service depends on, near or far, whose rollout is held.
+// heldDependencyOf finds a direct or indirect dependency of a service whose
+// rollout is held.
 func (p *planner) heldDependencyOf(name string) string {
 	if p.view.agenda.heldCount == 0 {
 		return ""
@@ -131,7 +133,7 @@ func (p *planner) searchHeldDependency(name string) string {
 	return ""
 }
 
-// checkFailure stops a rollout that fails or does not get on.
+// checkFailure stops a rollout that fails or makes no progress.
 func (t *turn) checkFailure(r *mariposa.Rollout) {
 	u := t.s.def.Update
 	if r.FailureReason != nil || r.Held || t.heldDependency != "" || t.st.Paused || t.needs != nil || u.OnFailure == mariposa.OnFailureContinue || !t.hasRolloutLeft() {
@@ -153,8 +155,8 @@ func (t *turn) checkFailure(r *mariposa.Rollout) {
 	}
 }
 
-// requestRollback asks for the version to be rolled back where the service says so of a
-// rollout that has just stopped. A rollback is not rolled back.
+// requestRollback asks for a rollback if a rollout has just stopped and the
+// service's on_failure says so. A rollback is not rolled back.
 func (t *turn) requestRollback(r *mariposa.Rollout) {
 	if r.FailureReason == nil || t.s.def.Update.OnFailure != mariposa.OnFailureRollback || r.IsRollback {
 		return
@@ -164,8 +166,9 @@ func (t *turn) requestRollback(r *mariposa.Rollout) {
 	}
 }
 
-// lastProgress is when the rollout last got on. It could not begin before the rollouts
-// of its dependencies were through, so theirs getting on counts as well.
+// lastProgress returns when the rollout last made progress. It cannot begin
+// before the rollouts of its dependencies end, so their progress counts as
+// well.
 func (t *turn) lastProgress(r *mariposa.Rollout) time.Time {
 	last := r.Progress
 	for _, name := range t.s.def.DependsOn {
@@ -198,7 +201,7 @@ func (t *turn) roll() {
 }
 
 // replaceOutdated makes successors of outdated instances and removes those that
-// are not needed any more, in the order that the service asks for.
+// are no longer needed, in the order that the service sets.
 func (t *turn) replaceOutdated() {
 	held := t.holdForDependencies()
 	if held != nil {
@@ -206,12 +209,12 @@ func (t *turn) replaceOutdated() {
 	}
 	switch spare := t.settled + t.outdated - t.goal; {
 	case held != nil:
-		t.removeOutdated(spare) // fewer are wanted: that much needs nobody new
+		t.removeOutdated(spare) // fewer are wanted: these need no successor
 	case t.s.def.Update.StopFirst:
-		empty := max(0, t.goal-t.slotsHeld()-len(t.taken)) // they take what may still be made first
+		empty := max(0, t.goal-t.slotsHeld()-len(t.taken)) // empty slots use up the limit first
 		n := spare + max(0, min(t.batch, t.updatesLeft-empty))
 		if empty > 0 && t.countFilling() >= t.goal && t.countFilling() > t.slotsHeld() && t.countRunning() > t.goal-t.batch {
-			n = max(n, 1) // two in one slot keep another from being filled
+			n = max(n, 1) // two in one slot keep another slot from being filled
 		}
 		t.removeOutdated(n)
 	default:
@@ -221,8 +224,8 @@ func (t *turn) replaceOutdated() {
 	t.askFollowers()
 }
 
-// removeOutdatedStarting removes what is outdated before it has come up: it never
-// served, so nobody misses it.
+// removeOutdatedStarting removes outdated instances that are not up yet: they
+// never served, so nobody misses them.
 func (t *turn) removeOutdatedStarting() {
 	t.s.each(outdatedStarting, func(i *Instance) bool {
 		if t.dropped < t.updatesLeft && t.mayGo(i) {
@@ -233,8 +236,8 @@ func (t *turn) removeOutdatedStarting() {
 	})
 }
 
-// finishRollout ends a rollout. Where only a part of a held one was asked for,
-// the whole is held again.
+// finishRollout ends a rollout. If it was a filtered part of a held one, the
+// whole is held again.
 func (t *turn) finishRollout() {
 	if r := t.st.Rollout; r.HoldsAgain {
 		r.Filter, r.Before, r.HoldsAgain, r.Limit, r.Held = nil, time.Time{}, false, 0, true
@@ -243,9 +246,9 @@ func (t *turn) finishRollout() {
 	t.st.Rollout = nil
 }
 
-// removeLostOutdated tells the outdated instances on absent nodes to go, now that others
-// serve in their place: after the rollout nobody would replace them. It reports
-// whether there is none left.
+// removeLostOutdated removes the outdated instances on absent nodes once others
+// serve in their place: after the rollout nothing would replace them. It
+// reports whether none is left.
 func (t *turn) removeLostOutdated() bool {
 	left := false
 	t.s.each(lost, func(i *Instance) bool {
@@ -262,9 +265,9 @@ func (t *turn) removeLostOutdated() bool {
 	return !left
 }
 
-// holdForDependencies holds a rollout back until those of its dependencies are through, or wait
-// for it themselves, so that new dependents meet new dependencies. It says what is
-// waited for.
+// holdForDependencies holds a rollout back until those of its dependencies end
+// or wait for it themselves, so that new dependents meet new dependencies. It
+// returns the reason.
 func (t *turn) holdForDependencies() *mariposa.Reason {
 	for _, name := range t.s.def.DependsOn {
 		d := t.otherFacts(name)
@@ -277,7 +280,7 @@ func (t *turn) holdForDependencies() *mariposa.Reason {
 	return nil
 }
 
-// whyReplaced says why an outdated instance goes.
+// whyReplaced says why an outdated instance is removed.
 func (t *turn) whyReplaced() *mariposa.Reason {
 	if r := t.st.Rollout; r != nil && r.Follows != "" {
 		return &mariposa.Reason{Code: mariposa.ReasonFollowReplaces, Other: r.Follows}
@@ -285,17 +288,17 @@ func (t *turn) whyReplaced() *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonVersionReplaces, Version: t.st.Number}
 }
 
-// whyReplaces says why a new instance takes the place of an outdated one.
+// whyReplaces says why a new instance replaces an outdated one.
 func (t *turn) whyReplaces(i *Instance) *mariposa.Reason {
 	r := t.whyReplaced()
 	r.Subject = i.Spec.Name
 	return r
 }
 
-// addReplacements starts up to a batch of new instances beside the outdated
+// addReplacements starts up to a batch of new instances next to the outdated
 // ones, in the slots of those that will go first.
 func (t *turn) addReplacements() {
-	made := len(t.taken) // in this run, to fill what was missing
+	made := len(t.taken) // made in this turn to fill missing slots
 	fresh := t.current + t.starting + made
 	extra := t.countFilling() - t.dropped + made - t.goal
 	n := min(t.batch-max(0, extra), t.goal-fresh, t.updatesLeft)
@@ -308,7 +311,7 @@ func (t *turn) addReplacements() {
 			n = 0
 		}
 	}
-	var referred []*Instance // they come last, so that who refers to them follows once
+	var referred []*Instance // they come last, so that services that refer to them follow only once
 	t.s.each(outdatedRunning, func(i *Instance) bool {
 		switch {
 		case !open(i):
@@ -326,15 +329,15 @@ func (t *turn) addReplacements() {
 	}
 }
 
-// hasCurrent reports whether a slot is held by an instance that does not run
-// outdated: its successor, or one that is lost.
+// hasCurrent reports whether a slot is held by an instance other than an
+// outdated running one: its successor, or one that is lost.
 func (t *turn) hasCurrent(slot int) bool {
 	o := t.s.slots[slot]
 	return int(o.holders-o.outdated) > t.givenUpAt[slot]
 }
 
-// removeOutdated removes up to n outdated instances: those whose slot is filled again
-// first, then in the order of victims.
+// removeOutdated removes up to n outdated instances: first those whose slot has
+// a successor, then in the order of victims.
 func (t *turn) removeOutdated(n int) {
 	doubles := t.countFilling() - t.slotsHeld()
 	for _, replaced := range []bool{true, false} {
@@ -346,7 +349,7 @@ func (t *turn) removeOutdated(n int) {
 				return true
 			}
 			switch first := t.s.def.Update.StopFirst; {
-			case !first && t.goal > 0 && t.findReferrer(i) != "": // askBack sees to it
+			case !first && t.goal > 0 && t.findReferrer(i) != "": // askFollowers handles it
 				return true
 			case first || t.mayGo(i):
 				t.remove(i, t.whyReplaced(), false)
@@ -357,7 +360,7 @@ func (t *turn) removeOutdated(n int) {
 	}
 }
 
-// updateInPlace changes in place, a batch at a time, what can be.
+// updateInPlace changes in place what can be, a batch at a time.
 func (t *turn) updateInPlace() {
 	n := min(t.batch-t.s.count(updating), t.updatesLeft)
 	t.s.each(needsUpdate, func(i *Instance) bool {

@@ -9,7 +9,7 @@ import (
 	"mariposa"
 )
 
-// listener hears the first thing that a rule complains about.
+// listener records the first complaint of a rule.
 type listener struct{ heard string }
 
 func (l *listener) Helper() {}

@@ -99,8 +99,8 @@ func (w *world) isUp(i *Instance) bool {
 	return i.Spec.Goal == mariposa.GoalRunning && mariposa.StateOf(i.Spec, i.Status) == mariposa.StateRunning && !w.nodes[i.Spec.Node].Unknown
 }
 
-// isAlive reports whether something of an instance runs, or is about to, where it
-// can be reached: also of one that has been told to go.
+// isAlive reports whether something of an instance on a reachable node runs or
+// is about to, even if it is being removed.
 func (w *world) isAlive(i *Instance) bool {
 	return !hasEnded(mariposa.StateOf(i.Spec, i.Status)) && !w.nodes[i.Spec.Node].Unknown
 }

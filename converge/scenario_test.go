@@ -16,9 +16,9 @@ import (
 // interleavings is how many random orders of events each scenario is played in.
 const interleavings = 200
 
-// TestScenariosEndTheSameHoweverTheyGo plays every story once in order, then in
-// hundreds of random orders, with commits that carry only a part, and planners
-// that crash and are replaced by ones that know only what is stored.
+// TestScenariosEndTheSameHoweverTheyGo runs every scenario once in order, then
+// in hundreds of random orders, with commits that carry only a part, and
+// planners that crash and are replaced by ones that know only what is stored.
 func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 	all, err := scenario.Read("testdata/scenarios")
 	if err != nil || len(all) < 25 {
@@ -143,7 +143,7 @@ func (s *scenarioRun) fails(id string) bool {
 	return false
 }
 
-// always holds the story to what must be so at every moment.
+// always checks what must be true at every moment of a scenario run.
 func (s *scenarioRun) always() {
 	s.Helper()
 	for id, i := range s.instances {
@@ -215,8 +215,8 @@ func services(t *testing.T, a scenario.Action) []*mariposa.Service {
 	return p.Services
 }
 
-// matches holds the end of a story to what the scenario says: the same reality
-// whichever way it went.
+// matches compares the end of a scenario run with what the scenario says: the
+// same reality, whatever the order of events.
 func (s *scenarioRun) matches(t *testing.T, sc scenario.Scenario, how string) {
 	t.Helper()
 	for _, name := range serviceNames(s.view) {
@@ -243,9 +243,9 @@ func (s *scenarioRun) matches(t *testing.T, sc scenario.Scenario, how string) {
 	}
 }
 
-// reality says in a few words what there is of a service. It is sound only where
-// every slot has one incarnation, and nothing else is left but what is kept to
-// be looked at.
+// reality describes in a few words what there is of a service. It is valid only
+// if every slot has one incarnation, and nothing else is left except what is
+// kept for people to look at.
 func (s *scenarioRun) reality(name string) string {
 	count, slots := map[int]int{}, map[int]bool{}
 	for _, i := range s.instances {

@@ -7,12 +7,12 @@ import (
 	"mariposa"
 )
 
-// shrink takes away what is above the goal, in the order of victims, apart from
-// what a rollout has on top for its own work.
+// shrink removes instances above the goal, in the order of victims, except the
+// extra ones that a rollout needs for its work.
 func (t *turn) shrink() {
 	if t.rolling && t.outdated > 0 {
-		// The rollout takes outdated ones itself; what it has not started
-		// yet must not pass the goal either.
+		// The rollout removes outdated ones itself; those that it has started
+		// and that are not up yet must not exceed the goal either.
 		surplus := min(t.current+t.starting, t.slotsHeld()) - t.goal
 		t.s.each(starting, func(i *Instance) bool {
 			if surplus--; surplus >= 0 && t.mayGo(i) {
@@ -38,15 +38,15 @@ func (t *turn) shrink() {
 	}
 }
 
-// dropDoubles leaves one instance in each slot. The others go by the order of
-// victims; those that run only as far as enough others do.
+// dropDoubles leaves one instance in each slot. The others are removed in the
+// order of victims; running ones only as long as enough others run.
 func (t *turn) dropDoubles() {
 	doubles := t.countFilling() - t.slotsHeld()
 	if doubles == 0 {
 		return
 	}
 	spare := t.countRunning() - t.goal
-	if t.st.Rollout != nil && !t.rolling && !t.hasRolloutFailed() { // what it made proves itself first
+	if t.st.Rollout != nil && !t.rolling && !t.hasRolloutFailed() { // the instances it made must prove themselves first
 		spare = t.settled + t.outdated - t.goal
 	}
 	if t.s.def.Update.StopFirst {
@@ -71,10 +71,11 @@ func (t *turn) dropDoubles() {
 	}
 }
 
-// victims walks the instances that fill the goal in the order in which they go:
-// not yet running first, then the outdated, then the oldest. After a rollout that
-// stopped by itself, what it made and has not proved itself goes before what was
-// healthy. What a filter keeps from being brought up to date goes as outdated too.
+// victims walks the instances that fill the goal in the order in which they are
+// removed: not yet running first, then the outdated, then the oldest. After a
+// rollout that stopped by itself, instances that it made and that have not
+// proved themselves go before healthy ones. Instances that a filter excludes
+// from an update count as outdated too.
 func (t *turn) victims() iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		on := true
@@ -105,8 +106,8 @@ func (t *turn) victims() iter.Seq[*Instance] {
 	}
 }
 
-// filteredLike lists the classes of which some would be of an outdated class but for
-// the filter of the rollout.
+// filteredLike lists the classes that hold instances which would be in an
+// outdated class if the rollout had no filter.
 func (t *turn) filteredLike(c class) []class {
 	switch {
 	case filterOf(t.s.status) == nil:
@@ -119,8 +120,8 @@ func (t *turn) filteredLike(c class) []class {
 	return nil
 }
 
-// isFilteredOut reports whether an instance counts as up to date only because the
-// filter of the rollout leaves it alone.
+// isFilteredOut reports whether an instance counts as up to date only because
+// the rollout's filter excludes it.
 func (t *turn) isFilteredOut(i *Instance) bool {
 	c := t.s.members[i.ID]
 	if filterOf(t.s.status) == nil || t.view.matches(t.s, i) || c != starting && !c.upToDate() {
@@ -129,15 +130,16 @@ func (t *turn) isFilteredOut(i *Instance) bool {
 	return !sameForm(i.Spec.Digest, t.s.def.Digest) || !t.s.unresolved && i.Spec.Bound != t.s.bound
 }
 
-// isVictim reports whether an instance fills the goal and is not to go already.
+// isVictim reports whether an instance fills the goal and is not being removed
+// already.
 func (t *turn) isVictim(i *Instance) bool {
 	c, known := t.s.members[i.ID]
 	return known && c.holdsSlot() && !t.removing[i.ID] && !slices.Contains(t.yielding, i.ID) && !t.isGivenUp(i)
 }
 
-// referredLast puts those that other services refer to behind the others: as long
-// as there is a choice, nobody need follow. Of those that run, what others were
-// asked to follow away from comes first, so that the choice stays.
+// referredLast moves instances that other services refer to behind the others:
+// as long as there is a choice, nobody has to follow. Of the running ones,
+// those that already yield come first, so that the choice does not change.
 func (t *turn) referredLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
 	if t.goal == 0 {
 		return victims
@@ -171,7 +173,7 @@ func (t *turn) referredLast(victims iter.Seq[*Instance]) iter.Seq[*Instance] {
 }
 
 // handsOver reports whether a slot is held by an outdated instance that others
-// refer to, beside its successor.
+// refer to, in addition to its successor.
 func (t *turn) handsOver(slot int) bool {
 	found := false
 	t.s.each(outdatedRunning, func(i *Instance) bool {

@@ -2,10 +2,11 @@ package converge
 
 import "iter"
 
-// occupancy is how many instances hold a slot, and how many of them run outdated.
+// occupancy is how many instances hold a slot, and how many of them are
+// outdated and running.
 type occupancy struct{ holders, outdated int32 }
 
-// occupy notes that an instance of a class takes a slot, or leaves it.
+// occupy records that an instance of a class takes or leaves a slot.
 func (s *service) occupy(slot int, c class, by int32) {
 	o := s.slots[slot]
 	o.holders += by
@@ -18,8 +19,8 @@ func (s *service) occupy(slot int, c class, by int32) {
 	}
 }
 
-// freeSlots walks the slots that nothing holds, lowest first, without end. It is
-// the order in which slots are filled.
+// freeSlots walks the free slots, lowest first, without end. This is the order
+// in which slots are filled.
 func (s *service) freeSlots() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for s.slots[s.free].holders > 0 {
@@ -33,15 +34,15 @@ func (s *service) freeSlots() iter.Seq[int] {
 	}
 }
 
-// WillFill reports whether an empty slot of a service is to be filled by the goal
-// in force: it is among the first that the plan would fill, whenever that may.
+// WillFill reports whether the goal in force fills an empty slot of a service:
+// it is among the first that the plan fills as soon as it may.
 func (v *View) WillFill(name string, slot int) bool {
 	s := v.services[name]
 	if s == nil || s.status == nil || s.isEnding(v.goal) || s.slots[slot].holders > 0 {
 		return false
 	}
 	missing := s.status.Scale - len(s.slots)
-	dead := map[int]bool{} // slots of what failed are filled before others
+	dead := map[int]bool{} // slots of failed instances are filled before others
 	s.each(failed, func(i *Instance) bool {
 		if s.slots[i.Spec.Slot].holders == 0 {
 			dead[i.Spec.Slot] = true

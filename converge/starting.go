@@ -7,12 +7,13 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// slowAfter is for how long an instance on its way up takes a place from others of
+// slowAfter is how long an instance on its way up takes a place from others of
 // its project. One that takes longer may hang: it keeps its slot, but must not
 // keep other services from starting for ever.
 const slowAfter = time.Minute
 
-// newStartingSet holds instances on their way up, by when they set out.
+// newStartingSet returns a set of instances on their way up, ordered by when
+// they started.
 func newStartingSet() *btree.BTreeG[*Instance] {
 	return btree.NewBTreeGOptions(func(a, b *Instance) bool {
 		if x, y := a.startedAt(), b.startedAt(); x != y {
@@ -22,7 +23,7 @@ func newStartingSet() *btree.BTreeG[*Instance] {
 	}, btree.Options{NoLocks: true, Degree: 16})
 }
 
-// startedAt is when an instance began to be on its way.
+// startedAt returns when an instance started on its way up.
 func (i *Instance) startedAt() int64 { return max(i.created, i.since) }
 
 // Starting counts the instances that are on their way up and not slow.
@@ -39,7 +40,8 @@ func (v *View) countSlow(now time.Time) int {
 	})
 }
 
-// nextSlowAt is when the next of those on their way up will be slow; zero: never.
+// nextSlowAt returns when the next instance on its way up becomes slow; zero:
+// never.
 func (v *View) nextSlowAt(now time.Time) time.Time {
 	i, some := v.startingSet.GetAt(v.countSlow(now))
 	if !some {
@@ -48,7 +50,7 @@ func (v *View) nextSlowAt(now time.Time) time.Time {
 	return time.Unix(0, i.startedAt()).Add(slowAfter).In(now.Location())
 }
 
-// lacksBudget reports whether a service found no room to start something in.
+// lacksBudget reports whether a service found no room to start an instance.
 func (v *View) lacksBudget() (some bool) {
 	v.agenda.due.Scan(func(s *service) bool {
 		some = s.waitsForBudget() && !s.readRoom

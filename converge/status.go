@@ -7,7 +7,7 @@ func (t *turn) reportStatus() {
 	left := len(t.s.members)
 	if (t.st.Removed || t.s.status == nil) && left == 0 {
 		t.isGone = true
-		return // it has ended, so nobody asks any more
+		return // it has ended, so nobody asks for its status
 	}
 	t.left = t.measureTodo()
 	t.leftUnpaused = t.left
@@ -19,8 +19,8 @@ func (t *turn) reportStatus() {
 	t.st.Status, t.st.Reason = t.statusAndReason()
 }
 
-// measureTodo measures how far reality is from the goal, in instances. It is nothing
-// only when there is nothing to do and nothing on its way.
+// measureTodo measures how far reality is from the goal, in instances. It is 0
+// only if there is nothing to do and nothing on its way.
 func (t *turn) measureTodo() int {
 	n := t.failed + t.s.count(leaving) + t.s.count(leavingLost) + t.s.count(gone) + t.s.count(updating)
 	up, filling := t.current, t.countFilling()
@@ -46,7 +46,7 @@ func (t *turn) measureTodo() int {
 	return n
 }
 
-// statusAndReason is the status of the service and the reason for it.
+// statusAndReason returns the status of the service and the reason for it.
 func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
 	waits := t.waits.AndMore(t.more)
 	todo := t.measureTodo()

@@ -1,12 +1,12 @@
-// Package converge decides what to do. View is a project as its planner holds
-// it, updated in place by every change; Plan is a pure function of it that says
-// which steps come next, what is waited for and why. Every rule about what to
-// do lives here and nowhere else.
+// Package converge decides what to do. View is a project as its planner sees
+// it, updated in place by every change; Plan is a pure function of it that
+// returns the next steps, what is waited for and why. Every rule about what to
+// do is in this package and nowhere else.
 //
-// The room owns no clock, no randomness, no I/O and no goroutine: the same view
-// at the same time gives the same plan, whatever the order in which the view
-// learned what it knows. It refuses to know nodes' capacities, stores, tasks
-// and drivers.
+// The package owns no clock, no randomness, no I/O and no goroutine: the same
+// view at the same time gives the same plan, whatever the order in which the
+// view was updated. It does not know nodes' capacities, stores, tasks or
+// drivers.
 package converge
 
 import (
@@ -23,10 +23,10 @@ import (
 )
 
 // View is one project: its goal, its definitions and its instances, sorted into
-// the classes that the plan asks for, so that one changed instance never costs
-// a walk over all of them.
+// the classes that the plan asks for, so that a change of one instance never
+// walks over all of them.
 type View struct {
-	hasGoal     bool // whether a goal was ever told
+	hasGoal     bool // whether a goal was ever set
 	goal        mariposa.ProjectGoal
 	number      int
 	versions    map[int]Definitions
@@ -35,8 +35,8 @@ type View struct {
 	nodes       map[string]Node
 	byNode      map[string]map[string]struct{}
 	startingSet *btree.BTreeG[*Instance] // those on their way up
-	needed      map[int]int              // version -> how much needs its definitions
-	spared      map[int]int              // version -> how much refers to it that is to go
+	needed      map[int]int              // version -> how many users its definitions have
+	spared      map[int]int              // version -> how many goals of removed services refer to it
 	links
 	agenda agenda
 }
@@ -50,8 +50,8 @@ type Instance struct {
 	Spec   *mariposa.InstanceSpec
 	Status *mariposa.InstanceStatus
 
-	// What the orders compare, kept at hand: a search among a hundred thousand
-	// is mostly waiting for memory.
+	// Sort keys, kept here: a search among a hundred thousand instances mostly
+	// waits for memory.
 	number         int
 	created, since int64
 }
@@ -66,31 +66,31 @@ type Node struct {
 	Since   time.Time
 }
 
-// service gathers what belongs to one name: its goal, the definition in force,
+// service holds everything about one name: its goal, the definition in force,
 // and its instances by class.
 type service struct {
 	name       string
-	status     *mariposa.ServiceStatus // nil: instances without a goal, leftovers
-	def        *mariposa.Service       // nil: the service is unknown to the version in force
+	status     *mariposa.ServiceStatus // nil: its instances are leftovers without a goal
+	def        *mariposa.Service       // nil: the version in force does not define the service
 	members    map[string]class
 	byClass    [classes]*btree.BTreeG[*Instance]
-	byStart    *btree.BTreeG[*Instance] // those that run up to date, newest first
-	slots      map[int]occupancy        // slot -> the instances that hold it; slots that nobody holds are left out
+	byStart    *btree.BTreeG[*Instance] // running and up to date, newest first
+	slots      map[int]occupancy        // slot -> the instances that hold it; free slots are left out
 	free       int                      // no slot below this one is free; a hint for the search
 	numbers    map[int]int              // version number -> instances that run or may be reached
-	fresh      [classes]int             // of each class, those made since the rollout under way wants new ones
+	fresh      [classes]int             // of each class, those made since the rollout under way asked for new ones
 	bound      string                   // digest of what the references of the definition in force resolve to
 	unresolved bool                     // not all of them do yet
 	binding    int                      // members that were made with references
-	astray     int                      // of those that run or start, how many refer to something else than the service is bound to
+	astray     int                      // how many running or starting instances refer to something other than what the service is bound to
 
-	edges           []edge         // what its instances depend on by the definitions they live by
-	referenceCounts map[string]int // other service -> how many references to its instances keep them from going
-	dropped         bool           // it is no more
+	edges           []edge         // what its instances depend on, by the definitions that apply to them
+	referenceCounts map[string]int // other service -> how many references block the removal of its instances
+	dropped         bool           // it was removed from the view
 	schedule
 }
 
-// NewView returns the view of a project of which nothing is known yet.
+// NewView returns the view of a project about which nothing is known yet.
 func NewView() *View {
 	return &View{
 		goal:        mariposa.GoalStarted,
@@ -111,8 +111,8 @@ func newService(name string) *service {
 	return &service{name: name, members: map[string]class{}, slots: map[int]occupancy{}, free: 1, numbers: map[int]int{}}
 }
 
-// SetVersion tells the definitions of a version. They must be known before a
-// goal or an instance refers to them.
+// SetVersion sets the definitions of a version. They must be set before a goal
+// or an instance that refers to them.
 func (v *View) SetVersion(number int, d Definitions) {
 	if old, known := v.versions[number]; !known || !maps.Equal(old, d) {
 		v.agenda.all = true
@@ -123,7 +123,7 @@ func (v *View) SetVersion(number int, d Definitions) {
 		if inForce {
 			s.def = d[s.name]
 		}
-		byImage := s.status != nil && filterOf(s.status) != nil && filterOf(s.status).Image != "" // it asks what instances were made from
+		byImage := s.status != nil && filterOf(s.status) != nil && filterOf(s.status).Image != "" // the filter asks what instances were made from
 		if inForce || byImage || s.binding > 0 && s.numbers[number] > 0 {
 			v.reclassify(s)
 		}
@@ -146,7 +146,7 @@ func (v *View) MissingVersions() []int {
 	return missing
 }
 
-// refer counts what the goal of a service refers to.
+// refer counts the versions that the goal of a service refers to.
 func (v *View) refer(ss *mariposa.ServiceStatus, by int) {
 	if ss == nil {
 		return
@@ -174,8 +174,8 @@ func (v *View) ForgetVersions() {
 	})
 }
 
-// SetGoal tells the goal in force. Services that the status no longer names
-// lose theirs. A status that does not say is no order to end anything.
+// SetGoal sets the goal in force. Services that the status does not name lose
+// theirs. An empty goal is no order to stop anything.
 func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 	goal := cmp.Or(st.Goal, mariposa.GoalStarted)
 	if !v.hasGoal || v.goal != goal {
@@ -196,7 +196,7 @@ func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 	}
 }
 
-// clearGoal takes a service's goal away.
+// clearGoal removes a service's goal.
 func (v *View) clearGoal(s *service) {
 	v.refer(s.status, -1)
 	v.countBindings(s, s.status.Bindings, -1)
@@ -206,8 +206,8 @@ func (v *View) clearGoal(s *service) {
 	v.drop(s)
 }
 
-// ApplyPlan tells what a plan has said of services, where that is not to come back
-// with a goal. What has ended stays until a goal says so.
+// ApplyPlan applies the service statuses of a plan, where they do not come back
+// with a goal. Ended services stay until a goal leaves them out.
 func (v *View) ApplyPlan(p Plan) {
 	for name, ss := range p.Services {
 		if s := v.services[name]; s != nil {
@@ -236,8 +236,8 @@ func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {
 	}
 }
 
-// sameTarget reports whether the same instances are outdated by two goals of a
-// service with one definition.
+// sameTarget reports whether two goals of a service with the same definition
+// make the same instances outdated.
 func sameTarget(a, b *mariposa.ServiceStatus) bool {
 	return outdatedBefore(a).Equal(outdatedBefore(b)) && aboutMetadata(a) == aboutMetadata(b) && reflect.DeepEqual(filterOf(a), filterOf(b)) &&
 		reflect.DeepEqual(a.Bindings, b.Bindings)
@@ -266,7 +266,8 @@ func outdatedBefore(s *mariposa.ServiceStatus) time.Time {
 	return s.Rollout.Before
 }
 
-// fallbackVersion is the version that a rollout under way may fall back to; 0 for none.
+// fallbackVersion returns the version that a rollout under way may fall back
+// to; 0: none.
 func fallbackVersion(s *mariposa.ServiceStatus) int {
 	if s.Rollout == nil {
 		return 0
@@ -274,7 +275,7 @@ func fallbackVersion(s *mariposa.ServiceStatus) int {
 	return s.Rollout.From
 }
 
-// SetInstance tells what an instance is now.
+// SetInstance adds or updates an instance.
 func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *mariposa.InstanceStatus) {
 	i := newInstance(id, spec, status)
 	v.touch(v.service(spec.ServiceName))
@@ -283,7 +284,7 @@ func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *marip
 			return
 		}
 		if old.Spec.Node != spec.Node || old.Spec.ServiceName != spec.ServiceName {
-			v.RemoveInstance(id) // it got its node, say
+			v.RemoveInstance(id) // for example, it got its node
 		} else {
 			v.remove(old)
 		}
@@ -304,7 +305,7 @@ func newInstance(id string, spec *mariposa.InstanceSpec, status *mariposa.Instan
 	return i
 }
 
-// instant is a time as a number that sorts like it.
+// instant returns a time as a number that sorts like it.
 func instant(t time.Time) int64 {
 	if t.IsZero() {
 		return math.MinInt64
@@ -312,8 +313,8 @@ func instant(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// replaceInstance puts news of an instance in the place of what was known, where that
-// changes nothing about where it stands.
+// replaceInstance replaces the record of an instance if its class and place in
+// all orders stay the same.
 func (v *View) replaceInstance(old, i *Instance) bool {
 	s := v.services[old.Spec.ServiceName]
 	if i.Spec.ServiceName != s.name || i.Spec.Node != old.Spec.Node || i.Spec.Slot != old.Spec.Slot ||
@@ -325,7 +326,7 @@ func (v *View) replaceInstance(old, i *Instance) bool {
 	return true
 }
 
-// RemoveInstance tells that an instance's record is gone.
+// RemoveInstance removes an instance whose record is gone.
 func (v *View) RemoveInstance(id string) {
 	i, ok := v.instances[id]
 	if !ok {
@@ -341,8 +342,8 @@ func (v *View) RemoveInstance(id string) {
 	v.drop(s)
 }
 
-// SetNode tells whether a node can be reached. Only a change costs anything,
-// and then only for the instances on it.
+// SetNode sets whether a node is reachable. Only a change costs anything, and
+// then only for the instances on it.
 func (v *View) SetNode(id string, n Node) {
 	old := v.nodes[id]
 	v.nodes[id] = n
@@ -360,16 +361,16 @@ func (v *View) SetNode(id string, n Node) {
 	}
 }
 
-// RemoveNode tells that a node is no more.
+// RemoveNode removes a node.
 func (v *View) RemoveNode(id string) {
 	v.SetNode(id, Node{})
 	delete(v.nodes, id)
 }
 
-// Instance returns what is known of one instance, nil if nothing.
+// Instance returns one instance, nil if it is unknown.
 func (v *View) Instance(id string) *Instance { return v.instances[id] }
 
-// Len says how many instances the view holds.
+// Len returns how many instances the view holds.
 func (v *View) Len() int { return len(v.instances) }
 
 // Definition returns a service as a version defines it.

@@ -12,9 +12,9 @@ import (
 	"mariposa"
 )
 
-// TestAViewIsWhatItWasToldInWhateverOrder tells a view anything in any order,
-// sense or nonsense, and holds it to one that is told only what is left in the
-// end.
+// TestAViewIsWhatItWasToldInWhateverOrder gives a view any updates in any
+// order, sensible or not, and compares it with one that is given only the final
+// state.
 func TestAViewIsWhatItWasToldInWhateverOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := newKnowledge()
@@ -30,7 +30,7 @@ func TestAViewIsWhatItWasToldInWhateverOrder(t *testing.T) {
 	})
 }
 
-// knowledge is a view and, beside it, all that was told and not taken back.
+// knowledge is a view and everything that was set in it and not removed.
 type knowledge struct {
 	view      *View
 	goal      *mariposa.ProjectStatus
@@ -43,7 +43,7 @@ func newKnowledge() *knowledge {
 	return &knowledge{view: NewView(), versions: map[int]Definitions{}, nodes: map[string]Node{}, instances: map[string]*Instance{}}
 }
 
-// again is a view that is told everything at once.
+// again returns a view that was given everything at once.
 func (k *knowledge) again() *View {
 	v := NewView()
 	for n, d := range k.versions {

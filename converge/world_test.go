@@ -15,7 +15,7 @@ import (
 )
 
 // This file holds a small world to plan in: a project, its goal and a fleet
-// that does as it is told, one event at a time.
+// that carries out every step, one event at a time.
 
 // complainer is what *testing.T and *rapid.T share.
 type complainer interface {
@@ -283,7 +283,7 @@ func (w *world) carryOut(p whole, n int) (done int) {
 	st.Services = p.Services
 	w.setGoal(&st)
 	w.complete(p)
-	if os.Getenv("NEWS") != "" { // the story in full
+	if os.Getenv("NEWS") != "" { // the whole history
 		w.history = append(w.history, newsOf(p.Plan))
 	}
 	blocked := map[string]bool{}
@@ -336,8 +336,8 @@ func (w *world) do(s Step, blocked map[string]bool) bool {
 	return true
 }
 
-// create makes an instance; its id tells its service, slot and how many were
-// made before it.
+// create makes an instance; its id names its service, its slot and how many
+// were made before it.
 func (w *world) create(service string, slot, number int, node string) string {
 	w.made++
 	d := w.versions[number][service]
