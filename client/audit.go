@@ -14,15 +14,15 @@ import (
 	"mariposa/contract"
 )
 
-// AuditFilter says which audit records are wanted.
+// AuditFilter selects audit records.
 type AuditFilter struct {
 	Project string
-	Actor   string // a name or id: of who did it, or for whom it was done
-	Action  string // like manifest.put; with a dot at its end, all that begin so
+	Actor   string // name or id of the actor, or of the user acted for
+	Action  string // like manifest.put; with a trailing dot, all with that prefix
 	Outcome mariposa.AuditOutcome
 	Since   time.Time
 	Until   time.Time
-	Limit   int // at most so many, the newest; 0: all
+	Limit   int // the newest n; 0: all
 }
 
 func (c *Client) auditQuery(f AuditFilter) url.Values {
@@ -37,12 +37,11 @@ func (c *Client) auditQuery(f AuditFilter) url.Values {
 	return q
 }
 
-// auditPage is how many records are asked for at a time.
+// auditPage is the number of records per request.
 const auditPage = 500
 
-// Audit lists who did what, newest first: of a project, of the client's
-// organization, or else of all that the caller may audit. It turns the pages by
-// itself.
+// Audit lists audit records, newest first: of a project, of the client's organization,
+// or else of everything that the caller may audit. It follows pages by itself.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) (*contract.Audit, error) {
 	all, q := &contract.Audit{Records: []mariposa.Audit{}}, c.auditQuery(f)
 	err := pages(q, func() (string, error) {
@@ -68,9 +67,9 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) (*contract.Audit, err
 	return all, nil
 }
 
-// ExportAudit goes through all records that match, newest first, as they come:
-// there may be millions. Each is a line of JSON as the server wrote it. The first
-// error ends it.
+// ExportAudit iterates over all records that match, newest first, as they arrive:
+// there may be millions. Each is a line of JSON as the server wrote it. It stops at
+// the first error.
 func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		r := get("/v1/audit", c.auditQuery(f))
@@ -105,8 +104,9 @@ func (c *Client) ExportAudit(ctx context.Context, f AuditFilter) iter.Seq2[json.
 	}
 }
 
-// record reports what is no audit record: an error of the server, as the last
-// line of an export that is not whole, or something of a stranger.
+// record returns an error for a line that is no audit record: a server error, as the
+// last line of an incomplete export, or output of something that is no Mariposa
+// server.
 func record(line []byte) error {
 	var doc struct {
 		mariposa.Error

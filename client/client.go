@@ -1,7 +1,7 @@
 // Package client is the Go client of a Mariposa server. It owns the HTTP
-// conversation: addresses, the token, bounded reads, errors as sentences, and a
-// stream of events that survives disconnects. It knows the contract and refuses
-// to know what stands behind it: no store, no engine, no files, no environment.
+// communication: addresses, the token, bounded reads, readable errors, and a stream of
+// events that survives disconnects. It knows the contract and nothing behind it: no
+// store, no engine, no files, no environment.
 package client
 
 import (
@@ -24,8 +24,8 @@ import (
 	"mariposa"
 )
 
-// What a server may send before we stop reading: it may be broken, or something
-// else may listen at its address.
+// Limits on what a server may send: it may be broken, or something else may listen at
+// its address.
 const (
 	maxDocument = 256 << 20
 	maxError    = 1 << 20
@@ -35,14 +35,14 @@ const (
 type Options struct {
 	URL          string       // like http://127.0.0.1:8080
 	Token        string       // sent as a bearer token; never part of an error
-	Organization string       // where names of projects are looked up; empty: the caller's own
-	User         string       // act for this user, which takes one who runs the installation; empty: for oneself
-	Roots        []byte       // certificates in PEM to trust beside the system's; not with an HTTPClient of one's own
-	HTTPClient   *http.Client // nil: one of the client's own
+	Organization string       // where project names are looked up; empty: the caller's own
+	User         string       // act for this user, which requires an admin of the installation; empty: the caller
+	Roots        []byte       // PEM certificates to trust in addition to the system's; not with a custom HTTPClient
+	HTTPClient   *http.Client // nil: the client makes its own
 	UserAgent    string       // empty: mariposa
 }
 
-// Client talks to one server. It may be used by many goroutines.
+// Client talks to one server. It is safe for concurrent use.
 type Client struct {
 	base         url.URL
 	token        string
@@ -51,11 +51,11 @@ type Client struct {
 	agent        string
 	http         *http.Client
 
-	// pause waits between two tries of a stream; tests do not want to.
+	// pause waits between two attempts of a stream; tests replace it.
 	pause func(ctx context.Context, d time.Duration) error
 }
 
-// New makes a client. It connects to nothing yet.
+// New returns a client. It does not connect yet.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(o.URL), "/"))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -72,14 +72,15 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// trusting is how to trust more certificates than the system does.
+// trusting returns a TLS configuration that trusts more certificates than the system
+// does.
 func trusting(roots []byte) (*tls.Config, error) {
 	if len(roots) == 0 {
 		return nil, nil
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		pool = x509.NewCertPool() // a system without any: ours are enough
+		pool = x509.NewCertPool() // a system without a pool: ours are enough
 	}
 	if !pool.AppendCertsFromPEM(roots) {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "there is no certificate in PEM among the roots to trust: they begin with -----BEGIN CERTIFICATE-----")
@@ -94,8 +95,8 @@ func redacted(raw string, u *url.URL) string {
 	return u.Redacted()
 }
 
-// transport has limits for everything but the length of an answer: logs and
-// events may flow for days.
+// transport has limits for everything but the length of a response: logs and events
+// may flow for days.
 func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext
@@ -104,10 +105,10 @@ func transport() *http.Transport {
 	return t
 }
 
-// URL is where the server is, fit to be shown.
+// URL returns the server's address, safe to show.
 func (c *Client) URL() string { return c.base.Redacted() }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // A request is one call of the API.
@@ -133,8 +134,8 @@ func remove(path string, query url.Values) request {
 	return request{method: http.MethodDelete, path: path, query: query}
 }
 
-// withDocument is a request with a JSON document. Documents are structs of ours, which
-// always marshal.
+// withDocument returns a request with a JSON document. Documents are our own structs,
+// which always marshal.
 func withDocument(method, path string, document any) request {
 	body, err := json.Marshal(document)
 	if err != nil {
@@ -149,7 +150,7 @@ func (r request) with(query url.Values) request {
 	return r
 }
 
-// do calls the API and reads the answer into a document.
+// do calls the API and decodes the response into a document.
 func (c *Client) do(ctx context.Context, r request, document any) error {
 	res, err := c.open(ctx, r)
 	if err != nil {
@@ -169,7 +170,7 @@ func (c *Client) do(ctx context.Context, r request, document any) error {
 	return nil
 }
 
-// bytes calls the API for an answer that is no JSON.
+// bytes calls the API for a response that is not JSON.
 func (c *Client) bytes(ctx context.Context, r request) ([]byte, error) {
 	res, err := c.open(ctx, r)
 	if err != nil {
@@ -190,7 +191,7 @@ func (c *Client) read(ctx context.Context, body io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// open sends a request and returns an answer that is a success, its body unread.
+// open sends a request and returns a successful response, its body unread.
 func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.address(r), bytes.NewReader(r.body))
 	if err != nil {
@@ -208,7 +209,7 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	return res, nil
 }
 
-// address is where a request goes.
+// address returns the URL of a request.
 func (c *Client) address(r request) string {
 	u := c.base
 	u.User, u.Path, u.RawPath = nil, "", ""
@@ -219,7 +220,7 @@ func (c *Client) address(r request) string {
 	return address
 }
 
-// actingPath is a path for the user that is acted for.
+// actingPath returns the path of a request for the user that is acted for, if any.
 func (c *Client) actingPath(path string) string {
 	if rest, ok := strings.CutPrefix(path, "/v1/"); ok && c.user != "" {
 		return pathUnder("/v1/users", c.user) + "/" + rest
@@ -241,15 +242,15 @@ func (c *Client) addHeaders(req *http.Request, r request) {
 	}
 }
 
-// failure turns an answer that is no success into an error.
+// failure turns an unsuccessful response into an error.
 func (c *Client) failure(res *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxError)) // half an error still says more than none
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxError)) // half an error says more than none
 	e := &mariposa.Error{}
 	if json.Unmarshal(body, e) == nil && e.Code != "" && e.Message != "" {
 		return e
 	}
 	e = &mariposa.Error{Code: cmp.Or(codes[res.StatusCode], mariposa.Internal)}
-	if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) { // that is how Go's servers say it
+	if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) { // the wording of Go's servers
 		e.Message = c.URL() + " speaks TLS: should the address begin with https://?"
 		return e
 	}
@@ -257,7 +258,7 @@ func (c *Client) failure(res *http.Response) error {
 	return e
 }
 
-// codes are for answers that something before the server gave, such as a proxy.
+// codes are for responses of something in front of the server, such as a proxy.
 var codes = map[int]mariposa.Code{
 	http.StatusBadRequest:            mariposa.InvalidArgument,
 	http.StatusUnauthorized:          mariposa.Unauthorized,
@@ -272,8 +273,8 @@ var codes = map[int]mariposa.Code{
 	http.StatusGatewayTimeout:        mariposa.Unavailable,
 }
 
-// unreachable puts into words why a conversation broke off. What the caller
-// canceled stays what it is.
+// unreachable explains why a connection failed. A cancellation by the caller is
+// returned as such.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("asking %s: %w", c.URL(), context.Cause(ctx))

@@ -10,13 +10,13 @@ import (
 	"mariposa/contract"
 )
 
-// Event is one change. Its object is kept as it came; the methods read it.
+// Event is one change. Its object is kept undecoded; the methods decode it.
 type Event struct {
 	contract.Event
 	Object json.RawMessage `json:"object"`
 }
 
-// Events is a stretch of the feed.
+// Events is a part of the feed.
 type Events struct {
 	Events   []Event `json:"events"`
 	Revision int64   `json:"revision"`
@@ -28,29 +28,29 @@ func (e Event) Subject() string {
 	return subject
 }
 
-// Verb is the second half of the kind: what became of it.
+// Verb is the second half of the kind: what happened.
 func (e Event) Verb() string {
 	_, verb, _ := strings.Cut(e.Kind, ".")
 	return verb
 }
 
-// AsTask returns the task that an event tells of; nil for other events, and when
-// the event does not carry it.
+// AsTask returns the task of an event; nil for other events, and when the event does
+// not carry it.
 func (e Event) AsTask() *contract.Task { return object[contract.Task](e, "task") }
 
-// AsInstance returns the instance that an event tells of, or nil.
+// AsInstance returns the instance of an event, or nil.
 func (e Event) AsInstance() *contract.Instance { return object[contract.Instance](e, "instance") }
 
-// AsNode returns the node that an event tells of, or nil.
+// AsNode returns the node of an event, or nil.
 func (e Event) AsNode() *contract.Node { return object[contract.Node](e, "node") }
 
-// AsVolume returns the volume that an event tells of, or nil.
+// AsVolume returns the volume of an event, or nil.
 func (e Event) AsVolume() *contract.Volume { return object[contract.Volume](e, "volume") }
 
-// AsNetwork returns the network that an event tells of, or nil.
+// AsNetwork returns the network of an event, or nil.
 func (e Event) AsNetwork() *contract.Network { return object[contract.Network](e, "network") }
 
-// AsVersion returns the version that an event tells of, or nil.
+// AsVersion returns the version of an event, or nil.
 func (e Event) AsVersion() *contract.Version { return object[contract.Version](e, "version") }
 
 func object[T any](e Event, subject string) *T {
@@ -59,20 +59,19 @@ func object[T any](e Event, subject string) *T {
 	}
 	o := new(T)
 	if json.Unmarshal(e.Object, o) != nil {
-		return nil // of a newer server, perhaps: the event itself still tells what happened
+		return nil // perhaps of a newer server: the event itself still says what happened
 	}
 	return o
 }
 
-// EventFilter says which part of the feed is wanted.
+// EventFilter selects a part of the feed.
 type EventFilter struct {
-	Since   int64  // what came after this revision
-	Project string // of this project alone
-	Limit   int    // at most so many; 0: as the server likes
+	Since   int64  // only events after this revision
+	Project string // only of this project
+	Limit   int    // at most this many; 0: the server's default
 }
 
-// Events returns a stretch of the feed, oldest first. Its Revision is where to
-// go on.
+// Events returns a part of the feed, oldest first. Its Revision is where to continue.
 func (c *Client) Events(ctx context.Context, f EventFilter) (*Events, error) {
 	q := c.feed(f.Project, f.Limit)
 	q.Set("since", strconv.FormatInt(f.Since, 10))
@@ -92,8 +91,8 @@ func (c *Client) feed(project string, limit int) url.Values {
 	return q
 }
 
-// Revision is where the feed is now: a stream since then misses nothing that is
-// asked for from now on.
+// Revision returns the current revision of the feed: a stream since then includes the
+// effects of all later requests.
 func (c *Client) Revision(ctx context.Context) (int64, error) {
 	latest, err := c.LatestEvents(ctx, "", 1)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"mariposa/contract"
 )
 
-// ExecOptions say what is run inside an instance, and how.
+// ExecOptions say what to run inside an instance, and how.
 type ExecOptions struct {
 	Command    []string // empty: /bin/sh
 	TTY        bool     // in a terminal
@@ -24,8 +24,8 @@ type ExecOptions struct {
 }
 
 // Shell is a command that runs inside an instance, for as long as the connection
-// to it lasts. Output must be called, and Close; the others may be called beside
-// it by any goroutine.
+// lasts. Output and Close must be called; the other methods may be called concurrently
+// with Output.
 type Shell struct {
 	c      *Client
 	ctx    context.Context //nolint:containedctx // the life of the connection, which outlasts any call
@@ -33,11 +33,11 @@ type Shell struct {
 	ending sync.Once
 }
 
-// inputPiece is how much input goes into one message.
+// inputPiece is the most input in one message.
 const inputPiece = 32 << 10
 
-// Exec runs a command inside an instance. It returns once the command runs; the
-// context ends it.
+// Exec runs a command inside an instance. It returns once the command runs; cancelling
+// the context ends it.
 func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, error) {
 	q := url.Values{}
 	for _, word := range o.Command {
@@ -76,8 +76,8 @@ func (c *Client) dial(ctx context.Context, r request) (*websocket.Conn, error) {
 	return nil, c.failure(res)
 }
 
-// Write gives the command something to read. It waits while the command takes
-// nothing.
+// Write writes to the command's standard input. It blocks while the command does not
+// read.
 func (s *Shell) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
 		part := p[:min(len(p), inputPiece)]
@@ -89,13 +89,13 @@ func (s *Shell) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// CloseWrite says that there is nothing more to read.
+// CloseWrite closes the command's standard input.
 func (s *Shell) CloseWrite() (err error) {
 	s.ending.Do(func() { err = s.say(contract.ExecStdin, nil) })
 	return err
 }
 
-// Resize tells the command how large its terminal is now.
+// Resize sets the size of the command's terminal.
 func (s *Shell) Resize(rows, cols int) error {
 	doc, _ := json.Marshal(contract.ExecSize{Rows: uint16(rows), Cols: uint16(cols)}) // numbers marshal
 	return s.say(contract.ExecResize, doc)
@@ -115,7 +115,7 @@ func (s *Shell) say(what byte, body []byte) error {
 	return nil
 }
 
-// Output writes what the command writes, until it ends, and returns its exit code.
+// Output copies the command's output until it ends, and returns its exit code.
 func (s *Shell) Output(stdout, stderr io.Writer) (code int, err error) {
 	for {
 		_, message, err := s.conn.Read(s.ctx)
@@ -139,7 +139,7 @@ func (s *Shell) Output(stdout, stderr io.Writer) (code int, err error) {
 	}
 }
 
-// ended reads the last message.
+// ended decodes the last message.
 func (s *Shell) ended(body []byte) (int, error) {
 	var exit contract.ExecExit
 	if json.Unmarshal(body, &exit) == nil && exit.ExitCode != nil {
@@ -152,7 +152,7 @@ func (s *Shell) ended(body []byte) (int, error) {
 	return 0, mariposa.Errorf(mariposa.Internal, "%s ended the command with words that are not of the Mariposa API", s.c.URL())
 }
 
-// lost puts into words that a connection broke off before the command's end.
+// lost explains that a connection broke before the command ended.
 func (s *Shell) lost(err error) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -160,5 +160,5 @@ func (s *Shell) lost(err error) error {
 	return unavailable(err, "lost the connection to %s before the command had ended: it was ended with it", s.c.URL())
 }
 
-// Close ends the command if it still runs.
+// Close ends the command if it is still running.
 func (s *Shell) Close() { _ = s.conn.CloseNow() } // it may be closed already

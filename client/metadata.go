@@ -14,16 +14,16 @@ func (c *Client) Metadata(ctx context.Context, project string, reveal bool) (*co
 	return send[contract.Metadata](ctx, c, get(pathOf(project, "metadata"), c.revealQuery(reveal)))
 }
 
-// MetadataDocument returns the metadata as YAML, byte for byte as it was submitted
-// but for secrets, which are masked unless revealed.
+// MetadataDocument returns the metadata as YAML, byte for byte as submitted except for
+// secrets, which are masked unless revealed.
 func (c *Client) MetadataDocument(ctx context.Context, project string, reveal bool) ([]byte, error) {
 	r := get(pathOf(project, "metadata"), c.revealQuery(reveal))
 	r.accept = yaml
 	return c.bytes(ctx, r)
 }
 
-// ImportMetadata puts a YAML document in place of all metadata. Of the update,
-// Previous, Force and Message count.
+// ImportMetadata replaces all metadata with a YAML document. Of the update, only
+// Previous, Force and Message apply.
 func (c *Client) ImportMetadata(ctx context.Context, project string, document []byte, u Update) (*contract.Changed, error) {
 	q := c.owned()
 	setParameter(q, "previous", u.Previous, "message", u.Message)
@@ -36,10 +36,10 @@ func (c *Client) MetadataKey(ctx context.Context, project, key string, reveal bo
 	return send[contract.MetadataKey](ctx, c, get(pathOf(project, "metadata", key), c.revealQuery(reveal)))
 }
 
-// KeyChange says on which condition a key is changed, and why.
+// KeyChange is the condition for changing a key, and a message.
 type KeyChange struct {
-	CAS     string // only if the key still has this one; 0: only if it is not set
-	Message string // for those who read the versions later
+	CAS     string // only if the key still has this value; 0: only if it is not set
+	Message string // describes the version in its history
 }
 
 // SetMetadata sets one key.
@@ -49,15 +49,15 @@ func (c *Client) SetMetadata(ctx context.Context, project, key string, value con
 	return send[contract.Changed](ctx, c, put(pathOf(project, "metadata", key), value).with(q))
 }
 
-// DeleteMetadata takes one key out. With a CAS, only if nobody has changed it since.
+// DeleteMetadata deletes one key. With a CAS, only if nobody has changed it since.
 func (c *Client) DeleteMetadata(ctx context.Context, project, key, cas string) (*contract.Changed, error) {
 	q := c.owned()
 	setParameter(q, "cas", cas)
 	return send[contract.Changed](ctx, c, remove(pathOf(project, "metadata", key), q))
 }
 
-// CountMetadata adds to a key that is a number, or with a negative number takes
-// away from it. The answer has the new value.
+// CountMetadata adds a number, which may be negative, to a numeric key. The answer has
+// the new value.
 func (c *Client) CountMetadata(ctx context.Context, project, key string, by int64) (*contract.Changed, error) {
 	verb := "incr"
 	if by < 0 {

@@ -8,7 +8,7 @@ import (
 	"net/url"
 )
 
-// send calls the API for a document.
+// send calls the API and returns a document.
 func send[T any](ctx context.Context, c *Client, r request) (*T, error) {
 	document := new(T)
 	if err := c.do(ctx, r, document); err != nil {
@@ -17,8 +17,8 @@ func send[T any](ctx context.Context, c *Client, r request) (*T, error) {
 	return document, nil
 }
 
-// pages asks for page after page until no marker leads to another. A server that
-// repeats its marker would have us turn pages for ever.
+// pages requests page after page until there is no marker for another. It also stops
+// if the server repeats a marker, which would never end.
 func pages(q url.Values, page func() (marker string, err error)) error {
 	for {
 		marker, err := page()
@@ -29,11 +29,11 @@ func pages(q url.Values, page func() (marker string, err error)) error {
 	}
 }
 
-// through goes through a list, page by page; parts says what a page holds, and the
-// marker of the next. The first error ends it.
+// through iterates over a list, page by page; parts returns the items of a page and
+// the marker of the next. It stops at the first error.
 func through[P, T any](ctx context.Context, c *Client, path string, q url.Values, parts func(page *P) ([]T, string)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		q := maps.Clone(q) // it takes the markers
+		q := maps.Clone(q) // the markers are set in it
 		err := pages(q, func() (string, error) {
 			page, err := send[P](ctx, c, get(path, q))
 			if err != nil {
@@ -54,7 +54,7 @@ func through[P, T any](ctx context.Context, c *Client, path string, q url.Values
 	}
 }
 
-// collect gathers all that comes, which may be nothing.
+// collect returns all items of a sequence, never nil.
 func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	all := []T{}
 	for one, err := range list {

@@ -15,62 +15,63 @@ import (
 
 const yaml = "application/yaml"
 
-// Update says on which conditions and how a new manifest comes into force.
+// Update says how a new manifest comes into force, and on which conditions.
 type Update struct {
-	Previous string // the version the change is based on
-	Force    bool   // whatever the version is
-	Rolling  string // how many at a time, like 2 or 25%; empty: as the services say
-	Canary   string // hold after so many, like 2 or 25%; empty: as the services say
-	Message  string // for those who read the versions later
+	Previous string // the version that the change is based on
+	Force    bool   // accept any version
+	Rolling  string // how many at a time, like 2 or 25%; empty: as the services specify
+	Canary   string // hold after this many, like 2 or 25%; empty: as the services specify
+	Message  string // describes the version in its history
 }
 
-// Projects lists the projects, all of them or those with a name.
+// Projects lists all projects, or those with a name.
 func (c *Client) Projects(ctx context.Context, name string) (*contract.Projects, error) {
 	q := c.owned()
 	setParameter(q, "name", name)
 	return send[contract.Projects](ctx, c, get("/v1/projects", q))
 }
 
-// CreateProject makes a project from a manifest in YAML.
+// CreateProject creates a project from a manifest in YAML.
 func (c *Client) CreateProject(ctx context.Context, name string, manifest []byte, message string) (*contract.Changed, error) {
 	q := c.owned()
 	setParameter(q, "name", name, "message", message)
 	return send[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/projects", query: q, body: manifest, kind: yaml})
 }
 
-// NewProject makes a project with its metadata in one go. The organization is the
-// client's unless the document names one.
+// NewProject creates a project with its metadata. The organization is the client's
+// unless the document names one.
 func (c *Client) NewProject(ctx context.Context, project contract.NewProject) (*contract.Changed, error) {
 	project.Organization = cmp.Or(project.Organization, c.organization)
 	return send[contract.Changed](ctx, c, post("/v1/projects", project))
 }
 
-// CopyProject makes a new project of another's newest manifest.
+// CopyProject creates a project from another's newest manifest.
 func (c *Client) CopyProject(ctx context.Context, project string, to contract.Copy) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, post(pathOf(project, "copy"), to).with(c.owned()))
 }
 
-// MoveProject gives a project to another organization. Its instances run on.
+// MoveProject moves a project to another organization. Its instances keep running.
 func (c *Client) MoveProject(ctx context.Context, project, organization string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, post(pathOf(project, "move"), contract.Move{Organization: organization}).with(c.owned()))
 }
 
-// RenameProject gives a project another name. Its instances run on.
+// RenameProject renames a project. Its instances keep running.
 func (c *Client) RenameProject(ctx context.Context, project, name string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(pathOf(project), contract.ProjectChange{Name: name}).with(c.owned()))
 }
 
-// ProjectUsers lists who may do what in a project, and where each has it from.
+// ProjectUsers lists the users of a project with their roles, and the source of each
+// role.
 func (c *Client) ProjectUsers(ctx context.Context, project string) (*contract.Members, error) {
 	return send[contract.Members](ctx, c, get(pathOf(project, "users"), c.owned()))
 }
 
-// PutProjectUser gives a user a role in a project, in place of any before.
+// PutProjectUser sets the role of a user in a project.
 func (c *Client) PutProjectUser(ctx context.Context, project, user string, role mariposa.Role) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(pathOf(project, "users", user), contract.MemberChange{Role: string(role)}).with(c.owned()))
 }
 
-// RemoveProjectUser takes a user's role in a project away.
+// RemoveProjectUser removes a user's role in a project.
 func (c *Client) RemoveProjectUser(ctx context.Context, project, user string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(pathOf(project, "users", user), c.owned()))
 }
@@ -95,7 +96,7 @@ func (c *Client) Manifest(ctx context.Context, project string) ([]byte, error) {
 	return c.bytes(ctx, r)
 }
 
-// Graph is a project as a graph.
+// Graph returns a project as a graph.
 func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, error) {
 	return send[contract.Graph](ctx, c, get(pathOf(project, "graph"), c.owned()))
 }
@@ -108,7 +109,7 @@ func (c *Client) DeleteProject(ctx context.Context, project string, force bool) 
 	return send[contract.Changed](ctx, c, remove(pathOf(project), q))
 }
 
-// DeleteWithVolumes deletes a project like DeleteProject, and its volumes with it.
+// DeleteWithVolumes deletes a project like DeleteProject, including its volumes.
 func (c *Client) DeleteWithVolumes(ctx context.Context, project string, force bool) (*contract.Changed, error) {
 	q := c.owned()
 	q.Set("volumes", "true")
@@ -135,20 +136,20 @@ func (c *Client) Scale(ctx context.Context, project string, scales map[string]st
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
-		return nil, err // numbers and strings marshal
+		return nil, err // numbers and strings always marshal
 	}
 	return c.Act(ctx, project, contract.Action{Action: "scale", Scale: text})
 }
 
-// Amount is a number as the API wants it: 3 as a number, +1 and 25% as strings;
-// nothing for an empty string.
+// Amount encodes a number for the API: 3 as a number, +1 and 25% as strings; nil for
+// an empty string.
 func Amount(s string) json.RawMessage {
 	if s == "" {
 		return nil
 	}
 	text, err := json.Marshal(amount(s))
 	if err != nil {
-		return nil // numbers and strings marshal
+		return nil // numbers and strings always marshal
 	}
 	return text
 }
@@ -160,14 +161,14 @@ func amount(s string) any {
 	return s
 }
 
-// owned are the query parameters of a path that begins with a project's name.
+// owned returns the query parameters of a path that begins with a project's name.
 func (c *Client) owned() url.Values {
 	q := url.Values{}
 	setParameter(q, "organization", c.organization)
 	return q
 }
 
-// about are the query parameters of a question about one project, or all.
+// about returns the query parameters of a request about one project, or all.
 func (c *Client) about(project string) url.Values {
 	if project == "" {
 		return url.Values{}
@@ -177,7 +178,8 @@ func (c *Client) about(project string) url.Values {
 	return q
 }
 
-// setParameter sets parameters, given as name and value, that are not empty.
+// setParameter sets the parameters that are not empty, given as pairs of name and
+// value.
 func setParameter(q url.Values, pairs ...string) {
 	for n := 0; n+1 < len(pairs); n += 2 {
 		if pairs[n+1] != "" {
@@ -186,14 +188,14 @@ func setParameter(q url.Values, pairs ...string) {
 	}
 }
 
-// setIf sets a parameter that says yes.
+// setIf sets a parameter to true if yes.
 func setIf(q url.Values, key string, yes bool) {
 	if yes {
 		q.Set(key, "true")
 	}
 }
 
-// pathOf is the path of something of a project.
+// pathOf returns a path under a project.
 func pathOf(parts ...string) string { return pathUnder("/v1/projects", parts...) }
 
 func pathUnder(root string, parts ...string) string {

@@ -7,53 +7,53 @@ import (
 	"mariposa/contract"
 )
 
-// VolumeFilter says which volumes are wanted.
+// VolumeFilter selects volumes.
 type VolumeFilter struct {
 	Project string
 	Service string
 	Node    string
 }
 
-// Volumes goes through all volumes that match, page by page. The first error ends
-// it.
+// Volumes iterates over all volumes that match, page by page. It stops at the first
+// error.
 func (c *Client) Volumes(ctx context.Context, f VolumeFilter) iter.Seq2[contract.Volume, error] {
 	q := c.owned()
 	setParameter(q, "project", f.Project, "service", f.Service, "node", f.Node)
 	return through(ctx, c, "/v1/volumes", q, func(page *contract.Volumes) ([]contract.Volume, string) { return page.Volumes, page.Marker })
 }
 
-// AllVolumes collects what Volumes goes through.
+// AllVolumes collects the result of Volumes.
 func (c *Client) AllVolumes(ctx context.Context, f VolumeFilter) (*contract.Volumes, error) {
 	all, err := collect(c.Volumes(ctx, f))
 	return &contract.Volumes{Volumes: all}, err
 }
 
-// Volume returns one volume, by its id or the beginning of it.
+// Volume returns one volume, by its id or a prefix of it.
 func (c *Client) Volume(ctx context.Context, id string) (*contract.Volume, error) {
 	return send[contract.Volume](ctx, c, get(pathUnder("/v1/volumes", id), nil))
 }
 
-// DeleteVolume deletes a volume with what is in it. Its node removes it as soon as
-// it can be reached.
+// DeleteVolume deletes a volume and its contents. Its node removes it once it can be
+// reached.
 func (c *Client) DeleteVolume(ctx context.Context, id string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/volumes", id), nil))
 }
 
-// Networks goes through all networks, or those that a project uses, page by page. The
-// first error ends it.
+// Networks iterates over all networks, or those that a project uses, page by page. It
+// stops at the first error.
 func (c *Client) Networks(ctx context.Context, project string) iter.Seq2[contract.Network, error] {
 	q := c.owned()
 	setParameter(q, "project", project)
 	return through(ctx, c, "/v1/networks", q, func(page *contract.Networks) ([]contract.Network, string) { return page.Networks, page.Marker })
 }
 
-// AllNetworks collects what Networks goes through.
+// AllNetworks collects the result of Networks.
 func (c *Client) AllNetworks(ctx context.Context, project string) (*contract.Networks, error) {
 	all, err := collect(c.Networks(ctx, project))
 	return &contract.Networks{Networks: all}, err
 }
 
-// Network returns one network, by its id or the beginning of it.
+// Network returns one network, by its id or a prefix of it.
 func (c *Client) Network(ctx context.Context, id string) (*contract.Network, error) {
 	return send[contract.Network](ctx, c, get(pathUnder("/v1/networks", id), nil))
 }

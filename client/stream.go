@@ -19,27 +19,27 @@ const (
 	firstPause = 250 * time.Millisecond
 	lastPause  = 10 * time.Second
 	maxLine    = 8 << 20
-	// A stream that says nothing for so long is taken for dead and opened again;
-	// that costs nothing, as it goes on where it was.
+	// A stream that is silent for this long is considered dead and opened again; that
+	// costs nothing, as it continues where it was.
 	maxSilence = time.Minute
 )
 
 // StreamOptions say where a stream begins.
 type StreamOptions struct {
-	Since   int64  // the stream brings what came after this revision
-	Project string // of this project alone
+	Since   int64  // only events after this revision
+	Project string // only of this project
 
-	// Lost is told of each disconnect and when the next try is, Found when the
-	// stream flows again. Either may be nil.
+	// Lost is called on each disconnect, with the time until the next attempt, Found
+	// when the stream is connected again. Either may be nil.
 	Lost  func(err error, again time.Duration)
 	Found func()
 }
 
-// Stream brings the events after a revision, for as long as the context lasts.
-// After a disconnect it goes on by itself where it was, with nothing missed and
-// nothing twice. The first try to connect must succeed; later ones are repeated
-// for ever, unless the server refuses: TooOld says that the feed no longer has
-// the place where the stream was, and that a new look at the state is due.
+// Stream yields the events after a revision until the context is canceled. After a
+// disconnect it continues by itself where it was, without gaps or duplicates. The
+// first attempt to connect must succeed; later ones are repeated for ever, unless the
+// server refuses: TooOld says that the feed no longer has the events after the last
+// one, so the caller must read the state again.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		s := &stream{c: c, o: o, last: o.Since, yield: yield}
@@ -72,15 +72,15 @@ type stream struct {
 	c         *Client
 	o         StreamOptions
 	yield     func(Event, error) bool
-	last      int64 // the newest revision handed on
+	last      int64 // the newest revision yielded
 	connected bool  // at least once
-	done      bool  // the reader wants no more
-	lost      bool  // told that the connection is lost, and not yet that it is back
-	failures  int   // since something last came
+	done      bool  // the reader has stopped
+	lost      bool  // Lost was called, and Found not yet
+	failures  int   // since the last message
 	retry     time.Duration
 }
 
-// final reports whether trying again would get the same answer.
+// final reports whether another attempt would get the same answer.
 func final(err error) bool {
 	switch mariposa.CodeOf(err) {
 	case mariposa.Unavailable, mariposa.Throttled, mariposa.Internal:
@@ -126,7 +126,7 @@ func (s *stream) run(ctx context.Context) error {
 	return err
 }
 
-// errStop ends the reading of a stream whose reader wants no more.
+// errStop ends the reading of a stream whose reader has stopped.
 var errStop = errors.New("the reader wants no more")
 
 func (s *stream) take(m message) error {
@@ -160,8 +160,8 @@ func (s *stream) take(m message) error {
 	return nil
 }
 
-// backoff is how long to wait before the next try: longer each time, and not
-// the same for everybody who lost the same server.
+// backoff returns the delay before the next attempt: longer each time, with jitter for
+// clients that lost the same server.
 func (s *stream) backoff() time.Duration {
 	s.lost = true
 	d := min(max(firstPause, s.retry)<<min(s.failures, 10), lastPause)
@@ -186,8 +186,8 @@ type message struct {
 	retry           time.Duration
 }
 
-// readEvents reads an event stream and hands each block on; alive is told of
-// every sign of life. It returns when the stream ends, which is always an error.
+// readEvents reads an event stream and passes each block to take; it calls alive for
+// every line. It returns when the stream ends, always with an error.
 func readEvents(body io.Reader, alive func(), take func(message) error) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)

@@ -8,20 +8,20 @@ import (
 	"mariposa/contract"
 )
 
-// TaskFilter says which tasks of the queue are wanted.
+// TaskFilter selects tasks of the queue.
 type TaskFilter struct {
 	Project string
 	Service string
 	State   string
-	All     bool // those that have ended too
-	Limit   int  // at most so many, the newest; 0: all
+	All     bool // include those that have ended
+	Limit   int  // the newest n; 0: all
 }
 
-// largestPage is the most that a server gives at a time.
+// largestPage is the server's maximum page size.
 const largestPage = 1000
 
-// Queue lists tasks, newest first. It turns the pages by itself. A marker in the
-// answer says that there are more.
+// Queue lists tasks, newest first. It follows pages by itself. A marker in the answer
+// says that there are more.
 func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
 	q := c.about(f.Project)
 	setParameter(q, "service", f.Service, "state", f.State)
@@ -49,7 +49,7 @@ func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, erro
 	return all, nil
 }
 
-// bounded asks for pages of no more than is wanted; 0: all.
+// bounded sets the page size for a limit; 0 means all.
 func bounded(q url.Values, limit int) {
 	if limit <= 0 {
 		limit = largestPage
@@ -62,8 +62,8 @@ func (c *Client) Task(ctx context.Context, id string) (*contract.Task, error) {
 	return send[contract.Task](ctx, c, get(pathUnder("/v1/queue", id), nil))
 }
 
-// TaskSteps returns one task with so many of its newest steps; 0: all of them. It
-// turns the pages by itself. A marker in the answer says that there are more.
+// TaskSteps returns one task with the newest of its steps, up to limit; 0 means all.
+// It follows pages by itself. A marker in the answer says that there are more.
 func (c *Client) TaskSteps(ctx context.Context, id string, limit int) (*contract.Task, error) {
 	q := url.Values{}
 	bounded(q, limit)
@@ -90,8 +90,7 @@ func (c *Client) TaskSteps(ctx context.Context, id string, limit int) (*contract
 	return task, err
 }
 
-// TerminateTask ends a task. What an active one was at stays as it is: its scope
-// is frozen.
+// TerminateTask ends a task. The scope of an active one is frozen as it is.
 func (c *Client) TerminateTask(ctx context.Context, id string) (*contract.Terminated, error) {
 	return send[contract.Terminated](ctx, c, remove(pathUnder("/v1/queue", id), nil))
 }

@@ -9,7 +9,7 @@ import (
 	"mariposa/contract"
 )
 
-// Whoami tells who the client's token belongs to, and within which bounds.
+// Whoami returns the user of the client's token, and the token's bounds.
 func (c *Client) Whoami(ctx context.Context) (*contract.Whoami, error) {
 	return send[contract.Whoami](ctx, c, get("/v1/user", nil))
 }
@@ -24,12 +24,12 @@ func (c *Client) User(ctx context.Context, user string) (*contract.User, error) 
 	return send[contract.User](ctx, c, get(pathUnder("/v1/users", user), nil))
 }
 
-// CreateUser makes a user, with an organization of its own.
+// CreateUser creates a user, with an organization of its own.
 func (c *Client) CreateUser(ctx context.Context, user contract.NewUser) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, post("/v1/users", user))
 }
 
-// UpdateUser changes what the document names of a user.
+// UpdateUser changes the fields of a user that the document sets.
 func (c *Client) UpdateUser(ctx context.Context, user string, change contract.UserChange) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(pathUnder("/v1/users", user), change))
 }
@@ -49,12 +49,12 @@ func (c *Client) Organization(ctx context.Context, org string) (*contract.Organi
 	return send[contract.Organization](ctx, c, get(inOrg(org), nil))
 }
 
-// CreateOrganization makes an organization, owned by the caller.
+// CreateOrganization creates an organization, owned by the caller.
 func (c *Client) CreateOrganization(ctx context.Context, org contract.NewOrganization) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, post("/v1/organizations", org))
 }
 
-// UpdateOrganization changes what the document names of an organization.
+// UpdateOrganization changes the fields of an organization that the document sets.
 func (c *Client) UpdateOrganization(ctx context.Context, org string, change contract.OrganizationChange) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(inOrg(org), change))
 }
@@ -69,25 +69,25 @@ func (c *Client) Members(ctx context.Context, org string) (*contract.Members, er
 	return send[contract.Members](ctx, c, get(inOrg(org, "members"), nil))
 }
 
-// PutMember makes a user a member of an organization, or gives one another role.
+// PutMember sets the role of a user in an organization.
 func (c *Client) PutMember(ctx context.Context, org, user string, role mariposa.OrgRole) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(inOrg(org, "members", user), contract.MemberChange{Role: string(role)}))
 }
 
-// RemoveMember ends a membership. Anybody may end their own.
+// RemoveMember removes a user from an organization. Anybody may remove themselves.
 func (c *Client) RemoveMember(ctx context.Context, org, user string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(inOrg(org, "members", user), nil))
 }
 
-// Quota returns what an organization may ask for, and what it does.
+// Quota returns the limits and the usage of an organization.
 func (c *Client) Quota(ctx context.Context, org string) (*contract.Quota, error) {
 	return send[contract.Quota](ctx, c, get(inOrg(org, "quota"), nil))
 }
 
-// QuotaChange says which figures of a quota to change. All others stay.
+// QuotaChange says which limits of a quota to change. All others stay.
 type QuotaChange struct {
 	Set  contract.QuotaLimits // those that are not nil
-	Lift []string             // the names of those that shall bound nothing: projects, instances, cpu, memory
+	Lift []string             // the names of limits to remove: projects, instances, cpu, memory
 }
 
 // SetQuota changes the quota of an organization.
@@ -111,44 +111,44 @@ func (c *Client) SetQuota(ctx context.Context, org string, change QuotaChange) (
 	return send[contract.Quota](ctx, c, put(inOrg(org, "quota"), figures))
 }
 
-// Tokens lists the caller's tokens, or for who runs the installation another
-// user's.
+// Tokens lists the caller's tokens, or another user's if the caller runs the
+// installation.
 func (c *Client) Tokens(ctx context.Context, user string) (*contract.Tokens, error) {
 	q := url.Values{}
 	setParameter(q, "user", user)
 	return send[contract.Tokens](ctx, c, get("/v1/tokens", q))
 }
 
-// CreateToken makes a token. The answer holds the secret, this once.
+// CreateToken creates a token. Only this answer contains the secret.
 func (c *Client) CreateToken(ctx context.Context, token contract.NewToken) (*contract.Token, error) {
 	return send[contract.Token](ctx, c, post("/v1/tokens", token))
 }
 
-// RevokeToken ends a token, by its id.
+// RevokeToken revokes a token, by its id.
 func (c *Client) RevokeToken(ctx context.Context, id string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/tokens", id), nil))
 }
 
-// Packages lists the named sizes.
+// Packages lists the packages.
 func (c *Client) Packages(ctx context.Context) (*contract.Packages, error) {
 	return send[contract.Packages](ctx, c, get("/v1/packages", nil))
 }
 
-// PutPackage makes a named size, or changes one.
+// PutPackage creates or changes a package.
 func (c *Client) PutPackage(ctx context.Context, p contract.Package) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(pathUnder("/v1/packages", p.Name), p))
 }
 
-// DeletePackage deletes a named size.
+// DeletePackage deletes a package.
 func (c *Client) DeletePackage(ctx context.Context, name string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/packages", name), nil))
 }
 
-// RotateKey makes a new key of the installation and seals what the old one sealed
-// with it.
+// RotateKey makes a new key of the installation and rewraps with it what the old one
+// wrapped.
 func (c *Client) RotateKey(ctx context.Context) (*contract.KeyRotation, error) {
 	return send[contract.KeyRotation](ctx, c, request{method: http.MethodPost, path: "/v1/keys/rotate"})
 }
 
-// inOrg is the path of something of an organization.
+// inOrg returns a path under an organization.
 func inOrg(parts ...string) string { return pathUnder("/v1/organizations", parts...) }

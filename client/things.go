@@ -14,14 +14,15 @@ import (
 	"mariposa/contract"
 )
 
-// State returns goal and reality of every project, of one, or of one service of it.
+// State returns the goal and the actual state of every project, of one, or of one of
+// its services.
 func (c *Client) State(ctx context.Context, project, service string) (*contract.State, error) {
 	q := c.about(project)
 	setParameter(q, "service", service)
 	return send[contract.State](ctx, c, get("/v1/state", q))
 }
 
-// InstanceFilter says which instances are wanted.
+// InstanceFilter selects instances.
 type InstanceFilter struct {
 	Project string
 	Service string
@@ -30,33 +31,33 @@ type InstanceFilter struct {
 	Version string
 }
 
-// Instances goes through all instances that match, page by page: there may be
-// a hundred thousand. The first error ends it.
+// Instances iterates over all instances that match, page by page: there may be a
+// hundred thousand. It stops at the first error.
 func (c *Client) Instances(ctx context.Context, f InstanceFilter) iter.Seq2[contract.Instance, error] {
 	q := c.about(f.Project)
 	setParameter(q, "service", f.Service, "node", f.Node, "state", f.State, "version", f.Version)
 	return through(ctx, c, "/v1/instances", q, func(page *contract.Instances) ([]contract.Instance, string) { return page.Instances, page.Marker })
 }
 
-// AllInstances collects what Instances goes through.
+// AllInstances collects the result of Instances.
 func (c *Client) AllInstances(ctx context.Context, f InstanceFilter) (*contract.Instances, error) {
 	all, err := collect(c.Instances(ctx, f))
 	return &contract.Instances{Instances: all}, err
 }
 
-// Instance returns one instance with its details, by its name, its id or the
-// beginning of its id.
+// Instance returns one instance with its details, by its name, its id or a prefix of
+// its id.
 func (c *Client) Instance(ctx context.Context, id string) (*contract.Instance, error) {
 	return send[contract.Instance](ctx, c, get(pathUnder("/v1/instances", id), nil))
 }
 
-// ActOnInstance does something to an instance: restart, replace, crash and so on.
+// ActOnInstance acts on an instance: restart, replace, crash and so on.
 func (c *Client) ActOnInstance(ctx context.Context, id, action string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(pathUnder("/v1/instances", id), contract.InstanceAction{Action: action}))
 }
 
-// CreateInstance makes an instance that belongs to no service. Definition holds
-// the keys of a service, as in a manifest.
+// CreateInstance creates an unmanaged instance. Definition has the keys of a service,
+// as in a manifest.
 func (c *Client) CreateInstance(ctx context.Context, project, name string, definition map[string]any) (*contract.Changed, error) {
 	document := maps.Clone(definition)
 	if document == nil {
@@ -76,23 +77,23 @@ func (c *Client) CreateInstance(ctx context.Context, project, name string, defin
 	return send[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/instances", body: body, kind: "application/json"})
 }
 
-// DeleteInstance removes an instance that belongs to no service. By force, it has no
-// time to stop; that also ends what is stopping and belongs to a service.
+// DeleteInstance removes an unmanaged instance. With force it is killed without time
+// to stop, which also works for a managed instance that is stopping.
 func (c *Client) DeleteInstance(ctx context.Context, id string, force bool) (*contract.Changed, error) {
 	q := url.Values{}
 	setIf(q, "force", force)
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/instances", id), q))
 }
 
-// LogOptions say which part of an instance's output is wanted.
+// LogOptions select a part of an instance's output.
 type LogOptions struct {
-	Tail   int // the last so many lines; negative: all there is
+	Tail   int // the last n lines; negative: all
 	Follow bool
-	Reveal bool // with secrets in clear, which takes the right to read them
+	Reveal bool // with secrets unmasked, which requires the right to read them
 }
 
-// Logs opens an instance's output. Whoever asks closes it; canceling the context
-// ends it too.
+// Logs opens an instance's output. The caller closes it; canceling the context ends
+// it too.
 func (c *Client) Logs(ctx context.Context, id string, o LogOptions) (io.ReadCloser, error) {
 	q := url.Values{}
 	if o.Tail >= 0 {
@@ -119,20 +120,20 @@ func (c *Client) Node(ctx context.Context, node string) (*contract.Node, error) 
 	return send[contract.Node](ctx, c, get(pathUnder("/v1/nodes", node), nil))
 }
 
-// ActOnNode does something to a node: purge, lose, restore and so on.
+// ActOnNode acts on a node: purge, lose, restore and so on.
 func (c *Client) ActOnNode(ctx context.Context, node string, action contract.NodeAction) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, put(pathUnder("/v1/nodes", node), action))
 }
 
-// DeleteNode makes the server forget a node; with force, with the instances that
-// are assigned to it.
+// DeleteNode forgets a node; with force, including the instances that are assigned to
+// it.
 func (c *Client) DeleteNode(ctx context.Context, node string, force bool) (*contract.Changed, error) {
 	q := url.Values{}
 	setIf(q, "force", force)
 	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/nodes", node), q))
 }
 
-// Health tells of a server that lives; Ready, of one that can reach its store too.
+// Health reports that the server is alive; Ready, that it can reach its store too.
 func (c *Client) Health(ctx context.Context) (*contract.Health, error) {
 	return send[contract.Health](ctx, c, get("/healthz", nil))
 }

@@ -7,7 +7,7 @@ import (
 	"mariposa/contract"
 )
 
-// Versions lists the submitted versions, newest first. It turns the pages by itself.
+// Versions lists the submitted versions, newest first. It follows pages by itself.
 func (c *Client) Versions(ctx context.Context, project string) (*contract.Versions, error) {
 	all, err := collect(through(ctx, c, pathOf(project, "versions"), c.owned(), func(page *contract.Versions) ([]contract.Version, string) { return page.Versions, page.Marker }))
 	return &contract.Versions{Versions: all}, err
@@ -18,35 +18,35 @@ func (c *Client) Version(ctx context.Context, project, version string) (*contrac
 	return send[contract.Version](ctx, c, get(pathOf(project, "versions", version), c.owned()))
 }
 
-// Diff says what differs between two versions.
+// Diff returns the differences between two versions.
 func (c *Client) Diff(ctx context.Context, project, from, to string) (*contract.Diff, error) {
 	q := c.owned()
 	setParameter(q, "from", from, "to", to)
 	return send[contract.Diff](ctx, c, get(pathOf(project, "diff"), q))
 }
 
-// Tags lists the names that versions have.
+// Tags lists the tags of versions.
 func (c *Client) Tags(ctx context.Context, project string) (*contract.Tags, error) {
 	return send[contract.Tags](ctx, c, get(pathOf(project, "tags"), c.owned()))
 }
 
-// AddTag gives a version a name.
+// AddTag adds a tag to a version.
 func (c *Client) AddTag(ctx context.Context, project, tag, version string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, post(pathOf(project, "tags"), contract.NewTag{Tag: tag, Version: version}).with(c.owned()))
 }
 
-// DeleteTag takes a name away again.
+// DeleteTag deletes a tag.
 func (c *Client) DeleteTag(ctx context.Context, project, tag string) (*contract.Changed, error) {
 	return send[contract.Changed](ctx, c, remove(pathOf(project, "tags", tag), c.owned()))
 }
 
 // Revert says which version to go back to, and how.
 type Revert struct {
-	Version   string // empty: the last one that was completed
-	Rolling   string // how many at a time, like 2 or 25%; empty: as the services say
-	Canary    string // hold after so many
-	WithScale bool   // bring its scales back too
-	Message   string // for those who read the versions later
+	Version   string // empty: the last one that completed
+	Rolling   string // how many at a time, like 2 or 25%; empty: as the services specify
+	Canary    string // hold after this many
+	WithScale bool   // restore its scales too
+	Message   string // describes the version in its history
 }
 
 // Revert makes a version current again, as a new version of its own.
@@ -56,9 +56,9 @@ func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contrac
 	})
 }
 
-// Plan says what would be done if a project had another manifest, in YAML, rolled
-// out so many at a time and held after so many (empty: as the services say); or
-// without one what would be done now. It changes nothing.
+// Plan returns what would be done if a project had another manifest, in YAML, with a
+// rolling and a canary amount (empty: as the services specify); or, without a
+// manifest, what would be done now. It changes nothing.
 func (c *Client) Plan(ctx context.Context, project string, manifest []byte, rolling, canary string) (*contract.Plan, error) {
 	q := c.owned()
 	setParameter(q, "rolling", rolling, "canary", canary)
