@@ -18,16 +18,16 @@ import (
 	"mariposa/store"
 )
 
-// requestedAction is the action that the body asks for. What it read is put back.
+// requestedAction returns the action in the body, and restores the body.
 func requestedAction(r *http.Request) string {
 	var doc struct {
 		Action string `json:"action"`
 	}
-	_ = json.Unmarshal(peek(r), &doc) // what is no JSON is refused by whoever reads it next
+	_ = json.Unmarshal(peek(r), &doc) // the handler refuses invalid JSON
 	return doc.Action
 }
 
-// requestedRename is "rename" if the body has a new name.
+// requestedRename returns "rename" if the body has a new name.
 func requestedRename(r *http.Request) string {
 	var doc struct {
 		Name string `json:"name"`
@@ -38,15 +38,15 @@ func requestedRename(r *http.Request) string {
 	return ""
 }
 
-// requestedReveal reads the parameter as the handlers do: there is more than one way
+// requestedReveal parses the parameter as the handlers do: there is more than one way
 // to write true.
 func requestedReveal(r *http.Request) string {
-	reveal, _ := strconv.ParseBool(r.URL.Query().Get("reveal")) // what is none is refused by whoever reads it next
+	reveal, _ := strconv.ParseBool(r.URL.Query().Get("reveal")) // the handler refuses an invalid value
 	return strconv.FormatBool(reveal)
 }
 
-// peek reads the body of a request and puts it back. What is longer than any
-// body may be stays unread.
+// peek reads the body of a request and restores it. A body above the largest limit is
+// not read.
 func peek(r *http.Request) []byte {
 	if r.Body == nil {
 		return nil
@@ -64,34 +64,34 @@ type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// session is what is known of a request once it has been let in.
+// session is the state of an authenticated request.
 type session struct {
 	change.Request
 	methodAndPath string      // method and path
-	header        http.Header // of the answer
+	header        http.Header // of the response
 }
 
 type sessionKey struct{}
 
-// sessionOf is the session of a request. A request that nobody let in has none, and
-// whatever asks for it then is a mistake.
+// sessionOf returns the session of a request. A request that was not authenticated has
+// none, and asking for it is a bug.
 func sessionOf(ctx context.Context) *session { return ctx.Value(sessionKey{}).(*session) }
 
 func caller(ctx context.Context) *auth.Caller { return sessionOf(ctx).Caller }
 
-// request is what a change is told of who asks for it.
+// request returns the part of the session that a change needs.
 func request(ctx context.Context) *change.Request { return &sessionOf(ctx).Request }
 
-// actor is the name of who asks.
+// actor returns the name of the caller.
 func actor(ctx context.Context) string { return caller(ctx).Actor() }
 
-// require asks for a permission on a project or organization, nil for neither.
+// require checks a permission on a project or organization, nil for neither.
 func (s *server) require(ctx context.Context, p auth.Permission, on *store.Record) error {
 	return s.directory.Require(caller(ctx), p, on)
 }
 
-// authorize finds the object that a request is about and asks for the permission
-// that it takes.
+// authorize finds the object of a request and checks the permission that the route
+// needs.
 func (s *server) authorize(r *http.Request, rt *route) error {
 	ctx := r.Context()
 	var on *store.Record
@@ -106,13 +106,13 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 	return s.require(ctx, permission, on)
 }
 
-// deny notes a request that was refused for want of a permission. Who owns what it
-// was about can read of it.
+// deny audits a request that was denied for lack of a permission. The owner of its
+// object can read the record.
 func (s *server) deny(ctx context.Context, err error) {
 	ses := sessionOf(ctx)
 	a := ses.Audit()
 	suppressed := 0
-	if a.Action == "" { // many reads at once are told with the next one; a change that was denied always is
+	if a.Action == "" { // denied reads are rate-limited, and counted in the next record; denied changes are always recorded
 		var ok bool
 		if ok, suppressed, _ = s.denials.Fail(ses.From+" "+ses.Caller.User, s.Clock.Now()); !ok {
 			return
@@ -132,7 +132,7 @@ func (s *server) deny(ctx context.Context, err error) {
 	s.recordAudit(ctx, a)
 }
 
-// describeSuppressed says how many requests before this one were not noted.
+// describeSuppressed says how many requests before this one were not recorded.
 func describeSuppressed(suppressed int) string {
 	if suppressed == 0 {
 		return ""
@@ -140,8 +140,8 @@ func describeSuppressed(suppressed int) string {
 	return " (and " + reason.Many(suppressed, "more request") + " like it)"
 }
 
-// recordAudit writes an audit record of its own. The request has been answered by then
-// as far as its caller is concerned, so what goes wrong here is logged.
+// recordAudit writes a separate audit record. The outcome of the request is already
+// decided, so errors are only logged.
 func (s *server) recordAudit(ctx context.Context, a mariposa.Audit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

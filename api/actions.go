@@ -50,7 +50,7 @@ func (s *server) act(ctx context.Context, in OfProject, body contract.Action, se
 	return changed(s.change.Act(ctx, request(ctx), r.ID, a))
 }
 
-// readAction reads an action.
+// readAction converts and checks an action.
 func readAction(body contract.Action, service string) (a change.Action, err error) {
 	if err := checkAction(body, service); err != nil {
 		return a, err
@@ -75,14 +75,14 @@ func readAction(body contract.Action, service string) (a change.Action, err erro
 	return a, err
 }
 
-// fieldsOf says which fields an action has a use for, beside its name.
+// fieldsOf lists the fields that each action uses, besides its name.
 var fieldsOf = map[string]string{
 	"start": "services version rolling canary", "stop": "services version", "scale": "scale",
 	"reprovision": "services rolling canary filters", "revert": "version rolling canary with_scale message",
 	"freeze": "services", "thaw": "services", "pause": "services", "resume": "services", "converge": "services", "accept": "services",
 }
 
-// checkAction refuses what would be silently ignored otherwise.
+// checkAction refuses fields that would be silently ignored otherwise.
 func checkAction(a contract.Action, service string) error {
 	given := map[string]bool{
 		"services": len(a.Services) > 0, "version": a.Version != "", "rolling": len(a.Rolling) > 0, "canary": len(a.Canary) > 0 || len(a.Count) > 0,
@@ -110,7 +110,7 @@ func checkAction(a contract.Action, service string) error {
 	return nil
 }
 
-// readFilter reads which instances are meant: names are one text, or a list of them.
+// readFilter reads a filter: names are a string, or a list of strings.
 func readFilter(f *contract.Filters) (*change.Filter, error) {
 	var err error
 	read := func(field string, raw json.RawMessage) (names []string) {
@@ -140,8 +140,8 @@ func readAmount(field string, raw json.RawMessage) (mariposa.Amount, error) {
 	return parseAmount(field, text)
 }
 
-// readScales reads the scale of the service in the path, or an object of scales
-// by service.
+// readScales reads the scale of the service in the path, or an object with scales by
+// service.
 func readScales(raw json.RawMessage, service string) (map[string]change.Scaling, error) {
 	if service != "" {
 		one, err := readScale(raw)

@@ -1,11 +1,11 @@
-// Package api is the HTTP face: it reads what people and programs ask for, finds
-// what they mean as far as they may see it, has the room change do it, and shows
-// what is so in the documents of the contract. Reads come from the picture; whoever
-// wrote reads the write back.
+// Package api is the HTTP API: it decodes requests, resolves their objects as far as
+// the caller may see them, has the package change carry them out, and encodes the
+// results as documents of the contract. Reads come from the picture; a client reads
+// its own writes.
 //
-// The room owns routes, tokens and errors as the outside sees them. It refuses to
-// know which writes a change consists of, to plan, to talk to drivers, and to keep
-// anything that the store does not have.
+// The package owns routes, tokens and errors as clients see them. It does not know
+// which writes a change consists of, does not plan or talk to drivers, and keeps no
+// state outside the store.
 package api
 
 import (
@@ -29,55 +29,55 @@ import (
 	"mariposa/store"
 )
 
-// Options are what the API is made from. All but Used, Metrics and Logger are
+// Options are the dependencies of the API. All but Used, Metrics and Logger are
 // required.
 type Options struct {
 	Store      store.Store
 	Picture    *picture.Picture
 	Cache      *picture.VersionCache
 	Fleet      *fleet.Fleet
-	Used       func(node string) mariposa.Resources // what is claimed of a node
+	Used       func(node string) mariposa.Resources // the resources claimed on a node
 	Clock      clock.Clock
-	NewID      func() string    // makes ids that grow
+	NewID      func() string    // makes increasing ids
 	Vault      *seal.Vault      // opens and seals metadata and kept answers
 	Place      change.PlaceFunc // finds nodes for unmanaged instances
-	Trial      change.TrialFunc // finds out whether nodes would take instances, claiming nothing
-	AdminToken string           // empty: only tokens that the store knows
-	JoinToken  string           // of agents; likewise
+	Trial      change.TrialFunc // finds out whether nodes would take instances, without claims
+	AdminToken string           // empty: only tokens in the store
+	JoinToken  string           // for agents; likewise
 	Version    string           // of this release
-	Domain     string           // under which instances have names; mariposa.internal if empty
+	Domain     string           // of instance names; mariposa.internal if empty
 	// KeepVersions is how many versions of a project are kept; change.DefaultKeep if zero.
 	KeepVersions int
 	Metrics      prometheus.Gatherer
 	Logger       *slog.Logger
 }
 
-// server answers requests.
+// server handles requests.
 type server struct {
 	Options
 	mux           *http.ServeMux
 	huma          huma.API
-	admitted      map[string]callers // by path; those that are missing admit users
+	admitted      map[string]callers // by path; users if missing
 	metrics       *requestMetrics
 	change        *change.Changer
 	states        stateCache
 	directory     *auth.Directory
-	tokenFailures *auth.Limiter // requests without a valid token, by where they come from
-	denials       *auth.Limiter // requests that were denied, likewise
+	tokenFailures *auth.Limiter // requests without a valid token, by source
+	denials       *auth.Limiter // denied requests, likewise
 	tokenUses     useTimes      // of tokens
-	streams       atomic.Int64  // how many are open
-	shells        atomic.Int64  // how many of those are commands inside instances
+	streams       atomic.Int64  // open streams
+	shells        atomic.Int64  // those of them that are commands inside instances
 }
 
 const (
-	requestTimeout = 30 * time.Second // for one request that is no stream
-	writeTimeout   = time.Minute      // for one answer, or one piece of a stream
-	maxBody        = 1 << 20          // of requests that are no manifest
+	requestTimeout = 30 * time.Second // for one request that is not a stream
+	writeTimeout   = time.Minute      // for one response, or one piece of a stream
+	maxBody        = 1 << 20          // of requests that are not manifests
 	maxStreams     = 4096
-	awaitTimeout   = 2 * time.Second // how long to wait for the picture
+	awaitTimeout   = 2 * time.Second // for the picture
 )
 
-// New makes the handler of everything under /v1 and beside it.
+// New returns the handler of all routes.
 func New(o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -110,20 +110,20 @@ func New(o Options) http.Handler {
 	return s
 }
 
-// await waits a while until reads show a revision. A picture that lags is no
-// reason to call a change failed.
+// await waits until reads show a revision, for a limited time. A picture that lags
+// behind does not make a change fail.
 func (s *server) await(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, awaitTimeout)
 	defer cancel()
 	_ = s.Picture.Await(ctx, revision)
 }
 
-// document is an answer in JSON.
+// document is a JSON response.
 type document[T any] struct{ Body T }
 
 func answer[T any](v T) (*document[T], error) { return &document[T]{v}, nil }
 
-// changed answers with what was made of a change.
+// changed answers with the result of a change.
 func changed[T any](v *T, err error) (*document[T], error) {
 	if err != nil {
 		return nil, err

@@ -54,18 +54,18 @@ func (s *server) listAudit(ctx context.Context, in *listAuditInput) (*huma.Strea
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		hc.SetHeader("Content-Type", "application/json")
-		_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), page) // whoever asked may be gone
+		_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), page) // the client may be gone
 	}}, nil
 }
 
-// auditScope narrows a query to what the caller may read.
+// auditScope restricts a query to what the caller may read.
 func (s *server) auditScope(ctx context.Context, in InProject, q *store.AuditQuery) error {
 	c := caller(ctx)
 	switch {
 	case in.Project != "":
 		r, err := s.findProject(ctx, in.Project, in.Organization)
 		if err != nil {
-			if idPattern.MatchString(in.Project) && s.seesAll(c) { // one that is gone
+			if idPattern.MatchString(in.Project) && s.seesAll(c) { // a deleted project
 				q.Project = in.Project
 				return nil
 			}
@@ -94,7 +94,7 @@ func (s *server) auditScope(ctx context.Context, in InProject, q *store.AuditQue
 	return nil
 }
 
-// exportAudit writes everything that matches, a batch at a time.
+// exportAudit writes all records that match, in batches.
 func (s *server) exportAudit(hc huma.Context, q store.AuditQuery) {
 	hc.SetHeader("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(hc.BodyWriter())
@@ -102,12 +102,12 @@ func (s *server) exportAudit(hc huma.Context, q store.AuditQuery) {
 	for {
 		found, err := s.Store.Audit(hc.Context(), q)
 		if err != nil {
-			_ = out.Encode(s.explain(hc.Context(), err)) // the last line says that it is not all
+			_ = out.Encode(s.explain(hc.Context(), err)) // the last line says that the export is incomplete
 			return
 		}
 		for i := range found {
 			if out.Encode(found[i]) != nil {
-				return // whoever asked is gone
+				return // the client is gone
 			}
 			q.Before = found[i].ID
 		}
@@ -117,17 +117,17 @@ func (s *server) exportAudit(hc huma.Context, q store.AuditQuery) {
 	}
 }
 
-// useTimes remembers when tokens were last used, so that the store hears of it once in
-// a while and not with every request.
+// useTimes records when tokens were last used, so that the store is updated once per
+// interval and not with every request.
 type useTimes struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// useInterval is how exactly it is known when a token was last used.
+// useInterval is the precision of a token's last use.
 const useInterval = time.Minute
 
-// recordTokenUse notes that a token was used. It never holds up a request.
+// recordTokenUse records the use of a token. It never delays a request.
 func (s *server) recordTokenUse(c *auth.Caller, from string, now time.Time) {
 	if c.Token == "" {
 		return
@@ -155,8 +155,8 @@ func (s *server) recordTokenUse(c *auth.Caller, from string, now time.Time) {
 	}()
 }
 
-// renew is a caller with what they may by now: streams outlast tokens and roles.
-// Nil: they would not be let in any more.
+// renew returns a caller with their current rights: streams outlive tokens and roles.
+// It returns nil if they would no longer be admitted.
 func (s *server) renew(c *auth.Caller) *auth.Caller { return s.directory.Renew(c, s.Clock.Now()) }
 
 // stillReads reports whether a caller may still read the log of an instance.
@@ -170,7 +170,7 @@ func (s *server) stillReads(c *auth.Caller, r *store.Instance, reveal bool) bool
 	switch {
 	case now == nil:
 		return false
-	case project == nil: // its end is not kept from who saw its life
+	case project == nil: // the end of a deleted project's log is shown to those who could read it before
 		return true
 	}
 	return s.directory.Require(now, need, project.Record()) == nil

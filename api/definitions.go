@@ -53,7 +53,7 @@ func (s *server) addService(ctx context.Context, in *addServiceInput) (*document
 			return nil, invalid("name is missing: pass it as ?name=, or in a JSON body as name")
 		}
 		delete(keys, "name")
-		def, _ = json.Marshal(keys) // what was read can be written
+		def, _ = json.Marshal(keys) // decoded JSON can be encoded
 	}
 	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
 		if _, known := manifest.ServiceText(doc, name); known {

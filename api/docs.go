@@ -12,8 +12,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// docsHandler serves the OpenAPI document as a page that needs nothing from
-// elsewhere: no script, no other server, so that it works behind any wall.
+// docsHandler serves the OpenAPI document as a self-contained page: no scripts and no
+// other servers, so that it works behind any firewall.
 func (s *server) docsHandler() http.Handler {
 	page := sync.OnceValues(func() ([]byte, error) {
 		var b bytes.Buffer
@@ -28,11 +28,11 @@ func (s *server) docsHandler() http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-		_, _ = w.Write(body) // whoever asked may be gone
+		_, _ = w.Write(body) // the client may be gone
 	})
 }
 
-// section is what the page shows under one heading.
+// section is the content under one heading of the page.
 type section struct {
 	Name, About string
 	Operations  []*huma.Operation
@@ -55,7 +55,7 @@ func sections(doc *huma.OpenAPI) []section {
 	return all
 }
 
-// schemaName is the name of the document that a response or request carries.
+// schemaName returns the name of the document in a response or request.
 func schemaName(content map[string]*huma.MediaType) string {
 	var names []string
 	for _, kind := range slices.Sorted(maps.Keys(content)) {

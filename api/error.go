@@ -21,7 +21,7 @@ import (
 	"mariposa/store"
 )
 
-// statuses is the one place where a code becomes an HTTP status.
+// statuses is the only place that maps codes to HTTP statuses.
 var statuses = map[mariposa.Code]int{
 	mariposa.InvalidArgument:  http.StatusBadRequest,
 	mariposa.Unauthorized:     http.StatusUnauthorized,
@@ -36,7 +36,7 @@ var statuses = map[mariposa.Code]int{
 	mariposa.Internal:         http.StatusInternalServerError,
 }
 
-// Error is a failure as the outside sees it.
+// Error is an error as clients see it.
 type Error struct {
 	status  int
 	retry   time.Duration
@@ -54,10 +54,10 @@ func newError(code mariposa.Code, message string, faults []mariposa.Fault) *Erro
 
 func (e *Error) Error() string { return e.Message }
 
-// GetStatus is how huma learns the status.
+// GetStatus returns the status to huma.
 func (e *Error) GetStatus() int { return e.status }
 
-// GetHeaders tells programs what the sentence tells people.
+// GetHeaders returns headers that tell programs what the message tells people.
 func (e *Error) GetHeaders() http.Header {
 	switch e.Code {
 	case mariposa.Unauthorized:
@@ -68,18 +68,18 @@ func (e *Error) GetHeaders() http.Header {
 	return nil
 }
 
-// write answers with the error where huma has no part in it.
+// write writes the error as the response where huma does not.
 func (e *Error) write(w http.ResponseWriter) {
 	for k, v := range e.GetHeaders() {
 		w.Header()[k] = v
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.status)
-	_ = json.NewEncoder(w).Encode(e) // whoever asked may be gone; nobody is left to tell
+	_ = json.NewEncoder(w).Encode(e) // the client may be gone, and nobody is left to notify
 }
 
-// explain puts any error into the words of the contract. What was not foreseen
-// is logged with the request's id, and only the id is shown.
+// explain converts any error to one of the contract. An unexpected error is logged
+// with the request's id, and only the id is shown.
 func (s *server) explain(ctx context.Context, err error) *Error {
 	var said *Error
 	var known *mariposa.Error
@@ -102,7 +102,7 @@ func (s *server) explain(ctx context.Context, err error) *Error {
 	return s.unexpectedError(ctx, err)
 }
 
-// message is what an error says, with its reason and what to do about it.
+// message returns the text of an error, with its reason and what to do about it.
 func message(e *mariposa.Error) string {
 	if e.Reason == nil {
 		return e.Message
@@ -110,10 +110,10 @@ func message(e *mariposa.Error) string {
 	return e.Message + ": " + reason.Sentence(e.Reason)
 }
 
-// explainUnwritable says that the store cannot be written, and why where the cause is one
-// that people can do something about. The cause itself may name files.
+// explainUnwritable says that the store cannot be written, and why if users can do
+// something about the cause. The cause itself is not shown, because it may name files.
 func explainUnwritable(err error) string {
-	var lite interface{ Code() int }         // SQLite's own code, extended codes above the lowest byte
+	var lite interface{ Code() int }         // SQLite's result code; extended codes use the higher bytes
 	var state interface{ SQLState() string } // PostgreSQL's
 	code, sql := 0, ""
 	if errors.As(err, &lite) {
@@ -141,8 +141,8 @@ func (s *server) unexpectedError(ctx context.Context, err any) *Error {
 
 var errorsInstalled sync.Once
 
-// installErrors makes huma's own complaints look like all others. Its hooks are
-// global, so they are set once and are the same for every server.
+// installErrors makes huma's own errors look like all others. Its hooks are global, so
+// they are set once and are the same for every server.
 func installErrors() {
 	errorsInstalled.Do(func() {
 		rewordChecks()
@@ -158,7 +158,7 @@ func installErrors() {
 	})
 }
 
-// noBody says what is missing when nothing was sent.
+// noBody says what is missing when the body is empty.
 func noBody(op *huma.Operation) *Error {
 	if routeOf(op).body.text {
 		return newError(mariposa.InvalidArgument, change.ErrEmpty.Error(), nil)
@@ -167,7 +167,7 @@ func noBody(op *huma.Operation) *Error {
 }
 
 func humaError(status int, message string, errs []error) *Error {
-	code := mariposa.InvalidArgument // whatever is wrong with a request
+	code := mariposa.InvalidArgument // for any client error
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
 		code, message = mariposa.TooLarge, "the body of the request is too large"
@@ -195,8 +195,8 @@ func humaError(status int, message string, errs []error) *Error {
 	return newError(code, message, faults)
 }
 
-// faultOf reads huma's description of one thing wrong. The value it holds is
-// left out: it may be a secret.
+// faultOf converts one of huma's error details. It omits the value, which may be a
+// secret.
 func faultOf(err error) mariposa.Fault {
 	f := mariposa.Fault{Code: mariposa.FaultInvalid, Message: err.Error()}
 	if d, ok := err.(huma.ErrorDetailer); ok {

@@ -24,7 +24,7 @@ import (
 
 const (
 	feedBatch = 256              // changes read at a time for a stream
-	heartbeat = 15 * time.Second // so that everybody between us knows the stream lives
+	heartbeat = 15 * time.Second // shows clients and proxies that the stream is alive
 )
 
 type eventsInput struct {
@@ -83,15 +83,15 @@ type feed struct {
 	caller  *auth.Caller
 	visible *visibility
 	project store.HistoryQuery
-	// organization: only what belongs to it, or to its projects; empty: to any.
+	// organization restricts the feed to an organization and its projects; empty: any.
 	organization string
-	after        int64 // the newest revision handed on or passed over
+	after        int64 // the newest revision sent or skipped
 	limit        int
 }
 
-// checkStart checks that the feed has the point to go on from. One in the future
-// belongs to another store, or to a time before a backup was restored: waiting
-// for it would be waiting for ever.
+// checkStart checks that the feed has the revision to continue from. A future one
+// belongs to another store, or to a time before a backup was restored: waiting for it
+// would never end.
 func (f *feed) checkStart(ctx context.Context) error {
 	f.s.await(ctx, f.after)
 	if now := f.s.Picture.Revision(); f.after > now {
@@ -101,18 +101,18 @@ func (f *feed) checkStart(ctx context.Context) error {
 	return err
 }
 
-// resetVisibility forgets what the caller could see a while ago: a stream may outlast a role.
+// resetVisibility discards what the caller could see earlier: a stream may outlive a
+// role.
 func (f *feed) resetVisibility(ctx context.Context) { f.visible = f.s.newVisibility(ctx, f.caller) }
 
-// isIncluded reports whether a change is one that people are told of, and this caller
-// may see.
+// isIncluded reports whether a change is public, and this caller may see it.
 func (f *feed) isIncluded(c *store.Change) bool {
 	return c.Event.Kind != "" && c.Record.Kind != mariposa.KindKey && f.project.Matches(c) && f.sees(c)
 }
 
-// sees reports whether the caller may see a change now, whatever they could when it
-// happened: one of a project by whoever sees the project, one of an organization by
-// its members, all others by who runs the installation.
+// sees reports whether the caller may see a change now, whether or not they could when
+// it happened: a project's changes are seen by those who see the project, an
+// organization's by its members, all others by the installation's admins.
 func (f *feed) sees(c *store.Change) bool {
 	project := c.Event.Project
 	switch spec := c.Record.Spec.(type) {
@@ -121,7 +121,7 @@ func (f *feed) sees(c *store.Change) bool {
 	case *mariposa.InstanceSpec:
 		project = spec.Project
 	case *mariposa.VolumeSpec:
-		if project = spec.Project; project == "" { // the organization has it
+		if project = spec.Project; project == "" { // it is left to the organization
 			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesVolume(f.visible, spec)
 		}
 	case *mariposa.NetworkSpec:
@@ -144,8 +144,8 @@ func (f *feed) sees(c *store.Change) bool {
 	return r != nil && (f.organization == "" || f.organization == r.Spec().Organization)
 }
 
-// hasPartIn reports whether a caller has a part in an organization, or had in one that
-// is gone.
+// hasPartIn reports whether a caller has a role in an organization, or had one in a
+// deleted one.
 func (s *server) hasPartIn(c *auth.Caller, org *store.Organization) bool {
 	if now := s.Picture.Orgs.Get(org.ID); now != nil {
 		org = now
@@ -182,7 +182,7 @@ func (f *feed) newest(ctx context.Context) (*huma.StreamResponse, error) {
 	return writeJSON(page)
 }
 
-// list lists what came after a revision.
+// list lists the events after a revision.
 func (f *feed) list(ctx context.Context) (*huma.StreamResponse, error) {
 	limit := f.pageSize()
 	page := contract.Events{}
@@ -219,13 +219,13 @@ func writeJSON(page contract.Events) (*huma.StreamResponse, error) {
 	page.Events = neverNil(page.Events)
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		hc.SetHeader("Content-Type", "application/json")
-		_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), page) // whoever asked may be gone
+		_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), page) // the client may be gone
 	}}, nil
 }
 
-// stream sends the feed as it grows until the reader or the server goes. It
-// keeps nothing for a slow reader but its place in the log; one that takes
-// nothing at all for a while is cut off and may come again.
+// stream sends the feed as it grows, until the reader leaves or the server stops. For
+// a slow reader it keeps nothing but its position in the log; one that reads nothing
+// for a while is disconnected and may reconnect.
 func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -259,8 +259,8 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	}
 }
 
-// awaitGrowth sleeps until the feed grows or a sign of life is due; false when the
-// stream is over.
+// awaitGrowth waits until the feed grows or a heartbeat is due; it returns false when
+// the stream is over.
 func (f *feed) awaitGrowth(ctx context.Context, out *sender) bool {
 	until, cancel := context.WithTimeout(ctx, max(time.Millisecond, heartbeat-time.Since(out.last)+time.Millisecond))
 	defer cancel()
@@ -275,15 +275,15 @@ func (f *feed) awaitGrowth(ctx context.Context, out *sender) bool {
 	return false
 }
 
-// sendEnd tells why a stream ends before its reader wanted.
+// sendEnd returns the event that says why the server ends a stream.
 func (f *feed) sendEnd(ctx context.Context, err error) []byte {
-	data, _ := json.Marshal(f.s.explain(ctx, err)) // strings marshal
+	data, _ := json.Marshal(f.s.explain(ctx, err)) // strings always marshal
 	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)
 }
 
-// renew looks at the caller as they are once these changes have happened; false: they
-// would not be let in any more. Names are looked up in the picture too, and readers
-// will look there next.
+// renew updates the caller to their rights after these changes; it returns false if
+// they would no longer be admitted. It waits for the picture first, where names are
+// looked up, and where readers look next.
 func (f *feed) renew(ctx context.Context, changes []store.Change) bool {
 	if len(changes) > 0 {
 		f.s.await(ctx, changes[len(changes)-1].Revision)
@@ -296,8 +296,8 @@ func (f *feed) renew(ctx context.Context, changes []store.Change) bool {
 	return now != nil
 }
 
-// write makes the text of those changes that are wanted, up to a number of them
-// when that is above zero.
+// write encodes the changes that are included, up to limit of them if that is above
+// zero.
 func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (text []byte, n int) {
 	if len(changes) == 0 {
 		return nil, 0
@@ -312,7 +312,7 @@ func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (te
 		}
 		data, err := json.Marshal(v.event(c))
 		if err != nil {
-			_ = f.s.unexpectedError(ctx, err) // logged; the others are still told
+			_ = f.s.unexpectedError(ctx, err) // logged; the others are still sent
 			continue
 		}
 		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", c.Revision, c.Event.Kind, data)
@@ -323,8 +323,8 @@ func (f *feed) write(ctx context.Context, changes []store.Change, limit int) (te
 	return b.Bytes(), n
 }
 
-// sender writes to a stream and remembers when it last did, and whether it still
-// can.
+// sender writes to a stream and records the time of the last write and its first
+// error.
 type sender struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -336,14 +336,14 @@ func (o *sender) send(text []byte) {
 	if len(text) == 0 || o.err != nil {
 		return
 	}
-	_ = o.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it cannot be set, a dead reader ends with its connection
+	_ = o.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // if it cannot be set, a dead reader ends with its connection
 	if _, o.err = o.w.Write(text); o.err == nil {
 		o.err = o.control.Flush()
 	}
 	o.last = time.Now()
 }
 
-// event shows a change. Its object is what changed, as it was right after.
+// event shows a change, with its object as it was right after.
 func (v *viewer) event(c *store.Change) contract.Event {
 	e := contract.Event{
 		Revision: c.Revision, Time: c.Time, Kind: c.Event.Kind, Project: c.Event.Project, ProjectName: v.projectName(c.Event.Project),

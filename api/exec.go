@@ -28,11 +28,11 @@ import (
 
 const (
 	maxShells           = 64
-	maxShellMessage     = 1 << 20          // of one message that comes in
-	shellIdleTimeout    = time.Hour        // with nothing said by either side
-	shellWriteTimeout   = 10 * time.Minute // for a reader that takes nothing
-	shellRightsInterval = time.Second      // how often the caller's rights are looked at, come what may
-	shellPingInterval   = 5 * time.Second  // how often, and how fast, the other side has to show that it is there
+	maxShellMessage     = 1 << 20          // of one incoming message
+	shellIdleTimeout    = time.Hour        // without input or output
+	shellWriteTimeout   = 10 * time.Minute // for a reader that reads nothing
+	shellRightsInterval = time.Second      // how often the caller's rights are checked, even without messages
+	shellPingInterval   = 5 * time.Second  // how often the client is pinged, and how fast it must answer
 )
 
 type execInput struct {
@@ -74,8 +74,8 @@ func (s *server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse,
 	}}, nil
 }
 
-// shell runs a command for as long as the connection lasts. What keeps it from
-// being run is returned, and told as any other error.
+// shell runs a command for as long as the connection lasts. Errors before the command
+// runs are returned, and answered like any other.
 func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instance, in *execInput) error {
 	if err := checkUpgrade(req); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	opening, cancel := context.WithTimeout(req.Context(), requestTimeout)
 	defer cancel()
 	if err := s.recordExec(opening, r, in.Command); err != nil {
-		return err // nothing is run that nobody could read of
+		return err // no command runs without an audit record
 	}
 	spec := r.Spec()
 	x, err := s.Fleet.Exec(opening, spec.Node, r.ID, in.Command, in.terminal())
@@ -108,13 +108,13 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	return nil
 }
 
-// checkUpgrade refuses what is no WebSocket, what cannot be read whole, and what a
-// page of another site asks.
+// checkUpgrade refuses a request that is no WebSocket, that cannot be parsed
+// completely, or that comes from a page of another site.
 func checkUpgrade(req *http.Request) error {
 	if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
 		return invalid("this is a WebSocket: connect with Upgrade: websocket, or use `mariposa instance exec`")
 	}
-	if _, err := url.ParseQuery(req.URL.RawQuery); err != nil { // what cannot be read would be left out of the command
+	if _, err := url.ParseQuery(req.URL.RawQuery); err != nil { // unparsable parameters would be missing from the command
 		return invalid("the query cannot be read: a ; in it is written %%3B, a %% is written %%25")
 	}
 	if origin := req.Header.Get("Origin"); origin != "" {
@@ -138,7 +138,7 @@ func (s *server) acquireShell() (release func(), err error) {
 	return func() { s.shells.Add(-1); leave() }, nil
 }
 
-// recordExec puts down who runs what, with secrets masked.
+// recordExec audits who runs which command, with secrets masked.
 func (s *server) recordExec(ctx context.Context, r *store.Instance, command []string) error {
 	mask, err := s.maskFor(ctx, r)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *server) recordExec(ctx context.Context, r *store.Instance, command []st
 	return s.Store.Commit(ctx, store.Unit{Audit: []mariposa.Audit{a}})[0].Err
 }
 
-// truncate shortens a text to so many bytes, between two characters.
+// truncate shortens a text to at most that many bytes, between two characters.
 func truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -168,7 +168,8 @@ func truncate(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// stillEnters reports whether a caller may still run commands inside an instance.
+// stillEnters returns an error unless a caller may still run commands inside an
+// instance.
 func (s *server) stillEnters(c *auth.Caller, spec *mariposa.InstanceSpec) error {
 	now := s.renew(c)
 	if now == nil {
@@ -181,7 +182,7 @@ func (s *server) stillEnters(c *auth.Caller, spec *mariposa.InstanceSpec) error 
 	return s.directory.Require(now, auth.Shell, project.Record())
 }
 
-// execFailure tells what the node said of the instance.
+// execFailure returns the node's error about the instance.
 func execFailure(spec *mariposa.InstanceSpec, err error) error {
 	var known *mariposa.Error
 	if errors.As(err, &known) {
@@ -190,41 +191,41 @@ func execFailure(spec *mariposa.InstanceSpec, err error) error {
 	return mariposa.Errorf(mariposa.Unavailable, "nothing can be run inside %s: %w", spec.Name, err)
 }
 
-// execSession is the conversation between a caller and a command.
+// execSession is the connection between a caller and a command.
 type execSession struct {
 	s       *server
 	conn    *websocket.Conn
 	shell   *fleet.Shell
 	mayGoOn func() error
 
-	active  atomic.Int64 // when either side last said something
-	writing atomic.Bool  // the command takes its time to read, so nothing is heard of the caller
-	sending atomic.Bool  // the caller takes their time, likewise
+	active  atomic.Int64 // time of the last input or output
+	writing atomic.Bool  // the command is slow to read, so the caller's messages wait
+	sending atomic.Bool  // the caller is slow to read, likewise
 }
 
-// run carries what is said until the command ends, the caller goes or may no
-// longer, or the server stops.
+// run passes messages on until the command ends, the caller leaves or loses their
+// rights, or the server stops.
 func (t *execSession) run(ctx context.Context, spec *mariposa.InstanceSpec) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer context.AfterFunc(ctx, t.shell.Close)()
 	t.active.Store(time.Now().UnixNano())
 	var all sync.WaitGroup
-	life, over := context.WithCancel(context.WithoutCancel(ctx)) // reading outlasts the command, until the last word is said
+	life, over := context.WithCancel(context.WithoutCancel(ctx)) // reading continues after the command, until the last message is sent
 	all.Go(func() { stop(t.readMessages(life)) })
 	all.Go(func() { t.watch(ctx, stop) })
 	err := t.sendOutput(life)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	t.shell.Close() // whoever waits to write learns of it
+	t.shell.Close() // unblocks pending writes
 	t.sendEnd(life, spec, err)
 	stop(nil)
 	over()
-	_ = t.conn.CloseNow() // it is closed by now, unless the caller was gone
+	_ = t.conn.CloseNow() // already closed, unless the caller was gone
 	all.Wait()
 }
 
-// readMessages reads what the caller says until they go.
+// readMessages reads the caller's messages until they leave.
 func (t *execSession) readMessages(ctx context.Context) error {
 	for {
 		kind, message, err := t.conn.Read(ctx)
@@ -244,10 +245,10 @@ func (t *execSession) readMessages(ctx context.Context) error {
 	}
 }
 
-// errGone: the caller has gone, so nobody is to be told anything.
+// errGone says that the caller has left, so nobody is notified.
 var errGone = errors.New("the caller has gone")
 
-// handleMessage does what one message says.
+// handleMessage handles one message.
 func (t *execSession) handleMessage(what byte, body []byte) error {
 	switch what {
 	case contract.ExecStdin:
@@ -257,7 +258,7 @@ func (t *execSession) handleMessage(what byte, body []byte) error {
 			t.shell.CloseWrite()
 			return nil
 		}
-		_, _ = t.shell.Write(body) // of a command that is over, nobody reads
+		_, _ = t.shell.Write(body) // nobody reads the input of an ended command
 	case contract.ExecResize:
 		var size contract.ExecSize
 		if json.Unmarshal(body, &size) != nil || size.Rows == 0 || size.Cols == 0 {
@@ -280,13 +281,14 @@ func (t *execSession) handleMessage(what byte, body []byte) error {
 	return nil
 }
 
-// signals are those that people send, by their names.
+// signals are the supported signals, by name.
 var signals = map[string]int{
 	"INT": int(syscall.SIGINT), "TERM": int(syscall.SIGTERM), "HUP": int(syscall.SIGHUP), "QUIT": int(syscall.SIGQUIT),
 	"KILL": int(syscall.SIGKILL), "USR1": int(syscall.SIGUSR1), "USR2": int(syscall.SIGUSR2),
 }
 
-// sendOutput sends what the command writes; io.EOF: the command has ended by itself.
+// sendOutput sends the command's output; it returns io.EOF when the command has ended
+// by itself.
 func (t *execSession) sendOutput(ctx context.Context) error {
 	for {
 		piece, stderr, err := t.shell.Read()
@@ -316,7 +318,7 @@ func (t *execSession) send(ctx context.Context, limit time.Duration, what byte, 
 	return t.conn.Write(ctx, websocket.MessageBinary, append([]byte{what}, body...))
 }
 
-// watch ends a conversation that may go on no longer.
+// watch ends a session that has become idle, dead or forbidden.
 func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	every := time.NewTicker(shellRightsInterval)
 	defer every.Stop()
@@ -345,8 +347,8 @@ func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// isAlive reports whether the caller answers. One who is being waited for, or who
-// waits, cannot; then it counts that the connection stands.
+// isAlive reports whether the caller answers a ping. While input or output is blocked
+// they cannot, so an open connection is enough.
 func (t *execSession) isAlive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, shellPingInterval)
 	defer cancel()
@@ -355,7 +357,7 @@ func (t *execSession) isAlive(ctx context.Context) bool {
 	return err == nil || (late && (t.writing.Load() || t.sending.Load()))
 }
 
-// sendEnd says how it ended.
+// sendEnd sends the last message: how the session ended.
 func (t *execSession) sendEnd(ctx context.Context, spec *mariposa.InstanceSpec, err error) {
 	if errors.Is(err, errGone) {
 		return
@@ -364,15 +366,15 @@ func (t *execSession) sendEnd(ctx context.Context, spec *mariposa.InstanceSpec, 
 	switch {
 	case errors.Is(err, io.EOF):
 		exit := t.shell.Exit()
-		doc, _ = json.Marshal(contract.ExecExit{ExitCode: &exit}) // a number marshals
+		doc, _ = json.Marshal(contract.ExecExit{ExitCode: &exit}) // a number always marshals
 	case errors.Is(err, context.Canceled):
 		code = websocket.StatusGoingAway
 		doc, _ = json.Marshal(t.s.explain(ctx, mariposa.Errorf(mariposa.Unavailable, "the server is stopping, and the command inside %s with it", spec.Name)))
 	default:
 		code = websocket.StatusPolicyViolation
-		doc, _ = json.Marshal(t.s.explain(ctx, err)) // strings marshal
+		doc, _ = json.Marshal(t.s.explain(ctx, err)) // strings always marshal
 	}
 	if t.send(ctx, shellPingInterval, contract.ExecEnd, doc) == nil {
-		_ = t.conn.Close(code, "") // whoever does not answer is gone
+		_ = t.conn.Close(code, "") // a client that does not answer is gone
 	}
 }

@@ -19,7 +19,7 @@ type OfProject struct {
 	Organization string `query:"organization" doc:"where the project's name is looked up"`
 }
 
-// InProject are the parameters that narrow a list to a project.
+// InProject are the parameters that restrict a list to a project.
 type InProject struct {
 	Project      string `query:"project" doc:"the id or name of a project" maxLength:"255"`
 	Organization string `query:"organization" doc:"where the project's name is looked up"`
@@ -27,8 +27,8 @@ type InProject struct {
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// findOrganization finds an organization by id or name, the caller's own when none
-// is named. One that the caller has no part in is not found.
+// findOrganization finds an organization by id or name, the caller's own when none is
+// named. One in which the caller has no role is not found.
 func (s *server) findOrganization(ctx context.Context, ref string) (*store.Organization, error) {
 	c := caller(ctx)
 	r := s.directory.Organization(cmp.Or(ref, c.Home))
@@ -38,9 +38,9 @@ func (s *server) findOrganization(ctx context.Context, ref string) (*store.Organ
 	return r, nil
 }
 
-// findDestination finds the organization in which the caller is about to make a
-// project. A token that is bound to one project makes none, wherever; it is told so
-// rather than that there is no such organization.
+// findDestination finds the organization in which the caller wants to create a
+// project. A token that is bound to one project cannot create any; the error says so
+// instead of that there is no such organization.
 func (s *server) findDestination(ctx context.Context, ref string) (*store.Organization, error) {
 	c := caller(ctx)
 	if c.Bounds.Project != "" {
@@ -63,9 +63,9 @@ func (s *server) findDestination(ctx context.Context, ref string) (*store.Organi
 	return org, s.require(ctx, auth.CreateProject, org.Record())
 }
 
-// findProject finds a project by id or name, among those that the caller may see.
-// One that is being deleted has no name any more, but its id works until it is gone.
-// A name is looked up in the organization that is named, else in the caller's own.
+// findProject finds a project by id or name, among those that the caller may see. One
+// that is being deleted no longer has a name, but its id works until it is gone. A
+// name is looked up in the given organization, else in the caller's own.
 func (s *server) findProject(ctx context.Context, ref, organization string) (*store.Project, error) {
 	c := caller(ctx)
 	if r := s.Picture.Projects.Get(ref); r != nil && s.sees(c, r) {
@@ -81,7 +81,7 @@ func (s *server) findProject(ctx context.Context, ref, organization string) (*st
 	if r := s.Picture.ProjectNamed(home, ref); r != nil && s.sees(c, r) {
 		return r, nil
 	}
-	if organization != "" { // whether there is such an organization is not told either
+	if organization != "" { // does not reveal whether there is such an organization
 		return nil, notFound("there is no project %q in an organization %q", ref, organization)
 	}
 	if other := s.organizationWith(c, ref); other != "" {
@@ -90,7 +90,8 @@ func (s *server) findProject(ctx context.Context, ref, organization string) (*st
 	return nil, notFound("there is no project %q", ref)
 }
 
-// organizationWith names an organization of the caller's that has a project of a name.
+// organizationWith returns the name of one of the caller's organizations that has a
+// project with a name.
 func (s *server) organizationWith(c *auth.Caller, name string) string {
 	for _, org := range s.Picture.OrganizationsOf(c.User) {
 		if r := s.Picture.ProjectNamed(org.ID, name); r != nil && s.sees(c, r) {
@@ -105,13 +106,13 @@ func (s *server) sees(c *auth.Caller, project *store.Project) bool {
 	return s.directory.RoleIn(c, project).Rank() > 0
 }
 
-// seesAll reports whether a caller sees everything there is, and what is no more.
+// seesAll reports whether a caller sees everything, including deleted objects.
 func (s *server) seesAll(c *auth.Caller) bool {
 	return s.directory.May(c, auth.RunInstallation, nil) == auth.Allowed
 }
 
-// projectsFor lists the projects that a caller may see, by id, in one organization
-// if it is named.
+// projectsFor lists the projects that a caller may see, by id, in one organization if
+// given.
 func (s *server) projectsFor(ctx context.Context, organization string) ([]*store.Project, error) {
 	c := caller(ctx)
 	var found []*store.Project
@@ -142,17 +143,17 @@ func (s *server) projectsFor(ctx context.Context, organization string) ([]*store
 	return slices.DeleteFunc(found, func(r *store.Project) bool { return !s.sees(c, r) }), nil
 }
 
-// deletedProject is a project that is gone, as it was at its end; nil when the feed does not
-// know of it any more.
+// deletedProject returns a deleted project in its last state; nil when the feed no
+// longer has it.
 func (s *server) deletedProject(ctx context.Context, id string) *store.Project {
 	if !idPattern.MatchString(id) {
 		return nil
 	}
 	q := store.HistoryQuery{Project: id, Limit: 100}
-	for range 20 { // little comes after the end: what is left on nodes that were away
+	for range 20 { // few changes follow the deletion: remains on nodes that were unreachable
 		changes, err := s.Store.History(ctx, q)
 		if err != nil {
-			return nil // what cannot be read is not shown
+			return nil // unreadable history is not shown
 		}
 		for i := range changes {
 			if c := &changes[i]; c.Deleted && c.Record.Kind == mariposa.KindProject && c.Record.ID == id {
@@ -167,8 +168,8 @@ func (s *server) deletedProject(ctx context.Context, id string) *store.Project {
 	return nil
 }
 
-// organizationID resolves a filter by organization: one that the caller has a part
-// in, or sees a project of.
+// organizationID resolves a filter by organization: one in which the caller has a
+// role, or sees a project.
 func (s *server) organizationID(ctx context.Context, ref string) (string, error) {
 	if _, err := s.projectsFor(ctx, ref); err != nil {
 		return "", err
@@ -176,10 +177,10 @@ func (s *server) organizationID(ctx context.Context, ref string) (string, error)
 	return s.directory.Organization(ref).ID, nil
 }
 
-// visibility remembers for one request which projects its caller may see.
+// visibility caches for one request which projects its caller may see.
 type visibility struct {
 	s     *server
-	ctx   context.Context //nolint:containedctx // a sight lasts one request
+	ctx   context.Context //nolint:containedctx // a visibility lasts one request
 	c     *auth.Caller
 	all   bool
 	known map[string]*store.Project
@@ -189,13 +190,13 @@ func (s *server) newVisibility(ctx context.Context, c *auth.Caller) *visibility 
 	return &visibility{s: s, ctx: ctx, c: c, all: s.seesAll(c), known: map[string]*store.Project{}}
 }
 
-// project reports whether the caller may see what belongs to a project. What is
-// left of one that is gone is seen by who saw it at its end.
+// project reports whether the caller may see the objects of a project. The remains of
+// a deleted one are visible to those who could see it at its end.
 func (g *visibility) project(id string) bool {
 	return g.all || g.record(id) != nil
 }
 
-// record is a project that the caller may see; nil: there is none.
+// record returns a project that the caller may see; nil if there is none.
 func (g *visibility) record(id string) *store.Project {
 	r, known := g.known[id]
 	if !known {
@@ -210,8 +211,8 @@ func (g *visibility) record(id string) *store.Project {
 	return r
 }
 
-// projectID resolves a filter by project. The id of a project that is gone works
-// too: its history may still be there.
+// projectID resolves a filter by project. The id of a deleted project works too: its
+// history may still exist.
 func (s *server) projectID(ctx context.Context, in InProject) (string, error) {
 	if in.Project == "" {
 		return "", nil
@@ -226,7 +227,7 @@ func (s *server) projectID(ctx context.Context, in InProject) (string, error) {
 	return "", err
 }
 
-// projectOfTask finds the project that a task belongs to, be it gone.
+// projectOfTask finds the project of a task, even a deleted one.
 func (s *server) projectOfTask(ctx context.Context, id string) (*store.Project, error) {
 	r, err := s.findTask(ctx, id)
 	if err != nil {
@@ -243,7 +244,7 @@ func (s *server) projectOfTask(ctx context.Context, id string) (*store.Project, 
 	return &store.Project{Kind: mariposa.KindProject, ID: spec.Project, Halves: store.Halves{Spec: &mariposa.ProjectSpec{Name: spec.ProjectName}}}, nil
 }
 
-// projectOfInstance finds the project that an instance belongs to, be it gone.
+// projectOfInstance finds the project of an instance, even a deleted one.
 func (s *server) projectOfInstance(ctx context.Context, ref string) (*store.Project, error) {
 	r, err := s.findInstance(ctx, ref)
 	if err != nil {
@@ -269,8 +270,8 @@ func (s *server) findNode(ref string) (*store.Node, error) {
 	return nil, notFound("there is no node %q", ref)
 }
 
-// findInstance finds an instance by id, by name, or by the beginning of its id,
-// among those that the caller may see.
+// findInstance finds an instance by id, name or id prefix, among those that the caller
+// may see.
 func (s *server) findInstance(ctx context.Context, ref string) (*store.Instance, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	if r := s.Picture.Instances.Get(ref); r != nil && g.project(r.Spec().Project) {
@@ -293,8 +294,8 @@ func (s *server) findInstance(ctx context.Context, ref string) (*store.Instance,
 	return nil, invalid("%q means more than one instance, %s and %s among them: use a whole id", ref, found[0].ID, found[1].ID)
 }
 
-// checkMarker says whether a marker is one that a page before may have named:
-// the id of something that is there, or was.
+// checkMarker refuses a marker that no page can have returned: it must be the id of an
+// object that exists or existed.
 func (s *server) checkMarker(kind mariposa.Kind, marker string) error {
 	if marker != "" && !idPattern.MatchString(marker) && s.Picture.Get(kind, marker) == nil {
 		return invalid("marker must be what the page before named as its marker, not %q", shortenText(marker))
@@ -302,7 +303,7 @@ func (s *server) checkMarker(kind mariposa.Kind, marker string) error {
 	return nil
 }
 
-// parseAmount reads how many at a time: a number above zero, or a percentage.
+// parseAmount parses an amount: a number above zero, or a percentage.
 func parseAmount(field, text string) (mariposa.Amount, error) {
 	if text == "" {
 		return mariposa.Amount{}, nil

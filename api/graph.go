@@ -40,7 +40,7 @@ const (
 // resource names a node of a graph: a service and a network may share a name.
 type resource struct{ kind, name string }
 
-// graph is a project's graph while it is being drawn.
+// graph is a project's graph under construction.
 type graph struct {
 	nodes map[resource]*contract.GraphNode
 	edges map[contract.GraphEdge]bool
@@ -48,15 +48,14 @@ type graph struct {
 
 func (g *graph) add(n contract.GraphNode) { g.nodes[resource{n.Kind, n.Name}] = &n }
 
-// link draws an edge, if both ends are there: what is left over may need what is
-// gone.
+// link adds an edge, if both ends exist: leftovers may need something that is gone.
 func (g *graph) link(from, to resource, why string) {
 	if g.nodes[from] != nil && g.nodes[to] != nil && from != to {
 		g.edges[contract.GraphEdge{From: from.name, FromKind: from.kind, To: to.name, ToKind: to.kind, Why: why}] = true
 	}
 }
 
-// graph draws a project in a state.
+// graph returns the graph of a project in a state.
 func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Graph {
 	g := &graph{nodes: map[resource]*contract.GraphNode{}, edges: map[contract.GraphEdge]bool{}}
 	goals, number := v.goals(r), r.Spec().Number
@@ -87,7 +86,7 @@ func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Grap
 	return doc
 }
 
-// addOthers adds what a manifest has beside services.
+// addOthers adds the resources of a manifest that are not services.
 func (g *graph) addOthers(m *manifest.Project) {
 	for _, n := range m.Networks {
 		g.add(contract.GraphNode{Kind: kindNetwork, Name: n.Name})
@@ -101,13 +100,13 @@ func (g *graph) addOthers(m *manifest.Project) {
 	}
 }
 
-// linkService draws what a service needs by a definition; nil needs nothing.
+// linkService adds the dependencies of a service's definition, if not nil.
 func (g *graph) linkService(def *mariposa.Service) {
 	if def == nil {
 		return
 	}
 	from := resource{kindService, def.Name}
-	for _, on := range def.DependsOn { // references are among them
+	for _, on := range def.DependsOn { // includes references
 		why := "depends_on"
 		if refers := func(ref mariposa.Ref) bool { return ref.Service == on }; slices.ContainsFunc(def.Refs, refers) || slices.ContainsFunc(def.LiveRefs, refers) {
 			why = "reference"
@@ -122,7 +121,7 @@ func (g *graph) linkService(def *mariposa.Service) {
 	}
 }
 
-// addKept adds the networks and volumes that are there and no longer in the manifest.
+// addKept adds the networks and volumes that exist but are no longer in the manifest.
 func (v *viewer) addKept(g *graph, project *store.Project) {
 	add := func(kind, name string) {
 		if g.nodes[resource{kind, name}] == nil {
@@ -137,8 +136,8 @@ func (v *viewer) addKept(g *graph, project *store.Project) {
 	}
 }
 
-// judgeLeftovers says of networks and volumes what their nodes say: which of a network's
-// parts, and how many of the volumes, are there.
+// judgeLeftovers sets the status of networks and volumes by what their nodes report:
+// which attachments of a network, and how many volumes, exist.
 func (v *viewer) judgeLeftovers(g *graph, project *store.Project) {
 	visible := v.s.newVisibility(v.ctx, caller(v.ctx))
 	for _, r := range v.s.Picture.NetworksOf(project.ID) {
@@ -168,8 +167,8 @@ func (v *viewer) judgeLeftovers(g *graph, project *store.Project) {
 	}
 }
 
-// countPart adds a piece of a resource that is on a node. Those that are to go do not
-// count any more.
+// countPart counts a part of a resource on a node. Parts that are being deleted do not
+// count.
 func countPart(n *contract.GraphNode, state, reason string, code mariposa.ReasonCode) {
 	switch mariposa.ResourceState(state) {
 	case "deleting":
@@ -182,7 +181,7 @@ func countPart(n *contract.GraphNode, state, reason string, code mariposa.Reason
 	n.Goal++
 }
 
-// judgeResource judges a resource by its pieces.
+// judgeResource sets the status of a resource by its parts.
 func judgeResource(n *contract.GraphNode) {
 	n.Status = mariposa.StatusConverged
 	if n.Running < n.Goal {
@@ -192,8 +191,8 @@ func judgeResource(n *contract.GraphNode) {
 	}
 }
 
-// linkLeftovers draws what left-over instances need, by the definitions that they
-// were made from.
+// linkLeftovers adds the dependencies of left-over instances, by the definitions that
+// they were made from.
 func (v *viewer) linkLeftovers(g *graph, project string) {
 	type made struct {
 		service string
@@ -207,17 +206,17 @@ func (v *viewer) linkLeftovers(g *graph, project string) {
 		}
 		return true
 	})
-	for m := range drawn { // not above: the picture stands still there
+	for m := range drawn { // outside the callback, which blocks the picture
 		g.linkService(v.definition(project, m.number, m.service))
 	}
 }
 
-// judgeOthers sets the status of resources that are no services: they are there
-// whenever something that uses them runs.
+// judgeOthers sets the status of resources that are not services: they exist whenever
+// something that uses them runs.
 func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
 	for e := range g.edges {
 		n, user := g.nodes[resource{e.ToKind, e.To}], g.nodes[resource{e.FromKind, e.From}]
-		if e.FromKind != kindService { // a load balancer is there with what it stands before
+		if e.FromKind != kindService { // a load balancer exists with the service behind it
 			n, user = user, n
 		}
 		if n.Kind == kindService {
@@ -239,9 +238,9 @@ func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
 	}
 }
 
-// layered gives every node a layer above all that it needs, and lists nodes and edges
-// in order; what needs nothing is in layer 1. Left-over edges may run in a circle: the first of it by name is taken to
-// need nothing more.
+// layered assigns every node a layer above those that it needs, and returns nodes and
+// edges in order; nodes without dependencies are in layer 1. Left-over edges may form
+// a cycle: its first node by name is then treated as if it needed nothing more.
 func (g *graph) layered() ([]contract.GraphNode, []contract.GraphEdge) {
 	edges := slices.SortedFunc(maps.Keys(g.edges), compareEdges)
 	lacks, needers := adjacent(edges)
@@ -283,11 +282,11 @@ func (g *graph) layered() ([]contract.GraphNode, []contract.GraphEdge) {
 	return nodes, neverNil(edges)
 }
 
-// adjacent counts how many each node needs, and lists who needs it.
+// adjacent counts the dependencies of each node, and lists its dependents.
 func adjacent(edges []contract.GraphEdge) (lacks map[resource]int, needers map[resource][]resource) {
 	type pair struct{ from, to resource }
 	lacks, needers = map[resource]int{}, map[resource][]resource{}
-	seen := map[pair]bool{} // one may need another for more than one reason
+	seen := map[pair]bool{} // a node may need another for more than one reason
 	for _, e := range edges {
 		p := pair{resource{e.FromKind, e.From}, resource{e.ToKind, e.To}}
 		if !seen[p] {

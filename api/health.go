@@ -56,8 +56,8 @@ func healthOf(i contract.Instance) contract.InstanceHealth {
 	}
 }
 
-// checksOf shows the checks of a definition, nil for none. Paths stay as they are
-// written: what they resolve to is each instance's own.
+// checksOf shows the checks of a definition; none for nil. Paths are shown as written:
+// each instance resolves them itself.
 func checksOf(def *mariposa.Service) []contract.HealthCheck {
 	all := []contract.HealthCheck{}
 	if def == nil {

@@ -19,10 +19,9 @@ const (
 	maxKey = 255
 )
 
-// newIdempotency says where the answer to a change that carries an Idempotency-Key is
-// kept.
+// newIdempotency returns where the answer to a change with an Idempotency-Key is kept.
 func newIdempotency(c *auth.Caller, key string, r *http.Request, body []byte, status int) *change.Idempotency {
-	b := c.Bounds // an answer may hold more than a token bound to less may see
+	b := c.Bounds // an answer may contain more than a token with fewer rights may see
 	return &change.Idempotency{ID: digest(c.User, c.By, b.Organization, b.Project, string(b.Role), key), Request: fingerprint(r, body), Status: status}
 }
 
@@ -35,13 +34,13 @@ func digest(parts ...string) string {
 	for _, p := range parts {
 		n := len(p)
 		h.Write([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
-		io.WriteString(h, p) //nolint:errcheck // a hash takes everything
+		io.WriteString(h, p) //nolint:errcheck // a hash never fails
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// recordAnswer notes what was done to something that is not in the store, and keeps the
-// answer. It is done by then, so what goes wrong here is logged.
+// recordAnswer audits an action on an object that is not in the store, and keeps the
+// answer. The action is already done, so errors are only logged.
 func (s *server) recordAnswer(ctx context.Context, a mariposa.Audit, answer any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

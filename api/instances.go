@@ -66,7 +66,7 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 	return answer(page)
 }
 
-// candidates are the records that the indexes narrow a list to.
+// candidates returns the records that the indexes narrow a list to.
 func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*store.Instance, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	node, err := s.nodeWith(g, in.Node)
@@ -93,8 +93,8 @@ func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*sto
 	}), err
 }
 
-// nodeWith resolves a filter by node. Who does not run the installation knows those
-// that their instances are on.
+// nodeWith resolves a filter by node. Callers who do not run the installation only
+// know the nodes of their own instances.
 func (s *server) nodeWith(g *visibility, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
@@ -124,8 +124,8 @@ func (s *server) instancesFor(ctx context.Context, organization string) ([]*stor
 	return all, nil
 }
 
-// isAt reports whether an instance, shown with a version, is at the one asked
-// for. Numbers count within a project.
+// isAt reports whether an instance, shown with a version, is at the requested one.
+// Numbers are per project.
 func (v *viewer) isAt(ref, shown string, spec *mariposa.InstanceSpec) bool {
 	if n, err := strconv.Atoi(ref); err == nil && len(ref) < 7 {
 		return v.sha(spec.Project, n) == shown
@@ -153,7 +153,7 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 	}
 	doc.Volumes, doc.Networks = spec.Mounts, spec.Networks
 	if def := v.definitionOf(spec); def != nil {
-		if w, err := manifest.Resolve(def, v.scope(r)); err == nil { // what does not resolve does not run either
+		if w, err := manifest.Resolve(def, v.scope(r)); err == nil { // an instance that does not resolve does not run either
 			doc.Command = append(slices.Clone(w.Entrypoint), w.Command...)
 			for _, variable := range w.Environment {
 				doc.Environment = append(doc.Environment, variable.Name+"="+variable.Value)
@@ -166,8 +166,8 @@ func (s *server) getInstance(ctx context.Context, in *ofInstance) (*document[con
 // measureTimeout is how long a node may take to measure an instance.
 const measureTimeout = time.Second
 
-// measureUsage asks an instance's node what the instance takes. What it does not tell in
-// time is unknown.
+// measureUsage asks an instance's node for the resources it uses. What the node does
+// not report in time is unknown.
 func (s *server) measureUsage(ctx context.Context, node, id string) mariposa.Usage {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
@@ -178,7 +178,8 @@ func (s *server) measureUsage(ctx context.Context, node, id string) mariposa.Usa
 	return u
 }
 
-// definitionOf is the definition that an instance was made from; nil when it is lost.
+// definitionOf returns the definition that an instance was made from; nil when it is
+// lost.
 func (v *viewer) definitionOf(spec *mariposa.InstanceSpec) *mariposa.Service {
 	if spec.Managed {
 		return v.definition(spec.Project, spec.Number, spec.ServiceName)
@@ -187,7 +188,7 @@ func (v *viewer) definitionOf(spec *mariposa.InstanceSpec) *mariposa.Service {
 	if of == nil {
 		return nil
 	}
-	def, _ := manifest.ParseService(spec.Name, manifest.Modernize(spec.Definition), of.Manifest) // what cannot be read does not run either
+	def, _ := manifest.ParseService(spec.Name, manifest.Modernize(spec.Definition), of.Manifest) // an unreadable definition does not run either
 	return def
 }
 
@@ -221,8 +222,9 @@ func (s *server) actOnInstance(ctx context.Context, in *actOnInstanceInput) (*do
 	return changed(s.change.ActOnInstance(ctx, request(ctx), r, in.Body.Action))
 }
 
-// requireCapability refuses what the kind of an instance cannot do, as its node's driver
-// declares. Of a node that has never said, nothing is known: it answers for itself.
+// requireCapability refuses an action that an instance's compute type does not
+// support, as declared by its node's driver. If the node has declared nothing, it
+// decides itself.
 func (s *server) requireCapability(spec *mariposa.InstanceSpec, able func(mariposa.Capabilities) bool, refusal string) error {
 	r := s.Picture.Nodes.Get(spec.Node)
 	if r == nil {

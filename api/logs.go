@@ -15,8 +15,8 @@ import (
 	"mariposa/store"
 )
 
-// firstPieceTimeout is how long a log is waited for before the answer begins: until
-// then a failure can still be told as one.
+// firstPieceTimeout is how long to wait for a log before the response begins: until
+// then a failure can still be answered as an error.
 const firstPieceTimeout = 500 * time.Millisecond
 
 type getLogsInput struct {
@@ -61,7 +61,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 	}}, nil
 }
 
-// maskFor hides the secrets of an instance's project in what it wrote.
+// maskFor returns the mask for the secrets of an instance's project in its output.
 func (s *server) maskFor(ctx context.Context, r *store.Instance) (*seal.Mask, error) {
 	spec := r.Spec()
 	project := s.Picture.Projects.Get(spec.Project)
@@ -71,8 +71,8 @@ func (s *server) maskFor(ctx context.Context, r *store.Instance) (*seal.Mask, er
 	return s.Cache.Mask(ctx, project.Spec(), spec.Project, spec.Number)
 }
 
-// maskLog is a log with secrets hidden, those too that come up while it flows. What
-// may be the beginning of a secret is held back until more comes.
+// maskLog returns a log with secrets masked, including those that are added while it
+// is read. What may be the beginning of a secret is held back until more arrives.
 func (s *server) maskLog(ctx context.Context, log io.Reader, r *store.Instance) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
@@ -87,11 +87,11 @@ func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *st
 	w := mask.Writer(to)
 	for buf := make([]byte, 32<<10); ; {
 		n, err := log.Read(buf)
-		now, unknown := s.maskFor(ctx, r) // an instance reads no value before this knows it
+		now, unknown := s.maskFor(ctx, r) // an instance cannot read a value before it is known here
 		if unknown != nil {
 			return errors.Join(unknown, w.Close())
 		}
-		if now != nil && now != mask { // of a project that is gone, the last one stays
+		if now != nil && now != mask { // after a project is deleted, the last mask stays
 			if err := w.Close(); err != nil {
 				return err
 			}
@@ -109,7 +109,7 @@ func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *st
 	}
 }
 
-// acquireStream takes a place among the open streams.
+// acquireStream reserves one of the open streams.
 func (s *server) acquireStream() (release func(), err error) {
 	if s.streams.Add(1) > maxStreams {
 		s.streams.Add(-1)
@@ -125,9 +125,9 @@ type piece struct {
 	err   error
 }
 
-// streamLog sends a log on as it comes. It waits for the first piece for a moment, so
-// that what fails at once is answered as a failure; what fails later cuts the
-// connection, so that nobody takes half a log for a whole one.
+// streamLog sends a log as it arrives. It waits briefly for the first piece, so that
+// an immediate failure is answered as an error; a later failure cuts the connection,
+// so that nobody takes half a log for a whole one.
 func (s *server) streamLog(ctx context.Context, w http.ResponseWriter, log io.Reader, spec *mariposa.InstanceSpec, stillIn func() bool) {
 	pieces := make(chan piece)
 	go read(ctx, log, pieces) // ends with the log, which ends with the context
@@ -148,10 +148,10 @@ func (s *server) streamLog(ctx context.Context, w http.ResponseWriter, log io.Re
 				panic(http.ErrAbortHandler)
 			}
 			if !stillIn() {
-				panic(http.ErrAbortHandler) // the token was revoked, or the role taken away
+				panic(http.ErrAbortHandler) // the token was revoked, or the role removed
 			}
 			s.beginAnswer(w, &begun)
-			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it cannot be set, a dead reader ends with its connection
+			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // if it cannot be set, a dead reader ends with its connection
 			if _, err := w.Write(p.bytes); err != nil || ended {
 				return
 			}
@@ -191,8 +191,8 @@ func read(ctx context.Context, log io.Reader, pieces chan<- piece) {
 	}
 }
 
-// logFailure tells what the node said. It is no fault of the caller's, and may
-// pass.
+// logFailure returns the node's error. It is not the caller's fault, and may be
+// temporary.
 func logFailure(spec *mariposa.InstanceSpec, err error) error {
 	var known *mariposa.Error
 	if errors.As(err, &known) {

@@ -19,7 +19,7 @@ import (
 // JSON is YAML too.
 var yamlTypes = []string{"", "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", curlType}
 
-// curlType is what curl says of a body when nobody tells it what it sends.
+// curlType is curl's default content type for a body.
 const curlType = "application/x-www-form-urlencoded"
 
 // SubmissionQuery are the parameters of a new manifest.
@@ -40,13 +40,13 @@ func (q SubmissionQuery) submission() (*change.Submission, error) {
 	return &change.Submission{Previous: q.Previous, Force: q.Force, Rolling: rolling, Canary: canary, Message: q.Message}, err
 }
 
-// take puts a body into a submission. It is copied: it is only lent.
+// take sets the manifest of a submission. It copies the body, whose buffer is reused.
 func take(sub *change.Submission, contentType string, body []byte) {
 	sub.Manifest, sub.JSON = bytes.Clone(body), mediaType(contentType) == "application/json"
 }
 
-// unwrap takes a manifest out of a JSON document: as an object, or as YAML in a
-// string.
+// unwrap sets the manifest of a submission from a JSON document: an object, or YAML in
+// a string.
 func unwrap(sub *change.Submission, raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return &mariposa.Error{
@@ -79,7 +79,7 @@ func checkManifestType(header string) error {
 	return nil
 }
 
-// readWrapped reads a JSON document with a manifest in it. A JSON body with the
+// readWrapped reads a JSON document that contains a manifest. A JSON body with the
 // name in the query may also be the manifest itself: then it has no such key.
 func readWrapped(contentType string, body []byte, name string) (doc contract.NewProject, wrapped bool, err error) {
 	if err := checkManifestType(contentType); err != nil {
@@ -100,9 +100,9 @@ func readWrapped(contentType string, body []byte, name string) (doc contract.New
 	return doc, true, nil
 }
 
-// hasManifest reports whether a body is a JSON object with a manifest in it. A
-// body that is no JSON has none; the manifest's own reader says with a line what
-// is wrong with it.
+// hasManifest reports whether a body is a JSON object that contains a manifest. It is
+// false for a body that is not JSON; the manifest parser then reports the line of the
+// error.
 func hasManifest(body []byte) bool { return hasKey(body, "manifest") }
 
 // hasKey reports whether a body is a JSON object with a key.
@@ -164,8 +164,8 @@ func (s *server) putManifest(ctx context.Context, in *putManifestInput) (*docume
 	return changed(s.change.UpdateProject(ctx, request(ctx), r.ID, "", sub))
 }
 
-// unwrapValues takes metadata out of a JSON document: as an object, or as YAML in a
-// string.
+// unwrapValues sets the metadata of a submission from a JSON document: an object, or
+// YAML in a string.
 func unwrapValues(sub *change.Submission, raw json.RawMessage) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return

@@ -38,7 +38,7 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 		doc := contract.Metadata{Version: spec.Version, Number: spec.Number, Keys: keyDocs(declared, values, in.Reveal), Missing: neverNil(declared.Missing(values))}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			hc.SetHeader("Content-Type", "application/json")
-			_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), doc) // whoever asked may be gone
+			_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), doc) // the client may be gone
 		}}, nil
 	}
 	text := values.Masked(manifest.Mask)
@@ -52,7 +52,7 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 	}}, nil
 }
 
-// recordReveal notes that secrets were shown.
+// recordReveal audits that secrets were shown.
 func (s *server) recordReveal(ctx context.Context, r *store.Project, reveal bool, key string) {
 	if !reveal {
 		return
@@ -190,7 +190,7 @@ func (s *server) putKey(ctx context.Context, in *putKeyInput) (*document[contrac
 	return changed(s.change.SetKey(ctx, request(ctx), project, key, text, secret || in.Secret, in.Message))
 }
 
-// value reads the value of a key: plain text, or JSON.
+// value returns the value of a key: plain text, or JSON.
 func (in *putKeyInput) value() (text string, secret bool, err error) {
 	kind := mediaType(in.ContentType)
 	if kind != "application/json" && !(kind == curlType && hasKey(in.RawBody, "value")) {
@@ -255,11 +255,11 @@ func (s *server) addToKey(ctx context.Context, in *countKeyInput, by int64) (*do
 	return changed(s.change.CountKey(ctx, request(ctx), project, key, by))
 }
 
-// yamlOfValues writes a JSON object of values as YAML, one key a line.
+// yamlOfValues converts a JSON object of values to YAML, one key per line.
 func yamlOfValues(raw json.RawMessage) []byte {
 	var pretty bytes.Buffer
 	if json.Indent(&pretty, raw, "", "  ") != nil {
-		return raw // whoever reads it says what is wrong with it
+		return raw // the parser reports the error
 	}
 	return pretty.Bytes()
 }

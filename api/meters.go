@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// requestMetrics count requests. They have a registry of their own, so that several
-// servers can stand in one process.
+// requestMetrics counts requests. It has its own registry, so that one process can run
+// several servers.
 type requestMetrics struct {
 	registry  *prometheus.Registry
 	requests  *prometheus.CounterVec
@@ -36,8 +36,8 @@ func newRequestMetrics() *requestMetrics {
 	return m
 }
 
-// observe counts one request. A route is a pattern of ours, never what was sent, so
-// that nobody can make up labels.
+// observe counts one request. The route label is one of our patterns, never client
+// input, so that nobody can make up labels.
 func (m *requestMetrics) observe(pattern string, status int, took time.Duration) {
 	if pattern == "" {
 		pattern = "none"

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// compareNaturally compares names as people do: numbers in them count as numbers, so
+// compareNaturally compares names as people do: numbers in them compare as numbers, so
 // that dummy-2 comes before dummy-10.
 func compareNaturally(a, b string) int {
 	for a != "" && b != "" {
@@ -23,7 +23,8 @@ func compareNaturally(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// leadingNumber is the digits that a text begins with, or what comes before them.
+// leadingNumber returns the digits at the beginning of a text, or the text before the
+// first digit.
 func leadingNumber(s string) string {
 	end := 1
 	for end < len(s) && isDigit(s[end]) == isDigit(s[0]) {

@@ -30,7 +30,7 @@ func (s *server) listNetworks(ctx context.Context, in *listNetworksInput) (*docu
 	return answer(page)
 }
 
-// networksFor lists the networks that are asked for and that the caller may see, by id.
+// networksFor lists the networks that match and that the caller may see, by id.
 func (s *server) networksFor(ctx context.Context, in *listNetworksInput) ([]*store.Network, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	var found []*store.Network
@@ -56,8 +56,8 @@ func (s *server) networksFor(ctx context.Context, in *listNetworksInput) ([]*sto
 	}), nil
 }
 
-// seesNetwork reports whether the caller may know of a network: who sees its project,
-// or of a shared one, has a part in its organization.
+// seesNetwork reports whether the caller may know of a network: they see its project,
+// or have a role in the organization of a shared one.
 func (s *server) seesNetwork(g *visibility, project, organization string) bool {
 	if project != "" {
 		return g.project(project)
@@ -66,8 +66,7 @@ func (s *server) seesNetwork(g *visibility, project, organization string) bool {
 	return g.all || org != nil && s.directory.RoleOf(g.c, org) != ""
 }
 
-// findNetwork finds a network by id, or by the beginning of it, among those that the
-// caller may see.
+// findNetwork finds a network by id or id prefix, among those that the caller may see.
 func (s *server) findNetwork(ctx context.Context, ref string) (*store.Network, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	sees := func(r *store.Network) bool {
@@ -77,8 +76,8 @@ func (s *server) findNetwork(ctx context.Context, ref string) (*store.Network, e
 	return findByID(&s.Picture.Networks, "network", ref, sees)
 }
 
-// ownerOfNetwork finds what a permission about a network is asked for: its project, or
-// the organization that shares it.
+// ownerOfNetwork returns the object on which permissions about a network are checked:
+// its project, or the organization that shares it.
 func (s *server) ownerOfNetwork(ctx context.Context, ref string) (*store.Record, error) {
 	r, err := s.findNetwork(ctx, ref)
 	if err != nil {
@@ -102,7 +101,7 @@ func (s *server) getNetwork(ctx context.Context, in *ofNetwork) (*document[contr
 	return answer(s.viewer(ctx).network(r))
 }
 
-// network shows a network. Which other projects share it is told to who may see them.
+// network shows a network, with those of its projects that the caller may see.
 func (v *viewer) network(r *store.Network) contract.Network {
 	spec := r.Spec()
 	doc := contract.Network{
@@ -131,7 +130,8 @@ func (v *viewer) network(r *store.Network) contract.Network {
 	return doc
 }
 
-// orgOfNetwork is the organization of a network's project, or that shares it.
+// orgOfNetwork returns the organization of a network's project, or the one that shares
+// it.
 func (v *viewer) orgOfNetwork(spec *mariposa.NetworkSpec) string {
 	if p := v.projectRecord(spec.Project); p != nil {
 		return p.Spec().Organization
@@ -139,7 +139,7 @@ func (v *viewer) orgOfNetwork(spec *mariposa.NetworkSpec) string {
 	return spec.Organization
 }
 
-// attachment shows a network's part on a node.
+// attachment shows the attachment of a network to a node.
 func (v *viewer) attachment(r *store.Attachment) contract.NetworkNode {
 	spec := r.Spec()
 	doc := contract.NetworkNode{Node: spec.Node, NodeName: v.nodeName(spec.Node), ComputeType: spec.Compute, State: string(mariposa.ResourcePending)}
@@ -157,7 +157,8 @@ func (v *viewer) attachment(r *store.Attachment) contract.NetworkNode {
 	return doc
 }
 
-// attachedNetwork shows a network as far as one of its parts tells: it may be gone.
+// attachedNetwork shows a network as far as an attachment describes it: it may be
+// gone.
 func (v *viewer) attachedNetwork(r *store.Attachment) contract.Network {
 	spec := r.Spec()
 	of := &mariposa.NetworkSpec{Name: spec.Name, Project: spec.Project, Organization: spec.Organization}
@@ -167,8 +168,7 @@ func (v *viewer) attachedNetwork(r *store.Attachment) contract.Network {
 	}
 }
 
-// onNetwork finds a project's instances by the networks that they are on. What has
-// ended and is kept to look at is on none.
+// onNetwork returns a project's instances by network. Preserved instances are on none.
 func (v *viewer) onNetwork(project string) map[string][]*store.Instance {
 	on, known := v.joined[project]
 	if !known {

@@ -125,7 +125,7 @@ func (s *server) removeMember(ctx context.Context, in *OfMember) (*document[cont
 		return nil, notFound("%q is no member of organization %s", in.User, org.Spec().Name)
 	}
 	c := caller(ctx)
-	leaves := user.ID == c.User && (c.Bounds.Role == "" || c.Bounds.Role == mariposa.RoleAdmin) // a token bound to less decides nothing for its user
+	leaves := user.ID == c.User && (c.Bounds.Role == "" || c.Bounds.Role == mariposa.RoleAdmin) // a token with fewer rights cannot leave for its user
 	if !leaves {
 		if err := s.require(ctx, auth.AdministerOrganization, org.Record()); err != nil {
 			return nil, err

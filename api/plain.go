@@ -15,7 +15,7 @@ import (
 	"mariposa/manifest"
 )
 
-// describe begins the OpenAPI document.
+// describe returns the initial OpenAPI document.
 func describe(version string) *huma.OpenAPI {
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
@@ -43,7 +43,7 @@ func (s *server) alive(context.Context, *struct{}) (*document[contract.Health], 
 func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Health], error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	// A store that hangs may not even notice that nobody waits any more.
+	// A store that hangs may not even notice the timeout.
 	pinged := make(chan error, 1)
 	go func() { pinged <- s.Store.Ping(ctx) }()
 	var err error
@@ -62,14 +62,14 @@ func (s *server) ready(ctx context.Context, _ *struct{}) (*document[contract.Hea
 func (s *server) schemaHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/schema+json")
-		_, _ = w.Write(manifest.Schema()) // whoever asked may be gone
+		_, _ = w.Write(manifest.Schema()) // the client may be gone
 	})
 }
 
-// agentHandler hands an agent's connection to the fleet for as long as it lasts.
+// agentHandler passes an agent's connection to the fleet for as long as it lasts.
 func (s *server) agentHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the pipe has limits of its own
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the connection has its own timeouts
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			s.Logger.InfoContext(r.Context(), "an agent's connection could not be opened", "err", err)
@@ -79,8 +79,8 @@ func (s *server) agentHandler() http.Handler {
 	})
 }
 
-// openAPIHandler serves the document, made when first asked for: by then every
-// route is there.
+// openAPIHandler serves the document, generated on first use: by then every route is
+// registered.
 func (s *server) openAPIHandler() http.Handler {
 	text := sync.OnceValues(func() ([]byte, error) { return json.Marshal(s.huma.OpenAPI()) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,6 +90,6 @@ func (s *server) openAPIHandler() http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(body) // whoever asked may be gone
+		_, _ = w.Write(body) // the client may be gone
 	})
 }

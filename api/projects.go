@@ -12,8 +12,8 @@ import (
 	"mariposa/store"
 )
 
-// maxWrapped bounds a JSON document with a manifest in it: escaping may double
-// the manifest's size.
+// maxWrapped bounds a JSON document that contains a manifest: escaping may double the
+// manifest's size.
 const maxWrapped = 2*manifest.MaxBytes + maxBody
 
 type listProjectsInput struct {
@@ -47,7 +47,8 @@ func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contr
 	return answer(doc)
 }
 
-// projectDoc shows a project as it is now. On its way, it says what is awaited.
+// projectDoc shows a project as it is now. While it converges, the reason says what it
+// waits for.
 func (s *server) projectDoc(v *viewer, r *store.Project) contract.Project {
 	doc := v.project(r)
 	if doc.Status == mariposa.StatusBackingOff || doc.Reason == "" && doc.Status == mariposa.StatusConverging {
@@ -112,7 +113,7 @@ func (s *server) updateProject(ctx context.Context, in *updateProjectInput) (*do
 	return changed(s.change.UpdateProject(ctx, request(ctx), r.ID, in.Body.Name, sub))
 }
 
-// read reads the manifest and the metadata of a change; nil when it has neither.
+// read returns the manifest and the metadata of a change; nil when it has neither.
 func (in *updateProjectInput) read() (*change.Submission, error) {
 	if len(in.Body.Manifest) == 0 && len(in.Body.Metadata) == 0 {
 		return nil, nil

@@ -38,7 +38,7 @@ func (s *server) putQuota(ctx context.Context, in *putQuotaInput) (*document[con
 	return changed(s.change.SetQuota(ctx, request(ctx), found.ID, func(q *mariposa.Quota) error { return readQuota(fields, q) }))
 }
 
-// readQuota sets the limits that are given.
+// readQuota sets the given limits.
 func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
 	for name, raw := range fields {
 		var err error

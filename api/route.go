@@ -23,8 +23,8 @@ type topic struct {
 	routes            []route
 }
 
-// route is one operation of the API: where it is, who may call it, what it takes and
-// answers, how it is documented. One that needs no permission answers nobody; a test
+// route is one operation of the API: its path, its permission, its request and
+// response, and its documentation. A route without a permission admits nobody; a test
 // calls every route as every role.
 type route struct {
 	pattern              string // method and path
@@ -33,9 +33,9 @@ type route struct {
 
 	admitted   callers
 	permission auth.Permission
-	object     *object         // nil: the permission is about none, or the handler asks once it has read the body
+	object     *object         // nil: the permission has none, or the handler checks it after reading the body
 	variation  *permissionRule // nil: all requests need the same permission
-	audit      string          // empty: it changes nothing
+	audit      string          // empty: the route changes nothing
 
 	body     body
 	status   int
@@ -43,8 +43,8 @@ type route struct {
 	register func(*server, huma.Operation)
 }
 
-// handle makes a route of a method of the server. What that returns as an error is
-// put into the words of the contract.
+// handle makes a route from a method of the server. It converts errors to those of the
+// contract.
 func handle[I, O any](pattern, id, summary string, method func(*server, context.Context, *I) (*O, error)) route {
 	return route{pattern: pattern, id: id, summary: summary, register: func(s *server, op huma.Operation) {
 		huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
@@ -52,7 +52,7 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 			defer cancel()
 			out, err := method(s, ctx, in)
 			if err != nil {
-				if mariposa.CodeOf(err) == mariposa.Forbidden { // some is asked for once the body has been read
+				if mariposa.CodeOf(err) == mariposa.Forbidden { // some permissions are checked after the body is read
 					s.deny(ctx, err)
 				}
 				return nil, s.explain(ctx, err)
@@ -65,8 +65,8 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 	}}
 }
 
-// handlePlain makes a route of a handler that is no operation of huma's. Nothing
-// stands before it but the check of the token.
+// handlePlain makes a route from a handler that is not a huma operation. Only the
+// token is checked before it.
 func handlePlain(pattern, id, summary string, handler func(*server) http.Handler) route {
 	return route{pattern: pattern, id: id, summary: summary, register: func(s *server, op huma.Operation) {
 		s.huma.OpenAPI().AddOperation(&op)
@@ -77,41 +77,41 @@ func handlePlain(pattern, id, summary string, handler func(*server) http.Handler
 // describe adds to the summary.
 func (rt route) describe(text string) route { rt.description = text; return rt }
 
-// admits says who may call at all, if not users.
+// admits sets who may call the route, if not users.
 func (rt route) admits(who callers) route { rt.admitted = who; return rt }
 
-// needs says which permission callers need.
+// needs sets the permission that callers need.
 func (rt route) needs(p auth.Permission) route { rt.permission = p; return rt }
 
-// on says what the permission is about.
+// on sets the object of the permission.
 func (rt route) on(o *object) route { rt.object = o; return rt }
 
-// varies says which requests need another permission.
+// varies sets which requests need another permission.
 func (rt route) varies(by *permissionRule) route { rt.variation = by; return rt }
 
-// audits names the route's changes in the audit.
+// audits sets the name of the route's changes in the audit.
 func (rt route) audits(name string) route { rt.audit = name; return rt }
 
-// takes says which kind of body a request has, if not JSON that is validated.
+// takes sets the kind of request body, if not validated JSON.
 func (rt route) takes(b body) route { rt.body = b; return rt }
 
-// answers says which status a success has, if not 200.
+// answers sets the status of a success, if not 200.
 func (rt route) answers(status int) route { rt.status = status; return rt }
 
-// serves says what a success carries, where the type of the method does not.
+// serves sets the content of a success, if the type of the method does not define it.
 func (rt route) serves(c content) route { rt.content = c; return rt }
 
-// callers are who a route admits.
+// callers says who may call a route.
 type callers uint8
 
 const (
 	users   callers = iota // with a token
 	agents                 // with the join token
-	anybody                // without any
+	anybody                // without a token
 )
 
 // object is a kind of object that a path names. Find returns the project or
-// organization that it belongs to, where the permission is asked for.
+// organization that it belongs to, on which the permission is checked.
 type object struct {
 	name string // of the path's parameter
 	find func(*server, *http.Request, string) (*store.Record, error)
@@ -136,10 +136,10 @@ func inPath[R store.Any](name string, find func(*server, context.Context, string
 	}}
 }
 
-// permissionRule picks another permission by what a request says.
+// permissionRule selects another permission by the content of a request.
 type permissionRule struct {
 	word        func(*http.Request) string
-	permissions map[string]auth.Permission // by word; for others it is the route's own
+	permissions map[string]auth.Permission // by word; the route's own for others
 }
 
 var (
@@ -158,18 +158,18 @@ func (rt *route) permissionFor(r *http.Request) auth.Permission {
 	return rt.permission
 }
 
-// body is a kind of request body. The zero value is JSON that is validated before
-// the handler runs, or no body at all.
+// body is a kind of request body. The zero value is JSON that is validated before the
+// handler runs, or no body at all.
 type body struct {
 	limit     int64 // in bytes; maxBody if zero
 	text      bool  // it need not be JSON, and the handler validates it
 	unchecked bool  // it is JSON, and the handler validates it
 	optional  bool
-	describe  func(huma.Registry) *huma.RequestBody // nil: the handler's type says it
+	describe  func(huma.Registry) *huma.RequestBody // nil: the handler's type describes it
 }
 
-// Limits of texts are above what is allowed, so that exactly that much gets in, and
-// whoever reads the text says what is too long.
+// Limits of texts are just above the allowed size, so that the parser of the text
+// reports what is too long.
 var (
 	manifestBody      = body{limit: manifest.MaxBytes + 2, text: true, describe: describeManifest}
 	optionalManifest  = body{limit: manifest.MaxBytes + 2, text: true, describe: describeManifest, optional: true}
@@ -189,15 +189,14 @@ func describeManifest(huma.Registry) *huma.RequestBody {
 	}}
 }
 
-// describeNewProject documents a manifest, or a JSON document with one in it.
+// describeNewProject documents a manifest, or a JSON document that contains one.
 func describeNewProject(schemas huma.Registry) *huma.RequestBody {
 	b := describeManifest(schemas)
 	b.Content["application/json"].Schema = schemas.Schema(reflect.TypeFor[contract.NewProject](), true, "")
 	return b
 }
 
-// content are the media types of an answer, with the document that each carries, if
-// any.
+// content maps the media types of a response to their documents, if any.
 type content map[string]reflect.Type
 
 var (
@@ -205,7 +204,7 @@ var (
 	textContent = content{"text/plain": nil}
 )
 
-// responses documents the answer where the handler's type does not.
+// responses documents the response if the handler's type does not.
 func (rt *route) responses(schemas huma.Registry) map[string]*huma.Response {
 	if rt.status == http.StatusSwitchingProtocols {
 		return map[string]*huma.Response{strconv.Itoa(rt.status): {Description: http.StatusText(rt.status)}}
@@ -223,12 +222,12 @@ func (rt *route) responses(schemas huma.Registry) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {Description: "OK", Content: media}}
 }
 
-// routeKey is where an operation keeps its route.
+// routeKey is the metadata key of an operation's route.
 const routeKey = "route"
 
 func routeOf(op *huma.Operation) *route { return op.Metadata[routeKey].(*route) }
 
-// add makes a route answer.
+// add registers a route.
 func (s *server) add(t topic, rt *route) {
 	method, path, _ := strings.Cut(rt.pattern, " ")
 	schemas := s.huma.OpenAPI().Components.Schemas
@@ -243,12 +242,12 @@ func (s *server) add(t topic, rt *route) {
 	if rt.admitted != anybody {
 		op.Security = []map[string][]string{{"token": {}}}
 	}
-	if rt.status != http.StatusSwitchingProtocols { // a connection that is taken over has no status of huma's
+	if rt.status != http.StatusSwitchingProtocols { // huma has no status for a hijacked connection
 		op.DefaultStatus = rt.status
 	}
 	s.admitted[path] = rt.admitted
 	rt.register(s, op)
 	if rt.body.optional {
-		op.RequestBody.Required = false // registering says that raw bodies are
+		op.RequestBody.Required = false // registering marks raw bodies as required
 	}
 }

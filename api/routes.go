@@ -8,8 +8,8 @@ import (
 	"mariposa/contract"
 )
 
-// topics are all routes of the API, under the headings of its documentation. Each
-// route stands here once; route.go says what a row consists of.
+// topics are all routes of the API, by topic of the documentation. Each route is
+// listed once; route.go defines a row.
 var topics = []topic{
 	{"projects", "Projects, their manifests and versions.", []route{
 		handle("GET /v1/projects", "list-projects", "List projects", (*server).listProjects).needs(auth.Ask),
@@ -109,7 +109,7 @@ var topics = []topic{
 			needs(auth.ReadOrganization).on(organizationInPath),
 		handle("PUT /v1/organizations/{organization}/members/{user}", "put-member", "Make a user a member or owner of an organization", (*server).putMember).
 			needs(auth.AdministerOrganization).on(organizationInPath).audits("member.put"),
-		// It also needs AdministerOrganization, unless callers take themselves out.
+		// It also needs AdministerOrganization, unless callers remove themselves.
 		handle("DELETE /v1/organizations/{organization}/members/{user}", "remove-member", "Take a user out of an organization, or leave it", (*server).removeMember).
 			needs(auth.ReadOrganization).on(organizationInPath).audits("member.remove"),
 		handle("GET /v1/organizations/{organization}/quota", "get-quota", "What an organization may ask for, and what it does", (*server).getQuota).
@@ -203,7 +203,7 @@ var topics = []topic{
 			describe("With Accept: text/event-stream it is a live stream whose ids are revisions: after a disconnect it goes on at Last-Event-ID or since, with " +
 				"nothing missed and nothing twice; without either it begins now. As a list it brings what came after since, or without it the newest events, " +
 				"oldest first."),
-		// It also needs AuditProject or AuditOrganization of what the query names.
+		// It also needs AuditProject or AuditOrganization for the object in the query.
 		handle("GET /v1/audit", "list-audit", "Who did what, newest first", (*server).listAudit).
 			needs(auth.Ask).
 			describe("Every change, every automatic repair and every denied request. With Accept: application/x-ndjson all that match, one JSON object per line. " +

@@ -22,8 +22,8 @@ import (
 	"mariposa/store"
 )
 
-// ServeHTTP answers one request: it is numbered, counted, bounded in time, and
-// whatever goes wrong in it stays in it.
+// ServeHTTP handles one request: it assigns an id, counts it, limits its time, and
+// contains its panics.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	id := newRequestID()
@@ -34,8 +34,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	control := http.NewResponseController(rec)
-	_ = control.SetWriteDeadline(began.Add(writeTimeout))        // where it cannot be set, the listener's own limits hold
-	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may serve others next
+	_ = control.SetWriteDeadline(began.Add(writeTimeout))        // if it cannot be set, the listener's own limits apply
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may be reused
 
 	pattern := ""
 	defer func() {
@@ -62,8 +62,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(rec, r)
 }
 
-// checkOperation stands before every operation: it asks for the permission that the route
-// takes, and gives a change that was made before its first answer again.
+// checkOperation runs before every operation: it checks the permission that the route
+// needs, and replays the first answer to a repeated change.
 func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(hc)
 	op := hc.Operation()
@@ -75,13 +75,14 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	ses := sessionOf(r.Context())
 	ses.Action, ses.Global, ses.header = rt.audit, rt.object == nil, w.Header()
 	if mediaType(r.Header.Get("Content-Type")) == curlType && !rt.body.text {
-		r.Header.Set("Content-Type", "application/json") // people write curl -d '{…}'; whatever is none is refused
+		r.Header.Set("Content-Type", "application/json") // people write curl -d '{…}'; a body that is not JSON is refused
 	}
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if !reading {
-		// Bodies may be read here already. A stream must have no such limit: the server
-		// listens for its client's end meanwhile, and takes silence for that.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTimeout)) // where it cannot be set, the listener's own limits hold
+		// The body may be read here already. A stream must have no read deadline: the
+		// server meanwhile reads to detect a disconnect, and would take the timeout
+		// for one.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTimeout)) // if it cannot be set, the listener's own limits apply
 	}
 	refused := s.authorize(r, rt)
 	key := r.Header.Get("Idempotency-Key")
@@ -92,7 +93,7 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 			return
 		}
 		ses.Idempotency = newIdempotency(ses.Caller, key, r, peek(r), cmp.Or(op.DefaultStatus, http.StatusOK))
-		if s.replayAnswer(r.Context(), w, ses.Idempotency) { // what it was about may be gone by now, by its own doing
+		if s.replayAnswer(r.Context(), w, ses.Idempotency) { // the first request may have deleted the object
 			return
 		}
 	}
@@ -106,7 +107,7 @@ func (s *server) checkOperation(hc huma.Context, next func(huma.Context)) {
 	s.explain(r.Context(), refused).write(w)
 }
 
-// replayAnswer gives a change that was made before its first answer again; false: there is
+// replayAnswer repeats the first answer to a change; it returns false if there is
 // none.
 func (s *server) replayAnswer(ctx context.Context, w http.ResponseWriter, p *change.Idempotency) bool {
 	body, _, err := s.change.FindAnswer(ctx, p)
@@ -117,13 +118,13 @@ func (s *server) replayAnswer(ctx context.Context, w http.ResponseWriter, p *cha
 		w.Header().Set(replayedHeader, "true")
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(p.Status)
-		_, _ = w.Write(body) // whoever asked may be gone
+		_, _ = w.Write(body) // the client may be gone
 	}
 	return err != nil || body != nil
 }
 
-// answerPanic ends a request whose handler panicked. If the answer has begun, the
-// connection is cut, so that nobody takes a torn answer for a whole one.
+// answerPanic ends a request whose handler panicked. If the response has begun, it
+// cuts the connection, so that nobody takes a partial response for a whole one.
 func (s *server) answerPanic(rec *statusRecorder, r *http.Request, cause any) {
 	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler)
@@ -136,8 +137,8 @@ func (s *server) answerPanic(rec *statusRecorder, r *http.Request, cause any) {
 	e.write(rec)
 }
 
-// authenticate finds out who asks. Whoever fails too often from one place has to wait;
-// a token that is right is never refused for that.
+// authenticate identifies the caller. A source with too many failures has to wait; a
+// valid token is never refused for that.
 func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 	admitted := s.admitted[r.URL.Path]
 	if admitted == anybody {
@@ -169,15 +170,15 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 			s.deny(own.Context(), refused)
 			return own, refused
 		}
-		if s.admitted[own.URL.Path] == agents { // agents come with a token of their own, never for a user
+		if s.admitted[own.URL.Path] == agents { // agents use a token of their own, never for a user
 			return own, newError(mariposa.ResourceNotFound, "there is nothing at "+own.URL.Path+"; /docs lists what there is", nil)
 		}
 	}
 	return own, nil
 }
 
-// whyRejected says what is wrong with a token that lets nobody in. What it tells of one
-// that was good once, only who has that token hears.
+// whyRejected says why a token is rejected. Details of a formerly valid token are
+// shown only to those who have that token.
 func (s *server) whyRejected(ctx context.Context, token string, now time.Time) string {
 	if token == "" {
 		return "this needs a valid token in the header Authorization: Bearer TOKEN"
@@ -203,10 +204,10 @@ func (s *server) whyRejected(ctx context.Context, token string, now time.Time) s
 	return "the user of this token is disabled: ask whoever runs the installation"
 }
 
-// rejectToken refuses a request without a valid token. Why is asked only of as many as
-// are listened to.
+// rejectToken refuses a request without a valid token. It calls why only within the
+// rate limit.
 func (s *server) rejectToken(r *http.Request, from string, why func() string) *Error {
-	if r.Header.Get("Authorization") == "" { // who brings no token at all tries none
+	if r.Header.Get("Authorization") == "" { // a request without any token is not an attempt to guess one
 		return newError(mariposa.Unauthorized, why(), nil)
 	}
 	ok, suppressed, retry := s.tokenFailures.Fail(from, s.Clock.Now())
@@ -223,7 +224,7 @@ func (s *server) rejectToken(r *http.Request, from string, why func() string) *E
 	return newError(mariposa.Unauthorized, message, nil)
 }
 
-// source is the address that a request comes from.
+// source returns the address that a request comes from.
 func source(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -234,8 +235,8 @@ func source(r *http.Request) string {
 
 const userPrefix = "/v1/users/"
 
-// asUser takes the prefix of a request made for a user away, and says which.
-// What is about the user itself has no more than the name behind it.
+// asUser strips the prefix of a request made for a user, and returns that user. A path
+// that ends with the name is about the user itself.
 func asUser(r *http.Request) (own *http.Request, user string) {
 	rest, prefixed := strings.CutPrefix(r.URL.EscapedPath(), userPrefix)
 	name, rest, more := strings.Cut(rest, "/")
@@ -257,8 +258,8 @@ func asUser(r *http.Request) (own *http.Request, user string) {
 	return own, name
 }
 
-// isLegible reports whether an address is text all through. What is not could not
-// be stored or looked up everywhere.
+// isLegible reports whether a URL is valid text. Anything else cannot be stored or
+// looked up everywhere.
 func isLegible(u *url.URL) bool {
 	query, err := url.QueryUnescape(u.RawQuery)
 	return err == nil && isText(u.Path) && isText(query)
@@ -266,34 +267,35 @@ func isLegible(u *url.URL) bool {
 
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// answerUnrouted answers what no route takes, in our own words.
+// answerUnrouted answers a request that matches no route with an error of the
+// contract.
 func answerUnrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	said := &discardWriter{header: http.Header{}}
 	handler.ServeHTTP(said, r)
 	if allow := said.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
 		e := newError(mariposa.InvalidArgument, r.URL.Path+" does not take "+r.Method+", only "+allow, nil)
-		e.status = http.StatusMethodNotAllowed // HTTP has a word of its own for this, the contract has no code
+		e.status = http.StatusMethodNotAllowed // HTTP has a status for this, the contract has no code
 		e.write(w)
 		return
 	}
 	newError(mariposa.ResourceNotFound, "there is nothing at "+r.URL.Path+"; /docs lists what there is", nil).write(w)
 }
 
-// discardWriter hears what the mux would have said.
+// discardWriter records the headers of the mux's response and discards the rest.
 type discardWriter struct{ header http.Header }
 
 func (s *discardWriter) Header() http.Header         { return s.header }
 func (s *discardWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (s *discardWriter) WriteHeader(int)             {}
 
-// statusRecorder remembers the status of an answer.
+// statusRecorder records the status of a response.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
-// Unwrap lets deadlines, flushing and hijacking through.
+// Unwrap gives access to deadlines, flushing and hijacking.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *statusRecorder) WriteHeader(status int) {
@@ -319,6 +321,6 @@ func requestID(ctx context.Context) string {
 
 func newRequestID() string {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }

@@ -71,8 +71,8 @@ func (v *viewer) serviceDocs(st contract.ProjectState) []contract.Service {
 	return docs
 }
 
-// references shows what a service is bound to. Of variables of the environment only
-// a mark is kept, which tells nobody anything.
+// references shows what a service is bound to. Environment variables are left out:
+// only a digest of them is kept.
 func references(b *mariposa.Bindings) []contract.Reference {
 	out := []contract.Reference{}
 	if b == nil {

@@ -18,18 +18,17 @@ import (
 	"mariposa/store"
 )
 
-// viewer turns records into documents. It lasts one request and remembers what
-// it has looked up, so that a thousand instances of a project ask for its
-// version once.
+// viewer converts records to documents. It lasts one request and caches lookups, so
+// that a thousand instances of a project read its version once.
 type viewer struct {
 	s        *server
 	ctx      context.Context //nolint:containedctx // a viewer lasts one request
 	projects map[string]*store.Project
-	gone     map[string]string // names of projects that are no more
+	gone     map[string]string // names of deleted projects
 	nodes    map[string]*store.Node
 	versions map[versionKey]*picture.Version
-	mounted  map[string]map[string]*store.Instance   // by node and volume, who uses it
-	joined   map[string]map[string][]*store.Instance // by project and network, who is on it
+	mounted  map[string]map[string]*store.Instance   // by node and volume, its user
+	joined   map[string]map[string][]*store.Instance // by project and network, its instances
 }
 
 type versionKey struct {
@@ -53,15 +52,15 @@ func (v *viewer) projectRecord(id string) *store.Project {
 	return r
 }
 
-// projectName is the name of a project; of one that is gone, what its newest task
-// remembers.
+// projectName returns the name of a project; for a deleted one, the name in its newest
+// task.
 func (v *viewer) projectName(id string) string {
 	if r := v.projectRecord(id); r != nil {
 		return r.Spec().Name
 	}
 	name, known := v.gone[id]
 	if !known && id != "" {
-		if tasks, err := v.s.Store.List(v.ctx, store.Query{Kind: mariposa.KindTask, Project: id, Limit: 1}); err == nil && len(tasks) > 0 { // a name is a help: nothing fails for want of it
+		if tasks, err := v.s.Store.List(v.ctx, store.Query{Kind: mariposa.KindTask, Project: id, Limit: 1}); err == nil && len(tasks) > 0 { // a missing name is no reason to fail
 			name = (*store.Task)(&tasks[0]).Spec().ProjectName
 		}
 		v.gone[id] = name
@@ -69,7 +68,7 @@ func (v *viewer) projectName(id string) string {
 	return name
 }
 
-// orgName is the name of an organization.
+// orgName returns the name of an organization.
 func (v *viewer) orgName(id string) string {
 	if r := v.s.Picture.Orgs.Get(id); r != nil {
 		return r.Spec().Name
@@ -93,7 +92,7 @@ func (v *viewer) nodeName(id string) string {
 	return ""
 }
 
-// unreachable reports whether what is known of a node's instances may be old.
+// unreachable reports whether the state of a node's instances may be stale.
 func (v *viewer) unreachable(node string) bool {
 	if node == "" {
 		return false
@@ -106,7 +105,7 @@ func (v *viewer) unreachable(node string) bool {
 	return st == nil || st.State == mariposa.NodeUnknown
 }
 
-// version returns a version; nil when it is lost, which others complain about.
+// version returns a version; nil when it is lost, which is reported elsewhere.
 func (v *viewer) version(project string, number int) *picture.Version {
 	key := versionKey{project, number}
 	found, known := v.versions[key]
@@ -124,7 +123,7 @@ func (v *viewer) sha(project string, number int) string {
 	return ""
 }
 
-// definition is what a version says of a service; nil when it says nothing.
+// definition returns a version's definition of a service; nil if it has none.
 func (v *viewer) definition(project string, number int, service string) *mariposa.Service {
 	if found := v.version(project, number); found != nil {
 		return found.Services[service]
@@ -161,8 +160,8 @@ func (v *viewer) project(r *store.Project) contract.Project {
 	return doc
 }
 
-// projectStatus is the status of a project as a whole; one that no planner has seen yet is on
-// its way.
+// projectStatus returns the status of a project as a whole; one that has not been
+// planned yet is converging.
 func projectStatus(r *store.Project) (goal mariposa.ProjectGoal, status mariposa.Status, why *mariposa.Reason) {
 	goal, status = mariposa.GoalStarted, mariposa.StatusConverging
 	if st := r.Status(); st != nil {
@@ -174,7 +173,7 @@ func projectStatus(r *store.Project) (goal mariposa.ProjectGoal, status mariposa
 	return goal, status, why
 }
 
-// sentence is a reason as people read it now, and its code for programs.
+// sentence returns a reason as text for people, and its code for programs.
 func (v *viewer) sentence(why *mariposa.Reason) (string, mariposa.ReasonCode) {
 	return reason.At(why, v.s.Clock.Now()), codeOf(why)
 }
@@ -186,7 +185,7 @@ func codeOf(why *mariposa.Reason) mariposa.ReasonCode {
 	return why.Code
 }
 
-// unreachableNode is the reason of what is on a node that cannot be reached.
+// unreachableNode returns the reason for objects on a node that cannot be reached.
 func (v *viewer) unreachableNode(id string) *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonUnreachable, Node: cmp.Or(v.nodeName(id), id)}
 }
@@ -212,7 +211,7 @@ func (v *viewer) versionDoc(r *store.Version) contract.Version {
 func (v *viewer) task(r *store.Task) contract.Task {
 	spec := r.Spec()
 	if _, known := v.gone[spec.Project]; !known && spec.ProjectName != "" {
-		v.gone[spec.Project] = spec.ProjectName // should it be gone; the first task seen is the newest
+		v.gone[spec.Project] = spec.ProjectName // in case the project is deleted; the first task seen is the newest
 	}
 	doc := contract.Task{
 		ID: r.ID, Project: spec.Project, ProjectName: v.projectName(spec.Project), Services: neverNil(spec.Services),
@@ -236,7 +235,7 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	return doc
 }
 
-// estimateEnd is when an active task will have ended, if it goes on as it has.
+// estimateEnd extrapolates when an active task will end.
 func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
 	if st == nil || st.State != mariposa.TaskActive || st.Progress.Done == 0 || st.Progress.Done >= st.Progress.Total {
 		return nil
@@ -244,13 +243,13 @@ func (v *viewer) estimateEnd(st *mariposa.TaskStatus) *time.Time {
 	each := st.LastProgress.Sub(st.Started) / time.Duration(st.Progress.Done)
 	at := st.LastProgress.Add(each * time.Duration(st.Progress.Total-st.Progress.Done))
 	if now := v.s.Clock.Now(); at.Before(now) {
-		at = now // it is late, so it says soon
+		at = now // it is overdue
 	}
 	return &at
 }
 
-// blockingTasks lists the open tasks that a queued one waits for, as far as it is shown
-// as it is now.
+// blockingTasks lists the open tasks that a queued one waits for, if its current state
+// is shown.
 func (v *viewer) blockingTasks(r *store.Task) []queue.Task {
 	if now := v.s.Picture.Tasks.Get(r.ID); now == nil || now.Revision != r.Revision {
 		return nil
@@ -283,14 +282,14 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, st.Since
 		doc.Reason, doc.ReasonCode = v.sentence(st.Reason)
 		doc.Drivers, doc.Quarantined = neverNil(st.Drivers), neverNil(st.Quarantined)
-		if st.State == mariposa.NodeUnknown && !st.Heard.IsZero() { // it was judged later than it was last heard of
+		if st.State == mariposa.NodeUnknown && !st.Heard.IsZero() { // its state was decided later than its last heartbeat
 			doc.LastHeartbeat = st.Heard
 		}
 	}
 	if spec.Drained && doc.Status == mariposa.NodeRunning {
 		doc.Status = mariposa.NodeDrained
 	}
-	if at, session := v.s.Fleet.LastHeard(r.ID); session != nil { // elsewhere, or gone: since its last change is all that is stored
+	if at, session := v.s.Fleet.LastHeard(r.ID); session != nil { // otherwise only the time of its last change is stored
 		doc.LastHeartbeat = at
 	}
 	return doc
@@ -319,7 +318,7 @@ func (v *viewer) instance(r *store.Instance) contract.Instance {
 	return doc
 }
 
-// slotOf names the slot that an instance fills; one that nobody manages fills none.
+// slotOf returns the name of an instance's slot; empty if it is unmanaged.
 func slotOf(spec *mariposa.InstanceSpec) string {
 	if !spec.Managed {
 		return ""
@@ -327,8 +326,8 @@ func slotOf(spec *mariposa.InstanceSpec) string {
 	return fmt.Sprintf("%s.%d", spec.ServiceName, spec.Slot)
 }
 
-// instanceVersion is the version in force where that means the same for this
-// instance, else the one it was made from.
+// instanceVersion returns the version in force if it defines this instance
+// identically, else the one that the instance was made from.
 func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) string {
 	if st := v.projectRecord(spec.Project).Status(); st != nil && st.Services[spec.ServiceName] != nil {
 		number := st.Services[spec.ServiceName].Number
@@ -339,7 +338,7 @@ func (v *viewer) instanceVersion(spec *mariposa.InstanceSpec) string {
 	return v.sha(spec.Project, spec.Number)
 }
 
-// scope holds what the interpolations of an instance resolve to.
+// scope returns the values for the interpolations of an instance.
 func (v *viewer) scope(r *store.Instance) manifest.Scope {
 	var sc manifest.Scope
 	spec := r.Spec()
@@ -370,8 +369,8 @@ func (v *viewer) scope(r *store.Instance) manifest.Scope {
 	return sc
 }
 
-// variable is one of the environment of an instance that others are bound to,
-// whether or not it is still there.
+// variable returns an environment variable of an instance that others are bound to,
+// whether or not the instance still exists.
 func (v *viewer) variable(project, service string, to mariposa.Binding, name string) (string, bool) {
 	def := v.definition(project, to.Number, service)
 	if def == nil {
@@ -389,7 +388,7 @@ func (v *viewer) serviceID(project, service string) string {
 	return ""
 }
 
-// maskedValues are the values of a version with every secret masked.
+// maskedValues returns the values of a version with every secret masked.
 func (v *viewer) maskedValues(project string, of *picture.Version) func(string) (string, bool) {
 	values := v.maskLaterSecrets(project, of.Values.Marked(of.Manifest))
 	return func(key string) (string, bool) {
@@ -400,8 +399,8 @@ func (v *viewer) maskedValues(project string, of *picture.Version) func(string) 
 	}
 }
 
-// maskLaterSecrets marks in older values what is a secret by now: its text may be the same
-// still. Where the newest cannot be read, all are.
+// maskLaterSecrets marks older values as secret whose keys are secret by now: the text
+// may be unchanged. If the newest values cannot be read, it marks all.
 func (v *viewer) maskLaterSecrets(project string, values *manifest.Values) *manifest.Values {
 	if values == nil {
 		return nil
@@ -424,7 +423,7 @@ func (v *viewer) maskLaterSecrets(project string, values *manifest.Values) *mani
 	return &hushed
 }
 
-// optionalTime is a time that may not have come.
+// optionalTime returns nil for a zero time.
 func optionalTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -432,7 +431,7 @@ func optionalTime(t time.Time) *time.Time {
 	return &t
 }
 
-// neverNil is never null in JSON.
+// neverNil returns an empty slice for nil, which would be null in JSON.
 func neverNil[T any](all []T) []T {
 	if all == nil {
 		return []T{}

@@ -37,7 +37,7 @@ func (s *server) getState(ctx context.Context, in *getStateInput) (*document[con
 	for _, r := range projects {
 		st, ok := s.projectState(v, r.ID)
 		if !ok {
-			continue // gone meanwhile
+			continue // deleted in the meantime
 		}
 		if in.Service != "" {
 			if st = narrowToService(st, in.Service); len(st.Services) == 0 {
@@ -63,7 +63,7 @@ func (s *server) getServiceState(ctx context.Context, in *OfService) (*document[
 	return s.stateOf(ctx, in.Project, in.Organization, in.Service)
 }
 
-// stateOf is the state of one project, or of one of its services.
+// stateOf returns the state of one project, or of one of its services.
 func (s *server) stateOf(ctx context.Context, project, organization, service string) (*document[contract.State], error) {
 	r, err := s.findProject(ctx, project, organization)
 	if err != nil {
@@ -94,12 +94,12 @@ func narrowToService(st contract.ProjectState, service string) contract.ProjectS
 	return st
 }
 
-// stateCache keeps what was counted last of each project, so that many who look
-// at once cost one count, and a system at rest costs none.
+// stateCache keeps the last count of each project, so that many concurrent readers
+// cost one count, and an idle system costs none.
 type stateCache struct {
 	mu       sync.Mutex
 	states   map[string]counted
-	counting [64]sync.Mutex // one count of a project at a time; a few projects share each
+	counting [64]sync.Mutex // one count of a project at a time; a few projects share each lock
 }
 
 type counted struct {
@@ -107,21 +107,21 @@ type counted struct {
 	stateWithReasons
 }
 
-// stateWithReasons is a state with the reasons that its sentences are made of.
+// stateWithReasons is a state with the reasons behind its sentences.
 type stateWithReasons struct {
 	contract.ProjectState
 	why      *mariposa.Reason
 	services []serviceReasons // in the order of the services
 }
 
-// serviceReasons are a service's reason, and what else people have to know of it.
+// serviceReasons are a service's reason, and an additional one.
 type serviceReasons struct{ why, also *mariposa.Reason }
 
 func (w serviceReasons) at(now time.Time) string {
 	return strings.TrimPrefix(strings.TrimSuffix(reason.At(w.why, now)+"; "+reason.At(w.also, now), "; "), "; ")
 }
 
-// at is the state in the words that are true at a time.
+// at returns the state with sentences that are true at a time.
 func (st stateWithReasons) at(now time.Time) contract.ProjectState {
 	doc := st.ProjectState
 	if reason.Timed(st.why) {
@@ -131,7 +131,7 @@ func (st stateWithReasons) at(now time.Time) contract.ProjectState {
 		if !reason.Timed(w.why) {
 			continue
 		}
-		if &doc.Services[0] == &st.Services[0] { // what is kept is shared
+		if &doc.Services[0] == &st.Services[0] { // the cached state is shared
 			doc.Services = slices.Clone(doc.Services)
 		}
 		doc.Services[i].Reason = w.at(now)
@@ -149,7 +149,7 @@ func (c *stateCache) get(project string, revision int64) (stateWithReasons, bool
 	return one.stateWithReasons, ok && one.revision >= revision
 }
 
-// put keeps a count. Beyond so many, all are forgotten: projects come and go.
+// put keeps a count. Above most counts, all are dropped: projects come and go.
 func (c *stateCache) put(revision int64, st stateWithReasons, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,14 +161,14 @@ func (c *stateCache) put(revision int64, st stateWithReasons, most int) {
 	}
 }
 
-// projectState is goal and reality of a project as they are now. False: there is
-// no such project. The answer is shared and must not be changed.
+// projectState returns the goal and the actual state of a project; false if there is
+// no such project. The result is shared and must not be changed.
 func (s *server) projectState(v *viewer, id string) (contract.ProjectState, bool) {
 	st, ok := s.countProject(v, id)
 	return st.at(s.Clock.Now()), ok
 }
 
-// countProject counts a project, unless somebody has since this request began.
+// countProject counts a project, unless it was counted since this request began.
 func (s *server) countProject(v *viewer, id string) (stateWithReasons, bool) {
 	began := s.Picture.Revision()
 	if st, ok := s.states.get(id, began); ok {
@@ -184,8 +184,8 @@ func (s *server) countProject(v *viewer, id string) (stateWithReasons, bool) {
 	if p.Record == nil {
 		return stateWithReasons{}, false
 	}
-	st := s.viewer(v.ctx).state(p) // with fresh eyes: what another viewer remembers may be older
-	if v.ctx.Err() == nil {        // else versions may be missing from it
+	st := s.viewer(v.ctx).state(p) // a new viewer: the cache of v may be older
+	if v.ctx.Err() == nil {        // otherwise versions may be missing
 		s.states.put(p.Revision, st, 1000+2*s.Picture.Projects.Len())
 	}
 	return st, true
@@ -209,7 +209,7 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 	for _, name := range slices.Sorted(maps.Keys(goals)) {
 		one, w := v.service(p.Record.ID, name, goals[name], tallies[name])
 		if w.why == nil && one.Status == mariposa.StatusStopped && doc.Status == mariposa.StatusStopped {
-			w.why = why // all of it was stopped for one reason
+			w.why = why // everything was stopped for one reason
 		}
 		if why == nil && doc.Status == mariposa.StatusConverging && one.Status == mariposa.StatusConverging {
 			why = w.why.About(name)
@@ -224,8 +224,8 @@ func (v *viewer) state(p picture.Project) stateWithReasons {
 	return stateWithReasons{doc, why, all}
 }
 
-// count counts the instances of a project by service. Those left over from a service
-// that no longer has a goal get one: to go.
+// count counts the instances of a project by service. A service that only has
+// left-over instances gets a goal: removed.
 func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStatus) map[string]*tally {
 	now, tallies := v.s.Clock.Now(), map[string]*tally{}
 	for name, ss := range goals {
@@ -234,7 +234,7 @@ func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStat
 	for _, r := range p.Instances {
 		spec := r.Spec()
 		if !spec.Managed {
-			continue // nobody's goal
+			continue // belongs to no service
 		}
 		name := spec.ServiceName
 		if tallies[name] == nil {
@@ -246,8 +246,8 @@ func (v *viewer) count(p picture.Project, goals map[string]*mariposa.ServiceStat
 	return tallies
 }
 
-// goals are the goals of a project's services: those in force, or before the
-// first plan those of its manifest.
+// goals returns the goals of a project's services: those in force, or before the first
+// plan those of its manifest.
 func (v *viewer) goals(r *store.Project) map[string]*mariposa.ServiceStatus {
 	if st := r.Status(); st != nil {
 		goals := maps.Clone(st.Services)
@@ -259,7 +259,7 @@ func (v *viewer) goals(r *store.Project) map[string]*mariposa.ServiceStatus {
 	return v.submittedGoals(r)
 }
 
-// submittedGoals are the goals that a project's newest manifest begins with.
+// submittedGoals returns the initial goals of a project's newest manifest.
 func (v *viewer) submittedGoals(r *store.Project) map[string]*mariposa.ServiceStatus {
 	spec := r.Spec()
 	if first := v.version(r.ID, spec.Number); first != nil {
@@ -282,7 +282,7 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 		doc.Backoff = &contract.Backoff{Failures: ss.Backoff.Failures, Until: ss.Backoff.Until}
 	}
 	w := serviceReasons{why: ss.Reason}
-	if reason.Sentence(w.why) == "" { // frozen, and nothing would be done after a thaw
+	if reason.Sentence(w.why) == "" { // frozen, and a thaw would change nothing
 		w.why = nil
 	}
 	if w.why == nil && doc.Status == mariposa.StatusConverging {
@@ -291,17 +291,17 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 	if w.why == nil && t.outdated > 0 {
 		w.why = v.whyOutdated(project, name, ss.Number, t)
 	}
-	if t.linger != "" { // it may take for ever to stop
+	if t.linger != "" { // it may never stop
 		w.also = &mariposa.Reason{Code: mariposa.ReasonLingers, Subject: t.linger}
 	}
 	return doc, w
 }
 
-// whyOutdated says why instances are not as they would be made now, when nothing is
-// done about it: metadata that they were made with has changed.
+// whyOutdated says why instances are outdated while nothing updates them: metadata
+// that they were made with has changed.
 func (v *viewer) whyOutdated(project, name string, number int, t *tally) *mariposa.Reason {
 	why := &mariposa.Reason{Code: mariposa.ReasonOutdatedValues, Count: t.outdated, Version: slices.Min(slices.Collect(maps.Keys(t.made)))}
-	if t.other > 0 { // nobody rolls them out: the rest was accepted as it is, or so
+	if t.other > 0 { // nothing rolls them out, for example because the rest was accepted as it is
 		why.Code, why.Of = mariposa.ReasonOutdated, number
 		return why
 	}
@@ -335,11 +335,11 @@ type tally struct {
 	unknown  int
 	outdated int
 	made     map[int]bool    // the versions that the outdated ones were made from
-	other    int             // of the outdated ones, those that differ in more than values of metadata
-	young    int             // run as they should, but not for min_healthy yet
-	first    *store.Instance // the first that is not simply running
+	other    int             // of the outdated ones, those that differ in more than metadata values
+	young    int             // run as they should, but for less than min_healthy
+	first    *store.Instance // the first that is not running
 	state    mariposa.State
-	linger   string // the name of one that may take for ever to stop
+	linger   string // the name of one that may never stop
 }
 
 func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) {
@@ -398,7 +398,7 @@ func (t *tally) count(state mariposa.State, spec *mariposa.InstanceSpec, st *mar
 	}
 }
 
-// reason says what is waited for, and names an instance where there is one.
+// reason says what a service waits for, and names an instance if there is one.
 func (t *tally) reason(v *viewer, goal int) *mariposa.Reason {
 	why := &mariposa.Reason{Code: mariposa.ReasonCounts, Count: t.running, Of: goal, Tally: map[string]int{
 		mariposa.TallyStarting: t.starting, mariposa.TallyStopping: t.stopping, mariposa.TallyFailed: t.failed,

@@ -49,8 +49,8 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*document[c
 	return answer(page.doc())
 }
 
-// taskQuery says whose tasks are asked for: those of one project, of all that the
-// caller sees, or of those that are in one organization.
+// taskQuery returns the query for the requested tasks: of one project, of all that the
+// caller sees, or of those in one organization.
 func (s *server) taskQuery(ctx context.Context, in *listTasksInput) (store.Query, error) {
 	q := store.Query{Kind: mariposa.KindTask, Before: in.Marker}
 	var err error
@@ -68,7 +68,7 @@ func (s *server) taskQuery(ctx context.Context, in *listTasksInput) (store.Query
 	return q, err
 }
 
-// openTasks puts tasks on a page that have not ended: those are all in the picture.
+// openTasks adds tasks that have not ended to a page: the picture has all of them.
 func (s *server) openTasks(q store.Query, state mariposa.TaskState, page *taskPage) {
 	wanted := func(r *store.Task) bool { return state == "" || mariposa.StateOfTask(r.Status()) == state }
 	if q.Project == "" && q.Projects == nil {
@@ -93,9 +93,9 @@ func (s *server) openTasks(q store.Query, state mariposa.TaskState, page *taskPa
 	}
 }
 
-// tasksInStore puts tasks on a page, ended ones too. The store finds the newest of
-// any number of projects at once. Tasks are ordered by when they were made, so that one
-// that ends between two pages neither comes twice nor is left out.
+// tasksInStore adds tasks to a page, including ended ones. The store finds the newest
+// of any number of projects at once. Tasks are ordered by creation, so that one that
+// ends between two pages is neither repeated nor missed.
 func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage) error {
 	for q.Limit = page.batch(); ; {
 		found, err := s.Store.List(ctx, q)
@@ -113,8 +113,8 @@ func (s *server) tasksInStore(ctx context.Context, q store.Query, page *taskPage
 	}
 }
 
-// serviceNames resolves a filter by service: a name, or the id of a service of
-// the project, or of any that the caller may see.
+// serviceNames resolves a filter by service: a name, or the id of a service of the
+// project, or of any that the caller may see.
 func (s *server) serviceNames(g *visibility, project, ref string) []string {
 	if ref == "" {
 		return nil
@@ -138,8 +138,8 @@ func (s *server) serviceNames(g *visibility, project, ref string) []string {
 	return []string{serviceName(owner, ref)}
 }
 
-// serviceName is what a project calls a service; the id itself where it has none
-// of that id.
+// serviceName returns a project's name of a service; the id itself if it has no such
+// service.
 func serviceName(project *store.Project, id string) string {
 	if project != nil {
 		for name, of := range project.Spec().Services {
@@ -151,7 +151,7 @@ func serviceName(project *store.Project, id string) string {
 	return id
 }
 
-// taskPage gathers tasks until there are enough.
+// taskPage collects tasks up to a limit.
 type taskPage struct {
 	v        *viewer
 	services []string // names; nil: any
@@ -160,9 +160,9 @@ type taskPage struct {
 	more     bool
 }
 
-// batch is how many tasks to read at a time: one more than a page shows that there is
-// more. Where only some services are wanted, nobody knows how many others stand
-// between them.
+// batch is how many tasks to read at a time: one more than the page shows whether
+// there are more. With a filter by service, any number of other tasks may come
+// between.
 func (p *taskPage) batch() int {
 	if p.services != nil {
 		return max(500, p.limit+1)
@@ -170,7 +170,7 @@ func (p *taskPage) batch() int {
 	return p.limit + 1
 }
 
-// add takes a task if it is wanted; false when the page is full.
+// add adds a task if it matches; it returns false when the page is full.
 func (p *taskPage) add(r *store.Task) bool {
 	if p.services != nil && !queue.Overlap(r.Spec().Services, p.services) {
 		return true
@@ -239,7 +239,7 @@ func (s *server) getTask(ctx context.Context, in *getTaskInput) (*document[contr
 	}
 }
 
-// terminateTask ends a task because a person says so.
+// terminateTask ends a task at a user's request.
 func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contract.Terminated], error) {
 	r, err := s.findTask(ctx, in.Task)
 	if err != nil {
@@ -248,14 +248,14 @@ func (s *server) terminateTask(ctx context.Context, in *ofTask) (*document[contr
 	return changed(s.change.Terminate(ctx, request(ctx), r))
 }
 
-// requestedSteps names what the planner asks of an instance, by the event that says so.
+// requestedSteps names the steps that the planner requests, by event.
 var requestedSteps = map[string]string{
 	"instance.provisioning": "create", "instance.updating": "update", "instance.stopping": "remove",
 	"instance.collected": "collect", "instance.debt": "remove",
 }
 
-// step shows a change of an instance as a step of a task: what was asked, or
-// what the node made of it.
+// step shows a change of an instance as a step of a task: a request of the planner, or
+// the node's result.
 func (v *viewer) step(c *store.Change) (contract.TaskStep, bool) {
 	spec, ok := c.Record.Spec.(*mariposa.InstanceSpec)
 	if !ok {

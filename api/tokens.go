@@ -25,7 +25,8 @@ func (v *viewer) token(r *store.Token) contract.Token {
 		ID: r.ID, Name: spec.Name, User: user, UserName: v.userName(user), Organization: spec.Organization,
 		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: optionalTime(spec.Expires), Current: c.Token == r.ID,
 	}
-	// A token may outlast its user's part in what it is bound to: then that has no name.
+	// A user may lose access to the project or organization that a token is bound to:
+	// then its name is not shown.
 	p, org := v.s.Picture.Projects.Get(spec.Project), v.s.Picture.Orgs.Get(spec.Organization)
 	if p != nil && v.s.sees(c, p) {
 		doc.ProjectName, doc.OrganizationName = p.Spec().Name, v.orgName(spec.Organization)
@@ -60,8 +61,8 @@ func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document
 	return answer(all)
 }
 
-// tokenUser is whose tokens are meant: the caller's, or for who runs the
-// installation anybody's.
+// tokenUser returns the user whose tokens are requested: the caller, or anybody if the
+// caller runs the installation.
 func (s *server) tokenUser(ctx context.Context, ref string) (string, error) {
 	c := caller(ctx)
 	if ref == "" || ref == c.User || ref == c.Name {
@@ -87,7 +88,7 @@ func (s *server) createToken(ctx context.Context, in *createTokenInput) (*docume
 	return changed(s.change.CreateToken(ctx, request(ctx), *spec, s.viewer(ctx).token))
 }
 
-// newToken checks what is asked of a token: never more than the caller has.
+// newToken checks the request for a token: it never has more rights than the caller.
 func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa.TokenSpec, error) {
 	c, now := caller(ctx), s.Clock.Now()
 	user, err := s.tokenUser(ctx, ask.User)
@@ -100,7 +101,7 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 		if err != nil {
 			return nil, err
 		}
-		spec.Project, spec.Organization = p.ID, c.Bounds.Organization // else in whichever: the project may move
+		spec.Project, spec.Organization = p.ID, c.Bounds.Organization // otherwise in any organization: the project may move
 	} else if ask.Organization != "" {
 		org, err := s.findOrganization(ctx, ask.Organization)
 		if err != nil {
@@ -115,7 +116,7 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 	if spec.Expires, err = readExpiry(ask.Expires, now); err != nil {
 		return nil, err
 	}
-	if own := s.Picture.Tokens.Get(c.Token); own != nil && !c.Bounds.Unbounded() { // nor one that outlives it
+	if own := s.Picture.Tokens.Get(c.Token); own != nil && !c.Bounds.Unbounded() { // nor does it outlive the caller's token
 		spec.Parent = own.ID
 		if end := own.Spec().Expires; !end.IsZero() && (spec.Expires.IsZero() || spec.Expires.After(end)) {
 			spec.Expires = end
@@ -124,7 +125,7 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 	return spec, nil
 }
 
-// readExpiry reads a time, or a span like 12h or 90d.
+// readExpiry reads a time, or a duration like 12h or 90d.
 func readExpiry(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -162,8 +163,8 @@ func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contra
 	return changed(s.change.RevokeToken(ctx, request(ctx), found))
 }
 
-// findToken finds a token by id or name: one's own, or for who runs the
-// installation anybody's by id.
+// findToken finds one of the caller's tokens by id or name, or anybody's by id if the
+// caller runs the installation.
 func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error) {
 	c := caller(ctx)
 	if r := s.Picture.Tokens.Get(ref); r != nil && s.mayManageToken(c, r) {
@@ -177,9 +178,9 @@ func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error
 	return nil, notFound("there is no token %q", ref)
 }
 
-// mayManageToken reports whether a caller may see and revoke a token: their own, or for who
-// runs the installation anybody's. A bounded token reaches only itself and what is
-// within its bounds.
+// mayManageToken reports whether a caller may see and revoke a token: their own, or
+// anybody's if they run the installation. A bounded token can manage only itself and
+// tokens within its bounds.
 func (s *server) mayManageToken(c *auth.Caller, r *store.Token) bool {
 	spec := r.Spec()
 	b := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}

@@ -17,13 +17,13 @@ type createInstanceInput struct {
 	RawBody      []byte `contentType:"application/json"`
 }
 
-// single is what is asked for: where, and a service's definition.
+// single is a request for an unmanaged instance: where, and a service's definition.
 type single struct {
 	project, organization, name string
 	definition                  []byte
 }
 
-// read takes the instance's own keys out of the body; the rest defines what it runs.
+// read separates the instance's own keys from the body; the rest is its definition.
 func (in *createInstanceInput) read() (*single, error) {
 	var keys map[string]json.RawMessage
 	d := json.NewDecoder(bytes.NewReader(in.RawBody))
@@ -48,7 +48,7 @@ func (in *createInstanceInput) read() (*single, error) {
 		if i > 0 {
 			b.WriteString(",\n")
 		}
-		quoted, _ := json.Marshal(name) // a string marshals
+		quoted, _ := json.Marshal(name) // a string always marshals
 		b.Write(quoted)
 		b.WriteString(": ")
 		b.Write(keys[name])

@@ -65,7 +65,7 @@ func (s *server) listUsers(ctx context.Context, _ *struct{}) (*document[contract
 	return answer(all)
 }
 
-// acquaintances are the ids of the users that a caller shares an organization or
+// acquaintances returns the ids of the users that a caller shares an organization or
 // project with.
 func (s *server) acquaintances(ctx context.Context) map[string]bool {
 	c := caller(ctx)
@@ -77,7 +77,7 @@ func (s *server) acquaintances(ctx context.Context) map[string]bool {
 			}
 		}
 	}
-	projects, _ := s.projectsFor(ctx, "") // it fails for an organization that is named alone
+	projects, _ := s.projectsFor(ctx, "") // fails only for a given organization
 	for _, p := range projects {
 		for id := range p.Spec().Users {
 			ids[id] = true
@@ -100,8 +100,8 @@ func (s *server) findUser(ctx context.Context, ref string) (*store.User, error) 
 	return r, nil
 }
 
-// anyUser finds a user by name or id, known or not: whoever gives somebody a role
-// has to know how they are called.
+// anyUser finds a user by name or id, whether or not the caller may know of them: to
+// give somebody a role, one must know their name.
 func (s *server) anyUser(ref string) (*store.User, error) {
 	r := s.directory.User(ref)
 	if r == nil {

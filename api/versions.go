@@ -39,8 +39,8 @@ func (s *server) listVersions(ctx context.Context, in *listVersionsInput) (*docu
 	return answer(page)
 }
 
-// versionNow shows a version, and of the one in force how much runs with what was
-// before it: a version is completed while services hold new values back.
+// versionNow shows a version; for the one in force, it counts the outdated instances:
+// a version may be completed while services hold new values back.
 func (v *viewer) versionNow(project *store.Project, r *store.Version) contract.Version {
 	doc := v.versionDoc(r)
 	if st := project.Status(); st == nil || st.Number != doc.Number {

@@ -34,8 +34,8 @@ func (s *server) listVolumes(ctx context.Context, in *listVolumesInput) (*docume
 	return answer(page)
 }
 
-// pageOf shows up to limit of the records, which are sorted by id, after a marker; next
-// is the marker of the page after it, empty where there is none.
+// pageOf shows up to limit of the records after a marker; they are sorted by id. Next
+// is the marker of the following page, empty if there is none.
 func pageOf[S, T, D any](records []*store.Of[S, T], marker string, limit int, show func(*store.Of[S, T]) D) (page []D, next string) {
 	page = []D{}
 	last := ""
@@ -51,7 +51,7 @@ func pageOf[S, T, D any](records []*store.Of[S, T], marker string, limit int, sh
 	return page, ""
 }
 
-// volumesFor lists the volumes that are asked for and that the caller may see, by id.
+// volumesFor lists the volumes that match and that the caller may see, by id.
 func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store.Volume, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	var found []*store.Volume
@@ -81,7 +81,7 @@ func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store
 		spec := r.Spec()
 		return !s.seesVolume(g, spec) || in.Service != "" && in.Service != spec.ServiceName && in.Service != spec.Service || node != "" && node != spec.Node
 	})
-	if len(found) == 0 { // who has nothing on a node does not know it
+	if len(found) == 0 { // callers with nothing on a node do not know it
 		_, err := s.nodeWith(g, in.Node)
 		return nil, err
 	}
@@ -99,8 +99,8 @@ func (s *server) volumesIn(org string) []*store.Volume {
 	return all
 }
 
-// seesVolume reports whether the caller may know of a volume: who sees its project,
-// or has a part in the organization that it was left to.
+// seesVolume reports whether the caller may know of a volume: they see its project, or
+// have a role in the organization that it was left to.
 func (s *server) seesVolume(g *visibility, spec *mariposa.VolumeSpec) bool {
 	if spec.Project != "" {
 		return g.project(spec.Project)
@@ -109,14 +109,13 @@ func (s *server) seesVolume(g *visibility, spec *mariposa.VolumeSpec) bool {
 	return g.all || org != nil && s.directory.RoleOf(g.c, org) != ""
 }
 
-// findVolume finds a volume by id, or by the beginning of it, among those that the
-// caller may see.
+// findVolume finds a volume by id or id prefix, among those that the caller may see.
 func (s *server) findVolume(ctx context.Context, ref string) (*store.Volume, error) {
 	g := s.newVisibility(ctx, caller(ctx))
 	return findByID(&s.Picture.Volumes, "volume", ref, func(r *store.Volume) bool { return s.seesVolume(g, r.Spec()) })
 }
 
-// findByID finds a record that the caller may see by its id, or by the beginning of it.
+// findByID finds a record that the caller may see by id or id prefix.
 func findByID[S, T any](table *picture.Table[S, T], kind, ref string, sees func(*store.Of[S, T]) bool) (*store.Of[S, T], error) {
 	if r := table.Get(ref); r != nil && sees(r) {
 		return r, nil
@@ -134,8 +133,8 @@ func findByID[S, T any](table *picture.Table[S, T], kind, ref string, sees func(
 	return nil, invalid("%q means more than one %s, %s and %s among them: use a whole id", ref, kind, found[0].ID, found[1].ID)
 }
 
-// ownerOfVolume finds what a permission about a volume is asked for: its project, or
-// the organization that has it by now.
+// ownerOfVolume returns the object on which permissions about a volume are checked:
+// its project, or the organization that it was left to.
 func (s *server) ownerOfVolume(ctx context.Context, ref string) (*store.Record, error) {
 	r, err := s.findVolume(ctx, ref)
 	if err != nil {
@@ -194,13 +193,13 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 }
 
 // userOf finds an instance that uses a volume, or may: the newest, if there is more
-// than one. What has ended and is kept to look at uses nothing.
+// than one. Preserved instances use nothing.
 func (v *viewer) userOf(volume *store.Volume) *store.Instance {
 	node := volume.Spec().Node
 	on, known := v.mounted[node]
 	if !known {
 		on = map[string]*store.Instance{}
-		for _, r := range v.s.Picture.InstancesOn(node) { // by id, and ids grow
+		for _, r := range v.s.Picture.InstancesOn(node) { // by id, and ids increase
 			spec := r.Spec()
 			if spec.Kept || mariposa.StateOf(spec, r.Status()) == mariposa.StateDestroyed {
 				continue

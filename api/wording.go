@@ -8,9 +8,9 @@ import (
 	"mariposa"
 )
 
-// rewordChecks gives the checks that huma makes before a handler is asked sentences of
-// ours. Each stands behind the field that it speaks of. Huma keeps its own in
-// variables, so this is done once, for every server.
+// rewordChecks replaces the messages of huma's validation with ours. Each follows the
+// name of its field. Huma keeps its messages in variables, so this is done once, for
+// every server.
 func rewordChecks() {
 	validation.MsgUnexpectedProperty = unknownField
 	validation.MsgExpectedRequiredProperty = "%s" + missingField
@@ -44,7 +44,7 @@ const (
 	missingField = " is missing"
 )
 
-// reworded are huma's sentences that stand in its code alone.
+// reworded are the messages that huma has only in its code.
 var reworded = map[string]string{
 	"unknown query parameter":         unknownField,
 	"invalid integer":                 "must be a whole number",
@@ -58,8 +58,8 @@ var reworded = map[string]string{
 	"unmarshal":                       "does not fit what is expected here",
 }
 
-// reword puts one sentence of huma's into ours, and finds which field it is about and
-// in which way that is wrong.
+// reword replaces one of huma's messages with ours, and finds its field and the kind
+// of the fault.
 func reword(f mariposa.Fault) mariposa.Fault {
 	f.Field = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(f.Field, "body."), "query."), "path.")
 	for theirs, ours := range reworded {

@@ -5,7 +5,7 @@ import (
 	"mariposa/manifest"
 )
 
-// yamlOf is a version's manifest as YAML: byte for byte as it was submitted, or
+// yamlOf returns a version's manifest as YAML: byte for byte as submitted, or
 // generated if it came as JSON.
 func yamlOf(v *mariposa.VersionSpec) []byte {
 	if !v.JSON {
