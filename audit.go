@@ -3,7 +3,7 @@ package mariposa
 import "time"
 
 // Audit is one entry of the audit log: who did, or tried to do, what to which
-// thing, when and from where. It holds names and ids, never a value of anybody's.
+// object, when and from where. It holds names and ids, never anybody's values.
 type Audit struct {
 	ID   int64     `json:"id"`   // given by the store; grows in the order of commits
 	Time time.Time `json:"time"` // given by the store
@@ -22,16 +22,16 @@ type Audit struct {
 	Kind         string `json:"kind,omitempty"` // of the object
 	Object       string `json:"object,omitempty"`
 	ObjectName   string `json:"object_name,omitempty"`
-	Organization string `json:"organization,omitempty"` // whose entry this is
+	Organization string `json:"organization,omitempty"` // that the entry belongs to
 	Project      string `json:"project,omitempty"`
 	ProjectName  string `json:"project_name,omitempty"`
-	Version      string `json:"version,omitempty"` // of the project, that this made or made current
+	Version      string `json:"version,omitempty"` // the version of the project that this made, or made current
 	Number       int    `json:"number,omitempty"`  // its number
-	Task         string `json:"task,omitempty"`    // that this started
+	Task         string `json:"task,omitempty"`    // the task that this started
 	Reason       string `json:"reason,omitempty"`
 }
 
-// AuditOutcome says what became of what was asked for.
+// AuditOutcome is the result of a request.
 type AuditOutcome string
 
 const (

@@ -1,7 +1,7 @@
 package mariposa
 
-// Ref is what a service refers to of another one: {{ .services.db.address }} is
-// the address of db.
+// Ref is a reference to a field of another service: {{ .services.db.address }}
+// is the address of db.
 type Ref struct {
 	Service string
 	Field   string // id, address, port, ids, addresses, or environment.NAME
@@ -14,20 +14,20 @@ type Bindings struct {
 }
 
 // Binding is the instance of another service that a service is bound to: the
-// first of those that served when it was chosen, and kept as long as it lives.
+// first of those that served when it was chosen, kept as long as it lives.
 type Binding struct {
 	Instance string `json:"instance"`
 	Name     string `json:"name"`
 	Node     string `json:"node"`
-	Number   int    `json:"number"` // the version it was made from
-	// Values are what fields resolve to. Of the environment it is a mark that
-	// differs where the value does: the value itself may be secret, and is
+	Number   int    `json:"number"` // the version that the instance was made from
+	// Values are what fields resolve to. For the environment it is a mark that
+	// differs if the value does: the value itself may be secret, and is
 	// resolved where it is used.
 	Values map[string]string `json:"values"`
-	Of     *Bindings         `json:"of,omitempty"` // what that instance is bound to itself, where its environment is asked for
+	Of     *Bindings         `json:"of,omitempty"` // what that instance is bound to itself, if its environment is referred to
 }
 
-// Get returns what a service is bound to; false: not bound.
+// Get returns the binding to a service; false: not bound.
 func (b *Bindings) Get(service string) (Binding, bool) {
 	if b == nil {
 		return Binding{}, false
@@ -36,8 +36,8 @@ func (b *Bindings) Get(service string) (Binding, bool) {
 	return to, ok
 }
 
-// Numbers lists the versions that bindings need: those that what they are about,
-// near or far, was made from.
+// Numbers lists the versions that bindings need: those that the bound
+// instances, direct or indirect, were made from.
 func (b *Bindings) Numbers() (numbers []int) {
 	if b == nil {
 		return nil

@@ -1,6 +1,6 @@
-// Package mariposa holds the nouns of the house: projects, versions, services,
-// instances, nodes, tasks, and the errors people meet. Every noun that the
-// store keeps has two halves with one writer each: what is wanted of it (its
-// Spec) and what is so (its Status). The package imports nothing of ours and
-// knows nothing of stores, networks or drivers.
+// Package mariposa holds the nouns of the system: projects, versions, services,
+// instances, nodes, tasks, and the errors that people see. Every noun in the
+// store has two halves with one writer each: its desired state (Spec) and its
+// actual state (Status). The package imports no other package of ours and does
+// not know stores, networks or drivers.
 package mariposa

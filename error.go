@@ -24,15 +24,15 @@ const (
 	Internal         Code = "Internal"
 )
 
-// Error is a failure with one sentence for the person who met it. Cause is for
+// Error is a failure with one sentence for the person who sees it. Cause is for
 // logs only and is never shown to them.
 type Error struct {
 	Code    Code    `json:"code"`
 	Message string  `json:"message"`
 	Faults  []Fault `json:"errors,omitempty"`
 	Cause   error   `json:"-"`
-	// Reason is why, and what to do about it, as data. The faces put its sentence
-	// behind the message.
+	// Reason says why, and what to do about it, as data. Whoever shows the
+	// error appends its sentence to the message.
 	Reason *Reason `json:"-"`
 }
 
@@ -73,14 +73,14 @@ func (e *Error) Error() string { return e.Message }
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Errorf makes an Error with a sentence. What %w wraps stays reachable for
-// errors.Is and errors.As.
+// Errorf makes an Error with a sentence. An error wrapped with %w stays
+// reachable for errors.Is and errors.As.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: err.Error(), Cause: errors.Unwrap(err)}
 }
 
-// CodeOf finds the code of an error; anything unforeseen is Internal.
+// CodeOf returns the code of an error; Internal if it has none.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {

@@ -1,7 +1,7 @@
 package mariposa
 
-// Event says in a person's words what a change of an object means. It travels
-// in the feed beside the object.
+// Event says what a change of an object means to people. It is published in the
+// feed together with the object.
 type Event struct {
 	Kind     string  `json:"kind"` // like instance.running, task.completed
 	Project  string  `json:"project,omitempty"`
@@ -13,12 +13,13 @@ type Event struct {
 	Reason   *Reason `json:"reason,omitempty"`
 }
 
-// OwnEvent is something that Mariposa does to a project by itself.
+// OwnEvent returns an event for something that Mariposa does to a project by
+// itself.
 func OwnEvent(kind, project string, why *Reason) Event {
 	return Event{Kind: kind, Project: project, Actor: "mariposa", Reason: why}
 }
 
-// Event is something that happens to an instance, or for it.
+// Event returns an event about an instance.
 func (s *InstanceSpec) Event(kind, id, actor string, why *Reason) Event {
 	return Event{Kind: kind, Project: s.Project, Service: s.ServiceName, Instance: id, Node: s.Node, Task: s.Task, Actor: actor, Reason: why}
 }

@@ -17,19 +17,19 @@ import (
 	"testing/fstest"
 )
 
-// This file holds the house to its plan: which room may know which. It reads
-// the source of the whole module and complains about each arrow that points
-// the wrong way, with the reason. Tests may reach wherever they like; the
-// rules are for what ships.
+// This file enforces the architecture: which room may import which. It reads
+// the source of the whole module and reports each import that points the wrong
+// way, with the reason. Tests may import anything; the rules are for what
+// ships.
 
 const module = "mariposa"
 
-// The nouns stand at the root of the tree, so their room has no folder.
+// The nouns are at the root of the tree, so their room has no folder.
 const nouns = "nouns"
 
-// floors is the plan of the house, lowest first. A room may import rooms on
-// floors below its own; every room of ours must be on the plan. Rooms that are
-// planned and not yet built do no harm here.
+// floors is the architecture, lowest floor first. A room may import rooms on
+// floors below its own; every room of ours must be listed. Rooms that are
+// planned and not built yet may be listed too.
 var floors = []struct {
 	rooms []string
 	why   string
@@ -52,8 +52,8 @@ var floors = []struct {
 	{[]string{"cmd"}, "the binary wires everything, and nothing else may"},
 }
 
-// guests are folders whose programs live in our tree without being part of
-// the house.
+// guests are folders whose programs are in our tree without being part of the
+// system.
 var guests = map[string]string{
 	"examples": "an example is what a user would write: it knows nothing of ours",
 	"scripts":  "a script helps build the house and is no room of it",

@@ -2,8 +2,8 @@ package mariposa
 
 import "time"
 
-// InstanceSpec is what the planner wants of an instance. An instance never
-// changes its node.
+// InstanceSpec is the desired state of an instance, written by the planner. An
+// instance never changes its node.
 type InstanceSpec struct {
 	Name        string      `json:"name"`
 	Slot        int         `json:"slot"` // web.3 is slot 3 of web; instances come and go in it
@@ -18,14 +18,14 @@ type InstanceSpec struct {
 	Goal        Goal        `json:"goal"`
 	Generation  int64       `json:"generation"` // grows with every change the node must act on
 	Task        string      `json:"task,omitempty"`
-	Reason      *Reason     `json:"reason,omitempty"` // why it was made, or why it goes
+	Reason      *Reason     `json:"reason,omitempty"` // why it was made, or why it is removed
 	Created     time.Time   `json:"created"`
 	Managed     bool        `json:"managed"`
-	Kept        bool        `json:"kept,omitempty"` // it has ended and is kept for people to look at; it takes nothing of its node any more
-	Orphaned    bool        `json:"debt,omitempty"` // its project is gone; the node's session settles it
+	Kept        bool        `json:"kept,omitempty"` // it has ended and is kept for people to look at; it no longer uses its node's resources
+	Orphaned    bool        `json:"debt,omitempty"` // its project is gone; the node's session cleans it up
 	Memory      int64       `json:"memory,omitempty"`
 	MilliCPU    int64       `json:"milli_cpu,omitempty"`
-	Ports       []int       `json:"ports,omitempty"`    // fixed ports it takes on its node
+	Ports       []int       `json:"ports,omitempty"`    // fixed ports that it uses on its node
 	Mounts      []Mount     `json:"mounts,omitempty"`   // the volumes it uses
 	Networks    []Join      `json:"networks,omitempty"` // the networks it uses
 	// Definition is what an unmanaged instance is made from: the keys of a service,
@@ -36,12 +36,12 @@ type InstanceSpec struct {
 	Bindings *Bindings `json:"bindings,omitempty"`
 	Bound    string    `json:"bound,omitempty"`
 
-	Author         string `json:"author,omitempty"`  // of an unmanaged one
-	ManualRestarts int    `json:"bounces,omitempty"` // how often a person had it restarted in place
-	Forced         bool   `json:"forced,omitempty"`  // it has no more time to stop: a person said so
+	Author         string `json:"author,omitempty"`  // of an unmanaged instance
+	ManualRestarts int    `json:"bounces,omitempty"` // how often a person restarted it in place
+	Forced         bool   `json:"forced,omitempty"`  // a person forced its end: it gets no more time to stop
 }
 
-// Resources is what an instance takes of its node's capacity.
+// Resources returns what an instance uses of its node's capacity.
 func (s *InstanceSpec) Resources() Resources {
 	if s.Kept {
 		return Resources{}
@@ -49,25 +49,25 @@ func (s *InstanceSpec) Resources() Resources {
 	return Resources{Instances: 1, MilliCPU: s.MilliCPU, Memory: s.Memory}
 }
 
-// InstanceStatus is what the node last said of an instance. The node's session
-// writes it.
+// InstanceStatus is what the node last reported of an instance. The node's
+// session writes it.
 type InstanceStatus struct {
 	State          State             `json:"state"`
-	Since          time.Time         `json:"since"` // since when it is in this state, by the store's side of the wire
+	Since          time.Time         `json:"since"` // when it entered this state, by the clock on the store's side of the wire
 	Health         Health            `json:"health,omitempty"`
-	Generation     int64             `json:"generation"` // the newest generation the node has made true
+	Generation     int64             `json:"generation"` // the newest generation that the node has carried out
 	PhysicalID     string            `json:"physical_id,omitempty"`
 	Addresses      []string          `json:"addresses,omitempty"`
 	Started        time.Time         `json:"started,omitzero"`
 	Finished       time.Time         `json:"finished,omitzero"`
 	ExitCode       *int              `json:"exit_code,omitempty"`
 	Restarts       int               `json:"restarts,omitempty"`
-	ManualRestarts int               `json:"bounces,omitempty"` // how many of the restarts that people asked for the node has made
+	ManualRestarts int               `json:"bounces,omitempty"` // how many of the restarts that people asked for the node has done
 	Reason         string            `json:"reason,omitempty"`
 	Details        map[string]string `json:"details,omitempty"`
 }
 
-// Usage is what an instance takes from its node. A figure that is nil is unknown.
+// Usage is what an instance uses of its node. A nil figure is unknown.
 type Usage struct {
 	At          time.Time `json:"at,omitzero" doc:"when it was measured; absent: it could not be"`
 	CPU         *float64  `json:"cpu,omitempty" doc:"seconds that it has computed since it started"`
@@ -78,17 +78,17 @@ type Usage struct {
 	DiskWritten *int64    `json:"disk_written,omitempty" doc:"bytes since it started"`
 }
 
-// Goal is what an instance should be.
+// Goal is the desired state of an instance.
 type Goal string
 
 const (
 	GoalRunning Goal = "running"
 	GoalHalted  Goal = "stopped"
 	GoalGone    Goal = "gone"
-	GoalKept    Goal = "kept" // of what outlives instances: it is to be there
+	GoalKept    Goal = "kept" // of objects that outlive instances: it should exist
 )
 
-// State is what an instance is.
+// State is the actual state of an instance.
 type State string
 
 const (
@@ -103,7 +103,7 @@ const (
 	StateDestroyed    State = "destroyed"
 )
 
-// Health is what checks say of a running instance.
+// Health is the result of the checks of a running instance.
 type Health string
 
 const (
@@ -113,8 +113,9 @@ const (
 	HealthUnhealthy Health = "unhealthy"
 )
 
-// StateOf is the state of an instance as far as its node has told: one that was
-// assigned but never reported is provisioning, one without a node pending.
+// StateOf returns the state of an instance as last reported by its node: one
+// that was assigned but never reported is provisioning, one without a node is
+// pending.
 func StateOf(spec *InstanceSpec, status *InstanceStatus) State {
 	switch {
 	case status != nil && status.State != "":
@@ -125,10 +126,10 @@ func StateOf(spec *InstanceSpec, status *InstanceStatus) State {
 	return StateProvisioning
 }
 
-// nextStates lists the moves an instance's state may make as its node reports
-// it. Unknown is not among them: it is a view of the node, never written. A node
-// that was out of reach reports where an instance has got to, not the way: so
-// what was stopping may be running again by then.
+// nextStates lists the transitions that an instance's state may make as its
+// node reports it. Unknown is not among them: it describes the node and is
+// never written. A node that was unreachable reports where an instance is, not
+// how it got there: a stopping instance may be running again by then.
 var nextStates = map[State][]State{
 	StatePending:      {StateProvisioning, StateDestroyed},
 	StateProvisioning: {StateRunning, StateFailed, StateStopping, StateStopped, StateDestroyed},

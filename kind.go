@@ -5,7 +5,7 @@ type Kind string
 
 const (
 	KindProject    Kind = "project"
-	KindService    Kind = "service" // of a project, as long as anything of it is wanted or left
+	KindService    Kind = "service" // of a project, as long as it is wanted or something of it is left
 	KindVersion    Kind = "version"
 	KindInstance   Kind = "instance"
 	KindVolume     Kind = "volume"
@@ -13,18 +13,17 @@ const (
 	KindAttachment Kind = "attachment" // a network's part on a node
 	KindNode       Kind = "node"
 	KindTask       Kind = "task"
-	KindName       Kind = "name" // who has a name, so that no two get the same
+	KindName       Kind = "name" // who owns a name, so that names stay unique
 	KindToken      Kind = "token"
 	KindUser       Kind = "user"
 	KindOrg        Kind = "organization"
 	KindPackage    Kind = "package"
 	KindKey        Kind = "key"      // seals secrets
 	KindMetadata   Kind = "metadata" // one generation of a project's values
-	KindAnswer     Kind = "answer"   // to a change that may be asked for again
+	KindAnswer     Kind = "answer"   // to a change that may be retried
 )
 
-// kinds is what is known of every kind, in the order in which a reader should load
-// them.
+// kinds describes every kind, in the order in which a reader should load them.
 var kinds = []struct {
 	kind     Kind
 	onDemand bool
@@ -61,7 +60,7 @@ var Kinds = func() []Kind {
 	return all
 }()
 
-// byKind finds the row of a kind.
+// byKind maps a kind to its row in kinds.
 var byKind = func() map[Kind]int {
 	all := make(map[Kind]int, len(kinds))
 	for i, k := range kinds {
@@ -70,8 +69,8 @@ var byKind = func() map[Kind]int {
 	return all
 }()
 
-// LoadedOnDemand reports whether objects of a kind are read one by one by who needs
-// them, and left out of snapshots: there may be many, and large ones.
+// LoadedOnDemand reports whether objects of a kind are read one by one when
+// needed and left out of snapshots: there may be many, and large ones.
 func (k Kind) LoadedOnDemand() bool {
 	i, known := byKind[k]
 	return known && kinds[i].onDemand

@@ -7,24 +7,24 @@ import (
 	"github.com/google/uuid"
 )
 
-// NetworkSpec is a network: where instances find each other, those of one project,
-// or those of several projects of one organization that share it. A project's
-// planner makes it with the first instance that uses it, and lets go of it with the
-// last; so it has no goal of its own.
+// NetworkSpec is a network on which instances find each other: those of one
+// project, or those of several projects of one organization that share it. A
+// project's planner creates it with the first instance that uses it and
+// releases it with the last, so it has no goal of its own.
 type NetworkSpec struct {
 	Name         string    `json:"name"`                   // as in the manifest
-	Project      string    `json:"project,omitempty"`      // whose it is; empty: it is shared
-	Organization string    `json:"organization,omitempty"` // of a shared one: whose it is
+	Project      string    `json:"project,omitempty"`      // its owner; empty: it is shared
+	Organization string    `json:"organization,omitempty"` // of a shared one: its owner
 	Users        []string  `json:"users,omitempty"`        // of a shared one: the projects that use it, sorted
-	Nodes        int       `json:"nodes"`                  // how often it was brought to a node: grows, so that no two do at once unseen
+	Nodes        int       `json:"nodes"`                  // how often it was brought to a node; grows, so that no two planners do that at once unnoticed
 	Created      time.Time `json:"created"`
 	Reason       *Reason   `json:"reason,omitempty"`
 }
 
-// NetworkStatus is empty: what is so of a network, its attachments say.
+// NetworkStatus is empty: the attachments of a network have the status.
 type NetworkStatus struct{}
 
-// Projects are those that use a network.
+// Projects lists the projects that use a network.
 func (s *NetworkSpec) Projects() []string {
 	if s.Project != "" {
 		return []string{s.Project}
@@ -32,7 +32,8 @@ func (s *NetworkSpec) Projects() []string {
 	return s.Users
 }
 
-// With is a network that a project uses too, and Without one that it no longer does.
+// With returns the network with a project as a user, Without the network
+// without it.
 func (s *NetworkSpec) With(project string) *NetworkSpec {
 	next := *s
 	if at, found := slices.BinarySearch(s.Users, project); !found && s.Project == "" {
@@ -47,21 +48,21 @@ func (s *NetworkSpec) Without(project string) *NetworkSpec {
 	return &next
 }
 
-// NetworkID is the id of the network that a project, or for a shared one an
-// organization, calls by a name: whoever makes it first, there is one.
+// NetworkID returns the id of the network with a name in a project, or in an
+// organization if it is shared: whoever makes it first, there is only one.
 func NetworkID(owner, name string) string {
 	return uuid.NewSHA1(uuid.Nil, []byte("network "+owner+" "+name)).String()
 }
 
-// AttachmentSpec is a network's part on one node. It is made before the first
-// instance that uses it there, and stays until the network goes: then its goal is
-// gone, and the node takes it away once nothing uses it any more.
+// AttachmentSpec is a network's part on one node. It is created before the
+// first instance that uses it there, and stays until the network is removed:
+// then its goal is gone, and the node removes it once nothing uses it any more.
 type AttachmentSpec struct {
 	Network      string      `json:"network"`
 	Name         string      `json:"name"`                   // of the network
-	Project      string      `json:"project,omitempty"`      // as the network has them
+	Project      string      `json:"project,omitempty"`      // as in the network
 	Organization string      `json:"organization,omitempty"` //
-	Compute      ComputeType `json:"compute_type"`           // whose driver has it
+	Compute      ComputeType `json:"compute_type"`           // whose driver keeps it
 	Node         string      `json:"node"`
 	Goal         Goal        `json:"goal"`     // kept or gone
 	Instance     string      `json:"instance"` // the newest that was made with it
@@ -69,17 +70,17 @@ type AttachmentSpec struct {
 	Reason       *Reason     `json:"reason,omitempty"`
 }
 
-// Ended is a part with its tombstone.
+// Ended returns the attachment with a tombstone.
 func (s *AttachmentSpec) Ended(why *Reason) *AttachmentSpec {
 	next := *s
 	next.Goal, next.Reason = GoalGone, why
 	return &next
 }
 
-// AttachmentStatus is what the node last said of it: the same as of a volume.
+// AttachmentStatus is what the node last reported of it, as for a volume.
 type AttachmentStatus = VolumeStatus
 
-// AttachmentID is the id of a network's part on a node.
+// AttachmentID returns the id of a network's part on a node.
 func AttachmentID(network, node string, compute ComputeType) string {
 	return uuid.NewSHA1(uuid.Nil, []byte("attachment "+network+" "+node+" "+string(compute))).String()
 }

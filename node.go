@@ -2,7 +2,8 @@ package mariposa
 
 import "time"
 
-// NodeSpec is what operators said of a node, and the key it proved itself with.
+// NodeSpec is what operators set for a node, and the key that it authenticates
+// with.
 type NodeSpec struct {
 	Name    string            `json:"name"`
 	Rack    string            `json:"rack,omitempty"`
@@ -11,8 +12,8 @@ type NodeSpec struct {
 	KeyHash string            `json:"key_hash,omitempty"` // SHA-256 of the secret its agent keeps
 	Dummy   bool              `json:"dummy,omitempty"`
 	Drained bool              `json:"drained,omitempty"`
-	Lost    bool              `json:"lost,omitempty"`  // a dummy node told to play dead
-	Purge   []string          `json:"purge,omitempty"` // quarantined instances that a person said may go
+	Lost    bool              `json:"lost,omitempty"`  // a dummy node that plays dead
+	Purge   []string          `json:"purge,omitempty"` // quarantined instances that a person asked to remove
 	Created time.Time         `json:"created"`
 }
 
@@ -20,30 +21,30 @@ type NodeSpec struct {
 type NodeStatus struct {
 	State    NodeState     `json:"state"`
 	Since    time.Time     `json:"since"`
-	Heard    time.Time     `json:"heard,omitzero"` // of an unknown node: when it was last heard of
+	Heard    time.Time     `json:"heard,omitzero"` // of an unknown node: when it was last seen
 	Epoch    int64         `json:"epoch"`          // of its session
 	Replica  string        `json:"replica,omitempty"`
 	Capacity Resources     `json:"capacity"`
 	Drivers  []ComputeType `json:"drivers,omitempty"`
-	// Capabilities are what each driver declares of its kind.
+	// Capabilities are what each driver declares for its compute type.
 	Capabilities map[ComputeType]Capabilities `json:"capabilities,omitempty"`
 	Quarantined  []Quarantined                `json:"quarantined,omitempty"`
 	Reason       *Reason                      `json:"reason,omitempty"`
 }
 
-// Capabilities are what a driver declares its kind of compute to be able to do.
+// Capabilities are what a driver declares that its compute type can do.
 type Capabilities struct {
-	Logs     bool `json:"logs,omitempty"`     // what instances write can be read
+	Logs     bool `json:"logs,omitempty"`     // the output of instances can be read
 	Exec     bool `json:"exec,omitempty"`     // commands can be run inside
 	Mdata    bool `json:"mdata,omitempty"`    // instances can read values that change while they run
 	Ports    bool `json:"ports,omitempty"`    // instances can be reached by their ports
-	Volumes  bool `json:"volumes,omitempty"`  // and have volumes
-	Networks bool `json:"networks,omitempty"` // and networks
+	Volumes  bool `json:"volumes,omitempty"`  // instances can have volumes
+	Networks bool `json:"networks,omitempty"` // instances can join networks
 	Images   bool `json:"images,omitempty"`   // instances are made from images
 	Crash    bool `json:"crash,omitempty"`    // instances can be made to fail, for tests and demonstrations
-	Survives bool `json:"survives,omitempty"` // instances run on while the agent is away
-	// Updates are the fields of a workload that Update can change, by their names
-	// in a manifest.
+	Survives bool `json:"survives,omitempty"` // instances keep running while the agent is down
+	// Updates are the fields of a workload that Update can change, by their
+	// names in a manifest.
 	Updates []string `json:"updates,omitempty"`
 	// Unbounded: operations cost the node nothing, so any number may run at once.
 	Unbounded bool `json:"unbounded,omitempty"`
@@ -61,7 +62,7 @@ type Quarantined struct {
 	Reason     string      `json:"reason"`
 }
 
-// NodeState is what a node is, as far as can be known from here.
+// NodeState is the state of a node, as far as the server knows.
 type NodeState string
 
 const (
@@ -71,8 +72,8 @@ const (
 	NodeDrained   NodeState = "drained"
 )
 
-// Resources is an amount of what instances take from a node. In a capacity, a
-// zero means no limit.
+// Resources is an amount of what instances use of a node. In a capacity, zero
+// means no limit.
 type Resources struct {
 	Instances int   `json:"instances"`
 	MilliCPU  int64 `json:"milli_cpu"`
@@ -84,7 +85,7 @@ func (r Resources) Plus(o Resources) Resources {
 	return Resources{r.Instances + o.Instances, r.MilliCPU + o.MilliCPU, r.Memory + o.Memory}
 }
 
-// Minus takes an amount away.
+// Minus subtracts an amount.
 func (r Resources) Minus(o Resources) Resources {
 	return Resources{r.Instances - o.Instances, r.MilliCPU - o.MilliCPU, r.Memory - o.Memory}
 }

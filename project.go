@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ProjectSpec is what people said of a project. The API writes it.
+// ProjectSpec is what people set for a project. The API writes it.
 type ProjectSpec struct {
 	Name         string            `json:"name"`
 	Organization string            `json:"organization"`
@@ -14,14 +14,14 @@ type ProjectSpec struct {
 	Version      string            `json:"version"`                // the newest submitted version
 	Number       int               `json:"number"`                 // its number
 	Services     map[string]string `json:"services"`               // name -> id of every service it ever had
-	Deleting     bool              `json:"deleting,omitempty"`     // its name is free again; it goes once its last instance is gone
-	DropVolumes  bool              `json:"drop_volumes,omitempty"` // of one being deleted: its volumes go with it
-	Users        map[string]Role   `json:"users,omitempty"`        // by user id, beside what their organization lets them do
+	Deleting     bool              `json:"deleting,omitempty"`     // its name is free again; it is removed once its last instance is gone
+	DropVolumes  bool              `json:"drop_volumes,omitempty"` // of one being deleted: its volumes are removed too
+	Users        map[string]Role   `json:"users,omitempty"`        // by user id, in addition to their role in the organization
 	Metadata     int               `json:"metadata,omitempty"`     // the newest generation of its values; 0: none
-	Versions     []int             `json:"versions,omitempty"`     // the numbers that are kept, oldest first
-	Tags         map[string]int    `json:"tags,omitempty"`         // given by people -> number
-	Single       Resources         `json:"single,omitzero"`        // what its unmanaged instances take
-	Demand       Resources         `json:"demand,omitzero"`        // what is reserved for it of its organization's quota, Single included
+	Versions     []int             `json:"versions,omitempty"`     // the numbers of the versions that are kept, oldest first
+	Tags         map[string]int    `json:"tags,omitempty"`         // tag -> version number, set by people
+	Single       Resources         `json:"single,omitzero"`        // what its unmanaged instances use
+	Demand       Resources         `json:"demand,omitzero"`        // what is reserved for it in its organization's quota, Single included
 }
 
 // ProjectStatus is the goal in force and how far reality is from it. The
@@ -33,18 +33,18 @@ type ProjectStatus struct {
 	Completed      int            `json:"completed,omitempty"` // the version that was last fully in force
 	RolledBack     int            `json:"undone,omitempty"`    // the newest version that was rolled back
 	RollbackReason *Reason        `json:"undone_why,omitempty"`
-	Fallback       map[string]int `json:"fallback,omitempty"` // the scales that belong to Completed, for a rollback; nil while it is in force
-	Frozen         bool           `json:"frozen,omitempty"`   // as a whole: services that appear are frozen too
-	Paused         bool           `json:"paused,omitempty"`   // as a whole
+	Fallback       map[string]int `json:"fallback,omitempty"` // the scales of Completed, for a rollback; nil while it is in force
+	Frozen         bool           `json:"frozen,omitempty"`   // the whole project: new services are frozen too
+	Paused         bool           `json:"paused,omitempty"`   // the whole project
 	Status         Status         `json:"status"`
 	Reason         *Reason        `json:"reason,omitempty"`
-	// Services are by name; removed ones stay until their last instance is gone. In
-	// the store each is a record of its own, which the picture puts in here. A store
-	// from before that has them here.
+	// Services are by name; removed ones stay until their last instance is
+	// gone. In the store each is a record of its own, which the picture puts in
+	// here. Stores of older releases have them here.
 	Services map[string]*ServiceStatus `json:"services,omitempty"`
 }
 
-// ServiceSpec says whose a service is.
+// ServiceSpec says which project a service belongs to.
 type ServiceSpec struct {
 	Project string `json:"project"`
 	Name    string `json:"name"`
@@ -58,70 +58,72 @@ type ServiceStatus struct {
 	ID      string   `json:"id"`
 	Scale   int      `json:"scale"`
 	Number  int      `json:"number"`            // the version whose definition of the service is in force
-	Removed bool     `json:"removed,omitempty"` // no longer in the manifest: its instances go
-	Stopped bool     `json:"stopped,omitempty"` // told to stop by itself, while the project is started
+	Removed bool     `json:"removed,omitempty"` // no longer in the manifest: its instances are removed
+	Stopped bool     `json:"stopped,omitempty"` // stopped alone, while the project is started
 	Frozen  *Freeze  `json:"frozen,omitempty"`  // nothing is changed, whatever happens
-	Paused  bool     `json:"paused,omitempty"`  // its rollout holds; repairs go on
+	Paused  bool     `json:"paused,omitempty"`  // its rollout is paused; repairs go on
 	Rollout *Rollout `json:"rollout,omitempty"` // nil: outdated instances are left alone
 	Backoff *Backoff `json:"backoff,omitempty"`
 	// Bindings are what its references to other services resolve to.
 	Bindings *Bindings `json:"bindings,omitempty"`
-	// Yields are its instances that are to go and stay until no other service
-	// refers to them: those that do follow others first. Sorted.
+	// Yields are its instances that are to be removed and stay until no other
+	// service refers to them: those services follow other instances first.
+	// Sorted.
 	Yields []string `json:"yields,omitempty"`
 	Status Status   `json:"status"`
 	Reason *Reason  `json:"reason,omitempty"`
 }
 
-// Freeze keeps a service as it is. It settles first: what never served goes, and
-// what was told to stop ends.
+// Freeze keeps a service as it is. It settles first: instances that never
+// served are removed, and those that are stopping end.
 type Freeze struct {
 	Since   time.Time `json:"since"`
 	Settled bool      `json:"settled,omitempty"`
 }
 
 // Rollout brings a service's instances to the definition in force, batch by
-// batch. It stands behind update, reprovision, canary, revert and rollback alike.
+// batch. Update, reprovision, canary, revert and rollback are all rollouts.
 type Rollout struct {
 	Number          int       `json:"number"`             // target version
 	From            int       `json:"from,omitempty"`     // the version in force before
 	Batch           Amount    `json:"batch,omitzero"`     // how many at a time; zero: as the service says
-	Before          time.Time `json:"before,omitzero"`    // also replace what was created before this (reprovision)
-	Filter          *Filter   `json:"filter,omitempty"`   // replace only what matches; nil: everything that is outdated
-	Metadata        bool      `json:"metadata,omitempty"` // also replace what differs in values of metadata alone
-	Limit           int       `json:"limit,omitempty"`    // hold once so many are at the target (canary); 0: go on to the end
+	Before          time.Time `json:"before,omitzero"`    // also replace instances created before this (reprovision)
+	Filter          *Filter   `json:"filter,omitempty"`   // replace only what matches; nil: everything outdated
+	Metadata        bool      `json:"metadata,omitempty"` // also replace instances that differ only in metadata values
+	Limit           int       `json:"limit,omitempty"`    // hold once so many instances are at the target (canary); 0: go on to the end
 	Held            bool      `json:"held,omitempty"`     // the limit has been reached
-	HoldsAgain      bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was asked for, and will be again
+	HoldsAgain      bool      `json:"rest,omitempty"`     // it was held before a filtered part of it was requested, and will be held again
 	Follows         string    `json:"follows,omitempty"`  // it began because this service, which it refers to, has another instance
 	IsRollback      bool      `json:"undo,omitempty"`     // it is a rollback, and is not rolled back itself
-	AwaitsFollowers bool      `json:"asks,omitempty"`     // it can do nothing more before other services follow what yields
-	Progress        time.Time `json:"progress"`           // when it last got on, or could begin to
-	Waiting         bool      `json:"waiting,omitempty"`  // for others: that time does not count
-	MostServing     int       `json:"fresh"`              // the most instances that served at the target so far
-	Failures        int       `json:"failures"`           // failures at the target since it last got on
+	AwaitsFollowers bool      `json:"asks,omitempty"`     // it can do nothing more until other services stop using its yielding instances
+	Progress        time.Time `json:"progress"`           // when it last made progress, or could begin to
+	Waiting         bool      `json:"waiting,omitempty"`  // it waits for others: that time does not count
+	MostServing     int       `json:"fresh"`              // the most instances that have served at the target
+	Failures        int       `json:"failures"`           // failures at the target since the last progress
 	FailureReason   *Reason   `json:"stopped,omitempty"`  // why it stopped by itself; nil while it goes on
 }
 
 // HasFailed reports whether a rollout stopped by itself.
 func (r *Rollout) HasFailed() bool { return r != nil && r.FailureReason != nil }
 
-// Filter picks instances of a service. What it does not say, every instance has.
+// Filter selects instances of a service. A field that is not set matches every
+// instance.
 type Filter struct {
-	Version   int      `json:"version,omitempty"` // the number it was made from
+	Version   int      `json:"version,omitempty"` // the number of the version it was made from
 	Image     string   `json:"image,omitempty"`
 	Instances []string `json:"instances,omitempty"` // ids; any of them
 	Nodes     []string `json:"nodes,omitempty"`     // ids; on any of them
 }
 
-// Backoff holds back the refilling of a service whose instances keep failing.
+// Backoff delays the refilling of a service whose instances keep failing.
 type Backoff struct {
 	Failures int       `json:"failures"`
 	Until    time.Time `json:"until"`
-	First    time.Time `json:"first"` // since then it has not been healthy for long enough to forget
+	First    time.Time `json:"first"` // when the first failure happened that is not forgotten yet
 	Last     time.Time `json:"last"`
 }
 
-// ProjectGoal says what a project as a whole should be.
+// ProjectGoal is the desired state of a project as a whole.
 type ProjectGoal string
 
 const (
@@ -151,7 +153,7 @@ type VersionSpec struct {
 	Version  string                 `json:"version"` // SHA-1 over the manifest and a keyed digest of the metadata
 	Number   int                    `json:"number"`
 	Manifest []byte                 `json:"manifest"`
-	JSON     bool                   `json:"json,omitempty"` // it came as JSON
+	JSON     bool                   `json:"json,omitempty"` // it was submitted as JSON
 	Created  time.Time              `json:"created"`
 	Author   string                 `json:"author,omitempty"`
 	Message  string                 `json:"message,omitempty"`
@@ -159,9 +161,9 @@ type VersionSpec struct {
 	Metadata int                    `json:"metadata,omitempty"` // the generation of values that belongs to it; 0: none
 	Cause    Cause                  `json:"cause,omitempty"`
 	Keys     []string               `json:"keys,omitempty"`     // metadata keys that differ from the version before
-	Counter  string                 `json:"counter,omitempty"`  // it counted this key and nothing else
+	Counter  string                 `json:"counter,omitempty"`  // the key that it counted, if it changed nothing else
 	From     int                    `json:"from,omitempty"`     // of a revert: the version made current again
-	Packages map[string]PackageSpec `json:"packages,omitempty"` // the sizes it names, as they were
+	Packages map[string]PackageSpec `json:"packages,omitempty"` // the sizes it names, as they were then
 }
 
 // Cause says which kind of change made a version.
@@ -169,7 +171,7 @@ type Cause string
 
 const (
 	CauseManifest Cause = "manifest"
-	CauseMetadata Cause = "metadata" // the manifest is that of the version before
+	CauseMetadata Cause = "metadata" // with the manifest of the version before
 	CauseRevert   Cause = "revert"
 )
 
@@ -182,16 +184,16 @@ type VersionStatus struct {
 // project sort by number.
 func VersionID(project string, number int) string { return fmt.Sprintf("%s/%08d", project, number) }
 
-// NameSpec says who has a name. Of a project, its id is the organization and the
-// name; it goes as soon as the project is being deleted: the name is free then.
-// Users and organizations share the names of no organization.
+// NameSpec says who owns a name. For a project, its id is the organization and
+// the name; it is removed as soon as the project is being deleted, which frees
+// the name. Users and organizations share the names of no organization.
 type NameSpec struct {
 	Project      string `json:"project,omitempty"`
 	Organization string `json:"organization,omitempty"`
 	User         string `json:"user,omitempty"`
 }
 
-// NameStatus is empty: a name has no fate of its own.
+// NameStatus is empty: a name has no status of its own.
 type NameStatus struct{}
 
 // NameID is the id of a name in the store; organization is an id, empty for the

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Reason says why something is as it is, or why it is done, as data. The reason
-// room turns it into a sentence; nothing else parses or builds sentences from
+// Reason says why something is as it is, or why it is done, as data. Package
+// reason turns it into a sentence; nothing else parses or builds sentences from
 // it. A nil reason says nothing.
 //
 // A reason has at most one subject and one cause, so it never nests or grows:
-// set Cause with Because, and count what else there is in More.
+// set Cause with Because, and count the others in More.
 type Reason struct {
 	Code    ReasonCode     `json:"code,omitempty"`    // empty: Detail is the whole sentence
-	Service string         `json:"service,omitempty"` // the service it is about, where who says it speaks of several
+	Service string         `json:"service,omitempty"` // the service it is about, in a context with several
 	Subject string         `json:"subject,omitempty"` // the service, slot or instance it is about, by name
 	Other   string         `json:"other,omitempty"`   // a second name that the sentence needs
 	Node    string         `json:"node,omitempty"`    // the node it is about, by name
 	Version int            `json:"version,omitempty"` // the number of a version
-	Back    int            `json:"back,omitempty"`    // the version that was gone back to because of it; NoVersion: there was none
+	Back    int            `json:"back,omitempty"`    // the version that was rolled back to because of it; NoVersion: there was none
 	Count   int            `json:"count,omitempty"`
 	Of      int            `json:"of,omitempty"`
 	Since   time.Time      `json:"since,omitzero"`
@@ -37,10 +37,11 @@ type Reason struct {
 	Cause   *Reason        `json:"cause,omitempty"`   // never has a cause of its own
 }
 
-// NoVersion in Back: everything was stopped, as no version has been fully in force.
+// NoVersion in Back means that everything was stopped, as no version has been
+// fully in force.
 const NoVersion = -1
 
-// ReasonCode is a stable word for a kind of reason.
+// ReasonCode is a stable name of a kind of reason.
 type ReasonCode string
 
 // Why a service is not at its goal. The comment is the sentence.
@@ -105,7 +106,7 @@ const (
 	ReasonKeptLong        ReasonCode = "kept-long"        // it has ended, and was kept for a day
 )
 
-// Why something of a service cannot be made now, as nodes and volumes have it.
+// Why something of a service cannot be made now, because of nodes or volumes.
 const (
 	ReasonNoNodes        ReasonCode = "no-nodes"        // no node has joined yet
 	ReasonNoNode         ReasonCode = "no-node"         // no node fits this docker (Detail) instance: is full (2 of 3), is drained (1 of 3) (Tally, Of)[; CAUSE]
@@ -128,7 +129,7 @@ const (
 	ReasonUnused         ReasonCode = "unused"          // nothing that uses it runs yet
 )
 
-// What is said of tasks.
+// Reasons of tasks.
 const (
 	ReasonAsked          ReasonCode = "asked"           // Detail, the words of a person or of what they asked for
 	ReasonClears         ReasonCode = "clears"          // clears away what is left of web.1-a
@@ -151,7 +152,7 @@ const (
 	ReasonThawEnds    ReasonCode = "thaw-ends"     // mariposa project thaw ends it
 )
 
-// What is said of instances, volumes, networks and nodes.
+// Reasons of instances, volumes, networks and nodes.
 const (
 	ReasonReported      ReasonCode = "reported"       // Detail, the words of the node or of a driver
 	ReasonUnreachable   ReasonCode = "unreachable"    // its node n1 cannot be reached
@@ -169,20 +170,21 @@ const (
 	ReasonNetworkLeft   ReasonCode = "network-left"   // shop no longer uses it
 )
 
-// The names in the Tally of a frozen service, and of what is counted.
+// The names in the Tally of a frozen service and of other counts.
 const (
-	TallyRunning  = "running"  // of a service that ends: they would go after thaw
+	TallyRunning  = "running"  // of a service that ends: would be removed after thaw
 	TallyFailed   = "failed"   // gone; would be replaced after thaw
 	TallyUnknown  = "unknown"  // on nodes that cannot be reached
 	TallyMissing  = "missing"  // would be made after thaw
-	TallySurplus  = "surplus"  // would go after thaw
+	TallySurplus  = "surplus"  // would be removed after thaw
 	TallyOutdated = "outdated" // would be replaced by the rollout after thaw
 	TallyStarting = "starting"
 	TallyStopping = "stopping"
-	TallyYoung    = "young" // run, but not for long enough yet
+	TallyYoung    = "young" // running, but not for long enough yet
 )
 
-// Asked is the reason of what a person asked for, in their words or the API's.
+// Asked returns the reason for what a person asked for, in their words or the
+// API's.
 func Asked(text string) *Reason {
 	if text == "" {
 		return nil
@@ -190,7 +192,7 @@ func Asked(text string) *Reason {
 	return &Reason{Code: ReasonAsked, Detail: text}
 }
 
-// Reported is a reason in the words of a node.
+// Reported returns a reason in the words of a node.
 func Reported(text string) *Reason {
 	if text == "" {
 		return nil
@@ -198,7 +200,7 @@ func Reported(text string) *Reason {
 	return &Reason{Code: ReasonReported, Detail: text}
 }
 
-// TextReason is a reason in somebody's own words; nil where there are none.
+// TextReason returns a reason in somebody's own words; nil if there are none.
 func TextReason(text string) *Reason {
 	if text == "" {
 		return nil
@@ -206,7 +208,7 @@ func TextReason(text string) *Reason {
 	return &Reason{Detail: text}
 }
 
-// Because is the reason with a cause. What the cause was caused by is left out:
+// Because returns the reason with a cause. The cause of the cause is left out:
 // reasons never nest.
 func (r *Reason) Because(cause *Reason) *Reason {
 	if r == nil || cause == nil {
@@ -218,7 +220,7 @@ func (r *Reason) Because(cause *Reason) *Reason {
 	return &c
 }
 
-// AndMore is the reason with a count of others like it.
+// AndMore returns the reason with a count of others like it.
 func (r *Reason) AndMore(n int) *Reason {
 	if r == nil || n == 0 {
 		return r
@@ -228,7 +230,7 @@ func (r *Reason) AndMore(n int) *Reason {
 	return &c
 }
 
-// Equal reports whether two reasons say the same.
+// Equal reports whether two reasons are the same.
 func (r *Reason) Equal(o *Reason) bool {
 	if r == o {
 		return true
@@ -242,8 +244,8 @@ func (r *Reason) Equal(o *Reason) bool {
 		maps.Equal(r.Tally, o.Tally) && r.Detail == o.Detail && r.More == o.More && r.Cause.Equal(o.Cause)
 }
 
-// About is the reason with the service that it is about, for whoever speaks of
-// more than that one.
+// About returns the reason with the service that it is about, for contexts with
+// more than one service.
 func (r *Reason) About(service string) *Reason {
 	if r == nil || r.Service == service {
 		return r
@@ -253,7 +255,7 @@ func (r *Reason) About(service string) *Reason {
 	return &c
 }
 
-// Root is what a reason comes down to: its cause where it has one, else itself.
+// Root returns the cause of a reason if it has one, else the reason itself.
 func (r *Reason) Root() *Reason {
 	if r == nil || r.Cause == nil {
 		return r
@@ -274,7 +276,8 @@ func (r *Reason) Is(codes ...ReasonCode) bool {
 	return false
 }
 
-// PlainText are a reason that is nothing but somebody's words.
+// PlainText returns the text of a reason that consists of somebody's words
+// alone.
 func (r *Reason) PlainText() (text string, onlyText bool) {
 	if r == nil {
 		return "", true
@@ -284,8 +287,7 @@ func (r *Reason) PlainText() (text string, onlyText bool) {
 
 type plainReason Reason
 
-// UnmarshalJSON also reads a string: releases before reasons were data stored
-// sentences.
+// UnmarshalJSON also reads a string: older releases stored sentences.
 func (r *Reason) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		*r = Reason{}
@@ -332,7 +334,7 @@ func (r *Reason) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// isPlain reports whether a text stands in JSON as it is.
+// isPlain reports whether a text needs no escapes in JSON.
 func isPlain(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

@@ -26,7 +26,7 @@ func MetadataID(project string, number int) string { return fmt.Sprintf("%s/%08d
 type KeySpec struct {
 	Owner   string    `json:"owner"`   // a project's id, or StoreKey
 	Key     string    `json:"key"`     // the name of the outer key
-	Wrapped []byte    `json:"wrapped"` // this key, sealed with that
+	Wrapped []byte    `json:"wrapped"` // this key, sealed with the outer one
 	Created time.Time `json:"created"`
 }
 
@@ -36,10 +36,10 @@ type KeyStatus struct{}
 // StoreKey owns the key that seals what belongs to no project.
 const StoreKey = "store"
 
-// AnswerSpec is the answer that a change got, kept for those who ask again with
-// the same Idempotency-Key. Its id is a hash of who asked and the key.
+// AnswerSpec is the answer to a change, kept for retries with the same
+// Idempotency-Key. Its id is a hash of the caller and the key.
 type AnswerSpec struct {
-	Request string    `json:"request"` // a hash of what was asked
+	Request string    `json:"request"` // a hash of the request
 	Status  int       `json:"status"`
 	Sealed  []byte    `json:"sealed"` // the answer's body
 	Created time.Time `json:"created"`

@@ -8,13 +8,13 @@ import (
 )
 
 // Service is the checked definition of one service in one version of a
-// manifest. It is shared and never changed after the manifest room made it.
+// manifest. It is shared and never changed once package manifest has made it.
 type Service struct {
 	Name         string
 	Type         string // continuous | scheduled | event
 	Compute      ComputeType
 	Image        string
-	Scale        *int // nil: leave as it is, 1 for a new service
+	Scale        *int // nil: leave as it is; 1 for a new service
 	Package      string
 	Memory       int64 // bytes; 0: no limit
 	MilliCPU     int64 // thousandths of a core; 0: no limit
@@ -29,9 +29,9 @@ type Service struct {
 	DNS          []string
 	DNSSearch    []string
 	Volumes      []string
-	Sizes        map[string]int64 // of the volumes that have one, by name; nothing is made anew for them
+	Sizes        map[string]int64 // of the volumes that have one, by name; a change replaces no instance
 	Networks     []string
-	Shared       []string // of the networks, those that other projects of the organization may use too; sorted
+	Shared       []string // the networks that other projects of the organization may use too; sorted
 	DependsOn    []string // sorted
 	HealthChecks []HealthCheck
 	Pilot        *int // containerpilot's port; nil: none
@@ -44,24 +44,24 @@ type Service struct {
 	Dummy        *Dummy // compute type dummy only
 
 	// Digest covers the fields whose change needs a new incarnation, Live those
-	// that the driver changes in place. Where values of metadata go into the
-	// former, a keyed digest of them follows after a dot: Form is what stands
-	// before it.
+	// that the driver changes in place. If metadata values go into Digest, a
+	// keyed digest of them follows after a dot; FormOf returns the part before
+	// it.
 	Digest string
 	Live   string
 
-	// Refs are what its instances are made with of other services, LiveRefs what
-	// only its mdata holds of them; both sorted.
+	// Refs are the references to other services that its instances are made
+	// with, LiveRefs those that only its mdata holds; both sorted.
 	Refs     []Ref
 	LiveRefs []Ref
 
-	// Needs are the metadata keys without which nothing of it can be made; Secrets
-	// are those among them that are secret.
+	// Needs are the metadata keys without which nothing of it can be made;
+	// Secrets are the secret ones among them.
 	Needs   []string
 	Secrets []string
 }
 
-// FixedPorts are the ports of its node that an instance takes.
+// FixedPorts returns the ports of its node that an instance uses.
 func (s *Service) FixedPorts() []int {
 	var all []int
 	for _, p := range s.Ports {
@@ -72,13 +72,13 @@ func (s *Service) FixedPorts() []int {
 	return all
 }
 
-// FormOf is the part of a digest that the manifest alone decides.
+// FormOf returns the part of a digest that depends on the manifest alone.
 func FormOf(digest string) string {
 	form, _, _ := strings.Cut(digest, ".")
 	return form
 }
 
-// ComputeType says what kind of compute an instance is, by its canonical name.
+// ComputeType is the kind of compute of an instance, by its canonical name.
 type ComputeType string
 
 const (
@@ -133,7 +133,7 @@ const (
 	RestartUnlessStopped RestartPolicy = "unless-stopped"
 )
 
-// Reschedule says how long an unreachable node is waited for.
+// Reschedule says how long to wait for an unreachable node.
 type Reschedule struct {
 	After time.Duration
 	Never bool
@@ -156,14 +156,14 @@ type Update struct {
 	OnMetadata string
 }
 
-// What PreserveStopped may say: whose remains are kept for a while.
+// The values of PreserveStopped: which ended instances are kept for a while.
 const (
 	PreserveNo        = "no"
-	PreserveOnFailure = "on-failure" // of those that ended by themselves
-	PreserveAlways    = "always"     // also of those that were told to stop
+	PreserveOnFailure = "on-failure" // those that ended by themselves
+	PreserveAlways    = "always"     // also those that were stopped
 )
 
-// OnFailure says what a rollout does that does not get on.
+// OnFailure says what a rollout does if it makes no progress.
 type OnFailure string
 
 const (
@@ -172,11 +172,11 @@ const (
 	OnFailureContinue OnFailure = "continue"
 )
 
-// OnMetadataReprovision is the OnMetadata by which other values of metadata
-// make new instances; otherwise they are left alone.
+// OnMetadataReprovision is the OnMetadata value with which a change of metadata
+// values replaces instances; otherwise they are left alone.
 const OnMetadataReprovision = "reprovision"
 
-// Dummy holds the knobs of a dummy instance.
+// Dummy holds the settings of a dummy instance.
 type Dummy struct {
 	NameLen           int           `json:"name_len"`
 	UpdateInPlaceProp string        `json:"update_in_place_prop,omitempty"`
@@ -191,7 +191,8 @@ type Amount struct {
 	Percent bool `json:"percent,omitempty"`
 }
 
-// Of says how many of total an amount is: at least one unless the amount is zero.
+// Of returns how many of total an amount is: at least one unless the amount is
+// zero.
 func (a Amount) Of(total int) int {
 	if !a.Percent || a.N == 0 {
 		return a.N

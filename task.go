@@ -3,7 +3,7 @@ package mariposa
 import "time"
 
 // TaskSpec says who asked for which change and why. A task carries its change
-// of goal and the planner applies it when the task becomes active.
+// of the goal, which the planner applies when the task becomes active.
 type TaskSpec struct {
 	Project     string         `json:"project"`
 	ProjectName string         `json:"project_name,omitempty"` // when the task was made: the project may be gone before its tasks are
@@ -16,9 +16,9 @@ type TaskSpec struct {
 	Created     time.Time      `json:"created"`
 	Version     string         `json:"version,omitempty"`
 	Patch       Patch          `json:"patch,omitzero"`
-	Before      map[string]int `json:"before,omitempty"` // of a change of scale: what it was
-	// LiftsFreeze: it ends the freeze of the services it names. Without it, a task on a
-	// frozen scope waits for the thaw.
+	Before      map[string]int `json:"before,omitempty"` // of a change of scale: the scales before it
+	// LiftsFreeze: it ends the freeze of the services it names. Without it, a
+	// task on a frozen scope waits for the thaw.
 	LiftsFreeze bool `json:"lifts,omitempty"`
 	// Immediate: it begins at once, whatever else is open (thaw, pause, resume,
 	// converge, accept).
@@ -28,8 +28,8 @@ type TaskSpec struct {
 	Supersedes bool `json:"supersedes,omitempty"`
 }
 
-// Patch is a change of a project's goal. Goal and Mode speak of the services of
-// the task that carries it, or of the whole project where it names none.
+// Patch is a change of a project's goal. Goal and Mode apply to the services of
+// the task that carries it, or to the whole project if it names none.
 type Patch struct {
 	Number      int            `json:"number,omitempty"` // bring this version into force
 	Goal        ProjectGoal    `json:"goal,omitempty"`
@@ -37,36 +37,36 @@ type Patch struct {
 	Scale       map[string]int `json:"scale,omitempty"`
 	ScaleBy     map[string]int `json:"scale_by,omitempty"`
 	Rolling     Amount         `json:"rolling,omitzero"`
-	Canary      Amount         `json:"canary,omitzero"`       // hold after so many; zero: as the service says (of a reprovision: go on to the end)
-	Reprovision []string       `json:"reprovision,omitempty"` // services whose instances are all to be made anew
-	Filter      *Filter        `json:"filter,omitempty"`      // of those, only what matches
-	Retry       bool           `json:"retry,omitempty"`       // do not wait for the end of back-offs, this once
-	Accept      bool           `json:"accept,omitempty"`      // the goal becomes what runs
-	KeepScale   bool           `json:"keep_scale,omitempty"`  // whatever the version says of scales (revert)
-	Rollback    bool           `json:"undo,omitempty"`        // take the version in force back: scales too, and no undoing of this
+	Canary      Amount         `json:"canary,omitzero"`       // hold after so many; zero: as the service says (for a reprovision: go on to the end)
+	Reprovision []string       `json:"reprovision,omitempty"` // services whose instances are all replaced
+	Filter      *Filter        `json:"filter,omitempty"`      // replace only the matching ones of those
+	Retry       bool           `json:"retry,omitempty"`       // skip the back-offs, this once
+	Accept      bool           `json:"accept,omitempty"`      // what runs becomes the goal
+	KeepScale   bool           `json:"keep_scale,omitempty"`  // keep the scales, whatever the version says (revert)
+	Rollback    bool           `json:"undo,omitempty"`        // roll back the version in force, its scales too; this is not rolled back itself
 }
 
 // Mode is how much of a goal is worked on.
 type Mode string
 
 const (
-	ModeFreeze Mode = "freeze" // nothing is changed once all has settled
+	ModeFreeze Mode = "freeze" // nothing is changed once everything has settled
 	ModeThaw   Mode = "thaw"
-	ModePause  Mode = "pause" // rollouts hold, repairs go on
+	ModePause  Mode = "pause" // rollouts are paused, repairs go on
 	ModeResume Mode = "resume"
 )
 
-// TaskStatus is how far a task is.
+// TaskStatus is the state and progress of a task.
 type TaskStatus struct {
 	State        TaskState `json:"state"`
 	Started      time.Time `json:"started,omitzero"`
 	Finished     time.Time `json:"finished,omitzero"`
 	LastProgress time.Time `json:"moved,omitzero"` // when progress was last made
 	Progress     Progress  `json:"progress"`
-	Remaining    int       `json:"left,omitempty"` // the least there was left to do since its scope was last changed; 0: not known
+	Remaining    int       `json:"left,omitempty"` // the least that was left to do since its scope last changed; 0: not known
 	Reason       *Reason   `json:"reason,omitempty"`
 	EndedBy      string    `json:"ended_by,omitempty"`
-	Fault        *Reason   `json:"fault,omitempty"` // it will end failed: what it brought is being rolled back
+	Fault        *Reason   `json:"fault,omitempty"` // it will end as failed: its version is being rolled back
 }
 
 // Progress never runs backwards.
@@ -86,7 +86,7 @@ const (
 	TaskFreeze      TaskKind = "freeze"
 )
 
-// Origin says whether a person or Mariposa itself asked.
+// Origin says whether a person or Mariposa itself asked for a task.
 type Origin string
 
 const (
@@ -94,7 +94,7 @@ const (
 	OriginMariposa Origin = "mariposa"
 )
 
-// TaskState is where a task is in its life.
+// TaskState is the stage of a task's life.
 type TaskState string
 
 const (
@@ -110,7 +110,8 @@ func (s TaskState) Ended() bool {
 	return s == TaskCompleted || s == TaskFailed || s == TaskTerminated
 }
 
-// StateOfTask is the state of a task; one that no planner has touched is queued.
+// StateOfTask returns the state of a task; one that no planner has touched is
+// queued.
 func StateOfTask(s *TaskStatus) TaskState {
 	if s == nil || s.State == "" {
 		return TaskQueued

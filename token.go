@@ -8,21 +8,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// TokenSpec is a secret that lets somebody in, as the store keeps it: its hash,
-// never the secret. What it may do is what its user may, within its bounds.
+// TokenSpec is a secret that grants access, as the store keeps it: its hash,
+// never the secret. It grants the rights of its user, within its bounds.
 type TokenSpec struct {
 	Use          TokenUse  `json:"use"`
 	Hash         string    `json:"hash"`
 	Name         string    `json:"name,omitempty"`
-	User         string    `json:"user,omitempty"`         // whose it is
+	User         string    `json:"user,omitempty"`         // its owner
 	Organization string    `json:"organization,omitempty"` // only in this one
 	Project      string    `json:"project,omitempty"`      // only in this one
-	Role         Role      `json:"role,omitempty"`         // no more than this
+	Role         Role      `json:"role,omitempty"`         // at most this role
 	Parent       string    `json:"parent,omitempty"`       // the bounded token that made it: they end together
 	Expires      time.Time `json:"expires,omitzero"`
 	Created      time.Time `json:"created"`
 	Author       string    `json:"author,omitempty"`
-	Revoked      time.Time `json:"revoked,omitzero"` // it is archived then, and lets nobody in
+	Revoked      time.Time `json:"revoked,omitzero"` // it is archived then, and grants no access
 }
 
 // TokenStatus says when a token was last used, to the minute or so.
@@ -31,22 +31,22 @@ type TokenStatus struct {
 	From string    `json:"from,omitempty"`
 }
 
-// TokenUse says what a token is good for.
+// TokenUse says what a token is for.
 type TokenUse string
 
 const (
 	TokenAdmin TokenUse = "admin" // everything, as the first user
-	TokenUser  TokenUse = "user"  // what its user may
+	TokenUser  TokenUse = "user"  // the rights of its user
 	TokenJoin  TokenUse = "join"  // a node may connect
 )
 
-// HashToken is what is kept of a token. Tokens are long and random, so a plain
-// hash cannot be guessed backwards.
+// HashToken returns what is stored of a token. Tokens are long and random, so a
+// plain hash cannot be reversed by guessing.
 func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
 
-// TokenID is the id of the token with a hash: whoever brings a token is found
+// TokenID returns the id of the token with a hash, so that a token is found
 // without a search.
 func TokenID(hash string) string { return uuid.NewSHA1(uuid.Nil, []byte("token "+hash)).String() }

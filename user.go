@@ -2,18 +2,18 @@ package mariposa
 
 import "time"
 
-// UserSpec is a person or a robot that may be let in.
+// UserSpec is a person or a robot that may have access.
 type UserSpec struct {
 	Name         string    `json:"name"`
 	Email        string    `json:"email,omitempty"`
 	Admin        bool      `json:"admin,omitempty"`    // runs the installation: may do everything
-	Disabled     bool      `json:"disabled,omitempty"` // its tokens let nobody in
+	Disabled     bool      `json:"disabled,omitempty"` // its tokens grant no access
 	Organization string    `json:"organization"`       // the user's own
 	Created      time.Time `json:"created"`
 	Author       string    `json:"author,omitempty"`
 }
 
-// UserStatus is empty: a user has no fate of its own.
+// UserStatus is empty: a user has no status of its own.
 type UserStatus struct{}
 
 // The first user and its organization have the same ids everywhere, so that any
@@ -24,11 +24,11 @@ const (
 	FirstName         = "admin"
 )
 
-// OrganizationSpec is a group of users that owns projects. Every user has one
-// alone. Users and organizations share one space of names.
+// OrganizationSpec is a group of users that owns projects. Every user has a
+// personal one. Users and organizations share one namespace.
 type OrganizationSpec struct {
 	Name     string             `json:"name"`
-	Personal string             `json:"personal,omitempty"` // the user whose own it is
+	Personal string             `json:"personal,omitempty"` // the user it belongs to
 	Members  map[string]OrgRole `json:"members,omitempty"`  // by user id
 	Base     Role               `json:"base_role"`          // what every member may do in every project
 	Quota    Quota              `json:"quota,omitzero"`
@@ -47,7 +47,7 @@ type Quota struct {
 	Memory    *int64 `json:"memory,omitempty"`
 }
 
-// OrgRole is what a user is in an organization.
+// OrgRole is the role of a user in an organization.
 type OrgRole string
 
 const (
@@ -55,7 +55,7 @@ const (
 	OrgMember OrgRole = "member"
 )
 
-// Role is what a user is in a project. Each includes the ones before it.
+// Role is the role of a user in a project. Each includes the ones before it.
 type Role string
 
 const (
@@ -69,8 +69,8 @@ const (
 // Roles lists the roles that can be given, weakest first.
 var Roles = []Role{RoleViewer, RoleDeployer, RoleOperator, RoleAdmin}
 
-// Rank orders roles: a higher one may do all that a lower one may. What is no
-// role ranks as none.
+// Rank orders roles: a higher one includes all rights of a lower one. An
+// unknown role ranks as none.
 func (r Role) Rank() int {
 	for i, known := range Roles {
 		if r == known {
@@ -80,9 +80,9 @@ func (r Role) Rank() int {
 	return 0
 }
 
-// LedgerOf names the accounts in which what an organization's projects ask for,
-// and how many there are, is kept. Resources.Instances counts projects in the
-// second.
+// LedgerOf names the ledger accounts of what an organization's projects ask
+// for, and of how many projects there are. The second counts projects in
+// Resources.Instances.
 func LedgerOf(organization string) (resources, projects string) {
 	return "organization/" + organization, "organization/" + organization + "/projects"
 }

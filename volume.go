@@ -5,17 +5,19 @@ import (
 	"time"
 )
 
-// VolumeSpec is what is wanted of a volume: storage of one slot of a service, on
-// one node, that outlives the instances in the slot. The project's planner makes
-// it with the first instance that needs it, and writes it with each that follows;
-// people end it, by a tombstone. A volume never changes its node.
+// VolumeSpec is the desired state of a volume: storage of one slot of a
+// service, on one node, that outlives the instances in the slot. The project's
+// planner creates it with the first instance that needs it, and updates it with
+// each that follows; people end it with a tombstone. A volume never changes its
+// node.
 type VolumeSpec struct {
 	Name        string `json:"name"`              // as in the manifest
-	Project     string `json:"project,omitempty"` // empty: it is gone, and the organization has what is left
+	Project     string `json:"project,omitempty"` // empty: the project is gone, and the organization owns the volume
 	Service     string `json:"service"`
 	ServiceName string `json:"service_name"`
 	Slot        int    `json:"slot"`
-	// Once the project is gone: whose the volume is, and what the project was called.
+	// Once the project is gone: the owner of the volume, and the name of the
+	// project.
 	Organization string      `json:"organization,omitempty"`
 	ProjectName  string      `json:"project_name,omitempty"`
 	Compute      ComputeType `json:"compute_type"` // whose driver keeps it
@@ -28,8 +30,8 @@ type VolumeSpec struct {
 	Created      time.Time   `json:"created"`
 }
 
-// VolumeStatus is what the node last said of a volume. The node's session writes
-// it; of one that is gone, nothing is left to write to.
+// VolumeStatus is what the node last reported of a volume. The node's session
+// writes it; once the volume is gone, there is no record to write to.
 type VolumeStatus struct {
 	State  ResourceState `json:"state"`
 	Since  time.Time     `json:"since"`
@@ -37,8 +39,8 @@ type VolumeStatus struct {
 	Reason string        `json:"reason,omitempty"`
 }
 
-// ResourceState is what a resource of a node is: one that instances use and that
-// outlives them.
+// ResourceState is the state of a resource on a node that instances use and
+// that outlives them.
 type ResourceState string
 
 const (
