@@ -26,16 +26,16 @@ import (
 	"mariposa/wire"
 )
 
-// NodeConfig says who a node is and where it keeps its things.
+// NodeConfig is the identity of a node and where it keeps its data.
 type NodeConfig struct {
 	Dir    string // kept between runs
 	Name   string // the host's name if empty
 	Rack   string
 	DC     string
 	Traits map[string]string
-	Dummy  bool // it only plays
-	// InMemory keeps dummy instances in memory alone: for load, where nobody
-	// comes back for them.
+	Dummy  bool // has only the dummy driver
+	// InMemory keeps dummy instances in memory alone: for load tests, after which
+	// nobody needs them.
 	InMemory bool
 }
 
@@ -51,13 +51,13 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 	}
 	defer func() {
 		for _, d := range drivers {
-			_ = d.Close() // instances run on; there is nothing else to lose
+			_ = d.Close() // instances keep running; there is nothing else to lose
 		}
 	}()
 	return agent.Run(ctx, link, agent.Options{Hello: hello, Drivers: drivers, Clock: clock.Real{}, Mdata: mdata})
 }
 
-// driversFor makes every driver that the node supports.
+// driversFor creates every driver that the node supports.
 func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 	seed := uint64(time.Now().UnixNano())
 	world := dummy.NewWorld(seed)
@@ -78,15 +78,16 @@ func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 	return append(drivers, p), nil
 }
 
-// identity is what a node keeps of itself.
+// identity is what a node stores about itself.
 type identity struct {
 	ID    string `json:"id"`
 	Key   string `json:"key"`
-	Mdata string `json:"mdata,omitempty"` // where its instances read their values: those that run know no other address
+	Mdata string `json:"mdata,omitempty"` // the address where its instances read their values; running ones know no other
 }
 
-// loadIdentity makes the node's hello, and says where its instances read their
-// values. The first time, its id, key and that address are made up and kept.
+// loadIdentity returns the node's hello and the address where its instances read
+// their values. On the first run it generates the node's id, key and that address,
+// and stores them.
 func loadIdentity(cfg NodeConfig) (h wire.Hello, mdata string, err error) {
 	h = wire.Hello{Name: cfg.Name, Rack: cfg.Rack, DC: cfg.DC, Traits: cfg.Traits, Dummy: cfg.Dummy}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -108,8 +109,8 @@ func loadIdentity(cfg NodeConfig) (h wire.Hello, mdata string, err error) {
 	return h, id.Mdata, nil
 }
 
-// readIdentity reads who a node is, and makes up what is missing. Nobody is inside
-// a dummy to read anything.
+// readIdentity reads the identity of a node and generates what is missing. A dummy
+// node needs no address for values, as nothing runs inside a dummy.
 func readIdentity(path string, dummy bool) (identity, error) {
 	var id identity
 	b, err := os.ReadFile(path)
@@ -137,15 +138,15 @@ func readIdentity(path string, dummy bool) (identity, error) {
 	return id, WriteFile(path, b)
 }
 
-// The address is picked apart from the ports that process instances get, and below
-// those that the kernel takes for outgoing connections: nobody is given it while
-// the agent is away.
+// These ports are outside the range for process instances and below the kernel's
+// range for outgoing connections, so nobody else gets the address while the agent
+// is down.
 const (
 	firstMdata = 12000
 	lastMdata  = 19999
 )
 
-// freeAddress finds an address on loopback where nobody listens.
+// freeAddress finds a loopback address that nobody listens on.
 func freeAddress() (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", firstMdata+mathrand.IntN(lastMdata-firstMdata+1))
@@ -156,7 +157,7 @@ func freeAddress() (string, error) {
 	return "", fmt.Errorf("no port between %d and %d is free for instances to read their values from", firstMdata, lastMdata)
 }
 
-// WriteFile writes a small secret file whole or not at all.
+// WriteFile writes a small secret file atomically.
 func WriteFile(path string, b []byte) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -171,14 +172,14 @@ func WriteFile(path string, b []byte) error {
 	return os.Rename(tmp, path)
 }
 
-// Secret makes a new secret.
+// Secret generates a secret.
 func Secret() string {
 	b := make([]byte, 24)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
 
-// SecretFile reads a secret that is kept in a file, made the first time.
+// SecretFile reads a secret from a file, and generates it the first time.
 func SecretFile(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -194,8 +195,8 @@ func SecretFile(path string) (string, error) {
 	return "", fmt.Errorf("%s is empty; remove it to have a new one made", path)
 }
 
-// capacity is what this machine has to give: all its cores, and its memory less
-// a tenth for everybody else. Dummies cost nothing.
+// capacity is what this machine can give to instances: all its cores, and its
+// memory less a tenth for everything else. Dummies use nothing.
 func capacity(isDummy bool) mariposa.Resources {
 	if isDummy {
 		return mariposa.Resources{}

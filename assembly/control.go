@@ -1,5 +1,5 @@
-// Package assembly puts the rooms together into what runs: a control plane, and
-// agents beside it or elsewhere. It is wiring only, shared by the binary, the
+// Package assembly wires the packages together into what runs: a control plane, and
+// agents in the same process or elsewhere. It is shared by the binary, the
 // benchmark and the tests that start the whole program; it decides nothing.
 package assembly
 
@@ -30,25 +30,25 @@ import (
 	"mariposa/store"
 )
 
-// Config says how a control plane runs.
+// Config configures a control plane.
 type Config struct {
 	Store      store.Store // closed by Stop
-	Ring       *seal.Ring  // the keys that seal what is secret in the store
+	Ring       *seal.Ring  // the keys that encrypt secrets in the store
 	Listen     string
 	AdminToken string
 	JoinToken  string
 	Version    string
-	Replica    string        // its name among replicas; made up if empty. One that is kept takes its leases up again at once
+	Replica    string        // its name among replicas; generated if empty. One that keeps its name resumes its leases at once
 	Keep       time.Duration // how long the feed is kept; 7 days if zero
 	KeepRows   int64         // how many changes at most; 2 million if zero
-	Beat       time.Duration // of agents; 5 s if zero
+	Beat       time.Duration // heartbeat of agents; 5 s if zero
 
-	TLSCert, TLSKey string        // files; without them HTTP is plain
-	Insecure        bool          // plain HTTP may be reached from other machines
+	TLSCert, TLSKey string        // files; without them the server speaks plain HTTP
+	Insecure        bool          // allow plain HTTP from other machines
 	Domain          string        // under which instances have names; mariposa.internal if empty
 	KeepVersions    int           // of a project; 100 if zero
-	KeepAudit       time.Duration // 365 days if zero; below zero: for ever
-	KeepTasks       time.Duration // that have ended; 30 days if zero; below zero: for ever
+	KeepAudit       time.Duration // 365 days if zero; negative: forever
+	KeepTasks       time.Duration // of ended tasks; 30 days if zero; negative: forever
 }
 
 // Control is one replica of the control plane.
@@ -67,10 +67,10 @@ type Control struct {
 	failed  chan error
 }
 
-// NewID makes ids that grow.
+// NewID returns a new id; ids grow with time.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// Start brings a control plane up; when it returns, requests are answered.
+// Start starts a control plane; when it returns, requests are answered.
 func Start(ctx context.Context, cfg Config) (*Control, error) {
 	cert, err := loadCertificate(cfg)
 	if err != nil {
@@ -91,7 +91,7 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	if err != nil {
 		cancel()
 		c.all.Wait()
-		_ = listener.Close() // the first error is the one to tell
+		_ = listener.Close() // the first error is the one to report
 		return nil, err
 	}
 	c.server = &http.Server{
@@ -107,7 +107,8 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	return c, nil
 }
 
-// loadCertificate reads the certificate, and refuses to let tokens travel in the clear.
+// loadCertificate reads the certificate. Without one it refuses to send tokens over
+// the network in the clear.
 func loadCertificate(cfg Config) (*certificate, error) {
 	if cfg.TLSCert != "" || cfg.TLSKey != "" {
 		return newCertificate(cfg.TLSCert, cfg.TLSKey)
@@ -119,7 +120,7 @@ func loadCertificate(cfg Config) (*certificate, error) {
 	return nil, nil
 }
 
-// wire makes the rooms and sets the actors going.
+// wire creates the components and starts the actors.
 func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	vault := seal.NewVault(c.cfg.Ring, c.cfg.Store)
 	if err := vault.Check(ctx, c.cfg.Store, time.Now()); err != nil {
@@ -137,7 +138,7 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 		return nil, err
 	}
 	cache := picture.NewVersionCache(c.cfg.Store, vault)
-	pic.Subscribe(cache.Invalidate) // before all others: they look there
+	pic.Subscribe(cache.Invalidate) // before all other subscribers: they read the cache
 	replica := cmp.Or(c.cfg.Replica, NewID())
 	runner := engine.NewRunner(64)
 	c.fleet, err = fleet.New(ctx, fleet.Options{
@@ -151,7 +152,7 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 		Reachable: c.fleet.Reachable,
 	})
 	m := newSystemMetrics(c)
-	c.all.Go(func() { _ = pic.Follow(run, 10*time.Minute, m.observeRepairs) }) // it ends with the context alone
+	c.all.Go(func() { _ = pic.Follow(run, 10*time.Minute, m.observeRepairs) }) // it returns only when the context ends
 	c.all.Go(func() { runner.Run(run, c.engine) })
 	c.all.Go(func() { c.fleet.Run(run) })
 	c.all.Go(func() { c.trim(run) })
@@ -163,7 +164,8 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	}), nil
 }
 
-// rehome gives projects of an organization that does not exist to the first user's.
+// rehome moves projects whose organization does not exist to the first user's
+// organization.
 func rehome(ctx context.Context, st store.Store, pic *picture.Picture) error {
 	moved, left, err := auth.Rehome(ctx, st, pic)
 	if len(moved) > 0 {
@@ -178,7 +180,8 @@ func rehome(ctx context.Context, st store.Store, pic *picture.Picture) error {
 	return nil
 }
 
-// removeExpired forgets what is no longer kept: audit records, and answers to changes.
+// removeExpired removes what is past its retention: audit records, answers to
+// changes, tasks and tokens.
 func (c *Control) removeExpired(ctx context.Context) {
 	every := time.NewTicker(time.Hour)
 	defer every.Stop()
@@ -210,8 +213,8 @@ func (c *Control) removeExpired(ctx context.Context) {
 	}
 }
 
-// forgetTasks removes the tasks that were made before a time and have ended. Ids
-// grow with time, so they are found without a search.
+// forgetTasks removes ended tasks that were created before a time. Ids grow with
+// time, so no search is needed.
 func forgetTasks(ctx context.Context, st store.Store, before time.Time) error {
 	ms := before.UnixMilli()
 	q := store.Query{Kind: mariposa.KindTask, Before: fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff), Limit: 500}
@@ -235,8 +238,8 @@ func forgetTasks(ctx context.Context, st store.Store, before time.Time) error {
 	}
 }
 
-// forgetTokens removes the tokens that were revoked before a time: whoever still
-// brings one is a stranger then.
+// forgetTokens removes tokens that were revoked before a time. From then on they
+// are unknown rather than revoked.
 func forgetTokens(ctx context.Context, st store.Store, before time.Time) error {
 	q := store.Query{Kind: mariposa.KindToken, Limit: 500}
 	for {
@@ -282,15 +285,15 @@ func (c *Control) trim(ctx context.Context) {
 	}
 }
 
-// Picture is what the control plane knows, for those who run it in their own
-// process and look without asking.
+// Picture returns the control plane's view of the store, for callers in the same
+// process that read it without requests.
 func (c *Control) Picture() *picture.Picture { return c.pic }
 
-// Failed tells when the control plane has ended by itself.
+// Failed reports when the control plane has ended by itself.
 func (c *Control) Failed() <-chan error { return c.failed }
 
-// Stop stops accepting, hands the leases over and closes the store. Instances
-// run on. It is idempotent and takes at most some seconds.
+// Stop stops accepting requests, hands over the leases and closes the store.
+// Instances keep running. It is idempotent and takes a few seconds at most.
 func (c *Control) Stop() {
 	c.stopped.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -300,7 +303,7 @@ func (c *Control) Stop() {
 			c.cancel()
 		}()
 		if err := c.server.Shutdown(ctx); err != nil {
-			_ = c.server.Close() // what is still open is open for good
+			_ = c.server.Close() // connections that are still open would never close by themselves
 		}
 		c.cancel()
 		done := make(chan struct{})
@@ -319,7 +322,7 @@ func (c *Control) Stop() {
 	})
 }
 
-// systemMetrics are what the actors tell of themselves.
+// systemMetrics are the metrics of the actors.
 type systemMetrics struct {
 	registry *prometheus.Registry
 	repairs  prometheus.Counter

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// certificate serves a certificate from its files, and reads them again when they
-// change: renewing one takes no restart.
+// certificate serves a certificate from its files and reloads them when they
+// change, so renewing one needs no restart.
 type certificate struct {
 	certFile, keyFile string
 
@@ -25,7 +25,7 @@ type certificate struct {
 	looked  time.Time
 }
 
-// reloadInterval is how often the files are looked at.
+// reloadInterval is how often the files are checked.
 const reloadInterval = 10 * time.Second
 
 func newCertificate(certFile, keyFile string) (*certificate, error) {
@@ -54,8 +54,8 @@ func (c *certificate) times() (at [2]time.Time) {
 	return at
 }
 
-// get is the certificate as it is now. A new one that cannot be read does not take
-// the place of one that works.
+// get returns the current certificate. A new one that cannot be read does not
+// replace one that works.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,13 +74,13 @@ func (c *certificate) config() *tls.Config {
 	return &tls.Config{GetCertificate: c.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 }
 
-// leaf is the certificate itself.
+// leaf returns the certificate itself, without its chain.
 func (c *certificate) leaf() []byte {
 	got, _ := c.get(nil) // it never fails
 	return got.Certificate[0]
 }
 
-// isLoopback reports whether an address is reached from this machine alone.
+// isLoopback reports whether an address can be reached from this machine only.
 func isLoopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -93,8 +93,8 @@ func isLoopback(listen string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// Client is an HTTP client for those in the same process: it trusts exactly the
-// certificate that this control plane serves, whatever name that is for.
+// Client returns an HTTP client for callers in the same process. It trusts exactly
+// the certificate that this control plane serves, whatever name that is for.
 func (c *Control) Client() *http.Client {
 	if c.cert == nil {
 		return nil
@@ -112,8 +112,8 @@ func (c *Control) Client() *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// Trusting is an HTTP client that trusts the certificates of a file beside the
-// system's.
+// Trusting returns an HTTP client that trusts the certificates in a file in
+// addition to the system's.
 func Trusting(path string) (*http.Client, error) {
 	pem, err := os.ReadFile(path)
 	if err != nil {
