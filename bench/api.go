@@ -9,21 +9,21 @@ import (
 	"mariposa/client"
 )
 
-// APIOptions choose a load on the API.
+// APIOptions configure a load on the API.
 type APIOptions struct {
 	Environment
 	Organizations int
 	Projects      int           // of each organization
 	Services      int           // of each project
-	Scale         int           // instances of each service; 0: goals without instances
-	Nodes         int           // for them
-	Updates       int           // manifests submitted at the same moment
-	Readers       int           // who ask at the same moment
+	Scale         int           // instances of each service; 0: services without instances
+	Nodes         int           // to run them on
+	Updates       int           // manifests submitted at the same time
+	Readers       int           // concurrent readers
 	Duration      time.Duration // of each measurement
 }
 
-// APIResult is what was measured. What ends in _ms is the time of one request
-// from its first byte to the last of its answer, as the caller sees it.
+// APIResult is what was measured. Fields in _ms are times of one request from its
+// first byte to the last byte of its answer, as the caller sees it.
 type APIResult struct {
 	Organizations int    `json:"organizations"`
 	Projects      int    `json:"projects"`
@@ -37,8 +37,8 @@ type APIResult struct {
 	ProjectsPerS float64 `json:"projects_per_s"` // created
 	SettleS      float64 `json:"settle_s"`       // after the last was created, until all instances run
 
-	// Lists of one user, at rest and while manifests are submitted; of a user who
-	// is a member of many organizations; of who runs the installation.
+	// Lists as seen by one user, at rest and while manifests are submitted; by a
+	// member of many organizations; and by the installation's admin.
 	ListProjects       Percentiles `json:"projects_ms"`
 	State              Percentiles `json:"state_ms"`
 	ListProjectsBusy   Percentiles `json:"projects_busy_ms"`
@@ -49,9 +49,9 @@ type APIResult struct {
 	ListProjectsAdmin  Percentiles `json:"projects_admin_ms"`
 	StateAdmin         Percentiles `json:"state_admin_ms"`
 
-	// One project, asked for by who may see it, by who may not, and for scale
-	// what needs no token; what of that is the check of token and role; and how
-	// many requests there are in a second when every one has another user's token.
+	// One project, requested by a user who may see it and by one who may not;
+	// healthz, which needs no token, for comparison; the share of the check of
+	// token and role; and requests per second when each uses another user's token.
 	GetProject    Percentiles `json:"project_ms"`
 	DeniedProject Percentiles `json:"project_denied_ms"`
 	Tokenless     Percentiles `json:"healthz_ms"`
@@ -59,26 +59,26 @@ type APIResult struct {
 	CheckBusy     Percentiles `json:"check_busy_us"`
 	RequestsPerS  float64     `json:"requests_per_s"`
 
-	Updates      int         `json:"updates"`        // at the same moment
+	Updates      int         `json:"updates"`        // at the same time
 	UpdatesSent  int         `json:"updates_sent"`   // in all
-	UpdatesLost  int         `json:"updates_lost"`   // accepted, and not there afterwards
+	UpdatesLost  int         `json:"updates_lost"`   // accepted, but missing afterwards
 	UpdatesPerS  float64     `json:"updates_per_s"`  // accepted
-	Update       Percentiles `json:"update_ms"`      // from the moment at which all are sent
-	MetadataPerS float64     `json:"metadata_per_s"` // keys set, one a request
+	Update       Percentiles `json:"update_ms"`      // from the moment all of them are sent
+	MetadataPerS float64     `json:"metadata_per_s"` // keys set, one per request
 	Metadata     Percentiles `json:"metadata_ms"`    //
 	DeletedPerS  float64     `json:"deleted_per_s"`  // projects, until the last is gone
 	Commit       Percentiles `json:"commit_ms"`      //
 	FsyncMS      float64     `json:"fsync_ms"`       //
-	RSSMB        float64     `json:"rss_mb"`         // of the whole process, once all is there
+	RSSMB        float64     `json:"rss_mb"`         // of the whole process, once everything is created
 	CPUS         float64     `json:"cpu_s"`          //
 }
 
-// apiRun is one such benchmark under way.
+// apiRun is one running API benchmark.
 type apiRun struct {
 	APIOptions
 	*system
 	http        *http.Client
-	root        *client.Client // of who runs the installation
+	root        *client.Client // of the installation's admin
 	member      *client.Client // of a user with many memberships
 	memberToken string
 	teams       []*team
@@ -94,7 +94,7 @@ type team struct {
 	projects  []*project
 }
 
-// project is one project as it must be.
+// project is one project as it should be.
 type project struct {
 	id     string
 	name   string
@@ -103,9 +103,9 @@ type project struct {
 	number int    // its version
 }
 
-// API makes users with an organization each and projects in them, looks at them
-// over HTTP as one user, as one with many memberships and as who runs it all,
-// changes many at once, and checks that nothing was lost.
+// API creates users with an organization each and projects in them, reads them over
+// HTTP as one user, as one with many memberships and as the admin, changes many at
+// once, and checks that nothing was lost.
 func API(ctx context.Context, o APIOptions) (APIResult, error) {
 	r := &apiRun{APIOptions: o, http: stopwatchClient()}
 	r.res = APIResult{
@@ -154,16 +154,17 @@ func (r *apiRun) look(ctx context.Context) error {
 	return r.permissions(ctx)
 }
 
-// as is a client with a token.
+// as returns a client that uses a token.
 func (r *apiRun) as(token, organization string) (*client.Client, error) {
 	return client.New(client.Options{URL: r.control.URL, Token: token, Organization: organization, HTTPClient: r.http})
 }
 
-// anyTeam and anyProject pick one by chance.
+// anyTeam and anyProject pick one at random.
 func (r *apiRun) anyTeam() *team       { return r.teams[rand.IntN(len(r.teams))] }
 func (r *apiRun) anyProject() *project { return r.all[rand.IntN(len(r.all))] }
 
-// stranger is a team that has no part in a project; nil when there is but one.
+// stranger returns a team without access to a project; nil when there is only one
+// team.
 func (r *apiRun) stranger(p *project) *team {
 	if len(r.teams) < 2 {
 		return nil
@@ -175,7 +176,7 @@ func (r *apiRun) stranger(p *project) *team {
 	}
 }
 
-// cleanUp deletes everything again.
+// cleanUp deletes everything.
 func (r *apiRun) cleanUp(ctx context.Context) error {
 	r.progress("deleting %d projects", len(r.all))
 	began := time.Now()

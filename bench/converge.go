@@ -1,5 +1,5 @@
-// Package bench is `mariposa bench`: it starts what it needs, puts load on it
-// from outside, and prints what it measured. It owns the load and the figures;
+// Package bench implements `mariposa bench`: it starts what it needs, puts load on
+// it from outside, and prints what it measured. It owns the load and the figures;
 // it refuses to judge them.
 package bench
 
@@ -13,14 +13,14 @@ import (
 	"mariposa/contract"
 )
 
-// Options choose a load.
+// Options configure a load.
 type Options struct {
 	Environment
 	Instances int
 	Nodes     int
 	Projects  int
 	Kills     int           // single instances to kill; 200 if zero
-	Idle      time.Duration // how long to watch it rest; 5 s if zero
+	Idle      time.Duration // how long to watch it idle; 5 s if zero
 }
 
 // Result is what was measured.
@@ -44,7 +44,7 @@ type Result struct {
 	IdleCPUPct        float64     `json:"idle_cpu_pct"`
 }
 
-// run is one benchmark under way.
+// run is one running benchmark.
 type run struct {
 	Options
 	*system
@@ -53,8 +53,8 @@ type run struct {
 	res  Result
 }
 
-// Converge brings N dummy instances up from nothing, kills single ones, loses a
-// node, rolls a new version, and scales to zero.
+// Converge starts N dummy instances from nothing, kills single ones, loses a node,
+// rolls out a new version, and scales to zero.
 func Converge(ctx context.Context, o Options) (Result, error) {
 	o.Projects = max(1, o.Projects)
 	if o.Kills == 0 {
@@ -94,7 +94,7 @@ func Converge(ctx context.Context, o Options) (Result, error) {
 	return r.res, r.cleanUp(ctx)
 }
 
-// cleanUp leaves nothing in the store but the log of what was.
+// cleanUp leaves nothing in the store but logs.
 func (r *run) cleanUp(ctx context.Context) error {
 	if err := r.awaitIdle(ctx); err != nil {
 		return err
@@ -122,7 +122,7 @@ func body(scale, nameLen int) []byte {
 `, scale, nameLen)
 }
 
-// share is how many instances a project has.
+// share returns how many instances a project has.
 func (r *run) share(i int) int {
 	n := r.Instances / r.Projects
 	if i < r.Instances%r.Projects {
@@ -162,9 +162,9 @@ func (r *run) allUp(ctx context.Context) error {
 	})
 }
 
-// rest watches the system do nothing.
+// rest watches the idle system.
 func (r *run) rest(ctx context.Context) error {
-	if err := pause(ctx, 3*time.Second); err != nil { // let the last task end and garbage go
+	if err := pause(ctx, 3*time.Second); err != nil { // let the last task end and the garbage be collected
 		return err
 	}
 	before := cpu()
@@ -244,7 +244,7 @@ func (r *run) killBusy(ctx context.Context) error {
 	return r.feed.until(ctx, func() bool { return r.feed.running[c.ID] == 0 })
 }
 
-// loseNode makes a node play dead and waits until its instances run elsewhere.
+// loseNode makes a node act dead and waits until its instances run elsewhere.
 func (r *run) loseNode(ctx context.Context) error {
 	if r.Nodes < 2 {
 		return nil
@@ -268,7 +268,7 @@ func (r *run) loseNode(ctx context.Context) error {
 		for _, id := range r.ids {
 			all += r.feed.running[id]
 		}
-		return all >= r.Instances+n // those of the lost node are still on the books
+		return all >= r.Instances+n // those of the lost node are still in the store
 	})
 	if err != nil {
 		return err

@@ -9,18 +9,18 @@ import (
 	"mariposa/store"
 )
 
-// follower reads the feed as any outsider would and keeps the counts that the
+// follower reads the feed like any external client and keeps the counts that the
 // benchmark waits for.
 type follower struct {
 	st store.Store
 
 	mu       sync.Mutex
 	moved    *sync.Cond
-	running  map[string]int // project -> running and wanted
-	at       map[string]int // project -> of them, made from the newest version asked for
+	running  map[string]int // project -> running instances whose goal is running
+	at       map[string]int // project -> those made from the newest version requested
 	number   map[string]int // project -> that version
 	state    map[string]seen
-	replaced map[string]time.Time // name of the dead -> when its replacement was assigned
+	replaced map[string]time.Time // name of the dead instance -> when its replacement was assigned
 	err      error
 }
 
@@ -101,7 +101,7 @@ func (f *follower) apply(c *store.Change) {
 	}
 }
 
-// until waits for a condition on the counts.
+// until waits until a condition on the counts holds.
 func (f *follower) until(ctx context.Context, ok func() bool) error {
 	stop := context.AfterFunc(ctx, func() {
 		f.mu.Lock()
@@ -123,7 +123,7 @@ func (f *follower) until(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// aim counts from now on what is made from a version or a newer one.
+// aim starts to count the instances made from a version or a newer one.
 func (f *follower) aim(project string, number int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,9 +135,9 @@ func (f *follower) aim(project string, number int) {
 	}
 }
 
-// originals returns up to n running instances of a project that replace nobody,
-// by id with the name. (Killing replacements would look like a crash loop, and
-// be held back as one.)
+// originals returns up to n running instances of a project that are not
+// replacements, as names by id. (Killing replacements would look like a crash loop
+// and be delayed by back-off.)
 func (f *follower) originals(project string, n int) map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"mariposa/contract"
 )
 
-// measure lets several readers ask again and again until it is over.
+// measure lets several readers repeat a request until it is over.
 func measure(ctx context.Context, readers int, over func() bool, ask func(context.Context) error) (*sample, error) {
 	s, began := &sample{}, time.Now()
 	ctx = withSample(ctx, s)
@@ -37,14 +37,14 @@ func measure(ctx context.Context, readers int, over func() bool, ask func(contex
 	return s, err
 }
 
-// forAWhile is over when its time is.
+// forAWhile returns a function that reports whether the measurement's time is over.
 func (r *apiRun) forAWhile() func() bool {
 	end := time.Now().Add(r.Duration)
 	return func() bool { return !time.Now().Before(end) }
 }
 
-// get asks for a path and throws the answer away: a load that takes answers apart
-// in the same process would measure itself.
+// get requests a path and discards the answer: decoding answers in the same process
+// would add to the load.
 func (r *apiRun) get(ctx context.Context, token, path string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.control.URL+path, http.NoBody)
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *apiRun) get(ctx context.Context, token, path string) error {
 
 const projectsPath, statePath = "/v1/projects", "/v1/state"
 
-// by asks for a path as one user, byAny as another one each time.
+// by requests a path as one user, byAny as a random user each time.
 func (r *apiRun) by(token, path string) func(context.Context) error {
 	return func(ctx context.Context) error { return r.get(ctx, token, path) }
 }
@@ -74,7 +74,7 @@ func (r *apiRun) byAny(path string) func(context.Context) error {
 	return func(ctx context.Context) error { return r.get(ctx, r.anyTeam().token, path) }
 }
 
-// complete checks that everybody is shown what is theirs.
+// complete checks that all users are shown everything that is theirs.
 func (r *apiRun) complete(ctx context.Context) error {
 	for _, one := range []struct {
 		client *client.Client
@@ -95,8 +95,7 @@ func (r *apiRun) complete(ctx context.Context) error {
 	return nil
 }
 
-// rest looks at the system while nothing changes. Of the users, another one asks
-// each time.
+// rest reads from the system while nothing changes, as a random user each time.
 func (r *apiRun) rest(ctx context.Context) error {
 	if err := r.complete(ctx); err != nil {
 		return err
@@ -125,7 +124,7 @@ func (r *apiRun) rest(ctx context.Context) error {
 	return nil
 }
 
-// permissions measures what it costs to find out who asks and what they may.
+// permissions measures the cost of authentication and authorization.
 func (r *apiRun) permissions(ctx context.Context) error {
 	may := func(ctx context.Context) error {
 		p := r.anyProject()
@@ -154,7 +153,7 @@ func (r *apiRun) permissions(ctx context.Context) error {
 	return nil
 }
 
-// askStranger asks for a project with a token that may not know of it.
+// askStranger requests a project with a token that may not see it.
 func (r *apiRun) askStranger(ctx context.Context) error {
 	p := r.anyProject()
 	_, err := r.stranger(p).client.Project(ctx, p.id)
@@ -167,8 +166,8 @@ func (r *apiRun) askStranger(ctx context.Context) error {
 	return nil
 }
 
-// check takes the way of a request from its token to a verdict, without the
-// request: in this process, on the picture that the server uses.
+// check measures the way from a token to a verdict without a request: in this
+// process, on the picture that the server uses.
 func (r *apiRun) check(ctx context.Context, over func() bool) (Percentiles, error) {
 	pic := r.control.Picture()
 	dir := auth.NewDirectory(pic, r.token, "")
@@ -188,15 +187,15 @@ func (r *apiRun) check(ctx context.Context, over func() bool) (Percentiles, erro
 		if len(took)%20 != 0 {
 			continue
 		}
-		if err := pause(ctx, time.Millisecond); err != nil { // it is not to be the load itself
+		if err := pause(ctx, time.Millisecond); err != nil { // it must not become the load itself
 			return Percentiles{}, err
 		}
 	}
 	return percentiles(took), ctx.Err()
 }
 
-// busy submits manifests for many projects at the same moment, again and again,
-// while others look.
+// busy submits manifests for many projects at the same time, repeatedly, while
+// others read.
 func (r *apiRun) busy(ctx context.Context) error {
 	n := min(r.Updates, len(r.all))
 	r.progress("submitting %d manifests at once, again and again, while users look", n)
@@ -208,7 +207,7 @@ func (r *apiRun) busy(ctx context.Context) error {
 				if err := ask(ctx); err != nil {
 					return err
 				}
-				return pause(ctx, 5*time.Millisecond) // the updates are to be the load, not those who look
+				return pause(ctx, 5*time.Millisecond) // the updates should be the load, not the readers
 			})
 			*p = s.percentiles()
 			return err
@@ -232,8 +231,8 @@ func (r *apiRun) busy(ctx context.Context) error {
 	return r.verify(ctx)
 }
 
-// rounds submits one manifest for each of n projects at the same moment; the next
-// round is for the next ones.
+// rounds submits one manifest for each of n projects at the same time; the next
+// round takes the next projects.
 func (r *apiRun) rounds(ctx context.Context, s *sample, n int) error {
 	rand.Shuffle(len(r.all), func(i, j int) { r.all[i], r.all[j] = r.all[j], r.all[i] })
 	over := r.forAWhile()
@@ -259,7 +258,7 @@ func (r *apiRun) rounds(ctx context.Context, s *sample, n int) error {
 	}
 }
 
-// verify counts the projects that are not as they were last told to be.
+// verify counts the projects that do not match their last accepted update.
 func (r *apiRun) verify(ctx context.Context) error {
 	var lost atomic.Int64
 	err := forEach(ctx, len(r.all), makers, func(ctx context.Context, i int) error {

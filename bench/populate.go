@@ -10,10 +10,10 @@ import (
 	"mariposa/contract"
 )
 
-// makers is how many clients make and delete things at the same time.
+// makers is how many clients create and delete things concurrently.
 const makers = 16
 
-// people makes users, a token and an organization for each.
+// people creates users, with a token and an organization each.
 func (r *apiRun) people(ctx context.Context) error {
 	r.progress("making %d users with an organization each", r.Organizations)
 	began := time.Now()
@@ -36,7 +36,7 @@ func (r *apiRun) people(ctx context.Context) error {
 	return err
 }
 
-// newUser makes a user, and a token of theirs.
+// newUser creates a user and a token for it.
 func (r *apiRun) newUser(ctx context.Context, name string) (token string, err error) {
 	if _, err := r.root.CreateUser(ctx, contract.NewUser{Name: name}); err != nil {
 		return "", err
@@ -48,7 +48,7 @@ func (r *apiRun) newUser(ctx context.Context, name string) (token string, err er
 	return made.Secret, nil
 }
 
-// projects makes the projects of every organization, each by its owner.
+// projects creates the projects of every organization, each by its owner.
 func (r *apiRun) projects(ctx context.Context) error {
 	n := r.Organizations * r.Projects
 	r.progress("making %d projects with %d services each", n, r.Services)
@@ -77,8 +77,9 @@ func (r *apiRun) projects(ctx context.Context) error {
 	return nil
 }
 
-// manifest is one version of a project. It differs from every other project's, and
-// from the version before in one service, so that its instance is made anew.
+// manifest returns one version of a project. It differs from those of all other
+// projects, and from the previous version in one service, so that its instance is
+// replaced.
 func (r *apiRun) manifest(p *project, number int) []byte {
 	var b strings.Builder
 	b.WriteString("services:\n")
@@ -112,7 +113,7 @@ func (r *apiRun) settle(ctx context.Context) error {
 	return nil
 }
 
-// memberships makes a user who is a member of every tenth organization.
+// memberships creates a user who is a member of every tenth organization.
 func (r *apiRun) memberships(ctx context.Context) error {
 	const name = "member"
 	var err error

@@ -7,23 +7,23 @@ import (
 	"mariposa"
 )
 
-// QueueOptions choose a load on the queue.
+// QueueOptions configure a load on the queue.
 type QueueOptions struct {
 	Environment
-	Projects   int           // in organizations of ten
+	Projects   int           // ten per organization
 	History    int           // ended tasks of each
 	Instances  int           // of the rolling update
 	Nodes      int           //
-	Readers    int           // who ask at the same moment
-	Clients    int           // who add tasks at the same moment
+	Readers    int           // concurrent readers
+	Clients    int           // concurrent clients that add tasks
 	Duration   time.Duration // of each measurement
-	DriverTime time.Duration // that a dummy takes to start, and to go
+	DriverTime time.Duration // how long a dummy takes to start and to stop
 	MinHealthy time.Duration //
-	Throwaway  bool          // the store is thrown away afterwards, with the history in it
+	Throwaway  bool          // the store is discarded afterwards, with the history in it
 }
 
-// QueueResult is what was measured. What ends in _ms is the time of one request
-// from its first byte to the last of its answer, as the caller sees it.
+// QueueResult is what was measured. Fields in _ms are times of one request from its
+// first byte to the last byte of its answer, as the caller sees it.
 type QueueResult struct {
 	Projects      int    `json:"projects"`
 	Organizations int    `json:"organizations"`
@@ -35,10 +35,10 @@ type QueueResult struct {
 	// How fast the history was written: straight into the store, in large commits.
 	HistoryPerS float64 `json:"history_per_s"`
 
-	// The newest 200 tasks, ended ones too, as who has ten projects, as a member of
-	// every tenth organization, and as who runs the installation: of all projects that
-	// one sees, of one project, of one service of it, from a point deep in the past, and
-	// those that failed (one of a hundred).
+	// The newest 200 tasks, ended ones included, for a tenant with ten projects,
+	// for a member of every tenth organization, and for the installation's admin:
+	// of all visible projects, of one project, of one of its services, from a point
+	// deep in the past, and those that failed (one in a hundred).
 	Tenant        Percentiles `json:"tenant_ms"`
 	TenantProject Percentiles `json:"tenant_project_ms"`
 	TenantService Percentiles `json:"tenant_service_ms"`
@@ -49,15 +49,15 @@ type QueueResult struct {
 	AdminService  Percentiles `json:"admin_service_ms"`
 	AdminDeep     Percentiles `json:"admin_deep_ms"`
 	AdminFailed   Percentiles `json:"admin_failed_ms"`
-	Open          Percentiles `json:"open_ms"` // of one project, those that have not ended
+	Open          Percentiles `json:"open_ms"` // open tasks of one project
 
-	// Tasks added: half of them scale a service by one instance, half make one anew.
+	// Tasks added: half scale a service by one instance, half reprovision one.
 	Clients      int         `json:"clients"`
 	Admitted     int         `json:"admitted"`
 	AdmittedPerS float64     `json:"admitted_per_s"`
 	Admit        Percentiles `json:"admit_ms"`
 	SettleS      float64     `json:"settle_s"` // until the last of them has ended
-	// The same to one project: each ends the one before it.
+	// The same for a single project: each task ends the previous one.
 	AdmittedOnePerS float64     `json:"admitted_one_project_per_s"`
 	AdmitOne        Percentiles `json:"admit_one_project_ms"`
 
@@ -70,28 +70,28 @@ type QueueResult struct {
 }
 
 // Roll is a rolling update, a tenth at a time. A replacement takes the driver's
-// time to start and must then be healthy for a while before its predecessor goes;
-// meanwhile nothing else may start. So a batch takes at least both:
+// time to start and must then be healthy for a while before its predecessor is
+// removed; meanwhile nothing else may start. So a batch takes at least both:
 //
 //	ideal = batches x (driver time + min_healthy)
 //
-// What goes takes the driver's time too, while the next batch starts. Strict
-// counts min_healthy once, not for every batch.
+// A removal takes the driver's time too, while the next batch starts. Strict counts
+// min_healthy once, not for every batch.
 type Roll struct {
 	Instances   int     `json:"instances"`
 	Batches     int     `json:"batches"`
 	DriverS     float64 `json:"driver_s"`
 	MinHealthyS float64 `json:"min_healthy_s"`
 	S           float64 `json:"s"`     // until all run at the new version, and nothing else does
-	EndS        float64 `json:"end_s"` // until the task is completed: what went is away
+	EndS        float64 `json:"end_s"` // until the task is completed and the old instances are gone
 	IdealS      float64 `json:"ideal_s"`
 	Ratio       float64 `json:"ratio"`
 	StrictS     float64 `json:"strict_s"`
 	StrictRatio float64 `json:"strict_ratio"`
 }
 
-// queueRun is one such benchmark under way. Its people and projects are made as
-// for the benchmark of the API.
+// queueRun is one running queue benchmark. Its users and projects are created as
+// for the API benchmark.
 type queueRun struct {
 	*apiRun
 	o     QueueOptions
@@ -100,7 +100,8 @@ type queueRun struct {
 }
 
 // Queue fills a system with projects and the history of their tasks, lists that
-// history over HTTP, adds tasks as fast as they are taken, and rolls a large service.
+// history over HTTP, adds tasks as fast as they are accepted, and rolls a large
+// service.
 func Queue(ctx context.Context, o QueueOptions) (QueueResult, error) {
 	each := min(10, o.Projects)
 	a := APIOptions{Environment: o.Environment, Organizations: o.Projects / each, Projects: each, Services: 2, Nodes: o.Nodes, Readers: o.Readers, Duration: o.Duration}
@@ -134,7 +135,7 @@ func Queue(ctx context.Context, o QueueOptions) (QueueResult, error) {
 	return r.out, r.emptyStore(ctx)
 }
 
-// populate makes people, projects without instances, and their past.
+// populate creates users, projects without instances, and their history.
 func (r *queueRun) populate(ctx context.Context) error {
 	for _, part := range []func(context.Context) error{r.people, r.projects, r.settle, r.memberships, r.writeHistory} {
 		if err := part(ctx); err != nil {
@@ -145,7 +146,7 @@ func (r *queueRun) populate(ctx context.Context) error {
 	return r.writeHeapProfile()
 }
 
-// cleanUp deletes everything again, the history too.
+// cleanUp deletes everything, the history included.
 func (r *queueRun) cleanUp(ctx context.Context) error {
 	if err := r.apiRun.cleanUp(ctx); err != nil {
 		return err

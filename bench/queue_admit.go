@@ -10,7 +10,7 @@ import (
 	"mariposa/contract"
 )
 
-// admit adds tasks to one project after another, and then to one alone.
+// admit adds tasks to many projects in turn, and then to a single one.
 func (r *queueRun) admit(ctx context.Context) error {
 	for _, part := range []func(context.Context) error{r.admitMany, r.admitOne} {
 		if err := part(ctx); err != nil {
@@ -20,10 +20,9 @@ func (r *queueRun) admit(ctx context.Context) error {
 	return r.awaitIdle(ctx)
 }
 
-// admitMany adds tasks as fast as they are taken, each to the project that has been
-// left alone the longest: half scale a service by an instance, which is started or
-// goes, half make another service anew. A scale that finds one still open is refused,
-// and does not count.
+// admitMany adds tasks as fast as they are accepted, to each project in turn: half
+// scale a service up or down by one instance, half reprovision another service. A
+// scale that finds another still open is refused and not counted.
 func (r *queueRun) admitMany(ctx context.Context) error {
 	r.progress("adding tasks to %d projects, %d clients at once", len(r.all), r.o.Clients)
 	var next, refused atomic.Int64
@@ -58,8 +57,8 @@ func (r *queueRun) admitMany(ctx context.Context) error {
 	return err
 }
 
-// admitOne adds tasks to one project alone. Each ends the one before it, should that
-// still be open.
+// admitOne adds tasks to a single project. Each ends the previous one if that is
+// still open.
 func (r *queueRun) admitOne(ctx context.Context) error {
 	p := r.all[0]
 	s, err := measure(ctx, r.o.Clients, r.forAWhile(), func(ctx context.Context) error {
@@ -73,7 +72,7 @@ func (r *queueRun) admitOne(ctx context.Context) error {
 	return nil
 }
 
-// reprovision asks for new instances of the second service.
+// reprovision requests new instances of the second service.
 func reprovision(ctx context.Context, p *project) error {
 	c, err := p.team.client.Act(ctx, p.id, contract.Action{Action: "reprovision", Services: []string{"service-2"}})
 	if err == nil && c.Task == nil {

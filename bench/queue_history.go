@@ -13,13 +13,13 @@ import (
 	"mariposa/store"
 )
 
-// perCommit is how many objects are written and removed at a time.
+// perCommit is how many objects are written or removed at a time.
 const perCommit = 1000
 
-// writeHistory gives every project a past. No planner makes a million tasks in
-// the time of a benchmark, so they are written straight into the store, as they would
-// stand there, one of each project in turn: old and new ones of a project are far
-// apart, as in years of use.
+// writeHistory gives every project a history. No planner makes a million tasks in
+// the time of a benchmark, so they are written straight into the store, in their
+// final form, one of each project in turn: old and new ones of a project are far
+// apart, as after years of use.
 func (r *queueRun) writeHistory(ctx context.Context) error {
 	r.progress("writing %d ended tasks of each project straight into the store", r.o.History)
 	began := time.Now()
@@ -39,7 +39,7 @@ func (r *queueRun) writeHistory(ctx context.Context) error {
 		if res.Err != nil {
 			return res.Err
 		}
-		if err := r.control.Picture().Await(ctx, res.Last); err != nil { // so that nothing of this is left to do when it is looked at
+		if err := r.control.Picture().Await(ctx, res.Last); err != nil { // so that the picture has caught up when the measurement starts
 			return err
 		}
 		writes = writes[:0]
@@ -49,8 +49,8 @@ func (r *queueRun) writeHistory(ctx context.Context) error {
 	return r.whole(ctx)
 }
 
-// ended is a task of the past, the i-th: of every kind some, of a hundred one that
-// has failed and ten that others ended.
+// ended returns the i-th ended task of the history: some of every kind, and of
+// every hundred one that failed and ten that others ended.
 func (r *queueRun) ended(i int, now time.Time) store.Write {
 	p, round := r.all[i%len(r.all)], i/len(r.all)
 	at := now.Add(time.Duration(round-r.o.History) * 20 * 24 * time.Hour / time.Duration(r.o.History))
@@ -79,7 +79,8 @@ func (r *queueRun) ended(i int, now time.Time) store.Write {
 	}
 }
 
-// whole checks that a project shows all of its past, page by page, and each task once.
+// whole checks that a project lists its whole history, page by page, with each task
+// once.
 func (r *queueRun) whole(ctx context.Context) error {
 	p := r.anyProject()
 	seen, query := map[string]bool{}, client.TaskFilter{Project: p.id, All: true}
@@ -90,13 +91,13 @@ func (r *queueRun) whole(ctx context.Context) error {
 	for i := range tasks.Tasks {
 		seen[tasks.Tasks[i].ID] = true
 	}
-	if want := r.o.History + 1; len(tasks.Tasks) != want || len(seen) != want { // one made it
+	if want := r.o.History + 1; len(tasks.Tasks) != want || len(seen) != want { // one created the project
 		return fmt.Errorf("a project with %d tasks shows %d, %d of them different", want, len(tasks.Tasks), len(seen))
 	}
 	return nil
 }
 
-// forget removes all objects of a kind, archived ones too.
+// forget removes all objects of a kind, archived ones included.
 func (r *queueRun) forget(ctx context.Context, kind mariposa.Kind) error {
 	for {
 		found, err := r.store.List(ctx, store.Query{Kind: kind, Limit: perCommit})
@@ -113,7 +114,7 @@ func (r *queueRun) forget(ctx context.Context, kind mariposa.Kind) error {
 	}
 }
 
-// lists looks at the history in all the ways that people do.
+// lists reads the history in all the ways that people do.
 func (r *queueRun) lists(ctx context.Context) error {
 	looks := []struct {
 		what string
@@ -163,7 +164,7 @@ func ofService(p *project) url.Values {
 	return url.Values{"all": {"true"}, "project": {p.id}, "service": {"service-1"}}
 }
 
-// deep goes on from a task anywhere in the past.
+// deep continues from a random task of the past.
 func (r *queueRun) deep(*project) url.Values {
 	return url.Values{"all": {"true"}, "marker": {r.marks[rand.IntN(len(r.marks))]}}
 }

@@ -8,11 +8,11 @@ import (
 	"mariposa/client"
 )
 
-// batches is how many there are of a tenth each.
+// batches is the number of batches, of a tenth each.
 const batches = 10
 
-// roll updates a large service a tenth at a time, with a driver that takes its
-// time, and holds that against what it must take.
+// roll updates a large service a tenth at a time, with a slow driver, and compares
+// the time with the minimum possible.
 func (r *queueRun) roll(ctx context.Context) error {
 	r.progress("bringing %d instances up that take %s to start", r.o.Instances, r.o.DriverTime)
 	c, err := r.client.CreateProject(ctx, "rolling", r.rolling(16), "")
@@ -70,7 +70,7 @@ func (r *queueRun) rolling(nameLen int) []byte {
 `, r.o.Instances, nameLen, r.o.DriverTime.Seconds(), r.o.MinHealthy.Seconds())
 }
 
-// rolled reports whether all run at a version, and nothing else does.
+// rolled reports whether all instances run a version and none runs another.
 func (r *queueRun) rolled(ctx context.Context, project, version string) (bool, error) {
 	state, err := r.client.State(ctx, project, "")
 	if err != nil || len(state.Projects) == 0 || len(state.Projects[0].Services) == 0 {

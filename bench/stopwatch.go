@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sample is the durations of many things of one kind.
+// sample collects the durations of many operations of one kind.
 type sample struct {
 	mu   sync.Mutex
 	took []time.Duration
@@ -29,17 +29,17 @@ func perSecond(n int, d time.Duration) float64 { return round(float64(n) / d.Sec
 
 type sampleKey struct{}
 
-// withSample lets the requests of a context be timed.
+// withSample returns a context whose requests are timed.
 func withSample(ctx context.Context, s *sample) context.Context {
 	return context.WithValue(ctx, sampleKey{}, s)
 }
 
-// stopwatch times requests up to the last byte of their answers: what a client
-// then makes of the bytes is its own affair.
+// stopwatch times requests up to the last byte of their answers, without the time a
+// client takes to decode them.
 type stopwatch struct{ http.RoundTripper }
 
-// stopwatchClient is shared by everybody who asks, so that hundreds at a time
-// find a connection.
+// stopwatchClient returns the client that all readers share. It keeps enough idle
+// connections for hundreds of concurrent requests.
 func stopwatchClient() *http.Client {
 	return &http.Client{Transport: stopwatch{&http.Transport{MaxIdleConns: 2048, MaxIdleConnsPerHost: 2048, DisableCompression: true}}}
 }

@@ -19,20 +19,20 @@ import (
 	"mariposa/store"
 )
 
-// Environment is what a benchmark stands on.
+// Environment is what a benchmark runs on.
 type Environment struct {
-	Store     store.Store // empty before; nothing but logs is left in it; closed at the end
+	Store     store.Store // empty at the start; only logs are left in it; closed at the end
 	StoreName string
-	Dir       string    // for what is kept while it runs
+	Dir       string    // for data kept during the run
 	Profiles  string    // a folder for profiles; empty: none
-	Progress  io.Writer // lines about what is going on
+	Progress  io.Writer // progress messages
 }
 
-// system is what is put under load: a control plane, and nodes that only play.
+// system is the system under load: a control plane and dummy nodes.
 type system struct {
 	Environment
 	store      *timed
-	token      string // of who runs the installation
+	token      string // the installation admin's
 	control    *assembly.Control
 	client     *client.Client // with that token
 	agents     sync.WaitGroup
@@ -64,7 +64,7 @@ func (s *system) end() {
 	_ = s.store.Close() // nothing was written to it
 }
 
-// mustBeEmpty keeps the load off a store that somebody uses.
+// mustBeEmpty refuses to put load on a store that is in use.
 func (s *system) mustBeEmpty(ctx context.Context) error {
 	n := 0
 	if _, err := s.store.Snapshot(ctx, func(store.Record) error { n++; return nil }); err != nil {
@@ -116,8 +116,8 @@ func (s *system) start(ctx context.Context, nodes int) error {
 	return err
 }
 
-// emptyStore leaves nothing in the store but the log of what was. The projects are
-// gone by then; what is left are nodes, people and keys, and all of it is ours.
+// emptyStore leaves nothing in the store but logs. The projects are gone by then;
+// what is left are nodes, users and keys, all created by the benchmark.
 func (s *system) emptyStore(ctx context.Context) error {
 	s.stopAgents()
 	s.agents.Wait()
@@ -134,7 +134,7 @@ func (s *system) emptyStore(ctx context.Context) error {
 	return err
 }
 
-// awaitDeleted waits until the last project is.
+// awaitDeleted waits until the last project is deleted.
 func (s *system) awaitDeleted(ctx context.Context) error {
 	return awaitCondition(ctx, func() (bool, error) { return s.control.Picture().Projects.Len() == 0, nil })
 }
@@ -144,7 +144,7 @@ func (s *system) awaitIdle(ctx context.Context) error {
 	return awaitCondition(ctx, func() (bool, error) { return s.control.Picture().Tasks.Len() == 0, nil })
 }
 
-// profiled writes a profile of what a part takes.
+// profiled runs a part and writes its CPU profile.
 func (s *system) profiled(ctx context.Context, name string, part func(context.Context) error) error {
 	if s.Profiles == "" {
 		return part(ctx)
@@ -161,7 +161,7 @@ func (s *system) profiled(ctx context.Context, name string, part func(context.Co
 	return errors.Join(err, f.Close())
 }
 
-// writeHeapProfile writes a profile of what is in memory.
+// writeHeapProfile writes a heap profile.
 func (s *system) writeHeapProfile() error {
 	if s.Profiles == "" {
 		return nil
@@ -174,7 +174,7 @@ func (s *system) writeHeapProfile() error {
 	return errors.Join(pprof.WriteHeapProfile(f), f.Close())
 }
 
-// awaitCondition looks again and again until something is so.
+// awaitCondition polls until a condition holds.
 func awaitCondition(ctx context.Context, so func() (bool, error)) error {
 	for {
 		if ok, err := so(); ok || err != nil {
@@ -195,8 +195,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// runAll does several things at once and returns when all are done. The first
-// that fails ends the others.
+// runAll runs several functions concurrently and returns when all are done. The
+// first failure cancels the others.
 func runAll(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -215,7 +215,7 @@ func runAll(ctx context.Context, parts ...func(context.Context) error) error {
 	return ctx.Err()
 }
 
-// forEach does n things, some at a time.
+// forEach runs n jobs, some at a time.
 func forEach(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
 	next := make(chan int)
 	parts := []func(context.Context) error{func(ctx context.Context) error {
