@@ -33,7 +33,7 @@ type Projects struct {
 	Projects []Project `json:"projects"`
 }
 
-// Changed answers a change: what applies of it is set.
+// Changed answers a change; only the fields that apply are set.
 type Changed struct {
 	ID      string   `json:"id,omitempty" doc:"of what was created"`
 	Name    string   `json:"name,omitempty"`
@@ -45,13 +45,13 @@ type Changed struct {
 
 	Ended []EndedTask `json:"ended,omitempty" doc:"the tasks that this change ends before their time"`
 
-	// Of a change of one metadata key.
+	// For a change of one metadata key.
 	Key   string `json:"key,omitempty"`
 	Value string `json:"value,omitempty"`
 	CAS   string `json:"cas,omitempty"`
 }
 
-// EndedTask is a task that a change has ended before its time.
+// EndedTask is a task that a change ended early.
 type EndedTask struct {
 	ID           string             `json:"id"`
 	Task         mariposa.TaskKind  `json:"task"`
@@ -61,7 +61,7 @@ type EndedTask struct {
 	ContinueWith string             `json:"continue_with,omitempty" doc:"the command that asks again for what is dropped"`
 }
 
-// NewProject asks for a project, as JSON.
+// NewProject requests a project, as JSON.
 type NewProject struct {
 	Name         string          `json:"name"`
 	Organization string          `json:"organization,omitempty"`
@@ -70,7 +70,8 @@ type NewProject struct {
 	Message      string          `json:"message,omitempty"`
 }
 
-// ProjectChange asks for a change of a project; what is left out stays as it is.
+// ProjectChange requests a change of a project; fields that are left out stay as
+// they are.
 type ProjectChange struct {
 	Name     string          `json:"name,omitempty"`
 	Manifest json.RawMessage `json:"manifest,omitempty" doc:"the manifest as an object, or as a string of YAML"`
@@ -100,13 +101,13 @@ type Versions struct {
 	Marker   string    `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
 }
 
-// State is goal and reality of all projects asked for, at one revision.
+// State is the desired and actual state of all requested projects, at one revision.
 type State struct {
 	Revision int64          `json:"revision"`
 	Projects []ProjectState `json:"projects"`
 }
 
-// ProjectState is goal and reality of one project.
+// ProjectState is the desired and actual state of one project.
 type ProjectState struct {
 	ID               string               `json:"id"`
 	Name             string               `json:"name"`
@@ -122,7 +123,7 @@ type ProjectState struct {
 	Services         []ServiceState       `json:"services"`
 }
 
-// ServiceState is goal and reality of one service.
+// ServiceState is the desired and actual state of one service.
 type ServiceState struct {
 	ID         string              `json:"id"`
 	Name       string              `json:"name"`
@@ -143,7 +144,7 @@ type ServiceState struct {
 	Backoff    *Backoff            `json:"backoff"`
 }
 
-// Service is one service with what is known of it.
+// Service is one service with its details.
 type Service struct {
 	Project     string `json:"project"`
 	ProjectName string `json:"project_name"`
@@ -154,7 +155,7 @@ type Service struct {
 	References  []Reference          `json:"references" doc:"what it refers to of other services, and what that resolves to"`
 }
 
-// Reference is what a service is bound to of another one.
+// Reference is a binding of a service to an instance of another one.
 type Reference struct {
 	Service      string            `json:"service_name"`
 	Instance     string            `json:"instance"`
@@ -167,13 +168,13 @@ type Services struct {
 	Services []Service `json:"services"`
 }
 
-// Backoff says how often a service has failed and when the next try is.
+// Backoff says how often a service has failed and when the next attempt is.
 type Backoff struct {
 	Failures int       `json:"failures"`
 	Until    time.Time `json:"until"`
 }
 
-// Action asks for a change of state.
+// Action requests a change of state.
 type Action struct {
 	Action   string          `json:"action" enum:"start,stop,freeze,thaw,reprovision,revert,pause,resume,converge,accept,scale"`
 	Version  string          `json:"version,omitempty"`
@@ -188,7 +189,7 @@ type Action struct {
 	Message   string `json:"message,omitempty" maxLength:"1000" doc:"of a revert: for those who read the versions later"`
 }
 
-// Filters pick instances: those that match all that are given.
+// Filters select the instances that match all given filters.
 type Filters struct {
 	Service  json.RawMessage `json:"service,omitempty" doc:"a service by id or name, or a list of them"`
 	Version  string          `json:"version,omitempty" doc:"the version they were made from"`
@@ -228,7 +229,7 @@ type Tasks struct {
 	Marker string `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
 }
 
-// TaskStep is one change that a task made, or that followed from it.
+// TaskStep is one change that a task made or caused.
 type TaskStep struct {
 	Revision     int64               `json:"revision"`
 	At           time.Time           `json:"at"`
@@ -282,7 +283,7 @@ type Instances struct {
 	Marker    string     `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
 }
 
-// InstanceAction asks for something to be done to an instance.
+// InstanceAction requests an action on an instance.
 type InstanceAction struct {
 	Action string `json:"action" enum:"start,stop,restart,replace,crash"`
 }
@@ -312,20 +313,19 @@ type Nodes struct {
 	Nodes []Node `json:"nodes"`
 }
 
-// NodeAction asks for something to be done to a node.
+// NodeAction requests an action on a node.
 type NodeAction struct {
 	Action    string   `json:"action" enum:"drain,undrain,reserve,unreserve,purge,lose,restore"`
 	Instances []string `json:"instances,omitempty" doc:"of a purge: these quarantined instances; none means all of them"`
 }
 
-// Health answers whether the server lives and can work.
+// Health answers whether the server is up and able to work.
 type Health struct {
 	Status  string `json:"status"`
 	Version string `json:"version"`
 }
 
-// Event is one change, in the words of the feed. Object is what changed, as the
-// API shows it.
+// Event is one change in the feed. Object is what changed, as the API shows it.
 type Event struct {
 	Revision     int64               `json:"revision"`
 	Time         time.Time           `json:"time"`
@@ -344,13 +344,14 @@ type Event struct {
 	Object       any                 `json:"object"`
 }
 
-// Events is a stretch of the feed.
+// Events is a section of the feed.
 type Events struct {
 	Events   []Event `json:"events"`
 	Revision int64   `json:"revision" doc:"ask again with since= this to go on"`
 }
 
-// Terminated answers the ending of a task: where its scope stands, and how to go on.
+// Terminated answers the termination of a task: the state of its scope, and how to
+// continue.
 type Terminated struct {
 	Task         string         `json:"task"`
 	Freeze       *string        `json:"freeze" doc:"the task that keeps the scope as it is; null when nothing was frozen"`

@@ -1,21 +1,21 @@
 package contract
 
-// The messages of an exec are binary; the first byte of each says what it is.
+// The messages of an exec are binary; the first byte of each is its type.
 const (
-	ExecStdin  byte = 0 // for the command to read; with nothing behind it: there is no more
-	ExecStdout byte = 1 // what it writes; with a terminal, all of it
+	ExecStdin  byte = 0 // input of the command; empty: end of input
+	ExecStdout byte = 1 // output of the command; with a terminal, all of it
 	ExecStderr byte = 2
 	ExecEnd    byte = 3 // the last message: an ExecExit, or an error
-	ExecResize byte = 4 // an ExecSize: the terminal has another size
+	ExecResize byte = 4 // an ExecSize: the terminal was resized
 	ExecSignal byte = 5 // an ExecKill: send the command a signal
 )
 
 // ExecExit says how a command ended.
 type ExecExit struct {
-	ExitCode *int `json:"exit_code"` // 128 plus the signal when one killed it
+	ExitCode *int `json:"exit_code"` // 128 plus the signal if one killed it
 }
 
-// ExecSize is how large a terminal is.
+// ExecSize is the size of a terminal.
 type ExecSize struct {
 	Rows uint16 `json:"rows"`
 	Cols uint16 `json:"cols"`

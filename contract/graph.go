@@ -2,8 +2,8 @@ package contract
 
 import "mariposa"
 
-// Graph is a project as a graph: its resources with their status, and who needs
-// whom.
+// Graph is a project as a graph: its resources with their status, and their
+// dependencies.
 type Graph struct {
 	Revision    int64               `json:"revision"`
 	Project     string              `json:"project"`
@@ -30,7 +30,7 @@ type GraphNode struct {
 	Leftover   bool                `json:"leftover,omitempty" doc:"no longer in the manifest, and not gone yet"`
 }
 
-// GraphEdge says that one resource needs another.
+// GraphEdge says that one resource depends on another.
 type GraphEdge struct {
 	From     string `json:"from" doc:"the name of what needs the other"`
 	FromKind string `json:"from_kind"`

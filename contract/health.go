@@ -2,12 +2,12 @@ package contract
 
 import "mariposa"
 
-// HealthChecks is what is checked of each service, and what came of it.
+// HealthChecks are the checks of each service and their results.
 type HealthChecks struct {
 	Services []ServiceChecks `json:"services"`
 }
 
-// ServiceChecks are the checks of one service by its definition in force.
+// ServiceChecks are the checks of one service in its definition in force.
 type ServiceChecks struct {
 	Project      string           `json:"project"`
 	ProjectName  string           `json:"project_name"`
@@ -18,7 +18,7 @@ type ServiceChecks struct {
 	Instances    []InstanceHealth `json:"instances" doc:"none where nothing is checked"`
 }
 
-// HealthCheck is one check, in the words of the manifest.
+// HealthCheck is one check, in the terms of the manifest.
 type HealthCheck struct {
 	Type          string  `json:"type" doc:"http or tcp"`
 	Port          int     `json:"port"`
@@ -30,14 +30,14 @@ type HealthCheck struct {
 	Expect        *Expect `json:"expect,omitempty" doc:"of a check by http"`
 }
 
-// Expect is what the answer to a check by http must be.
+// Expect is the answer that an HTTP check expects.
 type Expect struct {
 	Status  int               `json:"status"`
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    string            `json:"body,omitempty"`
 }
 
-// InstanceHealth is what checks say of one instance.
+// InstanceHealth is the result of the checks of one instance.
 type InstanceHealth struct {
 	Instance     string          `json:"instance"`
 	InstanceName string          `json:"instance_name"`

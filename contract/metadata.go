@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// MetadataKey is one value of a project's metadata, and what the manifest says of it.
+// MetadataKey is one value of a project's metadata, and what the manifest says
+// about it.
 type MetadataKey struct {
 	Key         string     `json:"key"`
 	Value       string     `json:"value" doc:"masked where it is a secret"`
@@ -47,13 +48,13 @@ type Tags struct {
 	Tags []Tag `json:"tags"`
 }
 
-// NewTag asks for a tag.
+// NewTag requests a tag.
 type NewTag struct {
 	Tag     string `json:"tag"`
 	Version string `json:"version" doc:"a hash, at least 7 characters of it, a number, or another tag"`
 }
 
-// Diff is what differs between two versions.
+// Diff is the difference between two versions.
 type Diff struct {
 	From     Version       `json:"from"`
 	To       Version       `json:"to"`
@@ -61,7 +62,7 @@ type Diff struct {
 	Metadata []ValueDiff   `json:"metadata" doc:"secrets are masked"`
 }
 
-// ServiceDiff is what differs in one service.
+// ServiceDiff is the difference in one service.
 type ServiceDiff struct {
 	Service string      `json:"service"`
 	Change  string      `json:"change" doc:"create, delete, replace, update or scale"`
@@ -84,14 +85,14 @@ type ValueDiff struct {
 	After  string `json:"after"`
 }
 
-// Copy asks for a copy of a project.
+// Copy requests a copy of a project.
 type Copy struct {
 	Name         string   `json:"name"`
 	Organization string   `json:"organization,omitempty" doc:"the same one if left out"`
 	Metadata     []string `json:"metadata,omitempty" doc:"the keys whose values are copied; no others are"`
 }
 
-// Move asks for a project to change hands.
+// Move requests that a project move to another organization.
 type Move struct {
 	Organization string `json:"organization"`
 }

@@ -6,8 +6,8 @@ import (
 	"mariposa"
 )
 
-// Network is where instances find each other: those of one project, or of several
-// projects of one organization.
+// Network connects instances of one project, or of several projects of one
+// organization.
 type Network struct {
 	ID               string              `json:"id"`
 	Name             string              `json:"name" doc:"as in the manifest"`

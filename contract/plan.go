@@ -2,8 +2,8 @@ package contract
 
 import "mariposa"
 
-// Plan is what would be done, as if every step succeeded. Nothing is changed by
-// asking.
+// Plan is what would be done if every step succeeded. Requesting it changes
+// nothing.
 type Plan struct {
 	Version   string         `json:"version" doc:"the version that would be in force"`
 	Resources []PlanResource `json:"resources"`
@@ -13,7 +13,7 @@ type Plan struct {
 	Complete  bool           `json:"complete" doc:"false: there are more steps than are shown, or some wait"`
 }
 
-// PlanResource is what becomes of one resource.
+// PlanResource is what happens to one resource.
 type PlanResource struct {
 	Kind    string      `json:"kind" doc:"service"`
 	Name    string      `json:"name"`
@@ -25,7 +25,7 @@ type PlanResource struct {
 	After   int         `json:"after"`
 }
 
-// PlanStep is one thing that would be done to one instance.
+// PlanStep is one step on one instance.
 type PlanStep struct {
 	Step         string              `json:"step" doc:"create, update, remove, keep (ended, for people to look at) or collect"`
 	Service      string              `json:"service_name"`

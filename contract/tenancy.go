@@ -23,21 +23,22 @@ type Users struct {
 	Users []User `json:"users"`
 }
 
-// NewUser asks for a user.
+// NewUser requests a user.
 type NewUser struct {
 	Name  string `json:"name" doc:"a DNS label; it is the name of the user's own organization too"`
 	Email string `json:"email,omitempty" maxLength:"255"`
 	Admin bool   `json:"admin,omitempty"`
 }
 
-// UserChange asks for a change of a user; what is left out stays as it is.
+// UserChange requests a change of a user; fields that are left out stay as they
+// are.
 type UserChange struct {
 	Email    *string `json:"email,omitempty" maxLength:"255"`
 	Admin    *bool   `json:"admin,omitempty"`
 	Disabled *bool   `json:"disabled,omitempty"`
 }
 
-// Whoami is who asks, and within which bounds.
+// Whoami is the caller's identity and its limits.
 type Whoami struct {
 	User
 	For   string `json:"for,omitempty" doc:"the name of the user that the caller acts for"`
@@ -61,19 +62,19 @@ type Organizations struct {
 	Organizations []Organization `json:"organizations"`
 }
 
-// NewOrganization asks for an organization; whoever asks becomes its owner.
+// NewOrganization requests an organization; the caller becomes its owner.
 type NewOrganization struct {
 	Name     string        `json:"name"`
 	BaseRole mariposa.Role `json:"base_role,omitempty" enum:"none,viewer,deployer,operator,admin" doc:"what every member may do in every project; viewer if left out"`
 }
 
-// OrganizationChange asks for a change of an organization.
+// OrganizationChange requests a change of an organization.
 type OrganizationChange struct {
 	Name     string        `json:"name,omitempty"`
 	BaseRole mariposa.Role `json:"base_role,omitempty" enum:"none,viewer,deployer,operator,admin"`
 }
 
-// Member is a user's part in an organization or project.
+// Member is a user's role in an organization or project.
 type Member struct {
 	User     string `json:"user"`
 	UserName string `json:"user_name"`
@@ -91,7 +92,7 @@ type MemberChange struct {
 	Role string `json:"role"`
 }
 
-// Quota is what an organization may ask for, and what it does.
+// Quota is an organization's limits and usage.
 type Quota struct {
 	Organization     string      `json:"organization"`
 	OrganizationName string      `json:"organization_name"`
@@ -99,7 +100,7 @@ type Quota struct {
 	Used             QuotaUsed   `json:"used"`
 }
 
-// QuotaLimits are the figures of a quota; null: no limit.
+// QuotaLimits are the limits of a quota; null: no limit.
 type QuotaLimits struct {
 	Projects  *int     `json:"projects" minimum:"0"`
 	Instances *int     `json:"instances" minimum:"0"`
@@ -107,7 +108,7 @@ type QuotaLimits struct {
 	Memory    *int64   `json:"memory" minimum:"0" doc:"bytes"`
 }
 
-// QuotaUsed is what the goals of an organization's projects add up to.
+// QuotaUsed is the sum over the desired state of an organization's projects.
 type QuotaUsed struct {
 	Projects  int     `json:"projects"`
 	Instances int     `json:"instances"`
@@ -115,7 +116,7 @@ type QuotaUsed struct {
 	Memory    int64   `json:"memory"`
 }
 
-// Token is a secret that lets somebody in; the secret itself is shown once.
+// Token is a secret that authenticates a user; the secret itself is shown once.
 type Token struct {
 	ID               string        `json:"id"`
 	Name             string        `json:"name"`
@@ -139,7 +140,7 @@ type Tokens struct {
 	Tokens []Token `json:"tokens"`
 }
 
-// NewToken asks for a token.
+// NewToken requests a token.
 type NewToken struct {
 	Name         string        `json:"name" maxLength:"100" minLength:"1"`
 	User         string        `json:"user,omitempty" doc:"whose it is; the caller's if left out"`
@@ -149,7 +150,7 @@ type NewToken struct {
 	Expires      string        `json:"expires,omitempty" doc:"a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d; never if left out"`
 }
 
-// Package is a named size.
+// Package is a named size of an instance.
 type Package struct {
 	Name   string  `json:"name"`
 	Family string  `json:"family,omitempty" maxLength:"100"`
@@ -169,7 +170,7 @@ type Audit struct {
 	Marker  string           `json:"marker,omitempty" doc:"pass it to get the next page; absent on the last"`
 }
 
-// KeyRotation is what a rotation of the outer key did.
+// KeyRotation is the result of a rotation of the outer key.
 type KeyRotation struct {
 	Key       string `json:"key" doc:"the name of the new key"`
 	Rewrapped int    `json:"rewrapped" doc:"how many inner keys it seals now"`

@@ -6,7 +6,7 @@ import (
 	"mariposa"
 )
 
-// Volume is storage of one slot of a service, on one node.
+// Volume is the storage of one slot of a service, on one node.
 type Volume struct {
 	ID               string               `json:"id"`
 	Name             string               `json:"name" doc:"as in the manifest"`
