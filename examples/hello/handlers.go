@@ -43,10 +43,10 @@ func backend(me identity) http.Handler {
 	return mux
 }
 
-// web shows a word of its own and the greeting it fetches from the backend for
-// each request. While the backend is away it says so with 503 and stays up.
+// web serves its own greeting and the one it fetches from the backend for each
+// request. While the backend is down it answers 503 and stays up.
 func web(me identity, word, address string) http.Handler {
-	// A connection per request: a backend that was replaced is met at once.
+	// A connection per request finds a replaced backend at once.
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
@@ -61,12 +61,12 @@ func web(me identity, word, address string) http.Handler {
 		if strings.Contains(r.Header.Get("Accept"), "text/html") {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.WriteHeader(status)
-			_ = layout.Execute(w, answer) // the reader has gone: nobody is left to tell
+			_ = layout.Execute(w, answer) // the client has gone: nobody is left to notify
 			return
 		}
 		writeJSON(w, status, answer)
 	})
-	// The front is healthy while it can say that the backend is away:
+	// The front end is healthy while it can report that the backend is down:
 	// replacing it would not bring the backend back.
 	mux.HandleFunc("GET /health", healthy)
 	return mux
@@ -99,7 +99,7 @@ func healthy(w http.ResponseWriter, _ *http.Request) {
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the reader has gone: nobody is left to tell
+	_ = json.NewEncoder(w).Encode(body) // the client has gone: nobody is left to notify
 }
 
 var layout = template.Must(template.New("page").Parse(`<!doctype html>

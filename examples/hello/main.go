@@ -1,6 +1,6 @@
-// Hello is the smallest project worth converging: a backend that greets and a
-// web front that asks it. Both are ordinary programs that know nothing of
-// Mariposa: they listen on $PORT, log a line per request, leave politely on
+// Hello is the smallest project worth converging: a backend that greets, and a web
+// front end that calls it. Both are ordinary programs that know nothing of
+// Mariposa: they listen on $PORT, log a line per request, shut down gracefully on
 // SIGTERM and lose nothing when they are killed.
 package main
 
@@ -21,7 +21,7 @@ import (
 const usage = `usage: PORT=7101 hello backend
        PORT=8080 BACKEND=127.0.0.1:7101 [GREETING=hello] hello web`
 
-// How long requests that are under way at SIGTERM have to finish.
+// farewell is how long requests in flight at SIGTERM have to finish.
 const farewell = 5 * time.Second
 
 func main() {
@@ -68,8 +68,7 @@ func run(ctx context.Context, args []string, getenv func(string) string) error {
 	return serve(ctx, listener, handler, log.New(os.Stdout, me.Name+" ", log.LstdFlags|log.Lmsgprefix))
 }
 
-// serve answers on listener until ctx ends, then lets requests that are under
-// way finish.
+// serve answers on listener until ctx ends, then lets requests in flight finish.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler, logger *log.Logger) error {
 	server := &http.Server{Handler: logged(handler, logger), ErrorLog: logger, ReadHeaderTimeout: 5 * time.Second}
 	logger.Printf("pid %d listens on %s", os.Getpid(), listener.Addr())
@@ -81,7 +80,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		return err
 	case <-ctx.Done():
 	}
-	// ctx is over; the farewell has a time of its own.
+	// ctx is done; the shutdown has a deadline of its own.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
