@@ -15,8 +15,8 @@ import (
 )
 
 // change makes a change, prints the task that carries it out, and follows it if
-// wanted. The place in the feed is noted before anything is asked for, so that
-// nothing of the task can be missed, however fast it is.
+// requested. It notes the revision of the feed before the request, so that it
+// misses nothing of the task, however fast that is.
 func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (*contract.Changed, error)) error {
 	c, err := a.connect()
 	if err != nil {
@@ -33,7 +33,7 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 		return err
 	}
 	if done == nil {
-		return nil // the person thought better of it
+		return nil // the user declined
 	}
 	if a.global.json {
 		err = a.printJSON(done)
@@ -47,8 +47,8 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 	return a.wait(cmd.Context(), c, *done.Task, since)
 }
 
-// printEnded says which tasks a change has ended before their time: somebody may wait
-// for what they were to do.
+// printEnded says which tasks a change ended early: somebody may be waiting for
+// them.
 func (a *app) printEnded(done *contract.Changed) {
 	for _, t := range done.Ended {
 		of := prefixed(" of ", strings.Join(t.Services, ", "))
@@ -111,7 +111,7 @@ func readScales(args []string) (map[string]string, error) {
 	return scales, nil
 }
 
-// printNothingToDo says so when a change has nothing to do, and why.
+// printNothingToDo says when a change has nothing to do, and why.
 func (a *app) printNothingToDo(name, why string, done *contract.Changed, err error) (*contract.Changed, error) {
 	if err != nil {
 		return nil, a.noProject(err)

@@ -10,12 +10,12 @@ import (
 	"mariposa/contract"
 )
 
-// An actionCommand is a command that asks for a change of a project's state.
+// An actionCommand is a command that requests a change of a project's state.
 type actionCommand struct {
 	action, short, long, example string
 
 	whyNothing string   // why there may be nothing to do
-	flags      []string // flags beside --service and --wait
+	flags      []string // flags in addition to --service and --wait
 }
 
 // actionCommands are the commands that need no more than an action and some flags.
@@ -67,17 +67,17 @@ var actionCommands = map[string]actionCommand{
 	},
 }
 
-// An actionOptions is what the flags of an actionCommand say.
+// An actionOptions holds the flag values of an actionCommand.
 type actionOptions struct {
 	services        []string
 	version         string
-	rolling, canary string // canary: or count, of a reprovision
+	rolling, canary string // canary: or count, for a reprovision
 
 	image            string
 	instances, nodes []string
 }
 
-// newActionCommand makes the command for an action.
+// newActionCommand creates the command for an action.
 func (a *app) newActionCommand(action string) *cobra.Command {
 	o := actionCommands[action]
 	o.action = action
@@ -98,7 +98,7 @@ func (a *app) newActionCommand(action string) *cobra.Command {
 				return nil, err
 			}
 			done, err := c.Act(cmd.Context(), name, ask)
-			switch { // what is not found need not be the project
+			switch { // what was not found may be something other than the project
 			case len(w.nodes) > 0:
 				err = notFound(err, a.commandPrefix(name)+" instance list")
 			case len(w.services) > 0:
@@ -114,7 +114,7 @@ func (a *app) newActionCommand(action string) *cobra.Command {
 	return cmd
 }
 
-// addActionFlags gives a command the flags of its action.
+// addActionFlags adds the flags of an action to its command.
 func (a *app) addActionFlags(cmd *cobra.Command, o actionCommand, w *actionOptions) {
 	f := cmd.Flags()
 	f.StringSliceVar(&w.services, "service", nil, "only this service; may be given again")
@@ -156,7 +156,7 @@ func (w actionOptions) check(o actionCommand) error {
 	return checkAmounts("rolling", w.rolling, hold, w.canary)
 }
 
-// actionOf is what the flags ask for, in the words of the API.
+// actionOf turns the flags into the API's request.
 func (a *app) actionOf(ctx context.Context, c *client.Client, o actionCommand, project string, w actionOptions) (contract.Action, error) {
 	ask := contract.Action{Action: o.action, Services: w.services, Version: w.version, Rolling: client.Amount(w.rolling)}
 	if o.action != "reprovision" {

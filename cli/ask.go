@@ -11,13 +11,13 @@ import (
 	"golang.org/x/term"
 )
 
-// interactive reports whether there is a person to ask.
+// interactive reports whether there is a user to ask.
 func (a *app) interactive() bool {
 	return a.env.Terminal(a.env.Stdin) && a.env.Terminal(a.env.Stderr)
 }
 
-// confirm asks a person. Where nobody can answer, nobody is asked: the previous
-// version guards the change.
+// confirm asks the user to confirm. Without a terminal it does not ask: the version
+// that the change is based on protects against overwriting another.
 func (a *app) confirm(ctx context.Context, question string, sure bool) (bool, error) {
 	if sure || !a.interactive() {
 		return true, nil
@@ -34,8 +34,8 @@ func (a *app) confirm(ctx context.Context, question string, sure bool) (bool, er
 	return false, nil
 }
 
-// confirmName wants a person to type the name of what they are about to change
-// for good. Elsewhere, they must have said so on the command line.
+// confirmName makes the user type the name of what they are about to change
+// irreversibly. Without a terminal, a flag must confirm it.
 func (a *app) confirmName(ctx context.Context, name, does string, sure bool) (bool, error) {
 	if sure {
 		return true, nil
@@ -55,8 +55,7 @@ func (a *app) confirmName(ctx context.Context, name, does string, sure bool) (bo
 	return true, nil
 }
 
-// ask asks a person for a line, who may also interrupt. What is hidden is not
-// shown as it is typed.
+// ask prompts the user for a line; they may interrupt. Hidden input is not echoed.
 func (a *app) ask(ctx context.Context, question string, hidden bool) (string, error) {
 	fmt.Fprint(a.env.Stderr, plain(question))
 	if !hidden {
@@ -65,15 +64,15 @@ func (a *app) ask(ctx context.Context, question string, hidden bool) (string, er
 	restore := keepTerminal(a.env.Stdin)
 	line, err := a.answerOf(ctx, func() (string, error) { return a.env.Secret(a.env.Stdin) })
 	if ctx.Err() != nil {
-		restore() // whoever reads without showing is left behind
+		restore() // the hidden read is abandoned and would leave echo off
 		return line, err
 	}
 	fmt.Fprintln(a.env.Stderr)
 	return line, err
 }
 
-// answerOf waits for a person. On an interruption the reader is left behind: the
-// program ends.
+// answerOf waits for the user's input. On an interrupt it abandons the reader, as
+// the program ends.
 func (a *app) answerOf(ctx context.Context, read func() (string, error)) (string, error) {
 	type answer struct {
 		line string
@@ -98,8 +97,8 @@ func (a *app) answerOf(ctx context.Context, read func() (string, error)) (string
 
 var errInterrupted = errors.New("interrupted; nothing was changed")
 
-// readLine reads a line of standard input. The reader is kept, as it may have
-// read further.
+// readLine reads a line of standard input. It keeps the reader, whose buffer may
+// hold more.
 func (a *app) readLine() (string, error) {
 	if a.input == nil {
 		a.input = bufio.NewReader(a.env.Stdin)
@@ -108,7 +107,8 @@ func (a *app) readLine() (string, error) {
 	return strings.TrimRight(line, "\r\n"), err
 }
 
-// keepTerminal remembers how a terminal is set and returns what sets it so again.
+// keepTerminal saves the state of a terminal and returns a function that restores
+// it.
 func keepTerminal(stream any) (restore func()) {
 	f, ok := stream.(descriptor)
 	if !ok {
@@ -118,10 +118,10 @@ func keepTerminal(stream any) (restore func()) {
 	if err != nil {
 		return func() {}
 	}
-	return func() { _ = term.Restore(int(f.Fd()), state) } // a terminal that is gone needs no mending
+	return func() { _ = term.Restore(int(f.Fd()), state) } // a terminal that is gone needs no restoring
 }
 
-// readHidden reads a line from a terminal without showing it.
+// readHidden reads a line from a terminal without echo.
 func readHidden(stream any) (string, error) {
 	f, ok := stream.(descriptor)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whoever interrupts a question is not kept waiting for the line.
+// An interrupt ends a prompt at once, without waiting for the line.
 func TestAQuestionCanBeInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, hidden := range []bool{false, true} {

@@ -13,7 +13,7 @@ import (
 	"mariposa/client"
 )
 
-// auditFlags are what `events --audit` can be narrowed by.
+// auditFlags are the filters of `events --audit`.
 type auditFlags struct {
 	actor, action, outcome string
 	since, until           string
@@ -22,7 +22,8 @@ type auditFlags struct {
 
 var outcomes = []string{string(mariposa.AuditDone), string(mariposa.AuditDenied), string(mariposa.AuditFailed)}
 
-// filter reads the flags. Without a limit, a table shows the latest.
+// filter turns the flags into a filter. Without a limit, a table shows the latest
+// records.
 func (f auditFlags) filter(now time.Time) (client.AuditFilter, error) {
 	out := client.AuditFilter{Actor: f.actor, Action: f.action, Outcome: mariposa.AuditOutcome(f.outcome), Limit: f.limit}
 	if err := checkRole("outcome", f.outcome, outcomes); err != nil {
@@ -43,7 +44,7 @@ func (f auditFlags) filter(now time.Time) (client.AuditFilter, error) {
 
 var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly}
 
-// readTime reads a point in time, or how long ago it was.
+// readTime parses a point in time, or how long ago it was.
 func readTime(flag, s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -67,7 +68,8 @@ func readTime(flag, s string, now time.Time) (time.Time, error) {
 	return now.Add(-span), nil
 }
 
-// audit prints who did what: a table of the latest, or all of it as JSON lines.
+// audit prints the audit log: a table of the latest records, or all of them as JSON
+// lines.
 func (a *app) audit(ctx context.Context, c *client.Client, project string, flags auditFlags, limited bool) error {
 	f, err := flags.filter(a.env.Now())
 	if err != nil {
@@ -106,13 +108,13 @@ func (a *app) exportAudit(ctx context.Context, c *client.Client, f client.AuditF
 			return err
 		}
 		if _, err := io.WriteString(a.env.Stdout, string(line)+"\n"); err != nil {
-			return err // nobody reads on
+			return err // nobody reads the output any more
 		}
 	}
 	return nil
 }
 
-// who did it, and for whom.
+// who names the actor, and the user they acted for.
 func who(r *mariposa.Audit) string {
 	return dashIfEmpty(cmp.Or(r.ActorName, r.Actor)) + prefixed(" for ", cmp.Or(r.ForName, r.For))
 }

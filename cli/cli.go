@@ -1,7 +1,7 @@
-// Package cli is Mariposa at the terminal: the client commands, what they print,
-// and how they end. It owns words, tables, progress and exit codes. It talks to
-// the server only through the client, and refuses to know the network, the store
-// and how a server is started: the binary adds those commands.
+// Package cli implements the client commands, their output and their exit codes. It
+// owns wording, tables, progress and exit codes. It talks to the server only
+// through the client, and refuses to know the network, the store and how a server
+// is started: the binary adds those commands.
 //
 // Standard output carries the answer, standard error the dialogue (progress,
 // differences, questions, errors), so that a script can use the one and a person
@@ -23,15 +23,15 @@ import (
 	"mariposa/client"
 )
 
-// The exit codes, which scripts rely on.
+// The exit codes that scripts rely on.
 const (
 	exitOK     = 0
 	exitError  = 1
 	exitUsage  = 2
-	exitFailed = 3 // a task failed while we waited for it
+	exitFailed = 3 // a task failed while the command waited for it
 )
 
-// Env is the world around a command. What is nil is taken from the process.
+// Env is the environment of a command. Nil fields are taken from the process.
 type Env struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
@@ -39,12 +39,13 @@ type Env struct {
 	Getenv  func(string) string
 	Version string
 
-	// Now tells the time; times are shown in its zone.
+	// Now returns the current time; times are shown in its zone.
 	Now func() time.Time
-	// Terminal reports whether a stream is a terminal, Size how wide and high.
+	// Terminal reports whether a stream is a terminal; Size returns its width and
+	// height.
 	Terminal func(stream any) bool
 	Size     func(stream any) (width, height int)
-	// Secret reads a line that is not shown while it is typed.
+	// Secret reads a line without echo.
 	Secret func(stream any) (string, error)
 }
 
@@ -87,8 +88,9 @@ func sizeOf(stream any) (width, height int) {
 }
 
 // Main runs one command line and returns the exit code. Extra commands, such as
-// those that start a server, stand beside the client commands and keep to the
-// same rules for flags, errors and exit codes. Canceling the context interrupts.
+// those that start a server, are added to the client commands and follow the same
+// rules for flags, errors and exit codes. Canceling the context interrupts the
+// command.
 func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) int {
 	a := &app{env: env.filled(), args: args}
 	root := a.root(extra)
@@ -106,7 +108,7 @@ func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) 
 		if !errors.As(err, &known) {
 			err = withHint(err, "usage: %s", cmd.UseLine())
 		}
-		err = Usage(err) // it never came to run: the words on the line were wrong
+		err = Usage(err) // it did not start to run, so the command line is wrong
 	}
 	a.complain(err)
 	return exitCode(err)
@@ -122,11 +124,11 @@ type app struct {
 		profile, ca, as                string
 		json, noColor                  bool
 	}
-	fromEnv map[string]bool // flags that an environment variable set
-	started bool            // a command began to run
-	file    string          // the document at hand, for those who complain about it
-	holds   string          // what that should be: manifest, metadata, definition
-	input   *bufio.Reader   // standard input, once a line of it was read
+	fromEnv map[string]bool // flags set by an environment variable
+	started bool            // a command has begun to run
+	file    string          // the current document, for error messages
+	holds   string          // what it should hold: manifest, metadata, definition
+	input   *bufio.Reader   // standard input, once a line of it has been read
 	server  *client.Client  // once connected
 }
 
@@ -166,8 +168,8 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	return root
 }
 
-// markStart notes when any command of the tree begins to run: an error before
-// that is one of usage.
+// markStart notes when any command of the tree begins to run: an error before that
+// is a usage error.
 func (a *app) markStart(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -189,7 +191,7 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 }
 
-// interrupted reports whether a person ended what was going on.
+// interrupted reports whether the user interrupted the command.
 func interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)))
 }

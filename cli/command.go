@@ -8,7 +8,7 @@ import (
 	"mariposa/client"
 )
 
-// withClient makes a command run with a client.
+// withClient gives a command's run function a client.
 func (a *app) withClient(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := a.connect()
@@ -20,15 +20,15 @@ func (a *app) withClient(cmd *cobra.Command, run func(ctx context.Context, c *cl
 	return cmd
 }
 
-// projectArgument lets a command take its project as its only word.
+// projectArgument lets a command take its project as its only argument.
 func (a *app) projectArgument(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = argsBetween(0, 1)
 	cmd.ValidArgsFunction = a.wordsFrom(projectNames)
 	return cmd
 }
 
-// inProject is a command about one project: its first word, or the one that is
-// meant. So many more words follow.
+// inProject makes a command about one project: the first argument or the selected
+// project. The given number of other arguments follows.
 func (a *app) inProject(cmd *cobra.Command, words int, run func(ctx context.Context, c *client.Client, project string, args []string) error) *cobra.Command {
 	cmd.Args = argsBetween(words, words+1)
 	if cmd.ValidArgsFunction == nil {
@@ -45,7 +45,7 @@ func (a *app) inProject(cmd *cobra.Command, words int, run func(ctx context.Cont
 	return cmd
 }
 
-// ofProject is a command about something of the project that is meant.
+// ofProject makes a command about something in the selected project.
 func (a *app) ofProject(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, project, err := a.onProject(nil)
@@ -57,8 +57,8 @@ func (a *app) ofProject(cmd *cobra.Command, run func(ctx context.Context, c *cli
 	return cmd
 }
 
-// ofProjects is a command about the project that is meant, if one is, or with -A
-// about all.
+// ofProjects makes a command about the selected project, if there is one, or with
+// -A about all.
 func (a *app) ofProjects(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string) error) *cobra.Command {
 	var everywhere bool
 	cmd.Flags().BoolVarP(&everywhere, "all-projects", "A", false, "whatever project is set")
@@ -72,8 +72,8 @@ func (a *app) ofProjects(cmd *cobra.Command, run func(ctx context.Context, c *cl
 	})
 }
 
-// onOne is a command about one thing. Find turns the word for it into one that the
-// server knows; list is the command that shows which there are.
+// onOne makes a command about one object. Find resolves its name to one that the
+// server knows; list is the command that lists such objects.
 func (a *app) onOne(cmd *cobra.Command, find func(ctx context.Context, c *client.Client, word string) (string, error), list string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	cmd.Args = argsBetween(1, 1)
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client, args []string) error {
@@ -85,7 +85,7 @@ func (a *app) onOne(cmd *cobra.Command, find func(ctx context.Context, c *client
 	})
 }
 
-// show prints a document of the API as JSON, or else in words.
+// show prints an API document as JSON, or else calls words.
 func show[T any](a *app, document *T, err error, words func()) error {
 	if err != nil {
 		return err
@@ -97,8 +97,7 @@ func show[T any](a *app, document *T, err error, words func()) error {
 	return nil
 }
 
-// changed prints the answer to a change as JSON, or else as a sentence and what
-// follows from it.
+// changed prints the answer to a change as JSON, or else as a sentence.
 func changed[T any](a *app, document *T, err error, format string, args ...any) error {
 	return show(a, document, err, func() { a.say(format, args...) })
 }

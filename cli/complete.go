@@ -10,13 +10,13 @@ import (
 	"mariposa/contract"
 )
 
-// A source of names asks the server which words could follow. Whoever presses
-// the tab key waits for it, so it does not take long, and silence is an answer.
+// A source asks the server for names that can complete a word. The user is waiting
+// after pressing the tab key, so it must be quick and may return nothing.
 type source func(ctx context.Context, c *client.Client, project string) []string
 
 const completionTime = 2 * time.Second
 
-// namesFrom asks a source; any trouble means that no name is known.
+// namesFrom returns the names of a source; none on any error.
 func (a *app) namesFrom(cmd *cobra.Command, from source) []string {
 	if a.prepare(cmd) != nil {
 		return nil
@@ -38,7 +38,7 @@ func (a *app) namesFrom(cmd *cobra.Command, from source) []string {
 	return from(ctx, c, project)
 }
 
-// wordsFrom completes the words of a command, each from a source of its own.
+// wordsFrom completes the arguments of a command, each from its own source.
 func (a *app) wordsFrom(each ...source) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(each) {
@@ -48,8 +48,8 @@ func (a *app) wordsFrom(each ...source) cobra.CompletionFunc {
 	}
 }
 
-// last completes the words of a command whose last one is of one kind, and before
-// which one of another kind may stand.
+// last completes the arguments of a command whose last one comes from names; one
+// from before may precede it.
 func (a *app) last(before, names source) cobra.CompletionFunc {
 	either := func(ctx context.Context, c *client.Client, project string) []string {
 		return append(names(ctx, c, project), before(ctx, c, project)...)
@@ -57,14 +57,14 @@ func (a *app) last(before, names source) cobra.CompletionFunc {
 	return a.wordsFrom(either, names)
 }
 
-// every completes each word of a command, or each value of a flag.
+// every completes each argument of a command, or each value of a flag.
 func (a *app) every(names source) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return a.namesFrom(cmd, names), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// oneOf completes a word that is one of a few.
+// oneOf completes a word from a fixed list.
 func oneOf(words []string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 }
@@ -72,11 +72,11 @@ func oneOf(words []string) cobra.CompletionFunc {
 // complete completes the values of a flag.
 func complete(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
-		panic(err) // the flag does not exist: a slip in this package
+		panic(err) // the flag does not exist: a bug in this package
 	}
 }
 
-// scaleWords completes `web=`: the number is the person's.
+// scaleWords completes `web=`; the user types the number.
 func (a *app) scaleWords(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var words []string
 	for _, s := range a.namesFrom(cmd, serviceNames) {
@@ -85,7 +85,7 @@ func (a *app) scaleWords(cmd *cobra.Command, _ []string, _ string) ([]string, co
 	return words, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
-// each names the members of a list; one that could not be read has none.
+// each returns the names of a list's members; none if the list could not be read.
 func each[T any](err error, members func() []T, name func(T) string) (names []string) {
 	if err != nil {
 		return nil

@@ -11,39 +11,39 @@ import (
 	"mariposa/client"
 )
 
-// The files of a data folder that a client on the same machine reads.
+// Files of a data folder that a client on the same machine reads.
 const (
 	URLFile   = "url"         // where the dev server listens; one line, written at its start
 	TokenFile = "admin.token" // 0600
 	JoinFile  = "join.token"  // 0600
 )
 
-// defaultURL is where a dev server listens unless told otherwise.
+// defaultURL is where a dev server listens by default.
 const defaultURL = "http://127.0.0.1:8080"
 
-// DataDir is the data folder of a dev server that is not told another.
+// DataDir returns the default data folder of a dev server.
 func DataDir(getenv func(string) string) string {
 	return filepath.Join(xdg(getenv, "XDG_DATA_HOME", ".local", "share"), "mariposa")
 }
 
 func xdg(getenv func(string) string, name string, home ...string) string {
-	// The specification wants relative paths ignored.
+	// The specification says to ignore relative paths.
 	if dir := getenv(name); filepath.IsAbs(dir) {
 		return dir
 	}
 	return filepath.Join(append([]string{getenv("HOME")}, home...)...)
 }
 
-// A server is where to find one and what to show it.
+// A server is the address of a server and the credentials for it.
 type server struct {
 	url, token string
-	org        string // where names of projects are looked up; empty: the caller's own
-	ca         string // file of a root to trust
+	org        string // where project names are looked up; empty: the caller's own
+	ca         string // file of a root certificate to trust
 }
 
-// locate finds the server that is meant. What is said on the command line goes
-// before the environment, that before the profile, that before the dev server on
-// this machine. A token found on this machine goes only to the server it is for.
+// locate finds the selected server. The command line takes precedence over the
+// environment, that over the profile, and that over the dev server on this machine.
+// A token found on this machine is sent only to the server it is for.
 func (a *app) locate() (server, error) {
 	p, err := a.readProfile()
 	if err != nil {
@@ -52,7 +52,7 @@ func (a *app) locate() (server, error) {
 	g, said := a.global, func(flag, value string) bool { return value != "" && !a.fromEnv[flag] }
 	local := server{url: a.localFile(URLFile), token: a.localFile(TokenFile)}
 	if local.url == "" {
-		local.token = "" // whoever listens at the usual place need not be ours
+		local.token = "" // the server at the default address may not be ours
 		local.url = defaultURL
 	}
 	s, chosen := local, said("profile", g.profile)
@@ -77,7 +77,7 @@ func (a *app) locate() (server, error) {
 	return s, nil
 }
 
-// addressed is the server whose address was given, with what is known of it.
+// addressed returns the server at the given URL, with the credentials known for it.
 func (a *app) addressed(p profile, local server) server {
 	s := server{url: a.global.url}
 	switch {
@@ -87,7 +87,7 @@ func (a *app) addressed(p profile, local server) server {
 	case sameURL(s.url, local.url):
 		s.token = local.token
 	case a.global.data != "":
-		s.token = a.localFile(TokenFile) // the folder was named: its token is meant
+		s.token = a.localFile(TokenFile) // the folder was given explicitly, so its token is meant
 	}
 	return s
 }
@@ -100,7 +100,7 @@ func (a *app) dataDir() string {
 	return cmp.Or(a.global.data, DataDir(a.env.Getenv))
 }
 
-// localFile reads a line that the dev server of this machine left; nothing when
+// localFile reads a line that the dev server on this machine wrote; empty when
 // there is none that we may read.
 func (a *app) localFile(name string) string {
 	text, err := os.ReadFile(filepath.Join(a.dataDir(), name))
@@ -110,7 +110,7 @@ func (a *app) localFile(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// connect makes the client of this run.
+// connect creates the client of this run.
 func (a *app) connect() (*client.Client, error) {
 	if a.server != nil {
 		return a.server, nil
@@ -138,8 +138,8 @@ func (a *app) dial(s server) (*client.Client, error) {
 	return c, nil
 }
 
-// projectName is the project that is meant: a word of the command line, -j,
-// MARIPOSA_PROJECT or the one that was set.
+// projectName returns the selected project: an argument, -j, MARIPOSA_PROJECT or
+// the one that was set.
 func (a *app) projectName(args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil
@@ -151,7 +151,7 @@ func (a *app) projectName(args []string) (string, error) {
 	return name, err
 }
 
-// anyProject is the project that is meant, or nothing where all may be.
+// anyProject returns the selected project, or nothing if all are meant.
 func (a *app) anyProject(all bool) (string, error) {
 	if all {
 		return "", nil

@@ -18,8 +18,8 @@ func keep(t *testing.T, home, name, text string) {
 	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// What is nearer to the person goes first, and a token never goes to a server
-// that it is not for.
+// What is closer to the user takes precedence, and a token is never sent to a
+// server that it is not for.
 func TestTheServerThatIsMeant(t *testing.T) {
 	t.Parallel()
 	const data, other = ".local/share/mariposa", "elsewhere"
@@ -128,7 +128,7 @@ func TestLoginKeepsATokenThatWorksToItself(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, %v", info.Mode(), err)
 	}
-	// From now on nothing need be said.
+	// From now on no flags are needed.
 	again := (&run{home: r.home}).do(t, "project", "set", "hello")
 	again.expect(exitOK, f.tokens["Bearer "+secret])
 	again = (&run{home: r.home}).do(t, "project", "show")

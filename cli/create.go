@@ -37,14 +37,14 @@ func (a *app) projectCreate() *cobra.Command {
 	return cmd
 }
 
-// A submission is a manifest with the values that go with it.
+// A submission is a manifest with its metadata values.
 type submission struct {
 	document []byte
-	parsed   *manifest.Project // nil: the server says what is wrong with it
-	values   *manifest.Values  // nil: none are given
+	parsed   *manifest.Project // nil: the server reports its faults
+	values   *manifest.Values  // nil: none given
 }
 
-// readProject reads a manifest, and a file of values if one is named.
+// readProject reads a manifest, and a file of values if one is given.
 func (a *app) readProject(file, values string) (*submission, error) {
 	if file == "-" && values == "-" {
 		return nil, Usage(errTwice)
@@ -71,11 +71,11 @@ func (a *app) readProject(file, values string) (*submission, error) {
 	if err := s.parsed.CheckValues(s.values); err != nil {
 		return nil, err
 	}
-	a.file, a.holds = shown, "manifest" // the server complains of that
+	a.file, a.holds = shown, "manifest" // the server's faults are about the manifest
 	return &s, nil
 }
 
-// create makes a project, with the values that are given or asked for.
+// create creates a project, with the values that are given or entered.
 func (a *app) create(ctx context.Context, c *client.Client, name string, s *submission, message string) (*contract.Changed, error) {
 	if err := a.askMissing(ctx, s); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (a *app) create(ctx context.Context, c *client.Client, name string, s *subm
 	return done, err
 }
 
-// inJSON is a text, or a list of them, in JSON.
+// inJSON encodes a text, or a list of them, as JSON.
 func inJSON(words any) json.RawMessage {
 	raw, err := json.Marshal(words)
 	if err != nil {
@@ -103,7 +103,8 @@ func inJSON(words any) json.RawMessage {
 	return raw
 }
 
-// askMissing asks a person for the values that a manifest requires and nobody gave.
+// askMissing asks the user for values that the manifest requires and that were not
+// given.
 func (a *app) askMissing(ctx context.Context, s *submission) error {
 	if !a.interactive() || a.file == stdinName {
 		return nil
@@ -123,8 +124,8 @@ func (a *app) askMissing(ctx context.Context, s *submission) error {
 	return nil
 }
 
-// askKey asks a person for one value until it is as the manifest wants it. An
-// empty answer leaves it unset.
+// askKey asks the user for one value until it is valid. An empty answer leaves it
+// unset.
 func (a *app) askKey(ctx context.Context, p *manifest.Project, key string) (string, error) {
 	m, known := p.Declared(key)
 	hidden := m.Secret || !known
@@ -140,7 +141,7 @@ func (a *app) askKey(ctx context.Context, p *manifest.Project, key string) (stri
 	}
 }
 
-// question says what is asked for.
+// question returns the prompt for a key.
 func question(key string, m manifest.Metadata, hidden bool) string {
 	var about []string
 	if m.Description != "" {
@@ -155,8 +156,8 @@ func question(key string, m manifest.Metadata, hidden bool) string {
 	return key + bracketed(strings.Join(about, "; ")) + ": "
 }
 
-// organizationFlag is the organization that the command line names, for commands that a
-// person is told to run.
+// organizationFlag returns the organization given on the command line, for commands
+// suggested to the user.
 func (a *app) organizationFlag() string {
 	if a.fromEnv["org"] {
 		return ""
@@ -164,7 +165,7 @@ func (a *app) organizationFlag() string {
 	return a.global.org
 }
 
-// printMissing says which values a project waits for, and how to give them.
+// printMissing says which values a project waits for, and how to set them.
 func (a *app) printMissing(org, project string, p *manifest.Project, missing []string) {
 	if len(missing) == 0 {
 		return
@@ -179,7 +180,7 @@ func (a *app) printMissing(org, project string, p *manifest.Project, missing []s
 	}
 }
 
-// supply asks a person for the values that a changed project waits for, and sets
+// supply asks the user for the values that a changed project waits for, and sets
 // them.
 func (a *app) supply(ctx context.Context, c *client.Client, project string, p *manifest.Project, missing []string) error {
 	var left []string

@@ -9,15 +9,15 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// unifiedDiff says how two texts differ, in the unified format. Nothing when they
-// do not, or only in whether the last line ends.
+// unifiedDiff returns the difference of two texts in the unified format; nil when
+// they are equal except for the end of the last line.
 func unifiedDiff(from, to, before, after string) []string {
 	diff := udiff.Unified("", "", endLine(before), endLine(after))
 	if diff == "" {
 		return nil
 	}
 	lines := strings.Split(strings.TrimSuffix(diff, "\n"), "\n")
-	lines[0], lines[1] = "--- "+from, "+++ "+to // not before: they may hold line ends
+	lines[0], lines[1] = "--- "+from, "+++ "+to // not earlier: they may contain line ends
 	renumber(lines[2:])
 	return lines
 }
@@ -31,8 +31,8 @@ func endLine(text string) string {
 
 var hunkHeader = regexp.MustCompile(`^@@ -(\d+)(\S*) \+\d+(\S*) @@$`)
 
-// renumber says of every hunk but the first where it is in the new text: the
-// library forgets lines between changes that share a hunk (golang/go#81453).
+// renumber corrects the position in the new text of every hunk but the first: the
+// library drops lines between changes that share a hunk (golang/go#81453).
 func renumber(lines []string) {
 	more := 0 // lines in the new text than in the old, up to here
 	for i, line := range lines {
@@ -43,7 +43,7 @@ func renumber(lines []string) {
 			more--
 		case '@':
 			if m := hunkHeader.FindStringSubmatch(line); m != nil && i > 0 {
-				old, _ := strconv.Atoi(m[1]) // of digits alone
+				old, _ := strconv.Atoi(m[1]) // the match has digits only
 				lines[i] = fmt.Sprintf("@@ -%s%s +%d%s @@", m[1], m[2], old+more, m[3])
 			}
 		}

@@ -70,7 +70,7 @@ func patched(t *rapid.T, before, diff []string) (after []string) {
 	return append(after, before[next:]...)
 }
 
-// hunkStart is the line that a hunk begins with; 0 where it has none.
+// hunkStart returns the line at which a hunk begins; 0 where it has none.
 func hunkStart(t *rapid.T, header string, field int) int {
 	number, _, _ := strings.Cut(strings.Fields(header)[field][1:], ",")
 	n, err := strconv.Atoi(number)

@@ -10,7 +10,7 @@ import (
 	"mariposa"
 )
 
-// exited is an error with the code that the program ends with.
+// exited is an error with an exit code.
 type exited struct {
 	error
 	code int
@@ -18,7 +18,7 @@ type exited struct {
 
 func (e exited) Unwrap() error { return e.error }
 
-// Exit makes the program end with a code, and complain if the error is not nil.
+// Exit makes the program exit with a code, and print the error if it is not nil.
 func Exit(code int, err error) error { return exited{err, code} }
 
 // Usage marks an error as one of usage: the program exits with code 2.
@@ -38,7 +38,7 @@ func exitCode(err error) int {
 	return exitError
 }
 
-// hint is an error with what to do about it.
+// hint is an error with advice on what to do about it.
 type hint struct {
 	error
 	hint string
@@ -50,8 +50,8 @@ func withHint(err error, format string, args ...any) error {
 	return hint{err, fmt.Sprintf(format, args...)}
 }
 
-// notFound adds to a "not found" with which command to look, unless somebody knew
-// better.
+// notFound adds to a "not found" error the command that lists such objects, unless
+// it already has a hint.
 func notFound(err error, command string) error {
 	var known hint
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && !errors.As(err, &known) {
@@ -60,7 +60,7 @@ func notFound(err error, command string) error {
 	return err
 }
 
-// complain tells a person what went wrong and what to do.
+// complain prints what went wrong and what to do.
 func (a *app) complain(err error) {
 	var e exited
 	if errors.As(err, &e) && e.error == nil {
@@ -71,7 +71,7 @@ func (a *app) complain(err error) {
 	var m *mariposa.Error
 	said := sentence(err.Error())
 	if errors.As(err, &m) && a.file != "" && slices.ContainsFunc(m.Faults, func(f mariposa.Fault) bool { return f.Line > 0 }) {
-		said = a.file + " is no valid " + a.holds // the faults follow, so they need no announcing
+		said = a.file + " is no valid " + a.holds // the faults follow, so they need no introduction
 	}
 	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(said))
 	if m != nil {
@@ -84,7 +84,7 @@ func (a *app) complain(err error) {
 	}
 }
 
-// fault is one line that editors can jump to.
+// fault formats a fault as a line that editors can jump to.
 func (a *app) fault(f mariposa.Fault) string {
 	var b strings.Builder
 	if a.file != "" {
@@ -103,7 +103,7 @@ func (a *app) fault(f mariposa.Fault) string {
 	return b.String()
 }
 
-// hint says what a person can do about an error, if anything comes to mind.
+// hint returns what the user can do about an error, if anything.
 func (a *app) hint(err error, m *mariposa.Error) string {
 	var h hint
 	if errors.As(err, &h) {
@@ -123,8 +123,8 @@ func (a *app) hint(err error, m *mariposa.Error) string {
 	return ""
 }
 
-// unknownSelf says of a "not found" to somebody who acts for another that the other
-// is who is missing, if so: nothing is found for nobody.
+// unknownSelf explains a "not found" under --as when the missing object is the user
+// acted for.
 func (a *app) unknownSelf(ctx context.Context, err error) error {
 	if a.global.as == "" || mariposa.CodeOf(err) != mariposa.ResourceNotFound {
 		return err
@@ -135,8 +135,8 @@ func (a *app) unknownSelf(ctx context.Context, err error) error {
 	return err
 }
 
-// sentence begins in lower case behind the program's name, unless the first word
-// is written that way by itself, as HTTP is.
+// sentence puts the first letter in lower case, to follow the program's name,
+// unless the word is capitalized by itself, like HTTP.
 func sentence(s string) string {
 	word, _, _ := strings.Cut(s, " ")
 	if word == "" || strings.ToUpper(word[:1]) != word[:1] || strings.ToLower(word[1:]) != word[1:] {

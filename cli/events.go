@@ -13,7 +13,7 @@ import (
 	"mariposa/client"
 )
 
-// recent is how many events are shown when nobody says since when.
+// recent is how many events are shown without --since.
 const recent = 100
 
 func (a *app) eventsCommand() *cobra.Command {
@@ -51,7 +51,8 @@ func (a *app) eventsCommand() *cobra.Command {
 	return cmd
 }
 
-// events tells of the feed: the latest, what came after a revision, or what comes.
+// events prints the feed: the latest events, those after a revision, or new ones as
+// they come.
 func (a *app) events(ctx context.Context, c *client.Client, project, since string, follow bool) error {
 	var revision int64
 	if since != "" {
@@ -84,7 +85,7 @@ func (a *app) latestEvents(ctx context.Context, c *client.Client, project string
 	})
 }
 
-// listEvents prints what the feed has after a revision, page by page.
+// listEvents prints the events after a revision, page by page.
 func (a *app) listEvents(ctx context.Context, c *client.Client, project string, since int64) error {
 	show := newNarrator(a.env.Now)
 	all := client.Events{Events: []client.Event{}, Revision: since}
@@ -126,7 +127,7 @@ func (a *app) followEvents(ctx context.Context, c *client.Client, project string
 			_, err = fmt.Fprintln(a.env.Stdout, show.line(e))
 		}
 		if err != nil {
-			return err // nobody reads on
+			return err // nobody reads the output any more
 		}
 	}
 	return nil
@@ -139,7 +140,7 @@ func tooOld(err error) error {
 	return err
 }
 
-// printLost and printFound report on the connection without touching the answer.
+// printLost and printFound report on the connection, on standard error.
 func (a *app) printLost(err error, again time.Duration) {
 	a.note("%v; trying again in %v", err, again.Round(100*time.Millisecond))
 }

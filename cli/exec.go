@@ -15,7 +15,7 @@ import (
 	"mariposa/client"
 )
 
-// execution is a command to be run inside an instance.
+// execution says how to run a command inside an instance.
 type execution struct {
 	tty, input bool
 }
@@ -50,7 +50,7 @@ func (a *app) instanceExec() *cobra.Command {
 	return cmd
 }
 
-// exec runs a command to its end, and makes its exit code that of the program.
+// exec runs a command to its end and exits with its exit code.
 func (a *app) exec(ctx context.Context, c *client.Client, id string, command []string, e execution) error {
 	typed := a.env.Terminal(a.env.Stdin)
 	if len(command) == 0 {
@@ -61,7 +61,7 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, command []s
 		o.Cols, o.Rows = a.env.Size(a.env.Stdout)
 	}
 	life := ctx
-	if !e.tty { // a signal is the command's to take, too
+	if !e.tty { // a signal is passed on to the command instead of ending the connection
 		life = context.WithoutCancel(ctx)
 	}
 	life, over := context.WithCancel(life)
@@ -83,7 +83,7 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, command []s
 	} else {
 		defer context.AfterFunc(ctx, func() { a.passOn(s, over) })()
 	}
-	go a.feed(s, e.input || e.tty) // standard input cannot be waited for and left: it ends with the program
+	go a.feed(s, e.input || e.tty) // a read of standard input cannot be canceled: it ends with the program
 	code, err := s.Output(a.env.Stdout, a.env.Stderr)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -96,18 +96,18 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, command []s
 	return nil
 }
 
-// feed passes standard input on to its end.
+// feed copies standard input to the command, to its end.
 func (a *app) feed(s *client.Shell, input bool) {
 	if input {
 		if _, err := io.Copy(s, a.env.Stdin); err != nil {
-			return // the command is over, or will be told to end
+			return // the command has ended, or the connection ends it
 		}
 	}
-	_ = s.CloseWrite() // of what is over, nobody minds
+	_ = s.CloseWrite() // an error means that the command has ended
 }
 
-// passOn tells the command that it was interrupted. It may take its time to end; a
-// second signal ends the conversation, and with it the command.
+// passOn sends the command an interrupt. It may take time to end; a second signal
+// closes the connection, which ends the command.
 func (a *app) passOn(s *client.Shell, over func()) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
@@ -121,7 +121,7 @@ func (a *app) passOn(s *client.Shell, over func()) {
 	}()
 }
 
-// follow tells the command when the terminal changes its size.
+// follow notifies the command when the terminal is resized.
 func (a *app) follow(s *client.Shell) (stop func()) {
 	resized, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(resized, syscall.SIGWINCH)
@@ -143,7 +143,7 @@ func (a *app) follow(s *client.Shell) (stop func()) {
 	}
 }
 
-// raw hands every key to the command, Ctrl-C among them, until restored.
+// raw passes every key to the command, including Ctrl-C, until restored.
 func raw(stream any) (restore func(), err error) {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -153,5 +153,5 @@ func raw(stream any) (restore func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot set the terminal up: %w", err)
 	}
-	return func() { _ = term.Restore(int(f.Fd()), state) }, nil // a terminal that is gone needs no mending
+	return func() { _ = term.Restore(int(f.Fd()), state) }, nil // a terminal that is gone needs no restoring
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The commands that start servers keep to the same rules.
+// Commands that start servers follow the same rules.
 func TestExtraCommandsKeepToTheRules(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

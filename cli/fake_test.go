@@ -35,7 +35,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The world of the fake server.
+// The objects of the fake server.
 const (
 	helloID = "0198c000-0000-7000-8000-000000000001"
 	taskOne = "0198c000-0000-7000-8000-0000000000a1"
@@ -58,7 +58,7 @@ func after(d time.Duration) *time.Time {
 	return &t
 }
 
-// fake is a server that answers what a test says, and notes what it was asked.
+// fake is a server that gives the answers a test sets, and records the requests.
 type fake struct {
 	t   *testing.T
 	url string
@@ -157,7 +157,7 @@ func writeEvents(w http.ResponseWriter, r *http.Request, events ...contract.Even
 	w.(http.Flusher).Flush()
 }
 
-// A run is one command line and what came of it.
+// A run is one command line and its result.
 type run struct {
 	t     *testing.T
 	f     *fake
@@ -232,7 +232,7 @@ func (r *run) expect(code int, as ...bool) {
 	r.t.Errorf("exit %d was expected, and something of %v:\n%s%s", code, as, r.story(), asked)
 }
 
-// tidy takes out what differs from run to run.
+// tidy removes what differs from run to run.
 func (r *run) tidy(s string) string {
 	if r.f != nil {
 		s = strings.ReplaceAll(s, r.f.url, "http://SERVER")
@@ -240,19 +240,19 @@ func (r *run) tidy(s string) string {
 	return strings.ReplaceAll(s, r.home, "HOME")
 }
 
-// story is a run as a golden file tells it.
+// story formats a run for a golden file.
 func (r *run) story() string {
 	return fmt.Sprintf("$ mariposa %s\n== exit %d\n== stdout\n%s== stderr\n%s", r.tidy(strings.Join(r.args, " ")), r.code, visible(r.stdout), visible(r.stderr))
 }
 
-// golden compares the story with its file.
+// golden compares a run with its golden file.
 func (r *run) golden(name string) *run {
 	r.t.Helper()
 	golden(r.t, name, r.story())
 	return r
 }
 
-// visible writes what moves the cursor or colors as something to read in a diff.
+// visible makes control sequences readable in a diff.
 func visible(s string) string {
 	return strings.NewReplacer("\x1b", "␛", "\r", "␍").Replace(s)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// maxFile is well above what the server takes; it is here so that a wrong file,
-// such as a disk, is not read to its end.
+// maxFile is well above what the server accepts; it keeps a wrong file, such as a
+// disk, from being read to its end.
 const maxFile = 16 << 20
 
 // readManifest reads a manifest from a file, or from standard input for "-".
@@ -19,7 +19,7 @@ func (a *app) readManifest(name string) ([]byte, error) {
 	return a.readDocument(name, "manifest")
 }
 
-// readDocument reads what -m names. Those who complain later name it too.
+// readDocument reads the file given with -m, and notes its name for error messages.
 func (a *app) readDocument(name, holds string) ([]byte, error) {
 	if name == "" {
 		return nil, Usage(fmt.Errorf("which %s? Give its file with -m, or - for standard input", holds))
@@ -35,10 +35,11 @@ func (a *app) readDocument(name, holds string) ([]byte, error) {
 	return all, nil
 }
 
-// stdinName is what standard input is called.
+// stdinName is the name of standard input in messages.
 const stdinName = "standard input"
 
-// readFile reads a file, or standard input for "-", and says what to call it.
+// readFile reads a file, or standard input for "-", and returns its name for
+// messages.
 func (a *app) readFile(name, holds string) (all []byte, shown string, err error) {
 	in, shown := a.env.Stdin, stdinName
 	if name != "-" {
@@ -61,11 +62,11 @@ func (a *app) readFile(name, holds string) (all []byte, shown string, err error)
 
 func manifestFlag(cmd *cobra.Command, file *string) { documentFlag(cmd, file, "manifest") }
 
-// documentFlag is -m, which takes a file of something.
+// documentFlag adds -m, which takes the file of a document.
 func documentFlag(cmd *cobra.Command, file *string, holds string) {
 	cmd.Flags().StringVarP(file, "manifest", "m", "", "file of the "+holds+"; - reads standard input")
 	if err := cmd.MarkFlagFilename("manifest", "yaml", "yml", "json"); err != nil {
-		panic(err) // the flag is a line above
+		panic(err) // the flag is defined above
 	}
 }
 

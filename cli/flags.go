@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// prepare gives every flag that the command line leaves out the value of its
-// environment variable.
+// prepare sets every flag that is not on the command line from its environment
+// variable.
 func (a *app) prepare(cmd *cobra.Command) error {
 	if a.fromEnv == nil {
 		a.fromEnv = map[string]bool{}
@@ -34,12 +34,12 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	return wrong
 }
 
-// variable is the environment variable that stands for a flag.
+// variable returns the environment variable of a flag.
 func variable(flag string) string {
 	return "MARIPOSA_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// group is a command that only holds others.
+// group makes a command that only holds others.
 func (a *app) group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
 	g.RunE = func(cmd *cobra.Command, args []string) error {
@@ -66,7 +66,7 @@ func names(cmd *cobra.Command) []string {
 }
 
 func unknownCommand(cmd *cobra.Command, word string) error {
-	// cobra sets this only on its own way to an error.
+	// cobra sets this only in its own error path.
 	if cmd.SuggestionsMinimumDistance <= 0 {
 		cmd.SuggestionsMinimumDistance = 2
 	}
@@ -77,8 +77,8 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	return Usage(withHint(err, "see `%s --help`", cmd.CommandPath()))
 }
 
-// flagError puts a wrong flag into words. A flag of a command that does not
-// exist is not the mistake; the command is.
+// flagError describes a wrong flag. A flag of a command that does not exist is not
+// the mistake; the command is.
 func (a *app) flagError(cmd *cobra.Command, err error) error {
 	if cmd.HasSubCommands() {
 		if word := a.wordAfter(cmd); word != "" {
@@ -88,8 +88,8 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 	return Usage(withHint(err, "see `%s --help`", cmd.CommandPath()))
 }
 
-// wordAfter is the first word of the command line behind a group's own name that
-// is neither a flag nor the value of one.
+// wordAfter returns the first argument after a group's own name that is neither a
+// flag nor the value of one.
 func (a *app) wordAfter(cmd *cobra.Command) string {
 	path := strings.Fields(cmd.CommandPath())[1:]
 	skip := false
@@ -108,7 +108,7 @@ func (a *app) wordAfter(cmd *cobra.Command) string {
 	return ""
 }
 
-// takesValue reports whether a flag's value is the next word of the line.
+// takesValue reports whether a flag's value is the next argument.
 func takesValue(cmd *cobra.Command, arg string) bool {
 	name, long := strings.CutPrefix(arg, "--")
 	if strings.Contains(name, "=") {
@@ -123,7 +123,7 @@ func takesValue(cmd *cobra.Command, arg string) bool {
 	return f != nil && f.NoOptDefVal == ""
 }
 
-// argsBetween lets a command have so many words behind its flags.
+// argsBetween limits the number of a command's arguments.
 func argsBetween(least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
@@ -136,7 +136,7 @@ func argsBetween(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// redactWord is a word that is out of place, without what may be a secret in it.
+// redactWord returns an unexpected argument without what may be a secret in it.
 func redactWord(word string) string {
 	if key, _, ok := strings.Cut(word, "="); ok {
 		return key + "=…"
@@ -147,5 +147,5 @@ func redactWord(word string) string {
 	return word
 }
 
-// tokenPrefix is how tokens begin.
+// tokenPrefix is the prefix of all tokens.
 const tokenPrefix = "mrp_"

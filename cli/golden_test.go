@@ -9,7 +9,7 @@ import (
 	"mariposa/contract"
 )
 
-// What people see, command by command. Each story is a golden file.
+// The output of each command, in a golden file each.
 func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

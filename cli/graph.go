@@ -38,7 +38,7 @@ func (a *app) projectGraph() *cobra.Command {
 	return cmd
 }
 
-// printGraph prints a line per resource, those that others need first.
+// printGraph prints a line per resource, dependencies first.
 func (a *app) printGraph(g *contract.Graph) {
 	if len(g.Nodes) == 0 {
 		a.note("%s has nothing in it", g.ProjectName)
@@ -57,10 +57,10 @@ func (a *app) printGraph(g *contract.Graph) {
 	a.printTable(t)
 }
 
-// nodeKey tells a service from a network of the same name.
+// nodeKey distinguishes a service from a network of the same name.
 func nodeKey(kind, name string) string { return kind + "/" + name }
 
-// needsOf lists what each resource needs, once each.
+// needsOf lists the dependencies of each resource, without duplicates.
 func needsOf(g *contract.Graph) map[string][]contract.GraphNode {
 	nodes, needs, seen := map[string]contract.GraphNode{}, map[string][]contract.GraphNode{}, map[string]bool{}
 	for _, n := range g.Nodes {
@@ -76,13 +76,14 @@ func needsOf(g *contract.Graph) map[string][]contract.GraphNode {
 	return needs
 }
 
-// waits picks what a resource that is not there yet needs and does not have.
+// waits returns the dependencies that a resource which is not up yet still waits
+// for.
 func waits(n contract.GraphNode, needs []contract.GraphNode) (lacks []contract.GraphNode) {
 	if n.Running >= n.Goal || n.Status == mariposa.StatusStopped {
 		return nil
 	}
 	for _, on := range needs {
-		none := on.Kind == "service" && on.Running == 0 // scaled to nothing, say
+		none := on.Kind == "service" && on.Running == 0 // for example scaled to zero
 		if none || on.Running < on.Goal || on.Status != mariposa.StatusConverged {
 			lacks = append(lacks, on)
 		}
@@ -90,7 +91,7 @@ func waits(n contract.GraphNode, needs []contract.GraphNode) (lacks []contract.G
 	return lacks
 }
 
-// listFew names some resources and counts the rest, so that a line stays one.
+// listFew names some resources and counts the rest, to fit on one line.
 func listFew(all []contract.GraphNode) string {
 	const most = 4
 	var names []string
@@ -110,10 +111,10 @@ func listFew(all []contract.GraphNode) string {
 // fills are the colors of a node by the style of its status.
 var fills = map[style]string{good: "#c8e6c9", busy: "#fff3c4", bad: "#ffcdd2", quiet: "#b2ebf2", dim: "#eeeeee"}
 
-// shapes tell the kinds of resources apart without a word.
+// shapes distinguish the kinds of resources.
 var shapes = map[string]string{"service": "box", "network": "hexagon", "volume": "cylinder", "load_balancer": "house"}
 
-// dotOf writes a graph in the language of Graphviz. Arrows lead to what is needed.
+// dotOf writes a graph in Graphviz's DOT language. Edges point to dependencies.
 func dotOf(g *contract.Graph) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph %s {\n  rankdir=BT;\n  node [style=filled, fontname=\"sans-serif\"];\n", dotQuote(g.ProjectName))
@@ -136,9 +137,9 @@ func dotOf(g *contract.Graph) string {
 	return b.String()
 }
 
-// dotQuote writes a text as Graphviz reads it. There only the quote needs an escape;
-// a backslash would begin one of Graphviz's own, so it is doubled, and a line ends
-// with \n.
+// dotQuote quotes a text for Graphviz, where only the quote needs an escape. A
+// backslash would start one of Graphviz's own escapes, so it is doubled; a line
+// ends with \n.
 func dotQuote(s string) string {
 	lines := strings.Split(s, "\n")
 	for n, line := range lines {

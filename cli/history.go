@@ -29,8 +29,8 @@ func (a *app) projectVersions() *cobra.Command {
 		})
 }
 
-// completed says whether a version was ever fully in force, and how much of what runs
-// is still as it was before.
+// completed says whether a version was ever fully in force, and how many instances
+// are still outdated.
 func completed(v contract.Version) string {
 	if v.Outdated == 0 {
 		return yesOrNo(v.Completed)
@@ -60,12 +60,12 @@ func (a *app) versionGet() *cobra.Command {
 		})
 }
 
-// introduce says which version this is, from when, by whom and why.
+// introduce describes a version: its number, time, author and message.
 func (a *app) introduce(project string, v *contract.Version) string {
 	return fmt.Sprintf("version %s of %s, %s%s%s", versionOf(v.Number, v.Version), project, a.stamp(v.Created), prefixed(" by ", v.Author), prefixed(": ", v.Message))
 }
 
-// noVersion adds to a "not found" where to look.
+// noVersion adds a hint to a "not found" error.
 func (a *app) noVersion(err error, project string) error {
 	return notFound(err, a.commandPrefix(project)+" project versions")
 }
@@ -96,7 +96,7 @@ func (a *app) versionDiff() *cobra.Command {
 	})
 }
 
-// manifestsOf gets the manifests of versions that came without.
+// manifestsOf fetches the manifests of versions that came without.
 func manifestsOf(ctx context.Context, c *client.Client, project string, versions ...*contract.Version) error {
 	for _, v := range versions {
 		if v.Manifest != "" {
@@ -146,7 +146,7 @@ func (a *app) printDiff(project string, d *contract.Diff) {
 	}
 }
 
-// maskDiff masks secrets, whatever the server says.
+// maskDiff masks secrets, even if the server did not.
 func maskDiff(d *contract.Diff) {
 	for n := range d.Metadata {
 		if v := &d.Metadata[n]; v.Secret {
@@ -155,7 +155,7 @@ func maskDiff(d *contract.Diff) {
 	}
 }
 
-// mask stands for a secret that is not shown.
+// mask returns the mask of a secret.
 func mask(value string) string {
 	if value == "" {
 		return ""
@@ -163,7 +163,7 @@ func mask(value string) string {
 	return manifest.Mask
 }
 
-// valueLines are one metadata key that differs.
+// valueLines returns the diff lines of one metadata key.
 func valueLines(v contract.ValueDiff) []string {
 	var lines []string
 	if v.Change != "added" {
@@ -175,7 +175,7 @@ func valueLines(v contract.ValueDiff) []string {
 	return lines
 }
 
-// diffLine colors a line of a difference.
+// diffLine colors a line of a diff.
 func diffLine(p paint, line string) string {
 	s := none
 	switch {
@@ -261,7 +261,7 @@ func (a *app) projectRevert() *cobra.Command {
 	return cmd
 }
 
-// revert makes a version current again and says which is now.
+// revert makes a version current again and prints which one is current now.
 func (a *app) revert(ctx context.Context, c *client.Client, name string, r client.Revert) (*contract.Changed, error) {
 	if a.global.json {
 		done, err := c.Revert(ctx, name, r)
@@ -275,7 +275,7 @@ func (a *app) revert(ctx context.Context, c *client.Client, name string, r clien
 	if err != nil {
 		return nil, a.noVersion(err, name)
 	}
-	if done.Number == before.Number { // no version was made
+	if done.Number == before.Number { // no version was created
 		if done.Task == nil {
 			a.say("%s: nothing to do, %s", name, cmp.Or(done.Reason, versionWords(done)+" is that already"))
 		} else {

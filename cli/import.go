@@ -68,17 +68,18 @@ func (a *app) importValues(ctx context.Context, c *client.Client, project string
 	return done, nil
 }
 
-// keyChanges are the keys that an import changes, never their values.
+// keyChanges are the keys that an import changes, without their values.
 type keyChanges []keyChange
 
 type keyChange struct {
-	sign byte // '-' taken out, '~' changed, '+' added
+	sign byte // '-' removed, '~' changed, '+' added
 	key  string
 	why  string
 }
 
-// compareKeys finds them. A secret that comes back masked stays; one that does not
-// counts as changed, as its value is not known here.
+// compareKeys returns the keys that differ. A secret that comes back masked is
+// kept; any other value of a secret counts as changed, as the current one is not
+// known here.
 func compareKeys(now []contract.MetadataKey, next *manifest.Values) (all keyChanges) {
 	had := map[string]bool{}
 	for _, k := range now {
@@ -113,8 +114,8 @@ func (a *app) showKeys(change keyChanges) {
 	}
 }
 
-// refused is an error where what is set would be lost and nobody can be asked: a
-// file that is merely incomplete looks just like one that is meant so.
+// refused returns an error if values would be lost and nobody can be asked: an
+// incomplete file looks just like an intended one.
 func (all keyChanges) refused(project string) error {
 	var lost []string
 	if keys := all.signed('~'); keys != "" {

@@ -60,13 +60,12 @@ var instanceStates = []string{
 	string(mariposa.StateStopped), string(mariposa.StateFailed), string(mariposa.StateUnknown),
 }
 
-// isKept reports whether an instance has ended and is only kept for people to
-// look at.
+// isKept reports whether an instance has ended and is kept only for inspection.
 func isKept(i contract.Instance) bool {
 	return i.Managed && i.Goal == mariposa.GoalHalted && (i.State == mariposa.StateStopped || i.State == mariposa.StateFailed)
 }
 
-// printInstances prints instances, and says how many were left out.
+// printInstances prints instances and how many were left out.
 func (a *app) printInstances(all []contract.Instance, kept int) {
 	if len(all) == 0 {
 		a.note("no instances")
@@ -87,7 +86,7 @@ func (a *app) instanceTable(all []contract.Instance) *table {
 	return t
 }
 
-// health is unknown where nothing checks it, which is nothing to worry about.
+// health is shown dimmed when unknown: without a check that is no problem.
 func health(h mariposa.Health) cell {
 	if h == mariposa.HealthUnknown {
 		return cell{string(h), dim}
@@ -95,7 +94,7 @@ func health(h mariposa.Health) cell {
 	return word(h)
 }
 
-// onInstance is a command that takes one instance.
+// onInstance makes a command that takes one instance.
 func (a *app) onInstance(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " INSTANCE", Short: short, ValidArgsFunction: a.wordsFrom(instanceNames),
@@ -122,7 +121,7 @@ func (a *app) instanceShow() *cobra.Command {
 	})
 }
 
-// usageOf lists what is known of what an instance takes.
+// usageOf lists the known resource usage of an instance.
 func usageOf(u mariposa.Usage) string {
 	var parts []string
 	if u.CPU != nil {
@@ -139,7 +138,7 @@ func usageOf(u mariposa.Usage) string {
 	return strings.Join(parts, ", ")
 }
 
-// mountsOf lists volumes as manifests do.
+// mountsOf lists volumes in the manifest's format.
 func mountsOf(all []mariposa.Mount) string {
 	var list []string
 	for _, m := range all {

@@ -35,7 +35,8 @@ func (a *app) loginCommand() *cobra.Command {
 
 const maxToken = 64 << 10
 
-// askToken gets the token from where others do not see it.
+// askToken reads the token from standard input or a prompt, where others do not see
+// it.
 func (a *app) askToken(ctx context.Context, stdin bool) (string, error) {
 	var raw string
 	var err error
@@ -61,7 +62,7 @@ func (a *app) askToken(ctx context.Context, stdin bool) (string, error) {
 	return token, nil
 }
 
-// login remembers a server that answers and knows the token.
+// login saves a server that answers and accepts the token.
 func (a *app) login(ctx context.Context, stdin bool) error {
 	if a.global.as != "" {
 		return Usage(errors.New("--as is for single commands: log in as yourself"))
@@ -71,7 +72,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 		if _, wrong := a.profilePath(); wrong != nil {
 			return wrong
 		}
-		p = profile{} // damaged: this mends it
+		p = profile{} // damaged: login replaces it
 	}
 	s := server{url: strings.TrimRight(a.global.url, "/"), org: a.global.org, ca: a.global.ca}
 	if s.url == "" {
@@ -79,10 +80,10 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 			return Usage(errors.New("which server? Give --url"))
 		}
 	}
-	if sameURL(p.URL, s.url) { // what is not said again stays
+	if sameURL(p.URL, s.url) { // keep what is not given again
 		s.org, s.ca = cmp.Or(s.org, p.Org), cmp.Or(s.ca, p.CA)
 	} else {
-		p = profile{} // project and organization were another server's
+		p = profile{} // its project and organization are another server's
 	}
 	if s.ca != "" {
 		if s.ca, err = filepath.Abs(s.ca); err != nil {
@@ -107,7 +108,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	return nil
 }
 
-// try asks a server who we are, and whether the organization is there.
+// try asks a server who we are, and checks that the organization exists.
 func (a *app) try(ctx context.Context, s server) (*contract.Whoami, error) {
 	c, err := a.dial(s)
 	if err != nil {
@@ -165,7 +166,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 		})
 }
 
-// tokenBounds are what a token is limited to, in words.
+// tokenBounds describes the limits of a token.
 func tokenBounds(t *contract.Token) []string {
 	var all []string
 	switch {
@@ -180,7 +181,7 @@ func tokenBounds(t *contract.Token) []string {
 	return all
 }
 
-// wordIf is a word that is said where something holds.
+// wordIf returns a word if a condition holds.
 func wordIf(word string, holds bool) string {
 	if holds {
 		return word

@@ -53,8 +53,8 @@ func (a *app) metaList() *cobra.Command {
 		})
 }
 
-// metadata reads a project's metadata. Secrets that were not asked for are masked,
-// whatever the server says.
+// metadata reads a project's metadata. Secrets are masked unless reveal is set,
+// even if the server did not mask them.
 func (a *app) metadata(ctx context.Context, c *client.Client, project string, reveal bool) (*contract.Metadata, error) {
 	all, err := c.Metadata(ctx, project, reveal)
 	if err == nil && !reveal {
@@ -82,7 +82,7 @@ func valueCell(k *contract.MetadataKey) cell {
 	return cell{"(not set)", dim}
 }
 
-// declares is as much of a manifest as the server tells of its metadata.
+// declares returns the metadata part of a manifest, as the server lists it.
 func declares(keys []contract.MetadataKey) *manifest.Project {
 	p := &manifest.Project{}
 	for _, k := range keys {
@@ -104,7 +104,7 @@ func (a *app) metaGet() *cobra.Command {
 			case err != nil:
 				return a.noKey(err, project)
 			case k.Secret && !reveal:
-				k.Value = mask(k.Value) // whatever the server says
+				k.Value = mask(k.Value) // even if the server did not
 			}
 			if a.global.json {
 				return a.printJSON(k)
@@ -140,7 +140,7 @@ func (a *app) printValue(project string, k *contract.MetadataKey, reveal bool) e
 	return err
 }
 
-// plainLines takes out what would change the terminal and leaves the lines.
+// plainLines removes control characters but keeps the lines.
 func plainLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for n := range lines {
@@ -164,8 +164,8 @@ func (a *app) metaRemove() *cobra.Command {
 		})
 }
 
-// metaCount is a command that counts a value up or down. Its answer is the value
-// alone, for scripts.
+// metaCount makes a command that increments or decrements a value. It prints only
+// the value, for scripts.
 func (a *app) metaCount(verb, short string, sign int64) *cobra.Command {
 	return a.metaChange(&cobra.Command{
 		Use: verb + " KEY [N]", Short: short + " and print it", Args: argsBetween(1, 2), ValidArgsFunction: a.wordsFrom(metaKeys),
@@ -190,8 +190,8 @@ func (a *app) metaCount(verb, short string, sign int64) *cobra.Command {
 	})
 }
 
-// metaChange is a command that changes metadata. What follows from it is told,
-// and the task, if there is one, can be waited for.
+// metaChange makes a command that changes metadata. It prints the consequences and
+// can wait for the task, if there is one.
 func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, project string, args []string) (*contract.Changed, error)) *cobra.Command {
 	var wait bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -211,7 +211,7 @@ func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *cl
 	return cmd
 }
 
-// follows tells what follows from a change of metadata.
+// follows prints the consequences of a metadata change.
 func (a *app) follows(ctx context.Context, c *client.Client, org string, project string, done *contract.Changed) {
 	if done.Reason != "" {
 		a.note("%s", done.Reason)
@@ -220,13 +220,13 @@ func (a *app) follows(ctx context.Context, c *client.Client, org string, project
 		return
 	}
 	var declared *manifest.Project
-	if all, err := c.Metadata(ctx, cmp.Or(done.ID, project), false); err == nil { // else all are taken for plain values
+	if all, err := c.Metadata(ctx, cmp.Or(done.ID, project), false); err == nil { // without it, all keys are treated as plain values
 		declared = declares(all.Keys)
 	}
 	a.printMissing(org, project, declared, done.Missing)
 }
 
-// versionWords names the version that a change made.
+// versionWords names the version that a change created.
 func versionWords(done *contract.Changed) string {
 	if done.Version == "" && done.Number == 0 {
 		return "no new version"
@@ -257,8 +257,8 @@ func (a *app) metaExport() *cobra.Command {
 
 var keyName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// checkKey refuses what is no key before it becomes part of an address, which
-// others may log: it may be a value that went astray.
+// checkKey rejects an invalid key before it becomes part of a URL, which others may
+// log: it may be a misplaced value.
 func checkKey(key string) error {
 	if !keyName.MatchString(key) {
 		return Usage(errors.New("that is no name of a key: letters, digits, dots, dashes and underscores make one"))
@@ -266,8 +266,8 @@ func checkKey(key string) error {
 	return nil
 }
 
-// readCAS reads the CAS that may follow as the last word. It is checked for the
-// same reason.
+// readCAS reads the optional CAS, the last argument. It is checked for the same
+// reason.
 func readCAS(words []string) (string, error) {
 	switch {
 	case len(words) == 0:

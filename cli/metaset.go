@@ -14,7 +14,7 @@ import (
 	"mariposa/contract"
 )
 
-// A setting is a key and the value that it is to have.
+// A setting is a key and the value to set.
 type setting struct{ key, value string }
 
 func (a *app) metaSet() *cobra.Command {
@@ -26,7 +26,7 @@ func (a *app) metaSet() *cobra.Command {
 			"A word on the command line can be seen by others on the machine and stays in the shell's\nhistory: give a secret behind - from standard input, from a file, or on a terminal when\nasked. - drops the last end of line, --from-file takes every byte.\n\n" +
 			"With a CAS, as `meta list` and `meta get --json` show it, the value is set only if nobody\nhas changed it since. A secret stays one until it is taken out.",
 		Example: "  mariposa -j shop meta set mode production\n  mariposa -j shop meta set mode=production color=blue\n  pass show shop/db | mariposa -j shop meta set db_password - --secret\n  mariposa -j shop meta set cert --from-file cert.pem --secret",
-		// Words too many are not shown: they may be pieces of a secret.
+		// Excess arguments are not shown: they may be parts of a secret.
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("something is missing on the command line")
@@ -65,7 +65,7 @@ func (a *app) metaSet() *cobra.Command {
 	return cmd
 }
 
-// settings reads what is to be set, and the CAS if one is among the words.
+// settings reads the values to set, and the CAS if one is among the arguments.
 func (a *app) settings(ctx context.Context, c *client.Client, project string, args []string, file string, secret bool) ([]setting, string, error) {
 	if strings.Contains(args[0], "=") {
 		all, err := pairs(args, file)
@@ -96,7 +96,7 @@ func (a *app) settings(ctx context.Context, c *client.Client, project string, ar
 	return one(value, nil)
 }
 
-// pairs reads settings of the form key=value. Values are never shown.
+// pairs parses settings of the form key=value. It never shows values.
 func pairs(args []string, file string) ([]setting, error) {
 	if file != "" {
 		return nil, Usage(errors.New("--from-file is the value of one KEY: leave =VALUE out"))
@@ -117,8 +117,8 @@ func pairs(args []string, file string) ([]setting, error) {
 	return all, nil
 }
 
-// askValue asks a person for a value. Unless it is known to be none, it may be a
-// secret and is not shown.
+// askValue asks the user for a value. It is hidden unless the key is known not to
+// be a secret.
 func (a *app) askValue(ctx context.Context, c *client.Client, project, key string, secret bool) (string, error) {
 	if !a.interactive() {
 		return "", Usage(errNoValue)
@@ -138,8 +138,7 @@ func (a *app) askValue(ctx context.Context, c *client.Client, project, key strin
 	return value, err
 }
 
-// set sets one value after another: each is a version of its own, as the server
-// keeps them.
+// set sets the values one by one: the server stores each as its own version.
 func (a *app) set(ctx context.Context, c *client.Client, project string, settings []setting, change client.KeyChange, secret *bool) (*contract.Changed, error) {
 	var done *contract.Changed
 	for n, s := range settings {
@@ -152,7 +151,7 @@ func (a *app) set(ctx context.Context, c *client.Client, project string, setting
 		}
 		done = next
 		if secret != nil && *secret {
-			done.Value = mask(done.Value) // whatever the server says
+			done.Value = mask(done.Value) // even if the server did not
 		}
 		if !a.global.json {
 			a.say("%s: %s is set, %s%s", project, s.key, versionWords(done), prefixed(", cas ", done.CAS))

@@ -43,7 +43,7 @@ func projectsOn(n contract.Network) (names []string) {
 	return names
 }
 
-// onNetwork is a command that takes one network.
+// onNetwork makes a command that takes one network.
 func (a *app) onNetwork(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " NETWORK", Short: short, ValidArgsFunction: a.wordsFrom(networkNames),
@@ -51,7 +51,7 @@ func (a *app) onNetwork(use, short string, run func(ctx context.Context, c *clie
 	}, a.networkRef, "network list", run)
 }
 
-// networkRef turns a word for a network into one that the server knows.
+// networkRef resolves the name of a network to one that the server knows.
 func (a *app) networkRef(ctx context.Context, c *client.Client, word string) (string, error) {
 	project, err := a.anyProject(false)
 	if err != nil {
@@ -67,12 +67,12 @@ func (a *app) networkRef(ctx context.Context, c *client.Client, word string) (st
 		}
 	}
 	if len(found) == 0 {
-		return word, nil // it may be the beginning of an id
+		return word, nil // it may be a prefix of an id
 	}
 	return a.pick(found, fmt.Sprintf("network %q", word), "network list")
 }
 
-// ownerOf is the project of a network, or the organization that shares it.
+// ownerOf returns the project of a network, or the organization that shares it.
 func ownerOf(n contract.Network) string {
 	if n.Shared {
 		return n.OrganizationName

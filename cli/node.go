@@ -43,7 +43,7 @@ func (a *app) nodeList() *cobra.Command {
 	})
 }
 
-// amountOf is an amount of resources in few words; nothing has a word of its own.
+// amountOf formats an amount of resources; nothing is the text for none.
 func amountOf(r mariposa.Resources, nothing string) string {
 	var all []string
 	if r.Instances != 0 {
@@ -62,7 +62,7 @@ func drivers(n contract.Node) string {
 	return list(words(n.Drivers))
 }
 
-// onNode is a command that takes one node.
+// onNode makes a command that takes one node.
 func (a *app) onNode(use, short string, run func(ctx context.Context, c *client.Client, node string) error) *cobra.Command {
 	return a.withClient(&cobra.Command{Use: use + " NODE", Short: short, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(nodeNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
@@ -91,7 +91,7 @@ func (a *app) nodeShow() *cobra.Command {
 	})
 }
 
-// nodeAct is a command that tells a node something.
+// nodeAct makes a command for an action on a node.
 func (a *app) nodeAct(action, short, effect string) *cobra.Command {
 	return a.onNode(action, short, func(ctx context.Context, c *client.Client, node string) error {
 		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: action})
@@ -122,7 +122,7 @@ func (a *app) nodeRemove() *cobra.Command {
 	return cmd
 }
 
-// printNodeChange prints what follows from a change of a node.
+// printNodeChange prints the result of a change of a node.
 func (a *app) printNodeChange(done *contract.Changed, err error, effect string) error {
 	return show(a, done, err, func() { a.say("%s %s%s", done.Name, effect, prefixed(": ", done.Reason)) })
 }

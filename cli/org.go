@@ -22,8 +22,8 @@ func (a *app) orgCommand() *cobra.Command {
 	return cmd
 }
 
-// onOrg is a command about one organization: its first word, or the one of -o or
-// of the profile. So many more words follow.
+// onOrg makes a command about one organization: the first argument, or the one of
+// -o or of the profile. The given number of other arguments follows.
 func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context, c *client.Client, org string, args []string) error) *cobra.Command {
 	cmd.Args = argsBetween(words, words+1)
 	if cmd.ValidArgsFunction == nil {
@@ -46,7 +46,7 @@ func (a *app) onOrg(cmd *cobra.Command, words int, run func(ctx context.Context,
 	})
 }
 
-// noOrg adds to a "not found" where to look, unless somebody knew better.
+// noOrg adds a hint to a "not found" error, unless it already has one.
 func noOrg(err error) error { return notFound(err, "mariposa org list") }
 
 func (a *app) orgList() *cobra.Command {
@@ -63,7 +63,7 @@ func (a *app) orgList() *cobra.Command {
 		})
 }
 
-// baseRole is what members of an organization are in its projects.
+// baseRole returns the role of an organization's members in its projects.
 func baseRole(o contract.Organization) string {
 	if o.Personal {
 		return "(personal)"
@@ -99,7 +99,7 @@ func words[T ~string](all []T) []string {
 	return texts
 }
 
-// roleFlag is a flag that takes one of a few roles.
+// roleFlag adds a flag that takes one of a few roles.
 func roleFlag(cmd *cobra.Command, role *string, name, standard, usage string, roles []string) {
 	cmd.Flags().StringVar(role, name, standard, usage+": "+strings.Join(roles, ", "))
 	complete(cmd, name, oneOf(roles))

@@ -57,9 +57,9 @@ func (a *app) projectRemoveUser() *cobra.Command {
 	})
 }
 
-// unknownUser adds to a "not found" where to look for users, if what they are to
-// get a role in can be found: the server's answer does not say which of the two
-// it misses.
+// unknownUser adds a hint about users to a "not found" error if look finds the
+// object that the role is for: the server's answer does not say which of the two is
+// missing.
 func unknownUser(err error, list string, look func() error) error {
 	if mariposa.CodeOf(err) == mariposa.ResourceNotFound && look() == nil {
 		return notFound(err, list)

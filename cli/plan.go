@@ -58,7 +58,7 @@ func (a *app) projectPlan() *cobra.Command {
 	return cmd
 }
 
-// noPlan says of a project that does not exist how it comes to be.
+// noPlan adds to the error for a project that does not exist how to create it.
 func (a *app) noPlan(ctx context.Context, c *client.Client, name, file string, err error) error {
 	if mariposa.CodeOf(err) != mariposa.ResourceNotFound {
 		return err
@@ -73,8 +73,8 @@ func (a *app) noPlan(ctx context.Context, c *client.Client, name, file string, e
 		"`%s project create %s -m %s` makes it: everything in the manifest would be new", a.commandPrefix(""), name, file)
 }
 
-// printPlan prints what becomes of the resources, then the steps in order, then
-// what would have to wait. Update is what to say to an update that does it.
+// printPlan prints the changes of resources, then the steps in order, then what
+// would have to wait. Update is the argument list of an update that does it.
 func (a *app) printPlan(p *contract.Plan, name, update string) {
 	if len(p.Resources) > 0 {
 		a.printTable(resourceTable(p.Resources))
@@ -97,7 +97,7 @@ func (a *app) printPlan(p *contract.Plan, name, update string) {
 	a.printPlanNotes(p, name, update)
 }
 
-// printPlanNotes says what the plan means, on the side.
+// printPlanNotes prints what the plan means, on standard error.
 func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
 	if len(p.Steps) == 0 && len(p.Waits) == 0 {
 		a.note("%s: nothing would be done", name)
@@ -115,8 +115,8 @@ func (a *app) printPlanNotes(p *contract.Plan, name, update string) {
 	}
 }
 
-// printHeldServices says which services nothing is done about because people hold them
-// back, or they have failed. It is a help, so it may fail.
+// printHeldServices says which services the plan leaves alone because they are held
+// or have failed. It is only a help, so errors are ignored.
 func (a *app) printHeldServices(ctx context.Context, c *client.Client, name string) {
 	state, err := c.State(ctx, name, "")
 	if err != nil {
@@ -132,7 +132,7 @@ func (a *app) printHeldServices(ctx context.Context, c *client.Client, name stri
 	}
 }
 
-// changes are the colors of what is done to something.
+// changes are the styles of changes and steps.
 var changes = map[string]style{"create": good, "update": busy, "scale": busy, "replace": busy, "remove": bad, "delete": bad, "keep": dim, "collect": dim, "unchanged": dim}
 
 func resourceTable(all []contract.PlanResource) *table {
@@ -158,7 +158,7 @@ func resourceTable(all []contract.PlanResource) *table {
 	return t
 }
 
-// fieldWords are fields that differ, in one line.
+// fieldWords lists fields that differ, in one line.
 func fieldWords(fields []contract.FieldDiff) string {
 	var all []string
 	for _, f := range fields {

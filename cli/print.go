@@ -16,20 +16,20 @@ import (
 	"mariposa"
 )
 
-// A style is a meaning that a color stands for.
+// A style is a color with a meaning.
 type style = ansi.Attr
 
 const (
 	none  style = 0
 	good  style = ansi.AttrGreenForegroundColor  // as it should be
-	busy  style = ansi.AttrYellowForegroundColor // on its way
-	bad   style = ansi.AttrRedForegroundColor    // somebody should look
+	busy  style = ansi.AttrYellowForegroundColor // in progress
+	bad   style = ansi.AttrRedForegroundColor    // needs attention
 	quiet style = ansi.AttrCyanForegroundColor   // held on purpose
 	dim   style = ansi.AttrFaint
 	bold  style = ansi.AttrBold
 )
 
-// styles of the words for a status. Words not listed stay plain.
+// styles of status words. Words not listed stay plain.
 var styles = map[string]style{
 	string(mariposa.StatusConverged): good, string(mariposa.StateRunning): good, string(mariposa.HealthHealthy): good, string(mariposa.TaskCompleted): good,
 	string(mariposa.StatusConverging): busy, string(mariposa.StatePending): busy, string(mariposa.StateProvisioning): busy, string(mariposa.StateDraining): busy,
@@ -41,7 +41,7 @@ var styles = map[string]style{
 	string(mariposa.StateStopped): dim, string(mariposa.StateDestroyed): dim,
 }
 
-// paint colors words, or does not.
+// paint colors text, if it is set.
 type paint bool
 
 func (p paint) in(s style, text string) string {
@@ -51,13 +51,14 @@ func (p paint) in(s style, text string) string {
 	return ansi.NewStyle(s).Styled(text)
 }
 
-// paint is for one stream: colors are for terminals, and for those who want them.
+// paint returns the paint for a stream: colors only on terminals, and only if the
+// user wants them.
 func (a *app) paint(w io.Writer) paint {
 	return paint(!a.global.noColor && a.env.Getenv("NO_COLOR") == "" && a.env.Getenv("TERM") != "dumb" && a.env.Terminal(w))
 }
 
-// plain takes out what would move the cursor or change the terminal: much of
-// what we show was written by others.
+// plain removes control characters that would move the cursor or change the
+// terminal: much of what we show was written by others.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || r == '\n' {
@@ -80,7 +81,7 @@ func text(s string) cell { return cell{text: s} }
 
 func number(n int) cell { return cell{text: fmt.Sprint(n)} }
 
-// count is a number that is of interest unless it is zero.
+// count formats a number, dimmed if it is zero.
 func count(n int, s style) cell {
 	if n == 0 {
 		return cell{"0", dim}
@@ -88,10 +89,10 @@ func count(n int, s style) cell {
 	return cell{fmt.Sprint(n), s}
 }
 
-// word is one of the words for a status.
+// word formats a status word in its style.
 func word[T ~string](s T) cell { return cell{string(s), styles[string(s)]} }
 
-// table is aligned by the cells that its text takes on a terminal.
+// table is aligned by the width of its text on a terminal.
 type table struct {
 	head []string
 	rows [][]cell
@@ -101,11 +102,11 @@ func newTable(head ...string) *table { return &table{head: head} }
 
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
-// lines lays the whole table out, heading first.
+// lines lays out the whole table, heading first.
 func (t *table) lines(p paint) []string { return t.part(p, math.MaxInt, 0, len(t.rows)) }
 
-// part lays out the heading and so many rows from one on, no line wider than width.
-// The columns are as wide as in the whole table, so that they stay where they are.
+// part lays out the heading and a range of rows, no line wider than width. The
+// columns are as wide as in the whole table, so that they do not move.
 func (t *table) part(p paint, width, from, rows int) []string {
 	wide := make([]int, len(t.head))
 	head := make([]cell, len(t.head))
@@ -140,11 +141,11 @@ func layout(row []cell, wide []int, p paint, width int) string {
 	return b.String()
 }
 
-// cells is how many cells of a terminal text takes: wide characters two, combining
-// ones none.
+// cells returns the width of a text in terminal cells: wide characters take two,
+// combining ones none.
 func cells(s string) int { return ansi.StringWidthWc(s) }
 
-// cut shortens text to so many cells.
+// cut shortens a text to a number of cells.
 func cut(s string, width int) string {
 	if cells(s) <= width {
 		return s
@@ -166,7 +167,7 @@ func (a *app) printTable(t *table) {
 	}
 }
 
-// printJSON prints a document of the API, printLine one of a stream, one per line.
+// printJSON prints an API document indented, printLine prints one on a single line.
 func (a *app) printJSON(document any) error { return a.encode(document, "  ") }
 func (a *app) printLine(document any) error { return a.encode(document, "") }
 
@@ -177,7 +178,7 @@ func (a *app) encode(document any, indent string) error {
 	return e.Encode(document)
 }
 
-// say prints a line of the answer, note one of the dialogue.
+// say prints a line of the answer, note a line of the dialogue.
 func (a *app) say(format string, args ...any) {
 	fmt.Fprintln(a.env.Stdout, plain(fmt.Sprintf(format, args...)))
 }
@@ -186,7 +187,7 @@ func (a *app) note(format string, args ...any) {
 	fmt.Fprintln(a.env.Stderr, plain(fmt.Sprintf(format, args...)))
 }
 
-// facts prints what is known of one thing, a line each; empty ones are left out.
+// facts prints the properties of one object, one per line, without empty ones.
 func (a *app) facts(pairs ...any) {
 	t, p := newTable("", ""), a.paint(a.env.Stdout)
 	for n := 0; n+1 < len(pairs); n += 2 {
@@ -203,7 +204,7 @@ func (a *app) facts(pairs ...any) {
 	}
 }
 
-// age is how long ago something was, roughly.
+// age returns roughly how long ago a time was.
 func (a *app) age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -223,8 +224,8 @@ func roughAge(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// remainingTime is how long something will take yet, to the nearest unit: what was just
-// given 90 days has 90, not 89 and a bit.
+// remainingTime formats the time left, to the nearest unit: what was just given 90
+// days has 90, not 89 and a bit.
 func remainingTime(d time.Duration) string {
 	unit := 24 * time.Hour
 	switch {
@@ -238,7 +239,7 @@ func remainingTime(d time.Duration) string {
 	return roughAge(d.Round(unit))
 }
 
-// stamp is a point in time for a reader in our zone.
+// stamp formats a point in time in our zone.
 func (a *app) stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -253,7 +254,7 @@ func (a *app) stampOf(t *time.Time) string {
 	return a.stamp(*t)
 }
 
-// shortHash is enough of a hash to tell it from others.
+// shortHash returns enough of a hash to identify it.
 func shortHash(hash string) string { return hash[:min(len(hash), 8)] }
 
 // versionOf names a version by its number and hash.
@@ -264,7 +265,7 @@ func versionOf(number int, hash string) string {
 	return fmt.Sprintf("%d (%s)", number, shortHash(hash))
 }
 
-// plural counts things, with the right word for one and for more.
+// plural formats a count with the right word for one and for more.
 func plural(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -272,5 +273,5 @@ func plural(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// dashIfEmpty stands where there is nothing.
+// dashIfEmpty returns a dash for an empty text.
 func dashIfEmpty(s string) string { return cmp.Or(s, "-") }

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// profile is what `mariposa login` and `mariposa project set` remember.
+// profile is what `mariposa login` and `mariposa project set` store.
 type profile struct {
 	URL     string `json:"url,omitempty"`
 	Token   string `json:"token,omitempty"`
@@ -23,13 +23,13 @@ type profile struct {
 
 func (p profile) server() server { return server{url: p.URL, token: p.Token, org: p.Org, ca: p.CA} }
 
-// defaultProfile is what the profile is called that is meant when none is named.
+// defaultProfile is the name of the profile that is used when none is given.
 const defaultProfile = "default"
 
 var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// profilePath is where the profile that is meant lies. Each has a file of its
-// own, so that two logins at once do not undo each other.
+// profilePath returns the file of the selected profile. Each has its own file, so
+// that concurrent logins do not undo each other.
 func (a *app) profilePath() (string, error) {
 	dir := filepath.Join(xdg(a.env.Getenv, "XDG_CONFIG_HOME", ".config"), "mariposa")
 	switch name := a.global.profile; {
@@ -42,7 +42,7 @@ func (a *app) profilePath() (string, error) {
 	}
 }
 
-// readProfile reads the profile that is meant. The nameless one need not exist.
+// readProfile reads the selected profile. The default one need not exist.
 func (a *app) readProfile() (profile, error) {
 	p, found, err := a.findProfile()
 	if err == nil && !found && a.global.profile != "" && a.global.profile != defaultProfile {
@@ -70,8 +70,7 @@ func (a *app) findProfile() (p profile, found bool, err error) {
 	return p, true, nil
 }
 
-// writeProfile replaces the profile as a whole: a reader never sees half of it,
-// and nobody else sees the token.
+// writeProfile replaces the profile atomically and keeps the token private.
 func (a *app) writeProfile(p profile) error {
 	path, err := a.profilePath()
 	if err != nil {
@@ -99,14 +98,14 @@ func (a *app) writeProfile(p profile) error {
 	return nil
 }
 
-// profileNames lists the profiles that there are.
+// profileNames lists the existing profiles.
 func (a *app) profileNames() []string {
 	dir := filepath.Join(xdg(a.env.Getenv, "XDG_CONFIG_HOME", ".config"), "mariposa")
 	var names []string
 	if _, err := os.Stat(filepath.Join(dir, "profile.json")); err == nil {
 		names = append(names, defaultProfile)
 	}
-	files, _ := os.ReadDir(filepath.Join(dir, "profiles")) // what cannot be read has no names for us
+	files, _ := os.ReadDir(filepath.Join(dir, "profiles")) // an unreadable folder has no names for us
 	for _, f := range files {
 		if name, ok := strings.CutSuffix(f.Name(), ".json"); ok && profileName.MatchString(name) {
 			names = append(names, name)

@@ -14,8 +14,8 @@ import (
 	"mariposa/contract"
 )
 
-// progress is how a task is shown on the error stream: a bar that is drawn over
-// itself on a terminal, a line per change elsewhere.
+// progress returns how a task is shown on standard error: a bar that is redrawn on
+// a terminal, a line per change elsewhere.
 func (a *app) progress() display {
 	if a.env.Terminal(a.env.Stderr) && a.env.Getenv("TERM") != "dumb" {
 		return &bar{a: a, w: a.env.Stderr, paint: a.paint(a.env.Stderr)}
@@ -23,16 +23,16 @@ func (a *app) progress() display {
 	return &lines{a: a, w: a.env.Stderr}
 }
 
-// frozenPhrase is what a freeze has come to.
+// frozenPhrase describes a freeze that has settled.
 const frozenPhrase = "settled; nothing of it changes until a thaw"
 
-// lines are for logs and pipes.
+// lines shows progress in logs and pipes.
 type lines struct {
 	a    *app
 	w    io.Writer
 	last string
-	seen string // the last reason of the project
-	why  string // the last reason of the task
+	seen string // the project's last reason
+	why  string // the task's last reason
 }
 
 func (l *lines) task(t *contract.Task, at time.Time) {
@@ -52,7 +52,7 @@ func (l *lines) task(t *contract.Task, at time.Time) {
 	if t.State == mariposa.TaskActive && t.Progress.Total > 0 {
 		line = fmt.Sprintf("%s: %d of %d done", describeTask(t), t.Progress.Done, t.Progress.Total)
 	}
-	if t.Reason != l.why { // said once: there may be thousands of lines
+	if t.Reason != l.why { // shown once: there may be thousands of lines
 		l.why = t.Reason
 		line += bracketed(t.Reason)
 	}
@@ -80,8 +80,8 @@ func (l *lines) say(line string, at time.Time) {
 	fmt.Fprintln(l.w, clockOf(l.a.env.Now, at)+" "+plain(line))
 }
 
-// clockOf is the time of day of some news in our zone; news without a time of
-// its own is from now.
+// clockOf formats the time of day of an event in our zone; an event without a time
+// is from now.
 func clockOf(now func() time.Time, at time.Time) string {
 	here := now()
 	if at.IsZero() {
@@ -97,7 +97,7 @@ func took(t *contract.Task) string {
 	return shortDuration(t.Finished.Sub(*t.Started))
 }
 
-// shortDuration is a duration as a person would say it.
+// shortDuration formats a duration for people.
 func shortDuration(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -112,7 +112,7 @@ func shortDuration(d time.Duration) string {
 	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// roughDuration is a duration that is a guess, in whole seconds.
+// roughDuration formats an estimated duration, in whole seconds.
 func roughDuration(d time.Duration) string {
 	if d < 10*time.Second {
 		return fmt.Sprintf("%d s", int(d.Seconds()))
@@ -120,10 +120,11 @@ func roughDuration(d time.Duration) string {
 	return shortDuration(d)
 }
 
-// redraw is how often a line or screen is drawn at most: a person sees no more.
+// redraw is the minimum interval between two drawings of a line or screen: people
+// see no more.
 const redraw = 100 * time.Millisecond
 
-// bar is for people who look.
+// bar shows progress on a terminal.
 type bar struct {
 	a     *app
 	w     io.Writer
@@ -131,7 +132,7 @@ type bar struct {
 
 	mu      sync.Mutex // the timer draws too
 	now     *contract.Task
-	status  mariposa.Status // of the project; empty: not heard yet
+	status  mariposa.Status // of the project; empty: not known yet
 	why     string
 	at      time.Time
 	drawn   time.Time
@@ -185,7 +186,7 @@ func (b *bar) end() {
 	}
 }
 
-// draw draws the line over itself.
+// draw redraws the line in place.
 func (b *bar) draw(now time.Time) {
 	b.drawn = now
 	if b.now == nil {
@@ -203,8 +204,8 @@ func (b *bar) draw(now time.Time) {
 
 const barWidth = 24
 
-// barParts is the line in three parts, of which the middle has a color. How long
-// it takes yet is guessed only while it gets on.
+// barParts returns the line in three parts, of which the middle one has a color. It
+// shows the estimated time left only while the project converges.
 func barParts(t *contract.Task, status mariposa.Status, why string, at time.Time) (head string, middle cell, tail string) {
 	head = describeTask(t) + " "
 	if t.State.Ended() {
@@ -226,7 +227,7 @@ func barParts(t *contract.Task, status mariposa.Status, why string, at time.Time
 	return head, middle, tail + prefixed("  ", cmp.Or(why, t.Reason))
 }
 
-// drawnBar is progress as a bar of so many characters.
+// drawnBar draws progress as a bar of the given width.
 func drawnBar(p mariposa.Progress, width int) string {
 	full := 0
 	if p.Total > 0 {
@@ -242,7 +243,8 @@ func percent(p mariposa.Progress) int {
 	return min(100, p.Done*100/p.Total)
 }
 
-// remaining is how long a task takes yet, as the server guesses; 0: nobody can tell.
+// remaining returns the time a task still takes, as the server estimates; 0:
+// unknown.
 func remaining(t *contract.Task, at time.Time) time.Duration {
 	if t.ETA == nil || t.State != mariposa.TaskActive || at.IsZero() {
 		return 0

@@ -111,7 +111,7 @@ func (a *app) projectDelete() *cobra.Command {
 	return cmd
 }
 
-// printOrphans tells what a deleted project has left on nodes that cannot be reached.
+// printOrphans prints what a deleted project left on unreachable nodes.
 func (a *app) printOrphans(ctx context.Context, project string) error {
 	c, err := a.connect()
 	if err != nil {
@@ -152,7 +152,7 @@ func (a *app) projectSet() *cobra.Command {
 	})
 }
 
-// onProject is a client and the project that is meant.
+// onProject returns a client and the selected project.
 func (a *app) onProject(args []string) (*client.Client, string, error) {
 	name, err := a.projectName(args)
 	if err != nil {
@@ -162,7 +162,7 @@ func (a *app) onProject(args []string) (*client.Client, string, error) {
 	return c, name, err
 }
 
-// noProject adds to a "not found" where to look, unless somebody knew better.
+// noProject adds a hint to a "not found" error, unless it already has one.
 func (a *app) noProject(err error) error {
 	return notFound(err, a.commandPrefix("")+" project list")
 }

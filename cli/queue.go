@@ -63,7 +63,7 @@ func (a *app) printTasks(all *contract.Tasks) {
 	}
 }
 
-// done is how far a task is.
+// done formats the progress of a task.
 func done(t *contract.Task) string {
 	if t.Progress.Total == 0 {
 		return "-"
@@ -71,7 +71,7 @@ func done(t *contract.Task) string {
 	return fmt.Sprintf("%d/%d", t.Progress.Done, t.Progress.Total)
 }
 
-// leftOf is how long a task takes yet, roughly.
+// leftOf formats roughly how long a task still takes.
 func (a *app) leftOf(t *contract.Task) string {
 	if d := remaining(t, a.env.Now()); d > 0 {
 		return roughAge(d)
@@ -99,7 +99,7 @@ func (a *app) queueShow() *cobra.Command {
 	return cmd
 }
 
-// noTask adds to a "not found" where to look.
+// noTask adds a hint to a "not found" error.
 func (a *app) noTask(err error) error {
 	return notFound(err, a.commandPrefix("")+" queue list --all")
 }
@@ -175,7 +175,7 @@ func (a *app) terminate(ctx context.Context, c *client.Client, ref string, sure,
 	return a.wait(ctx, c, *ended.Freeze, since)
 }
 
-// describeOpenTask is an open task with what its end means.
+// describeOpenTask describes an open task and what ending it means.
 func describeOpenTask(t *contract.Task) string {
 	if t.State == mariposa.TaskQueued {
 		return describeTask(t) + ", which has not begun"
@@ -187,8 +187,8 @@ func describeOpenTask(t *contract.Task) string {
 	return describeTask(t) + " (" + far + "its scope will be frozen)"
 }
 
-// printTerminated says where the scope of a terminated task stands, and how to go
-// on from there.
+// printTerminated prints the state of a terminated task's scope, and how to
+// continue from there.
 func (a *app) printTerminated(t *contract.Task, ended *contract.Terminated) {
 	again := "go on with"
 	if ended.Freeze == nil {

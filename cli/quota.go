@@ -13,7 +13,7 @@ import (
 	"mariposa/contract"
 )
 
-// figures are what a quota bounds.
+// figures are the limits of a quota.
 var figures = []string{"projects", "instances", "cpu", "memory"}
 
 func (a *app) orgQuota() *cobra.Command {
@@ -43,7 +43,7 @@ func (a *app) orgQuota() *cobra.Command {
 	return cmd
 }
 
-// quotaChange reads what is to change; nil: nothing.
+// quotaChange parses the changes; nil: none.
 func quotaChange(limits [4]string, lifted [4]bool) (*client.QuotaChange, error) {
 	var c client.QuotaChange
 	said := false
@@ -96,7 +96,7 @@ func readCores(s string) (float64, error) {
 
 var units = map[string]int64{"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
-// readSize reads an amount of bytes, as manifests write it.
+// readSize parses an amount of bytes, in the manifest's format.
 func readSize(flag, s string) (int64, error) {
 	digits := strings.TrimRight(strings.ToLower(s), "kmgt")
 	unit, known := units[strings.ToLower(s[len(digits):])]
@@ -107,7 +107,7 @@ func readSize(flag, s string) (int64, error) {
 	return int64(n * float64(unit)), nil
 }
 
-// sizeOfBytes is an amount of bytes as readSize reads it, in the largest unit that
+// sizeOfBytes formats an amount of bytes for readSize, in the largest unit that
 // fits evenly.
 func sizeOfBytes(n int64) string {
 	for _, u := range []string{"t", "g", "m", "k"} {

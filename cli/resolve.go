@@ -12,16 +12,17 @@ import (
 	"mariposa/contract"
 )
 
-// People name things by what they see. The server knows names and the beginnings
-// of ids; slots, projects before a name and the beginnings of tasks are ours.
+// People name things by what they see. The server knows names and prefixes of ids;
+// slots, project prefixes of names and prefixes of task ids are resolved here.
 
 var (
 	wholeID = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 	aSlot   = regexp.MustCompile(`^([a-z0-9-]+)\.[0-9]+$`)
 )
 
-// instanceRef turns a word for an instance into one that the server knows:
-// hello/web.2-ab12cd is an instance of a project, web.2 is who fills that slot now.
+// instanceRef resolves the name of an instance to one that the server knows:
+// hello/web.2-ab12cd is an instance of a project, web.2 is the instance in that
+// slot now.
 func (a *app) instanceRef(ctx context.Context, c *client.Client, word string) (string, error) {
 	project, err := a.anyProject(false)
 	if err != nil {
@@ -30,7 +31,8 @@ func (a *app) instanceRef(ctx context.Context, c *client.Client, word string) (s
 	return a.instanceIn(ctx, c, project, word)
 }
 
-// instanceIn does so where the project is known, unless the word names another.
+// instanceIn resolves an instance within a project, unless the name includes
+// another project.
 func (a *app) instanceIn(ctx context.Context, c *client.Client, project, word string) (string, error) {
 	if p, name, ok := strings.Cut(word, "/"); ok {
 		project, word = p, name
@@ -51,8 +53,8 @@ func (a *app) instanceIn(ctx context.Context, c *client.Client, project, word st
 	return a.pick(found, fmt.Sprintf("instance in slot %q", word), "instance list")
 }
 
-// taskRef turns the beginning of a task's id into the whole. Open tasks are looked
-// through however old they are.
+// taskRef resolves a prefix of a task's id. It searches all open tasks, however
+// old.
 func (a *app) taskRef(ctx context.Context, c *client.Client, word string) (string, error) {
 	if wholeID.MatchString(word) {
 		return word, nil
@@ -72,10 +74,10 @@ func (a *app) taskRef(ctx context.Context, c *client.Client, word string) (strin
 	return a.pick(found, fmt.Sprintf("task %q", word), "queue list --all")
 }
 
-// A candidate is something that a word may stand for.
+// A candidate is an object that a name may refer to.
 type candidate struct{ id, name string }
 
-// pick wants exactly one candidate.
+// pick requires exactly one candidate.
 func (a *app) pick(found []candidate, what, list string) (string, error) {
 	switch len(found) {
 	case 0:
@@ -90,8 +92,8 @@ func (a *app) pick(found []candidate, what, list string) (string, error) {
 	return "", withHint(mariposa.Errorf(mariposa.InvalidArgument, "there is more than one %s", what), "give the id of one: %s", strings.Join(like, ", "))
 }
 
-// describeTask says what a task does, in few words: scale hello/web. Where people have a word of
-// their own for it, that is used.
+// describeTask says what a task does, briefly: scale hello/web. It uses people's
+// own word for it where they have one.
 func describeTask(t *contract.Task) string {
 	scope := t.ProjectName
 	if len(t.Services) > 0 {

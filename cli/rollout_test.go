@@ -48,8 +48,7 @@ func frozen(done, total int) contract.Task {
 	return t
 }
 
-// A freeze lasts until somebody thaws it. Whoever waits for it waits until all has
-// settled.
+// A freeze lasts until a thaw. Waiting for one ends when its scope has settled.
 func TestWaitForAFreezeEndsWhenAllHasSettled(t *testing.T) {
 	t.Parallel()
 	for _, tty := range []bool{false, true} {
@@ -60,7 +59,7 @@ func TestWaitForAFreezeEndsWhenAllHasSettled(t *testing.T) {
 	}
 }
 
-// What only looks like a freeze by its kind ends by itself.
+// A task that has a freeze's kind but is none ends by itself.
 func TestWaitForAThawEndsWithIt(t *testing.T) {
 	t.Parallel()
 	thaw := frozen(0, 0)
@@ -91,7 +90,7 @@ func TestWaitSaysHowToGoOnFromACanary(t *testing.T) {
 	r.golden("wait-held").expect(exitOK, strings.Contains(f.requests(), "canary=3"))
 }
 
-// Nothing but a thaw ends the wait for one, so whoever waits is told.
+// Only a thaw ends the wait for one, so the user is notified.
 func TestWaitOnAFrozenScopeSaysHowToThaw(t *testing.T) {
 	t.Parallel()
 	queued := task(mariposa.TaskQueued, 0, 0)
@@ -140,8 +139,8 @@ func TestATerminatedTaskCanBeWaitedFor(t *testing.T) {
 	r.expect(exitError, r.stdout == "", strings.Contains(r.stderr, "has ended already"))
 }
 
-// A revert that changes nothing says so, and one that makes no version what it does
-// instead.
+// A revert that changes nothing says so, and one that creates no version says what
+// it does instead.
 func TestARevertThatMakesNoVersionSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
 	const why = "no version of hello was ever fully in force: it is stopped, and nothing of it is left"
@@ -166,7 +165,7 @@ func TestAPlanThatDoesNothingSaysWhatIsHeldBack(t *testing.T) {
 	r.expect(exitOK, r.stdout == "", r.stderr == want)
 }
 
-// What was not found is looked for where it would be listed.
+// The hint for what was not found names the command that would list it.
 func TestWhatAnOrderDoesNotFindIsLookedForInTheRightPlace(t *testing.T) {
 	t.Parallel()
 	for args, see := range map[string]string{
@@ -193,8 +192,8 @@ func TestNothingToDoSaysWhy(t *testing.T) {
 	}
 }
 
-// What has ended is kept for people to look at, and does not stand in the way of
-// what runs.
+// Ended instances are kept for inspection and do not clutter the list of running
+// ones.
 func TestWhatHasEndedIsListedOnRequest(t *testing.T) {
 	t.Parallel()
 	all := helloInstances()
@@ -236,7 +235,7 @@ func TestWhatPeopleHoldBackIsShownWhateverTheStatus(t *testing.T) {
 	golden(t, "watch-held", out.String())
 }
 
-// People know what Mariposa does by the words they used to ask for it.
+// Tasks are described in the words people used to request them.
 func TestTasksHaveTheWordsThatPeopleUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -271,7 +270,7 @@ func TestAQueueIsShownWithWhatIsLeft(t *testing.T) {
 	soon := task(mariposa.TaskActive, 3, 12)
 	soon.ETA = after(10*time.Minute + 90*time.Second)
 	late := task(mariposa.TaskActive, 11, 12)
-	late.ETA = after(9 * time.Minute) // it should have ended, so nobody can tell
+	late.ETA = after(9 * time.Minute) // it should have ended, so the time left is unknown
 	f := world(t).give("GET /v1/queue", contract.Tasks{Tasks: []contract.Task{soon, late, frozen(0, 0), task(mariposa.TaskTerminated, 1, 2)}, Marker: taskOne}).give("GET /v1/queue/"+taskOne, soon)
 	var stories strings.Builder
 	for _, line := range []string{"queue list --all --limit 4", "queue show " + taskOne} {

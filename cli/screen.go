@@ -18,19 +18,20 @@ import (
 )
 
 // A view is what a screen shows. Its methods are called one at a time, except for
-// read, which may run beside all but show.
+// read, which may run concurrently with all but show.
 type view interface {
-	// read reads what is shown anew, and show takes it over.
+	// read reads the data again; show applies it.
 	read(ctx context.Context) (show func(), err error)
-	asOf() int64     // the revision of the last look
-	over() bool      // what is shown is no more
+	asOf() int64     // the revision of the last read
+	over() bool      // the object shown no longer exists
 	summary() string // a line above the sections; may be empty
 	sections() []section
-	// page prints the last look whole: where the screen was, or where there is none.
+	// page prints the last read in full: where the screen was, or where there is
+	// none.
 	page() error
 }
 
-// readNow reads a view anew for those who can wait for it.
+// readNow reads a view and applies the result, for callers that can wait.
 func readNow(ctx context.Context, v view) error {
 	show, err := v.read(ctx)
 	if err == nil {
@@ -39,67 +40,67 @@ func readNow(ctx context.Context, v view) error {
 	return err
 }
 
-// A section is a table that can be scrolled where not all of it has room.
+// A section is a table that scrolls when it does not fit.
 type section struct {
 	*table
-	rowsAre string        // what its rows are
-	crowded func() *table // the same in the order for too little room; nil: as it is
+	rowsAre string        // the name of its rows
+	crowded func() *table // the same table, ordered for too little room; nil: unchanged
 }
 
-// A screen shows a view live: it is the model of a bubbletea program. An event is
-// only a sign that something changed; what is shown is read anew, so often at most.
+// A screen shows a view live: it is the model of a bubbletea program. An event only
+// signals that something changed; the data is then read again, at a limited rate.
 type screen struct {
 	a       *app
 	c       *client.Client
-	project string // whose events are of interest; empty: everybody's
-	service string // likewise, of those that are told
+	project string // whose events to show; empty: all
+	service string // likewise, for the events listed
 	pace    time.Duration
-	ticks   bool // time alone changes the picture
-	paper   bool // no terminal: a page per look
-	looks   int  // end after so many; 0: when interrupted
-	inside  bool // part of a server, which ends with it
+	ticks   bool // the passing of time alone changes the view
+	paper   bool // no terminal: one page per read
+	looks   int  // end after so many reads; 0: when interrupted
+	inside  bool // part of a server, which ends with the view
 	view    view
 
-	ctx   context.Context //nolint:containedctx // bubbletea calls what reads without one
+	ctx   context.Context //nolint:containedctx // bubbletea calls commands without one
 	send  func(tea.Msg)
 	since int64 // where the stream begins
-	keys  bool  // somebody can press some
+	keys  bool  // there is a keyboard
 
-	stale bool          // something changed since the last look
-	busy  bool          // a look is due or under way
-	times int           // it was looked at
-	took  time.Duration // how long the last look took
+	stale bool          // something changed since the last read
+	busy  bool          // a read is scheduled or in progress
+	times int           // number of reads
+	took  time.Duration // how long the last read took
 	err   error
 
-	trouble string // with the connection
+	trouble string // connection trouble
 	tell    *narrator
 	latest  []string // events
 
 	width, height int
 	drawn         string
-	scrolled      int // by so many rows
-	furthest      int // that it can be
-	step          int // rows that a page has
+	scrolled      int // rows scrolled
+	furthest      int // maximum of scrolled
+	step          int // rows in a page
 }
 
-// hasScreen reports whether the answer goes to a terminal that can be drawn on.
+// hasScreen reports whether the output is a terminal that can be drawn on.
 func (a *app) hasScreen() bool {
 	return a.env.Terminal(a.env.Stdout) && !a.global.json && a.env.Getenv("TERM") != "dumb"
 }
 
-// What a screen is told, beside keys and the size of the window.
+// Messages to a screen, in addition to keys and the window size.
 type (
-	// pastEvents is what happened before the stream begins.
+	// pastEvents are the events before the stream begins.
 	pastEvents []client.Event
-	// streamNews is what the stream brings.
+	// streamNews is what the stream delivers.
 	streamNews struct {
 		event *client.Event
-		lost  string // the connection's trouble; empty: it is well
-		err   error  // the stream's end
+		lost  string // connection trouble; empty: none
+		err   error  // the stream has ended
 	}
-	// readDue says that it is time to look again.
+	// readDue says that it is time to read again.
 	readDue struct{}
-	// readResult is what a look has brought.
+	// readResult is the result of a read.
 	readResult struct {
 		show func()
 		err  error
@@ -109,8 +110,8 @@ type (
 	tick struct{}
 )
 
-// run draws until interrupted, on a screen of its own, so that what was there
-// before comes back whatever happens. The view has been looked at once.
+// run draws until interrupted, on the alternate screen, so that the previous
+// contents are restored in any case. The view has been read once.
 func (s *screen) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,8 +131,8 @@ func (s *screen) run(ctx context.Context) error {
 	return errors.Join(err, s.view.page())
 }
 
-// options fit the program to where it runs. Signals end it by the context, as they
-// end every command.
+// options adapt the program to its environment. Signals end it through the context,
+// as they end every command.
 func (s *screen) options() []tea.ProgramOption {
 	all := []tea.ProgramOption{tea.WithContext(s.ctx), tea.WithoutSignalHandler()}
 	if s.paper {
@@ -142,16 +143,16 @@ func (s *screen) options() []tea.ProgramOption {
 	s.width, s.height = s.a.env.Size(out)
 	terminal := s.a.env.Getenv("TERM")
 	if !s.keys {
-		terminal = "vt100" // of which nothing is asked, as nobody could read the answer
+		terminal = "vt100" // it is not queried, as nobody could read the answer
 	}
-	// Whoever comes by SSH is not asked what the terminal can do. Nobody should be: an
-	// answer that comes late would be typed into the shell.
+	// bubbletea does not query terminals over SSH. We never want a query: a late
+	// answer would be typed into the shell.
 	env := []string{"TERM=" + terminal, "SSH_TTY=any"}
 	return append(all, tea.WithInput(in), tea.WithOutput(out), tea.WithEnvironment(env),
 		tea.WithColorProfile(colorprofile.ANSI), tea.WithWindowSize(s.width, s.height))
 }
 
-// keyboard is where keys are read from; nil: nowhere. A job in the background would
+// keyboard returns where keys are read from; nil: nowhere. A background job would
 // be stopped for trying.
 func (a *app) keyboard() io.Reader {
 	if !a.env.Terminal(a.env.Stdin) {
@@ -165,7 +166,7 @@ func (a *app) keyboard() io.Reader {
 	return a.env.Stdin
 }
 
-// Init starts what goes on for as long as the screen is shown.
+// Init starts what runs for as long as the screen is shown.
 func (s *screen) Init() tea.Cmd {
 	if s.ticks {
 		return tea.Batch(s.follow, s.after(time.Second, tick{}))
@@ -173,14 +174,15 @@ func (s *screen) Init() tea.Cmd {
 	return s.follow
 }
 
-// View is what was drawn last: drawing a large state for each event would take too long.
+// View returns the last drawing: drawing a large state for each event would take
+// too long.
 func (s *screen) View() tea.View {
 	v := tea.NewView(s.drawn)
 	v.AltScreen = true
 	return v
 }
 
-// Update takes what it is told into account.
+// Update handles a message.
 func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case pastEvents:
@@ -201,7 +203,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.KeyPressMsg:
 		return s, s.press(msg.String())
 	case tea.WindowSizeMsg:
-		if msg.Width <= 0 || msg.Height <= 0 { // it does not know
+		if msg.Width <= 0 || msg.Height <= 0 { // the size is unknown
 			msg.Width, msg.Height = s.a.env.Size(nil)
 			return s, func() tea.Msg { return msg }
 		}
@@ -211,8 +213,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-// press does what a key asks for. What ends with a server's view is the server, so
-// that no other key than ever ends that.
+// press handles a key. A server ends with its view, so there only Ctrl-C ends it.
 func (s *screen) press(key string) tea.Cmd {
 	switch key {
 	case "ctrl+c":
@@ -222,7 +223,7 @@ func (s *screen) press(key string) tea.Cmd {
 			return tea.Quit
 		}
 	case "ctrl+z":
-		if session, err := unix.Getsid(0); err == nil && session != unix.Getpgrp() { // else no shell would wake us up again
+		if session, err := unix.Getsid(0); err == nil && session != unix.Getpgrp() { // otherwise no shell would resume us
 			return tea.Suspend
 		}
 	case "up":
@@ -242,7 +243,7 @@ func (s *screen) press(key string) tea.Cmd {
 	return nil
 }
 
-// handleNews hears the stream and makes sure of another look.
+// handleNews handles news from the stream and schedules a read.
 func (s *screen) handleNews(n streamNews) tea.Cmd {
 	if n.err != nil {
 		s.err = n.err
@@ -259,8 +260,8 @@ func (s *screen) handleNews(n streamNews) tea.Cmd {
 	return s.scheduleRead()
 }
 
-// scheduleRead sees to a look if one is wanted and none is on its way. What takes long
-// to read is read less often.
+// scheduleRead schedules a read if one is needed and none is pending. What takes
+// long to read is read less often.
 func (s *screen) scheduleRead() tea.Cmd {
 	if !s.stale || s.busy {
 		return nil
@@ -269,7 +270,8 @@ func (s *screen) scheduleRead() tea.Cmd {
 	return s.after(max(s.pace, 2*s.took), readDue{})
 }
 
-// show draws what a look has brought. Without the server, the last look stays.
+// show draws the result of a read. While the server is unavailable, the last result
+// stays.
 func (s *screen) show(l readResult) tea.Cmd {
 	s.busy, s.took = false, l.took
 	s.times++
@@ -295,7 +297,7 @@ func (s *screen) read() tea.Msg {
 	return readResult{show, err, time.Since(began)}
 }
 
-// after tells the screen something later.
+// after sends a message to the screen after a delay.
 func (s *screen) after(d time.Duration, msg tea.Msg) tea.Cmd {
 	return func() tea.Msg {
 		select {
@@ -307,11 +309,11 @@ func (s *screen) after(d time.Duration, msg tea.Msg) tea.Cmd {
 	}
 }
 
-// follow hands the stream on, until the context ends or the server refuses. It
-// begins with what happened last, which is a help, so it may fail.
+// follow forwards the stream until the context ends or the server refuses. It
+// begins with recent events, which are only a help, so errors are ignored.
 func (s *screen) follow() tea.Msg {
 	if page, err := s.c.LatestEvents(s.ctx, s.project, 3*latestEvents); err == nil {
-		s.send(pastEvents(slices.DeleteFunc(page.Events, func(e client.Event) bool { return e.Revision > s.since }))) // the stream brings those
+		s.send(pastEvents(slices.DeleteFunc(page.Events, func(e client.Event) bool { return e.Revision > s.since }))) // the stream delivers those
 	}
 	o := client.StreamOptions{Since: s.since, Project: s.project}
 	o.Lost = func(err error, _ time.Duration) { s.send(streamNews{lost: err.Error()}) }
@@ -326,7 +328,7 @@ func (s *screen) follow() tea.Msg {
 		if mariposa.CodeOf(last) != mariposa.TooOld {
 			return streamNews{err: last}
 		}
-		// The screen reads everything anew on any news, so a gap does no harm.
+		// The screen reads everything again on any news, so a gap does no harm.
 		if o.Since, last = s.c.Revision(s.ctx); last != nil {
 			return streamNews{err: last}
 		}
@@ -347,8 +349,8 @@ func (s *screen) addEvent(e client.Event) {
 	s.latest = slices.Delete(s.latest, 0, max(0, len(s.latest)-latestEvents))
 }
 
-// draw draws where we look and when, what is wrong with the connection or else the
-// summary, then sections and events as far as there is room.
+// draw draws the header, connection trouble or else the summary, then sections and
+// events as far as there is room.
 func (s *screen) draw() {
 	if s.paper {
 		return
@@ -365,7 +367,7 @@ func (s *screen) draw() {
 	sections := s.view.sections()
 	wants := make([]int, 0, len(sections)+1)
 	for _, t := range sections {
-		wants = append(wants, len(t.rows)+2) // with the heading and an empty line
+		wants = append(wants, len(t.rows)+2) // plus the heading and an empty line
 	}
 	rooms := shareRoom(s.height-len(lines)-1, append(wants, len(s.latest)))
 	s.furthest, s.step = 0, s.height
@@ -382,7 +384,8 @@ func (s *screen) draw() {
 	s.drawn = strings.Join(lines[:min(len(lines), max(s.height, 1))], "\n")
 }
 
-// fitted is a section in so many lines below its heading, scrolled as far as it can be.
+// fitted lays out a section in a number of lines below its heading, scrolled within
+// its limits.
 func (s *screen) fitted(p paint, t section, room int) []string {
 	if len(t.rows) <= max(room, 1) {
 		return t.part(p, s.width, 0, len(t.rows))
@@ -400,8 +403,8 @@ func (s *screen) fitted(p paint, t section, room int) []string {
 	return append(t.part(p, s.width, from, rows), p.in(dim, cut(which, s.width)))
 }
 
-// shareRoom divides room among those who want some of it: an equal share each, then
-// what is left over to the first who wants more.
+// shareRoom divides room: an equal share each, then what is left over to the first
+// that wants more.
 func shareRoom(room int, wants []int) []int {
 	room = max(0, room)
 	got := make([]int, len(wants))
@@ -419,12 +422,12 @@ func shareRoom(room int, wants []int) []int {
 	return got
 }
 
-// footer says what keys do.
+// footer explains the keys.
 func (s *screen) footer() string {
 	ends := "Ctrl-C ends this view and nothing else"
 	switch {
 	case s.inside:
-		ends = "Ctrl-C to end" // what ends with the view is the caller's affair
+		ends = "Ctrl-C to end" // what else ends is the caller's business
 	case s.keys:
 		ends = "q ends this view and nothing else"
 	}

@@ -18,7 +18,7 @@ import (
 	"mariposa/contract"
 )
 
-// shown is a view on a screen that only does what a test tells it.
+// shown returns a view on a screen that handles only the messages a test sends.
 func shown(t *testing.T, f *fake, colors bool, set func(a *app, c *client.Client) *screen) *screen {
 	t.Helper()
 	url := "http://server:1"
@@ -51,7 +51,7 @@ func overlooking(now overviewNow) func(a *app, c *client.Client) *screen {
 	}
 }
 
-// tell tells the screen something and returns what it shows then.
+// tells sends messages to the screen and returns what it shows then.
 func (s *screen) tells(msgs ...tea.Msg) string {
 	for _, msg := range msgs {
 		s.Update(msg)
@@ -73,7 +73,7 @@ var (
 	ctrlC    = tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl}
 )
 
-// happened is what the stream brings.
+// happened returns events as messages of the stream.
 func happened(events ...contract.Event) (all []tea.Msg) {
 	for _, e := range events {
 		text, _ := json.Marshal(e)
@@ -84,7 +84,7 @@ func happened(events ...contract.Event) (all []tea.Msg) {
 	return all
 }
 
-// quits reports whether a screen ends when it is told something.
+// quits reports whether a screen ends on a message.
 func (s *screen) quits(msg tea.Msg) bool {
 	_, cmd := s.Update(msg)
 	if cmd == nil {
@@ -115,13 +115,13 @@ func TestKeysEndAViewAndNothingElse(t *testing.T) {
 	}
 }
 
-// after1049 is what is printed after the terminal was given back.
+// after1049 returns what is printed after the alternate screen is left.
 func after1049(out string) string {
 	_, rest, _ := strings.Cut(out, "\x1b[?1049l")
 	return rest
 }
 
-// many projects, of which the last is in trouble.
+// manyProjects returns n projects, of which the last is in trouble.
 func manyProjects(n int) *contract.State {
 	s := &contract.State{}
 	for i := range n {
@@ -140,7 +140,7 @@ func TestWhatHasNoRoomIsScrolled(t *testing.T) {
 			key         tea.KeyPressMsg
 			first, last string
 		}{
-			{home, "p30", "p0"}, // what needs a look goes first
+			{home, "p30", "p0"}, // what needs attention goes first
 			{down, "p01", "p0"},
 			{up, "p30", "p0"},
 			{up, "p30", "p0"},
@@ -170,7 +170,7 @@ func TestWhatHasNoRoomIsScrolled(t *testing.T) {
 	}
 }
 
-// Everything that happens while a look is under way leads to one more look.
+// Everything that happens during a read leads to one more read.
 func TestAScreenLooksOnceForManyNews(t *testing.T) {
 	t.Parallel()
 	s := shown(t, world(t), false, watching(nil))
@@ -215,7 +215,7 @@ func TestAScreenWithoutASize(t *testing.T) {
 	}
 }
 
-// What others wrote can neither move the cursor nor set the terminal.
+// Text written by others can neither move the cursor nor change the terminal.
 func TestHostileTextOnAScreenIsPlain(t *testing.T) {
 	t.Parallel()
 	evil := "\x1b[2J\x1b]0;owned\x07\r\n\u009b31m\x00"

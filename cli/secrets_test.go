@@ -19,8 +19,8 @@ metadata:
   color: {default: blue}
 `
 
-// What is required and not given is asked for before anything is made, and goes
-// with the manifest in one request.
+// Required values that are not given are asked for before anything is created, and
+// are sent with the manifest in one request.
 func TestCreateAsksForWhatTheManifestRequires(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -149,8 +149,8 @@ func TestValuesComeFromFilesAndStandardInput(t *testing.T) {
 	}
 }
 
-// Whatever is done with a secret, and whatever goes wrong with it, it is shown
-// only to those who ask for it.
+// Whatever is done with a secret, and whatever goes wrong with it, it is shown only
+// on request.
 func TestASecretIsNeverShownUnasked(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -194,7 +194,7 @@ func TestASecretIsNeverShownUnasked(t *testing.T) {
 	}
 }
 
-// A server that forgot to mask is not trusted with it.
+// Secrets are masked here even if the server did not mask them.
 func TestASecretIsMaskedWhateverTheServerSays(t *testing.T) {
 	t.Parallel()
 	leak := contract.MetadataKey{Key: "db_password", Value: planted, Set: true, Secret: true}

@@ -11,23 +11,23 @@ import (
 	"mariposa/contract"
 )
 
-// A narrator turns events into sentences. It remembers the names of what it has
-// told of: the event that something is gone no longer carries its name.
+// A narrator turns events into sentences. It remembers names, as the event of a
+// deletion no longer carries the name.
 type narrator struct {
 	now   func() time.Time
 	names map[string]string // of projects, instances and nodes, by id
-	said  map[string]string // the last sentence about each project
+	said  map[string]string // the last sentence for each project
 }
 
 func newNarrator(now func() time.Time) *narrator {
 	return &narrator{now: now, names: map[string]string{}, said: map[string]string{}}
 }
 
-// maxNames keeps a narrator that runs for weeks small.
+// maxNames limits the memory of a narrator that runs for weeks.
 const maxNames = 100_000
 
-// lines tells a stretch of the feed. All of it is heard before anything is told:
-// the name of what is gone may come late.
+// lines turns a section of the feed into lines. It reads all events before it
+// formats any: the name of a deleted object may come later.
 func (n *narrator) lines(events []client.Event) []string {
 	for _, e := range events {
 		n.rememberName(e.Project, e.ProjectName)
@@ -41,8 +41,8 @@ func (n *narrator) lines(events []client.Event) []string {
 	return all
 }
 
-// isNews reports whether an event is worth a line for those who watch: how far
-// tasks are is shown otherwise, and a project often says the same thing again.
+// isNews reports whether an event deserves a line in a live view: the progress of
+// tasks is shown elsewhere, and a project often repeats itself.
 func (n *narrator) isNews(e client.Event) bool {
 	if e.Subject() != "project" {
 		return e.Kind != "task.progress"
@@ -53,7 +53,7 @@ func (n *narrator) isNews(e client.Event) bool {
 	return !again
 }
 
-// line is an event with its time of day.
+// line formats an event with its time of day.
 func (n *narrator) line(e client.Event) string {
 	return clockOf(n.now, e.Time) + " " + plain(n.sentenceOf(e))
 }
@@ -86,7 +86,7 @@ func (n *narrator) sentenceOf(e client.Event) string {
 	return strings.TrimSpace(cmp.Or(e.ProjectName, shortHash(e.Project)) + " " + e.Kind + bracketed(e.Reason))
 }
 
-// verbs say what became of an instance, up to the name of its node.
+// verbs describe events of an instance, up to the name of its node.
 var verbs = map[string]string{
 	"pending":      "waits for a node",
 	"provisioning": "is being made on %s",
@@ -112,7 +112,7 @@ func (n *narrator) instance(e client.Event) string {
 	name, reason := cmp.Or(e.InstanceName, n.names[e.Instance], shortHash(e.Instance)), e.Reason
 	if i := e.AsInstance(); i != nil {
 		name = cmp.Or(i.Name, name)
-		if string(i.State) == e.Verb() { // else it is the reason of what came later
+		if string(i.State) == e.Verb() { // otherwise it is the reason of a later state
 			reason = cmp.Or(reason, i.Reason)
 		}
 		n.rememberName(i.Node, i.NodeName)
@@ -124,7 +124,7 @@ func (n *narrator) instance(e client.Event) string {
 	return owned(e) + name + " " + n.withNode(cmp.Or(verbs[e.Verb()], e.Verb()), e.Node) + bracketed(reason)
 }
 
-// volume tells of a volume: hello/db.1:data was made on node1.
+// volume describes a volume event: hello/db.1:data was made on node1.
 func (n *narrator) volume(e client.Event) string {
 	name := "a volume"
 	if v := e.AsVolume(); v != nil {
@@ -137,7 +137,7 @@ func (n *narrator) volume(e client.Event) string {
 	return owned(e) + name + " " + n.withNode(cmp.Or(what, "is "+e.Verb()), e.Node) + bracketed(e.Reason)
 }
 
-// network tells of a network: hello/backend is there on node1.
+// network describes a network event: hello/backend is there on node1.
 func (n *narrator) network(e client.Event) string {
 	name := "a network"
 	if v := e.AsNetwork(); v != nil {
@@ -159,7 +159,7 @@ func (n *narrator) rememberName(id, name string) {
 	}
 }
 
-// withNode puts the node into a verb that wants one.
+// withNode inserts the node into a verb that takes one.
 func (n *narrator) withNode(verb, node string) string {
 	before, _, wanted := strings.Cut(verb, " %s")
 	if !wanted {
@@ -229,18 +229,19 @@ func (n *narrator) node(e client.Event) string {
 	return "node " + n.nodeName(e.Node) + " " + cmp.Or(what, "is "+e.Verb()) + bracketed(e.Reason)
 }
 
-// common tells of what belongs to no project: organization acme was updated by ann.
+// common describes an event that belongs to no project: organization acme was
+// updated by ann.
 func common(e client.Event) string {
 	var named struct {
 		Name string `json:"name"`
 	}
-	if json.Unmarshal(e.Object, &named) != nil || named.Name == "" { // it may be gone
+	if json.Unmarshal(e.Object, &named) != nil || named.Name == "" { // it may be deleted
 		return "a" + wordIf("n", e.Subject() == "organization") + " " + e.Subject() + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
 	}
 	return e.Subject() + " " + named.Name + " was " + e.Verb() + prefixed(" by ", e.Actor) + bracketed(e.Reason)
 }
 
-// owned is the project's name before the name of what belongs to it.
+// owned returns the project's name as a prefix for the name of its object.
 func owned(e client.Event) string {
 	if e.ProjectName == "" {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"mariposa/manifest"
 )
 
-// definition is what a single instance is made of, as flags say it.
+// definition is the definition of a single instance, from flags.
 type definition struct {
 	kind, image, command, pkg, memory, cpu string
 	env, ports                             []string
@@ -65,7 +65,7 @@ func (a *app) instanceCreate() *cobra.Command {
 	return cmd
 }
 
-// keys are the keys of a service that the flags set.
+// keys returns the service keys that the flags set.
 func (d definition) keys(command []string) map[string]any {
 	keys := map[string]any{}
 	for key, value := range map[string]string{"compute_type": d.kind, "image": d.image, "command": d.command, "package": d.pkg, "memory": d.memory} {
@@ -88,7 +88,7 @@ func (d definition) keys(command []string) map[string]any {
 	return keys
 }
 
-// readDefinition reads the keys of a service from a file; none without one.
+// readDefinition reads service keys from a file; none without one.
 func (a *app) readDefinition(file string) (map[string]any, error) {
 	if file == "" {
 		return map[string]any{}, nil
@@ -108,7 +108,7 @@ func (a *app) readDefinition(file string) (map[string]any, error) {
 	return keys, nil
 }
 
-// instanceAct is a command that tells an instance something.
+// instanceAct makes a command for an action on an instance.
 func (a *app) instanceAct(action, short, effect string) *cobra.Command {
 	return a.instanceChange(action, short, effect, func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error) {
 		return c.ActOnInstance(ctx, id, action)
@@ -126,8 +126,8 @@ func (a *app) instanceRemove() *cobra.Command {
 	return cmd
 }
 
-// instanceChange is a command that changes one instance. The task that does it,
-// where there is one, can be waited for.
+// instanceChange makes a command that changes one instance. It can wait for the
+// task, if there is one.
 func (a *app) instanceChange(use, short, effect string, do func(ctx context.Context, c *client.Client, id string) (*contract.Changed, error)) *cobra.Command {
 	var wait bool
 	cmd := a.onInstance(use, short, nil)
@@ -142,7 +142,7 @@ func (a *app) instanceChange(use, short, effect string, do func(ctx context.Cont
 			if err == nil && !a.global.json {
 				name := done.Name
 				if use == "replace" {
-					name = args[0] // the answer is about the project, which has a new task
+					name = args[0] // the answer names the project, which has a new task
 				}
 				a.say("%s %s%s", name, effect, prefixed(": ", done.Reason))
 			}

@@ -66,14 +66,14 @@ func serviceRow(name string, s contract.ServiceState) []cell {
 	return []cell{text(name), number(s.Goal), running, count(s.Starting, busy), count(s.Stopping, busy), count(s.Failed, bad), word(s.Status), text(serviceNotes(s))}
 }
 
-// projectReason is why a project has its status, and what holds for all of it whatever
-// the word for that is.
+// projectReason explains a project's status, and adds what else holds for all of
+// it.
 func projectReason(p contract.ProjectState) string {
 	return strings.Join(withHolds(p.Frozen, p.Paused, p.Status, p.Reason), "; ")
 }
 
-// withHolds puts the reason first, then what people hold back, unless the status
-// is the word for it.
+// withHolds puts the reason first, then the holds, unless the status already says
+// so.
 func withHolds(frozen, paused bool, status mariposa.Status, reason string) (all []string) {
 	if reason != "" {
 		all = append(all, reason)
@@ -87,13 +87,14 @@ func withHolds(frozen, paused bool, status mariposa.Status, reason string) (all 
 	return all
 }
 
-// serviceNotes is the reason, and what has no column because it is mostly nothing.
+// serviceNotes returns the reason, and counts that have no column because they are
+// mostly zero.
 func serviceNotes(s contract.ServiceState) string {
 	all := withHolds(s.Frozen, s.Paused, s.Status, s.Reason)
 	for _, n := range []struct {
 		n    int
 		what string
-		told []mariposa.ReasonCode // by these reasons
+		told []mariposa.ReasonCode // reasons that already say it
 	}{
 		{s.Unknown, "out of reach", []mariposa.ReasonCode{mariposa.ReasonCounts}},
 		{s.Outdated, "outdated", []mariposa.ReasonCode{mariposa.ReasonCounts, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues}},
@@ -105,7 +106,7 @@ func serviceNotes(s contract.ServiceState) string {
 	return strings.Join(all, "; ")
 }
 
-// settled reports whether a project needs no look.
+// settled reports whether a project needs no attention.
 func settled(p contract.ProjectState) bool {
 	return p.Status == mariposa.StatusConverged || p.Status == mariposa.StatusStopped
 }

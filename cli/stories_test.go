@@ -11,8 +11,8 @@ import (
 	"mariposa/contract"
 )
 
-// What people see of whole groups of commands, and what the server is asked. Each
-// group is a golden file of stories. A word FILE stands for a file with the text.
+// The output of whole groups of commands and the requests they send. Each group is
+// a golden file. A word FILE stands for a file with the text.
 func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 	t.Parallel()
 	for name, g := range map[string]struct {
@@ -142,7 +142,7 @@ func TestATokenAloneIsOnStandardOutput(t *testing.T) {
 	r.expect(exitOK, r.stdout == "mrp_TOPSECRET\n", !strings.Contains(r.stderr, "TOPSECRET"), strings.Contains(r.stderr, "not shown again"))
 }
 
-// What other commands mean by themselves does not bind a token.
+// The project selected for other commands does not limit a token.
 func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"MARIPOSA_PROJECT": "hello", "MARIPOSA_ORG": "acme"}
@@ -158,7 +158,7 @@ func TestATokenIsBoundByTheCommandLineAlone(t *testing.T) {
 	}
 }
 
-// Whoever chose a project by its name is told how to choose it again.
+// After renaming the selected project, the user is shown how to select it again.
 func TestRenamingTheChosenProjectSaysHowToChooseItAgain(t *testing.T) {
 	t.Parallel()
 	f, home := world(t), t.TempDir()
@@ -235,7 +235,7 @@ func TestAnAuditIsExportedAsLinesOfJSON(t *testing.T) {
 	r.expect(exitOK, strings.Count(r.stdout, "\n") == 1)
 }
 
-// The server's own words reach whoever is refused.
+// Refusals are shown in the server's own words.
 func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 	t.Parallel()
 	for code, hint := range map[mariposa.Code]string{
@@ -252,7 +252,7 @@ func TestHelpOfTheNewCommands(t *testing.T) {
 	for _, line := range []string{"meta", "meta set", "org", "org quota", "token create", "project", "project move", "project rename", "meta import", "project revert", "project copy", "instance create", "events", "login", "user", "queue", "queue list", "queue terminate", "project start", "project stop", "project reprovision", "project freeze", "project accept", "project plan", "instance list", "top"} {
 		args := append(strings.Fields(line), "--help")
 		r := (&run{f: world(t)}).do(t, args...)
-		// The flags that all commands have are in the help of the program.
+		// The flags of all commands are in the help of the program.
 		text, _, _ := strings.Cut(r.story(), "\nGlobal Flags:")
 		golden(t, "help-"+strings.ReplaceAll(line, " ", "-"), text+"\n")
 	}

@@ -60,15 +60,15 @@ func tokenUserFlag(cmd *cobra.Command, a *app, user *string) {
 	complete(cmd, "user", a.every(userNames))
 }
 
-// bind limits a token to what was said on this command line. The project that
-// other commands mean does not bind it: nobody would expect that.
+// bind limits a token to the scope given on this command line. The project selected
+// for other commands does not limit it: nobody would expect that.
 func (a *app) bind(t *contract.NewToken) {
 	if a.global.project != "" && !a.fromEnv["project"] {
 		t.Project, t.Organization = a.global.project, a.global.org
 	} else if !a.fromEnv["org"] {
 		t.Organization = a.global.org
 	}
-	if t.Project != "" && t.Organization == "" { // its name is looked up there
+	if t.Project != "" && t.Organization == "" { // the project's name is looked up there
 		if s, err := a.locate(); err == nil {
 			t.Organization = s.org
 		}
@@ -96,8 +96,8 @@ func (a *app) tokenList() *cobra.Command {
 	return cmd
 }
 
-// noOwner adds to a "not found" where to look: for the user whose token it is, or
-// for what the token is bound to.
+// noOwner adds a hint to a "not found" error: about the token's user, or about the
+// token's scope.
 func (a *app) noOwner(ctx context.Context, c *client.Client, user string, err error) error {
 	if user != "" && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
 		if _, there := c.User(ctx, user); mariposa.CodeOf(there) == mariposa.ResourceNotFound {
@@ -149,8 +149,8 @@ func (a *app) tokenRevoke() *cobra.Command {
 	return cmd
 }
 
-// tokenRef finds a token by its name, its id or the beginning of its id. Others'
-// tokens are known to the server alone, by id.
+// tokenRef finds a token by its name, its id or a prefix of its id. Other users'
+// tokens are known only to the server, by id.
 func (a *app) tokenRef(ctx context.Context, c *client.Client, word, user string) (contract.Token, error) {
 	all, err := c.Tokens(ctx, user)
 	if err = a.noOwner(ctx, c, user, err); err != nil {
@@ -167,7 +167,7 @@ func (a *app) tokenRef(ctx context.Context, c *client.Client, word, user string)
 			found = append(found, candidate{t.ID, t.Name})
 		}
 	}
-	if len(found) == 0 && (user == "" || wholeID.MatchString(word)) { // a name would be taken for one of our own
+	if len(found) == 0 && (user == "" || wholeID.MatchString(word)) { // the server would resolve a name among our own tokens
 		return contract.Token{ID: word, Name: word}, nil
 	}
 	id, err := a.pick(found, fmt.Sprintf("token %q", word), "token list")

@@ -16,7 +16,7 @@ import (
 	"mariposa/contract"
 )
 
-// topPace is how often the overview is read at most.
+// topPace is the minimum interval between two reads of the overview.
 const topPace = time.Second / 4
 
 func (a *app) topCommand() *cobra.Command {
@@ -42,13 +42,13 @@ type overview struct {
 	a       *app
 	c       *client.Client
 	project string // only this one; empty: all
-	looks   int    // end after so many; 0: when interrupted, or on paper after one
+	looks   int    // end after so many reads; 0: when interrupted, or without a terminal after one
 
 	now  overviewNow
-	gone bool // the project shown is no more
+	gone bool // the project shown no longer exists
 }
 
-// overviewNow is one look, in the documents of the API.
+// overviewNow is the result of one read, in API documents.
 type overviewNow struct {
 	State *contract.State `json:"state"`
 	Tasks []contract.Task `json:"tasks"`
@@ -61,7 +61,7 @@ func (o *overview) run(ctx context.Context) error {
 		return ignoreInterrupt(ctx, err)
 	}
 	if o.project != "" && len(o.now.State.Projects) == 1 {
-		o.project = o.now.State.Projects[0].ID // the name may be another's before we are done
+		o.project = o.now.State.Projects[0].ID // the name may be reused before we are done
 	}
 	onScreen := o.a.hasScreen() && o.looks != 1
 	if !onScreen && o.looks <= 1 {
@@ -71,7 +71,7 @@ func (o *overview) run(ctx context.Context) error {
 	return ignoreInterrupt(ctx, s.run(ctx))
 }
 
-// read reads everything anew.
+// read reads everything again.
 func (o *overview) read(ctx context.Context) (show func(), err error) {
 	now, err := o.readAll(ctx)
 	if o.now.State != nil && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
@@ -103,8 +103,8 @@ func (o *overview) readAll(ctx context.Context) (now overviewNow, err error) {
 	return now, err
 }
 
-// sortByActivity puts tasks at work first, then those that wait, then freezes, which
-// last until the thaw; of each the oldest first.
+// sortByActivity sorts active tasks first, then waiting ones, then freezes, which
+// last until the thaw; within each the oldest first.
 func sortByActivity(tasks []contract.Task) []contract.Task {
 	class := func(t contract.Task) int {
 		switch {
@@ -127,7 +127,7 @@ func (o *overview) over() bool { return o.gone }
 
 func (o *overview) sections() []section { return o.tables(true) }
 
-// tables are a section each, with bars for those who look.
+// tables returns the sections, with bars on a terminal.
 func (o *overview) tables(bars bool) []section {
 	var all []section
 	if len(o.now.State.Projects) > 0 {
@@ -142,7 +142,7 @@ func (o *overview) tables(bars bool) []section {
 	return all
 }
 
-// summary is everything in few words.
+// summary summarizes everything in a line.
 func (o *overview) summary() string {
 	goal, running, troubled := 0, 0, 0
 	for _, p := range o.now.State.Projects {
@@ -172,7 +172,7 @@ func tally(p contract.ProjectState) (c census) {
 	return c
 }
 
-// topTable shows projects, a line each.
+// topTable shows one project per line.
 func topTable(projects []contract.ProjectState) *table {
 	t := newTable("PROJECT", "STATUS", "GOAL", "RUNNING", "STARTING", "STOPPING", "FAILED", "REASON")
 	for _, p := range projects {
@@ -186,7 +186,7 @@ func topTable(projects []contract.ProjectState) *table {
 	return t
 }
 
-// taskTable shows the open tasks, with bars for those who look.
+// taskTable shows the open tasks, with bars on a terminal.
 func (o *overview) taskTable(bars bool) *table {
 	head := []string{"TASK", "STATE", "DONE", "LEFT", "REASON"}
 	if bars {
@@ -220,7 +220,7 @@ func (o *overview) nodeTable(bars bool) *table {
 	return t
 }
 
-// load is how much of something is claimed.
+// load formats how much of a resource is reserved.
 func load(used, all int64, bars bool) cell {
 	if all <= 0 {
 		return cell{"-", dim}
@@ -239,7 +239,7 @@ func load(used, all int64, bars bool) cell {
 	return c
 }
 
-// page prints the last look whole.
+// page prints the last read in full.
 func (o *overview) page() error {
 	switch {
 	case o.gone:

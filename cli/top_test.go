@@ -74,7 +74,7 @@ func TestTopEndsAfterSoManyLooks(t *testing.T) {
 	}
 }
 
-// Who does not run the installation sees the rest.
+// Users who do not run the installation see everything but nodes.
 func TestTopWithoutNodesForThoseWhoMayNotSeeThem(t *testing.T) {
 	t.Parallel()
 	f := crowd(t).on("GET /v1/nodes", refuse(mariposa.Forbidden, "only who runs the installation sees nodes"))

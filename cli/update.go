@@ -56,8 +56,8 @@ func (a *app) projectUpdate() *cobra.Command {
 	return cmd
 }
 
-// update submits a manifest, after showing what it changes unless the person has
-// said what it is based on. It answers nil when the person says no.
+// update submits a manifest, after showing what it changes unless a flag says what
+// it is based on. It returns nil if the user declines.
 func (a *app) update(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	if u.Previous == "" && !u.Force {
 		p, err := c.Project(ctx, name)
@@ -65,8 +65,8 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 			return nil, a.noProject(err)
 		}
 		u.Previous = p.Version
-		// Asked for by its version, so that the difference shown is the one made
-		// even if somebody changes the project right now.
+		// Fetched by its version, so that the difference shown is the one made even
+		// if somebody changes the project right now.
 		old, err := c.Version(ctx, name, p.Version)
 		if err != nil {
 			return nil, a.noProject(err)
@@ -88,12 +88,12 @@ func (a *app) update(ctx context.Context, c *client.Client, name string, text []
 	}
 	parsed, err := manifest.Parse(text)
 	if err != nil {
-		parsed = nil // of a newer server, perhaps: what it misses is named all the same
+		parsed = nil // perhaps for a newer server: missing values are listed all the same
 	}
 	return done, a.supply(ctx, c, name, parsed, done.Missing)
 }
 
-// resubmit submits the newest manifest again: what of it has failed is tried again.
+// resubmit submits the newest manifest again, which retries its failed parts.
 func (a *app) resubmit(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	done, err := a.submit(ctx, c, name, text, u, sure)
 	if err != nil || done == nil || a.global.json {
@@ -107,8 +107,9 @@ func (a *app) resubmit(ctx context.Context, c *client.Client, name string, text 
 	return done, nil
 }
 
-// submit submits a manifest. When somebody was faster, a person sees what it would
-// change now and is asked again, as often as that happens; nil means no.
+// submit submits a manifest. On a conflict with a newer version, the user sees the
+// new difference and is asked again, as often as that happens; nil means they
+// declined.
 func (a *app) submit(ctx context.Context, c *client.Client, name string, text []byte, u client.Update, sure bool) (*contract.Changed, error) {
 	for {
 		done, err := c.UpdateManifest(ctx, name, text, u)
@@ -117,7 +118,7 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 		}
 		newest, by := a.findNewer(ctx, c, name, u.Previous)
 		if newest == nil {
-			return nil, err // it is about something else
+			return nil, err // the conflict has another cause
 		}
 		if sure || !a.interactive() {
 			return nil, a.errOvertaken(name, u.Previous, newest, by)
@@ -135,9 +136,9 @@ func (a *app) submit(ctx context.Context, c *client.Client, name string, text []
 	}
 }
 
-// findNewer is the newest version of a project and who made it, if a change that was
-// refused is based on another; nil if it is not, or cannot be read: then the
-// refusal is the news.
+// findNewer returns the newest version of a project and its author, if a refused
+// change is based on another; nil if it is not, or cannot be read: then the refusal
+// itself is reported.
 func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous string) (newest *contract.Version, by string) {
 	p, err := c.Project(ctx, name)
 	if err != nil || previous == "" || isVersion(previous, p) {
@@ -149,15 +150,15 @@ func (a *app) findNewer(ctx context.Context, c *client.Client, name, previous st
 	return newest, prefixed(" by ", newest.Author) + prefixed(": ", newest.Message)
 }
 
-// errOvertaken says who was faster, and how to look at it.
+// errOvertaken says who made the newer version and how to view it.
 func (a *app) errOvertaken(name, previous string, newest *contract.Version, by string) error {
 	return withHint(
 		fmt.Errorf("somebody was faster: the newest version of %s is %s%s, and your change is based on %s; nothing was changed", name, versionOf(newest.Number, newest.Version), by, shortHash(previous)),
 		"look at it with `%s project version diff %s %s`, bring your manifest up to date, then update again; or overwrite it with --force", a.commandPrefix(name), shortHash(previous), shortHash(newest.Version))
 }
 
-// isVersion reports whether a word means the newest version of a project, as the
-// server understands such words.
+// isVersion reports whether a word refers to the newest version of a project, by
+// the server's rules.
 func isVersion(word string, p *contract.Project) bool {
 	return word == strconv.Itoa(p.Number) || len(word) >= 7 && strings.HasPrefix(p.Version, word)
 }

@@ -20,7 +20,7 @@ func (a *app) userCommand() *cobra.Command {
 	return cmd
 }
 
-// onUser is a command about one user.
+// onUser makes a command about one user.
 func (a *app) onUser(cmd *cobra.Command, run func(ctx context.Context, c *client.Client, user string) error) *cobra.Command {
 	cmd.Use += " USER"
 	cmd.Args, cmd.ValidArgsFunction = argsBetween(1, 1), a.wordsFrom(userNames)
@@ -99,7 +99,7 @@ func (a *app) userUpdate() *cobra.Command {
 	return cmd
 }
 
-// userToggle lets a user in, or not.
+// userToggle makes a command that enables or disables a user.
 func (a *app) userToggle(verb, short, effect string, disabled bool) *cobra.Command {
 	return a.onUser(&cobra.Command{Use: verb, Short: short}, func(ctx context.Context, c *client.Client, user string) error {
 		done, err := c.UpdateUser(ctx, user, contract.UserChange{Disabled: &disabled})

@@ -52,7 +52,7 @@ func (a *app) printVolumes(all []contract.Volume) {
 	a.printTable(t)
 }
 
-// slotted is how people name a volume: db.1:data.
+// slotted returns the name people use for a volume: db.1:data.
 func slotted(v contract.Volume) string { return v.Slot + ":" + v.Name }
 
 func roomOf(size int64) string {
@@ -62,7 +62,7 @@ func roomOf(size int64) string {
 	return sizeOfBytes(size)
 }
 
-// volumeState colors a state as that of an instance in a similar state.
+// volumeState colors a state like the similar state of an instance.
 func volumeState(state string) cell {
 	like := map[string]mariposa.State{
 		"made": mariposa.StateRunning, "pending": mariposa.StateProvisioning, "deleting": mariposa.StateStopping, "unknown": mariposa.StateUnknown,
@@ -72,7 +72,7 @@ func volumeState(state string) cell {
 	return c
 }
 
-// onVolume is a command that takes one volume.
+// onVolume makes a command that takes one volume.
 func (a *app) onVolume(use, short string, run func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
 	return a.onOne(&cobra.Command{
 		Use: use + " VOLUME", Short: short, ValidArgsFunction: a.wordsFrom(volumeNames),
@@ -82,7 +82,7 @@ func (a *app) onVolume(use, short string, run func(ctx context.Context, c *clien
 
 var aSlotsVolume = regexp.MustCompile(`^([a-z0-9-]+)\.[0-9]+:[a-z0-9-]+$`)
 
-// volumeRef turns a word for a volume into one that the server knows.
+// volumeRef resolves the name of a volume to one that the server knows.
 func (a *app) volumeRef(ctx context.Context, c *client.Client, word string) (string, error) {
 	slot := aSlotsVolume.FindStringSubmatch(word)
 	if slot == nil {

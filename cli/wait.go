@@ -14,8 +14,8 @@ import (
 	"mariposa/contract"
 )
 
-// wait follows a task to its end, by the feed alone. The feed is read from a
-// place before the task was made, so its whole life is in it.
+// wait follows a task to its end, using only the feed. It reads the feed from a
+// revision before the task was created, so it sees the task's whole life.
 func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64) error {
 	task, err := c.Task(ctx, id)
 	if err != nil {
@@ -23,7 +23,7 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	}
 	f := &follower{a: a, c: c, id: id, project: task.Project, name: task.ProjectName, show: a.progress()}
 	defer f.show.end()
-	// What we just read may be newer than where the feed begins. Showing it first
+	// The task just read may be newer than the start of the feed. Showing it first
 	// would let progress run backwards; it is shown when the feed gets there.
 	task, err = f.follow(ctx, since)
 	f.show.end()
@@ -41,7 +41,7 @@ func (a *app) wait(ctx context.Context, c *client.Client, id string, since int64
 	return Exit(exitFailed, withHint(fmt.Errorf("%s %s%s", describeTask(task), task.State, endReason(task)), "see `%s queue show %s`", a.commandPrefix(""), id))
 }
 
-// endReason is why a task ended as it did.
+// endReason explains how a task ended.
 func endReason(t *contract.Task) string {
 	why := prefixed(": ", t.Reason)
 	reported := t.ReasonCode == mariposa.ReasonTakenOver || t.ReasonCode == mariposa.ReasonEndedBy || t.ReasonCode == mariposa.ReasonTerminatedBy
@@ -52,18 +52,17 @@ func endReason(t *contract.Task) string {
 }
 
 // isOver reports whether there is nothing more to wait for. A freeze stays active
-// until the thaw; whoever waits for one waits until all has settled.
+// until the thaw; waiting for one ends when its scope has settled.
 func isOver(t *contract.Task) bool { return t.State.Ended() || settledFreeze(t) }
 
-// settledFreeze reports whether a task keeps its scope as it is, and what was
-// under way there has ended.
+// settledFreeze reports whether a task is a freeze whose scope has settled.
 func settledFreeze(t *contract.Task) bool {
 	return t.Task == mariposa.TaskFreeze && taskVerb(t) == string(mariposa.TaskFreeze) &&
 		t.State == mariposa.TaskActive && t.Progress.Done >= t.Progress.Total
 }
 
-// printHowToGoOn says which services a completed task has left half-way on purpose, and
-// how to go on. It is a help, so it may fail.
+// printHowToGoOn says which services a completed task left partly rolled out on
+// purpose, and how to continue. It is only a help, so errors are ignored.
 func (a *app) printHowToGoOn(ctx context.Context, c *client.Client, t *contract.Task) {
 	if t.Task != mariposa.TaskReprovision && t.Task != mariposa.TaskStart {
 		return // no others roll anything out
@@ -84,27 +83,27 @@ func (a *app) printHowToGoOn(ctx context.Context, c *client.Client, t *contract.
 	}
 }
 
-// commandPrefix is how a command that a person is told to run begins: it means the same
-// organization, and the project if there is one.
+// commandPrefix returns the start of a command suggested to the user: it selects
+// the same organization, and the project if there is one.
 func (a *app) commandPrefix(project string) string {
 	return "mariposa" + prefixed(" -o ", a.organizationFlag()) + prefixed(" -j ", project)
 }
 
-// A follower reads the feed for what concerns one task.
+// A follower reads the events of one task from the feed.
 type follower struct {
 	a       *app
 	c       *client.Client
 	id      string
-	project string // its id: a name may be free again before the task ends
+	project string // its id: the name may be reused before the task ends
 	name    string
 	show    display
 }
 
-// display shows how far a task is. It is told of each change, in order.
+// display shows the progress of a task. It receives each change, in order.
 type display interface {
 	task(t *contract.Task, at time.Time)
-	projectStatus(how mariposa.Status, why string, at time.Time) // the project, meanwhile
-	trouble(why string)                                          // with the connection; empty: it is over
+	projectStatus(how mariposa.Status, why string, at time.Time) // of the project, meanwhile
+	trouble(why string)                                          // connection trouble; empty: it is over
 	end()                                                        // idempotent
 }
 
@@ -114,7 +113,8 @@ func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, err
 		if mariposa.CodeOf(err) != mariposa.TooOld && mariposa.CodeOf(err) != mariposa.ResourceNotFound {
 			return task, err
 		}
-		// The feed has moved past us, or the project is gone: look again.
+		// The feed no longer has our revision, or the project is gone: read the
+		// task again.
 		gone := err
 		if since, err = f.c.Revision(ctx); err != nil {
 			return nil, err
@@ -142,7 +142,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 		if err != nil {
 			return nil, err
 		}
-		if e.Subject() == "project" && styles[e.Verb()] != none { // its status, not what was asked of it
+		if e.Subject() == "project" && styles[e.Verb()] != none { // a status, not a request
 			f.show.projectStatus(mariposa.Status(e.Verb()), e.Reason, e.Time)
 		}
 		if e.Subject() != "task" || e.Task != f.id {
@@ -154,7 +154,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 				return nil, err
 			}
 		}
-		task.ProjectName = cmp.Or(task.ProjectName, f.name) // nobody knows the name of a deleted project
+		task.ProjectName = cmp.Or(task.ProjectName, f.name) // the event no longer has the name of a deleted project
 		f.show.task(f.explained(ctx, task), e.Time)
 		if isOver(task) {
 			return task, nil
@@ -163,8 +163,8 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 	return nil, context.Cause(ctx)
 }
 
-// explained adds to a task that waits for a thaw how to bring that about: nothing
-// else ever will.
+// explained adds to a task that waits for a thaw how to request one: nothing else
+// ends the wait.
 func (f *follower) explained(ctx context.Context, t *contract.Task) *contract.Task {
 	if t.State != mariposa.TaskQueued {
 		return t
@@ -179,7 +179,7 @@ func (f *follower) explained(ctx context.Context, t *contract.Task) *contract.Ta
 	return t
 }
 
-// serviceFlags names services on a command line.
+// serviceFlags formats services as command-line flags.
 func serviceFlags(services []string) string {
 	var b strings.Builder
 	for _, s := range services {

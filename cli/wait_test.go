@@ -71,8 +71,8 @@ func TestWaitWithJSONLeavesTheAnswerAlone(t *testing.T) {
 	}
 }
 
-// The place in the feed is asked for before the change: a task that ends at once
-// is not missed.
+// The revision of the feed is read before the change is requested: a task that ends
+// at once is not missed.
 func TestWaitLooksAtTheFeedBeforeItAsks(t *testing.T) {
 	t.Parallel()
 	f := scaled(t).stream(life(mariposa.TaskCompleted, "")...)
@@ -141,7 +141,7 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	show.task(&quarter, noon.Add(11*time.Second))
 	show.projectStatus(mariposa.StatusBlocked, "web: no node has room for it, and a very long story follows that no terminal can hold", noon.Add(12*time.Second))
 	show.trouble("lost the server; trying again in 1s")
-	show.projectStatus(mariposa.StatusConverging, "", noon.Add(20*time.Second)) // it gets on, and what held it is forgotten
+	show.projectStatus(mariposa.StatusConverging, "", noon.Add(20*time.Second)) // it progresses again, and the earlier reason is gone
 	show.task(ptr(task(mariposa.TaskActive, 99, 100)), noon.Add(21*time.Second))
 	show.task(ptr(task(mariposa.TaskCompleted, 100, 100)), noon.Add(60*time.Second))
 	show.end()
@@ -149,8 +149,8 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	golden(t, "wait-bar", visible(strings.ReplaceAll(out.String(), "\r", "\n\r")))
 }
 
-// updating is a world whose project can be given a new manifest, unless somebody
-// is faster.
+// updating is a fake server whose project can be updated, unless somebody is
+// faster.
 func updating(t *testing.T, faster bool) *fake {
 	t.Helper()
 	f := world(t).give("PUT /v1/projects/hello/manifest", contract.Changed{Version: "3333333c", Number: 3, Task: ptr(taskOne)})
@@ -168,7 +168,7 @@ func updating(t *testing.T, faster bool) *fake {
 	return f
 }
 
-// A refusal for another reason is told in the server's words.
+// A refusal for another reason is shown in the server's words.
 func TestARefusedUpdateIsNotAlwaysOvertaken(t *testing.T) {
 	t.Parallel()
 	for _, previous := range []string{"2", hashTwo, hashTwo[:7]} {

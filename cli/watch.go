@@ -12,9 +12,9 @@ import (
 	"mariposa/contract"
 )
 
-// Watch shows goal and reality of a project, or of all for an empty name, until
-// the context ends, which is no error: on a terminal as a screen that redraws
-// itself, elsewhere as a line per change.
+// Watch shows the desired and actual state of a project, or of all for an empty
+// name, until the context ends, which is not an error: on a terminal as a screen
+// that redraws itself, elsewhere as a line per change.
 func Watch(ctx context.Context, c *client.Client, project string, stdout io.Writer, isTTY bool) error {
 	a := &app{env: Env{Stdout: stdout, Terminal: func(stream any) bool {
 		return stream == any(stdout) && isTTY || stream != any(stdout) && isTerminal(stream)
@@ -24,7 +24,7 @@ func Watch(ctx context.Context, c *client.Client, project string, stdout io.Writ
 	return w.run(ctx)
 }
 
-// A watcher is a live view of goal and reality.
+// A watcher is a live view of desired and actual state.
 type watcher struct {
 	a                *app
 	c                *client.Client
@@ -32,7 +32,7 @@ type watcher struct {
 	inside           bool // part of a server
 
 	state *contract.State
-	gone  bool // the project watched is no more
+	gone  bool // the project watched no longer exists
 }
 
 func (a *app) watcher(c *client.Client, project, service string) *watcher {
@@ -44,7 +44,7 @@ func (w *watcher) run(ctx context.Context) error {
 		return ignoreInterrupt(ctx, err)
 	}
 	if w.project != "" && w.service == "" && len(w.state.Projects) == 1 {
-		w.project = w.state.Projects[0].ID // the name may be another's before we are done
+		w.project = w.state.Projects[0].ID // the name may be reused before we are done
 	}
 	if w.a.hasScreen() {
 		s := &screen{a: w.a, c: w.c, project: w.project, service: w.service, pace: redraw, inside: w.inside, view: w}
@@ -53,7 +53,7 @@ func (w *watcher) run(ctx context.Context) error {
 	return ignoreInterrupt(ctx, w.printLines(ctx))
 }
 
-// ignoreInterrupt makes an interruption a good end.
+// ignoreInterrupt turns an interrupt into success.
 func ignoreInterrupt(ctx context.Context, err error) error {
 	if interrupted(ctx, err) {
 		return nil
@@ -61,7 +61,7 @@ func ignoreInterrupt(ctx context.Context, err error) error {
 	return err
 }
 
-// read reads the state anew.
+// read reads the state again.
 func (w *watcher) read(ctx context.Context) (show func(), err error) {
 	s, err := w.c.State(ctx, w.project, w.service)
 	if w.state != nil && mariposa.CodeOf(err) == mariposa.ResourceNotFound {
@@ -77,7 +77,7 @@ func (w *watcher) asOf() int64 { return w.state.Revision }
 
 func (w *watcher) over() bool { return w.gone }
 
-// printLines tells each change in a line, first what is.
+// printLines prints the current state, then a line per change.
 func (w *watcher) printLines(ctx context.Context) error {
 	show := newNarrator(w.a.env.Now)
 	for {
@@ -88,7 +88,8 @@ func (w *watcher) printLines(ctx context.Context) error {
 		if mariposa.CodeOf(err) != mariposa.TooOld {
 			return err
 		}
-		// The feed no longer has our place: say what is now, and go on from there.
+		// The feed no longer has our revision: print the current state and continue
+		// from there.
 		if err := readNow(ctx, w); err != nil {
 			return err
 		}
@@ -131,7 +132,7 @@ func (w *watcher) followLines(ctx context.Context, show *narrator) error {
 	return nil
 }
 
-// ended reports whether an event is the last of the project watched.
+// ended reports whether an event is the last one of the project watched.
 func (w *watcher) ended(e client.Event) bool {
 	return w.gone || w.project != "" && e.Kind == "project.deleted" && e.Project == w.project
 }
@@ -143,8 +144,8 @@ func (w *watcher) summary() string {
 	return ""
 }
 
-// sections is the state. Where not all has room, what is not as it should be goes
-// first.
+// sections returns the state. Where there is too little room, projects that need
+// attention go first.
 func (w *watcher) sections() []section {
 	if len(w.state.Projects) == 0 {
 		return nil
@@ -152,7 +153,7 @@ func (w *watcher) sections() []section {
 	return []section{{stateTable(w.state.Projects), "lines", func() *table { return stateTable(sortByTrouble(w.state.Projects)) }}}
 }
 
-// sortByTrouble puts what needs a look before the rest.
+// sortByTrouble puts projects that need attention first.
 func sortByTrouble(projects []contract.ProjectState) []contract.ProjectState {
 	order := slices.Clone(projects)
 	slices.SortStableFunc(order, func(x, y contract.ProjectState) int { return rank(x) - rank(y) })
@@ -166,7 +167,7 @@ func rank(p contract.ProjectState) int {
 	return 0
 }
 
-// page leaves the last state behind, where the screen was.
+// page prints the last state, where the screen was.
 func (w *watcher) page() error {
 	switch {
 	case w.gone:
