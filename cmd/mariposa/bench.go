@@ -103,7 +103,7 @@ func benchQueueCommand() *cobra.Command {
 	return c
 }
 
-// benchFlags is what a benchmark stands on, as flags say it.
+// benchFlags are the flags for the environment of a benchmark.
 type benchFlags struct {
 	where, profiles string
 }
@@ -113,7 +113,7 @@ func (g *benchFlags) flags(c *cobra.Command, profiles string) {
 	c.Flags().StringVar(&g.where, "store", "", "sqlite:PATH or postgres://…, empty; a fresh SQLite store in a temporary folder if not given")
 }
 
-// run lays the ground, measures, and prints what came of it.
+// run prepares the environment, measures, and prints the result.
 func (g *benchFlags) run(cmd *cobra.Command, ground *bench.Environment, measure func() (any, error)) error {
 	slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	dir, err := os.MkdirTemp("", "mariposa-bench-")

@@ -88,7 +88,7 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 	return waitFor(ctx, d.control)
 }
 
-// logTo sends logs to standard error; with a live view only what matters.
+// logTo sends logs to standard error; with a live view, only errors.
 func logTo(w io.Writer, verbose, quiet bool) {
 	level := slog.LevelInfo
 	switch {
@@ -111,7 +111,7 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	}
 	control, join, err := startControl(ctx, dir, &f.controlFlags, st)
 	if err != nil {
-		_ = st.Close() // the first error is the one to tell
+		_ = st.Close() // the first error is the one to report
 		return nil, err
 	}
 	d := &dev{dir: dir, control: control}
@@ -134,15 +134,15 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 	return d, nil
 }
 
-// dummyNames are the simulated nodes to run: as many as asked for, and to take
-// everything down also those of earlier runs.
+// dummyNames returns the dummy nodes to run: as many as requested, and for --down
+// also those of earlier runs.
 func dummyNames(dir string, f devFlags) []string {
 	var names []string
 	for i := range f.dummies {
 		names = append(names, fmt.Sprintf("dummy-%d", i+1))
 	}
 	if f.down {
-		old, _ := filepath.Glob(filepath.Join(dir, "nodes", "*")) // the pattern is sound
+		old, _ := filepath.Glob(filepath.Join(dir, "nodes", "*")) // the pattern is valid
 		names = nil
 		for _, path := range old {
 			names = append(names, filepath.Base(path))
@@ -153,7 +153,7 @@ func dummyNames(dir string, f devFlags) []string {
 
 func (d *dev) run(ctx context.Context, link agent.Link, cfg assembly.NodeConfig) {
 	d.agents.Go(func() {
-		// Without its node the rest still works, and people can mend the node.
+		// The rest works without the node, and people can repair it.
 		if err := assembly.RunNode(ctx, link, cfg); err != nil && ctx.Err() == nil {
 			slog.Error("this machine does not take part as a node", "err", err)
 		}
@@ -164,7 +164,7 @@ func (d *dev) stop(cancel context.CancelFunc) {
 	cancel()
 	d.agents.Wait()
 	d.control.Stop()
-	_ = os.Remove(filepath.Join(d.dir, cli.URLFile)) // clients then say that nothing runs
+	_ = os.Remove(filepath.Join(d.dir, cli.URLFile)) // clients then report that nothing runs
 }
 
 // deployAndWatch creates the project if there is none of that name, then shows
@@ -207,8 +207,8 @@ func (d *dev) deployAndWatch(ctx context.Context, what string, stdout io.Writer)
 	return err
 }
 
-// create makes the project, or goes on with the one that is there: what somebody
-// made of it since is not undone behind their back.
+// create creates the project, or continues with the existing one: later changes to
+// it are not undone silently.
 func (d *dev) create(ctx context.Context, name, file string, body []byte, stdout io.Writer) error {
 	_, err := d.client.CreateProject(ctx, name, body, "")
 	if mariposa.CodeOf(err) != mariposa.Conflict {
@@ -224,7 +224,7 @@ func (d *dev) create(ctx context.Context, name, file string, body []byte, stdout
 	return nil
 }
 
-// down deletes every project and waits for the last instance to go.
+// down deletes every project and waits until the last instance is gone.
 func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 	list, err := d.client.Projects(ctx, "")
 	if err != nil {
@@ -232,7 +232,7 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 	}
 	for _, p := range list.Projects {
 		if p.Goal == mariposa.GoalDeleted {
-			continue // it goes already
+			continue // it is being deleted already
 		}
 		fmt.Fprintf(stdout, "deleting %s\n", p.Name)
 		if _, err := d.client.DeleteProject(ctx, p.ID, true); err != nil {
@@ -255,7 +255,7 @@ func (d *dev) down(ctx context.Context, stdout io.Writer) error {
 	}
 }
 
-// printLeftovers is honest about what no project accounts for.
+// printLeftovers prints the instances that belong to no project.
 func (d *dev) printLeftovers(ctx context.Context, stdout io.Writer) error {
 	nodes, err := d.client.Nodes(ctx)
 	if err != nil {

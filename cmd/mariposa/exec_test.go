@@ -249,7 +249,7 @@ func TestAShellAtATerminal(t *testing.T) {
 	x.types("stty size\n")
 	x.shows("33 101\r\n")
 	x.resize(20, 50)
-	x.types("until stty size | grep '20 50'; do sleep 0.1; done\n") // the news of a size travels beside what is typed
+	x.types("until stty size | grep '20 50'; do sleep 0.1; done\n") // a resize travels separately from the input
 	x.shows("20 50\r\n")
 	x.types("sh -c 'echo re\"ad\"y; exec sleep 1000'\n")
 	x.shows("ready\r\n") // and not what was typed, so it runs

@@ -16,7 +16,7 @@ import (
 	"mariposa/client"
 )
 
-// on a small disk of its own
+// houseOnSmallDisk returns a server on a small disk of its own.
 func houseOnSmallDisk(t *testing.T) *devServer {
 	t.Helper()
 	dir := t.TempDir()

@@ -21,8 +21,8 @@ import (
 	"mariposa/contract"
 )
 
-// These tests drive the real binary from outside: HTTP, command line, signals,
-// real processes. Nothing here knows the rooms behind it.
+// These tests drive the real binary from outside: HTTP, command line, signals, real
+// processes. They know nothing of the packages behind it.
 
 var binaries string
 
@@ -51,10 +51,10 @@ type devServer struct {
 	t    *testing.T
 	dir  string
 	args []string
-	env  []string // of client commands, beside what says where the server is
+	env  []string // of client commands, in addition to the server's address
 	// admin is the token of the first user, once it is known.
 	admin string
-	roots []byte // certificates to trust beside the system's
+	roots []byte // certificates to trust in addition to the system's
 	cmd   *exec.Cmd
 	out   *lockedBuffer
 	done  chan struct{}
@@ -306,7 +306,7 @@ func (h *devServer) processes() map[int]string {
 	return out
 }
 
-// realityMatches checks that exactly the instances on the books run, each once.
+// realityMatches checks that exactly the instances in the store run, each once.
 func (h *devServer) realityMatches(project string) {
 	h.t.Helper()
 	h.await("what runs is what is on the books", func() bool {

@@ -13,7 +13,7 @@ import (
 	"mariposa/contract"
 )
 
-// Versions of manifests and metadata, as people meet them.
+// Versions of manifests and metadata, as users see them.
 
 const shop = `# the shop, as it always was
 services:

@@ -16,7 +16,7 @@ import (
 func TestTheReadmesThreeThings(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	// Other tests run beside this one: the fixed port of the example is theirs too.
+	// Other tests run at the same time and use the fixed port of the example too.
 	port := 20000 + os.Getpid()%10000
 	text := strings.ReplaceAll(string(read(t, "../../examples/hello/mariposa.yaml")), "7101", fmt.Sprint(port))
 	file := fileOf(t, text)

@@ -1,5 +1,5 @@
-// Command mariposa is the whole system in one binary: control plane, node agent
-// and client. Here is wiring only: flags, start, signals.
+// Command mariposa is the whole system in one binary: control plane, node agent and
+// client. It contains only wiring: flags, start, signals.
 package main
 
 import (
@@ -18,10 +18,10 @@ var version = "dev"
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "shim" {
-		os.Exit(process.ShimMain(os.Args[2:])) // before anything else: one runs beside every process instance
+		os.Exit(process.ShimMain(os.Args[2:])) // before anything else: a shim runs next to every process instance
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(40) // what is kept is large and long-lived; memory is dearer here than the collector's time
+		debug.SetGCPercent(40) // the heap is large and long-lived; memory costs more here than the collector's time
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	code := cli.Main(ctx, os.Args[1:], cli.Env{Version: version}, devCommand(), serverCommand(), agentCommand(), benchCommand())

@@ -71,7 +71,7 @@ func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 		t.Errorf("a command inside counts %q", out)
 	}
 
-	h.ok("project", "delete", "shop", "-f", "--wait") // only its relation goes
+	h.ok("project", "delete", "shop", "-f", "--wait") // only its use of the network is removed
 	h.await("one project is left on it", func() bool {
 		n, err := h.Network(t.Context(), ids[true])
 		return err == nil && len(n.Projects) == 1 && n.Projects[0].ProjectName == "blog" && n.Instances == 1
@@ -100,7 +100,7 @@ func TestProjectsThatShareANetworkMeetInOneDirectory(t *testing.T) {
 	}
 }
 
-// A server killed at any moment of a network's making finds its way: instances run
+// A server killed at any moment while a network is created recovers: instances run
 // only with their network, and each has one.
 func TestNetworksSurviveAKilledServer(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ services:
     stop: {timeout: 1}
 `
 
-// the is the one instance of a service that runs, with its process.
+// the returns the one running instance of a service, with its process.
 func (h *devServer) the(project, service string) (contract.Instance, int) {
 	h.t.Helper()
 	return h.only(project, "one instance of "+service+" runs", func(i contract.Instance) bool {
@@ -43,9 +43,9 @@ func (h *devServer) the(project, service string) (contract.Instance, int) {
 	})
 }
 
-// Real processes find in their environment where others are. When that one is
-// killed, what refers to it is made anew with where it is now; who reads it live
-// stays; and a kill of the server in between changes nothing of that.
+// Processes find the addresses of others in their environment. When one is killed,
+// instances that refer to it are replaced with its new address; those that read it
+// live stay; and killing the server in between changes none of that.
 func TestProcessesAreToldWhereOthersAre(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -77,9 +77,9 @@ func TestProcessesAreToldWhereOthersAre(t *testing.T) {
 	h.realityMatches("shop")
 }
 
-// The example works as its comments say: the web front reaches the backend at the
-// port that the node picked, also after the backend was made anew, and the diary
-// goes on where it was.
+// The example works as its comments say: the web front end reaches the backend at
+// the port that the node picked, also after the backend was replaced, and the diary
+// continues where it was.
 func TestTheGraphExampleFollowsAndKeeps(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

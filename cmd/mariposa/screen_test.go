@@ -76,8 +76,8 @@ func TestALiveViewThatIsEndedFromOutsideGivesTheTerminalBack(t *testing.T) {
 	}
 }
 
-// A shell can put a view aside and bring it back, and one in the background neither
-// takes the keys nor is stopped for trying.
+// A shell can suspend a view and resume it, and one in the background neither takes
+// the keys nor is stopped for trying.
 func TestALiveViewAsAJobOfAShell(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -111,7 +111,7 @@ func TestALiveViewAsAJobOfAShell(t *testing.T) {
 	}
 }
 
-// With the view of `dev` ends the server, so that only Ctrl-C ends it, as ever.
+// The server ends with the view of `dev`, so only Ctrl-C ends that.
 func TestCtrlCEndsAServerWithItsView(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

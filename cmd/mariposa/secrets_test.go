@@ -30,8 +30,8 @@ import (
 	"mariposa/store/sqlite"
 )
 
-// Secrets are planted, everything is done with them that people do, and then every
-// byte that was kept or shown is searched.
+// Secrets are planted, used in every way that people use them, and then every byte
+// that was stored or shown is searched.
 
 // plantedSecret is a secret with a core that is the same in every way of writing it down.
 type plantedSecret struct{ name, value, core string }
@@ -282,8 +282,8 @@ func (h *devServer) fails(project, service string) bool {
 	})
 }
 
-// everything is what a store holds, archived or not, and all that it tells of the
-// past.
+// everything returns all that a store holds, archived or not, including its
+// history.
 func everything(t *testing.T, st store.Store) []byte {
 	t.Helper()
 	var all bytes.Buffer

@@ -26,7 +26,7 @@ import (
 	"mariposa/store"
 )
 
-// controlFlags are those of every command that runs a control plane.
+// controlFlags are the flags of every command that runs a control plane.
 type controlFlags struct {
 	listen       string
 	cert, key    string
@@ -50,8 +50,8 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.IntVar(&f.keepAudit, "keep-audit", 365, "for how many days audit records are kept; 0: for ever")
 }
 
-// config is a control plane with these flags. Dir is where its key is kept unless
-// the flags say otherwise.
+// config returns the configuration of a control plane. Dir is where its key is kept
+// unless the flags say otherwise.
 func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, error) {
 	if f.keepVersions < 1 || f.keepAudit < 0 || f.keepTasks < 0 {
 		return assembly.Config{}, cli.Usage(errors.New("--keep-versions must be at least 1, --keep-audit and --keep-tasks at least 0"))
@@ -79,7 +79,7 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 	}, nil
 }
 
-// startControl starts a control plane whose secrets are kept in a folder.
+// startControl starts a control plane whose secrets are in a folder.
 func startControl(ctx context.Context, dir string, f *controlFlags, st store.Store) (*assembly.Control, string, error) {
 	admin, err := assembly.SecretFile(filepath.Join(dir, cli.TokenFile))
 	if err != nil {
@@ -130,7 +130,7 @@ func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Wri
 	}
 	control, hint, err := startReplica(ctx, st, dir, f)
 	if err != nil {
-		_ = st.Close() // the first error is the one to tell
+		_ = st.Close() // the first error is the one to report
 		return err
 	}
 	defer control.Stop()
@@ -138,7 +138,7 @@ func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Wri
 	return waitFor(ctx, control)
 }
 
-// waitFor ends with a signal, or when a part of a control plane has failed.
+// waitFor waits for a signal, or until a part of a control plane has failed.
 func waitFor(ctx context.Context, control *assembly.Control) error {
 	select {
 	case <-ctx.Done():
@@ -148,8 +148,8 @@ func waitFor(ctx context.Context, control *assembly.Control) error {
 	}
 }
 
-// startReplica starts a control plane: with the secrets of its folder, or, where
-// replicas share a database, with those that the database knows.
+// startReplica starts a control plane: with the secrets in its folder or, where
+// replicas share a database, with those in the database.
 func startReplica(ctx context.Context, st store.Store, dir string, f *controlFlags) (*assembly.Control, string, error) {
 	if dir != "" {
 		c, _, err := startControl(ctx, dir, f, st)

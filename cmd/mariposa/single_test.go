@@ -13,7 +13,7 @@ import (
 	"mariposa/contract"
 )
 
-// Instances that belong to no service: people make and end them, and nobody else
+// Instances that belong to no service: people create and end them, and nobody else
 // touches them.
 
 // single looks at one instance by name; false when there is none.

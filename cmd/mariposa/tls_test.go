@@ -161,7 +161,7 @@ func TestDevOverTLSWorksWithItsOwnAgent(t *testing.T) {
 	}
 }
 
-// started runs a command that should end by itself, and tells what it said.
+// started runs a command that should end by itself, and returns its output.
 func started(t *testing.T, args ...string) (said string, code int) {
 	t.Helper()
 	return startedWith(t, nil, args...)

@@ -166,7 +166,7 @@ func TestVolumesOfADeletedProjectAreKeptUnlessTheyAreDeletedToo(t *testing.T) {
 	h.await("they are off the books", func() bool { return len(h.volumes(client.VolumeFilter{})) == 1 })
 	h.written(lines, 1, 0)
 
-	stray := filepath.Join(filepath.Dir(v.Path), "0199aaaa-0000-7000-8000-000000000001") // nobody has told the node of it
+	stray := filepath.Join(filepath.Dir(v.Path), "0199aaaa-0000-7000-8000-000000000001") // the node does not know it
 	must(t, os.Mkdir(stray, 0o700))
 	h.kill()
 	h.start()
