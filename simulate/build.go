@@ -12,7 +12,7 @@ import (
 	"mariposa/store/memory"
 )
 
-// build makes the world as it is at the beginning: a store, a server, nodes.
+// build creates the initial world: a store, a server, nodes.
 func (w *World) build() error {
 	forever := wallClock{w, &lifetime{}}
 	if w.Options.Store != nil {
@@ -43,7 +43,7 @@ func (w *World) build() error {
 	return nil
 }
 
-// Clock is the world's time, for a store that outlives every crash.
+// Clock returns the world's clock, for a store that outlives every crash.
 func (w *World) Clock() clock.Clock { return wallClock{w, &lifetime{}} }
 
 func (w *World) definition(project string, number int, service string) (*mariposa.Service, error) {
@@ -58,7 +58,8 @@ func (w *World) definition(project string, number int, service string) (*maripos
 	return m.ByName[service], nil
 }
 
-// parse reads a manifest. The same one is read many times in a world.
+// parse parses a manifest, with a cache: the same one is parsed many times in a
+// world.
 func (w *World) parse(body []byte) (*manifest.Project, error) {
 	if m := w.parsed[string(body)]; m != nil {
 		return m, nil

@@ -15,8 +15,8 @@ import (
 	"mariposa/store"
 )
 
-// checker checks the rules of the system against everything that happens. It reads
-// the feed for itself, straight from the store.
+// checker checks the rules of the system after every event. It reads the feed
+// itself, straight from the store.
 type checker struct {
 	w               *World
 	revision        int64
@@ -28,12 +28,12 @@ type checker struct {
 	volumes         map[string]*store.Volume
 	deleted         map[string]bool
 	before          map[string]int  // service -> serving, as far as the planner could know
-	served          map[string]bool // the instances behind that
+	served          map[string]bool // the instances counted in before
 	planned         int64
-	changed         time.Time // when an instance, a task or a project last did
-	moves           int       // how many things nodes have done
-	checkedRevision int64     // at which revision the machines were last looked at
-	changes         int       // how often they had changed by then
+	changed         time.Time // when an instance, a task or a project last changed
+	moves           int       // how many operations nodes have completed
+	checkedRevision int64     // the revision at which the machines were last checked
+	changes         int       // how many changes they had made by then
 	still           stillness
 	refs            referrals
 }
@@ -45,7 +45,7 @@ func newChecker(w *World) *checker {
 	}
 }
 
-// check reads what is new in the feed and looks at the machines.
+// check reads new changes from the feed and checks the machines.
 func (c *checker) check() {
 	for {
 		changes, err := c.w.store.Changes(c.w.ctx, c.revision, 1000)
@@ -142,14 +142,13 @@ func (c *checker) instance(ch *store.Change) {
 	}
 }
 
-// settledStates are those in which a node has done what it was told, as far as
-// it could.
+// settledStates are the states in which a node has completed an operation, as far
+// as it could.
 var settledStates = map[mariposa.State]bool{
 	mariposa.StateRunning: true, mariposa.StateFailed: true, mariposa.StateStopped: true, mariposa.StateDestroyed: true,
 }
 
-// project counts what became of rollouts.
-// goal keeps the projects, each with its services in its status.
+// goal keeps the projects up to date, each with its services in its status.
 func (c *checker) goal(ch *store.Change) {
 	id := ch.Record.Project
 	r := c.projects[id]
@@ -170,8 +169,8 @@ func (c *checker) goal(ch *store.Change) {
 	}
 }
 
-// withServices is the status of a project, with its services, after a change of it or
-// of one of them; nil: there is none.
+// withServices returns the status of a project, with its services, after a change
+// of it or of one of them; nil: there is none.
 func withServices(was *mariposa.ProjectStatus, ch *store.Change) *mariposa.ProjectStatus {
 	switch spec := ch.Record.Spec.(type) {
 	case *mariposa.ProjectSpec:
@@ -201,6 +200,7 @@ func withServices(was *mariposa.ProjectStatus, ch *store.Change) *mariposa.Proje
 	return was
 }
 
+// project counts the outcomes of rollouts.
 func (c *checker) project(name string, st *mariposa.ProjectStatus) {
 	c.staysSmall(name, st, len(st.Services))
 	if st.RolledBack > 0 && st.RolledBack > st.Number {
@@ -240,8 +240,7 @@ func (c *checker) task(ch *store.Change) {
 	c.tasks[r.ID] = r
 }
 
-// checkMachines looks at what really runs, where that or what is known of it has
-// changed.
+// checkMachines checks what really runs, if that or the store has changed.
 func (c *checker) checkMachines() {
 	changes := 0
 	for _, n := range c.w.nodes {
@@ -275,7 +274,7 @@ func (c *checker) checkMachines() {
 	c.refersToNothingRemoved()
 }
 
-// beforePlan counts what the planner can know to be running.
+// beforePlan counts the instances that the planner can know to be running.
 func (c *checker) beforePlan(s *server, project string) {
 	c.check()
 	c.planned = c.revision
@@ -297,14 +296,14 @@ func (c *checker) serves(s *server, r *store.Instance) bool {
 	return spec.Goal == mariposa.GoalRunning && status != nil && status.State == mariposa.StateRunning && c.isReached(s, spec.Node)
 }
 
-// isReached reports whether a server takes a node for one that can be reached.
+// isReached reports whether a server considers a node reachable.
 func (c *checker) isReached(s *server, node string) bool {
 	st := s.picture.Nodes.Get(node).Status()
 	return st != nil && st.State == mariposa.NodeRunning
 }
 
-// afterPlan checks that the planner took nothing that serves below its goal, and
-// touched nothing that is frozen.
+// afterPlan checks that the planner removed no serving instances below the scale,
+// and touched nothing that is frozen.
 func (c *checker) afterPlan(project string) {
 	changes, err := c.w.store.Changes(c.w.ctx, c.planned, 10000)
 	if err != nil {
@@ -319,7 +318,7 @@ func (c *checker) afterPlan(project string) {
 		case *mariposa.ProjectSpec, *mariposa.ServiceSpec:
 			goal = withServices(goal, &ch)
 		case *mariposa.InstanceSpec:
-			if ch.Spec && !ch.Deleted { // to forget what is gone is part of settling
+			if ch.Spec && !ch.Deleted { // forgetting what is gone is part of settling
 				touched[spec.ServiceName] = spec.Name + ": " + reason.Sentence(spec.Reason)
 			}
 			if ch.Spec && spec.Goal != mariposa.GoalRunning && c.served[ch.Record.ID] {
@@ -339,14 +338,14 @@ func (c *checker) afterPlan(project string) {
 	}
 }
 
-// stopsFirst reports whether a service wants its old instances to go before the
-// new ones come.
+// stopsFirst reports whether a service stops its old instances before it starts new
+// ones.
 func (c *checker) stopsFirst(project string, goal *mariposa.ProjectStatus, name string) bool {
 	def, err := c.w.definition(project, goal.Services[name].Number, name)
 	return err == nil && def != nil && def.Update.StopFirst
 }
 
-// frozenStays holds a planner to leaving alone what was frozen, had settled, and
+// frozenStays checks that a planner left alone what was frozen and settled, and
 // still is.
 func (c *checker) frozenStays(was, is *mariposa.ProjectStatus, touched map[string]string) {
 	if was == nil || is == nil {
@@ -360,7 +359,7 @@ func (c *checker) frozenStays(was, is *mariposa.ProjectStatus, touched map[strin
 	}
 }
 
-// atRest says what is not yet as it should be; empty when all is.
+// atRest says what is not yet in its desired state; empty when everything is.
 func (c *checker) atRest() string {
 	want := 0
 	for id, r := range c.projects {
@@ -390,7 +389,7 @@ func (c *checker) atRest() string {
 	return cmp.Or(c.networks.leftover(c), c.leftToGo())
 }
 
-// kept counts the instances that have ended and are kept.
+// kept counts the ended instances that are kept.
 func (c *checker) kept() int {
 	n := 0
 	for _, r := range c.instances {
@@ -412,9 +411,9 @@ func (c *checker) countRunning(project, service string) int {
 	return n
 }
 
-// final holds reality against the books when all is at rest: the machines run
-// exactly what is wanted, at the version in force, one in each slot, and the
-// ledger says the same.
+// final compares reality with the store at rest: the machines run exactly the
+// desired instances, at the version in force, one in each slot, and the ledger
+// agrees.
 func (c *checker) final() {
 	c.checkLedger()
 	for _, id := range c.sorted() {
@@ -427,8 +426,7 @@ func (c *checker) final() {
 	}
 }
 
-// checkLedger holds what is on the books against what really runs, and against the
-// ledger.
+// checkLedger compares the store with what really runs, and with the ledger.
 func (c *checker) checkLedger() {
 	running := map[string]bool{}
 	for _, n := range c.w.nodes {
@@ -446,7 +444,7 @@ func (c *checker) checkLedger() {
 	for _, id := range c.sorted() {
 		r := c.instances[id]
 		spec := r.Spec()
-		if spec.Kept { // what could not even be made leaves nothing but its record
+		if spec.Kept { // an instance that could not even be created leaves only its record
 			c.w.seen["kept at rest"]++
 			continue
 		}
@@ -472,7 +470,8 @@ func (c *checker) checkLedger() {
 	c.checkQuota(ledger)
 }
 
-// checkQuota holds the account of the organization to what its projects have reserved.
+// checkQuota checks that the organization's account matches what its projects have
+// reserved.
 func (c *checker) checkQuota(ledger map[string]mariposa.Resources) {
 	var sum mariposa.Resources
 	for _, r := range c.projects {
@@ -507,8 +506,7 @@ func (c *checker) upToDate(spec *mariposa.InstanceSpec) {
 	}
 }
 
-// refersToTheLiving holds an instance at rest to referring to one that runs, by
-// what it was made with.
+// refersToTheLiving checks that an instance at rest is bound to one that runs.
 func (c *checker) refersToTheLiving(spec *mariposa.InstanceSpec, ref mariposa.Ref) {
 	to, ok := spec.Bindings.Get(ref.Service)
 	if !ok {

@@ -14,12 +14,12 @@ import (
 	"mariposa/store"
 )
 
-// Crash is one point at which something dies: at the n-th call that servers make
-// to write to the store, or that agents make to their drivers.
+// Crash is a point at which something crashes: the n-th write of servers to the
+// store, or the n-th call of agents to their drivers.
 type Crash struct {
-	Call   int  // 0: nothing dies
-	Driver bool // it is counted by calls to drivers
-	Agent  bool // at a call to a driver: the agent that makes it dies; else every server does
+	Call   int  // 0: no crash
+	Driver bool // count calls to drivers
+	Agent  bool // at a call to a driver: its agent crashes; otherwise every server does
 	Done   bool // the call itself still takes effect
 }
 
@@ -37,7 +37,7 @@ func (c Crash) String() string {
 	return what + ":" + strconv.Itoa(c.Call)
 }
 
-// ParseCrash reads what String writes; nothing for no crash.
+// ParseCrash parses the output of String; empty: no crash.
 func ParseCrash(s string) (Crash, error) {
 	if s == "" {
 		return Crash{}, nil
@@ -55,7 +55,7 @@ func ParseCrash(s string) (Crash, error) {
 	return Crash{}, fmt.Errorf("%q is neither store, driver nor agent", what)
 }
 
-// tally counts the calls at which a scenario may be cut short.
+// tally counts the calls at which a scenario can crash.
 type tally struct {
 	storeCalls, driverCalls int
 	crashed                 bool
@@ -85,7 +85,7 @@ func (w *World) countWrites(units []store.Unit) {
 	}
 }
 
-// point is the crash that is asked for.
+// point returns the requested crash.
 func (w *World) point() Crash {
 	if w.scenarioRun == nil || w.crashed {
 		return Crash{}
@@ -93,14 +93,15 @@ func (w *World) point() Crash {
 	return w.scenarioRun.Crash
 }
 
-// storeCall counts a call to the store, and reports whether its server dies of it.
+// storeCall counts a call to the store, and reports whether its server crashes
+// there.
 func (w *World) storeCall() bool {
 	w.storeCalls++
 	c := w.point()
 	return c.Call == w.storeCalls && !c.Driver
 }
 
-// callTakesEffect reports whether the call at which a server dies takes effect.
+// callTakesEffect reports whether the call at which a server crashes takes effect.
 func (w *World) callTakesEffect() bool {
 	if c := w.point(); c.Call > 0 && !c.Driver {
 		w.crashed = true
@@ -130,8 +131,8 @@ func (w *World) driverCall(n *node) bool {
 	return c.Done || !c.Agent
 }
 
-// pause is how long something that died stays away. In a scenario it is back before
-// anybody makes up for what it did.
+// pause returns how long something that crashed stays down. In a scenario it is
+// back before anything is done to replace it.
 func (w *World) pause(most time.Duration) time.Duration {
 	switch {
 	case w.orderly:
@@ -142,8 +143,8 @@ func (w *World) pause(most time.Duration) time.Duration {
 	return time.Duration(w.rng.IntN(int(most/time.Millisecond))) * time.Millisecond
 }
 
-// gentleFaults are what can go wrong without changing what there is in the end:
-// whoever dies is back soon, and messages are lost with a connection.
+// gentleFaults are the faults that do not change the final state: what crashes is
+// back soon, and messages are lost only with a connection.
 func (w *World) gentleFaults(add func(int, func())) {
 	for _, s := range w.servers {
 		add(8, s.scheduleCrash)
@@ -159,14 +160,14 @@ func (w *World) gentleFaults(add func(int, func())) {
 	}
 }
 
-// countingDriver is what an agent acts with: its driver, with every call counted.
+// countingDriver is the driver of an agent, with every call counted.
 type countingDriver struct {
 	*dummy.Driver
 	n *node
 }
 
 // call counts a call. One that takes no effect never returns to its agent, which
-// dies of it.
+// crashes.
 func (h countingDriver) call() error {
 	if h.n.w.driverCall(h.n) {
 		return nil
@@ -174,7 +175,7 @@ func (h countingDriver) call() error {
 	return h.n.life.Suspend(func(func()) {})
 }
 
-// Start counts, then starts. What is to fail for a cause that the scenario has does.
+// Start counts, then starts. An instance that the scenario makes fail does fail.
 func (h countingDriver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	if err := h.call(); err != nil {
 		return driver.Observed{ID: i.ID}, err

@@ -7,7 +7,7 @@ import (
 	"mariposa/wire"
 )
 
-// describe says a frame in a few words.
+// describe summarizes a frame.
 func describe(f wire.Frame) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#%d ", f.Seq)
@@ -50,7 +50,7 @@ func describe(f wire.Frame) string {
 
 func tail(id string) string { return id[max(0, len(id)-4):] }
 
-// noteFrame notes a frame; heartbeats only quietly.
+// noteFrame notes a frame; heartbeats only in the digest.
 func (w *World) noteFrame(f wire.Frame, format string, args ...any) {
 	if line := w.digestOnly(format, args...); f.Heartbeat == nil {
 		w.record(line)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// draft is a manifest that people have in hand. They write a new one, or change a
-// few things about the one before: that is how edges come to be inverted, services
-// to be removed and added again, and causes of failures to be mended.
+// draft is a manifest that people work on. They write a new one, or change a few
+// things in the previous one: so edges get inverted, services removed and added
+// again, and causes of failures fixed.
 type draft struct {
 	order    []string // services; each refers only to those before it
 	services map[string]*draftService
@@ -18,7 +18,7 @@ type draft struct {
 
 type draftService struct {
 	scale   int
-	nameLen int // part of its form: another one is a new incarnation
+	nameLen int // part of its form: changing it replaces instances
 	prop    int // changed in place
 	fails   bool
 	slow    bool
@@ -31,10 +31,10 @@ type draftService struct {
 
 var serviceNames = []string{"a", "b", "c", "d", "e", "f"}
 
-// mostServices bounds a draft: what all projects want in the end fits two nodes.
+// mostServices limits a draft: the final demand of all projects fits on two nodes.
 const mostServices = 4
 
-// write makes a manifest up. A sound one starts without failing.
+// write generates a manifest. A sound one starts without failing.
 func (p *people) write(sound bool) *draft {
 	d := &draft{services: map[string]*draftService{}}
 	names := slices.Clone(serviceNames)
@@ -44,13 +44,13 @@ func (p *people) write(sound bool) *draft {
 	}
 	if sound {
 		for _, name := range d.order[:len(d.order)-1] {
-			d.services[name].scale += 7 // others may refer to it, and nobody has said so many before
+			d.services[name].scale += 7 // others may refer to it, and this scale was never requested before
 		}
 	}
 	return d
 }
 
-// addService puts a service behind those that there are.
+// addService adds a service after the existing ones.
 func (p *people) addService(d *draft, name string, sound bool) {
 	rng := p.w.rng
 	s := &draftService{
@@ -58,7 +58,7 @@ func (p *people) addService(d *draft, name string, sound bool) {
 		fails: !sound && p.w.chance(8), live: p.w.chance(4), refs: map[string]string{},
 	}
 	if p.w.chance(2) {
-		s.scale = 1 // a single one is where hand-overs are hardest
+		s.scale = 1 // hand-overs are hardest with a single instance
 	}
 	if len(d.order) > 0 && p.w.chance(3) {
 		s.depends = d.order[rng.IntN(len(d.order))]
@@ -87,14 +87,15 @@ func (p *people) addService(d *draft, name string, sound bool) {
 	if p.w.chance(3) {
 		s.more += fmt.Sprintf("    networks: [%s]\n", []string{"own", "common", "own, common"}[rng.IntN(3)])
 	}
-	// A service's volumes come and go together: apart, they could end up on two nodes.
+	// A service's volumes are created and deleted together: otherwise they could
+	// end up on two nodes.
 	if at := slices.Index(serviceNames, name); at < 2 && p.w.chance(2) {
 		s.more += fmt.Sprintf("    volumes: [%s]\n", []string{"data:/d", "data:/d, logs:/l"}[at])
 	}
 	d.order, d.services[name] = append(d.order, name), s
 }
 
-// field is what of another service is referred to: nearly always of one instance.
+// field returns the field that a reference uses: nearly always of one instance.
 func (p *people) field() string {
 	return []string{"id", "id", "id", "address", "ids"}[p.w.rng.IntN(5)]
 }
@@ -125,8 +126,8 @@ func (p *people) edit(old *draft) *draft {
 	return d
 }
 
-// invertAll inverts the edges, has everything made anew, and lets one of those
-// that refer to others fail.
+// invertAll inverts the edges, replaces everything, and makes one of the services
+// with references fail.
 func (p *people) invertAll(d *draft) {
 	p.invert(d)
 	d.reform()
@@ -138,8 +139,8 @@ func (p *people) invertAll(d *draft) {
 	}
 }
 
-// dropReferences drops what fails, and every reference among the rest, which is made
-// anew.
+// dropReferences drops the failing services and all references among the rest, and
+// replaces those.
 func (p *people) dropReferences(d *draft) {
 	for at := len(d.order) - 1; at >= 0; at-- {
 		if d.services[d.order[at]].fails {
@@ -153,7 +154,7 @@ func (p *people) dropReferences(d *draft) {
 	d.reform()
 }
 
-// reform gives every service another form.
+// reform changes the form of every service.
 func (d *draft) reform() {
 	for _, s := range d.services {
 		s.reform()
@@ -169,14 +170,14 @@ func (p *people) editOnce(d *draft) {
 	switch rng.IntN(9) {
 	case 0, 1:
 		p.invert(d)
-	case 2: // all references go
+	case 2: // drop all references
 		clear(s.refs)
 		s.depends = ""
 	case 3:
 		if at > 0 {
 			s.refs[d.order[rng.IntN(at)]] = p.field()
 		}
-	case 4: // what it refers to need not have changed
+	case 4: // even if what it refers to has not changed
 		s.fails = !s.fails
 	case 5:
 		s.reform()
@@ -189,7 +190,7 @@ func (p *people) editOnce(d *draft) {
 	}
 }
 
-// invert turns the order round, and with it the edges between those that had any.
+// invert reverses the order, and with it the existing edges.
 func (p *people) invert(d *draft) {
 	edges := map[string]map[string]string{}
 	for name, s := range d.services {
@@ -226,7 +227,7 @@ func (p *people) dropService(d *draft, at int) {
 	p.w.seen["service dropped"]++
 }
 
-// addOneAgain adds a service that is not there, maybe one that was.
+// addOneAgain adds a service that is not there, possibly a former one.
 func (p *people) addOneAgain(d *draft) {
 	name := serviceNames[p.w.rng.IntN(len(serviceNames))]
 	if d.services[name] == nil && len(d.order) < mostServices {
@@ -235,8 +236,8 @@ func (p *people) addOneAgain(d *draft) {
 	}
 }
 
-// mendDraft makes a draft that can be reached, with as little changed as that takes:
-// what waits for something else than that waits for ever.
+// mendDraft returns a draft that can be reached, with minimal changes: whatever
+// waits for something else waits forever.
 func (p *people) mendDraft(old *draft, scales map[string]int) *draft {
 	d := old.clone()
 	for _, name := range d.order {
@@ -244,7 +245,7 @@ func (p *people) mendDraft(old *draft, scales map[string]int) *draft {
 		s.fails = false
 		s.update = canary.ReplaceAllString(s.update, "")
 		if s.scale == 0 || scales[name] == 0 {
-			s.scale = 7 // others may refer to it, and nobody has said so many before
+			s.scale = 7 // others may refer to it, and this scale was never requested before
 		}
 	}
 	return d

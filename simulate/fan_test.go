@@ -10,7 +10,7 @@ import (
 	"mariposa/simulate/scenario"
 )
 
-// fan is a story of a root, of n services that depend on it, and of a sink that
+// fan is a scenario with a root, n services that depend on it, and a sink that
 // depends on all of those.
 func fan(n int, dummy map[string]any) scenario.Scenario {
 	services, all := map[string]any{"root": map[string]any{"dummy": dummy}}, []string{}
@@ -59,8 +59,8 @@ func TestAFanConvergesAtThePaceOfTheDriver(t *testing.T) {
 }
 
 // TestWhatIsWrittenOfManyServicesGrowsWithThem has every service come up at its own
-// time, so that each of them makes a plan of its own. The status of the project,
-// which speaks of all of them, is not written each time.
+// time, so that each causes a plan of its own. The status of the project, which
+// covers all of them, is not written each time.
 func TestWhatIsWrittenOfManyServicesGrowsWithThem(t *testing.T) {
 	t.Parallel()
 	result := runFan(t, 400, map[string]any{"max_wait_secs": 10})

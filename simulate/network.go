@@ -9,7 +9,8 @@ import (
 	"mariposa/store"
 )
 
-// networks are those on the books, with their parts on nodes, as the feed tells.
+// networks are those in the store, with their attachments to nodes, as read from
+// the feed.
 type networks struct {
 	all   map[string]*mariposa.NetworkSpec
 	parts map[string]*mariposa.AttachmentSpec
@@ -32,8 +33,8 @@ func (n networks) change(ch *store.Change) {
 	}
 }
 
-// lacks says in which way an instance is not on its networks: they are there, its
-// project uses them, and so is their part on its node, which is to stay.
+// lacks says how an instance is not on its networks: they must exist, its project
+// must use them, and their attachment to its node must exist and be desired.
 func (n networks) lacks(spec *mariposa.InstanceSpec) string {
 	for _, j := range spec.Networks {
 		network, part := n.all[j.Network], n.parts[j.Attachment]
@@ -51,8 +52,8 @@ func (n networks) lacks(spec *mariposa.InstanceSpec) string {
 	return ""
 }
 
-// leftover names something of networks that nobody needs any more; empty: nothing.
-// What has ended and is kept to look at holds on to its parts.
+// leftover names a network or attachment that nobody needs any more; empty: none.
+// Ended instances that are kept still need their attachments.
 func (n networks) leftover(c *checker) string {
 	held := map[string]bool{}
 	for _, r := range c.instances {

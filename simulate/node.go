@@ -25,10 +25,10 @@ type node struct {
 	life  *lifetime
 	link  *link
 	woken bool
-	away  bool // cut off from the control plane for a while
+	away  bool // temporarily cut off from the control plane
 }
 
-// link is one connection of a node, with what is on its way.
+// link is one connection of a node, with its messages in flight.
 type link struct {
 	w        *World
 	node     *node
@@ -69,7 +69,7 @@ func (n *node) start() {
 		},
 		Drivers: []driver.Driver{countingDriver{n.dummy, n}},
 		Clock:   clk, Wake: n.wakeIn(n.life), Spawn: n.life.Go,
-		Timeout: 24 * time.Hour, // it is counted on the machine's clock, which means nothing here
+		Timeout: 24 * time.Hour, // it is measured on the real clock, which means nothing here
 	})
 	if err := n.agent.List(n.w.ctx); err != nil {
 		n.w.fail("%s cannot list: %v", n.name, err)
@@ -78,7 +78,7 @@ func (n *node) start() {
 	n.dialLater()
 }
 
-// wakeIn notes that the agent has something to do, unless it is dead by then.
+// wakeIn notes that the agent has something to do, unless its life is over by then.
 func (n *node) wakeIn(l *lifetime) func() {
 	return func() { n.woken = n.woken || !l.over }
 }
@@ -111,13 +111,13 @@ func (n *node) choices(add func(int, func())) {
 	}
 }
 
-// crash ends the agent; its instances run on, and it is started again later.
+// crash ends the agent; its instances keep running, and it restarts later.
 func (n *node) crash() {
 	n.w.seen["agent crash"]++
 	n.w.note("agent of %s crashes", n.name)
 	n.life.end()
 	n.agent, n.woken = nil, false
-	n.dummy = dummy.New(n.world, wallClock{n.w, n.life}) // nobody's hands now
+	n.dummy = dummy.New(n.world, wallClock{n.w, n.life}) // no agent uses it
 	n.link.cut("the agent crashed")
 	wallClock{n.w, &lifetime{}}.After(n.w.pause(time.Minute), func() {
 		if n.agent == nil {
@@ -126,7 +126,7 @@ func (n *node) crash() {
 	})
 }
 
-// failInstance makes one instance end by itself.
+// failInstance makes one instance fail.
 func (n *node) failInstance(id string) {
 	n.w.note("%s on %s is killed", id[len(id)-4:], n.name)
 	n.w.checker.refs.hurt[id] = true
@@ -135,8 +135,7 @@ func (n *node) failInstance(id string) {
 	}
 }
 
-// pickVictim picks an instance of several, where there is one rather one that others
-// refer to.
+// pickVictim picks an instance, preferably one that others refer to.
 func (n *node) pickVictim(ids []string) string {
 	referred := map[string]bool{}
 	for _, r := range n.w.checker.projects {
@@ -160,7 +159,7 @@ func (n *node) pickVictim(ids []string) string {
 	return ids[n.w.rng.IntN(len(ids))]
 }
 
-// list is what the machine really has.
+// list returns what really is on the machine.
 func (n *node) list() []driver.Observed {
 	all, err := n.dummy.List(n.w.ctx)
 	if err != nil {
@@ -169,7 +168,7 @@ func (n *node) list() []driver.Observed {
 	return all
 }
 
-// ids lists what the machine really has, in order.
+// ids lists what really is on the machine, in order.
 func (n *node) ids() []string {
 	all := n.list()
 	ids := make([]string, len(all))
@@ -196,7 +195,7 @@ func (n *node) comeBack() {
 	}
 }
 
-// cut ends a link; what was on its way is lost.
+// cut ends a link; messages in flight are lost.
 func (l *link) cut(why string) {
 	if l == nil || l.closed {
 		return
@@ -226,8 +225,8 @@ func (l *link) choices(add func(int, func())) {
 	}
 }
 
-// deliver hands over the next message. With faults on, it may be lost or
-// doubled: the numbers on the frames must take care of that.
+// deliver delivers the next message. With faults on, it may be lost or duplicated:
+// the sequence numbers of frames must handle that.
 func (l *link) deliver(queue *[][]byte, to func(wire.Frame)) {
 	b := (*queue)[0]
 	switch {

@@ -16,40 +16,42 @@ import (
 	"mariposa/store"
 )
 
-// people ask for things through the room that every face calls, at one of the
-// replicas. One that dies of it never answers; then they ask again with the same key.
+// people make requests through package change, like every interface, at one of the
+// replicas. If that crashes during a request, they repeat it with the same
+// idempotency key.
 type people struct {
 	w             *World
 	asked         *server           // the replica that answers them now
-	open          *request          // what nobody has answered; nil: nothing
-	made          map[string]bool   // projects that were asked for at some time, by name
-	settling      map[string]bool   // projects for which peace has been asked
-	tries         map[string]int    // how often a version was submitted again in peace
-	drafts        map[string]*draft // the manifests that were last submitted, by name of the project
-	left          map[string]bool   // projects of which people have left something as it was, by accepting it or by ending a task
+	open          *request          // a request without an answer; nil: none
+	made          map[string]bool   // projects that were ever requested, by name
+	settling      map[string]bool   // steps of settling that are done, by project
+	tries         map[string]int    // how often a version was submitted again while settling
+	drafts        map[string]*draft // the manifests last submitted, by project name
+	left          map[string]bool   // projects in which people have left something outdated, by accepting it or by ending a task
 	last          string            // the newest task that was admitted
-	settlingSince time.Time         // when people began to ask for sound things
+	settlingSince time.Time         // when people began to ask for reachable goals
 	limited       bool              // their organization has a quota
 }
 
-// request is a change that people ask for.
+// request is a change that people request.
 type request struct {
 	what       string
 	permission auth.Permission
-	global     bool // the permission is about nothing
-	deployer   bool // somebody asks who may deploy and no more
+	global     bool // the permission is about no object
+	deployer   bool // the caller may deploy and no more
 	key        string
 	ask        func(*change.Changer, *change.Request) (*contract.Changed, error)
 	onSuccess  func() // nil: nothing follows
 }
 
-// The organization that owns all projects, and the token of a member who may deploy.
+// The organization that owns all projects, and the token of a member who may
+// deploy.
 const (
 	organization  = "default"
 	deployerToken = "deployer"
 )
 
-// makePeople makes the organization and its people.
+// makePeople creates the organization and its users.
 func (w *World) makePeople() error {
 	err := auth.EnsureFirst(w.ctx, w.store, w.now)
 	if err != nil {
@@ -66,8 +68,7 @@ func (w *World) makePeople() error {
 	return w.store.Commit(w.ctx, store.Unit{Writes: writes})[0].Err
 }
 
-// send sends a request and reports whether the answer is that it is done, or that there
-// is nothing to do.
+// send sends a request and reports whether it succeeded, or had nothing to do.
 func (p *people) send(q *request) bool {
 	if q.key == "" {
 		q.key = p.w.newID()
@@ -85,7 +86,7 @@ func (p *people) send(q *request) bool {
 	case errors.Is(err, store.ErrUnavailable):
 		p.open = q
 	case err == nil, errors.Is(err, store.ErrConflict), code == mariposa.Conflict, code == mariposa.ResourceNotFound, code == mariposa.QuotaExceeded:
-	case code == mariposa.InvalidArgument && q.permission == auth.Operate: // a scale below 0, as it is by now
+	case code == mariposa.InvalidArgument && q.permission == auth.Operate: // a scale that is below 0 by now
 	default:
 		p.w.fail("people ask to %s: %v", q.what, err)
 	}
@@ -111,7 +112,7 @@ func firstWord(text string) string {
 	return word
 }
 
-// answerOf says in a word what came of a question.
+// answerOf summarizes the answer to a request.
 func answerOf(got *contract.Changed, err error) string {
 	switch {
 	case err != nil:
@@ -175,13 +176,13 @@ func (p *people) choices(add func(int, func())) {
 	}
 }
 
-// project finds a project by name in what the server's picture shows.
+// project finds a project by name in the server's picture.
 func (p *people) project(name string) *store.Project {
 	return p.asked.picture.ProjectNamed(organization, name)
 }
 
-// nextDraft is the next manifest of a project: often what it had before with a few
-// things changed.
+// nextDraft returns the next manifest of a project: often the previous one with a
+// few changes.
 func (p *people) nextDraft(name string, sound bool) string {
 	d := p.drafts[name]
 	if d == nil || sound || p.w.chance(3) {
@@ -257,7 +258,7 @@ func (p *people) reprovision(r *store.Project) {
 	}
 }
 
-// pickService is one of the services in force; empty: there is none.
+// pickService picks one of the services in force; empty: there is none.
 func (p *people) pickService(r *store.Project) string {
 	st := r.Status()
 	if st == nil || len(st.Services) == 0 {
@@ -276,7 +277,7 @@ func (p *people) delete(r *store.Project) bool {
 	})
 }
 
-// limit gives the organization a quota, or none.
+// limit sets or removes the organization's quota.
 func (p *people) limit() {
 	var most *int
 	if n := 3 + p.w.rng.IntN(30); !p.limited || p.w.chance(2) {
@@ -298,7 +299,7 @@ func (p *people) setLimit(most *int) bool {
 	})
 }
 
-// tasks are the open tasks of a project.
+// tasks returns the open tasks of a project.
 func (p *people) tasks(project string) []queue.Task {
 	var open []queue.Task
 	for _, t := range p.asked.picture.TasksOf(project) {
@@ -311,7 +312,7 @@ func (p *people) tasks(project string) []queue.Task {
 // askForReachableGoals gives every project a manifest that can be reached, and
 // starts what is stopped. It reports whether all of that has been admitted.
 func (p *people) askForReachableGoals() bool {
-	if q := p.open; q != nil { // what was never answered comes first
+	if q := p.open; q != nil { // the unanswered request comes first
 		p.send(q)
 		return false
 	}
@@ -347,10 +348,10 @@ func (p *people) askForReachableGoals() bool {
 	return all
 }
 
-// askAgain reports whether a sound version was taken back after everything had been
-// asked for, as there was no room for it while another project rolled, say; or has
-// stopped, as a volume is on a node that others fill. People make room and submit
-// another one then, a few times.
+// askAgain reports whether a sound version was rolled back after everything had
+// been requested, for example as there was no room for it while another project
+// rolled; or has stopped, as a volume is on a full node. People then make room and
+// submit another version, a few times.
 func (p *people) askAgain() bool {
 	again := false
 	for _, name := range projectNames {
@@ -372,8 +373,8 @@ func (p *people) askAgain() bool {
 	return again
 }
 
-// lacksRoom reports whether something has long waited for room on the node that has
-// its volume: nothing moves what fills it.
+// lacksRoom reports whether something has long waited for room on the node of its
+// volume: nothing moves the instances that fill it.
 func (p *people) lacksRoom(st *mariposa.ProjectStatus) bool {
 	if st == nil || p.w.now.Sub(p.settlingSince) < 20*time.Minute {
 		return false
@@ -387,24 +388,24 @@ func (p *people) lacksRoom(st *mariposa.ProjectStatus) bool {
 	return false
 }
 
-// mayRescale reports whether somebody's older request for another scale may still come
-// into force. What is stuck for long is not waited for.
+// mayRescale reports whether an older request for another scale may still come into
+// force. One that is stuck for long is not waited for.
 func (p *people) mayRescale(project string) bool {
 	return p.w.now.Sub(p.settlingSince) < 20*time.Minute && slices.ContainsFunc(p.tasks(project), func(t queue.Task) bool {
 		return t.Spec.Task == mariposa.TaskScale && t.Spec.Origin == mariposa.OriginUser && !t.State().Ended()
 	})
 }
 
-// mends reports whether a project comes to peace with the manifest it has, mended.
-// That is so in every other world, unless people have left something as it was, or
-// a version is taken back: then they submit another one.
+// mends reports whether a project can settle with its current manifest, corrected.
+// That is so in every other world, unless people have left something outdated, or
+// the version was rolled back: then they submit another one.
 func (p *people) mends(name string, r *store.Project) bool {
 	st := r.Status()
 	return p.w.Seed%2 == 0 && p.drafts[name] != nil && !p.left[name] && st != nil && st.RolledBack != r.Spec().Number
 }
 
-// submitMended submits what there is with its faults mended. Where that is nothing
-// new, there is nothing to do.
+// submitMended submits the current manifest with its faults corrected. Without a
+// change, there is nothing to do.
 func (p *people) submitMended(name string, r *store.Project) bool {
 	scales := map[string]int{}
 	st := r.Status()
@@ -420,8 +421,8 @@ func (p *people) submitMended(name string, r *store.Project) bool {
 	return true
 }
 
-// leftOutdated reports whether somebody's filter took the place of a rollout, so that
-// the others of its instances stay as they were.
+// leftOutdated reports whether a filter replaced a rollout, so that the other
+// instances stay outdated.
 func (p *people) leftOutdated(project, service string, number int) bool {
 	def, err := p.w.definition(project, number, service)
 	if err != nil || def == nil {
@@ -436,8 +437,8 @@ func (p *people) leftOutdated(project, service string, number int) bool {
 	return false
 }
 
-// finishMended has what is held or left outdated go on, and what has failed be tried
-// again, once the mended version is in force.
+// finishMended continues what is held or outdated, and retries what has failed,
+// once the corrected version is in force.
 func (p *people) finishMended(r *store.Project) bool {
 	spec, st := r.Spec(), r.Status()
 	if st == nil || st.Number != spec.Number {
@@ -446,7 +447,7 @@ func (p *people) finishMended(r *store.Project) bool {
 	}
 	var held []string
 	for _, name := range slices.Sorted(maps.Keys(st.Services)) {
-		if ss := st.Services[name]; ss.Scale == 0 && !ss.Removed { // somebody's older request came into force since
+		if ss := st.Services[name]; ss.Scale == 0 && !ss.Removed { // an older request came into force meanwhile
 			p.act(r, change.Action{Action: "scale", Scale: map[string]change.Scaling{name: {N: 1}}})
 			return false
 		}

@@ -12,8 +12,7 @@ import (
 	"mariposa/store"
 )
 
-// holdChoices are what people ask for to hold things, to let them go, and to have
-// them their way.
+// holdChoices are the requests that hold, release and override rollouts.
 func (p *people) holdChoices(add func(int, func()), r *store.Project) {
 	scope := p.scope(r)
 	on := func(weight int, action string) {
@@ -34,8 +33,8 @@ func (p *people) holdChoices(add func(int, func()), r *store.Project) {
 	}
 }
 
-// followerChoices are to freeze a service that refers to another, to thaw it again,
-// and to have made anew what others refer to.
+// followerChoices are to freeze a service that refers to another, to thaw it, and
+// to reprovision a service that others refer to.
 func (p *people) followerChoices(add func(int, func()), r *store.Project) {
 	st := r.Status()
 	if st == nil {
@@ -68,7 +67,7 @@ func (p *people) followerChoices(add func(int, func()), r *store.Project) {
 	}
 }
 
-// scope is the whole project or one of its services.
+// scope returns the whole project or one of its services.
 func (p *people) scope(r *store.Project) []string {
 	name := p.pickService(r)
 	if name == "" || p.w.chance(2) {
@@ -77,7 +76,7 @@ func (p *people) scope(r *store.Project) []string {
 	return []string{name}
 }
 
-// canary has some of a service made anew.
+// canary reprovisions some instances of a service.
 func (p *people) canary(r *store.Project) {
 	if name := p.pickService(r); name != "" {
 		a := change.Action{Action: "reprovision", Services: []string{name}, Canary: mariposa.Amount{N: 1 + p.w.rng.IntN(2)}}
@@ -88,8 +87,8 @@ func (p *people) canary(r *store.Project) {
 	}
 }
 
-// revert makes an older version current again: one that they name, or the newest that
-// was fully in force.
+// revert makes an older version current again: a given one, or the newest that was
+// fully in force.
 func (p *people) revert(r *store.Project) {
 	a := change.Action{Action: "revert"}
 	if number := r.Spec().Number; number > 1 && !p.w.chance(3) {
@@ -98,7 +97,7 @@ func (p *people) revert(r *store.Project) {
 	p.act(r, a)
 }
 
-// terminate ends one of a project's tasks.
+// terminate terminates one of a project's tasks.
 func (p *people) terminate(r *store.Project) {
 	open := p.asked.picture.TasksOf(r.ID)
 	if len(open) == 0 {
@@ -114,9 +113,9 @@ func (p *people) terminate(r *store.Project) {
 	})
 }
 
-// finishHolds asks for what is held, or was left out, to be done to the end. It
-// waits for the newest version to come into force: to ask before would end its
-// task. One that was taken back is submitted again.
+// finishHolds requests that everything held or left out be completed. It waits for
+// the newest version to come into force: an earlier request would end its task. One
+// that was rolled back is submitted again.
 func (p *people) finishHolds(r *store.Project) bool {
 	spec, st := r.Spec(), r.Status()
 	if st == nil || st.Number != spec.Number {

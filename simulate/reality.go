@@ -12,7 +12,7 @@ import (
 	"mariposa/simulate/scenario"
 )
 
-// desiredInstances lists the instances of a service that are to run, by id.
+// desiredInstances lists the ids of a service's instances whose goal is to run.
 func (c *checker) desiredInstances(service string) []string {
 	var ids []string
 	for id, r := range c.instances {
@@ -24,8 +24,8 @@ func (c *checker) desiredInstances(service string) []string {
 	return ids
 }
 
-// reality says of each service in a few words what there is, as scenarios do.
-// Nothing else may be left but what is kept to be looked at.
+// reality summarizes the instances of each service, in the format of scenarios.
+// Nothing else may be left except instances that are kept.
 func (c *checker) reality() map[string]string {
 	count := map[string]map[int]int{}
 	for _, id := range c.sorted() {
@@ -53,7 +53,7 @@ func (c *checker) reality() map[string]string {
 	return out
 }
 
-// firstLike is the oldest version with the definition that an instance has.
+// firstLike returns the oldest version with the definition of an instance.
 func (c *checker) firstLike(spec *mariposa.InstanceSpec) int {
 	for number := 1; number <= spec.Number; number++ {
 		def, err := c.w.definition(spec.Project, number, spec.ServiceName)
@@ -67,8 +67,8 @@ func (c *checker) firstLike(spec *mariposa.InstanceSpec) int {
 	return 0
 }
 
-// checkStatuses compares the status of services with what a scenario says. Of what was deleted
-// nothing is known any more.
+// checkStatuses compares the status of services with the scenario's. Deleted
+// projects have none.
 func (c *checker) checkStatuses(sc scenario.Scenario) {
 	last := sc.Actions[len(sc.Actions)-1]
 	if gone := last.Do == "delete"; gone != (len(c.projects) == 0) {
@@ -84,12 +84,12 @@ func (c *checker) checkStatuses(sc scenario.Scenario) {
 	}
 }
 
-// calm is for how long nothing may change before what is not as it should be
-// counts as staying so: longer than anything waits that goes on by itself.
+// calm is how long nothing may change before an undesired state counts as final:
+// longer than any wait that ends by itself.
 const calm = 20 * time.Second
 
-// unsettled says what may still change by itself though no task is open: one that
-// has failed is over, but the rest of what it brought goes on.
+// unsettled says what may still change by itself though no task is open: a failed
+// task is over, but the rest of its changes goes on.
 func (c *checker) unsettled() string {
 	for _, r := range c.projects {
 		st := r.Status()

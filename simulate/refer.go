@@ -9,31 +9,31 @@ import (
 	"mariposa/store"
 )
 
-// What refers to an instance is there before it goes: it has moved to another one,
-// or is gone itself. This file holds reality to that.
+// Whatever refers to an instance moves to another one, or is removed, before the
+// instance is removed. This file checks that.
 
-// removal is how Mariposa let go of an instance that really ran.
+// removal is the removal of an instance that really ran, by Mariposa.
 type removal struct {
 	revision int64
 	spec     *mariposa.InstanceSpec
-	excuse   string          // why nobody need follow first; empty: everybody must
-	away     map[string]bool // instances on nodes that could not be reached then
+	excuse   string          // why others need not follow first; empty: they must
+	away     map[string]bool // instances on nodes that were unreachable then
 }
 
-// referrals are what is known of instances that others may refer to.
+// referrals track the instances that others may refer to.
 type referrals struct {
 	removed map[string]*removal
-	news    []*removal      // those that this event has brought
+	news    []*removal      // those of the current event
 	hurt    map[string]bool // those that have failed, or whose node was lost: nobody can wait for them
 	running map[string]bool // what really runs
-	unseen  map[string]bool // those whose node the last plan could not reach, as far as it knew
+	unseen  map[string]bool // those whose node was unreachable to the last plan, as far as it knew
 }
 
 func newReferrals() referrals {
 	return referrals{removed: map[string]*removal{}, hurt: map[string]bool{}, running: map[string]bool{}, unseen: map[string]bool{}}
 }
 
-// noteRemoval notes that the planner wants an instance no longer.
+// noteRemoval notes that the planner no longer wants an instance to run.
 func (c *checker) noteRemoval(ch *store.Change, spec *mariposa.InstanceSpec) {
 	id := ch.Record.ID
 	if c.refs.hurt[id] || !c.refs.running[id] || c.refs.removed[id] != nil {
@@ -44,7 +44,7 @@ func (c *checker) noteRemoval(ch *store.Change, spec *mariposa.InstanceSpec) {
 	c.refs.news = append(c.refs.news, x)
 }
 
-// loseNode notes the instances of a node that cannot be reached.
+// loseNode notes the instances of an unreachable node.
 func (c *checker) loseNode(r *store.Node) {
 	if st := r.Status(); st == nil || st.State != mariposa.NodeUnknown {
 		return
@@ -56,8 +56,8 @@ func (c *checker) loseNode(r *store.Node) {
 	}
 }
 
-// findExcuses finds out who need not follow before what this event has let go goes. It
-// is asked once the whole commit has been read: the goal is a part of it.
+// findExcuses finds which instances need not follow before the removals of this
+// event. It runs after the whole commit has been read: the goal is a part of it.
 func (c *checker) findExcuses() {
 	for _, x := range c.refs.news {
 		x.excuse = c.excuseFor(x.spec)
@@ -94,8 +94,8 @@ func (c *checker) excuseFor(spec *mariposa.InstanceSpec) string {
 	return ""
 }
 
-// madeWithTheLiving holds a new instance to referring to nothing that Mariposa has
-// let go, whatever the excuse for that: it waits for what comes.
+// madeWithTheLiving checks that a new instance refers to none that Mariposa has
+// removed, whatever the excuse for that: it waits for the successor.
 func (c *checker) madeWithTheLiving(spec *mariposa.InstanceSpec) {
 	for _, on := range c.refersTo(spec) {
 		if x := c.refs.removed[spec.Bindings.To[on].Instance]; x != nil {
@@ -104,8 +104,8 @@ func (c *checker) madeWithTheLiving(spec *mariposa.InstanceSpec) {
 	}
 }
 
-// refersToNothingRemoved holds what really runs to referring to nothing that is
-// gone because Mariposa removed it.
+// refersToNothingRemoved checks that no running instance refers to one that is gone
+// because Mariposa removed it.
 func (c *checker) refersToNothingRemoved() {
 	if len(c.refs.removed) == 0 {
 		return
@@ -126,9 +126,9 @@ func (c *checker) refersToNothingRemoved() {
 	}
 }
 
-// refersTo lists the services to one instance of which an instance refers by what
-// it was made with. Lists of all instances change with those, and what can be read
-// live is told anew.
+// refersTo lists the services to one instance of which an instance is bound by its
+// definition. Lists of all instances change with those, and live values are
+// published again.
 func (c *checker) refersTo(spec *mariposa.InstanceSpec) (names []string) {
 	if spec.Bindings == nil {
 		return nil

@@ -26,9 +26,9 @@ func dummyOf(version int, refersTo string, more map[string]any) map[string]any {
 	return s
 }
 
-// TestNoTwoServicesWaitForEachOther has an edge inverted, a follower that fails, and
-// then neither: whatever has happened in between, what is left of the old edges
-// must not keep two services waiting for each other.
+// TestNoTwoServicesWaitForEachOther has an edge inverted, a follower that fails,
+// and then neither: whatever happened in between, the remains of the old edges must
+// not keep two services waiting for each other.
 func TestNoTwoServicesWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	fails := map[string]any{"dummy": map[string]any{"name_len": 10, "fail_prop": "yes"}}
@@ -56,8 +56,8 @@ func TestNoTwoServicesWaitForEachOther(t *testing.T) {
 	}
 }
 
-// meddler is a store that keeps something else than planners write: the faults that
-// the rules of a history are there to find.
+// meddler is a store that alters what planners write: the faults that the rules of
+// a history should find.
 type meddler struct {
 	store.Store
 	meddle func(u *store.Unit)
@@ -71,7 +71,7 @@ func (m meddler) Commit(ctx context.Context, units ...store.Unit) []store.Result
 	return m.Store.Commit(ctx, units...)
 }
 
-// restate changes what a planner says of a project's services.
+// restate changes what a planner writes about a project's services.
 func restate(change func(*mariposa.ServiceStatus)) func(*store.Unit) {
 	return func(u *store.Unit) {
 		for i, w := range u.Writes {
@@ -84,7 +84,7 @@ func restate(change func(*mariposa.ServiceStatus)) func(*store.Unit) {
 	}
 }
 
-// letGoOf has an instance of a service let go as soon as one of another runs.
+// letGoOf removes an instance of a service as soon as one of another runs.
 func letGoOf(service, once string) func(*store.Unit) {
 	first, specs := map[string]string{}, map[string]mariposa.InstanceSpec{}
 	return func(u *store.Unit) {
@@ -101,8 +101,7 @@ func letGoOf(service, once string) func(*store.Unit) {
 	}
 }
 
-// TestHistoriesWithFaultsFail makes sure that the rules find what they are there
-// to find.
+// TestHistoriesWithFaultsFail checks that the rules find the faults they exist for.
 func TestHistoriesWithFaultsFail(t *testing.T) {
 	t.Parallel()
 	sc := scenario.Scenario{

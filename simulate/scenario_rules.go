@@ -8,10 +8,10 @@ import (
 	"mariposa/store"
 )
 
-// This file holds what a scenario says of causes of failures, and of what must be so
-// at every moment.
+// This file implements the causes of failures in a scenario, and the rules that
+// must hold at every moment.
 
-// setBroken makes all new instances of a service fail, or start again.
+// setBroken makes all new instances of a service fail, or start normally again.
 func (w *World) setBroken(service string, broken bool) {
 	if w.broken == nil {
 		w.broken = map[string]bool{}
@@ -20,8 +20,8 @@ func (w *World) setBroken(service string, broken bool) {
 	w.note("%s is broken: %v", service, broken)
 }
 
-// failsNow reports whether an instance that starts fails: its service is broken, or
-// another one is as the scenario says.
+// failsNow reports whether an instance fails on start: its service is broken, or
+// the scenario's cause applies.
 func (w *World) failsNow(i driver.Instance) bool {
 	if w.scenarioRun == nil {
 		return false
@@ -48,8 +48,8 @@ func (w *World) failsNow(i driver.Instance) bool {
 	return false
 }
 
-// isWanted reports whether an instance is to run and has not ended. One that was
-// told to go is no cause any more, however long that takes.
+// isWanted reports whether an instance is desired and has not ended. One that is
+// being removed no longer counts, however long that takes.
 func isWanted(r *store.Instance) bool {
 	spec := r.Spec()
 	switch mariposa.StateOf(spec, r.Status()) {
@@ -59,8 +59,9 @@ func isWanted(r *store.Instance) bool {
 	return spec.Goal == mariposa.GoalRunning
 }
 
-// checkAlways holds a scenario to what it says of every moment: of which versions nothing is
-// made, and which services, once they have had a running instance, always have one.
+// checkAlways checks the rules of a scenario that hold at every moment: versions of
+// which no instance is created, and services that, once they have had a running
+// instance, always have one.
 func (c *checker) checkAlways(spec *mariposa.InstanceSpec, made bool) {
 	t := c.w.scenarioRun
 	if t == nil {

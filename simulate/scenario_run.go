@@ -15,30 +15,31 @@ import (
 	"mariposa/store"
 )
 
-// ScenarioRun is one way in which a scenario goes through the whole system.
+// ScenarioRun is one run of a scenario through the whole system.
 type ScenarioRun struct {
 	scenario.Scenario
-	// Seed chooses the order of events and what goes wrong. 0: things happen in
-	// the order in which they could, and nothing goes wrong but Crash.
+	// Seed chooses the order of events and the faults. 0: events happen in their
+	// natural order, and nothing fails but Crash.
 	Seed     uint64
 	Replicas int
 	Crash    Crash
 	Options  func(*Options) // further options; nil: none
 }
 
-// ScenarioResult is what became of a scenario.
+// ScenarioResult is the result of a scenario run.
 type ScenarioResult struct {
 	Result
-	StoreCalls  int // how many points there were to crash at
+	StoreCalls  int // how many possible crash points there were
 	DriverCalls int
-	Commits     int                   // how many there were, where that was asked for
-	Bytes       map[mariposa.Kind]int // of the halves of objects that were written, as JSON
+	Commits     int                   // how many there were, if counted
+	Bytes       map[mariposa.Kind]int // of the written halves of objects, as JSON
 }
 
 // project is the name of the project that scenarios are about.
 const project = "p1"
 
-// RunScenario plays a scenario to its end and holds what there is then to what it says.
+// RunScenario runs a scenario to its end and compares the final state with the
+// scenario's.
 func RunScenario(ctx context.Context, t ScenarioRun) (ScenarioResult, error) {
 	o := Options{Seed: t.Seed, Nodes: 3, Replicas: t.Replicas}
 	if t.Options != nil {
@@ -57,7 +58,7 @@ func RunScenario(ctx context.Context, t ScenarioRun) (ScenarioResult, error) {
 	return ScenarioResult{Result: w.result(), StoreCalls: w.storeCalls, DriverCalls: w.driverCalls, Commits: w.commits, Bytes: w.bytes}, err
 }
 
-// replay says how to see a scenario again.
+// replay returns the flags that repeat a run.
 func (t *ScenarioRun) replay() string {
 	line := fmt.Sprintf("-run TestOneScenario -scenario %s -seed %d -replicas %d", t.Name, t.Seed, t.Replicas)
 	if t.Crash.Call > 0 {
@@ -66,8 +67,8 @@ func (t *ScenarioRun) replay() string {
 	return line
 }
 
-// playActions lets people do what the scenario says, each at its moment, until all is at
-// rest. It returns the instances that should still be there then.
+// playActions performs the actions of the scenario, each at its moment, until
+// everything is at rest. It returns the instances that should still exist then.
 func (w *World) playActions() map[string][]string {
 	kept := map[string][]string{}
 	for i, a := range w.scenarioRun.Actions {
@@ -80,17 +81,17 @@ func (w *World) playActions() map[string][]string {
 			}
 		}
 		for w.stillWaiting(func() bool { return !w.people.do(a) }) {
-			w.step() // they are refused, or nobody answers: they try again
+			w.step() // they are refused or get no answer: they try again
 		}
-		w.checker.check() // it hears of what they have asked for
+		w.checker.check() // it reads the requested changes
 		w.checker.moves = 0
 	}
 	w.until(nil)
 	return kept
 }
 
-// until lets the world go on until its moment has come: nodes have done so many
-// things, or all is at rest, or waits for what people do next.
+// until runs the world until nodes have completed so many operations, or everything
+// is at rest or waits for people's next action.
 func (w *World) until(after *int) {
 	for w.stillWaiting(func() bool {
 		return after == nil || w.checker.moves < *after && w.now.Sub(w.checker.changed) < standstill
@@ -102,10 +103,11 @@ func (w *World) until(after *int) {
 	}
 }
 
-// standstill is for how long nothing changes that waits for people.
+// standstill is how long nothing changes before a wait counts as one for people.
 const standstill = 2 * time.Minute
 
-// stillWaiting reports whether something is still so, and ends a scenario that has no end.
+// stillWaiting reports whether a condition still holds, and fails a scenario that
+// does not end.
 func (w *World) stillWaiting(so func() bool) bool {
 	if !so() {
 		return false
@@ -116,7 +118,7 @@ func (w *World) stillWaiting(so func() bool) bool {
 	return true
 }
 
-// whyNotAtRest says what is under way; empty when nothing is and nothing will be.
+// whyNotAtRest says what is in progress; empty when nothing is and nothing will be.
 func (w *World) whyNotAtRest() string {
 	switch {
 	case len(w.servers) < max(1, w.Replicas):
@@ -136,7 +138,7 @@ func (w *World) whyNotAtRest() string {
 	}
 	for id, r := range w.checker.tasks {
 		if r.Spec().Task == mariposa.TaskFreeze {
-			continue // it is open until people thaw
+			continue // it is open until a thaw
 		}
 		if st := r.Status(); !mariposa.StateOfTask(st).Ended() {
 			return "task " + id + " is open"
@@ -145,13 +147,13 @@ func (w *World) whyNotAtRest() string {
 	return w.checker.unsettled()
 }
 
-// do asks for what an action says. It reports whether that was taken.
+// do performs an action. It reports whether it was accepted.
 func (p *people) do(a scenario.Action) bool {
 	if len(p.w.servers) == 0 {
 		return false
 	}
 	p.asked = p.w.servers[0]
-	if q := p.open; q != nil { // it was asked for, and nobody has answered
+	if q := p.open; q != nil { // it was sent, and got no answer
 		return p.send(q)
 	}
 	r := p.project(project)
@@ -169,7 +171,7 @@ func (p *people) do(a scenario.Action) bool {
 		return true
 	case a.Submit != nil && !p.made[project]:
 		return p.create(project, p.manifestOf(a))
-	case r == nil: // its creation has not been heard of yet
+	case r == nil: // the picture does not have it yet
 		return false
 	case a.Submit != nil:
 		return p.update(r, p.manifestOf(a), "manifest")
@@ -177,7 +179,7 @@ func (p *people) do(a scenario.Action) bool {
 	return p.request(a, r)
 }
 
-// request asks for what needs no manifest.
+// request performs an action that needs no manifest.
 func (p *people) request(a scenario.Action, r *store.Project) bool {
 	switch {
 	case a.Scale != nil:
@@ -201,7 +203,7 @@ func (p *people) request(a scenario.Action, r *store.Project) bool {
 	return false
 }
 
-// manifestOf is the manifest of an action.
+// manifestOf returns the manifest of an action.
 func (p *people) manifestOf(a scenario.Action) string {
 	body, err := a.Manifest()
 	if err != nil {
@@ -210,7 +212,7 @@ func (p *people) manifestOf(a scenario.Action) string {
 	return string(body)
 }
 
-// named finds the node that a scenario calls n2.
+// named returns the node that a scenario calls n2, for example.
 func (w *World) named(name string) *node {
 	at, err := strconv.Atoi(strings.TrimPrefix(name, "n"))
 	if err != nil || at < 1 || at > len(w.nodes) {
@@ -219,7 +221,7 @@ func (w *World) named(name string) *node {
 	return w.nodes[at-1]
 }
 
-// matches holds the end of a scenario to what the scenario says.
+// matches compares the final state with the scenario's.
 func (w *World) matches(kept map[string][]string) {
 	sc, c := w.scenarioRun.Scenario, w.checker
 	is := c.reality()

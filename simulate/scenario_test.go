@@ -27,11 +27,10 @@ func scenarios(t *testing.T) []scenario.Scenario {
 	return all
 }
 
-// TestScenariosEndTheSameHoweverTheyGo plays every scenario through the whole
-// system: in order, with a crash at each point at which there can be one (of the
-// longer ones at some points; at all of them with MARIPOSA_WIDE), and under seeds,
-// with many faults on the way. What there is in the end is always the same, and
-// nobody has to help.
+// TestScenariosEndTheSameHoweverTheyGo runs every scenario through the whole
+// system: in order, with a crash at each possible point (of the longer ones at some
+// points; at all of them with MARIPOSA_WIDE), and under seeds, with many faults on
+// the way. The final state is always the same, and nobody has to help.
 func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 	t.Parallel()
 	seen := &sums{of: map[string]int{}}
@@ -74,11 +73,11 @@ func TestScenariosEndTheSameHoweverTheyGo(t *testing.T) {
 }
 
 const (
-	seeds  = 12 // how many random orders each scenario is played in
-	crowds = 90 // how many points of one scenario are too many for every day
+	seeds  = 12 // how many random orders each scenario is run in
+	crowds = 90 // above this many crash points, a daily run takes only some
 )
 
-// wide is how many times more of everything there is time for; 0: no more.
+// wide returns how many times more of everything to run; 0: no more.
 func wide() int {
 	by, err := strconv.Atoi(os.Getenv("MARIPOSA_WIDE"))
 	if err != nil {
@@ -87,7 +86,7 @@ func wide() int {
 	return by
 }
 
-// some picks points where there are many.
+// some picks a few points where there are many.
 func some(all []simulate.Crash) []simulate.Crash {
 	if len(all) <= crowds || wide() > 0 {
 		return all
@@ -97,9 +96,9 @@ func some(all []simulate.Crash) []simulate.Crash {
 	return all[:crowds/2]
 }
 
-// points are the crashes that a scenario can have: of every server at each write to
-// the store, which happens or not, of every server at each call to a driver, and of
-// the agent that makes that call, which happens or not.
+// points returns the crashes that a scenario can have: of every server at each
+// write to the store, which happens or not, of every server at each call to a
+// driver, and of the agent that makes that call, which happens or not.
 func points(result simulate.ScenarioResult) []simulate.Crash {
 	var out []simulate.Crash
 	for n := 1; n <= result.StoreCalls; n++ {
@@ -112,7 +111,7 @@ func points(result simulate.ScenarioResult) []simulate.Crash {
 	return out
 }
 
-// sums count what happened in scenarios that run side by side.
+// sums count what happened in concurrent scenarios.
 type sums struct {
 	mu sync.Mutex
 	of map[string]int
@@ -143,8 +142,8 @@ func TestTheSameScenarioGoesTheSameWay(t *testing.T) {
 	}
 }
 
-// TestOneScenario plays the scenario given with -scenario, -seed, -crash and -replicas, to
-// look at what happened.
+// TestOneScenario runs the scenario given with -scenario, -seed, -crash and
+// -replicas, for inspection.
 func TestOneScenario(t *testing.T) {
 	at, err := simulate.ParseCrash(*crash)
 	if err != nil {

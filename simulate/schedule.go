@@ -12,11 +12,11 @@ type choice struct {
 	do     func()
 }
 
-// instant is what an event takes where things happen in order. It is little, but
-// not nothing: failures are told apart by their time.
+// instant is the duration of an event where events happen in order. It is small but
+// not zero: failures are distinguished by their time.
 const instant = time.Microsecond
 
-// step lets one thing happen, then checks the rules.
+// step performs one event, then checks the rules.
 func (w *World) step() {
 	w.events++
 	choices := w.choices()
@@ -47,7 +47,7 @@ func (w *World) step() {
 	w.checker.check()
 }
 
-// choices lists what could happen now, always in the same order.
+// choices lists the events that could happen now, always in the same order.
 func (w *World) choices() []choice {
 	var out []choice
 	add := func(weight int, do func()) { out = append(out, choice{weight, do}) }
@@ -76,8 +76,8 @@ func (w *World) choices() []choice {
 	return out
 }
 
-// oneIn is once in how many times something happens that does once in n where a
-// world is not about its graph.
+// oneIn returns how rarely something happens: once in n, and less often in a world
+// about its graph.
 func (w *World) oneIn(n int) int {
 	if w.Graph {
 		return 5 * n
@@ -102,7 +102,7 @@ func (w *World) tickTime() {
 	w.now = w.now.Add(time.Second)
 }
 
-// faultChoices are what can go wrong.
+// faultChoices are the possible faults.
 func (w *World) faultChoices(add func(int, func())) {
 	if w.scenarioRun != nil {
 		w.gentleFaults(add)
@@ -130,8 +130,8 @@ func (w *World) faultChoices(add func(int, func())) {
 	}
 }
 
-// bringToRest ends all faults, lets people ask for something sound, and runs until
-// reality matches it.
+// bringToRest ends all faults, lets people ask for reachable goals, and runs until
+// reality matches them.
 func (w *World) bringToRest() {
 	w.faults = false
 	w.people.settlingSince = w.now
@@ -160,7 +160,7 @@ func (w *World) bringToRest() {
 	w.fail("after 3 hours of peace: %s", w.checker.atRest())
 }
 
-// enlargeNodes starts every agent again on a larger machine.
+// enlargeNodes restarts every agent on a larger machine.
 func (w *World) enlargeNodes() {
 	w.Capacity = 4 * cmp.Or(w.Capacity, 60)
 	for _, n := range w.nodes {
@@ -170,7 +170,7 @@ func (w *World) enlargeNodes() {
 	}
 }
 
-// endFaults ends what is about to crash, and starts what is missing.
+// endFaults cancels scheduled crashes and starts missing servers.
 func (w *World) endFaults() {
 	for _, s := range w.servers {
 		s.store.cancelCrash()
@@ -180,7 +180,7 @@ func (w *World) endFaults() {
 	}
 }
 
-// caughtUp reports whether nothing is on its way but heartbeats.
+// caughtUp reports whether nothing is in flight but heartbeats.
 func (w *World) caughtUp() bool {
 	for _, s := range w.servers {
 		if len(s.ready) > 0 || s.behind() {

@@ -17,7 +17,7 @@ import (
 	"mariposa/wire"
 )
 
-// server is one life of the control plane.
+// server is one life of a control plane.
 type server struct {
 	w        *World
 	life     *lifetime
@@ -31,13 +31,13 @@ type server struct {
 	woken    map[*link]bool
 }
 
-// storeHandle is a server's hold on the store. When its time has come, it fails for
-// ever after: that is what a crash looks like from the store's side. The last
-// commit may have happened or not; the server never learns.
+// storeHandle is a server's connection to the store. Once it crashes, all calls
+// fail: that is what a crash looks like from the store's side. The last commit may
+// have happened or not; the server never learns.
 type storeHandle struct {
 	store.Store
 	w    *World
-	left int // calls until the crash; below zero: none is due
+	left int // calls until the crash; negative: none is scheduled
 	dead bool
 }
 
@@ -99,7 +99,7 @@ func (w *World) startServer() {
 	}
 	vault := seal.NewVault(w.ring, s.store)
 	cache := picture.NewVersionCache(s.store, vault)
-	s.picture.Subscribe(cache.Invalidate) // before all others: they look there
+	s.picture.Subscribe(cache.Invalidate) // before all other subscribers: they read the cache
 	holder := w.newID()
 	if s.fleet, err = fleet.New(w.ctx, fleet.Options{Store: s.store, Picture: s.picture, Cache: cache, Clock: clk, Replica: holder}); err != nil {
 		w.fail("cannot make the fleet: %v", err)
@@ -123,7 +123,7 @@ func (w *World) startServer() {
 	s.every(2500*time.Millisecond, func() { s.fleet.Tick(w.ctx) })
 }
 
-// every runs f now and again and again, until the server's life is over.
+// every runs f now and then periodically, until the server's life is over.
 func (s *server) every(d time.Duration, f func()) {
 	f()
 	s.replaceIfDead()
@@ -156,8 +156,8 @@ func (s *server) advance() {
 	s.w.digestOnly("picture at %d", s.picture.Revision())
 }
 
-// await lets a change that is made see its own commit, or what it ran into; often its
-// picture lags.
+// await sometimes lets a change see its own commit, or the one it conflicts with;
+// often the picture lags.
 func (s *server) await(_ context.Context, revision int64) {
 	if s.picture.Revision() < revision && (s.w.orderly || s.w.chance(2)) {
 		s.advance()
@@ -189,7 +189,7 @@ func (s *server) stepSession(l *link) {
 	s.replaceIfDead()
 }
 
-// accept takes an agent's hello.
+// accept handles an agent's hello.
 func (s *server) accept(l *link, h *wire.Hello) {
 	session, bye := s.fleet.Open(s.w.ctx, h, serverEnd{l}, func() {
 		if l.server == s {
@@ -209,7 +209,7 @@ func (s *server) accept(l *link, h *wire.Hello) {
 	s.replaceIfDead()
 }
 
-// scheduleCrash makes the server die at one of its next calls to the store.
+// scheduleCrash makes the server crash at one of its next calls to the store.
 func (s *server) scheduleCrash() {
 	if s.store.left < 0 {
 		s.store.left = 1 + s.w.rng.IntN(6)
@@ -217,7 +217,7 @@ func (s *server) scheduleCrash() {
 	}
 }
 
-// replaceIfDead ends a server whose handle has failed, and starts the next after a
+// replaceIfDead ends a server that has crashed, and starts the next one after a
 // while.
 func (s *server) replaceIfDead() {
 	if !s.store.dead || s.life.over {

@@ -27,12 +27,12 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // crashes are the point here; what matters is in the trace
-	debug.SetGCPercent(400)                        // thousands of small worlds come and go; memory is not what they lack
+	debug.SetGCPercent(400)                        // thousands of small worlds come and go; memory is not scarce
 	os.Exit(m.Run())
 }
 
-// TestHistoriesKeepTheRules plays many worlds; every one of them must keep the
-// rules at every event and come to rest in peace. Every tenth runs on SQLite.
+// TestHistoriesKeepTheRules runs many worlds; every one of them must keep the rules
+// at every event and come to rest once faults end. Every tenth runs on SQLite.
 func TestHistoriesKeepTheRules(t *testing.T) {
 	t.Parallel()
 	const seeds = 300
@@ -58,8 +58,8 @@ func TestHistoriesKeepTheRules(t *testing.T) {
 	t.Log(seen)
 }
 
-// play runs worlds side by side, as many as there are cores, and returns how
-// often things happened in all of them.
+// play runs worlds concurrently, as many as there are cores, and returns how often
+// things happened in all of them.
 func play(t *testing.T, from, to uint64) map[string]int {
 	t.Helper()
 	var next atomic.Uint64
@@ -122,7 +122,7 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	}
 }
 
-// TestOneSeed plays the seed given with -seed, to look at what happened.
+// TestOneSeed runs the seed given with -seed, for inspection.
 func TestOneSeed(t *testing.T) {
 	o := options(t, max(*seed, 1))
 	if *history {
@@ -135,8 +135,8 @@ func TestOneSeed(t *testing.T) {
 	t.Logf("%+v", res)
 }
 
-// TestSoak plays new worlds for as long as MARIPOSA_SOAK says; without it, it
-// plays a handful. TestOneSeed replays what fails.
+// TestSoak runs new worlds for as long as MARIPOSA_SOAK says; without it, it runs a
+// handful. TestOneSeed replays failures.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	limit, err := time.ParseDuration(os.Getenv("MARIPOSA_SOAK"))

@@ -8,31 +8,30 @@ import (
 	"mariposa/store"
 )
 
-// A plan that changes nothing but what Mariposa says about itself must come to an
-// end: while the world stands still, a planner commits a few times and then waits.
+// A planner that changes nothing but its own records must come to an end: while the
+// world stands still, it commits a few times and then waits.
 const (
 	// mostCommits is how often a project's planner may commit while the world
 	// stands still.
 	mostCommits = 32
-	// rowEnds is how long a pause between two commits is that are not in a row: as
-	// the engine's guard has it.
+	// rowEnds is the pause after which a commit no longer counts as in a row with
+	// the previous one, as in the engine's guard.
 	rowEnds = 2 * time.Minute
-	// mostPlans is how often it may plan at all, with nothing heard and no time
-	// passed.
+	// mostPlans is how often it may plan at all, with no change and no time passed.
 	mostPlans = 64
-	// mostBytes bounds what is stored of a project's status for each of its
-	// services, and of a task's status: what grows beyond it nests itself.
+	// mostBytes limits what is stored of a project's status for each of its
+	// services, and of a task's status: a larger status must be nesting itself.
 	mostBytes = 2 << 10
 )
 
 // stillness counts, by project, what its planner has done since the world last
 // changed: since a person, a node or another planner wrote something about the
-// project or a node. What a planner wrote itself is no change of the world.
+// project or a node. A planner's own writes are no change of the world.
 type stillness struct {
 	commits map[string]int
 	plans   map[string]int
 	ticks   map[string]int // when a project was last planned, in timers fired
-	from    int64          // the revisions that the plan under way has written
+	from    int64          // the revisions that the current plan has written
 	to      int64
 	at      map[string]time.Time // when a project's planner last committed
 }
@@ -41,7 +40,7 @@ func newStillness() stillness {
 	return stillness{commits: map[string]int{}, plans: map[string]int{}, ticks: map[string]int{}, at: map[string]time.Time{}}
 }
 
-// countPlan counts one plan, which has written these changes.
+// countPlan counts one plan and the changes it has written.
 func (c *checker) countPlan(project string, changes []store.Change) {
 	s := &c.still
 	if s.ticks[project] != c.w.ticks {
@@ -64,7 +63,7 @@ func (c *checker) countPlan(project string, changes []store.Change) {
 	c.w.seen["most commits in a row"] = max(c.w.seen["most commits in a row"], s.commits[project])
 }
 
-// hear notes a change of the world.
+// hear handles a change of the world.
 func (s *stillness) hear(ch *store.Change) {
 	if s.from <= ch.Revision && ch.Revision <= s.to {
 		return
@@ -89,7 +88,7 @@ func (s *stillness) forget(project string) {
 	delete(s.plans, project)
 }
 
-// staysSmall holds what is stored of a project's status to a bound.
+// staysSmall checks the stored size of a status.
 func (c *checker) staysSmall(what string, status any, services int) {
 	b, err := json.Marshal(status)
 	if err != nil {

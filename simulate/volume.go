@@ -13,8 +13,9 @@ import (
 	"mariposa/store"
 )
 
-// volume holds the life of volumes to the rules: one never changes its node or its
-// slot, a slot has one of a name, a tombstone is for ever, and nothing goes without.
+// volume checks the rules for volumes: one never changes its node or its slot, a
+// slot has only one of a name, a tombstone is final, and a volume in use is not
+// removed.
 func (c *checker) volume(ch *store.Change) {
 	r := (*store.Volume)(&ch.Record)
 	spec := r.Spec()
@@ -52,7 +53,7 @@ func (c *checker) volume(ch *store.Change) {
 	}
 }
 
-// userOf names an instance that is there for its node and uses a volume.
+// userOf names an instance that uses a volume and still exists on its node.
 func (c *checker) userOf(volume string) string {
 	for _, id := range c.sorted() {
 		r := c.instances[id]
@@ -65,7 +66,7 @@ func (c *checker) userOf(volume string) string {
 	return ""
 }
 
-// atItsVolumes holds an instance to being where its slot's volumes are.
+// atItsVolumes checks that an instance is on the node of its slot's volumes.
 func (c *checker) atItsVolumes(id string, spec *mariposa.InstanceSpec) {
 	for _, m := range spec.Mounts {
 		r, known := c.volumes[m.Volume]
@@ -83,7 +84,7 @@ func (c *checker) atItsVolumes(id string, spec *mariposa.InstanceSpec) {
 	}
 }
 
-// leftToGo says which volume has a tombstone that is not settled; empty when none.
+// leftToGo names a volume with a tombstone that is not settled; empty: none.
 func (c *checker) leftToGo() string {
 	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
 		if c.volumes[id].Spec().Goal == mariposa.GoalGone {
@@ -93,7 +94,7 @@ func (c *checker) leftToGo() string {
 	return ""
 }
 
-// deleteVolume deletes a volume that a project has left.
+// deleteVolume deletes a volume that a project has left behind.
 func (p *people) deleteVolume() {
 	for _, r := range p.asked.picture.VolumesLeftTo(organization) {
 		if r.Spec().Goal == mariposa.GoalGone {

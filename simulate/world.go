@@ -1,11 +1,11 @@
-// Package simulate runs the whole system in virtual time under a seeded
-// scheduler: control plane, agents, dummy instances, the network between them
-// and the people who use it. One message, timer or fault happens at a time, so
-// the same seed gives the same history, and any history can be looked at.
+// Package simulate runs the whole system in virtual time under a seeded scheduler:
+// control plane, agents, dummy instances, the network between them and the people
+// who use it. One message, timer or fault happens at a time, so the same seed gives
+// the same history, and any history can be inspected.
 //
-// The real rooms run here, unchanged: change, engine, fleet, agent, picture, store
-// and the dummy driver. The simulation owns time, chance, the network and crashes;
-// it checks the rules of the system after every event.
+// The real packages run here, unchanged: change, engine, fleet, agent, picture,
+// store and the dummy driver. The simulation owns time, chance, the network and
+// crashes; it checks the rules of the system after every event.
 package simulate
 
 import (
@@ -24,16 +24,16 @@ import (
 	"mariposa/store"
 )
 
-// Options choose a world.
+// Options configure a world.
 type Options struct {
 	Seed     uint64
 	Nodes    int
 	Replicas int                               // of the control plane; one if zero
 	Events   int                               // how long chaos lasts
-	Limit    int                               // instances on their way up at once; 40 if zero
-	Capacity int                               // instances that fit a node; 60 if zero
+	Limit    int                               // instances starting at the same time; 40 if zero
+	Capacity int                               // instances that fit on a node; 60 if zero
 	Store    func(*World) (store.Store, error) // nil: the memory store
-	Graph    bool                              // one project, few faults, and people who look at what became of a change before the next
+	Graph    bool                              // one project, few faults, and people who look at the result of a change before the next
 	Weigh    bool                              // count what servers write to the store
 	Trace    io.Writer                         // where to write every event; nil: nowhere
 }
@@ -56,32 +56,32 @@ type World struct {
 	store       store.Store
 	ring        *seal.Ring
 	servers     []*server // the living replicas
-	started     time.Time // when the newest of them was
+	started     time.Time // when the newest of them was started
 	nodes       []*node
 	links       []*link
 	people      *people
 	checker     *checker
 	faults      bool
-	orderly     bool            // things happen in the order in which they could, and time passes only when nothing else does
+	orderly     bool            // events happen in their natural order, and time passes only when nothing else happens
 	scenarioRun *ScenarioRun    // nil: chaos
 	broken      map[string]bool // services of the scenario whose new instances fail
 	serves      map[string]bool // services of the scenario that have a running instance and must keep one
-	tally                       // of what a scenario may be cut short at
-	later       []func()        // what an event has brought about, to be done once it is over
+	tally                       // of the calls at which a scenario can crash
+	later       []func()        // consequences of an event, to run after it
 	parsed      map[string]*manifest.Project
 }
 
-// epoch is when every world begins.
+// epoch is the start time of every world.
 var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
-// lifetime ends with a crash: what belonged to it never happens again.
-// Its blocking calls run as coroutines.
+// lifetime ends with a crash: nothing that belongs to it happens afterwards. Its
+// blocking calls run as coroutines.
 type lifetime struct {
 	clock.Coroutines
 	over bool
 }
 
-// end is the crash.
+// end ends a life with a crash.
 func (l *lifetime) end() {
 	l.over = true
 	l.Abandon()
@@ -113,7 +113,7 @@ func (h *timerHeap) Pop() any {
 	return t
 }
 
-// wallClock is the world's time for one life.
+// wallClock is the world's clock for one life.
 type wallClock struct {
 	w *World
 	*lifetime
@@ -128,19 +128,19 @@ func (c wallClock) After(d time.Duration, f func()) func() {
 	return func() { t.dead = true }
 }
 
-// newID makes ids that grow and never repeat within a world.
+// newID returns ids that grow and never repeat within a world.
 func (w *World) newID() string {
 	w.ids++
 	return fmt.Sprintf("00000000-0000-7000-8000-%012x", w.ids)
 }
 
-// chance is true once in n times.
+// chance returns true once in n times.
 func (w *World) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
-// note writes an event into the history.
+// note adds an event to the history.
 func (w *World) note(format string, args ...any) { w.record(w.digestOnly(format, args...)) }
 
-// digestOnly adds an event to the history's digest alone: heartbeats and the like.
+// digestOnly adds an event only to the history's digest: heartbeats and the like.
 func (w *World) digestOnly(format string, args ...any) string {
 	line := fmt.Sprintf(format, args...)
 	h := fnv.New64a()
@@ -159,13 +159,13 @@ func (w *World) record(line string) {
 	}
 }
 
-// Result is what became of a run.
+// Result is the result of a run.
 type Result struct {
 	Seed    uint64
 	Events  int
 	Digest  uint64         // of the whole history
 	Elapsed time.Duration  // virtual
-	Seen    map[string]int // how often things happened, by a word for them
+	Seen    map[string]int // how often things happened, by name
 }
 
 // Failure is a broken rule, with the end of the history that broke it.
@@ -173,7 +173,7 @@ type Failure struct {
 	Seed   uint64
 	Why    string
 	Tail   []string
-	Replay string // how to see it again
+	Replay string // how to repeat it
 }
 
 func (f *Failure) Error() string {
@@ -181,8 +181,8 @@ func (f *Failure) Error() string {
 		f.Seed, f.Why, strings.Join(f.Tail, "\n"), f.Replay)
 }
 
-// Run plays a world to its end: chaos first, then peace, in which everything
-// must come to what people asked for.
+// Run runs a world to its end: chaos first, then without faults until everything
+// reaches its desired state.
 func Run(ctx context.Context, o Options) (Result, error) {
 	w := newWorld(ctx, o)
 	err := w.play(func() {
@@ -202,8 +202,7 @@ func newWorld(ctx context.Context, o Options) *World {
 	}
 }
 
-// play builds the world and lets something happen in it. A rule that is broken
-// ends it.
+// play builds the world and runs something in it. A broken rule ends it.
 func (w *World) play(what func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -1,10 +1,9 @@
-// Package scenario reads stories that people tell about a project: what they ask
-// for, at which moment, and what there must be in the end. The same files are
-// played by converge in a world of its own and by simulate through the whole
-// system.
+// Package scenario reads test scenarios of a project: what people request, when,
+// and the expected final state. The same files are run by converge in a world of
+// its own and by simulate through the whole system.
 //
-// The package owns the words of such files. It refuses to know how a story is
-// played.
+// The package owns the format of such files. It refuses to know how a scenario is
+// run.
 package scenario
 
 import (
@@ -21,43 +20,43 @@ import (
 	"mariposa"
 )
 
-// Scenario is one story.
+// Scenario is one scenario.
 type Scenario struct {
 	Name    string   `yaml:"-"`
 	Why     string   `yaml:"why"`
 	Actions []Action `yaml:"actions"`
-	// Final says how many of a service run and of which version's definition, as
-	// "2 of v1"; every other service has nothing left.
+	// Final says how many instances of a service run, and of which version's
+	// definition, as "2 of v1"; every other service has nothing left.
 	Final map[string]string `yaml:"final"`
-	// Kept are the services whose instances are still those that the first action
-	// made, which comes to rest in that case.
+	// Kept are the services that still have the instances created by the first
+	// action, which then runs until everything is at rest.
 	Kept []string `yaml:"kept"`
-	// Status is the status of services in the end; converged where it does not say.
+	// Status is the final status of services; converged by default.
 	Status map[string]mariposa.Status `yaml:"status"`
-	// Ends is how the task of the last action ends; completed where it does not say.
+	// Ends is how the task of the last action ends; completed by default.
 	Ends mariposa.TaskState `yaml:"ends"`
-	// Fails says, by service, for which state of another service new instances fail.
+	// Fails says, by service, in which state of another service new instances fail.
 	Fails map[string]Cause `yaml:"fails"`
-	// Never lists, by service, the versions of whose definition no instance is ever made.
+	// Never lists, by service, versions whose definition no instance ever gets.
 	Never map[string][]int `yaml:"never"`
-	// Serves lists the services that are never without a running instance once
-	// they have had one.
+	// Serves lists the services that are never without a running instance once they
+	// have had one.
 	Serves []string `yaml:"serves"`
 }
 
-// Cause is why instances of a service fail: one that has the definition of a
-// version fails when it starts while there is an instance of another service that
-// is wanted and has a given definition.
+// Cause is why instances of a service fail: those with the definition of one
+// version fail on start while another service has a desired instance with a given
+// definition.
 type Cause struct {
 	Of    int    `yaml:"of"`    // the version whose definition fails; 0: any
 	While string `yaml:"while"` // the other service
-	Is    int    `yaml:"is"`    // the version whose definition the other one has
+	Is    int    `yaml:"is"`    // the version whose definition the other service has
 }
 
-// Action is one thing that people ask for, or that happens to them.
+// Action is one thing that people request, or that happens to them.
 type Action struct {
-	// After says when: once nodes have done so many things since the last action.
-	// Nil: once all is at rest.
+	// After says when: after so many completed operations of nodes since the last
+	// action. Nil: once everything is at rest.
 	After  *int           `yaml:"after"`
 	Submit map[string]any `yaml:"submit"` // services of a manifest; all are dummies
 	Scale  map[string]int `yaml:"scale"`
@@ -69,10 +68,11 @@ type Action struct {
 	Name string `yaml:"name"`
 }
 
-// NodeMemory is how much memory each node has. What needs more fits nowhere.
+// NodeMemory is how much memory each node has. An instance that needs more fits
+// nowhere.
 const NodeMemory = 64 << 30
 
-// Scope is the service that an action is about; none: the whole project.
+// Scope returns the service that an action is about; none: the whole project.
 func (a Action) Scope() []string {
 	if a.Name == "" {
 		return nil
@@ -80,7 +80,7 @@ func (a Action) Scope() []string {
 	return []string{a.Name}
 }
 
-// Read reads every scenario of a folder, in the order of their names.
+// Read reads every scenario in a folder, sorted by name.
 func Read(dir string) ([]Scenario, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
@@ -104,8 +104,8 @@ func Read(dir string) ([]Scenario, error) {
 	return out, nil
 }
 
-// Manifest is what a person would submit. The volumes that services name are
-// declared.
+// Manifest returns the manifest that a person would submit. It declares the volumes
+// that services use.
 func (a Action) Manifest() ([]byte, error) {
 	all, volumes := map[string]any{}, map[string]any{}
 	for name, keys := range a.Submit {
@@ -131,7 +131,7 @@ func (a Action) Manifest() ([]byte, error) {
 	return text, nil
 }
 
-// StatusOf is the status that a service should have in the end.
+// StatusOf returns the expected final status of a service.
 func (s Scenario) StatusOf(service string) mariposa.Status {
 	if st := s.Status[service]; st != "" {
 		return st
@@ -139,7 +139,7 @@ func (s Scenario) StatusOf(service string) mariposa.Status {
 	return mariposa.StatusConverged
 }
 
-// LastEnds is how the task of the last action should end.
+// LastEnds returns how the task of the last action should end.
 func (s Scenario) LastEnds() mariposa.TaskState {
 	if s.Ends != "" {
 		return s.Ends
