@@ -26,9 +26,8 @@ func (c *shiftedClock) Now() time.Time { return c.Real.Now().Add(time.Duration(c
 
 func (c *shiftedClock) turn(d time.Duration) { c.by.Add(int64(d)) }
 
-// Tokens of those who are gone, disabled, or whose time is over let nobody in. Who
-// brings one that was good once hears what became of it; of all others, nothing is
-// told apart.
+// Tokens of deleted or disabled users, and expired ones, admit nobody. A formerly
+// valid token is rejected with the reason; all others get the same answer.
 func TestDeadTokensLetNobodyIn(t *testing.T) {
 	t.Parallel()
 	now := &shiftedClock{}

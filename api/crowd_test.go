@@ -27,9 +27,9 @@ func (h *testServer) crowd(from, to int) *testServer {
 
 var looks = []string{"/v1/projects", "/v1/state", "/v1/services", "/v1/instances", "/v1/queue", "/v1/organizations", "/v1/projects/project-3"}
 
-// What is held is the number of allocations, which says what a request walks over
-// and is the same on every machine. It counts those of the whole process, so
-// nothing may run beside it.
+// The test limits the number of allocations, which follows from how much a request
+// reads and is the same on every machine. It counts those of the whole process, so
+// nothing may run in parallel.
 func TestWhatOneUserLooksAtCostsNoMoreForTheManyOthers(t *testing.T) {
 	h := newTestServer(t)
 	one := h.crowd(0, 1)

@@ -150,7 +150,7 @@ func (c *caller) say(what byte, body string) {
 	}
 }
 
-// hear reads to the end: what came on which channel, and the last message.
+// hear reads to the end: the output of each channel, and the last message.
 func (c *caller) hear() (out, errs string, end map[string]any) {
 	c.t.Helper()
 	var b [2]bytes.Buffer

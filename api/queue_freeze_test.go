@@ -129,7 +129,7 @@ func TestOtherChangesWaitForTheThaw(t *testing.T) {
 }
 
 // Of two versions, the older may have to wait where the newer need not. It must not
-// take the newer one back when its turn comes.
+// undo the newer one when its turn comes.
 func TestAnOlderVersionNeverReplacesANewerOne(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -239,8 +239,9 @@ func TestAPauseHoldsRolloutsAndNotRepairs(t *testing.T) {
 	}
 }
 
-// Whoever ends tasks with what they ask for hears which. What had not begun is
-// dropped, and the answer says how to ask for it again, unless a newer version comes.
+// The answer to a request names the tasks that it ends. Those that had not begun are
+// dropped, and the answer says how to ask for them again, unless a newer version
+// comes.
 func TestAnAnswerNamesTheTasksThatItEnds(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

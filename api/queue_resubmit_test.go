@@ -53,8 +53,8 @@ func TestAManifestWhoseTaskWasDroppedCanBeSubmittedAgain(t *testing.T) {
 	}
 }
 
-// A version that was rolled back can be tried again by submitting it again: whoever
-// does so waits for its task, and hears that it fails once more.
+// A version that was rolled back can be retried by submitting it again: the caller
+// waits for its task, and learns that it fails again.
 func TestAVersionThatWasRolledBackCanBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -9,7 +9,8 @@ import (
 	"mariposa/contract"
 )
 
-// causal are two services at versions: x fails as long as the gate is spoilt.
+// causal returns a manifest with two services at versions: x fails as long as the
+// gated driver fails its project.
 func causal(y, x int) string {
 	return fmt.Sprintf("services:\n"+
 		"  x: {compute_type: dummy, environment: {V: %d}, update: {min_healthy: 0}}\n"+
@@ -29,8 +30,8 @@ func (h *testServer) fails(g *gatedDriver, project string) {
 	}
 }
 
-// Whoever submits, reverts or asks to converge tries again what has failed, waits for
-// it, and hears of it where it fails once more.
+// A submission, a revert or a converge retries failed rollouts: the caller waits for
+// them, and learns if they fail again.
 func TestAFailedRolloutIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

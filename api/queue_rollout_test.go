@@ -27,7 +27,7 @@ func (h *testServer) at(project string) map[string]int {
 	return counts
 }
 
-// A canary holds, goes on by a count, and ends or is taken back.
+// A canary holds, continues by a count, and completes or is rolled back.
 func TestACanaryHoldsAndGoesOnOrBack(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

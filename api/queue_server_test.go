@@ -19,8 +19,8 @@ import (
 	"mariposa/wire"
 )
 
-// gatedDriver is a driver of dummies that lets nothing through for the projects it is
-// shut for: what is under way there stays so, for as long as a test looks at it.
+// gatedDriver is a dummy driver that blocks operations of closed projects, so that
+// they stay in progress for as long as a test looks at them.
 type gatedDriver struct {
 	*dummy.Driver
 	mu     sync.Mutex
@@ -36,7 +36,7 @@ func (g *gatedDriver) spoil(project string, yes bool) {
 	g.spoilt[project] = yes
 }
 
-// close shuts the gate for a project.
+// close blocks the operations of a project.
 func (g *gatedDriver) close(project string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,7 +45,7 @@ func (g *gatedDriver) close(project string) {
 	}
 }
 
-// open lets through what waits, and all that follows.
+// open unblocks the waiting operations of a project, and all later ones.
 func (g *gatedDriver) open(project string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -55,7 +55,7 @@ func (g *gatedDriver) open(project string) {
 	}
 }
 
-// pass waits until the gate is open for an instance.
+// pass waits until the project of an instance is open.
 func (g *gatedDriver) pass(ctx context.Context, id, project string) {
 	g.mu.Lock()
 	if project != "" {
@@ -72,7 +72,7 @@ func (g *gatedDriver) pass(ctx context.Context, id, project string) {
 	}
 }
 
-// IsNonBlocking is what no operation is that may find the gate shut.
+// IsNonBlocking returns false: any operation may block.
 func (g *gatedDriver) IsNonBlocking(string, *mariposa.Workload) bool { return false }
 
 func (g *gatedDriver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
@@ -100,7 +100,7 @@ func (g *gatedDriver) Remove(ctx context.Context, id string) error {
 	return g.Driver.Remove(ctx, id)
 }
 
-// joinGated joins a node with a gate.
+// joinGated joins a node with a gated driver.
 func (h *testServer) joinGated(id string) *gatedDriver {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.ctx)

@@ -33,8 +33,8 @@ func (h *testServer) everMade(project string) string {
 	return fmt.Sprintf("a %d, b %d, c %d", made["a"], made["b"], made["c"])
 }
 
-// begun makes a project whose first start is at work, and gets nowhere as long as the
-// gate is shut.
+// begun creates a project whose first start is active, and makes no progress while the
+// gated driver is closed.
 func (h *testServer) begun(g *gatedDriver, project, manifest string) (start string) {
 	h.t.Helper()
 	g.close(project)
@@ -212,8 +212,8 @@ func TestARevertOfAFirstCreateLeavesNothing(t *testing.T) {
 	h.putAction("shop", `{"action":"revert"}`).wantError(409, mariposa.Conflict, "name the version")
 }
 
-// Several versions that never got anywhere are taken back together, what waited for a
-// thaw included. A start brings the newest of them.
+// Several versions that never came into force are undone together, including what
+// waited for a thaw. A start rolls out the newest of them.
 func TestARevertOfAFirstCreateDropsWhatWaits(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -261,7 +261,7 @@ func TestADeployersRevertOfAFirstCreateWaitsForTheThaw(t *testing.T) {
 	}
 }
 
-// A manifest for a frozen scope waits for the thaw, and the start beside it goes on
+// A manifest for a frozen scope waits for the thaw, and the concurrent start continues
 // until then.
 func TestAManifestThatWaitsForAThawLeavesTheStartAlone(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ func (h *testServer) runs(project, command string) string {
 }
 
 // An active task that is terminated leaves its scope frozen with its goal, and
-// nothing half-made. A thaw goes on, and the other command takes it back.
+// nothing unfinished. A thaw continues it, and the other command undoes it.
 func TestATerminatedTaskCanBeContinuedOrUndone(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

@@ -306,8 +306,8 @@ func (w *testTeams) references() map[string][]string {
 	}
 }
 
-// Whatever is sent, nothing breaks inside, failures are told in the words of the
-// contract, and what failed has changed nothing.
+// Whatever is sent, nothing breaks inside, failures are errors of the contract, and a
+// failed request changes nothing.
 func TestNothingThatIsSentBreaksAnything(t *testing.T) {
 	t.Parallel()
 	const rounds, each = 10, 350

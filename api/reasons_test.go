@@ -10,7 +10,7 @@ import (
 	"mariposa/reason"
 )
 
-// Wherever a reason stands, a program finds its code beside it.
+// Every reason comes with its code, for programs.
 func TestACodeStandsBesideEveryReason(t *testing.T) {
 	t.Parallel()
 	const failing = "services:\n  web: {compute_type: dummy, dummy: {fail_prop: \"yes\"}, update: {min_healthy: 0, on_failure: %s}}\n"

@@ -142,8 +142,8 @@ func TestAnUpdateThatEndsAnotherFinishesWhatThatOneBegan(t *testing.T) {
 	}
 }
 
-// Other values go with a manifest that was taken back: the task that has them taken
-// up brings that manifest too, and sees to all of it.
+// New values come with a manifest that was rolled back: the task that applies the
+// values brings that manifest too, with all its services.
 func TestValuesThatComeWithAManifestThatWasTakenBackBringAllOfIt(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)
@@ -165,8 +165,8 @@ func TestValuesThatComeWithAManifestThatWasTakenBackBringAllOfIt(t *testing.T) {
 	}
 }
 
-// A version is taken back in a task that says so, also where the one that brought it
-// was ended before.
+// A version is only rolled back by a task that says so, even if the task that brought
+// it was ended before.
 func TestNothingIsTakenBackWithoutATaskThatSaysSo(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, withPlanner)

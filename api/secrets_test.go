@@ -163,7 +163,7 @@ func (h *testServer) live(node *loggingDriver) []byte {
 	call("POST", path+"/copy", contract.Copy{Name: "twin", Metadata: []string{"key", "other"}}, "Idempotency-Key", "a key")
 	call("POST", path+"/copy", contract.Copy{Name: "twin", Metadata: []string{"key", "other"}}, "Idempotency-Key", "a key")
 	call("PUT", "/v1/projects/twin/metadata/key", map[string]string{"value": planted[4]}, "Idempotency-Key", "another")
-	// What is wrong is told without it.
+	// Errors do not contain it.
 	call("PUT", path+"/metadata", "key: "+planted[1]+"\n  bad: [\n")
 	call("PUT", path+"/metadata", "- "+planted[1]+"\n")
 	call("PUT", path+"/metadata", map[string]any{"key": []string{planted[1]}})

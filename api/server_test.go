@@ -178,8 +178,8 @@ type reply struct {
 	body   []byte
 }
 
-// call sends a request with the admin's token, or whose it is told to. A string body goes as it is,
-// anything else as JSON; headers are pairs.
+// call sends a request with the server's current token, by default the admin's. A
+// string body is sent as it is, anything else as JSON; headers are pairs.
 func (h *testServer) call(method, path string, body any, headers ...string) reply {
 	h.t.Helper()
 	var r io.Reader
@@ -288,7 +288,7 @@ func (h *testServer) commit(u store.Unit) int64 {
 	return res.Last
 }
 
-// node puts a node on the books.
+// node adds a node to the store.
 func (h *testServer) node(id string, spec mariposa.NodeSpec, st mariposa.NodeStatus) {
 	h.t.Helper()
 	h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindNode, ID: id, Spec: &spec, Status: &st, Event: mariposa.Event{Kind: "node.running", Node: id}}}})
@@ -297,7 +297,7 @@ func (h *testServer) node(id string, spec mariposa.NodeSpec, st mariposa.NodeSta
 // declared is what nodes say of their drivers.
 var declared = map[mariposa.ComputeType]mariposa.Capabilities{mariposa.ComputeDummy: {Crash: true}, mariposa.ComputeProcess: {Logs: true, Exec: true}}
 
-// instance puts an instance of a project on the books.
+// instance adds an instance of a project to the store.
 func (h *testServer) instance(id, project, service, node string, state mariposa.State, change func(*mariposa.InstanceSpec)) {
 	h.t.Helper()
 	spec := &mariposa.InstanceSpec{
@@ -399,9 +399,9 @@ func (d *loggingDriver) Start(ctx context.Context, i driver.Instance) (driver.Ob
 	return d.Driver.Start(ctx, i)
 }
 
-// Logs says one line, or as many as tail, and goes on when followed. With a tail
-// of 13 it breaks off, with one of 14 it fails at once, with one of 15 it is
-// silent, and with one of 16 it says what it is told to.
+// Logs writes one line, or as many as tail, and continues when followed. With a tail
+// of 13 it breaks off, with one of 14 it fails at once, with one of 15 it is silent,
+// and with one of 16 it writes the lines that the test sends.
 func (d *loggingDriver) Logs(ctx context.Context, id string, o driver.LogOptions) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	context.AfterFunc(ctx, func() {

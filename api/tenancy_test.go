@@ -282,7 +282,7 @@ func TestWhoLosesARoleSeesNothingMore(t *testing.T) {
 	}
 }
 
-// A name that is taken is told as such, and nothing of who has it.
+// The error for a taken name does not say who has it.
 func TestANameThatIsTakenDoesNotTellByWhom(t *testing.T) {
 	t.Parallel()
 	w := newTestTeams(t)

@@ -115,7 +115,7 @@ func TestATaskShowsItsSteps(t *testing.T) {
 	}
 }
 
-// fill puts instances i1 to i5 on the books.
+// fill adds instances i1 to i5 to the store.
 func (h *testServer) fill() contract.Changed {
 	c := h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, command: [serve, '{{ .instance.name }}'], environment: ['N={{ .project.name }}', 'P={{ .placement.cn.uuid }}']}\n  db: {compute_type: dummy}\n")
 	h.plan(c.ID, settled(c))

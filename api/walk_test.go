@@ -105,7 +105,7 @@ func (v visitor) verdict(w *testTeams, p auth.Permission, on string) auth.Verdic
 	switch {
 	case row.Installation:
 		return of(true, v.runs())
-	case p == auth.CreateProject && v.bounds.Project != "": // wherever: it is told so
+	case p == auth.CreateProject && v.bounds.Project != "": // in any organization: the error says so
 		return auth.Denied
 	case on == "organization":
 		may := part != "" && (row.Organization != mariposa.OrgOwner || part == mariposa.OrgOwner)
@@ -375,9 +375,9 @@ func (w *testTeams) send(v visitor, q request) reply {
 	return w.as(v.token).call(q.route.Method, path, body)
 }
 
-// Every route, in every variant, to every kind of caller: what the table says is
-// what happens. Who may not know of something hears of it exactly what they would
-// hear of what never was, and whoever is refused has changed nothing.
+// Every route, in every variant, answers every kind of caller as the table says.
+// Objects that a caller may not know of look exactly like ones that never existed, and
+// a refused request changes nothing.
 func TestEveryRouteAnswersEverybodyAsTheTableSays(t *testing.T) {
 	t.Parallel()
 	c := &recordingStore{}
