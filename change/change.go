@@ -57,7 +57,7 @@ type Request struct {
 	Caller *auth.Caller // renewed before every attempt: they may lose rights in between
 
 	// Permission is checked again before every attempt, on the project or organization
-	// that the change is about; if Global, on the installation.
+	// that the change is about; if Global, on none.
 	Permission auth.Permission
 	Global     bool
 

@@ -123,7 +123,7 @@ func (e *edit) admit(t *mariposa.TaskSpec) error {
 	e.unit.Audit[0].Reason = cmp.Or(e.unit.Audit[0].Reason, reason.Sentence(t.Reason))
 	for _, old := range append(over, admission.Terminate...) {
 		if queue.Supersedes(old.Spec, t) && old.State() == mariposa.TaskActive {
-			e.endTask(old) // by the planner, which keeps writing its progress
+			e.endTask(old) // the planner ends it, as it keeps writing its progress
 		} else {
 			e.terminate(old, id)
 		}

@@ -95,7 +95,7 @@ func answerDay(at time.Time) string { return at.UTC().Format("2006-01-02") }
 
 // ForgetAnswers deletes the expired answers.
 func ForgetAnswers(ctx context.Context, st store.Store, now time.Time) error {
-	for day := range 5 { // after a longer downtime, requests find the rest
+	for day := range 5 { // after a longer downtime, the rest is replaced when its key is used again
 		q := store.Query{Kind: mariposa.KindAnswer, Project: answerDay(now.AddDate(0, 0, -2-day)), Limit: 500}
 		for {
 			old, err := st.List(ctx, q)

@@ -63,7 +63,7 @@ func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 	if m != nil {
 		doc.Missing = append(doc.Missing, m.missing...)
 	}
-	if goal == nil { // its first task has not been planned yet
+	if goal == nil { // its first task has not arrived yet
 		return &doc, nil
 	}
 	view, err := e.view(goal)
@@ -265,7 +265,8 @@ func ServiceDiff(d manifest.Difference) contract.ServiceDiff {
 	return out
 }
 
-// TrialFunc copies the known nodes and claims, and releases those of some instances.
+// TrialFunc returns a copy of the known nodes and claims, from which the given
+// instances can be released.
 type TrialFunc func(instances []string) *place.Placer
 
 // placementTrial finds out which steps of a plan no node would take in the current

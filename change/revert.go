@@ -105,7 +105,7 @@ func (e *edit) startAt(a Action) (string, error) {
 	if len(a.Services) > 0 {
 		return "", invalid("services: a version is started as a whole")
 	}
-	target, err := e.revertTarget(a.Version) // not empty here
+	target, err := e.revertTarget(a.Version) // the version is named here
 	if err != nil {
 		return "", err
 	}
