@@ -287,7 +287,7 @@ func TestTheFileIsWholeWheneverItsWriterIsKilled(t *testing.T) {
 			last = lines.Text()
 		}
 		c.Wait()
-		// A key is only dropped after a newer one was told of.
+		// A key is only dropped after the name of a newer one was reported.
 		if _, names := mustOpen(t, path).Names(); !slices.Contains(names, last) {
 			t.Fatalf("round %d: %q was told of, there are %q", round, last, names)
 		}
