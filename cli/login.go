@@ -35,8 +35,8 @@ func (a *app) loginCommand() *cobra.Command {
 
 const maxToken = 64 << 10
 
-// askToken reads the token from standard input or a prompt, where others do not see
-// it.
+// askToken gets the token from standard input, a flag or its variable, or a prompt
+// that does not echo it.
 func (a *app) askToken(ctx context.Context, stdin bool) (string, error) {
 	var raw string
 	var err error
