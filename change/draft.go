@@ -412,7 +412,7 @@ func (e *edit) forget(numbers []int) error {
 }
 
 // isGenerationKept reports whether a kept version shares the generation of values of a
-// deleted one. Generations grow with versions, so only its neighbours can.
+// deleted one. Generations grow with versions, so only its neighbors can.
 func (e *edit) isGenerationKept(number, generation int) (bool, error) {
 	at, _ := slices.BinarySearch(e.spec.Versions, number)
 	for _, beside := range []int{at - 1, at} {

@@ -36,7 +36,7 @@ type Shell struct {
 // inputPiece is the most input in one message.
 const inputPiece = 32 << 10
 
-// Exec runs a command inside an instance. It returns once the command runs; cancelling
+// Exec runs a command inside an instance. It returns once the command runs; canceling
 // the context ends it.
 func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*Shell, error) {
 	q := url.Values{}
