@@ -18,7 +18,8 @@ import (
 )
 
 // actor plans one project. Its view is changed by the feed alone: after a
-// commit it waits until its own changes have come back, so there is one way in.
+// commit it waits until its own changes come back, so there is only one source
+// of changes.
 type actor struct {
 	e       *Engine
 	project string
@@ -28,16 +29,16 @@ type actor struct {
 
 	loaded            bool
 	volumes           volumes
-	seenRevision      int64 // the newest revision heard of
-	ownRevision       int64 // the newest revision of its own making
+	seenRevision      int64 // the newest revision received
+	ownRevision       int64 // the newest revision of its own commits
 	record            *store.Project
 	tasks             map[string]*store.Task
 	view              *converge.View
-	recountedVersions map[int]bool // versions whose values were counted on since they were read
-	networksDirty     bool         // a network may have lost its last user since that was looked at
+	recountedVersions map[int]bool // versions whose counters changed since they were read
+	networksDirty     bool         // a network may have lost its last user since the last check
 
-	inline bool                           // its services are not records of their own yet
-	scopes map[string]map[string]struct{} // the services of open tasks with many of them, by task
+	inline bool                           // its services are not separate records yet
+	scopes map[string]map[string]struct{} // by task, the services of open tasks that have many
 	guard  guard
 
 	mu      sync.Mutex // guards the timer, which is also stopped from outside
@@ -45,7 +46,7 @@ type actor struct {
 	stopped bool
 }
 
-// maxSteps bounds what one commit carries, so that nobody waits long behind it.
+// maxSteps bounds the size of one commit, so that nobody waits long behind it.
 const maxSteps = 500
 
 func newActor(e *Engine, project string, epoch int64) *actor {
@@ -54,7 +55,7 @@ func newActor(e *Engine, project string, epoch int64) *actor {
 	return a
 }
 
-// stop ends the actor's timer for good.
+// stop cancels the actor's timer for good.
 func (a *actor) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +63,7 @@ func (a *actor) stop() {
 	a.cancel()
 }
 
-// sleep takes the next wake-up back.
+// sleep cancels the next wake-up.
 func (a *actor) sleep() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,12 +90,12 @@ func (a *actor) step(ctx context.Context) error {
 	}
 	if !a.loaded {
 		a.load()
-		for i := range changes { // the picture shows them: it is changed before anybody hears
+		for i := range changes { // the picture shows them: it is updated before anybody is notified
 			a.seenRevision = max(a.seenRevision, changes[i].Revision)
 		}
 		changes = nil
 	}
-	goal := false // whether that, or how services are, has changed
+	goal := false // whether the goal or the status of a service changed
 	for i := range changes {
 		a.apply(&changes[i])
 		kind := changes[i].Record.Kind
@@ -142,12 +143,12 @@ func (a *actor) load() {
 	}
 }
 
-// takeGoal takes the project's status with its services from the picture, which has
-// put them together. Nobody else writes any of that.
+// takeGoal takes the project's status from the picture, which has merged the
+// services into it. Nobody else writes either.
 func (a *actor) takeGoal() {
 	current := a.e.Picture.Projects.Get(a.project)
 	if current == nil {
-		a.record = nil // the change that says so is on its way
+		a.record = nil // the change that deletes it is on its way
 		return
 	}
 	r := *a.record
@@ -208,7 +209,7 @@ func (a *actor) apply(c *store.Change) {
 }
 
 // learnVersions reads the definitions that the view refers to. One that no
-// longer exists counts as empty: what needs it says so.
+// longer exists counts as empty: the services that need it report that.
 func (a *actor) learnVersions(ctx context.Context) error {
 	for n := range a.recountedVersions {
 		if a.view.HasVersion(n) {
@@ -230,7 +231,7 @@ func (a *actor) definitions(ctx context.Context, number int) (converge.Definitio
 	v, err := a.e.Cache.Version(ctx, a.project, number)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
-		return converge.Definitions{}, "", nil // a lost definition: the plan says so
+		return converge.Definitions{}, "", nil // a lost definition: the plan reports it
 	case err != nil:
 		return nil, "", fmt.Errorf("read version %d of project %s: %w", number, a.project, err)
 	}

@@ -12,10 +12,10 @@ import (
 	"mariposa/store"
 )
 
-// adoptValues brings a version into force that differs from the one in force in
-// values of metadata alone. Such a version comes without a task: values flow.
+// adoptValues brings a version into force that differs from the one in force
+// only in metadata values. Such a version needs no task.
 func (t *turn) adoptValues(ctx context.Context) error {
-	if t.goal != nil && t.goal.Number == t.spec.Number && t.goal.Version != t.spec.Version { // counted on, under the same number
+	if t.goal != nil && t.goal.Number == t.spec.Number && t.goal.Version != t.spec.Version { // only a counter changed, under the same number
 		counted := *t.goal
 		counted.Version = t.spec.Version
 		t.goal = &counted
@@ -27,7 +27,7 @@ func (t *turn) adoptValues(ctx context.Context) error {
 	}
 	for _, task := range t.open {
 		if task.Spec.Patch.Number > t.goal.Number && t.status(task).State == mariposa.TaskQueued {
-			return nil // it will, when its turn comes
+			return nil // that task brings it into force when its turn comes
 		}
 	}
 	same, err := t.onlyValuesDiffer(ctx, t.goal.Number, t.spec.Number)
@@ -40,7 +40,7 @@ func (t *turn) adoptValues(ctx context.Context) error {
 
 // onlyValuesDiffer reports whether a newer version was made by a change of
 // metadata and has the manifest of an older one. Versions between them may be
-// gone, so they are not asked.
+// gone, so they are not compared.
 func (t *turn) onlyValuesDiffer(ctx context.Context, older, newer int) (bool, error) {
 	b, err := t.version(ctx, newer)
 	if err != nil || b == nil || b.Cause != mariposa.CauseMetadata {
@@ -50,7 +50,7 @@ func (t *turn) onlyValuesDiffer(ctx context.Context, older, newer int) (bool, er
 	return a != nil && bytes.Equal(a.Manifest, b.Manifest), err
 }
 
-// version reads one version; nil when there is none that can be read.
+// version reads one version; nil if there is none that can be read.
 func (a *actor) version(ctx context.Context, number int) (*mariposa.VersionSpec, error) {
 	v, err := a.e.Cache.Version(ctx, a.project, number)
 	switch {

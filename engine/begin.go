@@ -9,9 +9,10 @@ import (
 	"mariposa/queue"
 )
 
-// activate lets the tasks begin whose turn it is: their change of goal takes
-// effect. What waited for a thaw begins together with it, and what supersedes a
-// start with that: no step is taken towards a goal that is to change at once.
+// activate starts the tasks whose turn it is: their change of the goal takes
+// effect. Tasks that waited for a thaw begin together with it, and a task that
+// supersedes a start begins together with that: no step is taken towards a goal
+// that is about to change.
 func (t *turn) activate(ctx context.Context) error {
 	for more := true; more; {
 		more = false
@@ -33,7 +34,7 @@ func (t *turn) activate(ctx context.Context) error {
 	return t.updateViewGoal(ctx)
 }
 
-// begin makes a task active. What needs no work of its own has ended with that.
+// begin makes a task active. A task that needs no work of its own ends at once.
 func (t *turn) begin(task queue.Task, lost *mariposa.Reason) {
 	t.setTask(task.ID, func(st *mariposa.TaskStatus) {
 		st.State, st.Started, st.LastProgress = mariposa.TaskActive, t.now, t.now
@@ -54,7 +55,7 @@ func (t *turn) begin(task queue.Task, lost *mariposa.Reason) {
 	}
 }
 
-// supersede ends the starts whose place a task takes.
+// supersede ends the starts that a task supersedes.
 func (t *turn) supersede(by queue.Task) {
 	for _, task := range t.open {
 		if t.status(task).State == mariposa.TaskActive && queue.Supersedes(task.Spec, by.Spec) {
@@ -63,8 +64,8 @@ func (t *turn) supersede(by queue.Task) {
 	}
 }
 
-// resetRemaining lets the tasks in a scope measure anew how much there is left to do:
-// there is more now, by what another one asks for.
+// resetRemaining makes the tasks in a scope measure again how much is left to
+// do: another task has added to it.
 func (t *turn) resetRemaining(by queue.Task) {
 	for _, task := range t.open {
 		if st := t.status(task); st.State == mariposa.TaskActive && st.Remaining > 0 && task.ID != by.ID && queue.Overlap(task.Spec.Services, by.Spec.Services) {
@@ -73,8 +74,9 @@ func (t *turn) resetRemaining(by queue.Task) {
 	}
 }
 
-// resumeTasks gives the tasks in a scope their time anew that could not get on because
-// it was paused or frozen, and ends the freezes that it has thawed.
+// resumeTasks restarts the clock of the tasks in a scope that could not
+// progress while it was paused or frozen, and ends the freezes that were
+// thawed.
 func (t *turn) resumeTasks(by queue.Task) {
 	for _, task := range t.open {
 		if t.status(task).State != mariposa.TaskActive || task.ID == by.ID || !queue.Overlap(task.Spec.Services, by.Spec.Services) {
@@ -104,7 +106,7 @@ func (t *turn) hasFrozen(services []string) bool {
 	return t.goal.Frozen && slices.ContainsFunc(services, func(name string) bool { return t.goal.Services[name] == nil })
 }
 
-// updateViewGoal tells the view a goal that has changed in this turn.
+// updateViewGoal passes a goal that changed in this turn to the view.
 func (t *turn) updateViewGoal(ctx context.Context) error {
 	if t.goal == nil || t.goal == t.stored {
 		return nil
@@ -116,7 +118,7 @@ func (t *turn) updateViewGoal(ctx context.Context) error {
 // isStuck reports whether an active task makes no progress for a reason that
 // others should not wait for.
 func (t *turn) isStuck(task queue.Task) bool {
-	if task.State() != mariposa.TaskActive || t.stored == nil || t.changedTasks[task.ID] != nil { // or it has just begun, or may go on
+	if task.State() != mariposa.TaskActive || t.stored == nil || t.changedTasks[task.ID] != nil { // or it has just begun, or may continue
 		return false
 	}
 	for name, ss := range t.stored.Services {
@@ -132,7 +134,7 @@ func (t *turn) isStuck(task queue.Task) bool {
 }
 
 // applyPatch changes the goal in force. A version that cannot be read is not
-// brought into force: it says why then.
+// brought into force; lost says why.
 func (t *turn) applyPatch(ctx context.Context, p mariposa.Patch, c converge.Change) (lost *mariposa.Reason, err error) {
 	known := map[int]converge.Definitions{}
 	if err := t.loadDefinitions(ctx, known); err != nil {
@@ -175,7 +177,7 @@ func (t *turn) loadDefinitions(ctx context.Context, known map[int]converge.Defin
 	return nil
 }
 
-// completeChange completes what a change of goal needs to know.
+// completeChange fills in what a change of the goal needs.
 func (t *turn) completeChange(c converge.Change, known map[int]converge.Definitions) converge.Change {
 	c.Now, c.IDs = t.now, t.spec.Services
 	c.Versions = func(n int) converge.Definitions { return known[n] }

@@ -1,11 +1,11 @@
 // Package engine keeps every project converging: it holds shards of projects by
-// lease, gives each project of them one actor, and turns feed into plan into
-// store. An actor drains what it was told, plans once, and commits the steps as
-// one unit that fails if the lease has moved on.
+// lease, runs one actor for each of their projects, and turns the feed into
+// plans and plans into commits. An actor drains its inbox, plans once, and
+// commits the steps as one unit that fails if the lease has moved on.
 //
-// The room owns leases and actors; what to do is decided in converge, where in
-// place, how fast in pace. It refuses to know agents, HTTP and the clock on the
-// wall: everything here is a step that somebody else runs.
+// The package owns leases and actors; converge decides what to do, place where,
+// and pace how fast. It does not know agents, HTTP or the wall clock:
+// everything here is a step that somebody else runs.
 package engine
 
 import (
@@ -33,20 +33,21 @@ import (
 // replica must agree.
 const Shards = 64
 
-// Options are what an engine is made from. Store, Picture, Cache, Clock, NewID and
-// Wake are required.
+// Options configure an engine. Store, Picture, Cache, Clock, NewID and Wake are
+// required.
 type Options struct {
 	Store   store.Store
 	Picture *picture.Picture
 	Cache   *picture.VersionCache
 	Clock   clock.Clock
 	NewID   func() string        // makes ids that grow
-	Wake    func(project string) // Step should be called for this project soon
+	Wake    func(project string) // asks for a Step of this project soon
 	Holder  string               // this replica's name
 	TTL     time.Duration        // of leases; 6 s if zero
 	Limit   int                  // instances on their way up at once; 8,192 if zero
-	// Reachable reports whether a node that is believed to be there really has a
-	// connection, so that nothing new is placed where nobody listens; nil: believe.
+	// Reachable reports whether a node that counts as up really has a
+	// connection, so that nothing is placed where nobody listens; nil: assume
+	// so.
 	Reachable func(node *store.Node) bool
 }
 
@@ -57,9 +58,9 @@ type Engine struct {
 	gate   *pace.Gate
 
 	mu            sync.Mutex
-	epochs        map[int]int64     // shards held, with the epoch of the lease
-	pendingShards map[int]int64     // shards taken whose past the picture does not show yet
-	readyAt       int64             // the revision at which it will
+	epochs        map[int]int64     // shards held -> epoch of the lease
+	pendingShards map[int]int64     // shards taken, before the picture shows what their former holder wrote
+	readyAt       int64             // the revision at which it does
 	actors        map[string]*actor // by project
 	blocked       map[string]bool   // projects that found no node
 	closed        bool
@@ -89,7 +90,7 @@ func New(o Options) *Engine {
 	return e
 }
 
-// ShardOf is the shard of a project.
+// ShardOf returns the shard of a project.
 func ShardOf(project string) int {
 	h := fnv.New32a()
 	h.Write([]byte(project))
@@ -99,11 +100,12 @@ func ShardOf(project string) int {
 func leaseName(shard int) string { return "shard/" + strconv.Itoa(shard) }
 
 // Renew takes and keeps this replica's share of the shards. It is called every
-// third of the leases' lifetime. What could not be renewed is dropped.
+// third of the leases' lifetime. Shards whose lease could not be renewed are
+// dropped.
 func (e *Engine) Renew(ctx context.Context) error {
 	mine, err := e.findOwnShards(ctx)
 	if err != nil {
-		return err // what is held lapses by itself, and fences protect what it wrote
+		return err // held leases expire by themselves, and fences protect what was written
 	}
 	if err := e.releaseOthers(ctx, mine); err != nil {
 		return err
@@ -115,12 +117,12 @@ func (e *Engine) Renew(ctx context.Context) error {
 	if !e.noteLeases(leases) {
 		return nil
 	}
-	// Whoever held the shards before can write no more, so what is newest now is
-	// the last of it. Planning waits until the picture shows it: who plans from
-	// less would do the same work again.
+	// Former holders of the shards can no longer write, so the newest revision
+	// is their last. Planning waits until the picture shows it: a plan made
+	// from less would repeat their work.
 	newest, err := e.Store.History(ctx, store.HistoryQuery{Limit: 1})
 	if err != nil {
-		return err // taken and not yet used; the next call asks again
+		return err // the shards are taken and not used yet; the next call tries again
 	}
 	e.mu.Lock()
 	e.readyAt = 0
@@ -132,8 +134,8 @@ func (e *Engine) Renew(ctx context.Context) error {
 	return nil
 }
 
-// noteLeases notes which shards are held and drops those that no longer are. It
-// reports whether some wait to be adopted.
+// noteLeases records which shards are held and drops those that no longer are.
+// It reports whether some wait for startActors.
 func (e *Engine) noteLeases(leases []store.Lease) bool {
 	held := map[int]int64{}
 	for _, l := range leases {
@@ -157,8 +159,8 @@ func (e *Engine) noteLeases(leases []store.Lease) bool {
 	return len(e.pendingShards) > 0
 }
 
-// startActors gives every project of the shards that were taken an actor, once the
-// picture shows what their former holder wrote.
+// startActors gives every project of the new shards an actor, once the picture
+// shows what their former holder wrote.
 func (e *Engine) startActors(shown int64) {
 	e.mu.Lock()
 	if len(e.pendingShards) == 0 || shown < e.readyAt {
@@ -176,7 +178,8 @@ func (e *Engine) startActors(shown int64) {
 	}
 }
 
-// Release hands the shards over: another replica need not wait for a lapse.
+// Release hands the shards over, so that other replicas need not wait for them
+// to expire.
 func (e *Engine) Release(ctx context.Context) error {
 	e.mu.Lock()
 	names := append(make([]string, 0, Shards+1), store.ReplicaPrefix+e.Holder)
@@ -204,7 +207,8 @@ func (e *Engine) dropShard(shard int) {
 	}
 }
 
-// actor returns the actor of a project, made if its shard is ours; nil if not.
+// actor returns the actor of a project, creating it if its shard is ours; nil
+// if not.
 func (e *Engine) actor(project string) *actor {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -232,8 +236,8 @@ func (e *Engine) removeActor(a *actor) {
 	e.gate.Set(a.project, 0)
 }
 
-// loseShard ends every actor of a shard whose lease has moved on. Renew looks for
-// the shard again.
+// loseShard ends every actor of a shard whose lease has moved on. Renew tries
+// to take the shard again.
 func (e *Engine) loseShard(a *actor) {
 	e.removeActor(a)
 	e.mu.Lock()
@@ -273,22 +277,22 @@ func (e *Engine) routeChanges(changes []store.Change) {
 			project = spec.Project
 		case *mariposa.VolumeSpec:
 			if project = spec.Project; project == "" {
-				continue // what a project that is gone has left
+				continue // left over from a deleted project
 			}
-		case *mariposa.NetworkSpec, *mariposa.AttachmentSpec: // read from the picture; but an actor may wait for its own commit to pass
+		case *mariposa.NetworkSpec, *mariposa.AttachmentSpec: // read from the picture; but an actor may wait for its own commit to come back
 			if project = c.Event.Project; project == "" {
 				continue
 			}
-		case *mariposa.VersionSpec: // read when a task brings it into force; but an actor may wait for its own commit to pass
+		case *mariposa.VersionSpec: // read when a task brings it into force; but an actor may wait for its own commit to come back
 			project = spec.Project
 		default:
 			continue
 		}
 		byProject[project] = append(byProject[project], c)
 	}
-	// All that concerns a project goes to its actor at once and in order: it
-	// takes the newest revision it has heard of for a sign that it knows
-	// everything before it.
+	// All changes of a project go to its actor at once and in order: it takes
+	// the newest revision it received as a sign that it knows everything before
+	// it.
 	for project, cs := range byProject {
 		if a := e.actor(project); a != nil {
 			a.inbox.Put(cs...)
@@ -302,7 +306,7 @@ func (e *Engine) routeChanges(changes []store.Change) {
 	}
 }
 
-// claim tells the placer what an instance takes of its node.
+// claim records in the placer what an instance uses of its node.
 func (e *Engine) claim(id string, spec *mariposa.InstanceSpec) {
 	if spec.Kept {
 		e.placer.Release(id)
@@ -311,7 +315,8 @@ func (e *Engine) claim(id string, spec *mariposa.InstanceSpec) {
 	e.placer.Claim(id, spec.Node, needOf(spec))
 }
 
-// updateNode tells the placer, and returns the projects with instances on a node.
+// updateNode updates the placer, and returns the projects with instances on a
+// node.
 func (e *Engine) updateNode(c store.Change) []string {
 	if c.Deleted {
 		e.placer.RemoveNode(c.Record.ID)
@@ -339,8 +344,8 @@ func (e *Engine) retryBlocked() {
 	}
 }
 
-// Step runs a project's actor once. It is called by one goroutine at a time for
-// each project; projects run side by side.
+// Step runs a project's actor once. Each project is stepped by one goroutine at
+// a time; different projects run concurrently.
 func (e *Engine) Step(ctx context.Context, project string) {
 	a := e.actor(project)
 	if a == nil {
@@ -353,7 +358,7 @@ func (e *Engine) Step(ctx context.Context, project string) {
 		slog.Warn("another replica plans this project now", "project", project)
 		e.loseShard(a)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNoCapacity):
-		a.reload() // somebody was faster: look again
+		a.reload() // somebody else was faster: read again
 		a.wakeIn(10 * time.Millisecond)
 	case errors.Is(err, store.ErrClosed), ctx.Err() != nil:
 	default:
@@ -363,19 +368,19 @@ func (e *Engine) Step(ctx context.Context, project string) {
 	}
 }
 
-// Held says how many shards and projects this engine plans.
+// Held returns how many shards and projects this engine plans.
 func (e *Engine) Held() (shards, projects int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.epochs), len(e.actors)
 }
 
-// Used is what is claimed of a node.
+// Used returns what is claimed of a node.
 func (e *Engine) Used(node string) mariposa.Resources { return e.placer.Used(node) }
 
-// Place finds a node for an instance that no project's planner makes and puts it
-// into its spec. The caller commits the claim with the instance, and calls
-// release when that failed.
+// Place finds a node for an instance that no project's planner creates and puts
+// it into its spec. The caller commits the claim with the instance, and calls
+// release if that fails.
 func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Claim, release func(), err error) {
 	node, why := e.placer.Pick(id, needOf(spec))
 	if why != nil {
@@ -385,11 +390,11 @@ func (e *Engine) Place(id string, spec *mariposa.InstanceSpec) (claim store.Clai
 	return store.Claim{Node: node.ID, Take: spec.Resources(), Limit: node.Capacity}, func() { e.placer.Release(id) }, nil
 }
 
-// Trial is a copy of what is known of nodes and claims, to try things with. Some
-// instances can be released from it.
+// Trial returns a copy of the known nodes and claims, to try things with. The
+// given instances can be released from it.
 func (e *Engine) Trial(instances []string) *place.Placer { return e.placer.Trial(instances) }
 
-// nodeOffer is what a node's record says to the placer.
+// nodeOffer returns what a node's record says to the placer.
 func (e *Engine) nodeOffer(r *store.Node) place.Node {
 	spec := r.Spec()
 	n := place.Node{ID: r.ID, Name: spec.Name, Why: "is not connected"}

@@ -488,7 +488,7 @@ func TestWhoTakesOverDoesNotDoTheWorkAgain(t *testing.T) {
 	made := r.events("instance.provisioning")
 	r.kill(r.instances()[0].ID)
 	r.lazy = true
-	b.turn()      // it has heard of the failure
+	b.turn()      // it has seen the failure
 	b.deaf = true // and then its feed lags behind the repair
 	for range 3 {
 		a.turn()
@@ -572,10 +572,10 @@ func TestNewsOfANodeDoesNotOvertakeAnActorsOwnCommit(t *testing.T) {
 	r.settle()
 	r.pass(time.Minute)
 	made := r.events("instance.provisioning")
-	x.eager = true // as a worker beside the feed may be
+	x.eager = true // as a worker that runs concurrently with the feed may be
 	r.lazy = true
 	r.kill(r.instances()[0].ID)
-	x.turn()                              // it hears of the failure and repairs it
+	x.turn()                              // it sees the failure and repairs it
 	r.setNode("n1", mariposa.NodeRunning) // the next batch holds its own commit, then this
 	x.turn()
 	x.turn()

@@ -8,32 +8,32 @@ import (
 	"mariposa/store"
 )
 
-// No plan may commit for ever while the world stands still. The planner is meant to
-// be such that it does not; the guard notices when it does nevertheless, says so
-// and backs off, so that a fault in a rule costs one project some time instead of
+// No plan may commit for ever while the world stands still. The planner is
+// designed not to; the guard notices if it does nevertheless, reports it and
+// backs off, so that a faulty rule costs one project some time instead of
 // everybody a core and the store its disk.
 //
 // A project is caught in either of two ways:
 //
-//   - Its planner commits again and again though nothing was heard from outside.
-//     Commits that touch no instance are bounded by the number of services,
-//     those that do by the number of instances there are and should be: each can
-//     be made, changed, stopped, and forgotten once.
-//   - Its planner makes instances again and again, and nodes do as they are told.
-//     Such an echo is no change of the world. What people do is one, and nodes
-//     that come and go. Failures halve the count: their repair is not a loop.
+//    - Its planner commits again and again though nothing changed outside.
+//      Commits that touch no instance are bounded by the number of services,
+//      those that do by the number of instances there are and should be: each can
+//      be made, changed, stopped, and forgotten once.
+//    - Its planner makes instances again and again, and nodes carry that out.
+//      Such an echo is no change of the world. What people do is one, and nodes
+//      that come and go. Failures halve the count: their repair is not a loop.
 //
-// Time that passes is no change either, but a long pause between two commits ends
-// a row of them: the guard itself waits no longer.
+// Time that passes is no change either, but a long pause between two commits
+// ends a row of them: the guard itself never waits longer.
 
 const (
 	baseCommits = 40   // without a change of the world, and 3 for each service
 	maxCommits  = 1000 // however many services there are
-	baseSteps   = 100  // without a change of the world, and 4 for each instance that there is or should be
-	baseChanges = 100  // with echoes alone, and 20 for each service and each instance that should be
+	baseSteps   = 100  // without a change of the world, and 4 for each instance that exists or should
+	baseChanges = 100  // with echoes alone, and 20 for each service and each instance that should exist
 	firstPause  = time.Second
 	maxPause    = time.Minute
-	rowGap      = 2 * maxPause // between two commits that are not in a row
+	rowGap      = 2 * maxPause // the gap between two commits that ends a row
 )
 
 // guard counts what an actor has committed since the world last changed.
@@ -42,20 +42,20 @@ type guard struct {
 	at               time.Time
 	commits          int // those that touched no instance
 	steps            int // instances written by the others
-	base             int // how many instances there were at the beginning
-	changedInstances int // instances made or changed in place since something happened that was no echo
+	base             int // how many instances there were at the start
+	changedInstances int // instances made or changed in place since the last change that was no echo
 
-	stepLimit, madeLimit int // 0: not yet asked for
+	stepLimit, madeLimit int // 0: not computed yet
 
 	pause        time.Duration // before the next plan; 0: it is not held back
 	until        time.Time
-	makesTooMany bool // it is held back because of what it has made
+	makesTooMany bool // it is held back because it made too many instances
 }
 
-// observe notes a change that came through the feed.
+// observe records a change that came through the feed.
 func (g *guard) observe(c *store.Change) {
 	if g.first <= c.Revision && c.Revision <= g.last {
-		return // of its own making
+		return // its own commit
 	}
 	g.commits, g.steps, g.stepLimit = 0, 0, 0
 	switch {
@@ -69,8 +69,8 @@ func (g *guard) observe(c *store.Change) {
 	}
 }
 
-// isEcho reports whether a change is what nodes say of their own: nearly always
-// that they have done what they were told.
+// isEcho reports whether a change is a report of a node: nearly always that it
+// has carried out its work.
 func isEcho(c *store.Change) bool {
 	switch c.Record.Kind {
 	case mariposa.KindInstance:
@@ -86,7 +86,7 @@ func endedByItself(spec, status any) bool {
 	return st != nil && (st.State == mariposa.StateFailed || st.State == mariposa.StateStopped && spec.(*mariposa.InstanceSpec).Goal == mariposa.GoalRunning)
 }
 
-// heldBackFor says for how long the next plan is held back; 0: not at all.
+// heldBackFor returns for how long the next plan is held back; 0: not at all.
 func (a *actor) heldBackFor() time.Duration {
 	g := &a.guard
 	if g.pause == 0 {
@@ -99,8 +99,8 @@ func (a *actor) heldBackFor() time.Duration {
 	return g.until.Sub(now)
 }
 
-// countCommit counts what a turn has committed, and holds the next plan back where that
-// has been too much.
+// countCommit counts what a turn has committed, and holds the next plan back if
+// that is too much.
 func (t *turn) countCommit(res store.Result) {
 	g := &t.guard
 	if len(t.unit.Writes) == 0 {
@@ -126,7 +126,7 @@ func (t *turn) countCommit(res store.Result) {
 	}
 }
 
-// repeatsItself reports whether more has been committed than there can be to do
+// repeatsItself reports whether more was committed than there can be to do
 // without a change of the world.
 func (t *turn) repeatsItself() bool {
 	g := &t.guard
@@ -137,8 +137,8 @@ func (t *turn) repeatsItself() bool {
 	return t.touched == 0 && g.commits > min(baseCommits+3*len(t.goal.Services), maxCommits)
 }
 
-// makesTooMany reports whether more instances have been made than any change of
-// the world asks for.
+// makesTooMany reports whether more instances were made than any change of the
+// world asks for.
 func (t *turn) makesTooMany() bool {
 	g := &t.guard
 	if g.changedInstances <= max(g.madeLimit, baseChanges) {
@@ -148,7 +148,7 @@ func (t *turn) makesTooMany() bool {
 	return g.changedInstances > g.madeLimit
 }
 
-// countDesired is how many instances there should be.
+// countDesired returns how many instances there should be.
 func (t *turn) countDesired() int {
 	n := 0
 	for _, ss := range t.goal.Services {
@@ -157,7 +157,7 @@ func (t *turn) countDesired() int {
 	return n
 }
 
-// holdBack holds the next plan back, each time for twice as long.
+// holdBack holds the next plan back, for twice as long each time.
 func (t *turn) holdBack() {
 	g := &t.guard
 	if g.pause == 0 {
@@ -169,8 +169,9 @@ func (t *turn) holdBack() {
 	g.until = t.now.Add(g.pause)
 }
 
-// delayWake is when to plan next where a plan would like to at a time; zero: never.
-// What is held back looks once more when its row of commits has ended, to say so.
+// delayWake returns when to plan next, given when the plan would like to; zero:
+// never. A held-back project plans once more when its row of commits has ended,
+// to report that.
 func (g *guard) delayWake(wake time.Time) time.Time {
 	if g.pause == 0 {
 		return wake
@@ -184,8 +185,8 @@ func (g *guard) delayWake(wake time.Time) time.Time {
 	return wake
 }
 
-// explain says of a project that its plan is held back, and puts what it said
-// itself behind that.
+// explain says that a project's plan is held back, with the project's own
+// reason as the cause.
 func (g *guard) explain(why *mariposa.Reason) *mariposa.Reason {
 	if g.pause == 0 {
 		return why

@@ -147,8 +147,8 @@ func TestALoopThatEndsByItselfIsForgotten(t *testing.T) {
 	}
 }
 
-// TestMakingTheSameAgainAndAgainIsHeldBack has nodes do as they are told: every
-// new instance runs, is outdated, and is replaced.
+// TestMakingTheSameAgainAndAgainIsHeldBack has nodes carry out every step:
+// every new instance runs, is outdated, and is replaced.
 func TestMakingTheSameAgainAndAgainIsHeldBack(t *testing.T) {
 	t.Parallel()
 	r, x, f, project := loopingRig(t, web(2, "update: {min_healthy: 0}"))

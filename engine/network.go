@@ -8,16 +8,16 @@ import (
 	"mariposa/store"
 )
 
-// networks are what a turn does to networks. They are read from the picture, not from
-// the actor's view: one may be shared by projects that other actors plan. So every
-// write of one requires it to be as it was seen.
+// networks is what a turn does to networks. They are read from the picture, not
+// from the actor's view, as projects of other actors may share them. So every
+// write requires the network to be unchanged.
 type networks struct {
 	joined   map[string]*mariposa.NetworkSpec // by id: as this turn leaves them
 	attached map[string]bool                  // by id: brought to their node in this turn
-	looked   bool                             // for those that nothing uses any more
+	looked   bool                             // networks that nothing uses any more were looked for
 }
 
-// networkID is the id of what a definition calls by a name.
+// networkID returns the id of the network that a definition names.
 func (t *turn) networkID(def *mariposa.Service, name string) (id string, shared bool) {
 	if slices.Contains(def.Shared, name) {
 		return mariposa.NetworkID(t.spec.Organization, name), true
@@ -25,8 +25,9 @@ func (t *turn) networkID(def *mariposa.Service, name string) (id string, shared 
 	return mariposa.NetworkID(t.project, name), false
 }
 
-// useNetworks lets a new instance join the networks of its definition. Those that are
-// not there yet, or not on its node, come with it in the same commit, and before it.
+// useNetworks joins a new instance to the networks of its definition. Networks
+// that do not exist yet, or are not on its node, are created in the same
+// commit, before it.
 func (t *turn) useNetworks(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service) {
 	for _, name := range def.Networks {
 		id, shared := t.networkID(def, name)
@@ -37,7 +38,7 @@ func (t *turn) useNetworks(s converge.Step, spec *mariposa.InstanceSpec, def *ma
 	}
 }
 
-// join makes a network, or says that this project uses it too.
+// join creates a network, or adds this project to its users.
 func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 	if t.networks.joined[j.Network] != nil {
 		return
@@ -63,12 +64,13 @@ func (t *turn) join(s converge.Step, j mariposa.Join, shared bool) {
 		t.writeNetwork(j.Network, next, "network.joined", why)
 		return
 	}
-	// Nobody may have ended it; that others change it is no matter.
+	// It must still exist; other changes to it do not matter.
 	t.unit.Exists(mariposa.KindNetwork, j.Network)
 }
 
-// attach brings a network to an instance's node. It is written for every instance,
-// once a turn, so that nobody can take the network away at the same moment unseen.
+// attach brings a network to an instance's node. The attachment is written for
+// every instance, once a turn, so that nobody can remove the network at the
+// same moment unnoticed.
 func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpec) {
 	if t.networks.attached[j.Attachment] {
 		return
@@ -93,7 +95,7 @@ func (t *turn) attach(s converge.Step, j mariposa.Join, on *mariposa.InstanceSpe
 	t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: j.Attachment, Project: spec.Project, Spec: spec, Event: event})
 }
 
-// writeNetwork writes a network, in place of what this turn has written of it before.
+// writeNetwork writes a network, replacing an earlier write of this turn.
 func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind string, reason *mariposa.Reason) {
 	w := store.Write{Kind: mariposa.KindNetwork, ID: id, Project: spec.Project, Spec: spec, Event: mariposa.Event{Project: t.project}}
 	if kind != "" {
@@ -113,8 +115,9 @@ func (t *turn) writeNetwork(id string, spec *mariposa.NetworkSpec, kind string, 
 	}
 }
 
-// releaseNetworks lets go of the networks that no service of the goal uses any more,
-// once the last instance that did is gone; all of them when the project goes.
+// releaseNetworks releases the networks that no service of the goal uses any
+// more, once the last instance that did is gone; all of them when the project
+// is removed.
 func (t *turn) releaseNetworks(all bool) {
 	t.networksDirty = t.networksDirty || t.goal != t.stored
 	mine := t.e.Picture.NetworksOf(t.project)
@@ -149,8 +152,8 @@ func (t *turn) goalUsesNetwork(network *store.Network) bool {
 	return false
 }
 
-// hasInstanceOn reports whether an instance of this project is on a network. One that is only
-// kept for people to look at is not.
+// hasInstanceOn reports whether an instance of this project is on a network.
+// One that is only kept for people to look at does not count.
 func (t *turn) hasInstanceOn(network string) (used bool) {
 	t.e.Picture.EachInstanceOf(t.project, func(r *store.Instance) bool {
 		spec := r.Spec()
@@ -160,8 +163,9 @@ func (t *turn) hasInstanceOn(network string) (used bool) {
 	return used
 }
 
-// releaseNetwork drops the relation to a network. With its last one it goes: its parts
-// get a tombstone, and their nodes take them away.
+// releaseNetwork removes this project from the users of a network. With its
+// last user the network is removed: its attachments get a tombstone, and their
+// nodes remove them.
 func (t *turn) releaseNetwork(r *store.Network) {
 	why := &mariposa.Reason{Code: mariposa.ReasonNetworkLeft, Subject: t.spec.Name}
 	if rest := r.Spec().Without(t.project); len(rest.Users) > 0 {

@@ -49,7 +49,7 @@ type rig struct {
 	away     map[string]bool // nodes that do nothing
 	lazy     bool            // no node does anything
 	limit    int             // of the engines; 0: as they are made
-	bulk     bool            // nodes do all they are told at once
+	bulk     bool            // nodes do all their work at once
 	fail     map[string]bool // services whose instances fail instead of running
 	hang     map[string]bool // services whose instances never come up
 }
@@ -204,7 +204,7 @@ func (r *rig) setNode(id string, state mariposa.NodeState) {
 	r.write(store.Write{Kind: mariposa.KindNode, ID: id, Status: &st})
 }
 
-// nodesAct makes the nodes do what they are told, one instance at a time.
+// nodesAct makes the nodes do their work, one instance at a time.
 func (r *rig) nodesAct() bool {
 	r.t.Helper()
 	if r.lazy {
@@ -301,13 +301,13 @@ func (r *rig) newTask(project, id string, kind mariposa.TaskKind, patch mariposa
 	}}
 }
 
-// ask adds a task beside the open ones as the API would.
+// ask adds a task to the open ones as the API would.
 func (r *rig) ask(project string, kind mariposa.TaskKind, patch mariposa.Patch, services ...string) string {
 	r.t.Helper()
 	return r.add(project, r.newTask(project, r.newID(), kind, patch, services...))
 }
 
-// add adds a task beside the open ones as the API would.
+// add adds a task to the open ones as the API would.
 func (r *rig) add(project string, add store.Write) string {
 	r.t.Helper()
 	a, err := queue.Admit(r.open(project), add.Spec.(*mariposa.TaskSpec))
@@ -318,7 +318,7 @@ func (r *rig) add(project string, add store.Write) string {
 	return add.ID
 }
 
-// act asks for what begins at once and stands beside everything.
+// act adds an immediate task, which begins at once whatever else is open.
 func (r *rig) act(project string, patch mariposa.Patch, services ...string) string {
 	r.t.Helper()
 	w := r.newTask(project, r.newID(), mariposa.TaskStart, patch, services...)

@@ -13,8 +13,8 @@ import (
 // rollbackComponent is the component of Mariposa's own tasks that roll a version back.
 const rollbackComponent = "rollback"
 
-// makePlan plans. Where that finds that a version has to be rolled back, it is,
-// and the plan is made again.
+// makePlan plans. If the plan asks for a rollback, the version is rolled back
+// and the plan made again.
 func (t *turn) makePlan(ctx context.Context) error {
 	budget := converge.Budget{Starting: t.e.gate.Share(t.project), Steps: maxSteps}
 	t.plan = t.view.Plan(t.now, budget)
@@ -24,7 +24,7 @@ func (t *turn) makePlan(ctx context.Context) error {
 	why := t.plan.RollbackReason.About(t.plan.Rollback)
 	if t.stored != nil {
 		if was := t.stored.Services[t.plan.Rollback]; was != nil && was.Status == mariposa.StatusBlocked {
-			why = why.Because(was.Reason) // the plan knows no nodes
+			why = why.Because(was.Reason) // the plan does not know nodes
 		}
 	}
 	undone, err := t.rollBack(ctx, why)
@@ -35,8 +35,8 @@ func (t *turn) makePlan(ctx context.Context) error {
 	return nil
 }
 
-// rollBack takes the version in force back. The tasks that brought it go on with
-// that, and will have failed.
+// rollBack rolls back the version in force. The tasks that brought it carry
+// that out, and then end as failed.
 func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error) {
 	known := map[int]converge.Definitions{}
 	if err := t.loadDefinitions(ctx, known); err != nil {
@@ -65,9 +65,9 @@ func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error)
 	return true, t.updateViewGoal(ctx)
 }
 
-// noteFault notes what went wrong in the tasks that go on with rolling the version back:
-// those that brought it, and those that had the failing service made anew. It reports
-// whether there is any.
+// noteFault records what went wrong in the tasks that carry out the rollback:
+// those that brought the version, and those that reprovision the failing
+// service. It reports whether there are any.
 func (t *turn) noteFault(fault *mariposa.Reason) bool {
 	found := false
 	for _, task := range t.open {
@@ -80,8 +80,8 @@ func (t *turn) noteFault(fault *mariposa.Reason) bool {
 	return found
 }
 
-// openRollback opens a task for taking a version back that no task brings any more
-// (a person ended it, say): nothing is rolled back unseen.
+// openRollback opens a task for a rollback of a version that no open task
+// brought (a person ended it, for example): nothing is rolled back unseen.
 func (t *turn) openRollback(goal *mariposa.ProjectStatus, why *mariposa.Reason) {
 	spec := &mariposa.TaskSpec{
 		Project: t.project, ProjectName: t.spec.Name, Component: rollbackComponent, Task: mariposa.TaskReprovision, Origin: mariposa.OriginMariposa,

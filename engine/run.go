@@ -8,7 +8,7 @@ import (
 )
 
 // Runner calls Step for the projects that were woken, each at most once at a
-// time, many side by side: most of a step is waiting for the group commit.
+// time, many concurrently: most of a step is waiting for the group commit.
 type Runner struct {
 	workers int
 	step    func(ctx context.Context, project string)
@@ -25,10 +25,10 @@ type turnState uint8
 const (
 	stepQueued  turnState = iota + 1
 	stepRunning           // a worker has it
-	wokenAgain            // a worker has it and it was woken meanwhile
+	wokenAgain            // a worker has it, and it was woken again
 )
 
-// NewRunner makes a runner with so many workers. Step is set by Run.
+// NewRunner makes a runner with a number of workers. Step is set by Run.
 func NewRunner(workers int) *Runner {
 	r := &Runner{workers: workers, state: map[string]turnState{}}
 	r.notEmpty = sync.NewCond(&r.mu)
@@ -50,8 +50,8 @@ func (r *Runner) Wake(project string) {
 }
 
 // Run keeps an engine going until the context ends: it renews the leases and
-// steps what is woken. When it returns, no step is under way and the leases are
-// handed over.
+// steps the woken projects. When it returns, no step is running and the leases
+// are handed over.
 func (r *Runner) Run(ctx context.Context, e *Engine) {
 	r.step = e.Step
 	var all sync.WaitGroup

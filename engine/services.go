@@ -8,11 +8,11 @@ import (
 	"mariposa/store"
 )
 
-// Each service is a record of its own: one of ten thousand that has something to
-// say writes itself alone.
+// Each service is a record of its own: if one of ten thousand changes, only
+// that one is written.
 
-// writeServices stores the services that have changed, and removes those of which
-// nothing is left.
+// writeServices stores the services that have changed, and removes those of
+// which nothing is left.
 func (t *turn) writeServices(are map[string]*mariposa.ServiceStatus) {
 	var was map[string]*mariposa.ServiceStatus
 	if t.stored != nil && !t.inline {
@@ -29,9 +29,9 @@ func (t *turn) writeServices(are map[string]*mariposa.ServiceStatus) {
 	}
 }
 
-// changedServices are those that may have changed, in order. Unless a task has
-// changed the goal, only what the plan has said anew is looked at: there may be very
-// many.
+// changedServices lists the services that may have changed, sorted. Unless a
+// task has changed the goal, only those that the plan changed are compared:
+// there may be very many.
 func (t *turn) changedServices() []string {
 	names := map[string]bool{}
 	add := func(all map[string]*mariposa.ServiceStatus) {
@@ -67,8 +67,8 @@ func (t *turn) removeService(name string) {
 	t.unit.Delete(mariposa.KindService, mariposa.ServiceID(t.project, name), mariposa.Event{Kind: "service.removed", Project: t.project, Service: name, Actor: "mariposa"})
 }
 
-// sameBesideServices reports whether two statuses of a project differ in services at
-// most.
+// sameBesideServices reports whether two statuses of a project differ at most
+// in their services.
 func sameBesideServices(a, b *mariposa.ProjectStatus) bool {
 	x, y := *a, *b
 	x.Services, y.Services = nil, nil

@@ -245,8 +245,8 @@ func (r *rig) submit(project string, number int, body string) string {
 }
 
 // BenchmarkManyServices brings services up on a root, as many as a group commit
-// reports at a time, every 10 ms. It tells how many bytes are written of how the
-// project and its services are.
+// reports at a time, every 10 ms. It reports how many bytes of project and
+// service status are written.
 func BenchmarkManyServices(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

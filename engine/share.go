@@ -8,9 +8,10 @@ import (
 	"mariposa/store"
 )
 
-// findOwnShards says which shards are this replica's, given who lives: each shard goes
-// to the replica whose name hashes highest with it, so that all agree without
-// asking, and one replica more or less moves only its own part.
+// findOwnShards returns the shards of this replica, given the live replicas:
+// each shard goes to the replica whose name hashes highest with it, so that all
+// agree without asking, and adding or removing a replica moves only its own
+// part.
 func (e *Engine) findOwnShards(ctx context.Context) (map[int]bool, error) {
 	living, err := e.Store.Leases(ctx, store.ReplicaPrefix)
 	if err != nil {
@@ -47,7 +48,7 @@ func highestHash(names []string, shard int) string {
 	return best
 }
 
-// releaseOthers hands over the shards that are another replica's now.
+// releaseOthers hands over the shards that now belong to another replica.
 func (e *Engine) releaseOthers(ctx context.Context, mine map[int]bool) error {
 	var names []string
 	e.mu.Lock()

@@ -21,8 +21,8 @@ func (r *rig) up(project, service string) int {
 }
 
 // TestAServiceThatKeepsCrashingDoesNotStarveOthers lets a thousand instances of
-// one service fail again and again, on an engine with little room, and looks
-// after the others beside it: in its own project and in another.
+// one service fail again and again, on an engine with little room, and checks
+// the other services: in its own project and in another.
 func TestAServiceThatKeepsCrashingDoesNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

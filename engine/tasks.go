@@ -12,13 +12,15 @@ import (
 	"mariposa/store"
 )
 
-// followComponent is the component of a task that brings a service to what it refers to.
+// followComponent is the component of a task that makes a service follow what
+// it refers to.
 const followComponent = "follow"
 
-// defaultStallLimit is how long a task may stand still where its services do not say.
+// defaultStallLimit is how long a task may make no progress if its services do
+// not set a deadline.
 const defaultStallLimit = 10 * time.Minute
 
-// status is a task's status as it will be after this turn.
+// status returns a task's status as it will be after this turn.
 func (t *turn) status(task queue.Task) *mariposa.TaskStatus {
 	if st := t.changedTasks[task.ID]; st != nil {
 		return st
@@ -43,7 +45,7 @@ func (t *turn) setTask(id string, f func(*mariposa.TaskStatus)) {
 }
 
 // taskOf finds the task that a step belongs to: the newest one of a person in
-// that scope, else Mariposa's own, which is opened when there is none.
+// that scope, else Mariposa's own, which is opened if there is none.
 func (t *turn) taskOf(s converge.Step) string {
 	var own string
 	for _, task := range slices.Backward(t.open) {
@@ -67,7 +69,7 @@ func (t *turn) taskOf(s converge.Step) string {
 		kind, component = mariposa.TaskReprovision, followComponent
 	} else if t.onlyClears(s.Service) {
 		component = "cleanup"
-		if service := t.plan.Services[s.Service]; service != nil && service.Status == mariposa.StatusBackingOff { // the next try is a part of it
+		if service := t.plan.Services[s.Service]; service != nil && service.Status == mariposa.StatusBackingOff { // the next try is part of it
 			component, why = "repair", service.Reason
 		}
 	}
@@ -86,8 +88,8 @@ func (t *turn) taskOf(s converge.Step) string {
 	return id
 }
 
-// onlyClears reports whether all that is done to a service in this turn is to clear
-// away what has ended.
+// onlyClears reports whether this turn does nothing to a service except clear
+// away ended instances.
 func (t *turn) onlyClears(service string) bool {
 	for _, s := range t.plan.Steps {
 		if s.Service != service || s.Action == converge.Collect {
@@ -101,8 +103,8 @@ func (t *turn) onlyClears(service string) bool {
 	return true
 }
 
-// doesWorkFor reports whether a task does what is done to a service. A freeze does
-// only while the service is frozen: to settle.
+// doesWorkFor reports whether a task does the work on a service. A freeze does
+// so only while the service is frozen: to settle it.
 func (t *turn) doesWorkFor(task queue.Task, service string) bool {
 	if !t.isInScope(task, service) {
 		return false
@@ -111,7 +113,8 @@ func (t *turn) doesWorkFor(task queue.Task, service string) bool {
 	return task.Spec.Patch.Mode != mariposa.ModeFreeze || ss != nil && ss.Frozen != nil
 }
 
-// judgeTasks brings progress up to date and ends what has ended.
+// judgeTasks updates the progress of tasks and ends those that are done or
+// failed.
 func (t *turn) judgeTasks() {
 	for _, task := range t.open {
 		if t.status(task).State == mariposa.TaskActive {
@@ -151,8 +154,8 @@ func (t *turn) judgeTask(task queue.Task) {
 	}
 }
 
-// advance brings progress up to date. Neither what is done nor its part of the
-// whole ever falls: what comes on top once something is done holds it up instead.
+// advance updates progress. Neither the work done nor its share of the total
+// ever falls: work that is added after some is done only delays it.
 func advance(p mariposa.Progress, todo int) mariposa.Progress {
 	if p.Done == 0 {
 		p.Total = max(p.Total, todo)
@@ -161,8 +164,8 @@ func advance(p mariposa.Progress, todo int) mariposa.Progress {
 	return p
 }
 
-// countTodo is how much of a task's scope is not yet as it should be. A scale has
-// no part in a rollout that is paused.
+// countTodo returns how far a task's scope is from the goal, in instances. A
+// scale does not take part in a paused rollout.
 func (t *turn) countTodo(task queue.Task) int {
 	if len(task.Spec.Services) == 0 {
 		return t.plan.Todo
@@ -178,7 +181,7 @@ func (t *turn) countTodo(task queue.Task) int {
 	return n
 }
 
-// eachService walks the services of a scope, none: all, in no order.
+// eachService walks the services of a scope in no particular order; none: all.
 func (t *turn) eachService(services []string, f func(name string, ss *mariposa.ServiceStatus)) {
 	if len(services) == 0 {
 		for name, ss := range t.services {
@@ -193,7 +196,8 @@ func (t *turn) eachService(services []string, f func(name string, ss *mariposa.S
 	}
 }
 
-// unique is every name once. Where that is so already, there may be very many.
+// unique returns every name once. There may be very many names that are unique
+// already.
 func unique(names []string) []string {
 	for i := 1; i < len(names); i++ {
 		if names[i-1] >= names[i] {
@@ -225,14 +229,15 @@ func (a *actor) isInScope(task queue.Task, service string) bool {
 	return in
 }
 
-// takenOverBy finds the person's task that does the work of one of Mariposa's.
+// takenOverBy finds the person's task that takes over the work of one of
+// Mariposa's.
 func (t *turn) takenOverBy(task queue.Task) string {
 	if task.Spec.Origin != mariposa.OriginMariposa {
 		return ""
 	}
 	for _, o := range t.open {
 		if task.Spec.Component == rollbackComponent && !o.Spec.Created.After(task.Spec.Created) {
-			continue // it says what nobody asked for: only what comes later puts an end to it
+			continue // nobody asked for a rollback: only a later task ends it
 		}
 		if o.Spec.Origin == mariposa.OriginUser && t.status(o).State == mariposa.TaskActive &&
 			slices.ContainsFunc(task.Spec.Services, func(name string) bool { return t.doesWorkFor(o, name) }) {
@@ -243,7 +248,7 @@ func (t *turn) takenOverBy(task queue.Task) string {
 }
 
 // whyFailed says why a task has failed; nil while it has not. The goal stays:
-// what can still be repaired will be.
+// whatever can still be repaired is.
 func (t *turn) whyFailed(task queue.Task) *mariposa.Reason {
 	if task.Spec.Origin != mariposa.OriginUser && task.Spec.Component != followComponent {
 		return nil
@@ -270,7 +275,8 @@ func (t *turn) whyFailed(task queue.Task) *mariposa.Reason {
 	return nil
 }
 
-// failureAfterFault says of a task that takes something back that this went wrong too.
+// failureAfterFault says of a task that rolls back that the rollback failed
+// too.
 func (t *turn) failureAfterFault(task queue.Task, why *mariposa.Reason) *mariposa.Reason {
 	fault := t.status(task).Fault
 	if fault == nil {
@@ -280,7 +286,7 @@ func (t *turn) failureAfterFault(task queue.Task, why *mariposa.Reason) *maripos
 	return failed.Because(why)
 }
 
-// stallsAt is when a task has stood still for too long.
+// stallsAt returns when a task will have made no progress for too long.
 func (t *turn) stallsAt(task queue.Task) time.Time {
 	st := t.status(task)
 	if st.State != mariposa.TaskActive || task.Spec.Origin != mariposa.OriginUser || task.Spec.Patch.Mode == mariposa.ModeFreeze {
@@ -293,9 +299,9 @@ func (t *turn) stallsAt(task queue.Task) time.Time {
 	return st.LastProgress.Add(may)
 }
 
-// stallLimit is how long a task may stand still; 0: as long as a person holds
-// something of it, which is no standing still. It is asked for more than once in a
-// turn, and there may be very many services.
+// stallLimit returns how long a task may make no progress; 0: without limit,
+// while a person keeps part of it frozen or paused. It is cached, as it is
+// needed more than once in a turn and there may be very many services.
 func (t *turn) stallLimit(task queue.Task) time.Duration {
 	if may, known := t.stallLimits[task.ID]; known {
 		return may
@@ -320,7 +326,8 @@ func (t *turn) stallLimit(task queue.Task) time.Duration {
 	return longest
 }
 
-// nextStall is when the first task will have stood still for too long.
+// nextStall returns when the first task will have made no progress for too
+// long.
 func (t *turn) nextStall() time.Time {
 	var first time.Time
 	for _, task := range t.open {
@@ -340,15 +347,15 @@ func (t *turn) endTask(task queue.Task, state mariposa.TaskState, why *mariposa.
 	})
 }
 
-// completeVersion notes that the version a task brought has been fully in force.
+// completeVersion records that the version of a task is fully in force.
 func (t *turn) completeVersion(task queue.Task) {
 	if n := task.Spec.Patch.Number; n != 0 && n == t.goal.Number && t.isAtRest() {
 		t.markCompleted(task.ID)
 	}
 }
 
-// completeGoalVersion notes that the version in force is so fully, whether a task
-// brought it or not.
+// completeGoalVersion records that the version in force is fully in force,
+// whether a task brought it or not.
 func (t *turn) completeGoalVersion(st *mariposa.ProjectStatus) {
 	if st.Completed == st.Number {
 		st.Fallback = nil
@@ -374,7 +381,8 @@ func (t *turn) isAtRest() bool {
 	return true
 }
 
-// markCompleted writes down that the version in force is so fully, once a turn.
+// markCompleted writes, once a turn, that the version in force is fully in
+// force.
 func (t *turn) markCompleted(task string) {
 	if t.completed {
 		return
@@ -410,24 +418,24 @@ func (t *turn) writeTask(task queue.Task) {
 	t.unit.Put(w)
 }
 
-// isFinished reports whether a project that is to be deleted has nothing left
-// that can be reached.
+// isFinished reports whether a project that is being deleted has no reachable
+// instance left.
 func (t *turn) isFinished() bool {
 	return t.spec.Deleting && t.goal.Goal == mariposa.GoalDeleted && len(t.unreachableInstances()) == t.view.Len() && !t.isTruncated
 }
 
-// unreachableInstances lists the instances that should go but are on nodes that are away.
+// unreachableInstances lists the unwanted instances on unreachable nodes.
 func (t *turn) unreachableInstances() []*converge.Instance {
 	return t.view.UnwantedOn(func(n converge.Node) bool { return n.Unknown })
 }
 
-// removeProject removes the project. What its unreachable nodes still run becomes
-// their debt, settled when they return.
+// removeProject removes the project. What its unreachable nodes still run
+// becomes orphaned instances, which are removed when the nodes return.
 func (t *turn) removeProject(ctx context.Context) error {
 	for _, i := range t.unreachableInstances() {
 		spec := *i.Spec
 		spec.Orphaned = true
-		if spec.Goal != mariposa.GoalGone { // it was to stop and be kept
+		if spec.Goal != mariposa.GoalGone { // it was to be stopped and kept
 			spec.Goal, spec.Generation = mariposa.GoalGone, spec.Generation+1
 		}
 		t.putInstance(converge.Step{Instance: i.ID, Service: spec.ServiceName, Reason: &mariposa.Reason{Code: mariposa.ReasonOrphaned}}, &spec, false, "instance.debt", spec.Task)
@@ -465,14 +473,14 @@ func (t *turn) deleteAll(ctx context.Context, kind mariposa.Kind) error {
 	return nil
 }
 
-// releaseQuota returns what was reserved for the project of its organization's quota.
+// releaseQuota returns the project's share of its organization's quota.
 func (t *turn) releaseQuota() {
 	resources, projects := mariposa.LedgerOf(t.spec.Organization)
 	t.unit.GiveBack(resources, t.spec.Demand)
 	t.unit.GiveBack(projects, mariposa.Resources{Instances: 1})
 }
 
-// replaceTask writes a task again that this turn has written already.
+// replaceTask replaces an earlier write of a task in this turn.
 func (t *turn) replaceTask(task queue.Task) {
 	mine := func(w store.Write) bool { return w.Kind == mariposa.KindTask && w.ID == task.ID }
 	t.unit.Writes = slices.DeleteFunc(t.unit.Writes, mine)

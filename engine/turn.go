@@ -14,29 +14,29 @@ import (
 )
 
 // turn is one planning of one project: tasks begin, the plan is made, its steps
-// find nodes, and everything becomes one unit of the store.
+// get nodes, and everything becomes one unit of the store.
 type turn struct {
 	*actor
 	now          time.Time
 	spec         *mariposa.ProjectSpec
-	stored       *mariposa.ProjectStatus // as stored; nil before the first
-	goal         *mariposa.ProjectStatus // as it will be
+	stored       *mariposa.ProjectStatus // as stored; nil before the first goal
+	goal         *mariposa.ProjectStatus // as it will be stored
 	open         []queue.Task
 	changedTasks map[string]*mariposa.TaskStatus // tasks whose status changes
 	newTasks     map[string]*mariposa.TaskSpec   // tasks that Mariposa opens itself
 	plan         converge.Plan
 	services     map[string]*mariposa.ServiceStatus // goal and status of every service after the plan
 	blocked      map[string]*mariposa.Reason        // by service, the first reason why something of it cannot be made
-	blockedMore  map[string]int                     // how many reasons there are beside it
-	withoutNode  map[string]bool                    // services of which no node takes one more, whichever
+	blockedMore  map[string]int                     // how many other reasons there are
+	withoutNode  map[string]bool                    // services of which no node takes another instance
 	unit         store.Unit
 	claimed      []string
 	touched      int  // instances that this turn writes
 	made         int  // those of them that it makes or changes in place
 	isTruncated  bool // there were more steps than one commit carries
-	// completed: this turn notes that the version in force is so fully.
+	// completed: this turn records that the version in force is fully in force.
 	completed   bool
-	stallLimits map[string]time.Duration // how long tasks may stand still, as far as that was asked
+	stallLimits map[string]time.Duration // how long tasks may make no progress, as far as computed
 	networks    networks
 }
 
@@ -54,7 +54,7 @@ func (a *actor) newTurn(ctx context.Context) (*turn, error) {
 // run plans, turns steps into writes, judges the tasks and commits.
 func (t *turn) run(ctx context.Context) error {
 	if t.goal == nil {
-		return nil // its first task has not come yet
+		return nil // its first task has not arrived yet
 	}
 	if err := t.makePlan(ctx); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (t *turn) run(ctx context.Context) error {
 	slices.SortStableFunc(steps, func(a, b converge.Step) int { return cmp.Compare(rank(a), rank(b)) })
 	t.isTruncated = len(steps) >= maxSteps // there may be more
 	for _, s := range steps {
-		if len(t.unit.Writes) >= maxSteps { // what is blocked takes nobody's place
+		if len(t.unit.Writes) >= maxSteps { // blocked steps do not use up the limit
 			break
 		}
 		t.writeStep(s)
@@ -87,7 +87,7 @@ func (t *turn) run(ctx context.Context) error {
 	return nil
 }
 
-// explainBlocks says of the services that no node takes why not.
+// explainBlocks says why no node takes instances of the blocked services.
 func (t *turn) explainBlocks() {
 	for name, why := range t.blocked {
 		ss := *t.goal.Services[name]
@@ -95,7 +95,7 @@ func (t *turn) explainBlocks() {
 			ss = *said
 		}
 		if ss.Rollout.HasFailed() {
-			continue // that is why nothing more comes of it
+			continue // that is why nothing more is made of it
 		}
 		ss.Status, ss.Reason = mariposa.StatusBlocked, why.AndMore(t.blockedMore[name])
 		if t.plan.Services == nil {
@@ -105,8 +105,8 @@ func (t *turn) explainBlocks() {
 	}
 }
 
-// explainFailedRollouts gives a rollout that has just stopped what it was blocked by as the
-// cause: the plan knows no nodes.
+// explainFailedRollouts gives a rollout that has just stopped the reason it was
+// blocked by as its cause: the plan does not know nodes.
 func (t *turn) explainFailedRollouts() {
 	if t.stored == nil {
 		return
@@ -129,7 +129,8 @@ func rank(s converge.Step) int {
 	return 1
 }
 
-// writeStep turns a step into writes. A create that no node takes becomes a reason.
+// writeStep turns a step into writes. A create that no node takes becomes a
+// reason.
 func (t *turn) writeStep(s converge.Step) {
 	switch s.Action {
 	case converge.Create:
@@ -152,8 +153,8 @@ func (t *turn) writeStep(s converge.Step) {
 	}
 }
 
-// preserveInstance lets an instance end and stay for people to look at. Once it has ended it
-// takes nothing of its node any more.
+// preserveInstance stops an instance and keeps it for people to look at. Once
+// it has ended it no longer uses its node's resources.
 func (t *turn) preserveInstance(s converge.Step) {
 	i := t.view.Instance(s.Instance)
 	spec, kind := *i.Spec, "instance.stopping"
@@ -167,7 +168,7 @@ func (t *turn) preserveInstance(s converge.Step) {
 	t.putInstance(s, &spec, false, kind, t.taskOf(s))
 }
 
-// releaseClaim returns what an instance takes of its node.
+// releaseClaim returns what an instance uses of its node.
 func (t *turn) releaseClaim(spec *mariposa.InstanceSpec) {
 	if take := spec.Resources(); take != (mariposa.Resources{}) {
 		t.unit.GiveBack(spec.Node, take)
@@ -175,7 +176,7 @@ func (t *turn) releaseClaim(spec *mariposa.InstanceSpec) {
 }
 
 func (t *turn) putInstance(s converge.Step, spec *mariposa.InstanceSpec, remove bool, kind, task string) {
-	if s.Action == converge.Remove || s.Action == converge.Update || s.Action == converge.Preserve { // a person may have had its node forgotten
+	if s.Action == converge.Remove || s.Action == converge.Update || s.Action == converge.Preserve { // a person may have removed its node
 		t.unit.Exists(mariposa.KindInstance, s.Instance)
 	}
 	w := store.Write{Kind: mariposa.KindInstance, ID: s.Instance, Project: t.project, Delete: remove, Event: spec.Event(kind, s.Instance, "mariposa", s.Reason)}
@@ -190,8 +191,9 @@ func (t *turn) putInstance(s converge.Step, spec *mariposa.InstanceSpec, remove 
 	t.unit.Urgent = t.unit.Urgent || s.Repair
 }
 
-// createInstance makes an instance. One that has volumes goes where they are; where that
-// cannot be, its slot waits and the others of its service do not.
+// createInstance creates an instance. One that has volumes is placed where they
+// are; if that is not possible, its slot waits and the other slots of its
+// service do not.
 func (t *turn) createInstance(s converge.Step) {
 	def := t.view.Definition(s.Number, s.Service)
 	service := t.goal.Services[s.Service].ID
@@ -201,7 +203,7 @@ func (t *turn) createInstance(s converge.Step) {
 		t.block(s.Service, why)
 		return
 	case st.node == "" && st.near == "" && t.withoutNode[s.Service]:
-		return // the next one of the same service would not fit either
+		return // the next one of the same service does not fit either
 	}
 	s.Instance = t.e.NewID()
 	spec := &mariposa.InstanceSpec{
@@ -224,8 +226,8 @@ func (t *turn) createInstance(s converge.Step) {
 	t.unit.Take(node.ID, spec.Resources(), node.Capacity)
 }
 
-// writeGoal stores the project's goal and how its services are, as far as either has
-// changed.
+// writeGoal stores the project's goal and the status of its services, as far as
+// they have changed.
 func (t *turn) writeGoal() {
 	st := *t.goal
 	st.Services = t.services
@@ -247,8 +249,9 @@ func (t *turn) writeGoal() {
 	}
 }
 
-// projectStatus is the status of the project as a whole: that of its worst service.
-// It names one of those, and counts the others of that status.
+// projectStatus returns the status of the project as a whole: that of its worst
+// service. Its reason names one of those and counts the others with that
+// status.
 func projectStatus(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mariposa.Reason) {
 	worst, most, others := "", 0, 0
 	for name, ss := range st.Services {
@@ -273,7 +276,7 @@ func projectStatus(st *mariposa.ProjectStatus, todo int) (mariposa.Status, *mari
 	return mariposa.StatusConverged, nil
 }
 
-// severity says which status of a service says most about the whole.
+// severity says which status of a service matters most for the project.
 var severity = map[mariposa.Status]int{
 	mariposa.StatusFailed: 7, mariposa.StatusBlocked: 6, mariposa.StatusBackingOff: 5, mariposa.StatusHeld: 4,
 	mariposa.StatusPaused: 3, mariposa.StatusFrozen: 2, mariposa.StatusConverging: 1,
@@ -291,7 +294,7 @@ func (t *turn) commit(ctx context.Context) error {
 	t.e.gate.Set(t.project, t.view.Starting(t.now)+len(t.claimed))
 	var res store.Result
 	if len(t.unit.Writes) > 0 {
-		// Tasks come first in the feed: nobody hears of a step before its task.
+		// Tasks come first in the feed: nobody sees a step before its task.
 		slices.SortStableFunc(t.unit.Writes, func(a, b store.Write) int { return cmp.Compare(rankOf(a), rankOf(b)) })
 		t.unit.Fences = []store.Fence{{Lease: leaseName(t.shard), Epoch: t.epoch}}
 		res = t.e.Store.Commit(ctx, t.unit)[0]
@@ -313,7 +316,7 @@ func (t *turn) commit(ctx context.Context) error {
 		t.e.blocked[t.project] = true
 		t.e.mu.Unlock()
 		if again := t.now.Add(10 * time.Second); wake.IsZero() || again.Before(wake) {
-			wake = again // in case the news of room was missed
+			wake = again // in case the notification of free room was missed
 		}
 	}
 	if at := t.nextStall(); !at.IsZero() && (wake.IsZero() || at.Before(wake)) {

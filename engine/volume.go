@@ -11,15 +11,15 @@ import (
 	"mariposa/store"
 )
 
-// volumes are those of a project. A slot has at most one of a name that is to be
-// kept; those with a tombstone are no slot's any more.
+// volumes are the volumes of a project. A slot has at most one kept volume of a
+// name; those with a tombstone belong to no slot any more.
 type volumes struct {
 	byID   map[string]*store.Volume
 	bySlot map[slot]map[string]string // name -> id
 }
 
-// slot names a slot by the id of its service, which outlives the service's place in
-// the manifest.
+// slot names a slot by the id of its service, which stays the same when the
+// service leaves the manifest and returns.
 type slot struct {
 	service string
 	number  int
@@ -57,10 +57,10 @@ func (v *volumes) remove(id string) {
 	}
 }
 
-// of finds what a slot has; nil: nothing of that name.
+// of returns the volume of a name that a slot has; nil: none.
 func (v *volumes) of(at slot, name string) *store.Volume { return v.byID[v.bySlot[at][name]] }
 
-// near is a node where a slot has volumes of other names; empty: none.
+// near returns a node where a slot has volumes of other names; empty: none.
 func (v *volumes) near(at slot) string {
 	for _, name := range slices.Sorted(maps.Keys(v.bySlot[at])) {
 		return v.of(at, name).Spec().Node
@@ -68,16 +68,17 @@ func (v *volumes) near(at slot) string {
 	return ""
 }
 
-// storage is what a new instance needs of volumes.
+// storage is the volumes that a new instance needs.
 type storage struct {
 	mounts   []mariposa.Mount
 	existing map[string]*store.Volume // by name: those that its slot has already
-	node     string                   // where those are; empty: there are none, so any node will do
-	near     string                   // where its slot has others, which it may want later; empty: nowhere
+	node     string                   // the node they are on; empty: there are none, so any node will do
+	near     string                   // the node where its slot has others, which it may need later; empty: none
 }
 
-// storageOf finds the volumes of a slot. Those that it does not have yet get their
-// ids here, and a node with the instance. Why says what stands in the way.
+// storageOf finds the volumes of a slot. Volumes that it does not have yet get
+// their ids here, and a node together with the instance. Why says what prevents
+// it.
 func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string) (st storage, why *mariposa.Reason) {
 	ids, at := map[string]string{}, slot{service, s.Slot}
 	for _, text := range def.Volumes {
@@ -104,8 +105,8 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 	return st, nil
 }
 
-// whyContradicts says why a volume cannot be used together with what the rest of a
-// slot's definition says.
+// whyContradicts says why a volume cannot be used together with the rest of a
+// slot's definition.
 func (t *turn) whyContradicts(s converge.Step, def *mariposa.Service, st storage, r *store.Volume) *mariposa.Reason {
 	spec := r.Spec()
 	if spec.Compute != def.Compute {
@@ -121,7 +122,7 @@ func (t *turn) whyContradicts(s converge.Step, def *mariposa.Service, st storage
 	return nil
 }
 
-// slotName is what people call the slot of a step.
+// slotName returns what people call the slot of a step.
 func slotName(s converge.Step) string { return fmt.Sprintf("%s.%d", s.Service, s.Slot) }
 
 func (t *turn) nodeName(id string) string {
@@ -131,8 +132,8 @@ func (t *turn) nodeName(id string) string {
 	return id
 }
 
-// whyRefused says why the node that has a slot's volumes does not take an instance, and
-// what has to happen.
+// whyRefused says why the node with a slot's volumes does not take an instance,
+// and what has to happen.
 func (t *turn) whyRefused(s converge.Step, st storage, by *mariposa.Reason) *mariposa.Reason {
 	name := slices.Sorted(maps.Keys(st.existing))[0]
 	why := &mariposa.Reason{Subject: slotName(s), Other: name, Node: t.nodeName(by.Node)}
@@ -155,8 +156,8 @@ func (t *turn) whyRefused(s converge.Step, st storage, by *mariposa.Reason) *mar
 	return why
 }
 
-// block notes why something of a service cannot be made. Of several reasons the
-// first is told, and how many there are.
+// block records why something of a service cannot be made. Of several reasons
+// the first is kept, with a count of the others.
 func (t *turn) block(service string, why *mariposa.Reason) {
 	if t.blocked[service] == nil {
 		t.blocked[service] = why
@@ -165,9 +166,9 @@ func (t *turn) block(service string, why *mariposa.Reason) {
 	t.blockedMore[service]++
 }
 
-// useVolumes writes the volumes of a new instance: those that it is the first to
-// use, and who uses the others from now on. So nobody can delete one at the same
-// moment without one of the two having to look again.
+// useVolumes writes the volumes of a new instance: those that it is the first
+// to use, and the new user of the others. So if somebody deletes one at the
+// same moment, one of the two commits conflicts.
 func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service, st storage) {
 	done, made := map[string]bool{}, &mariposa.Reason{Code: mariposa.ReasonMadeFor, Subject: spec.Name}
 	for _, m := range st.mounts {
@@ -189,8 +190,8 @@ func (t *turn) useVolumes(s converge.Step, spec *mariposa.InstanceSpec, def *mar
 	}
 }
 
-// releaseVolumes hands the volumes of a project that goes to its organization, or
-// lets them go with it where a person said so.
+// releaseVolumes hands the volumes of a removed project to its organization, or
+// removes them too if a person asked for that.
 func (t *turn) releaseVolumes() {
 	for _, id := range slices.Sorted(maps.Keys(t.volumes.byID)) {
 		r := t.volumes.byID[id]
@@ -209,10 +210,11 @@ func (t *turn) releaseVolumes() {
 	}
 }
 
-// pickNode finds a node for an instance; false: there is none now, and why is noted.
+// pickNode finds a node for an instance; false: there is none now, and the
+// reason is recorded.
 func (t *turn) pickNode(s converge.Step, spec *mariposa.InstanceSpec, def *mariposa.Service, st storage) (place.Node, bool) {
 	need := needOf(spec)
-	if need.Node = st.near; need.Node != "" { // as long as all its volumes are on one node, none is in the way of another
+	if need.Node = st.near; need.Node != "" { // volumes of one slot on different nodes would get in each other's way
 		if node, why := t.e.placer.Pick(s.Instance, need); why == nil {
 			return node, true
 		}
@@ -222,7 +224,7 @@ func (t *turn) pickNode(s converge.Step, spec *mariposa.InstanceSpec, def *marip
 	switch {
 	case why == nil:
 		return node, true
-	case why.Is(mariposa.ReasonNodeRefuses): // others of the service may have theirs elsewhere
+	case why.Is(mariposa.ReasonNodeRefuses): // other instances of the service may have theirs elsewhere
 		t.block(s.Service, t.whyRefused(s, st, why))
 		return node, false
 	}

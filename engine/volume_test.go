@@ -337,7 +337,7 @@ func TestADeletedProjectLeavesItsVolumesToItsOrganizationUnlessTheyGoToo(t *test
 		}
 		spec := *rec.Spec.(*mariposa.ProjectSpec)
 		spec.Deleting, spec.DropVolumes = true, drop
-		r.leave(r.of("db")[0].Spec.(*mariposa.InstanceSpec).Node) // what is there becomes a debt
+		r.leave(r.of("db")[0].Spec.(*mariposa.InstanceSpec).Node) // its instance becomes an orphan
 		r.write(store.Write{Kind: mariposa.KindProject, ID: p, Spec: &spec})
 		r.ask(p, mariposa.TaskStop, mariposa.Patch{Goal: mariposa.GoalDeleted})
 		for _, v := range r.volumes() {
