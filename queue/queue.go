@@ -1,6 +1,6 @@
-// Package queue says which tasks may stand beside each other: what a new task
-// does to those already there, and which of the waiting ones may begin. It owns
-// the admission table and nothing else; it refuses to know what tasks do.
+// Package queue says which tasks may be open together: what a new task does to
+// the open ones, and which of the waiting ones may begin. It owns the admission
+// table and nothing else; it does not know what tasks do.
 package queue
 
 import (
@@ -15,7 +15,7 @@ type Task struct {
 	ID     string
 	Spec   *mariposa.TaskSpec
 	Status *mariposa.TaskStatus
-	Frozen bool // some of its scope is frozen
+	Frozen bool // part of its scope is frozen
 }
 
 // State is where the task is in its life.
@@ -31,9 +31,9 @@ const (
 	fifo                      // the new one waits
 )
 
-// table holds the verdicts between tasks of people: row, the one already there;
-// column, the one being added. A freeze ends only for what may lift it; all else
-// waits for the thaw.
+// table holds the verdicts between tasks of people: the row is the open task,
+// the column the one being added. A freeze ends only for a task that may lift
+// it; all others wait for the thaw.
 var table = map[mariposa.TaskKind]map[mariposa.TaskKind]verdict{
 	mariposa.TaskStart: {
 		mariposa.TaskStart: reject, mariposa.TaskStop: terminate,
@@ -59,12 +59,12 @@ var table = map[mariposa.TaskKind]map[mariposa.TaskKind]verdict{
 
 // Admission is what adding a task does to the open ones.
 type Admission struct {
-	Terminate []Task // they end, by the new one
-	Thaw      []Task // freezes that the new one waits behind
+	Terminate []Task // ended by the new one
+	Thaw      []Task // freezes that the new one waits for
 }
 
-// Admit decides whether a task may be added beside the open tasks of its
-// project. A refusal names the task in the way.
+// Admit decides whether a task may be added to the open tasks of its project. A
+// refusal names the task in the way.
 func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	var a Admission
 	waits := slices.ContainsFunc(open, func(t Task) bool { return interact(t, add) && freezeBlocks(t.Spec, add) })
@@ -94,27 +94,27 @@ func Admit(open []Task, add *mariposa.TaskSpec) (Admission, error) {
 	return a, nil
 }
 
-// isExempt reports whether a task stands outside the table: Mariposa's own, which
-// the planner lets a person's take over, and what begins at once.
+// isExempt reports whether the table does not apply to a task: Mariposa's own,
+// which a person's task may take over, and immediate ones.
 func isExempt(t *mariposa.TaskSpec) bool { return t.Origin == mariposa.OriginMariposa || t.Immediate }
 
-// interact reports whether the table has something to say of an open task and one
-// that is added.
+// interact reports whether the table applies to an open task and one that is
+// added.
 func interact(t Task, add *mariposa.TaskSpec) bool {
 	return !t.State().Ended() && !isExempt(t.Spec) && !isExempt(add) && Overlap(t.Spec.Services, add.Services)
 }
 
 // Supersedes reports whether a task takes the place of an older one: a new
-// version takes the place of a start, instead of waiting until all has been
-// built that it changes.
+// version takes the place of a start, instead of waiting until everything that
+// it changes has been built.
 func Supersedes(old, t *mariposa.TaskSpec) bool {
 	return t.Supersedes && old.Task == mariposa.TaskStart && !isExempt(old) && !isExempt(t) && Overlap(old.Services, t.Services)
 }
 
-// endsStart reports whether a task ends a start the moment it is added. One that
-// waits for a thaw itself does so when it begins: the start goes on until then.
-// Of a start that has not begun, only one of the whole project can be taken
-// over; the start of some services begins first.
+// endsStart reports whether a task ends a start the moment it is added. One
+// that waits for a thaw does so when it begins: the start goes on until then. A
+// start that has not begun can be taken over only if it covers the whole
+// project; the start of some services begins first.
 func endsStart(start Task, add *mariposa.TaskSpec, waits bool) bool {
 	if !Supersedes(start.Spec, add) {
 		return false
@@ -130,9 +130,9 @@ func freezeBlocks(old, t *mariposa.TaskSpec) bool {
 	return old.Task == mariposa.TaskFreeze && t.Task != mariposa.TaskFreeze && !t.LiftsFreeze && !isExempt(t)
 }
 
-// Terminate says how a person's request to end a task is carried out: which tasks end,
-// and the freeze to add that keeps the scope of an active one as it is. What was
-// still queued only ends.
+// Terminate returns how a person's request to end a task is carried out: the
+// tasks that end, and a freeze to add that keeps the scope of an active task as
+// it is. A queued task only ends.
 func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 	at := slices.IndexFunc(open, func(t Task) bool { return t.ID == id })
 	if at < 0 || open[at].State().Ended() {
@@ -154,7 +154,7 @@ func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 		Patch: mariposa.Patch{Mode: mariposa.ModeFreeze},
 	}
 	a, err := Admit(open, freeze)
-	if err != nil { // all of it is frozen already
+	if err != nil { // all of its scope is frozen already
 		return alone, nil, nil //nolint:nilerr // nothing needs to be added
 	}
 	if !slices.ContainsFunc(a.Terminate, func(o Task) bool { return o.ID == id }) {
@@ -163,14 +163,15 @@ func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 	return a, freeze, nil
 }
 
-// Ready picks the queued tasks that may become active, in the order they came.
-// A task waits for older ones that the table puts before it, as long as those
-// get on: stuck says which do not. On a frozen scope it waits for the thaw.
+// Ready returns the queued tasks that may become active, in the order of
+// arrival. A task waits for older ones that the table puts before it, as long
+// as those make progress: stuck reports which do not. On a frozen scope it
+// waits for the thaw.
 func Ready(open []Task, stuck func(Task) bool) []Task {
 	open = slices.Clone(open)
 	slices.SortFunc(open, isOlder)
 	var ready []Task
-	waiting := map[string]bool{} // for a thaw: they get on no more than what is stuck
+	waiting := map[string]bool{} // tasks that wait for a thaw: others do not wait for them, as for stuck ones
 	for i, t := range open {
 		if t.State() != mariposa.TaskQueued {
 			continue
@@ -203,7 +204,7 @@ func isOlder(a, b Task) int {
 // Overlap reports whether two scopes share a service. No services means the
 // whole project.
 func Overlap(a, b []string) bool {
-	const few = 256 // beyond so many comparisons a set is cheaper
+	const few = 256 // beyond this many comparisons a set is cheaper
 	if len(a) == 0 || len(b) == 0 {
 		return true
 	}

@@ -351,10 +351,10 @@ func TestWaitingTasksBeginInTheOrderTheyCame(t *testing.T) {
 	}
 }
 
-// TestTheQueueNeverStarves lets people add whatever they like: as long as what
-// is active ends, everything that was let in gets its turn, and no two tasks
-// are ever active that the table keeps apart. Only what waits for a thaw may be
-// overtaken, and then goes beside what overtook it.
+// TestTheQueueNeverStarves lets people add any tasks: as long as active tasks
+// end, every admitted task gets its turn, and no two tasks are ever active that
+// the table keeps apart. Only a task that waits for a thaw may be overtaken,
+// and then runs together with the one that overtook it.
 func TestTheQueueNeverStarves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var open []Task

@@ -9,12 +9,12 @@ import (
 
 // Difference is what a version changes.
 type Difference struct {
-	Services []string // that differ, or are tried again
-	Scaled   bool     // the scale of some
-	Other    bool     // something other than a scale
+	Services []string // those that differ, or are retried
+	Scaled   bool     // the scale of some differs
+	Other    bool     // something other than a scale differs
 }
 
-// kind is what a task does that makes such a change.
+// kind returns what a task that makes such a change does.
 func (d Difference) kind() mariposa.TaskKind {
 	if d.Scaled && !d.Other {
 		return mariposa.TaskScale
@@ -22,25 +22,25 @@ func (d Difference) kind() mariposa.TaskKind {
 	return mariposa.TaskReprovision
 }
 
-// merge is what either of two differences changes.
+// merge returns what either of two differences changes.
 func (d Difference) merge(o Difference) Difference {
 	names := slices.Concat(d.Services, o.Services)
 	slices.Sort(names)
 	return Difference{Services: slices.Compact(names), Scaled: d.Scaled || o.Scaled, Other: d.Other || o.Other}
 }
 
-// CompleteVersionTask completes a task that brings a version into force: what it does, and to
-// which services. It sees to all that differs from the newest version, to all
-// that differs from the goal that would be in force without it (the newest may
-// have been taken back, or may never have come), and to what the tasks that it
-// ends have left to do. The more it sees to, the more of those may end, so this
-// is repeated until nothing is added.
+// CompleteVersionTask completes a task that brings a version into force: what
+// it does, and to which services. It covers everything that differs from the
+// newest version, everything that differs from the goal that would be in force
+// without it (the newest version may have been rolled back, or never have come
+// into force), and what the tasks that it ends have left to do. The more it
+// covers, the more tasks may end, so this is repeated until nothing is added.
 //
-// The task comes with its patch and whether it lifts and supersedes; diff is what
-// differs from the newest version, goal the one in force (nil: none yet), and
-// inForce tells what differs from the goal without the tasks that it is given.
+// The task comes with its patch and whether it lifts and supersedes; diff is
+// what differs from the newest version, goal the one in force (nil: none yet),
+// and inForce returns what differs from the goal without the given tasks.
 func CompleteVersionTask(open []Task, goal *mariposa.ProjectStatus, t mariposa.TaskSpec, diff Difference, inForce func(ended map[string]bool) (Difference, error)) (mariposa.TaskSpec, error) {
-	diff, whole := diff.merge(Difference{}), false // in order, each once
+	diff, whole := diff.merge(Difference{}), false // sorted, without duplicates
 	for {
 		t.Task, t.Services = diff.kind(), diff.Services
 		if whole {
@@ -53,7 +53,7 @@ func CompleteVersionTask(open []Task, goal *mariposa.ProjectStatus, t mariposa.T
 			}
 		}
 		ended := map[string]bool{}
-		if a, err := Admit(open, &t); err == nil { // else it will be refused
+		if a, err := Admit(open, &t); err == nil { // otherwise it will be refused
 			for _, o := range a.Terminate {
 				ended[o.ID] = true
 				diff = diff.merge(Difference{Services: unfinishedServices(o, goal)})
@@ -70,9 +70,9 @@ func CompleteVersionTask(open []Task, goal *mariposa.ProjectStatus, t mariposa.T
 	}
 }
 
-// takeOverStart gives a task the goal of a start whose place it takes, and returns
-// what it sees to then. The goal of a start of some services is in force once the
-// task begins.
+// takeOverStart gives a task the goal of a start that it supersedes, and
+// returns what the task covers then. The goal of a start of some services is in
+// force by the time the task begins.
 func takeOverStart(start Task, t *mariposa.TaskSpec, diff Difference) Difference {
 	if len(start.Spec.Services) == 0 {
 		t.Patch.Goal = mariposa.GoalStarted
@@ -81,7 +81,8 @@ func takeOverStart(start Task, t *mariposa.TaskSpec, diff Difference) Difference
 	return diff.merge(Difference{Services: start.Spec.Services, Other: true})
 }
 
-// unfinishedServices are the services that a task which brings a version has not finished.
+// unfinishedServices lists the services that a task which brings a version has
+// not finished.
 func unfinishedServices(t Task, goal *mariposa.ProjectStatus) []string {
 	if goal == nil || t.State() != mariposa.TaskActive || t.Spec.Patch.Number == 0 {
 		return nil
@@ -96,8 +97,7 @@ func unfinishedServices(t Task, goal *mariposa.ProjectStatus) []string {
 	})
 }
 
-// isUnfinished reports whether there is something to do for a service that nobody
-// holds back.
+// isUnfinished reports whether a service has work to do that nobody holds back.
 func isUnfinished(s mariposa.Status) bool {
 	return s == mariposa.StatusConverging || s == mariposa.StatusBackingOff || s == mariposa.StatusBlocked
 }
