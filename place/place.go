@@ -1,6 +1,7 @@
-// Package place says which node: what an instance needs, what a node offers and
-// what is already assigned to it. It owns the filters, the spreading and a copy
-// of all claims; it refuses to know services' goals and how nodes are reached.
+// Package place chooses nodes: from what an instance needs, what a node offers
+// and what is already assigned to it. It owns the filters, the spreading and a
+// copy of all claims; it does not know services' goals or how nodes are
+// reached.
 package place
 
 import (
@@ -18,8 +19,8 @@ type Need struct {
 	Service string // its id; instances of one service are spread
 	Compute mariposa.ComputeType
 	Take    mariposa.Resources
-	Ports   []int  // fixed ports, which can be had once a node
-	Node    string // where what it needs is, by id: no other will do; empty: any
+	Ports   []int  // fixed ports, each usable once per node
+	Node    string // the only node that will do, by id, as it has what the instance needs; empty: any
 }
 
 // Node is what a node offers.
@@ -36,14 +37,14 @@ type Node struct {
 // side do not all pick the same emptiest node. It is safe for concurrent use.
 type Placer struct {
 	mu     sync.Mutex
-	nodes  []*node          // those told of, by id
-	byID   map[string]*node // these, and those that only claims speak of
+	nodes  []*node          // known nodes, by id
+	byID   map[string]*node // these, and nodes that only claims name
 	claims map[string]claim
 }
 
 type node struct {
 	Node
-	offered  bool // whether it is known what it offers
+	offered  bool // whether its offer is known
 	claims   int
 	used     mariposa.Resources
 	ports    map[int]int
@@ -60,7 +61,7 @@ func NewPlacer() *Placer {
 	return &Placer{byID: map[string]*node{}, claims: map[string]claim{}}
 }
 
-// SetNode tells what a node offers.
+// SetNode adds or updates what a node offers.
 func (p *Placer) SetNode(n Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,8 +75,8 @@ func (p *Placer) SetNode(n Node) {
 	p.nodes = slices.Insert(p.nodes, at, known)
 }
 
-// RemoveNode tells that a node offers nothing any more. Claims on it stay until
-// they are released, and count again should it come back.
+// RemoveNode withdraws a node's offer. Claims on it stay until they are
+// released, and count again if it comes back.
 func (p *Placer) RemoveNode(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,15 +89,15 @@ func (p *Placer) RemoveNode(id string) {
 	p.drop(n)
 }
 
-// Claim tells that an instance has its place on a node, and what it takes there.
-// Telling it again is harmless.
+// Claim records that an instance has its place on a node, and what it uses
+// there. It is idempotent.
 func (p *Placer) Claim(instance, nodeID string, need Need) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.claim(instance, nodeID, need)
 }
 
-// Release tells that an instance has left its node, or never came.
+// Release records that an instance has left its node, or never came.
 func (p *Placer) Release(instance string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,9 +105,9 @@ func (p *Placer) Release(instance string) {
 }
 
 // Pick finds the best node for an instance and claims a place there: the one
-// with the fewest of its service, then the least filled, then by id. Where there
-// is none, it says why: no node has joined, none fits (with counts of what they
-// lack), or the one that will do refuses.
+// with the fewest instances of its service, then the least filled, then by id.
+// If there is none, it returns the reason: no node has joined, none fits (with
+// counts of what they lack), or the only node that will do refuses.
 func (p *Placer) Pick(instance string, need Need) (Node, *mariposa.Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,13 +139,13 @@ func (p *Placer) pickOnly(instance string, need Need) (Node, *mariposa.Reason) {
 	return n.Node, nil
 }
 
-// refusedBy is the refusal of the one node that will do, with the rest of a
-// sentence about it.
+// refusedBy returns the refusal of the only node that will do, with the rest of
+// a sentence about it.
 func refusedBy(node, why string) *mariposa.Reason {
 	return &mariposa.Reason{Code: mariposa.ReasonNodeRefuses, Node: node, Detail: why}
 }
 
-// Used is what is claimed of a node.
+// Used returns what is claimed of a node.
 func (p *Placer) Used(id string) mariposa.Resources {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,9 +155,9 @@ func (p *Placer) Used(id string) mariposa.Resources {
 	return mariposa.Resources{}
 }
 
-// Trial is a placer to try things with. It knows what nodes offer and how much of it
-// is taken, and of some instances where they are, so that these can be released.
-// What is done with it has no effect here.
+// Trial returns a placer to try things with. It knows what nodes offer and how
+// much of it is taken, and where the given instances are, so that these can be
+// released. It does not affect this placer.
 func (p *Placer) Trial(instances []string) *Placer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +188,7 @@ func (p *Placer) node(id string) *node {
 	return n
 }
 
-// drop forgets a node of which nobody speaks.
+// drop forgets a node that has neither an offer nor claims.
 func (p *Placer) drop(n *node) {
 	if !n.offered && n.claims == 0 {
 		delete(p.byID, n.ID)
@@ -195,7 +196,7 @@ func (p *Placer) drop(n *node) {
 }
 
 func (p *Placer) claim(instance, nodeID string, need Need) {
-	p.release(instance) // what it takes may have changed
+	p.release(instance) // what it uses may have changed
 	n := p.node(nodeID)
 	n.claims++
 	n.used = n.used.Plus(need.Take)
@@ -264,7 +265,7 @@ func (n *node) isBetter(o *node, need Need) bool {
 		cmp.Compare(n.used.Instances, o.used.Instances)) < 0
 }
 
-// fillLevel is how much of its scarcest resource a node has given out.
+// fillLevel returns how much of its scarcest resource a node has given out.
 func (n *node) fillLevel() float64 {
 	f := 0.0
 	if n.Capacity.Memory > 0 {
