@@ -1,7 +1,8 @@
 // Package reason turns reasons into the sentences that people read.
 //
-// It owns the words: one table says how every code reads, with the commands that
-// help. It refuses to know where a reason comes from and what is done about it.
+// It owns the wording: one table says how every code reads, with the commands
+// that help. It does not know where a reason comes from or what is done about
+// it.
 package reason
 
 import (
@@ -14,11 +15,12 @@ import (
 	"mariposa"
 )
 
-// Sentence is a reason in words; empty for none.
+// Sentence returns a reason in words; empty for none.
 func Sentence(r *mariposa.Reason) string { return At(r, time.Time{}) }
 
-// At is a reason in words as they are true at a time: a next try that is due is
-// now, and times of other days have a date. The zero time is before everything.
+// At returns a reason in words that are true at a time: a next try that is due
+// is now, and times of other days have a date. The zero time is before
+// everything.
 func At(r *mariposa.Reason, now time.Time) string {
 	if r == nil {
 		return ""
@@ -51,10 +53,10 @@ func Timed(r *mariposa.Reason) bool {
 	return r != nil && (!r.Since.IsZero() || !r.Until.IsZero() || Timed(r.Cause))
 }
 
-// Codes are the codes that have a sentence, sorted.
+// Codes returns the codes that have a sentence, sorted.
 func Codes() []mariposa.ReasonCode { return slices.Sorted(maps.Keys(table)) }
 
-// mainClause is the reason without its cause, and what stands between the two.
+// mainClause returns the reason without its cause, and what joins the two.
 func mainClause(r *mariposa.Reason, now time.Time) (text, join string) {
 	w, known := table[r.Code]
 	if !known { // somebody's own words, or a code of a newer release
@@ -71,7 +73,7 @@ func mainClause(r *mariposa.Reason, now time.Time) (text, join string) {
 	return w.text(r, now), join
 }
 
-// aboutService puts the service before what is said of it, unless that is known.
+// aboutService puts the service before a text about it, unless it is known.
 func aboutService(r *mariposa.Reason, text, known string) string {
 	if r.Service == "" || r.Service == known || text == "" {
 		return text
@@ -86,10 +88,10 @@ func isFailedRollout(r *mariposa.Reason) bool {
 
 const tryAgain = "; mariposa project converge tries again, mariposa project revert goes back"
 
-// maxDetail is how long the words of others may be inside a sentence, in characters.
+// maxDetail is how long quoted words may be inside a sentence, in characters.
 const maxDetail = 200
 
-// clip cuts words that are too long.
+// clip shortens a text that is too long.
 func clip(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -101,10 +103,10 @@ func clip(text string, most int) string {
 	return strings.TrimSpace(string(runes[:most-1])) + "…"
 }
 
-// quotedDetail is the words of others inside a sentence.
+// quotedDetail returns the words of others inside a sentence.
 func quotedDetail(r *mariposa.Reason) string { return clip(r.Detail, maxDetail) }
 
-// stamp is a time of day, with the date where that is not today's.
+// stamp returns a time of day, with the date if it is not today's.
 func stamp(at, now time.Time) string {
 	at, now = at.UTC(), now.UTC()
 	if !now.IsZero() && (at.YearDay() != now.YearDay() || at.Year() != now.Year()) {
@@ -130,7 +132,7 @@ func Many(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// firstNonEmpty is the first text that is not empty.
+// firstNonEmpty returns the first text that is not empty.
 func firstNonEmpty(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
@@ -140,7 +142,7 @@ func firstNonEmpty(texts ...string) string {
 	return ""
 }
 
-// idAt is an id that a command takes; a placeholder where it is not known.
+// idAt returns an id that a command takes; a placeholder if it is not known.
 func idAt(r *mariposa.Reason, n int) string {
 	if n < len(r.IDs) {
 		return r.IDs[n]
@@ -148,7 +150,7 @@ func idAt(r *mariposa.Reason, n int) string {
 	return "ID"
 }
 
-// keyAt is a name out of Keys.
+// keyAt returns a name out of Keys.
 func keyAt(r *mariposa.Reason, n int) string {
 	if n < len(r.Keys) {
 		return r.Keys[n]

@@ -13,10 +13,10 @@ import (
 // words say how a code reads.
 type words struct {
 	text func(r *mariposa.Reason, now time.Time) string
-	join string // what stands before the cause; empty: a colon
+	join string // what is before the cause; empty: a colon
 }
 
-// plain is a sentence that needs nothing.
+// plain is a sentence without parameters.
 func plain(text string) words {
 	return words{text: func(*mariposa.Reason, time.Time) string { return text }}
 }
@@ -26,18 +26,18 @@ func say(text func(r *mariposa.Reason) string) words {
 	return words{text: func(r *mariposa.Reason, _ time.Time) string { return text(r) }}
 }
 
-// waits is a sentence about what is waited for.
+// waits is a sentence about what something waits for.
 func waits(text func(r *mariposa.Reason) string) words {
 	return say(func(r *mariposa.Reason) string { return "waits for " + r.Subject + text(r) })
 }
 
-// joined is the same with something else before the cause.
+// joined returns the words with another text before the cause.
 func (w words) joined(by string) words {
 	w.join = by
 	return w
 }
 
-// quoted is the words of somebody else.
+// quoted returns the words of somebody else.
 var quoted = say(func(r *mariposa.Reason) string { return r.Detail })
 
 // table says how every code reads.
@@ -159,7 +159,7 @@ var table = map[mariposa.ReasonCode]words{
 	mariposa.ReasonKeptNewer:      plain("it has ended, and only the newest that have ended are kept"),
 	mariposa.ReasonKeptLong:       plain("it has ended, and was kept for a day"),
 
-	// Why something cannot be made now, as nodes and volumes have it.
+	// Why something cannot be made now, because of nodes or volumes.
 	mariposa.ReasonNoNodes:   plain("no node has joined yet"),
 	mariposa.ReasonNoNode:    say(noNode).joined("; "),
 	mariposa.ReasonPortsHeld: plain("its predecessors may hold a fixed port, which `update: {order: stop-first}` would free first"),
@@ -287,7 +287,7 @@ func frozen(r *mariposa.Reason, text string) string {
 	return ""
 }
 
-// span is a length of time.
+// span formats a duration.
 func span(d time.Duration) string {
 	if d >= time.Second {
 		d = d.Round(100 * time.Millisecond)
@@ -295,7 +295,7 @@ func span(d time.Duration) string {
 	return d.String()
 }
 
-// keys names metadata keys.
+// keys names the metadata keys.
 func keys(r *mariposa.Reason) string {
 	if len(r.Keys) == 1 {
 		return "key " + r.Keys[0]
@@ -303,13 +303,13 @@ func keys(r *mariposa.Reason) string {
 	return "keys " + listNames(r.Keys)
 }
 
-// missingValues says which values are missing, and how to give them.
+// missingValues says which values are missing, and how to set them.
 func missingValues(r *mariposa.Reason) string {
 	var how []string
 	for _, k := range r.Keys {
 		value := "VALUE"
 		if slices.Contains(r.Secrets, k) {
-			value = "-" // from standard input: words on a command line can be seen by others
+			value = "-" // from standard input: others can see the words of a command line
 		}
 		how = append(how, "mariposa meta set "+k+" "+value)
 	}
@@ -353,10 +353,11 @@ func noNode(r *mariposa.Reason) string {
 	return strings.TrimSuffix("no node fits this "+strings.TrimPrefix(clip(r.Detail, 60)+" ", " ")+"instance: "+listNames(parts), ": ")
 }
 
-// counts says how many instances are how, and names one that does not run.
+// counts says how many instances are in which state, and names one that does
+// not run.
 func counts(r *mariposa.Reason) string {
 	text := fmt.Sprintf("%d of %d running", r.Count, r.Of)
-	if r.Count > r.Of { // a rollout has some on top, or some are yet to go
+	if r.Count > r.Of { // a rollout has extra ones, or some are yet to go
 		text = fmt.Sprintf("%d running, %d wanted", r.Count, r.Of)
 	}
 	for _, one := range [...]struct{ name, what string }{
