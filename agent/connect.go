@@ -16,20 +16,19 @@ import (
 	"mariposa/wire"
 )
 
-// Path is where the control plane takes agents' connections.
+// Path is the path on which the control plane accepts agents.
 const Path = "/v1/agent"
 
 // Link says how to reach the control plane.
 type Link struct {
-	Servers []string // URLs; any one will do
+	Servers []string // URLs of equivalent servers
 	Token   string   // the join token
 	Client  *http.Client
 }
 
-// Run keeps a node connected and working until the context ends: it dials, and
-// dials again with growing pauses when the connection is lost. Instances run on
-// whatever happens. It returns early only when the control plane says that
-// coming again will not help.
+// Run keeps a node connected and working until the context ends: it dials, and redials
+// with growing pauses when the connection is lost. Instances keep running throughout. It
+// returns early only when the control plane says that reconnecting will not help.
 func Run(ctx context.Context, l Link, o Options) error {
 	wake := make(chan struct{}, 1)
 	o.Wake = func() {
@@ -81,7 +80,7 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 		if ctx.Err() == nil && err != nil {
 			slog.Warn("not connected to the control plane; instances run on", "node", n.Hello.Name, "err", err)
 		}
-		wait := pause/2 + rand.N(pause) // so that a fleet does not come back all at once
+		wait := pause/2 + rand.N(pause) // so that a fleet does not reconnect all at once
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -91,7 +90,7 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 	return ctx.Err()
 }
 
-// refusal is the control plane's final no.
+// refusal is a final rejection by the control plane.
 type refusal struct{ reason string }
 
 func (r *refusal) Error() string { return r.reason }

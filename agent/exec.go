@@ -44,10 +44,10 @@ func (s *streams) exec(ctx context.Context, st *wire.Stream, in streamTarget, o 
 
 // sendOutput sends what a command writes until it ends.
 func (s *streams) sendOutput(ctx context.Context, st *wire.Stream, session driver.Session) (exit int, err error) {
-	defer session.Close() // whoever still writes to it learns of the end
+	defer session.Close() // pending writes fail
 	s.shells.Store(st.Number(), session)
 	defer s.shells.Delete(st.Number())
-	_ = st.Send(wire.Message{}) // it runs; whoever has gone ends the context
+	_ = st.Send(wire.Message{}) // the command runs; if the peer is gone, the context ends
 	var outputs sync.WaitGroup
 	outputs.Go(func() { _, _ = io.Copy(st, session.Stdout()) })
 	if r := session.Stderr(); r != nil {
@@ -55,7 +55,7 @@ func (s *streams) sendOutput(ctx context.Context, st *wire.Stream, session drive
 	}
 	outputs.Wait()
 	if ctx.Err() != nil {
-		_ = session.Close() // it ends with the context; this hastens it
+		_ = session.Close() // it ends with the context anyway; this is faster
 	}
 	return session.Wait()
 }
@@ -67,7 +67,7 @@ func (s stderr) Write(p []byte) (int, error) {
 	return len(p), s.Send(wire.Message{Bytes: p, Stderr: true})
 }
 
-// readControls takes what steers a command, until whoever asked has gone.
+// readControls applies resizes and signals to a command until the peer is gone.
 func (s *streams) readControls(st *wire.Stream) {
 	for {
 		m, err := st.Receive()
@@ -76,7 +76,7 @@ func (s *streams) readControls(st *wire.Stream) {
 		}
 		shell, ok := s.shells.Load(st.Number())
 		if ok && m.Terminal != nil {
-			_ = shell.(driver.Session).Resize(driver.Size{Rows: m.Terminal.Rows, Cols: m.Terminal.Cols}) // of what is over, nobody minds
+			_ = shell.(driver.Session).Resize(driver.Size{Rows: m.Terminal.Rows, Cols: m.Terminal.Cols}) // fails only if the command has ended
 		}
 		if ok && m.Signal != 0 {
 			_ = shell.(driver.Session).Signal(syscall.Signal(m.Signal)) // likewise
@@ -84,12 +84,12 @@ func (s *streams) readControls(st *wire.Stream) {
 	}
 }
 
-// writeInput writes what a command is given to read. What it does not want any more is
-// taken nevertheless, so that nobody waits for it.
+// writeInput writes a command's input. Input that the command no longer reads is
+// discarded, so that the sender does not block.
 func (s *streams) writeInput(st *wire.Stream, number uint32) {
 	shell, ok := s.shells.Load(number)
 	if !ok {
-		return // it is over
+		return // it has ended
 	}
 	session, deaf := shell.(driver.Session), false
 	for {
@@ -98,7 +98,7 @@ func (s *streams) writeInput(st *wire.Stream, number uint32) {
 		case err != nil:
 			return
 		case m.Last:
-			_ = session.CloseWrite() // of what is over, it is closed
+			_ = session.CloseWrite() // if it has ended, its input is closed already
 		case !deaf:
 			_, err = session.Write(m.Bytes)
 			deaf = err != nil

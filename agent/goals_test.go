@@ -25,7 +25,7 @@ func TestWhatShouldStopIsStoppedAndKept(t *testing.T) {
 	if o, there := r.real("a"); !there || o.Running {
 		t.Errorf("the driver has %+v", o)
 	}
-	r.assign(halted("a", 3, w)) // a new definition, or so: nothing to do about it but to say so
+	r.assign(halted("a", 3, w)) // a new definition: nothing to do but to report it
 	if st := r.wantState("a", mariposa.StateStopped); st.Generation != 3 {
 		t.Errorf("reported %+v", st)
 	}
@@ -62,8 +62,8 @@ func TestAStopHasItsOwnTimeoutAndIsSeenOnTheWay(t *testing.T) {
 	h.want(t, "remove a") // there is nothing left to stop
 }
 
-// A stop that has less time by now is begun anew with what it has, whether something
-// is to be left of the instance or not. More time changes nothing.
+// A stop whose timeout becomes shorter begins again with the new one, whether the
+// instance is to be kept or removed. A longer timeout changes nothing.
 func TestAStopUnderWayHearsThatItHasLessTime(t *testing.T) {
 	t.Parallel()
 	for name, goal := range map[string]func(int64, string) wire.Assignment{
@@ -93,7 +93,7 @@ func TestAStopUnderWayHearsThatItHasLessTime(t *testing.T) {
 			}
 			gives(2, -time.Second)
 			first := stops(-time.Second)
-			gives(2, 3*time.Second) // said by a definition: no new generation comes of that
+			gives(2, 3*time.Second) // from a definition, which makes no new generation
 			if first.ctx.Err() == nil {
 				t.Fatal("a stop that waits for ever goes on")
 			}
@@ -117,8 +117,8 @@ func TestAStopUnderWayHearsThatItHasLessTime(t *testing.T) {
 	}
 }
 
-// TestAStoppedOneAfterTheAgentWasKilled holds for every moment at which an agent
-// can be killed between a person's word and its own report.
+// TestAStoppedOneAfterTheAgentWasKilled covers every moment at which an agent can be
+// killed between a request and its own report.
 func TestAStoppedOneAfterTheAgentWasKilled(t *testing.T) {
 	t.Parallel()
 	begun := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -299,8 +299,8 @@ func TestABounceRestartsTheSameInstanceOnce(t *testing.T) {
 	}
 }
 
-// TestABounceAfterTheAgentWasKilled holds for every moment at which an agent can
-// be killed in the middle of a restart: it is made once in all.
+// TestABounceAfterTheAgentWasKilled covers every moment at which an agent can be killed
+// in the middle of a manual restart: it happens exactly once.
 func TestABounceAfterTheAgentWasKilled(t *testing.T) {
 	t.Parallel()
 	begun := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -343,7 +343,7 @@ func TestABounceAfterTheAgentWasKilled(t *testing.T) {
 				}
 				r.end(h, strings.Fields(op)[0], "a", o, nil)
 			}
-			if c.found.Running && len(c.then) == 0 { // it has the new definition; what changes in place is made so
+			if c.found.Running && len(c.then) == 0 { // it has the new definition; updates in place follow
 				h.want(t, "update a")
 				r.end(h, "update", "a", c.found, nil)
 			}
@@ -367,14 +367,14 @@ func TestABounceIsNeverTakenForAnEnd(t *testing.T) {
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: at}, nil)
 	r.assign(withManualRestarts(wanted("a", 2, w), 1), wanted("b", 1, w), wanted("c", 1, w))
 	r.end(h, "stop", "a", driver.Observed{Started: at, Finished: at}, nil)
-	h.want(t, "start b") // others were in line before its start
+	h.want(t, "start b") // others were queued before its start
 	r.wantState("a", mariposa.StateProvisioning)
 	r.end(h, "start", "b", driver.Observed{Running: true}, nil)
 	r.end(h, "start", "c", driver.Observed{Running: true}, nil)
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: at.Add(time.Second)}, nil)
 
 	r.assign(wanted("d", 1, w), withManualRestarts(wanted("a", 3, w), 2))
-	h.changed(driver.Observed{ID: "a", Started: at.Add(time.Second), Reason: "exited with code 1"}) // while its stop is in line
+	h.changed(driver.Observed{ID: "a", Started: at.Add(time.Second), Reason: "exited with code 1"}) // while its stop is queued
 	r.run()
 	r.wantState("a", mariposa.StateProvisioning)
 	r.end(h, "start", "d", driver.Observed{Running: true}, nil)
@@ -395,7 +395,7 @@ func TestABounceOfWhatDoesNotRun(t *testing.T) {
 	r := newRig(t, h)
 	w := processWork()
 	r.connect(wanted("a", 1, w), known(withManualRestarts(wanted("gone", 1, w), 1), mariposa.InstanceStatus{State: mariposa.StateRunning}))
-	h.want(t, "start a", "start gone") // under the same id, as a person said
+	h.want(t, "start a", "start gone") // under the same id, as requested
 	r.end(h, "start", "a", driver.Observed{}, errBroken)
 	r.wantState("a", mariposa.StateFailed)
 	r.assign(withManualRestarts(wanted("a", 2, w), 1))
@@ -404,7 +404,7 @@ func TestABounceOfWhatDoesNotRun(t *testing.T) {
 	if st := r.wantState("a", mariposa.StateFailed); st.ManualRestarts != 1 {
 		t.Errorf("reported %+v", st)
 	}
-	h.want(t, "start gone") // one word of a person, one try
+	h.want(t, "start gone") // one request, one try
 	r.assign(withManualRestarts(halted("a", 3, w), 2))
 	h.want(t, "start gone") // it has ended: there is nothing to stop
 	if st := r.wantState("a", mariposa.StateStopped); st.ManualRestarts != 1 || !strings.Contains(st.Reason, "the disk is broken") {

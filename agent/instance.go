@@ -11,41 +11,42 @@ import (
 	"mariposa/wire"
 )
 
-// instance is one assigned instance: what is wanted, what is so, and the one
-// operation under way, if any.
+// instance is one assigned instance: its desired state, its actual state, and the
+// operation in progress, if any.
 type instance struct {
 	id                 string
 	desired            wire.Assignment
 	workload           *mariposa.Workload
 	compute            mariposa.ComputeType
 	status             mariposa.InstanceStatus
-	inOperation        bool // an operation is under way or waiting for its turn
-	tombstone          bool // named by a tombstone alone
-	toQuarantine       bool // unknown to the control plane; goes into quarantine when its operation has ended
-	foreign            bool // another cluster's: it is never touched
-	stoppedByUs        bool // stopped by us, so that it can be removed
-	mayExist           bool // the driver may know it
-	recountRestarts    bool // another store counts manual restarts now
-	awaiting           bool // its reason speaks of what it waits for
+	inOperation        bool // an operation is in progress or queued
+	tombstone          bool // known only from a tombstone
+	toQuarantine       bool // unknown to the control plane; quarantined once its operation ends
+	foreign            bool // belongs to another cluster: never touched
+	stoppedByUs        bool // we stopped it, so it can be removed
+	mayExist           bool // the driver may have it
+	recountRestarts    bool // the store is another one and counts manual restarts anew
+	awaiting           bool // its reason names a resource that it waits for
 	restarts           []time.Time
-	generation         int64            // the generation the operation under way makes true
-	manualRestarts     int              // the restarts that the start under way makes good
-	labels             driver.Labels    // whose it was made as
-	pendingObservation *driver.Observed // what its driver reported last while an operation was under way
-	cancelFetch        func()           // ends the fetching of its image by a start under way
-	stopping           *stopping        // the stop under way
-	resources          []*resource      // that it needs, and nobody takes away under it
+	generation         int64            // the generation that the operation in progress applies
+	manualRestarts     int              // the manual restarts that the start in progress covers
+	labels             driver.Labels    // the labels it was created with
+	pendingObservation *driver.Observed // the driver's last report during an operation
+	cancelFetch        func()           // cancels the image fetch of a start in progress
+	stopping           *stopping        // the stop in progress
+	resources          []*resource      // it needs these; they are not removed while it does
 	values
 }
 
 const (
-	// maxRestarts within restartWindow; after that the control plane decides.
+	// maxRestarts limits restarts within restartWindow; beyond it the control plane
+	// decides.
 	maxRestarts   = 3
 	restartWindow = 10 * time.Minute
 )
 
-// assign takes a new goal for an instance. An older generation than the one
-// known is old news.
+// assign sets a new goal for an instance. A generation older than the known one is
+// ignored.
 func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 	var ended *driver.Observed
 	i := n.instances[it.ID]
@@ -59,7 +60,7 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 	}
 	i.desired, i.toQuarantine = *it, false
 	i.desired.Project, i.desired.Service = n.intern(it.Project), n.intern(it.Service)
-	i.desired.Workload, i.desired.Status = "", nil // they have been taken out of the frame
+	i.desired.Workload, i.desired.Status = "", nil // they are kept elsewhere
 	if w != nil {
 		i.workload, i.compute = w, w.Compute
 		i.status.Details = withTags(i.status.Details, w)
@@ -73,7 +74,7 @@ func (n *Node) assign(it *wire.Assignment, w *mariposa.Workload) {
 	n.pursue(i)
 }
 
-// manualRestartsOf is how many restarts a store knows to be made.
+// manualRestartsOf returns how many manual restarts the store has recorded as done.
 func manualRestartsOf(st *mariposa.InstanceStatus) int {
 	if st == nil {
 		return 0
@@ -81,7 +82,7 @@ func manualRestartsOf(st *mariposa.InstanceStatus) int {
 	return st.ManualRestarts
 }
 
-// intern is the same text, kept once for all instances that share it.
+// intern returns the same text, stored once for all instances that share it.
 func (n *Node) intern(text string) string {
 	kept, ok := n.interned[text]
 	if !ok {
@@ -91,9 +92,9 @@ func (n *Node) intern(text string) string {
 	return kept
 }
 
-// addInstance makes the node's record of an instance that it hears of for the first
-// time since it started: what the drivers found and what the control plane knew
-// together say what is so. What ended while nobody looked is handed back.
+// addInstance records an instance that is assigned for the first time since the agent
+// started. Its state follows from what the drivers found and what the control plane
+// knew. If it ended while no agent ran, that end is returned.
 func (n *Node) addInstance(it *wire.Assignment) (*instance, *driver.Observed) {
 	i := &instance{id: it.ID, tombstone: it.Goal == mariposa.GoalGone && it.Name == ""}
 	n.instances[it.ID] = i
@@ -104,7 +105,7 @@ func (n *Node) addInstance(it *wire.Assignment) (*instance, *driver.Observed) {
 	known, here := n.found[it.ID]
 	n.initValues(i, known.compute)
 	switch {
-	case here && n.isForeign(known): // what is another cluster's is never touched
+	case here && n.isForeign(known): // never touch another cluster's instance
 		i.foreign = true
 		i.status.State, i.status.Finished = mariposa.StateFailed, n.Clock.Now()
 		i.status.Reason = "another cluster has an instance of this id on the node"
@@ -117,8 +118,8 @@ func (n *Node) addInstance(it *wire.Assignment) (*instance, *driver.Observed) {
 	return i, nil
 }
 
-// adopt takes over what a driver found. How it ended is handed back if nobody
-// has judged that yet.
+// adopt takes over an instance that a driver found. If it has ended and that end is not
+// handled yet, the end is returned.
 func (n *Node) adopt(i *instance, known found) (ended *driver.Observed) {
 	delete(n.found, i.id)
 	n.inventory = true
@@ -130,8 +131,8 @@ func (n *Node) adopt(i *instance, known found) (ended *driver.Observed) {
 	}
 	judged := st.State == mariposa.StateFailed || (st.State == mariposa.StateStopped && !known.seen.Running)
 	switch {
-	case judged && st.Started.Equal(known.seen.Started): // of this very run
-	case !known.seen.Running && known.seen.Started.IsZero(): // the agent went away in the middle of its start
+	case judged && st.Started.Equal(known.seen.Started): // of this run
+	case !known.seen.Running && known.seen.Started.IsZero(): // the agent ended in the middle of its start
 		st.State = mariposa.StateProvisioning
 	default:
 		n.observe(i, mariposa.StateRunning, known.seen)
@@ -142,7 +143,7 @@ func (n *Node) adopt(i *instance, known found) (ended *driver.Observed) {
 	return nil
 }
 
-// observe brings an instance's status up to what a driver saw.
+// observe updates an instance's status to what a driver observed.
 func (n *Node) observe(i *instance, state mariposa.State, o driver.Observed) {
 	st := &i.status
 	st.State, st.Reason = state, ""
@@ -157,7 +158,7 @@ func (n *Node) observe(i *instance, state mariposa.State, o driver.Observed) {
 	n.dirtyInstances[i.id] = struct{}{}
 }
 
-// withTags adds an instance's tags to what the driver tells of it.
+// withTags adds an instance's tags to the details that the driver reports.
 func withTags(details map[string]string, w *mariposa.Workload) map[string]string {
 	if w == nil || len(w.Tags) == 0 {
 		return details
@@ -177,9 +178,9 @@ func (n *Node) setState(i *instance, state mariposa.State, reason string) {
 	n.dirtyInstances[i.id] = struct{}{}
 }
 
-// handleEnd decides what to do about an instance that ended by itself: start it
-// again in place as its restart policy says, or call it failed. One that is about
-// to be restarted for a person needs no policy for it, and no stop any more.
+// handleEnd handles an instance that ended by itself: its restart policy decides whether
+// it restarts in place or is marked as failed. If a manual restart is due, it restarts
+// regardless of the policy, and needs no stop.
 func (n *Node) handleEnd(i *instance, o driver.Observed) {
 	n.observe(i, mariposa.StateFailed, o)
 	switch {
@@ -216,9 +217,9 @@ func (n *Node) mayRestart(i *instance, o driver.Observed) bool {
 	return true
 }
 
-// quarantine puts an instance that the control plane does not know into
-// quarantine: it is left as it is. An operation under way ends first, and
-// nothing follows it; one that waits for its turn never begins.
+// quarantine puts an instance that the control plane does not know into quarantine,
+// where it is left as it is. An operation in progress ends first, and none follows; a
+// queued one never starts.
 func (n *Node) quarantine(i *instance) {
 	if n.lane(i.compute).dequeue(i) {
 		i.inOperation = false

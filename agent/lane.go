@@ -11,11 +11,11 @@ import (
 )
 
 // lane makes the blocking calls of one driver asynchronous for the node's loop.
-// Operations run beside the loop, so many at once at most and one at a time for each
-// instance. What an instance needs is decided when its turn comes, not when it is put
-// in line.
+// Operations run off the loop: a limited number at once, and one at a time for each
+// instance. What an instance needs is decided when its turn comes, not when it is
+// queued.
 type lane struct {
-	driver driver.Driver // nil: this node has none of the kind
+	driver driver.Driver // nil: this node has no driver for this kind
 	limit  int           // operations at once; 0: any number
 	busy   int
 	queue  []*instance
@@ -33,7 +33,7 @@ func (n *Node) addDriver(d driver.Driver) {
 	d.Watch(func(e driver.Event) { n.post(func() { n.handleDriverEvent(kind, e) }) })
 }
 
-// lane finds the lane of a kind, of which this node may have no driver.
+// lane returns the lane of a kind; this node may have no driver for it.
 func (n *Node) lane(kind mariposa.ComputeType) *lane {
 	l := n.lanes[kind]
 	if l == nil {
@@ -43,10 +43,10 @@ func (n *Node) lane(kind mariposa.ComputeType) *lane {
 	return l
 }
 
-// isWaiting reports whether an instance waits in line for its turn.
+// isWaiting reports whether an instance is queued.
 func (l *lane) isWaiting(i *instance) bool { return slices.Contains(l.queue, i) }
 
-// dequeue takes an instance out of the queue; false: it does not wait there.
+// dequeue removes an instance from the queue and reports whether it was there.
 func (l *lane) dequeue(i *instance) bool {
 	at := slices.Index(l.queue, i)
 	if at >= 0 {
@@ -55,7 +55,7 @@ func (l *lane) dequeue(i *instance) bool {
 	return at >= 0
 }
 
-// startOrQueue starts an operation, or queues it when its driver has enough to do.
+// startOrQueue starts an operation, or queues it when its driver is at its limit.
 func (n *Node) startOrQueue(i *instance) {
 	i.inOperation = true
 	l := n.lane(i.compute)
@@ -67,7 +67,8 @@ func (n *Node) startOrQueue(i *instance) {
 	n.operate(i)
 }
 
-// finishOperation ends an operation, lets the next in line begin and looks at the goal again.
+// finishOperation ends an operation, starts the next in the queue and checks the goal
+// again.
 func (n *Node) finishOperation(i *instance) {
 	i.inOperation = false
 	l := n.lane(i.compute)
@@ -86,10 +87,10 @@ func (n *Node) finishOperation(i *instance) {
 	n.pursue(i)
 }
 
-// runAsync makes a blocking call off the loop, and does what comes of it on the loop.
-// A call that never waits is made at once: that saves a goroutine, a timer, and a
-// report of what is over by then. A goroutine ends with its call: the call's context, which
-// outlives frames and steps, or the driver's Close sees to that.
+// runAsync makes a blocking call off the loop and handles its result on the loop. A call
+// that never blocks is made at once: that saves a goroutine, a timer, and a report that
+// is outdated when it is sent. A goroutine ends with its call, which ends with its
+// context or with the driver's Close; the context outlives frames and steps.
 func (n *Node) runAsync(l *lane, id string, w *mariposa.Workload, call func(ctx context.Context) (then func())) {
 	base := context.WithoutCancel(n.stepCtx)
 	work := func() {
@@ -108,11 +109,11 @@ func (n *Node) runAsync(l *lane, id string, w *mariposa.Workload, call func(ctx 
 	}
 }
 
-// fetchTimeout is how long an image may take to arrive.
+// fetchTimeout is how long an image fetch may take.
 const fetchTimeout = time.Hour
 
-// startWithImage is a start that fetches the instance's image before, where its kind has
-// images. What it is for may become obsolete meanwhile: then the fetching ends.
+// startWithImage returns a start that first fetches the instance's image, if its kind
+// has images. The fetch is canceled if the start becomes obsolete.
 func (n *Node) startWithImage(i *instance, d driver.Driver) operation {
 	im, ok := d.(driver.Imager)
 	if !ok || i.workload.Image == "" {
@@ -132,13 +133,13 @@ func (n *Node) startWithImage(i *instance, d driver.Driver) operation {
 		if err != nil {
 			return driver.Observed{ID: in.ID}, fmt.Errorf("cannot get its image %s: %w", image, err)
 		}
-		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), n.Timeout) // which begins only now
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), n.Timeout) // the timeout begins only now
 		defer stop()
 		return d.Start(ctx, in)
 	}
 }
 
-// noteFetchProgress notes how far the image of an instance is that is being started.
+// noteFetchProgress records the progress of an image fetch during a start.
 func (n *Node) noteFetchProgress(i *instance, image string, percent int64) {
 	if i.starting {
 		n.setState(i, mariposa.StateProvisioning, fmt.Sprintf("its image %s is being fetched: %d %%", image, percent))

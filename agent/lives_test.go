@@ -14,8 +14,8 @@ import (
 	"mariposa/wire"
 )
 
-// person is a control plane of a few lines: it wants things of instances, keeps
-// what their node reports, and loses a report now and then.
+// person is a minimal control plane: it sets goals of instances, keeps what their node
+// reports, and loses a report now and then.
 type person struct {
 	*rig
 	rt       *rapid.T
@@ -113,7 +113,7 @@ func (p *person) step() {
 		p.pass(time.Duration(rapid.IntRange(0, 2000).Draw(p.rt, "ms")) * time.Millisecond)
 	case "read":
 		p.takeReports()
-	case "kill": // and whatever it had to say is lost
+	case "kill": // and its pending reports are lost
 		p.dummy.Watch(func(driver.Event) {})
 		p.boot()
 		p.connectAgain()
@@ -143,7 +143,7 @@ func TestWhateverHappensAnInstanceComesToItsGoal(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			p.step()
 		}
-		// Whatever has failed for good gets one more word.
+		// An instance that has failed for good gets one more request.
 		for id := range p.specs {
 			p.want(id, func(it *wire.Assignment) { it.ManualRestarts++ })
 		}

@@ -1,13 +1,13 @@
-// Package agent is the node's side: it holds one connection to the control
-// plane, makes the assignments it is told true with its drivers, and reports
-// what is. When it reaches nobody, its instances run on. Nothing live is
-// removed for want of knowledge: what the control plane does not know is put in
-// quarantine until a tombstone names it.
+// Package agent is the node's side: it holds one connection to the control plane,
+// carries out its assignments with the node's drivers, and reports the actual state.
+// Without a connection, instances keep running. No instance is removed for lack of
+// information: one that the control plane does not know is quarantined until a tombstone
+// names it.
 //
-// The room owns the state of the node's instances between driver and wire: one
-// loop and one list of timers per node, goroutines only for operations under way
-// that may wait, and one server on loopback where instances read their values. It
-// refuses to know projects, versions and goals beyond a single instance.
+// The package owns the state of the node's instances between driver and wire: one loop
+// and one set of timers per node, goroutines only for operations that may block, and one
+// server on loopback where instances read their values. It refuses to know projects,
+// versions and goals beyond a single instance.
 package agent
 
 import (
@@ -25,20 +25,20 @@ import (
 	"mariposa/wire"
 )
 
-// Options are what a node is made from.
+// Options configure a node.
 type Options struct {
-	Hello   wire.Hello // who the node is; drivers and what they can do are filled in
+	Hello   wire.Hello // who the node is; NewNode fills in drivers and capabilities
 	Drivers []driver.Driver
 	Clock   clock.Clock
-	Wake    func()        // Step should be called soon
-	Mdata   string        // the address on loopback where instances read their values; empty: nowhere
-	Slots   int           // driver operations under way at once, per kind; 16 if zero
-	Timeout time.Duration // of one driver operation, beyond an instance's own stop timeout; 2 min if zero
-	Spawn   func(func())  // runs a driver's operation beside the loop; on a goroutine if nil. Virtual time has coroutines
+	Wake    func()        // asks for a call of Step
+	Mdata   string        // the loopback address where instances read their values; empty: none
+	Slots   int           // concurrent driver operations per kind; 16 if zero
+	Timeout time.Duration // of one driver operation, in addition to an instance's stop timeout; 2 min if zero
+	Spawn   func(func())  // runs a driver operation off the loop; a goroutine if nil. Virtual time uses coroutines
 }
 
-// Node is one compute node: a step machine. Everything it is told goes through
-// its mailbox; Step does the work.
+// Node is one compute node: a state machine. All input goes through its mailbox; Step
+// does the work.
 type Node struct {
 	Options
 	lanes map[mariposa.ComputeType]*lane
@@ -46,11 +46,11 @@ type Node struct {
 
 	labels           driver.Labels
 	instances        map[string]*instance
-	found            map[string]found // by the drivers, not assigned
+	found            map[string]found // found by the drivers, not assigned
 	listed           bool
-	snapshot         map[string]bool // ids of the snapshot being received; nil between snapshots
+	snapshot         map[string]bool // ids in the snapshot being received; nil between snapshots
 	resources        map[string]*resource
-	offeredResources map[string]bool // ids of the resources in the snapshot being received; nil between snapshots
+	offeredResources map[string]bool // resource ids in the snapshot being received; nil between snapshots
 	valuesServer     *valuesServer
 	earlyValues      earlyValues
 
@@ -58,20 +58,20 @@ type Node struct {
 	seq         int64
 	order       wire.FrameOrder
 	welcomed    bool
-	complete    bool     // the snapshot is complete: reports make sense
-	sentAtBeats [2]int64 // the newest frame sent at the beat before last, and at the last
+	complete    bool     // the snapshot is complete, so reports can be sent
+	sentAtBeats [2]int64 // the newest frame sent at the last heartbeat but one, and at the last
 	lastHeard   time.Time
 	beat        time.Duration
 	stopBeat    func()
 
-	dirtyInstances map[string]struct{} // instances whose status is to be reported
-	staleResources map[string]struct{} // resources whose state is to be reported
-	inventory      bool                // the quarantine is to be reported
+	dirtyInstances map[string]struct{} // instances whose status must be reported
+	staleResources map[string]struct{} // resources whose state must be reported
+	inventory      bool                // the quarantine must be reported
 	interned       map[string]string   // names that many instances share
-	stepCtx        context.Context     //nolint:containedctx // the context of the step under way; operations outlive frames, not the agent
+	stepCtx        context.Context     //nolint:containedctx // the context of the current step; operations outlive frames, not the agent
 }
 
-// welcomeTimeout is how long a control plane may take to answer a hello.
+// welcomeTimeout is how long the control plane may take to answer a hello.
 const welcomeTimeout = 15 * time.Second
 
 // Outlet carries frames to the control plane. Send never blocks.
@@ -85,7 +85,7 @@ type found struct {
 	seen    driver.Observed
 }
 
-// NewNode makes a node that is not connected.
+// NewNode returns a node that is not connected.
 func NewNode(o Options) *Node {
 	if o.Slots == 0 {
 		o.Slots = 16
@@ -108,8 +108,8 @@ func NewNode(o Options) *Node {
 	return n
 }
 
-// List finds what the drivers already run. It must succeed before the node
-// connects: starting what is already there is the one thing an agent must never do.
+// List finds the instances that the drivers already have. It must succeed before the
+// node connects: an agent must never start an instance a second time.
 func (n *Node) List(ctx context.Context) error {
 	for kind, l := range n.lanes {
 		all, err := l.driver.List(ctx)
@@ -119,7 +119,7 @@ func (n *Node) List(ctx context.Context) error {
 		for _, o := range all {
 			n.found[o.ID] = found{kind, o}
 			if t, ok := l.driver.(driver.ValuePublisher); ok && n.valuesServer != nil {
-				values, _ := t.PublishedValues(ctx, o.ID) // what cannot be read now is told again by the control plane
+				values, _ := t.PublishedValues(ctx, o.ID) // on an error, the control plane sends them again
 				n.valuesServer.publish(o.ID, 0, values)
 			}
 		}
@@ -128,7 +128,7 @@ func (n *Node) List(ctx context.Context) error {
 	return nil
 }
 
-// Connected tells that a connection is open; the node says hello.
+// Connected notifies the node of an open connection; the node sends a hello.
 func (n *Node) Connected(out Outlet) {
 	n.inbox.Put(func(context.Context) {
 		if n.out != nil {
@@ -144,7 +144,7 @@ func (n *Node) Connected(out Outlet) {
 	})
 }
 
-// Disconnected tells that the connection is gone. Instances run on.
+// Disconnected notifies the node that the connection is lost. Instances keep running.
 func (n *Node) Disconnected(out Outlet) {
 	n.inbox.Put(func(context.Context) {
 		if n.out == out {
@@ -153,11 +153,11 @@ func (n *Node) Disconnected(out Outlet) {
 	})
 }
 
-// Receive hands the node a frame that came over a connection.
+// Receive passes a frame from a connection to the node.
 func (n *Node) Receive(out Outlet, f wire.Frame) {
 	n.inbox.Put(func(ctx context.Context) {
 		if n.out != out {
-			return // of a connection that is no more
+			return // from an earlier connection
 		}
 		if err := n.handleFrame(&f); err != nil {
 			slog.Warn("hanging up on the control plane", "node", n.Hello.Name, "err", err)
@@ -167,14 +167,13 @@ func (n *Node) Receive(out Outlet, f wire.Frame) {
 	})
 }
 
-// Step does what the node was told, then reports. It is called by one goroutine
-// at a time.
+// Step processes the mailbox, then reports. It is called by one goroutine at a time.
 func (n *Node) Step(ctx context.Context) {
 	n.stepCtx = ctx
 	for {
 		todo := n.inbox.Take()
 		if len(todo) == 0 {
-			break // drivers may have answered at once, so look until nothing is left
+			break // drivers may answer at once, so repeat until the mailbox is empty
 		}
 		for _, f := range todo {
 			f(ctx)
@@ -183,7 +182,7 @@ func (n *Node) Step(ctx context.Context) {
 	n.report()
 }
 
-// post hands work to the next step, from any goroutine.
+// post runs f in the next step. It may be called from any goroutine.
 func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
 
 func (n *Node) hangUp() {
@@ -233,7 +232,7 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 func (n *Node) welcome(w *wire.Welcome) {
 	n.welcomed = true
 	if n.labels.Incarnation != w.Incarnation {
-		for _, i := range n.instances { // this store counts by itself
+		for _, i := range n.instances { // this store has its own counters
 			i.desired.Generation, i.status.Generation, i.fromThisStore, i.recountRestarts = 0, 0, false, true
 		}
 	}
@@ -244,7 +243,7 @@ func (n *Node) welcome(w *wire.Welcome) {
 	n.scheduleHeartbeat(n.out)
 }
 
-// scheduleHeartbeat keeps the connection alive and notices when the other side is not.
+// scheduleHeartbeat keeps the connection alive and detects a silent peer.
 func (n *Node) scheduleHeartbeat(out Outlet) {
 	n.stopBeat = n.Clock.After(n.beat, func() {
 		n.post(func() {
@@ -266,7 +265,7 @@ func (n *Node) scheduleHeartbeat(out Outlet) {
 	})
 }
 
-// crash makes an instance end as if by itself, where its kind can.
+// crash makes an instance fail as if by itself, if its driver can.
 func (n *Node) crash(id string) {
 	i := n.instances[id]
 	if i == nil {
@@ -279,8 +278,8 @@ func (n *Node) crash(id string) {
 	}
 }
 
-// handleAssign makes what it is told the node's goal. After a whole snapshot,
-// what the node has and the snapshot does not name is set apart.
+// handleAssign sets the assigned goals. After a complete snapshot, instances that it
+// does not name are quarantined.
 func (n *Node) handleAssign(a *wire.Assign) {
 	for i := range a.Items {
 		it := &a.Items[i]
@@ -305,17 +304,17 @@ func (n *Node) handleAssign(a *wire.Assign) {
 	}
 }
 
-// report sends what has changed since the last time.
+// report sends the changes since the last report.
 func (n *Node) report() {
 	if !n.complete || n.out == nil {
 		return
 	}
-	n.reportProvided(false) // what is there is told before who uses it, what is gone after who used it
+	n.reportProvided(false) // resources are reported made before their users, and gone after them
 	n.reportInstances()
 	n.reportProvided(true)
 }
 
-// reportInstances sends what has changed of instances, and the quarantine.
+// reportInstances sends the changes of instances and of the quarantine.
 func (n *Node) reportInstances() {
 	r := &wire.Report{}
 	if n.inventory {
@@ -342,14 +341,15 @@ func (n *Node) reportInstances() {
 	}
 }
 
-// isForeign reports whether what a driver found is another cluster's. What stands
-// in this node's own rooms is this node's, whatever store made it: a wiped store
-// must not make it invisible.
+// isForeign reports whether an instance that a driver found belongs to another cluster.
+// Where a driver shares nothing with other clusters, everything it finds is this node's,
+// whichever store created it: a wiped store must not make it invisible.
 func (n *Node) isForeign(f found) bool {
 	return f.seen.Shared && f.seen.Labels.Cluster != "" && f.seen.Labels.Cluster != n.labels.Cluster
 }
 
-// quarantined lists what carries our label and is unknown to the control plane.
+// quarantined lists the instances that carry our label and are unknown to the control
+// plane.
 func (n *Node) quarantined() []mariposa.Quarantined {
 	out := make([]mariposa.Quarantined, 0, len(n.found))
 	for _, id := range slices.Sorted(maps.Keys(n.found)) {

@@ -218,7 +218,7 @@ func TestWhatShouldGoIsStoppedThenRemoved(t *testing.T) {
 	if got := r.states("a"); !slices.Equal(got, []mariposa.State{"provisioning", "running", "stopping", "destroyed"}) {
 		t.Errorf("went through %v", got)
 	}
-	r.assign(unwanted("a", 2)) // the last word may have been lost
+	r.assign(unwanted("a", 2)) // the last report may have been lost
 	h.want(t)
 	r.wantState("a", mariposa.StateDestroyed)
 }
@@ -383,7 +383,7 @@ func TestOneThatEndsWhileItWaitsForItsTurnHasFailed(t *testing.T) {
 	r.run()
 	r.wantState("a", mariposa.StateFailed)
 	r.end(h, "start", "b", driver.Observed{Running: true}, nil)
-	h.want(t, "start c") // and it holds nobody up
+	h.want(t, "start c") // and it blocks no other
 	r.wantState("a", mariposa.StateFailed)
 }
 

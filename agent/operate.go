@@ -9,25 +9,25 @@ import (
 	"mariposa/driver"
 )
 
-// action is the next thing to do about an instance.
+// action is the next step for an instance.
 type action int
 
 const (
 	doNothing      action = iota
-	doStart               // make it run
+	doStart               // start it
 	doUpdate              // change it in place
-	doStop                // end it, and keep what is left
-	reportStopped         // say that it is stopped: there is nothing to end
-	doRemove              // take it away
-	reportGone            // say that it is gone: there is nothing to take away
-	awaitResources        // it cannot start before its volumes are there
+	doStop                // stop it, but keep it
+	reportStopped         // report that it is stopped: nothing runs
+	doRemove              // remove it
+	reportGone            // report that it is gone: there is nothing to remove
+	awaitResources        // wait: its volumes or networks are not ready
 )
 
-// retryDelay is how long to wait after a stop or a removal that failed.
+// retryDelay is the pause before a failed stop or removal is retried.
 const retryDelay = 5 * time.Second
 
-// nextAction says what brings an instance closer to its goal. It is asked again
-// whenever anything has changed, so nothing remembers a half-made way.
+// nextAction returns the step that brings an instance closer to its goal. It is called
+// after every change, so no partial progress is remembered.
 func (i *instance) nextAction() action {
 	state := i.status.State
 	switch {
@@ -42,7 +42,7 @@ func (i *instance) nextAction() action {
 	case state == "" || state == mariposa.StateProvisioning || state == mariposa.StateStopped:
 		return i.startOrAwait()
 	case i.owesRestart() && i.mayExist:
-		return doStop // and stopped, it is started
+		return doStop // once stopped, it is started again
 	case i.owesRestart():
 		return i.startOrAwait()
 	case state == mariposa.StateRunning && i.desired.Generation > i.status.Generation:
@@ -82,7 +82,7 @@ func (i *instance) nextToStop() action {
 	return doStop
 }
 
-// owesRestart reports whether a person has asked for a restart that was not made.
+// owesRestart reports whether a manual restart was requested and is not done yet.
 func (i *instance) owesRestart() bool { return i.desired.ManualRestarts > i.status.ManualRestarts }
 
 // pursue starts the next operation that brings an instance to its goal.
@@ -93,9 +93,9 @@ func (n *Node) pursue(i *instance) {
 	switch i.nextAction() {
 	case doNothing:
 		if i.status.State == mariposa.StateDestroyed {
-			n.dirtyInstances[i.id] = struct{}{} // say it again: the last word may have been lost
+			n.dirtyInstances[i.id] = struct{}{} // report it again: the last report may have been lost
 		}
-	case awaitResources: // whatever it lacks wakes it
+	case awaitResources: // resourceDone calls pursue again
 		i.awaiting = true
 		n.setState(i, mariposa.StateProvisioning, i.missingResources())
 	case reportStopped:
@@ -106,13 +106,13 @@ func (n *Node) pursue(i *instance) {
 	}
 }
 
-// operate calls the driver for what the goal needs now.
+// operate makes the driver call that the goal needs now.
 func (n *Node) operate(i *instance) {
 	l := n.lane(i.compute)
 	switch m := i.nextAction(); {
 	case m == reportGone:
 		n.post(func() { n.removeDone(i, nil) })
-	case m == doNothing || m == reportStopped || m == awaitResources: // its goal has changed, or it has ended, while it waited for its turn
+	case m == doNothing || m == reportStopped || m == awaitResources: // its goal changed, or it ended, while it was queued
 		n.post(func() { n.finishOperation(i) })
 	case l.driver == nil:
 		n.post(func() { n.startDone(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
@@ -150,7 +150,7 @@ func (n *Node) callDriver(i *instance, l *lane, op operation, then func(*instanc
 	})
 }
 
-// driverInstance is what a driver needs to know of an instance.
+// driverInstance describes an instance to its driver.
 func (n *Node) driverInstance(i *instance) driver.Instance {
 	return driver.Instance{
 		ID: i.id, Name: i.desired.Name, Project: i.desired.Project, Service: i.desired.Service, Labels: n.labels,
@@ -158,14 +158,14 @@ func (n *Node) driverInstance(i *instance) driver.Instance {
 	}
 }
 
-// stopping is a stop under way.
+// stopping is a stop in progress.
 type stopping struct {
-	timeout   time.Duration // negative: however long it takes
+	timeout   time.Duration // negative: no limit
 	cancel    func()
-	shortened bool // it was given up, as there is less time by now
+	shortened bool // canceled, because the timeout has become shorter
 }
 
-// stopTimeout is how long an instance may take to stop.
+// stopTimeout returns how long an instance may take to stop.
 func (i *instance) stopTimeout() time.Duration {
 	switch {
 	case i.desired.StopTimeout != nil:
@@ -176,8 +176,8 @@ func (i *instance) stopTimeout() time.Duration {
 	return 10 * time.Second
 }
 
-// cancelObsolete gives up what is under way and obsolete: a stop that has less time by now
-// is tried anew, and an image that nobody needs is not fetched.
+// cancelObsolete cancels obsolete work in progress: a stop whose timeout has become
+// shorter is retried, and the fetch of an image that is no longer needed ends.
 func (i *instance) cancelObsolete() {
 	if i.starting && i.cancelFetch != nil && i.desired.Goal != mariposa.GoalRunning {
 		i.cancelFetch()
@@ -190,7 +190,7 @@ func (i *instance) cancelObsolete() {
 	s.cancel()
 }
 
-// stopInstance ends an instance gently, within its own stop timeout.
+// stopInstance stops an instance gracefully, within its stop timeout.
 func (n *Node) stopInstance(i *instance, l *lane) {
 	was, timeout := i.status, i.stopTimeout()
 	i.generation, i.pendingObservation = i.desired.Generation, nil
@@ -219,14 +219,15 @@ func (n *Node) startDone(i *instance, o driver.Observed, err error) {
 	n.finishOperation(i)
 }
 
-// noteRunning notes that an operation left an instance running, and what its driver told
-// of this run meanwhile. Every change is told, so the last word is the newest.
+// noteRunning records that an operation left an instance running, with what the driver
+// has reported of this run meanwhile. The driver reports every change, so its last
+// report is the newest.
 func (n *Node) noteRunning(i *instance, o driver.Observed) {
-	if i.pendingObservation != nil && o.Running && !i.pendingObservation.Started.Before(o.Started) { // not of the run before
+	if i.pendingObservation != nil && o.Running && !i.pendingObservation.Started.Before(o.Started) { // not of the previous run
 		o = *i.pendingObservation
 	}
 	n.observe(i, mariposa.StateRunning, o)
-	if !o.Running { // by itself, so nobody else will tell
+	if !o.Running { // it ended by itself: no other event will follow
 		n.handleEnd(i, o)
 	}
 }
@@ -243,8 +244,9 @@ func (n *Node) updateDone(i *instance, o driver.Observed, err error) {
 	n.finishOperation(i)
 }
 
-// stopDone takes note of a stop. What is to go is removed next, by force if need
-// be; what is to stay is kept as it was, and tried again, when it did not stop.
+// stopDone records the result of a stop. An instance whose goal is gone is removed next,
+// by force if necessary. One that is to be kept and did not stop keeps its former state,
+// and the stop is retried.
 func (n *Node) stopDone(i *instance, was mariposa.InstanceStatus, o driver.Observed, err error) {
 	hurried := i.stopping.shortened
 	i.stopping = nil
@@ -262,13 +264,13 @@ func (n *Node) stopDone(i *instance, was mariposa.InstanceStatus, o driver.Obser
 		return
 	default:
 		n.observe(i, mariposa.StateStopped, o)
-		if o.Finished.IsZero() { // the driver has nothing left of it
+		if o.Finished.IsZero() { // the driver has no record of it
 			i.status.Finished = n.Clock.Now()
 		}
 		switch {
 		case i.desired.Goal == mariposa.GoalHalted:
 			i.status.Generation = max(i.status.Generation, i.generation)
-		case i.nextAction() == doStart, i.nextAction() == awaitResources: // it may have to wait for its turn, and must not be taken for dead
+		case i.nextAction() == doStart, i.nextAction() == awaitResources: // it may have to queue, and must not look dead meanwhile
 			n.setState(i, mariposa.StateProvisioning, "")
 		}
 	}
@@ -292,8 +294,8 @@ func (n *Node) removeDone(i *instance, err error) {
 	n.finishOperation(i)
 }
 
-// forgetIfDone lets go of what is destroyed once that was reported; should the
-// report be lost, the control plane will ask again and get the same answer.
+// forgetIfDone forgets a destroyed instance once that is reported. If the report is
+// lost, the control plane asks again and gets the same answer.
 func (n *Node) forgetIfDone(i *instance) {
 	if i.status.State == mariposa.StateDestroyed && !i.inOperation {
 		n.releaseResources(i)

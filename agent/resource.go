@@ -12,21 +12,20 @@ import (
 	"mariposa/wire"
 )
 
-// resource is something of the node that instances use and that outlives them: a
-// volume, or a network. It is made before the first instance that needs it starts, and taken away
-// by a tombstone alone, once no instance uses it any more.
+// resource is a volume or a network of the node, which instances use and which outlives
+// them. It is made before the first instance that needs it starts, and removed only by a
+// tombstone, once no instance uses it.
 type resource struct {
-	desired     wire.Provision // no goal: only instances speak of it so far
+	desired     wire.Provision // no goal: only instances refer to it so far
 	state       mariposa.ResourceState
 	path        string
-	why         string // it is not as it should be
-	inOperation bool   // the driver is at it
+	why         string // why it is not in its desired state
+	inOperation bool   // a driver operation is in progress
 	users       map[string]*instance
 }
 
-// handleProvide takes the goals of resources. After a whole snapshot, those that it
-// did not name are nobody's: they are left as they are, and nothing more is done
-// about them.
+// handleProvide sets the goals of resources. After a complete snapshot, resources that
+// it does not name are left as they are and no longer managed.
 func (n *Node) handleProvide(p *wire.Provide) {
 	for _, it := range p.Items {
 		r := n.resource(it.ID)
@@ -49,7 +48,7 @@ func (n *Node) handleProvide(p *wire.Provide) {
 	n.offeredResources = nil
 }
 
-// resource finds a resource by id, or begins to know of it.
+// resource returns a resource by id, and adds it if it is new.
 func (n *Node) resource(id string) *resource {
 	r := n.resources[id]
 	if r == nil {
@@ -59,8 +58,8 @@ func (n *Node) resource(id string) *resource {
 	return r
 }
 
-// logUnclaimed tells the log of resources that are there and that nobody speaks of.
-// They may hold what somebody misses, so they are left alone.
+// logUnclaimed logs resources that exist but are not named by the control plane. They
+// may hold data that somebody misses, so they are left alone.
 func (n *Node) logUnclaimed() {
 	for kind, l := range n.lanes {
 		p, ok := l.driver.(driver.Provider)
@@ -79,7 +78,7 @@ func (n *Node) logUnclaimed() {
 	}
 }
 
-// useResources notes which resources an instance needs.
+// useResources records which resources an instance needs.
 func (n *Node) useResources(i *instance) {
 	if i.status.State == mariposa.StateDestroyed {
 		return
@@ -94,7 +93,7 @@ func (n *Node) useResources(i *instance) {
 	}
 }
 
-// neededResources are the resources that an instance cannot start without.
+// neededResources returns the resources that an instance cannot start without.
 func (i *instance) neededResources() []driver.Resource {
 	var all []driver.Resource
 	for _, m := range i.desired.Mounts {
@@ -106,7 +105,8 @@ func (i *instance) neededResources() []driver.Resource {
 	return all
 }
 
-// releaseResources notes that an instance is no more, or nobody's. What waited for it goes on.
+// releaseResources records that an instance is gone or no longer ours. A removal that
+// waited for it can then go on.
 func (n *Node) releaseResources(i *instance) {
 	for _, r := range i.resources {
 		if r.users[i.id] == i {
@@ -118,8 +118,8 @@ func (n *Node) releaseResources(i *instance) {
 	i.resources = nil
 }
 
-// dropResource forgets a resource that neither the control plane nor an instance
-// speaks of.
+// dropResource forgets a resource that neither the control plane nor an instance refers
+// to.
 func (n *Node) dropResource(r *resource) {
 	if r.desired.Goal == "" && len(r.users) == 0 && !r.inOperation {
 		delete(n.resources, r.desired.ID)
@@ -127,15 +127,15 @@ func (n *Node) dropResource(r *resource) {
 	}
 }
 
-// provideAll looks at every resource again, once it is known who uses what.
+// provideAll pursues every resource again, once all users are known.
 func (n *Node) provideAll() {
 	for _, id := range slices.Sorted(maps.Keys(n.resources)) {
 		n.pursueResource(n.resources[id])
 	}
 }
 
-// missingResources says what an instance cannot start without and what is not there yet;
-// empty: nothing.
+// missingResources describes the first resource that an instance needs and that is not
+// ready; empty: none.
 func (i *instance) missingResources() string {
 	for _, r := range i.resources {
 		if r.state == mariposa.ResourceMade {
@@ -159,11 +159,11 @@ func (n *Node) pursueResource(r *resource) {
 	case r.inOperation:
 	case r.desired.Goal == mariposa.GoalKept && r.state != mariposa.ResourceMade:
 		n.callProvider(r, mariposa.ResourceMade)
-	case r.desired.Goal == mariposa.GoalGone && n.snapshot != nil: // who uses it is still being told
+	case r.desired.Goal == mariposa.GoalGone && n.snapshot != nil: // its users are not all known yet
 	case r.desired.Goal == mariposa.GoalGone && r.state != mariposa.ResourceGone && len(r.users) == 0:
 		n.callProvider(r, mariposa.ResourceGone)
 	case r.desired.Goal != "":
-		n.staleResources[r.desired.ID] = struct{}{} // say it again: the last word may have been lost
+		n.staleResources[r.desired.ID] = struct{}{} // report it again: the last report may have been lost
 	}
 }
 
@@ -171,7 +171,7 @@ func (r *resource) description() driver.Resource {
 	return driver.Resource{Kind: r.desired.Kind, ID: r.desired.ID, Name: r.desired.Name, Size: r.desired.Size}
 }
 
-// callProvider has the driver make a resource or take it away.
+// callProvider has the driver make or remove a resource.
 func (n *Node) callProvider(r *resource, state mariposa.ResourceState) {
 	r.inOperation = true
 	l := n.lane(r.desired.Compute)
@@ -195,8 +195,8 @@ func (n *Node) callProvider(r *resource, state mariposa.ResourceState) {
 	})
 }
 
-// resourceDone takes note of what the driver has done about a resource. Its goal may be
-// another by now. The instances that wait for it are told.
+// resourceDone records the result of a driver operation on a resource, whose goal may
+// have changed meanwhile, and lets the instances that use it proceed.
 func (n *Node) resourceDone(r *resource, state mariposa.ResourceState, path string, err error) {
 	n.staleResources[r.desired.ID] = struct{}{}
 	again := func() {
@@ -217,7 +217,7 @@ func (n *Node) resourceDone(r *resource, state mariposa.ResourceState, path stri
 	}
 }
 
-// volumes are what a driver needs to know of an instance's volumes.
+// volumes describes an instance's volumes to its driver.
 func (n *Node) volumes(i *instance) []driver.Volume {
 	var all []driver.Volume
 	for _, m := range i.desired.Mounts {
@@ -230,7 +230,7 @@ func (n *Node) volumes(i *instance) []driver.Volume {
 	return all
 }
 
-// networks are what a driver needs to know of an instance's networks.
+// networks describes an instance's networks to its driver.
 func (n *Node) networks(i *instance) []driver.Network {
 	var all []driver.Network
 	for _, j := range i.desired.Networks {
@@ -243,8 +243,8 @@ func (n *Node) networks(i *instance) []driver.Network {
 	return all
 }
 
-// reportProvided sends what has changed of the resources that are gone, or of the
-// others. One that is gone is forgotten then: should the report be lost, the control
+// reportProvided sends the changes of resources: of those that are gone, or of the
+// others. A resource that is gone is then forgotten: if the report is lost, the control
 // plane asks again and gets the same answer.
 func (n *Node) reportProvided(gone bool) {
 	var all []wire.Provided

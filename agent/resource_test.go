@@ -11,8 +11,8 @@ import (
 	"mariposa/wire"
 )
 
-// providerDriver is a driver with volumes, whose operations end when the test says so. Where
-// a volume is is told as a physical id.
+// providerDriver is a driver with volumes, whose operations end when the test says so.
+// The path of a volume is reported as a physical id.
 type providerDriver struct {
 	manualDriver
 	there []driver.Resource
@@ -79,7 +79,7 @@ func TestAnInstanceStartsOnceItsVolumesAreThere(t *testing.T) {
 	k := &providerDriver{}
 	r := newRig(t, k)
 	r.begin(nil)
-	r.assign(using(wanted("i1", 1, processWork()), "v1", "v2")) // nobody has spoken of the volumes yet
+	r.assign(using(wanted("i1", 1, processWork()), "v1", "v2")) // the volumes are not known yet
 	if st := r.wantState("i1", mariposa.StateProvisioning); st.Reason != "waits for its volume data-v1" {
 		t.Errorf("says %q", st.Reason)
 	}
@@ -101,7 +101,7 @@ func TestAnInstanceStartsOnceItsVolumesAreThere(t *testing.T) {
 	if p := r.provided("v2"); p.State != mariposa.ResourceMade || p.Path != "/d/v2" || p.Kind != mariposa.KindVolume {
 		t.Errorf("reported %+v", p)
 	}
-	r.provide(volume("v1", mariposa.GoalKept)) // told again, it is there already
+	r.provide(volume("v1", mariposa.GoalKept)) // sent again: it is there already
 	k.want(t)
 }
 

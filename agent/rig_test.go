@@ -60,7 +60,7 @@ func (c *conn) isClosed() bool {
 	return c.closed
 }
 
-// sent is what the node has said so far.
+// sent returns the frames that the node has sent so far.
 func (c *conn) sent() []wire.Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,13 +81,13 @@ type rig struct {
 	wakes chan struct{}
 	inc   string
 	mdata string // where instances read their values
-	own   bool   // the node's instances stand in rooms of its own
+	own   bool   // the node shares nothing with other clusters
 }
 
 func newRig(t *testing.T, extra ...driver.Driver) *rig {
 	t.Helper()
 	r := &rig{t: t, clk: clocktest.New(), world: dummy.NewWorld(1), extra: extra, inc: "first", wakes: make(chan struct{}, 1)}
-	t.Cleanup(r.clk.Forget) // what tests leave under way
+	t.Cleanup(r.clk.Forget) // operations that tests leave in progress
 	r.boot()
 	return r
 }
@@ -106,7 +106,7 @@ func (s shared) List(ctx context.Context) ([]driver.Observed, error) {
 // boot starts the agent, again if there was one: what runs outlives it.
 func (r *rig) boot() {
 	r.t.Helper()
-	r.clk.Forget() // the wake-ups of the life before
+	r.clk.Forget() // the timers of the previous agent
 	r.dummy = dummy.New(r.world, r.clk)
 	for _, d := range r.extra {
 		if h, ok := d.(interface {
@@ -147,7 +147,7 @@ func (r *rig) linger(d time.Duration) {
 	}
 }
 
-// run lets the node do what it was told.
+// run lets the node process its mailbox.
 func (r *rig) run() {
 	for r.woken.Swap(false) {
 		r.node.Step(r.t.Context())
@@ -243,7 +243,8 @@ func known(it wire.Assignment, st mariposa.InstanceStatus) wire.Assignment {
 	return it
 }
 
-// statuses is the newest word on each instance over the present connection.
+// statuses returns the last reported status of each instance over the current
+// connection.
 func (r *rig) statuses() map[string]mariposa.InstanceStatus {
 	out := map[string]mariposa.InstanceStatus{}
 	for _, f := range r.conn.sent() {
@@ -331,7 +332,7 @@ type manualDriver struct {
 	calls       []*call
 	log         []string
 	list        []driver.Observed
-	kept        map[string][]mariposa.Variable // what Told answers
+	kept        map[string][]mariposa.Variable // what PublishedValues returns
 	fail        error                          // of List
 	reportEvent func(driver.Event)
 	logs        func(ctx context.Context, id string) (io.ReadCloser, error)
@@ -340,7 +341,7 @@ type manualDriver struct {
 type call struct {
 	what, id string
 	instance driver.Instance     // of a start or an update
-	values   []mariposa.Variable // of a tell
+	values   []mariposa.Variable // of a PublishValues
 	timeout  time.Duration       // of a stop
 	ctx      context.Context     //nolint:containedctx // of a stop
 	wake     func()
@@ -383,7 +384,7 @@ func (h *manualDriver) last(t *testing.T, what string) *call {
 	return nil
 }
 
-// changed tells the agent of an instance that has changed by itself.
+// changed notifies the agent of an instance that has changed by itself.
 func (h *manualDriver) changed(o driver.Observed) {
 	h.reportEvent(driver.Event{Kind: driver.InstanceChanged, Instance: o})
 }
@@ -440,7 +441,7 @@ func (h *manualDriver) Logs(ctx context.Context, id string, _ driver.LogOptions)
 // suspendBy sets what makes operations wait.
 func (h *manualDriver) suspendBy(f func(arm func(wake func())) error) { h.suspend = f }
 
-// underWay lists the operations that have not ended.
+// underWay lists the operations in progress.
 func (h *manualDriver) underWay() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -453,7 +454,7 @@ func (h *manualDriver) underWay() []string {
 	return out
 }
 
-// end ends an operation that is under way.
+// end ends an operation in progress.
 func (r *rig) end(h *manualDriver, what, id string, o driver.Observed, err error) {
 	r.t.Helper()
 	h.mu.Lock()

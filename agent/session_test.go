@@ -255,7 +255,7 @@ func TestAnOperationEndsBeforeItsInstanceIsSetAside(t *testing.T) {
 	r.connect(wanted("c", 1, w))
 	h.want(t, "start a")
 	r.end(h, "start", "a", driver.Observed{Running: true, PhysicalID: "pid 7"}, nil)
-	h.want(t, "start c") // b never began, and holds nobody up
+	h.want(t, "start c") // b never began, and blocks no other
 	q := r.quarantine()
 	if len(q) != 1 || q[0].ID != "a" || q[0].State != mariposa.StateRunning || q[0].PhysicalID != "pid 7" {
 		t.Errorf("in quarantine: %+v", q)

@@ -13,26 +13,27 @@ import (
 	"mariposa/wire"
 )
 
-// streams serves what the control plane reads from this node, and runs inside its
-// instances, over one connection.
+// streams serves the streams of one connection, in which the control plane reads from
+// this node's instances and runs commands inside them.
 type streams struct {
 	n      *Node
 	ctx    context.Context //nolint:containedctx // the life of the connection
-	shells sync.Map        // the sessions of commands that run, by the numbers of their streams
+	shells sync.Map        // sessions of running commands, by stream number
 }
 
-// Streams returns what serves the streams of one connection, until the context ends.
+// Streams returns the function that serves the streams of one connection, until the
+// context ends.
 func (n *Node) Streams(ctx context.Context) func(*wire.Stream) {
 	return (&streams{n: n, ctx: ctx}).serve
 }
 
-// serve does what one stream is for, and says how it ended.
+// serve answers one stream and sends how it ended.
 func (s *streams) serve(st *wire.Stream) {
 	defer st.Close()
 	m, err := st.Receive()
 	switch {
 	case err != nil || m.Open == nil:
-		return // whoever asked has gone, or makes no sense
+		return // the peer is gone, or sent something invalid
 	case m.Open.Input != 0:
 		s.writeInput(st, m.Open.Input)
 		return
@@ -42,7 +43,7 @@ func (s *streams) serve(st *wire.Stream) {
 	go func() { // ends with the stream
 		s.readControls(st)
 		cancel()
-		_ = st.Close() // what cannot be sent any more is not waited for
+		_ = st.Close() // unblocks a pending send
 	}()
 	last := wire.Message{Last: true}
 	last.Exit, err = s.sendAnswer(ctx, st, m.Open)
@@ -52,10 +53,10 @@ func (s *streams) serve(st *wire.Stream) {
 	} else if err != nil {
 		last.Error = err.Error()
 	}
-	_ = st.Send(last) // whoever has gone need not know
+	_ = st.Send(last) // fails only if the peer is gone
 }
 
-// sendAnswer sends what a stream asks for until its end.
+// sendAnswer sends what a stream requests, to the end.
 func (s *streams) sendAnswer(ctx context.Context, st *wire.Stream, o *wire.Open) (exit int, err error) {
 	of, err := s.find(ctx, o.Instance)
 	switch {
@@ -75,7 +76,7 @@ func (s *streams) sendAnswer(ctx context.Context, st *wire.Stream, o *wire.Open)
 	return 0, err
 }
 
-// openSource is what there is to read.
+// openSource opens the log or the usage that a stream requests.
 func openSource(ctx context.Context, d driver.Driver, o *wire.Open) (io.ReadCloser, error) {
 	if !o.Usage {
 		return d.Logs(ctx, o.Instance, driver.LogOptions{Tail: o.Tail, Follow: o.Follow})
@@ -90,13 +91,13 @@ func openSource(ctx context.Context, d driver.Driver, o *wire.Open) (io.ReadClos
 
 // streamTarget is the instance that a stream is about.
 type streamTarget struct {
-	instance  driver.Instance // without an id: the node does not have it
+	instance  driver.Instance // an empty ID: the node does not have it
 	compute   mariposa.ComputeType
-	driver    driver.Driver // nil: the node has none of its kind
-	isForeign bool          // it is not this control plane's: nothing is run inside
+	driver    driver.Driver // nil: the node has no driver for its kind
+	isForeign bool          // not this control plane's: no commands may run inside
 }
 
-// find looks an instance up, on the node's loop.
+// find looks up an instance on the node's loop.
 func (s *streams) find(ctx context.Context, id string) (of streamTarget, err error) {
 	found := make(chan streamTarget, 1)
 	s.n.post(func() {

@@ -12,24 +12,23 @@ import (
 	"mariposa/wire"
 )
 
-// values is what an instance can read while it runs, and how far the driver has
-// been told.
+// values are the live values of an instance, and how far the driver has them.
 type values struct {
 	list          []mariposa.Variable
 	number        int64
-	fromThisStore bool // from this store, so the number counts
-	confirmed     bool // the list is what the driver was given last, or is being given
+	fromThisStore bool // they came from this store, so their number can be compared
+	confirmed     bool // the driver was given this list last, or is being given it
 	unpublished   bool // the driver has to publish them
-	publishing    bool // a PublishValues is under way
-	starting      bool // a Start is under way; it has them as they were
-	overlap       bool // a PublishValues was under way when the start began: who of the two came last is not known
+	publishing    bool // a PublishValues is in progress
+	starting      bool // a Start is in progress, with the values as they were
+	overlap       bool // a PublishValues was in progress when the start began: which one came last is unknown
 }
 
-// earlyBytes bounds what is kept for instances that no assignment has named yet.
+// earlyBytes limits the values kept for instances that are not assigned yet.
 const earlyBytes = 64 << 20
 
-// earlyValues is values that came before the assignment of their instance, as they
-// should. It lives no longer than its connection.
+// earlyValues holds values that arrived before the assignment of their instance, which
+// is the normal order. It lives as long as its connection.
 type earlyValues struct {
 	items map[string]wire.MdataItem
 	bytes int
@@ -61,7 +60,7 @@ func (e *earlyValues) take(id string) (wire.MdataItem, bool) {
 	return it, ok
 }
 
-// handleMdata takes new values for instances.
+// handleMdata handles new values for instances.
 func (n *Node) handleMdata(m *wire.Mdata) error {
 	for _, it := range m.Items {
 		i := n.instances[it.ID]
@@ -77,8 +76,7 @@ func (n *Node) handleMdata(m *wire.Mdata) error {
 	return nil
 }
 
-// receiveValues makes values those of an instance, unless they are older than what
-// it has.
+// receiveValues sets the values of an instance, unless they are older than those it has.
 func (n *Node) receiveValues(i *instance, it wire.MdataItem) {
 	v := &i.values
 	if v.fromThisStore && it.Number < v.number {
@@ -94,8 +92,8 @@ func (n *Node) receiveValues(i *instance, it wire.MdataItem) {
 	v.fromThisStore, v.number = true, it.Number
 }
 
-// initValues gives a newly met instance what was sent ahead for it, or what it
-// had when an earlier agent left.
+// initValues gives a new instance the values that arrived ahead of it, or those that an
+// earlier agent published.
 func (n *Node) initValues(i *instance, kind mariposa.ComputeType) {
 	if d, ok := n.lane(kind).driver.(driver.ValuePublisher); ok {
 		if list, err := d.PublishedValues(n.stepCtx, i.id); err == nil {
@@ -107,8 +105,8 @@ func (n *Node) initValues(i *instance, kind mariposa.ComputeType) {
 	}
 }
 
-// publishValues hands the newest values to a running instance. One that does not run gets
-// them with its next start.
+// publishValues passes the newest values to a running instance. One that does not run
+// gets them with its next start.
 func (n *Node) publishValues(i *instance) {
 	v := &i.values
 	if !v.unpublished || v.publishing || v.starting || !i.mayExist {
@@ -138,7 +136,7 @@ func (n *Node) valuesPublished(i *instance, err error) {
 	if v.overlap {
 		v.overlap, v.unpublished = false, true
 	}
-	if err != nil && !errors.Is(err, driver.ErrNotFound) { // not found: it went away meanwhile
+	if err != nil && !errors.Is(err, driver.ErrNotFound) { // not found: it is gone meanwhile
 		slog.Warn("cannot tell an instance its values; trying again", "instance", i.id, "err", err)
 		v.unpublished = true
 		n.Clock.After(retryDelay, func() { n.post(func() { n.publishValues(i) }) })
@@ -147,14 +145,14 @@ func (n *Node) valuesPublished(i *instance, err error) {
 	n.publishValues(i)
 }
 
-// passValuesToStart hands the values to a start that is about to begin.
+// passValuesToStart passes the values to a start that is about to begin.
 func (n *Node) passValuesToStart(i *instance) {
 	v := &i.values
 	v.confirmed, v.unpublished, v.starting, v.overlap = true, false, true, v.publishing
 	n.valuesServer.publish(i.id, v.number, v.list)
 }
 
-// mdata is what a driver needs to know of an instance's values.
+// mdata describes an instance's values to its driver.
 func (n *Node) mdata(i *instance) driver.Mdata {
 	m := driver.Mdata{Values: i.list}
 	if n.valuesServer != nil {

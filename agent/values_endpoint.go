@@ -17,18 +17,18 @@ import (
 
 const (
 	mdataPath = "/v1/mdata"
-	// mdataNumber is the header that says which values an answer holds.
+	// mdataNumber is the header with the number of the values in a response.
 	mdataNumber = "Mariposa-Mdata-Number"
-	// maxWait is how long a request may wait for news.
+	// maxWait is how long a request may wait for newer values.
 	maxWait = 60 * time.Second
 	// requestTimeout is how long a request may take to arrive.
 	requestTimeout = 10 * time.Second
-	// listenRetry is how often a port that is taken is tried.
+	// listenRetry is the pause before a port in use is tried again.
 	listenRetry = time.Second
 )
 
-// serve answers instances until the context ends. A port that is taken is tried
-// again and again: the instances that run know no other.
+// serve answers requests of instances until the context ends. It retries a port that is
+// in use for as long as it takes: running instances know no other.
 func (b *valuesServer) serve(ctx context.Context, address string) {
 	for warned := false; ctx.Err() == nil; {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
@@ -63,7 +63,7 @@ func (b *valuesServer) serveOn(ctx context.Context, listener net.Listener) error
 		MaxHeaderBytes:    8 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // nothing is lost: whoever asked asks again
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // nothing is lost: clients retry
 	return server.Serve(listener)
 }
 
@@ -87,7 +87,7 @@ func (b *valuesServer) handler() http.Handler {
 		for _, v := range seen.values {
 			if v.Name == key {
 				w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-				_, _ = io.WriteString(w, v.Value) // it may have hung up
+				_, _ = io.WriteString(w, v.Value) // the client may be gone
 				return
 			}
 		}
@@ -96,8 +96,8 @@ func (b *valuesServer) handler() http.Handler {
 	return mux
 }
 
-// findForRequest finds what a request may see, after waiting for news if it asks for that.
-// A request that may see nothing is answered here.
+// findForRequest returns the values that a request may read, after waiting for newer
+// ones if it asks for that. It writes the error response itself.
 func (b *valuesServer) findForRequest(w http.ResponseWriter, r *http.Request) (publishedValues, bool) {
 	w.Header().Set("Cache-Control", "no-store")
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -124,8 +124,8 @@ func (b *valuesServer) findForRequest(w http.ResponseWriter, r *http.Request) (p
 	return seen, true
 }
 
-// await waits until values are superseded, or, if the reader says which one it has
-// seen, until there is another.
+// await waits until the values are superseded or, if the client names the number it has
+// seen, until the number differs.
 func (b *valuesServer) await(ctx context.Context, token string, seen publishedValues, wait time.Duration, after *int64) (_ publishedValues, ok bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -144,11 +144,12 @@ func (b *valuesServer) await(ctx context.Context, token string, seen publishedVa
 	return seen, true
 }
 
-// waitParameters reads how long a request waits for news, and what it has seen already.
+// waitParameters reads how long a request waits for newer values, and the number it has
+// seen.
 func waitParameters(r *http.Request) (wait time.Duration, after *int64, err error) {
 	if s := r.FormValue("wait"); s != "" {
 		n, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(n >= 0) { // NaN is neither
+		if err != nil || !(n >= 0) { // also rejects NaN
 			return 0, nil, errors.New("wait is a number of seconds")
 		}
 		wait = time.Duration(min(n, maxWait.Seconds()) * float64(time.Second))
@@ -170,5 +171,5 @@ func writeError(w http.ResponseWriter, status int, code mariposa.Code, message s
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // it may have hung up
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
 }

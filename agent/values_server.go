@@ -9,22 +9,22 @@ import (
 	"mariposa"
 )
 
-// valuesServer is what instances can read of their values over HTTP. The node's loop
-// writes on it, requests read from it. A nil server is one that nobody can read.
+// valuesServer lets instances read their values over HTTP. The node's loop writes to it,
+// requests read from it. A nil server serves nobody.
 type valuesServer struct {
 	url string
 	key []byte
 
 	mu               sync.Mutex
 	published        map[string]publishedValues   // by instance
-	instancesByToken map[[sha256.Size]byte]string // instances by a hash of their token: a lookup must not tell by its time how much of a guess is right
+	instancesByToken map[[sha256.Size]byte]string // instances by a hash of their token, so that the time of a lookup does not reveal how much of a guess is right
 }
 
-// publishedValues is the values of one instance. It is never changed, only replaced.
+// publishedValues are the values of one instance. They are never changed, only replaced.
 type publishedValues struct {
 	number     int64
 	values     []mariposa.Variable
-	superseded chan struct{} // closed when there is a newer one, or none any more
+	superseded chan struct{} // closed when they are replaced or removed
 }
 
 func newValuesServer(address, key string) *valuesServer {
@@ -37,15 +37,15 @@ func newValuesServer(address, key string) *valuesServer {
 	}
 }
 
-// token is what an instance shows to read its values. It follows from the node's
-// own secret, so it holds for the life of the instance and is kept nowhere.
+// token returns the token with which an instance reads its values. It is derived from
+// the node's secret, so it is valid for the life of the instance and stored nowhere.
 func (b *valuesServer) token(id string) string {
 	mac := hmac.New(sha256.New, b.key)
 	mac.Write([]byte(id)) // never fails
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// publish makes the values readable of an instance.
+// publish makes the values of an instance readable.
 func (b *valuesServer) publish(id string, number int64, values []mariposa.Variable) {
 	if b == nil {
 		return
@@ -61,7 +61,7 @@ func (b *valuesServer) publish(id string, number int64, values []mariposa.Variab
 	b.published[id] = publishedValues{number: number, values: values, superseded: make(chan struct{})}
 }
 
-// remove removes the values of an instance that is no more.
+// remove removes the values of an instance that is gone.
 func (b *valuesServer) remove(id string) {
 	if b == nil {
 		return
@@ -75,7 +75,7 @@ func (b *valuesServer) remove(id string) {
 	}
 }
 
-// find finds what the holder of a token may see.
+// find returns the values that the holder of a token may read.
 func (b *valuesServer) find(token string) (publishedValues, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -85,7 +85,7 @@ func TestAStartIsGivenTheValuesItself(t *testing.T) {
 	r.end(h, "tell", "a", driver.Observed{}, nil)
 	r.sendValues("a", 4, "k", "four")
 	r.sendValues("a", 9, "k", "four")
-	h.want(t) // no news
+	h.want(t) // nothing has changed
 }
 
 func TestValuesAreToldWhileAnInstanceIsStoppedOrChanged(t *testing.T) {
@@ -118,7 +118,7 @@ func TestTellingThatFailsIsTriedAgain(t *testing.T) {
 	h.want(t, "tell a")
 	r.end(h, "tell", "a", driver.Observed{}, driver.ErrNotFound)
 	r.pass(10 * time.Second)
-	h.want(t) // it is not there: nobody to tell
+	h.want(t) // it is not there: nothing to publish to
 }
 
 func TestWhoComesLastOfATellAndAStartDoesNotMatter(t *testing.T) {
@@ -131,7 +131,7 @@ func TestWhoComesLastOfATellAndAStartDoesNotMatter(t *testing.T) {
 	r.sendValues("a", 2, "k", "two")
 	h.changed(driver.Observed{ID: "a", Started: r.clk.Now(), Reason: "exited with code 1"})
 	r.run()
-	h.want(t, "tell a", "start a") // with two; the tell may yet write one over it
+	h.want(t, "tell a", "start a") // the start has two; the earlier PublishValues may yet overwrite them with one
 	r.end(h, "tell", "a", driver.Observed{}, nil)
 	r.end(h, "start", "a", driver.Observed{Running: true, Started: r.clk.Now().Add(time.Second)}, nil)
 	h.want(t, "tell a")
@@ -150,7 +150,7 @@ func TestARestartedAgentKeepsWhatItsInstancesCanRead(t *testing.T) {
 	r.boot()
 	r.connect(known(wanted("a", 1, w), st))
 	r.wantPublished("a", "k", "v")
-	r.crash("a") // before a word about its values
+	r.crash("a") // before any values arrive
 	r.wantPublished("a", "k", "v")
 	r.sendValues("a", 8, "k", "w")
 	r.wantPublished("a", "k", "w")

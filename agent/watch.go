@@ -11,7 +11,7 @@ import (
 	"mariposa/driver"
 )
 
-// handleDriverEvent takes a driver's word that something changed by itself.
+// handleDriverEvent handles a change that a driver reports.
 func (n *Node) handleDriverEvent(kind mariposa.ComputeType, e driver.Event) {
 	switch e.Kind {
 	case driver.InstanceChanged:
@@ -28,8 +28,8 @@ func (n *Node) handleDriverEvent(kind mariposa.ComputeType, e driver.Event) {
 	}
 }
 
-// handleInstanceChange brings an instance up to what its driver now sees of it. What an
-// operation is under way on is looked at when that has ended.
+// handleInstanceChange updates an instance to what its driver reports. During an
+// operation, the report is kept until the operation ends.
 func (n *Node) handleInstanceChange(o driver.Observed) {
 	i := n.instances[o.ID]
 	if i == nil {
@@ -40,7 +40,7 @@ func (n *Node) handleInstanceChange(o driver.Observed) {
 		return
 	}
 	if i.inOperation && !n.lane(i.compute).isWaiting(i) {
-		i.pendingObservation = &o // we are stopping it, or the operation under way counts this in
+		i.pendingObservation = &o // we are stopping it, or the operation in progress takes this into account
 		return
 	}
 	switch running := i.status.State == mariposa.StateRunning; {
@@ -56,14 +56,14 @@ func (n *Node) handleInstanceChange(o driver.Observed) {
 	n.pursue(i)
 }
 
-// hasEnded reports whether an instance was seen to end, so that a later start is not
-// the one that was known.
+// hasEnded reports whether an instance has been seen to end, so that a later start is a
+// new run.
 func (i *instance) hasEnded() bool {
 	return i.status.State == mariposa.StateFailed || i.status.State == mariposa.StateStopped
 }
 
-// observeRunning notes what a running instance is like, and counts a restart that its
-// engine has made.
+// observeRunning records the state of a running instance, and counts a restart made by
+// its engine.
 func (n *Node) observeRunning(i *instance, o driver.Observed) {
 	if o.Started.After(i.status.Started) {
 		i.status.Restarts++
@@ -71,8 +71,8 @@ func (n *Node) observeRunning(i *instance, o driver.Observed) {
 	n.observe(i, mariposa.StateRunning, o)
 }
 
-// relist looks at everything that a driver has, after a time in which it may not
-// have told of changes.
+// relist lists all instances of a driver, after a time in which it may not have reported
+// changes.
 func (n *Node) relist(kind mariposa.ComputeType) {
 	l, begun := n.lane(kind), n.Clock.Now()
 	n.runAsync(l, "", nil, func(ctx context.Context) func() {

@@ -85,7 +85,7 @@ func TestALostEngineIsReportedAndLookedAtWhenItIsBack(t *testing.T) {
 	if st := r.wantState("a", mariposa.StateRunning); !strings.Contains(st.Reason, "the daemon does not answer") {
 		t.Errorf("reported is %+v", st)
 	}
-	must(t, r.dummy.Crash("b")) // and nobody is told
+	must(t, r.dummy.Crash("b")) // and it is not reported
 	behind := dummy.New(r.world, r.clk)
 	must(t, behind.Remove(t.Context(), "c"))
 	r.run()

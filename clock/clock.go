@@ -1,22 +1,22 @@
-// Package clock hands out the time and wake-ups, so that actors can run in
-// virtual time, and coroutines, which run blocking code there. It owns no policy:
-// what to do at which time is decided by who asks.
+// Package clock provides the time and timers, so that actors can run in virtual time,
+// and coroutines, which run blocking code there. It owns no policy: the callers decide
+// what happens when.
 package clock
 
 import "time"
 
-// Clock tells the time and calls back later.
+// Clock provides the time and calls back later.
 type Clock interface {
 	Now() time.Time
-	// After calls f once, d from now, on a goroutine of the clock's. The
-	// returned function takes the call back; it is harmless when too late.
+	// After calls f once, d from now, on a goroutine of the clock. The returned function
+	// cancels the call; it has no effect once f has been called.
 	After(d time.Duration, f func()) (cancel func())
 }
 
 // Real is the machine's clock.
 type Real struct{}
 
-// Now returns the time in UTC, without its monotonic part, as it is stored.
+// Now returns the time as it is stored: in UTC, without its monotonic part.
 func (Real) Now() time.Time { return time.Now().UTC().Round(0) }
 
 // After uses a runtime timer.

@@ -11,7 +11,8 @@ import (
 )
 
 // Sleep waits until d has passed or ctx ends. On a clock that embeds Coroutines it
-// suspends the one that calls; there, an ended context shows when the time has passed.
+// suspends the calling coroutine; there, an ended context is noticed only after d has
+// passed.
 func Sleep(ctx context.Context, c Clock, d time.Duration) error {
 	if v, ok := c.(interface {
 		sleep(c Clock, d time.Duration) error
@@ -28,23 +29,23 @@ func Sleep(ctx context.Context, c Clock, d time.Duration) error {
 	}
 }
 
-// ErrAbandoned is what a suspended coroutine gets whose owner has crashed.
+// ErrAbandoned is returned to a suspended coroutine whose owner has crashed.
 var ErrAbandoned = errors.New("abandoned in virtual time")
 
-// Coroutines run blocking code in virtual time: one at a time, and never beside
-// their caller, so that the same calls give the same history. The zero value is
-// ready; it belongs to one goroutine.
+// Coroutines run blocking code in virtual time: one at a time, and never concurrently
+// with their caller, so that the same calls give the same history. The zero value is
+// ready to use; it belongs to one goroutine.
 type Coroutines struct {
 	current   *coroutine
-	suspended map[*coroutine]int     // by when each was suspended
-	asleep    map[time.Time][]func() // what wakes those who sleep until then
+	suspended map[*coroutine]int     // each with the sequence number of its suspension
+	asleep    map[time.Time][]func() // wakes the sleepers, by their wake-up time
 	count     int
 }
 
 type coroutine struct {
 	next  func() (struct{}, bool)
 	yield func(struct{}) bool
-	err   error // of the Suspend that it returns from
+	err   error // the result of its Suspend
 }
 
 // Go runs f until it returns or is suspended.
@@ -57,8 +58,8 @@ func (c *Coroutines) Go(f func()) {
 	c.run(r)
 }
 
-// Suspend stops the coroutine that calls it, until wake is called by somebody
-// else; wake returns when the coroutine has ended or is suspended again.
+// Suspend suspends the calling coroutine until wake is called from elsewhere; wake
+// returns when the coroutine has ended or is suspended again.
 func (c *Coroutines) Suspend(arm func(wake func())) error {
 	r := c.current
 	if r == nil {
@@ -71,7 +72,7 @@ func (c *Coroutines) Suspend(arm func(wake func())) error {
 	at := c.count
 	c.suspended[r] = at
 	arm(func() {
-		if c.suspended[r] == at { // else it went on without this
+		if c.suspended[r] == at { // else it was resumed otherwise
 			c.run(r)
 		}
 	})
@@ -79,8 +80,7 @@ func (c *Coroutines) Suspend(arm func(wake func())) error {
 	return r.err
 }
 
-// sleep suspends a coroutine until its time has come. Those whose time is the same
-// wake together.
+// sleep suspends a coroutine for d. Sleepers with the same wake-up time wake together.
 func (c *Coroutines) sleep(on Clock, d time.Duration) error {
 	return c.Suspend(func(wake func()) {
 		at := on.Now().Add(d)

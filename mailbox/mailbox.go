@@ -1,18 +1,18 @@
-// Package mailbox is how actors are told things: senders never wait, the owner
-// takes everything at once, and one call wakes it however much has arrived. It
-// owns no goroutine; who runs the owner, and when, is decided elsewhere.
+// Package mailbox passes messages to actors: senders never block, the owner takes all
+// messages at once, and one call wakes it however many have arrived. It owns no
+// goroutine; who runs the owner, and when, is decided elsewhere.
 package mailbox
 
 import "sync"
 
-// Box holds what was sent and not yet taken, in order.
+// Box holds the messages not yet taken, in order.
 type Box[T any] struct {
 	mu    sync.Mutex
 	items []T
 	wake  func()
 }
 
-// New makes a box that calls wake whenever something arrives in an empty box.
+// New returns a box that calls wake whenever an item arrives in an empty box.
 func New[T any](wake func()) *Box[T] { return &Box[T]{wake: wake} }
 
 // Put adds items.
@@ -29,7 +29,7 @@ func (b *Box[T]) Put(items ...T) {
 	}
 }
 
-// Take empties the box.
+// Take removes and returns all items.
 func (b *Box[T]) Take() []T {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +38,7 @@ func (b *Box[T]) Take() []T {
 	return items
 }
 
-// Len says how much is waiting.
+// Len returns how many items are waiting.
 func (b *Box[T]) Len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package clocktest is a clock that stands still until a test moves it. It owns
-// virtual time for the tests of actors; what happens when is the test's affair.
+// Package clocktest is a clock that stands still until a test moves it. It owns virtual
+// time for the tests of actors; the tests decide what happens when.
 package clocktest
 
 import (
@@ -12,8 +12,7 @@ import (
 
 var _ clock.Clock = (*Virtual)(nil)
 
-// Virtual is time that a test holds in its hands. Code that waits for it runs as a
-// coroutine.
+// Virtual is a clock that a test controls. Code that waits for it runs as a coroutine.
 type Virtual struct {
 	clock.Coroutines
 
@@ -29,10 +28,10 @@ type timer struct {
 	dead bool
 }
 
-// New makes a clock that shows the beginning of November 2026.
+// New returns a clock that starts at the beginning of November 2026.
 func New() *Virtual { return &Virtual{now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)} }
 
-// Now shows the time.
+// Now returns the virtual time and counts the call.
 func (c *Virtual) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,14 +39,14 @@ func (c *Virtual) Now() time.Time {
 	return c.now
 }
 
-// Asked says how often the time was asked for.
+// Asked returns how often Now was called.
 func (c *Virtual) Asked() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked
 }
 
-// After notes a wake-up, which comes when Next gets there.
+// After adds a timer, which fires when Next reaches it.
 func (c *Virtual) After(d time.Duration, f func()) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +59,8 @@ func (c *Virtual) After(d time.Duration, f func()) func() {
 	}
 }
 
-// Next moves to the next wake-up due by then and returns what it does; nil once
-// there is none left, and then it is that time.
+// Next advances to the first timer due by then and returns its function; nil if none is
+// left, and then the time is until.
 func (c *Virtual) Next(until time.Time) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,14 +78,14 @@ func (c *Virtual) Next(until time.Time) func() {
 	return t.do
 }
 
-// Waiting says how many wake-ups are noted, those taken back included.
+// Waiting returns the number of timers, canceled ones included.
 func (c *Virtual) Waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.timers)
 }
 
-// Forget drops every wake-up and ends what waits, as a crash does.
+// Forget drops all timers and abandons suspended coroutines, as a crash does.
 func (c *Virtual) Forget() {
 	c.Abandon()
 	c.mu.Lock()
@@ -94,7 +93,7 @@ func (c *Virtual) Forget() {
 	c.timers = nil
 }
 
-// Pass lets time go by and does everything that is due meanwhile.
+// Pass advances the time and runs everything due meanwhile.
 func (c *Virtual) Pass(d time.Duration) {
 	until := c.Now().Add(d)
 	for do := c.Next(until); do != nil; do = c.Next(until) {
