@@ -15,7 +15,7 @@ import (
 	"mariposa/wire"
 )
 
-// sendSnapshot tells the node everything that this store knows on it.
+// sendSnapshot sends the node everything that this store knows on it.
 func (s *Session) sendSnapshot(ctx context.Context) error {
 	var resources []wire.Provision
 	for _, r := range s.f.Picture.VolumesOn(s.node) {
@@ -46,8 +46,8 @@ func (s *Session) sendSnapshot(ctx context.Context) error {
 	return nil
 }
 
-// sendChanges tells the node what has changed on it. Whatever the feed carried,
-// the newest state in the picture is what counts.
+// sendChanges sends the node what has changed on it. Whatever the feed carried, it sends
+// the newest state in the picture.
 func (s *Session) sendChanges(ctx context.Context, changes []store.Change) error {
 	seen := map[string]bool{}
 	var records []*store.Instance
@@ -82,12 +82,12 @@ func (s *Session) sendFrames(ctx context.Context, records []*store.Instance) err
 	return nil
 }
 
-// frameBytes is how heavy an assignment's frame may get before the next one is
-// begun. What one more workload adds, escaped, stays far within wire.MaxFrame.
+// frameBytes is the size at which a frame of assignments is full. One more workload,
+// escaped, stays far below wire.MaxFrame.
 const frameBytes = 1 << 20
 
-// packFrames puts assignments into frames that the agent can take: by number, and
-// by weight, as workloads of their own may be large.
+// packFrames packs assignments into frames that the agent accepts: limited in number,
+// and in size, as workloads may be large.
 func (s *Session) packFrames(ctx context.Context, records []*store.Instance, snapshot bool) ([]*wire.Assign, error) {
 	var all []*wire.Assign
 	var a *wire.Assign
@@ -109,7 +109,7 @@ func (s *Session) packFrames(ctx context.Context, records []*store.Instance, sna
 	return all, nil
 }
 
-// sendTombstones names quarantined instances that a person said may go.
+// sendTombstones sends tombstones for quarantined instances that an operator has purged.
 func (s *Session) sendTombstones(ids []string) {
 	a := &wire.Assign{}
 	for _, id := range ids {
@@ -137,7 +137,7 @@ func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.In
 			a.Workloads = map[string]*mariposa.Workload{}
 		}
 		key, err := s.addWorkload(ctx, a.Workloads, r.ID, spec, project)
-		if err != nil && !errors.Is(err, errLost) { // of a lost definition the planner speaks; what runs goes on
+		if err != nil && !errors.Is(err, errLost) { // the planner reports a lost definition; the instance keeps running
 			return err
 		}
 		it.Workload = key
@@ -152,8 +152,8 @@ func (s *Session) addAssignment(ctx context.Context, a *wire.Assign, r *store.In
 	return nil
 }
 
-// stopTimeout is how long an instance may take to stop: as the definition in force says by
-// now, or no time at all once a person has had enough of it. Nil: nobody knows.
+// stopTimeout returns how long an instance may take to stop: as the definition in force
+// says, or no time at all if the stop is forced. Nil: unknown.
 func (s *Session) stopTimeout(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*time.Duration, error) {
 	if spec.Forced {
 		return new(time.Duration), nil
@@ -166,7 +166,7 @@ func (s *Session) stopTimeout(ctx context.Context, spec *mariposa.InstanceSpec, 
 	return &timeout, nil
 }
 
-// stoppingInstances are those of some instances that are to end and have not.
+// stoppingInstances returns those instances that are stopping.
 func stoppingInstances(records []*store.Instance) []*store.Instance {
 	return slices.DeleteFunc(records, func(r *store.Instance) bool {
 		st := r.Status()
@@ -176,9 +176,8 @@ func stoppingInstances(records []*store.Instance) []*store.Instance {
 
 var errLost = errors.New("the definition is lost")
 
-// addWorkload puts what an instance is to run among the others of a frame and
-// returns its key. Where nothing in it depends on the instance, all of a
-// service's instances share one.
+// addWorkload adds an instance's workload to those of a frame and returns its key. If
+// nothing in it depends on the instance, all instances of a service share one.
 func (s *Session) addWorkload(ctx context.Context, into map[string]*mariposa.Workload, id string, spec *mariposa.InstanceSpec, project *store.Project) (string, error) {
 	if project == nil {
 		return "", errLost
@@ -195,7 +194,7 @@ func (s *Session) addWorkload(ctx context.Context, into map[string]*mariposa.Wor
 		return key, nil
 	}
 	w, err := manifest.Resolve(def, s.scope(ctx, id, spec, v, project))
-	if err != nil { // one instance that cannot be told must not silence its whole node
+	if err != nil { // one bad instance must not block its whole node
 		slog.Warn("cannot resolve what an instance is to run", "instance", spec.Name, "err", err)
 		return "", errLost
 	}
@@ -223,14 +222,14 @@ func (s *Session) scope(ctx context.Context, id string, spec *mariposa.InstanceS
 	}
 	sc.Instance.Name, sc.Instance.UUID = spec.Name, id
 	sc.Placement.CN = spec.Node
-	if node := s.f.Picture.Nodes.Get(spec.Node); node != nil { // of what is referred to, it may be another one
+	if node := s.f.Picture.Nodes.Get(spec.Node); node != nil { // for a referenced instance, this may be another node
 		sc.Placement.Rack, sc.Placement.DC = node.Spec().Rack, node.Spec().DC
 	}
 	sc.Other = s.resolveOthers(ctx, spec.Bindings, project)
 	return sc
 }
 
-// resolveOthers resolves what is asked of other services, by bindings.
+// resolveOthers resolves references to other services, by bindings.
 func (s *Session) resolveOthers(ctx context.Context, b *mariposa.Bindings, project *store.Project) func(mariposa.Ref) (string, bool) {
 	return manifest.Others(b, func(service string, to mariposa.Binding, name string) (string, bool) {
 		spec := &mariposa.InstanceSpec{

@@ -10,8 +10,8 @@ import (
 	"mariposa/wire"
 )
 
-// Shell is a command that runs inside an instance on its node. Reading, writing
-// and closing may go on side by side.
+// Shell is a command that runs inside an instance on its node. Read, Write and Close may
+// be called concurrently.
 type Shell struct {
 	control *stream
 	input   *wire.Stream
@@ -19,8 +19,8 @@ type Shell struct {
 }
 
 // Exec runs a command inside an instance, in a terminal if its size is given, and
-// returns once it runs. The context bounds that and nothing else: whoever has a
-// shell closes it.
+// returns once it runs. The context bounds the start only: the caller must close the
+// shell.
 func (f *Fleet) Exec(ctx context.Context, node, instance string, command []string, terminal *wire.Size) (*Shell, error) {
 	st, err := f.openStream(ctx, node, wire.Open{Instance: instance, Command: command, Terminal: terminal})
 	if err != nil {
@@ -28,7 +28,7 @@ func (f *Fleet) Exec(ctx context.Context, node, instance string, command []strin
 	}
 	x := &Shell{control: st}
 	inTime := context.AfterFunc(ctx, func() { _ = st.Close() })
-	_, _, err = x.Read() // that it runs
+	_, _, err = x.Read() // confirms that it runs
 	if err == nil {
 		x.input, err = st.s.dial(wire.Open{Input: st.Number()})
 	}
@@ -42,8 +42,8 @@ func (f *Fleet) Exec(ctx context.Context, node, instance string, command []strin
 	return nil, err
 }
 
-// Read waits for the next piece of output. After the last one it fails: with io.EOF
-// if the command has ended by itself.
+// Read waits for the next output. After the last it fails, with io.EOF if the command
+// ended by itself.
 func (x *Shell) Read() (piece []byte, stderr bool, err error) {
 	m, err := x.control.next()
 	switch {
@@ -56,29 +56,28 @@ func (x *Shell) Read() (piece []byte, stderr bool, err error) {
 	case !errors.Is(err, io.ErrClosedPipe):
 		err = mariposa.Errorf(mariposa.Unavailable, "the connection to node %s is lost, and the command with it: %w", x.control.s.hello.Name, err)
 	}
-	x.Close() // nobody reads any more what is written
+	x.Close() // no more output will be read
 	return nil, false, err
 }
 
-// Write gives the command something to read. It waits while the node takes no
-// more.
+// Write writes to the command's input. It blocks while the node accepts no more.
 func (x *Shell) Write(p []byte) (n int, err error) { return x.input.Write(p) }
 
-// CloseWrite says that there is nothing more to read. It waits likewise.
-func (x *Shell) CloseWrite() { _ = x.input.Send(wire.Message{Last: true}) } // what is over reads nothing
+// CloseWrite closes the command's input. It blocks like Write.
+func (x *Shell) CloseWrite() { _ = x.input.Send(wire.Message{Last: true}) } // fails only if the command has ended
 
-// Resize tells the size of the terminal.
-func (x *Shell) Resize(size wire.Size) { _ = x.control.Send(wire.Message{Terminal: &size}) } // of what is over, nobody minds
+// Resize changes the size of the terminal.
+func (x *Shell) Resize(size wire.Size) { _ = x.control.Send(wire.Message{Terminal: &size}) } // fails only if the command has ended
 
 // Signal sends a signal to the command.
 func (x *Shell) Signal(n int) { _ = x.control.Send(wire.Message{Signal: n}) } // likewise
 
-// Exit is the exit code, once Read has told of the end.
+// Exit returns the exit code, once Read has returned io.EOF.
 func (x *Shell) Exit() int { return x.exit }
 
 // Close ends the command if it still runs.
 func (x *Shell) Close() {
-	_ = x.control.Close() // it never fails, nor does the other
+	_ = x.control.Close() // never fails, nor does the next
 	if x.input != nil {
 		_ = x.input.Close()
 	}

@@ -18,7 +18,7 @@ type opened struct {
 	err   error
 }
 
-// exec asks for a command in the background: it waits for the node's word.
+// exec runs a command in the background, as it waits for the node's answer.
 func (p *testServer) exec(ctx context.Context) <-chan opened {
 	done := make(chan opened, 1)
 	go func() {
@@ -28,7 +28,7 @@ func (p *testServer) exec(ctx context.Context) <-chan opened {
 	return done
 }
 
-// begun is a node with a command that runs, and the streams of both.
+// begun is a node with a running command, and the streams of both.
 func begun(t *testing.T) (p *testServer, a *player, x *fleet.Shell, control, input played) {
 	t.Helper()
 	p, a = play(t)

@@ -1,10 +1,10 @@
-// Package fleet is the control plane's side of the nodes: it holds one session
-// per connected agent, tells each node what to make true, writes down what it
-// reports, and judges who has not been heard of. Nodes are never called: they
-// come, and converge themselves.
+// Package fleet is the control plane's side of the nodes: it holds one session per
+// connected agent, sends each node its goals, stores what it reports, and marks nodes
+// unknown that have been silent too long. Nodes are never called: they connect, and
+// converge by themselves.
 //
-// The room owns sessions and the status half of nodes and instances. It refuses
-// to plan: what should be is read from the picture as it is.
+// The package owns sessions and the status half of nodes and instances. It refuses to
+// plan: it reads the desired state from the picture.
 package fleet
 
 import (
@@ -27,15 +27,15 @@ import (
 	"mariposa/wire"
 )
 
-// Options are what a fleet is made from.
+// Options configure a fleet.
 type Options struct {
 	Store   store.Store
 	Picture *picture.Picture
 	Cache   *picture.VersionCache
 	Clock   clock.Clock
 	Replica string
-	Beat    time.Duration // how often agents are heard of; 5 s if zero
-	Domain  string        // under which instances have names; mariposa.internal if empty
+	Beat    time.Duration // the heartbeat interval of agents; 5 s if zero
+	Domain  string        // the domain of instance names; mariposa.internal if empty
 }
 
 // Fleet holds the sessions of this replica.
@@ -47,18 +47,18 @@ type Fleet struct {
 	mu           sync.Mutex
 	sessions     map[string]*Session
 	lastHeard    map[string]time.Time
-	liveFacts    map[string]*liveFacts // by project, what its live values were last made of; touched by the feed alone
-	goneReplicas map[string]time.Time  // other replicas, since when they are seen to be no more
+	liveFacts    map[string]*liveFacts // by project, the facts behind its last live values; used only by the feed
+	goneReplicas map[string]time.Time  // when other replicas were first seen to be gone
 }
 
-// Outlet carries frames to an agent. Send never blocks; Close ends the
-// connection after what was sent.
+// Outlet carries frames to an agent. Send never blocks; Close ends the connection once
+// all frames are sent.
 type Outlet interface {
 	Send(wire.Frame)
 	Close()
 }
 
-// New makes a fleet without sessions.
+// New returns a fleet without sessions.
 func New(ctx context.Context, o Options) (*Fleet, error) {
 	if o.Beat == 0 {
 		o.Beat = 5 * time.Second
@@ -72,14 +72,13 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 	return f, nil
 }
 
-// lifetime is how long a node is believed to be there without being heard of.
+// lifetime is how long a silent node counts as running.
 func (f *Fleet) lifetime() time.Duration { return 3 * f.Beat }
 
 var nodeID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-// Open begins a session for an agent that said hello. Wake is called when the
-// session has something to do; Step then does it. A refusal that is final is
-// told apart by wire.Bye.
+// Open begins a session for an agent that said hello. It calls wake when the session has
+// work for Step. A refusal is returned as a wire.Bye, which says whether it is final.
 func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()) (*Session, *wire.Bye) {
 	if bye := checkHello(h); bye != nil {
 		return nil, bye
@@ -89,7 +88,7 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()
 		return nil, bye
 	}
 	f.mu.Lock()
-	f.lastHeard[h.Node] = f.Clock.Now() // whatever the store says: nobody is judged for its outage
+	f.lastHeard[h.Node] = f.Clock.Now() // even if the store fails: a node is not unknown because of a store outage
 	f.mu.Unlock()
 	lease, err := f.Store.Seize(ctx, f.Replica, leaseName(h.Node))
 	if err != nil {
@@ -183,7 +182,7 @@ func leaseName(node string) string { return "node/" + node }
 // routeChanges routes changes to the sessions they concern.
 func (f *Fleet) routeChanges(changes []store.Change) {
 	byNode := map[string][]message{}
-	touched := map[string][]string{} // projects, and which of their services
+	touched := map[string][]string{} // the changed services by project
 	touch := func(project string, services ...string) { touched[project] = append(touched[project], services...) }
 	for i := range changes {
 		c := &changes[i]
@@ -192,7 +191,7 @@ func (f *Fleet) routeChanges(changes []store.Change) {
 			touch(c.Record.ID)
 		case *mariposa.ServiceSpec:
 			touch(spec.Project, spec.Name)
-		case *mariposa.OrganizationSpec: // its name is part of the names of all it owns
+		case *mariposa.OrganizationSpec: // its name is part of its projects' values
 			for _, p := range f.Picture.ProjectsOf(c.Record.ID) {
 				touch(p.ID)
 			}
@@ -226,9 +225,9 @@ func (f *Fleet) routeChanges(changes []store.Change) {
 	}
 }
 
-// Tick judges every node whose session is this replica's, or of a replica that
-// is no more: one that has not been heard of for its lifetime is unknown. After
-// a start of this replica everybody gets a full lifetime to be heard of.
+// Tick checks the nodes whose session belongs to this replica, or to a replica that is
+// gone: a node that has been silent for its lifetime becomes unknown. After this replica
+// starts, each node gets a full lifetime to connect.
 func (f *Fleet) Tick(ctx context.Context) {
 	now := f.Clock.Now()
 	var others *replicas
@@ -244,7 +243,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 			}
 			gone, dead := others.goneSince(st.Replica)
 			if !dead {
-				continue // its own replica hears of it
+				continue // its own replica watches it
 			}
 			heard = gone
 		}
@@ -273,7 +272,7 @@ func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.Nod
 	}
 }
 
-// LastHeard says when a node was last heard of and its session here, if any.
+// LastHeard returns when a node was last seen, and its session here, if any.
 func (f *Fleet) LastHeard(node string) (time.Time, *Session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -284,10 +283,11 @@ func (f *Fleet) LastHeard(node string) (time.Time, *Session) {
 	return at, f.sessions[node]
 }
 
-// sessionTimeout is how long a session that has just begun is waited for.
+// sessionTimeout is how long to wait for a new session to become ready.
 const sessionTimeout = 2 * time.Second
 
-// awaitSession finds the session of an instance's node, once it knows its instances.
+// awaitSession returns the session of an instance's node, once the node knows its
+// instances.
 func (f *Fleet) awaitSession(ctx context.Context, node, instance string) (*Session, error) {
 	if _, s := f.LastHeard(node); s != nil {
 		select {
@@ -316,7 +316,7 @@ func (f *Fleet) removeSession(s *Session) {
 	}
 }
 
-// Sessions says how many agents are connected here.
+// Sessions returns how many agents are connected here.
 func (f *Fleet) Sessions() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -221,7 +221,7 @@ func TestANodeIsUnknownAfterThreeBeatsAndRunsAgainOnReturn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.connect("n1")
-	for range 10 { // as long as it is heard of, all is well
+	for range 10 { // as long as it sends heartbeats, it is running
 		r.clk.Pass(5 * time.Second)
 		p.say(wire.Frame{Heartbeat: &wire.Heartbeat{Seen: int64(len(p.heard()))}})
 		r.run()
@@ -432,7 +432,7 @@ func TestANodeSpeaksForItsOwnInstancesAlone(t *testing.T) {
 	}
 }
 
-// debts makes n debts on n1 and claims their place.
+// debts creates n orphaned instances on n1 with their claims.
 func (r *rig) debts(n int) []string {
 	r.t.Helper()
 	all := ids(n)
@@ -482,7 +482,7 @@ func TestADebtGivesItsClaimBackOnceHoweverOftenItIsTried(t *testing.T) {
 	all := r.debts(3)
 	r.commit(put("z", instance("z", "n1", "web")))
 	p := r.connect("n1")
-	// The units of the debts are stored, the one beside them is not.
+	// The units of the orphaned instances are stored, the one with them is not.
 	r.store.setFault(store.ErrUnavailable, func(u store.Unit) bool { return u.Writes[0].ID == "z" })
 	items := []wire.Status{statusItem("z", mariposa.StateRunning)}
 	for _, id := range all {
@@ -510,7 +510,7 @@ func TestADebtGivesItsClaimBackOnceThoughNobodyLearnsOfIt(t *testing.T) {
 	r := newRig(t)
 	r.debts(2)
 	p := r.connect("n1")
-	r.store.lies = true // the answer is lost, not the commit
+	r.store.lies = true // it commits, but the result is lost
 	r.store.setFault(store.ErrUnavailable, nil)
 	p.say(wire.Frame{Report: &wire.Report{Items: []wire.Status{statusItem("i0000", mariposa.StateDestroyed)}}})
 	for range 3 {

@@ -34,7 +34,7 @@ func TestANodeIsToldOfItsPartOfANetworkAndWhatItSaysIsStored(t *testing.T) {
 		t.Errorf("the other node was told %+v", q.provisions())
 	}
 	made := wire.Provided{Kind: mariposa.KindNetwork, ID: "a1", State: mariposa.ResourceMade, Path: "/n/a1"}
-	q.provide(made) // it is not the other node's to speak of
+	q.provide(made) // the other node may not report it
 	volume := made
 	volume.Kind = mariposa.KindVolume // nor is it a volume
 	p.provide(volume)
@@ -47,7 +47,7 @@ func TestANodeIsToldOfItsPartOfANetworkAndWhatItSaysIsStored(t *testing.T) {
 	}
 	gone := made
 	gone.State = mariposa.ResourceGone
-	p.provide(gone) // nobody asked for that: it is made anew
+	p.provide(gone) // not requested: it will be made again
 	if rec, _ := r.attachment("a1"); rec == nil {
 		t.Fatal("it was forgotten without a tombstone")
 	}

@@ -9,7 +9,8 @@ import (
 	"mariposa/store"
 )
 
-// replicas is who lives, as far as the store tells; unknown is nobody's death.
+// replicas are the replicas that the store says are alive. If that is unknown, none
+// counts as dead.
 type replicas struct {
 	f      *Fleet
 	now    time.Time
@@ -17,7 +18,7 @@ type replicas struct {
 	living map[string]bool
 }
 
-// findReplicas asks the store which replicas live.
+// findReplicas reads from the store which replicas are alive.
 func (f *Fleet) findReplicas(ctx context.Context, now time.Time) *replicas {
 	r := &replicas{f: f, now: now, living: map[string]bool{}}
 	leases, err := f.Store.Leases(ctx, store.ReplicaPrefix)
@@ -32,8 +33,8 @@ func (f *Fleet) findReplicas(ctx context.Context, now time.Time) *replicas {
 	return r
 }
 
-// goneSince says since when a replica has been seen to be no more. Its nodes get
-// a lifetime from then on to come to another one.
+// goneSince returns when a replica was first seen to be gone. From then on, its nodes
+// have a lifetime to connect to another one.
 func (r *replicas) goneSince(replica string) (time.Time, bool) {
 	r.f.mu.Lock()
 	defer r.f.mu.Unlock()
@@ -52,8 +53,8 @@ func (r *replicas) goneSince(replica string) (time.Time, bool) {
 	return since, true
 }
 
-// Reachable reports whether a node has a connection, as far as this replica can
-// tell: a session here, or one of another replica.
+// Reachable reports whether a node is connected, as far as this replica knows: to this
+// replica, or to another one that is alive.
 func (f *Fleet) Reachable(r *store.Node) bool {
 	st := r.Status()
 	f.mu.Lock()

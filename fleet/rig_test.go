@@ -33,13 +33,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// faultyStore is a store that can be told to fail.
+// faultyStore is a store that can be made to fail.
 type faultyStore struct {
 	store.Store
 	mu   sync.Mutex
 	fail error
 	only func(store.Unit) bool // which units fail; nil: all
-	lies bool                  // it says so and commits nevertheless
+	lies bool                  // it reports a failure but commits
 }
 
 func (m *faultyStore) setFault(err error, only func(store.Unit) bool) {
@@ -76,7 +76,7 @@ func (m *faultyStore) Seize(ctx context.Context, holder, name string) (store.Lea
 	return m.Store.Seize(ctx, holder, name)
 }
 
-// rig is a fleet with tests for agents.
+// rig is a fleet whose agents are played by the test.
 type rig struct {
 	t     *testing.T
 	clk   *clocktest.Virtual
@@ -154,7 +154,7 @@ func hello(node string) *wire.Hello {
 	}
 }
 
-// try opens a session and says what became of it.
+// try opens a session and returns the result.
 func (r *rig) try(h *wire.Hello) (*peer, *wire.Bye) {
 	p := &peer{r: r, seq: 1}
 	s, bye := r.fleet.Open(r.t.Context(), h, p, func() {
@@ -220,7 +220,7 @@ func statusItem(id string, state mariposa.State) wire.Status {
 	return wire.Status{ID: id, Status: mariposa.InstanceStatus{State: state, Generation: 1}}
 }
 
-// assigned is everything the agent was told, in order.
+// assigned returns all assignments that the agent received, in order.
 func (p *peer) assigned() (out []wire.Assignment) {
 	for _, f := range p.heard() {
 		if f.Assign != nil {

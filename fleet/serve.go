@@ -11,8 +11,7 @@ import (
 	"mariposa/wire"
 )
 
-// Serve runs one agent's connection until it ends. Who may connect is decided
-// by the caller.
+// Serve runs one agent's connection until it ends. The caller decides who may connect.
 func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -50,7 +49,7 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn) {
 	}
 }
 
-// run steps the session when it is woken, until its connection ends.
+// run calls Step whenever the session is woken, until its connection ends.
 func (s *Session) run(ctx context.Context, wake <-chan struct{}, cancel context.CancelFunc) {
 	defer cancel()
 	for {
@@ -69,7 +68,7 @@ func (s *Session) run(ctx context.Context, wake <-chan struct{}, cancel context.
 	}
 }
 
-// Run judges the nodes until the context ends.
+// Run checks the nodes periodically until the context ends.
 func (f *Fleet) Run(ctx context.Context) {
 	every := time.NewTicker(f.Beat / 2)
 	defer every.Stop()

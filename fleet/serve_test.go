@@ -40,7 +40,7 @@ type testServer struct {
 	conns  []*websocket.Conn
 }
 
-// quick is how often agents beat that are soon to be missed.
+// quick is the heartbeat interval of agents whose loss must be noticed soon.
 const quick = 200 * time.Millisecond
 
 func newTestServer(t *testing.T, beat time.Duration) *testServer {

@@ -26,32 +26,32 @@ type Session struct {
 	epoch int64
 	inbox *mailbox.Box[message]
 
-	dial func(wire.Open) (*wire.Stream, error) // opens a stream; nil in virtual time, where nobody asks for one
+	dial func(wire.Open) (*wire.Stream, error) // opens a stream; nil in virtual time, which has no streams
 
-	mu    sync.Mutex // guards what is below: frames are sent from more than one place
+	mu    sync.Mutex // guards the fields of this group: frames are sent from several goroutines
 	out   Outlet
 	seq   int64
 	ended bool
-	why   string // it has ended
-	retry func() // takes the next try to store back
+	why   string // why it has ended
+	retry func() // cancels the scheduled retry of a store write
 
 	order             wire.FrameOrder
-	sentAtBeats       [2]int64                            // the newest frame sent at the beat before last, and at the last
-	snapshotSent      bool                                // the snapshot has been sent
+	sentAtBeats       [2]int64                            // the newest frame sent at the last heartbeat but one, and at the last
+	snapshotSent      bool                                // after it, changes are sent
 	pending           map[string]*mariposa.InstanceStatus // reported, not yet stored
 	recent            map[string]*mariposa.InstanceStatus // stored, perhaps not yet in the picture
 	recentAt          int64
-	provided          map[string]wire.Provided // reported of resources, not yet stored
+	provided          map[string]wire.Provided // reported resources, not yet stored
 	quarantine        []mariposa.Quarantined
 	quarantineChanged bool
-	ready             chan struct{} // closed once the node knows its instances: they can be asked about
+	ready             chan struct{} // closed once the node knows its instances, so streams can be opened
 }
 
-// message is one thing a session is told; an empty one is a nudge.
+// message is one item in a session's mailbox; an empty one triggers a retry.
 type message struct {
 	frame  *wire.Frame
 	change *store.Change // of an instance, a resource or the node
-	values []string      // instances that have other live values
+	values []string      // instances whose live values have changed
 }
 
 func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, out Outlet, wake func()) *Session {
@@ -65,17 +65,17 @@ func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, o
 	return s
 }
 
-// Node is the id of the session's node.
+// Node returns the id of the session's node.
 func (s *Session) Node() string { return s.node }
 
-// Receive hands the session a frame from its agent. Any frame is a sign of life.
+// Receive passes a frame from the agent to the session. Any frame is a sign of life.
 func (s *Session) Receive(f wire.Frame) {
 	s.f.addSession(s)
 	s.inbox.Put(message{frame: &f})
 }
 
-// Step does what the session was told since the last time: it is called by one
-// goroutine at a time. An error ends the session.
+// Step processes the mailbox. It is called by one goroutine at a time. An error ends the
+// session.
 func (s *Session) Step(ctx context.Context) error {
 	if s.isEnded() {
 		return nil
@@ -94,7 +94,7 @@ func (s *Session) Step(ctx context.Context) error {
 			}
 		case m.values != nil:
 			values = append(values, m.values...)
-		case m.change == nil: // a nudge to try again
+		case m.change == nil: // a retry
 		case m.change.Record.Kind == mariposa.KindNode:
 			if s.handleNodeChange(m.change) {
 				open = true
@@ -114,7 +114,7 @@ func (s *Session) Step(ctx context.Context) error {
 		if err := s.sendValues(ctx, records); err != nil {
 			return err
 		}
-		if err := s.sendFrames(ctx, stoppingInstances(records)); err != nil { // they may have less time by now
+		if err := s.sendFrames(ctx, stoppingInstances(records)); err != nil { // their stop timeout may be shorter now
 			return err
 		}
 		if err := s.sendChanges(ctx, changed); err != nil {
@@ -124,8 +124,8 @@ func (s *Session) Step(ctx context.Context) error {
 	return s.storePending(ctx)
 }
 
-// handleNodeChange notices when the session's own opening has come through the feed:
-// from then on the picture shows everything that was there before it.
+// handleNodeChange reports whether the session's own opening has come through the feed:
+// from then on the picture shows everything that was stored before it.
 func (s *Session) handleNodeChange(c *store.Change) bool {
 	if c.Deleted {
 		s.end("the node was removed")
@@ -160,8 +160,9 @@ func (s *Session) handleFrame(ctx context.Context, f *wire.Frame) error {
 	return nil
 }
 
-// handleHeartbeat answers, and ends the session when a frame sent before the beat
-// before last was never seen: one that is merely slow has a whole beat to come.
+// handleHeartbeat answers, and ends the session if a frame sent before the last
+// heartbeat but one was never seen: a frame that is merely slow gets a whole interval to
+// arrive.
 func (s *Session) handleHeartbeat(b *wire.Heartbeat) error {
 	if b.Seen < s.sentAtBeats[0] {
 		return errors.New("a frame to the agent was lost")
@@ -178,7 +179,7 @@ func (s *Session) handleReport(ctx context.Context, r *wire.Report) {
 		it := &r.Items[i]
 		known := s.f.Picture.Instances.Get(it.ID)
 		if known == nil || known.Spec().Node != s.node {
-			continue // collected before, or never this node's
+			continue // deleted meanwhile, or not this node's
 		}
 		next := it.Status
 		s.maskSecrets(ctx, known.Spec(), &next)
@@ -192,7 +193,7 @@ func (s *Session) handleReport(ctx context.Context, r *wire.Report) {
 	}
 }
 
-// completeStatus completes a reported status and says whether it is news.
+// completeStatus completes a reported status and reports whether it must be stored.
 func (s *Session) completeStatus(id string, known *store.Instance, next *mariposa.InstanceStatus) bool {
 	last := known.Status()
 	if r := s.recent[id]; r != nil {
@@ -207,7 +208,7 @@ func (s *Session) completeStatus(id string, known *store.Instance, next *maripos
 		return false
 	}
 	if last == nil && next.State == mariposa.StateProvisioning && next.PhysicalID == "" && next.Reason == "" {
-		return false // that is what an assignment means already
+		return false // an assignment implies this state
 	}
 	next.Since = s.f.Clock.Now()
 	if last != nil && from == next.State {
@@ -217,8 +218,9 @@ func (s *Session) completeStatus(id string, known *store.Instance, next *maripos
 	return true
 }
 
-// settlesRecord reports whether an instance is settled with this status because no planner
-// collects it: it is orphaned, or nobody manages it and it was to go.
+// settlesRecord reports whether this status ends an instance's record because no planner
+// deletes it: the instance is destroyed, and it is orphaned, or unmanaged and its goal
+// is gone.
 func settlesRecord(known *store.Instance, st *mariposa.InstanceStatus) bool {
 	spec := known.Spec()
 	return (spec.Orphaned || (!spec.Managed && spec.Goal == mariposa.GoalGone)) && st.State == mariposa.StateDestroyed
@@ -229,8 +231,7 @@ func sameStatus(a, b *mariposa.InstanceStatus) bool {
 		a.Restarts == b.Restarts && a.ManualRestarts == b.ManualRestarts && a.Reason == b.Reason && slices.Equal(a.Addresses, b.Addresses) && maps.Equal(a.Details, b.Details)
 }
 
-// storePending writes down what was reported. What cannot be written now is kept and
-// tried again.
+// storePending stores what was reported. What cannot be stored now is kept and retried.
 func (s *Session) storePending(ctx context.Context) error {
 	if len(s.pending) == 0 && len(s.provided) == 0 && !s.quarantineChanged {
 		return nil
@@ -242,7 +243,7 @@ func (s *Session) storePending(ctx context.Context) error {
 	}
 	for i, res := range s.f.Store.Commit(ctx, units...) {
 		switch {
-		case res.Err == nil, errors.Is(res.Err, store.ErrConflict): // a conflict: the debt was settled before
+		case res.Err == nil, errors.Is(res.Err, store.ErrConflict): // a conflict: the record was deleted before
 			s.recentAt = max(s.recentAt, res.Last)
 			s.markStored(batches[i])
 		case errors.Is(res.Err, store.ErrFenced):
@@ -255,7 +256,7 @@ func (s *Session) storePending(ctx context.Context) error {
 	return nil
 }
 
-// markStored moves what was written out of the way; a batch of nothing stands for the
+// markStored removes stored reports from the pending ones; an empty batch stands for the
 // quarantine.
 func (s *Session) markStored(b batch) {
 	if b.ids == nil && b.resource == "" {
@@ -281,21 +282,21 @@ func (s *Session) retryLater() {
 // unitSize is how many statuses go into one unit.
 const unitSize = 500
 
-// batch is a unit with the ids of the instances, or of the resource, it speaks of.
+// batch is a unit with the ids of the instances, or of the resource, that it covers.
 type batch struct {
 	unit     store.Unit
 	ids      []string
 	resource string
 }
 
-// fence lets what the session writes fail once the node has opened another one.
+// fence makes the session's writes fail once the node has opened another session.
 func (s *Session) fence() []store.Fence {
 	return []store.Fence{{Lease: leaseName(s.node), Epoch: s.epoch}}
 }
 
-// batches makes units of what is to be stored. A debt is settled in a unit of
-// its own that demands that it still stands: its claim must not be given back
-// twice.
+// batches returns the units to store. Each orphaned instance that is destroyed gets a
+// unit of its own, which requires that its record is unchanged: its claim must not be
+// given back twice.
 func (s *Session) batches() []batch {
 	fence := s.fence()
 	var all []batch
@@ -310,7 +311,7 @@ func (s *Session) batches() []batch {
 		known, st := s.f.Picture.Instances.Get(id), s.pending[id]
 		switch {
 		case known == nil:
-			delete(s.pending, id) // collected meanwhile
+			delete(s.pending, id) // deleted meanwhile
 			continue
 		case settlesRecord(known, st):
 			b := batch{unit: store.Unit{Fences: fence}, ids: []string{id}}
@@ -376,7 +377,7 @@ func (s *Session) end(why string) {
 	s.out.Close()
 }
 
-// endReason says why the session's streams ended.
+// endReason returns why the session's streams ended.
 func (s *Session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"mariposa/wire"
 )
 
-// stream is a conversation with a node about one of its instances.
+// stream is a stream to a node about one of its instances.
 type stream struct {
 	*wire.Stream
 	s *Session
@@ -22,7 +22,7 @@ func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follo
 	return f.read(ctx, node, wire.Open{Instance: instance, Tail: tail, Follow: follow})
 }
 
-// Usage has an instance's node measure what the instance takes.
+// Usage has an instance's node measure the resource usage of the instance.
 func (f *Fleet) Usage(ctx context.Context, node, instance string) (u mariposa.Usage, err error) {
 	r, err := f.read(ctx, node, wire.Open{Instance: instance, Usage: true})
 	if err != nil {
@@ -54,7 +54,7 @@ func (f *Fleet) openStream(ctx context.Context, node string, o wire.Open) (*stre
 	return &stream{st, s}, nil
 }
 
-// describeAbsence says of a node without a session here where it is, as the end of a
+// describeAbsence describes where a node without a session here is, as the end of a
 // sentence.
 func (f *Fleet) describeAbsence(node string) string {
 	r := f.Picture.Nodes.Get(node)
@@ -68,8 +68,7 @@ func (f *Fleet) describeAbsence(node string) string {
 	return name + ", which is not connected: try again when it is back"
 }
 
-// Crash has a dummy instance fail on its node. What became of it is told by the
-// feed.
+// Crash makes a dummy instance fail on its node. The result comes through the feed.
 func (f *Fleet) Crash(ctx context.Context, node, instance string) error {
 	s, err := f.awaitSession(ctx, node, instance)
 	if err != nil {
@@ -79,7 +78,7 @@ func (f *Fleet) Crash(ctx context.Context, node, instance string) error {
 	return nil
 }
 
-// next waits for what the node says next; with io.EOF comes the last.
+// next waits for the node's next message; io.EOF comes with the last one.
 func (st *stream) next() (m wire.Message, err error) {
 	m, err = st.Receive()
 	switch {
@@ -91,13 +90,13 @@ func (st *stream) next() (m wire.Message, err error) {
 	return m, err
 }
 
-// reader is a log, or something else of an instance that is read from its node.
+// reader reads a log or the usage of an instance from its node.
 type reader struct {
 	*stream
 	rest []byte
 }
 
-// Read takes what has come.
+// Read implements io.Reader.
 func (r *reader) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 {
 		m, err := r.next()

@@ -19,7 +19,7 @@ type player struct {
 	p      *testServer
 	conn   *websocket.Conn
 	opened chan played // in the order of their coming
-	gone   chan error  // why the control plane cannot be heard any more
+	gone   chan error  // why the connection to the control plane ended
 }
 
 // played is the node's end of a stream.
@@ -28,7 +28,7 @@ type played struct {
 	open wire.Open
 }
 
-// play has a node join that does what the test says, and beats no more than it.
+// play connects a node that does only what the test says, apart from its heartbeats.
 func play(t *testing.T) (*testServer, *player) {
 	t.Helper()
 	p := newTestServer(t, time.Hour)
@@ -151,7 +151,7 @@ func TestALogEndsWithItsSessionAndWithAnError(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	three := p.logs("i3")
-	_ = a.next().Close() // without a word
+	_ = a.next().Close() // without a last message
 	if _, err := three.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("half a log looks whole: %v", err)
 	}

@@ -15,16 +15,16 @@ import (
 	"mariposa/wire"
 )
 
-// liveFacts are all that can change under the running instances of a project of what
-// their live values are made of.
+// liveFacts are the facts from which the live values of a project's instances are made
+// and which can change while the instances run.
 type liveFacts struct {
 	project  string            // metadata, names, the version in force
-	services map[string]string // of each the version in force, the scale, and what it is bound to
+	services map[string]string // the version in force, the scale and the bindings of each
 }
 
-// findChangedValues finds the instances whose live values must be told anew, by node, after
-// a project or some of its services have changed. It walks over the project alone: its
-// nodes may have many instances of others.
+// findChangedValues finds the instances whose live values must be sent again, by node,
+// after a project or some of its services have changed. It visits only the project's
+// instances: its nodes may have many others.
 func (f *Fleet) findChangedValues(id string, services []string) map[string][]string {
 	r := f.Picture.Projects.Get(id)
 	if r == nil {
@@ -43,8 +43,8 @@ func (f *Fleet) findChangedValues(id string, services []string) map[string][]str
 	return byNode
 }
 
-// noteFacts notes the live facts of a project and some of its services, and reports
-// whether they have changed. One that it has not seen before it notes whole.
+// noteFacts records the live facts of a project and some of its services, and reports
+// whether they have changed. A project that is new to it is recorded completely.
 func (f *Fleet) noteFacts(r *store.Project, services []string) (changed bool) {
 	st := r.Status()
 	if st == nil {
@@ -90,8 +90,8 @@ func factsOfService(ss *mariposa.ServiceStatus) string {
 	return facts
 }
 
-// sendValues tells the node the live values of instances. It is called with the
-// records of those that are new to the node, or whose project has other values.
+// sendValues sends the node the live values of instances: of those that are new to the
+// node, or whose project has other values.
 func (s *Session) sendValues(ctx context.Context, records []*store.Instance) error {
 	var items []wire.MdataItem
 	for _, r := range records {
@@ -113,7 +113,8 @@ func (s *Session) sendValues(ctx context.Context, records []*store.Instance) err
 	return nil
 }
 
-// liveValues are the live values of one instance; nil: it has none, or is to go.
+// liveValues returns the live values of one instance; nil: it has none, or its goal is
+// gone.
 func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.MdataItem, error) {
 	spec := r.Spec()
 	project := s.f.Picture.Projects.Get(spec.Project)
@@ -129,26 +130,26 @@ func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.Mdat
 	}
 	newest, err := s.f.Cache.Values(ctx, spec.Project, project.Spec().Metadata)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil // there is a newer one: the feed will tell
+		return nil, nil // there is a newer one, which comes through the feed
 	}
 	if err != nil {
 		return nil, err
 	}
 	sc := s.scope(ctx, r.ID, spec, v, project)
 	if st := project.Status(); st != nil && st.Services[spec.ServiceName] != nil {
-		sc.Other = s.resolveOthers(ctx, st.Services[spec.ServiceName].Bindings, project) // as it is now, not as it was when it was made
+		sc.Other = s.resolveOthers(ctx, st.Services[spec.ServiceName].Bindings, project) // as they are now, not as they were when it was created
 	}
 	sc.Meta = func(key string) (string, bool) { return v.Manifest.Value(newest, key) }
 	entries, err := manifest.ResolveMdata(def, sc)
-	if err != nil { // one instance that cannot be told must not silence its whole node
+	if err != nil { // one bad instance must not block its whole node
 		slog.Warn("cannot resolve the live values of an instance", "instance", spec.Name, "err", err)
 		return nil, nil
 	}
 	return &wire.MdataItem{ID: r.ID, Number: project.Revision, Values: entries}, nil
 }
 
-// clearedValues takes the live values of an instance away that it was made with, where
-// the definition in force has none any more.
+// clearedValues removes the live values that an instance was created with, if the
+// definition in force has none.
 func (s *Session) clearedValues(ctx context.Context, r *store.Instance, spec *mariposa.InstanceSpec, project *store.Project) (*wire.MdataItem, error) {
 	own, _, err := s.definition(ctx, spec, spec.Number)
 	if errors.Is(err, errLost) || (err == nil && len(own.Mdata) == 0) {
@@ -157,8 +158,8 @@ func (s *Session) clearedValues(ctx context.Context, r *store.Instance, spec *ma
 	return &wire.MdataItem{ID: r.ID, Number: project.Revision}, err
 }
 
-// inForce is the definition whose live values an instance reads: the one in force,
-// or of an instance that has none any more its own.
+// inForce returns the definition whose live values an instance reads: the one in force
+// or, if its service is no longer defined, its own.
 func (s *Session) inForce(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*mariposa.Service, *picture.Version, error) {
 	number := spec.Number
 	if st := project.Status(); st != nil && spec.Managed {
@@ -173,7 +174,8 @@ func (s *Session) inForce(ctx context.Context, spec *mariposa.InstanceSpec, proj
 	return def, v, err
 }
 
-// definition is what a version says of an instance; errLost when nothing does.
+// definition returns what a version defines for an instance; errLost if it defines
+// nothing.
 func (s *Session) definition(ctx context.Context, spec *mariposa.InstanceSpec, number int) (*mariposa.Service, *picture.Version, error) {
 	v, err := s.f.Cache.Version(ctx, spec.Project, number)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
@@ -195,7 +197,7 @@ func (s *Session) definition(ctx context.Context, spec *mariposa.InstanceSpec, n
 	return def, v, nil
 }
 
-// records are instances as they are now, each once, by id.
+// records returns instances as they are now, each once, by id.
 func (s *Session) records(ids []string) []*store.Instance {
 	slices.Sort(ids)
 	var all []*store.Instance
@@ -207,15 +209,15 @@ func (s *Session) records(ids []string) []*store.Instance {
 	return all
 }
 
-// maskSecrets masks the secrets of a project in what its node says of an instance: an
-// error may quote a command.
+// maskSecrets masks a project's secrets in the status of an instance: an error may quote
+// a command.
 func (s *Session) maskSecrets(ctx context.Context, spec *mariposa.InstanceSpec, st *mariposa.InstanceStatus) {
 	project := s.f.Picture.Projects.Get(spec.Project)
 	if project == nil || project.Spec().Metadata == 0 || (st.Reason == "" && len(st.Details) == 0) {
 		return
 	}
 	mask, err := s.f.Cache.Mask(ctx, project.Spec(), spec.Project, spec.Number)
-	if err != nil { // better to say nothing than too much
+	if err != nil { // better to show nothing than a secret
 		slog.Warn("cannot read a project's secrets to mask them", "project", spec.Project, "err", err)
 		st.Reason, st.Details = "the node's words are not shown: the project's secrets cannot be read to mask them", nil
 		return

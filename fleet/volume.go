@@ -9,13 +9,12 @@ import (
 	"mariposa/wire"
 )
 
-// What a node has for its instances beside them, volumes and parts of networks, takes
-// the same way as instances do: the session tells the goals, before the instances that
-// need them, and writes down what the node makes of them. Another kind needs a case in
-// hear and resourceOf.
+// Volumes and network attachments of a node work like its instances: the session sends
+// their goals, before those of the instances that need them, and stores what the node
+// reports. Another kind needs a case in routeChanges and resourceOf.
 
-// sendProvisions tells the node the goals of its resources, in frames that it can
-// take. A snapshot is told even when it is empty: what it does not name is nobody's.
+// sendProvisions sends the node the goals of its resources, in frames that it accepts. A
+// snapshot is sent even if it is empty: resources that it does not name are unmanaged.
 func (s *Session) sendProvisions(items []wire.Provision, snapshot bool) {
 	var frames []*wire.Provide
 	for part := range slices.Chunk(items, wire.Batch) {
@@ -30,24 +29,24 @@ func (s *Session) sendProvisions(items []wire.Provision, snapshot bool) {
 	}
 }
 
-// resource is what the session knows of a resource of its node.
+// resource is what the session knows about a resource of its node.
 type resource struct {
 	*store.Record
-	was        *mariposa.VolumeStatus // nil until the node says something
+	was        *mariposa.VolumeStatus // nil until the node reports
 	node       string
 	goal       mariposa.Goal
-	eventKinds mariposa.Event // how the feed tells of it
+	eventKinds mariposa.Event // the template of its events
 	as         map[mariposa.ResourceState]string
 	item       wire.Provision
 }
 
-// What the feed calls it when a node has made a resource, cannot, or has taken it away.
+// The event kinds for a resource that a node has made, cannot make, or has removed.
 var (
 	volumeEvents  = map[mariposa.ResourceState]string{mariposa.ResourceMade: "volume.made", mariposa.ResourcePending: "volume.pending", mariposa.ResourceGone: "volume.deleted"}
 	networkEvents = map[mariposa.ResourceState]string{mariposa.ResourceMade: "network.attached", mariposa.ResourcePending: "network.pending", mariposa.ResourceGone: "network.detached"}
 )
 
-// resourceOf reads the record of a volume, or of a network's part.
+// resourceOf reads the record of a volume or of a network attachment.
 func resourceOf(r *store.Record) resource {
 	was, _ := r.Status.(*mariposa.VolumeStatus)
 	switch spec := r.Spec.(type) {
@@ -67,10 +66,10 @@ func resourceOf(r *store.Record) resource {
 	return resource{}
 }
 
-// storedKinds says under which kind the store has what a node calls by another.
+// storedKinds maps the kind that a node reports to the kind that the store uses.
 var storedKinds = map[mariposa.Kind]mariposa.Kind{mariposa.KindVolume: mariposa.KindVolume, mariposa.KindNetwork: mariposa.KindAttachment}
 
-// handleProvided takes what a node says of its resources, as far as it is news.
+// handleProvided keeps what a node reports about its resources.
 func (s *Session) handleProvided(all []wire.Provided) {
 	for _, p := range all {
 		if s.resource(p).Record != nil {
@@ -79,8 +78,8 @@ func (s *Session) handleProvided(all []wire.Provided) {
 	}
 }
 
-// resource is a resource of this node; without a record: there is none, or it is
-// another's.
+// resource returns a resource of this node; without a record if there is none, or if it
+// is another node's.
 func (s *Session) resource(p wire.Provided) resource {
 	kind, known := storedKinds[p.Kind]
 	if !known {
@@ -94,9 +93,10 @@ func (s *Session) resource(p wire.Provided) resource {
 	return resource{}
 }
 
-// provisionBatches makes units of what was reported of the resources that are gone,
-// or of the others: what is there is written before who uses it, what is gone after.
-// Each unit stands alone: one whose tombstone is settled must not be another's by then.
+// provisionBatches returns the units for the reported resources: for those that are
+// gone, or for the others. Resources are stored as made before their users, and as gone
+// after them. Each has a unit of its own: a tombstone may only be settled if the record
+// is unchanged.
 func (s *Session) provisionBatches(gone bool) []batch {
 	var all []batch
 	for _, id := range slices.Sorted(maps.Keys(s.provided)) {
@@ -113,10 +113,10 @@ func (s *Session) provisionBatches(gone bool) []batch {
 	return all
 }
 
-// hasChanged reports whether a node says something of a resource that is not stored.
+// hasChanged reports whether a report differs from what is stored.
 func (r resource) hasChanged(p wire.Provided) bool {
 	if p.State == mariposa.ResourceGone {
-		return r.goal == mariposa.GoalGone // else it is made anew
+		return r.goal == mariposa.GoalGone // else it will be made again
 	}
 	if r.was == nil {
 		return p.State == mariposa.ResourceMade || p.Reason != ""
@@ -124,8 +124,8 @@ func (r resource) hasChanged(p wire.Provided) bool {
 	return r.was.State != p.State || r.was.Path != p.Path || r.was.Reason != p.Reason
 }
 
-// writeResource stores what a node says of a resource. Of one that is gone, as it
-// should be, nothing is left.
+// writeResource stores what a node reports about a resource. If it is gone as intended,
+// its record is deleted.
 func (s *Session) writeResource(r resource, p wire.Provided) store.Unit {
 	st := &mariposa.VolumeStatus{State: p.State, Since: s.f.Clock.Now(), Path: p.Path, Reason: p.Reason}
 	if r.was != nil && r.was.State == p.State {

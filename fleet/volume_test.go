@@ -22,7 +22,7 @@ func putVolume(id string, spec *mariposa.VolumeSpec) store.Write {
 	return store.Write{Kind: mariposa.KindVolume, ID: id, Project: spec.Project, Spec: spec}
 }
 
-// provisions is every resource that the agent was told of, in order.
+// provisions returns all resources that the agent received, in order.
 func (p *peer) provisions() (out []wire.Provision) {
 	for _, f := range p.heard() {
 		if f.Provide != nil {
