@@ -10,8 +10,8 @@ import (
 	"mariposa"
 )
 
-// Dial opens a stream. The control plane does, after the frames that the stream
-// builds upon.
+// Dial opens a stream. The control plane calls it, after the frames that the stream
+// depends on.
 func (p *Pipe) Dial(o Open) (*Stream, error) {
 	mux, err := p.multiplexer(true)
 	if err != nil {
@@ -22,15 +22,15 @@ func (p *Pipe) Dial(o Open) (*Stream, error) {
 		return nil, err
 	}
 	s := newStream(conn)
-	return s, s.Send(Message{Open: &o}) // it fails with the connection, and the stream with that
+	return s, s.Send(Message{Open: &o}) // fails only with the connection, which ends the stream too
 }
 
-// Accept has the streams served that the other side opens, each on a goroutine of its
-// own. It is called before the first Read. Without it, the other side may open none.
+// Accept sets who serves the streams that the other side opens, each on a goroutine of
+// its own. It is called before the first Read. Without it, the other side may open none.
 func (p *Pipe) Accept(serve func(*Stream)) { p.serve = serve }
 
-// multiplexer is what the streams of a connection run through. It is made for the
-// first one: most connections have none.
+// multiplexer returns the multiplexer of the connection's streams. It is created for the
+// first stream: most connections have none.
 func (p *Pipe) multiplexer(create bool) (*yamux.Session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *Pipe) multiplexer(create bool) (*yamux.Session, error) {
 	}
 	config := yamux.DefaultConfig()
 	config.ConnectionWriteTimeout, config.StreamOpenTimeout = writeTimeout, writeTimeout
-	config.LogOutput = io.Discard // what goes wrong ends the connection, and that is logged
+	config.LogOutput = io.Discard // an error ends the connection, which is logged
 	from, to := io.Pipe()
 	mux, err := side(&carrier{from, p}, config)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *Pipe) accept(mux *yamux.Session) {
 	for {
 		conn, err := mux.AcceptStream()
 		if err != nil || p.serve == nil {
-			_ = mux.Close() // it is over, or the other side opens what is not its to open
+			_ = mux.Close() // it has ended, or the other side may not open streams
 			return
 		}
 		go p.serve(newStream(conn)) // ends with the stream
@@ -77,8 +77,8 @@ type carrier struct {
 	p *Pipe
 }
 
-// Write sends bytes in their turn among the frames, and waits for that: frames never
-// stand behind more than one message of the streams.
+// Write sends bytes in order with the frames, and waits until they are written: a frame
+// is never queued behind more than one message of the streams.
 func (c *carrier) Write(b []byte) (int, error) {
 	written := make(chan struct{})
 	c.p.enqueue(outgoing{bytes: bytes.Clone(b), written: written})
@@ -90,8 +90,8 @@ func (c *carrier) Write(b []byte) (int, error) {
 	}
 }
 
-// Close ends the connection, unless that is what has ended the streams: what the
-// multiplexer cannot make sense of comes from a peer out of its mind.
+// Close ends the connection, unless the pipe is closed already: if the multiplexer fails
+// by itself, the peer has broken the protocol.
 func (c *carrier) Close() error {
 	if !c.p.isClosed() {
 		c.p.cut()

@@ -11,9 +11,9 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// Pipe carries frames over one WebSocket, and streams beside them. Sending a frame
-// never blocks: what cannot be written soon is bounded, and beyond the bound the
-// connection ends, because a peer that does not read is as good as gone.
+// Pipe carries frames over one WebSocket, and streams in addition. Sending a frame never
+// blocks: the queue is bounded, and the connection ends when it is full, because a peer
+// that does not read is as good as gone.
 type Pipe struct {
 	conn   *websocket.Conn
 	ctx    context.Context //nolint:containedctx // the life of the connection, which outlasts any call
@@ -32,22 +32,22 @@ type Pipe struct {
 	toMux    *io.PipeWriter
 }
 
-// outgoing is a frame in line, or bytes of the streams.
+// outgoing is a queued frame, or bytes of the streams.
 type outgoing struct {
 	frame   Frame
 	bytes   []byte
-	written chan<- struct{} // closed once the bytes are
+	written chan<- struct{} // closed once the bytes are written
 }
 
 const (
 	maxQueued    = 20_000
 	writeTimeout = 30 * time.Second
-	closeTimeout = 5 * time.Second // for what is in line when the pipe is closed
+	closeTimeout = 5 * time.Second // for the frames queued when the pipe is closed
 )
 
-// NewPipe takes a connection over. One goroutine writes until Close, or until
-// the context ends. What was in line at Close is written even if the context
-// ends right after: a last word is often said by who is about to go.
+// NewPipe takes over a connection. One goroutine writes until Close, or until the
+// context ends. Frames queued before Close are written even if the context ends right
+// after: a peer often sends a last frame just before it goes.
 func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	conn.SetReadLimit(MaxFrame)
 	p := &Pipe{conn: conn, notEmpty: make(chan struct{}, 1)}
@@ -62,7 +62,7 @@ func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	return p
 }
 
-// Send puts a frame in line.
+// Send queues a frame.
 func (p *Pipe) Send(f Frame) { p.enqueue(outgoing{frame: f}) }
 
 func (p *Pipe) enqueue(o outgoing) {
@@ -82,7 +82,7 @@ func (p *Pipe) enqueue(o outgoing) {
 	}
 }
 
-// Close ends the streams, and the connection after what is in line has been written.
+// Close ends the streams, and the connection once all queued frames are written.
 func (p *Pipe) Close() {
 	p.mu.Lock()
 	already := p.closed
@@ -105,8 +105,8 @@ func (p *Pipe) isClosed() bool {
 	return p.closed
 }
 
-// Read waits for the next frame. What comes of streams is handed to them meanwhile,
-// so whoever wants streams has to read on.
+// Read waits for the next frame. It also passes bytes to the streams, so streams work
+// only while the pipe is being read.
 func (p *Pipe) Read(ctx context.Context) (Frame, error) {
 	for {
 		kind, b, err := p.conn.Read(ctx)
@@ -135,7 +135,7 @@ func (p *Pipe) write() {
 		p.mu.Unlock()
 		for _, o := range line {
 			if err := p.writeOne(o); err != nil {
-				_ = p.conn.CloseNow() // it is broken already
+				_ = p.conn.CloseNow() // the connection is broken already
 				return
 			}
 		}
@@ -145,7 +145,7 @@ func (p *Pipe) write() {
 		}
 		select {
 		case <-p.ctx.Done():
-			_ = p.conn.CloseNow() // nobody is left to tell
+			_ = p.conn.CloseNow() // no close handshake: the connection has been cut
 			return
 		case <-p.notEmpty:
 		}

@@ -12,44 +12,45 @@ import (
 	"mariposa"
 )
 
-// Stream is a conversation about one instance, opened by the control plane: its log,
-// what it takes, or a command inside it. Streams run beside the frames, in binary
-// messages of the same connection, multiplexed by yamux: each has a window of its
-// own, so one whose reader is slow waits alone. Sending and receiving may go on side
-// by side.
+// Stream is a stream about one instance, opened by the control plane: its log, its
+// resource usage, or a command inside it. Streams run next to the frames, in binary
+// messages of the same connection, multiplexed by yamux: each has its own window, so a
+// slow reader blocks only its own stream. Sending and receiving may happen concurrently.
 type Stream struct {
 	conn    *yamux.Stream
 	bound   *io.LimitedReader
 	decoder *json.Decoder
 }
 
-// Message is what is said over a stream. Of a command, an empty one says that it runs.
+// Message is a message of a stream. For a command, an empty one says that it runs.
 type Message struct {
-	Open     *Open         `json:"open,omitempty"`     // the first: what is wanted
-	Bytes    []byte        `json:"bytes,omitempty"`    // of a log, of a mariposa.Usage as JSON, or what a command reads or writes
-	Stderr   bool          `json:"stderr,omitempty"`   // where it writes them
-	Terminal *Size         `json:"terminal,omitempty"` // its terminal has another size
-	Signal   int           `json:"signal,omitempty"`   // it gets a signal
-	Last     bool          `json:"last,omitempty"`     // there is no more input; from the node: it has ended
+	Open     *Open         `json:"open,omitempty"`     // the first message: what is requested
+	Bytes    []byte        `json:"bytes,omitempty"`    // of a log, of a mariposa.Usage as JSON, or a command's input or output
+	Stderr   bool          `json:"stderr,omitempty"`   // the bytes come from its standard error
+	Terminal *Size         `json:"terminal,omitempty"` // the new size of its terminal
+	Signal   int           `json:"signal,omitempty"`   // a signal for it
+	Last     bool          `json:"last,omitempty"`     // the end of its input; from the node: it has ended
 	Exit     int           `json:"exit,omitempty"`     // with this exit code
-	Error    string        `json:"error,omitempty"`    // or this fault
-	Code     mariposa.Code `json:"code,omitempty"`     // of a kind that is known
+	Error    string        `json:"error,omitempty"`    // or this error
+	Code     mariposa.Code `json:"code,omitempty"`     // the code of the error, if known
 }
 
-// Open says what a stream is for: an instance's log, unless it says otherwise.
+// Open says what a stream is for: an instance's log, unless Usage, Command or Input is
+// set.
 type Open struct {
 	Instance string   `json:"instance,omitempty"`
 	Tail     int      `json:"tail,omitempty"`
 	Follow   bool     `json:"follow,omitempty"`
-	Usage    bool     `json:"usage,omitempty"`    // what the instance takes is meant
-	Command  []string `json:"command,omitempty"`  // a command inside the instance is meant
-	Terminal *Size    `json:"terminal,omitempty"` // which is to run in a terminal
-	// Input is the number of a stream whose command runs: this one brings its input. A
-	// command that does not read holds up its input alone, not what steers or ends it.
+	Usage    bool     `json:"usage,omitempty"`    // the resource usage of the instance
+	Command  []string `json:"command,omitempty"`  // a command to run inside the instance
+	Terminal *Size    `json:"terminal,omitempty"` // run the command in a terminal of this size
+	// Input is the number of a stream with a running command: this one carries its input.
+	// A command that does not read blocks only its input, not its resizes, signals or
+	// end.
 	Input uint32 `json:"input,omitempty"`
 }
 
-// Size is how large a terminal is.
+// Size is the size of a terminal.
 type Size struct {
 	Rows uint16 `json:"rows"`
 	Cols uint16 `json:"cols"`
@@ -67,10 +68,10 @@ func newStream(conn *yamux.Stream) *Stream {
 	return &Stream{conn, bound, json.NewDecoder(bound)}
 }
 
-// Number is what the stream is called on both sides of its connection.
+// Number identifies the stream on both sides of its connection.
 func (s *Stream) Number() uint32 { return s.conn.StreamID() }
 
-// Send sends one message. It waits while the other side takes no more.
+// Send sends one message. It blocks while the other side accepts no more.
 func (s *Stream) Send(m Message) error {
 	b, err := json.Marshal(m)
 	if err == nil {
@@ -79,7 +80,7 @@ func (s *Stream) Send(m Message) error {
 	return err
 }
 
-// Write sends bytes in as many messages as it takes.
+// Write sends bytes in as many messages as needed.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	for part := range slices.Chunk(p, Piece) {
 		if err := s.Send(Message{Bytes: part}); err != nil {
@@ -90,8 +91,8 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Receive waits for the next message. It fails with io.ErrClosedPipe once the stream
-// was closed on this side.
+// Receive waits for the next message. It fails with io.ErrClosedPipe after the stream is
+// closed on this side.
 func (s *Stream) Receive() (m Message, err error) {
 	s.bound.N = maxMessage
 	if err = s.decoder.Decode(&m); errors.Is(err, yamux.ErrTimeout) {
@@ -100,8 +101,8 @@ func (s *Stream) Receive() (m Message, err error) {
 	return m, err
 }
 
-// Close ends the stream: the other side learns of it, and whoever waits on this one.
+// Close ends the stream for the other side and for pending calls on this side.
 func (s *Stream) Close() error {
-	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // it never fails; yamux would have readers wait for the other side
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // never fails; without it, yamux keeps readers waiting for the other side
 	return s.conn.Close()
 }

@@ -70,8 +70,8 @@ func TestAStreamGoesBothWays(t *testing.T) {
 	}
 }
 
-// Whoever never reads holds up his own stream: neither frames nor other streams
-// wait, and no more is kept than its window.
+// A reader that never reads blocks only its own stream: neither frames nor other streams
+// wait, and no more than its window is kept.
 func TestASlowReaderHoldsUpItsOwnStreamAlone(t *testing.T) {
 	t.Parallel()
 	ctx := soon(t)
@@ -146,8 +146,8 @@ func TestFramesComeBeforeTheStreamsThatAreOpenedAfterThem(t *testing.T) {
 	}
 }
 
-// Whoever waits on a stream learns of its end: whichever side closes it, and when
-// the connection is lost or closed.
+// Calls that wait on a stream return at its end, whichever side closes it, and when the
+// connection is lost or closed.
 func TestNobodyWaitsForAStreamThatHasEnded(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(s *wire.Stream, p *wire.Pipe, cut func()){
@@ -247,7 +247,7 @@ func TestAPeerThatBreaksTheRulesIsCutOff(t *testing.T) {
 			defer near.Close()
 			ended := make(chan error, 1)
 			go func() { ended <- wiretest.Drain(ctx, near, nil) }()
-			go func() { // whatever is said to it, it does not listen
+			go func() { // it reads and ignores everything
 				for {
 					if _, _, err := far.Read(ctx); err != nil {
 						return
@@ -258,7 +258,7 @@ func TestAPeerThatBreaksTheRulesIsCutOff(t *testing.T) {
 			if c.open {
 				s = dial(t, near, wire.Open{})
 			}
-			_ = far.Write(ctx, websocket.MessageBinary, c.say) // it may be cut off in mid-sentence
+			_ = far.Write(ctx, websocket.MessageBinary, c.say) // the connection may be cut meanwhile
 			if err := <-ended; err == nil || ctx.Err() != nil {
 				t.Errorf("it goes on: %v", err)
 			}

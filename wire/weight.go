@@ -6,15 +6,15 @@ import (
 	"mariposa"
 )
 
-// targetWeight is how heavy a frame may get before the next one is begun.
+// targetWeight is the size in bytes beyond which the next frame is begun.
 const targetWeight = 1 << 20
 
-// MaxWeight is how heavy one instance's values, or one workload, may be: what is
-// heavier fits no frame, and no agent could ever be told of it.
+// MaxWeight is how large one instance's values, or one workload, may be: anything larger
+// fits no frame, so no agent could ever receive it.
 const MaxWeight = MaxFrame - 64<<10
 
-// Pack puts values into frames that the other side can take: by number and by
-// weight. What is too heavy for any frame is handed back.
+// Pack packs values into frames that the other side accepts, limited in number and in
+// size. It returns the values that are too large for any frame.
 func Pack(items []MdataItem) (frames []*Mdata, heavy []MdataItem) {
 	var f *Mdata
 	bytes := 0
@@ -81,7 +81,7 @@ func variablesWeight(list []mariposa.Variable) int {
 	return n
 }
 
-// quotedLength is how long a text gets between quotes, with what JSON escapes in it.
+// quotedLength is the length of a text as a JSON string, with quotes and escapes.
 func quotedLength(s string) int {
 	n := len(s) + 2
 	for i := 0; i < len(s); {

@@ -1,9 +1,8 @@
-// Package wire is what agents and the control plane say to each other over one
-// persistent connection. Frames are numbered per direction: who misses a number
-// hangs up, who sees one twice ignores it, so that lost and doubled messages do
-// no harm. Streams (logs, commands inside instances) run beside them over the same
-// connection. The package owns the shapes and their bounds, not what is done about
-// them.
+// Package wire is the protocol between agents and the control plane over one persistent
+// connection. Frames are numbered per direction: a receiver hangs up when a number is
+// missing and ignores one it has seen, so lost and duplicate frames do no harm. Streams
+// (logs, commands inside instances) run next to them over the same connection. The
+// package owns the messages and their limits, not how they are handled.
 package wire
 
 import (
@@ -16,20 +15,20 @@ import (
 // Protocol is the version both sides must speak.
 //
 //	1 (2026-11): hello, welcome, assign, report, beat, bye, ask, data
-//	2 (2026-11): mdata; assignments with files, the goal stopped, and bounces; frames up to 32 MiB
+//	2 (2026-11): mdata; assignments with files, the goal stopped, and manual restarts; frames up to 32 MiB
 //	3 (2026-11): exec; data with stderr, exit codes, credit for input and the kind of an error
 //	4 (2026-11): resources (volumes) and their states in reports; assignments with mounts
 //	5 (2026-11): networks as resources; assignments with networks
-//	6 (2026-11): assignments with the time that a stop may take
-//	7 (2026-11): hello with what each driver can do; asks for what an instance takes
-//	8 (2026-11): logs, commands and what instances take go over streams; crash instead of ask, exec and data
+//	6 (2026-11): assignments with a stop timeout
+//	7 (2026-11): hello with the capabilities of each driver; asks for the usage of an instance
+//	8 (2026-11): logs, commands and usage go over streams; crash instead of ask, exec and data
 const Protocol = 8
 
-// MaxFrame bounds a frame in bytes: room for the values of one instance, of which
-// each may have a megabyte.
+// MaxFrame is the largest frame in bytes: the values of one instance fit, even several
+// of a megabyte each.
 const MaxFrame = 32 << 20
 
-// Batch is how many instances, or resources, go into one frame at most.
+// Batch is the largest number of instances, or of resources, in one frame.
 const Batch = 500
 
 // Frame is one message. Exactly one of the pointers is set.
@@ -46,7 +45,7 @@ type Frame struct {
 	Crash     *Crash     `json:"crash,omitempty"`
 }
 
-// Hello opens a session: the agent says which node it is.
+// Hello opens a session: the agent identifies its node.
 type Hello struct {
 	Protocol int                    `json:"protocol"`
 	Node     string                 `json:"node"`
@@ -58,7 +57,7 @@ type Hello struct {
 	Dummy    bool                   `json:"dummy,omitempty"`
 	Capacity mariposa.Resources     `json:"capacity"`
 	Drivers  []mariposa.ComputeType `json:"drivers"`
-	// Capabilities are what each driver declares of its kind.
+	// Capabilities are those that each driver declares.
 	Capabilities map[mariposa.ComputeType]mariposa.Capabilities `json:"capabilities,omitempty"`
 }
 
@@ -67,11 +66,11 @@ type Welcome struct {
 	Epoch             int64         `json:"epoch"`
 	Cluster           string        `json:"cluster"`
 	Incarnation       string        `json:"incarnation"`
-	HeartbeatInterval time.Duration `json:"beat"` // how often to be heard of
+	HeartbeatInterval time.Duration `json:"beat"` // how often the agent sends a heartbeat
 }
 
-// Assign tells the node what to make true. The frames of a snapshot name every
-// instance that this store knows on the node; the last one says so.
+// Assign sends the node the goals of its instances. The frames of a snapshot name every
+// instance that this store knows on the node; the last frame sets Last.
 type Assign struct {
 	Snapshot  bool                          `json:"snapshot,omitempty"`
 	Last      bool                          `json:"last,omitempty"`
@@ -79,8 +78,8 @@ type Assign struct {
 	Items     []Assignment                  `json:"items,omitempty"`
 }
 
-// Assignment is the goal of one instance. Goal gone for an instance that the
-// node never heard of is a tombstone: what carries that id goes.
+// Assignment is the goal of one instance. The goal gone for an instance that was never
+// assigned to the node is a tombstone: the instance with that id is removed.
 type Assignment struct {
 	ID             string                   `json:"id"`
 	Name           string                   `json:"name,omitempty"`
@@ -88,27 +87,28 @@ type Assignment struct {
 	Service        string                   `json:"service,omitempty"`
 	Generation     int64                    `json:"generation"`
 	Goal           mariposa.Goal            `json:"goal"`
-	ManualRestarts int                      `json:"bounces,omitempty"`  // restarted in place until its status says as many
+	ManualRestarts int                      `json:"bounces,omitempty"`  // manual restarts requested so far; it restarts in place until its status has as many
 	Workload       string                   `json:"workload,omitempty"` // key into Workloads of the same frame
-	Status         *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: what is known of it
+	Status         *mariposa.InstanceStatus `json:"status,omitempty"`   // in snapshots: its last known status
 	Mounts         []mariposa.Mount         `json:"mounts,omitempty"`   // volumes that must be there before it starts
 	Networks       []mariposa.Join          `json:"networks,omitempty"` // networks likewise
-	// StopTimeout is how long one that is not to run may take to stop; negative: for ever.
-	// Less than before takes effect on a stop under way. Nil: as its workload says.
+	// StopTimeout is how long an instance whose goal is not running may take to stop;
+	// negative: no limit. A shorter one also applies to a stop in progress. Nil: as its
+	// workload says.
 	StopTimeout *time.Duration `json:"within,omitempty"`
 }
 
-// Provide tells the node which resources it is to have: what instances use and what
-// outlives them. They are sent before the assignments that need them. The frames of
-// a snapshot name everything that this store knows on the node; the last one says
-// so. What is not named is left alone: only the goal gone takes a resource away.
+// Provide sends the node the goals of its resources, which instances use and which
+// outlive them. They are sent before the assignments that need them. The frames of a
+// snapshot name every resource that this store knows on the node; the last frame sets
+// Last. Resources that are not named are left alone: only the goal gone removes one.
 type Provide struct {
 	Snapshot bool        `json:"snapshot,omitempty"`
 	Last     bool        `json:"last,omitempty"`
 	Items    []Provision `json:"items,omitempty"`
 }
 
-// Provision is one resource of a node.
+// Provision is the goal of one resource.
 type Provision struct {
 	Kind    mariposa.Kind        `json:"kind"`
 	ID      string               `json:"id"`
@@ -118,7 +118,7 @@ type Provision struct {
 	Size    int64                `json:"size,omitempty"`
 }
 
-// Provided is what is so of one resource.
+// Provided is the state of one resource.
 type Provided struct {
 	Kind   mariposa.Kind          `json:"kind"`
 	ID     string                 `json:"id"`
@@ -127,37 +127,37 @@ type Provided struct {
 	Reason string                 `json:"reason,omitempty"`
 }
 
-// Mdata tells the node the values that instances can read while they run. Sent
-// before the assignment of a new instance, they are there when it starts; sent
-// later, they replace what it has. An instance that is not named keeps its
-// values: one that is to have none any more is named without any.
+// Mdata sends the node the values that instances can read while they run. Sent before
+// the assignment of a new instance, they are there when it starts; sent later, they
+// replace the instance's values. An instance that is not named keeps its values; one
+// that is named without values loses them.
 type Mdata struct {
 	Items []MdataItem `json:"items,omitempty"`
 }
 
-// MdataItem is every value of one instance. Number grows with each change; a
-// smaller one than the node has seen is old news.
+// MdataItem is all values of one instance. Number grows with each change; the node
+// ignores values with a smaller number than the last.
 type MdataItem struct {
 	ID     string              `json:"id"`
 	Number int64               `json:"number"`
 	Values []mariposa.Variable `json:"values,omitempty"`
 }
 
-// Report tells what is so on the node.
+// Report is the actual state of the node.
 type Report struct {
 	Items       []Status               `json:"items,omitempty"`
 	Provided    []Provided             `json:"provided,omitempty"`
 	Quarantined []mariposa.Quarantined `json:"quarantined,omitempty"`
-	Inventory   bool                   `json:"inventory,omitempty"` // Quarantined is the whole truth
+	Inventory   bool                   `json:"inventory,omitempty"` // Quarantined is complete
 }
 
-// Status is what is so of one instance.
+// Status is the actual state of one instance.
 type Status struct {
 	ID     string                  `json:"id"`
 	Status mariposa.InstanceStatus `json:"status"`
 }
 
-// Heartbeat says that its sender is there, and which frame it saw last.
+// Heartbeat says that its sender is alive, and which frame it saw last.
 type Heartbeat struct {
 	Seen int64 `json:"seen"`
 }
@@ -165,18 +165,18 @@ type Heartbeat struct {
 // Bye ends a session with the reason.
 type Bye struct {
 	Reason string `json:"reason"`
-	Final  bool   `json:"final,omitempty"` // coming again will not help
+	Final  bool   `json:"final,omitempty"` // reconnecting will not help
 }
 
-// Crash has an instance of a kind that can do so fail.
+// Crash makes an instance fail, if its driver can do that.
 type Crash struct {
 	Instance string `json:"instance"`
 }
 
-// Encode makes the bytes of a frame.
+// Encode returns the bytes of a frame.
 func Encode(f Frame) ([]byte, error) { return json.Marshal(f) }
 
-// Decode reads a frame and checks that it says exactly one thing.
+// Decode reads a frame and checks that it carries exactly one message.
 func Decode(b []byte) (Frame, error) {
 	var f Frame
 	if len(b) > MaxFrame {
@@ -191,7 +191,7 @@ func Decode(b []byte) (Frame, error) {
 	return f, nil
 }
 
-// countMessages counts what a frame says.
+// countMessages counts the messages in a frame.
 func (f *Frame) countMessages() (n int) {
 	for _, set := range []bool{
 		f.Hello != nil, f.Welcome != nil, f.Assign != nil, f.Mdata != nil, f.Provide != nil, f.Report != nil,
@@ -204,11 +204,11 @@ func (f *Frame) countMessages() (n int) {
 	return n
 }
 
-// FrameOrder checks the numbers of frames that arrive from the other side.
+// FrameOrder checks the numbers of received frames.
 type FrameOrder struct{ seen int64 }
 
-// Accept reports whether a frame is the next one. One seen before is to be
-// ignored; a gap is an error, and the session must end.
+// Accept reports whether a frame is the next one. A duplicate must be ignored; a gap is
+// an error, and the session must end.
 func (o *FrameOrder) Accept(seq int64) (bool, error) {
 	switch {
 	case seq <= o.seen:
@@ -220,5 +220,5 @@ func (o *FrameOrder) Accept(seq int64) (bool, error) {
 	return true, nil
 }
 
-// Seen is the number of the newest frame accepted.
+// Seen returns the number of the newest accepted frame.
 func (o *FrameOrder) Seen() int64 { return o.seen }

@@ -12,7 +12,7 @@ import (
 	"mariposa/wire"
 )
 
-// frames says each thing that can be said once.
+// frames returns one frame of each type.
 func frames() []wire.Frame {
 	code := 3
 	at := time.Date(2026, 11, 1, 8, 0, 0, 5, time.UTC)
@@ -36,8 +36,8 @@ func frames() []wire.Frame {
 	}
 }
 
-// FuzzDecode holds what reads foreign bytes: it never panics, a frame says
-// exactly one thing, and what was understood is said again in the same words.
+// FuzzDecode checks that decoding foreign bytes never panics, that a frame carries
+// exactly one message, and that it survives a round trip.
 func FuzzDecode(f *testing.F) {
 	for _, fr := range frames() {
 		b, err := wire.Encode(fr)

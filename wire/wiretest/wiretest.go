@@ -1,5 +1,5 @@
-// Package wiretest connects both ends of the wire over loopback. It owns the
-// connection; what is said over it is the test's affair.
+// Package wiretest connects both ends of the wire over loopback. It owns the connection;
+// the tests own what is sent over it.
 package wiretest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"mariposa/wire"
 )
 
-// Pair opens a WebSocket over loopback and hands out both ends.
+// Pair opens a WebSocket over loopback and returns both ends.
 func Pair(t *testing.T) (near, far *websocket.Conn) {
 	t.Helper()
 	got := make(chan *websocket.Conn, 1)
@@ -44,8 +44,8 @@ func Pair(t *testing.T) (near, far *websocket.Conn) {
 	return near, far
 }
 
-// Drain reads frames until the connection ends, as somebody has to for its streams.
-// Each is handed on, if anybody wants them.
+// Drain reads frames until the connection ends, which its streams depend on. Each frame
+// is passed to each, if that is not nil.
 func Drain(ctx context.Context, p *wire.Pipe, each func(wire.Frame)) error {
 	for {
 		f, err := p.Read(ctx)
@@ -58,8 +58,8 @@ func Drain(ctx context.Context, p *wire.Pipe, each func(wire.Frame)) error {
 	}
 }
 
-// Streams is the control plane's end of a connection whose other end serves streams,
-// until the test ends or cut is called.
+// Streams returns the control plane's end of a connection whose other end serves
+// streams, until the test ends or cut is called.
 func Streams(t *testing.T, serve func(*wire.Stream)) (p *wire.Pipe, cut func()) {
 	t.Helper()
 	a, b := Pair(t)
