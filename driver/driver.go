@@ -1,7 +1,7 @@
-// Package driver says what a kind of compute must be able to do for an agent:
-// make instances exist, end them, find them again, and report every change that
-// nobody asked for. Each driver wraps one kind; drivertest holds all of them to
-// the same promises. The room refuses to know goals, versions, tasks and servers.
+// Package driver defines what a kind of compute must do for an agent: start, stop,
+// remove and list instances, and report every change that no operation made. Each driver
+// wraps one kind; drivertest holds all of them to the same contract. The package refuses
+// to know goals, versions, tasks and servers.
 package driver
 
 import (
@@ -14,69 +14,70 @@ import (
 	"mariposa"
 )
 
-// Driver runs instances of one compute type on this node. Its methods block
-// until the work is done or ctx ends; ctx bounds the operation, not the instance.
-// An operation that was given up leaves an instance that List shows as it is and
-// that can be stopped, removed or started again. Start, Update, Stop and Remove are
-// never called side by side for one instance; for different ones they are. The agent
-// calls each on a goroutine of its own, so a driver needs neither workers nor callbacks.
+// Driver runs instances of one compute type on this node. Its methods block until the
+// work is done or ctx ends; ctx bounds the operation, not the instance. A canceled
+// operation leaves an instance that List shows as it is and that can be stopped, removed
+// or started again. Start, Update, Stop and Remove are never called concurrently for one
+// instance; for different ones they are. The agent calls each on a goroutine of its own,
+// so a driver needs neither workers nor callbacks.
 //
-// What a kind can do beyond this, its driver says by implementing the interfaces
-// below, and by its capabilities.
+// A driver declares what else its kind can do by its capabilities, and by implementing
+// the interfaces below.
 type Driver interface {
-	// Compute is the kind of compute it makes.
+	// Compute returns the kind of compute that the driver runs.
 	Compute() mariposa.ComputeType
 
-	// Capabilities are what this kind can do. They never change.
+	// Capabilities returns what this kind can do. It never changes.
 	Capabilities() mariposa.Capabilities
 
-	// Start makes the instance exist and run. It is idempotent by id: what
-	// already runs is reported as it is. After an instance has ended, Start
-	// runs the same instance again.
+	// Start makes the instance exist and run. It is idempotent by id: an instance that
+	// already runs is reported as it is. After an instance has ended, Start runs the same
+	// instance again.
 	Start(ctx context.Context, i Instance) (Observed, error)
 
-	// Update changes a running instance in place (what its kind can change
-	// live); the physical id stays.
+	// Update changes a running instance in place, as far as its kind can; the physical id
+	// stays.
 	Update(ctx context.Context, i Instance) (Observed, error)
 
-	// Stop ends the instance gently, then by force after timeout (negative:
-	// never by force). What is left can be inspected. Stopping what has ended
-	// or never was is no error.
+	// Stop stops the instance gracefully, then by force after timeout (negative: never by
+	// force). The stopped instance can be inspected. Stopping one that has ended, or does
+	// not exist, is no error.
 	Stop(ctx context.Context, id string, timeout time.Duration) (Observed, error)
 
-	// Remove ends the instance by force if it still runs and takes every trace
-	// of it away, logs included. Removing what is not there is no error.
+	// Remove stops the instance by force if it still runs and removes every trace of it,
+	// logs included. Removing one that does not exist is no error.
 	Remove(ctx context.Context, id string) error
 
-	// List finds every instance that carries our label, running or ended,
-	// whoever made it: this is how instances are found again after a restart.
+	// List returns every instance that carries our label, running or ended, whoever
+	// created it: this is how instances are found after a restart.
 	List(ctx context.Context) ([]Observed, error)
 
-	// Watch sets who is told of every change that no operation made. It is called
-	// once, before any other method. An event may be told from any goroutine, and
-	// no event of an instance is told while tell still runs for an earlier one.
+	// Watch sets the function that receives every change that no operation made. It is
+	// called once, before any other method. Events may be sent from any goroutine, but
+	// those of one instance are sent one after the other.
 	Watch(tell func(Event))
 
-	// Logs opens what an instance has written. ErrNotFound when it is unknown,
+	// Logs opens the output of an instance. ErrNotFound when it is unknown,
 	// ErrNotSupported when its kind has no logs.
 	Logs(ctx context.Context, id string, o LogOptions) (io.ReadCloser, error)
 
-	// Usage measures what an instance takes now. ErrNotFound when it does not run.
+	// Usage measures the current resource usage of an instance. ErrNotFound when it does
+	// not run.
 	Usage(ctx context.Context, id string) (mariposa.Usage, error)
 
-	// Close gives up what is under way and lets go of the driver's own resources;
-	// instances run on.
+	// Close cancels operations in progress and releases the driver's own resources;
+	// instances keep running.
 	Close() error
 }
 
-// Instance is what a driver needs to know to make one.
+// Instance describes an instance to its driver.
 type Instance struct {
 	ID             string
 	Name           string
 	Project        string // its name, for labels that people read
 	Service        string // likewise
 	Labels         Labels
-	ManualRestarts int // how many restarts in place a person has asked for before this start
+	ManualRestarts int // the manual restarts requested before this start
 	Workload       *mariposa.Workload
 	Mdata          Mdata
 	Volumes        []Volume
@@ -86,50 +87,50 @@ type Instance struct {
 // Network is a network that an instance uses.
 type Network struct {
 	Name   string
-	Source string // where the driver has its part of it, as Provide told
+	Source string // where the driver has its attachment, as returned by Provide
 }
 
 // Volume is a volume that an instance uses.
 type Volume struct {
 	mariposa.Mount
-	Source string // where the driver has it, as Provide told
+	Source string // where the driver has it, as returned by Provide
 }
 
-// Mdata is what an instance can read of its values, and where.
+// Mdata is the values that an instance can read, and where.
 type Mdata struct {
 	Values []mariposa.Variable
-	URL    string // where the agent answers; empty: nowhere
-	Token  string // what the instance has to show there
+	URL    string // where the agent serves them; empty: nowhere
+	Token  string // authenticates the instance there
 }
 
-// Labels mark whose an instance is.
+// Labels mark which store an instance belongs to.
 type Labels struct {
 	Cluster     string `json:"cluster"`
 	Incarnation string `json:"incarnation"`
 }
 
-// Observed is what a driver sees of an instance.
+// Observed is an instance as its driver sees it.
 type Observed struct {
 	ID             string
 	Labels         Labels
-	Shared         bool   // found where other clusters keep theirs too, so its labels say whose it is; else it is this node's
-	Name           string // what people call it and its project, where that can be told
+	Shared         bool   // found in a place shared with other clusters, so its labels decide whose it is; else it is this node's
+	Name           string // its name and its project's, if known
 	Project        string
 	Running        bool
 	PhysicalID     string
 	Addresses      []string
 	Started        time.Time
-	ManualRestarts int // of the start that it last came up from
+	ManualRestarts int // those of its last successful start
 	Finished       time.Time
-	ExitCode       *int   // known once it has ended, where the kind has such a thing
+	ExitCode       *int   // known once it has ended, if its kind has exit codes
 	Reason         string // how it ended, as a sentence part: "exited with code 1", "killed by signal 9"
 	Details        map[string]string
 }
 
-// LogOptions selects what of a log is read.
+// LogOptions selects which part of a log is read.
 type LogOptions struct {
 	Tail   int  // lines from the end; below zero: everything
-	Follow bool // go on until ctx ends or the instance is removed
+	Follow bool // continue until ctx ends or the instance is removed
 }
 
 // Event is a change that no operation made.
@@ -139,133 +140,132 @@ type Event struct {
 	Reason   string   // of EngineLost: what is wrong
 }
 
-// EventKind says what an event is about.
+// EventKind is the kind of an event.
 type EventKind int
 
 const (
-	// InstanceChanged: an instance has ended (it does not run; told once for each
-	// run), was restarted by its engine (it runs, and started later than before),
-	// or has other addresses or details.
+	// InstanceChanged: an instance has ended (it does not run; reported once per run),
+	// was restarted by its engine (it runs, and started later than before), or has other
+	// addresses or details.
 	InstanceChanged EventKind = iota
-	// EngineLost: what runs the instances (a daemon) cannot be reached. Instances
-	// are as they were, as far as anybody knows.
+	// EngineLost: the engine that runs the instances (a daemon) cannot be reached.
+	// Instances are assumed to be unchanged.
 	EngineLost
-	// EngineBack: it can be reached again. Changes meanwhile may not have been
-	// told; List shows them.
+	// EngineBack: the engine can be reached again. Changes meanwhile may not have been
+	// reported; List shows them.
 	EngineBack
 )
 
 // ValuePublisher is implemented by drivers whose instances can read values that change
 // while they run.
 type ValuePublisher interface {
-	// PublishValues replaces what a running instance can read. Unlike operations it may be
-	// called while one is under way on the same instance, but for a start.
-	// ErrNotFound when there is no such instance.
+	// PublishValues replaces the values that a running instance can read. Unlike
+	// operations, it may be called while another operation except a start is in progress
+	// on the same instance. ErrNotFound when there is no such instance.
 	PublishValues(ctx context.Context, id string, values []mariposa.Variable) error
 
-	// PublishedValues is what an instance can read now, in the order of the names.
+	// PublishedValues returns the values that an instance can read now, sorted by name.
 	// ErrNotFound when there is no such instance.
 	PublishedValues(ctx context.Context, id string) ([]mariposa.Variable, error)
 }
 
-// Provider is implemented by drivers that have resources: what instances use and
-// what outlives them, like volumes. Of one resource nothing is asked for side by
-// side, and nothing that an instance uses is taken away while the agent knows the
-// instance.
+// Provider is implemented by drivers that have resources, such as volumes, which
+// instances use and which outlive them. There are no concurrent calls for one resource,
+// and none is withdrawn while the agent knows an instance that uses it.
 type Provider interface {
-	// Provide makes a resource unless it is there, and tells where. What is in it
-	// is left as it is.
+	// Provide makes a resource unless it exists, and returns where it is. It leaves
+	// existing content as it is.
 	Provide(ctx context.Context, r Resource) (path string, err error)
 
-	// Withdraw takes a resource away, with all that is in it. What is not there is
-	// no error; what something still uses is one.
+	// Withdraw removes a resource with its content. Removing one that does not exist is
+	// no error; removing one in use is.
 	Withdraw(ctx context.Context, r Resource) error
 
-	// Provided finds the resources that are there, whoever asked for them.
+	// Provided returns the resources that exist, whoever requested them.
 	Provided(ctx context.Context) ([]Resource, error)
 }
 
-// Resource is what a driver needs to know to make one.
+// Resource describes a resource to its driver.
 type Resource struct {
 	Kind mariposa.Kind
 	ID   string
-	Name string // what people call it
+	Name string // as people know it
 	Size int64  // bytes; 0: no limit
 }
 
 // Imager is implemented by drivers whose instances are made from images.
 type Imager interface {
-	// EnsureImage makes an image present on this node, and reports how far it is.
-	// Start may be called without it; then it fetches a missing image itself.
+	// EnsureImage makes an image present on this node, and reports its progress. Start
+	// may be called without it; then it fetches a missing image itself.
 	EnsureImage(ctx context.Context, image string, report func(Progress)) error
 }
 
-// Progress is how far the fetching of an image is.
+// Progress is the progress of an image fetch.
 type Progress struct {
-	Done, Total int64 // bytes; a total of 0: not known yet
+	Done, Total int64 // bytes; a Total of 0: not known yet
 }
 
 // Crasher is implemented by drivers whose instances can be made to fail, for tests
 // and demonstrations.
 type Crasher interface {
-	// Crash makes a running instance end as if by itself.
+	// Crash makes a running instance fail as if by itself.
 	Crash(id string) error
 }
 
-// NonBlocker is implemented by drivers of which some operations never wait. The
-// agent calls these on its own loop, which saves a goroutine and a report each.
+// NonBlocker is implemented by drivers with operations that never block. The agent calls
+// these on its own loop, which saves a goroutine and a report each.
 type NonBlocker interface {
 	// IsNonBlocking reports whether operations on an instance return at once, now and
-	// with this workload (nil: not known).
+	// with this workload (nil: unknown).
 	IsNonBlocking(id string, w *mariposa.Workload) bool
 }
 
-// Execer is implemented by drivers whose instances let people run commands inside
-// them.
+// Execer is implemented by drivers that can run commands inside their instances.
 type Execer interface {
-	// Exec runs a command inside a running instance as the instance itself runs:
-	// where it does, with its environment, within its limits. The command, with
-	// everything it has started, ends by force when ctx ends, when the session is
-	// closed, and when the instance ends. Exec may be called while an operation is
-	// under way on the same instance. ErrNotFound when the instance does not run
-	// here; a *CommandError when the command itself is at fault.
+	// Exec runs a command inside a running instance, in the same place, environment and
+	// limits as the instance itself. The command, with everything it has started, is
+	// killed when ctx ends, when the session is closed, and when the instance ends. Exec
+	// may be called while an operation is in progress on the same instance. ErrNotFound
+	// when the instance does not run here; a *CommandError when the command itself is at
+	// fault.
 	Exec(ctx context.Context, i Instance, o ExecOptions) (Session, error)
 }
 
-// ExecOptions say what is run inside an instance, and how.
+// ExecOptions say what to run inside an instance, and how.
 type ExecOptions struct {
 	Command     []string
-	Environment []mariposa.Variable // where the instance's own has none of that name
+	Environment []mariposa.Variable // defaults: the instance's own variables take precedence
 	Terminal    *Size               // nil: no terminal, but a pipe for each stream
 }
 
-// Size is how large a terminal is.
+// Size is the size of a terminal.
 type Size struct{ Rows, Cols uint16 }
 
-// Session is a command that runs inside an instance. Reading, writing and the
-// rest may go on side by side; whoever has one closes it.
+// Session is a command that runs inside an instance. Its methods may be called
+// concurrently; the caller of Exec must close it.
 type Session interface {
-	// Stdout is what the command writes, with a terminal all of it. It ends once
-	// the command is over and everything was read.
+	// Stdout is the command's output; with a terminal, all of it. It ends once the
+	// command has ended and everything was read.
 	Stdout() io.Reader
-	// Stderr is likewise; nil with a terminal.
+	// Stderr is the command's standard error; nil with a terminal.
 	Stderr() io.Reader
-	// Write gives the command something to read. It waits while the command takes
-	// nothing, and fails once it never will.
+	// Write writes to the command's input. It blocks while the command does not read, and
+	// fails once it never will.
 	Write(p []byte) (int, error)
-	// CloseWrite says that nothing more will be written.
+	// CloseWrite closes the command's input.
 	CloseWrite() error
 	// Resize changes the size of the terminal; without one it does nothing.
 	Resize(s Size) error
-	// Signal is sent to the command and what shares its process group.
+	// Signal sends a signal to the command and its process group.
 	Signal(s syscall.Signal) error
-	// Wait waits for the end: the exit code, 128 plus the signal when one killed it.
+	// Wait waits for the end and returns the exit code: 128 plus the signal if one killed
+	// it.
 	Wait() (code int, err error)
-	// Close ends the command by force if it still runs, and does not wait for it.
+	// Close kills the command if it still runs, without waiting for it.
 	Close() error
 }
 
-// CommandError says why a command cannot be run that is itself at fault.
+// CommandError is the error of a command that cannot be run through a fault of its own.
 type CommandError struct{ Err error }
 
 func (e *CommandError) Error() string { return e.Err.Error() }
@@ -277,6 +277,6 @@ var (
 	ErrNotFound = errors.New("no such instance on this node")
 	// ErrNotSupported: this kind of compute cannot do that.
 	ErrNotSupported = errors.New("not supported by this kind of compute")
-	// ErrInstanceEnded: the instance ended, and with it what ran inside.
+	// ErrInstanceEnded: the instance ended, and with it the command inside.
 	ErrInstanceEnded = errors.New("the instance has ended")
 )

@@ -8,8 +8,8 @@ import (
 	"mariposa/driver"
 )
 
-// testCapabilities holds what a driver declares against what it implements and what
-// the harness knows of its kind.
+// testCapabilities checks a driver's capabilities against the interfaces it implements
+// and what the harness knows of its kind.
 func testCapabilities(t *testing.T, b *fixture) {
 	can := b.driver.Capabilities()
 	_, execs := b.driver.(driver.Execer)
@@ -67,7 +67,7 @@ func testUsage(t *testing.T, b *fixture) {
 func testImages(t *testing.T, b *fixture) {
 	d, ok := b.driver.(driver.Imager)
 	if !ok {
-		return // the agent asks the same question
+		return // the agent makes the same check
 	}
 	image := b.Runs(t, NewID()).Workload.Image
 	over, cancel := context.WithCancel(t.Context())

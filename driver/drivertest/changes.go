@@ -10,8 +10,8 @@ import (
 	"mariposa/driver"
 )
 
-// awaitChange waits until a change of a running instance has been told, and holds
-// the list to it.
+// awaitChange waits until a change of a running instance is reported, and checks that
+// List agrees.
 func (b *fixture) awaitChange(t *testing.T, id string) driver.Observed {
 	t.Helper()
 	o := awaitNewest(t, b, "the change of "+id, func() []driver.Observed { return b.changed[id] })
@@ -27,7 +27,7 @@ func testReaddress(t *testing.T, b *fixture) {
 	}
 	i := b.Runs(t, b.id())
 	o := b.mustStart(t, i)
-	b.reopen(t) // a restarted agent is told as well
+	b.reopen(t) // a restarted agent is notified as well
 	b.Readdress(t, b.driver, o)
 	now := b.awaitChange(t, i.ID)
 	if !now.Started.Equal(o.Started) || now.PhysicalID != o.PhysicalID || slices.Equal(now.Addresses, o.Addresses) {
@@ -76,7 +76,7 @@ func testEngineLost(t *testing.T, b *fixture) {
 	b.mustStart(t, i)
 }
 
-// testCancel gives operations up before they begin and in the middle.
+// testCancel cancels operations before they begin and in the middle.
 func testCancel(t *testing.T, b *fixture) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -111,7 +111,7 @@ func testCancel(t *testing.T, b *fixture) {
 	}
 }
 
-// cancelStop gives up a stop that takes too long, and then stops by force.
+// cancelStop cancels a stop that takes too long, and then stops by force.
 func (b *fixture) cancelStop(t *testing.T) {
 	t.Helper()
 	o := b.startStubborn(t)
@@ -136,7 +136,8 @@ func (b *fixture) cancelStop(t *testing.T) {
 	}
 }
 
-// startSlow begins a start, does something once it is under way, and is how it ends.
+// startSlow begins a start, calls meanwhile once it is in progress, and returns its
+// result.
 func (b *fixture) startSlow(t *testing.T, i driver.Instance, meanwhile func(cancel func())) (o driver.Observed, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,7 +1,7 @@
-// Package drivertest holds every driver to the promises of package driver. A
-// driver's own test hands Run a Harness that says how instances of its kind
-// are made and hurt; what is peculiar to one kind is tested beside it. The
-// package knows no kind of compute.
+// Package drivertest holds every driver to the contract of package driver. A driver's
+// own test passes Run a Harness that can create and break instances of its kind; what is
+// specific to a kind is tested in its own package. This package knows no kind of
+// compute.
 package drivertest
 
 import (
@@ -14,65 +14,65 @@ import (
 	"mariposa/driver"
 )
 
-// Harness lets the suite handle one driver on one world of its own (a root
-// directory, a daemon's namespace) that nothing else uses.
+// Harness lets the suite use one driver in a world of its own (a root directory, a
+// daemon's namespace) that nothing else uses.
 type Harness struct {
-	// Open makes a driver on the world. After the driver is closed, Open is
-	// called again on the same world, as a restarted agent would.
+	// Open opens a driver on the world. After the driver is closed, Open is called again
+	// on the same world, as a restarted agent would.
 	Open func(t *testing.T) driver.Driver
 
-	// Runs makes an instance that runs until it is ended.
+	// Runs returns an instance that runs until it is ended.
 	Runs func(t *testing.T, id string) driver.Instance
 
 	// End makes a running instance end by itself, not through the driver.
 	End func(t *testing.T, d driver.Driver, o driver.Observed)
 
-	// Broken makes an instance that cannot be started.
+	// Broken returns an instance that cannot be started.
 	Broken func(t *testing.T, id string) driver.Instance
 
-	// Stubborn makes an instance that takes no gentle stop. Nil: this kind has
-	// no such thing.
+	// Stubborn returns an instance that ignores a graceful stop. Nil: this kind has no
+	// such instances.
 	Stubborn func(t *testing.T, id string) driver.Instance
 
-	// Ready waits until a stubborn instance that was just started is stubborn.
+	// Ready waits until a stubborn instance that was just started ignores stops.
 	Ready func(t *testing.T, o driver.Observed)
 
-	// Reads is what a running instance itself finds of its values. Nil: this kind
-	// has no eyes of its own, and what the driver says is taken for it.
+	// Reads returns the values that a running instance itself can read. Nil: instances of
+	// this kind cannot read, and the driver's answer is used instead.
 	Reads func(t *testing.T, d driver.Driver, id string) map[string]string
 
-	// Forgets says that values are lost with the agent, and have to be told again.
+	// Forgets says that values are lost with the agent, and must be published again.
 	Forgets bool
 
-	// Script is the command that runs a script of the shell inside an instance. Nil:
-	// this kind runs no commands inside, and its driver is no driver.Execer.
+	// Script returns the command that runs a shell script inside an instance. Nil: this
+	// kind runs no commands inside, and its driver is no driver.Execer.
 	Script func(script string) []string
 
-	// Slow makes an instance whose start takes longer than anybody waits, and that
-	// List shows meanwhile. Nil: the suite cannot make one.
+	// Slow returns an instance whose start takes longer than the suite waits, and that
+	// List shows meanwhile. Nil: this kind has no such instances.
 	Slow func(t *testing.T, id string) driver.Instance
 
 	// Readdress gives a running instance another address, not through the driver.
 	// Nil: addresses of this kind never change.
 	Readdress func(t *testing.T, d driver.Driver, o driver.Observed)
 
-	// Restart has a running instance restarted by its engine. Nil: this kind has no
-	// engine that does so.
+	// Restart makes the engine restart a running instance. Nil: this kind has no engine
+	// that does so.
 	Restart func(t *testing.T, d driver.Driver, o driver.Observed)
 
 	// LoseEngine makes the engine unreachable until restore is called. Nil: this kind
 	// has no engine.
 	LoseEngine func(t *testing.T, d driver.Driver) (restore func())
 
-	// Writes makes an instance that writes these lines and goes on running.
-	// Nil: this kind has no logs, and must say so.
+	// Writes returns an instance that writes these lines and keeps running. Nil: this
+	// kind has no logs, and must say so.
 	Writes func(t *testing.T, id string, lines ...string) driver.Instance
 }
 
-// Limit is how long the suite waits for anything before it calls it lost.
+// Limit is how long the suite waits for anything before it fails.
 const Limit = 20 * time.Second
 
-// NewID makes an id that no other instance has.
+// NewID returns an id that no other instance has.
 func NewID() string { return "t-" + rand.Text() }
 
 // Run runs the suite; each test gets a harness of its own.
@@ -130,7 +130,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 	}
 }
 
-// fixture is one driver under test with everything it has told.
+// fixture is one driver under test with everything it has reported.
 type fixture struct {
 	Harness
 	driver driver.Driver
@@ -138,7 +138,7 @@ type fixture struct {
 
 	mu          sync.Mutex
 	ended       map[string][]driver.Observed
-	changed     map[string][]driver.Observed // while they ran
+	changed     map[string][]driver.Observed // changes while they ran
 	engine      []driver.Event
 	changesSeen chan struct{} // a token for each event
 }
@@ -175,7 +175,7 @@ func (b *fixture) open(t *testing.T) {
 	})
 }
 
-// reopen is what an agent's restart is to a driver.
+// reopen closes and opens the driver, as a restart of the agent does.
 func (b *fixture) reopen(t *testing.T) {
 	t.Helper()
 	if err := b.driver.Close(); err != nil {
@@ -184,15 +184,15 @@ func (b *fixture) reopen(t *testing.T) {
 	b.open(t)
 }
 
-// id makes an id that is removed when the test is over.
+// id returns a new id whose instance is removed when the test ends.
 func (b *fixture) id() string {
 	id := NewID()
 	b.ids = append(b.ids, id)
 	return id
 }
 
-// within is a context that bounds an operation. The test's own has ended by the
-// time of its cleanup.
+// within returns a context that bounds an operation. It works in cleanups too, when the
+// test's own context has ended.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Limit)
@@ -217,8 +217,8 @@ func (b *fixture) mustStart(t *testing.T, i driver.Instance) driver.Observed {
 	return o
 }
 
-// startStubborn starts what takes no gentle stop, or, for a kind without such
-// a thing, what does.
+// startStubborn starts an instance that ignores a graceful stop or, if the kind has
+// none, one that does not.
 func (b *fixture) startStubborn(t *testing.T) driver.Observed {
 	t.Helper()
 	if b.Stubborn == nil {
@@ -245,7 +245,7 @@ func (b *fixture) remove(t *testing.T, id string) {
 	}
 }
 
-// find looks an instance up in the list; false when it is not there.
+// find looks an instance up in the list; false if it is not there.
 func (b *fixture) find(t *testing.T, id string) (driver.Observed, bool) {
 	t.Helper()
 	list, err := b.driver.List(t.Context())
@@ -276,13 +276,13 @@ func (b *fixture) mustFind(t *testing.T, id string) driver.Observed {
 	return o
 }
 
-// awaitEnd waits until an end of the instance has been told.
+// awaitEnd waits until an end of the instance is reported.
 func (b *fixture) awaitEnd(t *testing.T, id string) driver.Observed {
 	t.Helper()
 	return awaitNewest(t, b, "the end of "+id, func() []driver.Observed { return b.ended[id] })
 }
 
-// awaitNewest waits until something has been told, and is the last of it.
+// awaitNewest waits until something is reported, and returns the last of it.
 func awaitNewest[T any](t *testing.T, b *fixture, what string, reported func() []T) T {
 	t.Helper()
 	deadline := time.After(Limit)

@@ -15,8 +15,8 @@ import (
 	"mariposa/driver"
 )
 
-// execer is the driver under test, if commands can be run inside its instances
-// at all. The agent asks the same question.
+// execer returns the driver under test if it can run commands inside instances. The
+// agent makes the same check.
 func (b *fixture) execer(t *testing.T) (driver.Execer, bool) {
 	t.Helper()
 	d, ok := b.driver.(driver.Execer)
@@ -26,7 +26,7 @@ func (b *fixture) execer(t *testing.T) (driver.Execer, bool) {
 	return d, ok
 }
 
-// exec runs a script inside an instance that must let it.
+// exec runs a script inside an instance and fails the test if it cannot.
 func (b *fixture) exec(ctx context.Context, t *testing.T, i driver.Instance, script string, terminal *driver.Size) driver.Session {
 	t.Helper()
 	d, _ := b.execer(t)
@@ -41,7 +41,7 @@ func (b *fixture) exec(ctx context.Context, t *testing.T, i driver.Instance, scr
 	return s
 }
 
-// readOutput reads everything that a session writes, and how it ends.
+// readOutput reads all output of a session, and how it ends.
 func readOutput(t *testing.T, s driver.Session) (out, errs string, code int, err error) {
 	t.Helper()
 	read := func(r io.Reader) <-chan string {
@@ -115,7 +115,7 @@ func testExecInput(t *testing.T, b *fixture) {
 	i := b.Runs(t, b.id())
 	b.mustStart(t, i)
 	text := make([]byte, 3<<20)
-	_, _ = rand.Read(text) // it never fails
+	_, _ = rand.Read(text) // never fails
 	s := b.exec(t.Context(), t, i, "cat", nil)
 	go func() {
 		_, _ = s.Write(text) // what is missing shows in the echo
@@ -166,7 +166,7 @@ func testExecTerminal(t *testing.T, b *fixture) {
 	}
 }
 
-// endless writes one line, and then lives on in a session of its own as well.
+// endless writes one line, and then keeps running, in a session of its own as well.
 const endless = `trap "" HUP; (setsid sleep 1000 || sleep 1000) & echo up; sleep 1000; wait`
 
 func testExecEnds(t *testing.T, b *fixture) {
@@ -205,7 +205,7 @@ func testExecEnds(t *testing.T, b *fixture) {
 	if _, err := wait(t, s); !errors.Is(err, driver.ErrInstanceEnded) {
 		t.Errorf("with its instance, it ended with %v", err)
 	}
-	b.mustStart(t, i) // which finds nothing of the last run in its way
+	b.mustStart(t, i) // nothing of the last run is in its way
 	s = up(b.exec(t.Context(), t, i, endless, nil))
 	b.reopen(t)
 	over("with the agent", s, 137)

@@ -139,7 +139,7 @@ func testEnd(t *testing.T, b *fixture) {
 	b.End(t, b.driver, o)
 	checkEnded(t, b.awaitEnd(t, i.ID), o.PhysicalID)
 	checkEnded(t, b.mustFind(t, i.ID), o.PhysicalID)
-	checkEnded(t, b.stop(t, i.ID, Limit), o.PhysicalID) // no error, and told no more
+	checkEnded(t, b.stop(t, i.ID, Limit), o.PhysicalID) // no error, and no second report
 	b.End(t, b.driver, bystander)
 	b.awaitEnd(t, other.ID)
 	if n := b.endsReported(i.ID); n != 1 {
@@ -154,7 +154,7 @@ func testAskedEnd(t *testing.T, b *fixture) {
 	o := b.mustStart(t, last)
 	b.stop(t, stopped.ID, Limit)
 	b.remove(t, removed.ID)
-	b.End(t, b.driver, o) // what was told before this would have been told by now
+	b.End(t, b.driver, o) // reports of anything earlier would have arrived by now
 	b.awaitEnd(t, last.ID)
 	if n := b.endsReported(stopped.ID) + b.endsReported(removed.ID); n != 0 {
 		t.Errorf("%d ends were told that were asked for", n)
@@ -300,7 +300,7 @@ func (b *fixture) logs(t *testing.T, id string, o driver.LogOptions) io.Reader {
 	return r
 }
 
-// testMany takes instances through their life side by side, as an agent does.
+// testMany takes many instances through their life concurrently, as an agent does.
 func testMany(t *testing.T, b *fixture) {
 	const n = 12
 	var all sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 	"mariposa/driver"
 )
 
-// values makes the values of an instance from names and texts.
+// values returns the values of an instance from names and texts.
 func values(pairs ...string) (list []mariposa.Variable) {
 	for n := 0; n < len(pairs); n += 2 {
 		list = append(list, mariposa.Variable{Name: pairs[n], Value: pairs[n+1]})
@@ -19,8 +19,8 @@ func values(pairs ...string) (list []mariposa.Variable) {
 	return list
 }
 
-// publisher is the driver under test, if its kind can be told values at all. The
-// agent asks the same question.
+// publisher returns the driver under test if it can publish values. The agent makes the
+// same check.
 func (b *fixture) publisher() (driver.ValuePublisher, bool) {
 	d, ok := b.driver.(driver.ValuePublisher)
 	return d, ok
@@ -39,7 +39,8 @@ func (b *fixture) mustPublishValues(t *testing.T, id string, list []mariposa.Var
 	}
 }
 
-// wantValues checks what an instance can read, by the driver's word and by its own.
+// wantValues checks the values that an instance can read, as reported by the driver and
+// as read by the instance itself.
 func (b *fixture) wantValues(t *testing.T, id string, list []mariposa.Variable) {
 	t.Helper()
 	d, _ := b.publisher()
@@ -70,7 +71,7 @@ func testPublishValues(t *testing.T, b *fixture) {
 	i.Mdata.Values = values("b", "2", "a", "one\n<&>")
 	o := b.mustStart(t, i)
 	if _, ok := b.publisher(); !ok {
-		return // its kind has no such thing, and no agent asks
+		return // its kind publishes no values
 	}
 	b.wantValues(t, i.ID, i.Mdata.Values)
 	for _, list := range [][]mariposa.Variable{values("a", "two", "c", ""), values("ü.x/y", "3"), nil, values("a", "4")} {

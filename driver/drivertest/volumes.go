@@ -10,7 +10,7 @@ import (
 	"mariposa/driver"
 )
 
-// provide makes a resource and says where it is.
+// provide makes a resource and returns where it is.
 func (b *fixture) provide(t *testing.T, r driver.Resource) string {
 	t.Helper()
 	path, err := b.driver.(driver.Provider).Provide(within(t), r)
@@ -28,11 +28,11 @@ func (b *fixture) withdraw(t *testing.T, r driver.Resource) error {
 func testVolumes(t *testing.T, b *fixture)  { testResources(t, b, mariposa.KindVolume) }
 func testNetworks(t *testing.T, b *fixture) { testResources(t, b, mariposa.KindNetwork) }
 
-// testResources holds a driver to what it says of volumes and networks, as far as it
-// has any, and where they have a place, to what is in them.
+// testResources checks the volumes or networks of a driver, if it has any, and their
+// content, if they have a path.
 func testResources(t *testing.T, b *fixture, kind mariposa.Kind) {
 	if _, ok := b.driver.(driver.Provider); !ok {
-		return // the agent asks the same question
+		return // the agent makes the same check
 	}
 	id := driver.Resource{Kind: kind, ID: NewID(), Name: "data", Size: 1 << 20}
 	other := driver.Resource{Kind: kind, ID: NewID(), Name: "data", Size: 1 << 20}
@@ -65,7 +65,7 @@ func testResources(t *testing.T, b *fixture, kind mariposa.Kind) {
 	if again := b.provide(t, id); again != path || path != "" && !written(path) {
 		t.Errorf("after a restart it is at %q", again)
 	}
-	for range 2 { // what is not there is no error
+	for range 2 { // removing a missing one is no error
 		if err := b.withdraw(t, id); err != nil {
 			t.Errorf("Withdraw: %v", err)
 		}

@@ -1,11 +1,11 @@
-// Package dummy makes instances that are nothing but a record: they carry load
-// tests, demonstrations and the simulator. Everything about them is decided by
-// the workload's knobs and a hash, never by chance or by the machine.
+// Package dummy runs instances that are only records, for load tests, demonstrations and
+// the simulator. Their behavior is decided by the workload's knobs and a hash, never by
+// chance or by the machine.
 //
-// The package owns its World of dummies, which outlives a driver as processes
-// outlive an agent. It starts no goroutine; what has to wait sleeps on the clock it
-// was given, so in virtual time it runs as the simulator's coroutine. It refuses to
-// know nodes; a lost one is the agent's business.
+// The package owns its World of dummies, which outlives a driver as processes outlive an
+// agent. It starts no goroutine; waits sleep on the given clock, so in virtual time they
+// run as the simulator's coroutines. It refuses to know nodes; a lost one is the agent's
+// business.
 package dummy
 
 import (
@@ -30,7 +30,7 @@ var (
 	_ driver.NonBlocker     = (*Driver)(nil)
 )
 
-// ErrConfiguredToFail is what a dummy with the fail knob answers.
+// ErrConfiguredToFail is the error of a dummy with the fail knob.
 var ErrConfiguredToFail = errors.New("dummy told to fail")
 
 var (
@@ -43,31 +43,31 @@ const (
 	reasonGivenUp  = "its start was given up"
 )
 
-// Driver acts on a World. Its state is guarded by the world's mutex; events are
-// told without it.
+// Driver acts on a World. The world's mutex guards its state; events are reported
+// without holding it.
 type Driver struct {
 	world    *World
 	clock    clock.Clock
 	report   func(driver.Event)
-	lost     error // what is wrong with the engine that it plays
+	lost     error // why its simulated engine is lost
 	closed   bool
-	closing  context.Context //nolint:containedctx // it ends with Close, and with it what sleeps
+	closing  context.Context //nolint:containedctx // ends with Close, which ends all waits
 	close    context.CancelFunc
 	sleeping sync.WaitGroup
 }
 
-// New attaches a driver to a world. One at a time, like agents on a node.
+// New attaches a driver to a world, which may have one at a time.
 func New(w *World, c clock.Clock) *Driver {
 	d := &Driver{world: w, clock: c, report: func(driver.Event) {}}
 	d.closing, d.close = context.WithCancel(context.Background())
 	return d
 }
 
-// Compute says that it makes dummies.
+// Compute returns the dummy type.
 func (d *Driver) Compute() mariposa.ComputeType { return mariposa.ComputeDummy }
 
-// Capabilities are those of a record. It has the addresses, volumes and networks
-// that somebody would need who tries a manifest, and nobody inside.
+// Capabilities returns what dummies simulate: addresses, volumes and networks, so that
+// manifests can be tried, but no commands inside.
 func (d *Driver) Capabilities() mariposa.Capabilities {
 	return mariposa.Capabilities{
 		Mdata: true, Ports: true, Volumes: true, Networks: true, Images: true, Crash: true, Survives: true, Unbounded: true,
@@ -75,7 +75,7 @@ func (d *Driver) Capabilities() mariposa.Capabilities {
 	}
 }
 
-// Watch sets who is told when dummies change by themselves.
+// Watch sets the function that receives changes of dummies.
 func (d *Driver) Watch(report func(driver.Event)) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
@@ -94,7 +94,7 @@ func (d *Driver) IsNonBlocking(id string, w *mariposa.Workload) bool {
 	return in == nil || !waits(&in.Knobs)
 }
 
-// Start makes the dummy, waits as it is told to, and runs or fails. It has its
+// Start creates the dummy, waits as its knobs say, and runs or fails. It has its
 // physical id before the wait.
 func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed, error) {
 	w := d.world
@@ -123,7 +123,7 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 	return d.run(in, i.ManualRestarts)
 }
 
-// run is the end of a start, under the mutex.
+// run finishes a start, with the mutex held.
 func (d *Driver) run(in *instance, manualRestarts int) (driver.Observed, error) {
 	in.Running, in.Exit, in.Reason, in.Finished = true, nil, "", time.Time{}
 	in.Started = d.clock.Now()
@@ -166,7 +166,7 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 	return in.observe(i.ID), err
 }
 
-// PublishValues keeps what the dummy could read if it were more than a record.
+// PublishValues keeps the values that the dummy could read if it were real.
 func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa.Variable) error {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
@@ -181,7 +181,7 @@ func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa
 	return nil
 }
 
-// PublishedValues is what the dummy was told last.
+// PublishedValues returns the dummy's last values.
 func (d *Driver) PublishedValues(_ context.Context, id string) ([]mariposa.Variable, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
@@ -192,7 +192,7 @@ func (d *Driver) PublishedValues(_ context.Context, id string) ([]mariposa.Varia
 	return slices.SortedFunc(slices.Values(in.values), func(a, b mariposa.Variable) int { return strings.Compare(a.Name, b.Name) }), nil
 }
 
-// Stop ends the dummy at once; it always goes gently.
+// Stop stops the dummy at once, always gracefully.
 func (d *Driver) Stop(ctx context.Context, id string, _ time.Duration) (driver.Observed, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
@@ -203,8 +203,8 @@ func (d *Driver) Stop(ctx context.Context, id string, _ time.Duration) (driver.O
 	return in.observe(id), err
 }
 
-// Remove ends the dummy, waits as it is told to, and takes it away. It never
-// fails by itself.
+// Remove stops the dummy, waits as its knobs say, and removes it. It never fails by
+// itself.
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	w := d.world
 	w.mu.Lock()
@@ -230,13 +230,13 @@ func (d *Driver) Crash(id string) error {
 	return d.changeAndReport(id, func(in *instance) error { return d.end(in, 137, "killed by signal 9") })
 }
 
-// Restart makes a running dummy end and run again by itself, as an engine with a
-// restart policy of its own would.
+// Restart makes a running dummy end and run again by itself, as an engine with its own
+// restart policy would.
 func (d *Driver) Restart(id string) error {
 	return d.changeAndReport(id, func(in *instance) error {
 		if now := d.clock.Now(); now.After(in.Started) {
 			in.Started = now
-		} else { // a clock that stands still tells two runs apart no more
+		} else { // the clock stands still: keep the two runs distinguishable
 			in.Started = in.Started.Add(1)
 		}
 		return d.world.put(in)
@@ -251,7 +251,7 @@ func (d *Driver) Readdress(id, address string) error {
 	})
 }
 
-// changeAndReport changes a running dummy from outside, and tells.
+// changeAndReport changes a running dummy from outside and reports that.
 func (d *Driver) changeAndReport(id string, change func(*instance) error) error {
 	d.world.mu.Lock()
 	in := d.world.instances[id]
@@ -269,8 +269,8 @@ func (d *Driver) changeAndReport(id string, change func(*instance) error) error 
 	return err
 }
 
-// LoseEngine plays a daemon that cannot be reached: nothing works, and what
-// changes is not told, until the returned function brings it back.
+// LoseEngine simulates a daemon that cannot be reached: operations fail, and changes are
+// not reported, until restore is called.
 func (d *Driver) LoseEngine(reason string) (restore func()) {
 	d.world.mu.Lock()
 	report := d.report
@@ -285,7 +285,7 @@ func (d *Driver) LoseEngine(reason string) (restore func()) {
 	}
 }
 
-// Usage is that of a record: nothing.
+// Usage returns zeros: a record uses nothing.
 func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
@@ -301,7 +301,7 @@ func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	}, nil
 }
 
-// List reports every dummy of the world.
+// List returns every dummy of the world.
 func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	w := d.world
 	w.mu.Lock()
@@ -317,7 +317,7 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	return list, nil
 }
 
-// Logs are nothing that a dummy has.
+// Logs fails: dummies have no logs.
 func (d *Driver) Logs(_ context.Context, id string, _ driver.LogOptions) (io.ReadCloser, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
@@ -327,7 +327,7 @@ func (d *Driver) Logs(_ context.Context, id string, _ driver.LogOptions) (io.Rea
 	return nil, driver.ErrNotSupported
 }
 
-// Close gives up what waits; the dummies stay in the world.
+// Close ends waiting operations; the dummies stay in the world.
 func (d *Driver) Close() error {
 	d.world.mu.Lock()
 	d.closed = true
@@ -337,7 +337,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// whyRefused says why no operation can begin, under the mutex.
+// whyRefused returns why no operation can begin, with the mutex held.
 func (d *Driver) whyRefused(ctx context.Context) error {
 	switch {
 	case d.closed:
@@ -348,14 +348,14 @@ func (d *Driver) whyRefused(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// end is the end of a running dummy, under the mutex. It has ended even when
-// the world could not write that down.
+// end ends a running dummy, with the mutex held. It has ended even if that could not be
+// stored.
 func (d *Driver) end(in *instance, code int, reason string) error {
 	in.Running, in.Finished, in.Exit, in.Reason = false, d.clock.Now(), &code, reason
 	return d.world.put(in)
 }
 
-// sleep lets go of the mutex while an operation waits.
+// sleep waits with the mutex released.
 func (d *Driver) sleep(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		return nil

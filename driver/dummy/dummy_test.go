@@ -112,7 +112,7 @@ func TestValuesAreNeverWrittenDown(t *testing.T) {
 	}
 }
 
-// run lets time pass until nothing waits any more, and says how much.
+// run lets time pass until nothing waits, and returns how much passed.
 func run(v *clocktest.Virtual) time.Duration {
 	begin := v.Now()
 	end := begin

@@ -9,19 +9,18 @@ import (
 	"os"
 )
 
-// journal is a world written down: one line for each change, the last one of
-// an instance counts. It is rewritten when opened and when most of it is
-// history.
+// journal stores a world in a file: one line for each change, of which the last one of
+// an instance counts. It is rewritten when opened and when most of it is outdated.
 type journal struct {
 	path  string
 	file  *os.File
 	lines int
-	size  int64 // of what is known to be whole
+	size  int64 // up to the end of the last complete line
 	line  bytes.Buffer
 }
 
-// openJournal reads a world back into instances and keeps the file for
-// appending. A torn last line, left by a full disk or a power cut, is dropped.
+// openJournal reads a world into instances and keeps the file open for appending. A torn
+// last line, left by a full disk or a power cut, is dropped.
 func openJournal(path string, instances map[string]*instance) (*journal, error) {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -40,7 +39,7 @@ func openJournal(path string, instances map[string]*instance) (*journal, error) 
 			return nil, fmt.Errorf("cannot read the dummies: %s is damaged in line %d; delete it to begin anew", path, n)
 		}
 		if in.Reason == reasonUnderWay {
-			in.Reason = reasonGivenUp // whoever was at it is gone
+			in.Reason = reasonGivenUp // the agent that started it is gone
 		}
 		if in.Gone {
 			delete(instances, in.ID)
@@ -56,7 +55,7 @@ func openJournal(path string, instances map[string]*instance) (*journal, error) 
 	return j, nil
 }
 
-// rewrite leaves one line for each instance, and appends from there on.
+// rewrite replaces the file with one line for each instance.
 func (j *journal) rewrite(instances map[string]*instance) error {
 	f, err := os.OpenFile(j.path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -87,8 +86,8 @@ func (j *journal) rewrite(instances map[string]*instance) error {
 	return nil
 }
 
-// append writes one line. It is not synced: the kernel outlives us, and when
-// the machine goes down, so would the processes that dummies stand for.
+// append writes one line. It is not synced: the kernel outlives this program, and if the
+// machine goes down, so would the processes that dummies stand for.
 func (j *journal) append(in *instance, instances map[string]*instance) error {
 	if j.lines > 4*len(instances)+10_000 {
 		if err := j.rewrite(instances); err != nil {
@@ -101,7 +100,7 @@ func (j *journal) append(in *instance, instances map[string]*instance) error {
 	}
 	n, err := j.file.Write(j.line.Bytes())
 	if err != nil {
-		// Half a line in the middle would damage the file; the next one goes in its place.
+		// Half a line in the middle would damage the file; the next line overwrites it.
 		_ = j.file.Truncate(j.size)
 		_, _ = j.file.Seek(j.size, io.SeekStart)
 		return fmt.Errorf("cannot write a dummy down: %w", err)

@@ -11,8 +11,8 @@ var (
 	_ driver.Imager   = (*Driver)(nil)
 )
 
-// EnsureImage plays the fetching of an image that the world has not had yet: all at
-// once, with two reports. It is forgotten with the program.
+// EnsureImage simulates fetching an image that is new to the world: at once, with two
+// reports. Images are kept in memory only.
 func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
 	d.world.mu.Lock()
 	err, known := d.whyRefused(ctx), d.world.images[image]
@@ -27,20 +27,20 @@ func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driv
 	return err
 }
 
-// imageSize is how large every image of dummies is.
+// imageSize is the size of every simulated image.
 const imageSize = 1 << 20
 
-// Provide has nothing to make: a dummy's volume is a record and nothing else.
+// Provide does nothing: a dummy's volume is only a record.
 func (d *Driver) Provide(ctx context.Context, _ driver.Resource) (string, error) {
 	return "", d.checkUsable(ctx)
 }
 
-// Withdraw has nothing to take away.
+// Withdraw does nothing.
 func (d *Driver) Withdraw(ctx context.Context, _ driver.Resource) error {
 	return d.checkUsable(ctx)
 }
 
-// Provided finds nothing: there is nothing to find.
+// Provided returns nothing.
 func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 	return nil, d.checkUsable(ctx)
 }

@@ -9,26 +9,25 @@ import (
 	"mariposa/driver"
 )
 
-// World is all the dummies of one node. It outlives the drivers that act on
-// it, and with a journal also the program.
+// World is all the dummies of one node. It outlives the drivers that act on it and, with
+// a journal, the program.
 type World struct {
 	mu        sync.Mutex
 	seed      uint64
 	instances map[string]*instance
 	images    map[string]bool
-	journal   *journal // nil: kept in memory only
+	journal   *journal // nil: in memory only
 	changes   int
 }
 
-// NewWorld makes an empty world in memory. The seed changes every physical id
-// and every random wait; the same seed gives the same ones.
+// NewWorld returns an empty world in memory. The seed determines every physical id and
+// every random wait.
 func NewWorld(seed uint64) *World {
 	return &World{seed: seed, instances: map[string]*instance{}, images: map[string]bool{}}
 }
 
-// OpenWorld finds a world again in the file at path, and keeps it there. Each
-// change is in the hands of the kernel before it is answered, so that a killed
-// program loses none.
+// OpenWorld restores a world from the file at path, and keeps it there. Each change is
+// written before the operation returns, so a killed program loses none.
 func OpenWorld(path string, seed uint64) (*World, error) {
 	w := NewWorld(seed)
 	var err error
@@ -38,7 +37,7 @@ func OpenWorld(path string, seed uint64) (*World, error) {
 	return w, nil
 }
 
-// Close lets the file go. No driver may be in use any more.
+// Close closes the file. No driver may be in use any more.
 func (w *World) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,21 +47,21 @@ func (w *World) Close() error {
 	return w.journal.close()
 }
 
-// Len counts the dummies, running or not.
+// Len returns the number of dummies, running or not.
 func (w *World) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.instances)
 }
 
-// Changes counts how often a dummy has come or gone.
+// Changes returns how often a dummy was created or removed.
 func (w *World) Changes() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.changes
 }
 
-// instance is one dummy, as it is kept and as it is written down.
+// instance is one dummy, in memory and in the journal.
 type instance struct {
 	ID             string         `json:"id"`
 	Labels         driver.Labels  `json:"labels"`
@@ -75,7 +74,7 @@ type instance struct {
 	Finished       time.Time      `json:"finished,omitzero"`
 	Exit           *int           `json:"exit_code,omitempty"`
 	Reason         string         `json:"reason,omitempty"`
-	Attempt        uint64         `json:"attempt"` // operations so far; each waits its own time
+	Attempt        uint64         `json:"attempt"` // operations so far; each has its own random wait
 	ManualRestarts int            `json:"bounces,omitempty"`
 	Knobs          mariposa.Dummy `json:"dummy"`
 	Gone           bool           `json:"gone,omitempty"` // in the journal: removed
@@ -83,7 +82,7 @@ type instance struct {
 	values []mariposa.Variable // in memory only: they may be secret
 }
 
-// observe says what is seen of a dummy; of none, nothing but its id.
+// observe returns the driver's view of a dummy; for nil, only the id.
 func (in *instance) observe(id string) driver.Observed {
 	if in == nil {
 		return driver.Observed{ID: id}
@@ -114,7 +113,7 @@ func (w *World) make(i driver.Instance) *instance {
 	return in
 }
 
-// put writes a dummy down.
+// put stores a dummy in the journal.
 func (w *World) put(in *instance) error {
 	if w.journal == nil {
 		return nil
@@ -122,7 +121,7 @@ func (w *World) put(in *instance) error {
 	return w.journal.append(in, w.instances)
 }
 
-// drop takes a dummy away.
+// drop removes a dummy.
 func (w *World) drop(id string) error {
 	if w.journal != nil {
 		if err := w.journal.append(&instance{ID: id, Gone: true}, w.instances); err != nil {
@@ -134,7 +133,7 @@ func (w *World) drop(id string) error {
 	return nil
 }
 
-// wait is how long the next operation on a dummy takes.
+// wait returns how long the next operation on a dummy takes.
 func (w *World) wait(in *instance) time.Duration { return w.waitFor(in, in.Knobs) }
 
 func (w *World) waitFor(in *instance, k mariposa.Dummy) time.Duration {
@@ -148,7 +147,7 @@ func (w *World) waitFor(in *instance, k mariposa.Dummy) time.Duration {
 
 const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 
-// physicalID makes a name of n characters; none given means 32.
+// physicalID returns a name of n characters, 32 if n is not positive.
 func (w *World) physicalID(id string, n int) string {
 	if n <= 0 {
 		n = 32
@@ -165,8 +164,8 @@ func (w *World) physicalID(id string, n int) string {
 	return string(name)
 }
 
-// addresses are on loopback, where nobody listens: what tries to reach a dummy
-// is refused at once.
+// addresses returns addresses on loopback, where nothing listens: connections to a dummy
+// are refused at once.
 func (w *World) addresses(i driver.Instance) []string {
 	r := w.random(i.ID, 0)
 	bits := r.next()
@@ -188,8 +187,8 @@ func (w *World) addresses(i driver.Instance) []string {
 	return list
 }
 
-// random is a stream of numbers that depends on the seed, an id and an attempt
-// and on nothing else.
+// random returns a stream of numbers that depends only on the seed, an id and an
+// attempt.
 func (w *World) random(id string, attempt uint64) stream {
 	h := uint64(14695981039346656037) // FNV-1a
 	for k := range len(id) {
