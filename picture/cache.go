@@ -12,9 +12,8 @@ import (
 	"mariposa/store"
 )
 
-// VersionCache keeps the versions that are in use, read and checked once, so that all
-// who need a definition share it. What is secret in them is open here, in memory
-// alone.
+// VersionCache keeps the versions in use, read and checked once, so that all readers
+// share a definition. Secrets are decrypted here, in memory only.
 type VersionCache struct {
 	store store.Store
 	vault *seal.Vault
@@ -23,37 +22,38 @@ type VersionCache struct {
 	versions   map[string]*Version
 	values     map[string]*manifest.Values
 	masks      map[string]*masks // by project
-	valueBytes int               // bytes of values
+	valueBytes int               // the size of values
 }
 
-// Version is a submitted manifest and the values that belong to it, with what
-// they say together.
+// Version is a submitted manifest with its values, and the services that they define
+// together.
 type Version struct {
 	Spec     *mariposa.VersionSpec
 	Manifest *manifest.Project
 	Values   *manifest.Values // nil: none
 	Services map[string]*mariposa.Service
 
-	fault error // why it cannot be read; that too is found out once
+	fault error // why it cannot be read; errors are cached too
 }
 
-// ErrUnreadable: a stored manifest that this binary cannot read, as an older
-// binary may meet after a newer one.
+// ErrUnreadable: this binary cannot read a stored manifest, for example one that a newer
+// binary wrote.
 var ErrUnreadable = errors.New("the stored manifest cannot be read")
 
 const (
-	// maxVersions bounds how many versions are kept; beyond it some are read again.
+	// maxVersions limits the versions that are kept; beyond it some are read again.
 	maxVersions = 20_000
-	// maxValueBytes bounds the values that are kept.
+	// maxValueBytes limits the values that are kept.
 	maxValueBytes = 64 << 20
 )
 
-// NewVersionCache makes an empty cache in front of a store.
+// NewVersionCache returns an empty cache in front of a store.
 func NewVersionCache(st store.Store, vault *seal.Vault) *VersionCache {
 	return &VersionCache{store: st, vault: vault, versions: map[string]*Version{}, values: map[string]*manifest.Values{}, masks: map[string]*masks{}}
 }
 
-// Invalidate drops versions that were changed: one that only counts may be.
+// Invalidate drops versions that have changed: a version that only counts a key may be
+// overwritten.
 func (s *VersionCache) Invalidate(changes []store.Change) {
 	for i := range changes {
 		if c := &changes[i]; c.Record.Kind == mariposa.KindVersion && (c.Spec || c.Deleted) {
@@ -156,8 +156,8 @@ func (s *VersionCache) Values(ctx context.Context, project string, number int) (
 }
 
 // NewestValues returns the newest values of a project, secrets marked, and the manifest
-// that speaks of them: an empty one where that is lost. Values that were replaced, and
-// so removed, since the caller read the project are looked up in the store's copy of it.
+// that declares them: an empty one if it is lost. If the values have been replaced, and
+// so removed, since the caller read the project, it rereads the project from the store.
 func (s *VersionCache) NewestValues(ctx context.Context, project string, spec *mariposa.ProjectSpec) (*manifest.Values, *manifest.Project, error) {
 	values, err := s.Values(ctx, project, spec.Metadata)
 	for errors.Is(err, store.ErrNotFound) {
@@ -177,7 +177,7 @@ func (s *VersionCache) NewestValues(ctx context.Context, project string, spec *m
 	return values, &manifest.Project{}, nil
 }
 
-// InitialGoals is the goals that services begin with at a version, given their ids.
+// InitialGoals returns the goals that services start with at a version, given their ids.
 func (v *Version) InitialGoals(ids map[string]string) map[string]*mariposa.ServiceStatus {
 	goals := map[string]*mariposa.ServiceStatus{}
 	for name, def := range v.Services {

@@ -7,12 +7,11 @@ import (
 	"mariposa/store"
 )
 
-// Each service of a project is a record of its own, so that one of ten thousand
-// that has something to say writes itself alone. Readers want them together: the
-// picture puts them into the status of their project, once for each batch of
-// changes.
+// Each service of a project is a record of its own, so that a change of one of ten
+// thousand services writes one record. Readers want them together: the picture joins
+// them into the status of their project, once for each batch of changes.
 
-// markTorn notes that the status of a project is to be put together anew.
+// markTorn marks the status of a project as in need of joining.
 func (p *Picture) markTorn(r *store.Record) {
 	switch spec := r.Spec.(type) {
 	case *mariposa.ProjectSpec:
@@ -24,7 +23,7 @@ func (p *Picture) markTorn(r *store.Record) {
 	}
 }
 
-// joinServices puts services into the statuses of their projects.
+// joinServices joins services into the statuses of their projects.
 func (p *Picture) joinServices() {
 	for id, changed := range p.torn {
 		if r := p.Projects.at(id); r == nil {
@@ -49,14 +48,14 @@ func (p *Picture) joinProject(r *store.Project, changed []string) {
 	if all := p.statuses[r.ID]; st != nil && len(all)+len(st.Services) > 0 {
 		whole, record := *st, *r.Record()
 		if record.Status = &whole; len(all) == 0 {
-			all = nil // as a new picture has it
+			all = nil // as in a new picture
 		}
 		whole.Services = all
 		p.records[mariposa.KindProject][r.ID] = &record
 	}
 }
 
-// servicesOf are the services of a project by name, after some have changed.
+// servicesOf returns the services of a project by name, after some have changed.
 func (p *Picture) servicesOf(project string, changed []string) map[string]*mariposa.ServiceStatus {
 	all := maps.Clone(p.statuses[project])
 	if all == nil {
@@ -71,7 +70,7 @@ func (p *Picture) servicesOf(project string, changed []string) map[string]*marip
 	return all
 }
 
-// inline reports whether a project comes from a store in which its services were a
+// inline reports whether a project comes from an older store, where its services were
 // part of its own status.
 func (p *Picture) inline(r *store.Project) bool {
 	if r == nil || len(p.services[r.ID]) > 0 || p.statuses[r.ID] != nil {

@@ -9,26 +9,25 @@ import (
 	"mariposa/store"
 )
 
-// masks hide the secrets of one project. They are good for as long as there are no
-// newer values.
+// masks hide the secrets of one project. They are valid until there are newer values.
 type masks struct {
 	newest int
-	since  map[int]*seal.Mask // by the oldest generation that each covers
+	since  map[int]*seal.Mask // by the oldest generation that each mask covers
 }
 
 const (
-	// maskGenerations and maskBytes bound what one mask covers, beside the newest
-	// values and those that an instance was made with.
+	// maskGenerations and maskBytes limit what one mask covers, in addition to the newest
+	// values and those that an instance was created with.
 	maskGenerations = 100
 	maskBytes       = 1 << 20
-	// maskProjects bounds how many projects' masks are kept.
+	// maskProjects limits how many projects' masks are kept.
 	maskProjects = 10_000
 )
 
-// Mask hides the secrets of a project in what an instance says: those that it was
-// made with, and all that it could read since. Number is the version that it was
-// made from. The same mask comes back until there are newer values; nil hides
-// nothing.
+// Mask returns a mask for the output of an instance. It hides the project's secrets that
+// the instance was created with, and all that it could read since. Number is the version
+// that it was created from. The same mask is returned until there are newer values; nil
+// hides nothing.
 func (s *VersionCache) Mask(ctx context.Context, project *mariposa.ProjectSpec, id string, number int) (*seal.Mask, error) {
 	since := project.Metadata
 	if number > 0 && number != project.Number {
@@ -56,8 +55,8 @@ func (s *VersionCache) Mask(ctx context.Context, project *mariposa.ProjectSpec, 
 	return s.putMask(id, since, project.Metadata, seal.NewMask(secrets)), nil
 }
 
-// secrets are those of some generations: of the first and the last, and as many of
-// those between as there is room for, the newest first. Some may be forgotten.
+// secrets returns the secrets of a range of generations: of the first and the last, and
+// of as many in between as fit, newest first. Generations that are deleted are skipped.
 func (s *VersionCache) secrets(ctx context.Context, project string, first, last int) ([]string, error) {
 	var all []string
 	seen, bytes := map[string]bool{}, 0
@@ -89,7 +88,7 @@ func between(first, last int) (all []int) {
 	return all
 }
 
-// putMask keeps a mask, unless there are newer values by now.
+// putMask caches a mask, unless there are newer values by now.
 func (s *VersionCache) putMask(project string, since, newest int, m *seal.Mask) *seal.Mask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +106,7 @@ func (s *VersionCache) putMask(project string, since, newest int, m *seal.Mask) 
 	if known.newest > newest {
 		return m
 	}
-	if made, there := known.since[since]; there { // two at once: one pointer for all
+	if made, there := known.since[since]; there { // made twice at once: return the same pointer to all
 		return made
 	}
 	known.since[since] = m

@@ -1,10 +1,10 @@
-// Package picture keeps what is current of the whole store in memory, following
-// the feed: users, projects, open tasks, nodes, volumes and instances. Engine, fleet and API
-// read the same picture and hear of the same changes in the same order, so one
-// decoded object serves them all.
+// Package picture keeps the current state of the whole store in memory, following the
+// feed: users, projects, open tasks, nodes, volumes and instances. Engine, fleet and API
+// read the same picture and get the same changes in the same order, so they share the
+// decoded objects.
 //
-// It owns the copy and its indexes; it refuses to write, and to know what any of
-// it means.
+// It owns the copy and its indexes; it refuses to write, and to know what the objects
+// mean.
 package picture
 
 import (
@@ -23,7 +23,7 @@ import (
 	"mariposa/store"
 )
 
-// Picture is the copy. Reading it is safe from anywhere; Advance and Reread are
+// Picture is the copy. Reading it is safe from any goroutine; Advance and Reread are
 // called by one goroutine.
 type Picture struct {
 	store store.Store
@@ -54,14 +54,14 @@ type Picture struct {
 	users           map[string]string // name -> user
 	subscribers     []func([]store.Change)
 
-	// statuses are the services of each project by name, as they stand in its status;
-	// torn are the projects of which that has to be put together anew, with the
-	// services that have changed.
+	// statuses are the services of each project by name, as joined into its status; torn
+	// are the projects whose status must be joined again, with the services that have
+	// changed.
 	statuses map[string]map[string]*mariposa.ServiceStatus
 	torn     map[string][]string
 }
 
-// index maps an owner to the ids of what it has.
+// index maps an owner to the ids of its objects.
 type index map[string]map[string]struct{}
 
 func (x index) add(owner, id string) {
@@ -82,7 +82,7 @@ func (x index) remove(owner, id string) {
 // batch is how many changes are taken from the feed at a time.
 const batch = 4096
 
-// Open takes a picture of the store as it is now.
+// Open reads a picture of the store as it is now.
 func Open(ctx context.Context, st store.Store) (*Picture, error) {
 	p := &Picture{store: st, moved: make(chan struct{})}
 	p.clear()
@@ -110,12 +110,13 @@ func (p *Picture) clear() {
 	p.names, p.orgs, p.users = map[string]string{}, map[string]string{}, map[string]string{}
 }
 
-// Subscribe adds a subscriber, called with every batch of changes after the picture
-// shows them. Listeners are added before the first Advance and must not block.
+// Subscribe adds a subscriber, which is called with every batch of changes after the
+// picture shows them. Subscribers are added before the first Advance and must not block.
 func (p *Picture) Subscribe(f func([]store.Change)) { p.subscribers = append(p.subscribers, f) }
 
-// Follow advances with the feed until the context ends, and rereads everything
-// once per interval as a safety net; found tells how much a reread had to mend.
+// Follow advances with the feed until the context ends, and rereads everything once per
+// interval as a safety net; it calls found with the number of objects that a reread had
+// to repair.
 func (p *Picture) Follow(ctx context.Context, interval time.Duration, found func(int)) error {
 	next := time.Now().Add(interval)
 	for {
@@ -145,7 +146,7 @@ func (p *Picture) Follow(ctx context.Context, interval time.Duration, found func
 			continue
 		}
 		until, cancel := context.WithDeadline(ctx, next)
-		_ = p.store.Wait(until, p.Revision()) // whatever ends the wait, look again
+		_ = p.store.Wait(until, p.Revision()) // whatever ends the wait, read the feed again
 		cancel()
 	}
 }
@@ -160,7 +161,7 @@ func pause(ctx context.Context, d time.Duration) {
 // Advance takes the next changes from the feed and returns how many there were.
 func (p *Picture) Advance(ctx context.Context) (int, error) { return p.advance(ctx, math.MaxInt64) }
 
-// advance goes no further than a revision.
+// advance is Advance up to a revision.
 func (p *Picture) advance(ctx context.Context, to int64) (int, error) {
 	from := p.Revision()
 	changes, err := p.store.Changes(ctx, from, int(min(batch, to-from)))
@@ -180,8 +181,8 @@ func (p *Picture) advance(ctx context.Context, to int64) (int, error) {
 	return len(changes), nil
 }
 
-// notify notifies subscribers first and readers who wait for a revision go on
-// after: who waited may count on everybody having been notified.
+// notify calls the subscribers first and then wakes the readers that wait for a
+// revision: a reader can rely on all subscribers having been notified.
 func (p *Picture) notify(changes []store.Change, revision int64) {
 	for _, f := range p.subscribers {
 		f(changes)
@@ -199,15 +200,15 @@ func (p *Picture) apply(c *store.Change) {
 		return
 	}
 	if c.Record.Kind.LoadedOnDemand() {
-		return // read one by one by who needs them
+		return // read one by one on demand
 	}
 	r := c.Record
 	p.set(&r)
 }
 
-// Reread compares the picture with a fresh snapshot, mends what differs, tells
-// the listeners, and returns how many objects it had to mend. That should
-// always be none.
+// Reread compares the picture with a fresh snapshot, repairs differences, notifies the
+// subscribers, and returns how many objects it had to repair. That should always be
+// none.
 func (p *Picture) Reread(ctx context.Context) (int, error) {
 	fresh := map[mariposa.Kind]map[string]*store.Record{}
 	for _, k := range mariposa.Kinds {
@@ -220,13 +221,13 @@ func (p *Picture) Reread(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for p.Revision() < at { // go exactly as far as the snapshot, then compare
+	for p.Revision() < at { // advance exactly to the snapshot, then compare
 		n, err := p.advance(ctx, at)
 		if err != nil && !errors.Is(err, store.ErrTooOld) {
 			return 0, err
 		}
 		if n == 0 {
-			break // the feed does not lead there: what is missing shows in the comparison
+			break // the feed does not reach it: the comparison finds what is missing
 		}
 	}
 	repaired := p.repair(fresh, at)
@@ -261,7 +262,7 @@ func (p *Picture) repair(fresh map[mariposa.Kind]map[string]*store.Record, at in
 	return len(changes)
 }
 
-// set shows a record. The indexes are made of specs alone, so that a new status
+// set adds or replaces a record. The indexes depend only on specs, so a new status
 // leaves them as they are.
 func (p *Picture) set(r *store.Record) {
 	if old := p.records[r.Kind][r.ID]; old != nil {
@@ -370,7 +371,7 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 	}
 }
 
-// freeName frees a name, unless another has it by now.
+// freeName frees a name, unless another object has taken it.
 func freeName(names map[string]string, name, id string) {
 	if names[name] == id {
 		delete(names, name)

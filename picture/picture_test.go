@@ -327,7 +327,7 @@ func TestARereadMendsWhatTheFeedHasLost(t *testing.T) {
 	var notified []store.Change
 	p.Subscribe(func(cs []store.Change) { notified = append(notified, cs...) })
 	lose := func(w store.Write) { st.hide[commit(t, st, w)] = true }
-	lose(instance("i3", "p", "n2"))           // one that nobody heard of
+	lose(instance("i3", "p", "n2"))           // one that was never in the feed
 	lose(runs("i1"))                          // a change of one half
 	lose(remove(mariposa.KindInstance, "i2")) // one that is gone
 	commit(t, st, project("q", "other"))      // in between the feed works

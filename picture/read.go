@@ -8,15 +8,15 @@ import (
 	"mariposa/store"
 )
 
-// Revision is how far the picture has come.
+// Revision returns the newest revision that the picture shows.
 func (p *Picture) Revision() int64 {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.revision
 }
 
-// Await returns once the picture shows a revision, so that who wrote something
-// reads it back.
+// Await returns once the picture shows a revision, so that writers can read their own
+// writes.
 func (p *Picture) Await(ctx context.Context, revision int64) error {
 	for {
 		p.mu.RLock()
@@ -33,8 +33,8 @@ func (p *Picture) Await(ctx context.Context, revision int64) error {
 	}
 }
 
-// Moved returns a channel that is closed when the picture moves on from a
-// revision; closed already when it has.
+// Moved returns a channel that is closed when the picture moves past a revision; it is
+// closed already if that has happened.
 func (p *Picture) Moved(from int64) <-chan struct{} {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -54,7 +54,7 @@ func (p *Picture) Get(kind mariposa.Kind, id string) *store.Record {
 	return p.records[kind][id]
 }
 
-// EachInstanceOf hands the instances of a project to visit, like Each of a table.
+// EachInstanceOf calls visit with the instances of a project, like Table.Each.
 func (p *Picture) EachInstanceOf(project string, visit func(*store.Instance) bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -86,13 +86,13 @@ func (p *Picture) UserNamed(name string) *store.User {
 	return p.Users.at(p.users[name])
 }
 
-// ProjectsOf returns the projects of an organization, by id; those being deleted
-// too.
+// ProjectsOf returns the projects of an organization, by id, including those being
+// deleted.
 func (p *Picture) ProjectsOf(organization string) []*store.Project {
 	return p.Projects.of(p.projectsOf, organization)
 }
 
-// ProjectsWith returns the projects that name a user among their own, by id.
+// ProjectsWith returns the projects whose users include a user, by id.
 func (p *Picture) ProjectsWith(user string) []*store.Project {
 	return p.Projects.of(p.projectsWith, user)
 }
@@ -127,28 +127,28 @@ func (p *Picture) VolumesOn(node string) []*store.Volume {
 	return p.Volumes.of(p.volumesOn, node)
 }
 
-// VolumesLeftTo returns the volumes that an organization has from projects that are
-// gone, by id.
+// VolumesLeftTo returns the volumes that an organization has kept from deleted projects,
+// by id.
 func (p *Picture) VolumesLeftTo(organization string) []*store.Volume {
 	return p.Volumes.of(p.leftVolumes, organization)
 }
 
-// NetworksOf returns the networks that a project uses, shared ones too, by id.
+// NetworksOf returns the networks that a project uses, including shared ones, by id.
 func (p *Picture) NetworksOf(project string) []*store.Network {
 	return p.Networks.of(p.networksOf, project)
 }
 
-// AttachmentsOf returns the parts of a network, by id.
+// AttachmentsOf returns the attachments of a network, by id.
 func (p *Picture) AttachmentsOf(network string) []*store.Attachment {
 	return p.Attachments.of(p.attachmentsOf, network)
 }
 
-// AttachmentsOn returns the parts of networks on a node, by id.
+// AttachmentsOn returns the network attachments on a node, by id.
 func (p *Picture) AttachmentsOn(node string) []*store.Attachment {
 	return p.Attachments.of(p.attachmentsOn, node)
 }
 
-// CountOn says how many instances are assigned to a node.
+// CountOn returns how many instances are assigned to a node.
 func (p *Picture) CountOn(node string) int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -180,7 +180,7 @@ func (p *Picture) OpenTasks(before string, limit int) []*store.Task {
 	return out
 }
 
-// Project is everything of one project at one revision.
+// Project is all objects of one project at one revision.
 type Project struct {
 	Revision  int64
 	Record    *store.Project // nil: there is no such project
@@ -190,7 +190,7 @@ type Project struct {
 	Instances []*store.Instance
 }
 
-// Project returns a project whole.
+// Project returns a project with its objects.
 func (p *Picture) Project(id string) Project {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

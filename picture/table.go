@@ -10,7 +10,7 @@ import (
 	"mariposa/store"
 )
 
-// tables are the objects of the picture, kind by kind.
+// tables are the objects of the picture, by kind.
 type tables struct {
 	Nodes       Table[mariposa.NodeSpec, mariposa.NodeStatus]
 	Users       Table[mariposa.UserSpec, mariposa.UserStatus]
@@ -43,7 +43,7 @@ func (t *tables) open(p *Picture) {
 	t.Tokens.open(p, mariposa.KindToken)
 }
 
-// Table is the objects of one kind.
+// Table holds the objects of one kind.
 type Table[S, T any] struct {
 	mu  *sync.RWMutex // of the picture
 	all map[string]*store.Record
@@ -65,10 +65,10 @@ func (t *Table[S, T]) All() []*store.Of[S, T] {
 	return t.pick(maps.Keys(t.all))
 }
 
-// Each hands the objects to visit, in no order, until that returns false. It is
-// for those who look at many and keep few: it neither sorts nor allocates. The
-// picture stands still meanwhile, so visit must be quick, and must not call back
-// into the picture.
+// Each calls visit with the objects, in no order, until it returns false. It is for
+// callers that look at many objects and keep few: it neither sorts nor allocates. It
+// holds the picture's lock, so visit must be quick, and must not call back into the
+// picture.
 func (t *Table[S, T]) Each(visit func(*store.Of[S, T]) bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -79,24 +79,24 @@ func (t *Table[S, T]) Each(visit func(*store.Of[S, T]) bool) {
 	}
 }
 
-// Len says how many objects there are.
+// Len returns how many objects there are.
 func (t *Table[S, T]) Len() int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return len(t.all)
 }
 
-// at is Get for those who hold the lock.
+// at is Get for callers that hold the lock.
 func (t *Table[S, T]) at(id string) *store.Of[S, T] { return (*store.Of[S, T])(t.all[id]) }
 
-// of returns what an owner has by an index, by id.
+// of returns the objects of an owner in an index, by id.
 func (t *Table[S, T]) of(x index, owner string) []*store.Of[S, T] {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.pick(maps.Keys(x[owner]))
 }
 
-// pick returns some of them, by id.
+// pick returns the objects with these ids, sorted by id.
 func (t *Table[S, T]) pick(ids iter.Seq[string]) []*store.Of[S, T] {
 	out := make([]*store.Of[S, T], 0, 16)
 	for id := range ids {

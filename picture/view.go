@@ -6,8 +6,8 @@ import (
 	"mariposa/store"
 )
 
-// View is a project as its planner sees it, under a goal; nil: as long as there is
-// none. The definitions that the view refers to are to be told with Learn.
+// View returns a project as its planner sees it, under a goal; nil: no goal yet. The
+// definitions that the view refers to must be added with LoadDefinitions.
 func (p *Picture) View(of Project, goal *mariposa.ProjectStatus) *converge.View {
 	view := converge.NewView()
 	if goal != nil {
@@ -19,9 +19,8 @@ func (p *Picture) View(of Project, goal *mariposa.ProjectStatus) *converge.View 
 	return view
 }
 
-// AddToView tells a view an instance as it is now, and its node with the first
-// that is on it. What no service manages, and the debts of nodes, are no part of a
-// plan.
+// AddToView adds an instance to a view as it is now, and its node if the instance is new
+// to the view. Unmanaged and orphaned instances are not part of a plan.
 func (p *Picture) AddToView(view *converge.View, r *store.Instance) {
 	spec := r.Spec()
 	if !spec.Managed || spec.Orphaned {
@@ -35,7 +34,7 @@ func (p *Picture) AddToView(view *converge.View, r *store.Instance) {
 	view.SetInstance(r.ID, spec, r.Status())
 }
 
-// NodeOf is a node as a view knows it.
+// NodeOf returns a node as a view knows it.
 func NodeOf(r *store.Node) converge.Node {
 	n := converge.Node{Name: r.Spec().Name}
 	if st := r.Status(); st != nil {
@@ -44,7 +43,7 @@ func NodeOf(r *store.Node) converge.Node {
 	return n
 }
 
-// LoadDefinitions tells a view the definitions that it refers to and does not know.
+// LoadDefinitions adds the missing definitions that a view refers to.
 func LoadDefinitions(view *converge.View, read func(number int) (converge.Definitions, error)) error {
 	for missing := view.MissingVersions(); len(missing) > 0; missing = view.MissingVersions() {
 		for _, n := range missing {
