@@ -11,18 +11,18 @@ import (
 
 // AuditQuery selects entries of the audit log; zero fields select everything.
 type AuditQuery struct {
-	Organizations []string // of any of these; nil: of all and of none. Empty, but not nil, selects nothing
+	Organizations []string // of any of these; nil: entries with and without an organization. Empty, but not nil: nothing
 	Project       string
-	Actor         string // a user, by id or by name, who acted or was acted for
-	Action        string // like project.update, or all that begin with project. when it ends in a dot
+	Actor         string // the id or name of the user who acted, or on whose behalf
+	Action        string // like project.update; one that ends in a dot is a prefix
 	Outcome       string
-	Since         time.Time // then or later
-	Until         time.Time // before then
+	Since         time.Time // at this time or later
+	Until         time.Time // before this time
 	Before        int64     // ids below this one; 0: from the newest
 	Limit         int       // 0: no limit
 }
 
-// Matches reports whether an entry belongs to an answer.
+// Matches reports whether the query selects an entry.
 func (q *AuditQuery) Matches(a *mariposa.Audit) bool {
 	return (q.Before <= 0 || a.ID < q.Before) &&
 		(q.Organizations == nil || slices.Contains(q.Organizations, a.Organization)) &&
@@ -34,18 +34,18 @@ func (q *AuditQuery) Matches(a *mariposa.Audit) bool {
 		(q.Until.IsZero() || a.Time.Before(q.Until))
 }
 
-// AuditMark is how far the audit log has come.
+// AuditMark is the end of the audit log.
 //
-// An entry's id is the microsecond it was made in, or one more than the last id
-// where that is not above it: after a clock was set back, or within the same
-// microsecond. So ids grow, and entries of a time are found by their ids: none is
-// dated after its id, and none more than Lag before it.
+// An entry's id is the microsecond of its creation, or the last id plus one if that is
+// higher: after the clock was set back, or within the same microsecond. So ids grow, and
+// entries can be found by time through their ids: no entry is dated after its id, and
+// none more than Lag before it.
 type AuditMark struct {
 	Last int64 // the newest id ever given
 	Lag  int64 // in microseconds
 }
 
-// Next gives the next entry its id.
+// Next returns the id of the next entry.
 func (m *AuditMark) Next(now time.Time) int64 {
 	micro := now.UnixMicro()
 	m.Last = max(m.Last+1, micro)
@@ -53,14 +53,14 @@ func (m *AuditMark) Next(now time.Time) int64 {
 	return m.Last
 }
 
-// How long the words of an entry may be, in bytes.
+// The maximum lengths of an entry's texts, in bytes.
 const (
 	maxAuditWord   = 500
 	maxAuditReason = 4000
 )
 
-// CleanAudit is an entry as every store can keep it: some of its words come
-// from whoever was denied something, and an entry is never refused for them.
+// CleanAudit returns an entry that every store can keep: some of its texts come from
+// whoever was denied something, and an entry is never refused because of them.
 func CleanAudit(a mariposa.Audit) mariposa.Audit {
 	for _, word := range [...]*string{
 		&a.Actor, &a.ActorName, &a.For, &a.ForName, &a.From, &a.Request, &a.Token, &a.Action, (*string)(&a.Outcome), &a.Kind,
@@ -72,7 +72,7 @@ func CleanAudit(a mariposa.Audit) mariposa.Audit {
 	return a
 }
 
-// clean replaces what is no text, and cuts what is too long.
+// clean replaces invalid text, and truncates what is too long.
 func clean(s string, most int) string {
 	if len(s) <= most && utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
 		return s

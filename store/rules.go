@@ -11,10 +11,10 @@ import (
 	"mariposa"
 )
 
-// The rules in this file say what units mean, once for every implementation:
-// they are pure and touch nothing but what they are handed.
+// The rules in this file define what units mean, once for all implementations. They are
+// pure functions of their arguments.
 
-// halves are the types that Spec and Status of each kind must have.
+// halves are the types of Spec and Status for each kind.
 var halves = func() map[mariposa.Kind][2]reflect.Type {
 	m := make(map[mariposa.Kind][2]reflect.Type, len(mariposa.Kinds))
 	for _, k := range mariposa.Kinds {
@@ -23,9 +23,8 @@ var halves = func() map[mariposa.Kind][2]reflect.Type {
 	return m
 }()
 
-// Check finds writes that no store could ever read back: an unknown kind, no
-// id, or a half of another kind. Such a unit is dropped before anything else
-// is looked at.
+// Check finds writes that no store could read back: an unknown kind, no id, or a half of
+// another kind. Such a unit is dropped before any other check.
 func (u *Unit) Check() error {
 	for i := range u.Writes {
 		w := &u.Writes[i]
@@ -44,8 +43,8 @@ func (u *Unit) Check() error {
 	return nil
 }
 
-// Normalize puts a query into the form that is answered: it names one project, or
-// several different ones, or none, which means any. False: nothing can match it.
+// Normalize puts a query into its canonical form: it names one project, several
+// different ones, or none, which means any. False: nothing can match it.
 func (q Query) Normalize() (Query, bool) {
 	if _, known := halves[q.Kind]; !known || q.State != "" && q.Kind != mariposa.KindTask {
 		return q, false
@@ -62,8 +61,8 @@ func (q Query) Normalize() (Query, bool) {
 	return q, len(all) > 0
 }
 
-// Matches reports whether an object is of the projects and in the state that a
-// query asks for. The kind, and where a page begins and ends, is the reader's to know.
+// Matches reports whether an object belongs to the projects and the state of a query.
+// The reader checks the kind and the bounds of a page.
 func (q *Query) Matches(r *Record) bool {
 	if q.Project != "" && r.Project != q.Project || q.Projects != nil && !slices.Contains(q.Projects, r.Project) {
 		return false
@@ -71,7 +70,7 @@ func (q *Query) Matches(r *Record) bool {
 	return q.State == "" || r.ArchivedState() == q.State
 }
 
-// ArchivedState is the state of a task that is archived; empty for everything else.
+// ArchivedState returns the state of an archived task; empty for everything else.
 func (r *Record) ArchivedState() mariposa.TaskState {
 	if st, _ := r.Status.(*mariposa.TaskStatus); st != nil && r.Archived {
 		return st.State
@@ -79,10 +78,10 @@ func (r *Record) ArchivedState() mariposa.TaskState {
 	return ""
 }
 
-// Apply says what a write makes of an object as it stands (nil: there is none)
-// and whether that is a change at all. A write without a half, a removal or a
-// first archiving changes nothing. The project of an object is taken from the
-// writes of its Spec that name one.
+// Apply returns the change that a write makes to an object as it is (nil: there is
+// none), and false if it changes nothing. A write with neither a half nor a removal nor
+// a first archiving changes nothing. An object takes its project from writes of its Spec
+// that name one.
 func (w *Write) Apply(old *Record, revision int64, at time.Time) (Change, bool) {
 	c := Change{Revision: revision, Time: at, Event: w.Event}
 	switch {
@@ -117,7 +116,7 @@ func (w *Write) Apply(old *Record, revision int64, at time.Time) (Change, bool) 
 	return c, true
 }
 
-// Check compares a requirement with an object as it stands (nil: there is none).
+// Check compares a requirement with an object as it is (nil: there is none).
 func (q *Require) Check(r *Record) error {
 	held := false
 	switch {
@@ -133,7 +132,7 @@ func (q *Require) Check(r *Record) error {
 	return fmt.Errorf("%s %s: %w", q.Kind, q.ID, ErrConflict)
 }
 
-// Check compares a fence with the lease it names as it stands.
+// Check compares a fence with its lease as it is.
 func (f *Fence) Check(l Lease, now time.Time) error {
 	if l.Epoch == f.Epoch && l.Live(now) {
 		return nil
@@ -141,8 +140,8 @@ func (f *Fence) Check(l Lease, now time.Time) error {
 	return fmt.Errorf("%s at epoch %d: %w", f.Lease, f.Epoch, ErrFenced)
 }
 
-// Apply adds a claim to what is claimed already. Only what is taken is held
-// against the limit, so that giving back always works, on an overfull node too.
+// Apply adds a claim to what is already claimed. Only resources that the claim takes are
+// checked against the limit, so giving back always works, even on an overfull node.
 func (c *Claim) Apply(have mariposa.Resources) (mariposa.Resources, error) {
 	sum := have.Plus(c.Take)
 	over := func(take, sum, limit int64) bool { return take > 0 && limit != 0 && sum > limit }
@@ -158,15 +157,15 @@ func (c *Claim) Apply(have mariposa.Resources) (mariposa.Resources, error) {
 	}, nil
 }
 
-// ErrNoHolder: a lease was asked for in nobody's name.
+// ErrNoHolder: a lease was requested without a holder.
 var ErrNoHolder = errors.New("a lease needs a holder")
 
-// Live reports whether somebody holds a lease that has not lapsed.
+// Live reports whether a lease is held and has not expired.
 func (l Lease) Live(now time.Time) bool {
 	return l.Holder != "" && (l.Until.IsZero() || now.Before(l.Until))
 }
 
-// Holding picks the leases under a prefix that somebody holds now, by name.
+// Holding returns the live leases under a prefix, by name.
 func Holding(leases map[string]Lease, prefix string, now time.Time) []Lease {
 	var held []Lease
 	for name, l := range leases {
@@ -178,8 +177,8 @@ func Holding(leases map[string]Lease, prefix string, now time.Time) []Lease {
 	return held
 }
 
-// Held is the lease after holder asked for it until a time; false when somebody
-// else has it.
+// Held returns the lease after holder requested it until a time; false if another holder
+// has it.
 func (l Lease) Held(holder string, now, until time.Time) (Lease, bool) {
 	live := l.Live(now)
 	if live && l.Holder != holder {
@@ -192,26 +191,26 @@ func (l Lease) Held(holder string, now, until time.Time) (Lease, bool) {
 	return l, true
 }
 
-// Seized is the lease after holder took it by force.
+// Seized returns the lease after holder took it by force.
 func (l Lease) Seized(holder string) Lease {
 	return Lease{Name: l.Name, Holder: holder, Epoch: l.Epoch + 1}
 }
 
-// Released is the lease after its holder let go. The epoch stays, so that the
-// next one is above it.
+// Released returns the lease after its holder released it. The epoch stays, so that the
+// next one is higher.
 func (l Lease) Released() Lease {
 	return Lease{Name: l.Name, Epoch: l.Epoch}
 }
 
-// Matches reports whether a change belongs to a history: by the project of its
-// object or of its event, and by the task its event is tagged with.
+// Matches reports whether a change belongs to a history: by the project of its object or
+// its event, and by the task of its event.
 func (q *HistoryQuery) Matches(c *Change) bool {
 	return (q.Before == 0 || c.Revision < q.Before) &&
 		(q.Project == "" || c.Record.Project == q.Project || c.Event.Project == q.Project) &&
 		(q.Task == "" || c.Event.Task == q.Task)
 }
 
-// FailAll gives every unit of a Commit the same error.
+// FailAll returns the same error for every unit of a Commit.
 func FailAll(units []Unit, err error) []Result {
 	results := make([]Result, len(units))
 	for i := range results {

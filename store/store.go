@@ -1,11 +1,10 @@
-// Package store says what the one store promises: every object lives in it,
-// every change of an object gets a revision of its own, and the feed of changes
-// is the log those revisions number. An object and its change commit together
-// or not at all.
+// Package store defines the store: every object lives in it, every change of an object
+// gets its own revision, and the feed of changes is the log that those revisions number.
+// An object and its change commit together or not at all.
 //
-// The room owns the promises and the shapes that cross the seam; memory, sqlite
-// and postgres keep them and storetest holds each to them. It refuses to know
-// what the objects mean.
+// The package owns the contract and the types at the boundary; memory, sqlite and
+// postgres implement it and storetest tests each of them. It refuses to know what the
+// objects mean.
 package store
 
 import (
@@ -16,31 +15,30 @@ import (
 	"mariposa"
 )
 
-// Store is one durable, ordered home of objects. All methods are safe for
-// concurrent use.
+// Store keeps all objects, durably and in order. All methods are safe for concurrent
+// use.
 type Store interface {
-	// Commit applies units, each atomically and in the order given, grouped with
-	// those of other callers into as few durable writes as possible. A unit whose
-	// requirement fails is dropped alone; its Result says why. When Commit
-	// returns, what it reports as done is durable and in the feed.
+	// Commit applies units, each atomically and in the given order, grouped with those of
+	// other callers into as few durable writes as possible. A unit whose requirement
+	// fails is dropped alone; its Result says why. When Commit returns, the units that it
+	// reports as done are durable and in the feed.
 	Commit(ctx context.Context, units ...Unit) []Result
 
 	// Get returns one object, archived or not; ErrNotFound when there is none.
 	Get(ctx context.Context, kind mariposa.Kind, id string) (Record, error)
 
-	// List returns the objects of a query, archived ones too, by id in descending
-	// order.
+	// List returns the objects that match a query, including archived ones, by id in
+	// descending order.
 	List(ctx context.Context, q Query) ([]Record, error)
 
-	// Snapshot hands every object that is not archived, kind by kind, to visit
-	// and returns the revision at which that was the whole truth: reading
-	// Changes after it misses nothing and doubles nothing. Versions are left
-	// out; readers get those one by one.
+	// Snapshot calls visit with every object that is not archived, kind by kind, and
+	// returns the revision of that state: reading Changes after it misses nothing and
+	// repeats nothing. Kinds that are loaded on demand, such as versions, are left out.
 	Snapshot(ctx context.Context, visit func(Record) error) (int64, error)
 
-	// Changes returns up to limit changes (0: all) after a revision, in order. A point
-	// that the feed no longer reaches back to answers ErrTooOld; a point in the
-	// future answers nothing.
+	// Changes returns up to limit changes (0: all) after a revision, in order. It returns
+	// ErrTooOld if the feed no longer reaches back that far, and nothing for a revision
+	// in the future.
 	Changes(ctx context.Context, after int64, limit int) ([]Change, error)
 
 	// History returns changes that match, newest first, as far as they are kept.
@@ -50,86 +48,86 @@ type Store interface {
 	// context's error.
 	Wait(ctx context.Context, after int64) error
 
-	// Hold takes every named lease that is free, lapsed or already the holder's,
-	// until ttl from now by the store's clock, and returns those it holds. The
-	// epoch of a lease grows whenever its holder changes or it had lapsed.
+	// Hold takes every named lease that is free, expired or already the holder's, until
+	// ttl from now by the store's clock, and returns those it holds. The epoch of a lease
+	// grows whenever its holder changes or it had expired.
 	Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]Lease, error)
 
-	// Seize takes a lease from whoever holds it, without a lapse, and raises its
-	// epoch. Node sessions are made this way: the newest connection wins.
+	// Seize takes a lease from its holder before it expires, and raises its epoch. Node
+	// sessions use it: the newest connection wins.
 	Seize(ctx context.Context, holder, name string) (Lease, error)
 
-	// Release lets go of the named leases as far as the holder has them.
+	// Release releases those of the named leases that the holder has.
 	Release(ctx context.Context, holder string, names ...string) error
 
-	// Leases returns the leases whose names begin with a prefix and that somebody
-	// holds right now by the store's clock, by name.
+	// Leases returns the leases with a name prefix that are held now by the store's
+	// clock, by name.
 	Leases(ctx context.Context, prefix string) ([]Lease, error)
 
-	// Ledger returns what is claimed of each node, as far as anything is.
+	// Ledger returns what is claimed on each node that has claims.
 	Ledger(ctx context.Context) (map[string]mariposa.Resources, error)
 
 	// Identity returns the ids that label what this store's nodes run.
 	Identity(ctx context.Context) (Identity, error)
 
-	// Trim forgets changes older than maxAge and all but the newest maxChanges
-	// (in whole commits; zero means no limit of that kind) and returns the oldest revision after which
+	// Trim deletes changes older than maxAge and all but the newest maxChanges (in whole
+	// commits; zero means no such limit) and returns the oldest revision after which
 	// Changes still answers.
 	Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error)
 
 	// Audit returns the entries of the audit log that match, newest first.
 	Audit(ctx context.Context, q AuditQuery) ([]mariposa.Audit, error)
 
-	// TrimAudit forgets entries of the audit log older than maxAge (zero: none)
-	// and returns how many those were.
+	// TrimAudit deletes entries of the audit log older than maxAge (zero: none) and
+	// returns how many.
 	TrimAudit(ctx context.Context, maxAge time.Duration) (removed int64, err error)
 
-	// Ping reports whether the store can take a write right now.
+	// Ping reports whether the store accepts writes now.
 	Ping(ctx context.Context) error
 
-	// Close waits for commits under way and lets go of everything. It is idempotent;
-	// what is called after it answers ErrClosed.
+	// Close waits for commits in progress and releases all resources. It is idempotent;
+	// calls after it return ErrClosed.
 	Close() error
 }
 
-// Record is an object as the store has it, of whatever kind.
+// Record is an object of any kind as the store has it.
 type Record struct {
 	Kind           mariposa.Kind
 	ID             string
 	Project        string // the project it belongs to; for listing
-	Archived       bool   // it has ended and is kept for people to look at
+	Archived       bool   // it has ended and is kept for reference
 	Revision       int64  // the newest change of either half
 	SpecRevision   int64
 	StatusRevision int64 // 0 until a Status is first written
 	Halves
 }
 
-// Halves are pointers to the nouns of a record's kind. Whoever holds a record treats
-// them as unchangeable.
+// Halves are pointers to the Spec and Status types of a record's kind. They must not be
+// modified.
 type Halves struct {
 	Spec   any
 	Status any // nil until first written
 }
 
-// Unit is a change that happens whole or not at all. Its entries of the audit
-// log are part of that; they take no revision and are not in the feed.
+// Unit is an atomic change. Its audit entries are part of it; they take no revision and
+// are not in the feed.
 type Unit struct {
 	Fences  []Fence
 	Require []Require
 	Writes  []Write
 	Claims  []Claim
 	Audit   []mariposa.Audit
-	Urgent  bool // people and repairs go before bulk work in the group commit
+	Urgent  bool // users' requests and repairs go before bulk work in the group commit
 }
 
-// Fence demands that a lease still has this epoch and has not lapsed.
+// Fence requires that a lease still has this epoch and has not expired.
 type Fence struct {
 	Lease string
 	Epoch int64
 }
 
-// Require demands that an object is at a known point. A revision below zero is
-// not looked at.
+// Require requires that an object is at known revisions. A negative revision is not
+// checked.
 type Require struct {
 	Kind           mariposa.Kind
 	ID             string
@@ -138,32 +136,31 @@ type Require struct {
 	StatusRevision int64
 }
 
-// Write replaces one or both halves of an object, or removes the object. A nil
-// half is left as it is. Writing no Spec to an object that is not there does
-// nothing (its writer lost a race with the object's removal); so does removing
-// what is not there.
+// Write replaces one or both halves of an object, or removes the object. A nil half is
+// left as it is. Writing no Spec to an object that does not exist does nothing (its
+// writer lost a race with the object's removal); so does removing one that does not
+// exist.
 type Write struct {
 	Kind    mariposa.Kind
 	ID      string
 	Project string
 	Spec    any
 	Status  any
-	Archive bool // from now on it is out of snapshots
+	Archive bool // from now on it is not in snapshots
 	Delete  bool
 	Event   mariposa.Event
 }
 
-// Claim takes (or, negative, gives back) a share of a node's capacity. A taking
-// that would pass the limit fails the unit with ErrNoCapacity. Claims never go
-// below zero.
+// Claim takes a share of a node's capacity or, if negative, gives it back. A claim that
+// would exceed the limit fails the unit with ErrNoCapacity. Claims never go below zero.
 type Claim struct {
 	Node  string
 	Take  mariposa.Resources
 	Limit mariposa.Resources // zero fields: no limit
 }
 
-// Result is what became of a unit. Writes that did nothing take no revision;
-// First and Last are zero when none did anything.
+// Result is the result of a unit. Writes that did nothing take no revision; First and
+// Last are zero if none did anything.
 type Result struct {
 	First, Last int64
 	Err         error
@@ -173,7 +170,7 @@ type Result struct {
 type Change struct {
 	Revision int64
 	Time     time.Time
-	Record   Record // after the change; before it, when Deleted
+	Record   Record // after the change; if Deleted, before it
 	Deleted  bool
 	Spec     bool // this change wrote the Spec
 	Status   bool // this change wrote the Status
@@ -185,7 +182,7 @@ type Query struct {
 	Kind     mariposa.Kind
 	Project  string             // empty: of any project
 	Projects []string           // of any of these; nil: of any project
-	State    mariposa.TaskState // tasks that are archived in this state; empty: whatever they are
+	State    mariposa.TaskState // tasks archived in this state; empty: any
 	Before   string             // ids below this one; empty: from the top
 	Limit    int                // 0: no limit
 }
@@ -198,20 +195,20 @@ type HistoryQuery struct {
 	Limit   int
 }
 
-// Lease is a hold on a name. Epoch fences the writes made under it.
+// Lease is a named lease. Epoch fences the writes made under it.
 type Lease struct {
 	Name   string
 	Holder string
 	Epoch  int64
-	Until  time.Time // by the store's clock; zero: no lapse
+	Until  time.Time // by the store's clock; zero: never expires
 }
 
-// ReplicaPrefix begins the name of the lease by which a replica says that it
-// lives; the rest is the replica's name.
+// ReplicaPrefix begins the name of the lease that shows that a replica is alive; the
+// rest is the replica's name.
 const ReplicaPrefix = "replica/"
 
-// Identity labels what belongs to a store. The cluster outlives restored
-// backups; the incarnation does not.
+// Identity labels everything that belongs to a store. The cluster survives a restored
+// backup; the incarnation does not.
 type Identity struct {
 	Cluster     string
 	Incarnation string
@@ -222,16 +219,16 @@ var (
 	ErrNotFound = errors.New("no such object")
 	// ErrConflict: a Require did not hold.
 	ErrConflict = errors.New("the object has changed")
-	// ErrFenced: a lease moved on; its former holder must stop.
+	// ErrFenced: a lease has another holder; the former one must stop.
 	ErrFenced = errors.New("the lease has moved on")
 	// ErrNoCapacity: a claim does not fit its node.
 	ErrNoCapacity = errors.New("the node is full")
 	// ErrTooOld: the feed no longer reaches back that far.
 	ErrTooOld = errors.New("that revision is no longer in the feed")
-	// ErrUnavailable: the store cannot take the write now (full or read-only
-	// disk, server away); nothing was changed. Wrapped with the cause.
+	// ErrUnavailable: the store cannot be written now (full or read-only disk, server
+	// unreachable); nothing was changed. Wrapped with the cause.
 	ErrUnavailable = errors.New("the store cannot be written")
-	// ErrClosed: the store was closed. Of a commit whose server was away when Close
-	// came, nobody may know whether it has happened.
+	// ErrClosed: the store was closed. If its server was unreachable when Close was
+	// called, it may be unknown whether a commit has happened.
 	ErrClosed = errors.New("the store is closed")
 )

@@ -2,8 +2,8 @@ package store
 
 import "mariposa"
 
-// Of is a record whose kind the compiler knows: a pointer to one and a pointer to a
-// Record are converted into each other, which costs nothing.
+// Of is a record whose kind is known at compile time. A pointer to one converts to and
+// from a *Record at no cost.
 type Of[S, T any] Record
 
 // The records of each kind.
@@ -29,11 +29,10 @@ type (
 	Answer       = Of[mariposa.AnswerSpec, mariposa.AnswerStatus]
 )
 
-// Spec is what is wanted of it.
+// Spec returns the desired state.
 func (r *Of[S, T]) Spec() *S { return r.Halves.Spec.(*S) }
 
-// Status is what is so of it; nil where there is no such object, or nothing was
-// written yet.
+// Status returns the actual state; nil if there is no such object, or no status yet.
 func (r *Of[S, T]) Status() *T {
 	if r == nil {
 		return nil
@@ -42,11 +41,11 @@ func (r *Of[S, T]) Status() *T {
 	return st
 }
 
-// Any is a record, whether the compiler knows its kind or not.
+// Any is a record, typed or not.
 type Any interface{ Record() *Record }
 
-// Record is the same record, for those who take any kind; nil stays nil.
+// Record returns the untyped record; nil stays nil.
 func (r *Of[S, T]) Record() *Record { return (*Record)(r) }
 
-// Record is the record itself.
+// Record returns the record itself.
 func (r *Record) Record() *Record { return r }

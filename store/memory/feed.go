@@ -8,10 +8,10 @@ import (
 	"mariposa/store"
 )
 
-// log is every change that is still kept, in order, and where commits ended:
-// trimming takes whole ones.
+// log is the kept changes, in order, and the ends of their commits: trimming removes
+// whole commits.
 type log struct {
-	trimmed int64 // the oldest revision after which the log is whole
+	trimmed int64 // the oldest revision after which the log is complete
 	changes []store.Change
 	ends    []int64
 }
@@ -20,13 +20,12 @@ func (l *log) add(c store.Change) { l.changes = append(l.changes, c) }
 
 func (l *log) end(revision int64) { l.ends = append(l.ends, revision) }
 
-// after is the part of the log behind a revision that is not below trimmed.
+// after returns the part of the log after a revision, which must not be below trimmed.
 func (l *log) after(revision int64) []store.Change {
 	return l.changes[min(revision-l.trimmed, int64(len(l.changes))):]
 }
 
-// trim forgets commits from the front for as long as old says so of their last
-// change.
+// trim deletes commits from the front while old is true for their last change.
 func (l *log) trim(old func(*store.Change) bool) {
 	n := 0
 	for n < len(l.ends) && old(&l.changes[l.ends[n]-l.trimmed-1]) {

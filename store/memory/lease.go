@@ -9,7 +9,7 @@ import (
 	"mariposa/store"
 )
 
-// lease returns a lease by name; one that nobody ever held is free at epoch 0.
+// lease returns a lease by name; one that was never held is free at epoch 0.
 func (s *Store) lease(name string) store.Lease {
 	if l, known := s.leases[name]; known {
 		return l
@@ -17,7 +17,7 @@ func (s *Store) lease(name string) store.Lease {
 	return store.Lease{Name: name}
 }
 
-// Hold takes what can be taken and leaves the rest to its holders.
+// Hold takes the leases that are free and skips the others.
 func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, er
 	return l, nil
 }
 
-// Release skips leases that have gone to somebody else.
+// Release skips leases that have another holder.
 func (s *Store) Release(ctx context.Context, holder string, names ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Store) Release(ctx context.Context, holder string, names ...string) err
 	return nil
 }
 
-// Leases skips what has lapsed.
+// Leases skips expired leases.
 func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error
 	return store.Holding(s.leases, prefix, s.clock.Now()), nil
 }
 
-// Ledger leaves out nodes of which nothing is claimed.
+// Ledger leaves out nodes without claims.
 func (s *Store) Ledger(ctx context.Context) (map[string]mariposa.Resources, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

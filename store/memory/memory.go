@@ -1,6 +1,6 @@
-// Package memory is the model of the store: the promises of package store in
-// their simplest form, exact and quick. Tests compare the durable stores with
-// it, and the simulation runs on it.
+// Package memory is the model of the store: the contract of package store in its
+// simplest form, exact and fast. Tests compare the durable stores with it, and the
+// simulation runs on it.
 //
 // It owns nothing that outlives the process, starts no goroutine, and refuses
 // to know of disks, faults and group commits: a Commit is applied before it
@@ -41,12 +41,12 @@ type Store struct {
 // Option changes a store before its first use.
 type Option func(*Store)
 
-// WithIdentity sets the ids of the store, which are fixed words otherwise.
+// WithIdentity sets the ids of the store, which are fixed otherwise.
 func WithIdentity(id store.Identity) Option {
 	return func(s *Store) { s.identity = id }
 }
 
-// New makes an empty store. The clock dates changes and lets leases lapse.
+// New returns an empty store. The clock dates changes and expires leases.
 func New(clk clock.Clock, options ...Option) *Store {
 	s := &Store{
 		clock:    clk,
@@ -65,7 +65,7 @@ func New(clk clock.Clock, options ...Option) *Store {
 	return s
 }
 
-// Commit applies units one after the other, at once.
+// Commit applies units one after the other, immediately.
 func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,21 +94,21 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Identity returns the ids the store was made with.
+// Identity returns the ids that the store was created with.
 func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.identity, s.usable(ctx)
 }
 
-// Ping answers as long as the store is open.
+// Ping succeeds as long as the store is open.
 func (s *Store) Ping(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usable(ctx)
 }
 
-// Close makes every later call, and whoever waits now, answer ErrClosed.
+// Close makes every later or waiting call return ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,14 +119,14 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// commit is one call of Commit under way; the mutex is held throughout.
+// commit is one call of Commit in progress; the mutex is held throughout.
 type commit struct {
 	*Store
 	now time.Time
 }
 
-// apply checks everything a unit demands before its first write, so that a unit
-// that fails leaves nothing to undo.
+// apply checks all requirements of a unit before its first write, so that a unit that
+// fails leaves nothing to undo.
 func (t *commit) apply(u *store.Unit) store.Result {
 	claimed, err := t.check(u)
 	if err != nil {
@@ -154,7 +154,7 @@ func (t *commit) apply(u *store.Unit) store.Result {
 	return result
 }
 
-// check returns what would be claimed of the unit's nodes once it is applied.
+// check returns the claims on the unit's nodes after it is applied.
 func (t *commit) check(u *store.Unit) (map[string]mariposa.Resources, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
@@ -255,8 +255,8 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error)
 	return found, nil
 }
 
-// Snapshot collects first and visits afterwards, so that visit may use the
-// store.
+// Snapshot collects the objects first and visits them afterwards, so that visit may use
+// the store.
 func (s *Store) Snapshot(ctx context.Context, visit func(store.Record) error) (int64, error) {
 	records, revision, err := s.live(ctx)
 	if err != nil {

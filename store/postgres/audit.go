@@ -41,11 +41,11 @@ func queueAudit(q *pgx.Batch, g *batch.Group) {
 	q.Queue(addAudit, ids, times, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], columns[7], bodies)
 }
 
-// Audit reads the log down from its newest entry.
+// Audit reads the log from its newest entry backwards.
 func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (found []mariposa.Audit, err error) {
 	for _, word := range append([]string{q.Project, q.Actor, q.Action, q.Outcome}, q.Organizations...) {
 		if !isName(word) {
-			return nil, s.usable(ctx) // no entry has it
+			return nil, s.usable(ctx) // no entry can match
 		}
 	}
 	err = s.read(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
@@ -55,11 +55,11 @@ func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (found []mariposa
 	return found, err
 }
 
-// auditQuery goes by the index of what bounds the reader, a project or
-// organizations, so that nobody's list reads what belongs to others. Of all
-// organizations there is an index of what was denied or failed; other lists walk
-// the log. The indexes are on an expression instead of the id, because by the key
-// the planner might walk the log too.
+// auditQuery uses the index by project or organizations, which bound what a reader may
+// see, so that no list reads entries of others. Across all organizations, there is an
+// index of denied and failed actions; other lists walk the log. The indexes are on an
+// expression instead of the id, because by the primary key the planner might walk the
+// log too.
 func auditQuery(q *store.AuditQuery) *query {
 	const entries = "SELECT id, at, body FROM audit WHERE "
 	b := new(query)
@@ -70,7 +70,7 @@ func auditQuery(q *store.AuditQuery) *query {
 			b.add(" AND organization = ANY (").arg(q.Organizations).add(")")
 		}
 		return b.auditFilters(q, "(id + 0)")
-	case q.Organizations != nil: // the newest of each, and of these the newest
+	case q.Organizations != nil: // the newest of each, then the newest of those
 		b.add("SELECT n.* FROM (SELECT DISTINCT unnest(").arg(q.Organizations).add("::text[])) AS o (id) CROSS JOIN LATERAL (")
 		b.add(entries+"organization = o.id").auditFilters(q, "(id + 0)")
 		return b.add(") AS n ORDER BY n.id DESC").limit(q.Limit)
@@ -80,8 +80,8 @@ func auditQuery(q *store.AuditQuery) *query {
 	return b.add(entries+"true").auditFilters(q, "id")
 }
 
-// auditFilters adds what the query asks for besides. Times bound the ids too:
-// store.AuditMark says how they hold together.
+// auditFilters adds the other conditions of the query. Times bound the ids too:
+// store.AuditMark says how they relate.
 func (b *query) auditFilters(q *store.AuditQuery, id string) *query {
 	if q.Before > 0 {
 		b.add(" AND " + id + " < ").arg(q.Before)
@@ -106,8 +106,8 @@ func (b *query) auditFilters(q *store.AuditQuery, id string) *query {
 	return b.add(" ORDER BY " + id + " DESC").limit(q.Limit)
 }
 
-// nextMicro is the first microsecond not before a time: for clocks that count
-// these, being before the one is being before the other.
+// nextMicro rounds a time up to a microsecond: a stored time, which has no smaller unit,
+// is before the result exactly if it is before t.
 func nextMicro(t time.Time) time.Time {
 	if whole := t.Truncate(time.Microsecond); whole.Before(t) {
 		return whole.Add(time.Microsecond)
@@ -138,8 +138,8 @@ func readAudit(ctx context.Context, conn *pgx.Conn, b *query) ([]mariposa.Audit,
 	return found, rows.Err()
 }
 
-// TrimAudit forgets the oldest entries, step by step. Those who trim at once pass
-// over each other's share.
+// TrimAudit deletes the oldest entries, step by step. Concurrent calls skip each other's
+// rows.
 func (s *Store) TrimAudit(ctx context.Context, maxAge time.Duration) (removed int64, err error) {
 	if maxAge <= 0 {
 		return 0, s.usable(ctx)

@@ -18,8 +18,8 @@ import (
 	"mariposa/store/postgres/pgtest"
 )
 
-// auditPlans adds how questions to the audit log are to be answered: what bounds
-// its reader bounds what a list reads.
+// auditPlans adds how queries of the audit log must be planned: a list reads only what
+// its reader may see.
 func auditPlans(plans map[string][]string) {
 	filters := store.AuditQuery{Actor: "u", Action: "a.", Outcome: "denied", Since: time.Unix(1, 0), Until: time.Unix(2, 0), Before: 7, Limit: 10}
 	for _, scope := range []struct {
@@ -101,8 +101,8 @@ func TestTheAuditLogOutlivesAClockThatIsSetBack(t *testing.T) {
 	}
 }
 
-// What a reader has seen the top of may only grow above it, whichever replica
-// wrote and whichever is asked.
+// Once a reader has seen the newest entry, new ones may only appear above it, whichever
+// replica wrote and whichever is read.
 func TestEntriesOfReplicasAppearInOneOrder(t *testing.T) {
 	t.Parallel()
 	handles := replicas(t, database(t), 3)

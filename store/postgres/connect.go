@@ -12,34 +12,32 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// How long the server lets our statements run, wait for a lock, and leave a
-// transaction idle. The last one bounds how long a replica that stops in its
-// tracks can keep the others from writing.
+// How long the server lets our statements run, wait for a lock, and leave a transaction
+// idle. The last one bounds how long a frozen replica can block the others' writes.
 const (
 	statementTimeout = 15 * time.Second
 	lockTimeout      = 5 * time.Second
 	idleTimeout      = 5 * time.Second
 
-	// connectTimeout and answerTimeout are the client's: they end what a dead
+	// connectTimeout and answerTimeout are the client's: they end calls that a dead
 	// network would never end.
 	connectTimeout = 5 * time.Second
 	answerTimeout  = 20 * time.Second
 )
 
-// maxReaders bounds the connections for reading; the writer and the listener
-// have one each besides.
+// maxReaders limits the connections for reading; the writer and the listener have one
+// each in addition.
 const maxReaders = 8
 
-// settings stand on every connection.
+// settings are set on every connection.
 //
-// The plans are pinned: all our statements are made to go by an index, and none
-// is helped by another plan. Left alone, the server plans by statistics, which
-// say of a young table that it is empty; such a plan reads the whole table, is
-// cached with the prepared statement, and stays after the table has grown: it
-// halves the throughput. With the other ways forbidden, a generic plan is the
-// right one from the start and saves planning each time. Forbidden ways look
-// infinitely expensive, so that compilation, which starts from a cost on, must
-// be off.
+// The plans are pinned: every statement is written for one index, and no other plan is
+// better. By default, the server plans by statistics, which say that a new table is
+// empty; such a plan reads the whole table, is cached with the prepared statement, and
+// stays after the table has grown: it halves the throughput. With the other plan types
+// disabled, a generic plan is right from the start and saves planning each time.
+// Disabled plan types look infinitely expensive, so JIT compilation, which depends on
+// the cost, must be off.
 func settings() map[string]string {
 	millis := func(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
 	return map[string]string{
@@ -51,7 +49,7 @@ func settings() map[string]string {
 		"lock_timeout":                        millis(lockTimeout),
 		"idle_in_transaction_session_timeout": millis(idleTimeout),
 
-		// The server looks for clients that are gone as soon as we would.
+		// The server checks for lost clients as often as we check for a lost server.
 		"tcp_keepalives_idle":     "5",
 		"tcp_keepalives_interval": "2",
 		"tcp_keepalives_count":    "3",
@@ -66,8 +64,8 @@ func settings() map[string]string {
 	}
 }
 
-// parse reads a connection URL and adds our settings; an application_name of
-// the URL's own stays. No error repeats the URL: it holds the password.
+// parse reads a connection URL and adds our settings; an application_name in the URL is
+// kept. No error repeats the URL: it holds the password.
 func parse(target string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(target)
 	if err != nil {
@@ -90,23 +88,22 @@ func parse(target string) (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// reason is what is wrong with a URL, as far as that can be said without
-// repeating any of it.
+// reason says what is wrong with a URL, as far as possible without repeating any of it.
 func reason(target string, err error) string {
 	u, bad := url.Parse(target)
 	if bad != nil {
 		return "it is no URL"
 	}
-	_, text, _ := strings.Cut(err.Error(), "`: ") // behind the URL that pgx repeats
+	_, text, _ := strings.Cut(err.Error(), "`: ") // after the URL that pgx repeats
 	if secret, _ := u.User.Password(); text == "" || secret != "" && strings.Contains(text, secret) {
 		return "it is no URL of a PostgreSQL database"
 	}
 	return text
 }
 
-// severalHosts tells an URL with several servers, of which the one that takes
-// writes must be found. (The same host can stand there several times, with and
-// without encryption.) A single server that takes no writes can still be read.
+// severalHosts reports whether a URL names several servers, of which the one that
+// accepts writes must be found. (The same host can be listed several times, with and
+// without encryption.) A single server that accepts no writes can still be read.
 func severalHosts(c *pgx.ConnConfig) bool {
 	for _, f := range c.Fallbacks {
 		if f.Host != c.Host || f.Port != c.Port {
@@ -123,13 +120,13 @@ func connect(ctx context.Context, c *pgx.ConnConfig) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, c.Copy())
 }
 
-// disconnect closes a connection, whatever state it is in, and does not wait
-// long for the other side.
+// disconnect closes a connection, whatever its state, without waiting long for the other
+// side.
 func disconnect(conn *pgx.Conn) {
 	if conn == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = conn.Close(ctx) // nobody is interested in it any more
+	_ = conn.Close(ctx) // an error has no consequences
 }

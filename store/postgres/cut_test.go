@@ -18,8 +18,8 @@ import (
 
 func resources(instances int) mariposa.Resources { return mariposa.Resources{Instances: instances} }
 
-// writeUnder lets eight writers on several replicas write for a while, whatever
-// happens to them, and expects that what they were told is what is so.
+// writeUnder has eight writers on several replicas write for a while, whatever happens
+// to them, and expects the store to match the results they got.
 func writeUnder(t *testing.T, handles []*Store, harm func(context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -52,7 +52,7 @@ func writeUnder(t *testing.T, handles []*Store, harm func(context.Context)) {
 	t.Logf("%d of %d units done, %d changes", done, len(units.units), len(log))
 }
 
-// calmly asks until there is an answer.
+// calmly retries until there is an answer.
 func calmly[T any](t *testing.T, ask func() (T, error)) T {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -162,7 +162,7 @@ func (s *cuttingProxy) carry(from, to net.Conn) {
 		}
 		if cut {
 			if rand.IntN(2) == 0 {
-				to.(*net.TCPConn).SetLinger(0) // not even a farewell
+				to.(*net.TCPConn).SetLinger(0) // not even a FIN
 			}
 			return
 		}

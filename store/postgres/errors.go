@@ -11,19 +11,19 @@ import (
 	"mariposa/store"
 )
 
-// unavailable says that the server did not do what it was asked to, and why.
+// unavailable wraps the cause of a request that the server did not carry out.
 func unavailable(cause error) error {
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, oneLine{cause})
 }
 
-// connectError: there is no server to be had.
+// connectError: no server can be reached.
 type connectError struct{ error }
 
 func (e *connectError) Unwrap() error { return e.error }
 
-// isRefusal tells answers of a server that cannot do now what it was asked to:
-// out of resources, ended by an operator or a time limit, a lock that was not to
-// be had, read-only, or in trouble.
+// isRefusal reports whether the server cannot carry out a request now: it is out of
+// resources, was ended by an operator or a timeout, could not get a lock, is read-only,
+// or has an internal error.
 func isRefusal(code string) bool {
 	for _, class := range []string{"08", "53", "55P03", "57", "58", "25006", "25P03", "40", "XX"} {
 		if strings.HasPrefix(code, class) {
@@ -33,8 +33,8 @@ func isRefusal(code string) bool {
 	return false
 }
 
-// openError says what kept a store from being opened: a server that is away is
-// worth another try, a wrong password is not.
+// openError classifies an error of opening a store: an unreachable server is worth a
+// retry, a wrong password is not.
 func openError(ctx context.Context, err error) error {
 	var unreached *pgconn.ConnectError
 	e := serverError(err)
@@ -44,7 +44,7 @@ func openError(ctx context.Context, err error) error {
 	return oneLine{err}
 }
 
-// serverError finds what the server itself had to say in an error.
+// serverError returns the server's own error within an error, or nil.
 func serverError(err error) *pgconn.PgError {
 	var e *pgconn.PgError
 	if errors.As(err, &e) {
@@ -53,21 +53,21 @@ func serverError(err error) *pgconn.PgError {
 	return nil
 }
 
-// isBroken reports whether an error means that the connection is of no more use:
-// everything that is not an answer of a server that stays.
+// isBroken reports whether an error means that the connection is unusable: every error
+// except one from a server that keeps the connection.
 func isBroken(err error) bool {
 	e := serverError(err)
 	return e == nil || e.Severity == "FATAL" || e.Severity == "PANIC"
 }
 
-// isContended reports whether the server broke a transaction off for the sake of
-// another one; trying again is what it asks for.
+// isContended reports whether the server aborted a transaction in favor of another one;
+// it should be retried.
 func isContended(err error) bool {
 	e := serverError(err)
 	return e != nil && (e.Code == "40001" || e.Code == "40P01")
 }
 
-// isBlocked reports whether a lock was not to be had in time.
+// isBlocked reports whether a lock could not be obtained in time.
 func isBlocked(err error) bool {
 	e := serverError(err)
 	return e != nil && e.Code == "55P03"
@@ -79,8 +79,7 @@ func readOnly(err error) bool {
 	return e != nil && e.Code == "25006"
 }
 
-// oneLine makes an error fit for a log: pgx tells each address it tried on a
-// line of its own.
+// oneLine makes an error fit for a log: pgx lists each address it tried on its own line.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string {

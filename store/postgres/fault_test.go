@@ -12,16 +12,16 @@ import (
 	"mariposa/store"
 )
 
-// faults decides what becomes of a writer's connections. The exchanges of a
-// group are two: one that locks and reads, one that writes and commits.
+// faults controls the faults of a writer's connections. A group takes two round trips:
+// one that locks and reads, one that writes and commits.
 type faults struct {
 	mu       sync.Mutex
-	down     bool // there is no connecting
+	down     bool // connecting fails
 	armed    bool
-	sent     int    // exchanges since it was armed
-	at       int    // the exchange that goes wrong
-	part     int    // so much of it goes out, in percent
-	deaf     func() // after it went out, its answer is lost; called before
+	sent     int    // round trips since it was armed
+	at       int    // the round trip that fails
+	part     int    // how much of it is sent, in percent
+	deaf     func() // it is sent, but its answer is lost; called before that
 	numb     bool   // the server does not notice
 	dials    int
 	leftOver []net.Conn
@@ -38,7 +38,7 @@ func (f *faults) dial(ctx context.Context, network, address string) (net.Conn, e
 	return &wire{Conn: conn, faults: f}, err
 }
 
-// arm lets one exchange of the next group go wrong.
+// arm makes one round trip of the next group fail.
 func (f *faults) arm(change func(*faults)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,7 +56,7 @@ type wire struct {
 	net.Conn
 	faults *faults
 	mu     sync.Mutex
-	broken func() error // what reading comes to
+	broken func() error // the result of reading
 }
 
 func (w *wire) Write(b []byte) (int, error) {
@@ -74,7 +74,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	w.mu.Unlock()
 	switch {
 	case silent:
-		return len(b), nil // not even a farewell gets through
+		return len(b), nil // not even a FIN gets through
 	case !hit:
 		return w.Conn.Write(b)
 	}
@@ -124,8 +124,8 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// faulty opens a store whose writer has connections that can be hurt, warmed up
-// with one commit.
+// faulty opens a store whose writer has breakable connections, warmed up with one
+// commit.
 func faulty(t *testing.T) (*Store, *faults, func(revision int64) func()) {
 	t.Helper()
 	target := database(t)
@@ -214,8 +214,8 @@ func TestACommitThatDoesNotArriveIsSentAgain(t *testing.T) {
 	whole(t, s, ids...)
 }
 
-// The server believes the connection to be alive, and waits in the middle of a
-// transaction that holds the lock of everything, whoever wants to write next.
+// The server still considers the connection alive, and waits in the middle of a
+// transaction that holds the lock of all objects, which every other writer needs.
 func TestATransactionThatFellSilentIsEnded(t *testing.T) {
 	for name, part := range map[string]int{"in the middle of an exchange": 50, "between two": 0} {
 		for _, who := range []string{"itself", "another"} {

@@ -21,22 +21,22 @@ const (
 	lockWriter     = "SELECT seq FROM writers WHERE id = $1 FOR UPDATE"
 	markWriter     = "UPDATE writers SET seq = $2, seen = clock_timestamp() WHERE id = $1"
 
-	// Only writers lock rows of writers.
+	// Only writers lock rows of the table writers.
 	endSilent = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 		WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
 		AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - make_interval(secs => $1)
 		AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'writers'::regclass AND mode = 'RowShareLock' AND granted)`
 
-	// These lock rows in the order of the array, and make those that are
-	// missing; the update never happens, but its row is locked all the same.
+	// These lock rows in the order of the array, and insert missing ones; the update
+	// never happens, but its row is locked anyway.
 	lockLeases = `INSERT INTO leases (name, holder, epoch) SELECT name, '', 0 FROM unnest($1::text[]) AS n (name)
 		ON CONFLICT (name) DO UPDATE SET name = excluded.name WHERE false`
 	lockLedger = `INSERT INTO ledger (node, instances, milli_cpu, memory) SELECT node, 0, 0, 0 FROM unnest($1::text[]) AS n (node)
 		ON CONFLICT (node) DO UPDATE SET node = excluded.node WHERE false`
 
-	// Rows are looked up one by one, in the order of the array. The shorter
-	// "= ANY ($1)" leaves it to the planner whether to look up or to walk the
-	// index and compare, and of a table that seems empty it would rather walk.
+	// Rows are looked up one by one, in the order of the array. With the shorter "= ANY
+	// ($1)" the planner chooses whether to look up or to walk the index and compare, and
+	// for a table that seems empty it prefers to walk.
 	findLeases = "SELECT l.* FROM unnest($1::text[]) AS n (name) CROSS JOIN LATERAL (SELECT " + leaseColumns +
 		" FROM leases WHERE leases.name = n.name OFFSET 0) AS l"
 	shareLeases = "SELECT l.* FROM unnest($1::text[]) AS n (name) CROSS JOIN LATERAL (SELECT " + leaseColumns +
@@ -70,15 +70,15 @@ const (
 		ON CONFLICT (node) DO UPDATE SET instances = excluded.instances, milli_cpu = excluded.milli_cpu, memory = excluded.memory`
 )
 
-// base is what a group builds on: all that it touches, locked and as it
-// stands.
+// base is the state on which a group builds: everything that it touches, locked and as
+// it is.
 type base struct {
-	revision int64     // of the newest change, when the counter is locked
-	now      time.Time // by the server's clock, once all locks were had
+	revision int64     // of the newest change, if the counter is locked
+	now      time.Time // by the server's clock, once all locks are held
 	objects  map[batch.Key]*codec.Object
 	leases   map[string]store.Lease
 	ledger   map[string]mariposa.Resources
-	audit    store.AuditMark // when the counter is locked
+	audit    store.AuditMark // if the counter is locked
 }
 
 func (g *base) Audited() store.AuditMark { return g.audit }
@@ -94,9 +94,9 @@ func (g *base) Lease(name string) store.Lease {
 
 func (g *base) Claimed(node string) mariposa.Resources { return g.ledger[node] }
 
-// begin opens a transaction, locks what the batch touches and reads it, in one
-// exchange with the server. The transaction reads each statement's own snapshot:
-// what is read after a lock was had includes what its last owner did.
+// begin opens a transaction, locks what the batch touches and reads it, in one round
+// trip. Each statement of the transaction has its own snapshot: what is read after a
+// lock is obtained includes the changes of its last owner.
 func (w *writer) begin(ctx context.Context, b *batch.Batch) (*base, error) {
 	g := &base{
 		objects: make(map[batch.Key]*codec.Object),
@@ -117,8 +117,8 @@ func (w *writer) begin(ctx context.Context, b *batch.Batch) (*base, error) {
 	if locked {
 		q.Queue(lockCounter).QueryRow(func(row pgx.Row) error { return row.Scan(&g.revision, &g.audit.Last, &g.audit.Lag) })
 	}
-	// A statement of its own, because in another one it could be asked for the
-	// time before that waits for its lock.
+	// A separate statement, because within another one the time could be read before that
+	// one waits for its lock.
 	q.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&g.now) })
 	for _, kind := range slices.Sorted(maps.Keys(ids)) {
 		q.Queue(findObjects, string(kind), ids[kind]).Query(g.readObjects)
@@ -133,9 +133,9 @@ func (w *writer) begin(ctx context.Context, b *batch.Batch) (*base, error) {
 	return g, nil
 }
 
-// queueLeases locks leases: for reading when the batch does no more with them,
-// else all of them for writing, because whoever locks in two rounds can meet
-// somebody who does the same in another order.
+// queueLeases locks leases: for reading if the batch only reads them, else all of them
+// for writing, because locking in two rounds can deadlock with a replica that does the
+// same in another order.
 func (g *base) queueLeases(q *pgx.Batch, b *batch.Batch) {
 	names, changing := make(map[string]struct{}), false
 	b.Leases(func(name string, change bool) {
@@ -164,7 +164,7 @@ func (g *base) queueLedger(q *pgx.Batch, b *batch.Batch) {
 	q.Queue(findLedger, sorted).Query(func(rows pgx.Rows) error { return scanLedger(rows, g.ledger) })
 }
 
-// touched lists the ids of each kind that a batch looks at or writes.
+// touched returns the ids of each kind that a batch reads or writes.
 func touched(b *batch.Batch) map[mariposa.Kind][]string {
 	seen, ids := make(map[batch.Key]struct{}), make(map[mariposa.Kind][]string)
 	b.Keys(func(k batch.Key) {
@@ -189,8 +189,8 @@ func (g *base) readObjects(rows pgx.Rows) error {
 
 var errRolledBack = errors.New("the server rolled the transaction back")
 
-// statements are the rest of the transaction: everything that the group wrote,
-// down to its commit, in one exchange with the server.
+// statements returns the rest of the transaction: everything that the group wrote, and
+// the commit, in one round trip.
 func (w *writer) statements(a *attempt) (*pgx.Batch, error) {
 	g, q := a.group, new(pgx.Batch)
 	if len(g.Changes) > 0 {

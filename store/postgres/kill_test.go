@@ -23,8 +23,8 @@ func child(target string) int {
 	return 1
 }
 
-// Three writers at once are killed; nothing they were told is lost, and nothing
-// is left that stands in the way of others.
+// Three concurrent writers are killed; no acknowledged write is lost, and nothing left
+// behind blocks others.
 func TestWhatWasAcknowledgedOutlivesKill9(t *testing.T) {
 	t.Parallel()
 	target := database(t)

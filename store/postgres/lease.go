@@ -9,8 +9,7 @@ import (
 	"mariposa/store"
 )
 
-// Hold takes what can be taken of the named leases. They lapse by the server's
-// clock.
+// Hold takes those of the named leases that are free. They expire by the server's clock.
 func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
 	if err := leasable(holder, names); err != nil {
 		return nil, err
@@ -26,7 +25,7 @@ func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, er
 	return s.queue.Seize(ctx, holder, name)
 }
 
-// Release skips leases that have gone to somebody else.
+// Release skips leases that have another holder.
 func (s *Store) Release(ctx context.Context, holder string, names ...string) error {
 	if err := leasable(holder, names); err != nil {
 		return err
@@ -34,7 +33,7 @@ func (s *Store) Release(ctx context.Context, holder string, names ...string) err
 	return s.queue.Release(ctx, holder, names...)
 }
 
-// Leases skips what has lapsed by the server's clock.
+// Leases skips leases that have expired by the server's clock.
 func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error) {
 	if !isName(prefix) {
 		return nil, s.usable(ctx)

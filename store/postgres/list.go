@@ -13,7 +13,7 @@ import (
 	"mariposa/store"
 )
 
-// List reads down from the highest id.
+// List reads from the highest id down.
 func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error) {
 	q, some := q.Normalize()
 	q.Projects = slices.DeleteFunc(q.Projects, func(p string) bool { return !isName(p) })
@@ -33,16 +33,16 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error)
 	return found, err
 }
 
-// To find the newest of many projects takes a lookup for each. Where they are
-// more than manyProjects, the newest span of all projects is read first: whoever
-// sees so many finds a page there, unless theirs are the ones that slept.
+// Finding the newest objects of many projects takes a lookup for each. For more than
+// manyProjects, the newest span of all projects is read first: a caller with that many
+// projects mostly finds a page there, unless they have been inactive.
 const (
 	manyProjects = 100
 	span         = 3000
 )
 
-// readNewest reads a page of several projects: first the ids, then the objects.
-// None may come or go in between.
+// readNewest reads a page of several projects: first the ids, then the objects, in one
+// snapshot.
 func readNewest(ctx context.Context, conn *pgx.Conn, q store.Query) (found []store.Record, err error) {
 	if _, err := conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func newestOf(ctx context.Context, conn *pgx.Conn, q store.Query) ([]string, err
 	end := spanEnd(q)
 	switch err := conn.QueryRow(ctx, end.text, end.args...).Scan(&q.Before); {
 	case errors.Is(err, pgx.ErrNoRows):
-		return ids, nil // there is nothing below
+		return ids, nil // nothing is left
 	case err != nil:
 		return nil, err
 	}
@@ -80,9 +80,9 @@ func newestOf(ctx context.Context, conn *pgx.Conn, q store.Query) ([]string, err
 	return append(ids, rest...), err
 }
 
-// merged finds the newest of several projects, a few of each at first. Only from
-// those projects whose few are all on the page is more read: that is at most a
-// page of each, and they are not many.
+// merged finds the newest ids of several projects, at first a few of each. More are read
+// only for the projects whose few are all on the page: at most a page of each, and there
+// are not many such projects.
 func merged(ctx context.Context, conn *pgx.Conn, q store.Query) ([]string, error) {
 	few := min(q.Limit, q.Limit/len(q.Projects)+8)
 	rows, err := readHeads(ctx, conn, q, few)
@@ -106,7 +106,7 @@ func merged(ctx context.Context, conn *pgx.Conn, q store.Query) ([]string, error
 	return newestRows(append(rows, whole...), q.Limit), err
 }
 
-// newestRows is the newest of rows of ids.
+// newestRows returns the newest ids of all rows.
 func newestRows(rows [][]string, limit int) []string {
 	all := slices.Concat(rows...)
 	slices.SortFunc(all, func(a, b string) int { return strings.Compare(b, a) })
@@ -158,9 +158,9 @@ func (b *query) arg(v any) *query {
 	return b.add("$" + strconv.Itoa(len(b.args)))
 }
 
-// source names the table and the part of it that a query wants. The kind stands
-// in the text, and so do the conditions of the indexes by state: a partial index
-// cannot be used with an argument.
+// source adds the table and the rows that a query wants. The kind is part of the text,
+// and so are the conditions of the indexes by state: a partial index cannot be used with
+// an argument.
 func (b *query) source(q store.Query, ofProject bool) *query {
 	b.add(" FROM objects WHERE kind = '" + string(q.Kind) + "'")
 	if q.State == "" {
@@ -186,8 +186,8 @@ func (b *query) limit(n int) *query {
 	return b
 }
 
-// listQuery reads the objects of one project, or of any; of several, where no
-// page is asked for or there is no index to go by.
+// listQuery reads the objects of one project or of any; of several, if no page is
+// requested or there is no index for that.
 func listQuery(q store.Query) *query {
 	b := new(query).add("SELECT "+objectColumns).source(q, q.Project != "" || q.Projects != nil)
 	if q.Project != "" {
@@ -206,18 +206,18 @@ func headsQuery(q store.Query, few int) *query {
 	return b.add(" AND project = n.project").before(q.Before).add(" ORDER BY id DESC LIMIT ").arg(few).add(") AS o")
 }
 
-// spanQuery finds those ids of several projects that are in the newest span.
+// spanQuery finds the ids of several projects within the newest span.
 func spanQuery(q store.Query) *query {
 	b := new(query).add("SELECT id FROM (SELECT id, project").source(q, false).before(q.Before).add(" ORDER BY id DESC LIMIT ").arg(span)
 	return b.add(") AS newest WHERE project = ANY (").arg(q.Projects).add(") ORDER BY id DESC LIMIT ").arg(q.Limit)
 }
 
-// spanEnd finds the last of the newest span; none when it ends with the table.
+// spanEnd finds the last id of the newest span; none if it ends with the table.
 func spanEnd(q store.Query) *query {
 	return new(query).add("SELECT id").source(q, false).before(q.Before).add(" ORDER BY id DESC LIMIT 1 OFFSET ").arg(span - 1)
 }
 
-// ofProject tells the kinds that are in the index by project.
+// ofProject reports whether a kind is in the index by project.
 func ofProject(k mariposa.Kind) bool {
 	switch k {
 	case mariposa.KindVersion, mariposa.KindTask, mariposa.KindMetadata, mariposa.KindAnswer:

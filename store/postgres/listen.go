@@ -9,26 +9,26 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// channel is on which a commit is told of. The word carries nothing: the log
-// says it all, and says it in order.
+// channel is the notification channel of commits. A notification has no payload: the log
+// has all changes, in order.
 const channel = "mariposa"
 
-// fallback is how often the log is read without being told to: a word can be
-// lost, with a connection for example, and nobody would know.
+// fallback is how often the log is read without a notification: one can be lost, with a
+// connection for example.
 const fallback = time.Second
 
-// listener brings into the feed what other replicas commit.
+// listener adds the commits of other replicas to the feed.
 type listener struct {
 	config *pgx.ConnConfig
 	log    *log
-	own    *atomic.Uint32 // the server's process that commits for us
-	behind bool           // somebody else has committed since the log was read
+	own    *atomic.Uint32 // the server process that commits for us
+	behind bool           // another replica has committed since the log was read
 }
 
-// run listens until the context ends, on one connection after the other.
+// run listens until the context ends, and reconnects when a connection breaks.
 func (l *listener) run(ctx context.Context) {
-	// Not buffered, but noted: one reading of the log is the answer to any
-	// number of words. Our own commits are in the feed already.
+	// Notifications only set a flag: reading the log once answers any number of them. Our
+	// own commits are in the feed already.
 	l.config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
 		if n.PID != l.own.Load() {
 			l.behind = true
@@ -46,8 +46,8 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// listen follows the log on one connection until that breaks, and reports
-// whether it was of any use.
+// listen follows the log on one connection until it breaks, and reports whether it
+// worked at all.
 func (l *listener) listen(ctx context.Context) (useful bool) {
 	conn, err := connect(ctx, l.config)
 	if err != nil {
@@ -57,7 +57,7 @@ func (l *listener) listen(ctx context.Context) (useful bool) {
 	for listening := false; ; {
 		if !listening {
 			_, err := conn.Exec(ctx, "LISTEN "+channel)
-			if err != nil && !readOnly(err) { // a standby tells nobody, but can be looked at
+			if err != nil && !readOnly(err) { // a standby sends no notifications, but can be polled
 				return useful
 			}
 			listening = err == nil
@@ -79,7 +79,7 @@ func (l *listener) follow(ctx context.Context, conn *pgx.Conn) error {
 	return l.log.follow(ctx, conn, everything)
 }
 
-// sleep returns when somebody else has committed, or it is time to look.
+// sleep returns when another replica has committed, or after the fallback interval.
 func (l *listener) sleep(ctx context.Context, conn *pgx.Conn) error {
 	due, cancel := context.WithTimeout(ctx, fallback)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 	"mariposa/store/internal/feed"
 )
 
-// log fills the feed from the table of changes, as far as this process did not
-// write them itself.
+// log fills the feed from the table of changes, except for changes that this process
+// wrote itself.
 type log struct {
 	feed   *feed.Feed
 	codec  *codec.Codec
@@ -34,22 +34,21 @@ const pageSize = 32
 const everything = math.MaxInt64
 
 const (
-	// nextChunks are those after a chunk, firstChunks those from the one on in
-	// which a revision is.
+	// nextChunks are those after a chunk, firstChunks those from the chunk that holds a
+	// revision on.
 	nextChunks  = "SELECT first, at, body FROM changes WHERE first > $1 AND first < $2 ORDER BY first LIMIT 32"
 	lastChunks  = "SELECT first, at, body FROM changes WHERE first < $1 ORDER BY first DESC LIMIT 32"
 	firstChunks = `SELECT first, at, body FROM changes
 		WHERE first >= (SELECT coalesce(max(first), 0) FROM changes WHERE first <= $1) ORDER BY first LIMIT 32`
 
-	// tagged are the last chunks that speak of something. In two steps, so that
-	// nobody walks the whole log to look for it in each chunk.
+	// tagged are the last chunks with a project or a task. The two steps avoid walking
+	// the whole log.
 	tagged = `SELECT c.first, c.at, c.body
 		FROM (SELECT first FROM %s WHERE %s = $2 AND first < $1 ORDER BY first DESC LIMIT 32) AS t
 		CROSS JOIN LATERAL (SELECT first, at, body FROM changes WHERE changes.first = t.first OFFSET 0) AS c`
 )
 
-// follow brings the feed up to the newest change, or up to one that the caller
-// has at hand.
+// follow advances the feed to the newest change, or to a change that the caller has.
 func (l *log) follow(ctx context.Context, conn *pgx.Conn, before int64) error {
 	for {
 		_, have := l.feed.Bounds()
@@ -83,16 +82,15 @@ func (l *log) follow(ctx context.Context, conn *pgx.Conn, before int64) error {
 	}
 }
 
-// reset is called when a counter turns out to be below a revision that the feed
-// had before. The feed holds committed changes only, so the database must have
-// lost some: a backup was restored, or a standby took over that had not got them
-// all. What the feed has is no longer true from there on.
+// reset is called when the counter is below a revision that the feed has. The feed holds
+// only committed changes, so the database must have lost some: a backup was restored, or
+// a standby took over without all of them. The feed is wrong from there on.
 func (l *log) reset(newest int64) {
 	trimmed, _ := l.feed.Bounds()
 	l.feed.Reset(min(trimmed, newest), newest)
 }
 
-// skip passes over what the feed would not keep, up to a commit's end.
+// skip skips changes that the feed would not keep, up to the end of a commit.
 func (l *log) skip(ctx context.Context, conn *pgx.Conn, from, to int64) (skipped bool, err error) {
 	var end int64
 	err = conn.QueryRow(ctx, "SELECT coalesce(max(first), 1) - 1 FROM changes WHERE first <= $1", to).Scan(&end)
@@ -117,7 +115,7 @@ func (l *log) add(chunks []chunk) error {
 			size += entries[i].Size()
 		}
 		if !l.feed.Offer(changes, size) {
-			l.feed.Advance(c.first - 1) // what lies between was trimmed
+			l.feed.Advance(c.first - 1) // the changes in between were trimmed
 			l.feed.Offer(changes, size)
 		}
 	}
@@ -140,7 +138,7 @@ func scanChunks(rows pgx.Rows) ([]chunk, error) {
 // Wait sleeps until the log grows past a revision.
 func (s *Store) Wait(ctx context.Context, after int64) error { return s.feed.Wait(ctx, after) }
 
-// Changes reads what is at hand, or else the database.
+// Changes reads from memory if it can, else from the database.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) ([]store.Change, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -162,7 +160,7 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) ([]store.Ch
 	return found.Changes()
 }
 
-// History reads the chunks that speak of the project or task, newest first.
+// History reads the chunks that contain the project or task, newest first.
 func (s *Store) History(ctx context.Context, q store.HistoryQuery) ([]store.Change, error) {
 	if !isName(q.Task) || !isName(q.Project) {
 		return nil, s.usable(ctx)
@@ -183,8 +181,8 @@ func (s *Store) History(ctx context.Context, q store.HistoryQuery) ([]store.Chan
 	return found.Changes, nil
 }
 
-// historyQuery is a page of the chunks of a history below a revision, and its
-// arguments after that one.
+// historyQuery returns the query for a page of a history's chunks below a revision, and
+// its arguments after that one.
 func historyQuery(q store.HistoryQuery) (query string, args []any) {
 	switch {
 	case q.Task != "":
@@ -195,8 +193,8 @@ func historyQuery(q store.HistoryQuery) (query string, args []any) {
 	return lastChunks, nil
 }
 
-// visitChunks hands chunks to visit until that has enough, a page at a time. The
-// query for each page is told where the last one ended; 0 for the first.
+// visitChunks calls visit with chunks until it has enough, a page at a time. The query
+// for each page gets the end of the last one; 0 for the first.
 func (s *Store) visitChunks(ctx context.Context, visit func([]codec.Entry) (more bool, err error), page func(last int64) (string, []any)) error {
 	for last := int64(0); ; {
 		var chunks []chunk

@@ -9,11 +9,11 @@ import (
 	"mariposa/store"
 )
 
-// maxName is how long a name may be: an entry of an index holds two of them and
-// has to fit into a third of a page.
+// maxName is the maximum length of a name: an index entry holds two names and must fit
+// into a third of a page.
 const maxName = 1000
 
-// isName tells what the database can hold as a name.
+// isName reports whether the database can store a text as a name.
 func isName(s string) bool {
 	return len(s) <= maxName && utf8.ValidString(s) && !strings.Contains(s, "\x00")
 }
@@ -25,8 +25,8 @@ func badName(what, s string) error {
 	return fmt.Errorf("%s %q is no text that can be stored", what, s)
 }
 
-// storable finds units that the server would refuse, and with them their
-// neighbours.
+// storable finds units that the server would refuse, together with the rest of their
+// group.
 func storable(u *store.Unit) error {
 	for i := range u.Fences {
 		if !isName(u.Fences[i].Lease) {

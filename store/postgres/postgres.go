@@ -10,15 +10,13 @@
 //
 // # How replicas write at once
 //
-// A group is one transaction. It locks, in this order and each in the order of
-// names: its writer's own row, the leases it looks at, the ledger rows it claims
-// from, and the counter, if it looks at any object or adds to the audit log. The
-// counter's lock is the lock of all objects: who has it sees every earlier
-// change, objects that do not exist included, and gives its own changes the next
-// revisions. So revisions have no gaps and become visible in their order, and no
-// two replicas ever wait for each other in a circle. The counter comes last
-// because it is everybody's; it is held for one exchange with the server and the
-// sync of the commit.
+// A group is one transaction. It locks, in this order and each in the order of names:
+// its writer's own row, the leases it reads, the ledger rows it claims from, and the
+// counter, if it reads any object or adds to the audit log. The counter's lock is the
+// lock of all objects: its owner sees every earlier change, including that objects do
+// not exist, and gives its own changes the next revisions. So revisions have no gaps and
+// become visible in order, and replicas never deadlock. The counter comes last because
+// all replicas need it; it is held for one round trip and the sync of the commit.
 package postgres
 
 import (
@@ -38,33 +36,33 @@ var _ store.Store = (*Store)(nil)
 
 // Options change how a store is opened. The zero value is right for a server.
 type Options struct {
-	// How much of the newest part of the log is kept at hand for readers.
+	// How much of the newest part of the log is kept in memory for readers.
 	RecentChanges int // 0: 16,384
 	RecentBytes   int // 0: 16 MB
 }
 
-// Store is a database that is in use. Its methods may be called from anywhere.
+// Store is an open database. Its methods may be called from any goroutine.
 type Store struct {
 	identity store.Identity
 
 	codec    *codec.Codec
 	readers  *pgxpool.Pool
-	visits   chan struct{} // taken by each snapshot under way
+	visits   chan struct{} // one token for each snapshot in progress
 	queue    *batch.Queue
 	feed     *feed.Feed
 	writer   *writer
 	listener *listener
 
-	// life ends with Close: reads under way end with it.
+	// life ends with Close, and ends reads in progress.
 	life    context.Context
 	end     context.CancelFunc
 	close   sync.Once
 	running sync.WaitGroup
 }
 
-// Open opens a store, and makes its tables first where there are none. The URL
-// is like postgres://user:password@host:port/database. Close the store to let
-// go of its connections.
+// Open opens a store, and creates its tables if there are none. The URL is like
+// postgres://user:password@host:port/database. Close the store to release its
+// connections.
 func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if o.RecentChanges == 0 {
 		o.RecentChanges = 16 << 10
@@ -118,8 +116,7 @@ func (s *Store) open(ctx context.Context, config *pgxpool.Config, o Options) (er
 	return err
 }
 
-// Close lets nobody in any more, waits for what is queued, and lets go of the
-// database.
+// Close rejects new work, waits for the queue, and releases the database.
 func (s *Store) Close() error {
 	s.close.Do(func() {
 		s.queue.Close()
@@ -133,7 +130,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// free undoes Open, as far as that had come.
+// free undoes Open, as far as it had come.
 func (s *Store) free() {
 	s.end()
 	if s.readers != nil {
@@ -144,10 +141,10 @@ func (s *Store) free() {
 	}
 }
 
-// Commit waits for its turn in the group commit. What the database cannot hold
-// fails its own unit before it can hurt the group.
+// Commit queues units for the group commit. A unit that the database cannot store fails
+// alone, before it can fail its group.
 func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result {
-	var refused []error // of each unit; nil as long as all are fine
+	var refused []error // by unit; nil if all can be stored
 	for i := range units {
 		if err := storable(&units[i]); err != nil {
 			if refused == nil {
@@ -175,7 +172,7 @@ func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result 
 	return results
 }
 
-// Identity returns the ids made when the database was first used.
+// Identity returns the ids created when the database was first used.
 func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Identity{}, err
@@ -183,8 +180,8 @@ func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	return s.identity, nil
 }
 
-// Ping commits a group that changes nothing but its writer's own row, because
-// nothing less proves that the server takes writes and its disk has room.
+// Ping commits a group that changes only its writer's own row, because nothing less
+// proves that the server accepts writes and its disk has room.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.queue.Do(ctx, func(g *batch.Group) error {
 		g.ExtraActions = append(g.ExtraActions, func(context.Context) error { return nil })
@@ -192,7 +189,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	})
 }
 
-// usable is for reads, which do not pass through the queue.
+// usable is for reads, which bypass the queue.
 func (s *Store) usable(ctx context.Context) error {
 	if s.feed.Closed() {
 		return store.ErrClosed
@@ -200,6 +197,6 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// readBounds reads how far the log reaches: whole after trimmed, up to the
+// readBounds reads the bounds of the log: it is complete after trimmed, up to the
 // counter.
 const readBounds = "SELECT t.revision, c.revision FROM trimmed AS t, counter AS c"

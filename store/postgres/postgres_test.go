@@ -25,11 +25,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// faster is by how much the suite's time is shortened: the server's clock cannot
-// be set, so that waiting means waiting.
+// faster is the factor by which the suite's durations are shortened: the server's clock
+// cannot be set, so tests really wait.
 const faster = 2
 
-// fastStore is a store to which every time it is told seems shorter.
+// fastStore is a store that shortens every duration it is given.
 type fastStore struct{ *Store }
 
 func (h fastStore) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
@@ -74,8 +74,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// spare are databases that no test uses now. Making and dropping one takes longer
-// than most tests, so that the next test gets it, wiped.
+// spare are databases that no test uses now. Creating and dropping one takes longer than
+// most tests, so the next test gets it, wiped.
 var spare struct {
 	sync.Mutex
 	made bool // the template, with the tables in it

@@ -12,8 +12,8 @@ import (
 	"mariposa/store/internal/codec"
 )
 
-// read lends a connection for a reading that may be done twice: a connection
-// that was found dead is replaced once.
+// read runs a read that may be repeated on a connection of the pool: if the connection
+// turns out to be dead, it is replaced once.
 func (s *Store) read(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -23,15 +23,15 @@ func (s *Store) read(ctx context.Context, f func(context.Context, *pgx.Conn) err
 	for try := 1; ; try++ {
 		dead, err := s.lend(bound, f)
 		if dead && try == 1 && bound.Err() == nil {
-			s.readers.Reset() // the others of its age are no better
+			s.readers.Reset() // the others are probably dead too
 			continue
 		}
 		return s.readError(ctx, err)
 	}
 }
 
-// bound ends a reading with its caller, with the store, or when the server has
-// been silent for too long.
+// bound returns a context that ends with the caller's, with the store, or when the
+// server has been silent for too long.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	stop := context.AfterFunc(s.life, cancel)
@@ -41,7 +41,7 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// lend reports whether the connection did not outlive the reading.
+// lend runs f on a connection and reports whether the connection died.
 func (s *Store) lend(ctx context.Context, f func(context.Context, *pgx.Conn) error) (dead bool, err error) {
 	conn, err := s.readers.Acquire(ctx)
 	if err != nil {
@@ -52,7 +52,8 @@ func (s *Store) lend(ctx context.Context, f func(context.Context, *pgx.Conn) err
 	return err != nil && conn.Conn().IsClosed(), isConnectionLost(err, conn.Conn())
 }
 
-// isConnectionLost marks errors that came with the end of a connection.
+// isConnectionLost wraps errors that came with the end of a connection in a
+// connectError.
 func isConnectionLost(err error, conn *pgx.Conn) error {
 	if err != nil && conn.IsClosed() {
 		return &connectError{err}
@@ -60,8 +61,8 @@ func isConnectionLost(err error, conn *pgx.Conn) error {
 	return err
 }
 
-// readError says what a failed reading means: one that Close overtook is no
-// fault, one that its caller gave up is the caller's, and the server may be away.
+// readError classifies a failed read: it was interrupted by Close, canceled by its
+// caller, or the server is unavailable.
 func (s *Store) readError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -131,7 +132,7 @@ func readRecords(ctx context.Context, conn *pgx.Conn, query string, args ...any)
 	return found, rows.Err()
 }
 
-// Ledger reads what is claimed.
+// Ledger reads the claims.
 func (s *Store) Ledger(ctx context.Context) (ledger map[string]mariposa.Resources, err error) {
 	err = s.read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		ledger = make(map[string]mariposa.Resources)

@@ -42,8 +42,8 @@ func (d *acknowledged) add(name string, r store.Result) {
 	d.units[name] = r
 }
 
-// exactlyOnce holds the log to what callers were told: a unit that was done is
-// there once and whole, at the revisions it was given, any other is not.
+// exactlyOnce checks the log against the results that callers got: a unit that was done
+// is there once and whole, at the revisions it was given, any other is not.
 func (d *acknowledged) exactlyOnce(t testing.TB, log []store.Change, writes int) (done int) {
 	t.Helper()
 	found := make(map[string][]int64)
@@ -336,7 +336,7 @@ func TestOtherReplicasAreNotifiedAtOnce(t *testing.T) {
 	}
 }
 
-// A word can be lost; the log is read all the same.
+// A notification can be lost; the log is read anyway.
 func TestChangesWithoutANotificationAreFound(t *testing.T) {
 	t.Parallel()
 	target := database(t)
@@ -357,7 +357,7 @@ func TestChangesWithoutANotificationAreFound(t *testing.T) {
 	}
 }
 
-// silently commits a change again, as another replica would, without a word.
+// silently commits a change again, as another replica would, without a notification.
 func silently(t *testing.T, s *Store, target string, c store.Change) {
 	t.Helper()
 	other, err := codec.New()

@@ -16,7 +16,7 @@ import (
 	"mariposa/store/storetest"
 )
 
-// away expects everything that needs the server to say that it is not there.
+// away expects every call that needs the server to return that it is unavailable.
 func away(t *testing.T, s *Store) {
 	t.Helper()
 	answers := map[string]error{
@@ -105,7 +105,7 @@ func TestAStoreOutlivesAServerThatCanOnlyBeRead(t *testing.T) {
 		}
 	}
 	refusing(t, s)
-	late := open(t, target, Options{}) // one can look
+	late := open(t, target, Options{}) // it can still be read
 	refusing(t, late)
 	set("off")
 	calmly(t, func() (any, error) { return nil, s.Ping(t.Context()) })
@@ -131,8 +131,8 @@ func refusing(t *testing.T, s *Store) {
 	}
 }
 
-// The first server is lost and its standby takes over. The URL names both; who
-// only knows the standby could read all along.
+// The first server is lost and its standby takes over. The URL names both; a reader that
+// knows only the standby could read all along.
 func TestAStoreFindsTheServerThatTookOver(t *testing.T) {
 	t.Parallel()
 	first := pgtest.New(t)
@@ -145,7 +145,7 @@ func TestAStoreFindsTheServerThatTookOver(t *testing.T) {
 	s = open(t, both, Options{})
 	reader := open(t, second.URL(database), Options{})
 	r := commit(t, s, node("a", "by the first"))[0]
-	if err := reader.Wait(t.Context(), r.First-1); err != nil { // without a word: standbys tell nobody
+	if err := reader.Wait(t.Context(), r.First-1); err != nil { // without a notification: standbys send none
 		t.Fatal(err)
 	}
 	refusing(t, reader)
@@ -182,8 +182,8 @@ func TestNothingIsLostOrDoubledWhenTheServerCrashes(t *testing.T) {
 	storetest.VerifyLog(t, open(t, target, Options{}))
 }
 
-// killBackend kills one of the server's processes that works for a store, upon
-// which the server throws out everybody and starts afresh.
+// killBackend kills one of the server's processes that works for a store, upon which the
+// server disconnects everybody and restarts.
 func killBackend(t *testing.T, target string) {
 	conn := calmly(t, func() (int, error) {
 		config, err := parse(target)

@@ -18,17 +18,17 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrationLock is the advisory lock under which the schema is looked at and
-// changed: one replica at a time. The number means nothing but this.
+// migrationLock is the advisory lock under which the schema is checked and changed by
+// one replica at a time. The number has no other meaning.
 const migrationLock = 0x6d617269706f7361
 
-// migrationTimeout is how long a change of the schema may take, or waiting for
-// another replica that makes it.
+// migrationTimeout is how long a migration may take, or waiting for the migration of
+// another replica.
 const migrationTimeout = 10 * time.Minute
 
-// migrate brings the database to the schema of this binary. Replicas may do so
-// at once; all but the first wait and find it done. A database that is up to date
-// is left alone: it may be one that can only be read.
+// migrate migrates the database to the schema of this binary. Replicas may do so
+// concurrently; all but the first wait and find it done. A database that is up to date
+// is left alone: it may be read-only.
 func migrate(ctx context.Context, config *pgx.ConnConfig, conn *pgx.Conn) error {
 	var encoding string
 	if err := conn.QueryRow(ctx, "SELECT current_setting('server_encoding')").Scan(&encoding); err != nil {
@@ -41,7 +41,7 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, conn *pgx.Conn) error 
 	for _, name := range []string{"statement_timeout", "lock_timeout"} {
 		config.RuntimeParams[name] = fmt.Sprint(migrationTimeout.Milliseconds())
 	}
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0" // goose takes its time
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0" // goose leaves it idle
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
 	files, err := fs.Sub(migrations, "migrations")
@@ -58,7 +58,8 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, conn *pgx.Conn) error 
 	return up(ctx, config, p)
 }
 
-// upToDate refuses a schema that is ahead of this binary.
+// upToDate reports whether the schema is current. A schema newer than this binary is an
+// error.
 func upToDate(ctx context.Context, conn *pgx.Conn, p *goose.Provider) (bool, error) {
 	current, err := schemaVersion(ctx, conn)
 	if err != nil {
@@ -81,13 +82,13 @@ func schemaVersion(ctx context.Context, conn *pgx.Conn) (version int64, err erro
 	return version, err
 }
 
-// up changes the schema under the lock.
+// up migrates the schema under the lock.
 func up(ctx context.Context, config *pgx.ConnConfig, p *goose.Provider) error {
 	guard, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}
-	defer disconnect(guard) // this also frees the lock
+	defer disconnect(guard) // also releases the lock
 	if _, err := guard.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
 		return err
 	}
@@ -100,8 +101,8 @@ func up(ctx context.Context, config *pgx.ConnConfig, p *goose.Provider) error {
 	return nil
 }
 
-// identify reads the ids of the store, and makes them when it is new. Of
-// replicas that do so at once, one makes them and all read the same.
+// identify reads the ids of the store, and creates them if it is new. If replicas do so
+// concurrently, one creates them and all read the same.
 func identify(ctx context.Context, conn *pgx.Conn) (store.Identity, error) {
 	var id store.Identity
 	const put = "INSERT INTO meta (key, value) VALUES ('cluster', $1), ('incarnation', $2) ON CONFLICT DO NOTHING"

@@ -11,15 +11,14 @@ import (
 	"mariposa/store"
 )
 
-// snapshotPage is how many objects are read at a time. Each page is there whole
-// before the first of it is handed out, so that a slow visitor never holds up a
-// statement.
+// snapshotPage is how many objects are read at a time. A page is read completely before
+// it is visited, so that a slow visitor never blocks a statement.
 const snapshotPage = 1000
 
 const nextObjects = "SELECT " + objectColumns + " FROM objects WHERE kind = $1 AND id > $2 AND NOT archived ORDER BY id LIMIT 1000"
 
-// Snapshot reads the counter and the objects in one repeatable-read transaction.
-// Half of the readers' connections stay free for what visitors want to read.
+// Snapshot reads the counter and the objects in one repeatable-read transaction. Half of
+// the readers' connections stay free for reads by visitors.
 func (s *Store) Snapshot(ctx context.Context, visit func(store.Record) error) (int64, error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err
@@ -48,14 +47,14 @@ func (s *Store) Snapshot(ctx context.Context, visit func(store.Record) error) (i
 	}
 }
 
-// visitor is one try at a snapshot.
+// visitor is one attempt at a snapshot.
 type visitor struct {
 	store    *Store
 	visit    func(store.Record) error
 	revision int64
-	visited  bool  // it is too late to start afresh
+	visited  bool  // too late to start again
 	refused  error // what the caller's visit returned
-	dead     bool  // the connection has gone
+	dead     bool  // the connection is lost
 }
 
 func (v *visitor) snapshot(ctx context.Context) error {
@@ -80,8 +79,8 @@ func (v *visitor) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return v.store.readers.Acquire(ctx)
 }
 
-// rollback ends a transaction that has written nothing. Where it cannot, the
-// pool throws the connection away.
+// rollback ends a transaction that has written nothing. If it fails, the pool discards
+// the connection.
 func rollback(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

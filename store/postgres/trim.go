@@ -8,11 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// trimStep is how many chunks are forgotten in one transaction, so that each
-// stays short.
+// trimStep is how many chunks are deleted in one transaction, so that each stays short.
 const trimStep = 1000
 
-// forget removes what lies at or below a revision.
+// forget deletes changes up to a revision.
 var forget = []string{
 	"DELETE FROM changes WHERE first <= $1",
 	"DELETE FROM change_project WHERE first + 0 <= $1",
@@ -21,9 +20,8 @@ var forget = []string{
 
 const oldestChunks = "SELECT last, at FROM changes ORDER BY first LIMIT $1"
 
-// Trim forgets the oldest chunks, step by step. It needs no turn in the group
-// commit: nobody else touches the old end of the log, and those who trim at once
-// wait for each other.
+// Trim deletes the oldest chunks, step by step. It bypasses the group commit: nothing
+// else touches the old end of the log, and concurrent trims wait for each other.
 func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error) {
 	for {
 		var point int64
@@ -44,9 +42,9 @@ func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64
 	}
 }
 
-// trim forgets the chunks at the front that are too old or too many, at most
-// trimStep of them. It returns the point after which the log is whole and how
-// many chunks went.
+// trim deletes chunks at the front that are too old or too many, at most trimStep of
+// them. It returns the revision after which the log is complete and how many chunks it
+// deleted.
 func trim(ctx context.Context, tx pgx.Tx, maxAge time.Duration, maxChanges int64) (point int64, n int, err error) {
 	if err := tx.QueryRow(ctx, "SELECT revision FROM trimmed WHERE one FOR UPDATE").Scan(&point); err != nil {
 		return 0, 0, err
@@ -96,10 +94,9 @@ func trimPoint(ctx context.Context, tx pgx.Tx, point int64, oldest time.Time, ne
 	return point, n, rows.Err()
 }
 
-// sweep removes rows that say nothing any more: of nodes of which nothing is
-// claimed, and of writers that were not seen for a month. It passes over what
-// somebody has locked: it is no worse for staying, and waiting for one row while
-// holding others could make two wait for each other.
+// sweep deletes obsolete rows: of nodes without claims, and of writers not seen for a
+// month. It skips locked rows: they do no harm, and waiting for one row while holding
+// others could deadlock.
 func sweep(ctx context.Context, conn *pgx.Conn) error {
 	for _, statement := range []string{
 		`DELETE FROM ledger WHERE node IN

@@ -14,19 +14,19 @@ import (
 	"mariposa/store/internal/batch"
 )
 
-// How much goes into one transaction at most. Urgent work waits for at most one
-// of them, so they must stay well below a blink.
+// The maximum size of one transaction. Urgent work waits for at most one of them, so
+// they must stay short.
 const (
 	maxUnits  = 500
 	maxWrites = 500
 )
 
-// A group that a lost connection or another replica's transaction got in the way
-// of is tried again at once, so many times.
+// maxTries is how often a group is tried when a lost connection or another replica's
+// transaction interferes.
 const maxTries = 5
 
-// writer commits the groups of this process. Others write too, so it keeps
-// nothing of what it has read from one group to the next.
+// writer commits the groups of this process. Other processes write too, so it caches
+// nothing between groups.
 type writer struct {
 	config *pgx.ConnConfig
 	queue  *batch.Queue
@@ -35,12 +35,12 @@ type writer struct {
 	id      string // of its row in writers
 	seq     int64  // of the newest attempt
 	conn    *pgx.Conn
-	backend atomic.Uint32 // the server's process behind conn
+	backend atomic.Uint32 // the server process behind conn
 
-	patience time.Duration // how long Close waits for a server that is away
+	patience time.Duration // how long Close waits for an unreachable server
 
 	closing chan struct{} // closed once the store is being closed
-	ended   chan struct{} // closed once the writer is gone
+	ended   chan struct{} // closed once the writer has ended
 }
 
 func newWriter(config *pgx.ConnConfig, queue *batch.Queue, log *log) *writer {
@@ -59,9 +59,9 @@ func (w *writer) run() {
 	w.removeRow()
 }
 
-// commit makes one batch durable and tells the feed. It returns nil only for
-// what is committed, and an error only for what is not: an attempt whose answer
-// was lost is settled before anything else.
+// commit makes one batch durable and publishes it to the feed. It returns nil only if
+// the batch is committed, and an error only if it is not: an attempt whose answer was
+// lost is settled first.
 func (w *writer) commit(b *batch.Batch) error {
 	for try := 1; ; try++ {
 		sent, err := w.try(b)
@@ -88,15 +88,15 @@ func (w *writer) commit(b *batch.Batch) error {
 	}
 }
 
-// attempt is a group whose commit was asked for.
+// attempt is a group whose commit was requested.
 type attempt struct {
 	seq   int64
 	group *batch.Group
-	size  int // of its changes
+	size  int // the size of its changes
 }
 
-// try is one transaction. With an attempt and an error, nobody knows whether
-// that was committed.
+// try runs one transaction. If it returns an attempt with an error, it is unknown
+// whether that was committed.
 func (w *writer) try(b *batch.Batch) (*attempt, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (w *writer) try(b *batch.Batch) (*attempt, error) {
 	b.Apply(g)
 	if !g.Dirty() {
 		if _, err := w.conn.Exec(ctx, "ROLLBACK"); err != nil {
-			w.disconnect() // nothing is lost with it: what was read is true
+			w.disconnect() // nothing is lost: what was read is true
 		}
 		return nil, nil
 	}
@@ -133,14 +133,14 @@ func (w *writer) try(b *batch.Batch) (*attempt, error) {
 	return nil, nil
 }
 
-// publish tells the feed of a commit, before its callers are answered.
+// publish adds a commit to the feed, before its callers get their results.
 func (w *writer) publish(a *attempt) {
 	changes := a.group.Changes
 	if w.log.feed.Offer(changes, a.size) {
 		return
 	}
-	// Other replicas have written in between. What cannot be read now is left
-	// to those who want it.
+	// Other replicas have written in between. Changes that cannot be read now are left to
+	// the readers.
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	if w.log.follow(ctx, w.conn, changes[0].Revision) != nil {
@@ -151,9 +151,8 @@ func (w *writer) publish(a *attempt) {
 	}
 }
 
-// settle finds out whether an attempt was committed. It waits for the server as
-// long as that takes, because every answer but the right one would be a lie;
-// whoever else wants to write meanwhile is told that the server is away.
+// settle finds out whether an attempt was committed. It waits for the server as long as
+// necessary, because any guess might be wrong; other writers get an error meanwhile.
 func (w *writer) settle(a *attempt) (committed bool, err error) {
 	closing, late := w.closing, (<-chan time.Time)(nil)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
@@ -176,8 +175,8 @@ func (w *writer) settle(a *attempt) (committed bool, err error) {
 	}
 }
 
-// refuseQueued sends home who is in the queue, but not for ever: those who come back
-// at once must not keep the writer from looking for the server.
+// refuseQueued fails the queued work, but not for ever: callers that retry at once must
+// not keep the writer from reconnecting.
 func (w *writer) refuseQueued(err error) {
 	for range 100 {
 		b := w.queue.Poll(maxUnits, maxWrites)
@@ -188,10 +187,10 @@ func (w *writer) refuseQueued(err error) {
 	}
 }
 
-// newest reads which attempt of this writer was the last to be committed. Each
-// one locks the writer's row before its commit is asked for, so that waiting for
-// that lock is waiting for its end, even when the server has not yet noticed
-// that the connection is gone.
+// newest reads which attempt of this writer was committed last. Each attempt locks the
+// writer's row before its commit is requested, so waiting for that lock means waiting
+// for the attempt's end, even if the server has not noticed yet that the connection is
+// gone.
 func (w *writer) newest() (seq int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -202,10 +201,9 @@ func (w *writer) newest() (seq int64, err error) {
 	return seq, err
 }
 
-// unblock ends the transactions of writers that have been silent for too long,
-// and reports whether there were any. The server ends those that are idle by
-// itself, but not one whose client fell silent in the middle of an exchange:
-// stopped, or cut off without a word.
+// unblock ends the transactions of writers that have been silent for too long, and
+// reports whether there were any. The server itself ends idle ones, but not one whose
+// client fell silent in the middle of a round trip: stopped, or cut off without notice.
 func (w *writer) unblock() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -217,7 +215,7 @@ func (w *writer) unblock() bool {
 	return err == nil && ended > 0
 }
 
-// connect makes a connection where there is none, and the writer's row.
+// connect opens a connection if there is none, and registers the writer's row.
 func (w *writer) connect(ctx context.Context) error {
 	if w.conn != nil && !w.conn.IsClosed() {
 		return nil
@@ -231,7 +229,7 @@ func (w *writer) connect(ctx context.Context) error {
 	w.backend.Store(conn.PgConn().PID())
 	var q pgx.Batch
 	q.Queue(registerWriter, w.id)
-	// Done means durable. Stricter settings than the default are left alone.
+	// A reported commit must be durable. Settings stricter than the default are kept.
 	q.Queue("SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'")
 	if err := conn.SendBatch(ctx, &q).Close(); err != nil {
 		w.disconnect()
@@ -246,8 +244,8 @@ func (w *writer) disconnect() {
 	w.conn = nil
 }
 
-// removeRow removes the writer's row, if that costs nothing: rows that stay behind
-// are swept up when the log is trimmed.
+// removeRow deletes the writer's row if it can; remaining rows are deleted when the log
+// is trimmed.
 func (w *writer) removeRow() {
 	if w.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

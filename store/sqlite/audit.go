@@ -19,7 +19,7 @@ const (
 		(SELECT id FROM audit NOT INDEXED WHERE id <= ? AND at < ? ORDER BY id LIMIT ?)`
 )
 
-// writeAudit adds the group's entries, many at a time.
+// writeAudit adds the group's entries, many per statement.
 func (w *writer) writeAudit(ctx context.Context, g *batch.Group) error {
 	if len(g.Audit) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func readAuditMark(ctx context.Context, q querier) (m store.AuditMark, err error
 	return store.AuditMark{Last: values["audit"], Lag: values["audit_lag"]}, err
 }
 
-// Audit reads the log down from its newest entry.
+// Audit reads the log from its newest entry backwards.
 func (s *Store) Audit(ctx context.Context, q store.AuditQuery) ([]mariposa.Audit, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -57,11 +57,10 @@ func (s *Store) Audit(ctx context.Context, q store.AuditQuery) ([]mariposa.Audit
 	return found, nil
 }
 
-// auditQuery goes by the index of what bounds the reader, a project or
-// organizations, so that nobody's list reads what belongs to others. Of all
-// organizations there is an index of what was denied or failed; other lists walk
-// the log. The index is named, because without statistics the planner would
-// rather walk the log each time.
+// auditQuery uses the index by project or organizations, which bound what a reader may
+// see, so that no list reads entries of others. Across all organizations, there is an
+// index of denied and failed actions; other lists walk the log. The index is named
+// because, without statistics, the planner would walk the log each time.
 func auditQuery(q *store.AuditQuery) *query {
 	const entries = "SELECT id, at, body FROM audit "
 	b := new(query)
@@ -71,7 +70,7 @@ func auditQuery(q *store.AuditQuery) *query {
 		if q.Organizations != nil {
 			b.add(" AND organization IN (SELECT value FROM json_each(?))", list(q.Organizations))
 		}
-	case q.Organizations != nil: // the newest of each, and of these the newest
+	case q.Organizations != nil: // the newest of each, then the newest of those
 		b.add(entries+"WHERE id IN (SELECT n.id FROM json_each(?) AS o CROSS JOIN audit AS n WHERE n.id IN (", list(q.Organizations))
 		b.add("SELECT id FROM audit INDEXED BY audit_organization WHERE organization = o.value").auditFilters(q)
 		return b.add(")) ORDER BY id DESC").limit(q.Limit)
@@ -83,8 +82,8 @@ func auditQuery(q *store.AuditQuery) *query {
 	return b.auditFilters(q)
 }
 
-// auditFilters adds what the query asks for besides. Times bound the ids too:
-// store.AuditMark says how they hold together.
+// auditFilters adds the other conditions of the query. Times bound the ids too:
+// store.AuditMark says how they relate.
 func (b *query) auditFilters(q *store.AuditQuery) *query {
 	if q.Before > 0 {
 		b.add(" AND id < ?", q.Before)
@@ -109,7 +108,7 @@ func (b *query) auditFilters(q *store.AuditQuery) *query {
 	return b.add(" ORDER BY id DESC").limit(q.Limit)
 }
 
-// nanosWithin is a time that may lie beyond those that can be stored.
+// nanosWithin returns a time clamped to those that can be stored.
 func nanosWithin(t time.Time) int64 {
 	switch {
 	case t.Before(time.Unix(0, math.MinInt64)):
@@ -142,7 +141,7 @@ func readAudit(ctx context.Context, q querier, b *query) ([]mariposa.Audit, erro
 	return found, rows.Err()
 }
 
-// TrimAudit forgets the oldest entries, step by step.
+// TrimAudit deletes the oldest entries, step by step.
 func (s *Store) TrimAudit(ctx context.Context, maxAge time.Duration) (removed int64, err error) {
 	if maxAge <= 0 {
 		return 0, s.usable(ctx)

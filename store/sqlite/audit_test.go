@@ -38,8 +38,8 @@ func objectsOf(t testing.TB, s *Store, q store.AuditQuery) string {
 	return strings.Join(objects, " ")
 }
 
-// What bounds its reader bounds what a list reads of the audit log; only lists
-// of all organizations walk it, and from the newest end.
+// A list reads only those entries of the audit log that its reader may see; only lists
+// of all organizations walk the log, from the newest end.
 func TestAListOfTheAuditLogReadsOnlyWhatItsReaderMaySee(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})

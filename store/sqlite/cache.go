@@ -5,19 +5,19 @@ import (
 	"mariposa/store/internal/codec"
 )
 
-// cacheSize is how many objects are surely at hand; up to twice as many are
-// kept. The halves are shared with whoever else has the records, so this costs
-// little more than the keys.
+// cacheSize is how many objects are kept at least; up to twice as many may be. Their
+// halves are shared with other holders of the records, so this costs little more than
+// the keys.
 const cacheSize = 100_000
 
-// cache keeps the objects last touched, in two generations: what is not touched
-// while a whole generation fills up is forgotten with the older one. It is the
-// writer's alone.
+// cache keeps the most recently used objects, in two generations: an object that is not
+// used while a whole generation fills up is dropped with the older one. Only the writer
+// uses it.
 type cache struct {
 	young, old map[batch.Key]*codec.Object
 }
 
-// get returns nil for what is not at hand.
+// get returns nil for an object that is not cached.
 func (c *cache) get(k batch.Key) *codec.Object {
 	if o := c.young[k]; o != nil {
 		return o
@@ -29,7 +29,7 @@ func (c *cache) get(k batch.Key) *codec.Object {
 	return o
 }
 
-// put remembers an object; nil forgets it.
+// put caches an object; nil drops it.
 func (c *cache) put(k batch.Key, o *codec.Object) {
 	if o == nil {
 		delete(c.young, k)

@@ -16,8 +16,8 @@ import (
 	"mariposa/store/storetest"
 )
 
-// A disk that is full, or refuses writes, is played by SQLite itself: it gives
-// the same answers, wherever the test runs.
+// SQLite itself simulates a disk that is full or refuses writes, with the same errors
+// wherever the test runs.
 func TestAStoreOutlivesADiskThatRefuses(t *testing.T) {
 	for name, fault := range map[string]struct{ hurt, heal string }{
 		"full":      {"PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1000000"},
@@ -89,8 +89,8 @@ func TestAStoreOutlivesItsConnection(t *testing.T) {
 	}
 }
 
-// A sync that fails after the bytes went out leaves a commit that nobody knows
-// of. It is found, and readers get it.
+// A sync that fails after the bytes were written leaves an unreported commit. It is
+// found, and readers get it.
 func TestACommitThatWasTakenForFailedIsFound(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "store"), Options{})
 	commit(t, s, node("a", "1"))
@@ -139,8 +139,8 @@ func pragma(t *testing.T, s *Store, query string) {
 	}
 }
 
-// outlive writes before, during and after a fault. During it everybody is told
-// so and nothing changes; after it everything goes on.
+// outlive writes before, during and after a fault. During it all callers get an error
+// and nothing changes; after it everything works again.
 func outlive(t *testing.T, s *Store, hurt, heal func()) {
 	for i := range 20 {
 		commit(t, s, node(fmt.Sprint("n", i), "before"))
@@ -186,7 +186,7 @@ func outlive(t *testing.T, s *Store, hurt, heal func()) {
 	}
 }
 
-// state is everything that can be asked of a store, as one string.
+// state returns everything that can be read from a store, as one string.
 func state(t *testing.T, s *Store) string {
 	t.Helper()
 	var b strings.Builder

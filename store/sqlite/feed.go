@@ -14,7 +14,7 @@ import (
 // Wait sleeps until the log grows past a revision.
 func (s *Store) Wait(ctx context.Context, after int64) error { return s.feed.Wait(ctx, after) }
 
-// Changes reads what is at hand, or else the disk.
+// Changes reads from memory if it can, else from disk.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) ([]store.Change, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) ([]store.Ch
 	return found.Changes()
 }
 
-// History reads the chunks that speak of the project or task, newest first.
+// History reads the chunks that contain the project or task, newest first.
 func (s *Store) History(ctx context.Context, q store.HistoryQuery) ([]store.Change, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func (s *Store) History(ctx context.Context, q store.HistoryQuery) ([]store.Chan
 	return found.Changes, nil
 }
 
-// visitChunks hands chunks of a query for first, at and body to visit until
-// that has enough.
+// visitChunks calls visit with the chunks of a query for first, at and body until it has
+// enough.
 func (s *Store) visitChunks(ctx context.Context, visit func([]codec.Entry) (more bool, err error), query string, args ...any) error {
 	rows, err := s.readers.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -82,11 +82,11 @@ func (s *Store) visitChunks(ctx context.Context, visit func([]codec.Entry) (more
 	return rows.Err()
 }
 
-// trimStep is how many chunks are forgotten in one transaction, so that nobody
-// waits long behind it.
+// trimStep is how many chunks are deleted in one transaction, so that nothing waits long
+// behind it.
 const trimStep = 1000
 
-// Trim forgets the oldest chunks, step by step.
+// Trim deletes the oldest chunks, step by step.
 func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error) {
 	for {
 		var point int64
@@ -115,9 +115,9 @@ func (s *Store) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64
 	}
 }
 
-// trim forgets the chunks at the front that are older than a time or end at or
-// below a revision, at most trimStep of them. It returns the point after which
-// the log is whole and how many chunks went.
+// trim deletes chunks at the front that are older than a time or end at or below a
+// revision, at most trimStep of them. It returns the revision after which the log is
+// complete and how many chunks it deleted.
 func (w *writer) trim(ctx context.Context, oldest, newest int64) (point int64, n int, err error) {
 	point, n, err = w.trimPoint(ctx, oldest, newest)
 	if err != nil || n == 0 {

@@ -10,7 +10,7 @@ import (
 	"mariposa/store/internal/codec"
 )
 
-// base is what a group builds on: the objects it touches, as they stand, and
+// base is the state on which a group builds: the objects it touches, as they are, and
 // the writer's leases and claims.
 type base struct {
 	*writer
@@ -30,8 +30,8 @@ func (b base) Claimed(node string) mariposa.Resources { return b.ledger[node] }
 
 func (b base) Audited() store.AuditMark { return b.audit }
 
-// read fetches the objects that a batch touches, those not at hand from the
-// disk, many at a time.
+// read loads the objects that a batch touches, those not cached from disk, many per
+// statement.
 func (w *writer) read(ctx context.Context, b *batch.Batch) (base, error) {
 	found := base{w, make(map[batch.Key]*codec.Object)}
 	missing := make(map[mariposa.Kind][]any)
@@ -73,8 +73,7 @@ func (w *writer) find(ctx context.Context, stmt *sql.Stmt, kind mariposa.Kind, i
 	return rows.Err()
 }
 
-// transact writes a group down in one transaction and returns the size of its
-// changes.
+// transact writes a group in one transaction and returns the size of its changes.
 func (w *writer) transact(ctx context.Context, g *batch.Group) (size int, err error) {
 	if _, err := w.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return 0, err
@@ -84,7 +83,7 @@ func (w *writer) transact(ctx context.Context, g *batch.Group) (size int, err er
 		_, err = w.conn.ExecContext(ctx, "COMMIT")
 	}
 	if err != nil {
-		// It fails when SQLite has rolled back by itself; that is as good.
+		// It fails if SQLite has already rolled back by itself, which is fine.
 		_, _ = w.conn.ExecContext(ctx, "ROLLBACK")
 	}
 	return size, err
@@ -119,8 +118,7 @@ func (w *writer) write(ctx context.Context, g *batch.Group) (size int, err error
 	return size, nil
 }
 
-// writeObjects writes each object once, as the group leaves it, in the order of
-// the table.
+// writeObjects writes each object once, in its final state, in the order of the table.
 func (w *writer) writeObjects(ctx context.Context, g *batch.Group) error {
 	s := w.statements
 	args := s.args[:0]
@@ -132,7 +130,7 @@ func (w *writer) writeObjects(ctx context.Context, g *batch.Group) error {
 			}
 			continue
 		}
-		var status any // a nil slice would be an empty status, not none
+		var status any // a nil slice would be stored as an empty status, not as none
 		if o.StatusJSON != nil {
 			status = o.StatusJSON
 		}
@@ -144,8 +142,8 @@ func (w *writer) writeObjects(ctx context.Context, g *batch.Group) error {
 	return err
 }
 
-// writeChanges appends the group to the log. It also encodes what writeObjects
-// needs.
+// writeChanges appends the group to the log. It also fills in the encodings that
+// writeObjects needs.
 func (w *writer) writeChanges(ctx context.Context, g *batch.Group) (size int, err error) {
 	body, size, err := w.codec.Chunk(g.Changes, g.After)
 	if err != nil {
@@ -179,7 +177,7 @@ func (w *writer) writeLeases(ctx context.Context, leases map[string]store.Lease)
 	return w.statements.putLease.exec(ctx, args)
 }
 
-// writeLedger keeps no row for a node of which nothing is claimed.
+// writeLedger keeps no row for a node without claims.
 func (w *writer) writeLedger(ctx context.Context, ledger map[string]mariposa.Resources) error {
 	args := make([]any, 0, 4*len(ledger))
 	for node, r := range ledger {

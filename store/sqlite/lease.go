@@ -7,7 +7,7 @@ import (
 	"mariposa/store"
 )
 
-// Hold takes what can be taken of the named leases.
+// Hold takes those of the named leases that are free.
 func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
 	return s.queue.Hold(ctx, holder, ttl, names...)
 }
@@ -17,7 +17,7 @@ func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, er
 	return s.queue.Seize(ctx, holder, name)
 }
 
-// Leases skips what has lapsed.
+// Leases skips expired leases.
 func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error
 	return store.Holding(all, prefix, s.clock.Now()), nil
 }
 
-// Release skips leases that have gone to somebody else.
+// Release skips leases that have another holder.
 func (s *Store) Release(ctx context.Context, holder string, names ...string) error {
 	return s.queue.Release(ctx, holder, names...)
 }

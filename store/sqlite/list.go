@@ -12,7 +12,7 @@ import (
 	"mariposa/store"
 )
 
-// List reads down from the highest id.
+// List reads from the highest id down.
 func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (s *Store) list(ctx context.Context, q store.Query) ([]store.Record, error)
 	case len(q.Projects) <= manyProjects || q.Limit <= 0:
 		return readObjects(ctx, s.readers, mergeQuery(q))
 	}
-	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // no task may come or go between its parts
+	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // the two queries must see the same state
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s *Store) list(ctx context.Context, q store.Query) ([]store.Record, error)
 	end := spanEnd(q)
 	switch err := tx.QueryRowContext(ctx, end.text, end.args...).Scan(&q.Before); {
 	case errors.Is(err, sql.ErrNoRows):
-		return found, nil // there is nothing below
+		return found, nil // nothing is left
 	case err != nil:
 		return nil, err
 	}
@@ -53,9 +53,9 @@ func (s *Store) list(ctx context.Context, q store.Query) ([]store.Record, error)
 	return append(found, rest...), err
 }
 
-// To find the newest of many projects takes a lookup for each. Where they are
-// more than manyProjects, the newest span of all projects is read first: whoever
-// sees so many finds a page there, unless theirs are the ones that slept.
+// Finding the newest objects of many projects takes a lookup for each. For more than
+// manyProjects, the newest span of all projects is read first: a caller with that many
+// projects mostly finds a page there, unless they have been inactive.
 const (
 	manyProjects = 100
 	span         = 3000
@@ -67,17 +67,17 @@ type query struct {
 	args []any
 }
 
-// add appends text, and the arguments of the marks in it.
+// add appends text, and the arguments of its placeholders.
 func (b *query) add(text string, args ...any) *query {
 	b.text += text
 	b.args = append(b.args, args...)
 	return b
 }
 
-// source names table and index, and the part of them that a query wants. The
-// kind stands in the text: a partial index cannot be used with an argument. The
-// index is named, because without statistics the planner would rather walk all
-// objects of the kind. Of several projects, project says which is meant now.
+// source adds the table, the index and the rows that a query wants. The kind is part of
+// the text: a partial index cannot be used with an argument. The index is named because,
+// without statistics, the planner would walk all objects of the kind. For several
+// projects, project is the current one.
 func (b *query) source(q store.Query, project string) *query {
 	b.add(" FROM objects")
 	switch {
@@ -109,8 +109,8 @@ func (b *query) limit(n int) *query {
 	return b
 }
 
-// listQuery reads the objects of one project, or of any; of several, where there
-// is no index to go by.
+// listQuery reads the objects of one project or of any; of several, if there is no index
+// for that.
 func listQuery(q store.Query) *query {
 	b := new(query).add("SELECT "+objectColumns).source(q, q.Project)
 	if q.Project != "" {
@@ -122,10 +122,10 @@ func listQuery(q store.Query) *query {
 	return b.before(q.Before).add(" ORDER BY id DESC").limit(q.Limit)
 }
 
-// mergeQuery reads the objects of several projects. It begins with the newest of
-// each; the newest of all is taken, and the next of its project put in its place,
-// again and again: the rows that a recursion has found wait in the order it names.
-// So it looks up no more than the page takes, beside one per project.
+// mergeQuery reads the objects of several projects by merging: it starts with the newest
+// of each, and repeatedly takes the newest of all and replaces it by the next of its
+// project. The recursive query orders its pending rows by id. So it looks up one row per
+// project, plus those that the page needs.
 func mergeQuery(q store.Query) *query {
 	newest := func(b *query, project, before string) {
 		b.add("(SELECT id").source(q, project).add(" AND project = " + project)
@@ -144,7 +144,7 @@ func mergeQuery(q store.Query) *query {
 	return b.add(") SELECT " + objectColumns + " FROM newest CROSS JOIN objects WHERE kind = '" + string(q.Kind) + "' AND id = at")
 }
 
-// spanQuery reads those objects of several projects that are in the newest span.
+// spanQuery reads the objects of several projects within the newest span.
 func spanQuery(q store.Query) *query {
 	b := new(query).add("SELECT "+objectColumns+" FROM (SELECT id AS at, project AS of").source(q, "")
 	b.before(q.Before).add(" ORDER BY id DESC LIMIT ?", span)
@@ -152,18 +152,18 @@ func spanQuery(q store.Query) *query {
 	return b.limit(q.Limit)
 }
 
-// spanEnd finds the last of the newest span; none when it ends with the table.
+// spanEnd finds the last object of the newest span; none if it ends with the table.
 func spanEnd(q store.Query) *query {
 	return new(query).add("SELECT id").source(q, "").before(q.Before).add(" ORDER BY id DESC LIMIT 1 OFFSET ?", span-1)
 }
 
-// list is an argument for json_each.
+// list returns an argument for json_each.
 func list(names []string) string {
-	text, _ := json.Marshal(names) // of strings it never fails
+	text, _ := json.Marshal(names) // never fails for strings
 	return string(text)
 }
 
-// ofProject tells the kinds that are in the index by project.
+// ofProject reports whether a kind is in the index by project.
 func ofProject(k mariposa.Kind) bool {
 	switch k {
 	case mariposa.KindVersion, mariposa.KindTask, mariposa.KindMetadata, mariposa.KindAnswer:
@@ -178,8 +178,8 @@ func readObjects(ctx context.Context, from querier, b *query) ([]store.Record, e
 		found = append(found, r)
 		return nil
 	}, b.text, b.args...)
-	// They come in this order. Where a join could change it, the query does not
-	// ask for it: SQLite would sort whole rows.
+	// The rows come in this order. Where a join could change it, the query does not
+	// request it: SQLite would sort whole rows.
 	slices.SortFunc(found, func(a, b store.Record) int { return strings.Compare(b.ID, a.ID) })
 	return found, err
 }

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// lock keeps other processes away from the store's file. SQLite would let them
-// share it, but the writer keeps leases and claims in memory and would not see
-// theirs. The kernel lets go of it with the process, however that ends.
+// lock keeps other processes away from the store's file. SQLite would let them share it,
+// but the writer keeps leases and claims in memory and would not see theirs. The kernel
+// releases it with the process, however that ends.
 type lock struct{ file *os.File }
 
 func lockFile(path string) (*lock, error) {
@@ -32,7 +32,7 @@ func lockFile(path string) (*lock, error) {
 	return &lock{f}, nil
 }
 
-// writePID leaves the process id in the file, for the message to the next one.
+// writePID stores the process id in the file, for the error message of the next process.
 func writePID(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return err
@@ -50,5 +50,6 @@ func owner(f *os.File) string {
 	return pid
 }
 
-// free lets go. The file stays: removing it would race with who opens it.
+// free releases the lock. The file stays: removing it would race with a process that
+// opens it.
 func (l *lock) free() error { return l.file.Close() }

@@ -47,8 +47,8 @@ func (s *Store) Get(ctx context.Context, kind mariposa.Kind, id string) (store.R
 	return o.Record, nil
 }
 
-// Snapshot streams out of one read transaction. While visit takes its time, the
-// write-ahead log grows instead of being folded into the file.
+// Snapshot streams from one read transaction. While visit is slow, the write-ahead log
+// grows instead of being merged into the file.
 func (s *Store) Snapshot(ctx context.Context, visit func(store.Record) error) (int64, error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err
@@ -100,7 +100,7 @@ func visitObjects(ctx context.Context, q querier, visit func(store.Record) error
 	return rows.Err()
 }
 
-// Ledger reads what is claimed.
+// Ledger reads the claims.
 func (s *Store) Ledger(ctx context.Context) (map[string]mariposa.Resources, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func readLeases(ctx context.Context, q querier) (map[string]store.Lease, error) 
 	return leases, rows.Err()
 }
 
-// bounds reads how far the log reaches.
+// bounds reads the bounds of the log.
 func bounds(ctx context.Context, q querier) (trimmed, revision int64, err error) {
 	values, err := readMeta(ctx, q, "trimmed", "revision")
 	return values["trimmed"], values["revision"], err

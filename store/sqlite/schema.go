@@ -18,11 +18,10 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Settings of connections. A busy connection waits: nobody but our own
-// connections has the file, so it is never for long. Checkpoints cost a sync of
-// the whole file each; every 16 MB is seldom enough. The journal mode is no
-// pragma here, because the driver sorts those and the page size must be set
-// before it.
+// Settings of connections. A busy connection waits: only our own connections use the
+// file, so it is never for long. Each checkpoint costs a sync of the whole file, so one
+// every 16 MB is enough. The journal mode is not a pragma here, because the driver sorts
+// those and the page size must be set before it.
 var (
 	writing = url.Values{
 		"_busy_timeout": {"10000"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
@@ -39,7 +38,7 @@ func openDB(path string, settings url.Values) (*sql.DB, error) {
 	return sql.Open("sqlite", name.String())
 }
 
-// migrate brings the file to the schema of this binary.
+// migrate migrates the file to the schema of this binary.
 func migrate(ctx context.Context, db *sql.DB) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -62,7 +61,7 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// identify reads the ids of the store, and makes them when it is new.
+// identify reads the ids of the store, and creates them if it is new.
 func identify(ctx context.Context, db *sql.DB) (store.Identity, error) {
 	var id store.Identity
 	for key, value := range map[string]*string{"cluster": &id.Cluster, "incarnation": &id.Incarnation} {

@@ -27,14 +27,14 @@ var _ store.Store = (*Store)(nil)
 
 // Options change how a store is opened. The zero value is right for a server.
 type Options struct {
-	Clock clock.Clock // dates changes, lets leases lapse; nil: the machine's
+	Clock clock.Clock // dates changes and expires leases; nil: the machine's
 
-	// How much of the newest part of the log is kept at hand for readers.
+	// How much of the newest part of the log is kept in memory for readers.
 	RecentChanges int // 0: 65,536
 	RecentBytes   int // 0: 64 MB
 }
 
-// Store is an open file. Its methods may be called from anywhere; the writer's
+// Store is an open file. Its methods may be called from any goroutine; the writer's
 // fields belong to the writer's goroutine.
 type Store struct {
 	clock    clock.Clock
@@ -48,11 +48,10 @@ type Store struct {
 	writer  *writer
 
 	close sync.Once
-	ended chan struct{} // the writer's goroutine is gone
+	ended chan struct{} // closed once the writer's goroutine has ended
 }
 
-// Open opens a store, and makes it first where there is none. Close it to let
-// go of the file.
+// Open opens a store, and creates it if there is none. Close it to release the file.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if o.Clock == nil {
 		o.Clock = clock.Real{}
@@ -79,7 +78,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		ended: make(chan struct{}),
 	}
 	if err := s.open(ctx, path); err != nil {
-		_ = s.free() // the first error is the one to tell
+		_ = s.free() // the first error is the one to return
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
 	go s.writer.run(s.ended)
@@ -114,8 +113,7 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	return nil
 }
 
-// Close lets nobody in any more, waits for what is queued, and lets go of the
-// file.
+// Close rejects new work, waits for the queue, and releases the file.
 func (s *Store) Close() error {
 	var err error
 	s.close.Do(func() {
@@ -127,7 +125,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// free undoes Open, as far as that had come.
+// free undoes Open, as far as it had come.
 func (s *Store) free() error {
 	var errs []error
 	if s.readers != nil {
@@ -142,7 +140,7 @@ func (s *Store) free() error {
 	return errors.Join(append(errs, s.lock.free())...)
 }
 
-// prepare makes the folder of a store; nobody else may look into it.
+// prepare creates the folder of a store, readable only by its owner.
 func prepare(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -151,8 +149,8 @@ func prepare(path string) (string, error) {
 	return path, os.MkdirAll(filepath.Dir(path), 0o700)
 }
 
-// createFile makes the file before SQLite does, because that would ask the
-// umask who may read it. The files that SQLite puts beside it take its mode.
+// createFile creates the file before SQLite does, which would use the umask for its
+// mode. The other files that SQLite creates take the same mode.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -161,12 +159,12 @@ func createFile(path string) error {
 	return errors.Join(f.Chmod(0o600), f.Close())
 }
 
-// Commit waits for its turn in the group commit.
+// Commit queues units for the group commit.
 func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	return s.queue.Commit(ctx, units)
 }
 
-// Identity returns the ids made when the file was.
+// Identity returns the ids created with the file.
 func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Identity{}, err
@@ -174,8 +172,8 @@ func (s *Store) Identity(ctx context.Context) (store.Identity, error) {
 	return s.identity, nil
 }
 
-// Ping writes a few bytes to the disk, because nothing less proves that it
-// takes them.
+// Ping writes a few bytes to the disk, because nothing less proves that it accepts
+// writes.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.queue.Do(ctx, func(g *batch.Group) error {
 		g.ExtraActions = append(g.ExtraActions, func(ctx context.Context) error {
@@ -185,7 +183,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	})
 }
 
-// usable is for reads, which do not pass through the queue.
+// usable is for reads, which bypass the queue.
 func (s *Store) usable(ctx context.Context) error {
 	if s.feed.Closed() {
 		return store.ErrClosed
@@ -193,7 +191,7 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// readError says what a failed read means: one that Close overtook is no fault.
+// readError interprets a failed read: one interrupted by Close returns ErrClosed.
 func (s *Store) readError(err error) error {
 	if err != nil && s.feed.Closed() {
 		return store.ErrClosed

@@ -71,21 +71,21 @@ func prepareAll(ctx context.Context, conn *sql.Conn) (*statements, error) {
 
 func (s *statements) close() {
 	for _, stmt := range s.all {
-		_ = stmt.Close() // nothing is lost with it
+		_ = stmt.Close() // an error has no consequences
 	}
 }
 
-// manyRows are the numbers of rows for which statements are prepared, so that
-// any number of rows takes few statements.
+// manyRows are the row counts for which statements are prepared, so that any number of
+// rows takes few statements.
 var manyRows = [...]int{64, 8, 1}
 
-// many is one statement for several numbers of rows.
+// many is one statement for several row counts.
 type many struct {
 	width int // arguments per row
 	stmts [len(manyRows)]*sql.Stmt
 }
 
-// exec runs the statement over rows laid out one after the other in args.
+// exec runs the statement over rows whose arguments follow each other in args.
 func (m *many) exec(ctx context.Context, args []any) error {
 	for i, n := range manyRows {
 		for n *= m.width; len(args) >= n; args = args[n:] {

@@ -16,15 +16,15 @@ import (
 	"mariposa/store/internal/feed"
 )
 
-// How much goes into one transaction at most. Urgent work waits for at most one
-// of them, so they must stay well below a blink.
+// The maximum size of one transaction. Urgent work waits for at most one of them, so
+// they must stay short.
 const (
 	maxUnits  = 500
 	maxWrites = 500
 )
 
-// writer is the only one that writes. Nobody else has the file, so what it has
-// once read or written it need not read again.
+// writer is the only writer. Nothing else uses the file, so it can cache what it has
+// read or written.
 type writer struct {
 	clock clock.Clock
 	queue *batch.Queue
@@ -34,7 +34,7 @@ type writer struct {
 
 	conn       *sql.Conn
 	statements *statements
-	stale      bool // a transaction failed: what is below may not be true
+	stale      bool // a transaction failed: the fields below may be wrong
 
 	revision int64
 	objects  cache
@@ -56,7 +56,7 @@ func (w *writer) run(ended chan<- struct{}) {
 	}
 }
 
-// commit makes one batch durable and tells the feed.
+// commit makes one batch durable and publishes it to the feed.
 func (w *writer) commit(ctx context.Context, b *batch.Batch) error {
 	if err := w.recover(ctx); err != nil {
 		return err
@@ -79,12 +79,12 @@ func (w *writer) commit(ctx context.Context, b *batch.Batch) error {
 	return nil
 }
 
-// keep remembers what a group wrote.
+// keep caches what a group wrote.
 func (w *writer) keep(g *batch.Group) {
 	w.revision, w.audit = g.Revision, g.Mark
 	for k, o := range g.Objects {
 		if o != nil {
-			o.SpecJSON, o.StatusJSON = nil, nil // on disk now; too much to keep
+			o.SpecJSON, o.StatusJSON = nil, nil // on disk now, and too large to cache
 		}
 		w.objects.put(k, o)
 	}
@@ -96,8 +96,8 @@ func (w *writer) keep(g *batch.Group) {
 	}
 }
 
-// recover makes the writer's memory true again after a transaction failed. The
-// same connection is tried first, then a new one.
+// recover reloads the writer's state after a failed transaction. The same connection is
+// tried first, then a new one.
 func (w *writer) recover(ctx context.Context) error {
 	if !w.stale {
 		return nil
@@ -112,8 +112,8 @@ func (w *writer) recover(ctx context.Context) error {
 	return nil
 }
 
-// reload reads in a transaction, because beginning one proves that the failed
-// one is over.
+// reload reads in a transaction, because beginning one proves that the failed one has
+// ended.
 func (w *writer) reload(ctx context.Context) error {
 	if _, err := w.conn.ExecContext(ctx, "BEGIN"); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (w *writer) reload(ctx context.Context) error {
 	return errors.Join(err, end)
 }
 
-// connect opens the writer's connection and reads what it keeps in memory.
+// connect opens the writer's connection and loads its state.
 func (w *writer) connect(ctx context.Context) (err error) {
 	if w.conn, err = w.db.Conn(ctx); err != nil {
 		return err
@@ -134,19 +134,19 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	return w.load(ctx)
 }
 
-// disconnect throws the connection away, whatever state it is in.
+// disconnect discards the connection, whatever its state.
 func (w *writer) disconnect() {
 	w.finalize()
 	if w.conn != nil {
-		// This error tells the pool not to use it again; it comes back, and
-		// so may another that says the connection is gone already.
+		// This error makes the pool discard the connection. Raw returns it, or another
+		// error if the connection is gone already.
 		_ = w.conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	w.conn, w.statements = nil, nil
 }
 
-// finalize frees the statements, unless the connection is gone already: then
-// the driver would free them a second time and crash.
+// finalize frees the statements, unless the connection is gone already: then the driver
+// would free them twice and crash.
 func (w *writer) finalize() {
 	if w.statements != nil && w.conn.Raw(func(any) error { return nil }) == nil {
 		w.statements.close()
@@ -158,7 +158,7 @@ func (w *writer) close() error {
 	var err error
 	if w.conn != nil {
 		if err = w.conn.Close(); errors.Is(err, sql.ErrConnDone) {
-			err = nil // broken, and not mended since
+			err = nil // broken, and not repaired since
 		}
 	}
 	if w.db != nil {
@@ -167,8 +167,7 @@ func (w *writer) close() error {
 	return err
 }
 
-// load reads everything the writer keeps in memory but the objects, which it
-// reads as they are needed.
+// load reads all of the writer's state except the objects, which are read on demand.
 func (w *writer) load(ctx context.Context) error {
 	w.objects.clear()
 	trimmed, revision, err := bounds(ctx, w.conn)
@@ -185,15 +184,15 @@ func (w *writer) load(ctx context.Context) error {
 		return err
 	}
 	w.revision = revision
-	// A transaction can fail and be on the disk all the same, when it was the
-	// sync that failed. Then readers must take up the log from there.
+	// A transaction can fail and still be on disk, if only the sync failed. Then readers
+	// must continue the log from there.
 	if from, to := w.feed.Bounds(); from != trimmed || to != revision {
 		w.feed.Reset(trimmed, revision)
 	}
 	return nil
 }
 
-// timeOf is a time as it is stored: nanoseconds since 1970, 0 for none.
+// timeOf converts a stored time: nanoseconds since 1970, 0 for none.
 func timeOf(nanos int64) time.Time {
 	if nanos == 0 {
 		return time.Time{}

@@ -69,7 +69,7 @@ var auditTests = map[string]func(*testing.T, Harness){
 	},
 
 	"ids grow in the order of commits": func(t *testing.T, h Harness) {
-		const calls, each = 5, 300 // more than one statement takes
+		const calls, each = 5, 300 // more than fit into one statement
 		for c := range calls {
 			var units []store.Unit
 			for i := range each {
@@ -191,7 +191,7 @@ func auditFilters(t *testing.T, h Harness) {
 	}
 }
 
-// auditCombinations asks at random; the seed is fixed, so that it asks the same
+// auditCombinations runs random queries; the seed is fixed, so that they are the same
 // each time.
 func auditCombinations(t *testing.T, h Harness) {
 	dice := rand.New(rand.NewPCG(7, 12)) //nolint:gosec // not a secret
@@ -314,8 +314,8 @@ func auditWords(t *testing.T, h Harness) {
 	}
 }
 
-// auditWriters also reads all the time: what a reader has seen the top of may
-// only grow above it.
+// auditWriters also reads all the time: once a reader has seen the newest entry, new
+// ones may only appear above it.
 func auditWriters(t *testing.T, h Harness) {
 	done := make(chan struct{})
 	var readers, all sync.WaitGroup

@@ -16,8 +16,8 @@ import (
 	"mariposa/store"
 )
 
-// The work of a fleet coming up: half the writes make instances, half report on
-// instances made before, 200 writes to a call.
+// The work of a fleet that starts: half the writes create instances, half report on
+// instances created before, 200 writes per call.
 const perCall = 200
 
 // Bench measures commits. Each implementation runs it as its benchmark.
@@ -55,9 +55,9 @@ func benchUnits(b *testing.B, open func(*testing.B) store.Store) {
 	}
 }
 
-// GuardAllocations commits units of 200 writes, inserts and reports in turn, and
-// fails when a write allocates more often than it may: allocations, unlike time,
-// are the same on a busy machine.
+// GuardAllocations commits units of 200 writes, inserts and reports in turn, and fails
+// if a write allocates more often than it may: allocations, unlike time, are the same on
+// a busy machine.
 func GuardAllocations(t *testing.T, s store.Store, perWrite float64) {
 	t.Helper()
 	const units, writes = 20, 200
@@ -79,7 +79,7 @@ func GuardAllocations(t *testing.T, s store.Store, perWrite float64) {
 			t.Fatal(r[0].Err)
 		}
 	}
-	commit() // what is made once does not count
+	commit() // one-time allocations do not count
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range units {
@@ -93,7 +93,7 @@ func GuardAllocations(t *testing.T, s store.Store, perWrite float64) {
 	}
 }
 
-// benchAlone is the latency of one small unit on an idle store.
+// benchAlone measures the latency of one small unit on an idle store.
 func benchAlone(b *testing.B, open func(*testing.B) store.Store) {
 	s := open(b)
 	b.ReportAllocs()
@@ -114,7 +114,7 @@ func benchCommit(b *testing.B, open func(*testing.B) store.Store, callers int, s
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
-			var made []string // by the call before
+			var made []string // by the previous call
 			for left.Add(-perCall) > -perCall {
 				var writes []store.Write
 				ids := made
@@ -141,7 +141,8 @@ func benchCommit(b *testing.B, open func(*testing.B) store.Store, callers int, s
 	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/write")
 }
 
-// cpuTime tells what a write costs even where others use the machine too.
+// cpuTime returns the CPU time of this process, which shows the cost of a write even on
+// a busy machine.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -154,7 +155,7 @@ func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
 var benchTime = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
-// scaled is shared by all, as a plan has it.
+// scaled is shared by all writes, as in a plan.
 var scaled = &mariposa.Reason{Code: mariposa.ReasonScale, Count: 20}
 
 func makeInstance(id string) store.Write {

@@ -118,7 +118,7 @@ type span struct {
 	unit string
 }
 
-// writeAll lets writers make, change and remove objects, some of them shared.
+// writeAll has writers create, change and remove objects, some of them shared.
 func writeAll(t *testing.T, s store.Store) []span {
 	var mu sync.Mutex
 	var spans []span
@@ -153,7 +153,7 @@ func writeAll(t *testing.T, s store.Store) []span {
 	return spans
 }
 
-// theEnd is written last, so that those who follow the feed know when to stop.
+// theEnd is written last, so that readers of the feed know when to stop.
 const theEnd = "the end"
 
 // follow reads the feed in small steps until the end.
@@ -178,7 +178,7 @@ func follow(t *testing.T, s store.Store) []store.Change {
 	}
 }
 
-// replay applies changes to records, by the feed's words alone.
+// replay applies changes to records, using only the feed.
 func replay(records map[string]store.Record, changes []store.Change) map[string]store.Record {
 	now := make(map[string]store.Record)
 	for k, r := range records {
@@ -200,9 +200,8 @@ func live(t *testing.T, s store.Store) map[string]store.Record {
 	return found
 }
 
-// givenUp cancels contexts in the middle of commits. Whatever a caller was
-// told, each unit is in the feed whole or not at all, and what was told as done
-// is there.
+// givenUp cancels contexts in the middle of commits. Whatever result a caller gets, each
+// unit is in the feed whole or not at all, and a unit reported as done is there.
 func givenUp(t *testing.T, h Harness) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -7,8 +7,8 @@ import (
 	"mariposa/store"
 )
 
-// durabilityTests hold a store that outlives its closing to what it said. One
-// that does not is none the worse for passing them as it is.
+// durabilityTests check that a store is the same after it is reopened. A store without
+// Reopen passes them as it is.
 var durabilityTests = map[string]func(*testing.T, Harness){
 	"everything is there after closing and opening again": func(t *testing.T, h Harness) {
 		for i := range 10 {

@@ -115,7 +115,7 @@ var feedTests = map[string]func(*testing.T, Harness){
 				woken <- err
 			}()
 		}
-		commit(t, h.Store, unit(statNode("gone", "x"))) // no change: wakes nobody for good
+		commit(t, h.Store, unit(statNode("gone", "x"))) // no change: does not end a Wait
 		commit(t, h.Store, unit(putNode("a", "1")))
 		for range cap(woken) {
 			if err := <-woken; err != nil {
@@ -135,7 +135,7 @@ var feedTests = map[string]func(*testing.T, Harness){
 	},
 }
 
-// trimmedAt expects the log to be whole from a point on, and gone below it.
+// trimmedAt expects the log to be complete after a revision, and gone below it.
 func trimmedAt(t *testing.T, s store.Store, all []store.Change, point int64) {
 	t.Helper()
 	for after := range int64(len(all)) + 1 {

@@ -17,9 +17,9 @@ import (
 	"mariposa/store"
 )
 
-// WriteForever writes from several goroutines and prints the revisions that were
-// acknowledged, until a unit fails. For each spec that it writes, a unit claims
-// one instance and makes one entry of the audit log.
+// WriteForever writes from several goroutines and prints the acknowledged revisions,
+// until a unit fails. For each spec that it writes, a unit claims one instance and adds
+// one entry to the audit log.
 func WriteForever(s store.Store) error {
 	failed := make(chan error)
 	for range 4 {
@@ -37,17 +37,17 @@ func WriteForever(s store.Store) error {
 	return <-failed
 }
 
-// RandomWord has so many characters, and no two are the same.
+// RandomWord returns a random word of n characters.
 func RandomWord(n int) string {
 	b := make([]byte, n/2)
 	crand.Read(b)
 	return hex.EncodeToString(b)
 }
 
-// taken is the reason of what comes with a claim.
+// taken is the reason of writes that come with a claim.
 var taken = mariposa.TextReason("claimed")
 
-// RandomUnit changes a few of few objects.
+// RandomUnit changes a few objects out of a small set.
 func RandomUnit() store.Unit {
 	var u store.Unit
 	for range 1 + rand.IntN(5) {
@@ -68,9 +68,9 @@ func RandomUnit() store.Unit {
 	return u
 }
 
-// WriteAndKill runs the test binary again, as a child that a variable tells to
-// WriteForever, and kills it once it has acknowledged so many units. It returns the highest
-// revision among them.
+// WriteAndKill runs the test binary again, as a child that runs WriteForever because of
+// a variable, and kills it once it has acknowledged this many units. It returns the
+// highest revision among them.
 func WriteAndKill(t testing.TB, variable, value string, units int) (highest int64) {
 	c := exec.Command(os.Args[0])
 	c.Env = append(os.Environ(), variable+"="+value)
@@ -102,8 +102,8 @@ func WriteAndKill(t testing.TB, variable, value string, units int) (highest int6
 	return highest
 }
 
-// VerifyLog expects the log to be whole and the objects, claims and entries of the
-// audit log to be what the log says, after any number of calls of WriteForever.
+// VerifyLog expects the log to be complete, and the objects, claims and audit entries to
+// match it, after any number of calls of WriteForever.
 func VerifyLog(t testing.TB, s store.Store) (revision int64) {
 	t.Helper()
 	changes, err := s.Changes(context.Background(), 0, 0)

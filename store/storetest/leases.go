@@ -11,7 +11,7 @@ import (
 	"mariposa/store"
 )
 
-// long is a time to live that no test outlives; short one that a test lets lapse.
+// long is a time to live that no test outlives; short one that tests let expire.
 const (
 	long  = time.Hour
 	short = time.Second
@@ -270,7 +270,7 @@ var ledgerTests = map[string]func(*testing.T, Harness){
 	},
 }
 
-// amount is what n instances take in these tests.
+// amount is the resources of n instances in these tests.
 func amount(n int64) mariposa.Resources {
 	return mariposa.Resources{Instances: int(n), MilliCPU: n * 100, Memory: n << 20}
 }

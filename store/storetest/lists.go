@@ -33,7 +33,7 @@ var listTests = map[string]func(*testing.T, Harness){
 		commit(t, h.Store, unit(
 			task("a", "p", mariposa.TaskFailed, true), task("b", "q", mariposa.TaskFailed, true), task("c", "p", mariposa.TaskCompleted, true),
 			task("d", "p", mariposa.TaskActive, false), task("e", "p", mariposa.TaskFailed, false)))
-		same(t, "failed", list(store.Query{}), []string{"b", "a"}) // what is not archived may still change its mind
+		same(t, "failed", list(store.Query{}), []string{"b", "a"}) // a task that is not archived may still change its state
 		same(t, "failed, of a project", list(store.Query{Project: "p"}), []string{"a"})
 		same(t, "failed, of some", list(store.Query{Projects: []string{"q", "p", "r"}, Limit: 1}), []string{"b"})
 		commit(t, h.Store, unit(store.Write{Kind: mariposa.KindTask, ID: "d", Status: &mariposa.TaskStatus{State: mariposa.TaskFailed}, Archive: true}))
@@ -47,7 +47,7 @@ var listTests = map[string]func(*testing.T, Harness){
 
 	"List finds the newest of any number of projects": func(t *testing.T, h Harness) {
 		names, tasks := longPast(t, h.Store)
-		chance := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same questions each time
+		chance := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same queries each time
 		for range 120 {
 			q := store.Query{Kind: mariposa.KindTask, Limit: []int{0, 1, 7, 50, 201}[chance.IntN(5)]}
 			if n := []int{0, 1, 2, 9, 99, 120, len(names)}[chance.IntN(7)]; n > 0 {
@@ -76,12 +76,12 @@ var listTests = map[string]func(*testing.T, Harness){
 	},
 }
 
-// longPast writes tasks of 150 projects, most of them ended, and returns them,
-// newest first. One project in five had all its tasks in the oldest tenth; one has
-// a hundred times as many as the others.
+// longPast writes tasks of 150 projects, most of them ended, and returns them, newest
+// first. One project in five has all its tasks in the oldest tenth; one has a hundred
+// times as many as the others.
 func longPast(t *testing.T, s store.Store) (projects []string, tasks []store.Record) {
 	const n = 3600
-	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same past each time
+	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same history each time
 	for i := range 150 {
 		projects = append(projects, numbered("p", i))
 	}
@@ -107,7 +107,7 @@ func longPast(t *testing.T, s store.Store) (projects []string, tasks []store.Rec
 	return projects, tasks
 }
 
-// listed is the ids of a list.
+// listed returns the ids of a list.
 func listed(t *testing.T, s store.Store, q store.Query) []string {
 	t.Helper()
 	records, err := s.List(t.Context(), q)

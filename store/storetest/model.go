@@ -14,9 +14,9 @@ import (
 	"mariposa/store/memory"
 )
 
-// compareWithModel does the same random things to a store and to the memory
-// model and expects the same answers. Times are left out of the comparison, and
-// so is the passing of time: a store may have a clock of its own.
+// compareWithModel applies the same random operations to a store and to the memory model
+// and expects the same results. Times are not compared, and time does not pass: a store
+// may have its own clock.
 func compareWithModel(t *testing.T, open Factory) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := open(t)
@@ -48,7 +48,7 @@ type machine struct {
 	model *memory.Store
 }
 
-// Few names, so that units meet.
+// Few names, so that units conflict.
 var (
 	ids      = rapid.SampledFrom([]string{"a", "b", "c", "d"})
 	projects = rapid.SampledFrom([]string{"", "p", "q"})
@@ -94,7 +94,8 @@ func (m *machine) unit(t *rapid.T) store.Unit {
 	return u
 }
 
-// require is true about as often as not: it starts from what the model has.
+// require returns a requirement that holds about half of the time: it starts from the
+// model's state.
 func (m *machine) require(t *rapid.T) store.Require {
 	q := store.Require{Kind: kinds.Draw(t, "kind"), ID: ids.Draw(t, "id"), Absent: rapid.Bool().Draw(t, "absent")}
 	r, err := m.model.Get(context.Background(), q.Kind, q.ID)
@@ -128,7 +129,7 @@ func write(t *rapid.T) store.Write {
 	return w
 }
 
-// anyReason is none, words, or one with a code.
+// anyReason returns no reason, a text, or one with a code.
 func anyReason(t *rapid.T) *mariposa.Reason {
 	r := mariposa.TextReason(words.Draw(t, "reason"))
 	if r != nil && rapid.Bool().Draw(t, "coded") {
@@ -271,7 +272,7 @@ func anyAudit(t *rapid.T) mariposa.Audit {
 	}
 }
 
-// audit asks both for the same, below the same entry. Each gives its own ids.
+// audit runs the same query on both, below the same entry. Each store has its own ids.
 func (m *machine) audit(t *rapid.T) {
 	q := store.AuditQuery{
 		Project: projects.Draw(t, "project"), Actor: users.Draw(t, "actor"), Outcome: outcomes.Draw(t, "outcome"),
@@ -302,7 +303,7 @@ func (m *machine) audit(t *rapid.T) {
 	equal(t, "audit", got, want, gotErr, wantErr)
 }
 
-// everything compares all that can be asked.
+// everything compares all that can be read.
 func (m *machine) everything(t *rapid.T) {
 	ask := func(s store.Store) []any {
 		ledger, err := s.Ledger(context.Background())
@@ -347,7 +348,7 @@ func equal(t *rapid.T, what string, got, want any, gotErr, wantErr error) {
 	}
 }
 
-// kindOf makes errors comparable across stores, whatever words they wrap.
+// kindOf makes errors comparable across stores, whatever text they wrap.
 func kindOf(err error) string {
 	for _, known := range []error{store.ErrNotFound, store.ErrConflict, store.ErrFenced, store.ErrNoCapacity, store.ErrTooOld, store.ErrUnavailable, store.ErrClosed} {
 		if errors.Is(err, known) {

@@ -1,9 +1,9 @@
-// Package storetest holds every store to the promises of package store: one
-// suite that each implementation must pass, down to a comparison with the
-// memory model over random units.
+// Package storetest holds every store to the contract of package store: one suite that
+// each implementation must pass, including a comparison with the memory model over
+// random units.
 //
-// It owns what the promises mean in practice. It refuses to know how a store
-// keeps them, and touches it only through store.Store.
+// It owns what the contract means in practice. It refuses to know how a store implements
+// it, and uses it only through store.Store.
 package storetest
 
 import (
@@ -20,19 +20,18 @@ import (
 	"mariposa/store"
 )
 
-// Harness is an empty store to test, and a way to let its time pass. A store
-// whose clock cannot be set really sleeps in Advance; the tests ask for a few
-// seconds at most.
+// Harness is an empty store to test, and a way to let time pass for it. A store whose
+// clock cannot be set really sleeps in Advance; the tests advance by a few seconds at
+// most.
 type Harness struct {
 	Store   store.Store
 	Advance func(time.Duration)
 
-	// Reopen closes the store and opens it again; nil for one that does not
-	// outlive its closing.
+	// Reopen closes the store and opens it again; nil for a store that is not durable.
 	Reopen func() store.Store
 }
 
-// Factory makes a harness; what it opened is closed by t.Cleanup at the latest.
+// Factory returns a harness; what it opened is closed by t.Cleanup at the latest.
 type Factory func(t *testing.T) Harness
 
 // Run runs the suite.
@@ -51,7 +50,7 @@ func Run(t *testing.T, open Factory) {
 	})
 }
 
-// Clock is a clock that stands still until it is told to go on.
+// Clock is a clock that stands still until it is advanced.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -59,7 +58,7 @@ type Clock struct {
 
 var _ clock.Clock = (*Clock)(nil)
 
-// NewClock starts at a fixed time.
+// NewClock returns a clock that starts at a fixed time.
 func NewClock() *Clock {
 	return &Clock{now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
 }
@@ -78,7 +77,7 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// After is not for stores: they act when they are called.
+// After panics: stores set no timers.
 func (c *Clock) After(time.Duration, func()) func() { panic("a store sets no timers") }
 
 func nodeSpec(word string) *mariposa.NodeSpec { return &mariposa.NodeSpec{Name: word} }
@@ -116,7 +115,7 @@ func commit(t testing.TB, s store.Store, units ...store.Unit) []store.Result {
 	return results
 }
 
-// refuse expects one unit to fail for a reason.
+// refuse expects one unit to fail with an error.
 func refuse(t testing.TB, s store.Store, want error, u store.Unit) {
 	t.Helper()
 	if r := s.Commit(context.Background(), u); len(r) != 1 || !errors.Is(r[0].Err, want) || r[0].First != 0 || r[0].Last != 0 {
@@ -163,8 +162,7 @@ func snapshot(t testing.TB, s store.Store) (map[string]store.Record, int64) {
 	return found, revision
 }
 
-// render makes values comparable across stores: by what they say, not by where
-// their pointers point.
+// render makes values comparable across stores: by content, not by pointer.
 func render(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -188,7 +186,7 @@ func revisions(changes []store.Change) []int64 {
 	return rs
 }
 
-// gapless expects changes to count up by one from first.
+// gapless expects the revisions of changes to count up by one from first.
 func gapless(t testing.TB, changes []store.Change, first int64) {
 	t.Helper()
 	for i, c := range changes {

@@ -2,21 +2,20 @@ package batch
 
 import "mariposa/store"
 
-// Batch is what goes into one group.
+// Batch is the work for one group.
 type Batch struct {
 	queue *Queue
 	parts []part
 	size  int
 }
 
-// part is a run of units of one job.
+// part is a range of units of one job.
 type part struct {
 	job      *job
 	from, to int
 }
 
-// Keys lists every object that the batch looks at or writes, some of them
-// several times.
+// Keys visits every object that the batch reads or writes, some several times.
 func (b *Batch) Keys(visit func(Key)) {
 	for _, p := range b.parts {
 		if p.job.action != nil {
@@ -33,8 +32,8 @@ func (b *Batch) Keys(visit func(Key)) {
 	}
 }
 
-// Leases lists every lease that the batch looks at, some of them several times,
-// and whether it may change it.
+// Leases visits every lease that the batch reads, some several times, and whether it may
+// change it.
 func (b *Batch) Leases(visit func(name string, change bool)) {
 	for _, p := range b.parts {
 		for _, name := range p.job.leases {
@@ -51,8 +50,7 @@ func (b *Batch) Leases(visit func(name string, change bool)) {
 	}
 }
 
-// Nodes lists every node of which the batch claims something, some of them
-// several times.
+// Nodes visits every node that the batch has claims on, some several times.
 func (b *Batch) Nodes(visit func(string)) {
 	for _, p := range b.parts {
 		if p.job.action != nil {
@@ -66,7 +64,7 @@ func (b *Batch) Nodes(visit func(string)) {
 	}
 }
 
-// Audits reports whether the batch may have anything for the audit log.
+// Audits reports whether the batch may add to the audit log.
 func (b *Batch) Audits() bool {
 	for _, p := range b.parts {
 		if p.job.action != nil {
@@ -81,7 +79,7 @@ func (b *Batch) Audits() bool {
 	return false
 }
 
-// Apply works the batch out in a group.
+// Apply applies the batch to a group.
 func (b *Batch) Apply(g *Group) {
 	for _, p := range b.parts {
 		if p.job.action != nil {
@@ -94,9 +92,9 @@ func (b *Batch) Apply(g *Group) {
 	}
 }
 
-// Done hands the results to the callers; with an error, that one to all of
-// them, whatever became of their units in the group: it was worked out on
-// neighbours that are not there now.
+// Done passes the results to the callers. An error goes to all of them, whatever the
+// results of their units in the group: those were computed on top of other units that
+// are not committed now.
 func (b *Batch) Done(err error) {
 	b.queue.mu.Lock()
 	defer b.queue.mu.Unlock()

@@ -1,10 +1,10 @@
-// Package batch is what group commits of durable stores have in common: a
-// queue in which callers wait for their units to be taken, and the working-out
-// of what a group of units comes to.
+// Package batch is what the group commits of durable stores have in common: a queue in
+// which callers wait for their units to be taken, and the computation of a group's
+// result.
 //
-// It owns the order of units within a group and their atomicity. It refuses to
-// know how a group is made durable: a store reads what the group will touch,
-// applies the units here, and writes down what came out in one transaction.
+// It owns the order of units within a group and their atomicity. It refuses to know how
+// a group is made durable: a store reads what the group will touch, applies the units
+// here, and writes the result in one transaction.
 package batch
 
 import (
@@ -33,9 +33,8 @@ type Base interface {
 	Audited() store.AuditMark
 }
 
-// Group works out what units come to, one after the other, on top of a base
-// that it does not change. What came out is in the fields; dropping the group
-// undoes all of it.
+// Group applies units, one after the other, on top of a base that it does not change.
+// The result is in the fields; dropping the group undoes all of it.
 type Group struct {
 	Now      time.Time
 	Revision int64 // of the newest change
@@ -50,7 +49,7 @@ type Group struct {
 	Audit []Entry         // in order
 	Mark  store.AuditMark // after them
 
-	// ExtraActions is what actions want done in the group's transaction besides.
+	// ExtraActions are what actions want done in the group's transaction in addition.
 	ExtraActions []func(context.Context) error
 
 	base Base
@@ -69,13 +68,13 @@ func NewGroup(base Base, revision int64, now time.Time) *Group {
 	}
 }
 
-// Dirty reports whether there is anything to write down.
+// Dirty reports whether there is anything to write.
 func (g *Group) Dirty() bool {
 	return len(g.Changes) > 0 || len(g.Leases) > 0 || len(g.Ledger) > 0 || len(g.Audit) > 0 || len(g.ExtraActions) > 0
 }
 
-// Written lists the objects that the group wrote, in the order of their keys:
-// an object that changed several times costs as much as one that changed once.
+// Written returns the keys of the objects that the group wrote, sorted: an object that
+// changed several times costs as much as one that changed once.
 func (g *Group) Written() []Key {
 	keys := slices.Collect(maps.Keys(g.Objects))
 	slices.SortFunc(keys, func(a, b Key) int {
@@ -84,8 +83,8 @@ func (g *Group) Written() []Key {
 	return keys
 }
 
-// Tags are the projects and tasks that the group's changes speak of, by which
-// people look for them.
+// Tags returns the projects and tasks of the group's changes, by which histories are
+// looked up.
 func (g *Group) Tags() (projects, tasks []string) {
 	p, t := make(map[string]struct{}), make(map[string]struct{})
 	for i := range g.Changes {
@@ -99,8 +98,8 @@ func (g *Group) Tags() (projects, tasks []string) {
 	return slices.Sorted(maps.Keys(p)), slices.Sorted(maps.Keys(t))
 }
 
-// Apply adds a unit, whole or not at all: everything it demands is checked
-// before its first write.
+// Apply adds a unit, whole or not at all: all its requirements are checked before its
+// first write.
 func (g *Group) Apply(u *Unit) store.Result {
 	if u.Err != nil {
 		return store.Result{Err: u.Err}
@@ -213,7 +212,7 @@ func (g *Group) claimed(node string) mariposa.Resources {
 	return g.base.Claimed(node)
 }
 
-// Hold takes what can be taken of the named leases.
+// Hold takes those of the named leases that are free.
 func (g *Group) Hold(holder string, ttl time.Duration, names ...string) []store.Lease {
 	var held []store.Lease
 	for _, name := range names {
@@ -232,7 +231,7 @@ func (g *Group) Seize(holder, name string) store.Lease {
 	return l
 }
 
-// Release lets go of what the holder has of the named leases.
+// Release releases those of the named leases that the holder has.
 func (g *Group) Release(holder string, names ...string) {
 	for _, name := range names {
 		if l := g.lease(name); l.Holder == holder {

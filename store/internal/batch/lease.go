@@ -7,8 +7,8 @@ import (
 	"mariposa/store"
 )
 
-// Hold, like every change of a lease, is part of a group commit: a fleet that
-// comes back at once must not cost a sync per node.
+// Hold, like every change of a lease, is part of a group commit: a fleet that reconnects
+// all at once must not cost a sync per node.
 func (q *Queue) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
 	if holder == "" {
 		return nil, store.ErrNoHolder
@@ -40,7 +40,7 @@ func (q *Queue) Seize(ctx context.Context, holder, name string) (store.Lease, er
 	return seized, nil
 }
 
-// Release skips leases that have gone to somebody else.
+// Release skips leases that have another holder.
 func (q *Queue) Release(ctx context.Context, holder string, names ...string) error {
 	return q.Do(ctx, func(g *Group) error {
 		g.Release(holder, names...)

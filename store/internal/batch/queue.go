@@ -7,9 +7,9 @@ import (
 	"mariposa/store"
 )
 
-// Queue is where callers wait until the writer takes what they ask for. There
-// is no timer in it: a writer that is idle takes a unit at once, and what comes
-// while it is busy makes up the next group.
+// Queue is where callers wait until the writer takes their requests. It has no timer: an
+// idle writer takes a unit at once, and units that arrive while it is busy form the next
+// group.
 type Queue struct {
 	mu          sync.Mutex
 	closed      bool
@@ -22,22 +22,22 @@ type Queue struct {
 type job struct {
 	units    []Unit
 	action   func(*Group) error
-	leases   []string // that the action looks at
+	leases   []string // that the action reads
 	results  []store.Result
 	lane     int
-	taken    int  // units that a group has or had
+	taken    int  // units that groups have taken so far
 	inFlight bool // a group has some of them now
 	dropped  bool // its caller gave up on those not taken
 	done     chan struct{}
 }
 
-// NewQueue makes an empty queue.
+// NewQueue returns an empty queue.
 func NewQueue() *Queue {
 	return &Queue{wake: make(chan struct{}, 1)}
 }
 
-// Commit puts units in the queue and waits for their results. Units that were
-// not taken when the context ends are dropped; those that were are waited for.
+// Commit queues units and waits for their results. Units not yet taken when the context
+// ends are dropped; the others are waited for.
 func (q *Queue) Commit(ctx context.Context, units []store.Unit) []store.Result {
 	if len(units) == 0 {
 		return nil
@@ -45,17 +45,17 @@ func (q *Queue) Commit(ctx context.Context, units []store.Unit) []store.Result {
 	j := &job{units: Ready(units), lane: 1, results: make([]store.Result, len(units)), done: make(chan struct{})}
 	for i := range units {
 		if units[i].Urgent {
-			j.lane = 0 // the whole call: its units keep their order
+			j.lane = 0 // for the whole call, as its units keep their order
 		}
 	}
 	q.do(ctx, j)
 	return j.results
 }
 
-// Do puts an action in the queue and waits for it. Its error, or the group's,
-// is returned. What the action does to the group is written with the group, so
-// an error must leave the group as it was. A group that has to be tried again
-// calls the action again. It must name the leases it will look at.
+// Do queues an action, waits for it, and returns its error, or the group's. What the
+// action does to the group is written with the group, so an action that fails must leave
+// the group as it was. A group that is retried calls the action again. The action must
+// name the leases it will read.
 func (q *Queue) Do(ctx context.Context, action func(*Group) error, leases ...string) error {
 	j := &job{action: action, leases: leases, results: make([]store.Result, 1), done: make(chan struct{})}
 	q.do(ctx, j)
@@ -90,8 +90,8 @@ func (q *Queue) push(ctx context.Context, j *job) error {
 	return nil
 }
 
-// drop takes back what was not taken and reports whether a group still has a
-// part of the job.
+// drop removes the units that were not taken and reports whether a group still has some
+// of the job.
 func (q *Queue) drop(j *job, err error) (inFlight bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,14 +123,14 @@ func (q *Queue) signal() {
 	}
 }
 
-// Len is the number of calls of which something waits to be taken.
+// Len returns the number of calls with units that are not taken yet.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.lanes[0]) + len(q.lanes[1])
 }
 
-// Close lets nobody in any more. What is in the queue is still taken.
+// Close rejects new work. What is in the queue is still taken.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,9 +138,8 @@ func (q *Queue) Close() {
 	q.signal()
 }
 
-// Take waits for work and takes as much of it as fits into a group: so many
-// units, so many writes, but at least one unit. It returns nil once the queue
-// is closed and empty.
+// Take waits for work and takes as much as fits into a group: at most so many units and
+// writes, but at least one unit. It returns nil once the queue is closed and empty.
 func (q *Queue) Take(units, writes int) *Batch {
 	for {
 		q.mu.Lock()
@@ -157,8 +156,8 @@ func (q *Queue) Take(units, writes int) *Batch {
 	}
 }
 
-// urgentFill is how many bulk writes may ride along with urgent ones: few, so
-// that people and repairs wait for a small commit instead of a large one.
+// urgentFill is how many bulk writes may be added to urgent ones: few, so that urgent
+// work waits for a small commit instead of a large one.
 const urgentFill = 64
 
 func (q *Queue) take(units, writes int) *Batch {
@@ -166,7 +165,7 @@ func (q *Queue) take(units, writes int) *Batch {
 	rushed := q.skippedBulk
 	q.skippedBulk = false
 	for lane := range q.lanes {
-		if lane > 0 && b.size > 0 && !rushed { // in every other group at least, bulk work gets its full share
+		if lane > 0 && b.size > 0 && !rushed { // at least every other group takes bulk work in full
 			writes, q.skippedBulk = min(writes, urgentFill), true
 		}
 		for len(q.lanes[lane]) > 0 {
@@ -175,7 +174,7 @@ func (q *Queue) take(units, writes int) *Batch {
 			for j.taken < len(j.results) && units > 0 {
 				n := j.weight(j.taken)
 				if n > writes && b.size > 0 {
-					units = 0 // full; smaller ones behind must not overtake
+					units = 0 // full; smaller units must not overtake
 					break
 				}
 				units, writes, b.size = units-1, writes-n, b.size+1

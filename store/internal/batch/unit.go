@@ -8,8 +8,8 @@ import (
 	"mariposa/store/internal/codec"
 )
 
-// Unit is a unit made ready on its caller's goroutine, so that the one that
-// writes has only the writing to do.
+// Unit is a unit prepared on its caller's goroutine, so that the writer only has to
+// write it.
 type Unit struct {
 	*store.Unit
 	Halves  []Halves // of each write
@@ -20,8 +20,7 @@ type Unit struct {
 // Halves are the encoded halves that a write replaces.
 type Halves struct{ Spec, Status []byte }
 
-// Entry is an entry of the audit log with its encoding, but for what the group
-// gives it: id and time.
+// Entry is an encoded entry of the audit log. The group adds its id and time.
 type Entry struct {
 	mariposa.Audit
 	JSON []byte

@@ -12,10 +12,9 @@ import (
 	"mariposa/store"
 )
 
-// A chunk is one byte for the version of the format, then its changes in order.
-// A change is a byte of flags, then numbers as varints and strings with their
-// length in front. The revision of a change is its place in the chunk: nobody
-// writes what can be counted.
+// A chunk is one byte for the version of the format, then its changes in order. A change
+// is a byte of flags, then numbers as varints and strings with their length in front.
+// The revision of a change follows from its position in the chunk and is not stored.
 const chunkVersion = 1
 
 const (
@@ -23,14 +22,13 @@ const (
 	flagSpec
 	flagStatus
 	flagArchived
-	flagReason // the event's reason is JSON; else it is words
+	flagReason // the event's reason is JSON; else it is text
 )
 
 var errDamaged = errors.New("the change log is damaged")
 
-// Chunk encodes the changes of one commit; objects hold the encodings of the
-// records in changes, one for one. It also returns the size before compression.
-// The result is the caller's.
+// Chunk encodes the changes of one commit; objects holds the encoded record of each
+// change. It also returns the size before compression. The caller owns the result.
 func (c *Codec) Chunk(changes []store.Change, objects []*Object) ([]byte, int, error) {
 	b := append(c.plain[:0], chunkVersion)
 	for i := range changes {
@@ -44,14 +42,14 @@ func (c *Codec) Chunk(changes []store.Change, objects []*Object) ([]byte, int, e
 		b = appendChange(b, &changes[i], objects[i], reason, coded)
 	}
 	c.plain = b
-	if cap(c.plain) > 16<<20 { // one huge commit must not be paid for for ever
+	if cap(c.plain) > 16<<20 { // do not keep the memory of one huge commit for ever
 		c.plain = nil
 	}
 	return c.encoder.EncodeAll(b, make([]byte, 0, len(b)/4+64)), len(b), nil
 }
 
-// encodeReason encodes the reason of an event. Changes beside each other mostly have the
-// same one.
+// encodeReason encodes the reason of an event. Consecutive changes mostly have the same
+// one.
 func (c *Codec) encodeReason(r *mariposa.Reason) (text string, coded bool, err error) {
 	if text, only := r.PlainText(); only {
 		return text, false, nil
@@ -103,8 +101,8 @@ func appendString[S string | []byte](b []byte, s S) []byte {
 	return append(b, s...)
 }
 
-// Entry is a change whose halves are still encoded, so that a reader who looks
-// for few changes among many decodes only those.
+// Entry is a change whose halves are still encoded, so that a reader who looks for few
+// changes among many decodes only those.
 type Entry struct {
 	change     store.Change
 	spec, stat []byte
@@ -113,7 +111,7 @@ type Entry struct {
 // Head is the change without the halves of its record.
 func (e *Entry) Head() *store.Change { return &e.change }
 
-// Size is about what the change takes up in memory.
+// Size is the approximate size of the change in memory.
 func (e *Entry) Size() int { return len(e.spec) + len(e.stat) + 100 }
 
 // Change decodes the whole change.
@@ -149,11 +147,11 @@ func (c *Codec) Entries(first int64, at time.Time, body []byte) ([]Entry, error)
 	return entries, nil
 }
 
-// reader takes a chunk apart; once bad, it yields nothing but zeros.
+// reader parses a chunk; once bad, it yields only zeros.
 type reader struct {
 	rest []byte
 	bad  bool
-	// The last reason and what it was read from: mostly the next one is the same.
+	// The last reason and its encoding: the next one is mostly the same.
 	lastReason     *mariposa.Reason
 	lastReasonJSON []byte
 }

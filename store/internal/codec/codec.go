@@ -1,6 +1,5 @@
-// Package codec turns objects and changes into the bytes that durable stores
-// keep, and back: a half of an object is JSON, the changes of one group commit
-// are one compressed chunk.
+// Package codec encodes objects and changes for durable stores: a half of an object is
+// JSON, the changes of one group commit are one compressed chunk.
 //
 // It owns the format of both. It refuses to know where the bytes are kept.
 package codec
@@ -15,16 +14,15 @@ import (
 	"mariposa/store"
 )
 
-// Object is a record with its halves encoded, as far as they are at hand.
-// It is shared and not changed once a group has it, except to fill in an
-// encoding that was missing.
+// Object is a record with its encoded halves, if they are loaded. It is shared and not
+// changed once a group has it, except to fill in an encoding that was missing.
 type Object struct {
 	store.Record
-	SpecJSON   []byte // nil: not at hand
-	StatusJSON []byte // nil: not at hand, or there is no Status
+	SpecJSON   []byte // nil: not loaded
+	StatusJSON []byte // nil: not loaded, or there is no Status
 }
 
-// Encode fills in the encodings that are not at hand.
+// Encode fills in the missing encodings.
 func (o *Object) Encode() (err error) {
 	if o.SpecJSON == nil {
 		if o.SpecJSON, err = Half(o.Spec); err != nil {
@@ -59,7 +57,7 @@ func decode(k mariposa.Kind, specJSON, statusJSON []byte) (spec, status any, err
 		if err := json.Unmarshal(specJSON, spec); err != nil {
 			return nil, nil, fmt.Errorf("spec of a %s: %w", k, err)
 		}
-		if i, ok := spec.(*mariposa.InstanceSpec); ok { // there may be very many, with few reasons among them
+		if i, ok := spec.(*mariposa.InstanceSpec); ok { // there may be very many instances with few different reasons
 			i.Reason = shareReason(i.Reason)
 		}
 	}
@@ -74,9 +72,9 @@ func decode(k mariposa.Kind, specJSON, statusJSON []byte) (spec, status any, err
 	return spec, status, nil
 }
 
-// Codec compresses and expands chunks. Expanding is safe for concurrent use,
-// compressing belongs to one goroutine. Each store has its own, because what
-// it reuses must not travel between the bubbles of testing/synctest.
+// Codec compresses and expands chunks. Expanding is safe for concurrent use, compressing
+// belongs to one goroutine. Each store has its own, because what it reuses must not
+// cross the bubbles of testing/synctest.
 type Codec struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
@@ -99,5 +97,5 @@ func New() (*Codec, error) {
 	return &Codec{encoder: e, decoder: d}, nil
 }
 
-// Close frees what the codec reuses.
+// Close frees the resources of the codec.
 func (c *Codec) Close() { c.decoder.Close() }

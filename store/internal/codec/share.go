@@ -7,15 +7,14 @@ import (
 	"mariposa"
 )
 
-// shared are reasons that were read lately. Instances made together have equal
-// ones, and keep one copy among them. Reasons are never changed.
+// sharedReasons caches recently read reasons. Instances created together have equal
+// ones, and share one copy. Reasons are never changed.
 var (
 	sharedReasons [256]atomic.Pointer[mariposa.Reason]
 	hashSeed      = maphash.MakeSeed()
 )
 
-// shareReason is a reason that says the same, and is one that others have where there is
-// such a one.
+// shareReason returns an equal reason, shared with other instances if possible.
 func shareReason(r *mariposa.Reason) *mariposa.Reason {
 	if r == nil {
 		return nil

@@ -7,15 +7,15 @@ import (
 	"mariposa/store/internal/codec"
 )
 
-// After collects the changes after a revision from the chunks of the log that
-// it is handed: from the one that holds the next revision on, in order.
+// After collects the changes after a revision from chunks of the log, which are added in
+// order, beginning with the one that holds the next revision.
 type After struct {
 	revision int64
 	limit    int
 	changes  []store.Change
 }
 
-// NewAfter makes a collector of up to limit changes (0: all).
+// NewAfter returns a collector of up to limit changes (0: all).
 func NewAfter(revision int64, limit int) *After {
 	if limit <= 0 {
 		limit = math.MaxInt
@@ -23,14 +23,14 @@ func NewAfter(revision int64, limit int) *After {
 	return &After{revision: revision, limit: limit}
 }
 
-// Add takes the next chunk and reports whether more are wanted.
+// Add adds the next chunk and reports whether more are needed.
 func (a *After) Add(entries []codec.Entry) (more bool, err error) {
 	for i := range entries {
 		switch revision := entries[i].Head().Revision; {
 		case revision <= a.revision:
 			continue
 		case revision != a.revision+1:
-			return false, store.ErrTooOld // trimmed since somebody asked
+			return false, store.ErrTooOld // trimmed meanwhile
 		}
 		c, err := entries[i].Change()
 		if err != nil {
@@ -45,8 +45,8 @@ func (a *After) Add(entries []codec.Entry) (more bool, err error) {
 	return true, nil
 }
 
-// Changes returns what was collected. Whoever asks here knows that there is
-// something to find; nothing means that it was trimmed since.
+// Changes returns the collected changes. The caller knows that there are some; none
+// means that they were trimmed meanwhile.
 func (a *After) Changes() ([]store.Change, error) {
 	if len(a.changes) == 0 {
 		return nil, store.ErrTooOld
@@ -62,7 +62,7 @@ type Matching struct {
 	Changes []store.Change
 }
 
-// NewMatching makes a collector for a query.
+// NewMatching returns a collector for a query.
 func NewMatching(q store.HistoryQuery) *Matching {
 	m := &Matching{query: q, limit: q.Limit}
 	if m.limit <= 0 {
@@ -71,7 +71,7 @@ func NewMatching(q store.HistoryQuery) *Matching {
 	return m
 }
 
-// Add takes the next chunk and reports whether more are wanted.
+// Add adds the next chunk and reports whether more are needed.
 func (m *Matching) Add(entries []codec.Entry) (more bool, err error) {
 	for i := len(entries) - 1; i >= 0 && len(m.Changes) < m.limit; i-- {
 		if !m.query.Matches(entries[i].Head()) {

@@ -1,9 +1,8 @@
-// Package feed keeps the newest part of the log at hand and wakes those who
-// wait for it to grow, so that a reader who keeps up never costs a disk or a
-// database anything.
+// Package feed keeps the newest part of the log in memory and wakes readers when it
+// grows, so that a reader that keeps up never costs a disk or a database anything.
 //
-// It owns how far the log reaches, at both ends. It refuses to know where the
-// older part is kept.
+// It owns the bounds of the log at both ends. It refuses to know where the older part is
+// stored.
 package feed
 
 import (
@@ -14,14 +13,14 @@ import (
 	"mariposa/store"
 )
 
-// Feed is the newest commits, in order. It is safe for concurrent use.
+// Feed holds the newest commits, in order. It is safe for concurrent use.
 type Feed struct {
 	maxCount, maxBytes int
 
 	mu           sync.RWMutex
 	closed       bool
 	grown        chan struct{} // closed and renewed whenever the log grows, closed for good by Close
-	trimmed      int64         // the oldest revision after which the log is whole
+	trimmed      int64         // the oldest revision after which the log is complete
 	revision     int64         // the newest revision
 	chunks       []chunk       // the newest commits, without gaps, up to revision
 	count, bytes int
@@ -32,12 +31,12 @@ type chunk struct {
 	bytes   int
 }
 
-// New makes a feed that keeps about so many changes and so many bytes of them.
+// New returns a feed that keeps about this many changes, and bytes of them.
 func New(maxCount, maxBytes int) *Feed {
 	return &Feed{maxCount: maxCount, maxBytes: maxBytes, grown: make(chan struct{})}
 }
 
-// Reset says how far the log reaches and forgets every change at hand.
+// Reset sets the bounds of the log and drops all changes in memory.
 func (f *Feed) Reset(trimmed, revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,8 +44,8 @@ func (f *Feed) Reset(trimmed, revision int64) {
 	f.wake()
 }
 
-// Advance says that the log has grown up to a revision, by changes that are not
-// at hand. What lies behind the newest revision changes nothing.
+// Advance notes that the log has grown up to a revision, by changes that are not in
+// memory. A revision that is not newer is ignored.
 func (f *Feed) Advance(revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,9 +65,9 @@ func (f *Feed) Publish(changes []store.Change, bytes int) {
 	f.publish(changes, bytes)
 }
 
-// Offer adds the changes of one commit if they follow the newest one, and
-// reports whether the feed has them now: it may have had them before, from
-// somebody else who reads the same log.
+// Offer adds the changes of one commit if they follow the newest one, and reports
+// whether the feed has them now: another reader of the same log may have added them
+// before.
 func (f *Feed) Offer(changes []store.Change, bytes int) bool {
 	if len(changes) == 0 {
 		return true
@@ -105,22 +104,22 @@ func (f *Feed) wake() {
 	}
 }
 
-// Trimmed says that the log now begins after a revision.
+// Trimmed notes that the log now begins after a revision.
 func (f *Feed) Trimmed(point int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.trimmed = max(f.trimmed, point)
 }
 
-// Bounds returns how far the log reaches: whole after trimmed, up to revision.
+// Bounds returns the bounds of the log: it is complete after trimmed, up to revision.
 func (f *Feed) Bounds() (trimmed, revision int64) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.trimmed, f.revision
 }
 
-// Recent returns up to limit changes after a revision; false when they are not
-// at hand and must be read from where the log is kept.
+// Recent returns up to limit changes after a revision; false if they are not in memory
+// and must be read from the stored log.
 func (f *Feed) Recent(after int64, limit int) (changes []store.Change, ok bool, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -173,7 +172,7 @@ func (f *Feed) Wait(ctx context.Context, after int64) error {
 	}
 }
 
-// Close sends home whoever waits.
+// Close ends all waits with ErrClosed.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

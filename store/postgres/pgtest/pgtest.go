@@ -1,9 +1,9 @@
 // Package pgtest gives tests a real PostgreSQL: a server of their own, in a
 // temporary folder, as the unprivileged user that it insists on.
 //
-// It owns the server's life, which ends with the test binary, however that
-// ends. It refuses to know what is kept in it, and to skip: a machine without
-// PostgreSQL fails, with a word on how to mend that.
+// It owns the server's life, which ends with the test binary, however that ends. It
+// refuses to know what is stored in it, and to skip: on a machine without PostgreSQL
+// tests fail, with a hint how to install it.
 package pgtest
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// shared is the one server of a test binary, for tests that do it no harm.
+// shared is the one server of a test binary, for tests that do not harm it.
 var shared struct {
 	sync.Mutex
 	server *Server
 }
 
-// Start returns the URL of an empty database on the test binary's server, which
-// it starts when it is the first to ask. The database is gone after the test.
+// Start returns the URL of an empty database on the test binary's server, which the
+// first call starts. The database is dropped after the test.
 func Start(t testing.TB) string {
 	t.Helper()
 	return Shared(t).Database(t, "")
 }
 
-// Shared returns the test binary's server. Those who stop or change it need
-// one of their own: New.
+// Shared returns the test binary's server. Tests that stop or change it need one of
+// their own: New.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
@@ -90,8 +90,8 @@ func (s *Server) runFor(t testing.TB) {
 
 var databases atomic.Int64
 
-// Database makes a database as a copy of another one of the server (empty: of
-// none) and returns its URL. Nobody may be connected to the template.
+// Database creates a database as a copy of another one of the server (empty: of none)
+// and returns its URL. The template must have no connections.
 func (s *Server) Database(t testing.TB, template string) string {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", databases.Add(1))
@@ -103,8 +103,8 @@ func (s *Server) Database(t testing.TB, template string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// One server holds the databases of many tests; a test that stopped
-		// the server of its own has nothing to tidy.
+		// One server holds the databases of many tests; a test that stopped its own server
+		// has nothing to clean up.
 		_ = s.Exec("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)")
 	})
 	return s.URL(name)

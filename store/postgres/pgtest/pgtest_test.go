@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childVariable makes this binary start a server, tell its folder and die.
+// childVariable makes this binary start a server, print its folder and die.
 const childVariable = "MARIPOSA_TEST_DIE"
 
 func TestMain(m *testing.M) {

@@ -19,8 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Password is what the server asks for. It is here to be looked for where it
-// must not be.
+// Password is the server's password. Tests look for it where it must not appear.
 const Password = "open-sesame-41"
 
 const superuser = "postgres"
@@ -35,11 +34,11 @@ type Server struct {
 	settings []string
 
 	guard  *exec.Cmd // nil: it is stopped
-	leash  *os.File  // as long as this is open, the guard lets the server live
+	leash  *os.File  // while this is open, the guard keeps the server running
 	master int       // the process id of the server
 }
 
-// prepare makes a folder in which a server can start.
+// prepare creates a folder in which a server can start.
 func prepare(settings ...string) (*Server, error) {
 	programs, err := find()
 	if err != nil {
@@ -58,7 +57,7 @@ func prepare(settings ...string) (*Server, error) {
 	return s, nil
 }
 
-// follow makes a folder in which a standby of the server can start.
+// follow creates a folder in which a standby of the server can start.
 func (s *Server) follow() (*Server, error) {
 	c := &Server{programs: s.programs, settings: s.settings, identity: s.identity}
 	if err := c.makeFolder(); err != nil {
@@ -71,7 +70,7 @@ func (s *Server) follow() (*Server, error) {
 	return c, nil
 }
 
-// Promote makes a standby a server that takes writes.
+// Promote makes a standby accept writes.
 func (s *Server) Promote() error { return s.Exec("SELECT pg_promote()") }
 
 func (s *Server) makeFolder() (err error) {
@@ -81,8 +80,8 @@ func (s *Server) makeFolder() (err error) {
 	return os.Chown(s.folder, int(s.identity.Uid), int(s.identity.Gid))
 }
 
-// find looks where Debian puts the programs, newest first, and then where the
-// shell would.
+// find looks for the programs where Debian installs them, newest first, and then in the
+// path.
 func find() (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil {
@@ -99,11 +98,11 @@ func find() (string, error) {
 }
 
 func version(program string) int {
-	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(program)))) // 0 for what is no number
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(program)))) // 0 if it is no number
 	return n
 }
 
-// unprivileged is who runs the server: PostgreSQL refuses to run as root.
+// unprivileged returns the user that runs the server: PostgreSQL refuses to run as root.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -133,8 +132,8 @@ func (s *Server) initialize() error {
 			return err
 		}
 	}
-	// The password travels in the clear, because deriving keys from it would
-	// cost more than most tests.
+	// The password is sent in plain text, because deriving keys from it would cost more
+	// than most tests.
 	c := s.command("initdb", "--pgdata", s.data(), "--username", superuser, "--pwfile", secret,
 		"--auth", "password", "--encoding", "UTF8", "--locale", "C", "--no-sync")
 	if out, err := c.CombinedOutput(); err != nil {
@@ -156,7 +155,7 @@ func (s *Server) command(program string, args ...string) *exec.Cmd {
 	return c
 }
 
-// URL is how to connect to one of the server's databases.
+// URL returns the connection URL of one of the server's databases.
 func (s *Server) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -168,8 +167,8 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// guarding keeps a server until it is told by which signal to end it. Nobody
-// being left to tell means that the test binary is over: then all must go.
+// guarding runs a server until it reads a signal to end it with. If its input ends
+// without one, the test binary is gone: then it removes everything.
 const guarding = `
 "$@" </dev/null >>"$LOG" 2>&1 &
 echo $! >"$PID.new" && mv "$PID.new" "$PID"
@@ -178,15 +177,15 @@ kill -${signal:-QUIT} $! 2>/dev/null
 wait $!
 [ "$signal" ] || rm -rf "$FOLDER"`
 
-// Start starts the server on the port it had, or any that is free, and returns
-// once it answers.
+// Start starts the server on its former port, or any free one, and returns once it
+// answers.
 func (s *Server) Start() error {
 	if s.guard != nil {
 		return nil
 	}
 	var err error
-	// A port can be taken between finding and using it, and a server that was
-	// killed leaves processes behind that take a moment to go.
+	// A port can be taken between finding and using it, and a killed server leaves
+	// processes behind that take a moment to end.
 	for range 20 {
 		fixed := s.Port != 0
 		if !fixed {
@@ -256,8 +255,8 @@ func (s *Server) ready(pidFile string) error {
 	}
 }
 
-// ended reports whether a process is over, even when its guard, who waits for a
-// word from the tests, has not looked yet.
+// ended reports whether a process has ended, even if its guard, which waits for input
+// from the tests, has not reaped it yet.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
@@ -273,21 +272,21 @@ func (s *Server) answers() error {
 	return conn.Close(ctx)
 }
 
-// Stop ends the server as an operator would: transactions are broken off, the
-// files are left in order.
+// Stop ends the server as an operator would: it aborts transactions and shuts down
+// cleanly.
 func (s *Server) Stop() { s.end("INT") }
 
-// Kill ends the server like a power cut: kill -9 of its first process, after
-// which the others go by themselves.
+// Kill ends the server like a power cut: kill -9 of its first process, after which the
+// others end by themselves.
 func (s *Server) Kill() { s.end("KILL") }
 
 func (s *Server) end(signal string) {
 	if s.guard == nil {
 		return
 	}
-	_, _ = fmt.Fprintln(s.leash, signal) // a guard that is gone needs no word
+	_, _ = fmt.Fprintln(s.leash, signal) // the guard may have ended
 	s.leash.Close()
-	_ = s.guard.Wait() // says how the server ended, which is known
+	_ = s.guard.Wait() // how the server ended is known
 	s.guard = nil
 }
 
