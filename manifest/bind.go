@@ -7,13 +7,14 @@ import (
 	"mariposa"
 )
 
-// Bind gives every service as it is with a project's values and with the sizes
-// that packages have: memory and cores from its package where it says none of its
-// own, a digest that differs whenever what would be provisioned differs, and the
-// keys that are missing. A service that needs no change is shared, not copied.
+// Bind returns every service as it is with a project's values and with the
+// sizes of packages: memory and cores from its package where it sets none of
+// its own, a digest that differs whenever what would be provisioned differs,
+// and the keys that are missing. A service that needs no change is shared, not
+// copied.
 //
-// Mac makes a keyed hash of texts: a plain one would let everybody who sees a
-// digest try out secrets. It and v may be nil while nothing is set.
+// Mac makes a keyed hash of texts: with a plain one, everybody who sees a
+// digest could try out secrets. It and v may be nil while nothing is set.
 func Bind(p *Project, v *Values, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) map[string]*mariposa.Service {
 	missing := p.Missing(v)
 	bound := make(map[string]*mariposa.Service, len(p.Services))
@@ -23,8 +24,8 @@ func Bind(p *Project, v *Values, packages map[string]mariposa.PackageSpec, mac f
 	return bound
 }
 
-// BindService does for one service what Bind does for all; it need not be one of
-// the project's.
+// BindService does for one service what Bind does for all; it need not be a
+// service of the project.
 func BindService(p *Project, svc *mariposa.Service, v *Values, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) *mariposa.Service {
 	return p.bind(svc, v, p.Missing(v), packages, mac)
 }
@@ -48,8 +49,8 @@ func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packa
 	return &b
 }
 
-// bindSize gives a service the size of its package. What the package gives is a
-// part of the form: another size is another form.
+// bindSize gives a service the size of its package. The size is part of the
+// form: another size is another form.
 func bindSize(s *mariposa.Service, size mariposa.PackageSpec) {
 	if s.Memory == 0 {
 		s.Memory = size.Memory
@@ -89,8 +90,8 @@ func (p *Project) secrets(keys []string) (secret []string) {
 	return secret
 }
 
-// digestOf hashes the values of some keys, which are sorted. As long as they are
-// all what the manifest itself says, anybody may know the hash, and the first
+// digestOf hashes the values of some keys, which are sorted. As long as they
+// are all defaults of the manifest, the hash need not be secret, and the first
 // value of a project, which brings its key, changes nothing else.
 func (p *Project) digestOf(v *Values, keys []string, mac func(parts ...string) string) string {
 	var parts []string
@@ -122,8 +123,8 @@ func (p *Project) Uses(service string) []string {
 	return usesOf(p.ByName[service])
 }
 
-// UsesLive lists the metadata keys that a service's mdata holds, sorted, whether
-// or not it uses them otherwise too: a change of one is seen inside at once.
+// UsesLive lists the metadata keys that a service's mdata holds, sorted,
+// whether or not it also uses them otherwise: instances see a change at once.
 func (p *Project) UsesLive(service string) []string {
 	if p == nil || p.ByName[service] == nil {
 		return nil
@@ -144,14 +145,14 @@ func pathsOf(svc *mariposa.Service) (paths []string) {
 }
 
 func pathsIn(text string) (paths []string) {
-	refs, _ := References(text) // what cannot be read is refused where it is resolved
+	refs, _ := References(text) // unreadable texts are refused where they are resolved
 	for _, ref := range refs {
 		paths = append(paths, ref.Path)
 	}
 	return paths
 }
 
-// metaKeys takes the metadata keys out of paths.
+// metaKeys returns the metadata keys among paths.
 func metaKeys(paths []string) (keys []string) {
 	for _, path := range paths {
 		if key, ok := strings.CutPrefix(path, "meta."); ok {

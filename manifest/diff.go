@@ -6,14 +6,14 @@ import (
 	"mariposa"
 )
 
-// Difference is what becomes of one service between two versions.
+// Difference is how one service differs between two versions.
 type Difference struct {
 	Service string        `json:"service"`
 	Change  Change        `json:"change"`
 	Fields  []FieldChange `json:"fields,omitempty"` // sorted by field; none for created and removed services
 }
 
-// Change names what becomes of a service.
+// Change names what happens to a service.
 type Change string
 
 const (
@@ -21,12 +21,12 @@ const (
 	Removed   Change = "delete"
 	Replaced  Change = "replace" // its instances need a new incarnation
 	Updated   Change = "update"  // in place
-	Scaled    Change = "scale"   // nothing but the scale
+	Scaled    Change = "scale"   // only the scale
 	Unchanged Change = "unchanged"
 )
 
 // FieldChange is a field that differs, with both values as text. Interpolations
-// are shown unresolved; an empty text stands for no value.
+// are shown unresolved; an empty text means no value.
 type FieldChange struct {
 	Field string `json:"field"`
 	Old   string `json:"old"`
@@ -34,7 +34,8 @@ type FieldChange struct {
 }
 
 // Diff compares two versions of a project, service by service in the order of
-// their names. Old is nil for a first version, new for a project that goes.
+// their names. Old is nil for a first version, new for a project that is
+// deleted.
 func Diff(old, new *Project) []Difference {
 	if old == nil {
 		old = &Project{}
@@ -74,7 +75,7 @@ func Changed(diffs []Difference) []string {
 
 func diffService(old, new *mariposa.Service) Difference {
 	d := Difference{Service: new.Name, Change: Unchanged, Fields: diffFacets(facets(old), facets(new))}
-	if new.Scale == nil { // leaves the scale as it is
+	if new.Scale == nil { // the scale stays as it is
 		d.Fields = slices.DeleteFunc(d.Fields, func(f FieldChange) bool { return f.Field == "scale" })
 	}
 	switch {

@@ -21,7 +21,7 @@ const (
 	tabIndents    = "a tab indents this line; use spaces"
 	quoteQuestion = "the ? in column %d cannot stand inside brackets or braces without quotes; put the whole value in quotes"
 	quoteTemplate = "the {{ in column %d is a mapping to YAML; put the whole value in quotes, like \"{{ .meta.mode }}\""
-	noContent     = "did not find expected node content" // the library's words
+	noContent     = "did not find expected node content" // the library's message
 	openQuote     = "the quote that opens here is never closed"
 	libraryFailed = "the library failed"
 )
@@ -29,16 +29,16 @@ const (
 // errLibrary has the form of the library's own errors.
 var errLibrary = errors.New("yaml: " + libraryFailed)
 
-// where says which line the library names with a problem.
+// where says which line the library reports for a problem.
 type where uint8
 
 const (
-	onItsLine   where = iota // the line of the problem, or of the quote that it is in
-	atTheParent              // of the brackets or braces that it is in
+	onItsLine   where = iota // the line of the problem, or of the quote that contains it
+	atTheParent              // of the brackets or braces that contain it
 	unknownLine              // of the whole mapping or list, or none
 )
 
-// problems are the library's words for what can be wrong, and ours.
+// problems maps the library's messages to ours.
 var problems = []struct {
 	theirs string
 	where  where
@@ -79,7 +79,7 @@ func explain(text []byte, err error) mariposa.Fault {
 	p := problems[i]
 	switch p.where {
 	case onItsLine:
-		line-- // it counts these from 1, and the others from 0
+		line-- // the library counts these lines from 1, and the others from 0
 	case unknownLine:
 		line = problemLine(text, problem)
 	}
@@ -107,9 +107,9 @@ func explain(text []byte, err error) mariposa.Fault {
 
 var libraryError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// refusal reads a text behind an empty line, since the library does not tell the
-// place of what begins on the first one, and gives the line and the words with
-// which it is refused; no words when it is not.
+// refusal returns the line and the message with which the library refuses a
+// text; no message if it does not. It reads the text after an empty line, as
+// the library does not report the position of what begins on the first one.
 func refusal(text []byte) (line int, problem string) {
 	return refusalOf(io.MultiReader(strings.NewReader("\n"), bytes.NewReader(text)))
 }
@@ -132,9 +132,9 @@ func refusalOf(text io.Reader) (line int, problem string) {
 // maxTries bounds how often a text is read again to find the line of a problem.
 const maxTries = 8
 
-// problemLine finds the line of a problem that the library tells no useful line
-// of: the last one without which it does not come up. Read line by line, the text
-// ends a little behind it.
+// problemLine finds the line of a problem for which the library reports no
+// useful line: the last line without which the problem does not occur. Read
+// line by line, the text ends shortly after it.
 func problemLine(text []byte, problem string) int {
 	r := &lineReader{text: text}
 	refusalOf(r)
@@ -163,7 +163,7 @@ func trimBlank(text []byte) []byte {
 	return text
 }
 
-// lineReader hands out a line at a time.
+// lineReader returns one line at a time.
 type lineReader struct {
 	text []byte
 	at   int
@@ -178,7 +178,7 @@ func (r *lineReader) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// lineStart is where a line begins that is given by its number.
+// lineStart returns where the line with a number begins.
 func lineStart(text []byte, line int) int {
 	at := 0
 	for ; line > 1 && at < len(text); line-- {
@@ -187,8 +187,8 @@ func lineStart(text []byte, line int) int {
 	return at
 }
 
-// unquoted is what must not stand without quotes: as the value on a line, or in the
-// brackets and braces that open on it.
+// unquoted lists what must not be written without quotes: as the value on a
+// line, or in the brackets and braces that open on it.
 var unquoted = []unquotedText{
 	{false, regexp.MustCompile(`(?:^|[:-])\s+(\{\{)`), quoteTemplate},
 	{true, regexp.MustCompile(`(\{\{)`), quoteTemplate},
@@ -203,10 +203,11 @@ type unquotedText struct {
 
 var quotedOrComment = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|(?:^|\s)#[^\r\n]*`)
 
-// maxRegion bounds where it is looked for.
+// maxRegion bounds how far find searches.
 const maxRegion = 64 << 10
 
-// find gives its line and column; 0 when it is not on the line that begins there.
+// find returns the line and column of the text; 0 if it is not on the line that
+// begins there.
 func (u unquotedText) find(text []byte, begin int) (line, column int) {
 	end := lineStop(text, begin)
 	if u.flow {
@@ -222,8 +223,9 @@ func (u unquotedText) find(text []byte, begin int) (line, column int) {
 	return lineAt(text, at), 1 + utf8.RuneCount(text[lineBegin(text, at):at])
 }
 
-// flowEnd is where the brackets and braces that open on a line end at the latest: at
-// the next line that is not indented further and does not close them.
+// flowEnd returns where the brackets and braces that open on a line end at the
+// latest: at the next line that is not indented further and does not close
+// them.
 func flowEnd(text []byte, begin int) int {
 	indent := func(at int) int { return len(text[at:]) - len(bytes.TrimLeft(text[at:], " ")) }
 	at := nextLine(text, begin)

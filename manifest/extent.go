@@ -10,15 +10,15 @@ import (
 // span is a part of the submitted bytes.
 type span struct{ from, to int }
 
-// setting is one key of a page. Its span is that of its value without the comment
-// behind it; the value that is not there is an empty span behind its key.
+// setting is one key of a document of values. Its span is that of its value
+// without the comment after it; a missing value is an empty span after its key.
 type setting struct {
 	key, value *yaml.Node
 	at         int // where the key begins
 	span
 }
 
-// locate finds the keys and values in the bytes. The library tells where each
+// locate finds the keys and values in the bytes. The library reports where each
 // begins; where a value ends follows from its style.
 func (pg *valuesDocument) locate() {
 	f := newFinder(pg.doc)
@@ -50,7 +50,7 @@ func (pg *valuesDocument) locate() {
 	}
 }
 
-// closing is where the brace stands that closes the page.
+// closing returns where the closing brace of the document is.
 func (pg *valuesDocument) closing() int {
 	at := newFinder(pg.doc).find(pg.root)
 	if n := len(pg.entries); n > 0 {
@@ -61,8 +61,8 @@ func (pg *valuesDocument) closing() int {
 
 var inQuotes = regexp.MustCompile(`^(?s:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')`)
 
-// plainEnd is where a text without quotes ends: before a comment, in braces before
-// their punctuation, else with the last of its lines.
+// plainEnd returns where a text without quotes ends: before a comment, in
+// braces before their punctuation, else with the last of its lines.
 func plainEnd(doc []byte, from int, braces bool) int {
 	end := from
 	space := func(i int) bool { return bytes.IndexByte([]byte(" \t\r\n"), doc[i]) >= 0 }
@@ -77,8 +77,9 @@ func plainEnd(doc []byte, from int, braces bool) int {
 	return end
 }
 
-// blockEnd is where a text behind | or > ends, whose key stands in a column. The
-// blank lines behind it belong to it only where they are kept, the last line end never.
+// blockEnd returns where a text after | or > ends, whose key is in a column.
+// The blank lines after it belong to it only if they are kept, the last line
+// end never.
 func blockEnd(doc []byte, from, column int) int {
 	end := lineStop(doc, from)
 	head, _, _ := bytes.Cut(doc[from:end], []byte("#"))

@@ -21,16 +21,17 @@ const (
 	leavesRunning               // instances are not touched
 )
 
-// facet is one aspect of a service's definition by its name in the manifest.
+// facet is one aspect of a service's definition, by its name in the manifest.
 // Digests and differences are both made of facets, so they cannot disagree.
 type facet struct {
 	name   string
-	parts  []string // none: as if left out
+	parts  []string // none: as if it were left out
 	effect effect
 }
 
-// facets takes a service apart, sorted by name. A facet without a value is left
-// out, so that a key added to manifests later leaves the digests of today alone.
+// facets splits a service into facets, sorted by name. A facet without a value
+// is left out, so that adding a key to manifests later does not change existing
+// digests.
 func facets(s *mariposa.Service) []facet {
 	size := replaces
 	if s.Compute == mariposa.ComputeDocker {
@@ -82,7 +83,7 @@ func (f *facetList) list(name string, e effect, parts []string) {
 	}
 }
 
-// set is a list whose order says nothing.
+// set adds a list whose order does not matter.
 func (f *facetList) set(name string, e effect, parts []string) {
 	f.list(name, e, slices.Sorted(slices.Values(parts)))
 }
@@ -105,7 +106,7 @@ func (f *facetList) ports(ports []mariposa.Port) {
 	f.set("ports", replaces, texts)
 }
 
-// policies are about the service, not about what an instance is.
+// policies adds the facets of the service that are not part of an instance.
 func (f *facetList) policies(s *mariposa.Service) {
 	if s.Scale != nil {
 		f.add("scale", leavesRunning, strconv.Itoa(*s.Scale))
@@ -175,11 +176,11 @@ func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
 }
 
-// digests are hashes over the facets that need a new incarnation and over those
-// changed live. Every text goes in with its length before it, so that no two
-// different definitions are written alike; nothing of Go's own formatting is
-// used. A service with nothing live has an empty second one. More are facets that
-// the manifest itself does not hold.
+// digests returns hashes over the facets that need a new incarnation and over
+// those changed in place. Every text is prefixed with its length, so that no
+// two different definitions are written alike; nothing of Go's own formatting
+// is used. A service without in-place facets has an empty second one. More are
+// facets that the manifest itself does not hold.
 func digests(s *mariposa.Service, more ...facet) (digest, inPlace string) {
 	var fixed, changing strings.Builder
 	for _, f := range append(facets(s), more...) {
@@ -208,7 +209,7 @@ func hash(text string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// show writes a facet's value for people.
+// show formats a facet's value for people.
 func (f facet) show() string {
 	switch {
 	case len(f.parts) == 0:

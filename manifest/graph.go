@@ -8,7 +8,7 @@ import (
 	"mariposa"
 )
 
-// references checks everything that one part of the manifest says of another.
+// references checks all references between parts of the manifest.
 func (c *checker) references(p *parts) {
 	known := names{services: sortedKeys(p.byName), metadata: map[string]bool{}}
 	for _, m := range p.Metadata {
@@ -52,7 +52,7 @@ func (c *checker) edge(p *parts, d *draft, e edge, known names) bool {
 	return true
 }
 
-// path checks an interpolation; one of another service makes an edge.
+// path checks an interpolation; a reference to another service makes an edge.
 func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, bool) {
 	if !knownPath(ref.path) {
 		c.unknown(ref.at, allPaths, ref.path, "refers to %s, which does not exist", quoteText(ref.path))
@@ -81,7 +81,7 @@ func (c *checker) path(p *parts, d *draft, ref usedPath, known names) (edge, boo
 	return found, ok
 }
 
-// otherField checks what is asked of another service.
+// otherField checks a reference to a field of another service.
 func (c *checker) otherField(other *draft, field string, ref usedPath) bool {
 	if key, ok := strings.CutPrefix(field, "environment."); ok {
 		if !other.setsVariable(key) {
@@ -125,8 +125,8 @@ func (c *checker) checkCycles(drafts []*draft) {
 	}
 }
 
-// stronglyConnected finds the sets of services that all reach each other, by Tarjan's
-// method with a stack of its own: a chain of services may be as long as a
+// stronglyConnected finds the sets of services that all reach each other, with
+// Tarjan's algorithm and its own stack: a chain of services may be as long as a
 // manifest allows.
 func stronglyConnected(drafts []*draft, byName map[string]*draft) (found [][]string) {
 	type frame struct {
@@ -180,8 +180,8 @@ func stronglyConnected(drafts []*draft, byName map[string]*draft) (found [][]str
 	return found
 }
 
-// shortestCycle finds a shortest way from the first service of a knot back to
-// itself, as the edges in order.
+// shortestCycle finds a shortest path from the first service of a strongly
+// connected set back to itself, as edges in order.
 func shortestCycle(knot []string, byName map[string]*draft) []edge {
 	type step struct {
 		edge
@@ -211,7 +211,7 @@ func shortestCycle(knot []string, byName map[string]*draft) []edge {
 	return path
 }
 
-// showCycle writes "web -> db -> web", without the middle of a long one.
+// showCycle formats "web -> db -> web", without the middle of a long one.
 func showCycle(path []edge) string {
 	const most = 12
 	names := []string{path[len(path)-1].to}
@@ -226,8 +226,8 @@ func showCycle(path []edge) string {
 	return strings.Join(names, " -> ")
 }
 
-// Order lists the services so that each stands behind all it depends on; where
-// that leaves a choice, by name.
+// Order lists the services so that each comes after everything it depends on;
+// by name where that leaves a choice.
 func (p *Project) Order() []*mariposa.Service {
 	order := make([]*mariposa.Service, 0, len(p.Services))
 	waits := make(map[string]int, len(p.Services))

@@ -10,14 +10,14 @@ type Reference struct {
 	Path string
 }
 
-// maxInterpolation bounds the length of one interpolation, so that looking for
-// its end never costs more than that.
+// maxInterpolation bounds the length of one interpolation, so that the search
+// for its end never costs more than that.
 const maxInterpolation = 256
 
 // References lists the interpolations of a text in order. Only dotted paths
 // exist: no functions, no pipes, no conditions, and no way to write a bare {{.
 func References(text string) ([]Reference, error) {
-	if !strings.Contains(text, "{{") { // nearly always
+	if !strings.Contains(text, "{{") { // the common case
 		return nil, nil
 	}
 	var refs []Reference

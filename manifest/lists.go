@@ -16,8 +16,8 @@ func (c *checker) names(at *spot, of string, check func(string) string) []string
 	return names
 }
 
-// distinct gives the spots of a list's texts, without those that are faulty or
-// stand there again.
+// distinct returns the spots of a list's texts, without faulty ones and
+// duplicates.
 func (c *checker) distinct(at *spot, of string, check func(string) string) []*spot {
 	var good []*spot
 	seen := map[string]bool{}

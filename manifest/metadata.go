@@ -18,11 +18,11 @@ type Metadata struct {
 	Description string
 	Required    bool
 	Secret      bool
-	Generate    int    // length of a value to make up when none is set; 0: none
+	Generate    int    // length of a value to generate when none is set; 0: none
 	Type        string // string | integer | boolean
 	Pattern     string // RE2; the whole value must match. Empty: anything
 	Choices     []string
-	Default     *string // holds where no value is set
+	Default     *string // used where no value is set
 }
 
 const (
@@ -87,7 +87,7 @@ func (c *checker) metadataFits(at *spot, m *Metadata) {
 	}
 }
 
-// maxGenerated bounds how many values are made up at once.
+// maxGenerated bounds how many values are generated at once.
 const maxGenerated = 100
 
 func metadataGenerate(c *checker, at *spot, m *Metadata) {
@@ -157,7 +157,7 @@ func patternSize(re *syntax.Regexp) int {
 	return min(size, 1<<30)
 }
 
-// Declared finds what the manifest says of a metadata key.
+// Declared returns what the manifest declares for a metadata key.
 func (p *Project) Declared(key string) (Metadata, bool) {
 	if p == nil {
 		return Metadata{}, false
@@ -175,8 +175,8 @@ func (p *Project) IsSecret(key string) bool {
 	return m.Secret
 }
 
-// Value is what {{ .meta.key }} stands for: the value that is set, or the default
-// that is declared.
+// Value returns what {{ .meta.key }} stands for: the value that is set, or the
+// declared default.
 func (p *Project) Value(v *Values, key string) (string, bool) {
 	if value, ok := v.Get(key); ok {
 		return value.Text, true
@@ -187,8 +187,8 @@ func (p *Project) Value(v *Values, key string) (string, bool) {
 	return "", false
 }
 
-// CheckValue holds a value against what the manifest declares of its key. Keys
-// that it does not declare may be anything. The error never shows the value.
+// CheckValue checks a value against what the manifest declares for its key.
+// Undeclared keys may have any value. The error never shows the value.
 func (p *Project) CheckValue(key, text string) error {
 	if m, ok := p.Declared(key); ok {
 		if why := m.refuses(text); why != "" {
@@ -198,7 +198,7 @@ func (p *Project) CheckValue(key, text string) error {
 	return nil
 }
 
-// CheckValues holds all values against what the manifest declares, and lists
+// CheckValues checks all values against what the manifest declares, and lists
 // every fault.
 func (p *Project) CheckValues(v *Values) error {
 	c := &checker{of: valuesSubject}
@@ -229,8 +229,8 @@ func (p *Project) CheckValues(v *Values) error {
 	return c.err()
 }
 
-// refuses says what a value must be, or nothing when it is that. Its words never
-// hold the value.
+// refuses says what a value must be; empty if it is. The text never holds the
+// value.
 func (m *Metadata) refuses(text string) string {
 	switch _, err := strconv.ParseInt(text, 10, 64); {
 	case m.Type == typeInteger && err != nil:
@@ -254,7 +254,7 @@ func (m *Metadata) refuses(text string) string {
 // match from its beginning is all of it.
 func matches(pattern, text string) bool {
 	re, err := regexp.Compile(pattern)
-	if err != nil { // it was read when the manifest was
+	if err != nil { // it was compiled when the manifest was read
 		return false
 	}
 	re.Longest()
@@ -276,8 +276,8 @@ func (p *Project) Missing(v *Values) []string {
 	return missing
 }
 
-// Generate makes up the values that are declared to be generated and not set, and
-// lists their keys. Random makes a text of n letters and digits.
+// Generate generates the values that are declared to be generated and not set,
+// and lists their keys. Random makes a text of n letters and digits.
 func (p *Project) Generate(v *Values, random func(n int) string, now time.Time) (*Values, []string, error) {
 	var made []string
 	if p == nil {
@@ -296,7 +296,7 @@ func (p *Project) Generate(v *Values, random func(n int) string, now time.Time) 
 	return v, made, nil
 }
 
-// valueFault is an error about one key. The words must not hold its value.
+// valueFault returns an error about one key. Its text must not hold the value.
 func valueFault(key string, code mariposa.FaultCode, why string) error {
 	field := "metadata"
 	if key != "" {

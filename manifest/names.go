@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// Each check below says what a text must be, or nothing when it is that.
+// Each check below says what a text must be; empty if it is.
 
 func dnsLabel(s string) string {
 	const rule = "must be 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end"
@@ -48,7 +48,7 @@ func metadataName(s string) string {
 	return ""
 }
 
-// filePath accepts each path in one spelling only, so that two that look
+// filePath accepts only one spelling of each path, so that two paths that look
 // different are different.
 func filePath(s string) string {
 	const rule = "must be an absolute path like /run/secrets/db, without . or .. in it"
@@ -64,7 +64,7 @@ func filePath(s string) string {
 	return ""
 }
 
-// mdataName accepts what can be the name of a file and a part of a URL.
+// mdataName accepts what can be the name of a file and part of a URL.
 func mdataName(s string) string {
 	bad := strings.IndexFunc(s, func(c rune) bool { return !pathChar(c) && c != '.' && c != ':' }) >= 0
 	if s == "" || len(s) > 128 || bad || strings.IndexByte("._:-", s[0]) >= 0 {
@@ -97,7 +97,7 @@ func domainName(s string) string {
 	return ""
 }
 
-// ipAddress is written out here because this room imports nothing of the
+// ipAddress is implemented here because this package imports nothing of the
 // network, not even its arithmetic.
 func ipAddress(s string) string {
 	const rule = "must be an IP address like 10.0.0.2"

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// kind says what a node is to a manifest.
+// kind says what a node means to a manifest.
 type kind uint8
 
 const (
@@ -19,15 +19,15 @@ const (
 	kindText
 	kindList
 	kindMap
-	kindRefused // stands where a fault was already reported; checks pass over it
+	kindRefused // a fault was already reported for it; checks skip it
 )
 
 func (k kind) String() string {
 	return [...]string{"nothing", "a boolean", "a number", "a number", "a text", "a list", "a mapping", "a refused value"}[k]
 }
 
-// kindOf tells what a node is. Dates and the like are texts; numbers keep their
-// spelling in Value, so that 1.10 stays 1.10.
+// kindOf returns what a node is. Dates and the like are texts; numbers keep
+// their spelling in Value, so that 1.10 stays 1.10.
 func kindOf(n *yaml.Node) kind {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -53,7 +53,7 @@ func kindOf(n *yaml.Node) kind {
 }
 
 // entriesOf visits the keys of a mapping with their values, in the order of the
-// document, duplicates too.
+// document, including duplicates.
 func entriesOf(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(key, value *yaml.Node) bool) {
 		for i := 0; kindOf(n) == kindMap && i < len(n.Content); i += 2 {
@@ -64,7 +64,7 @@ func entriesOf(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	}
 }
 
-// ReadJSON reads a YAML or JSON document as what JSON can say of it: mappings,
+// ReadJSON reads a YAML or JSON document into the types of JSON: mappings,
 // lists, texts, booleans, nil, and numbers with their spelling.
 func ReadJSON(doc []byte) (any, error) {
 	root, faults := read(doc)
@@ -93,7 +93,7 @@ func jsonOf(n *yaml.Node) any {
 	case kindNull, kindRefused:
 		return nil
 	case kindInt, kindFloat:
-		if json.Valid([]byte(n.Value)) { // else a form that only YAML has
+		if json.Valid([]byte(n.Value)) { // otherwise a form that only YAML has
 			return json.Number(n.Value)
 		}
 	}

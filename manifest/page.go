@@ -13,16 +13,17 @@ import (
 	"mariposa"
 )
 
-// valuesSubject is what faults of values speak of.
+// valuesSubject is what faults in values are about.
 const valuesSubject = "the metadata"
 
-// valuesDocument is a document of values and where each stands in it. Changes are made to
-// the bytes and then read back: what does not say what it should is not used.
+// valuesDocument is a document of values and where each of them is. Changes are
+// made to the bytes and then read back: a result that does not read as it
+// should is not used.
 type valuesDocument struct {
 	doc     []byte
 	root    *yaml.Node
 	entries []setting         // in the order of the document
-	texts   map[string]string // what it says; keys set to null are not there
+	texts   map[string]string // what it says; keys set to null are left out
 }
 
 func readValuesDocument(doc []byte) (*valuesDocument, error) {
@@ -66,8 +67,7 @@ func valuesSpot(root *yaml.Node) *spot {
 	return &spot{up: rootSpot(root), key: "metadata", index: -1, line: root.Line, node: root}
 }
 
-// value reads one key. A name that is none is not shown: it may be a piece of a
-// value that went astray.
+// value reads one key. An invalid name is not shown: it may be part of a value.
 func (c *checker) value(at *spot, into map[string]string) {
 	if why := metadataName(at.key); why != "" {
 		c.invalid(&spot{up: at.up.up, key: "metadata", index: -1, line: at.line, node: at.node}, "a name %s", why)
@@ -94,7 +94,7 @@ func tooLargeValue(key string, size int) error {
 	return mariposa.Errorf(mariposa.TooLarge, "the value of the metadata key %s has %d bytes; at most %d are kept", key, size, MaxValue)
 }
 
-// entry finds a key, also one set to null.
+// entry finds a key, even one set to null.
 func (pg *valuesDocument) entry(key string) int {
 	return slices.IndexFunc(pg.entries, func(e setting) bool { return e.key.Value == key })
 }
@@ -106,7 +106,7 @@ func (pg *valuesDocument) braces() bool {
 	return pg.root.Kind == yaml.MappingNode && pg.root.Style&yaml.FlowStyle != 0
 }
 
-// edit puts text in place of some bytes.
+// edit replaces some bytes with a text.
 type edit struct {
 	span
 	text string
@@ -127,7 +127,7 @@ func (pg *valuesDocument) apply(edits ...edit) []byte {
 	return out.Bytes()
 }
 
-// set gives a key a text.
+// set sets a key to a text.
 func (pg *valuesDocument) set(key, text string) []byte {
 	want := maps.Clone(pg.texts)
 	want[key] = text
@@ -145,7 +145,7 @@ func (pg *valuesDocument) set(key, text string) []byte {
 	return pg.first(want, ways)
 }
 
-// without takes a key out.
+// without removes a key.
 func (pg *valuesDocument) without(key string) []byte {
 	want := maps.Clone(pg.texts)
 	delete(want, key)
@@ -156,8 +156,9 @@ func (pg *valuesDocument) without(key string) []byte {
 	return pg.first(want, []func() edit{func() edit { return pg.cutLines(i) }, func() edit { return pg.cutToNext(i) }})
 }
 
-// first takes the first way that makes the document say what is wanted. With
-// none it is written anew, which only a document that says null comes to.
+// first returns the result of the first way that makes the document say what is
+// wanted. If there is none the document is written anew, which only happens to
+// a document that says null.
 func (pg *valuesDocument) first(want map[string]string, ways []func() edit) []byte {
 	for _, way := range ways {
 		doc := pg.apply(way())
@@ -179,7 +180,7 @@ func readsAs(doc []byte, want map[string]string) bool {
 	return len(c.faults) == 0 && maps.Equal(texts, want)
 }
 
-// replaced gives several keys other texts, each on the lines of the old one.
+// replaced sets several keys to other texts, each on the lines of the old one.
 func (pg *valuesDocument) replaced(texts map[string]string) []byte {
 	want := maps.Clone(pg.texts)
 	maps.Copy(want, texts)
@@ -195,17 +196,17 @@ func (pg *valuesDocument) replaced(texts map[string]string) []byte {
 	return written(want)
 }
 
-// replace writes a value in the place of another.
+// replace writes a value in place of another.
 func (pg *valuesDocument) replace(i int, s spelling) edit {
 	e := edit{span: pg.entries[i].span, text: s.text}
 	if s.lines != nil {
 		e.text = s.block(pg.column(i))
-		e.to = lineStop(pg.doc, e.to) // a comment cannot stand behind a block
+		e.to = lineStop(pg.doc, e.to) // a comment cannot follow a block
 		if e.to == len(pg.doc) {
 			e.text += "\n"
 		}
 	}
-	if e.from == pg.entries[i].to { // there was nothing behind the key
+	if e.from == pg.entries[i].to { // there was nothing after the key
 		e.text = " " + e.text
 		if pg.doc[e.from-1] != ':' {
 			e.text = ":" + e.text
@@ -214,7 +215,7 @@ func (pg *valuesDocument) replace(i int, s spelling) edit {
 	return e
 }
 
-// add writes a key behind all others.
+// add writes a key after all others.
 func (pg *valuesDocument) add(key string, s spelling) edit {
 	if pg.braces() {
 		return pg.addInBraces(key, s)
@@ -253,7 +254,7 @@ func (pg *valuesDocument) addInBraces(key string, s spelling) edit {
 	return edit{span: span{from: at, to: at}, text: between + text}
 }
 
-// cut takes an entry out of braces, with one comma.
+// cut removes an entry from braces, with one comma.
 func (pg *valuesDocument) cut(i int) edit {
 	cut := span{from: pg.entries[i].at, to: pg.entries[i].to}
 	switch {
@@ -267,13 +268,13 @@ func (pg *valuesDocument) cut(i int) edit {
 	return edit{span: cut}
 }
 
-// cutLines takes out the lines of an entry and leaves what stands around it.
+// cutLines removes the lines of an entry and leaves what is around it.
 func (pg *valuesDocument) cutLines(i int) edit {
 	return edit{span: span{from: lineBegin(pg.doc, pg.entries[i].at), to: nextLine(pg.doc, pg.entries[i].to)}}
 }
 
-// cutToNext takes out comments and blank lines too: behind the value before, they
-// would become a part of that.
+// cutToNext also removes comments and blank lines: after the previous value,
+// they would become part of it.
 func (pg *valuesDocument) cutToNext(i int) edit {
 	cut := span{from: lineBegin(pg.doc, pg.entries[i].at), to: bodyEnd(pg.doc)}
 	if i+1 < len(pg.entries) {
@@ -286,7 +287,8 @@ func (pg *valuesDocument) column(i int) int {
 	return pg.entries[i].at - lineBegin(pg.doc, pg.entries[i].at)
 }
 
-// lineBegin is where the line of an offset begins, behind a byte order mark.
+// lineBegin returns where the line of an offset begins, after a byte order
+// mark.
 func lineBegin(doc []byte, at int) int {
 	begin := bytes.LastIndexAny(doc[:at], "\r\n") + 1
 	if begin == 0 && bytes.HasPrefix(doc[:at], []byte("\ufeff")) {
@@ -295,7 +297,7 @@ func lineBegin(doc []byte, at int) int {
 	return begin
 }
 
-// lineStop is where the line of an offset ends.
+// lineStop returns where the line of an offset ends.
 func lineStop(doc []byte, at int) int {
 	if i := bytes.IndexAny(doc[at:], "\r\n"); i >= 0 {
 		return at + i
@@ -303,7 +305,7 @@ func lineStop(doc []byte, at int) int {
 	return len(doc)
 }
 
-// nextLine is where the line behind that of an offset begins.
+// nextLine returns where the line after that of an offset begins.
 func nextLine(doc []byte, at int) int {
 	stop := lineStop(doc, at)
 	if bytes.HasPrefix(doc[stop:], []byte("\r\n")) {
@@ -314,7 +316,7 @@ func nextLine(doc []byte, at int) int {
 
 func isLineEnd(c byte) bool { return c == '\n' || c == '\r' }
 
-// lineEnd is how the document's first line ends.
+// lineEnd returns how the document's first line ends.
 func lineEnd(doc []byte) string {
 	stop := lineStop(doc, 0)
 	switch {
@@ -326,7 +328,7 @@ func lineEnd(doc []byte) string {
 	return "\n"
 }
 
-// bodyEnd is where the document ends: at its marker, if it has one.
+// bodyEnd returns where the document ends: at its marker, if it has one.
 func bodyEnd(doc []byte) int {
 	for at := 0; at < len(doc); {
 		stop := lineStop(doc, at)

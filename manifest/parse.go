@@ -32,7 +32,7 @@ func Parse(data []byte) (*Project, error) {
 type parts struct {
 	Project
 	drafts    []*draft
-	unchecked draft // keeps the references that stand outside services
+	unchecked draft // keeps the references outside services
 	byName    map[string]*draft
 }
 
@@ -100,7 +100,7 @@ func (p *parts) finish() *Project {
 	slices.SortFunc(p.LoadBalancers, func(a, b LoadBalancer) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(p.Metadata, func(a, b Metadata) int { return cmp.Compare(a.Name, b.Name) })
 	whole := p.Project
-	return &whole // a pointer into the parts would keep the document alive with it
+	return &whole // a pointer into the parts would keep the document alive
 }
 
 func (c *checker) network(at *spot) Network {

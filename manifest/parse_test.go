@@ -121,7 +121,7 @@ func TestOmittedKeysGetTheirDefaults(t *testing.T) {
 	}
 }
 
-// in puts keys into a process named web, beside a dummy named db.
+// in puts keys into a process named web, next to a dummy named db.
 func in(keys string) string {
 	return "services:\n  db: {compute_type: dummy}\n  web:\n    compute_type: process\n    command: run\n    " + strings.ReplaceAll(keys, "\n", "\n    ") + "\n"
 }

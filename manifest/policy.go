@@ -42,7 +42,7 @@ var stopKeys = keys[mariposa.Stop]{
 	"preservestopped": preserveStopped,
 }
 
-// stopTimeout reads -1 as for ever: the one time span that may be negative.
+// stopTimeout reads -1 as for ever: the only time span that may be negative.
 func stopTimeout(c *checker, at *spot, s *mariposa.Stop) {
 	if at.kind() == kindInt && at.node.Value == "-1" {
 		s.Timeout = -time.Second
@@ -84,8 +84,8 @@ func onMetadata(c *checker, at *spot, u *mariposa.Update) {
 	}
 }
 
-// schedule checks the shape of the five fields; the times themselves are the
-// scheduler's to read.
+// schedule checks the shape of the five fields; the scheduler reads the times
+// themselves.
 func schedule(c *checker, at *spot, d *draft) {
 	text, ok := c.text(at)
 	if !ok {
@@ -231,7 +231,7 @@ func checkHeaders(c *checker, at *spot, h *checkDraft) {
 	})
 }
 
-// containerPilotPort is where containerpilot listens unless told otherwise.
+// containerPilotPort is the default port of containerpilot.
 const containerPilotPort = 9090
 
 func containerPilot(c *checker, at *spot, d *draft) {

@@ -7,7 +7,7 @@ import (
 	"mariposa"
 )
 
-// MaxBytes is the size of the largest manifest that is read at all.
+// MaxBytes is the size of the largest manifest that is accepted.
 const MaxBytes = 1 << 20
 
 // Project is a checked manifest. It is shared and never changed once made.
@@ -20,8 +20,8 @@ type Project struct {
 	Metadata      []Metadata     // sorted by name
 }
 
-// Network is a network: of the project's own, or one that it shares with others of
-// its organization.
+// Network is a network: of the project alone, or shared with others of its
+// organization.
 type Network struct {
 	Name   string
 	Shared bool
@@ -49,6 +49,6 @@ type LoadBalancer struct {
 //go:embed schema.json
 var schema []byte
 
-// Schema is the JSON Schema of manifests, for editors. It covers the shape;
-// references, cycles and what is not supported yet only Parse can tell.
+// Schema returns the JSON Schema of manifests, for editors. It covers the
+// shape; only Parse checks references, cycles and what is not supported yet.
 func Schema() []byte { return append([]byte(nil), schema...) }

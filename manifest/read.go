@@ -24,9 +24,10 @@ const maxRefusals = 100
 
 var byteOrderMark = []byte("\ufeff")
 
-// read turns one YAML or JSON document into nodes. The root is nil when the syntax
-// is broken; faults beside a root are things that were refused but could be stepped
-// over. No fault quotes the document: it may hold secrets, and faults end up in logs.
+// read turns one YAML or JSON document into nodes. The root is nil if the
+// syntax is broken; faults together with a root are things that were refused
+// but could be skipped. No fault quotes the document: it may hold secrets, and
+// faults end up in logs.
 func read(data []byte) (*yaml.Node, []mariposa.Fault) {
 	text := bytes.TrimPrefix(data, byteOrderMark)
 	if fault := foreignBytes(text); fault != nil {
@@ -37,7 +38,7 @@ func read(data []byte) (*yaml.Node, []mariposa.Fault) {
 	if err != nil {
 		return nil, []mariposa.Fault{explain(text, err)}
 	}
-	if root.Line == 0 { // there is nothing
+	if root.Line == 0 { // the document is empty
 		root.Line = lineAt(text, len(text))
 	}
 	r := &refusals{}
@@ -48,7 +49,7 @@ func read(data []byte) (*yaml.Node, []mariposa.Fault) {
 }
 
 // decode reads the only document of a stream. One without content is null, at
-// line 0. The library panics where it finds a mistake of its own.
+// line 0. The library panics on bugs of its own.
 func decode(from io.Reader) (root *yaml.Node, err error) {
 	defer func() {
 		if recover() != nil {
@@ -81,9 +82,9 @@ func syntaxFault(line int, message string) mariposa.Fault {
 	return mariposa.Fault{Code: mariposa.FaultSyntax, Message: message, Line: line}
 }
 
-// foreignBytes finds the first character that no manifest has a use for: it would
-// only reappear in somebody's terminal or environment. Some of them are line ends
-// to the library and to nobody else. It also refuses directives.
+// foreignBytes finds the first character that no manifest has a use for: it
+// would only reappear in somebody's terminal or environment. Some of them are
+// line ends to the library and to nobody else. It also refuses directives.
 func foreignBytes(text []byte) *mariposa.Fault {
 	fault := func(at int, format string, args ...any) *mariposa.Fault {
 		f := syntaxFault(lineAt(text, at), fmt.Sprintf(format, args...))
@@ -123,7 +124,7 @@ func isBlank(line []byte) bool {
 	return len(line) == 0 || line[0] == '#'
 }
 
-// lineAt is the line of an offset, counted from 1.
+// lineAt returns the line of an offset, counted from 1.
 func lineAt(text []byte, at int) int {
 	lines := bytes.Count(text[:at], []byte("\n")) + bytes.Count(text[:at], []byte("\r")) - bytes.Count(text[:at], []byte("\r\n"))
 	return 1 + lines
@@ -131,8 +132,9 @@ func lineAt(text []byte, at int) int {
 
 var jsonEscape = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\.`)
 
-// joinSurrogates rewrites the characters that JSON writes as two escapes, \ud83d\ude00,
-// in the way of YAML, \U0001f600, and gives the places at which two bytes went away.
+// joinSurrogates rewrites characters that JSON writes as two escapes,
+// \ud83d\ude00, as YAML does, \U0001f600, and returns the offsets at which two
+// bytes were dropped.
 func joinSurrogates(text []byte) (joined []byte, at []int) {
 	if !bytes.Contains(text, []byte(`\ud`)) && !bytes.Contains(text, []byte(`\uD`)) || !json.Valid(text) {
 		return text, nil
@@ -155,10 +157,10 @@ func joinSurrogates(text []byte) (joined []byte, at []int) {
 	return append(joined, text[done:]...), at
 }
 
-// refusals are what YAML allows and a manifest does not.
+// refusals collects what YAML allows and a manifest does not.
 type refusals struct{ faults []mariposa.Fault }
 
-// refuse reports a node and takes it out of the tree, so that checks pass over it.
+// refuse reports a node and takes it out of the tree, so that checks skip it.
 func (r *refusals) refuse(n *yaml.Node, format string, args ...any) {
 	r.report(n, format, args...)
 	n.Kind, n.Content = yaml.AliasNode, nil
@@ -170,8 +172,7 @@ func (r *refusals) report(n *yaml.Node, format string, args ...any) {
 	}
 }
 
-// walk looks at a node and all below it; false when one of them cannot be stepped
-// over.
+// walk checks a node and all below it; false if one of them cannot be skipped.
 func (r *refusals) walk(n *yaml.Node, depth int) bool {
 	switch {
 	case depth > maxDepth && n.Kind != yaml.ScalarNode:
@@ -217,7 +218,7 @@ func isTemplate(n, key *yaml.Node) bool {
 	return key.Kind == yaml.MappingNode && key.Style&yaml.FlowStyle != 0 && key.Line == n.Line && key.Column == n.Column+1
 }
 
-// finder finds nodes in the submitted bytes, in the order in which they stand there.
+// finder finds nodes in the submitted bytes, in the order of the document.
 type finder struct {
 	text         []byte // as the library reads it
 	pairs        []int
@@ -234,7 +235,7 @@ func newFinder(doc []byte) *finder {
 	return f
 }
 
-// find is where a node begins.
+// find returns where a node begins.
 func (f *finder) find(n *yaml.Node) int {
 	for f.at < len(f.text) && (f.line < n.Line || f.line == n.Line && f.column < n.Column) {
 		c, size := utf8.DecodeRune(f.text[f.at:])

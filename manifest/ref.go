@@ -8,8 +8,8 @@ import (
 	"mariposa"
 )
 
-// refsOf finds what a service refers to of others: what goes into its instances,
-// and what its mdata alone holds.
+// refsOf returns a service's references to others: those that go into its
+// instances, and those that only its mdata holds.
 func refsOf(svc *mariposa.Service) (fixed, live []mariposa.Ref) {
 	fixed = refsIn(pathsOf(svc))
 	var paths []string
@@ -20,7 +20,7 @@ func refsOf(svc *mariposa.Service) (fixed, live []mariposa.Ref) {
 	return fixed, live
 }
 
-// refsIn takes the references to other services out of paths, sorted.
+// refsIn returns the references to other services among paths, sorted.
 func refsIn(paths []string) (refs []mariposa.Ref) {
 	for _, path := range paths {
 		if rest, ok := strings.CutPrefix(path, "services."); ok {
@@ -38,7 +38,7 @@ func refOf(rest string) mariposa.Ref {
 	return mariposa.Ref{Service: name, Field: field}
 }
 
-// Variable looks up a variable of a service's environment, unresolved.
+// Variable returns a variable of a service's environment, unresolved.
 func Variable(svc *mariposa.Service, name string) (string, bool) {
 	for _, v := range slices.Backward(svc.Environment) { // the last one counts
 		if v.Name == name {
@@ -49,7 +49,7 @@ func Variable(svc *mariposa.Service, name string) (string, bool) {
 }
 
 // ResolveVariable resolves one variable of a service's environment, as an
-// instance of it has it.
+// instance of it sees it.
 func ResolveVariable(svc *mariposa.Service, name string, scope Scope) (string, bool) {
 	text, ok := Variable(svc, name)
 	if !ok {
@@ -60,7 +60,7 @@ func ResolveVariable(svc *mariposa.Service, name string, scope Scope) (string, b
 	return value, r.err == nil
 }
 
-// Sources says which kinds of things a text is made of, by the first word of each
+// Sources lists the kinds of things a text refers to, by the first word of each
 // path in it, sorted.
 func Sources(text string) (scopes []string) {
 	for _, path := range pathsIn(text) {
@@ -71,8 +71,8 @@ func Sources(text string) (scopes []string) {
 	return slices.Compact(scopes)
 }
 
-// Others resolves references by bindings. Variable gives one of the environment of
-// a bound instance: those are not kept with the binding.
+// Others resolves references by bindings. Variable returns a variable of the
+// environment of a bound instance: those are not kept with the binding.
 func Others(b *mariposa.Bindings, variable func(service string, to mariposa.Binding, name string) (string, bool)) func(mariposa.Ref) (string, bool) {
 	return func(r mariposa.Ref) (string, bool) {
 		to, ok := b.Get(r.Service)

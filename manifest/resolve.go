@@ -8,8 +8,8 @@ import (
 )
 
 // Resolve makes the workload of one instance: the service's definition with
-// every interpolation replaced. What holds none is shared with the service,
-// not copied, so callers must not change the workload's slices.
+// every interpolation replaced. Parts without interpolations are shared with
+// the service, not copied, so callers must not change the workload's slices.
 func Resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 	r := resolver{svc: svc, scope: scope}
 	w := &mariposa.Workload{
@@ -33,9 +33,9 @@ func Resolve(svc *mariposa.Service, scope Scope) (*mariposa.Workload, error) {
 	return w, nil
 }
 
-// ResolveMdata makes what an instance can read of its metadata at this moment. An
-// entry that refers to a key without a value, or to a service that nothing is
-// bound to yet, is not there.
+// ResolveMdata returns what an instance can read of its metadata at this
+// moment. An entry that refers to a key without a value, or to a service that
+// is not bound yet, is left out.
 func ResolveMdata(svc *mariposa.Service, scope Scope) ([]mariposa.Variable, error) {
 	r := resolver{svc: svc, scope: scope}
 	entries := make([]mariposa.Variable, 0, len(svc.Mdata))

@@ -9,8 +9,9 @@ import (
 	"mariposa"
 )
 
-// scopes lists every path an interpolation may take. A * stands for the rest:
-// a name that is checked elsewhere, or one that only the running system knows.
+// scopes lists every path that an interpolation may take. A * stands for the
+// rest: a name that is checked elsewhere, or one that only the running system
+// knows.
 var scopes = map[string][]string{
 	"meta":      {"*"},
 	"project":   {"name", "uuid", "version"},
@@ -23,7 +24,8 @@ var scopes = map[string][]string{
 	"services":  {"*"},
 }
 
-// otherFields are the fields of another service, beside environment.<KEY>.
+// otherFields are the fields of another service, in addition to
+// environment.<KEY>.
 var otherFields = []string{"id", "address", "port", "ids", "addresses"}
 
 // knownPath reports whether a path names something that can exist.
@@ -60,7 +62,8 @@ type Scope struct {
 	Organization string                          // its name
 	Domain       string                          // empty: DefaultDomain
 	Meta         func(key string) (string, bool) // nil: nothing is set
-	// Other resolves what is asked of another service; nil: nothing is known of any.
+	// Other resolves a reference to another service; nil: nothing is known of
+	// any.
 	Other func(ref mariposa.Ref) (string, bool)
 }
 
@@ -116,8 +119,8 @@ func (s Scope) value(svc *mariposa.Service, path string) (string, bool) {
 	return s.instanceValue(path)
 }
 
-// packageValue resolves what is asked of the size of a service. Memory and disk
-// are in MiB, as packages are named.
+// packageValue resolves a field of a service's size. Memory and disk are in
+// MiB, as packages are named.
 func (s Scope) packageValue(svc *mariposa.Service, field string) (string, bool) {
 	switch field {
 	case "ram":
@@ -134,7 +137,7 @@ func (s Scope) packageValue(svc *mariposa.Service, field string) (string, bool) 
 	return "", false
 }
 
-// domainName is the name under which a service (svc.web) or one instance
+// domainName returns the name under which a service (svc.web) or one instance
 // (inst.web.2) is found.
 func (s Scope) domainName(path string) (string, bool) {
 	kind, name, _ := strings.Cut(path, ".")
@@ -160,7 +163,7 @@ func (s Scope) instanceValue(path string) (string, bool) {
 	return "", false
 }
 
-// milli writes thousandths as a decimal number.
+// milli formats thousandths as a decimal number.
 func milli(n int64) string {
 	return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
 }

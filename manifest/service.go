@@ -22,7 +22,7 @@ type draft struct {
 	networks  []edge
 	volumes   []edge
 	refs      []usedPath
-	variables map[string]bool // of the environment, once somebody asks
+	variables map[string]bool // of the environment, once it is needed
 }
 
 // edge is a dependency and where it is written.
@@ -266,7 +266,8 @@ func volumes(c *checker, at *spot, d *draft) {
 	}
 }
 
-// overlap finds a path that is the same as another, around it or inside it.
+// overlap finds a path that is the same as another, or contains it, or is
+// inside it.
 func overlap(used map[string]bool, path string) string {
 	for _, other := range sortedKeys(used) {
 		if path == other || strings.HasPrefix(path, other+"/") || strings.HasPrefix(other, path+"/") {
@@ -291,7 +292,7 @@ func networks(c *checker, at *spot, d *draft) {
 	}
 }
 
-// share notes which of its networks a service shares with other projects.
+// share records which of its networks a service shares with other projects.
 func (d *draft) share(all []Network) {
 	for _, n := range all {
 		if n.Shared && slices.Contains(d.Networks, n.Name) {
@@ -318,7 +319,7 @@ func (d *draft) setsVariable(name string) bool {
 	return d.variables[name]
 }
 
-// size notes how large the volumes are that a service uses.
+// size records the sizes of the volumes that a service uses.
 func (d *draft) size(all []Volume) {
 	for _, v := range all {
 		if v.Size > 0 && slices.ContainsFunc(d.volumes, func(e edge) bool { return e.to == v.Name }) {
@@ -330,13 +331,13 @@ func (d *draft) size(all []Volume) {
 	}
 }
 
-// saysOrder reports whether a service says in which order it is rolled out.
+// saysOrder reports whether a service sets the order of its rollouts.
 func (d *draft) saysOrder() bool {
 	update := d.at.child("update")
 	return update != nil && update.child("order") != nil
 }
 
-// finish fills in what follows from the whole of a service.
+// finish fills in what depends on the whole service.
 func (d *draft) finish() *mariposa.Service {
 	for _, e := range d.edges {
 		d.DependsOn = append(d.DependsOn, e.to)

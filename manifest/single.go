@@ -8,11 +8,12 @@ import (
 	"mariposa"
 )
 
-// keysOfMany are the keys of a service that speak of several instances, of slots, or of what services share.
+// keysOfMany are the keys of a service that are about several instances, about
+// slots, or about what services share.
 var keysOfMany = []string{"scale", "update", "depends_on", "reschedule", "schedule", "volumes", "networks"}
 
 // ParseService reads the definition of a single instance that no service of the
-// manifest manages: a mapping of the keys of a service. What it refers to is
+// manifest manages: a mapping of the keys of a service. Its references are
 // checked against a project; with nil, there is nothing to refer to.
 func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, error) {
 	if len(doc) > MaxBytes {
@@ -45,8 +46,8 @@ func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, erro
 	return d.finish(), nil
 }
 
-// surroundings are the parts of a project with one definition beside them. The
-// definition itself is not among the services that it may name.
+// surroundings are the parts of a project together with one definition, which
+// is not among the services that it may name.
 func surroundings(of *Project, d *draft) *parts {
 	p := &parts{drafts: []*draft{d}, byName: map[string]*draft{}}
 	if of != nil {

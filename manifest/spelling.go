@@ -13,12 +13,12 @@ import (
 // as a block of lines.
 type spelling struct {
 	text  string
-	head  string // of a block: | and what stands behind it
+	head  string // of a block: | and what follows it
 	lines []string
 }
 
-// spellings lists the ways to write a text, the one that reads best first. The
-// last of them always works.
+// spellings lists the ways to write a text, the most readable first. The last
+// of them always works.
 func spellings(text string, braces bool) []spelling {
 	var all []spelling
 	if s, ok := asBlock(text); ok && !braces {
@@ -30,8 +30,8 @@ func spellings(text string, braces bool) []spelling {
 	return append(all, spelling{text: quoted(text)})
 }
 
-// oneLine writes a text bare where it reads back as itself, else in quotes. In
-// braces only what JSON leaves bare is: the document may be JSON.
+// oneLine writes a text bare if it reads back as itself, else in quotes. In
+// braces only what JSON leaves bare is written so: the document may be JSON.
 func oneLine(text string, braces bool) string {
 	bare := plainText(text)
 	if braces {
@@ -43,8 +43,8 @@ func oneLine(text string, braces bool) string {
 	return quoted(text)
 }
 
-// plainText reports whether a text can stand without quotes. Some that could are
-// quoted all the same: other readers take them for something else.
+// plainText reports whether a text can be written without quotes. Some that
+// could are quoted all the same: other readers take them for something else.
 func plainText(text string) bool {
 	if text == "" || len(text) > 256 || strings.ContainsAny(text, "\r\n\t") || !printable(text) {
 		return false
@@ -65,7 +65,7 @@ func plainText(text string) bool {
 	return value.Kind == yaml.ScalarNode && value.Value == text && kindOf(value) != kindNull
 }
 
-// jsonWord reports whether a text is a number or a boolean of JSON.
+// jsonWord reports whether a text is a number or a boolean in JSON.
 func jsonWord(text string) bool {
 	if text == "true" || text == "false" {
 		return true
@@ -110,7 +110,7 @@ func asBlock(text string) (spelling, bool) {
 	}
 	s := spelling{head: "|", lines: strings.Split(body, "\n")}
 	for _, line := range s.lines {
-		if strings.TrimRight(line, " \t") != line { // nobody sees these, and editors remove them
+		if strings.TrimRight(line, " \t") != line { // these are invisible, and editors remove them
 			return spelling{}, false
 		}
 	}
@@ -123,12 +123,13 @@ func asBlock(text string) (spelling, bool) {
 	return s, readsAs([]byte(s.line("k", 0)), map[string]string{"k": text})
 }
 
-// printable reports whether a text may stand in a document without escapes.
+// printable reports whether a text may be written in a document without
+// escapes.
 func printable(text string) bool {
 	return strings.IndexFunc(text, func(c rune) bool { return c != '\n' && c != '\t' && !unicode.IsPrint(c) }) < 0
 }
 
-// line writes a whole entry whose key stands in a column.
+// line writes a whole entry whose key is in a column.
 func (s spelling) line(key string, column int) string {
 	text := s.text
 	if s.lines != nil {

@@ -10,9 +10,9 @@ import (
 	"mariposa"
 )
 
-// SetService puts the definition of one service into a manifest, in place of the
-// one it has or behind the others. Def is a YAML or JSON mapping of a service's
-// keys. All other lines of the manifest stay as they are.
+// SetService puts the definition of one service into a manifest, in place of
+// the one it has or after the others. Def is a YAML or JSON mapping of a
+// service's keys. All other lines of the manifest stay as they are.
 func SetService(doc []byte, name string, def []byte) ([]byte, error) {
 	if why := dnsLabel(name); why != "" {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "the name of the service %s", why)
@@ -27,13 +27,13 @@ func SetService(doc []byte, name string, def []byte) ([]byte, error) {
 	return splice(doc, name, func(column int) string { return entryText(name, def, body, column) })
 }
 
-// RemoveService takes one service out of a manifest.
+// RemoveService removes one service from a manifest.
 func RemoveService(doc []byte, name string) ([]byte, error) {
 	return splice(doc, name, func(int) string { return "" })
 }
 
-// ServiceText is the definition of one service as a YAML document of its own;
-// false when the manifest has none of that name.
+// ServiceText returns the definition of one service as a YAML document of its
+// own; false if the manifest has none of that name.
 func ServiceText(doc []byte, name string) ([]byte, bool) {
 	s, err := findServices(doc)
 	if err != nil {
@@ -49,7 +49,7 @@ func ServiceText(doc []byte, name string) ([]byte, bool) {
 // services is the mapping of services in a manifest's bytes.
 type services struct {
 	block   bool // it is written line by line, not in braces
-	end     int  // where the lines behind it begin
+	end     int  // where the lines after it begin
 	entries []serviceEntry
 }
 
@@ -91,7 +91,7 @@ func (s *services) index(name string) int {
 	return slices.IndexFunc(s.entries, func(e serviceEntry) bool { return e.key.Value == name })
 }
 
-// splice changes one service. Where lines cannot simply be exchanged, the whole
+// splice changes one service. If lines cannot simply be exchanged, the whole
 // manifest is written anew, without its comments.
 func splice(doc []byte, name string, text func(column int) string) ([]byte, error) {
 	s, err := findServices(doc)
@@ -118,7 +118,7 @@ func splice(doc []byte, name string, text func(column int) string) ([]byte, erro
 	return rewritten(doc, name, text)
 }
 
-// joinTexts puts lines between others.
+// joinTexts inserts lines between others.
 func joinTexts(before []byte, text string, after []byte) []byte {
 	var out bytes.Buffer
 	out.Write(before)
@@ -130,8 +130,8 @@ func joinTexts(before []byte, text string, after []byte) []byte {
 	return out.Bytes()
 }
 
-// readsAsBefore reports whether a changed manifest can be read, and differs from the old one
-// in nothing but one service.
+// readsAsBefore reports whether a changed manifest can be read and differs from
+// the old one only in one service.
 func readsAsBefore(was, is []byte, name string) bool {
 	a, _ := read(was)
 	b, faults := read(is)
@@ -141,7 +141,7 @@ func readsAsBefore(was, is []byte, name string) bool {
 	return bytes.Equal(write(withoutKey(a, name)), write(withoutKey(b, name)))
 }
 
-// withoutKey is a manifest's tree less one service.
+// withoutKey returns a manifest's tree without one service.
 func withoutKey(root *yaml.Node, name string) *yaml.Node {
 	top := *root
 	top.Content = nil

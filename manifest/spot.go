@@ -13,8 +13,8 @@ import (
 	"mariposa"
 )
 
-// spot is a place in the document: a node and the way that leads to it. Its
-// name is only put together when a fault needs it.
+// spot is a place in the document: a node and the path to it. Its name is only
+// built when a fault needs it.
 type spot struct {
 	up    *spot
 	key   string
@@ -37,8 +37,8 @@ func (s *spot) item(i int) *spot {
 
 func (s *spot) kind() kind { return kindOf(s.node) }
 
-// child finds the entry with a key; nil when it is absent or null, which is
-// the same to a manifest.
+// child returns the entry with a key; nil if it is absent or null, which is the
+// same to a manifest.
 func (s *spot) child(key string) *spot {
 	for k, value := range entriesOf(s.node) {
 		if k.Value == key && kindOf(value) != kindNull {
@@ -48,8 +48,8 @@ func (s *spot) child(key string) *spot {
 	return nil
 }
 
-// missing is the spot of a key that is not there: it has the line of the
-// mapping that should hold it.
+// missing returns the spot of an absent key: it has the line of the mapping
+// that should hold it.
 func (s *spot) missing(key string) *spot {
 	return &spot{up: s, key: key, index: -1, line: s.line, node: &yaml.Node{Line: s.line}}
 }
@@ -66,7 +66,7 @@ func (s *spot) String() string {
 	return s.up.String() + "." + shortenText(s.key)
 }
 
-// shortenText cuts a text of the person's own down to what fits a message.
+// shortenText shortens a text of the user's own to what fits a message.
 func shortenText(s string) string {
 	const most = 64
 	if utf8.RuneCountInString(s) <= most {
@@ -84,13 +84,13 @@ const (
 
 // checker collects the faults of one manifest.
 type checker struct {
-	of        string // what has the faults; the manifest unless said
+	of        string // what has the faults; the manifest by default
 	single    bool   // it is one instance that no service of the manifest manages
 	faults    []mariposa.Fault
 	more      int // faults beyond those listed
 	guesses   int
 	pattern   int // size of all patterns together
-	generated int // values to be made up
+	generated int // values to be generated
 }
 
 func (c *checker) fault(at *spot, code mariposa.FaultCode, format string, args ...any) {
@@ -106,7 +106,7 @@ func (c *checker) invalid(at *spot, format string, args ...any) {
 }
 
 // unknown reports a name that is not among the known ones, which are only
-// listed when a guess is to be made.
+// listed when a guess is made.
 func (c *checker) unknown(at *spot, known func() []string, name, format string, args ...any) {
 	if len(c.faults) >= maxFaults { // a guess that nobody reads costs too much
 		c.more++
@@ -138,7 +138,7 @@ func (c *checker) guess(name string, known []string) string {
 	return best
 }
 
-// editDistance is the number of edits between two short names.
+// editDistance returns the number of edits between two short names.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -158,7 +158,7 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// err is the answer to the person: nil when nothing is wrong.
+// err returns the error for the user; nil if nothing is wrong.
 func (c *checker) err() error {
 	total := len(c.faults) + c.more
 	if total == 0 {

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ParseStored reads a manifest that was accepted when it was submitted, perhaps by an
-// earlier release.
+// ParseStored reads a manifest that was accepted when it was submitted, perhaps
+// by an earlier release.
 func ParseStored(data []byte) (*Project, error) {
 	p, err := Parse(data)
 	if err != nil {
@@ -18,11 +18,12 @@ func ParseStored(data []byte) (*Project, error) {
 	return p, nil
 }
 
-// Modernize gives the text of a stored manifest, definition or document of values as
-// it would be submitted today. Earlier releases took interpolations without quotes, ?
-// inside brackets, and any blanks on blank lines; what is stored must stay readable, so
-// quotes are added here and such blanks taken away. What can be read, or cannot be
-// helped, is given back as it is.
+// Modernize returns the text of a stored manifest, definition or document of
+// values as it would be submitted today. Earlier releases accepted
+// interpolations without quotes, ? inside brackets, and any blanks on blank
+// lines; stored texts must stay readable, so quotes are added here and such
+// blanks removed. A text that can be read, or cannot be repaired, is returned
+// as it is.
 func Modernize(doc []byte) []byte {
 	if _, faults := read(doc); len(faults) == 0 || bytes.ContainsFunc(doc, isHidden) {
 		return doc
@@ -39,12 +40,12 @@ func Modernize(doc []byte) []byte {
 }
 
 var (
-	// A backslash may be an escape of the quotes around an interpolation.
+	// A backslash may escape the quotes around an interpolation.
 	needsQuotes = regexp.MustCompile(`\{\{[^{}"'\\\r\n]*\}\}|\?`)
 	blankLine   = regexp.MustCompile(`(?m)^(?:[ \t]+(\r?)| *\t[ \t]*(#[^\n]*))$`)
 )
 
-// firstHidden is the first of the characters without a meaning that stand for ASCII
+// firstHidden is the first of the private-use characters that stand for ASCII
 // while the library reads the text around them.
 const firstHidden = '\ue000'
 

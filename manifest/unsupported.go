@@ -7,8 +7,8 @@ import (
 )
 
 // unsupportedKeys lists what is read and checked but has no effect yet, so that
-// nobody relies on a key that does nothing. With values, only those are
-// meant; otherwise any but the fine ones and the empty one. Whoever makes a
+// nobody relies on a key that does nothing. A row with values means only those;
+// otherwise any value except the fine ones and the empty one. Whoever makes a
 // key work deletes its line here.
 var unsupportedKeys = map[string]struct{ values, fine []string }{
 	"load_balancers":            {},
@@ -41,8 +41,8 @@ func (c *checker) refuseUnsupported(at *spot, pattern string) {
 	}
 }
 
-// refuseUnsupportedDefault reports a compute type that holds by default and is not
-// supported yet.
+// refuseUnsupportedDefault reports a default compute type that is not supported
+// yet.
 func (c *checker) refuseUnsupportedDefault(at *spot, compute mariposa.ComputeType) {
 	if slices.Contains(unsupportedKeys["services.*.compute_type"].values, string(compute)) && at.kind() != kindRefused {
 		c.fault(at, mariposa.FaultNotSupported, "%q, the default, is not supported yet; set another compute_type", string(compute))

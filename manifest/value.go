@@ -10,12 +10,11 @@ import (
 )
 
 // keys says which keys a mapping may have and what each does to the thing that
-// the mapping describes. It is the one list of those keys: strictness,
-// suggestions and decoding all come from it.
+// the mapping describes. It is the only list of those keys: strictness,
+// suggestions and decoding all use it.
 type keys[T any] map[string]func(c *checker, at *spot, into *T)
 
-// object decodes a mapping. Pattern names it in the table of what is not
-// supported yet.
+// object decodes a mapping. Pattern is its name in unsupportedKeys.
 func object[T any](c *checker, at *spot, pattern string, known keys[T], into *T) bool {
 	if !c.mapping(at) {
 		return false
@@ -35,7 +34,7 @@ func object[T any](c *checker, at *spot, pattern string, known keys[T], into *T)
 	return true
 }
 
-// mapping checks that a node is a mapping; nothing at all is an empty one.
+// mapping checks that a node is a mapping; null is an empty one.
 func (c *checker) mapping(at *spot) bool {
 	switch at.kind() {
 	case kindMap, kindNull:
@@ -45,8 +44,7 @@ func (c *checker) mapping(at *spot) bool {
 	return false
 }
 
-// entries visits each entry of a mapping once; a key that stands there again
-// is a fault.
+// entries visits each entry of a mapping once; a duplicate key is a fault.
 func (c *checker) entries(at *spot, visit func(at *spot)) {
 	lines := make(map[string]int, len(at.node.Content)/2)
 	for key, value := range entriesOf(at.node) {
@@ -68,7 +66,7 @@ func (c *checker) wrongType(at *spot, want string) {
 	}
 }
 
-// items gives the spots of a list's entries.
+// items returns the spots of a list's entries.
 func (c *checker) items(at *spot, of string) []*spot {
 	if at.kind() != kindList {
 		c.wrongType(at, "a list of "+of)
@@ -138,7 +136,7 @@ func (c *checker) wrongNumber(at *spot, what string, least, most float64) {
 
 func formatNumber(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// year bounds every time span; whoever wants longer wants for ever.
+// year bounds every time span; whoever wants a longer one means for ever.
 const year = 365 * 24 * 3600
 
 // seconds reads a time span, fractions allowed.
@@ -148,8 +146,8 @@ func (c *checker) seconds(at *spot, least float64, into *time.Duration) {
 	}
 }
 
-// choice reads one of several words. A YAML 1.1 writer may have made a boolean
-// of no and yes.
+// choice reads one of several words. A YAML 1.1 writer may have turned no and
+// yes into booleans.
 func (c *checker) choice(at *spot, words ...string) (string, bool) {
 	word := at.node.Value
 	if at.kind() == kindBool {

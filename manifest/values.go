@@ -16,30 +16,30 @@ import (
 )
 
 // The largest value, the largest document of values, and the most keys that are
-// kept.
+// accepted.
 const (
 	MaxValue  = 1 << 20
 	MaxValues = 4 << 20
 	MaxKeys   = 10_000
 )
 
-// Mask stands where a secret is not shown. It is no value itself: what comes back
-// with it is what was shown before.
+// Mask is shown in place of a secret. It is no value itself: a secret that
+// comes back as the mask stays as it was.
 const Mask = "••••"
 
-// Values are a project's metadata: a YAML document kept byte for byte, and what
-// it says. They are shared and never changed once made; a nil one is empty.
+// Values are a project's metadata: a YAML document kept byte for byte, and the
+// values in it. They are shared and never changed once made; nil is empty.
 type Values struct {
 	Document []byte
 	ByKey    map[string]Value
-	Last     int64 // the newest CAS that was given, also to keys that are gone
+	Last     int64 // the newest CAS that was given, also to deleted keys
 }
 
 // Value is what one key is set to.
 type Value struct {
 	Text    string
 	Secret  bool
-	CAS     int64 // grows with every change of the key, also over its deletion
+	CAS     int64 // grows with every change of the key, even across its deletion
 	Changed time.Time
 }
 
@@ -58,7 +58,7 @@ func ReadValues(doc []byte) (*Values, error) {
 	return v, nil
 }
 
-// Get is the value of a key.
+// Get returns the value of a key.
 func (v *Values) Get(key string) (Value, bool) {
 	if v == nil {
 		return Value{}, false
@@ -75,9 +75,10 @@ func (v *Values) Keys() []string {
 	return sortedKeys(v.ByKey)
 }
 
-// Import makes the values of a new document that takes the place of the old one.
-// Keys whose text stays keep their CAS and time; secrets stay secret. A secret
-// that comes back masked is left as it was. Without any change, it is v itself.
+// Import returns the values of a new document that replaces the old one. Keys
+// whose text stays the same keep their CAS and time; secrets stay secret. A
+// secret that comes back masked stays as it was. Without any change, it returns
+// v itself.
 func (v *Values) Import(doc []byte, now time.Time) (*Values, error) {
 	pg, err := readValuesDocument(doc)
 	if err != nil {
@@ -126,9 +127,9 @@ func (v *Values) unmask(pg *valuesDocument) (*valuesDocument, error) {
 	return readValuesDocument(pg.replaced(hidden))
 }
 
-// Set gives a key a value, secret or not; what is secret stays so until it is
-// deleted. All other bytes of the document stay as they are. Without any change,
-// it is v itself.
+// Set sets a key to a value, secret or not; a secret stays secret until it is
+// deleted. All other bytes of the document stay as they are. Without any
+// change, it returns v itself.
 func (v *Values) Set(key, text string, secret bool, now time.Time) (*Values, error) {
 	if err := checkSetting(key, text); err != nil {
 		return nil, err
@@ -157,7 +158,8 @@ func (v *Values) Set(key, text string, secret bool, now time.Time) (*Values, err
 	return next, nil
 }
 
-// checkSetting refuses what no document could hold. The text is never shown.
+// checkSetting refuses what no document could hold. The error never shows the
+// text.
 func checkSetting(key, text string) error {
 	if why := metadataName(key); why != "" {
 		return valueFault("", mariposa.FaultInvalid, "the name of a metadata key "+why)
@@ -173,11 +175,11 @@ func checkSetting(key, text string) error {
 	return nil
 }
 
-// Delete takes a key out. All other bytes of the document stay as they are; a key
-// that is not there leaves v itself.
+// Delete removes a key. All other bytes of the document stay as they are; for
+// an unknown key it returns v itself.
 func (v *Values) Delete(key string) *Values {
 	pg, err := readValuesDocument(v.document())
-	if err != nil || !pg.has(key) { // what was read once can be read again
+	if err != nil || !pg.has(key) { // a document that was read once can be read again
 		return v
 	}
 	next := v.changed(pg.without(key))
@@ -185,8 +187,8 @@ func (v *Values) Delete(key string) *Values {
 	return next
 }
 
-// Add counts a key up or down; one that is not set counts from its default, or
-// from nothing.
+// Add counts a key up or down; a key that is not set counts from its default,
+// or from 0.
 func (v *Values) Add(p *Project, key string, by int64, now time.Time) (*Values, error) {
 	text, ok := p.Value(v, key)
 	if !ok {
@@ -202,8 +204,8 @@ func (v *Values) Add(p *Project, key string, by int64, now time.Time) (*Values, 
 	return v.Set(key, strconv.FormatInt(n+by, 10), p.IsSecret(key), now)
 }
 
-// Restore makes old values current again: document, texts and secrets are those of
-// old, while every CAS that differs moves on.
+// Restore makes old values current again: document, texts and secrets are those
+// of old, while the CAS of every key that differs advances.
 func (v *Values) Restore(old *Values, now time.Time) *Values {
 	next := v.changed(old.document())
 	next.ByKey = make(map[string]Value, len(old.Keys()))
@@ -221,7 +223,8 @@ func (v *Values) Restore(old *Values, now time.Time) *Values {
 	return next
 }
 
-// Marked marks the keys that a project declares secret.
+// Marked returns the values with the keys marked that a project declares
+// secret.
 func (v *Values) Marked(p *Project) *Values {
 	if v == nil || p == nil {
 		return v
@@ -239,8 +242,8 @@ func (v *Values) Marked(p *Project) *Values {
 	return next
 }
 
-// Masked is the document with a mask in place of every secret. Comments are shown
-// as they are.
+// Masked returns the document with a mask in place of every secret. Comments
+// are shown as they are.
 func (v *Values) Masked(mask string) []byte {
 	hidden := map[string]string{}
 	for _, key := range v.Keys() {
@@ -252,14 +255,14 @@ func (v *Values) Masked(mask string) []byte {
 		return v.document()
 	}
 	pg, err := readValuesDocument(v.Document)
-	if err != nil { // what was read once can be read again; if not, nothing is shown
+	if err != nil { // a document that was read once can be read again; if not, nothing is shown
 		return nil
 	}
 	return pg.replaced(hidden)
 }
 
 // Secrets lists the texts that must not be shown, the longest first, so that a
-// secret is found before another that is a part of it.
+// secret is found before another that is part of it.
 func (v *Values) Secrets() []string {
 	var texts []string
 	for _, key := range v.Keys() {
@@ -271,7 +274,7 @@ func (v *Values) Secrets() []string {
 	return slices.Compact(texts)
 }
 
-// changed is a copy to be changed, with another document.
+// changed returns a copy to be changed, with another document.
 func (v *Values) changed(doc []byte) *Values {
 	next := &Values{Document: doc, ByKey: map[string]Value{}}
 	if v != nil {
@@ -288,7 +291,8 @@ func (v *Values) document() []byte {
 	return v.Document
 }
 
-// sealedValues is how values are kept. Texts are not: the document has them.
+// sealedValues is how values are stored. Texts are left out: the document has
+// them.
 type sealedValues struct {
 	Document string               `json:"document"`
 	Last     int64                `json:"last,omitempty"`
@@ -301,7 +305,7 @@ type sealedKey struct {
 	Changed time.Time `json:"changed,omitzero"`
 }
 
-// Marshal writes values down, for sealing.
+// Marshal encodes values, for sealing.
 func (v *Values) Marshal() []byte {
 	kept := sealedValues{Document: string(v.document()), Keys: map[string]sealedKey{}}
 	if v != nil {
@@ -313,13 +317,13 @@ func (v *Values) Marshal() []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(kept); err != nil { // texts, numbers and a time: nothing that cannot be written
+	if err := e.Encode(kept); err != nil { // texts, numbers and a time can always be encoded
 		panic(err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// UnmarshalValues reads what Marshal wrote.
+// UnmarshalValues decodes what Marshal encoded.
 func UnmarshalValues(data []byte) (*Values, error) {
 	var kept sealedValues
 	if err := json.Unmarshal(data, &kept); err != nil {

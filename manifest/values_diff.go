@@ -10,7 +10,7 @@ type ValueChange struct {
 	Secret bool            `json:"secret,omitempty"`
 }
 
-// ValueChangeKind names what became of a key.
+// ValueChangeKind names what happened to a key.
 type ValueChangeKind string
 
 const (
@@ -19,8 +19,8 @@ const (
 	ValueChanged ValueChangeKind = "changed"
 )
 
-// DiffValues compares two generations of values, key by key in their order. Either
-// may be nil.
+// DiffValues compares two generations of values, key by key in sorted order.
+// Either may be nil.
 func DiffValues(old, new *Values) []ValueChange {
 	keys := map[string]bool{}
 	for _, v := range []*Values{old, new} {

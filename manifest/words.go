@@ -58,7 +58,7 @@ func splitWords(s string) ([]string, error) {
 	return words, nil
 }
 
-// joinWords writes words as one text that splitWords takes apart again.
+// joinWords writes words as one text that splitWords splits again.
 func joinWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {

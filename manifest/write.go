@@ -11,32 +11,32 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// AsYAML is a manifest that came as JSON, as YAML with its keys in their order.
-// What is not JSON is YAML already.
+// AsYAML returns a manifest that was submitted as JSON as YAML, with its keys
+// in their order. What is not JSON is YAML already.
 func AsYAML(doc []byte) []byte {
 	if !json.Valid(doc) {
 		return doc
 	}
 	root, faults := read(doc)
-	if len(faults) > 0 { // it was read before, so nobody comes here
+	if len(faults) > 0 { // it was read before, so this does not happen
 		return doc
 	}
 	return write(root)
 }
 
-// write writes a document the way a person would: a line per value, keys in their
-// order, quotes only where the text could be taken for something else.
+// write writes a document the way a person would: a line per value, keys in
+// their order, quotes only where the text could be taken for something else.
 func write(root *yaml.Node) []byte {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
-	if err := e.Encode(withStyle(root)); err != nil { // nodes that were read can be written, and a buffer takes all
+	if err := e.Encode(withStyle(root)); err != nil { // nodes that were read can be written, and a buffer accepts everything
 		panic(err)
 	}
 	return out.Bytes()
 }
 
-// withStyle is a tree without comments, in the style of write.
+// withStyle returns a tree without comments, in the style of write.
 func withStyle(n *yaml.Node) *yaml.Node {
 	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Value: n.Value}
 	switch kindOf(n) {
@@ -59,8 +59,8 @@ func withStyle(n *yaml.Node) *yaml.Node {
 	return out
 }
 
-// plainWord matches texts that mean themselves in any reader of YAML: they begin with a letter and
-// hold nothing that YAML has a meaning for.
+// plainWord matches texts that mean themselves to any reader of YAML: they
+// begin with a letter and hold nothing that has a meaning in YAML.
 var plainWord = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./=+-]*(:[A-Za-z0-9_./=+-]+)*$`)
 
 // reservedWords are the words that some reader of YAML takes for something else.
@@ -76,8 +76,9 @@ func textStyle(text string) yaml.Style {
 	return yaml.DoubleQuotedStyle
 }
 
-// readsAsLines reports whether a text of several lines survives being laid out as
-// lines: none may be blank at its end or begin further right than the first.
+// readsAsLines reports whether a text of several lines can be written as lines:
+// none may end with blanks or hold unprintable characters, the first may not be
+// indented, and neither the first nor the last may be empty.
 func readsAsLines(text string) bool {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	odd := func(line string) bool {
