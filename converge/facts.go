@@ -157,7 +157,8 @@ func (f *facts) hasFinalInstances() bool {
 // services that refer to outdated instances follow others.
 func (f *facts) awaitsFollowers() bool { return f.isRolling && f.status.Rollout.AwaitsFollowers }
 
-// isYielding reports whether an instance goes as soon as nothing refers to it.
+// isYielding reports whether an instance is removed as soon as nothing refers
+// to it.
 func (s *service) isYielding(id string) bool {
 	return s.status != nil && slices.Contains(s.status.Yields, id)
 }

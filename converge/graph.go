@@ -6,8 +6,8 @@ import (
 	"mariposa"
 )
 
-// edge says that instances of a service were made from a definition that
-// depends on another service.
+// edge says that the definition that applies to instances of a service depends
+// on another service.
 type edge struct {
 	on string
 	as int // the version of that definition
@@ -125,9 +125,9 @@ func (v *View) definitionOf(s *service, number int) (*mariposa.Service, int) {
 // do.
 func (v *View) hasContradictoryEdges() bool { return len(v.inUse) > 1 }
 
-// firstDependent finds a service with instances that depend on the named one,
-// by the definitions those instances were made from. An instance that only
-// waits for its absent node to go blocks nobody. Where versions contradict each
+// firstDependent finds a service with instances that depend on the named one, by
+// the definitions those instances were made from. An instance that is only still
+// there because its node is absent blocks nobody. Where versions contradict each
 // other about who depends on whom, the newer one counts. A service that is
 // stopped alone waits only for dependents that are stopped alone as well.
 func (v *View) firstDependent(name string, alone bool) (string, int) {

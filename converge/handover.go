@@ -14,12 +14,12 @@ import (
 // ServiceStatus.Yields; the services that refer to it follow (bindReferences,
 // in bind.go). Nobody else takes part:
 //
-//	the instance that a service is bound to      keeps it   makes more with it   is bound anew
-//	attached: it runs, or its node is ridden out yes        yes                  never
-//	yielding: it is to go                        no         no                   once there is another that does not yield
-//	detached: it is gone, or given up            no         no                   once the other service is at rest and its next
-//	                                                                             instance has proved itself; at once where
-//	                                                                             nothing of the referring service is live
+//	the instance that a service is bound to    keeps it   makes more with it   binds to another
+//	attached: it runs, or its node is awaited  yes        yes                  never
+//	yielding: it is to be removed              no         no                   once there is another that does not yield
+//	detached: it is gone, or given up          no         no                   once the other service is at rest and its next
+//	                                                                           instance has proved itself; at once where
+//	                                                                           nothing of the referring service is live
 //
 // attachmentOf distinguishes these states. Whatever waits, waits for an older
 // instance or for a service that its definition depends on, so no two services
@@ -147,7 +147,7 @@ func (t *turn) mayGo(i *Instance) bool {
 	return false
 }
 
-// yield notes that an instance goes once nobody refers to it.
+// yield notes that an instance is removed once nobody refers to it.
 func (t *turn) yield(i *Instance, by string) {
 	if slices.Contains(t.yielding, i.ID) {
 		return
@@ -187,7 +187,7 @@ func (t *turn) askFollowers() {
 			return true
 		}
 		if by[i.ID] = t.findReferrer(i); by[i.ID] == "" {
-			free = true // it goes before the others
+			free = true // it is removed before the others
 		}
 		referred = append(referred, i)
 		return !free

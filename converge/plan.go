@@ -12,7 +12,7 @@ import (
 type Plan struct {
 	Steps          []Step
 	Services       map[string]*mariposa.ServiceStatus // the goal and status of every service that this plan changes
-	Ended          []string                           // services that are no more, in order
+	Ended          []string                           // services that have ended, sorted
 	Todo           int                                // how far reality is from the goal, in instances; View.Todo returns it by service
 	Wake           time.Time                          // when to plan again though nothing changes; zero: never
 	Empty          bool                               // no instance is left and none is wanted

@@ -23,8 +23,8 @@ func (t *turn) preservePolicy() string {
 	return t.s.def.Stop.PreserveStopped
 }
 
-// shouldPreserve reports whether an instance that goes is kept for a while for
-// people to look at.
+// shouldPreserve reports whether an instance that is to be removed is kept for a
+// while for people to look at.
 func (t *turn) shouldPreserve(i *Instance) bool {
 	switch c := t.s.members[i.ID]; {
 	case c == failed && t.preservePolicy() != mariposa.PreserveNo && t.preservePolicy() != "":
