@@ -15,13 +15,13 @@ import (
 //
 // A project is caught in either of two ways:
 //
-//    - Its planner commits again and again though nothing changed outside.
-//      Commits that touch no instance are bounded by the number of services,
-//      those that do by the number of instances there are and should be: each can
-//      be made, changed, stopped, and forgotten once.
-//    - Its planner makes instances again and again, and nodes carry that out.
-//      Such an echo is no change of the world. What people do is one, and nodes
-//      that come and go. Failures halve the count: their repair is not a loop.
+//   - Its planner commits again and again though nothing changed outside.
+//     Commits that touch no instance are bounded by the number of services,
+//     those that do by the number of instances there are and should be: each can
+//     be made, changed, stopped, and forgotten once.
+//   - Its planner makes instances again and again, and nodes carry that out.
+//     Such an echo is no change of the world. What people do is one, and nodes
+//     that come and go. Failures halve the count: their repair is not a loop.
 //
 // Time that passes is no change either, but a long pause between two commits
 // ends a row of them: the guard itself never waits longer.
