@@ -196,8 +196,8 @@ func (t *turn) eachService(services []string, f func(name string, ss *mariposa.S
 	}
 }
 
-// unique returns every name once. There may be very many names that are unique
-// already.
+// unique returns every name once. It does not copy names that are unique
+// already: there may be very many.
 func unique(names []string) []string {
 	for i := 1; i < len(names); i++ {
 		if names[i-1] >= names[i] {
@@ -354,8 +354,8 @@ func (t *turn) completeVersion(task queue.Task) {
 	}
 }
 
-// completeGoalVersion records that the version in force is fully in force,
-// whether a task brought it or not.
+// completeGoalVersion records that the version in force is complete, whether a
+// task brought it or not.
 func (t *turn) completeGoalVersion(st *mariposa.ProjectStatus) {
 	if st.Completed == st.Number {
 		st.Fallback = nil
@@ -381,8 +381,7 @@ func (t *turn) isAtRest() bool {
 	return true
 }
 
-// markCompleted writes, once a turn, that the version in force is fully in
-// force.
+// markCompleted writes, once a turn, that the version in force is complete.
 func (t *turn) markCompleted(task string) {
 	if t.completed {
 		return

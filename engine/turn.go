@@ -34,7 +34,7 @@ type turn struct {
 	touched      int  // instances that this turn writes
 	made         int  // those of them that it makes or changes in place
 	isTruncated  bool // there were more steps than one commit carries
-	// completed: this turn records that the version in force is fully in force.
+	// completed: this turn records that the version in force is complete.
 	completed   bool
 	stallLimits map[string]time.Duration // how long tasks may make no progress, as far as computed
 	networks    networks
