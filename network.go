@@ -70,8 +70,8 @@ type AttachmentSpec struct {
 	Reason       *Reason     `json:"reason,omitempty"`
 }
 
-// Ended returns the attachment with a tombstone.
-func (s *AttachmentSpec) Ended(why *Reason) *AttachmentSpec {
+// WithTombstone returns the attachment with a tombstone.
+func (s *AttachmentSpec) WithTombstone(why *Reason) *AttachmentSpec {
 	next := *s
 	next.Goal, next.Reason = GoalGone, why
 	return &next

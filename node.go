@@ -21,7 +21,7 @@ type NodeSpec struct {
 type NodeStatus struct {
 	State    NodeState     `json:"state"`
 	Since    time.Time     `json:"since"`
-	Heard    time.Time     `json:"heard,omitzero"` // of an unknown node: when it was last seen
+	LastSeen time.Time     `json:"heard,omitzero"` // of an unknown node: when it was last seen
 	Epoch    int64         `json:"epoch"`          // of its session
 	Replica  string        `json:"replica,omitempty"`
 	Capacity Resources     `json:"capacity"`

@@ -20,7 +20,7 @@ type ProjectSpec struct {
 	Metadata     int               `json:"metadata,omitempty"`     // the newest generation of its values; 0: none
 	Versions     []int             `json:"versions,omitempty"`     // the numbers of the versions that are kept, oldest first
 	Tags         map[string]int    `json:"tags,omitempty"`         // tag -> version number, set by people
-	Single       Resources         `json:"single,omitzero"`        // what its unmanaged instances use
+	Unmanaged    Resources         `json:"single,omitzero"`        // what its unmanaged instances use
 	Demand       Resources         `json:"demand,omitzero"`        // what is reserved for it in its organization's quota, Single included
 }
 

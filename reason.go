@@ -15,26 +15,26 @@ import (
 // A reason has at most one subject and one cause, so it never nests or grows:
 // set Cause with Because, and count the others in More.
 type Reason struct {
-	Code    ReasonCode     `json:"code,omitempty"`    // empty: Detail is the whole sentence
-	Service string         `json:"service,omitempty"` // the service it is about, in a context with several
-	Subject string         `json:"subject,omitempty"` // the service, slot or instance it is about, by name
-	Other   string         `json:"other,omitempty"`   // a second name that the sentence needs
-	Node    string         `json:"node,omitempty"`    // the node it is about, by name
-	Version int            `json:"version,omitempty"` // the number of a version
-	Back    int            `json:"back,omitempty"`    // the version that was rolled back to because of it; NoVersion: there was none
-	Count   int            `json:"count,omitempty"`
-	Of      int            `json:"of,omitempty"`
-	Since   time.Time      `json:"since,omitzero"`
-	Until   time.Time      `json:"until,omitzero"`
-	For     time.Duration  `json:"for,omitempty"`
-	Frozen  bool           `json:"frozen,omitempty"`  // the subject is frozen
-	Keys    []string       `json:"keys,omitempty"`    // metadata keys, or names
-	Secrets []string       `json:"secrets,omitempty"` // those of Keys that are secret
-	IDs     []string       `json:"ids,omitempty"`     // of objects that a command takes
-	Tally   map[string]int `json:"tally,omitempty"`   // counts by name
-	Detail  string         `json:"detail,omitempty"`  // the words of somebody else: a driver, a program, a person
-	More    int            `json:"more,omitempty"`    // how many others there are like it
-	Cause   *Reason        `json:"cause,omitempty"`   // never has a cause of its own
+	Code         ReasonCode     `json:"code,omitempty"`    // empty: Detail is the whole sentence
+	Service      string         `json:"service,omitempty"` // the service it is about, in a context with several
+	Subject      string         `json:"subject,omitempty"` // the service, slot or instance it is about, by name
+	Other        string         `json:"other,omitempty"`   // a second name that the sentence needs
+	Node         string         `json:"node,omitempty"`    // the node it is about, by name
+	Version      int            `json:"version,omitempty"` // the number of a version
+	RolledBackTo int            `json:"back,omitempty"`    // the version that was rolled back to because of it; NoVersion: there was none
+	Count        int            `json:"count,omitempty"`
+	Of           int            `json:"of,omitempty"`
+	Since        time.Time      `json:"since,omitzero"`
+	Until        time.Time      `json:"until,omitzero"`
+	For          time.Duration  `json:"for,omitempty"`
+	Frozen       bool           `json:"frozen,omitempty"`  // the subject is frozen
+	Keys         []string       `json:"keys,omitempty"`    // metadata keys, or names
+	Secrets      []string       `json:"secrets,omitempty"` // those of Keys that are secret
+	IDs          []string       `json:"ids,omitempty"`     // of objects that a command takes
+	Tally        map[string]int `json:"tally,omitempty"`   // counts by name
+	Detail       string         `json:"detail,omitempty"`  // the words of somebody else: a driver, a program, a person
+	More         int            `json:"more,omitempty"`    // how many others there are like it
+	Cause        *Reason        `json:"cause,omitempty"`   // never has a cause of its own
 }
 
 // NoVersion in Back means that everything was stopped, as no version has been
@@ -156,7 +156,7 @@ const (
 const (
 	ReasonReported      ReasonCode = "reported"       // Detail, the words of the node or of a driver
 	ReasonUnreachable   ReasonCode = "unreachable"    // its node n1 cannot be reached
-	ReasonUnheard       ReasonCode = "unheard"        // nothing has been heard of it since 10:00:00
+	ReasonNotSeen       ReasonCode = "unheard"        // nothing has been heard of it since 10:00:00
 	ReasonPlaysDead     ReasonCode = "plays-dead"     // it was told to play dead
 	ReasonQuarantine    ReasonCode = "quarantine"     // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
 	ReasonOrphaned      ReasonCode = "debt"           // its project is deleted; it goes when its node returns
@@ -239,7 +239,7 @@ func (r *Reason) Equal(o *Reason) bool {
 		return false
 	}
 	return r.Code == o.Code && r.Service == o.Service && r.Subject == o.Subject && r.Other == o.Other && r.Node == o.Node &&
-		r.Version == o.Version && r.Back == o.Back && r.Count == o.Count && r.Of == o.Of && r.Since.Equal(o.Since) && r.Until.Equal(o.Until) &&
+		r.Version == o.Version && r.RolledBackTo == o.RolledBackTo && r.Count == o.Count && r.Of == o.Of && r.Since.Equal(o.Since) && r.Until.Equal(o.Until) &&
 		r.For == o.For && r.Frozen == o.Frozen && slices.Equal(r.Keys, o.Keys) && slices.Equal(r.Secrets, o.Secrets) && slices.Equal(r.IDs, o.IDs) &&
 		maps.Equal(r.Tally, o.Tally) && r.Detail == o.Detail && r.More == o.More && r.Cause.Equal(o.Cause)
 }
@@ -320,7 +320,7 @@ func (r *Reason) MarshalJSON() ([]byte, error) {
 	text(`"other":`, r.Other)
 	text(`"node":`, r.Node)
 	number(`"version":`, r.Version)
-	number(`"back":`, r.Back)
+	number(`"back":`, r.RolledBackTo)
 	number(`"count":`, r.Count)
 	number(`"of":`, r.Of)
 	text(`"detail":`, r.Detail)

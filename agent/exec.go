@@ -51,7 +51,7 @@ func (s *streams) sendOutput(ctx context.Context, st *wire.Stream, session drive
 	var outputs sync.WaitGroup
 	outputs.Go(func() { _, _ = io.Copy(st, session.Stdout()) })
 	if r := session.Stderr(); r != nil {
-		outputs.Go(func() { _, _ = io.Copy(stderr{st}, r) })
+		outputs.Go(func() { _, _ = io.Copy(stderrWriter{st}, r) })
 	}
 	outputs.Wait()
 	if ctx.Err() != nil {
@@ -60,10 +60,10 @@ func (s *streams) sendOutput(ctx context.Context, st *wire.Stream, session drive
 	return session.Wait()
 }
 
-// stderr sends what a command writes to its standard error.
-type stderr struct{ *wire.Stream }
+// stderrWriter sends what a command writes to its standard error.
+type stderrWriter struct{ *wire.Stream }
 
-func (s stderr) Write(p []byte) (int, error) {
+func (s stderrWriter) Write(p []byte) (int, error) {
 	return len(p), s.Send(wire.Message{Bytes: p, Stderr: true})
 }
 

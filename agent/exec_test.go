@@ -85,7 +85,7 @@ func (r *rig) exec(h *execDriver, p *wire.Pipe, o wire.Open) (control, input *wi
 	r.t.Helper()
 	o.Instance = "i1"
 	control = r.ask(p, o)
-	s = awaitResources(r, "the command", h.sessions)
+	s = await(r, "the command", h.sessions)
 	if m := r.next(control); !reflect.DeepEqual(m, wire.Message{}) {
 		r.t.Fatalf("instead of that it runs came %+v", m)
 	}
@@ -140,15 +140,15 @@ func TestOutputThatNobodyTakesIsNotRead(t *testing.T) {
 			if n == 5 {
 				full <- true
 			}
-			if _, err := s.outW.Write(make([]byte, wire.Piece)); err != nil {
+			if _, err := s.outW.Write(make([]byte, wire.MaxPiece)); err != nil {
 				break
 			}
 		}
 		written <- n
 	}()
-	awaitResources(r, "as much as there is room for", full)
+	await(r, "as much as there is room for", full)
 	_ = control.Close()
-	if n := awaitResources(r, "its end", written); n > 10 {
+	if n := await(r, "its end", written); n > 10 {
 		t.Errorf("%d pieces were made for somebody who takes none", n)
 	}
 }
@@ -166,21 +166,21 @@ func TestACommandThatDoesNotReadCanStillBeSteeredAndEnded(t *testing.T) {
 			if n == 5 {
 				full <- true
 			}
-			if _, err := input.Write(make([]byte, wire.Piece)); err != nil {
+			if _, err := input.Write(make([]byte, wire.MaxPiece)); err != nil {
 				break
 			}
 		}
 		refused <- n
 	}()
-	awaitResources(r, "as much as there is room for", full)
+	await(r, "as much as there is room for", full)
 	_ = control.Send(wire.Message{Signal: 2})
-	if n := awaitResources(r, "a signal", s.signals); n != syscall.SIGINT {
+	if n := await(r, "a signal", s.signals); n != syscall.SIGINT {
 		t.Errorf("it got %v", n)
 	}
 	_ = control.Close()
-	awaitResources(r, "its end", s.ctx.Done())
+	await(r, "its end", s.ctx.Done())
 	_ = input.Close()
-	if n := awaitResources(r, "the end of its input", refused); n < 5 {
+	if n := await(r, "the end of its input", refused); n < 5 {
 		t.Errorf("%d pieces were taken", n)
 	}
 }
@@ -198,7 +198,7 @@ func TestACommandEndsWithWhoAskedForIt(t *testing.T) {
 			p, cut := r.plug()
 			control, _, s := r.exec(h, p, wire.Open{Command: []string{"a"}})
 			end(control, cut)
-			awaitResources(r, "its end", s.ctx.Done())
+			await(r, "its end", s.ctx.Done())
 		})
 	}
 }

@@ -186,7 +186,7 @@ func (n *Node) handleEnd(i *instance, o driver.Observed) {
 	switch {
 	case i.desired.Goal != mariposa.GoalRunning || i.workload == nil:
 		return
-	case i.owesRestart():
+	case i.needsManualRestart():
 	case n.mayRestart(i, o):
 		i.restarts = append(i.restarts, n.Clock.Now())
 		i.status.Restarts++

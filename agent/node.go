@@ -134,7 +134,7 @@ func (n *Node) Connected(out Outlet) {
 		if n.out != nil {
 			n.out.Close()
 		}
-		n.hangUp()
+		n.resetConnection()
 		n.out, n.seq, n.order, n.sentAtBeats = out, 0, wire.FrameOrder{}, [2]int64{}
 		n.lastHeard = n.Clock.Now()
 		h := n.Hello
@@ -148,7 +148,7 @@ func (n *Node) Connected(out Outlet) {
 func (n *Node) Disconnected(out Outlet) {
 	n.inbox.Put(func(context.Context) {
 		if n.out == out {
-			n.hangUp()
+			n.resetConnection()
 		}
 	})
 }
@@ -162,7 +162,7 @@ func (n *Node) Receive(out Outlet, f wire.Frame) {
 		if err := n.handleFrame(&f); err != nil {
 			slog.Warn("hanging up on the control plane", "node", n.Hello.Name, "err", err)
 			n.out.Close()
-			n.hangUp()
+			n.resetConnection()
 		}
 	})
 }
@@ -185,7 +185,7 @@ func (n *Node) Step(ctx context.Context) {
 // post runs f in the next step. It may be called from any goroutine.
 func (n *Node) post(f func()) { n.inbox.Put(func(context.Context) { f() }) }
 
-func (n *Node) hangUp() {
+func (n *Node) resetConnection() {
 	n.out, n.welcomed, n.complete, n.snapshot, n.offeredResources, n.earlyValues = nil, false, false, nil, nil, earlyValues{}
 	n.stopBeat()
 	n.stopBeat = func() {}
@@ -210,7 +210,7 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 	n.lastHeard = n.Clock.Now()
 	switch {
 	case f.Welcome != nil:
-		n.welcome(f.Welcome)
+		n.handleWelcome(f.Welcome)
 	case f.Assign != nil && n.welcomed:
 		n.handleAssign(f.Assign)
 	case f.Provide != nil && n.welcomed:
@@ -229,7 +229,7 @@ func (n *Node) handleFrame(f *wire.Frame) error {
 	return nil
 }
 
-func (n *Node) welcome(w *wire.Welcome) {
+func (n *Node) handleWelcome(w *wire.Welcome) {
 	n.welcomed = true
 	if n.labels.Incarnation != w.Incarnation {
 		for _, i := range n.instances { // this store has its own counters
@@ -253,7 +253,7 @@ func (n *Node) scheduleHeartbeat(out Outlet) {
 			if n.Clock.Now().Sub(n.lastHeard) >= 3*n.beat {
 				slog.Warn("the control plane is silent; connecting anew", "node", n.Hello.Name)
 				n.out.Close()
-				n.hangUp()
+				n.resetConnection()
 				return
 			}
 			if n.welcomed {

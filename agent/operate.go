@@ -13,14 +13,14 @@ import (
 type action int
 
 const (
-	doNothing      action = iota
-	doStart               // start it
-	doUpdate              // change it in place
-	doStop                // stop it, but keep it
-	reportStopped         // report that it is stopped: nothing runs
-	doRemove              // remove it
-	reportGone            // report that it is gone: there is nothing to remove
-	awaitResources        // wait: its volumes or networks are not ready
+	doNothing     action = iota
+	doStart              // start it
+	doUpdate             // change it in place
+	doStop               // stop it, but keep it
+	reportStopped        // report that it is stopped: nothing runs
+	doRemove             // remove it
+	reportGone           // report that it is gone: there is nothing to remove
+	await                // wait: its volumes or networks are not ready
 )
 
 // retryDelay is the pause before a failed stop or removal is retried.
@@ -41,9 +41,9 @@ func (i *instance) nextAction() action {
 		return doNothing
 	case state == "" || state == mariposa.StateProvisioning || state == mariposa.StateStopped:
 		return i.startOrAwait()
-	case i.owesRestart() && i.mayExist:
+	case i.needsManualRestart() && i.mayExist:
 		return doStop // once stopped, it is started again
-	case i.owesRestart():
+	case i.needsManualRestart():
 		return i.startOrAwait()
 	case state == mariposa.StateRunning && i.desired.Generation > i.status.Generation:
 		return doUpdate
@@ -53,7 +53,7 @@ func (i *instance) nextAction() action {
 
 func (i *instance) startOrAwait() action {
 	if i.missingResources() != "" {
-		return awaitResources
+		return await
 	}
 	return doStart
 }
@@ -82,8 +82,10 @@ func (i *instance) nextToStop() action {
 	return doStop
 }
 
-// owesRestart reports whether a manual restart was requested and is not done yet.
-func (i *instance) owesRestart() bool { return i.desired.ManualRestarts > i.status.ManualRestarts }
+// needsManualRestart reports whether a manual restart was requested and is not done yet.
+func (i *instance) needsManualRestart() bool {
+	return i.desired.ManualRestarts > i.status.ManualRestarts
+}
 
 // pursue starts the next operation that brings an instance to its goal.
 func (n *Node) pursue(i *instance) {
@@ -95,7 +97,7 @@ func (n *Node) pursue(i *instance) {
 		if i.status.State == mariposa.StateDestroyed {
 			n.dirtyInstances[i.id] = struct{}{} // report it again: the last report may have been lost
 		}
-	case awaitResources: // resourceDone calls pursue again
+	case await: // resourceDone calls pursue again
 		i.awaiting = true
 		n.setState(i, mariposa.StateProvisioning, i.missingResources())
 	case reportStopped:
@@ -112,7 +114,7 @@ func (n *Node) operate(i *instance) {
 	switch m := i.nextAction(); {
 	case m == reportGone:
 		n.post(func() { n.removeDone(i, nil) })
-	case m == doNothing || m == reportStopped || m == awaitResources: // its goal changed, or it ended, while it was queued
+	case m == doNothing || m == reportStopped || m == await: // its goal changed, or it ended, while it was queued
 		n.post(func() { n.finishOperation(i) })
 	case l.driver == nil:
 		n.post(func() { n.startDone(i, driver.Observed{}, errors.New("this node cannot run "+string(i.compute))) })
@@ -270,7 +272,7 @@ func (n *Node) stopDone(i *instance, was mariposa.InstanceStatus, o driver.Obser
 		switch {
 		case i.desired.Goal == mariposa.GoalHalted:
 			i.status.Generation = max(i.status.Generation, i.generation)
-		case i.nextAction() == doStart, i.nextAction() == awaitResources: // it may have to queue, and must not look dead meanwhile
+		case i.nextAction() == doStart, i.nextAction() == await: // it may have to queue, and must not look dead meanwhile
 			n.setState(i, mariposa.StateProvisioning, "")
 		}
 	}

@@ -19,7 +19,7 @@ type resource struct {
 	desired     wire.Provision // no goal: only instances refer to it so far
 	state       mariposa.ResourceState
 	path        string
-	why         string // why it is not in its desired state
+	reason      string // why it is not in its desired state
 	inOperation bool   // a driver operation is in progress
 	users       map[string]*instance
 }
@@ -141,8 +141,8 @@ func (i *instance) missingResources() string {
 		if r.state == mariposa.ResourceMade {
 			continue
 		}
-		if r.why != "" {
-			return fmt.Sprintf("its %s %s cannot be made yet: %s", r.desired.Kind, r.desired.Name, r.why)
+		if r.reason != "" {
+			return fmt.Sprintf("its %s %s cannot be made yet: %s", r.desired.Kind, r.desired.Name, r.reason)
 		}
 		for _, need := range i.neededResources() {
 			if need.ID == r.desired.ID {
@@ -167,7 +167,7 @@ func (n *Node) pursueResource(r *resource) {
 	}
 }
 
-func (r *resource) description() driver.Resource {
+func (r *resource) driverResource() driver.Resource {
 	return driver.Resource{Kind: r.desired.Kind, ID: r.desired.ID, Name: r.desired.Name, Size: r.desired.Size}
 }
 
@@ -182,7 +182,7 @@ func (n *Node) callProvider(r *resource, state mariposa.ResourceState) {
 		})
 		return
 	}
-	what := r.description()
+	what := r.driverResource()
 	n.runAsync(l, "", nil, func(ctx context.Context) func() {
 		var path string
 		var err error
@@ -205,11 +205,11 @@ func (n *Node) resourceDone(r *resource, state mariposa.ResourceState, path stri
 		n.dropResource(r)
 	}
 	if err == nil {
-		r.state, r.path, r.why = state, path, ""
+		r.state, r.path, r.reason = state, path, ""
 		again()
 	} else {
 		slog.Warn("a resource is not as it should be; trying again", "node", n.Hello.Name, "kind", r.desired.Kind, "id", r.desired.ID, "goal", r.desired.Goal, "err", err)
-		r.why = err.Error()
+		r.reason = err.Error()
 		n.Clock.After(retryDelay, func() { n.post(again) })
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.users)) {
@@ -257,7 +257,7 @@ func (n *Node) reportProvided(gone bool) {
 		if r == nil || r.desired.Goal == "" {
 			continue
 		}
-		all = append(all, wire.Provided{Kind: r.desired.Kind, ID: id, State: r.state, Path: r.path, Reason: r.why})
+		all = append(all, wire.Provided{Kind: r.desired.Kind, ID: id, State: r.state, Path: r.path, Reason: r.reason})
 		if gone && r.desired.Goal == mariposa.GoalGone {
 			r.desired.Goal = ""
 			n.dropResource(r)

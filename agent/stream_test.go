@@ -12,8 +12,8 @@ import (
 	"mariposa/wire/wiretest"
 )
 
-// awaitResources lets the node work until something comes.
-func awaitResources[T any](r *rig, what string, from <-chan T) T {
+// await lets the node work until something comes.
+func await[T any](r *rig, what string, from <-chan T) T {
 	r.t.Helper()
 	late := time.After(20 * time.Second)
 	for {
@@ -55,7 +55,7 @@ func (r *rig) next(s *wire.Stream) wire.Message {
 		}
 		got <- m
 	}()
-	return awaitResources(r, "the next message", got)
+	return await(r, "the next message", got)
 }
 
 // ends is how a stream ends, and what came before.
@@ -76,7 +76,7 @@ func TestALogIsSentAsFastAsItIsTaken(t *testing.T) {
 		text, feed := io.Pipe()
 		go func() {
 			for i := range pieces {
-				_, _ = fmt.Fprintf(feed, "%*d", wire.Piece, i)
+				_, _ = fmt.Fprintf(feed, "%*d", wire.MaxPiece, i)
 				read <- i
 			}
 			_ = feed.Close()
@@ -89,7 +89,7 @@ func TestALogIsSentAsFastAsItIsTaken(t *testing.T) {
 	p, _ := r.plug()
 	s := r.ask(p, wire.Open{Instance: "a"})
 	for range 5 { // about as many as there is room for
-		awaitResources(r, "a piece", read)
+		await(r, "a piece", read)
 	}
 	if m := r.next(s); !strings.HasSuffix(string(m.Bytes), " 0") {
 		t.Fatalf("the first piece is %q", m.Bytes)
@@ -102,7 +102,7 @@ func TestALogIsSentAsFastAsItIsTaken(t *testing.T) {
 		t.Fatalf("%d pieces came, and the end %+v", len(rest), end)
 	}
 	for i, m := range rest {
-		if len(m.Bytes) != wire.Piece || !strings.HasSuffix(string(m.Bytes), fmt.Sprint(" ", i+1)) {
+		if len(m.Bytes) != wire.MaxPiece || !strings.HasSuffix(string(m.Bytes), fmt.Sprint(" ", i+1)) {
 			t.Fatalf("piece %d is another", i+1)
 		}
 	}
@@ -127,11 +127,11 @@ func TestALogThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
 					})
 					go func() {
 						for n := 0; write && n < 5; n++ {
-							_, _ = feed.Write(make([]byte, wire.Piece))
+							_, _ = feed.Write(make([]byte, wire.MaxPiece))
 						}
 						began <- true
 						for write {
-							if _, err := feed.Write(make([]byte, wire.Piece)); err != nil {
+							if _, err := feed.Write(make([]byte, wire.MaxPiece)); err != nil {
 								return
 							}
 						}
@@ -142,9 +142,9 @@ func TestALogThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
 				r.connect(wanted("a", 1, processWork()))
 				p, cut := r.plug()
 				s := r.ask(p, wire.Open{Instance: "a", Follow: true})
-				awaitResources(r, "the log", began)
+				await(r, "the log", began)
 				end(s, cut)
-				awaitResources(r, "the end of the log", ended)
+				await(r, "the end of the log", ended)
 			})
 		}
 	}
@@ -172,16 +172,16 @@ func TestTheEndOfAnOldConnectionDoesNotEndWhatRunsOverTheNewOne(t *testing.T) {
 	r, h := newExecRig(t)
 	before, cut := r.plug()
 	r.ask(before, wire.Open{Instance: "i1", Command: []string{"old"}})
-	old := awaitResources(r, "the old command", h.sessions)
+	old := await(r, "the old command", h.sessions)
 	after, _ := r.plug()
 	s := r.ask(after, wire.Open{Instance: "i1", Command: []string{"new"}})
-	present := awaitResources(r, "the new command", h.sessions)
+	present := await(r, "the new command", h.sessions)
 	r.next(s) // it runs
 	cut()
-	awaitResources(r, "the end of the old command", old.ctx.Done())
+	await(r, "the end of the old command", old.ctx.Done())
 	input := r.ask(after, wire.Open{Input: s.Number()}) // numbers begin anew with every connection
 	_, _ = input.Write([]byte("hello"))
-	if got := awaitResources(r, "input", present.read); string(got) != "hello" {
+	if got := await(r, "input", present.read); string(got) != "hello" {
 		t.Errorf("it read %q", got)
 	}
 	present.end(nil)

@@ -159,8 +159,8 @@ func (s *server) recordTokenUse(c *auth.Caller, from string, now time.Time) {
 // It returns nil if they would no longer be admitted.
 func (s *server) renew(c *auth.Caller) *auth.Caller { return s.directory.Renew(c, s.Clock.Now()) }
 
-// stillReads reports whether a caller may still read the log of an instance.
-func (s *server) stillReads(c *auth.Caller, r *store.Instance, reveal bool) bool {
+// mayStillRead reports whether a caller may still read the log of an instance.
+func (s *server) mayStillRead(c *auth.Caller, r *store.Instance, reveal bool) bool {
 	need := auth.ReadProject
 	if reveal {
 		need = auth.ReadSecrets

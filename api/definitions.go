@@ -76,7 +76,7 @@ func (s *server) putService(ctx context.Context, in *putServiceInput) (*document
 	}
 	def := bytes.Clone(in.RawBody)
 	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
-		name, err := declared(doc, of, in.Service)
+		name, err := findDeclaredService(doc, of, in.Service)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +91,7 @@ type deleteServiceInput struct {
 
 func (s *server) deleteService(ctx context.Context, in *deleteServiceInput) (*document[contract.Changed], error) {
 	return s.changeService(ctx, in.OfProject, in.ServiceSubmission, func(doc []byte, of *mariposa.ProjectSpec) ([]byte, error) {
-		name, err := declared(doc, of, in.Service)
+		name, err := findDeclaredService(doc, of, in.Service)
 		if err != nil {
 			return nil, err
 		}
@@ -99,8 +99,8 @@ func (s *server) deleteService(ctx context.Context, in *deleteServiceInput) (*do
 	})
 }
 
-// declared finds a service of the newest manifest by id or name.
-func declared(doc []byte, of *mariposa.ProjectSpec, ref string) (string, error) {
+// findDeclaredService finds a service of the newest manifest by id or name.
+func findDeclaredService(doc []byte, of *mariposa.ProjectSpec, ref string) (string, error) {
 	if _, known := manifest.ServiceText(doc, ref); known {
 		return ref, nil
 	}
@@ -123,7 +123,7 @@ func (s *server) getServiceManifest(ctx context.Context, in *OfService) (*manife
 		return nil, err
 	}
 	doc := manifest.Modernize(yamlOf(newest.Spec))
-	name, err := declared(doc, of, in.Service)
+	name, err := findDeclaredService(doc, of, in.Service)
 	if err != nil {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func (f *feed) sees(c *store.Change) bool {
 			return (f.organization == "" || f.organization == spec.Organization) && f.s.seesNetwork(f.visible, spec.Project, spec.Organization)
 		}
 	case *mariposa.OrganizationSpec:
-		return (f.organization == "" || f.organization == c.Record.ID) && (f.visible.all || f.s.hasPartIn(f.caller, (*store.Organization)(&c.Record)))
+		return (f.organization == "" || f.organization == c.Record.ID) && (f.visible.all || f.s.hasRoleIn(f.caller, (*store.Organization)(&c.Record)))
 	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec:
 		return f.visible.all && f.organization == ""
 	}
@@ -144,9 +144,9 @@ func (f *feed) sees(c *store.Change) bool {
 	return r != nil && (f.organization == "" || f.organization == r.Spec().Organization)
 }
 
-// hasPartIn reports whether a caller has a role in an organization, or had one in a
+// hasRoleIn reports whether a caller has a role in an organization, or had one in a
 // deleted one.
-func (s *server) hasPartIn(c *auth.Caller, org *store.Organization) bool {
+func (s *server) hasRoleIn(c *auth.Caller, org *store.Organization) bool {
 	if now := s.Picture.Orgs.Get(org.ID); now != nil {
 		org = now
 	}

@@ -103,7 +103,7 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	}
 	conn.SetReadLimit(maxShellMessage + 1)
 	c := caller(req.Context())
-	t := &execSession{s: s, conn: conn, shell: x, mayGoOn: func() error { return s.stillEnters(c, spec) }}
+	t := &execSession{s: s, conn: conn, shell: x, checkAccess: func() error { return s.requireShellAccess(c, spec) }}
 	t.run(req.Context(), spec)
 	return nil
 }
@@ -168,9 +168,9 @@ func truncate(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// stillEnters returns an error unless a caller may still run commands inside an
+// requireShellAccess returns an error unless a caller may still run commands inside an
 // instance.
-func (s *server) stillEnters(c *auth.Caller, spec *mariposa.InstanceSpec) error {
+func (s *server) requireShellAccess(c *auth.Caller, spec *mariposa.InstanceSpec) error {
 	now := s.renew(c)
 	if now == nil {
 		return mariposa.Errorf(mariposa.Unauthorized, "the token is no longer valid")
@@ -193,10 +193,10 @@ func execFailure(spec *mariposa.InstanceSpec, err error) error {
 
 // execSession is the connection between a caller and a command.
 type execSession struct {
-	s       *server
-	conn    *websocket.Conn
-	shell   *fleet.Shell
-	mayGoOn func() error
+	s           *server
+	conn        *websocket.Conn
+	shell       *fleet.Shell
+	checkAccess func() error
 
 	active  atomic.Int64 // time of the last input or output
 	writing atomic.Bool  // the command is slow to read, so the caller's messages wait
@@ -233,7 +233,7 @@ func (t *execSession) readMessages(ctx context.Context) error {
 			return errGone
 		}
 		t.active.Store(time.Now().UnixNano())
-		if err := t.mayGoOn(); err != nil {
+		if err := t.checkAccess(); err != nil {
 			return err
 		}
 		if kind != websocket.MessageBinary || len(message) == 0 {
@@ -295,7 +295,7 @@ func (t *execSession) sendOutput(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := t.mayGoOn(); err != nil {
+		if err := t.checkAccess(); err != nil {
 			return err
 		}
 		what := contract.ExecStdout
@@ -328,7 +328,7 @@ func (t *execSession) watch(ctx context.Context, stop context.CancelCauseFunc) {
 			return
 		case <-every.C:
 		}
-		if err := t.mayGoOn(); err != nil {
+		if err := t.checkAccess(); err != nil {
 			stop(err)
 			return
 		}

@@ -72,7 +72,7 @@ func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Grap
 	if of := v.version(r.ID, number); of != nil {
 		g.addOthers(of.Manifest)
 	}
-	v.addKept(g, r)
+	v.addUndeclared(g, r)
 	for name, ss := range goals {
 		if n := g.nodes[resource{kindService, name}]; n != nil && !n.Leftover {
 			g.linkService(v.definition(r.ID, ss.Number, name))
@@ -80,9 +80,9 @@ func (v *viewer) graph(r *store.Project, st contract.ProjectState) contract.Grap
 	}
 	v.linkLeftovers(g, r.ID)
 	g.judgeOthers(st.Goal)
-	v.judgeLeftovers(g, r)
+	v.judgeNetworksAndVolumes(g, r)
 	doc := contract.Graph{Project: st.ID, ProjectName: st.Name, Version: st.Version, Status: st.Status, Reason: st.Reason, ReasonCode: st.ReasonCode}
-	doc.Nodes, doc.Edges = g.layered()
+	doc.Nodes, doc.Edges = g.assignLayers()
 	return doc
 }
 
@@ -121,8 +121,8 @@ func (g *graph) linkService(def *mariposa.Service) {
 	}
 }
 
-// addKept adds the networks and volumes that exist but are no longer in the manifest.
-func (v *viewer) addKept(g *graph, project *store.Project) {
+// addUndeclared adds the networks and volumes that exist but are no longer in the manifest.
+func (v *viewer) addUndeclared(g *graph, project *store.Project) {
 	add := func(kind, name string) {
 		if g.nodes[resource{kind, name}] == nil {
 			g.add(contract.GraphNode{Kind: kind, Name: name, Leftover: true})
@@ -136,9 +136,9 @@ func (v *viewer) addKept(g *graph, project *store.Project) {
 	}
 }
 
-// judgeLeftovers sets the status of networks and volumes by what their nodes report:
+// judgeNetworksAndVolumes sets the status of networks and volumes by what their nodes report:
 // which attachments of a network, and how many volumes, exist.
-func (v *viewer) judgeLeftovers(g *graph, project *store.Project) {
+func (v *viewer) judgeNetworksAndVolumes(g *graph, project *store.Project) {
 	visible := v.s.newVisibility(v.ctx, caller(v.ctx))
 	for _, r := range v.s.Picture.NetworksOf(project.ID) {
 		spec := r.Spec()
@@ -238,12 +238,12 @@ func (g *graph) judgeOthers(goal mariposa.ProjectGoal) {
 	}
 }
 
-// layered assigns every node a layer above those that it needs, and returns nodes and
+// assignLayers assigns every node a layer above those that it needs, and returns nodes and
 // edges in order; nodes without dependencies are in layer 1. Left-over edges may form
 // a cycle: its first node by name is then treated as if it needed nothing more.
-func (g *graph) layered() ([]contract.GraphNode, []contract.GraphEdge) {
+func (g *graph) assignLayers() ([]contract.GraphNode, []contract.GraphEdge) {
 	edges := slices.SortedFunc(maps.Keys(g.edges), compareEdges)
-	lacks, needers := adjacent(edges)
+	lacks, needers := countDependencies(edges)
 	var ready, waiting []resource
 	for _, n := range slices.SortedFunc(maps.Keys(g.nodes), resource.compare) {
 		g.nodes[n].Layer = 1
@@ -282,8 +282,8 @@ func (g *graph) layered() ([]contract.GraphNode, []contract.GraphEdge) {
 	return nodes, neverNil(edges)
 }
 
-// adjacent counts the dependencies of each node, and lists its dependents.
-func adjacent(edges []contract.GraphEdge) (lacks map[resource]int, needers map[resource][]resource) {
+// countDependencies counts the dependencies of each node, and lists its dependents.
+func countDependencies(edges []contract.GraphEdge) (lacks map[resource]int, needers map[resource][]resource) {
 	type pair struct{ from, to resource }
 	lacks, needers = map[resource]int{}, map[resource][]resource{}
 	seen := map[pair]bool{} // a node may need another for more than one reason

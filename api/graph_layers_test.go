@@ -42,8 +42,8 @@ func TestEveryNodeStandsAboveAllThatItNeeds(t *testing.T) {
 			again.add(*n)
 		}
 		again.edges = maps.Clone(g.edges)
-		nodes, edges := g.layered()
-		sameNodes, sameEdges := again.layered()
+		nodes, edges := g.assignLayers()
+		sameNodes, sameEdges := again.assignLayers()
 		if len(nodes) != count || !reflect.DeepEqual(edges, sameEdges) || !reflect.DeepEqual(nodes, sameNodes) {
 			rt.Fatalf("%d of %d nodes, and the same graph drawn twice is\n%v\n%v", len(nodes), count, nodes, sameNodes)
 		}
@@ -78,7 +78,7 @@ func TestAGraphHasEverythingThatAManifestHas(t *testing.T) {
 	g.linkService(&mariposa.Service{Name: "db", Networks: []string{"web"}, Volumes: []string{"data:/var/lib"}})
 	g.linkService(&mariposa.Service{Name: "gone", DependsOn: []string{"db"}})
 	g.judgeOthers(mariposa.GoalStarted)
-	nodes, edges := g.layered()
+	nodes, edges := g.assignLayers()
 	var got []string
 	for _, n := range nodes {
 		got = append(got, fmt.Sprint(n.Layer, " ", n.Kind, " ", n.Name, " ", n.Status, " ", n.Running, "/", n.Goal))

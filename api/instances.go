@@ -69,7 +69,7 @@ func (s *server) listInstances(ctx context.Context, in *listInstancesInput) (*do
 // candidates returns the records that the indexes narrow a list to.
 func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*store.Instance, error) {
 	g := s.newVisibility(ctx, caller(ctx))
-	node, err := s.nodeWith(g, in.Node)
+	node, err := s.resolveNodeFilter(g, in.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +93,9 @@ func (s *server) candidates(ctx context.Context, in *listInstancesInput) ([]*sto
 	}), err
 }
 
-// nodeWith resolves a filter by node. Callers who do not run the installation only
+// resolveNodeFilter resolves a filter by node. Callers who do not run the installation only
 // know the nodes of their own instances.
-func (s *server) nodeWith(g *visibility, ref string) (string, error) {
+func (s *server) resolveNodeFilter(g *visibility, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
 	}

@@ -57,7 +57,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 		if !in.Reveal {
 			text = s.maskLog(ctx, log, r)
 		}
-		s.streamLog(ctx, w, text, spec, func() bool { return s.stillReads(c, r, in.Reveal) })
+		s.streamLog(ctx, w, text, spec, func() bool { return s.mayStillRead(c, r, in.Reveal) })
 	}}, nil
 }
 

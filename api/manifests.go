@@ -40,14 +40,14 @@ func (q SubmissionQuery) submission() (*change.Submission, error) {
 	return &change.Submission{Previous: q.Previous, Force: q.Force, Rolling: rolling, Canary: canary, Message: q.Message}, err
 }
 
-// take sets the manifest of a submission. It copies the body, whose buffer is reused.
-func take(sub *change.Submission, contentType string, body []byte) {
+// setManifest sets the manifest of a submission. It copies the body, whose buffer is reused.
+func setManifest(sub *change.Submission, contentType string, body []byte) {
 	sub.Manifest, sub.JSON = bytes.Clone(body), mediaType(contentType) == "application/json"
 }
 
-// unwrap sets the manifest of a submission from a JSON document: an object, or YAML in
+// unwrapManifest sets the manifest of a submission from a JSON document: an object, or YAML in
 // a string.
-func unwrap(sub *change.Submission, raw json.RawMessage) error {
+func unwrapManifest(sub *change.Submission, raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return &mariposa.Error{
 			Code: mariposa.InvalidArgument, Message: "the manifest is missing",
@@ -156,7 +156,7 @@ func (s *server) putManifest(ctx context.Context, in *putManifestInput) (*docume
 	if err != nil {
 		return nil, err
 	}
-	take(sub, in.ContentType, in.RawBody)
+	setManifest(sub, in.ContentType, in.RawBody)
 	r, err := s.findProject(ctx, in.Project, in.Organization)
 	if err != nil {
 		return nil, err

@@ -112,7 +112,7 @@ func (v *viewer) network(r *store.Network) contract.Network {
 	doc.OrganizationName = v.orgName(doc.Organization)
 	g := v.s.newVisibility(v.ctx, caller(v.ctx))
 	for _, id := range spec.Projects() {
-		n := len(v.onNetwork(id)[r.ID])
+		n := len(v.instancesByNetwork(id)[r.ID])
 		doc.Instances += n
 		if g.project(id) {
 			doc.Projects = append(doc.Projects, contract.NetworkProject{Project: id, ProjectName: v.projectName(id), Instances: n})
@@ -168,8 +168,8 @@ func (v *viewer) attachedNetwork(r *store.Attachment) contract.Network {
 	}
 }
 
-// onNetwork returns a project's instances by network. Preserved instances are on none.
-func (v *viewer) onNetwork(project string) map[string][]*store.Instance {
+// instancesByNetwork returns a project's instances by network. Preserved instances are on none.
+func (v *viewer) instancesByNetwork(project string) map[string][]*store.Instance {
 	on, known := v.joined[project]
 	if !known {
 		on = map[string][]*store.Instance{}

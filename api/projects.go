@@ -78,12 +78,12 @@ func (s *server) createProject(ctx context.Context, in *createProjectInput) (*do
 		}
 		name, sub.Message = doc.Name, cmp.Or(doc.Message, in.Message)
 		organization = cmp.Or(doc.Organization, organization)
-		if err := unwrap(sub, doc.Manifest); err != nil {
+		if err := unwrapManifest(sub, doc.Manifest); err != nil {
 			return nil, err
 		}
 		unwrapValues(sub, doc.Metadata)
 	} else {
-		take(sub, in.ContentType, in.RawBody)
+		setManifest(sub, in.ContentType, in.RawBody)
 	}
 	org, err := s.findDestination(ctx, organization)
 	if err != nil {
@@ -127,7 +127,7 @@ func (in *updateProjectInput) read() (*change.Submission, error) {
 	if len(in.Body.Manifest) == 0 {
 		return sub, nil
 	}
-	return sub, unwrap(sub, in.Body.Manifest)
+	return sub, unwrapManifest(sub, in.Body.Manifest)
 }
 
 type deleteProjectInput struct {
@@ -205,7 +205,7 @@ func (s *server) planProject(ctx context.Context, in *planProjectInput) (*docume
 		if sub, err = (SubmissionQuery{Rolling: in.Rolling, Canary: in.Canary}).submission(); err != nil {
 			return nil, err
 		}
-		take(sub, in.ContentType, in.RawBody)
+		setManifest(sub, in.ContentType, in.RawBody)
 	}
 	return changed(s.change.Plan(ctx, request(ctx), r.ID, sub))
 }

@@ -282,8 +282,8 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, st.Since
 		doc.Reason, doc.ReasonCode = v.sentence(st.Reason)
 		doc.Drivers, doc.Quarantined = neverNil(st.Drivers), neverNil(st.Quarantined)
-		if st.State == mariposa.NodeUnknown && !st.Heard.IsZero() { // its state was decided later than its last heartbeat
-			doc.LastHeartbeat = st.Heard
+		if st.State == mariposa.NodeUnknown && !st.LastSeen.IsZero() { // its state was decided later than its last heartbeat
+			doc.LastHeartbeat = st.LastSeen
 		}
 	}
 	if spec.Drained && doc.Status == mariposa.NodeRunning {
@@ -390,7 +390,7 @@ func (v *viewer) serviceID(project, service string) string {
 
 // maskedValues returns the values of a version with every secret masked.
 func (v *viewer) maskedValues(project string, of *picture.Version) func(string) (string, bool) {
-	values := v.maskLaterSecrets(project, of.Values.Marked(of.Manifest))
+	values := v.maskLaterSecrets(project, of.Values.WithSecretsMarked(of.Manifest))
 	return func(key string) (string, bool) {
 		if value, set := values.Get(key); set && value.Secret {
 			return manifest.Mask, true

@@ -291,8 +291,8 @@ func (v *viewer) service(project, name string, ss *mariposa.ServiceStatus, t *ta
 	if w.why == nil && t.outdated > 0 {
 		w.why = v.whyOutdated(project, name, ss.Number, t)
 	}
-	if t.linger != "" { // it may never stop
-		w.also = &mariposa.Reason{Code: mariposa.ReasonLingers, Subject: t.linger}
+	if t.neverStops != "" { // it may never stop
+		w.also = &mariposa.Reason{Code: mariposa.ReasonLingers, Subject: t.neverStops}
 	}
 	return doc, w
 }
@@ -326,20 +326,20 @@ func (v *viewer) whyOutdated(project, name string, number int, t *tally) *maripo
 
 // tally counts the instances of one service.
 type tally struct {
-	def      *mariposa.Service // in force; nil: none
-	running  int
-	healthy  int
-	starting int
-	stopping int
-	failed   int
-	unknown  int
-	outdated int
-	made     map[int]bool    // the versions that the outdated ones were made from
-	other    int             // of the outdated ones, those that differ in more than metadata values
-	young    int             // run as they should, but for less than min_healthy
-	first    *store.Instance // the first that is not running
-	state    mariposa.State
-	linger   string // the name of one that may never stop
+	def        *mariposa.Service // in force; nil: none
+	running    int
+	healthy    int
+	starting   int
+	stopping   int
+	failed     int
+	unknown    int
+	outdated   int
+	made       map[int]bool    // the versions that the outdated ones were made from
+	other      int             // of the outdated ones, those that differ in more than metadata values
+	young      int             // run as they should, but for less than min_healthy
+	first      *store.Instance // the first that is not running
+	state      mariposa.State
+	neverStops string // the name of one that may never stop
 }
 
 func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) {
@@ -352,8 +352,8 @@ func (t *tally) add(r *store.Instance, unreachable bool, now time.Time) {
 		state = mariposa.StateUnknown
 	}
 	t.count(state, spec, st)
-	if state == mariposa.StateStopping && spec.Goal != mariposa.GoalRunning && !spec.Forced && t.def != nil && t.def.Stop.Timeout < 0 && (t.linger == "" || spec.Name < t.linger) {
-		t.linger = spec.Name
+	if state == mariposa.StateStopping && spec.Goal != mariposa.GoalRunning && !spec.Forced && t.def != nil && t.def.Stop.Timeout < 0 && (t.neverStops == "" || spec.Name < t.neverStops) {
+		t.neverStops = spec.Name
 	}
 	alive := state == mariposa.StateRunning || state == mariposa.StateProvisioning || state == mariposa.StateUnknown
 	switch {

@@ -102,7 +102,7 @@ func (s *server) diffVersions(ctx context.Context, in *diffVersionsInput) (*docu
 			doc.Services = append(doc.Services, change.ServiceDiff(d))
 		}
 	}
-	for _, c := range manifest.DiffValues(v.maskLaterSecrets(r.ID, a.Values.Marked(b.Manifest)), v.maskLaterSecrets(r.ID, b.Values.Marked(a.Manifest))) {
+	for _, c := range manifest.DiffValues(v.maskLaterSecrets(r.ID, a.Values.WithSecretsMarked(b.Manifest)), v.maskLaterSecrets(r.ID, b.Values.WithSecretsMarked(a.Manifest))) {
 		doc.Metadata = append(doc.Metadata, contract.ValueDiff{Key: c.Key, Change: string(c.Kind), Secret: c.Secret, Before: c.Before, After: c.After})
 	}
 	return answer(doc)

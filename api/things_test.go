@@ -119,7 +119,7 @@ func TestATaskShowsItsSteps(t *testing.T) {
 func (h *testServer) fill() contract.Changed {
 	c := h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, command: [serve, '{{ .instance.name }}'], environment: ['N={{ .project.name }}', 'P={{ .placement.cn.uuid }}']}\n  db: {compute_type: dummy}\n")
 	h.plan(c.ID, settled(c))
-	h.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning, Capabilities: declared})
+	h.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning, Capabilities: findDeclaredService})
 	h.node("n2", mariposa.NodeSpec{Name: "host-n2"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
 	h.instance("aaaa-i1", c.ID, "web", "n1", mariposa.StateRunning, nil)
 	h.instance("aaaa-i2", c.ID, "web", "n1", mariposa.StateFailed, nil)
@@ -280,7 +280,7 @@ func TestNodesAreShownHurtPurgedAndForgotten(t *testing.T) {
 	want[contract.Changed](h.call("DELETE", "/v1/nodes/host-n4", nil), 200)
 	h.call("GET", "/v1/nodes/n4", nil).wantError(404, mariposa.ResourceNotFound)
 	heard := time.Now().Add(-time.Hour).Round(0)
-	h.node("n10", mariposa.NodeSpec{Name: "host-n10"}, mariposa.NodeStatus{State: mariposa.NodeUnknown, Since: time.Now(), Heard: heard})
+	h.node("n10", mariposa.NodeSpec{Name: "host-n10"}, mariposa.NodeStatus{State: mariposa.NodeUnknown, Since: time.Now(), LastSeen: heard})
 	if n := want[contract.Node](h.call("GET", "/v1/nodes/n10", nil), 200); !n.LastHeartbeat.Equal(heard) {
 		t.Errorf("last heard at %v, not %v", n.LastHeartbeat, heard)
 	}

@@ -17,20 +17,20 @@ type createInstanceInput struct {
 	RawBody      []byte `contentType:"application/json"`
 }
 
-// single is a request for an unmanaged instance: where, and a service's definition.
-type single struct {
+// unmanagedRequest is a request for an unmanaged instance: where, and a service's definition.
+type unmanagedRequest struct {
 	project, organization, name string
 	definition                  []byte
 }
 
 // read separates the instance's own keys from the body; the rest is its definition.
-func (in *createInstanceInput) read() (*single, error) {
+func (in *createInstanceInput) read() (*unmanagedRequest, error) {
 	var keys map[string]json.RawMessage
 	d := json.NewDecoder(bytes.NewReader(in.RawBody))
 	if err := d.Decode(&keys); err != nil || d.More() {
 		return nil, invalid(`the body must be a JSON object like {"project": "shop", "name": "probe", "compute_type": "process", "command": ["/bin/true"]}`)
 	}
-	one := &single{project: in.Project, organization: in.Organization}
+	one := &unmanagedRequest{project: in.Project, organization: in.Organization}
 	for name, to := range map[string]*string{"project": &one.project, "organization": &one.organization, "name": &one.name} {
 		if raw, ok := keys[name]; ok {
 			if json.Unmarshal(raw, to) != nil {

@@ -41,11 +41,11 @@ func (s *server) whoami(ctx context.Context, _ *struct{}) (*document[contract.Wh
 	return answer(doc)
 }
 
-// isAcquainted reports whether a caller may know of a user: themselves, and those they
+// mayKnowUser reports whether a caller may know of a user: themselves, and those they
 // share an organization or project with.
-func (s *server) isAcquainted(ctx context.Context, user *store.User) bool {
+func (s *server) mayKnowUser(ctx context.Context, user *store.User) bool {
 	c := caller(ctx)
-	return user.ID == c.By || s.seesAll(c) || s.acquaintances(ctx)[user.ID]
+	return user.ID == c.By || s.seesAll(c) || s.knownUsers(ctx)[user.ID]
 }
 
 func (s *server) listUsers(ctx context.Context, _ *struct{}) (*document[contract.Users], error) {
@@ -55,7 +55,7 @@ func (s *server) listUsers(ctx context.Context, _ *struct{}) (*document[contract
 			all.Users = append(all.Users, v.user(r))
 		}
 	} else {
-		for id := range s.acquaintances(ctx) {
+		for id := range s.knownUsers(ctx) {
 			if r := s.Picture.Users.Get(id); r != nil {
 				all.Users = append(all.Users, v.user(r))
 			}
@@ -65,9 +65,9 @@ func (s *server) listUsers(ctx context.Context, _ *struct{}) (*document[contract
 	return answer(all)
 }
 
-// acquaintances returns the ids of the users that a caller shares an organization or
+// knownUsers returns the ids of the users that a caller shares an organization or
 // project with.
-func (s *server) acquaintances(ctx context.Context) map[string]bool {
+func (s *server) knownUsers(ctx context.Context) map[string]bool {
 	c := caller(ctx)
 	ids := map[string]bool{c.User: true}
 	for _, org := range s.Picture.OrganizationsOf(c.User) {
@@ -94,7 +94,7 @@ type OfUser struct {
 // findUser finds a user whom the caller may know of.
 func (s *server) findUser(ctx context.Context, ref string) (*store.User, error) {
 	r := s.directory.User(ref)
-	if r == nil || !s.isAcquainted(ctx, r) {
+	if r == nil || !s.mayKnowUser(ctx, r) {
 		return nil, notFound("there is no user %q", ref)
 	}
 	return r, nil

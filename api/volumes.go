@@ -82,7 +82,7 @@ func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store
 		return !s.seesVolume(g, spec) || in.Service != "" && in.Service != spec.ServiceName && in.Service != spec.Service || node != "" && node != spec.Node
 	})
 	if len(found) == 0 { // callers with nothing on a node do not know it
-		_, err := s.nodeWith(g, in.Node)
+		_, err := s.resolveNodeFilter(g, in.Node)
 		return nil, err
 	}
 	return found, nil
@@ -91,7 +91,7 @@ func (s *server) volumesFor(ctx context.Context, in *listVolumesInput) ([]*store
 // volumesIn lists the volumes of an organization: those of its projects, and those
 // that projects have left to it.
 func (s *server) volumesIn(org string) []*store.Volume {
-	all := s.Picture.VolumesLeftTo(org)
+	all := s.Picture.RetainedVolumesOf(org)
 	for _, p := range s.Picture.ProjectsOf(org) {
 		all = append(all, s.Picture.VolumesOf(p.ID)...)
 	}
@@ -176,7 +176,7 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 		doc.State, doc.Path, why = string(st.State), st.Path, cmp.Or(mariposa.Reported(st.Reason), why)
 	}
 	doc.Reason, doc.ReasonCode = v.sentence(why)
-	if user := v.userOf(r); user != nil {
+	if user := v.instanceUsing(r); user != nil {
 		doc.Instance, doc.InstanceName = user.ID, user.Spec().Name
 	}
 	switch {
@@ -192,9 +192,9 @@ func (v *viewer) volume(r *store.Volume) contract.Volume {
 	return doc
 }
 
-// userOf finds an instance that uses a volume, or may: the newest, if there is more
+// instanceUsing finds an instance that uses a volume, or may: the newest, if there is more
 // than one. Preserved instances use nothing.
-func (v *viewer) userOf(volume *store.Volume) *store.Instance {
+func (v *viewer) instanceUsing(volume *store.Volume) *store.Instance {
 	node := volume.Spec().Node
 	on, known := v.mounted[node]
 	if !known {

@@ -257,7 +257,7 @@ func (r *run) loseNode(ctx context.Context) error {
 		return err
 	}
 	victim := nodes.Nodes[0]
-	n := r.feed.on(victim.ID)
+	n := r.feed.countOnNode(victim.ID)
 	r.progress("losing node %s with %d instances", victim.Name, n)
 	began := time.Now()
 	if _, err := r.client.ActOnNode(ctx, victim.ID, contract.NodeAction{Action: "lose"}); err != nil {
@@ -297,7 +297,7 @@ func (r *run) roll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.feed.aim(id, c.Number)
+		r.feed.countFrom(id, c.Number)
 	}
 	err := r.feed.until(ctx, func() bool {
 		for i, id := range r.ids {

@@ -123,8 +123,8 @@ func (f *follower) until(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// aim starts to count the instances made from a version or a newer one.
-func (f *follower) aim(project string, number int) {
+// countFrom starts to count the instances made from a version or a newer one.
+func (f *follower) countFrom(project string, number int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.number[project], f.at[project] = number, 0
@@ -153,8 +153,8 @@ func (f *follower) originals(project string, n int) map[string]string {
 	return out
 }
 
-// on counts the running instances on a node.
-func (f *follower) on(node string) int {
+// countOnNode counts the running instances on a node.
+func (f *follower) countOnNode(node string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := 0

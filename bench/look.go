@@ -65,12 +65,12 @@ func (r *apiRun) get(ctx context.Context, token, path string) error {
 
 const projectsPath, statePath = "/v1/projects", "/v1/state"
 
-// by requests a path as one user, byAny as a random user each time.
-func (r *apiRun) by(token, path string) func(context.Context) error {
+// getAs requests a path as one user, getAsAny as a random user each time.
+func (r *apiRun) getAs(token, path string) func(context.Context) error {
 	return func(ctx context.Context) error { return r.get(ctx, token, path) }
 }
 
-func (r *apiRun) byAny(path string) func(context.Context) error {
+func (r *apiRun) getAsAny(path string) func(context.Context) error {
 	return func(ctx context.Context) error { return r.get(ctx, r.anyTeam().token, path) }
 }
 
@@ -106,12 +106,12 @@ func (r *apiRun) rest(ctx context.Context) error {
 		ask     func(context.Context) error
 		into    *Percentiles
 	}{
-		{"GET /v1/projects, a user", r.Readers, r.byAny(projectsPath), &r.res.ListProjects},
-		{"GET /v1/state, a user", r.Readers, r.byAny(statePath), &r.res.State},
-		{"GET /v1/projects, many memberships", r.Readers, r.by(r.memberToken, projectsPath), &r.res.ListProjectsMember},
-		{"GET /v1/state, many memberships", r.Readers, r.by(r.memberToken, statePath), &r.res.StateMember},
-		{"GET /v1/projects, all there are", 1, r.by(r.token, projectsPath), &r.res.ListProjectsAdmin},
-		{"GET /v1/state, all there are", 1, r.by(r.token, statePath), &r.res.StateAdmin},
+		{"GET /v1/projects, a user", r.Readers, r.getAsAny(projectsPath), &r.res.ListProjects},
+		{"GET /v1/state, a user", r.Readers, r.getAsAny(statePath), &r.res.State},
+		{"GET /v1/projects, many memberships", r.Readers, r.getAs(r.memberToken, projectsPath), &r.res.ListProjectsMember},
+		{"GET /v1/state, many memberships", r.Readers, r.getAs(r.memberToken, statePath), &r.res.StateMember},
+		{"GET /v1/projects, all there are", 1, r.getAs(r.token, projectsPath), &r.res.ListProjectsAdmin},
+		{"GET /v1/state, all there are", 1, r.getAs(r.token, statePath), &r.res.StateAdmin},
 	}
 	for _, l := range looks {
 		s, err := measure(ctx, l.readers, r.forAWhile(), l.ask)
@@ -141,7 +141,7 @@ func (r *apiRun) permissions(ctx context.Context) error {
 		}
 		r.res.DeniedProject = s.percentiles()
 	}
-	if s, err = measure(ctx, r.Readers, r.forAWhile(), r.by("", "/healthz")); err != nil {
+	if s, err = measure(ctx, r.Readers, r.forAWhile(), r.getAs("", "/healthz")); err != nil {
 		return err
 	}
 	r.res.Tokenless = s.percentiles()
@@ -213,7 +213,7 @@ func (r *apiRun) busy(ctx context.Context) error {
 			return err
 		}
 	}
-	err := runAll(ctx, looks(r.byAny(projectsPath), &r.res.ListProjectsBusy), looks(r.byAny(statePath), &r.res.StateBusy),
+	err := runAll(ctx, looks(r.getAsAny(projectsPath), &r.res.ListProjectsBusy), looks(r.getAsAny(statePath), &r.res.StateBusy),
 		func(ctx context.Context) (err error) {
 			r.res.CheckBusy, err = r.check(ctx, over)
 			return err

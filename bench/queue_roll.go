@@ -39,7 +39,7 @@ func (r *queueRun) roll(ctx context.Context) error {
 	if err := r.awaitIdle(ctx); err != nil {
 		return err
 	}
-	r.out.Roll = r.judged(rolled, time.Since(began))
+	r.out.Roll = r.rateRoll(rolled, time.Since(began))
 	r.progress("rolled in %.2f s: %.2f of the ideal (%.2f s), %.2f where min_healthy counts once (%.2f s)", r.out.Roll.S, r.out.Roll.Ratio, r.out.Roll.IdealS,
 		r.out.Roll.StrictRatio, r.out.Roll.StrictS)
 	if _, err := r.client.DeleteProject(ctx, c.ID, true); err != nil {
@@ -48,7 +48,7 @@ func (r *queueRun) roll(ctx context.Context) error {
 	return r.awaitIdle(ctx)
 }
 
-func (r *queueRun) judged(rolled, ended time.Duration) Roll {
+func (r *queueRun) rateRoll(rolled, ended time.Duration) Roll {
 	n := min(batches, r.o.Instances)
 	ideal := time.Duration(n) * (r.o.DriverTime + r.o.MinHealthy)
 	strict := time.Duration(n)*r.o.DriverTime + r.o.MinHealthy

@@ -104,7 +104,7 @@ func (e *edit) makeOrResubmit(d draft) (*draftResult, error) {
 // retryNewest resubmits the newest version if rollouts of it have stopped by
 // themselves. It returns nil if none has.
 func (e *edit) retryNewest() (*draftResult, error) {
-	if len(converge.Retried(e.record.Status())) == 0 {
+	if len(converge.RetriedServices(e.record.Status())) == 0 {
 		return nil, nil
 	}
 	newest, err := e.newest()
@@ -124,7 +124,7 @@ func (e *edit) resubmitNewest(newest *picture.Version) (*draftResult, error) {
 	if m.difference, err = e.diffFromGoal(m, goal); err != nil {
 		return nil, err
 	}
-	if len(m.changed) == 0 && len(converge.Retried(goal)) == 0 {
+	if len(m.changed) == 0 && len(converge.RetriedServices(goal)) == 0 {
 		return nil, nil
 	}
 	e.answer.Missing = m.missing
@@ -187,7 +187,7 @@ func (e *edit) completeValues(d draft, before *manifest.Values) (*manifest.Value
 	if err != nil {
 		return nil, err
 	}
-	values = values.Marked(d.parsed)
+	values = values.WithSecretsMarked(d.parsed)
 	return values, d.parsed.CheckValues(values)
 }
 
@@ -286,7 +286,7 @@ const coalesceWithin = time.Minute
 // coalesces reports whether an increment goes into the previous version, which only
 // incremented the same key a moment ago, and from which nothing was made.
 func (e *edit) coalesces(d draft, was *picture.Version, m *draftResult) bool {
-	if d.counter == "" || was == nil || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesceWithin || len(m.moved) > 0 {
+	if d.counter == "" || was == nil || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesceWithin || len(m.toReprovision) > 0 {
 		return false
 	}
 	inUse := e.inUse()

@@ -35,7 +35,7 @@ type edit struct {
 // edit begins a change of a project in its current state. Its Spec is rewritten and
 // required to be as read, so of two concurrent changes one must retry.
 func (c *Changer) edit(ctx context.Context, req *Request, id string) (*edit, error) {
-	r, tasks := c.asItStands(id)
+	r, tasks := c.readProject(id)
 	if r == nil {
 		return nil, notFound("the project is gone")
 	}
@@ -67,9 +67,9 @@ func (c *Changer) change(ctx context.Context, req *Request, project string, buil
 	})
 }
 
-// asItStands returns a project with its open tasks, both of the same moment: a task
+// readProject returns a project with its open tasks, both of the same moment: a task
 // whose change has just become part of the goal no longer waits.
-func (c *Changer) asItStands(id string) (*store.Project, []*store.Task) {
+func (c *Changer) readProject(id string) (*store.Project, []*store.Task) {
 	r := c.Picture.Projects.Get(id)
 	for r != nil {
 		tasks, was := c.Picture.TasksOf(id), r

@@ -59,7 +59,7 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 	if _, err := manifest.Resolve(def, manifest.Scope{Meta: meta}); err != nil { // nothing would retry it once there is a value
 		return nil, release, conflict("%w: set the value first", err)
 	}
-	if e.c.named(e.record.ID, name) {
+	if e.c.hasInstanceNamed(e.record.ID, name) {
 		return nil, release, conflict("project %s has an instance %s already: choose another name", e.spec.Name, name)
 	}
 	spec := &mariposa.InstanceSpec{
@@ -72,7 +72,7 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 		return nil, func() {}, err
 	}
 	e.unit.Claims = append(e.unit.Claims, claim)
-	e.spec.Single = e.spec.Single.Plus(sizeOf(spec))
+	e.spec.Unmanaged = e.spec.Unmanaged.Plus(sizeOf(spec))
 	e.putInstance(id, spec, "instance.provisioning")
 	e.answer = contract.Changed{ID: id, Name: name}
 	e.unit.Audit[0].Kind, e.unit.Audit[0].Object, e.unit.Audit[0].ObjectName = string(mariposa.KindInstance), id, name
@@ -84,8 +84,8 @@ func sizeOf(spec *mariposa.InstanceSpec) mariposa.Resources {
 	return mariposa.Resources{Instances: 1, MilliCPU: spec.MilliCPU, Memory: spec.Memory}
 }
 
-// named reports whether a project has an instance with a name.
-func (c *Changer) named(project, name string) bool {
+// hasInstanceNamed reports whether a project has an instance with a name.
+func (c *Changer) hasInstanceNamed(project, name string) bool {
 	found := false
 	c.Picture.EachInstanceOf(project, func(r *store.Instance) bool {
 		found = r.Spec().Name == name
@@ -115,7 +115,7 @@ func (c *Changer) ActOnInstance(ctx context.Context, req *Request, found *store.
 	switch action {
 	case "start", "stop":
 		if spec.Managed {
-			return nil, requireUnmanaged(spec)
+			return nil, errManaged(spec)
 		}
 		goal, event := mariposa.GoalRunning, "instance.starting"
 		if action == "stop" {
@@ -155,11 +155,11 @@ func (c *Changer) RemoveInstance(ctx context.Context, req *Request, found *store
 	case spec.Managed && force && spec.Goal == mariposa.GoalRunning:
 		return nil, conflict("instance %s is not stopping, and its service would bring it back: stop the service or replace the instance; what does not end then can be ended by force", spec.Name)
 	case spec.Managed:
-		return nil, requireUnmanaged(spec)
+		return nil, errManaged(spec)
 	}
 	return c.changeInstance(ctx, req, found, "instance.stopping", func(e *edit, spec *mariposa.InstanceSpec) error {
 		spec.Goal, spec.Forced, spec.Reason = mariposa.GoalGone, force, mariposa.Asked(req.actor()+" removed it")
-		e.spec.Single = e.spec.Single.Minus(sizeOf(spec))
+		e.spec.Unmanaged = e.spec.Unmanaged.Minus(sizeOf(spec))
 		return nil
 	})
 }
@@ -231,7 +231,7 @@ func (c *Changer) releaseQuota(a *attempt, forgotten []*store.Instance) {
 			continue
 		}
 		spec := *r.Spec()
-		spec.Single, spec.Demand = spec.Single.Minus(freed[id]), spec.Demand.Minus(freed[id])
+		spec.Unmanaged, spec.Demand = spec.Unmanaged.Minus(freed[id]), spec.Demand.Minus(freed[id])
 		account, _ := mariposa.LedgerOf(spec.Organization)
 		a.unit.Unchanged(r)
 		a.unit.GiveBack(account, freed[id])
@@ -274,6 +274,6 @@ func (c *Changer) replaceInstance(ctx context.Context, req *Request, r *store.In
 	})
 }
 
-func requireUnmanaged(spec *mariposa.InstanceSpec) error {
+func errManaged(spec *mariposa.InstanceSpec) error {
 	return conflict("instance %s belongs to service %s, which would bring it back: change the service instead, or restart or replace the instance", spec.Name, spec.ServiceName)
 }

@@ -66,7 +66,7 @@ func (c *Changer) changeKey(ctx context.Context, req *Request, project string, k
 			values = &manifest.Values{}
 		}
 		e.answer.Key = key.Name
-		if value, set := values.Marked(declared).Get(key.Name); set {
+		if value, set := values.WithSecretsMarked(declared).Get(key.Name); set {
 			e.answer.Value, e.answer.CAS = value.Text, strconv.FormatInt(value.CAS, 10)
 			if value.Secret || declared.IsSecret(key.Name) {
 				e.answer.Value = manifest.Mask

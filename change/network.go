@@ -104,7 +104,7 @@ func (c *Changer) endNetwork(req *Request, r *store.Network) *attempt {
 	a.unit.Delete(r.Kind, r.ID, notified)
 	parts := c.Picture.AttachmentsOf(r.ID)
 	for _, p := range parts {
-		spec := p.Spec().Ended(notified.Reason)
+		spec := p.Spec().WithTombstone(notified.Reason)
 		notified.Kind, notified.Node = "network.detaching", spec.Node
 		a.unit.Unchanged(p)
 		a.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: notified})
@@ -122,17 +122,17 @@ func (c *Changer) endNetwork(req *Request, r *store.Network) *attempt {
 	return a
 }
 
-// detach deletes the attachments of networks on a node that is given up.
-func (c *Changer) detach(a *attempt, node, why string) {
+// forgetAttachments deletes the attachments of networks on a node that is given up.
+func (c *Changer) forgetAttachments(a *attempt, node, why string) {
 	for _, r := range c.Picture.AttachmentsOn(node) {
 		a.unit.Unchanged(r)
 		a.unit.Delete(r.Kind, r.ID, mariposa.Event{Kind: "network.detached", Project: r.Spec().Project, Reason: mariposa.Asked(why)})
 	}
 }
 
-// sharesNetworks refuses to move a project that is on a shared network of its
+// requireNoSharedNetworks refuses to move a project that is on a shared network of its
 // organization.
-func (e *edit) sharesNetworks() error {
+func (e *edit) requireNoSharedNetworks() error {
 	for _, r := range e.c.Picture.NetworksOf(e.record.ID) {
 		if spec := r.Spec(); spec.Project == "" {
 			return conflict("%s shares network %s with others of its organization: take it out of the manifest, or out of sharing, before the project moves", e.spec.Name, spec.Name)

@@ -60,7 +60,7 @@ func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force
 			forgetInstance(a, i, "its node "+name+" was given up: "+why)
 		}
 		c.releaseQuota(a, there)
-		c.detach(a, r.ID, "its node "+name+" was given up: "+why)
+		c.forgetAttachments(a, r.ID, "its node "+name+" was given up: "+why)
 		lost := c.forgetVolumes(a, r.ID, "its node "+name+" was given up: "+why)
 		if n := len(there); n > 0 {
 			a.answer.Reason = reason.Many(n, "instance") + " on it went with it"

@@ -99,7 +99,7 @@ func (c *Changer) DeleteOrganization(ctx context.Context, req *Request, id strin
 		if n := len(c.Picture.ProjectsOf(id)); n > 0 {
 			return conflict("organization %s still has %s: move or delete them first", spec.Name, reason.Many(n, "project"))
 		}
-		if n := len(c.Picture.VolumesLeftTo(id)); n > 0 {
+		if n := len(c.Picture.RetainedVolumesOf(id)); n > 0 {
 			return conflict("organization %s still has %s from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
 		requireNoProjects(unit, id)

@@ -77,7 +77,7 @@ func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 	markFollowers(doc.Resources, seen.Steps)
 	var retried []string
 	if m != nil {
-		retried = converge.Retried(e.record.Status())
+		retried = converge.RetriedServices(e.record.Status())
 	}
 	markUnfinished(doc.Resources, retried, seen)
 	names := map[string]string{}

@@ -169,7 +169,7 @@ func (c *Changer) CopyProject(ctx context.Context, req *Request, from *store.Pro
 		if err := c.authorize(req, from.Record()); err != nil {
 			return nil, err
 		}
-		d, err := c.copied(ctx, req, from, keys)
+		d, err := c.copyDraft(ctx, req, from, keys)
 		if err != nil {
 			return nil, err
 		}
@@ -177,9 +177,9 @@ func (c *Changer) CopyProject(ctx context.Context, req *Request, from *store.Pro
 	})
 }
 
-// copied returns the draft of a copy's first version: the newest manifest, and the
+// copyDraft returns the draft of a copy's first version: the newest manifest, and the
 // given values.
-func (c *Changer) copied(ctx context.Context, req *Request, from *store.Project, keys []string) (*draft, error) {
+func (c *Changer) copyDraft(ctx context.Context, req *Request, from *store.Project, keys []string) (*draft, error) {
 	spec := from.Spec()
 	newest, err := c.Cache.Version(ctx, from.ID, spec.Number)
 	if err != nil {
@@ -216,7 +216,7 @@ func (c *Changer) MoveProject(ctx context.Context, req *Request, project string,
 		if r := c.Picture.ProjectNamed(org.ID, e.spec.Name); r != nil {
 			return nil, conflict("organization %s has a project %s already: rename one of them first", name, e.spec.Name)
 		}
-		if err := e.sharesNetworks(); err != nil {
+		if err := e.requireNoSharedNetworks(); err != nil {
 			return nil, err
 		}
 		e.move(org)

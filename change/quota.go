@@ -27,7 +27,7 @@ func (c *Changer) SetQuota(ctx context.Context, req *Request, org string, set fu
 			return nil, contract.Quota{}, err
 		}
 		unit.Put(orgWrite(req, org, spec))
-		unit.Audit[0].Object, unit.Audit[0].ObjectName, unit.Audit[0].Reason = org, spec.Name, limitsIn(spec.Quota)
+		unit.Audit[0].Object, unit.Audit[0].ObjectName, unit.Audit[0].Reason = org, spec.Name, describeQuota(spec.Quota)
 		doc, err := c.Quota(ctx, org, spec)
 		return unit, doc, err
 	})
@@ -55,8 +55,8 @@ func (c *Changer) Quota(ctx context.Context, id string, spec *mariposa.Organizat
 	return doc, nil
 }
 
-// limitsIn describes a quota in words.
-func limitsIn(q mariposa.Quota) string {
+// describeQuota describes a quota in words.
+func describeQuota(q mariposa.Quota) string {
 	var said []string
 	say := func(set bool, what string, figure any) {
 		if set {
@@ -135,7 +135,7 @@ func (e *edit) goalWithout(ended map[string]bool, add *mariposa.TaskSpec) (*mari
 
 // demand sums up the resources of a goal.
 func (e *edit) demand(goal *mariposa.ProjectStatus) (mariposa.Resources, error) {
-	sum := e.spec.Single
+	sum := e.spec.Unmanaged
 	if goal == nil || goal.Goal != mariposa.GoalStarted || e.spec.Deleting {
 		return sum, nil
 	}

@@ -78,7 +78,7 @@ func (e *edit) retryNewestRollouts(a Action, p mariposa.Patch) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e.answer.Reason = "version " + strconv.Itoa(e.spec.Number) + " is that already, and is tried again for " + strings.Join(converge.Retried(e.record.Status()), ", ")
+	e.answer.Reason = "version " + strconv.Itoa(e.spec.Number) + " is that already, and is tried again for " + strings.Join(converge.RetriedServices(e.record.Status()), ", ")
 	return e.add(&t, nil)
 }
 
@@ -147,7 +147,7 @@ func (e *edit) lastCompleted() (*picture.Version, error) {
 	q := store.Query{Kind: mariposa.KindVersion, Project: e.record.ID, Limit: 20}
 	st := e.record.Status()
 	ever := st != nil && st.Completed > 0
-	again := len(converge.Retried(st)) > 0
+	again := len(converge.RetriedServices(st)) > 0
 	for {
 		page, err := e.c.Store.List(e.ctx, q)
 		if err != nil {

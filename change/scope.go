@@ -14,9 +14,9 @@ import (
 
 // difference describes how a version differs from an earlier state.
 type difference struct {
-	diffs   []manifest.Difference
-	changed []string // services that differ, in definition or values
-	moved   []string // services that differ in values alone, and are reprovisioned for them
+	diffs         []manifest.Difference
+	changed       []string // services that differ, in definition or values
+	toReprovision []string // services that differ in values alone, and are reprovisioned for them
 }
 
 // services are the services that a version is compared with: as in the manifest, and
@@ -44,14 +44,14 @@ func differ(was services, is *manifest.Project, bound converge.Definitions) diff
 			continue
 		}
 		if def.Update.OnMetadata == mariposa.OnMetadataReprovision {
-			d.moved = append(d.moved, name)
+			d.toReprovision = append(d.toReprovision, name)
 		}
 		if !slices.Contains(d.changed, name) {
 			d.changed = append(d.changed, name)
 		}
 	}
 	slices.Sort(d.changed)
-	slices.Sort(d.moved)
+	slices.Sort(d.toReprovision)
 	return d
 }
 
@@ -93,7 +93,7 @@ func (e *edit) diffFromGoal(m *draftResult, goal *mariposa.ProjectStatus) (diffe
 func (e *edit) completeTask(m *draftResult, t mariposa.TaskSpec) (mariposa.TaskSpec, error) {
 	goal := e.record.Status()
 	diff := m.toQueue()
-	if again := converge.Retried(goal); len(again) > 0 {
+	if again := converge.RetriedServices(goal); len(again) > 0 {
 		diff.Services, diff.Other = union(diff.Services, again), true
 	}
 	return queue.CompleteVersionTask(e.tasks, goal, t, diff, func(ended map[string]bool) (queue.Difference, error) {
@@ -126,13 +126,13 @@ func (d difference) toQueue() queue.Difference {
 func (e *edit) servicesToUpdate(m *draftResult) ([]string, error) {
 	st := e.record.Status()
 	if st == nil { // the first task, which comes before it, updates the rest
-		return m.moved, nil
+		return m.toReprovision, nil
 	}
 	work, err := e.diffFromGoal(m, st)
 	if err != nil {
 		return nil, err
 	}
-	return union(m.moved, work.moved, manifest.Changed(work.diffs), converge.Retried(st)), nil
+	return union(m.toReprovision, work.toReprovision, manifest.Changed(work.diffs), converge.RetriedServices(st)), nil
 }
 
 // union returns every name once, sorted; nil if there are none.

@@ -178,7 +178,7 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 // addValuesTask adds a task for the services that are reprovisioned for new values. If
 // the queue does not admit it, the planner applies the values by itself.
 func (e *edit) addValuesTask(d draft, m *draftResult, p mariposa.Patch) error {
-	if len(m.moved) == 0 {
+	if len(m.toReprovision) == 0 {
 		return nil
 	}
 	services, err := e.servicesToUpdate(m)

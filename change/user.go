@@ -102,7 +102,7 @@ func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string) (*con
 		if n := len(c.Picture.ProjectsOf(spec.Organization)); n > 0 {
 			return conflict("%s still has %s in their own organization: move or delete them first", spec.Name, reason.Many(n, "project"))
 		}
-		if n := len(c.Picture.VolumesLeftTo(spec.Organization)); n > 0 {
+		if n := len(c.Picture.RetainedVolumesOf(spec.Organization)); n > 0 {
 			return conflict("%s still has %s in their own organization, from projects that are gone: delete them first", spec.Name, reason.Many(n, "volume"))
 		}
 		requireNoProjects(unit, spec.Organization)

@@ -23,7 +23,7 @@ func TestAQuestionCanBeInterrupted(t *testing.T) {
 			return "", io.EOF
 		}
 		var stderr bytes.Buffer
-		a := &app{env: Env{Stdin: reading(wait), Stderr: &stderr, Secret: func(any) (string, error) { return wait() }}.filled()}
+		a := &app{env: Env{Stdin: reading(wait), Stderr: &stderr, Secret: func(any) (string, error) { return wait() }}.withDefaults()}
 		_, err := a.ask(ctx, "password: ", hidden)
 		close(release)
 		if !errors.Is(err, errInterrupted) || stderr.String() != "password: \n" {

@@ -49,7 +49,7 @@ type Env struct {
 	Secret func(stream any) (string, error)
 }
 
-func (e Env) filled() Env {
+func (e Env) withDefaults() Env {
 	e.Stdin = cmp.Or[io.Reader](e.Stdin, os.Stdin)
 	e.Stdout, e.Stderr = cmp.Or[io.Writer](e.Stdout, os.Stdout), cmp.Or[io.Writer](e.Stderr, os.Stderr)
 	e.Version = cmp.Or(e.Version, "unknown")
@@ -92,7 +92,7 @@ func sizeOf(stream any) (width, height int) {
 // rules for flags, errors and exit codes. Canceling the context interrupts the
 // command.
 func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) int {
-	a := &app{env: env.filled(), args: args}
+	a := &app{env: env.withDefaults(), args: args}
 	root := a.root(extra)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -110,7 +110,7 @@ func Main(ctx context.Context, args []string, env Env, extra ...*cobra.Command) 
 		}
 		err = Usage(err) // it did not start to run, so the command line is wrong
 	}
-	a.complain(err)
+	a.printError(err)
 	return exitCode(err)
 }
 
@@ -124,12 +124,12 @@ type app struct {
 		profile, ca, as                string
 		json, noColor                  bool
 	}
-	fromEnv map[string]bool // flags set by an environment variable
-	started bool            // a command has begun to run
-	file    string          // the current document, for error messages
-	holds   string          // what it should hold: manifest, metadata, definition
-	input   *bufio.Reader   // standard input, once a line of it has been read
-	server  *client.Client  // once connected
+	fromEnv      map[string]bool // flags set by an environment variable
+	started      bool            // a command has begun to run
+	file         string          // the current document, for error messages
+	documentKind string          // what it should hold: manifest, metadata, definition
+	input        *bufio.Reader   // standard input, once a line of it has been read
+	server       *client.Client  // once connected
 }
 
 func (a *app) root(extra []*cobra.Command) *cobra.Command {

@@ -89,7 +89,7 @@ func TestTheServerThatIsMeant(t *testing.T) {
 					return home
 				}
 				return strings.ReplaceAll(c.env[name], "HOME", home)
-			}}.filled()}
+			}}.withDefaults()}
 			cmd := a.root(nil)
 			must(t, cmd.ParseFlags(strings.Fields(strings.ReplaceAll(c.args, "HOME", home))))
 			must(t, a.prepare(cmd))

@@ -29,7 +29,7 @@ func (a *app) projectCopy() *cobra.Command {
 			done, err := c.CopyProject(cmd.Context(), project, to)
 			if err == nil && !a.global.json {
 				a.say("%s: a copy of %s, %s", to.Name, project, versionWords(done))
-				a.follows(cmd.Context(), c, cmp.Or(to.Organization, a.organizationFlag()), to.Name, done)
+				a.printConsequences(cmd.Context(), c, cmp.Or(to.Organization, a.organizationFlag()), to.Name, done)
 			}
 			return done, a.noProject(err)
 		})

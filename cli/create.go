@@ -71,7 +71,7 @@ func (a *app) readProject(file, values string) (*submission, error) {
 	if err := s.parsed.CheckValues(s.values); err != nil {
 		return nil, err
 	}
-	a.file, a.holds = shown, "manifest" // the server's faults are about the manifest
+	a.file, a.documentKind = shown, "manifest" // the server's faults are about the manifest
 	return &s, nil
 }
 

@@ -60,8 +60,8 @@ func notFound(err error, command string) error {
 	return err
 }
 
-// complain prints what went wrong and what to do.
-func (a *app) complain(err error) {
+// printError prints what went wrong and what to do.
+func (a *app) printError(err error) {
 	var e exited
 	if errors.As(err, &e) && e.error == nil {
 		return
@@ -71,7 +71,7 @@ func (a *app) complain(err error) {
 	var m *mariposa.Error
 	said := sentence(err.Error())
 	if errors.As(err, &m) && a.file != "" && slices.ContainsFunc(m.Faults, func(f mariposa.Fault) bool { return f.Line > 0 }) {
-		said = a.file + " is no valid " + a.holds // the faults follow, so they need no introduction
+		said = a.file + " is no valid " + a.documentKind // the faults follow, so they need no introduction
 	}
 	fmt.Fprintf(w, "%s %s\n", p.in(bad, "mariposa:"), plain(said))
 	if m != nil {

@@ -81,9 +81,9 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, command []s
 			defer restore()
 		}
 	} else {
-		defer context.AfterFunc(ctx, func() { a.passOn(s, over) })()
+		defer context.AfterFunc(ctx, func() { a.forwardInterrupt(s, over) })()
 	}
-	go a.feed(s, e.input || e.tty) // a read of standard input cannot be canceled: it ends with the program
+	go a.copyInput(s, e.input || e.tty) // a read of standard input cannot be canceled: it ends with the program
 	code, err := s.Output(a.env.Stdout, a.env.Stderr)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -96,8 +96,8 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, command []s
 	return nil
 }
 
-// feed copies standard input to the command, to its end.
-func (a *app) feed(s *client.Shell, input bool) {
+// copyInput copies standard input to the command, to its end.
+func (a *app) copyInput(s *client.Shell, input bool) {
 	if input {
 		if _, err := io.Copy(s, a.env.Stdin); err != nil {
 			return // the command has ended, or the connection ends it
@@ -106,9 +106,9 @@ func (a *app) feed(s *client.Shell, input bool) {
 	_ = s.CloseWrite() // an error means that the command has ended
 }
 
-// passOn sends the command an interrupt. It may take time to end; a second signal
+// forwardInterrupt sends the command an interrupt. It may take time to end; a second signal
 // closes the connection, which ends the command.
-func (a *app) passOn(s *client.Shell, over func()) {
+func (a *app) forwardInterrupt(s *client.Shell, over func()) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
 	if s.Signal("INT") != nil {

@@ -28,7 +28,7 @@ func (a *app) readDocument(name, holds string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.file, a.holds = shown, holds
+	a.file, a.documentKind = shown, holds
 	if len(bytes.TrimSpace(all)) == 0 {
 		return nil, fmt.Errorf("the %s is empty: %s has nothing in it", holds, shown)
 	}

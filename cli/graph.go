@@ -52,7 +52,7 @@ func (a *app) printGraph(g *contract.Graph) {
 			kind += " (left over)"
 		}
 		t.add(cell{fmt.Sprint(n.Layer), dim}, cell{n.Name, bold}, text(kind), word(n.Status), text(fmt.Sprintf("%d/%d", n.Running, n.Goal)),
-			text(dashIfEmpty(listFew(needs[nodeKey(n.Kind, n.Name)]))), text(dashIfEmpty(listFew(waits(n, needs[nodeKey(n.Kind, n.Name)])))), text(n.Reason))
+			text(dashIfEmpty(listFew(needs[nodeKey(n.Kind, n.Name)]))), text(dashIfEmpty(listFew(missingDependencies(n, needs[nodeKey(n.Kind, n.Name)])))), text(n.Reason))
 	}
 	a.printTable(t)
 }
@@ -76,9 +76,9 @@ func needsOf(g *contract.Graph) map[string][]contract.GraphNode {
 	return needs
 }
 
-// waits returns the dependencies that a resource which is not up yet still waits
+// missingDependencies returns the dependencies that a resource which is not up yet still waits
 // for.
-func waits(n contract.GraphNode, needs []contract.GraphNode) (lacks []contract.GraphNode) {
+func missingDependencies(n contract.GraphNode, needs []contract.GraphNode) (lacks []contract.GraphNode) {
 	if n.Running >= n.Goal || n.Status == mariposa.StatusStopped {
 		return nil
 	}

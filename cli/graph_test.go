@@ -204,7 +204,7 @@ func TestWhatWaitsForWhomIsAsTheReasonsSay(t *testing.T) {
 		{"what is up waits for nothing", contract.GraphNode{Status: mariposa.StatusConverged, Goal: 1, Running: 1}, ""},
 		{"what is stopped waits for nothing", contract.GraphNode{Status: mariposa.StatusStopped, Goal: 1}, ""},
 	} {
-		if got := listFew(waits(c.n, []contract.GraphNode{none, there, idle})); got != c.want {
+		if got := listFew(missingDependencies(c.n, []contract.GraphNode{none, there, idle})); got != c.want {
 			t.Errorf("%s: %q", c.name, got)
 		}
 	}

@@ -288,6 +288,6 @@ func (a *app) revert(ctx context.Context, c *client.Client, name string, r clien
 		again = "version " + r.Version
 	}
 	a.say("%s: %s is %s again", name, versionWords(done), again)
-	a.follows(ctx, c, a.organizationFlag(), name, done)
+	a.printConsequences(ctx, c, a.organizationFlag(), name, done)
 	return done, nil
 }

@@ -93,7 +93,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	if s.token, err = a.askToken(ctx, stdin); err != nil {
 		return err
 	}
-	who, err := a.try(ctx, s)
+	who, err := a.checkLogin(ctx, s)
 	if err != nil {
 		return fmt.Errorf("nothing was saved: %w", err)
 	}
@@ -108,8 +108,8 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	return nil
 }
 
-// try asks a server who we are, and checks that the organization exists.
-func (a *app) try(ctx context.Context, s server) (*contract.Whoami, error) {
+// checkLogin asks a server who we are, and checks that the organization exists.
+func (a *app) checkLogin(ctx context.Context, s server) (*contract.Whoami, error) {
 	c, err := a.dial(s)
 	if err != nil {
 		return nil, err

@@ -202,7 +202,7 @@ func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *cl
 		return a.change(cmd, wait, func(c *client.Client) (*contract.Changed, error) {
 			done, err := run(cmd.Context(), c, project, args)
 			if err == nil && done != nil && !a.global.json {
-				a.follows(cmd.Context(), c, a.organizationFlag(), project, done)
+				a.printConsequences(cmd.Context(), c, a.organizationFlag(), project, done)
 			}
 			return done, err
 		})
@@ -211,8 +211,8 @@ func (a *app) metaChange(cmd *cobra.Command, run func(ctx context.Context, c *cl
 	return cmd
 }
 
-// follows prints the consequences of a metadata change.
-func (a *app) follows(ctx context.Context, c *client.Client, org string, project string, done *contract.Changed) {
+// printConsequences prints the consequences of a metadata change.
+func (a *app) printConsequences(ctx context.Context, c *client.Client, org string, project string, done *contract.Changed) {
 	if done.Reason != "" {
 		a.note("%s", done.Reason)
 	}

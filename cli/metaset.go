@@ -156,7 +156,7 @@ func (a *app) set(ctx context.Context, c *client.Client, project string, setting
 		if !a.global.json {
 			a.say("%s: %s is set, %s%s", project, s.key, versionWords(done), prefixed(", cas ", done.CAS))
 			if n < len(settings)-1 {
-				a.follows(ctx, c, a.organizationFlag(), project, done)
+				a.printConsequences(ctx, c, a.organizationFlag(), project, done)
 			}
 		}
 	}

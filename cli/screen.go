@@ -50,16 +50,16 @@ type section struct {
 // A screen shows a view live: it is the model of a bubbletea program. An event only
 // signals that something changed; the data is then read again, at a limited rate.
 type screen struct {
-	a       *app
-	c       *client.Client
-	project string // whose events to show; empty: all
-	service string // likewise, for the events listed
-	pace    time.Duration
-	ticks   bool // the passing of time alone changes the view
-	paper   bool // no terminal: one page per read
-	looks   int  // end after so many reads; 0: when interrupted
-	inside  bool // part of a server, which ends with the view
-	view    view
+	a        *app
+	c        *client.Client
+	project  string // whose events to show; empty: all
+	service  string // likewise, for the events listed
+	pace     time.Duration
+	ticks    bool // the passing of time alone changes the view
+	paged    bool // no terminal: one page per read
+	maxReads int  // end after so many reads; 0: when interrupted
+	inside   bool // part of a server, which ends with the view
+	view     view
 
 	ctx   context.Context //nolint:containedctx // bubbletea calls commands without one
 	send  func(tea.Msg)
@@ -68,18 +68,18 @@ type screen struct {
 
 	stale bool          // something changed since the last read
 	busy  bool          // a read is scheduled or in progress
-	times int           // number of reads
+	reads int           // number of reads
 	took  time.Duration // how long the last read took
 	err   error
 
 	trouble string // connection trouble
-	tell    *narrator
+	narrate *narrator
 	latest  []string // events
 
 	width, height int
 	drawn         string
 	scrolled      int // rows scrolled
-	furthest      int // maximum of scrolled
+	maxScroll     int // maximum of scrolled
 	step          int // rows in a page
 }
 
@@ -115,8 +115,8 @@ type (
 func (s *screen) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.ctx, s.since, s.times, s.tell = ctx, s.view.asOf(), 1, newNarrator(s.a.env.Now)
-	if s.paper {
+	s.ctx, s.since, s.reads, s.narrate = ctx, s.view.asOf(), 1, newNarrator(s.a.env.Now)
+	if s.paged {
 		if err := s.view.page(); err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (s *screen) run(ctx context.Context) error {
 	s.send = p.Send
 	s.draw()
 	_, err := p.Run()
-	if err = errors.Join(s.err, err); s.paper || errors.Is(err, tea.ErrProgramPanic) {
+	if err = errors.Join(s.err, err); s.paged || errors.Is(err, tea.ErrProgramPanic) {
 		return err
 	}
 	return errors.Join(err, s.view.page())
@@ -135,7 +135,7 @@ func (s *screen) run(ctx context.Context) error {
 // as they end every command.
 func (s *screen) options() []tea.ProgramOption {
 	all := []tea.ProgramOption{tea.WithContext(s.ctx), tea.WithoutSignalHandler()}
-	if s.paper {
+	if s.paged {
 		return append(all, tea.WithoutRenderer(), tea.WithInput(nil))
 	}
 	out, in := s.a.env.Stdout, s.a.keyboard()
@@ -237,7 +237,7 @@ func (s *screen) press(key string) tea.Cmd {
 	case "home":
 		s.scrolled = 0
 	case "end":
-		s.scrolled = s.furthest
+		s.scrolled = s.maxScroll
 	}
 	s.draw()
 	return nil
@@ -274,7 +274,7 @@ func (s *screen) scheduleRead() tea.Cmd {
 // stays.
 func (s *screen) show(l readResult) tea.Cmd {
 	s.busy, s.took = false, l.took
-	s.times++
+	s.reads++
 	if l.err == nil {
 		l.show()
 	} else if mariposa.CodeOf(l.err) != mariposa.Unavailable {
@@ -282,10 +282,10 @@ func (s *screen) show(l readResult) tea.Cmd {
 		return tea.Quit
 	}
 	s.draw()
-	if s.paper {
+	if s.paged {
 		s.err = s.view.page()
 	}
-	if s.err != nil || s.view.over() || s.times == s.looks {
+	if s.err != nil || s.view.over() || s.reads == s.maxReads {
 		return tea.Quit
 	}
 	return s.scheduleRead()
@@ -341,8 +341,8 @@ const latestEvents = 10
 
 // addEvent adds an event to the latest ones.
 func (s *screen) addEvent(e client.Event) {
-	line := s.tell.line(e)
-	if !s.tell.isNews(e) || s.service != "" && e.ServiceName != s.service {
+	line := s.narrate.line(e)
+	if !s.narrate.isNews(e) || s.service != "" && e.ServiceName != s.service {
 		return
 	}
 	s.latest = append(s.latest, line)
@@ -352,7 +352,7 @@ func (s *screen) addEvent(e client.Event) {
 // draw draws the header, connection trouble or else the summary, then sections and
 // events as far as there is room.
 func (s *screen) draw() {
-	if s.paper {
+	if s.paged {
 		return
 	}
 	p := s.a.paint(s.a.env.Stdout)
@@ -370,11 +370,11 @@ func (s *screen) draw() {
 		wants = append(wants, len(t.rows)+2) // plus the heading and an empty line
 	}
 	rooms := shareRoom(s.height-len(lines)-1, append(wants, len(s.latest)))
-	s.furthest, s.step = 0, s.height
+	s.maxScroll, s.step = 0, s.height
 	for n, t := range sections {
-		lines = append(append(lines, s.fitted(p, t, rooms[n]-2)...), "")
+		lines = append(append(lines, s.layoutSection(p, t, rooms[n]-2)...), "")
 	}
-	s.scrolled = min(max(s.scrolled, 0), s.furthest)
+	s.scrolled = min(max(s.scrolled, 0), s.maxScroll)
 	for _, line := range s.latest[len(s.latest)-rooms[len(sections)]:] {
 		lines = append(lines, cut(line, s.width))
 	}
@@ -384,9 +384,9 @@ func (s *screen) draw() {
 	s.drawn = strings.Join(lines[:min(len(lines), max(s.height, 1))], "\n")
 }
 
-// fitted lays out a section in a number of lines below its heading, scrolled within
+// layoutSection lays out a section in a number of lines below its heading, scrolled within
 // its limits.
-func (s *screen) fitted(p paint, t section, room int) []string {
+func (s *screen) layoutSection(p paint, t section, room int) []string {
 	if len(t.rows) <= max(room, 1) {
 		return t.part(p, s.width, 0, len(t.rows))
 	}
@@ -395,7 +395,7 @@ func (s *screen) fitted(p paint, t section, room int) []string {
 	}
 	rows := max(room-1, 0)
 	from := min(max(s.scrolled, 0), len(t.rows)-rows)
-	s.furthest, s.step = max(s.furthest, len(t.rows)-rows), min(s.step, max(rows, 1))
+	s.maxScroll, s.step = max(s.maxScroll, len(t.rows)-rows), min(s.step, max(rows, 1))
 	which := fmt.Sprintf("… %d to %d of %d %s", from+1, from+rows, len(t.rows), t.rowsAre)
 	if rows == 0 {
 		which = fmt.Sprintf("… %d %s", len(t.rows), t.rowsAre)
@@ -431,7 +431,7 @@ func (s *screen) footer() string {
 	case s.keys:
 		ends = "q ends this view and nothing else"
 	}
-	if s.keys && s.furthest > 0 {
+	if s.keys && s.maxScroll > 0 {
 		return ends + "; arrows, PgUp, PgDn, Home and End scroll"
 	}
 	return ends

@@ -28,9 +28,9 @@ func shown(t *testing.T, f *fake, colors bool, set func(a *app, c *client.Client
 	c, err := client.New(client.Options{URL: url, Token: secret})
 	must(t, err)
 	t.Cleanup(c.Close)
-	a := &app{env: Env{Now: func() time.Time { return noon.Add(10 * time.Minute) }, Terminal: func(any) bool { return colors }, Getenv: func(string) string { return "" }}.filled()}
+	a := &app{env: Env{Now: func() time.Time { return noon.Add(10 * time.Minute) }, Terminal: func(any) bool { return colors }, Getenv: func(string) string { return "" }}.withDefaults()}
 	s := set(a, c)
-	s.a, s.c, s.ctx, s.times, s.keys, s.tell = a, c, t.Context(), 1, true, newNarrator(a.env.Now)
+	s.a, s.c, s.ctx, s.reads, s.keys, s.narrate = a, c, t.Context(), 1, true, newNarrator(a.env.Now)
 	if f != nil {
 		must(t, readNow(t.Context(), s.view))
 	}
@@ -242,7 +242,7 @@ func TestScreensFitAnyWindow(t *testing.T) {
 	c, err := client.New(client.Options{URL: "http://server:1"})
 	must(t, err)
 	defer c.Close()
-	a := &app{env: Env{Now: func() time.Time { return noon }, Terminal: func(any) bool { return true }, Getenv: func(string) string { return "" }}.filled()}
+	a := &app{env: Env{Now: func() time.Time { return noon }, Terminal: func(any) bool { return true }, Getenv: func(string) string { return "" }}.withDefaults()}
 	rapid.Check(t, func(t *rapid.T) {
 		now := overviewNow{State: &contract.State{}}
 		for range rapid.IntRange(0, 40).Draw(t, "projects") {

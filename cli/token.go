@@ -33,7 +33,7 @@ func (a *app) tokenCreate() *cobra.Command {
 			return err
 		}
 		t.Name, t.Role = args[0], mariposa.Role(role)
-		a.bind(&t)
+		a.limitToken(&t)
 		made, err := c.CreateToken(ctx, t)
 		if err = a.noOwner(ctx, c, t.User, err); err != nil {
 			return err
@@ -60,9 +60,9 @@ func tokenUserFlag(cmd *cobra.Command, a *app, user *string) {
 	complete(cmd, "user", a.every(userNames))
 }
 
-// bind limits a token to the scope given on this command line. The project selected
+// limitToken limits a token to the scope given on this command line. The project selected
 // for other commands does not limit it: nobody would expect that.
-func (a *app) bind(t *contract.NewToken) {
+func (a *app) limitToken(t *contract.NewToken) {
 	if a.global.project != "" && !a.fromEnv["project"] {
 		t.Project, t.Organization = a.global.project, a.global.org
 	} else if !a.fromEnv["org"] {

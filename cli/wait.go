@@ -122,7 +122,7 @@ func (f *follower) follow(ctx context.Context, since int64) (*contract.Task, err
 		if task, err = f.c.Task(ctx, f.id); err != nil {
 			return nil, err
 		}
-		f.show.task(f.explained(ctx, task), time.Time{})
+		f.show.task(f.withThawHint(ctx, task), time.Time{})
 		if isOver(task) {
 			return task, nil
 		}
@@ -155,7 +155,7 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 			}
 		}
 		task.ProjectName = cmp.Or(task.ProjectName, f.name) // the event no longer has the name of a deleted project
-		f.show.task(f.explained(ctx, task), e.Time)
+		f.show.task(f.withThawHint(ctx, task), e.Time)
 		if isOver(task) {
 			return task, nil
 		}
@@ -163,9 +163,9 @@ func (f *follower) read(ctx context.Context, since int64) (*contract.Task, error
 	return nil, context.Cause(ctx)
 }
 
-// explained adds to a task that waits for a thaw how to request one: nothing else
+// withThawHint adds to a task that waits for a thaw how to request one: nothing else
 // ends the wait.
-func (f *follower) explained(ctx context.Context, t *contract.Task) *contract.Task {
+func (f *follower) withThawHint(ctx context.Context, t *contract.Task) *contract.Task {
 	if t.State != mariposa.TaskQueued {
 		return t
 	}

@@ -132,7 +132,7 @@ func TestTheBarShowsHowFarAndHowLong(t *testing.T) {
 	a := &app{env: Env{
 		Stderr: &out, Terminal: func(any) bool { return true }, Size: func(any) (int, int) { return 90, 30 }, Getenv: func(string) string { return "" },
 		Now: func() time.Time { now = now.Add(time.Second); return now },
-	}.filled()}
+	}.withDefaults()}
 	show := a.progress()
 	show.task(ptr(task(mariposa.TaskQueued, 0, 0)), noon)
 	show.task(ptr(task(mariposa.TaskActive, 0, 100)), noon.Add(2*time.Second))

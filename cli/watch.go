@@ -18,7 +18,7 @@ import (
 func Watch(ctx context.Context, c *client.Client, project string, stdout io.Writer, isTTY bool) error {
 	a := &app{env: Env{Stdout: stdout, Terminal: func(stream any) bool {
 		return stream == any(stdout) && isTTY || stream != any(stdout) && isTerminal(stream)
-	}}.filled()}
+	}}.withDefaults()}
 	w := a.watcher(c, project, "")
 	w.inside = true
 	return w.run(ctx)

@@ -26,7 +26,7 @@ type AuditFilter struct {
 }
 
 func (c *Client) auditQuery(f AuditFilter) url.Values {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "project", f.Project, "actor", f.Actor, "action", f.Action, "outcome", string(f.Outcome))
 	if !f.Since.IsZero() {
 		q.Set("since", f.Since.UTC().Format(time.RFC3339Nano))

@@ -84,7 +84,7 @@ func (c *Client) LatestEvents(ctx context.Context, project string, limit int) (*
 }
 
 func (c *Client) feed(project string, limit int) url.Values {
-	q := c.about(project)
+	q := c.projectQuery(project)
 	if limit > 0 {
 		q.Set("limit", strconv.Itoa(limit))
 	}

@@ -25,7 +25,7 @@ func (c *Client) MetadataDocument(ctx context.Context, project string, reveal bo
 // ImportMetadata replaces all metadata with a YAML document. Of the update, only
 // Previous, Force and Message apply.
 func (c *Client) ImportMetadata(ctx context.Context, project string, document []byte, u Update) (*contract.Changed, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "previous", u.Previous, "message", u.Message)
 	setIf(q, "force", u.Force)
 	return send[contract.Changed](ctx, c, request{method: http.MethodPut, path: pathOf(project, "metadata"), query: q, body: document, kind: yaml})
@@ -44,14 +44,14 @@ type KeyChange struct {
 
 // SetMetadata sets one key.
 func (c *Client) SetMetadata(ctx context.Context, project, key string, value contract.MetadataValue, change KeyChange) (*contract.Changed, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "cas", change.CAS, "message", change.Message)
 	return send[contract.Changed](ctx, c, put(pathOf(project, "metadata", key), value).with(q))
 }
 
 // DeleteMetadata deletes one key. With a CAS, only if nobody has changed it since.
 func (c *Client) DeleteMetadata(ctx context.Context, project, key, cas string) (*contract.Changed, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "cas", cas)
 	return send[contract.Changed](ctx, c, remove(pathOf(project, "metadata", key), q))
 }
@@ -63,13 +63,13 @@ func (c *Client) CountMetadata(ctx context.Context, project, key string, by int6
 	if by < 0 {
 		verb, by = "decr", -by
 	}
-	q := c.owned()
+	q := c.organizationQuery()
 	q.Set("by", strconv.FormatInt(by, 10))
 	return send[contract.Changed](ctx, c, request{method: http.MethodPost, path: pathOf(project, "metadata", key, verb), query: q})
 }
 
 func (c *Client) revealQuery(reveal bool) url.Values {
-	q := c.owned()
+	q := c.organizationQuery()
 	setIf(q, "reveal", reveal)
 	return q
 }

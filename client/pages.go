@@ -29,9 +29,9 @@ func pages(q url.Values, page func() (marker string, err error)) error {
 	}
 }
 
-// through iterates over a list, page by page; parts returns the items of a page and
+// iteratePages iterates over a list, page by page; parts returns the items of a page and
 // the marker of the next. It stops at the first error.
-func through[P, T any](ctx context.Context, c *Client, path string, q url.Values, parts func(page *P) ([]T, string)) iter.Seq2[T, error] {
+func iteratePages[P, T any](ctx context.Context, c *Client, path string, q url.Values, parts func(page *P) ([]T, string)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		q := maps.Clone(q) // the markers are set in it
 		err := pages(q, func() (string, error) {

@@ -26,14 +26,14 @@ type Update struct {
 
 // Projects lists all projects, or those with a name.
 func (c *Client) Projects(ctx context.Context, name string) (*contract.Projects, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "name", name)
 	return send[contract.Projects](ctx, c, get("/v1/projects", q))
 }
 
 // CreateProject creates a project from a manifest in YAML.
 func (c *Client) CreateProject(ctx context.Context, name string, manifest []byte, message string) (*contract.Changed, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "name", name, "message", message)
 	return send[contract.Changed](ctx, c, request{method: http.MethodPost, path: "/v1/projects", query: q, body: manifest, kind: yaml})
 }
@@ -47,43 +47,43 @@ func (c *Client) NewProject(ctx context.Context, project contract.NewProject) (*
 
 // CopyProject creates a project from another's newest manifest.
 func (c *Client) CopyProject(ctx context.Context, project string, to contract.Copy) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, post(pathOf(project, "copy"), to).with(c.owned()))
+	return send[contract.Changed](ctx, c, post(pathOf(project, "copy"), to).with(c.organizationQuery()))
 }
 
 // MoveProject moves a project to another organization. Its instances keep running.
 func (c *Client) MoveProject(ctx context.Context, project, organization string) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, post(pathOf(project, "move"), contract.Move{Organization: organization}).with(c.owned()))
+	return send[contract.Changed](ctx, c, post(pathOf(project, "move"), contract.Move{Organization: organization}).with(c.organizationQuery()))
 }
 
 // RenameProject renames a project. Its instances keep running.
 func (c *Client) RenameProject(ctx context.Context, project, name string) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, put(pathOf(project), contract.ProjectChange{Name: name}).with(c.owned()))
+	return send[contract.Changed](ctx, c, put(pathOf(project), contract.ProjectChange{Name: name}).with(c.organizationQuery()))
 }
 
 // ProjectUsers lists the users of a project with their roles, and the source of each
 // role.
 func (c *Client) ProjectUsers(ctx context.Context, project string) (*contract.Members, error) {
-	return send[contract.Members](ctx, c, get(pathOf(project, "users"), c.owned()))
+	return send[contract.Members](ctx, c, get(pathOf(project, "users"), c.organizationQuery()))
 }
 
 // PutProjectUser sets the role of a user in a project.
 func (c *Client) PutProjectUser(ctx context.Context, project, user string, role mariposa.Role) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, put(pathOf(project, "users", user), contract.MemberChange{Role: string(role)}).with(c.owned()))
+	return send[contract.Changed](ctx, c, put(pathOf(project, "users", user), contract.MemberChange{Role: string(role)}).with(c.organizationQuery()))
 }
 
 // RemoveProjectUser removes a user's role in a project.
 func (c *Client) RemoveProjectUser(ctx context.Context, project, user string) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, remove(pathOf(project, "users", user), c.owned()))
+	return send[contract.Changed](ctx, c, remove(pathOf(project, "users", user), c.organizationQuery()))
 }
 
 // Project returns one project, by its name or id.
 func (c *Client) Project(ctx context.Context, project string) (*contract.Project, error) {
-	return send[contract.Project](ctx, c, get(pathOf(project), c.owned()))
+	return send[contract.Project](ctx, c, get(pathOf(project), c.organizationQuery()))
 }
 
 // UpdateManifest submits a new manifest in YAML.
 func (c *Client) UpdateManifest(ctx context.Context, project string, manifest []byte, u Update) (*contract.Changed, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "previous", u.Previous, "rolling", u.Rolling, "canary", u.Canary, "message", u.Message)
 	setIf(q, "force", u.Force)
 	return send[contract.Changed](ctx, c, request{method: http.MethodPut, path: pathOf(project, "manifest"), query: q, body: manifest, kind: yaml})
@@ -91,27 +91,27 @@ func (c *Client) UpdateManifest(ctx context.Context, project string, manifest []
 
 // Manifest returns the newest manifest, byte for byte as it was submitted.
 func (c *Client) Manifest(ctx context.Context, project string) ([]byte, error) {
-	r := get(pathOf(project, "manifest"), c.owned())
+	r := get(pathOf(project, "manifest"), c.organizationQuery())
 	r.accept = yaml
 	return c.bytes(ctx, r)
 }
 
 // Graph returns a project as a graph.
 func (c *Client) Graph(ctx context.Context, project string) (*contract.Graph, error) {
-	return send[contract.Graph](ctx, c, get(pathOf(project, "graph"), c.owned()))
+	return send[contract.Graph](ctx, c, get(pathOf(project, "graph"), c.organizationQuery()))
 }
 
 // DeleteProject deletes a project. With force, its instances are stopped first,
 // by the task in the answer. Its volumes are left to its organization.
 func (c *Client) DeleteProject(ctx context.Context, project string, force bool) (*contract.Changed, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	setIf(q, "force", force)
 	return send[contract.Changed](ctx, c, remove(pathOf(project), q))
 }
 
 // DeleteWithVolumes deletes a project like DeleteProject, including its volumes.
 func (c *Client) DeleteWithVolumes(ctx context.Context, project string, force bool) (*contract.Changed, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	q.Set("volumes", "true")
 	setIf(q, "force", force)
 	return send[contract.Changed](ctx, c, remove(pathOf(project), q))
@@ -119,12 +119,12 @@ func (c *Client) DeleteWithVolumes(ctx context.Context, project string, force bo
 
 // Act changes the state of a project: start, stop, reprovision, scale and so on.
 func (c *Client) Act(ctx context.Context, project string, action contract.Action) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, put(pathOf(project, "state"), action).with(c.owned()))
+	return send[contract.Changed](ctx, c, put(pathOf(project, "state"), action).with(c.organizationQuery()))
 }
 
 // ActOnService changes the state of one service.
 func (c *Client) ActOnService(ctx context.Context, project, service string, action contract.Action) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, put(pathOf(project, "services", service, "state"), action).with(c.owned()))
+	return send[contract.Changed](ctx, c, put(pathOf(project, "services", service, "state"), action).with(c.organizationQuery()))
 }
 
 // Scale sets the scales of services in one task. A scale is a number, or a
@@ -161,19 +161,19 @@ func amount(s string) any {
 	return s
 }
 
-// owned returns the query parameters of a path that begins with a project's name.
-func (c *Client) owned() url.Values {
+// organizationQuery returns the query parameters of a path that begins with a project's name.
+func (c *Client) organizationQuery() url.Values {
 	q := url.Values{}
 	setParameter(q, "organization", c.organization)
 	return q
 }
 
-// about returns the query parameters of a request about one project, or all.
-func (c *Client) about(project string) url.Values {
+// projectQuery returns the query parameters of a request about one project, or all.
+func (c *Client) projectQuery(project string) url.Values {
 	if project == "" {
 		return url.Values{}
 	}
-	q := c.owned()
+	q := c.organizationQuery()
 	q.Set("project", project)
 	return q
 }

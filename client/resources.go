@@ -17,9 +17,9 @@ type VolumeFilter struct {
 // Volumes iterates over all volumes that match, page by page. It stops at the first
 // error.
 func (c *Client) Volumes(ctx context.Context, f VolumeFilter) iter.Seq2[contract.Volume, error] {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "project", f.Project, "service", f.Service, "node", f.Node)
-	return through(ctx, c, "/v1/volumes", q, func(page *contract.Volumes) ([]contract.Volume, string) { return page.Volumes, page.Marker })
+	return iteratePages(ctx, c, "/v1/volumes", q, func(page *contract.Volumes) ([]contract.Volume, string) { return page.Volumes, page.Marker })
 }
 
 // AllVolumes collects the result of Volumes.
@@ -42,9 +42,9 @@ func (c *Client) DeleteVolume(ctx context.Context, id string) (*contract.Changed
 // Networks iterates over all networks, or those that a project uses, page by page. It
 // stops at the first error.
 func (c *Client) Networks(ctx context.Context, project string) iter.Seq2[contract.Network, error] {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "project", project)
-	return through(ctx, c, "/v1/networks", q, func(page *contract.Networks) ([]contract.Network, string) { return page.Networks, page.Marker })
+	return iteratePages(ctx, c, "/v1/networks", q, func(page *contract.Networks) ([]contract.Network, string) { return page.Networks, page.Marker })
 }
 
 // AllNetworks collects the result of Networks.

@@ -23,7 +23,7 @@ const largestPage = 1000
 // Queue lists tasks, newest first. It follows pages by itself. A marker in the answer
 // says that there are more.
 func (c *Client) Queue(ctx context.Context, f TaskFilter) (*contract.Tasks, error) {
-	q := c.about(f.Project)
+	q := c.projectQuery(f.Project)
 	setParameter(q, "service", f.Service, "state", f.State)
 	setIf(q, "all", f.All)
 	bounded(q, f.Limit)

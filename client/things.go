@@ -17,7 +17,7 @@ import (
 // State returns the goal and the actual state of every project, of one, or of one of
 // its services.
 func (c *Client) State(ctx context.Context, project, service string) (*contract.State, error) {
-	q := c.about(project)
+	q := c.projectQuery(project)
 	setParameter(q, "service", service)
 	return send[contract.State](ctx, c, get("/v1/state", q))
 }
@@ -34,9 +34,9 @@ type InstanceFilter struct {
 // Instances iterates over all instances that match, page by page: there may be a
 // hundred thousand. It stops at the first error.
 func (c *Client) Instances(ctx context.Context, f InstanceFilter) iter.Seq2[contract.Instance, error] {
-	q := c.about(f.Project)
+	q := c.projectQuery(f.Project)
 	setParameter(q, "service", f.Service, "node", f.Node, "state", f.State, "version", f.Version)
-	return through(ctx, c, "/v1/instances", q, func(page *contract.Instances) ([]contract.Instance, string) { return page.Instances, page.Marker })
+	return iteratePages(ctx, c, "/v1/instances", q, func(page *contract.Instances) ([]contract.Instance, string) { return page.Instances, page.Marker })
 }
 
 // AllInstances collects the result of Instances.

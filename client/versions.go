@@ -9,35 +9,35 @@ import (
 
 // Versions lists the submitted versions, newest first. It follows pages by itself.
 func (c *Client) Versions(ctx context.Context, project string) (*contract.Versions, error) {
-	all, err := collect(through(ctx, c, pathOf(project, "versions"), c.owned(), func(page *contract.Versions) ([]contract.Version, string) { return page.Versions, page.Marker }))
+	all, err := collect(iteratePages(ctx, c, pathOf(project, "versions"), c.organizationQuery(), func(page *contract.Versions) ([]contract.Version, string) { return page.Versions, page.Marker }))
 	return &contract.Versions{Versions: all}, err
 }
 
 // Version returns one version with its manifest, by its hash, number or tag.
 func (c *Client) Version(ctx context.Context, project, version string) (*contract.Version, error) {
-	return send[contract.Version](ctx, c, get(pathOf(project, "versions", version), c.owned()))
+	return send[contract.Version](ctx, c, get(pathOf(project, "versions", version), c.organizationQuery()))
 }
 
 // Diff returns the differences between two versions.
 func (c *Client) Diff(ctx context.Context, project, from, to string) (*contract.Diff, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "from", from, "to", to)
 	return send[contract.Diff](ctx, c, get(pathOf(project, "diff"), q))
 }
 
 // Tags lists the tags of versions.
 func (c *Client) Tags(ctx context.Context, project string) (*contract.Tags, error) {
-	return send[contract.Tags](ctx, c, get(pathOf(project, "tags"), c.owned()))
+	return send[contract.Tags](ctx, c, get(pathOf(project, "tags"), c.organizationQuery()))
 }
 
 // AddTag adds a tag to a version.
 func (c *Client) AddTag(ctx context.Context, project, tag, version string) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, post(pathOf(project, "tags"), contract.NewTag{Tag: tag, Version: version}).with(c.owned()))
+	return send[contract.Changed](ctx, c, post(pathOf(project, "tags"), contract.NewTag{Tag: tag, Version: version}).with(c.organizationQuery()))
 }
 
 // DeleteTag deletes a tag.
 func (c *Client) DeleteTag(ctx context.Context, project, tag string) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, remove(pathOf(project, "tags", tag), c.owned()))
+	return send[contract.Changed](ctx, c, remove(pathOf(project, "tags", tag), c.organizationQuery()))
 }
 
 // Revert says which version to go back to, and how.
@@ -60,7 +60,7 @@ func (c *Client) Revert(ctx context.Context, project string, r Revert) (*contrac
 // rolling and a canary amount (empty: as the services specify); or, without a
 // manifest, what would be done now. It changes nothing.
 func (c *Client) Plan(ctx context.Context, project string, manifest []byte, rolling, canary string) (*contract.Plan, error) {
-	q := c.owned()
+	q := c.organizationQuery()
 	setParameter(q, "rolling", rolling, "canary", canary)
 	r := request{method: http.MethodPost, path: pathOf(project, "plan"), query: q}
 	if len(manifest) > 0 {

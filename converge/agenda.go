@@ -161,12 +161,12 @@ func (v *View) refresh(now time.Time) {
 			v.relink(s)
 		}
 	}
-	if v.moved && (before || v.hasContradictoryEdges()) {
+	if v.blockersChanged && (before || v.hasContradictoryEdges()) {
 		for s := range a.graphReaders {
 			v.mark(s) // who blocks whom depends on whole paths
 		}
 	}
-	v.moved = false
+	v.blockersChanged = false
 	for _, s := range touched {
 		s.touched = false
 		if !s.dropped {

@@ -28,7 +28,7 @@ func (t *turn) bindReferences() bool {
 	next, follows, moved := t.resolveReferences(was)
 	switch {
 	case sameValue(was, next):
-		return next != nil && t.rollAstray()
+		return next != nil && t.rollMisbound()
 	case next == nil && len(t.view.referencesOf(t.s)) == 0:
 		t.st.Bindings, t.plan.PlanAgain = nil, true
 		return false
@@ -58,7 +58,7 @@ func (t *turn) resolveReferences(was *mariposa.Bindings) (next *mariposa.Binding
 		if slices.ContainsFunc(t.s.def.Refs, func(r mariposa.Ref) bool { return r.Service == on }) {
 			t.unbound = cmp.Or(t.unbound, why)
 		} else {
-			t.unboundBefore = cmp.Or(t.unboundBefore, why)
+			t.formerUnbound = cmp.Or(t.formerUnbound, why)
 		}
 		if b.Instance == "" {
 			continue
@@ -76,11 +76,11 @@ func (t *turn) resolveReferences(was *mariposa.Bindings) (next *mariposa.Binding
 	return next, follows, moved
 }
 
-// rollAstray starts a rollout if instances refer to something other than what
+// rollMisbound starts a rollout if instances refer to something other than what
 // the service is bound to and no rollout replaces them: one that was under way
 // when the binding changed did not cover them.
-func (t *turn) rollAstray() bool {
-	if t.s.astray == 0 || t.st.Rollout != nil {
+func (t *turn) rollMisbound() bool {
+	if t.s.misbound == 0 || t.st.Rollout != nil {
 		return false
 	}
 	t.startFollowing("")
@@ -174,7 +174,7 @@ func (t *turn) nextTarget(on string, d *facts, old mariposa.Binding, had bool, i
 	}
 	inUse := t.isLive()
 	if had && inUse {
-		t.astrayWhy = gone(mariposa.ReasonReferenceGone)
+		t.goneReference = gone(mariposa.ReasonReferenceGone)
 	}
 	if why := t.whyNotReady(on, inUse); why != nil {
 		return nil, why
@@ -323,7 +323,7 @@ func (t *turn) boundStep(number int) (Step, bool) {
 		return s, true
 	}
 	sum, unresolved := bindingDigestOf(def, t.st.Bindings)
-	why := cmp.Or(t.unbound, t.unboundBefore)
+	why := cmp.Or(t.unbound, t.formerUnbound)
 	if !unresolved {
 		why = t.findGoneReference(def)
 	}

@@ -112,11 +112,11 @@ func retryRollout(ss *mariposa.ServiceStatus, idle bool, now time.Time) {
 	ss.Rollout, ss.Backoff = &r, nil
 }
 
-// Retried returns the services whose rollouts stopped by themselves and are
+// RetriedServices returns the services whose rollouts stopped by themselves and are
 // retried when a version comes into force, and those whose rollouts wait for
 // others and can then go on, sorted. Services that a person has stopped,
 // frozen, paused or held are left out: they go on when the person says so.
-func Retried(goal *mariposa.ProjectStatus) []string {
+func RetriedServices(goal *mariposa.ProjectStatus) []string {
 	if goal == nil || goal.Goal != mariposa.GoalStarted {
 		return nil
 	}

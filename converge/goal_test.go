@@ -117,7 +117,7 @@ func TestApplyTriesAStoppedRolloutAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := broken()
-			if got := Retried(w.goal); !slices.Equal(got, []string{"web"}) {
+			if got := RetriedServices(w.goal); !slices.Equal(got, []string{"web"}) {
 				t.Fatalf("tried again would be %v", got)
 			}
 			again(w)
@@ -156,11 +156,11 @@ func TestOnlyWhatNobodyHoldsBackIsTriedAgain(t *testing.T) {
 		"held":    failed(func(ss *mariposa.ServiceStatus) { ss.Rollout = &mariposa.Rollout{Number: 2, Waiting: true, Held: true} }),
 		"at rest": {Scale: 1},
 	}}
-	if got := Retried(goal); !slices.Equal(got, []string{"also", "failed", "waiting"}) {
+	if got := RetriedServices(goal); !slices.Equal(got, []string{"also", "failed", "waiting"}) {
 		t.Errorf("tried again are %v", got)
 	}
 	goal.Goal = mariposa.GoalStopped
-	if got := append(Retried(goal), Retried(nil)...); got != nil {
+	if got := append(RetriedServices(goal), RetriedServices(nil)...); got != nil {
 		t.Errorf("of a stopped project, tried again are %v", got)
 	}
 }

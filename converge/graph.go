@@ -16,13 +16,13 @@ type edge struct {
 // links are the edges between services and the references between instances,
 // indexed from both ends.
 type links struct {
-	dependents map[string]map[*service]int // name -> services whose instances depend on it, and by how many edges
-	inUse      map[int]int                 // version -> edges of it that instances use
-	ring       map[string]int              // name -> the ring of edges it is on; nil: not computed since the edges changed
-	referrers  map[string]map[*service]int // instance -> services with instances that refer to it, and how many of them do
-	targets    map[string][]target         // instance -> what it refers to
-	bound      map[string]map[*service]int // instance -> services that are bound to it
-	moved      bool                        // who blocks whom has changed since the last plan
+	dependents      map[string]map[*service]int // name -> services whose instances depend on it, and by how many edges
+	inUse           map[int]int                 // version -> edges of it that instances use
+	ring            map[string]int              // name -> the ring of edges it is on; nil: not computed since the edges changed
+	referrers       map[string]map[*service]int // instance -> services with instances that refer to it, and how many of them do
+	targets         map[string][]target         // instance -> what it refers to
+	bound           map[string]map[*service]int // instance -> services that are bound to it
+	blockersChanged bool                        // who blocks whom has changed since the last plan
 }
 
 // target is an instance that another one refers to.
@@ -43,7 +43,7 @@ func (v *View) relink(s *service) {
 	}
 	v.markTargets(s) // what it depended on may go now
 	v.setEdges(s, edges)
-	v.moved = true
+	v.blockersChanged = true
 }
 
 func (v *View) setEdges(s *service, edges []edge) {
@@ -77,7 +77,7 @@ func (v *View) countEdge(s *service, e edge, n int) {
 // edgesOf finds the edges that a service's instances use.
 func (v *View) edgesOf(s *service) []edge {
 	if s.def != nil && len(s.numbers) == 1 && s.numbers[s.status.Number] > 0 { // the common case
-		return s.edgesBy(nil, s.def, s.status.Number)
+		return s.appendEdges(nil, s.def, s.status.Number)
 	}
 	numbers := make([]int, 0, 4)
 	for n := range s.numbers {
@@ -92,13 +92,13 @@ func (v *View) edgesOf(s *service) []edge {
 			continue
 		}
 		told = append(told, as)
-		out = s.edgesBy(out, d, as)
+		out = s.appendEdges(out, d, as)
 	}
 	return out
 }
 
-// edgesBy adds the edges of one definition of a service.
-func (s *service) edgesBy(out []edge, d *mariposa.Service, as int) []edge {
+// appendEdges adds the edges of one definition of a service.
+func (s *service) appendEdges(out []edge, d *mariposa.Service, as int) []edge {
 	out = slices.Grow(out, len(d.DependsOn))
 	for i, on := range d.DependsOn { // sorted
 		if on != s.name && (i == 0 || d.DependsOn[i-1] != on) {
@@ -189,8 +189,8 @@ func (v *View) countReferences(s *service, i *Instance, c class, by int) {
 	if by > 0 {
 		to = v.findTargets(s, i)
 	}
-	if (c.runs() || c.starts()) && v.isAstray(s, i, to) {
-		s.astray += by
+	if (c.runs() || c.starts()) && v.isMisbound(s, i, to) {
+		s.misbound += by
 	}
 	if !c.refers() || len(to) == 0 {
 		return
@@ -211,7 +211,7 @@ func (v *View) countReferrer(s *service, t target, by int) {
 	if s.referenceCounts[t.service] += by; s.referenceCounts[t.service] == 0 {
 		delete(s.referenceCounts, t.service)
 	}
-	v.moved = true
+	v.blockersChanged = true
 	v.markReferred(t.service)
 }
 
@@ -270,9 +270,9 @@ func (v *View) findTargets(s *service, i *Instance) []target {
 	return out
 }
 
-// isAstray reports whether an instance refers to something other than what its
+// isMisbound reports whether an instance refers to something other than what its
 // service is now bound to.
-func (v *View) isAstray(s *service, i *Instance, to []target) bool {
+func (v *View) isMisbound(s *service, i *Instance, to []target) bool {
 	if s.status == nil || s.def == nil || s.unresolved {
 		return false
 	}

@@ -204,7 +204,7 @@ func dump(v *View) string {
 				return true
 			})
 		}
-		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, fresh %v, %d with references, %d astray, holds %v, by start", len(s.members), s.slots, s.numbers, s.fresh, s.binding, s.astray, s.referenceCounts)
+		fmt.Fprintf(&b, "  %d members, slots %v, numbers %v, fresh %v, %d with references, %d astray, holds %v, by start", len(s.members), s.slots, s.numbers, s.fresh, s.binding, s.misbound, s.referenceCounts)
 		if s.byStart != nil {
 			s.byStart.Scan(func(i *Instance) bool { fmt.Fprintf(&b, " %s", i.ID); return true })
 		}

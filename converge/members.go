@@ -17,7 +17,7 @@ func (v *View) reclassify(s *service) {
 		v.remove(v.instances[id])
 	}
 	s.bound, s.unresolved = bindingDigest(s)
-	s.fresh, s.astray = [classes]int{}, 0 // both may have changed with the goal
+	s.fresh, s.misbound = [classes]int{}, 0 // both may have changed with the goal
 	for _, id := range all {
 		v.add(s, v.instances[id])
 	}

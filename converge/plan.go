@@ -165,8 +165,8 @@ type turn struct {
 	// What the rules found.
 	needs           *mariposa.Reason // why nothing of the definition in force can be made
 	unbound         *mariposa.Reason // what its references wait for
-	unboundBefore   *mariposa.Reason // what the references of former versions wait for
-	astrayWhy       *mariposa.Reason // the gone instance that it refers to
+	formerUnbound   *mariposa.Reason // what the references of former versions wait for
+	goneReference   *mariposa.Reason // the gone instance that it refers to
 	following       bool             // it will follow its successor once that has proved itself
 	rolling         bool             // outdated instances are being replaced
 	pending         bool             // they will be, after something outside the plan is done
@@ -185,7 +185,7 @@ type turn struct {
 	stopping  int             // running ones that are stopped and kept
 	bound     map[int]Step    // the first step for instances of each version
 	waits     *mariposa.Reason
-	more      int // how many other reasons there are
+	moreWaits int // how many other reasons there are
 
 	// The result.
 	left         int       // how far the service is from its goal, in instances
@@ -286,7 +286,7 @@ func (t *turn) wait(until time.Time, why func() *mariposa.Reason) {
 	if t.waits == nil {
 		t.waits = why()
 	} else {
-		t.more++
+		t.moreWaits++
 	}
 	t.wakeAt(until)
 }

@@ -27,7 +27,7 @@ func (t *turn) measureRollout() {
 	t.measureLimit(&r)
 	t.heldDependency = t.findHeldDependency()
 	waiting := t.whyDependenciesNotReady() != nil || t.unbound != nil || t.outdated > 0 && t.holdForDependencies() != nil || r.AwaitsFollowers || t.lost > len(t.givenUp) ||
-		r.Limit > 0 && t.updatesLeft <= 0 && t.unboundBefore != nil
+		r.Limit > 0 && t.updatesLeft <= 0 && t.formerUnbound != nil
 	if r.Waiting && !waiting {
 		r.Progress = t.now
 	}

@@ -48,7 +48,7 @@ func (t *turn) measureTodo() int {
 
 // statusAndReason returns the status of the service and the reason for it.
 func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
-	waits := t.waits.AndMore(t.more)
+	waits := t.waits.AndMore(t.moreWaits)
 	todo := t.measureTodo()
 	r, b := t.st.Rollout, t.st.Backoff
 	switch {
@@ -72,7 +72,7 @@ func (t *turn) statusAndReason() (mariposa.Status, *mariposa.Reason) {
 	case t.heldDependency != "":
 		return mariposa.StatusHeld, &mariposa.Reason{Code: mariposa.ReasonWaitsHeld, Subject: t.heldDependency}
 	}
-	return mariposa.StatusConverged, t.astrayWhy
+	return mariposa.StatusConverged, t.goneReference
 }
 
 func (t *turn) pausedReason(waits *mariposa.Reason) *mariposa.Reason {

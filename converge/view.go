@@ -26,17 +26,17 @@ import (
 // the classes that the plan asks for, so that a change of one instance never
 // walks over all of them.
 type View struct {
-	hasGoal     bool // whether a goal was ever set
-	goal        mariposa.ProjectGoal
-	number      int
-	versions    map[int]Definitions
-	services    map[string]*service
-	instances   map[string]*Instance
-	nodes       map[string]Node
-	byNode      map[string]map[string]struct{}
-	startingSet *btree.BTreeG[*Instance] // those on their way up
-	needed      map[int]int              // version -> how many users its definitions have
-	spared      map[int]int              // version -> how many goals of removed services refer to it
+	hasGoal       bool // whether a goal was ever set
+	goal          mariposa.ProjectGoal
+	number        int
+	versions      map[int]Definitions
+	services      map[string]*service
+	instances     map[string]*Instance
+	nodes         map[string]Node
+	byNode        map[string]map[string]struct{}
+	startingSet   *btree.BTreeG[*Instance] // those on their way up
+	needed        map[int]int              // version -> how many users its definitions have
+	usedByRemoved map[int]int              // version -> how many goals of removed services refer to it
 	links
 	agenda agenda
 }
@@ -82,7 +82,7 @@ type service struct {
 	bound      string                   // digest of what the references of the definition in force resolve to
 	unresolved bool                     // not all of them do yet
 	binding    int                      // members that were made with references
-	astray     int                      // how many running or starting instances refer to something other than what the service is bound to
+	misbound   int                      // how many running or starting instances refer to something other than what the service is bound to
 
 	edges           []edge         // what its instances depend on, by the definitions that apply to them
 	referenceCounts map[string]int // other service -> how many references block the removal of its instances
@@ -93,17 +93,17 @@ type service struct {
 // NewView returns the view of a project about which nothing is known yet.
 func NewView() *View {
 	return &View{
-		goal:        mariposa.GoalStarted,
-		versions:    map[int]Definitions{},
-		services:    map[string]*service{},
-		instances:   map[string]*Instance{},
-		nodes:       map[string]Node{},
-		byNode:      map[string]map[string]struct{}{},
-		startingSet: newStartingSet(),
-		needed:      map[int]int{},
-		spared:      map[int]int{},
-		links:       newLinks(),
-		agenda:      newAgenda(),
+		goal:          mariposa.GoalStarted,
+		versions:      map[int]Definitions{},
+		services:      map[string]*service{},
+		instances:     map[string]*Instance{},
+		nodes:         map[string]Node{},
+		byNode:        map[string]map[string]struct{}{},
+		startingSet:   newStartingSet(),
+		needed:        map[int]int{},
+		usedByRemoved: map[int]int{},
+		links:         newLinks(),
+		agenda:        newAgenda(),
 	}
 }
 
@@ -146,14 +146,14 @@ func (v *View) MissingVersions() []int {
 	return missing
 }
 
-// refer counts the versions that the goal of a service refers to.
-func (v *View) refer(ss *mariposa.ServiceStatus, by int) {
+// countVersionUse counts the versions that the goal of a service refers to.
+func (v *View) countVersionUse(ss *mariposa.ServiceStatus, by int) {
 	if ss == nil {
 		return
 	}
 	refs := v.needed
 	if ss.Removed {
-		refs = v.spared
+		refs = v.usedByRemoved
 	}
 	addCount(refs, ss.Number, by)
 	if n := fallbackVersion(ss); n != 0 {
@@ -170,7 +170,7 @@ func addCount(refs map[int]int, number, by int) {
 // ForgetVersions drops the definitions that nothing refers to any more.
 func (v *View) ForgetVersions() {
 	maps.DeleteFunc(v.versions, func(n int, _ Definitions) bool {
-		return n != v.number && v.needed[n] == 0 && v.spared[n] == 0
+		return n != v.number && v.needed[n] == 0 && v.usedByRemoved[n] == 0
 	})
 }
 
@@ -198,7 +198,7 @@ func (v *View) SetGoal(st *mariposa.ProjectStatus) {
 
 // clearGoal removes a service's goal.
 func (v *View) clearGoal(s *service) {
-	v.refer(s.status, -1)
+	v.countVersionUse(s.status, -1)
 	v.countBindings(s, s.status.Bindings, -1)
 	s.status, s.def = nil, nil
 	v.touch(s)
@@ -223,8 +223,8 @@ func (v *View) setStatus(s *service, ss *mariposa.ServiceStatus) {
 		return
 	}
 	v.touch(s)
-	v.refer(old, -1)
-	v.refer(ss, 1)
+	v.countVersionUse(old, -1)
+	v.countVersionUse(ss, 1)
 	if old == nil || !sameValue(old.Bindings, ss.Bindings) {
 		v.countBindings(s, bindingsOf(old), -1)
 		v.countBindings(s, ss.Bindings, 1)
@@ -300,13 +300,13 @@ func (v *View) SetInstance(id string, spec *mariposa.InstanceSpec, status *marip
 }
 
 func newInstance(id string, spec *mariposa.InstanceSpec, status *mariposa.InstanceStatus) *Instance {
-	i := &Instance{ID: id, Spec: spec, Status: status, number: spec.Number, created: instant(spec.Created)}
-	i.since = instant(since(i))
+	i := &Instance{ID: id, Spec: spec, Status: status, number: spec.Number, created: sortableTime(spec.Created)}
+	i.since = sortableTime(since(i))
 	return i
 }
 
-// instant returns a time as a number that sorts like it.
-func instant(t time.Time) int64 {
+// sortableTime returns a time as a number that sorts like it.
+func sortableTime(t time.Time) int64 {
 	if t.IsZero() {
 		return math.MinInt64
 	}

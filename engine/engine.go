@@ -397,14 +397,14 @@ func (e *Engine) Trial(instances []string) *place.Placer { return e.placer.Trial
 // nodeOffer returns what a node's record says to the placer.
 func (e *Engine) nodeOffer(r *store.Node) place.Node {
 	spec := r.Spec()
-	n := place.Node{ID: r.ID, Name: spec.Name, Why: "is not connected"}
+	n := place.Node{ID: r.ID, Name: spec.Name, NotReady: "is not connected"}
 	st := r.Status()
 	if st != nil {
 		n.Capacity, n.Drivers = st.Capacity, st.Drivers
 		n.Ready = st.State == mariposa.NodeRunning && (e.Reachable == nil || e.Reachable(r))
 	}
 	if spec.Drained {
-		n.Ready, n.Why = false, "is drained"
+		n.Ready, n.NotReady = false, "is drained"
 	}
 	return n
 }

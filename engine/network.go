@@ -12,9 +12,9 @@ import (
 // from the actor's view, as projects of other actors may share them. So every
 // write requires the network to be unchanged.
 type networks struct {
-	joined   map[string]*mariposa.NetworkSpec // by id: as this turn leaves them
-	attached map[string]bool                  // by id: brought to their node in this turn
-	looked   bool                             // networks that nothing uses any more were looked for
+	joined        map[string]*mariposa.NetworkSpec // by id: as this turn leaves them
+	attached      map[string]bool                  // by id: brought to their node in this turn
+	checkedUnused bool                             // networks that nothing uses any more were looked for
 }
 
 // networkID returns the id of the network that a definition names.
@@ -124,7 +124,7 @@ func (t *turn) releaseNetworks(all bool) {
 	if len(mine) == 0 || !all && (!t.networksDirty || t.hasFrozen(nil)) {
 		return
 	}
-	t.networks.looked = true
+	t.networks.checkedUnused = true
 	for _, r := range mine {
 		if t.networks.joined[r.ID] != nil || !all && (t.goalUsesNetwork(r) || t.hasInstanceOn(r.ID)) {
 			continue
@@ -176,7 +176,7 @@ func (t *turn) releaseNetwork(r *store.Network) {
 	told := mariposa.OwnEvent("network.deleted", t.project, why)
 	t.unit.Delete(mariposa.KindNetwork, r.ID, told)
 	for _, p := range t.e.Picture.AttachmentsOf(r.ID) {
-		spec := p.Spec().Ended(why)
+		spec := p.Spec().WithTombstone(why)
 		told.Kind, told.Node = "network.detaching", spec.Node
 		t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
 	}

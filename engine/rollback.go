@@ -43,7 +43,7 @@ func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error)
 		return false, err
 	}
 	c, fault := converge.Change{}, *why
-	fault.Back = mariposa.NoVersion
+	fault.RolledBackTo = mariposa.NoVersion
 	if to := t.goal.Completed; to != 0 {
 		d, version, err := t.definitions(ctx, to)
 		if err != nil || version == "" {
@@ -51,7 +51,7 @@ func (t *turn) rollBack(ctx context.Context, why *mariposa.Reason) (bool, error)
 		}
 		known[to], c.Version = d, version
 		t.view.SetVersion(to, d)
-		fault.Back = to
+		fault.RolledBackTo = to
 	}
 	goal, can := converge.RollBack(t.goal, t.completeChange(c, known))
 	if !can {

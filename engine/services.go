@@ -67,9 +67,9 @@ func (t *turn) removeService(name string) {
 	t.unit.Delete(mariposa.KindService, mariposa.ServiceID(t.project, name), mariposa.Event{Kind: "service.removed", Project: t.project, Service: name, Actor: "mariposa"})
 }
 
-// sameBesideServices reports whether two statuses of a project differ at most
+// sameExceptServices reports whether two statuses of a project differ at most
 // in their services.
-func sameBesideServices(a, b *mariposa.ProjectStatus) bool {
+func sameExceptServices(a, b *mariposa.ProjectStatus) bool {
 	x, y := *a, *b
 	x.Services, y.Services = nil, nil
 	return same(x, y)

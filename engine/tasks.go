@@ -282,7 +282,7 @@ func (t *turn) failureAfterFault(task queue.Task, why *mariposa.Reason) *maripos
 	if fault == nil {
 		return why
 	}
-	failed := &mariposa.Reason{Code: mariposa.ReasonRollbackFailed, Version: t.goal.RolledBack, Back: fault.Back}
+	failed := &mariposa.Reason{Code: mariposa.ReasonRollbackFailed, Version: t.goal.RolledBack, RolledBackTo: fault.RolledBackTo}
 	return failed.Because(why)
 }
 

@@ -83,7 +83,7 @@ func (t *turn) run(ctx context.Context) error {
 	if err := t.commit(ctx); err != nil {
 		return err
 	}
-	t.networksDirty = t.networksDirty && !t.networks.looked
+	t.networksDirty = t.networksDirty && !t.networks.checkedUnused
 	return nil
 }
 
@@ -235,7 +235,7 @@ func (t *turn) writeGoal() {
 	st.Reason = t.guard.explain(st.Reason)
 	t.completeGoalVersion(&st)
 	before := len(t.unit.Writes)
-	if t.inline || t.stored == nil || !sameBesideServices(t.stored, &st) {
+	if t.inline || t.stored == nil || !sameExceptServices(t.stored, &st) {
 		alone := st
 		alone.Services = nil // they are records of their own
 		t.unit.Put(store.Write{

@@ -60,8 +60,8 @@ func (v *volumes) remove(id string) {
 // of returns the volume of a name that a slot has; nil: none.
 func (v *volumes) of(at slot, name string) *store.Volume { return v.byID[v.bySlot[at][name]] }
 
-// near returns a node where a slot has volumes of other names; empty: none.
-func (v *volumes) near(at slot) string {
+// nodeOfOthers returns a node where a slot has volumes of other names; empty: none.
+func (v *volumes) nodeOfOthers(at slot) string {
 	for _, name := range slices.Sorted(maps.Keys(v.bySlot[at])) {
 		return v.of(at, name).Spec().Node
 	}
@@ -100,7 +100,7 @@ func (t *turn) storageOf(s converge.Step, def *mariposa.Service, service string)
 		st.mounts = append(st.mounts, m)
 	}
 	if st.node == "" && len(st.mounts) > 0 {
-		st.near = t.volumes.near(at)
+		st.near = t.volumes.nodeOfOthers(at)
 	}
 	return st, nil
 }

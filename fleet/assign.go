@@ -158,7 +158,7 @@ func (s *Session) stopTimeout(ctx context.Context, spec *mariposa.InstanceSpec, 
 	if spec.Forced {
 		return new(time.Duration), nil
 	}
-	def, _, err := s.inForce(ctx, spec, project)
+	def, _, err := s.definitionInForce(ctx, spec, project)
 	if err != nil || def == nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func TestACommandOnANodeIsReadToItsEnd(t *testing.T) {
 func TestInputWaitsForTheNode(t *testing.T) {
 	t.Parallel()
 	p, _, x, control, input := begun(t)
-	const size = 20 * wire.Piece
+	const size = 20 * wire.MaxPiece
 	done := make(chan error, 1)
 	write := func() {
 		_, err := x.Write(make([]byte, size))

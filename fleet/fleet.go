@@ -247,7 +247,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 			}
 			heard = gone
 		}
-		why, bye := &mariposa.Reason{Code: mariposa.ReasonUnheard, Since: heard.UTC()}, "it has not been heard of for too long"
+		why, bye := &mariposa.Reason{Code: mariposa.ReasonNotSeen, Since: heard.UTC()}, "it has not been heard of for too long"
 		if r.Spec().Lost {
 			why, bye = &mariposa.Reason{Code: mariposa.ReasonPlaysDead}, "it was told to play dead"
 		} else if now.Sub(heard) <= f.lifetime() {
@@ -262,7 +262,7 @@ func (f *Fleet) Tick(ctx context.Context) {
 
 func (f *Fleet) markUnknown(ctx context.Context, r *store.Node, st *mariposa.NodeStatus, heard time.Time, why *mariposa.Reason) {
 	next := *st
-	next.State, next.Since, next.Reason, next.Heard = mariposa.NodeUnknown, f.Clock.Now(), why, heard
+	next.State, next.Since, next.Reason, next.LastSeen = mariposa.NodeUnknown, f.Clock.Now(), why, heard
 	unit := store.Unit{Urgent: true}
 	unit.StatusUnchanged(r)
 	unit.Put(store.Write{Kind: mariposa.KindNode, ID: r.ID, Status: &next, Event: mariposa.Event{Kind: "node.unknown", Node: r.ID, Actor: "mariposa", Reason: why}})
@@ -300,7 +300,7 @@ func (f *Fleet) awaitSession(ctx context.Context, node, instance string) (*Sessi
 	return nil, mariposa.Errorf(mariposa.Unavailable, "instance %s is on node %s", instance, f.describeAbsence(node))
 }
 
-func (f *Fleet) addSession(s *Session) {
+func (f *Fleet) noteHeard(s *Session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.sessions[s.node] == s {

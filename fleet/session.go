@@ -28,12 +28,12 @@ type Session struct {
 
 	dial func(wire.Open) (*wire.Stream, error) // opens a stream; nil in virtual time, which has no streams
 
-	mu    sync.Mutex // guards the fields of this group: frames are sent from several goroutines
-	out   Outlet
-	seq   int64
-	ended bool
-	why   string // why it has ended
-	retry func() // cancels the scheduled retry of a store write
+	mu       sync.Mutex // guards the fields of this group: frames are sent from several goroutines
+	out      Outlet
+	seq      int64
+	ended    bool
+	endCause string // why it has ended
+	retry    func() // cancels the scheduled retry of a store write
 
 	order             wire.FrameOrder
 	sentAtBeats       [2]int64                            // the newest frame sent at the last heartbeat but one, and at the last
@@ -70,7 +70,7 @@ func (s *Session) Node() string { return s.node }
 
 // Receive passes a frame from the agent to the session. Any frame is a sign of life.
 func (s *Session) Receive(f wire.Frame) {
-	s.f.addSession(s)
+	s.f.noteHeard(s)
 	s.inbox.Put(message{frame: &f})
 }
 
@@ -367,7 +367,7 @@ func (s *Session) end(why string) {
 	s.mu.Lock()
 	already, seq := s.ended, s.seq+1
 	unretry := s.retry
-	s.ended, s.why = true, cmp.Or(s.why, why)
+	s.ended, s.endCause = true, cmp.Or(s.endCause, why)
 	s.mu.Unlock()
 	if already {
 		return
@@ -381,7 +381,7 @@ func (s *Session) end(why string) {
 func (s *Session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.New(cmp.Or(s.why, "its connection ended"))
+	return errors.New(cmp.Or(s.endCause, "its connection ended"))
 }
 
 func (s *Session) isEnded() bool {

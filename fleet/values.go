@@ -121,7 +121,7 @@ func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.Mdat
 	if spec.Goal == mariposa.GoalGone || project == nil {
 		return nil, nil
 	}
-	def, v, err := s.inForce(ctx, spec, project)
+	def, v, err := s.definitionInForce(ctx, spec, project)
 	if err != nil || def == nil {
 		return nil, err
 	}
@@ -158,9 +158,9 @@ func (s *Session) clearedValues(ctx context.Context, r *store.Instance, spec *ma
 	return &wire.MdataItem{ID: r.ID, Number: project.Revision}, err
 }
 
-// inForce returns the definition whose live values an instance reads: the one in force
+// definitionInForce returns the definition whose live values an instance reads: the one in force
 // or, if its service is no longer defined, its own.
-func (s *Session) inForce(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*mariposa.Service, *picture.Version, error) {
+func (s *Session) definitionInForce(ctx context.Context, spec *mariposa.InstanceSpec, project *store.Project) (*mariposa.Service, *picture.Version, error) {
 	number := spec.Number
 	if st := project.Status(); st != nil && spec.Managed {
 		if ss := st.Services[spec.ServiceName]; ss != nil && !ss.Removed {

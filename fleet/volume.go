@@ -32,12 +32,12 @@ func (s *Session) sendProvisions(items []wire.Provision, snapshot bool) {
 // resource is what the session knows about a resource of its node.
 type resource struct {
 	*store.Record
-	was        *mariposa.VolumeStatus // nil until the node reports
-	node       string
-	goal       mariposa.Goal
-	eventKinds mariposa.Event // the template of its events
-	as         map[mariposa.ResourceState]string
-	item       wire.Provision
+	was           *mariposa.VolumeStatus // nil until the node reports
+	node          string
+	goal          mariposa.Goal
+	eventTemplate mariposa.Event // the template of its events
+	kindByState   map[mariposa.ResourceState]string
+	item          wire.Provision
 }
 
 // The event kinds for a resource that a node has made, cannot make, or has removed.
@@ -52,15 +52,15 @@ func resourceOf(r *store.Record) resource {
 	switch spec := r.Spec.(type) {
 	case *mariposa.VolumeSpec:
 		return resource{
-			Record: r, was: was, node: spec.Node, goal: spec.Goal, as: volumeEvents,
-			eventKinds: mariposa.Event{Project: spec.Project, Service: spec.ServiceName, Task: spec.Task, Reason: spec.Reason},
-			item:       wire.Provision{Kind: mariposa.KindVolume, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal, Size: spec.Size},
+			Record: r, was: was, node: spec.Node, goal: spec.Goal, kindByState: volumeEvents,
+			eventTemplate: mariposa.Event{Project: spec.Project, Service: spec.ServiceName, Task: spec.Task, Reason: spec.Reason},
+			item:          wire.Provision{Kind: mariposa.KindVolume, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal, Size: spec.Size},
 		}
 	case *mariposa.AttachmentSpec:
 		return resource{
-			Record: r, was: was, node: spec.Node, goal: spec.Goal, as: networkEvents,
-			eventKinds: mariposa.Event{Project: spec.Project, Reason: spec.Reason},
-			item:       wire.Provision{Kind: mariposa.KindNetwork, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal},
+			Record: r, was: was, node: spec.Node, goal: spec.Goal, kindByState: networkEvents,
+			eventTemplate: mariposa.Event{Project: spec.Project, Reason: spec.Reason},
+			item:          wire.Provision{Kind: mariposa.KindNetwork, ID: r.ID, Name: spec.Name, Compute: spec.Compute, Goal: spec.Goal},
 		}
 	}
 	return resource{}
@@ -131,12 +131,12 @@ func (s *Session) writeResource(r resource, p wire.Provided) store.Unit {
 	if r.was != nil && r.was.State == p.State {
 		st.Since = r.was.Since
 	}
-	event := r.eventKinds
-	event.Kind, event.Node, event.Actor, event.Reason = r.as[p.State], s.node, "node "+s.hello.Name, mariposa.Reported(p.Reason)
+	event := r.eventTemplate
+	event.Kind, event.Node, event.Actor, event.Reason = r.kindByState[p.State], s.node, "node "+s.hello.Name, mariposa.Reported(p.Reason)
 	w := store.Write{Kind: r.Kind, ID: r.ID, Status: st, Event: event}
 	u := store.Unit{Fences: s.fence()}
 	if p.State == mariposa.ResourceGone {
-		w.Status, w.Delete, w.Event.Reason = nil, true, r.eventKinds.Reason
+		w.Status, w.Delete, w.Event.Reason = nil, true, r.eventTemplate.Reason
 		u.Unchanged(r.Record)
 	}
 	u.Put(w)

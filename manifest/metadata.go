@@ -67,7 +67,7 @@ func (c *checker) metadataFits(at *spot, m *Metadata) {
 		if m.Generate > 0 {
 			c.invalid(at.child("default"), "has both a default and generate; keep one")
 		}
-		if why := m.refuses(*m.Default); why != "" {
+		if why := m.whyInvalid(*m.Default); why != "" {
 			c.invalid(at.child("default"), "%s", why)
 		}
 	}
@@ -81,7 +81,7 @@ func (c *checker) metadataFits(at *spot, m *Metadata) {
 	for i, choice := range m.Choices {
 		other := *m
 		other.Choices = nil
-		if why := other.refuses(choice); why != "" {
+		if why := other.whyInvalid(choice); why != "" {
 			c.invalid(at.child("choices").item(i), "%s", why)
 		}
 	}
@@ -191,7 +191,7 @@ func (p *Project) Value(v *Values, key string) (string, bool) {
 // Undeclared keys may have any value. The error never shows the value.
 func (p *Project) CheckValue(key, text string) error {
 	if m, ok := p.Declared(key); ok {
-		if why := m.refuses(text); why != "" {
+		if why := m.whyInvalid(text); why != "" {
 			return valueFault(key, mariposa.FaultInvalid, why)
 		}
 	}
@@ -201,14 +201,14 @@ func (p *Project) CheckValue(key, text string) error {
 // CheckValues checks all values against what the manifest declares, and lists
 // every fault.
 func (p *Project) CheckValues(v *Values) error {
-	c := &checker{of: valuesSubject}
+	c := &checker{subject: valuesSubject}
 	if v == nil || p == nil {
 		return nil
 	}
 	bad := map[string]string{}
 	for _, m := range p.Metadata {
 		if value, ok := v.ByKey[m.Name]; ok {
-			if why := m.refuses(value.Text); why != "" {
+			if why := m.whyInvalid(value.Text); why != "" {
 				bad[m.Name] = why
 			}
 		}
@@ -229,9 +229,9 @@ func (p *Project) CheckValues(v *Values) error {
 	return c.err()
 }
 
-// refuses says what a value must be; empty if it is. The text never holds the
+// whyInvalid says what a value must be; empty if it is. The text never holds the
 // value.
-func (m *Metadata) refuses(text string) string {
+func (m *Metadata) whyInvalid(text string) string {
 	switch _, err := strconv.ParseInt(text, 10, 64); {
 	case m.Type == typeInteger && err != nil:
 		return "must be a whole number of 64 bits"

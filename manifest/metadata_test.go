@@ -199,14 +199,14 @@ func TestDeclaredSecretsAreMarked(t *testing.T) {
 	t.Parallel()
 	p := mustParse(t, "services: {}\nmetadata: {a: {secret: true}, b: {}}")
 	v := mustImport(t, nil, "a: hunter2 # a\nb: |\n  open\n")
-	marked := v.Marked(p)
+	marked := v.WithSecretsMarked(p)
 	if got := string(marked.Masked(Mask)); got != "a: •••• # a\nb: |\n  open\n" {
 		t.Errorf("got %q", got)
 	}
 	if v.ByKey["a"].Secret || marked.ByKey["a"].CAS != v.ByKey["a"].CAS {
 		t.Error("the values themselves were changed")
 	}
-	if marked.Marked(p) != marked || marked.Marked(nil) != marked || (*Values)(nil).Marked(p) != nil {
+	if marked.WithSecretsMarked(p) != marked || marked.WithSecretsMarked(nil) != marked || (*Values)(nil).WithSecretsMarked(p) != nil {
 		t.Error("nothing to mark is a change")
 	}
 }

@@ -69,7 +69,7 @@ func entriesOf(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 func ReadJSON(doc []byte) (any, error) {
 	root, faults := read(doc)
 	if len(faults) > 0 {
-		return nil, (&checker{of: "the document", faults: faults}).err()
+		return nil, (&checker{subject: "the document", faults: faults}).err()
 	}
 	return jsonOf(root), nil
 }

@@ -30,7 +30,7 @@ func readValuesDocument(doc []byte) (*valuesDocument, error) {
 	if len(doc) > MaxValues {
 		return nil, tooManyBytes(len(doc))
 	}
-	c := &checker{of: valuesSubject}
+	c := &checker{subject: valuesSubject}
 	root, faults := read(doc)
 	c.faults = faults
 	if root == nil {
@@ -145,8 +145,8 @@ func (pg *valuesDocument) set(key, text string) []byte {
 	return pg.first(want, ways)
 }
 
-// without removes a key.
-func (pg *valuesDocument) without(key string) []byte {
+// deleteKey removes a key.
+func (pg *valuesDocument) deleteKey(key string) []byte {
 	want := maps.Clone(pg.texts)
 	delete(want, key)
 	i := pg.entry(key)

@@ -8,9 +8,9 @@ import (
 	"mariposa"
 )
 
-// keysOfMany are the keys of a service that are about several instances, about
+// serviceOnlyKeys are the keys of a service that are about several instances, about
 // slots, or about what services share.
-var keysOfMany = []string{"scale", "update", "depends_on", "reschedule", "schedule", "volumes", "networks"}
+var serviceOnlyKeys = []string{"scale", "update", "depends_on", "reschedule", "schedule", "volumes", "networks"}
 
 // ParseService reads the definition of a single instance that no service of the
 // manifest manages: a mapping of the keys of a service. Its references are
@@ -20,7 +20,7 @@ func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, erro
 		return nil, mariposa.Errorf(mariposa.TooLarge, "the definition has %d bytes; at most %d are read", len(doc), MaxBytes)
 	}
 	root, faults := read(doc)
-	c := &checker{of: "the definition", faults: faults, single: true}
+	c := &checker{subject: "the definition", faults: faults, single: true}
 	if root == nil {
 		return nil, c.err()
 	}
@@ -29,7 +29,7 @@ func ParseService(name string, doc []byte, of *Project) (*mariposa.Service, erro
 	rest := *root
 	rest.Content = nil
 	for key, value := range entriesOf(root) {
-		if slices.Contains(keysOfMany, key.Value) && kindOf(value) != kindNull {
+		if slices.Contains(serviceOnlyKeys, key.Value) && kindOf(value) != kindNull {
 			c.invalid(at.entry(key, value), "is about a service, and this is a single instance; leave it out")
 			continue
 		}

@@ -84,7 +84,7 @@ const (
 
 // checker collects the faults of one manifest.
 type checker struct {
-	of        string // what has the faults; the manifest by default
+	subject   string // what has the faults; the manifest by default
 	single    bool   // it is one instance that no service of the manifest manages
 	faults    []mariposa.Fault
 	more      int // faults beyond those listed
@@ -165,7 +165,7 @@ func (c *checker) err() error {
 		return nil
 	}
 	slices.SortStableFunc(c.faults, func(a, b mariposa.Fault) int { return a.Line - b.Line })
-	of := cmp.Or(c.of, "the manifest")
+	of := cmp.Or(c.subject, "the manifest")
 	message := fmt.Sprintf("%s has %d faults; the first: %s", of, total, c.faults[0])
 	if total == 1 {
 		message = of + " has a fault: " + c.faults[0].String()

@@ -106,7 +106,7 @@ func (v *Values) Import(doc []byte, now time.Time) (*Values, error) {
 // unmask puts secrets back where a document holds their mask.
 func (v *Values) unmask(pg *valuesDocument) (*valuesDocument, error) {
 	hidden := map[string]string{}
-	c := &checker{of: valuesSubject}
+	c := &checker{subject: valuesSubject}
 	top := valuesSpot(pg.root)
 	for _, e := range pg.entries {
 		if pg.texts[e.key.Value] != Mask {
@@ -182,7 +182,7 @@ func (v *Values) Delete(key string) *Values {
 	if err != nil || !pg.has(key) { // a document that was read once can be read again
 		return v
 	}
-	next := v.changed(pg.without(key))
+	next := v.changed(pg.deleteKey(key))
 	delete(next.ByKey, key)
 	return next
 }
@@ -223,9 +223,9 @@ func (v *Values) Restore(old *Values, now time.Time) *Values {
 	return next
 }
 
-// Marked returns the values with the keys marked that a project declares
+// WithSecretsMarked returns the values with the keys marked that a project declares
 // secret.
-func (v *Values) Marked(p *Project) *Values {
+func (v *Values) WithSecretsMarked(p *Project) *Values {
 	if v == nil || p == nil {
 		return v
 	}

@@ -172,7 +172,7 @@ func (s *VersionCache) NewestValues(ctx context.Context, project string, spec *m
 		return nil, nil, err
 	}
 	if v, err := s.Version(ctx, project, spec.Number); err == nil {
-		return values.Marked(v.Manifest), v.Manifest, nil
+		return values.WithSecretsMarked(v.Manifest), v.Manifest, nil
 	}
 	return values, &manifest.Project{}, nil
 }

@@ -188,7 +188,7 @@ func equal(rt *rapid.T, p, fresh *picture.Picture) {
 		want(rt, "organizations of "+owner, p.OrganizationsOf(owner), walk(&p.Orgs, func(s *mariposa.OrganizationSpec) bool { return s.Members[owner] != "" })...)
 		want(rt, "volumes of "+owner, p.VolumesOf(owner), walk(&p.Volumes, func(s *mariposa.VolumeSpec) bool { return s.Project == owner })...)
 		want(rt, "volumes on "+owner, p.VolumesOn(owner), walk(&p.Volumes, func(s *mariposa.VolumeSpec) bool { return s.Node == owner })...)
-		want(rt, "volumes left to "+owner, p.VolumesLeftTo(owner), walk(&p.Volumes, func(s *mariposa.VolumeSpec) bool { return s.Organization == owner && s.Project == "" })...)
+		want(rt, "volumes left to "+owner, p.RetainedVolumesOf(owner), walk(&p.Volumes, func(s *mariposa.VolumeSpec) bool { return s.Organization == owner && s.Project == "" })...)
 		want(rt, "tokens of "+owner, p.TokensOf(owner), walk(&p.Tokens, func(s *mariposa.TokenSpec) bool { return s.User == owner })...)
 	}
 	for _, name := range []string{"name1", "name2", "name3"} {

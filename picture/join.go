@@ -11,28 +11,28 @@ import (
 // thousand services writes one record. Readers want them together: the picture joins
 // them into the status of their project, once for each batch of changes.
 
-// markTorn marks the status of a project as in need of joining.
-func (p *Picture) markTorn(r *store.Record) {
+// markUnjoined marks the status of a project as in need of joining.
+func (p *Picture) markUnjoined(r *store.Record) {
 	switch spec := r.Spec.(type) {
 	case *mariposa.ProjectSpec:
-		if _, torn := p.torn[r.ID]; !torn {
-			p.torn[r.ID] = nil
+		if _, torn := p.unjoined[r.ID]; !torn {
+			p.unjoined[r.ID] = nil
 		}
 	case *mariposa.ServiceSpec:
-		p.torn[spec.Project] = append(p.torn[spec.Project], spec.Name)
+		p.unjoined[spec.Project] = append(p.unjoined[spec.Project], spec.Name)
 	}
 }
 
 // joinServices joins services into the statuses of their projects.
 func (p *Picture) joinServices() {
-	for id, changed := range p.torn {
+	for id, changed := range p.unjoined {
 		if r := p.Projects.at(id); r == nil {
 			delete(p.statuses, id)
 		} else if !p.inline(r) {
 			p.joinProject(r, changed)
 		}
 	}
-	clear(p.torn)
+	clear(p.unjoined)
 }
 
 func (p *Picture) joinProject(r *store.Project, changed []string) {

@@ -38,7 +38,7 @@ type Picture struct {
 	instancesOn     index             // node -> instances
 	volumesOf       index             // project -> volumes
 	volumesOn       index             // node -> volumes
-	leftVolumes     index             // organization -> volumes of projects that are gone
+	retainedVolumes index             // organization -> volumes of projects that are gone
 	networksOf      index             // project -> networks that it uses
 	attachmentsOf   index             // network -> its attachments
 	attachmentsOn   index             // node -> attachments
@@ -58,7 +58,7 @@ type Picture struct {
 	// are the projects whose status must be joined again, with the services that have
 	// changed.
 	statuses map[string]map[string]*mariposa.ServiceStatus
-	torn     map[string][]string
+	unjoined map[string][]string
 }
 
 // index maps an owner to the ids of its objects.
@@ -103,8 +103,8 @@ func (p *Picture) clear() {
 	}
 	p.instancesOf, p.instancesOn, p.tasksOf = index{}, index{}, index{}
 	p.openTasks.Clear()
-	p.services, p.statuses, p.torn = index{}, map[string]map[string]*mariposa.ServiceStatus{}, map[string][]string{}
-	p.volumesOf, p.volumesOn, p.leftVolumes = index{}, index{}, index{}
+	p.services, p.statuses, p.unjoined = index{}, map[string]map[string]*mariposa.ServiceStatus{}, map[string][]string{}
+	p.volumesOf, p.volumesOn, p.retainedVolumes = index{}, index{}, index{}
 	p.networksOf, p.attachmentsOf, p.attachmentsOn = index{}, index{}, index{}
 	p.projectsOf, p.organizationsOf, p.projectsWith, p.tokensOf = index{}, index{}, index{}, index{}
 	p.names, p.orgs, p.users = map[string]string{}, map[string]string{}, map[string]string{}
@@ -269,7 +269,7 @@ func (p *Picture) set(r *store.Record) {
 		if old.Revision >= r.Revision {
 			return
 		}
-		p.markTorn(r)
+		p.markUnjoined(r)
 		// The project and node of an instance never change.
 		if old.SpecRevision == r.SpecRevision || r.Kind == mariposa.KindInstance {
 			p.records[r.Kind][r.ID] = r
@@ -278,7 +278,7 @@ func (p *Picture) set(r *store.Record) {
 		p.unset(r.Kind, r.ID)
 	}
 	p.records[r.Kind][r.ID] = r
-	p.markTorn(r)
+	p.markUnjoined(r)
 	switch spec := r.Spec.(type) {
 	case *mariposa.ServiceSpec:
 		p.services.add(spec.Project, r.ID)
@@ -290,7 +290,7 @@ func (p *Picture) set(r *store.Record) {
 		if spec.Project != "" {
 			p.volumesOf.add(spec.Project, r.ID)
 		} else {
-			p.leftVolumes.add(spec.Organization, r.ID)
+			p.retainedVolumes.add(spec.Organization, r.ID)
 		}
 	case *mariposa.NetworkSpec:
 		for _, project := range spec.Projects() {
@@ -332,7 +332,7 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 		return
 	}
 	delete(p.records[kind], id)
-	p.markTorn(old)
+	p.markUnjoined(old)
 	switch spec := old.Spec.(type) {
 	case *mariposa.ServiceSpec:
 		p.services.remove(spec.Project, id)
@@ -342,7 +342,7 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 	case *mariposa.VolumeSpec:
 		p.volumesOn.remove(spec.Node, id)
 		p.volumesOf.remove(spec.Project, id)
-		p.leftVolumes.remove(spec.Organization, id)
+		p.retainedVolumes.remove(spec.Organization, id)
 	case *mariposa.NetworkSpec:
 		for _, project := range spec.Projects() {
 			p.networksOf.remove(project, id)

@@ -127,10 +127,10 @@ func (p *Picture) VolumesOn(node string) []*store.Volume {
 	return p.Volumes.of(p.volumesOn, node)
 }
 
-// VolumesLeftTo returns the volumes that an organization has kept from deleted projects,
+// RetainedVolumesOf returns the volumes that an organization has kept from deleted projects,
 // by id.
-func (p *Picture) VolumesLeftTo(organization string) []*store.Volume {
-	return p.Volumes.of(p.leftVolumes, organization)
+func (p *Picture) RetainedVolumesOf(organization string) []*store.Volume {
+	return p.Volumes.of(p.retainedVolumes, organization)
 }
 
 // NetworksOf returns the networks that a project uses, including shared ones, by id.

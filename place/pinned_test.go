@@ -11,7 +11,7 @@ import (
 func TestOnlyTheNodeThatHasWhatIsNeededWillDo(t *testing.T) {
 	t.Parallel()
 	away := ready("away", mariposa.Resources{})
-	away.Ready, away.Why = false, "is drained"
+	away.Ready, away.NotReady = false, "is drained"
 	p := placer(ready("busy", mariposa.Resources{}), ready("empty", mariposa.Resources{}), away, ready("full", mariposa.Resources{Instances: 1}))
 	p.Claim("i1", "busy", need("web"))
 	p.Claim("i2", "full", need("db"))

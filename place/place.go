@@ -28,7 +28,7 @@ type Node struct {
 	ID       string
 	Name     string
 	Ready    bool
-	Why      string // why it is not ready: "cannot be reached", "is drained"
+	NotReady string // why it is not ready: "cannot be reached", "is drained"
 	Capacity mariposa.Resources
 	Drivers  []mariposa.ComputeType
 }
@@ -133,7 +133,7 @@ func (p *Placer) pickOnly(instance string, need Need) (Node, *mariposa.Reason) {
 	case n == nil || !n.offered:
 		return Node{}, refusedBy(need.Node, "is no more")
 	case !n.fits(need):
-		return Node{}, refusedBy(n.ID, n.refuses(need))
+		return Node{}, refusedBy(n.ID, n.whyRefused(need))
 	}
 	p.claim(instance, n.ID, need)
 	return n.Node, nil
@@ -233,11 +233,11 @@ func (n *node) fits(need Need) bool {
 		!slices.ContainsFunc(need.Ports, func(port int) bool { return n.ports[port] > 0 })
 }
 
-// refuses says why a node cannot take an instance, as the rest of a sentence
+// whyRefused says why a node cannot take an instance, as the rest of a sentence
 // about it.
-func (n *node) refuses(need Need) string {
+func (n *node) whyRefused(need Need) string {
 	if !n.Ready {
-		return cmp.Or(n.Why, "is not ready")
+		return cmp.Or(n.NotReady, "is not ready")
 	}
 	if !slices.Contains(n.Drivers, need.Compute) {
 		return "cannot run " + string(need.Compute)
@@ -287,7 +287,7 @@ func (p *Placer) whyNoNode(need Need) *mariposa.Reason {
 	}
 	lacks := map[string]int{}
 	for _, n := range p.nodes {
-		lacks[n.refuses(need)]++
+		lacks[n.whyRefused(need)]++
 	}
 	return &mariposa.Reason{Code: mariposa.ReasonNoNode, Detail: string(need.Compute), Tally: lacks, Of: len(p.nodes)}
 }

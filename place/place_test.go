@@ -43,7 +43,7 @@ func TestNodesThatCannotTakeAnInstanceAreLeftOut(t *testing.T) {
 	}{
 		{"one with room is taken", ready("n", roomy), need("web"), ""},
 		{"one without limits is taken", ready("n", mariposa.Resources{}), need("web"), ""},
-		{"one that cannot be reached", Node{ID: "n", Why: "cannot be reached"}, need("web"), "cannot be reached (1 of 1)"},
+		{"one that cannot be reached", Node{ID: "n", NotReady: "cannot be reached"}, need("web"), "cannot be reached (1 of 1)"},
 		{"one that does not say why it is not ready", Node{ID: "n"}, need("web"), "is not ready (1 of 1)"},
 		{"one without the driver", ready("n", roomy), Need{Compute: mariposa.ComputeKVM}, "no node fits this kvm instance: cannot run kvm (1 of 1)"},
 		{"one with too little memory", ready("n", mariposa.Resources{Memory: gib - 1}), need("web"), "has less than 1024 MiB of memory free"},
@@ -72,7 +72,7 @@ func TestTheReasonCountsWhatTheNodesLack(t *testing.T) {
 		t.Fatalf("says %v", err)
 	}
 	drained := ready("n1", mariposa.Resources{})
-	drained.Ready, drained.Why = false, "is drained"
+	drained.Ready, drained.NotReady = false, "is drained"
 	p := placer(drained, ready("n2", mariposa.Resources{Memory: 1}), ready("n3", mariposa.Resources{Memory: 1}))
 	_, err := p.Pick("i", need("web"))
 	want := "no node fits this docker instance: has less than 1024 MiB of memory free (2 of 3), is drained (1 of 3)"

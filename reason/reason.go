@@ -35,10 +35,10 @@ func At(r *mariposa.Reason, now time.Time) string {
 		}
 	}
 	switch {
-	case r.Back == mariposa.NoVersion && r.Code != mariposa.ReasonRollbackFailed:
+	case r.RolledBackTo == mariposa.NoVersion && r.Code != mariposa.ReasonRollbackFailed:
 		text += "; stopped, as no version has been fully in force before"
-	case r.Back != 0 && r.Code != mariposa.ReasonRollbackFailed:
-		text += fmt.Sprintf("; rolled back to version %d", r.Back)
+	case r.RolledBackTo != 0 && r.Code != mariposa.ReasonRollbackFailed:
+		text += fmt.Sprintf("; rolled back to version %d", r.RolledBackTo)
 	case isFailedRollout(r):
 		text += tryAgain
 	}

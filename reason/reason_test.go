@@ -52,7 +52,7 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonPaused:          {{Version: 2, Count: 1, Of: 3}},
 	mariposa.ReasonHeld:            {{Version: 2, Count: 1, Of: 3}},
 	mariposa.ReasonNeedsMetadata:   {{Keys: []string{"mode"}}, {Keys: []string{"mode", "pin"}, Secrets: []string{"pin"}}, {Keys: []string{"a", "b", "c", "d", "e"}}},
-	mariposa.ReasonStoppedFailures: {{Version: 2, Count: 3, Cause: failure}, {Service: "web", Version: 2, Count: 3, Back: 1, Cause: failure}, {Version: 2, Count: 3, Back: mariposa.NoVersion}},
+	mariposa.ReasonStoppedFailures: {{Version: 2, Count: 3, Cause: failure}, {Service: "web", Version: 2, Count: 3, RolledBackTo: 1, Cause: failure}, {Version: 2, Count: 3, RolledBackTo: mariposa.NoVersion}},
 	mariposa.ReasonStoppedDeadline: {{Version: 2, For: 10 * time.Minute}, {Version: 2, For: 10 * time.Minute, Cause: &mariposa.Reason{Code: mariposa.ReasonNoNodes}}},
 	mariposa.ReasonNotFollowed:     {{Version: 2, Subject: "web"}},
 	mariposa.ReasonFailure:         {*failure, {}},
@@ -101,13 +101,13 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonTerminated:     {{Subject: "t1"}},
 	mariposa.ReasonTerminatedBy:   {{Subject: "ann"}},
 	mariposa.ReasonNoProgress:     {{Since: ten, Cause: failure.About("web")}},
-	mariposa.ReasonRollbackFailed: {{Version: 2, Back: 1, Cause: failure.About("web")}, {Version: 1, Back: mariposa.NoVersion}},
+	mariposa.ReasonRollbackFailed: {{Version: 2, RolledBackTo: 1, Cause: failure.About("web")}, {Version: 1, RolledBackTo: mariposa.NoVersion}},
 	mariposa.ReasonAwaitTask:      {{Subject: "t1"}},
 	mariposa.ReasonAwaitOrStop:    {{Subject: "t1"}},
 
 	mariposa.ReasonReported:    {{Detail: "exited with code 1"}},
 	mariposa.ReasonUnreachable: {{Node: "n1"}},
-	mariposa.ReasonUnheard:     {{Since: ten}},
+	mariposa.ReasonNotSeen:     {{Since: ten}},
 	mariposa.ReasonQuarantine:  {{}, {Count: 1}, {Count: 2}},
 	mariposa.ReasonMadeFor:     {{Subject: "web.1-a"}},
 	mariposa.ReasonNetworkUsed: {{Subject: "web", Other: "shop"}},
@@ -272,7 +272,7 @@ func anyReason(known []mariposa.ReasonCode) *rapid.Generator[*mariposa.Reason] {
 		number := rapid.IntRange(0, 100_000)
 		r := &mariposa.Reason{
 			Code: rapid.SampledFrom(known).Draw(t, "code"), Service: name.Draw(t, "service"), Subject: name.Draw(t, "subject"),
-			Other: name.Draw(t, "other"), Node: name.Draw(t, "node"), Version: number.Draw(t, "version"), Back: rapid.IntRange(-1, 9).Draw(t, "back"),
+			Other: name.Draw(t, "other"), Node: name.Draw(t, "node"), Version: number.Draw(t, "version"), RolledBackTo: rapid.IntRange(-1, 9).Draw(t, "back"),
 			Count: number.Draw(t, "count"), Of: number.Draw(t, "of"), For: time.Duration(rapid.Int64().Draw(t, "for")),
 			Frozen: rapid.Bool().Draw(t, "frozen"), Keys: rapid.SliceOfN(name, 0, 40).Draw(t, "keys"), IDs: rapid.SliceOfN(name, 0, 3).Draw(t, "ids"),
 			Tally:  rapid.MapOfN(rapid.StringOfN(rapid.Rune(), 0, 400, -1), number, 0, 9).Draw(t, "tally"),

@@ -231,10 +231,10 @@ var table = map[mariposa.ReasonCode]words{
 	}},
 	mariposa.ReasonNotUp: plain("its instances do not come up"),
 	mariposa.ReasonRollbackFailed: say(func(r *mariposa.Reason) string {
-		if r.Back == mariposa.NoVersion {
+		if r.RolledBackTo == mariposa.NoVersion {
 			return fmt.Sprintf("version %d failed and everything was to stop, as no version has been fully in force before; that failed too", r.Version)
 		}
-		return fmt.Sprintf("version %d failed and was rolled back to version %d, which failed too", r.Version, r.Back)
+		return fmt.Sprintf("version %d failed and was rolled back to version %d, which failed too", r.Version, r.RolledBackTo)
 	}),
 
 	// Tasks that are in the way.
@@ -248,7 +248,7 @@ var table = map[mariposa.ReasonCode]words{
 	// Instances, volumes, networks and nodes.
 	mariposa.ReasonReported:    quoted,
 	mariposa.ReasonUnreachable: say(func(r *mariposa.Reason) string { return "its node " + r.Node + " cannot be reached" }),
-	mariposa.ReasonUnheard: {text: func(r *mariposa.Reason, now time.Time) string {
+	mariposa.ReasonNotSeen: {text: func(r *mariposa.Reason, now time.Time) string {
 		return "nothing has been heard of it since " + stamp(r.Since, now)
 	}},
 	mariposa.ReasonPlaysDead: plain("it was told to play dead"),

@@ -136,8 +136,8 @@ func (a *automaton) found(state int32) int32 {
 	return a.match[state]
 }
 
-// begun returns how many of the last bytes may be the prefix of a longer word.
-func (a *automaton) begun(state int32) int {
+// prefixLength returns how many of the last bytes may be the prefix of a longer word.
+func (a *automaton) prefixLength(state int32) int {
 	if a.signs[state]&(chained|branched) == 0 {
 		state = a.fall[state]
 	}

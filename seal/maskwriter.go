@@ -44,7 +44,7 @@ func (w *MaskWriter) Write(p []byte) (int, error) {
 	for n < len(p) && w.err == nil {
 		part := p[n:min(n+piece, len(p))]
 		w.read(part)
-		w.release(w.end() - int64(w.words.begun(w.state)))
+		w.release(w.end() - int64(w.words.prefixLength(w.state)))
 		n += len(part)
 	}
 	if w.err != nil {

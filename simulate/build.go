@@ -14,7 +14,7 @@ import (
 
 // build creates the initial world: a store, a server, nodes.
 func (w *World) build() error {
-	forever := wallClock{w, &lifetime{}}
+	forever := worldClock{w, &lifetime{}}
 	if w.Options.Store != nil {
 		st, err := w.Options.Store(w)
 		if err != nil {
@@ -44,7 +44,7 @@ func (w *World) build() error {
 }
 
 // Clock returns the world's clock, for a store that outlives every crash.
-func (w *World) Clock() clock.Clock { return wallClock{w, &lifetime{}} }
+func (w *World) Clock() clock.Clock { return worldClock{w, &lifetime{}} }
 
 func (w *World) definition(project string, number int, service string) (*mariposa.Service, error) {
 	r, err := w.store.Get(w.ctx, mariposa.KindVersion, mariposa.VersionID(project, number))

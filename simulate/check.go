@@ -68,7 +68,7 @@ func (c *checker) change(ch *store.Change) {
 		c.w.fail("revision %d follows %d", ch.Revision, c.revision)
 	}
 	c.revision = ch.Revision
-	c.still.hear(ch)
+	c.still.noteChange(ch)
 	c.w.seen[ch.Event.Kind]++
 	r := ch.Record
 	if r.Kind != mariposa.KindNode {
@@ -126,8 +126,8 @@ func (c *checker) instance(ch *store.Change) {
 			c.w.fail("%s went from %s to %s", spec.Name, from, state)
 		}
 	} else {
-		c.atItsVolumes(r.ID, spec)
-		c.madeWithTheLiving(spec)
+		c.checkVolumeNode(r.ID, spec)
+		c.checkNewReferences(spec)
 	}
 	if _, ok := c.tasks[spec.Task]; !ok {
 		c.w.fail("%s was touched outside any task", spec.Name)
@@ -202,7 +202,7 @@ func withServices(was *mariposa.ProjectStatus, ch *store.Change) *mariposa.Proje
 
 // project counts the outcomes of rollouts.
 func (c *checker) project(name string, st *mariposa.ProjectStatus) {
-	c.staysSmall(name, st, len(st.Services))
+	c.checkStatusSize(name, st, len(st.Services))
 	if st.RolledBack > 0 && st.RolledBack > st.Number {
 		c.w.seen["version taken back"]++
 	}
@@ -224,7 +224,7 @@ func (c *checker) task(ch *store.Change) {
 	r := (*store.Task)(&ch.Record)
 	st, spec := r.Status(), r.Spec()
 	if st != nil {
-		c.staysSmall("task "+tail(r.ID), st, 0)
+		c.checkStatusSize("task "+tail(r.ID), st, 0)
 		c.w.note("r%d task %s/%s %s %v is %s %d/%d %s", ch.Revision, tail(spec.Project), tail(r.ID), spec.Task, spec.Services, st.State, st.Progress.Done, st.Progress.Total, reason.Sentence(st.Reason))
 	}
 	if was := c.tasks[r.ID].Status(); was != nil && st != nil {
@@ -271,7 +271,7 @@ func (c *checker) checkMachines() {
 			}
 		}
 	}
-	c.refersToNothingRemoved()
+	c.checkNoRemovedReferences()
 }
 
 // beforePlan counts the instances that the planner can know to be running.
@@ -327,7 +327,7 @@ func (c *checker) afterPlan(project string) {
 			}
 		}
 	}
-	c.frozenStays(was, goal, touched)
+	c.checkFrozenUntouched(was, goal, touched)
 	for name, n := range taken {
 		if goal == nil || goal.Goal != mariposa.GoalStarted || goal.Services[name] == nil || goal.Services[name].Removed || goal.Services[name].Stopped {
 			continue
@@ -345,9 +345,9 @@ func (c *checker) stopsFirst(project string, goal *mariposa.ProjectStatus, name 
 	return err == nil && def != nil && def.Update.StopFirst
 }
 
-// frozenStays checks that a planner left alone what was frozen and settled, and
+// checkFrozenUntouched checks that a planner left alone what was frozen and settled, and
 // still is.
-func (c *checker) frozenStays(was, is *mariposa.ProjectStatus, touched map[string]string) {
+func (c *checker) checkFrozenUntouched(was, is *mariposa.ProjectStatus, touched map[string]string) {
 	if was == nil || is == nil {
 		return
 	}
@@ -502,12 +502,12 @@ func (c *checker) upToDate(spec *mariposa.InstanceSpec) {
 		c.w.fail("%s is outdated at rest", spec.Name)
 	}
 	for _, ref := range def.Refs {
-		c.refersToTheLiving(spec, ref)
+		c.checkReferenceRuns(spec, ref)
 	}
 }
 
-// refersToTheLiving checks that an instance at rest is bound to one that runs.
-func (c *checker) refersToTheLiving(spec *mariposa.InstanceSpec, ref mariposa.Ref) {
+// checkReferenceRuns checks that an instance at rest is bound to one that runs.
+func (c *checker) checkReferenceRuns(spec *mariposa.InstanceSpec, ref mariposa.Ref) {
 	to, ok := spec.Bindings.Get(ref.Service)
 	if !ok {
 		c.w.fail("%s is bound to nothing of %s", spec.Name, ref.Service)

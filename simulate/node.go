@@ -60,7 +60,7 @@ func (l *link) encode(f wire.Frame) []byte {
 
 func (n *node) start() {
 	n.life = &lifetime{}
-	clk := wallClock{n.w, n.life}
+	clk := worldClock{n.w, n.life}
 	n.dummy = dummy.New(n.world, clk)
 	n.agent = agent.NewNode(agent.Options{
 		Hello: wire.Hello{
@@ -85,7 +85,7 @@ func (n *node) wakeIn(l *lifetime) func() {
 
 func (n *node) dialLater() {
 	a := n.agent
-	wallClock{n.w, n.life}.After(time.Duration(50+n.w.rng.IntN(1000))*time.Millisecond, func() {
+	worldClock{n.w, n.life}.After(time.Duration(50+n.w.rng.IntN(1000))*time.Millisecond, func() {
 		if n.link != nil || n.agent != a {
 			return
 		}
@@ -117,9 +117,9 @@ func (n *node) crash() {
 	n.w.note("agent of %s crashes", n.name)
 	n.life.end()
 	n.agent, n.woken = nil, false
-	n.dummy = dummy.New(n.world, wallClock{n.w, n.life}) // no agent uses it
+	n.dummy = dummy.New(n.world, worldClock{n.w, n.life}) // no agent uses it
 	n.link.cut("the agent crashed")
-	wallClock{n.w, &lifetime{}}.After(n.w.pause(time.Minute), func() {
+	worldClock{n.w, &lifetime{}}.After(n.w.pause(time.Minute), func() {
 		if n.agent == nil {
 			n.start()
 		}
@@ -185,7 +185,7 @@ func (n *node) leave() {
 	n.w.seen["node lost"]++
 	n.w.note("%s is cut off", n.name)
 	n.link.cut("the node is cut off")
-	wallClock{n.w, &lifetime{}}.After(time.Duration(n.w.rng.IntN(300))*time.Second, n.comeBack)
+	worldClock{n.w, &lifetime{}}.After(time.Duration(n.w.rng.IntN(300))*time.Second, n.comeBack)
 }
 
 func (n *node) comeBack() {

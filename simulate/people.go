@@ -168,7 +168,7 @@ func (p *people) choices(add func(int, func())) {
 			add(1, func() { p.delete(r) })
 		}
 	}
-	if p.w.chance(10) && len(p.asked.picture.VolumesLeftTo(organization)) > 0 {
+	if p.w.chance(10) && len(p.asked.picture.RetainedVolumesOf(organization)) > 0 {
 		add(1, p.deleteVolume)
 	}
 	if p.w.chance(20) {

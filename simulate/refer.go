@@ -94,9 +94,9 @@ func (c *checker) excuseFor(spec *mariposa.InstanceSpec) string {
 	return ""
 }
 
-// madeWithTheLiving checks that a new instance refers to none that Mariposa has
+// checkNewReferences checks that a new instance refers to none that Mariposa has
 // removed, whatever the excuse for that: it waits for the successor.
-func (c *checker) madeWithTheLiving(spec *mariposa.InstanceSpec) {
+func (c *checker) checkNewReferences(spec *mariposa.InstanceSpec) {
 	for _, on := range c.refersTo(spec) {
 		if x := c.refs.removed[spec.Bindings.To[on].Instance]; x != nil {
 			c.w.fail("%s is made to refer to %s, which was let go in r%d (%s)", spec.Name, x.spec.Name, x.revision, reason.Sentence(x.spec.Reason))
@@ -104,9 +104,9 @@ func (c *checker) madeWithTheLiving(spec *mariposa.InstanceSpec) {
 	}
 }
 
-// refersToNothingRemoved checks that no running instance refers to one that is gone
+// checkNoRemovedReferences checks that no running instance refers to one that is gone
 // because Mariposa removed it.
-func (c *checker) refersToNothingRemoved() {
+func (c *checker) checkNoRemovedReferences() {
 	if len(c.refs.removed) == 0 {
 		return
 	}

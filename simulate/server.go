@@ -92,7 +92,7 @@ func (w *World) startServer() {
 		w: w, life: &lifetime{}, store: &storeHandle{Store: w.store, w: w, left: -1},
 		ready: map[string]bool{}, sessions: map[*fleet.Session]*link{}, woken: map[*link]bool{},
 	}
-	clk := wallClock{w, s.life}
+	clk := worldClock{w, s.life}
 	var err error
 	if s.picture, err = picture.Open(w.ctx, s.store); err != nil {
 		w.fail("cannot open the picture: %v", err)
@@ -127,7 +127,7 @@ func (w *World) startServer() {
 func (s *server) every(d time.Duration, f func()) {
 	f()
 	s.replaceIfDead()
-	wallClock{s.w, s.life}.After(d, func() { s.every(d, f) })
+	worldClock{s.w, s.life}.After(d, func() { s.every(d, f) })
 }
 
 func (s *server) behind() bool {
@@ -233,7 +233,7 @@ func (s *server) replaceIfDead() {
 			l.cut("the server crashed")
 		}
 	}
-	wallClock{w, &lifetime{}}.After(w.pause(40*time.Second), func() {
+	worldClock{w, &lifetime{}}.After(w.pause(40*time.Second), func() {
 		if len(w.servers) < max(1, w.Replicas) {
 			w.startServer()
 		}

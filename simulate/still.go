@@ -63,8 +63,8 @@ func (c *checker) countPlan(project string, changes []store.Change) {
 	c.w.seen["most commits in a row"] = max(c.w.seen["most commits in a row"], s.commits[project])
 }
 
-// hear handles a change of the world.
-func (s *stillness) hear(ch *store.Change) {
+// noteChange handles a change of the world.
+func (s *stillness) noteChange(ch *store.Change) {
 	if s.from <= ch.Revision && ch.Revision <= s.to {
 		return
 	}
@@ -88,8 +88,8 @@ func (s *stillness) forget(project string) {
 	delete(s.plans, project)
 }
 
-// staysSmall checks the stored size of a status.
-func (c *checker) staysSmall(what string, status any, services int) {
+// checkStatusSize checks the stored size of a status.
+func (c *checker) checkStatusSize(what string, status any, services int) {
 	b, err := json.Marshal(status)
 	if err != nil {
 		c.w.fail("the status of %s cannot be written: %v", what, err)

@@ -66,8 +66,8 @@ func (c *checker) userOf(volume string) string {
 	return ""
 }
 
-// atItsVolumes checks that an instance is on the node of its slot's volumes.
-func (c *checker) atItsVolumes(id string, spec *mariposa.InstanceSpec) {
+// checkVolumeNode checks that an instance is on the node of its slot's volumes.
+func (c *checker) checkVolumeNode(id string, spec *mariposa.InstanceSpec) {
 	for _, m := range spec.Mounts {
 		r, known := c.volumes[m.Volume]
 		if !known {
@@ -96,7 +96,7 @@ func (c *checker) leftToGo() string {
 
 // deleteVolume deletes a volume that a project has left behind.
 func (p *people) deleteVolume() {
-	for _, r := range p.asked.picture.VolumesLeftTo(organization) {
+	for _, r := range p.asked.picture.RetainedVolumesOf(organization) {
 		if r.Spec().Goal == mariposa.GoalGone {
 			continue
 		}

@@ -113,15 +113,15 @@ func (h *timerHeap) Pop() any {
 	return t
 }
 
-// wallClock is the world's clock for one life.
-type wallClock struct {
+// worldClock is the world's clock for one life.
+type worldClock struct {
 	w *World
 	*lifetime
 }
 
-func (c wallClock) Now() time.Time { return c.w.now }
+func (c worldClock) Now() time.Time { return c.w.now }
 
-func (c wallClock) After(d time.Duration, f func()) func() {
+func (c worldClock) After(d time.Duration, f func()) func() {
 	t := &timer{at: c.w.now.Add(max(d, 0)), no: c.w.timerNo, life: c.lifetime, do: f}
 	c.w.timerNo++
 	heap.Push(&c.w.timers, t)

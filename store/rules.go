@@ -165,8 +165,8 @@ func (l Lease) Live(now time.Time) bool {
 	return l.Holder != "" && (l.Until.IsZero() || now.Before(l.Until))
 }
 
-// Holding returns the live leases under a prefix, by name.
-func Holding(leases map[string]Lease, prefix string, now time.Time) []Lease {
+// LiveLeases returns the live leases under a prefix, by name.
+func LiveLeases(leases map[string]Lease, prefix string, now time.Time) []Lease {
 	var held []Lease
 	for name, l := range leases {
 		if strings.HasPrefix(name, prefix) && l.Live(now) {

@@ -50,12 +50,12 @@ func (p *Pipe) multiplexer(create bool) (*yamux.Session, error) {
 	config.ConnectionWriteTimeout, config.StreamOpenTimeout = writeTimeout, writeTimeout
 	config.LogOutput = io.Discard // an error ends the connection, which is logged
 	from, to := io.Pipe()
-	mux, err := side(&carrier{from, p}, config)
+	mux, err := side(&muxConn{from, p}, config)
 	if err != nil {
 		return nil, err
 	}
 	p.mux, p.toMux = mux, to
-	context.AfterFunc(p.streaming, func() { _ = mux.Close() })
+	context.AfterFunc(p.streamsCtx, func() { _ = mux.Close() })
 	go p.accept(mux) // ends with it
 	return mux, nil
 }
@@ -71,30 +71,30 @@ func (p *Pipe) accept(mux *yamux.Session) {
 	}
 }
 
-// carrier is the connection as the multiplexer sees it.
-type carrier struct {
+// muxConn is the connection as the multiplexer sees it.
+type muxConn struct {
 	*io.PipeReader
 	p *Pipe
 }
 
 // Write sends bytes in order with the frames, and waits until they are written: a frame
 // is never queued behind more than one message of the streams.
-func (c *carrier) Write(b []byte) (int, error) {
+func (c *muxConn) Write(b []byte) (int, error) {
 	written := make(chan struct{})
 	c.p.enqueue(outgoing{bytes: bytes.Clone(b), written: written})
 	select {
 	case <-written:
 		return len(b), nil
-	case <-c.p.streaming.Done():
+	case <-c.p.streamsCtx.Done():
 		return 0, io.ErrClosedPipe
 	}
 }
 
 // Close ends the connection, unless the pipe is closed already: if the multiplexer fails
 // by itself, the peer has broken the protocol.
-func (c *carrier) Close() error {
+func (c *muxConn) Close() error {
 	if !c.p.isClosed() {
-		c.p.cut()
+		c.p.abort()
 	}
 	return c.PipeReader.Close()
 }

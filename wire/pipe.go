@@ -15,12 +15,12 @@ import (
 // blocks: the queue is bounded, and the connection ends when it is full, because a peer
 // that does not read is as good as gone.
 type Pipe struct {
-	conn   *websocket.Conn
-	ctx    context.Context //nolint:containedctx // the life of the connection, which outlasts any call
-	cut    context.CancelFunc
-	unhook func() bool
+	conn         *websocket.Conn
+	ctx          context.Context //nolint:containedctx // the life of the connection, which outlasts any call
+	abort        context.CancelFunc
+	stopWatching func() bool
 
-	streaming  context.Context //nolint:containedctx // the life of the streams, which ends when the pipe is closed
+	streamsCtx context.Context //nolint:containedctx // the life of the streams, which ends when the pipe is closed
 	endStreams context.CancelFunc
 	serve      func(*Stream)
 
@@ -51,11 +51,11 @@ const (
 func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	conn.SetReadLimit(MaxFrame)
 	p := &Pipe{conn: conn, notEmpty: make(chan struct{}, 1)}
-	p.ctx, p.cut = context.WithCancel(context.WithoutCancel(ctx))
-	p.streaming, p.endStreams = context.WithCancel(p.ctx)
-	p.unhook = context.AfterFunc(ctx, func() {
+	p.ctx, p.abort = context.WithCancel(context.WithoutCancel(ctx))
+	p.streamsCtx, p.endStreams = context.WithCancel(p.ctx)
+	p.stopWatching = context.AfterFunc(ctx, func() {
 		if !p.isClosed() {
-			p.cut()
+			p.abort()
 		}
 	})
 	go p.write()
@@ -73,7 +73,7 @@ func (p *Pipe) enqueue(o outgoing) {
 	}
 	p.mu.Unlock()
 	if full {
-		p.cut()
+		p.abort()
 		return
 	}
 	select {
@@ -90,7 +90,7 @@ func (p *Pipe) Close() {
 	p.mu.Unlock()
 	p.endStreams()
 	if !already {
-		late := time.AfterFunc(closeTimeout, p.cut)
+		late := time.AfterFunc(closeTimeout, p.abort)
 		context.AfterFunc(p.ctx, func() { late.Stop() })
 	}
 	select {
@@ -126,8 +126,8 @@ func (p *Pipe) Read(ctx context.Context) (Frame, error) {
 }
 
 func (p *Pipe) write() {
-	defer p.cut()
-	defer p.unhook()
+	defer p.abort()
+	defer p.stopWatching()
 	for {
 		p.mu.Lock()
 		line, closed := p.queue, p.closed

@@ -57,8 +57,8 @@ type Size struct {
 }
 
 const (
-	// Piece bounds the bytes that Write puts into one message.
-	Piece = 32 << 10
+	// MaxPiece bounds the bytes that Write puts into one message.
+	MaxPiece = 32 << 10
 	// maxMessage bounds a message: a command of a request's size fits.
 	maxMessage = 1 << 20
 )
@@ -82,7 +82,7 @@ func (s *Stream) Send(m Message) error {
 
 // Write sends bytes in as many messages as needed.
 func (s *Stream) Write(p []byte) (n int, err error) {
-	for part := range slices.Chunk(p, Piece) {
+	for part := range slices.Chunk(p, MaxPiece) {
 		if err := s.Send(Message{Bytes: part}); err != nil {
 			return n, err
 		}

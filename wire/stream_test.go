@@ -54,7 +54,7 @@ func TestAStreamGoesBothWays(t *testing.T) {
 	var got []byte
 	m, err := s.Receive()
 	for ; err == nil && !m.Last; m, err = s.Receive() {
-		if len(m.Bytes) > wire.Piece {
+		if len(m.Bytes) > wire.MaxPiece {
 			t.Fatalf("a message of %d bytes", len(m.Bytes))
 		}
 		got = append(got, m.Bytes...)
@@ -89,14 +89,14 @@ func TestASlowReaderHoldsUpItsOwnStreamAlone(t *testing.T) {
 			_, _ = s.Write([]byte("here"))
 			return
 		}
-		for sent := 0; ; sent += wire.Piece {
+		for sent := 0; ; sent += wire.MaxPiece {
 			if sent == window/2 {
 				full.Done()
 			}
-			if _, err := s.Write(make([]byte, wire.Piece)); err != nil {
+			if _, err := s.Write(make([]byte, wire.MaxPiece)); err != nil {
 				return
 			}
-			flooded.Add(wire.Piece)
+			flooded.Add(wire.MaxPiece)
 		}
 	})
 	frames := make(chan wire.Frame, 1000)
@@ -169,8 +169,8 @@ func TestNobodyWaitsForAStreamThatHasEnded(t *testing.T) {
 					}
 				})
 				all.Go(func() {
-					for sent := 0; s.Send(wire.Message{Bytes: make([]byte, wire.Piece)}) == nil; sent++ {
-						if sent == 2*window/wire.Piece {
+					for sent := 0; s.Send(wire.Message{Bytes: make([]byte, wire.MaxPiece)}) == nil; sent++ {
+						if sent == 2*window/wire.MaxPiece {
 							busy <- struct{}{}
 						}
 					}

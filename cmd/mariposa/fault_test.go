@@ -16,8 +16,8 @@ import (
 	"mariposa/client"
 )
 
-// houseOnSmallDisk returns a server on a small disk of its own.
-func houseOnSmallDisk(t *testing.T) *devServer {
+// serverOnSmallDisk returns a server on a small disk of its own.
+func serverOnSmallDisk(t *testing.T) *devServer {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
@@ -43,7 +43,7 @@ func refusedForNow(t *testing.T, err error) {
 
 func TestAFullDiskRefusesChangesAndTouchesNothing(t *testing.T) {
 	t.Parallel()
-	h := houseOnSmallDisk(t)
+	h := serverOnSmallDisk(t)
 	h.create("hello", web(2, "hi"))
 	h.converged("hello", "web", 2)
 	before := h.pids("hello")
@@ -87,7 +87,7 @@ func fill(t *testing.T, path string) {
 
 func TestAReadOnlyDiskRefusesChangesAndTouchesNothing(t *testing.T) {
 	t.Parallel()
-	h := houseOnSmallDisk(t)
+	h := serverOnSmallDisk(t)
 	h.create("play", "services: {d: {compute_type: dummy, scale: 3}}")
 	h.converged("play", "d", 3)
 	// A real remount is refused while files are open for writing, so what the

@@ -41,8 +41,8 @@ type Harness struct {
 	// this kind cannot read, and the driver's answer is used instead.
 	Reads func(t *testing.T, d driver.Driver, id string) map[string]string
 
-	// Forgets says that values are lost with the agent, and must be published again.
-	Forgets bool
+	// LosesValues says that values are lost with the agent, and must be published again.
+	LosesValues bool
 
 	// Script returns the command that runs a shell script inside an instance. Nil: this
 	// kind runs no commands inside, and its driver is no driver.Execer.

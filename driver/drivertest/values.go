@@ -92,7 +92,7 @@ func testPublishAgain(t *testing.T, b *fixture) {
 	}
 	b.mustPublishValues(t, i.ID, values("a", "2"))
 	b.reopen(t)
-	if b.Forgets {
+	if b.LosesValues {
 		b.wantValues(t, i.ID, nil)
 	} else {
 		b.wantValues(t, i.ID, values("a", "2"))

@@ -101,7 +101,7 @@ func (d *Driver) Start(ctx context.Context, i driver.Instance) (driver.Observed,
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in := w.instances[i.ID]
-	if err := d.whyRefused(ctx); err != nil || (in != nil && in.Running) {
+	if err := d.usableLocked(ctx); err != nil || (in != nil && in.Running) {
 		return in.observe(i.ID), err
 	}
 	if in == nil {
@@ -145,7 +145,7 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 	w := d.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	in, err := w.instances[i.ID], d.whyRefused(ctx)
+	in, err := w.instances[i.ID], d.usableLocked(ctx)
 	switch {
 	case err != nil:
 	case in == nil:
@@ -170,7 +170,7 @@ func (d *Driver) Update(ctx context.Context, i driver.Instance) (driver.Observed
 func (d *Driver) PublishValues(ctx context.Context, id string, values []mariposa.Variable) error {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	if err := d.whyRefused(ctx); err != nil {
+	if err := d.usableLocked(ctx); err != nil {
 		return err
 	}
 	in := d.world.instances[id]
@@ -196,7 +196,7 @@ func (d *Driver) PublishedValues(_ context.Context, id string) ([]mariposa.Varia
 func (d *Driver) Stop(ctx context.Context, id string, _ time.Duration) (driver.Observed, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	in, err := d.world.instances[id], d.whyRefused(ctx)
+	in, err := d.world.instances[id], d.usableLocked(ctx)
 	if err == nil && in != nil && in.Running {
 		err = d.end(in, 0, "stopped")
 	}
@@ -210,7 +210,7 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in := w.instances[id]
-	if err := d.whyRefused(ctx); err != nil || in == nil {
+	if err := d.usableLocked(ctx); err != nil || in == nil {
 		return err
 	}
 	if in.Running {
@@ -289,7 +289,7 @@ func (d *Driver) LoseEngine(reason string) (restore func()) {
 func (d *Driver) Usage(ctx context.Context, id string) (mariposa.Usage, error) {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	if err := d.whyRefused(ctx); err != nil {
+	if err := d.usableLocked(ctx); err != nil {
 		return mariposa.Usage{}, err
 	}
 	if in := d.world.instances[id]; in == nil || !in.Running {
@@ -306,7 +306,7 @@ func (d *Driver) List(ctx context.Context) ([]driver.Observed, error) {
 	w := d.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := d.whyRefused(ctx); err != nil {
+	if err := d.usableLocked(ctx); err != nil {
 		return nil, err
 	}
 	list := make([]driver.Observed, 0, len(w.instances))
@@ -337,8 +337,8 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// whyRefused returns why no operation can begin, with the mutex held.
-func (d *Driver) whyRefused(ctx context.Context) error {
+// usableLocked returns why no operation can begin, with the mutex held.
+func (d *Driver) usableLocked(ctx context.Context) error {
 	switch {
 	case d.closed:
 		return errClosed

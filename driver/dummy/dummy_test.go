@@ -79,7 +79,7 @@ func TestConformance(t *testing.T) {
 				}
 				return dummy.New(w, clock.Real{})
 			}, 4*time.Millisecond)
-			h.Forgets = true
+			h.LosesValues = true
 			return h
 		})
 	})

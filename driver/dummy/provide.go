@@ -15,7 +15,7 @@ var (
 // reports. Images are kept in memory only.
 func (d *Driver) EnsureImage(ctx context.Context, image string, report func(driver.Progress)) error {
 	d.world.mu.Lock()
-	err, known := d.whyRefused(ctx), d.world.images[image]
+	err, known := d.usableLocked(ctx), d.world.images[image]
 	if err == nil {
 		d.world.images[image] = true
 	}
@@ -48,5 +48,5 @@ func (d *Driver) Provided(ctx context.Context) ([]driver.Resource, error) {
 func (d *Driver) checkUsable(ctx context.Context) error {
 	d.world.mu.Lock()
 	defer d.world.mu.Unlock()
-	return d.whyRefused(ctx)
+	return d.usableLocked(ctx)
 }

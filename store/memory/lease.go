@@ -75,7 +75,7 @@ func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	return store.Holding(s.leases, prefix, s.clock.Now()), nil
+	return store.LiveLeases(s.leases, prefix, s.clock.Now()), nil
 }
 
 // Ledger leaves out nodes without claims.

@@ -11,7 +11,7 @@ import (
 
 // Hold takes those of the named leases that are free. They expire by the server's clock.
 func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
-	if err := leasable(holder, names); err != nil {
+	if err := checkLeaseNames(holder, names); err != nil {
 		return nil, err
 	}
 	return s.queue.Hold(ctx, holder, ttl, names...)
@@ -19,7 +19,7 @@ func (s *Store) Hold(ctx context.Context, holder string, ttl time.Duration, name
 
 // Seize takes a lease by force.
 func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, error) {
-	if err := leasable(holder, []string{name}); err != nil {
+	if err := checkLeaseNames(holder, []string{name}); err != nil {
 		return store.Lease{}, err
 	}
 	return s.queue.Seize(ctx, holder, name)
@@ -27,7 +27,7 @@ func (s *Store) Seize(ctx context.Context, holder, name string) (store.Lease, er
 
 // Release skips leases that have another holder.
 func (s *Store) Release(ctx context.Context, holder string, names ...string) error {
-	if err := leasable(holder, names); err != nil {
+	if err := checkLeaseNames(holder, names); err != nil {
 		return err
 	}
 	return s.queue.Release(ctx, holder, names...)
@@ -52,7 +52,7 @@ func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error
 	if err != nil {
 		return nil, err
 	}
-	return store.Holding(leases, prefix, now), nil
+	return store.LiveLeases(leases, prefix, now), nil
 }
 
 func scanLeases(rows pgx.Rows, leases map[string]store.Lease) error {
@@ -70,7 +70,7 @@ func scanLeases(rows pgx.Rows, leases map[string]store.Lease) error {
 	return rows.Err()
 }
 
-func leasable(holder string, names []string) error {
+func checkLeaseNames(holder string, names []string) error {
 	if !isName(holder) {
 		return badName("holder", holder)
 	}

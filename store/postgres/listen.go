@@ -13,9 +13,9 @@ import (
 // has all changes, in order.
 const channel = "mariposa"
 
-// fallback is how often the log is read without a notification: one can be lost, with a
+// pollInterval is how often the log is read without a notification: one can be lost, with a
 // connection for example.
-const fallback = time.Second
+const pollInterval = time.Second
 
 // listener adds the commits of other replicas to the feed.
 type listener struct {
@@ -34,7 +34,7 @@ func (l *listener) run(ctx context.Context) {
 			l.behind = true
 		}
 	}
-	for pause := time.Duration(0); ; pause = min(max(2*pause, 20*time.Millisecond), fallback) {
+	for pause := time.Duration(0); ; pause = min(max(2*pause, 20*time.Millisecond), pollInterval) {
 		select {
 		case <-ctx.Done():
 			return
@@ -81,7 +81,7 @@ func (l *listener) follow(ctx context.Context, conn *pgx.Conn) error {
 
 // sleep returns when another replica has committed, or after the fallback interval.
 func (l *listener) sleep(ctx context.Context, conn *pgx.Conn) error {
-	due, cancel := context.WithTimeout(ctx, fallback)
+	due, cancel := context.WithTimeout(ctx, pollInterval)
 	defer cancel()
 	for !l.behind {
 		if err := conn.PgConn().WaitForNotification(due); err != nil {

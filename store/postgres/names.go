@@ -25,9 +25,9 @@ func badName(what, s string) error {
 	return fmt.Errorf("%s %q is no text that can be stored", what, s)
 }
 
-// storable finds units that the server would refuse, together with the rest of their
+// checkStorable finds units that the server would refuse, together with the rest of their
 // group.
-func storable(u *store.Unit) error {
+func checkStorable(u *store.Unit) error {
 	for i := range u.Fences {
 		if !isName(u.Fences[i].Lease) {
 			return badName("lease", u.Fences[i].Lease)

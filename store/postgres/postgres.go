@@ -146,7 +146,7 @@ func (s *Store) free() {
 func (s *Store) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	var refused []error // by unit; nil if all can be stored
 	for i := range units {
-		if err := storable(&units[i]); err != nil {
+		if err := checkStorable(&units[i]); err != nil {
 			if refused == nil {
 				refused = make([]error, len(units))
 			}

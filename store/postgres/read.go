@@ -49,12 +49,12 @@ func (s *Store) lend(ctx context.Context, f func(context.Context, *pgx.Conn) err
 	}
 	defer conn.Release()
 	err = f(ctx, conn.Conn())
-	return err != nil && conn.Conn().IsClosed(), isConnectionLost(err, conn.Conn())
+	return err != nil && conn.Conn().IsClosed(), wrapConnectionLost(err, conn.Conn())
 }
 
-// isConnectionLost wraps errors that came with the end of a connection in a
+// wrapConnectionLost wraps errors that came with the end of a connection in a
 // connectError.
-func isConnectionLost(err error, conn *pgx.Conn) error {
+func wrapConnectionLost(err error, conn *pgx.Conn) error {
 	if err != nil && conn.IsClosed() {
 		return &connectError{err}
 	}

@@ -329,7 +329,7 @@ func TestOtherReplicasAreNotifiedAtOnce(t *testing.T) {
 		start := time.Now()
 		revision = commit(t, handles[0], node("a", fmt.Sprint(round)))[0].Last
 		for range 2 {
-			if late := (<-woken).Sub(start); round > 0 && late > fallback/2 { // the first one may come before they listen
+			if late := (<-woken).Sub(start); round > 0 && late > pollInterval/2 { // the first one may come before they listen
 				t.Errorf("told after %v", late)
 			}
 		}
@@ -347,7 +347,7 @@ func TestChangesWithoutANotificationAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	silently(t, s, target, changes[0])
-	ctx, cancel := context.WithTimeout(t.Context(), 10*fallback)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*pollInterval)
 	defer cancel()
 	if err := s.Wait(ctx, 1); err != nil {
 		t.Fatal(err)

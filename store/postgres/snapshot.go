@@ -70,7 +70,7 @@ func (v *visitor) snapshot(ctx context.Context) error {
 	if !v.dead {
 		rollback(conn.Conn())
 	}
-	return isConnectionLost(err, conn.Conn())
+	return wrapConnectionLost(err, conn.Conn())
 }
 
 func (v *visitor) acquire(ctx context.Context) (*pgxpool.Conn, error) {

@@ -156,7 +156,7 @@ func (w *writer) publish(a *attempt) {
 func (w *writer) settle(a *attempt) (committed bool, err error) {
 	closing, late := w.closing, (<-chan time.Time)(nil)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
-		seq, err := w.newest()
+		seq, err := w.lastCommitted()
 		if err == nil {
 			return seq == a.seq, nil
 		}
@@ -187,11 +187,11 @@ func (w *writer) refuseQueued(err error) {
 	}
 }
 
-// newest reads which attempt of this writer was committed last. Each attempt locks the
+// lastCommitted reads which attempt of this writer was committed last. Each attempt locks the
 // writer's row before its commit is requested, so waiting for that lock means waiting
 // for the attempt's end, even if the server has not noticed yet that the connection is
 // gone.
-func (w *writer) newest() (seq int64, err error) {
+func (w *writer) lastCommitted() (seq int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	if err := w.connect(ctx); err != nil {

@@ -26,7 +26,7 @@ func (s *Store) Leases(ctx context.Context, prefix string) ([]store.Lease, error
 	if err != nil {
 		return nil, s.readError(err)
 	}
-	return store.Holding(all, prefix, s.clock.Now()), nil
+	return store.LiveLeases(all, prefix, s.clock.Now()), nil
 }
 
 // Release skips leases that have another holder.

@@ -42,7 +42,7 @@ func (q *Queue) Commit(ctx context.Context, units []store.Unit) []store.Result {
 	if len(units) == 0 {
 		return nil
 	}
-	j := &job{units: Ready(units), lane: 1, results: make([]store.Result, len(units)), done: make(chan struct{})}
+	j := &job{units: Prepare(units), lane: 1, results: make([]store.Result, len(units)), done: make(chan struct{})}
 	for i := range units {
 		if units[i].Urgent {
 			j.lane = 0 // for the whole call, as its units keep their order

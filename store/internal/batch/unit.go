@@ -26,8 +26,8 @@ type Entry struct {
 	JSON []byte
 }
 
-// Ready checks and encodes units.
-func Ready(units []store.Unit) []Unit {
+// Prepare checks and encodes units.
+func Prepare(units []store.Unit) []Unit {
 	ready := make([]Unit, len(units))
 	for i := range units {
 		ready[i] = Unit{Unit: &units[i]}
