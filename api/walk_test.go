@@ -41,7 +41,7 @@ func changes(u store.Unit) bool {
 	})
 }
 
-// visitor is a kind of caller, and what they are by the words of the issue.
+// visitor is a kind of caller, and the roles they have.
 type visitor struct {
 	name, user, token string
 	project           mariposa.Role

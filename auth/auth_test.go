@@ -219,7 +219,7 @@ func TestRolesComeFromProjectsAndOrganizations(t *testing.T) {
 	}
 }
 
-// The words of the issue: what a deployer, as a robot is given, may and may not.
+// What a deployer, the role of a robot, may and may not do.
 func TestWhatEachRoleMay(t *testing.T) {
 	t.Parallel()
 	o := newDirectoryFixture(t)

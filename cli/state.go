@@ -92,14 +92,14 @@ func withHolds(frozen, paused bool, status mariposa.Status, reason string) (all 
 func serviceNotes(s contract.ServiceState) string {
 	all := withHolds(s.Frozen, s.Paused, s.Status, s.Reason)
 	for _, n := range []struct {
-		n    int
-		what string
-		told []mariposa.ReasonCode // reasons that already say it
+		n         int
+		what      string
+		impliedBy []mariposa.ReasonCode // reasons that already say it
 	}{
 		{s.Unknown, "out of reach", []mariposa.ReasonCode{mariposa.ReasonCounts}},
 		{s.Outdated, "outdated", []mariposa.ReasonCode{mariposa.ReasonCounts, mariposa.ReasonOutdated, mariposa.ReasonOutdatedValues}},
 	} {
-		if n.n > 0 && !slices.Contains(n.told, s.ReasonCode) {
+		if n.n > 0 && !slices.Contains(n.impliedBy, s.ReasonCode) {
 			all = append(all, fmt.Sprintf("%d %s", n.n, n.what))
 		}
 	}

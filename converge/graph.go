@@ -85,13 +85,13 @@ func (v *View) edgesOf(s *service) []edge {
 	}
 	slices.Sort(numbers)
 	var out []edge
-	var told []int // the definitions that were visited: several versions may share one
+	var visited []int // definitions: several versions may share one
 	for _, number := range numbers {
 		d, as := v.definitionOf(s, number)
-		if d == nil || slices.Contains(told, as) {
+		if d == nil || slices.Contains(visited, as) {
 			continue
 		}
-		told = append(told, as)
+		visited = append(visited, as)
 		out = s.appendEdges(out, d, as)
 	}
 	return out

@@ -143,9 +143,9 @@ func BenchmarkPlanWhileCreating10kServices(b *testing.B) {
 	}
 }
 
-// BenchmarkTellGoalOf10kServices sets a goal that was read from the store
+// BenchmarkSetGoalOf10kServices sets a goal that was read from the store
 // again.
-func BenchmarkTellGoalOf10kServices(b *testing.B) {
+func BenchmarkSetGoalOf10kServices(b *testing.B) {
 	v, st := meshView(mesh(wide), true)
 	v.Plan(dawn, Budget{Starting: 100})
 	b.ReportAllocs()
@@ -162,7 +162,7 @@ func BenchmarkTellGoalOf10kServices(b *testing.B) {
 	}
 }
 
-func BenchmarkForesee10kServices(b *testing.B) {
+func BenchmarkForecast10kServices(b *testing.B) {
 	v, st := meshView(mesh(wide), false)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -234,7 +234,7 @@ func TestLookingAheadCostsAsMuchAsThereIsToDo(t *testing.T) {
 	}
 }
 
-func BenchmarkForeseeReplacing10kServices(b *testing.B) {
+func BenchmarkForecastReplacing10kServices(b *testing.B) {
 	for name, graph := range map[string]func(int) Definitions{"chain": chain, "fan": fan, "mesh": mesh} {
 		b.Run(name, func(b *testing.B) {
 			look := forecastReplaced(graph(wide))

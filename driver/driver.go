@@ -55,7 +55,7 @@ type Driver interface {
 	// Watch sets the function that receives every change that no operation made. It is
 	// called once, before any other method. Events may be sent from any goroutine, but
 	// those of one instance are sent one after the other.
-	Watch(tell func(Event))
+	Watch(report func(Event))
 
 	// Logs opens the output of an instance. ErrNotFound when it is unknown,
 	// ErrNotSupported when its kind has no logs.

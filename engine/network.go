@@ -173,11 +173,11 @@ func (t *turn) releaseNetwork(r *store.Network) {
 		return
 	}
 	t.unit.Unchanged(r)
-	told := mariposa.OwnEvent("network.deleted", t.project, why)
-	t.unit.Delete(mariposa.KindNetwork, r.ID, told)
+	event := mariposa.OwnEvent("network.deleted", t.project, why)
+	t.unit.Delete(mariposa.KindNetwork, r.ID, event)
 	for _, p := range t.e.Picture.AttachmentsOf(r.ID) {
 		spec := p.Spec().WithTombstone(why)
-		told.Kind, told.Node = "network.detaching", spec.Node
-		t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: told})
+		event.Kind, event.Node = "network.detaching", spec.Node
+		t.unit.Put(store.Write{Kind: mariposa.KindAttachment, ID: p.ID, Spec: spec, Event: event})
 	}
 }

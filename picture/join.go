@@ -15,7 +15,7 @@ import (
 func (p *Picture) markUnjoined(r *store.Record) {
 	switch spec := r.Spec.(type) {
 	case *mariposa.ProjectSpec:
-		if _, torn := p.unjoined[r.ID]; !torn {
+		if _, marked := p.unjoined[r.ID]; !marked {
 			p.unjoined[r.ID] = nil
 		}
 	case *mariposa.ServiceSpec:

@@ -54,9 +54,9 @@ type Picture struct {
 	users           map[string]string // name -> user
 	subscribers     []func([]store.Change)
 
-	// statuses are the services of each project by name, as joined into its status; torn
-	// are the projects whose status must be joined again, with the services that have
-	// changed.
+	// statuses are the services of each project by name, as joined into its status;
+	// unjoined are the projects whose status must be joined again, with the services
+	// that have changed.
 	statuses map[string]map[string]*mariposa.ServiceStatus
 	unjoined map[string][]string
 }

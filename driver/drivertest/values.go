@@ -35,7 +35,7 @@ func (b *fixture) publishValues(t *testing.T, id string, list []mariposa.Variabl
 func (b *fixture) mustPublishValues(t *testing.T, id string, list []mariposa.Variable) {
 	t.Helper()
 	if err := b.publishValues(t, id, list); err != nil {
-		t.Fatalf("Tell: %v", err)
+		t.Fatalf("PublishValues: %v", err)
 	}
 }
 
@@ -52,11 +52,11 @@ func (b *fixture) wantValues(t *testing.T, id string, list []mariposa.Variable) 
 	for n, v := range got {
 		found[v.Name] = v.Value
 		if n > 0 && got[n-1].Name >= v.Name {
-			t.Errorf("Told is out of order: %v", got)
+			t.Errorf("PublishedValues is out of order: %v", got)
 		}
 	}
 	if err != nil || !maps.Equal(found, want) {
-		t.Fatalf("Told answered %v (%v), want %v", found, err, want)
+		t.Fatalf("PublishedValues answered %v (%v), want %v", found, err, want)
 	}
 	if b.Reads == nil {
 		return
@@ -142,10 +142,10 @@ func testPublishToUnknown(t *testing.T, b *fixture) {
 	check := func() {
 		t.Helper()
 		if err := b.publishValues(t, i.ID, values("a", "1")); !errors.Is(err, driver.ErrNotFound) {
-			t.Errorf("Tell: %v", err)
+			t.Errorf("PublishValues: %v", err)
 		}
 		if got, err := d.PublishedValues(t.Context(), i.ID); !errors.Is(err, driver.ErrNotFound) {
-			t.Errorf("Told: %v, %v", got, err)
+			t.Errorf("PublishedValues: %v, %v", got, err)
 		}
 		if o, there := b.find(t, i.ID); there {
 			t.Errorf("telling it has made it: %+v", o)
