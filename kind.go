@@ -27,26 +27,27 @@ const (
 var kinds = []struct {
 	kind     Kind
 	onDemand bool
+	indexed  bool // by project, in the stores
 	spec     func() any
 	status   func() any
 }{
-	{KindNode, false, empty[NodeSpec], empty[NodeStatus]},
-	{KindUser, false, empty[UserSpec], empty[UserStatus]},
-	{KindOrg, false, empty[OrganizationSpec], empty[OrganizationStatus]},
-	{KindPackage, false, empty[PackageSpec], empty[PackageStatus]},
-	{KindKey, false, empty[KeySpec], empty[KeyStatus]},
-	{KindProject, false, empty[ProjectSpec], empty[ProjectStatus]},
-	{KindService, false, empty[ServiceSpec], empty[ServiceStatus]},
-	{KindVersion, true, empty[VersionSpec], empty[VersionStatus]},
-	{KindMetadata, true, empty[MetadataSpec], empty[MetadataStatus]},
-	{KindTask, false, empty[TaskSpec], empty[TaskStatus]},
-	{KindVolume, false, empty[VolumeSpec], empty[VolumeStatus]},
-	{KindNetwork, false, empty[NetworkSpec], empty[NetworkStatus]},
-	{KindAttachment, false, empty[AttachmentSpec], empty[AttachmentStatus]},
-	{KindInstance, false, empty[InstanceSpec], empty[InstanceStatus]},
-	{KindName, false, empty[NameSpec], empty[NameStatus]},
-	{KindToken, false, empty[TokenSpec], empty[TokenStatus]},
-	{KindAnswer, true, empty[AnswerSpec], empty[AnswerStatus]},
+	{KindNode, false, false, empty[NodeSpec], empty[NodeStatus]},
+	{KindUser, false, false, empty[UserSpec], empty[UserStatus]},
+	{KindOrg, false, false, empty[OrganizationSpec], empty[OrganizationStatus]},
+	{KindPackage, false, false, empty[PackageSpec], empty[PackageStatus]},
+	{KindKey, false, false, empty[KeySpec], empty[KeyStatus]},
+	{KindProject, false, false, empty[ProjectSpec], empty[ProjectStatus]},
+	{KindService, false, false, empty[ServiceSpec], empty[ServiceStatus]},
+	{KindVersion, true, true, empty[VersionSpec], empty[VersionStatus]},
+	{KindMetadata, true, true, empty[MetadataSpec], empty[MetadataStatus]},
+	{KindTask, false, true, empty[TaskSpec], empty[TaskStatus]},
+	{KindVolume, false, false, empty[VolumeSpec], empty[VolumeStatus]},
+	{KindNetwork, false, false, empty[NetworkSpec], empty[NetworkStatus]},
+	{KindAttachment, false, false, empty[AttachmentSpec], empty[AttachmentStatus]},
+	{KindInstance, false, false, empty[InstanceSpec], empty[InstanceStatus]},
+	{KindName, false, false, empty[NameSpec], empty[NameStatus]},
+	{KindToken, false, false, empty[TokenSpec], empty[TokenStatus]},
+	{KindAnswer, true, true, empty[AnswerSpec], empty[AnswerStatus]},
 }
 
 func empty[T any]() any { return new(T) }
@@ -74,6 +75,13 @@ var byKind = func() map[Kind]int {
 func (k Kind) LoadedOnDemand() bool {
 	i, known := byKind[k]
 	return known && kinds[i].onDemand
+}
+
+// IndexedByProject reports whether stores have an index by project of a kind. The index
+// itself is in their migrations.
+func (k Kind) IndexedByProject() bool {
+	i, known := byKind[k]
+	return known && kinds[i].indexed
 }
 
 // NewSpec makes an empty Spec of a kind, to decode into; nil for an unknown kind.

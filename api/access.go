@@ -145,7 +145,7 @@ func describeSuppressed(suppressed int) string {
 func (s *server) recordAudit(ctx context.Context, a mariposa.Audit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := s.Store.Commit(ctx, store.Unit{Audit: []mariposa.Audit{a}})[0].Err; err != nil {
+	if err := s.change.RecordAudit(ctx, a); err != nil {
 		s.Logger.WarnContext(ctx, "cannot write an audit record", "err", err, "action", a.Action)
 	}
 }

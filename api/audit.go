@@ -148,8 +148,7 @@ func (s *server) recordTokenUse(c *auth.Caller, from string, now time.Time) {
 	go func() { // ends with its timeout at the latest
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		w := store.Write{Kind: mariposa.KindToken, ID: c.Token, Status: &mariposa.TokenStatus{Used: now, From: from}}
-		if err := s.Store.Commit(ctx, store.Unit{Writes: []store.Write{w}})[0].Err; err != nil {
+		if err := s.change.RecordTokenUse(ctx, c.Token, from, now); err != nil {
 			s.Logger.Debug("cannot note the use of a token", "err", err)
 		}
 	}()

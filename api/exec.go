@@ -157,7 +157,7 @@ func (s *server) recordExec(ctx context.Context, r *store.Instance, command []st
 	if p := s.Picture.Projects.Get(spec.Project); p != nil {
 		a.ProjectName, a.Organization = p.Spec().Name, p.Spec().Organization
 	}
-	return s.Store.Commit(ctx, store.Unit{Audit: []mariposa.Audit{a}})[0].Err
+	return s.change.RecordAudit(ctx, a)
 }
 
 // truncate shortens a text to at most that many bytes, between two characters.

@@ -39,30 +39,30 @@ func (s *conflictingStore) Commit(ctx context.Context, units ...store.Unit) []st
 	return s.Store.Commit(ctx, units...)
 }
 
-// failingReader is a store whose disk has failed, or that has other troubles.
-type failingReader struct {
+// failingStore is a store whose disk has failed, or that has other troubles.
+type failingStore struct {
 	store.Store
 	err   atomic.Pointer[error]
 	panic atomic.Bool
 }
 
-func (f *failingReader) fail(err error) { f.err.Store(&err) }
+func (f *failingStore) fail(err error) { f.err.Store(&err) }
 
-func (f *failingReader) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+func (f *failingStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
 	if err := f.err.Load(); err != nil {
 		return store.FailAll(units, *err)
 	}
 	return f.Store.Commit(ctx, units...)
 }
 
-func (f *failingReader) Ping(ctx context.Context) error {
+func (f *failingStore) Ping(ctx context.Context) error {
 	if err := f.err.Load(); err != nil {
 		return *err
 	}
 	return f.Store.Ping(ctx)
 }
 
-func (f *failingReader) Get(ctx context.Context, k mariposa.Kind, id string) (store.Record, error) {
+func (f *failingStore) Get(ctx context.Context, k mariposa.Kind, id string) (store.Record, error) {
 	if f.panic.Load() {
 		panic("secret of the house")
 	}
@@ -71,7 +71,7 @@ func (f *failingReader) Get(ctx context.Context, k mariposa.Kind, id string) (st
 
 func TestAStoreThatCannotBeWrittenIsReportedAsSuch(t *testing.T) {
 	t.Parallel()
-	f := &failingReader{}
+	f := &failingStore{}
 	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	h.create("shop", hello)
 	want[contract.Health](h.call("GET", "/readyz", nil), 200)
@@ -103,7 +103,7 @@ func (c coded) SQLState() string { return c.state }
 
 func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 	t.Parallel()
-	f := &failingReader{}
+	f := &failingStore{}
 	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	secret := errors.New("write /srv/secret/mariposa.db")
 	for _, c := range []struct {
@@ -130,7 +130,7 @@ func TestWhyTheStoreCannotBeWrittenIsSaidInPlainWords(t *testing.T) {
 
 func TestAPanicStaysInItsRequest(t *testing.T) {
 	t.Parallel()
-	f := &failingReader{}
+	f := &failingStore{}
 	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	h.create("shop", hello)
 	f.panic.Store(true)

@@ -18,7 +18,7 @@ import (
 
 func TestAChangeRepeatedWithItsKeyIsDoneOnce(t *testing.T) {
 	t.Parallel()
-	f := &failingReader{}
+	f := &failingStore{}
 	h := newTestServer(t, withStore(func(s store.Store) store.Store { f.Store = s; return f }))
 	post := func(name, key string) reply {
 		return h.call("POST", "/v1/projects?name="+name, hello, "Idempotency-Key", key)

@@ -1,10 +1,13 @@
 package api_test
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"mariposa"
 	"mariposa/contract"
+	"mariposa/store"
 )
 
 // crew is an organization with an owner and a member, each with a token.
@@ -90,5 +93,50 @@ func TestDeniedReadsDoNotHideADeniedChange(t *testing.T) {
 	denied := want[contract.Audit](h.call("GET", "/v1/audit?actor=bob&outcome=denied&action=project.delete", nil), 200)
 	if len(denied.Records) != 1 {
 		t.Errorf("%d records of the denied deletion", len(denied.Records))
+	}
+}
+
+// A role that is lost while a change is under way is lost for the change: every attempt
+// asks again.
+func TestARoleLostBetweenTwoAttemptsIsLost(t *testing.T) {
+	t.Parallel()
+	crossed := &interferingStore{}
+	w := newTestTeams(t, withStore(func(s store.Store) store.Store { crossed.Store = s; return crossed }))
+	want[contract.Changed](w.asUser("olga").call("PUT", "/v1/organizations/acme/members/mia", contract.MemberChange{Role: "owner"}), 200)
+	want[contract.Changed](w.asUser("ulla").call("PUT", "/v1/organizations/umbra/members/olga", contract.MemberChange{Role: "owner"}), 200)
+
+	// demote takes the role of an owner away before the next commit that writes what is
+	// named, and touches that, so that the commit is attempted again.
+	demote := func(kind mariposa.Kind, id, org, user string, to mariposa.OrgRole) (crossing *bool) {
+		once := new(bool)
+		crossed.before = func(u store.Unit) {
+			if *once || !slices.ContainsFunc(u.Writes, func(x store.Write) bool { return x.Kind == kind && x.ID == id }) {
+				return
+			}
+			*once = true
+			r := w.picture.Orgs.Get(org)
+			spec := *r.Spec()
+			spec.Members = maps.Clone(spec.Members)
+			if spec.Members[user] = to; to == "" {
+				delete(spec.Members, user)
+			}
+			touched := w.picture.Get(kind, id)
+			crossed.Store.Commit(t.Context(), store.Unit{Writes: []store.Write{
+				{Kind: kind, ID: id, Spec: touched.Spec}, {Kind: mariposa.KindOrg, ID: org, Spec: &spec},
+			}})
+		}
+		return once
+	}
+
+	once := demote(mariposa.KindOrg, w.acme, w.acme, w.users["mia"], mariposa.OrgMember)
+	w.asUser("mia").call("DELETE", "/v1/organizations/acme/members/max", nil).wantError(403, mariposa.Forbidden)
+	if !*once || w.picture.Orgs.Get(w.acme).Spec().Members[w.users["max"]] == "" {
+		t.Errorf("crossed: %t; max is %q", *once, w.picture.Orgs.Get(w.acme).Spec().Members[w.users["max"]])
+	}
+
+	once = demote(mariposa.KindProject, w.shop.ID, w.umbra, w.users["olga"], "")
+	w.asUser("olga").call("POST", "/v1/projects/"+w.shop.ID+"/move", contract.Move{Organization: "umbra"}).wantError(404, mariposa.ResourceNotFound)
+	if !*once || w.picture.Projects.Get(w.shop.ID).Spec().Organization != w.acme {
+		t.Errorf("crossed: %t; shop is in %s", *once, w.picture.Projects.Get(w.shop.ID).Spec().Organization)
 	}
 }

@@ -294,8 +294,8 @@ func (h *testServer) node(id string, spec mariposa.NodeSpec, st mariposa.NodeSta
 	h.commit(store.Unit{Writes: []store.Write{{Kind: mariposa.KindNode, ID: id, Spec: &spec, Status: &st, Event: mariposa.Event{Kind: "node.running", Node: id}}}})
 }
 
-// findDeclaredService is what nodes say of their drivers.
-var findDeclaredService = map[mariposa.ComputeType]mariposa.Capabilities{mariposa.ComputeDummy: {Crash: true}, mariposa.ComputeProcess: {Logs: true, Exec: true}}
+// declaredCapabilities is what nodes say of their drivers.
+var declaredCapabilities = map[mariposa.ComputeType]mariposa.Capabilities{mariposa.ComputeDummy: {Crash: true}, mariposa.ComputeProcess: {Logs: true, Exec: true}}
 
 // instance adds an instance of a project to the store.
 func (h *testServer) instance(id, project, service, node string, state mariposa.State, change func(*mariposa.InstanceSpec)) {

@@ -63,7 +63,7 @@ func newTestTeams(t testing.TB, options ...option) *testTeams {
 		want[contract.Changed](w.call("PUT", "/v1/projects/"+id+"/metadata/mode", contract.MetadataValue{Value: []byte(`"calm"`)}), 200)
 	}
 	want[contract.Changed](w.call("PUT", "/v1/packages/small", contract.Package{Name: "small", Memory: 1 << 20, CPU: 1}), 200)
-	w.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning, Capabilities: findDeclaredService})
+	w.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning, Capabilities: declaredCapabilities})
 	w.instance, w.single, w.darkInstance = newID(), newID(), newID()
 	w.testServer.instance(w.instance, w.shop.ID, "web", "n1", mariposa.StateRunning, nil)
 	w.testServer.instance(w.single, w.shop.ID, "", "n1", mariposa.StateRunning, func(s *mariposa.InstanceSpec) {

@@ -119,7 +119,7 @@ func TestATaskShowsItsSteps(t *testing.T) {
 func (h *testServer) fill() contract.Changed {
 	c := h.create("shop", "services:\n  web: {compute_type: dummy, scale: 2, command: [serve, '{{ .instance.name }}'], environment: ['N={{ .project.name }}', 'P={{ .placement.cn.uuid }}']}\n  db: {compute_type: dummy}\n")
 	h.plan(c.ID, settled(c))
-	h.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning, Capabilities: findDeclaredService})
+	h.node("n1", mariposa.NodeSpec{Name: "host-n1", Dummy: true}, mariposa.NodeStatus{State: mariposa.NodeRunning, Capabilities: declaredCapabilities})
 	h.node("n2", mariposa.NodeSpec{Name: "host-n2"}, mariposa.NodeStatus{State: mariposa.NodeUnknown})
 	h.instance("aaaa-i1", c.ID, "web", "n1", mariposa.StateRunning, nil)
 	h.instance("aaaa-i2", c.ID, "web", "n1", mariposa.StateFailed, nil)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"mariposa"
+	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/reason"
 	"mariposa/store"
@@ -126,6 +127,9 @@ func (c *Changer) SetMember(ctx context.Context, req *Request, org string, user 
 // projects, including those that they created.
 func (c *Changer) RemoveMember(ctx context.Context, req *Request, org string, user *store.User) (*contract.Changed, error) {
 	return c.changeOrganization(ctx, req, org, func(spec *mariposa.OrganizationSpec, unit *store.Unit) error {
+		if err := c.requireLeaver(req, org, user.ID); err != nil {
+			return err
+		}
 		if spec.Personal != "" {
 			return conflict("%s is a user's own organization", spec.Name)
 		}
@@ -138,6 +142,16 @@ func (c *Changer) RemoveMember(ctx context.Context, req *Request, org string, us
 		}
 		return requireOwner(spec)
 	})
+}
+
+// requireLeaver checks that the caller may remove a member: administrators remove
+// anybody, and users themselves, unless by a token with fewer rights than theirs.
+func (c *Changer) requireLeaver(req *Request, org, user string) error {
+	role := req.Caller.Bounds.Role
+	if user == req.Caller.User && (role == "" || role == mariposa.RoleAdmin) {
+		return nil
+	}
+	return c.Directory.Require(req.Caller, auth.AdministerOrganization, c.Picture.Get(mariposa.KindOrg, org))
 }
 
 func orgWrite(req *Request, id string, spec *mariposa.OrganizationSpec) store.Write {

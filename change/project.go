@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"mariposa"
+	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/manifest"
 	"mariposa/reason"
@@ -39,6 +40,9 @@ func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Or
 // version: its name, its spec, that version, and the task that starts it. The caller
 // becomes its admin.
 func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Organization, name string, d draft, reason string) (*attempt, error) {
+	if err := c.requireCreator(req, org.ID); err != nil {
+		return nil, err
+	}
 	if r := c.Picture.ProjectNamed(org.ID, name); r != nil {
 		return nil, c.errNameTaken(req, r, name)
 	}
@@ -74,6 +78,16 @@ func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Org
 	e.write(store.Write{Kind: mariposa.KindProject, ID: id, Spec: &spec}, "project.created", mariposa.Asked(reason))
 	e.unit.Put(own...) // its parts come after the project in the event feed
 	return &e.attempt, nil
+}
+
+// requireCreator checks that the caller may create projects in an organization: roles
+// may have changed since the front end found it.
+func (c *Changer) requireCreator(req *Request, org string) error {
+	r := c.Picture.Orgs.Get(org)
+	if r == nil {
+		return notFound("the organization is gone")
+	}
+	return c.Directory.Require(req.Caller, auth.CreateProject, r.Record())
 }
 
 // errNameTaken says that another project has a name, and names it if the caller may
@@ -166,6 +180,10 @@ func (c *Changer) CopyProject(ctx context.Context, req *Request, from *store.Pro
 		return nil, err
 	}
 	return c.commit(ctx, req, mariposa.NameID(org.ID, name), func() (*attempt, error) {
+		from := c.Picture.Projects.Get(from.ID)
+		if from == nil {
+			return nil, notFound("the project to copy is gone")
+		}
 		if err := c.authorize(req, from.Record()); err != nil {
 			return nil, err
 		}
@@ -211,6 +229,9 @@ func (c *Changer) MoveProject(ctx context.Context, req *Request, project string,
 	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
 		if e.spec.Organization == org.ID {
 			return &e.attempt, nil
+		}
+		if err := c.requireCreator(req, org.ID); err != nil {
+			return nil, err
 		}
 		name := org.Spec().Name
 		if r := c.Picture.ProjectNamed(org.ID, e.spec.Name); r != nil {

@@ -21,7 +21,7 @@ func texts() *rapid.Generator[string] {
 	)
 }
 
-func variablesWeight() *rapid.Generator[[]mariposa.Variable] {
+func randomVariables() *rapid.Generator[[]mariposa.Variable] {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) mariposa.Variable {
 		return mariposa.Variable{Name: texts().Draw(t, "name"), Value: texts().Draw(t, "value")}
 	}), 0, 6)
@@ -38,17 +38,17 @@ func size(t *rapid.T, f wire.Frame) int {
 func TestNothingWeighsMoreInAFrameThanItsWeight(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		it := wire.MdataItem{ID: texts().Draw(t, "id"), Number: rapid.Int64().Draw(t, "number"), Values: variablesWeight().Draw(t, "values")}
+		it := wire.MdataItem{ID: texts().Draw(t, "id"), Number: rapid.Int64().Draw(t, "number"), Values: randomVariables().Draw(t, "values")}
 		empty := size(t, wire.Frame{Mdata: &wire.Mdata{}})
 		if got := size(t, wire.Frame{Mdata: &wire.Mdata{Items: []wire.MdataItem{it}}}) - empty - len(`"items":[]`); got > it.Weight() {
 			t.Fatalf("values of weight %d take %d bytes", it.Weight(), got)
 		}
 		w := &mariposa.Workload{
 			Compute: "process", Image: texts().Draw(t, "image"), Command: rapid.SliceOf(texts()).Draw(t, "command"),
-			Entrypoint: rapid.SliceOf(texts()).Draw(t, "entrypoint"), Environment: variablesWeight().Draw(t, "environment"),
+			Entrypoint: rapid.SliceOf(texts()).Draw(t, "entrypoint"), Environment: randomVariables().Draw(t, "environment"),
 			Memory: rapid.Int64().Draw(t, "memory"), MilliCPU: rapid.Int64().Draw(t, "cpu"),
 			Ports: []mariposa.Port{{Host: rapid.Int().Draw(t, "host"), Target: rapid.Int().Draw(t, "target")}},
-			Tags:  variablesWeight().Draw(t, "tags"), Files: variablesWeight().Draw(t, "files"), StopTimeout: -time.Second,
+			Tags:  randomVariables().Draw(t, "tags"), Files: randomVariables().Draw(t, "files"), StopTimeout: -time.Second,
 			Restart: mariposa.Restart{Policy: mariposa.RestartUnlessStopped, Max: rapid.Int().Draw(t, "max")},
 			Dummy:   &mariposa.Dummy{UpdateInPlaceProp: texts().Draw(t, "prop"), Fail: true, Wait: time.Hour, MaxWait: time.Hour},
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"mariposa"
 	"mariposa/store"
 )
 
@@ -22,7 +21,7 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error)
 	}
 	var found []store.Record
 	err := s.read(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		if q.Projects == nil || q.Limit <= 0 || !ofProject(q.Kind) {
+		if q.Projects == nil || q.Limit <= 0 || !q.Kind.IndexedByProject() {
 			list := listQuery(q)
 			found, err = readRecords(ctx, conn, list.text, list.args...)
 			return err
@@ -215,13 +214,4 @@ func spanQuery(q store.Query) *query {
 // spanEnd finds the last id of the newest span; none if it ends with the table.
 func spanEnd(q store.Query) *query {
 	return new(query).add("SELECT id").source(q, false).before(q.Before).add(" ORDER BY id DESC LIMIT 1 OFFSET ").arg(span - 1)
-}
-
-// ofProject reports whether a kind is in the index by project.
-func ofProject(k mariposa.Kind) bool {
-	switch k {
-	case mariposa.KindVersion, mariposa.KindTask, mariposa.KindMetadata, mariposa.KindAnswer:
-		return true
-	}
-	return false
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"mariposa"
 	"mariposa/store"
 )
 
@@ -27,7 +26,7 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error)
 
 func (s *Store) list(ctx context.Context, q store.Query) ([]store.Record, error) {
 	switch {
-	case q.Projects == nil || !ofProject(q.Kind):
+	case q.Projects == nil || !q.Kind.IndexedByProject():
 		return readObjects(ctx, s.readers, listQuery(q))
 	case len(q.Projects) <= manyProjects || q.Limit <= 0:
 		return readObjects(ctx, s.readers, mergeQuery(q))
@@ -85,7 +84,7 @@ func (b *query) source(q store.Query, project string) *query {
 		b.add(" INDEXED BY tasks_ended_of_project")
 	case q.State != "":
 		b.add(" INDEXED BY tasks_ended")
-	case project != "" && ofProject(q.Kind):
+	case project != "" && q.Kind.IndexedByProject():
 		b.add(" INDEXED BY objects_of_project")
 	}
 	b.add(" WHERE kind = '" + string(q.Kind) + "'")
@@ -161,15 +160,6 @@ func spanEnd(q store.Query) *query {
 func list(names []string) string {
 	text, _ := json.Marshal(names) // never fails for strings
 	return string(text)
-}
-
-// ofProject reports whether a kind is in the index by project.
-func ofProject(k mariposa.Kind) bool {
-	switch k {
-	case mariposa.KindVersion, mariposa.KindTask, mariposa.KindMetadata, mariposa.KindAnswer:
-		return true
-	}
-	return false
 }
 
 func readObjects(ctx context.Context, from querier, b *query) ([]store.Record, error) {

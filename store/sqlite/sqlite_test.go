@@ -166,12 +166,12 @@ func TestWhatIsListedByProjectIsIndexedByIt(t *testing.T) {
 	for _, kind := range mariposa.Kinds {
 		q := listQuery(store.Query{Kind: kind, Project: "p", Before: "x", Limit: 10})
 		plan := planOf(t, s, q.text, q.args)
-		if got := strings.Contains(plan, "INDEX objects_of_project (kind=? AND project=? AND id<?)"); got != ofProject(kind) {
+		if got := strings.Contains(plan, "INDEX objects_of_project (kind=? AND project=? AND id<?)"); got != kind.IndexedByProject() {
 			t.Errorf("%s: %s", kind, plan)
 		}
 	}
 	for _, kind := range []mariposa.Kind{mariposa.KindVersion, mariposa.KindTask, mariposa.KindMetadata, mariposa.KindAnswer} {
-		if !ofProject(kind) {
+		if !kind.IndexedByProject() {
 			t.Errorf("%s is not", kind)
 		}
 	}
