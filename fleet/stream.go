@@ -22,6 +22,9 @@ func (f *Fleet) Logs(ctx context.Context, node, instance string, tail int, follo
 	return f.read(ctx, node, wire.Open{Instance: instance, Tail: tail, Follow: follow})
 }
 
+// maxUsage bounds the size of a node's answer about usage, in bytes.
+const maxUsage = 64 << 10
+
 // Usage has an instance's node measure the resource usage of the instance.
 func (f *Fleet) Usage(ctx context.Context, node, instance string) (u mariposa.Usage, err error) {
 	r, err := f.read(ctx, node, wire.Open{Instance: instance, Usage: true})
@@ -29,7 +32,7 @@ func (f *Fleet) Usage(ctx context.Context, node, instance string) (u mariposa.Us
 		return u, err
 	}
 	defer r.Close()
-	err = json.NewDecoder(r).Decode(&u)
+	err = json.NewDecoder(io.LimitReader(r, maxUsage)).Decode(&u)
 	return u, err
 }
 

@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -178,4 +179,28 @@ func TestANodeThatBreaksTheRulesOfStreamsLosesItsSession(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	come(p, "the end of the connection", a.gone)
+}
+
+func TestANodeCannotTellOfUsageWithoutEnd(t *testing.T) {
+	t.Parallel()
+	p, a := play(t)
+	measured := make(chan error, 1)
+	go func() {
+		_, err := p.fleet.Usage(p.ctx, "n1", "i1")
+		measured <- err
+	}()
+	s := a.next()
+	endless := make(chan struct{})
+	go func() {
+		defer close(endless)
+		_, err := s.Write([]byte(`{"x":"`))
+		for sent := 0; err == nil && sent < 64<<20; sent += wire.MaxPiece {
+			_, err = s.Write(bytes.Repeat([]byte("x"), wire.MaxPiece))
+		}
+	}()
+	if err := come(p, "an answer", measured); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("measured: %v", err)
+	}
+	s.wantEnd(p)
+	come(p, "the end of what it tells", endless)
 }

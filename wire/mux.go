@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 
 	"github.com/hashicorp/yamux"
@@ -48,7 +49,8 @@ func (p *Pipe) multiplexer(create bool) (*yamux.Session, error) {
 	}
 	config := yamux.DefaultConfig()
 	config.ConnectionWriteTimeout, config.StreamOpenTimeout = writeTimeout, writeTimeout
-	config.LogOutput = io.Discard // an error ends the connection, which is logged
+	config.EnableKeepAlive = false // heartbeats are frames
+	config.LogOutput = io.Discard  // an error ends the connection, which is logged
 	from, to := io.Pipe()
 	mux, err := side(&muxConn{from, p}, config)
 	if err != nil {
@@ -69,6 +71,38 @@ func (p *Pipe) accept(mux *yamux.Session) {
 		}
 		go p.serve(newStream(conn)) // ends with the stream
 	}
+}
+
+// streamFilter admits only messages that carry streams: data and window updates. The
+// multiplexer starts a goroutine for each ping, and one frame has room for millions.
+type streamFilter struct {
+	header [12]byte // version, type, two bytes of flags, stream, length
+	filled int
+	body   int // bytes of data that follow
+}
+
+func (f *streamFilter) check(b []byte) error {
+	for len(b) > 0 {
+		if f.body > 0 {
+			n := min(f.body, len(b))
+			f.body, b = f.body-n, b[n:]
+			continue
+		}
+		n := copy(f.header[f.filled:], b)
+		b = b[n:]
+		if f.filled += n; f.filled < len(f.header) {
+			return nil
+		}
+		f.filled = 0
+		switch f.header[1] {
+		case 0: // data
+			f.body = int(binary.BigEndian.Uint32(f.header[8:]))
+		case 1: // a window update
+		default:
+			return mariposa.Errorf(mariposa.InvalidArgument, "there is a message of the streams that no stream needs")
+		}
+	}
+	return nil
 }
 
 // muxConn is the connection as the multiplexer sees it.

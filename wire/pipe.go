@@ -23,6 +23,7 @@ type Pipe struct {
 	streamsCtx context.Context //nolint:containedctx // the life of the streams, which ends when the pipe is closed
 	endStreams context.CancelFunc
 	serve      func(*Stream)
+	filter     streamFilter // of the one who reads
 
 	mu       sync.Mutex
 	queue    []outgoing
@@ -117,6 +118,9 @@ func (p *Pipe) Read(ctx context.Context) (Frame, error) {
 			return Decode(b)
 		}
 		if _, err := p.multiplexer(p.serve != nil); err != nil {
+			return Frame{}, err
+		}
+		if err := p.filter.check(b); err != nil {
 			return Frame{}, err
 		}
 		if _, err := p.toMux.Write(b); err != nil {

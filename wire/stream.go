@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -20,6 +21,7 @@ type Stream struct {
 	conn    *yamux.Stream
 	bound   *io.LimitedReader
 	decoder *json.Decoder
+	closed  atomic.Bool
 }
 
 // Message is a message of a stream. For a command, an empty one says that it runs.
@@ -65,7 +67,7 @@ const (
 
 func newStream(conn *yamux.Stream) *Stream {
 	bound := &io.LimitedReader{R: conn}
-	return &Stream{conn, bound, json.NewDecoder(bound)}
+	return &Stream{conn: conn, bound: bound, decoder: json.NewDecoder(bound)}
 }
 
 // Number identifies the stream on both sides of its connection.
@@ -91,9 +93,12 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Receive waits for the next message. It fails with io.ErrClosedPipe after the stream is
-// closed on this side.
+// Receive waits for the next message. It fails with io.ErrClosedPipe once the stream
+// was closed on this side, whatever the other side still sends.
 func (s *Stream) Receive() (m Message, err error) {
+	if s.closed.Load() {
+		return m, io.ErrClosedPipe
+	}
 	s.bound.N = maxMessage
 	if err = s.decoder.Decode(&m); errors.Is(err, yamux.ErrTimeout) {
 		err = io.ErrClosedPipe
@@ -103,6 +108,7 @@ func (s *Stream) Receive() (m Message, err error) {
 
 // Close ends the stream for the other side and for pending calls on this side.
 func (s *Stream) Close() error {
+	s.closed.Store(true)
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // never fails; without it, yamux keeps readers waiting for the other side
 	return s.conn.Close()
 }

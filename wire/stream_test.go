@@ -212,6 +212,31 @@ func TestWhatIsClosedStaysClosed(t *testing.T) {
 	}
 }
 
+// A peer that goes on sending does not keep its reader beyond the end.
+func TestAClosedStreamIsNotReadOn(t *testing.T) {
+	t.Parallel()
+	full := make(chan struct{})
+	p, _ := wiretest.Streams(t, func(s *wire.Stream) {
+		for sent := 0; ; sent += wire.MaxPiece {
+			if sent == window/2 {
+				close(full)
+			}
+			if _, err := s.Write(make([]byte, wire.MaxPiece)); err != nil {
+				return
+			}
+		}
+	})
+	s := dial(t, p, wire.Open{})
+	<-full
+	if _, err := s.Receive(); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+	if m, err := s.Receive(); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("closed, it brings %d bytes (%v)", len(m.Bytes), err)
+	}
+}
+
 func TestAMessageBeyondTheBoundIsRefused(t *testing.T) {
 	t.Parallel()
 	p, _ := wiretest.Streams(t, func(s *wire.Stream) {
@@ -236,6 +261,9 @@ func TestAPeerThatBreaksTheRulesIsCutOff(t *testing.T) {
 		"a stream that nobody opened":        {false, data(1, 0)},
 		"nonsense":                           {true, []byte("this is no message of the streams")},
 		"more than the window":               {true, append(data(1, window+1), make([]byte, window+1)...)},
+		"a ping, which takes a goroutine":    {true, []byte{0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}},
+		"a ping after data":                  {true, append(append(data(7, 5), "12345"...), 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)},
+		"that it wants no more streams":      {true, []byte{0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}},
 		"a stream that is not its to open":   {true, []byte{0, 1, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0}},
 		"a stream that there is, once again": {true, []byte{0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0}},
 	} {
