@@ -30,7 +30,7 @@ func (f *Fleet) Exec(ctx context.Context, node, instance string, command []strin
 	inTime := context.AfterFunc(ctx, func() { _ = st.Close() })
 	_, _, err = x.Read() // confirms that it runs
 	if err == nil {
-		x.input, err = st.s.dial(wire.Open{Input: st.Number()})
+		x.input, err = st.s.openStream(ctx, wire.Open{Input: st.Number()})
 	}
 	switch {
 	case !inTime():

@@ -50,11 +50,40 @@ func (f *Fleet) openStream(ctx context.Context, node string, o wire.Open) (*stre
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.dial(o)
-	if err != nil {
+	st, err := s.openStream(ctx, o)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil, mariposa.Errorf(mariposa.Unavailable, "node %s did not answer in time: %w", s.hello.Name, context.Cause(ctx))
+	case err != nil:
 		return nil, mariposa.Errorf(mariposa.Unavailable, "node %s has just disconnected: try again", node)
 	}
 	return &stream{st, s}, nil
+}
+
+// openStream opens a stream unless the context ends first: a node that does not read
+// blocks it.
+func (s *Session) openStream(ctx context.Context, o wire.Open) (*wire.Stream, error) {
+	opened, failed := make(chan *wire.Stream), make(chan error, 1)
+	go func() { // ends with the connection at the latest
+		st, err := s.dial(o)
+		if err != nil {
+			failed <- err
+			return
+		}
+		select {
+		case opened <- st:
+		case <-ctx.Done():
+			_ = st.Close() // nobody waits for it
+		}
+	}()
+	select {
+	case st := <-opened:
+		return st, nil
+	case err := <-failed:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // describeAbsence describes where a node without a session here is, as the end of a

@@ -204,3 +204,34 @@ func TestANodeCannotTellOfUsageWithoutEnd(t *testing.T) {
 	s.wantEnd(p)
 	come(p, "the end of what it tells", endless)
 }
+
+// A node that does not read holds nobody up for longer than they want to wait.
+func TestOpeningAStreamEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	p := newTestServer(t, time.Hour)
+	pipe, _ := p.dial()
+	defer pipe.Close()
+	pipe.Send(wire.Frame{Seq: 1, Hello: hello("n1")})
+	p.until("the node joins", func() bool { return p.epoch("n1") == 1 })
+	for range 256 { // so many may wait for the node's word
+		p.logs("i1")
+	}
+	for name, open := range map[string]func(context.Context) error{
+		"usage": func(ctx context.Context) error { _, err := p.fleet.Usage(ctx, "n1", "i1"); return err },
+		"log":   func(ctx context.Context) error { _, err := p.fleet.Logs(ctx, "n1", "i1", 1, true); return err },
+		"exec": func(ctx context.Context) error {
+			_, err := p.fleet.Exec(ctx, "n1", "i1", []string{"a"}, nil)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(p.ctx, 50*time.Millisecond)
+		began := time.Now()
+		if err := open(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "in time") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+		cancel()
+	}
+}

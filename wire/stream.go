@@ -106,9 +106,12 @@ func (s *Stream) Receive() (m Message, err error) {
 	return m, err
 }
 
-// Close ends the stream for the other side and for pending calls on this side.
+// Close ends the stream for the other side and for pending calls on this side. The first
+// call waits until that can be sent, others do not.
 func (s *Stream) Close() error {
-	s.closed.Store(true)
+	if s.closed.Swap(true) {
+		return nil
+	}
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // never fails; without it, yamux keeps readers waiting for the other side
 	return s.conn.Close()
 }
