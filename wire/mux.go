@@ -43,11 +43,12 @@ func (p *Pipe) multiplexer(create bool) (*yamux.Session, error) {
 	case !create:
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "there is a stream that nobody opened")
 	}
-	side := yamux.Client
+	side, config := yamux.Client, yamux.DefaultConfig()
+	config.StreamCloseTimeout = closeTimeout // a node that never closes its end keeps none of ours
 	if p.serve != nil {
 		side = yamux.Server
+		config.StreamCloseTimeout = serveTimeout
 	}
-	config := yamux.DefaultConfig()
 	config.ConnectionWriteTimeout, config.StreamOpenTimeout = writeTimeout, writeTimeout
 	config.EnableKeepAlive = false // heartbeats are frames
 	config.LogOutput = io.Discard  // an error ends the connection, which is logged

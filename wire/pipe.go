@@ -43,7 +43,8 @@ type outgoing struct {
 const (
 	maxQueued    = 20_000
 	writeTimeout = 30 * time.Second
-	closeTimeout = 5 * time.Second // for the frames queued when the pipe is closed
+	closeTimeout = 5 * time.Second // for the frames queued when the pipe is closed, and for a node to close its end of a stream
+	serveTimeout = 5 * time.Minute // for the end of a stream to be read
 )
 
 // NewPipe takes over a connection. One goroutine writes until Close, or until the

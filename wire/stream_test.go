@@ -237,6 +237,26 @@ func TestAClosedStreamIsNotReadOn(t *testing.T) {
 	}
 }
 
+// What a node never closes is not kept for it.
+func TestAClosedStreamIsForgottenSoon(t *testing.T) {
+	t.Parallel()
+	cut := make(chan error, 1)
+	p, _ := wiretest.Streams(t, func(s *wire.Stream) {
+		for {
+			if _, err := s.Write(make([]byte, wire.MaxPiece)); err != nil {
+				cut <- err
+				return
+			}
+		}
+	})
+	_ = dial(t, p, wire.Open{}).Close()
+	select {
+	case <-cut:
+	case <-soon(t).Done():
+		t.Error("it is kept")
+	}
+}
+
 func TestAMessageBeyondTheBoundIsRefused(t *testing.T) {
 	t.Parallel()
 	p, _ := wiretest.Streams(t, func(s *wire.Stream) {
