@@ -206,7 +206,10 @@ func (c *Changer) forceInstance(ctx context.Context, req *Request, found *store.
 		e.beginAudit()
 		spec := *r.Spec()
 		e.answer = contract.Changed{ID: r.ID, Name: spec.Name}
-		if spec.Forced {
+		switch {
+		case spec.Goal == mariposa.GoalRunning: // somebody was faster
+			return nil, conflict("instance %s is not stopping any more: it was started again in this moment", spec.Name)
+		case spec.Forced:
 			return &e.attempt, nil
 		}
 		spec.Forced, spec.Reason = true, mariposa.Asked(req.actor()+" ended it by force")
