@@ -109,7 +109,7 @@ func TestARoleLostBetweenTwoAttemptsIsLost(t *testing.T) {
 	// named, and touches that, so that the commit is attempted again.
 	demote := func(kind mariposa.Kind, id, org, user string, to mariposa.OrgRole) (crossing *bool) {
 		once := new(bool)
-		crossed.before = func(u store.Unit) {
+		crossed.interfere(func(u store.Unit) {
 			if *once || !slices.ContainsFunc(u.Writes, func(x store.Write) bool { return x.Kind == kind && x.ID == id }) {
 				return
 			}
@@ -124,7 +124,7 @@ func TestARoleLostBetweenTwoAttemptsIsLost(t *testing.T) {
 			crossed.Store.Commit(t.Context(), store.Unit{Writes: []store.Write{
 				{Kind: kind, ID: id, Spec: touched.Spec}, {Kind: mariposa.KindOrg, ID: org, Spec: &spec},
 			}})
-		}
+		})
 		return once
 	}
 

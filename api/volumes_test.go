@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 
 	"mariposa"
@@ -178,15 +179,25 @@ func TestADeletedVolumeHasATombstoneUntilItsNodeHasRemovedIt(t *testing.T) {
 // interferingStore is a store that lets others act just before each commit.
 type interferingStore struct {
 	store.Store
+	mu     sync.Mutex
 	before func(store.Unit)
 }
 
+// interfere has others act from now on, by one commit at a time.
+func (c *interferingStore) interfere(before func(store.Unit)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = before
+}
+
 func (c *interferingStore) Commit(ctx context.Context, units ...store.Unit) []store.Result {
+	c.mu.Lock()
 	if c.before != nil {
 		for _, u := range units {
 			c.before(u)
 		}
 	}
+	c.mu.Unlock()
 	return c.Store.Commit(ctx, units...)
 }
 
@@ -203,7 +214,7 @@ func TestADeletionThatCrossesANewInstanceLooksAgain(t *testing.T) {
 	id := newID()
 	spec := mariposa.VolumeSpec{Name: "data", Project: shop.ID, Service: "s-db", ServiceName: "db", Slot: 1, Node: "n1"}
 	h.volume(id, spec)
-	crossed.before = func(u store.Unit) {
+	crossed.interfere(func(u store.Unit) {
 		if len(u.Writes) > 0 && u.Writes[0].Kind == mariposa.KindVolume && !once {
 			once = true
 			next := spec
@@ -215,7 +226,7 @@ func TestADeletionThatCrossesANewInstanceLooksAgain(t *testing.T) {
 				}},
 			}})
 		}
-	}
+	})
 	h.call("DELETE", "/v1/volumes/"+id, nil).wantError(409, mariposa.Conflict, "used by instance db.1-new")
 	if !once {
 		t.Error("nothing crossed")
