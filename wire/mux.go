@@ -22,7 +22,7 @@ func (p *Pipe) Dial(o Open) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newStream(conn)
+	s := p.newStream(conn)
 	return s, s.Send(Message{Open: &o}) // fails only with the connection, which ends the stream too
 }
 
@@ -70,7 +70,7 @@ func (p *Pipe) accept(mux *yamux.Session) {
 			_ = mux.Close() // it has ended, or the other side may not open streams
 			return
 		}
-		go p.serve(newStream(conn)) // ends with the stream
+		go p.serve(p.newStream(conn)) // ends with the stream
 	}
 }
 
@@ -126,8 +126,11 @@ func (c *muxConn) Write(b []byte) (int, error) {
 }
 
 // Close ends the connection, unless the pipe is closed already: if the multiplexer fails
-// by itself, the peer has broken the protocol.
+// by itself, the peer has broken the protocol. It is called once the multiplexer has shut
+// down, before its streams are closed; until then, yamux lets blocked senders spin, unless
+// their deadline has passed.
 func (c *muxConn) Close() error {
+	c.p.endSends()
 	if !c.p.isClosed() {
 		c.p.abort()
 	}

@@ -31,6 +31,7 @@ type Pipe struct {
 	notEmpty chan struct{}
 	mux      *yamux.Session
 	toMux    *io.PipeWriter
+	streams  map[*Stream]struct{} // those not closed on this side
 }
 
 // outgoing is a queued frame, or bytes of the streams.
@@ -52,7 +53,7 @@ const (
 // after: a peer often sends a last frame just before it goes.
 func NewPipe(ctx context.Context, conn *websocket.Conn) *Pipe {
 	conn.SetReadLimit(MaxFrame)
-	p := &Pipe{conn: conn, notEmpty: make(chan struct{}, 1)}
+	p := &Pipe{conn: conn, notEmpty: make(chan struct{}, 1), streams: map[*Stream]struct{}{}}
 	p.ctx, p.abort = context.WithCancel(context.WithoutCancel(ctx))
 	p.streamsCtx, p.endStreams = context.WithCancel(p.ctx)
 	p.stopWatching = context.AfterFunc(ctx, func() {

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"go.uber.org/goleak"
 
+	"mariposa/leaktest"
 	"mariposa/wire"
 	"mariposa/wire/wiretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func soon(t *testing.T) context.Context {
 	t.Helper()

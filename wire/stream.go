@@ -18,6 +18,7 @@ import (
 // messages of the same connection, multiplexed by yamux: each has its own window, so a
 // slow reader blocks only its own stream. Sending and receiving may happen concurrently.
 type Stream struct {
+	pipe    *Pipe
 	conn    *yamux.Stream
 	bound   *io.LimitedReader
 	decoder *json.Decoder
@@ -65,9 +66,31 @@ const (
 	maxMessage = 1 << 20
 )
 
-func newStream(conn *yamux.Stream) *Stream {
+// longAgo is a deadline that ends whoever waits.
+var longAgo = time.Unix(1, 0)
+
+func (p *Pipe) newStream(conn *yamux.Stream) *Stream {
 	bound := &io.LimitedReader{R: conn}
-	return &Stream{conn: conn, bound: bound, decoder: json.NewDecoder(bound)}
+	s := &Stream{pipe: p, conn: conn, bound: bound, decoder: json.NewDecoder(bound)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.streams[s] = struct{}{}
+	return s
+}
+
+func (p *Pipe) forget(s *Stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.streams, s)
+}
+
+// endSends ends what waits to be sent on any stream.
+func (p *Pipe) endSends() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.streams {
+		_ = s.conn.SetWriteDeadline(longAgo) // never fails
+	}
 }
 
 // Number identifies the stream on both sides of its connection.
@@ -112,6 +135,7 @@ func (s *Stream) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // never fails; without it, yamux keeps readers waiting for the other side
+	s.pipe.forget(s)
+	_ = s.conn.SetReadDeadline(longAgo) // never fails; without it, yamux keeps readers waiting for the other side
 	return s.conn.Close()
 }

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -81,7 +83,7 @@ func TestASlowReaderHoldsUpItsOwnStreamAlone(t *testing.T) {
 	defer far.Close()
 	var flooded atomic.Int64
 	var full sync.WaitGroup
-	const idle = 100
+	const idle = 40
 	full.Add(idle)
 	far.Accept(func(s *wire.Stream) {
 		defer s.Close()
@@ -118,6 +120,48 @@ func TestASlowReaderHoldsUpItsOwnStreamAlone(t *testing.T) {
 	if n := flooded.Load(); n > idle*window {
 		t.Errorf("%d bytes were taken for streams that nobody reads", n)
 	}
+}
+
+// Senders that wait end at once with their connection. Without a deadline they spun until
+// the connection was taken down, which took them many seconds on a busy machine: yamux
+// wakes them before it closes their streams. Not parallel, as it measures the process.
+func TestWhoWaitsToSendEndsQuicklyWithTheConnection(t *testing.T) {
+	const streams = 40
+	var full, ended sync.WaitGroup
+	full.Add(streams)
+	ended.Add(streams)
+	p, _ := wiretest.Streams(t, func(s *wire.Stream) {
+		defer ended.Done()
+		defer s.Close()
+		for sent := 0; ; sent += wire.MaxPiece {
+			if sent == window/2 {
+				full.Done()
+			}
+			if _, err := s.Write(make([]byte, wire.MaxPiece)); err != nil {
+				return
+			}
+		}
+	})
+	for range streams {
+		dial(t, p, wire.Open{})
+	}
+	full.Wait()
+	before := processorTime(t)
+	p.Close()
+	ended.Wait()
+	if took := processorTime(t) - before; took > 2*time.Second {
+		t.Errorf("to end %d streams took %v of processor time", streams, took)
+	}
+}
+
+// processorTime is what this process has used so far.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func TestFramesComeBeforeTheStreamsThatAreOpenedAfterThem(t *testing.T) {
