@@ -52,10 +52,10 @@ var floors = []struct {
 	{[]string{"cmd"}, "the binary wires everything, and nothing else may"},
 }
 
-// guests are folders whose programs are in our tree without being part of the
-// system.
+// guests are folders of our tree that are not part of the system: no room imports them.
 var guests = map[string]string{
 	"examples": "an example is what a user would write: it knows nothing of ours",
+	"leaktest": "only tests ask whether a goroutine is left",
 	"scripts":  "a script helps build the house and is no room of it",
 }
 

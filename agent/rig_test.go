@@ -5,33 +5,24 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"mariposa"
 	"mariposa/agent"
 	"mariposa/clock/clocktest"
 	"mariposa/driver"
 	"mariposa/driver/dummy"
+	"mariposa/leaktest"
 	"mariposa/wire"
 )
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // trouble is the point here
-	if code := m.Run(); code != 0 {
-		os.Exit(code)
-	}
-	// A server closes a connection half a second late; that goroutine ends by itself.
-	if err := goleak.Find(goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait")); err != nil {
-		_, _ = os.Stderr.WriteString(err.Error() + "\n")
-		os.Exit(1)
-	}
+	leaktest.Main(m)
 }
 
 // conn is the server's end of a connection, played by a test.

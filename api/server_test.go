@@ -19,7 +19,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"mariposa"
 	"mariposa/agent"
@@ -31,6 +30,7 @@ import (
 	"mariposa/driver/dummy"
 	"mariposa/engine"
 	"mariposa/fleet"
+	"mariposa/leaktest"
 	"mariposa/picture"
 	"mariposa/seal"
 	"mariposa/store"
@@ -38,10 +38,7 @@ import (
 	"mariposa/wire"
 )
 
-func TestMain(m *testing.M) {
-	// A server closes a connection half a second late; that goroutine ends by itself.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
 	adminToken = "the-admin-token"

@@ -6,16 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"mariposa"
 	"mariposa/clock/clocktest"
 	"mariposa/engine"
+	"mariposa/leaktest"
 	"mariposa/manifest"
 	"mariposa/picture"
 	"mariposa/queue"
@@ -27,13 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // trouble is the point here
-	if code := m.Run(); code != 0 {
-		os.Exit(code)
-	}
-	if err := goleak.Find(); err != nil {
-		_, _ = os.Stderr.WriteString(err.Error() + "\n")
-		os.Exit(1)
-	}
+	leaktest.Main(m)
 }
 
 // said is a reason as people read it.

@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"mariposa"
 	"mariposa/clock/clocktest"
 	"mariposa/fleet"
+	"mariposa/leaktest"
 	"mariposa/picture"
 	"mariposa/seal"
 	"mariposa/store"
@@ -24,13 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // trouble is the point here
-	if code := m.Run(); code != 0 {
-		os.Exit(code)
-	}
-	if err := goleak.Find(); err != nil {
-		_, _ = os.Stderr.WriteString(err.Error() + "\n")
-		os.Exit(1)
-	}
+	leaktest.Main(m)
 }
 
 // faultyStore is a store that can be made to fail.

@@ -10,17 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"mariposa"
 	"mariposa/clock"
+	"mariposa/leaktest"
 	"mariposa/picture"
 	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/store/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func newStore(t *testing.T) *memory.Store {
 	t.Helper()

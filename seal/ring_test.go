@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
+	"mariposa/leaktest"
 )
 
 // Run again with one of these set to a path, the test binary plays another
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(changeForever(os.Getenv(changeVariable)))
 		os.Exit(1)
 	default:
-		goleak.VerifyTestMain(m)
+		leaktest.Main(m)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"mariposa"
@@ -22,9 +21,10 @@ import (
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/dummy"
+	"mariposa/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func make1(id string, k mariposa.Dummy) driver.Instance {
 	return driver.Instance{

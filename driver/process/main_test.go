@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"mariposa"
 	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/process"
+	"mariposa/leaktest"
 )
 
 // The test binary plays mariposa: it is its own shim, and an agent that tests
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 			os.Exit(execMain(os.Args[2], os.Args[3]))
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // agentMain is an agent that starts an instance, as after a person's first restart,

@@ -3,14 +3,13 @@ package memory_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"mariposa/leaktest"
 	"mariposa/store"
 	"mariposa/store/memory"
 	"mariposa/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/goleak"
 
 	"mariposa"
+	"mariposa/leaktest"
 	"mariposa/store"
 	"mariposa/store/postgres/pgtest"
 	"mariposa/store/storetest"
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if target := os.Getenv(childVariable); target != "" {
 		os.Exit(child(target))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // faster is the factor by which the suite's durations are shortened: the server's clock

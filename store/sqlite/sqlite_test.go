@@ -10,10 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"mariposa"
 	"mariposa/clock"
+	"mariposa/leaktest"
 	"mariposa/store"
 	"mariposa/store/storetest"
 )
@@ -23,7 +22,7 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(childVariable); path != "" {
 		os.Exit(child(path))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // Eight changes are at hand, so that every test of the feed reads some of it

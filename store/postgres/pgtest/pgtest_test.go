@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/goleak"
+
+	"mariposa/leaktest"
 )
 
 // childVariable makes this binary start a server, print its folder and die.
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		os.Stdout.WriteString(s.folder)
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func TestEachTestHasADatabaseOfItsOwn(t *testing.T) {
