@@ -25,23 +25,35 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// faster is the factor by which the suite's durations are shortened: the server's clock
-// cannot be set, so tests really wait.
-const faster = 2
-
-// fastStore is a store that shortens every duration it is given.
-type fastStore struct{ *Store }
-
-func (h fastStore) Hold(ctx context.Context, holder string, ttl time.Duration, names ...string) ([]store.Lease, error) {
-	return h.Store.Hold(ctx, holder, ttl/faster, names...)
-}
-
-func (h fastStore) Trim(ctx context.Context, maxAge time.Duration, maxChanges int64) (int64, error) {
-	return h.Store.Trim(ctx, maxAge/faster, maxChanges)
-}
-
-func (h fastStore) TrimAudit(ctx context.Context, maxAge time.Duration) (int64, error) {
-	return h.Store.TrimAudit(ctx, maxAge/faster)
+// settableClock gives the store at a target a clock that a test can advance: a function in
+// a schema that is searched before the server's own.
+func settableClock(t testing.TB, target string) (with string, advance func(time.Duration)) {
+	t.Helper()
+	run := func(sql string, args ...any) {
+		t.Helper()
+		conn, err := pgx.Connect(context.Background(), target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		do(t, conn, sql, args...)
+	}
+	run(`CREATE SCHEMA IF NOT EXISTS settable;
+		CREATE TABLE IF NOT EXISTS settable.clock (ahead interval NOT NULL);
+		DELETE FROM settable.clock;
+		INSERT INTO settable.clock VALUES ('0');
+		CREATE OR REPLACE FUNCTION settable.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+			AS 'SELECT pg_catalog.clock_timestamp() + ahead FROM settable.clock'`)
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("search_path", "public,settable,pg_catalog")
+	u.RawQuery = q.Encode()
+	return u.String(), func(d time.Duration) {
+		run("UPDATE settable.clock SET ahead = ahead + make_interval(secs => $1)", d.Seconds())
+	}
 }
 
 // Eight changes are at hand, so that every test of the feed reads some of it
@@ -59,16 +71,17 @@ func TestStore(t *testing.T) {
 		if again {
 			wipe(t, target)
 		}
+		target, advance := settableClock(t, target)
 		s := open(t, target, o)
 		return storetest.Harness{
-			Store:   fastStore{s},
-			Advance: func(d time.Duration) { time.Sleep(d / faster) },
+			Store:   s,
+			Advance: advance,
 			Reopen: func() store.Store {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
 				s = open(t, target, o)
-				return fastStore{s}
+				return s
 			},
 		}
 	})

@@ -13,9 +13,9 @@ import (
 
 // long is a time to live that no test outlives; short one that tests let expire.
 const (
-	long  = time.Hour
-	short = time.Second
-	lapse = 2 * time.Second
+	long  = 24 * time.Hour
+	short = time.Hour
+	lapse = 2 * time.Hour
 )
 
 var leaseTests = map[string]func(*testing.T, Harness){
@@ -32,7 +32,7 @@ var leaseTests = map[string]func(*testing.T, Harness){
 
 	"the leases under a prefix are listed by name while they are held": func(t *testing.T, h Harness) {
 		hold(t, h.Store, "me", long, "b/2", "b/1", "a/1")
-		hold(t, h.Store, "you", short, "b/3")
+		hold(t, h.Store, "you", long, "b/3")
 		names := func() (out []string) {
 			t.Helper()
 			leases, err := h.Store.Leases(t.Context(), "b/")
@@ -47,11 +47,12 @@ var leaseTests = map[string]func(*testing.T, Harness){
 		if got := names(); !slices.Equal(got, []string{"b/1 me", "b/2 me", "b/3 you"}) {
 			t.Fatalf("%v", got)
 		}
+		hold(t, h.Store, "they", short, "b/4")
 		h.Advance(lapse)
 		if err := h.Store.Release(t.Context(), "me", "b/1"); err != nil {
 			t.Fatal(err)
 		}
-		if got := names(); !slices.Equal(got, []string{"b/2 me"}) {
+		if got := names(); !slices.Equal(got, []string{"b/2 me", "b/3 you"}) {
 			t.Fatalf("%v", got)
 		}
 	},
@@ -77,12 +78,12 @@ var leaseTests = map[string]func(*testing.T, Harness){
 
 	"a renewed lease does not lapse": func(t *testing.T, h Harness) {
 		hold(t, h.Store, "me", short, "a")
-		hold(t, h.Store, "me", long, "a")
+		renewed := hold(t, h.Store, "me", long, "a")
 		h.Advance(lapse)
 		if held := hold(t, h.Store, "you", long, "a"); len(held) != 0 {
 			t.Fatalf("%+v", held)
 		}
-		commit(t, h.Store, fenced("a", 1))
+		commit(t, h.Store, fenced("a", renewed[0].Epoch))
 	},
 
 	"Seize takes from anybody, raises the epoch and does not lapse": func(t *testing.T, h Harness) {
@@ -130,12 +131,16 @@ var leaseTests = map[string]func(*testing.T, Harness){
 		refuse(t, h.Store, store.ErrFenced, fenced("a", 2))
 		seize(t, h.Store, "you", "a")
 		refuse(t, h.Store, store.ErrFenced, fenced("a", 1))
-		hold(t, h.Store, "me", short, "b")
-		both := fenced("a", 2)
-		both.Fences = append(both.Fences, store.Fence{Lease: "b", Epoch: 1})
-		commit(t, h.Store, both)
+		hold(t, h.Store, "me", long, "b")
+		hold(t, h.Store, "me", short, "c")
+		also := func(lease string) store.Unit {
+			u := fenced("a", 2)
+			u.Fences = append(u.Fences, store.Fence{Lease: lease, Epoch: 1})
+			return u
+		}
 		h.Advance(lapse)
-		refuse(t, h.Store, store.ErrFenced, both)
+		commit(t, h.Store, also("b"))
+		refuse(t, h.Store, store.ErrFenced, also("c"))
 	},
 
 	"a lease needs a holder": func(t *testing.T, h Harness) {

@@ -20,9 +20,8 @@ import (
 	"mariposa/store"
 )
 
-// Harness is an empty store to test, and a way to let time pass for it. A store whose
-// clock cannot be set really sleeps in Advance; the tests advance by a few seconds at
-// most.
+// Harness is an empty store to test, and a way to let time pass for it. Tests advance its
+// clock by hours, so the time that they take themselves does not matter.
 type Harness struct {
 	Store   store.Store
 	Advance func(time.Duration)
