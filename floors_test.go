@@ -40,6 +40,7 @@ var floors = []struct {
 	{[]string{"manifest"}, "a manifest is read and checked with nothing but the nouns at hand"},
 	{[]string{"converge", "queue", "place", "pace"}, "pure rooms decide from what they are handed, so that every decision can be replayed"},
 	{[]string{"clock", "mailbox"}, "what wakes actors: time and post are handed to whoever may know them, and mean nothing here"},
+	{[]string{"listener"}, "connections are accepted and bounded before anybody knows who is at the other end"},
 	{[]string{"store", "driver", "wire"}, "the ground the actors stand on: it keeps, does and carries, and decides nothing"},
 	{[]string{"seal"}, "what is secret is opened and sealed in one place, on the ground where the keys lie"},
 	{[]string{"picture"}, "one copy of the store serves every actor and face, so it stands below them all and favors none"},
@@ -54,9 +55,10 @@ var floors = []struct {
 
 // guests are folders of our tree that are not part of the system: no room imports them.
 var guests = map[string]string{
-	"examples": "an example is what a user would write: it knows nothing of ours",
-	"leaktest": "only tests ask whether a goroutine is left",
-	"scripts":  "a script helps build the house and is no room of it",
+	"examples":  "an example is what a user would write: it knows nothing of ours",
+	"leaktest":  "only tests ask whether a goroutine is left",
+	"packaging": "what a distribution puts around the binary, and the tests of it",
+	"scripts":   "a script helps build the house and is no room of it",
 }
 
 // sideways lists the arrows between rooms of one floor that are wanted.

@@ -165,6 +165,35 @@ func TestARequestIsAnsweredAtOnceWhenThereIsNews(t *testing.T) {
 	}
 }
 
+// An instance that opens wait after wait keeps no other from its values.
+func TestWaitsOfOneInstanceAreBounded(t *testing.T) {
+	t.Parallel()
+	b, r := newTestBoard(t)
+	b.publish("a", 7, variables("k", "one"))
+	b.publish("b", 7, variables("k", "other"))
+	for range maxWaiting {
+		if !b.beginWait(b.token("a")) {
+			t.Fatal("fewer may wait than are said to")
+		}
+	}
+	refused := r.get(b.token("a"), "/v1/mdata/k?wait=60&after=7")
+	if refused.status != http.StatusTooManyRequests || !strings.Contains(refused.text, `"Throttled"`) || refused.header.Get("Retry-After") == "" {
+		t.Errorf("one more wait: %+v", refused)
+	}
+	if got := r.get(b.token("a"), "/v1/mdata/k"); got.text != "one" {
+		t.Errorf("without a wait: %+v", got)
+	}
+	if got := r.get(b.token("b"), "/v1/mdata/k?wait=0.01&after=7"); got.text != "other" {
+		t.Errorf("another instance: %+v", got)
+	}
+	b.endWait(b.token("a"))
+	for range 2 { // each gives its place back
+		if got := r.get(b.token("a"), "/v1/mdata/k?wait=0.01&after=7"); got.text != "one" {
+			t.Errorf("with a place: %+v", got)
+		}
+	}
+}
+
 func TestARequestWaitsForNews(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

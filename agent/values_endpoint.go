@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mariposa"
+	"mariposa/listener"
 )
 
 const (
@@ -23,6 +24,11 @@ const (
 	maxWait = 60 * time.Second
 	// requestTimeout is how long a request may take to arrive.
 	requestTimeout = 10 * time.Second
+	// maxConnections is how many connections of all instances there may be; those that
+	// have not shown a token make room for others.
+	maxConnections = 4096
+	// maxWaiting is how many requests of one instance may wait for news.
+	maxWaiting = 32
 	// listenRetry is the pause before a port in use is tried again.
 	listenRetry = time.Second
 )
@@ -31,13 +37,13 @@ const (
 // in use for as long as it takes: running instances know no other.
 func (b *valuesServer) serve(ctx context.Context, address string) {
 	for warned := false; ctx.Err() == nil; {
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		tcp, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err == nil {
 			if warned {
 				slog.Info("instances can read their values over HTTP again", "address", address)
 			}
 			warned = false
-			err = b.serveOn(ctx, listener)
+			err = b.serveOn(ctx, tcp)
 		}
 		if ctx.Err() != nil {
 			return
@@ -53,7 +59,7 @@ func (b *valuesServer) serve(ctx context.Context, address string) {
 	}
 }
 
-func (b *valuesServer) serveOn(ctx context.Context, listener net.Listener) error {
+func (b *valuesServer) serveOn(ctx context.Context, tcp net.Listener) error {
 	server := &http.Server{
 		Handler:           b.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -62,9 +68,10 @@ func (b *valuesServer) serveOn(ctx context.Context, listener net.Listener) error
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    8 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       listener.Context,
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // nothing is lost: clients retry
-	return server.Serve(listener)
+	return server.Serve(listener.New(tcp, listener.Options{Max: maxConnections}))
 }
 
 func (b *valuesServer) handler() http.Handler {
@@ -112,6 +119,18 @@ func (b *valuesServer) findForRequest(w http.ResponseWriter, r *http.Request) (p
 			return publishedValues{}, false
 		}
 		if wait > 0 {
+			release, held := listener.Hold(r.Context())
+			if held && !b.beginWait(token) {
+				release()
+				held = false
+			}
+			if !held {
+				w.Header().Set("Retry-After", "1")
+				writeError(w, http.StatusTooManyRequests, mariposa.Throttled, "too many requests wait for news: read the values as they are, or wait with fewer")
+				return publishedValues{}, false
+			}
+			defer release()
+			defer b.endWait(token)
 			seen, ok = b.await(r.Context(), token, seen, wait, after)
 		}
 	}
@@ -122,6 +141,25 @@ func (b *valuesServer) findForRequest(w http.ResponseWriter, r *http.Request) (p
 	}
 	w.Header().Set(mdataNumber, strconv.FormatInt(seen.number, 10))
 	return seen, true
+}
+
+// beginWait counts a request that waits for news; false: its instance has too many.
+func (b *valuesServer) beginWait(token string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting[token] >= maxWaiting {
+		return false
+	}
+	b.waiting[token]++
+	return true
+}
+
+func (b *valuesServer) endWait(token string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting[token]--; b.waiting[token] == 0 {
+		delete(b.waiting, token)
+	}
 }
 
 // await waits until the values are superseded or, if the client names the number it has

@@ -18,6 +18,7 @@ type valuesServer struct {
 	mu               sync.Mutex
 	published        map[string]publishedValues   // by instance
 	instancesByToken map[[sha256.Size]byte]string // instances by a hash of their token, so that the time of a lookup does not reveal how much of a guess is right
+	waiting          map[string]int               // requests that wait for news, by the token of their instance
 }
 
 // publishedValues are the values of one instance. They are never changed, only replaced.
@@ -33,7 +34,7 @@ func newValuesServer(address, key string) *valuesServer {
 	}
 	return &valuesServer{
 		url: "http://" + address + mdataPath, key: []byte(key),
-		published: map[string]publishedValues{}, instancesByToken: map[[sha256.Size]byte]string{},
+		published: map[string]publishedValues{}, instancesByToken: map[[sha256.Size]byte]string{}, waiting: map[string]int{},
 	}
 }
 

@@ -20,22 +20,25 @@ import (
 
 // requestedAction returns the action in the body, and restores the body.
 func requestedAction(r *http.Request) string {
-	var doc struct {
-		Action string `json:"action"`
-	}
-	_ = json.Unmarshal(peek(r), &doc) // the handler refuses invalid JSON
-	return doc.Action
+	return textField(r, "action")
 }
 
 // requestedRename returns "rename" if the body has a new name.
 func requestedRename(r *http.Request) string {
-	var doc struct {
-		Name string `json:"name"`
-	}
-	if _ = json.Unmarshal(peek(r), &doc); doc.Name != "" {
+	if textField(r, "name") != "" {
 		return "rename"
 	}
 	return ""
+}
+
+// textField is the text under a key of the body. What is no JSON, or no text, is refused
+// by whoever reads it next.
+func textField(r *http.Request, key string) (text string) {
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(peek(r), &keys) == nil {
+		_ = json.Unmarshal(keys[key], &text)
+	}
+	return text
 }
 
 // requestedReveal parses the parameter as the handlers do: there is more than one way
@@ -69,6 +72,7 @@ type session struct {
 	change.Request
 	methodAndPath string      // method and path
 	header        http.Header // of the response
+	done          func()      // ends what the request takes of its user's limits
 }
 
 type sessionKey struct{}
@@ -111,12 +115,10 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 func (s *server) deny(ctx context.Context, err error) {
 	ses := sessionOf(ctx)
 	a := ses.Audit()
-	suppressed := 0
-	if a.Action == "" { // denied reads are rate-limited, and counted in the next record; denied changes are always recorded
-		var ok bool
-		if ok, suppressed, _ = s.denials.Fail(ses.From+" "+ses.Caller.User, s.Clock.Now()); !ok {
-			return
-		}
+	user, _ := payer(ses.Caller)
+	ok, suppressed, _ := s.denials.Fail(user+" "+a.Action, s.Clock.Now()) // per action: many denied reads must not hide a denied change
+	if !ok {
+		return // the next record counts it
 	}
 	a.Outcome, a.Reason, a.Object = mariposa.AuditDenied, err.Error()+describeSuppressed(suppressed), ses.methodAndPath
 	a.Action = cmp.Or(a.Action, "read")

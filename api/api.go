@@ -12,7 +12,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -24,6 +23,7 @@ import (
 	"mariposa/change"
 	"mariposa/clock"
 	"mariposa/fleet"
+	"mariposa/listener"
 	"mariposa/picture"
 	"mariposa/seal"
 	"mariposa/store"
@@ -48,8 +48,12 @@ type Options struct {
 	Domain     string           // of instance names; mariposa.internal if empty
 	// KeepVersions is how many versions of a project are kept; change.DefaultKeep if zero.
 	KeepVersions int
-	Metrics      prometheus.Gatherer
-	Logger       *slog.Logger
+	// Limits are what one user can take of the server.
+	Limits Limits
+	// Proxies are trusted to say whom they speak for.
+	Proxies listener.Proxies
+	Metrics prometheus.Gatherer
+	Logger  *slog.Logger
 }
 
 // server handles requests.
@@ -62,19 +66,18 @@ type server struct {
 	change        *change.Changer
 	states        stateCache
 	directory     *auth.Directory
-	tokenFailures *auth.Limiter // requests without a valid token, by source
-	denials       *auth.Limiter // denied requests, likewise
+	tokenFailures *auth.Limiter // requests with a wrong token, by where they come from
+	failureRows   *auth.Limiter // of those, audit records, wherever they come from
+	denials       *auth.Limiter // requests that were denied, by user and kind
 	tokenUses     useTimes      // of tokens
-	streams       atomic.Int64  // open streams
-	shells        atomic.Int64  // those of them that are commands inside instances
+	usage         *usage
 }
 
 const (
 	requestTimeout = 30 * time.Second // for one request that is not a stream
 	writeTimeout   = time.Minute      // for one response, or one piece of a stream
 	maxBody        = 1 << 20          // of requests that are not manifests
-	maxStreams     = 4096
-	awaitTimeout   = 2 * time.Second // for the picture
+	awaitTimeout   = 2 * time.Second  // for the picture
 )
 
 // New returns the handler of all routes.
@@ -89,7 +92,8 @@ func New(o Options) http.Handler {
 	s := &server{
 		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, metrics: newRequestMetrics(),
 		directory:     auth.NewDirectory(o.Picture, o.AdminToken, o.JoinToken),
-		tokenFailures: auth.NewLimiter(60, time.Second), denials: auth.NewLimiter(200, 100*time.Millisecond),
+		tokenFailures: auth.NewLimiter(60, time.Second), failureRows: auth.NewLimiter(600, 200*time.Millisecond),
+		denials: auth.NewLimiter(50, 10*time.Second), usage: newUsage(o.Limits),
 	}
 	s.change = change.New(change.Options{
 		Store: o.Store, Picture: o.Picture, Cache: o.Cache, Directory: s.directory, Clock: o.Clock, NewID: o.NewID, Vault: o.Vault,
@@ -97,7 +101,7 @@ func New(o Options) http.Handler {
 	})
 	s.huma = humago.New(s.mux, huma.Config{
 		OpenAPI:                      describe(o.Version),
-		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		Formats:                      map[string]huma.Format{"application/json": strictJSON, "json": strictJSON},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	})

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -146,14 +147,15 @@ var errorsInstalled sync.Once
 func installErrors() {
 	errorsInstalled.Do(func() {
 		rewordChecks()
+		huma.ValidateStrictCasing = true
 		huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
-			return humaError(status, message, errs)
+			return humaError(nil, status, message, errs)
 		}
 		huma.NewErrorWithContext = func(hc huma.Context, status int, message string, errs ...error) huma.StatusError {
 			if message == "request body is required" {
 				return noBody(hc.Operation())
 			}
-			return humaError(status, message, errs)
+			return humaError(hc.Operation(), status, message, errs)
 		}
 	})
 }
@@ -166,7 +168,8 @@ func noBody(op *huma.Operation) *Error {
 	return newError(mariposa.InvalidArgument, "the body of the request is empty: it must be JSON", nil)
 }
 
-func humaError(status int, message string, errs []error) *Error {
+// humaError puts a complaint of huma's into our words. The operation may be nil.
+func humaError(op *huma.Operation, status int, message string, errs []error) *Error {
 	code := mariposa.InvalidArgument // for any client error
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
@@ -184,7 +187,13 @@ func humaError(status int, message string, errs []error) *Error {
 		if errors.As(err, &ours) {
 			return ours
 		}
-		faults = append(faults, faultOf(err))
+		f := faultOf(err)
+		d, ok := err.(huma.ErrorDetailer)
+		if ok && op != nil && strings.HasPrefix(d.ErrorDetail().Location, "body.") && suggestKey(op, &f) {
+			faults = append([]mariposa.Fault{f}, faults...) // before the key that it makes missing
+			continue
+		}
+		faults = append(faults, f)
 	}
 	if len(faults) > 0 && status != http.StatusUnsupportedMediaType {
 		message = "the request is not valid: " + faults[0].String()

@@ -66,7 +66,7 @@ func (s *server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if !live {
 		return f.list(ctx)
 	}
-	release, err := s.acquireStream()
+	release, err := s.acquireStream(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +233,7 @@ func (f *feed) stream(ctx context.Context, w http.ResponseWriter) {
 	w.WriteHeader(http.StatusOK)
 	out := &sender{w: w, control: http.NewResponseController(w)}
 	out.send(fmt.Appendf(nil, "retry: 1000\n: what comes after revision %d\n\n", f.after))
+	_ = out.control.SetReadDeadline(time.Time{}) // what the client was to send has come by now, and silence is no end
 	for sent := 0; out.err == nil; {
 		changes, err := f.s.Store.Changes(ctx, f.after, feedBatch)
 		if err != nil {

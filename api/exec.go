@@ -27,7 +27,6 @@ import (
 )
 
 const (
-	maxShells           = 64
 	maxShellMessage     = 1 << 20          // of one incoming message
 	shellIdleTimeout    = time.Hour        // without input or output
 	shellWriteTimeout   = 10 * time.Minute // for a reader that reads nothing
@@ -80,7 +79,7 @@ func (s *server) shell(w http.ResponseWriter, req *http.Request, r *store.Instan
 	if err := checkUpgrade(req); err != nil {
 		return err
 	}
-	release, err := s.acquireShell()
+	release, err := s.acquireCommand(req.Context(), r.Spec())
 	if err != nil {
 		return err
 	}
@@ -125,17 +124,19 @@ func checkUpgrade(req *http.Request) error {
 	return nil
 }
 
-func (s *server) acquireShell() (release func(), err error) {
-	leave, err := s.acquireStream()
+// acquireCommand takes a place among the commands that run inside instances.
+func (s *server) acquireCommand(ctx context.Context, spec *mariposa.InstanceSpec) (release func(), err error) {
+	organization := ""
+	if p := s.Picture.Projects.Get(spec.Project); p != nil {
+		organization = p.Spec().Organization
+	}
+	leave, err := s.usage.takeCommand(caller(ctx), organization)
 	if err != nil {
 		return nil, err
 	}
-	if s.shells.Add(1) > maxShells {
-		s.shells.Add(-1)
-		leave()
-		return nil, mariposa.Errorf(mariposa.Throttled, "%d commands run inside instances through this server, and no more are served: try again later", maxShells)
-	}
-	return func() { s.shells.Add(-1); leave() }, nil
+	sessionOf(ctx).done()
+	s.metrics.streams.Inc()
+	return func() { leave(); s.metrics.streams.Dec() }, nil
 }
 
 // recordExec audits who runs which command, with secrets masked.
@@ -261,14 +262,14 @@ func (t *execSession) handleMessage(what byte, body []byte) error {
 		_, _ = t.shell.Write(body) // nobody reads the input of an ended command
 	case contract.ExecResize:
 		var size contract.ExecSize
-		if json.Unmarshal(body, &size) != nil || size.Rows == 0 || size.Cols == 0 {
+		if unmarshalExact(body, &size) != nil || size.Rows == 0 || size.Cols == 0 {
 			return invalid(`a size is {"rows": N, "cols": N}`)
 		}
 		t.shell.Resize(wire.Size{Rows: size.Rows, Cols: size.Cols})
 	case contract.ExecSignal:
 		var kill contract.ExecKill
 		n, known := 0, false
-		if json.Unmarshal(body, &kill) == nil {
+		if unmarshalExact(body, &kill) == nil {
 			n, known = signals[strings.TrimPrefix(kill.Signal, "SIG")]
 		}
 		if !known {

@@ -19,6 +19,7 @@ import (
 	"github.com/coder/websocket"
 
 	"mariposa"
+	"mariposa/api"
 	"mariposa/contract"
 	"mariposa/driver"
 	"mariposa/store"
@@ -271,16 +272,17 @@ func TestAShellThatMakesNoSenseEnds(t *testing.T) {
 	}
 }
 
-func TestSoManyShellsAndNoMore(t *testing.T) {
+func TestSoManyShellsOfOneOrganizationAndNoMore(t *testing.T) {
 	t.Parallel()
-	w, _, id := newShellServer(t)
+	w, _, id := newShellServer(t, withLimits(api.Limits{Commands: 100}))
 	var all sync.WaitGroup
 	for range 64 {
 		all.Go(func() { w.asUser("oleg").dial(t, id, "command=cat") })
 	}
 	all.Wait()
 	r := w.asUser("oleg").call("GET", "/v1/instances/"+id+"/exec", nil, "Upgrade", upgrade, "Connection", "Upgrade")
-	r.wantError(429, mariposa.Throttled, "64")
+	r.wantError(429, mariposa.Throttled, "64", "this organization")
+	w.dial(t, id, "command=cat") // who runs the installation still gets in
 }
 
 // What nobody reads is not made: neither output for a caller who does not look, nor

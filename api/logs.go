@@ -35,7 +35,7 @@ func (s *server) getLogs(ctx context.Context, in *getLogsInput) (*huma.StreamRes
 	if err := s.requireCapability(spec, func(c mariposa.Capabilities) bool { return c.Logs }, "write no log"); err != nil {
 		return nil, err
 	}
-	release, err := s.acquireStream()
+	release, err := s.acquireStream(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,14 +109,16 @@ func (s *server) copyLog(ctx context.Context, log io.Reader, to io.Writer, r *st
 	}
 }
 
-// acquireStream reserves one of the open streams.
-func (s *server) acquireStream() (release func(), err error) {
-	if s.streams.Add(1) > maxStreams {
-		s.streams.Add(-1)
-		return nil, mariposa.Errorf(mariposa.Throttled, "%d streams are open, and no more are served: try again later", maxStreams)
+// acquireStream takes a place among the open streams. From then on the request is one of
+// those, and no longer one that is being answered.
+func (s *server) acquireStream(ctx context.Context) (release func(), err error) {
+	leave, err := s.usage.takeStream(caller(ctx))
+	if err != nil {
+		return nil, err
 	}
+	sessionOf(ctx).done()
 	s.metrics.streams.Inc()
-	return func() { s.streams.Add(-1); s.metrics.streams.Dec() }, nil
+	return func() { leave(); s.metrics.streams.Dec() }, nil
 }
 
 // piece is a part of a log, or the end of it.
@@ -160,6 +162,7 @@ func (s *server) streamLog(ctx context.Context, w http.ResponseWriter, log io.Re
 		if control.Flush() != nil {
 			return
 		}
+		_ = control.SetReadDeadline(time.Time{}) // what the client was to send has come by now, and silence is no end
 	}
 }
 

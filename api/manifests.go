@@ -89,13 +89,8 @@ func readWrapped(contentType string, body []byte, name string) (doc contract.New
 	if kind != "application/json" && !(kind == curlType && inside) || name != "" && !inside {
 		return doc, false, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&doc); err != nil {
+	if err := unmarshalExact(body, &doc); err != nil {
 		return doc, true, jsonFault(err)
-	}
-	if d.More() {
-		return doc, true, invalid("there is more than one JSON document in the body")
 	}
 	return doc, true, nil
 }
@@ -114,8 +109,17 @@ func hasKey(body []byte, key string) bool {
 func jsonFault(err error) error {
 	f := mariposa.Fault{Code: mariposa.FaultSyntax, Message: strings.TrimPrefix(err.Error(), "json: ")}
 	var wrong *json.UnmarshalTypeError
+	var unknown errUnknownKey
+	var repeated errRepeatedKey
+	if errors.Is(err, errMoreJSON) {
+		return invalid("%s", err.Error())
+	}
 	if errors.As(err, &wrong) {
 		f.Field, f.Code, f.Message = wrong.Field, mariposa.FaultInvalid, "must not be a "+wrong.Value
+	} else if errors.As(err, &unknown) {
+		f.Field, f.Code, f.Message = unknown.key, mariposa.FaultUnknown, unknownKey(unknown.meant)
+	} else if errors.As(err, &repeated) {
+		f.Field, f.Code, f.Message = string(repeated), mariposa.FaultInvalid, strings.TrimSpace(repeatedKey)
 	} else if name, unknown := strings.CutPrefix(f.Message, "unknown field "); unknown {
 		f.Field, f.Code, f.Message = strings.Trim(name, `"`), mariposa.FaultUnknown, "unknown field"
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -197,14 +198,15 @@ func (in *putKeyInput) value() (text string, secret bool, err error) {
 		return string(in.RawBody), false, nil
 	}
 	var doc contract.MetadataValue
-	d := json.NewDecoder(bytes.NewReader(in.RawBody))
-	d.DisallowUnknownFields()
-	d.UseNumber()
-	if d.Decode(&doc) != nil || len(doc.Value) == 0 {
+	err = unmarshalExact(in.RawBody, &doc)
+	if wrong := new(errUnknownKey); errors.As(err, wrong) {
+		return "", false, jsonFault(err)
+	}
+	if err != nil || len(doc.Value) == 0 {
 		doc = contract.MetadataValue{Value: in.RawBody} // a JSON value on its own
 	}
 	var value any
-	d = json.NewDecoder(bytes.NewReader(doc.Value))
+	d := json.NewDecoder(bytes.NewReader(doc.Value))
 	d.UseNumber()
 	if err := d.Decode(&value); err != nil {
 		return "", false, invalid(`the body must be JSON like {"value": "…"}, or plain text with Content-Type: text/plain`)

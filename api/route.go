@@ -47,6 +47,7 @@ type route struct {
 // contract.
 func handle[I, O any](pattern, id, summary string, method func(*server, context.Context, *I) (*O, error)) route {
 	return route{pattern: pattern, id: id, summary: summary, register: func(s *server, op huma.Operation) {
+		op.Metadata[keysOfBody] = bodyKeys(reflect.TypeFor[I]())
 		huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
 			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -19,6 +18,7 @@ import (
 
 	"mariposa"
 	"mariposa/change"
+	"mariposa/listener"
 	"mariposa/store"
 )
 
@@ -26,16 +26,16 @@ import (
 // contains its panics.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	id := newRequestID()
-	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
+	id, from := newRequestID(), s.Proxies.Client(r)
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, &origin{id, from}))
 	rec := &statusRecorder{ResponseWriter: w}
 	h := rec.Header()
 	h.Set("X-Request-Id", id)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	control := http.NewResponseController(rec)
-	_ = control.SetWriteDeadline(began.Add(writeTimeout))        // if it cannot be set, the listener's own limits apply
-	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may be reused
+	_ = control.SetWriteDeadline(began.Add(writeTimeout))                         // if it cannot be set, the listener's own limits apply
+	defer func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }() // the end of the answer is sent once this has returned
 
 	pattern := ""
 	defer func() {
@@ -43,16 +43,33 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.answerPanic(rec, r, cause)
 		}
 		s.metrics.observe(pattern, rec.status, time.Since(began))
-		s.Logger.DebugContext(r.Context(), "answered", "request", id, "method", r.Method, "path", r.URL.Path, "status", rec.status, "took", time.Since(began))
+		s.Logger.DebugContext(r.Context(), "answered", "request", id, "method", r.Method, "path", r.URL.Path, "from", from, "status", rec.status, "took", time.Since(began))
 	}()
+	unread := r.ContentLength != 0
+	if unread {
+		// The body of a request without a valid token is not waited for: the response is
+		// sent at once, and the connection closed.
+		_ = control.SetReadDeadline(began.Add(requestTimeout))
+		h.Set("Connection", "close")
+		defer func() {
+			if unread {
+				_ = control.SetReadDeadline(began) // net/http reads the rest before it closes
+			}
+		}()
+	}
 	if !isLegible(r.URL) {
 		newError(mariposa.InvalidArgument, "the address of the request holds characters that are no text", nil).write(rec)
 		return
 	}
-	r, err := s.authenticate(r)
+	r, leave, err := s.admit(r)
 	if err != nil {
 		err.write(rec)
 		return
+	}
+	defer leave()
+	if s.admitted[r.URL.Path] != anybody {
+		unread = false
+		h.Del("Connection")
 	}
 	var handler http.Handler
 	if handler, pattern = s.mux.Handler(r); pattern == "" {
@@ -137,14 +154,34 @@ func (s *server) answerPanic(rec *statusRecorder, r *http.Request, cause any) {
 	e.write(rec)
 }
 
+// admit lets a request in. As long as it lasts, its connection does not go for others, and
+// it counts against its user's limits.
+func (s *server) admit(r *http.Request) (_ *http.Request, leave func(), refused *Error) {
+	if s.admitted[r.URL.Path] == anybody {
+		return r, func() {}, nil
+	}
+	r, refused = s.authenticate(r)
+	done := func() {}
+	if ses, ok := r.Context().Value(sessionKey{}).(*session); ok {
+		done = ses.done
+	}
+	if refused != nil {
+		done()
+		return r, nil, refused
+	}
+	release, ok := listener.Hold(r.Context())
+	if !ok {
+		done()
+		return r, nil, newError(mariposa.Unavailable, "this server has as many connections as it can serve: try again later, or ask another replica", nil)
+	}
+	return r, func() { release(); done() }, nil
+}
+
 // authenticate identifies the caller. A source with too many failures has to wait; a
 // valid token is never refused for that.
 func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 	admitted := s.admitted[r.URL.Path]
-	if admitted == anybody {
-		return r, nil
-	}
-	now, from := s.Clock.Now(), source(r)
+	now, from := s.Clock.Now(), originOf(r.Context()).from
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		token = ""
@@ -160,7 +197,11 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 		return r, s.rejectToken(r, from, func() string { return s.whyRejected(r.Context(), token, now) })
 	}
 	s.recordTokenUse(c, from, now)
-	ses := &session{Request: change.Request{Caller: c, From: from, ID: requestID(r.Context())}, methodAndPath: r.Method + " " + r.URL.Path}
+	done, refused := s.usage.beginRequest(c, now)
+	if refused != nil {
+		return r, refused
+	}
+	ses := &session{Request: change.Request{Caller: c, From: from, ID: requestID(r.Context())}, methodAndPath: r.Method + " " + r.URL.Path, done: done}
 	own, user := asUser(r)
 	own = own.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	if user != "" {
@@ -210,27 +251,22 @@ func (s *server) rejectToken(r *http.Request, from string, why func() string) *E
 	if r.Header.Get("Authorization") == "" { // a request without any token is not an attempt to guess one
 		return newError(mariposa.Unauthorized, why(), nil)
 	}
-	ok, suppressed, retry := s.tokenFailures.Fail(from, s.Clock.Now())
+	ok, suppressed, retry := s.tokenFailures.Fail(listener.Group(from), s.Clock.Now())
 	if !ok {
 		e := newError(mariposa.Throttled, "too many requests without a valid token came from "+from+": wait, and check the token", nil)
 		e.retry = retry
 		return e
 	}
 	message := why()
+	ok, more, _ := s.failureRows.Fail("", s.Clock.Now())
+	if !ok { // it is counted, and told with the next one
+		return newError(mariposa.Unauthorized, message, nil)
+	}
 	s.recordAudit(r.Context(), mariposa.Audit{
 		From: from, Request: requestID(r.Context()), Action: "login", Outcome: mariposa.AuditDenied,
-		Object: r.Method + " " + r.URL.Path, Reason: message + describeSuppressed(suppressed),
+		Object: r.Method + " " + r.URL.Path, Reason: message + describeSuppressed(suppressed+more),
 	})
 	return newError(mariposa.Unauthorized, message, nil)
-}
-
-// source returns the address that a request comes from.
-func source(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
 }
 
 const userPrefix = "/v1/users/"
@@ -314,10 +350,17 @@ func (r *statusRecorder) Write(b []byte) (int, error) {
 
 type requestKey struct{}
 
-func requestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestKey{}).(string)
-	return id
+// origin is what a request is known by, and the address it comes from.
+type origin struct{ id, from string }
+
+func originOf(ctx context.Context) *origin {
+	if o, ok := ctx.Value(requestKey{}).(*origin); ok {
+		return o
+	}
+	return &origin{}
 }
+
+func requestID(ctx context.Context) string { return originOf(ctx).id }
 
 func newRequestID() string {
 	var b [8]byte

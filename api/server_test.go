@@ -31,6 +31,7 @@ import (
 	"mariposa/engine"
 	"mariposa/fleet"
 	"mariposa/leaktest"
+	"mariposa/listener"
 	"mariposa/picture"
 	"mariposa/seal"
 	"mariposa/store"
@@ -70,6 +71,8 @@ type settings struct {
 	clock   clock.Clock
 	keep    int
 	listen  func(net.Listener) net.Listener
+	limits  api.Limits
+	proxies listener.Proxies
 }
 
 func withPlanner(s *settings) { s.planner = true }
@@ -86,7 +89,7 @@ func withStore(wrap func(store.Store) store.Store) option {
 
 func newTestServer(t testing.TB, options ...option) *testServer {
 	t.Helper()
-	set := settings{clock: clock.Real{}}
+	set := settings{clock: clock.Real{}, limits: api.Limits{RequestRate: 1 << 20}} // tests walk every route as everybody
 	for _, o := range options {
 		o(&set)
 	}
@@ -129,7 +132,7 @@ func (h *testServer) open() {
 	all.Go(func() { _ = h.picture.Follow(ctx, time.Hour, func(int) {}) })
 	all.Go(func() { h.fleet.Run(ctx) })
 	server := httptest.NewUnstartedServer(api.New(api.Options{
-		Store: h.store, Picture: h.picture, Cache: cache, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep,
+		Store: h.store, Picture: h.picture, Cache: cache, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep, Limits: set.limits, Proxies: set.proxies,
 		Vault: h.vault, Place: e.Place, Trial: e.Trial, AdminToken: adminToken, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))

@@ -69,7 +69,10 @@ func reword(f mariposa.Fault) mariposa.Fault {
 		}
 	}
 	name, missing := strings.CutSuffix(f.Message, missingField)
+	twice, repeated := strings.CutSuffix(f.Message, repeatedKey)
 	switch {
+	case repeated && f.Field == "body":
+		f.Field, f.Message = twice, strings.TrimSpace(repeatedKey)
 	case f.Message == unknownField:
 		f.Code = mariposa.FaultUnknown
 	case missing && name != "":

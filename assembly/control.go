@@ -25,6 +25,7 @@ import (
 	"mariposa/clock"
 	"mariposa/engine"
 	"mariposa/fleet"
+	"mariposa/listener"
 	"mariposa/picture"
 	"mariposa/seal"
 	"mariposa/store"
@@ -49,6 +50,9 @@ type Config struct {
 	KeepVersions    int           // of a project; 100 if zero
 	KeepAudit       time.Duration // 365 days if zero; negative: forever
 	KeepTasks       time.Duration // of ended tasks; 30 days if zero; negative: forever
+
+	Limits      api.Limits       // of one user
+	Connections listener.Options // how many, and which proxies are trusted
 }
 
 // Control is one replica of the control plane.
@@ -60,6 +64,7 @@ type Control struct {
 	pic     *picture.Picture
 	engine  *engine.Engine
 	fleet   *fleet.Fleet
+	gate    *listener.Listener
 	server  *http.Server
 	cancel  context.CancelFunc
 	all     sync.WaitGroup
@@ -76,14 +81,15 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	tcp, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w: choose another address with --listen, or MARIPOSA_LISTEN", cfg.Listen, err)
 	}
-	c := &Control{cfg: cfg, cert: cert, URL: "http://" + listener.Addr().String(), failed: make(chan error, 1)}
+	c := &Control{cfg: cfg, cert: cert, gate: listener.New(tcp, cfg.Connections), URL: "http://" + tcp.Addr().String(), failed: make(chan error, 1)}
+	incoming := net.Listener(c.gate)
 	if cert != nil {
-		c.URL = "https://" + listener.Addr().String()
-		listener = tls.NewListener(listener, cert.config())
+		c.URL = "https://" + tcp.Addr().String()
+		incoming = tls.NewListener(incoming, cert.config())
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.cancel = cancel
@@ -91,16 +97,18 @@ func Start(ctx context.Context, cfg Config) (*Control, error) {
 	if err != nil {
 		cancel()
 		c.all.Wait()
-		_ = listener.Close() // the first error is the one to report
+		_ = incoming.Close() // the first error is the one to report
 		return nil, err
 	}
+	// How long bodies and answers may take is the API's business, as streams have no end.
+	// HTTP/2 is not offered: one connection of it is many requests at once.
 	c.server = &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return run },
+		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return run }, ConnContext: listener.Context,
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 	c.all.Go(func() {
-		if err := c.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := c.server.Serve(incoming); !errors.Is(err, http.ErrServerClosed) {
 			c.failed <- err
 		}
 	})
@@ -160,7 +168,7 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	return api.New(api.Options{
 		Store: c.cfg.Store, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: clock.Real{}, NewID: NewID,
 		AdminToken: c.cfg.AdminToken, JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
-		Domain: c.cfg.Domain, KeepVersions: c.cfg.KeepVersions,
+		Domain: c.cfg.Domain, KeepVersions: c.cfg.KeepVersions, Limits: c.cfg.Limits, Proxies: c.cfg.Connections.Proxies,
 	}), nil
 }
 
@@ -346,6 +354,11 @@ func newSystemMetrics(c *Control) *systemMetrics {
 		gauge("mariposa_open_tasks", "Tasks that have not ended.", func() float64 { return float64(c.pic.Tasks.Len()) }),
 		gauge("mariposa_nodes", "Nodes known.", func() float64 { return float64(c.pic.Nodes.Len()) }),
 		gauge("mariposa_sessions", "Agents connected to this replica.", func() float64 { return float64(c.fleet.Sessions()) }),
+		gauge("mariposa_connections_held", "Connections with a request that was let in, agents included.", func() float64 { return float64(c.gate.Stats().Held) }),
+		gauge("mariposa_connections_pending", "Connections that wait for a request, or have not shown a token.", func() float64 { return float64(c.gate.Stats().Pending) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "mariposa_connections_evicted_total", Help: "Pending connections that were closed to make room for others.",
+		}, func() float64 { return float64(c.gate.Stats().Evicted) }),
 		gauge("mariposa_shards", "Shards held by this replica.", func() float64 { n, _ := c.engine.Held(); return float64(n) }),
 	)
 	return m

@@ -18,13 +18,19 @@ import (
 
 	"mariposa"
 	"mariposa/agent"
+	"mariposa/api"
 	"mariposa/assembly"
 	"mariposa/change"
 	"mariposa/cli"
 	"mariposa/clock"
+	"mariposa/listener"
 	"mariposa/seal"
 	"mariposa/store"
 )
+
+// minConnections is what --max-connections takes at least: half of it is for those who
+// have not shown a token yet.
+const minConnections = 16
 
 // controlFlags are the flags of every command that runs a control plane.
 type controlFlags struct {
@@ -36,6 +42,9 @@ type controlFlags struct {
 	keepVersions int
 	keepAudit    int
 	keepTasks    int
+	proxies      []string
+	connections  listener.Options
+	limits       api.Limits
 }
 
 func (f *controlFlags) add(to *pflag.FlagSet) {
@@ -48,6 +57,13 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "how many versions of a project are kept; tagged and running ones always are")
 	to.IntVar(&f.keepTasks, "keep-tasks", 30, "for how many days tasks that have ended are kept; 0: for ever")
 	to.IntVar(&f.keepAudit, "keep-audit", 365, "for how many days audit records are kept; 0: for ever")
+	to.StringSliceVar(&f.proxies, "trust-proxy", nil, "a proxy's address or network, like 10.0.0.0/8, that is believed when it says whom it speaks for; may be given again")
+	to.IntVar(&f.connections.Max, "max-connections", 0, "how many connections there may be, agents included (default: three quarters of the limit of open files)")
+	to.IntVar(&f.connections.PerAddress, "max-connections-per-address", listener.DefaultPerAddress, "how many connections of one address may wait without a request that was let in")
+	to.IntVar(&f.limits.RequestRate, "max-request-rate", api.DefaultLimits.RequestRate, "how many requests a second one user may send, after a burst; admins of the installation any number")
+	to.IntVar(&f.limits.Requests, "max-requests", api.DefaultLimits.Requests, "how many requests of one user are answered at once; likewise")
+	to.IntVar(&f.limits.Streams, "max-streams", api.DefaultLimits.Streams, "how many streams of events and logs one user may have open; likewise")
+	to.IntVar(&f.limits.Commands, "max-execs", api.DefaultLimits.Commands, "how many commands one user may run inside instances at once; likewise")
 }
 
 // config returns the configuration of a control plane. Dir is where its key is kept
@@ -56,6 +72,18 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 	if f.keepVersions < 1 || f.keepAudit < 0 || f.keepTasks < 0 {
 		return assembly.Config{}, cli.Usage(errors.New("--keep-versions must be at least 1, --keep-audit and --keep-tasks at least 0"))
 	}
+	if f.connections.Max < 0 || (f.connections.Max > 0 && f.connections.Max < minConnections) {
+		return assembly.Config{}, cli.Usage(fmt.Errorf("--max-connections %d: give at least %d, or 0 for what the limit of open files allows", f.connections.Max, minConnections))
+	}
+	if min(f.connections.PerAddress, f.limits.RequestRate, f.limits.Requests, f.limits.Streams, f.limits.Commands) < 1 {
+		return assembly.Config{}, cli.Usage(errors.New("--max-connections-per-address, --max-request-rate, --max-requests, --max-streams and --max-execs must be at least 1"))
+	}
+	proxies, err := listener.ParseProxies(f.proxies)
+	if err != nil {
+		return assembly.Config{}, cli.Usage(fmt.Errorf("--trust-proxy: %w", err))
+	}
+	connections := f.connections
+	connections.Proxies = proxies
 	path := f.keyFile
 	if path == "" {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -76,6 +104,7 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 	return assembly.Config{
 		Store: st, Ring: ring, Listen: f.listen, Version: version, TLSCert: f.cert, TLSKey: f.key, Insecure: f.insecure,
 		Domain: f.domain, KeepVersions: f.keepVersions, KeepAudit: days(f.keepAudit), KeepTasks: days(f.keepTasks),
+		Limits: f.limits, Connections: connections,
 	}, nil
 }
 

@@ -1,0 +1,172 @@
+package api
+
+import (
+	"cmp"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"mariposa"
+	"mariposa/auth"
+)
+
+// Limits are what one user can take of a server at a time, whichever tokens they use.
+// Those who run the installation have only the limits of the server as a whole. Zero
+// stands for the default.
+type Limits struct {
+	RequestRate int // requests per second, after a burst of ten seconds' worth
+	Requests    int // requests in progress, streams not counted
+	Streams     int // streams of events and logs, and commands
+	Commands    int // commands inside instances
+}
+
+// DefaultLimits are those of a server that is told nothing else.
+var DefaultLimits = Limits{RequestRate: 100, Requests: 64, Streams: 256, Commands: 16}
+
+const (
+	maxStreams  = 4096 // of all users
+	maxCommands = 256
+	// reservedPart of those places is for who runs the installation.
+	reservedPart = 8
+	burstSeconds = 10
+	maxUsage     = 10_000 // users whose rate is remembered
+)
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		RequestRate: cmp.Or(l.RequestRate, DefaultLimits.RequestRate), Requests: cmp.Or(l.Requests, DefaultLimits.Requests),
+		Streams: cmp.Or(l.Streams, DefaultLimits.Streams), Commands: cmp.Or(l.Commands, DefaultLimits.Commands),
+	}
+}
+
+// usage is what users take of the server now.
+type usage struct {
+	limits Limits
+
+	mu       sync.Mutex
+	rates    map[string]*rate.Limiter // by user
+	requests map[string]int           // by user
+	streams  places
+	commands places
+}
+
+func newUsage(l Limits) *usage {
+	l = l.withDefaults()
+	return &usage{
+		limits: l, rates: map[string]*rate.Limiter{}, requests: map[string]int{},
+		streams:  places{all: maxStreams, perUser: l.Streams, taken: map[string]int{}},
+		commands: places{all: maxCommands, perUser: l.Commands, perOrganization: maxCommands / 4, taken: map[string]int{}},
+	}
+}
+
+// payer is the user whose limits a caller's requests count against: who really asks.
+func payer(c *auth.Caller) (user string, unlimited bool) {
+	return cmp.Or(c.By, c.User), c.By != "" || (c.Admin && c.Bounds.Unbounded())
+}
+
+// beginRequest counts a request against its user's limits until it is done.
+func (u *usage) beginRequest(c *auth.Caller, now time.Time) (done func(), refused *Error) {
+	user, unlimited := payer(c)
+	if unlimited {
+		return func() {}, nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.requests[user] >= u.limits.Requests {
+		return nil, throttled(time.Second, "%d requests of %s are being answered, and no more at a time are: wait for some of them", u.limits.Requests, c.Name)
+	}
+	if wait := u.spend(user, now); wait > 0 {
+		return nil, throttled(wait, "%s sends more than %d requests a second: slow down; events can be followed as a stream instead of asking again and again", c.Name, u.limits.RequestRate)
+	}
+	u.requests[user]++
+	return sync.OnceFunc(func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		decrement(u.requests, user)
+	}), nil
+}
+
+// spend takes one request off a user's rate; above zero: how long until there is one.
+func (u *usage) spend(user string, now time.Time) time.Duration {
+	l := u.rates[user]
+	if l == nil {
+		if len(u.rates) >= maxUsage { // those who have recovered lose nothing
+			for other, l := range u.rates {
+				if l.TokensAt(now) >= float64(l.Burst()) {
+					delete(u.rates, other)
+				}
+			}
+		}
+		l = rate.NewLimiter(rate.Limit(u.limits.RequestRate), burstSeconds*u.limits.RequestRate)
+		u.rates[user] = l
+	}
+	if l.AllowN(now, 1) {
+		return 0
+	}
+	return time.Duration((1 - l.TokensAt(now)) / float64(u.limits.RequestRate) * float64(time.Second))
+}
+
+// takeStream takes a place among the open streams.
+func (u *usage) takeStream(c *auth.Caller) (release func(), err error) {
+	return u.take(&u.streams, c, "", "streams are open")
+}
+
+// takeCommand takes a place among the commands that run inside instances of an
+// organization, and among the streams.
+func (u *usage) takeCommand(c *auth.Caller, organization string) (release func(), err error) {
+	leave, err := u.takeStream(c)
+	if err != nil {
+		return nil, err
+	}
+	free, err := u.take(&u.commands, c, organization, "commands run inside instances")
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return func() { free(); leave() }, nil
+}
+
+func (u *usage) take(p *places, c *auth.Caller, organization, what string) (release func(), err error) {
+	user, unlimited := payer(c)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	userKey, organizationKey := "user/"+user, "organization/"+organization
+	switch {
+	case p.total >= p.all, !unlimited && p.total >= p.all-p.all/reservedPart:
+		return nil, throttled(time.Second, "%d %s through this server, and no more are served: try again later", p.total, what)
+	case !unlimited && p.taken[userKey] >= p.perUser:
+		return nil, throttled(time.Second, "%d %s for %s, and no more at a time may: end some of them", p.perUser, what, c.Name)
+	case !unlimited && organization != "" && p.perOrganization > 0 && p.taken[organizationKey] >= p.perOrganization:
+		return nil, throttled(time.Second, "%d %s of this organization, and no more at a time may: end some of them", p.perOrganization, what)
+	}
+	p.total++
+	p.taken[userKey]++
+	p.taken[organizationKey]++
+	return sync.OnceFunc(func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		p.total--
+		decrement(p.taken, userKey)
+		decrement(p.taken, organizationKey)
+	}), nil
+}
+
+// places are what only so many can have at a time.
+type places struct {
+	all, perUser, perOrganization int
+	total                         int
+	taken                         map[string]int // by user and by organization
+}
+
+func decrement(counts map[string]int, key string) {
+	if counts[key]--; counts[key] <= 0 {
+		delete(counts, key)
+	}
+}
+
+func throttled(retry time.Duration, format string, args ...any) *Error {
+	e := newError(mariposa.Throttled, mariposa.Errorf(mariposa.Throttled, format, args...).Message, nil)
+	e.retry = retry
+	return e
+}
