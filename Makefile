@@ -6,11 +6,12 @@
 #   make soak     the simulation for longer (SOAK=10m, SEED=…)
 #   make fmt      format
 #   make lint     format check, go vet, golangci-lint
+#   make vuln     known vulnerabilities in what is called, where their database can be reached (GOVULNDB=…)
 #   make clean    remove what the above made (the built tools stay: make distclean)
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build run test soak fmt lint tools clean distclean
+.PHONY: build run test soak fmt lint vuln tools clean distclean
 
 # What ships is static, so what is tested is too; only the race detector needs cgo.
 export CGO_ENABLED := 0
@@ -31,7 +32,7 @@ endif
 # detector. Left out on purpose: the pure rooms (a test holds them free of `go`
 # statements), simulate (steps one message at a time; its worth is in seeds) and
 # cmd (its tests start the real, static binary). Rooms not built yet are skipped.
-RACE_ROOMS := clock mailbox wire store driver engine fleet agent health balance discover \
+RACE_ROOMS := clock mailbox listener wire store driver engine fleet agent health balance discover \
 	picture seal auth api web client cli examples
 RACE := $(patsubst %,./%/...,$(wildcard $(RACE_ROOMS)))
 
@@ -70,6 +71,10 @@ lint: tools
 	go vet ./... || bad=1; \
 	$(TOOLS)/golangci-lint run ./... || bad=1; \
 	exit $$bad
+
+# Not part of `make test`: it depends on what the world finds out, and on a network.
+vuln:
+	@GOVULNDB="$(GOVULNDB)" scripts/vuln.sh
 
 clean:
 	@rm -rf bin .cache/test .cache/golangci-lint
