@@ -28,8 +28,18 @@ type NodeStatus struct {
 	Drivers  []ComputeType `json:"drivers,omitempty"`
 	// Capabilities are what each driver declares for its compute type.
 	Capabilities map[ComputeType]Capabilities `json:"capabilities,omitempty"`
-	Quarantined  []Quarantined                `json:"quarantined,omitempty"`
-	Reason       *Reason                      `json:"reason,omitempty"`
+	// Offers are what the node says of kinds that depend on how the machine is.
+	Offers      map[ComputeType]Offer `json:"offers,omitempty"`
+	Quarantined []Quarantined         `json:"quarantined,omitempty"`
+	Reason      *Reason               `json:"reason,omitempty"`
+}
+
+// Offer is what a node says of a kind of compute.
+type Offer struct {
+	// Unavailable says why the node starts no instances of the kind, as the rest of a
+	// sentence; empty: it does.
+	Unavailable string            `json:"unavailable,omitempty" doc:"why the node starts no instances of this type; empty where it does"`
+	Details     map[string]string `json:"details,omitempty" doc:"how instances of this type run there: how they are isolated, and which walls are missing"`
 }
 
 // Capabilities are what a driver declares that its compute type can do.

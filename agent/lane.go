@@ -28,8 +28,13 @@ func (n *Node) addDriver(d driver.Driver) {
 		l.limit = 0
 	}
 	n.lanes[kind] = l
-	n.Hello.Drivers = append(n.Hello.Drivers, kind)
 	n.Hello.Capabilities[kind] = can
+	if c, ok := d.(driver.Conditional); ok {
+		n.Hello.Offers[kind] = mariposa.Offer{Unavailable: c.Unavailable(), Details: c.Details()}
+	}
+	if n.Hello.Offers[kind].Unavailable == "" {
+		n.Hello.Drivers = append(n.Hello.Drivers, kind)
+	}
 	d.Watch(func(e driver.Event) { n.post(func() { n.handleDriverEvent(kind, e) }) })
 }
 

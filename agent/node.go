@@ -102,6 +102,7 @@ func NewNode(o Options) *Node {
 	n.valuesServer = newValuesServer(o.Mdata, o.Hello.Key)
 	n.inbox = mailbox.New[func(context.Context)](o.Wake)
 	n.Hello.Protocol, n.Hello.Drivers, n.Hello.Capabilities = wire.Protocol, nil, map[mariposa.ComputeType]mariposa.Capabilities{}
+	n.Hello.Offers = map[mariposa.ComputeType]mariposa.Offer{}
 	for _, d := range o.Drivers {
 		n.addDriver(d)
 	}

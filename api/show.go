@@ -273,7 +273,7 @@ func (v *viewer) node(r *store.Node) contract.Node {
 	doc := contract.Node{
 		ID: r.ID, Name: spec.Name, Rack: spec.Rack, DC: spec.DC, Traits: spec.Traits, Status: mariposa.NodeUnknown,
 		Instances: v.s.Picture.CountOn(r.ID), Reserved: v.s.Used(r.ID), Dummy: spec.Dummy,
-		Drivers: []mariposa.ComputeType{}, Quarantined: []mariposa.Quarantined{},
+		Drivers: []mariposa.ComputeType{}, Offers: map[mariposa.ComputeType]mariposa.Offer{}, Quarantined: []mariposa.Quarantined{},
 	}
 	if doc.Traits == nil {
 		doc.Traits = map[string]string{}
@@ -282,6 +282,9 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, st.Since
 		doc.Reason, doc.ReasonCode = v.sentence(st.Reason)
 		doc.Drivers, doc.Quarantined = neverNil(st.Drivers), neverNil(st.Quarantined)
+		if st.Offers != nil {
+			doc.Offers = st.Offers
+		}
 		if st.State == mariposa.NodeUnknown && !st.LastSeen.IsZero() { // its state was decided later than its last heartbeat
 			doc.LastHeartbeat = st.LastSeen
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,9 @@ type NodeConfig struct {
 	// InMemory keeps dummy instances in memory alone: for load tests, after which
 	// nobody needs them.
 	InMemory bool
+	// Process says how process instances are isolated. Where they are kept follows
+	// from Dir.
+	Process process.Options
 }
 
 // RunNode runs one node's agent until the context ends.
@@ -71,7 +75,10 @@ func driversFor(cfg NodeConfig) ([]driver.Driver, error) {
 	if cfg.Dummy {
 		return drivers, nil
 	}
-	p, err := process.New(process.Options{Root: filepath.Join(cfg.Dir, "instances"), Volumes: filepath.Join(cfg.Dir, "volumes"), Networks: filepath.Join(cfg.Dir, "networks")})
+	o := cfg.Process
+	o.Root, o.Volumes, o.Networks = filepath.Join(cfg.Dir, "instances"), filepath.Join(cfg.Dir, "volumes"), filepath.Join(cfg.Dir, "networks")
+	o.Hidden = append(slices.Clone(o.Hidden), cfg.Dir)
+	p, err := process.New(o)
 	if err != nil {
 		return nil, fmt.Errorf("cannot run processes on node %s: %w", cfg.Name, err)
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,6 +79,7 @@ func (a *app) nodeShow() *cobra.Command {
 			a.facts("name", n.Name, "id", n.ID, "status", word(n.Status), "reason", n.Reason, "instances", n.Instances,
 				"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
 				"drivers", drivers(*n), "dummy", yesOrNo(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat))
+			a.printOffers(n)
 			if len(n.Quarantined) == 0 {
 				return
 			}
@@ -89,6 +92,22 @@ func (a *app) nodeShow() *cobra.Command {
 			a.note("they are left running until somebody removes them with `mariposa node purge %s`", n.Name)
 		})
 	})
+}
+
+// printOffers says how instances run on a node, and which kinds do not.
+func (a *app) printOffers(n *contract.Node) {
+	for _, kind := range slices.Sorted(maps.Keys(n.Offers)) {
+		o := n.Offers[kind]
+		fmt.Fprintln(a.env.Stdout)
+		facts := []any{"compute type", string(kind)}
+		if o.Unavailable != "" {
+			facts = append(facts, "not available", o.Unavailable)
+		}
+		for _, name := range slices.Sorted(maps.Keys(o.Details)) {
+			facts = append(facts, strings.ReplaceAll(name, "_", " "), o.Details[name])
+		}
+		a.facts(facts...)
+	}
 }
 
 // nodeAct makes a command for an action on a node.

@@ -290,22 +290,23 @@ type InstanceAction struct {
 
 // Node is one node.
 type Node struct {
-	ID            string                 `json:"id"`
-	Name          string                 `json:"name"`
-	Rack          string                 `json:"rack"`
-	DC            string                 `json:"dc"`
-	Traits        map[string]string      `json:"traits"`
-	Status        mariposa.NodeState     `json:"status"`
-	Reason        string                 `json:"reason"`
-	ReasonCode    mariposa.ReasonCode    `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
-	Instances     int                    `json:"instances"`
-	Capacity      mariposa.Resources     `json:"capacity"`
-	Reserved      mariposa.Resources     `json:"reserved"`
-	Replica       string                 `json:"replica"`
-	LastHeartbeat time.Time              `json:"last_heartbeat"`
-	Drivers       []mariposa.ComputeType `json:"drivers"`
-	Dummy         bool                   `json:"dummy"`
-	Quarantined   []mariposa.Quarantined `json:"quarantined"`
+	ID            string                                  `json:"id"`
+	Name          string                                  `json:"name"`
+	Rack          string                                  `json:"rack"`
+	DC            string                                  `json:"dc"`
+	Traits        map[string]string                       `json:"traits"`
+	Status        mariposa.NodeState                      `json:"status"`
+	Reason        string                                  `json:"reason"`
+	ReasonCode    mariposa.ReasonCode                     `json:"reason_code" doc:"the kind of reason, as a stable word; empty where there is none"`
+	Instances     int                                     `json:"instances"`
+	Capacity      mariposa.Resources                      `json:"capacity"`
+	Reserved      mariposa.Resources                      `json:"reserved"`
+	Replica       string                                  `json:"replica"`
+	LastHeartbeat time.Time                               `json:"last_heartbeat"`
+	Drivers       []mariposa.ComputeType                  `json:"drivers"`
+	Offers        map[mariposa.ComputeType]mariposa.Offer `json:"offers" doc:"what the node says of compute types that depend on how the machine is"`
+	Dummy         bool                                    `json:"dummy"`
+	Quarantined   []mariposa.Quarantined                  `json:"quarantined"`
 }
 
 // Nodes is a list of nodes.

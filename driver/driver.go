@@ -156,6 +156,16 @@ const (
 	EngineBack
 )
 
+// Conditional is implemented by drivers that cannot run instances everywhere.
+type Conditional interface {
+	// Unavailable says why no instance can be started on this node, as the rest of a
+	// sentence; empty: they can. Those that run can still be stopped and removed.
+	Unavailable() string
+
+	// Details say what people may want to know of how instances run here.
+	Details() map[string]string
+}
+
 // ValuePublisher is implemented by drivers whose instances can read values that change
 // while they run.
 type ValuePublisher interface {

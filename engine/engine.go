@@ -401,6 +401,11 @@ func (e *Engine) nodeOffer(r *store.Node) place.Node {
 	st := r.Status()
 	if st != nil {
 		n.Capacity, n.Drivers = st.Capacity, st.Drivers
+		for kind, o := range st.Offers {
+			if o.Unavailable != "" {
+				n.Unavailable = append(n.Unavailable, place.Unavailable{Compute: kind, Why: o.Unavailable})
+			}
+		}
 		n.Ready = st.State == mariposa.NodeRunning && (e.Reachable == nil || e.Reachable(r))
 	}
 	if spec.Drained {

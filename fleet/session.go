@@ -355,7 +355,7 @@ func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 	}
 	return &mariposa.NodeStatus{
 		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Capacity: s.hello.Capacity,
-		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Quarantined: s.quarantine,
+		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Offers: s.hello.Offers, Quarantined: s.quarantine,
 	}
 }
 

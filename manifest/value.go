@@ -188,7 +188,7 @@ func (c *checker) amount(at *spot, into *mariposa.Amount, least int) {
 // size reads an amount of memory or disk in binary units.
 func (c *checker) size(at *spot, into *int64) {
 	if at.kind() == kindInt || at.kind() == kindFloat || at.kind() == kindText {
-		if n, ok := parseSize(at.node.Value); ok {
+		if n, ok := ParseSize(at.node.Value); ok {
 			*into = n
 			return
 		}
@@ -198,7 +198,8 @@ func (c *checker) size(at *spot, into *int64) {
 	}
 }
 
-func parseSize(s string) (int64, bool) {
+// ParseSize reads an amount of bytes as manifests write it, like 512m.
+func ParseSize(s string) (int64, bool) {
 	s = strings.ToLower(s)
 	unit := int64(1)
 	if s != "" {

@@ -31,6 +31,14 @@ type Node struct {
 	NotReady string // why it is not ready: "cannot be reached", "is drained"
 	Capacity mariposa.Resources
 	Drivers  []mariposa.ComputeType
+	// Unavailable are kinds that the node could run, were it not for something.
+	Unavailable []Unavailable
+}
+
+// Unavailable is a kind that a node does not run, and why.
+type Unavailable struct {
+	Compute mariposa.ComputeType
+	Why     string
 }
 
 // Placer keeps a copy of all claims in memory, so that projects planned side by
@@ -240,6 +248,11 @@ func (n *node) whyRefused(need Need) string {
 		return cmp.Or(n.NotReady, "is not ready")
 	}
 	if !slices.Contains(n.Drivers, need.Compute) {
+		for _, u := range n.Unavailable {
+			if u.Compute == need.Compute {
+				return "cannot run " + string(need.Compute) + ": " + u.Why
+			}
+		}
 		return "cannot run " + string(need.Compute)
 	}
 	for _, port := range need.Ports {

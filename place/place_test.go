@@ -46,6 +46,12 @@ func TestNodesThatCannotTakeAnInstanceAreLeftOut(t *testing.T) {
 		{"one that cannot be reached", Node{ID: "n", NotReady: "cannot be reached"}, need("web"), "cannot be reached (1 of 1)"},
 		{"one that does not say why it is not ready", Node{ID: "n"}, need("web"), "is not ready (1 of 1)"},
 		{"one without the driver", ready("n", roomy), Need{Compute: mariposa.ComputeKVM}, "no node fits this kvm instance: cannot run kvm (1 of 1)"},
+		{
+			"one that says why it does not run the kind",
+			Node{ID: "n", Ready: true, Unavailable: []Unavailable{{mariposa.ComputeProcess, "instances cannot be isolated there"}}},
+			Need{Compute: mariposa.ComputeProcess},
+			"no node fits this process instance: cannot run process: instances cannot be isolated there (1 of 1)",
+		},
 		{"one with too little memory", ready("n", mariposa.Resources{Memory: gib - 1}), need("web"), "has less than 1024 MiB of memory free"},
 		{"one with too little cpu", ready("n", mariposa.Resources{MilliCPU: 499}), need("web"), "has less than 0.5 cpu free"},
 		{"one with all places taken", ready("n", mariposa.Resources{Instances: 1}), need("other"), "is full"},

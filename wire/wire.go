@@ -59,6 +59,9 @@ type Hello struct {
 	Drivers  []mariposa.ComputeType `json:"drivers"`
 	// Capabilities are those that each driver declares.
 	Capabilities map[mariposa.ComputeType]mariposa.Capabilities `json:"capabilities,omitempty"`
+	// Offers are what drivers say of the machine. A kind that is unavailable here is
+	// not among Drivers.
+	Offers map[mariposa.ComputeType]mariposa.Offer `json:"offers,omitempty"`
 }
 
 // Welcome answers a hello. A snapshot of assignments follows it.

@@ -22,6 +22,7 @@ import (
 	"mariposa/cli"
 	"mariposa/client"
 	"mariposa/clock"
+	"mariposa/driver/process"
 	"mariposa/store/sqlite"
 )
 
@@ -33,6 +34,7 @@ type devFlags struct {
 	down    bool
 	name    string
 	verbose bool
+	process processFlags
 }
 
 func devCommand() *cobra.Command {
@@ -54,6 +56,7 @@ func devCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.down, "down", false, "delete every project, wait until nothing of them is left, and end")
 	c.Flags().StringVar(&f.name, "name", "", "this machine's name among the nodes (default: the host's)")
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "log more")
+	f.process.add(c.Flags())
 	return c
 }
 
@@ -69,7 +72,12 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 	if f.dummies < 0 || f.dummies > 100_000 {
 		return cli.Usage(fmt.Errorf("--dummy-nodes %d: give a number from 0 to 100000", f.dummies))
 	}
+	f.process.allowUnisolated = true // who tries it out on a laptop may not be able to isolate
+	if _, err := f.process.options(); err != nil {
+		return cli.Usage(err)
+	}
 	logTo(stderr, f.verbose, f.deploy != "")
+	hideMemory()
 	ctx, cancel := context.WithCancel(ctx)
 	d, err := startDev(ctx, f)
 	if err != nil {
@@ -78,6 +86,9 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 	}
 	defer d.stop(cancel)
 	fmt.Fprintf(stdout, "Mariposa %s is running at %s\n", version, d.control.URL)
+	if _, why, _ := process.Probe(); why != "" {
+		fmt.Fprintf(stdout, "Process instances are not isolated here (%s): they can read whatever you can.\n", why)
+	}
 	switch {
 	case f.down:
 		return d.down(ctx, stdout)
@@ -127,7 +138,16 @@ func startDev(ctx context.Context, f devFlags) (*dev, error) {
 		return nil, err
 	}
 	link := agent.Link{Servers: []string{control.URL}, Token: join, Client: control.Client()}
-	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name})
+	options, err := f.process.options()
+	if err != nil {
+		control.Stop()
+		return nil, err
+	}
+	options.Hidden = append(options.Hidden, dir)
+	if f.keyFile != "" {
+		options.Hidden = append(options.Hidden, f.keyFile)
+	}
+	d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "node"), Name: f.name, Process: options})
 	for _, name := range dummyNames(dir, f) {
 		d.run(ctx, link, assembly.NodeConfig{Dir: filepath.Join(dir, "nodes", name), Name: name, Dummy: true})
 	}

@@ -143,6 +143,7 @@ func serverCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo(cmd.ErrOrStderr(), false, false)
+			hideMemory()
 			return runServer(cmd.Context(), where, &f, cmd.OutOrStdout())
 		},
 	}
@@ -232,6 +233,7 @@ type agentFlags struct {
 	traits                             []string
 	dummies                            int
 	ca                                 string
+	process                            processFlags
 }
 
 func agentCommand() *cobra.Command {
@@ -242,6 +244,7 @@ func agentCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo(cmd.ErrOrStderr(), false, false)
+			hideMemory()
 			return runAgent(cmd.Context(), f)
 		},
 	}
@@ -254,6 +257,8 @@ func agentCommand() *cobra.Command {
 	c.Flags().StringVar(&f.dc, "dc", "", "the data centre it stands in")
 	c.Flags().StringArrayVar(&f.traits, "trait", nil, "a trait of the node, as key=value; may be given more than once")
 	c.Flags().IntVar(&f.dummies, "dummy-nodes", 0, "act as so many simulated nodes instead of this machine")
+	f.process.add(c.Flags())
+	c.Flags().BoolVar(&f.process.allowUnisolated, "allow-unisolated", false, "run process instances also where this machine cannot isolate them: as plain processes of the agent's user")
 	return c
 }
 
@@ -285,6 +290,11 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	}
 	base := assembly.NodeConfig{Dir: f.data, Name: f.name, Rack: f.rack, DC: f.dc, Traits: traits}
 	if f.dummies == 0 {
+		var err error
+		if base.Process, err = f.process.options(); err != nil {
+			return cli.Usage(err)
+		}
+		logIsolation(f.process.allowUnisolated)
 		return assembly.RunNode(ctx, link, base)
 	}
 	prefix := cmp.Or(f.name, "dummy")

@@ -60,7 +60,7 @@ func (d *Driver) adopt(id string) error {
 		return d.adoptDamaged(e)
 	}
 	if e.spec.Root == d.root { // else it is a copy, and the folder is the original's
-		e.folder.path = e.spec.Private
+		e.folder.path, e.folder.owner = e.spec.Private, e.spec.owner()
 	}
 	lock, err := d.awaitShim(e)
 	if err != nil {
@@ -83,9 +83,12 @@ func (d *Driver) addEntry(e *entry) {
 	for _, p := range e.spec.Ports {
 		d.ports[p.Port] = e.id
 	}
+	if e.spec.Mode == modeRoot && d.uids[e.spec.UID] == "" {
+		d.uids[e.spec.UID] = e.id
+	}
 }
 
-// adoptDamaged deals with a directory whose spec is unreadable (a disk that
+// adoptDamaged takes over a directory whose spec is unreadable (a disk that
 // was full, a power cut). If it runs, it is found by its label like a stray.
 func (d *Driver) adoptDamaged(e *entry) error {
 	all, err := findLabelled(d.root)
@@ -215,7 +218,7 @@ func (d *Driver) adoptStrays() error {
 	}
 	oldest := map[string]labelled{}
 	for _, l := range all {
-		if o, ok := oldest[l.id]; !l.shim && (!ok || l.start < o.start || (l.start == o.start && l.pid < o.pid)) {
+		if o, ok := oldest[l.id]; !l.shim && !l.init && (!ok || l.start < o.start || (l.start == o.start && l.pid < o.pid)) {
 			oldest[l.id] = l
 		}
 	}
@@ -247,7 +250,7 @@ func (d *Driver) adoptStrays() error {
 }
 
 // shimGone is called by the exit loop: the shim of an instance has ended. If an
-// operation is under way it deals with that; otherwise it ended by itself.
+// operation is under way it handles that; otherwise the instance ended by itself.
 func (d *Driver) shimGone(e *entry, gone chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -270,7 +273,7 @@ func (d *Driver) shimGone(e *entry, gone chan struct{}) {
 	}()
 }
 
-// handleEnd deals with the end of an instance whose process has just gone. The
+// handleEnd handles the end of an instance whose shim has just gone. The
 // caller holds the entry.
 func (d *Driver) handleEnd(e *entry) {
 	d.exits.release(e)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 type hierarchy struct {
 	Memory  string `json:"memory,omitempty"` // version 1
 	CPU     string `json:"cpu,omitempty"`    // version 1
+	Pids    string `json:"pids,omitempty"`   // version 1
 	Unified string `json:"unified,omitempty"`
 }
 
@@ -47,9 +47,11 @@ func parseHierarchy(mounts string) hierarchy {
 			h.Memory = f[1]
 		case f[2] == "cgroup" && strings.Contains(options, ",cpu,"):
 			h.CPU = f[1]
+		case f[2] == "cgroup" && strings.Contains(options, ",pids,"):
+			h.Pids = f[1]
 		}
 	}
-	if h.Memory != "" || h.CPU != "" {
+	if h.Memory != "" || h.CPU != "" || h.Pids != "" {
 		h.Unified = ""
 	}
 	return h
@@ -58,9 +60,7 @@ func parseHierarchy(mounts string) hierarchy {
 // groupName names the cgroups of an instance. The root is part of it: a copy
 // of a root must not meet the processes of the original.
 func (d *Driver) groupName(id string) string {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(d.root))
-	return fmt.Sprintf("%s.%08x", id, h.Sum32())
+	return fmt.Sprintf("%s.%08x", id, hashOf(d.root))
 }
 
 // groupOf is the cgroups that an instance has, or would have.
@@ -71,7 +71,7 @@ func (d *Driver) groupOf(id string) group {
 // dirs lists where the groups of a name would be.
 func (h hierarchy) dirs(name string) []string {
 	var list []string
-	for _, mount := range []string{h.Memory, h.CPU, h.Unified} {
+	for _, mount := range []string{h.Memory, h.CPU, h.Pids, h.Unified} {
 		if mount != "" {
 			list = append(list, filepath.Join(mount, "mariposa", name))
 		}
@@ -107,12 +107,15 @@ func (h hierarchy) makeGroup(s *spec) (g group, limits string) {
 	if s.MilliCPU > 0 {
 		limit("cpu "+strconv.FormatFloat(float64(s.MilliCPU)/1000, 'f', -1, 64), h.limitCPU(cpu, s.MilliCPU, err))
 	}
+	if s.Processes > 0 { // where there is no group, the limit of its uid counts
+		_ = h.limitProcesses(s)
+	}
 	g.ooms = g.oomKills()
 	return g, describeLimits(set, missed)
 }
 
 // makeDirs makes the directories: the one for memory always, since it also
-// tells who belongs to the instance, the one for cpu when it is limited.
+// lists the instance's processes, the one for cpu when it is limited.
 func (h hierarchy) makeDirs(s *spec, g *group) (memory, cpu string, err error) {
 	make := func(mount string) (string, error) {
 		dir := filepath.Join(mount, "mariposa", s.Group)
@@ -140,13 +143,18 @@ func (h hierarchy) makeDirs(s *spec, g *group) (memory, cpu string, err error) {
 			return memory, "", err
 		}
 	}
+	if h.Pids != "" && s.Processes > 0 {
+		if _, err = make(h.Pids); err != nil {
+			return memory, cpu, err
+		}
+	}
 	return memory, cpu, nil
 }
 
 // delegate lets groups below ours have limits. Errors show when one is set.
 func (h hierarchy) delegate() {
 	for _, dir := range []string{h.Unified, filepath.Join(h.Unified, "mariposa")} {
-		for _, c := range []string{"+memory", "+cpu"} {
+		for _, c := range []string{"+memory", "+cpu", "+pids"} {
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(c), 0)
 		}
 	}
@@ -182,12 +190,16 @@ func (h hierarchy) limitCPU(dir string, milli int64, missing error) error {
 	return errors.Join(writeControl(dir, "cpu.cfs_period_us", p), writeControl(dir, "cpu.cfs_quota_us", q))
 }
 
+func (h hierarchy) limitProcesses(s *spec) error {
+	return writeControl(filepath.Join(cmp.Or(h.Pids, h.Unified), "mariposa", s.Group), "pids.max", strconv.FormatInt(s.Processes, 10))
+}
+
 var errNoController = errors.New("this machine's cgroups have no such controller")
 
 func writeControl(dir, name, value string) error {
 	err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0)
 	if errors.Is(err, fs.ErrNotExist) || (errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0) {
-		return errNoController // cgroupfs lets nobody make the file, so root is told "permission denied"
+		return errNoController // cgroupfs lets nobody make the file, so root gets "permission denied"
 	}
 	return err
 }

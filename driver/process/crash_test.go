@@ -123,8 +123,8 @@ func checkOne(t *testing.T, root, id string, o driver.Observed) {
 		runs = strings.Fields(string(b))
 		return len(runs) > 0
 	})
-	if len(runs) != 1 || runs[0] != o.Details["pid"] {
-		t.Errorf("it was run as %v, and runs as %s", runs, o.Details["pid"])
+	if inner := strconv.Itoa(innerPID(pidOf(t, o))); len(runs) != 1 || runs[0] != inner {
+		t.Errorf("it was run as %v, and runs as %s", runs, inner)
 	}
 }
 
@@ -193,7 +193,11 @@ func TestARestartCountsOnceItHasComeUp(t *testing.T) {
 
 func TestShimKilledAtEachStageOfStart(t *testing.T) {
 	t.Parallel()
-	for _, stage := range []string{"born", "forked", "noted"} {
+	stages := []string{"born", "forked", "noted"}
+	if isolation == process.IsolationRequired {
+		stages = append(stages, "init") // which kills the first process of its namespaces
+	}
+	for _, stage := range stages {
 		t.Run(stage, func(t *testing.T) {
 			t.Parallel()
 			a, root, id := newAgent(t)
@@ -320,11 +324,8 @@ func TestWhatDiesSlowlyIsAwaited(t *testing.T) {
 	t.Parallel()
 	root, id := newRoot(t), drivertest.NewID()
 	a := open(t, process.Options{Root: root})
-	a.start(t, sh(id, `{ head -c 300000000 /dev/zero; echo up >&2; sleep 1000; } | env -i tail -c 300000000 & echo $!; wait`))
-	slow, err := strconv.Atoi(awaitLog(t, a, id, "up")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := a.start(t, sh(id, `{ head -c 300000000 /dev/zero; echo up >&2; sleep 1000; } | env -i tail -c 300000000 & echo $!; wait`))
+	slow := outerPID(t, o, awaitLog(t, a, id, "up")[0])
 	_, shims, _ := process.Labelled(root)
 	kill(t, shims[0], syscall.SIGKILL)
 	if end := a.awaitEnd(t); end.Reason != "its supervisor was killed" {
@@ -333,6 +334,54 @@ func TestWhatDiesSlowlyIsAwaited(t *testing.T) {
 	if alive(slow) {
 		t.Errorf("process %d lives on", slow)
 	}
+}
+
+func TestKilledInitTakesItsProcessesAlong(t *testing.T) {
+	t.Parallel()
+	a, root, id := newAgent(t)
+	o := a.start(t, sh(id, "setsid sleep 1000 & env -i sleep 1000 & echo $!; echo up; wait"))
+	child := outerPID(t, o, awaitLog(t, a, id, "up")[0])
+	kill(t, process.Inits(root)[0], syscall.SIGKILL)
+	if end := a.awaitEnd(t); end.ID != id || end.Running || end.Reason != "killed by signal 9" || *end.ExitCode != 137 {
+		t.Errorf("its end was told as %+v", end)
+	}
+	if alive(child) || alive(pidOf(t, o)) {
+		t.Error("a process lives on")
+	}
+	a.start(t, instance(id, "sleep", "1000"))
+}
+
+func TestInitKilledWhileNoAgentRuns(t *testing.T) {
+	t.Parallel()
+	a, root, id := newAgent(t)
+	a.start(t, instance(id, "sleep", "1000"))
+	must(t, a.Close())
+	killNow(t, process.Inits(root)[0])
+	eventually(t, "its end is written down", func() bool {
+		_, err := os.Stat(filepath.Join(root, id, "exit.json"))
+		return err == nil
+	})
+	a = open(t, process.Options{Root: root})
+	if found := a.endOf(t, id); found.Reason != "killed by signal 9" {
+		t.Errorf("found %+v", found)
+	}
+}
+
+func TestHungInitIsGivenUp(t *testing.T) {
+	t.Parallel()
+	root, id := newRoot(t), drivertest.NewID()
+	setFailpoint(t, root, "init hang")
+	h := startHelper(t, root, id, runsOnce...)
+	eventually(t, "its init hangs", func() bool {
+		_, err := os.Stat(filepath.Join(root, ".failpoint"))
+		return err != nil && len(process.Inits(root)) == 1
+	})
+	h.kill()
+	a := open(t, process.Options{Root: root})
+	if o, ok := a.find(t, id); !ok || o.Running || o.Reason != "it never started" {
+		t.Errorf("found %+v", o)
+	}
+	checkOne(t, root, id, a.start(t, instance(id, runsOnce...)))
 }
 
 func TestShimKilledWhileNoAgentRuns(t *testing.T) {

@@ -1,15 +1,16 @@
 package process
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
 	"mariposa/driver"
 )
 
-// entry is what the driver holds of one instance. Fields other than seen and
-// inside belong to whoever holds op; those are guarded by the driver's mutex, and
-// what they point to is never changed.
+// entry is what the driver knows of one instance. Its last fields are guarded by the
+// driver's mutex, and what they point to is never changed; the rest belongs to the
+// operation that holds op.
 type entry struct {
 	id  string
 	dir string
@@ -26,9 +27,10 @@ type entry struct {
 	pidfd int           // of the shim, or of a stray's oldest process; -1: none
 	gone  chan struct{} // closed once that process has ended
 
+	// Guarded by the mutex, and renewed by refreshObserved.
 	observed    driver.Observed // the zero value: no such instance yet
-	uses        []string        // where the volumes are that it was given. Guarded and renewed like seen
-	execContext *execContext    // what a command inside it needs to know; nil: it does not run. Guarded and renewed like seen
+	uses        []string        // the folders of its volumes and networks
+	execContext *execContext    // what a command inside needs; nil: it does not run
 }
 
 func newEntry(id, dir string) *entry {
@@ -37,12 +39,15 @@ func newEntry(id, dir string) *entry {
 
 func (e *entry) release() { <-e.op }
 
-// refreshObserved renews what others are told of an instance.
+// refreshObserved renews what other goroutines see of an instance.
 func (d *Driver) refreshObserved(e *entry) {
 	o := e.observe()
 	var in *execContext
 	if e.live && !e.stray {
 		in = &execContext{dir: e.dir, private: e.spec.Private, ports: e.spec.Ports, group: d.groupOf(e.id).existing(), main: proc{pid: e.state.PID, start: e.state.Start}, gone: e.gone}
+		if e.spec.Mode != modeNone {
+			in.confinement = d.confinement(e.dir, &e.spec)
+		}
 	}
 	d.mu.Lock()
 	e.observed, e.execContext, e.uses = o, in, e.spec.Volumes
@@ -79,6 +84,12 @@ func (e *entry) details() map[string]string {
 	}
 	if e.state.PID != 0 {
 		m["pid"] = strconv.Itoa(e.state.PID)
+	}
+	if e.state.PID != 0 {
+		m["isolation"] = cmp.Or(string(e.spec.Mode), "none")
+	}
+	if e.spec.Mode == modeRoot {
+		m["uid"] = strconv.Itoa(e.spec.UID)
 	}
 	if e.state.Limits != "" {
 		m["limits"] = e.state.Limits

@@ -31,10 +31,14 @@ const (
 // environment makes a command's environment from nothing. The manifest may
 // change anything but the variables by which we find a process again, and those
 // by which it finds what it was given.
-func (d *Driver) environment(i driver.Instance, dir, private string, ports []port) []string {
+func (d *Driver) environment(i driver.Instance, dir, private string, ports []port, isolated bool) []string {
 	var e environ
-	e.set("PATH", filepath.Dir(d.executable)+":"+cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"))
-	e.set("HOME", cmp.Or(os.Getenv("HOME"), filepath.Join(dir, workDir)))
+	e.set("PATH", d.searchPath(isolated))
+	home := filepath.Join(dir, workDir)
+	if !isolated {
+		home = cmp.Or(os.Getenv("HOME"), home)
+	}
+	e.set("HOME", home)
 	if lang := os.Getenv("LANG"); lang != "" {
 		e.set("LANG", lang)
 	}
@@ -65,11 +69,25 @@ func (d *Driver) environment(i driver.Instance, dir, private string, ports []por
 		e.set(envMdataToken, i.Mdata.Token)
 	}
 	e.unset(envShim)
+	e.unset(envInit)
 	e.set(envInstance, i.ID)
 	e.set(envRoot, d.root)
 	e.set(envCluster, i.Labels.Cluster)
 	e.set(envIncarnation, i.Labels.Incarnation)
 	return e
+}
+
+// searchPath is where an instance looks for programs: beside our own, and where the
+// agent looks, as far as the instance sees that.
+func (d *Driver) searchPath(isolated bool) string {
+	list := []string{filepath.Dir(d.executable)}
+	for _, dir := range filepath.SplitList(cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin")) {
+		sees := func(folder string) bool { return contains(folder, dir) }
+		if !isolated || slices.ContainsFunc(systemFolders, sees) || slices.ContainsFunc(d.options.Paths, sees) {
+			list = append(list, dir)
+		}
+	}
+	return strings.Join(list, ":")
 }
 
 // environ is a list of NAME=value in which each name stands once.
@@ -124,7 +142,7 @@ func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
 	var list []port
 	for _, w := range wanted {
 		p := port{Target: w.Target, Port: w.Host}
-		// Whoever may not use the port at all learns that from the system.
+		// A command that may not use the port at all gets that error from the system.
 		if p.Port != 0 && errors.Is(tryPort(p.Port), syscall.EADDRINUSE) {
 			d.freePorts(e.id)
 			return nil, fmt.Errorf("port %d of this node is used by another program: free it, or change `ports`", p.Port)
@@ -151,14 +169,19 @@ func (d *Driver) assignPorts(e *entry, wanted []mariposa.Port) ([]port, error) {
 // machine seldom look at the same port at the same time.
 func (d *Driver) pickPort(id string, target int) int {
 	const span = lastPort - firstPort + 1
-	h := fnv.New32a()
-	fmt.Fprint(h, id, " ", target)
+	h := hashOf(id, strconv.Itoa(target))
 	for n := range uint32(span) {
-		if p := firstPort + int((h.Sum32()+n)%span); d.portFree(p) {
+		if p := firstPort + int((h+n)%span); d.portFree(p) {
 			return p
 		}
 	}
 	return 0
+}
+
+func hashOf(words ...string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(strings.Join(words, " "))) // never fails
+	return h.Sum32()
 }
 
 func (d *Driver) portFree(port int) bool {

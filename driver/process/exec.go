@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -29,6 +30,8 @@ type execContext struct {
 	group   group
 	main    proc          // the instance's own command
 	gone    chan struct{} // closed once the instance's supervisor has ended
+
+	confinement *sandbox // nil: the instance is not isolated
 }
 
 // ended reports whether the instance is over. Its own command goes first, then
@@ -77,10 +80,10 @@ func checkExec(i driver.Instance, o driver.ExecOptions) error {
 // session is a command inside an instance, seen from the agent.
 type session struct {
 	d       *Driver
-	leave   func() // called once the supervisor is gone
-	shim    *os.Process
-	reports *os.File // what the supervisor reports
-	control *os.File // closed, it ends the command; a byte through it is a signal
+	leave   func()      // called once the supervisor is gone
+	shim    *os.Process // nil: it is an init's child
+	reports *os.File    // what the supervisor reports
+	control *os.File    // closed, it ends the command; a byte through it is a signal
 	in      *os.File
 	out     *output
 	errs    *output // nil with a terminal, where in and out are one
@@ -96,12 +99,12 @@ type session struct {
 
 // start starts the supervisor and waits until it has started the command.
 func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOptions, in *execContext) error {
-	theirs, err := s.streams(o.Terminal)
+	theirs, err := s.streams(o.Terminal, in)
 	defer closeAll(theirs)
 	if err != nil {
 		return err
 	}
-	env := environ(s.d.environment(i, in.dir, in.private, in.ports))
+	env := environ(s.d.environment(i, in.dir, in.private, in.ports, in.confinement != nil))
 	for _, v := range o.Environment {
 		if !env.has(v.Name) {
 			env.set(v.Name, v.Value)
@@ -109,13 +112,13 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 	}
 	env.set(envExec, s.label)
 	told, err := writeOrders(execOrders{
-		orders: orders{Argv: o.Command, Env: env}, Dir: filepath.Join(in.dir, workDir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
+		orders: orders{Argv: o.Command, Env: env, Sandbox: in.confinement}, Dir: filepath.Join(in.dir, workDir), Groups: in.group.dirs, Unified: in.group.unified, Terminal: s.tty,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot tell the supervisor what to run: %w", err)
 	}
 	defer told.Close()
-	if err := s.spawn(i.ID, theirs, told); err != nil {
+	if err := s.spawn(i.ID, in, theirs, told); err != nil {
 		closeAll([]*os.File{s.reports})
 		return fmt.Errorf("cannot start the supervisor: %w", err)
 	}
@@ -124,9 +127,13 @@ func (s *session) start(ctx context.Context, i driver.Instance, o driver.ExecOpt
 }
 
 // streams opens what the command reads and writes; theirs are its own ends.
-func (s *session) streams(size *driver.Size) (theirs []*os.File, err error) {
+func (s *session) streams(size *driver.Size, in *execContext) (theirs []*os.File, err error) {
 	if size != nil {
-		ours, its, err := openTerminal(*size)
+		multiplexer := "/dev/ptmx"
+		if in.confinement != nil { // of the terminals that the instance sees
+			multiplexer = "/proc/" + strconv.Itoa(in.main.pid) + "/root/dev/pts/ptmx"
+		}
+		ours, its, err := openTerminal(multiplexer, *size)
 		if err != nil {
 			return nil, fmt.Errorf("cannot open a terminal: %w", err)
 		}
@@ -151,8 +158,9 @@ func (s *session) streams(size *driver.Size) (theirs []*os.File, err error) {
 }
 
 // spawn starts the supervisor in a session of its own, with an environment made
-// from nothing, as the instance's own supervisor has.
-func (s *session) spawn(id string, theirs []*os.File, ordersFile *os.File) error {
+// from nothing, as the instance's own supervisor has. That of an isolated instance
+// is started by its init.
+func (s *session) spawn(id string, in *execContext, theirs []*os.File, ordersFile *os.File) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -170,9 +178,13 @@ func (s *session) spawn(id string, theirs []*os.File, ordersFile *os.File) error
 	}
 	s.control = line
 	defer theirControl.Close()
+	files := append(slices.Clone(theirs), theirReports, ordersFile, theirControl)
+	if in.confinement != nil {
+		return askInit(in.dir, files)
+	}
 	s.shim, err = os.StartProcess(s.d.ownExecutable(), []string{"mariposa", "shim", execArgument}, &os.ProcAttr{
 		Dir: "/", Env: []string{envRoot + "=" + s.d.root, envShim + "=" + id, "GOMAXPROCS=1", "GOGC=20"},
-		Files: append([]*os.File{null, null, null}, append(theirs, theirReports, ordersFile, theirControl)...),
+		Files: append([]*os.File{null, null, null}, files...),
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	return err
@@ -197,7 +209,9 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 		}
 		return errors.New(first.Error)
 	}
-	s.main = proc{pid: first.PID, start: first.Start}
+	if in.confinement == nil { // else the number means nothing out here
+		s.main = proc{pid: first.PID, start: first.Start}
+	}
 	over := make(chan struct{})
 	go func() { // ends with the supervisor
 		defer s.leave()
@@ -205,7 +219,9 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 		var last execReport
 		lost := decoder.Decode(&last)
 		s.reap(lost == nil)
-		if lost != nil {
+		if lost != nil && in.confinement != nil && in.ended() { // the supervisor ends with the instance
+			s.code, s.err = killed, driver.ErrInstanceEnded
+		} else if lost != nil {
 			s.code, s.err = -1, errors.New("its supervisor was killed")
 		} else if s.code = last.Code; s.code == killed && in.ended() {
 			s.err = driver.ErrInstanceEnded
@@ -229,17 +245,21 @@ func (s *session) awaitStart(ctx context.Context, in *execContext) error {
 	return nil
 }
 
-// reap waits for the supervisor's end. One that has not told how its command
-// ended was killed, and what it has left behind is ended here.
+// reap waits for the supervisor's end. One that did not report how its command
+// ended was killed, and what it has left behind is killed here.
 func (s *session) reap(decoder bool) {
-	_, _ = s.shim.Wait() // how it ended does not matter: its reports do
+	if s.shim != nil {
+		_, _ = s.shim.Wait() // how it ended does not matter: its reports do
+	} else {
+		_, _ = io.Copy(io.Discard, s.reports) // an init reaps it; its files are closed then
+	}
 	_ = s.reports.Close()
 	if !decoder {
 		s.killAll()
 	}
 }
 
-// killAll kills the command, its process group and whoever carries its label, until
+// killAll kills the command, its process group and all that carries its label, until
 // two looks in a row find nobody: a process shows no label while it becomes
 // another program.
 func (s *session) killAll() {
@@ -250,7 +270,7 @@ func (s *session) killAll() {
 	deadline := time.Now().Add(shimTimeout)
 	for nobody := 0; nobody < 2 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		nobody++
-		all, _ := findLabelled(s.d.root) // whoever cannot be seen now ends with the instance
+		all, _ := findLabelled(s.d.root) // what cannot be found now ends with the instance
 		for _, l := range all {
 			if slices.Contains(l.env, envExec+"="+s.label) {
 				l.kill(unix.SIGKILL)

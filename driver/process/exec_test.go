@@ -40,7 +40,7 @@ func TestACommandInsideIsInTheSameCgroupsAndFolder(t *testing.T) {
 	i := instance(drivertest.NewID(), "sleep", "1000")
 	i.Workload.Memory, i.Workload.MilliCPU = 64<<20, 250
 	o := a.start(t, i)
-	_, groups := a.execute(t, i, `cat /proc/self/cgroup | grep -E ':(memory|cpu[a-z,]*|):/mariposa' | sort | tr '\n' ' '; echo; exec sleep 1000`)
+	_, groups := a.execute(t, i, `cat /proc/self/cgroup | grep -E ':(memory|cpu[a-z,]*|pids|):/mariposa' | sort | tr '\n' ' '; echo; exec sleep 1000`)
 	var want []string
 	for line := range strings.Lines(groupsOf(t, o)) {
 		if strings.Contains(line, ":/mariposa/") {
@@ -83,13 +83,10 @@ func TestACommandInsideDoesNotOutliveItsSupervisor(t *testing.T) {
 	t.Parallel()
 	a := open(t, process.Options{Root: newRoot(t)})
 	i := instance(drivertest.NewID(), "sleep", "1000")
-	a.start(t, i)
+	o := a.start(t, i)
 	s, line := a.execute(t, i, "echo $$ $PPID; exec sleep 1000")
-	var pid, parent int
-	if f := strings.Fields(line); len(f) == 2 {
-		pid, _ = strconv.Atoi(f[0])
-		parent, _ = strconv.Atoi(f[1])
-	}
+	inner, innerParent, _ := strings.Cut(line, " ")
+	pid, parent := outerPID(t, o, inner), outerPID(t, o, innerParent)
 	kill(t, parent, unix.SIGKILL)
 	if code, err := s.Wait(); code != -1 || err == nil {
 		t.Errorf("it ended with %d (%v)", code, err)
@@ -109,9 +106,13 @@ func TestAnAgentKilledInMidSessionLeavesNoCommandBehind(t *testing.T) {
 	must(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	must(t, err)
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil || !alive(pid) {
-		t.Fatalf("%q is no process (%v)", line, err)
+	pids, _, err := process.Labelled(root)
+	if err != nil || len(pids) != 2 {
+		t.Fatalf("an instance and a command inside are %v (%v)", pids, err)
+	}
+	pid := pids[0]
+	if inner := strconv.Itoa(innerPID(pid)); inner != strings.TrimSpace(line) {
+		pid = pids[1]
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()

@@ -23,7 +23,7 @@ const (
 	execControlFD = 8
 )
 
-// execOrders are what it is told, in memory alone.
+// execOrders say what it runs. They are handed over in memory.
 type execOrders struct {
 	orders
 	Dir      string   `json:"dir"`
@@ -32,8 +32,8 @@ type execOrders struct {
 	Terminal bool     `json:"terminal,omitempty"`
 }
 
-// execReport is what it tells: first that the command runs or why not, then how
-// it ended.
+// execReport is what it reports: that the command runs, or why not; then how it
+// ended.
 type execReport struct {
 	Error   string `json:"error,omitempty"`
 	Command bool   `json:"command,omitempty"` // the error is the command's fault
@@ -42,9 +42,9 @@ type execReport struct {
 	Code    int    `json:"code"`
 }
 
-// execMain supervises one command inside an instance. It passes on the signals
-// that come over the line; when the line is cut, because whoever held it is gone,
-// it kills the command and everything that came of it.
+// execMain supervises one command inside an instance. It passes on the signals that
+// come over the control pipe; when that is closed, because the session is over or
+// the agent gone, it kills the command and everything that it has started.
 func execMain() int {
 	for fd := execStreamsFD; fd <= execControlFD; fd++ {
 		unix.CloseOnExec(fd)
@@ -60,8 +60,8 @@ func execMain() int {
 	reports := json.NewEncoder(os.NewFile(execReportFD, "report"))
 	s := shim{deaths: make(chan os.Signal, 1)}
 	ossignal.Notify(s.deaths, unix.SIGCHLD)
-	// The line says when it is over. Signals that are caught here, not ignored, are
-	// as they should be for the command.
+	// The control pipe says when it is over. Signals that are caught here, not ignored,
+	// have their default effect for the command.
 	ossignal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGUSR1)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		_ = reports.Encode(execReport{Error: "cannot supervise: " + err.Error()})
@@ -72,7 +72,7 @@ func execMain() int {
 		_ = reports.Encode(execReport{Error: err.Error(), Command: command})
 		return 1
 	}
-	_ = reports.Encode(execReport{PID: s.child, Start: startOf(s.child)}) // nobody listens when the agent has been killed; then the line is cut, too
+	_ = reports.Encode(execReport{PID: s.child, Start: startOf(s.child)}) // nobody listens when the agent has been killed; then the control pipe is closed, too
 	s.watchControl(os.NewFile(execControlFD, "line"))
 	_ = reports.Encode(execReport{Code: s.exitCode()})
 	return 0
@@ -88,7 +88,9 @@ func (s *shim) run(o *execOrders) (bool, error) {
 		Dir: o.Dir, Env: o.Env, Files: []uintptr{execStreamsFD, execStreamsFD + 1, execStreamsFD + 2},
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: o.Terminal},
 	}
-	if len(o.Groups) > 0 {
+	if o.Sandbox != nil {
+		s.child, err = o.Sandbox.fork(path, o.Argv, attr)
+	} else if len(o.Groups) > 0 {
 		s.child, err = group{dirs: o.Groups, unified: o.Unified}.fork(path, o.Argv, attr)
 	} else {
 		s.child, err = syscall.ForkExec(path, o.Argv, &attr)
@@ -102,7 +104,7 @@ func (s *shim) run(o *execOrders) (bool, error) {
 	return false, err
 }
 
-// watchControl waits for the end of the command, or of the line.
+// watchControl waits for the end of the command, or of the control pipe.
 func (s *shim) watchControl(control *os.File) {
 	orders := make(chan unix.Signal)
 	go func() { // ends with the program

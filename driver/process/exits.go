@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exits tells when processes end, with one goroutine for all of them: it waits
+// exits reports when processes end, with one goroutine for all of them, which waits
 // on their pidfds in one epoll set. It owns every pidfd that it watches.
 type exits struct {
 	epoll int

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +13,7 @@ import (
 // UseFailpoints makes starts die at the place that the file ROOT/.failpoint
 // names. A shim has no environment of the agent's, so a file it is: "stage
 // self" kills whoever gets there, "stage parent" the agent that started it,
-// and "stage hang" stops it for good.
+// and "stage hang" stops it for good, or has it sleep if it is an init.
 func UseFailpoints() {
 	failpoint = func(root, stage string) {
 		b, err := os.ReadFile(filepath.Join(root, ".failpoint"))
@@ -24,6 +25,9 @@ func UseFailpoints() {
 			return
 		}
 		_ = os.Remove(filepath.Join(root, ".failpoint"))
+		if os.Getpid() == 1 && whom == "self" { // it cannot be killed from where it is
+			syscall.Exit(137)
+		}
 		switch whom {
 		case "parent":
 			_ = unix.Kill(os.Getppid(), unix.SIGKILL)
@@ -41,9 +45,11 @@ func UseFailpoints() {
 func Labelled(root string) (pids, shims []int, err error) {
 	all, err := findLabelled(root)
 	for _, l := range all {
-		if l.shim {
+		switch {
+		case l.init: // ends with the shim, or ends it
+		case l.shim:
 			shims = append(shims, l.pid)
-		} else {
+		default:
 			pids = append(pids, l.pid)
 		}
 	}
@@ -67,5 +73,23 @@ func (d *Driver) Private(id string) string {
 	return ""
 }
 
+// WithoutMaps makes a driver believe that no file system can show files as
+// another's.
+func (d *Driver) WithoutMaps() { d.mappable = nil }
+
+// Check is check with files of the test's own.
+func (u UIDs) Check(files ...string) error { return u.check(files) }
+
 // UseUnified makes a driver use cgroups of version 2 at this mount.
 func (d *Driver) UseUnified(mount string) { d.hierarchy = hierarchy{Unified: mount} }
+
+// Inits lists the inits of isolated instances that carry a root.
+func Inits(root string) (pids []int) {
+	all, _ := findLabelled(root)
+	for _, l := range all {
+		if l.init {
+			pids = append(pids, l.pid)
+		}
+	}
+	return pids
+}

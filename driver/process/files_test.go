@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"mariposa"
+	"mariposa/driver"
 	"mariposa/driver/drivertest"
 	"mariposa/driver/process"
 )
@@ -47,16 +48,24 @@ func kept(t *testing.T, test func(t *testing.T, open func(root string) *agent)) 
 }
 
 // checkMode looks at a file or directory without following it.
-func checkMode(t *testing.T, path string, want fs.FileMode) {
+func checkMode(t *testing.T, path string, owner int, want fs.FileMode) {
 	t.Helper()
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != want {
 		t.Errorf("%s: %v (%v), want %v", path, info.Mode(), err, want)
 		return
 	}
-	if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != os.Geteuid() {
-		t.Errorf("%s belongs to %d", path, uid)
+	if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != owner {
+		t.Errorf("%s belongs to %d, want %d", path, uid, owner)
 	}
+}
+
+// ownerOf is whom an instance runs as.
+func ownerOf(t *testing.T, o driver.Observed) int {
+	t.Helper()
+	var st syscall.Stat_t
+	must(t, syscall.Stat("/proc/"+o.Details["pid"], &st))
+	return int(st.Uid)
 }
 
 func TestFilesAreForTheInstanceAlone(t *testing.T) {
@@ -66,16 +75,16 @@ func TestFilesAreForTheInstanceAlone(t *testing.T) {
 		a := open(root)
 		i := sh(id, `cat "$MARIPOSA_FILES/run/secrets/db" "$MARIPOSA_FILES/etc/web.conf"; echo end; exec sleep 1000`)
 		i.Workload.Files = vars("/run/secrets/db", planted+"\n", "/etc//web.conf", "a=1\n", "/run/empty", "")
-		a.start(t, i)
+		owner := ownerOf(t, a.start(t, i))
 		if got := awaitLog(t, a, id, "end"); !slices.Equal(got, []string{planted, "a=1"}) {
 			t.Errorf("it read %q", got)
 		}
 		private := a.Private(id)
 		for _, dir := range []string{"", "files", "files/run", "files/run/secrets", "files/etc"} {
-			checkMode(t, filepath.Join(private, dir), fs.ModeDir|0o700)
+			checkMode(t, filepath.Join(private, dir), owner, fs.ModeDir|0o700)
 		}
 		for _, file := range []string{"files/run/secrets/db", "files/etc/web.conf", "files/run/empty", "mdata.json"} {
-			checkMode(t, filepath.Join(private, file), 0o400)
+			checkMode(t, filepath.Join(private, file), owner, 0o400)
 		}
 		if _, err := os.Lstat("/run/empty"); err == nil {
 			t.Error("a file was made in the machine's own /run")
@@ -332,7 +341,7 @@ func TestValuesThatAreNoNewsLeaveTheFileAlone(t *testing.T) {
 	a, id := open(t, process.Options{Root: newRoot(t)}), drivertest.NewID()
 	i := instance(id, "sleep", "1000")
 	i.Mdata.Values = vars("b", "<2>", "a", "1")
-	a.start(t, i)
+	owner := ownerOf(t, a.start(t, i))
 	path := filepath.Join(a.Private(id), "mdata.json")
 	if b, err := os.ReadFile(path); string(b) != `{"a":"1","b":"<2>"}`+"\n" {
 		t.Errorf("its values are %q (%v)", b, err)
@@ -346,5 +355,5 @@ func TestValuesThatAreNoNewsLeaveTheFileAlone(t *testing.T) {
 	if after, err := os.Stat(path); err != nil || os.SameFile(before, after) {
 		t.Errorf("new values were written into the old file: %v", err)
 	}
-	checkMode(t, path, 0o400)
+	checkMode(t, path, owner, 0o400)
 }

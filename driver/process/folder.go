@@ -23,17 +23,18 @@ const (
 	mdataFile = "mdata.json" // what the instance can read of its values: an object of texts
 )
 
-// folder is the private part of an instance: its files and its values, for
-// nobody but whom it runs as. It has a lock of its own, because values may be
-// told while an operation waits.
+// folder is the private part of an instance: its files and its values, which only
+// the user that it runs as can read. It has a lock of its own, because values may be
+// published while an operation waits.
 type folder struct {
-	mu   sync.Mutex
-	path string // empty: there is none
+	mu    sync.Mutex
+	path  string // empty: there is none
+	owner int    // who may read it
 }
 
-// make fills the folder anew; whoever looks meets the old one or the new one.
+// make fills the folder anew. A reader meets the old one or the new one.
 // It is called while the instance does not run.
-func (f *folder) make(path string, files, values []mariposa.Variable) error {
+func (f *folder) make(path string, owner int, files, values []mariposa.Variable) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path != "" && f.path != path {
@@ -41,13 +42,16 @@ func (f *folder) make(path string, files, values []mariposa.Variable) error {
 			return err
 		}
 	}
-	f.path = path
+	f.path, f.owner = path, owner
 	tmp := filepath.Join(filepath.Dir(path), newPrefix+filepath.Base(path))
 	if err := errors.Join(removeAll(tmp), removeAll(path)); err != nil {
 		return err
 	}
 	if err := fill(tmp, files, values); err != nil {
 		_ = removeAll(tmp) // half of it is of no use; the cause is on its way
+		return err
+	}
+	if err := giveTree(tmp, owner); err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)
@@ -131,7 +135,7 @@ func (f *folder) publish(values []mariposa.Variable) error {
 	tmp := filepath.Join(f.path, "."+mdataFile)
 	_ = os.Remove(tmp) // of one that was killed half-way
 	if err = writePrivate(tmp, b); err == nil {
-		err = os.Rename(tmp, path)
+		err = errors.Join(giveTree(f.path, f.owner), os.Rename(tmp, path))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the values of an instance: %w", err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,6 +35,8 @@ func TestMain(m *testing.M) {
 			syscall.Exit(process.ShimMain(os.Args[2:]))
 		case "agent":
 			os.Exit(agentMain(os.Args[2:]))
+		case "tenant":
+			os.Exit(tenantMain(os.Args[2:]))
 		case "agent-exec":
 			os.Exit(execMain(os.Args[2], os.Args[3]))
 		}
@@ -44,7 +48,7 @@ func TestMain(m *testing.M) {
 // and then only waits to be killed: `agent ROOT ID COMMAND...`. It prints what
 // Start answered.
 func agentMain(args []string) int {
-	d, err := process.New(process.Options{Root: args[0]})
+	d, err := process.New(process.Options{Root: args[0], Isolation: isolation})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -63,7 +67,7 @@ func agentMain(args []string) int {
 // execMain is an agent with an instance and a command inside it that only waits to
 // be killed: `agent-exec ROOT ID`. It prints the command's process id.
 func execMain(root, id string) int {
-	d, err := process.New(process.Options{Root: root})
+	d, err := process.New(process.Options{Root: root, Isolation: isolation})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -80,6 +84,10 @@ func execMain(root, id string) int {
 	fmt.Println(err)
 	select {}
 }
+
+// isolation is what these tests run with: on, or, in a second run of some of them,
+// off.
+var isolation = map[bool]process.Isolation{true: process.IsolationOff}[os.Getenv("TEST_WITHOUT_ISOLATION") != ""]
 
 var labels = driver.Labels{Cluster: "c1", Incarnation: "i1"}
 
@@ -98,10 +106,11 @@ func newRoot(t *testing.T) string {
 	root := t.TempDir()
 	t.Cleanup(func() {
 		pids, shims, err := process.Labelled(root)
-		if err != nil || len(pids)+len(shims) > 0 {
-			t.Errorf("left behind: %v %v (%v)", pids, shims, err)
+		inits := process.Inits(root)
+		if err != nil || len(pids)+len(shims)+len(inits) > 0 {
+			t.Errorf("left behind: %v %v %v (%v)", pids, shims, inits, err)
 		}
-		for _, pid := range append(pids, shims...) {
+		for _, pid := range slices.Concat(pids, shims, inits) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	})
@@ -131,6 +140,7 @@ type agent struct {
 
 func open(t *testing.T, o process.Options) *agent {
 	t.Helper()
+	o.Isolation = max(o.Isolation, isolation)
 	d, err := process.New(o)
 	must(t, err)
 	a := &agent{d, make(chan driver.Observed, 100)}
@@ -225,6 +235,35 @@ func pidOf(t *testing.T, o driver.Observed) int {
 		t.Fatalf("no pid in %+v", o)
 	}
 	return pid
+}
+
+// innerPID is what a process is called in its own namespace.
+func innerPID(pid int) int {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	for line := range strings.Lines(string(b)) {
+		if all, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			names := strings.Fields(all)
+			inner, _ := strconv.Atoi(names[len(names)-1])
+			return inner
+		}
+	}
+	return 0
+}
+
+// outerPID is what a process that an instance knows by a number is called here.
+func outerPID(t *testing.T, o driver.Observed, inner string) int {
+	t.Helper()
+	namespace, err := os.Readlink("/proc/" + o.Details["pid"] + "/ns/pid")
+	must(t, err)
+	all, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
+	for _, path := range all {
+		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
+		if its, _ := os.Readlink(path); its == namespace && strconv.Itoa(innerPID(pid)) == inner {
+			return pid
+		}
+	}
+	t.Fatalf("the instance has no process %q", inner)
+	return 0
 }
 
 // alive reports whether a process runs; a zombie does not.

@@ -19,6 +19,7 @@ const (
 	envRoot        = "MARIPOSA_ROOT"
 	envInstance    = "MARIPOSA_INSTANCE"
 	envShim        = "MARIPOSA_SHIM" // carried by shims in place of envInstance
+	envInit        = "MARIPOSA_INIT" // carried by inits
 	envExec        = "MARIPOSA_EXEC" // carried by commands that somebody runs inside an instance: which
 	envCluster     = "MARIPOSA_CLUSTER"
 	envIncarnation = "MARIPOSA_INCARNATION"
@@ -47,7 +48,7 @@ func readProc(pid int) (proc, bool) {
 	return p, true
 }
 
-// same reports whether two are one process, whoever its parent is by now.
+// same reports whether two are one process, even if its parent has changed.
 func (p proc) same(o proc) bool { return p.pid == o.pid && p.start == o.start }
 
 // alive reports whether this very process still runs.
@@ -117,6 +118,7 @@ type labelled struct {
 	proc
 	id     string
 	shim   bool
+	init   bool
 	labels driver.Labels
 	env    []string
 }
@@ -154,6 +156,8 @@ func parseLabels(root string, env []string) (labelled, bool) {
 			l.id = value
 		case envShim:
 			l.id, l.shim = value, true
+		case envInit:
+			l.id, l.init = value, true
 		case envCluster:
 			l.labels.Cluster = value
 		case envIncarnation:

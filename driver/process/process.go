@@ -1,14 +1,18 @@
-// Package process runs instances as plain processes of this machine. Each one
-// has a directory and a small supervisor (the shim: our own binary, started as
-// `mariposa shim DIR`) that outlives the agent: it holds the directory's lock,
-// starts the command, keeps its log, and writes down how it ended. So an agent
-// killed at any moment finds every instance again, with its pid and later its
-// exit code, and none is ever run twice.
+// Package process runs instances as processes of this machine, isolated from it and
+// from each other. Each one has a directory and a small supervisor (the shim: our own
+// binary, started as `mariposa shim DIR`) that outlives the agent: it holds the
+// directory's lock, starts the command, keeps its log, and records how it ended. So
+// an agent killed at any moment finds every instance again, with its pid and later
+// its exit code, and none is ever run twice.
+//
+// The command of an isolated instance runs behind an init (init.go): the first
+// process of namespaces of its own, which builds the instance's view of the file
+// system (rootfs.go) and starts the command without rights (confine.go,
+// seccomp.go). The namespaces end with the init, and so does all that ran in them.
 //
 // Commands and environments may hold secrets, so they are on no disk: the agent
-// hands them to the shim in memory, and a later start gets them anew from
-// whoever asks for it. What is written down of an instance (record.go) is enough
-// to find it again, never to start it. Files and values that it is given lie in
+// hands them to the shim in memory, and a later start brings them again. What is
+// recorded of an instance (record.go) is enough to find it, never to start it. Files and values that it is given lie in
 // a private folder, on a file system in memory where the machine has one.
 //
 // The package owns the directories below its root, the volumes, the processes that carry
@@ -42,12 +46,21 @@ type Options struct {
 	Root     string // a directory of its own, made when missing
 	Volumes  string // where volumes are kept, made with the first; .volumes below Root if empty
 	Networks string // likewise of networks; .networks below Root if empty
-	LogSize  int64  // bytes after which a log is rotated; 0: 8 MiB
-	LogFiles int    // how many files of that size are kept; 0: 3
+	// Hidden are folders that no instance sees, whatever else it is shown; Root,
+	// Volumes and Networks always are.
+	Hidden    []string
+	Isolation Isolation
+	UIDs      UIDs     // whom isolated instances run as, by an agent that is root; DefaultUIDs if zero
+	Paths     []string // folders and files that isolated instances can read beside those of the system
+	TmpSize   int64    // bytes that an isolated instance may have in /tmp, and in /dev/shm; 0: 64 MiB
+	Processes int64    // how many processes and threads it may have; 0: 1024
+
+	LogSize  int64 // bytes after which a log is rotated; 0: 8 MiB
+	LogFiles int   // how many files of that size are kept; 0: 3
 }
 
-// Driver is the agent's side: it starts and signals shims, and is told by one
-// epoll loop when they end.
+// Driver is the agent's side: it starts and signals shims. One epoll loop reports
+// when they end.
 type Driver struct {
 	root       string
 	memory     *memory
@@ -57,6 +70,11 @@ type Driver struct {
 	boot       string
 	rootLock   *os.File
 	exits      *exits
+	walls      walls
+	hidden     []string // folders that no instance sees, without symbolic links
+
+	mapMu    sync.Mutex
+	mappable map[uint64]bool // whether a file system can show files as another's, by device
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -65,8 +83,9 @@ type Driver struct {
 	mu          sync.Mutex
 	entries     map[string]*entry
 	ports       map[int]string // given to which instance
+	uids        map[int]string // likewise
 	reportEvent func(driver.Event)
-	unreported  []driver.Event // told before anyone watched
+	unreported  []driver.Event // from before anyone watched
 	closed      bool
 }
 
@@ -88,10 +107,21 @@ func New(o Options) (*Driver, error) {
 		return nil, err
 	}
 	o.LogSize, o.LogFiles = cmp.Or(o.LogSize, 8<<20), cmp.Or(o.LogFiles, 3)
+	o.UIDs, o.TmpSize, o.Processes = cmp.Or(o.UIDs, DefaultUIDs), cmp.Or(o.TmpSize, DefaultTmpSize), cmp.Or(o.Processes, DefaultProcesses)
+	o.Paths = slices.Clone(o.Paths)
 	d := &Driver{
 		root: root, executable: executable, options: o,
 		hierarchy: findHierarchy(), boot: bootID(), memory: &memory{places: memoryPlaces(), root: root},
-		entries: map[string]*entry{}, ports: map[int]string{},
+		entries: map[string]*entry{}, ports: map[int]string{}, uids: map[int]string{}, mappable: map[uint64]bool{},
+	}
+	for _, path := range append([]string{root, o.Volumes, o.Networks}, o.Hidden...) {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		d.hidden = append(d.hidden, path)
+	}
+	if err := d.isolate(); err != nil {
+		return nil, err
 	}
 	// A fork that the killed agent had under way may hold the lock for a moment.
 	if d.rootLock, err = lockWithin(filepath.Join(root, ".lock"), 2*time.Second); err != nil {
@@ -128,14 +158,14 @@ func openRoot(root string) (string, error) {
 // Compute says that it makes processes.
 func (d *Driver) Compute() mariposa.ComputeType { return mariposa.ComputeProcess }
 
-// Capabilities are those of plain processes.
+// Capabilities are those of processes.
 func (d *Driver) Capabilities() mariposa.Capabilities {
 	return mariposa.Capabilities{Logs: true, Exec: true, Mdata: true, Ports: true, Volumes: true, Networks: true, Survives: true}
 }
 
-// Watch sets who is told of ends: the one thing that happens to a process by
-// itself. The callback must not wait for an operation on the instance it is told
-// of. There is no engine that could be lost.
+// Watch sets the callback for ends: the one thing that happens to a process by
+// itself. It must not wait for an operation on the instance that it is called for.
+// There is no engine that could be lost.
 func (d *Driver) Watch(report func(driver.Event)) {
 	d.mu.Lock()
 	d.reportEvent = report
@@ -289,6 +319,7 @@ func (d *Driver) dropUnused(e *entry) {
 	if e.observed.ID == "" && d.entries[e.id] == e {
 		delete(d.entries, e.id)
 		d.freePorts(e.id)
+		d.freeUID(e.id)
 	}
 }
 

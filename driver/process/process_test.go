@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 		root := newRoot(t)
 		return drivertest.Harness{
 			Open: func(t *testing.T) driver.Driver {
-				d, err := process.New(process.Options{Root: root})
+				d, err := process.New(process.Options{Root: root, Isolation: isolation})
 				must(t, err)
 				return d
 			},

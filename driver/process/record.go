@@ -14,7 +14,7 @@ import (
 	"mariposa/driver"
 )
 
-// The files of an instance's directory. Whoever holds the lock writes: the
+// The files of an instance's directory. The holder of the lock writes: the
 // agent before it hands the lock to a new shim and after a shim has died, the
 // shim in between.
 const (
@@ -45,7 +45,10 @@ type spec struct {
 	ManualRestarts int           `json:"bounces,omitempty"`
 	Private        string        `json:"private"` // the folder of its files and values
 	Ports          []port        `json:"ports,omitempty"`
-	Volumes        []string      `json:"volumes,omitempty"` // where those are that it uses, and its networks
+	Volumes        []string      `json:"volumes,omitempty"`   // where those are that it uses, and its networks
+	Mode           mode          `json:"isolation,omitempty"` // how it is kept apart
+	UID            int           `json:"uid,omitempty"`       // whom an isolated one runs as
+	Processes      int64         `json:"processes,omitempty"` // how many an isolated one may have
 	Memory         int64         `json:"memory,omitempty"`
 	MilliCPU       int64         `json:"milli_cpu,omitempty"`
 	LogSize        int64         `json:"log_size"`
@@ -54,10 +57,12 @@ type spec struct {
 	Group          string        `json:"group"` // the name of its cgroups
 }
 
-// orders are what a shim is told of its command, in memory alone.
+// orders say what a shim runs, and behind which walls. They are handed over in
+// memory.
 type orders struct {
-	Argv []string `json:"argv"`
-	Env  []string `json:"env"`
+	Argv    []string `json:"argv"`
+	Env     []string `json:"env"`
+	Sandbox *sandbox `json:"sandbox,omitempty"` // nil: it is not isolated
 }
 
 // port is a port of the workload and the one it got on this machine.
@@ -87,7 +92,7 @@ type exit struct {
 	At     time.Time `json:"at"`
 }
 
-// report is what a shim tells the agent that started it, once.
+// report is what a shim reports once to the agent that started it.
 type report struct {
 	State state  `json:"state,omitzero"`
 	Error string `json:"error,omitempty"`

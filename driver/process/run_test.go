@@ -39,7 +39,7 @@ func TestOnlyOneDriverHasARoot(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
 	open(t, process.Options{Root: root})
-	if d, err := process.New(process.Options{Root: root}); err == nil {
+	if d, err := process.New(process.Options{Root: root, Isolation: isolation}); err == nil {
 		_ = d.Close()
 		t.Error("a second driver opened the root")
 	}
@@ -58,6 +58,7 @@ func install(t *testing.T, from, to, mode string) {
 func TestCommandsThatCannotRun(t *testing.T) {
 	t.Parallel()
 	root, dir := newRoot(t), t.TempDir()
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // else instances could not get at what is in it
 	write := func(name, text, mode string) string {
 		path := filepath.Join(dir, name)
 		must(t, os.WriteFile(path+".text", []byte(text), 0o644))
@@ -102,6 +103,7 @@ func TestEnvironmentHoldsNothingOfTheAgents(t *testing.T) {
 	t.Setenv("MARIPOSA_TOKEN", "secret")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	t.Setenv("LANG", "C.UTF-8")
+	t.Setenv("PATH", "/root/bin:/usr/local/bin:/usr/bin:/bin") // of which instances see the rest
 	a, root, id := newAgent(t)
 	i := sh(id, "env; echo end; exec sleep 1000")
 	i.Workload.Environment = []mariposa.Variable{{Name: "MODE", Value: "x y"}, {Name: "HOME", Value: "/h"}, {Name: "MARIPOSA_ROOT", Value: "/"}, {Name: "MARIPOSA_MDATA_URL", Value: "http://elsewhere"}}
@@ -115,7 +117,7 @@ func TestEnvironmentHoldsNothingOfTheAgents(t *testing.T) {
 	want := []string{
 		"HOME=/h", "LANG=C.UTF-8", "MARIPOSA_CLUSTER=c1", "MARIPOSA_INCARNATION=i1", "MARIPOSA_INSTANCE=" + id,
 		"MARIPOSA_NAME=web.1", "MARIPOSA_PROJECT=shop", "MARIPOSA_FILES=" + a.Private(id) + "/files", "MARIPOSA_MDATA_FILE=" + a.Private(id) + "/mdata.json", "MARIPOSA_ROOT=" + root, "MARIPOSA_SERVICE=web", "MODE=x y",
-		"PATH=" + filepath.Dir(exe) + ":" + os.Getenv("PATH"), "PORT=" + p1, "PORT_8080=" + p1, "PORT_8443=" + p2,
+		"PATH=" + filepath.Dir(exe) + ":/usr/local/bin:/usr/bin:/bin", "PORT=" + p1, "PORT_8080=" + p1, "PORT_8443=" + p2,
 	}
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
@@ -231,11 +233,7 @@ func TestNoProcessOutlivesItsInstance(t *testing.T) {
 			o := a.start(t, sh(id, leavesChildren+how.after))
 			var pids []int
 			for _, line := range awaitLog(t, a, id, "end") {
-				pid, err := strconv.Atoi(line)
-				if err != nil {
-					t.Fatalf("the log has %q", line)
-				}
-				pids = append(pids, pid)
+				pids = append(pids, outerPID(t, o, line))
 			}
 			if len(pids) < 4 {
 				t.Fatalf("only %v were started", pids)
@@ -376,7 +374,9 @@ func TestCopiedRootLeavesTheOriginalAlone(t *testing.T) {
 	i := instance(id, "sleep", "1000")
 	i.Workload.Memory = 64 << 20
 	o := a.start(t, i)
-	must(t, os.CopyFS(filepath.Join(copied, id), os.DirFS(filepath.Join(root, id))))
+	if out, err := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(root, id), copied).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	b := open(t, process.Options{Root: copied})
 	if found, _ := b.find(t, id); found.Running {
 		t.Errorf("the copy shows %+v", found)
@@ -388,6 +388,22 @@ func TestCopiedRootLeavesTheOriginalAlone(t *testing.T) {
 	b.remove(t, id)
 	if found, _ := a.find(t, id); !found.Running || !alive(pidOf(t, o)) {
 		t.Errorf("the original shows %+v", found)
+	}
+}
+
+// TestWithoutIsolation runs the suite again as on a machine that cannot isolate.
+func TestWithoutIsolation(t *testing.T) {
+	if isolation == process.IsolationOff {
+		return // it is this run
+	}
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.count=1", "-test.run=^("+
+		"TestConformance|TestNoProcessOutlivesItsInstance|TestKilledShimTakesItsProcessesAlong|TestWhatDiesSlowlyIsAwaited|"+
+		"TestAgentKilledAtEachStageOfStart|TestShimKilledAtEachStageOfStart|TestStrayProcessesCanBeRemovedAndEnd|TestACommandInsideDoesNotOutliveItsSupervisor|"+
+		"TestAnAgentKilledInMidSessionLeavesNoCommandBehind|TestGentleStopIsGentle|TestAVolumeIsAFolderThatInstancesFindByVariableAndByPath)$")
+	cmd.Env = append(os.Environ(), "TEST_WITHOUT_ISOLATION=1")
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "no tests to run") {
+		t.Errorf("without isolation: %v\n%s", err, out)
 	}
 }
 
@@ -417,7 +433,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 	must(t, err)
 	cmd := exec.CommandContext(t.Context(), exe, "-test.count=1", "-test.run=^("+
-		"TestUnprivileged|TestConformance|TestNoProcessOutlivesItsInstance|TestKilledShimTakesItsProcessesAlong|TestWhatDiesSlowlyIsAwaited|TestKilledAgentFindsItsInstancesAgain)$")
+		"TestUnprivileged|TestConformance|TestATenantGetsNothingBeyondTheirInstance|TestACommandInsideHasNoMoreRightsThanTheInstance|TestKilledInitTakesItsProcessesAlong|TestNoProcessOutlivesItsInstance|TestKilledShimTakesItsProcessesAlong|TestWhatDiesSlowlyIsAwaited|TestKilledAgentFindsItsInstancesAgain)$")
 	cmd.Dir = tmp
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + tmp, "TMPDIR=" + tmp}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

@@ -17,11 +17,19 @@ import (
 // ShimMain is the supervisor of one instance: `mariposa shim DIR`, started by
 // the driver and by nobody else. args is what follows "shim"; the result is
 // the exit code of the program. It does one thing after another on one
-// goroutine, plus one that copies the log. With the word exec it supervises a
-// command that somebody runs inside an instance.
+// goroutine, plus one that copies the log. Other words start the other programs
+// that an instance needs: the supervisor of a command inside it, and the first
+// process of its namespaces.
 func ShimMain(args []string) int {
-	if len(args) == 1 && args[0] == execArgument {
-		return execMain()
+	if len(args) == 1 {
+		switch args[0] {
+		case execArgument:
+			return execMain()
+		case initArgument:
+			return initMain()
+		case holdArgument:
+			select {}
+		}
 	}
 	if len(args) != 1 || !holdsLock(args[0]) {
 		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent, never by hand")
@@ -68,14 +76,17 @@ type shim struct {
 	orders
 	reports *os.File // to the agent, for one report
 
-	group   group
-	limits  string
-	child   int
-	status  syscall.WaitStatus
-	signals chan os.Signal
-	deaths  chan os.Signal
-	logged  chan struct{} // closed when the log has its last byte
-	output  *os.File
+	group       group
+	limits      string
+	child       int // the command, or the init of an isolated one
+	command     int
+	initReports int // from the init, if there is one
+	status      syscall.WaitStatus
+	isolated    bool
+	signals     chan os.Signal
+	deaths      chan os.Signal
+	logged      chan struct{} // closed when the log has its last byte
+	output      *os.File
 }
 
 // takeOrders reads what to run. The memory that they were handed over in is free
@@ -92,7 +103,7 @@ func (s *shim) takeOrders() error {
 	return nil
 }
 
-// start runs the command and tells the agent, or fails without a trace.
+// start runs the command and reports that to the agent, or fails without a trace.
 func (s *shim) start() error {
 	root := filepath.Dir(s.dir)
 	failpoint(root, "born")
@@ -114,12 +125,13 @@ func (s *shim) start() error {
 	if err != nil {
 		return err
 	}
-	s.child, err = s.fork(path, input)
+	err = s.startCommand(path, input)
 	_ = input.Close()
 	if err != nil {
 		_ = s.group.remove()
-		return explain(s.Argv[0], path, err)
+		return err
 	}
+	s.isolated = s.Sandbox != nil
 	s.orders = orders{} // nobody needs them any more
 	failpoint(root, "forked")
 	s.output, s.logged = output, make(chan struct{})
@@ -128,11 +140,32 @@ func (s *shim) start() error {
 	return nil
 }
 
+// startCommand starts the command, behind an init where it is isolated.
+func (s *shim) startCommand(path string, output *os.File) error {
+	if s.Sandbox != nil {
+		return s.startInit(path, output)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	s.child, err = s.fork(path, s.Argv, syscall.ProcAttr{
+		Dir: filepath.Join(s.dir, workDir), Env: s.Env, Files: []uintptr{null.Fd(), output.Fd(), output.Fd()},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return explain(s.Argv[0], path, err)
+	}
+	s.command = s.child
+	return nil
+}
+
 // writeState writes down what runs. Failing that, the instance still runs; a later
 // agent then takes it for a hung start and ends it.
 func (s *shim) writeState() state {
 	st := state{
-		Run: s.spec.Run, Boot: s.boot, Shim: os.Getpid(), PID: s.child,
+		Run: s.spec.Run, Boot: s.boot, Shim: os.Getpid(), PID: s.command,
 		Started: time.Now().UTC(), ManualRestarts: s.spec.ManualRestarts, Limits: s.limits,
 	}
 	st.ShimStart = startOf(st.Shim)
@@ -188,6 +221,16 @@ func (s *shim) supervise() {
 }
 
 func (s *shim) forwardSignal(sig os.Signal) {
+	switch {
+	case s.isolated && sig == unix.SIGUSR1:
+		_ = unix.Kill(s.child, unix.SIGKILL) // everything in its namespaces ends with it
+		return
+	case s.isolated && (sig == unix.SIGTERM || sig == unix.SIGINT):
+		_ = unix.Kill(s.child, unix.SIGTERM) // it passes that on
+		return
+	case s.isolated:
+		return
+	}
 	switch sig {
 	case unix.SIGUSR1:
 		_ = unix.Kill(-s.child, unix.SIGKILL)
@@ -259,6 +302,9 @@ func (s *shim) exitCode() int {
 func (s *shim) finish() {
 	_ = s.output.SetReadDeadline(time.Now().Add(shimTimeout)) // someone outside may hold the other end
 	<-s.logged
+	if s.isolated {
+		s.status = s.initStatus()
+	}
 	x := exit{Run: s.spec.Run, At: time.Now().UTC()}
 	oom := s.group.oomKills() > s.group.ooms
 	code := s.exitCode()

@@ -15,27 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fork starts the command in a session and process group of its own, inside
-// its cgroups from the first instruction on. Where it cannot enter them it
-// runs without, and says so.
-func (s *shim) fork(path string, output *os.File) (pid int, err error) {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return 0, err
-	}
-	defer null.Close()
-	attr := &syscall.ProcAttr{
-		Dir:   filepath.Join(s.dir, workDir),
-		Env:   s.Env,
-		Files: []uintptr{null.Fd(), output.Fd(), output.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	}
+// fork starts a program inside the instance's cgroups, from its first instruction
+// on. Where it cannot enter them it runs without, and says so.
+func (s *shim) fork(path string, argv []string, attr syscall.ProcAttr) (pid int, err error) {
 	if len(s.group.dirs) > 0 {
-		if pid, err = s.group.fork(path, s.Argv, *attr); err == nil {
+		if pid, err = s.group.fork(path, argv, attr); err == nil {
 			return pid, nil
 		}
 	}
-	pid, forkErr := syscall.ForkExec(path, s.Argv, attr)
+	pid, forkErr := syscall.ForkExec(path, argv, &attr)
 	if forkErr == nil && err != nil { // so it was not the command's fault
 		_ = s.group.remove()
 		s.group = group{}
@@ -67,9 +55,8 @@ func (g group) fork(path string, argv []string, attr syscall.ProcAttr) (pid int,
 	return pid, err
 }
 
-// closeInherited closes the files that whoever started the agent has let it
-// inherit, and the agent us: held for the life of an instance, they would keep
-// a pipe from ever ending. Those up to last are meant for us; those that this
+// closeInherited closes files that the agent has inherited, and we from it: held for
+// the life of an instance, they would keep a pipe from ever ending. Those up to last are meant for us; those that this
 // program opened itself close on exec.
 func closeInherited(last int) {
 	dir, err := os.ReadDir("/proc/self/fd")
@@ -186,6 +173,8 @@ func explain(name, path string, err error) error {
 		return fmt.Errorf("cannot run %q: the interpreter that %s names does not exist", name, path)
 	case errors.Is(err, unix.ENOEXEC):
 		return fmt.Errorf("cannot run %q: %s is not a program for this machine", name, path)
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("cannot run %q: the user that it runs as may not execute it; open it to other users (chmod o+rx)", name)
 	case errors.Is(err, unix.E2BIG):
 		return fmt.Errorf("cannot run %q: its words and variables are more than this machine takes; put what is large into files", name)
 	}

@@ -67,7 +67,10 @@ var errNUL = errors.New("the command cannot hold a NUL character")
 
 func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	if e.live {
-		return nil // it runs; or has just ended, which is told apart from this
+		return nil // it runs; or has just ended, which is reported as an event
+	}
+	if why := d.Unavailable(); why != "" {
+		return errors.New("this node cannot run it: " + why)
 	}
 	_, err := os.Stat(e.dir)
 	first := isGone(err)
@@ -91,8 +94,8 @@ func (d *Driver) start(ctx context.Context, e *entry, i driver.Instance) error {
 	return err
 }
 
-// refusal is a shim's sentence about why the command does not run. Whoever
-// says so has left nothing running.
+// refusal is a shim's sentence about why the command does not run. It has left
+// nothing running.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -130,19 +133,31 @@ func (d *Driver) prepare(e *entry, i driver.Instance, first bool) (*os.File, err
 	if err != nil {
 		return nil, err
 	}
+	uid, err := d.uidFor(e, i)
+	if err != nil {
+		return nil, err
+	}
 	s := spec{
+		Mode: d.walls.mode, UID: uid,
 		ID: i.ID, Name: i.Name, Project: i.Project, Root: d.root, Labels: i.Labels, Run: e.spec.Run + 1,
 		ManualRestarts: i.ManualRestarts, Private: d.privatePath(e), Ports: ports, Volumes: sources(i),
 		Memory: i.Workload.Memory, MilliCPU: i.Workload.MilliCPU,
 		LogSize: d.options.LogSize, LogFiles: d.options.LogFiles,
 		Cgroups: d.hierarchy, Group: d.groupName(e.id),
 	}
+	if s.Mode != modeNone {
+		s.Processes = d.options.Processes
+	}
 	if !first {
 		lock, err := lockWithin(filepath.Join(e.dir, lockFile), shimTimeout)
 		if err != nil {
 			return nil, fmt.Errorf("cannot start instance %s again: %w", e.id, err)
 		}
-		if err := writeJSON(filepath.Join(e.dir, specFile), s); err != nil {
+		err = d.giveWork(e.dir, &s)
+		if err == nil {
+			err = writeJSON(filepath.Join(e.dir, specFile), s)
+		}
+		if err != nil {
 			_ = lock.Close()
 			return nil, err
 		}
@@ -166,6 +181,9 @@ func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Join(tmp, workDir), 0o700); err != nil {
 		return nil, err
 	}
+	if err := d.giveWork(tmp, &s); err != nil {
+		return nil, err
+	}
 	failpoint(d.root, "made")
 	if err := writeJSON(filepath.Join(tmp, specFile), s); err != nil {
 		return nil, err
@@ -184,17 +202,21 @@ func (d *Driver) makeDirectory(e *entry, s spec) (*os.File, error) {
 }
 
 // launch fills the private folder, starts a shim, hands it the lock and its
-// orders, and waits for its word.
+// orders, and waits for its report.
 func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *os.File) (report, error) {
 	defer lock.Close()
 	e.gone = nil
-	if err := linkVolumes(filepath.Join(e.dir, workDir), i.Volumes); err != nil {
+	if err := linkVolumes(filepath.Join(e.dir, workDir), i.Volumes, e.spec.owner()); err != nil {
 		return report{}, refusal(err.Error())
 	}
-	if err := e.folder.make(e.spec.Private, i.Workload.Files, i.Mdata.Values); err != nil {
+	if err := e.folder.make(e.spec.Private, e.spec.owner(), i.Workload.Files, i.Mdata.Values); err != nil {
 		return report{}, refusal(err.Error())
 	}
-	told, err := writeOrders(orders{Argv: i.Workload.Command, Env: d.environment(i, e.dir, e.spec.Private, e.spec.Ports)})
+	sandbox, err := d.sandbox(e, i)
+	if err != nil {
+		return report{}, err
+	}
+	told, err := writeOrders(orders{Argv: i.Workload.Command, Env: d.environment(i, e.dir, e.spec.Private, e.spec.Ports, sandbox != nil), Sandbox: sandbox})
 	if err != nil {
 		return report{}, refusal("cannot tell the supervisor what to run: " + err.Error())
 	}
@@ -227,7 +249,7 @@ func (d *Driver) launch(ctx context.Context, e *entry, i driver.Instance, lock *
 	return r, nil
 }
 
-// explainShimFailure finds words for a shim that died without any of its own.
+// explainShimFailure says why a shim died that did not report it.
 func (d *Driver) explainShimFailure(e *entry) error {
 	b, _ := os.ReadFile(filepath.Join(e.dir, shimLogFile))
 	if line, _, _ := strings.Cut(string(b), "\n"); line != "" {

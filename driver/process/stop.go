@@ -120,6 +120,7 @@ func (d *Driver) removeTraces(e *entry) error {
 		delete(d.entries, e.id)
 	}
 	d.freePorts(e.id)
+	d.freeUID(e.id)
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,8 +12,8 @@ import (
 )
 
 // openTerminal makes a terminal: our end, and the one that a command gets.
-func openTerminal(size driver.Size) (ours, theirs *os.File, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+func openTerminal(multiplexer string, size driver.Size) (ours, theirs *os.File, err error) {
+	fd, err := unix.Open(multiplexer, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -27,15 +26,14 @@ func openTerminal(size driver.Size) (ours, theirs *os.File, err error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, nil, err
 	}
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		return nil, nil, err
-	}
 	if err := resize(ours, size); err != nil {
 		return nil, nil, err
 	}
-	theirs, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	return ours, theirs, err
+	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		return nil, nil, errno
+	}
+	return ours, os.NewFile(peer, "terminal"), nil
 }
 
 func resize(terminal *os.File, size driver.Size) error {
@@ -71,7 +69,7 @@ func pipe(weRead bool) (reads, writes *os.File, err error) {
 // output is what a command writes.
 type output struct{ file *os.File }
 
-// finish says that nobody writes any more. Whoever waits for more finds what is
+// finish says that nobody writes any more. A reader that waits finds what is
 // there, and then the end: somebody outside may have been handed the other side.
 func (o *output) finish() { _ = o.file.SetReadDeadline(time.Now()) }
 

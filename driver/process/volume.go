@@ -38,7 +38,7 @@ func (d *Driver) Provide(ctx context.Context, r driver.Resource) (string, error)
 		return "", err
 	}
 	defer leave()
-	return path, makeFolder(r.Kind, path)
+	return path, d.makeFolder(r.Kind, path)
 }
 
 // enterResource says where a resource is, and lets Close wait for what is done to it.
@@ -49,11 +49,15 @@ func (d *Driver) enterResource(ctx context.Context, r driver.Resource) (path str
 	return path, leave, err
 }
 
-func makeFolder(kind mariposa.Kind, path string) error {
+func (d *Driver) makeFolder(kind mariposa.Kind, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("cannot make the folder of %ss: %w", kind, err)
 	}
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	err := os.Mkdir(path, 0o700)
+	if err == nil && d.walls.mode == modeRoot {
+		err = os.Lchown(path, d.options.UIDs.First, d.options.UIDs.First)
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot make the %s's folder: %w", kind, err)
 	}
 	info, err := os.Stat(path)
@@ -145,7 +149,7 @@ func variableName(prefix, name string) string {
 
 // linkVolumes lets an instance find its volumes at their paths below its working folder.
 // What the instance itself has put in the way on an earlier run is left alone.
-func linkVolumes(work string, volumes []driver.Volume) error {
+func linkVolumes(work string, volumes []driver.Volume, owner int) error {
 	if len(volumes) == 0 {
 		return nil
 	}
@@ -163,6 +167,9 @@ func linkVolumes(work string, volumes []driver.Volume) error {
 			continue
 		}
 		err := root.MkdirAll(filepath.Dir(below), 0o700)
+		for dir := filepath.Dir(below); err == nil && dir != "." && owner != os.Geteuid(); dir = filepath.Dir(dir) {
+			err = root.Lchown(dir, owner, owner)
+		}
 		if err == nil {
 			err = root.Symlink(v.Source, below)
 		}

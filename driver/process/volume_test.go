@@ -39,7 +39,11 @@ func TestAVolumeIsAFolderThatInstancesFindByVariableAndByPath(t *testing.T) {
 	root, place := newRoot(t), filepath.Join(t.TempDir(), "volumes")
 	a := open(t, process.Options{Root: root, Volumes: place})
 	data, logs := a.volumeAt(t, "v1", "data", "/var/lib/data"), a.volumeAt(t, "v2", "web-logs", "/logs")
-	checkMode(t, filepath.Join(place, "v1"), fs.ModeDir|0o700)
+	owner := os.Geteuid()
+	if isolation == process.IsolationRequired {
+		owner = process.DefaultUIDs.First
+	}
+	checkMode(t, filepath.Join(place, "v1"), owner, fs.ModeDir|0o700)
 	i := sh("i1", `echo one > "$MARIPOSA_VOLUME_DATA/a"; echo two > var/lib/data/b; echo three > logs/c; echo "$MARIPOSA_VOLUME_WEB_LOGS" end; exec sleep 1000`)
 	i.Volumes = []driver.Volume{data, logs}
 	i.Workload.Environment = vars("MARIPOSA_VOLUME_DATA", "/elsewhere") // a manifest does not decide where volumes are

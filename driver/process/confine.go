@@ -1,0 +1,155 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// limitSelf sets the limits that a command inherits from the process that starts it.
+func (c *sandbox) limitSelf() error {
+	limits := map[int]uint64{
+		unix.RLIMIT_NOFILE: maxOpenFiles, unix.RLIMIT_CORE: 0,
+		unix.RLIMIT_NPROC: uint64(c.Processes), // of a uid in its user namespace; one of them is the instance's own
+	}
+	for what, most := range limits {
+		var now syscall.Rlimit
+		if err := syscall.Getrlimit(what, &now); err != nil {
+			return err
+		}
+		most = min(most, now.Max)
+		if err := syscall.Setrlimit(what, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+			return fmt.Errorf("cannot limit it: %w", err)
+		}
+	}
+	return nil
+}
+
+// fork starts a command with no more rights than the sandbox gives it. The thread
+// that starts it gives up its own first, and ends.
+func (c *sandbox) fork(path string, argv []string, attr syscall.ProcAttr) (pid int, err error) {
+	sys := *attr.Sys
+	attr.Sys = &sys
+	if c.Mode == modeRoot {
+		sys.Credential = &syscall.Credential{Uid: uint32(c.UID), Gid: uint32(c.GID)}
+	}
+	onOwnThread(func() {
+		if err = c.confineThread(); err == nil {
+			pid, err = syscall.ForkExec(path, argv, &attr)
+		}
+	})
+	return pid, err
+}
+
+// confineThread takes from the calling thread what a command must not have. It keeps
+// the right to become the instance's user, which is lost with that.
+func (c *sandbox) confineThread() error {
+	for n := uintptr(0); ; n++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, n, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) && n > 0 { // the last one was the last
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("cannot drop capabilities: %w", err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot drop capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, secureBits, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot drop capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot forbid new privileges: %w", err)
+	}
+	if err := c.landlock(); err != nil {
+		return fmt.Errorf("cannot set up Landlock: %w", err)
+	}
+	return installFilter()
+}
+
+// secureBits: uid 0 is nothing special (1), capabilities are kept by no change of
+// users (4) and raised by nobody (6); and so it stays (the bits above each).
+const secureBits = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<7
+
+// What a Landlock domain allows: to read and run below its root, and to change what
+// lies in the instance's own folders.
+const (
+	landlockRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	landlockWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
+		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
+	landlockDevices = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+	// landlockScopes is the first version that keeps abstract sockets apart.
+	landlockScopes = 6
+)
+
+// landlockVersion is that of the kernel; 0: it has none, or is not asked for it.
+func landlockVersion() int {
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(v)
+}
+
+// landlock puts the calling thread into a domain. It is a second wall: what lies
+// outside the instance's view stays closed to it, even if a file of the machine
+// were left open by mistake. Where the kernel has none, the others stand alone.
+//
+// The thread alone goes in, so that what supervises the command stays outside:
+// libraries for Landlock restrict whole programs.
+func (c *sandbox) landlock() error {
+	version := landlockVersion()
+	if version == 0 {
+		return nil
+	}
+	write := uint64(landlockWrite)
+	if version >= 2 {
+		write |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if version >= 3 {
+		write |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockRead | landlockDevices | write}
+	size := unsafe.Sizeof(attr.Handled_access_fs)
+	if version >= landlockScopes {
+		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
+		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if errno != 0 {
+		return errno
+	}
+	defer unix.Close(int(fd))
+	if err := allowBeneath(int(fd), "/", landlockRead); err != nil {
+		return err
+	}
+	for _, path := range c.Writable {
+		if err := allowBeneath(int(fd), path, landlockRead|write); err != nil {
+			return err
+		}
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func allowBeneath(ruleset int, path string, access uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	attr := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

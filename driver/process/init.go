@@ -1,0 +1,261 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	ossignal "os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// initArgument starts the first process of an isolated instance: `mariposa shim
+// init`. It runs as root of the instance's namespaces, which end with it: it puts
+// the instance's view together, starts the command with all rights taken away,
+// passes signals on and reaps. Commands that people run inside are its children,
+// too, so that they are where the instance is.
+const initArgument = "init"
+
+// The files that it finds open. User namespaces for volumes follow them.
+const (
+	initReportFD   = 3
+	initOrdersFD   = 4
+	initOutputFD   = 5
+	initListenerFD = 6
+	initUserNSFD   = 7
+)
+
+// execSocket is where an init is asked to run a command inside, in the instance's
+// directory.
+const execSocket = "exec.sock"
+
+// initOrders say what it builds and runs. They are handed over in memory.
+type initOrders struct {
+	orders
+	Dir    string      `json:"dir"`
+	Path   string      `json:"path"` // of the program; empty: everything is only tried
+	UserNS map[int]int `json:"user_ns,omitempty"`
+}
+
+// initReport is what it reports to the shim: that the command runs, or why not; then
+// how it ended.
+type initReport struct {
+	Error  string             `json:"error,omitempty"`
+	Status syscall.WaitStatus `json:"status,omitempty"`
+}
+
+type initStage struct {
+	initOrders
+	command int // its pid in here
+	signals chan os.Signal
+	deaths  chan os.Signal
+}
+
+func initMain() int {
+	for fd := initReportFD; fd <= initListenerFD; fd++ {
+		unix.CloseOnExec(fd)
+	}
+	var i initStage
+	told := os.NewFile(initOrdersFD, "orders")
+	if os.Getpid() != 1 || json.NewDecoder(told).Decode(&i.initOrders) != nil || i.Sandbox == nil {
+		fmt.Fprintln(os.Stderr, "mariposa shim is started by the agent, never by hand")
+		return 2
+	}
+	_ = told.Close()
+	for _, fd := range i.UserNS {
+		unix.CloseOnExec(fd)
+	}
+	closeInherited(initListenerFD)
+	if err := i.start(); err != nil {
+		i.sendReport(initReport{Error: err.Error()})
+		return 1
+	}
+	i.sendReport(initReport{})
+	if i.Path != "" {
+		i.supervise()
+	}
+	return 0 // what is left ends with us
+}
+
+// start builds the walls and starts the command behind them.
+func (i *initStage) start() error {
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("300"), 0) // before the agent and its shims
+	root := filepath.Dir(i.Dir)
+	failpoint(root, "init")
+	view := rootfs{sandbox: i.Sandbox, path: filepath.Join(i.Dir, rootDir), userNS: i.UserNS}
+	err := view.enter()
+	for _, fd := range i.UserNS {
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		return err
+	}
+	if err := i.Sandbox.limitSelf(); err != nil {
+		return err
+	}
+	if i.Path == "" {
+		return i.try()
+	}
+	i.signals, i.deaths = make(chan os.Signal, 8), make(chan os.Signal, 1)
+	ossignal.Notify(i.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
+	ossignal.Notify(i.deaths, unix.SIGCHLD)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	i.command, err = i.Sandbox.fork(i.Path, i.Argv, syscall.ProcAttr{
+		Dir: i.Sandbox.Work, Env: i.Env, Files: []uintptr{null.Fd(), initOutputFD, initOutputFD},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	_ = unix.Close(initOutputFD)
+	if err != nil {
+		return explain(i.Argv[0], i.Path, err)
+	}
+	i.orders = orders{Sandbox: i.Sandbox} // nobody needs the rest any more
+	return nil
+}
+
+// try takes the last step without a command.
+func (i *initStage) try() (err error) {
+	onOwnThread(func() {
+		if err = i.Sandbox.confineThread(); err != nil || i.Sandbox.Mode != modeRoot {
+			return
+		}
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(i.Sandbox.UID), uintptr(i.Sandbox.UID), uintptr(i.Sandbox.UID)); errno != 0 {
+			err = fmt.Errorf("cannot become another user: %w", errno)
+		}
+	})
+	return err
+}
+
+// sendReport reports to the shim. The pid of the command goes with it as a
+// credential, which the kernel translates into the shim's own namespace.
+func (i *initStage) sendReport(r initReport) {
+	b, _ := json.Marshal(r)
+	who := unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Getuid()), Gid: uint32(os.Getgid())}
+	if i.command != 0 {
+		who.Pid = int32(i.command)
+	}
+	_ = unix.Sendmsg(initReportFD, b, unix.UnixCredentials(&who), nil, unix.MSG_NOSIGNAL) // the shim may have been killed
+}
+
+// supervise passes signals on until the command has ended.
+func (i *initStage) supervise() {
+	go i.serveExec() // ends with the program
+	for {
+		select {
+		case sig := <-i.signals:
+			if sig == unix.SIGTERM {
+				_ = unix.Kill(-i.command, unix.SIGTERM)
+				_ = unix.Kill(-i.command, unix.SIGCONT) // a stopped process would not notice
+			}
+		case <-i.deaths:
+			if status, ended := i.reap(); ended {
+				i.command = 0 // it is nobody any more
+				i.sendReport(initReport{Status: status})
+				return
+			}
+		}
+	}
+}
+
+// reap collects the dead until the command is among them.
+func (i *initStage) reap() (status syscall.WaitStatus, ended bool) {
+	for {
+		var info waitInfo
+		if waitid(&info) != nil || info.Signo == 0 {
+			return 0, false
+		}
+		_, _ = syscall.Wait4(int(info.Pid), &status, 0, nil)
+		if int(info.Pid) == i.command {
+			return status, true
+		}
+	}
+}
+
+// execFiles is how many files a command inside comes with: its three streams, and
+// those to its supervisor.
+const execFiles = 6
+
+// serveExec starts supervisors of commands that are asked for on the socket, which
+// the agent alone can reach.
+func (i *initStage) serveExec() {
+	f := os.NewFile(initListenerFD, "exec")
+	listener, err := net.FileListener(f)
+	_ = f.Close()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "no commands can be run inside:", err)
+		return
+	}
+	for {
+		c, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		if files, err := receiveFiles(c.(*net.UnixConn)); err == nil {
+			if err := i.startExec(files); err != nil {
+				b, _ := json.Marshal(execReport{Error: "cannot start the supervisor: " + err.Error()})
+				_, _ = unix.Write(files[execReportFD-execStreamsFD], b)
+			}
+			for _, fd := range files {
+				_ = unix.Close(fd)
+			}
+		}
+		_ = c.Close()
+	}
+}
+
+// receiveFiles takes the files of a command over.
+func receiveFiles(c *net.UnixConn) ([]int, error) {
+	b, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*execFiles))
+	_, n, _, _, err := c.ReadMsgUnix(b, oob)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil {
+		return nil, err
+	}
+	var files []int
+	for _, m := range messages {
+		if fds, err := unix.ParseUnixRights(&m); err == nil {
+			files = append(files, fds...)
+		}
+	}
+	for _, fd := range files {
+		unix.CloseOnExec(fd)
+	}
+	if len(files) != execFiles {
+		for _, fd := range files {
+			_ = unix.Close(fd)
+		}
+		return nil, errors.New("a command comes with six files")
+	}
+	return files, nil
+}
+
+func (i *initStage) startExec(files []int) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	env := os.Environ()
+	for n, v := range env {
+		if id, ok := strings.CutPrefix(v, envInit+"="); ok {
+			env[n] = envShim + "=" + id
+		}
+	}
+	attr := &syscall.ProcAttr{Dir: "/", Env: env, Files: []uintptr{null.Fd(), null.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	for _, fd := range files {
+		attr.Files = append(attr.Files, uintptr(fd))
+	}
+	_, err = syscall.ForkExec("/proc/self/exe", []string{"mariposa", "shim", execArgument}, attr)
+	return err
+}

@@ -1,0 +1,200 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// startInit starts an isolated instance: its init in namespaces of its own, and the
+// command behind it. The shim itself stays outside. An empty path tries everything
+// but a command.
+func (s *shim) startInit(path string, output *os.File) error {
+	theirs, err := s.openInitFiles(path, output)
+	defer closeAll(theirs)
+	if err != nil {
+		return err
+	}
+	attr := syscall.ProcAttr{
+		Dir: "/", Env: []string{envRoot + "=" + s.spec.Root, envInit + "=" + s.spec.ID, "GOMAXPROCS=1", "GOGC=20"},
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC},
+	}
+	for _, f := range theirs {
+		attr.Files = append(attr.Files, f.Fd())
+	}
+	if s.Sandbox.Mode == modeUser {
+		attr.Sys.Cloneflags |= unix.CLONE_NEWUSER
+		// Who is not root would lose what it may do in there when it is executed.
+		attr.Sys.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP}
+		attr.Sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: s.Sandbox.UID, HostID: s.Sandbox.UID, Size: 1}}
+		attr.Sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: s.Sandbox.GID, HostID: s.Sandbox.GID, Size: 1}}
+	}
+	if s.child, err = s.fork("/proc/self/exe", []string{"mariposa", "shim", initArgument}, attr); err != nil {
+		return fmt.Errorf("cannot make its namespaces: %w", err)
+	}
+	closeAll(theirs)
+	return s.awaitInit()
+}
+
+// openInitFiles opens what an init finds open.
+func (s *shim) openInitFiles(path string, output *os.File) (theirs []*os.File, err error) {
+	if err := os.MkdirAll(filepath.Join(s.dir, rootDir), 0o700); err != nil {
+		return nil, err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	s.initReports = pair[0]
+	theirs = append(theirs, os.NewFile(uintptr(pair[1]), "reports"))
+	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		return theirs, err
+	}
+	o := initOrders{orders: s.orders, Dir: s.dir, Path: path, UserNS: map[int]int{}}
+	var namespaces []*os.File
+	for _, b := range s.Sandbox.Binds {
+		if _, have := o.UserNS[b.Owner]; b.Kind != bindMapped || have {
+			continue
+		}
+		ns, err := mapNamespace("/proc/self/exe", b.Owner, s.Sandbox.UID)
+		if err != nil {
+			closeAll(namespaces)
+			return theirs, err
+		}
+		o.UserNS[b.Owner] = initUserNSFD + len(namespaces)
+		namespaces = append(namespaces, os.NewFile(uintptr(ns), "user namespace"))
+	}
+	told, err := writeOrders(o)
+	if err != nil {
+		closeAll(namespaces)
+		return theirs, err
+	}
+	listener, err := listenIn(s.dir)
+	if err != nil {
+		closeAll(append(namespaces, told))
+		return theirs, fmt.Errorf("cannot listen for commands inside: %w", err)
+	}
+	copied, err := unix.FcntlInt(output.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		closeAll(append(namespaces, told, listener))
+		return theirs, err
+	}
+	return append(append(theirs, told, os.NewFile(uintptr(copied), "output"), listener), namespaces...), nil
+}
+
+// listenIn makes the socket of a directory, whose path may be longer than an
+// address takes.
+func listenIn(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	if err := os.Remove(filepath.Join(dir, execSocket)); err != nil && !isGone(err) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: socketAddress(d)})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	defer l.Close()
+	return l.File()
+}
+
+func socketAddress(dir *os.File) string {
+	return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + execSocket
+}
+
+// awaitInit waits until the init says that the command runs.
+func (s *shim) awaitInit() error {
+	r, pid, err := s.receiveReport()
+	if err != nil {
+		err = errors.New("the first process of the instance was killed while it started")
+	} else if r.Error != "" {
+		err = errors.New(r.Error)
+	}
+	if err != nil {
+		_ = unix.Kill(s.child, unix.SIGKILL) // our child, not yet reaped
+		_, _ = syscall.Wait4(s.child, nil, 0, nil)
+		return err
+	}
+	s.command = pid
+	return nil
+}
+
+// receiveReport reads one message of the init, and whom it speaks of.
+func (s *shim) receiveReport() (r initReport, pid int, err error) {
+	b, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	n, oobn, _, _, err := unix.Recvmsg(s.initReports, b, oob, 0)
+	for errors.Is(err, unix.EINTR) {
+		n, oobn, _, _, err = unix.Recvmsg(s.initReports, b, oob, 0)
+	}
+	if err == nil {
+		err = json.Unmarshal(b[:n], &r) // nothing at all: it is gone
+	}
+	if err != nil {
+		return r, 0, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(messages) != 1 {
+		return r, 0, errors.New("the init did not say who it speaks of")
+	}
+	who, err := unix.ParseUnixCredentials(&messages[0])
+	if err != nil {
+		return r, 0, err
+	}
+	return r, int(who.Pid), nil
+}
+
+// initStatus is how the command ended. An init that did not say so was killed, and
+// the command with it.
+func (s *shim) initStatus() syscall.WaitStatus {
+	r, _, err := s.receiveReport()
+	if err != nil {
+		return syscall.WaitStatus(unix.SIGKILL)
+	}
+	return r.Status
+}
+
+// tryInit tries everything but a command.
+func (s *shim) tryInit() error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	if err := s.startInit("", null); err != nil {
+		return err
+	}
+	_, _ = syscall.Wait4(s.child, nil, 0, nil)
+	return unix.Close(s.initReports)
+}
+
+// askInit hands an init the files of a command to run inside.
+func askInit(dir string, files []*os.File) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: socketAddress(d)})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var fds []int
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	_, _, err = c.WriteMsgUnix([]byte{1}, unix.UnixRights(fds...), nil)
+	return err
+}

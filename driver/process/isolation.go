@@ -1,0 +1,281 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"mariposa/driver"
+)
+
+// Isolation says what a driver does on a machine where instances cannot be
+// isolated.
+type Isolation int
+
+const (
+	// IsolationRequired refuses to start instances there. Those that run already
+	// can be stopped and removed.
+	IsolationRequired Isolation = iota
+	// IsolationPreferred runs them as plain processes of the agent's user there.
+	IsolationPreferred
+	// IsolationOff runs them so everywhere. It is for tests, which show with it
+	// what isolation is good for.
+	IsolationOff
+)
+
+// The defaults of what an instance may take.
+const (
+	DefaultTmpSize   = 64 << 20
+	DefaultProcesses = 1024
+	maxOpenFiles     = 65536
+)
+
+// mode is how instances of this driver are kept apart.
+type mode string
+
+const (
+	modeNone mode = ""     // they are not: plain processes of the agent's user
+	modeRoot mode = "root" // a uid each, by an agent that is root
+	modeUser mode = "user" // a user namespace each, by an agent that is not
+)
+
+// walls is what a trial on this machine has shown.
+type walls struct {
+	mode     mode
+	missing  string // why instances cannot be isolated; empty: they can
+	landlock int    // version of the kernel's Landlock; 0: none
+}
+
+// tryWalls finds out once for the whole program.
+var tryWalls = sync.OnceValue(func() walls {
+	w := walls{mode: modeRoot, landlock: landlockVersion()}
+	if os.Geteuid() != 0 {
+		w.mode = modeUser
+	}
+	// A program that shows nobody its memory may not map the users of its children.
+	shown, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err == nil && shown != 1 && unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) == nil {
+		defer unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(shown), 0, 0, 0) //nolint:errcheck // it was so before
+	}
+	if err := tryIsolation(w.mode); err != nil {
+		w.mode, w.missing = modeNone, err.Error()
+	}
+	return w
+})
+
+// Probe says how instances can be isolated on this machine; why is empty where they
+// can, and lacks names the walls that are missing even so.
+func Probe() (how, why, lacks string) {
+	w := tryWalls()
+	return w.describe(), w.missing, w.lacks(findHierarchy())
+}
+
+// tryIsolation builds everything that an instance gets, but for a command.
+func tryIsolation(m mode) error {
+	dir, err := os.MkdirTemp("", "mariposa-trial-")
+	if err != nil {
+		return fmt.Errorf("cannot try it: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Mkdir(filepath.Join(dir, workDir), 0o700); err != nil {
+		return err
+	}
+	s := shim{dir: dir, orders: orders{Sandbox: &sandbox{
+		Mode: m, UID: DefaultUIDs.First, GID: DefaultUIDs.First, Work: filepath.Join(dir, workDir),
+		TmpSize: DefaultTmpSize, Processes: DefaultProcesses,
+	}}}
+	if m == modeUser {
+		s.Sandbox.UID, s.Sandbox.GID = os.Geteuid(), os.Getegid()
+	}
+	s.Sandbox.Binds = systemBinds()
+	return s.tryInit()
+}
+
+// isolate decides how this driver keeps instances apart.
+func (d *Driver) isolate() error {
+	if d.options.Isolation == IsolationOff {
+		d.walls.missing = "isolation is switched off"
+		return nil
+	}
+	d.walls = tryWalls()
+	if d.walls.mode == modeRoot {
+		if err := d.options.UIDs.check(accountFiles); err != nil {
+			return err
+		}
+	}
+	for n, path := range d.options.Paths {
+		real, err := filepath.EvalSymlinks(path)
+		switch {
+		case !filepath.IsAbs(path) || filepath.Clean(path) == "/":
+			return fmt.Errorf("--process-path %q: give the absolute path of a folder or a file", path)
+		case err != nil:
+			return fmt.Errorf("--process-path %q: %w", path, errors.Unwrap(err))
+		case d.isHidden(real):
+			return fmt.Errorf("--process-path %q: it lies in a folder of Mariposa's own, which instances never see", path)
+		}
+		d.options.Paths[n] = filepath.Clean(path)
+	}
+	return nil
+}
+
+var _ driver.Conditional = (*Driver)(nil)
+
+// Unavailable says why this machine runs no process instances.
+func (d *Driver) Unavailable() string {
+	if d.walls.missing == "" || d.options.Isolation != IsolationRequired {
+		return ""
+	}
+	return "instances cannot be isolated there (" + d.walls.missing + "), and its agent runs without --allow-unisolated"
+}
+
+// Details say how instances are isolated.
+func (d *Driver) Details() map[string]string {
+	m := map[string]string{"isolation": d.walls.describe()}
+	if lacks := d.walls.lacks(d.hierarchy); lacks != "" {
+		m["isolation_lacks"] = lacks
+	}
+	if d.walls.mode == modeRoot {
+		m["uids"] = d.options.UIDs.String()
+	}
+	return m
+}
+
+func (w walls) describe() string {
+	switch w.mode {
+	case modeRoot:
+		return "a uid, a view of the file system, and PID and IPC namespaces for each instance"
+	case modeUser:
+		return "a user namespace, a view of the file system, and PID and IPC namespaces for each instance"
+	case modeNone:
+	}
+	return "none: " + w.missing
+}
+
+// lacks names the walls that an isolated instance does not have here.
+func (w walls) lacks(h hierarchy) string {
+	if w.mode == modeNone {
+		return ""
+	}
+	var list []string
+	switch {
+	case w.landlock == 0:
+		list = append(list, "Landlock as a second wall (this kernel has none)")
+	case w.landlock < landlockScopes:
+		list = append(list, "a wall between abstract sockets (Landlock of this kernel has none)")
+	}
+	if w.mode == modeUser {
+		list = append(list, "a uid of its own, and limits of memory and cpu (the agent is not root)")
+	} else if h.Pids == "" && h.Unified == "" {
+		list = append(list, "a cgroup that counts processes (this machine's cgroups have no such controller; the limit of its uid counts)")
+	}
+	return strings.Join(list, "; ")
+}
+
+// UIDs is a range of user ids that belong to instances. Groups of the same ids go
+// with them. The first is the owner of volumes and networks, and no instance's own.
+type UIDs struct{ First, Last int }
+
+// DefaultUIDs lie above what distributions give to users, to subordinate ids and
+// to containers of systemd.
+var DefaultUIDs = UIDs{First: 0x7000_0000, Last: 0x7000_ffff}
+
+// ParseUIDs reads FIRST-LAST.
+func ParseUIDs(s string) (UIDs, error) {
+	first, last, ok := strings.Cut(s, "-")
+	f, err1 := strconv.Atoi(first)
+	l, err2 := strconv.Atoi(last)
+	if !ok || err1 != nil || err2 != nil || f < 1000 || l < f+1 || int64(l) >= 1<<32-1 {
+		return UIDs{}, fmt.Errorf("%q is no range of uids: write FIRST-LAST, from 1000 on, like %s", s, DefaultUIDs)
+	}
+	return UIDs{First: f, Last: l}, nil
+}
+
+func (u UIDs) String() string { return strconv.Itoa(u.First) + "-" + strconv.Itoa(u.Last) }
+
+// accountFiles are where a machine's users and groups stand, and the ids that they
+// may give away.
+var accountFiles = []string{"/etc/passwd", "/etc/group", "/etc/subuid", "/etc/subgid"}
+
+// check refuses a range that belongs to somebody else.
+func (u UIDs) check(files []string) error {
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("cannot see whether the uids of instances are free: %w", err)
+		}
+		for line := range strings.Lines(string(b)) {
+			name, first, last, ok := parseAccount(file, strings.TrimSpace(line))
+			if ok && first <= u.Last && last >= u.First {
+				return fmt.Errorf("the uids %s for instances are not free: %s gives %d to %s; choose others with --process-uids FIRST-LAST", u, file, max(first, u.First), name)
+			}
+		}
+	}
+	return nil
+}
+
+// parseAccount reads a line of NAME:X:ID, or of NAME:FIRST:COUNT.
+func parseAccount(file, line string) (name string, first, last int, ok bool) {
+	f := strings.Split(line, ":")
+	if len(f) < 3 || strings.HasPrefix(line, "#") {
+		return "", 0, 0, false
+	}
+	if strings.HasPrefix(filepath.Base(file), "sub") {
+		first, err1 := strconv.Atoi(f[1])
+		count, err2 := strconv.Atoi(f[2])
+		return f[0], first, first + count - 1, err1 == nil && err2 == nil && count > 0
+	}
+	id, err := strconv.Atoi(f[2])
+	return f[0], id, id, err == nil
+}
+
+// assignUID gives an instance a uid that no other has that exists: the one it had,
+// or one that begins at a place of its own, so that two agents on a machine seldom
+// take the same.
+func (d *Driver) assignUID(e *entry) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	u := d.options.UIDs
+	free := func(uid int) bool { return d.uids[uid] == "" || d.uids[uid] == e.id }
+	if had := e.spec.UID; had > u.First && had <= u.Last && free(had) {
+		d.uids[had] = e.id
+		return had, nil
+	}
+	span := u.Last - u.First
+	for n := range span {
+		if uid := u.First + 1 + (int(hashOf(d.root, e.id))+n)%span; free(uid) {
+			d.freeUID(e.id)
+			d.uids[uid] = e.id
+			return uid, nil
+		}
+	}
+	return 0, fmt.Errorf("all %d uids for instances are taken; give this node more with --process-uids", span)
+}
+
+// freeUID forgets the uid of an instance. The caller holds the mutex.
+func (d *Driver) freeUID(id string) {
+	for uid, owner := range d.uids {
+		if owner == id {
+			delete(d.uids, uid)
+		}
+	}
+}
+
+// isHidden reports whether a path lies in a folder that no instance sees.
+func (d *Driver) isHidden(path string) bool {
+	return slices.ContainsFunc(d.hidden, func(h string) bool { return contains(h, path) })
+}
+
+// contains reports whether a path is a folder or lies below it.
+func contains(dir, path string) bool {
+	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
+}

@@ -1,0 +1,268 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"mariposa/driver"
+)
+
+// sandbox is what an isolated instance sees and may do.
+type sandbox struct {
+	Mode      mode     `json:"mode"`
+	UID       int      `json:"uid"`
+	GID       int      `json:"gid"`
+	Work      string   `json:"work"` // where it begins, and its home
+	Binds     []bind   `json:"binds"`
+	Writable  []string `json:"writable"` // folders that Landlock lets it write to
+	TmpSize   int64    `json:"tmp_size"`
+	Processes int64    `json:"processes"`
+}
+
+// bind is a part of the machine's file system that an instance sees.
+type bind struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	Kind     kind   `json:"kind,omitempty"`
+	Optional bool   `json:"optional,omitempty"` // what is not there is left out
+	Owner    int    `json:"owner,omitempty"`    // of a bindMapped: whose files are shown as the instance's own
+}
+
+// kind is how a part is shown.
+type kind string
+
+const (
+	bindReadOnly kind = ""
+	bindWritable kind = "writable"
+	bindMapped   kind = "mapped" // writable, and its files are shown as the instance's own
+	bindDevice   kind = "device"
+	bindMask     kind = "mask" // an empty folder instead
+	bindLink     kind = "link" // a symbolic link to Source
+)
+
+// systemFolders are where programs and what they need lie.
+var systemFolders = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/srv", "/nix", "/gnu"}
+
+// systemFiles are the parts of /etc and /sys that programs read, none of them secret.
+// The files of users and groups are made for each instance.
+var systemFiles = []string{
+	"/etc/alternatives", "/etc/bash.bashrc", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/debian_version", "/etc/fonts",
+	"/etc/gai.conf", "/etc/host.conf", "/etc/hostname", "/etc/hosts", "/etc/inputrc", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+	"/etc/locale.alias", "/etc/locale.conf", "/etc/localtime", "/etc/magic", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release", "/etc/perl",
+	"/etc/pki", "/etc/profile", "/etc/protocols", "/etc/python3", "/etc/resolv.conf", "/etc/services", "/etc/ssl", "/etc/terminfo", "/etc/timezone",
+	"/sys/devices/system/cpu",
+}
+
+// devices are those that every program may expect.
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
+
+// systemBinds is what every instance sees of the machine.
+func systemBinds() []bind {
+	var list []bind
+	for _, path := range systemFolders {
+		if to, err := os.Readlink(path); err == nil {
+			list = append(list, bind{Source: to, Target: path, Kind: bindLink})
+			continue
+		}
+		list = append(list, bind{Source: path, Target: path, Optional: true})
+	}
+	files := systemFiles
+	java, _ := filepath.Glob("/etc/java*") // the pattern is sound
+	for _, path := range append(slices.Clone(files), java...) {
+		list = append(list, bind{Source: path, Target: path, Optional: true})
+	}
+	for _, path := range devices {
+		list = append(list, bind{Source: path, Target: path, Kind: bindDevice})
+	}
+	return list
+}
+
+// sandbox is what an instance gets, or nil where instances are not isolated.
+func (d *Driver) sandbox(e *entry, i driver.Instance) (*sandbox, error) {
+	if e.spec.Mode == modeNone {
+		return nil, nil //nolint:nilnil // none is what a plain process has
+	}
+	s := d.confinement(e.dir, &e.spec)
+	s.Binds = systemBinds()
+	for _, path := range d.options.Paths {
+		s.Binds = append(s.Binds, bind{Source: path, Target: path})
+	}
+	program, err := d.programBind(s, i)
+	if err != nil {
+		return nil, err
+	}
+	s.Binds = append(s.Binds, program...)
+	for _, h := range d.hidden {
+		s.Binds = append(s.Binds, masks(s.Binds, h)...)
+	}
+	s.Binds = append(s.Binds, bind{Source: s.Work, Target: s.Work, Kind: bindWritable}, bind{Source: e.spec.Private, Target: e.spec.Private})
+	for _, source := range e.spec.Volumes {
+		b, err := d.volumeBind(e.spec.UID, source)
+		if err != nil {
+			return nil, err
+		}
+		s.Binds = append(s.Binds, b)
+	}
+	return s, nil
+}
+
+// confinement is the part of a sandbox that holds for commands inside, too.
+func (d *Driver) confinement(dir string, s *spec) *sandbox {
+	c := &sandbox{
+		Mode: s.Mode, UID: s.UID, GID: s.UID, Work: filepath.Join(dir, workDir),
+		TmpSize: d.options.TmpSize, Processes: s.Processes,
+	}
+	if s.Mode == modeUser {
+		c.GID = os.Getegid()
+	}
+	c.Writable = append([]string{"/tmp", "/dev", "/proc", c.Work}, s.Volumes...)
+	return c
+}
+
+// masks hides a folder or file wherever a part of the machine would show it.
+func masks(binds []bind, hidden string) []bind {
+	var list []bind
+	info, err := os.Stat(hidden)
+	if err != nil {
+		return nil // there is nothing to hide
+	}
+	for _, b := range binds {
+		if b.Kind != bindReadOnly {
+			continue
+		}
+		source, err := filepath.EvalSymlinks(b.Source)
+		if err == nil && contains(source, hidden) {
+			mask := bind{Target: filepath.Join(b.Target, strings.TrimPrefix(hidden, source)), Kind: bindMask}
+			if !info.IsDir() {
+				mask.Source, mask.Kind = os.DevNull, bindDevice
+			}
+			list = append(list, mask)
+		}
+	}
+	return list
+}
+
+// programBind shows an instance the program that its command names, where it would
+// not see it otherwise. A program beside our own was put there
+// for instances; any other must be open to everybody.
+func (d *Driver) programBind(s *sandbox, i driver.Instance) ([]bind, error) {
+	name, env := i.Workload.Command[0], d.environment(i, filepath.Dir(s.Work), "", nil, true)
+	path, err := lookPath(name, env, s.Work)
+	if err != nil {
+		return nil, refusal(err.Error())
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, refusal(fmt.Sprintf("cannot run %q: %v", name, errors.Unwrap(err)))
+	}
+	sees := func(p string) bool {
+		return slices.ContainsFunc(s.Binds, func(b bind) bool { return contains(b.Target, p) }) || contains(s.Work, p)
+	}
+	switch {
+	case contains(s.Work, path) || (sees(path) && sees(real) && !d.isHidden(real)):
+		return nil, nil
+	case d.isHidden(real):
+		return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder of Mariposa's own, which instances never see", name))
+	case filepath.Dir(path) != filepath.Dir(d.executable) && !isOpenToAll(filepath.Dir(real)):
+		return nil, refusal(fmt.Sprintf("cannot run %q: it lies in a folder that is closed to other users; put it below /opt or /srv, or start the node's agent with --process-path", name))
+	}
+	return []bind{{Source: real, Target: path}}, nil
+}
+
+// isOpenToAll reports whether every user can get into a folder.
+func isOpenToAll(dir string) bool {
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// volumeBind shows an instance a volume or network as if all in it were its own.
+func (d *Driver) volumeBind(uid int, source string) (bind, error) {
+	b := bind{Source: source, Target: source, Kind: bindWritable}
+	if d.walls.mode != modeRoot {
+		return b, nil
+	}
+	info, err := os.Stat(source)
+	if err != nil {
+		return b, refusal("cannot open its volume: " + err.Error())
+	}
+	switch owner := ownerOf(info); {
+	case owner == uid:
+	case d.canMap(source):
+		b.Kind, b.Owner = bindMapped, owner
+	default: // the instance has the uid of what it shares
+		if err := handOver(source, owner, uid); err != nil {
+			return b, refusal("cannot open its volume: " + err.Error())
+		}
+	}
+	return b, nil
+}
+
+// handOver gives a tree to another owner. What belongs to others stays theirs, as
+// does a file that has another name elsewhere.
+func handOver(dir string, from, to int) error {
+	return filepath.WalkDir(dir, func(path string, f fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := f.Info()
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		if int(st.Uid) != from || (!f.IsDir() && st.Nlink > 1) {
+			return nil
+		}
+		return os.Lchown(path, to, to)
+	})
+}
+
+// uidFor is whom an instance runs as: a uid of its own. On a file system that cannot
+// show files as another's, it is that of the volumes and networks, which it then
+// shares with all that use any.
+func (d *Driver) uidFor(e *entry, i driver.Instance) (int, error) {
+	if d.walls.mode != modeRoot {
+		return os.Geteuid(), nil
+	}
+	for _, source := range sources(i) {
+		if _, err := os.Stat(source); err == nil && !d.canMap(source) {
+			return d.options.UIDs.First, nil
+		}
+	}
+	return d.assignUID(e)
+}
+
+// owner is whom the folders of an instance belong to.
+func (s *spec) owner() int {
+	if s.Mode == modeRoot {
+		return s.UID
+	}
+	return os.Geteuid()
+}
+
+// giveWork gives an instance its working folder, which may have been another user's.
+func (d *Driver) giveWork(dir string, s *spec) error {
+	work := filepath.Join(dir, workDir)
+	info, err := os.Lstat(work)
+	if err != nil || !info.IsDir() || ownerOf(info) == s.owner() {
+		return err
+	}
+	return handOver(work, ownerOf(info), s.owner())
+}
+
+// giveTree gives a folder that we have just made to its owner.
+func giveTree(dir string, owner int) error {
+	if owner == os.Geteuid() {
+		return nil
+	}
+	return handOver(dir, os.Geteuid(), owner)
+}
