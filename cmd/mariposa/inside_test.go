@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -310,8 +311,8 @@ func TestEnvironmentCommandAndFilesHoldWhatTheyReferTo(t *testing.T) {
 			t.Errorf("the command of %s is shown as %q", name, i.Command)
 		}
 		files := env["MARIPOSA_FILES"]
-		checkFile(t, filepath.Join(files, "run/secrets/password"), secret)
-		checkFile(t, filepath.Join(files, "etc/desk.conf"), "name = "+name+"\nmotto = "+word+"\n")
+		checkFile(t, filepath.Join(files, "run/secrets/password"), i.Details["uid"], secret)
+		checkFile(t, filepath.Join(files, "etc/desk.conf"), i.Details["uid"], "name = "+name+"\nmotto = "+word+"\n")
 		folders = append(folders, files)
 	}
 	h.must(h.DeleteProject(t.Context(), "house", true))
@@ -322,15 +323,15 @@ func TestEnvironmentCommandAndFilesHoldWhatTheyReferTo(t *testing.T) {
 
 // checkFile checks a file that an instance was given: for its owner alone, and in
 // memory alone.
-func checkFile(t *testing.T, path, want string) {
+func checkFile(t *testing.T, path, owner, want string) {
 	t.Helper()
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	if info.Mode().Perm() != 0o400 || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
-		t.Errorf("%s has mode %v", path, info.Mode())
+	if info.Mode().Perm() != 0o400 || strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Uid)) != owner {
+		t.Errorf("%s has mode %v and belongs to %d, want %s", path, info.Mode(), info.Sys().(*syscall.Stat_t).Uid, owner)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != want {
 		t.Errorf("%s holds %q, %v; want %q", path, b, err, want)

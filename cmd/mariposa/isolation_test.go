@@ -20,8 +20,8 @@ import (
 	"mariposa/contract"
 )
 
-// attack is a manifest of somebody who wants to be more than a deployer.
-const attack = `services:
+// hostileManifest is of somebody who wants to be more than a deployer.
+const hostileManifest = `services:
   web:
     compute_type: process
     scale: 1
@@ -46,7 +46,7 @@ func TestADeployerBecomesNobodyByAManifest(t *testing.T) {
 
 	robot := &person{h: h, name: "admin", home: t.TempDir(), token: strings.TrimSpace(h.ok("token", "create", "ci", "--project", "shop", "--role", "deployer", "--expires", "1h"))}
 	robot.login(h.URL())
-	file := fileOf(t, strings.NewReplacer("DIR", h.dir, "VICTIM", strconv.Itoa(victim)).Replace(attack))
+	file := fileOf(t, strings.NewReplacer("DIR", h.dir, "VICTIM", strconv.Itoa(victim)).Replace(hostileManifest))
 	robot.can("-j", "shop", "project", "update", "-m", file, "--force")
 	var said string
 	h.await("the attack was tried", func() bool {
