@@ -109,7 +109,7 @@ func TestANodeThatCannotIsolateRunsNoProcesses(t *testing.T) {
 	const why = "instances cannot be isolated there"
 	a.await("the service says why it does not run", func() bool {
 		s := a.state("shop")
-		return s.Status == mariposa.StatusBlocked && strings.Contains(s.Reason, why) && strings.Contains(s.Reason, "--allow-unisolated")
+		return len(s.Services) == 1 && s.Services[0].Status == mariposa.StatusBlocked && strings.Contains(s.Services[0].Reason, why)
 	})
 	var n contract.Node
 	a.await("the node is there", func() bool {
