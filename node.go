@@ -1,6 +1,13 @@
 package mariposa
 
-import "time"
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"regexp"
+	"time"
+
+	"github.com/google/uuid"
+)
 
 // NodeSpec is what operators set for a node, and the key that it authenticates
 // with.
@@ -12,9 +19,13 @@ type NodeSpec struct {
 	KeyHash string            `json:"key_hash,omitempty"` // SHA-256 of the secret its agent keeps
 	Dummy   bool              `json:"dummy,omitempty"`
 	Drained bool              `json:"drained,omitempty"`
-	Lost    bool              `json:"lost,omitempty"`  // a dummy node that plays dead
-	Purge   []string          `json:"purge,omitempty"` // quarantined instances that a person asked to remove
-	Created time.Time         `json:"created"`
+	// Approval is what is still missing before the node takes part; empty: nothing.
+	Approval Approval `json:"approval,omitempty"`
+	// JoinedWith is the id of the token that let it join.
+	JoinedWith string    `json:"joined_with,omitempty"`
+	Lost       bool      `json:"lost,omitempty"`  // a dummy node that plays dead
+	Purge      []string  `json:"purge,omitempty"` // quarantined instances that a person asked to remove
+	Created    time.Time `json:"created"`
 }
 
 // NodeStatus is what is known of a node. The holder of its session writes it.
@@ -24,6 +35,7 @@ type NodeStatus struct {
 	LastSeen time.Time     `json:"heard,omitzero"` // of an unknown node: when it was last seen
 	Epoch    int64         `json:"epoch"`          // of its session
 	Replica  string        `json:"replica,omitempty"`
+	Address  string        `json:"address,omitempty"` // where its agent connected from
 	Capacity Resources     `json:"capacity"`
 	Drivers  []ComputeType `json:"drivers,omitempty"`
 	// Capabilities are what each driver declares for its compute type.
@@ -80,7 +92,53 @@ const (
 	NodeUnknown   NodeState = "unknown"
 	NodeRebooting NodeState = "rebooting"
 	NodeDrained   NodeState = "drained"
+	NodePending   NodeState = "pending"  // a person has to approve it first
+	NodeRejected  NodeState = "rejected" // a person did not
 )
+
+// Approval is what people said of a node that needs their approval.
+type Approval string
+
+const (
+	ApprovalPending  Approval = "pending"
+	ApprovalRejected Approval = "rejected"
+)
+
+// HashKey is what is kept of the secret that a node's agent keeps. It is long and
+// random, so a plain hash cannot be guessed backwards.
+func HashKey(key string) string { return HashToken(key) }
+
+// Fingerprint is the hash of a node's key as people compare it: the agent prints the
+// same when it starts. Empty for what is no hash.
+func Fingerprint(keyHash string) string {
+	sum, err := hex.DecodeString(keyHash)
+	if err != nil || len(sum) == 0 {
+		return ""
+	}
+	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum)
+}
+
+// nodeName is a host name: labels of letters, digits and dashes with dots between.
+var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
+
+// CheckNodeName says what is wrong with a name for a node. One that looks like an id
+// could be taken for another node.
+func CheckNodeName(name string) error {
+	if len(name) > 253 || !nodeName.MatchString(name) {
+		return Errorf(InvalidArgument, "%q cannot be a node's name: use a host name of at most 253 characters, made of lower-case letters, digits and dashes, with dots between its parts", shortText(name))
+	}
+	if uuid.Validate(name) == nil {
+		return Errorf(InvalidArgument, "%q cannot be a node's name: it looks like an id", name)
+	}
+	return nil
+}
+
+func shortText(text string) string {
+	if len(text) > 64 {
+		return text[:64] + "…"
+	}
+	return text
+}
 
 // Resources is an amount of what instances use of a node. In a capacity, zero
 // means no limit.

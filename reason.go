@@ -154,20 +154,23 @@ const (
 
 // Reasons of instances, volumes, networks and nodes.
 const (
-	ReasonReported      ReasonCode = "reported"       // Detail, the words of the node or of a driver
-	ReasonUnreachable   ReasonCode = "unreachable"    // its node n1 cannot be reached
-	ReasonNotSeen       ReasonCode = "unheard"        // nothing has been heard of it since 10:00:00
-	ReasonPlaysDead     ReasonCode = "plays-dead"     // it was told to play dead
-	ReasonQuarantine    ReasonCode = "quarantine"     // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
-	ReasonOrphaned      ReasonCode = "debt"           // its project is deleted; it goes when its node returns
-	ReasonMadeFor       ReasonCode = "made-for"       // made for web.1-a
-	ReasonVolumeLeft    ReasonCode = "volume-left"    // its project is deleted; the organization has it now
-	ReasonVolumeDropped ReasonCode = "volume-dropped" // its project is deleted with its volumes
-	ReasonNetworkUsed   ReasonCode = "network-used"   // used by web of shop (Other)
-	ReasonRetention     ReasonCode = "retention"      // only the newest versions are kept
-	ReasonNodeGivenUp   ReasonCode = "node-given-up"  // unmanaged instances went with their node
-	ReasonRehomed       ReasonCode = "rehomed"        // its organization acme (Subject) does not exist
-	ReasonNetworkLeft   ReasonCode = "network-left"   // shop no longer uses it
+	ReasonReported       ReasonCode = "reported"        // Detail, the words of the node or of a driver
+	ReasonUnreachable    ReasonCode = "unreachable"     // its node n1 cannot be reached
+	ReasonNotSeen        ReasonCode = "unheard"         // nothing has been heard of it since 10:00:00
+	ReasonPlaysDead      ReasonCode = "plays-dead"      // it was told to play dead
+	ReasonAwaitsApproval ReasonCode = "awaits-approval" // it waits until somebody approves it: mariposa node approve n1 (Subject)
+	ReasonApproved       ReasonCode = "approved"        // approved by ann (Subject); its agent comes by itself within seconds
+	ReasonRejected       ReasonCode = "rejected"        // rejected by ann (Subject)
+	ReasonQuarantine     ReasonCode = "quarantine"      // found 2 instances that this store does not know; they are left running until purged | nothing is in quarantine
+	ReasonOrphaned       ReasonCode = "debt"            // its project is deleted; it goes when its node returns
+	ReasonMadeFor        ReasonCode = "made-for"        // made for web.1-a
+	ReasonVolumeLeft     ReasonCode = "volume-left"     // its project is deleted; the organization has it now
+	ReasonVolumeDropped  ReasonCode = "volume-dropped"  // its project is deleted with its volumes
+	ReasonNetworkUsed    ReasonCode = "network-used"    // used by web of shop (Other)
+	ReasonRetention      ReasonCode = "retention"       // only the newest versions are kept
+	ReasonNodeGivenUp    ReasonCode = "node-given-up"   // unmanaged instances went with their node
+	ReasonRehomed        ReasonCode = "rehomed"         // its organization acme (Subject) does not exist
+	ReasonNetworkLeft    ReasonCode = "network-left"    // shop no longer uses it
 )
 
 // The names in the Tally of a frozen service and of other counts.

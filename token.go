@@ -3,6 +3,8 @@ package mariposa
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,12 +20,37 @@ type TokenSpec struct {
 	Organization string    `json:"organization,omitempty"` // only in this one
 	Project      string    `json:"project,omitempty"`      // only in this one
 	Role         Role      `json:"role,omitempty"`         // at most this role
-	Parent       string    `json:"parent,omitempty"`       // the bounded token that made it: they end together
+	Parent       string    `json:"parent,omitempty"`       // the token that made it: it ends with that one
+	Uses         int       `json:"uses,omitempty"`         // how many nodes it lets join; 0: any number
+	Joined       int       `json:"joined,omitempty"`       // how many of those it has let join; counted where Uses is set
 	Expires      time.Time `json:"expires,omitzero"`
 	Created      time.Time `json:"created"`
 	Author       string    `json:"author,omitempty"`
 	Revoked      time.Time `json:"revoked,omitzero"` // it is archived then, and grants no access
 }
+
+// Owner is the user whose token it is. Those for nodes belong to nobody: whoever
+// runs the installation has them.
+func (t *TokenSpec) Owner() string {
+	if t.Use == TokenAdmin {
+		return FirstUser
+	}
+	return t.User
+}
+
+// Expired reports whether a token's time is over.
+func (t *TokenSpec) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
+
+// Spent reports whether a token has let as many nodes join as it may.
+func (t *TokenSpec) Spent() bool { return t.Uses > 0 && t.Joined >= t.Uses }
+
+// What join tokens are good for unless something else is said, and for how long one
+// of an earlier release, which had no end, still works after the upgrade.
+const (
+	JoinLifetime       = 24 * time.Hour
+	JoinUses           = 10
+	LegacyJoinLifetime = 7 * 24 * time.Hour
+)
 
 // TokenStatus says when a token was last used, to the minute or so.
 type TokenStatus struct {
@@ -50,3 +77,30 @@ func HashToken(token string) string {
 // TokenID returns the id of the token with a hash, so that a token is found
 // without a search.
 func TokenID(hash string) string { return uuid.NewSHA1(uuid.Nil, []byte("token "+hash)).String() }
+
+// ParseExpiry reads when a token is to expire: a time, or a span like 12h or 90d. Nothing
+// is never.
+func ParseExpiry(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		span, bad := time.ParseDuration(text)
+		if days, ok := strings.CutSuffix(text, "d"); ok {
+			n, err := strconv.Atoi(days)
+			span, bad = time.Duration(n)*24*time.Hour, err
+			if n > 36500 {
+				bad = strconv.ErrRange
+			}
+		}
+		if bad != nil {
+			return at, Errorf(InvalidArgument, "expires must be a time like 2027-01-31T00:00:00Z or a span like 12h or 90d, not %q", shortText(text))
+		}
+		at = now.Add(span)
+	}
+	if !at.After(now) {
+		return at, Errorf(InvalidArgument, "expires: %s is not in the future", shortText(text))
+	}
+	return at, nil
+}

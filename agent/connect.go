@@ -1,18 +1,23 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"mariposa"
 	"mariposa/wire"
 )
 
@@ -22,14 +27,33 @@ const Path = "/v1/agent"
 // Link says how to reach the control plane.
 type Link struct {
 	Servers []string // URLs of equivalent servers
-	Token   string   // the join token
+	Token   string   // a join token; a node that has joined before needs none
 	Client  *http.Client
+	// Insecure lets tokens and keys travel in the clear to other machines.
+	Insecure bool
+}
+
+// Check says what is wrong with the addresses.
+func (l Link) Check() error {
+	for _, s := range l.Servers {
+		u, err := url.Parse(s)
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+			return mariposa.Errorf(mariposa.InvalidArgument, "%q is no address of a server: give a URL like https://10.0.0.1:8080", s)
+		}
+		if err := mariposa.CheckEncrypted(u, l.Insecure); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Run keeps a node connected and working until the context ends: it dials, and redials
 // with growing pauses when the connection is lost. Instances keep running throughout. It
 // returns early only when the control plane says that reconnecting will not help.
 func Run(ctx context.Context, l Link, o Options) error {
+	if err := l.Check(); err != nil {
+		return err
+	}
 	wake := make(chan struct{}, 1)
 	o.Wake = func() {
 		select {
@@ -90,6 +114,16 @@ func keepConnected(ctx context.Context, l Link, n *Node) error {
 	return ctx.Err()
 }
 
+// readRefusal reads what the control plane says to an agent that it does not admit; empty
+// if it is no answer of ours.
+func readRefusal(body io.Reader) string {
+	var doc struct {
+		Message string `json:"message"`
+	}
+	_ = json.NewDecoder(io.LimitReader(body, 64<<10)).Decode(&doc) // an answer that is not ours says nothing
+	return doc.Message
+}
+
 // refusal is a final rejection by the control plane.
 type refusal struct{ reason string }
 
@@ -98,16 +132,20 @@ func (r *refusal) Error() string { return r.reason }
 func connect(ctx context.Context, server string, l Link, n *Node) error {
 	dial, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	url := strings.Replace(strings.TrimSuffix(server, "/"), "http", "ws", 1) + Path
-	conn, resp, err := websocket.Dial(dial, url, &websocket.DialOptions{
-		HTTPClient: l.Client, HTTPHeader: http.Header{"Authorization": {"Bearer " + l.Token}},
-	})
-	if resp != nil && resp.Body != nil {
-		_ = resp.Body.Close() // of a refusal; an accepted connection has none
+	at := strings.Replace(strings.TrimSuffix(server, "/"), "http", "ws", 1) + Path
+	header := http.Header{wire.NodeHeader: {n.Hello.Node + ":" + n.Hello.Key}} // enough where the node is known
+	if l.Token != "" {
+		header.Set("Authorization", "Bearer "+l.Token)
+	}
+	conn, resp, err := websocket.Dial(dial, at, &websocket.DialOptions{HTTPClient: l.Client, HTTPHeader: header})
+	why := ""
+	if resp != nil && resp.Body != nil { // of a refusal; an accepted connection has none
+		why = readRefusal(resp.Body)
+		_ = resp.Body.Close()
 	}
 	if err != nil {
 		if resp != nil && resp.StatusCode == http.StatusUnauthorized {
-			return &refusal{"the join token is not right"}
+			return &refusal{cmp.Or(why, "the join token is not right")}
 		}
 		return err
 	}

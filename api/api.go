@@ -32,20 +32,19 @@ import (
 // Options are the dependencies of the API. All but Used, Metrics and Logger are
 // required.
 type Options struct {
-	Store      store.Store
-	Picture    *picture.Picture
-	Cache      *picture.VersionCache
-	Fleet      *fleet.Fleet
-	Used       func(node string) mariposa.Resources // the resources claimed on a node
-	Clock      clock.Clock
-	NewID      func() string    // makes increasing ids
-	Vault      *seal.Vault      // opens and seals metadata and kept answers
-	Place      change.PlaceFunc // finds nodes for unmanaged instances
-	Trial      change.TrialFunc // finds out whether nodes would take instances, without claims
-	AdminToken string           // empty: only tokens in the store
-	JoinToken  string           // for agents; likewise
-	Version    string           // of this release
-	Domain     string           // of instance names; mariposa.internal if empty
+	Store     store.Store
+	Picture   *picture.Picture
+	Cache     *picture.VersionCache
+	Fleet     *fleet.Fleet
+	Used      func(node string) mariposa.Resources // the resources claimed on a node
+	Clock     clock.Clock
+	NewID     func() string    // makes increasing ids
+	Vault     *seal.Vault      // opens and seals metadata and kept answers
+	Place     change.PlaceFunc // finds nodes for unmanaged instances
+	Trial     change.TrialFunc // finds out whether nodes would take instances, without claims
+	JoinToken string           // of agents in this process; empty: there are none
+	Version   string           // of this release
+	Domain    string           // of instance names; mariposa.internal if empty
 	// KeepVersions is how many versions of a project are kept; change.DefaultKeep if zero.
 	KeepVersions int
 	// Limits are what one user can take of the server.
@@ -91,7 +90,7 @@ func New(o Options) http.Handler {
 	installErrors()
 	s := &server{
 		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, metrics: newRequestMetrics(),
-		directory:     auth.NewDirectory(o.Picture, o.AdminToken, o.JoinToken),
+		directory:     auth.NewDirectory(o.Picture, o.JoinToken),
 		tokenFailures: auth.NewLimiter(60, time.Second), failureRows: auth.NewLimiter(600, 200*time.Millisecond),
 		denials: auth.NewLimiter(50, 10*time.Second), usage: newUsage(o.Limits),
 	}

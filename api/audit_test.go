@@ -87,7 +87,7 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 			who = "admin"
 		}
 		if a.Action != c.action || a.Outcome != mariposa.AuditDone || a.ActorName != who || a.Actor != w.users[who] || a.From != "127.0.0.1" ||
-			a.Request != r.header.Get("X-Request-Id") || (a.Token != "") != (who == "olga") || time.Since(a.Time) > time.Minute || a.Kind == "" {
+			a.Request != r.header.Get("X-Request-Id") || a.Token == "" || time.Since(a.Time) > time.Minute || a.Kind == "" {
 			t.Errorf("%s %s is noted as %+v", c.method, c.path, a)
 		}
 		if c.also != nil && !c.also(a, changed) {

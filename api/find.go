@@ -262,10 +262,18 @@ func (s *server) findNode(ref string) (*store.Node, error) {
 	if r := s.Picture.Nodes.Get(ref); r != nil {
 		return r, nil
 	}
+	var rejected *store.Node // it keeps no name that another one has
 	for _, r := range s.Picture.Nodes.All() {
-		if r.Spec().Name == ref {
+		switch spec := r.Spec(); {
+		case spec.Name != ref:
+		case spec.Approval == mariposa.ApprovalRejected:
+			rejected = r
+		default:
 			return r, nil
 		}
+	}
+	if rejected != nil {
+		return rejected, nil
 	}
 	return nil, notFound("there is no node %q", ref)
 }

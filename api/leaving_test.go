@@ -49,7 +49,9 @@ func TestATokenEndsWithTheOneThatMadeIt(t *testing.T) {
 	child := robot.bearing(contract.NewToken{Name: "child", Organization: "acme", Role: mariposa.RoleViewer})
 	grandchild := child.bearing(contract.NewToken{Name: "grandchild", Organization: "acme", Role: mariposa.RoleViewer})
 	want[contract.Whoami](grandchild.call("GET", "/v1/user", nil), 200)
-	want[contract.Changed](owner.call("DELETE", "/v1/tokens/robot", nil), 200)
+	owner.call("DELETE", "/v1/tokens/robot", nil).wantError(409, mariposa.Conflict, "child", "grandchild")
+	want[contract.Whoami](grandchild.call("GET", "/v1/user", nil), 200)
+	want[contract.Changed](owner.call("DELETE", "/v1/tokens/robot?cascade=true", nil), 200)
 	for _, dead := range []*testServer{robot, child, grandchild} {
 		dead.call("GET", "/v1/user", nil).wantError(401, mariposa.Unauthorized)
 	}

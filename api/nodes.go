@@ -39,7 +39,7 @@ func (s *server) actOnNode(ctx context.Context, in *actOnNodeInput) (*document[c
 	if err != nil {
 		return nil, err
 	}
-	return changed(s.change.ActOnNode(ctx, request(ctx), r.ID, in.Body.Action, in.Body.Instances))
+	return changed(s.change.ActOnNode(ctx, request(ctx), r.ID, in.Body))
 }
 
 type deleteNodeInput struct {

@@ -75,7 +75,7 @@ func (s *server) agentHandler() http.Handler {
 			s.Logger.InfoContext(r.Context(), "an agent's connection could not be opened", "err", err)
 			return // Accept has answered
 		}
-		s.Fleet.Serve(r.Context(), conn)
+		s.Fleet.Serve(r.Context(), conn, admissionOf(r.Context()))
 	})
 }
 

@@ -23,6 +23,9 @@ func TestCreatingAProjectIsOneCommitWithItsFirstTask(t *testing.T) {
 	}
 	var kinds []string
 	for _, ch := range must(h.store.Changes(h.ctx, before, 0))(t) {
+		if ch.Record.Kind == mariposa.KindToken {
+			continue // that the token was used is noted at some time
+		}
 		kinds = append(kinds, ch.Event.Kind)
 		if ch.Event.Kind != "" && (ch.Event.Actor != "admin" || ch.Event.Project != c.ID) {
 			t.Errorf("event %+v", ch.Event)

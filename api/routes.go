@@ -117,13 +117,20 @@ var topics = []topic{
 		handle("PUT /v1/organizations/{organization}/quota", "put-quota", "Set what an organization may ask for", (*server).putQuota).
 			needs(auth.RunInstallation).audits("quota.put").takes(uncheckedJSON).
 			describe("A figure sets a limit, null lifts it, what is left out stays. What is in use already stays, however much it is."),
-		handle("GET /v1/tokens", "list-tokens", "List the caller's tokens", (*server).listTokens).needs(auth.Ask),
+		// Those for nodes also need RunInstallation.
+		handle("GET /v1/tokens", "list-tokens", "List the caller's tokens, or those that let nodes join", (*server).listTokens).needs(auth.Ask),
 		handle("POST /v1/tokens", "create-token", "Make a token", (*server).createToken).
 			needs(auth.Ask).audits("token.create").answers(http.StatusCreated).
-			describe("The token itself is in the answer and is never shown again. It may do what its user may, within its bounds."),
-		// It also needs RunInstallation, unless the token is the caller's.
+			describe("The token itself is in the answer and is never shown again. It may do what its user may, within its bounds, and ends with the token that made it. " +
+				"One that lets nodes join takes one who runs the installation."),
+		// These also need RunInstallation, unless the token is the caller's.
+		handle("GET /v1/tokens/{token}", "get-token", "Show a token, with those that it made", (*server).getToken).needs(auth.Ask),
 		handle("DELETE /v1/tokens/{token}", "revoke-token", "Revoke a token", (*server).revokeToken).
-			needs(auth.Ask).audits("token.revoke"),
+			needs(auth.Ask).audits("token.revoke").
+			describe("What it made ends with it, in the same commit; a token that made others is revoked only with cascade=true."),
+		handle("PUT /v1/tokens/{token}", "act-on-token", "Take over what a token made", (*server).actOnToken).
+			needs(auth.RunInstallation).audits("token.adopt").
+			describe("The tokens that it made belong to the one that the request came with from then on: revoking it spares them."),
 	}},
 	{"state", "Goal and reality, and changes of the goal.", []route{
 		handle("GET /v1/state", "get-state", "Goal and reality of all projects, or some", (*server).getState).needs(auth.Ask),
@@ -215,8 +222,8 @@ var topics = []topic{
 		handlePlain("GET /metrics", "metrics", "What Prometheus reads", (*server).metricsHandler).admits(anybody).serves(textContent),
 		handlePlain("GET /openapi.json", "openapi", "This document", (*server).openAPIHandler).admits(anybody).serves(content{"application/openapi+json": nil}),
 		handlePlain("GET /docs", "docs", "This document as a page", (*server).docsHandler).admits(anybody).serves(content{"text/html": nil}),
-		handlePlain("GET /v1/agent", "agent", "Where agents connect: a WebSocket, with the join token as bearer token", (*server).agentHandler).
-			admits(agents).answers(http.StatusSwitchingProtocols),
+		handlePlain("GET /v1/agent", "agent", "Where agents connect: a WebSocket, with a join token as bearer token or a node's own key", (*server).agentHandler).
+			admits(agents).describe("A node that has joined before proves itself with the header Mariposa-Node: ID:KEY and needs no join token.").answers(http.StatusSwitchingProtocols),
 		handlePlain("GET /v1/manifest.schema.json", "manifest-schema", "The JSON Schema of manifests, for editors", (*server).schemaHandler).
 			needs(auth.Ask).serves(content{"application/schema+json": nil}),
 		handle("GET /v1/packages", "list-packages", "List the sizes that services can name", (*server).listPackages).needs(auth.Ask),

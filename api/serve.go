@@ -18,8 +18,11 @@ import (
 
 	"mariposa"
 	"mariposa/change"
+	"mariposa/fleet"
 	"mariposa/listener"
+	"mariposa/reason"
 	"mariposa/store"
+	"mariposa/wire"
 )
 
 // ServeHTTP handles one request: it assigns an id, counts it, limits its time, and
@@ -187,10 +190,7 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 		token = ""
 	}
 	if admitted == agents {
-		if !s.directory.Joins(token, now) {
-			return r, s.rejectToken(r, from, func() string { return "the join token is not right" })
-		}
-		return r, nil
+		return s.admitAgent(r, token, from, now)
 	}
 	c := s.directory.Identify(token, now)
 	if c == nil {
@@ -218,13 +218,46 @@ func (s *server) authenticate(r *http.Request) (*http.Request, *Error) {
 	return own, nil
 }
 
+type admissionKey struct{}
+
+// admissionOf is what let an agent in.
+func admissionOf(ctx context.Context) fleet.Admission {
+	return ctx.Value(admissionKey{}).(fleet.Admission)
+}
+
+// admitAgent lets an agent in that has a join token, or the key of a node that has joined
+// before.
+func (s *server) admitAgent(r *http.Request, token, from string, now time.Time) (*http.Request, *Error) {
+	by := fleet.Admission{From: from}
+	by.Token, by.Own = s.directory.JoinToken(token, now)
+	if node, key, ok := strings.Cut(r.Header.Get(wire.NodeHeader), ":"); ok && s.directory.KnowsNode(node, key) {
+		by.Node = node
+	}
+	if by.Token == nil && !by.Own && by.Node == "" {
+		return r, s.rejectToken(r, from, func() string { return s.whyNotJoined(r.Context(), token, now) })
+	}
+	return r.WithContext(context.WithValue(r.Context(), admissionKey{}, by)), nil
+}
+
+// whyNotJoined says what is wrong with the token that an agent came with.
+func (s *server) whyNotJoined(ctx context.Context, token string, now time.Time) string {
+	const remedy = " (mariposa node join-token)"
+	switch {
+	case token == "":
+		return "this node is not known here: give its agent a join token" + remedy
+	case s.directory.Identify(token, now) != nil:
+		return "the join token is not right: this one is for people; make one for nodes" + remedy
+	}
+	return "the join token is not right: " + s.whyRejected(ctx, token, now) + remedy
+}
+
 // whyRejected says why a token is rejected. Details of a formerly valid token are
 // shown only to those who have that token.
 func (s *server) whyRejected(ctx context.Context, token string, now time.Time) string {
 	if token == "" {
 		return "this needs a valid token in the header Authorization: Bearer TOKEN"
 	}
-	if s.directory.Joins(token, now) {
+	if r, own := s.directory.JoinToken(token, now); r != nil || own {
 		return "this token lets nodes join, and nobody in: use a token of a user"
 	}
 	hash := mariposa.HashToken(token)
@@ -239,8 +272,12 @@ func (s *server) whyRejected(ctx context.Context, token string, now time.Time) s
 	switch on := func(t time.Time) string { return t.UTC().Format("2006-01-02 at 15:04 UTC") }; {
 	case !spec.Revoked.IsZero():
 		return "this token was revoked on " + on(spec.Revoked) + ": use another one"
-	case !spec.Expires.IsZero() && !now.Before(spec.Expires):
+	case spec.Expired(now):
 		return "this token expired on " + on(spec.Expires) + ": make another one"
+	case spec.Spent():
+		return "this token has let " + reason.Many(spec.Joined, "node") + " join, and no more may: make another one"
+	case s.directory.MakerEnded(spec, now):
+		return "this token ended with the one that made it: use another one"
 	}
 	return "the user of this token is disabled: ask whoever runs the installation"
 }
@@ -248,7 +285,7 @@ func (s *server) whyRejected(ctx context.Context, token string, now time.Time) s
 // rejectToken refuses a request without a valid token. It calls why only within the
 // rate limit.
 func (s *server) rejectToken(r *http.Request, from string, why func() string) *Error {
-	if r.Header.Get("Authorization") == "" { // a request without any token is not an attempt to guess one
+	if r.Header.Get("Authorization") == "" && r.Header.Get(wire.NodeHeader) == "" { // a request without any token is not an attempt to guess one
 		return newError(mariposa.Unauthorized, why(), nil)
 	}
 	ok, suppressed, retry := s.tokenFailures.Fail(listener.Group(from), s.Clock.Now())

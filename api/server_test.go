@@ -70,6 +70,7 @@ type settings struct {
 	wrap    func(store.Store) store.Store
 	clock   clock.Clock
 	keep    int
+	approve bool
 	listen  func(net.Listener) net.Listener
 	limits  api.Limits
 	proxies listener.Proxies
@@ -114,14 +115,16 @@ func (h *testServer) open() {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	h.ctx, h.http, h.vault = ctx, &http.Client{Transport: &http.Transport{}}, seal.NewVault(h.ring, h.store)
-	if err := errors.Join(h.vault.Check(ctx, h.store, time.Now()), auth.EnsureFirst(ctx, h.store, time.Now())); err != nil {
+	admin := mariposa.TokenSpec{Use: mariposa.TokenAdmin, Name: "admin.token", User: mariposa.FirstUser, Created: time.Now()}
+	err := errors.Join(h.vault.Check(ctx, h.store, time.Now()), auth.EnsureFirst(ctx, h.store, time.Now()), auth.EnsureToken(ctx, h.store, adminToken, admin, "a test"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	h.picture = must(picture.Open(ctx, h.store))(t)
 	cache := picture.NewVersionCache(h.store, h.vault)
 	h.picture.Subscribe(cache.Invalidate)
 	h.fleet = must(fleet.New(ctx, fleet.Options{
-		Store: h.store, Picture: h.picture, Cache: cache, Clock: clock.Real{}, Replica: "r1", Beat: time.Second,
+		Store: h.store, Picture: h.picture, Cache: cache, Clock: clock.Real{}, Replica: "r1", Beat: time.Second, ApproveNodes: set.approve,
 	}))(t)
 	var all sync.WaitGroup
 	runner := engine.NewRunner(4)
@@ -133,7 +136,7 @@ func (h *testServer) open() {
 	all.Go(func() { h.fleet.Run(ctx) })
 	server := httptest.NewUnstartedServer(api.New(api.Options{
 		Store: h.store, Picture: h.picture, Cache: cache, Fleet: h.fleet, Clock: set.clock, NewID: newID, KeepVersions: set.keep, Limits: set.limits, Proxies: set.proxies,
-		Vault: h.vault, Place: e.Place, Trial: e.Trial, AdminToken: adminToken, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
+		Vault: h.vault, Place: e.Place, Trial: e.Trial, JoinToken: joinToken, Version: "test", Metrics: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))
 	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }

@@ -274,6 +274,7 @@ func (v *viewer) node(r *store.Node) contract.Node {
 		ID: r.ID, Name: spec.Name, Rack: spec.Rack, DC: spec.DC, Traits: spec.Traits, Status: mariposa.NodeUnknown,
 		Instances: v.s.Picture.CountOn(r.ID), Reserved: v.s.Used(r.ID), Dummy: spec.Dummy,
 		Drivers: []mariposa.ComputeType{}, Offers: map[mariposa.ComputeType]mariposa.Offer{}, Quarantined: []mariposa.Quarantined{},
+		Fingerprint: mariposa.Fingerprint(spec.KeyHash),
 	}
 	if doc.Traits == nil {
 		doc.Traits = map[string]string{}
@@ -281,6 +282,7 @@ func (v *viewer) node(r *store.Node) contract.Node {
 	if st := r.Status(); st != nil {
 		doc.Status, doc.Capacity, doc.Replica, doc.LastHeartbeat = st.State, st.Capacity, st.Replica, st.Since
 		doc.Reason, doc.ReasonCode = v.sentence(st.Reason)
+		doc.Address = st.Address
 		doc.Drivers, doc.Quarantined = neverNil(st.Drivers), neverNil(st.Quarantined)
 		if st.Offers != nil {
 			doc.Offers = st.Offers

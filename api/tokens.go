@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"mariposa"
 	"mariposa/auth"
@@ -16,14 +14,19 @@ import (
 
 func (v *viewer) token(r *store.Token) contract.Token {
 	spec := r.Spec()
-	user := spec.User
-	if spec.Use == mariposa.TokenAdmin {
-		user = mariposa.FirstUser
-	}
-	c := caller(v.ctx)
+	c, user := caller(v.ctx), spec.Owner()
 	doc := contract.Token{
-		ID: r.ID, Name: spec.Name, User: user, UserName: v.userName(user), Organization: spec.Organization,
+		ID: r.ID, Name: spec.Name, Use: spec.Use, User: user, UserName: v.userName(user), Organization: spec.Organization,
 		Project: spec.Project, Role: spec.Role, Created: spec.Created, Expires: optionalTime(spec.Expires), Current: c.Token == r.ID,
+	}
+	if maker := v.s.Picture.Tokens.Get(spec.Parent); maker != nil && v.s.mayManageToken(c, maker) {
+		doc.Parent, doc.ParentName = maker.ID, maker.Spec().Name
+	}
+	if spec.Use == mariposa.TokenJoin {
+		doc.Uses = &spec.Uses
+		if spec.Uses > 0 {
+			doc.Joined = &spec.Joined
+		}
 	}
 	// A user may lose access to the project or organization that a token is bound to:
 	// then its name is not shown.
@@ -40,12 +43,40 @@ func (v *viewer) token(r *store.Token) contract.Token {
 	return doc
 }
 
+// tokenTree is a token with all that it made.
+func (v *viewer) tokenTree(r *store.Token) contract.Token {
+	below := map[string][]*store.Token{}
+	for _, t := range auth.MadeBy(v.s.Picture, r.ID) {
+		below[t.Spec().Parent] = append(below[t.Spec().Parent], t)
+	}
+	var tree func(*store.Token) contract.Token
+	tree = func(r *store.Token) contract.Token {
+		doc := v.token(r)
+		for _, t := range below[r.ID] {
+			doc.Made = append(doc.Made, tree(t))
+		}
+		slices.SortFunc(doc.Made, byAge)
+		return doc
+	}
+	return tree(r)
+}
+
+func byAge(a, b contract.Token) int {
+	return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
+}
+
 type listTokensInput struct {
 	User string `query:"user" doc:"of this user, for who runs the installation" maxLength:"255"`
+	Use  string `query:"use" enum:"join" doc:"join: those that let nodes join, for who runs the installation"`
 }
 
 func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document[contract.Tokens], error) {
 	user, err := s.tokenUser(ctx, in.User)
+	if in.Use != "" && in.User != "" {
+		err = invalid("user: tokens for nodes belong to no user")
+	} else if in.Use != "" {
+		user, err = "", s.require(ctx, auth.RunInstallation, nil)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -55,9 +86,7 @@ func (s *server) listTokens(ctx context.Context, in *listTokensInput) (*document
 			all.Tokens = append(all.Tokens, v.token(r))
 		}
 	}
-	slices.SortFunc(all.Tokens, func(a, b contract.Token) int {
-		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(all.Tokens, byAge)
 	return answer(all)
 }
 
@@ -91,6 +120,12 @@ func (s *server) createToken(ctx context.Context, in *createTokenInput) (*docume
 // newToken checks the request for a token: it never has more rights than the caller.
 func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa.TokenSpec, error) {
 	c, now := caller(ctx), s.Clock.Now()
+	if ask.Use == mariposa.TokenJoin {
+		return s.newJoinToken(ctx, ask)
+	}
+	if ask.Uses != nil {
+		return nil, invalid("uses: only tokens for nodes are counted")
+	}
 	user, err := s.tokenUser(ctx, ask.User)
 	if err != nil {
 		return nil, err
@@ -113,54 +148,66 @@ func (s *server) newToken(ctx context.Context, ask contract.NewToken) (*mariposa
 	if !bounds.Within(c.Bounds) {
 		return nil, &mariposa.Error{Code: mariposa.Forbidden, Message: "a bounded token makes only tokens within its own bounds: name the same organization, project and at most the same role"}
 	}
-	if spec.Expires, err = readExpiry(ask.Expires, now); err != nil {
+	spec.Expires, err = mariposa.ParseExpiry(ask.Expires, now)
+	return spec, err
+}
+
+// newJoinToken checks what is asked of a token that lets nodes join.
+func (s *server) newJoinToken(ctx context.Context, ask contract.NewToken) (*mariposa.TokenSpec, error) {
+	request(ctx).Permission = auth.RunInstallation
+	if err := s.require(ctx, auth.RunInstallation, nil); err != nil {
 		return nil, err
 	}
-	if own := s.Picture.Tokens.Get(c.Token); own != nil && !c.Bounds.Unbounded() { // nor does it outlive the caller's token
-		spec.Parent = own.ID
-		if end := own.Spec().Expires; !end.IsZero() && (spec.Expires.IsZero() || spec.Expires.After(end)) {
-			spec.Expires = end
-		}
+	if ask.User != "" || ask.Organization != "" || ask.Project != "" || ask.Role != "" {
+		return nil, invalid("a token for nodes lets nobody in: it has no user, organization, project or role")
 	}
-	return spec, nil
+	now := s.Clock.Now()
+	spec := &mariposa.TokenSpec{Use: mariposa.TokenJoin, Name: ask.Name, Uses: mariposa.JoinUses, Created: now, Author: actor(ctx)}
+	if ask.Uses != nil {
+		spec.Uses = *ask.Uses
+	}
+	var err error
+	spec.Expires, err = mariposa.ParseExpiry(cmp.Or(ask.Expires, mariposa.JoinLifetime.String()), now)
+	return spec, err
 }
 
-// readExpiry reads a time, or a duration like 12h or 90d.
-func readExpiry(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		span, bad := time.ParseDuration(text)
-		if days, ok := strings.CutSuffix(text, "d"); ok {
-			n, err := strconv.Atoi(days)
-			span, bad = time.Duration(n)*24*time.Hour, err
-			if n > 36500 {
-				bad = strconv.ErrRange
-			}
-		}
-		if bad != nil {
-			return at, invalid("expires must be a time like 2027-01-31T00:00:00Z or a span like 12h or 90d, not %q", shortenText(text))
-		}
-		at = now.Add(span)
-	}
-	if !at.After(now) {
-		return at, invalid("expires: %s is not in the future", shortenText(text))
-	}
-	return at, nil
-}
-
-type ofToken struct {
+// OfToken are the parameters of a path that leads to a token.
+type OfToken struct {
 	Token string `path:"token" doc:"its id or name" maxLength:"255"`
 }
 
-func (s *server) revokeToken(ctx context.Context, in *ofToken) (*document[contract.Changed], error) {
+func (s *server) getToken(ctx context.Context, in *OfToken) (*document[contract.Token], error) {
 	found, err := s.findToken(ctx, in.Token)
 	if err != nil {
 		return nil, err
 	}
-	return changed(s.change.RevokeToken(ctx, request(ctx), found))
+	return answer(s.viewer(ctx).tokenTree(found))
+}
+
+type revokeTokenInput struct {
+	OfToken
+	Cascade bool `query:"cascade" doc:"revoke what it made too; without this, a token that made others stays"`
+}
+
+func (s *server) revokeToken(ctx context.Context, in *revokeTokenInput) (*document[contract.Changed], error) {
+	found, err := s.findToken(ctx, in.Token)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.RevokeToken(ctx, request(ctx), found, in.Cascade))
+}
+
+type actOnTokenInput struct {
+	OfToken
+	Body contract.TokenAction
+}
+
+func (s *server) actOnToken(ctx context.Context, in *actOnTokenInput) (*document[contract.Changed], error) {
+	found, err := s.findToken(ctx, in.Token)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.AdoptTokens(ctx, request(ctx), found))
 }
 
 // findToken finds one of the caller's tokens by id or name, or anybody's by id if the
@@ -170,7 +217,7 @@ func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error
 	if r := s.Picture.Tokens.Get(ref); r != nil && s.mayManageToken(c, r) {
 		return r, nil
 	}
-	for _, r := range s.Picture.TokensOf(c.User) {
+	for _, r := range slices.Concat(s.Picture.TokensOf(c.User), s.Picture.TokensOf("")) { // their own, then those for nodes
 		if r.Spec().Name == ref && s.mayManageToken(c, r) {
 			return r, nil
 		}
@@ -179,10 +226,22 @@ func (s *server) findToken(ctx context.Context, ref string) (*store.Token, error
 }
 
 // mayManageToken reports whether a caller may see and revoke a token: their own, or
-// anybody's if they run the installation. A bounded token can manage only itself and
-// tokens within its bounds.
+// anybody's if they run the installation. A bounded token can manage only itself and its
+// descendants.
 func (s *server) mayManageToken(c *auth.Caller, r *store.Token) bool {
-	spec := r.Spec()
-	b := auth.Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role}
-	return s.seesAll(c) || (spec.User == c.User && (r.ID == c.Token || b.Within(c.Bounds)))
+	if s.seesAll(c) {
+		return true
+	}
+	return r.Spec().Owner() == c.User && (c.Bounds.Unbounded() || s.madeBy(r, c.Token))
+}
+
+// madeBy reports whether a token is another one or a descendant of it.
+func (s *server) madeBy(r *store.Token, maker string) bool {
+	for range auth.MaxDepth {
+		if r == nil || r.ID == maker {
+			break
+		}
+		r = s.Picture.Tokens.Get(r.Spec().Parent)
+	}
+	return r != nil && r.ID == maker
 }

@@ -126,7 +126,8 @@ func (s *server) createUser(ctx context.Context, in *createUserInput) (*document
 
 type updateUserInput struct {
 	OfUser
-	Body contract.UserChange
+	Cascade bool `query:"cascade" doc:"of one to be disabled: shut out the tokens that they made for others too"`
+	Body    contract.UserChange
 }
 
 func (s *server) updateUser(ctx context.Context, in *updateUserInput) (*document[contract.Changed], error) {
@@ -134,13 +135,18 @@ func (s *server) updateUser(ctx context.Context, in *updateUserInput) (*document
 	if err != nil {
 		return nil, err
 	}
-	return changed(s.change.UpdateUser(ctx, request(ctx), r.ID, in.Body))
+	return changed(s.change.UpdateUser(ctx, request(ctx), r.ID, in.Body, in.Cascade))
 }
 
-func (s *server) deleteUser(ctx context.Context, in *OfUser) (*document[contract.Changed], error) {
+type deleteUserInput struct {
+	OfUser
+	Cascade bool `query:"cascade" doc:"end the tokens that they made for others too"`
+}
+
+func (s *server) deleteUser(ctx context.Context, in *deleteUserInput) (*document[contract.Changed], error) {
 	r, err := s.anyUser(in.User)
 	if err != nil {
 		return nil, err
 	}
-	return changed(s.change.DeleteUser(ctx, request(ctx), r.ID))
+	return changed(s.change.DeleteUser(ctx, request(ctx), r.ID, in.Cascade))
 }

@@ -220,6 +220,7 @@ func (w *testTeams) bodies() map[string]string {
 		"put-member":          `{"role":"owner"}`,
 		"put-quota":           `{"instances":1}`,
 		"create-token":        `{"name":"another"}`,
+		"act-on-token":        `{"action":"adopt"}`,
 		"put-package":         `{"name":"small","memory":1048576,"cpu":1}`,
 	}
 }
@@ -333,7 +334,7 @@ func (w *testTeams) inside(id string) []ask {
 		return []ask{{need: auth.AdministerOrganization, on: "organization", thing: w.acme}}
 	case "get-user": // nobody knows sam
 		return []ask{{thing: w.users["sam"], judge: mine(func(v visitor) bool { return v.runs() || v.user == "sam" }, auth.Hidden)}}
-	case "revoke-token": // it is ada's, and without bounds
+	case "revoke-token", "get-token": // it is ada's, and without bounds
 		return []ask{{thing: w.token, judge: mine(func(v visitor) bool { return v.runs() || (v.user == "ada" && v.bounds.Unbounded()) }, auth.Hidden)}}
 	case "list-audit":
 		return []ask{{judge: mine(func(v visitor) bool {

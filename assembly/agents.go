@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"net"
 	"os"
@@ -52,6 +53,9 @@ func RunNode(ctx context.Context, link agent.Link, cfg NodeConfig) error {
 	drivers, err := driversFor(cfg)
 	if err != nil {
 		return err
+	}
+	if !cfg.Dummy {
+		slog.Info("this node", "name", hello.Name, "id", hello.Node, "key", mariposa.Fingerprint(mariposa.HashKey(hello.Key)))
 	}
 	defer func() {
 		for _, d := range drivers {

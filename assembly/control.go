@@ -33,20 +33,20 @@ import (
 
 // Config configures a control plane.
 type Config struct {
-	Store      store.Store // closed by Stop
-	Ring       *seal.Ring  // the keys that encrypt secrets in the store
-	Listen     string
-	AdminToken string
-	JoinToken  string
-	Version    string
-	Replica    string        // its name among replicas; generated if empty. One that keeps its name resumes its leases at once
-	Keep       time.Duration // how long the feed is kept; 7 days if zero
-	KeepRows   int64         // how many changes at most; 2 million if zero
-	Beat       time.Duration // heartbeat of agents; 5 s if zero
+	Store     store.Store // closed by Stop
+	Ring      *seal.Ring  // the keys that encrypt secrets in the store
+	Listen    string
+	JoinToken string // of agents in this process, kept nowhere; empty: there are none
+	Version   string
+	Replica   string        // its name among replicas; generated if empty. One that keeps its name resumes its leases at once
+	Keep      time.Duration // how long the feed is kept; 7 days if zero
+	KeepRows  int64         // how many changes at most; 2 million if zero
+	Beat      time.Duration // heartbeat of agents; 5 s if zero
 
 	TLSCert, TLSKey string        // files; without them the server speaks plain HTTP
 	Insecure        bool          // allow plain HTTP from other machines
 	Domain          string        // under which instances have names; mariposa.internal if empty
+	ApproveNodes    bool          // nodes that are new wait for a person
 	KeepVersions    int           // of a project; 100 if zero
 	KeepAudit       time.Duration // 365 days if zero; negative: forever
 	KeepTasks       time.Duration // of ended tasks; 30 days if zero; negative: forever
@@ -145,12 +145,18 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	if err := rehome(ctx, c.cfg.Store, pic); err != nil {
 		return nil, err
 	}
+	if n, err := auth.LimitJoinTokens(ctx, c.cfg.Store, pic, time.Now()); err != nil {
+		return nil, fmt.Errorf("cannot let join tokens expire: %w", err)
+	} else if n > 0 {
+		slog.Warn("join tokens of an earlier release end in 7 days: nodes that have joined need none; make others with `mariposa node join-token`", "tokens", n)
+	}
 	cache := picture.NewVersionCache(c.cfg.Store, vault)
 	pic.Subscribe(cache.Invalidate) // before all other subscribers: they read the cache
 	replica := cmp.Or(c.cfg.Replica, NewID())
 	runner := engine.NewRunner(64)
 	c.fleet, err = fleet.New(ctx, fleet.Options{
 		Store: c.cfg.Store, Picture: pic, Cache: cache, Clock: clock.Real{}, Replica: replica, Beat: c.cfg.Beat, Domain: c.cfg.Domain,
+		ApproveNodes: c.cfg.ApproveNodes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the store: %w", err)
@@ -167,7 +173,7 @@ func (c *Control) wire(ctx, run context.Context) (http.Handler, error) {
 	c.all.Go(func() { c.removeExpired(run) })
 	return api.New(api.Options{
 		Store: c.cfg.Store, Picture: pic, Cache: cache, Fleet: c.fleet, Used: c.engine.Used, Place: c.engine.Place, Trial: c.engine.Trial, Vault: vault, Clock: clock.Real{}, NewID: NewID,
-		AdminToken: c.cfg.AdminToken, JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
+		JoinToken: c.cfg.JoinToken, Version: c.cfg.Version, Metrics: m.registry,
 		Domain: c.cfg.Domain, KeepVersions: c.cfg.KeepVersions, Limits: c.cfg.Limits, Proxies: c.cfg.Connections.Proxies,
 	}), nil
 }
@@ -202,7 +208,7 @@ func (c *Control) removeExpired(ctx context.Context) {
 		}
 		if keep > 0 {
 			if err := forgetTokens(ctx, c.cfg.Store, time.Now().Add(-keep)); err != nil && ctx.Err() == nil {
-				slog.Warn("cannot forget revoked tokens; trying again", "err", err)
+				slog.Warn("cannot forget tokens that have ended; trying again", "err", err)
 			}
 		}
 		if keep := cmp.Or(c.cfg.KeepTasks, 30*24*time.Hour); keep > 0 {
@@ -246,8 +252,8 @@ func forgetTasks(ctx context.Context, st store.Store, before time.Time) error {
 	}
 }
 
-// forgetTokens removes tokens that were revoked before a time. From then on they
-// are unknown rather than revoked.
+// forgetTokens removes tokens that were revoked or expired before a time. From then on
+// they are unknown rather than revoked or expired.
 func forgetTokens(ctx context.Context, st store.Store, before time.Time) error {
 	q := store.Query{Kind: mariposa.KindToken, Limit: 500}
 	for {
@@ -257,7 +263,8 @@ func forgetTokens(ctx context.Context, st store.Store, before time.Time) error {
 		}
 		var unit store.Unit
 		for i := range some {
-			if at := some[i].Spec.(*mariposa.TokenSpec).Revoked; !at.IsZero() && at.Before(before) {
+			spec := some[i].Spec.(*mariposa.TokenSpec)
+			if at := cmp.Or(spec.Revoked, spec.Expires); !at.IsZero() && at.Before(before) {
 				unit.Delete(mariposa.KindToken, some[i].ID, mariposa.Event{})
 			}
 		}

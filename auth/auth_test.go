@@ -2,8 +2,10 @@ package auth_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -35,7 +37,12 @@ func newDirectoryFixture(t testing.TB) *directoryFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.picture, o.Directory = p, auth.NewDirectory(p, "the-admin-token", "the-join-token")
+	o.picture, o.Directory = p, auth.NewDirectory(p, "the-join-token")
+	err = auth.EnsureToken(context.Background(), o.store, "the-admin-token", mariposa.TokenSpec{Use: mariposa.TokenAdmin}, "a test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.write()
 	return o
 }
 
@@ -91,6 +98,7 @@ func TestTokensTellWhoSomebodyIs(t *testing.T) {
 	o.token("orphan", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "nobody"})
 	o.token("stored admin", mariposa.TokenSpec{Use: mariposa.TokenAdmin})
 	o.token("stored join", mariposa.TokenSpec{Use: mariposa.TokenJoin})
+	o.token("spent join", mariposa.TokenSpec{Use: mariposa.TokenJoin, Uses: 2, Joined: 2})
 	o.token("late join", mariposa.TokenSpec{Use: mariposa.TokenJoin, Expires: now})
 	for token, user := range map[string]string{
 		"plain": "ada", "bound": "ada", "soon": "ada", "the-admin-token": mariposa.FirstUser, "stored admin": mariposa.FirstUser,
@@ -110,8 +118,8 @@ func TestTokensTellWhoSomebodyIs(t *testing.T) {
 	if c := o.Identify("bound", now); c.Bounds != (auth.Bounds{Organization: "acme", Project: "shop", Role: mariposa.RoleViewer}) || c.Home != "acme" {
 		t.Errorf("bound: %+v", c)
 	}
-	for token, joins := range map[string]bool{"the-join-token": true, "stored join": true, "late join": false, "plain": false, "the-admin-token": false, "": false} {
-		if o.Joins(token, now) != joins {
+	for token, joins := range map[string]bool{"the-join-token": true, "stored join": true, "late join": false, "spent join": false, "plain": false, "the-admin-token": false, "": false} {
+		if r, own := o.JoinToken(token, now); (r != nil || own) != joins {
 			t.Errorf("a node joins with %q: %v", token, !joins)
 		}
 	}
@@ -381,4 +389,80 @@ func BenchmarkPermissions(b *testing.B) {
 			o.Identify("t", now)
 		}
 	})
+}
+
+// Join tokens of earlier releases had no end. They get one, once.
+func TestJoinTokensOfEarlierReleasesEnd(t *testing.T) {
+	t.Parallel()
+	o, now := newDirectoryFixture(t), time.Now()
+	old := o.token("old", mariposa.TokenSpec{Use: mariposa.TokenJoin, Name: "old"})
+	o.token("new", mariposa.TokenSpec{Use: mariposa.TokenJoin, Expires: now.Add(time.Hour)})
+	for round, want := range []int{1, 0} {
+		n, err := auth.LimitJoinTokens(context.Background(), o.store, o.picture, now)
+		if n != want || err != nil {
+			t.Errorf("round %d: %d were given an end, %v", round, n, err)
+		}
+		o.write()
+	}
+	if got := o.picture.Tokens.Get(old).Spec().Expires; !got.Equal(now.Add(7 * 24 * time.Hour)) {
+		t.Errorf("it ends at %v", got)
+	}
+	if r, _ := o.JoinToken("old", now.Add(6*24*time.Hour)); r == nil {
+		t.Error("it ends too soon")
+	}
+	if r, _ := o.JoinToken("old", now.Add(8*24*time.Hour)); r != nil {
+		t.Error("it does not end")
+	}
+	records, err := o.store.Audit(context.Background(), store.AuditQuery{Action: "token.update", Limit: 10})
+	if err != nil || len(records) != 1 || records[0].Object != old {
+		t.Errorf("the audit says %+v, %v", records, err)
+	}
+}
+
+// A token that the server has from elsewhere gets a record once; one that was revoked stays so.
+func TestATokenFromElsewhereStaysRevoked(t *testing.T) {
+	t.Parallel()
+	o, now, ctx := newDirectoryFixture(t), time.Now(), context.Background()
+	ensure := func() error {
+		return auth.EnsureToken(ctx, o.store, "found", mariposa.TokenSpec{Use: mariposa.TokenAdmin, Created: now}, "a test")
+	}
+	if err := errors.Join(ensure(), ensure()); err != nil {
+		t.Fatal(err)
+	}
+	o.write()
+	if c := o.Identify("found", now); c == nil || c.User != mariposa.FirstUser {
+		t.Errorf("it lets in %+v", c)
+	}
+	id := mariposa.TokenID(mariposa.HashToken("found"))
+	spec := *o.picture.Tokens.Get(id).Spec()
+	spec.Revoked = now
+	o.write(store.Write{Kind: mariposa.KindToken, ID: id, Spec: &spec, Archive: true})
+	if err := ensure(); !errors.Is(err, auth.ErrRevoked) {
+		t.Errorf("once revoked: %v", err)
+	}
+	if c := o.Identify("found", now); c != nil {
+		t.Errorf("it still lets in %+v", c)
+	}
+}
+
+// However long the line in which tokens made each other, and whatever stands in the store, a
+// token is as good as its worst maker.
+func TestATokenIsAsGoodAsItsWorstMaker(t *testing.T) {
+	t.Parallel()
+	o, now := newDirectoryFixture(t), time.Now()
+	o.user("ada", nil)
+	parent := ""
+	for i := range auth.MaxDepth + 2 {
+		name := strconv.Itoa(i)
+		parent = o.token(name, mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada", Parent: parent})
+		if got := o.Identify(name, now) != nil; got != (i <= auth.MaxDepth-1) {
+			t.Errorf("the token after %d others lets somebody in: %v", i, got)
+		}
+	}
+	a, b := mariposa.TokenID(mariposa.HashToken("a")), mariposa.TokenID(mariposa.HashToken("b"))
+	o.token("a", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada", Parent: b})
+	o.token("b", mariposa.TokenSpec{Use: mariposa.TokenUser, User: "ada", Parent: a})
+	if o.Identify("a", now) != nil || o.Identify("b", now) != nil {
+		t.Error("tokens that made each other let somebody in")
+	}
 }

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"time"
 
@@ -14,17 +13,13 @@ import (
 // Directory looks up users, organizations and tokens in the picture.
 type Directory struct {
 	picture *picture.Picture
-	admin   string // hash of the token that the server was started with; empty: none
-	join    string // likewise, for agents
+	join    string // hash of the token of the agents in this process; empty: none
 }
 
-// NewDirectory returns a directory. The tokens are those that the server was started
-// with, if any.
-func NewDirectory(p *picture.Picture, adminToken, joinToken string) *Directory {
+// NewDirectory returns a directory. The token is the one that agents in the server's own
+// process join with, if any. It is never stored and ends with the process.
+func NewDirectory(p *picture.Picture, joinToken string) *Directory {
 	d := &Directory{picture: p}
-	if adminToken != "" {
-		d.admin = mariposa.HashToken(adminToken)
-	}
 	if joinToken != "" {
 		d.join = mariposa.HashToken(joinToken)
 	}
@@ -37,61 +32,6 @@ func (d *Directory) organization(id string) *mariposa.OrganizationSpec {
 		return nil
 	}
 	return r.Spec()
-}
-
-// Identify finds the user of a token; nil if the token is not valid. Hashes are
-// compared in constant time, so that no token can be found by timing.
-func (d *Directory) Identify(token string, now time.Time) *Caller {
-	if token == "" {
-		return nil
-	}
-	hash := mariposa.HashToken(token)
-	if d.admin != "" && subtle.ConstantTimeCompare([]byte(hash), []byte(d.admin)) == 1 {
-		return d.caller(mariposa.FirstUser, "", Bounds{})
-	}
-	return d.holder(mariposa.TokenID(hash), hash, now)
-}
-
-// holder returns the user of a token in the store; nil if there is none.
-func (d *Directory) holder(id, hash string, now time.Time) *Caller {
-	spec := d.token(id, hash, now)
-	switch {
-	case spec == nil:
-		return nil
-	case spec.Use == mariposa.TokenAdmin:
-		return d.caller(mariposa.FirstUser, id, Bounds{})
-	case spec.Use == mariposa.TokenUser:
-		return d.caller(spec.User, id, Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role})
-	}
-	return nil
-}
-
-// Renew returns a caller who was authenticated earlier, with their current rights; nil
-// if they would no longer be admitted.
-func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
-	var own *Caller
-	if c.Token == "" {
-		own = d.caller(mariposa.FirstUser, "", Bounds{})
-	} else if r := d.picture.Tokens.Get(c.Token); r != nil {
-		own = d.holder(r.ID, r.Spec().Hash, now)
-	}
-	if own == nil || c.By == "" {
-		return own
-	}
-	return d.ActAs(own, c.User)
-}
-
-// token finds a token that is still valid.
-func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
-	r := d.picture.Tokens.Get(id)
-	if r == nil {
-		return nil
-	}
-	spec := r.Spec()
-	if subtle.ConstantTimeCompare([]byte(hash), []byte(spec.Hash)) != 1 || (!spec.Expires.IsZero() && !now.Before(spec.Expires)) {
-		return nil
-	}
-	return spec
 }
 
 func (d *Directory) caller(user, token string, b Bounds) *Caller {
@@ -108,19 +48,6 @@ func (d *Directory) caller(user, token string, b Bounds) *Caller {
 		c.Home = p.Spec().Organization
 	}
 	return c
-}
-
-// Joins reports whether a token lets a node connect.
-func (d *Directory) Joins(token string, now time.Time) bool {
-	if token == "" {
-		return false
-	}
-	hash := mariposa.HashToken(token)
-	if d.join != "" && subtle.ConstantTimeCompare([]byte(hash), []byte(d.join)) == 1 {
-		return true
-	}
-	spec := d.token(mariposa.TokenID(hash), hash, now)
-	return spec != nil && spec.Use == mariposa.TokenJoin
 }
 
 // ActAs lets a caller act for a user: themselves, or anybody if they run the

@@ -170,7 +170,7 @@ func (r *apiRun) askStranger(ctx context.Context) error {
 // process, on the picture that the server uses.
 func (r *apiRun) check(ctx context.Context, over func() bool) (Percentiles, error) {
 	pic := r.control.Picture()
-	dir := auth.NewDirectory(pic, r.token, "")
+	dir := auth.NewDirectory(pic, "")
 	var took []time.Duration
 	for ctx.Err() == nil && !over() {
 		p := r.anyProject()

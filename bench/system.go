@@ -12,9 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"mariposa"
 	"mariposa/agent"
 	"mariposa/api"
 	"mariposa/assembly"
+	"mariposa/auth"
 	"mariposa/client"
 	"mariposa/seal"
 	"mariposa/store"
@@ -83,9 +85,12 @@ func (s *system) progress(format string, args ...any) {
 
 func (s *system) start(ctx context.Context, nodes int) error {
 	join := assembly.Secret()
-	var err error
+	err := auth.EnsureToken(ctx, s.store, s.token, mariposa.TokenSpec{Use: mariposa.TokenAdmin, Name: "bench", User: mariposa.FirstUser, Created: time.Now()}, "for a benchmark")
+	if err != nil {
+		return err
+	}
 	s.control, err = assembly.Start(ctx, assembly.Config{
-		Store: s.store, Ring: seal.NewRing(), Listen: "127.0.0.1:0", AdminToken: s.token, JoinToken: join, Version: "bench",
+		Store: s.store, Ring: seal.NewRing(), Listen: "127.0.0.1:0", JoinToken: join, Version: "bench",
 		Limits: api.Limits{RequestRate: 1 << 20, Requests: 1 << 20}, // what is measured is the server, not its limits
 	})
 	if err != nil {

@@ -12,8 +12,15 @@ import (
 )
 
 // ActOnNode acts on a node: a dummy can be lost and restored; purge removes
-// quarantined instances, all or those that are named.
-func (c *Changer) ActOnNode(ctx context.Context, req *Request, id, action string, instances []string) (*contract.Changed, error) {
+// quarantined instances, all or those that are named; a pending node is approved or rejected.
+func (c *Changer) ActOnNode(ctx context.Context, req *Request, id string, ask contract.NodeAction) (*contract.Changed, error) {
+	action, instances := ask.Action, ask.Instances
+	if ask.Fingerprint != "" && action != "approve" {
+		return nil, invalid("fingerprint: %s has no use for it", action)
+	}
+	if action == "approve" || action == "reject" {
+		return c.decideOnNode(ctx, req, id, action == "approve", ask.Fingerprint)
+	}
 	event := map[string]string{"lose": "node.lost", "restore": "node.restored", "purge": "node.purged"}[action]
 	if event == "" {
 		return nil, invalid("%s of a node: not supported yet", action)
@@ -40,11 +47,55 @@ func (c *Changer) ActOnNode(ctx context.Context, req *Request, id, action string
 	})
 }
 
+// decideOnNode approves or rejects a pending node. A fingerprint, if given, must be that of
+// its key.
+func (c *Changer) decideOnNode(ctx context.Context, req *Request, id string, approve bool, fingerprint string) (*contract.Changed, error) {
+	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
+		spec, st := *r.Spec(), mariposa.NodeStatus{}
+		if old := r.Status(); old != nil {
+			st = *old
+		}
+		is := mariposa.Fingerprint(spec.KeyHash)
+		switch {
+		case fingerprint != "" && fingerprint != is:
+			return conflict("the key of node %s has the fingerprint %s, not %s: it may be another machine than you think", spec.Name, is, fingerprint)
+		case spec.Approval == "" && !approve:
+			return conflict("node %s takes part already: stop its agent, then forget it with `mariposa node rm %s`", spec.Name, spec.Name)
+		case spec.Approval == "", !approve && spec.Approval == mariposa.ApprovalRejected:
+			return nil // it is so
+		case approve && c.nameInUse(r.ID, spec.Name):
+			return conflict("another node is named %s by now: forget one of them first", spec.Name)
+		}
+		event := "node.approved"
+		why := &mariposa.Reason{Code: mariposa.ReasonApproved, Subject: req.actor()}
+		spec.Approval, st.State = "", mariposa.NodeUnknown
+		if !approve {
+			event, why.Code = "node.rejected", mariposa.ReasonRejected
+			spec.Approval, st.State = mariposa.ApprovalRejected, mariposa.NodeRejected
+		}
+		st.Since, st.Reason = c.Clock.Now(), why
+		a.answer.Reason = "its key is " + is
+		if st.Address != "" {
+			a.answer.Reason += ", and it came from " + st.Address
+		}
+		a.unit.Audit[0].Reason = a.answer.Reason
+		a.unit.Writes = []store.Write{{Spec: &spec, Status: &st, Event: mariposa.Event{Kind: event, Reason: why}}}
+		return nil
+	})
+}
+
+// nameInUse reports whether another node that is not rejected has a name.
+func (c *Changer) nameInUse(id, name string) bool {
+	return slices.ContainsFunc(c.Picture.Nodes.All(), func(r *store.Node) bool {
+		return r.ID != id && r.Spec().Name == name && r.Spec().Approval != mariposa.ApprovalRejected
+	})
+}
+
 // DeleteNode forgets a node that is unknown; if forced, with everything on it.
 func (c *Changer) DeleteNode(ctx context.Context, req *Request, id string, force bool) (*contract.Changed, error) {
 	return c.changeNode(ctx, req, id, func(r *store.Node, a *attempt) error {
 		name, there := r.Spec().Name, c.Picture.InstancesOn(r.ID)
-		if st := r.Status(); st != nil && st.State != mariposa.NodeUnknown {
+		if st := r.Status(); st != nil && st.State != mariposa.NodeUnknown && r.Spec().Approval != mariposa.ApprovalRejected {
 			return conflict("node %s is %s: stop its agent first, and wait until the node is unknown", name, st.State)
 		}
 		if n := len(there); n > 0 && !force {

@@ -3,10 +3,7 @@ package change
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"maps"
-	"slices"
-	"time"
 
 	"mariposa"
 	"mariposa/auth"
@@ -52,8 +49,9 @@ func (c *Changer) addName(unit *store.Unit, name string, spec mariposa.NameSpec)
 	return c.checkNameFree(name)
 }
 
-// UpdateUser changes the given fields of a user.
-func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to contract.UserChange) (*contract.Changed, error) {
+// UpdateUser changes the given fields of a user. Disabling one also invalidates the tokens
+// that they created for others, which needs cascade.
+func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to contract.UserChange, cascade bool) (*contract.Changed, error) {
 	if to.Email != nil {
 		if err := checkText("email", *to.Email); err != nil {
 			return nil, err
@@ -67,7 +65,11 @@ func (c *Changer) UpdateUser(ctx context.Context, req *Request, id string, to co
 			return conflict("%s is the first user and keeps the installation reachable: it stays an admin and enabled", spec.Name)
 		}
 		unit.Put(store.Write{Kind: mariposa.KindUser, ID: id, Spec: &spec, Event: req.event("user.updated", "", nil)})
-		return nil
+		if to.Disabled == nil || !*to.Disabled {
+			return nil
+		}
+		_, err := c.madeForOthers(id, spec.Name, cascade)
+		return err
 	})
 }
 
@@ -93,8 +95,9 @@ func (c *Changer) changeUser(ctx context.Context, req *Request, id string, build
 }
 
 // DeleteUser deletes a user who no longer owns anything. They leave every organization
-// and project, and their tokens become invalid.
-func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string) (*contract.Changed, error) {
+// and project, and their tokens become invalid. The tokens that they created for others are
+// revoked, which needs cascade.
+func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string, cascade bool) (*contract.Changed, error) {
 	return c.changeUser(ctx, req, id, func(spec mariposa.UserSpec, unit *store.Unit) error {
 		if id == mariposa.FirstUser || id == cmp.Or(req.Caller.By, req.Caller.User) {
 			return conflict("%s cannot be deleted: it is the first user, or the one that asks", spec.Name)
@@ -109,6 +112,13 @@ func (c *Changer) DeleteUser(ctx context.Context, req *Request, id string) (*con
 		unit.Delete(mariposa.KindUser, id, req.event("user.deleted", "", nil))
 		unit.Delete(mariposa.KindName, mariposa.NameID("", spec.Name), mariposa.Event{})
 		unit.Delete(mariposa.KindOrg, spec.Organization, req.event("organization.deleted", "", nil))
+		made, err := c.madeForOthers(id, spec.Name, cascade)
+		if err != nil {
+			return err
+		}
+		for _, t := range made {
+			unit.Put(revoke(t, c.Clock.Now()))
+		}
 		for _, t := range c.Picture.TokensOf(id) {
 			unit.Delete(mariposa.KindToken, t.ID, mariposa.Event{})
 		}
@@ -176,78 +186,4 @@ func leaveProject(req *Request, r *store.Project, user string, unit *store.Unit)
 	spec.Users = withRole(spec.Users, user, mariposa.RoleNone)
 	unit.Unchanged(r)
 	unit.Put(store.Write{Kind: mariposa.KindProject, ID: r.ID, Project: r.ID, Spec: &spec, Event: req.event("project.updated", r.ID, nil)})
-}
-
-// tokenPrefix lets people and scanners recognize tokens.
-const tokenPrefix = "mrp_"
-
-// maxTokens bounds the number of tokens of a user.
-const maxTokens = 1000
-
-// CreateToken creates a token. Only the answer contains the secret.
-func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.TokenSpec, show func(*store.Token) contract.Token) (*contract.Token, error) {
-	if err := checkText("name", spec.Name); err != nil {
-		return nil, err
-	}
-	secret := tokenPrefix + rand.Text() + rand.Text()
-	spec.Hash = mariposa.HashToken(secret)
-	id := mariposa.TokenID(spec.Hash)
-	return commit(ctx, c, req, "tokens of "+spec.User, func() (*store.Unit, contract.Token, error) {
-		mine := c.Picture.TokensOf(spec.User)
-		doc := show(&store.Token{Kind: mariposa.KindToken, ID: id, Halves: store.Halves{Spec: &spec}})
-		if len(mine) >= maxTokens {
-			return nil, doc, conflict("%s has %d tokens already: revoke some", doc.UserName, len(mine))
-		}
-		if slices.ContainsFunc(mine, func(t *store.Token) bool { return t.Spec().Name == spec.Name }) {
-			return nil, doc, conflict("there is a token %q already: choose another name, or revoke that one", spec.Name)
-		}
-		doc.Secret = secret
-		unit := &store.Unit{Audit: []mariposa.Audit{{
-			Kind: string(mariposa.KindToken), Object: id, ObjectName: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: doc.ProjectName,
-			Reason: "for " + doc.UserName,
-		}}}
-		unit.Exists(mariposa.KindUser, spec.User)
-		unit.Put(store.Write{Kind: mariposa.KindToken, ID: id, Spec: &spec})
-		return unit, doc, nil
-	})
-}
-
-// RevokeToken revokes a token and its descendants.
-func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.Token) (*contract.Changed, error) {
-	spec := token.Spec()
-	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
-		a := &attempt{answer: contract.Changed{ID: token.ID, Name: spec.Name}}
-		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindToken), Organization: spec.Organization, Project: spec.Project}}
-		now := c.Clock.Now()
-		a.unit.Put(revoke(token, now))
-		for _, t := range c.descendants(spec.User, token.ID) {
-			a.unit.Put(revoke(t, now))
-		}
-		return a, nil
-	})
-}
-
-// revoke marks a token as revoked. Its record is archived, so that whoever still uses
-// it can be given the reason.
-func revoke(t *store.Token, now time.Time) store.Write {
-	spec := *t.Spec()
-	spec.Revoked = now
-	return store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &spec, Archive: true}
-}
-
-// descendants returns the tokens that a token created, directly or indirectly.
-func (c *Changer) descendants(user, id string) []*store.Token {
-	made := map[string]bool{id: true}
-	var all []*store.Token
-	tokens := c.Picture.TokensOf(user)
-	for more := true; more; {
-		more = false
-		for _, t := range tokens {
-			if !made[t.ID] && made[t.Spec().Parent] {
-				made[t.ID], more = true, true
-				all = append(all, t)
-			}
-		}
-	}
-	return all
 }

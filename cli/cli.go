@@ -122,7 +122,7 @@ type app struct {
 	global struct {
 		project, org, url, token, data string
 		profile, ca, as                string
-		json, noColor                  bool
+		json, noColor, insecure        bool
 	}
 	fromEnv      map[string]bool // flags set by an environment variable
 	started      bool            // a command has begun to run
@@ -155,6 +155,7 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 	flags.StringVar(&a.global.token, "token", "", "what proves who you are (better: MARIPOSA_TOKEN, or login)")
 	flags.StringVar(&a.global.data, "data", "", "folder of the dev server on this machine (default $XDG_DATA_HOME/mariposa)")
 	flags.StringVar(&a.global.ca, "ca", "", "file of a root certificate to trust beside the system's")
+	flags.BoolVar(&a.global.insecure, "insecure", false, "talk plain HTTP to another machine: your token travels in the clear")
 	flags.StringVar(&a.global.profile, "profile", "", "which of the servers that login remembers (default: the one without a name)")
 	flags.StringVar(&a.global.as, "as", "", "act for this user, if you run the installation; noted in the audit")
 	flags.BoolVar(&a.global.noColor, "no-color", false, "print without colors")

@@ -170,6 +170,11 @@ func tokenNames(ctx context.Context, c *client.Client, _ string) []string {
 	return each(err, func() []contract.Token { return all.Tokens }, func(t contract.Token) string { return t.Name })
 }
 
+func joinTokenNames(ctx context.Context, c *client.Client, _ string) []string {
+	all, err := c.JoinTokens(ctx)
+	return each(err, func() []contract.Token { return all.Tokens }, func(t contract.Token) string { return t.Name })
+}
+
 func packageNames(ctx context.Context, c *client.Client, _ string) []string {
 	all, err := c.Packages(ctx)
 	return each(err, func() []contract.Package { return all.Packages }, func(p contract.Package) string { return p.Name })

@@ -15,7 +15,6 @@ import (
 const (
 	URLFile   = "url"         // where the dev server listens; one line, written at its start
 	TokenFile = "admin.token" // 0600
-	JoinFile  = "join.token"  // 0600
 )
 
 // defaultURL is where a dev server listens by default.
@@ -39,6 +38,7 @@ type server struct {
 	url, token string
 	org        string // where project names are looked up; empty: the caller's own
 	ca         string // file of a root certificate to trust
+	insecure   bool   // it may be talked to in the clear
 }
 
 // locate finds the selected server. The command line takes precedence over the
@@ -50,10 +50,11 @@ func (a *app) locate() (server, error) {
 		return server{}, err
 	}
 	g, said := a.global, func(flag, value string) bool { return value != "" && !a.fromEnv[flag] }
-	local := server{url: a.localFile(URLFile), token: a.localFile(TokenFile)}
+	// Whatever it listens on, it is on this machine.
+	local := server{url: a.localFile(URLFile), token: a.localFile(TokenFile), insecure: true}
 	if local.url == "" {
 		local.token = "" // the server at the default address may not be ours
-		local.url = defaultURL
+		local.url, local.insecure = defaultURL, false
 	}
 	s, chosen := local, said("profile", g.profile)
 	switch {
@@ -73,7 +74,7 @@ func (a *app) locate() (server, error) {
 	if g.token != "" && (s.token == "" || !chosen || said("token", g.token)) {
 		s.token = g.token
 	}
-	s.org, s.ca = cmp.Or(g.org, s.org), cmp.Or(g.ca, s.ca)
+	s.org, s.ca, s.insecure = cmp.Or(g.org, s.org), cmp.Or(g.ca, s.ca), g.insecure || s.insecure
 	return s, nil
 }
 
@@ -85,7 +86,7 @@ func (a *app) addressed(p profile, local server) server {
 		s = p.server()
 		s.url = a.global.url
 	case sameURL(s.url, local.url):
-		s.token = local.token
+		s.token, s.insecure = local.token, local.insecure
 	case a.global.data != "":
 		s.token = a.localFile(TokenFile) // the folder was given explicitly, so its token is meant
 	}
@@ -124,7 +125,7 @@ func (a *app) connect() (*client.Client, error) {
 }
 
 func (a *app) dial(s server) (*client.Client, error) {
-	o := client.Options{URL: s.url, Token: s.token, Organization: s.org, User: a.global.as, UserAgent: "mariposa/" + a.env.Version}
+	o := client.Options{URL: s.url, Token: s.token, Organization: s.org, User: a.global.as, Insecure: s.insecure, UserAgent: "mariposa/" + a.env.Version}
 	if s.ca != "" {
 		var err error
 		if o.Roots, err = os.ReadFile(s.ca); err != nil {

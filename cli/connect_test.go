@@ -164,14 +164,6 @@ func TestADamagedProfileIsNamed(t *testing.T) {
 	r.expect(exitError, strings.Contains(r.stderr, "profile.json is damaged"))
 }
 
-func TestTheJoinTokenIsReadWhereItLies(t *testing.T) {
-	t.Parallel()
-	home := t.TempDir()
-	keep(t, home, "d/join.token", "join-me\n")
-	r := (&run{home: home}).do(t, "node", "join-token", "--data", home+"/d")
-	r.expect(exitOK, r.stdout == "join-me\n")
-}
-
 func TestNamesAreCompletedFromTheServer(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -230,4 +222,86 @@ func TestNamesAreCompletedFromTheServer(t *testing.T) {
 		})
 	}
 	(&run{env: map[string]string{"MARIPOSA_URL": "http://127.0.0.1:1"}}).do(t, "__complete", "project", "show", "").expect(exitOK)
+}
+
+// A token does not travel in the clear to another machine unless somebody said so.
+func TestPlainHTTPToAnotherMachineIsRefused(t *testing.T) {
+	t.Parallel()
+	const far = "http://mariposa.example.com:8080"
+	for name, args := range map[string][]string{
+		"a command": {"project", "list", "--url", far, "--token", secret},
+		"login":     {"login", "--url", far, "--token-stdin"},
+		"by number": {"project", "list", "--url", "http://10.0.0.1:8080", "--token", secret},
+	} {
+		home := t.TempDir()
+		r := (&run{home: home, stdin: secret}).do(t, args...)
+		if r.code != exitUsage || !strings.Contains(r.stderr, "travel in the clear") || !strings.Contains(r.stderr, "--insecure") || strings.Contains(r.stderr, secret) {
+			t.Errorf("%s: exit %d, %s", name, r.code, r.stderr)
+		}
+		if _, err := os.Stat(filepath.Join(home, ".config/mariposa/profile.json")); err == nil {
+			t.Errorf("%s: it was remembered", name)
+		}
+	}
+	for name, c := range map[string]struct {
+		args []string
+		env  map[string]string
+	}{
+		"a flag":      {args: []string{"project", "list", "--insecure", "--url", "http://mariposa.invalid", "--token", secret}},
+		"environment": {args: []string{"project", "list", "--url", "http://mariposa.invalid", "--token", secret}, env: map[string]string{"MARIPOSA_INSECURE": "1"}},
+	} {
+		r := (&run{env: c.env}).do(t, c.args...)
+		if r.code != exitError || strings.Contains(r.stderr, "in the clear") { // it was tried, and there is no such host
+			t.Errorf("%s: exit %d, %s", name, r.code, r.stderr)
+		}
+	}
+}
+
+// Login remembers that a server may be talked to in the clear, of that server alone, and
+// only where it was said.
+func TestLoginRemembersInsecureWhereItWasSaid(t *testing.T) {
+	t.Parallel()
+	f := world(t)
+	for _, said := range []bool{false, true} {
+		home := t.TempDir()
+		args := []string{"login", "--url", f.url, "--token-stdin"}
+		if said {
+			args = append(args, "--insecure")
+		}
+		(&run{home: home, stdin: secret}).do(t, args...).expect(exitOK)
+		text, err := os.ReadFile(filepath.Join(home, ".config/mariposa/profile.json"))
+		must(t, err)
+		if got := strings.Contains(string(text), `"insecure": true`); got != said {
+			t.Errorf("said %v: %s", said, text)
+		}
+	}
+	home := t.TempDir()
+	keep(t, home, ".config/mariposa/profile.json", `{"url":"http://mariposa.invalid","token":"saved","insecure":true}`)
+	r := (&run{home: home}).do(t, "project", "list")
+	r.expect(exitError, !strings.Contains(r.stderr, "in the clear"))
+	r = (&run{home: home}).do(t, "project", "list", "--url", "http://other.invalid")
+	r.expect(exitUsage, strings.Contains(r.stderr, "in the clear"))
+}
+
+// What a token made is shown before it ends with it.
+func TestRevokingATokenShowsWhatItMade(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args    string
+		tty     bool
+		answer  string
+		code    int
+		cascade bool
+	}{
+		"a person who does not mean it": {args: "token revoke old", tty: true, answer: "n\n"},
+		"a person who does":             {args: "token revoke old", tty: true, answer: "y\n", cascade: true},
+		"a script":                      {args: "token revoke old", code: exitError},
+		"a script that means it":        {args: "token revoke old --yes", cascade: true},
+	} {
+		f := world(t)
+		r := (&run{f: f, tty: c.tty, stdin: c.answer}).do(t, strings.Fields(c.args)...)
+		if r.code != c.code || strings.Contains(f.requests(), "cascade=true") != c.cascade || !strings.Contains(r.stderr, "old of ann") || !strings.Contains(r.stderr, "    laptop of ann") ||
+			!strings.Contains(r.stderr, "  rack-7 for nodes") {
+			t.Errorf("%s: exit %d, asked %s\n%s%s", name, r.code, f.requests(), r.stdout, r.stderr)
+		}
+	}
 }

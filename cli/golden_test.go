@@ -50,7 +50,8 @@ func TestCommandsPrintWhatTheyAlwaysPrinted(t *testing.T) {
 		{"node-lose", "node lose node2", false},
 		{"node-purge", "node purge node2 --instance x1", false},
 		{"node-rm", "node rm node2", false},
-		{"node-join-token-none", "node join-token", false},
+		{"node-approve", "node approve node2 --fingerprint SHA256:abc", false},
+		{"node-reject", "node reject node2", false},
 		{"version", "version", false},
 		{"version-json", "version --json", false},
 

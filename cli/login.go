@@ -23,7 +23,7 @@ func (a *app) loginCommand() *cobra.Command {
 		Use: "login --url URL", Short: "Remember a server and a token for it, after trying them", Args: argsBetween(0, 0),
 		Long: "Remember a server and a token for it, after trying them.\n\n" +
 			"What is remembered is a profile, in a file that only you can read. With --profile NAME\nthere can be several: commands use the one that --profile or MARIPOSA_PROFILE names, else\nthe one without a name. --org says where names of projects are looked up, --ca which root\n" +
-			"certificate to trust; both are remembered too. Without --url, the token is for the server\nthat the profile knows already.",
+			"certificate to trust, --insecure that the token may travel in the clear to another machine;\nall are remembered too. Without --url, the token is for the server\nthat the profile knows already.",
 		Example: "  mariposa login --url https://mariposa.example.com --token-stdin < token\n  mariposa login --profile prod --url https://prod.example.com --org shop",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.login(cmd.Context(), stdin)
@@ -74,14 +74,14 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 		}
 		p = profile{} // damaged: login replaces it
 	}
-	s := server{url: strings.TrimRight(a.global.url, "/"), org: a.global.org, ca: a.global.ca}
+	s := server{url: strings.TrimRight(a.global.url, "/"), org: a.global.org, ca: a.global.ca, insecure: a.global.insecure}
 	if s.url == "" {
 		if s.url = p.URL; s.url == "" {
 			return Usage(errors.New("which server? Give --url"))
 		}
 	}
 	if sameURL(p.URL, s.url) { // keep what is not given again
-		s.org, s.ca = cmp.Or(s.org, p.Org), cmp.Or(s.ca, p.CA)
+		s.org, s.ca, s.insecure = cmp.Or(s.org, p.Org), cmp.Or(s.ca, p.CA), s.insecure || p.Insecure
 	} else {
 		p = profile{} // its project and organization are another server's
 	}
@@ -97,7 +97,7 @@ func (a *app) login(ctx context.Context, stdin bool) error {
 	if err != nil {
 		return fmt.Errorf("nothing was saved: %w", err)
 	}
-	p.URL, p.Token, p.Org, p.CA = s.url, s.token, s.org, s.ca
+	p.URL, p.Token, p.Org, p.CA, p.Insecure = s.url, s.token, s.org, s.ca, s.insecure
 	if err := a.writeProfile(p); err != nil {
 		return err
 	}

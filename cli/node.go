@@ -3,12 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -24,7 +20,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		a.nodeList(), a.nodeShow(),
 		a.nodeAct("lose", "Make a dummy node play dead", "plays dead"),
 		a.nodeAct("restore", "Let a dummy node come back", "may come back"),
-		a.nodePurge(), a.nodeRemove(), a.joinToken())
+		a.nodePurge(), a.nodeRemove(), a.nodeApprove(), a.nodeReject(), a.joinToken())
 }
 
 func (a *app) nodeList() *cobra.Command {
@@ -78,7 +74,8 @@ func (a *app) nodeShow() *cobra.Command {
 		return show(a, n, err, func() {
 			a.facts("name", n.Name, "id", n.ID, "status", word(n.Status), "reason", n.Reason, "instances", n.Instances,
 				"capacity", amountOf(n.Capacity, "any"), "reserved", amountOf(n.Reserved, "nothing"), "rack", n.Rack, "dc", n.DC, "traits", sorted(n.Traits),
-				"drivers", drivers(*n), "dummy", yesOrNo(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat))
+				"drivers", drivers(*n), "dummy", yesOrNo(n.Dummy), "replica", n.Replica, "last heartbeat", a.stamp(n.LastHeartbeat),
+				"address", n.Address, "key", n.Fingerprint)
 			a.printOffers(n)
 			if len(n.Quarantined) == 0 {
 				return
@@ -144,22 +141,4 @@ func (a *app) nodeRemove() *cobra.Command {
 // printNodeChange prints the result of a change of a node.
 func (a *app) printNodeChange(done *contract.Changed, err error, effect string) error {
 	return show(a, done, err, func() { a.say("%s %s%s", done.Name, effect, prefixed(": ", done.Reason)) })
-}
-
-func (a *app) joinToken() *cobra.Command {
-	return &cobra.Command{
-		Use: "join-token", Short: "Print the token that lets new nodes join the server on this machine", Args: argsBetween(0, 0),
-		RunE: func(*cobra.Command, []string) error {
-			path := filepath.Join(a.dataDir(), JoinFile)
-			text, err := os.ReadFile(path)
-			if errors.Is(err, fs.ErrNotExist) {
-				return withHint(fmt.Errorf("there is no join token in %s", a.dataDir()), "start `mariposa dev` first, or name its folder with --data")
-			}
-			if err != nil {
-				return fmt.Errorf("the join token cannot be read: %w", err)
-			}
-			token := strings.TrimSpace(string(text))
-			return changed(a, &map[string]string{"token": token}, nil, "%s", token)
-		},
-	}
 }

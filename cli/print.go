@@ -35,7 +35,7 @@ var styles = map[string]style{
 	string(mariposa.StatusConverging): busy, string(mariposa.StatePending): busy, string(mariposa.StateProvisioning): busy, string(mariposa.StateDraining): busy,
 	string(mariposa.StateStopping): busy, string(mariposa.HealthStarting): busy, string(mariposa.TaskActive): busy, string(mariposa.NodeRebooting): busy,
 	string(mariposa.StatusFailed): bad, string(mariposa.StatusBlocked): bad, string(mariposa.StatusBackingOff): bad, string(mariposa.StateUnknown): bad,
-	string(mariposa.HealthUnhealthy): bad, string(mariposa.TaskTerminated): bad,
+	string(mariposa.HealthUnhealthy): bad, string(mariposa.TaskTerminated): bad, string(mariposa.NodeRejected): bad,
 	string(mariposa.StatusHeld): quiet, string(mariposa.StatusFrozen): quiet, string(mariposa.StatusPaused): quiet, string(mariposa.TaskQueued): quiet,
 	string(mariposa.NodeDrained):  quiet,
 	string(mariposa.StateStopped): dim, string(mariposa.StateDestroyed): dim,

@@ -19,9 +19,13 @@ type profile struct {
 	Org     string `json:"org,omitempty"`
 	CA      string `json:"ca,omitempty"`
 	Project string `json:"project,omitempty"`
+	// Insecure: the token may travel in the clear to that server.
+	Insecure bool `json:"insecure,omitempty"`
 }
 
-func (p profile) server() server { return server{url: p.URL, token: p.Token, org: p.Org, ca: p.CA} }
+func (p profile) server() server {
+	return server{url: p.URL, token: p.Token, org: p.Org, ca: p.CA, insecure: p.Insecure}
+}
 
 // defaultProfile is the name of the profile that is used when none is given.
 const defaultProfile = "default"

@@ -25,7 +25,7 @@ func shown(t *testing.T, f *fake, colors bool, set func(a *app, c *client.Client
 	if f != nil {
 		url = f.url
 	}
-	c, err := client.New(client.Options{URL: url, Token: secret})
+	c, err := client.New(client.Options{URL: url, Token: secret, Insecure: true})
 	must(t, err)
 	t.Cleanup(c.Close)
 	a := &app{env: Env{Now: func() time.Time { return noon.Add(10 * time.Minute) }, Terminal: func(any) bool { return colors }, Getenv: func(string) string { return "" }}.withDefaults()}
@@ -239,7 +239,7 @@ func odd(most int) *rapid.Generator[string] {
 
 func TestScreensFitAnyWindow(t *testing.T) {
 	t.Parallel()
-	c, err := client.New(client.Options{URL: "http://server:1"})
+	c, err := client.New(client.Options{URL: "http://server:1", Insecure: true})
 	must(t, err)
 	defer c.Close()
 	a := &app{env: Env{Now: func() time.Time { return noon }, Terminal: func(any) bool { return true }, Getenv: func(string) string { return "" }}.withDefaults()}

@@ -33,10 +33,34 @@ func (f *fake) settle() {
 	f.give("POST /v1/users", contract.Changed{ID: "u-cem", Name: "cem"})
 	f.give("PUT /v1/users/bob", contract.Changed{ID: "u-bob", Name: "bob"})
 	f.give("DELETE /v1/users/bob", contract.Changed{ID: "u-bob", Name: "bob"})
-	f.give("GET /v1/tokens", contract.Tokens{Tokens: []contract.Token{laptop, ci, spent}})
 	made := ci
 	made.Secret = "mrp_TOPSECRET"
 	f.give("POST /v1/tokens", made)
+	f.give("GET /v1/tokens/"+tokenID, laptop)
+	f.give("GET /v1/tokens/"+ci.ID, ci)
+	parent, join := spent, contract.Token{
+		ID: "0199e000-0000-7000-8000-0000000000f6", Name: "rack-7", Use: mariposa.TokenJoin, Created: noon, Expires: after(24 * time.Hour), Uses: ptr(10), Joined: ptr(3), LastUsed: after(5 * time.Minute), LastFrom: "10.0.0.8", ParentName: "laptop",
+	}
+	below := ci
+	below.Made, parent.Made = []contract.Token{laptop}, []contract.Token{ci, join}
+	parent.Made[0] = below
+	f.give("GET /v1/tokens/"+spent.ID, parent)
+	f.give("PUT /v1/tokens/"+spent.ID, contract.Changed{ID: spent.ID, Name: "old", Reason: "2 tokens taken over"})
+	f.on("DELETE /v1/tokens/"+spent.ID, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("cascade") == "true" {
+			writeJSON(w, contract.Changed{ID: spent.ID, Name: "old", Reason: "3 tokens that it made went with it"})
+			return
+		}
+		refuse(mariposa.Conflict, "token old made 3 tokens, which would end with it")(w, r)
+	})
+	f.on("GET /v1/tokens", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("use") == "join" {
+			writeJSON(w, contract.Tokens{Tokens: []contract.Token{join}})
+			return
+		}
+		writeJSON(w, contract.Tokens{Tokens: []contract.Token{laptop, ci, spent}})
+	})
+	f.give("DELETE /v1/tokens/"+join.ID, contract.Changed{ID: join.ID, Name: join.Name})
 	f.give("DELETE /v1/tokens/"+tokenID, contract.Changed{ID: tokenID, Name: "laptop"})
 	f.give("DELETE /v1/tokens/"+ci.ID, contract.Changed{ID: ci.ID, Name: "ci"})
 	f.give("GET /v1/organizations", contract.Organizations{Organizations: []contract.Organization{acme, own}})

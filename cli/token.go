@@ -15,7 +15,7 @@ import (
 
 func (a *app) tokenCommand() *cobra.Command {
 	cmd := a.group("token", "Make, list and revoke the tokens that let you, or your robots, in",
-		a.tokenCreate(), a.tokenList(), a.tokenRevoke())
+		a.tokenCreate(), a.tokenList(), a.tokenShow(), a.tokenRevoke(), a.tokenAdopt())
 	cmd.Aliases = []string{"tokens"}
 	return cmd
 }
@@ -26,7 +26,7 @@ func (a *app) tokenCreate() *cobra.Command {
 	cmd := a.withClient(&cobra.Command{
 		Use: "create NAME", Short: "Make a token; it is printed this once and never again", Args: argsBetween(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		Long: "Make a token. It is printed on standard output this once, and never again.\n\n" +
-			"It may do what its user may. --org and --project on the command line bind it to that\norganization or project, --role to what that role may, --expires to a time.",
+			"It may do what its user may. --org and --project on the command line bind it to that\norganization or project, --role to what that role may, --expires to a time. It ends with\nthe token that you make it with, at the latest.",
 		Example: "  T=$(mariposa token create ci --project shop --role deployer --expires 90d)",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		if err := checkRole("role", role, projectRoles); err != nil {
@@ -81,13 +81,13 @@ func (a *app) tokenList() *cobra.Command {
 		func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Tokens(ctx, user)
 			return show(a, all, a.noOwner(ctx, c, user, err), func() {
-				t := newTable("NAME", "ID", "GOOD FOR", "EXPIRES", "LAST USED", "FROM", "AGE")
+				t := newTable("NAME", "ID", "GOOD FOR", "EXPIRES", "LAST USED", "FROM", "AGE", "MADE WITH")
 				for _, k := range all.Tokens {
 					name := k.Name
 					if k.Current {
 						name += " (this one)"
 					}
-					t.add(cell{name, bold}, text(k.ID), text(dashIfEmpty(strings.Join(tokenBounds(&k), ", "))), a.expiry(&k), text(a.used(&k)), text(dashIfEmpty(k.LastFrom)), text(a.age(k.Created)))
+					t.add(cell{name, bold}, text(k.ID), text(dashIfEmpty(strings.Join(tokenBounds(&k), ", "))), a.expiry(&k), text(a.used(&k)), text(dashIfEmpty(k.LastFrom)), text(a.age(k.Created)), text(dashIfEmpty(k.ParentName)))
 				}
 				a.printTable(t)
 			})
@@ -129,7 +129,8 @@ func (a *app) used(t *contract.Token) string {
 
 func (a *app) tokenRevoke() *cobra.Command {
 	var user string
-	cmd := a.withClient(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its name or id; it lets nobody in from now on", Aliases: []string{"rm", "delete"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
+	var sure bool
+	cmd := a.withClient(&cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its name or id, and those that it made; they let nobody in from now on", Aliases: []string{"rm", "delete"}, Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
 		func(ctx context.Context, c *client.Client, args []string) error {
 			if strings.HasPrefix(args[0], tokenPrefix) {
 				return Usage(errors.New("that is a token itself: revoke it by its name or id, as `mariposa token list` shows them"))
@@ -138,13 +139,91 @@ func (a *app) tokenRevoke() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			done, err := c.RevokeToken(ctx, token.ID)
-			err = changed(a, done, notFound(err, "mariposa token list"), "token %s is revoked", token.Name)
+			cascade, ok, err := a.confirmMade(ctx, c, token.ID, sure)
+			if err != nil || !ok {
+				return notFound(err, "mariposa token list")
+			}
+			done, err := c.RevokeToken(ctx, token.ID, cascade)
+			err = show(a, done, notFound(err, "mariposa token list"), func() { a.say("token %s is revoked%s", token.Name, prefixed("; ", done.Reason)) })
 			if err == nil && token.Current && !a.global.json {
 				a.note("it was the one you are logged in with: log in again with another")
 			}
 			return err
 		})
+	tokenUserFlag(cmd, a, &user)
+	cmd.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask, whatever it made")
+	return cmd
+}
+
+// confirmMade shows what a token made, which ends with it, and asks: cascade is a yes. Where
+// nobody can answer, the server refuses what was not said on the command line.
+func (a *app) confirmMade(ctx context.Context, c *client.Client, id string, sure bool) (cascade, ok bool, err error) {
+	t, err := c.Token(ctx, id)
+	if err != nil || len(t.Made) == 0 {
+		return sure, true, err
+	}
+	if !a.global.json {
+		for _, line := range tokenTree(t, "") {
+			a.note("%s", line)
+		}
+	}
+	ok, err = a.confirm(ctx, fmt.Sprintf("revoke %s and all that it made?", t.Name), sure)
+	return sure || (ok && a.interactive()), ok, err
+}
+
+// tokenTree draws a token and what it made, a line each.
+func tokenTree(t *contract.Token, indent string) []string {
+	whose := "of " + t.UserName
+	if t.Use == mariposa.TokenJoin {
+		whose = "for nodes"
+	}
+	lines := []string{indent + t.Name + " " + whose + bracketed(strings.Join(tokenBounds(t), ", "))}
+	for i := range t.Made {
+		lines = append(lines, tokenTree(&t.Made[i], indent+"  ")...)
+	}
+	return lines
+}
+
+func (a *app) tokenShow() *cobra.Command {
+	var user string
+	cmd := a.withClient(&cobra.Command{Use: "show TOKEN", Short: "Show a token, with those that it made", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames)},
+		func(ctx context.Context, c *client.Client, args []string) error {
+			found, err := a.tokenRef(ctx, c, args[0], user)
+			if err != nil {
+				return err
+			}
+			t, err := c.Token(ctx, found.ID)
+			return show(a, t, notFound(err, "mariposa token list"), func() {
+				a.facts("name", cell{t.Name, bold}, "id", t.ID, "user", t.UserName, "good for", strings.Join(tokenBounds(t), ", "), "created", a.stamp(t.Created),
+					"expires", a.stampOf(t.Expires), "last used", a.stampOf(t.LastUsed), "last used from", t.LastFrom, "made with", t.ParentName)
+				for i := range t.Made {
+					if i == 0 {
+						fmt.Fprintln(a.env.Stdout)
+						a.say("It made these, which end with it:")
+					}
+					for _, line := range tokenTree(&t.Made[i], "  ") {
+						a.say("%s", line)
+					}
+				}
+			})
+		})
+	tokenUserFlag(cmd, a, &user)
+	return cmd
+}
+
+func (a *app) tokenAdopt() *cobra.Command {
+	var user string
+	cmd := a.withClient(&cobra.Command{
+		Use: "adopt TOKEN", Short: "Take over what a token made, so that revoking it spares them", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(tokenNames),
+		Long: "Take over what a token made: from now on those end with the token that you use, and\nrevoking the old one spares them. It takes one who runs the installation, and a token that\nwas not made by the old one, such as one of `mariposa server token`.",
+	}, func(ctx context.Context, c *client.Client, args []string) error {
+		found, err := a.tokenRef(ctx, c, args[0], user)
+		if err != nil {
+			return err
+		}
+		done, err := c.AdoptTokens(ctx, found.ID)
+		return show(a, done, notFound(err, "mariposa token list"), func() { a.say("token %s: %s", done.Name, done.Reason) })
+	})
 	tokenUserFlag(cmd, a, &user)
 	return cmd
 }

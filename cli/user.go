@@ -91,7 +91,7 @@ func (a *app) userUpdate() *cobra.Command {
 		if change == (contract.UserChange{}) {
 			return Usage(errors.New("what shall change? Say it with --email or --admin"))
 		}
-		done, err := c.UpdateUser(ctx, user, change)
+		done, err := c.UpdateUser(ctx, user, change, false)
 		return changed(a, done, err, "user %s is changed", user)
 	})
 	cmd.Flags().StringVar(&email, "email", "", "where to reach them")
@@ -101,15 +101,28 @@ func (a *app) userUpdate() *cobra.Command {
 
 // userToggle makes a command that enables or disables a user.
 func (a *app) userToggle(verb, short, effect string, disabled bool) *cobra.Command {
-	return a.onUser(&cobra.Command{Use: verb, Short: short}, func(ctx context.Context, c *client.Client, user string) error {
-		done, err := c.UpdateUser(ctx, user, contract.UserChange{Disabled: &disabled})
+	var sure bool
+	cmd := a.onUser(&cobra.Command{Use: verb, Short: short}, func(ctx context.Context, c *client.Client, user string) error {
+		done, err := c.UpdateUser(ctx, user, contract.UserChange{Disabled: &disabled}, sure)
 		return changed(a, done, err, "user %s %s", user, effect)
 	})
+	if disabled {
+		madeFlag(cmd, &sure)
+	}
+	return cmd
+}
+
+// madeFlag lets people say that the tokens that a user made for others may end too.
+func madeFlag(cmd *cobra.Command, sure *bool) {
+	cmd.Flags().BoolVar(sure, "yes", false, "even if the tokens that they made for others let nobody in any more then")
 }
 
 func (a *app) userDelete() *cobra.Command {
-	return a.onUser(&cobra.Command{Use: "delete", Short: "Delete a user who owns nothing any more", Aliases: []string{"rm"}}, func(ctx context.Context, c *client.Client, user string) error {
-		done, err := c.DeleteUser(ctx, user)
+	var sure bool
+	cmd := a.onUser(&cobra.Command{Use: "delete", Short: "Delete a user who owns nothing any more", Aliases: []string{"rm"}}, func(ctx context.Context, c *client.Client, user string) error {
+		done, err := c.DeleteUser(ctx, user, sure)
 		return changed(a, done, err, "user %s is deleted", user)
 	})
+	madeFlag(cmd, &sure)
+	return cmd
 }

@@ -31,6 +31,9 @@ const (
 	maxError    = 1 << 20
 )
 
+// maxRedirects is how often a server may send us elsewhere.
+const maxRedirects = 10
+
 // Options say how to reach a server.
 type Options struct {
 	URL          string       // like http://127.0.0.1:8080
@@ -38,6 +41,7 @@ type Options struct {
 	Organization string       // where project names are looked up; empty: the caller's own
 	User         string       // act for this user, which requires an admin of the installation; empty: the caller
 	Roots        []byte       // PEM certificates to trust in addition to the system's; not with a custom HTTPClient
+	Insecure     bool         // plain http to another machine is all right: the token travels in the clear
 	HTTPClient   *http.Client // nil: the client makes its own
 	UserAgent    string       // empty: mariposa
 }
@@ -61,13 +65,21 @@ func New(o Options) (*Client, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, mariposa.Errorf(mariposa.InvalidArgument, "%q is no address of a server: it looks like http://127.0.0.1:8080", redacted(o.URL, u))
 	}
+	if err := mariposa.CheckEncrypted(u, o.Insecure); err != nil {
+		return nil, err
+	}
 	c := &Client{base: *u, token: o.Token, organization: o.Organization, user: o.User, agent: cmp.Or(o.UserAgent, "mariposa"), http: o.HTTPClient, pause: pause}
 	if c.http == nil {
 		t := transport()
 		if t.TLSClientConfig, err = trusting(o.Roots); err != nil {
 			return nil, err
 		}
-		c.http = &http.Client{Transport: t}
+		c.http = &http.Client{Transport: t, CheckRedirect: func(next *http.Request, via []*http.Request) error {
+			if len(via) >= maxRedirects {
+				return errors.New("the server sends us from address to address")
+			}
+			return mariposa.CheckEncrypted(next.URL, o.Insecure)
+		}}
 	}
 	return c, nil
 }
@@ -280,11 +292,14 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		return fmt.Errorf("asking %s: %w", c.URL(), context.Cause(ctx))
 	}
 	var (
+		refused     *mariposa.Error // by ourselves: we were sent elsewhere
 		dns         *net.DNSError
 		plain       tls.RecordHeaderError
 		certificate *tls.CertificateVerificationError
 	)
 	switch {
+	case errors.As(err, &refused):
+		return refused
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return unavailable(err, "no Mariposa answers at %s: start one with `mariposa dev`, or set MARIPOSA_URL", c.URL())
 	case errors.As(err, &dns):

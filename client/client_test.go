@@ -156,9 +156,10 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		}},
 		{`PUT /v1/users/ann application/json {"disabled":false}`, func(c *Client) error {
 			no := false
-			return drop(c.UpdateUser(ctx, "ann", contract.UserChange{Disabled: &no}))
+			return drop(c.UpdateUser(ctx, "ann", contract.UserChange{Disabled: &no}, false))
 		}},
-		{"DELETE /v1/users/ann", func(c *Client) error { return drop(c.DeleteUser(ctx, "ann")) }},
+		{"DELETE /v1/users/ann", func(c *Client) error { return drop(c.DeleteUser(ctx, "ann", false)) }},
+		{"DELETE /v1/users/ann?cascade=true", func(c *Client) error { return drop(c.DeleteUser(ctx, "ann", true)) }},
 		{"GET /v1/organizations", func(c *Client) error { return drop(c.Organizations(ctx)) }},
 		{"GET /v1/organizations/beta", func(c *Client) error { return drop(c.Organization(ctx, "beta")) }},
 		{`POST /v1/organizations application/json {"name":"beta"}`, func(c *Client) error {
@@ -176,7 +177,11 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{`POST /v1/tokens application/json {"name":"ci","project":"x","role":"deployer","expires":"90d"}`, func(c *Client) error {
 			return drop(c.CreateToken(ctx, contract.NewToken{Name: "ci", Project: "x", Role: mariposa.RoleDeployer, Expires: "90d"}))
 		}},
-		{"DELETE /v1/tokens/t1", func(c *Client) error { return drop(c.RevokeToken(ctx, "t1")) }},
+		{"DELETE /v1/tokens/t1", func(c *Client) error { return drop(c.RevokeToken(ctx, "t1", false)) }},
+		{"DELETE /v1/tokens/t1?cascade=true", func(c *Client) error { return drop(c.RevokeToken(ctx, "t1", true)) }},
+		{"GET /v1/tokens/t1", func(c *Client) error { return drop(c.Token(ctx, "t1")) }},
+		{"GET /v1/tokens?use=join", func(c *Client) error { return drop(c.JoinTokens(ctx)) }},
+		{`PUT /v1/tokens/t1 application/json {"action":"adopt"}`, func(c *Client) error { return drop(c.AdoptTokens(ctx, "t1")) }},
 		{"GET /v1/packages", func(c *Client) error { return drop(c.Packages(ctx)) }},
 		{`PUT /v1/packages/small application/json {"name":"small","memory":512,"cpu":0.5}`, func(c *Client) error {
 			return drop(c.PutPackage(ctx, contract.Package{Name: "small", Memory: 512, CPU: 0.5}))

@@ -29,14 +29,16 @@ func (c *Client) CreateUser(ctx context.Context, user contract.NewUser) (*contra
 	return send[contract.Changed](ctx, c, post("/v1/users", user))
 }
 
-// UpdateUser changes the fields of a user that the document sets.
-func (c *Client) UpdateUser(ctx context.Context, user string, change contract.UserChange) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, put(pathUnder("/v1/users", user), change))
+// UpdateUser changes the fields of a user that the document sets. Disabling one who created
+// tokens for others needs cascade.
+func (c *Client) UpdateUser(ctx context.Context, user string, change contract.UserChange, cascade bool) (*contract.Changed, error) {
+	return send[contract.Changed](ctx, c, put(pathUnder("/v1/users", user), change).with(cascading(cascade)))
 }
 
-// DeleteUser deletes a user.
-func (c *Client) DeleteUser(ctx context.Context, user string) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/users", user), nil))
+// DeleteUser deletes a user. One who made tokens for others goes only together with those:
+// cascade.
+func (c *Client) DeleteUser(ctx context.Context, user string, cascade bool) (*contract.Changed, error) {
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/users", user), cascading(cascade)))
 }
 
 // Organizations lists the organizations that the caller can see.
@@ -124,9 +126,32 @@ func (c *Client) CreateToken(ctx context.Context, token contract.NewToken) (*con
 	return send[contract.Token](ctx, c, post("/v1/tokens", token))
 }
 
-// RevokeToken revokes a token, by its id.
-func (c *Client) RevokeToken(ctx context.Context, id string) (*contract.Changed, error) {
-	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/tokens", id), nil))
+// JoinTokens lists the tokens that let nodes join.
+func (c *Client) JoinTokens(ctx context.Context) (*contract.Tokens, error) {
+	return send[contract.Tokens](ctx, c, get("/v1/tokens", url.Values{"use": {string(mariposa.TokenJoin)}}))
+}
+
+// Token returns a token by its id or name, with those that it made.
+func (c *Client) Token(ctx context.Context, token string) (*contract.Token, error) {
+	return send[contract.Token](ctx, c, get(pathUnder("/v1/tokens", token), nil))
+}
+
+// RevokeToken revokes a token, by its id. One that has descendants needs cascade.
+func (c *Client) RevokeToken(ctx context.Context, id string, cascade bool) (*contract.Changed, error) {
+	return send[contract.Changed](ctx, c, remove(pathUnder("/v1/tokens", id), cascading(cascade)))
+}
+
+// AdoptTokens takes over what a token made, by its id: they end with the caller's token.
+func (c *Client) AdoptTokens(ctx context.Context, id string) (*contract.Changed, error) {
+	return send[contract.Changed](ctx, c, put(pathUnder("/v1/tokens", id), contract.TokenAction{Action: "adopt"}))
+}
+
+// cascading says that what somebody made may end with them.
+func cascading(cascade bool) url.Values {
+	if !cascade {
+		return nil
+	}
+	return url.Values{"cascade": {"true"}}
 }
 
 // Packages lists the packages.

@@ -307,6 +307,8 @@ type Node struct {
 	Offers        map[mariposa.ComputeType]mariposa.Offer `json:"offers" doc:"what the node says of compute types that depend on how the machine is"`
 	Dummy         bool                                    `json:"dummy"`
 	Quarantined   []mariposa.Quarantined                  `json:"quarantined"`
+	Address       string                                  `json:"address" doc:"where its agent connected from; empty while that is not known"`
+	Fingerprint   string                                  `json:"fingerprint" doc:"of the key that its agent proves itself with, as the agent prints it"`
 }
 
 // Nodes is a list of nodes.
@@ -316,8 +318,10 @@ type Nodes struct {
 
 // NodeAction requests an action on a node.
 type NodeAction struct {
-	Action    string   `json:"action" enum:"drain,undrain,reserve,unreserve,purge,lose,restore"`
+	Action    string   `json:"action" enum:"drain,undrain,reserve,unreserve,purge,lose,restore,approve,reject"`
 	Instances []string `json:"instances,omitempty" doc:"of a purge: these quarantined instances; none means all of them"`
+	// Fingerprint guards an approval.
+	Fingerprint string `json:"fingerprint,omitempty" doc:"of an approval: what the fingerprint of the node's key must be"`
 }
 
 // Health answers whether the server is up and able to work.

@@ -116,23 +116,30 @@ type QuotaUsed struct {
 	Memory    int64   `json:"memory"`
 }
 
-// Token is a secret that authenticates a user; the secret itself is shown once.
+// Token is a secret that authenticates a user or lets nodes join; the secret itself is
+// shown once.
 type Token struct {
-	ID               string        `json:"id"`
-	Name             string        `json:"name"`
-	User             string        `json:"user"`
-	UserName         string        `json:"user_name"`
-	Organization     string        `json:"organization,omitempty" doc:"it works only there"`
-	OrganizationName string        `json:"organization_name,omitempty"`
-	Project          string        `json:"project,omitempty" doc:"it works only there"`
-	ProjectName      string        `json:"project_name,omitempty"`
-	Role             mariposa.Role `json:"role,omitempty" doc:"it may do no more than this"`
-	Created          time.Time     `json:"created"`
-	Expires          *time.Time    `json:"expires"`
-	LastUsed         *time.Time    `json:"last_used" doc:"to about a minute"`
-	LastFrom         string        `json:"last_from,omitempty"`
-	Current          bool          `json:"current,omitempty" doc:"it is the one that the request came with"`
-	Secret           string        `json:"secret,omitempty" doc:"the token itself, in the answer that made it and never again"`
+	ID               string            `json:"id"`
+	Name             string            `json:"name"`
+	Use              mariposa.TokenUse `json:"use" enum:"user,admin,join" doc:"whom it lets in: a user, the first user, or nodes that join"`
+	User             string            `json:"user"`
+	UserName         string            `json:"user_name"`
+	Organization     string            `json:"organization,omitempty" doc:"it works only there"`
+	OrganizationName string            `json:"organization_name,omitempty"`
+	Project          string            `json:"project,omitempty" doc:"it works only there"`
+	ProjectName      string            `json:"project_name,omitempty"`
+	Role             mariposa.Role     `json:"role,omitempty" doc:"it may do no more than this"`
+	Created          time.Time         `json:"created"`
+	Expires          *time.Time        `json:"expires"`
+	LastUsed         *time.Time        `json:"last_used" doc:"to about a minute"`
+	LastFrom         string            `json:"last_from,omitempty"`
+	Parent           string            `json:"parent,omitempty" doc:"the id of the token that made it, with which it ends"`
+	ParentName       string            `json:"parent_name,omitempty"`
+	Uses             *int              `json:"uses,omitempty" doc:"of one for nodes: how many it lets join; 0: any number"`
+	Joined           *int              `json:"joined,omitempty" doc:"of one for nodes with a limit: how many it has let join"`
+	Made             []Token           `json:"made,omitempty" doc:"of one token: those that it made, and with each those that it made in turn"`
+	Current          bool              `json:"current,omitempty" doc:"it is the one that the request came with"`
+	Secret           string            `json:"secret,omitempty" doc:"the token itself, in the answer that made it and never again"`
 }
 
 // Tokens is a list of tokens.
@@ -142,12 +149,19 @@ type Tokens struct {
 
 // NewToken requests a token.
 type NewToken struct {
-	Name         string        `json:"name" maxLength:"100" minLength:"1"`
-	User         string        `json:"user,omitempty" doc:"whose it is; the caller's if left out"`
-	Organization string        `json:"organization,omitempty" doc:"the id or name of the only organization it works in"`
-	Project      string        `json:"project,omitempty" doc:"the id or name of the only project it works in"`
-	Role         mariposa.Role `json:"role,omitempty" enum:"viewer,deployer,operator,admin" doc:"no more than this"`
-	Expires      string        `json:"expires,omitempty" doc:"a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d; never if left out"`
+	Name         string            `json:"name" maxLength:"100" minLength:"1"`
+	Use          mariposa.TokenUse `json:"use,omitempty" enum:"user,join" doc:"join: it lets nodes join, and nobody in, which takes one who runs the installation; user if left out"`
+	Uses         *int              `json:"uses,omitempty" minimum:"0" maximum:"1000000" doc:"of one for nodes: how many it lets join; 0: any number; 10 if left out"`
+	User         string            `json:"user,omitempty" doc:"whose it is; the caller's if left out"`
+	Organization string            `json:"organization,omitempty" doc:"the id or name of the only organization it works in"`
+	Project      string            `json:"project,omitempty" doc:"the id or name of the only project it works in"`
+	Role         mariposa.Role     `json:"role,omitempty" enum:"viewer,deployer,operator,admin" doc:"no more than this"`
+	Expires      string            `json:"expires,omitempty" doc:"a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d; if left out never, or 24h for nodes. Never later than the token that makes it"`
+}
+
+// TokenAction asks for something to be done with a token.
+type TokenAction struct {
+	Action string `json:"action" enum:"adopt" doc:"adopt: what it made belongs to the token of this request from now on, and ends with that one"`
 }
 
 // Package is a named size of an instance.

@@ -408,6 +408,9 @@ func (e *Engine) nodeOffer(r *store.Node) place.Node {
 		}
 		n.Ready = st.State == mariposa.NodeRunning && (e.Reachable == nil || e.Reachable(r))
 	}
+	if spec.Approval != "" {
+		n.Ready, n.NotReady = false, "is not approved"
+	}
 	if spec.Drained {
 		n.Ready, n.NotReady = false, "is drained"
 	}

@@ -9,13 +9,9 @@ package fleet
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"maps"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -36,6 +32,8 @@ type Options struct {
 	Replica string
 	Beat    time.Duration // the heartbeat interval of agents; 5 s if zero
 	Domain  string        // the domain of instance names; mariposa.internal if empty
+	// ApproveNodes lets nodes that are new wait until a person approves them.
+	ApproveNodes bool
 }
 
 // Fleet holds the sessions of this replica.
@@ -75,17 +73,18 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 // lifetime is how long a silent node counts as running.
 func (f *Fleet) lifetime() time.Duration { return 3 * f.Beat }
 
-var nodeID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
 // Open begins a session for an agent that said hello. It calls wake when the session has
 // work for Step. A refusal is returned as a wire.Bye, which says whether it is final.
-func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()) (*Session, *wire.Bye) {
-	if bye := checkHello(h); bye != nil {
+func (f *Fleet) Open(ctx context.Context, h *wire.Hello, by Admission, out Outlet, wake func()) (*Session, *wire.Bye) {
+	if bye := checkHello(h, by); bye != nil {
 		return nil, bye
 	}
-	spec, writes, bye := f.register(h)
+	spec, writes, bye := f.register(h, by)
 	if bye != nil {
 		return nil, bye
+	}
+	if spec.Approval != "" {
+		return nil, f.awaitApproval(ctx, h, spec, writes)
 	}
 	f.mu.Lock()
 	f.lastHeard[h.Node] = f.Clock.Now() // even if the store fails: a node is not unknown because of a store outage
@@ -94,7 +93,7 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()
 	if err != nil {
 		return nil, unavailableError("open a session", err)
 	}
-	s := newSession(f, h, spec, lease.Epoch, out, wake)
+	s := newSession(f, h, spec, lease.Epoch, by.From, out, wake)
 	f.mu.Lock()
 	old := f.sessions[h.Node]
 	f.sessions[h.Node] = s
@@ -111,61 +110,6 @@ func (f *Fleet) Open(ctx context.Context, h *wire.Hello, out Outlet, wake func()
 	}
 	s.send(wire.Frame{Welcome: &wire.Welcome{Epoch: lease.Epoch, Cluster: f.identity.Cluster, Incarnation: f.identity.Incarnation, HeartbeatInterval: f.Beat}})
 	return s, nil
-}
-
-func checkHello(h *wire.Hello) *wire.Bye {
-	switch {
-	case h.Protocol != wire.Protocol:
-		return finalError("the agent speaks protocol %d, this server %d: run the same release on both", h.Protocol, wire.Protocol)
-	case !nodeID.MatchString(h.Node):
-		return finalError("%q cannot be a node's id", h.Node)
-	case h.Name == "" || len(h.Name) > 253:
-		return finalError("a node needs a name of at most 253 characters")
-	case len(h.Key) < 16:
-		return finalError("a node needs a key of at least 16 characters")
-	}
-	return nil
-}
-
-// register prepares the node's record: the first hello of a node fixes its key.
-func (f *Fleet) register(h *wire.Hello) (next *mariposa.NodeSpec, unit store.Unit, bye *wire.Bye) {
-	w := store.Write{Kind: mariposa.KindNode, ID: h.Node, Event: mariposa.Event{Kind: "node.running", Node: h.Node, Actor: "node " + h.Name}}
-	sum := sha256.Sum256([]byte(h.Key))
-	hash := hex.EncodeToString(sum[:])
-	r := f.Picture.Nodes.Get(h.Node)
-	if (r == nil || r.Spec().Name != h.Name) && f.nameTaken(h) {
-		return nil, unit, finalError("another node is named %s: choose a name with --name, or remove that node first", h.Name)
-	}
-	if r == nil {
-		next = &mariposa.NodeSpec{
-			Name: h.Name, Rack: h.Rack, DC: h.DC, Traits: h.Traits, Dummy: h.Dummy, KeyHash: hash, Created: f.Clock.Now(),
-		}
-		w.Spec = next
-		unit.Absent(mariposa.KindNode, h.Node)
-		unit.Put(w)
-		return next, unit, nil
-	}
-	spec := *r.Spec()
-	switch {
-	case subtle.ConstantTimeCompare([]byte(spec.KeyHash), []byte(hash)) != 1:
-		return nil, unit, finalError("node %s is known with another key: its data folder was lost or copied; remove the node first", h.Name)
-	case spec.Lost:
-		return nil, unit, &wire.Bye{Reason: "the node was told to play dead"}
-	}
-	spec.Name, spec.Rack, spec.DC, spec.Traits = h.Name, h.Rack, h.DC, h.Traits
-	w.Spec = &spec
-	unit.Unchanged(r)
-	unit.Put(w)
-	return &spec, unit, nil
-}
-
-func (f *Fleet) nameTaken(h *wire.Hello) bool {
-	for _, r := range f.Picture.Nodes.All() {
-		if r.ID != h.Node && r.Spec().Name == h.Name {
-			return true
-		}
-	}
-	return false
 }
 
 func finalError(format string, args ...any) *wire.Bye {

@@ -76,12 +76,13 @@ type rig struct {
 	pic   *picture.Picture
 	fleet *fleet.Fleet
 	open  []*peer
+	by    fleet.Admission // what lets agents in
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	clk := clocktest.New()
-	r := &rig{t: t, clk: clk, store: &faultyStore{Store: memory.New(clk)}}
+	r := &rig{t: t, clk: clk, store: &faultyStore{Store: memory.New(clk)}, by: fleet.Admission{Own: true}}
 	r.boot("r1")
 	return r
 }
@@ -149,7 +150,7 @@ func hello(node string) *wire.Hello {
 // try opens a session and returns the result.
 func (r *rig) try(h *wire.Hello) (*peer, *wire.Bye) {
 	p := &peer{r: r, seq: 1}
-	s, bye := r.fleet.Open(r.t.Context(), h, p, func() {
+	s, bye := r.fleet.Open(r.t.Context(), h, r.by, p, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.woken = true

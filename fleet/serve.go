@@ -11,8 +11,9 @@ import (
 	"mariposa/wire"
 )
 
-// Serve runs one agent's connection until it ends. The caller decides who may connect.
-func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn) {
+// Serve runs one agent's connection until it ends. The caller decides who may connect, and
+// says what admitted this one.
+func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn, by Admission) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pipe := wire.NewPipe(ctx, conn)
@@ -25,7 +26,7 @@ func (f *Fleet) Serve(ctx context.Context, conn *websocket.Conn) {
 		return
 	}
 	wake := make(chan struct{}, 1)
-	s, bye := f.Open(ctx, first.Hello, pipe, func() {
+	s, bye := f.Open(ctx, first.Hello, by, pipe, func() {
 		select {
 		case wake <- struct{}{}:
 		default:

@@ -85,7 +85,7 @@ func (p *testServer) serve(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.conns = append(p.conns, conn)
 	p.mu.Unlock()
-	p.fleet.Serve(r.Context(), conn)
+	p.fleet.Serve(r.Context(), conn, fleet.Admission{Own: true})
 }
 
 // dial connects as an agent would.

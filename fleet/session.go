@@ -24,6 +24,7 @@ type Session struct {
 	hello *wire.Hello
 	spec  *mariposa.NodeSpec
 	epoch int64
+	from  string // the address its agent comes from
 	inbox *mailbox.Box[message]
 
 	dial func(wire.Open) (*wire.Stream, error) // opens a stream; nil in virtual time, which has no streams
@@ -54,9 +55,9 @@ type message struct {
 	values []string      // instances whose live values have changed
 }
 
-func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, out Outlet, wake func()) *Session {
+func newSession(f *Fleet, h *wire.Hello, spec *mariposa.NodeSpec, epoch int64, from string, out Outlet, wake func()) *Session {
 	s := &Session{
-		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, out: out,
+		f: f, node: h.Node, hello: h, spec: spec, epoch: epoch, from: from, out: out,
 		pending: map[string]*mariposa.InstanceStatus{}, recent: map[string]*mariposa.InstanceStatus{}, retry: func() {}, ready: make(chan struct{}),
 		provided: map[string]wire.Provided{},
 	}
@@ -354,7 +355,7 @@ func (s *Session) nodeStatus(state mariposa.NodeState) *mariposa.NodeStatus {
 		}
 	}
 	return &mariposa.NodeStatus{
-		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Capacity: s.hello.Capacity,
+		State: state, Since: since, Epoch: s.epoch, Replica: s.f.Replica, Address: s.from, Capacity: s.hello.Capacity,
 		Drivers: s.hello.Drivers, Capabilities: s.hello.Capabilities, Offers: s.hello.Offers, Quarantined: s.quarantine,
 	}
 }

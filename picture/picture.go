@@ -312,7 +312,7 @@ func (p *Picture) set(r *store.Record) {
 	case *mariposa.UserSpec:
 		p.users[spec.Name] = r.ID
 	case *mariposa.TokenSpec:
-		p.tokensOf.add(spec.User, r.ID)
+		p.tokensOf.add(spec.Owner(), r.ID)
 	}
 }
 
@@ -367,7 +367,7 @@ func (p *Picture) unset(kind mariposa.Kind, id string) {
 	case *mariposa.UserSpec:
 		freeName(p.users, spec.Name, id)
 	case *mariposa.TokenSpec:
-		p.tokensOf.remove(spec.User, id)
+		p.tokensOf.remove(spec.Owner(), id)
 	}
 }
 

@@ -102,7 +102,7 @@ func (p *Picture) OrganizationsOf(user string) []*store.Organization {
 	return p.Orgs.of(p.organizationsOf, user)
 }
 
-// TokensOf returns the tokens of a user, by id.
+// TokensOf returns the tokens of a user, by id; of nobody: those that let nodes join.
 func (p *Picture) TokensOf(user string) []*store.Token {
 	return p.Tokens.of(p.tokensOf, user)
 }

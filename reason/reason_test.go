@@ -105,14 +105,17 @@ var examples = map[mariposa.ReasonCode][]mariposa.Reason{
 	mariposa.ReasonAwaitTask:      {{Subject: "t1"}},
 	mariposa.ReasonAwaitOrStop:    {{Subject: "t1"}},
 
-	mariposa.ReasonReported:    {{Detail: "exited with code 1"}},
-	mariposa.ReasonUnreachable: {{Node: "n1"}},
-	mariposa.ReasonNotSeen:     {{Since: ten}},
-	mariposa.ReasonQuarantine:  {{}, {Count: 1}, {Count: 2}},
-	mariposa.ReasonMadeFor:     {{Subject: "web.1-a"}},
-	mariposa.ReasonNetworkUsed: {{Subject: "web", Other: "shop"}},
-	mariposa.ReasonRehomed:     {{Subject: "acme"}},
-	mariposa.ReasonNetworkLeft: {{Subject: "shop"}},
+	mariposa.ReasonReported:       {{Detail: "exited with code 1"}},
+	mariposa.ReasonUnreachable:    {{Node: "n1"}},
+	mariposa.ReasonNotSeen:        {{Since: ten}},
+	mariposa.ReasonQuarantine:     {{}, {Count: 1}, {Count: 2}},
+	mariposa.ReasonMadeFor:        {{Subject: "web.1-a"}},
+	mariposa.ReasonNetworkUsed:    {{Subject: "web", Other: "shop"}},
+	mariposa.ReasonRehomed:        {{Subject: "acme"}},
+	mariposa.ReasonAwaitsApproval: {{Subject: "n1"}},
+	mariposa.ReasonApproved:       {{Subject: "ann"}},
+	mariposa.ReasonRejected:       {{Subject: "ann"}},
+	mariposa.ReasonNetworkLeft:    {{Subject: "shop"}},
 }
 
 var failure = &mariposa.Reason{Code: mariposa.ReasonFailure, Subject: "web.1-a", Detail: "exited with 1"}

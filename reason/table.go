@@ -252,6 +252,13 @@ var table = map[mariposa.ReasonCode]words{
 		return "nothing has been heard of it since " + stamp(r.Since, now)
 	}},
 	mariposa.ReasonPlaysDead: plain("it was told to play dead"),
+	mariposa.ReasonAwaitsApproval: say(func(r *mariposa.Reason) string {
+		return "it waits until somebody approves it: mariposa node approve " + r.Subject
+	}),
+	mariposa.ReasonApproved: say(func(r *mariposa.Reason) string {
+		return "approved by " + r.Subject + "; its agent comes by itself within seconds"
+	}),
+	mariposa.ReasonRejected: say(func(r *mariposa.Reason) string { return "rejected by " + r.Subject }),
 	mariposa.ReasonQuarantine: say(func(r *mariposa.Reason) string {
 		switch r.Count {
 		case 0:

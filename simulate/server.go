@@ -109,7 +109,7 @@ func (w *World) startServer() {
 		Wake: func(project string) { s.ready[project] = true }, Limit: cmp.Or(w.Limit, 40), Reachable: s.fleet.Reachable,
 	})
 	s.change = change.New(change.Options{
-		Store: s.store, Picture: s.picture, Cache: cache, Directory: auth.NewDirectory(s.picture, "", ""), Clock: clk, NewID: w.newID,
+		Store: s.store, Picture: s.picture, Cache: cache, Directory: auth.NewDirectory(s.picture, ""), Clock: clk, NewID: w.newID,
 		Vault: vault, Place: s.engine.Place, Trial: s.engine.Trial, Await: s.await,
 	})
 	w.servers = append(w.servers, s)
@@ -191,7 +191,7 @@ func (s *server) stepSession(l *link) {
 
 // accept handles an agent's hello.
 func (s *server) accept(l *link, h *wire.Hello) {
-	session, bye := s.fleet.Open(s.w.ctx, h, serverEnd{l}, func() {
+	session, bye := s.fleet.Open(s.w.ctx, h, fleet.Admission{Own: true}, serverEnd{l}, func() {
 		if l.server == s {
 			s.woken[l] = true
 		}

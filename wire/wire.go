@@ -24,6 +24,10 @@ import (
 //	8 (2026-11): logs, commands and usage go over streams; crash instead of ask, exec and data
 const Protocol = 8
 
+// NodeHeader is the header of the request for a connection in which an agent proves which
+// node it is: ID:KEY. One that has joined before needs no join token.
+const NodeHeader = "Mariposa-Node"
+
 // MaxFrame is the largest frame in bytes: the values of one instance fit, even several
 // of a megabyte each.
 const MaxFrame = 32 << 20

@@ -66,11 +66,27 @@ func (a *splitSystem) secret(name string) string {
 	return strings.TrimSpace(string(read(a.t, filepath.Join(a.data, name))))
 }
 
+// joinToken makes a token that lets nodes join.
+func (a *splitSystem) joinToken(flags ...string) string {
+	a.t.Helper()
+	env := []string{"MARIPOSA_URL=" + a.url, "MARIPOSA_TOKEN=" + a.admin}
+	if len(a.roots) > 0 {
+		ca := filepath.Join(a.t.TempDir(), "ca.pem")
+		write(a.t, ca, a.roots)
+		env = append(env, "MARIPOSA_CA="+ca)
+	}
+	out, errs, code := finish(a.t, program(a.t.Context(), a.dir, env, append([]string{"node", "join-token"}, flags...)...), "")
+	if code != 0 {
+		a.t.Fatalf("node join-token: exit %d\n%s", code, errs)
+	}
+	return strings.TrimSpace(out)
+}
+
 // agent starts the agent of this machine.
 func (a *splitSystem) agent(flags ...string) *exec.Cmd {
 	a.t.Helper()
 	flags = append(append([]string{"agent", "--server", a.url, "--data", a.dir, "--name", "node-a"}, a.links...), flags...)
-	return a.launch([]string{"MARIPOSA_JOIN=" + a.secret("join.token")}, flags...)
+	return a.launch([]string{"MARIPOSA_JOIN=" + a.joinToken()}, flags...)
 }
 
 // launch starts a part that ends with the test.

@@ -63,8 +63,7 @@ func TestADeployerBecomesNobodyByAManifest(t *testing.T) {
 	var node struct{ Key string }
 	must(t, json.Unmarshal(read(t, filepath.Join(h.dir, "node", "node.json")), &node))
 	for what, secret := range map[string]string{
-		"the admin token": h.admin, "the join token": strings.TrimSpace(string(read(t, filepath.Join(h.dir, "join.token")))),
-		"the node's key": node.Key, "another project's secret": "planted-in-the-victim", "the server's environment": "hunter2",
+		"the admin token": h.admin, "the node's key": node.Key, "another project's secret": "planted-in-the-victim", "the server's environment": "hunter2",
 		"the key that seals secrets": strings.TrimSpace(string(read(t, filepath.Join(h.dir, "secret.key")))), "the store": "SQLite format",
 	} {
 		if strings.Contains(said, secret) {
@@ -100,7 +99,7 @@ func TestANodeThatCannotIsolateRunsNoProcesses(t *testing.T) {
 	confined := func(flags ...string) *exec.Cmd {
 		args := append([]string{"--bounding-set=-sys_admin", filepath.Join(binaries, "mariposa"), "agent", "--server", a.url, "--data", a.dir, "--name", "node-a"}, flags...)
 		cmd := exec.CommandContext(context.Background(), "setpriv", args...)
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + a.dir, "MARIPOSA_JOIN=" + a.secret("join.token")}
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + a.dir, "MARIPOSA_JOIN=" + a.joinToken()}
 		a.parts = append(a.parts, launch(t, cmd, a.out))
 		return cmd
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,13 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"mariposa"
 	"mariposa/agent"
 	"mariposa/api"
 	"mariposa/assembly"
 	"mariposa/change"
 	"mariposa/cli"
-	"mariposa/clock"
 	"mariposa/listener"
 	"mariposa/seal"
 	"mariposa/store"
@@ -45,6 +42,7 @@ type controlFlags struct {
 	proxies      []string
 	connections  listener.Options
 	limits       api.Limits
+	approveNodes bool
 }
 
 func (f *controlFlags) add(to *pflag.FlagSet) {
@@ -52,6 +50,7 @@ func (f *controlFlags) add(to *pflag.FlagSet) {
 	to.StringVar(&f.cert, "tls-cert", "", "certificate (PEM) to serve HTTPS with; read again when it changes")
 	to.StringVar(&f.key, "tls-key", "", "the certificate's private key (PEM)")
 	to.BoolVar(&f.insecure, "insecure", false, "serve plain HTTP to other machines: tokens travel in the clear")
+	to.BoolVar(&f.approveNodes, "approve-nodes", false, "new nodes take part only once somebody approves them (mariposa node approve); give it to every replica")
 	to.StringVar(&f.keyFile, "key-file", "", "the key that seals secrets in the store; made the first time (default secret.key in the data folder)")
 	to.StringVar(&f.domain, "domain", "", "the domain that services and instances have their names under (default mariposa.internal)")
 	to.IntVar(&f.keepVersions, "keep-versions", change.DefaultKeep, "how many versions of a project are kept; tagged and running ones always are")
@@ -103,19 +102,18 @@ func (f *controlFlags) config(st store.Store, dir string) (assembly.Config, erro
 	}
 	return assembly.Config{
 		Store: st, Ring: ring, Listen: f.listen, Version: version, TLSCert: f.cert, TLSKey: f.key, Insecure: f.insecure,
-		Domain: f.domain, KeepVersions: f.keepVersions, KeepAudit: days(f.keepAudit), KeepTasks: days(f.keepTasks),
+		Domain: f.domain, ApproveNodes: f.approveNodes, KeepVersions: f.keepVersions, KeepAudit: days(f.keepAudit), KeepTasks: days(f.keepTasks),
 		Limits: f.limits, Connections: connections,
 	}, nil
 }
 
-// startControl starts a control plane whose secrets are in a folder.
-func startControl(ctx context.Context, dir string, f *controlFlags, st store.Store) (*assembly.Control, string, error) {
-	admin, err := assembly.SecretFile(filepath.Join(dir, cli.TokenFile))
-	if err != nil {
+// startControl starts a control plane whose secrets are in a folder. Join is the token of
+// the agents in this process, if any.
+func startControl(ctx context.Context, dir string, f *controlFlags, st store.Store, join string) (c *assembly.Control, admin string, err error) {
+	if admin, err = assembly.AdminToken(ctx, st, filepath.Join(dir, cli.TokenFile)); err != nil {
 		return nil, "", err
 	}
-	join, err := assembly.SecretFile(filepath.Join(dir, cli.JoinFile))
-	if err != nil {
+	if err := assembly.MigrateJoinToken(ctx, st, filepath.Join(dir, "join.token")); err != nil {
 		return nil, "", err
 	}
 	// The folder's lock proves that the last holder of this name is gone.
@@ -127,9 +125,16 @@ func startControl(ctx context.Context, dir string, f *controlFlags, st store.Sto
 	if err != nil {
 		return nil, "", err
 	}
-	cfg.AdminToken, cfg.JoinToken, cfg.Replica = admin, join, replica
-	c, err := assembly.Start(ctx, cfg)
-	return c, join, err
+	cfg.JoinToken, cfg.Replica = join, replica
+	if c, err = assembly.Start(ctx, cfg); err != nil {
+		return nil, "", err
+	}
+	// Clients on this machine read where it is.
+	if err = assembly.WriteFile(filepath.Join(dir, cli.URLFile), []byte(c.URL+"\n")); err != nil {
+		c.Stop()
+		return nil, "", err
+	}
+	return c, admin, nil
 }
 
 func serverCommand() *cobra.Command {
@@ -163,7 +168,12 @@ func runServer(ctx context.Context, where string, f *controlFlags, stdout io.Wri
 		_ = st.Close() // the first error is the one to report
 		return err
 	}
-	defer control.Stop()
+	defer func() {
+		control.Stop()
+		if dir != "" {
+			_ = os.Remove(filepath.Join(dir, cli.URLFile)) // clients then say that nothing runs
+		}
+	}()
 	fmt.Fprintf(stdout, "Mariposa %s is running at %s\n%s\n", version, control.URL, hint)
 	return waitFor(ctx, control)
 }
@@ -182,8 +192,8 @@ func waitFor(ctx context.Context, control *assembly.Control) error {
 // replicas share a database, with those in the database.
 func startReplica(ctx context.Context, st store.Store, dir string, f *controlFlags) (*assembly.Control, string, error) {
 	if dir != "" {
-		c, _, err := startControl(ctx, dir, f, st)
-		return c, fmt.Sprintf("Its tokens are in %s: clients on this machine use them with --data %s", dir, dir), err
+		c, _, err := startControl(ctx, dir, f, st, "")
+		return c, fmt.Sprintf("Its admin token is in %s: clients on this machine use it with --data %s. Let nodes join with `mariposa node join-token --data %s`", dir, dir, dir), err
 	}
 	cfg, err := f.config(st, cli.DataDir(os.Getenv))
 	if err != nil {
@@ -193,47 +203,13 @@ func startReplica(ctx context.Context, st store.Store, dir string, f *controlFla
 	return c, "Make tokens with `mariposa server token` (people) and `mariposa server token --join` (nodes)", err
 }
 
-func tokenCommand(where *string) *cobra.Command {
-	var join bool
-	c := &cobra.Command{
-		Use:   "token",
-		Short: "Make a token and print it, once",
-		Long: "Makes an admin token, or with --join one for nodes, and prints it. The store keeps only its hash, so it cannot be shown\n" +
-			"again. With SQLite the server must not be running; its folder has tokens of its own already.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, _, _, err := openStore(cmd.Context(), *where)
-			if err != nil {
-				return err
-			}
-			use := mariposa.TokenAdmin
-			if join {
-				use = mariposa.TokenJoin
-			}
-			token := assembly.Secret()
-			hash := mariposa.HashToken(token)
-			res := st.Commit(cmd.Context(), store.Unit{Urgent: true, Writes: []store.Write{{
-				Kind: mariposa.KindToken, ID: mariposa.TokenID(hash),
-				Spec:  &mariposa.TokenSpec{Use: use, Hash: hash, Name: "made by mariposa server token", Created: clock.Real{}.Now()},
-				Event: mariposa.Event{Kind: "token.created", Actor: "operator", Reason: mariposa.Asked(string(use))},
-			}}})[0]
-			if err := errors.Join(res.Err, st.Close()); err != nil {
-				return err
-			}
-			fmt.Fprintln(cmd.OutOrStdout(), token)
-			return nil
-		},
-	}
-	c.Flags().BoolVar(&join, "join", false, "a token for nodes instead of people")
-	return c
-}
-
 type agentFlags struct {
 	server, join, data, name, rack, dc string
 	traits                             []string
 	dummies                            int
 	ca                                 string
 	process                            processFlags
+	insecure                           bool
 }
 
 func agentCommand() *cobra.Command {
@@ -249,7 +225,8 @@ func agentCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&f.server, "server", "", "URLs of the control plane, separated by commas")
-	c.Flags().StringVar(&f.join, "join", "", "the join token (mariposa node join-token); better given as MARIPOSA_JOIN")
+	c.Flags().StringVar(&f.join, "join", "", "a join token (mariposa node join-token), for a node that has not joined before; better given as MARIPOSA_JOIN")
+	c.Flags().BoolVar(&f.insecure, "insecure", false, "talk plain HTTP to other machines: the token and the node's key travel in the clear")
 	c.Flags().StringVar(&f.data, "data", "", "folder for the node's identity and instances")
 	c.Flags().StringVar(&f.ca, "ca", "", "certificates (PEM) to trust beside the system's, for https servers")
 	c.Flags().StringVar(&f.name, "name", "", "the node's name (default: the host's)")
@@ -263,8 +240,8 @@ func agentCommand() *cobra.Command {
 }
 
 func runAgent(ctx context.Context, f agentFlags) error {
-	if f.server == "" || f.join == "" || f.data == "" {
-		return cli.Usage(errors.New("--server, --join and --data are needed"))
+	if f.server == "" || f.data == "" {
+		return cli.Usage(errors.New("--server and --data are needed, and --join for a node that has not joined before"))
 	}
 	traits := map[string]string{}
 	for _, t := range f.traits {
@@ -274,13 +251,10 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		}
 		traits[k] = v
 	}
-	servers := strings.Split(f.server, ",")
-	for _, s := range servers {
-		if u, err := url.Parse(s); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-			return cli.Usage(fmt.Errorf("--server %q: give a URL like http://10.0.0.1:8080", s))
-		}
+	link := agent.Link{Servers: strings.Split(f.server, ","), Token: f.join, Insecure: f.insecure}
+	if err := link.Check(); err != nil {
+		return cli.Usage(fmt.Errorf("--server: %w", err))
 	}
-	link := agent.Link{Servers: servers, Token: f.join}
 	if f.ca != "" {
 		trusting, err := assembly.Trusting(f.ca)
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -156,10 +155,9 @@ func TestThousandsOfSlowClientsKeepNobodyOut(t *testing.T) {
 	h.realityMatches("shop")
 
 	// A node that comes now gets in, and those that are there stay.
-	join, err := os.ReadFile(h.dir + "/join.token")
-	must(t, err)
+	join := h.ok("node", "join-token")
 	var out lockedBuffer
-	node := launch(t, program(context.Background(), h.dir, []string{"MARIPOSA_JOIN=" + strings.TrimSpace(string(join))},
+	node := launch(t, program(context.Background(), h.dir, []string{"MARIPOSA_JOIN=" + strings.TrimSpace(join)},
 		"agent", "--server", h.URL(), "--data", t.TempDir(), "--name", "late", "--dummy-nodes", "1"), &out)
 	t.Cleanup(func() { end(node) })
 	h.await("the node late has joined", func() bool {

@@ -127,7 +127,7 @@ func TestServerAgentAndClientTalkTLS(t *testing.T) {
 	stranger := newAuthority(t)
 	lost := &lockedBuffer{}
 	stray := t.TempDir()
-	defer end(launch(t, program(context.Background(), stray, []string{"MARIPOSA_JOIN=" + h.secret("join.token")},
+	defer end(launch(t, program(context.Background(), stray, []string{"MARIPOSA_JOIN=" + h.joinToken()},
 		"agent", "--server", h.url, "--data", stray, "--name", "stray", "--ca", stranger.path("ca.pem")), lost))
 	h.await("an agent that trusts another root says why it does not connect", func() bool { return strings.Contains(lost.String(), "certificate") })
 

@@ -188,7 +188,7 @@ func TestASlotWhoseNodeIsLostWaitsForItsVolume(t *testing.T) {
 	t.Parallel()
 	a := newSplitSystem(t)
 	first := a.agent()
-	a.launch([]string{"MARIPOSA_JOIN=" + a.secret("join.token")}, "agent", "--server", a.url, "--data", t.TempDir(), "--name", "node-b")
+	a.launch([]string{"MARIPOSA_JOIN=" + a.joinToken()}, "agent", "--server", a.url, "--data", t.TempDir(), "--name", "node-b")
 	t.Cleanup(func() { // what the other node runs is not in the server's folder
 		a.clear()
 		ctx := context.Background()

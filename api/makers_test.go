@@ -1,0 +1,172 @@
+package api_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// mintBy makes a token with another one.
+func (h *testServer) mintBy(ask contract.NewToken) contract.Token {
+	h.t.Helper()
+	return want[contract.Token](h.call("POST", "/v1/tokens", ask), http.StatusCreated)
+}
+
+func (h *testServer) lets(token string, in bool) {
+	h.t.Helper()
+	r := h.as(token).call("GET", "/v1/user", nil)
+	if (r.status == 200) != in || (!in && r.status != 401) {
+		h.t.Errorf("a token that should let somebody in (%v) answered %d %s", in, r.status, r.body)
+	}
+}
+
+// Whoever has a token for an hour tries to stay for longer.
+func TestNoTokenOutlivesItsMaker(t *testing.T) {
+	t.Parallel()
+	now := &shiftedClock{}
+	w := newTestTeams(t, withClock(now))
+	hour := w.mintBy(contract.NewToken{Name: "hour", Expires: "1h"})
+	short := w.as(hour.Secret)
+	want[contract.Changed](short.call("POST", "/v1/users", contract.NewUser{Name: "evil", Admin: true}), 201)
+	made := map[string]contract.Token{
+		"for oneself":           short.mintBy(contract.NewToken{Name: "longer"}),
+		"for oneself, for days": short.mintBy(contract.NewToken{Name: "days", Expires: "90d"}),
+		"for another":           short.mintBy(contract.NewToken{Name: "other", User: "sam"}),
+		"with bounds":           short.mintBy(contract.NewToken{Name: "bound", Organization: "admin", Role: mariposa.RoleAdmin}),
+		"by acting for another": want[contract.Token](short.call("POST", "/v1/users/olga/tokens", contract.NewToken{Name: "acting"}), 201),
+		"of a user made for it": short.mintBy(contract.NewToken{Name: "evil", User: "evil"}),
+		"for nodes":             short.mintBy(contract.NewToken{Name: "nodes", Use: mariposa.TokenJoin, Expires: "90d"}),
+	}
+	made["of a token of that user"] = w.as(made["of a user made for it"].Secret).mintBy(contract.NewToken{Name: "evil2", Expires: "90d"})
+	made["for the first user"] = w.as(made["of a user made for it"].Secret).mintBy(contract.NewToken{Name: "evil3", User: "admin"})
+	for way, one := range made {
+		if one.Expires == nil || one.Expires.After(*hour.Expires) {
+			t.Errorf("%s: it expires at %v, its maker at %v", way, one.Expires, hour.Expires)
+		}
+		if one.Use != mariposa.TokenJoin {
+			w.lets(one.Secret, true)
+		}
+	}
+	now.turn(time.Hour + time.Second)
+	for _, one := range made {
+		w.lets(one.Secret, false)
+	}
+	w.lets(w.keys["olga"], true)
+}
+
+// What a token made ends with it, in one commit, once somebody has seen what that is.
+func TestRevokingATokenRevokesWhatItMade(t *testing.T) {
+	t.Parallel()
+	w := newTestTeams(t)
+	root := w.mintBy(contract.NewToken{Name: "root"})
+	olga := w.as(root.Secret).mintBy(contract.NewToken{Name: "laptop", User: "olga"})
+	ci := w.as(olga.Secret).mintBy(contract.NewToken{Name: "ci", Project: w.shop.ID, Role: mariposa.RoleDeployer})
+	less := w.as(ci.Secret).mintBy(contract.NewToken{Name: "less", Project: w.shop.ID, Role: mariposa.RoleViewer})
+	acting := want[contract.Token](w.as(root.Secret).call("POST", "/v1/users/sam/tokens", contract.NewToken{Name: "acting"}), 201)
+	join := w.as(root.Secret).mintBy(contract.NewToken{Name: "join", Use: mariposa.TokenJoin})
+	all := []contract.Token{root, olga, ci, less, acting}
+
+	// A token with bounds reaches what it made, not its maker or its maker's others.
+	w.as(less.Secret).call("DELETE", "/v1/tokens/"+ci.ID+"?cascade=true", nil).wantError(404, mariposa.ResourceNotFound)
+	w.as(ci.Secret).call("DELETE", "/v1/tokens/"+olga.ID+"?cascade=true", nil).wantError(404, mariposa.ResourceNotFound)
+	w.as(ci.Secret).call("GET", "/v1/tokens/"+root.ID, nil).wantError(404, mariposa.ResourceNotFound)
+
+	w.call("DELETE", "/v1/tokens/"+root.ID, nil).wantError(409, mariposa.Conflict, "laptop of olga", "acting of sam", "join for nodes", "--yes")
+	w.as(olga.Secret).call("DELETE", "/v1/tokens/"+ci.ID, nil).wantError(409, mariposa.Conflict, "less of olga")
+	for _, one := range all {
+		w.lets(one.Secret, true)
+	}
+	tree := want[contract.Token](w.call("GET", "/v1/tokens/"+root.ID, nil), 200)
+	var names []string
+	var walk func(contract.Token, string)
+	walk = func(one contract.Token, path string) {
+		names = append(names, path+one.Name)
+		for _, m := range one.Made {
+			walk(m, path+one.Name+"/")
+		}
+	}
+	walk(tree, "")
+	if got := strings.Join(names, " "); got != "root root/laptop root/laptop/ci root/laptop/ci/less root/acting root/join" {
+		t.Errorf("it made %s", got)
+	}
+
+	r := w.call("DELETE", "/v1/tokens/"+root.ID+"?cascade=true", nil)
+	if done := want[contract.Changed](r, 200); done.Reason != "5 tokens that it made went with it" {
+		t.Errorf("revoked: %+v", done)
+	}
+	for _, one := range all {
+		w.lets(one.Secret, false)
+	}
+	ended := map[string]bool{}
+	for _, a := range w.audit("?limit=50&action=token.revoke&outcome=done") {
+		ended[a.ObjectName] = a.Request == r.header.Get("X-Request-Id")
+	}
+	if len(ended) != 6 || slices.Contains([]bool{ended["root"], ended["laptop"], ended["ci"], ended["less"], ended["acting"], ended["join"]}, false) {
+		t.Errorf("the audit says that these ended with one request: %v", ended)
+	}
+	if err := w.tryJoin("n8", "host-n8", "a-key-that-is-long", join.Secret); err == nil || !strings.Contains(err.Error(), "was revoked on") {
+		t.Errorf("a node joined with a revoked token: %v", err)
+	}
+	// One that was made on another replica at the same moment is no better.
+	w.lets(w.forge(mariposa.TokenSpec{User: w.users["olga"], Parent: root.ID}), false)
+	w.lets(w.keys["olga"], true)
+}
+
+// What a token made can be kept, by somebody else's token: so one can be replaced.
+func TestWhatATokenMadeCanBeTakenOver(t *testing.T) {
+	t.Parallel()
+	w := newTestTeams(t)
+	old := w.mintBy(contract.NewToken{Name: "old"})
+	olga := w.as(old.Secret).mintBy(contract.NewToken{Name: "laptop", User: "olga"})
+	ci := w.as(olga.Secret).mintBy(contract.NewToken{Name: "ci"})
+	child := w.as(old.Secret).mintBy(contract.NewToken{Name: "child"})
+	adopt := contract.TokenAction{Action: "adopt"}
+	w.as(old.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt).wantError(409, mariposa.Conflict, "made by it")
+	w.as(child.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt).wantError(409, mariposa.Conflict, "made by it")
+	w.as(olga.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt).wantError(403, mariposa.Forbidden)
+	hour := w.mintBy(contract.NewToken{Name: "hour", Expires: "1h"})
+	if done := want[contract.Changed](w.as(hour.Secret).call("PUT", "/v1/tokens/"+old.ID, adopt), 200); done.Reason != "2 tokens taken over" {
+		t.Errorf("taken over: %+v", done)
+	}
+	want[contract.Changed](w.call("DELETE", "/v1/tokens/"+old.ID, nil), 200)
+	w.lets(old.Secret, false)
+	for _, one := range []contract.Token{olga, ci, child} {
+		w.lets(one.Secret, true)
+	}
+	if got := want[contract.Token](w.call("GET", "/v1/tokens/"+olga.ID, nil), 200); got.ParentName != "hour" || got.Expires == nil || got.Expires.After(*hour.Expires) {
+		t.Errorf("taken over, it is %+v", got)
+	}
+}
+
+// Somebody who runs the installation and makes tokens for others does not keep a way in
+// when they are shut out.
+func TestWhoIsShutOutLeavesNoTokensBehind(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"disable", "delete"} {
+		w := newTestTeams(t)
+		want[contract.Changed](w.call("POST", "/v1/users", contract.NewUser{Name: "boss", Admin: true}), 201)
+		boss := w.as(w.mint(contract.NewToken{Name: "first", User: "boss"}))
+		back := boss.mintBy(contract.NewToken{Name: "backdoor", User: "sam"}).Secret
+		yes, no := true, false
+		end := func(query string) reply {
+			if way == "delete" {
+				return w.call("DELETE", "/v1/users/boss"+query, nil)
+			}
+			return w.call("PUT", "/v1/users/boss"+query, contract.UserChange{Disabled: &yes})
+		}
+		end("").wantError(409, mariposa.Conflict, "backdoor of sam", "--yes")
+		w.lets(back, true)
+		want[contract.Changed](end("?cascade=true"), 200)
+		w.lets(back, false)
+		w.lets(w.keys["sam"], true)
+		if way == "disable" {
+			want[contract.Changed](w.call("PUT", "/v1/users/boss", contract.UserChange{Disabled: &no}), 200)
+			w.lets(back, true)
+		}
+	}
+}

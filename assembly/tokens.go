@@ -1,0 +1,65 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/store"
+)
+
+// AdminToken reads the admin token that is kept in a file, made the first time, and sees to
+// it that the store knows it. Once it was revoked another one takes its place, so that who
+// has the folder is never shut out.
+func AdminToken(ctx context.Context, st store.Store, path string) (string, error) {
+	token, err := SecretFile(path)
+	if err != nil {
+		return "", err
+	}
+	err = ensureAdminToken(ctx, st, token)
+	if !errors.Is(err, auth.ErrRevoked) {
+		return token, err
+	}
+	token = Secret()
+	if err := WriteFile(path, []byte(token+"\n")); err != nil {
+		return "", err
+	}
+	slog.Warn("the admin token was revoked: there is another one now", "file", path)
+	return token, ensureAdminToken(ctx, st, token)
+}
+
+func ensureAdminToken(ctx context.Context, st store.Store, token string) error {
+	return auth.EnsureToken(ctx, st, token, mariposa.TokenSpec{
+		Use: mariposa.TokenAdmin, Name: "admin.token " + mariposa.HashToken(token)[:6], User: mariposa.FirstUser, Created: time.Now(), Author: "mariposa",
+	}, "the admin token of the server's data folder")
+}
+
+// MigrateJoinToken makes a record of the join token that earlier releases kept in a file,
+// and removes the file: it works for LegacyJoinLifetime more, unless it is revoked.
+func MigrateJoinToken(ctx context.Context, st store.Store, path string) error {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if token := strings.TrimSpace(string(b)); token != "" {
+		now := time.Now()
+		ends := now.Add(mariposa.LegacyJoinLifetime)
+		err := auth.EnsureToken(ctx, st, token, mariposa.TokenSpec{
+			Use: mariposa.TokenJoin, Name: "join.token", Created: now, Expires: ends, Author: "mariposa",
+		}, "the join token of an earlier release")
+		if err != nil && !errors.Is(err, auth.ErrRevoked) {
+			return fmt.Errorf("cannot take over the join token of an earlier release: %w", err)
+		}
+		slog.Warn("the join token of an earlier release still works for a while: nodes that have joined need none; make others with `mariposa node join-token`", "until", ends.Format(time.RFC3339))
+	}
+	return os.Remove(path)
+}

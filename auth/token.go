@@ -1,0 +1,211 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"time"
+
+	"mariposa"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// MaxDepth bounds the length of a chain of tokens in which each created the next.
+const MaxDepth = 16
+
+// Identify finds the user of a token; nil if the token is not valid. Hashes are
+// compared in constant time, so that no token can be found by timing.
+func (d *Directory) Identify(token string, now time.Time) *Caller {
+	if token == "" {
+		return nil
+	}
+	hash := mariposa.HashToken(token)
+	return d.holder(mariposa.TokenID(hash), hash, now)
+}
+
+// holder returns the user of a token in the store; nil if there is none.
+func (d *Directory) holder(id, hash string, now time.Time) *Caller {
+	spec := d.token(id, hash, now)
+	if spec == nil || spec.Use == mariposa.TokenJoin {
+		return nil
+	}
+	return d.caller(spec.Owner(), id, Bounds{Organization: spec.Organization, Project: spec.Project, Role: spec.Role})
+}
+
+// Renew returns a caller who was authenticated earlier, with their current rights; nil
+// if they would no longer be admitted. A caller without a token is the server itself.
+func (d *Directory) Renew(c *Caller, now time.Time) *Caller {
+	var own *Caller
+	if c.Token == "" {
+		own = d.caller(mariposa.FirstUser, "", Bounds{})
+	} else if r := d.picture.Tokens.Get(c.Token); r != nil {
+		own = d.holder(r.ID, r.Spec().Hash, now)
+	}
+	if own == nil || c.By == "" {
+		return own
+	}
+	return d.ActAs(own, c.User)
+}
+
+// token finds a token that is still valid.
+func (d *Directory) token(id, hash string, now time.Time) *mariposa.TokenSpec {
+	r := d.picture.Tokens.Get(id)
+	if r == nil {
+		return nil
+	}
+	spec := r.Spec()
+	if subtle.ConstantTimeCompare([]byte(hash), []byte(spec.Hash)) != 1 || spec.Expired(now) || d.MakerEnded(spec, now) {
+		return nil
+	}
+	return spec
+}
+
+// MakerEnded reports whether an ancestor of a token is no longer valid: no token outlives
+// the one that created it. Revoking a token also revokes its descendants, but another
+// replica may create one at the same time.
+func (d *Directory) MakerEnded(spec *mariposa.TokenSpec, now time.Time) bool {
+	for range MaxDepth {
+		if spec.Parent == "" {
+			return false
+		}
+		maker := d.picture.Tokens.Get(spec.Parent)
+		if maker == nil {
+			return true
+		}
+		spec = maker.Spec()
+		user := d.picture.Users.Get(spec.Owner())
+		if spec.Expired(now) || user == nil || user.Spec().Disabled {
+			return true
+		}
+	}
+	return true
+}
+
+// JoinToken finds a join token that is still valid; nil if it is not. Own: it is the one of
+// the agents in the server's own process, of which there is no record.
+func (d *Directory) JoinToken(token string, now time.Time) (r *store.Token, own bool) {
+	if token == "" {
+		return nil, false
+	}
+	hash := mariposa.HashToken(token)
+	if d.join != "" && subtle.ConstantTimeCompare([]byte(hash), []byte(d.join)) == 1 {
+		return nil, true
+	}
+	id := mariposa.TokenID(hash)
+	if spec := d.token(id, hash, now); spec == nil || spec.Use != mariposa.TokenJoin || spec.Spent() {
+		return nil, false
+	}
+	return d.picture.Tokens.Get(id), false
+}
+
+// KnowsNode reports whether a key is that of a node that has joined before. Its agent
+// needs no join token.
+func (d *Directory) KnowsNode(node, key string) bool {
+	r := d.picture.Nodes.Get(node)
+	return r != nil && key != "" && subtle.ConstantTimeCompare([]byte(r.Spec().KeyHash), []byte(mariposa.HashKey(key))) == 1
+}
+
+// NewSecret generates a token. Its prefix lets people and scanners recognize it.
+func NewSecret(use mariposa.TokenUse) string {
+	prefix := "mrp_"
+	if use == mariposa.TokenJoin {
+		prefix = "mrj_"
+	}
+	return prefix + rand.Text() + rand.Text()
+}
+
+// MadeBy lists the descendants of tokens, parents first.
+func MadeBy(p *picture.Picture, ids ...string) []*store.Token {
+	children := map[string][]*store.Token{}
+	for _, t := range p.Tokens.All() {
+		if parent := t.Spec().Parent; parent != "" {
+			children[parent] = append(children[parent], t)
+		}
+	}
+	seen := map[string]bool{}
+	for _, id := range ids {
+		seen[id] = true
+	}
+	var all []*store.Token
+	for len(ids) > 0 {
+		var next []string
+		for _, id := range ids {
+			for _, t := range children[id] {
+				if !seen[t.ID] {
+					seen[t.ID] = true
+					all = append(all, t)
+					next = append(next, t.ID)
+				}
+			}
+		}
+		ids = next
+	}
+	return all
+}
+
+// Depth counts a token and its ancestors.
+func Depth(p *picture.Picture, id string) (n int) {
+	for r := p.Tokens.Get(id); r != nil && n <= MaxDepth; r = p.Tokens.Get(r.Spec().Parent) {
+		n++
+	}
+	return n
+}
+
+// ErrRevoked says that a token was taken out of use.
+var ErrRevoked = errors.New("the token was revoked")
+
+// EnsureToken makes a record of a token that the server has from elsewhere, unless
+// there is one. Any number of replicas may do so at once. One that was revoked stays so.
+func EnsureToken(ctx context.Context, st store.Store, secret string, spec mariposa.TokenSpec, why string) error {
+	spec.Hash = mariposa.HashToken(secret)
+	id := mariposa.TokenID(spec.Hash)
+	r, err := st.Get(ctx, mariposa.KindToken, id)
+	switch {
+	case err == nil && (r.Archived || !r.Spec.(*mariposa.TokenSpec).Revoked.IsZero()):
+		return ErrRevoked
+	case !errors.Is(err, store.ErrNotFound):
+		return err
+	}
+	err = st.Commit(ctx, NewToken(&spec, mariposa.Audit{Actor: "mariposa", ActorName: "mariposa", Reason: why}))[0].Err
+	if errors.Is(err, store.ErrConflict) {
+		return nil // another replica was faster
+	}
+	return err
+}
+
+// NewToken is the unit that makes a token outside of any request, with its audit record.
+func NewToken(spec *mariposa.TokenSpec, by mariposa.Audit) store.Unit {
+	id := mariposa.TokenID(spec.Hash)
+	by.Action, by.Outcome, by.Kind, by.Object, by.ObjectName = "token.create", mariposa.AuditDone, string(mariposa.KindToken), id, spec.Name
+	unit := store.Unit{Urgent: true, Audit: []mariposa.Audit{by}}
+	unit.Absent(mariposa.KindToken, id)
+	unit.Put(store.Write{Kind: mariposa.KindToken, ID: id, Spec: spec})
+	return unit
+}
+
+// LimitJoinTokens gives join tokens of earlier releases, which had no end, one: they work
+// for LegacyJoinLifetime more. It may be done at any time, by any number of replicas.
+func LimitJoinTokens(ctx context.Context, st store.Store, p *picture.Picture, now time.Time) (n int, err error) {
+	for _, r := range p.Tokens.All() {
+		spec := *r.Spec()
+		if spec.Use != mariposa.TokenJoin || !spec.Expires.IsZero() {
+			continue
+		}
+		spec.Expires = now.Add(mariposa.LegacyJoinLifetime)
+		unit := store.Unit{Audit: []mariposa.Audit{{
+			Actor: "mariposa", ActorName: "mariposa", Action: "token.update", Outcome: mariposa.AuditDone, Kind: string(mariposa.KindToken),
+			Object: r.ID, ObjectName: spec.Name, Reason: "join tokens expire: this one of an earlier release does on " + spec.Expires.UTC().Format(time.RFC3339),
+		}}}
+		unit.Unchanged(r)
+		unit.Put(store.Write{Kind: mariposa.KindToken, ID: r.ID, Spec: &spec})
+		switch err := st.Commit(ctx, unit)[0].Err; {
+		case err == nil:
+			n++
+		case !errors.Is(err, store.ErrConflict): // else another replica was faster
+			return n, err
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,197 @@
+package change
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/reason"
+	"mariposa/store"
+)
+
+// maxTokens bounds the number of tokens of a user, and of join tokens.
+const maxTokens = 1000
+
+// CreateToken creates a token. Only the answer contains the secret. The token of the request
+// becomes its parent: it ends with that one.
+func (c *Changer) CreateToken(ctx context.Context, req *Request, spec mariposa.TokenSpec, show func(*store.Token) contract.Token) (*contract.Token, error) {
+	if err := checkText("name", spec.Name); err != nil {
+		return nil, err
+	}
+	secret := auth.NewSecret(spec.Use)
+	spec.Hash = mariposa.HashToken(secret)
+	id := mariposa.TokenID(spec.Hash)
+	return commit(ctx, c, req, "tokens of "+spec.User, func() (*store.Unit, contract.Token, error) {
+		unit := &store.Unit{}
+		if err := c.bindToMaker(req, &spec, unit); err != nil {
+			return nil, contract.Token{}, err
+		}
+		doc := show(&store.Token{Kind: mariposa.KindToken, ID: id, Halves: store.Halves{Spec: &spec}})
+		if err := c.checkTokens(&spec, doc.UserName); err != nil {
+			return nil, doc, err
+		}
+		doc.Secret = secret
+		unit.Audit = []mariposa.Audit{{
+			Kind: string(mariposa.KindToken), Object: id, ObjectName: spec.Name, Organization: spec.Organization, Project: spec.Project, ProjectName: doc.ProjectName,
+			Reason: "for " + doc.UserName,
+		}}
+		if spec.Use == mariposa.TokenJoin {
+			unit.Audit[0].Reason = "for nodes, until " + spec.Expires.UTC().Format(time.RFC3339)
+		} else {
+			unit.Exists(mariposa.KindUser, spec.User)
+		}
+		unit.Put(store.Write{Kind: mariposa.KindToken, ID: id, Spec: &spec})
+		return unit, doc, nil
+	})
+}
+
+// bindToMaker limits the lifetime of a token to that of its parent, which must not be
+// revoked meanwhile.
+func (c *Changer) bindToMaker(req *Request, spec *mariposa.TokenSpec, unit *store.Unit) error {
+	maker := c.Picture.Tokens.Get(req.Caller.Token)
+	if maker == nil {
+		return nil // the server itself asks
+	}
+	if auth.Depth(c.Picture, maker.ID) >= auth.MaxDepth {
+		return conflict("the token that you use is the last of %d that made each other: use another one to make tokens with", auth.MaxDepth)
+	}
+	unit.Unchanged(maker)
+	spec.Parent = maker.ID
+	spec.Expires = earlier(spec.Expires, maker.Spec().Expires)
+	return nil
+}
+
+// earlier is the earlier of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+// checkTokens says whether there may be one more token, and its name is free.
+func (c *Changer) checkTokens(spec *mariposa.TokenSpec, owner string) error {
+	now := c.Clock.Now()
+	there := slices.DeleteFunc(c.Picture.TokensOf(spec.Owner()), func(t *store.Token) bool {
+		return spec.Use == mariposa.TokenJoin && (t.Spec().Expired(now) || t.Spec().Spent()) // they are forgotten after a while
+	})
+	if len(there) >= maxTokens {
+		return conflict("%s %d tokens already: revoke some", hasOrNodes(owner), len(there))
+	}
+	if slices.ContainsFunc(there, func(t *store.Token) bool { return t.Spec().Name == spec.Name }) {
+		return conflict("there is a token %q already: choose another name, or revoke that one", spec.Name)
+	}
+	return nil
+}
+
+func hasOrNodes(owner string) string {
+	if owner == "" {
+		return "for nodes there are"
+	}
+	return owner + " has"
+}
+
+// RevokeToken revokes a token and its descendants in one commit. A token that has
+// descendants needs cascade.
+func (c *Changer) RevokeToken(ctx context.Context, req *Request, token *store.Token, cascade bool) (*contract.Changed, error) {
+	spec := token.Spec()
+	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
+		made := auth.MadeBy(c.Picture, token.ID)
+		if len(made) > 0 && !cascade {
+			return nil, conflict("token %s made %s, which would end with it: %s. Say so (--yes, ?cascade=true), or take over what it made first (mariposa token adopt %s)",
+				spec.Name, reason.Many(len(made), "token"), c.listTokens(made), spec.Name)
+		}
+		a := &attempt{answer: contract.Changed{ID: token.ID, Name: spec.Name}}
+		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindToken), Organization: spec.Organization, Project: spec.Project}}
+		now := c.Clock.Now()
+		a.unit.Put(revoke(token, now))
+		for _, t := range made {
+			of := t.Spec()
+			a.unit.Put(revoke(t, now))
+			a.unit.Audit = append(a.unit.Audit, mariposa.Audit{
+				Kind: string(mariposa.KindToken), Object: t.ID, ObjectName: of.Name, Organization: of.Organization, Project: of.Project,
+				Reason: "made by token " + spec.Name + ", which was revoked",
+			})
+		}
+		if n := len(made); n > 0 {
+			a.answer.Reason = reason.Many(n, "token") + " that it made went with it"
+		}
+		return a, nil
+	})
+}
+
+// listTokens names tokens with their owners.
+func (c *Changer) listTokens(tokens []*store.Token) string {
+	var names []string
+	for _, t := range tokens {
+		name := t.Spec().Name
+		if u := c.Picture.Users.Get(t.Spec().Owner()); u != nil {
+			name += " of " + u.Spec().Name
+		} else if t.Spec().Use == mariposa.TokenJoin {
+			name += " for nodes"
+		}
+		names = append(names, name)
+	}
+	return listSome(names)
+}
+
+// revoke marks a token as revoked. Its record is archived, so that whoever still uses
+// it can be given the reason.
+func revoke(t *store.Token, now time.Time) store.Write {
+	spec := *t.Spec()
+	spec.Revoked = now
+	return store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &spec, Archive: true}
+}
+
+// AdoptTokens makes the children of a token those of the token of the request, so that they
+// survive when the old one is revoked. They expire with their new parent at the latest.
+func (c *Changer) AdoptTokens(ctx context.Context, req *Request, token *store.Token) (*contract.Changed, error) {
+	spec := token.Spec()
+	return c.commit(ctx, req, token.ID, func() (*attempt, error) {
+		made, mine := auth.MadeBy(c.Picture, token.ID), req.Caller.Token
+		if mine == token.ID || slices.ContainsFunc(made, func(t *store.Token) bool { return t.ID == mine }) {
+			return nil, conflict("the token that you use is %s or was made by it: use one that was not, such as one of `mariposa server token`", spec.Name)
+		}
+		a := &attempt{answer: contract.Changed{ID: token.ID, Name: spec.Name}}
+		maker := c.Picture.Tokens.Get(mine)
+		if maker == nil {
+			return nil, conflict("only a token can take over what another one made")
+		}
+		a.unit.Unchanged(maker)
+		n, deeper := 0, auth.Depth(c.Picture, mine)-auth.Depth(c.Picture, token.ID)
+		for _, t := range made {
+			if auth.Depth(c.Picture, t.ID)+deeper > auth.MaxDepth {
+				return nil, conflict("more than %d tokens in a line would have made each other: use one that is nearer to the first", auth.MaxDepth)
+			}
+			of := *t.Spec()
+			if of.Parent != token.ID {
+				continue // it stays with the one that made it
+			}
+			n++
+			of.Parent, of.Expires = mine, earlier(of.Expires, maker.Spec().Expires)
+			a.unit.Unchanged(t)
+			a.unit.Put(store.Write{Kind: mariposa.KindToken, ID: t.ID, Spec: &of})
+		}
+		a.answer.Reason = reason.Many(n, "token") + " taken over"
+		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindToken), Reason: a.answer.Reason}}
+		return a, nil
+	})
+}
+
+// madeForOthers lists the descendants of a user's tokens that are not the user's own. It
+// fails if there are any and cascade is not set.
+func (c *Changer) madeForOthers(user, name string, cascade bool) ([]*store.Token, error) {
+	var ids []string
+	for _, t := range c.Picture.TokensOf(user) {
+		ids = append(ids, t.ID)
+	}
+	made := slices.DeleteFunc(auth.MadeBy(c.Picture, ids...), func(t *store.Token) bool { return t.Spec().Owner() == user })
+	if len(made) > 0 && !cascade {
+		return nil, conflict("%s made %s for others, which would let nobody in any more either: %s. Say so (--yes, ?cascade=true), or take them over first (mariposa token adopt)",
+			name, reason.Many(len(made), "token"), c.listTokens(made))
+	}
+	return made, nil
+}

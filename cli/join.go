@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mariposa"
+	"mariposa/client"
+	"mariposa/contract"
+)
+
+// These let nodes in: tokens that they join with, and the approval of those that wait.
+
+func (a *app) joinToken() *cobra.Command {
+	t := contract.NewToken{Use: mariposa.TokenJoin}
+	var uses int
+	cmd := a.withClient(&cobra.Command{
+		Use: "join-token", Short: "Make a token that lets new nodes join, and print it, this once", Args: argsBetween(0, 0),
+		Long: "Make a token that lets new nodes join (`mariposa agent --join TOKEN`). It is printed on\nstandard output this once, and never again.\n\n" +
+			"It works for a day and ten nodes unless something else is said. A node that has joined\nneeds none any more: its agent has a key of its own.",
+		Example: "  MARIPOSA_JOIN=$(mariposa node join-token --uses 1) mariposa agent --server https://mariposa.example.com --data /var/lib/mariposa",
+	}, func(ctx context.Context, c *client.Client, _ []string) error {
+		t.Uses = &uses
+		if t.Name == "" {
+			t.Name = "join-" + strings.ToLower(rand.Text()[:8])
+		}
+		made, err := c.CreateToken(ctx, t)
+		if err != nil {
+			return err
+		}
+		if a.global.json {
+			return a.printJSON(map[string]any{"token": made.Secret, "id": made.ID, "name": made.Name, "expires": made.Expires, "uses": uses})
+		}
+		a.note("token %s lets %s join until %s; keep it now: it is not shown again", made.Name, nodesOf(uses), a.stampOf(made.Expires))
+		_, err = fmt.Fprintln(a.env.Stdout, made.Secret)
+		return err
+	})
+	cmd.Flags().StringVar(&t.Name, "name", "", "what lists call it (default: made up)")
+	cmd.Flags().StringVar(&t.Expires, "expires", "24h", "a time like 2027-01-31T00:00:00Z, or a span like 12h or 90d")
+	cmd.Flags().IntVar(&uses, "uses", mariposa.JoinUses, "how many nodes it lets join; 0: any number")
+	cmd.AddCommand(a.joinTokenList(), a.joinTokenRevoke())
+	return cmd
+}
+
+func nodesOf(uses int) string {
+	switch uses {
+	case 0:
+		return "any number of nodes"
+	case 1:
+		return "one node"
+	}
+	return fmt.Sprintf("%d nodes", uses)
+}
+
+func (a *app) joinTokenList() *cobra.Command {
+	return a.withClient(&cobra.Command{Use: "list", Short: "List the tokens that let nodes join", Args: argsBetween(0, 0)},
+		func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.JoinTokens(ctx)
+			return show(a, all, err, func() {
+				t := newTable("NAME", "ID", "JOINED", "EXPIRES", "LAST USED", "FROM", "AGE", "MADE WITH")
+				for _, k := range all.Tokens {
+					t.add(cell{k.Name, bold}, text(k.ID), text(joinedOf(&k)), a.expiry(&k), text(a.used(&k)), text(dashIfEmpty(k.LastFrom)), text(a.age(k.Created)), text(dashIfEmpty(k.ParentName)))
+				}
+				a.printTable(t)
+			})
+		})
+}
+
+// joinedOf says how many of its nodes a token has let join.
+func joinedOf(t *contract.Token) string {
+	if t.Joined == nil || t.Uses == nil {
+		return "any number"
+	}
+	return fmt.Sprintf("%d of %d", *t.Joined, *t.Uses)
+}
+
+func (a *app) joinTokenRevoke() *cobra.Command {
+	return a.withClient(&cobra.Command{
+		Use: "revoke TOKEN", Short: "Revoke a join token, by its name or id; nodes that have joined stay", Aliases: []string{"rm", "delete"}, Args: argsBetween(1, 1),
+		ValidArgsFunction: a.wordsFrom(joinTokenNames),
+	}, func(ctx context.Context, c *client.Client, args []string) error {
+		all, err := c.JoinTokens(ctx)
+		if err != nil {
+			return err
+		}
+		for _, t := range all.Tokens {
+			if t.Name == args[0] || t.ID == args[0] {
+				done, err := c.RevokeToken(ctx, t.ID, false)
+				return changed(a, done, err, "token %s is revoked: no other node joins with it", t.Name)
+			}
+		}
+		return withHint(mariposa.Errorf(mariposa.ResourceNotFound, "there is no join token %q", redactWord(args[0])), "see `mariposa node join-token list`")
+	})
+}
+
+func (a *app) nodeApprove() *cobra.Command {
+	var fingerprint string
+	cmd := a.onNode("approve", "Let a node that waits take part", func(ctx context.Context, c *client.Client, node string) error {
+		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "approve", Fingerprint: fingerprint})
+		return a.printNodeChange(done, err, "is approved and takes part")
+	})
+	cmd.Long = "Let a node that waits take part (`pending` in `mariposa node list`). Its agent prints the\nfingerprint of its key when it starts, as `mariposa node show` does: compare them first, or\ngive what you expect with --fingerprint."
+	cmd.Flags().StringVar(&fingerprint, "fingerprint", "", "approve it only if its key has this fingerprint")
+	return cmd
+}
+
+func (a *app) nodeReject() *cobra.Command {
+	cmd := a.onNode("reject", "Shut a node out that waits", func(ctx context.Context, c *client.Client, node string) error {
+		done, err := c.ActOnNode(ctx, node, contract.NodeAction{Action: "reject"})
+		return a.printNodeChange(done, err, "is rejected")
+	})
+	cmd.Long = "Shut a node out that waits for approval. It is listed as `rejected`, and its agent ends, until\nyou approve it after all or forget it with `mariposa node rm`. Whoever has its join token can\ncome with another node: revoke that too (`mariposa node join-token revoke`)."
+	return cmd
+}
