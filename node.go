@@ -20,7 +20,7 @@ type NodeSpec struct {
 	Dummy   bool              `json:"dummy,omitempty"`
 	Drained bool              `json:"drained,omitempty"`
 	// Approval is what is still missing before the node takes part; empty: nothing.
-	Approval Approval `json:"approval,omitempty"`
+	Approval NodeApproval `json:"approval,omitempty"`
 	// JoinedWith is the id of the token that let it join.
 	JoinedWith string    `json:"joined_with,omitempty"`
 	Lost       bool      `json:"lost,omitempty"`  // a dummy node that plays dead
@@ -96,12 +96,12 @@ const (
 	NodeRejected  NodeState = "rejected" // a person did not
 )
 
-// Approval is what people said of a node that needs their approval.
-type Approval string
+// NodeApproval is what people said of a node that needs their approval.
+type NodeApproval string
 
 const (
-	ApprovalPending  Approval = "pending"
-	ApprovalRejected Approval = "rejected"
+	ApprovalPending  NodeApproval = "pending"
+	ApprovalRejected NodeApproval = "rejected"
 )
 
 // HashKey is what is kept of the secret that a node's agent keeps. It is long and

@@ -20,6 +20,8 @@ type ProjectSpec struct {
 	Metadata     int               `json:"metadata,omitempty"`     // the newest generation of its values; 0: none
 	Versions     []int             `json:"versions,omitempty"`     // the numbers of the versions that are kept, oldest first
 	Tags         map[string]int    `json:"tags,omitempty"`         // tag -> version number, set by people
+	Protected    []string          `json:"protected,omitempty"`    // metadata keys that only approved versions may use, sorted
+	Approvals    []Approval        `json:"approvals,omitempty"`    // what operators have approved, oldest first
 	Unmanaged    Resources         `json:"single,omitzero"`        // what its unmanaged instances use
 	Demand       Resources         `json:"demand,omitzero"`        // what is reserved for it in its organization's quota, Single included
 }

@@ -72,6 +72,7 @@ const (
 	ReasonHeld            ReasonCode = "held"              // 1 of 3 at version 2; reprovision continues, revert undoes it
 	ReasonFrozen          ReasonCode = "frozen"            // Tally and Keys: what would be done after thaw
 	ReasonNeedsMetadata   ReasonCode = "needs-metadata"    // needs the metadata key mode: set it with mariposa meta set mode VALUE
+	ReasonWaitsApproval   ReasonCode = "waits-approval"    // waits for approval of version 7 by an operator: it uses the protected secret db-password (Keys); mariposa version approve 7 approves it
 	ReasonStoppedFailures ReasonCode = "rollout-failures"  // the rollout of version 2 stopped after 3 failures: CAUSE
 	ReasonStoppedDeadline ReasonCode = "rollout-deadline"  // the rollout of version 2 stopped: no progress for 10m0s[: CAUSE]
 	ReasonNotFollowed     ReasonCode = "rollout-no-follow" // the rollout of version 2 stopped: web (Subject), which refers to it, does not follow[: CAUSE]

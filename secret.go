@@ -21,6 +21,33 @@ type MetadataStatus struct{}
 // by number.
 func MetadataID(project string, number int) string { return fmt.Sprintf("%s/%08d", project, number) }
 
+// Approval says that an operator has looked at a version, and that it may use
+// protected secrets. It is of a content, not of a number: a version with another
+// manifest or other values needs an approval of its own, and one that brings an
+// approved content back needs none.
+type Approval struct {
+	Content string    `json:"content"` // a digest of what was approved
+	Number  int       `json:"number"`  // the version that was looked at
+	By      string    `json:"by"`
+	At      time.Time `json:"at"`
+}
+
+// Approval finds the approval of a content; nil: there is none.
+func (s *ProjectSpec) Approval(content string) *Approval {
+	for i := range s.Approvals {
+		if s.Approvals[i].Content == content {
+			return &s.Approvals[i]
+		}
+	}
+	return nil
+}
+
+// AwaitsApproval is why a version does not come into force: it uses protected secrets,
+// and no operator has approved it.
+func AwaitsApproval(number int, uses []string) *Reason {
+	return &Reason{Code: ReasonWaitsApproval, Version: number, Keys: uses}
+}
+
 // KeySpec is a key that seals what belongs to one owner, itself sealed with a
 // key that is kept outside the store.
 type KeySpec struct {
@@ -39,7 +66,7 @@ const StoreKey = "store"
 // AnswerSpec is the answer to a change, kept for retries with the same
 // Idempotency-Key. Its id is a hash of the caller and the key.
 type AnswerSpec struct {
-	Request string    `json:"request"` // a hash of the request
+	Request string    `json:"request"` // a keyed hash of the request
 	Status  int       `json:"status"`
 	Sealed  []byte    `json:"sealed"` // the answer's body
 	Created time.Time `json:"created"`

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -41,6 +43,15 @@ func textField(r *http.Request, key string) (text string) {
 	return text
 }
 
+// requestedManifest is "manifest" if the body may hold one: the handler takes what is not
+// blank for that.
+func requestedManifest(r *http.Request) string {
+	if len(bytes.TrimSpace(peek(r))) > 0 {
+		return "manifest"
+	}
+	return ""
+}
+
 // requestedReveal parses the parameter as the handlers do: there is more than one way
 // to write true.
 func requestedReveal(r *http.Request) string {
@@ -70,9 +81,10 @@ func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 // session is the state of an authenticated request.
 type session struct {
 	change.Request
-	methodAndPath string      // method and path
-	header        http.Header // of the response
-	done          func()      // ends what the request takes of its user's limits
+	methodAndPath string        // method and path
+	header        http.Header   // of the response
+	done          func()        // ends what the request takes of its user's limits
+	on            *store.Record // the project or organization that it is about; nil: none, or the body says
 }
 
 type sessionKey struct{}
@@ -106,12 +118,13 @@ func (s *server) authorize(r *http.Request, rt *route) error {
 		}
 	}
 	permission := rt.permissionFor(r)
-	sessionOf(ctx).Permission = permission
+	sessionOf(ctx).Permission, sessionOf(ctx).on = permission, on
 	return s.require(ctx, permission, on)
 }
 
 // deny audits a request that was denied for lack of a permission. The owner of its
-// object can read the record.
+// object can read the record. Records are rate-limited per user and action; the next one
+// counts those left out.
 func (s *server) deny(ctx context.Context, err error) {
 	ses := sessionOf(ctx)
 	a := ses.Audit()
@@ -123,15 +136,79 @@ func (s *server) deny(ctx context.Context, err error) {
 	a.Outcome, a.Reason, a.Object = mariposa.AuditDenied, err.Error()+describeSuppressed(suppressed), ses.methodAndPath
 	a.Action = cmp.Or(a.Action, "read")
 	var d auth.Denial
-	if errors.As(err, &d) && d.On != nil {
-		switch spec := d.On.Spec.(type) {
-		case *mariposa.ProjectSpec:
-			a.Project, a.ProjectName, a.Organization = d.On.ID, spec.Name, spec.Organization
-		case *mariposa.OrganizationSpec:
-			a.Organization = d.On.ID
-		}
+	if errors.As(err, &d) {
+		about(&a, d.On)
 	}
 	s.recordAudit(ctx, a)
+}
+
+// about says which project or organization an audit record is about; nil: none.
+func about(a *mariposa.Audit, on *store.Record) {
+	if on == nil {
+		return
+	}
+	switch spec := on.Spec.(type) {
+	case *mariposa.ProjectSpec:
+		a.Project, a.ProjectName, a.Organization = on.ID, spec.Name, spec.Organization
+	case *mariposa.OrganizationSpec:
+		a.Organization = on.ID
+	}
+}
+
+// recordRefusal notes a change that its caller may make, and that was refused for what
+// it asks: whoever tries many finds something out. Many at once are told with the next
+// one.
+func (s *server) recordRefusal(ctx context.Context, err error) {
+	if ses, ok := ctx.Value(sessionKey{}).(*session); ok && ses.Action != "" && isRefusal(err) {
+		s.recordAttempt(ctx, ses.Action, ses.on, err)
+	}
+}
+
+// isRefusal reports whether an error is an answer to what was asked, not a failure of
+// ours.
+func isRefusal(err error) bool {
+	switch mariposa.CodeOf(err) {
+	case mariposa.InvalidArgument, mariposa.Conflict, mariposa.QuotaExceeded, mariposa.TooLarge, mariposa.ResourceNotFound:
+		return true
+	}
+	return false
+}
+
+// recordAttempt notes something that changed nothing: because it was refused, or by its
+// nature.
+func (s *server) recordAttempt(ctx context.Context, action string, on *store.Record, err error) {
+	ses := sessionOf(ctx)
+	user, _ := payer(ses.Caller)
+	ok, suppressed, _ := s.attempts.Fail(user, s.Clock.Now())
+	if !ok {
+		return
+	}
+	a := ses.Audit()
+	a.Action, a.Object = action, ses.methodAndPath
+	if err != nil {
+		a.Outcome, a.Reason = mariposa.AuditFailed, refusedFor(err)
+	}
+	a.Reason += describeSuppressed(suppressed)
+	about(&a, on)
+	s.recordAudit(ctx, a)
+}
+
+// refusedFor says what was wrong with a request by code and fields alone: the message may
+// quote what was sent.
+func refusedFor(err error) string {
+	const few = 5
+	text := string(mariposa.CodeOf(err))
+	var e *mariposa.Error
+	if !errors.As(err, &e) || len(e.Faults) == 0 {
+		return text
+	}
+	var fields []string
+	for _, f := range e.Faults {
+		if f.Field != "" && !slices.Contains(fields, f.Field) && len(fields) < few {
+			fields = append(fields, f.Field)
+		}
+	}
+	return text + ": " + reason.Many(len(e.Faults), "fault") + ", in " + strings.Join(fields, ", ")
 }
 
 // describeSuppressed says how many requests before this one were not recorded.

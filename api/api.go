@@ -68,6 +68,7 @@ type server struct {
 	tokenFailures *auth.Limiter // requests with a wrong token, by where they come from
 	failureRows   *auth.Limiter // of those, audit records, wherever they come from
 	denials       *auth.Limiter // requests that were denied, by user and kind
+	attempts      *auth.Limiter // plans, and changes that were refused, by user
 	tokenUses     useTimes      // of tokens
 	usage         *usage
 }
@@ -92,7 +93,7 @@ func New(o Options) http.Handler {
 		Options: o, mux: http.NewServeMux(), admitted: map[string]callers{}, metrics: newRequestMetrics(),
 		directory:     auth.NewDirectory(o.Picture, o.JoinToken),
 		tokenFailures: auth.NewLimiter(60, time.Second), failureRows: auth.NewLimiter(600, 200*time.Millisecond),
-		denials: auth.NewLimiter(50, 10*time.Second), usage: newUsage(o.Limits),
+		denials: auth.NewLimiter(50, 10*time.Second), attempts: auth.NewLimiter(200, time.Second), usage: newUsage(o.Limits),
 	}
 	s.change = change.New(change.Options{
 		Store: o.Store, Picture: o.Picture, Cache: o.Cache, Directory: s.directory, Clock: o.Clock, NewID: o.NewID, Vault: o.Vault,

@@ -68,6 +68,11 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 		{w.testServer, "PUT", "/v1/users/olga/projects/shop/metadata/n?organization=acme", contract.MetadataValue{Value: []byte(`"1"`)}, "metadata.set", func(a mariposa.Audit, _ contract.Changed) bool {
 			return a.ActorName == "admin" && a.ForName == "olga" && a.For == w.users["olga"]
 		}},
+		{olga, "PUT", path + "/manifest?organization=acme&force=true", vaultOf("serve", ""), "manifest.put", nil},
+		{olga, "DELETE", path + "/versions/latest/approval?organization=acme", nil, "version.withdraw", nil},
+		{olga, "PUT", path + "/versions/latest/approval?organization=acme", nil, "version.approve", func(a mariposa.Audit, c contract.Changed) bool {
+			return a.Number == c.Number && strings.Contains(a.Reason, "db-password")
+		}},
 	} {
 		before := w.audit("?limit=1")[0].ID
 		r := c.by.call(c.method, c.path, c.body)

@@ -22,6 +22,7 @@ import (
 	"mariposa/auth"
 	"mariposa/contract"
 	"mariposa/fleet"
+	"mariposa/seal"
 	"mariposa/store"
 	"mariposa/wire"
 )
@@ -139,9 +140,19 @@ func (s *server) acquireCommand(ctx context.Context, spec *mariposa.InstanceSpec
 	return func() { leave(); s.metrics.streams.Dec() }, nil
 }
 
+// maskCommand hides the secrets of an instance's project in a command: whoever may run
+// one may read all of them, and may have written one.
+func (s *server) maskCommand(ctx context.Context, spec *mariposa.InstanceSpec) (*seal.Mask, error) {
+	project := s.Picture.Projects.Get(spec.Project)
+	if project == nil || project.Spec().Metadata == 0 {
+		return nil, nil
+	}
+	return s.Cache.MaskAll(ctx, project, spec)
+}
+
 // recordExec audits who runs which command, with secrets masked.
 func (s *server) recordExec(ctx context.Context, r *store.Instance, command []string) error {
-	mask, err := s.maskFor(ctx, r)
+	mask, err := s.maskCommand(ctx, r.Spec())
 	if err != nil {
 		return err
 	}

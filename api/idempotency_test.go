@@ -180,6 +180,12 @@ func TestEveryChangeCanBeRepeated(t *testing.T) {
 			q.path = "/v1/nodes/n9"
 		case "move-project":
 			q.body = `{"organization":"umbra"}`
+		case "approve-version", "withdraw-approval": // whoever submits it approves it
+			v := want[contract.Changed](w.call("PUT", "/v1/projects/"+w.shop.ID+"/manifest?force=true", vaultOf("serve", "")), 200)
+			q.path = strings.Replace(q.path, "/versions/1/", "/versions/"+v.Version+"/", 1)
+			if rt.ID == "approve-version" {
+				want[contract.Changed](w.call("DELETE", q.path, nil), 200)
+			}
 		}
 		var body any
 		if q.body != "" {

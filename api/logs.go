@@ -68,7 +68,7 @@ func (s *server) maskFor(ctx context.Context, r *store.Instance) (*seal.Mask, er
 	if project == nil || project.Spec().Metadata == 0 {
 		return nil, nil
 	}
-	return s.Cache.Mask(ctx, project.Spec(), spec.Project, spec.Number)
+	return s.Cache.Mask(ctx, project, spec)
 }
 
 // maskLog returns a log with secrets masked, including those that are added while it

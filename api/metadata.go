@@ -36,7 +36,7 @@ func (s *server) getMetadata(ctx context.Context, in *getMetadataInput) (*huma.S
 	}
 	s.recordReveal(ctx, r, in.Reveal, "all")
 	if strings.Contains(in.Accept, "application/json") {
-		doc := contract.Metadata{Version: spec.Version, Number: spec.Number, Keys: keyDocs(declared, values, in.Reveal), Missing: neverNil(declared.Missing(values))}
+		doc := contract.Metadata{Version: spec.Version, Number: spec.Number, Keys: keyDocs(declared, values, spec.Protected, in.Reveal), Missing: neverNil(declared.Missing(values))}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			hc.SetHeader("Content-Type", "application/json")
 			_ = huma.DefaultJSONFormat.Marshal(hc.BodyWriter(), doc) // the client may be gone
@@ -66,27 +66,27 @@ func (s *server) recordReveal(ctx context.Context, r *store.Project, reveal bool
 }
 
 // keyDocs shows every key that is set or declared.
-func keyDocs(p *manifest.Project, values *manifest.Values, reveal bool) []contract.MetadataKey {
+func keyDocs(p *manifest.Project, values *manifest.Values, protected []string, reveal bool) []contract.MetadataKey {
 	docs := []contract.MetadataKey{}
 	seen := map[string]bool{}
 	for _, m := range p.Metadata {
 		seen[m.Name] = true
-		docs = append(docs, keyDoc(p, values, m.Name, reveal))
+		docs = append(docs, keyDoc(p, values, m.Name, protected, reveal))
 	}
 	for _, key := range values.Keys() {
 		if !seen[key] {
-			docs = append(docs, keyDoc(p, values, key, reveal))
+			docs = append(docs, keyDoc(p, values, key, protected, reveal))
 		}
 	}
 	return docs
 }
 
-func keyDoc(p *manifest.Project, values *manifest.Values, key string, reveal bool) contract.MetadataKey {
+func keyDoc(p *manifest.Project, values *manifest.Values, key string, protected []string, reveal bool) contract.MetadataKey {
 	value, set := values.Get(key)
 	m, declared := p.Declared(key)
 	doc := contract.MetadataKey{
 		Key: key, Value: value.Text, Set: set, Secret: value.Secret || m.Secret, Changed: optionalTime(value.Changed), Declared: declared,
-		Required: m.Required, Description: m.Description, UsedBy: []string{},
+		Required: m.Required, Description: m.Description, UsedBy: []string{}, Protected: slices.Contains(protected, key),
 	}
 	if m.Default != nil {
 		doc.Default = *m.Default
@@ -163,7 +163,7 @@ func (s *server) getKey(ctx context.Context, in *getKeyInput) (*document[contrac
 	if err != nil {
 		return nil, err
 	}
-	doc := keyDoc(declared, values, in.Key, in.Reveal)
+	doc := keyDoc(declared, values, in.Key, r.Spec().Protected, in.Reveal)
 	if !doc.Set && !doc.Declared {
 		return nil, notFound("project %s has no metadata key %q", r.Spec().Name, shortenText(in.Key))
 	}

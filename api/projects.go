@@ -207,5 +207,9 @@ func (s *server) planProject(ctx context.Context, in *planProjectInput) (*docume
 		}
 		setManifest(sub, in.ContentType, in.RawBody)
 	}
-	return changed(s.change.Plan(ctx, request(ctx), r.ID, sub))
+	plan, err := s.change.Plan(ctx, request(ctx), r.ID, sub)
+	if sub != nil && (err == nil || isRefusal(err)) {
+		s.recordAttempt(ctx, "project.plan", r.Record(), err)
+	}
+	return changed(plan, err)
 }

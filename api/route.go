@@ -55,6 +55,8 @@ func handle[I, O any](pattern, id, summary string, method func(*server, context.
 			if err != nil {
 				if mariposa.CodeOf(err) == mariposa.Forbidden { // some permissions are checked after the body is read
 					s.deny(ctx, err)
+				} else {
+					s.recordRefusal(ctx, err)
 				}
 				return nil, s.explain(ctx, err)
 			}
@@ -144,9 +146,10 @@ type permissionRule struct {
 }
 
 var (
-	byAction = &permissionRule{requestedAction, map[string]auth.Permission{"reprovision": auth.Deploy, "revert": auth.Deploy, "converge": auth.Deploy}}
-	byRename = &permissionRule{requestedRename, map[string]auth.Permission{"rename": auth.Administer}}
-	byReveal = &permissionRule{requestedReveal, map[string]auth.Permission{"true": auth.ReadSecrets}}
+	byManifest = &permissionRule{requestedManifest, map[string]auth.Permission{"manifest": auth.Deploy}}
+	byAction   = &permissionRule{requestedAction, map[string]auth.Permission{"reprovision": auth.Deploy, "revert": auth.Deploy, "converge": auth.Deploy}}
+	byRename   = &permissionRule{requestedRename, map[string]auth.Permission{"rename": auth.Administer}}
+	byReveal   = &permissionRule{requestedReveal, map[string]auth.Permission{"true": auth.ReadSecrets}}
 )
 
 // permissionFor returns the permission that a request needs.

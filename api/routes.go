@@ -31,8 +31,9 @@ var topics = []topic{
 			needs(auth.Administer).on(projectInPath).audits("project.move").
 			describe("Its metadata moves with it, secrets too; instances keep running. Members of the former organization lose what that let them do."),
 		handle("POST /v1/projects/{project}/plan", "plan-project", "What would be done, changing nothing", (*server).planProject).
-			needs(auth.ReadProject).on(projectInPath).takes(optionalManifest).
-			describe("With a manifest as the body, what it would change; without one, what would happen right now. The steps are in order, each assumed to succeed."),
+			needs(auth.ReadProject).on(projectInPath).varies(byManifest).takes(optionalManifest).
+			describe("With a manifest as the body, what it would change, for who may submit it; without one, what would happen right now. The steps are in order, " +
+				"each assumed to succeed. Plans of manifests are noted in the audit."),
 		handle("GET /v1/projects/{project}/manifest", "get-manifest", "The newest manifest, byte for byte as it was submitted", (*server).getManifest).
 			needs(auth.ReadProject).on(projectInPath).serves(yamlContent).
 			describe("YAML; generated if the manifest came as JSON."),
@@ -41,6 +42,12 @@ var topics = []topic{
 			describe("Either previous or force is needed, so that nobody overwrites what they have not seen. The same bytes again change nothing."),
 		handle("GET /v1/projects/{project}/versions", "list-versions", "List the submitted versions, newest first", (*server).listVersions).needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/projects/{project}/versions/{version}", "get-version", "Show one version, with its manifest", (*server).getVersion).needs(auth.ReadProject).on(projectInPath),
+		handle("PUT /v1/projects/{project}/versions/{version}/approval", "approve-version", "Let a version use protected secrets", (*server).approveVersion).
+			needs(auth.Approve).on(projectInPath).audits("version.approve").
+			describe("The approval is of the manifest, byte for byte, and of the values that it refers to: a version that brings the same back needs none of its own."),
+		handle("DELETE /v1/projects/{project}/versions/{version}/approval", "withdraw-approval", "Take the approval of a version back", (*server).withdrawApproval).
+			needs(auth.Approve).on(projectInPath).audits("version.withdraw").
+			describe("What runs goes on; the version does not come into force again."),
 		handle("GET /v1/projects/{project}/diff", "diff-versions", "What differs between two versions", (*server).diffVersions).needs(auth.ReadProject).on(projectInPath),
 		handle("GET /v1/projects/{project}/tags", "list-tags", "List the tags of a project's versions", (*server).listTags).needs(auth.ReadProject).on(projectInPath),
 		handle("POST /v1/projects/{project}/tags", "create-tag", "Give a version a tag, or move it there", (*server).createTag).

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"mariposa"
@@ -205,7 +206,43 @@ func (v *viewer) versionDoc(r *store.Version) contract.Version {
 		}
 	}
 	slices.Sort(doc.Tags)
+	v.showApproval(&doc, spec)
 	return doc
+}
+
+// showApproval says which protected secrets a version uses, and who lets it. Most
+// projects protect none, and their versions are not read for this.
+func (v *viewer) showApproval(doc *contract.Version, spec *mariposa.VersionSpec) {
+	p := v.projectRecord(spec.Project)
+	if p == nil || len(p.Spec().Protected) == 0 {
+		return
+	}
+	found := v.version(spec.Project, spec.Number)
+	if found == nil {
+		return
+	}
+	uses, by := found.Approval(p.Spec())
+	if by == nil {
+		doc.NeedsApproval = uses
+		return
+	}
+	doc.Approval = &contract.Approval{By: by.By, At: by.At, Number: by.Number}
+}
+
+// awaitedApproval is the approval that a queued task waits for; nil: it waits for none.
+func (v *viewer) awaitedApproval(spec *mariposa.TaskSpec) *mariposa.Reason {
+	p := v.projectRecord(spec.Project)
+	if p == nil || len(p.Spec().Protected) == 0 || spec.Patch.Number == 0 {
+		return nil
+	}
+	found := v.version(spec.Project, spec.Patch.Number)
+	if found == nil {
+		return nil
+	}
+	if uses := found.NeedsApproval(p.Spec()); len(uses) > 0 {
+		return mariposa.AwaitsApproval(spec.Patch.Number, uses)
+	}
+	return nil
 }
 
 func (v *viewer) task(r *store.Task) contract.Task {
@@ -227,6 +264,10 @@ func (v *viewer) task(r *store.Task) contract.Task {
 	doc.Reason, doc.ReasonCode = v.sentence(why)
 	doc.ETA = v.estimateEnd(r.Status())
 	if doc.State == mariposa.TaskQueued {
+		if awaits := v.awaitedApproval(spec); awaits != nil {
+			text, code := v.sentence(awaits)
+			doc.Reason, doc.ReasonCode = strings.TrimPrefix(doc.Reason+"; "+text, "; "), code
+		}
 		for _, o := range v.blockingTasks(r) {
 			doc.WaitsFor = append(doc.WaitsFor, o.ID)
 			doc.Reason += fmt.Sprintf("; waits for task %s (%s, %s)", o.ID, o.Spec.Task, o.State())

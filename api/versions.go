@@ -71,3 +71,19 @@ func (s *server) getVersion(ctx context.Context, in *getVersionInput) (*document
 	doc.Manifest = string(yamlOf(found.Spec()))
 	return answer(doc)
 }
+
+func (s *server) approveVersion(ctx context.Context, in *getVersionInput) (*document[contract.Changed], error) {
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.ApproveVersion(ctx, request(ctx), r.ID, in.Version))
+}
+
+func (s *server) withdrawApproval(ctx context.Context, in *getVersionInput) (*document[contract.Changed], error) {
+	r, err := s.findProject(ctx, in.Project, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.WithdrawApproval(ctx, request(ctx), r.ID, in.Version))
+}

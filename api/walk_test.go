@@ -261,6 +261,8 @@ func variants(rt api.Route) []string {
 	switch rt.ID {
 	case "update-project":
 		return []string{"rename"}
+	case "plan-project":
+		return []string{"with manifest"}
 	case "list-audit":
 		return []string{"project", "organization"}
 	case "act-on-project", "act-on-service":
@@ -284,6 +286,9 @@ func (w *testTeams) vary(q *request) string {
 	case "rename":
 		q.body = `{"name":"renamed"}`
 		return "rename"
+	case "with":
+		q.body = w.bodies()["put-manifest"]
+		return word
 	case "action":
 		q.body = `{"action":"` + word + `"}`
 		return word

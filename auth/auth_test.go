@@ -243,9 +243,9 @@ func TestWhatEachRoleMay(t *testing.T) {
 		wanted := map[mariposa.Role][]auth.Permission{
 			mariposa.RoleViewer:   {auth.ReadProject, auth.ReadVolume, auth.ReadNetwork},
 			mariposa.RoleDeployer: {auth.ReadProject, auth.ReadVolume, auth.ReadNetwork, auth.Deploy},
-			mariposa.RoleOperator: {auth.ReadProject, auth.ReadVolume, auth.ReadNetwork, auth.Deploy, auth.Operate, auth.ReadSecrets, auth.Shell, auth.ManageInstances},
+			mariposa.RoleOperator: {auth.ReadProject, auth.ReadVolume, auth.ReadNetwork, auth.Deploy, auth.Operate, auth.ReadSecrets, auth.Approve, auth.Shell, auth.ManageInstances},
 			mariposa.RoleAdmin: {
-				auth.ReadProject, auth.ReadVolume, auth.ReadNetwork, auth.Deploy, auth.Operate, auth.ReadSecrets, auth.Shell, auth.ManageInstances, auth.ManagePeople, auth.Administer, auth.AuditProject,
+				auth.ReadProject, auth.ReadVolume, auth.ReadNetwork, auth.Deploy, auth.Operate, auth.ReadSecrets, auth.Approve, auth.Shell, auth.ManageInstances, auth.ManagePeople, auth.Administer, auth.AuditProject,
 				auth.DeleteVolume, auth.DeleteNetwork,
 			},
 		}[role]

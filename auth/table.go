@@ -18,6 +18,7 @@ const (
 	Deploy          Permission = "project.deploy"
 	Operate         Permission = "project.operate"
 	ReadSecrets     Permission = "project.secrets"
+	Approve         Permission = "project.approve"
 	Shell           Permission = "project.shell"
 	ManageInstances Permission = "project.instances"
 	ManagePeople    Permission = "project.people"
@@ -57,6 +58,7 @@ var Table = []Row{
 	{Permission: Deploy, Means: "submit manifests and metadata, tag, revert, reprovision, copy", Project: mariposa.RoleDeployer},
 	{Permission: Operate, Means: "start, stop, scale, freeze, thaw, pause, resume, accept; end tasks", Project: mariposa.RoleOperator},
 	{Permission: ReadSecrets, Means: "read secret metadata", Project: mariposa.RoleOperator},
+	{Permission: Approve, Means: "approve versions that use protected secrets; set and lift the protection of secrets and change protected values", Project: mariposa.RoleOperator},
 	{Permission: Shell, Means: "run commands inside an instance", Project: mariposa.RoleOperator},
 	{Permission: ManageInstances, Means: "make, stop, restart, replace and remove single instances", Project: mariposa.RoleOperator},
 	{Permission: ManagePeople, Means: "give users roles in a project and take them away", Project: mariposa.RoleAdmin},

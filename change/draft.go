@@ -31,6 +31,15 @@ type draft struct {
 	message string
 	counter string // the key that is incremented, when nothing else changes
 	from    int    // the version that becomes current again
+
+	// given are the keys whose values the caller names, so they know them. Others
+	// are not told what is wrong with a secret, nor with a manifest that speaks of it.
+	given map[string]bool
+	// protected are the keys that are protected in the project that it begins.
+	protected []string
+	// edits: it is an edit of the newest manifest, not one that the caller submits
+	// as a whole.
+	edits bool
 }
 
 // draftResult is the result of a draft.
@@ -39,6 +48,7 @@ type draftResult struct {
 	manifest   *manifest.Project
 	keys       []string // metadata that differs
 	missing    []string // required metadata without a value
+	unapproved []string // protected secrets that it uses without an approval
 }
 
 // makeVersion adds a version to a change. It returns nil if it would equal the newest.
@@ -55,6 +65,9 @@ func (e *edit) makeVersion(d draft) (*draftResult, error) {
 	}
 	before, err := e.c.Cache.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, err
+	}
+	if err := e.protect(d, before); err != nil {
 		return nil, err
 	}
 	values, err := e.completeValues(d, before)
@@ -178,6 +191,8 @@ func (e *edit) newest() (*picture.Version, error) {
 
 // completeValues returns the values that go with a manifest: it marks secrets,
 // generates missing values, and checks all of them against the manifest.
+// A secret that the caller neither submits nor may read is not checked: the patterns
+// come with the request, and the answers would reveal it letter by letter.
 func (e *edit) completeValues(d draft, before *manifest.Values) (*manifest.Values, error) {
 	values := before
 	if d.values != nil {
@@ -188,7 +203,11 @@ func (e *edit) completeValues(d draft, before *manifest.Values) (*manifest.Value
 		return nil, err
 	}
 	values = values.WithSecretsMarked(d.parsed)
-	return values, d.parsed.CheckValues(values)
+	reads := e.mayReadSecrets()
+	return values, d.parsed.CheckValues(values, func(key string) bool {
+		value, _ := values.Get(key)
+		return value.Secret && !d.given[key] && !reads
+	})
 }
 
 // randomText returns a random text of n letters and digits.
@@ -244,6 +263,8 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 		mac = box.MAC
 	}
 	e.fresh = manifest.Bind(d.parsed, values, packages, mac)
+	var approves string
+	m.unapproved, approves = e.judgeApproval(d, was, values, mac)
 	m.difference = differ(servicesOf(was), m.manifest, e.fresh)
 	spec := &mariposa.VersionSpec{
 		Project: e.record.ID, Version: versionHash(d.bytes, values, mac), Manifest: d.bytes, JSON: d.json, Created: e.now, Author: e.req.actor(),
@@ -257,11 +278,17 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 		e.spec.Number++
 		e.spec.Versions = append(slices.Clone(e.spec.Versions), e.spec.Number)
 	}
+	if approves != "" {
+		e.addApproval(approves, e.spec.Number)
+	}
 	e.spec.Version, spec.Number = spec.Version, e.spec.Number
 	e.spec.Services = serviceIDs(e.record.ID, e.spec.Services, d.parsed)
-	e.answer.Version, e.answer.Number, e.answer.Missing = e.spec.Version, e.spec.Number, m.missing
-	e.write(store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(e.record.ID, e.spec.Number), Spec: spec},
-		"version.created", mariposa.Asked(cmp.Or(d.message, "version "+strconv.Itoa(e.spec.Number))))
+	e.answer.Version, e.answer.Number, e.answer.Missing, e.answer.NeedsApproval = e.spec.Version, e.spec.Number, m.missing, m.unapproved
+	why := mariposa.Asked(cmp.Or(d.message, "version "+strconv.Itoa(e.spec.Number)))
+	if len(m.unapproved) > 0 {
+		why = mariposa.AwaitsApproval(e.spec.Number, m.unapproved)
+	}
+	e.write(store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(e.record.ID, e.spec.Number), Spec: spec}, "version.created", why)
 	return e.prune()
 }
 
@@ -286,7 +313,7 @@ const coalesceWithin = time.Minute
 // coalesces reports whether an increment goes into the previous version, which only
 // incremented the same key a moment ago, and from which nothing was made.
 func (e *edit) coalesces(d draft, was *picture.Version, m *draftResult) bool {
-	if d.counter == "" || was == nil || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesceWithin || len(m.toReprovision) > 0 {
+	if d.counter == "" || was == nil || len(m.unapproved) > 0 || was.Spec.Counter != d.counter || e.now.Sub(was.Spec.Created) >= coalesceWithin || len(m.toReprovision) > 0 {
 		return false
 	}
 	inUse := e.inUse()

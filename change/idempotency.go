@@ -35,23 +35,25 @@ func (c *Changer) FindAnswer(ctx context.Context, p *Idempotency) (body []byte, 
 		return nil, nil, err
 	}
 	spec := (*store.Answer)(&r).Spec()
-	switch {
-	case c.Clock.Now().Sub(spec.Created) > answerLifetime:
-		return nil, &r, nil
-	case spec.Request != p.Request:
-		return nil, nil, conflict("this Idempotency-Key was used for another request: choose a new one for each change")
-	}
-	p.Status = spec.Status
 	box, err := c.Vault.Box(ctx, mariposa.StoreKey)
 	if err != nil {
 		return nil, nil, err
 	}
+	switch {
+	case c.Clock.Now().Sub(spec.Created) > answerLifetime:
+		return nil, &r, nil
+	case spec.Request != box.MAC(p.Request) && spec.Request != p.Request: // plain, as former releases kept it
+		return nil, nil, conflict("this Idempotency-Key was used for another request: choose a new one for each change")
+	}
+	p.Status = spec.Status
 	body, err = box.Open(spec.Sealed, []byte(r.ID))
 	return body, nil, err
 }
 
 // keepAnswer adds the answer to a change to its unit, sealed because it may contain a
 // token.
+// The hash of the request is keyed: the request may hold a secret, and a plain hash would
+// let whoever has a copy of the store try guesses.
 func (c *Changer) keepAnswer(ctx context.Context, p *Idempotency, old *store.Record, unit *store.Unit, answer any) error {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)
@@ -71,7 +73,7 @@ func (c *Changer) keepAnswer(ctx context.Context, p *Idempotency, old *store.Rec
 	now := c.Clock.Now()
 	unit.Put(store.Write{
 		Kind: mariposa.KindAnswer, ID: p.ID, Project: answerDay(now),
-		Spec: &mariposa.AnswerSpec{Request: p.Request, Status: p.Status, Sealed: box.Seal(body.Bytes(), []byte(p.ID)), Created: now},
+		Spec: &mariposa.AnswerSpec{Request: box.MAC(p.Request), Status: p.Status, Sealed: box.Seal(body.Bytes(), []byte(p.ID)), Created: now},
 	})
 	return nil
 }

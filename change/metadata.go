@@ -41,6 +41,11 @@ func (c *Changer) DeleteKey(ctx context.Context, req *Request, project string, k
 func (c *Changer) CountKey(ctx context.Context, req *Request, project string, key Key, by int64) (*contract.Changed, error) {
 	return c.changeKey(ctx, req, project, key, "", func(e *edit, old *manifest.Values, p *manifest.Project) (*manifest.Values, error) {
 		e.counter = key.Name
+		if value, _ := old.Get(key.Name); value.Secret { // whether it can be counted says what it is
+			if err := c.Directory.Require(e.req.Caller, auth.ReadSecrets, e.record.Record()); err != nil {
+				return nil, err
+			}
+		}
 		return old.Add(p, key.Name, by, e.now)
 	})
 }
@@ -73,7 +78,7 @@ func (c *Changer) changeKey(ctx context.Context, req *Request, project string, k
 			}
 		}
 		e.unit.Audit[0].Reason = "metadata key " + key.Name
-		changed, err := e.addVersionTask(draft{cause: mariposa.CauseMetadata, values: values, message: message, counter: e.counter}, mariposa.Patch{})
+		changed, err := e.addVersionTask(draft{cause: mariposa.CauseMetadata, values: values, message: message, counter: e.counter, given: map[string]bool{key.Name: true}}, mariposa.Patch{})
 		if err != nil || !changed {
 			return &e.attempt, err
 		}
@@ -103,17 +108,21 @@ func (k Key) requireUnchanged(old *manifest.Values) error {
 	return conflict("%s was changed by somebody else (its cas is %s, not %s): look again, then try again", k.Name, is, shorten(k.CAS))
 }
 
-// importValues returns the values after a whole document replaces the old one.
-func (e *edit) importValues(doc []byte) (*manifest.Values, error) {
+// importValues are the values after a whole document took the place of the old one, and
+// the keys that the document itself gives a value.
+func (e *edit) importValues(doc []byte) (values *manifest.Values, given map[string]bool, err error) {
 	old, err := e.c.Cache.Values(e.ctx, e.record.ID, e.spec.Metadata)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	values, err := old.Import(doc, e.now)
+	if given, err = manifest.GivenKeys(doc); err != nil {
+		return nil, nil, err
+	}
+	values, err = old.Import(doc, e.now)
 	if values == nil && err == nil {
 		values = &manifest.Values{}
 	}
-	return values, err
+	return values, given, err
 }
 
 // outdatedServices says which services run with values that this change makes

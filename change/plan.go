@@ -61,9 +61,10 @@ func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 	}
 	doc := contract.Plan{Resources: []contract.PlanResource{}, Steps: []contract.PlanStep{}, Waits: []string{}, Missing: []string{}, Complete: true}
 	if m != nil {
-		doc.Missing = append(doc.Missing, m.missing...)
+		doc.Missing, doc.NeedsApproval = append(doc.Missing, m.missing...), m.unapproved
 	}
 	if goal == nil { // its first task has not arrived yet
+		doc.Waits = e.awaitedApprovals(m)
 		return &doc, nil
 	}
 	view, err := e.view(goal)
@@ -88,9 +89,29 @@ func (e *edit) forecast(m *draftResult) (*contract.Plan, error) {
 	for _, step := range seen.Steps {
 		doc.Steps = append(doc.Steps, e.step(step, view, names))
 	}
-	doc.Waits = append(waits(seen), r.run(seen.Steps, e.c.Trial(slices.Collect(maps.Keys(names))))...)
+	doc.Waits = append(e.awaitedApprovals(m), append(waits(seen), r.run(seen.Steps, e.c.Trial(slices.Collect(maps.Keys(names))))...)...)
 	doc.Complete = !seen.Cut && len(doc.Waits) == 0
 	return &doc, nil
+}
+
+// awaitedApprovals says which versions an operator would have to approve first: the one
+// that is asked about, and those whose tasks wait already.
+func (e *edit) awaitedApprovals(m *draftResult) []string {
+	all := []string{}
+	if m != nil && len(m.unapproved) > 0 {
+		all = append(all, e.unapprovedReason(m))
+	}
+	for _, t := range e.tasks {
+		if t.State() != mariposa.TaskQueued || t.Spec.Patch.Number == 0 || e.ended[t.ID] {
+			continue
+		}
+		if v, _ := e.readVersion(t.Spec.Patch.Number); v != nil { // what is lost waits for nobody
+			if uses := v.NeedsApproval(e.record.Spec()); len(uses) > 0 {
+				all = append(all, reason.Sentence(mariposa.AwaitsApproval(v.Spec.Number, uses)))
+			}
+		}
+	}
+	return all
 }
 
 // waits says, for each service that would not reach its goal, what it waits for.

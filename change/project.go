@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"mariposa"
 	"mariposa/auth"
@@ -30,6 +31,9 @@ func (c *Changer) CreateProject(ctx context.Context, req *Request, org *store.Or
 		if d.values, err = (*manifest.Values)(nil).Import(sub.Metadata, c.Clock.Now()); err != nil {
 			return nil, err
 		}
+		if d.given, err = manifest.GivenKeys(sub.Metadata); err != nil {
+			return nil, err
+		}
 	}
 	return c.commit(ctx, req, mariposa.NameID(org.ID, name), func() (*attempt, error) {
 		return c.beginProject(ctx, req, org, name, d, "the project was created")
@@ -47,10 +51,13 @@ func (c *Changer) beginProject(ctx context.Context, req *Request, org *store.Org
 		return nil, c.errNameTaken(req, r, name)
 	}
 	id, now := c.NewID(), c.Clock.Now()
-	e := &edit{c: c, req: req, ctx: ctx, now: now, record: &store.Project{Kind: mariposa.KindProject, ID: id}}
+	e := &edit{c: c, req: req, ctx: ctx, now: now}
 	e.spec = mariposa.ProjectSpec{
 		Name: name, Organization: org.ID, Created: now, Author: req.actor(), Users: map[string]mariposa.Role{req.Caller.User: mariposa.RoleAdmin},
+		Protected: d.protected,
 	}
+	begun := e.spec
+	e.record = &store.Project{Kind: mariposa.KindProject, ID: id, Halves: store.Halves{Spec: &begun}}
 	e.answer = contract.Changed{ID: id, Name: name}
 	nameID := mariposa.NameID(org.ID, name)
 	e.unit.Absent(mariposa.KindName, nameID)
@@ -210,7 +217,7 @@ func (c *Changer) copyDraft(ctx context.Context, req *Request, from *store.Proje
 	if err := c.requireSecretReader(req, from, values, keys); err != nil {
 		return nil, err
 	}
-	d := &draft{cause: mariposa.CauseManifest, bytes: newest.Spec.Manifest, json: newest.Spec.JSON, parsed: newest.Manifest}
+	d := &draft{cause: mariposa.CauseManifest, bytes: newest.Spec.Manifest, json: newest.Spec.JSON, parsed: newest.Manifest, given: map[string]bool{}}
 	d.message = "copied from " + spec.Name + ", version " + versionLabel(spec.Version, spec.Number)
 	for _, key := range keys {
 		value, set := values.Get(key)
@@ -220,7 +227,11 @@ func (c *Changer) copyDraft(ctx context.Context, req *Request, from *store.Proje
 		if d.values, err = d.values.Set(key, value.Text, value.Secret, c.Clock.Now()); err != nil {
 			return nil, err
 		}
+		if d.given[key] = true; slices.Contains(spec.Protected, key) {
+			d.protected = append(d.protected, key)
+		}
 	}
+	slices.Sort(d.protected)
 	return d, nil
 }
 

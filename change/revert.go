@@ -184,8 +184,8 @@ func (e *edit) revertDraft(to *picture.Version) (*draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.values = now.Restore(to.Values, e.now)
-	return d, nil
+	d.values, err = e.keepProtected(now, now.Restore(to.Values, e.now))
+	return d, err
 }
 
 // scalesOf returns the scales that a version specifies.

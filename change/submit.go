@@ -24,6 +24,8 @@ type Submission struct {
 	Canary   mariposa.Amount
 	Previous string // the newest version that the caller knows, by hash or number
 	Force    bool   // accept any newest version
+
+	edits bool // the manifest is an edit of the newest one
 }
 
 // maxMessage bounds the message of a version.
@@ -106,6 +108,7 @@ func (c *Changer) EditManifest(ctx context.Context, req *Request, project string
 		if err != nil {
 			return nil, err
 		}
+		next.edits = true
 		submitted, err := e.submit(&next, parsed)
 		if err != nil || !submitted {
 			return &e.attempt, err
@@ -125,11 +128,10 @@ func (e *edit) submit(sub *Submission, parsed *manifest.Project) (bool, error) {
 	}
 	d := sub.draft(parsed)
 	if sub.Metadata != nil {
-		values, err := e.importValues(sub.Metadata)
-		if err != nil {
+		var err error
+		if d.values, d.given, err = e.importValues(sub.Metadata); err != nil {
 			return false, err
 		}
-		d.values = values
 	}
 	if d.parsed == nil {
 		d.cause = mariposa.CauseMetadata
@@ -139,7 +141,7 @@ func (e *edit) submit(sub *Submission, parsed *manifest.Project) (bool, error) {
 
 // draft returns the draft of a submission.
 func (s *Submission) draft(parsed *manifest.Project) draft {
-	return draft{cause: mariposa.CauseManifest, bytes: s.Manifest, json: s.JSON, parsed: parsed, message: s.Message}
+	return draft{cause: mariposa.CauseManifest, bytes: s.Manifest, json: s.JSON, parsed: parsed, message: s.Message, edits: s.edits}
 }
 
 // addVersionTask makes a version from a draft and adds the task that brings it into
@@ -155,13 +157,14 @@ func (e *edit) addVersionTask(d draft, p mariposa.Patch) (bool, error) {
 		if err := e.addValuesTask(d, m, p); err != nil {
 			return false, err
 		}
-		e.answer.Reason = e.outdatedServices()
+		e.answer.Reason = cmp.Or(e.unapprovedReason(m), e.outdatedServices())
 		return true, nil
 	}
 	said := "was submitted"
 	if e.spec.Number == before {
 		said = "was submitted again"
 	}
+	e.answer.Reason = cmp.Or(e.unapprovedReason(m), e.answer.Reason)
 	p.Number = e.spec.Number
 	t := mariposa.TaskSpec{
 		Component: string(d.cause), Version: e.spec.Version, Origin: mariposa.OriginUser, Supersedes: true,

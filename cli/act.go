@@ -40,6 +40,9 @@ func (a *app) change(cmd *cobra.Command, wait bool, ask func(c *client.Client) (
 	} else if done.Task != nil {
 		a.say("task %s", *done.Task)
 		a.printEnded(done)
+		if len(done.NeedsApproval) > 0 {
+			a.note("%s", done.Reason)
+		}
 	}
 	if err != nil || !wait || done.Task == nil {
 		return err

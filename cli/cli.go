@@ -184,12 +184,14 @@ func (a *app) markStart(cmd *cobra.Command) {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version of this program", Args: argsBetween(0, 0),
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version of this program, or approve one of a project", Args: argsBetween(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			return changed(a, &map[string]string{"version": a.env.Version}, nil, "mariposa %s", a.env.Version)
 		},
 	}
+	cmd.AddCommand(a.versionApprove(), a.versionWithdraw())
+	return cmd
 }
 
 // interrupted reports whether the user interrupted the command.

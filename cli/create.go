@@ -68,7 +68,7 @@ func (a *app) readProject(file, values string) (*submission, error) {
 	if s.values, err = manifest.ReadValues(text); err != nil {
 		return nil, err
 	}
-	if err := s.parsed.CheckValues(s.values); err != nil {
+	if err := s.parsed.CheckValues(s.values, nil); err != nil {
 		return nil, err
 	}
 	a.file, a.documentKind = shown, "manifest" // the server's faults are about the manifest

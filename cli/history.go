@@ -32,16 +32,20 @@ func (a *app) projectVersions() *cobra.Command {
 // completed says whether a version was ever fully in force, and how many instances
 // are still outdated.
 func completed(v contract.Version) string {
-	if v.Outdated == 0 {
-		return yesOrNo(v.Completed)
+	text := yesOrNo(v.Completed)
+	if v.Outdated > 0 {
+		text += fmt.Sprintf(", %d outdated", v.Outdated)
 	}
-	return fmt.Sprintf("%s, %d outdated", yesOrNo(v.Completed), v.Outdated)
+	if len(v.NeedsApproval) > 0 {
+		text += ", not approved"
+	}
+	return text
 }
 
 func list(words []string) string { return dashIfEmpty(strings.Join(words, ",")) }
 
 func (a *app) projectVersion() *cobra.Command {
-	return a.group("version", "Look at single versions of a project", a.versionGet(), a.versionDiff())
+	return a.group("version", "Look at single versions of a project, and approve them", a.versionGet(), a.versionDiff(), a.versionApprove(), a.versionWithdraw())
 }
 
 func (a *app) versionGet() *cobra.Command {
@@ -55,9 +59,40 @@ func (a *app) versionGet() *cobra.Command {
 				return a.printJSON(v)
 			}
 			a.note("%s", a.introduce(name, v))
+			switch {
+			case v.Approval != nil:
+				a.note("approved by %s, %s", v.Approval.By, a.stamp(v.Approval.At))
+			case len(v.NeedsApproval) > 0:
+				a.note("not approved: it uses %s", strings.Join(v.NeedsApproval, ", "))
+			}
 			_, err = io.WriteString(a.env.Stdout, v.Manifest)
 			return err
 		})
+}
+
+func (a *app) versionApprove() *cobra.Command {
+	return a.ofProject(&cobra.Command{
+		Use: "approve VERSION", Short: "Let a version use protected secrets", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames),
+		Long: "Let a version use the protected secrets that it refers to; then it comes into force. This takes an\noperator, who should look at it first:\n\n  mariposa project version diff current 7\n\n" +
+			"What is approved is the manifest, byte for byte, and the values that it refers to. A version that\nchanges any of that needs an approval of its own; one that goes back to it needs none.",
+		Example: "  mariposa -j shop version approve 7",
+	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
+		done, err := c.ApproveVersion(ctx, name, args[0])
+		return show(a, done, a.noVersion(err, name), func() {
+			a.say("%s: version %s is approved%s", name, versionOf(done.Number, done.Version), prefixed("; ", done.Reason))
+		})
+	})
+}
+
+func (a *app) versionWithdraw() *cobra.Command {
+	return a.ofProject(&cobra.Command{
+		Use: "withdraw VERSION", Short: "Take the approval of a version back; what runs goes on", Args: argsBetween(1, 1), ValidArgsFunction: a.wordsFrom(versionNames),
+	}, func(ctx context.Context, c *client.Client, name string, args []string) error {
+		done, err := c.WithdrawApproval(ctx, name, args[0])
+		return show(a, done, a.noVersion(err, name), func() {
+			a.say("%s: version %s is not approved any more%s", name, versionOf(done.Number, done.Version), prefixed("; ", done.Reason))
+		})
+	})
 }
 
 // introduce describes a version: its number, time, author and message.

@@ -70,6 +70,8 @@ func (a *app) metadata(ctx context.Context, c *client.Client, project string, re
 // valueCell shows a value.
 func valueCell(k *contract.MetadataKey) cell {
 	switch {
+	case k.Set && k.Protected:
+		return cell{manifest.Mask + " (protected)", dim}
 	case k.Set && k.Secret:
 		return cell{manifest.Mask, dim}
 	case k.Set:

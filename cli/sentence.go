@@ -212,9 +212,10 @@ func (n *narrator) version(e client.Event) string {
 			e.Reason = v.Message
 		}
 	}
-	what := map[string]string{"created": "was submitted", "completed": "is fully in force", "deleted": "is deleted"}[e.Verb()]
+	what := map[string]string{"created": "was submitted", "completed": "is fully in force", "deleted": "is deleted", "withdrawn": "is not approved any more"}[e.Verb()]
 	by := ""
-	if e.Verb() == "created" {
+	switch e.Verb() {
+	case "created", "approved", "withdrawn":
 		by = prefixed(" by ", e.Actor)
 	}
 	return name + " of " + cmp.Or(e.ProjectName, shortHash(e.Project)) + " " + cmp.Or(what, "is "+e.Verb()) + by + bracketed(e.Reason)

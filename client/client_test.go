@@ -78,6 +78,8 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{"GET /v1/volumes/v1", func(c *Client) error { return drop(c.Volume(ctx, "v1")) }},
 		{"DELETE /v1/volumes/v1", func(c *Client) error { return drop(c.DeleteVolume(ctx, "v1")) }},
 		{"GET /v1/projects/x/versions?organization=acme", func(c *Client) error { return drop(c.Versions(ctx, "x")) }},
+		{"PUT /v1/projects/x/versions/3/approval?organization=acme", func(c *Client) error { return drop(c.ApproveVersion(ctx, "x", "3")) }},
+		{"DELETE /v1/projects/x/versions/3/approval?organization=acme", func(c *Client) error { return drop(c.WithdrawApproval(ctx, "x", "3")) }},
 		{"GET /v1/projects/x/versions/3?organization=acme", func(c *Client) error { return drop(c.Version(ctx, "x", "3")) }},
 		{`PUT /v1/projects/x/state?organization=acme application/json {"action":"reprovision","rolling":2,"services":["web"]}`, func(c *Client) error {
 			return drop(c.Act(ctx, "x", contract.Action{Action: "reprovision", Rolling: Amount("2"), Services: []string{"web"}}))

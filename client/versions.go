@@ -18,6 +18,16 @@ func (c *Client) Version(ctx context.Context, project, version string) (*contrac
 	return send[contract.Version](ctx, c, get(pathOf(project, "versions", version), c.organizationQuery()))
 }
 
+// ApproveVersion lets a version use protected secrets.
+func (c *Client) ApproveVersion(ctx context.Context, project, version string) (*contract.Changed, error) {
+	return send[contract.Changed](ctx, c, request{method: http.MethodPut, path: pathOf(project, "versions", version, "approval"), query: c.organizationQuery()})
+}
+
+// WithdrawApproval takes the approval of a version back.
+func (c *Client) WithdrawApproval(ctx context.Context, project, version string) (*contract.Changed, error) {
+	return send[contract.Changed](ctx, c, remove(pathOf(project, "versions", version, "approval"), c.organizationQuery()))
+}
+
 // Diff returns the differences between two versions.
 func (c *Client) Diff(ctx context.Context, project, from, to string) (*contract.Diff, error) {
 	q := c.organizationQuery()

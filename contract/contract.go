@@ -43,6 +43,8 @@ type Changed struct {
 	Reason  string   `json:"reason,omitempty" doc:"what follows from it, where the rest does not say"`
 	Missing []string `json:"missing,omitempty" doc:"required metadata keys without a value: what needs them waits"`
 
+	NeedsApproval []string `json:"needs_approval,omitempty" doc:"protected secrets that the version uses: it comes into force once an operator approves it"`
+
 	Ended []EndedTask `json:"ended,omitempty" doc:"the tasks that this change ends before their time"`
 
 	// For a change of one metadata key.
@@ -92,7 +94,16 @@ type Version struct {
 	Outdated        int            `json:"outdated,omitempty" doc:"of the version in force: instances that run with what was before it"`
 	Cause           mariposa.Cause `json:"cause" doc:"manifest, metadata or revert"`
 	MetadataChanged []string       `json:"metadata_changed" doc:"the keys that differ from the version before"`
+	NeedsApproval   []string       `json:"needs_approval,omitempty" doc:"protected secrets that it uses without an approval: it does not come into force before an operator approves it"`
+	Approval        *Approval      `json:"approval,omitempty" doc:"of one that uses protected secrets: who lets it"`
 	Manifest        string         `json:"manifest,omitempty" doc:"of a single version: the YAML as it was submitted, or generated if it came as JSON"`
+}
+
+// Approval says who lets a version use protected secrets.
+type Approval struct {
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+	Number int       `json:"number" doc:"the version that was approved: this one, or one with the same manifest and values"`
 }
 
 // Versions is a page of versions, newest first.

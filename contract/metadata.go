@@ -12,6 +12,7 @@ type MetadataKey struct {
 	Value       string     `json:"value" doc:"masked where it is a secret"`
 	Set         bool       `json:"set"`
 	Secret      bool       `json:"secret"`
+	Protected   bool       `json:"protected,omitempty" doc:"only versions that an operator has approved may use it, and only operators change it"`
 	CAS         string     `json:"cas,omitempty" doc:"changes with every change of this key; pass it as ?cas= to change only what you have seen"`
 	Changed     *time.Time `json:"changed,omitempty"`
 	Declared    bool       `json:"declared" doc:"the manifest names it"`

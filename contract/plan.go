@@ -5,12 +5,13 @@ import "mariposa"
 // Plan is what would be done if every step succeeded. Requesting it changes
 // nothing.
 type Plan struct {
-	Version   string         `json:"version" doc:"the version that would be in force"`
-	Resources []PlanResource `json:"resources"`
-	Steps     []PlanStep     `json:"steps" doc:"in order"`
-	Waits     []string       `json:"waits" doc:"what would not be done now, and why"`
-	Missing   []string       `json:"missing" doc:"required metadata keys without a value"`
-	Complete  bool           `json:"complete" doc:"false: there are more steps than are shown, or some wait"`
+	Version       string         `json:"version" doc:"the version that would be in force"`
+	Resources     []PlanResource `json:"resources"`
+	Steps         []PlanStep     `json:"steps" doc:"in order"`
+	Waits         []string       `json:"waits" doc:"what would not be done now, and why"`
+	Missing       []string       `json:"missing" doc:"required metadata keys without a value"`
+	NeedsApproval []string       `json:"needs_approval,omitempty" doc:"protected secrets that the version would use: it would wait for an operator to approve it"`
+	Complete      bool           `json:"complete" doc:"false: there are more steps than are shown, or some wait"`
 }
 
 // PlanResource is what happens to one resource.

@@ -34,6 +34,9 @@ func (t *turn) adoptValues(ctx context.Context) error {
 	if err != nil || !same {
 		return err
 	}
+	if unapproved, err := t.isUnapproved(ctx, t.spec.Number); err != nil || unapproved {
+		return err
+	}
 	_, err = t.applyPatch(ctx, mariposa.Patch{Number: t.spec.Number}, converge.Change{})
 	return err
 }
@@ -43,15 +46,15 @@ func (t *turn) adoptValues(ctx context.Context) error {
 // gone, so they are not compared.
 func (t *turn) onlyValuesDiffer(ctx context.Context, older, newer int) (bool, error) {
 	b, err := t.version(ctx, newer)
-	if err != nil || b == nil || b.Cause != mariposa.CauseMetadata {
+	if err != nil || b == nil || b.Spec.Cause != mariposa.CauseMetadata {
 		return false, err
 	}
 	a, err := t.version(ctx, older)
-	return a != nil && bytes.Equal(a.Manifest, b.Manifest), err
+	return a != nil && bytes.Equal(a.Spec.Manifest, b.Spec.Manifest), err
 }
 
 // version reads one version; nil if there is none that can be read.
-func (a *actor) version(ctx context.Context, number int) (*mariposa.VersionSpec, error) {
+func (a *actor) version(ctx context.Context, number int) (*picture.Version, error) {
 	v, err := a.e.Cache.Version(ctx, a.project, number)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, picture.ErrUnreadable):
@@ -59,5 +62,5 @@ func (a *actor) version(ctx context.Context, number int) (*mariposa.VersionSpec,
 	case err != nil:
 		return nil, fmt.Errorf("read version %d of project %s: %w", number, a.project, err)
 	}
-	return v.Spec, nil
+	return v, nil
 }

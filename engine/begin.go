@@ -18,6 +18,11 @@ func (t *turn) activate(ctx context.Context) error {
 		more = false
 		for i := range t.open {
 			t.open[i].Frozen, t.open[i].Status = t.hasFrozen(t.open[i].Spec.Services), t.status(t.open[i])
+			unapproved, err := t.needsApproval(ctx, t.open[i])
+			if err != nil {
+				return err
+			}
+			t.open[i].Unapproved = unapproved
 		}
 		for _, task := range queue.Ready(t.open, t.isStuck) {
 			lost, err := t.applyPatch(ctx, task.Spec.Patch, converge.Change{Scope: task.Spec.Services, LiftsFreeze: task.Spec.LiftsFreeze})
@@ -53,6 +58,21 @@ func (t *turn) begin(task queue.Task, lost *mariposa.Reason) {
 	if p.Mode == mariposa.ModeResume || p.Mode == mariposa.ModeThaw || task.Spec.LiftsFreeze {
 		t.resumeTasks(task)
 	}
+}
+
+// needsApproval reports whether a task that has not begun brings a version that uses
+// protected secrets without an approval.
+func (t *turn) needsApproval(ctx context.Context, task queue.Task) (bool, error) {
+	if len(t.spec.Protected) == 0 || task.Spec.Patch.Number == 0 || task.State() != mariposa.TaskQueued {
+		return false, nil
+	}
+	return t.isUnapproved(ctx, task.Spec.Patch.Number)
+}
+
+// isUnapproved reports whether a version needs an approval that nobody has given.
+func (t *turn) isUnapproved(ctx context.Context, number int) (bool, error) {
+	v, err := t.version(ctx, number)
+	return v != nil && len(v.NeedsApproval(t.spec)) > 0, err
 }
 
 // supersede ends the starts that a task supersedes.
@@ -118,6 +138,9 @@ func (t *turn) updateViewGoal(ctx context.Context) error {
 // isStuck reports whether an active task makes no progress for a reason that
 // others should not wait for.
 func (t *turn) isStuck(task queue.Task) bool {
+	if task.Unapproved { // what is in force meanwhile can be worked on; before the first version nothing is
+		return t.stored != nil && t.stored.Number > 0
+	}
 	if task.State() != mariposa.TaskActive || t.stored == nil || t.changedTasks[task.ID] != nil { // or it has just begun, or may continue
 		return false
 	}

@@ -18,7 +18,7 @@ import (
 // liveFacts are the facts from which the live values of a project's instances are made
 // and which can change while the instances run.
 type liveFacts struct {
-	project  string            // metadata, names, the version in force
+	project  string            // metadata, names, the version in force, approvals
 	services map[string]string // the version in force, the scale and the bindings of each
 }
 
@@ -76,7 +76,11 @@ func (f *Fleet) factsOf(r *store.Project, st *mariposa.ProjectStatus) string {
 	if org := f.Picture.Orgs.Get(spec.Organization); org != nil {
 		name = org.Spec().Name
 	}
-	return fmt.Sprintf("%d %q %q %d", spec.Metadata, spec.Name, name, st.Number)
+	approved := ""
+	if n := len(spec.Approvals); n > 0 {
+		approved = fmt.Sprintf("%d %s", n, spec.Approvals[n-1].Content)
+	}
+	return fmt.Sprintf("%d %q %q %d %s", spec.Metadata, spec.Name, name, st.Number, approved)
 }
 
 func factsOfService(ss *mariposa.ServiceStatus) string {
@@ -128,7 +132,7 @@ func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.Mdat
 	if len(def.Mdata) == 0 {
 		return s.clearedValues(ctx, r, spec, project)
 	}
-	newest, err := s.f.Cache.Values(ctx, spec.Project, project.Spec().Metadata)
+	newest, err := s.newestValues(ctx, project, v)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil // there is a newer one, which comes through the feed
 	}
@@ -146,6 +150,22 @@ func (s *Session) liveValues(ctx context.Context, r *store.Instance) (*wire.Mdat
 		return nil, nil
 	}
 	return &wire.MdataItem{ID: r.ID, Number: project.Revision, Values: entries}, nil
+}
+
+// newestValues are the values that the instances of a version read live: the newest,
+// unless those wait for an approval.
+func (s *Session) newestValues(ctx context.Context, project *store.Project, inForce *picture.Version) (*manifest.Values, error) {
+	spec := project.Spec()
+	if len(spec.Protected) > 0 && inForce.Spec.Number != spec.Number {
+		newest, err := s.f.Cache.Version(ctx, project.ID, spec.Number)
+		if err != nil && !errors.Is(err, picture.ErrUnreadable) {
+			return nil, err
+		}
+		if newest == nil || len(newest.NeedsApproval(spec)) > 0 {
+			return inForce.Values, nil
+		}
+	}
+	return s.f.Cache.Values(ctx, project.ID, spec.Metadata)
 }
 
 // clearedValues removes the live values that an instance was created with, if the
@@ -216,7 +236,7 @@ func (s *Session) maskSecrets(ctx context.Context, spec *mariposa.InstanceSpec, 
 	if project == nil || project.Spec().Metadata == 0 || (st.Reason == "" && len(st.Details) == 0) {
 		return
 	}
-	mask, err := s.f.Cache.Mask(ctx, project.Spec(), spec.Project, spec.Number)
+	mask, err := s.f.Cache.Mask(ctx, project, spec)
 	if err != nil { // better to show nothing than a secret
 		slog.Warn("cannot read a project's secrets to mask them", "project", spec.Project, "err", err)
 		st.Reason, st.Details = "the node's words are not shown: the project's secrets cannot be read to mask them", nil

@@ -93,6 +93,7 @@ func (p *Project) secrets(keys []string) (secret []string) {
 // digestOf hashes the values of some keys, which are sorted. As long as they
 // are all defaults of the manifest, the hash need not be secret, and the first
 // value of a project, which brings its key, changes nothing else.
+// A secret is never compared with a default: the digest would confirm a guess.
 func (p *Project) digestOf(v *Values, keys []string, mac func(parts ...string) string) string {
 	var parts []string
 	public := true
@@ -104,7 +105,8 @@ func (p *Project) digestOf(v *Values, keys []string, mac func(parts ...string) s
 		}
 		parts = append(parts, key, state, text)
 		m, _ := p.Declared(key)
-		public = public && (!ok || m.Default != nil && *m.Default == text)
+		value, _ := v.Get(key)
+		public = public && (!ok || !value.Secret && m.Default != nil && *m.Default == text)
 	}
 	if !public {
 		return mac(parts...)

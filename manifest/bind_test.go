@@ -172,11 +172,15 @@ func TestBindDependsOnTheUsedValuesAlone(t *testing.T) {
 		p := anyProject(t)
 		keys := []string{"a", "b", "c.d", "e", "undeclared"}
 		texts := rapid.MapOf(rapid.SampledFrom(keys), rapid.SampledFrom([]string{"", "x", "y", "e"})).Draw(t, "values")
+		secret := map[string]bool{}
+		for _, key := range keys {
+			secret[key] = rapid.Bool().Draw(t, "secret")
+		}
 		build := func(order []string) *Values {
 			v := &Values{}
 			for _, key := range order {
 				if text, ok := texts[key]; ok {
-					v, _ = v.Set(key, text, rapid.Bool().Draw(t, "secret"), someDay)
+					v, _ = v.Set(key, text, secret[key], someDay)
 				}
 			}
 			return v

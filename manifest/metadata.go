@@ -18,6 +18,7 @@ type Metadata struct {
 	Description string
 	Required    bool
 	Secret      bool
+	Protect     *bool  // nil: as it was; false: an operator lifts it
 	Generate    int    // length of a value to generate when none is set; 0: none
 	Type        string // string | integer | boolean
 	Pattern     string // RE2; the whole value must match. Empty: anything
@@ -35,10 +36,15 @@ var metadataKeys = keys[Metadata]{
 	"description": func(c *checker, at *spot, m *Metadata) { m.Description, _ = c.text(at) },
 	"required":    func(c *checker, at *spot, m *Metadata) { m.Required, _ = c.flag(at) },
 	"secret":      func(c *checker, at *spot, m *Metadata) { m.Secret, _ = c.flag(at) },
-	"generate":    metadataGenerate,
-	"type":        metadataType,
-	"pattern":     metadataPattern,
-	"choices":     func(c *checker, at *spot, m *Metadata) { m.Choices = c.choices(at) },
+	"protect": func(c *checker, at *spot, m *Metadata) {
+		if protect, ok := c.flag(at); ok {
+			m.Protect = &protect
+		}
+	},
+	"generate": metadataGenerate,
+	"type":     metadataType,
+	"pattern":  metadataPattern,
+	"choices":  func(c *checker, at *spot, m *Metadata) { m.Choices = c.choices(at) },
 	"default": func(c *checker, at *spot, m *Metadata) {
 		if text, ok := c.text(at); ok {
 			m.Default = &text
@@ -60,6 +66,9 @@ func (c *checker) metadata(at *spot) Metadata {
 
 // metadataFits checks that the keys of a declaration fit each other.
 func (c *checker) metadataFits(at *spot, m *Metadata) {
+	if m.Protects() && !m.Secret {
+		c.invalid(at.child("protect"), "only a secret is protected; add secret: true")
+	}
 	if m.Default != nil {
 		if m.Secret {
 			c.invalid(at.child("default"), "a secret has no default: everybody who reads the manifest would know it; set the value, or let it be generated")
@@ -198,16 +207,17 @@ func (p *Project) CheckValue(key, text string) error {
 	return nil
 }
 
-// CheckValues checks all values against what the manifest declares, and lists
-// every fault.
-func (p *Project) CheckValues(v *Values) error {
+// CheckValues holds values against what the manifest declares, and lists every
+// fault. Those that hidden reports are left out, nil: none. Whoever may write a
+// pattern, and hears whether a value matches it, reads the value.
+func (p *Project) CheckValues(v *Values, hidden func(key string) bool) error {
 	c := &checker{subject: valuesSubject}
 	if v == nil || p == nil {
 		return nil
 	}
 	bad := map[string]string{}
 	for _, m := range p.Metadata {
-		if value, ok := v.ByKey[m.Name]; ok {
+		if value, ok := v.ByKey[m.Name]; ok && (hidden == nil || !hidden(m.Name)) {
 			if why := m.whyInvalid(value.Text); why != "" {
 				bad[m.Name] = why
 			}
@@ -216,7 +226,7 @@ func (p *Project) CheckValues(v *Values) error {
 	if len(bad) == 0 {
 		return nil
 	}
-	pg, err := readValuesDocument(v.Document) // for the lines
+	pg, err := readValuesDocument(v.Masked(Mask)) // for the lines, as people see them: a secret may have many
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func TestCheckedValuesAreNeverShown(t *testing.T) {
 	t.Parallel()
 	p := mustParse(t, "services: {}\nmetadata: {a: {type: integer}, b: {secret: true, pattern: '[0-9]+'}, c: {choices: [x]}, d: {type: boolean}}")
 	v := mustImport(t, nil, "# mine\na: hunter2\nb: hunter3\nd: true\nc: hunter4\n")
-	err := p.CheckValues(v)
+	err := p.CheckValues(v, nil)
 	if got := listing(err); strings.Contains(got, "hunter") || len(faultsOf(err)) != 3 {
 		t.Error(got)
 	}
@@ -149,7 +149,7 @@ func TestCheckedValuesAreNeverShown(t *testing.T) {
 			t.Errorf("got %s", f)
 		}
 	}
-	if p.CheckValues(nil) != nil || p.CheckValues(mustImport(t, nil, "a: 1\nother: x\n")) != nil {
+	if p.CheckValues(nil, nil) != nil || p.CheckValues(mustImport(t, nil, "a: 1\nother: x\n"), nil) != nil {
 		t.Error("good values are refused")
 	}
 }

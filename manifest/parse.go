@@ -99,6 +99,7 @@ func (p *parts) finish() *Project {
 	slices.SortFunc(p.Volumes, func(a, b Volume) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(p.LoadBalancers, func(a, b LoadBalancer) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(p.Metadata, func(a, b Metadata) int { return cmp.Compare(a.Name, b.Name) })
+	p.keepPaths()
 	whole := p.Project
 	return &whole // a pointer into the parts would keep the document alive
 }

@@ -18,6 +18,8 @@ type Project struct {
 	Volumes       []Volume       // sorted by name
 	LoadBalancers []LoadBalancer // sorted by name
 	Metadata      []Metadata     // sorted by name
+
+	paths map[string][]string // by service, what it refers to of metadata and of others
 }
 
 // Network is a network: of the project alone, or shared with others of its

@@ -47,6 +47,14 @@ type Value struct {
 // booleans, which keep their spelling; null means unset. Its error lists every
 // fault with its line, and quotes nothing of the document.
 func ReadValues(doc []byte) (*Values, error) {
+	if len(doc) > MaxValues {
+		return nil, tooManyBytes(len(doc))
+	}
+	return readStoredValues(doc)
+}
+
+// readStoredValues reads a document that was accepted before, however large it is.
+func readStoredValues(doc []byte) (*Values, error) {
 	pg, err := readValuesDocument(doc)
 	if err != nil {
 		return nil, err
@@ -67,6 +75,27 @@ func (v *Values) Get(key string) (Value, bool) {
 	return value, ok
 }
 
+func (v *Values) isSecret(key string) bool {
+	value, _ := v.Get(key)
+	return value.Secret
+}
+
+// GivenKeys are the keys that a document gives a value itself: a mask stands for one
+// that it does not know.
+func GivenKeys(doc []byte) (map[string]bool, error) {
+	pg, err := readValuesDocument(doc)
+	if err != nil {
+		return nil, err
+	}
+	given := map[string]bool{}
+	for key, text := range pg.texts {
+		if text != Mask {
+			given[key] = true
+		}
+	}
+	return given, nil
+}
+
 // Keys lists the keys that are set, sorted.
 func (v *Values) Keys() []string {
 	if v == nil {
@@ -80,12 +109,18 @@ func (v *Values) Keys() []string {
 // secret that comes back masked stays as it was. Without any change, it returns
 // v itself.
 func (v *Values) Import(doc []byte, now time.Time) (*Values, error) {
+	if len(doc) > MaxValues {
+		return nil, tooManyBytes(len(doc))
+	}
 	pg, err := readValuesDocument(doc)
 	if err != nil {
 		return nil, err
 	}
 	if pg, err = v.unmask(pg); err != nil {
 		return nil, err
+	}
+	if size := pg.size(v.isSecret); size > MaxValues {
+		return nil, tooManyBytes(size)
 	}
 	next := v.changed(pg.doc)
 	maps.DeleteFunc(next.ByKey, func(key string, _ Value) bool { _, still := pg.texts[key]; return !still })
@@ -148,8 +183,12 @@ func (v *Values) Set(key, text string, secret bool, now time.Time) (*Values, err
 		if !pg.has(key) && len(pg.entries) >= MaxKeys {
 			return nil, tooManyKeys(len(pg.entries) + 1)
 		}
-		if doc = pg.set(key, text); len(doc) > MaxValues {
-			return nil, tooManyBytes(len(doc))
+		doc = pg.set(key, text)
+		if pg, err = readValuesDocument(doc); err != nil {
+			return nil, err
+		}
+		if size := pg.size(func(k string) bool { return v.isSecret(k) || secret && k == key }); size > MaxValues {
+			return nil, tooManyBytes(size)
 		}
 	}
 	next := v.changed(doc)
@@ -262,11 +301,11 @@ func (v *Values) Masked(mask string) []byte {
 }
 
 // Secrets lists the texts that must not be shown, the longest first, so that a
-// secret is found before another that is part of it.
-func (v *Values) Secrets() []string {
+// secret is found before another that is a part of it. Some keys can be left out.
+func (v *Values) Secrets(without ...string) []string {
 	var texts []string
 	for _, key := range v.Keys() {
-		if value := v.ByKey[key]; value.Secret && value.Text != "" {
+		if value := v.ByKey[key]; value.Secret && value.Text != "" && !slices.Contains(without, key) {
 			texts = append(texts, value.Text)
 		}
 	}
@@ -329,7 +368,7 @@ func UnmarshalValues(data []byte) (*Values, error) {
 	if err := json.Unmarshal(data, &kept); err != nil {
 		return nil, mariposa.Errorf(mariposa.Internal, "the stored metadata cannot be read: %w", err)
 	}
-	v, err := ReadValues(Modernize([]byte(kept.Document)))
+	v, err := readStoredValues(Modernize([]byte(kept.Document)))
 	if err != nil {
 		return nil, err
 	}

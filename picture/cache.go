@@ -33,7 +33,8 @@ type Version struct {
 	Values   *manifest.Values // nil: none
 	Services map[string]*mariposa.Service
 
-	fault error // why it cannot be read; errors are cached too
+	mac   func(parts ...string) string // keyed by the project; nil: nothing is set
+	fault error                        // why it cannot be read; errors are cached too
 }
 
 // ErrUnreadable: this binary cannot read a stored manifest, for example one that a newer
@@ -97,7 +98,6 @@ func (s *VersionCache) read(ctx context.Context, spec *mariposa.VersionSpec) (*V
 		return nil, fmt.Errorf("%w: version %d: %w", ErrUnreadable, spec.Number, err)
 	}
 	v := &Version{Spec: spec, Manifest: m}
-	var mac func(...string) string
 	if spec.Metadata > 0 {
 		box, err := s.vault.Box(ctx, spec.Project)
 		if err != nil {
@@ -106,9 +106,9 @@ func (s *VersionCache) read(ctx context.Context, spec *mariposa.VersionSpec) (*V
 		if v.Values, err = s.Values(ctx, spec.Project, spec.Metadata); err != nil {
 			return nil, err
 		}
-		mac = box.MAC
+		v.mac = box.MAC
 	}
-	v.Services = manifest.Bind(m, v.Values, spec.Packages, mac)
+	v.Services = manifest.Bind(m, v.Values, spec.Packages, v.mac)
 	return v, nil
 }
 

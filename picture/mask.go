@@ -3,6 +3,8 @@ package picture
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"mariposa"
 	"mariposa/seal"
@@ -12,7 +14,13 @@ import (
 // masks hide the secrets of one project. They are valid until there are newer values.
 type masks struct {
 	newest int
-	since  map[int]*seal.Mask // by the oldest generation that each mask covers
+	made   map[maskOf]*seal.Mask
+}
+
+// maskOf is what a mask covers.
+type maskOf struct {
+	since   int    // the oldest generation
+	without string // keys that it leaves out
 }
 
 const (
@@ -24,40 +32,90 @@ const (
 	maskProjects = 10_000
 )
 
-// Mask returns a mask for the output of an instance. It hides the project's secrets that
-// the instance was created with, and all that it could read since. Number is the version
-// that it was created from. The same mask is returned until there are newer values; nil
-// hides nothing.
-func (s *VersionCache) Mask(ctx context.Context, project *mariposa.ProjectSpec, id string, number int) (*seal.Mask, error) {
-	since := project.Metadata
-	if number > 0 && number != project.Number {
-		v, err := s.Version(ctx, id, number)
-		switch {
-		case errors.Is(err, store.ErrNotFound), errors.Is(err, ErrUnreadable):
-		case err != nil:
+// Mask hides the secrets of a project in what an instance says: those that it was
+// made with, and all that it could read since. The same mask comes back until there are
+// newer values; nil hides nothing.
+//
+// Protected secrets are hidden only where they can be: in what instances say that are
+// given them. Elsewhere a mask would tell who may run a program but not read the secret
+// which of a million printed guesses is right.
+func (s *VersionCache) Mask(ctx context.Context, project *store.Project, instance *mariposa.InstanceSpec) (*seal.Mask, error) {
+	without, err := s.notGiven(ctx, project, instance)
+	if err != nil {
+		return nil, err
+	}
+	return s.mask(ctx, project, instance, without)
+}
+
+// MaskAll hides every secret of a project, in what is said by somebody who may read them.
+func (s *VersionCache) MaskAll(ctx context.Context, project *store.Project, instance *mariposa.InstanceSpec) (*seal.Mask, error) {
+	return s.mask(ctx, project, instance, nil)
+}
+
+func (s *VersionCache) mask(ctx context.Context, project *store.Project, instance *mariposa.InstanceSpec, without []string) (*seal.Mask, error) {
+	spec := project.Spec()
+	of := maskOf{since: spec.Metadata, without: strings.Join(without, " ")}
+	if instance.Number > 0 && instance.Number != spec.Number {
+		v, err := s.known(ctx, project.ID, instance.Number)
+		if err != nil {
 			return nil, err
-		default:
-			since = v.Spec.Metadata
+		}
+		if v != nil {
+			of.since = v.Spec.Metadata
 		}
 	}
 	s.mu.Lock()
-	if known := s.masks[id]; known != nil && known.newest == project.Metadata {
-		if m, made := known.since[since]; made {
+	if known := s.masks[project.ID]; known != nil && known.newest == spec.Metadata {
+		if m, made := known.made[of]; made {
 			s.mu.Unlock()
 			return m, nil
 		}
 	}
 	s.mu.Unlock()
-	secrets, err := s.secrets(ctx, id, since, project.Metadata)
+	secrets, err := s.secrets(ctx, project.ID, of.since, spec.Metadata, without)
 	if err != nil {
 		return nil, err
 	}
-	return s.putMask(id, since, project.Metadata, seal.NewMask(secrets)), nil
+	return s.putMask(project.ID, of, spec.Metadata, seal.NewMask(secrets)), nil
 }
 
-// secrets returns the secrets of a range of generations: of the first and the last, and
-// of as many in between as fit, newest first. Generations that are deleted are skipped.
-func (s *VersionCache) secrets(ctx context.Context, project string, first, last int) ([]string, error) {
+// notGiven lists the protected keys that an instance is not given, neither by the
+// version that it was made from nor by the one in force.
+func (s *VersionCache) notGiven(ctx context.Context, project *store.Project, instance *mariposa.InstanceSpec) ([]string, error) {
+	protected := project.Spec().Protected
+	if len(protected) == 0 || !instance.Managed {
+		return nil, nil
+	}
+	numbers := []int{instance.Number}
+	if st := project.Status(); st != nil && st.Services[instance.ServiceName] != nil {
+		numbers = append(numbers, st.Services[instance.ServiceName].Number)
+	}
+	without := slices.Clone(protected)
+	for _, n := range numbers {
+		v, err := s.known(ctx, project.ID, n)
+		if err != nil {
+			return nil, err
+		}
+		if v == nil { // it may be given anything
+			return nil, nil
+		}
+		without = slices.DeleteFunc(without, func(key string) bool { return v.Manifest.Holds(instance.ServiceName, key) })
+	}
+	return without, nil
+}
+
+// known is a version; nil where it is lost.
+func (s *VersionCache) known(ctx context.Context, project string, number int) (*Version, error) {
+	v, err := s.Version(ctx, project, number)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, ErrUnreadable) {
+		return nil, nil //nolint:nilnil // there is none, which is no failure
+	}
+	return v, err
+}
+
+// secrets are those of some generations but for some keys: of the first and the last, and
+// as many of those between as there is room for, the newest first. Some may be forgotten.
+func (s *VersionCache) secrets(ctx context.Context, project string, first, last int, without []string) ([]string, error) {
 	var all []string
 	seen, bytes := map[string]bool{}, 0
 	for _, n := range append([]int{last, first}, between(first, last)...) {
@@ -68,7 +126,7 @@ func (s *VersionCache) secrets(ctx context.Context, project string, first, last 
 		if err != nil {
 			return nil, err
 		}
-		for _, secret := range values.Secrets() {
+		for _, secret := range values.Secrets(without...) {
 			if seen[secret] || (n != first && n != last && bytes+len(secret) > maskBytes) {
 				continue
 			}
@@ -89,7 +147,7 @@ func between(first, last int) (all []int) {
 }
 
 // putMask caches a mask, unless there are newer values by now.
-func (s *VersionCache) putMask(project string, since, newest int, m *seal.Mask) *seal.Mask {
+func (s *VersionCache) putMask(project string, of maskOf, newest int, m *seal.Mask) *seal.Mask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.masks[project]
@@ -100,15 +158,15 @@ func (s *VersionCache) putMask(project string, since, newest int, m *seal.Mask) 
 			}
 			delete(s.masks, other)
 		}
-		known = &masks{newest: newest, since: map[int]*seal.Mask{}}
+		known = &masks{newest: newest, made: map[maskOf]*seal.Mask{}}
 		s.masks[project] = known
 	}
 	if known.newest > newest {
 		return m
 	}
-	if made, there := known.since[since]; there { // made twice at once: return the same pointer to all
+	if made, there := known.made[of]; there { // made twice at once: return the same pointer to all
 		return made
 	}
-	known.since[since] = m
+	known.made[of] = m
 	return m
 }

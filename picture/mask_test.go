@@ -34,14 +34,17 @@ func TestAMaskHidesWhatAnInstanceWasMadeWithAndAllThatItCouldReadSince(t *testin
 			store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", n), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: n, Metadata: n, Manifest: []byte(manifestBody)}})
 	}
 	commit(t, st, writes...)
+	project := func(id string, number, metadata int) *store.Project {
+		return &store.Project{Kind: mariposa.KindProject, ID: id, Halves: store.Halves{Spec: &mariposa.ProjectSpec{Number: number, Metadata: metadata}}}
+	}
 	said := strings.Join(secrets[1:], ", ")
 	shown := func(metadata, number int) string {
 		t.Helper()
-		m, err := cache.Mask(t.Context(), &mariposa.ProjectSpec{Number: metadata, Metadata: metadata}, "p", number)
+		m, err := cache.Mask(t.Context(), project("p", metadata, metadata), &mariposa.InstanceSpec{Number: number})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := cache.Mask(t.Context(), &mariposa.ProjectSpec{Number: metadata, Metadata: metadata}, "p", number); err != nil || again != m {
+		if again, err := cache.Mask(t.Context(), project("p", metadata, metadata), &mariposa.InstanceSpec{Number: number}); err != nil || again != m {
 			t.Errorf("asked again it is another mask, %v", err)
 		}
 		return m.Text(said)
@@ -62,11 +65,11 @@ func TestAMaskHidesWhatAnInstanceWasMadeWithAndAllThatItCouldReadSince(t *testin
 	}
 	commit(t, st, remove(mariposa.KindMetadata, mariposa.MetadataID("p", 2)))
 	fresh := picture.NewVersionCache(st, vault)
-	m, err := fresh.Mask(t.Context(), &mariposa.ProjectSpec{Number: 4, Metadata: 4}, "p", 1)
+	m, err := fresh.Mask(t.Context(), project("p", 4, 4), &mariposa.InstanceSpec{Number: 1})
 	if err != nil || m.Text(said) != "••••, the second one, ••••, ••••" {
 		t.Errorf("with values between forgotten: %s, %v", m.Text(said), err)
 	}
-	if m, err := fresh.Mask(t.Context(), &mariposa.ProjectSpec{Number: 1}, "q", 1); err != nil || m != nil {
+	if m, err := fresh.Mask(t.Context(), project("q", 1, 0), &mariposa.InstanceSpec{Number: 1}); err != nil || m != nil {
 		t.Errorf("a project without values: %v, %v", m, err)
 	}
 }

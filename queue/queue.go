@@ -16,6 +16,8 @@ type Task struct {
 	Spec   *mariposa.TaskSpec
 	Status *mariposa.TaskStatus
 	Frozen bool // part of its scope is frozen
+	// Unapproved: the version that it brings needs the approval of an operator.
+	Unapproved bool
 }
 
 // State is where the task is in its life.
@@ -166,14 +168,15 @@ func Terminate(open []Task, id string) (Admission, *mariposa.TaskSpec, error) {
 // Ready returns the queued tasks that may become active, in the order of
 // arrival. A task waits for older ones that the table puts before it, as long
 // as those make progress: stuck reports which do not. On a frozen scope it
-// waits for the thaw.
+// waits for the thaw, and a task that brings an unapproved
+// version waits for the approval.
 func Ready(open []Task, stuck func(Task) bool) []Task {
 	open = slices.Clone(open)
 	slices.SortFunc(open, isOlder)
 	var ready []Task
 	waiting := map[string]bool{} // tasks that wait for a thaw: others do not wait for them, as for stuck ones
 	for i, t := range open {
-		if t.State() != mariposa.TaskQueued {
+		if t.State() != mariposa.TaskQueued || t.Unapproved {
 			continue
 		}
 		kept := slices.ContainsFunc(open[:i], func(o Task) bool {

@@ -466,3 +466,21 @@ func TestAVersionThatWaitedForAThawMayBeginBesideAStart(t *testing.T) {
 		t.Fatal("the start is not ended by it")
 	}
 }
+
+// A task that brings a version without an approval waits, and others wait for it only
+// where nothing is in force that they could be done to.
+func TestAnUnapprovedTaskWaits(t *testing.T) {
+	t.Parallel()
+	start := Task{ID: "1", Spec: &mariposa.TaskSpec{Task: mariposa.TaskStart, Origin: mariposa.OriginUser}, Unapproved: true}
+	scale := Task{ID: "2", Spec: &mariposa.TaskSpec{Task: mariposa.TaskScale, Origin: mariposa.OriginUser}}
+	for _, stuck := range []bool{false, true} {
+		ready := Ready([]Task{start, scale}, func(t Task) bool { return t.Unapproved && stuck })
+		if len(ready) > 0 != stuck || stuck && ready[0].ID != "2" {
+			t.Errorf("stuck %v: %v", stuck, ready)
+		}
+	}
+	start.Unapproved = false
+	if ready := Ready([]Task{start, scale}, func(Task) bool { return false }); len(ready) != 1 || ready[0].ID != "1" {
+		t.Errorf("once it is approved: %v", ready)
+	}
+}

@@ -106,6 +106,13 @@ var table = map[mariposa.ReasonCode]words{
 	}),
 	mariposa.ReasonFrozen:        say(afterThaw),
 	mariposa.ReasonNeedsMetadata: say(missingValues),
+	mariposa.ReasonWaitsApproval: say(func(r *mariposa.Reason) string {
+		what := "the protected secret "
+		if len(r.Keys) > 1 {
+			what = "the protected secrets "
+		}
+		return fmt.Sprintf("waits for approval of version %d by an operator: it uses %s%s; mariposa version approve %d approves it", r.Version, what, listNames(r.Keys), r.Version)
+	}),
 	mariposa.ReasonStoppedFailures: say(func(r *mariposa.Reason) string {
 		return fmt.Sprintf("the rollout of version %d stopped after %s", r.Version, Many(r.Count, "failure"))
 	}),

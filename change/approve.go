@@ -1,0 +1,202 @@
+package change
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mariposa"
+	"mariposa/auth"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/reason"
+	"mariposa/store"
+)
+
+// maxApprovals bounds how many approvals of a project are kept; the oldest go first.
+const maxApprovals = 200
+
+func (e *edit) mayReadSecrets() bool { return e.may(auth.ReadSecrets) }
+
+func (e *edit) mayApprove() bool { return e.may(auth.Approve) }
+
+func (e *edit) may(p auth.Permission) bool {
+	return e.c.Directory.May(e.req.Caller, p, e.record.Record()) == auth.Allowed
+}
+
+// protect keeps what is protected out of the hands of those who may not approve: they
+// neither change the values nor lift the protection. Whether a value that they name is
+// the one that is set is not looked at: that would tell. What the manifest of a draft
+// protects stays so, whatever later ones leave out, until an operator submits one that
+// says protect: false.
+func (e *edit) protect(d draft, before *manifest.Values) error {
+	lifted := func(key string) bool {
+		m, _ := d.parsed.Declared(key)
+		return m.Lifts()
+	}
+	if !e.mayApprove() {
+		for _, key := range e.spec.Protected {
+			_, was := before.Get(key)
+			_, is := d.values.Get(key)
+			switch {
+			case lifted(key):
+				return e.errProtected(key, "to lift that")
+			case d.given[key] || d.values != nil && was && !is:
+				return e.errProtected(key, "to change its value")
+			}
+		}
+	}
+	protected := slices.DeleteFunc(slices.Clone(e.spec.Protected), lifted)
+	for i := range d.parsed.Metadata {
+		if m := &d.parsed.Metadata[i]; m.Protects() {
+			protected = append(protected, m.Name)
+		}
+	}
+	e.spec.Protected = union(protected)
+	return nil
+}
+
+// errProtected says that something takes an operator.
+func (e *edit) errProtected(key, what string) error {
+	return &mariposa.Error{
+		Code:    mariposa.Forbidden,
+		Message: fmt.Sprintf("the secret %s of project %s is protected: %s takes the role operator, and a token that is not bound to less", key, e.spec.Name, what),
+		Cause:   auth.Denial{On: e.record.Record()},
+	}
+}
+
+// keepProtected are the values that a revert brings back, with those of protected keys
+// as they are now: to bring older ones back is to change them.
+func (e *edit) keepProtected(now, then *manifest.Values) (*manifest.Values, error) {
+	if e.mayApprove() {
+		return then, nil
+	}
+	var err error
+	for _, key := range e.spec.Protected {
+		if value, set := now.Get(key); !set {
+			then = then.Delete(key)
+		} else if then, err = then.Set(key, value.Text, value.Secret, e.now); err != nil {
+			return nil, err
+		}
+	}
+	return then, nil
+}
+
+// judgeApproval lists the protected secrets that a version in the making uses without
+// an approval, or says what its submission approves. Who may approve does so by
+// submitting: a whole manifest, or a change of what was approved before. Other values,
+// or a changed service, approve nothing of a manifest that still waits.
+func (e *edit) judgeApproval(d draft, was *picture.Version, values *manifest.Values, mac func(...string) string) (unapproved []string, approves string) {
+	uses := d.parsed.UsesAny(e.spec.Protected)
+	if len(uses) == 0 {
+		return nil, ""
+	}
+	content := d.parsed.Content(d.bytes, values, e.spec.Protected, mac)
+	if e.spec.Approval(content) != nil {
+		return nil, ""
+	}
+	whole := d.cause != mariposa.CauseMetadata && !d.edits
+	if e.mayApprove() && (whole || was != nil && len(was.NeedsApproval(e.record.Spec())) == 0) {
+		return nil, content
+	}
+	return uses, ""
+}
+
+func (e *edit) addApproval(content string, number int) {
+	approvals := append(slices.Clone(e.spec.Approvals), mariposa.Approval{Content: content, Number: number, By: e.req.actor(), At: e.now})
+	e.spec.Approvals = approvals[max(0, len(approvals)-maxApprovals):]
+}
+
+// unapprovedReason is what a version in the making waits for; empty: for nobody.
+func (e *edit) unapprovedReason(m *draftResult) string {
+	if len(m.unapproved) == 0 {
+		return ""
+	}
+	return reason.Sentence(mariposa.AwaitsApproval(e.spec.Number, m.unapproved))
+}
+
+// ApproveVersion lets a version use the protected secrets that it refers to.
+func (c *Changer) ApproveVersion(ctx context.Context, req *Request, project, ref string) (*contract.Changed, error) {
+	return c.changeApproval(ctx, req, project, ref, func(e *edit, v *picture.Version, uses []string, by *mariposa.Approval) (string, error) {
+		if len(uses) == 0 {
+			return "", conflict("version %d of %s uses no protected secret: it needs no approval", v.Spec.Number, e.spec.Name)
+		}
+		if by != nil {
+			e.answer.Reason = "approved by " + by.By + " already"
+			return "", nil
+		}
+		e.addApproval(v.Content(&e.spec), v.Spec.Number)
+		e.answer.Reason = e.afterApproval(v)
+		return "version.approved", nil
+	})
+}
+
+// WithdrawApproval takes the approval of a version back. What runs goes on; the version
+// does not come into force again.
+func (c *Changer) WithdrawApproval(ctx context.Context, req *Request, project, ref string) (*contract.Changed, error) {
+	return c.changeApproval(ctx, req, project, ref, func(e *edit, v *picture.Version, uses []string, by *mariposa.Approval) (string, error) {
+		if by == nil {
+			return "", conflict("version %d of %s is not approved", v.Spec.Number, e.spec.Name)
+		}
+		content := v.Content(&e.spec)
+		e.spec.Approvals = slices.DeleteFunc(slices.Clone(e.spec.Approvals), func(a mariposa.Approval) bool { return a.Content == content })
+		if st := e.record.Status(); st != nil && st.Number == v.Spec.Number {
+			e.answer.Reason = "it is in force, and what runs goes on: rotate " + strings.Join(uses, ", ") + " if it must not have been read"
+		}
+		return "version.withdrawn", nil
+	})
+}
+
+// changeApproval changes who has approved a version. Build names the event; none:
+// nothing changes.
+func (c *Changer) changeApproval(ctx context.Context, req *Request, project, ref string,
+	build func(e *edit, v *picture.Version, uses []string, by *mariposa.Approval) (string, error),
+) (*contract.Changed, error) {
+	return c.change(ctx, req, project, func(e *edit) (*attempt, error) {
+		found, err := c.FindVersion(ctx, e.record, ref)
+		if err != nil {
+			return nil, err
+		}
+		v, err := c.Cache.Version(ctx, e.record.ID, found.Spec().Number)
+		if err != nil {
+			return nil, err
+		}
+		e.answer.Version, e.answer.Number = v.Spec.Version, v.Spec.Number
+		uses, by := v.Approval(&e.spec)
+		event, err := build(e, v, uses, by)
+		if err != nil || event == "" {
+			return &e.attempt, err
+		}
+		why := fmt.Sprintf("version %d, which uses %s", v.Spec.Number, strings.Join(uses, ", "))
+		e.unit.Audit[0].Reason = why
+		e.unit.Exists(mariposa.KindVersion, found.ID)
+		spec := e.spec
+		e.write(store.Write{Kind: mariposa.KindProject, ID: e.record.ID, Spec: &spec}, "", nil)
+		e.write(store.Write{Kind: mariposa.KindVersion, ID: found.ID, Spec: found.Spec()}, event, mariposa.Asked(why)) // as it was: the event is about it
+		return &e.attempt, nil
+	})
+}
+
+// afterApproval says what an approval lets begin, and names the task in the answer.
+func (e *edit) afterApproval(v *picture.Version) string {
+	for _, t := range e.tasks {
+		if t.State() != mariposa.TaskQueued || t.Spec.Patch.Number == 0 {
+			continue
+		}
+		waiting, _ := e.readVersion(t.Spec.Patch.Number) // what is lost waits for nobody
+		if waiting != nil && waiting.Content(&e.spec) == v.Content(&e.spec) {
+			e.answer.Task = &t.ID
+			return "its task begins when its turn comes"
+		}
+	}
+	if st := e.record.Status(); st != nil && st.Number == v.Spec.Number {
+		return "it is in force already"
+	}
+	if v.Spec.Number == e.spec.Number && v.Spec.Cause == mariposa.CauseMetadata {
+		return "its values come into force now"
+	}
+	return "no task brings it into force: mariposa project revert " + strconv.Itoa(v.Spec.Number) + " does"
+}

@@ -1,0 +1,98 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+)
+
+// Protects reports whether a declaration protects its secret: only versions that an
+// operator has approved may use it.
+func (m *Metadata) Protects() bool { return m.Protect != nil && *m.Protect }
+
+// Lifts reports whether a declaration says that its key is not to be protected any more.
+func (m *Metadata) Lifts() bool { return m.Protect != nil && !*m.Protect }
+
+// RefersTo lists the metadata keys that the manifest refers to, wherever that is,
+// sorted.
+func (p *Project) RefersTo() []string {
+	if p == nil {
+		return nil
+	}
+	var all []string
+	for _, paths := range p.paths {
+		all = append(all, paths...)
+	}
+	return metaKeys(all)
+}
+
+// UsesAny lists those of some keys that the manifest refers to, sorted.
+func (p *Project) UsesAny(keys []string) []string {
+	if len(keys) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(p.RefersTo(), func(key string) bool { return !slices.Contains(keys, key) })
+}
+
+// Holds reports whether instances of a service are given the value of a key: by a
+// reference of its own, or by one to the environment of a service that has it.
+func (p *Project) Holds(service, key string) bool {
+	if p == nil {
+		return false
+	}
+	return p.holds(service, key, map[string]bool{})
+}
+
+func (p *Project) holds(service, key string, seen map[string]bool) bool {
+	if seen[service] {
+		return false
+	}
+	seen[service] = true
+	return slices.ContainsFunc(p.paths[service], func(path string) bool {
+		if path == "meta."+key {
+			return true
+		}
+		rest, other := strings.CutPrefix(path, "services.")
+		name, field, _ := strings.Cut(rest, ".")
+		return other && strings.HasPrefix(field, "environment.") && p.holds(name, key, seen)
+	})
+}
+
+// Content identifies what an operator approves: the manifest byte for byte, which
+// protected keys it uses, and every other value that it refers to. The protected
+// values themselves are no part of it: operators alone set them, and a new one needs
+// no new approval. Mac may be nil while nothing is set.
+func (p *Project) Content(doc []byte, v *Values, protected []string, mac func(parts ...string) string) string {
+	values := []string{"values of an approved version"}
+	for _, key := range p.RefersTo() {
+		if value, set := v.Get(key); set && !slices.Contains(protected, key) {
+			values = append(values, key, value.Text)
+		}
+	}
+	parts := append([]string{string(doc)}, p.UsesAny(protected)...)
+	if len(values) > 1 && mac != nil {
+		parts = append(parts, "", mac(values...))
+	}
+	var all strings.Builder
+	facet{name: "approval", parts: parts}.encode(&all)
+	sum := sha256.Sum256([]byte(all.String())) // whole: whoever submits it may try to find another with the same
+	return hex.EncodeToString(sum[:])
+}
+
+// keepPaths keeps what every service refers to of metadata and of other services, and
+// under no name what stands outside services.
+func (p *parts) keepPaths() {
+	p.paths = map[string][]string{}
+	for _, d := range append(p.drafts, &p.unchecked) {
+		name := ""
+		if d.Service != nil {
+			name = d.Name
+		}
+		for _, ref := range d.refs {
+			if strings.HasPrefix(ref.path, "meta.") || strings.HasPrefix(ref.path, "services.") {
+				p.paths[name] = append(p.paths[name], ref.path)
+			}
+		}
+	}
+}
