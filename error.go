@@ -55,6 +55,7 @@ const (
 	FaultDuplicate    FaultCode = "Duplicate"
 	FaultNotSupported FaultCode = "NotSupported"
 	FaultTooLarge     FaultCode = "TooLarge"
+	FaultNotAllowed   FaultCode = "NotAllowed" // by the organization's policy
 )
 
 func (f Fault) String() string {

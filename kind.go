@@ -20,6 +20,8 @@ const (
 	KindPackage    Kind = "package"
 	KindKey        Kind = "key"      // seals secrets
 	KindMetadata   Kind = "metadata" // one generation of a project's values
+	KindPart       Kind = "part"     // a piece of values that generations share
+	KindSettings   Kind = "settings" // of the installation
 	KindAnswer     Kind = "answer"   // to a change that may be retried
 )
 
@@ -30,24 +32,27 @@ var kinds = []struct {
 	indexed  bool // by project, in the stores
 	spec     func() any
 	status   func() any
+	unlogged bool
 }{
-	{KindNode, false, false, empty[NodeSpec], empty[NodeStatus]},
-	{KindUser, false, false, empty[UserSpec], empty[UserStatus]},
-	{KindOrg, false, false, empty[OrganizationSpec], empty[OrganizationStatus]},
-	{KindPackage, false, false, empty[PackageSpec], empty[PackageStatus]},
-	{KindKey, false, false, empty[KeySpec], empty[KeyStatus]},
-	{KindProject, false, false, empty[ProjectSpec], empty[ProjectStatus]},
-	{KindService, false, false, empty[ServiceSpec], empty[ServiceStatus]},
-	{KindVersion, true, true, empty[VersionSpec], empty[VersionStatus]},
-	{KindMetadata, true, true, empty[MetadataSpec], empty[MetadataStatus]},
-	{KindTask, false, true, empty[TaskSpec], empty[TaskStatus]},
-	{KindVolume, false, false, empty[VolumeSpec], empty[VolumeStatus]},
-	{KindNetwork, false, false, empty[NetworkSpec], empty[NetworkStatus]},
-	{KindAttachment, false, false, empty[AttachmentSpec], empty[AttachmentStatus]},
-	{KindInstance, false, false, empty[InstanceSpec], empty[InstanceStatus]},
-	{KindName, false, false, empty[NameSpec], empty[NameStatus]},
-	{KindToken, false, false, empty[TokenSpec], empty[TokenStatus]},
-	{KindAnswer, true, true, empty[AnswerSpec], empty[AnswerStatus]},
+	{KindNode, false, false, empty[NodeSpec], empty[NodeStatus], false},
+	{KindUser, false, false, empty[UserSpec], empty[UserStatus], false},
+	{KindOrg, false, false, empty[OrganizationSpec], empty[OrganizationStatus], false},
+	{KindSettings, false, false, empty[SettingsSpec], empty[SettingsStatus], false},
+	{KindPackage, false, false, empty[PackageSpec], empty[PackageStatus], false},
+	{KindKey, false, false, empty[KeySpec], empty[KeyStatus], false},
+	{KindProject, false, false, empty[ProjectSpec], empty[ProjectStatus], false},
+	{KindService, false, false, empty[ServiceSpec], empty[ServiceStatus], false},
+	{KindVersion, true, true, empty[VersionSpec], empty[VersionStatus], false},
+	{KindMetadata, true, true, empty[MetadataSpec], empty[MetadataStatus], true},
+	{KindPart, true, true, empty[PartSpec], empty[PartStatus], true},
+	{KindTask, false, true, empty[TaskSpec], empty[TaskStatus], false},
+	{KindVolume, false, false, empty[VolumeSpec], empty[VolumeStatus], false},
+	{KindNetwork, false, false, empty[NetworkSpec], empty[NetworkStatus], false},
+	{KindAttachment, false, false, empty[AttachmentSpec], empty[AttachmentStatus], false},
+	{KindInstance, false, false, empty[InstanceSpec], empty[InstanceStatus], false},
+	{KindName, false, false, empty[NameSpec], empty[NameStatus], false},
+	{KindToken, false, false, empty[TokenSpec], empty[TokenStatus], false},
+	{KindAnswer, true, true, empty[AnswerSpec], empty[AnswerStatus], false},
 }
 
 func empty[T any]() any { return new(T) }
@@ -82,6 +87,14 @@ func (k Kind) LoadedOnDemand() bool {
 func (k Kind) IndexedByProject() bool {
 	i, known := byKind[k]
 	return known && kinds[i].indexed
+}
+
+// Unlogged reports whether the feed tells only that objects of a kind changed, and
+// leaves out what they are: nobody follows them, and the feed would hold a second copy
+// of what is large.
+func (k Kind) Unlogged() bool {
+	i, known := byKind[k]
+	return known && kinds[i].unlogged
 }
 
 // NewSpec makes an empty Spec of a kind, to decode into; nil for an unknown kind.

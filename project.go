@@ -46,6 +46,14 @@ type ProjectStatus struct {
 	Services map[string]*ServiceStatus `json:"services,omitempty"`
 }
 
+// ServiceScale is how many instances of a service a goal asks for.
+func (s *ProjectStatus) ServiceScale(name string) int {
+	if s == nil || s.Services[name] == nil || s.Services[name].Removed {
+		return 0
+	}
+	return s.Services[name].Scale
+}
+
 // ServiceSpec says which project a service belongs to.
 type ServiceSpec struct {
 	Project string `json:"project"`

@@ -7,12 +7,41 @@ import (
 
 // MetadataSpec is one generation of a project's metadata: every key with its
 // value, sealed. A generation never changes; versions refer to one by number.
+//
+// The values are in parts, which a generation shares with the one before it as far as
+// they did not change. A generation from before that has no parts and holds all of them
+// itself.
 type MetadataSpec struct {
 	Project string    `json:"project"`
 	Number  int       `json:"number"`
-	Sealed  []byte    `json:"sealed"`
+	Sealed  []byte    `json:"sealed"` // with Parts: what is left to say of the whole
+	Parts   []PartRef `json:"parts,omitempty"`
 	Created time.Time `json:"created"`
 }
+
+// PartRef names a part of a generation: the generation that made it, and which of its
+// parts it is.
+type PartRef struct {
+	Generation int    `json:"g"`
+	Index      int    `json:"n"`
+	Digest     string `json:"d"` // keyed: by it the next generation finds what it can share
+	Size       int64  `json:"s"` // how many bytes it takes up in a store
+}
+
+// ID is the id of the part in the store.
+func (p PartRef) ID(project string) string {
+	return fmt.Sprintf("%s/%08d/%05d", project, p.Generation, p.Index)
+}
+
+// PartSpec is a piece of a project's values, sealed. It never changes. It is used by
+// the generation that made it and by those right after it, so whether one can go is
+// seen from the generations next to the one that goes.
+type PartSpec struct {
+	Sealed []byte `json:"sealed"`
+}
+
+// PartStatus is empty.
+type PartStatus struct{}
 
 // MetadataStatus is empty.
 type MetadataStatus struct{}

@@ -1,6 +1,9 @@
 package mariposa
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // UserSpec is a person or a robot that may have access.
 type UserSpec struct {
@@ -32,6 +35,7 @@ type OrganizationSpec struct {
 	Members  map[string]OrgRole `json:"members,omitempty"`  // by user id
 	Base     Role               `json:"base_role"`          // what every member may do in every project
 	Quota    Quota              `json:"quota,omitzero"`
+	Policy   *Policy            `json:"policy,omitempty"` // nil: everything is allowed, as it was before there were policies
 	Created  time.Time          `json:"created"`
 	Author   string             `json:"author,omitempty"`
 }
@@ -45,7 +49,50 @@ type Quota struct {
 	Instances *int   `json:"instances,omitempty"`
 	MilliCPU  *int64 `json:"milli_cpu,omitempty"`
 	Memory    *int64 `json:"memory,omitempty"`
+	// StoredPerProject is how many bytes may be stored of each project; nil: as the
+	// installation's settings say.
+	StoredPerProject *int64 `json:"stored_per_project,omitempty"`
 }
+
+// Policy says what the manifests of an organization may ask for.
+type Policy struct {
+	ComputeTypes   []ComputeType `json:"compute_types,omitempty"`   // empty: all of them
+	HostPorts      bool          `json:"host_ports,omitempty"`      // fixed ports of nodes may be taken
+	LowPorts       bool          `json:"low_ports,omitempty"`       // those below 1024 too
+	DefaultPackage string        `json:"default_package,omitempty"` // the size of services that say none
+}
+
+// Allows reports whether services may have a compute type.
+func (p *Policy) Allows(t ComputeType) bool {
+	return p == nil || len(p.ComputeTypes) == 0 || slices.Contains(p.ComputeTypes, t)
+}
+
+// AllowsPort reports whether services may take a fixed port of a node.
+func (p *Policy) AllowsPort(port int) bool {
+	return p == nil || p.HostPorts && (port >= FirstHighPort || p.LowPorts)
+}
+
+// FirstHighPort is the first port that is not among the low ones, which belong to the
+// machine's own services by custom.
+const FirstHighPort = 1024
+
+// SettingsSpec is what those who run the installation have set for all of it. There is
+// one, with the id SettingsID, once anything was set.
+type SettingsSpec struct {
+	Quota            Quota  `json:"quota,omitzero"`               // what a new organization begins with
+	OrgsPerUser      *int   `json:"orgs_per_user,omitempty"`      // how many organizations a user may own beside their own; nil: any number
+	StoredPerProject *int64 `json:"stored_per_project,omitempty"` // bytes; nil: DefaultStoredPerProject
+}
+
+// SettingsStatus is empty.
+type SettingsStatus struct{}
+
+// SettingsID is the id of the installation's settings.
+const SettingsID = "installation"
+
+// DefaultStoredPerProject is how many bytes may be stored of a project where nobody has
+// said anything else.
+const DefaultStoredPerProject = 256 << 20
 
 // OrgRole is the role of a user in an organization.
 type OrgRole string

@@ -15,6 +15,7 @@ type tables struct {
 	Nodes       Table[mariposa.NodeSpec, mariposa.NodeStatus]
 	Users       Table[mariposa.UserSpec, mariposa.UserStatus]
 	Orgs        Table[mariposa.OrganizationSpec, mariposa.OrganizationStatus]
+	Settings    Table[mariposa.SettingsSpec, mariposa.SettingsStatus]
 	Packages    Table[mariposa.PackageSpec, mariposa.PackageStatus]
 	Projects    Table[mariposa.ProjectSpec, mariposa.ProjectStatus]
 	Services    Table[mariposa.ServiceSpec, mariposa.ServiceStatus]
@@ -31,6 +32,7 @@ func (t *tables) open(p *Picture) {
 	t.Nodes.open(p, mariposa.KindNode)
 	t.Users.open(p, mariposa.KindUser)
 	t.Orgs.open(p, mariposa.KindOrg)
+	t.Settings.open(p, mariposa.KindSettings)
 	t.Packages.open(p, mariposa.KindPackage)
 	t.Projects.open(p, mariposa.KindProject)
 	t.Services.open(p, mariposa.KindService)

@@ -116,6 +116,15 @@ func (w *Write) Apply(old *Record, revision int64, at time.Time) (Change, bool) 
 	return c, true
 }
 
+// Logged is a change as the feed tells it: of kinds that are Unlogged, that it happened
+// and to what.
+func (c Change) Logged() Change {
+	if c.Record.Kind.Unlogged() {
+		c.Record.Halves = Halves{}
+	}
+	return c
+}
+
 // Check compares a requirement with an object as it is (nil: there is none).
 func (q *Require) Check(r *Record) error {
 	held := false

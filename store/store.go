@@ -31,6 +31,11 @@ type Store interface {
 	// descending order.
 	List(ctx context.Context, q Query) ([]Record, error)
 
+	// Sizes returns how many bytes the objects of a project take up as they are kept, by
+	// kind, for the kinds of which there may be many and large ones: versions, metadata
+	// and its parts.
+	Sizes(ctx context.Context, project string) (map[mariposa.Kind]int64, error)
+
 	// Snapshot calls visit with every object that is not archived, kind by kind, and
 	// returns the revision of that state: reading Changes after it misses nothing and
 	// repeats nothing. Kinds that are loaded on demand, such as versions, are left out.
@@ -38,7 +43,8 @@ type Store interface {
 
 	// Changes returns up to limit changes (0: all) after a revision, in order. It returns
 	// ErrTooOld if the feed no longer reaches back that far, and nothing for a revision
-	// in the future.
+	// in the future. Of kinds that are Unlogged it
+	// returns what changed, without the halves.
 	Changes(ctx context.Context, after int64, limit int) ([]Change, error)
 
 	// History returns changes that match, newest first, as far as they are kept.
@@ -170,12 +176,15 @@ type Result struct {
 type Change struct {
 	Revision int64
 	Time     time.Time
-	Record   Record // after the change; if Deleted, before it
+	Record   Record // after the change; if Deleted, before it; without its halves if its kind is Unlogged
 	Deleted  bool
 	Spec     bool // this change wrote the Spec
 	Status   bool // this change wrote the Status
 	Event    mariposa.Event
 }
+
+// SizedKinds are the kinds that Sizes speaks of.
+var SizedKinds = []mariposa.Kind{mariposa.KindVersion, mariposa.KindMetadata, mariposa.KindPart}
 
 // Query selects objects of one kind.
 type Query struct {

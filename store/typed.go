@@ -19,6 +19,8 @@ type (
 	Service      = Of[mariposa.ServiceSpec, mariposa.ServiceStatus]
 	Version      = Of[mariposa.VersionSpec, mariposa.VersionStatus]
 	Metadata     = Of[mariposa.MetadataSpec, mariposa.MetadataStatus]
+	Part         = Of[mariposa.PartSpec, mariposa.PartStatus]
+	Settings     = Of[mariposa.SettingsSpec, mariposa.SettingsStatus]
 	Task         = Of[mariposa.TaskSpec, mariposa.TaskStatus]
 	Volume       = Of[mariposa.VolumeSpec, mariposa.VolumeStatus]
 	Network      = Of[mariposa.NetworkSpec, mariposa.NetworkStatus]

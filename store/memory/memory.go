@@ -9,6 +9,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"mariposa"
 	"mariposa/clock"
 	"mariposa/store"
+	"mariposa/store/internal/codec"
 )
 
 var _ store.Store = (*Store)(nil)
@@ -194,7 +196,7 @@ func (t *commit) write(w *store.Write) bool {
 		return false
 	}
 	t.revision++
-	t.log.add(change)
+	t.log.add(change.Logged())
 	if change.Deleted {
 		t.objects[w.Kind].Delete(w.ID)
 		return true
@@ -253,6 +255,33 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Record, error)
 		all.Descend(q.Before, collect)
 	}
 	return found, nil
+}
+
+// Sizes encodes what it counts, as the durable stores do.
+func (s *Store) Sizes(ctx context.Context, project string) (map[mariposa.Kind]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	sizes := map[mariposa.Kind]int64{}
+	var failed error
+	for _, k := range store.SizedKinds {
+		s.objects[k].Scan(func(_ string, r *store.Record) bool {
+			if r.Project != project {
+				return true
+			}
+			for _, half := range []any{r.Spec, r.Status} {
+				b, err := codec.Half(half)
+				failed = errors.Join(failed, err)
+				if len(b) > 0 {
+					sizes[k] += int64(len(b))
+				}
+			}
+			return true
+		})
+	}
+	return sizes, failed
 }
 
 // Snapshot collects the objects first and visits them afterwards, so that visit may use

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -11,11 +12,66 @@ import (
 
 var listTests = map[string]func(*testing.T, Harness){
 	"List pages down by id, by project too": func(t *testing.T, h Harness) {
-		for _, k := range []mariposa.Kind{mariposa.KindTask, mariposa.KindVersion, mariposa.KindMetadata, mariposa.KindAnswer, mariposa.KindInstance} {
+		for _, k := range []mariposa.Kind{mariposa.KindTask, mariposa.KindVersion, mariposa.KindMetadata, mariposa.KindPart, mariposa.KindAnswer, mariposa.KindInstance} {
 			listPages(t, h.Store, k)
 		}
 		if list, err := h.Store.List(t.Context(), store.Query{Kind: mariposa.KindProject}); err != nil || len(list) != 0 {
 			t.Fatalf("list of nothing: %s, %v", render(list), err)
+		}
+	},
+
+	"Sizes adds up what a project's versions and values take": func(t *testing.T, h Harness) {
+		sizes := func(project string) map[mariposa.Kind]int64 {
+			t.Helper()
+			got, err := h.Store.Sizes(t.Context(), project)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		part := func(id, project string, bytes int) store.Write {
+			return store.Write{Kind: mariposa.KindPart, ID: id, Project: project, Spec: &mariposa.PartSpec{Sealed: make([]byte, bytes)}}
+		}
+		if got := sizes("p"); len(got) > 0 {
+			t.Fatalf("nothing takes %v", got)
+		}
+		commit(t, h.Store, unit(
+			part("a", "p", 3000), part("b", "p", 300_000), part("c", "q", 30), store.Write{Kind: mariposa.KindTask, ID: "t", Project: "p", Spec: &mariposa.TaskSpec{}},
+			store.Write{Kind: mariposa.KindVersion, ID: "v", Project: "p", Spec: &mariposa.VersionSpec{Manifest: make([]byte, 6000)}, Status: &mariposa.VersionStatus{}}))
+		const wrapped = len(`{"sealed":""}`)
+		want := map[mariposa.Kind]int64{mariposa.KindPart: int64(4000 + 400_000 + 2*wrapped)}
+		got := sizes("p")
+		if want[mariposa.KindVersion] = got[mariposa.KindVersion]; !maps.Equal(got, want) || got[mariposa.KindVersion] < 8000 || got[mariposa.KindVersion] > 8400 {
+			t.Errorf("p takes %v, want %v", got, want)
+		}
+		commit(t, h.Store, unit(store.Write{Kind: mariposa.KindPart, ID: "b", Delete: true}))
+		if got := sizes("p")[mariposa.KindPart]; got != int64(4000+wrapped) {
+			t.Errorf("without b, its parts take %d", got)
+		}
+		if got := sizes("q"); len(got) != 1 || got[mariposa.KindPart] != int64(40+wrapped) {
+			t.Errorf("q takes %v", got)
+		}
+	},
+
+	"The feed tells that values changed, and holds none of them": func(t *testing.T, h Harness) {
+		commit(t, h.Store, unit(
+			store.Write{Kind: mariposa.KindPart, ID: "a", Project: "p", Spec: &mariposa.PartSpec{Sealed: []byte("sealed")}},
+			store.Write{Kind: mariposa.KindMetadata, ID: "b", Project: "p", Spec: &mariposa.MetadataSpec{Number: 7, Sealed: []byte("sealed")}}))
+		commit(t, h.Store, unit(store.Write{Kind: mariposa.KindPart, ID: "a", Delete: true}))
+		if h.Reopen != nil { // from the disk, not from what is at hand
+			h.Store = h.Reopen()
+		}
+		changes, err := h.Store.Changes(t.Context(), 0, 0)
+		if err != nil || len(changes) != 3 {
+			t.Fatalf("%s, %v", render(changes), err)
+		}
+		for _, c := range changes {
+			if c.Record.Spec != nil || c.Record.ID == "" || c.Record.Project != "p" || c.Spec == c.Deleted {
+				t.Errorf("the feed tells %s", render(c))
+			}
+		}
+		if r, err := h.Store.Get(t.Context(), mariposa.KindMetadata, "b"); err != nil || r.Spec.(*mariposa.MetadataSpec).Number != 7 {
+			t.Errorf("it is %s, %v", render(r), err)
 		}
 	},
 

@@ -166,7 +166,7 @@ func (g *Group) write(w *store.Write, h *Halves) bool {
 		return false
 	}
 	g.Revision++
-	g.Changes = append(g.Changes, change)
+	g.Changes = append(g.Changes, change.Logged())
 	if change.Deleted {
 		g.After = append(g.After, old)
 		g.Objects[key] = nil

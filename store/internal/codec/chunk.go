@@ -92,6 +92,9 @@ func appendChange(b []byte, c *store.Change, o *Object, reason string, coded boo
 	for _, s := range [...]string{e.Kind, e.Project, e.Service, e.Instance, e.Node, e.Task, e.Actor, reason} {
 		b = appendString(b, s)
 	}
+	if c.Record.Kind.Unlogged() {
+		return append(b, 0, 0)
+	}
 	b = appendString(b, o.SpecJSON)
 	return appendString(b, o.StatusJSON)
 }

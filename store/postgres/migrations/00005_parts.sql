@@ -1,0 +1,6 @@
+-- +goose Up
+
+-- Parts of metadata are listed, and their bytes counted, by project too.
+DROP INDEX objects_of_project;
+CREATE INDEX objects_of_project ON objects (kind, project, id)
+    WHERE kind IN ('version', 'task', 'metadata', 'part', 'answer');
