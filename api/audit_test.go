@@ -63,6 +63,8 @@ func TestEveryChangeIsNotedOnce(t *testing.T) {
 		{w.testServer, "POST", "/v1/users", contract.NewUser{Name: "new"}, "user.create", func(a mariposa.Audit, c contract.Changed) bool { return a.Object == c.ID && a.ObjectName == "new" }},
 		{w.testServer, "DELETE", "/v1/users/new", nil, "user.delete", nil},
 		{w.testServer, "PUT", "/v1/packages/small", contract.Package{Name: "small", Memory: 2 << 20}, "package.put", nil},
+		{w.testServer, "PUT", "/v1/organizations/acme/policy", contract.PolicyChange{}, "policy.put", nil},
+		{w.testServer, "PUT", "/v1/settings", map[string]any{"organizations_per_user": 100}, "settings.put", nil},
 		{w.testServer, "PUT", "/v1/nodes/n1", contract.NodeAction{Action: "lose"}, "node.act", func(a mariposa.Audit, _ contract.Changed) bool { return a.Object == "n1" && a.Reason == "lose" }},
 		{w.testServer, "POST", "/v1/keys/rotate", nil, "key.rotate", nil},
 		{w.testServer, "PUT", "/v1/users/olga/projects/shop/metadata/n?organization=acme", contract.MetadataValue{Value: []byte(`"1"`)}, "metadata.set", func(a mariposa.Audit, _ contract.Changed) bool {

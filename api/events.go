@@ -134,7 +134,7 @@ func (f *feed) sees(c *store.Change) bool {
 		}
 	case *mariposa.OrganizationSpec:
 		return (f.organization == "" || f.organization == c.Record.ID) && (f.visible.all || f.s.hasRoleIn(f.caller, (*store.Organization)(&c.Record)))
-	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec:
+	case *mariposa.UserSpec, *mariposa.TokenSpec, *mariposa.NodeSpec, *mariposa.PackageSpec, *mariposa.KeySpec, *mariposa.SettingsSpec:
 		return f.visible.all && f.organization == ""
 	}
 	if f.organization == "" && f.visible.all {

@@ -44,6 +44,9 @@ func (s *server) getProject(ctx context.Context, in *OfProject) (*document[contr
 	}
 	doc := s.projectDoc(s.viewer(ctx), r)
 	doc.Role = s.directory.RoleIn(caller(ctx), r)
+	if doc.Stored, err = s.change.Stored(ctx, r); err != nil {
+		return nil, err
+	}
 	return answer(doc)
 }
 

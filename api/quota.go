@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"mariposa"
+	"mariposa/change"
 	"mariposa/contract"
 )
 
@@ -49,6 +50,8 @@ func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
 			q.Instances, err = limit[int](name, raw)
 		case "memory":
 			q.Memory, err = limit[int64](name, raw)
+		case "stored_per_project":
+			q.StoredPerProject, err = limit[int64](name, raw)
 		case "cpu":
 			var cores *float64
 			if cores, err = limit[float64](name, raw); err == nil {
@@ -59,7 +62,7 @@ func readQuota(fields map[string]json.RawMessage, q *mariposa.Quota) error {
 				}
 			}
 		default:
-			err = invalid("%s is no limit; there are projects, instances, cpu and memory", shortenText(name))
+			err = invalid("%s is no limit; there are projects, instances, cpu, memory and stored_per_project", shortenText(name))
 		}
 		if err != nil {
 			return err
@@ -74,4 +77,65 @@ func limit[T int | int64 | float64](name string, raw json.RawMessage) (*T, error
 		return nil, invalid("%s must be a number from 0, or null for no limit, not %s", name, shortenText(string(raw)))
 	}
 	return n, nil
+}
+
+func (s *server) getPolicy(ctx context.Context, in *OfOrganization) (*document[contract.Policy], error) {
+	r, err := s.findOrganization(ctx, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return answer(change.PolicyOf(r.ID, r.Spec()))
+}
+
+type putPolicyInput struct {
+	OfOrganization
+	Body contract.PolicyChange
+}
+
+func (s *server) putPolicy(ctx context.Context, in *putPolicyInput) (*document[contract.Policy], error) {
+	found, err := s.findOrganization(ctx, in.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return changed(s.change.SetPolicy(ctx, request(ctx), found.ID, in.Body))
+}
+
+func (s *server) getSettings(context.Context, *struct{}) (*document[contract.Settings], error) {
+	return answer(s.change.Settings())
+}
+
+type putSettingsInput struct {
+	RawBody []byte `contentType:"application/json"`
+}
+
+func (s *server) putSettings(ctx context.Context, in *putSettingsInput) (*document[contract.Settings], error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(in.RawBody, &fields); err != nil {
+		return nil, invalid(`the body must be an object like {"quota": {"instances": 100}, "organizations_per_user": 3}`)
+	}
+	return changed(s.change.SetSettings(ctx, request(ctx), func(to *mariposa.SettingsSpec) error { return readSettings(fields, to) }))
+}
+
+// readSettings sets what is given.
+func readSettings(fields map[string]json.RawMessage, to *mariposa.SettingsSpec) (err error) {
+	for name, raw := range fields {
+		switch name {
+		case "quota":
+			var limits map[string]json.RawMessage
+			if json.Unmarshal(raw, &limits) != nil {
+				return invalid(`quota must be an object like {"instances": 100, "memory": null}`)
+			}
+			err = readQuota(limits, &to.Quota)
+		case "organizations_per_user":
+			to.OrgsPerUser, err = limit[int](name, raw)
+		case "stored_per_project":
+			to.StoredPerProject, err = limit[int64](name, raw)
+		default:
+			err = invalid("%s is no setting; there are quota, organizations_per_user and stored_per_project", shortenText(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

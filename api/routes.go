@@ -124,6 +124,11 @@ var topics = []topic{
 		handle("PUT /v1/organizations/{organization}/quota", "put-quota", "Set what an organization may ask for", (*server).putQuota).
 			needs(auth.RunInstallation).audits("quota.put").takes(uncheckedJSON).
 			describe("A figure sets a limit, null lifts it, what is left out stays. What is in use already stays, however much it is."),
+		handle("GET /v1/organizations/{organization}/policy", "get-policy", "What the manifests of an organization may ask for", (*server).getPolicy).
+			needs(auth.ReadOrganization).on(organizationInPath),
+		handle("PUT /v1/organizations/{organization}/policy", "put-policy", "Set what the manifests of an organization may ask for", (*server).putPolicy).
+			needs(auth.RunInstallation).audits("policy.put").
+			describe("What is left out stays. Versions are checked when they are submitted and when they are brought back; what runs goes on."),
 		// Those for nodes also need RunInstallation.
 		handle("GET /v1/tokens", "list-tokens", "List the caller's tokens, or those that let nodes join", (*server).listTokens).needs(auth.Ask),
 		handle("POST /v1/tokens", "create-token", "Make a token", (*server).createToken).
@@ -238,6 +243,10 @@ var topics = []topic{
 			needs(auth.RunInstallation).audits("package.put").
 			describe("Versions keep the sizes as they were when they were submitted."),
 		handle("DELETE /v1/packages/{package}", "delete-package", "Offer a size no longer", (*server).deletePackage).needs(auth.RunInstallation).audits("package.delete"),
+		handle("GET /v1/settings", "get-settings", "What is set for the whole installation", (*server).getSettings).needs(auth.RunInstallation),
+		handle("PUT /v1/settings", "put-settings", "Set what holds for the whole installation", (*server).putSettings).
+			needs(auth.RunInstallation).audits("settings.put").takes(uncheckedJSON).
+			describe("A figure sets a limit, null lifts it, what is left out stays. The quota is that of organizations made from now on."),
 		handle("POST /v1/keys/rotate", "rotate-keys", "Seal all secrets with a new key", (*server).rotateKeys).
 			needs(auth.RunInstallation).audits("key.rotate").
 			describe("The key file of this replica gets a new key, and the old one leaves it once nothing is sealed with it. Other replicas need a copy of the file."),

@@ -219,6 +219,8 @@ func (w *testTeams) bodies() map[string]string {
 		"update-organization": `{"base_role":"admin"}`,
 		"put-member":          `{"role":"owner"}`,
 		"put-quota":           `{"instances":1}`,
+		"put-policy":          `{"host_ports":true}`,
+		"put-settings":        `{"organizations_per_user":100}`,
 		"create-token":        `{"name":"another"}`,
 		"act-on-token":        `{"action":"adopt"}`,
 		"put-package":         `{"name":"small","memory":1048576,"cpu":1}`,

@@ -94,7 +94,7 @@ func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 	}
 	var unit store.Unit
 	unit.Absent(mariposa.KindUser, mariposa.FirstUser)
-	unit.Put(NewUser(mariposa.FirstUser, mariposa.FirstOrganization, &mariposa.UserSpec{Name: mariposa.FirstName, Admin: true, Created: now})...)
+	unit.Put(NewUser(mariposa.FirstUser, OwnOrganization{ID: mariposa.FirstOrganization}, &mariposa.UserSpec{Name: mariposa.FirstName, Admin: true, Created: now})...)
 	err = st.Commit(ctx, unit)[0].Err
 	if errors.Is(err, store.ErrConflict) {
 		return nil // another replica was faster
@@ -104,18 +104,25 @@ func EnsureFirst(ctx context.Context, st store.Store, now time.Time) error {
 
 // NewUser returns the writes that create a user: the user, an organization of their
 // own, and the name of both.
-func NewUser(id, organization string, spec *mariposa.UserSpec) []store.Write {
-	spec.Organization = organization
+func NewUser(id string, own OwnOrganization, spec *mariposa.UserSpec) []store.Write {
+	spec.Organization = own.ID
 	var event mariposa.Event
 	if spec.Author != "" { // the first one has no author
 		event = mariposa.Event{Kind: "user.created", Actor: spec.Author}
 	}
 	return []store.Write{
-		{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Spec: &mariposa.NameSpec{User: id, Organization: organization}},
+		{Kind: mariposa.KindName, ID: mariposa.NameID("", spec.Name), Spec: &mariposa.NameSpec{User: id, Organization: own.ID}},
 		{Kind: mariposa.KindUser, ID: id, Spec: spec, Event: event},
-		{Kind: mariposa.KindOrg, ID: organization, Spec: &mariposa.OrganizationSpec{
+		{Kind: mariposa.KindOrg, ID: own.ID, Spec: &mariposa.OrganizationSpec{
 			Name: spec.Name, Personal: id, Base: mariposa.RoleNone, Members: map[string]mariposa.OrgRole{id: mariposa.OrgOwner},
-			Created: spec.Created, Author: spec.Author,
+			Created: spec.Created, Author: spec.Author, Quota: own.Quota, Policy: own.Policy,
 		}},
 	}
+}
+
+// OwnOrganization is what a new user's own organization begins with.
+type OwnOrganization struct {
+	ID     string
+	Quota  mariposa.Quota
+	Policy *mariposa.Policy // nil: everything is allowed
 }

@@ -111,6 +111,9 @@ func (e *edit) makeOrResubmit(d draft) (*draftResult, error) {
 	if follows, err := e.needsNoTask(newest); err != nil || follows {
 		return nil, err
 	}
+	if err := e.requireAllowed(newest.Spec.Manifest, newest.Services); err != nil {
+		return nil, err
+	}
 	return e.resubmitNewest(newest)
 }
 
@@ -226,35 +229,13 @@ func randomText(n int) string {
 	return string(out)
 }
 
-// addValues adds a sealed generation of values, with the key that seals them if it is
-// the first. It returns the box of the project's values; nil if it has none.
-func (e *edit) addValues(values, before *manifest.Values) (*seal.Box, error) {
-	if values == nil {
-		return nil, nil
-	}
-	box, err := e.c.Vault.Box(e.ctx, e.record.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		var key store.Unit
-		if box, key, err = e.c.Vault.NewKey(e.ctx, e.record.ID, e.now); err != nil {
-			return nil, err
-		}
-		e.unit.Require, e.unit.Writes = append(e.unit.Require, key.Require...), append(e.unit.Writes, key.Writes...)
-	}
-	if err != nil || values == before {
-		return box, err
-	}
-	e.spec.Metadata++
-	id := mariposa.MetadataID(e.record.ID, e.spec.Metadata)
-	e.unit.Put(store.Write{
-		Kind: mariposa.KindMetadata, ID: id, Project: e.record.ID,
-		Spec: &mariposa.MetadataSpec{Project: e.record.ID, Number: e.spec.Metadata, Sealed: box.Seal(values.Marshal(), []byte(id)), Created: e.now},
-	})
-	return box, nil
-}
-
 // addVersion writes the version, and deletes those that are no longer kept.
 func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values *manifest.Values, box *seal.Box) error {
-	packages, err := e.c.packages(d.parsed)
+	var sizes map[string]mariposa.PackageSpec
+	if was != nil {
+		sizes = was.Spec.Packages
+	}
+	packages, err := e.c.packages(d.parsed, e.defaultPackage(d, sizes))
 	if err != nil {
 		return err
 	}
@@ -263,6 +244,11 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 		mac = box.MAC
 	}
 	e.fresh = manifest.Bind(d.parsed, values, packages, mac)
+	if d.cause != mariposa.CauseMetadata {
+		if err := e.requireAllowed(d.bytes, e.fresh); err != nil {
+			return err
+		}
+	}
 	var approves string
 	m.unapproved, approves = e.judgeApproval(d, was, values, mac)
 	m.difference = differ(servicesOf(was), m.manifest, e.fresh)
@@ -273,7 +259,9 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 	}
 	if e.coalesces(d, was, m) {
 		spec.Created = was.Spec.Created
-		e.dropValues(e.record.Spec().Metadata)
+		if err := e.dropValues(e.record.Spec().Metadata, was.Spec.Number); err != nil {
+			return err
+		}
 	} else {
 		e.spec.Number++
 		e.spec.Versions = append(slices.Clone(e.spec.Versions), e.spec.Number)
@@ -289,7 +277,7 @@ func (e *edit) addVersion(d draft, m *draftResult, was *picture.Version, values 
 		why = mariposa.AwaitsApproval(e.spec.Number, m.unapproved)
 	}
 	e.write(store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID(e.record.ID, e.spec.Number), Spec: spec}, "version.created", why)
-	return e.prune()
+	return e.prune(isSmaller(d, values, was))
 }
 
 // versionHash names a version: a SHA-1 over the manifest and a keyed digest of the
@@ -357,29 +345,8 @@ func (c *Changer) definitions(ctx context.Context, project string, number int) (
 // DefaultKeep is how many versions of a project are kept.
 const DefaultKeep = 100
 
-// prune deletes the oldest versions beyond the number to keep, except those that have
-// a tag, are in force or on their way, or have running instances.
-func (e *edit) prune() error {
-	over := len(e.spec.Versions) - cmp.Or(e.c.KeepVersions, DefaultKeep)
-	if over <= 0 {
-		return nil
-	}
-	inUse := e.inUse()
-	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
-		inUse[r.Spec().Number] = true
-		return true
-	})
-	var kept, gone []int
-	for i, n := range e.spec.Versions {
-		if i >= over || inUse[n] {
-			kept = append(kept, n)
-		} else {
-			gone = append(gone, n)
-		}
-	}
-	e.spec.Versions = kept
-	return e.forget(gone)
-}
+// keepVersions is how many versions are kept of a project.
+func (e *edit) keepVersions() int { return cmp.Or(e.c.KeepVersions, DefaultKeep) }
 
 // inUse returns the versions that the goal, tasks and tags refer to, and the newest.
 func (e *edit) inUse() map[int]bool {
@@ -405,73 +372,23 @@ func (e *edit) inUse() map[int]bool {
 	return inUse
 }
 
-// forget deletes versions, and their values unless a kept version shares them. The
-// project's list of versions must be updated already.
-func (e *edit) forget(numbers []int) error {
-	dropped := map[int]bool{}
-	for _, n := range numbers {
-		id := mariposa.VersionID(e.record.ID, n)
-		r, err := e.c.Store.Get(e.ctx, mariposa.KindVersion, id)
-		if errors.Is(err, store.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		e.unit.Put(store.Write{
-			Kind: mariposa.KindVersion, ID: id, Project: e.record.ID, Delete: true,
-			Event: mariposa.OwnEvent("version.forgotten", e.record.ID, &mariposa.Reason{Code: mariposa.ReasonRetention}),
-		})
-		generation := (*store.Version)(&r).Spec().Metadata
-		if dropped[generation] {
-			continue
-		}
-		shared, err := e.isGenerationKept(n, generation)
-		if err != nil {
-			return err
-		}
-		if !shared {
-			dropped[generation] = true
-			e.dropValues(generation)
-		}
-	}
-	return nil
-}
-
-// isGenerationKept reports whether a kept version shares the generation of values of a
-// deleted one. Generations grow with versions, so only its neighbors can.
-func (e *edit) isGenerationKept(number, generation int) (bool, error) {
-	at, _ := slices.BinarySearch(e.spec.Versions, number)
-	for _, beside := range []int{at - 1, at} {
-		if beside < 0 || beside >= len(e.spec.Versions) {
-			continue
-		}
-		if same, err := e.sameValues(e.spec.Versions[beside], generation); err != nil || same {
-			return same, err
-		}
-	}
-	return false, nil
-}
-
-// sameValues reports whether a kept version has a generation of values.
-func (e *edit) sameValues(number, generation int) (bool, error) {
-	if number == e.spec.Number {
-		return generation == e.spec.Metadata, nil
-	}
-	v, err := e.c.Cache.Version(e.ctx, e.record.ID, number)
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, picture.ErrUnreadable) {
-		return false, nil
-	}
+// forget removes a version, and the values that went with it and with none that is
+// kept. The list of those that are kept must be the new one already.
+func (e *edit) forget(number int) error {
+	id := mariposa.VersionID(e.record.ID, number)
+	r, err := e.c.Store.Get(e.ctx, mariposa.KindVersion, id)
 	if err != nil {
-		return false, err
+		if isLost(err) {
+			return nil
+		}
+		return err
 	}
-	return v.Spec.Metadata == generation, nil
+	e.freed += encodedSize(r.Spec) + encodedSize(r.Status)
+	e.unit.Put(store.Write{
+		Kind: mariposa.KindVersion, ID: id, Project: e.record.ID, Delete: true,
+		Event: mariposa.OwnEvent("version.forgotten", e.record.ID, &mariposa.Reason{Code: mariposa.ReasonRetention}),
+	})
+	return e.dropValues((*store.Version)(&r).Spec().Metadata, number)
 }
 
-// dropValues removes a generation of values.
-func (e *edit) dropValues(generation int) {
-	if generation == 0 || generation == e.spec.Metadata {
-		return
-	}
-	e.unit.Delete(mariposa.KindMetadata, mariposa.MetadataID(e.record.ID, generation), mariposa.Event{})
-}
+func isLost(err error) bool { return errors.Is(err, store.ErrNotFound) }

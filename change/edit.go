@@ -27,6 +27,8 @@ type edit struct {
 	ended   map[string]bool        // those that this change ends
 	task    *mariposa.TaskSpec     // that this change adds
 	fresh   converge.Definitions   // of the version that this change makes
+	parts   []mariposa.PartRef     // of the generation of values that it makes; nil: it makes none
+	freed   int64                  // the bytes of versions and values that this change removes
 	counter string                 // the metadata key that it increments
 	now     time.Time
 	attempt

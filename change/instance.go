@@ -56,6 +56,12 @@ func (e *edit) placeUnmanaged(name string, definition []byte) (a *attempt, relea
 	if def.Package != "" {
 		return nil, release, invalid("package: say memory and cpu for a single instance")
 	}
+	if org := e.c.Picture.Orgs.Get(e.spec.Organization); org != nil {
+		e.unit.Unchanged(org)
+		if err := refuseFaults(singleFaults(org.Spec(), definition, def)); err != nil {
+			return nil, release, err
+		}
+	}
 	if _, err := manifest.Resolve(def, manifest.Scope{Meta: meta}); err != nil { // nothing would retry it once there is a value
 		return nil, release, conflict("%w: set the value first", err)
 	}

@@ -24,12 +24,15 @@ func (c *Changer) CreateOrganization(ctx context.Context, req *Request, name str
 	id := c.NewID()
 	return c.commit(ctx, req, mariposa.NameID("", name), func() (*attempt, error) {
 		a := &attempt{answer: contract.Changed{ID: id, Name: name}}
+		if err := c.claimOrganization(req, &a.unit); err != nil {
+			return nil, err
+		}
 		if err := c.addName(&a.unit, name, mariposa.NameSpec{Organization: id}); err != nil {
 			return nil, err
 		}
 		spec := &mariposa.OrganizationSpec{
 			Name: name, Base: cmp.Or(base, mariposa.RoleViewer), Created: c.Clock.Now(), Author: req.actor(),
-			Members: map[string]mariposa.OrgRole{req.Caller.User: mariposa.OrgOwner},
+			Members: map[string]mariposa.OrgRole{req.Caller.User: mariposa.OrgOwner}, Quota: c.settings().Quota, Policy: newPolicy(),
 		}
 		a.unit.Put(store.Write{Kind: mariposa.KindOrg, ID: id, Spec: spec, Event: req.event("organization.created", "", nil)})
 		a.unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindOrg), Organization: id}}

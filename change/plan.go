@@ -44,7 +44,7 @@ func (e *edit) draftHypothetical(sub *Submission) (*draftResult, error) {
 		return nil, err
 	}
 	m, err := e.makeOrResubmit(sub.draft(parsed))
-	if m != nil {
+	if err == nil && m != nil {
 		if m.difference, err = e.diffFromGoal(m, e.record.Status()); err != nil {
 			return nil, err
 		}

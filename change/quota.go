@@ -43,16 +43,24 @@ func (c *Changer) Quota(ctx context.Context, id string, spec *mariposa.Organizat
 	used := ledger[resources]
 	doc := contract.Quota{
 		Organization: id, OrganizationName: spec.Name,
-		Limits: contract.QuotaLimits{Projects: spec.Quota.Projects, Instances: spec.Quota.Instances, Memory: spec.Quota.Memory},
+		Limits: limitsDoc(spec.Quota),
 		Used: contract.QuotaUsed{
 			Projects: ledger[projects].Instances, Instances: used.Instances, CPU: float64(used.MilliCPU) / 1000, Memory: used.Memory,
 		},
 	}
-	if n := spec.Quota.MilliCPU; n != nil {
+	doc.Stored.PerProject = c.storedLimitOf(spec.Quota)
+	doc.Stored.Used, err = c.storedBy(ctx, id)
+	return doc, err
+}
+
+// limitsDoc are the limits of a quota, as people see them.
+func limitsDoc(q mariposa.Quota) contract.QuotaLimits {
+	doc := contract.QuotaLimits{Projects: q.Projects, Instances: q.Instances, Memory: q.Memory, StoredPerProject: q.StoredPerProject}
+	if n := q.MilliCPU; n != nil {
 		cores := float64(*n) / 1000
-		doc.Limits.CPU = &cores
+		doc.CPU = &cores
 	}
-	return doc, nil
+	return doc
 }
 
 // describeQuota describes a quota in words.
@@ -67,6 +75,7 @@ func describeQuota(q mariposa.Quota) string {
 	say(q.Instances != nil, "instances", figureOf(q.Instances))
 	say(q.MilliCPU != nil, "cores", formatCores(figureOf(q.MilliCPU)))
 	say(q.Memory != nil, "memory", formatMegabytes(figureOf(q.Memory)))
+	say(q.StoredPerProject != nil, "stored per project", formatMegabytes(figureOf(q.StoredPerProject)))
 	if said == nil {
 		return "no limits"
 	}
@@ -86,6 +95,9 @@ func figureOf[T int | int64](limit *T) T {
 func (e *edit) reserve() error {
 	after, err := e.goalAfter()
 	if err != nil {
+		return err
+	}
+	if err := e.refuseUnsizedGrowth(after); err != nil {
 		return err
 	}
 	demand, err := e.demand(after)
@@ -286,6 +298,11 @@ func (c *Changer) DeletePackage(ctx context.Context, req *Request, name string) 
 	if c.Picture.Packages.Get(name) == nil {
 		return nil, notFound("there is no package %q", name)
 	}
+	for _, org := range c.Picture.Orgs.All() {
+		if p := org.Spec().Policy; p != nil && p.DefaultPackage == name {
+			return nil, conflict("package %s is the default package of organization %s: give that another one first", name, org.Spec().Name)
+		}
+	}
 	return c.writePackage(ctx, req, store.Write{ID: name, Delete: true, Event: mariposa.Event{Kind: "package.deleted"}})
 }
 
@@ -298,10 +315,14 @@ func (c *Changer) writePackage(ctx context.Context, req *Request, w store.Write)
 	})
 }
 
-// packages returns the current packages that a manifest names.
-func (c *Changer) packages(m *manifest.Project) (map[string]mariposa.PackageSpec, error) {
+// packages are the sizes that a manifest names, as they are now, and under no name the
+// one of services that say none.
+func (c *Changer) packages(m *manifest.Project, standard *mariposa.PackageSpec) (map[string]mariposa.PackageSpec, error) {
 	var named map[string]mariposa.PackageSpec
 	var faults []mariposa.Fault
+	if standard != nil {
+		named = map[string]mariposa.PackageSpec{"": *standard}
+	}
 	for _, svc := range m.Services {
 		if svc.Package == "" {
 			continue

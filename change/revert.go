@@ -120,6 +120,10 @@ func (e *edit) startAt(a Action) (string, error) {
 		if _, err := e.makeVersion(*d); err != nil {
 			return "", err
 		}
+	} else if e.isNewestDropped() {
+		if err := e.requireAllowed(target.Spec.Manifest, target.Services); err != nil {
+			return "", err
+		}
 	}
 	p.Number = e.spec.Number
 	return e.add(&mariposa.TaskSpec{

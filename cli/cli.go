@@ -139,6 +139,11 @@ func (a *app) root(extra []*cobra.Command) *cobra.Command {
 		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.versionCommand())
 	root.Long = "Say what a project should be; Mariposa makes it so, keeps it so, and shows what it is doing.\n\n" +
 		"Every flag can also be given as an environment variable: --url as MARIPOSA_URL, and so on."
+	for _, c := range extra {
+		if c.Name() == "server" { // beside those that work on its store
+			c.AddCommand(a.serverSettings())
+		}
+	}
 	root.AddCommand(extra...)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) }
 	root.SetFlagErrorFunc(a.flagError)

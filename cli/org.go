@@ -17,7 +17,7 @@ import (
 func (a *app) orgCommand() *cobra.Command {
 	cmd := a.group("org", "Manage organizations: who is in them, what they may use",
 		a.orgList(), a.orgCreate(), a.orgShow(), a.orgUpdate(), a.orgRename(), a.orgDelete(),
-		a.orgMembers(), a.orgAdd(), a.orgRemove(), a.orgLeave(), a.orgQuota())
+		a.orgMembers(), a.orgAdd(), a.orgRemove(), a.orgLeave(), a.orgQuota(), a.orgPolicy())
 	cmd.Aliases = []string{"organization", "orgs"}
 	return cmd
 }

@@ -58,7 +58,7 @@ func (a *app) projectShow() *cobra.Command {
 				return err
 			}
 			a.facts("name", p.Name, "id", p.ID, "organization", cmp.Or(p.OrganizationName, p.Organization), "you are", string(p.Role), "version", versionOf(p.Number, p.Version),
-				"goal", string(p.Goal), "status", word(p.Status), "reason", p.Reason, "created", a.stamp(p.Created), "author", p.Author)
+				"goal", string(p.Goal), "status", word(p.Status), "reason", p.Reason, "created", a.stamp(p.Created), "author", p.Author, "stored", storedOf(p.Stored))
 			for _, s := range state.Projects {
 				if len(s.Services) > 0 {
 					fmt.Fprintln(a.env.Stdout)
@@ -67,6 +67,14 @@ func (a *app) projectShow() *cobra.Command {
 			}
 			return nil
 		})
+}
+
+// storedOf says how much of a project is stored, and how much may be.
+func storedOf(s *contract.Stored) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s of %s (versions %s, metadata %s)", roughBytes(s.Total), roughBytes(s.Limit), roughBytes(s.Versions), roughBytes(s.Metadata))
 }
 
 func (a *app) projectDelete() *cobra.Command {

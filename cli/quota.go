@@ -13,18 +13,34 @@ import (
 	"mariposa/contract"
 )
 
-// figures are the limits of a quota.
-var figures = []string{"projects", "instances", "cpu", "memory"}
+// figures are what a quota bounds, as flags name them.
+var figures = []string{"projects", "instances", "cpu", "memory", "stored-per-project"}
+
+// quotaFlags are the flags that change the figures of a quota.
+type quotaFlags struct {
+	limits [5]string
+	lifted [5]bool
+}
+
+func (f *quotaFlags) add(cmd *cobra.Command, of string) {
+	for n, what := range []string{
+		"how many projects", "how many instances", "how many cores", "how much memory, like 512m or 64g,",
+		"how many bytes of versions and metadata are stored of each project, like 256m,",
+	} {
+		cmd.Flags().StringVar(&f.limits[n], figures[n], "", what+" at most"+of)
+		cmd.Flags().BoolVar(&f.lifted[n], "no-"+figures[n], false, "no limit of "+figures[n]+" of its own"+of)
+	}
+}
 
 func (a *app) orgQuota() *cobra.Command {
-	var limits [4]string
-	var lifted [4]bool
+	var f quotaFlags
 	cmd := a.onOrg(&cobra.Command{
 		Use: "quota [ORG]", Short: "Show what an organization may use, or change it",
-		Long:    "Show what an organization may use and what it does, or change it.\n\nOnly those who run the installation change quotas. A figure that is not named stays.",
+		Long: "Show what an organization may use and what it does, or change it.\n\nOnly those who run the installation change quotas. A figure that is not named stays.\n" +
+			"Under a memory or cpu quota every service must say its size, or gets the default package of `org policy`.",
 		Example: "  mariposa org quota shop\n  mariposa org quota shop --instances 200 --memory 64g --no-cpu",
 	}, 0, func(ctx context.Context, c *client.Client, org string, _ []string) error {
-		change, err := quotaChange(limits, lifted)
+		change, err := f.change()
 		if err != nil {
 			return Usage(err)
 		}
@@ -36,54 +52,62 @@ func (a *app) orgQuota() *cobra.Command {
 		}
 		return show(a, q, err, func() { a.printTable(quotaTable(q)) })
 	})
-	for n, what := range []string{"how many projects at most", "how many instances at most", "how many cores at most", "how much memory at most, like 512m or 64g"} {
-		cmd.Flags().StringVar(&limits[n], figures[n], "", what)
-		cmd.Flags().BoolVar(&lifted[n], "no-"+figures[n], false, "no limit of "+figures[n])
-	}
+	f.add(cmd, "")
 	return cmd
 }
 
-// quotaChange parses the changes; nil: none.
-func quotaChange(limits [4]string, lifted [4]bool) (*client.QuotaChange, error) {
+// change reads what is to change; nil: nothing.
+func (f *quotaFlags) change() (*client.QuotaChange, error) {
 	var c client.QuotaChange
 	said := false
 	for n, figure := range figures {
-		if lifted[n] && limits[n] != "" {
+		if f.lifted[n] && f.limits[n] != "" {
 			return nil, fmt.Errorf("--%s sets a limit and --no-%s lifts it: say one of them", figure, figure)
 		}
-		if lifted[n] {
-			c.Lift = append(c.Lift, figure)
+		if f.lifted[n] {
+			c.Lift = append(c.Lift, strings.ReplaceAll(figure, "-", "_"))
 		}
-		said = said || lifted[n] || limits[n] != ""
+		said = said || f.lifted[n] || f.limits[n] != ""
 	}
 	if !said {
 		return nil, nil
 	}
 	for n, into := range []**int{&c.Set.Projects, &c.Set.Instances} {
-		if limits[n] == "" {
+		if f.limits[n] == "" {
 			continue
 		}
-		number, err := strconv.Atoi(limits[n])
-		if err != nil || number < 0 {
-			return nil, fmt.Errorf("--%s is a whole number, not %q", figures[n], limits[n])
+		number, err := readCount(figures[n], f.limits[n])
+		if err != nil {
+			return nil, err
 		}
 		*into = &number
 	}
-	if limits[2] != "" {
-		cores, err := readCores(limits[2])
+	if f.limits[2] != "" {
+		cores, err := readCores(f.limits[2])
 		if err != nil {
 			return nil, err
 		}
 		c.Set.CPU = &cores
 	}
-	if limits[3] != "" {
-		bytes, err := readSize("memory", limits[3])
+	for n, into := range map[int]**int64{3: &c.Set.Memory, 4: &c.Set.StoredPerProject} {
+		if f.limits[n] == "" {
+			continue
+		}
+		bytes, err := readSize(figures[n], f.limits[n])
 		if err != nil {
 			return nil, err
 		}
-		c.Set.Memory = &bytes
+		*into = &bytes
 	}
 	return &c, nil
+}
+
+func readCount(flag, s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("--%s is a whole number, not %q", flag, s)
+	}
+	return n, nil
 }
 
 func readCores(s string) (float64, error) {
@@ -132,6 +156,7 @@ func quotaTable(q *contract.Quota) *table {
 	row("instances", fmt.Sprint(u.Instances), limitOf(l.Instances, func(n int) string { return fmt.Sprint(n) }), l.Instances != nil && u.Instances >= *l.Instances)
 	row("cpu", fmt.Sprintf("%g", u.CPU), limitOf(l.CPU, func(n float64) string { return fmt.Sprintf("%g", n) }), l.CPU != nil && u.CPU >= *l.CPU)
 	row("memory", sizeOfBytes(u.Memory), limitOf(l.Memory, sizeOfBytes), l.Memory != nil && u.Memory >= *l.Memory)
+	row("stored", roughBytes(q.Stored.Used), roughBytes(q.Stored.PerProject)+" per project", false)
 	return t
 }
 
@@ -140,4 +165,14 @@ func limitOf[T any](limit *T, spell func(T) string) string {
 		return "none"
 	}
 	return spell(*limit)
+}
+
+// roughBytes is an amount of bytes in the largest unit that it fills, to one decimal.
+func roughBytes(n int64) string {
+	for _, u := range []string{"t", "g", "m", "k"} {
+		if n >= units[u] {
+			return strconv.FormatFloat(math.Round(float64(n)*10/float64(units[u]))/10, 'f', -1, 64) + u
+		}
+	}
+	return fmt.Sprint(n)
 }

@@ -74,8 +74,15 @@ func (f *fake) settle() {
 	f.give("DELETE /v1/organizations/acme/members/ann", contract.Changed{ID: acmeID, Name: "acme"})
 	quota := contract.Quota{
 		Organization: acmeID, OrganizationName: "acme", Limits: contract.QuotaLimits{Instances: ptr(3), Memory: ptr(int64(2) << 30)},
-		Used: contract.QuotaUsed{Projects: 1, Instances: 3, CPU: 1.5, Memory: 1536 << 20},
+		Used:   contract.QuotaUsed{Projects: 1, Instances: 3, CPU: 1.5, Memory: 1536 << 20},
+		Stored: contract.QuotaStored{Used: 5_300_000, PerProject: 256 << 20},
 	}
+	policy := contract.Policy{Organization: acmeID, OrganizationName: "acme", ComputeTypes: []mariposa.ComputeType{"docker", "dummy"}, HostPorts: true, DefaultPackage: "tiny"}
+	f.give("GET /v1/organizations/acme/policy", policy)
+	f.give("PUT /v1/organizations/acme/policy", policy)
+	settings := contract.Settings{Quota: contract.QuotaLimits{Instances: ptr(50), Memory: ptr(int64(16) << 30)}, OrganizationsPerUser: ptr(3), StoredPerProject: 256 << 20}
+	f.give("GET /v1/settings", settings)
+	f.give("PUT /v1/settings", settings)
 	f.give("GET /v1/organizations/acme/quota", quota)
 	f.give("PUT /v1/organizations/acme/quota", quota)
 	f.give("GET /v1/packages", contract.Packages{Packages: []contract.Package{{Name: "small-512m", Family: "small", Memory: 512 << 20, CPU: 0.5, Disk: 10 << 30}, {Name: "tiny", Memory: 100, CPU: 1}}})

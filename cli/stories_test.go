@@ -25,9 +25,13 @@ func TestGroupsOfCommandsTellTheirStories(t *testing.T) {
 			"org members acme", "org add acme bob", "-o acme org add bob --role owner", "org add acme bob --role king", "org remove acme bob", "org add acme zoe", "org add nowhere zoe", "org remove acme zoe", "-o acme org rm bob", "org leave acme",
 			"orgs list --json=false",
 		}},
+		"policy": {lines: []string{
+			"org policy acme", "org policy acme --json", "org policy acme --compute-types docker,dummy --no-host-ports --default-package tiny", "org policy acme --all-compute-types --low-ports --no-default-package",
+			"org policy acme --host-ports --no-host-ports", "org policy acme --compute-types docker --all-compute-types",
+		}},
 		"quota": {lines: []string{
 			"org quota acme", "org quota acme --json", "org quota acme --instances 200 --cpu 1.5 --memory 64g --no-projects", "org quota acme --projects 3 --no-projects", "org quota acme --memory lots",
-			"org quota acme --cpu -1", "org quota acme --instances 1.5",
+			"org quota acme --cpu -1", "org quota acme --instances 1.5", "org quota acme --stored-per-project 1g --no-memory",
 		}},
 		"user": {lines: []string{
 			"user list", "user show bob", "user show zoe", "user create cem --email cem@example.com --admin", "user create cem --json", "user update bob --admin=false", "user update bob --email b@x.org", "user update bob",
@@ -251,7 +255,7 @@ func TestRefusalsAreShownInTheServersWords(t *testing.T) {
 
 func TestHelpOfTheNewCommands(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{"meta", "meta set", "org", "org quota", "token create", "project", "project move", "project rename", "meta import", "project revert", "project copy", "instance create", "events", "login", "user", "queue", "queue list", "queue terminate", "project start", "project stop", "project reprovision", "project freeze", "project accept", "project plan", "instance list", "top"} {
+	for _, line := range []string{"meta", "meta set", "org", "org quota", "org policy", "token create", "project", "project move", "project rename", "meta import", "project revert", "project copy", "instance create", "events", "login", "user", "queue", "queue list", "queue terminate", "project start", "project stop", "project reprovision", "project freeze", "project accept", "project plan", "instance list", "top"} {
 		args := append(strings.Fields(line), "--help")
 		r := (&run{f: world(t)}).do(t, args...)
 		// The flags of all commands are in the help of the program.

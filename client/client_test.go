@@ -174,6 +174,14 @@ func TestEveryMethodAsksForItsPath(t *testing.T) {
 		{"GET /v1/organizations/beta/members", func(c *Client) error { return drop(c.Members(ctx, "beta")) }},
 		{`PUT /v1/organizations/beta/members/ann application/json {"role":"owner"}`, func(c *Client) error { return drop(c.PutMember(ctx, "beta", "ann", mariposa.OrgOwner)) }},
 		{"DELETE /v1/organizations/beta/members/ann", func(c *Client) error { return drop(c.RemoveMember(ctx, "beta", "ann")) }},
+		{"GET /v1/organizations/beta/policy", func(c *Client) error { return drop(c.Policy(ctx, "beta")) }},
+		{`PUT /v1/organizations/beta/policy application/json {"compute_types":["docker"],"host_ports":false}`, func(c *Client) error {
+			return drop(c.SetPolicy(ctx, "beta", contract.PolicyChange{ComputeTypes: &[]string{"docker"}, HostPorts: new(bool)}))
+		}},
+		{"GET /v1/settings", func(c *Client) error { return drop(c.Settings(ctx)) }},
+		{`PUT /v1/settings application/json {"organizations_per_user":null,"quota":{"cpu":null}}`, func(c *Client) error {
+			return drop(c.SetSettings(ctx, SettingsChange{Quota: QuotaChange{Lift: []string{"cpu"}}, Lift: []string{"organizations_per_user"}}))
+		}},
 		{"GET /v1/organizations/beta/quota", func(c *Client) error { return drop(c.Quota(ctx, "beta")) }},
 		{"GET /v1/tokens?user=ann", func(c *Client) error { return drop(c.Tokens(ctx, "ann")) }},
 		{`POST /v1/tokens application/json {"name":"ci","project":"x","role":"deployer","expires":"90d"}`, func(c *Client) error {

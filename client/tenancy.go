@@ -89,28 +89,77 @@ func (c *Client) Quota(ctx context.Context, org string) (*contract.Quota, error)
 // QuotaChange says which limits of a quota to change. All others stay.
 type QuotaChange struct {
 	Set  contract.QuotaLimits // those that are not nil
-	Lift []string             // the names of limits to remove: projects, instances, cpu, memory
+	Lift []string             // the names of those that shall bound nothing: projects, instances, cpu, memory, stored_per_project
+}
+
+// figures are what is sent.
+func (q QuotaChange) figures() map[string]any {
+	figures := map[string]any{}
+	if n := q.Set.Projects; n != nil {
+		figures["projects"] = *n
+	}
+	if n := q.Set.Instances; n != nil {
+		figures["instances"] = *n
+	}
+	if n := q.Set.CPU; n != nil {
+		figures["cpu"] = *n
+	}
+	if n := q.Set.Memory; n != nil {
+		figures["memory"] = *n
+	}
+	if n := q.Set.StoredPerProject; n != nil {
+		figures["stored_per_project"] = *n
+	}
+	for _, name := range q.Lift {
+		figures[name] = nil
+	}
+	return figures
 }
 
 // SetQuota changes the quota of an organization.
 func (c *Client) SetQuota(ctx context.Context, org string, change QuotaChange) (*contract.Quota, error) {
-	figures := map[string]any{}
-	if n := change.Set.Projects; n != nil {
-		figures["projects"] = *n
+	return send[contract.Quota](ctx, c, put(inOrg(org, "quota"), change.figures()))
+}
+
+// Policy returns what the manifests of an organization may ask for.
+func (c *Client) Policy(ctx context.Context, org string) (*contract.Policy, error) {
+	return send[contract.Policy](ctx, c, get(inOrg(org, "policy"), nil))
+}
+
+// SetPolicy changes what the document names of an organization's policy.
+func (c *Client) SetPolicy(ctx context.Context, org string, change contract.PolicyChange) (*contract.Policy, error) {
+	return send[contract.Policy](ctx, c, put(inOrg(org, "policy"), change))
+}
+
+// Settings returns what is set for the installation.
+func (c *Client) Settings(ctx context.Context) (*contract.Settings, error) {
+	return send[contract.Settings](ctx, c, get("/v1/settings", nil))
+}
+
+// SettingsChange says which settings of the installation to change. All others stay.
+type SettingsChange struct {
+	Quota                QuotaChange // what new organizations begin with
+	OrganizationsPerUser *int
+	StoredPerProject     *int64
+	Lift                 []string // the names of those that shall bound nothing, or be as they were: organizations_per_user, stored_per_project
+}
+
+// SetSettings changes what is set for the installation.
+func (c *Client) SetSettings(ctx context.Context, change SettingsChange) (*contract.Settings, error) {
+	body := map[string]any{}
+	if quota := change.Quota.figures(); len(quota) > 0 {
+		body["quota"] = quota
 	}
-	if n := change.Set.Instances; n != nil {
-		figures["instances"] = *n
+	if n := change.OrganizationsPerUser; n != nil {
+		body["organizations_per_user"] = *n
 	}
-	if n := change.Set.CPU; n != nil {
-		figures["cpu"] = *n
-	}
-	if n := change.Set.Memory; n != nil {
-		figures["memory"] = *n
+	if n := change.StoredPerProject; n != nil {
+		body["stored_per_project"] = *n
 	}
 	for _, name := range change.Lift {
-		figures[name] = nil
+		body[name] = nil
 	}
-	return send[contract.Quota](ctx, c, put(inOrg(org, "quota"), figures))
+	return send[contract.Settings](ctx, c, put("/v1/settings", body))
 }
 
 // Tokens lists the caller's tokens, or another user's if the caller runs the

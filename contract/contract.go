@@ -26,6 +26,7 @@ type Project struct {
 	Created          time.Time            `json:"created"`
 	Author           string               `json:"author,omitempty"`
 	Services         []string             `json:"services"`
+	Stored           *Stored              `json:"stored,omitempty" doc:"what the store keeps of it; of a single project only"`
 }
 
 // Projects is a list of projects.

@@ -98,6 +98,13 @@ type Quota struct {
 	OrganizationName string      `json:"organization_name"`
 	Limits           QuotaLimits `json:"limits"`
 	Used             QuotaUsed   `json:"used"`
+	Stored           QuotaStored `json:"stored" doc:"versions and metadata that the store keeps"`
+}
+
+// QuotaStored is what the store keeps of an organization's projects.
+type QuotaStored struct {
+	Used       int64 `json:"used" doc:"bytes, of all its projects"`
+	PerProject int64 `json:"per_project" doc:"how many bytes each of them may take: the quota's own figure, or that of the installation"`
 }
 
 // QuotaLimits are the limits of a quota; null: no limit.
@@ -106,6 +113,41 @@ type QuotaLimits struct {
 	Instances *int     `json:"instances" minimum:"0"`
 	CPU       *float64 `json:"cpu" minimum:"0" doc:"cores"`
 	Memory    *int64   `json:"memory" minimum:"0" doc:"bytes"`
+
+	StoredPerProject *int64 `json:"stored_per_project" minimum:"0" doc:"bytes that the store keeps of each project; null: as the installation's settings say"`
+}
+
+// Policy is what the manifests of an organization may ask for.
+type Policy struct {
+	Organization     string                 `json:"organization"`
+	OrganizationName string                 `json:"organization_name"`
+	ComputeTypes     []mariposa.ComputeType `json:"compute_types" doc:"those that services may have"`
+	HostPorts        bool                   `json:"host_ports" doc:"services may take fixed ports of nodes, as 8443:443 does"`
+	LowPorts         bool                   `json:"low_ports" doc:"among these, ports below 1024"`
+	DefaultPackage   string                 `json:"default_package" doc:"the size of services that say none; empty: there is none"`
+}
+
+// PolicyChange asks for a change of a policy; what is left out stays as it is.
+type PolicyChange struct {
+	ComputeTypes   *[]string `json:"compute_types,omitempty" doc:"an empty list allows all"`
+	HostPorts      *bool     `json:"host_ports,omitempty"`
+	LowPorts       *bool     `json:"low_ports,omitempty"`
+	DefaultPackage *string   `json:"default_package,omitempty" maxLength:"100" doc:"empty: none"`
+}
+
+// Settings are what is set for the whole installation.
+type Settings struct {
+	Quota                QuotaLimits `json:"quota" doc:"what a new organization begins with"`
+	OrganizationsPerUser *int        `json:"organizations_per_user" doc:"how many organizations a user may own beside their own; null: any number"`
+	StoredPerProject     int64       `json:"stored_per_project" doc:"bytes that the store keeps of each project at most, where its organization's quota says nothing else"`
+}
+
+// Stored is how many bytes the store keeps of a project.
+type Stored struct {
+	Versions int64 `json:"versions" doc:"bytes of the versions that are kept"`
+	Metadata int64 `json:"metadata" doc:"bytes of all generations of its values"`
+	Total    int64 `json:"total"`
+	Limit    int64 `json:"limit" doc:"what is over it is refused, once older versions that nothing needs are gone"`
 }
 
 // QuotaUsed is the sum over the desired state of an organization's projects.

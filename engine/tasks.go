@@ -448,7 +448,7 @@ func (t *turn) removeProject(ctx context.Context) error {
 	t.unit.Writes = slices.DeleteFunc(t.unit.Writes, func(w store.Write) bool {
 		return w.Kind == mariposa.KindProject || w.Kind == mariposa.KindService
 	})
-	for _, kind := range []mariposa.Kind{mariposa.KindService, mariposa.KindVersion, mariposa.KindMetadata} {
+	for _, kind := range []mariposa.Kind{mariposa.KindService, mariposa.KindVersion, mariposa.KindMetadata, mariposa.KindPart} {
 		if err := t.deleteAll(ctx, kind); err != nil {
 			return err
 		}

@@ -7,11 +7,11 @@ import (
 	"mariposa"
 )
 
-// Bind returns every service as it is with a project's values and with the
-// sizes of packages: memory and cores from its package where it sets none of
-// its own, a digest that differs whenever what would be provisioned differs,
-// and the keys that are missing. A service that needs no change is shared, not
-// copied.
+// Bind gives every service as it is with a project's values and with the sizes
+// that packages have: memory and cores from its package where it says none of its
+// own, a digest that differs whenever what would be provisioned differs, and the
+// keys that are missing. A service that needs no change is shared, not copied. The
+// package without a name is that of services which name none.
 //
 // Mac makes a keyed hash of texts: with a plain one, everybody who sees a
 // digest could try out secrets. It and v may be nil while nothing is set.
@@ -32,7 +32,7 @@ func BindService(p *Project, svc *mariposa.Service, v *Values, packages map[stri
 
 func (p *Project) bind(svc *mariposa.Service, v *Values, missing []string, packages map[string]mariposa.PackageSpec, mac func(parts ...string) string) *mariposa.Service {
 	size, sized := packages[svc.Package]
-	sized = sized && svc.Package != ""
+	sized = sized && (svc.Package != "" || svc.Memory == 0 || svc.MilliCPU == 0)
 	uses := usesOf(svc)
 	needs := p.needs(v, uses, missing)
 	if !sized && len(uses) == 0 && len(needs) == 0 {

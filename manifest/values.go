@@ -330,8 +330,8 @@ func (v *Values) document() []byte {
 	return v.Document
 }
 
-// sealedValues is how values are stored. Texts are left out: the document has
-// them.
+// sealedValues is how values, or a part of them, are kept. Texts are not: the document
+// has them.
 type sealedValues struct {
 	Document string               `json:"document"`
 	Last     int64                `json:"last,omitempty"`
@@ -344,30 +344,16 @@ type sealedKey struct {
 	Changed time.Time `json:"changed,omitzero"`
 }
 
-// Marshal encodes values, for sealing.
-func (v *Values) Marshal() []byte {
-	kept := sealedValues{Document: string(v.document()), Keys: map[string]sealedKey{}}
-	if v != nil {
-		kept.Last = v.Last
-		for key, value := range v.ByKey {
-			kept.Keys[key] = sealedKey{Secret: value.Secret, CAS: value.CAS, Changed: value.Changed}
-		}
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(kept); err != nil { // texts, numbers and a time can always be encoded
-		panic(err)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
-// UnmarshalValues decodes what Marshal encoded.
+// UnmarshalValues reads values that an earlier release kept as a whole.
 func UnmarshalValues(data []byte) (*Values, error) {
 	var kept sealedValues
 	if err := json.Unmarshal(data, &kept); err != nil {
 		return nil, mariposa.Errorf(mariposa.Internal, "the stored metadata cannot be read: %w", err)
 	}
+	return kept.values()
+}
+
+func (kept *sealedValues) values() (*Values, error) {
 	v, err := readStoredValues(Modernize([]byte(kept.Document)))
 	if err != nil {
 		return nil, err

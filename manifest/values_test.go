@@ -329,7 +329,7 @@ func checkStep(t *rapid.T, before, v *Values, key string, want map[string]string
 			t.Fatalf("%s was %+v and is %+v", other, before.ByKey[other], v.ByKey[other])
 		}
 	}
-	if kept, err := UnmarshalValues(v.Marshal()); err != nil || !bytes.Equal(kept.Document, v.Document) || !maps.Equal(kept.ByKey, v.ByKey) || kept.Last != v.Last {
+	if kept, err := JoinValues(v.Split()); err != nil || !bytes.Equal(kept.Document, v.Document) || !maps.Equal(kept.ByKey, v.ByKey) || kept.Last != v.Last {
 		t.Fatalf("kept as %+v, %v\nwant %+v", kept, err, v)
 	}
 	masked, err := ReadValues(v.Masked(Mask))
@@ -493,6 +493,45 @@ func TestStoredValuesThatAreNoneAreAnError(t *testing.T) {
 	for _, data := range []string{"", "{", "[]", `{"document":"- a"}`} {
 		if _, err := UnmarshalValues([]byte(data)); err == nil {
 			t.Errorf("%q is read", data)
+		}
+		if _, err := JoinValues([]byte("{}"), [][]byte{[]byte(`{"document":"b: 1\n"}`), []byte(data)}); err == nil {
+			t.Errorf("%q is read as a part", data)
+		}
+	}
+}
+
+func TestAChangeOfOneKeyChangesOnePartOfManyValues(t *testing.T) {
+	t.Parallel()
+	var doc strings.Builder
+	doc.WriteString("# before the first\n")
+	for i := range 5000 {
+		fmt.Fprintf(&doc, "key_%d: %s # said of %d\n", i, strings.Repeat("x", 1+i*7919%900), i)
+	}
+	v, err := (*Values)(nil).Import([]byte(doc.String()), someDay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, before := v.Split()
+	if n := len(before); n < 50 || n > 300 {
+		t.Fatalf("%d bytes are in %d parts", doc.Len(), n)
+	}
+	for _, key := range []string{"key_0", "key_2500", "key_4999", "key_new"} {
+		next, err := v.Set(key, "other", true, someDay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after := next.Split()
+		written := 0
+		for _, part := range after {
+			if !slices.ContainsFunc(before, func(old []byte) bool { return bytes.Equal(old, part) }) {
+				written += len(part)
+			}
+		}
+		if written == 0 || written > 2*maxPart {
+			t.Errorf("a change of %s writes %d bytes of %d anew", key, written, doc.Len())
+		}
+		if kept, err := JoinValues(next.Split()); err != nil || !bytes.Equal(kept.Document, next.Document) || !maps.Equal(kept.ByKey, next.ByKey) || kept.Last != next.Last {
+			t.Errorf("%s: it is not what it was, %v", key, err)
 		}
 	}
 }

@@ -132,11 +132,7 @@ func (s *VersionCache) Values(ctx context.Context, project string, number int) (
 	if err != nil {
 		return nil, err
 	}
-	plain, err := box.Open((*store.Metadata)(&r).Spec().Sealed, []byte(id))
-	if err != nil {
-		return nil, err
-	}
-	if v, err = manifest.UnmarshalValues(plain); err != nil {
+	if v, err = s.openValues(ctx, box, (*store.Metadata)(&r)); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -153,6 +149,30 @@ func (s *VersionCache) Values(ctx context.Context, project string, number int) (
 		s.values[id] = v
 	}
 	return v, nil
+}
+
+// openValues opens a generation: what it says itself, and the parts that it names.
+func (s *VersionCache) openValues(ctx context.Context, box *seal.Box, r *store.Metadata) (*manifest.Values, error) {
+	spec := r.Spec()
+	head, err := box.Open(spec.Sealed, []byte(r.ID))
+	if err != nil {
+		return nil, err
+	}
+	if spec.Parts == nil { // an earlier release kept it as a whole
+		return manifest.UnmarshalValues(head)
+	}
+	parts := make([][]byte, len(spec.Parts))
+	for i, ref := range spec.Parts {
+		id := ref.ID(spec.Project)
+		part, err := s.store.Get(ctx, mariposa.KindPart, id)
+		if err != nil {
+			return nil, err
+		}
+		if parts[i], err = box.Open((*store.Part)(&part).Spec().Sealed, []byte(id)); err != nil {
+			return nil, err
+		}
+	}
+	return manifest.JoinValues(head, parts)
 }
 
 // NewestValues returns the newest values of a project, secrets marked, and the manifest

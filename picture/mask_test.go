@@ -1,6 +1,7 @@
 package picture_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func TestAMaskHidesWhatAnInstanceWasMadeWithAndAllThatItCouldReadSince(t *testin
 		}
 		id := mariposa.MetadataID("p", n)
 		writes = append(writes,
-			store.Write{Kind: mariposa.KindMetadata, ID: id, Project: "p", Spec: &mariposa.MetadataSpec{Project: "p", Number: n, Sealed: box.Seal(values.Marshal(), []byte(id))}},
+			store.Write{Kind: mariposa.KindMetadata, ID: id, Project: "p", Spec: &mariposa.MetadataSpec{Project: "p", Number: n, Sealed: box.Seal(whole(t, values), []byte(id))}},
 			store.Write{Kind: mariposa.KindVersion, ID: mariposa.VersionID("p", n), Project: "p", Spec: &mariposa.VersionSpec{Project: "p", Number: n, Metadata: n, Manifest: []byte(manifestBody)}})
 	}
 	commit(t, st, writes...)
@@ -91,7 +92,7 @@ func TestValuesThatWereReplacedSinceTheProjectWasReadAreReadAnew(t *testing.T) {
 	commit(t, st,
 		store.Write{Kind: mariposa.KindKey, ID: "p", Project: "p", Spec: key},
 		store.Write{Kind: mariposa.KindProject, ID: "p", Spec: &mariposa.ProjectSpec{Name: "shop", Metadata: 2}},
-		store.Write{Kind: mariposa.KindMetadata, ID: id, Project: "p", Spec: &mariposa.MetadataSpec{Project: "p", Number: 2, Sealed: box.Seal(values.Marshal(), []byte(id))}})
+		store.Write{Kind: mariposa.KindMetadata, ID: id, Project: "p", Spec: &mariposa.MetadataSpec{Project: "p", Number: 2, Sealed: box.Seal(whole(t, values), []byte(id))}})
 	cache := picture.NewVersionCache(st, vault)
 	got, _, err := cache.NewestValues(t.Context(), "p", &mariposa.ProjectSpec{Name: "shop", Metadata: 1})
 	if err != nil {
@@ -104,4 +105,18 @@ func TestValuesThatWereReplacedSinceTheProjectWasReadAreReadAnew(t *testing.T) {
 	if _, _, err := picture.NewVersionCache(st, vault).NewestValues(t.Context(), "p", &mariposa.ProjectSpec{Metadata: 2}); err == nil {
 		t.Error("values that are lost were read")
 	}
+}
+
+// whole is values as an earlier release kept them.
+func whole(t *testing.T, v *manifest.Values) []byte {
+	t.Helper()
+	keys := map[string]any{}
+	for _, key := range v.Keys() {
+		keys[key] = map[string]any{"secret": v.ByKey[key].Secret, "cas": v.ByKey[key].CAS}
+	}
+	b, err := json.Marshal(map[string]any{"document": string(v.Document), "last": v.Last, "keys": keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

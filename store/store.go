@@ -43,8 +43,7 @@ type Store interface {
 
 	// Changes returns up to limit changes (0: all) after a revision, in order. It returns
 	// ErrTooOld if the feed no longer reaches back that far, and nothing for a revision
-	// in the future. Of kinds that are Unlogged it
-	// returns what changed, without the halves.
+	// in the future. Of kinds that are Unlogged it returns what changed without the halves.
 	Changes(ctx context.Context, after int64, limit int) ([]Change, error)
 
 	// History returns changes that match, newest first, as far as they are kept.

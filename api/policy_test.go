@@ -1,0 +1,173 @@
+package api_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"mariposa"
+	"mariposa/contract"
+)
+
+// policy sets what the manifests of an organization may ask for.
+func (h *testServer) policy(org, change string) contract.Policy {
+	h.t.Helper()
+	return want[contract.Policy](h.as(adminToken).call("PUT", "/v1/organizations/"+org+"/policy", []byte(change)), 200)
+}
+
+// settledAlone is what the planner makes of a version whose only service is web.
+func settledAlone(c contract.Changed) *mariposa.ProjectStatus {
+	return &mariposa.ProjectStatus{
+		Goal: mariposa.GoalStarted, Version: c.Version, Number: c.Number, Completed: c.Number, Status: mariposa.StatusConverged,
+		Services: map[string]*mariposa.ServiceStatus{"web": {ID: "id-web", Scale: 1, Number: c.Number, Status: mariposa.StatusConverged}},
+	}
+}
+
+func TestUnderAQuotaEveryServiceSaysItsSize(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t)
+	const unsized = "services:\n  web:\n    compute_type: dummy\n"
+	old := h.create("old", unsized)
+	h.plan(old.ID, settledAlone(old))
+	h.quota("admin", `{"memory":1073741824,"cpu":4}`)
+
+	// A service of any number of instances would count for nothing.
+	f := h.call("POST", "/v1/projects?name=shop", "services:\n  db: {compute_type: dummy, memory: 1m, cpu: 1}\n  web:\n    compute_type: dummy\n    scale: 1000\n").
+		wantError(400, mariposa.InvalidArgument, "service web", "memory: 256m", "package", "default package")
+	if len(f.Errors) != 2 || f.Errors[0].Field != "services.web.memory" || f.Errors[0].Line != 3 || f.Errors[1].Field != "services.web.cpu" || f.Errors[1].Code != mariposa.FaultMissing {
+		t.Errorf("the faults are %+v", f.Errors)
+	}
+	h.call("POST", "/v1/instances", []byte(`{"project":"old","compute_type":"dummy","memory":"1m"}`)).wantError(400, mariposa.InvalidArgument, "cpu")
+
+	// What was there before the quota goes on and can be changed, but does not grow.
+	h.call("PUT", "/v1/projects/old/services/web/state", []byte(`{"action":"scale","scale":5}`)).wantError(409, mariposa.QuotaExceeded, "service web", "memory", "keeps its 1")
+	want[contract.Changed](h.call("PUT", "/v1/projects/old/metadata/mode", []byte(`{"value":"calm"}`)), 200)
+	h.call("PUT", "/v1/projects/old/manifest?force=true", unsized+"    scale: 2\n").wantError(400, mariposa.InvalidArgument, "service web")
+	second := want[contract.Changed](h.call("PUT", "/v1/projects/old/manifest?force=true", "services: {web: {compute_type: dummy, memory: 1m, cpu: 1}}\n"), 200)
+	h.plan(old.ID, settledAlone(second))
+	h.call("PUT", "/v1/projects/old/state", []byte(`{"action":"revert","version":"1"}`)).wantError(400, mariposa.InvalidArgument, "line 2", "service web")
+
+	// A default package gives the size instead, to those that leave it out.
+	want[contract.Changed](h.call("PUT", "/v1/packages/small", contract.Package{Name: "small", Memory: 64 << 20, CPU: 0.25, Disk: 1 << 30}), 200)
+	h.call("PUT", "/v1/organizations/admin/policy", []byte(`{"default_package":"huge"}`)).wantError(400, mariposa.InvalidArgument, "huge", "small")
+	h.policy("admin", `{"default_package":"small"}`)
+	h.call("DELETE", "/v1/packages/small", nil).wantError(409, mariposa.Conflict, "admin")
+	before := h.used("admin")
+	want[contract.Changed](h.call("POST", "/v1/projects?name=shop", "services:\n  web: {compute_type: dummy, scale: 2}\n  db: {compute_type: dummy, memory: 1m, cpu: 1}\n"), 201)
+	got := h.used("admin")
+	if got.Memory-before.Memory != 2*64<<20+1<<20 || got.CPU-before.CPU != 1.5 {
+		t.Errorf("two small ones and a service of 1 MiB and a core take %+v more than %+v", got, before)
+	}
+}
+
+func TestAPolicySaysWhichComputeTypesAndPortsManifestsMayAskFor(t *testing.T) {
+	t.Parallel()
+	w := newTestTeams(t)
+	olga := w.asUser("olga")
+	path := "/v1/projects/" + w.shop.ID
+	put := func(doc string) reply { return olga.call("PUT", path+"/manifest?force=true", doc) }
+	const ported = "services:\n  web:\n    compute_type: dummy\n    ports:\n      - 8080\n      - \"7443:8443\"\n      - \"443:9443\"\n"
+
+	// A new organization gets no fixed ports, and everything else.
+	if p := want[contract.Policy](w.asUser("mia").call("GET", "/v1/organizations/acme/policy", nil), 200); p.HostPorts || p.LowPorts || len(p.ComputeTypes) != 5 {
+		t.Errorf("a new organization has %+v", p)
+	}
+	f := put(ported).wantError(400, mariposa.InvalidArgument, "line 6", "services.web.ports[1]", "7443", "acme")
+	if len(f.Errors) != 2 || f.Errors[1].Line != 7 || f.Errors[1].Code != mariposa.FaultNotAllowed {
+		t.Errorf("the faults are %+v", f.Errors)
+	}
+	olga.call("POST", "/v1/instances", []byte(`{"project":"`+w.shop.ID+`","compute_type":"dummy","ports":["443:8443"]}`)).wantError(400, mariposa.InvalidArgument, "ports[0]", "443")
+	olga.call("POST", path+"/plan", ported).wantError(400, mariposa.InvalidArgument, "line 6")
+	olga.call("PUT", "/v1/organizations/acme/policy", []byte(`{"host_ports":true}`)).wantError(403, mariposa.Forbidden)
+	w.call("PUT", "/v1/organizations/acme/policy", []byte(`{"compute_types":["rocket"]}`)).wantError(400, mariposa.InvalidArgument, "rocket", "docker")
+
+	// With fixed ports allowed, those below 1024 are still not.
+	w.policy("acme", `{"host_ports":true}`)
+	if f := put(ported).wantError(400, mariposa.InvalidArgument, "line 7", "from 1024"); len(f.Errors) != 1 {
+		t.Errorf("the faults are %+v", f.Errors)
+	}
+	w.policy("acme", `{"low_ports":true}`)
+	low := want[contract.Changed](put(ported), 200)
+
+	// What is taken back stays where it is, but does not come back by a way around.
+	want[contract.Changed](put(teamsManifest+"# without ports\n"), 200)
+	w.policy("acme", `{"host_ports":false}`)
+	for _, action := range []string{"revert", "start"} {
+		olga.call("PUT", path+"/state", fmt.Appendf(nil, `{"action":%q,"version":"%d"}`, action, low.Number)).wantError(400, mariposa.InvalidArgument, "line 6", "7443")
+	}
+
+	// The same for compute types.
+	w.policy("acme", `{"host_ports":true,"compute_types":["docker","dummy","docker"]}`)
+	put("services:\n  web: {compute_type: process, command: [/bin/true]}\n").wantError(400, mariposa.InvalidArgument, "line 2", "services.web.compute_type", "process", "docker, dummy")
+	olga.call("PUT", path+"/services/web", "compute_type: process\ncommand: [/bin/true]\n").wantError(400, mariposa.InvalidArgument, "compute_type", "process")
+	olga.call("POST", "/v1/projects?name=next&organization=acme", "services: {web: {compute_type: process, command: [/bin/true]}}\n").wantError(400, mariposa.InvalidArgument, "line 1", "process")
+	want[contract.Changed](put("services:\n  web: {compute_type: dummy, ports: [80]}\n"), 200) // which is no port of a node
+
+	// A project that another organization would not admit does not move or get copied there.
+	mine := want[contract.Changed](w.call("POST", "/v1/projects?name=wide", ported), 201) // the first organization has no policy
+	w.policy("acme", `{"host_ports":false}`)
+	w.call("POST", "/v1/projects/"+mine.ID+"/move", contract.Move{Organization: "acme"}).wantError(409, mariposa.Conflict, "acme", "line 6", "7443")
+	w.call("POST", "/v1/projects/"+mine.ID+"/copy", contract.Copy{Name: "tight", Organization: "acme"}).wantError(400, mariposa.InvalidArgument, "7443")
+
+	a := want[contract.Audit](w.call("GET", "/v1/audit?action=policy.put&outcome=done", nil), 200).Records
+	if len(a) != 5 || a[1].Reason != "compute types docker, dummy, all ports of nodes" || a[0].ObjectName != "acme" || a[0].Organization != w.acme {
+		t.Errorf("noted as %+v", a)
+	}
+	if n := len(want[contract.Audit](w.call("GET", "/v1/audit?action=policy.put&outcome=denied", nil), 200).Records); n != 1 {
+		t.Errorf("%d are noted as denied", n)
+	}
+}
+
+func TestSettingsHoldForNewOrganizations(t *testing.T) {
+	t.Parallel()
+	w := newTestTeams(t)
+	other := w.restart() // another replica
+	s := want[contract.Settings](w.call("PUT", "/v1/settings", []byte(`{"quota":{"instances":7,"memory":1048576},"organizations_per_user":2,"stored_per_project":5000000}`)), 200)
+	if *s.Quota.Instances != 7 || *s.OrganizationsPerUser != 2 || s.StoredPerProject != 5000000 || s.Quota.CPU != nil {
+		t.Errorf("set: %+v", s)
+	}
+	for _, bad := range []string{`{"colour":1}`, `[]`, `{"quota":3}`, `{"quota":{"colour":1}}`, `{"organizations_per_user":-1}`, `{"stored_per_project":"much"}`} {
+		w.call("PUT", "/v1/settings", []byte(bad)).wantError(400, mariposa.InvalidArgument)
+	}
+	w.asUser("olga").call("PUT", "/v1/settings", []byte(`{"organizations_per_user":null}`)).wantError(403, mariposa.Forbidden)
+	w.asUser("olga").call("GET", "/v1/settings", nil).wantError(403, mariposa.Forbidden)
+	want[contract.Changed](w.call("POST", "/v1/users", contract.NewUser{Name: "nora"}), 201)
+	want[contract.Changed](w.asUser("mia").call("POST", "/v1/organizations", contract.NewOrganization{Name: "first"}), 201)
+	for _, org := range []string{"nora", "first"} {
+		if q := want[contract.Quota](w.call("GET", "/v1/organizations/"+org+"/quota", nil), 200); *q.Limits.Instances != 7 || *q.Limits.Memory != 1<<20 || q.Limits.StoredPerProject != nil || q.Stored.PerProject != 5000000 {
+			t.Errorf("%s begins with %+v", org, q)
+		}
+	}
+	if q := want[contract.Quota](w.call("GET", "/v1/organizations/acme/quota", nil), 200); q.Limits.Instances != nil {
+		t.Errorf("acme, which was there before, has %+v", q)
+	}
+	if err := other.picture.Await(w.ctx, w.picture.Revision()); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	got := map[int]int{}
+	for i := range 12 { // mia owns one, and races for the second at two replicas
+		all.Go(func() {
+			at := []*testServer{w.testServer, other}[i%2].as(w.keys["mia"])
+			r := at.call("POST", "/v1/organizations", contract.NewOrganization{Name: fmt.Sprintf("more-%d", i)})
+			mu.Lock()
+			defer mu.Unlock()
+			if got[r.status]++; r.status != 201 {
+				r.wantError(409, mariposa.QuotaExceeded, "mia owns 2 organizations and may own 2", "delete one")
+			}
+		})
+	}
+	all.Wait()
+	if got[201] != 1 || got[409] != 11 {
+		t.Errorf("answered %v", got)
+	}
+	want[contract.Changed](w.call("POST", "/v1/organizations", contract.NewOrganization{Name: "of-the-admin"}), 201)
+	a := want[contract.Audit](w.call("GET", "/v1/audit?action=settings.put&outcome=done", nil), 200).Records
+	if len(a) != 1 || a[0].Reason != "new organizations: at most instances 7, memory 1 MiB; organizations per user: 2; stored per project: 4 MiB" {
+		t.Errorf("noted as %+v", a)
+	}
+	if s := want[contract.Settings](w.call("PUT", "/v1/settings", []byte(`{"quota":{"instances":null},"organizations_per_user":null,"stored_per_project":null}`)), 200); s.OrganizationsPerUser != nil || s.StoredPerProject != mariposa.DefaultStoredPerProject || s.Quota.Instances != nil || *s.Quota.Memory != 1<<20 {
+		t.Errorf("lifted: %+v", s)
+	}
+}

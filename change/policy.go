@@ -1,0 +1,269 @@
+package change
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/converge"
+	"mariposa/manifest"
+	"mariposa/store"
+)
+
+// ComputeTypes are the compute types that a policy can name.
+var ComputeTypes = []mariposa.ComputeType{
+	mariposa.ComputeDocker, mariposa.ComputeInfrastructure, mariposa.ComputeKVM, mariposa.ComputeProcess, mariposa.ComputeDummy,
+}
+
+// newPolicy is what a new organization begins with. What is on a node's own ports stands
+// beside what others run there, so that has to be allowed first.
+func newPolicy() *mariposa.Policy { return &mariposa.Policy{} }
+
+// SetPolicy changes what the manifests of an organization may ask for. What runs already
+// goes on.
+func (c *Changer) SetPolicy(ctx context.Context, req *Request, org string, to contract.PolicyChange) (*contract.Policy, error) {
+	return commit(ctx, c, req, org, func() (*store.Unit, contract.Policy, error) {
+		unit, spec, err := c.editOrganization(req, org)
+		if err != nil {
+			return nil, contract.Policy{}, err
+		}
+		next := mariposa.Policy{HostPorts: true, LowPorts: true}
+		if spec.Policy != nil {
+			next = *spec.Policy
+		}
+		if to.ComputeTypes != nil {
+			if next.ComputeTypes, err = readComputeTypes(*to.ComputeTypes); err != nil {
+				return nil, contract.Policy{}, err
+			}
+		}
+		setIfGiven(&next.HostPorts, to.HostPorts)
+		setIfGiven(&next.LowPorts, to.LowPorts)
+		setIfGiven(&next.DefaultPackage, to.DefaultPackage)
+		if name := next.DefaultPackage; name != "" {
+			r := c.Picture.Packages.Get(name)
+			if r == nil {
+				return nil, contract.Policy{}, invalid("default_package: there is no package %s%s", shorten(name), c.packageNames())
+			}
+			unit.Exists(mariposa.KindPackage, name)
+		}
+		spec.Policy = &next
+		unit.Put(orgWrite(req, org, spec))
+		unit.Audit[0].Object, unit.Audit[0].ObjectName, unit.Audit[0].Reason = org, spec.Name, describePolicy(&next)
+		return unit, PolicyOf(org, spec), nil
+	})
+}
+
+func readComputeTypes(names []string) ([]mariposa.ComputeType, error) {
+	var all []mariposa.ComputeType
+	for _, name := range names {
+		t := mariposa.ComputeType(name)
+		if !slices.Contains(ComputeTypes, t) {
+			return nil, invalid("compute_types: %q is none; there are %s", shorten(name), join(ComputeTypes))
+		}
+		all = append(all, t)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+func join[T ~string](all []T) string {
+	texts := make([]string, len(all))
+	for i, one := range all {
+		texts[i] = string(one)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// PolicyOf is what the manifests of an organization may ask for.
+func PolicyOf(id string, spec *mariposa.OrganizationSpec) contract.Policy {
+	doc := contract.Policy{Organization: id, OrganizationName: spec.Name, ComputeTypes: ComputeTypes, HostPorts: true, LowPorts: true}
+	if p := spec.Policy; p != nil {
+		doc.HostPorts, doc.LowPorts, doc.DefaultPackage = p.HostPorts, p.HostPorts && p.LowPorts, p.DefaultPackage
+		if len(p.ComputeTypes) > 0 {
+			doc.ComputeTypes = p.ComputeTypes
+		}
+	}
+	return doc
+}
+
+// describePolicy says in words what a policy allows.
+func describePolicy(p *mariposa.Policy) string {
+	text := "all compute types"
+	if len(p.ComputeTypes) > 0 {
+		text = "compute types " + join(p.ComputeTypes)
+	}
+	switch {
+	case !p.HostPorts:
+		text += ", no ports of nodes"
+	case !p.LowPorts:
+		text += fmt.Sprintf(", ports of nodes from %d", mariposa.FirstHighPort)
+	default:
+		text += ", all ports of nodes"
+	}
+	if p.DefaultPackage != "" {
+		text += ", default package " + p.DefaultPackage
+	}
+	return text
+}
+
+// requireAllowed refuses a manifest that asks for what its organization does not allow,
+// or leaves out a size that a quota needs. What other values alone make of a manifest that
+// is in force is not looked at again. Should the policy or the quota change meanwhile, it
+// is looked at again.
+func (e *edit) requireAllowed(doc []byte, services converge.Definitions) error {
+	org := e.c.Picture.Orgs.Get(e.spec.Organization)
+	if org == nil {
+		return nil
+	}
+	e.unit.Unchanged(org)
+	return refuseFaults(policyFaults(org.Spec(), doc, services))
+}
+
+func refuseFaults(faults []mariposa.Fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return &mariposa.Error{Code: mariposa.InvalidArgument, Message: faults[0].String(), Faults: faults}
+}
+
+// policyFaults are all that a manifest asks for and its organization does not allow.
+func policyFaults(org *mariposa.OrganizationSpec, doc []byte, services converge.Definitions) []mariposa.Fault {
+	var all []mariposa.Fault
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		for _, f := range serviceFaults(org, services[name]) {
+			f.fault.Line = manifest.LineOf(doc, name, f.key, f.item)
+			f.fault.Field = "services." + name + "." + f.fault.Field
+			all = append(all, f.fault)
+		}
+	}
+	return all
+}
+
+// singleFaults are those of the definition of a single instance.
+func singleFaults(org *mariposa.OrganizationSpec, doc []byte, def *mariposa.Service) []mariposa.Fault {
+	var all []mariposa.Fault
+	for _, f := range serviceFaults(org, def) {
+		f.fault.Line = manifest.LineOf(doc, "", f.key, f.item)
+		all = append(all, f.fault)
+	}
+	return all
+}
+
+// keyFault is a fault of a key of a service, or of an entry of its list.
+type keyFault struct {
+	key   string
+	item  int // -1: the whole
+	fault mariposa.Fault
+}
+
+func serviceFaults(org *mariposa.OrganizationSpec, def *mariposa.Service) []keyFault {
+	var all []keyFault
+	add := func(key string, item int, code mariposa.FaultCode, format string, args ...any) {
+		field := key
+		if item >= 0 {
+			field = fmt.Sprintf("%s[%d]", key, item)
+		}
+		all = append(all, keyFault{key, item, mariposa.Fault{Field: field, Code: code, Message: fmt.Sprintf(format, args...)}})
+	}
+	p := org.Policy
+	if !p.Allows(def.Compute) {
+		add("compute_type", -1, mariposa.FaultNotAllowed, "%s is not allowed in organization %s, whose policy allows %s: use one of these, or ask whoever runs the installation",
+			def.Compute, org.Name, join(p.ComputeTypes))
+	}
+	for i, port := range def.Ports {
+		switch {
+		case port.Host == 0 || p.AllowsPort(port.Host):
+		case !p.HostPorts:
+			add("ports", i, mariposa.FaultNotAllowed, "takes port %d of its node, and the policy of organization %s allows no fixed ports: say %d alone, which gets any free one, or ask whoever runs the installation",
+				port.Host, org.Name, port.Target)
+		default:
+			add("ports", i, mariposa.FaultNotAllowed, "takes port %d of its node, and the policy of organization %s allows those from %d: use one of these, or ask whoever runs the installation",
+				port.Host, org.Name, mariposa.FirstHighPort)
+		}
+	}
+	for _, missing := range missingSizes(org.Quota, def) {
+		add(missing, -1, mariposa.FaultMissing, "service %s does not say how much %s it takes, and organization %s has a %s quota: add %s: %s or a package to it, or ask whoever runs the installation for a default package",
+			def.Name, missing, org.Name, missing, missing, exampleSize(missing))
+	}
+	return all
+}
+
+// missingSizes names what a service must say under a quota, and does not.
+func missingSizes(q mariposa.Quota, def *mariposa.Service) []string {
+	var missing []string
+	if q.Memory != nil && def.Memory == 0 {
+		missing = append(missing, "memory")
+	}
+	if q.MilliCPU != nil && def.MilliCPU == 0 {
+		missing = append(missing, "cpu")
+	}
+	return missing
+}
+
+func exampleSize(of string) string {
+	if of == "memory" {
+		return "256m"
+	}
+	return "0.5"
+}
+
+// refuseUnsizedGrowth refuses more instances of a service that a version from before the
+// quota leaves without a size: those that there are go on, and more would escape the quota.
+func (e *edit) refuseUnsizedGrowth(after *mariposa.ProjectStatus) error {
+	org := e.c.Picture.Orgs.Get(e.spec.Organization)
+	if org == nil || after == nil || org.Spec().Quota.Memory == nil && org.Spec().Quota.MilliCPU == nil {
+		return nil
+	}
+	var before *mariposa.ProjectStatus
+	for _, name := range slices.Sorted(maps.Keys(after.Services)) {
+		ss := after.Services[name]
+		defs, err := e.definitions(ss.Number)
+		if err != nil {
+			return err
+		}
+		if defs[name] == nil || ss.Removed || ss.Scale == 0 || len(missingSizes(org.Spec().Quota, defs[name])) == 0 {
+			continue
+		}
+		if before == nil {
+			if before, err = e.goalWithout(nil, nil); err != nil {
+				return err
+			}
+		}
+		if was := before.ServiceScale(name); ss.Scale > was {
+			what := missingSizes(org.Spec().Quota, defs[name])[0]
+			return mariposa.Errorf(mariposa.QuotaExceeded, "service %s does not say how much %s it takes, and organization %s has a %s quota: it keeps its %d, and gets more once its manifest says %s: or a package",
+				name, what, org.Spec().Name, what, was, what)
+		}
+	}
+	return nil
+}
+
+// defaultPackage is the size that a version gives to services which say none; nil: there
+// is none. Other values leave it as it was.
+func (e *edit) defaultPackage(d draft, was map[string]mariposa.PackageSpec) *mariposa.PackageSpec {
+	if d.cause == mariposa.CauseMetadata {
+		if p, had := was[""]; had {
+			return &p
+		}
+		return nil
+	}
+	return e.c.defaultPackageOf(e.spec.Organization)
+}
+
+func (c *Changer) defaultPackageOf(org string) *mariposa.PackageSpec {
+	r := c.Picture.Orgs.Get(org)
+	if r == nil || r.Spec().Policy == nil || r.Spec().Policy.DefaultPackage == "" {
+		return nil
+	}
+	p := c.Picture.Packages.Get(r.Spec().Policy.DefaultPackage)
+	if p == nil {
+		return nil
+	}
+	spec := *p.Spec()
+	spec.Disk, spec.Family = 0, "" // a service gets these by naming the package
+	return &spec
+}

@@ -1,0 +1,86 @@
+package change
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/store"
+)
+
+// settings are what is set for the installation.
+func (c *Changer) settings() mariposa.SettingsSpec {
+	if r := c.Picture.Settings.Get(mariposa.SettingsID); r != nil {
+		return *r.Spec()
+	}
+	return mariposa.SettingsSpec{}
+}
+
+// Settings are what is set for the installation, as people see it.
+func (c *Changer) Settings() contract.Settings { return settingsDoc(c.settings()) }
+
+func settingsDoc(s mariposa.SettingsSpec) contract.Settings {
+	doc := contract.Settings{Quota: limitsDoc(s.Quota), OrganizationsPerUser: s.OrgsPerUser, StoredPerProject: mariposa.DefaultStoredPerProject}
+	if s.StoredPerProject != nil {
+		doc.StoredPerProject = *s.StoredPerProject
+	}
+	return doc
+}
+
+// SetSettings changes what is set for the installation.
+func (c *Changer) SetSettings(ctx context.Context, req *Request, set func(*mariposa.SettingsSpec) error) (*contract.Settings, error) {
+	return commit(ctx, c, req, mariposa.SettingsID, func() (*store.Unit, contract.Settings, error) {
+		unit, spec := &store.Unit{}, c.settings()
+		if r := c.Picture.Settings.Get(mariposa.SettingsID); r != nil {
+			unit.Unchanged(r)
+		} else {
+			unit.Absent(mariposa.KindSettings, mariposa.SettingsID)
+		}
+		if err := set(&spec); err != nil {
+			return nil, contract.Settings{}, err
+		}
+		unit.Put(store.Write{Kind: mariposa.KindSettings, ID: mariposa.SettingsID, Spec: &spec, Event: req.event("settings.updated", "", nil)})
+		unit.Audit = []mariposa.Audit{{Kind: string(mariposa.KindSettings), Object: mariposa.SettingsID, Reason: describeSettings(spec)}}
+		return unit, settingsDoc(spec), nil
+	})
+}
+
+// describeSettings says in words what is set.
+func describeSettings(s mariposa.SettingsSpec) string {
+	said := []string{"new organizations: " + describeQuota(s.Quota)}
+	if s.OrgsPerUser != nil {
+		said = append(said, fmt.Sprintf("organizations per user: %d", *s.OrgsPerUser))
+	}
+	if s.StoredPerProject != nil {
+		said = append(said, "stored per project: "+formatMegabytes(*s.StoredPerProject))
+	}
+	return strings.Join(said, "; ")
+}
+
+// claimOrganization refuses one more organization to a user who owns as many as a user
+// may. Those who run the installation may own any number.
+//
+// The user is written as they are, so that of two who ask at once with one token, at two
+// replicas, the second looks again.
+func (c *Changer) claimOrganization(req *Request, unit *store.Unit) error {
+	most := c.settings().OrgsPerUser
+	user := c.Picture.Users.Get(req.Caller.User)
+	if most == nil || user == nil || user.Spec().Admin {
+		return nil
+	}
+	unit.Unchanged(user)
+	unit.Put(store.Write{Kind: mariposa.KindUser, ID: user.ID, Spec: user.Spec()})
+	owned := 0
+	for _, org := range c.Picture.OrganizationsOf(user.ID) {
+		if spec := org.Spec(); spec.Personal == "" && spec.Members[user.ID] == mariposa.OrgOwner {
+			owned++
+		}
+	}
+	if owned >= *most {
+		return mariposa.Errorf(mariposa.QuotaExceeded, "%s owns %d organizations and may own %d: delete one, give one to another owner, or ask whoever runs the installation for more",
+			user.Spec().Name, owned, *most)
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package change
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"mariposa"
+	"mariposa/contract"
+	"mariposa/manifest"
+	"mariposa/picture"
+	"mariposa/store"
+)
+
+// Stored is what the store keeps of a project, and how much that may be.
+func (c *Changer) Stored(ctx context.Context, project *store.Project) (*contract.Stored, error) {
+	sizes, err := c.Store.Sizes(ctx, project.ID)
+	if err != nil {
+		return nil, err
+	}
+	doc := &contract.Stored{Versions: sizes[mariposa.KindVersion], Metadata: sizes[mariposa.KindMetadata] + sizes[mariposa.KindPart]}
+	doc.Total, doc.Limit = doc.Versions+doc.Metadata, c.storedLimit(project.Spec().Organization)
+	return doc, nil
+}
+
+// storedBy is what the store keeps of all projects of an organization.
+func (c *Changer) storedBy(ctx context.Context, org string) (sum int64, err error) {
+	for _, p := range c.Picture.ProjectsOf(org) {
+		sizes, err := c.Store.Sizes(ctx, p.ID)
+		if err != nil {
+			return 0, err
+		}
+		for _, n := range sizes {
+			sum += n
+		}
+	}
+	return sum, nil
+}
+
+// storedLimit is how many bytes may be stored of each project of an organization.
+func (c *Changer) storedLimit(org string) int64 {
+	if r := c.Picture.Orgs.Get(org); r != nil {
+		return c.storedLimitOf(r.Spec().Quota)
+	}
+	return c.storedLimitOf(mariposa.Quota{})
+}
+
+func (c *Changer) storedLimitOf(q mariposa.Quota) int64 {
+	for _, n := range []*int64{q.StoredPerProject, c.settings().StoredPerProject} {
+		if n != nil {
+			return *n
+		}
+	}
+	return mariposa.DefaultStoredPerProject
+}
+
+// prune forgets the oldest versions: those beyond the number that is kept, and as many
+// more as it takes to stay within what may be stored of the project. Versions that have a
+// tag, are in force, are being brought into force, that something runs of, or that a
+// revert would go back to are never forgotten. Where these alone are too much, a change
+// that makes them more is refused.
+func (e *edit) prune(isSmaller bool) error {
+	over := len(e.spec.Versions) - e.keepVersions()
+	limit := e.c.storedLimit(e.spec.Organization)
+	stored, err := e.storedAfter()
+	if err != nil || over <= 0 && stored.total() <= limit {
+		return err
+	}
+	needed, err := e.neededVersions()
+	if err != nil {
+		return err
+	}
+	for i, n := range slices.Clone(e.spec.Versions) {
+		if needed[n] || i >= over && stored.total()-e.freed <= limit {
+			continue
+		}
+		e.spec.Versions = slices.DeleteFunc(slices.Clone(e.spec.Versions), func(kept int) bool { return kept == n })
+		if err := e.forget(n); err != nil {
+			return err
+		}
+	}
+	if stored.total()-e.freed <= limit || isSmaller {
+		return nil
+	}
+	return mariposa.Errorf(mariposa.QuotaExceeded,
+		"project %s would store %s (versions %s, metadata %s) and may store %s; older versions that nothing needs are gone already: take tags away, end instances of old versions, make manifest or metadata smaller, or ask whoever runs the installation for more",
+		e.spec.Name, formatMegabytes(stored.total()-e.freed), formatMegabytes(stored.versions), formatMegabytes(stored.metadata), formatMegabytes(limit))
+}
+
+// storedBytes are the bytes of a project.
+type storedBytes struct{ versions, metadata int64 }
+
+func (s storedBytes) total() int64 { return s.versions + s.metadata }
+
+// storedAfter is what is stored of the project once this change is made, before anything
+// is forgotten.
+func (e *edit) storedAfter() (storedBytes, error) {
+	sizes, err := e.c.Store.Sizes(e.ctx, e.record.ID)
+	if err != nil {
+		return storedBytes{}, err
+	}
+	s := storedBytes{versions: sizes[mariposa.KindVersion], metadata: sizes[mariposa.KindMetadata] + sizes[mariposa.KindPart]}
+	for _, w := range e.unit.Writes {
+		switch w.Kind {
+		case mariposa.KindVersion:
+			s.versions += encodedSize(w.Spec)
+		case mariposa.KindMetadata, mariposa.KindPart:
+			s.metadata += encodedSize(w.Spec)
+		}
+	}
+	return s, nil
+}
+
+// encodedSize is about what a half of an object takes up in a store; nothing for none.
+func encodedSize(half any) int64 {
+	if half == nil {
+		return 0
+	}
+	b, _ := json.Marshal(half) // what cannot be encoded is not stored either
+	return int64(len(b))
+}
+
+// neededVersions are those that must not be forgotten.
+func (e *edit) neededVersions() (map[int]bool, error) {
+	needed := e.inUse()
+	e.c.Picture.EachInstanceOf(e.record.ID, func(r *store.Instance) bool {
+		for _, n := range append(r.Spec().Bindings.Numbers(), r.Spec().Number) {
+			needed[n] = true
+		}
+		return true
+	})
+	target, err := e.revertTargetAfter()
+	needed[target] = true
+	return needed, err
+}
+
+// revertTargetAfter is the version that a revert would go back to once this change is
+// made: the newest that was fully in force and is not the same as the newest. 0: none.
+func (e *edit) revertTargetAfter() (int, error) {
+	for _, n := range slices.Backward(e.spec.Versions) {
+		if n == e.spec.Number {
+			continue
+		}
+		r, err := e.c.Store.Get(e.ctx, mariposa.KindVersion, mariposa.VersionID(e.record.ID, n))
+		if err != nil {
+			if isLost(err) {
+				continue
+			}
+			return 0, err
+		}
+		v := (*store.Version)(&r)
+		if st := v.Status(); st != nil && !st.Completed.IsZero() && v.Spec().Version != e.spec.Version {
+			return n, nil
+		}
+	}
+	return 0, nil
+}
+
+// isSmaller reports whether a draft takes less than the version before it: that is let
+// through whatever is stored, as it is the way to get below a limit.
+func isSmaller(d draft, values *manifest.Values, was *picture.Version) bool {
+	if was == nil {
+		return false
+	}
+	size := func(doc []byte, v *manifest.Values) int {
+		if v == nil {
+			return len(doc)
+		}
+		return len(doc) + len(v.Document)
+	}
+	return size(d.bytes, values) < size(was.Spec.Manifest, was.Values)
+}

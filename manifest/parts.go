@@ -1,0 +1,107 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/fnv"
+	"strings"
+
+	"mariposa"
+)
+
+// Values are kept in parts, so that a change of one key writes one of them anew. A
+// part is a run of keys as they stand in the document; parts end between keys, and
+// where depends on the names of the keys, so that most parts stay the same whatever
+// happens to others.
+//
+// A part begins with a key, and a document has each key once. So a part can only be
+// the same as one of another generation with the very same keys: how many bytes are
+// stored tells nobody whether a text that they know stands somewhere else.
+const (
+	minPart = 16 << 10 // a part that has this much ends before the next key whose name says so
+	maxPart = 32 << 10 // and before any key once it has this much
+)
+
+// valuesHead is what is said of values as a whole.
+type valuesHead struct {
+	Last int64 `json:"last,omitempty"`
+}
+
+// Split writes values down, for sealing: what is to say of the whole, and the parts.
+func (v *Values) Split() (head []byte, parts [][]byte) {
+	doc := v.document()
+	pg, err := readValuesDocument(doc)
+	if err != nil { // what was read once can be read again; if not, it is kept as it is
+		pg = &valuesDocument{doc: doc}
+	}
+	from, keys := 0, map[string]sealedKey{}
+	cut := func(to int) {
+		parts = append(parts, encodeSealed(sealedValues{Document: string(doc[from:to]), Keys: keys}))
+		from, keys = to, map[string]sealedKey{}
+	}
+	for i, e := range pg.entries {
+		if i > 0 && pg.endsBefore(i, from) {
+			cut(e.at)
+		}
+		if value, set := v.Get(e.key.Value); set {
+			keys[e.key.Value] = sealedKey{Secret: value.Secret, CAS: value.CAS, Changed: value.Changed}
+		}
+	}
+	cut(len(doc))
+	var whole valuesHead
+	if v != nil {
+		whole.Last = v.Last
+	}
+	return encodeSealed(whole), parts
+}
+
+// endsBefore reports whether a part that begins at an offset ends before an entry.
+func (pg *valuesDocument) endsBefore(i, from int) bool {
+	size := pg.entries[i].at - from
+	end := len(pg.doc)
+	if i+1 < len(pg.entries) {
+		end = pg.entries[i+1].at
+	}
+	isLarge := end-pg.entries[i].at >= minPart
+	return size >= maxPart || isLarge || size >= minPart && endsParts(pg.entries[i].key.Value)
+}
+
+// endsParts reports whether a part may end before a key: a quarter of all names say so.
+func endsParts(key string) bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return h.Sum32()%4 == 0
+}
+
+// JoinValues reads what Split wrote.
+func JoinValues(head []byte, parts [][]byte) (*Values, error) {
+	var whole valuesHead
+	if err := json.Unmarshal(head, &whole); err != nil {
+		return nil, mariposa.Errorf(mariposa.Internal, "the stored metadata cannot be read: %w", err)
+	}
+	all := sealedValues{Last: whole.Last, Keys: map[string]sealedKey{}}
+	var doc strings.Builder
+	for _, part := range parts {
+		var kept sealedValues
+		if err := json.Unmarshal(part, &kept); err != nil {
+			return nil, mariposa.Errorf(mariposa.Internal, "a part of the stored metadata cannot be read: %w", err)
+		}
+		doc.WriteString(kept.Document)
+		for key, info := range kept.Keys {
+			all.Keys[key] = info
+		}
+	}
+	all.Document = doc.String()
+	return all.values()
+}
+
+// encodeSealed writes down what is sealed.
+func encodeSealed(kept any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(kept); err != nil { // texts, numbers and a time: nothing that cannot be written
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
