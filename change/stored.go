@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"mariposa"
@@ -84,7 +85,15 @@ func (e *edit) prune(isSmaller bool) error {
 	}
 	return mariposa.Errorf(mariposa.QuotaExceeded,
 		"project %s would store %s (versions %s, metadata %s) and may store %s; older versions that nothing needs are gone already: take tags away, end instances of old versions, make manifest or metadata smaller, or ask whoever runs the installation for more",
-		e.spec.Name, formatMegabytes(stored.total()-e.freed), formatMegabytes(stored.versions), formatMegabytes(stored.metadata), formatMegabytes(limit))
+		e.spec.Name, formatBytes(stored.total()-e.freed), formatBytes(stored.versions), formatBytes(stored.metadata), formatBytes(limit))
+}
+
+// formatBytes is an amount of bytes in words.
+func formatBytes(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return formatMegabytes(n)
 }
 
 // storedBytes are the bytes of a project.

@@ -24,7 +24,7 @@ func TestATenantRunsIntoTheLimitsOfTheInstallation(t *testing.T) {
 		return []string{"-o", "shop", "-j", "site", "project", "update", "--force", "-m", fileOf(t, manifest)}
 	}
 	ann.cannot("service web does not say how much memory it takes", update("services:\n  web: {compute_type: dummy, scale: 0}\n")...)
-	ann.cannot("line 4", update("services:\n  web:\n    compute_type: dummy\n    ports: [\"443:8443\"]\n    memory: 64m\n    scale: 0\n")...)
+	ann.cannot(":4: services.web.ports[0]: takes port 443", update("services:\n  web:\n    compute_type: dummy\n    ports: [\"443:8443\"]\n    memory: 64m\n    scale: 0\n")...)
 	h.ok("org", "policy", "shop", "--host-ports", "--low-ports", "--compute-types", "docker")
 	ann.cannot("dummy is not allowed", update("services:\n  web: {compute_type: dummy, ports: [\"443:8443\"], memory: 64m, scale: 0}\n")...)
 	h.ok("org", "policy", "shop", "--all-compute-types")
