@@ -218,7 +218,7 @@ func (d *Driver) adoptStrays() error {
 	}
 	oldest := map[string]labelled{}
 	for _, l := range all {
-		if o, ok := oldest[l.id]; !l.shim && !l.init && (!ok || l.start < o.start || (l.start == o.start && l.pid < o.pid)) {
+		if o, ok := oldest[l.id]; (l.inside || !l.shim) && !l.init && (!ok || l.start < o.start || (l.start == o.start && l.pid < o.pid)) {
 			oldest[l.id] = l
 		}
 	}

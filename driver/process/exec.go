@@ -272,7 +272,7 @@ func (s *session) killAll() {
 		nobody++
 		all, _ := findLabelled(s.d.root) // what cannot be found now ends with the instance
 		for _, l := range all {
-			if slices.Contains(l.env, envExec+"="+s.label) {
+			if l.exec == s.label {
 				l.kill(unix.SIGKILL)
 				nobody = 0
 			}

@@ -23,7 +23,7 @@ func (s *shim) startInit(path string, output *os.File) error {
 		return err
 	}
 	attr := syscall.ProcAttr{
-		Dir: "/", Env: []string{envRoot + "=" + s.spec.Root, envInit + "=" + s.spec.ID, "GOMAXPROCS=1", "GOGC=20"},
+		Dir: "/", Env: s.spec.initEnvironment(),
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC},
 	}
@@ -42,6 +42,25 @@ func (s *shim) startInit(path string, output *os.File) error {
 	}
 	closeAll(theirs)
 	return s.awaitInit()
+}
+
+// initEnvironment labels an init with what must be known of an instance whose
+// directory is lost: what the instance itself carries counts for nothing.
+func (s *spec) initEnvironment() []string {
+	var e environ
+	for _, p := range s.Ports {
+		e.set("PORT_"+strconv.Itoa(p.Target), strconv.Itoa(p.Port))
+	}
+	for n, source := range s.Volumes {
+		e.set(envVolume+strconv.Itoa(n), source)
+	}
+	e.set(envCluster, s.Labels.Cluster)
+	e.set(envIncarnation, s.Labels.Incarnation)
+	e.set(envRoot, s.Root)
+	e.set(envInit, s.ID)
+	e.set("GOMAXPROCS", "1")
+	e.set("GOGC", "20")
+	return e
 }
 
 // openInitFiles opens what an init finds open.

@@ -113,35 +113,76 @@ func (p proc) kill(s unix.Signal) {
 	}
 }
 
-// labelled is a process that carries our root in its environment.
+// labelled is a process of an instance below our root, or a supervisor of one.
 type labelled struct {
 	proc
 	id     string
 	shim   bool
 	init   bool
+	inside bool   // of an isolated instance
+	exec   string // of what somebody runs inside an instance: which
 	labels driver.Labels
-	env    []string
+	env    []string // what was given to it; if inside, to the init
 }
 
 // findLabelled finds every process that carries this root. Processes whose
 // environment we may not read are not ours to touch.
+//
+// What runs inside an isolated instance can carry whatever it likes, the id of
+// another instance or a path included. It cannot leave its PID namespace, though: it
+// belongs to the instance that the first process there was started for.
 func findLabelled(root string) ([]labelled, error) {
-	mark := []byte(envRoot + "=" + root + "\x00")
 	var found []labelled
-	err := eachPID(func(pid int) {
-		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-		if err != nil || !bytes.Contains(b, mark) {
+	inits, inside := map[string]labelled{}, map[string][]labelled{} // by PID namespace
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return nil, err
+	}
+	err = eachPID(func(pid int) {
+		dir := filepath.Join("/proc", strconv.Itoa(pid))
+		namespace, err := os.Readlink(filepath.Join(dir, "ns/pid"))
+		if err != nil {
 			return
 		}
-		l, ok := parseLabels(root, strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"))
-		if !ok {
+		b, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err != nil {
 			return
 		}
-		if l.proc, ok = readProc(pid); ok {
+		l, ours := parseLabels(root, strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"))
+		var lives bool
+		if l.proc, lives = readProc(pid); !lives {
+			return
+		}
+		switch {
+		case namespace != own && !isFirst(dir):
+			inside[namespace] = append(inside[namespace], l)
+		case ours && l.init == (namespace != own):
 			found = append(found, l)
+			inits[namespace] = l
 		}
 	})
+	for namespace, list := range inside {
+		init, ours := inits[namespace]
+		if !ours {
+			continue
+		}
+		for _, l := range list {
+			l.id, l.labels, l.env, l.init, l.inside = init.id, init.labels, init.env, false, true
+			found = append(found, l)
+		}
+	}
 	return found, err
+}
+
+// isFirst reports whether a process is the first one of its PID namespace.
+func isFirst(dir string) bool {
+	b, _ := os.ReadFile(filepath.Join(dir, "status")) // one that is gone is none
+	for line := range bytes.Lines(b) {
+		if ids, ok := bytes.CutPrefix(line, []byte("NSpid:")); ok {
+			return bytes.HasSuffix(bytes.TrimSpace(ids), []byte("\t1"))
+		}
+	}
+	return false
 }
 
 func parseLabels(root string, env []string) (labelled, bool) {
@@ -158,13 +199,15 @@ func parseLabels(root string, env []string) (labelled, bool) {
 			l.id, l.shim = value, true
 		case envInit:
 			l.id, l.init = value, true
+		case envExec:
+			l.exec = value
 		case envCluster:
 			l.labels.Cluster = value
 		case envIncarnation:
 			l.labels.Incarnation = value
 		}
 	}
-	return l, ours && l.id != ""
+	return l, ours && checkID(l.id) == nil
 }
 
 // leftoverProcesses finds every process of an instance by all the ways there are: its

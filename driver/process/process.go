@@ -250,6 +250,9 @@ var errClosed = errors.New("the process driver is closed")
 // operate runs one operation on an instance, after whatever is under way on the
 // same instance, and says how it is then.
 func (d *Driver) operate(ctx context.Context, id string, work func(context.Context, *entry) error) (driver.Observed, error) {
+	if err := checkID(id); err != nil {
+		return driver.Observed{ID: id}, err
+	}
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
 		return driver.Observed{ID: id}, err
