@@ -37,6 +37,7 @@ func (c *sandbox) fork(path string, argv []string, attr syscall.ProcAttr) (pid i
 	if c.Mode == modeRoot {
 		sys.Credential = &syscall.Credential{Uid: uint32(c.UID), Gid: uint32(c.GID)}
 	}
+	defer offerToKiller()()
 	onOwnThread(func() {
 		if err = c.confineThread(); err == nil {
 			pid, err = syscall.ForkExec(path, argv, &attr)
@@ -44,6 +45,20 @@ func (c *sandbox) fork(path string, argv []string, attr syscall.ProcAttr) (pid i
 	})
 	return pid, err
 }
+
+// offerToKiller has the kernel end what is started now before all others when memory
+// is short: before the agent, and before what supervises it inside its own limit, or
+// nobody could say how it ended. It returns how to end that.
+func offerToKiller() (end func()) {
+	before, err := os.ReadFile(oomScore)
+	if err != nil || os.WriteFile(oomScore, []byte("300"), 0) != nil {
+		return func() {}
+	}
+	return func() { _ = os.WriteFile(oomScore, before, 0) } // we may take back what we have raised
+}
+
+// oomScore says how soon the kernel ends this process when memory is short.
+const oomScore = "/proc/self/oom_score_adj"
 
 // confineThread takes from the calling thread what a command must not have. It keeps
 // the right to become the instance's user, which is lost with that.

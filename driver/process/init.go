@@ -84,7 +84,9 @@ func initMain() int {
 
 // start builds the walls and starts the command behind them.
 func (i *initStage) start() error {
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("300"), 0) // before the agent and its shims
+	// Within the instance's memory limit the kernel ends us last; who is not root may not
+	// ask for that, and has no such limit either.
+	_ = os.WriteFile(oomScore, []byte("-999"), 0)
 	root := filepath.Dir(i.Dir)
 	failpoint(root, "init")
 	view := rootfs{sandbox: i.Sandbox, path: filepath.Join(i.Dir, rootDir), userNS: i.UserNS}

@@ -362,3 +362,23 @@ echo shm > /dev/shm/x && cat /dev/shm/x; nproc > /dev/null && echo cpus; echo $H
 		t.Errorf("it sees\n%s\nwant\n%s", got, want)
 	}
 }
+
+// TestTheKernelEndsTheCommandBeforeItsSupervisors reads whom the kernel takes first
+// when an instance passes its memory limit: else nobody could say how it ended.
+func TestTheKernelEndsTheCommandBeforeItsSupervisors(t *testing.T) {
+	t.Parallel()
+	a, root, id := newAgent(t)
+	o := a.start(t, instance(id, "sleep", "1000"))
+	score := func(pid int) int {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/oom_score_adj")
+		must(t, err)
+		n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		must(t, err)
+		return n
+	}
+	for _, init := range process.Inits(root) {
+		if command := score(pidOf(t, o)); command < score(init)+300 {
+			t.Errorf("the command has %d, its init %d", command, score(init))
+		}
+	}
+}
