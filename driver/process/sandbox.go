@@ -3,7 +3,6 @@ package process
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -210,20 +209,47 @@ func (d *Driver) volumeBind(uid int, source string) (bind, error) {
 // handOver gives a tree to another owner. What belongs to others stays theirs, as
 // does a file that has another name elsewhere.
 func handOver(dir string, from, to int) error {
-	return filepath.WalkDir(dir, func(path string, f fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := f.Info()
+	return walkTree(dir, func(root *os.Root, path string) error {
+		info, err := root.Lstat(path)
 		if err != nil {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		if int(st.Uid) != from || (!f.IsDir() && st.Nlink > 1) {
+		if int(st.Uid) != from || (!info.IsDir() && st.Nlink > 1) {
 			return nil
 		}
-		return os.Lchown(path, to, to)
+		return root.Lchown(path, to, to)
 	})
+}
+
+// walkTree visits all in a folder, the folder itself first. No link leads out of it,
+// whatever an instance that runs changes in it meanwhile; what is removed meanwhile is
+// left out.
+func walkTree(dir string, visit func(root *os.Root, path string) error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var walk func(path string, isDir bool) error
+	walk = func(path string, isDir bool) error {
+		if err := visit(root, path); err != nil || !isDir {
+			return err
+		}
+		f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		list, err := f.ReadDir(-1)
+		_ = f.Close()
+		for _, below := range list {
+			if err := walk(filepath.Join(path, below.Name()), below.IsDir()); err != nil && !isGone(err) {
+				return err
+			}
+		}
+		return err
+	}
+	return walk(".", true)
 }
 
 // uidFor is whom an instance runs as: a uid of its own. On a file system that cannot

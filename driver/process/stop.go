@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -129,11 +128,14 @@ func removeAll(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil
 	}
-	_ = filepath.WalkDir(path, func(p string, f fs.DirEntry, _ error) error {
-		if f != nil && f.IsDir() {
-			_ = os.Chmod(p, 0o700)
-		}
-		return nil
-	})
+	if info, err := os.Lstat(path); err == nil && info.IsDir() {
+		_ = os.Chmod(path, 0o700) // ours, and no link
+		_ = walkTree(path, func(root *os.Root, below string) error {
+			if info, err := root.Lstat(below); err == nil && info.IsDir() {
+				_ = root.Chmod(below, 0o700) // what stays closed shows when it is removed
+			}
+			return nil
+		})
+	}
 	return os.RemoveAll(path)
 }
